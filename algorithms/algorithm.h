@@ -1,0 +1,165 @@
+/*
+ * algorithm.h - what an algorithm is, and what it is given.
+ *
+ * The one header of this room. An algorithm knows ranks, peer pointers, a
+ * scratch map, buffers and a stream; it knows nothing of NCCL's API, of
+ * environment variables or of communicator handles. Everything here is plain
+ * data that compiles as C17, C++17 and CUDA.
+ */
+#ifndef SHUNT_ALGORITHM_H
+#define SHUNT_ALGORITHM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ALG_MAX_RANKS 8
+
+/* Element types. The values are those of ncclDataType_t; shim/ asserts it. */
+typedef enum alg_type {
+    ALG_INT8 = 0,
+    ALG_UINT8 = 1,
+    ALG_INT32 = 2,
+    ALG_UINT32 = 3,
+    ALG_INT64 = 4,
+    ALG_UINT64 = 5,
+    ALG_FLOAT16 = 6,
+    ALG_FLOAT32 = 7,
+    ALG_FLOAT64 = 8,
+    ALG_BFLOAT16 = 9,
+    ALG_FLOAT8_E4M3 = 10,
+    ALG_FLOAT8_E5M2 = 11,
+    ALG_TYPE_COUNT = 12
+} alg_type_t;
+
+/* Operators. The first five have the values of ncclRedOp_t; shim/ asserts it. */
+typedef enum alg_op {
+    ALG_SUM = 0,
+    ALG_PROD = 1,
+    ALG_MAX = 2,
+    ALG_MIN = 3,
+    ALG_AVG = 4,
+    ALG_PREMUL_SUM = 5 /* each rank's input times that rank's own scalar */
+} alg_op_t;
+
+/* Where a team's memory lies and which device runs its kernels. */
+typedef enum alg_device { ALG_DEVICE_CUDA = 0, ALG_DEVICE_HOST = 1 } alg_device_t;
+
+/* Bytes of one element; 0 for a value that is no type. */
+size_t alg_type_bytes(alg_type_t type);
+
+/* ---- The scratch of one rank -------------------------------------------------
+ *
+ *   0            control: epoch and tickets of this rank's kernels (never
+ *                written by peers), and the mailboxes of the attach proof
+ *   4 KiB        half 0 |  raw data with a sentinel. Between two calls both
+ *   ...          half 1 |  halves are all-ones ("armed") in every word.
+ *   ...          flags  |  the staged algorithm: one line a channel and peer,
+ *   ...          staging|  values only grow. Staging is raw data, guarded by flags.
+ *
+ * One rule lets every sentinel algorithm share the halves, whatever its layout
+ * and grid: call number e (counted on the device) uses half e & 1 only, reads
+ * and re-arms every word that peers wrote there, and ends only after it has,
+ * directly or through others, data from every rank that was sent in call e.
+ * So when any rank begins call e+2, every rank has ended call e, and the half
+ * is armed everywhere. Kernel boundaries order the re-arming before the data
+ * of the next call.
+ */
+enum {
+    ALG_CONTROL_BYTES = 4096,
+    ALG_EPOCH_OFFSET = 0,     /* uint32_t: calls begun on this scratch */
+    ALG_TICKET_OFFSET = 128,  /* uint32_t: blocks of the running call that have read the epoch */
+    ALG_STAGED_OFFSET = 256,  /* uint32_t epoch, +128 ticket: the same pair for the staged algorithm */
+    ALG_MAILBOX_OFFSET = 2048 /* ALG_MAX_RANKS words of 8 bytes, one each peer, for the attach proof */
+};
+
+typedef struct alg_map {
+    size_t total_bytes;    /* of the whole scratch, a multiple of 2 MiB on CUDA */
+    size_t half_offset;    /* of half 0; half 1 follows at half_offset + half_bytes */
+    size_t half_bytes;     /* of one half */
+    size_t flags_offset;   /* the staged algorithm's flags */
+    size_t flags_bytes;    /*   all zero at the start */
+    size_t staging_offset; /* the staged algorithm's data */
+    size_t staging_bytes;
+} alg_map_t;
+
+/* The map for a scratch of at most `bytes`. The same on every rank for the same input.
+ * Returns false if `bytes` is too small for any algorithm (under 1 MiB). */
+bool alg_map_init(alg_map_t *map, size_t bytes);
+
+/* Words that a rank's kernels and its host share. On CUDA: pinned, mapped host
+ * memory. Private to one rank: a peer never touches it. */
+typedef struct alg_control {
+    uint32_t abort;  /* host -> kernel: leave every wait now */
+    uint32_t status; /* kernel -> host: an alg_status_t */
+    uint32_t reserved[14];
+} alg_control_t;
+
+typedef enum alg_status {
+    ALG_STATUS_OK = 0,
+    ALG_STATUS_TIMEOUT = 1, /* a wait ran past timeout_ns */
+    ALG_STATUS_PEER_DEAD = 2 /* host device: a peer's process is gone */
+} alg_status_t;
+
+/* What a kernel needs to know of the ranks; passed to it by value. */
+typedef struct alg_team {
+    uint32_t rank;
+    uint32_t nranks;
+    uint8_t *scratch[ALG_MAX_RANKS]; /* rank r's scratch, as this process (CUDA: this device) addresses it */
+    alg_control_t *control;          /* as the device addresses it */
+    uint64_t timeout_ns;             /* of one wait; 0: none */
+    uint64_t half_offset;            /* from the map */
+    uint64_t half_bytes;
+    uint64_t flags_offset;
+    uint64_t staging_offset;
+    uint64_t staging_bytes;
+} alg_team_t;
+
+/* One call. Shapes: `count` elements of `type` at input and output, any
+ * alignment that the type itself allows, output == input or disjoint. */
+typedef struct alg_call {
+    const void *input;
+    void *output;
+    uint64_t count;
+    alg_type_t type;
+    alg_op_t op;
+    const void *scalar_pointer; /* ALG_PREMUL_SUM: device memory with one element, read by the kernel; or NULL */
+    uint64_t scalar_bits;       /* ALG_PREMUL_SUM with no pointer: the element's bytes, low end first */
+    uint32_t blocks;            /* the same on every rank; from the table */
+    uint32_t threads;           /* of a block; CUDA only */
+} alg_call_t;
+
+/* ---- Algorithms ---------------------------------------------------------------- */
+
+typedef enum alg_collective { ALG_ALL_REDUCE = 0, ALG_COLLECTIVE_COUNT = 1 } alg_collective_t;
+
+typedef struct alg_algorithm {
+    const char *name; /* as in tables, settings and traces */
+    alg_collective_t collective;
+    /* The most bytes (count * type size) one call can move with this scratch; UINT64_MAX: any. Pure. */
+    uint64_t (*max_bytes)(const alg_map_t *map, uint32_t nranks, alg_type_t type);
+    /* Enqueue the kernel on `stream` (a cudaStream_t) of the current device: one launch, no
+     * allocation, legal in capture. Returns a cudaError_t; NULL in a build without CUDA. */
+    int (*launch_cuda)(const alg_team_t *team, const alg_call_t *call, void *stream);
+    /* Run the kernel to its end in the calling thread, block after block concurrently in threads of
+     * its own when blocks > 1. Returns an alg_status_t; all but OK leave the output undefined. */
+    int (*launch_host)(const alg_team_t *team, const alg_call_t *call);
+    /* Load the kernels into the current device now, so that no later launch can block behind a
+     * spinning kernel of another rank in this process. Returns a cudaError_t; NULL without CUDA. */
+    int (*preload_cuda)(void);
+} alg_algorithm_t;
+
+/* All algorithms, in registry order. */
+extern const alg_algorithm_t *const alg_registry[];
+extern const uint32_t alg_registry_count;
+/* NULL if there is none of that name. */
+const alg_algorithm_t *alg_find(alg_collective_t collective, const char *name);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

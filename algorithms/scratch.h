@@ -1,0 +1,64 @@
+/*
+ * scratch.h - the memory of a team: own scratch, mappings of the peers', the
+ * control words, and the pool that keeps them between communicators.
+ *
+ * Built in steps, so that one thread can build for several ranks by doing each
+ * step for all of them before the next. Between two steps the caller exchanges
+ * the offers (transport's stages). Functions return 0 or a negative errno, log
+ * nothing, and leave the current device as they found it.
+ */
+#ifndef SHUNT_SCRATCH_H
+#define SHUNT_SCRATCH_H
+
+#include "algorithms/algorithm.h"
+#include "transport/transport.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct alg_scratch alg_scratch_t;
+
+/* The set of ranks that share a scratch: who, in rank order, on which devices. Made by the caller from
+ * the identities all ranks posted; equal sets of equal maps may reuse each other's scratch. */
+typedef struct alg_set {
+    uint64_t hash[2];
+} alg_set_t;
+
+/* Pool: the id (never 0) of an idle scratch of this set, rank and map, or 0. Every rank posts its
+ * answer; only if all ranks hold the same id may they take it, else all create. */
+uint64_t alg_scratch_idle(const alg_set_t *set, uint32_t rank, const alg_map_t *map);
+/* Take it out of the pool, re-armed and with its epochs at 0. */
+int alg_scratch_take(uint64_t id, uint32_t rank, alg_scratch_t **scratch);
+
+/* Step 1: allocate, arm (halves all-ones, the rest zero), make the offer. `id` is the same on all
+ * ranks. The arming is complete when this returns. */
+int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind, const alg_set_t *set, uint64_t id,
+                       uint32_t rank, uint32_t nranks, const alg_map_t *map, alg_scratch_t **scratch,
+                       uint8_t offer[NET_OFFER_BYTES]);
+/* Step 2 (VMM only, otherwise it does nothing): hand descriptors to the peers. offers[rank] in rank order. */
+int alg_scratch_send(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
+/* Step 3: map the peers' memory. */
+int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
+/* Step 4: store a token of this rank into every peer's mailbox, from a kernel (CUDA) as algorithms
+ * will; complete when this returns. Step 5, when all ranks have done step 4: check and clear the own
+ * mailboxes; -EIO if a token is missing or wrong. */
+int alg_scratch_prove_write(alg_scratch_t *scratch, uint64_t token);
+int alg_scratch_prove_read(alg_scratch_t *scratch, uint64_t token);
+
+/* What kernels get; timeout_ns is the caller's to set. */
+alg_team_t *alg_scratch_team(alg_scratch_t *scratch);
+/* The control words as the host addresses them. */
+alg_control_t *alg_scratch_control(alg_scratch_t *scratch);
+
+/* Give it back. reusable: all its kernels ended well on every rank, so it may go to the pool; else
+ * its memory is freed, or, if the driver does not allow that now, at the next release or create.
+ * No kernel of it may be running. Makes CUDA calls; never call it from a driver callback. */
+void alg_scratch_release(alg_scratch_t *scratch, bool reusable);
+/* Free every idle scratch of the pool (tests, and when an allocation fails). */
+void alg_scratch_pool_trim(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,76 @@
+/*
+ * shunt.h - what libnccl.so.2 offers beyond NCCL's API when it is Shunt.
+ *
+ * Look the functions up with dlsym, or link against libnccl.so: a program that
+ * links them needs Shunt; one that looks them up runs with any NCCL. All are
+ * safe from any thread, make no CUDA call and never block for another rank.
+ */
+#ifndef SHUNT_H
+#define SHUNT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SHUNT_VERSION_MAJOR 0
+#define SHUNT_VERSION_MINOR 1
+#define SHUNT_VERSION_PATCH 0
+#define SHUNT_VERSION_CODE (SHUNT_VERSION_MAJOR * 10000 + SHUNT_VERSION_MINOR * 100 + SHUNT_VERSION_PATCH)
+
+/* SHUNT_VERSION_CODE of the library that is loaded. (ncclGetVersion answers for the real NCCL.) */
+int shunt_version(void);
+
+/* 1: host device (buffers are host memory, no CUDA); 0: CUDA. */
+int shunt_host_mode(void);
+
+/* Absolute path of the real NCCL that calls are forwarded to, loading it if need be; NULL if none. */
+const char *shunt_nccl_path(void);
+
+/* The last collective that this thread issued. Strings are static. */
+typedef struct shunt_decision {
+    uint32_t size;         /* in: sizeof(shunt_decision_t); fields beyond it are not written */
+    uint32_t taken;        /* 1: a kernel of Shunt's; 0: forwarded */
+    const char *collective; /* "allreduce", ... */
+    const char *algorithm; /* "oneshot", ..., or "nccl" */
+    const char *reason;    /* why; never NULL */
+    uint64_t bytes;        /* count times the type's size */
+    uint32_t blocks;       /* of the launch; 0 when forwarded */
+    uint32_t threads;
+} shunt_decision_t;
+/* 0, or -1 if this thread has issued no collective yet or `decision` is NULL or its size is 0. */
+int shunt_last_decision(shunt_decision_t *decision);
+
+/* Process-wide counts since the library was loaded. */
+typedef struct shunt_statistics {
+    uint32_t size; /* in: sizeof(shunt_statistics_t); fields beyond it are not written */
+    uint32_t communicators_attached; /* alive now */
+    uint64_t calls_taken;
+    uint64_t calls_forwarded;
+    uint64_t bytes_taken;
+    uint64_t bytes_forwarded;
+} shunt_statistics_t;
+/* 0, or -1 for NULL or size 0. */
+int shunt_stats(shunt_statistics_t *statistics);
+
+/* One row a setting, in the order of docs/settings.md; for `shunt info`. */
+typedef struct shunt_setting {
+    const char *name;    /* environment variable */
+    const char *value;   /* in force, as text */
+    const char *origin;  /* "default", "environment", or a file's path */
+    const char *initial; /* the default, as text */
+    const char *help;
+} shunt_setting_t;
+/* Row `index`; 0, or -1 past the end. Strings live as long as the process. */
+int shunt_setting(uint32_t index, shunt_setting_t *setting);
+
+/* Row `index` of the decision table for a made-up communicator of `nranks` ranks: one line of text,
+ * cut to `capacity`. link: 0 host, 1 NVLink, 2 PCIe. 0, or -1 past the end or for a bad argument. */
+int shunt_table_row(uint32_t nranks, uint32_t link, int captured, uint32_t index, char *text, size_t capacity);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,126 @@
+/*
+ * transport.h - how ranks of one host find each other and share memory.
+ *
+ * The one header of this room. Nothing here knows of NCCL, of algorithms or of
+ * settings. Functions return 0 or a negative errno, set their outputs only on
+ * success, log nothing, and never block for another rank unless the comment
+ * says so. All are safe to call from any thread for different objects.
+ */
+#ifndef SHUNT_TRANSPORT_H
+#define SHUNT_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Rendezvous ---------------------------------------------------------------
+ *
+ * A segment of POSIX shared memory, mode 0600, named by uid and key, in which
+ * the ranks of one communicator publish records. A rank joins before the real
+ * init, which returns only when all ranks have joined; so afterwards
+ * count == nranks means that all ranks are on this host and run Shunt.
+ *
+ * Set-up then goes in stages: each rank posts its record of stage s, and reads
+ * the others' once all have posted. One word, the verdict, changes once, by
+ * compare-and-swap, from pending to attached or declined; every rank obeys it.
+ */
+enum {
+    NET_MAX_SLOTS = 16,    /* joiners beyond this make the segment "overfull": count exceeds any nranks */
+    NET_STAGES = 6,        /* stages 0 .. NET_STAGES-1 */
+    NET_RECORD_BYTES = 512 /* the most bytes a rank can post in a stage */
+};
+
+typedef struct net_key {
+    uint64_t word[2]; /* a 128-bit hash; see net_key_hash */
+} net_key_t;
+
+typedef struct net_rendezvous net_rendezvous_t;
+
+typedef enum net_verdict { NET_PENDING = 0, NET_ATTACHED = 1, NET_DECLINED = 2 } net_verdict_t;
+
+/* Hash of bytes into a key (for a unique id, a parent key with colour and number, ...). */
+net_key_t net_key_hash(const void *bytes, size_t size);
+
+/* Create or open the segment and take the next free slot. A stale segment (its joiners' processes
+ * are all gone, by pid and start time) is replaced; one of another user or with another layout
+ * version is refused (-EPERM, -EPROTO). Everything read from the segment is validated. */
+int net_join(const net_key_t *key, net_rendezvous_t **rendezvous);
+/* Joiners so far, NET_MAX_SLOTS + 1 when overfull. */
+uint32_t net_count(const net_rendezvous_t *rendezvous);
+/* Say which rank of how many this joiner is; once, before the first post. -EEXIST if another joiner
+ * has that rank; -ERANGE if nranks > NET_MAX_SLOTS. */
+int net_set_rank(net_rendezvous_t *rendezvous, uint32_t rank, uint32_t nranks);
+/* Post this rank's record of a stage (size <= NET_RECORD_BYTES), once a stage. */
+int net_post(net_rendezvous_t *rendezvous, uint32_t stage, const void *record, size_t size);
+/* 1: all nranks have posted the stage; 0: not yet; -ECANCELED: declined meanwhile;
+ * -ESRCH: a rank that has not posted is dead. Never blocks. */
+int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage);
+/* Copy rank's record of a stage that net_poll said is complete; *size gets its true size.
+ * -EMSGSIZE if it does not fit. */
+int net_read(const net_rendezvous_t *rendezvous, uint32_t stage, uint32_t rank, void *record, size_t capacity,
+             size_t *size);
+/* Try to move the verdict from pending; returns the verdict that now holds. `reason` (at most 120
+ * bytes, cut beyond) is kept with the first decline, prefixed by the rank if known. */
+net_verdict_t net_decide(net_rendezvous_t *rendezvous, net_verdict_t verdict, const char *reason);
+net_verdict_t net_verdict(const net_rendezvous_t *rendezvous);
+/* The reason of a decline ("" if none); valid until net_leave. */
+const char *net_reason(const net_rendezvous_t *rendezvous);
+/* False once the process of that rank is gone (pid and start time compared). Cheap enough for a
+ * slow path (some µs), not for a hot one. */
+bool net_alive(const net_rendezvous_t *rendezvous, uint32_t rank);
+/* Remove the name from the system (idempotent; the mapping stays). Call when all have posted the
+ * first stage after the real init: from then on nobody else may join. */
+void net_unlink(net_rendezvous_t *rendezvous);
+/* Unmap. Unlinks too if this rank still may and no one else is alive in it. NULL is fine. */
+void net_leave(net_rendezvous_t *rendezvous);
+
+/* ---- Peer memory ---------------------------------------------------------------
+ *
+ * A block of memory of one rank that its peers map. On the host device: POSIX
+ * shared memory. On CUDA: cudaMalloc exported by CUDA IPC; where the export or
+ * the open is refused, VMM memory (cuMemCreate) whose file descriptor travels
+ * over a unix datagram socket. Ranks of one process address each other's
+ * memory directly. The current device is left as it was found.
+ */
+enum { NET_OFFER_BYTES = 256 };
+
+typedef enum net_memory_kind {
+    NET_MEMORY_HOST = 0,    /* POSIX shared memory */
+    NET_MEMORY_CUDA_IPC = 1,
+    NET_MEMORY_CUDA_VMM = 2
+} net_memory_kind_t;
+
+typedef struct net_memory net_memory_t;   /* own memory */
+typedef struct net_mapping net_mapping_t; /* a peer's memory, mapped here */
+
+/* Allocate `bytes` on `device` (ignored for host) and make the offer that peers open.
+ * -ENOSYS: this kind cannot be had here; -ENOMEM: no memory. */
+int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memory_t **memory,
+                      uint8_t offer[NET_OFFER_BYTES]);
+void *net_memory_pointer(const net_memory_t *memory);
+/* VMM only (others: nothing to do, 0): hand the descriptor to the peer that made `offer`. Every rank
+ * sends to every peer after all have made their offers, and opens after all have sent. */
+int net_memory_send(const net_memory_t *memory, const uint8_t peer_offer[NET_OFFER_BYTES]);
+/* Map the memory of another rank for kernels of `device`. `own` is this rank's memory of the same
+ * kind (VMM receives through it). Refuses (-EPROTO) an offer that is malformed. */
+int net_memory_open(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_mapping_t **mapping);
+void *net_mapping_pointer(const net_mapping_t *mapping);
+void net_mapping_close(net_mapping_t *mapping);  /* NULL is fine */
+void net_memory_destroy(net_memory_t *memory);   /* NULL is fine; after all peers have closed */
+
+/* Who a process is, for pools and for liveness: pid and start time since boot. */
+typedef struct net_process {
+    int64_t pid;
+    uint64_t start_ticks; /* field 22 of /proc/<pid>/stat */
+} net_process_t;
+net_process_t net_process_self(void);
+bool net_process_alive(const net_process_t *process);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
