@@ -1,0 +1,34 @@
+/*
+ * log.h - Shunt's log: one line, one write(2), to stderr or SHUNT_DEBUG_FILE.
+ *
+ * Never to stdout, which belongs to the program. Safe from any thread; errno
+ * is left as it was. Not for signal handlers and not for the fast path, save
+ * behind shim_log_on.
+ */
+#ifndef SHUNT_SHIM_LOG_H
+#define SHUNT_SHIM_LOG_H
+
+#include <stdbool.h>
+
+typedef enum shim_log_level {
+    SHIM_LOG_NONE = 0,
+    SHIM_LOG_WARN = 1,
+    SHIM_LOG_INFO = 2,
+    SHIM_LOG_TRACE = 3 /* one line a call */
+} shim_log_level_t;
+
+/* Would a line of this level be written? */
+bool shim_log_on(shim_log_level_t level);
+/* Write one line; newlines and other control characters in it become spaces. */
+void shim_log(shim_log_level_t level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#define shim_warn(...) shim_log(SHIM_LOG_WARN, __VA_ARGS__)
+#define shim_info(...) shim_log(SHIM_LOG_INFO, __VA_ARGS__)
+/* The arguments are not evaluated unless traces are on. */
+#define shim_trace(...)                            \
+    do {                                           \
+        if (shim_log_on(SHIM_LOG_TRACE))           \
+            shim_log(SHIM_LOG_TRACE, __VA_ARGS__); \
+    } while (0)
+
+#endif
