@@ -1,17 +1,39 @@
 # Where nccl.h is: a folder the user names, the system, CUDA's folder, or the wheel that scripts/setup unpacked.
+# An older one than 2.28 is passed over.
 set(SHUNT_NCCL_INCLUDE_DIR "" CACHE PATH "Folder with nccl.h (2.28 or newer)")
-if(NOT SHUNT_NCCL_INCLUDE_DIR)
-  find_path(SHUNT_NCCL_HEADER nccl.h
-    PATHS ${CMAKE_SOURCE_DIR}/.deps/nvidia/nccl/include /usr/include /usr/local/include /usr/local/cuda/include
-    NO_CACHE)
-  if(NOT SHUNT_NCCL_HEADER)
-    message(FATAL_ERROR "nccl.h not found: run scripts/setup, or pass -DSHUNT_NCCL_INCLUDE_DIR=<folder with nccl.h>")
+
+# Sets `code` to NCCL_VERSION_CODE of the header in `folder`, 0 if there is none.
+function(shunt_nccl_code folder code)
+  set(${code} 0 PARENT_SCOPE)
+  if(EXISTS "${folder}/nccl.h")
+    file(STRINGS "${folder}/nccl.h" line REGEX "^#define NCCL_VERSION_CODE ")
+    if(line MATCHES "([0-9]+)")
+      set(${code} ${CMAKE_MATCH_1} PARENT_SCOPE)
+    endif()
   endif()
-  set(SHUNT_NCCL_INCLUDE_DIR ${SHUNT_NCCL_HEADER} CACHE PATH "Folder with nccl.h (2.28 or newer)" FORCE)
+endfunction()
+
+if(SHUNT_NCCL_INCLUDE_DIR)
+  shunt_nccl_code("${SHUNT_NCCL_INCLUDE_DIR}" SHUNT_NCCL_CODE)
+  if(SHUNT_NCCL_CODE LESS 22800)
+    message(FATAL_ERROR "SHUNT_NCCL_INCLUDE_DIR=${SHUNT_NCCL_INCLUDE_DIR}: no nccl.h of 2.28 or newer there")
+  endif()
+else()
+  foreach(folder ${CUDAToolkit_INCLUDE_DIRS} /usr/include /usr/local/include /usr/local/cuda/include
+      "${CMAKE_SOURCE_DIR}/.deps/nvidia/nccl/include")
+    shunt_nccl_code("${folder}" SHUNT_NCCL_CODE)
+    if(SHUNT_NCCL_CODE GREATER_EQUAL 22800)
+      set(SHUNT_NCCL_INCLUDE_DIR "${folder}" CACHE PATH "Folder with nccl.h (2.28 or newer)" FORCE)
+      break()
+    endif()
+  endforeach()
+  if(NOT SHUNT_NCCL_INCLUDE_DIR)
+    message(FATAL_ERROR
+      "no nccl.h of 2.28 or newer: run scripts/setup, or pass -DSHUNT_NCCL_INCLUDE_DIR=<folder with nccl.h>")
+  endif()
 endif()
-file(STRINGS ${SHUNT_NCCL_INCLUDE_DIR}/nccl.h SHUNT_NCCL_CODE REGEX "^#define NCCL_VERSION_CODE ")
-string(REGEX MATCH "[0-9]+" SHUNT_NCCL_CODE "${SHUNT_NCCL_CODE}")
-if(SHUNT_NCCL_CODE LESS 22800)
-  message(FATAL_ERROR "${SHUNT_NCCL_INCLUDE_DIR}/nccl.h is ${SHUNT_NCCL_CODE}; 2.28 or newer is needed: run scripts/setup")
-endif()
-message(STATUS "nccl.h ${SHUNT_NCCL_CODE} in ${SHUNT_NCCL_INCLUDE_DIR}")
+math(EXPR SHUNT_NCCL_MAJOR "${SHUNT_NCCL_CODE} / 10000")
+math(EXPR SHUNT_NCCL_MINOR "${SHUNT_NCCL_CODE} / 100 % 100")
+math(EXPR SHUNT_NCCL_PATCH "${SHUNT_NCCL_CODE} % 100")
+set(SHUNT_NCCL_VERSION ${SHUNT_NCCL_MAJOR}.${SHUNT_NCCL_MINOR}.${SHUNT_NCCL_PATCH})
+message(STATUS "Shunt: nccl.h ${SHUNT_NCCL_VERSION} in ${SHUNT_NCCL_INCLUDE_DIR}")

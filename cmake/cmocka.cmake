@@ -1,0 +1,18 @@
+# The target cmocka::cmocka: the system's, or the copy that scripts/setup keeps in .deps/cmocka so that it
+# can be carried to a machine that lacks it. SHUNT_CMOCKA says whether there is one.
+find_path(SHUNT_CMOCKA_INCLUDE cmocka.h)
+find_library(SHUNT_CMOCKA_LIBRARY cmocka)
+if(NOT SHUNT_CMOCKA_INCLUDE OR NOT SHUNT_CMOCKA_LIBRARY)
+  find_path(SHUNT_CMOCKA_INCLUDE cmocka.h PATHS "${CMAKE_SOURCE_DIR}/.deps/cmocka/include" NO_DEFAULT_PATH)
+  find_library(SHUNT_CMOCKA_LIBRARY cmocka PATHS "${CMAKE_SOURCE_DIR}/.deps/cmocka/lib" NO_DEFAULT_PATH)
+endif()
+mark_as_advanced(SHUNT_CMOCKA_INCLUDE SHUNT_CMOCKA_LIBRARY)
+if(SHUNT_CMOCKA_INCLUDE AND SHUNT_CMOCKA_LIBRARY)
+  set(SHUNT_CMOCKA ON)
+  add_library(cmocka::cmocka UNKNOWN IMPORTED)
+  set_target_properties(cmocka::cmocka PROPERTIES
+    IMPORTED_LOCATION "${SHUNT_CMOCKA_LIBRARY}"
+    INTERFACE_INCLUDE_DIRECTORIES "${SHUNT_CMOCKA_INCLUDE}")
+else()
+  set(SHUNT_CMOCKA OFF)
+endif()
