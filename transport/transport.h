@@ -17,6 +17,22 @@
 extern "C" {
 #endif
 
+/* ---- Processes -----------------------------------------------------------------
+ *
+ * Who a process is, for pools and for liveness. pid and start time alone are not
+ * enough: containers that share /dev/shm may give two processes the same pair.
+ * No padding, so the bytes can be hashed and compared.
+ */
+typedef struct net_process {
+    int64_t pid;
+    uint64_t start_ticks;   /* field 22 of /proc/<pid>/stat; 0 where there is no /proc */
+    uint64_t pid_namespace; /* inode of /proc/self/ns/pid; 0 where there is no /proc */
+} net_process_t;
+net_process_t net_process_self(void);
+/* False once it is gone (a zombie is gone). A process of another pid namespace cannot be looked at
+ * and counts as alive. Some µs. */
+bool net_process_alive(const net_process_t *process);
+
 /* ---- Rendezvous ---------------------------------------------------------------
  *
  * A segment of POSIX shared memory, mode 0600, named by uid and key, in which
@@ -45,32 +61,37 @@ typedef enum net_verdict { NET_PENDING = 0, NET_ATTACHED = 1, NET_DECLINED = 2 }
 /* Hash of bytes into a key (for a unique id, a parent key with colour and number, ...). */
 net_key_t net_key_hash(const void *bytes, size_t size);
 
-/* Create or open the segment and take the next free slot. A stale segment (its joiners' processes
- * are all gone, by pid and start time) is replaced; one of another user or with another layout
- * version is refused (-EPERM, -EPROTO). Everything read from the segment is validated. */
+/* Create or open the segment and take the next free slot. A stale segment (its joiners have all left
+ * or died) and one whose verdict has fallen take nobody in any more and are replaced; one of another
+ * user or with another layout version is refused (-EPERM, -EPROTO). -ENOSPC: /dev/shm is full.
+ * Waits at most 2 s (-ETIMEDOUT) for another joiner that holds the segment's lock, which takes
+ * microseconds unless that process is stopped. The first join of a process also removes up to 64
+ * segments that crashed runs of this user left behind. */
 int net_join(const net_key_t *key, net_rendezvous_t **rendezvous);
 /* Joiners so far, NET_MAX_SLOTS + 1 when overfull. */
 uint32_t net_count(const net_rendezvous_t *rendezvous);
 /* Say which rank of how many this joiner is; once, before the first post. -EEXIST if another joiner
- * has that rank; -ERANGE if nranks > NET_MAX_SLOTS. */
+ * has that rank; -ERANGE if nranks > NET_MAX_SLOTS, rank >= nranks, or this joiner got no slot
+ * (overfull); -EPROTO if another joiner gave another nranks. */
 int net_set_rank(net_rendezvous_t *rendezvous, uint32_t rank, uint32_t nranks);
-/* Post this rank's record of a stage (size <= NET_RECORD_BYTES), once a stage. */
+/* Post this rank's record of a stage (size <= NET_RECORD_BYTES), once a stage (-EEXIST). */
 int net_post(net_rendezvous_t *rendezvous, uint32_t stage, const void *record, size_t size);
 /* 1: all nranks have posted the stage; 0: not yet; -ECANCELED: declined meanwhile;
- * -ESRCH: a rank that has not posted is dead. Never blocks. */
+ * -ESRCH: a joiner that has not posted is dead or has left. Never blocks; while incomplete it looks
+ * at the processes of those who are missing (some µs each), so nap between two polls. */
 int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage);
 /* Copy rank's record of a stage that net_poll said is complete; *size gets its true size.
- * -EMSGSIZE if it does not fit. */
+ * -EMSGSIZE if it does not fit, -EAGAIN if it is not there, -EPROTO if it is malformed. */
 int net_read(const net_rendezvous_t *rendezvous, uint32_t stage, uint32_t rank, void *record, size_t capacity,
              size_t *size);
 /* Try to move the verdict from pending; returns the verdict that now holds. `reason` (at most 120
  * bytes, cut beyond) is kept with the first decline, prefixed by the rank if known. */
 net_verdict_t net_decide(net_rendezvous_t *rendezvous, net_verdict_t verdict, const char *reason);
 net_verdict_t net_verdict(const net_rendezvous_t *rendezvous);
-/* The reason of a decline ("" if none); valid until net_leave. */
+/* The reason of a decline ("" if none), printable; valid until net_leave. */
 const char *net_reason(const net_rendezvous_t *rendezvous);
-/* False once the process of that rank is gone (pid and start time compared). Cheap enough for a
- * slow path (some µs), not for a hot one. */
+/* False once the process of that rank is gone; leaving is not dying. Cheap enough for a slow path
+ * (some µs), not for a hot one. */
 bool net_alive(const net_rendezvous_t *rendezvous, uint32_t rank);
 /* Remove the name from the system (idempotent; the mapping stays). Call when all have posted the
  * first stage after the real init: from then on nobody else may join. */
@@ -80,17 +101,20 @@ void net_leave(net_rendezvous_t *rendezvous);
 
 /* ---- Peer memory ---------------------------------------------------------------
  *
- * A block of memory of one rank that its peers map. On the host device: POSIX
- * shared memory. On CUDA: cudaMalloc exported by CUDA IPC; where the export or
- * the open is refused, VMM memory (cuMemCreate) whose file descriptor travels
- * over a unix datagram socket. Ranks of one process address each other's
- * memory directly. The current device is left as it was found.
+ * A block of memory of one rank that its peers map. On the host device: a
+ * sealed memfd, which peers open through /proc, so that no name can outlive a
+ * crash and nobody can truncate it under a reader. On CUDA: cudaMalloc exported
+ * by CUDA IPC; where the export or the open is refused, VMM memory (cuMemCreate)
+ * whose file descriptor travels over a unix datagram socket. Ranks of one process
+ * address each other's memory directly; such memory lives until its owner has
+ * destroyed it and the last of those ranks has closed it. The current context and
+ * device are left as they were found. Without CUDA its kinds give -ENOSYS.
  */
 enum { NET_OFFER_BYTES = 256 };
 
 typedef enum net_memory_kind {
-    NET_MEMORY_HOST = 0,    /* POSIX shared memory */
-    NET_MEMORY_CUDA_IPC = 1,
+    NET_MEMORY_HOST = 0,     /* shared memory of the host */
+    NET_MEMORY_CUDA_IPC = 1, /* sizes are rounded up to 2 MiB, so that a block shares nothing else */
     NET_MEMORY_CUDA_VMM = 2
 } net_memory_kind_t;
 
@@ -106,19 +130,37 @@ void *net_memory_pointer(const net_memory_t *memory);
  * sends to every peer after all have made their offers, and opens after all have sent. */
 int net_memory_send(const net_memory_t *memory, const uint8_t peer_offer[NET_OFFER_BYTES]);
 /* Map the memory of another rank for kernels of `device`. `own` is this rank's memory of the same
- * kind (VMM receives through it). Refuses (-EPROTO) an offer that is malformed. */
+ * kind (VMM receives through it). -EPROTO: the offer is malformed or not what it says; -ESRCH: its
+ * owner is gone; -ENOENT: no descriptor has come (VMM); -ENOSYS: no peer access. */
 int net_memory_open(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_mapping_t **mapping);
 void *net_mapping_pointer(const net_mapping_t *mapping);
-void net_mapping_close(net_mapping_t *mapping);  /* NULL is fine */
-void net_memory_destroy(net_memory_t *memory);   /* NULL is fine; after all peers have closed */
+/* Bytes that may be touched; at least what the owner asked for. */
+size_t net_mapping_bytes(const net_mapping_t *mapping);
+/* False once the owner's process is gone. */
+bool net_mapping_alive(const net_mapping_t *mapping);
+void net_mapping_close(net_mapping_t *mapping); /* NULL is fine */
+/* Free own memory; NULL is fine. No kernel may still use it. Peers of other processes may still have it
+ * mapped: host and VMM memory then lives on for them; for IPC CUDA calls their next access undefined, so
+ * they must have stopped using it, though not yet have closed it. Where the driver refuses to free now
+ * (a callback, a capture), it is done at the next create or destroy. */
+void net_memory_destroy(net_memory_t *memory);
 
-/* Who a process is, for pools and for liveness: pid and start time since boot. */
-typedef struct net_process {
-    int64_t pid;
-    uint64_t start_ticks; /* field 22 of /proc/<pid>/stat */
-} net_process_t;
-net_process_t net_process_self(void);
-bool net_process_alive(const net_process_t *process);
+/* ---- CUDA as a guest -----------------------------------------------------------
+ *
+ * Between enter and leave `device` is current in this thread and its calls cannot
+ * break a capture of another thread. leave puts back the context that was current,
+ * even none or one that is not primary, and clears this library's own last error.
+ * -ENOSYS in a build without CUDA.
+ */
+typedef struct net_scope {
+    void *context;
+    int capture_mode;
+    bool entered;
+} net_scope_t;
+int net_scope_enter(net_scope_t *scope, int device);
+void net_scope_leave(net_scope_t *scope);
+/* A cudaError_t as a negative errno; 0 for success. */
+int net_cuda_errno(int cuda_error);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,81 @@
+/*
+ * process.c - who a process is, and whether it still is.
+ *
+ * A pid alone is reused, so it is compared with the start time that the kernel
+ * keeps in clock ticks since boot. Nothing is cached: a fork would make it wrong.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "transport/transport.h"
+
+typedef struct process_stat {
+    char state;
+    int64_t threads;
+    uint64_t start_ticks;
+} process_stat_t;
+
+/* Read /proc/<pid>/stat. The command in parentheses may hold anything, so fields are counted from the
+ * last parenthesis: state is field 3, the number of threads 20, the start time 22. */
+static int read_stat(int64_t pid, process_stat_t *stat)
+{
+    char path[64];
+    char text[1024];
+    snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    ssize_t size = read(fd, text, sizeof text - 1);
+    int error = size < 0 ? -errno : 0;
+    close(fd);
+    if (error)
+        return error;
+    text[size] = '\0';
+    const char *field = strrchr(text, ')');
+    if (!field || sscanf(field + 1,
+                         " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %" SCNd64 " %*d %" SCNu64,
+                         &stat->state, &stat->threads, &stat->start_ticks) != 3)
+        return -EPROTO;
+    return 0;
+}
+
+static uint64_t own_namespace(void)
+{
+    struct stat info;
+    return stat("/proc/self/ns/pid", &info) == 0 ? (uint64_t)info.st_ino : 0;
+}
+
+net_process_t net_process_self(void)
+{
+    process_stat_t stat = {0};
+    net_process_t self = {.pid = getpid(), .pid_namespace = own_namespace()};
+    if (read_stat(self.pid, &stat) == 0)
+        self.start_ticks = stat.start_ticks;
+    return self;
+}
+
+bool net_process_alive(const net_process_t *process)
+{
+    if (process->pid_namespace != own_namespace())
+        return true;
+    if (process->pid <= 0)
+        return false;
+    process_stat_t stat;
+    int error = read_stat(process->pid, &stat);
+    if (error == -ENOENT && process->start_ticks == 0)
+        return kill((pid_t)process->pid, 0) == 0 || errno != ESRCH;
+    if (error)
+        return error != -ENOENT && error != -ESRCH;
+    if (process->start_ticks != 0 && stat.start_ticks != process->start_ticks)
+        return false;
+    /* A process whose first thread has ended shows as a zombie too, but still counts its other threads. */
+    bool ended = stat.state == 'Z' || stat.state == 'X' || stat.state == 'x';
+    return !ended || stat.threads > 1;
+}
