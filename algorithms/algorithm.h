@@ -71,11 +71,14 @@ size_t alg_type_bytes(alg_type_t type);
  */
 enum {
     ALG_CONTROL_BYTES = 4096,
-    ALG_EPOCH_OFFSET = 0,     /* uint32_t: calls begun on this scratch */
+    ALG_EPOCH_OFFSET = 0,     /* uint64_t: calls of sentinel algorithms begun on this scratch */
     ALG_TICKET_OFFSET = 128,  /* uint32_t: blocks of the running call that have read the epoch */
-    ALG_STAGED_OFFSET = 256,  /* uint32_t epoch, +128 ticket: the same pair for the staged algorithm */
+    ALG_STAGED_OFFSET = 256,  /* the same pair for the staged algorithm, which counts chunks */
     ALG_MAILBOX_OFFSET = 2048 /* ALG_MAX_RANKS words of 8 bytes, one each peer, for the attach proof */
 };
+
+/* The staged algorithm's channels (warps) of one call, at most: 64 blocks of 16, or 128 of 8. */
+enum { ALG_STAGED_CHANNELS = 1024 };
 
 typedef struct alg_map {
     size_t total_bytes;    /* of the whole scratch, a multiple of 2 MiB on CUDA */
@@ -101,8 +104,9 @@ typedef struct alg_control {
 
 typedef enum alg_status {
     ALG_STATUS_OK = 0,
-    ALG_STATUS_TIMEOUT = 1, /* a wait ran past timeout_ns */
-    ALG_STATUS_PEER_DEAD = 2 /* host device: a peer's process is gone */
+    ALG_STATUS_TIMEOUT = 1,   /* a wait ran past timeout_ns */
+    ALG_STATUS_PEER_DEAD = 2, /* host device: a peer's process is gone */
+    ALG_STATUS_ABORTED = 3    /* launch_host only: the host raised `abort` */
 } alg_status_t;
 
 /* What a kernel needs to know of the ranks; passed to it by value. */
@@ -129,8 +133,8 @@ typedef struct alg_call {
     alg_op_t op;
     const void *scalar_pointer; /* ALG_PREMUL_SUM: device memory with one element, read by the kernel; or NULL */
     uint64_t scalar_bits;       /* ALG_PREMUL_SUM with no pointer: the element's bytes, low end first */
-    uint32_t blocks;            /* the same on every rank; from the table */
-    uint32_t threads;           /* of a block; CUDA only */
+    uint32_t blocks;            /* the same on every rank; the row's, lowered by `shape` */
+    uint32_t threads;           /* of a block; a multiple of 32; CUDA only */
 } alg_call_t;
 
 /* ---- Algorithms ---------------------------------------------------------------- */
@@ -142,6 +146,8 @@ typedef struct alg_algorithm {
     alg_collective_t collective;
     /* The most bytes (count * type size) one call can move with this scratch; UINT64_MAX: any. Pure. */
     uint64_t (*max_bytes)(const alg_map_t *map, uint32_t nranks, alg_type_t type);
+    /* Lower a row's blocks and threads to what `bytes` can use. Pure. */
+    void (*shape)(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads);
     /* Enqueue the kernel on `stream` (a cudaStream_t) of the current device: one launch, no
      * allocation, legal in capture. Returns a cudaError_t; NULL in a build without CUDA. */
     int (*launch_cuda)(const alg_team_t *team, const alg_call_t *call, void *stream);

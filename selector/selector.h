@@ -40,14 +40,27 @@ typedef struct sel_settings {
     char policy[SEL_POLICY_BYTES]; /* SHUNT_ALGO, NUL-terminated; "" for the built-in table */
 } sel_settings_t;
 
-/* A row that applies to one communicator; rows of a plan are sorted by from_bytes and do not overlap
- * within one capture state. algorithm NULL: the real NCCL. */
+typedef enum sel_reason {
+    SEL_TAKEN = 0,
+    SEL_FORWARD_TABLE,      /* the table says that the real NCCL is faster */
+    SEL_FORWARD_POLICY,     /* the user's policy says nccl */
+    SEL_FORWARD_TOO_LARGE,  /* more than the scratch allows */
+    SEL_FORWARD_TYPE,       /* no kernel for this type or operator here */
+    SEL_FORWARD_UNATTACHED, /* the communicator is not attached */
+    SEL_FORWARD_COLLECTIVE, /* a collective that Shunt has no algorithm for */
+    SEL_FORWARD_GROUP,      /* a group that Shunt hands over whole */
+    SEL_REASON_COUNT
+} sel_reason_t;
+
+/* A row that applies to one communicator; rows of a plan are sorted by size, cover every size and do
+ * not overlap within one capture state. algorithm NULL: the real NCCL. */
 typedef struct sel_row {
     uint64_t from_bytes; /* inclusive */
     uint64_t to_bytes;   /* inclusive */
     const alg_algorithm_t *algorithm;
-    uint16_t blocks;  /* at most; small messages use fewer, see sel_choose */
-    uint16_t threads; /* of a block */
+    uint16_t blocks;  /* at most; the algorithm's shape lowers them for short messages */
+    uint16_t threads; /* of a block, likewise */
+    sel_reason_t reason;
     const char *source; /* the benchmark that set the row, or "policy" */
 } sel_row_t;
 
@@ -56,21 +69,13 @@ typedef struct sel_plan {
     sel_topology_t topology;
     sel_settings_t settings;
     alg_map_t map;
+    bool own_only;       /* never forward what an algorithm here can do: host device, SHUNT_DETERMINISTIC */
+    uint32_t excluded;   /* bit i: alg_registry[i] is never to be used */
+    uint16_t own_blocks; /* where no row gives them */
+    uint16_t own_threads;
     uint32_t rows[2]; /* [captured] */
     sel_row_t row[2][SEL_MAX_ROWS];
 } sel_plan_t;
-
-typedef enum sel_reason {
-    SEL_TAKEN = 0,
-    SEL_FORWARD_TABLE,       /* the table says that the real NCCL is faster */
-    SEL_FORWARD_POLICY,      /* the user's policy says nccl */
-    SEL_FORWARD_TOO_LARGE,   /* more than the scratch allows */
-    SEL_FORWARD_TYPE,        /* no kernel for this type or operator here */
-    SEL_FORWARD_UNATTACHED,  /* the communicator is not attached */
-    SEL_FORWARD_COLLECTIVE,  /* a collective that Shunt has no algorithm for */
-    SEL_FORWARD_GROUP,       /* a group that Shunt hands over whole */
-    SEL_REASON_COUNT
-} sel_reason_t;
 
 typedef struct sel_choice {
     const alg_algorithm_t *algorithm; /* NULL: the real NCCL */

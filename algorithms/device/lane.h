@@ -1,0 +1,43 @@
+/*
+ * lane.h - the vocabulary that kernels are written in.
+ *
+ * A lane is one thread of a kernel. The words below have two implementations:
+ * lane_cuda.cuh, and lane_host.h, where a block is a thread with a single lane
+ * and device memory is shared memory of the host. A protocol (who writes what,
+ * where, when) is written once, in these words, and compiled twice.
+ *
+ *   lane_t              block, blocks, thread, threads: where this lane stands
+ *   lane_load, lane_store      16 bytes of the caller's buffers: plain, cached
+ *   lane_put            16 bytes into a peer's scratch. Each aligned 8 bytes arrive whole;
+ *                       nothing orders two puts. The value itself tells that it arrived
+ *   lane_poll           16 bytes of own scratch that a peer puts
+ *   lane_put_word, lane_poll_word     the same with 4 bytes
+ *   lane_rearm*         own scratch back to the sentinel, after its value was read
+ *   lane_copy_out, lane_copy_in       16 bytes of staging, ordered by flags alone
+ *   lane_raise          a flag in a peer's scratch: every lane_copy_out of this lane's warp
+ *                       before lane_warp_sync is visible to who sees the flag
+ *   lane_flag           read a flag; what it guards is visible afterwards
+ *   lane_sync           all lanes of the block
+ *   lane_warp_sync      all lanes of the warp
+ *   lane_stop           called while waiting: true when the wait must end (abort, time limit)
+ */
+#ifndef SHUNT_LANE_H
+#define SHUNT_LANE_H
+
+#include "algorithms/algorithm.h"
+
+/* 16 bytes, the unit of all data movement. */
+typedef struct alignas(16) vec16 {
+    uint32_t w[4];
+} vec16_t;
+
+enum { VEC = 16 };
+static const uint32_t SENTINEL = 0xffffffffu;
+
+#ifdef __CUDACC__
+#include "algorithms/device/lane_cuda.cuh"
+#else
+#include "algorithms/device/lane_host.h"
+#endif
+
+#endif

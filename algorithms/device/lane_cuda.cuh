@@ -1,0 +1,176 @@
+/*
+ * lane_cuda.cuh - the vocabulary of lane.h on CUDA. All inline PTX of the
+ * project is here; each wrapper says who supplies the ordering.
+ */
+#ifndef SHUNT_LANE_CUDA_CUH
+#define SHUNT_LANE_CUDA_CUH
+
+#include <cuda_runtime.h>
+
+#define LANE_FN __device__ __forceinline__
+#define LANE_HOST_FN __host__ __device__ __forceinline__ /* for launch code too */
+#define LANE_UNROLL _Pragma("unroll")
+
+typedef struct lane {
+    uint32_t block, blocks, thread, threads;
+    uint32_t spins;
+    uint64_t deadline; /* 0: the first slow check sets it */
+} lane_t;
+
+LANE_FN lane_t lane_here()
+{
+    return lane_t{blockIdx.x, gridDim.x, threadIdx.x, blockDim.x, 0, 0};
+}
+
+LANE_FN uint32_t lane_warp_size()
+{
+    return 32;
+}
+
+/* ld.global.v4: the caller's input, constant while the kernel runs except by this lane's own stores. */
+LANE_FN vec16_t lane_load(const void *p)
+{
+    const uint4 v = *(const uint4 *)p;
+    return vec16_t{{v.x, v.y, v.z, v.w}};
+}
+
+LANE_FN void lane_store(void *p, const vec16_t &v)
+{
+    *(uint4 *)p = make_uint4(v.w[0], v.w[1], v.w[2], v.w[3]);
+}
+
+/* st.relaxed.sys: no order with other stores; the sentinel protocol needs none. */
+LANE_FN void lane_put(void *p, const vec16_t &v)
+{
+    const uint64_t lo = (uint64_t)v.w[1] << 32 | v.w[0], hi = (uint64_t)v.w[3] << 32 | v.w[2];
+    asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"(lo), "l"(hi) : "memory");
+}
+
+LANE_FN void lane_put_word(void *p, uint32_t w)
+{
+    asm volatile("st.relaxed.sys.global.b32 [%0], %1;" ::"l"(p), "r"(w) : "memory");
+}
+
+/* ld.relaxed.sys: sees a peer's put some time after it was made; its elements of 8 bytes are whole. */
+LANE_FN vec16_t lane_poll(const void *p)
+{
+    uint64_t lo, hi;
+    asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];" : "=l"(lo), "=l"(hi) : "l"(p) : "memory");
+    return vec16_t{{(uint32_t)lo, (uint32_t)(lo >> 32), (uint32_t)hi, (uint32_t)(hi >> 32)}};
+}
+
+LANE_FN uint32_t lane_poll_word(const void *p)
+{
+    uint32_t w;
+    asm volatile("ld.relaxed.sys.global.b32 %0, [%1];" : "=r"(w) : "l"(p) : "memory");
+    return w;
+}
+
+/* Plain store: the end of the kernel orders it before anything a peer can put there (algorithm.h). */
+LANE_FN void lane_rearm(void *p)
+{
+    *(uint4 *)p = make_uint4(SENTINEL, SENTINEL, SENTINEL, SENTINEL);
+}
+
+LANE_FN void lane_rearm_word(void *p)
+{
+    *(uint32_t *)p = SENTINEL;
+}
+
+/* Staging: weak accesses; lane_raise and lane_flag order them. The load must not be served by L1
+ * (a peer's stores do not invalidate it), so it is ld.volatile, which goes to L2. */
+LANE_FN void lane_copy_out(void *p, const vec16_t &v)
+{
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])
+                 : "memory");
+}
+
+LANE_FN vec16_t lane_copy_in(const void *p)
+{
+    vec16_t v;
+    asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+
+/* fence.acq_rel.sys: cumulative over what the warp's other lanes stored before lane_warp_sync. One
+ * fence serves the flags to all peers. */
+LANE_FN void lane_fence()
+{
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+
+/* Behind lane_fence. */
+LANE_FN void lane_raise(void *p, uint64_t value)
+{
+    asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
+}
+
+/* ld.acquire.sys; the warp's other lanes are ordered by lane_warp_sync after it. */
+LANE_FN uint64_t lane_flag(const void *p)
+{
+    uint64_t w;
+    asm volatile("ld.acquire.sys.global.b64 %0, [%1];" : "=l"(w) : "l"(p) : "memory");
+    return w;
+}
+
+LANE_FN void lane_sync()
+{
+    __syncthreads();
+}
+
+LANE_FN void lane_warp_sync()
+{
+    __syncwarp();
+}
+
+/* True on every lane of the warp if it is on any. */
+LANE_FN bool lane_warp_any(bool x)
+{
+    return __any_sync(0xffffffffu, x);
+}
+
+/* The epoch word: read by all lanes of the kernel, written by one after the last has read it. */
+LANE_FN uint64_t lane_read_own(const uint64_t *p)
+{
+    uint64_t w;
+    asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(w) : "l"(p) : "memory");
+    return w;
+}
+
+LANE_FN void lane_write_own(uint64_t *p, uint64_t w)
+{
+    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"(w) : "memory");
+}
+
+/* Counts 0 .. blocks-1 and wraps: true for the last block of the launch to come here. */
+LANE_FN bool lane_last_ticket(uint32_t *ticket, uint32_t blocks)
+{
+    return atomicInc(ticket, blocks - 1) == blocks - 1;
+}
+
+/* Every 1024th call looks at the host's abort word and at the clock: host memory is a PCIe read away. */
+LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
+{
+    if (++lane.spins & 1023)
+        return false;
+    volatile alg_control_t *control = team.control;
+    if (control->abort)
+        return true;
+    if (team.timeout_ns == 0)
+        return false;
+    uint64_t now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    if (lane.deadline == 0)
+        lane.deadline = now + team.timeout_ns;
+    if (now < lane.deadline)
+        return false;
+    control->status = ALG_STATUS_TIMEOUT;
+    __threadfence_system();
+    control->abort = 1; /* the team is lost: free every other lane at once */
+    return true;
+}
+
+#endif

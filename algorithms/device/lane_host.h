@@ -1,0 +1,163 @@
+/*
+ * lane_host.h - the vocabulary of lane.h on the host: a block is a thread with
+ * one lane, scratch is shared memory.
+ *
+ * Puts and re-arming release, polls acquire: so what a CUDA kernel boundary
+ * orders there (algorithm.h) is ordered here by happens-before, and the thread
+ * sanitizer can follow it. Words are 8 bytes, or 4, and always whole.
+ */
+#ifndef SHUNT_LANE_HOST_H
+#define SHUNT_LANE_HOST_H
+
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+#define LANE_FN inline
+#define LANE_HOST_FN inline
+#define LANE_UNROLL
+
+typedef struct lane {
+    uint32_t block, blocks, thread, threads;
+    uint32_t spins;
+    uint64_t deadline; /* ns of CLOCK_MONOTONIC; 0: the first slow check sets it */
+} lane_t;
+
+LANE_FN uint32_t lane_warp_size()
+{
+    return 1;
+}
+
+LANE_FN vec16_t lane_load(const void *p)
+{
+    vec16_t v;
+    memcpy(v.w, p, VEC);
+    return v;
+}
+
+LANE_FN void lane_store(void *p, const vec16_t &v)
+{
+    memcpy(p, v.w, VEC);
+}
+
+LANE_FN void lane_put(void *p, const vec16_t &v)
+{
+    uint64_t *q = (uint64_t *)p;
+    __atomic_store_n(q, (uint64_t)v.w[1] << 32 | v.w[0], __ATOMIC_RELEASE);
+    __atomic_store_n(q + 1, (uint64_t)v.w[3] << 32 | v.w[2], __ATOMIC_RELEASE);
+}
+
+LANE_FN void lane_put_word(void *p, uint32_t w)
+{
+    __atomic_store_n((uint32_t *)p, w, __ATOMIC_RELEASE);
+}
+
+LANE_FN vec16_t lane_poll(const void *p)
+{
+    const uint64_t *q = (const uint64_t *)p;
+    const uint64_t lo = __atomic_load_n(q, __ATOMIC_ACQUIRE), hi = __atomic_load_n(q + 1, __ATOMIC_ACQUIRE);
+    return vec16_t{{(uint32_t)lo, (uint32_t)(lo >> 32), (uint32_t)hi, (uint32_t)(hi >> 32)}};
+}
+
+LANE_FN uint32_t lane_poll_word(const void *p)
+{
+    return __atomic_load_n((const uint32_t *)p, __ATOMIC_ACQUIRE);
+}
+
+LANE_FN void lane_rearm(void *p)
+{
+    const vec16_t armed = {{SENTINEL, SENTINEL, SENTINEL, SENTINEL}};
+    lane_put(p, armed);
+}
+
+LANE_FN void lane_rearm_word(void *p)
+{
+    lane_put_word(p, SENTINEL);
+}
+
+LANE_FN void lane_copy_out(void *p, const vec16_t &v)
+{
+    memcpy(p, v.w, VEC);
+}
+
+LANE_FN vec16_t lane_copy_in(const void *p)
+{
+    return lane_load(p);
+}
+
+LANE_FN void lane_fence()
+{
+    /* lane_raise releases by itself. */
+}
+
+LANE_FN void lane_raise(void *p, uint64_t value)
+{
+    __atomic_store_n((uint64_t *)p, value, __ATOMIC_RELEASE);
+}
+
+LANE_FN uint64_t lane_flag(const void *p)
+{
+    return __atomic_load_n((const uint64_t *)p, __ATOMIC_ACQUIRE);
+}
+
+LANE_FN void lane_sync()
+{
+    /* One lane a block. */
+}
+
+LANE_FN void lane_warp_sync()
+{
+    /* One lane a warp. */
+}
+
+LANE_FN bool lane_warp_any(bool x)
+{
+    return x;
+}
+
+LANE_FN uint64_t lane_read_own(const uint64_t *p)
+{
+    return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+LANE_FN void lane_write_own(uint64_t *p, uint64_t w)
+{
+    __atomic_store_n(p, w, __ATOMIC_RELEASE);
+}
+
+LANE_FN bool lane_last_ticket(uint32_t *ticket, uint32_t blocks)
+{
+    if (__atomic_add_fetch(ticket, 1, __ATOMIC_ACQ_REL) != blocks)
+        return false;
+    __atomic_store_n(ticket, 0, __ATOMIC_RELEASE);
+    return true;
+}
+
+LANE_FN uint64_t lane_now()
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* Ranks may outnumber cores, so a waiting lane gives its core away early. */
+LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
+{
+    if (++lane.spins & 63)
+        return false;
+    if (__atomic_load_n(&team.control->abort, __ATOMIC_ACQUIRE))
+        return true;
+    sched_yield();
+    if (team.timeout_ns == 0)
+        return false;
+    const uint64_t now = lane_now();
+    if (lane.deadline == 0)
+        lane.deadline = now + team.timeout_ns;
+    if (now < lane.deadline)
+        return false;
+    __atomic_store_n(&team.control->status, (uint32_t)ALG_STATUS_TIMEOUT, __ATOMIC_RELEASE);
+    __atomic_store_n(&team.control->abort, 1u, __ATOMIC_RELEASE);
+    return true;
+}
+
+#endif

@@ -1,0 +1,357 @@
+/*
+ * reduce.h - arithmetic on 16-byte vectors, and how a value tells that it has
+ * arrived.
+ *
+ * Types below 32 bits add in fp32 and round once; the order is the caller's
+ * (rank 0 .. n-1), so every algorithm gives the same bits.
+ *
+ * Arrival. Scratch is all-ones before a peer's value lands there, so a value
+ * must never be all-ones:
+ *   MARK_WORD    floats up to 32 bits: a word of all-ones is one or more NaNs, and
+ *                becomes another NaN by losing its top bit.
+ *   MARK_DOUBLE  fp64: the same with 8 bytes.
+ *   MARK_ESCAPE  integers use every pattern: words of all-ones travel as zero, and an
+ *                extra word beside the vector says which they were (bits 0..3).
+ */
+#ifndef SHUNT_REDUCE_H
+#define SHUNT_REDUCE_H
+
+#include "algorithms/device/lane.h"
+
+#ifdef __CUDACC__
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#else
+#include "algorithms/device/convert_host.h"
+#include <math.h>
+#endif
+
+typedef enum mark { MARK_WORD, MARK_DOUBLE, MARK_ESCAPE } mark_t;
+
+/* Kernels come in two kinds: sums (sum, avg, pre-multiplied sum) and the rest, which switch on the operator. */
+enum { OPS_SUM = 0, OPS_OTHER = 1, OPS_KINDS = 2 };
+
+LANE_HOST_FN constexpr mark_t mark_of(int type)
+{
+    return type == ALG_FLOAT64 ? MARK_DOUBLE
+           : type == ALG_FLOAT16 || type == ALG_FLOAT32 || type == ALG_BFLOAT16 || type == ALG_FLOAT8_E4M3 ||
+                   type == ALG_FLOAT8_E5M2
+               ? MARK_WORD
+               : MARK_ESCAPE;
+}
+
+/* ---- Elements: what a type adds in, and its way there and back ---- */
+
+template <class T> struct element_plain {
+    typedef T acc;
+    enum { COUNT = VEC / sizeof(T) };
+    LANE_FN static void unpack(const vec16_t &v, acc a[COUNT])
+    {
+        memcpy(a, v.w, VEC);
+    }
+    LANE_FN static void pack(const acc a[COUNT], vec16_t &v)
+    {
+        memcpy(v.w, a, VEC);
+    }
+};
+
+/* Two 16-bit floats a word. */
+template <class P> struct element_pair {
+    typedef float acc;
+    enum { COUNT = 8 };
+    LANE_FN static void unpack(const vec16_t &v, acc a[COUNT])
+    {
+        LANE_UNROLL
+        for (int i = 0; i < 4; i++)
+            P::widen(v.w[i], a[2 * i], a[2 * i + 1]);
+    }
+    LANE_FN static void pack(const acc a[COUNT], vec16_t &v)
+    {
+        LANE_UNROLL
+        for (int i = 0; i < 4; i++)
+            v.w[i] = P::narrow(a[2 * i], a[2 * i + 1]);
+    }
+};
+
+/* Four 8-bit floats a word, two at a time. */
+template <class P> struct element_quad {
+    typedef float acc;
+    enum { COUNT = 16 };
+    LANE_FN static void unpack(const vec16_t &v, acc a[COUNT])
+    {
+        LANE_UNROLL
+        for (int i = 0; i < 8; i++)
+            P::widen(v.w[i / 2] >> (16 * (i % 2)) & 0xffff, a[2 * i], a[2 * i + 1]);
+    }
+    LANE_FN static void pack(const acc a[COUNT], vec16_t &v)
+    {
+        LANE_UNROLL
+        for (int i = 0; i < 4; i++)
+            v.w[i] = P::narrow(a[4 * i], a[4 * i + 1]) | P::narrow(a[4 * i + 2], a[4 * i + 3]) << 16;
+    }
+};
+
+#ifdef __CUDACC__
+struct pair_bf16 {
+    LANE_FN static void widen(uint32_t w, float &lo, float &hi)
+    {
+        lo = __uint_as_float(w << 16);
+        hi = __uint_as_float(w & 0xffff0000u);
+    }
+    LANE_FN static uint32_t narrow(float lo, float hi)
+    {
+        const __nv_bfloat162 p = __floats2bfloat162_rn(lo, hi);
+        uint32_t w;
+        memcpy(&w, &p, 4);
+        return w;
+    }
+};
+struct pair_f16 {
+    LANE_FN static void widen(uint32_t w, float &lo, float &hi)
+    {
+        __half2 p;
+        memcpy(&p, &w, 4);
+        const float2 f = __half22float2(p);
+        lo = f.x;
+        hi = f.y;
+    }
+    LANE_FN static uint32_t narrow(float lo, float hi)
+    {
+        const __half2 p = __floats2half2_rn(lo, hi);
+        uint32_t w;
+        memcpy(&w, &p, 4);
+        return w;
+    }
+};
+template <__nv_fp8_interpretation_t FORMAT> struct pair_f8 {
+    LANE_FN static void widen(uint32_t w, float &lo, float &hi)
+    {
+        const __half2_raw p = __nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)w, FORMAT);
+        const float2 f = __half22float2(__half2(p));
+        lo = f.x;
+        hi = f.y;
+    }
+    LANE_FN static uint32_t narrow(float lo, float hi)
+    {
+        return __nv_cvt_float2_to_fp8x2(make_float2(lo, hi), __NV_SATFINITE, FORMAT);
+    }
+};
+typedef pair_f8<__NV_E4M3> pair_e4m3;
+typedef pair_f8<__NV_E5M2> pair_e5m2;
+#else
+struct pair_bf16 {
+    LANE_FN static void widen(uint32_t w, float &lo, float &hi)
+    {
+        lo = convert_widen_bf16(w & 0xffff);
+        hi = convert_widen_bf16(w >> 16);
+    }
+    LANE_FN static uint32_t narrow(float lo, float hi)
+    {
+        return convert_narrow_bf16(lo) | convert_narrow_bf16(hi) << 16;
+    }
+};
+struct pair_f16 {
+    LANE_FN static void widen(uint32_t w, float &lo, float &hi)
+    {
+        lo = convert_widen(FORMAT_F16, w & 0xffff);
+        hi = convert_widen(FORMAT_F16, w >> 16);
+    }
+    LANE_FN static uint32_t narrow(float lo, float hi)
+    {
+        return convert_narrow(FORMAT_F16, lo) | convert_narrow(FORMAT_F16, hi) << 16;
+    }
+};
+struct pair_e4m3 {
+    LANE_FN static void widen(uint32_t w, float &lo, float &hi)
+    {
+        lo = convert_widen(FORMAT_E4M3, w & 0xff);
+        hi = convert_widen(FORMAT_E4M3, w >> 8);
+    }
+    LANE_FN static uint32_t narrow(float lo, float hi)
+    {
+        return convert_narrow(FORMAT_E4M3, lo) | convert_narrow(FORMAT_E4M3, hi) << 8;
+    }
+};
+struct pair_e5m2 {
+    LANE_FN static void widen(uint32_t w, float &lo, float &hi)
+    {
+        lo = convert_widen(FORMAT_E5M2, w & 0xff);
+        hi = convert_widen(FORMAT_E5M2, w >> 8);
+    }
+    LANE_FN static uint32_t narrow(float lo, float hi)
+    {
+        return convert_narrow(FORMAT_E5M2, lo) | convert_narrow(FORMAT_E5M2, hi) << 8;
+    }
+};
+#endif
+
+template <int TYPE> struct element;
+template <> struct element<ALG_INT8> : element_plain<int8_t> {
+};
+template <> struct element<ALG_UINT8> : element_plain<uint8_t> {
+};
+template <> struct element<ALG_INT32> : element_plain<int32_t> {
+};
+template <> struct element<ALG_UINT32> : element_plain<uint32_t> {
+};
+template <> struct element<ALG_INT64> : element_plain<int64_t> {
+};
+template <> struct element<ALG_UINT64> : element_plain<uint64_t> {
+};
+template <> struct element<ALG_FLOAT32> : element_plain<float> {
+};
+template <> struct element<ALG_FLOAT64> : element_plain<double> {
+};
+template <> struct element<ALG_FLOAT16> : element_pair<pair_f16> {
+};
+template <> struct element<ALG_BFLOAT16> : element_pair<pair_bf16> {
+};
+template <> struct element<ALG_FLOAT8_E4M3> : element_quad<pair_e4m3> {
+};
+template <> struct element<ALG_FLOAT8_E5M2> : element_quad<pair_e5m2> {
+};
+
+/* ---- Operators. Integers wrap: they add and multiply as unsigned. ---- */
+
+template <class T> struct wrapping {
+    typedef T type;
+};
+template <> struct wrapping<int8_t> {
+    typedef uint32_t type;
+};
+template <> struct wrapping<uint8_t> {
+    typedef uint32_t type;
+};
+template <> struct wrapping<int32_t> {
+    typedef uint32_t type;
+};
+template <> struct wrapping<int64_t> {
+    typedef uint64_t type;
+};
+
+template <class A> LANE_FN A op_sum(A a, A b)
+{
+    typedef typename wrapping<A>::type U;
+    return (A)((U)a + (U)b);
+}
+
+template <class A> LANE_FN A op_prod(A a, A b)
+{
+    typedef typename wrapping<A>::type U;
+    return (A)((U)a * (U)b);
+}
+
+template <class A> LANE_FN A op_max(A a, A b)
+{
+    return a > b ? a : b;
+}
+template <class A> LANE_FN A op_min(A a, A b)
+{
+    return a < b ? a : b;
+}
+/* NaN is dropped when the other value is a number. */
+LANE_FN float op_max(float a, float b)
+{
+    return fmaxf(a, b);
+}
+LANE_FN float op_min(float a, float b)
+{
+    return fminf(a, b);
+}
+LANE_FN double op_max(double a, double b)
+{
+    return fmax(a, b);
+}
+LANE_FN double op_min(double a, double b)
+{
+    return fmin(a, b);
+}
+
+/* a[i] = a[i] op v[i] */
+template <int TYPE, int OPS>
+LANE_FN void reduce_step(alg_op_t op, typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t &v)
+{
+    typename element<TYPE>::acc b[element<TYPE>::COUNT];
+    element<TYPE>::unpack(v, b);
+    if (OPS == OPS_SUM) {
+        LANE_UNROLL
+        for (int i = 0; i < element<TYPE>::COUNT; i++)
+            a[i] = op_sum(a[i], b[i]);
+    } else if (op == ALG_PROD) {
+        LANE_UNROLL
+        for (int i = 0; i < element<TYPE>::COUNT; i++)
+            a[i] = op_prod(a[i], b[i]);
+    } else if (op == ALG_MAX) {
+        LANE_UNROLL
+        for (int i = 0; i < element<TYPE>::COUNT; i++)
+            a[i] = op_max(a[i], b[i]);
+    } else {
+        LANE_UNROLL
+        for (int i = 0; i < element<TYPE>::COUNT; i++)
+            a[i] = op_min(a[i], b[i]);
+    }
+}
+
+/* The sum over n ranks to their average: floats divide once, integers truncate toward zero. */
+template <int TYPE> LANE_FN void reduce_average(typename element<TYPE>::acc a[element<TYPE>::COUNT], uint32_t n)
+{
+    typedef typename element<TYPE>::acc A;
+    LANE_UNROLL
+    for (int i = 0; i < element<TYPE>::COUNT; i++)
+        a[i] = (A)(a[i] / (A)n);
+}
+
+/* This rank's input times its scalar, rounded to the type: what it sends and what it adds itself. */
+template <int TYPE> LANE_FN void reduce_premultiply(vec16_t &v, const vec16_t &scalar)
+{
+    typename element<TYPE>::acc a[element<TYPE>::COUNT], s[element<TYPE>::COUNT];
+    element<TYPE>::unpack(v, a);
+    element<TYPE>::unpack(scalar, s);
+    LANE_UNROLL
+    for (int i = 0; i < element<TYPE>::COUNT; i++)
+        a[i] = op_prod(a[i], s[0]);
+    element<TYPE>::pack(a, v);
+}
+
+/* ---- Arrival ---- */
+
+/* Make v fit to be sent; returns the escape word (MARK_ESCAPE only). */
+template <mark_t MARK> LANE_FN uint32_t mark_clean(vec16_t &v)
+{
+    uint32_t escape = 0;
+    if constexpr (MARK == MARK_DOUBLE) {
+        LANE_UNROLL
+        for (int i = 0; i < 4; i += 2) {
+            if ((v.w[i] & v.w[i + 1]) == SENTINEL)
+                v.w[i + 1] = SENTINEL >> 1;
+        }
+    } else {
+        LANE_UNROLL
+        for (int i = 0; i < 4; i++) {
+            if (v.w[i] == SENTINEL) {
+                v.w[i] = MARK == MARK_WORD ? SENTINEL >> 1 : 0;
+                escape |= 1u << i;
+            }
+        }
+    }
+    return escape;
+}
+
+template <mark_t MARK> LANE_FN bool mark_arrived(const vec16_t &v)
+{
+    if (MARK == MARK_DOUBLE)
+        return (v.w[0] & v.w[1]) != SENTINEL && (v.w[2] & v.w[3]) != SENTINEL;
+    return v.w[0] != SENTINEL && v.w[1] != SENTINEL && v.w[2] != SENTINEL && v.w[3] != SENTINEL;
+}
+
+LANE_FN void mark_unescape(vec16_t &v, uint32_t escape)
+{
+    LANE_UNROLL
+    for (int i = 0; i < 4; i++) {
+        if (escape >> i & 1)
+            v.w[i] = SENTINEL;
+    }
+}
+
+#endif

@@ -1,0 +1,65 @@
+/*
+ * map.c - where things lie in a rank's scratch, and how large a type is.
+ *
+ * Both are pure functions: the ranks compute them apart and must agree.
+ */
+#include "algorithms/algorithm.h"
+
+#include <assert.h>
+
+#define KIB ((size_t)1024)
+#define MIB (1024 * KIB)
+
+/* One word of 8 bytes a phase, channel and peer. */
+#define FLAGS_BYTES ((size_t)2 * ALG_STAGED_CHANNELS * ALG_MAX_RANKS * 8)
+
+static_assert(ALG_EPOCH_OFFSET + 8 <= ALG_TICKET_OFFSET, "words of the control page overlap");
+static_assert(ALG_STAGED_OFFSET + 128 + 4 <= ALG_MAILBOX_OFFSET, "words of the control page overlap");
+static_assert(ALG_MAILBOX_OFFSET + 8 * ALG_MAX_RANKS <= ALG_CONTROL_BYTES, "mailboxes leave the control page");
+static_assert(FLAGS_BYTES % 4096 == 0, "staging begins on a page");
+
+static size_t round_down(size_t bytes, size_t unit)
+{
+    return bytes / unit * unit;
+}
+
+bool alg_map_init(alg_map_t *map, size_t bytes)
+{
+    if (bytes < MIB)
+        return false;
+    /* Three equal parts: half 0, half 1, staging with its flags. */
+    const size_t part = round_down((bytes - ALG_CONTROL_BYTES) / 3, 4 * KIB);
+    map->half_offset = ALG_CONTROL_BYTES;
+    map->half_bytes = part;
+    map->flags_offset = map->half_offset + 2 * part;
+    map->flags_bytes = part > 2 * FLAGS_BYTES ? FLAGS_BYTES : 0;
+    map->staging_offset = map->flags_offset + map->flags_bytes;
+    map->staging_bytes = map->flags_bytes ? part - map->flags_bytes : 0;
+    map->total_bytes = bytes;
+    return true;
+}
+
+size_t alg_type_bytes(alg_type_t type)
+{
+    switch (type) {
+    case ALG_INT8:
+    case ALG_UINT8:
+    case ALG_FLOAT8_E4M3:
+    case ALG_FLOAT8_E5M2:
+        return 1;
+    case ALG_FLOAT16:
+    case ALG_BFLOAT16:
+        return 2;
+    case ALG_INT32:
+    case ALG_UINT32:
+    case ALG_FLOAT32:
+        return 4;
+    case ALG_INT64:
+    case ALG_UINT64:
+    case ALG_FLOAT64:
+        return 8;
+    case ALG_TYPE_COUNT:
+        break;
+    }
+    return 0;
+}

@@ -1,0 +1,102 @@
+/*
+ * select.c - the choice: a binary search in the plan's rows.
+ *
+ * Pure: the same plan and query give the same choice on every rank. The plan
+ * comes from table.c; nothing here allocates, locks or asks the system.
+ */
+#include "selector/selector.h"
+
+static const sel_row_t *find_row(const sel_plan_t *plan, bool captured, uint64_t bytes)
+{
+    const sel_row_t *rows = plan->row[captured];
+    uint32_t low = 0, high = plan->rows[captured];
+    while (low < high) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (bytes > rows[middle].to_bytes)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < plan->rows[captured] && bytes >= rows[low].from_bytes ? &rows[low] : NULL;
+}
+
+static bool fits(const sel_plan_t *plan, const alg_algorithm_t *algorithm, const sel_query_t *query, uint64_t bytes)
+{
+    return bytes <= algorithm->max_bytes(&plan->map, plan->topology.nranks, query->type);
+}
+
+/* Where nothing may be forwarded: the first algorithm, smallest messages first, that the message fits. */
+static const alg_algorithm_t *any_own(const sel_plan_t *plan, const sel_query_t *query, uint64_t bytes)
+{
+    for (uint32_t i = 0; i < alg_registry_count; i++) {
+        const alg_algorithm_t *algorithm = alg_registry[i];
+        if (algorithm->collective == query->collective && !(plan->excluded >> i & 1) &&
+            fits(plan, algorithm, query, bytes))
+            return algorithm;
+    }
+    return NULL;
+}
+
+static sel_choice_t forward(sel_reason_t reason)
+{
+    return (sel_choice_t){NULL, 0, 0, reason};
+}
+
+static sel_choice_t take(const sel_plan_t *plan, const alg_algorithm_t *algorithm, uint32_t blocks, uint32_t threads,
+                         uint64_t bytes)
+{
+    sel_choice_t choice = {algorithm, blocks, threads, SEL_TAKEN};
+    if (plan->settings.max_blocks && choice.blocks > plan->settings.max_blocks)
+        choice.blocks = plan->settings.max_blocks;
+    algorithm->shape(bytes, plan->topology.nranks, &choice.blocks, &choice.threads);
+    return choice;
+}
+
+sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
+{
+    if (query->collective != ALG_ALL_REDUCE)
+        return forward(SEL_FORWARD_COLLECTIVE);
+    const bool fp8 = query->type == ALG_FLOAT8_E4M3 || query->type == ALG_FLOAT8_E5M2;
+    if (fp8 && plan->topology.link != SEL_LINK_HOST && plan->topology.arch < 90)
+        return forward(SEL_FORWARD_TYPE); /* the real NCCL refuses it, and says so */
+    const size_t width = alg_type_bytes(query->type);
+    if (query->count > UINT64_MAX / width)
+        return forward(SEL_FORWARD_TOO_LARGE);
+    const uint64_t bytes = query->count * width;
+
+    const sel_row_t *row = find_row(plan, query->captured, bytes);
+    sel_reason_t reason = row == NULL ? SEL_FORWARD_TABLE : row->reason;
+    if (row && row->algorithm) {
+        if (fits(plan, row->algorithm, query, bytes))
+            return take(plan, row->algorithm, row->blocks, row->threads, bytes);
+        reason = SEL_FORWARD_TOO_LARGE;
+    }
+    if (plan->own_only && reason != SEL_FORWARD_POLICY) {
+        const alg_algorithm_t *algorithm = any_own(plan, query, bytes);
+        if (algorithm)
+            return take(plan, algorithm, plan->own_blocks, plan->own_threads, bytes);
+    }
+    return forward(reason);
+}
+
+const char *sel_reason_text(sel_reason_t reason)
+{
+    static const char *const text[SEL_REASON_COUNT] = {
+        [SEL_TAKEN] = "taken: the table's choice",
+        [SEL_FORWARD_TABLE] = "forwarded: the table has no faster algorithm for this size",
+        [SEL_FORWARD_POLICY] = "forwarded: SHUNT_ALGO says so",
+        [SEL_FORWARD_TOO_LARGE] = "forwarded: more bytes than the scratch allows",
+        [SEL_FORWARD_TYPE] = "forwarded: no kernel for this type on this device",
+        [SEL_FORWARD_UNATTACHED] = "forwarded: the communicator is not attached",
+        [SEL_FORWARD_COLLECTIVE] = "forwarded: no algorithm for this collective",
+        [SEL_FORWARD_GROUP] = "forwarded: the group goes over whole",
+    };
+    return (unsigned)reason < SEL_REASON_COUNT ? text[reason] : "?";
+}
+
+const char *sel_link_text(sel_link_t link)
+{
+    static const char *const text[SEL_LINK_COUNT] = {
+        [SEL_LINK_HOST] = "host", [SEL_LINK_NVLINK] = "nvlink", [SEL_LINK_PCIE] = "pcie"};
+    return (unsigned)link < SEL_LINK_COUNT ? text[link] : "?";
+}
