@@ -66,6 +66,7 @@ typedef struct shim_comm {
     atomic_uint references;       /* table, graphs, calls in flight; the last one frees */
     _Atomic uint64_t calls_begun; /* host mode, for the watcher in host.c: launches begun ... */
     _Atomic uint64_t calls_ended; /* ... and ended */
+    void *_Atomic redops;         /* private to redop.c: the user's operators */
     void *attach;                 /* private to attach.c, under its lock: the set-up under way */
     struct shim_comm *next;       /* private to comm.c: reap and free lists */
 } shim_comm_t;

@@ -1,0 +1,30 @@
+/*
+ * group.h - groups: depth, and the calls that Shunt takes inside one.
+ *
+ * All of it is thread-local, as NCCL's own group state is. Depth counts the
+ * explicit calls of the application alone; it is never more than NCCL's.
+ */
+#ifndef SHUNT_SHIM_GROUP_H
+#define SHUNT_SHIM_GROUP_H
+
+#include "shim/comm.h"
+#include "shim/order.h"
+
+/* Explicit ncclGroupStart calls of this thread that have not been ended. */
+unsigned shim_group_depth(void);
+
+/* In a group, an error that is neither success nor in progress makes the outermost end return it and
+ * cancel everything. Host mode: for every error that an API call returns. CUDA: for errors that Shunt
+ * itself found (the real NCCL remembers its own). Outside a group it does nothing. Returns `result`. */
+ncclResult_t shim_group_check(ncclResult_t result);
+
+/* A stream of a communicator takes part in the group. ncclInvalidUsage if its capture state differs
+ * from that of the communicator's other streams in the group, ncclSystemError if memory is short.
+ * forwarded: the real NCCL has work on it. */
+ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool forwarded);
+
+/* Queue a call that Shunt takes, after shim_group_use (host mode: without it). Copies `call`. */
+ncclResult_t shim_group_queue(shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call,
+                              void *stream);
+
+#endif
