@@ -1,0 +1,92 @@
+/*
+ * cuda_driver.c - see cuda_driver.h.
+ *
+ * Each function is asked for in the version of the first CUDA that had it in its
+ * present form, so that any driver from 11.2 on gives the same ABI.
+ */
+#define _GNU_SOURCE
+#include "transport/cuda_driver.h"
+
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+typedef struct entry {
+    size_t offset; /* of the pointer in net_driver_t */
+    const char *name;
+} entry_t;
+
+static const entry_t entries[] = {
+    {offsetof(net_driver_t, context_get), "cuCtxGetCurrent"},
+    {offsetof(net_driver_t, context_set), "cuCtxSetCurrent"},
+    {offsetof(net_driver_t, capture_mode), "cuThreadExchangeStreamCaptureMode"},
+    {offsetof(net_driver_t, granularity), "cuMemGetAllocationGranularity"},
+    {offsetof(net_driver_t, create), "cuMemCreate"},
+    {offsetof(net_driver_t, release), "cuMemRelease"},
+    {offsetof(net_driver_t, export_handle), "cuMemExportToShareableHandle"},
+    {offsetof(net_driver_t, import_handle), "cuMemImportFromShareableHandle"},
+    {offsetof(net_driver_t, reserve), "cuMemAddressReserve"},
+    {offsetof(net_driver_t, unreserve), "cuMemAddressFree"},
+    {offsetof(net_driver_t, map), "cuMemMap"},
+    {offsetof(net_driver_t, unmap), "cuMemUnmap"},
+    {offsetof(net_driver_t, set_access), "cuMemSetAccess"},
+};
+
+static net_driver_t driver;
+static bool driver_complete;
+static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
+
+static void *look_up(const char *name)
+{
+    void *function = NULL;
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    cudaError_t error = cudaGetDriverEntryPointByVersion(name, &function, 11020, cudaEnableDefault, &found);
+#else
+    cudaError_t error = cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &found);
+#endif
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        return NULL;
+    }
+    return found == cudaDriverEntryPointSuccess ? function : NULL;
+}
+
+static void fill_table(void)
+{
+    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
+        void *function = look_up(entries[i].name);
+        if (!function)
+            return;
+        memcpy((char *)&driver + entries[i].offset, &function, sizeof function);
+    }
+    driver_complete = true;
+}
+
+const net_driver_t *net_driver(void)
+{
+    pthread_once(&driver_once, fill_table);
+    return driver_complete ? &driver : NULL;
+}
+
+int net_driver_errno(CUresult result)
+{
+    switch (result) {
+    case CUDA_SUCCESS:
+        return 0;
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return -ENOMEM;
+    case CUDA_ERROR_NOT_SUPPORTED:
+    case CUDA_ERROR_NOT_PERMITTED:
+    case CUDA_ERROR_PEER_ACCESS_UNSUPPORTED:
+    case CUDA_ERROR_INVALID_DEVICE:
+        return -ENOSYS;
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+        return -EAGAIN;
+    default:
+        return -EIO;
+    }
+}

@@ -1,0 +1,35 @@
+/*
+ * cuda_driver.h - the driver's functions that the runtime does not offer.
+ * Private to this room; only in builds with CUDA. Nothing links libcuda: it may
+ * be absent, and the runtime knows where it is.
+ */
+#ifndef SHUNT_TRANSPORT_CUDA_DRIVER_H
+#define SHUNT_TRANSPORT_CUDA_DRIVER_H
+
+#include <cuda.h>
+
+typedef struct net_driver {
+    CUresult (*context_get)(CUcontext *context);
+    CUresult (*context_set)(CUcontext context);
+    CUresult (*capture_mode)(CUstreamCaptureMode *mode); /* exchanges this thread's */
+    CUresult (*granularity)(size_t *bytes, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option);
+    CUresult (*create)(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
+                       unsigned long long flags);
+    CUresult (*release)(CUmemGenericAllocationHandle handle);
+    CUresult (*export_handle)(void *shareable, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+                              unsigned long long flags);
+    CUresult (*import_handle)(CUmemGenericAllocationHandle *handle, void *shareable, CUmemAllocationHandleType type);
+    CUresult (*reserve)(CUdeviceptr *at, size_t size, size_t alignment, CUdeviceptr address, unsigned long long flags);
+    CUresult (*unreserve)(CUdeviceptr at, size_t size);
+    CUresult (*map)(CUdeviceptr at, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                    unsigned long long flags);
+    CUresult (*unmap)(CUdeviceptr at, size_t size);
+    CUresult (*set_access)(CUdeviceptr at, size_t size, const CUmemAccessDesc *desc, size_t count);
+} net_driver_t;
+
+/* The table, filled on first need; NULL if the driver is missing or lacks any of them. */
+const net_driver_t *net_driver(void);
+/* A CUresult as a negative errno; 0 for success. */
+int net_driver_errno(CUresult result);
+
+#endif

@@ -1,0 +1,90 @@
+/*
+ * memory.h - what the kinds of peer memory have in common. Private to this room.
+ *
+ * peer_memory.c keeps the books (tokens, siblings of one process, who frees
+ * when); a kind allocates, exports, imports. An offer is what travels: plain
+ * data, written by a process that may be broken, so every field that is used
+ * is checked, by the code here or by the kernel.
+ */
+#ifndef SHUNT_TRANSPORT_MEMORY_H
+#define SHUNT_TRANSPORT_MEMORY_H
+
+#include <sys/types.h>
+
+#include "transport/descriptor_box.h"
+#include "transport/transport.h"
+
+#define NET_OFFER_MAGIC UINT32_C(0x53484f31)
+
+typedef struct net_token {
+    uint64_t word[2];
+} net_token_t;
+
+typedef struct net_offer {
+    uint32_t magic;
+    uint32_t kind;
+    net_process_t owner;
+    net_token_t token; /* random; names this memory */
+    uint64_t bytes;
+    union {
+        struct {
+            uint64_t device; /* st_dev and st_ino of the memfd */
+            uint64_t inode;
+            int64_t descriptor; /* its number in the owner's process */
+        } host;
+        uint8_t ipc[64]; /* cudaIpcMemHandle_t */
+        struct {
+            char box[NET_BOX_NAME_BYTES]; /* where the owner receives descriptors; NUL-terminated */
+        } vmm;
+        uint8_t bytes[200];
+    } as;
+} net_offer_t;
+_Static_assert(sizeof(net_offer_t) == NET_OFFER_BYTES, "an offer's size is part of the protocol");
+
+struct net_memory {
+    net_memory_kind_t kind;
+    int device;
+    size_t bytes; /* that may be touched */
+    void *pointer;
+    net_token_t token;
+    net_process_t owner;
+    uint64_t handle;     /* VMM: CUmemGenericAllocationHandle */
+    int descriptor;      /* host: memfd; VMM: exported handle; else -1 */
+    net_box_t box;       /* VMM */
+    uint32_t references; /* the owner's, and one for each sibling's mapping; guarded by the books' lock */
+    bool destroyed;      /* the owner has let go; no new siblings */
+    net_memory_t *next;  /* in the books */
+};
+
+struct net_mapping {
+    int device; /* whose kernels use it */
+    size_t bytes;
+    void *pointer;
+    net_process_t owner;
+    net_memory_kind_t kind;
+    uint64_t handle;       /* VMM */
+    pid_t pid;             /* of the process that mapped it */
+    net_memory_t *sibling; /* the memory itself, when its owner is this process; else NULL */
+};
+
+/* One kind. Each function undoes what it did before it fails. */
+typedef struct net_memory_ops {
+    /* memory->device and ->bytes are set; fill the rest of it and offer->as. */
+    int (*create)(net_memory_t *memory, net_offer_t *offer);
+    /* 0, or -EAGAIN if the driver does not allow it now. */
+    int (*destroy)(net_memory_t *memory);
+    /* NULL: nothing to send. */
+    int (*send)(const net_memory_t *memory, const net_offer_t *peer);
+    /* The offer's common fields have been checked; mapping->device, ->owner and ->bytes are set. */
+    int (*open)(net_memory_t *own, const net_offer_t *peer, net_mapping_t *mapping);
+    void (*close)(net_mapping_t *mapping);
+    /* Let kernels of `device` use memory of this process. NULL: they can. */
+    int (*share)(net_memory_t *memory, int device);
+    bool driver; /* it calls the driver, which a forked child must not */
+} net_memory_ops_t;
+
+extern const net_memory_ops_t net_memory_host;
+extern const net_memory_ops_t net_memory_cuda_ipc; /* only with CUDA */
+extern const net_memory_ops_t net_memory_cuda_vmm; /* only with CUDA */
+
+#endif

@@ -1,0 +1,99 @@
+/*
+ * memory_cuda.c - device memory that other processes open by CUDA IPC.
+ *
+ * Plain cudaMalloc memory: the oldest way, and the fastest to set up. The owner
+ * of a block must outlive its users; what happens to a peer that still has freed
+ * memory mapped is undefined in CUDA's documents, so peers stop using it before.
+ * Sizes are rounded to 2 MiB, the unit in which the driver maps: a smaller block
+ * would let peers see what else of this process lies in the same unit.
+ */
+#define _GNU_SOURCE
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <string.h>
+
+#include "transport/memory.h"
+
+#define IPC_UNIT ((size_t)2 << 20)
+
+_Static_assert(sizeof(cudaIpcMemHandle_t) == sizeof((net_offer_t *)0)->as.ipc, "CUDA IPC handle");
+
+static int ipc_create(net_memory_t *memory, net_offer_t *offer)
+{
+    net_scope_t scope;
+    cudaIpcMemHandle_t handle;
+    int error = net_scope_enter(&scope, memory->device);
+    if (error)
+        return error;
+    memory->bytes = (memory->bytes + IPC_UNIT - 1) / IPC_UNIT * IPC_UNIT;
+    cudaError_t result = cudaMalloc(&memory->pointer, memory->bytes);
+    if (result != cudaSuccess) {
+        error = net_cuda_errno(result);
+        goto leave;
+    }
+    if (cudaIpcGetMemHandle(&handle, memory->pointer) != cudaSuccess) {
+        error = -ENOSYS;
+        (void)cudaFree(memory->pointer);
+        goto leave;
+    }
+    memcpy(offer->as.ipc, &handle, sizeof handle);
+leave:
+    net_scope_leave(&scope);
+    return error;
+}
+
+static int ipc_destroy(net_memory_t *memory)
+{
+    net_scope_t scope;
+    int error = net_scope_enter(&scope, memory->device);
+    if (error)
+        return error;
+    error = net_cuda_errno(cudaFree(memory->pointer));
+    net_scope_leave(&scope);
+    return error;
+}
+
+static int ipc_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t *mapping)
+{
+    (void)own;
+    net_scope_t scope;
+    cudaIpcMemHandle_t handle;
+    memcpy(&handle, peer->as.ipc, sizeof handle);
+    int error = net_scope_enter(&scope, mapping->device);
+    if (error)
+        return error;
+    error = net_cuda_errno(cudaIpcOpenMemHandle(&mapping->pointer, handle, cudaIpcMemLazyEnablePeerAccess));
+    net_scope_leave(&scope);
+    return error;
+}
+
+static void ipc_close(net_mapping_t *mapping)
+{
+    net_scope_t scope;
+    if (net_scope_enter(&scope, mapping->device) != 0)
+        return;
+    (void)cudaIpcCloseMemHandle(mapping->pointer);
+    net_scope_leave(&scope);
+}
+
+static int ipc_share(net_memory_t *memory, int device)
+{
+    net_scope_t scope;
+    if (memory->device == device)
+        return 0;
+    int error = net_scope_enter(&scope, device);
+    if (error)
+        return error;
+    cudaError_t result = cudaDeviceEnablePeerAccess(memory->device, 0);
+    if (result != cudaErrorPeerAccessAlreadyEnabled)
+        error = net_cuda_errno(result);
+    net_scope_leave(&scope);
+    return error;
+}
+
+const net_memory_ops_t net_memory_cuda_ipc = {.create = ipc_create,
+                                              .destroy = ipc_destroy,
+                                              .open = ipc_open,
+                                              .close = ipc_close,
+                                              .share = ipc_share,
+                                              .driver = true};

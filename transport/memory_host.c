@@ -1,0 +1,133 @@
+/*
+ * memory_host.c - host memory that the ranks of several processes share.
+ *
+ * A memfd has no name, so nothing is left behind by a crash, and it does not
+ * count against the size of /dev/shm, which containers keep tiny. Peers open it
+ * through /proc/<pid>/fd, which the kernel allows to the same user alone. It is
+ * sealed, so that nobody can truncate it while another process reads: a mapping
+ * of sealed memory whose size was checked never faults. The pages are reserved
+ * at once, so that a lack of memory is an error here and not a SIGBUS later.
+ *
+ * The owner keeps the descriptor open for peers; a peer closes its own once it
+ * has mapped. The memory lives while anyone has it mapped.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "transport/memory.h"
+
+#define HOST_NAME "shunt"
+#define HOST_LINK "/memfd:" HOST_NAME /* how /proc shows it */
+enum { HOST_SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
+
+static int reserve_and_seal(int fd, size_t bytes)
+{
+    int error;
+    do {
+        error = posix_fallocate(fd, 0, (off_t)bytes);
+    } while (error == EINTR);
+    if (error)
+        return -error;
+    return fcntl(fd, F_ADD_SEALS, HOST_SEALS | F_SEAL_SEAL) == 0 ? 0 : -errno;
+}
+
+static int host_create(net_memory_t *memory, net_offer_t *offer)
+{
+    struct stat info;
+    int fd = memfd_create(HOST_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return -errno;
+    int error = reserve_and_seal(fd, memory->bytes);
+    if (!error && fstat(fd, &info) != 0)
+        error = -errno;
+    if (error)
+        goto close;
+    void *at = mmap(NULL, memory->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) {
+        error = -errno;
+        goto close;
+    }
+    memory->pointer = at;
+    memory->descriptor = fd;
+    offer->as.host.device = info.st_dev;
+    offer->as.host.inode = info.st_ino;
+    offer->as.host.descriptor = fd;
+    return 0;
+close:
+    close(fd);
+    return error;
+}
+
+static int host_destroy(net_memory_t *memory)
+{
+    munmap(memory->pointer, memory->bytes);
+    close(memory->descriptor);
+    return 0;
+}
+
+/* Look before opening: an offer with a wrong number must not make us open a device or a pipe. */
+static int open_peer(const net_offer_t *peer)
+{
+    char path[64];
+    char link[PATH_MAX];
+    if (peer->as.host.descriptor < 0 || peer->as.host.descriptor > INT_MAX)
+        return -EPROTO;
+    snprintf(path, sizeof path, "/proc/%" PRId64 "/fd/%" PRId64, peer->owner.pid, peer->as.host.descriptor);
+    ssize_t size = readlink(path, link, sizeof link);
+    if (size < 0)
+        return errno == ENOENT ? -ESRCH : -errno;
+    if ((size_t)size < strlen(HOST_LINK) || memcmp(link, HOST_LINK, strlen(HOST_LINK)) != 0)
+        return -EPROTO;
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    return fd >= 0 ? fd : -errno;
+}
+
+static int check_peer(int fd, const net_offer_t *peer)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return -errno;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & HOST_SEALS) != HOST_SEALS)
+        return -EPROTO;
+    if (info.st_uid != geteuid())
+        return -EPERM;
+    if (info.st_dev != peer->as.host.device || info.st_ino != peer->as.host.inode ||
+        (uint64_t)info.st_size != peer->bytes)
+        return -EPROTO;
+    return 0;
+}
+
+static int host_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t *mapping)
+{
+    (void)own;
+    int fd = open_peer(peer);
+    if (fd < 0)
+        return fd;
+    int error = check_peer(fd, peer);
+    if (!error) {
+        void *at = mmap(NULL, mapping->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (at == MAP_FAILED)
+            error = -errno;
+        else
+            mapping->pointer = at;
+    }
+    close(fd);
+    return error;
+}
+
+static void host_close(net_mapping_t *mapping)
+{
+    munmap(mapping->pointer, mapping->bytes);
+}
+
+const net_memory_ops_t net_memory_host = {
+    .create = host_create, .destroy = host_destroy, .open = host_open, .close = host_close};

@@ -1,0 +1,200 @@
+/*
+ * memory_vmm.c - device memory made of a physical block and a mapping (cuMem*).
+ *
+ * Used where IPC is refused. The physical block is exported as a file descriptor,
+ * which each peer gets through its descriptor box and imports; the block lives
+ * while anyone holds it, so an owner may free before its peers have closed.
+ * Access is granted mapping by mapping and device by device; no peer access has
+ * to be enabled between contexts.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <unistd.h>
+
+#include "transport/cuda_driver.h"
+#include "transport/memory.h"
+
+static CUmemAllocationProp block_of(int device)
+{
+    return (CUmemAllocationProp){.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                 .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                 .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
+}
+
+static int round_up(const net_driver_t *driver, int device, size_t *bytes)
+{
+    CUmemAllocationProp block = block_of(device);
+    size_t unit = 0;
+    int error = net_driver_errno(driver->granularity(&unit, &block, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+    if (error || unit == 0)
+        return error ? error : -EIO;
+    *bytes = (*bytes + unit - 1) / unit * unit;
+    return 0;
+}
+
+static int grant(const net_driver_t *driver, void *at, size_t bytes, int device)
+{
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    return net_driver_errno(driver->set_access((CUdeviceptr)at, bytes, &access, 1));
+}
+
+/* Give a block addresses that `device` may use. */
+static int map_block(const net_driver_t *driver, uint64_t handle, size_t bytes, int device, void **pointer)
+{
+    CUdeviceptr at = 0;
+    int error = net_driver_errno(driver->reserve(&at, bytes, 0, 0, 0));
+    if (error)
+        return error;
+    error = net_driver_errno(driver->map(at, bytes, 0, handle, 0));
+    if (error)
+        goto unreserve;
+    error = grant(driver, (void *)at, bytes, device);
+    if (error)
+        goto unmap;
+    *pointer = (void *)at;
+    return 0;
+unmap:
+    (void)driver->unmap(at, bytes);
+unreserve:
+    (void)driver->unreserve(at, bytes);
+    return error;
+}
+
+static int unmap_block(const net_driver_t *driver, void *pointer, size_t bytes)
+{
+    int error = net_driver_errno(driver->unmap((CUdeviceptr)pointer, bytes));
+    if (!error)
+        (void)driver->unreserve((CUdeviceptr)pointer, bytes);
+    return error;
+}
+
+static int make_block(const net_driver_t *driver, net_memory_t *memory)
+{
+    CUmemAllocationProp block = block_of(memory->device);
+    CUmemGenericAllocationHandle handle;
+    int error = round_up(driver, memory->device, &memory->bytes);
+    if (!error)
+        error = net_driver_errno(driver->create(&handle, memory->bytes, &block, 0));
+    if (!error)
+        memory->handle = handle;
+    return error;
+}
+
+static int vmm_create(net_memory_t *memory, net_offer_t *offer)
+{
+    net_scope_t scope;
+    int error = net_scope_enter(&scope, memory->device);
+    if (error)
+        return error;
+    const net_driver_t *driver = net_driver();
+    error = make_block(driver, memory);
+    if (error)
+        goto leave;
+    error = map_block(driver, memory->handle, memory->bytes, memory->device, &memory->pointer);
+    if (error)
+        goto release;
+    error = net_driver_errno(
+        driver->export_handle(&memory->descriptor, memory->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    if (error)
+        goto unmap;
+    error = net_box_open(&memory->box, memory->token.word, offer->as.vmm.box);
+    if (error)
+        goto close;
+    goto leave;
+close:
+    close(memory->descriptor);
+unmap:
+    (void)unmap_block(driver, memory->pointer, memory->bytes);
+release:
+    (void)driver->release(memory->handle);
+leave:
+    net_scope_leave(&scope);
+    return error;
+}
+
+static int vmm_destroy(net_memory_t *memory)
+{
+    net_scope_t scope;
+    int error = net_scope_enter(&scope, memory->device);
+    if (error)
+        return error;
+    const net_driver_t *driver = net_driver();
+    error = unmap_block(driver, memory->pointer, memory->bytes);
+    if (error != -EAGAIN) {
+        (void)driver->release(memory->handle);
+        close(memory->descriptor);
+        net_box_close(&memory->box);
+    }
+    net_scope_leave(&scope);
+    return error;
+}
+
+static int vmm_send(const net_memory_t *memory, const net_offer_t *peer)
+{
+    return net_box_send(&memory->box, peer->as.vmm.box, peer->token.word, memory->descriptor);
+}
+
+static int vmm_import(const net_driver_t *driver, int descriptor, net_mapping_t *mapping)
+{
+    CUmemGenericAllocationHandle handle;
+    int error = net_driver_errno(
+        driver->import_handle(&handle, (void *)(intptr_t)descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+    if (error)
+        return error;
+    /* The driver refuses to map more than the block has, so a wrong size in an offer ends here. */
+    error = map_block(driver, handle, mapping->bytes, mapping->device, &mapping->pointer);
+    if (error) {
+        (void)driver->release(handle);
+        return error;
+    }
+    mapping->handle = handle;
+    return 0;
+}
+
+static int vmm_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t *mapping)
+{
+    net_scope_t scope;
+    int descriptor;
+    int error = net_box_take(&own->box, peer->token.word, &descriptor);
+    if (error)
+        return error;
+    error = net_scope_enter(&scope, mapping->device);
+    if (!error) {
+        error = vmm_import(net_driver(), descriptor, mapping);
+        net_scope_leave(&scope);
+    }
+    close(descriptor);
+    return error;
+}
+
+static void vmm_close(net_mapping_t *mapping)
+{
+    net_scope_t scope;
+    if (net_scope_enter(&scope, mapping->device) != 0)
+        return;
+    (void)unmap_block(net_driver(), mapping->pointer, mapping->bytes);
+    (void)net_driver()->release(mapping->handle);
+    net_scope_leave(&scope);
+}
+
+static int vmm_share(net_memory_t *memory, int device)
+{
+    net_scope_t scope;
+    if (memory->device == device)
+        return 0;
+    int error = net_scope_enter(&scope, device);
+    if (error)
+        return error;
+    error = grant(net_driver(), memory->pointer, memory->bytes, device);
+    net_scope_leave(&scope);
+    return error;
+}
+
+const net_memory_ops_t net_memory_cuda_vmm = {.create = vmm_create,
+                                              .destroy = vmm_destroy,
+                                              .send = vmm_send,
+                                              .open = vmm_open,
+                                              .close = vmm_close,
+                                              .share = vmm_share,
+                                              .driver = true};

@@ -1,0 +1,252 @@
+/*
+ * peer_memory.c - own memory and mappings of the peers', whatever their kind.
+ *
+ * The books: a list of all memory that this process owns. A peer of the same
+ * process (a thread that is a rank of its own) is given the memory itself: it
+ * is found in the books by its random token, never by a pointer from an offer.
+ * Each such sibling holds a reference, so that one rank's destroy does not pull
+ * the memory from under another. The lock guards list, references and
+ * `destroyed`; no driver call is made under it except for frees put off.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "transport/memory.h"
+
+static pthread_mutex_t books_lock = PTHREAD_MUTEX_INITIALIZER;
+static net_memory_t *books;   /* owned or used by this process */
+static net_memory_t *put_off; /* destroyed, but the driver did not allow the free */
+
+static const net_memory_ops_t *ops_of(uint32_t kind)
+{
+    switch (kind) {
+    case NET_MEMORY_HOST:
+        return &net_memory_host;
+#if SHUNT_HAS_CUDA
+    case NET_MEMORY_CUDA_IPC:
+        return &net_memory_cuda_ipc;
+    case NET_MEMORY_CUDA_VMM:
+        return &net_memory_cuda_vmm;
+#endif
+    default:
+        return NULL;
+    }
+}
+
+/* Free, or put off. A forked child forgets what belongs to its parent's driver. */
+static void free_memory(net_memory_t *memory)
+{
+    const net_memory_ops_t *ops = ops_of(memory->kind);
+    if (ops->driver && memory->owner.pid != getpid()) {
+        free(memory);
+        return;
+    }
+    if (ops->destroy(memory) != -EAGAIN) {
+        free(memory);
+        return;
+    }
+    pthread_mutex_lock(&books_lock);
+    memory->next = put_off;
+    put_off = memory;
+    pthread_mutex_unlock(&books_lock);
+}
+
+static void free_put_off(void)
+{
+    pthread_mutex_lock(&books_lock);
+    net_memory_t *list = put_off;
+    put_off = NULL;
+    pthread_mutex_unlock(&books_lock);
+    while (list) {
+        net_memory_t *next = list->next;
+        free_memory(list);
+        list = next;
+    }
+}
+
+static void enter_books(net_memory_t *memory)
+{
+    pthread_mutex_lock(&books_lock);
+    memory->next = books;
+    books = memory;
+    pthread_mutex_unlock(&books_lock);
+}
+
+/* Drop a reference; the last one takes the memory out of the books and frees it. */
+static void drop(net_memory_t *memory, bool owner)
+{
+    pthread_mutex_lock(&books_lock);
+    if (owner)
+        memory->destroyed = true;
+    bool last = --memory->references == 0;
+    for (net_memory_t **at = &books; last && *at; at = &(*at)->next) {
+        if (*at == memory) {
+            *at = memory->next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&books_lock);
+    if (last)
+        free_memory(memory);
+}
+
+/* Find memory of this process and hold it; NULL if there is none (any more). */
+static net_memory_t *hold(const net_offer_t *offer)
+{
+    pthread_mutex_lock(&books_lock);
+    net_memory_t *memory = books;
+    while (memory && (memory->destroyed || memory->kind != (net_memory_kind_t)offer->kind ||
+                      memcmp(&memory->token, &offer->token, sizeof offer->token) != 0))
+        memory = memory->next;
+    if (memory)
+        memory->references++;
+    pthread_mutex_unlock(&books_lock);
+    return memory;
+}
+
+static bool same_process(const net_process_t *a, const net_process_t *b)
+{
+    return a->pid == b->pid && a->start_ticks == b->start_ticks && a->pid_namespace == b->pid_namespace;
+}
+
+/* Copy an offer (it may lie in shared memory) and check what all kinds have in common. */
+static int read_offer(net_memory_kind_t kind, const uint8_t bytes[NET_OFFER_BYTES], net_offer_t *offer)
+{
+    memcpy(offer, bytes, sizeof *offer);
+    if (offer->magic != NET_OFFER_MAGIC || offer->kind != (uint32_t)kind || offer->owner.pid <= 0 ||
+        offer->bytes == 0 || offer->bytes > PTRDIFF_MAX)
+        return -EPROTO;
+    return 0;
+}
+
+int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memory_t **memory,
+                      uint8_t offer[NET_OFFER_BYTES])
+{
+    const net_memory_ops_t *ops = ops_of(kind);
+    if (!ops)
+        return -ENOSYS;
+    if (bytes == 0 || bytes > PTRDIFF_MAX / 2)
+        return -EINVAL;
+    free_put_off();
+    net_memory_t *made = calloc(1, sizeof *made);
+    if (!made)
+        return -ENOMEM;
+    *made = (net_memory_t){.kind = kind,
+                           .device = device,
+                           .bytes = bytes,
+                           .owner = net_process_self(),
+                           .descriptor = -1,
+                           .box = {.socket = -1},
+                           .references = 1};
+    net_offer_t written = {.magic = NET_OFFER_MAGIC, .kind = kind, .owner = made->owner};
+    int error = getrandom(&made->token, sizeof made->token, 0) == sizeof made->token ? 0 : -EIO;
+    if (!error)
+        error = ops->create(made, &written);
+    if (error) {
+        free(made);
+        return error;
+    }
+    written.token = made->token;
+    written.bytes = made->bytes;
+    enter_books(made);
+    memcpy(offer, &written, sizeof written);
+    *memory = made;
+    return 0;
+}
+
+void *net_memory_pointer(const net_memory_t *memory)
+{
+    return memory->pointer;
+}
+
+int net_memory_send(const net_memory_t *memory, const uint8_t peer_offer[NET_OFFER_BYTES])
+{
+    net_offer_t offer;
+    const net_memory_ops_t *ops = ops_of(memory->kind);
+    int error = read_offer(memory->kind, peer_offer, &offer);
+    if (error || !ops->send || same_process(&offer.owner, &memory->owner))
+        return error;
+    return ops->send(memory, &offer);
+}
+
+static int open_sibling(const net_memory_ops_t *ops, const net_offer_t *offer, net_mapping_t *mapping)
+{
+    net_memory_t *memory = hold(offer);
+    if (!memory)
+        return -ESRCH;
+    int error = memory->bytes == offer->bytes ? 0 : -EPROTO;
+    if (!error && ops->share)
+        error = ops->share(memory, mapping->device);
+    if (error) {
+        drop(memory, false);
+        return error;
+    }
+    mapping->sibling = memory;
+    mapping->pointer = memory->pointer;
+    return 0;
+}
+
+int net_memory_open(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_mapping_t **mapping)
+{
+    net_offer_t offer;
+    const net_memory_ops_t *ops = ops_of(own->kind);
+    int error = read_offer(own->kind, peer_offer, &offer);
+    if (error)
+        return error;
+    net_mapping_t *made = calloc(1, sizeof *made);
+    if (!made)
+        return -ENOMEM;
+    *made = (net_mapping_t){
+        .device = device, .bytes = offer.bytes, .owner = offer.owner, .kind = own->kind, .pid = getpid()};
+    if (same_process(&offer.owner, &own->owner))
+        error = open_sibling(ops, &offer, made);
+    else if (!net_process_alive(&offer.owner))
+        error = -ESRCH;
+    else
+        error = ops->open(own, &offer, made);
+    if (error) {
+        free(made);
+        return error;
+    }
+    *mapping = made;
+    return 0;
+}
+
+void *net_mapping_pointer(const net_mapping_t *mapping)
+{
+    return mapping->pointer;
+}
+
+size_t net_mapping_bytes(const net_mapping_t *mapping)
+{
+    return mapping->bytes;
+}
+
+bool net_mapping_alive(const net_mapping_t *mapping)
+{
+    return net_process_alive(&mapping->owner);
+}
+
+void net_mapping_close(net_mapping_t *mapping)
+{
+    if (!mapping)
+        return;
+    const net_memory_ops_t *ops = ops_of(mapping->kind);
+    if (mapping->sibling)
+        drop(mapping->sibling, false);
+    else if (!ops->driver || mapping->pid == getpid())
+        ops->close(mapping);
+    free(mapping);
+}
+
+void net_memory_destroy(net_memory_t *memory)
+{
+    free_put_off();
+    if (memory)
+        drop(memory, true);
+}

@@ -1,0 +1,289 @@
+/*
+ * rendezvous.c - slots, stages and the verdict, in a segment that ranks share.
+ *
+ * Each joiner writes its own slot alone; what it writes becomes visible by one
+ * release store (of the slot's state, a record's size, or the verdict), so a
+ * reader sees whole things or none, and a joiner killed at any point leaves
+ * nothing half done. The verdict names the slot whose reason counts, so that
+ * one compare-and-swap settles both.
+ *
+ * Numbers read from the segment are checked before use: peers are the same
+ * user's processes, but they may be broken. The mapping belongs to the handle;
+ * the name to whoever unlinks it first.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "transport/segment.h"
+
+enum { REASON_TEXT_BYTES = 120, NO_RANK = -1 };
+
+struct net_rendezvous {
+    net_named_t named;
+    bool has_slot; /* false: overfull */
+    uint32_t slot;
+    int rank;        /* NO_RANK until net_set_rank */
+    uint32_t nranks; /* 0 until net_set_rank */
+    bool unlinked;
+    pid_t pid;    /* a forked child must not speak for this joiner */
+    char *reason; /* is reason_copy, which net_reason fills though the handle is const for it */
+    char reason_copy[SEGMENT_REASON_BYTES];
+};
+
+static pthread_once_t sweep_once = PTHREAD_ONCE_INIT;
+
+static net_segment_t *segment_of(const net_rendezvous_t *rendezvous)
+{
+    return rendezvous->named.segment;
+}
+
+static void take_slot(net_rendezvous_t *rendezvous)
+{
+    net_segment_t *segment = segment_of(rendezvous);
+    uint32_t slot = atomic_fetch_add_explicit(&segment->joined, 1, memory_order_acq_rel);
+    rendezvous->has_slot = slot < NET_MAX_SLOTS;
+    if (!rendezvous->has_slot)
+        return;
+    rendezvous->slot = slot;
+    segment->slot[slot].process = net_process_self();
+    atomic_store_explicit(&segment->slot[slot].state, SLOT_JOINED, memory_order_release);
+}
+
+int net_join(const net_key_t *key, net_rendezvous_t **rendezvous)
+{
+    pthread_once(&sweep_once, net_segment_sweep);
+    net_rendezvous_t *joined = calloc(1, sizeof *joined);
+    if (!joined)
+        return -ENOMEM;
+    int error = net_segment_open(key, &joined->named);
+    if (error) {
+        free(joined);
+        return error;
+    }
+    joined->rank = NO_RANK;
+    joined->pid = getpid();
+    joined->reason = joined->reason_copy;
+    take_slot(joined);
+    net_segment_unlock(&joined->named);
+    *rendezvous = joined;
+    return 0;
+}
+
+uint32_t net_count(const net_rendezvous_t *rendezvous)
+{
+    uint32_t joined = atomic_load_explicit(&segment_of(rendezvous)->joined, memory_order_acquire);
+    return joined <= NET_MAX_SLOTS ? joined : NET_MAX_SLOTS + 1;
+}
+
+int net_set_rank(net_rendezvous_t *rendezvous, uint32_t rank, uint32_t nranks)
+{
+    net_segment_t *segment = segment_of(rendezvous);
+    if (nranks > NET_MAX_SLOTS || rank >= nranks || !rendezvous->has_slot)
+        return -ERANGE;
+    if (rendezvous->nranks != 0)
+        return -EEXIST;
+    uint32_t agreed = 0;
+    if (!atomic_compare_exchange_strong(&segment->nranks, &agreed, nranks) && agreed != nranks)
+        return -EPROTO;
+    uint32_t nobody = 0;
+    if (!atomic_compare_exchange_strong(&segment->slot_of[rank], &nobody, rendezvous->slot + 1))
+        return -EEXIST;
+    rendezvous->rank = (int)rank;
+    rendezvous->nranks = nranks;
+    return 0;
+}
+
+/* The slot of a rank, or NULL while it has none (or a number that is none). */
+static net_slot_t *slot_of_rank(const net_rendezvous_t *rendezvous, uint32_t rank)
+{
+    net_segment_t *segment = segment_of(rendezvous);
+    if (rank >= rendezvous->nranks)
+        return NULL;
+    uint32_t slot = atomic_load_explicit(&segment->slot_of[rank], memory_order_acquire);
+    return slot >= 1 && slot <= NET_MAX_SLOTS ? &segment->slot[slot - 1] : NULL;
+}
+
+static bool has_posted(net_slot_t *slot, uint32_t stage)
+{
+    return atomic_load_explicit(&slot->record[stage].posted, memory_order_acquire) != 0;
+}
+
+int net_post(net_rendezvous_t *rendezvous, uint32_t stage, const void *record, size_t size)
+{
+    if (stage >= NET_STAGES || rendezvous->nranks == 0)
+        return -EINVAL;
+    if (size > NET_RECORD_BYTES)
+        return -EMSGSIZE;
+    net_slot_t *slot = &segment_of(rendezvous)->slot[rendezvous->slot];
+    if (has_posted(slot, stage))
+        return -EEXIST;
+    if (size > 0)
+        memcpy(slot->record[stage].bytes, record, size);
+    atomic_store_explicit(&slot->record[stage].posted, (uint32_t)size + 1, memory_order_release);
+    return 0;
+}
+
+static bool all_posted(const net_rendezvous_t *rendezvous, uint32_t stage)
+{
+    for (uint32_t rank = 0; rank < rendezvous->nranks; rank++) {
+        net_slot_t *slot = slot_of_rank(rendezvous, rank);
+        if (!slot || !has_posted(slot, stage))
+            return false;
+    }
+    return true;
+}
+
+/* A joiner that can no longer post: it has left, or its process is gone. */
+static bool lost_one(const net_rendezvous_t *rendezvous, uint32_t stage)
+{
+    net_segment_t *segment = segment_of(rendezvous);
+    uint32_t joined = net_count(rendezvous);
+    for (uint32_t i = 0; i < joined && i < NET_MAX_SLOTS; i++) {
+        net_slot_t *slot = &segment->slot[i];
+        uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
+        if (state == SLOT_FREE || (state == SLOT_JOINED && i == rendezvous->slot))
+            continue;
+        net_process_t process = slot->process;
+        bool gone = state == SLOT_LEFT || !net_process_alive(&process);
+        /* It may have posted before it went. */
+        if (gone && !has_posted(slot, stage))
+            return true;
+    }
+    return false;
+}
+
+int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage)
+{
+    if (stage >= NET_STAGES || rendezvous->nranks == 0)
+        return -EINVAL;
+    if (net_verdict(rendezvous) == NET_DECLINED)
+        return -ECANCELED;
+    if (all_posted(rendezvous, stage))
+        return 1;
+    return lost_one(rendezvous, stage) ? -ESRCH : 0;
+}
+
+int net_read(const net_rendezvous_t *rendezvous, uint32_t stage, uint32_t rank, void *record, size_t capacity,
+             size_t *size)
+{
+    if (stage >= NET_STAGES || rank >= rendezvous->nranks)
+        return -EINVAL;
+    net_slot_t *slot = slot_of_rank(rendezvous, rank);
+    if (!slot)
+        return -EAGAIN;
+    uint32_t posted = atomic_load_explicit(&slot->record[stage].posted, memory_order_acquire);
+    if (posted == 0)
+        return -EAGAIN;
+    if (posted - 1 > NET_RECORD_BYTES)
+        return -EPROTO;
+    if (posted - 1 > capacity)
+        return -EMSGSIZE;
+    memcpy(record, slot->record[stage].bytes, posted - 1);
+    *size = posted - 1;
+    return 0;
+}
+
+static void write_reason(net_rendezvous_t *rendezvous, const char *reason)
+{
+    char *text = segment_of(rendezvous)->slot[rendezvous->slot].reason;
+    if (rendezvous->rank == NO_RANK)
+        snprintf(text, SEGMENT_REASON_BYTES, "%.*s", REASON_TEXT_BYTES, reason);
+    else
+        snprintf(text, SEGMENT_REASON_BYTES, "rank %d: %.*s", rendezvous->rank, REASON_TEXT_BYTES, reason);
+}
+
+net_verdict_t net_decide(net_rendezvous_t *rendezvous, net_verdict_t verdict, const char *reason)
+{
+    net_verdict_t holds = net_verdict(rendezvous);
+    if (holds != NET_PENDING || verdict == NET_PENDING)
+        return holds;
+    uint32_t word = verdict;
+    if (rendezvous->has_slot) {
+        write_reason(rendezvous, verdict == NET_DECLINED && reason ? reason : "");
+        word |= (rendezvous->slot + 1) << 8;
+    }
+    uint32_t pending = NET_PENDING;
+    atomic_compare_exchange_strong(&segment_of(rendezvous)->verdict, &pending, word);
+    return net_verdict(rendezvous);
+}
+
+net_verdict_t net_verdict(const net_rendezvous_t *rendezvous)
+{
+    uint32_t word = atomic_load_explicit(&segment_of(rendezvous)->verdict, memory_order_acquire) & 0xff;
+    return word == NET_PENDING ? NET_PENDING : word == NET_ATTACHED ? NET_ATTACHED : NET_DECLINED;
+}
+
+const char *net_reason(const net_rendezvous_t *rendezvous)
+{
+    net_segment_t *segment = segment_of(rendezvous);
+    uint32_t word = atomic_load_explicit(&segment->verdict, memory_order_acquire);
+    uint32_t slot = word >> 8;
+    if ((word & 0xff) == NET_PENDING || (word & 0xff) == NET_ATTACHED)
+        return "";
+    if (slot < 1 || slot > NET_MAX_SLOTS)
+        return "more joiners than a communicator can have";
+    char *text = rendezvous->reason;
+    memcpy(text, segment->slot[slot - 1].reason, SEGMENT_REASON_BYTES);
+    text[SEGMENT_REASON_BYTES - 1] = '\0';
+    for (char *at = text; *at; at++)
+        if (*at < ' ' || *at > '~')
+            *at = '?'; /* it ends in a log */
+    return text;
+}
+
+bool net_alive(const net_rendezvous_t *rendezvous, uint32_t rank)
+{
+    if (rank >= rendezvous->nranks)
+        return false;
+    net_slot_t *slot = slot_of_rank(rendezvous, rank);
+    if (!slot)
+        return true; /* it has not come yet */
+    net_process_t process = slot->process;
+    return net_process_alive(&process);
+}
+
+void net_unlink(net_rendezvous_t *rendezvous)
+{
+    if (rendezvous->unlinked || rendezvous->pid != getpid())
+        return;
+    rendezvous->unlinked = true;
+    if (net_segment_lock(&rendezvous->named) != 0)
+        return;
+    net_segment_remove(&rendezvous->named);
+    net_segment_unlock(&rendezvous->named);
+}
+
+static bool alone(const net_rendezvous_t *rendezvous)
+{
+    net_segment_t *segment = segment_of(rendezvous);
+    for (uint32_t i = 0; i < NET_MAX_SLOTS; i++) {
+        net_process_t process = segment->slot[i].process;
+        if (atomic_load_explicit(&segment->slot[i].state, memory_order_acquire) == SLOT_JOINED &&
+            net_process_alive(&process))
+            return false;
+    }
+    return true;
+}
+
+void net_leave(net_rendezvous_t *rendezvous)
+{
+    if (!rendezvous)
+        return;
+    if (rendezvous->pid == getpid()) {
+        net_segment_t *segment = segment_of(rendezvous);
+        if (rendezvous->has_slot)
+            atomic_store_explicit(&segment->slot[rendezvous->slot].state, SLOT_LEFT, memory_order_release);
+        if (!rendezvous->unlinked && net_segment_lock(&rendezvous->named) == 0) {
+            if (alone(rendezvous))
+                net_segment_remove(&rendezvous->named);
+            net_segment_unlock(&rendezvous->named);
+        }
+    }
+    net_segment_unmap(&rendezvous->named);
+    free(rendezvous);
+}

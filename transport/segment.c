@@ -1,0 +1,296 @@
+/*
+ * segment.c - named segments in /dev/shm: open, create, replace, remove.
+ *
+ * Everything that gives a name its meaning happens under the file's lock
+ * (flock): making the contents, judging that a segment is dead, removing the
+ * name. The kernel drops the lock of a process that dies, so a creator killed
+ * half way leaves a segment that the next one simply fills. Who waited for the
+ * lock of a file that lost its name meanwhile sees so and starts over: no two
+ * replacers can remove each other's segments.
+ *
+ * The file belongs to the user, mode 0600: no other user can open it, so none
+ * can lock, shorten or read it. A file under our name that is not like that is
+ * refused, never repaired. The memory is reserved at once, so that a full
+ * /dev/shm is an error here and not a SIGBUS later.
+ */
+#define _GNU_SOURCE
+#include "transport/segment.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Where glibc and musl keep shared memory; only the sweep needs to list it. */
+#define SEGMENT_FOLDER "/dev/shm"
+
+enum {
+    OPEN_ATTEMPTS = 64, /* each failed one means that someone else replaced the segment meanwhile */
+    LOCK_NAPS = 2000,   /* of 1 ms */
+    SWEEP_ENTRIES = 64
+};
+
+static void prefix_text(char prefix[SEGMENT_NAME_BYTES])
+{
+    snprintf(prefix, SEGMENT_NAME_BYTES, "/shunt-%lu-", (unsigned long)geteuid());
+}
+
+static void name_text(const net_key_t *key, char name[SEGMENT_NAME_BYTES])
+{
+    snprintf(name, SEGMENT_NAME_BYTES, "/shunt-%lu-%016" PRIx64 "%016" PRIx64, (unsigned long)geteuid(), key->word[0],
+             key->word[1]);
+}
+
+static int lock_file(int fd)
+{
+    for (int naps = 0; naps < LOCK_NAPS; naps++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0)
+            return 0;
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return -errno;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    return -ETIMEDOUT;
+}
+
+/* Does the name still mean this file? */
+static bool name_means(const char *name, dev_t device, ino_t inode)
+{
+    struct stat info;
+    int fd = shm_open(name, O_RDONLY, 0);
+    if (fd < 0)
+        return false;
+    bool same = fstat(fd, &info) == 0 && info.st_dev == device && info.st_ino == inode;
+    close(fd);
+    return same;
+}
+
+static int check_owner(const struct stat *info)
+{
+    if (!S_ISREG(info->st_mode) || info->st_uid != geteuid() || (info->st_mode & 077) != 0)
+        return -EPERM;
+    if (info->st_size != 0 && info->st_size != (off_t)sizeof(net_segment_t))
+        return -EPROTO;
+    return 0;
+}
+
+static int reserve(int fd)
+{
+    int error;
+    do {
+        error = posix_fallocate(fd, 0, sizeof(net_segment_t));
+    } while (error == EINTR);
+    return -error;
+}
+
+/* The file was just made, or its creator died before it was done: all bytes that matter are zero. */
+static void fill(net_segment_t *segment)
+{
+    segment->version = SEGMENT_VERSION;
+    segment->bytes = sizeof *segment;
+    atomic_store_explicit(&segment->magic, SEGMENT_MAGIC, memory_order_release);
+}
+
+static int check_layout(net_segment_t *segment)
+{
+    uint64_t magic = atomic_load_explicit(&segment->magic, memory_order_acquire);
+    if (magic != SEGMENT_MAGIC || segment->version != SEGMENT_VERSION || segment->bytes != sizeof *segment)
+        return -EPROTO;
+    return 0;
+}
+
+static bool slot_gone(net_slot_t *slot)
+{
+    uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
+    if (state != SLOT_JOINED)
+        return true; /* left, or its joiner died while it took the slot: both happen under the lock */
+    net_process_t process = slot->process;
+    return !net_process_alive(&process);
+}
+
+/* Decided, or joined by processes that have all gone. A segment that nobody has joined yet is new. */
+static bool finished(net_segment_t *segment)
+{
+    if (atomic_load_explicit(&segment->verdict, memory_order_acquire) != NET_PENDING)
+        return true;
+    uint32_t joined = atomic_load_explicit(&segment->joined, memory_order_acquire);
+    if (joined == 0)
+        return false;
+    for (uint32_t i = 0; i < joined && i < NET_MAX_SLOTS; i++)
+        if (!slot_gone(&segment->slot[i]))
+            return false;
+    return true;
+}
+
+static int open_file(const char *name)
+{
+    int fd = shm_open(name, O_RDWR | O_CREAT, 0600);
+    if (fd >= 0 || errno != EACCES)
+        return fd >= 0 ? fd : -errno;
+    /* Another user's file, or a folder that we may not write to? */
+    fd = shm_open(name, O_RDWR, 0);
+    if (fd >= 0)
+        close(fd);
+    return fd < 0 && errno == ENOENT ? -EACCES : -EPERM;
+}
+
+/* The file is open and locked. 0: mapped and ours to join; -EAGAIN: finished. */
+static int adopt(net_named_t *named, const struct stat *info)
+{
+    int error = check_owner(info);
+    if (error)
+        return error;
+    if (info->st_size == 0 && (error = reserve(named->fd)) != 0) {
+        shm_unlink(named->name);
+        return error;
+    }
+    void *at = mmap(NULL, sizeof(net_segment_t), PROT_READ | PROT_WRITE, MAP_SHARED, named->fd, 0);
+    if (at == MAP_FAILED)
+        return -errno;
+    named->segment = at;
+    if (atomic_load_explicit(&named->segment->magic, memory_order_acquire) == 0)
+        fill(named->segment);
+    error = check_layout(named->segment);
+    if (!error && finished(named->segment)) {
+        shm_unlink(named->name);
+        error = -EAGAIN;
+    }
+    if (error)
+        net_segment_unmap(named);
+    return error;
+}
+
+static int try_open(net_named_t *named)
+{
+    struct stat info;
+    named->fd = open_file(named->name);
+    if (named->fd < 0)
+        return named->fd;
+    int error = lock_file(named->fd);
+    if (error) {
+        close(named->fd);
+        named->fd = -1;
+        return error;
+    }
+    if (fstat(named->fd, &info) != 0) {
+        error = -errno;
+        goto unlock;
+    }
+    named->device = info.st_dev;
+    named->inode = info.st_ino;
+    if (!name_means(named->name, named->device, named->inode)) {
+        error = -EAGAIN;
+        goto unlock;
+    }
+    error = adopt(named, &info);
+    if (!error)
+        return 0;
+unlock:
+    net_segment_unlock(named);
+    return error;
+}
+
+int net_segment_open(const net_key_t *key, net_named_t *named)
+{
+    *named = (net_named_t){.fd = -1};
+    name_text(key, named->name);
+    int error = -EAGAIN;
+    for (int attempt = 0; attempt < OPEN_ATTEMPTS && error == -EAGAIN; attempt++)
+        error = try_open(named);
+    return error;
+}
+
+int net_segment_lock(net_named_t *named)
+{
+    struct stat info;
+    int fd = shm_open(named->name, O_RDWR, 0);
+    if (fd < 0)
+        return -errno;
+    int error = fstat(fd, &info) == 0 ? 0 : -errno;
+    if (!error && (info.st_dev != named->device || info.st_ino != named->inode))
+        error = -ENOENT;
+    if (!error)
+        error = lock_file(fd);
+    if (error) {
+        close(fd);
+        return error;
+    }
+    named->fd = fd;
+    if (name_means(named->name, named->device, named->inode))
+        return 0;
+    net_segment_unlock(named);
+    return -ENOENT;
+}
+
+void net_segment_remove(const net_named_t *named)
+{
+    shm_unlink(named->name);
+}
+
+void net_segment_unlock(net_named_t *named)
+{
+    /* Said aloud, for a process forked meanwhile holds the same open file. */
+    flock(named->fd, LOCK_UN);
+    close(named->fd);
+    named->fd = -1;
+}
+
+void net_segment_unmap(net_named_t *named)
+{
+    munmap(named->segment, sizeof *named->segment);
+    named->segment = NULL;
+}
+
+/* Remove one segment if nobody alive has to do with it. One that is locked is in use. */
+static void sweep_one(const char *name)
+{
+    struct stat info;
+    int fd = shm_open(name, O_RDWR, 0);
+    if (fd < 0)
+        return;
+    if (fstat(fd, &info) != 0 || check_owner(&info) != 0 || flock(fd, LOCK_EX | LOCK_NB) != 0)
+        goto close;
+    if (fstat(fd, &info) != 0 || !name_means(name, info.st_dev, info.st_ino))
+        goto unlock;
+    if (info.st_size == 0) {
+        shm_unlink(name);
+        goto unlock;
+    }
+    net_segment_t *segment = mmap(NULL, sizeof *segment, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (segment == MAP_FAILED)
+        goto unlock;
+    /* Making a segment and joining it happen under one lock: who did the one and not the other is dead. */
+    if (atomic_load_explicit(&segment->magic, memory_order_acquire) == 0 ||
+        (check_layout(segment) == 0 && (atomic_load(&segment->joined) == 0 || finished(segment))))
+        shm_unlink(name);
+    munmap(segment, sizeof *segment);
+unlock:
+    flock(fd, LOCK_UN);
+close:
+    close(fd);
+}
+
+void net_segment_sweep(void)
+{
+    char prefix[SEGMENT_NAME_BYTES];
+    char name[SEGMENT_NAME_BYTES];
+    prefix_text(prefix);
+    DIR *folder = opendir(SEGMENT_FOLDER);
+    if (!folder)
+        return;
+    struct dirent *entry;
+    for (int seen = 0; seen < SWEEP_ENTRIES && (entry = readdir(folder)) != NULL;) {
+        if (strncmp(entry->d_name, prefix + 1, strlen(prefix + 1)) != 0 || strlen(entry->d_name) + 2 > sizeof name)
+            continue;
+        snprintf(name, sizeof name, "/%.*s", (int)sizeof name - 2, entry->d_name);
+        sweep_one(name);
+        seen++;
+    }
+    closedir(folder);
+}

@@ -1,0 +1,72 @@
+/*
+ * segment.h - what a rendezvous segment looks like, and getting hold of one.
+ * Private to this room.
+ */
+#ifndef SHUNT_TRANSPORT_SEGMENT_H
+#define SHUNT_TRANSPORT_SEGMENT_H
+
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+#include "transport/transport.h"
+
+enum {
+    SEGMENT_NAME_BYTES = 64,
+    SEGMENT_REASON_BYTES = 136, /* "rank 15: ", 120 bytes of text, NUL */
+    SEGMENT_VERSION = 1         /* of the layout below */
+};
+#define SEGMENT_MAGIC UINT64_C(0x53484e5452445631)
+
+typedef enum slot_state { SLOT_FREE = 0, SLOT_JOINED = 1, SLOT_LEFT = 2 } slot_state_t;
+
+typedef struct net_record {
+    _Atomic uint32_t posted; /* size + 1; 0: not posted. Stored last */
+    uint32_t reserved;
+    uint8_t bytes[NET_RECORD_BYTES];
+} net_record_t;
+
+/* One joiner. Only its owner writes here. */
+typedef struct net_slot {
+    _Atomic uint32_t state; /* slot_state_t; stored after process */
+    uint32_t reserved;
+    net_process_t process;
+    char reason[SEGMENT_REASON_BYTES]; /* complete before the verdict names this slot */
+    net_record_t record[NET_STAGES];
+} net_slot_t;
+
+typedef struct net_segment {
+    _Atomic uint64_t magic; /* stored last by the creator */
+    uint32_t version;
+    uint32_t bytes;
+    _Atomic uint32_t joined;                 /* may run past NET_MAX_SLOTS */
+    _Atomic uint32_t nranks;                 /* as the first net_set_rank said */
+    _Atomic uint32_t verdict;                /* net_verdict_t in the low byte, then slot + 1 of who decided */
+    _Atomic uint32_t slot_of[NET_MAX_SLOTS]; /* rank -> slot + 1 */
+    net_slot_t slot[NET_MAX_SLOTS];
+} net_segment_t;
+
+/* Ranks may be built by different compilers: the layout is part of the protocol. */
+_Static_assert(sizeof(net_record_t) == 520, "net_record_t");
+_Static_assert(sizeof(net_slot_t) == 8 + 24 + SEGMENT_REASON_BYTES + NET_STAGES * 520, "net_slot_t");
+_Static_assert(sizeof(net_segment_t) == 96 + 16 * sizeof(net_slot_t), "net_segment_t");
+
+typedef struct net_named {
+    char name[SEGMENT_NAME_BYTES];
+    dev_t device; /* of the file this mapping is of: the name may come to mean another */
+    ino_t inode;
+    net_segment_t *segment;
+    int fd; /* open and locked between open and unlock, else -1 */
+} net_named_t;
+
+/* Open or create the segment of a key, map it and hold its lock; a dead one is replaced. */
+int net_segment_open(const net_key_t *key, net_named_t *named);
+/* Take the lock again; -ENOENT if the name no longer means this segment. */
+int net_segment_lock(net_named_t *named);
+/* While locked: remove the name. */
+void net_segment_remove(const net_named_t *named);
+void net_segment_unlock(net_named_t *named);
+void net_segment_unmap(net_named_t *named);
+/* Remove what crashed runs of this user have left. */
+void net_segment_sweep(void);
+
+#endif
