@@ -1,0 +1,226 @@
+/*
+ * bench.h - the parts of `shunt bench` and what passes between them.
+ *
+ *   bench.c          forks the ranks, watches them, collects rows
+ *   bench_options.c  the command line
+ *   bench_rank.c     one rank: communicators, the loop over cases
+ *   bench_check.c    inputs, expected outputs, comparison
+ *   bench_time.c     rounds, ours and NCCL's in turn
+ *   bench_type.c     element types and operators
+ *   bench_host.c, bench_cuda.c, bench_nocuda.c  memory, streams and clocks
+ *   bench_report.c   table, CSV, JSON
+ *
+ * Each rank is a process, forked before any call of CUDA. Ranks meet in one
+ * anonymous shared mapping, which the parent owns; rank 0 sends finished rows to
+ * the parent through a pipe.
+ */
+#ifndef SHUNT_BENCH_H
+#define SHUNT_BENCH_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gpus.h"
+#include "tool.h"
+
+enum {
+    BENCH_MAX_RANKS = 8,
+    BENCH_ERROR_BYTES = 768,
+    BENCH_WINDOW_BYTES = 1 << 20, /* of output compared between ranks at a time */
+    BENCH_MAX_ROUNDS = 101,
+    BENCH_GUARD_BYTES = 256 /* behind each output; must stay untouched */
+};
+
+/* ---- Types and operators ---------------------------------------------------------- */
+
+typedef enum bench_class { BENCH_SIGNED, BENCH_UNSIGNED, BENCH_FLOAT } bench_class_t;
+
+typedef struct bench_type {
+    const char *name;
+    const char *alias; /* "" for none */
+    ncclDataType_t type;
+    bench_class_t kind;
+    uint8_t bytes;
+    uint8_t mantissa; /* floats: bits of the fraction */
+    uint8_t exponent; /* floats: bits of the exponent */
+} bench_type_t;
+
+typedef struct bench_op {
+    const char *name;
+    ncclRedOp_t op;
+    bool premul; /* made for each communicator; the scalar is bench_scalar's */
+} bench_op_t;
+
+extern const bench_type_t bench_types[];
+extern const uint32_t bench_type_count;
+extern const bench_op_t bench_ops[];
+extern const uint32_t bench_op_count;
+
+/* The bits of a value, rounded to the nearest; low end first. Floats and integers alike. */
+uint64_t bench_encode(const bench_type_t *type, double value);
+/* The value of a float's bits. */
+double bench_decode(const bench_type_t *type, uint64_t bits);
+/* What rank multiplies its input by under the operator premulsum. */
+int bench_scalar(const bench_type_t *type, uint32_t rank);
+
+/* ---- Options ------------------------------------------------------------------------ */
+
+typedef struct bench_options {
+    uint64_t from_bytes;
+    uint64_t to_bytes;
+    uint32_t factor;
+    uint32_t ranks;      /* 0: all GPUs, or 4 on the host */
+    uint32_t calls;      /* of one timed run; 0: the device's default */
+    uint32_t warmup;     /* calls before each timed run */
+    uint32_t rounds;     /* timed runs; the median counts */
+    int32_t type;        /* index, or -1 for all */
+    int32_t op;          /* index, or -1 for all */
+    bool sizes_given[2]; /* -b, -e */
+    bool graph;
+    bool in_place;
+    bool check;
+    bool nccl;
+    bool help;
+    const char *csv;
+    const char *json;
+    char line[512]; /* the command line, for the reports */
+} bench_options_t;
+
+/* TOOL_OK, or TOOL_USAGE with the fault told on stderr. */
+int bench_options_parse(bench_options_t *options, int argc, char **argv);
+extern const char bench_help[];
+
+/* ---- What ranks share ---------------------------------------------------------------- */
+
+typedef struct bench_row {
+    uint64_t bytes;
+    uint64_t count;
+    int32_t type;
+    int32_t op;
+    char algorithm[32];
+    double seconds;      /* of one call: median over rounds of the slowest rank */
+    double nccl_seconds; /* the same for the real NCCL; 0: not measured */
+    uint64_t wrong;      /* elements, over all ranks; UINT64_MAX: not checked */
+} bench_row_t;
+
+/* What the probe, a process of its own, found out before the ranks are forked. */
+typedef struct bench_machine {
+    bool probed;
+    bool host;
+    int shunt_version;
+    int nccl_version; /* 0: none */
+    char nccl_path[PATH_MAX];
+    char error[TOOL_ERROR_BYTES];
+    tool_gpus_t gpus;
+} bench_machine_t;
+
+typedef struct bench_shared {
+    bench_machine_t machine;
+    atomic_uint waiting; /* at the barrier */
+    atomic_uint phase;   /* of the barrier */
+    atomic_ullong pulse; /* moves while ranks make progress */
+    ncclUniqueId id[2];
+    double seconds[BENCH_MAX_RANKS];
+    uint64_t wrong[BENCH_MAX_RANKS];
+    char error[BENCH_MAX_RANKS][BENCH_ERROR_BYTES];
+    uint8_t window[BENCH_WINDOW_BYTES];
+} bench_shared_t;
+
+/* Whether the options ask for this type and operator; `all` leaves out what the machine lacks. */
+bool bench_wanted(const bench_options_t *options, const bench_machine_t *machine, int32_t type, int32_t op);
+
+/* ---- One rank -------------------------------------------------------------------------- */
+
+typedef struct bench_device bench_device_t;
+
+typedef struct bench_side {
+    const tool_nccl_t *nccl;
+    ncclComm_t comm;
+    ncclRedOp_t op; /* of the running case */
+} bench_side_t;
+
+typedef struct bench_rank {
+    const bench_options_t *options;
+    bench_shared_t *shared;
+    uint32_t rank;
+    uint32_t nranks;
+    const bench_device_t *device;
+    void *device_state; /* owned by the device */
+    void *stream;       /* cudaStream_t; NULL on the host */
+    tool_shunt_t shunt;
+    tool_nccl_t nccl[2];  /* ours, the real one */
+    bench_side_t side[2]; /* ours, the real one */
+    uint32_t sides;       /* 2 with a real NCCL to compare with */
+    uint8_t *input;       /* device memory; the output's own when in place */
+    uint8_t *output;      /* device memory, with a guard behind it */
+} bench_rank_t;
+
+typedef struct bench_case {
+    const bench_type_t *type;
+    const bench_op_t *op;
+    uint64_t count;
+    uint64_t seed;
+} bench_case_t;
+
+/* Note why this rank gives up; returns false. Only the first reason is kept. */
+bool bench_fail(bench_rank_t *rank, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Wait for all ranks. */
+void bench_barrier(bench_rank_t *rank);
+/* Issue one all-reduce on the stream. */
+bool bench_issue(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one);
+/* The whole life of a rank; rank 0 writes rows to `rows`. False: see shared->error. */
+bool bench_rank_run(const bench_options_t *options, bench_shared_t *shared, uint32_t rank, int rows);
+
+/* Check a case: exact data against the expected output, and for floats the bits of all ranks on data that
+ * must be rounded. Leaves exact data at the input. *wrong counts this rank's elements. */
+bool bench_check(bench_rank_t *rank, const bench_case_t *one, uint64_t *wrong);
+/* Again after the timed runs, out of place: a whole run as it was timed. */
+typedef struct bench_run bench_run_t;
+bool bench_check_run(bench_rank_t *rank, const bench_case_t *one, const bench_run_t *run, uint64_t *wrong);
+
+/* A sequence of calls as it is timed: eager calls, or a graph of them. */
+struct bench_run {
+    const bench_side_t *side;
+    uint32_t calls;
+    void *graph; /* NULL: eager */
+};
+bool bench_run_open(bench_rank_t *rank, const bench_case_t *one, const bench_side_t *side, uint32_t calls,
+                    bench_run_t *run);
+bool bench_run_start(bench_rank_t *rank, const bench_case_t *one, const bench_run_t *run);
+void bench_run_close(bench_rank_t *rank, bench_run_t *run);
+/* Time ours and NCCL's in turn; fills the row's times on every rank. */
+bool bench_time(bench_rank_t *rank, const bench_case_t *one, bench_row_t *row, uint64_t *wrong);
+
+/* ---- Devices ---------------------------------------------------------------------------- */
+
+struct bench_device {
+    bool (*open)(bench_rank_t *rank); /* choose the device, make the stream */
+    void (*close)(bench_rank_t *rank);
+    bool (*allocate)(bench_rank_t *rank, size_t bytes, uint8_t **memory);
+    void (*release)(bench_rank_t *rank, uint8_t *memory);
+    bool (*upload)(bench_rank_t *rank, uint8_t *to, const void *from, size_t bytes);
+    bool (*download)(bench_rank_t *rank, void *to, const uint8_t *from, size_t bytes);
+    bool (*fill)(bench_rank_t *rank, uint8_t *to, int byte, size_t bytes);
+    bool (*wait)(bench_rank_t *rank);                     /* until the stream is empty */
+    bool (*mark)(bench_rank_t *rank, int which);          /* put mark 0 or 1 into the stream */
+    bool (*elapsed)(bench_rank_t *rank, double *seconds); /* between the marks; waits for the second */
+    /* NULL on a device without graphs. */
+    bool (*capture_begin)(bench_rank_t *rank);
+    bool (*capture_end)(bench_rank_t *rank, void **graph);
+    bool (*replay)(bench_rank_t *rank, void *graph);
+    void (*graph_free)(bench_rank_t *rank, void *graph);
+};
+extern const bench_device_t bench_device_host;
+extern const bench_device_t *const bench_device_cuda; /* NULL in a build without CUDA */
+
+/* ---- Reports ---------------------------------------------------------------------------- */
+
+typedef struct bench_report bench_report_t;
+/* Open the files and write the heads. NULL: a file cannot be written (told on stderr). */
+bench_report_t *bench_report_open(const bench_options_t *options, const bench_machine_t *machine, uint32_t cases);
+void bench_report_row(bench_report_t *report, const bench_row_t *row);
+/* Finish the files; false if one could not be written whole. */
+bool bench_report_close(bench_report_t *report);
+
+#endif

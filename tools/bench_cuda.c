@@ -1,0 +1,178 @@
+/*
+ * bench_cuda.c - a GPU for a rank: one stream, events as marks, graphs.
+ *
+ * This program has a CUDA runtime of its own, linked statically; it shares the
+ * device's primary context, and so streams and memory, with the library's.
+ * Buffers are plain cudaMalloc: what an unprepared application has.
+ */
+#include <cuda_runtime.h>
+#include <stdlib.h>
+
+#include "bench.h"
+
+typedef struct cuda_state {
+    cudaStream_t stream;
+    cudaEvent_t mark[2];
+} cuda_state_t;
+
+static bool ok(bench_rank_t *rank, cudaError_t status, const char *call)
+{
+    return status == cudaSuccess || bench_fail(rank, "%s: %s", call, cudaGetErrorString(status));
+}
+
+static void cuda_close(bench_rank_t *rank)
+{
+    cuda_state_t *state = rank->device_state;
+    if (state == NULL) {
+        return;
+    }
+    /* On the way out; an error has been told already, or is of no use to anyone. */
+    for (int i = 0; i < 2; i++) {
+        if (state->mark[i] != NULL) {
+            (void)cudaEventDestroy(state->mark[i]);
+        }
+    }
+    if (state->stream != NULL) {
+        (void)cudaStreamDestroy(state->stream);
+    }
+    free(state);
+    rank->device_state = NULL;
+    rank->stream = NULL;
+}
+
+static bool cuda_open(bench_rank_t *rank)
+{
+    cuda_state_t *state = calloc(1, sizeof *state);
+    if (state == NULL) {
+        return bench_fail(rank, "out of memory");
+    }
+    rank->device_state = state;
+    if (!ok(rank, cudaSetDevice((int)rank->rank), "cudaSetDevice") ||
+        !ok(rank, cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags") ||
+        !ok(rank, cudaEventCreate(&state->mark[0]), "cudaEventCreate") ||
+        !ok(rank, cudaEventCreate(&state->mark[1]), "cudaEventCreate")) {
+        return false;
+    }
+    rank->stream = state->stream;
+    return true;
+}
+
+static bool cuda_allocate(bench_rank_t *rank, size_t bytes, uint8_t **memory)
+{
+    void *pointer = NULL;
+    if (!ok(rank, cudaMalloc(&pointer, bytes), "cudaMalloc")) {
+        return false;
+    }
+    *memory = pointer;
+    return true;
+}
+
+static void cuda_release(bench_rank_t *rank, uint8_t *memory)
+{
+    (void)rank;
+    (void)cudaFree(memory);
+}
+
+static bool cuda_wait(bench_rank_t *rank)
+{
+    const cuda_state_t *state = rank->device_state;
+    return ok(rank, cudaStreamSynchronize(state->stream), "cudaStreamSynchronize");
+}
+
+static bool copy(bench_rank_t *rank, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+    const cuda_state_t *state = rank->device_state;
+    return ok(rank, cudaMemcpyAsync(to, from, bytes, kind, state->stream), "cudaMemcpyAsync") && cuda_wait(rank);
+}
+
+static bool cuda_upload(bench_rank_t *rank, uint8_t *to, const void *from, size_t bytes)
+{
+    return copy(rank, to, from, bytes, cudaMemcpyHostToDevice);
+}
+
+static bool cuda_download(bench_rank_t *rank, void *to, const uint8_t *from, size_t bytes)
+{
+    return copy(rank, to, from, bytes, cudaMemcpyDeviceToHost);
+}
+
+static bool cuda_fill(bench_rank_t *rank, uint8_t *to, int byte, size_t bytes)
+{
+    const cuda_state_t *state = rank->device_state;
+    return ok(rank, cudaMemsetAsync(to, byte, bytes, state->stream), "cudaMemsetAsync") && cuda_wait(rank);
+}
+
+static bool cuda_mark(bench_rank_t *rank, int which)
+{
+    const cuda_state_t *state = rank->device_state;
+    return ok(rank, cudaEventRecord(state->mark[which], state->stream), "cudaEventRecord");
+}
+
+static bool cuda_elapsed(bench_rank_t *rank, double *seconds)
+{
+    const cuda_state_t *state = rank->device_state;
+    float milliseconds = 0;
+    if (!ok(rank, cudaEventSynchronize(state->mark[1]), "cudaEventSynchronize") ||
+        !ok(rank, cudaEventElapsedTime(&milliseconds, state->mark[0], state->mark[1]), "cudaEventElapsedTime")) {
+        return false;
+    }
+    *seconds = milliseconds * 1e-3;
+    return true;
+}
+
+static bool cuda_capture_begin(bench_rank_t *rank)
+{
+    const cuda_state_t *state = rank->device_state;
+    return ok(rank, cudaStreamBeginCapture(state->stream, cudaStreamCaptureModeGlobal), "cudaStreamBeginCapture");
+}
+
+static bool cuda_capture_end(bench_rank_t *rank, void **graph)
+{
+    const cuda_state_t *state = rank->device_state;
+    cudaGraph_t captured = NULL;
+    cudaGraphExec_t made = NULL;
+    if (!ok(rank, cudaStreamEndCapture(state->stream, &captured), "cudaStreamEndCapture")) {
+        return false;
+    }
+    cudaError_t status = cudaGraphInstantiateWithFlags(&made, captured, 0);
+    (void)cudaGraphDestroy(captured);
+    if (!ok(rank, status, "cudaGraphInstantiateWithFlags")) {
+        return false;
+    }
+    /* Put it on the device now, not in the first timed replay. */
+    if (!ok(rank, cudaGraphUpload(made, state->stream), "cudaGraphUpload") || !cuda_wait(rank)) {
+        (void)cudaGraphExecDestroy(made);
+        return false;
+    }
+    *graph = made;
+    return true;
+}
+
+static bool cuda_replay(bench_rank_t *rank, void *graph)
+{
+    const cuda_state_t *state = rank->device_state;
+    return ok(rank, cudaGraphLaunch(graph, state->stream), "cudaGraphLaunch");
+}
+
+static void cuda_graph_free(bench_rank_t *rank, void *graph)
+{
+    (void)rank;
+    (void)cudaGraphExecDestroy(graph);
+}
+
+static const bench_device_t device = {
+    .open = cuda_open,
+    .close = cuda_close,
+    .allocate = cuda_allocate,
+    .release = cuda_release,
+    .upload = cuda_upload,
+    .download = cuda_download,
+    .fill = cuda_fill,
+    .wait = cuda_wait,
+    .mark = cuda_mark,
+    .elapsed = cuda_elapsed,
+    .capture_begin = cuda_capture_begin,
+    .capture_end = cuda_capture_end,
+    .replay = cuda_replay,
+    .graph_free = cuda_graph_free,
+};
+const bench_device_t *const bench_device_cuda = &device;

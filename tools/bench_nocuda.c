@@ -1,0 +1,6 @@
+/*
+ * bench_nocuda.c - in a build without CUDA there is no CUDA device.
+ */
+#include "bench.h"
+
+const bench_device_t *const bench_device_cuda = NULL;

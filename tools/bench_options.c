@@ -1,0 +1,247 @@
+/*
+ * bench_options.c - the command line of `shunt bench`. Names follow nccl-tests.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+
+const char bench_help[] =
+    "usage: shunt bench [OPTIONS]\n\n"
+    "Measures all-reduces between processes, one a rank: on the GPUs, or on the host device without one. Where\n"
+    "there is a real NCCL its time is taken in the same run, round by round in turn with ours.\n\n"
+    "  -b SIZE       from this many bytes (default 1K); K, M and G are powers of 1024\n"
+    "  -e SIZE       to this many bytes (default 16M; host device 1M)\n"
+    "  -f N          each size is N times the one before (default 2; host device 4)\n"
+    "  -g N          ranks, 1 to 8 (default: every GPU; host device 4)\n"
+    "  -n N          calls of one timed run, and of one graph (default 50; host device 20)\n"
+    "  -w N          calls before each timed run (default 10)\n"
+    "  -d TYPE       int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2, or all\n"
+    "                (default bfloat16)\n"
+    "  -o OPERATOR   sum prod max min avg premulsum, or all (default sum)\n"
+    "  --rounds N    timed runs; the median counts (default 5)\n"
+    "  --graph       capture the calls of a run into a CUDA graph and replay it\n"
+    "  --in-place    output over input\n"
+    "  --check 0|1   compare every element with the expected one, and the ranks' bits (default 1)\n"
+    "  --csv FILE    write the rows as CSV\n"
+    "  --json FILE   write the rows as JSON\n"
+    "  --no-nccl     do not measure the real NCCL\n"
+    "  --help\n\n"
+    "Columns: the time is that of the slowest rank, the median over the rounds; algbw is bytes over time in GB/s,\n"
+    "busbw that times 2(n-1)/n; ratio is NCCL's time over ours. Exit status: 0 if all elements were right, 1 if\n"
+    "not or if a rank failed, 2 for a wrong option.\n";
+
+enum { OPTION_ROUNDS = 256, OPTION_GRAPH, OPTION_IN_PLACE, OPTION_CHECK, OPTION_CSV, OPTION_JSON, OPTION_NO_NCCL };
+
+static const struct option long_options[] = {
+    {"rounds", required_argument, NULL, OPTION_ROUNDS},
+    {"graph", no_argument, NULL, OPTION_GRAPH},
+    {"in-place", no_argument, NULL, OPTION_IN_PLACE},
+    {"check", required_argument, NULL, OPTION_CHECK},
+    {"csv", required_argument, NULL, OPTION_CSV},
+    {"json", required_argument, NULL, OPTION_JSON},
+    {"no-nccl", no_argument, NULL, OPTION_NO_NCCL},
+    {"help", no_argument, NULL, 'h'},
+    {NULL, 0, NULL, 0},
+};
+
+static bool parse_number(const char *text, uint64_t low, uint64_t high, uint64_t *value)
+{
+    char *end = NULL;
+    errno = 0;
+    unsigned long long number = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || errno != 0 || *end != '\0' || number < low || number > high) {
+        return false;
+    }
+    *value = number;
+    return true;
+}
+
+static int number_option(const char *name, const char *text, uint32_t low, uint32_t high, uint32_t *value)
+{
+    uint64_t number = 0;
+    if (!parse_number(text, low, high, &number)) {
+        return tool_usage("bench", "%s %s: a number from %u to %u is wanted", name, text, low, high);
+    }
+    *value = (uint32_t)number;
+    return TOOL_OK;
+}
+
+static int size_option(const char *name, const char *text, uint64_t *value)
+{
+    static const uint64_t most = 1ull << 40;
+    size_t length = strlen(text);
+    char digits[24];
+    uint64_t unit = 1;
+    if (length > 0 && length < sizeof digits) {
+        memcpy(digits, text, length + 1);
+        switch (digits[length - 1]) {
+        case 'G':
+        case 'g':
+            unit = 1ull << 30;
+            break;
+        case 'M':
+        case 'm':
+            unit = 1ull << 20;
+            break;
+        case 'K':
+        case 'k':
+            unit = 1ull << 10;
+            break;
+        default:
+            break;
+        }
+        if (unit != 1) {
+            digits[length - 1] = '\0';
+        }
+        uint64_t number = 0;
+        if (parse_number(digits, 1, most / unit, &number)) {
+            *value = number * unit;
+            return TOOL_OK;
+        }
+    }
+    return tool_usage("bench", "%s %s: a size like 1024, 64K, 16M or 1G is wanted, at most 1024G", name, text);
+}
+
+static int type_option(const char *text, int32_t *index)
+{
+    if (strcmp(text, "all") == 0) {
+        *index = -1;
+        return TOOL_OK;
+    }
+    for (uint32_t i = 0; i < bench_type_count; i++) {
+        if (strcmp(text, bench_types[i].name) == 0 ||
+            (bench_types[i].alias[0] != '\0' && strcmp(text, bench_types[i].alias) == 0)) {
+            *index = (int32_t)i;
+            return TOOL_OK;
+        }
+    }
+    return tool_usage("bench", "-d %s: no such type", text);
+}
+
+static int op_option(const char *text, int32_t *index)
+{
+    if (strcmp(text, "all") == 0) {
+        *index = -1;
+        return TOOL_OK;
+    }
+    for (uint32_t i = 0; i < bench_op_count; i++) {
+        if (strcmp(text, bench_ops[i].name) == 0) {
+            *index = (int32_t)i;
+            return TOOL_OK;
+        }
+    }
+    return tool_usage("bench", "-o %s: no such operator", text);
+}
+
+static int check_option(const char *text, bool *check)
+{
+    if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0) {
+        return tool_usage("bench", "--check %s: 0 or 1 is wanted", text);
+    }
+    *check = text[0] == '1';
+    return TOOL_OK;
+}
+
+static int one_option(bench_options_t *options, int option)
+{
+    switch (option) {
+    case 'b':
+        options->sizes_given[0] = true;
+        return size_option("-b", optarg, &options->from_bytes);
+    case 'e':
+        options->sizes_given[1] = true;
+        return size_option("-e", optarg, &options->to_bytes);
+    case 'f':
+        return number_option("-f", optarg, 2, 1 << 20, &options->factor);
+    case 'g':
+        return number_option("-g", optarg, 1, BENCH_MAX_RANKS, &options->ranks);
+    case 'n':
+        return number_option("-n", optarg, 1, 100000, &options->calls);
+    case 'w':
+        return number_option("-w", optarg, 0, 100000, &options->warmup);
+    case 'd':
+        return type_option(optarg, &options->type);
+    case 'o':
+        return op_option(optarg, &options->op);
+    case OPTION_ROUNDS:
+        return number_option("--rounds", optarg, 1, BENCH_MAX_ROUNDS, &options->rounds);
+    case OPTION_GRAPH:
+        options->graph = true;
+        return TOOL_OK;
+    case OPTION_IN_PLACE:
+        options->in_place = true;
+        return TOOL_OK;
+    case OPTION_CHECK:
+        return check_option(optarg, &options->check);
+    case OPTION_CSV:
+        options->csv = optarg;
+        return TOOL_OK;
+    case OPTION_JSON:
+        options->json = optarg;
+        return TOOL_OK;
+    case OPTION_NO_NCCL:
+        options->nccl = false;
+        return TOOL_OK;
+    default:
+        options->help = true;
+        return TOOL_OK;
+    }
+}
+
+static void keep_line(bench_options_t *options, int argc, char **argv)
+{
+    size_t used = (size_t)snprintf(options->line, sizeof options->line, "shunt");
+    for (int i = 0; i < argc && used < sizeof options->line; i++) {
+        used += (size_t)snprintf(options->line + used, sizeof options->line - used, " %s", argv[i]);
+    }
+}
+
+int bench_options_parse(bench_options_t *options, int argc, char **argv)
+{
+    memset(options, 0, sizeof *options);
+    options->from_bytes = 1024;
+    options->warmup = 10;
+    options->rounds = 5;
+    options->check = true;
+    options->nccl = true;
+    int fault = type_option("bfloat16", &options->type);
+    keep_line(options, argc, argv); /* before getopt moves words about */
+    opterr = 0;
+    int option;
+    while (fault == TOOL_OK && (option = getopt_long(argc, argv, "b:e:f:g:n:w:d:o:h", long_options, NULL)) != -1) {
+        if (option == '?') {
+            return tool_bad_option("bench", argc, argv);
+        }
+        fault = one_option(options, option);
+    }
+    if (fault == TOOL_OK && optind < argc) {
+        fault = tool_usage("bench", "%s is not an option", argv[optind]);
+    }
+    return fault;
+}
+
+/* NCCL reduces fp8 since 2.24, on GPUs since sm_90. */
+static bool supported(const bench_machine_t *machine, const bench_type_t *type)
+{
+    if (machine->host || type->kind != BENCH_FLOAT || type->bytes != 1) {
+        return true;
+    }
+    for (uint32_t i = 0; i < machine->gpus.listed; i++) {
+        if (machine->gpus.gpu[i].capability < 90) {
+            return false;
+        }
+    }
+    return machine->nccl_version >= 22400;
+}
+
+bool bench_wanted(const bench_options_t *options, const bench_machine_t *machine, int32_t type, int32_t op)
+{
+    if (options->op != -1 && options->op != op) {
+        return false;
+    }
+    return options->type == -1 ? supported(machine, &bench_types[type]) : options->type == type;
+}

@@ -1,0 +1,241 @@
+/*
+ * bench_rank.c - one rank of the benchmark, a process of its own.
+ *
+ * Holds two communicators over the same ranks, ours and the real NCCL's, and
+ * walks through the cases in the same order as every other rank. Owns its
+ * buffers, sized for the largest case.
+ */
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "bench.h"
+
+bool bench_fail(bench_rank_t *rank, const char *format, ...)
+{
+    char *error = rank->shared->error[rank->rank];
+    if (error[0] == '\0') {
+        va_list arguments;
+        va_start(arguments, format);
+        vsnprintf(error, BENCH_ERROR_BYTES, format, arguments);
+        va_end(arguments);
+    }
+    return false;
+}
+
+static bool nccl_ok(bench_rank_t *rank, const tool_nccl_t *nccl, ncclComm_t comm, ncclResult_t result, const char *call)
+{
+    if (result == ncclSuccess) {
+        return true;
+    }
+    return bench_fail(rank, "%s: %s (%.500s)", call, nccl->ncclGetErrorString(result), nccl->ncclGetLastError(comm));
+}
+
+/* With more ranks than cores, spinning would keep the awaited rank from running. */
+void bench_barrier(bench_rank_t *rank)
+{
+    bench_shared_t *shared = rank->shared;
+    uint32_t phase = atomic_load(&shared->phase);
+    if (atomic_fetch_add(&shared->waiting, 1) + 1 == rank->nranks) {
+        atomic_store(&shared->waiting, 0);
+        atomic_fetch_add(&shared->pulse, 1);
+        atomic_fetch_add(&shared->phase, 1);
+        return;
+    }
+    for (uint32_t tries = 0; atomic_load(&shared->phase) == phase; tries++) {
+        if (tries > 10000) {
+            sched_yield();
+        }
+    }
+}
+
+bool bench_issue(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one)
+{
+    atomic_fetch_add_explicit(&rank->shared->pulse, 1, memory_order_relaxed);
+    return nccl_ok(rank, side->nccl, side->comm,
+                   side->nccl->ncclAllReduce(rank->input, rank->output, one->count, one->type->type, side->op,
+                                             side->comm, rank->stream),
+                   "ncclAllReduce");
+}
+
+/* ---- Operators ---- */
+
+static bool op_open(bench_rank_t *rank, bench_side_t *side, const bench_case_t *one)
+{
+    side->op = one->op->op;
+    if (!one->op->premul) {
+        return true;
+    }
+    uint64_t scalar = bench_encode(one->type, bench_scalar(one->type, rank->rank));
+    return nccl_ok(
+        rank, side->nccl, side->comm,
+        side->nccl->ncclRedOpCreatePreMulSum(&side->op, &scalar, one->type->type, ncclScalarHostImmediate, side->comm),
+        "ncclRedOpCreatePreMulSum");
+}
+
+static bool op_close(bench_rank_t *rank, bench_side_t *side, const bench_case_t *one)
+{
+    return !one->op->premul || nccl_ok(rank, side->nccl, side->comm, side->nccl->ncclRedOpDestroy(side->op, side->comm),
+                                       "ncclRedOpDestroy");
+}
+
+/* ---- Cases ---- */
+
+static uint64_t sum_wrong(bench_rank_t *rank, uint64_t own)
+{
+    rank->shared->wrong[rank->rank] = own;
+    bench_barrier(rank);
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < rank->nranks; i++) {
+        all += rank->shared->wrong[i];
+    }
+    return all;
+}
+
+/* A first call connects and loads whatever NCCL leaves until then, so it is not made in a capture. */
+static bool first_calls(bench_rank_t *rank, const bench_case_t *one)
+{
+    for (uint32_t side = 0; side < rank->sides; side++) {
+        if (!bench_issue(rank, &rank->side[side], one) || !rank->device->wait(rank)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool measure(bench_rank_t *rank, const bench_case_t *one, bench_row_t *row)
+{
+    uint64_t wrong = 0;
+    if (!first_calls(rank, one) || (rank->options->check && !bench_check(rank, one, &wrong)) ||
+        !bench_time(rank, one, row, &wrong)) {
+        return false;
+    }
+    row->wrong = rank->options->check ? sum_wrong(rank, wrong) : UINT64_MAX;
+    return true;
+}
+
+static bool run_case(bench_rank_t *rank, const bench_case_t *one, int32_t type, int32_t op, int rows)
+{
+    bench_row_t row;
+    memset(&row, 0, sizeof row);
+    row.count = one->count;
+    row.bytes = one->count * one->type->bytes;
+    row.type = type;
+    row.op = op;
+    bool done = true;
+    for (uint32_t side = 0; done && side < rank->sides; side++) {
+        done = op_open(rank, &rank->side[side], one);
+    }
+    done = done && measure(rank, one, &row);
+    for (uint32_t side = 0; done && side < rank->sides; side++) {
+        done = op_close(rank, &rank->side[side], one);
+    }
+    if (done && rank->rank == 0 && write(rows, &row, sizeof row) != (ssize_t)sizeof row) {
+        return bench_fail(rank, "the parent is gone");
+    }
+    return done;
+}
+
+static bool run_cases(bench_rank_t *rank, int rows)
+{
+    const bench_options_t *options = rank->options;
+    uint64_t seed = 0;
+    for (int32_t type = 0; type < (int32_t)bench_type_count; type++) {
+        for (int32_t op = 0; op < (int32_t)bench_op_count; op++) {
+            if (!bench_wanted(options, &rank->shared->machine, type, op)) {
+                continue;
+            }
+            for (uint64_t bytes = options->from_bytes; bytes <= options->to_bytes; bytes *= options->factor) {
+                bench_case_t one = {&bench_types[type], &bench_ops[op], bytes / bench_types[type].bytes, ++seed};
+                if (one.count != 0 && !run_case(rank, &one, type, op, rows)) {
+                    return false;
+                }
+            }
+        }
+    }
+    return true;
+}
+
+/* ---- Set-up ---- */
+
+static bool open_libraries(bench_rank_t *rank)
+{
+    char error[TOOL_ERROR_BYTES];
+    if (!tool_open_shunt(&rank->shunt, &rank->nccl[0], error)) {
+        return bench_fail(rank, "%s", error);
+    }
+    rank->sides = 1;
+    if (rank->options->nccl && rank->shared->machine.nccl_path[0] != '\0') {
+        if (!tool_open_nccl(rank->shared->machine.nccl_path, &rank->nccl[1], error)) {
+            return bench_fail(rank, "%s", error);
+        }
+        rank->sides = 2;
+    }
+    return true;
+}
+
+static bool open_comm(bench_rank_t *rank, uint32_t index)
+{
+    bench_side_t *side = &rank->side[index];
+    ncclUniqueId *id = &rank->shared->id[index];
+    side->nccl = &rank->nccl[index];
+    if (rank->rank == 0 && !nccl_ok(rank, side->nccl, NULL, side->nccl->ncclGetUniqueId(id), "ncclGetUniqueId")) {
+        return false;
+    }
+    bench_barrier(rank);
+    return nccl_ok(rank, side->nccl, NULL,
+                   side->nccl->ncclCommInitRank(&side->comm, (int)rank->nranks, *id, (int)rank->rank),
+                   "ncclCommInitRank");
+}
+
+static bool open_all(bench_rank_t *rank)
+{
+    if (!open_libraries(rank) || !rank->device->open(rank)) {
+        return false;
+    }
+    for (uint32_t side = 0; side < rank->sides; side++) {
+        if (!open_comm(rank, side)) {
+            return false;
+        }
+    }
+    size_t bytes = (size_t)rank->options->to_bytes + BENCH_GUARD_BYTES;
+    if (!rank->device->allocate(rank, bytes, &rank->output)) {
+        return false;
+    }
+    rank->input = rank->output;
+    if (!rank->options->in_place && !rank->device->allocate(rank, bytes, &rank->input)) {
+        return false;
+    }
+    /* A check fills its buffers; without one, no rank should reduce what malloc happened to return. */
+    return rank->device->fill(rank, rank->output, 0, bytes) && rank->device->fill(rank, rank->input, 0, bytes);
+}
+
+static bool close_all(bench_rank_t *rank)
+{
+    bool done = rank->device->wait(rank);
+    for (uint32_t i = rank->sides; done && i-- > 0;) {
+        bench_side_t *side = &rank->side[i];
+        done = nccl_ok(rank, side->nccl, NULL, side->nccl->ncclCommDestroy(side->comm), "ncclCommDestroy");
+    }
+    if (rank->input != rank->output) {
+        rank->device->release(rank, rank->input);
+    }
+    rank->device->release(rank, rank->output);
+    rank->device->close(rank);
+    return done;
+}
+
+/* On a failure nothing is undone: peers may still be in a call, and the process ends. */
+bool bench_rank_run(const bench_options_t *options, bench_shared_t *shared, uint32_t number, int rows)
+{
+    bench_rank_t rank;
+    memset(&rank, 0, sizeof rank);
+    rank.options = options;
+    rank.shared = shared;
+    rank.rank = number;
+    rank.nranks = options->ranks;
+    rank.device = shared->machine.host ? &bench_device_host : bench_device_cuda;
+    return open_all(&rank) && run_cases(&rank, rows) && close_all(&rank);
+}

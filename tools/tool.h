@@ -1,0 +1,69 @@
+/*
+ * tool.h - what the sub-commands of `shunt` share.
+ *
+ * The command is a client of the library like any other: it opens libnccl.so.2
+ * with dlopen, so that it also runs, and says what is wrong, where the library
+ * cannot be loaded. It links nothing of the other rooms.
+ */
+#ifndef SHUNT_TOOL_H
+#define SHUNT_TOOL_H
+
+#include <limits.h>
+#include <nccl.h>
+#include <shunt.h>
+#include <stdbool.h>
+
+enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2 }; /* exit status */
+
+/* The sub-commands. argv[0] is the sub-command's name. */
+int tool_bench(int argc, char **argv);
+int tool_run(int argc, char **argv);
+int tool_info(int argc, char **argv);
+int tool_settings(int argc, char **argv);
+
+/* Say on stderr what is wrong, and where help is. Returns TOOL_USAGE. */
+int tool_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The message for an option that getopt_long has just refused. Returns TOOL_USAGE. */
+int tool_bad_option(const char *command, int argc, char **argv);
+/* For a sub-command without arguments: TOOL_OK and *help set, or TOOL_USAGE with the fault told. */
+int tool_no_arguments(const char *command, int argc, char **argv, bool *help);
+
+/* The functions that the command calls, of ours or of the real library. */
+#define TOOL_NCCL_CALLS(X)      \
+    X(ncclGetVersion)           \
+    X(ncclGetUniqueId)          \
+    X(ncclGetErrorString)       \
+    X(ncclGetLastError)         \
+    X(ncclCommInitRank)         \
+    X(ncclCommDestroy)          \
+    X(ncclAllReduce)            \
+    X(ncclRedOpCreatePreMulSum) \
+    X(ncclRedOpDestroy)
+#define TOOL_SHUNT_CALLS(X) \
+    X(shunt_version)        \
+    X(shunt_host_mode)      \
+    X(shunt_nccl_path)      \
+    X(shunt_last_decision)  \
+    X(shunt_setting)        \
+    X(shunt_table_row)
+#define TOOL_POINTER(name) __typeof__(&name) name;
+typedef struct tool_nccl {
+    TOOL_NCCL_CALLS(TOOL_POINTER)
+} tool_nccl_t;
+typedef struct tool_shunt {
+    TOOL_SHUNT_CALLS(TOOL_POINTER)
+} tool_shunt_t;
+#undef TOOL_POINTER
+
+enum { TOOL_ERROR_BYTES = 512 };
+
+/* The absolute path of Shunt's library: SHUNT_LIB, or beside this program. */
+bool tool_library_path(char path[PATH_MAX], char error[TOOL_ERROR_BYTES]);
+/* Open Shunt's library. It stays open as long as the process lives. `nccl` may be NULL. */
+bool tool_open_shunt(tool_shunt_t *shunt, tool_nccl_t *nccl, char error[TOOL_ERROR_BYTES]);
+/* Open the real NCCL at an absolute path. It stays open as well. */
+bool tool_open_nccl(const char *path, tool_nccl_t *nccl, char error[TOOL_ERROR_BYTES]);
+/* "2.28.9" for 22809. */
+void tool_version_text(int code, char text[16]);
+
+#endif
