@@ -1,0 +1,268 @@
+/* Bad input at every entry point: NCCL's codes, in NCCL's order of checks, with a word on what was wrong. */
+#include "host.h"
+
+#include <string.h>
+
+static const ncclDataType_t bad_type = (ncclDataType_t)ncclNumTypes;
+static ncclComm_t const null_comm = NULL;
+
+#define CHECK_INVALID(call)                        \
+    do {                                           \
+        CHECK_RESULT(call, ncclInvalidArgument);   \
+        CHECK(strlen(ncclGetLastError(NULL)) > 0); \
+    } while (0)
+
+static void versions_body(ranks_t *ranks)
+{
+    int version = 0;
+    (void)ranks;
+    CHECK_RESULT(ncclGetVersion(NULL), ncclInvalidArgument);
+    CHECK_NCCL(ncclGetVersion(&version));
+    CHECK(version >= NCCL_VERSION(2, 18, 0) && version < NCCL_VERSION(3, 0, 0));
+    for (int i = 0; i < ncclNumResults; i++) {
+        const char *text = ncclGetErrorString((ncclResult_t)i);
+        CHECK(text && strlen(text) > 0);
+        for (int j = 0; j < i; j++)
+            CHECK(strcmp(text, ncclGetErrorString((ncclResult_t)j)) != 0);
+    }
+    CHECK(strcmp(ncclGetErrorString(ncclSuccess), "no error") == 0); /* programs compare this one */
+    CHECK(strlen(ncclGetErrorString((ncclResult_t)-1)) > 0);
+    CHECK(strlen(ncclGetErrorString((ncclResult_t)1000)) > 0);
+    CHECK(ncclGetLastError(NULL) != NULL);
+}
+
+static void init_body(ranks_t *ranks)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER, wrong;
+    ncclComm_t comm = NULL, comms[2];
+    int twice[2] = {0, 0}, negative[2] = {0, -1};
+    ncclUniqueId id;
+    (void)ranks;
+    CHECK_INVALID(ncclGetUniqueId(NULL));
+    CHECK_NCCL(ncclGetUniqueId(&id));
+    CHECK_INVALID(ncclCommInitRank(NULL, 1, id, 0));
+    CHECK_INVALID(ncclCommInitRank(&comm, 0, id, 0));
+    CHECK_INVALID(ncclCommInitRank(&comm, -3, id, 0));
+    CHECK_INVALID(ncclCommInitRank(&comm, 2, id, 2));
+    CHECK_INVALID(ncclCommInitRank(&comm, 2, id, -1));
+    CHECK_FAILS(ncclCommInitRank(&comm, 1000000, id, 0)); /* more than this device serves */
+    CHECK(strlen(ncclGetLastError(NULL)) > 0);
+    CHECK(comm == NULL);
+
+    CHECK_INVALID(ncclCommInitRankConfig(NULL, 1, id, 0, &config));
+    CHECK_INVALID(ncclCommInitRankConfig(&comm, 1, id, 1, &config));
+    wrong = config;
+    wrong.magic = 1;
+    CHECK_INVALID(ncclCommInitRankConfig(&comm, 1, id, 0, &wrong));
+    wrong = config;
+    wrong.blocking = 7;
+    CHECK_INVALID(ncclCommInitRankConfig(&comm, 1, id, 0, &wrong));
+
+    CHECK_INVALID(ncclCommInitRankScalable(&comm, 1, 0, 0, &id, NULL));
+    CHECK_INVALID(ncclCommInitRankScalable(&comm, 1, 0, 2, &id, NULL));
+    CHECK_INVALID(ncclCommInitRankScalable(&comm, 1, 1, 1, &id, NULL));
+    CHECK_INVALID(ncclCommInitRankScalable(NULL, 1, 0, 1, &id, NULL));
+
+    CHECK_INVALID(ncclCommInitAll(NULL, 1, NULL));
+    CHECK_INVALID(ncclCommInitAll(comms, -1, NULL));
+    CHECK_INVALID(ncclCommInitAll(comms, 2, negative));
+    CHECK_RESULT(ncclCommInitAll(comms, 2, twice), ncclInvalidUsage);
+
+    /* none of it has spoiled the next one, with a default configuration or none */
+    CHECK_NCCL(ncclCommInitRankConfig(&comm, 1, id, 0, NULL));
+    CHECK_NCCL(ncclCommDestroy(comm));
+    CHECK_NCCL(ncclCommInitRankConfig(&comm, 1, id, 0, &config));
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+/* NULL, never-made and destroyed handles. */
+static void bad_handle(ncclComm_t comm)
+{
+    float x = 1;
+    int number = 0;
+    ncclComm_t child = NULL;
+    ncclResult_t async = ncclSuccess;
+    ncclRedOp_t op = ncclSum;
+    CHECK_INVALID(ncclCommCount(comm, &number));
+    CHECK_INVALID(ncclCommCuDevice(comm, &number));
+    CHECK_INVALID(ncclCommUserRank(comm, &number));
+    CHECK_INVALID(ncclCommGetAsyncError(comm, &async));
+    CHECK_INVALID(ncclAllReduce(&x, &x, 1, ncclFloat32, ncclSum, comm, NULL));
+    CHECK_INVALID(ncclAllReduce(&x, &x, 0, ncclFloat32, ncclSum, comm, NULL));
+    CHECK_INVALID(ncclCommSplit(comm, 0, 0, &child, NULL));
+    CHECK_INVALID(ncclRedOpCreatePreMulSum(&op, &x, ncclFloat32, ncclScalarHostImmediate, comm));
+    CHECK_INVALID(ncclRedOpDestroy((ncclRedOp_t)5, comm));
+}
+
+static void handles_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks), gone = comm;
+    static uint64_t junk[64];
+    CHECK_NCCL(ncclCommDestroy(null_comm));
+    CHECK_NCCL(ncclCommAbort(null_comm));
+    CHECK_NCCL(ncclCommFinalize(null_comm));
+    CHECK_NCCL(ncclCommRevoke(null_comm, NCCL_REVOKE_DEFAULT));
+    bad_handle(NULL);
+    bad_handle((ncclComm_t)(void *)junk); /* readable, but no communicator */
+    CHECK_INVALID(ncclCommDestroy((ncclComm_t)(void *)junk));
+    CHECK_NCCL(ncclCommDestroy(comm));
+    bad_handle(gone);
+    CHECK_INVALID(ncclCommDestroy(gone));
+}
+
+/* Each bad argument alone, and pairs that show the order: type before operator, both before count 0. */
+static void all_reduce_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    data_case_t c = {ncclFloat32, REF_SUM, DATA_RANDOM, 1, 12, ranks->nranks};
+    call_shape_t shape = {0, 0, false};
+    uint64_t hash = 0;
+    float in[4] = {1, 2, 3, 4}, out[4] = {9, 9, 9, 9}, scalar = 2;
+    ncclRedOp_t op;
+    ncclResult_t async;
+
+    CHECK_INVALID(ncclAllReduce(in, out, 4, bad_type, ncclSum, comm, NULL));
+    CHECK_INVALID(ncclAllReduce(in, out, 4, (ncclDataType_t)-1, ncclSum, comm, NULL));
+    CHECK_INVALID(ncclAllReduce(in, out, 4, ncclFloat32, (ncclRedOp_t)-1, comm, NULL));
+    CHECK_INVALID(ncclAllReduce(in, out, 4, ncclFloat32, ncclNumOps, comm, NULL)); /* never created */
+    CHECK_INVALID(ncclAllReduce(in, out, 4, ncclFloat32, (ncclRedOp_t)1000, comm, NULL));
+    CHECK_INVALID(ncclAllReduce(in, out, 0, bad_type, ncclSum, comm, NULL));
+    CHECK_INVALID(ncclAllReduce(in, out, 0, ncclFloat32, (ncclRedOp_t)-1, comm, NULL));
+    CHECK_INVALID(ncclAllReduce(NULL, out, 4, ncclFloat32, ncclSum, comm, NULL));
+    CHECK_INVALID(ncclAllReduce(in, NULL, 4, ncclFloat32, ncclSum, comm, NULL));
+
+    CHECK_NCCL(ncclAllReduce(in, out, 0, ncclFloat32, ncclSum, comm, NULL));
+    CHECK_NCCL(ncclAllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, comm, NULL));
+    CHECK(out[0] == 9 && out[3] == 9);
+
+    /* operators of the user: of another type, destroyed, destroyed twice, built-in */
+    CHECK_NCCL(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, comm));
+    CHECK(op >= ncclNumOps);
+    CHECK_INVALID(ncclAllReduce(in, out, 4, ncclInt32, op, comm, NULL));
+    CHECK_NCCL(ncclAllReduce(in, out, 0, ncclInt32, op, comm, NULL)); /* an empty call never looks that far */
+    CHECK_NCCL(ncclRedOpDestroy(op, comm));
+    CHECK_INVALID(ncclRedOpDestroy(op, comm));
+    CHECK_INVALID(ncclAllReduce(in, out, 4, ncclFloat32, op, comm, NULL));
+    CHECK_INVALID(ncclRedOpDestroy(ncclSum, comm));
+    CHECK_INVALID(ncclRedOpDestroy(ncclAvg, comm));
+    CHECK_INVALID(ncclRedOpDestroy((ncclRedOp_t)-1, comm));
+    CHECK_FAILS(ncclRedOpCreatePreMulSum(&op, &scalar, bad_type, ncclScalarHostImmediate, comm));
+
+    CHECK_INVALID(ncclCommCount(comm, NULL));
+    CHECK_INVALID(ncclCommCuDevice(comm, NULL));
+    CHECK_INVALID(ncclCommUserRank(comm, NULL));
+    CHECK_INVALID(ncclCommGetAsyncError(comm, NULL));
+    CHECK_INVALID(ncclCommSplit(comm, 0, 0, NULL, NULL));
+
+    /* nothing was launched, nothing is broken */
+    CHECK_NCCL(ncclCommGetAsyncError(comm, &async));
+    CHECK(async == ncclSuccess);
+    call_run(comm, ranks->rank, &c, shape, &hash);
+    call_agree(ranks, hash);
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+/* A scalar in memory is read when the call runs; many operators live at once, each on its own. */
+static void operators_body(ranks_t *ranks)
+{
+    enum { MANY = 40 };
+    ncclComm_t comm = ranks_init(ranks);
+    ncclRedOp_t ops[MANY], late;
+    float scalar = 5, in = (float)(ranks->rank + 1), out = 0, sum = 0;
+    for (int r = 0; r < ranks->nranks; r++)
+        sum += (float)(r + 1);
+    CHECK_NCCL(ncclRedOpCreatePreMulSum(&late, &scalar, ncclFloat32, ncclScalarDevice, comm));
+    for (int i = 0; i < MANY; i++) {
+        float own = (float)i;
+        CHECK_NCCL(ncclRedOpCreatePreMulSum(&ops[i], &own, ncclFloat32, ncclScalarHostImmediate, comm));
+    }
+    for (int i = MANY - 1; i >= 0; i--) {
+        CHECK_NCCL(ncclAllReduce(&in, &out, 1, ncclFloat32, ops[i], comm, NULL));
+        CHECK(out == (float)i * sum);
+        CHECK_NCCL(ncclRedOpDestroy(ops[i], comm));
+        scalar = (float)(i + 2);
+        CHECK_NCCL(ncclAllReduce(&in, &out, 1, ncclFloat32, late, comm, NULL));
+        CHECK(out == scalar * sum);
+    }
+    CHECK_NCCL(ncclRedOpDestroy(late, comm));
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void expect_absent(ncclResult_t result)
+{
+    CHECK_RESULT(result, ncclInvalidUsage);
+    CHECK(strlen(ncclGetLastError(NULL)) > 0);
+}
+
+/* What the host device does not have says so, and does no harm. */
+static void absent_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    float in[16] = {0}, out[16] = {0};
+    void *handle = NULL;
+    expect_absent(ncclReduce(in, out, 1, ncclFloat32, ncclSum, 0, comm, NULL));
+    expect_absent(ncclBroadcast(in, out, 1, ncclFloat32, 0, comm, NULL));
+    expect_absent(ncclBcast(in, 1, ncclFloat32, 0, comm, NULL));
+    expect_absent(ncclReduceScatter(in, out, 1, ncclFloat32, ncclSum, comm, NULL));
+    expect_absent(ncclAllGather(in, out, 1, ncclFloat32, comm, NULL));
+    expect_absent(ncclSend(in, 1, ncclFloat32, 0, comm, NULL));
+    expect_absent(ncclRecv(out, 1, ncclFloat32, 0, comm, NULL));
+    expect_absent(ncclAlltoAll(in, out, 1, ncclFloat32, comm, NULL));
+    expect_absent(ncclGather(in, out, 1, ncclFloat32, 0, comm, NULL));
+    expect_absent(ncclScatter(in, out, 1, ncclFloat32, 0, comm, NULL));
+    CHECK_RESULT(ncclCommRegister(comm, in, sizeof(in), &handle), ncclInvalidUsage);
+    in[0] = 1;
+    CHECK_NCCL(ncclAllReduce(in, out, 1, ncclFloat32, ncclSum, comm, NULL));
+    CHECK(out[0] == (float)ranks->nranks);
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void versions(void **state)
+{
+    (void)state;
+    host_run(RANKS_SOLO, 1, versions_body, NULL);
+}
+
+static void init(void **state)
+{
+    (void)state;
+    host_run(RANKS_SOLO, 1, init_body, NULL);
+}
+
+static void handles(void **state)
+{
+    (void)state;
+    host_run(RANKS_PROCESSES, 1, handles_body, NULL);
+    host_run(RANKS_PROCESSES, 2, handles_body, NULL);
+}
+
+static void all_reduce(void **state)
+{
+    (void)state;
+    host_run(RANKS_PROCESSES, 1, all_reduce_body, NULL);
+    host_run(RANKS_PROCESSES, 3, all_reduce_body, NULL);
+    host_run(RANKS_THREADS, 2, all_reduce_body, NULL);
+}
+
+static void operators(void **state)
+{
+    (void)state;
+    host_run(RANKS_PROCESSES, 1, operators_body, NULL);
+    host_run(RANKS_PROCESSES, 3, operators_body, NULL);
+}
+
+static void absent(void **state)
+{
+    (void)state;
+    host_run(RANKS_PROCESSES, 2, absent_body, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(versions),   cmocka_unit_test(init),      cmocka_unit_test(handles),
+        cmocka_unit_test(all_reduce), cmocka_unit_test(operators), cmocka_unit_test(absent),
+    };
+    host_limit(60);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,95 @@
+/* shunt.h as a client sees it: found with dlsym, absent in any other NCCL. */
+#include "host.h"
+
+#include <dlfcn.h>
+#include <shunt.h>
+#include <string.h>
+
+static void *find(const char *name)
+{
+    void *symbol = dlsym(RTLD_DEFAULT, name);
+    CHECK(symbol != NULL);
+    return symbol;
+}
+
+static void extensions_body(ranks_t *ranks)
+{
+    int (*host_mode)(void) = (int (*)(void))find("shunt_host_mode");
+    int (*version)(void) = (int (*)(void))find("shunt_version");
+    int (*last)(shunt_decision_t *) = (int (*)(shunt_decision_t *))find("shunt_last_decision");
+    int (*stats)(shunt_statistics_t *) = (int (*)(shunt_statistics_t *))find("shunt_stats");
+    shunt_decision_t decision = {.size = sizeof(decision)};
+    shunt_statistics_t before = {.size = sizeof(before)}, after = {.size = sizeof(after)};
+    shunt_statistics_t cut = {.size = offsetof(shunt_statistics_t, calls_forwarded), .calls_forwarded = 77};
+    float in[300] = {0}, out[300];
+    ncclComm_t comm;
+
+    CHECK(version() == SHUNT_VERSION_CODE);
+    CHECK(host_mode() == 1);
+    CHECK(last(NULL) == -1 && stats(NULL) == -1);
+    CHECK(last(&decision) == -1); /* no collective yet */
+    comm = ranks_init(ranks);
+    CHECK(stats(&before) == 0);
+    CHECK(before.communicators_attached >= 1);
+    CHECK_NCCL(ncclAllReduce(in, out, 300, ncclFloat32, ncclSum, comm, NULL));
+    CHECK(last(&decision) == 0);
+    CHECK(decision.taken == 1);
+    CHECK(strcmp(decision.collective, "allreduce") == 0);
+    CHECK(decision.algorithm && strlen(decision.algorithm) > 0);
+    CHECK(decision.reason && strlen(decision.reason) > 0);
+    CHECK(decision.bytes == sizeof(in));
+    CHECK(stats(&after) == 0);
+    CHECK(after.calls_taken >= before.calls_taken + 1);
+    CHECK(after.bytes_taken >= before.bytes_taken + sizeof(in));
+    CHECK(stats(&cut) == 0);
+    CHECK(cut.calls_forwarded == 77); /* beyond what the caller's struct has */
+    ranks_barrier(ranks);
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void extensions(void **state)
+{
+    (void)state;
+    host_run(RANKS_PROCESSES, 2, extensions_body, NULL);
+    host_run(RANKS_THREADS, 2, extensions_body, NULL);
+}
+
+static void tables_body(ranks_t *ranks)
+{
+    int (*setting)(uint32_t, shunt_setting_t *) = (int (*)(uint32_t, shunt_setting_t *))find("shunt_setting");
+    int (*row)(uint32_t, uint32_t, int, uint32_t, char *, size_t) =
+        (int (*)(uint32_t, uint32_t, int, uint32_t, char *, size_t))find("shunt_table_row");
+    shunt_setting_t s;
+    char text[200];
+    uint32_t count = 0;
+    bool scratch = false;
+    (void)ranks;
+    for (; setting(count, &s) == 0; count++) {
+        CHECK(strncmp(s.name, "SHUNT_", 6) == 0 || strncmp(s.name, "NCCL_", 5) == 0);
+        CHECK(s.value && s.origin && s.initial && s.help);
+        if (strcmp(s.name, "SHUNT_SCRATCH_BYTES") == 0)
+            scratch = strcmp(s.origin, "environment") == 0;
+    }
+    CHECK(count > 3 && scratch);
+    CHECK(setting(100000, &s) == -1);
+    CHECK(row(4, 1, 0, 0, text, sizeof(text)) == 0);
+    CHECK(strlen(text) > 0);
+    CHECK(row(4, 1, 0, 1000, text, sizeof(text)) == -1);
+    CHECK(row(4, 99, 0, 0, text, sizeof(text)) == -1);
+    CHECK(row(4, 0, 0, 0, NULL, 0) == -1);
+}
+
+static void tables(void **state)
+{
+    static const char *const env[] = {"SHUNT_SCRATCH_BYTES", "4194304", NULL};
+    ranks_plan_t plan = {.shape = RANKS_SOLO, .nranks = 1, .body = tables_body, .env = env};
+    (void)state;
+    assert_int_equal(ranks_run(&plan), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(extensions), cmocka_unit_test(tables)};
+    host_limit(30);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

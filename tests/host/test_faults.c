@@ -1,0 +1,298 @@
+/*
+ * Ranks that die, never come, leave or stall; and abort. Whatever happens, the
+ * others get an error within the limit and can clean up: nothing hangs.
+ */
+#include "host.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+enum { LIMIT_MS = 2000, PATIENCE_SECONDS = 8 };
+static const char *const limit[] = {"SHUNT_TIMEOUT_MS", "2000", NULL};
+
+static void fault_run(ranks_shape_t shape, int nranks, uint32_t killed, ranks_body_t body)
+{
+    ranks_plan_t plan = {.shape = shape, .nranks = nranks, .seconds = 30, .killed = killed, .env = limit, .body = body};
+    assert_int_equal(ranks_run(&plan), 0);
+}
+
+static ncclResult_t sum(ncclComm_t comm, int nranks)
+{
+    float in[50], out[50];
+    ncclResult_t result;
+    for (int i = 0; i < 50; i++)
+        in[i] = (float)i;
+    result = ncclAllReduce(in, out, 50, ncclFloat32, ncclSum, comm, NULL);
+    for (int i = 0; i < 50 && result == ncclSuccess; i++)
+        CHECK(out[i] == (float)(i * nranks));
+    return result;
+}
+
+/* The call fails within the limit, stays failed, and the communicator goes away. */
+static void expect_broken(ncclComm_t comm, int nranks, bool abort)
+{
+    double start = ranks_seconds();
+    ncclResult_t async = ncclSuccess;
+    CHECK_FAILS(sum(comm, nranks));
+    CHECK(ranks_seconds() - start < PATIENCE_SECONDS);
+    CHECK(strlen(ncclGetLastError(comm)) > 0);
+    CHECK_NCCL(ncclCommGetAsyncError(comm, &async));
+    CHECK(async != ncclSuccess && async != ncclInProgress);
+    start = ranks_seconds();
+    CHECK_FAILS(sum(comm, nranks)); /* a broken communicator fails at once */
+    CHECK(ranks_seconds() - start < 1);
+    if (abort)
+        CHECK_NCCL(ncclCommAbort(comm));
+    else
+        (void)ncclCommDestroy(comm);
+    CHECK(ranks_seconds() - start < PATIENCE_SECONDS);
+}
+
+static void init_fails(ranks_t *ranks, ncclUniqueId id)
+{
+    double start = ranks_seconds();
+    ncclComm_t comm = NULL;
+    CHECK_FAILS(ncclCommInitRank(&comm, ranks->nranks, id, ranks->rank));
+    CHECK(ranks_seconds() - start < PATIENCE_SECONDS);
+    CHECK(strlen(ncclGetLastError(NULL)) > 0);
+    if (comm)
+        CHECK_NCCL(ncclCommAbort(comm));
+}
+
+static void killed_before_init_body(ranks_t *ranks)
+{
+    ncclUniqueId id = ranks_id(ranks);
+    if (ranks->rank == 1)
+        raise(SIGKILL);
+    init_fails(ranks, id);
+}
+
+static void never_arrives_body(ranks_t *ranks)
+{
+    ncclUniqueId id = ranks_id(ranks);
+    if (ranks->rank == ranks->nranks - 1) {
+        ranks_wait(ranks, 0, (uint64_t)ranks->nranks - 1); /* alive, but elsewhere */
+        return;
+    }
+    init_fails(ranks, id);
+    atomic_fetch_add(&ranks->shared->words[0], 1);
+}
+
+static void missing_at_init(void **state)
+{
+    (void)state;
+    fault_run(RANKS_PROCESSES, 3, 1u << 1, killed_before_init_body);
+    fault_run(RANKS_PROCESSES, 3, 0, never_arrives_body);
+    fault_run(RANKS_THREADS, 2, 0, never_arrives_body);
+}
+
+/* The survivors go on without the dead one. */
+static void start_over(ranks_t *ranks, int survivors)
+{
+    ranks_shared_t *shared = ranks->shared;
+    ncclComm_t comm = NULL;
+    if (ranks->rank == 0) {
+        CHECK_NCCL(ncclGetUniqueId(&shared->id));
+        atomic_store(&shared->words[0], 1);
+    }
+    ranks_wait(ranks, 0, 1);
+    CHECK_NCCL(ncclCommInitRank(&comm, survivors, shared->id, ranks->rank));
+    for (int i = 0; i < 10; i++)
+        CHECK_NCCL(sum(comm, survivors));
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void killed_between_calls_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    for (int i = 0; i < 5; i++)
+        CHECK_NCCL(sum(comm, ranks->nranks));
+    ranks_barrier(ranks);
+    if (ranks->rank == ranks->nranks - 1)
+        raise(SIGKILL);
+    expect_broken(comm, ranks->nranks, ranks->rank != 0);
+    start_over(ranks, ranks->nranks - 1);
+}
+
+static void *kill_soon(void *unused)
+{
+    (void)unused;
+    usleep(50000);
+    kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+static void killed_in_mid_call_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    double start = ranks_seconds();
+    ncclResult_t result = ncclSuccess;
+    pthread_t killer;
+    CHECK_NCCL(sum(comm, ranks->nranks));
+    if (ranks->rank == ranks->nranks - 1)
+        CHECK(pthread_create(&killer, NULL, kill_soon, NULL) == 0);
+    while (result == ncclSuccess && ranks_seconds() - start < PATIENCE_SECONDS)
+        result = sum(comm, ranks->nranks);
+    CHECK(result != ncclSuccess && result != ncclInProgress);
+    expect_broken(comm, ranks->nranks, true);
+    start_over(ranks, ranks->nranks - 1);
+}
+
+static void killed(void **state)
+{
+    (void)state;
+    fault_run(RANKS_PROCESSES, 4, 1u << 3, killed_between_calls_body);
+    fault_run(RANKS_PROCESSES, 2, 1u << 1, killed_between_calls_body);
+    for (int i = 0; i < ranks_scaled(10); i++)
+        fault_run(RANKS_PROCESSES, 3, 1u << 2, killed_in_mid_call_body);
+}
+
+/* Alive, but it does not make the call. */
+static void call_alone_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    CHECK_NCCL(sum(comm, ranks->nranks));
+    if (ranks->rank == 0) {
+        ranks_wait(ranks, 0, (uint64_t)ranks->nranks - 1);
+        CHECK_NCCL(ncclCommAbort(comm));
+        return;
+    }
+    expect_broken(comm, ranks->nranks, true);
+    atomic_fetch_add(&ranks->shared->words[0], 1);
+}
+
+/* It has destroyed its communicator while the others go on. */
+static void peer_left_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    CHECK_NCCL(sum(comm, ranks->nranks));
+    ranks_barrier(ranks);
+    if (ranks->rank == 0) {
+        CHECK_NCCL(ncclCommDestroy(comm));
+        ranks_wait(ranks, 0, (uint64_t)ranks->nranks - 1);
+        return;
+    }
+    expect_broken(comm, ranks->nranks, false);
+    atomic_fetch_add(&ranks->shared->words[0], 1);
+}
+
+static void call_alone(void **state)
+{
+    (void)state;
+    fault_run(RANKS_PROCESSES, 3, 0, call_alone_body);
+    fault_run(RANKS_THREADS, 3, 0, call_alone_body);
+    fault_run(RANKS_PROCESSES, 2, 0, peer_left_body);
+}
+
+/* Slower than usual is not dead. */
+static void stalled_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    for (int i = 0; i < 4; i++) {
+        if (ranks->rank == i % ranks->nranks)
+            usleep(1000 * LIMIT_MS / 5);
+        CHECK_NCCL(sum(comm, ranks->nranks));
+    }
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void stalled(void **state)
+{
+    (void)state;
+    fault_run(RANKS_PROCESSES, 3, 0, stalled_body);
+}
+
+typedef struct aborter {
+    ncclComm_t comm;
+    double at;
+} aborter_t;
+
+static void *abort_soon(void *argument)
+{
+    aborter_t *aborter = argument;
+    usleep(200000);
+    aborter->at = ranks_seconds();
+    CHECK_NCCL(ncclCommAbort(aborter->comm));
+    return NULL;
+}
+
+/* An abort from another thread frees a call that waits, long before any limit. */
+static void abort_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    CHECK_NCCL(sum(comm, ranks->nranks));
+    if (ranks->rank == 0) {
+        aborter_t aborter = {comm, 0};
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, abort_soon, &aborter) == 0);
+        CHECK_FAILS(sum(comm, ranks->nranks));
+        pthread_join(thread, NULL);
+        CHECK(ranks_seconds() - aborter.at < 1);
+        atomic_store(&ranks->shared->words[0], 1);
+        return;
+    }
+    ranks_wait(ranks, 0, 1);
+    CHECK_NCCL(ncclCommAbort(comm));
+}
+
+/* The same for a group that waits. */
+static void abort_group_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    float in[2] = {1, 2}, out[2];
+    if (ranks->rank == 0) {
+        aborter_t aborter = {comm, 0};
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, abort_soon, &aborter) == 0);
+        CHECK_NCCL(ncclGroupStart());
+        CHECK_NCCL(ncclAllReduce(in, out, 1, ncclFloat32, ncclSum, comm, NULL));
+        CHECK_NCCL(ncclAllReduce(in + 1, out + 1, 1, ncclFloat32, ncclSum, comm, NULL));
+        CHECK_FAILS(ncclGroupEnd());
+        pthread_join(thread, NULL);
+        CHECK(ranks_seconds() - aborter.at < 1);
+        atomic_store(&ranks->shared->words[0], 1);
+        return;
+    }
+    ranks_wait(ranks, 0, 1);
+    CHECK_NCCL(ncclCommAbort(comm));
+}
+
+/* A non-blocking init whose peers never come can be aborted at once. */
+static void abort_init_body(ranks_t *ranks)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm = NULL;
+    ncclUniqueId id;
+    ncclResult_t result;
+    double start = ranks_seconds();
+    (void)ranks;
+    config.blocking = 0;
+    CHECK_NCCL(ncclGetUniqueId(&id));
+    result = ncclCommInitRankConfig(&comm, 2, id, 0, &config);
+    CHECK(result == ncclSuccess || result == ncclInProgress);
+    CHECK_NCCL(ncclCommGetAsyncError(comm, &result));
+    CHECK(result == ncclInProgress);
+    CHECK_NCCL(ncclCommAbort(comm));
+    CHECK(ranks_seconds() - start < 1);
+}
+
+static void aborts(void **state)
+{
+    (void)state;
+    fault_run(RANKS_PROCESSES, 2, 0, abort_body);
+    fault_run(RANKS_PROCESSES, 4, 0, abort_body);
+    fault_run(RANKS_THREADS, 3, 0, abort_body);
+    fault_run(RANKS_PROCESSES, 2, 0, abort_group_body);
+    fault_run(RANKS_SOLO, 1, 0, abort_init_body);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(missing_at_init), cmocka_unit_test(killed), cmocka_unit_test(call_alone),
+        cmocka_unit_test(stalled),         cmocka_unit_test(aborts),
+    };
+    host_limit(100);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

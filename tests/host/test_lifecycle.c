@@ -1,0 +1,297 @@
+/* Communicators come and go: every way to make one, again and again, non-blocking, finalized, left behind. */
+#include "host.h"
+
+#include <dirent.h>
+#include <string.h>
+#include <sys/wait.h>
+
+enum { CYCLES = 50, SETTLED = 5 };
+
+static void use(ncclComm_t comm, int rank, int nranks, uint64_t seed)
+{
+    data_case_t c = {ncclFloat32, REF_SUM, DATA_RANDOM, seed, 100 + seed, nranks};
+    call_shape_t shape = {0, 0, false};
+    uint64_t hash = 0;
+    call_run(comm, rank, &c, shape, &hash);
+}
+
+/* What a process holds of the system: open files, and mappings of shared memory. */
+static int open_files(void)
+{
+    DIR *folder = opendir("/proc/self/fd");
+    int count = 0;
+    CHECK(folder != NULL);
+    while (readdir(folder))
+        count++;
+    closedir(folder);
+    return count;
+}
+
+static int shared_mappings(void)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[1024];
+    int count = 0;
+    CHECK(maps != NULL);
+    while (fgets(line, sizeof(line), maps))
+        count += strstr(line, "/dev/shm") != NULL || strstr(line, "/memfd:") != NULL;
+    fclose(maps);
+    return count;
+}
+
+static void again_body(ranks_t *ranks)
+{
+    int files = 0, mappings = 0;
+    for (int i = 0; i < CYCLES; i++) {
+        ncclComm_t comm = ranks_init(ranks);
+        use(comm, ranks->rank, ranks->nranks, (uint64_t)i);
+        if (i % 3 == 2)
+            CHECK_NCCL(ncclCommAbort(comm));
+        else
+            CHECK_NCCL(ncclCommDestroy(comm));
+        ranks_barrier(ranks); /* threads of one process see each other's files */
+        if (i == SETTLED) {
+            files = open_files();
+            mappings = shared_mappings();
+        }
+        ranks_barrier(ranks);
+    }
+    CHECK(open_files() <= files);
+    CHECK(shared_mappings() <= mappings);
+}
+
+static void again(void **state)
+{
+    (void)state;
+    host_run(RANKS_PROCESSES, 4, again_body, NULL);
+    host_run(RANKS_THREADS, 3, again_body, NULL);
+}
+
+static void init_all_body(ranks_t *ranks)
+{
+    data_case_t c = {.type = ncclInt64, .op = REF_SUM, .kind = DATA_RANDOM, .count = 77};
+    call_shape_t shape = {0, 0, false};
+    (void)ranks;
+    for (int n = 1; n <= REF_MAX_RANKS; n++) {
+        ncclComm_t comms[REF_MAX_RANKS] = {NULL};
+        CHECK_NCCL(ncclCommInitAll(comms, n, NULL));
+        for (int r = 0; r < n; r++) {
+            int count = -1, rank = -1, device = -1;
+            ncclResult_t async = ncclInternalError;
+            CHECK_NCCL(ncclCommCount(comms[r], &count));
+            CHECK_NCCL(ncclCommUserRank(comms[r], &rank));
+            CHECK_NCCL(ncclCommCuDevice(comms[r], &device));
+            CHECK_NCCL(ncclCommGetAsyncError(comms[r], &async));
+            CHECK(count == n && rank == r && device >= 0 && async == ncclSuccess);
+        }
+        c.nranks = n;
+        call_run_solo(comms, &c, shape);
+        for (int r = n - 1; r >= 0; r--)
+            CHECK_NCCL(ncclCommDestroy(comms[r]));
+    }
+}
+
+static void init_all(void **state)
+{
+    (void)state;
+    host_run(RANKS_SOLO, 1, init_all_body, NULL);
+}
+
+static void wait_ready(ncclComm_t comm)
+{
+    ncclResult_t async = ncclInProgress;
+    while (async == ncclInProgress) {
+        CHECK_NCCL(ncclCommGetAsyncError(comm, &async));
+        usleep(100);
+    }
+    CHECK_NCCL(async);
+}
+
+static void check_started(ncclResult_t result)
+{
+    if (result != ncclInProgress)
+        CHECK_NCCL(result);
+}
+
+/* Non-blocking: init returns at once, a look at the state brings it on. Also a split, and a call. */
+static void non_blocking_body(ranks_t *ranks)
+{
+    ncclUniqueId id = ranks_id(ranks);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm = NULL, child = NULL;
+    ncclResult_t result;
+    int count;
+
+    config.blocking = 0;
+    if (ranks->rank == ranks->nranks - 1) /* the others are ready long before */
+        ranks_wait(ranks, 0, (uint64_t)ranks->nranks - 1);
+    check_started(ncclCommInitRankConfig(&comm, ranks->nranks, id, ranks->rank, &config));
+    CHECK(comm != NULL);
+    if (ranks->rank != ranks->nranks - 1) {
+        CHECK_NCCL(ncclCommGetAsyncError(comm, &result));
+        CHECK(result == ncclInProgress);
+        CHECK_RESULT(ncclCommCount(comm, &count), ncclInvalidArgument); /* NCCL: not ready */
+        atomic_fetch_add(&ranks->shared->words[0], 1);
+    }
+    wait_ready(comm);
+    CHECK_NCCL(ncclCommCount(comm, &count));
+    CHECK(count == ranks->nranks);
+    check_started(ncclCommSplit(comm, 0, ranks->rank, &child, NULL));
+    wait_ready(comm);
+    CHECK(child != NULL);
+    wait_ready(child);
+    for (uint64_t i = 0; i < 3; i++) {
+        float in = 1, out = 0;
+        check_started(ncclAllReduce(&in, &out, 1, ncclFloat32, ncclSum, i & 1 ? child : comm, NULL));
+        wait_ready(i & 1 ? child : comm);
+        CHECK(out == (float)ranks->nranks);
+    }
+    check_started(ncclCommFinalize(child));
+    wait_ready(child);
+    CHECK_NCCL(ncclCommDestroy(child));
+    check_started(ncclCommFinalize(comm));
+    wait_ready(comm);
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void non_blocking(void **state)
+{
+    (void)state;
+    host_run(RANKS_PROCESSES, 3, non_blocking_body, NULL);
+    host_run(RANKS_THREADS, 2, non_blocking_body, NULL);
+}
+
+/* One thread, all ranks, no group: only non-blocking communicators allow that. */
+static void non_blocking_solo_body(ranks_t *ranks)
+{
+    enum { SOLO = 3 };
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comms[SOLO] = {NULL};
+    data_case_t c = {ncclUint8, REF_SUM, DATA_RANDOM, 2, 33, SOLO};
+    call_shape_t shape = {0, 0, false};
+    ncclUniqueId id;
+    (void)ranks;
+    config.blocking = 0;
+    CHECK_NCCL(ncclGetUniqueId(&id));
+    for (int r = 0; r < SOLO; r++)
+        check_started(ncclCommInitRankConfig(&comms[r], SOLO, id, r, &config));
+    for (int r = 0; r < SOLO; r++)
+        wait_ready(comms[r]);
+    for (int round = 0; round < 3; round++) {
+        call_t calls[SOLO];
+        uint64_t hash[SOLO] = {0};
+        for (int r = 0; r < SOLO; r++)
+            call_prepare(&calls[r], comms[r], r, &c, shape);
+        CHECK_NCCL(ncclGroupStart());
+        for (int r = 0; r < SOLO; r++)
+            check_started(call_issue(&calls[r]));
+        check_started(ncclGroupEnd());
+        for (int r = 0; r < SOLO; r++)
+            wait_ready(comms[r]);
+        for (int r = 0; r < SOLO; r++)
+            call_finish(&calls[r], r, SOLO, &hash[r]);
+    }
+    for (int r = 0; r < SOLO; r++)
+        CHECK_NCCL(ncclCommAbort(comms[r]));
+}
+
+static void non_blocking_solo(void **state)
+{
+    (void)state;
+    host_run(RANKS_SOLO, 1, non_blocking_solo_body, NULL);
+}
+
+/* Several ids for one communicator; only the whole list names it. */
+static void scalable_body(ranks_t *ranks)
+{
+    ncclUniqueId ids[3];
+    ncclComm_t comm = NULL;
+    for (int i = 0; i < 3; i++)
+        ids[i] = ranks_id(ranks);
+    for (int n = 1; n <= 3; n++) {
+        CHECK_NCCL(ncclCommInitRankScalable(&comm, ranks->nranks, ranks->rank, n, ids, NULL));
+        use(comm, ranks->rank, ranks->nranks, (uint64_t)n);
+        CHECK_NCCL(ncclCommDestroy(comm));
+        ranks_barrier(ranks);
+    }
+}
+
+static void scalable(void **state)
+{
+    (void)state;
+    host_run(RANKS_PROCESSES, 4, scalable_body, NULL);
+}
+
+static void finalize_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    use(comm, ranks->rank, ranks->nranks, 1);
+    CHECK_NCCL(ncclCommFinalize(comm));
+    CHECK_RESULT(ncclCommFinalize(comm), ncclInvalidArgument);
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void finalize(void **state)
+{
+    (void)state;
+    host_run(RANKS_PROCESSES, 3, finalize_body, NULL);
+    host_run(RANKS_THREADS, 2, finalize_body, NULL);
+}
+
+/* One rank leaves at once, the others take their time: destroy waits for nobody. */
+static void early_leaver_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    use(comm, ranks->rank, ranks->nranks, 1);
+    if (ranks->rank != 0)
+        ranks_wait(ranks, 0, 1);
+    CHECK_NCCL(ncclCommDestroy(comm));
+    atomic_store(&ranks->shared->words[0], 1);
+}
+
+/* Ends with a live communicator: nothing may hang or fail at exit. */
+static void left_behind_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    use(comm, ranks->rank, ranks->nranks, 1);
+}
+
+/* A worker that is forked and ends must not disturb the rank. */
+static void forked_worker_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    for (uint64_t i = 0; i < 3; i++) {
+        int status = -1;
+        pid_t worker;
+        use(comm, ranks->rank, ranks->nranks, i);
+        fflush(NULL);
+        worker = fork();
+        if (worker == 0)
+            _exit(0);
+        CHECK(waitpid(worker, &status, 0) == worker && status == 0);
+        use(comm, ranks->rank, ranks->nranks, i);
+    }
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void ends(void **state)
+{
+    (void)state;
+    host_run(RANKS_PROCESSES, 3, early_leaver_body, NULL);
+    host_run(RANKS_THREADS, 3, early_leaver_body, NULL);
+#ifndef __SANITIZE_ADDRESS__ /* it is right to report what such a program leaves behind */
+    host_run(RANKS_PROCESSES, 2, left_behind_body, NULL);
+#endif
+    host_run(RANKS_PROCESSES, 3, forked_worker_body, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(again),    cmocka_unit_test(init_all), cmocka_unit_test(non_blocking),
+        cmocka_unit_test(scalable), cmocka_unit_test(finalize), cmocka_unit_test(non_blocking_solo),
+        cmocka_unit_test(ends),
+    };
+    host_limit(80);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,191 @@
+/* data.c - see data.h. The caller owns all memory but that of a data_buffer_t. */
+#include "data.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GUARD_BYTES = 128, POISON = 0xa5, RUN_ELEMENTS = 32 };
+
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
+    return x ^ (x >> 31);
+}
+
+uint64_t data_random(uint64_t *state)
+{
+    *state += 0x9e3779b97f4a7c15ull;
+    return mix(*state);
+}
+
+uint64_t data_below(uint64_t *state, uint64_t limit)
+{
+    return data_random(state) % limit;
+}
+
+static uint64_t bits_at(const data_case_t *c, int rank, uint64_t index)
+{
+    return mix(mix(c->seed + (uint64_t)rank * 0x9e3779b97f4a7c15ull) + index * 0xd1342543de82ef95ull + 1);
+}
+
+/* The largest input whose sum over 8 ranks is exact in the type. */
+static int64_t small_limit(ncclDataType_t type)
+{
+    switch (type) {
+    case ncclFloat8e5m2:
+        return 1;
+    case ncclFloat8e4m3:
+        return 2;
+    case ncclInt8:
+    case ncclUint8:
+        return 10;
+    case ncclBfloat16:
+        return 32;
+    default:
+        return 200;
+    }
+}
+
+static void small_element(const data_case_t *c, uint64_t bits, void *element)
+{
+    static const double powers[4] = {1, -1, 2, 0.5};
+    int64_t limit = small_limit(c->type), value;
+    if (c->op == REF_PROD && ref_is_float(c->type)) {
+        ref_encode(c->type, powers[bits & 3], element);
+        return;
+    }
+    if (c->op == REF_PROD)
+        limit = 3;
+    value = (int64_t)(bits % (uint64_t)(2 * limit + 1)) - limit;
+    if (!ref_is_signed(c->type) && value < 0)
+        value = -value;
+    ref_encode(c->type, (double)value, element);
+}
+
+static void random_element(const data_case_t *c, uint64_t bits, void *element)
+{
+    double unit = (double)(bits >> 11) * 0x1p-53;
+    if (!ref_is_float(c->type))
+        memcpy(element, &bits, ref_bytes(c->type));
+    else if (c->op == REF_PROD)
+        ref_encode(c->type, (bits & 1 ? -1 : 1) * (0.5 + 1.5 * unit), element);
+    else
+        ref_encode(c->type, 2 * unit - 1, element);
+}
+
+static void raw_element(const data_case_t *c, int rank, uint64_t index, uint64_t bits, void *element)
+{
+    size_t bytes = ref_bytes(c->type);
+    if ((bits_at(c, rank, index / RUN_ELEMENTS + (1ull << 40)) & 3) == 0)
+        bits = ~0ull;
+    memcpy(element, &bits, bytes);
+    /* An infinity of e5m2 has two right answers under min and max: kept, or saturated by the
+     * conversion. Make it a NaN. */
+    if (c->type == ncclFloat8e5m2 && (bits & 0x7f) == 0x7c)
+        memset(element, 0x7f, 1);
+}
+
+static void element_at(const data_case_t *c, int rank, uint64_t index, void *element)
+{
+    uint64_t bits = bits_at(c, rank, index);
+    if (c->kind == DATA_SMALL)
+        small_element(c, bits, element);
+    else if (c->kind == DATA_RANDOM)
+        random_element(c, bits, element);
+    else
+        raw_element(c, rank, index, bits, element);
+}
+
+void data_fill(const data_case_t *c, int rank, void *input)
+{
+    size_t bytes = ref_bytes(c->type);
+    for (size_t i = 0; i < c->count; i++)
+        element_at(c, rank, i, (uint8_t *)input + i * bytes);
+}
+
+void data_scalar(const data_case_t *c, int rank, void *scalar)
+{
+    static const double exact[4] = {1, 2, -1, 0.5}, whole[4] = {1, 2, 3, 5};
+    uint64_t bits = bits_at(c, rank, 1ull << 50);
+    if (!ref_is_float(c->type))
+        ref_encode(c->type, whole[bits & 3], scalar);
+    else if (c->kind == DATA_SMALL)
+        ref_encode(c->type, exact[bits & 3], scalar);
+    else
+        ref_encode(c->type, 0.25 + (double)(bits >> 11) * 0x1p-53, scalar);
+}
+
+bool data_right(const data_case_t *c, ref_precision_t precision, const void *output, size_t first, size_t step,
+                char *fault, size_t fault_bytes)
+{
+    uint64_t inputs[REF_MAX_RANKS], scalars[REF_MAX_RANKS], expected = 0;
+    size_t bytes = ref_bytes(c->type);
+    const uint8_t *got;
+
+    for (int r = 0; r < c->nranks; r++)
+        data_scalar(c, r, (uint8_t *)scalars + (size_t)r * bytes);
+    for (size_t i = first; i < c->count; i += step) {
+        got = (const uint8_t *)output + i * bytes;
+        for (int r = 0; r < c->nranks; r++)
+            element_at(c, r, i, (uint8_t *)inputs + (size_t)r * bytes);
+        if (ref_right(c->type, c->op, precision, c->nranks, inputs, scalars, got))
+            continue;
+        ref_reduce(c->type, c->op, c->nranks, inputs, scalars, &expected);
+        snprintf(fault, fault_bytes, "%s %s kind %d seed %llu count %zu ranks %d: element %zu is %.17g, not %.17g",
+                 ref_type_name(c->type), ref_op_name(c->op), c->kind, (unsigned long long)c->seed, c->count, c->nranks,
+                 i, ref_value(c->type, got), ref_value(c->type, &expected));
+        return false;
+    }
+    return true;
+}
+
+uint64_t data_hash(uint64_t hash, const void *bytes, size_t size)
+{
+    const uint8_t *p = bytes;
+    uint64_t word;
+    for (; size >= sizeof(word); p += sizeof(word), size -= sizeof(word)) {
+        memcpy(&word, p, sizeof(word));
+        hash = mix(hash ^ word) + 0x9e3779b97f4a7c15ull;
+    }
+    for (; size; p++, size--)
+        hash = mix(hash ^ *p) + 1;
+    return hash;
+}
+
+bool data_buffer_make(data_buffer_t *buffer, size_t size, size_t offset)
+{
+    size_t total = (2 * GUARD_BYTES + 64 + size + 63) / 64 * 64;
+    uint8_t *base = aligned_alloc(64, total);
+    if (!base)
+        return false;
+    memset(base, POISON, total);
+    *buffer = (data_buffer_t){.base = base, .data = base + GUARD_BYTES + offset, .size = size, .offset = offset};
+    return true;
+}
+
+static bool poisoned(const uint8_t *from, const uint8_t *to)
+{
+    for (; from < to; from++)
+        if (*from != POISON)
+            return false;
+    return true;
+}
+
+bool data_buffer_guarded(const data_buffer_t *buffer)
+{
+    const uint8_t *end = buffer->data + buffer->size;
+    return poisoned(buffer->base, buffer->data) && poisoned(end, end + GUARD_BYTES);
+}
+
+bool data_buffer_untouched(const data_buffer_t *buffer)
+{
+    return poisoned(buffer->base, buffer->data + buffer->size + GUARD_BYTES);
+}
+
+void data_buffer_free(data_buffer_t *buffer)
+{
+    free(buffer->base);
+    buffer->base = NULL;
+}

@@ -1,0 +1,59 @@
+/*
+ * data.h - inputs that any rank can make for every other, the check of an
+ * output, and buffers with guards.
+ *
+ * An element is a pure function of case, rank and index. So a rank needs no
+ * memory of the others to know what must come out.
+ */
+#ifndef TEST_DATA_H
+#define TEST_DATA_H
+
+#include "reference.h"
+
+typedef enum data_kind {
+    DATA_SMALL,  /* small integers and powers of two: exact in any order, but for avg and premulsum */
+    DATA_RANDOM, /* floats in [-1, 1) (prod: 0.5 .. 2, both signs); integers of random bits */
+    DATA_BITS,   /* random bits with NaN, infinities, subnormals, and runs of all-ones, the byte
+                  * pattern that a library which arms its memory with all-ones must not lose */
+    DATA_KINDS
+} data_kind_t;
+
+typedef struct data_case {
+    ncclDataType_t type;
+    ref_op_t op;
+    data_kind_t kind;
+    uint64_t seed;
+    size_t count;
+    int nranks;
+} data_case_t;
+
+/* splitmix64; *state is the seed. */
+uint64_t data_random(uint64_t *state);
+/* 0 .. limit-1 */
+uint64_t data_below(uint64_t *state, uint64_t limit);
+
+/* Rank's input, `count` elements at any address. */
+void data_fill(const data_case_t *c, int rank, void *input);
+/* Rank's scalar for REF_PREMUL: one element. */
+void data_scalar(const data_case_t *c, int rank, void *scalar);
+/* Check elements first, first + step, ... of an output. On a fault: false, one line in `fault`. */
+bool data_right(const data_case_t *c, ref_precision_t precision, const void *output, size_t first, size_t step,
+                char *fault, size_t fault_bytes);
+/* Fold bytes into a hash, so that ranks can compare whole outputs cheaply. */
+uint64_t data_hash(uint64_t hash, const void *bytes, size_t size);
+
+/* `size` bytes at `offset` (0 .. 64) from a 64-byte boundary, guards on both sides, all poisoned. */
+typedef struct data_buffer {
+    uint8_t *base;
+    uint8_t *data;
+    size_t size;
+    size_t offset;
+} data_buffer_t;
+bool data_buffer_make(data_buffer_t *buffer, size_t size, size_t offset);
+/* The guards are as they were. */
+bool data_buffer_guarded(const data_buffer_t *buffer);
+/* Nothing has been written at all. */
+bool data_buffer_untouched(const data_buffer_t *buffer);
+void data_buffer_free(data_buffer_t *buffer);
+
+#endif
