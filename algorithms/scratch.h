@@ -26,13 +26,16 @@ typedef struct alg_set {
 } alg_set_t;
 
 /* Pool: the id (never 0) of an idle scratch of this set, rank and map, or 0. Every rank posts its
- * answer; only if all ranks hold the same id may they take it, else all create. */
+ * answer; only if all ranks hold the same id may they take it, else all create. What was offered is
+ * not offered again for 15 s unless it was taken and given back. At most 4 are idle for each device. */
 uint64_t alg_scratch_idle(const alg_set_t *set, uint32_t rank, const alg_map_t *map);
-/* Take it out of the pool, re-armed and with its epochs at 0. */
+/* Take it out of the pool, re-armed and with its epochs at 0; complete when this returns. -ENOENT if it
+ * is no longer there. Post that you have taken it before any rank may launch: only then is it armed. */
 int alg_scratch_take(uint64_t id, uint32_t rank, alg_scratch_t **scratch);
 
 /* Step 1: allocate, arm (halves all-ones, the rest zero), make the offer. `id` is the same on all
- * ranks. The arming is complete when this returns. */
+ * ranks, not 0, and no other scratch's (make it random). The arming is complete when this returns.
+ * -ENOSYS: this build or machine has no such device or memory; then try another kind. */
 int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind, const alg_set_t *set, uint64_t id,
                        uint32_t rank, uint32_t nranks, const alg_map_t *map, alg_scratch_t **scratch,
                        uint8_t offer[NET_OFFER_BYTES]);
@@ -40,9 +43,10 @@ int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind,
 int alg_scratch_send(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
 /* Step 3: map the peers' memory. */
 int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
-/* Step 4: store a token of this rank into every peer's mailbox, from a kernel (CUDA) as algorithms
+/* Step 4: store a word of this rank into every peer's mailbox, from a kernel (CUDA) as algorithms
  * will; complete when this returns. Step 5, when all ranks have done step 4: check and clear the own
- * mailboxes; -EIO if a token is missing or wrong. */
+ * mailboxes; -EIO if a word is missing or wrong. `token` is the same on all ranks; each pair of ranks
+ * gets a word of its own, made from it. */
 int alg_scratch_prove_write(alg_scratch_t *scratch, uint64_t token);
 int alg_scratch_prove_read(alg_scratch_t *scratch, uint64_t token);
 
@@ -51,9 +55,11 @@ alg_team_t *alg_scratch_team(alg_scratch_t *scratch);
 /* The control words as the host addresses them. */
 alg_control_t *alg_scratch_control(alg_scratch_t *scratch);
 
-/* Give it back. reusable: all its kernels ended well on every rank, so it may go to the pool; else
- * its memory is freed, or, if the driver does not allow that now, at the next release or create.
- * No kernel of it may be running. Makes CUDA calls; never call it from a driver callback. */
+/* Give it back; NULL is fine. reusable: all its kernels ended well on every rank, so it may go to the
+ * pool (it goes only if the proof was good and abort and status are still 0); else its memory is freed,
+ * or, if the driver does not allow that now, at the next release or create. No kernel of any rank may
+ * still use it. Ranks of one process may release in any order: memory that a sibling still has mapped
+ * lives until that one is released too. Makes CUDA calls; never call it from a driver callback. */
 void alg_scratch_release(alg_scratch_t *scratch, bool reusable);
 /* Free every idle scratch of the pool (tests, and when an allocation fails). */
 void alg_scratch_pool_trim(void);

@@ -1,0 +1,25 @@
+/*
+ * probe.cu - the kernel of the attach proof: one word to each peer.
+ *
+ * It stores as the algorithms do, from a kernel through the peer mapping, since
+ * copies by the driver can work where such stores do not. It reads nothing from
+ * peers and waits for nobody. Targets belong to the ranks' scratches.
+ */
+#include <cuda_runtime.h>
+
+#include "algorithms/scratch_device.h"
+
+/* Ordering: the host waits for the kernel's end before it tells the peers to look. */
+static __global__ void probe_store_words(alg_probe_t probe)
+{
+    const unsigned peer = threadIdx.x;
+    if (probe.target[peer])
+        *(volatile uint64_t *)probe.target[peer] = probe.word[peer];
+    __threadfence_system();
+}
+
+int alg_probe_launch(const alg_probe_t *probe, void *stream)
+{
+    probe_store_words<<<1, ALG_MAX_RANKS, 0, (cudaStream_t)stream>>>(*probe);
+    return (int)cudaGetLastError();
+}

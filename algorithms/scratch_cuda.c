@@ -1,0 +1,119 @@
+/*
+ * scratch_cuda.c - a scratch on a CUDA device: control words, arming, proof.
+ *
+ * Everything runs on a stream of its own that is made for the purpose and does
+ * not synchronize with the program's default stream, and is waited for here.
+ * Control words are pinned host memory: the host can set the abort word while
+ * the device's queues are full of a kernel that spins.
+ */
+#define _GNU_SOURCE
+#include <cuda_runtime_api.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "algorithms/scratch_device.h"
+
+/* A device made current, with a stream. */
+typedef struct cuda_task {
+    net_scope_t scope;
+    cudaStream_t stream;
+} cuda_task_t;
+
+static int task_begin(cuda_task_t *task, int ordinal)
+{
+    int error = net_scope_enter(&task->scope, ordinal);
+    if (error)
+        return error;
+    error = net_cuda_errno(cudaStreamCreateWithFlags(&task->stream, cudaStreamNonBlocking));
+    if (error)
+        net_scope_leave(&task->scope);
+    return error;
+}
+
+/* Wait for the task's work; `result` is what enqueueing it gave. */
+static int task_end(cuda_task_t *task, int result)
+{
+    cudaError_t waited = cudaStreamSynchronize(task->stream);
+    (void)cudaStreamDestroy(task->stream);
+    net_scope_leave(&task->scope);
+    return net_cuda_errno(result != cudaSuccess ? result : (int)waited);
+}
+
+static int cuda_control_create(int ordinal, alg_control_t **host, alg_control_t **device)
+{
+    net_scope_t scope;
+    void *at_host = NULL;
+    void *at_device = NULL;
+    int error = net_scope_enter(&scope, ordinal);
+    if (error)
+        return error;
+    error = net_cuda_errno(cudaHostAlloc(&at_host, sizeof(alg_control_t), cudaHostAllocMapped | cudaHostAllocPortable));
+    if (error)
+        goto leave;
+    memset(at_host, 0, sizeof(alg_control_t));
+    error = net_cuda_errno(cudaHostGetDevicePointer(&at_device, at_host, 0));
+    if (error) {
+        (void)cudaFreeHost(at_host);
+        goto leave;
+    }
+    *host = at_host;
+    *device = at_device;
+leave:
+    net_scope_leave(&scope);
+    return error;
+}
+
+static void cuda_control_destroy(int ordinal, alg_control_t *host)
+{
+    net_scope_t scope;
+    if (net_scope_enter(&scope, ordinal) != 0)
+        return;
+    (void)cudaFreeHost(host);
+    net_scope_leave(&scope);
+}
+
+static int cuda_arm(const alg_scratch_t *scratch)
+{
+    cuda_task_t task;
+    uint8_t *at = net_memory_pointer(scratch->memory);
+    const alg_map_t *map = &scratch->map;
+    size_t halves_end = map->half_offset + 2 * map->half_bytes;
+    int error = task_begin(&task, scratch->ordinal);
+    if (error)
+        return error;
+    cudaError_t result = cudaMemsetAsync(at, 0, map->half_offset, task.stream);
+    if (result == cudaSuccess)
+        result = cudaMemsetAsync(at + map->half_offset, 0xff, 2 * map->half_bytes, task.stream);
+    if (result == cudaSuccess && halves_end < map->total_bytes)
+        result = cudaMemsetAsync(at + halves_end, 0, map->total_bytes - halves_end, task.stream);
+    return task_end(&task, result);
+}
+
+static int cuda_store(const alg_scratch_t *scratch, const alg_probe_t *probe)
+{
+    cuda_task_t task;
+    int error = task_begin(&task, scratch->ordinal);
+    if (error)
+        return error;
+    return task_end(&task, alg_probe_launch(probe, task.stream));
+}
+
+static int cuda_collect(const alg_scratch_t *scratch, uint64_t words[ALG_MAX_RANKS])
+{
+    cuda_task_t task;
+    const size_t bytes = ALG_MAX_RANKS * sizeof(uint64_t);
+    uint8_t *mailbox = (uint8_t *)net_memory_pointer(scratch->memory) + ALG_MAILBOX_OFFSET;
+    int error = task_begin(&task, scratch->ordinal);
+    if (error)
+        return error;
+    cudaError_t result = cudaMemcpyAsync(words, mailbox, bytes, cudaMemcpyDeviceToHost, task.stream);
+    if (result == cudaSuccess)
+        result = cudaMemsetAsync(mailbox, 0, bytes, task.stream);
+    return task_end(&task, result);
+}
+
+const alg_scratch_ops_t alg_scratch_cuda = {.control_create = cuda_control_create,
+                                            .control_destroy = cuda_control_destroy,
+                                            .arm = cuda_arm,
+                                            .store = cuda_store,
+                                            .collect = cuda_collect};

@@ -1,0 +1,149 @@
+/*
+ * scratch_pool.c - idle scratches, kept for the next communicator of the same
+ * ranks: allocation and mapping are the slow part of a set-up.
+ *
+ * The pool owns what is in it. It is a list, newest first, under one lock; frees
+ * (driver calls, maybe slow) happen outside it. At most a few are kept for each
+ * device; the oldest goes first.
+ *
+ * All ranks must come to the same scratch. Of several that fit, the one made last
+ * is offered: communicators of one set of ranks are made in the same order on
+ * each, and if one rank has had to drop an older one, the newest is still common.
+ * What was offered is not offered again for a while, so that two communicators
+ * that are set up at the same time do not both count on it.
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <string.h>
+#include <time.h>
+
+#include "algorithms/scratch_device.h"
+
+enum { IDLE_LIMIT = 4 /* for each device */ };
+#define OFFER_NS (INT64_C(15) * 1000000000) /* longer than a set-up may take */
+
+static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
+static alg_scratch_t *pool;
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static bool same_map(const alg_map_t *a, const alg_map_t *b)
+{
+    return a->total_bytes == b->total_bytes && a->half_offset == b->half_offset && a->half_bytes == b->half_bytes &&
+           a->flags_offset == b->flags_offset && a->flags_bytes == b->flags_bytes &&
+           a->staging_offset == b->staging_offset && a->staging_bytes == b->staging_bytes;
+}
+
+static bool fits(const alg_scratch_t *scratch, const alg_set_t *set, uint32_t rank, const alg_map_t *map)
+{
+    return scratch->rank == rank && memcmp(&scratch->set, set, sizeof *set) == 0 && same_map(&scratch->map, map);
+}
+
+static bool peers_alive(const alg_scratch_t *scratch)
+{
+    for (uint32_t peer = 0; peer < scratch->nranks; peer++)
+        if (scratch->peers[peer] && !net_mapping_alive(scratch->peers[peer]))
+            return false;
+    return true;
+}
+
+static void free_list(alg_scratch_t *list)
+{
+    while (list) {
+        alg_scratch_t *next = list->next;
+        alg_scratch_free(list);
+        list = next;
+    }
+}
+
+/* Move *at from its list to another. */
+static void move(alg_scratch_t **at, alg_scratch_t **list)
+{
+    alg_scratch_t *moved = *at;
+    *at = moved->next;
+    moved->next = *list;
+    *list = moved;
+}
+
+/* Under the lock: cut what is beyond the limit of `added`'s device; it stands first. */
+static void cut_oldest(const alg_scratch_t *added, alg_scratch_t **victims)
+{
+    uint32_t kept = 0;
+    for (alg_scratch_t **at = &pool; *at;) {
+        bool same = (*at)->device == added->device && (*at)->ordinal == added->ordinal;
+        if (same && ++kept > IDLE_LIMIT)
+            move(at, victims);
+        else
+            at = &(*at)->next;
+    }
+}
+
+void alg_pool_put(alg_scratch_t *scratch)
+{
+    alg_scratch_t *victims = NULL;
+    pthread_mutex_lock(&pool_lock);
+    scratch->offered_until = 0;
+    scratch->next = pool;
+    pool = scratch;
+    cut_oldest(scratch, &victims);
+    pthread_mutex_unlock(&pool_lock);
+    free_list(victims);
+    alg_pool_sweep();
+}
+
+alg_scratch_t *alg_pool_get(uint64_t id, uint32_t rank)
+{
+    alg_scratch_t *taken = NULL;
+    pthread_mutex_lock(&pool_lock);
+    for (alg_scratch_t **at = &pool; *at; at = &(*at)->next) {
+        if ((*at)->id == id && (*at)->rank == rank) {
+            move(at, &taken);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&pool_lock);
+    return taken;
+}
+
+uint64_t alg_scratch_idle(const alg_set_t *set, uint32_t rank, const alg_map_t *map)
+{
+    alg_scratch_t *newest = NULL;
+    int64_t now = now_ns();
+    pthread_mutex_lock(&pool_lock);
+    for (alg_scratch_t *at = pool; at; at = at->next)
+        if (fits(at, set, rank, map) && at->offered_until <= now && (!newest || at->birth > newest->birth))
+            newest = at;
+    if (newest)
+        newest->offered_until = now + OFFER_NS;
+    uint64_t id = newest ? newest->id : 0;
+    pthread_mutex_unlock(&pool_lock);
+    return id;
+}
+
+void alg_pool_sweep(void)
+{
+    alg_scratch_t *victims = NULL;
+    pthread_mutex_lock(&pool_lock);
+    for (alg_scratch_t **at = &pool; *at;) {
+        if (peers_alive(*at))
+            at = &(*at)->next;
+        else
+            move(at, &victims);
+    }
+    pthread_mutex_unlock(&pool_lock);
+    free_list(victims);
+}
+
+void alg_scratch_pool_trim(void)
+{
+    pthread_mutex_lock(&pool_lock);
+    alg_scratch_t *victims = pool;
+    pool = NULL;
+    pthread_mutex_unlock(&pool_lock);
+    free_list(victims);
+}
