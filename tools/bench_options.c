@@ -200,6 +200,17 @@ static void keep_line(bench_options_t *options, int argc, char **argv)
     }
 }
 
+/* What getopt_long has just refused; ':' for a value that is missing. */
+static int refused(int option, int argc, char **argv)
+{
+    const char *word = optind > 0 && optind <= argc ? argv[optind - 1] : "";
+    if (optopt != 0 && optopt < OPTION_ROUNDS) {
+        return tool_usage("bench", option == ':' ? "option -%c needs a value" : "there is no option -%c", optopt);
+    }
+    const char *fault = option == ':' ? "needs a value" : optopt != 0 ? "takes no value" : "is unknown or ambiguous";
+    return tool_usage("bench", "option %s %s", word, fault);
+}
+
 int bench_options_parse(bench_options_t *options, int argc, char **argv)
 {
     memset(options, 0, sizeof *options);
@@ -212,9 +223,9 @@ int bench_options_parse(bench_options_t *options, int argc, char **argv)
     keep_line(options, argc, argv); /* before getopt moves words about */
     opterr = 0;
     int option;
-    while (fault == TOOL_OK && (option = getopt_long(argc, argv, "b:e:f:g:n:w:d:o:h", long_options, NULL)) != -1) {
-        if (option == '?') {
-            return tool_bad_option("bench", argc, argv);
+    while (fault == TOOL_OK && (option = getopt_long(argc, argv, ":b:e:f:g:n:w:d:o:h", long_options, NULL)) != -1) {
+        if (option == '?' || option == ':') {
+            return refused(option, argc, argv);
         }
         fault = one_option(options, option);
     }

@@ -4,7 +4,6 @@
 #include "tool.h"
 
 #include <dlfcn.h>
-#include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,15 +19,6 @@ int tool_usage(const char *command, const char *format, ...)
     va_end(arguments);
     fprintf(stderr, "; see: shunt %s --help\n", command);
     return TOOL_USAGE;
-}
-
-int tool_bad_option(const char *command, int argc, char **argv)
-{
-    const char *word = optind > 0 && optind <= argc ? argv[optind - 1] : "";
-    if (optopt != 0 && optopt < 128 && strncmp(word, "--", 2) != 0) {
-        return tool_usage(command, "option -%c is unknown or lacks its value", optopt);
-    }
-    return tool_usage(command, "option %s is unknown, or its value is missing or not wanted", word);
 }
 
 int tool_no_arguments(const char *command, int argc, char **argv, bool *help)

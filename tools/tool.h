@@ -23,8 +23,6 @@ int tool_settings(int argc, char **argv);
 
 /* Say on stderr what is wrong, and where help is. Returns TOOL_USAGE. */
 int tool_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The message for an option that getopt_long has just refused. Returns TOOL_USAGE. */
-int tool_bad_option(const char *command, int argc, char **argv);
 /* For a sub-command without arguments: TOOL_OK and *help set, or TOOL_USAGE with the fault told. */
 int tool_no_arguments(const char *command, int argc, char **argv, bool *help);
 
