@@ -1,0 +1,59 @@
+# shellcheck shell=bash
+# common.sh - what the scripts beside it share; sourced, with the project's root as working directory.
+
+say() {
+    printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+}
+
+have() {
+    command -v "$1" >/dev/null 2>&1
+}
+
+# Print the path of nvcc, where PATH or CUDA's usual folder has it.
+find_nvcc() {
+    local place
+    for place in "$(command -v nvcc || true)" "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc"; do
+        if [ -n "$place" ] && [ -x "$place" ]; then
+            printf '%s\n' "$place"
+            return 0
+        fi
+    done
+    return 1
+}
+
+# Whether there is an nccl.h that cmake/nccl.cmake takes.
+nccl_header_is_new() {
+    local folder code
+    for folder in /usr/include /usr/local/include "${CUDA_HOME:-/usr/local/cuda}/include" \
+        .deps/nvidia/nccl/include; do
+        code=$(sed -n 's/^#define NCCL_VERSION_CODE \([0-9]*\).*/\1/p' "$folder/nccl.h" 2>/dev/null || true)
+        if [ "${code:-0}" -ge 22800 ]; then
+            return 0
+        fi
+    done
+    return 1
+}
+
+# The compute capabilities of the GPUs here as CMake wants them ("90-real;100-real"); fails without a GPU.
+gpu_architectures() {
+    have nvidia-smi || return 1
+    local found
+    found=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -E '^[0-9]+\.[0-9]+' |
+        tr -d '. ' | sort -un | sed 's/$/-real/' | paste -sd ';') || return 1
+    [ -n "$found" ] && printf '%s\n' "$found"
+}
+
+# configure PRESET [CMAKE OPTION...]: with CUDA in the release build if nvcc is there, and say so if not.
+configure() {
+    local preset=$1 cuda=() nvcc
+    shift
+    if [ "$preset" = release ]; then
+        if nvcc=$(find_nvcc); then
+            cuda=(-DSHUNT_CUDA=ON "-DCMAKE_CUDA_COMPILER=$nvcc")
+        else
+            say "no nvcc: building the host device alone, without CUDA"
+            cuda=(-DSHUNT_CUDA=OFF)
+        fi
+    fi
+    cmake --preset "$preset" "${cuda[@]}" "$@"
+}
