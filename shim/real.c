@@ -97,7 +97,7 @@ static int real_version(void *handle, char *why, size_t capacity)
         return 0;
     }
     if (version < REAL_OLDEST) {
-        snprintf(why, capacity, "it is NCCL %d, older than 2.18", version);
+        snprintf(why, capacity, "its version code is %d, older than 2.18", version);
         return 0;
     }
     return version;
@@ -223,7 +223,7 @@ static const shim_real_t *real_load(void)
         real_searching = false;
         atomic_store_explicit(&real_state, state, memory_order_release);
         if (opened)
-            shim_info("real NCCL %d at %s", real.version, real.path);
+            shim_info("real NCCL %d.%d.%d at %s", SHIM_VERSION_PARTS(real.version), real.path);
     }
     pthread_mutex_unlock(&real_lock);
     return state == REAL_OPEN ? &real : NULL;

@@ -9,6 +9,9 @@
 
 #include "shim/names.h"
 
+/* A version code as arguments for "%d.%d.%d". */
+#define SHIM_VERSION_PARTS(code) (code) / 10000, (code) / 100 % 100, (code) % 100
+
 typedef struct shim_real {
     void *handle;     /* of dlopen */
     const char *path; /* absolute, without links */

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# exports.sh SOURCE_FOLDER LIBRARY INSTALLED_NCCL SANITIZER
+#
+# Shunt's library against the names of real ones: the table and the committed list are equal, the library
+# exports all of them, those of the installed NCCL ("" if none), and nothing else but shunt_*; SONAME and
+# run-time dependencies are what a drop-in may have. SANITIZER ("" if none) may add its own run time.
+set -euo pipefail
+source=$1 library=$2 installed=$3 sanitizer=$4
+here=$source/tests/abi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+# fail_if_any WHAT FILE: each line of FILE is a fault.
+fail_if_any() {
+    if [ -s "$2" ]; then
+        echo "$1:"
+        sed 's/^/    /' "$2"
+        failed=1
+    fi
+}
+
+sed -nE -e 's/^SHIM_(TREATED|FORWARD)\((\w+)\)$/\2\np\2/p' -e 's/^SHIM_FORWARD_ONLY\((\w+)\)$/\1/p' \
+    "$source/shim/names.def" | sort > "$work/table"
+grep -v '^#' "$here/nccl-names.txt" | cut -d' ' -f1 | sort > "$work/list"
+nm -D --defined-only "$library" | awk '{print $NF}' | sort > "$work/exported"
+
+uniq -d "$work/table" > "$work/twice"
+comm -13 "$work/table" "$work/list" > "$work/not-in-table"
+comm -23 "$work/table" "$work/list" > "$work/not-in-list"
+comm -23 "$work/list" "$work/exported" > "$work/not-exported"
+comm -13 "$work/list" "$work/exported" | grep -v '^shunt_' > "$work/too-many" || true
+fail_if_any "twice in shim/names.def" "$work/twice"
+fail_if_any "a real NCCL exports, shim/names.def lacks" "$work/not-in-table"
+fail_if_any "in shim/names.def, but no real NCCL exports it" "$work/not-in-list"
+fail_if_any "not exported by $library" "$work/not-exported"
+fail_if_any "exported by $library, and neither NCCL's nor shunt_*" "$work/too-many"
+
+if [ -n "$installed" ]; then
+    nm -D --defined-only "$installed" | awk '{print $NF}' | grep -E '^p?nccl' | sort > "$work/installed"
+    comm -23 "$work/installed" "$work/exported" > "$work/not-as-installed"
+    fail_if_any "exported by $installed, not by Shunt (a newer NCCL? run scripts/nccl-names)" "$work/not-as-installed"
+fi
+
+# A treated name and its pnccl twin are one body.
+nm -D --defined-only "$library" | awk '{print $NF, $1}' > "$work/addresses"
+sed -nE 's/^SHIM_TREATED\((\w+)\)$/\1/p' "$source/shim/names.def" |
+    awk 'NR == FNR { at[$1] = $2; next } at[$1] != at["p" $1] { print $1 }' "$work/addresses" - > "$work/no-twin"
+fail_if_any "treated, but pnccl is another function" "$work/no-twin"
+
+readelf -dW "$library" > "$work/dynamic"
+grep -q 'SONAME.*\[libnccl.so.2\]' "$work/dynamic" || echo "not libnccl.so.2" > "$work/soname"
+fail_if_any "SONAME" <(cat "$work/soname" 2> /dev/null || true)
+grep -E 'TEXTREL' "$work/dynamic" > "$work/textrel" || true
+fail_if_any "text relocations" "$work/textrel"
+allowed='libc|libpthread|libdl|librt|libm|libstdc\+\+|libgcc_s|ld-linux-x86-64|ld-linux-aarch64'
+[ -z "$sanitizer" ] || allowed="$allowed|libasan|libtsan|libubsan|liblsan"
+sed -nE 's/.*\(NEEDED\).*\[(.*)\]/\1/p' "$work/dynamic" | grep -vE "^($allowed)\.so\.[0-9]+$" > "$work/needed" || true
+fail_if_any "needs at run time" "$work/needed"
+readelf -lW "$library" | grep -E 'GNU_STACK.*E' > "$work/stack" || true
+fail_if_any "executable stack" "$work/stack"
+
+[ "$failed" = 0 ] && echo "$(wc -l < "$work/list") names of NCCL exported"
+exit "$failed"

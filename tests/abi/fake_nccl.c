@@ -1,0 +1,139 @@
+/*
+ * fake_nccl.c - a libnccl.so.2 that shows what reaches it.
+ *
+ * Built like the real one where it matters: the SONAME, exported names, calls
+ * to its own public functions through the PLT, an address in the GOT and one in
+ * data. It has no names of its newest neighbours, so a name can be missing.
+ */
+#include "fake_nccl.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+#ifndef FAKE_VERSION
+#define FAKE_VERSION FAKE_VERSION_CODE
+#endif
+
+enum { FAKE_SUCCESS = 0, FAKE_INVALID_ARGUMENT = 4 };
+
+int ncclGetVersion(int *version)
+{
+    if (!version)
+        return FAKE_INVALID_ARGUMENT;
+    *version = FAKE_VERSION;
+    return FAKE_SUCCESS;
+}
+
+const char *ncclGetErrorString(int code)
+{
+    return code == FAKE_SUCCESS ? "fake success" : "fake error";
+}
+
+const char *ncclGetLastError(void *comm)
+{
+    (void)comm;
+    return "fake last error";
+}
+
+int ncclGetUniqueId(void *id)
+{
+    memset(id, 7, 128);
+    return FAKE_SUCCESS;
+}
+
+int ncclCommInitRank(void **comm)
+{
+    (void)comm;
+    return FAKE_INVALID_ARGUMENT;
+}
+
+/* Counts up in the buffer. */
+int ncclBroadcast(const void *from, void *to, uint64_t count)
+{
+    (void)from;
+    (void)count;
+    ++*(int *)to;
+    return FAKE_SUCCESS;
+}
+
+int ncclBcast(void *buffer, uint64_t count)
+{
+    return ncclBroadcast(buffer, buffer, count);
+}
+
+/* Functions whose address alone is wanted, so that the linker makes no jump slot but a GOT entry of the one, and
+ * a word in data of the other. */
+void *fake_address_in_code(void)
+{
+    return ncclGetErrorString;
+}
+
+void *fake_address_in_data(void)
+{
+    static void *volatile function[] = {ncclGetLastError};
+    return function[0];
+}
+
+static void fake_see(FAKE_MANY_PARAMETERS)
+{
+    int64_t integer[] = {i0, i1, i2, i3, i4, i5, i6, i7, i8, i9, i10, i11};
+    double real[] = {f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11};
+    memcpy(seen->integer, integer, sizeof integer);
+    memcpy(seen->real, real, sizeof real);
+    seen->triple = triple;
+}
+
+#define FAKE_MANY_ARGUMENTS \
+    seen, i0, i1, i2, i3, i4, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, i5, i6, i7, i8, i9, i10, i11, triple
+
+int ncclCommSuspend(FAKE_MANY_PARAMETERS)
+{
+    fake_see(FAKE_MANY_ARGUMENTS);
+    seen->aligned = (uintptr_t)__builtin_frame_address(0) % 16 == 0;
+    seen->twin = 0;
+    return 42;
+}
+
+int pncclCommSuspend(FAKE_MANY_PARAMETERS)
+{
+    fake_see(FAKE_MANY_ARGUMENTS);
+    seen->aligned = (uintptr_t)__builtin_frame_address(0) % 16 == 0;
+    seen->twin = 1;
+    return 43;
+}
+
+fake_triple_t ncclTeamCft(int64_t a, int64_t b, int64_t c)
+{
+    return (fake_triple_t){c, b, a};
+}
+
+double ncclParamGet(int count, ...)
+{
+    double sum = 0;
+    va_list arguments;
+    va_start(arguments, count);
+    for (int i = 0; i < count; i++)
+        sum += va_arg(arguments, double);
+    va_end(arguments);
+    return sum;
+}
+
+int ncclParamGetI8(int argument)
+{
+    return argument + 1;
+}
+
+int pncclParamGetI8(int argument)
+{
+    return argument + 2;
+}
+
+int ncclParamGetI16(int argument)
+{
+    return argument + 3;
+}
+
+int ncclParamGetI32(int argument)
+{
+    return argument + 4;
+}

@@ -1,0 +1,53 @@
+/*
+ * fake_nccl.h - what the fake NCCL's functions look like to the tests.
+ *
+ * Not NCCL's prototypes, on purpose: a trampoline has to carry any. So neither
+ * side includes nccl.h.
+ */
+#ifndef SHUNT_TESTS_FAKE_NCCL_H
+#define SHUNT_TESTS_FAKE_NCCL_H
+
+#include <stdint.h>
+
+enum { FAKE_INTEGERS = 12, FAKE_FLOATS = 12, FAKE_VERSION_CODE = 23199 };
+
+typedef struct fake_triple {
+    int64_t a, b, c;
+} fake_triple_t;
+
+/* What arrived. */
+typedef struct fake_seen {
+    int64_t integer[FAKE_INTEGERS];
+    double real[FAKE_FLOATS];
+    fake_triple_t triple;
+    int aligned; /* the stack was a multiple of 16 at the call */
+    int twin;    /* 1: it was the pnccl function */
+} fake_seen_t;
+
+#define FAKE_MANY_PARAMETERS                                                                                        \
+    fake_seen_t *seen, int64_t i0, int64_t i1, int64_t i2, int64_t i3, int64_t i4, double f0, double f1, double f2, \
+        double f3, double f4, double f5, double f6, double f7, double f8, double f9, double f10, double f11,        \
+        int64_t i5, int64_t i6, int64_t i7, int64_t i8, int64_t i9, int64_t i10, int64_t i11, fake_triple_t triple
+
+/* More arguments than registers, of every class. */
+int ncclCommSuspend(FAKE_MANY_PARAMETERS);
+int pncclCommSuspend(FAKE_MANY_PARAMETERS);
+/* Returned through memory that the caller names. */
+fake_triple_t ncclTeamCft(int64_t a, int64_t b, int64_t c);
+/* The count of vector registers is passed too. */
+double ncclParamGet(int count, ...);
+/* Give argument + 1 .. argument + 4. */
+int ncclParamGetI8(int argument);
+int pncclParamGetI8(int argument);
+int ncclParamGetI16(int argument);
+int ncclParamGetI32(int argument);
+/* The library lacks these. */
+int ncclCommGrow(void);
+int ncclCommResume(void);
+
+/* Looked up in the fake alone: the address of ncclGetErrorString as its code sees it, and of ncclGetLastError as
+ * its data does. */
+void *fake_address_in_code(void);
+void *fake_address_in_data(void);
+
+#endif
