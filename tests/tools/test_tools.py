@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""test_tools.py - the command `shunt`, run as a user would run it.
+
+usage: test_tools.py SHUNT PRELOADABLE_LIBRARY SOURCE_FOLDER CASE
+
+On the host device. Exit status 0: the case passed; a failed assertion shows
+what was expected and what came.
+"""
+
+import csv
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+SHUNT, PRELOADABLE, SOURCE = sys.argv[1:4]
+LIMIT = 200  # seconds; a sanitizer's build is slow
+
+
+def shunt(*arguments, **variables):
+    environment = dict(os.environ, **variables)
+    return subprocess.run([SHUNT, *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True,
+                          text=True, timeout=LIMIT)
+
+
+def expect(done, status, *words):
+    """The exit status, and words on stderr (or, on success, stdout)."""
+    text = done.stderr if status else done.stdout
+    assert done.returncode == status, f"{done.args}: status {done.returncode}, not {status}\n{done.stdout}{done.stderr}"
+    for word in words:
+        assert word in text, f"{done.args}: no {word!r} in\n{text}"
+    return done
+
+
+def usage():
+    for arguments, word in (
+        ((), "usage"),
+        (("nonsense",), "nonsense"),
+        (("bench", "-q"), "-q"),
+        (("bench", "-b"), "-b"),
+        (("bench", "-b", "12X"), "12X"),
+        (("bench", "-b", "0"), "-b 0"),
+        (("bench", "-e", "99999999999999999999"), "-e"),
+        (("bench", "-e", "-1"), "-e -1"),
+        (("bench", "-f", "1"), "-f 1"),
+        (("bench", "-g", "9"), "-g 9"),
+        (("bench", "-n", "0"), "-n 0"),
+        (("bench", "-d", "int7"), "int7"),
+        (("bench", "-o", "xor"), "xor"),
+        (("bench", "--check", "2"), "--check 2"),
+        (("bench", "--graph=1"), "--graph=1"),
+        (("bench", "--csv"), "--csv"),
+        (("bench", "--nothing"), "--nothing"),
+        (("bench", "extra"), "extra"),
+        (("bench", "--graph"), "GPU"),
+        (("bench", "-b", "1M", "-e", "1K"), "-b"),
+        (("run",), "no command"),
+        (("run", "-x"), "-x"),
+        (("info", "x"), "x"),
+        (("settings", "--html"), "--html"),
+    ):
+        expect(shunt(*arguments), 2, word)
+    for command in ("bench", "run", "info", "settings"):
+        expect(shunt(command, "--help"), 0, f"usage: shunt {command}")
+    expect(shunt("--help"), 0, "usage: shunt")
+    expect(shunt("--version"), 0, "shunt ")
+    expect(shunt("bench", "--csv", "/nowhere/file.csv"), 1, "/nowhere/file.csv")
+    for command in ("bench", "info", "settings"):
+        expect(shunt(command, SHUNT_LIB="/nowhere/libnccl.so.2"), 1, "/nowhere/libnccl.so.2")
+
+
+def run():
+    show = "import os; print(*(os.environ.get(n, '') for n in ('LD_PRELOAD', 'VLLM_NCCL_SO_PATH', 'SGLANG_NCCL_SO_PATH')))"
+    library = os.path.realpath(PRELOADABLE)
+    environment = {"SHUNT_LIB": PRELOADABLE}
+    done = expect(shunt("run", "--", sys.executable, "-c", show, **environment), 0)
+    assert done.stdout.split() == [library] * 3, done.stdout
+    # In front of what is preloaded already, and without the dashes.
+    done = expect(shunt("run", sys.executable, "-c", show, LD_PRELOAD=library, **environment), 0)
+    assert done.stdout.split()[0] == f"{library}:{library}", done.stdout
+    # The program's status is ours; arguments arrive as they are.
+    expect(shunt("run", "--", "sh", "-c", "exit 7", **environment), 7)
+    assert shunt("run", "--", "printf", "%s", "a  b", **environment).stdout == "a  b"
+    expect(shunt("run", "--", "/nowhere/program", **environment), 127, "/nowhere/program")
+
+
+def info():
+    expect(shunt("info"), 0, "Shunt:", "Device: host", "NCCL:", "Settings:", "SHUNT_DEVICE=host  (environment)",
+           "All-reduce")
+
+
+def settings():
+    table = expect(shunt("settings", "--markdown"), 0, "| variable |").stdout.splitlines()
+    text = expect(shunt("settings"), 0).stdout
+    for row in table[2:]:
+        assert row.split("`")[1] in text, row
+
+
+def documents():
+    """The table in the documents is the library's own."""
+    table = shunt("settings", "--markdown").stdout
+    for name in ("docs/settings.md", "README.md"):
+        document = pathlib.Path(SOURCE, name).read_text()
+        assert table in document, f"{name} lacks the table that `shunt settings --markdown` prints now:\n{table}"
+
+
+def bench_right():
+    small = ("-n", "2", "-w", "1", "--rounds", "1")
+    for arguments in (
+        ("-g", "4", "-b", "2", "-e", "64K", "-f", "32"),
+        ("-g", "3", "-b", "8", "-e", "4K", "-f", "512", "-d", "all", "-o", "all"),
+        ("-g", "8", "-b", "1K", "-e", "1K", "-d", "f8e5m2", "-o", "all"),
+        ("-g", "2", "-b", "5M", "-e", "5M", "-d", "double"),
+        ("-g", "1", "-b", "1K", "-e", "1K"),
+        ("-g", "2", "-b", "1K", "-e", "16K", "-f", "16", "-d", "int8", "-o", "avg", "--in-place"),
+    ):
+        done = expect(shunt("bench", *arguments, *small), 0)
+        rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
+        assert rows and all(row[8] == "0" for row in rows), done.stdout
+    done = expect(shunt("bench", "-g", "2", "-e", "1K", "--check", "0", *small), 0)
+    assert done.stdout.splitlines()[-1].split()[8] == "-", done.stdout
+
+
+def bench_files():
+    with tempfile.TemporaryDirectory() as folder:
+        table, tree = f"{folder}/rows.csv", f"{folder}/rows.json"
+        expect(shunt("bench", "-g", "2", "-b", "1K", "-e", "4K", "-f", "2", "-n", "3", "-d", "float", "-o", "max",
+                     "--csv", table, "--json", tree), 0)
+        lines = pathlib.Path(table).read_text().splitlines()
+        facts = dict(line[2:].split(": ", 1) for line in lines if line.startswith("#"))
+        rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+        assert facts["command"].startswith("shunt bench -g 2 -b 1K") and "host device" in facts["hardware"], facts
+        assert [row["bytes"] for row in rows] == ["1024", "2048", "4096"], rows
+        for row in rows:
+            us, bytes_, busbw = float(row["us"]), int(row["bytes"]), float(row["busbw"])
+            assert us > 0 and abs(busbw - bytes_ / us * 1e-3) <= 0.001 + 0.01 * busbw, row  # 2(n-1)/n is 1 here
+            assert (row["type"], row["op"], row["wrong"], row["ranks"]) == ("float", "max", "0", "2"), row
+        whole = json.loads(pathlib.Path(tree).read_text())
+        assert [row["bytes"] for row in whole["rows"]] == [1024, 2048, 4096], whole
+        assert whole["rows"][0]["nccl_us"] is None and whole["command"] == facts["command"], whole
+
+
+def children(pid):
+    return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def bench_dies():
+    """A rank that is killed ends the whole run, with a message, and leaves no process behind."""
+    parent = subprocess.Popen([SHUNT, "bench", "-g", "3", "-n", "100000", "-b", "64K", "-e", "64K"],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    end = time.monotonic() + LIMIT
+    while len(ranks := children(parent.pid)) < 3 and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(1)
+    os.kill(ranks[1], signal.SIGKILL)
+    error = parent.communicate(timeout=LIMIT)[1]
+    assert parent.returncode == 1 and "rank" in error, (parent.returncode, error)
+    assert not any(os.path.exists(f"/proc/{rank}") for rank in ranks), ranks
+
+
+if __name__ == "__main__":
+    {case.__name__: case for case in (usage, run, info, settings, documents, bench_right, bench_files,
+                                      bench_dies)}[sys.argv[4]]()
