@@ -24,7 +24,6 @@ ncclResult_t shim_group_check(ncclResult_t result);
 ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool forwarded);
 
 /* Queue a call that Shunt takes, after shim_group_use (host mode: without it). Copies `call`. */
-ncclResult_t shim_group_queue(shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call,
-                              void *stream);
+ncclResult_t shim_group_queue(shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call);
 
 #endif

@@ -9,7 +9,7 @@
  *
  * Functions return a cudaError_t. The caller has made the communicator's
  * device current (shim_device_enter), and for those that take a communicator
- * holds its lock. Without CUDA there are no streams, and nothing here is built.
+ * holds its lock. In a build without CUDA they do nothing.
  */
 #ifndef SHUNT_SHIM_ORDER_H
 #define SHUNT_SHIM_ORDER_H

@@ -1,0 +1,450 @@
+/*
+ * group.c - groups: what is taken waits for the outermost end.
+ *
+ * On CUDA the real NCCL hears of every start and end, and its end runs first:
+ * it alone knows of errors in the calls that were forwarded, and only its
+ * success lets ours launch, in the order of the calls. All streams that the
+ * group uses on one communicator join before and after; our work of one
+ * communicator goes to one of them, its lead. On the host device the calls run
+ * at the end, those of different communicators at the same time, since each
+ * waits for its peers and the peers may be of the same thread.
+ *
+ * The state belongs to the thread; its buffers are kept from group to group
+ * and freed when the thread ends. Communicators in it are retained until the
+ * group is over.
+ */
+#include "shim/group.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "shim/attach.h"
+#include "shim/host.h"
+#include "shim/log.h"
+#include "shim/names.h"
+#include "shim/real.h"
+#include "shim/route.h"
+
+/* A stream of a communicator in the group. The first one of a communicator is its lead. */
+typedef struct use {
+    shim_comm_t *comm; /* retained */
+    void *stream;
+    shim_capture_t capture;
+    bool taken, forwarded; /* of the communicator; told by its lead */
+} use_t;
+
+typedef struct queued {
+    shim_comm_t *comm; /* retained */
+    const alg_algorithm_t *algorithm;
+    alg_call_t call;
+} queued_t;
+
+typedef struct group {
+    unsigned depth;
+    ncclResult_t error; /* the last one that Shunt found */
+    use_t *uses;
+    queued_t *calls;
+    uint32_t use_count, use_room;
+    uint32_t call_count, call_room;
+} group_t;
+
+static _Thread_local group_t group;
+static pthread_key_t exit_key;
+static bool exit_key_made;
+static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
+
+/* ---- The state of the thread ------------------------------------------------------ */
+
+static void drop_all(group_t *g)
+{
+    for (uint32_t i = 0; i < g->use_count; i++)
+        shim_comm_release(g->uses[i].comm);
+    for (uint32_t i = 0; i < g->call_count; i++)
+        shim_comm_release(g->calls[i].comm);
+    g->use_count = g->call_count = 0;
+    g->error = ncclSuccess;
+}
+
+static void thread_ends(void *state)
+{
+    group_t *g = state;
+    drop_all(g);
+    free(g->uses);
+    free(g->calls);
+    memset(g, 0, sizeof(*g));
+}
+
+static void make_exit_key(void)
+{
+    exit_key_made = pthread_key_create(&exit_key, thread_ends) == 0;
+}
+
+/* Room for one more in a buffer of the thread. */
+static bool grow(void **buffer, uint32_t count, uint32_t *room, size_t size)
+{
+    if (count < *room)
+        return true;
+    pthread_once(&exit_once, make_exit_key);
+    if (exit_key_made)
+        pthread_setspecific(exit_key, &group);
+    uint32_t more = *room > 0 ? 2 * *room : 16;
+    void *grown = realloc(*buffer, more * size);
+    if (grown == NULL)
+        return false;
+    *buffer = grown;
+    *room = more;
+    return true;
+}
+
+static ncclResult_t out_of_memory(void)
+{
+    shim_set_last_error("out of memory for the calls of a group");
+    return ncclSystemError;
+}
+
+unsigned shim_group_depth(void)
+{
+    return group.depth;
+}
+
+ncclResult_t shim_group_check(ncclResult_t result)
+{
+    if (group.depth > 0 && result != ncclSuccess && result != ncclInProgress)
+        group.error = result;
+    return result;
+}
+
+static use_t *lead_of(const shim_comm_t *comm)
+{
+    for (uint32_t i = 0; i < group.use_count; i++)
+        if (group.uses[i].comm == comm)
+            return &group.uses[i];
+    return NULL;
+}
+
+static bool is_used(const shim_comm_t *comm, void *stream)
+{
+    for (uint32_t i = group.use_count; i > 0; i--) /* the last one most often */
+        if (group.uses[i - 1].comm == comm && group.uses[i - 1].stream == stream)
+            return true;
+    return false;
+}
+
+ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool forwarded)
+{
+    use_t *lead = lead_of(comm);
+    if (lead != NULL && lead->capture.id != capture->id) {
+        shim_set_last_error(
+            "the streams of one communicator in a group must all be captured by the same graph, or none");
+        return ncclInvalidUsage;
+    }
+    if (lead == NULL || !is_used(comm, stream)) {
+        if (!grow((void **)&group.uses, group.use_count, &group.use_room, sizeof(use_t)))
+            return out_of_memory();
+        shim_comm_retain(comm);
+        group.uses[group.use_count++] = (use_t){.comm = comm, .stream = stream, .capture = *capture};
+        lead = lead_of(comm);
+    }
+    if (forwarded)
+        lead->forwarded = true;
+    else
+        lead->taken = true;
+    return ncclSuccess;
+}
+
+ncclResult_t shim_group_queue(shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call)
+{
+    if (!grow((void **)&group.calls, group.call_count, &group.call_room, sizeof(queued_t)))
+        return out_of_memory();
+    shim_comm_retain(comm);
+    group.calls[group.call_count++] = (queued_t){.comm = comm, .algorithm = algorithm, .call = *call};
+    return ncclSuccess;
+}
+
+/* ---- CUDA: streams ------------------------------------------------------------------ */
+
+/* Let the lead wait for the communicator's other streams. */
+static int gather_streams(const use_t *lead)
+{
+    int error = 0;
+    for (const use_t *use = lead + 1; use < group.uses + group.use_count && error == 0; use++)
+        if (use->comm == lead->comm)
+            error = shim_order_join(lead->stream, use->stream);
+    return error;
+}
+
+/* Let the communicator's other streams wait for the lead. */
+static int spread_streams(const use_t *lead)
+{
+    int error = 0;
+    for (const use_t *use = lead + 1; use < group.uses + group.use_count && error == 0; use++)
+        if (use->comm == lead->comm)
+            error = shim_order_join(use->stream, lead->stream);
+    return error;
+}
+
+/* Before the real end: the communicator's earlier work, then all its streams of the group. */
+static int join_before(const use_t *lead)
+{
+    int error = shim_order_enter(lead->comm, lead->stream, &lead->capture);
+    if (error == 0)
+        error = gather_streams(lead);
+    if (error == 0 && lead->forwarded)
+        error = spread_streams(lead);
+    if (error == 0)
+        error = shim_order_leave(lead->comm, lead->stream, &lead->capture, true);
+    return error;
+}
+
+/* Between the real end and our launches: the forwarded work, whatever its streams. */
+static int join_between(const use_t *lead)
+{
+    return lead->taken && lead->forwarded ? gather_streams(lead) : 0;
+}
+
+/* After our launches. What was only forwarded has been joined by the real NCCL. */
+static int join_after(const use_t *lead)
+{
+    int error = lead->taken ? spread_streams(lead) : 0;
+    if (error == 0)
+        error = shim_order_leave(lead->comm, lead->stream, &lead->capture, false);
+    return error;
+}
+
+/* One step for every communicator of the group, on its device and under its lock. */
+static ncclResult_t for_each_lead(int (*step)(const use_t *lead))
+{
+    for (uint32_t i = 0; i < group.use_count; i++) {
+        const use_t *lead = &group.uses[i];
+        if (lead_of(lead->comm) != lead)
+            continue;
+        int previous;
+        int error = shim_device_enter(lead->comm->device, &previous);
+        if (error == 0) {
+            pthread_mutex_lock(&lead->comm->lock);
+            error = step(lead);
+            pthread_mutex_unlock(&lead->comm->lock);
+            shim_device_leave(lead->comm->device, previous);
+        }
+        if (error != 0)
+            return shim_route_cuda_failed(error, "ncclGroupEnd");
+    }
+    return ncclSuccess;
+}
+
+/* ---- CUDA: the end ------------------------------------------------------------------ */
+
+static void nap(unsigned round)
+{
+    struct timespec time = {.tv_nsec = round < 100 ? 10000 : 200000};
+    nanosleep(&time, NULL);
+}
+
+/* Non-blocking communicators get their work from a thread of the real NCCL. Ours must come after it,
+ * as on every other rank. */
+static ncclResult_t wait_forwarded(const shim_real_t *real)
+{
+    for (uint32_t i = 0; i < group.use_count; i++) {
+        const shim_comm_t *comm = group.uses[i].comm;
+        if (!group.uses[i].forwarded || comm->blocking)
+            continue;
+        ncclResult_t state = ncclInProgress;
+        for (unsigned round = 0; state == ncclInProgress; round++) {
+            if (round > 0)
+                nap(round);
+            if (real->ncclCommGetAsyncError(atomic_load(&comm->handle), &state) != ncclSuccess)
+                return ncclInternalError;
+        }
+        if (state != ncclSuccess)
+            return state;
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t launch_one(const queued_t *queued)
+{
+    const use_t *lead = lead_of(queued->comm);
+    int previous;
+    int error = shim_device_enter(queued->comm->device, &previous);
+    if (error != 0)
+        return shim_route_cuda_failed(error, "ncclGroupEnd");
+    pthread_mutex_lock(&queued->comm->lock);
+    ncclResult_t result =
+        shim_route_launch(queued->comm, queued->algorithm, &queued->call, lead->stream, &lead->capture);
+    pthread_mutex_unlock(&queued->comm->lock);
+    shim_device_leave(queued->comm->device, previous);
+    return result;
+}
+
+static ncclResult_t launch_all(const shim_real_t *real, bool in_progress)
+{
+    if (in_progress && group.call_count == 0)
+        return ncclSuccess; /* nothing of ours has to come after it */
+    ncclResult_t result = wait_forwarded(real);
+    if (result == ncclSuccess)
+        result = for_each_lead(join_between);
+    for (uint32_t i = 0; i < group.call_count && result == ncclSuccess; i++)
+        result = launch_one(&group.calls[i]);
+    if (result == ncclSuccess)
+        result = for_each_lead(join_after);
+    return result;
+}
+
+/* The real NCCL does not know of an error that Shunt found; a call without a communicator makes it
+ * cancel its part of the group. */
+static void poison_real(const shim_real_t *real)
+{
+    real->ncclAllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, NULL, NULL);
+}
+
+static ncclResult_t real_end(const shim_real_t *real, bool simulate, ncclSimInfo_t *info)
+{
+    return simulate ? real->ncclGroupSimulateEnd(info) : real->ncclGroupEnd();
+}
+
+static ncclResult_t end_cuda(bool simulate, ncclSimInfo_t *info)
+{
+    const shim_real_t *real = shim_real();
+    if (real == NULL) {
+        shim_set_last_error("ncclGroupEnd: %s", shim_real_failure());
+        return ncclInvalidUsage;
+    }
+    if (group.depth != 1) { /* an inner one; or one too many, for the real one to refuse */
+        if (group.depth > 0)
+            group.depth--;
+        return real_end(real, simulate, info);
+    }
+    if (group.error == ncclSuccess && !simulate)
+        shim_group_check(for_each_lead(join_before));
+    ncclResult_t own = group.error;
+    if (own != ncclSuccess)
+        poison_real(real);
+    ncclResult_t result = real_end(real, simulate, info);
+    group.depth = 0;
+    if (own != ncclSuccess)
+        result = own;
+    result = shim_attach_after_group(result);
+    if (!simulate && (result == ncclSuccess || result == ncclInProgress)) {
+        ncclResult_t launched = launch_all(real, result == ncclInProgress);
+        if (launched != ncclSuccess)
+            result = launched;
+    }
+    drop_all(&group);
+    return result;
+}
+
+/* ---- Host device: the end ------------------------------------------------------------ */
+
+/* The calls of one communicator. */
+typedef struct lane {
+    const group_t *group;
+    shim_comm_t *comm;
+    ncclResult_t result;
+    pthread_t thread;
+    bool started;
+} lane_t;
+
+static void *run_lane(void *argument)
+{
+    lane_t *lane = argument;
+    const group_t *g = lane->group;
+    for (uint32_t i = 0; i < g->call_count && lane->result == ncclSuccess; i++)
+        if (g->calls[i].comm == lane->comm)
+            lane->result = shim_host_run(lane->comm, g->calls[i].algorithm, &g->calls[i].call);
+    return NULL;
+}
+
+static uint32_t make_lanes(lane_t *lanes)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < group.call_count; i++) {
+        uint32_t l = 0;
+        while (l < count && lanes[l].comm != group.calls[i].comm)
+            l++;
+        if (l == count)
+            lanes[count++] = (lane_t){.group = &group, .comm = group.calls[i].comm, .result = ncclSuccess};
+    }
+    return count;
+}
+
+/* The program's signals are for the program's threads. */
+static void start_lane(lane_t *lane)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    lane->started = pthread_create(&lane->thread, NULL, run_lane, lane) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!lane->started)
+        lane->result = out_of_memory();
+}
+
+static ncclResult_t run_all(void)
+{
+    if (group.call_count == 0)
+        return ncclSuccess;
+    lane_t *lanes = calloc(group.call_count, sizeof(*lanes));
+    if (lanes == NULL)
+        return out_of_memory();
+    uint32_t count = make_lanes(lanes);
+    for (uint32_t l = 0; l + 1 < count; l++)
+        start_lane(&lanes[l]);
+    run_lane(&lanes[count - 1]);
+    ncclResult_t result = ncclSuccess;
+    for (uint32_t l = 0; l < count; l++) {
+        if (lanes[l].started)
+            pthread_join(lanes[l].thread, NULL);
+        if (result == ncclSuccess)
+            result = lanes[l].result;
+    }
+    free(lanes);
+    return result;
+}
+
+static ncclResult_t end_host(bool simulate)
+{
+    if (group.depth == 0) {
+        shim_set_last_error("ncclGroupEnd: no group has been started");
+        return ncclInvalidUsage;
+    }
+    if (--group.depth > 0)
+        return ncclSuccess;
+    ncclResult_t result = shim_attach_after_group(group.error);
+    if (result == ncclSuccess && !simulate)
+        result = run_all();
+    drop_all(&group);
+    return result;
+}
+
+/* ---- The entry points ------------------------------------------------------------------ */
+
+SHIM_PUBLIC(ncclGroupStart);
+ncclResult_t ncclGroupStart(void)
+{
+    ncclResult_t result = ncclSuccess;
+    if (!shim_host_mode()) {
+        const shim_real_t *real = shim_real();
+        if (real == NULL) {
+            shim_set_last_error("ncclGroupStart: %s", shim_real_failure());
+            return ncclInvalidUsage;
+        }
+        result = real->ncclGroupStart();
+    }
+    if (result == ncclSuccess)
+        group.depth++;
+    return result;
+}
+
+SHIM_PUBLIC(ncclGroupEnd);
+ncclResult_t ncclGroupEnd(void)
+{
+    return shim_host_mode() ? end_host(false) : end_cuda(false, NULL);
+}
+
+SHIM_PUBLIC(ncclGroupSimulateEnd);
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
+{
+    return shim_host_mode() ? end_host(true) : end_cuda(true, simInfo);
+}

@@ -1,0 +1,50 @@
+/*
+ * statistics.h - what happened to the calls: the last decision of each thread,
+ * and counts of the process, printed at exit if SHUNT_STATS says so.
+ *
+ * Counting is two relaxed additions to a fixed table. A forked child starts at
+ * zero, and prints only if it made calls of its own.
+ */
+#ifndef SHUNT_SHIM_STATISTICS_H
+#define SHUNT_SHIM_STATISTICS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "selector/selector.h"
+#include "shunt.h"
+
+typedef enum shim_collective {
+    SHIM_ALL_REDUCE = 0,
+    SHIM_BROADCAST,
+    SHIM_REDUCE,
+    SHIM_REDUCE_SCATTER,
+    SHIM_ALL_GATHER,
+    SHIM_SEND,
+    SHIM_RECV,
+    SHIM_ALL_TO_ALL,
+    SHIM_GATHER,
+    SHIM_SCATTER,
+    SHIM_COLLECTIVE_COUNT
+} shim_collective_t;
+
+/* Why a call went where it went: the selector's reasons, and those that come before the choice. */
+typedef enum shim_reason {
+    SHIM_REASON_ARGUMENTS = SEL_REASON_COUNT, /* empty, or not surely valid */
+    SHIM_REASON_NOT_READY,                    /* non-blocking, and the last call is not through */
+    SHIM_REASON_STREAM,                       /* the stream does not answer what its capture state is */
+    SHIM_REASON_COUNT
+} shim_reason_t;
+
+void shim_count_taken(shim_collective_t collective, uint64_t bytes, const sel_choice_t *choice);
+/* reason: a sel_reason_t or a shim_reason_t. */
+void shim_count_forwarded(shim_collective_t collective, uint64_t bytes, int reason);
+
+/* False if this thread has made no call. */
+bool shim_statistics_last(shunt_decision_t *decision);
+/* Fills all but size and communicators_attached. */
+void shim_statistics_totals(shunt_statistics_t *statistics);
+/* The whole table as text, for the caller to free; NULL without calls, or without memory. */
+char *shim_statistics_text(void);
+
+#endif
