@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GUARD_BYTES = 128, POISON = 0xa5, RUN_ELEMENTS = 32 };
+enum { POISON = 0xa5, RUN_ELEMENTS = 32 };
 
 static uint64_t mix(uint64_t x)
 {
@@ -156,12 +156,12 @@ uint64_t data_hash(uint64_t hash, const void *bytes, size_t size)
 
 bool data_buffer_make(data_buffer_t *buffer, size_t size, size_t offset)
 {
-    size_t total = (2 * GUARD_BYTES + 64 + size + 63) / 64 * 64;
+    size_t total = (2 * DATA_GUARD_BYTES + 64 + size + 63) / 64 * 64;
     uint8_t *base = aligned_alloc(64, total);
     if (!base)
         return false;
     memset(base, POISON, total);
-    *buffer = (data_buffer_t){.base = base, .data = base + GUARD_BYTES + offset, .size = size, .offset = offset};
+    *buffer = (data_buffer_t){.base = base, .data = base + DATA_GUARD_BYTES + offset, .size = size, .offset = offset};
     return true;
 }
 
@@ -176,12 +176,12 @@ static bool poisoned(const uint8_t *from, const uint8_t *to)
 bool data_buffer_guarded(const data_buffer_t *buffer)
 {
     const uint8_t *end = buffer->data + buffer->size;
-    return poisoned(buffer->base, buffer->data) && poisoned(end, end + GUARD_BYTES);
+    return poisoned(buffer->base, buffer->data) && poisoned(end, end + DATA_GUARD_BYTES);
 }
 
 bool data_buffer_untouched(const data_buffer_t *buffer)
 {
-    return poisoned(buffer->base, buffer->data + buffer->size + GUARD_BYTES);
+    return poisoned(buffer->base, buffer->data + buffer->size + DATA_GUARD_BYTES);
 }
 
 void data_buffer_free(data_buffer_t *buffer)

@@ -10,6 +10,9 @@
 
 #include "reference.h"
 
+/* On each side of a buffer. */
+enum { DATA_GUARD_BYTES = 128 };
+
 typedef enum data_kind {
     DATA_SMALL,  /* small integers and powers of two: exact in any order, but for avg and premulsum */
     DATA_RANDOM, /* floats in [-1, 1) (prod: 0.5 .. 2, both signs); integers of random bits */

@@ -1,4 +1,4 @@
-/* ranks.c - see ranks.h. One shared mapping a run; the parent owns and unmaps it. */
+/* ranks.c - see ranks.h. One shared mapping a run, the caller's or the run's own. */
 #define _GNU_SOURCE
 #include "ranks.h"
 
@@ -174,13 +174,20 @@ static int wait_all(const ranks_plan_t *plan, const pid_t *pids, int count)
     return wrong;
 }
 
+ranks_shared_t *ranks_share(void)
+{
+    void *memory = mmap(NULL, sizeof(ranks_shared_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        check_failed(__FILE__, __LINE__, "mmap", "");
+    return memory;
+}
+
 int ranks_run(const ranks_plan_t *plan)
 {
     int count = plan->shape == RANKS_PROCESSES ? plan->nranks : 1, wrong;
+    ranks_shared_t *shared = plan->shared ? plan->shared : ranks_share();
     pid_t pids[RANKS_MAX];
-    ranks_shared_t *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED)
-        return count;
+
     fflush(NULL);
     for (int i = 0; i < count; i++) {
         pids[i] = fork();
@@ -190,6 +197,7 @@ int ranks_run(const ranks_plan_t *plan)
             check_failed(__FILE__, __LINE__, "fork", "");
     }
     wrong = wait_all(plan, pids, count);
-    munmap(shared, sizeof(*shared));
+    if (shared != plan->shared)
+        munmap(shared, sizeof(*shared));
     return wrong;
 }

@@ -50,8 +50,11 @@ typedef struct ranks_plan {
     const char *const *env; /* name, value, name, value, ..., NULL; or NULL */
     ranks_body_t body;
     const void *arg;
+    ranks_shared_t *shared; /* the caller's, from ranks_share; NULL: one of the run's own */
 } ranks_plan_t;
 
+/* Zeroed memory that forked ranks share with this process; lives as long as the process. */
+ranks_shared_t *ranks_share(void);
 /* The number of ranks that did not end as planned, after a line each on stderr. */
 int ranks_run(const ranks_plan_t *plan);
 

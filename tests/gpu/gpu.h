@@ -1,0 +1,101 @@
+/*
+ * gpu.h - what every program of this folder starts with: ranks on real GPUs.
+ *
+ * Programs need CUDA, nccl.h and libnccl.so.2, nothing else, so that they can
+ * be carried to a machine with GPUs. shunt.h's functions are looked up: the
+ * same program runs over the real NCCL (--allow-forward) for comparison.
+ * Exit status: 0 passed, 1 failed, 77 skipped (with a reason on stdout).
+ */
+#ifndef TEST_GPU_H
+#define TEST_GPU_H
+
+#include <cuda_runtime_api.h>
+
+#include "data.h"
+#include "ranks.h"
+
+typedef struct gpu_options {
+    int gpus;
+    int seconds; /* of a program that runs for a while */
+    uint64_t seed;
+    bool allow_forward; /* a run in which Shunt took nothing is fine */
+    const char *only;   /* the one case to run, or NULL */
+} gpu_options_t;
+
+/* One rank. In RANKS_SOLO the body gets rank 0's, with no communicator. */
+typedef struct gpu {
+    ranks_t *ranks;
+    int rank, nranks, device;
+    cudaStream_t stream;
+    ncclComm_t comm; /* a body that destroys it sets it to NULL */
+    uint8_t *pool;   /* device memory of this rank's calls */
+    size_t pool_used;
+    const gpu_options_t *options;
+} gpu_t;
+
+enum {
+    GPU_PROCESSES = 1 << RANKS_PROCESSES,
+    GPU_THREADS = 1 << RANKS_THREADS,
+    GPU_SOLO = 1 << RANKS_SOLO,
+    GPU_RANKS = GPU_PROCESSES | GPU_THREADS
+};
+
+typedef struct gpu_case {
+    const char *name;
+    void (*body)(gpu_t *gpu);
+    unsigned shapes; /* GPU_* */
+    int seconds;     /* limit of one run */
+} gpu_case_t;
+
+/* main of every program: options, the number of GPUs, all cases in all their shapes. */
+int gpu_main(int argc, char **argv, const gpu_case_t *cases, size_t count);
+
+typedef struct gpu_shape {
+    size_t input_offset, output_offset; /* bytes from a 64-byte boundary */
+    bool in_place;
+} gpu_shape_t;
+
+/* One all-reduce; device memory comes from the rank's pool, host memory is the call's own. */
+typedef struct gpu_call {
+    gpu_t *gpu;
+    data_case_t c;
+    int rank;
+    ncclComm_t comm;
+    bool in_place;
+    bool taken; /* by Shunt, as far as it says */
+    data_buffer_t input, output;
+    uint8_t *device_input, *device_output;
+} gpu_call_t;
+
+/* Device memory and streams of one rank. */
+void gpu_open(gpu_t *gpu);
+void gpu_close(gpu_t *gpu);
+
+void gpu_prepare(gpu_t *gpu, gpu_call_t *call, ncclComm_t comm, int rank, const data_case_t *c, gpu_shape_t shape);
+/* Put input and poison (back) into device memory; returns when they are there. */
+void gpu_load(gpu_call_t *call);
+ncclResult_t gpu_issue(gpu_call_t *call, cudaStream_t stream);
+/* The streams have been waited for: fetch and check the output and the guards. Elements shard,
+ * shard + shards, ... against the reference; the hash covers all, for calls that Shunt took. */
+void gpu_verify(gpu_call_t *call, int shard, int shards, uint64_t *hash);
+/* Free the call's host memory, and the pool if it was the last (LIFO). */
+void gpu_release(gpu_call_t *call);
+/* All of it on the rank's stream. */
+void gpu_run(gpu_t *gpu, const data_case_t *c, gpu_shape_t shape, uint64_t *hash);
+
+/* All ranks hold the same hash; a barrier. */
+void gpu_agree(gpu_t *gpu, uint64_t hash);
+/* A case drawn from *seed: all types, operators, kinds; up to `largest` elements, mostly few. */
+data_case_t gpu_random_case(uint64_t *seed, int nranks, size_t largest);
+gpu_shape_t gpu_random_shape(uint64_t *seed, ncclDataType_t type);
+/* The next result of a non-blocking communicator, waited for. */
+void gpu_ready(ncclComm_t comm);
+
+#define CHECK_CUDA(call)                                                                   \
+    do {                                                                                   \
+        cudaError_t check_error = (call);                                                  \
+        if (check_error != cudaSuccess)                                                    \
+            check_failed(__FILE__, __LINE__, #call ": ", cudaGetErrorString(check_error)); \
+    } while (0)
+
+#endif

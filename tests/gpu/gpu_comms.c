@@ -1,0 +1,259 @@
+/* Communicators on GPUs: split, made again and again, one thread for all, non-blocking, two at once. */
+#include "gpu.h"
+
+#include <pthread.h>
+
+static void use(gpu_t *gpu, ncclComm_t comm, uint64_t seed, uint64_t *hash)
+{
+    int nranks, rank;
+    gpu_call_t call;
+    CHECK_NCCL(ncclCommCount(comm, &nranks));
+    CHECK_NCCL(ncclCommUserRank(comm, &rank));
+    for (uint64_t i = 0; i < 5; i++) {
+        data_case_t c = {ncclBfloat16, REF_SUM, DATA_RANDOM, seed * 10 + i, 1 + 700 * i, nranks};
+        gpu_shape_t shape = {0, 0, i % 2 == 1};
+        gpu_prepare(gpu, &call, comm, rank, &c, shape);
+        CHECK_NCCL(gpu_issue(&call, gpu->stream));
+        CHECK_CUDA(cudaStreamSynchronize(gpu->stream));
+        gpu_verify(&call, rank, nranks, hash);
+        gpu_release(&call);
+    }
+}
+
+static void split(gpu_t *gpu)
+{
+    ncclComm_t half = NULL, quarter = NULL, some = gpu->comm;
+    uint64_t own = 0, whole = 0;
+    int rank, last = gpu->nranks - 1;
+    for (int round = 0; round < 5; round++) {
+        CHECK_NCCL(ncclCommSplit(gpu->comm, gpu->rank % 2, -gpu->rank, &half, NULL));
+        CHECK_NCCL(ncclCommUserRank(half, &rank));
+        CHECK(rank == (last - gpu->rank) / 2);
+        use(gpu, half, 1, &own);
+        CHECK_NCCL(ncclCommSplit(half, 0, rank, &quarter, NULL));
+        CHECK_NCCL(ncclCommSplit(gpu->comm, gpu->rank == 0 ? NCCL_SPLIT_NOCOLOR : 3, 0, &some, NULL));
+        CHECK((some == NULL) == (gpu->rank == 0));
+        use(gpu, quarter, 2, &own);
+        if (some)
+            use(gpu, some, 3, &own);
+        use(gpu, gpu->comm, 4, &whole);
+        if (some)
+            CHECK_NCCL(ncclCommDestroy(some));
+        CHECK_NCCL(ncclCommDestroy(half));
+        use(gpu, quarter, 5, &own);
+        CHECK_NCCL(ncclCommDestroy(quarter));
+    }
+    gpu_agree(gpu, whole);
+}
+
+/* Made and destroyed again and again over the same ranks: device memory stays flat. */
+static void again(gpu_t *gpu)
+{
+    enum { CYCLES = 25, SETTLED = 5, SLACK = 8 << 20 };
+    size_t settled = 0, now, total;
+    uint64_t hash = 0;
+    for (int i = 0; i < CYCLES; i++) {
+        ncclComm_t comm = ranks_init(gpu->ranks);
+        use(gpu, comm, (uint64_t)i, &hash);
+        CHECK_NCCL(i % 5 == 4 ? ncclCommAbort(comm) : ncclCommDestroy(comm));
+        ranks_barrier(gpu->ranks);
+        CHECK_CUDA(cudaMemGetInfo(&now, &total));
+        if (i == SETTLED)
+            settled = now;
+        ranks_barrier(gpu->ranks);
+    }
+    CHECK(now + SLACK >= settled);
+    gpu_agree(gpu, hash);
+}
+
+/* A long-lived communicator beside short-lived ones of the same ranks. */
+static void beside(gpu_t *gpu)
+{
+    uint64_t hash = 0;
+    for (int i = 0; i < 8; i++) {
+        ncclComm_t comm = ranks_init(gpu->ranks), second = ranks_init(gpu->ranks);
+        use(gpu, gpu->comm, 1, &hash);
+        use(gpu, comm, 2, &hash);
+        CHECK_NCCL(ncclCommDestroy(comm));
+        use(gpu, second, 3, &hash);
+        use(gpu, gpu->comm, 4, &hash);
+        CHECK_NCCL(ncclCommDestroy(second));
+    }
+    gpu_agree(gpu, hash);
+}
+
+static void check_started(ncclResult_t result)
+{
+    if (result != ncclInProgress)
+        CHECK_NCCL(result);
+}
+
+static void non_blocking(gpu_t *gpu)
+{
+    uint64_t hash = 0;
+    for (int round = 0; round < 4; round++) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        ncclUniqueId id = ranks_id(gpu->ranks);
+        ncclComm_t comm = NULL;
+        config.blocking = 0;
+        check_started(ncclCommInitRankConfig(&comm, gpu->nranks, id, gpu->rank, &config));
+        gpu_ready(comm);
+        for (uint64_t i = 0; i < 20; i++) {
+            data_case_t c = {ncclFloat32, REF_SUM, DATA_RANDOM, i, 1 + 100 * i, gpu->nranks};
+            gpu_shape_t shape = {0, 0, false};
+            gpu_call_t call;
+            gpu_prepare(gpu, &call, comm, gpu->rank, &c, shape);
+            check_started(gpu_issue(&call, gpu->stream));
+            gpu_ready(comm);
+            CHECK_CUDA(cudaStreamSynchronize(gpu->stream));
+            gpu_verify(&call, gpu->rank, gpu->nranks, &hash);
+            gpu_release(&call);
+        }
+        check_started(ncclCommFinalize(comm));
+        gpu_ready(comm);
+        CHECK_NCCL(ncclCommDestroy(comm));
+    }
+    gpu_agree(gpu, hash);
+}
+
+static void scalable(gpu_t *gpu)
+{
+    ncclUniqueId ids[2] = {ranks_id(gpu->ranks), ranks_id(gpu->ranks)};
+    ncclComm_t comm = NULL;
+    uint64_t hash = 0;
+    CHECK_NCCL(ncclCommInitRankScalable(&comm, gpu->nranks, gpu->rank, 2, ids, NULL));
+    use(gpu, comm, 1, &hash);
+    gpu_agree(gpu, hash);
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+typedef struct side {
+    gpu_t gpu;
+    uint64_t seed, hash;
+} side_t;
+
+static void *side_main(void *argument)
+{
+    side_t *side = argument;
+    uint64_t shared = side->seed, own = side->seed * 7 + (uint64_t)side->gpu.rank;
+    gpu_open(&side->gpu);
+    for (int i = 0; i < 300; i++) {
+        data_case_t c = gpu_random_case(&shared, side->gpu.nranks, 8000);
+        if (data_below(&own, 20) == 0)
+            usleep((useconds_t)data_below(&own, 2000));
+        gpu_run(&side->gpu, &c, gpu_random_shape(&own, c.type), &side->hash);
+    }
+    return NULL;
+}
+
+/* Two threads of each rank, each with a communicator and a stream of its own, at the same time. */
+static void at_once(gpu_t *gpu)
+{
+    side_t sides[2];
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) {
+        sides[i] = (side_t){*gpu, gpu->options->seed + (uint64_t)i, 0};
+        sides[i].gpu.comm = ranks_init(gpu->ranks);
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK(pthread_create(&threads[i], NULL, side_main, &sides[i]) == 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++) {
+        gpu_agree(gpu, sides[i].hash);
+        CHECK_NCCL(ncclCommDestroy(sides[i].gpu.comm));
+        gpu_close(&sides[i].gpu);
+    }
+}
+
+/* One thread that is all ranks: everything in groups. */
+typedef struct solo {
+    gpu_t gpus[REF_MAX_RANKS];
+    ncclComm_t comms[REF_MAX_RANKS];
+    int n;
+} solo_t;
+
+static void solo_calls(solo_t *solo, int rounds, bool captured)
+{
+    uint64_t seed = solo->gpus[0].options->seed;
+    for (int round = 0; round < rounds; round++) {
+        data_case_t c = gpu_random_case(&seed, solo->n, 20000);
+        gpu_shape_t shape = {0, 0, round % 3 == 0};
+        gpu_call_t calls[REF_MAX_RANKS];
+        cudaGraph_t graphs[REF_MAX_RANKS];
+        cudaGraphExec_t execs[REF_MAX_RANKS];
+        uint64_t hash = 0;
+        for (int r = 0; r < solo->n; r++) {
+            CHECK_CUDA(cudaSetDevice(r));
+            gpu_prepare(&solo->gpus[r], &calls[r], solo->comms[r], r, &c, shape);
+        }
+        for (int r = 0; r < solo->n && captured; r++)
+            CHECK_CUDA(cudaStreamBeginCapture(solo->gpus[r].stream, cudaStreamCaptureModeThreadLocal));
+        CHECK_NCCL(ncclGroupStart());
+        for (int r = 0; r < solo->n; r++)
+            CHECK_NCCL(gpu_issue(&calls[r], solo->gpus[r].stream));
+        CHECK_NCCL(ncclGroupEnd());
+        for (int r = 0; r < solo->n && captured; r++)
+            CHECK_CUDA(cudaStreamEndCapture(solo->gpus[r].stream, &graphs[r]));
+        for (int r = 0; r < solo->n && captured; r++)
+            CHECK_CUDA(cudaGraphInstantiate(&execs[r], graphs[r], 0));
+        for (int k = 0; k < (captured && !shape.in_place ? 20 : captured ? 1 : 0); k++)
+            for (int r = 0; r < solo->n; r++)
+                CHECK_CUDA(cudaGraphLaunch(execs[r], solo->gpus[r].stream));
+        for (int r = 0; r < solo->n; r++)
+            CHECK_CUDA(cudaStreamSynchronize(solo->gpus[r].stream));
+        for (int r = 0; r < solo->n; r++) {
+            calls[r].taken = false; /* grouped: the looser check */
+            gpu_verify(&calls[r], r, solo->n, &hash);
+        }
+        for (int r = 0; r < solo->n; r++) {
+            if (captured) {
+                CHECK_CUDA(cudaGraphExecDestroy(execs[r]));
+                CHECK_CUDA(cudaGraphDestroy(graphs[r]));
+            }
+            gpu_release(&calls[r]);
+        }
+    }
+}
+
+static void one_thread(gpu_t *gpu)
+{
+    solo_t solo = {.n = gpu->nranks};
+    ncclUniqueId id;
+    for (int r = 0; r < solo.n; r++) {
+        solo.gpus[r] = *gpu;
+        solo.gpus[r].device = r;
+        gpu_open(&solo.gpus[r]);
+    }
+    CHECK_NCCL(ncclCommInitAll(solo.comms, solo.n, NULL));
+    solo_calls(&solo, 150, false);
+    solo_calls(&solo, 30, true);
+    for (int r = 0; r < solo.n; r++)
+        CHECK_NCCL(ncclCommDestroy(solo.comms[r]));
+
+    CHECK_NCCL(ncclGetUniqueId(&id));
+    CHECK_NCCL(ncclGroupStart());
+    for (int r = 0; r < solo.n; r++) {
+        CHECK_CUDA(cudaSetDevice(r));
+        CHECK_NCCL(ncclCommInitRank(&solo.comms[r], solo.n, id, r));
+    }
+    CHECK_NCCL(ncclGroupEnd());
+    solo_calls(&solo, 150, false);
+    CHECK_NCCL(ncclGroupStart());
+    for (int r = 0; r < solo.n; r++)
+        CHECK_NCCL(ncclCommDestroy(solo.comms[r]));
+    CHECK_NCCL(ncclGroupEnd());
+    for (int r = 0; r < solo.n; r++)
+        gpu_close(&solo.gpus[r]);
+}
+
+int main(int argc, char **argv)
+{
+    static const gpu_case_t cases[] = {
+        {"split", split, GPU_RANKS, 120},          {"again", again, GPU_RANKS, 180},
+        {"beside", beside, GPU_RANKS, 120},        {"non-blocking", non_blocking, GPU_RANKS, 90},
+        {"scalable", scalable, GPU_RANKS, 60},     {"at-once", at_once, GPU_RANKS, 120},
+        {"one-thread", one_thread, GPU_SOLO, 180},
+    };
+    return gpu_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
+}

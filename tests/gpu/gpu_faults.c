@@ -1,0 +1,118 @@
+/* Kernels that wait for a rank which does not come are freed by abort; stalled ranks are waited for. */
+#include "gpu.h"
+
+/* Shared words below REF_MAX_RANKS belong to gpu_agree. */
+enum { WORD_WAITING = REF_MAX_RANKS, WORD_FREED };
+
+static void use(gpu_t *gpu, ncclComm_t comm, int times)
+{
+    ncclComm_t kept = gpu->comm;
+    gpu_shape_t shape = {0, 0, false};
+    uint64_t hash = 0;
+    gpu->comm = comm;
+    for (int i = 0; i < times; i++) {
+        data_case_t c = {ncclFloat32, REF_SUM, DATA_RANDOM, (uint64_t)i, 10 + 900 * (size_t)i, gpu->nranks};
+        gpu_run(gpu, &c, shape, &hash);
+    }
+    gpu_agree(gpu, hash);
+    gpu->comm = kept;
+}
+
+/* The stream ends within a second of the abort; the device is fit for a new communicator. */
+static void abort_and_recover(gpu_t *gpu, ncclComm_t comm)
+{
+    double start = ranks_seconds();
+    CHECK_NCCL(ncclCommAbort(comm));
+    CHECK_CUDA(cudaStreamSynchronize(gpu->stream));
+    CHECK(ranks_seconds() - start < 1 + 0.5 * gpu->nranks); /* the real NCCL's own part included */
+}
+
+static void wait_all_in(gpu_t *gpu)
+{
+    atomic_fetch_add(&gpu->ranks->shared->words[WORD_WAITING], 1);
+    ranks_wait(gpu->ranks, WORD_WAITING, (uint64_t)gpu->nranks - 1);
+    usleep(300000); /* long enough for the kernels to spin */
+}
+
+/* Rank 0 never makes the call. */
+static void abort_eager(gpu_t *gpu)
+{
+    ncclComm_t comm = ranks_init(gpu->ranks);
+    float *x = (float *)gpu->pool;
+    use(gpu, comm, 3);
+    if (gpu->rank != 0) {
+        double start;
+        for (int i = 0; i < 3; i++)
+            CHECK_NCCL(ncclAllReduce(x, x + 4096, 1000, ncclFloat32, ncclSum, comm, gpu->stream));
+        CHECK(cudaStreamQuery(gpu->stream) == cudaErrorNotReady);
+        wait_all_in(gpu);
+        start = ranks_seconds();
+        abort_and_recover(gpu, comm);
+        printf("rank %d: abort freed the stream in %.0f ms\n", gpu->rank, 1e3 * (ranks_seconds() - start));
+        atomic_fetch_add(&gpu->ranks->shared->words[WORD_FREED], 1);
+    } else {
+        ranks_wait(gpu->ranks, WORD_FREED, (uint64_t)gpu->nranks - 1);
+        CHECK_NCCL(ncclCommAbort(comm));
+    }
+    ranks_barrier(gpu->ranks);
+    comm = ranks_init(gpu->ranks);
+    use(gpu, comm, 5);
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+/* The same with a captured graph that waits. */
+static void abort_graph(gpu_t *gpu)
+{
+    ncclComm_t comm = ranks_init(gpu->ranks);
+    float *x = (float *)gpu->pool;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    use(gpu, comm, 3);
+    ranks_barrier(gpu->ranks);
+    CHECK_CUDA(cudaStreamBeginCapture(gpu->stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < 3; i++)
+        CHECK_NCCL(ncclAllReduce(x, x + 4096, 1000, ncclFloat32, ncclSum, comm, gpu->stream));
+    CHECK_CUDA(cudaStreamEndCapture(gpu->stream, &graph));
+    ranks_barrier(gpu->ranks);
+    CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    if (gpu->rank != 0) {
+        CHECK_CUDA(cudaGraphLaunch(exec, gpu->stream));
+        wait_all_in(gpu);
+        abort_and_recover(gpu, comm);
+        atomic_fetch_add(&gpu->ranks->shared->words[WORD_FREED], 1);
+    } else {
+        ranks_wait(gpu->ranks, WORD_FREED, (uint64_t)gpu->nranks - 1);
+        CHECK_NCCL(ncclCommAbort(comm));
+    }
+    CHECK_CUDA(cudaGraphExecDestroy(exec));
+    CHECK_CUDA(cudaGraphDestroy(graph));
+    ranks_barrier(gpu->ranks);
+    comm = ranks_init(gpu->ranks);
+    use(gpu, comm, 5);
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+/* Each rank is late now and then, on the host, by up to 20 ms, and once by a second. */
+static void stalled(gpu_t *gpu)
+{
+    uint64_t shared = gpu->options->seed, own = shared + (uint64_t)gpu->rank + 1, hash = 0;
+    for (int i = 0; i < 300; i++) {
+        data_case_t c = gpu_random_case(&shared, gpu->nranks, 30000);
+        if (data_below(&own, 10) == 0)
+            usleep((useconds_t)data_below(&own, 20000));
+        if (i == 100 + gpu->rank)
+            sleep(1);
+        gpu_run(gpu, &c, gpu_random_shape(&own, c.type), &hash);
+    }
+    gpu_agree(gpu, hash);
+}
+
+int main(int argc, char **argv)
+{
+    static const gpu_case_t cases[] = {
+        {"abort-eager", abort_eager, GPU_RANKS, 60},
+        {"abort-graph", abort_graph, GPU_RANKS, 60},
+        {"stalled", stalled, GPU_RANKS, 90},
+    };
+    return gpu_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
+}

@@ -1,0 +1,161 @@
+/*
+ * Everything at random for -t seconds: calls of all sorts, eager and captured,
+ * alone and in groups, on several streams and two communicators, with stalls.
+ * What is done comes from the seed, the same on all ranks; where and when, from
+ * the rank.
+ */
+#include "gpu.h"
+
+enum { STREAMS = 2, COMMS = 2, BATCH = 10, GRAPH_CALLS = 4, WORD_GO_ON = REF_MAX_RANKS };
+
+typedef struct stress {
+    gpu_t *gpu;
+    cudaStream_t streams[STREAMS];
+    ncclComm_t comms[COMMS];
+    uint64_t shared, own, hash;
+} stress_t;
+
+static void draw(stress_t *s, gpu_call_t *call, size_t largest)
+{
+    data_case_t c = gpu_random_case(&s->shared, s->gpu->nranks, largest);
+    ncclComm_t comm = s->comms[data_below(&s->shared, COMMS)];
+    gpu_prepare(s->gpu, call, comm, s->gpu->rank, &c, gpu_random_shape(&s->own, c.type));
+}
+
+static void stall(stress_t *s)
+{
+    if (data_below(&s->own, 12) == 0)
+        usleep((useconds_t)data_below(&s->own, 4000));
+}
+
+static void finish(stress_t *s, gpu_call_t *calls, int count)
+{
+    for (int i = 0; i < STREAMS; i++)
+        CHECK_CUDA(cudaStreamSynchronize(s->streams[i]));
+    for (int i = 0; i < count; i++)
+        gpu_verify(&calls[i], s->gpu->rank, s->gpu->nranks, &s->hash);
+    for (int i = count - 1; i >= 0; i--)
+        gpu_release(&calls[i]);
+}
+
+/* Two communicators outside a group: on one stream, so that both sides order them alike. */
+static void eager(stress_t *s)
+{
+    gpu_call_t calls[BATCH];
+    int count = 1 + (int)data_below(&s->shared, BATCH);
+    for (int i = 0; i < count; i++)
+        draw(s, &calls[i], 100000);
+    for (int i = 0; i < count; i++) {
+        stall(s);
+        CHECK_NCCL(gpu_issue(&calls[i], s->streams[0]));
+    }
+    finish(s, calls, count);
+}
+
+/* One communicator, streams in turn. */
+static void spread(stress_t *s)
+{
+    gpu_call_t calls[BATCH];
+    ncclComm_t comm = s->comms[data_below(&s->shared, COMMS)];
+    for (int i = 0; i < BATCH; i++) {
+        data_case_t c = gpu_random_case(&s->shared, s->gpu->nranks, 50000);
+        gpu_prepare(s->gpu, &calls[i], comm, s->gpu->rank, &c, gpu_random_shape(&s->own, c.type));
+    }
+    for (int i = 0; i < BATCH; i++) {
+        stall(s);
+        CHECK_NCCL(gpu_issue(&calls[i], s->streams[data_below(&s->shared, STREAMS)]));
+    }
+    finish(s, calls, BATCH);
+}
+
+static void group(stress_t *s)
+{
+    gpu_call_t calls[BATCH];
+    for (int i = 0; i < BATCH; i++)
+        draw(s, &calls[i], 50000);
+    CHECK_NCCL(ncclGroupStart());
+    for (int i = 0; i < BATCH; i++)
+        CHECK_NCCL(gpu_issue(&calls[i], s->streams[i % STREAMS]));
+    stall(s);
+    CHECK_NCCL(ncclGroupEnd());
+    for (int i = 0; i < BATCH; i++)
+        calls[i].taken = false; /* the route of a grouped call is not known here */
+    finish(s, calls, BATCH);
+}
+
+static void graph(stress_t *s)
+{
+    gpu_call_t calls[GRAPH_CALLS], between;
+    cudaStream_t stream = s->streams[0];
+    cudaGraph_t captured;
+    cudaGraphExec_t exec;
+    int rounds = 1 + (int)data_below(&s->shared, 6);
+    for (int i = 0; i < GRAPH_CALLS; i++)
+        draw(s, &calls[i], 20000);
+    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < GRAPH_CALLS; i++)
+        CHECK_NCCL(gpu_issue(&calls[i], stream));
+    CHECK_CUDA(cudaStreamEndCapture(stream, &captured));
+    CHECK_CUDA(cudaGraphInstantiate(&exec, captured, 0));
+    for (int round = 0; round < rounds; round++) {
+        for (int i = 0; i < GRAPH_CALLS; i++)
+            gpu_load(&calls[i]);
+        draw(s, &between, 5000);
+        stall(s);
+        CHECK_CUDA(cudaGraphLaunch(exec, stream));
+        CHECK_NCCL(gpu_issue(&between, stream));
+        CHECK_CUDA(cudaStreamSynchronize(stream));
+        for (int i = 0; i < GRAPH_CALLS; i++)
+            gpu_verify(&calls[i], s->gpu->rank, s->gpu->nranks, &s->hash);
+        finish(s, &between, 1);
+    }
+    CHECK_CUDA(cudaGraphExecDestroy(exec));
+    CHECK_CUDA(cudaGraphDestroy(captured));
+    for (int i = GRAPH_CALLS - 1; i >= 0; i--)
+        gpu_release(&calls[i]);
+}
+
+static void renew(stress_t *s)
+{
+    CHECK_NCCL(ncclCommDestroy(s->comms[1]));
+    s->comms[1] = ranks_init(s->gpu->ranks);
+}
+
+/* Rank 0 decides whether there is time for another lot; all obey. */
+static bool go_on(stress_t *s, double end)
+{
+    _Atomic uint64_t *word = &s->gpu->ranks->shared->words[WORD_GO_ON];
+    if (s->gpu->rank == 0)
+        atomic_store(word, ranks_seconds() < end);
+    gpu_agree(s->gpu, s->hash);
+    return atomic_load(word);
+}
+
+static void stress(gpu_t *gpu)
+{
+    static void (*const acts[])(stress_t *) = {eager, eager, spread, group, graph};
+    stress_t s = {.gpu = gpu, .shared = gpu->options->seed, .own = gpu->options->seed * 31 + (uint64_t)gpu->rank};
+    double end = ranks_seconds() + gpu->options->seconds;
+    uint64_t lots = 0;
+    s.comms[0] = gpu->comm;
+    s.comms[1] = ranks_init(gpu->ranks);
+    for (int i = 0; i < STREAMS; i++)
+        CHECK_CUDA(cudaStreamCreateWithFlags(&s.streams[i], cudaStreamNonBlocking));
+    while (go_on(&s, end)) {
+        for (int i = 0; i < 20; i++)
+            acts[data_below(&s.shared, sizeof(acts) / sizeof(acts[0]))](&s);
+        if (++lots % 10 == 0)
+            renew(&s);
+    }
+    if (gpu->rank == 0)
+        printf("%llu lots of 20 acts\n", (unsigned long long)lots);
+    CHECK_NCCL(ncclCommDestroy(s.comms[1]));
+    for (int i = 0; i < STREAMS; i++)
+        CHECK_CUDA(cudaStreamDestroy(s.streams[i]));
+}
+
+int main(int argc, char **argv)
+{
+    static const gpu_case_t cases[] = {{"stress", stress, GPU_RANKS, 90}};
+    return gpu_main(argc, argv, cases, 1);
+}
