@@ -67,7 +67,6 @@ typedef struct shim_comm {
     _Atomic uint64_t calls_begun; /* host mode, for the watcher in host.c: launches begun ... */
     _Atomic uint64_t calls_ended; /* ... and ended */
     void *_Atomic redops;         /* private to redop.c: the user's operators */
-    void *attach;                 /* private to attach.c, under its lock: the set-up under way */
     struct shim_comm *next;       /* private to comm.c: reap and free lists */
 } shim_comm_t;
 

@@ -1,0 +1,77 @@
+/*
+ * setup.h - one set-up under way: what attach.c (who steps it, and when) and
+ * stages.c (what a step does) share. Nobody else includes it.
+ */
+#ifndef SHUNT_SHIM_SETUP_H
+#define SHUNT_SHIM_SETUP_H
+
+#include "shim/attach.h"
+#include "shim/link.h"
+
+enum { SHIM_SETUP_LIMIT_MS = 10000 };
+
+/* What a rank posts first: who it is, where, and what it wants. Plain data without padding; every
+ * field that comes from another process is checked before use. */
+typedef struct shim_identity {
+    uint32_t layout;  /* of these records */
+    uint32_t version; /* of Shunt: another version may have another table */
+    net_process_t process;
+    net_key_t boot;    /* hash of the kernel's boot id */
+    net_key_t host_id; /* hash of NCCL_HOSTID */
+    shim_gpu_t gpu;    /* host mode: zero */
+    uint64_t fresh_id; /* random; rank 0's names the scratch, and is the token of the proof */
+    uint32_t blocking;
+    uint32_t vmm; /* VMM memory may be tried */
+    uint32_t device;
+    uint32_t differs; /* 0; set by the reader where the settings are not rank 0's */
+    sel_settings_t settings;
+} shim_identity_t;
+
+struct shim_setup {
+    shim_setup_t *next;         /* attach.c's list */
+    shim_setup_t *claimed_next; /* of one pass */
+    shim_setup_request_t request;
+    shim_comm_t *comm; /* a reference */
+
+    /* Who steps it; under attach.c's lock, but for `ready`, which the one that holds `busy` changes. */
+    const void *owner; /* the thread that began it */
+    uint64_t batch;    /* set-ups that one call waits for */
+    bool grouped;      /* waits for shim_attach_after_group */
+    bool lingering;    /* waits for shim_attach_poll */
+    bool busy;         /* a thread is stepping it */
+    bool poll_real;    /* that thread may ask the real NCCL if it is ready */
+    bool done;
+    atomic_bool ready;  /* the real call has succeeded */
+    atomic_bool cancel; /* decline at the next step */
+    bool begun;         /* host mode: the group's set-up may start */
+
+    /* The stages. */
+    net_rendezvous_t *rendezvous;
+    bool regrouping; /* host mode's split: still among the parent's ranks */
+    uint32_t stage;  /* posted, and waited for */
+    uint64_t deadline_ns;
+    uint32_t limit_ms;
+    int join_error; /* of publishing: nobody else will see this rank */
+    shim_identity_t *identity; /* one a rank */
+    alg_set_t set;
+    alg_map_t map;
+    uint64_t pooled; /* id of the idle scratch that this rank could take */
+    bool second;     /* second try, with VMM memory */
+    bool exposed;    /* a peer may be writing into our scratch */
+    alg_scratch_t *scratch;
+    sel_plan_t *plan;
+    bool quiet;          /* nothing to tell: too many ranks, or one */
+    bool fault;          /* it was declined here, because something failed */
+    ncclResult_t result; /* host mode: what the call returns */
+};
+
+/* Do what can be done without waiting for another rank; true if something was done. Sets `done` at
+ * the end. */
+bool shim_setup_step(shim_setup_t *setup);
+/* End it as declined, with a text for the log. */
+void shim_setup_decline(shim_setup_t *setup, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Put the handle into the state and the table, if the application has it already. */
+void shim_setup_adopt(shim_setup_t *setup);
+uint64_t shim_setup_now_ns(void);
+
+#endif

@@ -1,0 +1,835 @@
+/*
+ * stages.c - what the ranks of a communicator tell each other, step by step.
+ *
+ * A step does what it can without waiting for another rank and comes back, so
+ * that one thread can set up several ranks and a poll of the application never
+ * blocks. In every stage a rank posts a record; when all have, each acts and
+ * posts the next. Whatever fails is posted as an error number, and all ranks see
+ * the same numbers and take the same turn; the verdict settles the rest.
+ *
+ *   IDENTITY  who I am, what I want            -> compare, take rank 0's settings
+ *   AGREE     link to the peers, idle scratch  -> plan; take or make the scratch
+ *   OFFER     offer of the scratch, or errno   -> map the peers', store tokens
+ *   OPENED    errno                            -> check own mailboxes
+ *   PROOF     errno                            -> attached
+ *
+ * Where IPC is refused by one rank (OFFER or OPENED), all drop their scratch and
+ * go through OFFER2 .. PROOF2 with VMM memory, and SENT2 for the descriptors.
+ * Host mode has a stage before all this for a split (REGROUP, in a segment of
+ * the parent's ranks), and there a failure is the application's error.
+ *
+ * Who owns what: the set-up owns scratch and plan until the verdict, then the
+ * communicator's state. After a decline the scratch is freed, unless a peer may
+ * be writing into it at that moment (it is late, or gone): then it is left
+ * allocated, because a fault there would take the peer's context with it.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/host.h"
+#include "shim/log.h"
+#include "shim/nccl_env.h"
+#include "shim/real.h"
+#include "shim/settings.h"
+#include "shim/setup.h"
+
+enum { RECORD_LAYOUT = 1 };
+#define MOST_SCRATCH_BYTES (UINT64_C(16) << 30) /* as settings.def allows */
+
+enum {
+    STAGE_IDENTITY,
+    STAGE_AGREE,
+    STAGE_OFFER,
+    STAGE_OPENED,
+    STAGE_PROOF,
+    STAGE_OFFER2,
+    STAGE_SENT2,
+    STAGE_OPENED2,
+    STAGE_PROOF2,
+    STAGE_COUNT,
+    STAGE_REGROUP = 0 /* in a segment of its own */
+};
+
+typedef struct agree {
+    uint64_t pooled; /* id of the idle scratch, 0: none */
+    uint32_t nvlink; /* to every peer */
+    uint32_t unused;
+} agree_t;
+
+typedef struct offer {
+    int32_t error;
+    uint8_t bytes[NET_OFFER_BYTES];
+} offer_t;
+
+typedef struct regroup {
+    int32_t color, order;
+} regroup_t;
+
+_Static_assert((int)STAGE_COUNT <= (int)NET_STAGES, "transport has too few stages");
+_Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does not fit into a record");
+_Static_assert(sizeof(offer_t) <= NET_RECORD_BYTES, "an offer does not fit into a record");
+_Static_assert((int)ALG_MAX_RANKS <= (int)NET_MAX_SLOTS, "more ranks than slots");
+
+uint64_t shim_setup_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+/* ---- The end ------------------------------------------------------------------- */
+
+/* One line a process: the lowest of its ranks speaks. */
+static bool speaks(const shim_setup_t *setup)
+{
+    const shim_comm_t *comm = setup->comm;
+    for (uint32_t r = 0; setup->identity && r < comm->rank; r++) {
+        if (!memcmp(&setup->identity[r].process, &setup->identity[comm->rank].process, sizeof(net_process_t)))
+            return false;
+    }
+    return true;
+}
+
+/* Without a rendezvous there is no peer to hear of it. */
+static void conclude_forward(shim_setup_t *setup, const char *reason)
+{
+    shim_comm_t *comm = setup->comm;
+    if (setup->scratch && !setup->exposed)
+        alg_scratch_release(setup->scratch, false);
+    setup->scratch = NULL;
+    free(setup->plan);
+    setup->plan = NULL;
+    setup->done = true;
+
+    if (setup->request.host) {
+        setup->result = ncclSystemError;
+        atomic_store(&comm->phase, SHIM_COMM_DEAD);
+        shim_set_last_error("communicator was not set up: %s", reason);
+        shim_warn("communicator %p was not set up: %s", (void *)atomic_load(&comm->handle), reason);
+        return;
+    }
+    int joining = SHIM_COMM_JOINING; /* an abort may have made it DEAD already */
+    atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_FORWARD);
+    if (setup->quiet)
+        return;
+    shim_log_level_t level = setup->fault ? SHIM_LOG_WARN : SHIM_LOG_INFO;
+    if (setup->fault || speaks(setup))
+        shim_log(level, "Shunt forwards communicator %p (rank %u of %u) to NCCL: %s",
+                 (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, reason);
+}
+
+static void conclude_attached(shim_setup_t *setup)
+{
+    shim_comm_t *comm = setup->comm;
+    bool host = setup->request.host;
+    alg_scratch_team(setup->scratch)->timeout_ns = shim_setting_timeout_ns(host);
+    comm->scratch = setup->scratch;
+    comm->plan = setup->plan;
+    setup->scratch = NULL;
+    setup->plan = NULL;
+    comm->blocking = true;
+    for (uint32_t r = 0; r < comm->nranks; r++)
+        comm->blocking = comm->blocking && setup->identity[r].blocking;
+    if (host) {
+        comm->rendezvous = setup->rendezvous;
+        setup->rendezvous = NULL;
+        shim_host_watch();
+    }
+    setup->done = true;
+    int joining = SHIM_COMM_JOINING;
+    atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_ATTACHED);
+    if (speaks(setup))
+        shim_info("Shunt attached communicator %p: rank %u of %u, %s%s, %zu KiB of scratch%s",
+                  (void *)atomic_load(&comm->handle), comm->rank, comm->nranks,
+                  sel_link_text(comm->plan->topology.link), setup->second ? " by VMM" : "",
+                  comm->plan->map.total_bytes / 1024, setup->pooled ? ", reused" : "");
+}
+
+/* Obey the verdict, if there is one. */
+static bool obey(shim_setup_t *setup)
+{
+    switch (net_verdict(setup->rendezvous)) {
+    case NET_ATTACHED:
+        conclude_attached(setup);
+        break;
+    case NET_DECLINED:
+        conclude_forward(setup, net_reason(setup->rendezvous));
+        break;
+    default:
+        return false;
+    }
+    net_leave(setup->rendezvous);
+    setup->rendezvous = NULL;
+    return true;
+}
+
+void shim_setup_decline(shim_setup_t *setup, const char *format, ...)
+{
+    char reason[160];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof(reason), format, arguments);
+    va_end(arguments);
+    if (!setup->rendezvous) {
+        conclude_forward(setup, reason);
+        return;
+    }
+    net_decide(setup->rendezvous, NET_DECLINED, reason);
+    obey(setup);
+}
+
+/* ---- What this rank is, and wants ---------------------------------------------- */
+
+static bool variable_is(const char *name, const char *value)
+{
+    const char *text = shim_nccl_env(name);
+    return text && !strcasecmp(text, value);
+}
+
+static bool variable_names_something(const char *name)
+{
+    const char *text = shim_nccl_env(name);
+    return text && *text && strcasecmp(text, "none");
+}
+
+/* What the user asked of NCCL that Shunt must leave to it; NULL if nothing. Read after the real init,
+ * which has put NCCL's configuration files into the environment. */
+static const char *refusal(char *text, size_t capacity)
+{
+    static const char *const choices[] = {"NCCL_ALGO", "NCCL_PROTO", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN"};
+    for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
+        if (variable_names_something(choices[i])) {
+            snprintf(text, capacity, "explicit %s: forwarding", choices[i]);
+            return text;
+        }
+    }
+    const char *level = shim_nccl_env("NCCL_P2P_DISABLE");
+    if (level && atoi(level) != 0)
+        return "NCCL_P2P_DISABLE is set";
+    if (variable_is("NCCL_P2P_LEVEL", "LOC") || variable_is("NCCL_P2P_LEVEL", "0"))
+        return "NCCL_P2P_LEVEL allows no peer access";
+    if (variable_is("NCCL_LAUNCH_MODE", "GROUP"))
+        return "explicit NCCL_LAUNCH_MODE: forwarding";
+    if (variable_is("NCCL_LAUNCH_ORDER_IMPLICIT", "1"))
+        return "explicit NCCL_LAUNCH_ORDER_IMPLICIT: forwarding";
+    return NULL;
+}
+
+static net_key_t hash_text(const char *text)
+{
+    return net_key_hash(text ? text : "", text ? strlen(text) : 0);
+}
+
+static net_key_t boot_id(void)
+{
+    char text[64] = "";
+    int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        ssize_t got = read(file, text, sizeof(text) - 1);
+        text[got > 0 ? got : 0] = 0;
+        close(file);
+    }
+    return hash_text(text);
+}
+
+static uint64_t random_id(void)
+{
+    uint64_t id = 0;
+    if (getrandom(&id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
+        id = shim_setup_now_ns() ^ (uint64_t)getpid() << 40;
+    return id ? id & ~UINT64_C(1) : 2; /* even: the second try's is this plus one */
+}
+
+static sel_settings_t own_settings(const shim_comm_t *comm)
+{
+    const shim_settings_t *settings = shim_settings();
+    sel_settings_t wanted;
+    memset(&wanted, 0, sizeof(wanted)); /* it is hashed and compared whole */
+    wanted.scratch_bytes = settings->scratch_bytes;
+    wanted.max_blocks = settings->max_ctas;
+    if (comm->max_blocks && (!wanted.max_blocks || comm->max_blocks < wanted.max_blocks))
+        wanted.max_blocks = comm->max_blocks;
+    wanted.deterministic = settings->deterministic;
+    snprintf(wanted.policy, sizeof(wanted.policy), "%s", settings->algo);
+    return wanted;
+}
+
+static int post_identity(shim_setup_t *setup)
+{
+    const shim_comm_t *comm = setup->comm;
+    shim_identity_t identity;
+    memset(&identity, 0, sizeof(identity));
+    identity.layout = RECORD_LAYOUT;
+    identity.version = SHUNT_VERSION_CODE;
+    identity.process = net_process_self();
+    identity.boot = boot_id();
+    identity.host_id = hash_text(shim_nccl_env("NCCL_HOSTID"));
+    identity.fresh_id = random_id();
+    identity.blocking = setup->request.blocking;
+    identity.vmm = !variable_is("NCCL_CUMEM_ENABLE", "0");
+    identity.device = (uint32_t)comm->device;
+    identity.settings = own_settings(comm);
+    if (!setup->request.host) {
+        int error = shim_link_gpu(comm->device, &identity.gpu);
+        if (error)
+            return error;
+    }
+    setup->stage = STAGE_IDENTITY;
+    return net_post(setup->rendezvous, STAGE_IDENTITY, &identity, sizeof(identity));
+}
+
+/* ---- The beginning ------------------------------------------------------------- */
+
+void shim_setup_adopt(shim_setup_t *setup)
+{
+    shim_comm_t *comm = setup->comm;
+    ncclComm_t handle = __atomic_load_n(setup->request.newcomm, __ATOMIC_ACQUIRE);
+    if (!handle || atomic_load(&comm->handle))
+        return;
+    atomic_store(&comm->handle, handle);
+    shim_comm_insert(comm);
+}
+
+/* The real communicator is ready: who are we in it? False if it will not say. */
+static bool ask_real(shim_setup_t *setup)
+{
+    shim_comm_t *comm = setup->comm;
+    const shim_real_t *real = shim_real();
+    ncclComm_t handle = atomic_load(&comm->handle);
+    int rank, nranks, device;
+    if (real->ncclCommCount(handle, &nranks) != ncclSuccess || real->ncclCommUserRank(handle, &rank) != ncclSuccess ||
+        real->ncclCommCuDevice(handle, &device) != ncclSuccess)
+        return false;
+    comm->rank = (uint32_t)rank;
+    comm->nranks = (uint32_t)nranks;
+    comm->device = device;
+    return true;
+}
+
+static void start_clock(shim_setup_t *setup)
+{
+    uint64_t limit = setup->request.host ? shim_setting_timeout_ns(true) : 0;
+    if (!limit)
+        limit = SHIM_SETUP_LIMIT_MS * UINT64_C(1000000);
+    setup->limit_ms = (uint32_t)(limit / 1000000);
+    setup->deadline_ns = shim_setup_now_ns() + limit;
+}
+
+/* From the rank being known to its identity being posted. */
+static void enter_rendezvous(shim_setup_t *setup)
+{
+    shim_comm_t *comm = setup->comm;
+    int error = net_set_rank(setup->rendezvous, comm->rank, comm->nranks);
+    if (error == -EEXIST) {
+        shim_setup_decline(setup, "rank %u was taken already", comm->rank);
+        return;
+    }
+    if (!error)
+        error = post_identity(setup);
+    if (error) {
+        setup->fault = true;
+        shim_setup_decline(setup, "set-up could not begin: %s", strerror(-error));
+    }
+}
+
+static void begin_cuda(shim_setup_t *setup)
+{
+    shim_comm_t *comm = setup->comm;
+    if (!ask_real(setup)) {
+        shim_setup_decline(setup, "NCCL does not say which rank this is");
+        return;
+    }
+    setup->quiet = comm->nranks < 2 || comm->nranks > ALG_MAX_RANKS;
+    uint32_t here = setup->rendezvous ? net_count(setup->rendezvous) : 0;
+    char text[80];
+    const char *refused = refusal(text, sizeof(text));
+    if (setup->quiet) {
+        shim_setup_decline(setup, "%u ranks", comm->nranks);
+    } else if (!setup->rendezvous) {
+        setup->fault = true;
+        shim_setup_decline(setup, "no shared memory to meet the other ranks in: %s", strerror(-setup->join_error));
+    } else if (!SHUNT_HAS_CUDA) {
+        shim_setup_decline(setup, "built without CUDA");
+    } else if (here > comm->nranks) {
+        shim_setup_decline(setup, "other ranks are in its place (is NCCL_COMM_ID shared?)");
+    } else if (here != comm->nranks) {
+        shim_setup_decline(setup, "%u of its %u ranks are on this host and run Shunt", here, comm->nranks);
+    } else if (refused) {
+        shim_setup_decline(setup, "%s", refused);
+    } else {
+        enter_rendezvous(setup);
+    }
+}
+
+static void begin_host(shim_setup_t *setup)
+{
+    if (!setup->request.regroup) {
+        enter_rendezvous(setup);
+        return;
+    }
+    setup->regrouping = true;
+    setup->stage = STAGE_REGROUP;
+    regroup_t record = {setup->request.color, setup->request.order};
+    int error =
+        net_set_rank(setup->rendezvous, (uint32_t)setup->request.rank, (uint32_t)setup->request.nranks);
+    if (!error)
+        error = net_post(setup->rendezvous, STAGE_REGROUP, &record, sizeof(record));
+    if (error)
+        shim_setup_decline(setup, "split could not begin: %s", strerror(-error));
+}
+
+/* False while the real call has not succeeded yet. */
+static bool begin(shim_setup_t *setup)
+{
+    ncclComm_t asked = setup->request.parent ? setup->request.parent : atomic_load(&setup->comm->handle);
+    if (!atomic_load(&setup->ready) && setup->poll_real && asked) {
+        ncclResult_t state = ncclInProgress;
+        if (shim_real()->ncclCommGetAsyncError(asked, &state) != ncclSuccess ||
+            (state != ncclSuccess && state != ncclInProgress)) {
+            shim_setup_decline(setup, "NCCL's init failed");
+            return true;
+        }
+        atomic_store(&setup->ready, state == ncclSuccess);
+    }
+    if (!atomic_load(&setup->ready))
+        return false;
+    if (!setup->request.host) {
+        shim_setup_adopt(setup);
+        ncclComm_t handle = atomic_load(&setup->comm->handle);
+        if (!handle || shim_comm_find(handle) != setup->comm) {
+            setup->quiet = true;
+            shim_setup_decline(setup, "there is no communicator, or no memory for it");
+            return true;
+        }
+    }
+    setup->begun = true;
+    start_clock(setup);
+    if (setup->request.host)
+        begin_host(setup);
+    else
+        begin_cuda(setup);
+    return true;
+}
+
+/* ---- The stages ---------------------------------------------------------------- */
+
+static int read_record(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size)
+{
+    size_t got = 0;
+    int error = net_read(setup->rendezvous, stage, rank, record, size, &got);
+    return error ? error : got == size ? 0 : -EPROTO;
+}
+
+static void post_next(shim_setup_t *setup, uint32_t stage, const void *record, size_t size)
+{
+    setup->stage = stage;
+    int error = net_post(setup->rendezvous, stage, record, size);
+    if (error)
+        shim_setup_decline(setup, "stage %u: %s", stage, strerror(-error));
+}
+
+/* Errors that ranks posted first in their record: 0, or the first of them with its rank. */
+static int first_error(shim_setup_t *setup, uint32_t stage, size_t size, uint32_t *rank)
+{
+    uint8_t record[NET_RECORD_BYTES];
+    for (uint32_t r = 0; r < setup->comm->nranks; r++) {
+        int32_t error = read_record(setup, stage, r, record, size);
+        if (!error)
+            memcpy(&error, record, sizeof(error));
+        if (error) {
+            *rank = r;
+            return error < 0 ? error : -EPROTO;
+        }
+    }
+    return 0;
+}
+
+/* Colours are in: which of the parent's ranks are with us, and in which order? */
+static void regroup_done(shim_setup_t *setup)
+{
+    shim_comm_t *comm = setup->comm;
+    uint32_t nranks = 0, rank = 0;
+    for (uint32_t r = 0; r < (uint32_t)setup->request.nranks; r++) {
+        regroup_t other;
+        if (read_record(setup, STAGE_REGROUP, r, &other, sizeof(other))) {
+            shim_setup_decline(setup, "rank %u's colour is malformed", r);
+            return;
+        }
+        if (other.color != setup->request.color)
+            continue;
+        nranks++;
+        rank += other.order < setup->request.order ||
+                (other.order == setup->request.order && r < (uint32_t)setup->request.rank);
+    }
+    net_unlink(setup->rendezvous);
+    net_leave(setup->rendezvous);
+    setup->rendezvous = NULL;
+    setup->regrouping = false;
+    if (setup->request.color == NCCL_SPLIT_NOCOLOR) {
+        setup->result = ncclSuccess;
+        setup->done = true;
+        return;
+    }
+    comm->rank = rank;
+    comm->nranks = nranks;
+    comm->device = (int)rank;
+    struct {
+        net_key_t parent;
+        int64_t color;
+    } child = {setup->request.key, setup->request.color};
+    comm->key = net_key_hash(&child, sizeof(child));
+    int error = net_join(&comm->key, &setup->rendezvous);
+    if (error) {
+        shim_setup_decline(setup, "no shared memory for the split: %s", strerror(-error));
+        return;
+    }
+    start_clock(setup);
+    enter_rendezvous(setup);
+}
+
+/* Why these ranks cannot form a team; NULL if they can. */
+static const char *mismatch(const shim_setup_t *setup, uint32_t rank, char *text, size_t capacity)
+{
+    const shim_identity_t *first = &setup->identity[0], *other = &setup->identity[rank];
+    char fault[16];
+    const char *what = NULL;
+    if (other->layout != first->layout || other->version != first->version)
+        what = "runs another version of Shunt than rank 0";
+    else if (memcmp(&other->boot, &first->boot, sizeof(first->boot)) ||
+             memcmp(&other->host_id, &first->host_id, sizeof(first->host_id)))
+        what = "is on another host than rank 0";
+    else if (rank == 0 && (first->settings.scratch_bytes > MOST_SCRATCH_BYTES ||
+                           !sel_policy_check(first->settings.policy, fault, sizeof(fault))))
+        what = "has settings that are out of range";
+    for (uint32_t r = 0; r < rank && !what && !setup->request.host; r++) {
+        if (!memcmp(setup->identity[r].gpu.uuid, other->gpu.uuid, sizeof(other->gpu.uuid)))
+            what = "shares its GPU with another rank";
+    }
+    if (what)
+        snprintf(text, capacity, "rank %u %s", rank, what);
+    return what ? text : NULL;
+}
+
+static int read_identities(shim_setup_t *setup)
+{
+    uint32_t nranks = setup->comm->nranks;
+    setup->identity = calloc(nranks, sizeof(*setup->identity));
+    if (!setup->identity)
+        return -ENOMEM;
+    for (uint32_t r = 0; r < nranks; r++) {
+        shim_identity_t *identity = &setup->identity[r];
+        int error = read_record(setup, STAGE_IDENTITY, r, identity, sizeof(*identity));
+        if (error)
+            return error;
+        identity->settings.policy[SEL_POLICY_BYTES - 1] = 0;
+        identity->fresh_id |= identity->fresh_id ? 0 : 2;
+        identity->differs = memcmp(&identity->settings, &setup->identity[0].settings, sizeof(sel_settings_t)) != 0;
+    }
+    return 0;
+}
+
+/* Rank 0's settings win; it says so where others had asked for something else. */
+static void tell_differences(const shim_setup_t *setup)
+{
+    char list[ALG_MAX_RANKS * 4] = "";
+    size_t used = 0;
+    for (uint32_t r = 1; r < setup->comm->nranks; r++) {
+        if (setup->identity[r].differs)
+            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%u", used ? ", " : "", r);
+    }
+    if (used && setup->comm->rank == 0)
+        shim_warn("communicator %p: settings of rank(s) %s differ from rank 0's, which are used",
+                  (void *)atomic_load(&setup->comm->handle), list);
+}
+
+/* Who shares this scratch: the same processes on the same devices, in this order. */
+static alg_set_t set_of(const shim_setup_t *setup)
+{
+    struct {
+        net_process_t process;
+        uint8_t uuid[16];
+        uint64_t device;
+    } member[ALG_MAX_RANKS];
+    memset(member, 0, sizeof(member));
+    for (uint32_t r = 0; r < setup->comm->nranks; r++) {
+        member[r].process = setup->identity[r].process;
+        memcpy(member[r].uuid, setup->identity[r].gpu.uuid, sizeof(member[r].uuid));
+        member[r].device = setup->identity[r].device;
+    }
+    net_key_t key = net_key_hash(member, setup->comm->nranks * sizeof(member[0]));
+    return (alg_set_t){{key.word[0], key.word[1]}};
+}
+
+static bool make_plan(shim_setup_t *setup, sel_link_t link)
+{
+    if (!setup->plan)
+        setup->plan = malloc(sizeof(*setup->plan));
+    if (!setup->plan)
+        return false;
+    sel_topology_t topology = {.link = link, .nranks = setup->comm->nranks, .arch = UINT32_MAX,
+                               .multiprocessors = UINT32_MAX};
+    for (uint32_t r = 0; r < topology.nranks; r++) {
+        const shim_gpu_t *gpu = &setup->identity[r].gpu;
+        topology.arch = gpu->arch < topology.arch ? gpu->arch : topology.arch;
+        if (gpu->multiprocessors < topology.multiprocessors)
+            topology.multiprocessors = gpu->multiprocessors;
+    }
+    sel_plan_init(setup->plan, &topology, &setup->identity[0].settings);
+    return true;
+}
+
+static bool nvlink_to_all(const shim_setup_t *setup)
+{
+    shim_gpu_t gpu[ALG_MAX_RANKS];
+    for (uint32_t r = 0; r < setup->comm->nranks; r++)
+        gpu[r] = setup->identity[r].gpu;
+    return shim_link_nvlink(setup->comm->device, gpu, setup->comm->rank, setup->comm->nranks);
+}
+
+static void identities_done(shim_setup_t *setup)
+{
+    const shim_comm_t *comm = setup->comm;
+    bool host = setup->request.host;
+    net_unlink(setup->rendezvous);
+    int error = read_identities(setup);
+    if (error) {
+        shim_setup_decline(setup, "identities: %s", strerror(-error));
+        return;
+    }
+    char text[80];
+    for (uint32_t r = 0; r < comm->nranks; r++) {
+        if (mismatch(setup, r, text, sizeof(text))) {
+            shim_setup_decline(setup, "%s", text);
+            return;
+        }
+    }
+    uint64_t bytes = setup->identity[0].settings.scratch_bytes;
+    if (!alg_map_init(&setup->map, bytes) || !make_plan(setup, host ? SEL_LINK_HOST : SEL_LINK_PCIE)) {
+        shim_setup_decline(setup, "no plan for a scratch of %llu bytes", (unsigned long long)bytes);
+        return;
+    }
+    tell_differences(setup);
+    setup->set = set_of(setup);
+    agree_t record = {.pooled = alg_scratch_idle(&setup->set, comm->rank, &setup->plan->map),
+                      .nvlink = !host && nvlink_to_all(setup)};
+    setup->pooled = record.pooled;
+    post_next(setup, STAGE_AGREE, &record, sizeof(record));
+}
+
+static int preload(void)
+{
+#if SHUNT_HAS_CUDA
+    for (uint32_t i = 0; i < alg_registry_count; i++) {
+        int error = alg_registry[i]->preload_cuda ? alg_registry[i]->preload_cuda() : 0;
+        if (error)
+            return net_cuda_errno(error);
+    }
+#endif
+    return 0;
+}
+
+/* Own scratch: out of the pool, or new. */
+static int obtain_scratch(shim_setup_t *setup, net_memory_kind_t kind, uint8_t offer[NET_OFFER_BYTES])
+{
+    const shim_comm_t *comm = setup->comm;
+    if (setup->pooled)
+        return alg_scratch_take(setup->pooled, comm->rank, &setup->scratch);
+    uint64_t id = setup->identity[0].fresh_id + (setup->second ? 1 : 0);
+    alg_device_t device = setup->request.host ? ALG_DEVICE_HOST : ALG_DEVICE_CUDA;
+    return alg_scratch_create(device, comm->device, kind, &setup->set, id, comm->rank, comm->nranks,
+                              &setup->plan->map, &setup->scratch, offer);
+}
+
+static void post_offer(shim_setup_t *setup, uint32_t stage, net_memory_kind_t kind)
+{
+    offer_t record;
+    memset(&record, 0, sizeof(record));
+    net_scope_t scope = {0};
+    bool host = setup->request.host;
+    record.error = host ? 0 : net_scope_enter(&scope, setup->comm->device);
+    if (!record.error && !host)
+        record.error = preload();
+    if (!record.error)
+        record.error = obtain_scratch(setup, kind, record.bytes);
+    if (!host)
+        net_scope_leave(&scope);
+    setup->exposed = record.error == 0;
+    post_next(setup, stage, &record, sizeof(record));
+}
+
+static void agreed(shim_setup_t *setup)
+{
+    bool nvlink = true;
+    for (uint32_t r = 0; r < setup->comm->nranks; r++) {
+        agree_t other;
+        int error = read_record(setup, STAGE_AGREE, r, &other, sizeof(other));
+        if (error) {
+            shim_setup_decline(setup, "rank %u's record: %s", r, strerror(-error));
+            return;
+        }
+        nvlink = nvlink && other.nvlink;
+        if (other.pooled != setup->pooled)
+            setup->pooled = 0;
+    }
+    bool host = setup->request.host;
+    make_plan(setup, host ? SEL_LINK_HOST : nvlink ? SEL_LINK_NVLINK : SEL_LINK_PCIE);
+    post_offer(setup, STAGE_OFFER, host ? NET_MEMORY_HOST : NET_MEMORY_CUDA_IPC);
+}
+
+/* One rank could not: all go to VMM memory, if that may help and has not been tried. */
+static void second_try(shim_setup_t *setup, const char *what, uint32_t rank, int error)
+{
+    bool possible = !setup->request.host && !setup->second && error != -ENOMEM;
+    for (uint32_t r = 0; r < setup->comm->nranks; r++)
+        possible = possible && setup->identity[r].vmm;
+    setup->exposed = false;
+    if (!possible) {
+        setup->fault = rank == setup->comm->rank;
+        shim_setup_decline(setup, "rank %u could not %s: %s", rank, what, strerror(-error));
+        return;
+    }
+    if (setup->scratch)
+        alg_scratch_release(setup->scratch, false);
+    setup->scratch = NULL;
+    setup->pooled = 0;
+    setup->second = true;
+    post_offer(setup, STAGE_OFFER2, NET_MEMORY_CUDA_VMM);
+}
+
+static int read_offers(shim_setup_t *setup, uint32_t stage, uint8_t offers[][NET_OFFER_BYTES])
+{
+    for (uint32_t r = 0; r < setup->comm->nranks; r++) {
+        offer_t record;
+        int error = read_record(setup, stage, r, &record, sizeof(record));
+        if (error)
+            return error;
+        memcpy(offers[r], record.bytes, NET_OFFER_BYTES);
+    }
+    return 0;
+}
+
+static void open_and_write(shim_setup_t *setup, uint32_t offers_stage, uint32_t next)
+{
+    uint8_t offers[ALG_MAX_RANKS][NET_OFFER_BYTES];
+    int32_t error = 0;
+    if (!setup->pooled) {
+        error = read_offers(setup, offers_stage, offers);
+        if (!error)
+            error = alg_scratch_open(setup->scratch, offers);
+    }
+    if (!error)
+        error = alg_scratch_prove_write(setup->scratch, setup->identity[0].fresh_id);
+    post_next(setup, next, &error, sizeof(error));
+}
+
+static void offered(shim_setup_t *setup)
+{
+    uint32_t stage = setup->stage, rank = 0;
+    int error = first_error(setup, stage, sizeof(offer_t), &rank);
+    if (error) {
+        second_try(setup, "share memory of its GPU", rank, error);
+        return;
+    }
+    if (stage == STAGE_OFFER) {
+        open_and_write(setup, stage, STAGE_OPENED);
+        return;
+    }
+    uint8_t offers[ALG_MAX_RANKS][NET_OFFER_BYTES];
+    int32_t sent = read_offers(setup, stage, offers);
+    if (!sent)
+        sent = alg_scratch_send(setup->scratch, offers);
+    post_next(setup, STAGE_SENT2, &sent, sizeof(sent));
+}
+
+static void sent(shim_setup_t *setup)
+{
+    uint32_t rank = 0;
+    int error = first_error(setup, STAGE_SENT2, sizeof(int32_t), &rank);
+    if (error)
+        second_try(setup, "send its memory's descriptor", rank, error);
+    else
+        open_and_write(setup, STAGE_OFFER2, STAGE_OPENED2);
+}
+
+static void opened(shim_setup_t *setup)
+{
+    uint32_t stage = setup->stage, rank = 0;
+    setup->exposed = false; /* every rank has written its tokens, or will not */
+    int error = first_error(setup, stage, sizeof(int32_t), &rank);
+    if (error) {
+        second_try(setup, "map the memory of its peers", rank, error);
+        return;
+    }
+    int32_t proof = alg_scratch_prove_read(setup->scratch, setup->identity[0].fresh_id);
+    post_next(setup, stage == STAGE_OPENED ? STAGE_PROOF : STAGE_PROOF2, &proof, sizeof(proof));
+}
+
+static void proven(shim_setup_t *setup)
+{
+    uint32_t rank = 0;
+    int error = first_error(setup, setup->stage, sizeof(int32_t), &rank);
+    if (error) {
+        setup->fault = rank == setup->comm->rank;
+        shim_setup_decline(setup, "rank %u did not get what its peers stored: %s", rank, strerror(-error));
+        return;
+    }
+    net_decide(setup->rendezvous, NET_ATTACHED, "");
+    obey(setup);
+}
+
+static void act(shim_setup_t *setup)
+{
+    static void (*const action[STAGE_COUNT])(shim_setup_t *) = {
+        [STAGE_IDENTITY] = identities_done, [STAGE_AGREE] = agreed,   [STAGE_OFFER] = offered,
+        [STAGE_OPENED] = opened,            [STAGE_PROOF] = proven,   [STAGE_OFFER2] = offered,
+        [STAGE_SENT2] = sent,               [STAGE_OPENED2] = opened, [STAGE_PROOF2] = proven};
+    if (setup->regrouping)
+        regroup_done(setup);
+    else
+        action[setup->stage](setup);
+}
+
+bool shim_setup_step(shim_setup_t *setup)
+{
+    if (setup->done)
+        return false;
+    if (atomic_load(&setup->cancel)) {
+        setup->quiet = true;
+        shim_setup_decline(setup, "the communicator was given up");
+        return true;
+    }
+    if (!setup->begun)
+        return begin(setup);
+    if (!setup->regrouping && obey(setup))
+        return true;
+    switch (net_poll(setup->rendezvous, setup->stage)) {
+    case 1:
+        act(setup);
+        return true;
+    case 0:
+        if (shim_setup_now_ns() < setup->deadline_ns)
+            return false;
+        shim_setup_decline(setup, "%u of %u ranks came within %u ms", net_count(setup->rendezvous),
+                           setup->regrouping ? (uint32_t)setup->request.nranks : setup->comm->nranks,
+                           setup->limit_ms);
+        return true;
+    case -ECANCELED:
+        obey(setup);
+        return true;
+    case -ESRCH:
+        shim_setup_decline(setup, "a rank died or gave up during set-up");
+        return true;
+    default:
+        shim_setup_decline(setup, "the set-up's shared memory is damaged");
+        return true;
+    }
+}
