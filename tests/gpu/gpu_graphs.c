@@ -10,7 +10,7 @@ typedef struct recorded {
 } recorded_t;
 
 /* Capture CALLS random calls. Barriers keep other threads' allocations out of a global capture. */
-static void record(gpu_t *gpu, recorded_t *r, uint64_t *seed, uint64_t *own, cudaStreamCaptureMode mode)
+static void record(gpu_t *gpu, recorded_t *r, uint64_t *seed, uint64_t *own, enum cudaStreamCaptureMode mode)
 {
     for (int i = 0; i < CALLS; i++) {
         data_case_t c = gpu_random_case(seed, gpu->nranks, 20000);
@@ -57,8 +57,8 @@ static void forget(recorded_t *r)
 
 static void modes(gpu_t *gpu)
 {
-    static const cudaStreamCaptureMode all[] = {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal,
-                                                cudaStreamCaptureModeRelaxed};
+    static const enum cudaStreamCaptureMode all[] = {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal,
+                                                     cudaStreamCaptureModeRelaxed};
     uint64_t seed = gpu->options->seed, own = seed + (uint64_t)gpu->rank, hash = 0;
     for (int m = 0; m < 3; m++) {
         recorded_t r = {0};
