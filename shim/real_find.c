@@ -3,11 +3,12 @@
  *
  * Without Shunt the dynamic linker, or Python, would have picked the program's
  * NCCL. With Shunt in scope under the same SONAME nobody looks any more, so we
- * look where they would have, in their order: run paths that rule out the
- * environment (DT_RPATH), the wheels of the running Python, our own folder (a
- * replaced NCCL often stays there under a longer name), LD_LIBRARY_PATH, the
- * other run paths, the linker's cache, the system's folders, CUDA's. The list
- * holds folders whether or not they exist; each string is owned by the list.
+ * look where they would have, in their order: beside an NCCL that somebody
+ * opened by its path already, run paths that rule out the environment
+ * (DT_RPATH), the wheels of the running Python, our own folder (a replaced NCCL
+ * often stays there under a longer name), LD_LIBRARY_PATH, the other run paths,
+ * the linker's cache, the system's folders, CUDA's. The list holds folders
+ * whether or not they exist; each string is owned by the list.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -156,6 +157,17 @@ static int find_run_paths(struct dl_phdr_info *info, size_t size, void *data)
         const ElfW(Dyn) *dynamic = (const void *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
         find_add_list(objects->folders, find_dynamic_text(info, dynamic, objects->tag), object);
     }
+    return 0;
+}
+
+/* An NCCL that was opened by its path: a second one in the process would have state of its own. */
+static int find_loaded(struct dl_phdr_info *info, size_t size, void *data)
+{
+    (void)size;
+    const find_objects_t *objects = data;
+    const char *slash = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
+    if (slash && strncmp(slash, "/libnccl.so", 11) == 0)
+        find_add(objects->folders, "%.*s", (int)(slash - info->dlpi_name), info->dlpi_name);
     return 0;
 }
 
@@ -392,6 +404,7 @@ void shim_find_folders(shim_folders_t *folders)
     find_program(program);
     bool python = find_program_is_python(program);
 
+    dl_iterate_phdr(find_loaded, &objects);
     objects.tag = DT_RPATH;
     dl_iterate_phdr(find_run_paths, &objects);
     dl_iterate_phdr(find_wheels_beside, &objects);

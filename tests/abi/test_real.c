@@ -322,6 +322,16 @@ static int scenario_wheel(void *unused)
     return 0;
 }
 
+/* One that is loaded already, by its path, comes before everything but the setting. */
+static int scenario_loaded(void *unused)
+{
+    (void)unused;
+    child_settings("cuda", NULL);
+    CHILD_CHECK(dlopen(ABI_EXTENSION, RTLD_NOW) != NULL && dlopen(ABI_FAKE, RTLD_NOW) != NULL);
+    CHILD_CHECK(path_is(ABI_FAKE));
+    return 0;
+}
+
 /* The real one was kept under a longer name where Shunt took its place. */
 static int scenario_replaced(void *unused)
 {
@@ -338,7 +348,7 @@ static int scenario_replaced(void *unused)
 
 static void test_search(void **state)
 {
-    int (*const scenarios[])(void *) = {scenario_folder_setting, scenario_library_path, scenario_wheel,
+    int (*const scenarios[])(void *) = {scenario_folder_setting, scenario_library_path, scenario_wheel, scenario_loaded,
                                         scenario_replaced};
     (void)state;
     for (size_t i = 0; i < sizeof scenarios / sizeof *scenarios; i++)
