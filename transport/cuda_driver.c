@@ -39,20 +39,27 @@ static net_driver_t driver;
 static bool driver_complete;
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 
+static cudaError_t ask_runtime(const char *name, void **function)
+{
+#if CUDART_VERSION >= 12050
+    enum cudaDriverEntryPointQueryResult found;
+    return cudaGetDriverEntryPointByVersion(name, function, 11020, cudaEnableDefault, &found);
+#elif CUDART_VERSION >= 12000
+    enum cudaDriverEntryPointQueryResult found;
+    return cudaGetDriverEntryPoint(name, function, cudaEnableDefault, &found);
+#else
+    return cudaGetDriverEntryPoint(name, function, cudaEnableDefault);
+#endif
+}
+
+/* NULL if there is none. */
 static void *look_up(const char *name)
 {
     void *function = NULL;
-    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-#if CUDART_VERSION >= 12050
-    cudaError_t error = cudaGetDriverEntryPointByVersion(name, &function, 11020, cudaEnableDefault, &found);
-#else
-    cudaError_t error = cudaGetDriverEntryPoint(name, &function, cudaEnableDefault, &found);
-#endif
-    if (error != cudaSuccess) {
-        (void)cudaGetLastError();
-        return NULL;
-    }
-    return found == cudaDriverEntryPointSuccess ? function : NULL;
+    if (ask_runtime(name, &function) == cudaSuccess)
+        return function;
+    (void)cudaGetLastError();
+    return NULL;
 }
 
 static void fill_table(void)

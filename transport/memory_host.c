@@ -28,9 +28,19 @@
 #define HOST_LINK "/memfd:" HOST_NAME /* how /proc shows it */
 enum { HOST_SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
+/* A memfd has no limit but the machine's memory, and the kernel would kill for what is beyond it. */
+static bool too_large(size_t bytes)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    long page = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 && bytes / (size_t)page >= (size_t)pages;
+}
+
 static int reserve_and_seal(int fd, size_t bytes)
 {
     int error;
+    if (too_large(bytes))
+        return -ENOMEM;
     do {
         error = posix_fallocate(fd, 0, (off_t)bytes);
     } while (error == EINTR);

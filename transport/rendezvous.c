@@ -42,16 +42,21 @@ static net_segment_t *segment_of(const net_rendezvous_t *rendezvous)
     return rendezvous->named.segment;
 }
 
+/* Under the segment's lock. The slot is complete before it counts: whoever sees the count can tell
+ * whether each joiner is alive, and one killed half way has not joined. */
 static void take_slot(net_rendezvous_t *rendezvous)
 {
     net_segment_t *segment = segment_of(rendezvous);
-    uint32_t slot = atomic_fetch_add_explicit(&segment->joined, 1, memory_order_acq_rel);
+    uint32_t slot = atomic_load_explicit(&segment->joined, memory_order_relaxed);
     rendezvous->has_slot = slot < NET_MAX_SLOTS;
-    if (!rendezvous->has_slot)
-        return;
-    rendezvous->slot = slot;
-    segment->slot[slot].process = net_process_self();
-    atomic_store_explicit(&segment->slot[slot].state, SLOT_JOINED, memory_order_release);
+    if (rendezvous->has_slot) {
+        rendezvous->slot = slot;
+        segment->slot[slot].process = net_process_self();
+        atomic_store_explicit(&segment->slot[slot].state, SLOT_JOINED, memory_order_release);
+        atomic_store_explicit(&segment->joined, slot + 1, memory_order_release);
+    } else {
+        atomic_store_explicit(&segment->joined, NET_MAX_SLOTS + 1, memory_order_release);
+    }
 }
 
 int net_join(const net_key_t *key, net_rendezvous_t **rendezvous)
@@ -145,13 +150,8 @@ static bool lost_one(const net_rendezvous_t *rendezvous, uint32_t stage)
     uint32_t joined = net_count(rendezvous);
     for (uint32_t i = 0; i < joined && i < NET_MAX_SLOTS; i++) {
         net_slot_t *slot = &segment->slot[i];
-        uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
-        if (state == SLOT_FREE || (state == SLOT_JOINED && i == rendezvous->slot))
-            continue;
-        net_process_t process = slot->process;
-        bool gone = state == SLOT_LEFT || !net_process_alive(&process);
-        /* It may have posted before it went. */
-        if (gone && !has_posted(slot, stage))
+        /* Look at the record last: it may have posted before it went. */
+        if (i != rendezvous->slot && net_slot_gone(slot) && !has_posted(slot, stage))
             return true;
     }
     return false;
@@ -261,12 +261,10 @@ void net_unlink(net_rendezvous_t *rendezvous)
 static bool alone(const net_rendezvous_t *rendezvous)
 {
     net_segment_t *segment = segment_of(rendezvous);
-    for (uint32_t i = 0; i < NET_MAX_SLOTS; i++) {
-        net_process_t process = segment->slot[i].process;
-        if (atomic_load_explicit(&segment->slot[i].state, memory_order_acquire) == SLOT_JOINED &&
-            net_process_alive(&process))
+    uint32_t joined = net_count(rendezvous);
+    for (uint32_t i = 0; i < joined && i < NET_MAX_SLOTS; i++)
+        if (!net_slot_gone(&segment->slot[i]))
             return false;
-    }
     return true;
 }
 

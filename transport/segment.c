@@ -20,12 +20,27 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+
+/* Segments mapped by this process. Ranks that are threads of it share one mapping: less memory, and tools
+ * that watch threads see that one's store is what the other loads. */
+typedef struct mapped {
+    struct mapped *next;
+    dev_t device;
+    ino_t inode; /* no other file can get it while this is mapped */
+    net_segment_t *segment;
+    uint32_t references;
+} mapped_t;
+
+static pthread_mutex_t mapped_lock = PTHREAD_MUTEX_INITIALIZER;
+static mapped_t *mapped_list;
 
 /* Where glibc and musl keep shared memory; only the sweep needs to list it. */
 #define SEGMENT_FOLDER "/dev/shm"
@@ -105,11 +120,10 @@ static int check_layout(net_segment_t *segment)
     return 0;
 }
 
-static bool slot_gone(net_slot_t *slot)
+bool net_slot_gone(net_slot_t *slot)
 {
-    uint32_t state = atomic_load_explicit(&slot->state, memory_order_acquire);
-    if (state != SLOT_JOINED)
-        return true; /* left, or its joiner died while it took the slot: both happen under the lock */
+    if (atomic_load_explicit(&slot->state, memory_order_acquire) != SLOT_JOINED)
+        return true;
     net_process_t process = slot->process;
     return !net_process_alive(&process);
 }
@@ -123,9 +137,59 @@ static bool finished(net_segment_t *segment)
     if (joined == 0)
         return false;
     for (uint32_t i = 0; i < joined && i < NET_MAX_SLOTS; i++)
-        if (!slot_gone(&segment->slot[i]))
+        if (!net_slot_gone(&segment->slot[i]))
             return false;
     return true;
+}
+
+/* Under the lock. */
+static int map_anew(const net_named_t *named, mapped_t **made)
+{
+    mapped_t *entry = malloc(sizeof *entry);
+    if (!entry)
+        return -ENOMEM;
+    void *at = mmap(NULL, sizeof(net_segment_t), PROT_READ | PROT_WRITE, MAP_SHARED, named->fd, 0);
+    if (at == MAP_FAILED) {
+        free(entry);
+        return -errno;
+    }
+    *entry = (mapped_t){.next = mapped_list, .device = named->device, .inode = named->inode, .segment = at};
+    mapped_list = entry;
+    *made = entry;
+    return 0;
+}
+
+static int map_segment(net_named_t *named)
+{
+    int error = 0;
+    pthread_mutex_lock(&mapped_lock);
+    mapped_t *entry = mapped_list;
+    while (entry && (entry->device != named->device || entry->inode != named->inode))
+        entry = entry->next;
+    if (!entry)
+        error = map_anew(named, &entry);
+    if (!error) {
+        entry->references++;
+        named->segment = entry->segment;
+    }
+    pthread_mutex_unlock(&mapped_lock);
+    return error;
+}
+
+void net_segment_unmap(net_named_t *named)
+{
+    pthread_mutex_lock(&mapped_lock);
+    mapped_t **at = &mapped_list;
+    while ((*at)->segment != named->segment)
+        at = &(*at)->next;
+    mapped_t *entry = *at;
+    if (--entry->references == 0) {
+        *at = entry->next;
+        munmap(entry->segment, sizeof *entry->segment);
+        free(entry);
+    }
+    pthread_mutex_unlock(&mapped_lock);
+    named->segment = NULL;
 }
 
 static int open_file(const char *name)
@@ -150,10 +214,9 @@ static int adopt(net_named_t *named, const struct stat *info)
         shm_unlink(named->name);
         return error;
     }
-    void *at = mmap(NULL, sizeof(net_segment_t), PROT_READ | PROT_WRITE, MAP_SHARED, named->fd, 0);
-    if (at == MAP_FAILED)
-        return -errno;
-    named->segment = at;
+    error = map_segment(named);
+    if (error)
+        return error;
     if (atomic_load_explicit(&named->segment->magic, memory_order_acquire) == 0)
         fill(named->segment);
     error = check_layout(named->segment);
@@ -239,12 +302,6 @@ void net_segment_unlock(net_named_t *named)
     flock(named->fd, LOCK_UN);
     close(named->fd);
     named->fd = -1;
-}
-
-void net_segment_unmap(net_named_t *named)
-{
-    munmap(named->segment, sizeof *named->segment);
-    named->segment = NULL;
 }
 
 /* Remove one segment if nobody alive has to do with it. One that is locked is in use. */

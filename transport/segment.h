@@ -38,7 +38,7 @@ typedef struct net_segment {
     _Atomic uint64_t magic; /* stored last by the creator */
     uint32_t version;
     uint32_t bytes;
-    _Atomic uint32_t joined;                 /* may run past NET_MAX_SLOTS */
+    _Atomic uint32_t joined;                 /* slots that count; NET_MAX_SLOTS + 1 when overfull */
     _Atomic uint32_t nranks;                 /* as the first net_set_rank said */
     _Atomic uint32_t verdict;                /* net_verdict_t in the low byte, then slot + 1 of who decided */
     _Atomic uint32_t slot_of[NET_MAX_SLOTS]; /* rank -> slot + 1 */
@@ -66,6 +66,8 @@ int net_segment_lock(net_named_t *named);
 void net_segment_remove(const net_named_t *named);
 void net_segment_unlock(net_named_t *named);
 void net_segment_unmap(net_named_t *named);
+/* Of a slot that counts: its joiner has left, or its process is gone. */
+bool net_slot_gone(net_slot_t *slot);
 /* Remove what crashed runs of this user have left. */
 void net_segment_sweep(void);
 

@@ -1,0 +1,46 @@
+/*
+ * children.h - run a body as several ranks, each in a process or a thread.
+ *
+ * Bodies return 0 or the line of the first check that failed, after saying so on
+ * stderr: cmocka's assertions belong to the test's own process and thread.
+ */
+#ifndef SHUNT_TESTS_CHILDREN_H
+#define SHUNT_TESTS_CHILDREN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "transport/transport.h"
+
+#define CHECK(condition)                                                    \
+    do {                                                                    \
+        if (!(condition)) {                                                 \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+            return __LINE__;                                                \
+        }                                                                   \
+    } while (0)
+
+typedef int (*body_t)(uint32_t rank, uint32_t nranks, void *argument);
+
+enum { CHILD_SECONDS = 30 /* after which a child is killed by its alarm */ };
+
+/* How many of the ranks failed. */
+int run_processes(uint32_t nranks, body_t body, void *argument);
+int run_threads(uint32_t nranks, body_t body, void *argument);
+/* One child; its pid. wait_child: true if it returned 0. */
+pid_t start_child(body_t body, uint32_t rank, uint32_t nranks, void *argument);
+bool wait_child(pid_t pid);
+
+net_key_t random_key(void);
+/* Wait until `count` have joined (10 s), or all have posted a stage. 0, or what net_poll said. */
+int wait_count(const net_rendezvous_t *rendezvous, uint32_t count);
+int wait_stage(const net_rendezvous_t *rendezvous, uint32_t stage);
+/* Segments of this user whose name is there now. */
+int segment_names(void);
+int open_descriptors(void);
+/* Lines of /proc/self/maps that hold `text`. */
+int mappings_of(const char *text);
+
+#endif

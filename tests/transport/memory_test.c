@@ -1,0 +1,471 @@
+/*
+ * memory_test.c - peer memory of the host, the box that descriptors travel
+ * through, and what damaged or hostile offers and messages can do: nothing.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include "children.h"
+#include "transport/memory.h"
+
+enum { STRANGER = 54321, BYTES = 1 << 20, PATTERN = 0x5c };
+
+typedef uint8_t offer_t[NET_OFFER_BYTES];
+
+/* ---- Processes ---------------------------------------------------------------------- */
+
+static void test_processes(void **state)
+{
+    (void)state;
+    net_process_t self = net_process_self();
+    assert_int_equal(self.pid, getpid());
+    assert_true(net_process_alive(&self));
+    net_process_t other = self;
+    other.start_ticks++; /* the pid was reused */
+    assert_false(net_process_alive(&other));
+    other.pid = 0;
+    assert_false(net_process_alive(&other));
+    other.pid = INT64_C(1) << 40;
+    assert_false(net_process_alive(&other));
+    other.pid_namespace++;
+    assert_true(net_process_alive(&other));
+}
+
+/* ---- Host memory ---------------------------------------------------------------------- */
+
+static net_memory_t *make_memory(offer_t offer)
+{
+    net_memory_t *memory = NULL;
+    if (net_memory_create(NET_MEMORY_HOST, 0, BYTES, &memory, offer) != 0)
+        abort();
+    memset(net_memory_pointer(memory), PATTERN, BYTES);
+    return memory;
+}
+
+static void test_siblings_share(void **state)
+{
+    (void)state;
+    offer_t offer_a, offer_b;
+    net_memory_t *a = make_memory(offer_a);
+    net_memory_t *b = make_memory(offer_b);
+    net_mapping_t *mapping, *again;
+    assert_int_equal(net_memory_open(b, 0, offer_a, &mapping), 0);
+    assert_int_equal(net_memory_send(b, offer_a), 0);
+    assert_ptr_equal(net_mapping_pointer(mapping), net_memory_pointer(a));
+    assert_int_equal(net_mapping_bytes(mapping), BYTES);
+    assert_true(net_mapping_alive(mapping));
+    /* The owner goes first: the memory stays for the sibling, and takes no new ones. */
+    net_memory_destroy(a);
+    assert_int_equal(net_memory_open(b, 0, offer_a, &again), -ESRCH);
+    uint8_t *at = net_mapping_pointer(mapping);
+    at[BYTES - 1] = 1;
+    assert_int_equal(at[0], PATTERN);
+    net_mapping_close(mapping);
+    net_memory_destroy(b);
+    net_mapping_close(NULL);
+    net_memory_destroy(NULL);
+}
+
+static int write_to_peer(uint32_t rank, uint32_t nranks, void *argument)
+{
+    offer_t own_offer;
+    net_mapping_t *mapping;
+    (void)nranks;
+    net_memory_t *own = make_memory(own_offer);
+    CHECK(net_memory_open(own, 0, argument, &mapping) == 0);
+    uint8_t *at = net_mapping_pointer(mapping);
+    CHECK(at[rank] == PATTERN && at[BYTES - 1] == PATTERN);
+    at[rank] = (uint8_t)rank;
+    net_mapping_close(mapping);
+    net_memory_destroy(own);
+    return 0;
+}
+
+static void test_processes_share(void **state)
+{
+    (void)state;
+    offer_t offer;
+    net_memory_t *memory = make_memory(offer);
+    assert_int_equal(run_processes(7, write_to_peer, offer), 0);
+    for (uint8_t rank = 0; rank < 7; rank++)
+        assert_int_equal(((uint8_t *)net_memory_pointer(memory))[rank], rank);
+    net_memory_destroy(memory);
+}
+
+static void test_sizes_are_checked(void **state)
+{
+    (void)state;
+    offer_t offer;
+    net_memory_t *memory = NULL;
+    assert_int_equal(net_memory_create(NET_MEMORY_HOST, 0, 0, &memory, offer), -EINVAL);
+    assert_int_equal(net_memory_create(NET_MEMORY_HOST, 0, SIZE_MAX, &memory, offer), -EINVAL);
+    assert_int_equal(net_memory_create(NET_MEMORY_HOST, 0, (size_t)1 << 50, &memory, offer), -ENOMEM);
+    assert_int_equal(net_memory_create((net_memory_kind_t)77, 0, BYTES, &memory, offer), -ENOSYS);
+    assert_null(memory);
+}
+
+static void test_no_cuda_no_memory(void **state)
+{
+    (void)state;
+    offer_t offer;
+    net_memory_t *memory = NULL;
+    if (access("/dev/nvidiactl", F_OK) == 0) {
+        print_message("skipped: there is a GPU\n");
+        skip();
+    }
+    assert_int_equal(net_memory_create(NET_MEMORY_CUDA_IPC, 0, BYTES, &memory, offer), -ENOSYS);
+    assert_int_equal(net_memory_create(NET_MEMORY_CUDA_VMM, 0, BYTES, &memory, offer), -ENOSYS);
+}
+
+/* ---- Damaged offers ---------------------------------------------------------------------- */
+
+/* Whatever an offer says: refused, or the memory that it truly means. */
+static int try_offer(net_memory_t *own, const offer_t offer)
+{
+    net_mapping_t *mapping = NULL;
+    int error = net_memory_open(own, 0, offer, &mapping);
+    CHECK(error <= 0);
+    if (error == 0) {
+        const uint8_t *at = net_mapping_pointer(mapping);
+        CHECK(net_mapping_bytes(mapping) == BYTES && at[0] == PATTERN && at[BYTES - 1] == PATTERN);
+        net_mapping_close(mapping);
+    }
+    return 0;
+}
+
+static int damage_offers(uint32_t rank, uint32_t nranks, void *argument)
+{
+    static const uint8_t flips[] = {0x01, 0x10, 0x80, 0xff};
+    offer_t own_offer, offer;
+    (void)nranks;
+    net_memory_t *own = make_memory(own_offer);
+    const uint8_t *good = rank == 0 ? argument : own_offer; /* of another process, or of this one */
+    for (size_t i = 0; i < NET_OFFER_BYTES; i++) {
+        for (size_t flip = 0; flip < sizeof flips; flip++) {
+            memcpy(offer, good, sizeof offer);
+            offer[i] ^= flips[flip];
+            CHECK(try_offer(own, offer) == 0);
+            (void)net_memory_send(own, offer);
+        }
+    }
+    srand(rank + 1);
+    for (int round = 0; round < 2000; round++) {
+        memcpy(offer, good, sizeof offer);
+        for (size_t i = round % 2 ? 8 : 0; i < NET_OFFER_BYTES; i++)
+            if (rand() % 4 == 0)
+                offer[i] = (uint8_t)rand();
+        CHECK(try_offer(own, offer) == 0);
+    }
+    net_memory_destroy(own);
+    return 0;
+}
+
+static void test_damaged_offers(void **state)
+{
+    (void)state;
+    offer_t offer;
+    net_memory_t *memory = make_memory(offer);
+    assert_int_equal(run_processes(2, damage_offers, offer), 0);
+    net_memory_destroy(memory);
+}
+
+static int make_and_die(uint32_t rank, uint32_t nranks, void *argument)
+{
+    offer_t offer;
+    (void)rank, (void)nranks;
+    (void)make_memory(offer);
+    memcpy(argument, offer, sizeof offer);
+    return 0;
+}
+
+static void test_dead_owner(void **state)
+{
+    (void)state;
+    offer_t own_offer;
+    net_mapping_t *mapping;
+    uint8_t *shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(shared != MAP_FAILED);
+    net_memory_t *own = make_memory(own_offer);
+    assert_int_equal(run_processes(1, make_and_die, shared), 0);
+    assert_int_equal(net_memory_open(own, 0, shared, &mapping), -ESRCH);
+    net_memory_destroy(own);
+    munmap(shared, 4096);
+}
+
+/* A peer that offers memory which it could shorten under us, or which is no memory at all. */
+static int refuse_impostors(uint32_t rank, uint32_t nranks, void *argument)
+{
+    const int *descriptors = argument;
+    offer_t own_offer, bytes;
+    struct stat info;
+    net_mapping_t *mapping;
+    (void)rank, (void)nranks;
+    net_memory_t *own = make_memory(own_offer);
+    for (int i = 0; descriptors[i] >= 0; i++) {
+        net_offer_t offer = {.magic = NET_OFFER_MAGIC, .kind = NET_MEMORY_HOST, .owner = net_process_self()};
+        CHECK(fstat(descriptors[i], &info) == 0);
+        offer.owner.pid = getppid();
+        offer.owner.start_ticks = 0;
+        offer.bytes = BYTES;
+        offer.as.host.device = info.st_dev;
+        offer.as.host.inode = info.st_ino;
+        offer.as.host.descriptor = descriptors[i];
+        memcpy(bytes, &offer, sizeof bytes);
+        CHECK(net_memory_open(own, 0, bytes, &mapping) == -EPROTO);
+    }
+    net_memory_destroy(own);
+    return 0;
+}
+
+static void test_impostors(void **state)
+{
+    (void)state;
+    int pipes[2];
+    assert_int_equal(pipe(pipes), 0);
+    int unsealed = memfd_create("shunt", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int short_one = memfd_create("shunt", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(unsealed >= 0 && short_one >= 0);
+    assert_int_equal(ftruncate(unsealed, BYTES), 0);
+    assert_int_equal(ftruncate(short_one, BYTES / 2), 0);
+    assert_int_equal(fcntl(short_one, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+    int device = open("/dev/zero", O_RDWR | O_CLOEXEC);
+    assert_true(device >= 0);
+    int descriptors[] = {unsealed, short_one, pipes[0], device, -1};
+    assert_int_equal(run_processes(1, refuse_impostors, descriptors), 0);
+    close(unsealed);
+    close(short_one);
+    close(device);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
+static int open_as_stranger(uint32_t rank, uint32_t nranks, void *argument)
+{
+    offer_t own_offer;
+    net_mapping_t *mapping;
+    (void)rank, (void)nranks;
+    CHECK(setuid(STRANGER) == 0);
+    net_memory_t *own = make_memory(own_offer);
+    CHECK(net_memory_open(own, 0, argument, &mapping) < 0);
+    net_memory_destroy(own);
+    return 0;
+}
+
+static void test_other_user(void **state)
+{
+    (void)state;
+    offer_t offer;
+    if (geteuid() != 0) {
+        print_message("skipped: being another user needs root\n");
+        skip();
+    }
+    net_memory_t *memory = make_memory(offer);
+    assert_int_equal(run_processes(1, open_as_stranger, offer), 0);
+    net_memory_destroy(memory);
+}
+
+/* Memory that is sealed cannot be shortened by anyone. */
+static void test_sealed(void **state)
+{
+    (void)state;
+    offer_t offer;
+    net_memory_t *memory = make_memory(offer);
+    assert_int_equal(ftruncate(memory->descriptor, 0), -1);
+    assert_int_equal(errno, EPERM);
+    net_memory_destroy(memory);
+}
+
+/* ---- The box --------------------------------------------------------------------------------- */
+
+static const uint64_t TOKEN_A[2] = {1, 2}, TOKEN_B[2] = {3, 4}, TOKEN_C[2] = {5, 6};
+
+static bool same_file(int a, int b)
+{
+    struct stat info_a, info_b;
+    return fstat(a, &info_a) == 0 && fstat(b, &info_b) == 0 && info_a.st_ino == info_b.st_ino &&
+           info_a.st_dev == info_b.st_dev;
+}
+
+static void test_box_delivers(void **state)
+{
+    (void)state;
+    char name_a[NET_BOX_NAME_BYTES], name_b[NET_BOX_NAME_BYTES];
+    net_box_t a, b;
+    int got;
+    int before = open_descriptors();
+    int one = memfd_create("one", 0), two = memfd_create("two", 0);
+    assert_int_equal(net_box_open(&a, TOKEN_A, name_a), 0);
+    assert_int_equal(net_box_open(&b, TOKEN_B, name_b), 0);
+    assert_string_not_equal(name_a, name_b);
+    assert_int_equal(net_box_take(&b, TOKEN_A, &got), -ENOENT);
+    assert_int_equal(net_box_send(&a, name_b, TOKEN_B, one), 0);
+    assert_int_equal(net_box_send(&b, name_b, TOKEN_B, two), 0);
+    assert_int_equal(net_box_take(&b, TOKEN_C, &got), -ENOENT);
+    assert_int_equal(net_box_take(&b, TOKEN_A, &got), 0);
+    assert_true(same_file(got, one));
+    close(got);
+    assert_int_equal(net_box_take(&b, TOKEN_A, &got), -ENOENT);
+    /* The second is never taken: closing the box closes it. */
+    net_box_close(&a);
+    net_box_close(&b);
+    assert_int_equal(net_box_send(&a, name_b, TOKEN_B, one), -EBADF);
+    close(one);
+    close(two);
+    assert_int_equal(open_descriptors(), before);
+}
+
+static void test_box_refuses(void **state)
+{
+    (void)state;
+    char name_a[NET_BOX_NAME_BYTES], name_b[NET_BOX_NAME_BYTES], unterminated[NET_BOX_NAME_BYTES];
+    net_box_t a, b;
+    int got;
+    assert_int_equal(net_box_open(&a, TOKEN_A, name_a), 0);
+    assert_int_equal(net_box_open(&b, TOKEN_B, name_b), 0);
+    int before = open_descriptors();
+    assert_int_equal(net_box_send(&a, name_b, TOKEN_C, a.socket), 0); /* not b's token */
+    assert_int_equal(net_box_take(&b, TOKEN_A, &got), -ENOENT);
+    memset(unterminated, 'x', sizeof unterminated);
+    assert_int_equal(net_box_send(&a, unterminated, TOKEN_B, a.socket), -EPROTO);
+    assert_int_equal(net_box_send(&a, "", TOKEN_B, a.socket), -EPROTO);
+    net_box_close(&b);
+    assert_int_equal(net_box_send(&a, name_b, TOKEN_B, a.socket), -ECONNREFUSED);
+    assert_int_equal(open_descriptors(), before - 1);
+    net_box_close(&a);
+}
+
+typedef struct box_target {
+    char name[NET_BOX_NAME_BYTES];
+} box_target_t;
+
+/* Short messages, messages with two descriptors, and none: sent raw. */
+static int send_rubbish(uint32_t rank, uint32_t nranks, void *argument)
+{
+    const box_target_t *target = argument;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    (void)rank, (void)nranks;
+    memcpy(address.sun_path + 1, target->name, strlen(target->name));
+    socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(target->name));
+    int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+    CHECK(fd >= 0);
+    uint64_t words[8] = {TOKEN_B[0], TOKEN_B[1], TOKEN_A[0], TOKEN_A[1]};
+    CHECK(sendto(fd, words, 32, 0, (struct sockaddr *)&address, size) == 32); /* no descriptor */
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
+    } control = {0};
+    struct iovec part = {.iov_base = words, .iov_len = 8};
+    struct msghdr header = {.msg_name = &address,
+                            .msg_namelen = size,
+                            .msg_iov = &part,
+                            .msg_iovlen = 1,
+                            .msg_control = control.bytes,
+                            .msg_controllen = sizeof control.bytes};
+    struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(2 * sizeof(int));
+    memcpy(CMSG_DATA(rights), (int[]){0, 1}, 2 * sizeof(int));
+    for (part.iov_len = 8; part.iov_len <= 64; part.iov_len += 28) /* too short, short, too long */
+        CHECK(sendmsg(fd, &header, 0) == (ssize_t)part.iov_len);
+    return 0;
+}
+
+static int send_as_stranger(uint32_t rank, uint32_t nranks, void *argument)
+{
+    const box_target_t *target = argument;
+    char name[NET_BOX_NAME_BYTES];
+    net_box_t box;
+    (void)rank, (void)nranks;
+    CHECK(setuid(STRANGER) == 0);
+    CHECK(net_box_open(&box, TOKEN_A, name) == 0);
+    CHECK(net_box_send(&box, target->name, TOKEN_B, box.socket) == 0);
+    return 0;
+}
+
+static void test_box_survives_rubbish(void **state)
+{
+    (void)state;
+    box_target_t target;
+    net_box_t box;
+    int got;
+    assert_int_equal(net_box_open(&box, TOKEN_B, target.name), 0);
+    int before = open_descriptors();
+    assert_int_equal(run_processes(1, send_rubbish, &target), 0);
+    assert_int_equal(net_box_take(&box, TOKEN_A, &got), -ENOENT);
+    if (geteuid() == 0) {
+        assert_int_equal(run_processes(1, send_as_stranger, &target), 0);
+        assert_int_equal(net_box_take(&box, TOKEN_A, &got), -ENOENT);
+    }
+    assert_int_equal(open_descriptors(), before);
+    net_box_close(&box);
+}
+
+/* ---- Leaks -------------------------------------------------------------------------------------- */
+
+static int cycles(uint32_t rank, uint32_t nranks, void *argument)
+{
+    int descriptors = 0, mappings = 0;
+    (void)rank, (void)nranks;
+    for (int cycle = 0; cycle < 200; cycle++) {
+        offer_t own_offer;
+        net_mapping_t *peer, *sibling;
+        net_memory_t *own = make_memory(own_offer);
+        CHECK(net_memory_open(own, 0, argument, &peer) == 0);
+        CHECK(net_memory_open(own, 0, own_offer, &sibling) == 0);
+        net_mapping_close(peer);
+        net_memory_destroy(own);
+        net_mapping_close(sibling);
+        if (cycle == 10) {
+            descriptors = open_descriptors();
+            mappings = mappings_of("memfd:shunt");
+        }
+    }
+    CHECK(open_descriptors() == descriptors);
+    CHECK(mappings_of("memfd:shunt") == mappings);
+    return 0;
+}
+
+static void test_no_leak(void **state)
+{
+    (void)state;
+    offer_t offer;
+    net_memory_t *memory = make_memory(offer);
+    assert_int_equal(run_processes(1, cycles, offer), 0);
+    net_memory_destroy(memory);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_siblings_share),
+        cmocka_unit_test(test_processes_share),
+        cmocka_unit_test(test_sizes_are_checked),
+        cmocka_unit_test(test_no_cuda_no_memory),
+        cmocka_unit_test(test_damaged_offers),
+        cmocka_unit_test(test_dead_owner),
+        cmocka_unit_test(test_impostors),
+        cmocka_unit_test(test_other_user),
+        cmocka_unit_test(test_sealed),
+        cmocka_unit_test(test_box_delivers),
+        cmocka_unit_test(test_box_refuses),
+        cmocka_unit_test(test_box_survives_rubbish),
+        cmocka_unit_test(test_no_leak),
+    };
+    return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
+}

@@ -1,0 +1,421 @@
+/*
+ * scratch_test.c - scratch of the host device: steps, proof, pool.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+
+#include <cmocka.h>
+
+#include "algorithms/scratch_device.h"
+#include "team.h"
+
+enum { SCRATCH_BYTES = 1 << 20 };
+
+static team_plan_t new_plan(void)
+{
+    team_plan_t plan = {.key = random_key(), .device = ALG_DEVICE_HOST, .kind = NET_MEMORY_HOST, .devices = 1};
+    if (!alg_map_init(&plan.map, SCRATCH_BYTES))
+        abort();
+    plan.id = plan.key.word[0] | 1;
+    memcpy(plan.set.hash, plan.key.word, sizeof plan.set.hash);
+    return plan;
+}
+
+static bool all_bytes(const uint8_t *at, size_t size, int value)
+{
+    for (size_t i = 0; i < size; i++)
+        if (at[i] != value)
+            return false;
+    return true;
+}
+
+static int check_armed(alg_scratch_t *scratch, const alg_map_t *map)
+{
+    const alg_team_t *team = alg_scratch_team(scratch);
+    const uint8_t *own = team->scratch[team->rank];
+    size_t end = map->half_offset + 2 * map->half_bytes;
+    CHECK(all_bytes(own, map->half_offset, 0));
+    CHECK(all_bytes(own + map->half_offset, 2 * map->half_bytes, 0xff));
+    CHECK(all_bytes(own + end, map->total_bytes - end, 0));
+    CHECK(alg_scratch_control(scratch)->abort == 0 && alg_scratch_control(scratch)->status == 0);
+    return 0;
+}
+
+/* ---- Teams ------------------------------------------------------------------------------ */
+
+/* Build, write into every peer's memory, see theirs in mine, give back, build again from the pool. */
+static int build_twice(uint32_t rank, uint32_t nranks, void *argument)
+{
+    team_plan_t plan = *(const team_plan_t *)argument;
+    alg_scratch_t *scratch;
+    bool reused = true;
+    CHECK(team_build(&plan, rank, nranks, &scratch, &reused) == 0);
+    CHECK(!reused);
+    CHECK(check_armed(scratch, &plan.map) == 0);
+    alg_team_t *team = alg_scratch_team(scratch);
+    CHECK(team->rank == rank && team->nranks == nranks && team->control == alg_scratch_control(scratch));
+    CHECK(team->half_offset == plan.map.half_offset && team->staging_bytes == plan.map.staging_bytes);
+    CHECK(team_meet(&plan, "armed everywhere", rank, nranks) == 0);
+    for (uint32_t peer = 0; peer < nranks; peer++)
+        team->scratch[peer][plan.map.half_offset + rank] = (uint8_t)(rank * 8 + peer);
+    team->scratch[rank][ALG_EPOCH_OFFSET] = 9;
+    CHECK(team_meet(&plan, "written everywhere", rank, nranks) == 0);
+    for (uint32_t peer = 0; peer < nranks; peer++)
+        CHECK(team->scratch[rank][plan.map.half_offset + peer] == peer * 8 + rank);
+    CHECK(team_meet(&plan, "read everywhere", rank, nranks) == 0);
+    team->timeout_ns = 5;
+    alg_scratch_release(scratch, true);
+    /* All have given theirs back before any asks, as ranks that destroy and create in order do. */
+    CHECK(team_meet(&plan, "given back", rank, nranks) == 0);
+    plan.key.word[0]++;
+    plan.id++;
+    CHECK(team_build(&plan, rank, nranks, &scratch, &reused) == 0);
+    CHECK(reused);
+    CHECK(check_armed(scratch, &plan.map) == 0);
+    CHECK(alg_scratch_team(scratch)->timeout_ns == 0);
+    CHECK(team_meet(&plan, "checked", rank, nranks) == 0);
+    alg_scratch_release(scratch, false);
+    CHECK(alg_scratch_idle(&plan.set, rank, &plan.map) == 0);
+    return 0;
+}
+
+static void test_processes(void **state)
+{
+    (void)state;
+    for (uint32_t nranks = 1; nranks <= ALG_MAX_RANKS; nranks++) {
+        team_plan_t plan = new_plan();
+        assert_int_equal(run_processes(nranks, build_twice, &plan), 0);
+    }
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    for (uint32_t nranks = 1; nranks <= ALG_MAX_RANKS; nranks++) {
+        team_plan_t plan = new_plan();
+        assert_int_equal(run_threads(nranks, build_twice, &plan), 0);
+    }
+}
+
+/* One thread for all ranks: each step for all before the next. */
+static void build_alone(const team_plan_t *plan, uint32_t nranks, alg_scratch_t **scratch)
+{
+    uint8_t offers[ALG_MAX_RANKS][NET_OFFER_BYTES];
+    for (uint32_t rank = 0; rank < nranks; rank++)
+        assert_int_equal(alg_scratch_create(plan->device, (int)rank, plan->kind, &plan->set, plan->id, rank, nranks,
+                                            &plan->map, &scratch[rank], offers[rank]),
+                         0);
+    for (uint32_t rank = 0; rank < nranks; rank++)
+        assert_int_equal(alg_scratch_send(scratch[rank], offers), 0);
+    for (uint32_t rank = 0; rank < nranks; rank++)
+        assert_int_equal(alg_scratch_open(scratch[rank], offers), 0);
+}
+
+static void prove_alone(uint32_t nranks, alg_scratch_t **scratch, uint64_t token)
+{
+    for (uint32_t rank = 0; rank < nranks; rank++)
+        assert_int_equal(alg_scratch_prove_write(scratch[rank], token), 0);
+    for (uint32_t rank = 0; rank < nranks; rank++)
+        assert_int_equal(alg_scratch_prove_read(scratch[rank], token), 0);
+}
+
+static void test_one_thread_for_all(void **state)
+{
+    (void)state;
+    team_plan_t plan = new_plan();
+    alg_scratch_t *scratch[ALG_MAX_RANKS];
+    build_alone(&plan, ALG_MAX_RANKS, scratch);
+    prove_alone(ALG_MAX_RANKS, scratch, 1);
+    for (uint32_t rank = 0; rank < ALG_MAX_RANKS; rank++)
+        assert_int_equal(check_armed(scratch[rank], &plan.map), 0); /* the mailboxes too */
+    for (uint32_t rank = 0; rank < ALG_MAX_RANKS; rank++)
+        alg_scratch_release(scratch[rank], false);
+    alg_scratch_release(NULL, true);
+}
+
+/* ---- The proof ----------------------------------------------------------------------------- */
+
+static void test_proof_finds_faults(void **state)
+{
+    (void)state;
+    team_plan_t plan = new_plan();
+    alg_scratch_t *scratch[3];
+    build_alone(&plan, 3, scratch);
+    alg_team_t *team = alg_scratch_team(scratch[0]);
+    /* Nobody has written. */
+    assert_int_equal(alg_scratch_prove_read(scratch[0], 5), -EIO);
+    /* One is missing. */
+    assert_int_equal(alg_scratch_prove_write(scratch[1], 5), 0);
+    assert_int_equal(alg_scratch_prove_read(scratch[0], 5), -EIO);
+    /* Another token. */
+    assert_int_equal(alg_scratch_prove_write(scratch[1], 5), 0);
+    assert_int_equal(alg_scratch_prove_write(scratch[2], 6), 0);
+    assert_int_equal(alg_scratch_prove_read(scratch[0], 5), -EIO);
+    /* The peers' mappings are mixed up: the words land, but with the wrong rank. */
+    team = alg_scratch_team(scratch[2]);
+    uint8_t *kept = team->scratch[0];
+    team->scratch[0] = team->scratch[1];
+    team->scratch[1] = kept;
+    assert_int_equal(alg_scratch_prove_write(scratch[1], 5), 0);
+    assert_int_equal(alg_scratch_prove_write(scratch[2], 5), 0);
+    assert_int_equal(alg_scratch_prove_read(scratch[0], 5), -EIO);
+    team->scratch[1] = team->scratch[0];
+    team->scratch[0] = kept;
+    /* Unproven, it is not kept. */
+    alg_scratch_release(scratch[0], true);
+    assert_int_equal(alg_scratch_idle(&plan.set, 0, &plan.map), 0);
+    alg_scratch_release(scratch[1], false);
+    alg_scratch_release(scratch[2], false);
+}
+
+static void test_arguments(void **state)
+{
+    (void)state;
+    team_plan_t plan = new_plan();
+    uint8_t offers[2][NET_OFFER_BYTES];
+    alg_scratch_t *a = NULL, *b = NULL;
+    alg_map_t bad = plan.map;
+    bad.half_bytes = bad.total_bytes;
+#define CREATE(device, kind, id, rank, nranks, map) \
+    alg_scratch_create(device, 0, kind, &plan.set, id, rank, nranks, map, &a, offers[0])
+    assert_int_equal(CREATE(ALG_DEVICE_HOST, NET_MEMORY_HOST, 1, 2, 2, &plan.map), -EINVAL);
+    assert_int_equal(CREATE(ALG_DEVICE_HOST, NET_MEMORY_HOST, 1, 0, ALG_MAX_RANKS + 1, &plan.map), -EINVAL);
+    assert_int_equal(CREATE(ALG_DEVICE_HOST, NET_MEMORY_HOST, 0, 0, 2, &plan.map), -EINVAL);
+    assert_int_equal(CREATE(ALG_DEVICE_HOST, NET_MEMORY_HOST, 1, 0, 2, &bad), -EINVAL);
+    assert_int_equal(CREATE(ALG_DEVICE_HOST, NET_MEMORY_CUDA_IPC, 1, 0, 2, &plan.map), -ENOSYS);
+    assert_int_equal(CREATE(ALG_DEVICE_CUDA, NET_MEMORY_HOST, 1, 0, 2, &plan.map), -ENOSYS);
+    if (access("/dev/nvidiactl", F_OK) != 0) {
+        assert_int_equal(CREATE(ALG_DEVICE_CUDA, NET_MEMORY_CUDA_IPC, 1, 0, 2, &plan.map), -ENOSYS);
+        assert_int_equal(CREATE(ALG_DEVICE_CUDA, NET_MEMORY_CUDA_VMM, 1, 0, 2, &plan.map), -ENOSYS);
+    }
+    assert_null(a);
+    assert_int_equal(CREATE(ALG_DEVICE_HOST, NET_MEMORY_HOST, 1, 0, 2, &plan.map), 0);
+#undef CREATE
+    assert_int_equal(alg_scratch_prove_write(a, 1), -EINVAL); /* not open yet */
+    /* A peer whose scratch is smaller than agreed. */
+    alg_map_t larger;
+    assert_true(alg_map_init(&larger, 2 * SCRATCH_BYTES));
+    assert_int_equal(
+        alg_scratch_create(ALG_DEVICE_HOST, 1, NET_MEMORY_HOST, &plan.set, 1, 1, 2, &larger, &b, offers[1]), 0);
+    assert_int_equal(alg_scratch_open(b, offers), -EPROTO);
+    assert_int_equal(alg_scratch_open(a, offers), 0);
+    memset(offers[0], 0xab, NET_OFFER_BYTES);
+    assert_int_equal(alg_scratch_open(b, offers), -EPROTO);
+    alg_scratch_release(b, false);
+    alg_scratch_release(a, false);
+}
+
+/* ---- The pool --------------------------------------------------------------------------------- */
+
+/* A proven scratch of one rank, not given back. */
+static alg_scratch_t *single(const team_plan_t *plan)
+{
+    alg_scratch_t *scratch;
+    build_alone(plan, 1, &scratch);
+    prove_alone(1, &scratch, 1);
+    return scratch;
+}
+
+static void test_pool_offers_the_newest_once(void **state)
+{
+    (void)state;
+    team_plan_t plan = new_plan(), other = new_plan();
+    alg_scratch_t *first, *second, *taken;
+    plan.id = 1000;
+    first = single(&plan);
+    plan.id = 500;
+    second = single(&plan);
+    alg_scratch_release(second, true);
+    alg_scratch_release(first, true);
+    assert_int_equal(alg_scratch_idle(&other.set, 0, &plan.map), 0);
+    assert_int_equal(alg_scratch_idle(&plan.set, 1, &plan.map), 0);
+    other.map.half_bytes--;
+    assert_int_equal(alg_scratch_idle(&plan.set, 0, &other.map), 0);
+    assert_int_equal(alg_scratch_idle(&plan.set, 0, &plan.map), 500);
+    assert_int_equal(alg_scratch_idle(&plan.set, 0, &plan.map), 1000);
+    assert_int_equal(alg_scratch_idle(&plan.set, 0, &plan.map), 0);
+    assert_int_equal(alg_scratch_take(500, 1, &taken), -ENOENT);
+    assert_int_equal(alg_scratch_take(7, 0, &taken), -ENOENT);
+    assert_int_equal(alg_scratch_take(500, 0, &taken), 0);
+    assert_int_equal(alg_scratch_take(500, 0, &taken), -ENOENT);
+    alg_scratch_release(taken, true);
+    assert_int_equal(alg_scratch_idle(&plan.set, 0, &plan.map), 500);
+    alg_scratch_pool_trim();
+    assert_int_equal(alg_scratch_take(500, 0, &taken), -ENOENT);
+}
+
+static void test_pool_is_bounded(void **state)
+{
+    (void)state;
+    team_plan_t plan = new_plan();
+    alg_scratch_t *scratch[10], *taken;
+    int before = open_descriptors();
+    for (uint64_t i = 0; i < 10; i++) {
+        plan.id = i + 1;
+        scratch[i] = single(&plan);
+    }
+    for (uint64_t i = 0; i < 10; i++)
+        alg_scratch_release(scratch[i], true);
+    assert_int_equal(open_descriptors(), before + 4);
+    assert_int_equal(alg_scratch_take(6, 0, &taken), -ENOENT);
+    assert_int_equal(alg_scratch_take(7, 0, &taken), 0);
+    alg_scratch_release(taken, false);
+    alg_scratch_pool_trim();
+    assert_int_equal(open_descriptors(), before);
+}
+
+static void test_aborted_is_not_kept(void **state)
+{
+    (void)state;
+    team_plan_t plan = new_plan();
+    alg_scratch_t *scratch = single(&plan);
+    alg_scratch_control(scratch)->abort = 1;
+    alg_scratch_release(scratch, true);
+    assert_int_equal(alg_scratch_idle(&plan.set, 0, &plan.map), 0);
+    scratch = single(&plan);
+    alg_scratch_control(scratch)->status = ALG_STATUS_TIMEOUT;
+    alg_scratch_release(scratch, true);
+    assert_int_equal(alg_scratch_idle(&plan.set, 0, &plan.map), 0);
+}
+
+static int build_and_die(uint32_t rank, uint32_t nranks, void *argument)
+{
+    alg_scratch_t *scratch;
+    bool reused;
+    CHECK(team_build(argument, rank, nranks, &scratch, &reused) == 0);
+    return 0;
+}
+
+static void test_dead_peers_are_swept(void **state)
+{
+    (void)state;
+    team_plan_t plan = new_plan();
+    alg_scratch_t *scratch;
+    bool reused;
+    int before = open_descriptors();
+    pid_t child = start_child(build_and_die, 1, 2, &plan);
+    assert_int_equal(team_build(&plan, 0, 2, &scratch, &reused), 0);
+    assert_true(wait_child(child));
+    alg_scratch_release(scratch, true);
+    assert_int_equal(alg_scratch_idle(&plan.set, 0, &plan.map), 0);
+    assert_int_equal(open_descriptors(), before);
+}
+
+/* A child that is forked while the pool is full neither uses nor harms what it inherited. */
+static int use_after_fork(uint32_t rank, uint32_t nranks, void *argument)
+{
+    team_plan_t plan = new_plan();
+    (void)rank, (void)nranks;
+    alg_scratch_release(argument, true);
+    alg_scratch_t *own = single(&plan);
+    alg_scratch_release(own, true);
+    alg_scratch_pool_trim();
+    return 0;
+}
+
+static void test_fork(void **state)
+{
+    (void)state;
+    team_plan_t plan = new_plan();
+    alg_scratch_t *idle = single(&plan);
+    plan.id++;
+    alg_scratch_t *used = single(&plan);
+    alg_scratch_release(idle, true);
+    assert_int_equal(run_processes(1, use_after_fork, used), 0);
+    assert_int_equal(check_armed(used, &plan.map), 0);
+    alg_scratch_release(used, true);
+    assert_int_equal(alg_scratch_idle(&plan.set, 0, &plan.map), plan.id);
+    alg_scratch_pool_trim();
+}
+
+/* ---- Leaks --------------------------------------------------------------------------------------- */
+
+typedef struct counts {
+    int descriptors, mappings;
+} counts_t;
+
+static counts_t count_now(void)
+{
+    return (counts_t){open_descriptors(), mappings_of("memfd:shunt")};
+}
+
+static void test_no_leak(void **state)
+{
+    (void)state;
+    counts_t first = {0}, last;
+    for (int cycle = 0; cycle < 200; cycle++) {
+        team_plan_t plan = new_plan();
+        alg_scratch_t *scratch[3];
+        build_alone(&plan, 3, scratch);
+        if (cycle % 2)
+            prove_alone(3, scratch, 2);
+        for (uint32_t rank = 0; rank < 3; rank++)
+            alg_scratch_release(scratch[rank], true);
+        if (cycle == 19)
+            first = count_now();
+    }
+    last = count_now();
+    assert_int_equal(last.descriptors, first.descriptors);
+    assert_int_equal(last.mappings, first.mappings);
+    alg_scratch_pool_trim();
+    assert_int_equal(count_now().mappings, 0);
+}
+
+static int cycle_in_processes(uint32_t rank, uint32_t nranks, void *argument)
+{
+    counts_t first = {0}, last;
+    team_plan_t plan = *(const team_plan_t *)argument;
+    for (int cycle = 0; cycle < 100; cycle++) {
+        alg_scratch_t *scratch;
+        bool reused;
+        plan.key.word[0]++;
+        plan.id++;
+        CHECK(team_build(&plan, rank, nranks, &scratch, &reused) == 0);
+        CHECK(team_meet(&plan, "built", rank, nranks) == 0);
+        alg_scratch_release(scratch, cycle % 4 != 0);
+        CHECK(team_meet(&plan, "given back", rank, nranks) == 0);
+        if (cycle == 20)
+            first = count_now();
+    }
+    last = count_now();
+    CHECK(last.descriptors == first.descriptors || last.descriptors == first.descriptors + 1);
+    CHECK(last.mappings <= first.mappings + (int)nranks);
+    alg_scratch_pool_trim();
+    CHECK(count_now().mappings == 0);
+    return 0;
+}
+
+static void test_no_leak_in_processes(void **state)
+{
+    (void)state;
+    team_plan_t plan = new_plan();
+    assert_int_equal(run_processes(2, cycle_in_processes, &plan), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_one_thread_for_all),
+        cmocka_unit_test(test_proof_finds_faults),
+        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_pool_offers_the_newest_once),
+        cmocka_unit_test(test_pool_is_bounded),
+        cmocka_unit_test(test_aborted_is_not_kept),
+        cmocka_unit_test(test_dead_peers_are_swept),
+        cmocka_unit_test(test_fork),
+        cmocka_unit_test(test_no_leak),
+        cmocka_unit_test(test_no_leak_in_processes),
+    };
+    return cmocka_run_group_tests_name("scratch", tests, NULL, NULL);
+}
