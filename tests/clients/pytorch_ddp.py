@@ -59,6 +59,7 @@ def train(rank, local, steps, graphs):
         static_input.copy_(inputs[i])
         static_target.copy_(targets[i])
 
+    torch.cuda.synchronize()
     losses, graph, loss = [], None, None
     for i in range(steps):
         if graphs and i == WARMUP:
