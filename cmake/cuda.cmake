@@ -24,10 +24,10 @@ if(SHUNT_CUDA)
   # "-real" is machine code alone; the last one has PTX too, which newer GPUs compile at load.
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
     set(SHUNT_CUDA_ARCHITECTURES_DEFAULT "80-real;90-real;100")
-  elseif(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 11.8)
+  elseif(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.0)
     set(SHUNT_CUDA_ARCHITECTURES_DEFAULT "80-real;90")
   else()
-    message(FATAL_ERROR "CUDA ${CMAKE_CUDA_COMPILER_VERSION} is too old (11.8 or newer); -DSHUNT_CUDA=OFF builds without")
+    message(FATAL_ERROR "CUDA ${CMAKE_CUDA_COMPILER_VERSION} is too old (12.0 or newer); -DSHUNT_CUDA=OFF builds without")
   endif()
   set(SHUNT_CUDA_ARCHITECTURES ${SHUNT_CUDA_ARCHITECTURES_DEFAULT} CACHE STRING
     "GPUs to compile for, as in CMAKE_CUDA_ARCHITECTURES")
