@@ -31,7 +31,7 @@ static shim_setup_t *g_setups;
 static atomic_uint g_count; /* on the list; polls look at it first */
 static uint64_t g_batches;
 
-static _Thread_local char g_self;           /* its address names the thread */
+static _Thread_local char g_self;             /* its address names the thread */
 static _Thread_local shim_comm_t *g_deferred; /* destroyed in a group; linked by `next` */
 
 static void forget_in_child(void)
@@ -49,6 +49,18 @@ static void watch_forks(void)
 }
 
 /* ---- Birth --------------------------------------------------------------------- */
+
+/* In host mode the state is its own handle. As with NCCL, an init shows it at once, a split at the end. */
+static bool own_handle(shim_setup_t *setup)
+{
+    shim_comm_t *comm = setup->comm;
+    bool early = !setup->request.regroup;
+    atomic_store(&comm->handle, (ncclComm_t)comm);
+    if (early && !shim_comm_insert(comm))
+        return false;
+    __atomic_store_n(setup->request.newcomm, early ? (ncclComm_t)comm : NULL, __ATOMIC_RELEASE);
+    return true;
+}
 
 shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
 {
@@ -69,6 +81,8 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     setup->request = *request;
     setup->comm = comm;
     setup->owner = &g_self;
+    if (request->host && !own_handle(setup))
+        goto free_comm;
     setup->join_error = request->publish ? net_join(&request->key, &setup->rendezvous) : 0;
 
     pthread_mutex_lock(&g_lock);
@@ -78,6 +92,8 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     pthread_mutex_unlock(&g_lock);
     return setup;
 
+free_comm:
+    shim_comm_release(comm);
 free_setup:
     free(setup);
     return NULL;
@@ -108,15 +124,21 @@ static bool passes(const shim_setup_t *setup, const filter_t *filter)
     return filter->lingering && setup->lingering;
 }
 
+/* Out of the table, if it is still there. */
+static void drop(shim_comm_t *comm)
+{
+    ncclComm_t handle = atomic_load(&comm->handle);
+    if (shim_comm_find(handle) == comm)
+        shim_comm_release(shim_comm_remove(handle));
+}
+
 static void setup_free(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
     if (setup->request.host && setup->result != ncclSuccess) {
         /* In host mode the handle is ours: what was not set up does not exist. */
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
-        shim_comm_t *removed = shim_comm_remove(atomic_load(&comm->handle));
-        if (removed)
-            shim_comm_release(removed);
+        drop(comm);
     }
     shim_comm_release(comm);
     free(setup->identity);
@@ -207,10 +229,7 @@ static ncclResult_t finish(const filter_t *filter)
  * not stay in the table; where the application keeps it, abort and destroy work without a state. */
 static void discard(shim_setup_t *setup)
 {
-    ncclComm_t handle = atomic_load(&setup->comm->handle);
-    shim_comm_t *removed = handle && shim_comm_find(handle) == setup->comm ? shim_comm_remove(handle) : NULL;
-    if (removed)
-        shim_comm_release(removed);
+    drop(setup->comm);
     if (setup->request.host)
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
     setup->request.host = false; /* no error of its own, no handle to take back */
@@ -283,7 +302,8 @@ static void release_deferred(void)
         shim_comm_t *next = comm->next;
         comm->next = NULL;
         bool ended = shim_drain(comm, SHIM_SETUP_LIMIT_MS);
-        comm->reusable = comm->reusable && ended;
+        if (!ended)
+            atomic_store(&comm->reusable, false);
         if (ended)
             shim_comm_release(comm); /* else kernels may still run: it stays, for good */
         comm = next;

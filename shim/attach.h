@@ -35,11 +35,11 @@ typedef struct shim_setup_request {
     ncclComm_t *newcomm; /* the application's; read once the real call has succeeded */
     ncclComm_t parent;   /* of a split: polled until *newcomm is there; else NULL */
     bool host;
-    bool wait;           /* the call blocks until the communicator is ready */
-    bool blocking;       /* the new communicator's configuration */
-    bool publish;        /* false: keep the key alone, for children (too many ranks to attach) */
+    bool wait;     /* the call blocks until the communicator is ready */
+    bool blocking; /* the new communicator's configuration */
+    bool publish;  /* false: keep the key alone, for children (too many ranks to attach) */
     uint32_t max_blocks;
-    int rank, nranks;    /* -1: ask the real NCCL afterwards */
+    int rank, nranks; /* -1: ask the real NCCL afterwards */
     /* Host mode's split: rank and nranks are the parent's; the new ones come of all ranks' colours. */
     bool regroup;
     int color, order;

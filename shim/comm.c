@@ -21,7 +21,6 @@
 
 #include "shim/drain.h"
 #include "shim/redop.h"
-#include "shim/redop.h"
 
 enum { FIRST_SLOTS = 256 };
 
@@ -35,7 +34,7 @@ typedef struct table {
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 static _Atomic(table_t *) g_table;
-static shim_comm_t g_tombstone; /* a slot whose state was removed: the probing goes on behind it */
+static shim_comm_t g_tombstone;           /* a slot whose state was removed: the probing goes on behind it */
 static _Atomic(shim_comm_t *) g_released; /* a stack: its last reference is gone */
 static shim_comm_t *g_free_first, *g_free_last;
 
@@ -97,13 +96,13 @@ void shim_comm_retain(shim_comm_t *comm)
 
 void shim_comm_release(shim_comm_t *comm)
 {
-    if (atomic_fetch_sub_explicit(&comm->references, 1, memory_order_acq_rel) != 1)
+    if (!comm || atomic_fetch_sub_explicit(&comm->references, 1, memory_order_acq_rel) != 1)
         return;
     shim_comm_t *first = atomic_load_explicit(&g_released, memory_order_relaxed);
     do
         comm->next = first;
-    while (!atomic_compare_exchange_weak_explicit(&g_released, &first, comm, memory_order_release,
-                                                  memory_order_relaxed));
+    while (
+        !atomic_compare_exchange_weak_explicit(&g_released, &first, comm, memory_order_release, memory_order_relaxed));
 }
 
 /* The child has the parent's memory and none of its threads, GPUs or peers: forget everything. */
@@ -262,7 +261,8 @@ static void comm_free(shim_comm_t *comm)
     comm->rendezvous = NULL;
     comm->scratch = NULL;
     comm->plan = NULL;
-    comm->reusable = false;
+    atomic_store(&comm->reusable, false);
+    comm->watched_call = comm->watched_since_ns = 0;
     comm->order = (shim_order_t){0};
     comm->retained_capture = 0;
     comm->next = NULL;

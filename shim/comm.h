@@ -25,10 +25,10 @@
  * (host mode: SHIM_COMM_ATTACHED or an error). A caller that finds JOINING asks
  * shim_attach_settle (attach.h) first. */
 typedef enum shim_comm_phase {
-    SHIM_COMM_JOINING = 0,  /* published, verdict not known */
+    SHIM_COMM_JOINING = 0, /* published, verdict not known */
     SHIM_COMM_ATTACHED = 1,
-    SHIM_COMM_FORWARD = 2,  /* declined, or the set-up failed: everything is forwarded */
-    SHIM_COMM_DEAD = 3      /* aborted, revoked, finalized or failed */
+    SHIM_COMM_FORWARD = 2, /* declined, or the set-up failed: everything is forwarded */
+    SHIM_COMM_DEAD = 3     /* aborted, revoked, finalized or failed */
 } shim_comm_phase_t;
 
 /* Order of work on one communicator over several streams; order.c. */
@@ -43,14 +43,14 @@ typedef struct shim_order {
 } shim_order_t;
 
 typedef struct shim_comm {
-    _Atomic(ncclComm_t) handle;   /* NULL until known, and in a state on the free list */
-    _Atomic int phase;            /* shim_comm_phase_t */
-    _Atomic int async_error;      /* ncclResult_t that Shunt itself found; ncclSuccess if none */
-    atomic_bool host;             /* host mode: `handle` is this pointer */
-    bool blocking;                /* this rank's configuration; once attached: every rank's */
-    atomic_bool finalized;        /* host mode: ncclCommFinalize was called */
-    atomic_bool revoked;          /* host mode: ncclCommRevoke was called */
-    int device;                   /* CUDA ordinal; host mode: the rank */
+    _Atomic(ncclComm_t) handle; /* NULL until known, and in a state on the free list */
+    _Atomic int phase;          /* shim_comm_phase_t */
+    _Atomic int async_error;    /* ncclResult_t that Shunt itself found; ncclSuccess if none */
+    atomic_bool host;           /* host mode: `handle` is this pointer */
+    bool blocking;              /* this rank's configuration; once attached: every rank's */
+    atomic_bool finalized;      /* host mode: ncclCommFinalize was called */
+    atomic_bool revoked;        /* host mode: ncclCommRevoke was called */
+    int device;                 /* CUDA ordinal; host mode: the rank */
     uint32_t rank, nranks;
     uint32_t max_blocks;          /* ncclConfig_t.maxCTAs; 0: not set */
     net_key_t key;                /* of this communicator; children derive theirs from it */
@@ -59,15 +59,17 @@ typedef struct shim_comm {
     net_rendezvous_t *rendezvous; /* host mode: to watch peers; CUDA: NULL */
     alg_scratch_t *scratch;       /* owned; NULL unless attached. Private memory: read it under a reference */
     sel_plan_t *plan;             /* owned; NULL unless attached */
-    bool reusable;                /* destroyed in good order: the scratch may go to the pool */
+    atomic_bool reusable;         /* destroyed in good order: the scratch may go to the pool */
     pthread_mutex_t lock;         /* one launch at a time: order, scratch */
     shim_order_t order;
     unsigned long long retained_capture; /* id of the capture whose graph already holds a reference */
-    atomic_uint references;       /* table, graphs, calls in flight; the last one frees */
-    _Atomic uint64_t calls_begun; /* host mode, for the watcher in host.c: launches begun ... */
-    _Atomic uint64_t calls_ended; /* ... and ended */
-    void *_Atomic redops;         /* private to redop.c: the user's operators */
-    struct shim_comm *next;       /* private to comm.c: reap and free lists */
+    atomic_uint references;              /* table, graphs, calls in flight; the last one frees */
+    _Atomic uint64_t calls_begun;        /* host mode, for watch.c: calls begun ... */
+    _Atomic uint64_t calls_ended;        /* ... and ended */
+    uint64_t watched_call;               /* private to watch.c: the call in which a peer was first seen dead ... */
+    uint64_t watched_since_ns;           /* ... and when */
+    void *_Atomic redops;                /* private to redop.c: the user's operators */
+    struct shim_comm *next;              /* private to comm.c: reap and free lists */
 } shim_comm_t;
 
 /* The state of a handle, or NULL if Shunt does not know it (always NULL in a forked child, for what
@@ -85,7 +87,7 @@ bool shim_comm_insert(shim_comm_t *comm);
  * there. Of several threads that remove one handle, one gets it. */
 shim_comm_t *shim_comm_remove(ncclComm_t handle);
 void shim_comm_retain(shim_comm_t *comm);
-/* Drop a reference. The last one puts the state on a list that shim_comm_reap frees: a release may
+/* Drop a reference (NULL is fine). The last one puts the state on a list that shim_comm_reap frees: a release may
  * come from a driver callback, where no CUDA call is allowed. */
 void shim_comm_release(shim_comm_t *comm);
 /* Free what was released. Called at the start of init and after destroy and abort. */

@@ -51,7 +51,7 @@ struct shim_setup {
     uint32_t stage;  /* posted, and waited for */
     uint64_t deadline_ns;
     uint32_t limit_ms;
-    int join_error; /* of publishing: nobody else will see this rank */
+    int join_error;            /* of publishing: nobody else will see this rank */
     shim_identity_t *identity; /* one a rank */
     alg_set_t set;
     alg_map_t map;

@@ -127,6 +127,15 @@ static void conclude_forward(shim_setup_t *setup, const char *reason)
                  (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, reason);
 }
 
+/* Host mode's split: now the application may see the handle. */
+static void show_split(shim_setup_t *setup)
+{
+    if (shim_comm_insert(setup->comm))
+        __atomic_store_n(setup->request.newcomm, (ncclComm_t)setup->comm, __ATOMIC_RELEASE);
+    else
+        setup->result = ncclSystemError;
+}
+
 static void conclude_attached(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
@@ -147,6 +156,8 @@ static void conclude_attached(shim_setup_t *setup)
     setup->done = true;
     int joining = SHIM_COMM_JOINING;
     atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_ATTACHED);
+    if (setup->request.regroup)
+        show_split(setup);
     if (speaks(setup))
         shim_info("Shunt attached communicator %p: rank %u of %u, %s%s, %zu KiB of scratch%s",
                   (void *)atomic_load(&comm->handle), comm->rank, comm->nranks,
@@ -372,6 +383,10 @@ static void begin_cuda(shim_setup_t *setup)
 
 static void begin_host(shim_setup_t *setup)
 {
+    if (!setup->rendezvous) {
+        shim_setup_decline(setup, "no shared memory to meet the other ranks in: %s", strerror(-setup->join_error));
+        return;
+    }
     if (!setup->request.regroup) {
         enter_rendezvous(setup);
         return;
@@ -379,8 +394,7 @@ static void begin_host(shim_setup_t *setup)
     setup->regrouping = true;
     setup->stage = STAGE_REGROUP;
     regroup_t record = {setup->request.color, setup->request.order};
-    int error =
-        net_set_rank(setup->rendezvous, (uint32_t)setup->request.rank, (uint32_t)setup->request.nranks);
+    int error = net_set_rank(setup->rendezvous, (uint32_t)setup->request.rank, (uint32_t)setup->request.nranks);
     if (!error)
         error = net_post(setup->rendezvous, STAGE_REGROUP, &record, sizeof(record));
     if (error)
@@ -575,8 +589,8 @@ static bool make_plan(shim_setup_t *setup, sel_link_t link)
         setup->plan = malloc(sizeof(*setup->plan));
     if (!setup->plan)
         return false;
-    sel_topology_t topology = {.link = link, .nranks = setup->comm->nranks, .arch = UINT32_MAX,
-                               .multiprocessors = UINT32_MAX};
+    sel_topology_t topology = {
+        .link = link, .nranks = setup->comm->nranks, .arch = UINT32_MAX, .multiprocessors = UINT32_MAX};
     for (uint32_t r = 0; r < topology.nranks; r++) {
         const shim_gpu_t *gpu = &setup->identity[r].gpu;
         topology.arch = gpu->arch < topology.arch ? gpu->arch : topology.arch;
@@ -645,8 +659,8 @@ static int obtain_scratch(shim_setup_t *setup, net_memory_kind_t kind, uint8_t o
         return alg_scratch_take(setup->pooled, comm->rank, &setup->scratch);
     uint64_t id = setup->identity[0].fresh_id + (setup->second ? 1 : 0);
     alg_device_t device = setup->request.host ? ALG_DEVICE_HOST : ALG_DEVICE_CUDA;
-    return alg_scratch_create(device, comm->device, kind, &setup->set, id, comm->rank, comm->nranks,
-                              &setup->plan->map, &setup->scratch, offer);
+    return alg_scratch_create(device, comm->device, kind, &setup->set, id, comm->rank, comm->nranks, &setup->plan->map,
+                              &setup->scratch, offer);
 }
 
 static void post_offer(shim_setup_t *setup, uint32_t stage, net_memory_kind_t kind)
@@ -788,10 +802,15 @@ static void proven(shim_setup_t *setup)
 
 static void act(shim_setup_t *setup)
 {
-    static void (*const action[STAGE_COUNT])(shim_setup_t *) = {
-        [STAGE_IDENTITY] = identities_done, [STAGE_AGREE] = agreed,   [STAGE_OFFER] = offered,
-        [STAGE_OPENED] = opened,            [STAGE_PROOF] = proven,   [STAGE_OFFER2] = offered,
-        [STAGE_SENT2] = sent,               [STAGE_OPENED2] = opened, [STAGE_PROOF2] = proven};
+    static void (*const action[STAGE_COUNT])(shim_setup_t *) = {[STAGE_IDENTITY] = identities_done,
+                                                                [STAGE_AGREE] = agreed,
+                                                                [STAGE_OFFER] = offered,
+                                                                [STAGE_OPENED] = opened,
+                                                                [STAGE_PROOF] = proven,
+                                                                [STAGE_OFFER2] = offered,
+                                                                [STAGE_SENT2] = sent,
+                                                                [STAGE_OPENED2] = opened,
+                                                                [STAGE_PROOF2] = proven};
     if (setup->regrouping)
         regroup_done(setup);
     else
@@ -819,8 +838,7 @@ bool shim_setup_step(shim_setup_t *setup)
         if (shim_setup_now_ns() < setup->deadline_ns)
             return false;
         shim_setup_decline(setup, "%u of %u ranks came within %u ms", net_count(setup->rendezvous),
-                           setup->regrouping ? (uint32_t)setup->request.nranks : setup->comm->nranks,
-                           setup->limit_ms);
+                           setup->regrouping ? (uint32_t)setup->request.nranks : setup->comm->nranks, setup->limit_ms);
         return true;
     case -ECANCELED:
         obey(setup);

@@ -1,0 +1,21 @@
+/*
+ * config.h - what Shunt reads from the application's ncclConfig_t.
+ *
+ * The structure grows with NCCL's versions and says its own size; it is passed
+ * through by pointer and never copied.
+ */
+#ifndef SHUNT_SHIM_CONFIG_H
+#define SHUNT_SHIM_CONFIG_H
+
+#include <nccl.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Is the communicator blocking? NCCL_COMM_BLOCKING overrides; `fallback` where neither says. NULL is fine. */
+bool shim_config_blocking(const ncclConfig_t *config, bool fallback);
+/* maxCTAs, or `fallback`. NULL is fine. */
+uint32_t shim_config_max_blocks(const ncclConfig_t *config, uint32_t fallback);
+/* What is wrong with it, or NULL; host mode, where nobody else looks. */
+const char *shim_config_fault(const ncclConfig_t *config);
+
+#endif
