@@ -11,6 +11,7 @@ import csv
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -162,6 +163,27 @@ def bench_dies():
     assert not any(os.path.exists(f"/proc/{rank}") for rank in ranks), ranks
 
 
+def bench_gpu():
+    """On GPUs, NCCL beside ours: eager, in place, captured; every type and operator."""
+    listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True) if shutil.which(
+        "nvidia-smi") else None
+    gpus = sum(line.startswith("GPU") for line in listed.stdout.splitlines()) if listed else 0
+    if gpus == 0:
+        print("skipped: no GPU here")
+        sys.exit(77)
+    small = ("-n", "3", "-w", "1", "--rounds", "2")
+    for arguments in (
+        ("-b", "2", "-e", "4M", "-f", "32"),
+        ("-b", "64", "-e", "64K", "-f", "32", "--in-place"),
+        ("-b", "64", "-e", "64K", "-f", "32", "--in-place", "--graph"),
+        ("-b", "24", "-e", "24K", "-f", "1000", "--graph", "-d", "all", "-o", "all"),
+    ):
+        done = expect(shunt("bench", *arguments, *small), 0)
+        rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
+        assert rows and all(row[8] == "0" and float(row[9]) > 0 for row in rows), done.stdout
+        assert gpus not in (2, 4) or any(row[4] != "nccl" for row in rows), done.stdout  # there are rows of ours
+
+
 if __name__ == "__main__":
     {case.__name__: case for case in (usage, run, info, settings, documents, bench_right, bench_files,
-                                      bench_dies)}[sys.argv[4]]()
+                                      bench_dies, bench_gpu)}[sys.argv[4]]()
