@@ -1,0 +1,513 @@
+/*
+ * cuda_order_test.c - groups, streams, captures and operators on a fake GPU.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+/* cmocka wants the four above first */
+#include <cmocka.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "fake.h"
+#include "shim/group.h"
+#include "shim/host.h"
+#include "shunt.h"
+
+#define ALL_OF(n) ((UINT64_C(1) << (n)) - 1)
+enum { SMALL = 10, LARGE = FAKE_TAKEN_LIMIT + 1 };
+
+static float buffer[2];
+
+static ncclResult_t reduce(shim_comm_t *comm, size_t count, int stream)
+{
+    return ncclAllReduce(buffer, buffer, count, ncclFloat32, ncclSum, comm->handle, fake_stream(stream));
+}
+
+static ncclResult_t broadcast(shim_comm_t *comm, int stream)
+{
+    return ncclBroadcast(buffer, buffer, SMALL, ncclFloat32, 0, comm->handle, fake_stream(stream));
+}
+
+/* Every work from number `first` on has run after all before it. */
+static void assert_in_order_from(uint32_t first, uint32_t works)
+{
+    assert_int_equal(fake.works, works);
+    for (uint32_t i = first; i < works; i++)
+        assert_int_equal(fake.work[i].before & ALL_OF(i), ALL_OF(i));
+    assert_int_equal(fake.wrong_waits, 0);
+}
+
+static void assert_in_order(uint32_t works)
+{
+    assert_in_order_from(0, works);
+}
+
+static int set_up(void **state)
+{
+    fake_reset();
+    *state = fake_comm(0, true);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fake_graphs_destroy();
+    fake_comm_end(*state);
+    return 0;
+}
+
+static void one_stream_makes_no_extra_call(void **state)
+{
+    shim_comm_t *comm = *state;
+    for (int i = 0; i < 5; i++)
+        assert_int_equal(reduce(comm, SMALL, 3), ncclSuccess);
+    assert_in_order(5);
+    assert_int_equal(fake.cuda_calls, 0);
+    assert_int_equal(fake.queries, 5);
+}
+
+static void streams_take_turns_in_order(void **state)
+{
+    shim_comm_t *comm = *state;
+    reduce(comm, SMALL, 1);
+    reduce(comm, SMALL, 1);
+    reduce(comm, SMALL, 2);
+    reduce(comm, SMALL, 2);
+    reduce(comm, SMALL, 3);
+    reduce(comm, SMALL, 1);
+    assert_in_order(6);
+}
+
+static void forwarded_and_taken_share_the_order(void **state)
+{
+    shim_comm_t *comm = *state;
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    assert_int_equal(reduce(comm, LARGE, 2), ncclSuccess);
+    assert_int_equal(broadcast(comm, 1), ncclSuccess);
+    assert_int_equal(reduce(comm, SMALL, 2), ncclSuccess);
+    assert_in_order(4);
+    assert_int_equal(fake.work[0].kind, FAKE_OURS);
+    assert_int_equal(fake.work[1].kind, FAKE_REAL);
+    assert_int_equal(fake.work[2].kind, FAKE_REAL);
+    assert_int_equal(fake.work[3].kind, FAKE_OURS);
+}
+
+static void a_stream_may_be_gone(void **state)
+{
+    shim_comm_t *comm = *state;
+    reduce(comm, SMALL, 1);
+    fake_stream_destroy(fake_stream(1));
+    assert_int_equal(reduce(comm, SMALL, 2), ncclSuccess);
+    assert_int_equal(reduce(comm, SMALL, 3), ncclSuccess);
+    assert_int_equal(fake.works, 3);
+    assert_int_equal(fake.work[2].before, 2);
+}
+
+static void a_dead_stream_is_the_real_nccls_to_refuse(void **state)
+{
+    shim_comm_t *comm = *state;
+    fake_stream_destroy(fake_stream(1));
+    fake.forward_result = ncclUnhandledCudaError;
+    assert_int_equal(reduce(comm, SMALL, 1), ncclUnhandledCudaError);
+    assert_int_equal(fake.works, 0);
+}
+
+static void legacy_stream_has_two_names(void **state)
+{
+    shim_comm_t *comm = *state;
+    for (int i = 0; i < 2; i++) {
+        ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclSum, comm->handle, NULL);
+        ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclSum, comm->handle, cudaStreamLegacy);
+    }
+    assert_int_equal(fake.works, 4);
+    assert_int_equal(fake.cuda_calls, 0);
+}
+
+static void implicit_capture_is_forwarded(void **state)
+{
+    shim_comm_t *comm = *state;
+    fake_stream_capture(fake_stream(0), ~0ull);
+    fake.forward_result = ncclUnhandledCudaError;
+    assert_int_equal(ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclSum, comm->handle, NULL),
+                     ncclUnhandledCudaError);
+    assert_int_equal(fake.works, 0);
+}
+
+static void the_device_is_lent(void **state)
+{
+    (void)state;
+    shim_comm_t *comm = fake_comm(5, true);
+    fake.device = 1;
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    assert_int_equal(fake.work[0].device, 5);
+    assert_int_equal(fake.device, 1);
+    fake_comm_end(comm);
+}
+
+static void captures_are_a_world_of_their_own(void **state)
+{
+    shim_comm_t *comm = *state;
+    reduce(comm, SMALL, 1);
+    reduce(comm, SMALL, 2);
+    fake_stream_capture(fake_stream(3), 9);
+    fake_stream_capture(fake_stream(4), 9);
+    reduce(comm, SMALL, 3);
+    reduce(comm, SMALL, 4); /* waits for 3 inside the capture */
+    broadcast(comm, 3);
+    fake_stream_capture(fake_stream(3), 0);
+    fake_stream_capture(fake_stream(4), 0);
+    reduce(comm, SMALL, 1);
+    assert_int_equal(fake.works, 6);
+    assert_int_equal(fake.wrong_waits, 0);
+    assert_int_equal(fake.work[2].before, 0);
+    assert_int_equal(fake.work[3].before, 4);
+    assert_int_equal(fake.work[4].before, 4 | 8);
+    assert_int_equal(fake.work[5].before, 1 | 2);
+}
+
+static void the_last_stream_may_be_in_a_capture(void **state)
+{
+    shim_comm_t *comm = *state;
+    reduce(comm, SMALL, 1);
+    fake_stream_capture(fake_stream(1), 9);
+    assert_int_equal(reduce(comm, SMALL, 2), ncclSuccess);
+    assert_int_equal(fake.wrong_waits, 0);
+    assert_int_equal(fake.works, 2);
+}
+
+static void graphs_keep_the_communicator(void **state)
+{
+    shim_comm_t *comm = *state;
+    fake_stream_capture(fake_stream(1), 9);
+    reduce(comm, SMALL, 1);
+    reduce(comm, SMALL, 1);
+    assert_int_equal(fake.graph_references, 1);
+    assert_int_equal(atomic_load(&comm->references), 2);
+    fake_stream_capture(fake_stream(1), 10);
+    reduce(comm, SMALL, 1);
+    assert_int_equal(fake.graph_references, 2);
+    fake_graphs_destroy();
+    assert_int_equal(atomic_load(&comm->references), 1);
+}
+
+static void a_failed_launch_is_not_forwarded(void **state)
+{
+    shim_comm_t *comm = *state;
+    fake.launch_error = cudaErrorInvalidResourceHandle;
+    assert_int_equal(reduce(comm, SMALL, 1), ncclUnhandledCudaError);
+    assert_int_equal(fake.works, 0);
+    assert_non_null(strstr(ncclGetLastError(NULL), "400"));
+}
+
+static void what_is_not_surely_valid_is_forwarded(void **state)
+{
+    shim_comm_t *comm = *state;
+    ncclComm_t handle = comm->handle;
+    cudaStream_t stream = fake_stream(1);
+    ncclAllReduce(NULL, buffer, SMALL, ncclFloat32, ncclSum, handle, stream);
+    ncclAllReduce(buffer, NULL, SMALL, ncclFloat32, ncclSum, handle, stream);
+    ncclAllReduce(buffer, buffer, 0, ncclFloat32, ncclSum, handle, stream);
+    ncclAllReduce(buffer, buffer, SMALL, (ncclDataType_t)99, ncclSum, handle, stream);
+    ncclAllReduce(buffer, buffer, SMALL, (ncclDataType_t)-1, ncclSum, handle, stream);
+    ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, (ncclRedOp_t)6, handle, stream);
+    ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, (ncclRedOp_t)-1, handle, stream);
+    assert_int_equal(fake.works, 7);
+    for (uint32_t i = 0; i < fake.works; i++)
+        assert_int_equal(fake.work[i].kind, FAKE_REAL);
+    assert_int_equal(ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclSum, NULL, stream), ncclInvalidArgument);
+}
+
+static void a_broken_communicator_says_so(void **state)
+{
+    shim_comm_t *comm = *state;
+    atomic_store(&comm->phase, SHIM_COMM_DEAD);
+    atomic_store(&comm->async_error, ncclRemoteError);
+    assert_int_equal(reduce(comm, SMALL, 1), ncclRemoteError);
+    assert_int_equal(broadcast(comm, 1), ncclRemoteError);
+    assert_int_equal(fake.works, 0);
+}
+
+static void not_ready_is_forwarded(void **state)
+{
+    (void)state;
+    shim_comm_t *comm = fake_comm(0, false);
+    fake.real_state = ncclInvalidArgument;
+    reduce(comm, SMALL, 1);
+    assert_int_equal(fake.work[0].kind, FAKE_REAL);
+    fake.real_state = ncclSuccess;
+    reduce(comm, SMALL, 1);
+    assert_int_equal(fake.work[1].kind, FAKE_OURS);
+    fake_comm_end(comm);
+}
+
+/* ---- Groups --------------------------------------------------------------------------------- */
+
+static void ours_launch_after_the_outermost_end(void **state)
+{
+    shim_comm_t *comm = *state;
+    ncclGroupStart();
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    ncclGroupStart();
+    assert_int_equal(shim_group_depth(), 2);
+    assert_int_equal(broadcast(comm, 1), ncclSuccess);
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_int_equal(fake.works, 0);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_int_equal(shim_group_depth(), 0);
+    assert_in_order(3);
+    assert_int_equal(fake.work[0].kind, FAKE_REAL);
+    assert_int_equal(fake.work[1].kind, FAKE_OURS);
+    assert_int_equal(atomic_load(&comm->references), 1);
+}
+
+static void a_failed_group_launches_nothing(void **state)
+{
+    shim_comm_t *comm = *state;
+    ncclGroupStart();
+    reduce(comm, SMALL, 1);
+    fake.forward_result = ncclInvalidArgument;
+    assert_int_equal(broadcast(comm, 1), ncclInvalidArgument);
+    assert_int_equal(ncclGroupEnd(), ncclInvalidArgument);
+    assert_int_equal(fake.works, 0);
+    fake.forward_result = ncclSuccess;
+    ncclGroupStart();
+    reduce(comm, SMALL, 1);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_int_equal(fake.works, 1);
+}
+
+static void an_error_of_ours_cancels_the_real_group(void **state)
+{
+    shim_comm_t *comm = *state;
+    fake_stream_capture(fake_stream(2), 9);
+    ncclGroupStart();
+    assert_int_equal(broadcast(comm, 1), ncclSuccess);
+    assert_int_equal(reduce(comm, SMALL, 2), ncclInvalidUsage); /* one captured, one not */
+    assert_int_equal(ncclGroupEnd(), ncclInvalidUsage);
+    assert_int_equal(fake.works, 0);
+    assert_int_equal(fake.real_depth, 0);
+}
+
+static void simulation_launches_nothing(void **state)
+{
+    shim_comm_t *comm = *state;
+    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+    ncclGroupStart();
+    reduce(comm, SMALL, 1);
+    broadcast(comm, 1);
+    assert_int_equal(ncclGroupSimulateEnd(&info), ncclSuccess);
+    assert_int_equal(fake.works, 0);
+    assert_int_equal(shim_group_depth(), 0);
+    reduce(comm, SMALL, 1);
+    assert_int_equal(fake.works, 1);
+}
+
+static void one_end_too_many(void **state)
+{
+    (void)state;
+    assert_int_equal(ncclGroupEnd(), ncclInvalidUsage);
+    assert_int_equal(shim_group_depth(), 0);
+}
+
+static void all_streams_of_a_group_join(void **state)
+{
+    shim_comm_t *comm = *state;
+    /* Work of the program on streams 1 to 3 that the group must wait for. */
+    shim_comm_t *other[3];
+    for (int i = 0; i < 3; i++) {
+        other[i] = fake_comm(0, true);
+        reduce(other[i], SMALL, i + 1);
+    }
+    ncclGroupStart();
+    reduce(comm, SMALL, 1);
+    broadcast(comm, 2);
+    reduce(comm, SMALL, 3);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_in_order_from(3, 6);
+    for (int i = 1; i <= 3; i++)
+        assert_int_equal(fake_known(fake_stream(i)) & ALL_OF(6), ALL_OF(6));
+    reduce(comm, SMALL, 4);
+    assert_in_order_from(3, 7);
+    for (int i = 0; i < 3; i++)
+        fake_comm_end(other[i]);
+}
+
+static void a_group_of_captured_streams(void **state)
+{
+    shim_comm_t *comm = *state;
+    reduce(comm, SMALL, 1);
+    fake_stream_capture(fake_stream(2), 9);
+    fake_stream_capture(fake_stream(3), 9);
+    ncclGroupStart();
+    reduce(comm, SMALL, 2);
+    reduce(comm, SMALL, 3);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_int_equal(fake.wrong_waits, 0);
+    assert_int_equal(fake.works, 3);
+    assert_int_equal(fake.work[2].before, 2);
+    assert_int_equal(fake.graph_references, 1);
+}
+
+static void one_thread_for_several_gpus(void **state)
+{
+    (void)state;
+    shim_comm_t *comm[3];
+    for (int i = 0; i < 3; i++)
+        comm[i] = fake_comm(i, true);
+    ncclGroupStart();
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(reduce(comm[i], SMALL, i + 1), ncclSuccess);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_int_equal(fake.works, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(fake.work[i].device, i);
+        assert_ptr_equal(fake.work[i].stream, fake_stream(i + 1));
+        fake_comm_end(comm[i]);
+    }
+    assert_int_equal(fake.device, 0);
+}
+
+static void a_group_under_way_is_waited_for(void **state)
+{
+    (void)state;
+    shim_comm_t *comm = fake_comm(0, false);
+    ncclGroupStart();
+    broadcast(comm, 1);
+    reduce(comm, SMALL, 1);
+    fake.real_state = ncclInProgress;
+    assert_int_equal(ncclGroupEnd(), ncclInProgress);
+    assert_in_order(2);
+    assert_int_equal(fake.real_state, ncclSuccess);
+    fake_comm_end(comm);
+}
+
+static void a_group_without_ours_does_not_wait(void **state)
+{
+    (void)state;
+    shim_comm_t *comm = fake_comm(0, false);
+    ncclGroupStart();
+    broadcast(comm, 1);
+    fake.real_state = ncclInProgress;
+    assert_int_equal(ncclGroupEnd(), ncclInProgress);
+    assert_int_equal(fake.polls, 0);
+    fake_comm_end(comm);
+}
+
+static void long_groups(void **state)
+{
+    shim_comm_t *comm = *state;
+    ncclGroupStart();
+    for (int i = 0; i < 60; i++)
+        assert_int_equal(reduce(comm, SMALL, 1 + i % 3), ncclSuccess);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_in_order(60);
+}
+
+/* ---- Operators ------------------------------------------------------------------------------- */
+
+static void an_operator_may_go_before_its_group_ends(void **state)
+{
+    shim_comm_t *comm = *state;
+    ncclRedOp_t op;
+    float scalar = 2.5f;
+    uint32_t bits;
+    memcpy(&bits, &scalar, sizeof(bits));
+    assert_int_equal(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, comm->handle), 0);
+    scalar = 0;
+    ncclGroupStart();
+    ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, op, comm->handle, fake_stream(1));
+    ncclRedOpDestroy(op, comm->handle);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_int_equal(fake.work[0].kind, FAKE_OURS);
+    assert_int_equal(fake.work[0].scalar_bits, bits);
+    /* Destroyed: for the real NCCL to judge. */
+    ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, op, comm->handle, fake_stream(1));
+    assert_int_equal(fake.work[1].kind, FAKE_REAL);
+}
+
+static void an_operator_of_another_type_is_forwarded(void **state)
+{
+    shim_comm_t *comm = *state;
+    ncclRedOp_t op;
+    ncclRedOpCreatePreMulSum(&op, buffer, ncclFloat64, ncclScalarDevice, comm->handle);
+    ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, op, comm->handle, fake_stream(1));
+    assert_int_equal(fake.work[0].kind, FAKE_REAL);
+}
+
+/* ---- What happened ----------------------------------------------------------------------------- */
+
+static void *grouped_thread(void *argument)
+{
+    ncclGroupStart();
+    reduce(argument, SMALL, 1);
+    return (void *)(uintptr_t)shim_group_depth();
+}
+
+static void groups_belong_to_their_thread(void **state)
+{
+    shim_comm_t *comm = *state;
+    pthread_t thread;
+    void *depth;
+    assert_int_equal(pthread_create(&thread, NULL, grouped_thread, comm), 0);
+    assert_int_equal(pthread_join(thread, &depth), 0);
+    assert_int_equal((uintptr_t)depth, 1);
+    assert_int_equal(shim_group_depth(), 0);
+    /* The thread ended inside its group: nothing has run, and nothing is held any more. */
+    assert_int_equal(fake.works, 0);
+    assert_int_equal(atomic_load(&comm->references), 1);
+}
+
+static void decisions_are_told(void **state)
+{
+    shim_comm_t *comm = *state;
+    shunt_decision_t decision = {.size = sizeof(decision)};
+    reduce(comm, SMALL, 1);
+    assert_int_equal(shunt_last_decision(&decision), 0);
+    assert_int_equal(decision.taken, 1);
+    assert_string_equal(decision.algorithm, "fake");
+    assert_int_equal(decision.bytes, 4 * SMALL);
+    broadcast(comm, 1);
+    shunt_last_decision(&decision);
+    assert_int_equal(decision.taken, 0);
+    assert_string_equal(decision.collective, "broadcast");
+    assert_string_equal(decision.algorithm, "nccl");
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {TEST(one_stream_makes_no_extra_call),
+                                       TEST(streams_take_turns_in_order),
+                                       TEST(forwarded_and_taken_share_the_order),
+                                       TEST(a_stream_may_be_gone),
+                                       TEST(a_dead_stream_is_the_real_nccls_to_refuse),
+                                       TEST(legacy_stream_has_two_names),
+                                       TEST(implicit_capture_is_forwarded),
+                                       TEST(the_device_is_lent),
+                                       TEST(captures_are_a_world_of_their_own),
+                                       TEST(the_last_stream_may_be_in_a_capture),
+                                       TEST(graphs_keep_the_communicator),
+                                       TEST(a_failed_launch_is_not_forwarded),
+                                       TEST(what_is_not_surely_valid_is_forwarded),
+                                       TEST(a_broken_communicator_says_so),
+                                       TEST(not_ready_is_forwarded),
+                                       TEST(ours_launch_after_the_outermost_end),
+                                       TEST(a_failed_group_launches_nothing),
+                                       TEST(an_error_of_ours_cancels_the_real_group),
+                                       TEST(simulation_launches_nothing),
+                                       TEST(one_end_too_many),
+                                       TEST(all_streams_of_a_group_join),
+                                       TEST(a_group_of_captured_streams),
+                                       TEST(one_thread_for_several_gpus),
+                                       TEST(a_group_under_way_is_waited_for),
+                                       TEST(a_group_without_ours_does_not_wait),
+                                       TEST(long_groups),
+                                       TEST(an_operator_may_go_before_its_group_ends),
+                                       TEST(an_operator_of_another_type_is_forwarded),
+                                       TEST(groups_belong_to_their_thread),
+                                       TEST(decisions_are_told)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,67 @@
+/*
+ * fake.h - a GPU, a real NCCL and an algorithm that only keep book, so that
+ * the order of work over streams, groups and captures can be checked anywhere.
+ *
+ * Work is numbered. A stream knows the set of works that have certainly run
+ * before what comes next on it; events carry such sets from stream to stream.
+ */
+#ifndef TEST_FAKE_H
+#define TEST_FAKE_H
+
+#include <nccl.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shim/comm.h"
+
+enum { FAKE_STREAMS = 16, FAKE_WORKS = 64, FAKE_TAKEN_LIMIT = 1000 };
+
+typedef enum fake_kind { FAKE_OURS, FAKE_REAL } fake_kind_t;
+
+typedef struct fake_work {
+    fake_kind_t kind;
+    int device;
+    void *stream;
+    uint64_t before; /* works (bits) that have run before it */
+    unsigned long long capture;
+    uint64_t scalar_bits;
+} fake_work_t;
+
+typedef struct fake {
+    int device; /* current */
+    uint32_t works;
+    fake_work_t work[FAKE_WORKS];
+    uint32_t cuda_calls;  /* all, but questions about device and capture */
+    uint32_t queries;     /* questions about a capture */
+    uint32_t wrong_waits; /* an event of a capture was waited for outside of it, or the other way round */
+    uint32_t graph_references;
+    int launch_error;        /* what the next launches return */
+    ncclResult_t real_state; /* of every communicator: what ncclCommGetAsyncError says */
+    uint32_t polls;          /* of it; each one moves ncclInProgress on, the third to success */
+    ncclResult_t forward_result;
+    unsigned real_depth;
+    ncclResult_t real_error; /* of the real NCCL's group */
+} fake_t;
+
+extern fake_t fake;
+
+/* Work comes to a stream; from fake_rooms.c. */
+void fake_work(fake_kind_t kind, cudaStream_t stream, uint64_t scalar_bits);
+
+/* Forget everything but communicators. */
+void fake_reset(void);
+/* Stream number 1 .. FAKE_STREAMS-1. */
+cudaStream_t fake_stream(int number);
+void fake_stream_destroy(cudaStream_t stream);
+/* id 0: not captured; ~0: asking fails. */
+void fake_stream_capture(cudaStream_t stream, unsigned long long id);
+/* Works that have run before what comes next on the stream. */
+uint64_t fake_known(cudaStream_t stream);
+/* Run what the graphs of all captures hold back. */
+void fake_graphs_destroy(void);
+
+/* An attached communicator on a device. fake_comm_end takes it out and frees it. */
+shim_comm_t *fake_comm(int device, bool blocking);
+void fake_comm_end(shim_comm_t *comm);
+
+#endif

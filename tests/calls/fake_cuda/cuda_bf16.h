@@ -1,0 +1,1 @@
+/* cuda_bf16.h - nccl.h includes it and uses nothing of it. */

@@ -1,0 +1,56 @@
+/*
+ * cuda_runtime_api.h - the little of CUDA that shim/ calls, for tests without
+ * a GPU: streams, events and captures that know what must have run before what.
+ *
+ * A stream is a number of fake.h. Functions are in fake_cuda.c.
+ */
+#ifndef TEST_FAKE_CUDA_H
+#define TEST_FAKE_CUDA_H
+
+#include <stddef.h>
+
+#define CUDART_VERSION 13000
+#define CUDART_CB
+
+typedef struct CUstream_st *cudaStream_t;
+typedef struct CUevent_st *cudaEvent_t;
+typedef struct CUgraph_st *cudaGraph_t;
+typedef struct CUuserObject_st *cudaUserObject_t;
+typedef void (*cudaHostFn_t)(void *argument);
+
+typedef enum cudaError {
+    cudaSuccess = 0,
+    cudaErrorInvalidResourceHandle = 400,
+    cudaErrorStreamCaptureInvalidated = 901,
+    cudaErrorStreamCaptureIsolation = 905,
+    cudaErrorStreamCaptureImplicit = 906
+} cudaError_t;
+
+enum cudaStreamCaptureStatus {
+    cudaStreamCaptureStatusNone = 0,
+    cudaStreamCaptureStatusActive = 1,
+    cudaStreamCaptureStatusInvalidated = 2
+};
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal = 0, cudaStreamCaptureModeRelaxed = 2 };
+enum { cudaEventDisableTiming = 2, cudaUserObjectNoDestructorSync = 1, cudaGraphUserObjectMove = 1 };
+
+#define cudaStreamLegacy ((cudaStream_t)0x1)
+#define cudaStreamPerThread ((cudaStream_t)0x2)
+
+cudaError_t cudaGetDevice(int *device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetLastError(void);
+const char *cudaGetErrorString(cudaError_t error);
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
+                                     cudaGraph_t *graph, const void *dependencies, const void *edges, size_t *count);
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaUserObjectCreate(cudaUserObject_t *object, void *pointer, cudaHostFn_t destroy, unsigned references,
+                                 unsigned flags);
+cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned count);
+cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object, unsigned count, unsigned flags);
+
+#endif

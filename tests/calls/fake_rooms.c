@@ -1,0 +1,253 @@
+/*
+ * fake_rooms.c - what surrounds the calls: the real NCCL, the selector, an
+ * algorithm, set-up. Only what the calls under test touch does anything.
+ */
+#include "fake.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "shim/attach.h"
+#include "shim/drain.h"
+#include "shim/host.h"
+#include "shim/real.h"
+
+/* ---- The real NCCL: all that is forwarded is a broadcast or an all-reduce --------------- */
+
+static cudaStream_t pending[FAKE_WORKS];
+static uint32_t pending_count;
+
+static ncclResult_t real_call(ncclComm_t comm, cudaStream_t stream)
+{
+    ncclResult_t result = comm == NULL ? ncclInvalidArgument : fake.forward_result;
+    if (fake.real_depth == 0) {
+        if (result == ncclSuccess)
+            fake_work(FAKE_REAL, stream, 0);
+        return result;
+    }
+    if (result != ncclSuccess)
+        fake.real_error = result;
+    else
+        pending[pending_count++] = stream;
+    return result;
+}
+
+static ncclResult_t real_all_reduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                                    ncclComm_t comm, cudaStream_t stream)
+{
+    (void)send, (void)recv, (void)count, (void)type, (void)op;
+    return real_call(comm, stream);
+}
+
+static ncclResult_t real_broadcast(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+                                   ncclComm_t comm, cudaStream_t stream)
+{
+    (void)send, (void)recv, (void)count, (void)type, (void)root;
+    return real_call(comm, stream);
+}
+
+static ncclResult_t real_start(void)
+{
+    fake.real_depth++;
+    return ncclSuccess;
+}
+
+static ncclResult_t real_end(void)
+{
+    if (fake.real_depth == 0)
+        return ncclInvalidUsage;
+    if (--fake.real_depth > 0)
+        return ncclSuccess;
+    ncclResult_t result = fake.real_error;
+    for (uint32_t i = 0; i < pending_count && result == ncclSuccess; i++)
+        fake_work(FAKE_REAL, pending[i], 0);
+    pending_count = 0;
+    fake.real_error = ncclSuccess;
+    return result != ncclSuccess ? result : fake.real_state;
+}
+
+static ncclResult_t real_simulate(ncclSimInfo_t *info)
+{
+    (void)info;
+    pending_count = 0;
+    return real_end();
+}
+
+static ncclResult_t real_async_error(ncclComm_t comm, ncclResult_t *state)
+{
+    (void)comm;
+    if (fake.real_state == ncclInProgress && ++fake.polls == 3)
+        fake.real_state = ncclSuccess;
+    *state = fake.real_state;
+    return ncclSuccess;
+}
+
+static ncclResult_t real_create_op(ncclRedOp_t *op, void *scalar, ncclDataType_t type, ncclScalarResidence_t residence,
+                                   ncclComm_t comm)
+{
+    (void)scalar, (void)type, (void)residence, (void)comm;
+    *op = (ncclRedOp_t)77;
+    return ncclSuccess;
+}
+
+static ncclResult_t real_destroy_op(ncclRedOp_t op, ncclComm_t comm)
+{
+    (void)op, (void)comm;
+    return ncclSuccess;
+}
+
+const shim_real_t *shim_real(void)
+{
+    static const shim_real_t real = {.version = 22809,
+                                     .ncclAllReduce = real_all_reduce,
+                                     .ncclBroadcast = real_broadcast,
+                                     .ncclGroupStart = real_start,
+                                     .ncclGroupEnd = real_end,
+                                     .ncclGroupSimulateEnd = real_simulate,
+                                     .ncclCommGetAsyncError = real_async_error,
+                                     .ncclRedOpCreatePreMulSum = real_create_op,
+                                     .ncclRedOpDestroy = real_destroy_op};
+    return &real;
+}
+
+const char *shim_real_failure(void)
+{
+    return "";
+}
+
+/* ---- An algorithm, and a selector that takes up to FAKE_TAKEN_LIMIT elements -------------- */
+
+static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
+{
+    (void)team;
+    if (fake.launch_error == 0)
+        fake_work(FAKE_OURS, stream, call->scalar_bits);
+    return fake.launch_error;
+}
+
+sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
+{
+    (void)plan;
+    static const alg_algorithm_t algorithm = {.name = "fake", .launch_cuda = launch};
+    if (query->count > FAKE_TAKEN_LIMIT)
+        return (sel_choice_t){.reason = SEL_FORWARD_TABLE};
+    return (sel_choice_t){.algorithm = &algorithm, .blocks = 1, .threads = 32, .reason = SEL_TAKEN};
+}
+
+void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings)
+{
+    (void)plan, (void)topology, (void)settings;
+}
+
+bool sel_policy_check(const char *policy, char *fault, size_t fault_bytes)
+{
+    (void)policy, (void)fault, (void)fault_bytes;
+    return true;
+}
+
+const char *sel_reason_text(sel_reason_t reason)
+{
+    return reason == SEL_TAKEN ? "taken" : "forwarded";
+}
+
+size_t alg_type_bytes(alg_type_t type)
+{
+    return type == ALG_FLOAT32 ? 4 : 0;
+}
+
+alg_team_t *alg_scratch_team(alg_scratch_t *scratch)
+{
+    (void)scratch;
+    return NULL;
+}
+
+void alg_scratch_release(alg_scratch_t *scratch, bool reusable)
+{
+    (void)scratch, (void)reusable;
+}
+
+void net_leave(net_rendezvous_t *rendezvous)
+{
+    (void)rendezvous;
+}
+
+/* ---- Set-up and host mode ------------------------------------------------------------------ */
+
+ncclResult_t shim_attach_after_group(ncclResult_t group_result)
+{
+    return group_result;
+}
+
+void shim_attach_settle(shim_comm_t *comm)
+{
+    (void)comm;
+}
+
+void shim_drain_forget(shim_comm_t *comm)
+{
+    if (comm->order.event != NULL)
+        cudaEventDestroy(comm->order.event);
+}
+
+bool shim_host_mode(void)
+{
+    return false;
+}
+
+ncclResult_t shim_host_check_collective(ncclComm_t comm, const void *send, const void *recv, size_t count,
+                                        ncclDataType_t type, const ncclRedOp_t *op, const int *root,
+                                        const char *function)
+{
+    (void)comm, (void)send, (void)recv, (void)count, (void)type, (void)op, (void)root, (void)function;
+    return ncclInternalError;
+}
+
+ncclResult_t shim_host_check_comm(ncclComm_t comm, const char *function)
+{
+    (void)comm, (void)function;
+    return ncclInternalError;
+}
+
+ncclResult_t shim_host_run(shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call)
+{
+    (void)comm, (void)algorithm, (void)call;
+    return ncclInternalError;
+}
+
+static char last_error[512];
+
+void shim_set_last_error(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(last_error, sizeof(last_error), format, arguments);
+    va_end(arguments);
+}
+
+const char *shim_last_error(void)
+{
+    return last_error;
+}
+
+/* ---- Communicators --------------------------------------------------------------------------- */
+
+shim_comm_t *fake_comm(int device, bool blocking)
+{
+    static uintptr_t next = 0x10000;
+    shim_comm_t *comm = shim_comm_new();
+    atomic_store(&comm->handle, (ncclComm_t)(next += 256));
+    comm->device = device;
+    comm->blocking = blocking;
+    comm->nranks = 2;
+    atomic_store(&comm->phase, SHIM_COMM_ATTACHED);
+    shim_comm_insert(comm);
+    shim_comm_release(comm); /* the table's reference is left */
+    return comm;
+}
+
+void fake_comm_end(shim_comm_t *comm)
+{
+    shim_comm_release(shim_comm_remove(comm->handle));
+    shim_comm_reap();
+}

@@ -1,0 +1,196 @@
+/*
+ * statistics_test.c - counts, the last decision, and the table at exit.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+/* cmocka wants the four above first */
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shim/statistics.h"
+#include "tests/abi/child.h"
+
+enum { LOG_BYTES = 16384 };
+
+static const sel_choice_t *a_choice(void)
+{
+    static sel_choice_t choice = {.blocks = 4, .threads = 256, .reason = SEL_TAKEN};
+    choice.algorithm = alg_registry[0];
+    return &choice;
+}
+
+static void some_calls(void)
+{
+    shim_count_taken(SHIM_ALL_REDUCE, 1024, a_choice());
+    shim_count_taken(SHIM_ALL_REDUCE, 2047, a_choice());
+    shim_count_forwarded(SHIM_ALL_REDUCE, UINT64_MAX, SEL_FORWARD_TABLE);
+    shim_count_forwarded(SHIM_BROADCAST, 0, SEL_FORWARD_COLLECTIVE);
+}
+
+static int check_counts(void *argument)
+{
+    (void)argument;
+    shunt_decision_t decision = {.size = sizeof(decision)};
+    shunt_statistics_t totals = {.size = sizeof(totals)};
+    CHILD_CHECK(shunt_last_decision(&decision) == -1);
+    some_calls();
+    CHILD_CHECK(shunt_stats(&totals) == 0);
+    CHILD_CHECK(totals.calls_taken == 2 && totals.bytes_taken == 3071);
+    CHILD_CHECK(totals.calls_forwarded == 2 && totals.bytes_forwarded == UINT64_MAX);
+    CHILD_CHECK(shunt_last_decision(&decision) == 0);
+    CHILD_CHECK(decision.taken == 0 && strcmp(decision.collective, "broadcast") == 0);
+    CHILD_CHECK(strcmp(decision.algorithm, "nccl") == 0 && decision.reason[0] != '\0' && decision.blocks == 0);
+    shim_count_taken(SHIM_ALL_REDUCE, 8, a_choice());
+    CHILD_CHECK(shunt_last_decision(&decision) == 0);
+    CHILD_CHECK(decision.taken == 1 && decision.bytes == 8 && decision.blocks == 4 && decision.threads == 256);
+    CHILD_CHECK(strcmp(decision.algorithm, alg_registry[0]->name) == 0);
+    return 0;
+}
+
+static void counts_and_decisions(void **state)
+{
+    (void)state;
+    char log[LOG_BYTES];
+    assert_int_equal(child_run(check_counts, NULL, log, sizeof(log)), 0);
+}
+
+/* A program built with a smaller structure. */
+static int check_sizes(void *argument)
+{
+    (void)argument;
+    some_calls();
+    shunt_statistics_t totals;
+    memset(&totals, 0xee, sizeof(totals));
+    totals.size = offsetof(shunt_statistics_t, calls_forwarded);
+    CHILD_CHECK(shunt_stats(&totals) == 0);
+    CHILD_CHECK(totals.size == offsetof(shunt_statistics_t, calls_forwarded) && totals.calls_taken == 2);
+    CHILD_CHECK(totals.calls_forwarded == 0xeeeeeeeeeeeeeeee);
+    totals.size = 0;
+    CHILD_CHECK(shunt_stats(&totals) == -1 && shunt_stats(NULL) == -1 && shunt_last_decision(NULL) == -1);
+    return 0;
+}
+
+static void structures_of_another_size(void **state)
+{
+    (void)state;
+    char log[LOG_BYTES];
+    assert_int_equal(child_run(check_sizes, NULL, log, sizeof(log)), 0);
+}
+
+static int check_text(void *argument)
+{
+    (void)argument;
+    CHILD_CHECK(shim_statistics_text() == NULL);
+    some_calls();
+    char *text = shim_statistics_text();
+    fputs(text, stderr);
+    free(text);
+    return 0;
+}
+
+static void the_table(void **state)
+{
+    (void)state;
+    char log[LOG_BYTES];
+    assert_int_equal(child_run(check_text, NULL, log, sizeof(log)), 0);
+    assert_int_equal(child_count(log, "shunt: allreduce"), 2);
+    assert_non_null(strstr(log, "1K-2K            2               3071"));
+    assert_non_null(strstr(log, "4T-            1"));
+    assert_int_equal(child_count(log, "shunt: broadcast"), 1);
+    assert_non_null(strstr(log, "\nshunt: taken 2 calls, forwarded 2\n"));
+}
+
+static void exit_with(const char *stats, void (*calls)(void))
+{
+    clearenv();
+    setenv("HOME", "/nonexistent", 1);
+    if (stats != NULL)
+        setenv("SHUNT_STATS", stats, 1);
+    if (calls != NULL)
+        calls();
+    exit(0);
+}
+
+static int exit_after_calls(void *argument)
+{
+    exit_with(argument, some_calls);
+    return 1;
+}
+
+static int exit_without_calls(void *argument)
+{
+    exit_with(argument, NULL);
+    return 1;
+}
+
+static void printed_at_exit(void **state)
+{
+    (void)state;
+    char log[LOG_BYTES];
+    assert_int_equal(child_run(exit_after_calls, "1", log, sizeof(log)), 0);
+    assert_non_null(strstr(log, "\nshunt: taken 2 calls, forwarded 2\n"));
+    assert_int_equal(child_run(exit_after_calls, "0", log, sizeof(log)), 0);
+    assert_string_equal(log, "");
+    assert_int_equal(child_run(exit_after_calls, NULL, log, sizeof(log)), 0);
+    assert_string_equal(log, "");
+    assert_int_equal(child_run(exit_without_calls, "1", log, sizeof(log)), 0);
+    assert_string_equal(log, "");
+}
+
+static void a_file_that_cannot_be_written(void **state)
+{
+    (void)state;
+    char log[LOG_BYTES];
+    assert_int_equal(child_run(exit_after_calls, "/nonexistent/stats", log, sizeof(log)), 0);
+    assert_non_null(strstr(log, "SHUNT_STATS=/nonexistent/stats cannot be written"));
+    assert_non_null(strstr(log, "shunt: taken 2 calls"));
+}
+
+/* A child that makes no call prints nothing; one that does prints its own. */
+static void fork_after_calls(void)
+{
+    some_calls();
+    for (int calls = 0; calls < 2; calls++) {
+        pid_t child = fork();
+        if (child == 0) {
+            for (int i = 0; i < calls; i++)
+                shim_count_forwarded(SHIM_SEND, 4, SEL_FORWARD_COLLECTIVE);
+            exit(0);
+        }
+        waitpid(child, NULL, 0);
+    }
+}
+
+static int exit_after_forks(void *argument)
+{
+    exit_with(argument, fork_after_calls);
+    return 1;
+}
+
+static void forked_children(void **state)
+{
+    (void)state;
+    char log[LOG_BYTES];
+    assert_int_equal(child_run(exit_after_forks, "1", log, sizeof(log)), 0);
+    assert_int_equal(child_count(log, "shunt: taken"), 2);
+    assert_int_equal(child_count(log, "shunt: taken 0 calls, forwarded 1\n"), 1);
+    assert_int_equal(child_count(log, "shunt: taken 2 calls, forwarded 2\n"), 1);
+    assert_int_equal(child_count(log, "shunt: send"), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(counts_and_decisions),
+        cmocka_unit_test(structures_of_another_size),
+        cmocka_unit_test(the_table),
+        cmocka_unit_test(printed_at_exit),
+        cmocka_unit_test(forked_children),
+        cmocka_unit_test(a_file_that_cannot_be_written),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
