@@ -64,6 +64,12 @@ static void *look_up(const char *name)
 
 static void fill_table(void)
 {
+    /* Initialises the driver, if nobody has yet, and makes no context. */
+    int devices;
+    if (cudaGetDeviceCount(&devices) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return;
+    }
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
         void *function = look_up(entries[i].name);
         if (!function)
