@@ -131,7 +131,7 @@ static void test_cache_mangled(void **state)
         find_add_cache(&folders, file_path);
         shim_folders_free(&folders);
     }
-    for (int round = 0; round < 2000; round++) {
+    for (int round = 0; round < 500; round++) {
         shim_folders_t folders = {0};
         cache = good_cache();
         for (int flips = 0; flips < 4; flips++)
@@ -151,7 +151,7 @@ static void test_header_mangled(void **state)
     char *good = find_read_file(ABI_FAKE, &size), *bad = malloc(size);
     assert_true(good && bad && size < MOST);
     assert_true(shim_elf_check(ABI_FAKE, why, sizeof why));
-    for (int round = 0; round < 2000; round++) {
+    for (int round = 0; round < 500; round++) {
         memcpy(bad, good, size);
         for (int flips = 0; flips < 4; flips++) /* header, program headers, and now and then anything */
             bad[random_next() % (round % 4 ? 700 : size)] = (char)random_next();
