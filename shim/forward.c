@@ -48,9 +48,10 @@ static void forward_say_missing(const char *name)
     }
     const shim_real_t *real = shim_real();
     if (real)
-        shim_warn("%s is not in NCCL %d.%d.%d (%s): it returns ncclInvalidUsage; install a newer NCCL, or name one with "
-                  "SHUNT_NCCL_PATH",
-                  name, SHIM_VERSION_PARTS(real->version), real->path);
+        shim_warn(
+            "%s is not in NCCL %d.%d.%d (%s): it returns ncclInvalidUsage; install a newer NCCL, or name one with "
+            "SHUNT_NCCL_PATH",
+            name, SHIM_VERSION_PARTS(real->version), real->path);
     else
         shim_warn("%s has no NCCL to go to: it returns ncclInvalidUsage; %s", name, shim_real_failure());
 }
