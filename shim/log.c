@@ -106,9 +106,11 @@ bool shim_log_on(shim_log_level_t level)
 
 void shim_log(shim_log_level_t level, const char *format, ...)
 {
-    if (!shim_log_on(level))
+    int saved = errno; /* even reading the settings may change it */
+    if (!shim_log_on(level)) {
+        errno = saved;
         return;
-    int saved = errno;
+    }
     char text[LINE_BYTES];
     va_list arguments;
     va_start(arguments, format);

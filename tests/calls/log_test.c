@@ -135,7 +135,7 @@ static int lines_of_two(void *argument)
 static void a_file_for_each_process(void **state)
 {
     (void)state;
-    char log[LOG_BYTES], path[128], names[64];
+    char log[LOG_BYTES], path[256], names[64];
     snprintf(pattern, sizeof(pattern), "%s/log.%%p", folder);
     assert_int_equal(child_run(lines_of_two, NULL, log, sizeof(log)), 0);
     assert_string_equal(log, "");
