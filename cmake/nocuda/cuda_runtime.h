@@ -1,8 +1,8 @@
 /*
  * cuda_runtime.h - stands in for CUDA's header where there is no CUDA toolkit.
  *
- * nccl.h needs one name of it, an opaque pointer, and counts on it to bring in
- * size_t. With a toolkit this folder is not on the include path.
+ * nccl.h needs two opaque pointers of it (events since 2.32), and counts on it
+ * to bring in size_t. With a toolkit this folder is not on the include path.
  */
 #ifndef SHUNT_NOCUDA_RUNTIME_H
 #define SHUNT_NOCUDA_RUNTIME_H
@@ -10,5 +10,6 @@
 #include <stddef.h>
 
 typedef struct CUstream_st *cudaStream_t;
+typedef struct CUevent_st *cudaEvent_t;
 
 #endif
