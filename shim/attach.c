@@ -135,8 +135,9 @@ static void drop(shim_comm_t *comm)
 static void setup_free(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
-    if (setup->request.host && setup->result != ncclSuccess) {
-        /* In host mode the handle is ours: what was not set up does not exist. */
+    if (setup->request.host && setup->result != ncclSuccess && !setup->lingering) {
+        /* In host mode the handle is ours: what was not set up does not exist. (Not blocking: it does, as
+         * a broken communicator, for the application to abort.) */
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
         drop(comm);
     }
@@ -241,7 +242,17 @@ static bool is_failure(ncclResult_t result)
     return result != ncclSuccess && result != ncclInProgress;
 }
 
-/* All of this thread that wait for its group, into one batch. Returns how many. */
+/* Let it wait for polls, or be finished with its batch. The real NCCL says when it is ready; in host
+ * mode there is nobody to wait for. */
+static void place(shim_setup_t *setup, uint64_t batch, bool linger)
+{
+    setup->lingering = linger;
+    setup->batch = linger ? 0 : batch;
+    atomic_store(&setup->ready, !linger || setup->request.host);
+}
+
+/* All of this thread that wait for its group: some to polls, the rest into one batch. Returns how many
+ * those are. */
 static uint32_t take_grouped(uint64_t *batch, bool failed, bool linger)
 {
     uint32_t taken = 0;
@@ -251,12 +262,10 @@ static uint32_t take_grouped(uint64_t *batch, bool failed, bool linger)
         if (!setup->grouped || setup->owner != &g_self)
             continue;
         setup->grouped = false;
-        setup->batch = *batch;
-        setup->lingering = !failed && linger && !setup->request.host;
-        atomic_store(&setup->ready, !setup->lingering);
+        place(setup, *batch, !failed && (setup->request.host ? !setup->request.wait : linger));
         if (failed)
             discard(setup);
-        taken++;
+        taken += !setup->lingering;
     }
     pthread_mutex_unlock(&g_lock);
     return taken;
@@ -273,10 +282,9 @@ ncclResult_t shim_attach_forwarded(shim_setup_t **setups, uint32_t count, ncclRe
         shim_setup_t *setup = setups[i];
         if (!setup)
             continue;
-        setup->batch = filter.batch;
         setup->grouped = !failed && grouped;
-        setup->lingering = !failed && !grouped && (result == ncclInProgress || !setup->request.wait);
-        atomic_store(&setup->ready, !setup->grouped && !setup->lingering);
+        if (!setup->grouped)
+            place(setup, filter.batch, !failed && (result == ncclInProgress || !setup->request.wait));
         if (failed)
             discard(setup);
         else
@@ -317,7 +325,7 @@ ncclResult_t shim_attach_after_group(ncclResult_t group_result)
     if (atomic_load_explicit(&g_count, memory_order_relaxed) > 0) {
         filter_t filter = {0};
         bool failed = is_failure(group_result), linger = group_result == ncclInProgress;
-        if (take_grouped(&filter.batch, failed, linger) && !linger)
+        if (take_grouped(&filter.batch, failed, linger))
             own = finish(&filter);
     }
     if (g_deferred)
@@ -361,7 +369,7 @@ void shim_attach_settle(shim_comm_t *comm)
     bool ready = false;
     pthread_mutex_lock(&g_lock);
     for (shim_setup_t *setup = g_setups; setup; setup = setup->next)
-        ready |= setup->comm == comm && atomic_load(&setup->ready);
+        ready |= setup->comm == comm && atomic_load(&setup->ready) && !setup->request.host;
     pthread_mutex_unlock(&g_lock);
     if (ready)
         finish(&filter);

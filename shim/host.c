@@ -77,14 +77,15 @@ ncclResult_t shim_host_check_comm(ncclComm_t handle, const char *function)
     return result;
 }
 
-static ncclResult_t check_op(shim_comm_t *comm, ncclDataType_t type, ncclRedOp_t op, const char *function)
+static ncclResult_t check_op(shim_comm_t *comm, size_t count, ncclDataType_t type, ncclRedOp_t op, const char *function)
 {
     shim_redop_t redop;
     if ((int)op >= 0 && op < ncclNumOps)
         return ncclSuccess;
     if ((int)op < 0 || !shim_redop_find(comm, op, &redop))
         return invalid(function, "this communicator has no such operator");
-    return redop.type == type ? ncclSuccess : invalid(function, "the operator was made for another datatype");
+    bool fits = count == 0 || redop.type == type; /* NCCL does not look that far into an empty call */
+    return fits ? ncclSuccess : invalid(function, "the operator was made for another datatype");
 }
 
 static ncclResult_t check_arguments(shim_comm_t *comm, const void *send, const void *recv, size_t count,
@@ -109,7 +110,7 @@ static ncclResult_t check_arguments(shim_comm_t *comm, const void *send, const v
         shim_set_last_error("%s: %d is no datatype", function, (int)type);
         return ncclInvalidArgument;
     }
-    result = op ? check_op(comm, type, *op, function) : ncclSuccess;
+    result = op ? check_op(comm, count, type, *op, function) : ncclSuccess;
     if (result != ncclSuccess)
         return result;
     if (count > SIZE_MAX / alg_type_bytes((alg_type_t)type))
@@ -198,11 +199,12 @@ static ncclResult_t no_memory(const char *function)
 
 static shim_setup_request_t request_for(net_key_t key, ncclComm_t *newcomm, const ncclConfig_t *config)
 {
+    bool blocking = shim_config_blocking(config, true);
     return (shim_setup_request_t){.key = key,
                                   .newcomm = newcomm,
                                   .host = true,
-                                  .wait = true, /* also where not blocking was asked for: it is allowed to be quick */
-                                  .blocking = true,
+                                  .wait = blocking,
+                                  .blocking = blocking,
                                   .publish = true,
                                   .max_blocks = shim_config_max_blocks(config, 0)};
 }
@@ -295,8 +297,13 @@ static net_key_t key_of_child(const net_key_t *parent, int tag, unsigned number)
     return net_key_hash(&whole, sizeof(whole));
 }
 
-static ncclResult_t publish_child(const shim_setup_request_t *request, const char *function)
+/* A call on a parent that does not block does not either; the child is as its configuration says. */
+static ncclResult_t publish_child(shim_setup_request_t *request, const shim_comm_t *parent, ncclComm_t handle,
+                                  const ncclConfig_t *config, const char *function)
 {
+    request->parent = handle;
+    request->wait = parent->blocking;
+    request->blocking = shim_config_blocking(config, parent->blocking);
     shim_setup_t *setup = shim_attach_publish(request);
     return setup ? shim_attach_forwarded(&setup, 1, ncclSuccess) : no_memory(function);
 }
@@ -333,7 +340,7 @@ ncclResult_t shim_host_split(ncclComm_t comm, int color, int key, ncclComm_t *ne
         request.regroup = true;
         request.color = color;
         request.order = key;
-        result = publish_child(&request, function);
+        result = publish_child(&request, parent, comm, config, function);
     }
     shim_comm_release(parent);
     return result;
@@ -389,7 +396,7 @@ ncclResult_t shim_host_shrink(ncclComm_t comm, const int *exclude, int exclude_c
         shim_setup_request_t request = request_for(key_of_child(&parent->key, SHRINK_TAG, number), newcomm, config);
         request.rank = rank;
         request.nranks = nranks;
-        result = publish_child(&request, function);
+        result = publish_child(&request, parent, comm, config, function);
     }
     shim_comm_release(parent);
     return result;
@@ -492,7 +499,7 @@ ncclResult_t shim_host_async_error(ncclComm_t comm, ncclResult_t *error)
     if (!error)
         result = invalid(function, "asyncError is NULL");
     else
-        *error = (ncclResult_t)atomic_load(&state->async_error);
+        *error = shim_attach_poll(comm) ? ncclInProgress : (ncclResult_t)atomic_load(&state->async_error);
     shim_comm_release(state);
     return result;
 }

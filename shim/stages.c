@@ -99,7 +99,25 @@ static bool speaks(const shim_setup_t *setup)
     return true;
 }
 
-/* Without a rendezvous there is no peer to hear of it. */
+/* Host mode: the caller gets an error, or, if it does not wait, the communicator that it polls does. */
+static void conclude_broken(shim_setup_t *setup, const char *reason)
+{
+    char text[192];
+    setup->result = ncclSystemError;
+    snprintf(text, sizeof(text), "communicator was not set up: %s", reason);
+    shim_comm_t *polled = setup->comm;
+    if (setup->request.parent)
+        polled = shim_comm_acquire(setup->request.parent);
+    else
+        shim_comm_retain(polled);
+    if (setup->lingering && !setup->quiet && polled)
+        shim_host_fail(polled, ncclSystemError, text);
+    atomic_store(&setup->comm->phase, SHIM_COMM_DEAD);
+    if (!setup->quiet)
+        shim_set_last_error("%s", text);
+    shim_comm_release(polled);
+}
+
 static void conclude_forward(shim_setup_t *setup, const char *reason)
 {
     shim_comm_t *comm = setup->comm;
@@ -111,10 +129,7 @@ static void conclude_forward(shim_setup_t *setup, const char *reason)
     setup->done = true;
 
     if (setup->request.host) {
-        setup->result = ncclSystemError;
-        atomic_store(&comm->phase, SHIM_COMM_DEAD);
-        shim_set_last_error("communicator was not set up: %s", reason);
-        shim_warn("communicator %p was not set up: %s", (void *)atomic_load(&comm->handle), reason);
+        conclude_broken(setup, reason);
         return;
     }
     int joining = SHIM_COMM_JOINING; /* an abort may have made it DEAD already */
