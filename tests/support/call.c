@@ -54,7 +54,7 @@ void call_finish(call_t *call, int shard, int shards, uint64_t *hash)
     if (call->c.kind != DATA_BITS &&
         !data_right(&call->c, REF_BOUND, call->output.data, (size_t)shard, (size_t)shards, fault, sizeof(fault)))
         check_failed(__FILE__, __LINE__, "result near the fp64 reference: ", fault);
-    *hash = data_hash(*hash, call->output.data, call->output.size);
+    *hash = data_hash_output(*hash, &call->c, call->output.data);
     free_buffers(call);
 }
 

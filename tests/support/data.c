@@ -1,6 +1,7 @@
 /* data.c - see data.h. The caller owns all memory but that of a data_buffer_t. */
 #include "data.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,6 +152,20 @@ uint64_t data_hash(uint64_t hash, const void *bytes, size_t size)
     }
     for (; size; p++, size--)
         hash = mix(hash ^ *p) + 1;
+    return hash;
+}
+
+uint64_t data_hash_output(uint64_t hash, const data_case_t *c, const void *output)
+{
+    size_t bytes = ref_bytes(c->type);
+    const uint8_t *element = output;
+    uint64_t bits = 0;
+    if (!ref_is_float(c->type))
+        return data_hash(hash, output, c->count * bytes);
+    for (size_t i = 0; i < c->count; i++, element += bytes) {
+        memcpy(&bits, element, bytes);
+        hash = mix(hash ^ (isnan(ref_value(c->type, element)) ? ~0ull : bits)) + 1;
+    }
     return hash;
 }
 

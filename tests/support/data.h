@@ -42,8 +42,12 @@ void data_scalar(const data_case_t *c, int rank, void *scalar);
 /* Check elements first, first + step, ... of an output. On a fault: false, one line in `fault`. */
 bool data_right(const data_case_t *c, ref_precision_t precision, const void *output, size_t first, size_t step,
                 char *fault, size_t fault_bytes);
-/* Fold bytes into a hash, so that ranks can compare whole outputs cheaply. */
+/* Fold bytes into a hash. */
 uint64_t data_hash(uint64_t hash, const void *bytes, size_t size);
+/* Fold an output into a hash, so that ranks can compare whole outputs cheaply: all bits count, but every
+ * NaN is one. (Which of two NaNs a machine's addition hands on depends on the order of its operands,
+ * which a compiler may swap.) */
+uint64_t data_hash_output(uint64_t hash, const data_case_t *c, const void *output);
 
 /* `size` bytes at `offset` (0 .. 64) from a 64-byte boundary, guards on both sides, all poisoned. */
 typedef struct data_buffer {
