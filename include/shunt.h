@@ -31,13 +31,13 @@ const char *shunt_nccl_path(void);
 
 /* The last collective that this thread issued. Strings are static. */
 typedef struct shunt_decision {
-    uint32_t size;         /* in: sizeof(shunt_decision_t); fields beyond it are not written */
-    uint32_t taken;        /* 1: a kernel of Shunt's; 0: forwarded */
+    uint32_t size;          /* in: sizeof(shunt_decision_t); fields beyond it are not written */
+    uint32_t taken;         /* 1: a kernel of Shunt's; 0: forwarded */
     const char *collective; /* "allreduce", ... */
-    const char *algorithm; /* "oneshot", ..., or "nccl" */
-    const char *reason;    /* why; never NULL */
-    uint64_t bytes;        /* count times the type's size */
-    uint32_t blocks;       /* of the launch; 0 when forwarded */
+    const char *algorithm;  /* "oneshot", ..., or "nccl" */
+    const char *reason;     /* why; never NULL */
+    uint64_t bytes;         /* count times the type's size */
+    uint32_t blocks;        /* of the launch; 0 when forwarded */
     uint32_t threads;
 } shunt_decision_t;
 /* 0, or -1 if this thread has issued no collective yet or `decision` is NULL or its size is 0. */
@@ -45,7 +45,7 @@ int shunt_last_decision(shunt_decision_t *decision);
 
 /* Process-wide counts since the library was loaded. */
 typedef struct shunt_statistics {
-    uint32_t size; /* in: sizeof(shunt_statistics_t); fields beyond it are not written */
+    uint32_t size;                   /* in: sizeof(shunt_statistics_t); fields beyond it are not written */
     uint32_t communicators_attached; /* alive now */
     uint64_t calls_taken;
     uint64_t calls_forwarded;
