@@ -104,6 +104,18 @@ static void a_stream_may_be_gone(void **state)
     assert_int_equal(fake.work[2].before, 2);
 }
 
+/* From the second stream on, what is needed later is recorded while the stream is alive. */
+static void streams_may_go_after_the_first_switch(void **state)
+{
+    shim_comm_t *comm = *state;
+    for (int i = 1; i < 6; i++) {
+        reduce(comm, SMALL, i);
+        if (i > 1)
+            fake_stream_destroy(fake_stream(i));
+    }
+    assert_in_order(5);
+}
+
 static void a_dead_stream_is_the_real_nccls_to_refuse(void **state)
 {
     shim_comm_t *comm = *state;
@@ -241,6 +253,21 @@ static void not_ready_is_forwarded(void **state)
     fake_comm_end(comm);
 }
 
+/* A thread of the real NCCL puts the work on the stream after the call has returned. */
+static void work_that_comes_late(void **state)
+{
+    (void)state;
+    shim_comm_t *comm = fake_comm(0, false);
+    reduce(comm, SMALL, 1);
+    reduce(comm, SMALL, 2);
+    fake.forward_result = ncclInProgress;
+    assert_int_equal(broadcast(comm, 1), ncclInProgress);
+    fake_work(FAKE_REAL, fake_stream(1), 0);
+    assert_int_equal(reduce(comm, SMALL, 2), ncclSuccess);
+    assert_in_order(4);
+    fake_comm_end(comm);
+}
+
 /* ---- Groups --------------------------------------------------------------------------------- */
 
 static void ours_launch_after_the_outermost_end(void **state)
@@ -332,6 +359,21 @@ static void all_streams_of_a_group_join(void **state)
     assert_in_order_from(3, 7);
     for (int i = 0; i < 3; i++)
         fake_comm_end(other[i]);
+}
+
+static void a_group_follows_the_calls_before_it(void **state)
+{
+    shim_comm_t *comm = *state;
+    reduce(comm, SMALL, 1);
+    ncclGroupStart();
+    reduce(comm, SMALL, 2);
+    reduce(comm, SMALL, 2);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    ncclGroupStart();
+    broadcast(comm, 3);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    reduce(comm, SMALL, 1);
+    assert_in_order(5);
 }
 
 static void a_group_of_captured_streams(void **state)
@@ -483,6 +525,7 @@ int main(void)
                                        TEST(streams_take_turns_in_order),
                                        TEST(forwarded_and_taken_share_the_order),
                                        TEST(a_stream_may_be_gone),
+                                       TEST(streams_may_go_after_the_first_switch),
                                        TEST(a_dead_stream_is_the_real_nccls_to_refuse),
                                        TEST(legacy_stream_has_two_names),
                                        TEST(implicit_capture_is_forwarded),
@@ -494,12 +537,14 @@ int main(void)
                                        TEST(what_is_not_surely_valid_is_forwarded),
                                        TEST(a_broken_communicator_says_so),
                                        TEST(not_ready_is_forwarded),
+                                       TEST(work_that_comes_late),
                                        TEST(ours_launch_after_the_outermost_end),
                                        TEST(a_failed_group_launches_nothing),
                                        TEST(an_error_of_ours_cancels_the_real_group),
                                        TEST(simulation_launches_nothing),
                                        TEST(one_end_too_many),
                                        TEST(all_streams_of_a_group_join),
+                                       TEST(a_group_follows_the_calls_before_it),
                                        TEST(a_group_of_captured_streams),
                                        TEST(one_thread_for_several_gpus),
                                        TEST(a_group_under_way_is_waited_for),
