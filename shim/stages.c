@@ -88,6 +88,48 @@ uint64_t shim_setup_now_ns(void)
 
 /* ---- The end ------------------------------------------------------------------- */
 
+static int read_record(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size)
+{
+    size_t got = 0;
+    int error = net_read(setup->rendezvous, stage, rank, record, size, &got);
+    return error ? error : got == size ? 0 : -EPROTO;
+}
+
+/* All ranks have posted this stage without an error; a record begins with its error. */
+static bool all_well(shim_setup_t *setup, uint32_t stage, size_t size)
+{
+    uint8_t record[NET_RECORD_BYTES];
+    for (uint32_t r = 0; r < setup->comm->nranks; r++) {
+        int32_t error = read_record(setup, stage, r, record, size);
+        if (!error)
+            memcpy(&error, record, sizeof(error));
+        if (error)
+            return false;
+    }
+    return true;
+}
+
+static bool all_posted(shim_setup_t *setup, uint32_t stage)
+{
+    int32_t record;
+    for (uint32_t r = 0; r < setup->comm->nranks; r++) {
+        if (read_record(setup, stage, r, &record, sizeof(record)))
+            return false;
+    }
+    return true;
+}
+
+/* After a decline: a peer stores tokens once all offers (and descriptors) are there, and says so when
+ * it is done. After the verdict nobody goes from one stage to the next. */
+static bool may_be_written(shim_setup_t *setup)
+{
+    if (!setup->exposed || !all_well(setup, setup->second ? STAGE_OFFER2 : STAGE_OFFER, sizeof(offer_t)))
+        return false;
+    if (setup->second && !all_well(setup, STAGE_SENT2, sizeof(int32_t)))
+        return false;
+    return !all_posted(setup, setup->second ? STAGE_OPENED2 : STAGE_OPENED);
+}
+
 /* One line a process: the lowest of its ranks speaks. */
 static bool speaks(const shim_setup_t *setup)
 {
@@ -121,7 +163,7 @@ static void conclude_broken(shim_setup_t *setup, const char *reason)
 static void conclude_forward(shim_setup_t *setup, const char *reason)
 {
     shim_comm_t *comm = setup->comm;
-    if (setup->scratch && !setup->exposed)
+    if (setup->scratch && !may_be_written(setup))
         alg_scratch_release(setup->scratch, false);
     setup->scratch = NULL;
     free(setup->plan);
@@ -450,13 +492,6 @@ static bool begin(shim_setup_t *setup)
 }
 
 /* ---- The stages ---------------------------------------------------------------- */
-
-static int read_record(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size)
-{
-    size_t got = 0;
-    int error = net_read(setup->rendezvous, stage, rank, record, size, &got);
-    return error ? error : got == size ? 0 : -EPROTO;
-}
 
 static void post_next(shim_setup_t *setup, uint32_t stage, const void *record, size_t size)
 {

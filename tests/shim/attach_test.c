@@ -1,0 +1,531 @@
+/*
+ * attach_test.c - set-up and life of communicators on made-up GPUs: who attaches,
+ * who declines and why, and that all ranks of a communicator agree.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "fake.h"
+#include "shim/host.h"
+
+enum { N = 4 };
+
+static ncclUniqueId fresh_id(void)
+{
+    static int number;
+    ncclUniqueId id;
+    memset(&id, 0, sizeof(id));
+    snprintf(id.internal, sizeof(id.internal), "attach test %d %d", (int)getpid(), number++);
+    return id;
+}
+
+static int phase_of(ncclComm_t comm)
+{
+    shim_comm_t *state = shim_comm_find(comm);
+    return state ? atomic_load(&state->phase) : -1;
+}
+
+static void init_group(ncclComm_t *comms, int nranks, ncclUniqueId id)
+{
+    fake.depth = 1;
+    for (int r = 0; r < nranks; r++)
+        assert_int_equal(ncclCommInitRank(&comms[r], nranks, id, r), ncclSuccess);
+    fake.depth = 0;
+    assert_int_equal(shim_attach_after_group(ncclSuccess), ncclSuccess);
+}
+
+static void expect_phase(ncclComm_t *comms, int nranks, shim_comm_phase_t phase)
+{
+    for (int r = 0; r < nranks; r++)
+        assert_int_equal(phase_of(comms[r]), phase);
+}
+
+static void destroy_all(ncclComm_t *comms, int nranks)
+{
+    for (int r = 0; r < nranks; r++) {
+        assert_int_equal(ncclCommDestroy(comms[r]), ncclSuccess);
+        assert_int_equal(phase_of(comms[r]), -1);
+        assert_int_equal(comms[r]->destroys, 1);
+    }
+}
+
+/* Init N ranks in a group with the fake's present faults, look at the phase, and destroy. */
+static void try_group(shim_comm_phase_t phase)
+{
+    ncclComm_t comms[N];
+    init_group(comms, N, fresh_id());
+    expect_phase(comms, N, phase);
+    destroy_all(comms, N);
+    assert_int_equal(fake.created + fake.taken, fake.freed + fake.pooled);
+    fake_reset();
+}
+
+static void group_attaches(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    init_group(comms, N, fresh_id());
+    expect_phase(comms, N, SHIM_COMM_ATTACHED);
+    for (int r = 0; r < N; r++) {
+        const shim_comm_t *comm = shim_comm_find(comms[r]);
+        assert_int_equal(comm->rank, r);
+        assert_int_equal(comm->nranks, N);
+        assert_true(comm->blocking);
+        assert_int_equal(comm->plan->topology.link, SEL_LINK_NVLINK);
+        assert_int_equal(comm->plan->topology.arch, 90);
+    }
+    assert_int_equal(shim_comm_attached(), N);
+    destroy_all(comms, N);
+    assert_int_equal(fake.pooled, N);
+    assert_int_equal(shim_comm_attached(), 0);
+}
+
+static ncclUniqueId threads_id;
+
+static void *init_one(void *argument)
+{
+    ncclComm_t *comm = argument; /* holds the rank, in place of a handle */
+    return (void *)(intptr_t)ncclCommInitRank(comm, N, threads_id, (int)(intptr_t)*comm);
+}
+
+static void threads_attach(void **state)
+{
+    (void)state;
+    pthread_t threads[N];
+    void *result;
+    ncclComm_t comms[N];
+    fake_reset();
+    threads_id = fresh_id();
+    for (int r = 0; r < N; r++) {
+        comms[r] = (ncclComm_t)(intptr_t)r;
+        pthread_create(&threads[r], NULL, init_one, &comms[r]);
+    }
+    for (int r = 0; r < N; r++)
+        assert_int_equal(pthread_join(threads[r], &result) + (int)(intptr_t)result, 0);
+    expect_phase(comms, N, SHIM_COMM_ATTACHED);
+    destroy_all(comms, N);
+}
+
+static void links_are_anded(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    fake.nvlink[2] = false;
+    init_group(comms, N, fresh_id());
+    for (int r = 0; r < N; r++)
+        assert_int_equal(shim_comm_find(comms[r])->plan->topology.link, SEL_LINK_PCIE);
+    destroy_all(comms, N);
+}
+
+static void ipc_refused(void **state)
+{
+    (void)state;
+    fake_reset();
+    fake.ipc_error[1] = -38;
+    try_group(SHIM_COMM_ATTACHED);
+    fake.open_error[3] = -38;
+    try_group(SHIM_COMM_ATTACHED);
+    fake.open_error[3] = fake.vmm_error[0] = -38;
+    try_group(SHIM_COMM_FORWARD);
+    fake.ipc_error[1] = -12; /* no memory: VMM memory would not be there either */
+    try_group(SHIM_COMM_FORWARD);
+}
+
+static void vmm_is_sent(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    fake.open_error[0] = -38;
+    init_group(comms, N, fresh_id());
+    assert_int_equal(fake.sent, N);
+    assert_int_equal(fake.freed, N);
+    destroy_all(comms, N);
+}
+
+static void proof_fails(void **state)
+{
+    (void)state;
+    fake_reset();
+    fake.proof_error[2] = -5;
+    try_group(SHIM_COMM_FORWARD);
+}
+
+static void same_gpu(void **state)
+{
+    (void)state;
+    fake_reset();
+    fake.same_gpu = true;
+    try_group(SHIM_COMM_FORWARD);
+}
+
+static void pool_is_used(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    for (int r = 0; r < N; r++)
+        fake.idle[r] = 77;
+    init_group(comms, N, fresh_id());
+    assert_int_equal(fake.taken, N);
+    assert_int_equal(fake.created, 0);
+    destroy_all(comms, N);
+    fake_reset();
+    fake.idle[0] = fake.idle[1] = 77; /* the others have none: all create */
+    init_group(comms, N, fresh_id());
+    assert_int_equal(fake.taken, 0);
+    assert_int_equal(fake.created, N);
+    destroy_all(comms, N);
+}
+
+static void user_says_otherwise(void **state)
+{
+    (void)state;
+    static const char *const refusals[][2] = {{"NCCL_ALGO", "ring"},
+                                              {"NCCL_PROTO", "LL"},
+                                              {"NCCL_P2P_DISABLE", "1"},
+                                              {"NCCL_P2P_LEVEL", "LOC"},
+                                              {"NCCL_LAUNCH_MODE", "GROUP"}};
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        fake_reset();
+        setenv(refusals[i][0], refusals[i][1], 1);
+        try_group(SHIM_COMM_FORWARD);
+        unsetenv(refusals[i][0]);
+    }
+    setenv("NCCL_P2P_DISABLE", "0", 1);
+    try_group(SHIM_COMM_ATTACHED);
+    unsetenv("NCCL_P2P_DISABLE");
+}
+
+/* A rank that does not run Shunt joins the real NCCL alone: nobody waits for it here. */
+static void a_rank_without_shunt(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    ncclUniqueId id = fresh_id();
+    fake_reset();
+    fake.depth = 1;
+    for (int r = 1; r < N; r++)
+        assert_int_equal(ncclCommInitRank(&comms[r], N, id, r), ncclSuccess);
+    fake.depth = 0;
+    assert_int_equal(shim_attach_after_group(ncclSuccess), ncclSuccess);
+    expect_phase(comms + 1, N - 1, SHIM_COMM_FORWARD);
+    destroy_all(comms + 1, N - 1);
+}
+
+static void failed_group_leaves_nothing(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    ncclUniqueId id = fresh_id();
+    fake_reset();
+    fake.depth = 1;
+    for (int r = 0; r < N; r++)
+        assert_int_equal(ncclCommInitRank(&comms[r], N, id, r), ncclSuccess);
+    fake.depth = 0;
+    assert_int_equal(shim_attach_after_group(ncclInvalidUsage), ncclInvalidUsage);
+    for (int r = 0; r < N; r++)
+        assert_int_equal(phase_of(comms[r]), -1);
+    assert_int_equal(fake.created, 0);
+}
+
+static void one_or_too_many(void **state)
+{
+    (void)state;
+    ncclComm_t comms[12];
+    fake_reset();
+    assert_int_equal(ncclCommInitRank(&comms[0], 1, fresh_id(), 0), ncclSuccess);
+    assert_int_equal(phase_of(comms[0]), -1);
+    init_group(comms, 12, fresh_id());
+    expect_phase(comms, 12, SHIM_COMM_FORWARD); /* known for its key, so that its children can attach */
+    destroy_all(comms, 12);
+}
+
+static void all_at_once(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    const int devices[N] = {3, 1, 0, 2};
+    fake_reset();
+    assert_int_equal(ncclCommInitAll(comms, N, devices), ncclSuccess);
+    expect_phase(comms, N, SHIM_COMM_ATTACHED);
+    assert_int_equal(shim_comm_find(comms[0])->device, 3);
+    destroy_all(comms, N);
+}
+
+static ncclResult_t poll_once(ncclComm_t comm)
+{
+    ncclResult_t error = ncclInternalError;
+    assert_int_equal(ncclCommGetAsyncError(comm, &error), ncclSuccess);
+    return error;
+}
+
+static void poll_until_ready(ncclComm_t *comms, int nranks)
+{
+    for (int r = 0; r < nranks; r++) {
+        int polls = 0;
+        while (poll_once(comms[r]) == ncclInProgress && ++polls < 10000)
+            usleep(10);
+        assert_int_equal(poll_once(comms[r]), ncclSuccess);
+    }
+}
+
+static void non_blocking(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    ncclUniqueId id = fresh_id();
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    fake_reset();
+    config.blocking = 0;
+    for (int r = 0; r < N; r++) {
+        assert_int_equal(ncclCommInitRankConfig(&comms[r], N, id, r, &config), ncclInProgress);
+        assert_int_equal(phase_of(comms[r]), SHIM_COMM_JOINING);
+    }
+    assert_int_equal(poll_once(comms[0]), ncclInProgress); /* the real ones are ready, the verdict is not there */
+    poll_until_ready(comms, N);
+    expect_phase(comms, N, SHIM_COMM_ATTACHED);
+    assert_false(shim_comm_find(comms[0])->blocking);
+    destroy_all(comms, N);
+}
+
+static void abort_while_pending(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    ncclUniqueId id = fresh_id();
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    fake_reset();
+    config.blocking = 0;
+    for (int r = 0; r < N; r++)
+        ncclCommInitRankConfig(&comms[r], N, id, r, &config);
+    poll_once(comms[0]);
+    assert_int_equal(ncclCommAbort(comms[1]), ncclSuccess);
+    assert_int_equal(comms[1]->aborts, 1);
+    assert_int_equal(phase_of(comms[1]), -1);
+    for (int r = 0; r < N; r++) {
+        if (r == 1)
+            continue;
+        while (poll_once(comms[r]) == ncclInProgress)
+            usleep(10);
+        assert_int_equal(phase_of(comms[r]), SHIM_COMM_FORWARD);
+        ncclCommAbort(comms[r]);
+    }
+}
+
+static void split_all(ncclComm_t *comms, ncclComm_t *children, const int *colors)
+{
+    fake.depth = 1;
+    for (int r = 0; r < N; r++)
+        assert_int_equal(ncclCommSplit(comms[r], colors[r], 0, &children[r], NULL), ncclSuccess);
+    fake.depth = 0;
+    assert_int_equal(shim_attach_after_group(ncclSuccess), ncclSuccess);
+}
+
+static void splits(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N], children[N], again[N];
+    const int colors[N] = {0, 5, 0, 5}, some[N] = {1, 1, NCCL_SPLIT_NOCOLOR, 1};
+    fake_reset();
+    init_group(comms, N, fresh_id());
+    for (int r = 0; r < N; r++) {
+        fake.split_rank[r] = r / 2;
+        fake.split_nranks[r] = 2;
+    }
+    split_all(comms, children, colors);
+    expect_phase(children, N, SHIM_COMM_ATTACHED);
+    assert_int_equal(shim_comm_find(children[3])->rank, 1);
+    assert_int_equal(shim_comm_find(children[3])->nranks, 2);
+    for (int r = 0; r < N; r++) {
+        fake.split_rank[r] = r < 2 ? r : r - 1;
+        fake.split_nranks[r] = 3;
+    }
+    split_all(comms, again, some);
+    assert_null(again[2]);
+    assert_int_equal(phase_of(again[0]), SHIM_COMM_ATTACHED);
+    assert_int_equal(phase_of(again[3]), SHIM_COMM_ATTACHED);
+    assert_int_equal(shim_comm_find(comms[2])->splits, 2); /* no colour counts too */
+    destroy_all(children, N);
+    destroy_all(comms, N);
+    destroy_all(again, 2);
+    ncclCommDestroy(again[3]);
+}
+
+static void refused_split_counts_not(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N], child;
+    fake_reset();
+    init_group(comms, N, fresh_id());
+    fake.split_result = ncclInvalidArgument;
+    assert_int_equal(ncclCommSplit(comms[0], 0, 0, &child, NULL), ncclInvalidArgument);
+    assert_int_equal(shim_comm_find(comms[0])->splits, 0);
+    destroy_all(comms, N);
+}
+
+static void split_of_unknown(void **state)
+{
+    (void)state;
+    struct ncclComm stranger = {.rank = 0, .nranks = 2};
+    ncclComm_t child;
+    fake_reset();
+    fake.split_nranks[0] = 2;
+    assert_int_equal(ncclCommSplit(&stranger, 0, 0, &child, NULL), ncclSuccess);
+    assert_non_null(child);
+    assert_int_equal(phase_of(child), -1);
+    assert_int_equal(ncclCommDestroy(child), ncclSuccess);
+}
+
+/* The child of a parent that does not block shows up late, and the parent is what is polled. */
+static void late_split(void **state)
+{
+    (void)state;
+    ncclComm_t comms[1], child = NULL;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    fake_reset();
+    config.blocking = 0;
+    ncclUniqueId id = fresh_id();
+    ncclComm_t other;
+    assert_int_equal(ncclCommInitRankConfig(&comms[0], 2, id, 0, &config), ncclInProgress);
+    assert_int_equal(ncclCommInitRankConfig(&other, 2, id, 1, &config), ncclInProgress);
+    poll_until_ready(comms, 1);
+    poll_until_ready(&other, 1);
+    fake.split_late = true;
+    fake.split_nranks[0] = 1;
+    assert_int_equal(ncclCommSplit(comms[0], 0, 0, &child, NULL), ncclInProgress);
+    assert_null(child);
+    poll_until_ready(comms, 1);
+    assert_non_null(child);
+    assert_int_equal(phase_of(child), SHIM_COMM_FORWARD); /* one rank: known, and NCCL's own */
+    ncclCommDestroy(child);
+    ncclCommDestroy(comms[0]);
+    ncclCommDestroy(other);
+}
+
+static void refused_destroy_keeps_state(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    init_group(comms, N, fresh_id());
+    fake.destroy_result = ncclInvalidArgument;
+    assert_int_equal(ncclCommDestroy(comms[0]), ncclInvalidArgument);
+    assert_int_equal(phase_of(comms[0]), SHIM_COMM_ATTACHED);
+    fake.destroy_result = ncclSuccess;
+    comms[0]->destroys = 0;
+    destroy_all(comms, N);
+    assert_int_equal(ncclCommDestroy(NULL), ncclSuccess);
+    assert_int_equal(ncclCommAbort(NULL), ncclSuccess);
+}
+
+static void abort_stops_kernels(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    init_group(comms, N, fresh_id());
+    shim_comm_t *comm = shim_comm_acquire(comms[0]);
+    assert_int_equal(ncclCommAbort(comms[0]), ncclSuccess);
+    assert_int_equal(alg_scratch_control(comm->scratch)->abort, 1);
+    assert_int_equal(fake.freed, 0); /* a call in flight still holds it */
+    shim_comm_release(comm);
+    shim_comm_reap();
+    assert_int_equal(fake.freed, 1);
+    comm = shim_comm_acquire(comms[1]);
+    assert_int_equal(ncclCommRevoke(comms[1], 0), ncclSuccess);
+    assert_int_equal(alg_scratch_control(comm->scratch)->abort, 1);
+    assert_int_equal(phase_of(comms[1]), SHIM_COMM_DEAD);
+    shim_comm_release(comm);
+    destroy_all(comms + 1, N - 1);
+    assert_int_equal(fake.freed, 2);
+    assert_int_equal(fake.pooled, 2);
+}
+
+static void destroy_in_group(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    init_group(comms, N, fresh_id());
+    fake.depth = 1;
+    for (int r = 0; r < N; r++) {
+        assert_int_equal(ncclCommDestroy(comms[r]), ncclSuccess);
+        assert_int_equal(phase_of(comms[r]), -1);
+    }
+    assert_int_equal(fake.pooled, 0);
+    fake.depth = 0;
+    shim_attach_after_group(ncclSuccess);
+    assert_int_equal(fake.pooled, N);
+}
+
+static void kernel_error_is_reported(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    init_group(comms, N, fresh_id());
+    alg_scratch_control(shim_comm_find(comms[2])->scratch)->status = ALG_STATUS_TIMEOUT;
+    assert_int_equal(poll_once(comms[1]), ncclSuccess);
+    assert_int_equal(poll_once(comms[2]), ncclRemoteError);
+    assert_int_equal(phase_of(comms[2]), SHIM_COMM_DEAD);
+    assert_non_null(strstr(shim_last_error(), "SHUNT_TIMEOUT_MS"));
+    atomic_store(&comms[2]->failed, true); /* the real one's own error wins */
+    assert_int_equal(poll_once(comms[2]), ncclSystemError);
+    destroy_all(comms, N);
+    assert_int_equal(fake.freed, 1);
+}
+
+static void finalize(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    init_group(comms, N, fresh_id());
+    assert_int_equal(ncclCommFinalize(comms[0]), ncclSuccess);
+    assert_int_equal(phase_of(comms[0]), SHIM_COMM_DEAD);
+    assert_int_equal(ncclCommFinalize(comms[0]), ncclInvalidArgument);
+    destroy_all(comms, N);
+    assert_int_equal(fake.pooled, N);
+}
+
+int main(void)
+{
+    setenv("SHUNT_DEBUG", "none", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(group_attaches),
+        cmocka_unit_test(threads_attach),
+        cmocka_unit_test(links_are_anded),
+        cmocka_unit_test(ipc_refused),
+        cmocka_unit_test(vmm_is_sent),
+        cmocka_unit_test(proof_fails),
+        cmocka_unit_test(same_gpu),
+        cmocka_unit_test(pool_is_used),
+        cmocka_unit_test(user_says_otherwise),
+        cmocka_unit_test(a_rank_without_shunt),
+        cmocka_unit_test(failed_group_leaves_nothing),
+        cmocka_unit_test(one_or_too_many),
+        cmocka_unit_test(all_at_once),
+        cmocka_unit_test(non_blocking),
+        cmocka_unit_test(abort_while_pending),
+        cmocka_unit_test(splits),
+        cmocka_unit_test(refused_split_counts_not),
+        cmocka_unit_test(split_of_unknown),
+        cmocka_unit_test(late_split),
+        cmocka_unit_test(refused_destroy_keeps_state),
+        cmocka_unit_test(abort_stops_kernels),
+        cmocka_unit_test(destroy_in_group),
+        cmocka_unit_test(kernel_error_is_reported),
+        cmocka_unit_test(finalize),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

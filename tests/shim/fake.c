@@ -1,0 +1,382 @@
+/* fake.c - see fake.h. Communicators of the fake NCCL are never freed: a test may look at one that was destroyed. */
+#include "fake.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shim/drain.h"
+#include "shim/group.h"
+#include "shim/host.h"
+#include "shim/link.h"
+#include "shim/real.h"
+#include "shim/redop.h"
+
+fake_t fake;
+static shim_real_t nccl;
+
+/* ---- The real NCCL --------------------------------------------------------------- */
+
+static struct {
+    ncclUniqueId id;
+    _Atomic int joined;
+} worlds[64];
+static int world_count;
+static pthread_mutex_t world_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static _Atomic int *world_of(const ncclUniqueId *id)
+{
+    pthread_mutex_lock(&world_lock);
+    int i = 0;
+    while (i < world_count && memcmp(&worlds[i].id, id, sizeof(*id)))
+        i++;
+    if (i == world_count)
+        worlds[world_count++].id = *id;
+    pthread_mutex_unlock(&world_lock);
+    return &worlds[i].joined;
+}
+
+static bool is_ready(ncclComm_t comm)
+{
+    return !comm->joined || atomic_load(comm->joined) >= comm->nranks;
+}
+
+static _Atomic(ncclComm_t) newest;
+
+static ncclComm_t make(int rank, int nranks, _Atomic int *joined)
+{
+    ncclComm_t comm = calloc(1, sizeof(*comm));
+    *comm = (struct ncclComm){.rank = rank, .nranks = nranks, .device = rank, .joined = joined};
+    comm->older = atomic_load(&newest);
+    while (!atomic_compare_exchange_weak(&newest, &comm->older, comm))
+        ;
+    return comm;
+}
+
+static ncclResult_t init(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
+{
+    *comm = make(rank, nranks, world_of(&id));
+    atomic_fetch_add((*comm)->joined, 1);
+    if (config && config->blocking == 0)
+        return ncclInProgress;
+    while (!fake.depth && !is_ready(*comm))
+        usleep(100);
+    return ncclSuccess;
+}
+
+static ncclResult_t init_plain(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank)
+{
+    return init(comm, nranks, id, rank, NULL);
+}
+
+static ncclResult_t init_all(ncclComm_t *comms, int count, const int *devices)
+{
+    for (int i = 0; i < count; i++) {
+        comms[i] = make(i, count, NULL);
+        comms[i]->device = devices ? devices[i] : i;
+    }
+    return ncclSuccess;
+}
+
+static ncclComm_t late_child;
+static ncclComm_t *late_place;
+
+static ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
+{
+    (void)key;
+    (void)config;
+    *newcomm = NULL;
+    if (fake.split_result != ncclSuccess)
+        return fake.split_result;
+    ncclComm_t child = make(fake.split_rank[comm->rank], fake.split_nranks[comm->rank], NULL);
+    if (fake.split_late) {
+        late_child = child;
+        late_place = newcomm;
+        return ncclInProgress;
+    }
+    if (color != NCCL_SPLIT_NOCOLOR)
+        *newcomm = child;
+    return ncclSuccess;
+}
+
+static ncclResult_t async_error(ncclComm_t comm, ncclResult_t *error)
+{
+    atomic_fetch_add(&fake.polls, 1);
+    *error = atomic_load(&comm->failed) ? ncclSystemError : is_ready(comm) ? ncclSuccess : ncclInProgress;
+    if (late_place && *error == ncclSuccess) {
+        *late_place = late_child;
+        late_place = NULL;
+    }
+    return ncclSuccess;
+}
+
+static ncclResult_t count_of(const ncclComm_t comm, int *count)
+{
+    *count = comm->nranks;
+    return ncclSuccess;
+}
+
+static ncclResult_t rank_of(const ncclComm_t comm, int *rank)
+{
+    *rank = comm->rank;
+    return ncclSuccess;
+}
+
+static ncclResult_t device_of(const ncclComm_t comm, int *device)
+{
+    *device = comm->device;
+    return ncclSuccess;
+}
+
+static ncclResult_t destroy(ncclComm_t comm)
+{
+    if (comm)
+        atomic_fetch_add(&comm->destroys, 1);
+    return fake.destroy_result;
+}
+
+static ncclResult_t abort_comm(ncclComm_t comm)
+{
+    if (comm)
+        atomic_fetch_add(&comm->aborts, 1);
+    return ncclSuccess;
+}
+
+static ncclResult_t finalize(ncclComm_t comm)
+{
+    return atomic_fetch_add(&comm->finalizes, 1) ? ncclInvalidArgument : ncclSuccess;
+}
+
+static ncclResult_t revoke_comm(ncclComm_t comm, int flags)
+{
+    (void)comm;
+    (void)flags;
+    return ncclSuccess;
+}
+
+const shim_real_t *shim_real(void)
+{
+    return &nccl;
+}
+
+const char *shim_real_failure(void)
+{
+    return "";
+}
+
+void *shim_real_symbol(const shim_real_t *real, const char *name)
+{
+    (void)name;
+    return (void *)real;
+}
+
+void fake_reset(void)
+{
+    memset(&fake, 0, sizeof(fake));
+    memset(fake.nvlink, 1, sizeof(fake.nvlink));
+    nccl = (shim_real_t){.path = "fake", .version = 22809};
+    nccl.ncclCommInitRank = init_plain;
+    nccl.ncclCommInitRankConfig = init;
+    nccl.ncclCommInitAll = init_all;
+    nccl.ncclCommSplit = split;
+    nccl.ncclCommGetAsyncError = async_error;
+    nccl.ncclCommCount = count_of;
+    nccl.ncclCommUserRank = rank_of;
+    nccl.ncclCommCuDevice = device_of;
+    nccl.ncclCommDestroy = destroy;
+    nccl.ncclCommAbort = abort_comm;
+    nccl.ncclCommFinalize = finalize;
+    nccl.ncclCommRevoke = revoke_comm;
+}
+
+/* ---- Rooms of the shim ------------------------------------------------------------- */
+
+unsigned shim_group_depth(void)
+{
+    return fake.depth;
+}
+
+ncclResult_t shim_group_check(ncclResult_t result)
+{
+    return result;
+}
+
+bool shim_host_mode(void)
+{
+    return false;
+}
+
+bool shim_redop_find(shim_comm_t *comm, ncclRedOp_t op, shim_redop_t *redop)
+{
+    (void)comm;
+    (void)op;
+    (void)redop;
+    return false;
+}
+
+void shim_redop_forget(shim_comm_t *comm)
+{
+    (void)comm;
+}
+
+bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
+{
+    (void)comm;
+    (void)limit_ms;
+    return true;
+}
+
+void shim_drain_forget(shim_comm_t *comm)
+{
+    (void)comm;
+}
+
+int shim_link_gpu(int device, shim_gpu_t *gpu)
+{
+    *gpu = (shim_gpu_t){.arch = 90, .multiprocessors = 132};
+    gpu->uuid[0] = fake.same_gpu ? 1 : (uint8_t)(device + 1);
+    return 0;
+}
+
+bool shim_link_nvlink(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count)
+{
+    (void)gpu;
+    (void)own;
+    (void)count;
+    return fake.nvlink[device];
+}
+
+/* ---- Rooms below --------------------------------------------------------------------- */
+
+int net_scope_enter(net_scope_t *scope, int device)
+{
+    (void)scope;
+    (void)device;
+    return 0;
+}
+
+void net_scope_leave(net_scope_t *scope)
+{
+    (void)scope;
+}
+
+int net_cuda_errno(int error)
+{
+    return error ? -EIO : 0;
+}
+
+bool sel_policy_check(const char *policy, char *fault, size_t bytes)
+{
+    (void)fault;
+    (void)bytes;
+    return policy != NULL;
+}
+
+void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings)
+{
+    memset(plan, 0, sizeof(*plan));
+    plan->topology = *topology;
+    plan->settings = *settings;
+    alg_map_init(&plan->map, settings->scratch_bytes);
+}
+
+const char *sel_link_text(sel_link_t link)
+{
+    return link == SEL_LINK_NVLINK ? "NVLink" : "PCIe";
+}
+
+const alg_algorithm_t *const alg_registry[1];
+const uint32_t alg_registry_count = 0;
+
+struct alg_scratch {
+    alg_team_t team;
+    alg_control_t control;
+    uint32_t rank;
+    net_memory_kind_t kind;
+};
+
+uint64_t alg_scratch_idle(const alg_set_t *set, uint32_t rank, const alg_map_t *map)
+{
+    (void)set;
+    (void)map;
+    return fake.idle[rank];
+}
+
+static alg_scratch_t *scratch_new(uint32_t rank, net_memory_kind_t kind)
+{
+    alg_scratch_t *scratch = calloc(1, sizeof(*scratch));
+    scratch->rank = rank;
+    scratch->kind = kind;
+    return scratch;
+}
+
+int alg_scratch_take(uint64_t id, uint32_t rank, alg_scratch_t **scratch)
+{
+    if (fake.idle[rank] != id)
+        return -ENOENT;
+    atomic_fetch_add(&fake.taken, 1);
+    *scratch = scratch_new(rank, NET_MEMORY_CUDA_IPC);
+    return 0;
+}
+
+int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind, const alg_set_t *set, uint64_t id,
+                       uint32_t rank, uint32_t nranks, const alg_map_t *map, alg_scratch_t **scratch,
+                       uint8_t offer[NET_OFFER_BYTES])
+{
+    (void)device;
+    (void)ordinal;
+    (void)set;
+    (void)id;
+    (void)nranks;
+    (void)map;
+    int error = kind == NET_MEMORY_CUDA_VMM ? fake.vmm_error[rank] : fake.ipc_error[rank];
+    if (error)
+        return error;
+    atomic_fetch_add(&fake.created, 1);
+    *scratch = scratch_new(rank, kind);
+    memset(offer, (int)rank + 1, NET_OFFER_BYTES);
+    return 0;
+}
+
+int alg_scratch_send(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES])
+{
+    (void)offers;
+    atomic_fetch_add(&fake.sent, scratch->kind == NET_MEMORY_CUDA_VMM);
+    return 0;
+}
+
+int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES])
+{
+    if (offers[scratch->rank][0] != scratch->rank + 1)
+        return -EPROTO;
+    return scratch->kind == NET_MEMORY_CUDA_IPC ? fake.open_error[scratch->rank] : 0;
+}
+
+int alg_scratch_prove_write(alg_scratch_t *scratch, uint64_t token)
+{
+    (void)scratch;
+    return token ? 0 : -EINVAL;
+}
+
+int alg_scratch_prove_read(alg_scratch_t *scratch, uint64_t token)
+{
+    (void)token;
+    return fake.proof_error[scratch->rank];
+}
+
+alg_team_t *alg_scratch_team(alg_scratch_t *scratch)
+{
+    return &scratch->team;
+}
+
+alg_control_t *alg_scratch_control(alg_scratch_t *scratch)
+{
+    return &scratch->control;
+}
+
+void alg_scratch_release(alg_scratch_t *scratch, bool reusable)
+{
+    atomic_fetch_add(reusable ? &fake.pooled : &fake.freed, 1);
+    free(scratch);
+}

@@ -1,0 +1,44 @@
+/*
+ * fake.h - the rooms around a set-up, made up: a real NCCL whose ranks are
+ * threads or one thread, GPUs, and scratch that fails where a test says so.
+ */
+#ifndef SHUNT_TESTS_SHIM_FAKE_H
+#define SHUNT_TESTS_SHIM_FAKE_H
+
+#include <stdbool.h>
+
+#include "shim/attach.h"
+
+enum { FAKE_RANKS = 8, FAKE_NEVER = -1 };
+
+/* What the fake real NCCL makes. */
+struct ncclComm {
+    int rank, nranks, device;
+    _Atomic int *joined; /* of its id */
+    atomic_bool failed;
+    atomic_int aborts, destroys, finalizes;
+    ncclComm_t older; /* all of them, so that none counts as leaked */
+};
+
+typedef struct fake {
+    unsigned depth; /* of the group, as group.c would say */
+    bool same_gpu;  /* two ranks on one GPU */
+    bool nvlink[FAKE_RANKS];
+    int ipc_error[FAKE_RANKS];   /* of alg_scratch_create with IPC memory */
+    int open_error[FAKE_RANKS];  /* of alg_scratch_open with IPC memory */
+    int vmm_error[FAKE_RANKS];   /* of alg_scratch_create with VMM memory */
+    int proof_error[FAKE_RANKS]; /* of alg_scratch_prove_read */
+    uint64_t idle[FAKE_RANKS];   /* of alg_scratch_idle */
+    ncclResult_t destroy_result; /* of ncclCommDestroy */
+    ncclResult_t split_result;
+    int split_rank[FAKE_RANKS], split_nranks[FAKE_RANKS]; /* by the parent's rank */
+    bool split_late;                                      /* a split shows its communicator when the parent is polled */
+    atomic_int created, taken, freed, pooled, sent, polls;
+} fake_t;
+
+extern fake_t fake;
+
+/* Everything as at first: no errors, NVLink everywhere. */
+void fake_reset(void);
+
+#endif
