@@ -34,7 +34,7 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
     map->flags_offset = map->half_offset + 2 * part;
     map->flags_bytes = part > 2 * FLAGS_BYTES ? FLAGS_BYTES : 0;
     map->staging_offset = map->flags_offset + map->flags_bytes;
-    map->staging_bytes = map->flags_bytes ? part - map->flags_bytes : 0;
+    map->staging_bytes = map->flags_bytes ? part - map->flags_bytes : 0; /* its half is a multiple of 16 */
     map->total_bytes = bytes;
     return true;
 }

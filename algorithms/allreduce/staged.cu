@@ -1,24 +1,28 @@
 /*
- * staged.cu - all-reduce, two-shot push through a ring of staging chunks, for
+ * staged.cu - all-reduce, two-shot push through rings of staging chunks, for
  * messages that outgrow the halves.
  *
  * Data path: input chunk of slice o -> rank o's scatter staging [own rank] ->
  * flag -> rank o adds in rank order -> output, and every peer's gather staging
  * [o] -> flag -> output. 2 (n-1)/n S bytes out of each rank, as for two-shot, but
  * raw data behind flags: nothing is polled but flags and nothing is re-armed, so
- * every type runs alike, and staging of a few MB stays in L2.
+ * every type runs alike, and staging of some MB stays in L2.
  *
- * A warp is a channel: it takes every chunk in turn through both crossings alone,
- * and hundreds of channels in different steps keep the link busy. Staging holds
- * one chunk a channel, and no credit crosses the link:
- *   - scatter chunk c+1 goes to owner o after its gather chunk c came from there,
- *     which o sent after it had read scatter chunk c;
- *   - gather chunk c+1 goes to rank p after p's scatter chunk c+1 came, which p
- *     sent after it had read gather chunk c.
+ * A warp is a channel: it takes its chunks through both crossings alone, one step
+ * behind itself, so that every wait is for what was sent a whole step ago:
+ *
+ *   step c:  scatter c+1 | wait for scatter c, add, gather c | wait for gather c-1, copy out
+ *
+ * Rings hold DEPTH = 3 chunks, and no credit crosses the link:
+ *   - scatter c+1 goes where c-2 was. Its owner sent gather c-2 after reading that,
+ *     and this rank waited for gather c-2 in step c-1.
+ *   - gather c goes where c-3 was. Its reader had copied c-3 out in its step c-2,
+ *     before it sent scatter c in its step c-1, which this rank has waited for.
  * Between two calls, whatever their grids: a rank ends when it has every owner's
  * last gather chunk, so every owner has read its whole scatter staging; and it
  * puts into gather staging only behind a scatter flag that its reader raised in
- * the new call. That is why scatter and gather staging never share memory.
+ * the new call. That is why scatter and gather staging are two fixed halves and
+ * never share memory, whatever the grids.
  *
  * Flags hold the number of the chunk counted over all calls, in 8 bytes: they
  * only grow, and are never cleared.
@@ -27,27 +31,35 @@
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
 
-enum { STAGED_BATCH = 4 /* loads in flight before the first store */ };
+enum {
+    STAGED_BATCH = 4, /* loads in flight before the first store */
+    STAGED_DEPTH = 3, /* chunks of a ring */
+    STAGED_MOST = 8   /* vectors of a lane in a chunk, at most */
+};
+
+/* Vectors are counted in 32 bits; a bound below their end keeps every sum in range too. */
+#define STAGED_MOST_BYTES ((uint64_t)32 << 30)
 
 typedef struct staged_plan {
-    uint64_t slice;    /* vectors of a rank's slice */
-    uint64_t chunks;   /* each channel's, of each slice */
+    uint32_t slice;    /* vectors of a rank's slice */
+    uint32_t chunks;   /* each channel's, of each slice */
     uint32_t channels; /* warps of the grid */
     uint32_t unit;     /* vectors of a chunk */
 } staged_plan_t;
 
-/* The largest chunk for which all channels fit, at most 8 vectors a lane. */
-LANE_HOST_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint64_t vectors, uint32_t nranks, uint32_t channels,
+/* The largest chunk for which all rings fit. */
+LANE_HOST_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint32_t vectors, uint32_t nranks, uint32_t channels,
                                        uint32_t lanes)
 {
     staged_plan_t p;
     p.slice = (vectors + nranks - 1) / nranks;
     p.channels = channels;
-    uint32_t per_lane = 8;
-    while (per_lane > 1 && (uint64_t)2 * nranks * channels * per_lane * lanes * VEC > staging_bytes)
+    const uint64_t row = (uint64_t)2 * STAGED_DEPTH * nranks * channels * lanes * VEC; /* one vector a lane */
+    uint32_t per_lane = STAGED_MOST;
+    while (per_lane > 1 && row * per_lane > staging_bytes)
         per_lane /= 2;
     p.unit = per_lane * lanes;
-    p.chunks = (p.slice + (uint64_t)channels * p.unit - 1) / ((uint64_t)channels * p.unit);
+    p.chunks = (p.slice + channels * p.unit - 1) / (channels * p.unit);
     return p;
 }
 
@@ -64,10 +76,18 @@ struct channel {
                (((uint64_t)phase * ALG_STAGED_CHANNELS + index) * ALG_MAX_RANKS + from) * 8;
     }
 
-    LANE_FN uint8_t *staging(const alg_team_t &team, uint32_t at, int phase, uint32_t from) const
+    /* This lane's first vector of chunk c in the ring that `from` fills at rank `at`. */
+    LANE_FN uint8_t *staging(const alg_team_t &team, uint32_t at, int phase, uint32_t from, uint32_t c) const
     {
-        const uint64_t slot = ((uint64_t)phase * team.nranks + from) * plan.channels + index;
-        return team.scratch[at] + team.staging_offset + slot * plan.unit * VEC + lane * VEC;
+        const uint64_t slot = ((uint64_t)from * STAGED_DEPTH + c % STAGED_DEPTH) * plan.channels + index;
+        return team.scratch[at] + team.staging_offset + phase * (team.staging_bytes / 2) +
+               (slot * plan.unit + lane) * VEC;
+    }
+
+    /* This lane's first vector of chunk c in a slice. */
+    LANE_FN uint32_t vector(uint32_t c) const
+    {
+        return (c * plan.channels + index) * plan.unit + lane;
     }
 
     /* What this channel stored for the peers is there when they see the flag. */
@@ -97,9 +117,10 @@ struct channel {
 };
 
 struct staged {
-    template <int TYPE, int OPS> LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    template <int TYPE, int OPS, int N>
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
     {
-        typedef reduction<TYPE, OPS> R;
+        typedef reduction<TYPE, OPS, N> R;
         const R r = R::make(team, call);
         const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes;
         channel ch;
@@ -108,37 +129,46 @@ struct staged {
         ch.lanes = lanes;
         ch.plan = staged_plan(team.staging_bytes, r.vectors(), team.nranks, lane.blocks * warps, lanes);
         const uint64_t base = epoch_read(team, ALG_STAGED_OFFSET);
-        epoch_leave(lane, team, ALG_STAGED_OFFSET, base, ch.plan.chunks);
+        const uint32_t chunks = ch.plan.chunks;
+        const bool last = epoch_leave(lane, team, ALG_STAGED_OFFSET);
 
-        for (uint64_t c = 0; c < ch.plan.chunks; c++) {
-            /* First vector of this lane in every slice. */
-            const uint64_t v = (c * ch.plan.channels + ch.index) * ch.plan.unit + ch.lane;
-            scatter(team, r, ch, v);
-            ch.raise(team, STAGED_SCATTER, base + c + 1);
+        scatter(team, r, ch, 0);
+        ch.raise(team, STAGED_SCATTER, base + 1);
+        for (uint32_t c = 0; c < chunks; c++) {
+            if (c + 1 < chunks) {
+                scatter(team, r, ch, c + 1);
+                ch.raise(team, STAGED_SCATTER, base + c + 2);
+            }
             if (!ch.wait(lane, team, STAGED_SCATTER, base + c + 1))
                 return;
-            reduce(team, r, ch, v);
+            reduce<R, N>(team, r, ch, c);
             ch.raise(team, STAGED_GATHER, base + c + 1);
-            if (!ch.wait(lane, team, STAGED_GATHER, base + c + 1))
-                return;
-            gather(team, r, ch, v);
+            if (c > 0) {
+                if (!ch.wait(lane, team, STAGED_GATHER, base + c))
+                    return;
+                gather(team, r, ch, c - 1);
+            }
         }
+        if (!ch.wait(lane, team, STAGED_GATHER, base + chunks))
+            return;
+        gather(team, r, ch, chunks - 1);
+        epoch_close(last, team, ALG_STAGED_OFFSET, base, chunks);
     }
 
-    /* Vectors of slice `owner` that this lane has in a chunk: v, v + lanes, ... below the bound. */
-    LANE_FN static uint64_t bound(const channel &ch, uint64_t vectors, uint32_t owner)
+    /* One past the last vector of rank `owner`'s slice. */
+    template <class R> LANE_FN static uint32_t slice_end(const R &r, const channel &ch, uint32_t owner)
     {
-        const uint64_t end = (uint64_t)(owner + 1) * ch.plan.slice;
-        return end < vectors ? end : vectors;
+        const uint32_t end = (owner + 1) * ch.plan.slice;
+        return end < r.vectors() ? end : r.vectors();
     }
 
-    template <class R> LANE_FN static void scatter(const alg_team_t &team, const R &r, const channel &ch, uint64_t v)
+    template <class R> LANE_FN static void scatter(const alg_team_t &team, const R &r, const channel &ch, uint32_t c)
     {
         const uint32_t per_lane = ch.plan.unit / ch.lanes;
         for (uint32_t i = 1; i < team.nranks; i++) {
-            const uint32_t owner = (team.rank + i) % team.nranks;
-            const uint64_t first = owner * ch.plan.slice + v, end = bound(ch, r.vectors(), owner);
-            uint8_t *to = ch.staging(team, owner, STAGED_SCATTER, team.rank);
+            const uint32_t owner = ring_next(team, i);
+            const uint32_t first = owner * ch.plan.slice + ch.vector(c), end = slice_end(r, ch, owner);
+            uint8_t *to = ch.staging(team, owner, STAGED_SCATTER, team.rank, c);
             for (uint32_t k = 0; k < per_lane; k += STAGED_BATCH) {
                 vec16_t x[STAGED_BATCH];
                 LANE_UNROLL
@@ -155,33 +185,50 @@ struct staged {
         }
     }
 
-    template <class R> LANE_FN static void reduce(const alg_team_t &team, const R &r, const channel &ch, uint64_t v)
+    template <class R, int N>
+    LANE_FN static void reduce(const alg_team_t &team, const R &r, const channel &ch, uint32_t c)
     {
+        constexpr int BATCH = N <= 4 ? 8 / N : 1;
         const uint32_t per_lane = ch.plan.unit / ch.lanes;
-        const uint64_t first = team.rank * ch.plan.slice + v, end = bound(ch, r.vectors(), team.rank);
-        for (uint32_t k = 0; k < per_lane && first + k * ch.lanes < end; k++) {
-            vec16_t x[ALG_MAX_RANKS];
+        const uint32_t first = team.rank * ch.plan.slice + ch.vector(c), end = slice_end(r, ch, team.rank);
+        for (uint32_t k = 0; k < per_lane && first + k * ch.lanes < end; k += BATCH) {
+            vec16_t x[BATCH][N], own[BATCH];
             LANE_UNROLL
-            for (uint32_t s = 0; s < ALG_MAX_RANKS; s++) {
-                if (s < team.nranks && s != team.rank)
-                    x[s] = lane_copy_in(ch.staging(team, team.rank, STAGED_SCATTER, s) + k * ch.lanes * VEC);
+            for (uint32_t b = 0; b < BATCH; b++) {
+                if (k + b >= per_lane || first + (k + b) * ch.lanes >= end)
+                    continue;
+                own[b] = r.load(first + (k + b) * ch.lanes);
+                LANE_UNROLL
+                for (uint32_t s = 0; s < N; s++) {
+                    if (s < team.nranks && s != team.rank)
+                        x[b][s] =
+                            lane_copy_in(ch.staging(team, team.rank, STAGED_SCATTER, s, c) + (k + b) * ch.lanes * VEC);
+                }
             }
-            const vec16_t result = r.combine(x, team.rank, r.load(first + k * ch.lanes));
-            r.store(first + k * ch.lanes, result);
-            for (uint32_t i = 1; i < team.nranks; i++) {
-                const uint32_t peer = (team.rank + i) % team.nranks;
-                lane_copy_out(ch.staging(team, peer, STAGED_GATHER, team.rank) + k * ch.lanes * VEC, result);
+            LANE_UNROLL
+            for (uint32_t b = 0; b < BATCH; b++) {
+                if (k + b >= per_lane || first + (k + b) * ch.lanes >= end)
+                    continue;
+                const vec16_t result = r.combine(x[b], team.rank, own[b]);
+                r.store(first + (k + b) * ch.lanes, result);
+                LANE_UNROLL
+                for (uint32_t i = 1; i < N; i++) {
+                    if (i < team.nranks)
+                        lane_copy_out(ch.staging(team, ring_next(team, i), STAGED_GATHER, team.rank, c) +
+                                          (k + b) * ch.lanes * VEC,
+                                      result);
+                }
             }
         }
     }
 
-    template <class R> LANE_FN static void gather(const alg_team_t &team, const R &r, const channel &ch, uint64_t v)
+    template <class R> LANE_FN static void gather(const alg_team_t &team, const R &r, const channel &ch, uint32_t c)
     {
         const uint32_t per_lane = ch.plan.unit / ch.lanes;
         for (uint32_t i = 1; i < team.nranks; i++) {
-            const uint32_t owner = (team.rank + i) % team.nranks;
-            const uint64_t first = owner * ch.plan.slice + v, end = bound(ch, r.vectors(), owner);
-            const uint8_t *from = ch.staging(team, team.rank, STAGED_GATHER, owner);
+            const uint32_t owner = ring_next(team, i);
+            const uint32_t first = owner * ch.plan.slice + ch.vector(c), end = slice_end(r, ch, owner);
+            const uint8_t *from = ch.staging(team, team.rank, STAGED_GATHER, owner, c);
             for (uint32_t k = 0; k < per_lane; k += STAGED_BATCH) {
                 vec16_t x[STAGED_BATCH];
                 LANE_UNROLL
@@ -201,8 +248,8 @@ struct staged {
     static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)
     {
         (void)type;
-        const uint64_t least = (uint64_t)2 * nranks * ALG_STAGED_CHANNELS * 32 * VEC;
-        return map->staging_bytes >= least ? UINT64_MAX : 0;
+        const uint64_t least = (uint64_t)2 * STAGED_DEPTH * nranks * ALG_STAGED_CHANNELS * 32 * VEC;
+        return map->staging_bytes >= least ? STAGED_MOST_BYTES : 0;
     }
 
     static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)

@@ -18,65 +18,102 @@
 #include "algorithms/device/launch.h"
 #include "algorithms/device/slots.h"
 
+template <int TYPE, int OPS, int N> struct twoshot_lane {
+    typedef reduction<TYPE, OPS, N> R;
+
+    const R r;
+    const slots_t scatter, gather;
+    const uint32_t vectors, slice;
+
+    /* Vector v of every other slice to its owner. */
+    LANE_FN void put(const alg_team_t &team, uint32_t v) const
+    {
+        vec16_t x[N];
+        LANE_UNROLL
+        for (uint32_t i = 1; i < N; i++) {
+            const uint32_t at = ring_next(team, i) * slice + v;
+            if (i < team.nranks && at < vectors)
+                x[i] = r.load(at);
+        }
+        LANE_UNROLL
+        for (uint32_t i = 1; i < N; i++) {
+            const uint32_t owner = ring_next(team, i);
+            if (i >= team.nranks || owner * slice + v >= vectors)
+                continue;
+            const uint32_t escape = slots_seal<R::MARK>(x[i]);
+            slots_put_one<R::MARK>(scatter, team.scratch[owner], team.rank * slice + v, x[i], escape);
+        }
+    }
+
+    /* Vector v of the own slice, of all ranks, added; the result to everybody. */
+    LANE_FN bool reduce(lane_t &lane, const alg_team_t &team, uint32_t v) const
+    {
+        vec16_t x[1][N];
+        const uint32_t at = team.rank * slice + v;
+        if (at >= vectors)
+            return true;
+        const vec16_t own = r.load(at);
+        if (!slots_take<R::MARK, N, 1>(lane, team, scatter, slots_peers(team), v, 0, x))
+            return false;
+        vec16_t result = r.combine(x[0], team.rank, own);
+        r.store(at, result);
+        const uint32_t escape = slots_seal<R::MARK>(result);
+        slots_put<R::MARK, N>(gather, team, v, result, escape);
+        return true;
+    }
+
+    /* Vector v of every other slice, from its owner. */
+    LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t v) const
+    {
+        vec16_t x[1][N];
+        uint32_t wanted = slots_peers(team);
+        LANE_UNROLL
+        for (uint32_t o = 0; o < N; o++) {
+            if (o * slice + v >= vectors)
+                wanted &= ~(1u << o);
+        }
+        if (!slots_take<R::MARK, N, 1>(lane, team, gather, wanted, v, 0, x))
+            return false;
+        LANE_UNROLL
+        for (uint32_t o = 0; o < N; o++) {
+            if (wanted >> o & 1)
+                r.store(o * slice + v, x[0][o]);
+        }
+        return true;
+    }
+};
+
 struct twoshot {
-    LANE_HOST_FN static uint64_t slice_vectors(uint64_t vectors, uint32_t nranks)
+    LANE_HOST_FN static uint32_t slice_vectors(uint32_t vectors, uint32_t nranks)
     {
         return (vectors + nranks - 1) / nranks;
     }
 
-    template <int TYPE, int OPS> LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    template <int TYPE, int OPS, int N>
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
     {
-        typedef reduction<TYPE, OPS> R;
-        const R r = R::make(team, call);
+        typedef reduction<TYPE, OPS, N> R;
         const uint64_t epoch = epoch_read(team, ALG_EPOCH_OFFSET);
-        const uint32_t me = team.rank, n = team.nranks;
-        const uint64_t vectors = r.vectors(), slice = slice_vectors(vectors, n);
+        const R r = R::make(team, call);
+        const uint32_t slice = slice_vectors(r.vectors(), team.nranks);
         const uint64_t half = epoch_half(team, epoch);
-        const slots_t scatter = slots_at(half, n, slice);
-        const slots_t gather = slots_at(half + slots_bytes(R::MARK, n, slice), n, slice);
-        const uint64_t first = (uint64_t)lane.block * lane.threads + lane.thread;
-        const uint64_t stride = (uint64_t)lane.blocks * lane.threads;
+        const twoshot_lane<TYPE, OPS, N> l = {
+            r, slots_at(half, team.nranks, slice),
+            slots_at(half + slots_bytes(R::MARK, team.nranks, slice), team.nranks, slice), r.vectors(), slice};
+        const uint32_t first = lane.block * lane.threads + lane.thread, stride = lane.blocks * lane.threads;
 
-        for (uint64_t v = first; v < slice; v += stride) {
-            for (uint32_t i = 1; i < n; i++) {
-                const uint32_t owner = (me + i) % n;
-                if (owner * slice + v >= vectors)
-                    continue;
-                vec16_t x = r.load(owner * slice + v);
-                const uint32_t escape = slots_seal<R::MARK>(x);
-                slots_put<R::MARK>(scatter, team.scratch[owner], me, v, x, escape);
-            }
-        }
-        epoch_leave(lane, team, ALG_EPOCH_OFFSET, epoch, 1);
-
-        const uint32_t peers = ((1u << n) - 1) & ~(1u << me);
-        for (uint64_t v = first; v < slice && me * slice + v < vectors; v += stride) {
-            vec16_t x[ALG_MAX_RANKS];
-            const vec16_t own = r.load(me * slice + v);
-            if (!slots_take<R::MARK>(lane, team, scatter, peers, v, x))
+        for (uint32_t v = first; v < slice; v += stride)
+            l.put(team, v);
+        const bool last = epoch_leave(lane, team, ALG_EPOCH_OFFSET);
+        for (uint32_t v = first; v < slice; v += stride) {
+            if (!l.reduce(lane, team, v))
                 return;
-            vec16_t result = r.combine(x, me, own);
-            r.store(me * slice + v, result);
-            const uint32_t escape = slots_seal<R::MARK>(result);
-            for (uint32_t i = 1; i < n; i++)
-                slots_put<R::MARK>(gather, team.scratch[(me + i) % n], me, v, result, escape);
         }
-
-        for (uint64_t v = first; v < slice; v += stride) {
-            vec16_t x[ALG_MAX_RANKS];
-            uint32_t wanted = peers;
-            for (uint32_t o = 0; o < n; o++) {
-                if (o * slice + v >= vectors)
-                    wanted &= ~(1u << o);
-            }
-            if (!slots_take<R::MARK>(lane, team, gather, wanted, v, x))
+        for (uint32_t v = first; v < slice; v += stride) {
+            if (!l.take(lane, team, v))
                 return;
-            LANE_UNROLL
-            for (uint32_t o = 0; o < ALG_MAX_RANKS; o++) {
-                if (wanted >> o & 1)
-                    r.store(o * slice + v, x[o]);
-            }
         }
+        epoch_close(last, team, ALG_EPOCH_OFFSET, epoch, 1);
     }
 
     static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)

@@ -10,6 +10,8 @@
 #define LANE_FN __device__ __forceinline__
 #define LANE_HOST_FN __host__ __device__ __forceinline__ /* for launch code too */
 #define LANE_UNROLL _Pragma("unroll")
+/* What is rarely run stays out of line: fetching code is part of a short message's latency. */
+#define LANE_COLD_FN static __device__ __noinline__
 
 typedef struct lane {
     uint32_t block, blocks, thread, threads;
@@ -20,6 +22,15 @@ typedef struct lane {
 LANE_FN lane_t lane_here()
 {
     return lane_t{blockIdx.x, gridDim.x, threadIdx.x, blockDim.x, 0, 0};
+}
+
+/* griddepcontrol.wait: until all that came before in the stream is complete and visible. Before it a kernel
+ * may touch nothing but its arguments. Without the launch attribute it returns at once. */
+LANE_FN void lane_begin()
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 LANE_FN uint32_t lane_warp_size()
@@ -151,26 +162,33 @@ LANE_FN bool lane_last_ticket(uint32_t *ticket, uint32_t blocks)
     return atomicInc(ticket, blocks - 1) == blocks - 1;
 }
 
-/* Every 1024th call looks at the host's abort word and at the clock: host memory is a PCIe read away. */
-LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
+enum { LANE_SPINS = 1024, LANE_STOP = 1 };
+
+/* Look at the host's abort word, a PCIe read away, and at the clock. Returns the deadline, or LANE_STOP. */
+LANE_COLD_FN uint64_t lane_look_up(volatile alg_control_t *control, uint64_t timeout_ns, uint64_t deadline)
 {
-    if (++lane.spins & 1023)
-        return false;
-    volatile alg_control_t *control = team.control;
     if (control->abort)
-        return true;
-    if (team.timeout_ns == 0)
-        return false;
+        return LANE_STOP;
+    if (timeout_ns == 0)
+        return 0;
     uint64_t now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    if (lane.deadline == 0)
-        lane.deadline = now + team.timeout_ns;
-    if (now < lane.deadline)
-        return false;
+    if (deadline == 0)
+        return now + timeout_ns;
+    if (now < deadline)
+        return deadline;
     control->status = ALG_STATUS_TIMEOUT;
     __threadfence_system();
     control->abort = 1; /* the team is lost: free every other lane at once */
-    return true;
+    return LANE_STOP;
+}
+
+LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
+{
+    if (++lane.spins % LANE_SPINS != 0)
+        return false;
+    lane.deadline = lane_look_up(team.control, team.timeout_ns, lane.deadline);
+    return lane.deadline == LANE_STOP;
 }
 
 #endif

@@ -14,6 +14,7 @@
 #include <time.h>
 
 #define LANE_FN inline
+#define LANE_COLD_FN static inline
 #define LANE_HOST_FN inline
 #define LANE_UNROLL
 

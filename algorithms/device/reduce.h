@@ -29,8 +29,13 @@
 
 typedef enum mark { MARK_WORD, MARK_DOUBLE, MARK_ESCAPE } mark_t;
 
-/* Kernels come in two kinds: sums (sum, avg, pre-multiplied sum) and the rest, which switch on the operator. */
+/* Kernels come in two kinds: sum and avg, and the rest, which switch on the operator. */
 enum { OPS_SUM = 0, OPS_OTHER = 1, OPS_KINDS = 2 };
+
+LANE_HOST_FN int ops_kind(alg_op_t op)
+{
+    return op == ALG_SUM || op == ALG_AVG ? OPS_SUM : OPS_OTHER;
+}
 
 LANE_HOST_FN constexpr mark_t mark_of(int type)
 {
@@ -250,56 +255,69 @@ template <class A> LANE_FN A op_min(A a, A b)
 {
     return a < b ? a : b;
 }
-/* NaN is dropped when the other value is a number. */
+/* NaN, signalling or not, is dropped when the other value is a number. */
+template <class F> LANE_FN F drop_nan(F a, F b, F better)
+{
+    return a != a ? b : b != b ? a : better;
+}
 LANE_FN float op_max(float a, float b)
 {
-    return fmaxf(a, b);
+    return drop_nan(a, b, a > b ? a : b);
 }
 LANE_FN float op_min(float a, float b)
 {
-    return fminf(a, b);
+    return drop_nan(a, b, a < b ? a : b);
 }
 LANE_FN double op_max(double a, double b)
 {
-    return fmax(a, b);
+    return drop_nan(a, b, a > b ? a : b);
 }
 LANE_FN double op_min(double a, double b)
 {
-    return fmin(a, b);
+    return drop_nan(a, b, a < b ? a : b);
 }
 
 /* a[i] = a[i] op v[i] */
-template <int TYPE, int OPS>
-LANE_FN void reduce_step(alg_op_t op, typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t &v)
+template <int TYPE, alg_op_t OP>
+LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t &v)
 {
     typename element<TYPE>::acc b[element<TYPE>::COUNT];
     element<TYPE>::unpack(v, b);
-    if (OPS == OPS_SUM) {
-        LANE_UNROLL
-        for (int i = 0; i < element<TYPE>::COUNT; i++)
-            a[i] = op_sum(a[i], b[i]);
-    } else if (op == ALG_PROD) {
-        LANE_UNROLL
-        for (int i = 0; i < element<TYPE>::COUNT; i++)
-            a[i] = op_prod(a[i], b[i]);
-    } else if (op == ALG_MAX) {
-        LANE_UNROLL
-        for (int i = 0; i < element<TYPE>::COUNT; i++)
-            a[i] = op_max(a[i], b[i]);
-    } else {
-        LANE_UNROLL
-        for (int i = 0; i < element<TYPE>::COUNT; i++)
-            a[i] = op_min(a[i], b[i]);
+    LANE_UNROLL
+    for (int i = 0; i < element<TYPE>::COUNT; i++)
+        a[i] = OP == ALG_SUM    ? op_sum(a[i], b[i])
+               : OP == ALG_PROD ? op_prod(a[i], b[i])
+               : OP == ALG_MAX  ? op_max(a[i], b[i])
+                                : op_min(a[i], b[i]);
+}
+
+/* a = x[0] OP ... OP x[nranks-1], with x[rank] replaced by `own`. */
+template <int TYPE, alg_op_t OP, int N>
+LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t x[N], uint32_t nranks,
+                         uint32_t rank, const vec16_t &own)
+{
+    element<TYPE>::unpack(rank == 0 ? own : x[0], a);
+    LANE_UNROLL
+    for (uint32_t r = 1; r < N; r++) {
+        if (r < nranks)
+            reduce_step<TYPE, OP>(a, r == rank ? own : x[r]);
     }
 }
 
-/* The sum over n ranks to their average: floats divide once, integers truncate toward zero. */
+/* The sum over n ranks to their average: floats are scaled once, integers truncate toward zero. */
 template <int TYPE> LANE_FN void reduce_average(typename element<TYPE>::acc a[element<TYPE>::COUNT], uint32_t n)
 {
     typedef typename element<TYPE>::acc A;
-    LANE_UNROLL
-    for (int i = 0; i < element<TYPE>::COUNT; i++)
-        a[i] = (A)(a[i] / (A)n);
+    if constexpr (mark_of(TYPE) == MARK_ESCAPE) {
+        LANE_UNROLL
+        for (int i = 0; i < element<TYPE>::COUNT; i++)
+            a[i] = (A)(a[i] / (A)n);
+    } else {
+        const A scale = (A)1 / (A)n;
+        LANE_UNROLL
+        for (int i = 0; i < element<TYPE>::COUNT; i++)
+            a[i] *= scale;
+    }
 }
 
 /* This rank's input times its scalar, rounded to the type: what it sends and what it adds itself. */

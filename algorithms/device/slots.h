@@ -15,19 +15,19 @@
 typedef struct slots {
     uint64_t data;    /* offset in scratch of slot 0 */
     uint64_t escape;  /* offset of the escape words (MARK_ESCAPE), one a vector, after all data */
-    uint64_t vectors; /* of one slot */
+    uint32_t vectors; /* of one slot */
 } slots_t;
 
 /* Scratch that a region takes. */
-LANE_HOST_FN uint64_t slots_bytes(mark_t mark, uint64_t slots, uint64_t vectors)
+LANE_HOST_FN uint64_t slots_bytes(mark_t mark, uint32_t slots, uint32_t vectors)
 {
-    const uint64_t escape = mark == MARK_ESCAPE ? (slots * vectors * 4 + VEC - 1) / VEC * VEC : 0;
-    return slots * vectors * VEC + escape;
+    const uint64_t all = (uint64_t)slots * vectors;
+    return all * VEC + (mark == MARK_ESCAPE ? (all * 4 + VEC - 1) / VEC * VEC : 0);
 }
 
-LANE_FN slots_t slots_at(uint64_t offset, uint64_t slots, uint64_t vectors)
+LANE_FN slots_t slots_at(uint64_t offset, uint32_t slots, uint32_t vectors)
 {
-    return slots_t{offset, offset + slots * vectors * VEC, vectors};
+    return slots_t{offset, offset + (uint64_t)slots * vectors * VEC, vectors};
 }
 
 /* Make x fit to be put; returns its escape word. What is not an integer has been cleaned before (input.h). */
@@ -36,40 +36,52 @@ template <mark_t MARK> LANE_FN uint32_t slots_seal(vec16_t &x)
     return MARK == MARK_ESCAPE ? mark_clean<MARK>(x) : 0;
 }
 
-/* Own vector v, sealed, to slot `slot` of a peer. */
+/* x to vector `at` of a peer's region, counted from slot 0. */
 template <mark_t MARK>
-LANE_FN void slots_put(const slots_t &s, uint8_t *peer, uint32_t slot, uint64_t v, const vec16_t &x, uint32_t escape)
+LANE_FN void slots_put_one(const slots_t &s, uint8_t *peer, uint32_t at, const vec16_t &x, uint32_t escape)
 {
-    const uint64_t i = slot * s.vectors + v;
-    lane_put(peer + s.data + i * VEC, x);
+    lane_put(peer + s.data + (uint64_t)at * VEC, x);
     if (MARK == MARK_ESCAPE)
-        lane_put_word(peer + s.escape + i * 4, escape);
+        lane_put_word(peer + s.escape + (uint64_t)at * 4, escape);
 }
 
-/* Wait for vector v of every slot s in [0, n) for which `wanted >> s & 1`, into x[s]; re-arm them.
- * All of them are polled in one go, so their loads are in flight together. False: the wait was broken. */
-template <mark_t MARK>
-LANE_FN bool slots_take(lane_t &lane, const alg_team_t &team, const slots_t &s, uint32_t wanted, uint64_t v,
-                        vec16_t x[ALG_MAX_RANKS])
+/* x, this rank's vector v, to its slot in the scratch of every peer. */
+template <mark_t MARK, int N>
+LANE_FN void slots_put(const slots_t &s, const alg_team_t &team, uint32_t v, const vec16_t &x, uint32_t escape)
 {
-    uint8_t *own = team.scratch[team.rank];
-    uint8_t *const data = own + s.data + v * VEC;
-    uint8_t *const words = own + s.escape + v * 4;
-    uint32_t escape[ALG_MAX_RANKS];
+    const uint32_t at = team.rank * s.vectors + v;
+    LANE_UNROLL
+    for (uint32_t i = 1; i < N; i++) {
+        if (i < team.nranks)
+            slots_put_one<MARK>(s, team.scratch[ring_next(team, i)], at, x, escape);
+    }
+}
+
+/* Wait for B vectors v, v + stride, ... of every slot r with `wanted >> r & 1`, into x; re-arm them.
+ * All are polled in one go, so their loads are in flight together. False: the wait was broken. */
+template <mark_t MARK, int N, int B>
+LANE_FN bool slots_take(lane_t &lane, const alg_team_t &team, const slots_t &s, uint32_t wanted, uint32_t v,
+                        uint32_t stride, vec16_t x[B][N])
+{
+    uint8_t *const data = team.scratch[team.rank] + s.data;
+    uint8_t *const words = team.scratch[team.rank] + s.escape;
+    uint32_t escape[B][N];
     for (;;) {
         LANE_UNROLL
-        for (uint32_t r = 0; r < ALG_MAX_RANKS; r++) {
-            if (wanted >> r & 1) {
-                x[r] = lane_poll(data + r * s.vectors * VEC);
-                if (MARK == MARK_ESCAPE)
-                    escape[r] = lane_poll_word(words + r * s.vectors * 4);
-            }
+        for (uint32_t i = 0; i < B * N; i++) {
+            const uint32_t b = i / N, r = i % N, at = r * s.vectors + v + b * stride;
+            if (!(wanted >> r & 1))
+                continue;
+            x[b][r] = lane_poll(data + (uint64_t)at * VEC);
+            if (MARK == MARK_ESCAPE)
+                escape[b][r] = lane_poll_word(words + (uint64_t)at * 4);
         }
         bool all = true;
         LANE_UNROLL
-        for (uint32_t r = 0; r < ALG_MAX_RANKS; r++) {
+        for (uint32_t i = 0; i < B * N; i++) {
+            const uint32_t b = i / N, r = i % N;
             if (wanted >> r & 1)
-                all = all && mark_arrived<MARK>(x[r]) && (MARK != MARK_ESCAPE || escape[r] != SENTINEL);
+                all = all && mark_arrived<MARK>(x[b][r]) && (MARK != MARK_ESCAPE || escape[b][r] != SENTINEL);
         }
         if (all)
             break;
@@ -77,16 +89,23 @@ LANE_FN bool slots_take(lane_t &lane, const alg_team_t &team, const slots_t &s, 
             return false;
     }
     LANE_UNROLL
-    for (uint32_t r = 0; r < ALG_MAX_RANKS; r++) {
-        if (wanted >> r & 1) {
-            lane_rearm(data + r * s.vectors * VEC);
-            if (MARK == MARK_ESCAPE) {
-                lane_rearm_word(words + r * s.vectors * 4);
-                mark_unescape(x[r], escape[r]);
-            }
+    for (uint32_t i = 0; i < B * N; i++) {
+        const uint32_t b = i / N, r = i % N, at = r * s.vectors + v + b * stride;
+        if (!(wanted >> r & 1))
+            continue;
+        lane_rearm(data + (uint64_t)at * VEC);
+        if (MARK == MARK_ESCAPE) {
+            lane_rearm_word(words + (uint64_t)at * 4);
+            mark_unescape(x[b][r], escape[b][r]);
         }
     }
     return true;
+}
+
+/* All ranks but this one, a bit each. */
+LANE_FN uint32_t slots_peers(const alg_team_t &team)
+{
+    return ((1u << team.nranks) - 1) & ~(1u << team.rank);
 }
 
 #endif

@@ -1,0 +1,239 @@
+/*
+ * Every all-reduce algorithm on the host device: ranks are threads, scratch is
+ * plain memory, and nothing of the shim is there. So what fails here is a
+ * protocol, and the thread sanitizer can follow every access.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "algorithms/algorithm.h"
+#include "tests/support/data.h"
+
+#define MAX_BLOCKS 3
+
+typedef struct world {
+    uint32_t nranks;
+    alg_map_t map;
+    uint8_t *scratch[ALG_MAX_RANKS];
+    alg_control_t control[ALG_MAX_RANKS];
+} world_t;
+
+static world_t *world_make(uint32_t nranks, size_t bytes)
+{
+    world_t *w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    w->nranks = nranks;
+    assert_true(alg_map_init(&w->map, bytes));
+    for (uint32_t r = 0; r < nranks; r++) {
+        w->scratch[r] = aligned_alloc(4096, w->map.total_bytes);
+        assert_non_null(w->scratch[r]);
+        memset(w->scratch[r], 0, w->map.total_bytes);
+        memset(w->scratch[r] + w->map.half_offset, 0xff, 2 * w->map.half_bytes);
+    }
+    return w;
+}
+
+static void world_free(world_t *w)
+{
+    for (uint32_t r = 0; r < w->nranks; r++)
+        free(w->scratch[r]);
+    free(w);
+}
+
+static alg_team_t world_team(world_t *w, uint32_t rank)
+{
+    alg_team_t team = {.rank = rank,
+                       .nranks = w->nranks,
+                       .control = &w->control[rank],
+                       .timeout_ns = 20000000000u,
+                       .half_offset = w->map.half_offset,
+                       .half_bytes = w->map.half_bytes,
+                       .flags_offset = w->map.flags_offset,
+                       .staging_offset = w->map.staging_offset,
+                       .staging_bytes = w->map.staging_bytes};
+    memcpy(team.scratch, w->scratch, sizeof team.scratch);
+    return team;
+}
+
+/* One rank's way through a sequence of calls that all ranks draw from the same seed. */
+typedef struct actor {
+    world_t *world;
+    uint32_t rank;
+    uint64_t seed;
+    uint32_t calls;
+    size_t most_bytes;
+    int algorithm; /* registry index, or -1: drawn for each call */
+    uint32_t failures;
+    char fault[200];
+} actor_t;
+
+static size_t draw_count(uint64_t *state, size_t most)
+{
+    static const size_t awkward[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 127, 1000, 4097};
+    size_t count = awkward[data_below(state, sizeof awkward / sizeof awkward[0])];
+    if (data_below(state, 3) == 0)
+        count = 1 + data_below(state, most);
+    return count < most ? count : most;
+}
+
+static void actor_call(actor_t *a, uint64_t *state)
+{
+    const alg_algorithm_t *algorithm =
+        alg_registry[a->algorithm < 0 ? data_below(state, alg_registry_count) : (uint64_t)a->algorithm];
+    data_case_t c = {.type = (ncclDataType_t)data_below(state, ALG_TYPE_COUNT),
+                     .op = (ref_op_t)data_below(state, REF_OPS),
+                     .kind = (data_kind_t)data_below(state, DATA_KINDS),
+                     .nranks = (int)a->world->nranks};
+    const size_t width = alg_type_bytes((alg_type_t)c.type);
+    size_t most = algorithm->max_bytes(&a->world->map, a->world->nranks, (alg_type_t)c.type);
+    most = most < a->most_bytes ? most : a->most_bytes;
+    if (most < width)
+        return; /* this scratch is too small for it */
+    c.count = draw_count(state, most / width);
+    c.seed = data_random(state);
+    const bool in_place = data_below(state, 2);
+    const uint32_t blocks = 1 + (uint32_t)data_below(state, MAX_BLOCKS);
+    uint64_t local = c.seed + a->rank; /* what may differ between ranks: alignment */
+    data_buffer_t input = {0}, output = {0};
+    if (!data_buffer_make(&output, c.count * width, data_below(&local, 16 / width) * width) ||
+        (!in_place && !data_buffer_make(&input, c.count * width, data_below(&local, 16 / width) * width))) {
+        snprintf(a->fault, sizeof a->fault, "no memory");
+        a->failures++;
+        return;
+    }
+    data_buffer_t *from = in_place ? &output : &input;
+    data_fill(&c, (int)a->rank, from->data);
+    alg_call_t call = {.input = from->data,
+                       .output = output.data,
+                       .count = c.count,
+                       .type = (alg_type_t)c.type,
+                       .op = (alg_op_t)c.op,
+                       .blocks = blocks,
+                       .threads = 1};
+    data_scalar(&c, (int)a->rank, &call.scalar_bits);
+    algorithm->shape(c.count * width, a->world->nranks, &call.blocks, &call.threads);
+    call.threads = 1;
+    const alg_team_t team = world_team(a->world, a->rank);
+    const int status = algorithm->launch_host(&team, &call);
+    char fault[120] = "";
+    const bool right = status == ALG_STATUS_OK && data_right(&c, REF_STRICT, output.data, 0, 1, fault, sizeof fault) &&
+                       data_buffer_guarded(&output) && (in_place || data_buffer_guarded(&input));
+    if (!right && a->failures++ == 0)
+        snprintf(a->fault, sizeof a->fault, "%s %s %s count %zu blocks %u: status %d %s", algorithm->name,
+                 ref_type_name(c.type), ref_op_name(c.op), c.count, call.blocks, status, fault);
+    data_buffer_free(&output);
+    if (!in_place)
+        data_buffer_free(&input);
+}
+
+static void *actor_main(void *argument)
+{
+    actor_t *a = argument;
+    uint64_t state = a->seed;
+    for (uint32_t i = 0; i < a->calls && a->failures == 0; i++)
+        actor_call(a, &state);
+    return NULL;
+}
+
+static void play(world_t *w, uint64_t seed, uint32_t calls, size_t most_bytes, int algorithm)
+{
+    actor_t actor[ALG_MAX_RANKS];
+    pthread_t thread[ALG_MAX_RANKS];
+    for (uint32_t r = 0; r < w->nranks; r++) {
+        actor[r] = (actor_t){
+            .world = w, .rank = r, .seed = seed, .calls = calls, .most_bytes = most_bytes, .algorithm = algorithm};
+        assert_int_equal(pthread_create(&thread[r], NULL, actor_main, &actor[r]), 0);
+    }
+    uint32_t failures = 0;
+    for (uint32_t r = 0; r < w->nranks; r++) {
+        pthread_join(thread[r], NULL);
+        if (actor[r].failures)
+            print_error("seed %llu, %u ranks, rank %u: %s\n", (unsigned long long)seed, w->nranks, r, actor[r].fault);
+        failures += actor[r].failures;
+    }
+    assert_int_equal(failures, 0);
+}
+
+/* One algorithm alone, so that a fault names it. */
+static void each_algorithm(void **state)
+{
+    (void)state;
+    for (int algorithm = 0; algorithm < (int)alg_registry_count; algorithm++) {
+        for (uint32_t n = 2; n <= ALG_MAX_RANKS; n++) {
+            world_t *w = world_make(n, 8u << 20);
+            play(w, 1000u * n + (uint32_t)algorithm, n <= 4 ? 60 : 20, 40000, algorithm);
+            world_free(w);
+        }
+    }
+}
+
+/* All algorithms share a scratch in random order: the rule of the halves, and grids that change. */
+static void mixed(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 4; n++) {
+        world_t *w = world_make(n, 8u << 20);
+        play(w, 77u + n, 400, 3000, -1);
+        world_free(w);
+    }
+}
+
+/* To the limit of the scratch, and (staged) far beyond it. */
+static void largest(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 4; n++) {
+        world_t *w = world_make(n, 8u << 20);
+        for (int algorithm = 0; algorithm < (int)alg_registry_count; algorithm++)
+            play(w, 5u + n, 4, 20u << 20, algorithm);
+        world_free(w);
+    }
+}
+
+/* A rank that never comes: the others leave at the time limit, or when told to. */
+static void *lonely_main(void *argument)
+{
+    alg_team_t *team = argument;
+    float x[4] = {1, 2, 3, 4};
+    alg_call_t call = {.input = x, .output = x, .count = 4, .type = ALG_FLOAT32, .blocks = 1, .threads = 1};
+    return (void *)(intptr_t)alg_registry[0]->launch_host(team, &call);
+}
+
+static void broken_waits(void **state)
+{
+    (void)state;
+    world_t *w = world_make(2, 8u << 20);
+    alg_team_t team = world_team(w, 0);
+    team.timeout_ns = 50000000;
+    assert_int_equal((intptr_t)lonely_main(&team), ALG_STATUS_TIMEOUT);
+    world_free(w);
+
+    w = world_make(2, 8u << 20);
+    team = world_team(w, 0);
+    team.timeout_ns = 0;
+    pthread_t thread;
+    void *status;
+    assert_int_equal(pthread_create(&thread, NULL, lonely_main, &team), 0);
+    __atomic_store_n(&w->control[0].abort, 1u, __ATOMIC_RELEASE);
+    pthread_join(thread, &status);
+    assert_int_equal((intptr_t)status, ALG_STATUS_ABORTED);
+    world_free(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_algorithm),
+        cmocka_unit_test(mixed),
+        cmocka_unit_test(largest),
+        cmocka_unit_test(broken_waits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

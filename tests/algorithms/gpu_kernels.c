@@ -1,0 +1,227 @@
+/*
+ * Every all-reduce algorithm on real GPUs, in one process, against the
+ * reference: eager calls of random algorithm, type, operator, size, alignment
+ * and grid on one scratch, then the same captured and replayed, mixed with
+ * eager calls. Usage: gpu_kernels [-g GPUs] [-n calls] [-s seed]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/algorithms/gpu_team.h"
+#include "tests/support/data.h"
+
+enum { MOST_BYTES = 4 << 20, SLACK = 64, GRAPH_CALLS = 12, REPLAYS = 50 };
+
+typedef struct buffers {
+    uint8_t *input[ALG_MAX_RANKS], *output[ALG_MAX_RANKS]; /* device */
+} buffers_t;
+
+typedef struct draw {
+    const alg_algorithm_t *algorithm;
+    data_case_t c;
+    alg_call_t call[ALG_MAX_RANKS];
+    size_t bytes;
+    bool in_place;
+} draw_t;
+
+static uint8_t *host, *landed;
+
+static void buffers_make(buffers_t *b, int nranks)
+{
+    for (int r = 0; r < nranks; r++) {
+        GPU(cudaSetDevice(r));
+        GPU(cudaMalloc((void **)&b->input[r], MOST_BYTES + 2 * SLACK));
+        GPU(cudaMalloc((void **)&b->output[r], MOST_BYTES + 2 * SLACK));
+    }
+}
+
+static draw_t draw(const gpu_team_t *g, const buffers_t *b, uint64_t *state, int only, size_t most_bytes)
+{
+    static const size_t awkward[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 127, 1000, 4097, 16384, 65537};
+    draw_t d = {.algorithm = alg_registry[only >= 0 ? (uint64_t)only : data_below(state, alg_registry_count)]};
+    d.c = (data_case_t){.type = (ncclDataType_t)data_below(state, ALG_TYPE_COUNT),
+                        .op = (ref_op_t)data_below(state, REF_OPS),
+                        .kind = (data_kind_t)data_below(state, DATA_KINDS),
+                        .seed = data_random(state),
+                        .nranks = g->nranks};
+    const size_t width = alg_type_bytes((alg_type_t)d.c.type);
+    size_t most = d.algorithm->max_bytes(&g->map, (uint32_t)g->nranks, (alg_type_t)d.c.type);
+    most = (most < most_bytes ? most : most_bytes) / width;
+    d.c.count = data_below(state, 4) ? awkward[data_below(state, sizeof awkward / sizeof awkward[0])]
+                                     : 1 + data_below(state, most);
+    d.c.count = d.c.count < most ? d.c.count : most;
+    d.bytes = d.c.count * width;
+    d.in_place = data_below(state, 2);
+    uint32_t blocks = 1 + (uint32_t)data_below(state, 64), threads = 32u << data_below(state, 5);
+    d.algorithm->shape(d.bytes, (uint32_t)g->nranks, &blocks, &threads);
+    for (int r = 0; r < g->nranks; r++) {
+        const size_t shift = data_below(state, 3) ? 0 : data_below(state, 16 / width) * width;
+        uint8_t *output = b->output[r] + SLACK + shift;
+        d.call[r] = (alg_call_t){.input = d.in_place ? output : b->input[r] + SLACK + shift / 2 / width * width,
+                                 .output = output,
+                                 .count = d.c.count,
+                                 .type = (alg_type_t)d.c.type,
+                                 .op = (alg_op_t)d.c.op,
+                                 .blocks = blocks,
+                                 .threads = threads};
+        data_scalar(&d.c, r, &d.call[r].scalar_bits);
+    }
+    return d;
+}
+
+static void load(gpu_team_t *g, const buffers_t *b, const draw_t *d)
+{
+    for (int r = 0; r < g->nranks; r++) {
+        GPU(cudaSetDevice(r));
+        GPU(cudaMemsetAsync(b->output[r], 0xa5, d->bytes + 2 * SLACK, g->stream[r]));
+        data_fill(&d->c, r, host);
+        GPU(cudaMemcpyAsync((void *)d->call[r].input, host, d->bytes, cudaMemcpyHostToDevice, g->stream[r]));
+        GPU(cudaStreamSynchronize(g->stream[r]));
+    }
+}
+
+static void launch(gpu_team_t *g, const draw_t *d)
+{
+    for (int r = 0; r < g->nranks; r++) {
+        GPU(cudaSetDevice(r));
+        GPU((cudaError_t)d->algorithm->launch_cuda(&g->team[r], &d->call[r], g->stream[r]));
+    }
+}
+
+/* Right everywhere, the same bits on all ranks, nothing around it touched. */
+static bool check(gpu_team_t *g, const buffers_t *b, const draw_t *d)
+{
+    uint64_t first_hash = 0;
+    for (int r = 0; r < g->nranks; r++) {
+        GPU(cudaSetDevice(r));
+        GPU(cudaMemcpy(landed, b->output[r], d->bytes + 2 * SLACK, cudaMemcpyDeviceToHost));
+        const size_t at = (size_t)((uint8_t *)d->call[r].output - b->output[r]);
+        char fault[160] = "";
+        bool right = true;
+        for (size_t i = 0; i < d->bytes + 2 * SLACK; i++)
+            right = right && (landed[i] == 0xa5 || (i >= at && i < at + d->bytes));
+        if (!right)
+            snprintf(fault, sizeof fault, "bytes around the output were written");
+        const uint64_t hash = data_hash(0, landed + at, d->bytes);
+        if (r == 0) {
+            first_hash = hash;
+            right = right && data_right(&d->c, REF_STRICT, landed + at, 0, 1, fault, sizeof fault);
+        } else if (hash != first_hash) {
+            right = false;
+            snprintf(fault, sizeof fault, "other bits than rank 0");
+        }
+        if (!right) {
+            printf("wrong: %s %s %s count %zu blocks %u threads %u in place %d rank %d: %s\n", d->algorithm->name,
+                   ref_type_name(d->c.type), ref_op_name(d->c.op), d->c.count, d->call[r].blocks, d->call[r].threads,
+                   d->in_place, r, fault);
+            return false;
+        }
+    }
+    return true;
+}
+
+static int eager(gpu_team_t *g, const buffers_t *b, uint64_t *state, int calls, int only, size_t most_bytes)
+{
+    int wrong = 0;
+    for (int i = 0; i < calls; i++) {
+        const draw_t d = draw(g, b, state, only, most_bytes);
+        load(g, b, &d);
+        launch(g, &d);
+        gpu_team_sync(g);
+        wrong += !check(g, b, &d);
+    }
+    return wrong;
+}
+
+/* A graph of many calls that overwrite each other's buffers; only the last is checked, out of place, so that
+ * its input survives. Eager calls in between move the epoch to odd values. */
+static int replayed(gpu_team_t *g, const buffers_t *b, uint64_t *state)
+{
+    draw_t d[GRAPH_CALLS];
+    cudaGraphExec_t exec[ALG_MAX_RANKS];
+    buffers_t other;
+    buffers_make(&other, g->nranks);
+    for (int i = 0; i < GRAPH_CALLS; i++)
+        d[i] = draw(g, i + 1 < GRAPH_CALLS ? &other : b, state, -1, 100000);
+    while (d[GRAPH_CALLS - 1].in_place)
+        d[GRAPH_CALLS - 1] = draw(g, b, state, -1, 100000);
+    const draw_t *last = &d[GRAPH_CALLS - 1];
+    load(g, b, last);
+    for (int r = 0; r < g->nranks; r++) {
+        cudaGraph_t graph;
+        GPU(cudaSetDevice(r));
+        GPU(cudaStreamBeginCapture(g->stream[r], cudaStreamCaptureModeThreadLocal));
+        for (int i = 0; i < GRAPH_CALLS; i++)
+            GPU((cudaError_t)d[i].algorithm->launch_cuda(&g->team[r], &d[i].call[r], g->stream[r]));
+        GPU(cudaStreamEndCapture(g->stream[r], &graph));
+        GPU(cudaGraphInstantiate(&exec[r], graph, 0));
+        GPU(cudaGraphDestroy(graph));
+    }
+    int wrong = 0;
+    for (int i = 0; i < REPLAYS && !wrong; i++) {
+        for (int r = 0; r < g->nranks; r++) {
+            GPU(cudaSetDevice(r));
+            GPU(cudaMemsetAsync(b->output[r], 0xa5, last->bytes + 2 * SLACK, g->stream[r]));
+            GPU(cudaGraphLaunch(exec[r], g->stream[r]));
+        }
+        gpu_team_sync(g);
+        wrong += !check(g, b, last);
+        if (data_below(state, 2))
+            launch(g, &d[0]);
+    }
+    gpu_team_sync(g);
+    for (int r = 0; r < g->nranks; r++) {
+        GPU(cudaSetDevice(r));
+        GPU(cudaGraphExecDestroy(exec[r]));
+        GPU(cudaFree(other.input[r]));
+        GPU(cudaFree(other.output[r]));
+    }
+    return wrong;
+}
+
+int main(int argc, char **argv)
+{
+    int wanted = 0, calls = 300, wrong = 0, option;
+    uint64_t seed = (uint64_t)time(NULL);
+    while ((option = getopt(argc, argv, "g:n:s:")) != -1) {
+        if (option == 'g')
+            wanted = atoi(optarg);
+        else if (option == 'n')
+            calls = atoi(optarg);
+        else if (option == 's')
+            seed = strtoull(optarg, NULL, 0);
+        else
+            return 2;
+    }
+    alarm(120);
+    wanted = gpu_count_or_skip(wanted);
+    host = malloc(MOST_BYTES);
+    landed = malloc(MOST_BYTES + 2 * SLACK);
+    if (!host || !landed)
+        return 1;
+    for (int n = 2; n <= wanted; n++) {
+        gpu_team_t g;
+        buffers_t b;
+        uint64_t state = seed + (uint64_t)n;
+        gpu_team_make(&g, n, 64u << 20);
+        buffers_make(&b, n);
+        for (int a = 0; a < (int)alg_registry_count; a++)
+            wrong += eager(&g, &b, &state, calls / 4, a, 300000);
+        wrong += eager(&g, &b, &state, calls, -1, 50000);
+        wrong += eager(&g, &b, &state, 12, -1, MOST_BYTES);
+        for (int i = 0; i < 4; i++)
+            wrong += replayed(&g, &b, &state);
+        for (int r = 0; r < n; r++) {
+            GPU(cudaSetDevice(r));
+            GPU(cudaFree(b.input[r]));
+            GPU(cudaFree(b.output[r]));
+        }
+        gpu_team_free(&g);
+        printf("%d GPUs, seed %llu: %d wrong\n", n, (unsigned long long)seed, wrong);
+        fflush(stdout);
+    }
+    return wrong != 0;
+}

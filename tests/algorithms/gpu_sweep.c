@@ -1,0 +1,172 @@
+/*
+ * How long each algorithm takes with each grid: what the rows of the built-in
+ * table are chosen from. One process, one thread; a graph of calls per GPU.
+ * Two replays are queued back to back and the second is timed, so that the
+ * GPUs start together. CSV on stdout; µs a call, the median over rounds of the
+ * slowest GPU. Usage: gpu_sweep [-g GPUs] [-a algorithm] [-b from] [-e to] [-t type] [-B blocks,...] [-T threads,...]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/algorithms/gpu_team.h"
+
+enum { ROUNDS = 7, MOST_LIST = 16 };
+
+typedef struct options {
+    int gpus;
+    const char *algorithm;
+    size_t from, to;
+    alg_type_t type;
+    uint32_t blocks[MOST_LIST], threads[MOST_LIST];
+    int nblocks, nthreads;
+} options_t;
+
+static int parse_list(char *text, uint32_t *list)
+{
+    int n = 0;
+    for (char *word = strtok(text, ","); word && n < MOST_LIST; word = strtok(NULL, ","))
+        list[n++] = (uint32_t)atoi(word);
+    return n;
+}
+
+static int compare_float(const void *a, const void *b)
+{
+    const float x = *(const float *)a, y = *(const float *)b;
+    return x < y ? -1 : x > y;
+}
+
+static float measure(gpu_team_t *g, const alg_algorithm_t *algorithm, alg_call_t *call, int calls)
+{
+    cudaGraphExec_t exec[ALG_MAX_RANKS];
+    cudaEvent_t begin[ALG_MAX_RANKS], end[ALG_MAX_RANKS];
+    for (int r = 0; r < g->nranks; r++) {
+        cudaGraph_t graph;
+        GPU(cudaSetDevice(r));
+        GPU(cudaEventCreate(&begin[r]));
+        GPU(cudaEventCreate(&end[r]));
+        GPU(cudaStreamBeginCapture(g->stream[r], cudaStreamCaptureModeThreadLocal));
+        for (int i = 0; i < calls; i++)
+            GPU((cudaError_t)algorithm->launch_cuda(&g->team[r], &call[r], g->stream[r]));
+        GPU(cudaStreamEndCapture(g->stream[r], &graph));
+        GPU(cudaGraphInstantiate(&exec[r], graph, 0));
+        GPU(cudaGraphDestroy(graph));
+    }
+    float round[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        for (int r = 0; r < g->nranks; r++) {
+            GPU(cudaSetDevice(r));
+            GPU(cudaGraphLaunch(exec[r], g->stream[r]));
+            GPU(cudaEventRecord(begin[r], g->stream[r]));
+            GPU(cudaGraphLaunch(exec[r], g->stream[r]));
+            GPU(cudaEventRecord(end[r], g->stream[r]));
+        }
+        gpu_team_sync(g);
+        round[i] = 0;
+        for (int r = 0; r < g->nranks; r++) {
+            float ms;
+            GPU(cudaEventElapsedTime(&ms, begin[r], end[r]));
+            round[i] = ms > round[i] ? ms : round[i];
+        }
+    }
+    for (int r = 0; r < g->nranks; r++) {
+        GPU(cudaSetDevice(r));
+        GPU(cudaGraphExecDestroy(exec[r]));
+        GPU(cudaEventDestroy(begin[r]));
+        GPU(cudaEventDestroy(end[r]));
+    }
+    qsort(round, ROUNDS, sizeof round[0], compare_float);
+    return round[ROUNDS / 2] * 1000 / (float)calls;
+}
+
+static void sweep_size(gpu_team_t *g, const options_t *o, uint8_t **input, uint8_t **output, size_t bytes)
+{
+    const int calls = bytes <= 1 << 20 ? 100 : bytes <= 16 << 20 ? 20 : 4;
+    for (uint32_t a = 0; a < alg_registry_count; a++) {
+        const alg_algorithm_t *algorithm = alg_registry[a];
+        if ((o->algorithm && strcmp(o->algorithm, algorithm->name) != 0) ||
+            bytes > algorithm->max_bytes(&g->map, (uint32_t)g->nranks, o->type))
+            continue;
+        uint32_t done[MOST_LIST * MOST_LIST] = {0};
+        int ndone = 0;
+        for (int i = 0; i < o->nblocks * o->nthreads; i++) {
+            uint32_t blocks = o->blocks[i / o->nthreads], threads = o->threads[i % o->nthreads];
+            algorithm->shape(bytes, (uint32_t)g->nranks, &blocks, &threads);
+            int seen = 0;
+            for (int k = 0; k < ndone; k++)
+                seen |= done[k] == (blocks << 16 | threads);
+            if (seen)
+                continue;
+            done[ndone++] = blocks << 16 | threads;
+            alg_call_t call[ALG_MAX_RANKS];
+            for (int r = 0; r < g->nranks; r++)
+                call[r] = (alg_call_t){.input = input[r],
+                                       .output = output[r],
+                                       .count = bytes / alg_type_bytes(o->type),
+                                       .type = o->type,
+                                       .op = ALG_SUM,
+                                       .blocks = blocks,
+                                       .threads = threads};
+            const float us = measure(g, algorithm, call, calls);
+            printf("%d,%zu,%d,%s,%u,%u,%.3f,%.1f\n", g->nranks, bytes, o->type, algorithm->name, blocks, threads, us,
+                   2.0 * (g->nranks - 1) / g->nranks * (double)bytes / us / 1000);
+            fflush(stdout);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    options_t o = {.from = 1024,
+                   .to = 1 << 20,
+                   .type = ALG_BFLOAT16,
+                   .blocks = {8, 16, 32, 64},
+                   .nblocks = 4,
+                   .threads = {256, 512},
+                   .nthreads = 2};
+    int option;
+    while ((option = getopt(argc, argv, "g:a:b:e:t:B:T:")) != -1) {
+        switch (option) {
+        case 'g':
+            o.gpus = atoi(optarg);
+            break;
+        case 'a':
+            o.algorithm = optarg;
+            break;
+        case 'b':
+            o.from = strtoull(optarg, NULL, 0);
+            break;
+        case 'e':
+            o.to = strtoull(optarg, NULL, 0);
+            break;
+        case 't':
+            o.type = (alg_type_t)atoi(optarg);
+            break;
+        case 'B':
+            o.nblocks = parse_list(optarg, o.blocks);
+            break;
+        case 'T':
+            o.nthreads = parse_list(optarg, o.threads);
+            break;
+        default:
+            return 2;
+        }
+    }
+    o.gpus = gpu_count_or_skip(o.gpus);
+    gpu_team_t g;
+    gpu_team_make(&g, o.gpus, 64u << 20);
+    uint8_t *input[ALG_MAX_RANKS], *output[ALG_MAX_RANKS];
+    for (int r = 0; r < o.gpus; r++) {
+        GPU(cudaSetDevice(r));
+        GPU(cudaMalloc((void **)&input[r], o.to));
+        GPU(cudaMalloc((void **)&output[r], o.to));
+        GPU(cudaMemset(input[r], 0x11 * (r + 1), o.to));
+        GPU(cudaDeviceSynchronize());
+    }
+    printf("gpus,bytes,type,algorithm,blocks,threads,us,busbw_GBps\n");
+    for (size_t bytes = o.from; bytes <= o.to; bytes *= 4)
+        sweep_size(&g, &o, input, output, bytes);
+    gpu_team_free(&g);
+    return 0;
+}

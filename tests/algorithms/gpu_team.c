@@ -1,0 +1,91 @@
+#include "tests/algorithms/gpu_team.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void gpu_fail(const char *file, int line, const char *what, const char *why)
+{
+    fprintf(stderr, "%s:%d: %s: %s\n", file, line, what, why);
+    exit(1);
+}
+
+int gpu_count_or_skip(int wanted)
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count < 2) {
+        printf("skipped: needs two GPUs, there are %d\n", count);
+        exit(77);
+    }
+    if (wanted > count || wanted > ALG_MAX_RANKS) {
+        printf("skipped: needs %d GPUs, there are %d\n", wanted, count);
+        exit(77);
+    }
+    return wanted ? wanted : count < ALG_MAX_RANKS ? count : ALG_MAX_RANKS;
+}
+
+void gpu_team_make(gpu_team_t *g, int nranks, size_t scratch_bytes)
+{
+    memset(g, 0, sizeof *g);
+    g->nranks = nranks;
+    if (!alg_map_init(&g->map, scratch_bytes))
+        gpu_fail(__FILE__, __LINE__, "alg_map_init", "too small");
+    uint8_t *scratch[ALG_MAX_RANKS];
+    int major[ALG_MAX_RANKS];
+    for (int r = 0; r < nranks; r++) {
+        GPU(cudaSetDevice(r));
+        GPU(cudaDeviceGetAttribute(&major[r], cudaDevAttrComputeCapabilityMajor, r));
+        for (int p = 0; p < nranks; p++) {
+            cudaError_t error = p == r ? cudaSuccess : cudaDeviceEnablePeerAccess(p, 0);
+            if (error == cudaErrorPeerAccessAlreadyEnabled) {
+                cudaGetLastError();
+                error = cudaSuccess;
+            }
+            GPU(error);
+        }
+        GPU(cudaStreamCreateWithFlags(&g->stream[r], cudaStreamNonBlocking));
+        GPU(cudaMalloc((void **)&scratch[r], g->map.total_bytes));
+        GPU(cudaMemset(scratch[r], 0, g->map.total_bytes));
+        GPU(cudaMemset(scratch[r] + g->map.half_offset, 0xff, 2 * g->map.half_bytes));
+        GPU(cudaHostAlloc((void **)&g->control[r], sizeof(alg_control_t), cudaHostAllocMapped | cudaHostAllocPortable));
+        memset(g->control[r], 0, sizeof(alg_control_t));
+        for (uint32_t i = 0; i < alg_registry_count; i++)
+            GPU((cudaError_t)alg_registry[i]->preload_cuda());
+        GPU(cudaDeviceSynchronize());
+    }
+    for (int r = 0; r < nranks; r++) {
+        g->team[r] = (alg_team_t){.rank = (uint32_t)r,
+                                  .nranks = (uint32_t)nranks,
+                                  .control = g->control[r],
+                                  .timeout_ns = 5000000000u,
+                                  .dependent_launch = major[r] >= 9,
+                                  .half_offset = g->map.half_offset,
+                                  .half_bytes = g->map.half_bytes,
+                                  .flags_offset = g->map.flags_offset,
+                                  .staging_offset = g->map.staging_offset,
+                                  .staging_bytes = g->map.staging_bytes};
+        memcpy(g->team[r].scratch, scratch, sizeof scratch);
+    }
+}
+
+void gpu_team_free(gpu_team_t *g)
+{
+    for (int r = 0; r < g->nranks; r++) {
+        GPU(cudaSetDevice(r));
+        GPU(cudaStreamDestroy(g->stream[r]));
+        GPU(cudaFree(g->team[r].scratch[r]));
+        GPU(cudaFreeHost(g->control[r]));
+    }
+}
+
+void gpu_team_sync(gpu_team_t *g)
+{
+    for (int r = 0; r < g->nranks; r++) {
+        GPU(cudaSetDevice(r));
+        GPU(cudaStreamSynchronize(g->stream[r]));
+    }
+    for (int r = 0; r < g->nranks; r++) {
+        if (g->control[r]->abort || g->control[r]->status)
+            gpu_fail(__FILE__, __LINE__, "a kernel's wait", "ran into its time limit");
+    }
+}

@@ -1,0 +1,37 @@
+/*
+ * gpu_team.h - a team of several GPUs in one process and one thread, without
+ * shim and transport: for tests and sweeps of the kernels alone.
+ */
+#ifndef TEST_GPU_TEAM_H
+#define TEST_GPU_TEAM_H
+
+#include <cuda_runtime.h>
+
+#include "algorithms/algorithm.h"
+
+typedef struct gpu_team {
+    int nranks;
+    alg_map_t map;
+    alg_team_t team[ALG_MAX_RANKS];
+    cudaStream_t stream[ALG_MAX_RANKS];
+    alg_control_t *control[ALG_MAX_RANKS];
+} gpu_team_t;
+
+/* Report and end the program with status 1. */
+void gpu_fail(const char *file, int line, const char *what, const char *why) __attribute__((noreturn));
+
+#define GPU(call)                                                               \
+    do {                                                                        \
+        cudaError_t gpu_error = (call);                                         \
+        if (gpu_error != cudaSuccess)                                           \
+            gpu_fail(__FILE__, __LINE__, #call, cudaGetErrorString(gpu_error)); \
+    } while (0)
+
+/* Ends the program with 77 and the reason where there are fewer than two GPUs that reach each other. */
+int gpu_count_or_skip(int wanted);
+void gpu_team_make(gpu_team_t *g, int nranks, size_t scratch_bytes);
+void gpu_team_free(gpu_team_t *g);
+/* Wait for all streams; a wait of a kernel that ran into its time limit ends the program. */
+void gpu_team_sync(gpu_team_t *g);
+
+#endif
