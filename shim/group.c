@@ -27,6 +27,9 @@
 #include "shim/real.h"
 #include "shim/route.h"
 
+/* The first NCCL that simulates, and what its initializer writes. */
+enum { SIMULATE_VERSION = 22200, SIMULATE_MAGIC = 0x74685283 };
+
 /* A stream of a communicator in the group. The first one of a communicator is its lead. */
 typedef struct use {
     shim_comm_t *comm; /* retained */
@@ -299,29 +302,33 @@ static void poison_real(const shim_real_t *real)
     real->ncclAllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, NULL, NULL);
 }
 
-static ncclResult_t real_end(const shim_real_t *real, bool simulate, ncclSimInfo_t *info)
+/* `info` is NULL for an end that is no simulation. */
+static ncclResult_t real_end(const shim_real_t *real, ncclSimInfo_t *info)
 {
-    return simulate ? real->ncclGroupSimulateEnd(info) : real->ncclGroupEnd();
+    return info != NULL ? real->ncclGroupSimulateEnd(info) : real->ncclGroupEnd();
 }
 
-static ncclResult_t end_cuda(bool simulate, ncclSimInfo_t *info)
+static ncclResult_t end_cuda(ncclSimInfo_t *info)
 {
     const shim_real_t *real = shim_real();
+    bool simulate = info != NULL;
     if (real == NULL) {
         shim_set_last_error("ncclGroupEnd: %s", shim_real_failure());
         return ncclInvalidUsage;
     }
-    if (group.depth != 1) { /* an inner one; or one too many, for the real one to refuse */
+    if (simulate && real->version < SIMULATE_VERSION)
+        return real->ncclGroupSimulateEnd(info); /* refused; the group stays open */
+    if (group.depth != 1) {                      /* an inner one; or one too many, for the real one to refuse */
         if (group.depth > 0)
             group.depth--;
-        return real_end(real, simulate, info);
+        return real_end(real, info);
     }
     if (group.error == ncclSuccess && !simulate)
         shim_group_check(for_each_lead(join_before));
     ncclResult_t own = group.error;
     if (own != ncclSuccess)
         poison_real(real);
-    ncclResult_t result = real_end(real, simulate, info);
+    ncclResult_t result = real_end(real, info);
     group.depth = 0;
     if (own != ncclSuccess)
         result = own;
@@ -403,7 +410,7 @@ static ncclResult_t run_all(void)
     return result;
 }
 
-static ncclResult_t end_host(bool simulate)
+static ncclResult_t end_host(ncclSimInfo_t *info)
 {
     if (group.depth == 0) {
         shim_set_last_error("ncclGroupEnd: no group has been started");
@@ -411,8 +418,12 @@ static ncclResult_t end_host(bool simulate)
     }
     if (--group.depth > 0)
         return ncclSuccess;
+    if (group.error == ncclSuccess && info != NULL && info->magic != SIMULATE_MAGIC) {
+        shim_set_last_error("ncclGroupSimulateEnd: simInfo was not made with NCCL_SIM_INFO_INITIALIZER");
+        group.error = ncclInvalidArgument;
+    }
     ncclResult_t result = shim_attach_after_group(group.error);
-    if (result == ncclSuccess && !simulate)
+    if (result == ncclSuccess && info == NULL)
         result = run_all();
     drop_all(&group);
     return result;
@@ -440,11 +451,12 @@ ncclResult_t ncclGroupStart(void)
 SHIM_PUBLIC(ncclGroupEnd);
 ncclResult_t ncclGroupEnd(void)
 {
-    return shim_host_mode() ? end_host(false) : end_cuda(false, NULL);
+    return shim_host_mode() ? end_host(NULL) : end_cuda(NULL);
 }
 
+/* With NULL it ends the group like ncclGroupEnd, as the real one's does. */
 SHIM_PUBLIC(ncclGroupSimulateEnd);
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
 {
-    return shim_host_mode() ? end_host(true) : end_cuda(true, simInfo);
+    return shim_host_mode() ? end_host(simInfo) : end_cuda(simInfo);
 }

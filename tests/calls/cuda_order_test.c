@@ -329,6 +329,10 @@ static void simulation_launches_nothing(void **state)
     assert_int_equal(shim_group_depth(), 0);
     reduce(comm, SMALL, 1);
     assert_int_equal(fake.works, 1);
+    ncclGroupStart();
+    reduce(comm, SMALL, 1);
+    assert_int_equal(ncclGroupSimulateEnd(NULL), ncclSuccess);
+    assert_int_equal(fake.works, 2);
 }
 
 static void one_end_too_many(void **state)
