@@ -102,6 +102,8 @@ static void fill_team(alg_scratch_t *scratch, alg_control_t *device_control)
     scratch->team = (alg_team_t){.rank = scratch->rank,
                                  .nranks = scratch->nranks,
                                  .control = device_control,
+                                 .dependent_launch =
+                                     scratch->ops->dependent_launch && scratch->ops->dependent_launch(scratch->ordinal),
                                  .half_offset = map->half_offset,
                                  .half_bytes = map->half_bytes,
                                  .flags_offset = map->flags_offset,

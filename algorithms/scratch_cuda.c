@@ -72,6 +72,12 @@ static void cuda_control_destroy(int ordinal, alg_control_t *host)
     net_scope_leave(&scope);
 }
 
+static bool cuda_dependent_launch(int ordinal)
+{
+    int major = 0;
+    return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal) == cudaSuccess && major >= 9;
+}
+
 static int cuda_arm(const alg_scratch_t *scratch)
 {
     cuda_task_t task;
@@ -114,6 +120,7 @@ static int cuda_collect(const alg_scratch_t *scratch, uint64_t words[ALG_MAX_RAN
 
 const alg_scratch_ops_t alg_scratch_cuda = {.control_create = cuda_control_create,
                                             .control_destroy = cuda_control_destroy,
+                                            .dependent_launch = cuda_dependent_launch,
                                             .arm = cuda_arm,
                                             .store = cuda_store,
                                             .collect = cuda_collect};

@@ -45,6 +45,8 @@ struct alg_scratch_ops {
     /* Control words, zeroed: as the host and as the device addresses them. */
     int (*control_create)(int ordinal, alg_control_t **host, alg_control_t **device);
     void (*control_destroy)(int ordinal, alg_control_t *host);
+    /* Kernels of this device may be launched dependently (alg_team_t). NULL: no. */
+    bool (*dependent_launch)(int ordinal);
     /* Halves all-ones, the rest zero. */
     int (*arm)(const alg_scratch_t *scratch);
     /* Store as an algorithm's kernel would. */
