@@ -23,7 +23,8 @@ LIMIT = 200  # seconds; a sanitizer's build is slow
 
 
 def shunt(*arguments, **variables):
-    environment = dict(os.environ, **variables)
+    # Eight ranks of a sanitizer's build on two busy cores take longer to meet than the default allows.
+    environment = dict(os.environ, SHUNT_TIMEOUT_MS="60000", **variables)
     return subprocess.run([SHUNT, *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True,
                           text=True, timeout=LIMIT)
 
@@ -76,8 +77,9 @@ def usage():
 
 def run():
     show = "import os; print(*(os.environ.get(n, '') for n in ('LD_PRELOAD', 'VLLM_NCCL_SO_PATH', 'SGLANG_NCCL_SO_PATH')))"
-    library = os.path.realpath(PRELOADABLE)
-    environment = {"SHUNT_LIB": PRELOADABLE}
+    folder = tempfile.TemporaryDirectory()
+    library = shutil.copy(PRELOADABLE, os.path.realpath(folder.name))  # the build folder's name may have blanks
+    environment = {"SHUNT_LIB": library}
     done = expect(shunt("run", "--", sys.executable, "-c", show, **environment), 0)
     assert done.stdout.split() == [library] * 3, done.stdout
     # In front of what is preloaded already, and without the dashes.
@@ -87,6 +89,10 @@ def run():
     expect(shunt("run", "--", "sh", "-c", "exit 7", **environment), 7)
     assert shunt("run", "--", "printf", "%s", "a  b", **environment).stdout == "a  b"
     expect(shunt("run", "--", "/nowhere/program", **environment), 127, "/nowhere/program")
+    # LD_PRELOAD has no way to write a blank.
+    blank = shutil.copy(library, os.path.join(folder.name, "a b.so"))
+    expect(shunt("run", "true", SHUNT_LIB=blank), 1, "blank")
+    folder.cleanup()
 
 
 def info():
