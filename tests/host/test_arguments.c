@@ -101,7 +101,9 @@ static void handles_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(null_comm));
     CHECK_NCCL(ncclCommAbort(null_comm));
     CHECK_NCCL(ncclCommFinalize(null_comm));
+#ifdef NCCL_REVOKE_DEFAULT /* nccl.h from 2.28.9 on */
     CHECK_NCCL(ncclCommRevoke(null_comm, NCCL_REVOKE_DEFAULT));
+#endif
     bad_handle(NULL);
     bad_handle((ncclComm_t)(void *)junk); /* readable, but no communicator */
     CHECK_INVALID(ncclCommDestroy((ncclComm_t)(void *)junk));
