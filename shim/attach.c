@@ -174,7 +174,7 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
         claimed->busy = false;
     for (shim_setup_t **link = &g_setups; *link;) {
         shim_setup_t *setup = *link;
-        if (setup->done && !setup->busy) {
+        if (!setup->busy && setup->done) { /* a busy one belongs to its thread */
             *link = setup->next;
             setup->next = done;
             done = setup;
@@ -343,7 +343,8 @@ void shim_attach_defer_release(shim_comm_t *comm)
 
 bool shim_attach_poll(ncclComm_t handle)
 {
-    if (atomic_load_explicit(&g_count, memory_order_relaxed) == 0)
+    /* Acquire: what another thread's steps wrote for this one (a split's handle) is seen. */
+    if (atomic_load_explicit(&g_count, memory_order_acquire) == 0)
         return false;
     pthread_mutex_lock(&g_lock);
     for (shim_setup_t *setup = g_setups; setup && handle; setup = setup->next) {

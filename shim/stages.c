@@ -383,13 +383,15 @@ static bool ask_real(shim_setup_t *setup)
     return true;
 }
 
-static void start_clock(shim_setup_t *setup)
+/* Every stage has its own limit. The user's is for ranks that do not come; once all are here, one that
+ * is slow (arming memory takes its time) is still alive, and a dead one is noticed at once. */
+static void start_clock(shim_setup_t *setup, bool all_here)
 {
-    uint64_t limit = setup->request.host ? shim_setting_timeout_ns(true) : 0;
-    if (!limit)
-        limit = SHIM_SETUP_LIMIT_MS * UINT64_C(1000000);
-    setup->limit_ms = (uint32_t)(limit / 1000000);
-    setup->deadline_ns = shim_setup_now_ns() + limit;
+    uint64_t limit = setup->request.host ? shim_setting_timeout_ns(true) / 1000000 : 0;
+    if (!limit || (all_here && limit < SHIM_SETUP_LIMIT_MS))
+        limit = SHIM_SETUP_LIMIT_MS;
+    setup->limit_ms = (uint32_t)limit;
+    setup->deadline_ns = shim_setup_now_ns() + limit * UINT64_C(1000000);
 }
 
 /* From the rank being known to its identity being posted. */
@@ -483,7 +485,7 @@ static bool begin(shim_setup_t *setup)
         }
     }
     setup->begun = true;
-    start_clock(setup);
+    start_clock(setup, false);
     if (setup->request.host)
         begin_host(setup);
     else
@@ -556,7 +558,7 @@ static void regroup_done(shim_setup_t *setup)
         shim_setup_decline(setup, "no shared memory for the split: %s", strerror(-error));
         return;
     }
-    start_clock(setup);
+    start_clock(setup, false);
     enter_rendezvous(setup);
 }
 
@@ -861,10 +863,21 @@ static void act(shim_setup_t *setup)
                                                                 [STAGE_SENT2] = sent,
                                                                 [STAGE_OPENED2] = opened,
                                                                 [STAGE_PROOF2] = proven};
+    start_clock(setup, true);
     if (setup->regrouping)
         regroup_done(setup);
     else
         action[setup->stage](setup);
+}
+
+static void late(shim_setup_t *setup)
+{
+    uint32_t nranks = setup->regrouping ? (uint32_t)setup->request.nranks : setup->comm->nranks;
+    if (setup->regrouping || setup->stage == STAGE_IDENTITY)
+        shim_setup_decline(setup, "%u of %u ranks came within %u ms", net_count(setup->rendezvous), nranks,
+                           setup->limit_ms);
+    else
+        shim_setup_decline(setup, "a rank stayed away for %u ms during set-up", setup->limit_ms);
 }
 
 bool shim_setup_step(shim_setup_t *setup)
@@ -887,8 +900,7 @@ bool shim_setup_step(shim_setup_t *setup)
     case 0:
         if (shim_setup_now_ns() < setup->deadline_ns)
             return false;
-        shim_setup_decline(setup, "%u of %u ranks came within %u ms", net_count(setup->rendezvous),
-                           setup->regrouping ? (uint32_t)setup->request.nranks : setup->comm->nranks, setup->limit_ms);
+        late(setup);
         return true;
     case -ECANCELED:
         obey(setup);
