@@ -33,10 +33,8 @@ typedef enum shim_comm_phase {
 
 /* Order of work on one communicator over several streams; order.c. */
 typedef struct shim_order {
-    void *last_stream;          /* of the last call outside capture */
-    bool any;                   /* a call was made outside capture */
-    bool many;                  /* more than one stream has been seen: record after every call */
-    bool recorded;              /* `event` was recorded after the last call */
+    void *last_stream;          /* of the last call outside capture; compared, never used: it may be gone */
+    bool recorded;              /* `event` was recorded after that call */
     void *event;                /* cudaEvent_t, made on first need */
     unsigned long long capture; /* id of the capture that captured_stream belongs to; 0: none */
     void *captured_stream;      /* of the last call inside that capture */

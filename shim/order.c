@@ -1,11 +1,12 @@
 /*
  * order.c - the order of one communicator's work over several streams.
  *
- * Most communicators see one stream for life, so nothing is recorded until a
- * second one shows up; then an event goes on the first stream, and from that
- * call on one follows every call. The event belongs to the communicator's
- * state. Captured work is ordered among itself, inside its capture: an event
- * that was recorded in one world must not be waited for in the other.
+ * An event follows every call outside captures. It is recorded at the call,
+ * because later the stream may be gone, and the driver does not survive a
+ * question about a stream that was destroyed. The event belongs to the
+ * communicator's state. Captured work is ordered among itself, inside its
+ * capture: an event that was recorded in one world must not be waited for in
+ * the other.
  */
 #include "shim/order.h"
 
@@ -104,15 +105,6 @@ static int record(shim_order_t *order, void *stream)
     return cleared(error);
 }
 
-/* The first switch: the last stream has no event yet. It may be gone, with its work done or nobody to
- * tell; it may be in a capture by now, where an event would not mean the work before. */
-static void record_last(shim_order_t *order)
-{
-    shim_capture_t capture;
-    if (shim_capture_query(order->last_stream, &capture) == 0 && capture.id == 0)
-        record(order, order->last_stream);
-}
-
 int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
 {
     shim_order_t *order = &comm->order;
@@ -120,12 +112,7 @@ int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capt
         bool other = order->capture == capture->id && canonical(order->captured_stream) != canonical(stream);
         return other ? shim_order_join(stream, order->captured_stream) : 0;
     }
-    if (!order->any || same_stream(order->last_stream, stream))
-        return 0;
-    order->many = true;
-    if (!order->recorded)
-        record_last(order);
-    if (!order->recorded)
+    if (!order->recorded || same_stream(order->last_stream, stream))
         return 0;
     return cleared(cudaStreamWaitEvent(canonical(stream), order->event, 0));
 }
@@ -138,12 +125,9 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
         order->captured_stream = stream;
         return 0;
     }
-    order->any = true;
     order->last_stream = stream;
     order->recorded = false;
-    if (stream == (void *)cudaStreamPerThread)
-        order->many = true; /* only this thread can record on it */
-    return order->many && !pending ? record(order, stream) : 0;
+    return pending ? 0 : record(order, stream);
 }
 
 /* Called by the driver, which allows no CUDA call here. */

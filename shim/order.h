@@ -4,8 +4,8 @@
  *
  * NCCL lets the work of one communicator run in the order of the calls,
  * whatever their streams, and our kernels share one scratch, so they need the
- * same order. As long as a communicator stays on one stream, none of this
- * makes a CUDA call but the question whether the stream is being captured.
+ * same order. On one stream this costs the question whether the stream is being
+ * captured, and outside captures an event after the call.
  *
  * Functions return a cudaError_t. The caller has made the communicator's
  * device current (shim_device_enter), and for those that take a communicator
@@ -33,8 +33,8 @@ int shim_capture_query(void *stream, shim_capture_t *capture);
 
 /* Before a call on `stream`: let it wait for the communicator's last call. */
 int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture);
-/* After the call: `stream` has the communicator's last work. pending: the call has not put its work on
- * the stream yet (non-blocking communicators). */
+/* After the call: `stream` has the communicator's last work. pending: the real NCCL has not put its work on
+ * the stream yet (non-blocking communicators), so there is nothing to record, and nothing of ours to wait for. */
 int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool pending);
 
 /* Let `waiter` wait for what is on `stream` now; both captured by the same graph, or neither. */
