@@ -289,9 +289,7 @@ static void ends(void **state)
     (void)state;
     host_run(RANKS_PROCESSES, 3, early_leaver_body, NULL);
     host_run(RANKS_THREADS, 3, early_leaver_body, NULL);
-#ifndef __SANITIZE_ADDRESS__ /* it is right to report what such a program leaves behind */
     host_run(RANKS_PROCESSES, 2, left_behind_body, NULL);
-#endif
     host_run(RANKS_PROCESSES, 3, forked_worker_body, NULL);
 }
 
