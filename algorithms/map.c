@@ -27,11 +27,12 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
 {
     if (bytes < MIB)
         return false;
-    /* Three equal parts: half 0, half 1, staging with its flags. */
-    const size_t part = round_down((bytes - ALG_CONTROL_BYTES) / 3, 4 * KIB);
+    /* Five parts: two for each half, one for staging with its flags. 64 MiB give halves that hold 16 MiB of
+     * two-shot at four ranks, and staging of 2 KiB chunks. */
+    const size_t part = round_down((bytes - ALG_CONTROL_BYTES) / 5, 4 * KIB);
     map->half_offset = ALG_CONTROL_BYTES;
-    map->half_bytes = part;
-    map->flags_offset = map->half_offset + 2 * part;
+    map->half_bytes = 2 * part;
+    map->flags_offset = map->half_offset + 2 * map->half_bytes;
     map->flags_bytes = part > 2 * FLAGS_BYTES ? FLAGS_BYTES : 0;
     map->staging_offset = map->flags_offset + map->flags_bytes;
     map->staging_bytes = map->flags_bytes ? part - map->flags_bytes : 0; /* its half is a multiple of 16 */

@@ -1,23 +1,20 @@
 /*
- * staged.cu - all-reduce, two-shot push through rings of staging chunks, for
- * messages that outgrow the halves.
+ * staged.cu - all-reduce, two-shot push through staging chunks, for messages
+ * that outgrow the halves.
  *
- * Data path: input chunk of slice o -> rank o's scatter staging [own rank] ->
- * flag -> rank o adds in rank order -> output, and every peer's gather staging
- * [o] -> flag -> output. 2 (n-1)/n S bytes out of each rank, as for two-shot, but
- * raw data behind flags: nothing is polled but flags and nothing is re-armed, so
- * every type runs alike, and staging of some MB stays in L2.
+ * Data path: input chunk of slice o -> rank o's scatter staging -> flag -> rank o
+ * adds in rank order -> output, and every peer's gather staging -> flag -> output.
+ * 2 (n-1)/n S bytes out of each rank, as for two-shot, but raw data behind flags:
+ * nothing is polled but flags and nothing is re-armed, so every type runs alike,
+ * and a staging of some MB serves any length.
  *
- * A warp is a channel: it takes its chunks through both crossings alone, one step
- * behind itself, so that every wait is for what was sent a whole step ago:
- *
- *   step c:  scatter c+1 | wait for scatter c, add, gather c | wait for gather c-1, copy out
- *
- * Rings hold DEPTH = 3 chunks, and no credit crosses the link:
- *   - scatter c+1 goes where c-2 was. Its owner sent gather c-2 after reading that,
- *     and this rank waited for gather c-2 in step c-1.
- *   - gather c goes where c-3 was. Its reader had copied c-3 out in its step c-2,
- *     before it sent scatter c in its step c-1, which this rank has waited for.
+ * A warp is a channel: it takes each of its chunks through both crossings alone,
+ * and hundreds of channels in different steps keep the link busy. Staging holds
+ * one chunk a channel and peer, and no credit crosses the link:
+ *   - scatter chunk c+1 goes to owner o after its gather chunk c came from there,
+ *     which o sent after it had read scatter chunk c;
+ *   - gather chunk c+1 goes to rank p after p's scatter chunk c+1 came, which p
+ *     sent after it had read gather chunk c.
  * Between two calls, whatever their grids: a rank ends when it has every owner's
  * last gather chunk, so every owner has read its whole scatter staging; and it
  * puts into gather staging only behind a scatter flag that its reader raised in
@@ -33,7 +30,6 @@
 
 enum {
     STAGED_BATCH = 4, /* loads in flight before the first store */
-    STAGED_DEPTH = 3, /* chunks of a ring */
     STAGED_MOST = 8   /* vectors of a lane in a chunk, at most */
 };
 
@@ -47,16 +43,21 @@ typedef struct staged_plan {
     uint32_t unit;     /* vectors of a chunk */
 } staged_plan_t;
 
-/* The largest chunk for which all rings fit. */
+/* One vector of every lane of `channels`, in both stagings, from every peer. */
+LANE_HOST_FN uint64_t staged_row(uint32_t nranks, uint32_t channels, uint32_t lanes)
+{
+    return (uint64_t)2 * (nranks - 1) * channels * lanes * VEC;
+}
+
+/* The largest chunk for which all channels fit. */
 LANE_HOST_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint32_t vectors, uint32_t nranks, uint32_t channels,
                                        uint32_t lanes)
 {
     staged_plan_t p;
     p.slice = (vectors + nranks - 1) / nranks;
     p.channels = channels;
-    const uint64_t row = (uint64_t)2 * STAGED_DEPTH * nranks * channels * lanes * VEC; /* one vector a lane */
     uint32_t per_lane = STAGED_MOST;
-    while (per_lane > 1 && row * per_lane > staging_bytes)
+    while (per_lane > 1 && staged_row(nranks, channels, lanes) * per_lane > staging_bytes)
         per_lane /= 2;
     p.unit = per_lane * lanes;
     p.chunks = (p.slice + channels * p.unit - 1) / (channels * p.unit);
@@ -76,10 +77,10 @@ struct channel {
                (((uint64_t)phase * ALG_STAGED_CHANNELS + index) * ALG_MAX_RANKS + from) * 8;
     }
 
-    /* This lane's first vector of chunk c in the ring that `from` fills at rank `at`. */
-    LANE_FN uint8_t *staging(const alg_team_t &team, uint32_t at, int phase, uint32_t from, uint32_t c) const
+    /* This lane's first vector of the chunk that `from` stores at rank `at`. */
+    LANE_FN uint8_t *staging(const alg_team_t &team, uint32_t at, int phase, uint32_t from) const
     {
-        const uint64_t slot = ((uint64_t)from * STAGED_DEPTH + c % STAGED_DEPTH) * plan.channels + index;
+        const uint64_t slot = (uint64_t)(from < at ? from : from - 1) * plan.channels + index;
         return team.scratch[at] + team.staging_offset + phase * (team.staging_bytes / 2) +
                (slot * plan.unit + lane) * VEC;
     }
@@ -132,26 +133,17 @@ struct staged {
         const uint32_t chunks = ch.plan.chunks;
         const bool last = epoch_leave(lane, team, ALG_STAGED_OFFSET);
 
-        scatter(team, r, ch, 0);
-        ch.raise(team, STAGED_SCATTER, base + 1);
         for (uint32_t c = 0; c < chunks; c++) {
-            if (c + 1 < chunks) {
-                scatter(team, r, ch, c + 1);
-                ch.raise(team, STAGED_SCATTER, base + c + 2);
-            }
+            scatter(team, r, ch, c);
+            ch.raise(team, STAGED_SCATTER, base + c + 1);
             if (!ch.wait(lane, team, STAGED_SCATTER, base + c + 1))
                 return;
             reduce<R, N>(team, r, ch, c);
             ch.raise(team, STAGED_GATHER, base + c + 1);
-            if (c > 0) {
-                if (!ch.wait(lane, team, STAGED_GATHER, base + c))
-                    return;
-                gather(team, r, ch, c - 1);
-            }
+            if (!ch.wait(lane, team, STAGED_GATHER, base + c + 1))
+                return;
+            gather(team, r, ch, c);
         }
-        if (!ch.wait(lane, team, STAGED_GATHER, base + chunks))
-            return;
-        gather(team, r, ch, chunks - 1);
         epoch_close(last, team, ALG_STAGED_OFFSET, base, chunks);
     }
 
@@ -168,7 +160,7 @@ struct staged {
         for (uint32_t i = 1; i < team.nranks; i++) {
             const uint32_t owner = ring_next(team, i);
             const uint32_t first = owner * ch.plan.slice + ch.vector(c), end = slice_end(r, ch, owner);
-            uint8_t *to = ch.staging(team, owner, STAGED_SCATTER, team.rank, c);
+            uint8_t *to = ch.staging(team, owner, STAGED_SCATTER, team.rank);
             for (uint32_t k = 0; k < per_lane; k += STAGED_BATCH) {
                 vec16_t x[STAGED_BATCH];
                 LANE_UNROLL
@@ -202,7 +194,7 @@ struct staged {
                 for (uint32_t s = 0; s < N; s++) {
                     if (s < team.nranks && s != team.rank)
                         x[b][s] =
-                            lane_copy_in(ch.staging(team, team.rank, STAGED_SCATTER, s, c) + (k + b) * ch.lanes * VEC);
+                            lane_copy_in(ch.staging(team, team.rank, STAGED_SCATTER, s) + (k + b) * ch.lanes * VEC);
                 }
             }
             LANE_UNROLL
@@ -214,7 +206,7 @@ struct staged {
                 LANE_UNROLL
                 for (uint32_t i = 1; i < N; i++) {
                     if (i < team.nranks)
-                        lane_copy_out(ch.staging(team, ring_next(team, i), STAGED_GATHER, team.rank, c) +
+                        lane_copy_out(ch.staging(team, ring_next(team, i), STAGED_GATHER, team.rank) +
                                           (k + b) * ch.lanes * VEC,
                                       result);
                 }
@@ -228,7 +220,7 @@ struct staged {
         for (uint32_t i = 1; i < team.nranks; i++) {
             const uint32_t owner = ring_next(team, i);
             const uint32_t first = owner * ch.plan.slice + ch.vector(c), end = slice_end(r, ch, owner);
-            const uint8_t *from = ch.staging(team, team.rank, STAGED_GATHER, owner, c);
+            const uint8_t *from = ch.staging(team, team.rank, STAGED_GATHER, owner);
             for (uint32_t k = 0; k < per_lane; k += STAGED_BATCH) {
                 vec16_t x[STAGED_BATCH];
                 LANE_UNROLL
@@ -248,8 +240,7 @@ struct staged {
     static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)
     {
         (void)type;
-        const uint64_t least = (uint64_t)2 * STAGED_DEPTH * nranks * ALG_STAGED_CHANNELS * 32 * VEC;
-        return map->staging_bytes >= least ? STAGED_MOST_BYTES : 0;
+        return map->staging_bytes >= staged_row(nranks, ALG_STAGED_CHANNELS, 32) ? STAGED_MOST_BYTES : 0;
     }
 
     static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)

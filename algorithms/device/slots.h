@@ -1,8 +1,9 @@
 /*
  * slots.h - mailboxes of vectors in a half of scratch.
  *
- * A region of `slots` x `vectors` vectors lies at the same offset in every
- * rank's scratch. A peer puts into it, the owner takes. What slots_take reads
+ * A region of nranks - 1 slots of `vectors` vectors lies at the same offset in
+ * every rank's scratch, a slot for each peer in rank order. A peer puts into
+ * it, the owner takes. What slots_take reads
  * it re-arms at once, which is the rule of algorithm.h that all users of the
  * halves live by.
  */
@@ -18,7 +19,7 @@ typedef struct slots {
     uint32_t vectors; /* of one slot */
 } slots_t;
 
-/* Scratch that a region takes. */
+/* Scratch that a region takes; slots: nranks - 1. */
 LANE_HOST_FN uint64_t slots_bytes(mark_t mark, uint32_t slots, uint32_t vectors)
 {
     const uint64_t all = (uint64_t)slots * vectors;
@@ -36,24 +37,31 @@ template <mark_t MARK> LANE_FN uint32_t slots_seal(vec16_t &x)
     return MARK == MARK_ESCAPE ? mark_clean<MARK>(x) : 0;
 }
 
-/* x to vector `at` of a peer's region, counted from slot 0. */
-template <mark_t MARK>
-LANE_FN void slots_put_one(const slots_t &s, uint8_t *peer, uint32_t at, const vec16_t &x, uint32_t escape)
+/* The slot of rank `from` in rank `at`'s region. */
+LANE_FN uint32_t slots_index(uint32_t at, uint32_t from)
 {
-    lane_put(peer + s.data + (uint64_t)at * VEC, x);
+    return from < at ? from : from - 1;
+}
+
+/* x, this rank's vector v, to its slot in the scratch of one peer. */
+template <mark_t MARK>
+LANE_FN void slots_put_one(const slots_t &s, const alg_team_t &team, uint32_t peer, uint32_t v, const vec16_t &x,
+                           uint32_t escape)
+{
+    const uint32_t at = slots_index(peer, team.rank) * s.vectors + v;
+    lane_put(team.scratch[peer] + s.data + (uint64_t)at * VEC, x);
     if (MARK == MARK_ESCAPE)
-        lane_put_word(peer + s.escape + (uint64_t)at * 4, escape);
+        lane_put_word(team.scratch[peer] + s.escape + (uint64_t)at * 4, escape);
 }
 
 /* x, this rank's vector v, to its slot in the scratch of every peer. */
 template <mark_t MARK, int N>
 LANE_FN void slots_put(const slots_t &s, const alg_team_t &team, uint32_t v, const vec16_t &x, uint32_t escape)
 {
-    const uint32_t at = team.rank * s.vectors + v;
     LANE_UNROLL
     for (uint32_t i = 1; i < N; i++) {
         if (i < team.nranks)
-            slots_put_one<MARK>(s, team.scratch[ring_next(team, i)], at, x, escape);
+            slots_put_one<MARK>(s, team, ring_next(team, i), v, x, escape);
     }
 }
 
@@ -69,7 +77,7 @@ LANE_FN bool slots_take(lane_t &lane, const alg_team_t &team, const slots_t &s, 
     for (;;) {
         LANE_UNROLL
         for (uint32_t i = 0; i < B * N; i++) {
-            const uint32_t b = i / N, r = i % N, at = r * s.vectors + v + b * stride;
+            const uint32_t b = i / N, r = i % N, at = slots_index(team.rank, r) * s.vectors + v + b * stride;
             if (!(wanted >> r & 1))
                 continue;
             x[b][r] = lane_poll(data + (uint64_t)at * VEC);
@@ -90,7 +98,7 @@ LANE_FN bool slots_take(lane_t &lane, const alg_team_t &team, const slots_t &s, 
     }
     LANE_UNROLL
     for (uint32_t i = 0; i < B * N; i++) {
-        const uint32_t b = i / N, r = i % N, at = r * s.vectors + v + b * stride;
+        const uint32_t b = i / N, r = i % N, at = slots_index(team.rank, r) * s.vectors + v + b * stride;
         if (!(wanted >> r & 1))
             continue;
         lane_rearm(data + (uint64_t)at * VEC);
