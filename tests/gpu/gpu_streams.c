@@ -32,11 +32,11 @@ static void turns(gpu_t *gpu)
     uint64_t seed = gpu->options->seed, own = seed + (uint64_t)gpu->rank, hash = 0;
     gpu_call_t calls[BATCH];
     make_streams(streams);
-    for (int round = 0; round < 60; round++) {
+    for (int round = 0; round < 40; round++) {
         for (int i = 0; i < BATCH; i++) {
             data_case_t c = gpu_random_case(&seed, gpu->nranks, 30000);
-            if (i % 6 == 5)
-                c = (data_case_t){ncclFloat32, REF_SUM, DATA_SMALL, seed, 1 << 21, gpu->nranks};
+            if (i == BATCH / 2)
+                c = (data_case_t){ncclFloat32, REF_SUM, DATA_SMALL, seed, 1 << 20, gpu->nranks};
             gpu_prepare(gpu, &calls[i], gpu->comm, gpu->rank, &c, gpu_random_shape(&own, c.type));
         }
         for (int i = 0; i < BATCH; i++)
