@@ -27,7 +27,7 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
 {
     if (bytes < MIB)
         return false;
-    /* Five parts: two for each half, one for staging with its flags. 64 MiB give halves that hold 16 MiB of
+    /* Five parts: two for each half, one for staging with its flags. 64 MiB give halves that hold 12 MiB of
      * two-shot at four ranks, and staging of 2 KiB chunks. */
     const size_t part = round_down((bytes - ALG_CONTROL_BYTES) / 5, 4 * KIB);
     map->half_offset = ALG_CONTROL_BYTES;

@@ -66,7 +66,7 @@ struct oneshot {
         const R r = R::make(team, call);
         const uint32_t vectors = r.vectors(), stride = lane.blocks * lane.threads;
         const uint32_t first = lane.block * lane.threads + lane.thread;
-        const oneshot_lane<TYPE, OPS, N> l = {r, slots_at(epoch_half(team, epoch), team.nranks - 1, vectors), stride};
+        const oneshot_lane<TYPE, OPS, N> l = {r, slots_at(epoch_half(team, epoch), team.nranks, vectors), stride};
         bool last;
         if (vectors <= stride) {
             /* Straight through, for what has a lane for every vector: latency is instructions here. */
@@ -99,7 +99,7 @@ struct oneshot {
 
     static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)
     {
-        const uint64_t vector = slots_bytes(mark_of(type), nranks - 1, 4) / 4;
+        const uint64_t vector = slots_bytes(mark_of(type), nranks, 4) / 4;
         return map->half_bytes / vector / 4 * 4 * VEC;
     }
 

@@ -98,8 +98,8 @@ struct twoshot {
         const uint32_t slice = slice_vectors(r.vectors(), team.nranks);
         const uint64_t half = epoch_half(team, epoch);
         const twoshot_lane<TYPE, OPS, N> l = {
-            r, slots_at(half, team.nranks - 1, slice),
-            slots_at(half + slots_bytes(R::MARK, team.nranks - 1, slice), team.nranks - 1, slice), r.vectors(), slice};
+            r, slots_at(half, team.nranks, slice),
+            slots_at(half + slots_bytes(R::MARK, team.nranks, slice), team.nranks, slice), r.vectors(), slice};
         const uint32_t first = lane.block * lane.threads + lane.thread, stride = lane.blocks * lane.threads;
 
         for (uint32_t v = first; v < slice; v += stride)
@@ -119,7 +119,7 @@ struct twoshot {
     static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)
     {
         const uint64_t vector =
-            2 * slots_bytes(mark_of(type), nranks - 1, 4) / 4; /* scatter and gather, a slice's vector */
+            2 * slots_bytes(mark_of(type), nranks, 4) / 4; /* scatter and gather, a slice's vector */
         return map->half_bytes / vector / 4 * 4 * VEC * nranks;
     }
 

@@ -1,9 +1,9 @@
 /*
  * slots.h - mailboxes of vectors in a half of scratch.
  *
- * A region of nranks - 1 slots of `vectors` vectors lies at the same offset in
- * every rank's scratch, a slot for each peer in rank order. A peer puts into
- * it, the owner takes. What slots_take reads
+ * A region of nranks slots of `vectors` vectors lies at the same offset in every
+ * rank's scratch. A peer puts into its slot, the owner takes; the owner's own
+ * slot stays unused, which costs memory and saves instructions. What slots_take reads
  * it re-arms at once, which is the rule of algorithm.h that all users of the
  * halves live by.
  */
@@ -19,7 +19,7 @@ typedef struct slots {
     uint32_t vectors; /* of one slot */
 } slots_t;
 
-/* Scratch that a region takes; slots: nranks - 1. */
+/* Scratch that a region takes. */
 LANE_HOST_FN uint64_t slots_bytes(mark_t mark, uint32_t slots, uint32_t vectors)
 {
     const uint64_t all = (uint64_t)slots * vectors;
@@ -37,18 +37,12 @@ template <mark_t MARK> LANE_FN uint32_t slots_seal(vec16_t &x)
     return MARK == MARK_ESCAPE ? mark_clean<MARK>(x) : 0;
 }
 
-/* The slot of rank `from` in rank `at`'s region. */
-LANE_FN uint32_t slots_index(uint32_t at, uint32_t from)
-{
-    return from < at ? from : from - 1;
-}
-
 /* x, this rank's vector v, to its slot in the scratch of one peer. */
 template <mark_t MARK>
 LANE_FN void slots_put_one(const slots_t &s, const alg_team_t &team, uint32_t peer, uint32_t v, const vec16_t &x,
                            uint32_t escape)
 {
-    const uint32_t at = slots_index(peer, team.rank) * s.vectors + v;
+    const uint32_t at = team.rank * s.vectors + v;
     lane_put(team.scratch[peer] + s.data + (uint64_t)at * VEC, x);
     if (MARK == MARK_ESCAPE)
         lane_put_word(team.scratch[peer] + s.escape + (uint64_t)at * 4, escape);
@@ -77,7 +71,7 @@ LANE_FN bool slots_take(lane_t &lane, const alg_team_t &team, const slots_t &s, 
     for (;;) {
         LANE_UNROLL
         for (uint32_t i = 0; i < B * N; i++) {
-            const uint32_t b = i / N, r = i % N, at = slots_index(team.rank, r) * s.vectors + v + b * stride;
+            const uint32_t b = i / N, r = i % N, at = r * s.vectors + v + b * stride;
             if (!(wanted >> r & 1))
                 continue;
             x[b][r] = lane_poll(data + (uint64_t)at * VEC);
@@ -98,7 +92,7 @@ LANE_FN bool slots_take(lane_t &lane, const alg_team_t &team, const slots_t &s, 
     }
     LANE_UNROLL
     for (uint32_t i = 0; i < B * N; i++) {
-        const uint32_t b = i / N, r = i % N, at = slots_index(team.rank, r) * s.vectors + v + b * stride;
+        const uint32_t b = i / N, r = i % N, at = r * s.vectors + v + b * stride;
         if (!(wanted >> r & 1))
             continue;
         lane_rearm(data + (uint64_t)at * VEC);

@@ -1,0 +1,216 @@
+/*
+ * The choice: policies good and bad, plans of the built-in table and of a
+ * policy, caps, what does not fit, what is never forwarded.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "selector/selector.h"
+
+static const sel_topology_t four = {.link = SEL_LINK_NVLINK, .nranks = 4, .arch = 90, .multiprocessors = 132};
+
+static sel_plan_t plan_of(const sel_topology_t *topology, const char *policy, uint32_t max_blocks, bool deterministic)
+{
+    sel_settings_t settings = {.scratch_bytes = 64u << 20, .max_blocks = max_blocks, .deterministic = deterministic};
+    snprintf(settings.policy, sizeof settings.policy, "%s", policy);
+    sel_plan_t plan;
+    sel_plan_init(&plan, topology, &settings);
+    return plan;
+}
+
+static sel_choice_t choose(const sel_plan_t *plan, alg_type_t type, uint64_t count, bool captured)
+{
+    const sel_query_t query = {ALG_ALL_REDUCE, type, ALG_SUM, count, captured};
+    return sel_choose(plan, &query);
+}
+
+static const char *name_of(const sel_plan_t *plan, uint64_t bytes)
+{
+    const sel_choice_t choice = choose(plan, ALG_INT8, bytes, false);
+    return choice.algorithm ? choice.algorithm->name : "nccl";
+}
+
+static void good_policies(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"",
+                                       "nccl",
+                                       "oneshot",
+                                       "^staged",
+                                       "allreduce:0-64K=oneshot;64K-2M=twoshot;2M-=nccl",
+                                       "0-1g=twoshot;^oneshot",
+                                       "allreduce:nccl;"};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
+        assert_true(sel_policy_check(good[i], NULL, 0));
+}
+
+static void bad_policies(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *policy, *fault;
+    } bad[] = {
+        {"fastest", "column 1: expected an algorithm"},
+        {"0-64K", "column 6: expected '='"},
+        {"0=oneshot", "column 2: expected '-'"},
+        {"64K-64K=oneshot", "column 8: expected an upper bound"},
+        {"^nccl", "column 2: expected an algorithm (oneshot"},
+        {"0-99999999999999999999=nccl", "column"},
+        {"0-x=nccl", "column 3: expected a size"},
+        {"oneshot twoshot", "column 1: expected an algorithm"},
+        {"^;", "column 2: expected an algorithm"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        char fault[120] = "";
+        assert_false(sel_policy_check(bad[i].policy, fault, sizeof fault));
+        if (strncmp(fault, bad[i].fault, strlen(bad[i].fault)) != 0)
+            fail_msg("%s: %s", bad[i].policy, fault);
+    }
+    char many[SEL_POLICY_BYTES + 8];
+    memset(many, ';', sizeof many - 1);
+    many[sizeof many - 1] = '\0';
+    assert_false(sel_policy_check(many, NULL, 0));
+    assert_false(sel_policy_check(
+        "nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl", NULL, 0));
+}
+
+/* Any bytes: no crash, and a fault is said when refused. */
+static void noise(void **state)
+{
+    (void)state;
+    static const char alphabet[] = "allreduce:0123-=;^KMG oneshotwstagdc\xff";
+    srand(5);
+    for (int i = 0; i < 200000; i++) {
+        char text[40], fault[80] = "";
+        const int length = rand() % (int)sizeof text;
+        for (int k = 0; k < length; k++)
+            text[k] = alphabet[(size_t)rand() % (sizeof alphabet - 1)];
+        text[length ? length - 1 : 0] = '\0';
+        if (!sel_policy_check(text, fault, sizeof fault))
+            assert_true(fault[0] != '\0');
+    }
+}
+
+/* Rows cover every size once, and grow. */
+static void plans_are_whole(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"", "0-64K=oneshot;64K-2M=twoshot;2M-=nccl", "^twoshot", "nccl"};
+    for (uint32_t n = 2; n <= ALG_MAX_RANKS; n++) {
+        for (int link = 0; link < SEL_LINK_COUNT; link++) {
+            for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
+                const sel_topology_t topology = {.link = (sel_link_t)link, .nranks = n, .arch = 90};
+                const sel_plan_t plan = plan_of(&topology, policies[p], 0, false);
+                for (int captured = 0; captured < 2; captured++) {
+                    uint64_t next = 0;
+                    assert_true(plan.rows[captured] > 0);
+                    for (uint32_t i = 0; i < plan.rows[captured]; i++) {
+                        assert_int_equal(plan.row[captured][i].from_bytes, next);
+                        assert_true(plan.row[captured][i].to_bytes >= next);
+                        next = plan.row[captured][i].to_bytes + 1;
+                    }
+                    assert_int_equal(next, 0);
+                }
+            }
+        }
+    }
+}
+
+static void built_in_table(void **state)
+{
+    (void)state;
+    const sel_plan_t plan = plan_of(&four, "", 0, false);
+    assert_string_equal(name_of(&plan, 1), "oneshot");
+    assert_string_equal(name_of(&plan, 1 << 20), "twoshot");
+    assert_string_equal(name_of(&plan, 1 << 30), "nccl");
+    assert_int_equal(choose(&plan, ALG_INT8, 1 << 30, false).reason, SEL_FORWARD_TABLE);
+    const sel_topology_t pcie = {.link = SEL_LINK_PCIE, .nranks = 4, .arch = 90};
+    const sel_plan_t none = plan_of(&pcie, "", 0, false);
+    assert_string_equal(name_of(&none, 1024), "nccl");
+}
+
+static void policy_wins(void **state)
+{
+    (void)state;
+    sel_plan_t plan = plan_of(&four, "0-64K=twoshot;64K-2M=oneshot;2M-=nccl", 0, false);
+    assert_string_equal(name_of(&plan, 65535), "twoshot");
+    assert_string_equal(name_of(&plan, 65536), "oneshot");
+    assert_string_equal(name_of(&plan, 2 << 20), "nccl");
+    assert_int_equal(choose(&plan, ALG_INT8, 2 << 20, true).reason, SEL_FORWARD_POLICY);
+    plan = plan_of(&four, "0-4K=nccl", 0, false);
+    assert_string_equal(name_of(&plan, 4095), "nccl");
+    assert_string_equal(name_of(&plan, 4096), "oneshot");
+    plan = plan_of(&four, "^oneshot", 0, false);
+    assert_string_equal(name_of(&plan, 4096), "nccl");
+    plan = plan_of(&four, "rubbish from another version", 0, false); /* as if empty, on every rank alike */
+    assert_string_equal(name_of(&plan, 4096), "oneshot");
+}
+
+static void nothing_forwarded(void **state)
+{
+    (void)state;
+    sel_plan_t plan = plan_of(&four, "", 0, true);
+    assert_string_equal(name_of(&plan, 1 << 30), "staged");
+    plan = plan_of(&four, "^oneshot", 0, true);
+    assert_string_equal(name_of(&plan, 1024), "twoshot");
+    const sel_topology_t host = {.link = SEL_LINK_HOST, .nranks = 8};
+    plan = plan_of(&host, "nccl", 0, false);
+    assert_string_equal(name_of(&plan, 1024), "oneshot"); /* the host device has nothing to forward to */
+    assert_string_equal(name_of(&plan, 1 << 30), "staged");
+}
+
+static void limits(void **state)
+{
+    (void)state;
+    sel_plan_t plan = plan_of(&four, "", 3, false);
+    assert_int_equal(choose(&plan, ALG_INT8, 1 << 20, false).blocks, 3);
+    plan = plan_of(&four, "oneshot", 0, false);
+    assert_int_equal(choose(&plan, ALG_INT8, 1 << 30, false).reason, SEL_FORWARD_TOO_LARGE);
+    assert_int_equal(choose(&plan, ALG_FLOAT64, UINT64_MAX / 4, false).reason, SEL_FORWARD_TOO_LARGE);
+    const sel_choice_t small = choose(&plan, ALG_FLOAT32, 1, false);
+    assert_int_equal(small.blocks, 1);
+    assert_int_equal(small.threads % 32, 0);
+    sel_topology_t old = four;
+    old.arch = 80;
+    plan = plan_of(&old, "", 0, false);
+    assert_int_equal(choose(&plan, ALG_FLOAT8_E4M3, 8, false).reason, SEL_FORWARD_TYPE);
+    assert_int_equal(choose(&plan, ALG_BFLOAT16, 8, false).reason, SEL_TAKEN);
+}
+
+/* What an algorithm says it can move fits its scratch, for every type and number of ranks. */
+static void scratch_holds_it(void **state)
+{
+    (void)state;
+    alg_map_t map;
+    assert_false(alg_map_init(&map, 1000));
+    for (size_t bytes = 1 << 20; bytes <= 64 << 20; bytes *= 2) {
+        assert_true(alg_map_init(&map, bytes));
+        assert_true(map.staging_offset + map.staging_bytes <= map.total_bytes);
+        for (int type = 0; type < ALG_TYPE_COUNT; type++) {
+            for (uint32_t n = 2; n <= ALG_MAX_RANKS; n++) {
+                const uint64_t vector = type < ALG_FLOAT16 ? 20 : 16; /* integers: an escape word beside each */
+                const uint64_t one = alg_find(ALG_ALL_REDUCE, "oneshot")->max_bytes(&map, n, (alg_type_t)type);
+                const uint64_t two = alg_find(ALG_ALL_REDUCE, "twoshot")->max_bytes(&map, n, (alg_type_t)type);
+                assert_true(one / 16 * n * vector <= map.half_bytes);
+                assert_true(two / 16 / n * 2 * n * vector <= map.half_bytes);
+                assert_true(one > 0 && two > one / 2);
+            }
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(good_policies),   cmocka_unit_test(bad_policies),      cmocka_unit_test(noise),
+        cmocka_unit_test(plans_are_whole), cmocka_unit_test(built_in_table),    cmocka_unit_test(policy_wins),
+        cmocka_unit_test(limits),          cmocka_unit_test(nothing_forwarded), cmocka_unit_test(scratch_holds_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
