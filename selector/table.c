@@ -22,8 +22,8 @@ typedef struct table_row {
     const char *source;
 } table_row_t;
 
-/* 4 x H200 over NVSwitch, multicast off: gpu_sweep, docs/results/sweep-h200.csv. */
-#define H200 "gpu_sweep on H200"
+/* The benchmark of a row: H200 over NVSwitch, multicast off. Grids were chosen from docs/results/sweep-h200.csv. */
+#define H200(ranks) "docs/results/graph-" #ranks "-h200.csv"
 
 static const table_row_t TABLE[] = {
     /* Host device: a block is a thread; more of them only contend for cores. */
@@ -32,16 +32,16 @@ static const table_row_t TABLE[] = {
     {SEL_LINK_HOST, 2, 8, UINT64_MAX, "staged", 1, 1, "host device"},
 
     /* Larger messages go to the real NCCL, whose ring is ahead from there on. */
-    {SEL_LINK_NVLINK, 2, 2, 512 * KIB, "oneshot", 32, 512, H200},
-    {SEL_LINK_NVLINK, 2, 2, 1 * MIB, "twoshot", 32, 512, H200},
-    {SEL_LINK_NVLINK, 2, 2, 8 * MIB, "twoshot", 64, 512, H200},
-    {SEL_LINK_NVLINK, 2, 2, 16 * MIB, "staged", 64, 512, H200},
-    {SEL_LINK_NVLINK, 3, 3, 384 * KIB, "oneshot", 32, 512, H200},
-    {SEL_LINK_NVLINK, 3, 3, 1 * MIB, "twoshot", 32, 512, H200},
-    {SEL_LINK_NVLINK, 3, 3, 8 * MIB, "twoshot", 64, 512, H200},
-    {SEL_LINK_NVLINK, 4, 4, 256 * KIB, "oneshot", 32, 512, H200},
-    {SEL_LINK_NVLINK, 4, 4, 1 * MIB, "twoshot", 32, 512, H200},
-    {SEL_LINK_NVLINK, 4, 4, 8 * MIB, "twoshot", 64, 512, H200},
+    {SEL_LINK_NVLINK, 2, 2, 512 * KIB, "oneshot", 32, 512, H200(2)},
+    {SEL_LINK_NVLINK, 2, 2, 1 * MIB, "twoshot", 32, 512, H200(2)},
+    {SEL_LINK_NVLINK, 2, 2, 8 * MIB, "twoshot", 64, 512, H200(2)},
+    {SEL_LINK_NVLINK, 2, 2, 16 * MIB, "staged", 64, 512, H200(2)},
+    {SEL_LINK_NVLINK, 3, 3, 384 * KIB, "oneshot", 32, 512, H200(3)},
+    {SEL_LINK_NVLINK, 3, 3, 1 * MIB, "twoshot", 32, 512, H200(3)},
+    {SEL_LINK_NVLINK, 3, 3, 8 * MIB, "twoshot", 64, 512, H200(3)},
+    {SEL_LINK_NVLINK, 4, 4, 256 * KIB, "oneshot", 32, 512, H200(4)},
+    {SEL_LINK_NVLINK, 4, 4, 1 * MIB, "twoshot", 32, 512, H200(4)},
+    {SEL_LINK_NVLINK, 4, 4, 8 * MIB, "twoshot", 64, 512, H200(4)},
     /* From the cost models of the algorithms' files, with the constants of four GPUs; kept well inside. */
     {SEL_LINK_NVLINK, 5, 8, 64 * KIB, "oneshot", 32, 512, "predicted"},
     {SEL_LINK_NVLINK, 5, 8, 1 * MIB, "twoshot", 32, 512, "predicted"},
