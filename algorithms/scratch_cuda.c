@@ -72,10 +72,12 @@ static void cuda_control_destroy(int ordinal, alg_control_t *host)
     net_scope_leave(&scope);
 }
 
+/* sm_90 on; graphs know dependent launches from the driver of CUDA 12.3 on. */
 static bool cuda_dependent_launch(int ordinal)
 {
-    int major = 0;
-    return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal) == cudaSuccess && major >= 9;
+    int major = 0, driver = 0;
+    return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal) == cudaSuccess && major >= 9 &&
+           cudaDriverGetVersion(&driver) == cudaSuccess && driver >= 12030;
 }
 
 static int cuda_arm(const alg_scratch_t *scratch)

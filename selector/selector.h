@@ -28,6 +28,7 @@ typedef struct sel_topology {
     uint32_t nranks;
     uint32_t arch;            /* the lowest compute capability, 10 * major + minor; 0 for host */
     uint32_t multiprocessors; /* the lowest of all ranks; host: 0 */
+    bool multicast;           /* the real NCCL may use NVLink multicast on every rank */
 } sel_topology_t;
 
 enum { SEL_POLICY_BYTES = 256, SEL_MAX_ROWS = 64 };

@@ -88,6 +88,23 @@ bool shim_link_nvlink(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t 
     return all;
 }
 
+/* The runtime does not tell, so the driver is asked, which is loaded by now. */
+static bool has_multicast(int device)
+{
+    enum { MULTICAST_SUPPORTED = 132 }; /* CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, from CUDA 12.1 on */
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!driver)
+        return false;
+    int (*get)(int *, int) = NULL, (*attribute)(int *, int, int) = NULL;
+    *(void **)&get = dlsym(driver, "cuDeviceGet");
+    *(void **)&attribute = dlsym(driver, "cuDeviceGetAttribute");
+    int at = 0, value = 0;
+    const bool has =
+        get && attribute && get(&at, device) == 0 && attribute(&value, MULTICAST_SUPPORTED, at) == 0 && value != 0;
+    dlclose(driver);
+    return has;
+}
+
 int shim_link_gpu(int device, shim_gpu_t *gpu)
 {
     net_scope_t scope;
@@ -101,7 +118,8 @@ int shim_link_gpu(int device, shim_gpu_t *gpu)
                             .pci_bus = (uint32_t)properties.pciBusID,
                             .pci_device = (uint32_t)properties.pciDeviceID,
                             .arch = (uint32_t)(10 * properties.major + properties.minor),
-                            .multiprocessors = (uint32_t)properties.multiProcessorCount};
+                            .multiprocessors = (uint32_t)properties.multiProcessorCount,
+                            .multicast = has_multicast(device)};
         memcpy(gpu->uuid, properties.uuid.bytes, sizeof(gpu->uuid));
     }
     net_scope_leave(&scope);

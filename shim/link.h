@@ -13,7 +13,7 @@ typedef struct shim_gpu {
     uint32_t pci_domain, pci_bus, pci_device;
     uint32_t arch; /* 10 * major + minor */
     uint32_t multiprocessors;
-    uint32_t unused;
+    uint32_t multicast; /* the device has NVLink multicast, which the real NCCL may use */
 } shim_gpu_t;
 
 /* The GPU of a CUDA ordinal; 0 or a negative errno (-ENOSYS in a build without CUDA). */

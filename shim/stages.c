@@ -350,6 +350,8 @@ static int post_identity(shim_setup_t *setup)
         int error = shim_link_gpu(comm->device, &identity.gpu);
         if (error)
             return error;
+        if (variable_is("NCCL_NVLS_ENABLE", "0"))
+            identity.gpu.multicast = 0;
     }
     setup->stage = STAGE_IDENTITY;
     return net_post(setup->rendezvous, STAGE_IDENTITY, &identity, sizeof(identity));
@@ -641,13 +643,17 @@ static bool make_plan(shim_setup_t *setup, sel_link_t link)
         setup->plan = malloc(sizeof(*setup->plan));
     if (!setup->plan)
         return false;
-    sel_topology_t topology = {
-        .link = link, .nranks = setup->comm->nranks, .arch = UINT32_MAX, .multiprocessors = UINT32_MAX};
+    sel_topology_t topology = {.link = link,
+                               .nranks = setup->comm->nranks,
+                               .arch = UINT32_MAX,
+                               .multiprocessors = UINT32_MAX,
+                               .multicast = true};
     for (uint32_t r = 0; r < topology.nranks; r++) {
         const shim_gpu_t *gpu = &setup->identity[r].gpu;
         topology.arch = gpu->arch < topology.arch ? gpu->arch : topology.arch;
         if (gpu->multiprocessors < topology.multiprocessors)
             topology.multiprocessors = gpu->multiprocessors;
+        topology.multicast = topology.multicast && gpu->multicast;
     }
     sel_plan_init(setup->plan, &topology, &setup->identity[0].settings);
     return true;

@@ -130,6 +130,12 @@ static void built_in_table(void **state)
     assert_string_equal(name_of(&plan, 1 << 20), "twoshot");
     assert_string_equal(name_of(&plan, 1 << 30), "nccl");
     assert_int_equal(choose(&plan, ALG_INT8, 1 << 30, false).reason, SEL_FORWARD_TABLE);
+    sel_topology_t multicast = four;
+    multicast.multicast = true;
+    const sel_plan_t careful = plan_of(&multicast, "", 0, false);
+    assert_string_equal(name_of(&plan, 8 << 20), "twoshot");
+    assert_string_equal(name_of(&careful, 4 << 20), "twoshot");
+    assert_string_equal(name_of(&careful, 8 << 20), "nccl");
     const sel_topology_t pcie = {.link = SEL_LINK_PCIE, .nranks = 4, .arch = 90};
     const sel_plan_t none = plan_of(&pcie, "", 0, false);
     assert_string_equal(name_of(&none, 1024), "nccl");
