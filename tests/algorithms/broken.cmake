@@ -1,0 +1,67 @@
+# Builds of the kernels with one protection taken out, in which the test of the kernels must fail: what a comment
+# claims to prevent does happen without it. A mutant is a copy of algorithms/ with one text replaced by another; if
+# the text is not there any more, configuring fails.
+
+# add_broken(NAME FILE FROM TO [FROM TO]...)
+function(add_broken name file)
+  set(root ${CMAKE_CURRENT_BINARY_DIR}/broken/${name})
+  file(GLOB_RECURSE sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
+    ${CMAKE_SOURCE_DIR}/algorithms/*.h ${CMAKE_SOURCE_DIR}/algorithms/allreduce/*.cu)
+  foreach(source ${sources})
+    file(READ ${CMAKE_SOURCE_DIR}/${source} text)
+    if(source STREQUAL "algorithms/${file}")
+      set(pairs ${ARGN})
+      while(pairs)
+        list(POP_FRONT pairs from to)
+        string(FIND "${text}" "${from}" at)
+        if(at EQUAL -1)
+          message(FATAL_ERROR "${name}: ${file} has no \"${from}\" any more")
+        endif()
+        string(REPLACE "${from}" "${to}" text "${text}")
+      endwhile()
+    endif()
+    # Written only when it differs, so that a build stays up to date.
+    set(old "")
+    if(EXISTS ${root}/${source})
+      file(READ ${root}/${source} old)
+    endif()
+    if(NOT old STREQUAL text)
+      file(WRITE ${root}/${source} "${text}")
+    endif()
+  endforeach()
+  set(kernels)
+  foreach(algorithm oneshot twoshot staged)
+    file(GENERATE OUTPUT ${root}/${algorithm}.cpp CONTENT "#include \"algorithms/allreduce/${algorithm}.cu\"\n")
+    list(APPEND kernels ${root}/${algorithm}.cpp)
+  endforeach()
+  add_executable(broken_${name} allreduce_test.c ${kernels} ${support}
+    ${CMAKE_SOURCE_DIR}/algorithms/map.c ${CMAKE_SOURCE_DIR}/algorithms/registry.c)
+  target_include_directories(broken_${name} BEFORE PRIVATE ${root})
+  target_link_libraries(broken_${name} PRIVATE shunt_options cmocka::cmocka Threads::Threads m)
+  target_compile_definitions(broken_${name} PRIVATE WAIT_NS=300000000u)
+  target_compile_options(broken_${name} PRIVATE -USHUNT_HAS_CUDA -DSHUNT_HAS_CUDA=0 -O1 -w)
+  add_test(NAME algorithms.broken_${name} COMMAND broken_${name})
+  set_tests_properties(algorithms.broken_${name} PROPERTIES LABELS unit TIMEOUT 300 WILL_FAIL TRUE)
+endfunction()
+
+if(SHUNT_SANITIZE STREQUAL "")
+  # A call that uses its predecessor's half writes where a slow peer still reads.
+  add_broken(one_half device/epoch.h "(epoch & 1) * team.half_bytes" "0")
+  # A word that is not re-armed is taken for the next value.
+  add_broken(no_rearm device/slots.h "lane_rearm(data + (uint64_t)at * VEC)" "(void)at")
+  # An epoch that moves on before every block has read it.
+  add_broken(early_epoch device/epoch.h "lane.blocks == 1 || lane_last_ticket(ticket, lane.blocks)" "(void(ticket), lane.block == 0)")
+  # Data that looks like an armed word is waited for for ever.
+  add_broken(unclean device/reduce.h "if (v.w[i] == SENTINEL) {" "if (false) {")
+  # Integers that were all-ones arrive as zero.
+  add_broken(no_escape device/slots.h "mark_unescape(x[b][r], escape[b][r])" "(void)b")
+  # Every rank adds its own value first: other bits on every rank.
+  add_broken(own_first device/reduce.h "(rank == 0 ? own : x[0], a)" "(own, a)"
+    "r == rank ? own : x[r]" "r == rank ? x[0] : x[r]")
+  # A reader that does not wait for its flag.
+  add_broken(no_flag allreduce/staged.cu "lane_flag(flag(team, team.rank, phase, r)) < value" "false")
+elseif(SHUNT_SANITIZE STREQUAL "thread")
+  # Scatter and gather staging that move with the grid: a call stores where a slow peer still reads.
+  add_broken(moving_staging allreduce/staged.cu "phase * (team.staging_bytes / 2)"
+    "(uint64_t)phase * (team.nranks - 1) * plan.channels * plan.unit * VEC")
+endif()
