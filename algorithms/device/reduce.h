@@ -156,39 +156,20 @@ struct pair_bf16 {
         return convert_narrow_bf16(lo) | convert_narrow_bf16(hi) << 16;
     }
 };
-struct pair_f16 {
+template <const small_float_t &FORMAT, int BITS> struct pair_small {
     LANE_FN static void widen(uint32_t w, float &lo, float &hi)
     {
-        lo = convert_widen(FORMAT_F16, w & 0xffff);
-        hi = convert_widen(FORMAT_F16, w >> 16);
+        lo = convert_widen(FORMAT, w & ((1u << BITS) - 1));
+        hi = convert_widen(FORMAT, w >> BITS);
     }
     LANE_FN static uint32_t narrow(float lo, float hi)
     {
-        return convert_narrow(FORMAT_F16, lo) | convert_narrow(FORMAT_F16, hi) << 16;
+        return convert_narrow(FORMAT, lo) | convert_narrow(FORMAT, hi) << BITS;
     }
 };
-struct pair_e4m3 {
-    LANE_FN static void widen(uint32_t w, float &lo, float &hi)
-    {
-        lo = convert_widen(FORMAT_E4M3, w & 0xff);
-        hi = convert_widen(FORMAT_E4M3, w >> 8);
-    }
-    LANE_FN static uint32_t narrow(float lo, float hi)
-    {
-        return convert_narrow(FORMAT_E4M3, lo) | convert_narrow(FORMAT_E4M3, hi) << 8;
-    }
-};
-struct pair_e5m2 {
-    LANE_FN static void widen(uint32_t w, float &lo, float &hi)
-    {
-        lo = convert_widen(FORMAT_E5M2, w & 0xff);
-        hi = convert_widen(FORMAT_E5M2, w >> 8);
-    }
-    LANE_FN static uint32_t narrow(float lo, float hi)
-    {
-        return convert_narrow(FORMAT_E5M2, lo) | convert_narrow(FORMAT_E5M2, hi) << 8;
-    }
-};
+typedef pair_small<FORMAT_F16, 16> pair_f16;
+typedef pair_small<FORMAT_E4M3, 8> pair_e4m3;
+typedef pair_small<FORMAT_E5M2, 8> pair_e5m2;
 #endif
 
 template <int TYPE> struct element;
