@@ -34,9 +34,9 @@ typedef struct small_float {
     bool all_ones_is_nan_only; /* e4m3: the top exponent still counts, only all ones is NaN */
 } small_float_t;
 
-static const small_float_t FORMAT_F16 = {5, 10, 15, 0x7fff, 0x7bff, true, false};
-static const small_float_t FORMAT_E5M2 = {5, 2, 15, 0x7f, 0x7b, false, false};
-static const small_float_t FORMAT_E4M3 = {4, 3, 7, 0x7f, 0x7e, false, true};
+inline constexpr small_float_t FORMAT_F16 = {5, 10, 15, 0x7fff, 0x7bff, true, false};
+inline constexpr small_float_t FORMAT_E5M2 = {5, 2, 15, 0x7f, 0x7b, false, false};
+inline constexpr small_float_t FORMAT_E4M3 = {4, 3, 7, 0x7f, 0x7e, false, true};
 
 static inline float convert_widen(const small_float_t &format, uint32_t bits)
 {
