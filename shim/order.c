@@ -125,9 +125,10 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
         order->captured_stream = stream;
         return 0;
     }
+    if (pending)
+        return 0; /* what was recorded before still has to be waited for, and drained */
     order->last_stream = stream;
-    order->recorded = false;
-    return pending ? 0 : record(order, stream);
+    return record(order, stream);
 }
 
 /* Called by the driver, which allows no CUDA call here. */

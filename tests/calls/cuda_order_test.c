@@ -201,6 +201,10 @@ static void a_failed_launch_is_not_forwarded(void **state)
     assert_int_equal(reduce(comm, SMALL, 1), ncclUnhandledCudaError);
     assert_int_equal(fake.works, 0);
     assert_non_null(strstr(ncclGetLastError(NULL), "400"));
+    /* Nor is the next call taken: it would meet the peers' kernels of this one. */
+    fake.launch_error = 0;
+    assert_int_equal(reduce(comm, SMALL, 1), ncclUnhandledCudaError);
+    assert_int_equal(fake.works, 0);
 }
 
 static void what_is_not_surely_valid_is_forwarded(void **state)
