@@ -58,7 +58,7 @@ size_t alg_type_bytes(alg_type_t type);
  *                written by peers), and the mailboxes of the attach proof
  *   4 KiB        half 0 |  raw data with a sentinel. Between two calls both
  *   ...          half 1 |  halves are all-ones ("armed") in every word.
- *   ...          flags  |  the staged algorithm: one line a channel and peer,
+ *   ...          flags  |  the staged algorithm: a word a channel and peer,
  *   ...          staging|  values only grow. Staging is raw data, guarded by flags.
  *
  * One rule lets every sentinel algorithm share the halves, whatever its layout
@@ -81,7 +81,7 @@ enum {
 enum { ALG_STAGED_CHANNELS = 1024 };
 
 typedef struct alg_map {
-    size_t total_bytes;    /* of the whole scratch, a multiple of 2 MiB on CUDA */
+    size_t total_bytes;    /* of the whole scratch */
     size_t half_offset;    /* of half 0; half 1 follows at half_offset + half_bytes */
     size_t half_bytes;     /* of one half */
     size_t flags_offset;   /* the staged algorithm's flags */

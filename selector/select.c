@@ -89,7 +89,6 @@ const char *sel_reason_text(sel_reason_t reason)
         [SEL_FORWARD_TYPE] = "forwarded: no kernel for this type on this device",
         [SEL_FORWARD_UNATTACHED] = "forwarded: the communicator is not attached",
         [SEL_FORWARD_COLLECTIVE] = "forwarded: no algorithm for this collective",
-        [SEL_FORWARD_GROUP] = "forwarded: the group goes over whole",
     };
     return (unsigned)reason < SEL_REASON_COUNT ? text[reason] : "?";
 }

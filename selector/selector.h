@@ -49,7 +49,6 @@ typedef enum sel_reason {
     SEL_FORWARD_TYPE,       /* no kernel for this type or operator here */
     SEL_FORWARD_UNATTACHED, /* the communicator is not attached */
     SEL_FORWARD_COLLECTIVE, /* a collective that Shunt has no algorithm for */
-    SEL_FORWARD_GROUP,      /* a group that Shunt hands over whole */
     SEL_REASON_COUNT
 } sel_reason_t;
 
