@@ -1,6 +1,7 @@
 /*
- * setup.h - one set-up under way: what attach.c (who steps it, and when) and
- * stages.c (what a step does) share. Nobody else includes it.
+ * setup.h - one set-up under way: what attach.c (who steps it, and when),
+ * stages.c (what a step does) and identity.c (who the ranks are) share. Nobody
+ * else includes it.
  */
 #ifndef SHUNT_SHIM_SETUP_H
 #define SHUNT_SHIM_SETUP_H
@@ -73,5 +74,23 @@ void shim_setup_decline(shim_setup_t *setup, const char *format, ...) __attribut
 /* Put the handle into the state and the table, if the application has it already. */
 void shim_setup_adopt(shim_setup_t *setup);
 uint64_t shim_setup_now_ns(void);
+
+/* ---- identity.c: of this rank alone, and of the records of all in setup->identity ---- */
+
+/* What the user asked of NCCL that Shunt must leave to it; NULL if nothing. Read after the real init,
+ * which has put NCCL's configuration files into the environment. */
+const char *shim_identity_refusal(char *text, size_t capacity);
+/* This rank's own. 0, or a negative errno where its GPU does not answer. */
+int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity);
+/* Why these ranks cannot form a team, in `text`; NULL if they can. */
+const char *shim_identity_mismatch(const shim_setup_t *setup, char *text, size_t capacity);
+/* Rank 0's settings win; it says so where others had asked for something else. */
+void shim_identity_tell_differences(const shim_setup_t *setup);
+/* Who shares this scratch: the same processes on the same devices, in this order. */
+alg_set_t shim_identity_set(const shim_setup_t *setup);
+/* What the GPUs have in common. */
+sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link);
+/* This rank's GPU reaches every other over NVLink. */
+bool shim_identity_nvlink(const shim_setup_t *setup);
 
 #endif

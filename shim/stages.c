@@ -7,7 +7,7 @@
  * posts the next. Whatever fails is posted as an error number, and all ranks see
  * the same numbers and take the same turn; the verdict settles the rest.
  *
- *   IDENTITY  who I am, what I want            -> compare, take rank 0's settings
+ *   IDENTITY  who I am, what I want            -> compare (identity.c), take rank 0's settings
  *   AGREE     link to the peers, idle scratch  -> plan; take or make the scratch
  *   OFFER     offer of the scratch, or errno   -> map the peers', store tokens
  *   OPENED    errno                            -> check own mailboxes
@@ -25,25 +25,17 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-#include <sys/random.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "shim/host.h"
 #include "shim/log.h"
-#include "shim/nccl_env.h"
 #include "shim/real.h"
 #include "shim/settings.h"
 #include "shim/setup.h"
-
-enum { RECORD_LAYOUT = 1 };
-#define MOST_SCRATCH_BYTES (UINT64_C(16) << 30) /* as settings.def allows */
 
 enum {
     STAGE_IDENTITY,
@@ -75,7 +67,6 @@ typedef struct regroup {
 } regroup_t;
 
 _Static_assert((int)STAGE_COUNT <= (int)NET_STAGES, "transport has too few stages");
-_Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does not fit into a record");
 _Static_assert(sizeof(offer_t) <= NET_RECORD_BYTES, "an offer does not fit into a record");
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_MAX_SLOTS, "more ranks than slots");
 
@@ -255,108 +246,6 @@ void shim_setup_decline(shim_setup_t *setup, const char *format, ...)
     obey(setup);
 }
 
-/* ---- What this rank is, and wants ---------------------------------------------- */
-
-static bool variable_is(const char *name, const char *value)
-{
-    const char *text = shim_nccl_env(name);
-    return text && !strcasecmp(text, value);
-}
-
-static bool variable_names_something(const char *name)
-{
-    const char *text = shim_nccl_env(name);
-    return text && *text && strcasecmp(text, "none");
-}
-
-/* What the user asked of NCCL that Shunt must leave to it; NULL if nothing. Read after the real init,
- * which has put NCCL's configuration files into the environment. */
-static const char *refusal(char *text, size_t capacity)
-{
-    static const char *const choices[] = {"NCCL_ALGO", "NCCL_PROTO", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN"};
-    for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
-        if (variable_names_something(choices[i])) {
-            snprintf(text, capacity, "explicit %s: forwarding", choices[i]);
-            return text;
-        }
-    }
-    const char *level = shim_nccl_env("NCCL_P2P_DISABLE");
-    if (level && atoi(level) != 0)
-        return "NCCL_P2P_DISABLE is set";
-    if (variable_is("NCCL_P2P_LEVEL", "LOC") || variable_is("NCCL_P2P_LEVEL", "0"))
-        return "NCCL_P2P_LEVEL allows no peer access";
-    if (variable_is("NCCL_LAUNCH_MODE", "GROUP"))
-        return "explicit NCCL_LAUNCH_MODE: forwarding";
-    if (variable_is("NCCL_LAUNCH_ORDER_IMPLICIT", "1"))
-        return "explicit NCCL_LAUNCH_ORDER_IMPLICIT: forwarding";
-    return NULL;
-}
-
-static net_key_t hash_text(const char *text)
-{
-    return net_key_hash(text ? text : "", text ? strlen(text) : 0);
-}
-
-static net_key_t boot_id(void)
-{
-    char text[64] = "";
-    int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (file >= 0) {
-        ssize_t got = read(file, text, sizeof(text) - 1);
-        text[got > 0 ? got : 0] = 0;
-        close(file);
-    }
-    return hash_text(text);
-}
-
-static uint64_t random_id(void)
-{
-    uint64_t id = 0;
-    if (getrandom(&id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
-        id = shim_setup_now_ns() ^ (uint64_t)getpid() << 40;
-    return id ? id & ~UINT64_C(1) : 2; /* even: the second try's is this plus one */
-}
-
-static sel_settings_t own_settings(const shim_comm_t *comm)
-{
-    const shim_settings_t *settings = shim_settings();
-    sel_settings_t wanted;
-    memset(&wanted, 0, sizeof(wanted)); /* it is hashed and compared whole */
-    wanted.scratch_bytes = settings->scratch_bytes;
-    wanted.max_blocks = settings->max_ctas;
-    if (comm->max_blocks && (!wanted.max_blocks || comm->max_blocks < wanted.max_blocks))
-        wanted.max_blocks = comm->max_blocks;
-    wanted.deterministic = settings->deterministic;
-    snprintf(wanted.policy, sizeof(wanted.policy), "%s", settings->algo);
-    return wanted;
-}
-
-static int post_identity(shim_setup_t *setup)
-{
-    const shim_comm_t *comm = setup->comm;
-    shim_identity_t identity;
-    memset(&identity, 0, sizeof(identity));
-    identity.layout = RECORD_LAYOUT;
-    identity.version = SHUNT_VERSION_CODE;
-    identity.process = net_process_self();
-    identity.boot = boot_id();
-    identity.host_id = hash_text(shim_nccl_env("NCCL_HOSTID"));
-    identity.fresh_id = random_id();
-    identity.blocking = setup->request.blocking;
-    identity.vmm = !variable_is("NCCL_CUMEM_ENABLE", "0");
-    identity.device = (uint32_t)comm->device;
-    identity.settings = own_settings(comm);
-    if (!setup->request.host) {
-        int error = shim_link_gpu(comm->device, &identity.gpu);
-        if (error)
-            return error;
-        if (variable_is("NCCL_NVLS_ENABLE", "0"))
-            identity.gpu.multicast = 0;
-    }
-    setup->stage = STAGE_IDENTITY;
-    return net_post(setup->rendezvous, STAGE_IDENTITY, &identity, sizeof(identity));
-}
-
 /* ---- The beginning ------------------------------------------------------------- */
 
 void shim_setup_adopt(shim_setup_t *setup)
@@ -396,6 +285,14 @@ static void start_clock(shim_setup_t *setup, bool all_here)
     setup->deadline_ns = shim_setup_now_ns() + limit * UINT64_C(1000000);
 }
 
+static int post_identity(shim_setup_t *setup)
+{
+    shim_identity_t identity;
+    int error = shim_identity_fill(setup, &identity);
+    setup->stage = STAGE_IDENTITY;
+    return error ? error : net_post(setup->rendezvous, STAGE_IDENTITY, &identity, sizeof(identity));
+}
+
 /* From the rank being known to its identity being posted. */
 static void enter_rendezvous(shim_setup_t *setup)
 {
@@ -423,7 +320,7 @@ static void begin_cuda(shim_setup_t *setup)
     setup->quiet = comm->nranks < 2 || comm->nranks > ALG_MAX_RANKS;
     uint32_t here = setup->rendezvous ? net_count(setup->rendezvous) : 0;
     char text[80];
-    const char *refused = refusal(text, sizeof(text));
+    const char *refused = shim_identity_refusal(text, sizeof(text));
     if (setup->quiet) {
         shim_setup_decline(setup, "%u ranks", comm->nranks);
     } else if (!setup->rendezvous) {
@@ -564,29 +461,6 @@ static void regroup_done(shim_setup_t *setup)
     enter_rendezvous(setup);
 }
 
-/* Why these ranks cannot form a team; NULL if they can. */
-static const char *mismatch(const shim_setup_t *setup, uint32_t rank, char *text, size_t capacity)
-{
-    const shim_identity_t *first = &setup->identity[0], *other = &setup->identity[rank];
-    char fault[16];
-    const char *what = NULL;
-    if (other->layout != first->layout || other->version != first->version)
-        what = "runs another version of Shunt than rank 0";
-    else if (memcmp(&other->boot, &first->boot, sizeof(first->boot)) ||
-             memcmp(&other->host_id, &first->host_id, sizeof(first->host_id)))
-        what = "is on another host than rank 0";
-    else if (rank == 0 && (first->settings.scratch_bytes > MOST_SCRATCH_BYTES ||
-                           !sel_policy_check(first->settings.policy, fault, sizeof(fault))))
-        what = "has settings that are out of range";
-    for (uint32_t r = 0; r < rank && !what && !setup->request.host; r++) {
-        if (!memcmp(setup->identity[r].gpu.uuid, other->gpu.uuid, sizeof(other->gpu.uuid)))
-            what = "shares its GPU with another rank";
-    }
-    if (what)
-        snprintf(text, capacity, "rank %u %s", rank, what);
-    return what ? text : NULL;
-}
-
 static int read_identities(shim_setup_t *setup)
 {
     uint32_t nranks = setup->comm->nranks;
@@ -605,66 +479,15 @@ static int read_identities(shim_setup_t *setup)
     return 0;
 }
 
-/* Rank 0's settings win; it says so where others had asked for something else. */
-static void tell_differences(const shim_setup_t *setup)
-{
-    char list[ALG_MAX_RANKS * 4] = "";
-    size_t used = 0;
-    for (uint32_t r = 1; r < setup->comm->nranks; r++) {
-        if (setup->identity[r].differs)
-            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%u", used ? ", " : "", r);
-    }
-    if (used && setup->comm->rank == 0)
-        shim_warn("communicator %p: settings of rank(s) %s differ from rank 0's, which are used",
-                  (void *)atomic_load(&setup->comm->handle), list);
-}
-
-/* Who shares this scratch: the same processes on the same devices, in this order. */
-static alg_set_t set_of(const shim_setup_t *setup)
-{
-    struct {
-        net_process_t process;
-        uint8_t uuid[16];
-        uint64_t device;
-    } member[ALG_MAX_RANKS];
-    memset(member, 0, sizeof(member));
-    for (uint32_t r = 0; r < setup->comm->nranks; r++) {
-        member[r].process = setup->identity[r].process;
-        memcpy(member[r].uuid, setup->identity[r].gpu.uuid, sizeof(member[r].uuid));
-        member[r].device = setup->identity[r].device;
-    }
-    net_key_t key = net_key_hash(member, setup->comm->nranks * sizeof(member[0]));
-    return (alg_set_t){{key.word[0], key.word[1]}};
-}
-
 static bool make_plan(shim_setup_t *setup, sel_link_t link)
 {
     if (!setup->plan)
         setup->plan = malloc(sizeof(*setup->plan));
     if (!setup->plan)
         return false;
-    sel_topology_t topology = {.link = link,
-                               .nranks = setup->comm->nranks,
-                               .arch = UINT32_MAX,
-                               .multiprocessors = UINT32_MAX,
-                               .multicast = true};
-    for (uint32_t r = 0; r < topology.nranks; r++) {
-        const shim_gpu_t *gpu = &setup->identity[r].gpu;
-        topology.arch = gpu->arch < topology.arch ? gpu->arch : topology.arch;
-        if (gpu->multiprocessors < topology.multiprocessors)
-            topology.multiprocessors = gpu->multiprocessors;
-        topology.multicast = topology.multicast && gpu->multicast;
-    }
+    sel_topology_t topology = shim_identity_topology(setup, link);
     sel_plan_init(setup->plan, &topology, &setup->identity[0].settings);
     return true;
-}
-
-static bool nvlink_to_all(const shim_setup_t *setup)
-{
-    shim_gpu_t gpu[ALG_MAX_RANKS];
-    for (uint32_t r = 0; r < setup->comm->nranks; r++)
-        gpu[r] = setup->identity[r].gpu;
-    return shim_link_nvlink(setup->comm->device, gpu, setup->comm->rank, setup->comm->nranks);
 }
 
 static void identities_done(shim_setup_t *setup)
@@ -678,21 +501,19 @@ static void identities_done(shim_setup_t *setup)
         return;
     }
     char text[80];
-    for (uint32_t r = 0; r < comm->nranks; r++) {
-        if (mismatch(setup, r, text, sizeof(text))) {
-            shim_setup_decline(setup, "%s", text);
-            return;
-        }
+    if (shim_identity_mismatch(setup, text, sizeof(text))) {
+        shim_setup_decline(setup, "%s", text);
+        return;
     }
     uint64_t bytes = setup->identity[0].settings.scratch_bytes;
     if (!alg_map_init(&setup->map, bytes) || !make_plan(setup, host ? SEL_LINK_HOST : SEL_LINK_PCIE)) {
         shim_setup_decline(setup, "no plan for a scratch of %llu bytes", (unsigned long long)bytes);
         return;
     }
-    tell_differences(setup);
-    setup->set = set_of(setup);
+    shim_identity_tell_differences(setup);
+    setup->set = shim_identity_set(setup);
     agree_t record = {.pooled = alg_scratch_idle(&setup->set, comm->rank, &setup->plan->map),
-                      .nvlink = !host && nvlink_to_all(setup)};
+                      .nvlink = !host && shim_identity_nvlink(setup)};
     setup->pooled = record.pooled;
     post_next(setup, STAGE_AGREE, &record, sizeof(record));
 }
