@@ -67,7 +67,8 @@ typedef struct shunt_setting {
 int shunt_setting(uint32_t index, shunt_setting_t *setting);
 
 /* Row `index` of the decision table for a made-up communicator of `nranks` ranks: one line of text,
- * cut to `capacity`. link: 0 host, 1 NVLink, 2 PCIe. 0, or -1 past the end or for a bad argument. */
+ * cut to `capacity`. link: 0 host, 1 NVSwitch, 2 NVLink from each GPU to each, 3 NVLink between some,
+ * 4 PCIe switches, 5 a host bridge, 6 across sockets. 0, or -1 past the end or for a bad argument. */
 int shunt_table_row(uint32_t nranks, uint32_t link, int captured, uint32_t index, char *text, size_t capacity);
 
 #ifdef __cplusplus

@@ -14,12 +14,16 @@
 extern "C" {
 #endif
 
-/* How the GPUs of a communicator reach each other. */
+/* How the GPUs of a communicator reach each other; of several, the worst pair's. */
 typedef enum sel_link {
-    SEL_LINK_HOST = 0,   /* host device: shared memory */
-    SEL_LINK_NVLINK = 1, /* every pair over NVLink */
-    SEL_LINK_PCIE = 2,   /* anything else with peer access */
-    SEL_LINK_COUNT = 3
+    SEL_LINK_HOST = 0, /* host device: shared memory */
+    SEL_LINK_NVSWITCH, /* every pair over NVLink and NVSwitch, with equal numbers of links */
+    SEL_LINK_MESH,     /* every pair over NVLink of its own, with equal numbers of links */
+    SEL_LINK_BRIDGES,  /* unequal: some pairs over NVLink, or over fewer links than others */
+    SEL_LINK_PCIE,     /* PCIe switches alone between every pair */
+    SEL_LINK_PHB,      /* a CPU's host bridge between some */
+    SEL_LINK_SYS,      /* the link between CPU sockets between some */
+    SEL_LINK_COUNT
 } sel_link_t;
 
 /* Facts of a communicator; the same on every rank after agreement. */
@@ -29,6 +33,7 @@ typedef struct sel_topology {
     uint32_t arch;            /* the lowest compute capability, 10 * major + minor; 0 for host */
     uint32_t multiprocessors; /* the lowest of all ranks; host: 0 */
     bool multicast;           /* the real NCCL may use NVLink multicast on every rank */
+    uint64_t fingerprint;     /* of this machine's kind: sel_fingerprint; host: 0 */
 } sel_topology_t;
 
 enum { SEL_POLICY_BYTES = 256, SEL_MAX_ROWS = 64 };

@@ -36,19 +36,19 @@ static const table_row_t TABLE[] = {
     {SEL_LINK_HOST, 2, 8, UINT64_MAX, "staged", 1, 1, "host device"},
 
     /* Larger messages go to the real NCCL, whose ring is ahead from there on. */
-    {SEL_LINK_NVLINK, 2, 2, 512 * KIB, "oneshot", 32, 512, H200(2)},
-    {SEL_LINK_NVLINK, 2, 2, 1 * MIB, "twoshot", 32, 512, H200(2)},
-    {SEL_LINK_NVLINK, 2, 2, 8 * MIB, "twoshot", 64, 512, H200(2)},
-    {SEL_LINK_NVLINK, 2, 2, 16 * MIB, "staged", 64, 512, H200(2)},
-    {SEL_LINK_NVLINK, 3, 3, 384 * KIB, "oneshot", 32, 512, H200(3)},
-    {SEL_LINK_NVLINK, 3, 3, 1 * MIB, "twoshot", 32, 512, H200(3)},
-    {SEL_LINK_NVLINK, 3, 3, 8 * MIB, "twoshot", 64, 512, H200(3)},
-    {SEL_LINK_NVLINK, 4, 4, 256 * KIB, "oneshot", 32, 512, H200(4)},
-    {SEL_LINK_NVLINK, 4, 4, 1 * MIB, "twoshot", 32, 512, H200(4)},
-    {SEL_LINK_NVLINK, 4, 4, 8 * MIB, "twoshot", 64, 512, H200(4)},
+    {SEL_LINK_NVSWITCH, 2, 2, 512 * KIB, "oneshot", 32, 512, H200(2)},
+    {SEL_LINK_NVSWITCH, 2, 2, 1 * MIB, "twoshot", 32, 512, H200(2)},
+    {SEL_LINK_NVSWITCH, 2, 2, 8 * MIB, "twoshot", 64, 512, H200(2)},
+    {SEL_LINK_NVSWITCH, 2, 2, 16 * MIB, "staged", 64, 512, H200(2)},
+    {SEL_LINK_NVSWITCH, 3, 3, 384 * KIB, "oneshot", 32, 512, H200(3)},
+    {SEL_LINK_NVSWITCH, 3, 3, 1 * MIB, "twoshot", 32, 512, H200(3)},
+    {SEL_LINK_NVSWITCH, 3, 3, 8 * MIB, "twoshot", 64, 512, H200(3)},
+    {SEL_LINK_NVSWITCH, 4, 4, 256 * KIB, "oneshot", 32, 512, H200(4)},
+    {SEL_LINK_NVSWITCH, 4, 4, 1 * MIB, "twoshot", 32, 512, H200(4)},
+    {SEL_LINK_NVSWITCH, 4, 4, 8 * MIB, "twoshot", 64, 512, H200(4)},
     /* From the cost models of the algorithms' files, with the constants of four GPUs; kept well inside. */
-    {SEL_LINK_NVLINK, 5, 8, 64 * KIB, "oneshot", 32, 512, "predicted"},
-    {SEL_LINK_NVLINK, 5, 8, 1 * MIB, "twoshot", 32, 512, "predicted"},
+    {SEL_LINK_NVSWITCH, 5, 8, 64 * KIB, "oneshot", 32, 512, "predicted"},
+    {SEL_LINK_NVSWITCH, 5, 8, 1 * MIB, "twoshot", 32, 512, "predicted"},
 };
 
 static bool applies(const table_row_t *row, const sel_topology_t *topology)

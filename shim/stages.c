@@ -574,7 +574,7 @@ static void agreed(shim_setup_t *setup)
             setup->pooled = 0;
     }
     bool host = setup->request.host;
-    make_plan(setup, host ? SEL_LINK_HOST : nvlink ? SEL_LINK_NVLINK : SEL_LINK_PCIE);
+    make_plan(setup, host ? SEL_LINK_HOST : nvlink ? SEL_LINK_NVSWITCH : SEL_LINK_PCIE);
     post_offer(setup, STAGE_OFFER, host ? NET_MEMORY_HOST : NET_MEMORY_CUDA_IPC);
 }
 

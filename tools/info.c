@@ -70,7 +70,7 @@ static void print_settings(const tool_shunt_t *shunt)
 /* The worst link of all pairs, as a communicator over all GPUs would see it. */
 static uint32_t link_class(const tool_gpus_t *gpus)
 {
-    enum { HOST = 0, NVLINK = 1, PCIE = 2 };
+    enum { HOST = 0, NVLINK = 1, PCIE = 4 }; /* of sel_link_t, as shunt_table_row takes it */
     if (gpus->count == 0) {
         return HOST;
     }

@@ -13,7 +13,7 @@
 
 #include "selector/selector.h"
 
-static const sel_topology_t four = {.link = SEL_LINK_NVLINK, .nranks = 4, .arch = 90, .multiprocessors = 132};
+static const sel_topology_t four = {.link = SEL_LINK_NVSWITCH, .nranks = 4, .arch = 90, .multiprocessors = 132};
 
 static sel_plan_t plan_of(const sel_topology_t *topology, const char *policy, uint32_t max_blocks, bool deterministic)
 {

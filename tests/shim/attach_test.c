@@ -79,7 +79,7 @@ static void group_attaches(void **state)
         assert_int_equal(comm->rank, r);
         assert_int_equal(comm->nranks, N);
         assert_true(comm->blocking);
-        assert_int_equal(comm->plan->topology.link, SEL_LINK_NVLINK);
+        assert_int_equal(comm->plan->topology.link, SEL_LINK_NVSWITCH);
         assert_int_equal(comm->plan->topology.arch, 90);
     }
     assert_int_equal(shim_comm_attached(), N);

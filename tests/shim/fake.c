@@ -283,7 +283,7 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
 
 const char *sel_link_text(sel_link_t link)
 {
-    return link == SEL_LINK_NVLINK ? "NVLink" : "PCIe";
+    return link == SEL_LINK_NVSWITCH ? "NVLink" : "PCIe";
 }
 
 const alg_algorithm_t *const alg_registry[1];

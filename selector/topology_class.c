@@ -1,0 +1,73 @@
+/*
+ * topology_class.c - a communicator's class, and the fingerprint of its machine.
+ */
+#include "selector/topology.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES])
+{
+    if (topology->link == SEL_LINK_HOST)
+        snprintf(out, SEL_CLASS_BYTES, "host-%u", topology->nranks);
+    else
+        snprintf(out, SEL_CLASS_BYTES, "%s-sm%u-%u%s", sel_link_text(topology->link), topology->arch, topology->nranks,
+                 topology->multicast ? "-mc" : "");
+}
+
+sel_link_t sel_link_join(sel_link_t a, sel_link_t b)
+{
+    if (a == b)
+        return a;
+    if (a < SEL_LINK_PCIE || b < SEL_LINK_PCIE)
+        return SEL_LINK_BRIDGES;
+    return a > b ? a : b;
+}
+
+/* FNV-1a, over bytes in one order on every machine. */
+#define FNV_START UINT64_C(0xcbf29ce484222325)
+
+static uint64_t hash_byte(uint64_t hash, uint8_t byte)
+{
+    return (hash ^ byte) * UINT64_C(0x100000001b3);
+}
+
+static uint64_t hash_word(uint64_t hash, uint64_t word)
+{
+    for (int i = 0; i < 8; i++)
+        hash = hash_byte(hash, (uint8_t)(word >> 8 * i));
+    return hash;
+}
+
+uint64_t sel_gpu_fingerprint(const sel_gpu_kind_t *kind)
+{
+    const uint64_t gib = UINT64_C(1) << 30;
+    uint64_t hash = FNV_START;
+    for (size_t i = 0; i < sizeof kind->name && kind->name[i]; i++)
+        hash = hash_byte(hash, (uint8_t)kind->name[i]);
+    hash = hash_word(hash, kind->arch);
+    hash = hash_word(hash, kind->multiprocessors);
+    hash = hash_word(hash, (kind->memory_bytes + gib / 2) / gib);
+    hash = hash_word(hash, kind->nvlinks);
+    hash = hash_word(hash, kind->driver);
+    return hash ? hash : 1;
+}
+
+uint64_t sel_fingerprint(const uint64_t *gpu, uint32_t count)
+{
+    uint64_t hash = FNV_START, last = 0;
+    for (;;) { /* the next larger one, until there is none */
+        uint64_t next = UINT64_MAX;
+        bool found = false;
+        for (uint32_t i = 0; i < count; i++) {
+            if (gpu[i] > last && gpu[i] <= next) {
+                next = gpu[i];
+                found = true;
+            }
+        }
+        if (!found)
+            return hash ? hash : 1;
+        hash = hash_word(hash, next);
+        last = next;
+    }
+}

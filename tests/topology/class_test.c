@@ -1,0 +1,98 @@
+/*
+ * Class names, how links of parts join, and what a fingerprint minds.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "selector/topology.h"
+
+static void names(void **state)
+{
+    (void)state;
+    static const struct {
+        sel_topology_t topology;
+        const char *name;
+    } cases[] = {
+        {{.link = SEL_LINK_HOST, .nranks = 4}, "host-4"},
+        {{.link = SEL_LINK_NVSWITCH, .nranks = 4, .arch = 90}, "nvswitch-sm90-4"},
+        {{.link = SEL_LINK_NVSWITCH, .nranks = 8, .arch = 100, .multicast = true}, "nvswitch-sm100-8-mc"},
+        {{.link = SEL_LINK_MESH, .nranks = 4, .arch = 80}, "mesh-sm80-4"},
+        {{.link = SEL_LINK_BRIDGES, .nranks = 4, .arch = 80}, "bridges-sm80-4"},
+        {{.link = SEL_LINK_PCIE, .nranks = 2, .arch = 89}, "pcie-sm89-2"},
+        {{.link = SEL_LINK_PHB, .nranks = 2, .arch = 89}, "phb-sm89-2"},
+        {{.link = SEL_LINK_SYS, .nranks = 8, .arch = 80}, "sys-sm80-8"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char name[SEL_CLASS_BYTES];
+        sel_topology_class(&cases[i].topology, name);
+        assert_string_equal(name, cases[i].name);
+    }
+    char name[SEL_CLASS_BYTES];
+    sel_topology_class(
+        &(sel_topology_t){.link = SEL_LINK_NVSWITCH, .nranks = UINT32_MAX, .arch = UINT32_MAX, .multicast = true},
+        name);
+    assert_true(strlen(name) < sizeof name);
+}
+
+static void joins(void **state)
+{
+    (void)state;
+    assert_int_equal(sel_link_join(SEL_LINK_NVSWITCH, SEL_LINK_NVSWITCH), SEL_LINK_NVSWITCH);
+    assert_int_equal(sel_link_join(SEL_LINK_NVSWITCH, SEL_LINK_MESH), SEL_LINK_BRIDGES);
+    assert_int_equal(sel_link_join(SEL_LINK_NVSWITCH, SEL_LINK_SYS), SEL_LINK_BRIDGES);
+    assert_int_equal(sel_link_join(SEL_LINK_PCIE, SEL_LINK_SYS), SEL_LINK_SYS);
+    assert_int_equal(sel_link_join(SEL_LINK_PHB, SEL_LINK_PCIE), SEL_LINK_PHB);
+    for (int a = SEL_LINK_NVSWITCH; a < SEL_LINK_COUNT; a++) {
+        for (int b = SEL_LINK_NVSWITCH; b < SEL_LINK_COUNT; b++) {
+            const sel_link_t ab = sel_link_join((sel_link_t)a, (sel_link_t)b);
+            assert_int_equal(ab, sel_link_join((sel_link_t)b, (sel_link_t)a));
+            for (int c = SEL_LINK_NVSWITCH; c < SEL_LINK_COUNT; c++)
+                assert_int_equal(sel_link_join(ab, (sel_link_t)c),
+                                 sel_link_join((sel_link_t)a, sel_link_join((sel_link_t)b, (sel_link_t)c)));
+        }
+    }
+}
+
+static void fingerprints(void **state)
+{
+    (void)state;
+    const sel_gpu_kind_t h200 = {"NVIDIA H200", 90, 132, UINT64_C(150754820096), 18, 12080};
+    const uint64_t one = sel_gpu_fingerprint(&h200);
+    sel_gpu_kind_t other = h200;
+    other.memory_bytes -= 4096;
+    assert_true(sel_gpu_fingerprint(&other) == one);
+    snprintf(other.name, sizeof other.name, "NVIDIA H100");
+    const uint64_t two = sel_gpu_fingerprint(&other);
+    assert_true(two != one);
+    static const size_t words[] = {offsetof(sel_gpu_kind_t, arch), offsetof(sel_gpu_kind_t, multiprocessors),
+                                   offsetof(sel_gpu_kind_t, nvlinks), offsetof(sel_gpu_kind_t, driver)};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        other = h200;
+        ++*(uint32_t *)((char *)&other + words[i]);
+        assert_true(sel_gpu_fingerprint(&other) != one);
+    }
+    other = h200;
+    other.memory_bytes /= 2;
+    assert_true(sel_gpu_fingerprint(&other) != one);
+
+    const uint64_t equal = sel_fingerprint((uint64_t[]){one}, 1);
+    assert_true(equal != 0 && sel_fingerprint((uint64_t[]){one, one, one, one}, 4) == equal);
+    const uint64_t mixed = sel_fingerprint((uint64_t[]){one, two}, 2);
+    assert_true(mixed != equal && sel_fingerprint((uint64_t[]){two, one, one}, 3) == mixed);
+    assert_true(sel_fingerprint((uint64_t[]){UINT64_MAX, UINT64_MAX}, 2) != equal);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names),
+        cmocka_unit_test(joins),
+        cmocka_unit_test(fingerprints),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
