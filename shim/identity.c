@@ -8,6 +8,8 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +91,7 @@ static sel_settings_t own_settings(const shim_comm_t *comm)
 {
     const shim_settings_t *settings = shim_settings();
     sel_settings_t wanted;
-    memset(&wanted, 0, sizeof(wanted)); /* it is hashed and compared whole */
+    memset(&wanted, 0, sizeof(wanted)); /* what the text leaves of its field is compared too */
     wanted.scratch_bytes = settings->scratch_bytes;
     wanted.max_blocks = settings->max_ctas;
     if (comm->max_blocks && (!wanted.max_blocks || comm->max_blocks < wanted.max_blocks))
@@ -154,17 +156,49 @@ const char *shim_identity_mismatch(const shim_setup_t *setup, char *text, size_t
     return what;
 }
 
-void shim_identity_tell_differences(const shim_setup_t *setup)
+/* What is compared, by the name that the user knows it by. (max_blocks: or the configuration's maxCTAs.) */
+#define WISHES(wish)                                                              \
+    wish("SHUNT_SCRATCH_BYTES", scratch_bytes) wish("SHUNT_MAX_CTAS", max_blocks) \
+        wish("SHUNT_DETERMINISTIC", deterministic) wish("SHUNT_ALGO", policy)
+#define WISH_BYTES(variable, field) sizeof(((sel_settings_t *)0)->field) +
+#define WISH_ROW(variable, field) {variable, offsetof(sel_settings_t, field), sizeof(((sel_settings_t *)0)->field)},
+_Static_assert(WISHES(WISH_BYTES) 0 == sizeof(sel_settings_t), "a field of sel_settings_t is not compared");
+
+static const struct wish {
+    const char *variable;
+    size_t offset, size;
+} wishes[] = {WISHES(WISH_ROW)};
+
+/* The ranks that want something else than rank 0, as "2, 3"; how many there are. */
+static uint32_t differing_ranks(const shim_setup_t *setup, const struct wish *wish, char *list, size_t capacity)
 {
-    char list[ALG_MAX_RANKS * 4] = "";
+    const char *first = (const char *)&setup->identity[0].settings + wish->offset;
+    uint32_t count = 0;
     size_t used = 0;
     for (uint32_t r = 1; r < setup->comm->nranks; r++) {
-        if (setup->identity[r].differs)
-            used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%u", used ? ", " : "", r);
+        const char *other = (const char *)&setup->identity[r].settings + wish->offset;
+        if (memcmp(other, first, wish->size) != 0)
+            used += (size_t)snprintf(list + used, capacity - used, "%s%u", count++ ? ", " : "", r);
+    }
+    return count;
+}
+
+void shim_identity_tell_differences(const shim_setup_t *setup)
+{
+    static atomic_bool told; /* a program may make hundreds of communicators with the same mistake in them */
+    char text[sizeof(wishes) / sizeof(wishes[0]) * (ALG_MAX_RANKS * 4 + 40)];
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof(wishes) / sizeof(wishes[0]); i++) {
+        char list[ALG_MAX_RANKS * 4];
+        uint32_t count = differing_ranks(setup, &wishes[i], list, sizeof(list));
+        if (count)
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s (rank%s %s)", used ? ", " : "",
+                                     wishes[i].variable, count > 1 ? "s" : "", list);
     }
     if (used && setup->comm->rank == 0)
-        shim_warn("communicator %p: settings of rank(s) %s differ from rank 0's, which are used",
-                  (void *)atomic_load(&setup->comm->handle), list);
+        shim_log(atomic_exchange(&told, true) ? SHIM_LOG_INFO : SHIM_LOG_WARN,
+                 "communicator %p: settings differ from rank 0's, which hold for all: %s",
+                 (void *)atomic_load(&setup->comm->handle), text);
 }
 
 alg_set_t shim_identity_set(const shim_setup_t *setup)

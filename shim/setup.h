@@ -24,7 +24,7 @@ typedef struct shim_identity {
     uint32_t blocking;
     uint32_t vmm; /* VMM memory may be tried */
     uint32_t device;
-    uint32_t differs; /* 0; set by the reader where the settings are not rank 0's */
+    uint32_t unused;
     sel_settings_t settings;
 } shim_identity_t;
 
@@ -84,7 +84,8 @@ const char *shim_identity_refusal(char *text, size_t capacity);
 int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity);
 /* Why these ranks cannot form a team, in `text`; NULL if they can. */
 const char *shim_identity_mismatch(const shim_setup_t *setup, char *text, size_t capacity);
-/* Rank 0's settings win; it says so where others had asked for something else. */
+/* Rank 0's settings hold for all; it says so, once, with the variables and the ranks that had asked for
+ * something else. */
 void shim_identity_tell_differences(const shim_setup_t *setup);
 /* Who shares this scratch: the same processes on the same devices, in this order. */
 alg_set_t shim_identity_set(const shim_setup_t *setup);

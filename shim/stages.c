@@ -474,7 +474,6 @@ static int read_identities(shim_setup_t *setup)
             return error;
         identity->settings.policy[SEL_POLICY_BYTES - 1] = 0;
         identity->fresh_id |= identity->fresh_id ? 0 : 2;
-        identity->differs = memcmp(&identity->settings, &setup->identity[0].settings, sizeof(sel_settings_t)) != 0;
     }
     return 0;
 }
