@@ -24,8 +24,9 @@ enum { STALL_SECONDS = 60, POLL_MS = 100, PROBE_SECONDS = 60 };
 
 /* ---- The probe ---- */
 
-static void look_around(bench_machine_t *machine)
+static void look_around(void *argument)
 {
+    bench_machine_t *machine = argument;
     tool_shunt_t shunt;
     tool_nccl_t nccl;
     if (!tool_open_shunt(&shunt, &nccl, machine->error)) {
@@ -40,7 +41,6 @@ static void look_around(bench_machine_t *machine)
             snprintf(machine->nccl_path, sizeof machine->nccl_path, "%s", path);
         }
     }
-    machine->probed = true;
 }
 
 /* Forked; true in the child, which dies with its parent. */
@@ -59,38 +59,72 @@ static bool fork_child(pid_t *child)
     return true;
 }
 
-static int probe(bench_machine_t *machine)
+/* Run it in a process of its own, which may call CUDA. False, and told: that process did not end well. */
+static bool run_apart(const char *what, void (*work)(void *argument), void *argument)
 {
     pid_t child;
     if (fork_child(&child)) {
         alarm(PROBE_SECONDS);
-        look_around(machine);
+        work(argument);
         _exit(TOOL_OK);
     }
     int status = 0;
     if (child < 0 || waitpid(child, &status, 0) != child) {
         perror("shunt bench: fork");
-        return TOOL_FAILED;
+        return false;
     }
-    if (machine->probed) {
-        return TOOL_OK;
+    if (status != 0) {
+        fprintf(stderr, "shunt bench: %s failed (%s %d)\n", what, WIFSIGNALED(status) ? "signal" : "exit status",
+                WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    }
+    return status == 0;
+}
+
+static int probe(bench_machine_t *machine)
+{
+    if (!run_apart("looking at the machine", look_around, machine)) {
+        return TOOL_FAILED;
     }
     if (machine->error[0] != '\0') {
         fprintf(stderr, "shunt bench: %s\n", machine->error);
-    } else {
-        fprintf(stderr, "shunt bench: looking at the machine failed (%s %d)\n",
-                WIFSIGNALED(status) ? "signal" : "exit status",
-                WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+        return TOOL_FAILED;
     }
-    return TOOL_FAILED;
+    return TOOL_OK;
+}
+
+typedef struct floor_job {
+    uint32_t ranks;
+    tool_floor_t *floor;
+} floor_job_t;
+
+static void find_floor(void *argument)
+{
+    const floor_job_t *job = argument;
+    tool_floor_measure(job->ranks, job->floor);
+}
+
+static int measure_floor(uint32_t ranks, tool_floor_t *floor)
+{
+    floor_job_t job = {ranks, floor};
+    if (!run_apart("measuring the floor", find_floor, &job)) {
+        return TOOL_FAILED;
+    }
+    if (floor->error[0] != '\0') {
+        fprintf(stderr, "shunt bench: the floor cannot be measured: %s\n", floor->error);
+        return TOOL_FAILED;
+    }
+    return TOOL_OK;
 }
 
 /* ---- Defaults that depend on the machine ---- */
 
 static int settle_host(bench_options_t *options)
 {
-    if (options->graph) {
-        return tool_usage("bench", "--graph needs a GPU");
+    if (options->graph || options->host_time) {
+        return tool_usage("bench", "%s needs a GPU", options->graph ? "--graph" : "--host-time");
+    }
+    if (options->floor) {
+        return tool_usage("bench", "--floor: the host device has no floor");
     }
     options->ranks = options->ranks != 0 ? options->ranks : 4;
     options->calls = options->calls != 0 ? options->calls : 20;
@@ -112,6 +146,9 @@ static int settle_cuda(bench_options_t *options, const bench_machine_t *machine)
     }
     if (options->ranks == 0) {
         options->ranks = machine->gpus.count < BENCH_MAX_RANKS ? machine->gpus.count : BENCH_MAX_RANKS;
+    }
+    if (options->floor && options->ranks < 2) {
+        return tool_usage("bench", "--floor: one rank has nothing to wait for");
     }
     options->calls = options->calls != 0 ? options->calls : 50;
     options->factor = options->factor != 0 ? options->factor : 2;
@@ -235,7 +272,10 @@ static bool watch(family_t *family)
             }
         }
     }
-    unsigned long long pulse = atomic_load(&family->shared->pulse);
+    unsigned long long pulse = 0;
+    for (uint32_t i = 0; i < family->ranks; i++) {
+        pulse += atomic_load_explicit(&family->shared->pulse[i].steps, memory_order_relaxed);
+    }
     if (pulse != family->pulse) {
         family->pulse = pulse;
         family->pulse_time = now();
@@ -325,6 +365,9 @@ int tool_bench(int argc, char **argv)
     fault = probe(&shared->machine);
     if (fault == TOOL_OK) {
         fault = settle(&options, &shared->machine);
+    }
+    if (fault == TOOL_OK && options.floor) {
+        fault = measure_floor(options.ranks, &shared->machine.floor);
     }
     if (fault == TOOL_OK) {
         fault = run_ranks(&options, shared);

@@ -6,9 +6,12 @@
  *   bench_rank.c     one rank: communicators, the loop over cases
  *   bench_check.c    inputs, expected outputs, comparison
  *   bench_time.c     rounds, ours and NCCL's in turn
+ *   bench_calls.c    what a call costs the host (--host-time)
  *   bench_type.c     element types and operators
  *   bench_host.c, bench_cuda.c, bench_nocuda.c  memory, streams and clocks
  *   bench_report.c   table, CSV, JSON
+ *
+ * The floor (--floor) is measured by a process of its own before the ranks: floor.h.
  *
  * Each rank is a process, forked before any call of CUDA. Ranks meet in one
  * anonymous shared mapping, which the parent owns; rank 0 sends finished rows to
@@ -21,6 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "floor.h"
 #include "gpus.h"
 #include "tool.h"
 
@@ -81,6 +85,8 @@ typedef struct bench_options {
     bool in_place;
     bool check;
     bool nccl;
+    bool floor;
+    bool host_time;
     bool help;
     const char *csv;
     const char *json;
@@ -93,6 +99,16 @@ extern const char bench_help[];
 
 /* ---- What ranks share ---------------------------------------------------------------- */
 
+/* Seconds: what a call costs the host, and what an empty kernel costs in its place. */
+typedef struct bench_calls {
+    double call;        /* until ncclAllReduce returns */
+    double nccl_call;   /* the same for the real NCCL; 0: not measured */
+    double launch;      /* until the launch of an empty kernel returns */
+    double launch_each; /* from one such kernel to the next on the GPU, launched back to back */
+    double sync;        /* one call and a wait for the stream, from the host */
+    double nccl_sync;   /* 0: not measured */
+} bench_calls_t;
+
 typedef struct bench_row {
     uint64_t bytes;
     uint64_t count;
@@ -102,24 +118,30 @@ typedef struct bench_row {
     double seconds;      /* of one call: median over rounds of the slowest rank */
     double nccl_seconds; /* the same for the real NCCL; 0: not measured */
     uint64_t wrong;      /* elements, over all ranks; UINT64_MAX: not checked */
+    bench_calls_t calls; /* with --host-time */
 } bench_row_t;
 
 /* What the probe, a process of its own, found out before the ranks are forked. */
 typedef struct bench_machine {
-    bool probed;
     bool host;
     int shunt_version;
     int nccl_version; /* 0: none */
     char nccl_path[PATH_MAX];
     char error[TOOL_ERROR_BYTES];
     tool_gpus_t gpus;
+    tool_floor_t floor; /* with --floor */
 } bench_machine_t;
+
+/* On a cache line of its own: counting must not cost the measured call anything. */
+typedef struct bench_pulse {
+    _Alignas(64) atomic_ullong steps;
+} bench_pulse_t;
 
 typedef struct bench_shared {
     bench_machine_t machine;
-    atomic_uint waiting; /* at the barrier */
-    atomic_uint phase;   /* of the barrier */
-    atomic_ullong pulse; /* moves while ranks make progress */
+    atomic_uint waiting;                  /* at the barrier */
+    atomic_uint phase;                    /* of the barrier */
+    bench_pulse_t pulse[BENCH_MAX_RANKS]; /* move while ranks make progress */
     ncclUniqueId id[2];
     double seconds[BENCH_MAX_RANKS];
     uint64_t wrong[BENCH_MAX_RANKS];
@@ -135,7 +157,7 @@ bool bench_wanted(const bench_options_t *options, const bench_machine_t *machine
 typedef struct bench_device bench_device_t;
 
 typedef struct bench_side {
-    const tool_nccl_t *nccl;
+    const tool_nccl_t *nccl; /* NULL: an empty kernel instead of a call */
     ncclComm_t comm;
     ncclRedOp_t op; /* of the running case */
 } bench_side_t;
@@ -191,6 +213,14 @@ bool bench_run_start(bench_rank_t *rank, const bench_case_t *one, const bench_ru
 void bench_run_close(bench_rank_t *rank, bench_run_t *run);
 /* Time ours and NCCL's in turn; fills the row's times on every rank. */
 bool bench_time(bench_rank_t *rank, const bench_case_t *one, bench_row_t *row, uint64_t *wrong);
+/* One timed run: the time of a call on the slowest rank, by the stream's clock. */
+bool bench_round(bench_rank_t *rank, const bench_case_t *one, const bench_run_t *run, double *seconds);
+/* The largest of what the ranks bring; all ranks call it, and meet at a barrier before they do so again. */
+double bench_slowest(bench_rank_t *rank, double own);
+/* Sorts the values. */
+double bench_median(double *values, uint32_t count);
+/* Fill in what calls cost the host. */
+bool bench_calls(bench_rank_t *rank, const bench_case_t *one, bench_calls_t *calls);
 
 /* ---- Devices ---------------------------------------------------------------------------- */
 
@@ -205,7 +235,8 @@ struct bench_device {
     bool (*wait)(bench_rank_t *rank);                     /* until the stream is empty */
     bool (*mark)(bench_rank_t *rank, int which);          /* put mark 0 or 1 into the stream */
     bool (*elapsed)(bench_rank_t *rank, double *seconds); /* between the marks; waits for the second */
-    /* NULL on a device without graphs. */
+    /* NULL on a device without graphs and kernels. */
+    bool (*launch_empty)(bench_rank_t *rank);
     bool (*capture_begin)(bench_rank_t *rank);
     bool (*capture_end)(bench_rank_t *rank, void **graph);
     bool (*replay)(bench_rank_t *rank, void *graph);
@@ -217,7 +248,8 @@ extern const bench_device_t *const bench_device_cuda; /* NULL in a build without
 /* ---- Reports ---------------------------------------------------------------------------- */
 
 typedef struct bench_report bench_report_t;
-/* Open the files and write the heads. NULL: a file cannot be written (told on stderr). */
+/* Open the files and write the heads. Options and machine must outlive the report. NULL: a file cannot be written (told
+ * on stderr). */
 bench_report_t *bench_report_open(const bench_options_t *options, const bench_machine_t *machine, uint32_t cases);
 void bench_report_row(bench_report_t *report, const bench_row_t *row);
 /* Finish the files; false if one could not be written whole. */

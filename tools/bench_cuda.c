@@ -119,6 +119,12 @@ static bool cuda_elapsed(bench_rank_t *rank, double *seconds)
     return true;
 }
 
+static bool cuda_launch_empty(bench_rank_t *rank)
+{
+    const cuda_state_t *state = rank->device_state;
+    return ok(rank, (cudaError_t)tool_floor_launch(state->stream), "cudaLaunchKernel");
+}
+
 static bool cuda_capture_begin(bench_rank_t *rank)
 {
     const cuda_state_t *state = rank->device_state;
@@ -170,6 +176,7 @@ static const bench_device_t device = {
     .wait = cuda_wait,
     .mark = cuda_mark,
     .elapsed = cuda_elapsed,
+    .launch_empty = cuda_launch_empty,
     .capture_begin = cuda_capture_begin,
     .capture_end = cuda_capture_end,
     .replay = cuda_replay,

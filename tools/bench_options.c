@@ -29,12 +29,26 @@ const char bench_help[] =
     "  --csv FILE    write the rows as CSV\n"
     "  --json FILE   write the rows as JSON\n"
     "  --no-nccl     do not measure the real NCCL\n"
+    "  --floor       measure what this machine's links and launches allow, and print each time's ratio to that\n"
+    "  --host-time   measure what a call costs the host, and a launch of an empty kernel in its place\n"
     "  --help\n\n"
     "Columns: the time is that of the slowest rank, the median over the rounds; algbw is bytes over time in GB/s,\n"
-    "busbw that times 2(n-1)/n; ratio is NCCL's time over ours. Exit status: 0 if all elements were right, 1 if\n"
-    "not or if a rank failed, 2 for a wrong option.\n";
+    "busbw that times 2(n-1)/n; ratio is NCCL's time over ours; floor_ratio is our time over the floor. With\n"
+    "--host-time: call_ns until a call returns, launch_ns until the launch of an empty kernel does, call_ratio the\n"
+    "one over the other; launch_us from one empty kernel to the next, back to back; sync_us of one call and a wait\n"
+    "for the stream. Exit status: 0 if all elements were right, 1 if not or if a rank failed, 2 for a wrong option.\n";
 
-enum { OPTION_ROUNDS = 256, OPTION_GRAPH, OPTION_IN_PLACE, OPTION_CHECK, OPTION_CSV, OPTION_JSON, OPTION_NO_NCCL };
+enum {
+    OPTION_ROUNDS = 256,
+    OPTION_GRAPH,
+    OPTION_IN_PLACE,
+    OPTION_CHECK,
+    OPTION_CSV,
+    OPTION_JSON,
+    OPTION_NO_NCCL,
+    OPTION_FLOOR,
+    OPTION_HOST_TIME
+};
 
 static const struct option long_options[] = {
     {"rounds", required_argument, NULL, OPTION_ROUNDS},
@@ -44,6 +58,8 @@ static const struct option long_options[] = {
     {"csv", required_argument, NULL, OPTION_CSV},
     {"json", required_argument, NULL, OPTION_JSON},
     {"no-nccl", no_argument, NULL, OPTION_NO_NCCL},
+    {"floor", no_argument, NULL, OPTION_FLOOR},
+    {"host-time", no_argument, NULL, OPTION_HOST_TIME},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
@@ -186,6 +202,12 @@ static int one_option(bench_options_t *options, int option)
     case OPTION_NO_NCCL:
         options->nccl = false;
         return TOOL_OK;
+    case OPTION_FLOOR:
+        options->floor = true;
+        return TOOL_OK;
+    case OPTION_HOST_TIME:
+        options->host_time = true;
+        return TOOL_OK;
     default:
         options->help = true;
         return TOOL_OK;
@@ -231,6 +253,9 @@ int bench_options_parse(bench_options_t *options, int argc, char **argv)
     }
     if (fault == TOOL_OK && optind < argc) {
         fault = tool_usage("bench", "%s is not an option", argv[optind]);
+    }
+    if (fault == TOOL_OK && options->host_time && options->graph) {
+        fault = tool_usage("bench", "--host-time is about eager calls, not about --graph");
     }
     return fault;
 }

@@ -33,6 +33,13 @@ static bool nccl_ok(bench_rank_t *rank, const tool_nccl_t *nccl, ncclComm_t comm
     return bench_fail(rank, "%s: %s (%.500s)", call, nccl->ncclGetErrorString(result), nccl->ncclGetLastError(comm));
 }
 
+/* This rank alone writes it. */
+static void pulse(bench_rank_t *rank)
+{
+    atomic_ullong *steps = &rank->shared->pulse[rank->rank].steps;
+    atomic_store_explicit(steps, atomic_load_explicit(steps, memory_order_relaxed) + 1, memory_order_relaxed);
+}
+
 /* With more ranks than cores, spinning would keep the awaited rank from running. */
 void bench_barrier(bench_rank_t *rank)
 {
@@ -40,7 +47,7 @@ void bench_barrier(bench_rank_t *rank)
     uint32_t phase = atomic_load(&shared->phase);
     if (atomic_fetch_add(&shared->waiting, 1) + 1 == rank->nranks) {
         atomic_store(&shared->waiting, 0);
-        atomic_fetch_add(&shared->pulse, 1);
+        pulse(rank);
         atomic_fetch_add(&shared->phase, 1);
         return;
     }
@@ -53,7 +60,10 @@ void bench_barrier(bench_rank_t *rank)
 
 bool bench_issue(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one)
 {
-    atomic_fetch_add_explicit(&rank->shared->pulse, 1, memory_order_relaxed);
+    pulse(rank);
+    if (side->nccl == NULL) {
+        return rank->device->launch_empty(rank);
+    }
     return nccl_ok(rank, side->nccl, side->comm,
                    side->nccl->ncclAllReduce(rank->input, rank->output, one->count, one->type->type, side->op,
                                              side->comm, rank->stream),
@@ -109,7 +119,7 @@ static bool measure(bench_rank_t *rank, const bench_case_t *one, bench_row_t *ro
 {
     uint64_t wrong = 0;
     if (!first_calls(rank, one) || (rank->options->check && !bench_check(rank, one, &wrong)) ||
-        !bench_time(rank, one, row, &wrong)) {
+        !bench_time(rank, one, row, &wrong) || (rank->options->host_time && !bench_calls(rank, one, &row->calls))) {
         return false;
     }
     row->wrong = rank->options->check ? sum_wrong(rank, wrong) : UINT64_MAX;

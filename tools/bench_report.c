@@ -15,8 +15,18 @@
  *   wrong        elements over all ranks; empty: not checked
  *   nccl_us      the real NCCL's time in the same run; empty: not measured
  *   ratio        nccl_us / us; empty: not measured
+ * With --floor (the floor's own figures are in "# floor: ..."):
+ *   floor_us     the least time that this machine allows (floor.h)
+ *   floor_ratio  us / floor_us
+ * With --host-time (empty where the real NCCL was not measured):
+ *   call_ns,nccl_call_ns   until ncclAllReduce returns
+ *   launch_ns              until the launch of an empty kernel returns
+ *   call_ratio             call_ns / launch_ns
+ *   launch_us              from one empty kernel to the next, launched back to back
+ *   sync_us,nccl_sync_us   one call and a wait for the stream, from the host
  */
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +37,7 @@
 
 struct bench_report {
     const bench_options_t *options;
+    const tool_floor_t *floor;
     FILE *csv;  /* NULL: not wanted */
     FILE *json; /* NULL: not wanted */
     uint32_t cases;
@@ -39,7 +50,7 @@ typedef struct fact {
     char value[1024];
 } fact_t;
 
-enum { FACTS = 7 };
+enum { FACTS = 8 };
 
 static void facts_of(const bench_options_t *options, const bench_machine_t *machine, fact_t facts[FACTS])
 {
@@ -56,6 +67,7 @@ static void facts_of(const bench_options_t *options, const bench_machine_t *mach
     facts[4].name = "shunt";
     facts[5].name = "date";
     facts[6].name = "command";
+    facts[7].name = "floor";
     for (int i = 0; i < FACTS; i++) {
         facts[i].value[0] = '\0';
     }
@@ -77,6 +89,13 @@ static void facts_of(const bench_options_t *options, const bench_machine_t *mach
              machine->shunt_version / 100 % 100, machine->shunt_version % 100);
     strftime(facts[5].value, sizeof facts[5].value, "%Y-%m-%dT%H:%M:%SZ", &utc);
     snprintf(facts[6].value, sizeof facts[6].value, "%s", options->line);
+    if (options->floor) {
+        const tool_floor_t *floor = &machine->floor;
+        snprintf(facts[7].value, sizeof facts[7].value,
+                 "launch %.2f us (eager %.2f), push of 1 KB %.2f us, one way %.2f us, %.1f GB/s",
+                 floor->launch_graph * 1e6, floor->launch_eager * 1e6, floor->push * 1e6, floor->one_way * 1e6,
+                 floor->bandwidth * 1e-9);
+    }
 }
 
 static void json_string(FILE *file, const char *text)
@@ -105,6 +124,70 @@ static void comment(FILE *file, const fact_t *fact)
     fputc('\n', file);
 }
 
+/* ---- Columns ---- */
+
+typedef enum group { ALWAYS, WITH_FLOOR, WITH_HOST_TIME } group_t;
+
+typedef struct column {
+    const char *name;
+    int width;  /* in the table on stdout; 0: in the files alone */
+    bool words; /* quoted in JSON */
+    group_t group;
+} column_t;
+
+/* In the order in which fill_cells fills them. Older readers count on the first ones' places. */
+static const column_t columns[] = {
+    {"ranks", 0, false, ALWAYS},
+    {"mode", 0, true, ALWAYS},
+    {"place", 0, true, ALWAYS},
+    {"bytes", 12, false, ALWAYS},
+    {"count", 11, false, ALWAYS},
+    {"type", 9, true, ALWAYS},
+    {"op", 9, true, ALWAYS},
+    {"algorithm", 12, true, ALWAYS},
+    {"us", 10, false, ALWAYS},
+    {"algbw", 8, false, ALWAYS},
+    {"busbw", 8, false, ALWAYS},
+    {"wrong", 7, false, ALWAYS},
+    {"nccl_us", 9, false, ALWAYS},
+    {"ratio", 6, false, ALWAYS},
+    {"floor_us", 9, false, WITH_FLOOR},
+    {"floor_ratio", 11, false, WITH_FLOOR},
+    {"call_ns", 8, false, WITH_HOST_TIME},
+    {"nccl_call_ns", 12, false, WITH_HOST_TIME},
+    {"launch_ns", 9, false, WITH_HOST_TIME},
+    {"call_ratio", 10, false, WITH_HOST_TIME},
+    {"launch_us", 9, false, WITH_HOST_TIME},
+    {"sync_us", 8, false, WITH_HOST_TIME},
+    {"nccl_sync_us", 12, false, WITH_HOST_TIME},
+};
+enum { COLUMNS = sizeof columns / sizeof columns[0], CELL_BYTES = 32 };
+
+/* One row's texts; "" where there is nothing to say. */
+typedef struct cells {
+    char text[COLUMNS][CELL_BYTES];
+    uint32_t filled;
+} cells_t;
+
+static bool shown(const bench_options_t *options, uint32_t column)
+{
+    switch (columns[column].group) {
+    case WITH_FLOOR:
+        return options->floor;
+    case WITH_HOST_TIME:
+        return options->host_time;
+    default:
+        return true;
+    }
+}
+
+static void table_cell(uint32_t column, const char *text)
+{
+    if (columns[column].width > 0) {
+        printf(" %*s", columns[column].width, text[0] != '\0' ? text : "-");
+    }
+}
+
 static void heads(const bench_report_t *report, const fact_t facts[FACTS])
 {
     for (int i = 0; i < FACTS; i++) {
@@ -119,12 +202,19 @@ static void heads(const bench_report_t *report, const fact_t facts[FACTS])
             json_string(report->json, facts[i].value);
         }
     }
-    printf("# %s, %s of place, times in microseconds, bandwidths in GB/s\n", report->options->graph ? "graph" : "eager",
-           report->options->in_place ? "in" : "out");
-    printf("#%11s %11s %9s %9s %12s %9s %8s %8s %7s %9s %6s\n", "bytes", "count", "type", "op", "algorithm", "us",
-           "algbw", "busbw", "wrong", "nccl_us", "ratio");
+    printf("# %s, %s of place, times in microseconds, bandwidths in GB/s\n#",
+           report->options->graph ? "graph" : "eager", report->options->in_place ? "in" : "out");
+    for (uint32_t i = 0; i < COLUMNS; i++) {
+        if (shown(report->options, i)) {
+            table_cell(i, columns[i].name);
+            if (report->csv != NULL) {
+                fprintf(report->csv, "%s%s", i == 0 ? "" : ",", columns[i].name);
+            }
+        }
+    }
+    printf("\n");
     if (report->csv != NULL) {
-        fprintf(report->csv, "ranks,mode,place,bytes,count,type,op,algorithm,us,algbw,busbw,wrong,nccl_us,ratio\n");
+        fprintf(report->csv, "\n");
     }
     if (report->json != NULL) {
         fprintf(report->json, ",\n \"rows\": [");
@@ -158,6 +248,7 @@ bench_report_t *bench_report_open(const bench_options_t *options, const bench_ma
         return NULL;
     }
     report->options = options;
+    report->floor = &machine->floor;
     report->cases = cases;
     report->progress = isatty(STDERR_FILENO) == 1;
     if (!open_file(options->csv, &report->csv)) {
@@ -181,65 +272,90 @@ free_report:
     return NULL;
 }
 
-/* The derived columns, and texts that are empty where there is nothing to say. */
-typedef struct columns {
-    double us, algbw, busbw;
-    char wrong[24], nccl[24], ratio[24];
-} columns_t;
-
-static columns_t columns_of(const bench_report_t *report, const bench_row_t *row)
+static void put(cells_t *cells, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(cells_t *cells, const char *format, ...)
 {
-    columns_t columns = {.us = row->seconds * 1e6};
-    double n = report->options->ranks;
-    if (row->seconds > 0) {
-        columns.algbw = (double)row->bytes / row->seconds * 1e-9;
-    }
-    columns.busbw = columns.algbw * 2 * (n - 1) / n;
-    if (row->wrong != UINT64_MAX) {
-        snprintf(columns.wrong, sizeof columns.wrong, "%llu", (unsigned long long)row->wrong);
-    }
-    if (row->nccl_seconds > 0) {
-        snprintf(columns.nccl, sizeof columns.nccl, "%.2f", row->nccl_seconds * 1e6);
-        if (row->seconds > 0) {
-            snprintf(columns.ratio, sizeof columns.ratio, "%.2f", row->nccl_seconds / row->seconds);
-        }
-    }
-    return columns;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(cells->text[cells->filled++], CELL_BYTES, format, arguments);
+    va_end(arguments);
 }
 
-static const char *or_else(const char *text, const char *other)
+/* Times are positive where they were measured. */
+static void put_time(cells_t *cells, int digits, double time)
 {
-    return text[0] != '\0' ? text : other;
+    put(cells, time > 0 ? "%.*f" : "", digits, time);
+}
+
+static void put_ratio(cells_t *cells, double over, double under)
+{
+    put(cells, over > 0 && under > 0 ? "%.2f" : "", over / under);
+}
+
+static void fill_cells(const bench_options_t *options, const tool_floor_t *floor, const bench_row_t *row,
+                       cells_t *cells)
+{
+    const bench_calls_t *calls = &row->calls;
+    double n = options->ranks;
+    double algbw = row->seconds > 0 ? (double)row->bytes / row->seconds * 1e-9 : 0;
+    put(cells, "%u", options->ranks);
+    put(cells, "%s", options->graph ? "graph" : "eager");
+    put(cells, "%s", options->in_place ? "in" : "out");
+    put(cells, "%llu", (unsigned long long)row->bytes);
+    put(cells, "%llu", (unsigned long long)row->count);
+    put(cells, "%s", bench_types[row->type].name);
+    put(cells, "%s", bench_ops[row->op].name);
+    put(cells, "%.31s", row->algorithm);
+    put(cells, "%.3f", row->seconds * 1e6);
+    put(cells, "%.3f", algbw);
+    put(cells, "%.3f", algbw * 2 * (n - 1) / n);
+    put(cells, row->wrong != UINT64_MAX ? "%llu" : "", (unsigned long long)row->wrong);
+    put_time(cells, 2, row->nccl_seconds * 1e6);
+    put_ratio(cells, row->nccl_seconds, row->seconds);
+
+    double least = options->floor ? tool_floor_seconds(floor, options->ranks, options->graph, row->bytes) : 0;
+    put_time(cells, 3, least * 1e6);
+    put_ratio(cells, row->seconds, least);
+
+    put_time(cells, 0, calls->call * 1e9);
+    put_time(cells, 0, calls->nccl_call * 1e9);
+    put_time(cells, 0, calls->launch * 1e9);
+    put_ratio(cells, calls->call, calls->launch);
+    put_time(cells, 2, calls->launch_each * 1e6);
+    put_time(cells, 2, calls->sync * 1e6);
+    put_time(cells, 2, calls->nccl_sync * 1e6);
 }
 
 void bench_report_row(bench_report_t *report, const bench_row_t *row)
 {
-    const bench_options_t *options = report->options;
-    columns_t columns = columns_of(report, row);
-    const char *type = bench_types[row->type].name;
-    const char *op = bench_ops[row->op].name;
-    const char *mode = options->graph ? "graph" : "eager";
-    const char *place = options->in_place ? "in" : "out";
-    unsigned long long bytes = row->bytes;
-    unsigned long long count = row->count;
-
-    printf("%12llu %11llu %9s %9s %12s %9.2f %8.3f %8.3f %7s %9s %6s\n", bytes, count, type, op, row->algorithm,
-           columns.us, columns.algbw, columns.busbw, or_else(columns.wrong, "-"), or_else(columns.nccl, "-"),
-           or_else(columns.ratio, "-"));
+    cells_t cells = {.filled = 0};
+    fill_cells(report->options, report->floor, row, &cells);
+    printf(" ");
+    for (uint32_t i = 0; i < COLUMNS; i++) {
+        const char *text = cells.text[i];
+        if (!shown(report->options, i)) {
+            continue;
+        }
+        table_cell(i, text);
+        if (report->csv != NULL) {
+            fprintf(report->csv, "%s%s", i == 0 ? "" : ",", text);
+        }
+        if (report->json != NULL) {
+            fprintf(report->json, "%s\"%s\": ", i > 0 ? ", " : report->rows > 0 ? ",\n  {" : "\n  {", columns[i].name);
+            if (columns[i].words) {
+                json_string(report->json, text);
+            } else {
+                fputs(text[0] != '\0' ? text : "null", report->json);
+            }
+        }
+    }
+    printf("\n");
     fflush(stdout);
     if (report->csv != NULL) {
-        fprintf(report->csv, "%u,%s,%s,%llu,%llu,%s,%s,%s,%.3f,%.3f,%.3f,%s,%s,%s\n", options->ranks, mode, place,
-                bytes, count, type, op, row->algorithm, columns.us, columns.algbw, columns.busbw, columns.wrong,
-                columns.nccl, columns.ratio);
+        fprintf(report->csv, "\n");
     }
     if (report->json != NULL) {
-        fprintf(report->json,
-                "%s\n  {\"ranks\": %u, \"mode\": \"%s\", \"place\": \"%s\", \"bytes\": %llu, \"count\": %llu, "
-                "\"type\": \"%s\", \"op\": \"%s\", \"algorithm\": \"%s\", \"us\": %.3f, \"algbw\": %.3f, "
-                "\"busbw\": %.3f, \"wrong\": %s, \"nccl_us\": %s, \"ratio\": %s}",
-                report->rows == 0 ? "" : ",", options->ranks, mode, place, bytes, count, type, op, row->algorithm,
-                columns.us, columns.algbw, columns.busbw, or_else(columns.wrong, "null"), or_else(columns.nccl, "null"),
-                or_else(columns.ratio, "null"));
+        fputc('}', report->json);
     }
     report->rows++;
     progress(report);

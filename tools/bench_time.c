@@ -62,8 +62,19 @@ static bool warm_up(bench_rank_t *rank, const bench_case_t *one, const bench_run
     return true;
 }
 
-/* The time of one call in one run, of the slowest rank. */
-static bool round_time(bench_rank_t *rank, const bench_case_t *one, const bench_run_t *run, double *seconds)
+double bench_slowest(bench_rank_t *rank, double own)
+{
+    rank->shared->seconds[rank->rank] = own;
+    bench_barrier(rank);
+    double most = 0;
+    for (uint32_t i = 0; i < rank->nranks; i++) {
+        double time = rank->shared->seconds[i];
+        most = time > most ? time : most;
+    }
+    return most;
+}
+
+bool bench_round(bench_rank_t *rank, const bench_case_t *one, const bench_run_t *run, double *seconds)
 {
     const bench_device_t *device = rank->device;
     double own = 0;
@@ -72,13 +83,7 @@ static bool round_time(bench_rank_t *rank, const bench_case_t *one, const bench_
         !device->mark(rank, 1) || !device->elapsed(rank, &own)) {
         return false;
     }
-    rank->shared->seconds[rank->rank] = own / run->calls;
-    bench_barrier(rank);
-    *seconds = 0;
-    for (uint32_t i = 0; i < rank->nranks; i++) {
-        double time = rank->shared->seconds[i];
-        *seconds = time > *seconds ? time : *seconds;
-    }
+    *seconds = bench_slowest(rank, own / run->calls);
     return true;
 }
 
@@ -89,7 +94,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double median(double *values, uint32_t count)
+double bench_median(double *values, uint32_t count)
 {
     qsort(values, count, sizeof values[0], by_size);
     return (values[(count - 1) / 2] + values[count / 2]) / 2;
@@ -102,13 +107,13 @@ static bool time_rounds(bench_rank_t *rank, const bench_case_t *one, const bench
     for (uint32_t i = 0; i < rounds; i++) {
         for (uint32_t turn = 0; turn < rank->sides; turn++) {
             uint32_t side = (turn + i) % rank->sides; /* each side is first in every other round */
-            if (!round_time(rank, one, &run[side], &times[side][i])) {
+            if (!bench_round(rank, one, &run[side], &times[side][i])) {
                 return false;
             }
         }
     }
     for (uint32_t side = 0; side < rank->sides; side++) {
-        seconds[side] = median(times[side], rounds);
+        seconds[side] = bench_median(times[side], rounds);
     }
     return true;
 }

@@ -59,6 +59,9 @@ def usage():
         (("bench", "--nothing"), "--nothing"),
         (("bench", "extra"), "extra"),
         (("bench", "--graph"), "GPU"),
+        (("bench", "--floor"), "no floor"),
+        (("bench", "--host-time"), "GPU"),
+        (("bench", "--host-time", "--graph"), "eager"),
         (("bench", "-b", "1M", "-e", "1K"), "-b"),
         (("run",), "no command"),
         (("run", "-x"), "-x"),
@@ -134,14 +137,19 @@ def bench_right():
     assert done.stdout.splitlines()[-1].split()[8] == "-", done.stdout
 
 
+def csv_rows(path):
+    """The facts of the head, and the rows."""
+    lines = pathlib.Path(path).read_text().splitlines()
+    facts = dict(line[2:].split(": ", 1) for line in lines if line.startswith("#"))
+    return facts, list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
 def bench_files():
     with tempfile.TemporaryDirectory() as folder:
         table, tree = f"{folder}/rows.csv", f"{folder}/rows.json"
         expect(shunt("bench", "-g", "2", "-b", "1K", "-e", "4K", "-f", "2", "-n", "3", "-d", "float", "-o", "max",
                      "--csv", table, "--json", tree), 0)
-        lines = pathlib.Path(table).read_text().splitlines()
-        facts = dict(line[2:].split(": ", 1) for line in lines if line.startswith("#"))
-        rows = list(csv.DictReader(line for line in lines if not line.startswith("#")))
+        facts, rows = csv_rows(table)
         assert facts["command"].startswith("shunt bench -g 2 -b 1K") and "host device" in facts["hardware"], facts
         assert [row["bytes"] for row in rows] == ["1024", "2048", "4096"], rows
         for row in rows:
@@ -190,6 +198,13 @@ def bench_gpu():
         rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
         assert rows and all(row[8] == "0" and float(row[9]) > 0 for row in rows), done.stdout
         assert gpus not in (2, 4) or any(row[4] != "nccl" for row in rows), done.stdout  # there are rows of ours
+    with tempfile.TemporaryDirectory() as folder:
+        for arguments in (("--graph", "--floor"), ("--floor", "--host-time")):
+            expect(shunt("bench", "-b", "1K", "-e", "64K", "-f", "64", *arguments, "--csv", f"{folder}/rows.csv"), 0)
+            for row in csv_rows(f"{folder}/rows.csv")[1]:
+                assert float(row["floor_us"]) > 0.5 and float(row["floor_ratio"]) > 0.9, row  # nothing beats a floor
+                if "call_ns" in row:
+                    assert float(row["call_ns"]) > 0 and float(row["sync_us"]) > float(row["launch_us"]) > 0, row
 
 
 if __name__ == "__main__":

@@ -1,0 +1,107 @@
+/*
+ * bench_calls.c - what a call costs the host (--host-time).
+ *
+ * Ours, the real NCCL's, and in the same process the launch of an empty kernel,
+ * the least that any call on a stream can cost. Rounds alternate, the slowest
+ * rank counts, and the median over the rounds, as in bench_time.c.
+ */
+#include <time.h>
+
+#include "bench.h"
+
+/* Calls in a row; a stream's queue holds more, so the host never waits for the GPU. */
+enum { MOST_CALLS = 500 };
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static uint32_t calls_of(const bench_rank_t *rank)
+{
+    return rank->options->calls < MOST_CALLS ? rank->options->calls : MOST_CALLS;
+}
+
+/* The stream is empty and the ranks are here. */
+static bool stand_ready(bench_rank_t *rank)
+{
+    if (!rank->device->wait(rank)) {
+        return false;
+    }
+    bench_barrier(rank);
+    return true;
+}
+
+/* Until a call returns. */
+static bool round_call(bench_rank_t *rank, const bench_case_t *one, const bench_side_t *side, double *seconds)
+{
+    uint32_t calls = calls_of(rank);
+    if (!stand_ready(rank)) {
+        return false;
+    }
+    double start = now();
+    for (uint32_t i = 0; i < calls; i++) {
+        if (!bench_issue(rank, side, one)) {
+            return false;
+        }
+    }
+    *seconds = bench_slowest(rank, (now() - start) / calls);
+    return true;
+}
+
+/* Until a call and a wait for its stream return; the median of some. */
+static bool round_sync(bench_rank_t *rank, const bench_case_t *one, const bench_side_t *side, double *seconds)
+{
+    double times[MOST_CALLS];
+    uint32_t calls = calls_of(rank);
+    if (!stand_ready(rank)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < calls; i++) {
+        double start = now();
+        if (!bench_issue(rank, side, one) || !rank->device->wait(rank)) {
+            return false;
+        }
+        times[i] = now() - start;
+    }
+    *seconds = bench_slowest(rank, bench_median(times, calls));
+    return true;
+}
+
+typedef struct rounds {
+    double call[BENCH_MAX_ROUNDS];
+    double sync[BENCH_MAX_ROUNDS];
+} rounds_t;
+
+bool bench_calls(bench_rank_t *rank, const bench_case_t *one, bench_calls_t *calls)
+{
+    const bench_side_t empty = {.nccl = NULL};
+    const bench_side_t *sides[] = {&rank->side[0], &empty, &rank->side[1]};
+    const bench_run_t empties = {.side = &empty, .calls = calls_of(rank), .graph = NULL};
+    uint32_t count = rank->sides + 1;
+    uint32_t rounds = rank->options->rounds;
+    rounds_t times[3];
+    double each[BENCH_MAX_ROUNDS];
+    for (uint32_t i = 0; i < rounds; i++) {
+        for (uint32_t side = 0; side < count; side++) {
+            if (!round_call(rank, one, sides[side], &times[side].call[i]) ||
+                !round_sync(rank, one, sides[side], &times[side].sync[i])) {
+                return false;
+            }
+        }
+        if (!bench_round(rank, one, &empties, &each[i])) {
+            return false;
+        }
+    }
+    *calls = (bench_calls_t){.call = bench_median(times[0].call, rounds),
+                             .launch = bench_median(times[1].call, rounds),
+                             .launch_each = bench_median(each, rounds),
+                             .sync = bench_median(times[0].sync, rounds)};
+    if (rank->sides > 1) {
+        calls->nccl_call = bench_median(times[2].call, rounds);
+        calls->nccl_sync = bench_median(times[2].sync, rounds);
+    }
+    return true;
+}

@@ -1,0 +1,53 @@
+/*
+ * floor.h - the floor of an all-reduce on this machine: what no kernel that
+ * crosses its links can beat, so that a benchmark can say how far above it runs.
+ *
+ *   t0        1 KB pushed from every GPU to every other and added, by the barest kernel that does it: no call
+ *             number, no abort check, no other size or type (floor_cuda.cu). Launch, one crossing and two
+ *             trips to memory are in it
+ *   one way   a word that one GPU stores until another one sees it
+ *   B         bytes a second out of the slowest GPU while all copy to all others with the copy engines, which
+ *             are faster than any kernel's stores
+ *   one-shot  t0 + (n-1) S / B             everything crosses once
+ *   two-shot  t0 + one way + 2 (n-1)/n S/B  a slice to its owner, its sum to all
+ *   floor     the smaller one; eagerly, at least the time in which this host can launch an empty kernel
+ *
+ * NVLink multicast, which adds inside the switch, has another floor.
+ */
+#ifndef SHUNT_TOOL_FLOOR_H
+#define SHUNT_TOOL_FLOOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { TOOL_FLOOR_GPUS = 8, TOOL_FLOOR_ERROR_BYTES = 256 };
+
+/* Seconds, but for the bandwidth. */
+typedef struct tool_floor {
+    double launch_graph; /* one empty kernel of a graph of them */
+    double launch_eager; /* one empty kernel of many launched one by one */
+    double push;         /* t0 */
+    double one_way;
+    double bandwidth;                   /* bytes a second */
+    char error[TOOL_FLOOR_ERROR_BYTES]; /* why it could not be measured; "" if it was */
+} tool_floor_t;
+
+/* Measure GPUs 0 to gpus-1, 2 at least, from this one process, which keeps what it allocates and should end
+ * soon. What goes wrong is told in floor->error. */
+void tool_floor_measure(uint32_t gpus, tool_floor_t *floor);
+
+/* The least time of an all-reduce of so many bytes. */
+double tool_floor_seconds(const tool_floor_t *floor, uint32_t gpus, bool graph, uint64_t bytes);
+
+/* Launch one empty kernel on a stream of the current device: the least that a launch costs. A cudaError_t. */
+int tool_floor_launch(void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
