@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import xml.etree.ElementTree
 
 SHUNT, PRELOADABLE, SOURCE = sys.argv[1:4]
 LIMIT = 200  # seconds; a sanitizer's build is slow
@@ -161,6 +162,69 @@ def bench_files():
         assert whole["rows"][0]["nccl_us"] is None and whole["command"] == facts["command"], whole
 
 
+def plot(*arguments):
+    return subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/plot", *arguments], capture_output=True, text=True,
+                          timeout=LIMIT)
+
+
+def plot_file(folder, name, rows, columns="ranks,mode,place,bytes,count,type,op,algorithm,us,nccl_us,floor_us"):
+    path = pathlib.Path(folder, name)
+    path.write_text("\n".join(["# hardware: 4 x <GPU> & Co", columns, *rows]) + "\n")
+    return str(path)
+
+
+def curves(picture):
+    """The points of each line of the picture, panel by panel."""
+    found = {}
+    for line in xml.etree.ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}polyline"):
+        points = [tuple(map(float, point.split(","))) for point in line.get("points").split()]
+        found.setdefault(line.get("class"), []).append(points)
+    return found
+
+
+def plots():
+    """Lines go where the numbers are; the same files give the same picture; what cannot be joined is told."""
+    with tempfile.TemporaryDirectory() as folder:
+        first = plot_file(folder, "a.csv", ["4,graph,out,1024,512,bfloat16,sum,oneshot,2,8,1.9",
+                                            "4,graph,out,65536,512,bfloat16,sum,oneshot,4,8,2.5"])
+        second = plot_file(folder, "b.csv", ["4,graph,out,65536,512,bfloat16,sum,oneshot,4,16,2.5",
+                                             "4,graph,out,1048576,512,bfloat16,sum,nccl,16,16,"])
+        one, two = f"{folder}/one.svg", f"{folder}/two.svg"
+        for picture in (one, two):
+            done = plot(first, second, "-o", picture)
+            assert done.returncode == 0, done.stderr
+        assert pathlib.Path(one).read_bytes() == pathlib.Path(two).read_bytes()
+        lines = curves(one)
+        assert sorted(lines) == ["NCCL", "Shunt", "floor"] and all(len(panels) == 2 for panels in lines.values()), lines
+        (times, rates), (nccl_times, _) = lines["Shunt"], lines["NCCL"]
+        assert len(times) == 3 and len(lines["floor"][0]) == 2, lines
+        assert times[0][1] > times[1][1] > times[2][1] and rates[0][1] > rates[1][1] > rates[2][1], times  # y grows down
+        assert times[2] == nccl_times[2] and times[1][0] == nccl_times[1][0] and nccl_times[1] != times[1], lines
+        # Logarithmic: 2 to 4 is as far as 8 to 16; and equal steps of the size are equal steps to the right.
+        assert abs((times[0][1] - times[1][1]) - (nccl_times[0][1] - nccl_times[1][1])) < 0.2, lines
+        assert abs((times[1][0] - times[0][0]) / (times[2][0] - times[1][0]) - 6 / 4) < 0.01, times
+
+        eager = plot_file(folder, "c.csv", ["4,eager,out,1024,512,bfloat16,sum,oneshot,2,8,1.9"])
+        assert plot(eager, "-o", one).returncode == 0  # a single point
+        for files, word in (((first, eager), "eager"), ((plot_file(folder, "d.csv", []),), "no rows"),
+                            ((plot_file(folder, "e.csv", ["1"], "x"),), "e.csv"), (("/nowhere.csv",), "/nowhere.csv")):
+            done = plot(*files, "-o", two)
+            assert done.returncode == 1 and word in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def pictures():
+    """Every picture among the results is what its CSV file gives now."""
+    found = sorted(pathlib.Path(SOURCE, "docs/results").glob("allreduce-*.svg"))
+    assert found
+    with tempfile.TemporaryDirectory() as folder:
+        for picture in found:
+            table = picture.with_name(picture.stem.replace("allreduce-", "graph-") + ".csv")
+            done = plot(str(table), "-o", f"{folder}/now.svg")
+            assert done.returncode == 0, done.stderr
+            assert pathlib.Path(folder, "now.svg").read_bytes() == picture.read_bytes(), (
+                f"{picture.name} is stale: scripts/plot docs/results/{table.name} -o docs/results/{picture.name}")
+
+
 def children(pid):
     return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -209,4 +273,4 @@ def bench_gpu():
 
 if __name__ == "__main__":
     {case.__name__: case for case in (usage, run, info, settings, documents, bench_right, bench_files,
-                                      bench_dies, bench_gpu)}[sys.argv[4]]()
+                                      bench_dies, bench_gpu, plots, pictures)}[sys.argv[4]]()
