@@ -18,13 +18,15 @@
 #include <unistd.h>
 
 #include "selector/selector.h"
+#include "shim/conf.h"
 
 enum {
     MAX_BLOCKS = 1024,
     MAX_TIMEOUT_MS = 86400000, /* one day */
     HOST_TIMEOUT_MS = 10000,
     FAULT_BYTES = 160,
-    COMPLAINT_BYTES = 640
+    PLACE_BYTES = 960,
+    COMPLAINT_BYTES = 1536
 };
 #define MIN_SCRATCH (UINT64_C(1) << 20) /* the least that alg_map_init takes */
 #define MAX_SCRATCH (UINT64_C(16) << 30)
@@ -178,12 +180,14 @@ static const row_t rows[] = {
 #include "shim/settings.def"
 #undef SHIM_SETTING
 };
-enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
+enum { ROWS = SHIM_SETTING_COUNT, MOST_COMPLAINTS = ROWS + SHIM_CONF_FILES * (SHIM_CONF_MOST_FAULTS + 1) };
 
 static shim_settings_t settings;
 static const char *values[ROWS];
 static const char *origins[ROWS];
-static char *complaints[ROWS]; /* NULL: none; freed when written */
+static shim_conf_t files[SHIM_CONF_FILES];
+static char *complaints[MOST_COMPLAINTS]; /* freed when written */
+static uint32_t complaint_count;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static _Atomic(const shim_settings_t *) ready; /* spares the fast path the pthread_once */
@@ -194,38 +198,66 @@ static void *field_of(const row_t *row)
     return (char *)&settings + row->offset;
 }
 
-static void complain(uint32_t index, const char *text, const char *fault)
+/* A setting's value as somebody has written it down. */
+typedef struct source {
+    const char *text, *origin;
+    char place[PLACE_BYTES]; /* "FILE:LINE:COLUMN: " for the line about a wrong value, or "" */
+} source_t;
+
+static void keep_complaint(const char *line)
+{
+    char *copy = complaint_count < MOST_COMPLAINTS ? strdup(line) : NULL;
+    if (copy != NULL)
+        complaints[complaint_count++] = copy;
+}
+
+static void complain(uint32_t index, const source_t *source, const char *fault)
 {
     const row_t *row = &rows[index];
     char line[COMPLAINT_BYTES];
-    snprintf(line, sizeof(line), "%s=%.200s is not allowed (%s%sallowed: %s%s%s); using the default, %s", row->variable,
-             text, fault, fault[0] != '\0' ? "; " : "", row->allowed, row->unit[0] != '\0' ? " " : "", row->unit,
-             row->initial[0] != '\0' ? row->initial : "empty");
-    complaints[index] = strdup(line);
+    snprintf(line, sizeof(line), "%s%s=%.200s is not allowed (%s%sallowed: %s%s%s); using the default, %s",
+             source->place, row->variable, source->text, fault, fault[0] != '\0' ? "; " : "", row->allowed,
+             row->unit[0] != '\0' ? " " : "", row->unit, row->initial[0] != '\0' ? row->initial : "empty");
+    keep_complaint(line);
 }
 
-/* Take the value of `variable`, if it has a usable one. */
-static bool read_from(uint32_t index, const char *variable, bool own)
+static bool is_value(const row_t *row, const char *text)
+{
+    return text != NULL && (text[0] != '\0' || row->may_be_empty);
+}
+
+/* What is said of a setting: by the environment, else by the first file that does, ours before NCCL's. */
+static bool find_source(uint32_t index, source_t *source)
 {
     const row_t *row = &rows[index];
-    const char *origin;
-    const char *text = shim_nccl_env_from(variable, &origin);
-    if (text == NULL || (text[0] == '\0' && !row->may_be_empty))
-        return false;
+    *source = (source_t){.text = getenv(row->variable), .origin = "environment"};
+    for (int i = 0; i < SHIM_CONF_FILES && !is_value(row, source->text); i++) {
+        const shim_conf_value_t *value = &files[i].value[index];
+        source->text = value->text;
+        source->origin = files[i].path;
+        snprintf(source->place, sizeof(source->place), "%.900s:%u:%u: ", files[i].path != NULL ? files[i].path : "",
+                 value->line, value->column);
+    }
+    if (is_value(row, source->text))
+        return true;
+    source->place[0] = '\0';
+    source->text = shim_nccl_env_from(row->variable, &source->origin);
+    return is_value(row, source->text);
+}
+
+/* Put a text in force; false with a reason in `fault` if it is not allowed. */
+static bool use(uint32_t index, const char *text, const char *origin, char *fault)
+{
     /* The environment may change later; what is in force must not. */
-    char *copy = strdup(own ? text : translate(variable, text));
+    char *copy = strdup(text);
     if (copy == NULL)
         return false;
-    char fault[FAULT_BYTES] = "";
-    if (!row->parse(copy, field_of(row), fault)) {
-        /* A wrong value of NCCL's own variable is for NCCL to complain about. */
-        if (own)
-            complain(index, text, fault);
+    if (!rows[index].parse(copy, field_of(&rows[index]), fault)) {
         free(copy);
         return false;
     }
     values[index] = copy;
-    origins[index] = own ? origin : variable;
+    origins[index] = origin;
     return true;
 }
 
@@ -233,16 +265,24 @@ static void read_row(uint32_t index)
 {
     const row_t *row = &rows[index];
     char fault[FAULT_BYTES] = "";
+    source_t source;
     row->parse(row->initial, field_of(row), fault);
     values[index] = row->initial;
     origins[index] = "default";
-    if (read_from(index, row->variable, true) || complaints[index] != NULL || row->fallback[0] == '\0')
+    if (find_source(index, &source)) {
+        if (!use(index, source.text, source.origin, fault))
+            complain(index, &source, fault);
         return;
-    read_from(index, row->fallback, false);
+    }
+    const char *text = row->fallback[0] != '\0' ? shim_nccl_env(row->fallback) : NULL;
+    /* A wrong value of NCCL's own variable is for NCCL to complain about. */
+    if (is_value(row, text))
+        use(index, translate(row->fallback, text), row->fallback, fault);
 }
 
 static void read_all(void)
 {
+    shim_conf_read(files, keep_complaint);
     for (uint32_t i = 0; i < ROWS; i++)
         read_row(i);
     atomic_store_explicit(&ready, &settings, memory_order_release);
@@ -250,12 +290,9 @@ static void read_all(void)
 
 static void write_complaints(void)
 {
-    for (uint32_t i = 0; i < ROWS; i++) {
-        if (complaints[i] == NULL)
-            continue;
+    for (uint32_t i = 0; i < complaint_count; i++) {
         shim_warn("%s", complaints[i]);
         free(complaints[i]);
-        complaints[i] = NULL;
     }
 }
 

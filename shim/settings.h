@@ -1,10 +1,11 @@
 /*
  * settings.h - the settings, read once, on first need, never in a constructor.
  *
- * A value comes from the environment or, as for NCCL's own variables, from the
- * first of NCCL's configuration files that names it. A wrong value gives one
- * line in the log, and the default is used. Everything here is read-only after
- * the first call, lives as long as the process, and is safe from any thread.
+ * A value comes from the environment, else from the first file that sets it:
+ * the user's shunt.conf, /etc/shunt.conf (conf.h), NCCL's configuration files
+ * (nccl_env.h). A wrong value gives one line in the log, and the default is used.
+ * Everything here is read-only after the first call, lives as long as the
+ * process, and is safe from any thread.
  */
 #ifndef SHUNT_SHIM_SETTINGS_H
 #define SHUNT_SHIM_SETTINGS_H
