@@ -71,6 +71,29 @@ int shunt_setting(uint32_t index, shunt_setting_t *setting);
  * 4 PCIe switches, 5 a host bridge, 6 across sockets. 0, or -1 past the end or for a bad argument. */
 int shunt_table_row(uint32_t nranks, uint32_t link, int captured, uint32_t index, char *text, size_t capacity);
 
+/* ---- For those who measure: what `shunt tune` is made with ------------------------------------------ */
+
+struct ncclComm; /* ncclComm_t is a pointer to it */
+
+/* What figures taken on a communicator hold for. */
+typedef struct shunt_communicator {
+    uint32_t size;       /* in: sizeof(shunt_communicator_t); fields beyond it are not written */
+    uint32_t ranks;      /* of an attached communicator; 0: it is not attached, and the rest is empty */
+    uint64_t machine;    /* fingerprint of this kind of machine; host device: 0 */
+    char class_name[32]; /* how the ranks are linked, such as "nvswitch-sm90-4" */
+} shunt_communicator_t;
+/* 0, or -1 for a communicator that Shunt does not know, NULL or size 0. */
+int shunt_communicator(struct ncclComm *comm, shunt_communicator_t *facts);
+
+/* Put `policy` (as in SHUNT_ALGO) in place of the communicator's, from the next call on. Every rank must do so
+ * between the same two calls, and no other thread may be using the communicator. What a graph has captured
+ * stays as it was. 0, or -1 if it is not attached or the policy is malformed. */
+int shunt_set_policy(struct ncclComm *comm, const char *policy);
+
+/* Where the tuned table of a machine lies, whether or not there is one: 0, or -1 if the path does not fit or
+ * no folder can be named (no SHUNT_CACHE_DIR, XDG_CACHE_HOME or HOME). */
+int shunt_table_path(uint64_t machine, char *path, size_t capacity);
+
 #ifdef __cplusplus
 }
 #endif

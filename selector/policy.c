@@ -60,29 +60,81 @@ static int registry_index(const char *name, size_t length)
     return -1;
 }
 
-/* The registry's index, or -1 for "nccl". */
-static bool read_name(reader_t *r, bool nccl_allowed, int *index)
+static bool expected_algorithm(const reader_t *r, const char *others)
+{
+    char text[160];
+    size_t used = (size_t)snprintf(text, sizeof text, "an algorithm (");
+    for (uint32_t i = 0; i < alg_registry_count && used < sizeof text; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "", alg_registry[i]->name);
+    if (used < sizeof text)
+        snprintf(text + used, sizeof text - used, ")%s", others);
+    return expected(r, text);
+}
+
+/* A number of a grid, 1 to `most`. */
+static bool read_count(reader_t *r, uint32_t most, const char *what, uint16_t *count)
+{
+    uint32_t value = 0;
+    const char *start = r->at;
+    for (; *r->at >= '0' && *r->at <= '9' && value <= most; r->at++)
+        value = value * 10 + (uint32_t)(*r->at - '0');
+    if (value == 0 || value > most) {
+        r->at = start;
+        return expected(r, what);
+    }
+    *count = (uint16_t)value;
+    return true;
+}
+
+static bool read_grid(reader_t *r, policy_item_t *item)
+{
+    if (!read_count(r, SEL_MOST_BLOCKS, "blocks from 1 to 1024", &item->blocks))
+        return false;
+    if (*r->at != 'x')
+        return expected(r, "'x' and threads");
+    r->at++;
+    return read_count(r, SEL_MOST_THREADS, "threads from 1 to 512", &item->threads);
+}
+
+static bool read_what(reader_t *r, policy_item_t *item)
+{
+    const size_t length = strcspn(r->at, ":;");
+    const int index = registry_index(r->at, length);
+    if (index >= 0) {
+        item->what = POLICY_ALGORITHM;
+        item->algorithm = alg_registry[index];
+    } else if (length == 4 && strncmp(r->at, "nccl", length) == 0) {
+        item->what = POLICY_NCCL;
+    } else if (length == 7 && strncmp(r->at, "builtin", length) == 0) {
+        item->what = POLICY_BUILTIN;
+    } else {
+        return expected_algorithm(r, ", builtin or nccl");
+    }
+    r->at += length;
+    if (index < 0 || *r->at != ':')
+        return true;
+    r->at++;
+    return read_grid(r, item);
+}
+
+static bool read_exclusion(reader_t *r, policy_t *policy)
 {
     const size_t length = strcspn(r->at, ";");
-    *index = registry_index(r->at, length);
-    if (*index < 0 && !(nccl_allowed && length == 4 && strncmp(r->at, "nccl", 4) == 0))
-        return expected(r, nccl_allowed ? "an algorithm (oneshot, twoshot, staged) or nccl"
-                                        : "an algorithm (oneshot, twoshot, staged)");
+    const int index = registry_index(r->at, length);
+    if (index < 0)
+        return expected_algorithm(r, "");
+    policy->excluded |= 1u << index;
     r->at += length;
     return true;
 }
 
 static bool read_item(reader_t *r, policy_t *policy)
 {
-    int index;
     if (*r->at == '^') {
         r->at++;
-        if (!read_name(r, false, &index))
-            return false;
-        policy->excluded |= 1u << index;
-        return true;
+        return read_exclusion(r, policy);
     }
-    policy_item_t item = {0, UINT64_MAX, NULL};
+    policy_item_t item = {.to = UINT64_MAX};
     if (*r->at >= '0' && *r->at <= '9') {
         if (!read_size(r, &item.from))
             return false;
@@ -101,11 +153,10 @@ static bool read_item(reader_t *r, policy_t *policy)
             return expected(r, "'='");
         r->at++;
     }
-    if (!read_name(r, true, &index))
+    if (!read_what(r, &item))
         return false;
     if (policy->items == POLICY_MAX_ITEMS)
         return expected(r, "at most 16 items");
-    item.algorithm = index < 0 ? NULL : alg_registry[index];
     policy->item[policy->items++] = item;
     return true;
 }

@@ -2,10 +2,13 @@
  * policy.h - the user's policy (SHUNT_ALGO), parsed.
  *
  * Grammar: ["allreduce:"] item {";" item}, where an item is
- *   name                the algorithm for every size ("nccl": forward)
- *   from-to=name        for sizes from <= bytes < to; "to" may be missing; K, M, G are 1024's powers
+ *   [from-to=]what      for sizes from <= bytes < to; "to" may be missing; K, M, G are 1024's powers
  *   ^name               never this algorithm
- * Later items win over earlier ones; sizes no item names follow the built-in table.
+ * and `what` is
+ *   name[:blocksxthreads]  this algorithm, with at most this grid; without one, a usual grid
+ *   nccl                   forward
+ *   builtin                the built-in choice, whatever a tuned table says
+ * Later items win over earlier ones; sizes that no item names follow the table.
  */
 #ifndef SHUNT_POLICY_H
 #define SHUNT_POLICY_H
@@ -14,9 +17,13 @@
 
 enum { POLICY_MAX_ITEMS = 16 };
 
+typedef enum policy_what { POLICY_ALGORITHM, POLICY_NCCL, POLICY_BUILTIN } policy_what_t;
+
 typedef struct policy_item {
-    uint64_t from, to;                /* bytes, both inclusive */
-    const alg_algorithm_t *algorithm; /* NULL: forward */
+    uint64_t from, to; /* bytes, both inclusive */
+    policy_what_t what;
+    const alg_algorithm_t *algorithm; /* with POLICY_ALGORITHM */
+    uint16_t blocks, threads;         /* 0: not given */
 } policy_item_t;
 
 typedef struct policy {

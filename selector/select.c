@@ -1,23 +1,38 @@
 /*
- * select.c - the choice: a binary search in the plan's rows.
+ * select.c - the choice: a binary search in the plan's bands.
  *
  * Pure: the same plan and query give the same choice on every rank. The plan
  * comes from table.c; nothing here allocates, locks or asks the system.
  */
-#include "selector/selector.h"
+#include "selector/cost.h"
 
-static const sel_row_t *find_row(const sel_plan_t *plan, bool captured, uint64_t bytes)
+uint32_t sel_kind(alg_type_t type)
 {
-    const sel_row_t *rows = plan->row[captured];
-    uint32_t low = 0, high = plan->rows[captured];
+    static const uint8_t kind[ALG_TYPE_COUNT] = {
+        [ALG_FLOAT8_E4M3] = 0, [ALG_FLOAT8_E5M2] = 0, [ALG_FLOAT16] = 1, [ALG_BFLOAT16] = 1,
+        [ALG_FLOAT32] = 2,     [ALG_FLOAT64] = 3,     [ALG_INT8] = 4,    [ALG_UINT8] = 4,
+        [ALG_INT32] = 6,       [ALG_UINT32] = 6,      [ALG_INT64] = 7,   [ALG_UINT64] = 7,
+    };
+    return kind[type];
+}
+
+uint32_t sel_context(alg_type_t type, bool captured)
+{
+    return (captured ? SEL_KINDS : 0) + sel_kind(type);
+}
+
+/* NULL in a plan without bands: the scratch was too small for any algorithm. */
+static const sel_rule_t *find_rule(const sel_plan_t *plan, uint32_t context, uint64_t bytes)
+{
+    uint32_t low = 0, high = plan->bands; /* the first band begins at 0 */
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
-        if (bytes > rows[middle].to_bytes)
+        if (bytes >= plan->from_bytes[middle])
             low = middle + 1;
         else
             high = middle;
     }
-    return low < plan->rows[captured] && bytes >= rows[low].from_bytes ? &rows[low] : NULL;
+    return low ? &plan->rule[plan->rule_of[context][low - 1]] : NULL;
 }
 
 static bool fits(const sel_plan_t *plan, const alg_algorithm_t *algorithm, const sel_query_t *query, uint64_t bytes)
@@ -64,17 +79,18 @@ sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
         return forward(SEL_FORWARD_TOO_LARGE);
     const uint64_t bytes = query->count * width;
 
-    const sel_row_t *row = find_row(plan, query->captured, bytes);
-    sel_reason_t reason = row == NULL ? SEL_FORWARD_TABLE : row->reason;
-    if (row && row->algorithm) {
-        if (fits(plan, row->algorithm, query, bytes))
-            return take(plan, row->algorithm, row->blocks, row->threads, bytes);
+    const sel_rule_t *rule = find_rule(plan, sel_context(query->type, query->captured), bytes);
+    sel_reason_t reason = rule ? rule->reason : SEL_FORWARD_TABLE;
+    if (rule && rule->algorithm) {
+        if (fits(plan, rule->algorithm, query, bytes))
+            return take(plan, rule->algorithm, rule->blocks, rule->threads, bytes);
         reason = SEL_FORWARD_TOO_LARGE;
     }
     if (plan->own_only && reason != SEL_FORWARD_POLICY) {
         const alg_algorithm_t *algorithm = any_own(plan, query, bytes);
+        const sel_choice_t grid = sel_usual_grid(&plan->topology, bytes);
         if (algorithm)
-            return take(plan, algorithm, plan->own_blocks, plan->own_threads, bytes);
+            return take(plan, algorithm, grid.blocks, grid.threads, bytes);
     }
     return forward(reason);
 }

@@ -36,14 +36,54 @@ typedef struct sel_topology {
     uint64_t fingerprint;     /* of this machine's kind: sel_fingerprint; host: 0 */
 } sel_topology_t;
 
-enum { SEL_POLICY_BYTES = 256, SEL_MAX_ROWS = 64 };
+/* ---- Rows of a table ------------------------------------------------------------
+ *
+ * Figures differ between eager and captured calls, and between types: floats travel with a sentinel,
+ * integers with escape words beside them, and the width says how much arithmetic a byte costs. So a row
+ * names a set of contexts, one bit each: captured * SEL_KINDS + kind.
+ */
+enum { SEL_KINDS = 8, SEL_CONTEXTS = 2 * SEL_KINDS };
+#define SEL_ANY_CONTEXT UINT16_MAX
 
-/* What the ranks agreed on. Plain data: it travels in an attach record. */
+/* f1 f2 f4 f8 i1 i2 i4 i8: floats, then integers, by bytes. */
+uint32_t sel_kind(alg_type_t type);
+uint32_t sel_context(alg_type_t type, bool captured);
+
+enum {
+    SEL_POLICY_BYTES = 256,
+    SEL_TUNED_ROWS = 64, /* of a tuned table for one number of ranks; more are left out */
+    SEL_MOST_BLOCKS = 1024,
+    SEL_MOST_THREADS = 512, /* what the kernels are built for */
+    SEL_NCCL = UINT8_MAX    /* in place of an algorithm: the real NCCL */
+};
+
+/* A row of a tuned table. */
+typedef struct sel_tuned_row {
+    uint64_t from_bytes, to_bytes; /* both inclusive */
+    uint32_t class_hash;           /* sel_class_hash of the class it was measured on */
+    uint16_t contexts;
+    uint16_t blocks, threads; /* at most, as in sel_rule_t */
+    uint8_t algorithm;        /* index in alg_registry, or SEL_NCCL */
+    uint8_t unused[5];
+} sel_tuned_row_t;
+
+/* The tuned table's rows for this number of ranks. */
+typedef struct sel_tuned {
+    uint64_t machine; /* fingerprint of the one it was measured on */
+    uint32_t forced;  /* use it on any machine */
+    uint32_t rows;
+    sel_tuned_row_t row[SEL_TUNED_ROWS]; /* later ones win */
+} sel_tuned_t;
+
+uint32_t sel_class_hash(const char *name);
+
+/* What the ranks agreed on. Plain data without padding: it travels in an attach record, and is compared whole. */
 typedef struct sel_settings {
     uint64_t scratch_bytes;        /* SHUNT_SCRATCH_BYTES */
     uint32_t max_blocks;           /* SHUNT_MAX_CTAS or NCCL_MAX_CTAS; 0: no cap */
     uint32_t deterministic;        /* SHUNT_DETERMINISTIC */
-    char policy[SEL_POLICY_BYTES]; /* SHUNT_ALGO, NUL-terminated; "" for the built-in table */
+    char policy[SEL_POLICY_BYTES]; /* SHUNT_ALGO, NUL-terminated; "" for the table */
+    sel_tuned_t tuned;             /* SHUNT_TABLE, or what the cache folder has for this machine */
 } sel_settings_t;
 
 typedef enum sel_reason {
@@ -57,30 +97,37 @@ typedef enum sel_reason {
     SEL_REASON_COUNT
 } sel_reason_t;
 
-/* A row that applies to one communicator; rows of a plan are sorted by size, cover every size and do
- * not overlap within one capture state. algorithm NULL: the real NCCL. */
-typedef struct sel_row {
-    uint64_t from_bytes; /* inclusive */
-    uint64_t to_bytes;   /* inclusive */
+/* What is done with a message. algorithm NULL: the real NCCL. */
+typedef struct sel_rule {
     const alg_algorithm_t *algorithm;
     uint16_t blocks;  /* at most; the algorithm's shape lowers them for short messages */
     uint16_t threads; /* of a block, likewise */
     sel_reason_t reason;
-    const char *source; /* the benchmark that set the row, or "policy" */
-} sel_row_t;
+    const char *source; /* the benchmark that set it, or what else did; static */
+} sel_rule_t;
 
-/* The part of the table that applies to one communicator, made once at attach. */
+enum { SEL_BANDS = 320, SEL_RULES = 256 };
+
+/* All that can be chosen on one communicator, made once at attach: sizes cut into bands, the same for all
+ * contexts, and for each context and band a rule. */
 typedef struct sel_plan {
     sel_topology_t topology;
     sel_settings_t settings;
     alg_map_t map;
-    bool own_only;       /* never forward what an algorithm here can do: host device, SHUNT_DETERMINISTIC */
-    uint32_t excluded;   /* bit i: alg_registry[i] is never to be used */
-    uint16_t own_blocks; /* where no row gives them */
-    uint16_t own_threads;
-    uint32_t rows[2]; /* [captured] */
-    sel_row_t row[2][SEL_MAX_ROWS];
+    bool own_only;     /* never forward what an algorithm here can do: host device, SHUNT_DETERMINISTIC */
+    uint32_t excluded; /* bit i: alg_registry[i] is never to be used */
+    uint32_t bands;
+    uint64_t from_bytes[SEL_BANDS]; /* where each begins; growing, from 0 */
+    uint8_t rule_of[SEL_CONTEXTS][SEL_BANDS];
+    uint32_t rules;
+    sel_rule_t rule[SEL_RULES];
 } sel_plan_t;
+
+/* Neighbouring bands with one rule, for showing. */
+typedef struct sel_row {
+    uint64_t from_bytes, to_bytes; /* both inclusive */
+    sel_rule_t rule;
+} sel_row_t;
 
 typedef struct sel_choice {
     const alg_algorithm_t *algorithm; /* NULL: the real NCCL */
@@ -97,11 +144,13 @@ typedef struct sel_query {
     bool captured;
 } sel_query_t;
 
-/* Check a policy ("allreduce:0-64K=oneshot;64K-2M=twoshot;2M-=nccl", "^name", "nccl", an algorithm's
- * name alone, or ""). On a fault returns false and writes one line (position, what was expected). */
+/* Check a policy ("allreduce:0-64K=oneshot;64K-2M=twoshot:64x512;2M-=nccl", "^name", "nccl", "builtin", an
+ * algorithm's name alone, or ""). On a fault returns false and writes one line (position, what was expected). */
 bool sel_policy_check(const char *policy, char *fault, size_t fault_bytes);
 /* Fill a plan. Settings have been checked; the same input gives the same plan on every rank. */
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings);
+/* Row `index` of a context, in order of size; false past the end. */
+bool sel_plan_row(const sel_plan_t *plan, uint32_t context, uint32_t index, sel_row_t *row);
 /* The choice. Pure, no allocation, tens of ns. */
 sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query);
 const char *sel_reason_text(sel_reason_t reason);

@@ -1,11 +1,13 @@
 /*
- * table.c - the built-in table, and the plan of a communicator made from it.
+ * table.c - the built-in table, and the plan of a communicator.
  *
- * Every row names the benchmark that set it. Sizes that no row covers go to
- * the real NCCL.
+ * A plan is made from everything that may have a say, and `decide` is the one
+ * place that knows who goes first: the user's policy, then the tuned table, then
+ * the rows below, then the cost model. Where none of them speaks, the real NCCL.
  */
+#include "selector/cost.h"
 #include "selector/policy.h"
-#include "selector/selector.h"
+#include "selector/table_file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,59 +16,200 @@
 #define MIB (1024 * KIB)
 
 /* The figures were taken without multicast. With it the real NCCL moves large messages up to 1.35 times
- * faster, which is more than our lead above this size. */
+ * faster, which is more than our lead above this size; nobody but a tuned table knows better. */
 #define MULTICAST_MOST_BYTES (4 * MIB)
-
-typedef struct table_row {
-    sel_link_t link;
-    uint8_t least_ranks, most_ranks;
-    uint64_t to_bytes; /* inclusive; from where the row above it with the same key ends */
-    const char *algorithm;
-    uint16_t blocks, threads;
-    const char *source;
-} table_row_t;
 
 /* The benchmark of a row: H200 over NVSwitch, multicast off. Grids were chosen from docs/results/sweep-h200.csv. */
 #define H200(ranks) "docs/results/graph-" #ranks "-h200.csv"
 
-static const table_row_t TABLE[] = {
-    /* Host device: a block is a thread; more of them only contend for cores. */
-    {SEL_LINK_HOST, 2, 8, 64 * KIB, "oneshot", 1, 1, "host device"},
-    {SEL_LINK_HOST, 2, 8, 1 * MIB, "twoshot", 1, 1, "host device"},
-    {SEL_LINK_HOST, 2, 8, UINT64_MAX, "staged", 1, 1, "host device"},
+/* Host device: a block is a thread; more of them only contend for cores. */
+#define HOST(ranks)                                                                                      \
+    {"host-" #ranks, ranks, SEL_ANY_CONTEXT, 0, 64 * KIB, "oneshot", 1, 1, "host device"},               \
+        {"host-" #ranks, ranks, SEL_ANY_CONTEXT, 64 * KIB + 1, 1 * MIB, "twoshot", 1, 1, "host device"}, \
+    {                                                                                                    \
+        "host-" #ranks, ranks, SEL_ANY_CONTEXT, 1 * MIB + 1, UINT64_MAX, "staged", 1, 1, "host device"   \
+    }
+
+static const sel_file_row_t BUILT_IN[] = {
+    HOST(2),
+    HOST(3),
+    HOST(4),
+    HOST(5),
+    HOST(6),
+    HOST(7),
+    HOST(8),
 
     /* Larger messages go to the real NCCL, whose ring is ahead from there on. */
-    {SEL_LINK_NVSWITCH, 2, 2, 512 * KIB, "oneshot", 32, 512, H200(2)},
-    {SEL_LINK_NVSWITCH, 2, 2, 1 * MIB, "twoshot", 32, 512, H200(2)},
-    {SEL_LINK_NVSWITCH, 2, 2, 8 * MIB, "twoshot", 64, 512, H200(2)},
-    {SEL_LINK_NVSWITCH, 2, 2, 16 * MIB, "staged", 64, 512, H200(2)},
-    {SEL_LINK_NVSWITCH, 3, 3, 384 * KIB, "oneshot", 32, 512, H200(3)},
-    {SEL_LINK_NVSWITCH, 3, 3, 1 * MIB, "twoshot", 32, 512, H200(3)},
-    {SEL_LINK_NVSWITCH, 3, 3, 8 * MIB, "twoshot", 64, 512, H200(3)},
-    {SEL_LINK_NVSWITCH, 4, 4, 256 * KIB, "oneshot", 32, 512, H200(4)},
-    {SEL_LINK_NVSWITCH, 4, 4, 1 * MIB, "twoshot", 32, 512, H200(4)},
-    {SEL_LINK_NVSWITCH, 4, 4, 8 * MIB, "twoshot", 64, 512, H200(4)},
-    /* From the cost models of the algorithms' files, with the constants of four GPUs; kept well inside. */
-    {SEL_LINK_NVSWITCH, 5, 8, 64 * KIB, "oneshot", 32, 512, "predicted"},
-    {SEL_LINK_NVSWITCH, 5, 8, 1 * MIB, "twoshot", 32, 512, "predicted"},
+    {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 0, 512 * KIB, "oneshot", 32, 512, H200(2)},
+    {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 512 * KIB + 1, 1 * MIB, "twoshot", 32, 512, H200(2)},
+    {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 1 * MIB + 1, 8 * MIB, "twoshot", 64, 512, H200(2)},
+    {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 8 * MIB + 1, 16 * MIB, "staged", 64, 512, H200(2)},
+    {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 16 * MIB + 1, UINT64_MAX, "nccl", 0, 0, H200(2)},
+    {"nvswitch-sm90-3", 3, SEL_ANY_CONTEXT, 0, 384 * KIB, "oneshot", 32, 512, H200(3)},
+    {"nvswitch-sm90-3", 3, SEL_ANY_CONTEXT, 384 * KIB + 1, 1 * MIB, "twoshot", 32, 512, H200(3)},
+    {"nvswitch-sm90-3", 3, SEL_ANY_CONTEXT, 1 * MIB + 1, 8 * MIB, "twoshot", 64, 512, H200(3)},
+    {"nvswitch-sm90-3", 3, SEL_ANY_CONTEXT, 8 * MIB + 1, UINT64_MAX, "nccl", 0, 0, H200(3)},
+    {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 0, 256 * KIB, "oneshot", 32, 512, H200(4)},
+    {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 256 * KIB + 1, 1 * MIB, "twoshot", 32, 512, H200(4)},
+    {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 1 * MIB + 1, 8 * MIB, "twoshot", 64, 512, H200(4)},
+    {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 8 * MIB + 1, UINT64_MAX, "nccl", 0, 0, H200(4)},
 };
+enum { BUILT_IN_ROWS = sizeof BUILT_IN / sizeof BUILT_IN[0], BUILT_IN_MOST = 16 /* of one class */ };
 
-static bool applies(const table_row_t *row, const sel_topology_t *topology)
-{
-    return row->link == topology->link && topology->nranks >= row->least_ranks && topology->nranks <= row->most_ranks;
-}
+/* ---- Who may have a say -------------------------------------------------------------- */
 
-/* The built-in row for a size, or NULL. Rows of one key stand in order of size. */
-static const table_row_t *built_in(const sel_topology_t *topology, uint64_t bytes)
+typedef struct sources {
+    const sel_plan_t *plan;
+    policy_t policy;
+    const sel_tuned_row_t *tuned[SEL_TUNED_ROWS];
+    uint32_t tuned_rows;
+    const sel_file_row_t *built_in[BUILT_IN_MOST];
+    uint32_t built_in_rows;
+} sources_t;
+
+/* Its loader refuses the table of another machine; this says it again where a communicator's GPUs are of
+ * several kinds. */
+static void find_tuned(sources_t *sources)
 {
-    if (topology->multicast && bytes > MULTICAST_MOST_BYTES)
-        return NULL;
-    for (size_t i = 0; i < sizeof TABLE / sizeof TABLE[0]; i++) {
-        if (applies(&TABLE[i], topology) && bytes <= TABLE[i].to_bytes)
-            return &TABLE[i];
+    const sel_topology_t *topology = &sources->plan->topology;
+    const sel_tuned_t *tuned = &sources->plan->settings.tuned;
+    char name[SEL_CLASS_BYTES];
+    sel_topology_class(topology, name);
+    const uint32_t hash = sel_class_hash(name);
+    if (tuned->machine != topology->fingerprint && !tuned->forced)
+        return;
+    for (uint32_t i = 0; i < tuned->rows && i < SEL_TUNED_ROWS; i++) {
+        const sel_tuned_row_t *row = &tuned->row[i];
+        if (row->class_hash == hash && (row->algorithm < alg_registry_count || row->algorithm == SEL_NCCL))
+            sources->tuned[sources->tuned_rows++] = row;
     }
-    return NULL;
 }
+
+static void find_built_in(sources_t *sources)
+{
+    sel_topology_t topology = sources->plan->topology;
+    char name[SEL_CLASS_BYTES];
+    topology.multicast = false; /* see MULTICAST_MOST_BYTES */
+    sel_topology_class(&topology, name);
+    for (uint32_t i = 0; i < BUILT_IN_ROWS && sources->built_in_rows < BUILT_IN_MOST; i++) {
+        if (strcmp(BUILT_IN[i].class_name, name) == 0)
+            sources->built_in[sources->built_in_rows++] = &BUILT_IN[i];
+    }
+}
+
+/* The policy's last item for a size, or NULL. */
+static const policy_item_t *policy_item(const sources_t *sources, uint64_t bytes)
+{
+    const bool host = sources->plan->topology.link == SEL_LINK_HOST;
+    const policy_item_t *last = NULL;
+    for (uint32_t i = 0; i < sources->policy.items; i++) {
+        const policy_item_t *item = &sources->policy.item[i];
+        if (bytes < item->from || bytes > item->to || (host && item->what == POLICY_NCCL))
+            continue; /* the host device has nothing to forward to */
+        last = item;
+    }
+    return last;
+}
+
+static bool from_policy(const sources_t *sources, const policy_item_t *item, uint64_t bytes, sel_rule_t *rule)
+{
+    if (!item || item->what == POLICY_BUILTIN)
+        return false;
+    const sel_choice_t usual = sel_usual_grid(&sources->plan->topology, bytes);
+    rule->algorithm = item->algorithm;
+    rule->blocks = item->blocks ? item->blocks : (uint16_t)usual.blocks;
+    rule->threads = item->threads ? item->threads : (uint16_t)usual.threads;
+    rule->reason = SEL_FORWARD_POLICY;
+    rule->source = "policy";
+    return true;
+}
+
+static bool from_tuned(const sources_t *sources, uint32_t context, uint64_t bytes, sel_rule_t *rule)
+{
+    for (uint32_t i = sources->tuned_rows; i-- > 0;) {
+        const sel_tuned_row_t *row = sources->tuned[i];
+        if (bytes < row->from_bytes || bytes > row->to_bytes || !(row->contexts >> context & 1))
+            continue;
+        rule->algorithm = row->algorithm == SEL_NCCL ? NULL : alg_registry[row->algorithm];
+        rule->blocks = row->blocks;
+        rule->threads = row->threads;
+        rule->source = "tuned table";
+        return true;
+    }
+    return false;
+}
+
+static bool from_built_in(const sources_t *sources, uint32_t context, uint64_t bytes, sel_rule_t *rule)
+{
+    if (sources->plan->topology.multicast && bytes > MULTICAST_MOST_BYTES)
+        return false;
+    for (uint32_t i = 0; i < sources->built_in_rows; i++) {
+        const sel_file_row_t *row = sources->built_in[i];
+        if (bytes < row->from_bytes || bytes > row->to_bytes || !(row->contexts >> context & 1))
+            continue;
+        rule->algorithm = alg_find(ALG_ALL_REDUCE, row->algorithm);
+        rule->blocks = row->blocks;
+        rule->threads = row->threads;
+        rule->source = row->source;
+        return true;
+    }
+    return false;
+}
+
+/* For classes that nobody has measured. */
+static bool from_model(const sources_t *sources, uint64_t bytes, sel_rule_t *rule)
+{
+    if (sources->built_in_rows || (sources->plan->topology.multicast && bytes > MULTICAST_MOST_BYTES))
+        return false;
+    const sel_choice_t choice = sel_cost_choose(&sources->plan->topology, &sources->plan->map, bytes);
+    rule->algorithm = choice.algorithm;
+    rule->blocks = (uint16_t)choice.blocks;
+    rule->threads = (uint16_t)choice.threads;
+    rule->source = "predicted";
+    return choice.algorithm != NULL;
+}
+
+static bool excluded(const policy_t *policy, const alg_algorithm_t *algorithm)
+{
+    for (uint32_t i = 0; i < alg_registry_count; i++) {
+        if (alg_registry[i] == algorithm)
+            return policy->excluded >> i & 1;
+    }
+    return false;
+}
+
+/* A kernel's block is whole warps, and no larger than it was built for. */
+static uint16_t whole_warps(uint32_t threads)
+{
+    threads = (threads + 31) / 32 * 32;
+    return (uint16_t)(threads < 32 ? 32 : threads > SEL_MOST_THREADS ? SEL_MOST_THREADS : threads);
+}
+
+/* The precedence. */
+static sel_rule_t decide(const sources_t *sources, uint32_t context, uint64_t bytes)
+{
+    static const sel_rule_t nobody = {NULL, 0, 0, SEL_FORWARD_TABLE, "no row"};
+    const policy_item_t *item = policy_item(sources, bytes);
+    sel_rule_t rule = nobody;
+    if (!from_policy(sources, item, bytes, &rule) && (item || !from_tuned(sources, context, bytes, &rule)) &&
+        !from_built_in(sources, context, bytes, &rule) && !from_model(sources, bytes, &rule))
+        return nobody;
+    if (rule.algorithm && excluded(&sources->policy, rule.algorithm)) {
+        rule.algorithm = NULL;
+        rule.source = "policy";
+    }
+    if (!rule.algorithm) {
+        rule.blocks = rule.threads = 0;
+        return rule;
+    }
+    rule.reason = SEL_TAKEN;
+    rule.blocks = rule.blocks ? rule.blocks : 1;
+    if (sources->plan->topology.link != SEL_LINK_HOST)
+        rule.threads = whole_warps(rule.threads);
+    return rule;
+}
+
+/* ---- The plan ------------------------------------------------------------------------- */
 
 static int compare_bytes(const void *a, const void *b)
 {
@@ -74,107 +217,98 @@ static int compare_bytes(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Every size at which a row or an item begins, sorted; begins[0] is 0. */
-static uint32_t collect_bounds(const sel_topology_t *topology, const policy_t *policy, uint64_t begins[SEL_MAX_ROWS])
+static void add_bounds(sel_plan_t *plan, uint64_t from, uint64_t to)
 {
-    uint32_t n = 0;
-    begins[n++] = 0;
-    begins[n++] = MULTICAST_MOST_BYTES + 1;
-    for (size_t i = 0; i < sizeof TABLE / sizeof TABLE[0]; i++) {
-        if (applies(&TABLE[i], topology) && TABLE[i].to_bytes != UINT64_MAX)
-            begins[n++] = TABLE[i].to_bytes + 1;
-    }
-    for (uint32_t i = 0; i < policy->items; i++) {
-        begins[n++] = policy->item[i].from;
-        if (policy->item[i].to != UINT64_MAX)
-            begins[n++] = policy->item[i].to + 1;
-    }
-    qsort(begins, n, sizeof begins[0], compare_bytes);
+    plan->from_bytes[plan->bands++] = from;
+    if (to != UINT64_MAX)
+        plan->from_bytes[plan->bands++] = to + 1;
+}
+
+/* Wherever anyone's say begins or ends. */
+static void cut_bands(sel_plan_t *plan, const sources_t *sources)
+{
+    add_bounds(plan, 0, MULTICAST_MOST_BYTES);
+    for (uint32_t i = 0; i < sources->policy.items; i++)
+        add_bounds(plan, sources->policy.item[i].from, sources->policy.item[i].to);
+    for (uint32_t i = 0; i < sources->tuned_rows; i++)
+        add_bounds(plan, sources->tuned[i]->from_bytes, sources->tuned[i]->to_bytes);
+    for (uint32_t i = 0; i < sources->built_in_rows; i++)
+        add_bounds(plan, sources->built_in[i]->from_bytes, sources->built_in[i]->to_bytes);
+    for (uint32_t i = 0; i < SEL_COST_BOUNDS; i++)
+        add_bounds(plan, sel_cost_bound(i), UINT64_MAX);
+
+    qsort(plan->from_bytes, plan->bands, sizeof plan->from_bytes[0], compare_bytes);
     uint32_t unique = 1;
-    for (uint32_t i = 1; i < n; i++) {
-        if (begins[i] != begins[unique - 1])
-            begins[unique++] = begins[i];
+    for (uint32_t i = 1; i < plan->bands; i++) {
+        if (plan->from_bytes[i] != plan->from_bytes[unique - 1])
+            plan->from_bytes[unique++] = plan->from_bytes[i];
     }
-    return unique;
+    plan->bands = unique;
 }
 
-_Static_assert(2 + sizeof TABLE / sizeof TABLE[0] + 2 * POLICY_MAX_ITEMS <= SEL_MAX_ROWS, "a plan may overflow");
+_Static_assert(2 + 2 * (POLICY_MAX_ITEMS + SEL_TUNED_ROWS + BUILT_IN_MOST) + SEL_COST_BOUNDS <= SEL_BANDS,
+               "a plan may have more bands");
+/* A policy's item without a grid, and an excluded algorithm, may give a rule for each usual grid. */
+_Static_assert(2 + 2 * POLICY_MAX_ITEMS + SEL_TUNED_ROWS + BUILT_IN_MOST + SEL_COST_BOUNDS <= SEL_RULES,
+               "a plan may have more rules");
+_Static_assert(SEL_RULES - 1 <= UINT8_MAX, "rules are named by a byte");
 
-static uint32_t excluded_bit(const alg_algorithm_t *algorithm)
+static bool same(const sel_rule_t *a, const sel_rule_t *b)
 {
-    for (uint32_t i = 0; i < alg_registry_count; i++) {
-        if (alg_registry[i] == algorithm)
-            return 1u << i;
-    }
-    return 0;
+    return a->algorithm == b->algorithm && a->blocks == b->blocks && a->threads == b->threads &&
+           a->reason == b->reason && strcmp(a->source, b->source) == 0;
 }
 
-/* What holds for sizes from `from` to the next bound. */
-static sel_row_t make_row(const sel_plan_t *plan, const policy_t *policy, uint64_t from)
+static uint8_t rule_index(sel_plan_t *plan, const sel_rule_t *rule)
 {
-    const bool host = plan->topology.link == SEL_LINK_HOST;
-    sel_row_t row = {.from_bytes = from, .blocks = plan->own_blocks, .threads = plan->own_threads};
-    const table_row_t *base = built_in(&plan->topology, from);
-    row.source = base ? base->source : "no row";
-    row.reason = SEL_FORWARD_TABLE;
-    if (base) {
-        row.algorithm = alg_find(ALG_ALL_REDUCE, base->algorithm);
-        row.blocks = base->blocks;
-        row.threads = base->threads;
+    for (uint32_t i = 0; i < plan->rules; i++) {
+        if (same(&plan->rule[i], rule))
+            return (uint8_t)i;
     }
-    for (uint32_t i = 0; i < policy->items; i++) {
-        const policy_item_t *item = &policy->item[i];
-        if (from < item->from || from > item->to || (host && item->algorithm == NULL))
-            continue; /* the host device has nothing to forward to */
-        row.algorithm = item->algorithm;
-        row.source = "policy";
-        row.reason = SEL_FORWARD_POLICY;
-    }
-    if (row.algorithm && (policy->excluded & excluded_bit(row.algorithm))) {
-        row.algorithm = NULL;
-        row.source = "policy";
-        row.reason = SEL_FORWARD_TABLE;
-    }
-    if (row.algorithm)
-        row.reason = SEL_TAKEN;
-    return row;
-}
-
-/* The next row of a plan, or more of the last one. */
-static void append(sel_plan_t *plan, int captured, const sel_row_t *row)
-{
-    sel_row_t *last = plan->rows[captured] ? &plan->row[captured][plan->rows[captured] - 1] : NULL;
-    if (last && last->algorithm == row->algorithm && last->blocks == row->blocks && last->threads == row->threads &&
-        last->reason == row->reason && strcmp(last->source, row->source) == 0)
-        last->to_bytes = row->to_bytes;
-    else
-        plan->row[captured][plan->rows[captured]++] = *row;
+    plan->rule[plan->rules] = *rule;
+    return (uint8_t)plan->rules++;
 }
 
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings)
 {
-    policy_t policy = {0};
     memset(plan, 0, sizeof *plan);
     plan->topology = *topology;
     plan->settings = *settings;
     plan->settings.policy[SEL_POLICY_BYTES - 1] = '\0';
+    sources_t sources = {.plan = plan};
     /* Settings of another rank may come here: what does not parse counts as empty, on every rank alike. */
-    if (!policy_parse(plan->settings.policy, &policy, NULL, 0))
-        memset(&policy, 0, sizeof policy);
-    plan->excluded = policy.excluded;
+    if (!policy_parse(plan->settings.policy, &sources.policy, NULL, 0))
+        memset(&sources.policy, 0, sizeof sources.policy);
+    plan->excluded = sources.policy.excluded;
     plan->own_only = topology->link == SEL_LINK_HOST || settings->deterministic;
-    plan->own_blocks = topology->link == SEL_LINK_HOST ? 1 : 32;
-    plan->own_threads = topology->link == SEL_LINK_HOST ? 1 : 512;
     if (!alg_map_init(&plan->map, settings->scratch_bytes))
         return;
 
-    uint64_t begins[SEL_MAX_ROWS];
-    const uint32_t n = collect_bounds(topology, &policy, begins);
-    for (int captured = 0; captured < 2; captured++) {
-        for (uint32_t i = 0; i < n; i++) {
-            sel_row_t row = make_row(plan, &policy, begins[i]);
-            row.to_bytes = i + 1 < n ? begins[i + 1] - 1 : UINT64_MAX;
-            append(plan, captured, &row);
+    find_tuned(&sources);
+    find_built_in(&sources);
+    cut_bands(plan, &sources);
+    for (uint32_t context = 0; context < SEL_CONTEXTS; context++) {
+        for (uint32_t band = 0; band < plan->bands; band++) {
+            const sel_rule_t rule = decide(&sources, context, plan->from_bytes[band]);
+            plan->rule_of[context][band] = rule_index(plan, &rule);
         }
     }
+}
+
+bool sel_plan_row(const sel_plan_t *plan, uint32_t context, uint32_t index, sel_row_t *row)
+{
+    const uint8_t *rule_of = plan->rule_of[context];
+    uint32_t first = 0;
+    for (uint32_t seen = 0; first < plan->bands; seen++) {
+        uint32_t end = first + 1;
+        while (end < plan->bands && rule_of[end] == rule_of[first])
+            end++;
+        if (seen == index) {
+            const uint64_t to = end < plan->bands ? plan->from_bytes[end] - 1 : UINT64_MAX;
+            *row = (sel_row_t){plan->from_bytes[first], to, plan->rule[rule_of[first]]};
+            return true;
+        }
+        first = end;
+    }
+    return false;
 }

@@ -21,6 +21,7 @@
 #include "shim/nccl_env.h"
 #include "shim/settings.h"
 #include "shim/setup.h"
+#include "shim/table_load.h"
 
 enum { RECORD_LAYOUT = 1 };
 #define MOST_SCRATCH_BYTES (UINT64_C(16) << 30) /* as settings.def allows */
@@ -87,7 +88,7 @@ static uint64_t random_id(void)
     return id ? id & ~UINT64_C(1) : 2; /* even: the second try's is this plus one */
 }
 
-static sel_settings_t own_settings(const shim_comm_t *comm)
+static sel_settings_t own_settings(const shim_comm_t *comm, uint64_t machine)
 {
     const shim_settings_t *settings = shim_settings();
     sel_settings_t wanted;
@@ -98,6 +99,7 @@ static sel_settings_t own_settings(const shim_comm_t *comm)
         wanted.max_blocks = comm->max_blocks;
     wanted.deterministic = settings->deterministic;
     snprintf(wanted.policy, sizeof(wanted.policy), "%s", settings->algo);
+    shim_table_wanted(comm->nranks, machine, &wanted.tuned);
     return wanted;
 }
 
@@ -114,12 +116,10 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     identity->blocking = setup->request.blocking;
     identity->vmm = !variable_is("NCCL_CUMEM_ENABLE", "0");
     identity->device = (uint32_t)comm->device;
-    identity->settings = own_settings(comm);
-    if (setup->request.host)
-        return 0;
-    int error = shim_link_gpu(comm->device, &identity->gpu);
-    if (!error && variable_is("NCCL_NVLS_ENABLE", "0"))
+    int error = setup->request.host ? 0 : shim_link_gpu(comm->device, &identity->gpu);
+    if (variable_is("NCCL_NVLS_ENABLE", "0"))
         identity->gpu.multicast = 0;
+    identity->settings = own_settings(comm, 0);
     return error;
 }
 
@@ -159,7 +159,7 @@ const char *shim_identity_mismatch(const shim_setup_t *setup, char *text, size_t
 /* What is compared, by the name that the user knows it by. (max_blocks: or the configuration's maxCTAs.) */
 #define WISHES(wish)                                                              \
     wish("SHUNT_SCRATCH_BYTES", scratch_bytes) wish("SHUNT_MAX_CTAS", max_blocks) \
-        wish("SHUNT_DETERMINISTIC", deterministic) wish("SHUNT_ALGO", policy)
+        wish("SHUNT_DETERMINISTIC", deterministic) wish("SHUNT_ALGO", policy) wish("SHUNT_TABLE", tuned)
 #define WISH_BYTES(variable, field) sizeof(((sel_settings_t *)0)->field) +
 #define WISH_ROW(variable, field) {variable, offsetof(sel_settings_t, field), sizeof(((sel_settings_t *)0)->field)},
 _Static_assert(WISHES(WISH_BYTES) 0 == sizeof(sel_settings_t), "a field of sel_settings_t is not compared");

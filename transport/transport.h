@@ -45,9 +45,9 @@ bool net_process_alive(const net_process_t *process);
  * compare-and-swap, from pending to attached or declined; every rank obeys it.
  */
 enum {
-    NET_MAX_SLOTS = 16,    /* joiners beyond this make the segment "overfull": count exceeds any nranks */
-    NET_STAGES = 9,        /* stages 0 .. NET_STAGES-1; what each is for: shim/stages.c */
-    NET_RECORD_BYTES = 512 /* the most bytes a rank can post in a stage */
+    NET_MAX_SLOTS = 16,     /* joiners beyond this make the segment "overfull": count exceeds any nranks */
+    NET_STAGES = 9,         /* stages 0 .. NET_STAGES-1; what each is for: shim/stages.c */
+    NET_RECORD_BYTES = 2560 /* the most bytes a rank can post in a stage */
 };
 
 typedef struct net_key {

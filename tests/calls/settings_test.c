@@ -80,6 +80,13 @@ static void assert_taken(const char *variable, const char *value, const char *sh
     assert_quiet((scenario_t){.set = {variable, value}, .variable = variable, .value = shown, .origin = "environment"});
 }
 
+enum {
+    SETTINGS = 0
+#define SHIM_SETTING(kind, field, variable, fallback, initial, unit, allowed, help) +1
+#include "shim/settings.def"
+#undef SHIM_SETTING
+};
+
 static int check_defaults(void *argument)
 {
     fresh_environment(argument);
@@ -96,7 +103,7 @@ static int check_defaults(void *argument)
         CHILD_CHECK(strcmp(row.value, row.initial) == 0 && strcmp(row.origin, "default") == 0);
         CHILD_CHECK(row.help[0] != '\0');
     }
-    CHILD_CHECK(rows == 11);
+    CHILD_CHECK(rows == SETTINGS);
     return 0;
 }
 
@@ -118,6 +125,10 @@ static void right_values(void **state)
     assert_taken("SHUNT_NCCL_PATH", "/a/path", "/a/path");
     assert_taken("SHUNT_ALGO", "oneshot", "oneshot");
     assert_taken("SHUNT_ALGO", "allreduce:0-64K=oneshot;64K-=nccl", "allreduce:0-64K=oneshot;64K-=nccl");
+    assert_taken("SHUNT_ALGO", "builtin;1M-=twoshot:64x512", "builtin;1M-=twoshot:64x512");
+    assert_taken("SHUNT_TABLE", "/a/table.csv", "/a/table.csv");
+    assert_taken("SHUNT_TABLE_FORCE", "1", "1");
+    assert_taken("SHUNT_CACHE_DIR", "/a/cache", "/a/cache");
     assert_taken("SHUNT_SCRATCH_BYTES", "1048576", "1048576");
     assert_taken("SHUNT_SCRATCH_BYTES", "16g", "16g");
     assert_taken("SHUNT_MAX_CTAS", "1024", "1024");

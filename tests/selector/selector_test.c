@@ -45,6 +45,8 @@ static void good_policies(void **state)
                                        "^staged",
                                        "allreduce:0-64K=oneshot;64K-2M=twoshot;2M-=nccl",
                                        "0-1g=twoshot;^oneshot",
+                                       "oneshot:32x128;1M-=twoshot:1024x512",
+                                       "builtin;0-4K=builtin",
                                        "allreduce:nccl;"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
         assert_true(sel_policy_check(good[i], NULL, 0));
@@ -65,6 +67,16 @@ static void bad_policies(void **state)
         {"0-x=nccl", "column 3: expected a size"},
         {"oneshot twoshot", "column 1: expected an algorithm"},
         {"^;", "column 2: expected an algorithm"},
+        {"^builtin", "column 2: expected an algorithm"},
+        {"oneshot:", "column 9: expected blocks"},
+        {"oneshot:0x32", "column 9: expected blocks"},
+        {"oneshot:1025x32", "column 9: expected blocks"},
+        {"oneshot:99999999999x32", "column 9: expected blocks"},
+        {"oneshot:32", "column 11: expected 'x'"},
+        {"oneshot:32x", "column 12: expected threads"},
+        {"oneshot:32x513", "column 12: expected threads"},
+        {"oneshot:32x64x", "column 14: expected ';'"},
+        {"nccl:32x64", "column 5: expected ';'"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char fault[120] = "";
@@ -107,13 +119,13 @@ static void plans_are_whole(void **state)
             for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
                 const sel_topology_t topology = {.link = (sel_link_t)link, .nranks = n, .arch = 90};
                 const sel_plan_t plan = plan_of(&topology, policies[p], 0, false);
-                for (int captured = 0; captured < 2; captured++) {
+                for (uint32_t context = 0; context < SEL_CONTEXTS; context++) {
                     uint64_t next = 0;
-                    assert_true(plan.rows[captured] > 0);
-                    for (uint32_t i = 0; i < plan.rows[captured]; i++) {
-                        assert_int_equal(plan.row[captured][i].from_bytes, next);
-                        assert_true(plan.row[captured][i].to_bytes >= next);
-                        next = plan.row[captured][i].to_bytes + 1;
+                    sel_row_t row;
+                    for (uint32_t i = 0; sel_plan_row(&plan, context, i, &row); i++) {
+                        assert_int_equal(row.from_bytes, next);
+                        assert_true(row.to_bytes >= next);
+                        next = row.to_bytes + 1;
                     }
                     assert_int_equal(next, 0);
                 }
@@ -156,6 +168,145 @@ static void policy_wins(void **state)
     assert_string_equal(name_of(&plan, 4096), "nccl");
     plan = plan_of(&four, "rubbish from another version", 0, false); /* as if empty, on every rank alike */
     assert_string_equal(name_of(&plan, 4096), "oneshot");
+}
+
+/* A policy's grid, or the usual one; whole warps on a GPU, one thread on the host. */
+static void grids(void **state)
+{
+    (void)state;
+    sel_plan_t plan = plan_of(&four, "twoshot:24x256", 0, false);
+    sel_choice_t choice = choose(&plan, ALG_INT8, 1 << 20, false);
+    assert_int_equal(choice.blocks, 24);
+    assert_int_equal(choice.threads, 256);
+    plan = plan_of(&four, "twoshot:24x100", 0, false);
+    assert_int_equal(choose(&plan, ALG_INT8, 1 << 20, false).threads, 128);
+    plan = plan_of(&four, "twoshot", 0, false);
+    assert_int_equal(choose(&plan, ALG_INT8, 1 << 20, false).blocks, 32);
+    assert_int_equal(choose(&plan, ALG_INT8, 4 << 20, false).blocks, 64);
+    const sel_topology_t host = {.link = SEL_LINK_HOST, .nranks = 2};
+    plan = plan_of(&host, "twoshot", 0, false);
+    choice = choose(&plan, ALG_INT8, 1 << 20, false);
+    assert_int_equal(choice.blocks, 1);
+    assert_int_equal(choice.threads, 1);
+}
+
+static uint8_t index_of(const char *name)
+{
+    for (uint32_t i = 0; i < alg_registry_count; i++) {
+        if (strcmp(alg_registry[i]->name, name) == 0)
+            return (uint8_t)i;
+    }
+    return SEL_NCCL;
+}
+
+static sel_plan_t tuned_plan(const sel_topology_t *topology, const char *policy, const sel_tuned_t *tuned)
+{
+    sel_settings_t settings = {.scratch_bytes = 64u << 20, .tuned = *tuned};
+    snprintf(settings.policy, sizeof settings.policy, "%s", policy);
+    sel_plan_t plan;
+    sel_plan_init(&plan, topology, &settings);
+    return plan;
+}
+
+/* Policy over tuned table over built-in rows over cost model over the real NCCL. */
+static void precedence(void **state)
+{
+    (void)state;
+    const uint32_t class_hash = sel_class_hash("nvswitch-sm90-4");
+    sel_tuned_t tuned = {.machine = 7, .rows = 2};
+    tuned.row[0] = (sel_tuned_row_t){.to_bytes = 65535,
+                                     .class_hash = class_hash,
+                                     .contexts = SEL_ANY_CONTEXT,
+                                     .blocks = 16,
+                                     .threads = 256,
+                                     .algorithm = index_of("twoshot")};
+    tuned.row[1] = (sel_tuned_row_t){.from_bytes = 1 << 20,
+                                     .to_bytes = UINT64_MAX,
+                                     .class_hash = class_hash,
+                                     .contexts = SEL_ANY_CONTEXT,
+                                     .algorithm = SEL_NCCL};
+    sel_topology_t topology = four;
+    topology.fingerprint = 7;
+    sel_plan_t plan = tuned_plan(&topology, "", &tuned);
+    assert_string_equal(name_of(&plan, 65535), "twoshot");
+    assert_string_equal(name_of(&plan, 65536), "oneshot"); /* built in */
+    assert_string_equal(name_of(&plan, (1 << 20) - 1), "twoshot");
+    assert_string_equal(name_of(&plan, 1 << 20), "nccl");
+    plan = tuned_plan(&topology, "0-1K=oneshot;2M-=staged", &tuned);
+    assert_string_equal(name_of(&plan, 1023), "oneshot");
+    assert_string_equal(name_of(&plan, 1024), "twoshot");
+    assert_string_equal(name_of(&plan, 1 << 20), "nccl");
+    assert_string_equal(name_of(&plan, 2 << 20), "staged");
+    plan = tuned_plan(&topology, "0-1K=builtin", &tuned);
+    assert_string_equal(name_of(&plan, 1023), "oneshot");
+    assert_string_equal(name_of(&plan, 1024), "twoshot");
+    plan = tuned_plan(&topology, "^twoshot", &tuned);
+    assert_string_equal(name_of(&plan, 1024), "nccl");
+
+    topology.fingerprint = 8; /* another machine */
+    plan = tuned_plan(&topology, "", &tuned);
+    assert_string_equal(name_of(&plan, 1024), "oneshot");
+    tuned.forced = 1;
+    plan = tuned_plan(&topology, "", &tuned);
+    assert_string_equal(name_of(&plan, 1024), "twoshot");
+    topology.multicast = true; /* another class */
+    plan = tuned_plan(&topology, "", &tuned);
+    assert_string_equal(name_of(&plan, 1024), "oneshot");
+
+    topology = four;
+    topology.nranks = 8; /* nobody has measured it */
+    plan = tuned_plan(&topology, "", &tuned);
+    sel_row_t row;
+    assert_true(sel_plan_row(&plan, 0, 0, &row));
+    assert_string_equal(row.rule.source, "predicted");
+    assert_string_equal(name_of(&plan, 1024), "oneshot");
+    assert_string_equal(name_of(&plan, 1 << 30), "nccl");
+}
+
+/* Eager and captured calls, and kinds of types, have rows of their own. */
+static void contexts(void **state)
+{
+    (void)state;
+    sel_tuned_t tuned = {.rows = 1};
+    tuned.row[0] = (sel_tuned_row_t){.to_bytes = UINT64_MAX,
+                                     .class_hash = sel_class_hash("nvswitch-sm90-4"),
+                                     .contexts = (uint16_t)(1 << sel_context(ALG_FLOAT16, true)),
+                                     .blocks = 8,
+                                     .threads = 64,
+                                     .algorithm = index_of("staged")};
+    const sel_plan_t plan = tuned_plan(&four, "", &tuned);
+    assert_string_equal(choose(&plan, ALG_FLOAT16, 64, true).algorithm->name, "staged");
+    assert_string_equal(choose(&plan, ALG_BFLOAT16, 64, true).algorithm->name, "staged");
+    assert_string_equal(choose(&plan, ALG_FLOAT16, 64, false).algorithm->name, "oneshot");
+    assert_string_equal(choose(&plan, ALG_FLOAT32, 64, true).algorithm->name, "oneshot");
+    assert_string_equal(choose(&plan, ALG_INT32, 64, true).algorithm->name, "oneshot");
+}
+
+/* Rows of another process may hold anything. */
+static void foreign_rows(void **state)
+{
+    (void)state;
+    srand(11);
+    for (int i = 0; i < 300; i++) {
+        sel_tuned_t tuned = {.rows = i % 2 ? SEL_TUNED_ROWS : UINT32_MAX};
+        for (uint32_t k = 0; k < SEL_TUNED_ROWS; k++) {
+            uint8_t *bytes = (uint8_t *)&tuned.row[k];
+            for (size_t b = 0; b < sizeof tuned.row[k]; b++)
+                bytes[b] = (uint8_t)rand();
+            tuned.row[k].class_hash = sel_class_hash("nvswitch-sm90-4");
+            tuned.row[k].algorithm %= alg_registry_count + 2;
+            if (k % 2)
+                tuned.row[k].from_bytes %= tuned.row[k].to_bytes %= 1 << 20;
+        }
+        const sel_plan_t plan = tuned_plan(&four, "0-64K=oneshot;64K-2M=twoshot;2M-=nccl", &tuned);
+        assert_true(plan.bands > 0 && plan.bands <= SEL_BANDS && plan.rules <= SEL_RULES);
+        for (uint64_t bytes = 1; bytes < 1 << 21; bytes = bytes * 3 + 1) {
+            const sel_choice_t choice = choose(&plan, ALG_INT8, bytes, bytes & 1);
+            if (choice.algorithm)
+                assert_true(choice.blocks > 0 && choice.blocks <= UINT16_MAX && choice.threads % 32 == 0 &&
+                            choice.threads > 0 && choice.threads <= SEL_MOST_THREADS);
+        }
+    }
 }
 
 static void nothing_forwarded(void **state)
@@ -217,6 +368,8 @@ int main(void)
         cmocka_unit_test(good_policies),   cmocka_unit_test(bad_policies),      cmocka_unit_test(noise),
         cmocka_unit_test(plans_are_whole), cmocka_unit_test(built_in_table),    cmocka_unit_test(policy_wins),
         cmocka_unit_test(limits),          cmocka_unit_test(nothing_forwarded), cmocka_unit_test(scratch_holds_it),
+        cmocka_unit_test(grids),           cmocka_unit_test(precedence),        cmocka_unit_test(contexts),
+        cmocka_unit_test(foreign_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

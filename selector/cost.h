@@ -1,0 +1,20 @@
+/*
+ * cost.h - what an all-reduce probably takes on machines that nobody has
+ * measured. Private to this room.
+ */
+#ifndef SHUNT_COST_H
+#define SHUNT_COST_H
+
+#include "selector/selector.h"
+
+/* The model is asked at these sizes, and answers for all up to the next: two an octave, from 1 KiB to 1 GiB. */
+enum { SEL_COST_BOUNDS = 41 };
+uint64_t sel_cost_bound(uint32_t index);
+
+/* A grid for an algorithm where no figure says better; `algorithm` is NULL. */
+sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes);
+/* The algorithm that the model trusts to beat the real NCCL, of those whose scratch holds the message; NULL
+ * where it is not sure. */
+sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *map, uint64_t bytes);
+
+#endif

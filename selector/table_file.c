@@ -1,0 +1,299 @@
+/*
+ * table_file.c - the reader and the writer of table_file.h's format. Any bytes
+ * are safe input.
+ */
+#include "selector/table_file.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char MAGIC[] = "# shunt table 1";
+static const char MACHINE[] = "# machine: ";
+static const char COLUMNS[] = "collective,ranks,class,mode,types,from,to,algorithm,blocks,threads,source";
+
+static const char *const KINDS[SEL_KINDS] = {"f1", "f2", "f4", "f8", "i1", "i2", "i4", "i8"};
+static const char *const MODES[] = {"eager", "captured", "any"}; /* at a set of modes, less 1 */
+enum { ANY_MODE = 3, ANY_KIND = (1 << SEL_KINDS) - 1 };
+
+/* Part of the text; not ended by a NUL. */
+typedef struct piece {
+    const char *at;
+    size_t bytes;
+} piece_t;
+
+static bool equals(piece_t piece, const char *text)
+{
+    return piece.bytes == strlen(text) && memcmp(piece.at, text, piece.bytes) == 0;
+}
+
+static bool begins(piece_t piece, const char *text)
+{
+    return piece.bytes >= strlen(text) && memcmp(piece.at, text, strlen(text)) == 0;
+}
+
+/* Up to `separator`, which is left out of both. */
+static piece_t cut(piece_t *rest, char separator)
+{
+    const char *found = memchr(rest->at, separator, rest->bytes);
+    const piece_t first = {rest->at, found ? (size_t)(found - rest->at) : rest->bytes};
+    const size_t gone = first.bytes + (found != NULL);
+    rest->at += gone;
+    rest->bytes -= gone;
+    return first;
+}
+
+static piece_t next_line(sel_file_t *file)
+{
+    piece_t rest = {file->at, (size_t)(file->end - file->at)};
+    piece_t line = cut(&rest, '\n');
+    file->at = rest.at;
+    file->line++;
+    if (line.bytes && line.at[line.bytes - 1] == '\r')
+        line.bytes--;
+    return line;
+}
+
+static bool read_number(piece_t piece, unsigned base, uint64_t *number)
+{
+    static const char digits[] = "0123456789abcdef";
+    uint64_t value = 0;
+    for (size_t i = 0; i < piece.bytes; i++) {
+        const char *digit = piece.at[i] ? memchr(digits, piece.at[i], base) : NULL;
+        if (!digit || value > (UINT64_MAX - (uint64_t)(digit - digits)) / base)
+            return false;
+        value = value * base + (uint64_t)(digit - digits);
+    }
+    *number = value;
+    return piece.bytes > 0;
+}
+
+/* ---- One row --------------------------------------------------------------------- */
+
+static bool read_name(piece_t piece, char *name, size_t capacity)
+{
+    if (piece.bytes == 0 || piece.bytes >= capacity)
+        return false;
+    for (size_t i = 0; i < piece.bytes; i++) {
+        if (piece.at[i] < ' ' || piece.at[i] > '~') /* it may be printed */
+            return false;
+    }
+    memset(name, 0, capacity);
+    memcpy(name, piece.at, piece.bytes);
+    return true;
+}
+
+static bool read_collective(piece_t piece, sel_file_row_t *row)
+{
+    (void)row;
+    return equals(piece, "allreduce");
+}
+
+static bool read_ranks(piece_t piece, sel_file_row_t *row)
+{
+    uint64_t number;
+    if (!read_number(piece, 10, &number) || number < 2 || number > ALG_MAX_RANKS)
+        return false;
+    row->ranks = (uint32_t)number;
+    return true;
+}
+
+static bool read_class(piece_t piece, sel_file_row_t *row)
+{
+    return read_name(piece, row->class_name, sizeof row->class_name);
+}
+
+static uint16_t contexts_of(unsigned modes, unsigned kinds)
+{
+    return (uint16_t)((modes & 1 ? kinds : 0) | (modes & 2 ? kinds << SEL_KINDS : 0));
+}
+
+static bool read_mode(piece_t piece, sel_file_row_t *row)
+{
+    for (unsigned modes = 1; modes <= ANY_MODE; modes++) {
+        if (equals(piece, MODES[modes - 1])) {
+            row->contexts = contexts_of(modes, ANY_KIND);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool read_types(piece_t piece, sel_file_row_t *row)
+{
+    if (equals(piece, "any"))
+        return true;
+    unsigned kinds = 0;
+    for (bool more = true; more;) {
+        more = memchr(piece.at, '+', piece.bytes) != NULL;
+        const piece_t name = cut(&piece, '+');
+        unsigned kind = 0;
+        while (kind < SEL_KINDS && !equals(name, KINDS[kind]))
+            kind++;
+        if (kind == SEL_KINDS)
+            return false;
+        kinds |= 1u << kind;
+    }
+    row->contexts &= contexts_of(ANY_MODE, kinds);
+    return true;
+}
+
+static bool read_from(piece_t piece, sel_file_row_t *row)
+{
+    return read_number(piece, 10, &row->from_bytes);
+}
+
+static bool read_to(piece_t piece, sel_file_row_t *row)
+{
+    row->to_bytes = UINT64_MAX;
+    return piece.bytes == 0 || (read_number(piece, 10, &row->to_bytes) && row->to_bytes >= row->from_bytes);
+}
+
+static bool read_algorithm(piece_t piece, sel_file_row_t *row)
+{
+    return read_name(piece, row->algorithm, sizeof row->algorithm);
+}
+
+static bool read_limited(piece_t piece, const sel_file_row_t *row, uint64_t most, uint16_t *field)
+{
+    uint64_t number;
+    if (!read_number(piece, 10, &number) || number > most || (number == 0) != (strcmp(row->algorithm, "nccl") == 0))
+        return false;
+    *field = (uint16_t)number;
+    return true;
+}
+
+static bool read_blocks(piece_t piece, sel_file_row_t *row)
+{
+    return read_limited(piece, row, SEL_MOST_BLOCKS, &row->blocks);
+}
+
+static bool read_threads(piece_t piece, sel_file_row_t *row)
+{
+    return read_limited(piece, row, SEL_MOST_THREADS, &row->threads);
+}
+
+static bool read_source(piece_t piece, sel_file_row_t *row)
+{
+    return read_name(piece, row->source, sizeof row->source);
+}
+
+/* In the order of COLUMNS; a reader may look at the fields before its own. */
+static const struct {
+    bool (*read)(piece_t piece, sel_file_row_t *row);
+    const char *expected;
+} FIELDS[] = {
+    {read_collective, "allreduce"},
+    {read_ranks, "a number of ranks from 2 to 8"},
+    {read_class, "a class of at most 31 characters"},
+    {read_mode, "eager, captured or any"},
+    {read_types, "any, or some of f1 f2 f4 f8 i1 i2 i4 i8 joined by +"},
+    {read_from, "a number of bytes"},
+    {read_to, "nothing, or a number of bytes that is not below `from`"},
+    {read_algorithm, "an algorithm or nccl"},
+    {read_blocks, "blocks from 1 to 1024 (nccl: 0)"},
+    {read_threads, "threads from 1 to 512 (nccl: 0)"},
+    {read_source, "a source of at most 47 characters"},
+};
+enum { FIELD_COUNT = sizeof FIELDS / sizeof FIELDS[0] };
+
+static bool fault_at(const sel_file_t *file, size_t column, const char *expected, char fault[SEL_FILE_FAULT_BYTES])
+{
+    snprintf(fault, SEL_FILE_FAULT_BYTES, "%u:%zu: expected %s", file->line, column + 1, expected);
+    return false;
+}
+
+static bool read_row(const sel_file_t *file, piece_t line, sel_file_row_t *row, char fault[SEL_FILE_FAULT_BYTES])
+{
+    piece_t rest = line;
+    memset(row, 0, sizeof *row);
+    for (int i = 0; i < FIELD_COUNT; i++) {
+        const size_t column = (size_t)(rest.at - line.at);
+        const bool ended = i > 0 && rest.at[-1] != ','; /* the field before was the line's last */
+        const piece_t field = i + 1 < FIELD_COUNT ? cut(&rest, ',') : rest;
+        if (ended)
+            return fault_at(file, column, "',' and more fields", fault);
+        if (!FIELDS[i].read(field, row))
+            return fault_at(file, column, FIELDS[i].expected, fault);
+    }
+    return true;
+}
+
+/* ---- The file -------------------------------------------------------------------- */
+
+bool sel_file_open(sel_file_t *file, const char *text, size_t bytes, char fault[SEL_FILE_FAULT_BYTES])
+{
+    *file = (sel_file_t){text, text + bytes, 0, 0};
+    if (bytes > SEL_FILE_MOST_BYTES) {
+        file->line = 1;
+        return fault_at(file, 0, "a file of at most 1 MiB", fault);
+    }
+    if (!equals(next_line(file), MAGIC))
+        return fault_at(file, 0, "\"# shunt table 1\"", fault);
+    for (bool known = false; file->at < file->end;) {
+        const sel_file_t before = *file;
+        const piece_t line = next_line(file);
+        if (line.bytes && line.at[0] != '#' && !equals(line, COLUMNS)) {
+            *file = before;
+            file->line += !known;
+            return known || fault_at(file, 0, "\"# machine: \" and a fingerprint before the first row", fault);
+        }
+        if (begins(line, MACHINE)) {
+            const size_t name = sizeof MACHINE - 1;
+            known = read_number((piece_t){line.at + name, line.bytes - name}, 16, &file->machine);
+            if (!known)
+                return fault_at(file, name, "a fingerprint of hexadecimal digits", fault);
+        }
+    }
+    return true; /* no row: no harm */
+}
+
+sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[SEL_FILE_FAULT_BYTES])
+{
+    while (file->at < file->end) {
+        const piece_t line = next_line(file);
+        if (line.bytes && line.at[0] != '#')
+            return read_row(file, line, row, fault) ? SEL_FILE_ROW : SEL_FILE_FAULT;
+    }
+    return SEL_FILE_END;
+}
+
+uint32_t sel_class_hash(const char *name)
+{
+    uint32_t hash = UINT32_C(0x811c9dc5); /* FNV-1a */
+    for (; *name; name++)
+        hash = (hash ^ (uint8_t)*name) * UINT32_C(0x01000193);
+    return hash;
+}
+
+/* ---- Writing --------------------------------------------------------------------- */
+
+void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES])
+{
+    snprintf(text, SEL_FILE_LINE_BYTES, "%s\n%s%016llx\n%s\n", MAGIC, MACHINE, (unsigned long long)machine, COLUMNS);
+}
+
+static void types_text(unsigned kinds, char text[32])
+{
+    if (kinds == ANY_KIND) {
+        snprintf(text, 32, "any");
+        return;
+    }
+    size_t used = 0;
+    text[0] = '\0';
+    for (unsigned kind = 0; kind < SEL_KINDS; kind++) {
+        if (kinds >> kind & 1)
+            used += (size_t)snprintf(text + used, 32 - used, "%s%s", used ? "+" : "", KINDS[kind]);
+    }
+}
+
+void sel_file_line(const sel_file_row_t *row, char text[SEL_FILE_LINE_BYTES])
+{
+    const unsigned eager = row->contexts & ANY_KIND, captured = row->contexts >> SEL_KINDS;
+    char types[32], to[24] = "";
+    types_text(eager | captured, types);
+    if (row->to_bytes != UINT64_MAX)
+        snprintf(to, sizeof to, "%llu", (unsigned long long)row->to_bytes);
+    snprintf(text, SEL_FILE_LINE_BYTES, "allreduce,%u,%s,%s,%s,%llu,%s,%s,%u,%u,%s\n", row->ranks, row->class_name,
+             MODES[(eager != 0) + 2 * (captured != 0) - 1], types, (unsigned long long)row->from_bytes, to,
+             row->algorithm, row->blocks, row->threads, row->source);
+}

@@ -1,0 +1,68 @@
+/*
+ * table_file.h - a measured table as text: what `shunt tune` writes and the
+ * library reads.
+ *
+ *   # shunt table 1
+ *   # machine: 5a3c...  (sel_fingerprint, 16 hexadecimal digits)
+ *   collective,ranks,class,mode,types,from,to,algorithm,blocks,threads,source
+ *   allreduce,4,nvswitch-sm90-4,captured,f2+f4,0,65536,oneshot,32,128,tune 2026-11-21
+ *
+ * The first line is as above; other lines that begin with '#' are comments, but
+ * for "# machine: ". mode is eager, captured or any; types are any, or kinds of
+ * selector.h joined by '+'; from and to are bytes, both inclusive, an empty `to`
+ * is no end; algorithm is a name or nccl (blocks and threads are then 0).
+ *
+ * Names of algorithms are text here: what this version of Shunt has is the
+ * reader's business. Nothing here allocates or opens files, and nothing outside
+ * this header is needed, so that the command reads tables with the same code.
+ */
+#ifndef SHUNT_TABLE_FILE_H
+#define SHUNT_TABLE_FILE_H
+
+#include "selector/topology.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    SEL_FILE_MOST_BYTES = 1 << 20, /* of a file; no table comes near it */
+    SEL_FILE_LINE_BYTES = 256,     /* of a written line */
+    SEL_FILE_FAULT_BYTES = 128,
+    SEL_FILE_NAME_BYTES = 24,
+    SEL_FILE_SOURCE_BYTES = 48
+};
+
+/* One row, of the file or built in. */
+typedef struct sel_file_row {
+    char class_name[SEL_CLASS_BYTES];
+    uint32_t ranks;
+    uint16_t contexts;
+    uint64_t from_bytes, to_bytes; /* both inclusive */
+    char algorithm[SEL_FILE_NAME_BYTES];
+    uint16_t blocks, threads; /* 0 with nccl */
+    char source[SEL_FILE_SOURCE_BYTES];
+} sel_file_row_t;
+
+/* A reader of text that the caller owns; it need not end with a NUL. */
+typedef struct sel_file {
+    const char *at, *end;
+    uint32_t line;    /* of the last row or fault */
+    uint64_t machine; /* the fingerprint */
+} sel_file_t;
+
+typedef enum sel_file_step { SEL_FILE_END, SEL_FILE_ROW, SEL_FILE_FAULT } sel_file_step_t;
+
+/* Read up to the first row. False: not a table; `fault` says where and what was expected. */
+bool sel_file_open(sel_file_t *file, const char *text, size_t bytes, char fault[SEL_FILE_FAULT_BYTES]);
+/* The next row, or what is wrong with the next line that is none, or the end. */
+sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[SEL_FILE_FAULT_BYTES]);
+
+/* The lines before the rows, and one row's, each with its line break. */
+void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES]);
+void sel_file_line(const sel_file_row_t *row, char text[SEL_FILE_LINE_BYTES]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

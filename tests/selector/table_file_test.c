@@ -1,0 +1,155 @@
+/*
+ * The table as text: what is read, what is refused and where, and that what is
+ * written is read again.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "selector/table_file.h"
+
+#define HEAD "# shunt table 1\n# machine: 00000000000000ff\n"
+#define GOOD "allreduce,4,nvswitch-sm90-4,any,any,0,65536,oneshot,32,128,tune\n"
+
+static sel_file_t open_text(const char *text)
+{
+    sel_file_t file;
+    char fault[SEL_FILE_FAULT_BYTES];
+    assert_true(sel_file_open(&file, text, strlen(text), fault));
+    return file;
+}
+
+static void rows(void **state)
+{
+    (void)state;
+    sel_file_t file =
+        open_text(HEAD "# hardware: some\r\n\n"
+                       "collective,ranks,class,mode,types,from,to,algorithm,blocks,threads,source\n" GOOD "# between\n"
+                       "allreduce,2,host-2,captured,f2+i8,65537,,nccl,0,0,by hand, on a Monday\r\n"
+                       "allreduce,8,x,eager,f1,18446744073709551615,18446744073709551615,later,1024,512,s");
+    sel_file_row_t row;
+    char fault[SEL_FILE_FAULT_BYTES];
+    assert_int_equal(file.machine, 0xff);
+    assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_ROW);
+    assert_int_equal(row.ranks, 4);
+    assert_string_equal(row.class_name, "nvswitch-sm90-4");
+    assert_int_equal(row.contexts, SEL_ANY_CONTEXT);
+    assert_int_equal(row.to_bytes, 65536);
+    assert_string_equal(row.algorithm, "oneshot");
+    assert_int_equal(row.blocks, 32);
+    assert_int_equal(row.threads, 128);
+    assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_ROW);
+    assert_int_equal(file.line, 8);
+    assert_int_equal(row.contexts, 1 << sel_context(ALG_BFLOAT16, true) | 1 << sel_context(ALG_UINT64, true));
+    assert_true(row.to_bytes == UINT64_MAX);
+    assert_string_equal(row.source, "by hand, on a Monday");
+    assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_ROW);
+    assert_int_equal(row.contexts, 1 << sel_context(ALG_FLOAT8_E4M3, false));
+    assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_END);
+    assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_END);
+}
+
+/* A wrong row is told with its place, and costs no other. */
+static void wrong_rows(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *fault;
+    } wrong[] = {
+        {"allgather,4,c,any,any,0,1,oneshot,1,1,s", "3:1: expected allreduce"},
+        {"allreduce,1,c,any,any,0,1,oneshot,1,1,s", "3:11: expected a number of ranks"},
+        {"allreduce,9,c,any,any,0,1,oneshot,1,1,s", "3:11: expected a number of ranks"},
+        {"allreduce,4,,any,any,0,1,oneshot,1,1,s", "3:13: expected a class"},
+        {"allreduce,4,12345678901234567890123456789012,any,any,0,1,oneshot,1,1,s", "3:13: expected a class"},
+        {"allreduce,4,c\x01,any,any,0,1,oneshot,1,1,s", "3:13: expected a class"},
+        {"allreduce,4,c,graph,any,0,1,oneshot,1,1,s", "3:15: expected eager"},
+        {"allreduce,4,c,any,f3,0,1,oneshot,1,1,s", "3:19: expected any, or some"},
+        {"allreduce,4,c,any,f2+,0,1,oneshot,1,1,s", "3:19: expected any, or some"},
+        {"allreduce,4,c,any,any,,1,oneshot,1,1,s", "3:23: expected a number of bytes"},
+        {"allreduce,4,c,any,any,-1,1,oneshot,1,1,s", "3:23: expected a number of bytes"},
+        {"allreduce,4,c,any,any,18446744073709551616,1,oneshot,1,1,s", "3:23: expected a number of bytes"},
+        {"allreduce,4,c,any,any,2,1,oneshot,1,1,s", "3:25: expected nothing, or"},
+        {"allreduce,4,c,any,any,0,1,,1,1,s", "3:27: expected an algorithm"},
+        {"allreduce,4,c,any,any,0,1,oneshot,0,1,s", "3:35: expected blocks"},
+        {"allreduce,4,c,any,any,0,1,oneshot,1025,1,s", "3:35: expected blocks"},
+        {"allreduce,4,c,any,any,0,1,nccl,1,0,s", "3:32: expected blocks"},
+        {"allreduce,4,c,any,any,0,1,oneshot,1,513,s", "3:37: expected threads"},
+        {"allreduce,4,c,any,any,0,1,oneshot,1,1,", "3:39: expected a source"},
+        {"allreduce,4,c,any,any,0,1,oneshot,1,1", "3:38: expected ',' and more"},
+        {"allreduce", "3:10: expected ',' and more"},
+        {",,,,,,,,,,", "3:1: expected allreduce"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        char text[512], fault[SEL_FILE_FAULT_BYTES];
+        sel_file_row_t row;
+        snprintf(text, sizeof text, HEAD "%s\n" GOOD, wrong[i].line);
+        sel_file_t file = open_text(text);
+        assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_FAULT);
+        if (strncmp(fault, wrong[i].fault, strlen(wrong[i].fault)) != 0)
+            fail_msg("%s: %s", wrong[i].line, fault);
+        assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_ROW);
+        assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_END);
+    }
+}
+
+static void no_tables(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *fault;
+    } wrong[] = {
+        {"", "1:1: expected \"# shunt table 1\""},
+        {"# shunt table 2\n# machine: 1\n" GOOD, "1:1: expected \"# shunt table 1\""},
+        {"# shunt table 1\n" GOOD, "2:1: expected \"# machine: \""},
+        {"# shunt table 1\n# machine: 0x1\n" GOOD, "2:12: expected a fingerprint"},
+        {"# shunt table 1\n# machine: \n", "2:12: expected a fingerprint"},
+        {"# shunt table 1\n# machine: 12345678901234567\n", "2:12: expected a fingerprint"},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        char fault[SEL_FILE_FAULT_BYTES];
+        sel_file_t file;
+        assert_false(sel_file_open(&file, wrong[i].text, strlen(wrong[i].text), fault));
+        if (strncmp(fault, wrong[i].fault, strlen(wrong[i].fault)) != 0)
+            fail_msg("%s: %s", wrong[i].text, fault);
+    }
+    static char large[SEL_FILE_MOST_BYTES + 1] = HEAD;
+    char fault[SEL_FILE_FAULT_BYTES];
+    sel_file_t file;
+    assert_false(sel_file_open(&file, large, sizeof large, fault));
+}
+
+static void written_is_read(void **state)
+{
+    (void)state;
+    static const sel_file_row_t written[] = {
+        {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 0, 65536, "oneshot", 32, 128, "tune 2026-11-21"},
+        {"nvswitch-sm90-2-mc", 2, 0x0002, 65537, UINT64_MAX, "nccl", 0, 0, "a, b"},
+        {"host-8", 8, 0x8400, 1, 1, "staged", 1024, 512, "x"},
+        {"host-8", 8, 0x0606, 1, 1, "staged", 1024, 512, "x"},
+    };
+    char text[6 * SEL_FILE_LINE_BYTES], fault[SEL_FILE_FAULT_BYTES];
+    sel_file_head(UINT64_C(0xfedcba9876543210), text);
+    for (size_t i = 0; i < sizeof written / sizeof written[0]; i++)
+        sel_file_line(&written[i], text + strlen(text));
+    sel_file_t file = open_text(text);
+    assert_true(file.machine == UINT64_C(0xfedcba9876543210));
+    for (size_t i = 0; i < sizeof written / sizeof written[0]; i++) {
+        sel_file_row_t row;
+        assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_ROW);
+        assert_memory_equal(&row, &written[i], sizeof row);
+    }
+    sel_file_row_t row;
+    assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_END);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows), cmocka_unit_test(wrong_rows),
+                                       cmocka_unit_test(no_tables), cmocka_unit_test(written_is_read)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
