@@ -21,8 +21,8 @@ static void try_plan(const char *policy)
     sel_settings_t settings = {.scratch_bytes = UINT64_C(64) << 20};
     strcpy(settings.policy, policy);
     sel_plan_init(&plan, &topology, &settings);
+    expect(plan.bands > 0 && plan.bands <= SEL_BANDS && plan.rules <= SEL_RULES);
     for (int captured = 0; captured < 2; captured++) {
-        expect(plan.rows[captured] <= SEL_MAX_ROWS);
         for (int power = 0; power < 40; power++) {
             const sel_query_t query = {ALG_ALL_REDUCE, ALG_INT8, ALG_SUM, (UINT64_C(1) << power) + 1, captured != 0};
             const sel_choice_t choice = sel_choose(&plan, &query);
