@@ -7,7 +7,10 @@ On the host device. Exit status 0: the case passed; a failed assertion shows
 what was expected and what came.
 """
 
+import argparse
 import csv
+import importlib.machinery
+import importlib.util
 import json
 import os
 import pathlib
@@ -225,6 +228,28 @@ def pictures():
                 f"{picture.name} is stale: scripts/plot docs/results/{table.name} -o docs/results/{picture.name}")
 
 
+def decode():
+    """scripts/decode-bench: its arithmetic, and that it says why it does nothing where there is no GPU."""
+    script = f"{SOURCE}/scripts/decode-bench"
+    loader = importlib.machinery.SourceFileLoader("decode_bench", script)
+    bench = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(bench)
+    times = {("nccl", 1): [{"step": step, "reduces": 640} for step in (5000, 1000, 900)],
+             ("shunt", 1): [{"step": 800, "reduces": 320}],
+             ("nccl", 16): [{"step": 1600, "reduces": 640}], ("shunt", 16): [{"step": 1600, "reduces": 640}]}
+    one, many = bench.rows_of(times, argparse.Namespace(gpus=4), bench.LLAMA)
+    assert (one["tokens_s"], one["nccl_tokens_s"], one["gain"]) == ("1250.0", "1000.0", "1.250"), one
+    assert (one["predicted_us"], one["gained_us"], one["share"], one["reduce_us"]) == (
+        "320.0", "200.0", "0.62", "5.00"), one
+    assert (one["bytes"], many["bytes"], many["tokens_s"], many["share"]) == (8192, 131072, "10000.0", ""), many
+    assert abs(bench.difference([3.0, 4.0], [3.0, 4.5]) - 0.5 / 29.25 ** 0.5) < 1e-12
+    for bad in ([float("nan"), 1.0], [float("inf"), 1.0]):
+        assert bench.difference(bad, [1.0, 1.0]) == float("inf") and bench.difference([1.0, 1.0], bad) == float("inf")
+    done = subprocess.run([sys.executable, "-B", script], env=dict(os.environ, PATH="/nowhere"), capture_output=True,
+                          text=True, timeout=LIMIT)
+    assert done.returncode == 77 and "SKIP" in done.stdout, (done.returncode, done.stdout, done.stderr)
+
+
 def children(pid):
     return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -273,4 +298,4 @@ def bench_gpu():
 
 if __name__ == "__main__":
     {case.__name__: case for case in (usage, run, info, settings, documents, bench_right, bench_files,
-                                      bench_dies, bench_gpu, plots, pictures)}[sys.argv[4]]()
+                                      bench_dies, bench_gpu, plots, pictures, decode)}[sys.argv[4]]()
