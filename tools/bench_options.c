@@ -1,10 +1,8 @@
 /*
  * bench_options.c - the command line of `shunt bench`. Names follow nccl-tests.
  */
-#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
@@ -64,22 +62,10 @@ static const struct option long_options[] = {
     {NULL, 0, NULL, 0},
 };
 
-static bool parse_number(const char *text, uint64_t low, uint64_t high, uint64_t *value)
-{
-    char *end = NULL;
-    errno = 0;
-    unsigned long long number = strtoull(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || errno != 0 || *end != '\0' || number < low || number > high) {
-        return false;
-    }
-    *value = number;
-    return true;
-}
-
 static int number_option(const char *name, const char *text, uint32_t low, uint32_t high, uint32_t *value)
 {
     uint64_t number = 0;
-    if (!parse_number(text, low, high, &number)) {
+    if (!tool_number(text, low, high, &number)) {
         return tool_usage("bench", "%s %s: a number from %u to %u is wanted", name, text, low, high);
     }
     *value = (uint32_t)number;
@@ -88,38 +74,10 @@ static int number_option(const char *name, const char *text, uint32_t low, uint3
 
 static int size_option(const char *name, const char *text, uint64_t *value)
 {
-    static const uint64_t most = 1ull << 40;
-    size_t length = strlen(text);
-    char digits[24];
-    uint64_t unit = 1;
-    if (length > 0 && length < sizeof digits) {
-        memcpy(digits, text, length + 1);
-        switch (digits[length - 1]) {
-        case 'G':
-        case 'g':
-            unit = 1ull << 30;
-            break;
-        case 'M':
-        case 'm':
-            unit = 1ull << 20;
-            break;
-        case 'K':
-        case 'k':
-            unit = 1ull << 10;
-            break;
-        default:
-            break;
-        }
-        if (unit != 1) {
-            digits[length - 1] = '\0';
-        }
-        uint64_t number = 0;
-        if (parse_number(digits, 1, most / unit, &number)) {
-            *value = number * unit;
-            return TOOL_OK;
-        }
+    if (!tool_size(text, value)) {
+        return tool_usage("bench", "%s %s: a size like 1024, 64K, 16M or 1G is wanted, at most 1024G", name, text);
     }
-    return tool_usage("bench", "%s %s: a size like 1024, 64K, 16M or 1G is wanted, at most 1024G", name, text);
+    return TOOL_OK;
 }
 
 static int type_option(const char *text, int32_t *index)
@@ -128,14 +86,8 @@ static int type_option(const char *text, int32_t *index)
         *index = -1;
         return TOOL_OK;
     }
-    for (uint32_t i = 0; i < bench_type_count; i++) {
-        if (strcmp(text, bench_types[i].name) == 0 ||
-            (bench_types[i].alias[0] != '\0' && strcmp(text, bench_types[i].alias) == 0)) {
-            *index = (int32_t)i;
-            return TOOL_OK;
-        }
-    }
-    return tool_usage("bench", "-d %s: no such type", text);
+    *index = bench_type_find(text);
+    return *index >= 0 ? TOOL_OK : tool_usage("bench", "-d %s: no such type", text);
 }
 
 static int op_option(const char *text, int32_t *index)

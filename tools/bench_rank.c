@@ -200,8 +200,13 @@ static bool open_comm(bench_rank_t *rank, uint32_t index)
                    "ncclCommInitRank");
 }
 
-static bool open_all(bench_rank_t *rank)
+bool bench_rank_open(bench_rank_t *rank, const bench_options_t *options, bench_shared_t *shared, uint32_t number)
 {
+    rank->options = options;
+    rank->shared = shared;
+    rank->rank = number;
+    rank->nranks = options->ranks;
+    rank->device = shared->machine.host ? &bench_device_host : bench_device_cuda;
     if (!open_libraries(rank) || !rank->device->open(rank)) {
         return false;
     }
@@ -222,7 +227,7 @@ static bool open_all(bench_rank_t *rank)
     return rank->device->fill(rank, rank->output, 0, bytes) && rank->device->fill(rank, rank->input, 0, bytes);
 }
 
-static bool close_all(bench_rank_t *rank)
+bool bench_rank_close(bench_rank_t *rank)
 {
     bool done = rank->device->wait(rank);
     for (uint32_t i = rank->sides; done && i-- > 0;) {
@@ -237,15 +242,9 @@ static bool close_all(bench_rank_t *rank)
     return done;
 }
 
-/* On a failure nothing is undone: peers may still be in a call, and the process ends. */
 bool bench_rank_run(const bench_options_t *options, bench_shared_t *shared, uint32_t number, int rows)
 {
     bench_rank_t rank;
     memset(&rank, 0, sizeof rank);
-    rank.options = options;
-    rank.shared = shared;
-    rank.rank = number;
-    rank.nranks = options->ranks;
-    rank.device = shared->machine.host ? &bench_device_host : bench_device_cuda;
-    return open_all(&rank) && run_cases(&rank, rows) && close_all(&rank);
+    return bench_rank_open(&rank, options, shared, number) && run_cases(&rank, rows) && bench_rank_close(&rank);
 }

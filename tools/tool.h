@@ -12,6 +12,7 @@
 #include <nccl.h>
 #include <shunt.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2 }; /* exit status */
 
@@ -25,6 +26,10 @@ int tool_settings(int argc, char **argv);
 int tool_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* For a sub-command without arguments: TOOL_OK and *help set, or TOOL_USAGE with the fault told. */
 int tool_no_arguments(const char *command, int argc, char **argv, bool *help);
+
+/* A decimal number from low to high; a size with K, M or G for powers of 1024, from 1 to 1024G. */
+bool tool_number(const char *text, uint64_t low, uint64_t high, uint64_t *value);
+bool tool_size(const char *text, uint64_t *value);
 
 /* The functions that the command calls, of ours or of the real library. */
 #define TOOL_NCCL_CALLS(X)      \
