@@ -96,7 +96,7 @@ static uint32_t count_cases(const bench_options_t *options, const bench_machine_
     for (int32_t type = 0; type < (int32_t)bench_type_count; type++) {
         for (int32_t op = 0; op < (int32_t)bench_op_count; op++) {
             for (uint64_t bytes = options->from_bytes; bytes <= options->to_bytes; bytes *= options->factor) {
-                cases += bench_wanted(options, machine, type, op) && bytes >= bench_types[type].bytes;
+                cases += bench_wanted(options, machine, type, op) && bench_count(options, type, bytes) != 0;
             }
         }
     }

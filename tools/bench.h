@@ -87,6 +87,7 @@ typedef struct bench_options {
     bool sizes_given[2]; /* -b, -e */
     bool graph;
     bool in_place;
+    bool skew; /* buffers one element off alignment, and one element fewer */
     bool check;
     bool nccl;
     bool floor;
@@ -153,6 +154,8 @@ typedef struct bench_shared {
     uint8_t window[BENCH_WINDOW_BYTES];
 } bench_shared_t;
 
+/* Elements of a case of so many bytes; 0: there is no such case. */
+uint64_t bench_count(const bench_options_t *options, int32_t type, uint64_t bytes);
 /* Whether the options ask for this type and operator; `all` leaves out what the machine lacks. */
 bool bench_wanted(const bench_options_t *options, const bench_machine_t *machine, int32_t type, int32_t op);
 
@@ -203,8 +206,9 @@ typedef struct bench_rank {
     tool_nccl_t nccl[2];  /* ours, the real one */
     bench_side_t side[2]; /* ours, the real one */
     uint32_t sides;       /* 2 with a real NCCL to compare with */
-    uint8_t *input;       /* device memory; the output's own when in place */
-    uint8_t *output;      /* device memory, with a guard behind it */
+    uint8_t *memory[2];   /* the device's: behind input and output; NULL for the input when in place */
+    uint8_t *input;       /* of the running case; the output when in place */
+    uint8_t *output;      /* with a guard behind it */
 } bench_rank_t;
 
 typedef struct bench_case {

@@ -23,6 +23,7 @@ const char bench_help[] =
     "  --rounds N    timed runs; the median counts (default 5)\n"
     "  --graph       capture the calls of a run into a CUDA graph and replay it\n"
     "  --in-place    output over input\n"
+    "  --skew        all buffers one element off alignment, and one element fewer\n"
     "  --check 0|1   compare every element with the expected one, and the ranks' bits (default 1)\n"
     "  --csv FILE    write the rows as CSV\n"
     "  --json FILE   write the rows as JSON\n"
@@ -40,6 +41,7 @@ enum {
     OPTION_ROUNDS = 256,
     OPTION_GRAPH,
     OPTION_IN_PLACE,
+    OPTION_SKEW,
     OPTION_CHECK,
     OPTION_CSV,
     OPTION_JSON,
@@ -52,6 +54,7 @@ static const struct option long_options[] = {
     {"rounds", required_argument, NULL, OPTION_ROUNDS},
     {"graph", no_argument, NULL, OPTION_GRAPH},
     {"in-place", no_argument, NULL, OPTION_IN_PLACE},
+    {"skew", no_argument, NULL, OPTION_SKEW},
     {"check", required_argument, NULL, OPTION_CHECK},
     {"csv", required_argument, NULL, OPTION_CSV},
     {"json", required_argument, NULL, OPTION_JSON},
@@ -143,6 +146,9 @@ static int one_option(bench_options_t *options, int option)
     case OPTION_IN_PLACE:
         options->in_place = true;
         return TOOL_OK;
+    case OPTION_SKEW:
+        options->skew = true;
+        return TOOL_OK;
     case OPTION_CHECK:
         return check_option(optarg, &options->check);
     case OPTION_CSV:
@@ -224,6 +230,12 @@ static bool supported(const bench_machine_t *machine, const bench_type_t *type)
         }
     }
     return machine->nccl_version >= 22400;
+}
+
+uint64_t bench_count(const bench_options_t *options, int32_t type, uint64_t bytes)
+{
+    uint64_t count = bytes / bench_types[type].bytes;
+    return options->skew && count > 0 ? count - 1 : count;
 }
 
 bool bench_wanted(const bench_options_t *options, const bench_machine_t *machine, int32_t type, int32_t op)

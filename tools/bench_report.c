@@ -6,7 +6,7 @@
  * line of column names and one line a row:
  *   ranks        number of ranks, each a process
  *   mode         graph or eager
- *   place        in or out
+ *   place        in or out; in+1 and out+1 with --skew
  *   bytes,count  of one rank's input
  *   type,op      as given to -d and -o
  *   algorithm    Shunt's choice; nccl: forwarded
@@ -300,7 +300,7 @@ static void fill_cells(const bench_options_t *options, const tool_floor_t *floor
     double algbw = row->seconds > 0 ? (double)row->bytes / row->seconds * 1e-9 : 0;
     put(cells, "%u", options->ranks);
     put(cells, "%s", options->graph ? "graph" : "eager");
-    put(cells, "%s", options->in_place ? "in" : "out");
+    put(cells, "%s%s", options->in_place ? "in" : "out", options->skew ? "+1" : "");
     put(cells, "%llu", (unsigned long long)row->bytes);
     put(cells, "%llu", (unsigned long long)row->count);
     put(cells, "%s", bench_types[row->type].name);
