@@ -185,6 +185,12 @@ ncclResult_t shim_host_get_unique_id(ncclUniqueId *id)
     return ncclSuccess;
 }
 
+/* Where the application may look from another thread while the call is under way. */
+static void clear(ncclComm_t *newcomm)
+{
+    __atomic_store_n(newcomm, NULL, __ATOMIC_RELEASE);
+}
+
 static ncclResult_t too_many(const char *function, int nranks)
 {
     shim_set_last_error("%s: %d ranks; the host device serves at most %d", function, nranks, ALG_MAX_RANKS);
@@ -236,7 +242,7 @@ ncclResult_t shim_host_init_rank(ncclComm_t *newcomm, int nranks, const ncclUniq
         shim_set_last_error("%s: rank %d of %d is no rank", function, rank, nranks);
         return ncclInvalidArgument;
     }
-    *newcomm = NULL;
+    clear(newcomm);
     if (fault)
         return invalid(function, fault);
     if (nranks > ALG_MAX_RANKS)
@@ -280,7 +286,7 @@ ncclResult_t shim_host_init_all(ncclComm_t *comms, int count, const int *devices
     if (result != ncclSuccess)
         return result;
     for (int rank = 0; rank < count; rank++) {
-        comms[rank] = NULL;
+        clear(comms + rank);
         setups[rank] = publish_rank(comms + rank, count, &id, 1, rank, NULL);
         if (!setups[rank])
             result = no_memory(function);
@@ -316,7 +322,7 @@ static ncclResult_t check_parent(shim_comm_t *parent, ncclComm_t *newcomm, const
     ncclResult_t result = check_ready(parent, function);
     if (result != ncclSuccess)
         return result;
-    *newcomm = NULL;
+    clear(newcomm);
     const char *fault = shim_config_fault(config);
     return fault ? invalid(function, fault) : ncclSuccess;
 }
