@@ -34,8 +34,9 @@ const char bench_help[] =
     "Columns: the time is that of the slowest rank, the median over the rounds; algbw is bytes over time in GB/s,\n"
     "busbw that times 2(n-1)/n; ratio is NCCL's time over ours; floor_ratio is our time over the floor. With\n"
     "--host-time: call_ns until a call returns, launch_ns until the launch of an empty kernel does, call_ratio the\n"
-    "one over the other; launch_us from one empty kernel to the next, back to back; sync_us of one call and a wait\n"
-    "for the stream. Exit status: 0 if all elements were right, 1 if not or if a rank failed, 2 for a wrong option.\n";
+    "one over the other; launch_us from one empty kernel to the next, back to back, launch_ratio our time over it;\n"
+    "sync_us of one call and a wait for the stream. Exit status: 0 if all elements were right, 1 if not or if a rank "
+    "failed, 2 for a wrong option.\n";
 
 enum {
     OPTION_ROUNDS = 256,

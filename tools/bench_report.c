@@ -23,6 +23,7 @@
  *   launch_ns              until the launch of an empty kernel returns
  *   call_ratio             call_ns / launch_ns
  *   launch_us              from one empty kernel to the next, launched back to back
+ *   launch_ratio           us / launch_us
  *   sync_us,nccl_sync_us   one call and a wait for the stream, from the host
  */
 #include <errno.h>
@@ -158,6 +159,7 @@ static const column_t columns[] = {
     {"launch_ns", 9, false, WITH_HOST_TIME},
     {"call_ratio", 10, false, WITH_HOST_TIME},
     {"launch_us", 9, false, WITH_HOST_TIME},
+    {"launch_ratio", 12, false, WITH_HOST_TIME},
     {"sync_us", 8, false, WITH_HOST_TIME},
     {"nccl_sync_us", 12, false, WITH_HOST_TIME},
 };
@@ -322,6 +324,7 @@ static void fill_cells(const bench_options_t *options, const tool_floor_t *floor
     put_time(cells, 0, calls->launch * 1e9);
     put_ratio(cells, calls->call, calls->launch);
     put_time(cells, 2, calls->launch_each * 1e6);
+    put_ratio(cells, row->seconds, calls->launch_each);
     put_time(cells, 2, calls->sync * 1e6);
     put_time(cells, 2, calls->nccl_sync * 1e6);
 }
