@@ -117,7 +117,7 @@ int32_t sel_nic_near(const sel_machine_t *machine, uint32_t gpu)
 
 /* ---- A communicator ------------------------------------------------------------ */
 
-static sel_reach_t reach_of(const sel_machine_t *machine, uint32_t a, uint32_t b)
+sel_reach_t sel_gpu_reach(const sel_machine_t *machine, uint32_t a, uint32_t b)
 {
     static const sel_link_t link[] = {
         [SEL_PATH_NVSWITCH] = SEL_LINK_NVSWITCH, [SEL_PATH_NVLINK] = SEL_LINK_MESH, [SEL_PATH_PIX] = SEL_LINK_PCIE,
@@ -147,7 +147,7 @@ sel_topology_t sel_machine_topology(const sel_machine_t *machine, const uint32_t
         for (uint32_t k = 0; k < count; k++) {
             if (k == i)
                 continue;
-            const sel_reach_t pair = reach_of(machine, gpu[i], gpu[k]);
+            const sel_reach_t pair = sel_gpu_reach(machine, gpu[i], gpu[k]);
             reach = i == 0 && k == 1 ? pair : sel_reach_join(reach, pair);
         }
     }

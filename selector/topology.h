@@ -141,6 +141,8 @@ typedef enum sel_path {
 const char *sel_path_text(sel_path_t path);
 /* From one GPU to another; *lanes gets the number of NVLinks by which it leaves a, 0 without. */
 sel_path_t sel_gpu_path(const sel_machine_t *machine, uint32_t a, uint32_t b, uint32_t *lanes);
+/* The same as a communicator's ranks see it. */
+sel_reach_t sel_gpu_reach(const sel_machine_t *machine, uint32_t a, uint32_t b);
 sel_path_t sel_nic_path(const sel_machine_t *machine, uint32_t gpu, uint32_t nic);
 /* The port that a GPU should use: of those that are up the nearest, of equally near ones the fastest,
  * and of those the first. -1: none is up. */

@@ -17,8 +17,10 @@ void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES
 
 sel_reach_t sel_reach_join(sel_reach_t a, sel_reach_t b)
 {
-    if (a.link == b.link && a.lanes == b.lanes)
+    if (a.link == b.link && (a.lanes == b.lanes || b.lanes == 0))
         return a;
+    if (a.link == b.link && a.lanes == 0)
+        return b;
     if (a.link < SEL_LINK_PCIE || b.link < SEL_LINK_PCIE)
         return (sel_reach_t){SEL_LINK_BRIDGES, 0};
     return a.link > b.link ? a : b;

@@ -10,6 +10,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,41 +170,38 @@ static void ask_links(nvml_device_t device, sel_nvlinks_t *links)
     }
 }
 
-/* Some hundred calls into the driver, of which the answers do not change: asked once for each GPU. */
+/* Some hundred calls into the driver, of which the answers do not change: kept for each GPU that was asked
+ * about. Nothing is ever taken off the list, so it needs no lock that a forked child could find shut. */
 typedef struct known {
     struct known *next;
     char bus[SEL_BUS_BYTES];
     sel_nvlinks_t links;
 } known_t;
-static known_t *known_first;
-static pthread_mutex_t known_lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(known_t *) known_first;
 
-static known_t *find_or_ask(const char *bus)
+static const known_t *find_known(const char *bus)
 {
-    known_t *known = known_first;
+    const known_t *known = atomic_load(&known_first);
     while (known && strcmp(known->bus, bus))
         known = known->next;
-    nvml_device_t device;
-    if (known || nvml.by_pci(bus, &device) != NVML_OK)
-        return known;
-    known = calloc(1, sizeof *known);
-    if (!known)
-        return NULL;
-    snprintf(known->bus, sizeof known->bus, "%s", bus);
-    ask_links(device, &known->links);
-    known->next = known_first;
-    known_first = known;
     return known;
 }
 
 const sel_nvlinks_t *sel_nvml_links(const char *bus)
 {
-    if (!usable())
+    nvml_device_t device;
+    const known_t *kept = usable() ? find_known(bus) : NULL;
+    if (kept || !usable() || nvml.by_pci(bus, &device) != NVML_OK)
+        return kept ? &kept->links : NULL;
+    known_t *known = calloc(1, sizeof *known);
+    if (!known)
         return NULL;
-    pthread_mutex_lock(&known_lock);
-    const known_t *known = find_or_ask(bus);
-    pthread_mutex_unlock(&known_lock);
-    return known ? &known->links : NULL;
+    snprintf(known->bus, sizeof known->bus, "%s", bus);
+    ask_links(device, &known->links);
+    known->next = atomic_load(&known_first);
+    while (!atomic_compare_exchange_weak(&known_first, &known->next, known))
+        ; /* two threads may have asked about one GPU: then it is there twice */
+    return &known->links;
 }
 
 int sel_nvml_reach(const char *from, const char *to, sel_reach_t *reach)

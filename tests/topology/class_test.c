@@ -60,11 +60,16 @@ static void joins(void **state)
         for (size_t b = 0; b < ALL; b++) {
             const bool nvlink = a < UNEQUAL + 1 || b < UNEQUAL + 1;
             expect_join(all[a], all[b], a == b ? all[a] : nvlink ? all[UNEQUAL] : all[a > b ? a : b]);
-            for (size_t c = 0; c < ALL; c++)
+            for (size_t c = 0; c < ALL; c++) /* in any order */
                 expect_join(sel_reach_join(all[a], all[b]), all[c],
                             sel_reach_join(all[a], sel_reach_join(all[b], all[c])));
         }
     }
+    const sel_reach_t untold = {SEL_LINK_NVSWITCH, 0}; /* a rank whose driver does not say how many */
+    expect_join(untold, all[0], all[0]);
+    expect_join(sel_reach_join(untold, all[0]), all[1], all[UNEQUAL]);
+    expect_join(untold, all[2], all[UNEQUAL]);
+    expect_join(untold, untold, untold);
 }
 
 static void fingerprints(void **state)
