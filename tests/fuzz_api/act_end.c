@@ -5,13 +5,8 @@
 #include <signal.h>
 #include <string.h>
 
-static double patience(double seconds)
-{
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    seconds *= 3;
-#endif
-    return seconds;
-}
+/* Seconds that a busy machine may need; a call that ends by its own limit takes ten. */
+enum { PATIENCE = 8 };
 
 void act_finalize(actor_t *actor, const fuzz_step_t *step)
 {
@@ -172,7 +167,7 @@ void act_interrupt(actor_t *actor, const fuzz_step_t *step)
     if (calls) {
         CHECK(pthread_join(waiting.thread, NULL) == 0);
         CHECK(waiting.result != ncclSuccess && waiting.result != ncclInProgress);
-        CHECK(ranks_seconds() - start < patience(2));
+        CHECK(ranks_seconds() - start < PATIENCE);
     }
     ranks_barrier(actor->ranks); /* no handle's address is used anew before */
 }
@@ -189,7 +184,7 @@ static void outlive(actor_t *actor, int slot)
     double start = ranks_seconds();
     for (ncclResult_t result = ncclSuccess; result == ncclSuccess;)
         result = ncclAllReduce(&in, &out, 1, ncclFloat32, ncclSum, comm, NULL);
-    CHECK(ranks_seconds() - start < patience(5));
+    CHECK(ranks_seconds() - start < PATIENCE);
     CHECK_NCCL(ncclCommGetAsyncError(comm, &state));
     CHECK(state == ncclRemoteError);
     CHECK_NCCL(ncclCommAbort(comm));
