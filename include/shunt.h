@@ -85,6 +85,9 @@ typedef struct shunt_communicator {
 /* 0, or -1 for a communicator that Shunt does not know, NULL or size 0. */
 int shunt_communicator(struct ncclComm *comm, shunt_communicator_t *facts);
 
+/* The name of algorithm `index`, as in SHUNT_ALGO; NULL past the end. */
+const char *shunt_algorithm(uint32_t index);
+
 /* Put `policy` (as in SHUNT_ALGO) in place of the communicator's, from the next call on. Every rank must do so
  * between the same two calls, and no other thread may be using the communicator. What a graph has captured
  * stays as it was. 0, or -1 if it is not attached or the policy is malformed. */

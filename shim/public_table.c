@@ -85,6 +85,11 @@ int shunt_communicator(ncclComm_t handle, shunt_communicator_t *facts)
     return 0;
 }
 
+const char *shunt_algorithm(uint32_t index)
+{
+    return index < alg_registry_count ? alg_registry[index]->name : NULL;
+}
+
 /* The same plan with another policy; NULL without memory. */
 static sel_plan_t *plan_with(const sel_plan_t *plan, const char *policy)
 {

@@ -18,6 +18,7 @@ enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2 }; /* exit status */
 
 /* The sub-commands. argv[0] is the sub-command's name. */
 int tool_bench(int argc, char **argv);
+int tool_tune(int argc, char **argv);
 int tool_run(int argc, char **argv);
 int tool_info(int argc, char **argv);
 int tool_settings(int argc, char **argv);
@@ -48,7 +49,11 @@ bool tool_size(const char *text, uint64_t *value);
     X(shunt_nccl_path)      \
     X(shunt_last_decision)  \
     X(shunt_setting)        \
-    X(shunt_table_row)
+    X(shunt_table_row)      \
+    X(shunt_communicator)   \
+    X(shunt_algorithm)      \
+    X(shunt_set_policy)     \
+    X(shunt_table_path)
 #define TOOL_POINTER(name) __typeof__(&name) name;
 typedef struct tool_nccl {
     TOOL_NCCL_CALLS(TOOL_POINTER)
