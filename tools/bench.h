@@ -92,6 +92,7 @@ typedef struct bench_options {
     bool nccl;
     bool floor;
     bool host_time;
+    bool choose;
     bool help;
     const char *csv;
     const char *json;
@@ -124,6 +125,7 @@ typedef struct bench_row {
     double nccl_seconds; /* the same for the real NCCL; 0: not measured */
     uint64_t wrong;      /* elements, over all ranks; UINT64_MAX: not checked */
     bench_calls_t calls; /* with --host-time */
+    double choice;       /* seconds until the library has chosen, with --choose */
 } bench_row_t;
 
 /* What the probe, a process of its own, found out before the ranks are forked. */
@@ -258,6 +260,8 @@ double bench_slowest(bench_rank_t *rank, double own);
 double bench_median(double *values, uint32_t count);
 /* Fill in what calls cost the host. */
 bool bench_calls(bench_rank_t *rank, const bench_case_t *one, bench_calls_t *calls);
+/* The seconds that the library takes to choose what to do with messages of up to this size. */
+bool bench_choice(bench_rank_t *rank, const bench_case_t *one, double *seconds);
 
 /* ---- Devices ---------------------------------------------------------------------------- */
 

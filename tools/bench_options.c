@@ -30,6 +30,7 @@ const char bench_help[] =
     "  --no-nccl     do not measure the real NCCL\n"
     "  --floor       measure what this machine's links and launches allow, and print each time's ratio to that\n"
     "  --host-time   measure what a call costs the host, and a launch of an empty kernel in its place\n"
+    "  --choose      measure how long the library takes to choose what to do with a call (choice_ns)\n"
     "  --help\n\n"
     "Columns: the time is that of the slowest rank, the median over the rounds; algbw is bytes over time in GB/s,\n"
     "busbw that times 2(n-1)/n; ratio is NCCL's time over ours; floor_ratio is our time over the floor. With\n"
@@ -48,7 +49,8 @@ enum {
     OPTION_JSON,
     OPTION_NO_NCCL,
     OPTION_FLOOR,
-    OPTION_HOST_TIME
+    OPTION_HOST_TIME,
+    OPTION_CHOOSE
 };
 
 static const struct option long_options[] = {
@@ -62,6 +64,7 @@ static const struct option long_options[] = {
     {"no-nccl", no_argument, NULL, OPTION_NO_NCCL},
     {"floor", no_argument, NULL, OPTION_FLOOR},
     {"host-time", no_argument, NULL, OPTION_HOST_TIME},
+    {"choose", no_argument, NULL, OPTION_CHOOSE},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
@@ -166,6 +169,9 @@ static int one_option(bench_options_t *options, int option)
         return TOOL_OK;
     case OPTION_HOST_TIME:
         options->host_time = true;
+        return TOOL_OK;
+    case OPTION_CHOOSE:
+        options->choose = true;
         return TOOL_OK;
     default:
         options->help = true;

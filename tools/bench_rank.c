@@ -119,7 +119,8 @@ static bool measure(bench_rank_t *rank, const bench_case_t *one, bench_row_t *ro
 {
     uint64_t wrong = 0;
     if (!first_calls(rank, one) || (rank->options->check && !bench_check(rank, one, &wrong)) ||
-        !bench_time(rank, one, row, &wrong) || (rank->options->host_time && !bench_calls(rank, one, &row->calls))) {
+        !bench_time(rank, one, row, &wrong) || (rank->options->host_time && !bench_calls(rank, one, &row->calls)) ||
+        (rank->options->choose && !bench_choice(rank, one, &row->choice))) {
         return false;
     }
     row->wrong = rank->options->check ? sum_wrong(rank, wrong) : UINT64_MAX;

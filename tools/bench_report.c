@@ -25,6 +25,8 @@
  *   launch_us              from one empty kernel to the next, launched back to back
  *   launch_ratio           us / launch_us
  *   sync_us,nccl_sync_us   one call and a wait for the stream, from the host
+ * With --choose:
+ *   choice_ns    until the library has chosen what to do, for messages of up to this size
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -127,7 +129,7 @@ static void comment(FILE *file, const fact_t *fact)
 
 /* ---- Columns ---- */
 
-typedef enum group { ALWAYS, WITH_FLOOR, WITH_HOST_TIME } group_t;
+typedef enum group { ALWAYS, WITH_FLOOR, WITH_HOST_TIME, WITH_CHOICE } group_t;
 
 typedef struct column {
     const char *name;
@@ -162,6 +164,7 @@ static const column_t columns[] = {
     {"launch_ratio", 12, false, WITH_HOST_TIME},
     {"sync_us", 8, false, WITH_HOST_TIME},
     {"nccl_sync_us", 12, false, WITH_HOST_TIME},
+    {"choice_ns", 9, false, WITH_CHOICE},
 };
 enum { COLUMNS = sizeof columns / sizeof columns[0], CELL_BYTES = 32 };
 
@@ -178,6 +181,8 @@ static bool shown(const bench_options_t *options, uint32_t column)
         return options->floor;
     case WITH_HOST_TIME:
         return options->host_time;
+    case WITH_CHOICE:
+        return options->choose;
     default:
         return true;
     }
@@ -327,6 +332,8 @@ static void fill_cells(const bench_options_t *options, const tool_floor_t *floor
     put_ratio(cells, row->seconds, calls->launch_each);
     put_time(cells, 2, calls->sync * 1e6);
     put_time(cells, 2, calls->nccl_sync * 1e6);
+
+    put_time(cells, 1, row->choice * 1e9);
 }
 
 void bench_report_row(bench_report_t *report, const bench_row_t *row)

@@ -52,6 +52,7 @@ bool tool_size(const char *text, uint64_t *value);
     X(shunt_table_row)      \
     X(shunt_communicator)   \
     X(shunt_algorithm)      \
+    X(shunt_choose)         \
     X(shunt_set_policy)     \
     X(shunt_table_path)
 #define TOOL_POINTER(name) __typeof__(&name) name;

@@ -23,6 +23,7 @@ import time
 import xml.etree.ElementTree
 
 SHUNT, PRELOADABLE, SOURCE = sys.argv[1:4]
+SANITIZED = b"__asan_init" in pathlib.Path(SHUNT).read_bytes() or b"__tsan_init" in pathlib.Path(SHUNT).read_bytes()
 LIMIT = 200  # seconds; a sanitizer's build is slow
 
 
@@ -150,6 +151,15 @@ def csv_rows(path):
     lines = pathlib.Path(path).read_text().splitlines()
     facts = dict(line[2:].split(": ", 1) for line in lines if line.startswith("#"))
     return facts, list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
+def bench_choose():
+    """The choice takes less than 100 ns, by the quickest of the sizes: this machine may be busy, or the build slow."""
+    with tempfile.TemporaryDirectory() as folder:
+        expect(shunt("bench", "-g", "2", "-b", "1K", "-e", "1M", "-n", "2", "--choose", "--csv", f"{folder}/rows.csv"), 0,
+               "choice_ns")
+        rows = csv_rows(f"{folder}/rows.csv")[1]
+        assert 1 < min(float(row["choice_ns"]) for row in rows) < (1000 if SANITIZED else 100), rows
 
 
 def bench_files():
@@ -330,5 +340,5 @@ def bench_gpu():
 
 if __name__ == "__main__":
     {case.__name__: case for case in (usage, run, info, settings, documents, bench_right, bench_files,
-                                      bench_dies, bench_gpu, plots, pictures, decode,
+                                      bench_dies, bench_choose, bench_gpu, plots, pictures, decode,
                                       offenders)}[sys.argv[4]]()
