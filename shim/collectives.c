@@ -14,6 +14,7 @@
 #include "shim/real.h"
 #include "shim/route.h"
 #include "shim/statistics.h"
+#include "shim/trace.h"
 
 /* A call on its way. */
 typedef struct pass {
@@ -26,6 +27,7 @@ typedef struct pass {
     const int *root;       /* likewise; a peer is checked as a root is */
     ncclComm_t handle;
     void *stream;
+    uint64_t start_ns; /* 0: there is no trace */
 
     shim_comm_t *comm; /* retained; NULL if Shunt does not know the handle */
     bool attached;     /* on a GPU */
@@ -35,8 +37,39 @@ typedef struct pass {
     shim_capture_t capture;
 } pass_t;
 
+static int is_captured(const pass_t *pass, ncclResult_t result)
+{
+    shim_capture_t capture;
+    if (shim_host_mode())
+        return 0;
+    if (result != ncclSuccess && result != ncclInProgress)
+        return -1;
+    return shim_capture_query(pass->stream, &capture) == 0 ? capture.id != 0 : -1;
+}
+
+static void trace_pass(const pass_t *pass, ncclResult_t result)
+{
+    bool known = pass->comm != NULL;
+    shim_trace_call_t call = {.start_ns = pass->start_ns,
+                              .function = pass->function,
+                              .comm = pass->handle,
+                              .stream = pass->stream,
+                              .decision = {.size = sizeof(call.decision)},
+                              .count = pass->count,
+                              .type = (int32_t)pass->type,
+                              .op = pass->op != NULL ? (int32_t)*pass->op : -1,
+                              .rank = known ? (int32_t)pass->comm->rank : -1,
+                              .nranks = known ? (int32_t)pass->comm->nranks : -1,
+                              .result = (int32_t)result,
+                              .captured = is_captured(pass, result)};
+    shim_statistics_fresh(&call.decision);
+    shim_trace_end(&call);
+}
+
 static ncclResult_t close_pass(pass_t *pass, ncclResult_t result)
 {
+    if (pass->start_ns != 0)
+        trace_pass(pass, result);
     if (pass->comm != NULL)
         shim_comm_release(pass->comm);
     return result;
@@ -176,7 +209,8 @@ ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, n
                    .type = datatype,
                    .op = &op,
                    .handle = comm,
-                   .stream = stream};
+                   .stream = stream,
+                   .start_ns = shim_trace_begin()};
     ncclResult_t result;
     if (all_reduce_here(&pass, &request, &result))
         return close_pass(&pass, result);
@@ -197,7 +231,8 @@ ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, n
                    .op = operator,                            \
                    .root = rank,                              \
                    .handle = comm,                            \
-                   .stream = stream};                         \
+                   .stream = stream,                          \
+                   .start_ns = shim_trace_begin()};           \
     const shim_real_t *real = begin(&pass)
 
 #define FORWARD(name, ...) return forwarded(&pass, real == NULL ? pass.refusal : real->name(__VA_ARGS__))

@@ -26,6 +26,7 @@
 #include "shim/names.h"
 #include "shim/real.h"
 #include "shim/route.h"
+#include "shim/trace.h"
 
 /* The first NCCL that simulates, and what its initializer writes. */
 enum { SIMULATE_VERSION = 22200, SIMULATE_MAGIC = 0x74685283 };
@@ -451,7 +452,13 @@ ncclResult_t ncclGroupStart(void)
 SHIM_PUBLIC(ncclGroupEnd);
 ncclResult_t ncclGroupEnd(void)
 {
-    return shim_host_mode() ? end_host(NULL) : end_cuda(NULL);
+    bool outermost = group.depth == 1;
+    uint64_t start_ns = outermost ? shim_trace_begin() : 0;
+    ncclResult_t result = shim_host_mode() ? end_host(NULL) : end_cuda(NULL);
+    if (start_ns != 0)
+        shim_trace_end(&(shim_trace_call_t){
+            .start_ns = start_ns, .function = "ncclGroupEnd", .type = -1, .result = (int32_t)result});
+    return result;
 }
 
 /* With NULL it ends the group like ncclGroupEnd, as the real one's does. */

@@ -1,8 +1,9 @@
 /*
  * statistics.c - counters by collective, size and outcome.
  *
- * One static table, so that counting never allocates and never locks. Sizes
- * are binned by powers of two.
+ * Static tables, so that counting never allocates and never locks; several, one
+ * a thread as far as they go, so that threads do not fight over a cache line.
+ * Sizes are binned by powers of two.
  */
 #define _GNU_SOURCE
 #include "shim/statistics.h"
@@ -18,15 +19,25 @@
 #include "shim/log.h"
 #include "shim/settings.h"
 
-enum { BINS = 44, PATH_BYTES = 4096 }; /* bin 0: no bytes; bin b: 2^(b-1) up to 2^b; the last one: all beyond */
+enum {
+    BINS = 44,
+    TABLES = 16,
+    PATH_BYTES = 4096
+}; /* bin 0: no bytes; bin b: 2^(b-1) up to 2^b; the last one: all beyond */
 
 typedef struct counter {
     _Atomic uint64_t calls, bytes;
 } counter_t;
 
-static counter_t counters[SHIM_COLLECTIVE_COUNT][BINS][SHIM_REASON_COUNT];
+typedef struct table {
+    _Alignas(64) counter_t counter[SHIM_COLLECTIVE_COUNT][BINS][SHIM_REASON_COUNT];
+} table_t;
+
+static table_t tables[TABLES];
+static atomic_uint threads; /* that have counted; thread t has table t % TABLES */
 static _Thread_local struct {
-    bool made;
+    table_t *table; /* NULL: this thread has not counted yet */
+    bool made, fresh;
     int collective, reason;
     uint64_t bytes;
     sel_choice_t choice;
@@ -49,9 +60,15 @@ static const char *reason_text(int reason)
     }
 }
 
+static uint32_t tables_in_use(void)
+{
+    uint32_t used = atomic_load(&threads);
+    return used < TABLES ? used : TABLES;
+}
+
 static void forget_in_child(void)
 {
-    memset(counters, 0, sizeof(counters));
+    memset(tables, 0, tables_in_use() * sizeof(tables[0]));
 }
 
 static void write_to(const char *pattern, const char *text)
@@ -96,14 +113,21 @@ static uint32_t bin_of(uint64_t bytes)
     return bin < BINS ? bin : BINS - 1;
 }
 
-static void count(shim_collective_t collective, uint64_t bytes, int reason)
+static table_t *first_of_thread(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, start);
-    counter_t *counter = &counters[collective][bin_of(bytes)][reason];
+    return &tables[atomic_fetch_add(&threads, 1) % TABLES];
+}
+
+static void count(shim_collective_t collective, uint64_t bytes, int reason)
+{
+    if (last.table == NULL)
+        last.table = first_of_thread();
+    counter_t *counter = &last.table->counter[collective][bin_of(bytes)][reason];
     atomic_fetch_add_explicit(&counter->calls, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&counter->bytes, bytes, memory_order_relaxed);
-    last.made = true;
+    last.made = last.fresh = true;
     last.collective = collective;
     last.reason = reason;
     last.bytes = bytes;
@@ -139,6 +163,13 @@ bool shim_statistics_last(shunt_decision_t *decision)
     return true;
 }
 
+bool shim_statistics_fresh(shunt_decision_t *decision)
+{
+    bool fresh = last.fresh;
+    last.fresh = false;
+    return fresh && shim_statistics_last(decision);
+}
+
 /* Sums over a part of the table: one collective's bin, taken or not. */
 typedef struct sum {
     uint64_t calls, bytes;
@@ -146,9 +177,13 @@ typedef struct sum {
 
 static sum_t load(int collective, int bin, int reason)
 {
-    counter_t *counter = &counters[collective][bin][reason];
-    return (sum_t){atomic_load_explicit(&counter->calls, memory_order_relaxed),
-                   atomic_load_explicit(&counter->bytes, memory_order_relaxed)};
+    sum_t sum = {0, 0};
+    for (uint32_t t = 0; t < tables_in_use(); t++) {
+        counter_t *counter = &tables[t].counter[collective][bin][reason];
+        sum.calls += atomic_load_explicit(&counter->calls, memory_order_relaxed);
+        sum.bytes += atomic_load_explicit(&counter->bytes, memory_order_relaxed);
+    }
+    return sum;
 }
 
 void shim_statistics_totals(shunt_statistics_t *statistics)

@@ -42,6 +42,8 @@ void shim_count_forwarded(shim_collective_t collective, uint64_t bytes, int reas
 
 /* False if this thread has made no call. */
 bool shim_statistics_last(shunt_decision_t *decision);
+/* The same for the call that this thread is in: false if nothing was counted since the last time. */
+bool shim_statistics_fresh(shunt_decision_t *decision);
 /* Fills all but size and communicators_attached. */
 void shim_statistics_totals(shunt_statistics_t *statistics);
 /* The whole table as text, for the caller to free; NULL without calls, or without memory. */

@@ -10,6 +10,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -17,7 +18,7 @@
 
 #include "transport/memory.h"
 
-static net_lock_t books_lock = NET_LOCK_INITIALIZER;
+static pthread_mutex_t books_lock = PTHREAD_MUTEX_INITIALIZER;
 static net_memory_t *books;   /* owned or used by this process */
 static net_memory_t *put_off; /* destroyed, but the driver did not allow the free */
 
@@ -49,18 +50,18 @@ static void free_memory(net_memory_t *memory)
         free(memory);
         return;
     }
-    net_lock_take(&books_lock);
+    pthread_mutex_lock(&books_lock);
     memory->next = put_off;
     put_off = memory;
-    net_lock_give(&books_lock);
+    pthread_mutex_unlock(&books_lock);
 }
 
 static void free_put_off(void)
 {
-    net_lock_take(&books_lock);
+    pthread_mutex_lock(&books_lock);
     net_memory_t *list = put_off;
     put_off = NULL;
-    net_lock_give(&books_lock);
+    pthread_mutex_unlock(&books_lock);
     while (list) {
         net_memory_t *next = list->next;
         free_memory(list);
@@ -70,16 +71,16 @@ static void free_put_off(void)
 
 static void enter_books(net_memory_t *memory)
 {
-    net_lock_take(&books_lock);
+    pthread_mutex_lock(&books_lock);
     memory->next = books;
     books = memory;
-    net_lock_give(&books_lock);
+    pthread_mutex_unlock(&books_lock);
 }
 
 /* Drop a reference; the last one takes the memory out of the books and frees it. */
 static void drop(net_memory_t *memory, bool owner)
 {
-    net_lock_take(&books_lock);
+    pthread_mutex_lock(&books_lock);
     if (owner)
         memory->destroyed = true;
     bool last = --memory->references == 0;
@@ -89,7 +90,7 @@ static void drop(net_memory_t *memory, bool owner)
             break;
         }
     }
-    net_lock_give(&books_lock);
+    pthread_mutex_unlock(&books_lock);
     if (last)
         free_memory(memory);
 }
@@ -97,14 +98,14 @@ static void drop(net_memory_t *memory, bool owner)
 /* Find memory of this process and hold it; NULL if there is none (any more). */
 static net_memory_t *hold(const net_offer_t *offer)
 {
-    net_lock_take(&books_lock);
+    pthread_mutex_lock(&books_lock);
     net_memory_t *memory = books;
     while (memory && (memory->destroyed || memory->kind != (net_memory_kind_t)offer->kind ||
                       memcmp(&memory->token, &offer->token, sizeof offer->token) != 0))
         memory = memory->next;
     if (memory)
         memory->references++;
-    net_lock_give(&books_lock);
+    pthread_mutex_unlock(&books_lock);
     return memory;
 }
 

@@ -6,6 +6,7 @@
 #include <stddef.h>
 /* cmocka wants the four above first */
 #include <cmocka.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -16,17 +17,16 @@
 
 enum { LOG_BYTES = 16384 };
 
-static const sel_choice_t *a_choice(void)
+static sel_choice_t a_choice(void)
 {
-    static sel_choice_t choice = {.blocks = 4, .threads = 256, .reason = SEL_TAKEN};
-    choice.algorithm = alg_registry[0];
-    return &choice;
+    return (sel_choice_t){.algorithm = alg_registry[0], .blocks = 4, .threads = 256, .reason = SEL_TAKEN};
 }
 
 static void some_calls(void)
 {
-    shim_count_taken(SHIM_ALL_REDUCE, 1024, a_choice());
-    shim_count_taken(SHIM_ALL_REDUCE, 2047, a_choice());
+    sel_choice_t choice = a_choice();
+    shim_count_taken(SHIM_ALL_REDUCE, 1024, &choice);
+    shim_count_taken(SHIM_ALL_REDUCE, 2047, &choice);
     shim_count_forwarded(SHIM_ALL_REDUCE, UINT64_MAX, SEL_FORWARD_TABLE);
     shim_count_forwarded(SHIM_BROADCAST, 0, SEL_FORWARD_COLLECTIVE);
 }
@@ -44,7 +44,8 @@ static int check_counts(void *argument)
     CHILD_CHECK(shunt_last_decision(&decision) == 0);
     CHILD_CHECK(decision.taken == 0 && strcmp(decision.collective, "broadcast") == 0);
     CHILD_CHECK(strcmp(decision.algorithm, "nccl") == 0 && decision.reason[0] != '\0' && decision.blocks == 0);
-    shim_count_taken(SHIM_ALL_REDUCE, 8, a_choice());
+    sel_choice_t choice = a_choice();
+    shim_count_taken(SHIM_ALL_REDUCE, 8, &choice);
     CHILD_CHECK(shunt_last_decision(&decision) == 0);
     CHILD_CHECK(decision.taken == 1 && decision.bytes == 8 && decision.blocks == 4 && decision.threads == 256);
     CHILD_CHECK(strcmp(decision.algorithm, alg_registry[0]->name) == 0);
@@ -56,6 +57,36 @@ static void counts_and_decisions(void **state)
     (void)state;
     char log[LOG_BYTES];
     assert_int_equal(child_run(check_counts, NULL, log, sizeof(log)), 0);
+}
+
+static void *calls_of_a_thread(void *unused)
+{
+    some_calls();
+    return unused;
+}
+
+/* More threads than there are tables to count in. */
+static int check_threads(void *argument)
+{
+    (void)argument;
+    enum { THREADS = 40 };
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        CHILD_CHECK(pthread_create(&threads[i], NULL, calls_of_a_thread, NULL) == 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    shunt_statistics_t totals = {.size = sizeof(totals)};
+    CHILD_CHECK(shunt_stats(&totals) == 0);
+    CHILD_CHECK(totals.calls_taken == 2 * THREADS && totals.bytes_taken == 3071 * THREADS);
+    CHILD_CHECK(totals.calls_forwarded == 2 * THREADS);
+    return 0;
+}
+
+static void counts_of_many_threads(void **state)
+{
+    (void)state;
+    char log[LOG_BYTES];
+    assert_int_equal(child_run(check_threads, NULL, log, sizeof(log)), 0);
 }
 
 /* A program built with a smaller structure. */
@@ -186,6 +217,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_and_decisions),
+        cmocka_unit_test(counts_of_many_threads),
         cmocka_unit_test(structures_of_another_size),
         cmocka_unit_test(the_table),
         cmocka_unit_test(printed_at_exit),
