@@ -13,7 +13,6 @@
  * that are set up at the same time do not both count on it.
  */
 #define _GNU_SOURCE
-#include <pthread.h>
 #include <string.h>
 #include <time.h>
 
@@ -22,7 +21,7 @@
 enum { IDLE_LIMIT = 4 /* for each device */ };
 #define OFFER_NS (INT64_C(15) * 1000000000) /* longer than a set-up may take */
 
-static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
+static net_lock_t pool_lock = NET_LOCK_INITIALIZER;
 static alg_scratch_t *pool;
 
 static int64_t now_ns(void)
@@ -86,12 +85,12 @@ static void cut_oldest(const alg_scratch_t *added, alg_scratch_t **victims)
 void alg_pool_put(alg_scratch_t *scratch)
 {
     alg_scratch_t *victims = NULL;
-    pthread_mutex_lock(&pool_lock);
+    net_lock_take(&pool_lock);
     scratch->offered_until = 0;
     scratch->next = pool;
     pool = scratch;
     cut_oldest(scratch, &victims);
-    pthread_mutex_unlock(&pool_lock);
+    net_lock_give(&pool_lock);
     free_list(victims);
     alg_pool_sweep();
 }
@@ -99,14 +98,14 @@ void alg_pool_put(alg_scratch_t *scratch)
 alg_scratch_t *alg_pool_get(uint64_t id, uint32_t rank)
 {
     alg_scratch_t *taken = NULL;
-    pthread_mutex_lock(&pool_lock);
+    net_lock_take(&pool_lock);
     for (alg_scratch_t **at = &pool; *at; at = &(*at)->next) {
         if ((*at)->id == id && (*at)->rank == rank) {
             move(at, &taken);
             break;
         }
     }
-    pthread_mutex_unlock(&pool_lock);
+    net_lock_give(&pool_lock);
     return taken;
 }
 
@@ -114,36 +113,36 @@ uint64_t alg_scratch_idle(const alg_set_t *set, uint32_t rank, const alg_map_t *
 {
     alg_scratch_t *newest = NULL;
     int64_t now = now_ns();
-    pthread_mutex_lock(&pool_lock);
+    net_lock_take(&pool_lock);
     for (alg_scratch_t *at = pool; at; at = at->next)
         if (fits(at, set, rank, map) && at->offered_until <= now && (!newest || at->birth > newest->birth))
             newest = at;
     if (newest)
         newest->offered_until = now + OFFER_NS;
     uint64_t id = newest ? newest->id : 0;
-    pthread_mutex_unlock(&pool_lock);
+    net_lock_give(&pool_lock);
     return id;
 }
 
 void alg_pool_sweep(void)
 {
     alg_scratch_t *victims = NULL;
-    pthread_mutex_lock(&pool_lock);
+    net_lock_take(&pool_lock);
     for (alg_scratch_t **at = &pool; *at;) {
         if (peers_alive(*at))
             at = &(*at)->next;
         else
             move(at, &victims);
     }
-    pthread_mutex_unlock(&pool_lock);
+    net_lock_give(&pool_lock);
     free_list(victims);
 }
 
 void alg_scratch_pool_trim(void)
 {
-    pthread_mutex_lock(&pool_lock);
+    net_lock_take(&pool_lock);
     alg_scratch_t *victims = pool;
     pool = NULL;
-    pthread_mutex_unlock(&pool_lock);
+    net_lock_give(&pool_lock);
     free_list(victims);
 }

@@ -3,7 +3,8 @@
  *
  * Look the functions up with dlsym, or link against libnccl.so: a program that
  * links them needs Shunt; one that looks them up runs with any NCCL. All are
- * safe from any thread, make no CUDA call and never block for another rank.
+ * safe from any thread and never block for another rank; unless said, they make no
+ * CUDA call.
  */
 #ifndef SHUNT_H
 #define SHUNT_H
@@ -66,7 +67,8 @@ typedef struct shunt_setting {
 /* Row `index`; 0, or -1 past the end. Strings live as long as the process. */
 int shunt_setting(uint32_t index, shunt_setting_t *setting);
 
-/* Row `index` of the decision table for a made-up communicator of `nranks` ranks: one line of text,
+/* Row `index` of the decision table for a made-up communicator of `nranks` of this machine's GPUs, for bfloat16
+ * (the first GPU is asked, by CUDA; without one, as on the GPU of the built-in rows): one line of text,
  * cut to `capacity`. link: 0 host, 1 NVSwitch, 2 NVLink from each GPU to each, 3 NVLink between some,
  * 4 PCIe switches, 5 a host bridge, 6 across sockets. 0, or -1 past the end or for a bad argument. */
 int shunt_table_row(uint32_t nranks, uint32_t link, int captured, uint32_t index, char *text, size_t capacity);
@@ -84,6 +86,13 @@ typedef struct shunt_communicator {
 } shunt_communicator_t;
 /* 0, or -1 for a communicator that Shunt does not know, NULL or size 0. */
 int shunt_communicator(struct ncclComm *comm, shunt_communicator_t *facts);
+
+/* The name of algorithm `index`, as in SHUNT_ALGO; NULL past the end. */
+const char *shunt_algorithm(uint32_t index);
+
+/* What would be done with an all-reduce of `count` elements of `type` (an ncclDataType_t), without a call: fills
+ * `decision`, whose size is set. 0, or -1 if the communicator is not attached or there is no such type. */
+int shunt_choose(struct ncclComm *comm, uint64_t count, int type, int captured, shunt_decision_t *decision);
 
 /* Put `policy` (as in SHUNT_ALGO) in place of the communicator's, from the next call on. Every rank must do so
  * between the same two calls, and no other thread may be using the communicator. What a graph has captured

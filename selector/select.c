@@ -6,21 +6,6 @@
  */
 #include "selector/cost.h"
 
-uint32_t sel_kind(alg_type_t type)
-{
-    static const uint8_t kind[ALG_TYPE_COUNT] = {
-        [ALG_FLOAT8_E4M3] = 0, [ALG_FLOAT8_E5M2] = 0, [ALG_FLOAT16] = 1, [ALG_BFLOAT16] = 1,
-        [ALG_FLOAT32] = 2,     [ALG_FLOAT64] = 3,     [ALG_INT8] = 4,    [ALG_UINT8] = 4,
-        [ALG_INT32] = 6,       [ALG_UINT32] = 6,      [ALG_INT64] = 7,   [ALG_UINT64] = 7,
-    };
-    return kind[type];
-}
-
-uint32_t sel_context(alg_type_t type, bool captured)
-{
-    return (captured ? SEL_KINDS : 0) + sel_kind(type);
-}
-
 /* NULL in a plan without bands: the scratch was too small for any algorithm. */
 static const sel_rule_t *find_rule(const sel_plan_t *plan, uint32_t context, uint64_t bytes)
 {

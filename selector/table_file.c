@@ -9,7 +9,7 @@
 
 static const char MAGIC[] = "# shunt table 1";
 static const char MACHINE[] = "# machine: ";
-static const char COLUMNS[] = "collective,ranks,class,mode,types,from,to,algorithm,blocks,threads,source";
+const char sel_file_columns[] = "collective,ranks,class,mode,types,from,to,algorithm,blocks,threads,source";
 
 static const char *const KINDS[SEL_KINDS] = {"f1", "f2", "f4", "f8", "i1", "i2", "i4", "i8"};
 static const char *const MODES[] = {"eager", "captured", "any"}; /* at a set of modes, less 1 */
@@ -177,7 +177,7 @@ static bool read_source(piece_t piece, sel_file_row_t *row)
     return read_name(piece, row->source, sizeof row->source);
 }
 
-/* In the order of COLUMNS; a reader may look at the fields before its own. */
+/* In the order of sel_file_columns; a reader may look at the fields before its own. */
 static const struct {
     bool (*read)(piece_t piece, sel_file_row_t *row);
     const char *expected;
@@ -232,7 +232,7 @@ bool sel_file_open(sel_file_t *file, const char *text, size_t bytes, char fault[
     for (bool known = false; file->at < file->end;) {
         const sel_file_t before = *file;
         const piece_t line = next_line(file);
-        if (line.bytes && line.at[0] != '#' && !equals(line, COLUMNS)) {
+        if (line.bytes && line.at[0] != '#' && !equals(line, sel_file_columns)) {
             *file = before;
             file->line += !known;
             return known || fault_at(file, 0, "\"# machine: \" and a fingerprint before the first row", fault);
@@ -257,6 +257,21 @@ sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[
     return SEL_FILE_END;
 }
 
+uint32_t sel_kind(alg_type_t type)
+{
+    static const uint8_t kind[ALG_TYPE_COUNT] = {
+        [ALG_FLOAT8_E4M3] = 0, [ALG_FLOAT8_E5M2] = 0, [ALG_FLOAT16] = 1, [ALG_BFLOAT16] = 1,
+        [ALG_FLOAT32] = 2,     [ALG_FLOAT64] = 3,     [ALG_INT8] = 4,    [ALG_UINT8] = 4,
+        [ALG_INT32] = 6,       [ALG_UINT32] = 6,      [ALG_INT64] = 7,   [ALG_UINT64] = 7,
+    };
+    return kind[type];
+}
+
+uint32_t sel_context(alg_type_t type, bool captured)
+{
+    return (captured ? SEL_KINDS : 0) + sel_kind(type);
+}
+
 uint32_t sel_class_hash(const char *name)
 {
     uint32_t hash = UINT32_C(0x811c9dc5); /* FNV-1a */
@@ -269,7 +284,7 @@ uint32_t sel_class_hash(const char *name)
 
 void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES])
 {
-    snprintf(text, SEL_FILE_LINE_BYTES, "%s\n%s%016llx\n%s\n", MAGIC, MACHINE, (unsigned long long)machine, COLUMNS);
+    snprintf(text, SEL_FILE_LINE_BYTES, "%s\n%s%016llx\n", MAGIC, MACHINE, (unsigned long long)machine);
 }
 
 static void types_text(unsigned kinds, char text[32])
@@ -284,6 +299,12 @@ static void types_text(unsigned kinds, char text[32])
         if (kinds >> kind & 1)
             used += (size_t)snprintf(text + used, 32 - used, "%s%s", used ? "+" : "", KINDS[kind]);
     }
+}
+
+bool sel_file_has_text(uint16_t contexts)
+{
+    const unsigned eager = contexts & ANY_KIND, captured = contexts >> SEL_KINDS;
+    return contexts && (!eager || !captured || eager == captured);
 }
 
 void sel_file_line(const sel_file_row_t *row, char text[SEL_FILE_LINE_BYTES])

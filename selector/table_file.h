@@ -58,7 +58,11 @@ bool sel_file_open(sel_file_t *file, const char *text, size_t bytes, char fault[
 /* The next row, or what is wrong with the next line that is none, or the end. */
 sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[SEL_FILE_FAULT_BYTES]);
 
-/* The lines before the rows, and one row's, each with its line break. */
+/* Names of the columns, the line before the first row. */
+extern const char sel_file_columns[];
+/* The first two lines, and a row's, with line breaks. A row has the same kinds in each of its modes, or it has
+ * no text: sel_file_has_text. */
+bool sel_file_has_text(uint16_t contexts);
 void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_line(const sel_file_row_t *row, char text[SEL_FILE_LINE_BYTES]);
 

@@ -15,13 +15,15 @@ void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES
                  topology->multicast ? "-mc" : "");
 }
 
-sel_link_t sel_link_join(sel_link_t a, sel_link_t b)
+sel_reach_t sel_reach_join(sel_reach_t a, sel_reach_t b)
 {
-    if (a == b)
+    if (a.link == b.link && (a.lanes == b.lanes || b.lanes == 0))
         return a;
-    if (a < SEL_LINK_PCIE || b < SEL_LINK_PCIE)
-        return SEL_LINK_BRIDGES;
-    return a > b ? a : b;
+    if (a.link == b.link && a.lanes == 0)
+        return b;
+    if (a.link < SEL_LINK_PCIE || b.link < SEL_LINK_PCIE)
+        return (sel_reach_t){SEL_LINK_BRIDGES, 0};
+    return a.link > b.link ? a : b;
 }
 
 /* FNV-1a, over bytes in one order on every machine. */

@@ -238,6 +238,7 @@ static void comm_free(shim_comm_t *comm)
 {
     shim_drain_forget(comm);
     shim_redop_forget(comm);
+    shim_shrink_forget(comm);
     if (comm->scratch)
         alg_scratch_release(comm->scratch, comm->reusable);
     free(comm->plan);
@@ -251,7 +252,6 @@ static void comm_free(shim_comm_t *comm)
     atomic_store(&comm->finalized, false);
     atomic_store(&comm->revoked, false);
     atomic_store(&comm->splits, 0);
-    atomic_store(&comm->shrinks, 0);
     atomic_store(&comm->calls_begun, 0);
     atomic_store(&comm->calls_ended, 0);
     comm->blocking = false;

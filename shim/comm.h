@@ -40,6 +40,8 @@ typedef struct shim_order {
     void *captured_stream;      /* of the last call inside that capture */
 } shim_order_t;
 
+typedef struct shim_shrink shim_shrink_t;
+
 typedef struct shim_comm {
     _Atomic(ncclComm_t) handle; /* NULL until known, and in a state on the free list */
     _Atomic int phase;          /* shim_comm_phase_t */
@@ -50,15 +52,15 @@ typedef struct shim_comm {
     atomic_bool revoked;        /* host mode: ncclCommRevoke was called */
     int device;                 /* CUDA ordinal; host mode: the rank */
     uint32_t rank, nranks;
-    uint32_t max_blocks;          /* ncclConfig_t.maxCTAs; 0: not set */
-    net_key_t key;                /* of this communicator; children derive theirs from it */
-    atomic_uint splits;           /* splits so far: part of the children's keys */
-    atomic_uint shrinks;          /* the same for shrinks, which excluded ranks do not call */
-    net_rendezvous_t *rendezvous; /* host mode: to watch peers; CUDA: NULL */
-    alg_scratch_t *scratch;       /* owned; NULL unless attached. Private memory: read it under a reference */
-    sel_plan_t *plan;             /* owned; NULL unless attached */
-    atomic_bool reusable;         /* destroyed in good order: the scratch may go to the pool */
-    pthread_mutex_t lock;         /* one launch at a time: order, scratch */
+    uint32_t max_blocks;              /* ncclConfig_t.maxCTAs; 0: not set */
+    net_key_t key;                    /* of this communicator; children derive theirs from it */
+    atomic_uint splits;               /* splits so far: part of the children's keys */
+    _Atomic(shim_shrink_t *) shrinks; /* private to shrink.c */
+    net_rendezvous_t *rendezvous;     /* host mode: to watch peers; CUDA: NULL */
+    alg_scratch_t *scratch;           /* owned; NULL unless attached. Private memory: read it under a reference */
+    sel_plan_t *plan;                 /* owned; NULL unless attached */
+    atomic_bool reusable;             /* destroyed in good order: the scratch may go to the pool */
+    pthread_mutex_t lock;             /* one launch at a time: order, scratch */
     shim_order_t order;
     unsigned long long retained_capture; /* id of the capture whose graph already holds a reference */
     atomic_uint references;              /* table, graphs, calls in flight; the last one frees */
@@ -94,5 +96,13 @@ void shim_comm_reap(void);
 uint32_t shim_comm_attached(void);
 /* Call `visit` for every state in the table that can be acquired. */
 void shim_comm_each(void (*visit)(shim_comm_t *comm, void *context), void *context);
+
+/* A shrink of `parent` without these ranks (in any order) begins: the key of its child, the same on all
+ * ranks that are left. NULL for a list that is none, or without memory. */
+shim_shrink_t *shim_shrink_begin(shim_comm_t *parent, const int *excluded, int count, net_key_t *child);
+/* It was refused at once, so the other ranks wait for this one under the same key. NULL is fine. */
+void shim_shrink_take_back(shim_shrink_t *shrink);
+/* The end of a state: free what was counted. */
+void shim_shrink_forget(shim_comm_t *comm);
 
 #endif

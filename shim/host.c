@@ -21,7 +21,7 @@
 #include "shim/log.h"
 #include "shim/redop.h"
 
-enum { SPLIT_TAG = 's', SHRINK_TAG = 'k' };
+enum { SPLIT_TAG = 's' };
 static const char id_magic[8] = "shuntid";
 
 static ncclResult_t invalid(const char *function, const char *text)
@@ -185,6 +185,12 @@ ncclResult_t shim_host_get_unique_id(ncclUniqueId *id)
     return ncclSuccess;
 }
 
+/* Where the application may look from another thread while the call is under way. */
+static void clear(ncclComm_t *newcomm)
+{
+    __atomic_store_n(newcomm, NULL, __ATOMIC_RELEASE);
+}
+
 static ncclResult_t too_many(const char *function, int nranks)
 {
     shim_set_last_error("%s: %d ranks; the host device serves at most %d", function, nranks, ALG_MAX_RANKS);
@@ -236,7 +242,7 @@ ncclResult_t shim_host_init_rank(ncclComm_t *newcomm, int nranks, const ncclUniq
         shim_set_last_error("%s: rank %d of %d is no rank", function, rank, nranks);
         return ncclInvalidArgument;
     }
-    *newcomm = NULL;
+    clear(newcomm);
     if (fault)
         return invalid(function, fault);
     if (nranks > ALG_MAX_RANKS)
@@ -280,7 +286,7 @@ ncclResult_t shim_host_init_all(ncclComm_t *comms, int count, const int *devices
     if (result != ncclSuccess)
         return result;
     for (int rank = 0; rank < count; rank++) {
-        comms[rank] = NULL;
+        clear(comms + rank);
         setups[rank] = publish_rank(comms + rank, count, &id, 1, rank, NULL);
         if (!setups[rank])
             result = no_memory(function);
@@ -288,12 +294,12 @@ ncclResult_t shim_host_init_all(ncclComm_t *comms, int count, const int *devices
     return shim_attach_forwarded(setups, (uint32_t)count, result);
 }
 
-static net_key_t key_of_child(const net_key_t *parent, int tag, unsigned number)
+static net_key_t key_of_split(const net_key_t *parent, unsigned number)
 {
     struct {
         net_key_t parent;
         int64_t tag, number;
-    } whole = {*parent, tag, number};
+    } whole = {*parent, SPLIT_TAG, number};
     return net_key_hash(&whole, sizeof(whole));
 }
 
@@ -316,7 +322,7 @@ static ncclResult_t check_parent(shim_comm_t *parent, ncclComm_t *newcomm, const
     ncclResult_t result = check_ready(parent, function);
     if (result != ncclSuccess)
         return result;
-    *newcomm = NULL;
+    clear(newcomm);
     const char *fault = shim_config_fault(config);
     return fault ? invalid(function, fault) : ncclSuccess;
 }
@@ -334,7 +340,7 @@ ncclResult_t shim_host_split(ncclComm_t comm, int color, int key, ncclComm_t *ne
         result = invalid(function, "the colour is negative");
     if (result == ncclSuccess) {
         unsigned number = atomic_fetch_add(&parent->splits, 1);
-        shim_setup_request_t request = request_for(key_of_child(&parent->key, SPLIT_TAG, number), newcomm, config);
+        shim_setup_request_t request = request_for(key_of_split(&parent->key, number), newcomm, config);
         request.rank = (int)parent->rank;
         request.nranks = (int)parent->nranks;
         request.regroup = true;
@@ -392,11 +398,12 @@ ncclResult_t shim_host_shrink(ncclComm_t comm, const int *exclude, int exclude_c
     if (result == ncclSuccess && rank < 0)
         result = invalid(function, "the excluded ranks are not other ranks of comm, each once");
     if (result == ncclSuccess) {
-        unsigned number = atomic_fetch_add(&parent->shrinks, 1);
-        shim_setup_request_t request = request_for(key_of_child(&parent->key, SHRINK_TAG, number), newcomm, config);
+        net_key_t key = {{0, 0}};
+        shim_shrink_t *shrink = shim_shrink_begin(parent, exclude, exclude_count, &key);
+        shim_setup_request_t request = request_for(key, newcomm, config);
         request.rank = rank;
         request.nranks = nranks;
-        result = publish_child(&request, parent, comm, config, function);
+        result = shrink ? publish_child(&request, parent, comm, config, function) : no_memory(function);
     }
     shim_comm_release(parent);
     return result;

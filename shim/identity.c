@@ -116,10 +116,12 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     identity->blocking = setup->request.blocking;
     identity->vmm = !variable_is("NCCL_CUMEM_ENABLE", "0");
     identity->device = (uint32_t)comm->device;
-    int error = setup->request.host ? 0 : shim_link_gpu(comm->device, &identity->gpu);
+    sel_gpu_kind_t kind;
+    int error = setup->request.host ? 0 : shim_link_gpu(comm->device, &identity->gpu, &kind);
     if (variable_is("NCCL_NVLS_ENABLE", "0"))
         identity->gpu.multicast = 0;
-    identity->settings = own_settings(comm, 0);
+    /* Where the ranks' GPUs are of several kinds, this table is not theirs, and sel_plan_init leaves it out. */
+    identity->settings = own_settings(comm, setup->request.host ? 0 : sel_fingerprint(&identity->gpu.fingerprint, 1));
     return error;
 }
 
@@ -225,20 +227,26 @@ sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link
                                .arch = UINT32_MAX,
                                .multiprocessors = UINT32_MAX,
                                .multicast = true};
+    uint64_t kind[ALG_MAX_RANKS];
     for (uint32_t r = 0; r < topology.nranks; r++) {
         const shim_gpu_t *gpu = &setup->identity[r].gpu;
+        kind[r] = gpu->fingerprint;
         topology.arch = gpu->arch < topology.arch ? gpu->arch : topology.arch;
         if (gpu->multiprocessors < topology.multiprocessors)
             topology.multiprocessors = gpu->multiprocessors;
         topology.multicast = topology.multicast && gpu->multicast;
     }
+    if (!setup->request.host)
+        topology.fingerprint = sel_fingerprint(kind, topology.nranks);
     return topology;
 }
 
-bool shim_identity_nvlink(const shim_setup_t *setup)
+sel_reach_t shim_identity_reach(const shim_setup_t *setup)
 {
+    if (setup->request.host)
+        return (sel_reach_t){SEL_LINK_HOST, 0};
     shim_gpu_t gpu[ALG_MAX_RANKS];
     for (uint32_t r = 0; r < setup->comm->nranks; r++)
         gpu[r] = setup->identity[r].gpu;
-    return shim_link_nvlink(setup->comm->device, gpu, setup->comm->rank, setup->comm->nranks);
+    return shim_link_reach(setup->comm->device, gpu, setup->comm->rank, setup->comm->nranks);
 }

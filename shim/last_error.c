@@ -5,7 +5,6 @@
  * another thread met. The reader gets a copy of its own, which the next error
  * cannot tear.
  */
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +14,7 @@
 
 enum { TEXT_BYTES = 512 };
 
-static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+static net_lock_t g_lock = NET_LOCK_INITIALIZER;
 static char g_text[TEXT_BYTES];
 
 void shim_set_last_error(const char *format, ...)
@@ -27,16 +26,16 @@ void shim_set_last_error(const char *format, ...)
     va_end(arguments);
     if (text[0])
         shim_info("%s", text);
-    pthread_mutex_lock(&g_lock);
+    net_lock_take(&g_lock);
     memcpy(g_text, text, sizeof(g_text));
-    pthread_mutex_unlock(&g_lock);
+    net_lock_give(&g_lock);
 }
 
 const char *shim_last_error(void)
 {
     static _Thread_local char copy[TEXT_BYTES];
-    pthread_mutex_lock(&g_lock);
+    net_lock_take(&g_lock);
     memcpy(copy, g_text, sizeof(copy));
-    pthread_mutex_unlock(&g_lock);
+    net_lock_give(&g_lock);
     return copy;
 }

@@ -27,7 +27,7 @@
 #include "shim/settings.h"
 #include "shim/trace.h"
 
-enum { ABORT_DRAIN_MS = 2000, SPLIT_TAG = 's', SHRINK_TAG = 'k' };
+enum { ABORT_DRAIN_MS = 2000, SPLIT_TAG = 's' };
 
 _Static_assert(sizeof(ncclUniqueId) == NCCL_UNIQUE_ID_BYTES, "a unique id is 128 bytes");
 
@@ -40,10 +40,15 @@ static const shim_real_t *real_nccl(void)
     return real;
 }
 
+static bool is_refused(ncclResult_t result)
+{
+    return result != ncclSuccess && result != ncclInProgress;
+}
+
 /* A forwarded call that fails is the real NCCL's to explain: ncclGetLastError asks it again. */
 static ncclResult_t answer(ncclResult_t result)
 {
-    if (result != ncclSuccess && result != ncclInProgress)
+    if (is_refused(result))
         shim_set_last_error("%s", "");
     return result;
 }
@@ -59,12 +64,12 @@ static net_key_t key_of_ids(const ncclUniqueId *ids, int id_count, int nranks)
     return net_key_hash(&whole, sizeof(whole));
 }
 
-static net_key_t key_of_child(const net_key_t *parent, int tag, unsigned number, int color)
+static net_key_t key_of_split(const net_key_t *parent, unsigned number, int color)
 {
     struct {
         net_key_t parent;
         int64_t tag, number, color;
-    } whole = {*parent, tag, number, color};
+    } whole = {*parent, SPLIT_TAG, number, color};
     return net_key_hash(&whole, sizeof(whole));
 }
 
@@ -161,11 +166,11 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
     return result;
 }
 
-static shim_setup_t *publish_child(shim_comm_t *parent, ncclComm_t handle, int tag, unsigned number, int color,
-                                   ncclComm_t *newcomm, const ncclConfig_t *config)
+static shim_setup_t *publish_child(shim_comm_t *parent, ncclComm_t handle, net_key_t key, ncclComm_t *newcomm,
+                                   const ncclConfig_t *config)
 {
     shim_comm_reap();
-    const shim_setup_request_t request = {.key = key_of_child(&parent->key, tag, number, color),
+    const shim_setup_request_t request = {.key = key,
                                           .newcomm = newcomm,
                                           .parent = handle,
                                           .wait = parent->blocking,
@@ -175,15 +180,6 @@ static shim_setup_t *publish_child(shim_comm_t *parent, ncclComm_t handle, int t
                                           .rank = -1,
                                           .nranks = -1};
     return shim_attach_publish(&request);
-}
-
-/* A number was taken for a child, and NCCL refused the call at once: the other ranks wait for this
- * one under the same number. */
-static void take_back(atomic_uint *counter, unsigned number, ncclResult_t result)
-{
-    unsigned taken = number + 1;
-    if (result != ncclSuccess && result != ncclInProgress)
-        atomic_compare_exchange_strong(counter, &taken, number);
 }
 
 SHIM_PUBLIC(ncclCommSplit);
@@ -198,10 +194,13 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
     if (!parent)
         return answer(real->ncclCommSplit(comm, color, key, newcomm, config));
     unsigned number = atomic_fetch_add(&parent->splits, 1);
-    shim_setup_t *setup =
-        newcomm && color >= 0 ? publish_child(parent, comm, SPLIT_TAG, number, color, newcomm, config) : NULL;
+    shim_setup_t *setup = newcomm && color >= 0
+                              ? publish_child(parent, comm, key_of_split(&parent->key, number, color), newcomm, config)
+                              : NULL;
     ncclResult_t result = answer(real->ncclCommSplit(comm, color, key, newcomm, config));
-    take_back(&parent->splits, number, result);
+    unsigned taken = number + 1;
+    if (is_refused(result)) /* the other ranks wait for this one under the same number */
+        atomic_compare_exchange_strong(&parent->splits, &taken, number);
     shim_comm_release(parent);
     return shim_attach_forwarded(&setup, 1, result);
 }
@@ -259,11 +258,13 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeR
         return answer(real->ncclCommShrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
     if (shrinkFlags & NCCL_SHRINK_ABORT)
         stop_kernels(parent);
-    unsigned number = atomic_fetch_add(&parent->shrinks, 1);
-    shim_setup_t *setup = newcomm ? publish_child(parent, comm, SHRINK_TAG, number, 0, newcomm, config) : NULL;
+    net_key_t key;
+    shim_shrink_t *shrink = shim_shrink_begin(parent, excludeRanksList, excludeRanksCount, &key);
+    shim_setup_t *setup = newcomm && shrink ? publish_child(parent, comm, key, newcomm, config) : NULL;
     ncclResult_t result =
         answer(real->ncclCommShrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
-    take_back(&parent->shrinks, number, result);
+    if (is_refused(result))
+        shim_shrink_take_back(shrink);
     shim_comm_release(parent);
     return shim_attach_forwarded(&setup, 1, result);
 }

@@ -1,89 +1,82 @@
 /*
  * link.c - the GPU of a rank, and how it reaches the others.
  *
- * A process often sees only its own GPU (CUDA_VISIBLE_DEVICES), so CUDA cannot
- * say how that one reaches the rest; NVML sees them all, by PCI address. It is
- * opened with dlopen, once, and stays open: NCCL has it open as well. Without
- * NVML, a visible peer with native atomics counts as NVLink, for over PCIe there
- * are none.
+ * NVML says whether, and by how many NVLinks; what is reached over PCIe is
+ * placed by /sys, or by the file that NCCL places devices by (machine.c). Without
+ * NVML, a visible peer with native atomics counts as NVLink by a switch, for over
+ * PCIe there are none: a driver that says no more has told all that it can.
  */
 #include "shim/link.h"
 
 #include <errno.h>
+#include <stdio.h>
+
+void shim_link_bus(const shim_gpu_t *gpu, char bus[SEL_BUS_BYTES])
+{
+    snprintf(bus, SEL_BUS_BYTES, "%04x:%02x:%02x.0", gpu->pci_domain & 0xffffffff, gpu->pci_bus & 0xff,
+             gpu->pci_device & 0x1f);
+}
 
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime.h>
 #include <dlfcn.h>
-#include <pthread.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "shim/machine.h"
 #include "transport/transport.h"
 
-/* Of nvml.h, which need not be installed. */
-typedef void *nvml_device_t;
-enum { NVML_OK = 0, NVML_P2P_NVLINK = 2, NVML_P2P_OK = 0 };
-
-static struct {
-    bool usable;
-    int (*init)(void);
-    int (*by_pci)(const char *bus_id, nvml_device_t *device);
-    int (*p2p)(nvml_device_t from, nvml_device_t to, int capability, int *status);
-} g_nvml;
-static pthread_once_t g_nvml_once = PTHREAD_ONCE_INIT;
-
-static void open_nvml(void)
+static bool nvlink_by_cuda(int device, const char *to)
 {
-    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!library)
-        return;
-    *(void **)&g_nvml.init = dlsym(library, "nvmlInit_v2");
-    *(void **)&g_nvml.by_pci = dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2");
-    *(void **)&g_nvml.p2p = dlsym(library, "nvmlDeviceGetP2PStatus");
-    g_nvml.usable = g_nvml.init && g_nvml.by_pci && g_nvml.p2p && g_nvml.init() == NVML_OK;
-}
-
-static void bus_id(const shim_gpu_t *gpu, char text[32])
-{
-    snprintf(text, 32, "%08x:%02x:%02x.0", gpu->pci_domain, gpu->pci_bus, gpu->pci_device);
-}
-
-static bool nvml_device(const shim_gpu_t *gpu, nvml_device_t *device)
-{
-    char text[32];
-    bus_id(gpu, text);
-    return g_nvml.by_pci(text, device) == NVML_OK;
-}
-
-static bool nvlink_by_nvml(const shim_gpu_t *from, const shim_gpu_t *to)
-{
-    nvml_device_t a, b;
-    int status = -1;
-    return nvml_device(from, &a) && nvml_device(to, &b) && g_nvml.p2p(a, b, NVML_P2P_NVLINK, &status) == NVML_OK &&
-           status == NVML_P2P_OK;
-}
-
-static bool nvlink_by_cuda(int device, const shim_gpu_t *to)
-{
-    char text[32];
     int peer = -1, atomics = 0;
-    bus_id(to, text);
-    return cudaDeviceGetByPCIBusId(&peer, text) == cudaSuccess &&
+    return cudaDeviceGetByPCIBusId(&peer, to) == cudaSuccess &&
            cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device, peer) == cudaSuccess &&
            atomics;
 }
 
-bool shim_link_nvlink(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count)
+/* *machine: read for the first pair that needs it. */
+static sel_reach_t reach_by_pci(sel_machine_t **machine, const char *from, const char *to)
 {
-    pthread_once(&g_nvml_once, open_nvml);
+    if (!*machine) {
+        *machine = calloc(1, sizeof(**machine));
+        if (*machine)
+            shim_machine_begin(*machine);
+    }
+    const int32_t a = *machine ? sel_machine_add_gpu(*machine, SHIM_SYS, from) : -1;
+    const int32_t b = *machine ? sel_machine_add_gpu(*machine, SHIM_SYS, to) : -1;
+    if (a < 0 || b < 0)
+        return (sel_reach_t){SEL_LINK_SYS, 0};
+    return sel_gpu_reach(*machine, (uint32_t)a, (uint32_t)b);
+}
+
+static sel_reach_t reach_one(int device, sel_machine_t **machine, const char *from, const char *to)
+{
+    sel_reach_t reach = {SEL_LINK_NVSWITCH, 0};
+    const int nvlink = sel_nvml_reach(from, to, &reach);
+    if (nvlink > 0 || (nvlink < 0 && nvlink_by_cuda(device, to)))
+        return reach;
+    return reach_by_pci(machine, from, to);
+}
+
+sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count)
+{
+    sel_reach_t all = {SEL_LINK_SYS, 0};
     net_scope_t scope;
     if (net_scope_enter(&scope, device) != 0)
-        return false;
-    bool all = true;
-    for (uint32_t r = 0; r < count && all; r++) {
-        if (r != own)
-            all = g_nvml.usable ? nvlink_by_nvml(&gpu[own], &gpu[r]) : nvlink_by_cuda(device, &gpu[r]);
+        return all;
+    sel_machine_t *machine = NULL;
+    bool first = true;
+    for (uint32_t r = 0; r < count; r++) {
+        char from[SEL_BUS_BYTES], to[SEL_BUS_BYTES];
+        if (r == own)
+            continue;
+        shim_link_bus(&gpu[own], from);
+        shim_link_bus(&gpu[r], to);
+        const sel_reach_t one = reach_one(device, &machine, from, to);
+        all = first ? one : sel_reach_join(all, one);
+        first = false;
     }
+    free(machine);
     net_scope_leave(&scope);
     return all;
 }
@@ -105,7 +98,20 @@ static bool has_multicast(int device)
     return has;
 }
 
-int shim_link_gpu(int device, shim_gpu_t *gpu)
+static void fill_kind(const struct cudaDeviceProp *properties, const char *bus, sel_gpu_kind_t *kind)
+{
+    int driver = 0;
+    cudaDriverGetVersion(&driver);
+    const sel_nvlinks_t *links = sel_nvml_links(bus);
+    *kind = (sel_gpu_kind_t){.arch = (uint32_t)(10 * properties->major + properties->minor),
+                             .multiprocessors = (uint32_t)properties->multiProcessorCount,
+                             .memory_bytes = properties->totalGlobalMem,
+                             .nvlinks = links ? sel_nvlinks_count(links) : 0,
+                             .driver = (uint32_t)driver};
+    snprintf(kind->name, sizeof(kind->name), "%.*s", SEL_GPU_NAME_BYTES - 1, properties->name);
+}
+
+int shim_link_gpu(int device, shim_gpu_t *gpu, sel_gpu_kind_t *kind)
 {
     net_scope_t scope;
     int error = net_scope_enter(&scope, device);
@@ -117,10 +123,14 @@ int shim_link_gpu(int device, shim_gpu_t *gpu)
         *gpu = (shim_gpu_t){.pci_domain = (uint32_t)properties.pciDomainID,
                             .pci_bus = (uint32_t)properties.pciBusID,
                             .pci_device = (uint32_t)properties.pciDeviceID,
-                            .arch = (uint32_t)(10 * properties.major + properties.minor),
-                            .multiprocessors = (uint32_t)properties.multiProcessorCount,
                             .multicast = has_multicast(device)};
         memcpy(gpu->uuid, properties.uuid.bytes, sizeof(gpu->uuid));
+        char bus[SEL_BUS_BYTES];
+        shim_link_bus(gpu, bus);
+        fill_kind(&properties, bus, kind);
+        gpu->arch = kind->arch;
+        gpu->multiprocessors = kind->multiprocessors;
+        gpu->fingerprint = sel_gpu_fingerprint(kind);
     }
     net_scope_leave(&scope);
     return net_cuda_errno((int)result);
@@ -128,20 +138,21 @@ int shim_link_gpu(int device, shim_gpu_t *gpu)
 
 #else
 
-int shim_link_gpu(int device, shim_gpu_t *gpu)
+int shim_link_gpu(int device, shim_gpu_t *gpu, sel_gpu_kind_t *kind)
 {
     (void)device;
     (void)gpu;
+    (void)kind;
     return -ENOSYS;
 }
 
-bool shim_link_nvlink(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count)
+sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count)
 {
     (void)device;
     (void)gpu;
     (void)own;
     (void)count;
-    return false;
+    return (sel_reach_t){SEL_LINK_SYS, 0};
 }
 
 #endif

@@ -10,7 +10,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -18,12 +17,13 @@
 #include <unistd.h>
 
 #include "shim/settings.h"
+#include "transport/transport.h"
 
 enum { LINE_BYTES = 2048, PATH_BYTES = 4096, HOST_BYTES = 128 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* held to open the file, never to write */
-static atomic_int log_fd = -1;                           /* -1: not tried yet */
-static atomic_int log_pid;                               /* the process that opened it */
+static net_lock_t lock = NET_LOCK_INITIALIZER; /* held to open the file, never to write */
+static atomic_int log_fd = -1;                 /* -1: not tried yet */
+static atomic_int log_pid;                     /* the process that opened it */
 
 static int open_file(const char *pattern, int *error)
 {
@@ -55,13 +55,13 @@ static int descriptor(int *error)
         return STDERR_FILENO;
     if (is_open(own_file))
         return atomic_load(&log_fd);
-    pthread_mutex_lock(&lock);
+    net_lock_take(&lock);
     if (!is_open(own_file)) {
         /* A forked child leaves its parent's descriptor open: a thread of it may be writing. */
         atomic_store(&log_fd, open_file(pattern, error));
         atomic_store(&log_pid, getpid());
     }
-    pthread_mutex_unlock(&lock);
+    net_lock_give(&lock);
     return atomic_load(&log_fd);
 }
 

@@ -12,11 +12,31 @@
 
 #include "selector/topology.h"
 #include "shim/comm.h"
+#include "shim/host.h"
+#include "shim/link.h"
+#include "shim/nccl_env.h"
 #include "shim/settings.h"
 #include "shim/table_load.h"
 
-/* A GPU to draw the table for: one that the built-in rows were measured on. */
+/* The GPU that a made-up communicator is of, where none answers: that of the built-in rows. */
 enum { TABLE_ARCH = 90, TABLE_MULTIPROCESSORS = 132 };
+
+static sel_topology_t made_up_topology(uint32_t nranks, sel_link_t link)
+{
+    sel_topology_t topology = {.link = link, .nranks = nranks};
+    shim_gpu_t gpu = {.arch = TABLE_ARCH, .multiprocessors = TABLE_MULTIPROCESSORS};
+    sel_gpu_kind_t kind;
+    if (link == SEL_LINK_HOST)
+        return topology;
+    if (!shim_host_mode() && shim_link_gpu(0, &gpu, &kind) == 0) {
+        const char *nvls = shim_nccl_env("NCCL_NVLS_ENABLE");
+        topology.multicast = gpu.multicast && !(nvls != NULL && strcmp(nvls, "0") == 0);
+        topology.fingerprint = sel_fingerprint(&gpu.fingerprint, 1);
+    }
+    topology.arch = gpu.arch;
+    topology.multiprocessors = gpu.multiprocessors;
+    return topology;
+}
 
 static sel_plan_t *made_up_plan(uint32_t nranks, sel_link_t link)
 {
@@ -24,11 +44,7 @@ static sel_plan_t *made_up_plan(uint32_t nranks, sel_link_t link)
     if (plan == NULL)
         return NULL;
     const shim_settings_t *own = shim_settings();
-    bool host = link == SEL_LINK_HOST;
-    sel_topology_t topology = {.link = link,
-                               .nranks = nranks,
-                               .arch = host ? 0 : TABLE_ARCH,
-                               .multiprocessors = host ? 0 : TABLE_MULTIPROCESSORS};
+    const sel_topology_t topology = made_up_topology(nranks, link);
     sel_settings_t settings = {
         .scratch_bytes = own->scratch_bytes, .max_blocks = own->max_ctas, .deterministic = own->deterministic};
     snprintf(settings.policy, sizeof(settings.policy), "%s", own->algo);
@@ -83,6 +99,33 @@ int shunt_communicator(ncclComm_t handle, shunt_communicator_t *facts)
     shim_comm_release(comm);
     memcpy(facts, &full, full.size < sizeof(full) ? full.size : sizeof(full));
     return 0;
+}
+
+int shunt_choose(ncclComm_t handle, uint64_t count, int type, int captured, shunt_decision_t *decision)
+{
+    if (decision == NULL || decision->size == 0 || type < 0 || type >= ALG_TYPE_COUNT)
+        return -1;
+    const shim_comm_t *comm = shim_comm_find(handle);
+    if (comm == NULL || atomic_load(&comm->phase) != SHIM_COMM_ATTACHED)
+        return -1;
+    const sel_query_t query = {
+        .collective = ALG_ALL_REDUCE, .type = (alg_type_t)type, .count = count, .captured = captured != 0};
+    const sel_choice_t choice = sel_choose(comm->plan, &query);
+    const shunt_decision_t full = {.size = decision->size,
+                                   .taken = choice.algorithm != NULL,
+                                   .collective = "allreduce",
+                                   .algorithm = choice.algorithm != NULL ? choice.algorithm->name : "nccl",
+                                   .reason = sel_reason_text(choice.reason),
+                                   .bytes = count * alg_type_bytes(query.type),
+                                   .blocks = choice.blocks,
+                                   .threads = choice.threads};
+    memcpy(decision, &full, full.size < sizeof(full) ? full.size : sizeof(full));
+    return 0;
+}
+
+const char *shunt_algorithm(uint32_t index)
+{
+    return index < alg_registry_count ? alg_registry[index]->name : NULL;
 }
 
 /* The same plan with another policy; NULL without memory. */

@@ -33,6 +33,7 @@ typedef enum real_state { REAL_UNKNOWN = 0, REAL_OPEN = 1, REAL_NONE = 2 } real_
 static _Atomic int real_state;
 /* Recursive: a constructor of the library that is being opened may call an NCCL function. */
 static pthread_mutex_t real_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static pthread_once_t real_fork_once = PTHREAD_ONCE_INIT;
 static bool real_searching;
 static shim_real_t real;
 static char real_path[PATH_MAX];
@@ -211,8 +212,31 @@ static bool real_search(void)
     return opened;
 }
 
+/* A fork waits until no other thread is loading: the child would find the lock shut, and half a library. */
+static void real_before_fork(void)
+{
+    pthread_mutex_lock(&real_lock);
+}
+
+static void real_after_fork(void)
+{
+    pthread_mutex_unlock(&real_lock);
+}
+
+/* The child's thread has another number than the one that holds the lock, so it cannot open it. */
+static void real_in_child(void)
+{
+    real_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+}
+
+static void real_watch_forks(void)
+{
+    pthread_atfork(real_before_fork, real_after_fork, real_in_child);
+}
+
 static const shim_real_t *real_load(void)
 {
+    pthread_once(&real_fork_once, real_watch_forks);
     pthread_mutex_lock(&real_lock);
     int state = atomic_load_explicit(&real_state, memory_order_relaxed);
     if (state == REAL_UNKNOWN && !real_searching) {

@@ -61,6 +61,7 @@ struct shim_setup {
     bool exposed;    /* a peer may be writing into our scratch */
     alg_scratch_t *scratch;
     sel_plan_t *plan;
+    bool classed;        /* the plan has the class that the ranks agreed on */
     bool quiet;          /* nothing to tell: too many ranks, or one */
     bool fault;          /* it was declined here, because something failed */
     ncclResult_t result; /* host mode: what the call returns */
@@ -91,7 +92,7 @@ void shim_identity_tell_differences(const shim_setup_t *setup);
 alg_set_t shim_identity_set(const shim_setup_t *setup);
 /* What the GPUs have in common. */
 sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link);
-/* This rank's GPU reaches every other over NVLink. */
-bool shim_identity_nvlink(const shim_setup_t *setup);
+/* How this rank's GPU reaches the others. */
+sel_reach_t shim_identity_reach(const shim_setup_t *setup);
 
 #endif

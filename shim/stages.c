@@ -53,8 +53,8 @@ enum {
 
 typedef struct agree {
     uint64_t pooled; /* id of the idle scratch, 0: none */
-    uint32_t nvlink; /* to every peer */
-    uint32_t unused;
+    uint32_t link;   /* sel_reach_t, to every peer */
+    uint32_t lanes;
 } agree_t;
 
 typedef struct offer {
@@ -154,6 +154,9 @@ static void conclude_broken(shim_setup_t *setup, const char *reason)
 static void conclude_forward(shim_setup_t *setup, const char *reason)
 {
     shim_comm_t *comm = setup->comm;
+    char class[SEL_CLASS_BYTES] = "unknown";
+    if (setup->classed)
+        sel_topology_class(&setup->plan->topology, class);
     if (setup->scratch && !may_be_written(setup))
         alg_scratch_release(setup->scratch, false);
     setup->scratch = NULL;
@@ -171,8 +174,8 @@ static void conclude_forward(shim_setup_t *setup, const char *reason)
         return;
     shim_log_level_t level = setup->fault ? SHIM_LOG_WARN : SHIM_LOG_INFO;
     if (setup->fault || speaks(setup))
-        shim_log(level, "Shunt forwards communicator %p (rank %u of %u) to NCCL: %s",
-                 (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, reason);
+        shim_log(level, "Shunt forwards communicator %p (rank %u of %u, class %s) to NCCL: %s",
+                 (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class, reason);
 }
 
 /* Host mode's split: now the application may see the handle. */
@@ -206,10 +209,12 @@ static void conclude_attached(shim_setup_t *setup)
     atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_ATTACHED);
     if (setup->request.regroup)
         show_split(setup);
+    char class[SEL_CLASS_BYTES];
+    sel_topology_class(&comm->plan->topology, class);
     if (speaks(setup))
-        shim_info("Shunt attached communicator %p: rank %u of %u, %s%s, %zu KiB of scratch%s",
-                  (void *)atomic_load(&comm->handle), comm->rank, comm->nranks,
-                  sel_link_text(comm->plan->topology.link), setup->second ? " by VMM" : "",
+        shim_info("Shunt attached communicator %p: rank %u of %u, class %s, machine %016llx%s, %zu KiB of scratch%s",
+                  (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class,
+                  (unsigned long long)comm->plan->topology.fingerprint, setup->second ? ", by VMM" : "",
                   comm->plan->map.total_bytes / 1024, setup->pooled ? ", reused" : "");
 }
 
@@ -511,8 +516,10 @@ static void identities_done(shim_setup_t *setup)
     }
     shim_identity_tell_differences(setup);
     setup->set = shim_identity_set(setup);
+    const sel_reach_t reach = shim_identity_reach(setup);
     agree_t record = {.pooled = alg_scratch_idle(&setup->set, comm->rank, &setup->plan->map),
-                      .nvlink = !host && shim_identity_nvlink(setup)};
+                      .link = reach.link,
+                      .lanes = reach.lanes};
     setup->pooled = record.pooled;
     post_next(setup, STAGE_AGREE, &record, sizeof(record));
 }
@@ -560,7 +567,8 @@ static void post_offer(shim_setup_t *setup, uint32_t stage, net_memory_kind_t ki
 
 static void agreed(shim_setup_t *setup)
 {
-    bool nvlink = true;
+    const bool host = setup->request.host;
+    sel_reach_t reach = {SEL_LINK_HOST, 0};
     for (uint32_t r = 0; r < setup->comm->nranks; r++) {
         agree_t other;
         int error = read_record(setup, STAGE_AGREE, r, &other, sizeof(other));
@@ -568,12 +576,14 @@ static void agreed(shim_setup_t *setup)
             shim_setup_decline(setup, "rank %u's record: %s", r, strerror(-error));
             return;
         }
-        nvlink = nvlink && other.nvlink;
+        const bool sane = other.link < SEL_LINK_COUNT && (other.link == SEL_LINK_HOST) == host;
+        const sel_reach_t one = {sane ? (sel_link_t)other.link : SEL_LINK_SYS, other.lanes};
+        reach = r == 0 ? one : sel_reach_join(reach, one);
         if (other.pooled != setup->pooled)
             setup->pooled = 0;
     }
-    bool host = setup->request.host;
-    make_plan(setup, host ? SEL_LINK_HOST : nvlink ? SEL_LINK_NVSWITCH : SEL_LINK_PCIE);
+    make_plan(setup, reach.link);
+    setup->classed = true;
     post_offer(setup, STAGE_OFFER, host ? NET_MEMORY_HOST : NET_MEMORY_CUDA_IPC);
 }
 

@@ -45,11 +45,14 @@ static bool cache_folder(char *folder, size_t capacity)
 
 bool shim_table_path(uint64_t machine, char *to, size_t capacity)
 {
-    char folder[TABLE_PATH_BYTES];
+    char folder[TABLE_PATH_BYTES], whole[TABLE_PATH_BYTES + 32];
     if (!cache_folder(folder, sizeof(folder)))
         return false;
-    int length = snprintf(to, capacity, "%s/table-%016llx.csv", folder, (unsigned long long)machine);
-    return length > 0 && (size_t)length < capacity;
+    int length = snprintf(whole, sizeof(whole), "%s/table-%016llx.csv", folder, (unsigned long long)machine);
+    if ((size_t)length >= capacity)
+        return false;
+    memcpy(to, whole, (size_t)length + 1);
+    return true;
 }
 
 /* All of a regular file of a table's size. 0, or a negative errno. */

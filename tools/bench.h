@@ -1,7 +1,8 @@
 /*
  * bench.h - the parts of `shunt bench` and what passes between them.
  *
- *   bench.c          forks the ranks, watches them, collects rows
+ *   bench.c          the command: what the machine allows, the ranks, the report
+ *   bench_family.c   forks the ranks, watches them, collects rows
  *   bench_options.c  the command line
  *   bench_rank.c     one rank: communicators, the loop over cases
  *   bench_check.c    inputs, expected outputs, comparison
@@ -23,6 +24,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "floor.h"
 #include "gpus.h"
@@ -58,6 +60,8 @@ typedef struct bench_op {
 
 extern const bench_type_t bench_types[];
 extern const uint32_t bench_type_count;
+/* The index of a type by its name or alias; -1: none. */
+int32_t bench_type_find(const char *name);
 extern const bench_op_t bench_ops[];
 extern const uint32_t bench_op_count;
 
@@ -83,10 +87,12 @@ typedef struct bench_options {
     bool sizes_given[2]; /* -b, -e */
     bool graph;
     bool in_place;
+    bool skew; /* buffers one element off alignment, and one element fewer */
     bool check;
     bool nccl;
     bool floor;
     bool host_time;
+    bool choose;
     bool help;
     const char *csv;
     const char *json;
@@ -119,6 +125,7 @@ typedef struct bench_row {
     double nccl_seconds; /* the same for the real NCCL; 0: not measured */
     uint64_t wrong;      /* elements, over all ranks; UINT64_MAX: not checked */
     bench_calls_t calls; /* with --host-time */
+    double choice;       /* seconds until the library has chosen, with --choose */
 } bench_row_t;
 
 /* What the probe, a process of its own, found out before the ranks are forked. */
@@ -149,8 +156,35 @@ typedef struct bench_shared {
     uint8_t window[BENCH_WINDOW_BYTES];
 } bench_shared_t;
 
+/* Elements of a case of so many bytes; 0: there is no such case. */
+uint64_t bench_count(const bench_options_t *options, int32_t type, uint64_t bytes);
 /* Whether the options ask for this type and operator; `all` leaves out what the machine lacks. */
 bool bench_wanted(const bench_options_t *options, const bench_machine_t *machine, int32_t type, int32_t op);
+
+/* ---- The parent ------------------------------------------------------------------------ */
+
+/* Run `work` in a process of its own, which may call CUDA. False, and told: that process did not end well. */
+bool bench_apart(const char *command, const char *what, void (*work)(void *argument), void *argument);
+/* Fill in what there is to know before the ranks are forked; `machine` is shared memory. False: told. */
+bool bench_look(const char *command, bench_machine_t *machine);
+
+typedef struct bench_family {
+    const char *command;    /* in messages */
+    bench_shared_t *shared; /* fresh for every family */
+    uint32_t ranks;
+    pid_t pid[BENCH_MAX_RANKS]; /* private from here on; 0: ended */
+    int rows;                   /* our end of the pipe */
+    unsigned long long pulse;
+    double pulse_time;
+} bench_family_t;
+
+/* What a rank does, in its process; it writes rows of one size to `rows`. False: see shared->error. */
+typedef bool (*bench_body_t)(const void *job, bench_shared_t *shared, uint32_t rank, int rows);
+/* Takes a row, or NULL now and then while there is none. False: enough, end the ranks. */
+typedef bool (*bench_take_t)(void *context, const void *row);
+/* Fork the ranks and hand on their rows, of at most 1 KiB, until they have ended. False: told. */
+bool bench_family_run(bench_family_t *family, bench_body_t body, const void *job, size_t row_bytes, bench_take_t take,
+                      void *context);
 
 /* ---- One rank -------------------------------------------------------------------------- */
 
@@ -174,8 +208,9 @@ typedef struct bench_rank {
     tool_nccl_t nccl[2];  /* ours, the real one */
     bench_side_t side[2]; /* ours, the real one */
     uint32_t sides;       /* 2 with a real NCCL to compare with */
-    uint8_t *input;       /* device memory; the output's own when in place */
-    uint8_t *output;      /* device memory, with a guard behind it */
+    uint8_t *memory[2];   /* the device's: behind input and output; NULL for the input when in place */
+    uint8_t *input;       /* of the running case; the output when in place */
+    uint8_t *output;      /* with a guard behind it */
 } bench_rank_t;
 
 typedef struct bench_case {
@@ -191,6 +226,10 @@ bool bench_fail(bench_rank_t *rank, const char *format, ...) __attribute__((form
 void bench_barrier(bench_rank_t *rank);
 /* Issue one all-reduce on the stream. */
 bool bench_issue(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one);
+/* Libraries, device, communicators and buffers of a zeroed rank. On a failure, and in no other case, nothing is
+ * closed: peers may still be in a call, and the process ends. */
+bool bench_rank_open(bench_rank_t *rank, const bench_options_t *options, bench_shared_t *shared, uint32_t number);
+bool bench_rank_close(bench_rank_t *rank);
 /* The whole life of a rank; rank 0 writes rows to `rows`. False: see shared->error. */
 bool bench_rank_run(const bench_options_t *options, bench_shared_t *shared, uint32_t rank, int rows);
 
@@ -221,6 +260,8 @@ double bench_slowest(bench_rank_t *rank, double own);
 double bench_median(double *values, uint32_t count);
 /* Fill in what calls cost the host. */
 bool bench_calls(bench_rank_t *rank, const bench_case_t *one, bench_calls_t *calls);
+/* The seconds that the library takes to choose what to do with messages of up to this size. */
+bool bench_choice(bench_rank_t *rank, const bench_case_t *one, double *seconds);
 
 /* ---- Devices ---------------------------------------------------------------------------- */
 

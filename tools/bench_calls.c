@@ -1,5 +1,6 @@
 /*
- * bench_calls.c - what a call costs the host (--host-time).
+ * bench_calls.c - what a call costs the host (--host-time), and what of that the
+ * choice does (--choose).
  *
  * Ours, the real NCCL's, and in the same process the launch of an empty kernel,
  * the least that any call on a stream can cost. Rounds alternate, the slowest
@@ -9,8 +10,9 @@
 
 #include "bench.h"
 
-/* Calls in a row; a stream's queue holds more, so the host never waits for the GPU. */
-enum { MOST_CALLS = 500 };
+/* Calls in a row. A stream's queue holds about a thousand entries, and a call of NCCL's takes several: with more
+ * the host would wait for the GPU. */
+enum { MOST_CALLS = 200 };
 
 static double now(void)
 {
@@ -103,5 +105,26 @@ bool bench_calls(bench_rank_t *rank, const bench_case_t *one, bench_calls_t *cal
         calls->nccl_call = bench_median(times[2].call, rounds);
         calls->nccl_sync = bench_median(times[2].sync, rounds);
     }
+    return true;
+}
+
+/* From the handle to the decision, without a call. Sizes change, or the processor would foresee the search. */
+bool bench_choice(bench_rank_t *rank, const bench_case_t *one, double *seconds)
+{
+    enum { CHOICES = 20000 };
+    double times[BENCH_MAX_ROUNDS];
+    for (uint32_t round = 0; round < rank->options->rounds; round++) {
+        const double start = now();
+        for (uint32_t i = 0; i < CHOICES; i++) {
+            shunt_decision_t decision = {.size = sizeof decision};
+            const uint64_t count = (one->count >> (i * 2654435761u >> 28)) + 1;
+            if (rank->shunt.shunt_choose(rank->side[0].comm, count, (int)one->type->type, rank->options->graph,
+                                         &decision) != 0) {
+                return bench_fail(rank, "--choose: Shunt forwards this communicator; SHUNT_DEBUG=info says why");
+            }
+        }
+        times[round] = (now() - start) / CHOICES;
+    }
+    *seconds = bench_slowest(rank, bench_median(times, rank->options->rounds));
     return true;
 }

@@ -1,10 +1,8 @@
 /*
  * bench_options.c - the command line of `shunt bench`. Names follow nccl-tests.
  */
-#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "bench.h"
@@ -25,61 +23,56 @@ const char bench_help[] =
     "  --rounds N    timed runs; the median counts (default 5)\n"
     "  --graph       capture the calls of a run into a CUDA graph and replay it\n"
     "  --in-place    output over input\n"
+    "  --skew        all buffers one element off alignment, and one element fewer\n"
     "  --check 0|1   compare every element with the expected one, and the ranks' bits (default 1)\n"
     "  --csv FILE    write the rows as CSV\n"
     "  --json FILE   write the rows as JSON\n"
     "  --no-nccl     do not measure the real NCCL\n"
     "  --floor       measure what this machine's links and launches allow, and print each time's ratio to that\n"
     "  --host-time   measure what a call costs the host, and a launch of an empty kernel in its place\n"
+    "  --choose      measure how long the library takes to choose what to do with a call (choice_ns)\n"
     "  --help\n\n"
     "Columns: the time is that of the slowest rank, the median over the rounds; algbw is bytes over time in GB/s,\n"
     "busbw that times 2(n-1)/n; ratio is NCCL's time over ours; floor_ratio is our time over the floor. With\n"
     "--host-time: call_ns until a call returns, launch_ns until the launch of an empty kernel does, call_ratio the\n"
-    "one over the other; launch_us from one empty kernel to the next, back to back; sync_us of one call and a wait\n"
-    "for the stream. Exit status: 0 if all elements were right, 1 if not or if a rank failed, 2 for a wrong option.\n";
+    "one over the other; launch_us from one empty kernel to the next, back to back, launch_ratio our time over it;\n"
+    "sync_us of one call and a wait for the stream. Exit status: 0 if all elements were right, 1 if not or if a rank "
+    "failed, 2 for a wrong option.\n";
 
 enum {
     OPTION_ROUNDS = 256,
     OPTION_GRAPH,
     OPTION_IN_PLACE,
+    OPTION_SKEW,
     OPTION_CHECK,
     OPTION_CSV,
     OPTION_JSON,
     OPTION_NO_NCCL,
     OPTION_FLOOR,
-    OPTION_HOST_TIME
+    OPTION_HOST_TIME,
+    OPTION_CHOOSE
 };
 
 static const struct option long_options[] = {
     {"rounds", required_argument, NULL, OPTION_ROUNDS},
     {"graph", no_argument, NULL, OPTION_GRAPH},
     {"in-place", no_argument, NULL, OPTION_IN_PLACE},
+    {"skew", no_argument, NULL, OPTION_SKEW},
     {"check", required_argument, NULL, OPTION_CHECK},
     {"csv", required_argument, NULL, OPTION_CSV},
     {"json", required_argument, NULL, OPTION_JSON},
     {"no-nccl", no_argument, NULL, OPTION_NO_NCCL},
     {"floor", no_argument, NULL, OPTION_FLOOR},
     {"host-time", no_argument, NULL, OPTION_HOST_TIME},
+    {"choose", no_argument, NULL, OPTION_CHOOSE},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
 
-static bool parse_number(const char *text, uint64_t low, uint64_t high, uint64_t *value)
-{
-    char *end = NULL;
-    errno = 0;
-    unsigned long long number = strtoull(text, &end, 10);
-    if (text[0] < '0' || text[0] > '9' || errno != 0 || *end != '\0' || number < low || number > high) {
-        return false;
-    }
-    *value = number;
-    return true;
-}
-
 static int number_option(const char *name, const char *text, uint32_t low, uint32_t high, uint32_t *value)
 {
     uint64_t number = 0;
-    if (!parse_number(text, low, high, &number)) {
+    if (!tool_number(text, low, high, &number)) {
         return tool_usage("bench", "%s %s: a number from %u to %u is wanted", name, text, low, high);
     }
     *value = (uint32_t)number;
@@ -88,38 +81,10 @@ static int number_option(const char *name, const char *text, uint32_t low, uint3
 
 static int size_option(const char *name, const char *text, uint64_t *value)
 {
-    static const uint64_t most = 1ull << 40;
-    size_t length = strlen(text);
-    char digits[24];
-    uint64_t unit = 1;
-    if (length > 0 && length < sizeof digits) {
-        memcpy(digits, text, length + 1);
-        switch (digits[length - 1]) {
-        case 'G':
-        case 'g':
-            unit = 1ull << 30;
-            break;
-        case 'M':
-        case 'm':
-            unit = 1ull << 20;
-            break;
-        case 'K':
-        case 'k':
-            unit = 1ull << 10;
-            break;
-        default:
-            break;
-        }
-        if (unit != 1) {
-            digits[length - 1] = '\0';
-        }
-        uint64_t number = 0;
-        if (parse_number(digits, 1, most / unit, &number)) {
-            *value = number * unit;
-            return TOOL_OK;
-        }
+    if (!tool_size(text, value)) {
+        return tool_usage("bench", "%s %s: a size like 1024, 64K, 16M or 1G is wanted, at most 1024G", name, text);
     }
-    return tool_usage("bench", "%s %s: a size like 1024, 64K, 16M or 1G is wanted, at most 1024G", name, text);
+    return TOOL_OK;
 }
 
 static int type_option(const char *text, int32_t *index)
@@ -128,14 +93,8 @@ static int type_option(const char *text, int32_t *index)
         *index = -1;
         return TOOL_OK;
     }
-    for (uint32_t i = 0; i < bench_type_count; i++) {
-        if (strcmp(text, bench_types[i].name) == 0 ||
-            (bench_types[i].alias[0] != '\0' && strcmp(text, bench_types[i].alias) == 0)) {
-            *index = (int32_t)i;
-            return TOOL_OK;
-        }
-    }
-    return tool_usage("bench", "-d %s: no such type", text);
+    *index = bench_type_find(text);
+    return *index >= 0 ? TOOL_OK : tool_usage("bench", "-d %s: no such type", text);
 }
 
 static int op_option(const char *text, int32_t *index)
@@ -191,6 +150,9 @@ static int one_option(bench_options_t *options, int option)
     case OPTION_IN_PLACE:
         options->in_place = true;
         return TOOL_OK;
+    case OPTION_SKEW:
+        options->skew = true;
+        return TOOL_OK;
     case OPTION_CHECK:
         return check_option(optarg, &options->check);
     case OPTION_CSV:
@@ -207,6 +169,9 @@ static int one_option(bench_options_t *options, int option)
         return TOOL_OK;
     case OPTION_HOST_TIME:
         options->host_time = true;
+        return TOOL_OK;
+    case OPTION_CHOOSE:
+        options->choose = true;
         return TOOL_OK;
     default:
         options->help = true;
@@ -272,6 +237,12 @@ static bool supported(const bench_machine_t *machine, const bench_type_t *type)
         }
     }
     return machine->nccl_version >= 22400;
+}
+
+uint64_t bench_count(const bench_options_t *options, int32_t type, uint64_t bytes)
+{
+    uint64_t count = bytes / bench_types[type].bytes;
+    return options->skew && count > 0 ? count - 1 : count;
 }
 
 bool bench_wanted(const bench_options_t *options, const bench_machine_t *machine, int32_t type, int32_t op)

@@ -119,7 +119,8 @@ static bool measure(bench_rank_t *rank, const bench_case_t *one, bench_row_t *ro
 {
     uint64_t wrong = 0;
     if (!first_calls(rank, one) || (rank->options->check && !bench_check(rank, one, &wrong)) ||
-        !bench_time(rank, one, row, &wrong) || (rank->options->host_time && !bench_calls(rank, one, &row->calls))) {
+        !bench_time(rank, one, row, &wrong) || (rank->options->host_time && !bench_calls(rank, one, &row->calls)) ||
+        (rank->options->choose && !bench_choice(rank, one, &row->choice))) {
         return false;
     }
     row->wrong = rank->options->check ? sum_wrong(rank, wrong) : UINT64_MAX;
@@ -148,6 +149,13 @@ static bool run_case(bench_rank_t *rank, const bench_case_t *one, int32_t type, 
     return done;
 }
 
+static void place_buffers(bench_rank_t *rank, const bench_type_t *type)
+{
+    size_t shift = rank->options->skew ? type->bytes : 0;
+    rank->output = rank->memory[1] + shift;
+    rank->input = rank->options->in_place ? rank->output : rank->memory[0] + shift;
+}
+
 static bool run_cases(bench_rank_t *rank, int rows)
 {
     const bench_options_t *options = rank->options;
@@ -158,7 +166,8 @@ static bool run_cases(bench_rank_t *rank, int rows)
                 continue;
             }
             for (uint64_t bytes = options->from_bytes; bytes <= options->to_bytes; bytes *= options->factor) {
-                bench_case_t one = {&bench_types[type], &bench_ops[op], bytes / bench_types[type].bytes, ++seed};
+                bench_case_t one = {&bench_types[type], &bench_ops[op], bench_count(options, type, bytes), ++seed};
+                place_buffers(rank, one.type);
                 if (one.count != 0 && !run_case(rank, &one, type, op, rows)) {
                     return false;
                 }
@@ -200,8 +209,13 @@ static bool open_comm(bench_rank_t *rank, uint32_t index)
                    "ncclCommInitRank");
 }
 
-static bool open_all(bench_rank_t *rank)
+bool bench_rank_open(bench_rank_t *rank, const bench_options_t *options, bench_shared_t *shared, uint32_t number)
 {
+    rank->options = options;
+    rank->shared = shared;
+    rank->rank = number;
+    rank->nranks = options->ranks;
+    rank->device = shared->machine.host ? &bench_device_host : bench_device_cuda;
     if (!open_libraries(rank) || !rank->device->open(rank)) {
         return false;
     }
@@ -210,42 +224,33 @@ static bool open_all(bench_rank_t *rank)
             return false;
         }
     }
-    size_t bytes = (size_t)rank->options->to_bytes + BENCH_GUARD_BYTES;
-    if (!rank->device->allocate(rank, bytes, &rank->output)) {
-        return false;
-    }
-    rank->input = rank->output;
-    if (!rank->options->in_place && !rank->device->allocate(rank, bytes, &rank->input)) {
-        return false;
-    }
     /* A check fills its buffers; without one, no rank should reduce what malloc happened to return. */
-    return rank->device->fill(rank, rank->output, 0, bytes) && rank->device->fill(rank, rank->input, 0, bytes);
+    size_t bytes = (size_t)rank->options->to_bytes + BENCH_GUARD_BYTES;
+    for (int i = rank->options->in_place ? 1 : 0; i < 2; i++) {
+        if (!rank->device->allocate(rank, bytes, &rank->memory[i]) ||
+            !rank->device->fill(rank, rank->memory[i], 0, bytes)) {
+            return false;
+        }
+    }
+    return true;
 }
 
-static bool close_all(bench_rank_t *rank)
+bool bench_rank_close(bench_rank_t *rank)
 {
     bool done = rank->device->wait(rank);
     for (uint32_t i = rank->sides; done && i-- > 0;) {
         bench_side_t *side = &rank->side[i];
         done = nccl_ok(rank, side->nccl, NULL, side->nccl->ncclCommDestroy(side->comm), "ncclCommDestroy");
     }
-    if (rank->input != rank->output) {
-        rank->device->release(rank, rank->input);
-    }
-    rank->device->release(rank, rank->output);
+    rank->device->release(rank, rank->memory[0]);
+    rank->device->release(rank, rank->memory[1]);
     rank->device->close(rank);
     return done;
 }
 
-/* On a failure nothing is undone: peers may still be in a call, and the process ends. */
 bool bench_rank_run(const bench_options_t *options, bench_shared_t *shared, uint32_t number, int rows)
 {
     bench_rank_t rank;
     memset(&rank, 0, sizeof rank);
-    rank.options = options;
-    rank.shared = shared;
-    rank.rank = number;
-    rank.nranks = options->ranks;
-    rank.device = shared->machine.host ? &bench_device_host : bench_device_cuda;
-    return open_all(&rank) && run_cases(&rank, rows) && close_all(&rank);
+    return bench_rank_open(&rank, options, shared, number) && run_cases(&rank, rows) && bench_rank_close(&rank);
 }

@@ -6,7 +6,7 @@
  * line of column names and one line a row:
  *   ranks        number of ranks, each a process
  *   mode         graph or eager
- *   place        in or out
+ *   place        in or out; in+1 and out+1 with --skew
  *   bytes,count  of one rank's input
  *   type,op      as given to -d and -o
  *   algorithm    Shunt's choice; nccl: forwarded
@@ -23,7 +23,10 @@
  *   launch_ns              until the launch of an empty kernel returns
  *   call_ratio             call_ns / launch_ns
  *   launch_us              from one empty kernel to the next, launched back to back
+ *   launch_ratio           us / launch_us
  *   sync_us,nccl_sync_us   one call and a wait for the stream, from the host
+ * With --choose:
+ *   choice_ns    until the library has chosen what to do, for messages of up to this size
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -126,7 +129,7 @@ static void comment(FILE *file, const fact_t *fact)
 
 /* ---- Columns ---- */
 
-typedef enum group { ALWAYS, WITH_FLOOR, WITH_HOST_TIME } group_t;
+typedef enum group { ALWAYS, WITH_FLOOR, WITH_HOST_TIME, WITH_CHOICE } group_t;
 
 typedef struct column {
     const char *name;
@@ -158,8 +161,10 @@ static const column_t columns[] = {
     {"launch_ns", 9, false, WITH_HOST_TIME},
     {"call_ratio", 10, false, WITH_HOST_TIME},
     {"launch_us", 9, false, WITH_HOST_TIME},
+    {"launch_ratio", 12, false, WITH_HOST_TIME},
     {"sync_us", 8, false, WITH_HOST_TIME},
     {"nccl_sync_us", 12, false, WITH_HOST_TIME},
+    {"choice_ns", 9, false, WITH_CHOICE},
 };
 enum { COLUMNS = sizeof columns / sizeof columns[0], CELL_BYTES = 32 };
 
@@ -176,6 +181,8 @@ static bool shown(const bench_options_t *options, uint32_t column)
         return options->floor;
     case WITH_HOST_TIME:
         return options->host_time;
+    case WITH_CHOICE:
+        return options->choose;
     default:
         return true;
     }
@@ -300,7 +307,7 @@ static void fill_cells(const bench_options_t *options, const tool_floor_t *floor
     double algbw = row->seconds > 0 ? (double)row->bytes / row->seconds * 1e-9 : 0;
     put(cells, "%u", options->ranks);
     put(cells, "%s", options->graph ? "graph" : "eager");
-    put(cells, "%s", options->in_place ? "in" : "out");
+    put(cells, "%s%s", options->in_place ? "in" : "out", options->skew ? "+1" : "");
     put(cells, "%llu", (unsigned long long)row->bytes);
     put(cells, "%llu", (unsigned long long)row->count);
     put(cells, "%s", bench_types[row->type].name);
@@ -322,8 +329,11 @@ static void fill_cells(const bench_options_t *options, const tool_floor_t *floor
     put_time(cells, 0, calls->launch * 1e9);
     put_ratio(cells, calls->call, calls->launch);
     put_time(cells, 2, calls->launch_each * 1e6);
+    put_ratio(cells, row->seconds, calls->launch_each);
     put_time(cells, 2, calls->sync * 1e6);
     put_time(cells, 2, calls->nccl_sync * 1e6);
+
+    put_time(cells, 1, row->choice * 1e9);
 }
 
 void bench_report_row(bench_report_t *report, const bench_row_t *row)

@@ -30,6 +30,17 @@ const bench_op_t bench_ops[] = {
 };
 const uint32_t bench_op_count = sizeof bench_ops / sizeof bench_ops[0];
 
+int32_t bench_type_find(const char *name)
+{
+    for (uint32_t i = 0; i < bench_type_count; i++) {
+        const bench_type_t *type = &bench_types[i];
+        if (strcmp(name, type->name) == 0 || (type->alias[0] != '\0' && strcmp(name, type->alias) == 0)) {
+            return (int32_t)i;
+        }
+    }
+    return -1;
+}
+
 static int bias(const bench_type_t *type)
 {
     return (1 << (type->exponent - 1)) - 1;

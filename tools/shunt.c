@@ -14,6 +14,7 @@ typedef struct command {
 
 static const command_t commands[] = {
     {"bench", tool_bench, "measure all-reduces, ours and the real NCCL's in the same run"},
+    {"tune", tool_tune, "measure every algorithm on this machine, and leave a table that every program then uses"},
     {"run", tool_run, "run a program with Shunt in NCCL's place: shunt run -- CMD"},
     {"info", tool_info, "devices, links, the NCCL found, settings, decision table"},
     {"settings", tool_settings, "the settings and what each means"},

@@ -3,7 +3,9 @@
  */
 #include "tool.h"
 
+#include <ctype.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +30,42 @@ int tool_no_arguments(const char *command, int argc, char **argv, bool *help)
         return tool_usage(command, "%s is not an argument of it", argv[1]);
     }
     return TOOL_OK;
+}
+
+bool tool_number(const char *text, uint64_t low, uint64_t high, uint64_t *value)
+{
+    char *end = NULL;
+    errno = 0;
+    unsigned long long number = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || errno != 0 || *end != '\0' || number < low || number > high) {
+        return false;
+    }
+    *value = number;
+    return true;
+}
+
+bool tool_size(const char *text, uint64_t *value)
+{
+    static const uint64_t most = 1ull << 40;
+    static const char units[] = "KMG";
+    size_t length = strlen(text);
+    char digits[24];
+    int shift = 0;
+    if (length == 0 || length >= sizeof digits) {
+        return false;
+    }
+    memcpy(digits, text, length + 1);
+    const char *unit = strchr(units, toupper((unsigned char)digits[length - 1]));
+    if (unit != NULL) {
+        shift = 10 * (int)(unit - units + 1);
+        digits[length - 1] = '\0';
+    }
+    uint64_t number = 0;
+    if (!tool_number(digits, 1, most >> shift, &number)) {
+        return false;
+    }
+    *value = number << shift;
+    return true;
 }
 
 /* The path with links resolved, if a file is there. */

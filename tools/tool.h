@@ -12,11 +12,13 @@
 #include <nccl.h>
 #include <shunt.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2 }; /* exit status */
 
 /* The sub-commands. argv[0] is the sub-command's name. */
 int tool_bench(int argc, char **argv);
+int tool_tune(int argc, char **argv);
 int tool_run(int argc, char **argv);
 int tool_info(int argc, char **argv);
 int tool_settings(int argc, char **argv);
@@ -25,6 +27,10 @@ int tool_settings(int argc, char **argv);
 int tool_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* For a sub-command without arguments: TOOL_OK and *help set, or TOOL_USAGE with the fault told. */
 int tool_no_arguments(const char *command, int argc, char **argv, bool *help);
+
+/* A decimal number from low to high; a size with K, M or G for powers of 1024, from 1 to 1024G. */
+bool tool_number(const char *text, uint64_t low, uint64_t high, uint64_t *value);
+bool tool_size(const char *text, uint64_t *value);
 
 /* The functions that the command calls, of ours or of the real library. */
 #define TOOL_NCCL_CALLS(X)      \
@@ -43,7 +49,12 @@ int tool_no_arguments(const char *command, int argc, char **argv, bool *help);
     X(shunt_nccl_path)      \
     X(shunt_last_decision)  \
     X(shunt_setting)        \
-    X(shunt_table_row)
+    X(shunt_table_row)      \
+    X(shunt_communicator)   \
+    X(shunt_algorithm)      \
+    X(shunt_choose)         \
+    X(shunt_set_policy)     \
+    X(shunt_table_path)
 #define TOOL_POINTER(name) __typeof__(&name) name;
 typedef struct tool_nccl {
     TOOL_NCCL_CALLS(TOOL_POINTER)

@@ -10,7 +10,6 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -18,7 +17,7 @@
 
 #include "transport/memory.h"
 
-static pthread_mutex_t books_lock = PTHREAD_MUTEX_INITIALIZER;
+static net_lock_t books_lock = NET_LOCK_INITIALIZER;
 static net_memory_t *books;   /* owned or used by this process */
 static net_memory_t *put_off; /* destroyed, but the driver did not allow the free */
 
@@ -50,18 +49,18 @@ static void free_memory(net_memory_t *memory)
         free(memory);
         return;
     }
-    pthread_mutex_lock(&books_lock);
+    net_lock_take(&books_lock);
     memory->next = put_off;
     put_off = memory;
-    pthread_mutex_unlock(&books_lock);
+    net_lock_give(&books_lock);
 }
 
 static void free_put_off(void)
 {
-    pthread_mutex_lock(&books_lock);
+    net_lock_take(&books_lock);
     net_memory_t *list = put_off;
     put_off = NULL;
-    pthread_mutex_unlock(&books_lock);
+    net_lock_give(&books_lock);
     while (list) {
         net_memory_t *next = list->next;
         free_memory(list);
@@ -71,16 +70,16 @@ static void free_put_off(void)
 
 static void enter_books(net_memory_t *memory)
 {
-    pthread_mutex_lock(&books_lock);
+    net_lock_take(&books_lock);
     memory->next = books;
     books = memory;
-    pthread_mutex_unlock(&books_lock);
+    net_lock_give(&books_lock);
 }
 
 /* Drop a reference; the last one takes the memory out of the books and frees it. */
 static void drop(net_memory_t *memory, bool owner)
 {
-    pthread_mutex_lock(&books_lock);
+    net_lock_take(&books_lock);
     if (owner)
         memory->destroyed = true;
     bool last = --memory->references == 0;
@@ -90,7 +89,7 @@ static void drop(net_memory_t *memory, bool owner)
             break;
         }
     }
-    pthread_mutex_unlock(&books_lock);
+    net_lock_give(&books_lock);
     if (last)
         free_memory(memory);
 }
@@ -98,14 +97,14 @@ static void drop(net_memory_t *memory, bool owner)
 /* Find memory of this process and hold it; NULL if there is none (any more). */
 static net_memory_t *hold(const net_offer_t *offer)
 {
-    pthread_mutex_lock(&books_lock);
+    net_lock_take(&books_lock);
     net_memory_t *memory = books;
     while (memory && (memory->destroyed || memory->kind != (net_memory_kind_t)offer->kind ||
                       memcmp(&memory->token, &offer->token, sizeof offer->token) != 0))
         memory = memory->next;
     if (memory)
         memory->references++;
-    pthread_mutex_unlock(&books_lock);
+    net_lock_give(&books_lock);
     return memory;
 }
 

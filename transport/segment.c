@@ -20,7 +20,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,7 +38,7 @@ typedef struct mapped {
     uint32_t references;
 } mapped_t;
 
-static pthread_mutex_t mapped_lock = PTHREAD_MUTEX_INITIALIZER;
+static net_lock_t mapped_lock = NET_LOCK_INITIALIZER;
 static mapped_t *mapped_list;
 
 /* Where glibc and musl keep shared memory; only the sweep needs to list it. */
@@ -162,7 +161,7 @@ static int map_anew(const net_named_t *named, mapped_t **made)
 static int map_segment(net_named_t *named)
 {
     int error = 0;
-    pthread_mutex_lock(&mapped_lock);
+    net_lock_take(&mapped_lock);
     mapped_t *entry = mapped_list;
     while (entry && (entry->device != named->device || entry->inode != named->inode))
         entry = entry->next;
@@ -172,13 +171,13 @@ static int map_segment(net_named_t *named)
         entry->references++;
         named->segment = entry->segment;
     }
-    pthread_mutex_unlock(&mapped_lock);
+    net_lock_give(&mapped_lock);
     return error;
 }
 
 void net_segment_unmap(net_named_t *named)
 {
-    pthread_mutex_lock(&mapped_lock);
+    net_lock_take(&mapped_lock);
     mapped_t **at = &mapped_list;
     while ((*at)->segment != named->segment)
         at = &(*at)->next;
@@ -188,7 +187,7 @@ void net_segment_unmap(net_named_t *named)
         munmap(entry->segment, sizeof *entry->segment);
         free(entry);
     }
-    pthread_mutex_unlock(&mapped_lock);
+    net_lock_give(&mapped_lock);
     named->segment = NULL;
 }
 

@@ -9,6 +9,7 @@
 #ifndef SHUNT_TRANSPORT_H
 #define SHUNT_TRANSPORT_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,6 +33,23 @@ net_process_t net_process_self(void);
 /* False once it is gone (a zombie is gone). A process of another pid namespace cannot be looked at
  * and counts as alive. Some µs. */
 bool net_process_alive(const net_process_t *process);
+
+/* ---- Locks ---------------------------------------------------------------------
+ *
+ * For static data that a forked child goes on using: a fork waits for such a lock
+ * to be open. Held for short, never two at once by one thread, never over a fork.
+ */
+typedef struct net_lock {
+    pthread_mutex_t mutex;
+    int listed; /* private to lock.c, as is next */
+    struct net_lock *next;
+} net_lock_t;
+#define NET_LOCK_INITIALIZER               \
+    {                                      \
+        PTHREAD_MUTEX_INITIALIZER, 0, NULL \
+    }
+void net_lock_take(net_lock_t *lock);
+void net_lock_give(net_lock_t *lock);
 
 /* ---- Rendezvous ---------------------------------------------------------------
  *

@@ -234,8 +234,11 @@ static void rank_main(ranks_t *ranks)
     gpu_t gpu = {.ranks = ranks, .rank = ranks->rank, .nranks = ranks->nranks, .device = ranks->rank};
     gpu.options = plan->options;
     gpu_open(&gpu);
-    if (plan->shape != RANKS_SOLO)
+    if (plan->shape != RANKS_SOLO) {
+        double start = ranks_seconds();
         gpu.comm = ranks_init(ranks);
+        gpu.init_seconds = ranks_seconds() - start;
+    }
     plan->test->body(&gpu);
     if (plan->shape != RANKS_SOLO)
         ranks_barrier(ranks); /* nobody frees memory while another still runs */

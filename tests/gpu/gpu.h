@@ -27,8 +27,9 @@ typedef struct gpu {
     ranks_t *ranks;
     int rank, nranks, device;
     cudaStream_t stream;
-    ncclComm_t comm; /* a body that destroys it sets it to NULL */
-    uint8_t *pool;   /* device memory of this rank's calls */
+    ncclComm_t comm;     /* a body that destroys it sets it to NULL */
+    double init_seconds; /* that making it took: the first of its process */
+    uint8_t *pool;       /* device memory of this rank's calls */
     size_t pool_used;
     const gpu_options_t *options;
 } gpu_t;

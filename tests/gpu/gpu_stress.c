@@ -38,6 +38,21 @@ static void finish(stress_t *s, gpu_call_t *calls, int count)
         gpu_release(&calls[i]);
 }
 
+/* A message that two-shot or staged serves, among the short ones. */
+static void large(stress_t *s)
+{
+    static const ncclDataType_t types[] = {ncclBfloat16, ncclFloat32, ncclInt32, ncclFloat64};
+    gpu_call_t call;
+    data_case_t c = gpu_random_case(&s->shared, s->gpu->nranks, 300);
+    c.type = types[data_below(&s->shared, sizeof(types) / sizeof(types[0]))];
+    c.count = 1 + data_below(&s->shared, 3000000);
+    gpu_prepare(s->gpu, &call, s->comms[data_below(&s->shared, COMMS)], s->gpu->rank, &c,
+                gpu_random_shape(&s->own, c.type));
+    stall(s);
+    CHECK_NCCL(gpu_issue(&call, s->streams[0]));
+    finish(s, &call, 1);
+}
+
 /* Two communicators outside a group: on one stream, so that both sides order them alike. */
 static void eager(stress_t *s)
 {
@@ -142,13 +157,14 @@ static void stress(gpu_t *gpu)
     for (int i = 0; i < STREAMS; i++)
         CHECK_CUDA(cudaStreamCreateWithFlags(&s.streams[i], cudaStreamNonBlocking));
     while (go_on(&s, end)) {
+        large(&s);
         for (int i = 0; i < 20; i++)
             acts[data_below(&s.shared, sizeof(acts) / sizeof(acts[0]))](&s);
         if (++lots % 10 == 0)
             renew(&s);
     }
     if (gpu->rank == 0)
-        printf("%llu lots of 20 acts\n", (unsigned long long)lots);
+        printf("%llu lots of 21 acts\n", (unsigned long long)lots);
     CHECK_NCCL(ncclCommDestroy(s.comms[1]));
     for (int i = 0; i < STREAMS; i++)
         CHECK_CUDA(cudaStreamDestroy(s.streams[i]));

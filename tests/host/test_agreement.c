@@ -121,15 +121,33 @@ static void several_variables(void **state)
                          "SHUNT_ALGO (ranks 1, 2, 3)\n");
 }
 
+static void two_tables(void **state)
+{
+    (void)state;
+    static const char text[] = "# shunt table 1\n# machine: 0\nallreduce,2,host-2,any,any,0,,staged,1,1,test\n";
+    char path[] = "/tmp/shunt-table-XXXXXX", log[LOG_BYTES];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && write(fd, text, sizeof(text) - 1) == (ssize_t)sizeof(text) - 1);
+    close(fd);
+    const char *const tuned_first[][2] = {{"SHUNT_TABLE", path}, {"SHUNT_TABLE", NULL}};
+    run(2, tuned_first, "staged", log);
+    expect_one_line(log, "which hold for all: SHUNT_TABLE (rank 1)\n");
+    const char *const tuned_last[][2] = {{"SHUNT_TABLE", NULL}, {"SHUNT_TABLE", path}};
+    run(2, tuned_last, NULL, log);
+    expect_one_line(log, "which hold for all: SHUNT_TABLE (rank 1)\n");
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_wishes),   cmocka_unit_test(two_policies),
         cmocka_unit_test(unset_on_rank_0),   cmocka_unit_test(forwarding_on_one_rank),
-        cmocka_unit_test(several_variables),
+        cmocka_unit_test(several_variables), cmocka_unit_test(two_tables),
     };
     /* Sanitizer runs give every rank a small scratch, which is a wish too. */
     unsetenv("SHUNT_SCRATCH_BYTES");
+    setenv("SHUNT_CACHE_DIR", "/nowhere", 1); /* no table of whoever runs this */
     host_limit(120);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,6 +54,53 @@ static void extensions(void **state)
     host_run(RANKS_THREADS, 2, extensions_body, NULL);
 }
 
+static const char *algorithm_of_a_call(ncclComm_t comm)
+{
+    static float in[300], out[300];
+    shunt_decision_t decision = {.size = sizeof(decision)};
+    CHECK_NCCL(ncclAllReduce(in, out, 300, ncclFloat32, ncclSum, comm, NULL));
+    CHECK(shunt_last_decision(&decision) == 0);
+    return decision.algorithm;
+}
+
+/* What `shunt tune` does: a policy for one communicator, from one call to the next. */
+static void measuring_body(ranks_t *ranks)
+{
+    shunt_communicator_t facts = {.size = sizeof(facts)}, cut = {.size = offsetof(shunt_communicator_t, machine)};
+    uint32_t algorithms = 0;
+    char path[300];
+    CHECK(shunt_communicator(NULL, &facts) == -1 && shunt_set_policy(NULL, "oneshot") == -1);
+    ncclComm_t comm = ranks_init(ranks), other = ranks_init(ranks);
+    CHECK(shunt_communicator(comm, NULL) == -1);
+    CHECK(shunt_communicator(comm, &facts) == 0 && shunt_communicator(comm, &cut) == 0);
+    CHECK(facts.ranks == 2 && facts.machine == 0 && strcmp(facts.class_name, "host-2") == 0);
+    CHECK(cut.ranks == 2 && cut.class_name[0] == '\0');
+    while (shunt_algorithm(algorithms) != NULL) {
+        CHECK(shunt_set_policy(comm, shunt_algorithm(algorithms)) == 0);
+        CHECK(strcmp(algorithm_of_a_call(comm), shunt_algorithm(algorithms)) == 0);
+        CHECK(strcmp(algorithm_of_a_call(other), "oneshot") == 0);
+        algorithms++;
+    }
+    CHECK(algorithms >= 3);
+    CHECK(shunt_set_policy(comm, NULL) == -1 && shunt_set_policy(comm, "nonsense") == -1);
+    CHECK(strcmp(algorithm_of_a_call(comm), shunt_algorithm(algorithms - 1)) == 0); /* as it was */
+    CHECK(shunt_set_policy(comm, "") == 0);
+    CHECK(strcmp(algorithm_of_a_call(comm), "oneshot") == 0);
+    CHECK(shunt_table_path(0x1f, path, sizeof(path)) == 0 && shunt_table_path(0x1f, path, 10) == -1);
+    CHECK(strstr(path, "/table-000000000000001f.csv") != NULL);
+    ranks_barrier(ranks);
+    CHECK_NCCL(ncclCommDestroy(comm));
+    CHECK(shunt_communicator(comm, &facts) == -1);
+    CHECK_NCCL(ncclCommDestroy(other));
+}
+
+static void measuring(void **state)
+{
+    (void)state;
+    setenv("SHUNT_CACHE_DIR", "/nowhere", 1);
+    host_run(RANKS_PROCESSES, 2, measuring_body, NULL);
+}
+
 static void tables_body(ranks_t *ranks)
 {
     int (*setting)(uint32_t, shunt_setting_t *) = (int (*)(uint32_t, shunt_setting_t *))find("shunt_setting");
@@ -89,7 +136,8 @@ static void tables(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(extensions), cmocka_unit_test(tables)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(extensions), cmocka_unit_test(measuring),
+                                       cmocka_unit_test(tables)};
     host_limit(30);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

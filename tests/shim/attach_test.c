@@ -114,16 +114,46 @@ static void threads_attach(void **state)
     destroy_all(comms, N);
 }
 
-static void links_are_anded(void **state)
+/* What the ranks see comes together: one that sees it otherwise changes the class on all of them. */
+static void expect_link(int rank, sel_reach_t reach, sel_link_t link)
 {
-    (void)state;
     ncclComm_t comms[N];
-    fake_reset();
-    fake.nvlink[2] = false;
+    fake.reach[rank] = reach;
     init_group(comms, N, fresh_id());
     for (int r = 0; r < N; r++)
-        assert_int_equal(shim_comm_find(comms[r])->plan->topology.link, SEL_LINK_PCIE);
+        assert_int_equal(shim_comm_find(comms[r])->plan->topology.link, link);
     destroy_all(comms, N);
+}
+
+static void links_are_joined(void **state)
+{
+    (void)state;
+    fake_reset();
+    expect_link(2, (sel_reach_t){SEL_LINK_NVSWITCH, 18}, SEL_LINK_NVSWITCH);
+    expect_link(2, (sel_reach_t){SEL_LINK_NVSWITCH, 17}, SEL_LINK_BRIDGES);
+    expect_link(2, (sel_reach_t){SEL_LINK_PHB, 0}, SEL_LINK_BRIDGES);
+    expect_link(2, (sel_reach_t){SEL_LINK_HOST, 0}, SEL_LINK_BRIDGES); /* what no rank with a GPU says */
+    for (int r = 0; r < N; r++)
+        fake.reach[r] = (sel_reach_t){SEL_LINK_PHB, 0};
+    expect_link(0, (sel_reach_t){SEL_LINK_PCIE, 0}, SEL_LINK_PHB);
+    expect_link(1, (sel_reach_t){SEL_LINK_SYS, 0}, SEL_LINK_SYS);
+}
+
+static void machines_are_told_apart(void **state)
+{
+    (void)state;
+    uint64_t machine[3];
+    for (int i = 0; i < 3; i++) {
+        ncclComm_t comms[N];
+        fake_reset();
+        fake.kind[i] = i ? 8 : 7; /* one kind; then two, whoever has which */
+        init_group(comms, N, fresh_id());
+        machine[i] = shim_comm_find(comms[0])->plan->topology.fingerprint;
+        for (int r = 1; r < N; r++)
+            assert_true(shim_comm_find(comms[r])->plan->topology.fingerprint == machine[i]);
+        destroy_all(comms, N);
+    }
+    assert_true(machine[0] != 0 && machine[0] != machine[1] && machine[1] == machine[2]);
 }
 
 static void ipc_refused(void **state)
@@ -504,7 +534,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(group_attaches),
         cmocka_unit_test(threads_attach),
-        cmocka_unit_test(links_are_anded),
+        cmocka_unit_test(links_are_joined),
+        cmocka_unit_test(machines_are_told_apart),
         cmocka_unit_test(ipc_refused),
         cmocka_unit_test(vmm_is_sent),
         cmocka_unit_test(proof_fails),

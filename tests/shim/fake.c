@@ -174,7 +174,10 @@ void *shim_real_symbol(const shim_real_t *real, const char *name)
 void fake_reset(void)
 {
     memset(&fake, 0, sizeof(fake));
-    memset(fake.nvlink, 1, sizeof(fake.nvlink));
+    for (int i = 0; i < FAKE_RANKS; i++) {
+        fake.reach[i] = (sel_reach_t){SEL_LINK_NVSWITCH, 18};
+        fake.kind[i] = 7;
+    }
     nccl = (shim_real_t){.path = "fake", .version = 22809};
     nccl.ncclCommInitRank = init_plain;
     nccl.ncclCommInitRankConfig = init;
@@ -232,19 +235,20 @@ void shim_drain_forget(shim_comm_t *comm)
     (void)comm;
 }
 
-int shim_link_gpu(int device, shim_gpu_t *gpu)
+int shim_link_gpu(int device, shim_gpu_t *gpu, sel_gpu_kind_t *kind)
 {
-    *gpu = (shim_gpu_t){.arch = 90, .multiprocessors = 132};
+    (void)kind;
+    *gpu = (shim_gpu_t){.arch = 90, .multiprocessors = 132, .fingerprint = fake.kind[device]};
     gpu->uuid[0] = fake.same_gpu ? 1 : (uint8_t)(device + 1);
     return 0;
 }
 
-bool shim_link_nvlink(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count)
+sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count)
 {
     (void)gpu;
     (void)own;
     (void)count;
-    return fake.nvlink[device];
+    return fake.reach[device];
 }
 
 /* ---- Rooms below --------------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+#include "selector/topology.h"
 #include "shim/attach.h"
 
 enum { FAKE_RANKS = 8, FAKE_NEVER = -1 };
@@ -21,15 +22,16 @@ struct ncclComm {
 };
 
 typedef struct fake {
-    unsigned depth; /* of the group, as group.c would say */
-    bool same_gpu;  /* two ranks on one GPU */
-    bool nvlink[FAKE_RANKS];
-    int ipc_error[FAKE_RANKS];   /* of alg_scratch_create with IPC memory */
-    int open_error[FAKE_RANKS];  /* of alg_scratch_open with IPC memory */
-    int vmm_error[FAKE_RANKS];   /* of alg_scratch_create with VMM memory */
-    int proof_error[FAKE_RANKS]; /* of alg_scratch_prove_read */
-    uint64_t idle[FAKE_RANKS];   /* of alg_scratch_idle */
-    ncclResult_t destroy_result; /* of ncclCommDestroy */
+    unsigned depth;                /* of the group, as group.c would say */
+    bool same_gpu;                 /* two ranks on one GPU */
+    sel_reach_t reach[FAKE_RANKS]; /* of shim_link_reach */
+    uint64_t kind[FAKE_RANKS];     /* a GPU's fingerprint */
+    int ipc_error[FAKE_RANKS];     /* of alg_scratch_create with IPC memory */
+    int open_error[FAKE_RANKS];    /* of alg_scratch_open with IPC memory */
+    int vmm_error[FAKE_RANKS];     /* of alg_scratch_create with VMM memory */
+    int proof_error[FAKE_RANKS];   /* of alg_scratch_prove_read */
+    uint64_t idle[FAKE_RANKS];     /* of alg_scratch_idle */
+    ncclResult_t destroy_result;   /* of ncclCommDestroy */
     ncclResult_t split_result;
     int split_rank[FAKE_RANKS], split_nranks[FAKE_RANKS]; /* by the parent's rank */
     bool split_late;                                      /* a split shows its communicator when the parent is polled */
@@ -38,7 +40,7 @@ typedef struct fake {
 
 extern fake_t fake;
 
-/* Everything as at first: no errors, NVLink everywhere. */
+/* Everything as at first: no errors, one kind of GPU, 18 NVLinks over NVSwitch everywhere. */
 void fake_reset(void);
 
 #endif

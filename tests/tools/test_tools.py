@@ -23,12 +23,15 @@ import time
 import xml.etree.ElementTree
 
 SHUNT, PRELOADABLE, SOURCE = sys.argv[1:4]
+SANITIZED = b"__asan_init" in pathlib.Path(SHUNT).read_bytes() or b"__tsan_init" in pathlib.Path(SHUNT).read_bytes()
 LIMIT = 200  # seconds; a sanitizer's build is slow
 
 
 def shunt(*arguments, **variables):
     # Eight ranks of a sanitizer's build on two busy cores take longer to meet than the default allows.
-    environment = dict(os.environ, SHUNT_TIMEOUT_MS="60000", **variables)
+    # No table of whoever runs this.
+    environment = dict(os.environ, SHUNT_TIMEOUT_MS="60000", SHUNT_CACHE_DIR="/nowhere")
+    environment.update(variables)
     return subprocess.run([SHUNT, *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True,
                           text=True, timeout=LIMIT)
 
@@ -133,6 +136,8 @@ def bench_right():
         ("-g", "2", "-b", "5M", "-e", "5M", "-d", "double"),
         ("-g", "1", "-b", "1K", "-e", "1K"),
         ("-g", "2", "-b", "1K", "-e", "16K", "-f", "16", "-d", "int8", "-o", "avg", "--in-place"),
+        ("-g", "2", "-b", "8", "-e", "32K", "-f", "64", "-d", "all", "--skew"),
+        ("-g", "2", "-b", "1K", "-e", "32K", "-f", "32", "--in-place", "--skew"),
     ):
         done = expect(shunt("bench", *arguments, *small), 0)
         rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
@@ -146,6 +151,15 @@ def csv_rows(path):
     lines = pathlib.Path(path).read_text().splitlines()
     facts = dict(line[2:].split(": ", 1) for line in lines if line.startswith("#"))
     return facts, list(csv.DictReader(line for line in lines if not line.startswith("#")))
+
+
+def bench_choose():
+    """The choice takes less than 100 ns, by the quickest of the sizes: this machine may be busy, or the build slow."""
+    with tempfile.TemporaryDirectory() as folder:
+        expect(shunt("bench", "-g", "2", "-b", "1K", "-e", "1M", "-n", "2", "--choose", "--csv", f"{folder}/rows.csv"), 0,
+               "choice_ns")
+        rows = csv_rows(f"{folder}/rows.csv")[1]
+        assert 1 < min(float(row["choice_ns"]) for row in rows) < (1000 if SANITIZED else 100), rows
 
 
 def bench_files():
@@ -250,6 +264,34 @@ def decode():
     assert done.returncode == 77 and "SKIP" in done.stdout, (done.returncode, done.stdout, done.stderr)
 
 
+def offenders():
+    """Each promise: a row that just keeps it, and one that just breaks it."""
+    def run(folder, rows):
+        path = plot_file(folder, "rows.csv", rows, "ranks,mode,place,bytes,count,type,op,algorithm,us,wrong,nccl_us")
+        return subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/offenders", path], capture_output=True,
+                              text=True, timeout=LIMIT)
+
+    keep = ["4,graph,out,4096,2048,bfloat16,sum,a,10,0,9.81",
+            "4,graph,in,4096,2048,bfloat16,sum,a,10.9,0,",
+            "4,graph,out,4096,512,double,max,a,12.4,,12.4",
+            "4,graph,out,4096,1024,float,prod,a,12.4,0,",
+            "4,graph,out+1,4094,2047,bfloat16,sum,a,14.9,0,15",
+            "3,graph,out,4096,2048,bfloat16,avg,a,90,0,",  # nothing to compare with
+            "4,eager,out,4096,2048,bfloat16,avg,a,90,0,"]
+    broken = {"nccl": "4,graph,out,8192,2048,float,sum,a,10,0,9.79", "wrong": "4,graph,out,64,64,int8,sum,a,1,3,",
+              "type": "4,graph,out,4096,1024,float,sum,a,11.1,0,", "skew": "4,graph,out+1,4092,1023,float,prod,a,19,0,"}
+    with tempfile.TemporaryDirectory() as folder:
+        done = run(folder, keep)
+        assert done.returncode == 0 and "nccl 0/3, type 0/3, skew 0/1, wrong 0/6" in done.stdout, done.stdout + done.stderr
+        for promise, row in broken.items():
+            done = run(folder, [*keep, row])
+            lines = done.stdout.splitlines()
+            assert done.returncode == 1 and len(lines) == 3 and lines[0].startswith(promise), (promise, done.stdout)
+        assert lines[1].split("bench ")[1] == "-g 4 -b 4096 -e 4096 -d float -o prod --rounds 15 --graph --skew", lines
+        assert subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/offenders", "/nowhere.csv"],
+                              capture_output=True).returncode == 2
+
+
 def trace():
     """Every call of a run is an event as the Trace Event Format has it; one file a process."""
     with tempfile.TemporaryDirectory() as folder:
@@ -328,4 +370,5 @@ def bench_gpu():
 
 if __name__ == "__main__":
     {case.__name__: case for case in (usage, run, info, settings, documents, bench_right, bench_files,
-                                      bench_dies, bench_gpu, plots, pictures, decode, trace)}[sys.argv[4]]()
+                                      bench_dies, bench_choose, bench_gpu, plots, pictures, decode,
+                                      offenders, trace)}[sys.argv[4]]()

@@ -39,23 +39,37 @@ static void names(void **state)
     assert_true(strlen(name) < sizeof name);
 }
 
+static void expect_join(sel_reach_t a, sel_reach_t b, sel_reach_t both)
+{
+    const sel_reach_t ab = sel_reach_join(a, b), ba = sel_reach_join(b, a);
+    assert_int_equal(ab.link, both.link);
+    assert_int_equal(ab.lanes, both.lanes);
+    assert_int_equal(ba.link, both.link);
+    assert_int_equal(ba.lanes, both.lanes);
+}
+
 static void joins(void **state)
 {
     (void)state;
-    assert_int_equal(sel_link_join(SEL_LINK_NVSWITCH, SEL_LINK_NVSWITCH), SEL_LINK_NVSWITCH);
-    assert_int_equal(sel_link_join(SEL_LINK_NVSWITCH, SEL_LINK_MESH), SEL_LINK_BRIDGES);
-    assert_int_equal(sel_link_join(SEL_LINK_NVSWITCH, SEL_LINK_SYS), SEL_LINK_BRIDGES);
-    assert_int_equal(sel_link_join(SEL_LINK_PCIE, SEL_LINK_SYS), SEL_LINK_SYS);
-    assert_int_equal(sel_link_join(SEL_LINK_PHB, SEL_LINK_PCIE), SEL_LINK_PHB);
-    for (int a = SEL_LINK_NVSWITCH; a < SEL_LINK_COUNT; a++) {
-        for (int b = SEL_LINK_NVSWITCH; b < SEL_LINK_COUNT; b++) {
-            const sel_link_t ab = sel_link_join((sel_link_t)a, (sel_link_t)b);
-            assert_int_equal(ab, sel_link_join((sel_link_t)b, (sel_link_t)a));
-            for (int c = SEL_LINK_NVSWITCH; c < SEL_LINK_COUNT; c++)
-                assert_int_equal(sel_link_join(ab, (sel_link_t)c),
-                                 sel_link_join((sel_link_t)a, sel_link_join((sel_link_t)b, (sel_link_t)c)));
+    static const sel_reach_t all[] = {
+        {SEL_LINK_NVSWITCH, 18}, {SEL_LINK_NVSWITCH, 17}, {SEL_LINK_MESH, 4}, {SEL_LINK_MESH, 18},
+        {SEL_LINK_BRIDGES, 0},   {SEL_LINK_PCIE, 0},      {SEL_LINK_PHB, 0},  {SEL_LINK_SYS, 0},
+    };
+    enum { ALL = sizeof all / sizeof all[0], UNEQUAL = 4 };
+    for (size_t a = 0; a < ALL; a++) {
+        for (size_t b = 0; b < ALL; b++) {
+            const bool nvlink = a < UNEQUAL + 1 || b < UNEQUAL + 1;
+            expect_join(all[a], all[b], a == b ? all[a] : nvlink ? all[UNEQUAL] : all[a > b ? a : b]);
+            for (size_t c = 0; c < ALL; c++) /* in any order */
+                expect_join(sel_reach_join(all[a], all[b]), all[c],
+                            sel_reach_join(all[a], sel_reach_join(all[b], all[c])));
         }
     }
+    const sel_reach_t untold = {SEL_LINK_NVSWITCH, 0}; /* a rank whose driver does not say how many */
+    expect_join(untold, all[0], all[0]);
+    expect_join(sel_reach_join(untold, all[0]), all[1], all[UNEQUAL]);
+    expect_join(untold, all[2], all[UNEQUAL]);
+    expect_join(untold, untold, untold);
 }
 
 static void fingerprints(void **state)

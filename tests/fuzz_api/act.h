@@ -1,0 +1,76 @@
+/*
+ * act.h - what the steps of an actor share; act*.c alone.
+ *
+ * All that decides what happens is drawn with act_draw, which gives every actor
+ * the same numbers as long as all of them draw equally often in a step. What may
+ * differ (how long to wait) is drawn from the actor's own dice.
+ */
+#ifndef TEST_FUZZ_ACT_H
+#define TEST_FUZZ_ACT_H
+
+#include "call.h"
+#include "fuzz.h"
+
+typedef struct actor {
+    ranks_t *ranks;
+    const fuzz_run_t *run;
+    int me;
+    fuzz_comm_t comm[FUZZ_SLOTS];
+    uint64_t dice; /* the same in all actors */
+    uint64_t own;  /* this actor's */
+} actor_t;
+
+uint64_t act_draw(actor_t *actor, uint64_t limit);
+bool act_owns(const actor_t *actor, int slot, int member);
+int act_owned(const actor_t *actor, int slot);
+/* The handle of a rank of this process. The library may fill in what it points to from another thread. */
+ncclComm_t *act_place(const actor_t *actor, int slot, int member);
+ncclComm_t act_handle(const actor_t *actor, int slot, int member);
+void act_forget(const actor_t *actor, int slot, int member);
+/* An operator of the user's, as this rank holds it. */
+ncclRedOp_t *act_op(const actor_t *actor, int slot, int op, int member);
+
+/* Groups around a step: drawn, and at least one where this actor has several ranks to speak for. */
+int act_open(actor_t *actor, int slot);
+/* `expected` is the outermost end's answer; in progress is as good as success. */
+void act_close(int depth, ncclResult_t expected);
+#define CHECK_STARTED(call)                     \
+    do {                                        \
+        ncclResult_t started = (call);          \
+        if (started != ncclInProgress)          \
+            CHECK_RESULT(started, ncclSuccess); \
+    } while (0)
+
+/* Poll this actor's ranks until they are ready, then ask what is known of them. */
+void act_settle(actor_t *actor, int slot);
+void act_ask(const actor_t *actor, int slot);
+void act_wait_ready(ncclComm_t comm);
+
+/* act_make.c */
+void act_init(actor_t *actor, const fuzz_step_t *step);
+void act_init_all(actor_t *actor, const fuzz_step_t *step);
+void act_abandon(actor_t *actor, const fuzz_step_t *step);
+void act_split(actor_t *actor, const fuzz_step_t *step);
+void act_shrink(actor_t *actor, const fuzz_step_t *step);
+/* The excluded ranks are the ones where `gone` is set; into a slot that is empty. */
+void act_shrink_to(actor_t *actor, int slot, int other, const bool *gone, bool abort, bool blocking);
+/* act_calls.c */
+void act_reduce(actor_t *actor, const fuzz_step_t *step);
+void act_make_op(actor_t *actor, const fuzz_step_t *step);
+void act_drop_op(actor_t *actor, const fuzz_step_t *step);
+void act_group(actor_t *actor, const fuzz_step_t *step);
+void act_poison(actor_t *actor, const fuzz_step_t *step);
+void act_simulate(actor_t *actor, const fuzz_step_t *step);
+void act_pair(actor_t *actor, const fuzz_step_t *step);
+/* act_wrong.c */
+void act_mistake(actor_t *actor, const fuzz_step_t *step);
+/* act_end.c */
+void act_finalize(actor_t *actor, const fuzz_step_t *step);
+void act_revoke(actor_t *actor, const fuzz_step_t *step);
+void act_destroy(actor_t *actor, const fuzz_step_t *step);
+void act_abort(actor_t *actor, const fuzz_step_t *step);
+void act_interrupt(actor_t *actor, const fuzz_step_t *step);
+void act_end(actor_t *actor);
+void act_die(actor_t *actor);
+
+#endif

@@ -1,0 +1,261 @@
+/* act_calls.c - all-reduces: alone, in groups, in groups that fail, from two threads; and the user's operators. */
+#include "act.h"
+
+#include <pthread.h>
+
+typedef struct issued {
+    call_t call[FUZZ_MEMBERS];
+    int op; /* of the user's, -1: the call's own */
+} issued_t;
+
+/* ---- One call at a time --------------------------------------------------------------------- */
+
+static data_case_t draw_case(actor_t *actor, int nranks)
+{
+    static const size_t least[4] = {1, 1, 30, 3000}, most[4] = {1, 40, 3000, 40000};
+    data_case_t c = {.nranks = nranks};
+    uint64_t range = act_draw(actor, 40) == 0 ? 3 : act_draw(actor, 3);
+    c.count = least[range] + act_draw(actor, most[range]);
+    c.type = (ncclDataType_t)act_draw(actor, REF_TYPES);
+    c.op = (ref_op_t)act_draw(actor, REF_OPS);
+    c.kind = (data_kind_t)act_draw(actor, DATA_KINDS);
+    c.seed = act_draw(actor, 1u << 30);
+    return c;
+}
+
+static call_shape_t draw_shape(actor_t *actor, ncclDataType_t type)
+{
+    size_t bytes = ref_bytes(type);
+    call_shape_t shape = {bytes * act_draw(actor, 5), bytes * act_draw(actor, 5), act_draw(actor, 3) == 0};
+    return shape;
+}
+
+/* Buffers for all of this actor's ranks. */
+static void prepare(actor_t *actor, int slot, issued_t *issued)
+{
+    fuzz_comm_t *comm = &actor->comm[slot];
+    data_case_t c = draw_case(actor, comm->members);
+    int op = (int)act_draw(actor, FUZZ_OPS);
+    bool own = comm->op[op].made && act_draw(actor, 3) == 0;
+    if (own) {
+        size_t count = c.count;
+        c = comm->op[op].c;
+        c.count = count;
+        c.op = REF_SUM; /* call_prepare would make an operator */
+    }
+    issued->op = own ? op : -1;
+    call_shape_t shape = draw_shape(actor, c.type);
+    for (int m = 0; m < comm->members; m++) {
+        if (!act_owns(actor, slot, m))
+            continue;
+        call_prepare(&issued->call[m], act_handle(actor, slot, m), m, &c, shape);
+        if (own)
+            issued->call[m].c.op = REF_PREMUL;
+    }
+}
+
+static ncclResult_t issue(const actor_t *actor, issued_t *issued, int slot, int member)
+{
+    call_t *call = &issued->call[member];
+    if (issued->op < 0)
+        return call_issue(call);
+    return ncclAllReduce(call->in_place ? call->output.data : call->input.data, call->output.data, call->c.count,
+                         call->c.type, *act_op(actor, slot, issued->op, member), call->comm, NULL);
+}
+
+static void reduce(actor_t *actor, int slot)
+{
+    const fuzz_comm_t *comm = &actor->comm[slot];
+    int calls = 1 + (int)act_draw(actor, 4);
+    for (int i = 0; i < calls; i++) {
+        issued_t issued;
+        uint64_t hash = 0;
+        prepare(actor, slot, &issued);
+        int depth = act_open(actor, slot);
+        for (int m = 0; m < comm->members; m++)
+            if (act_owns(actor, slot, m))
+                CHECK_STARTED(issue(actor, &issued, slot, m));
+        act_close(depth, ncclSuccess);
+        for (int m = 0; m < comm->members; m++) {
+            if (!act_owns(actor, slot, m))
+                continue;
+            if (!comm->blocking)
+                act_wait_ready(act_handle(actor, slot, m));
+            call_finish(&issued.call[m], m, comm->members, &hash);
+        }
+    }
+}
+
+void act_reduce(actor_t *actor, const fuzz_step_t *step)
+{
+    if (actor->comm[step->slot].state == STATE_LIVE)
+        reduce(actor, (int)step->slot);
+}
+
+/* ---- Operators ----------------------------------------------------------------------- */
+
+void act_make_op(actor_t *actor, const fuzz_step_t *step)
+{
+    int slot = (int)step->slot, op = (int)act_draw(actor, FUZZ_OPS);
+    fuzz_comm_t *comm = &actor->comm[slot];
+    if (comm->state != STATE_LIVE || comm->op[op].made)
+        return;
+    comm->op[op].c = (data_case_t){.type = (ncclDataType_t)act_draw(actor, REF_TYPES),
+                                   .op = REF_PREMUL,
+                                   .kind = DATA_RANDOM,
+                                   .seed = act_draw(actor, 1u << 30),
+                                   .nranks = comm->members};
+    comm->op[op].made = true;
+    for (int m = 0; m < comm->members; m++) {
+        uint64_t scalar = 0;
+        if (!act_owns(actor, slot, m))
+            continue;
+        data_scalar(&comm->op[op].c, m, &scalar);
+        CHECK_NCCL(ncclRedOpCreatePreMulSum(act_op(actor, slot, op, m), &scalar, comm->op[op].c.type,
+                                            ncclScalarHostImmediate, act_handle(actor, slot, m)));
+    }
+}
+
+void act_drop_op(actor_t *actor, const fuzz_step_t *step)
+{
+    int slot = (int)step->slot, op = (int)act_draw(actor, FUZZ_OPS);
+    fuzz_comm_t *comm = &actor->comm[slot];
+    if (comm->state != STATE_LIVE || !comm->op[op].made)
+        return;
+    comm->op[op].made = false;
+    for (int m = 0; m < comm->members; m++) {
+        if (!act_owns(actor, slot, m))
+            continue;
+        CHECK_NCCL(ncclRedOpDestroy(*act_op(actor, slot, op, m), act_handle(actor, slot, m)));
+        CHECK_RESULT(ncclRedOpDestroy(*act_op(actor, slot, op, m), act_handle(actor, slot, m)), ncclInvalidArgument);
+    }
+}
+
+/* ---- Groups ---------------------------------------------------------------------------- */
+
+typedef enum ending { ENDS_WELL, ENDS_POISONED, ENDS_SIMULATED } ending_t;
+enum { GROUP_CALLS = 6 };
+
+/* One of several wrong calls; what it and so the group's end returns. */
+static ncclResult_t wrong_call(uint64_t which)
+{
+    float value = 1;
+    ncclComm_t comm = NULL;
+    ncclUniqueId id = {{0}};
+    switch (which) {
+    case 0:
+        CHECK_RESULT(ncclAllReduce(&value, &value, 1, ncclFloat32, ncclSum, NULL, NULL), ncclInvalidArgument);
+        break;
+    case 1:
+        CHECK_RESULT(ncclCommInitRank(&comm, 2, id, 2), ncclInvalidArgument);
+        break;
+    case 2:
+        CHECK_RESULT(ncclCommSplit(NULL, 0, 0, &comm, NULL), ncclInvalidArgument);
+        break;
+    default:
+        CHECK_RESULT(ncclCommInitAll(&comm, 2, (const int[]){3, 3}), ncclInvalidUsage);
+        return ncclInvalidUsage;
+    }
+    return ncclInvalidArgument;
+}
+
+/* The end that an ending calls for. Simulating with no structure is NCCL's other way to end a group. */
+static ncclResult_t end_group(ending_t ending, bool null)
+{
+    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+    if (ending == ENDS_SIMULATED)
+        return ncclGroupSimulateEnd(&info);
+    return null ? ncclGroupSimulateEnd(NULL) : ncclGroupEnd();
+}
+
+static void run_group(actor_t *actor, ending_t ending)
+{
+    static _Thread_local issued_t issued[GROUP_CALLS];
+    int slots[GROUP_CALLS], calls = 0, bad, wrong = (int)act_draw(actor, 4),
+                            tries = 1 + (int)act_draw(actor, GROUP_CALLS);
+    bool null = act_draw(actor, 8) == 0, nested = act_draw(actor, 2) == 0;
+    ncclResult_t expected = ncclSuccess;
+    uint64_t hash = 0;
+    for (int i = 0; i < tries; i++) {
+        int slot = (int)act_draw(actor, FUZZ_SLOTS);
+        if (actor->comm[slot].state != STATE_LIVE)
+            continue;
+        prepare(actor, slot, &issued[calls]);
+        slots[calls++] = slot;
+    }
+    bad = (int)act_draw(actor, (uint64_t)calls + 1);
+    CHECK_NCCL(ncclGroupStart());
+    for (int i = 0; i <= calls; i++) {
+        if (ending == ENDS_POISONED && i == bad)
+            expected = wrong_call((uint64_t)wrong);
+        if (i == calls)
+            break;
+        if (nested)
+            CHECK_NCCL(ncclGroupStart());
+        for (int m = 0; m < actor->comm[slots[i]].members; m++)
+            if (act_owns(actor, slots[i], m))
+                CHECK_STARTED(issue(actor, &issued[i], slots[i], m));
+        if (nested)
+            CHECK_NCCL(ncclGroupEnd());
+    }
+    ncclResult_t result = end_group(ending, null);
+    CHECK(expected == ncclSuccess ? result == ncclSuccess || result == ncclInProgress : result == expected);
+    for (int i = 0; i < calls; i++)
+        for (int m = 0; m < actor->comm[slots[i]].members; m++) {
+            const fuzz_comm_t *comm = &actor->comm[slots[i]];
+            if (!act_owns(actor, slots[i], m))
+                continue;
+            if (!comm->blocking)
+                act_wait_ready(act_handle(actor, slots[i], m));
+            if (ending == ENDS_WELL || comm->members == 1) /* one rank's calls run at once */
+                call_finish(&issued[i].call[m], m, comm->members, &hash);
+            else
+                call_cancelled(&issued[i].call[m]);
+        }
+}
+
+void act_group(actor_t *actor, const fuzz_step_t *step)
+{
+    (void)step;
+    run_group(actor, ENDS_WELL);
+}
+
+void act_poison(actor_t *actor, const fuzz_step_t *step)
+{
+    (void)step;
+    run_group(actor, ENDS_POISONED);
+}
+
+void act_simulate(actor_t *actor, const fuzz_step_t *step)
+{
+    (void)step;
+    run_group(actor, ENDS_SIMULATED);
+}
+
+/* ---- Two threads ------------------------------------------------------------------------- */
+
+typedef struct lane {
+    actor_t actor; /* a copy: the lanes draw each on their own, but alike in all actors */
+    int slot;
+} lane_t;
+
+static void *lane_main(void *argument)
+{
+    lane_t *lane = argument;
+    for (int i = 0; i < 4; i++)
+        reduce(&lane->actor, lane->slot);
+    return NULL;
+}
+
+void act_pair(actor_t *actor, const fuzz_step_t *step)
+{
+    lane_t lane[2] = {{*actor, (int)step->slot}, {*actor, (int)step->other}};
+    pthread_t thread;
+    lane[1].actor.dice += 1;
+    for (int i = 0; i < 2; i++)
+        if (actor->comm[lane[i].slot].state != STATE_LIVE || step->slot == step->other)
+            return;
+    CHECK(pthread_create(&thread, NULL, lane_main, &lane[0]) == 0);
+    lane_main(&lane[1]);
+    CHECK(pthread_join(thread, NULL) == 0);
+}

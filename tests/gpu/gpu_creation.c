@@ -1,0 +1,91 @@
+/*
+ * What making a communicator costs, the first time and again over the same
+ * ranks, and that device memory stays flat: a program to measure with.
+ *
+ * -t SECONDS is how long it goes on, up to 1000 cycles (100 take a minute or two,
+ * most of it the real NCCL's). The real NCCL alone: SHUNT_ENABLE=0 and --allow-forward.
+ */
+#include "gpu.h"
+
+enum { MOST = 1000, WORD_GO_ON = REF_MAX_RANKS, SLACK = 8 << 20 };
+
+static void use(gpu_t *gpu, ncclComm_t comm, uint64_t *hash)
+{
+    data_case_t c = {ncclBfloat16, REF_SUM, DATA_RANDOM, 1, 4000, gpu->nranks};
+    gpu_shape_t shape = {0, 0, false};
+    gpu_call_t call;
+    gpu_prepare(gpu, &call, comm, gpu->rank, &c, shape);
+    CHECK_NCCL(gpu_issue(&call, gpu->stream));
+    CHECK_CUDA(cudaStreamSynchronize(gpu->stream));
+    gpu_verify(&call, gpu->rank, gpu->nranks, hash);
+    gpu_release(&call);
+}
+
+static size_t free_memory(gpu_t *gpu)
+{
+    size_t now, total;
+    ranks_barrier(gpu->ranks);
+    CHECK_CUDA(cudaMemGetInfo(&now, &total));
+    ranks_barrier(gpu->ranks);
+    return now;
+}
+
+/* Rank 0 decides whether there is time for another; all obey. */
+static bool go_on(gpu_t *gpu, double end)
+{
+    _Atomic uint64_t *word = &gpu->ranks->shared->words[WORD_GO_ON];
+    if (gpu->rank == 0)
+        atomic_store(word, ranks_seconds() < end);
+    ranks_barrier(gpu->ranks);
+    bool more = atomic_load(word);
+    ranks_barrier(gpu->ranks);
+    return more;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void report(double *seconds, int count, size_t settled, size_t now)
+{
+    double last = seconds[count - 1] * 1e3, second = seconds[1] * 1e3;
+    printf("creation 1: %.1f ms; 2: %.1f ms; %d: %.1f ms;", seconds[0] * 1e3, second, count, last);
+    qsort(seconds + 1, (size_t)count - 1, sizeof(seconds[0]), by_size);
+    printf(" median from 2 on: %.1f ms; device memory taken since the third: %.1f MB\n", seconds[count / 2] * 1e3,
+           ((double)settled - (double)now) / 1e6);
+}
+
+static void creation(gpu_t *gpu)
+{
+    double seconds[MOST] = {gpu->init_seconds};
+    double end = ranks_seconds() + gpu->options->seconds;
+    uint64_t hash = 0;
+    size_t settled = 0, now = 0;
+    int count = 1;
+    use(gpu, gpu->comm, &hash);
+    CHECK_NCCL(ncclCommDestroy(gpu->comm));
+    gpu->comm = NULL;
+    while (count < MOST && (count < 4 || go_on(gpu, end))) {
+        ranks_barrier(gpu->ranks);
+        double start = ranks_seconds();
+        ncclComm_t comm = ranks_init(gpu->ranks);
+        seconds[count++] = ranks_seconds() - start;
+        use(gpu, comm, &hash);
+        CHECK_NCCL(ncclCommDestroy(comm));
+        now = free_memory(gpu);
+        if (count == 3)
+            settled = now;
+    }
+    if (gpu->rank == 0)
+        report(seconds, count, settled, now);
+    gpu_agree(gpu, hash);
+    CHECK(now + SLACK >= settled);
+}
+
+int main(int argc, char **argv)
+{
+    static const gpu_case_t cases[] = {{"creation", creation, GPU_PROCESSES, 60}};
+    return gpu_main(argc, argv, cases, 1);
+}

@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""test_tune.py - `shunt tune`, and what a table does to a program, on the host device.
+
+usage: test_tune.py SHUNT PRELOADABLE_LIBRARY SOURCE_FOLDER CASE
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from test_tools import LIMIT, SHUNT, csv_rows, expect, shunt
+
+HEAD = "# shunt table 1\n# machine: %s\n"
+HOST = "0" * 16  # the host device has no kind
+NAME = f"table-{HOST}.csv"
+QUICK = ("-n", "2", "-w", "1", "--rounds", "1")
+
+
+def row(ranks=2, mode="any", types="any", start=0, end="", algorithm="twoshot", grid="1,1"):
+    return f"allreduce,{ranks},host-{ranks},{mode},{types},{start},{end},{algorithm},{grid},by hand\n"
+
+
+def rows_of(path):
+    """The rows of a table, after a look at its head."""
+    lines = pathlib.Path(path).read_text().splitlines()
+    assert lines[0] == "# shunt table 1" and lines[1].startswith("# machine: "), lines
+    return [line.split(",") for line in lines if line.startswith("allreduce,")]
+
+
+def algorithms(*arguments, **variables):
+    """What `shunt bench` says was used for 1K and 4K, and what the library said on stderr."""
+    done = expect(shunt("bench", "-g", "2", "-b", "1K", "-e", "4K", "-f", "4", *QUICK, *arguments, **variables), 0)
+    return [line.split()[4] for line in done.stdout.splitlines() if not line.startswith("#")], done.stderr
+
+
+def tables():
+    """A table in the cache folder is used; one that is wrong, or another machine's, is told and does no harm."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = pathlib.Path(folder, NAME)
+        assert algorithms(SHUNT_CACHE_DIR=folder) == (["oneshot", "oneshot"], "")
+        table.write_text(HEAD % HOST + row(end=2047) + row(ranks=3, algorithm="staged"))
+        assert algorithms(SHUNT_CACHE_DIR=folder) == (["twoshot", "oneshot"], "")
+        assert algorithms(XDG_CACHE_HOME=folder, SHUNT_CACHE_DIR="") == (["oneshot", "oneshot"], "")
+        pathlib.Path(folder, "shunt").mkdir()
+        pathlib.Path(folder, "shunt", NAME).write_text(HEAD % HOST + row(start=2048, algorithm="staged"))
+        assert algorithms(XDG_CACHE_HOME=folder, SHUNT_CACHE_DIR="") == (["oneshot", "staged"], "")
+        pathlib.Path(folder, ".cache").mkdir()
+        pathlib.Path(folder, "shunt").rename(pathlib.Path(folder, ".cache", "shunt"))
+        assert algorithms(HOME=folder, XDG_CACHE_HOME="", SHUNT_CACHE_DIR="") == (["oneshot", "staged"], "")
+        # Only floats of two bytes; a policy wins; the built-in table can be asked for.
+        table.write_text(HEAD % HOST + row(types="f2"))
+        assert algorithms(SHUNT_CACHE_DIR=folder)[0] == ["twoshot", "twoshot"]
+        assert algorithms("-d", "int32", SHUNT_CACHE_DIR=folder)[0] == ["oneshot", "oneshot"]
+        assert algorithms(SHUNT_CACHE_DIR=folder, SHUNT_ALGO="2K-=staged")[0] == ["twoshot", "staged"]
+        assert algorithms(SHUNT_CACHE_DIR=folder, SHUNT_ALGO="builtin")[0] == ["oneshot", "oneshot"]
+        table.write_text(HEAD % HOST + row(ranks=4))
+        expect(shunt("info", SHUNT_CACHE_DIR=folder), 0, "0- twoshot, at most 1 blocks of 1 threads (tuned table)")
+
+        # Wrong rows cost no right one.
+        table.write_text(HEAD % HOST + row(end=2047) + "allreduce,2,host-2,sometimes,any,0,,staged,1,1,s\n" +
+                         row(algorithm="later"))
+        names, log = algorithms(SHUNT_CACHE_DIR=folder)
+        assert names == ["twoshot", "oneshot"], names
+        assert f"{table}:4:20: expected eager, captured or any; the row is skipped" in log, log
+        assert f"{table}:5: this version has no algorithm later; the row is skipped" in log, log
+        for text, words in (("nonsense\n", ":1:1: expected \"# shunt table 1\"; the built-in table is used"),
+                            ("x" * (2 << 20), "not a file of at most 1 MiB; the built-in table is used")):
+            table.write_text(text)
+            names, log = algorithms(SHUNT_CACHE_DIR=folder)
+            assert names == ["oneshot", "oneshot"] and f"{table}" in log and words in log, (names, log)
+
+        # Another machine's, named or found; forced.
+        other = f"{folder}/other.csv"
+        pathlib.Path(other).write_text(HEAD % "abc" + row())
+        names, log = algorithms(SHUNT_TABLE=other)
+        assert names == ["oneshot", "oneshot"] and "another machine (0000000000000abc, this is 00000000000" in log, log
+        assert algorithms(SHUNT_TABLE=other, SHUNT_TABLE_FORCE="1") == (["twoshot", "twoshot"], "")
+        names, log = algorithms(SHUNT_TABLE=f"{folder}/none.csv")
+        assert names == ["oneshot", "oneshot"] and "none.csv: No such file" in log, log
+        os.mkfifo(f"{folder}/pipe")  # nobody writes into it, and nobody waits
+        names, log = algorithms(SHUNT_TABLE=f"{folder}/pipe")
+        assert names == ["oneshot", "oneshot"] and "pipe: not a file" in log, log
+        many = HEAD % HOST + "".join(row(start=i, end=i) for i in range(70)) + row(algorithm="staged")
+        table.write_text(many)
+        names, log = algorithms(SHUNT_CACHE_DIR=folder)
+        assert names == ["oneshot", "oneshot"] and "more than 64 rows for 2 ranks" in log, log
+
+
+def tune():
+    """A run leaves a table and a report; what it did not measure stays."""
+    with tempfile.TemporaryDirectory() as folder:
+        table, report = f"{folder}/a/b/{NAME}", f"{folder}/report.csv"
+        os.makedirs(f"{folder}/a/b")
+        kept = row(mode="captured", algorithm="staged") + row(ranks=3)
+        pathlib.Path(table).write_text(HEAD % HOST + kept + row(mode="eager", grid="7,1"))
+        done = expect(shunt("tune", "-g", "2", "-b", "1K", "-e", "4K", "--csv", report,
+                            SHUNT_CACHE_DIR=f"{folder}/a/b"), 0, "# table: " + table, "as fast as the built-in")
+        facts, measured = csv_rows(report)
+        assert facts["command"].startswith("shunt tune -g 2"), facts
+        assert [(r["type"], r["bytes"]) for r in measured] == [
+            (t, b) for t in ("float", "bfloat16") for b in ("1024", "2048", "4096")], measured
+        for r in measured:
+            assert float(r["us"]) > 0 and r["builtin"] == "oneshot" and r["nccl_us"] == "", r
+            assert (r["algorithm"] == "builtin") == (r["blocks"] == "0"), r  # there is no NCCL to hand it to
+        rows = rows_of(table)
+        assert "".join(",".join(r) + "\n" for r in rows if r[3] == "captured" or r[1] == "3") == kept, rows
+        # The old eager row holds for what was not measured: other types, larger messages.
+        for r in rows:
+            if r[8] == "7" and ("f2" in r[4] or "f4" in r[4]):
+                assert int(r[5]) == 5793, r  # half way from 4K to 8K, in powers
+        assert any(r[8] == "7" and r[4] == "f1+f8+i1+i2+i4+i8" for r in rows), rows
+        assert sorted(os.listdir(f"{folder}/a/b")) == [NAME], os.listdir(f"{folder}/a/b")  # nothing beside it
+        expect(shunt("tune", "-g", "2", "-e", "1K", SHUNT_CACHE_DIR="/proc/nowhere"), 1, "cannot be written")
+
+
+def tune_check():
+    """A table that is slower than the built-in choice is found out; one that says nothing is not."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = f"{folder}/table.csv"
+        pathlib.Path(table).write_text(HEAD % HOST + row(end=10000, algorithm="staged"))
+        case = ("tune", "--check", "-g", "2", "-b", "8K", "-e", "16K", "-d", "float", "--table", table)
+        done = expect(shunt(*case, "--csv", f"{folder}/check.csv"), 1, "eager, float, 8192 bytes")
+        assert "16384 bytes:" not in done.stderr and "# 1 of 2 sizes slower" in done.stdout, done.stdout + done.stderr
+        assert [r["algorithm"] for r in csv_rows(f"{folder}/check.csv")[1]] == ["staged", "builtin"]
+        pathlib.Path(table).write_text(HEAD % HOST)
+        expect(shunt(*case), 0, "# 0 of 2 sizes slower")
+
+
+def tune_stops():
+    """Interrupted, or at its limit, it leaves a table and says so; its ranks are gone."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = expect(shunt("tune", "-g", "2", "-b", "4", "-e", "1M", "-d", "float,half,double", "--limit", "2",
+                            SHUNT_CACHE_DIR=folder), 0)
+        assert "the time limit was reached after 2 s" in done.stderr, done.stderr
+        rows_of(f"{folder}/{NAME}")
+        os.remove(f"{folder}/{NAME}")
+        parent = subprocess.Popen([SHUNT, "tune", "-g", "2", "-b", "4", "-e", "64M", "--limit", str(LIMIT)],
+                                  env=dict(os.environ, SHUNT_CACHE_DIR=folder), stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        time.sleep(3)
+        parent.send_signal(signal.SIGINT)
+        out, error = parent.communicate(timeout=LIMIT)
+        assert parent.returncode == 0 and "interrupted after" in error and "# table: " in out, (out, error)
+        rows_of(f"{folder}/{NAME}")
+
+
+def tune_diff():
+    with tempfile.TemporaryDirectory() as folder:
+        a, b = f"{folder}/a.csv", f"{folder}/b.csv"
+        pathlib.Path(a).write_text(HEAD % "1" + row(end=100) + row(mode="eager", types="f4", start=101, end=200) +
+                                   row(ranks=3))
+        pathlib.Path(b).write_text(HEAD % "1" + row(end=100) + row(mode="eager", types="f4", start=151, end=200,
+                                                                   grid="2,1") + row(ranks=3) +
+                                   row(ranks=4, mode="captured", types="i8", start=5, algorithm="nccl", grid="0,0"))
+        expect(shunt("tune", "--diff", a, a), 0, "no difference")
+        lines = expect(shunt("tune", "--diff", a, b), 0).stdout.splitlines()
+        assert lines == ["2 host-2 eager f4 101-150: twoshot:1x1, builtin",
+                         "2 host-2 eager f4 151-200: twoshot:1x1, twoshot:2x1",
+                         "4 host-4 captured i8 5-: builtin, nccl"], lines
+        expect(shunt("tune", "--diff", a, f"{folder}/none.csv"), 1, "none.csv: No such file")
+        pathlib.Path(b).write_text("rubbish")
+        expect(shunt("tune", "--diff", a, b), 1, "b.csv:1:1: expected")
+
+
+def tune_usage():
+    for arguments, word in ((("-b", "x"), "-b x"), (("-g", "1"), "-g 1"), (("-g", "9"), "-g 9"), (("-d", "int7"), "int7"),
+                            (("-d", ""), "types"), (("--mode", "graph"), "graph"), (("--mode", "captured"), "GPU"),
+                            (("--limit", "0"), "--limit 0"), (("--diff", "one"), "two tables"), (("extra",), "extra"),
+                            (("--nothing",), "--nothing"), (("-e",), "-e"), (("-b", "1M", "-e", "1K"), "-b")):
+        expect(shunt("tune", *arguments), 2, word)
+    expect(shunt("tune", "--help"), 0, "usage: shunt tune")
+
+
+if __name__ == "__main__":
+    {case.__name__: case for case in (tables, tune, tune_check, tune_stops, tune_diff, tune_usage)}[sys.argv[4]]()

@@ -1,0 +1,243 @@
+/*
+ * tune.c - `shunt tune`: one family of ranks for each number of them, from all
+ * GPUs down, and a table of what they found.
+ *
+ * It ends at its time limit, or when it is interrupted, with what there is until
+ * then; the table is written after each family, so that not even a kill takes all.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tune.h"
+
+/* A second run is slower than the better of NCCL and the built-in choice if it takes more than this. */
+#define MOST_RATIO (1 / 0.98)
+
+typedef struct tuning {
+    tune_options_t *options;
+    const bench_machine_t *machine;
+    uint32_t results;
+    tune_result_t *result;
+    double start;
+    double weight, done; /* of all cases, in units of a small one */
+    bool stopped;
+    bool bar; /* stderr is a terminal */
+} tuning_t;
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal)
+{
+    (void)signal;
+    interrupted = 1;
+}
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+/* ---- Progress ---- */
+
+static double weight_of(uint64_t bytes)
+{
+    return 1 + (double)bytes / (32 << 20);
+}
+
+static double weight_of_family(const tune_options_t *options)
+{
+    double weight = 0;
+    for (uint32_t i = 0; i < options->sizes; i++) {
+        weight += weight_of(options->size[i]);
+    }
+    return weight * __builtin_popcount(options->modes) * __builtin_popcount(options->types);
+}
+
+static void show_progress(const tuning_t *tuning)
+{
+    enum { WIDTH = 30 };
+    static const char full[] = "##############################", empty[] = "                              ";
+    const double part = tuning->weight > 0 ? tuning->done / tuning->weight : 0;
+    const double elapsed = now() - tuning->start;
+    const int filled = (int)(part * WIDTH);
+    if (!tuning->bar) {
+        return;
+    }
+    fprintf(stderr, "\r[%.*s%.*s] %3.0f%%", filled, full, WIDTH - filled, empty, part * 100);
+    if (part > 0.02) {
+        fprintf(stderr, ", about %.0f s left ", elapsed / part * (1 - part));
+    }
+    fflush(stderr);
+}
+
+static bool take_result(void *context, const void *row)
+{
+    tuning_t *tuning = context;
+    if (row != NULL && tuning->results < TUNE_MOST_RESULTS) {
+        const tune_result_t *result = row;
+        tuning->result[tuning->results++] = *result;
+        tuning->done += weight_of(result->bytes);
+    }
+    show_progress(tuning);
+    tuning->stopped = interrupted != 0 || now() - tuning->start > tuning->options->limit_s;
+    return !tuning->stopped;
+}
+
+/* ---- Families ---- */
+
+static bool rank_body(const void *job, bench_shared_t *shared, uint32_t rank, int rows)
+{
+    signal(SIGINT, SIG_IGN); /* the parent ends its ranks */
+    return tune_rank_run(job, shared, rank, rows);
+}
+
+static bool run_family(tuning_t *tuning, uint32_t ranks)
+{
+    bench_shared_t *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        perror("shunt tune: mmap");
+        return false;
+    }
+    shared->machine = *tuning->machine;
+    const tune_job_t job = {tuning->options, ranks};
+    bench_family_t family = {.command = "tune", .shared = shared, .ranks = ranks};
+    bool done = bench_family_run(&family, rank_body, &job, sizeof(tune_result_t), take_result, tuning);
+    munmap(shared, sizeof *shared);
+    return done;
+}
+
+/* Makes no CUDA call, so that more ranks can be forked afterwards. */
+static bool table_path(const tuning_t *tuning, char path[PATH_MAX])
+{
+    tool_shunt_t shunt;
+    char error[TOOL_ERROR_BYTES];
+    if (tuning->options->table != NULL) {
+        snprintf(path, PATH_MAX, "%s", tuning->options->table);
+        return true;
+    }
+    if (tool_open_shunt(&shunt, NULL, error) &&
+        shunt.shunt_table_path(tuning->result[0].machine, path, PATH_MAX) == 0) {
+        return true;
+    }
+    fprintf(stderr, "shunt tune: there is no cache folder: SHUNT_CACHE_DIR, XDG_CACHE_HOME and HOME name none\n");
+    return false;
+}
+
+static bool write_table(const tuning_t *tuning, char path[PATH_MAX])
+{
+    return tuning->results == 0 || tuning->options->check ||
+           (table_path(tuning, path) &&
+            tune_table_write(path, tuning->options, tuning->machine, tuning->result, tuning->results));
+}
+
+static bool run_families(tuning_t *tuning, char path[PATH_MAX])
+{
+    const uint32_t most = tuning->machine->host                           ? 4
+                          : tuning->machine->gpus.count < BENCH_MAX_RANKS ? tuning->machine->gpus.count
+                                                                          : BENCH_MAX_RANKS;
+    const uint32_t asked = tuning->options->ranks;
+    const uint32_t from = asked != 0 ? asked : most, to = asked != 0 ? asked : 2;
+    bool done = true;
+    tuning->weight = weight_of_family(tuning->options) * (from - to + 1);
+    for (uint32_t ranks = from; done && ranks >= to && !tuning->stopped; ranks--) {
+        done = run_family(tuning, ranks);
+        done = write_table(tuning, path) && done;
+    }
+    if (tuning->bar) {
+        fputc('\n', stderr);
+    }
+    return done;
+}
+
+/* ---- The end ---- */
+
+static bool passes(const tuning_t *tuning)
+{
+    uint32_t slower = 0;
+    for (uint32_t i = 0; i < tuning->results; i++) {
+        const tune_result_t *result = &tuning->result[i];
+        if (result->seconds > tune_better(result) * MOST_RATIO) {
+            slower++;
+            fprintf(stderr, "shunt tune: %u ranks, %s, %s, %llu bytes: %.2f us, where %.2f us are to be had\n",
+                    result->ranks, result->captured ? "captured" : "eager", bench_types[result->type].name,
+                    (unsigned long long)result->bytes, result->seconds * 1e6, tune_better(result) * 1e6);
+        }
+    }
+    printf("# %u of %u sizes slower than 0.98 times the better of NCCL and the built-in table\n", slower,
+           tuning->results);
+    return slower == 0;
+}
+
+static int conclude(const tuning_t *tuning, bool done, const char *path)
+{
+    if (tuning->stopped) {
+        fprintf(stderr, "shunt tune: %s after %.0f s, with %.0f%% measured\n",
+                interrupted ? "interrupted" : "the time limit was reached", now() - tuning->start,
+                100 * tuning->done / tuning->weight);
+    }
+    if (tuning->results == 0) {
+        return TOOL_FAILED;
+    }
+    done = tune_report(tuning->options, tuning->machine, tuning->result, tuning->results) && done;
+    if (tuning->options->check) {
+        done = passes(tuning) && done;
+    } else if (path[0] != '\0') {
+        printf("# table: %s\n", path);
+    }
+    return done ? TOOL_OK : TOOL_FAILED;
+}
+
+static int run(tuning_t *tuning)
+{
+    const struct sigaction action = {.sa_handler = on_interrupt};
+    char path[PATH_MAX] = "";
+    if (tuning->options->check && tuning->options->table != NULL) {
+        setenv("SHUNT_TABLE", tuning->options->table, 1); /* for the ranks */
+    }
+    tuning->result = calloc(TUNE_MOST_RESULTS, sizeof *tuning->result);
+    if (tuning->result == NULL) {
+        perror("shunt tune");
+        return TOOL_FAILED;
+    }
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    tuning->start = now();
+    tuning->bar = isatty(STDERR_FILENO) == 1;
+    bool done = run_families(tuning, path);
+    int status = conclude(tuning, done, path);
+    free(tuning->result);
+    return status;
+}
+
+int tool_tune(int argc, char **argv)
+{
+    static tune_options_t options;
+    int fault = tune_options_parse(&options, argc, argv);
+    if (fault != TOOL_OK) {
+        return fault;
+    }
+    if (options.help) {
+        fputs(tune_help, stdout);
+        return TOOL_OK;
+    }
+    if (options.diff[0] != NULL) {
+        return tune_diff(options.diff);
+    }
+    bench_machine_t *machine = mmap(NULL, sizeof *machine, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (machine == MAP_FAILED) {
+        perror("shunt tune: mmap");
+        return TOOL_FAILED;
+    }
+    tuning_t tuning = {.options = &options, .machine = machine};
+    fault = bench_look("tune", machine) ? tune_settle(&options, machine) : TOOL_FAILED;
+    fault = fault == TOOL_OK ? run(&tuning) : fault;
+    munmap(machine, sizeof *machine);
+    return fault;
+}

@@ -1,0 +1,213 @@
+/*
+ * tune_options.c - the command line of `shunt tune`, and the cases it asks for.
+ */
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tune.h"
+
+#define KIB ((uint64_t)1024)
+#define MIB (1024 * KIB)
+
+const char tune_help[] =
+    "usage: shunt tune [OPTIONS]\n"
+    "       shunt tune --check [OPTIONS]\n"
+    "       shunt tune --diff TABLE TABLE\n\n"
+    "Measures every algorithm with several grids against the real NCCL, all-reduces between processes, one a GPU,\n"
+    "and leaves a table in the cache folder that every program on this machine uses from then on. Interrupted, or at\n"
+    "its time limit, it leaves what it has. With --check it measures what the table takes, the built-in choice and\n"
+    "the real NCCL anew, and fails if the table is slower than 0.98 times the better of the two at any size.\n\n"
+    "  -b SIZE       from this many bytes (default 1K); K, M and G are powers of 1024\n"
+    "  -e SIZE       to this many bytes (default 256M; host device 1M): powers of two and a few between\n"
+    "  -g N          that many ranks alone (default: 2, 3 ... all GPUs; host device up to 4)\n"
+    "  -d TYPES      types, as for shunt bench, with commas (default bfloat16,float)\n"
+    "  --mode MODE   eager or captured (default both; host device eager)\n"
+    "  --limit S     stop after this many seconds (default 170)\n"
+    "  --table FILE  the table to write, or to check (default: this machine's in the cache folder)\n"
+    "  --csv FILE    write what was measured as CSV\n"
+    "  --check\n"
+    "  --diff A B    where two tables differ\n"
+    "  --help\n\n"
+    "Exit status: 0, or 1 if something failed or the check found a slower size, or 2 for a wrong option.\n";
+
+enum { OPTION_MODE = 256, OPTION_LIMIT, OPTION_TABLE, OPTION_CSV, OPTION_CHECK, OPTION_DIFF };
+
+static const struct option long_options[] = {
+    {"mode", required_argument, NULL, OPTION_MODE},
+    {"limit", required_argument, NULL, OPTION_LIMIT},
+    {"table", required_argument, NULL, OPTION_TABLE},
+    {"csv", required_argument, NULL, OPTION_CSV},
+    {"check", no_argument, NULL, OPTION_CHECK},
+    {"diff", no_argument, NULL, OPTION_DIFF},
+    {"help", no_argument, NULL, 'h'},
+    {NULL, 0, NULL, 0},
+};
+
+static int size_option(const char *name, const char *text, uint64_t *value)
+{
+    if (!tool_size(text, value)) {
+        return tool_usage("tune", "%s %s: a size like 1024, 64K, 16M or 1G is wanted, at most 1024G", name, text);
+    }
+    return TOOL_OK;
+}
+
+static int number_option(const char *name, const char *text, uint32_t low, uint32_t high, uint32_t *value)
+{
+    uint64_t number = 0;
+    if (!tool_number(text, low, high, &number)) {
+        return tool_usage("tune", "%s %s: a number from %u to %u is wanted", name, text, low, high);
+    }
+    *value = (uint32_t)number;
+    return TOOL_OK;
+}
+
+static int types_option(char *text, uint32_t *types)
+{
+    *types = 0;
+    for (char *name = strtok(text, ","); name != NULL; name = strtok(NULL, ",")) {
+        int32_t index = bench_type_find(name);
+        if (index < 0) {
+            return tool_usage("tune", "-d %s: no such type", name);
+        }
+        *types |= 1u << index;
+    }
+    return *types != 0 ? TOOL_OK : tool_usage("tune", "-d: types are wanted");
+}
+
+static int mode_option(const char *text, uint32_t *modes)
+{
+    if (strcmp(text, "eager") != 0 && strcmp(text, "captured") != 0) {
+        return tool_usage("tune", "--mode %s: eager or captured is wanted", text);
+    }
+    *modes = text[0] == 'e' ? 1 : 2;
+    return TOOL_OK;
+}
+
+static int one_option(tune_options_t *options, int option)
+{
+    switch (option) {
+    case 'b':
+        return size_option("-b", optarg, &options->from_bytes);
+    case 'e':
+        options->to_given = true;
+        return size_option("-e", optarg, &options->to_bytes);
+    case 'g':
+        return number_option("-g", optarg, 2, BENCH_MAX_RANKS, &options->ranks);
+    case 'd':
+        return types_option(optarg, &options->types);
+    case OPTION_MODE:
+        return mode_option(optarg, &options->modes);
+    case OPTION_LIMIT:
+        return number_option("--limit", optarg, 1, 86400, &options->limit_s);
+    case OPTION_TABLE:
+        options->table = optarg;
+        return TOOL_OK;
+    case OPTION_CSV:
+        options->csv = optarg;
+        return TOOL_OK;
+    case OPTION_CHECK:
+        options->check = true;
+        return TOOL_OK;
+    case OPTION_DIFF:
+        options->diff[0] = ""; /* the two names follow the options */
+        return TOOL_OK;
+    default:
+        options->help = true;
+        return TOOL_OK;
+    }
+}
+
+static void keep_line(tune_options_t *options, int argc, char **argv)
+{
+    size_t used = (size_t)snprintf(options->line, sizeof options->line, "shunt");
+    for (int i = 0; i < argc && used < sizeof options->line; i++) {
+        used += (size_t)snprintf(options->line + used, sizeof options->line - used, " %s", argv[i]);
+    }
+}
+
+static int rest(tune_options_t *options, int argc, char **argv)
+{
+    if (options->diff[0] != NULL) {
+        if (argc - optind != 2) {
+            return tool_usage("tune", "--diff: two tables are wanted");
+        }
+        options->diff[0] = argv[optind];
+        options->diff[1] = argv[optind + 1];
+        return TOOL_OK;
+    }
+    return optind < argc ? tool_usage("tune", "%s is not an option", argv[optind]) : TOOL_OK;
+}
+
+int tune_options_parse(tune_options_t *options, int argc, char **argv)
+{
+    memset(options, 0, sizeof *options);
+    options->from_bytes = KIB;
+    options->to_bytes = 256 * MIB;
+    options->types = 1u << bench_type_find("bfloat16") | 1u << bench_type_find("float");
+    options->limit_s = 170;
+    keep_line(options, argc, argv); /* before getopt moves words about */
+    int fault = TOOL_OK, option;
+    opterr = 0;
+    while (fault == TOOL_OK && (option = getopt_long(argc, argv, ":b:e:g:d:h", long_options, NULL)) != -1) {
+        if (option == '?' || option == ':') {
+            return tool_usage("tune", option == ':' ? "option %s needs a value" : "option %s is unknown",
+                              argv[optind - 1]);
+        }
+        fault = one_option(options, option);
+    }
+    return fault == TOOL_OK ? rest(options, argc, argv) : fault;
+}
+
+/* ---- The cases ---- */
+
+static void add_size(tune_options_t *options, uint64_t bytes)
+{
+    if (bytes >= options->from_bytes && bytes <= options->to_bytes && options->sizes < TUNE_MOST_SIZES) {
+        options->size[options->sizes++] = bytes;
+    }
+}
+
+/* Powers of two, from and to themselves, and one between where one algorithm hands over to the next. */
+static void fill_sizes(tune_options_t *options)
+{
+    uint64_t power = 1;
+    while (power < options->from_bytes) {
+        power *= 2;
+    }
+    if (power != options->from_bytes) {
+        add_size(options, options->from_bytes);
+    }
+    for (; power <= options->to_bytes; power *= 2) {
+        add_size(options, power);
+        if (power >= 256 * KIB && power <= 8 * MIB) {
+            add_size(options, power + power / 2);
+        }
+    }
+    if (options->size[options->sizes - 1] != options->to_bytes) {
+        add_size(options, options->to_bytes);
+    }
+}
+
+int tune_settle(tune_options_t *options, const bench_machine_t *machine)
+{
+    if (machine->host) {
+        if (options->modes == 2) {
+            return tool_usage("tune", "--mode captured needs a GPU");
+        }
+        options->modes = 1;
+        options->to_bytes = options->to_given ? options->to_bytes : MIB;
+    } else if (bench_device_cuda == NULL || machine->gpus.count < 2) {
+        fprintf(stderr, "shunt tune: there must be two GPUs at least%s%s\n", machine->gpus.error[0] != '\0' ? ": " : "",
+                machine->gpus.error);
+        return TOOL_FAILED;
+    } else if (options->ranks > machine->gpus.count) {
+        return tool_usage("tune", "-g %u: there are %u GPUs", options->ranks, machine->gpus.count);
+    }
+    options->modes = options->modes != 0 ? options->modes : 3;
+    if (options->from_bytes > options->to_bytes) {
+        return tool_usage("tune", "-b is more than -e");
+    }
+    fill_sizes(options);
+    return TOOL_OK;
+}

@@ -1,0 +1,338 @@
+/*
+ * tune_table.c - from results to the rows of a table, and into its file.
+ *
+ * The file is written beside its place and renamed into it, so that a program
+ * that starts meanwhile reads the old table or the new one, whole. What another
+ * run measured of other numbers of ranks, types, modes or sizes stays.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tune.h"
+
+/* ---- Rows ---- */
+
+static void push(tune_rows_t *rows, const sel_file_row_t *row)
+{
+    if (rows->count == rows->capacity) {
+        rows->capacity = rows->capacity != 0 ? 2 * rows->capacity : 64;
+        rows->row = realloc(rows->row, rows->capacity * sizeof *row);
+        if (rows->row == NULL) {
+            perror("shunt tune");
+            exit(TOOL_FAILED);
+        }
+    }
+    rows->row[rows->count++] = *row;
+}
+
+static bool read_text(const char *path, char **text, size_t *bytes)
+{
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return false;
+    }
+    *text = malloc(SEL_FILE_MOST_BYTES + 1);
+    *bytes = *text != NULL ? fread(*text, 1, SEL_FILE_MOST_BYTES + 1, file) : 0;
+    bool whole = *text != NULL && ferror(file) == 0;
+    fclose(file);
+    if (!whole) {
+        free(*text);
+    }
+    return whole;
+}
+
+bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows)
+{
+    char *text, fault[SEL_FILE_FAULT_BYTES];
+    size_t bytes;
+    sel_file_t file;
+    *rows = (tune_rows_t){0};
+    if (!read_text(path, &text, &bytes)) {
+        if (may_miss && errno == ENOENT) {
+            return true;
+        }
+        fprintf(stderr, "shunt tune: %s: %s\n", path, strerror(errno));
+        return false;
+    }
+    bool whole = sel_file_open(&file, text, bytes, fault);
+    if (!whole) {
+        fprintf(stderr, "shunt tune: %s:%s\n", path, fault);
+    }
+    rows->machine = file.machine;
+    sel_file_row_t row;
+    for (sel_file_step_t step; whole && (step = sel_file_next(&file, &row, fault)) != SEL_FILE_END;) {
+        if (step == SEL_FILE_ROW) {
+            push(rows, &row);
+        } else {
+            fprintf(stderr, "shunt tune: %s:%s; the row is skipped\n", path, fault);
+        }
+    }
+    free(text);
+    return whole;
+}
+
+/* ---- Results of one number of ranks, mode and type ---- */
+
+typedef struct group {
+    const tune_result_t *result;
+    uint32_t count;
+    uint64_t from_bytes, to_bytes; /* that they speak of */
+} group_t;
+
+static uint64_t between(uint64_t a, uint64_t b)
+{
+    return (uint64_t)sqrt((double)a * (double)b);
+}
+
+/* The last size that result i of a group speaks of; the first one's begins at the group's. */
+static uint64_t upper(const group_t *group, uint32_t i)
+{
+    const uint64_t bytes = group->result[i].bytes;
+    return between(bytes, i + 1 < group->count ? group->result[i + 1].bytes : 2 * bytes);
+}
+
+static group_t next_group(const tune_result_t *results, uint32_t count)
+{
+    group_t group = {.result = results, .count = 1};
+    while (group.count < count && results[group.count].ranks == results->ranks &&
+           results[group.count].captured == results->captured && results[group.count].type == results->type) {
+        group.count++;
+    }
+    /* Below the smallest size that anyone measures nothing changes. */
+    group.from_bytes = results->bytes <= 1024 ? 0 : between(results->bytes / 2, results->bytes) + 1;
+    group.to_bytes = upper(&group, group.count - 1);
+    return group;
+}
+
+static uint16_t context_of(const tune_result_t *result)
+{
+    return (uint16_t)(1u << sel_context((alg_type_t)bench_types[result->type].type, result->captured));
+}
+
+static bool concerns(const group_t *group, const sel_file_row_t *row)
+{
+    return row->ranks == group->result->ranks && strcmp(row->class_name, group->result->class_name) == 0 &&
+           (row->contexts & context_of(group->result)) != 0 && row->from_bytes <= group->to_bytes &&
+           row->to_bytes >= group->from_bytes;
+}
+
+/* Take what a group speaks of out of a row: what is left of it, before, beside and behind, is pushed. */
+static void cut_row(const group_t *group, const sel_file_row_t *row, tune_rows_t *left)
+{
+    sel_file_row_t part = *row;
+    if (row->from_bytes < group->from_bytes) {
+        part.to_bytes = group->from_bytes - 1;
+        push(left, &part);
+    }
+    if (row->to_bytes > group->to_bytes) {
+        part = *row;
+        part.from_bytes = group->to_bytes + 1;
+        push(left, &part);
+    }
+    part = *row;
+    part.contexts &= (uint16_t)~context_of(group->result);
+    if (part.contexts != 0) {
+        part.from_bytes = row->from_bytes > group->from_bytes ? row->from_bytes : group->from_bytes;
+        part.to_bytes = row->to_bytes < group->to_bytes ? row->to_bytes : group->to_bytes;
+        push(left, &part);
+    }
+}
+
+static void cut(const group_t *group, tune_rows_t *rows)
+{
+    tune_rows_t left = {.machine = rows->machine};
+    for (uint32_t i = 0; i < rows->count; i++) {
+        if (concerns(group, &rows->row[i])) {
+            cut_row(group, &rows->row[i], &left);
+        } else {
+            push(&left, &rows->row[i]);
+        }
+    }
+    free(rows->row);
+    *rows = left;
+}
+
+static bool same_choice(const sel_file_row_t *a, const sel_file_row_t *b)
+{
+    return strcmp(a->algorithm, b->algorithm) == 0 && a->blocks == b->blocks && a->threads == b->threads;
+}
+
+/* A row for each stretch of sizes with one choice; none where the choice is the built-in one. */
+static void add(const group_t *group, const char *source, tune_rows_t *rows)
+{
+    const uint32_t first = rows->count;
+    uint64_t from = group->from_bytes;
+    for (uint32_t i = 0; i < group->count; i++) {
+        const tune_result_t *result = &group->result[i];
+        sel_file_row_t row = {.ranks = result->ranks,
+                              .contexts = context_of(result),
+                              .from_bytes = from,
+                              .to_bytes = upper(group, i),
+                              .blocks = (uint16_t)result->blocks,
+                              .threads = (uint16_t)result->threads};
+        memcpy(row.class_name, result->class_name, sizeof row.class_name);
+        memcpy(row.algorithm, result->choice, sizeof row.algorithm);
+        snprintf(row.source, sizeof row.source, "%s", source);
+        from = row.to_bytes + 1;
+        sel_file_row_t *last = rows->count > first ? &rows->row[rows->count - 1] : NULL;
+        if (strcmp(result->choice, TUNE_BUILTIN) == 0) {
+            continue;
+        }
+        if (last != NULL && same_choice(last, &row) && last->to_bytes + 1 == row.from_bytes) {
+            last->to_bytes = row.to_bytes;
+        } else {
+            push(rows, &row);
+        }
+    }
+}
+
+/* Rows that differ in nothing but their contexts become one, where one can say it. */
+static void merge(tune_rows_t *rows)
+{
+    for (uint32_t i = 0; i < rows->count; i++) {
+        for (uint32_t k = i + 1; k < rows->count;) {
+            sel_file_row_t *a = &rows->row[i], *b = &rows->row[k];
+            const bool alike = a->ranks == b->ranks && strcmp(a->class_name, b->class_name) == 0 &&
+                               a->from_bytes == b->from_bytes && a->to_bytes == b->to_bytes && same_choice(a, b) &&
+                               strcmp(a->source, b->source) == 0;
+            if (alike && sel_file_has_text(a->contexts | b->contexts)) {
+                a->contexts |= b->contexts;
+                rows->row[k] = rows->row[--rows->count];
+                k = i + 1;
+            } else {
+                k++;
+            }
+        }
+    }
+}
+
+/* A row whose modes have different kinds is two. */
+static void split(tune_rows_t *rows)
+{
+    for (uint32_t i = 0; i < rows->count; i++) {
+        if (!sel_file_has_text(rows->row[i].contexts)) {
+            sel_file_row_t captured = rows->row[i];
+            captured.contexts &= (uint16_t)(((1u << SEL_KINDS) - 1) << SEL_KINDS);
+            rows->row[i].contexts &= (1u << SEL_KINDS) - 1;
+            push(rows, &captured);
+        }
+    }
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const sel_file_row_t *x = a, *y = b;
+    const int class_order = strcmp(x->class_name, y->class_name);
+    if (x->ranks != y->ranks) {
+        return x->ranks < y->ranks ? -1 : 1;
+    }
+    if (class_order != 0) {
+        return class_order;
+    }
+    if (x->contexts != y->contexts) {
+        return x->contexts < y->contexts ? -1 : 1;
+    }
+    return (x->from_bytes > y->from_bytes) - (x->from_bytes < y->from_bytes);
+}
+
+/* ---- The file ---- */
+
+/* A communicator takes no more than it can hand to its ranks. */
+static void warn_of_many(const tune_rows_t *rows)
+{
+    for (uint32_t ranks = 2; ranks <= BENCH_MAX_RANKS; ranks++) {
+        uint32_t count = 0;
+        for (uint32_t i = 0; i < rows->count; i++) {
+            count += rows->row[i].ranks == ranks;
+        }
+        if (count > SEL_TUNED_ROWS) {
+            fprintf(stderr, "shunt tune: %u rows for %u ranks, of which programs take the first %d\n", count, ranks,
+                    SEL_TUNED_ROWS);
+        }
+    }
+}
+
+static bool write_rows(FILE *file, const tune_options_t *options, const bench_machine_t *machine,
+                       const tune_rows_t *rows)
+{
+    char line[SEL_FILE_LINE_BYTES];
+    sel_file_head(rows->machine, line);
+    fputs(line, file);
+    tune_report_head(file, options, machine);
+    fprintf(file, "%s\n", sel_file_columns);
+    for (uint32_t i = 0; i < rows->count; i++) {
+        sel_file_line(&rows->row[i], line);
+        fputs(line, file);
+    }
+    return fflush(file) == 0 && ferror(file) == 0;
+}
+
+static void make_folders(const char *path)
+{
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", path);
+    for (char *slash = strchr(folder + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        (void)mkdir(folder, 0755); /* opening the file says what is wrong */
+        *slash = '/';
+    }
+}
+
+static bool replace(const char *path, const tune_options_t *options, const bench_machine_t *machine,
+                    const tune_rows_t *rows)
+{
+    char beside[PATH_MAX + 32];
+    snprintf(beside, sizeof beside, "%s.%d", path, (int)getpid());
+    make_folders(path);
+    FILE *file = fopen(beside, "we");
+    bool done = file != NULL && write_rows(file, options, machine, rows);
+    int error = errno;
+    if (file != NULL && fclose(file) != 0 && done) {
+        done = false;
+        error = errno;
+    }
+    if (done && rename(beside, path) != 0) {
+        done = false;
+        error = errno;
+    }
+    if (!done) {
+        fprintf(stderr, "shunt tune: %s cannot be written: %s\n", path, strerror(error));
+        (void)unlink(beside);
+    }
+    return done;
+}
+
+bool tune_table_write(const char *path, const tune_options_t *options, const bench_machine_t *machine,
+                      const tune_result_t *results, uint32_t count)
+{
+    tune_rows_t rows;
+    char source[SEL_FILE_SOURCE_BYTES];
+    time_t now = time(NULL);
+    struct tm utc;
+    strftime(source, sizeof source, "tune %Y-%m-%d", gmtime_r(&now, &utc));
+    if (!tune_rows_read(path, true, &rows) || rows.machine != results->machine) {
+        free(rows.row); /* no table, or another machine's: nothing to keep */
+        rows = (tune_rows_t){.machine = results->machine};
+    }
+    for (uint32_t done = 0; done < count;) {
+        const group_t group = next_group(results + done, count - done);
+        cut(&group, &rows);
+        add(&group, source, &rows);
+        done += group.count;
+    }
+    merge(&rows);
+    split(&rows);
+    if (rows.count != 0) {
+        qsort(rows.row, rows.count, sizeof rows.row[0], by_place);
+    }
+    warn_of_many(&rows);
+    bool done = replace(path, options, machine, &rows);
+    free(rows.row);
+    return done;
+}
