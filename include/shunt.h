@@ -67,23 +67,32 @@ typedef struct shunt_setting {
 /* Row `index`; 0, or -1 past the end. Strings live as long as the process. */
 int shunt_setting(uint32_t index, shunt_setting_t *setting);
 
-/* Row `index` of the decision table for a made-up communicator of `nranks` of this machine's GPUs, for bfloat16
- * (the first GPU is asked, by CUDA; without one, as on the GPU of the built-in rows): one line of text,
- * cut to `capacity`. link: 0 host, 1 NVSwitch, 2 NVLink from each GPU to each, 3 NVLink between some,
- * 4 PCIe switches, 5 a host bridge, 6 across sockets. 0, or -1 past the end or for a bad argument. */
-int shunt_table_row(uint32_t nranks, uint32_t link, int captured, uint32_t index, char *text, size_t capacity);
+/* ---- Machines and communicators ---------------------------------------------------------------------- */
+
+/* What the choice, and figures taken on a communicator, hold for. */
+typedef struct shunt_communicator {
+    uint32_t size;       /* in: sizeof(shunt_communicator_t); fields beyond it are not written */
+    uint32_t ranks;      /* 0: it is not attached, and the rest is empty */
+    uint64_t machine;    /* fingerprint of this kind of machine; host device: 0 */
+    char class_name[32]; /* how the ranks are linked, such as "nvswitch-sm90-4" */
+} shunt_communicator_t;
+
+/* A machine in text: this one, or the one that a file in NCCL's topology format describes. xml 0: for people;
+ * 1: in that format. Returns the length of the whole text, of which as much is written as fits; -1 for a
+ * fault, which one line in `text` tells with file, line and column. For this machine (file NULL) NVML, /sys
+ * and, unless in host mode, CUDA are asked, and may start. */
+int shunt_topology(const char *file, int xml, char *text, size_t capacity);
+/* What a communicator of its GPUs (here: those that this process may use) would be; of one GPU or none, ranks
+ * is 0. Returns 0; -1 for a faulty file, NULL or size 0. */
+int shunt_topology_class(const char *file, shunt_communicator_t *facts);
+
+/* Row `index` of the decision table, for bf16, of such a communicator: one line of text, cut to `capacity`.
+ * 0, or -1 past the end or for a class that cannot be. */
+int shunt_table_row(const shunt_communicator_t *facts, int captured, uint32_t index, char *text, size_t capacity);
 
 /* ---- For those who measure: what `shunt tune` is made with ------------------------------------------ */
 
 struct ncclComm; /* ncclComm_t is a pointer to it */
-
-/* What figures taken on a communicator hold for. */
-typedef struct shunt_communicator {
-    uint32_t size;       /* in: sizeof(shunt_communicator_t); fields beyond it are not written */
-    uint32_t ranks;      /* of an attached communicator; 0: it is not attached, and the rest is empty */
-    uint64_t machine;    /* fingerprint of this kind of machine; host device: 0 */
-    char class_name[32]; /* how the ranks are linked, such as "nvswitch-sm90-4" */
-} shunt_communicator_t;
 /* 0, or -1 for a communicator that Shunt does not know, NULL or size 0. */
 int shunt_communicator(struct ncclComm *comm, shunt_communicator_t *facts);
 

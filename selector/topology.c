@@ -127,6 +127,18 @@ sel_reach_t sel_gpu_reach(const sel_machine_t *machine, uint32_t a, uint32_t b)
     return reach;
 }
 
+uint32_t sel_machine_team(const sel_machine_t *machine, uint32_t gpu[SEL_MAX_GPUS])
+{
+    uint32_t usable = 0;
+    for (uint32_t i = 0; i < machine->gpus; i++) {
+        if (machine->gpu[i].kind.driver)
+            gpu[usable++] = i;
+    }
+    for (uint32_t i = 0; usable == 0 && i < machine->gpus; i++)
+        gpu[i] = i;
+    return usable ? usable : machine->gpus;
+}
+
 sel_topology_t sel_machine_topology(const sel_machine_t *machine, const uint32_t *gpu, uint32_t count)
 {
     const sel_gpu_kind_t *first = &machine->gpu[gpu[0]].kind;

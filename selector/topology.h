@@ -30,6 +30,8 @@ enum { SEL_CLASS_BYTES = 32, SEL_GPU_NAME_BYTES = 64 };
 /* "nvswitch-sm90-4": link, architecture, ranks; "-mc" where the real NCCL has NVLink multicast;
  * "host-4" for the host device. */
 void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES]);
+/* The reverse: link, architecture, ranks and multicast, the rest zero. False: it is no class's name. */
+bool sel_topology_parse(const char *class, sel_topology_t *topology);
 
 /* How pairs of GPUs reach each other. */
 typedef struct sel_reach {
@@ -151,6 +153,9 @@ int32_t sel_nic_near(const sel_machine_t *machine, uint32_t gpu);
 uint32_t sel_nvlinks_count(const sel_nvlinks_t *links);
 uint32_t sel_nvlinks_switched(const sel_nvlinks_t *links);
 uint32_t sel_nvlinks_to(const sel_nvlinks_t *links, const char *bus);
+/* Those that this process may use, which are the ones that CUDA has told about; without CUDA, or in a file
+ * that does not say, all. Returns how many. */
+uint32_t sel_machine_team(const sel_machine_t *machine, uint32_t gpu[SEL_MAX_GPUS]);
 /* What a communicator of these GPUs would be; `count` is at least 1. */
 sel_topology_t sel_machine_topology(const sel_machine_t *machine, const uint32_t *gpu, uint32_t count);
 

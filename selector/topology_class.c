@@ -15,6 +15,29 @@ void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES
                  topology->multicast ? "-mc" : "");
 }
 
+bool sel_topology_parse(const char *class, sel_topology_t *topology)
+{
+    for (int link = SEL_LINK_HOST; link < SEL_LINK_COUNT; link++) {
+        const char *name = sel_link_text((sel_link_t)link);
+        const size_t bytes = strlen(name);
+        sel_topology_t one = {.link = (sel_link_t)link};
+        if (strncmp(class, name, bytes) != 0)
+            continue;
+        if (link == SEL_LINK_HOST)
+            sscanf(class + bytes, "-%3u", &one.nranks);
+        else
+            sscanf(class + bytes, "-sm%3u-%3u", &one.arch, &one.nranks);
+        one.multicast = link != SEL_LINK_HOST && strstr(class, "-mc");
+        char again[SEL_CLASS_BYTES]; /* nothing else in it, nothing before the numbers */
+        sel_topology_class(&one, again);
+        if (strcmp(again, class) == 0) {
+            *topology = one;
+            return true;
+        }
+    }
+    return false;
+}
+
 sel_reach_t sel_reach_join(sel_reach_t a, sel_reach_t b)
 {
     if (a.link == b.link && (a.lanes == b.lanes || b.lanes == 0))

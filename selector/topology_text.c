@@ -3,25 +3,25 @@
  */
 #include "selector/topology.h"
 
-static int numa_of(const sel_machine_t *machine, uint32_t cpu)
+static void print_node(const sel_cpu_t *cpu, FILE *out)
 {
-    return machine->cpu[cpu].numa;
+    if (cpu->numa >= 0)
+        fprintf(out, ", NUMA node %d", cpu->numa);
+    if (cpu->set[0])
+        fprintf(out, " (CPUs %s)", cpu->set);
+    fprintf(out, "\n");
 }
 
 static void print_gpu(const sel_machine_t *machine, uint32_t index, FILE *out)
 {
     const sel_gpu_t *gpu = &machine->gpu[index];
     const sel_pci_t *pci = &machine->pci[gpu->pci];
-    const sel_cpu_t *cpu = &machine->cpu[pci->cpu];
     fprintf(out, "  %2u  %s  %s, sm_%u", index, pci->bus, gpu->kind.name[0] ? gpu->kind.name : "GPU", gpu->kind.arch);
     if (gpu->kind.multiprocessors)
         fprintf(out, ", %u multiprocessors", gpu->kind.multiprocessors);
     if (gpu->kind.memory_bytes)
         fprintf(out, ", %llu GiB", (unsigned long long)(gpu->kind.memory_bytes >> 30));
-    fprintf(out, ", NUMA node %d", cpu->numa);
-    if (cpu->set[0])
-        fprintf(out, " (CPUs %s)", cpu->set);
-    fprintf(out, "\n");
+    print_node(&machine->cpu[pci->cpu], out);
 }
 
 static void print_matrix(const sel_machine_t *machine, FILE *out)
@@ -56,9 +56,10 @@ static void print_nics(const sel_machine_t *machine, FILE *out)
     fprintf(out, "NICs: %u%s\n", machine->nics, machine->nics && machine->gpus ? " (* above: the one near a GPU)" : "");
     for (uint32_t i = 0; i < machine->nics; i++) {
         const sel_nic_t *nic = &machine->nic[i];
-        fprintf(out, "  %2u  %s  %s port %u, %s, %g Gb/s, NUMA node %d\n", i,
+        fprintf(out, "  %2u  %s  %s port %u, %s, %g Gb/s", i,
                 nic->pci < 0 ? "no PCI device" : machine->pci[nic->pci].bus, nic->name, nic->port,
-                nic->down ? "down" : "up", nic->mbps / 1000.0, numa_of(machine, nic->cpu));
+                nic->down ? "down" : "up", nic->mbps / 1000.0);
+        print_node(&machine->cpu[nic->cpu], out);
     }
 }
 
@@ -70,13 +71,12 @@ void sel_machine_print(const sel_machine_t *machine, FILE *out)
     if (machine->gpus)
         print_matrix(machine, out);
     print_nics(machine, out);
-    if (machine->gpus > 1) {
-        uint32_t all[SEL_MAX_GPUS];
+    uint32_t gpu[SEL_MAX_GPUS];
+    const uint32_t count = sel_machine_team(machine, gpu);
+    if (count > 1) {
         char class[SEL_CLASS_BYTES];
-        for (uint32_t i = 0; i < machine->gpus; i++)
-            all[i] = i;
-        const sel_topology_t topology = sel_machine_topology(machine, all, machine->gpus);
+        const sel_topology_t topology = sel_machine_topology(machine, gpu, count);
         sel_topology_class(&topology, class);
-        fprintf(out, "Class of all GPUs: %s, fingerprint %016llx\n", class, (unsigned long long)topology.fingerprint);
+        fprintf(out, "Class of %u GPUs: %s, machine %016llx\n", count, class, (unsigned long long)topology.fingerprint);
     }
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shim/host.h"
 #include "shim/link.h"
 #include "shim/log.h"
 #include "shim/nccl_env.h"
@@ -78,5 +79,6 @@ void shim_machine_read(sel_machine_t *machine)
     shim_machine_begin(machine);
     sel_machine_add_gpus(machine, SHIM_SYS);
     sel_machine_add_nics(machine, SHIM_SYS);
-    add_cuda_facts(machine);
+    if (!shim_host_mode())
+        add_cuda_facts(machine);
 }

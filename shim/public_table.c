@@ -12,44 +12,21 @@
 
 #include "selector/topology.h"
 #include "shim/comm.h"
-#include "shim/host.h"
-#include "shim/link.h"
-#include "shim/nccl_env.h"
 #include "shim/settings.h"
 #include "shim/table_load.h"
 
-/* The GPU that a made-up communicator is of, where none answers: that of the built-in rows. */
-enum { TABLE_ARCH = 90, TABLE_MULTIPROCESSORS = 132 };
-
-static sel_topology_t made_up_topology(uint32_t nranks, sel_link_t link)
-{
-    sel_topology_t topology = {.link = link, .nranks = nranks};
-    shim_gpu_t gpu = {.arch = TABLE_ARCH, .multiprocessors = TABLE_MULTIPROCESSORS};
-    sel_gpu_kind_t kind;
-    if (link == SEL_LINK_HOST)
-        return topology;
-    if (!shim_host_mode() && shim_link_gpu(0, &gpu, &kind) == 0) {
-        const char *nvls = shim_nccl_env("NCCL_NVLS_ENABLE");
-        topology.multicast = gpu.multicast && !(nvls != NULL && strcmp(nvls, "0") == 0);
-        topology.fingerprint = sel_fingerprint(&gpu.fingerprint, 1);
-    }
-    topology.arch = gpu.arch;
-    topology.multiprocessors = gpu.multiprocessors;
-    return topology;
-}
-
-static sel_plan_t *made_up_plan(uint32_t nranks, sel_link_t link)
+/* NULL without memory. */
+static sel_plan_t *made_up_plan(const sel_topology_t *topology)
 {
     sel_plan_t *plan = malloc(sizeof(*plan));
     if (plan == NULL)
         return NULL;
     const shim_settings_t *own = shim_settings();
-    const sel_topology_t topology = made_up_topology(nranks, link);
     sel_settings_t settings = {
         .scratch_bytes = own->scratch_bytes, .max_blocks = own->max_ctas, .deterministic = own->deterministic};
     snprintf(settings.policy, sizeof(settings.policy), "%s", own->algo);
-    shim_table_wanted(nranks, topology.fingerprint, &settings.tuned);
-    sel_plan_init(plan, &topology, &settings);
+    shim_table_wanted(topology->nranks, topology->fingerprint, &settings.tuned);
+    sel_plan_init(plan, topology, &settings);
     return plan;
 }
 
@@ -67,11 +44,24 @@ static void row_text(const sel_row_t *row, char *text, size_t capacity)
              to, rule->algorithm->name, rule->blocks, rule->threads, rule->source);
 }
 
-int shunt_table_row(uint32_t nranks, uint32_t link, int captured, uint32_t index, char *text, size_t capacity)
+/* Of a structure that may be of an older header, or not filled. */
+static bool facts_topology(const shunt_communicator_t *facts, sel_topology_t *topology)
 {
-    if (nranks == 0 || nranks > ALG_MAX_RANKS || link >= SEL_LINK_COUNT || text == NULL || capacity == 0)
-        return -1;
-    sel_plan_t *plan = made_up_plan(nranks, (sel_link_t)link);
+    char name[sizeof(facts->class_name)];
+    if (facts == NULL || facts->size < sizeof(*facts))
+        return false;
+    snprintf(name, sizeof(name), "%.*s", (int)sizeof(name) - 1, facts->class_name);
+    if (!sel_topology_parse(name, topology) || topology->nranks == 0 || topology->nranks > ALG_MAX_RANKS)
+        return false;
+    topology->fingerprint = facts->machine;
+    return true;
+}
+
+int shunt_table_row(const shunt_communicator_t *facts, int captured, uint32_t index, char *text, size_t capacity)
+{
+    sel_topology_t topology;
+    sel_plan_t *plan =
+        text != NULL && capacity > 0 && facts_topology(facts, &topology) ? made_up_plan(&topology) : NULL;
     if (plan == NULL)
         return -1;
     sel_row_t row;

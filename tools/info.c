@@ -4,12 +4,24 @@
 #include "gpus.h"
 #include "tool.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-static const char help[] = "usage: shunt info\n\n"
-                           "Prints the devices and how they are linked, the real NCCL that was found, the settings in\n"
-                           "force with their origin, and the decision table for the devices of this machine.\n";
+static const char help[] =
+    "usage: shunt info [--topology [FILE] [--dump FILE]]\n\n"
+    "Prints the devices and how they are linked, the real NCCL that was found, the settings in\n"
+    "force with their origin, and the decision table for the devices of this machine.\n\n"
+    "  --topology       instead: GPUs, NICs, what lies between them, the class by which the table is\n"
+    "                   searched, and the table\n"
+    "  --topology FILE  of the machine that FILE describes, in NCCL's format (NCCL_TOPO_DUMP_FILE)\n"
+    "  --dump FILE      write it in that format, which NCCL_TOPO_FILE takes\n";
+
+typedef struct options {
+    bool help, topology;
+    const char *file; /* NULL: this machine */
+    const char *dump;
+} options_t;
 
 static void print_devices(const tool_gpus_t *gpus)
 {
@@ -67,45 +79,94 @@ static void print_settings(const tool_shunt_t *shunt)
     }
 }
 
-/* The worst link of all pairs, as a communicator over all GPUs would see it. */
-static uint32_t link_class(const tool_gpus_t *gpus)
+static void print_table(const tool_shunt_t *shunt, const shunt_communicator_t *facts)
 {
-    enum { HOST = 0, NVLINK = 1, PCIE = 4 }; /* of sel_link_t, as shunt_table_row takes it */
-    if (gpus->count == 0) {
-        return HOST;
-    }
-    for (uint32_t from = 0; from < gpus->listed; from++) {
-        for (uint32_t to = 0; to < gpus->listed; to++) {
-            if (from != to && gpus->link[from][to] != TOOL_LINK_NVLINK) {
-                return PCIE;
-            }
-        }
-    }
-    return NVLINK;
-}
-
-static void print_table(const tool_shunt_t *shunt, const tool_gpus_t *gpus, bool host)
-{
-    uint32_t link = host ? 0 : link_class(gpus);
-    uint32_t nranks = host || gpus->count < 2 ? 4 : gpus->count;
     static const char *const captured_text[] = {"eager", "captured"};
+    bool host = strncmp(facts->class_name, "host", 4) == 0;
     for (int captured = 0; captured < (host ? 1 : 2); captured++) {
-        printf("All-reduce, %u ranks, %s:\n", nranks, captured_text[captured]);
+        printf("All-reduce, %s, %s:\n", facts->class_name, captured_text[captured]);
         char line[256];
-        for (uint32_t i = 0; shunt->shunt_table_row(nranks, link, captured, i, line, sizeof line) == 0; i++) {
+        for (uint32_t i = 0; shunt->shunt_table_row(facts, captured, i, line, sizeof line) == 0; i++) {
             printf("  %s\n", line);
         }
     }
 }
 
+/* A host communicator of four ranks, or one of all GPUs. False: there is none. */
+static bool find_facts(const tool_shunt_t *shunt, const char *file, shunt_communicator_t *facts)
+{
+    *facts = (shunt_communicator_t){.size = sizeof *facts};
+    if (file == NULL && shunt->shunt_host_mode() == 1) {
+        snprintf(facts->class_name, sizeof facts->class_name, "host-4");
+        return true;
+    }
+    return shunt->shunt_topology_class(file, facts) == 0 && facts->ranks > 0;
+}
+
+static int write_file(const char *path, const char *text)
+{
+    FILE *out = fopen(path, "w");
+    bool good = out != NULL && fputs(text, out) >= 0;
+    good = out != NULL && fclose(out) == 0 && good;
+    if (!good) {
+        fprintf(stderr, "shunt info: %s: %s\n", path, strerror(errno));
+    }
+    return good ? TOOL_OK : TOOL_FAILED;
+}
+
+static int print_topology(const tool_shunt_t *shunt, const options_t *options)
+{
+    static char text[1 << 20]; /* several times what the largest machine takes */
+    if (shunt->shunt_topology(options->file, 0, text, sizeof text) < 0) {
+        fprintf(stderr, "shunt info: %s\n", text);
+        return TOOL_FAILED;
+    }
+    fputs(text, stdout);
+    shunt_communicator_t facts;
+    if (find_facts(shunt, options->file, &facts)) {
+        print_table(shunt, &facts);
+    }
+    if (options->dump == NULL) {
+        return TOOL_OK;
+    }
+    if (shunt->shunt_topology(options->file, 1, text, sizeof text) < 0) {
+        fprintf(stderr, "shunt info: %s\n", text);
+        return TOOL_FAILED;
+    }
+    return write_file(options->dump, text);
+}
+
+static int parse(int argc, char **argv, options_t *options)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc && argv[i + 1][0] != '-' ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            options->help = true;
+        } else if (strcmp(argv[i], "--topology") == 0) {
+            options->topology = true;
+            options->file = value;
+            i += value != NULL;
+        } else if (strcmp(argv[i], "--dump") == 0 && value != NULL) {
+            options->dump = value;
+            i++;
+        } else {
+            return tool_usage("info", "%s is not an argument of it", argv[i]);
+        }
+    }
+    if (options->dump != NULL && !options->topology) {
+        return tool_usage("info", "--dump goes with --topology");
+    }
+    return TOOL_OK;
+}
+
 int tool_info(int argc, char **argv)
 {
-    bool asked = false;
-    int fault = tool_no_arguments("info", argc, argv, &asked);
+    options_t options = {0};
+    int fault = parse(argc, argv, &options);
     if (fault != TOOL_OK) {
         return fault;
     }
-    if (asked) {
+    if (options.help) {
         fputs(help, stdout);
         return TOOL_OK;
     }
@@ -117,6 +178,9 @@ int tool_info(int argc, char **argv)
         fprintf(stderr, "shunt info: %s\n", error);
         return TOOL_FAILED;
     }
+    if (options.topology) {
+        return print_topology(&shunt, &options);
+    }
     int version = shunt.shunt_version();
     bool host = shunt.shunt_host_mode() == 1;
     printf("Shunt: %d.%d.%d, %s\n", version / 10000, version / 100 % 100, version % 100, library);
@@ -126,6 +190,9 @@ int tool_info(int argc, char **argv)
     print_devices(&gpus);
     print_nccl(&shunt, &nccl);
     print_settings(&shunt);
-    print_table(&shunt, &gpus, host);
+    shunt_communicator_t facts;
+    if (find_facts(&shunt, NULL, &facts)) {
+        print_table(&shunt, &facts);
+    }
     return TOOL_OK;
 }

@@ -49,6 +49,8 @@ bool tool_size(const char *text, uint64_t *value);
     X(shunt_nccl_path)      \
     X(shunt_last_decision)  \
     X(shunt_setting)        \
+    X(shunt_topology)       \
+    X(shunt_topology_class) \
     X(shunt_table_row)      \
     X(shunt_communicator)   \
     X(shunt_algorithm)      \

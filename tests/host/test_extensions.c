@@ -104,8 +104,8 @@ static void measuring(void **state)
 static void tables_body(ranks_t *ranks)
 {
     int (*setting)(uint32_t, shunt_setting_t *) = (int (*)(uint32_t, shunt_setting_t *))find("shunt_setting");
-    int (*row)(uint32_t, uint32_t, int, uint32_t, char *, size_t) =
-        (int (*)(uint32_t, uint32_t, int, uint32_t, char *, size_t))find("shunt_table_row");
+    int (*row)(const shunt_communicator_t *, int, uint32_t, char *, size_t) =
+        (int (*)(const shunt_communicator_t *, int, uint32_t, char *, size_t))find("shunt_table_row");
     shunt_setting_t s;
     char text[200];
     uint32_t count = 0;
@@ -119,11 +119,14 @@ static void tables_body(ranks_t *ranks)
     }
     CHECK(count > 3 && scratch);
     CHECK(setting(100000, &s) == -1);
-    CHECK(row(4, 1, 0, 0, text, sizeof(text)) == 0);
-    CHECK(strlen(text) > 0);
-    CHECK(row(4, 1, 0, 1000, text, sizeof(text)) == -1);
-    CHECK(row(4, 99, 0, 0, text, sizeof(text)) == -1);
-    CHECK(row(4, 0, 0, 0, NULL, 0) == -1);
+    shunt_communicator_t facts = {.size = sizeof(facts), .class_name = "nvswitch-sm90-4"};
+    CHECK(row(&facts, 0, 0, text, sizeof(text)) == 0);
+    CHECK(strstr(text, "oneshot") != NULL);
+    CHECK(row(&facts, 0, 1000, text, sizeof(text)) == -1);
+    CHECK(row(&facts, 0, 0, NULL, 0) == -1);
+    CHECK(row(NULL, 0, 0, text, sizeof(text)) == -1);
+    strcpy(facts.class_name, "nvswitch-sm90-400");
+    CHECK(row(&facts, 0, 0, text, sizeof(text)) == -1);
 }
 
 static void tables(void **state)

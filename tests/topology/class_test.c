@@ -31,6 +31,28 @@ static void names(void **state)
         char name[SEL_CLASS_BYTES];
         sel_topology_class(&cases[i].topology, name);
         assert_string_equal(name, cases[i].name);
+        sel_topology_t back;
+        assert_true(sel_topology_parse(cases[i].name, &back));
+        assert_memory_equal(&back, &cases[i].topology, sizeof back);
+    }
+    static const char *const bad[] = {"",
+                                      "host",
+                                      "host-",
+                                      "host-4-mc",
+                                      "nvswitch-4",
+                                      "sm90-4",
+                                      "pcie-sm-",
+                                      "pcie-sm80-4-",
+                                      "pcie-sm080-4",
+                                      "pcie-sm80--4",
+                                      "host-+4",
+                                      "pcie-sm80-4-mcx",
+                                      "nvswitchsm90-4",
+                                      "host-4 "};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        sel_topology_t back;
+        if (sel_topology_parse(bad[i], &back))
+            fail_msg("'%s' is a class", bad[i]);
     }
     char name[SEL_CLASS_BYTES];
     sel_topology_class(
