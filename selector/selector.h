@@ -51,7 +51,7 @@ uint32_t sel_context(alg_type_t type, bool captured);
 
 enum {
     SEL_POLICY_BYTES = 256,
-    SEL_TUNED_ROWS = 64, /* of a tuned table for one number of ranks; more are left out */
+    SEL_TUNED_ROWS = 96, /* of a tuned table for one number of ranks; more are left out */
     SEL_MOST_BLOCKS = 1024,
     SEL_MOST_THREADS = 512, /* what the kernels are built for */
     SEL_NCCL = UINT8_MAX    /* in place of an algorithm: the real NCCL */
@@ -106,7 +106,7 @@ typedef struct sel_rule {
     const char *source; /* the benchmark that set it, or what else did; static */
 } sel_rule_t;
 
-enum { SEL_BANDS = 320, SEL_RULES = 256 };
+enum { SEL_BANDS = 384, SEL_RULES = 256 };
 
 /* All that can be chosen on one communicator, made once at attach: sizes cut into bands, the same for all
  * contexts, and for each context and band a rule. */

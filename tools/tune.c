@@ -137,17 +137,32 @@ static bool write_table(const tuning_t *tuning, char path[PATH_MAX])
             tune_table_write(path, tuning->options, tuning->machine, tuning->result, tuning->results));
 }
 
+/* What programs use most comes first, in case that there is no time for all: every GPU, then powers of two. */
+static uint32_t order_families(uint32_t asked, uint32_t most, uint32_t ranks[BENCH_MAX_RANKS])
+{
+    uint32_t count = 0;
+    ranks[count++] = asked != 0 ? asked : most;
+    for (int power = 1; asked == 0 && power >= 0; power--) {
+        for (uint32_t n = most - 1; n >= 2; n--) {
+            if (((n & (n - 1)) == 0) == (power == 1)) {
+                ranks[count++] = n;
+            }
+        }
+    }
+    return count;
+}
+
 static bool run_families(tuning_t *tuning, char path[PATH_MAX])
 {
     const uint32_t most = tuning->machine->host                           ? 4
                           : tuning->machine->gpus.count < BENCH_MAX_RANKS ? tuning->machine->gpus.count
                                                                           : BENCH_MAX_RANKS;
-    const uint32_t asked = tuning->options->ranks;
-    const uint32_t from = asked != 0 ? asked : most, to = asked != 0 ? asked : 2;
+    uint32_t ranks[BENCH_MAX_RANKS];
+    const uint32_t families = order_families(tuning->options->ranks, most, ranks);
     bool done = true;
-    tuning->weight = weight_of_family(tuning->options) * (from - to + 1);
-    for (uint32_t ranks = from; done && ranks >= to && !tuning->stopped; ranks--) {
-        done = run_family(tuning, ranks);
+    tuning->weight = weight_of_family(tuning->options) * families;
+    for (uint32_t i = 0; done && i < families && !tuning->stopped; i++) {
+        done = run_family(tuning, ranks[i]);
         done = write_table(tuning, path) && done;
     }
     if (tuning->bar) {

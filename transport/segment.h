@@ -13,7 +13,7 @@
 enum {
     SEGMENT_NAME_BYTES = 64,
     SEGMENT_REASON_BYTES = 136, /* "rank 15: ", 120 bytes of text, NUL */
-    SEGMENT_VERSION = 2         /* of the layout below */
+    SEGMENT_VERSION = 3         /* of the layout below */
 };
 #define SEGMENT_MAGIC UINT64_C(0x53484e5452445631)
 
@@ -46,8 +46,8 @@ typedef struct net_segment {
 } net_segment_t;
 
 /* Ranks may be built by different compilers: the layout is part of the protocol. */
-_Static_assert(sizeof(net_record_t) == 2568, "net_record_t");
-_Static_assert(sizeof(net_slot_t) == 8 + 24 + SEGMENT_REASON_BYTES + NET_STAGES * 2568, "net_slot_t");
+_Static_assert(sizeof(net_record_t) == 3592, "net_record_t");
+_Static_assert(sizeof(net_slot_t) == 8 + 24 + SEGMENT_REASON_BYTES + NET_STAGES * 3592, "net_slot_t");
 _Static_assert(sizeof(net_segment_t) == 96 + 16 * sizeof(net_slot_t), "net_segment_t");
 
 typedef struct net_named {

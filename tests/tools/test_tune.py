@@ -84,10 +84,10 @@ def tables():
         os.mkfifo(f"{folder}/pipe")  # nobody writes into it, and nobody waits
         names, log = algorithms(SHUNT_TABLE=f"{folder}/pipe")
         assert names == ["oneshot", "oneshot"] and "pipe: not a file" in log, log
-        many = HEAD % HOST + "".join(row(start=i, end=i) for i in range(70)) + row(algorithm="staged")
+        many = HEAD % HOST + "".join(row(start=i, end=i) for i in range(100)) + row(algorithm="staged")
         table.write_text(many)
         names, log = algorithms(SHUNT_CACHE_DIR=folder)
-        assert names == ["oneshot", "oneshot"] and "more than 64 rows for 2 ranks" in log, log
+        assert names == ["oneshot", "oneshot"] and "more than 96 rows for 2 ranks" in log, log
 
 
 def tune():
