@@ -218,12 +218,22 @@ static void conclude_attached(shim_setup_t *setup)
                   comm->plan->map.total_bytes / 1024, setup->pooled ? ", reused" : "");
 }
 
+/* Only a rank that is broken moves the verdict before this one has posted its proof. */
+static bool has_proven(const shim_setup_t *setup)
+{
+    return setup->scratch && !setup->regrouping &&
+           setup->stage == (uint32_t)(setup->second ? STAGE_PROOF2 : STAGE_PROOF);
+}
+
 /* Obey the verdict, if there is one. */
 static bool obey(shim_setup_t *setup)
 {
     switch (net_verdict(setup->rendezvous)) {
     case NET_ATTACHED:
-        conclude_attached(setup);
+        if (has_proven(setup))
+            conclude_attached(setup);
+        else
+            conclude_forward(setup, "a rank called it attached before all had proven it");
         break;
     case NET_DECLINED:
         conclude_forward(setup, net_reason(setup->rendezvous));

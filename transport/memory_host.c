@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "transport/memory.h"
+#include "transport/reserve.h"
 
 #define HOST_NAME "shunt"
 #define HOST_LINK "/memfd:" HOST_NAME /* how /proc shows it */
@@ -38,14 +39,11 @@ static bool too_large(size_t bytes)
 
 static int reserve_and_seal(int fd, size_t bytes)
 {
-    int error;
     if (too_large(bytes))
         return -ENOMEM;
-    do {
-        error = posix_fallocate(fd, 0, (off_t)bytes);
-    } while (error == EINTR);
+    int error = net_reserve(fd, bytes);
     if (error)
-        return -error;
+        return error;
     return fcntl(fd, F_ADD_SEALS, HOST_SEALS | F_SEAL_SEAL) == 0 ? 0 : -errno;
 }
 

@@ -212,10 +212,16 @@ net_verdict_t net_decide(net_rendezvous_t *rendezvous, net_verdict_t verdict, co
     return net_verdict(rendezvous);
 }
 
+/* A word that is none of ours is no longer pending: net_decide could not move it, and who waits for it
+ * would wait for ever. */
+static net_verdict_t verdict_in(uint32_t word)
+{
+    return word == 0 ? NET_PENDING : (word & 0xff) == NET_ATTACHED ? NET_ATTACHED : NET_DECLINED;
+}
+
 net_verdict_t net_verdict(const net_rendezvous_t *rendezvous)
 {
-    uint32_t word = atomic_load_explicit(&segment_of(rendezvous)->verdict, memory_order_acquire) & 0xff;
-    return word == NET_PENDING ? NET_PENDING : word == NET_ATTACHED ? NET_ATTACHED : NET_DECLINED;
+    return verdict_in(atomic_load_explicit(&segment_of(rendezvous)->verdict, memory_order_acquire));
 }
 
 const char *net_reason(const net_rendezvous_t *rendezvous)
@@ -223,7 +229,7 @@ const char *net_reason(const net_rendezvous_t *rendezvous)
     net_segment_t *segment = segment_of(rendezvous);
     uint32_t word = atomic_load_explicit(&segment->verdict, memory_order_acquire);
     uint32_t slot = word >> 8;
-    if ((word & 0xff) == NET_PENDING || (word & 0xff) == NET_ATTACHED)
+    if (verdict_in(word) != NET_DECLINED)
         return "";
     if (slot < 1 || slot > NET_MAX_SLOTS)
         return "more joiners than a communicator can have";

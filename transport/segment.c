@@ -28,6 +28,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "transport/reserve.h"
+
 /* Segments mapped by this process. Ranks that are threads of it share one mapping: less memory, and tools
  * that watch threads see that one's store is what the other loads. */
 typedef struct mapped {
@@ -92,15 +94,6 @@ static int check_owner(const struct stat *info)
     if (info->st_size != 0 && info->st_size != (off_t)sizeof(net_segment_t))
         return -EPROTO;
     return 0;
-}
-
-static int reserve(int fd)
-{
-    int error;
-    do {
-        error = posix_fallocate(fd, 0, sizeof(net_segment_t));
-    } while (error == EINTR);
-    return -error;
 }
 
 /* The file was just made, or its creator died before it was done: all bytes that matter are zero. */
@@ -209,7 +202,7 @@ static int adopt(net_named_t *named, const struct stat *info)
     int error = check_owner(info);
     if (error)
         return error;
-    if (info->st_size == 0 && (error = reserve(named->fd)) != 0) {
+    if (info->st_size == 0 && (error = net_reserve(named->fd, sizeof(net_segment_t))) != 0) {
         shm_unlink(named->name);
         return error;
     }

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -530,6 +531,63 @@ static void test_garbage_behind_a_good_head(void **state)
     }
 }
 
+/* Something that is no file: what joining it gives. */
+static int join_over_thing(int (*make)(const char *path))
+{
+    char name[SEGMENT_NAME_BYTES], path[SEGMENT_NAME_BYTES + 16];
+    net_key_t key = random_key();
+    net_rendezvous_t *rendezvous = NULL;
+    name_of(&key, geteuid(), name);
+    snprintf(path, sizeof path, "/dev/shm%s", name);
+    assert_int_equal(make(path), 0);
+    int result = net_join(&key, &rendezvous);
+    net_leave(rendezvous);
+    remove(path);
+    return result;
+}
+
+static int make_link(const char *path)
+{
+    return symlink("/dev/shm/shunt-elsewhere", path);
+}
+
+static int make_pipe(const char *path)
+{
+    return mkfifo(path, 0600);
+}
+
+static int make_folder(const char *path)
+{
+    return mkdir(path, 0700);
+}
+
+static void test_things_that_are_no_files(void **state)
+{
+    (void)state;
+    assert_int_equal(join_over_thing(make_link), -ELOOP);
+    assert_int_equal(access("/dev/shm/shunt-elsewhere", F_OK), -1);
+    assert_int_equal(join_over_thing(make_pipe), -EPERM);
+    assert_int_equal(join_over_thing(make_folder), -EINVAL); /* as shm_open words it */
+}
+
+/* A word that no rank has written ends the waiting all the same. */
+static void test_senseless_verdict(void **state)
+{
+    (void)state;
+    net_key_t key = random_key();
+    net_rendezvous_t *rendezvous;
+    net_named_t named;
+    assert_int_equal(net_join(&key, &rendezvous), 0);
+    assert_int_equal(net_segment_open(&key, &named), 0);
+    net_segment_unlock(&named);
+    atomic_store(&named.segment->verdict, 0x700);
+    assert_int_equal(net_verdict(rendezvous), NET_DECLINED);
+    assert_int_equal(net_decide(rendezvous, NET_ATTACHED, ""), NET_DECLINED);
+    assert_true(strlen(net_reason(rendezvous)) < SEGMENT_REASON_BYTES);
+    net_segment_unmap(&named);
+    net_leave(rendezvous);
+}
+
 static int squat(uint32_t rank, uint32_t nranks, void *argument)
 {
     char name[SEGMENT_NAME_BYTES];
@@ -677,6 +735,8 @@ int main(void)
         cmocka_unit_test(test_unlinked_takes_nobody),
         cmocka_unit_test(test_damaged_segments_are_refused),
         cmocka_unit_test(test_garbage_behind_a_good_head),
+        cmocka_unit_test(test_things_that_are_no_files),
+        cmocka_unit_test(test_senseless_verdict),
         cmocka_unit_test(test_foreign_owner_is_refused),
         cmocka_unit_test(test_full_and_closed_shm),
         cmocka_unit_test(test_no_leak),

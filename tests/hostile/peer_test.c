@@ -1,0 +1,162 @@
+/*
+ * peer_test.c - a rank whose peer lies.
+ *
+ * Rank 0 is the library. Rank 1 is this test: it knows the way of a set-up, and in
+ * each round posts records that are copies of rank 0's, cut, torn or made up; or
+ * offers memory that is not what it says; or moves the verdict too early; or writes
+ * over the whole segment while rank 0 reads it. Whatever it does, rank 0 comes back
+ * in time, with an error or a communicator that it can end, and does not crash. (It
+ * runs under the address sanitizer too.)
+ */
+#define _GNU_SOURCE
+#include "../host/host.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "shim/setup.h"
+#include "transport/segment.h"
+
+enum { ROUNDS = 60, SEGMENT_BYTES = sizeof(net_segment_t) };
+
+/* As shim/host.c makes it. */
+static net_key_t key_of(const ncclUniqueId *id)
+{
+    struct {
+        net_key_t ids;
+        int64_t nranks;
+    } whole = {net_key_hash(id, sizeof(*id)), 2};
+    return net_key_hash(&whole, sizeof(whole));
+}
+
+typedef enum lie {
+    LIE_COPY,     /* rank 0's own words, as they are */
+    LIE_FLIP,     /* ... with some bits turned */
+    LIE_RANDOM,   /* noise of the right size */
+    LIE_SIZE,     /* of any size */
+    LIE_OFFER,    /* true but for the memory: too small */
+    LIE_VERDICT,  /* attached, says this one, before anything was proven */
+    LIE_SCRIBBLE, /* the whole segment */
+    LIES
+} lie_t;
+
+static void scribble(const net_key_t *key, uint64_t *dice)
+{
+    char name[SEGMENT_NAME_BYTES];
+    snprintf(name, sizeof(name), "/shunt-%lu-%016lx%016lx", (unsigned long)geteuid(), (unsigned long)key->word[0],
+             (unsigned long)key->word[1]);
+    int fd = shm_open(name, O_RDWR, 0);
+    if (fd < 0)
+        return; /* unlinked already */
+    uint8_t *bytes = mmap(NULL, SEGMENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    CHECK(bytes != MAP_FAILED);
+    for (int i = 0; i < 20000; i++)
+        __atomic_store_n(&bytes[16 + data_below(dice, SEGMENT_BYTES - 16)], (uint8_t)data_random(dice),
+                         __ATOMIC_RELAXED);
+    munmap(bytes, SEGMENT_BYTES);
+}
+
+/* Change a copy of rank 0's record; returns its size. */
+static size_t distort(lie_t lie, uint32_t stage, uint8_t record[NET_RECORD_BYTES], size_t size, uint64_t *dice)
+{
+    if (stage == 0 && lie != LIE_RANDOM && lie != LIE_SIZE)
+        ((shim_identity_t *)(void *)record)->process = net_process_self();
+    if (lie == LIE_FLIP)
+        for (int i = 0; i < 4 && size > 0; i++)
+            record[data_below(dice, size)] ^= (uint8_t)(1u << data_below(dice, 8));
+    if (lie == LIE_SIZE)
+        size = data_below(dice, NET_RECORD_BYTES + 1);
+    for (size_t i = 0; (lie == LIE_RANDOM || lie == LIE_SIZE) && i < size; i++)
+        record[i] = (uint8_t)data_random(dice);
+    return size;
+}
+
+static void offer_little(uint8_t record[NET_RECORD_BYTES], net_memory_t **memory)
+{
+    uint8_t offer[NET_OFFER_BYTES];
+    CHECK(net_memory_create(NET_MEMORY_HOST, 0, 4096, memory, offer) == 0);
+    memcpy(record + sizeof(int32_t), offer, sizeof(offer));
+}
+
+/* Wait for rank 0's record; false if none comes. */
+static bool read_first(net_rendezvous_t *rendezvous, uint32_t stage, uint8_t record[NET_RECORD_BYTES], size_t *size)
+{
+    for (double end = ranks_seconds() + 2; ranks_seconds() < end; usleep(50)) {
+        if (net_verdict(rendezvous) == NET_DECLINED)
+            return false;
+        if (net_read(rendezvous, stage, 0, record, NET_RECORD_BYTES, size) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void lie_to(const ncclUniqueId *id, uint64_t seed)
+{
+    enum { STAGES = 5, OFFER = 2 };
+    uint64_t dice = seed;
+    lie_t lie = (lie_t)data_below(&dice, LIES);
+    uint32_t when = (uint32_t)data_below(&dice, STAGES);
+    net_key_t key = key_of(id);
+    net_rendezvous_t *rendezvous;
+    net_memory_t *memory = NULL;
+    CHECK(net_join(&key, &rendezvous) == 0);
+    CHECK(net_set_rank(rendezvous, 1, 2) == 0);
+    for (uint32_t stage = 0; stage < STAGES; stage++) {
+        uint8_t record[NET_RECORD_BYTES] = {0};
+        size_t size = 0;
+        if (!read_first(rendezvous, stage, record, &size))
+            break;
+        if (lie == LIE_OFFER && stage == OFFER)
+            offer_little(record, &memory);
+        if (lie == LIE_VERDICT && stage == when)
+            net_decide(rendezvous, NET_ATTACHED, "");
+        if (lie == LIE_SCRIBBLE && stage == when)
+            scribble(&key, &dice);
+        size = distort(stage == when ? lie : LIE_COPY, stage, record, size, &dice);
+        net_post(rendezvous, stage, record, size);
+    }
+    usleep(20000);
+    net_leave(rendezvous);
+    net_memory_destroy(memory);
+}
+
+/* Other rounds than those of CI: hostile_peer SEED. */
+static uint64_t first_seed = 1;
+
+static void body(ranks_t *ranks)
+{
+    for (uint64_t round = 0; round < (uint64_t)ranks_scaled(ROUNDS); round++) {
+        ncclUniqueId id = ranks_id(ranks);
+        ncclComm_t comm = NULL;
+        if (ranks->rank == 1) {
+            lie_to(&id, first_seed + round);
+        } else {
+            double start = ranks_seconds();
+            ncclResult_t result = ncclCommInitRank(&comm, 2, id, 0);
+            CHECK(result == ncclSuccess || strlen(ncclGetLastError(NULL)) > 0);
+            CHECK((comm != NULL) == (result == ncclSuccess));
+            CHECK(ranks_seconds() - start < 8);
+            CHECK_NCCL(ncclCommAbort(comm));
+        }
+        ranks_barrier(ranks);
+    }
+}
+
+static void lies(void **state)
+{
+    static const char *const quick[] = {"SHUNT_TIMEOUT_MS", "400", "SHUNT_SCRATCH_BYTES", "1M", NULL};
+    ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .seconds = 80, .env = quick, .body = body};
+    (void)state;
+    assert_int_equal(ranks_run(&plan), 0);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lies)};
+    if (argc > 1)
+        first_seed = strtoull(argv[1], NULL, 10);
+    host_limit(90);
+    return cmocka_run_group_tests_name("peer", tests, NULL, NULL);
+}

@@ -1,0 +1,395 @@
+/*
+ * surroundings_test.c - the library where the system refuses what it wants: each
+ * case ends with right results or with errors, in time, and with words that say why.
+ *
+ * Private mounts need root, or a kernel that lets users make namespaces; without,
+ * those cases are skipped.
+ */
+#define _GNU_SOURCE
+#include "../host/host.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+enum { STRANGER = 54321, OTHER = 54322, PATIENCE_SECONDS = 8 };
+static const char *const quick[] = {"SHUNT_TIMEOUT_MS", "1500", "SHUNT_SCRATCH_BYTES", "1M", NULL};
+
+/* ---- Mounts of one's own -------------------------------------------------------------- */
+
+static int own_mounts(void)
+{
+    uid_t uid = geteuid();
+    char map[64];
+    if (unshare(CLONE_NEWNS) != 0) {
+        if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
+            return -errno;
+        snprintf(map, sizeof(map), "%u %u 1", uid, uid);
+        int file = open("/proc/self/uid_map", O_WRONLY | O_CLOEXEC);
+        if (file < 0 || write(file, map, strlen(map)) < 0)
+            return -EPERM;
+        close(file);
+    }
+    return mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 ? 0 : -errno;
+}
+
+static int cover(const char *folder, const char *options)
+{
+    return mount("tmpfs", folder, "tmpfs", 0, options) == 0 ? 0 : -errno;
+}
+
+/* Run in a child, so that its mounts and limits end with it; 0 if it returned 0. */
+static int in_child(int (*body)(const void *), const void *argument)
+{
+    int status = -1;
+    fflush(NULL);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(body(argument));
+    return waitpid(child, &status, 0) == child ? status : -1;
+}
+
+static int can_mount(const void *unused)
+{
+    (void)unused;
+    return own_mounts() != 0 || cover("/dev/shm", "size=16k") != 0;
+}
+
+static void needs_mounts(void)
+{
+    if (in_child(can_mount, NULL) == 0)
+        return;
+    print_message("skipped: a mount of one's own cannot be had here\n");
+    skip();
+}
+
+typedef struct covered {
+    const char *folder, *options;
+    ranks_body_t body;
+} covered_t;
+
+/* All ranks see one covered folder. */
+static int run_covered(const void *argument)
+{
+    const covered_t *covered = argument;
+    ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .env = quick, .body = covered->body};
+    if (own_mounts() != 0 || cover(covered->folder, covered->options) != 0)
+        return 1;
+    return ranks_run(&plan);
+}
+
+static void under(const char *folder, const char *options, ranks_body_t body)
+{
+    const covered_t covered = {folder, options, body};
+    needs_mounts();
+    assert_int_equal(in_child(run_covered, &covered), 0);
+}
+
+/* ---- What ranks do ----------------------------------------------------------------------- */
+
+static void works(ncclComm_t comm, int nranks)
+{
+    float in = 1, out = 0;
+    CHECK_NCCL(ncclAllReduce(&in, &out, 1, ncclFloat32, ncclSum, comm, NULL));
+    CHECK(out == (float)nranks);
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void works_body(ranks_t *ranks)
+{
+    works(ranks_init(ranks), ranks->nranks);
+}
+
+/* The init fails in time; what it says contains one of these words. */
+static void fails(ranks_t *ranks, const char *word, const char *other)
+{
+    ncclUniqueId id = ranks_id(ranks);
+    ncclComm_t comm = NULL;
+    double start = ranks_seconds();
+    CHECK_FAILS(ncclCommInitRank(&comm, ranks->nranks, id, ranks->rank));
+    CHECK(ranks_seconds() - start < PATIENCE_SECONDS);
+    CHECK(comm == NULL);
+    if (!strstr(ncclGetLastError(NULL), word) && !strstr(ncclGetLastError(NULL), other))
+        check_failed(__FILE__, __LINE__, "a clear word: ", ncclGetLastError(NULL));
+}
+
+/* ---- Shared memory --------------------------------------------------------------------------- */
+
+static void full_body(ranks_t *ranks)
+{
+    fails(ranks, "No space left", "No space left");
+}
+
+static void closed_body(ranks_t *ranks)
+{
+    CHECK(setuid(STRANGER) == 0);
+    fails(ranks, "Permission denied", "Permission denied");
+}
+
+static void apart_body(ranks_t *ranks)
+{
+    CHECK(own_mounts() == 0 && cover("/dev/shm", "size=16m") == 0);
+    fails(ranks, "1 of 2 ranks came", "1 of 2 ranks came");
+}
+
+static void shm_is_full(void **state)
+{
+    (void)state;
+    under("/dev/shm", "size=16k,mode=1777", full_body);
+}
+
+/* What containers give by default is enough: only the rendezvous lies there. */
+static void shm_is_small(void **state)
+{
+    (void)state;
+    under("/dev/shm", "size=512k,mode=1777", works_body);
+}
+
+static void shm_is_closed(void **state)
+{
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("skipped: another user needs root\n");
+        skip();
+    }
+    under("/dev/shm", "size=1m,mode=0755", closed_body);
+}
+
+/* Containers with an IPC namespace each. */
+static void shm_is_not_shared(void **state)
+{
+    ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .env = quick, .body = apart_body};
+    (void)state;
+    needs_mounts();
+    assert_int_equal(ranks_run(&plan), 0);
+}
+
+/* ---- /proc, limits, homes ------------------------------------------------------------------ */
+
+/* Peers' memory is opened through /proc. */
+static void no_proc_body(ranks_t *ranks)
+{
+    fails(ranks, "could not map the memory of its peers", "is damaged");
+    _exit(0); /* a leak checker needs /proc at the end */
+}
+
+static void proc_is_empty(void **state)
+{
+    (void)state;
+    under("/proc", "size=16k", no_proc_body);
+}
+
+static void file_size_body(ranks_t *ranks)
+{
+    const struct rlimit least = {4096, RLIM_INFINITY}, all = {RLIM_INFINITY, RLIM_INFINITY};
+    CHECK(setrlimit(RLIMIT_FSIZE, &least) == 0);
+    fails(ranks, "File too large", "File too large");
+    CHECK(setrlimit(RLIMIT_FSIZE, &all) == 0);
+    works_body(ranks);
+}
+
+static void files_body(ranks_t *ranks)
+{
+    struct rlimit before, none;
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    ncclUniqueId id = ranks_id(ranks);
+    none = (struct rlimit){3, before.rlim_max};
+    ncclComm_t comm = NULL;
+    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    CHECK_FAILS(ncclCommInitRank(&comm, ranks->nranks, id, ranks->rank));
+    CHECK(strstr(ncclGetLastError(NULL), "Too many open files") != NULL);
+    CHECK(comm == NULL);
+    CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    works_body(ranks);
+}
+
+static void limits(void **state)
+{
+    ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .env = quick, .body = file_size_body};
+    (void)state;
+    assert_int_equal(ranks_run(&plan), 0);
+    plan.body = files_body;
+    assert_int_equal(ranks_run(&plan), 0);
+}
+
+static void homeless_body(ranks_t *ranks)
+{
+    CHECK(unsetenv("HOME") == 0);
+    works_body(ranks);
+}
+
+static void homes(void **state)
+{
+    static const char *const nowhere[] = {"HOME", "/nowhere/at/all", "XDG_CONFIG_HOME", "/proc", NULL};
+    static const char *const empty[] = {"HOME", "", NULL};
+    ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .env = nowhere, .body = works_body};
+    (void)state;
+    assert_int_equal(ranks_run(&plan), 0);
+    plan.env = empty;
+    assert_int_equal(ranks_run(&plan), 0);
+    plan.body = homeless_body;
+    assert_int_equal(ranks_run(&plan), 0);
+    under("/root", "size=16k,mode=0555", works_body);
+}
+
+/* ---- Deaths ----------------------------------------------------------------------------------- */
+
+/* Nothing but the look after peers can end the wait: there is no time limit. */
+static void death_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks), next = NULL;
+    ncclResult_t state = ncclSuccess, result = ncclSuccess;
+    float in = 1, out = 0;
+    int dead = ranks->nranks - 1;
+    ranks_barrier(ranks);
+    if (ranks->rank == dead)
+        raise(SIGKILL);
+    double start = ranks_seconds();
+    while (result == ncclSuccess)
+        result = ncclAllReduce(&in, &out, 1, ncclFloat32, ncclSum, comm, NULL);
+    CHECK(ranks_seconds() - start < 5);
+    CHECK(result == ncclRemoteError);
+    CHECK_NCCL(ncclCommGetAsyncError(comm, &state));
+    CHECK(state == ncclRemoteError);
+    CHECK_NCCL(ncclCommShrink(comm, &dead, 1, &next, NULL, NCCL_SHRINK_ABORT));
+    works(next, ranks->nranks - 1);
+    CHECK_NCCL(ncclCommAbort(comm));
+}
+
+static void death_in_mid_call(void **state)
+{
+    static const char *const patient[] = {"SHUNT_TIMEOUT_MS", "0", NULL};
+    ranks_plan_t plan = {
+        .shape = RANKS_PROCESSES, .nranks = 3, .seconds = 40, .killed = 1u << 2, .env = patient, .body = death_body};
+    (void)state;
+    for (int i = 0; i < ranks_scaled(4); i++)
+        assert_int_equal(ranks_run(&plan), 0);
+}
+
+/* A whole run dies in its init; the next one with the same id finds its segment and is not disturbed. */
+static void dies_in_init_body(ranks_t *ranks)
+{
+    ncclComm_t comm = NULL;
+    if (ranks->rank == 0)
+        CHECK_NCCL(ncclGetUniqueId(&ranks->shared->id));
+    ranks_barrier(ranks);
+    alarm(1);
+    signal(SIGALRM, SIG_DFL);
+    if (ranks->rank == 0)
+        raise(SIGKILL);
+    (void)ncclCommInitRank(&comm, ranks->nranks, ranks->shared->id, ranks->rank);
+    raise(SIGKILL);
+}
+
+static void same_id_body(ranks_t *ranks)
+{
+    ncclComm_t comm = NULL;
+    CHECK_NCCL(ncclCommInitRank(&comm, ranks->nranks, ranks->shared->id, ranks->rank));
+    works(comm, ranks->nranks);
+}
+
+static void crashed_run(void **state)
+{
+    static const char *const patient[] = {"SHUNT_TIMEOUT_MS", "300", NULL};
+    ranks_shared_t *shared = ranks_share();
+    ranks_plan_t crash = {.shape = RANKS_PROCESSES,
+                          .nranks = 2,
+                          .killed = 3,
+                          .env = patient,
+                          .body = dies_in_init_body,
+                          .shared = shared};
+    ranks_plan_t next = {.shape = RANKS_PROCESSES, .nranks = 2, .body = same_id_body, .shared = shared};
+    (void)state;
+    assert_int_equal(ranks_run(&crash), 0);
+    assert_int_equal(ranks_run(&next), 0);
+}
+
+/* ---- Another user -------------------------------------------------------------------------------- */
+
+/* Open whatever of a folder's names begin so; returns how many were there, fails if one could be opened. */
+static int pry(const char *folder, const char *prefix)
+{
+    int seen = 0;
+    DIR *names = opendir(folder);
+    for (struct dirent *entry; names && (entry = readdir(names)) != NULL;) {
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
+            continue;
+        seen++;
+        CHECK(openat(dirfd(names), entry->d_name, O_RDONLY | O_CLOEXEC) < 0);
+        CHECK(openat(dirfd(names), entry->d_name, O_RDWR | O_CLOEXEC) < 0);
+        CHECK(unlinkat(dirfd(names), entry->d_name, 0) < 0);
+    }
+    if (names)
+        closedir(names);
+    return seen;
+}
+
+/* Ranks 0 and 1 make communicators as one user; rank 2 is another and tries every door. */
+static void stranger_body(ranks_t *ranks)
+{
+    char prefix[64], folder[64];
+    uint64_t ends = 2;
+    snprintf(prefix, sizeof(prefix), "shunt-%d-", STRANGER);
+    CHECK(setgid(ranks->rank < 2 ? STRANGER : OTHER) == 0);
+    CHECK(setuid(ranks->rank < 2 ? STRANGER : OTHER) == 0);
+    CHECK(prctl(PR_SET_DUMPABLE, 1) == 0); /* which the change of user took away: peers could not open /proc/<pid>/fd */
+    if (ranks->rank < 2) {
+        atomic_store(&ranks->shared->words[2 + ranks->rank], (uint64_t)getpid());
+        for (int i = 0; i < 40; i++) {
+            ncclComm_t comm = NULL;
+            if (ranks->rank == 0) {
+                CHECK_NCCL(ncclGetUniqueId(&ranks->shared->id));
+                atomic_fetch_add(&ranks->shared->words[0], 1);
+            }
+            ranks_wait(ranks, 0, (uint64_t)i + 1);
+            ncclUniqueId id = ranks->shared->id;
+            if (ranks->rank == 1)
+                usleep(2000); /* the first one's segment is there for a while */
+            CHECK_NCCL(ncclCommInitRank(&comm, 2, id, ranks->rank));
+            works(comm, 2);
+        }
+        atomic_fetch_add(&ranks->shared->words[1], 1);
+        return;
+    }
+    int seen = 0;
+    while (atomic_load(&ranks->shared->words[1]) < ends) {
+        seen += pry("/dev/shm", prefix);
+        for (int victim = 0; victim < 2; victim++) {
+            snprintf(folder, sizeof(folder), "/proc/%d/fd", (int)atomic_load(&ranks->shared->words[2 + victim]));
+            CHECK(opendir(folder) == NULL || atomic_load(&ranks->shared->words[1]) > 0);
+        }
+    }
+    CHECK(seen > 0); /* or it has tried nothing */
+}
+
+static void stranger_gains_nothing(void **state)
+{
+    ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 3, .body = stranger_body};
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("skipped: two other users need root\n");
+        skip();
+    }
+    assert_int_equal(ranks_run(&plan), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shm_is_full),   cmocka_unit_test(shm_is_small),
+        cmocka_unit_test(shm_is_closed), cmocka_unit_test(shm_is_not_shared),
+        cmocka_unit_test(proc_is_empty), cmocka_unit_test(limits),
+        cmocka_unit_test(homes),         cmocka_unit_test(death_in_mid_call),
+        cmocka_unit_test(crashed_run),   cmocka_unit_test(stranger_gains_nothing),
+    };
+    host_limit(100);
+    return cmocka_run_group_tests_name("surroundings", tests, NULL, NULL);
+}

@@ -1,0 +1,23 @@
+/*
+ * reserve.c - see reserve.h. The limit on the size of files (ulimit -f) holds for
+ * memory too, and the kernel answers what is beyond it with a signal that ends the
+ * program. A library is a guest, so it looks first.
+ */
+#define _GNU_SOURCE
+#include "transport/reserve.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+
+int net_reserve(int fd, size_t bytes)
+{
+    struct rlimit limit;
+    int error;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur)
+        return -EFBIG;
+    do {
+        error = posix_fallocate(fd, 0, (off_t)bytes);
+    } while (error == EINTR);
+    return -error;
+}

@@ -1,0 +1,11 @@
+/* reserve.h - pages for a file in memory. Private to this room. */
+#ifndef SHUNT_TRANSPORT_RESERVE_H
+#define SHUNT_TRANSPORT_RESERVE_H
+
+#include <stddef.h>
+
+/* Give the file this size and all its pages now: a lack of memory is -ENOSPC or -ENOMEM here and not a
+ * SIGBUS later. -EFBIG where the process may not have files of that size. */
+int net_reserve(int fd, size_t bytes);
+
+#endif
