@@ -1,16 +1,23 @@
 /*
  * settings.c - `shunt settings`: every setting with its default and meaning, as
- * text or as the Markdown table of docs/settings.md. The library's own table is
- * the only source.
+ * text, as the Markdown table of docs/settings.md, or as a part of the manual
+ * page. The library's own table is the only source.
  */
 #include "tool.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const char help[] = "usage: shunt settings [--markdown]\n\n"
-                           "Lists Shunt's settings (environment variables): default and meaning.\n"
-                           "--markdown writes the table of docs/settings.md.\n";
+static const char help[] =
+    "usage: shunt settings [--markdown | --man]\n\n"
+    "Lists Shunt's settings (environment variables, or lines of shunt.conf): default and meaning.\n"
+    "--markdown writes the table of docs/settings.md, --man the part of the manual page.\n";
+
+static void text(const shunt_setting_t *setting)
+{
+    printf("%s (default: %s)\n    %s\n", setting->name, setting->initial[0] != '\0' ? setting->initial : "none",
+           setting->help);
+}
 
 /* A bar would end the cell. */
 static void cell(const char *text)
@@ -36,11 +43,38 @@ static void markdown(const shunt_setting_t *setting)
     printf(" |\n");
 }
 
+/* A word or a sentence of a manual page. */
+static void roff(const char *words)
+{
+    for (; *words != '\0'; words++) {
+        if (*words == '\\' || *words == '-') {
+            printf("%s", *words == '-' ? "\\-" : "\\e");
+        } else if (*words != '`') { /* the Markdown's, for code */
+            putchar(*words);
+        }
+    }
+}
+
+/* Each line begins with a macro or a bracket, so that no word is taken for a macro. */
+static void man(const shunt_setting_t *setting)
+{
+    printf(".TP\n.B %s\n", setting->name);
+    printf("(default: ");
+    roff(setting->initial[0] != '\0' ? setting->initial : "none");
+    printf(") ");
+    roff(setting->help);
+    printf("\n");
+}
+
 int tool_settings(int argc, char **argv)
 {
-    bool table = argc == 2 && strcmp(argv[1], "--markdown") == 0;
+    void (*write)(const shunt_setting_t *) = text;
     bool asked = false;
-    if (!table) {
+    if (argc == 2 && strcmp(argv[1], "--markdown") == 0) {
+        write = markdown;
+    } else if (argc == 2 && strcmp(argv[1], "--man") == 0) {
+        write = man;
+    } else {
         int fault = tool_no_arguments("settings", argc, argv, &asked);
         if (fault != TOOL_OK) {
             return fault;
@@ -56,17 +90,12 @@ int tool_settings(int argc, char **argv)
         fprintf(stderr, "shunt settings: %s\n", error);
         return TOOL_FAILED;
     }
-    if (table) {
+    if (write == markdown) {
         printf("| variable | default | meaning |\n|---|---|---|\n");
     }
     shunt_setting_t setting;
     for (uint32_t i = 0; shunt.shunt_setting(i, &setting) == 0; i++) {
-        if (table) {
-            markdown(&setting);
-        } else {
-            printf("%s (default: %s)\n    %s\n", setting.name, setting.initial[0] != '\0' ? setting.initial : "none",
-                   setting.help);
-        }
+        write(&setting);
     }
     return TOOL_OK;
 }

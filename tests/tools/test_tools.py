@@ -142,10 +142,14 @@ def settings():
 
 def documents():
     """The table in the documents is the library's own."""
-    table = shunt("settings", "--markdown").stdout
-    for name in ("docs/settings.md", "README.md"):
+    for name, form in (("docs/settings.md", "--markdown"), ("README.md", "--markdown"), ("docs/shunt.1", "--man")):
+        table = expect(shunt("settings", form), 0).stdout
         document = pathlib.Path(SOURCE, name).read_text()
-        assert table in document, f"{name} lacks the table that `shunt settings --markdown` prints now:\n{table}"
+        assert table in document, f"{name} lacks the table that `shunt settings {form}` prints now:\n{table}"
+    if shutil.which("groff"):
+        done = subprocess.run(["groff", "-man", "-ww", "-Tascii", "-z", f"{SOURCE}/docs/shunt.1"], capture_output=True,
+                              text=True, stdin=subprocess.DEVNULL, timeout=LIMIT)
+        assert done.returncode == 0 and not done.stderr, done.stderr
 
 
 def bench_right():
