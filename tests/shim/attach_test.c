@@ -217,25 +217,6 @@ static void pool_is_used(void **state)
     destroy_all(comms, N);
 }
 
-static void user_says_otherwise(void **state)
-{
-    (void)state;
-    static const char *const refusals[][2] = {{"NCCL_ALGO", "ring"},
-                                              {"NCCL_PROTO", "LL"},
-                                              {"NCCL_P2P_DISABLE", "1"},
-                                              {"NCCL_P2P_LEVEL", "LOC"},
-                                              {"NCCL_LAUNCH_MODE", "GROUP"}};
-    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
-        fake_reset();
-        setenv(refusals[i][0], refusals[i][1], 1);
-        try_group(SHIM_COMM_FORWARD);
-        unsetenv(refusals[i][0]);
-    }
-    setenv("NCCL_P2P_DISABLE", "0", 1);
-    try_group(SHIM_COMM_ATTACHED);
-    unsetenv("NCCL_P2P_DISABLE");
-}
-
 /* A rank that does not run Shunt joins the real NCCL alone: nobody waits for it here. */
 static void a_rank_without_shunt(void **state)
 {
@@ -541,7 +522,6 @@ int main(void)
         cmocka_unit_test(proof_fails),
         cmocka_unit_test(same_gpu),
         cmocka_unit_test(pool_is_used),
-        cmocka_unit_test(user_says_otherwise),
         cmocka_unit_test(a_rank_without_shunt),
         cmocka_unit_test(failed_group_leaves_nothing),
         cmocka_unit_test(one_or_too_many),

@@ -238,7 +238,8 @@ void shim_drain_forget(shim_comm_t *comm)
 int shim_link_gpu(int device, shim_gpu_t *gpu, sel_gpu_kind_t *kind)
 {
     (void)kind;
-    *gpu = (shim_gpu_t){.arch = 90, .multiprocessors = 132, .fingerprint = fake.kind[device]};
+    *gpu =
+        (shim_gpu_t){.arch = 90, .multiprocessors = 132, .multicast = fake.multicast, .fingerprint = fake.kind[device]};
     gpu->uuid[0] = fake.same_gpu ? 1 : (uint8_t)(device + 1);
     return 0;
 }

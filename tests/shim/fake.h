@@ -24,6 +24,7 @@ struct ncclComm {
 typedef struct fake {
     unsigned depth;                /* of the group, as group.c would say */
     bool same_gpu;                 /* two ranks on one GPU */
+    bool multicast;                /* every GPU has it */
     sel_reach_t reach[FAKE_RANKS]; /* of shim_link_reach */
     uint64_t kind[FAKE_RANKS];     /* a GPU's fingerprint */
     int ipc_error[FAKE_RANKS];     /* of alg_scratch_create with IPC memory */

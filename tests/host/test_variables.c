@@ -1,0 +1,217 @@
+/*
+ * Variables of docs/settings.md that can be seen at work on the host device, each
+ * from outside: what a program meets that sets it. tests/tools/test_variables.py
+ * knows where the others are.
+ */
+#include "host.h"
+
+#include <dlfcn.h>
+
+#include <shunt.h>
+#include <string.h>
+
+enum { LOG_BYTES = 8192, COUNT = 16384 };
+
+static const size_t bytes = COUNT * sizeof(float);
+
+static shunt_decision_t reduce_once(ranks_t *ranks, ncclComm_t comm)
+{
+    const data_case_t c = {.type = ncclFloat32, .kind = DATA_SMALL, .seed = 1, .count = COUNT, .nranks = ranks->nranks};
+    uint64_t hash = 0;
+    call_run(comm, ranks->rank, &c, (call_shape_t){0}, &hash);
+    shunt_decision_t decision = {.size = sizeof(decision)};
+    CHECK(shunt_last_decision(&decision) == 0);
+    CHECK(decision.bytes == bytes);
+    return decision;
+}
+
+static shunt_decision_t decide(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    shunt_decision_t decision = reduce_once(ranks, comm);
+    ranks_barrier(ranks);
+    CHECK_NCCL(ncclCommDestroy(comm));
+    return decision;
+}
+
+/* ---- What each is set to, and must do ------------------------------------------------- */
+
+typedef struct setting {
+    const char *value;
+    const char *expected;
+} setting_t;
+
+static void run(const char *variable, const setting_t *setting, int nranks, ranks_body_t body)
+{
+    const char *const env[] = {variable, setting->value, "SHUNT_CACHE_DIR", "/nowhere", NULL};
+    ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = nranks, .body = body, .env = env, .arg = setting};
+    assert_int_equal(ranks_run(&plan), 0);
+}
+
+static void device_body(ranks_t *ranks)
+{
+    const setting_t *setting = ranks->arg;
+    (void)ranks;
+    CHECK(shunt_host_mode() == (strcmp(setting->expected, "host") == 0));
+}
+
+static void device(void **state)
+{
+    (void)state;
+    run("SHUNT_DEVICE", &(setting_t){"host", "host"}, 1, device_body);
+    run("SHUNT_DEVICE", &(setting_t){"cuda", "cuda"}, 1, device_body);
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    int (*init)(unsigned) = driver != NULL ? (int (*)(unsigned))dlsym(driver, "cuInit") : NULL;
+    run("SHUNT_DEVICE", &(setting_t){"auto", init != NULL && init(0) == 0 ? "cuda" : "host"}, 1, device_body);
+}
+
+static void algo_body(ranks_t *ranks)
+{
+    const setting_t *setting = ranks->arg;
+    CHECK(strcmp(decide(ranks).algorithm, setting->expected) == 0);
+}
+
+/* (The host device has nothing to forward to, so it does not obey nccl.) */
+static void algo(void **state)
+{
+    (void)state;
+    static const setting_t settings[] = {
+        {"oneshot", "oneshot"},
+        {"twoshot", "twoshot"},
+        {"staged", "staged"},
+        {"^oneshot", "twoshot"},
+        {"0-64K=staged;64K-=twoshot", "twoshot"},
+        {"allreduce:0-65=nccl;65-65537=staged", "staged"},
+        {"nccl", "oneshot"},
+    };
+    for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
+        run("SHUNT_ALGO", &settings[i], 2, algo_body);
+}
+
+/* A policy that asks for many blocks, under a cap. */
+static void max_ctas_body(ranks_t *ranks)
+{
+    const setting_t *setting = ranks->arg;
+    setenv("SHUNT_ALGO", "twoshot:4x1", 1);
+    CHECK(decide(ranks).blocks == (uint32_t)atoi(setting->expected));
+}
+
+static void max_ctas(void **state)
+{
+    (void)state;
+    run("SHUNT_MAX_CTAS", &(setting_t){"0", "4"}, 2, max_ctas_body);
+    run("SHUNT_MAX_CTAS", &(setting_t){"3", "3"}, 2, max_ctas_body);
+    run("NCCL_MAX_CTAS", &(setting_t){"2", "2"}, 2, max_ctas_body);
+}
+
+/* The log says how much; a message of 2 MiB fits, or does not. */
+static void scratch_bytes_body(ranks_t *ranks)
+{
+    enum { LARGE = 1 << 19 };
+    const setting_t *setting = ranks->arg;
+    char path[] = "/tmp/shunt-variables-XXXXXX", log[LOG_BYTES];
+    int fd = mkstemp(path);
+    CHECK(fd >= 0);
+    setenv("SHUNT_DEBUG", "info", 1);
+    setenv("SHUNT_DEBUG_FILE", path, 1);
+    ncclComm_t comm = ranks_init(ranks);
+    float *buffer = calloc(LARGE, sizeof(*buffer));
+    ncclResult_t result = ncclAllReduce(buffer, buffer, LARGE, ncclFloat32, ncclSum, comm, NULL);
+    CHECK(result == (atoi(setting->value) == 1 ? ncclInvalidUsage : ncclSuccess));
+    free(buffer);
+    CHECK_NCCL(ncclCommDestroy(comm));
+    ssize_t got = read(fd, log, sizeof(log) - 1);
+    log[got > 0 ? got : 0] = '\0';
+    close(fd);
+    unlink(path);
+    /* One rank of a process, and so each of these, says it. */
+    CHECK(strstr(log, setting->expected) != NULL);
+}
+
+static void scratch_bytes(void **state)
+{
+    (void)state;
+    run("SHUNT_SCRATCH_BYTES", &(setting_t){"1M", ", 1024 KiB of scratch"}, 2, scratch_bytes_body);
+    run("SHUNT_SCRATCH_BYTES", &(setting_t){"16777216", ", 16384 KiB of scratch"}, 2, scratch_bytes_body);
+}
+
+/* A rank that never comes. */
+static void timeout_body(ranks_t *ranks)
+{
+    const setting_t *setting = ranks->arg;
+    ncclUniqueId id;
+    ncclComm_t comm = NULL;
+    (void)ranks;
+    CHECK_NCCL(ncclGetUniqueId(&id));
+    double start = ranks_seconds(), limit = atof(setting->value) * 1e-3;
+    CHECK_FAILS(ncclCommInitRank(&comm, 2, id, 0));
+    double took = ranks_seconds() - start;
+    CHECK(took >= limit && took < limit + 5);
+    CHECK(strstr(ncclGetLastError(NULL), setting->expected) != NULL);
+}
+
+static void timeout_ms(void **state)
+{
+    (void)state;
+    run("SHUNT_TIMEOUT_MS", &(setting_t){"300", "within 300 ms"}, 1, timeout_body);
+}
+
+/* Ranks that say they are on other hosts do not make a communicator. */
+static void host_id_body(ranks_t *ranks)
+{
+    const setting_t *setting = ranks->arg;
+    ncclComm_t comm = NULL;
+    char own[16];
+    snprintf(own, sizeof(own), "%s%d", setting->value, setting->expected != NULL ? ranks->rank : 0);
+    setenv("NCCL_HOSTID", own, 1);
+    ncclUniqueId id = ranks_id(ranks);
+    ncclResult_t result = ncclCommInitRank(&comm, ranks->nranks, id, ranks->rank);
+    CHECK(result == (setting->expected != NULL ? ncclSystemError : ncclSuccess));
+    CHECK(setting->expected == NULL || strstr(ncclGetLastError(NULL), setting->expected) != NULL);
+    ranks_barrier(ranks);
+    if (comm != NULL)
+        CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void host_id(void **state)
+{
+    (void)state;
+    run("NCCL_HOSTID", &(setting_t){"host", NULL}, 2, host_id_body);
+    run("NCCL_HOSTID", &(setting_t){"host", "rank 1 is on another host than rank 0"}, 2, host_id_body);
+}
+
+/* The variable, whatever the configuration says. */
+static void comm_blocking_body(ranks_t *ranks)
+{
+    const setting_t *setting = ranks->arg;
+    bool blocking = strcmp(setting->value, "1") == 0;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = !blocking;
+    ncclUniqueId id = ranks_id(ranks);
+    ncclComm_t comm = NULL;
+    ncclResult_t result = ncclCommInitRankConfig(&comm, ranks->nranks, id, ranks->rank, &config);
+    CHECK(result == (blocking ? ncclSuccess : ncclInProgress));
+    while (result == ncclInProgress)
+        CHECK_NCCL(ncclCommGetAsyncError(comm, &result));
+    CHECK(result == ncclSuccess);
+    reduce_once(ranks, comm);
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void comm_blocking(void **state)
+{
+    (void)state;
+    run("NCCL_COMM_BLOCKING", &(setting_t){"1", NULL}, 2, comm_blocking_body);
+    run("NCCL_COMM_BLOCKING", &(setting_t){"0", NULL}, 2, comm_blocking_body);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(device),        cmocka_unit_test(algo),       cmocka_unit_test(max_ctas),
+        cmocka_unit_test(scratch_bytes), cmocka_unit_test(timeout_ms), cmocka_unit_test(host_id),
+        cmocka_unit_test(comm_blocking),
+    };
+    host_limit(120);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

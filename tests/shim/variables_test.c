@@ -1,0 +1,173 @@
+/*
+ * variables_test.c - variables of docs/settings.md that decide whether and how a
+ * communicator of GPUs attaches: on made-up GPUs, each in a process of its own.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+/* cmocka wants the three above first */
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fake.h"
+#include "tests/abi/child.h"
+
+enum { N = 2, LOG_BYTES = 4096, UNKNOWN = -1 };
+
+/* Two ranks in a group, in this environment; what becomes of them. */
+typedef struct scenario {
+    const char *set[4]; /* name, value, ... */
+    int ipc_error;
+    int phase;             /* of both; UNKNOWN: Shunt does not know the communicator */
+    const char *reason;    /* in the log; NULL: not looked at */
+    int blocks, multicast; /* of the plan; -1: not looked at */
+    bool deterministic;
+} scenario_t;
+
+static int phase_of(ncclComm_t comm)
+{
+    shim_comm_t *state = shim_comm_find(comm);
+    return state != NULL ? atomic_load(&state->phase) : UNKNOWN;
+}
+
+static int attach(void *argument)
+{
+    const scenario_t *scenario = argument;
+    ncclComm_t comms[N];
+    ncclUniqueId id = {{0}};
+    snprintf(id.internal, sizeof(id.internal), "variables test %d", (int)getpid());
+    clearenv();
+    setenv("HOME", "/nonexistent", 1);
+    setenv("SHUNT_DEBUG", "info", 1);
+    for (int i = 0; i < 4 && scenario->set[i] != NULL; i += 2)
+        setenv(scenario->set[i], scenario->set[i + 1], 1);
+    fake_reset();
+    fake.multicast = true;
+    fake.ipc_error[1] = scenario->ipc_error;
+    fake.depth = 1;
+    for (int r = 0; r < N; r++)
+        CHILD_CHECK(ncclCommInitRank(&comms[r], N, id, r) == ncclSuccess);
+    fake.depth = 0;
+    CHILD_CHECK(shim_attach_after_group(ncclSuccess) == ncclSuccess);
+    for (int r = 0; r < N; r++) {
+        CHILD_CHECK(phase_of(comms[r]) == scenario->phase);
+        if (scenario->phase != SHIM_COMM_ATTACHED)
+            continue;
+        const sel_plan_t *plan = shim_comm_find(comms[r])->plan;
+        CHILD_CHECK(scenario->blocks < 0 || plan->settings.max_blocks == (uint32_t)scenario->blocks);
+        CHILD_CHECK(plan->settings.deterministic == scenario->deterministic);
+        CHILD_CHECK(scenario->multicast < 0 || plan->topology.multicast == (scenario->multicast != 0));
+    }
+    for (int r = 0; r < N; r++)
+        CHILD_CHECK(ncclCommDestroy(comms[r]) == ncclSuccess && comms[r]->destroys == 1);
+    return 0;
+}
+
+static void expect(scenario_t scenario)
+{
+    char log[LOG_BYTES];
+    assert_int_equal(child_run(attach, &scenario, log, sizeof(log)), 0);
+    if (scenario.reason != NULL && strstr(log, scenario.reason) == NULL)
+        fail_msg("no \"%s\" in %s", scenario.reason, log);
+}
+
+static void expect_attached(const char *variable, const char *value)
+{
+    expect((scenario_t){.set = {variable, value}, .phase = SHIM_COMM_ATTACHED, .blocks = -1, .multicast = -1});
+}
+
+static void expect_forwarded(const char *variable, const char *value, const char *reason)
+{
+    expect((scenario_t){.set = {variable, value}, .phase = SHIM_COMM_FORWARD, .reason = reason});
+}
+
+static void enable(void **state)
+{
+    (void)state;
+    expect_attached("SHUNT_ENABLE", "1");
+    expect((scenario_t){.set = {"SHUNT_ENABLE", "0"}, .phase = UNKNOWN});
+}
+
+/* What the user asks of NCCL and Shunt does not have is NCCL's to do. */
+static void explicit_choices(void **state)
+{
+    (void)state;
+    static const char *const choices[][2] = {{"NCCL_ALGO", "ring"},
+                                             {"NCCL_PROTO", "LL"},
+                                             {"NCCL_TUNER_PLUGIN", "libtuner.so"},
+                                             {"NCCL_PROFILER_PLUGIN", "libprofiler.so"},
+                                             {"NCCL_LAUNCH_MODE", "GROUP"},
+                                             {"NCCL_LAUNCH_ORDER_IMPLICIT", "1"}};
+    for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
+        char reason[64];
+        snprintf(reason, sizeof(reason), "explicit %s: forwarding", choices[i][0]);
+        expect_forwarded(choices[i][0], choices[i][1], reason);
+    }
+    expect_attached("NCCL_TUNER_PLUGIN", "none");
+    expect_attached("NCCL_PROFILER_PLUGIN", "none");
+    expect_attached("NCCL_LAUNCH_MODE", "PARALLEL");
+    expect_attached("NCCL_LAUNCH_ORDER_IMPLICIT", "0");
+}
+
+static void no_peer_access(void **state)
+{
+    (void)state;
+    expect_forwarded("NCCL_P2P_DISABLE", "1", "NCCL_P2P_DISABLE is set");
+    expect_forwarded("NCCL_P2P_LEVEL", "LOC", "NCCL_P2P_LEVEL allows no peer access");
+    expect_attached("NCCL_P2P_DISABLE", "0");
+    expect_attached("NCCL_P2P_LEVEL", "NVL");
+}
+
+/* Where IPC is refused, VMM memory serves, unless the user has switched it off. */
+static void cumem_enable(void **state)
+{
+    (void)state;
+    scenario_t refused = {
+        .ipc_error = -38, .phase = SHIM_COMM_ATTACHED, .reason = "by VMM", .blocks = -1, .multicast = -1};
+    expect(refused);
+    refused.set[0] = "NCCL_CUMEM_ENABLE", refused.set[1] = "0";
+    refused.phase = SHIM_COMM_FORWARD, refused.reason = "could not share memory of its GPU";
+    expect(refused);
+}
+
+static void nvls_enable(void **state)
+{
+    (void)state;
+    scenario_t multicast = {.phase = SHIM_COMM_ATTACHED, .blocks = -1, .multicast = 1};
+    expect(multicast);
+    multicast.set[0] = "NCCL_NVLS_ENABLE", multicast.set[1] = "0", multicast.multicast = 0;
+    expect(multicast);
+}
+
+/* It reaches the plan; what that makes of it is tested in tests/selector, nothing_forwarded. */
+static void deterministic(void **state)
+{
+    (void)state;
+    expect((scenario_t){.set = {"SHUNT_DETERMINISTIC", "1"},
+                        .phase = SHIM_COMM_ATTACHED,
+                        .blocks = -1,
+                        .multicast = -1,
+                        .deterministic = true});
+    expect_attached("SHUNT_DETERMINISTIC", "0");
+}
+
+static void max_ctas(void **state)
+{
+    (void)state;
+    scenario_t capped = {.set = {"NCCL_MAX_CTAS", "9"}, .phase = SHIM_COMM_ATTACHED, .blocks = 9, .multicast = -1};
+    expect(capped);
+    capped.set[2] = "SHUNT_MAX_CTAS", capped.set[3] = "5", capped.blocks = 5;
+    expect(capped);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(enable),        cmocka_unit_test(explicit_choices), cmocka_unit_test(no_peer_access),
+        cmocka_unit_test(cumem_enable),  cmocka_unit_test(nvls_enable),      cmocka_unit_test(max_ctas),
+        cmocka_unit_test(deterministic),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""test_variables.py - each variable that docs/settings.md promises has a test that it does what it says.
+
+usage: test_variables.py SOURCE_FOLDER
+
+The table says which. A variable without a row fails, and so does a row whose
+test is gone, is not run, or is in a file that does not speak of the variable.
+"""
+
+import pathlib
+import re
+import sys
+
+TESTS = {
+    "SHUNT_DEVICE": ("host/test_variables.c", "device"),
+    "SHUNT_ENABLE": ("shim/variables_test.c", "enable"),
+    "SHUNT_NCCL_PATH": ("abi/test_real.c", "test_fake_slots"),
+    "SHUNT_ALGO": ("host/test_variables.c", "algo"),
+    "SHUNT_TABLE": ("tools/test_tune.py", "tables"),
+    "SHUNT_TABLE_FORCE": ("tools/test_tune.py", "tables"),
+    "SHUNT_CACHE_DIR": ("tools/test_tune.py", "tables"),
+    "SHUNT_SCRATCH_BYTES": ("host/test_variables.c", "scratch_bytes"),
+    "SHUNT_MAX_CTAS": ("host/test_variables.c", "max_ctas"),
+    "SHUNT_DETERMINISTIC": ("shim/variables_test.c", "deterministic"),
+    "SHUNT_TIMEOUT_MS": ("host/test_variables.c", "timeout_ms"),
+    "SHUNT_DEBUG": ("calls/log_test.c", "levels"),
+    "SHUNT_DEBUG_FILE": ("calls/log_test.c", "a_file_for_each_process"),
+    "SHUNT_STATS": ("calls/statistics_test.c", "printed_at_exit"),
+    "SHUNT_TRACE": ("calls/trace_test.c", "written_at_exit"),
+    "NCCL_CONF_FILE": ("calls/settings_test.c", "nccls_files"),
+    "NCCL_ALGO": ("shim/variables_test.c", "explicit_choices"),
+    "NCCL_PROTO": ("shim/variables_test.c", "explicit_choices"),
+    "NCCL_TUNER_PLUGIN": ("shim/variables_test.c", "explicit_choices"),
+    "NCCL_PROFILER_PLUGIN": ("shim/variables_test.c", "explicit_choices"),
+    "NCCL_LAUNCH_MODE": ("shim/variables_test.c", "explicit_choices"),
+    "NCCL_LAUNCH_ORDER_IMPLICIT": ("shim/variables_test.c", "explicit_choices"),
+    "NCCL_P2P_DISABLE": ("shim/variables_test.c", "no_peer_access"),
+    "NCCL_P2P_LEVEL": ("shim/variables_test.c", "no_peer_access"),
+    "NCCL_CUMEM_ENABLE": ("shim/variables_test.c", "cumem_enable"),
+    "NCCL_NVLS_ENABLE": ("shim/variables_test.c", "nvls_enable"),
+    "NCCL_MAX_CTAS": ("shim/variables_test.c", "max_ctas"),
+    "NCCL_DEBUG": ("calls/settings_test.c", "nccls_own_variables_speak_where_ours_do_not"),
+    "NCCL_HOSTID": ("host/test_variables.c", "host_id"),
+    "NCCL_COMM_BLOCKING": ("host/test_variables.c", "comm_blocking"),
+}
+
+
+def promised(source):
+    """The names in settings.def, and those of NCCL's that the document speaks of."""
+    rows = re.findall(r'^SHIM_SETTING\(\w+, \w+, "(\w+)"', (source / "shim/settings.def").read_text(), re.MULTILINE)
+    assert len(rows) > 10, rows
+    nccls = set(re.findall(r"\bNCCL_[A-Z0-9_]+", (source / "docs/settings.md").read_text()))
+    return set(rows) | nccls
+
+
+def fault(source, variable, where, test):
+    path = source / "tests" / where
+    if not path.exists():
+        return f"there is no {where}"
+    text = path.read_text()
+    if path.suffix == ".py":
+        defined, run = f"def {test}():" in text, len(re.findall(rf"\b{test}\b", text)) > 1
+    else:
+        defined, run = f"static void {test}(void **state)" in text, re.search(rf"cmocka_unit_test\w*\({test}\b", text)
+    if not defined or not run:
+        return f"{where} has no test {test}, or does not run it"
+    return None if variable in text else f"{where} does not speak of it"
+
+
+def main():
+    source = pathlib.Path(sys.argv[1])
+    names = promised(source)
+    faults = [f"{name}: no test is known that it does what it says" for name in sorted(names - TESTS.keys())]
+    faults += [f"{name}: neither a setting nor in docs/settings.md" for name in sorted(TESTS.keys() - names)]
+    for variable, (where, test) in TESTS.items():
+        said = fault(source, variable, where, test)
+        faults += [f"{variable}: {said}"] if said else []
+    print("\n".join(faults) or f"{len(TESTS)} variables")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
