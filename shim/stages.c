@@ -187,6 +187,31 @@ static void show_split(shim_setup_t *setup)
         setup->result = ncclSystemError;
 }
 
+/* Who has made the rules of a plan, each once: "policy, tuned table, ..." */
+static void name_sources(const sel_plan_t *plan, char *text, size_t capacity)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t i = 0; i < plan->rules && used < capacity; i++) {
+        const char *source = plan->rule[i].source;
+        if (source && !strstr(text, source))
+            used += (size_t)snprintf(text + used, capacity - used, "%s%s", used ? ", " : "", source);
+    }
+}
+
+static void tell_attached(const shim_setup_t *setup)
+{
+    const shim_comm_t *comm = setup->comm;
+    char class[SEL_CLASS_BYTES], sources[200];
+    sel_topology_class(&comm->plan->topology, class);
+    name_sources(comm->plan, sources, sizeof(sources));
+    shim_info("Shunt attached communicator %p: rank %u of %u, class %s, machine %016llx%s, rules: %s, %zu KiB of "
+              "scratch%s",
+              (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class,
+              (unsigned long long)comm->plan->topology.fingerprint, setup->second ? ", by VMM" : "", sources,
+              comm->plan->map.total_bytes / 1024, setup->pooled ? ", reused" : "");
+}
+
 static void conclude_attached(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
@@ -209,13 +234,8 @@ static void conclude_attached(shim_setup_t *setup)
     atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_ATTACHED);
     if (setup->request.regroup)
         show_split(setup);
-    char class[SEL_CLASS_BYTES];
-    sel_topology_class(&comm->plan->topology, class);
     if (speaks(setup))
-        shim_info("Shunt attached communicator %p: rank %u of %u, class %s, machine %016llx%s, %zu KiB of scratch%s",
-                  (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class,
-                  (unsigned long long)comm->plan->topology.fingerprint, setup->second ? ", by VMM" : "",
-                  comm->plan->map.total_bytes / 1024, setup->pooled ? ", reused" : "");
+        tell_attached(setup);
 }
 
 /* Only a rank that is broken moves the verdict before this one has posted its proof. */

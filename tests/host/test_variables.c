@@ -125,6 +125,7 @@ static void scratch_bytes_body(ranks_t *ranks)
     close(fd);
     unlink(path);
     /* One rank of a process, and so each of these, says it. */
+    CHECK(strstr(log, "class host-2") != NULL && strstr(log, "rules: host device") != NULL);
     CHECK(strstr(log, setting->expected) != NULL);
 }
 
