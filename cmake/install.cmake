@@ -1,6 +1,6 @@
-# cmake --install: the library with its links, the public header, the command with its manual page, and a
-# pkg-config file.
-install(TARGETS nccl LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# cmake --install: the library with its links, the audit library, the public header, the command with its manual
+# page, and a pkg-config file.
+install(TARGETS nccl shunt_audit LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS shunt RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(FILES docs/shunt.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(FILES include/shunt.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})

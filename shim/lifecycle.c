@@ -73,13 +73,13 @@ static net_key_t key_of_split(const net_key_t *parent, unsigned number, int colo
     return net_key_hash(&whole, sizeof(whole));
 }
 
-/* NULL where there is nothing for Shunt: switched off, one rank, or arguments that NCCL will refuse. */
+/* NULL where there is nothing for Shunt: switched off, one rank, arguments that NCCL will refuse, or two NCCLs. */
 static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int id_count, int rank,
                                   const ncclConfig_t *config)
 {
     shim_comm_reap();
     if (!shim_settings()->enable || !newcomm || !ids || id_count < 1 || nranks < 2 || rank < 0 || rank >= nranks ||
-        id_count > nranks)
+        id_count > nranks || !shim_real_alone(shim_real()))
         return NULL;
     bool blocking = shim_config_blocking(config, true);
     const shim_setup_request_t request = {.key = key_of_ids(ids, id_count, nranks),

@@ -104,6 +104,29 @@ static int real_version(void *handle, char *why, size_t capacity)
     return version;
 }
 
+/* The library that an open gave us; NULL if none, or if it is ourselves. */
+static struct link_map *real_map(void *handle)
+{
+    struct link_map *map = NULL;
+    Dl_info own;
+    if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || !dladdr((void *)shim_real, &own))
+        return NULL;
+    return (void *)map->l_addr == own.dli_fbase ? NULL : map;
+}
+
+/* Where an audit library has answered for this path, the linker knows it as another name of ours, and
+ * asks no more. So it is asked for by a name that nobody uses. */
+static void *real_dlopen(const char *path)
+{
+    char unheard[PATH_MAX + 2];
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle || real_map(handle))
+        return handle;
+    dlclose(handle);
+    snprintf(unheard, sizeof unheard, "/.%s", path);
+    return dlopen(unheard, RTLD_NOW | RTLD_LOCAL);
+}
+
 /* Open a file whose path is absolute and without links. */
 static bool real_open(const char *path, char *why, size_t capacity)
 {
@@ -113,11 +136,13 @@ static bool real_open(const char *path, char *why, size_t capacity)
     }
     if (!shim_elf_check(path, why, capacity))
         return false;
-    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    struct link_map *library;
-    if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &library) != 0) {
-        const char *error = dlerror();
+    void *handle = real_dlopen(path);
+    const struct link_map *library = real_map(handle);
+    if (!library) {
+        const char *error = handle ? "the dynamic linker gives Shunt itself for it" : dlerror();
         snprintf(why, capacity, "%s", error ? error : "dlopen failed");
+        if (handle)
+            dlclose(handle);
         return false;
     }
     if (!shim_bind_own_slots(library))

@@ -7,6 +7,8 @@
 #ifndef SHUNT_SHIM_REAL_H
 #define SHUNT_SHIM_REAL_H
 
+#include <stdbool.h>
+
 #include "shim/names.h"
 
 /* A version code as arguments for "%d.%d.%d". */
@@ -28,5 +30,8 @@ const shim_real_t *shim_real(void);
 const char *shim_real_failure(void);
 /* Address of any function of the library itself, NULL if it does not define it. */
 void *shim_real_symbol(const shim_real_t *real, const char *name);
+
+/* False while another real NCCL is loaded in this process, after one line that says so. */
+bool shim_real_alone(const shim_real_t *real);
 
 #endif

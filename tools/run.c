@@ -4,7 +4,9 @@
  *
  * LD_PRELOAD serves whoever links libnccl.so.2 or opens it by that name. vLLM
  * and SGLang may open it by an absolute path, which a preload does not change,
- * so the variables that name that path are set too.
+ * so the variables that name that path are set too. For others that do, --audit
+ * sets LD_AUDIT to the audit library; not always, for under LD_AUDIT the dynamic
+ * linker binds every call between libraries by a slower way.
  */
 #include "tool.h"
 
@@ -14,17 +16,18 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char help[] = "usage: shunt run [--] CMD [ARGUMENT...]\n\n"
+static const char help[] = "usage: shunt run [--audit] [--] CMD [ARGUMENT...]\n\n"
                            "Runs CMD with Shunt's libnccl.so.2 in NCCL's place: puts it in front of LD_PRELOAD and\n"
-                           "into VLLM_NCCL_SO_PATH and SGLANG_NCCL_SO_PATH. Exit status: CMD's; 127 if there is no\n"
-                           "such program, 126 if it cannot be run.\n";
+                           "into VLLM_NCCL_SO_PATH and SGLANG_NCCL_SO_PATH. With --audit also programs that open\n"
+                           "NCCL by any other absolute path get it (LD_AUDIT, libshunt_audit.so). Exit status:\n"
+                           "CMD's; 127 if there is no such program, 126 if it cannot be run.\n";
 
-/* LD_PRELOAD splits its value at blanks and colons, and knows no quotes. */
-static bool preload(const char *library)
+/* LD_PRELOAD and LD_AUDIT split their values at colons (the first at blanks too), and know no quotes. */
+static bool put_first(const char *variable, const char *library)
 {
-    const char *old = getenv("LD_PRELOAD");
+    const char *old = getenv(variable);
     if (old == NULL || old[0] == '\0') {
-        return setenv("LD_PRELOAD", library, 1) == 0;
+        return setenv(variable, library, 1) == 0;
     }
     size_t size = strlen(library) + strlen(old) + 2;
     char *value = malloc(size);
@@ -32,25 +35,56 @@ static bool preload(const char *library)
         return false;
     }
     snprintf(value, size, "%s:%s", library, old);
-    bool set = setenv("LD_PRELOAD", value, 1) == 0;
+    bool set = setenv(variable, value, 1) == 0;
     free(value);
     return set;
 }
 
+/* The audit library lies beside the library; it is told which that is. */
+static bool audit(const char *library)
+{
+    char path[PATH_MAX + 32];
+    int folder = (int)(strrchr(library, '/') - library);
+    snprintf(path, sizeof path, "%.*s/libshunt_audit.so", folder, library);
+    if (access(path, R_OK) != 0) {
+        fprintf(stderr, "shunt run: %s: %s\n", path, strerror(errno));
+        return false;
+    }
+    return put_first("LD_AUDIT", path) && setenv("SHUNT_LIB", library, 1) == 0;
+}
+
+/* Index of the command in argv; 0 if there is none, after saying so. */
+static int read_options(int argc, char **argv, bool *audited)
+{
+    int at = 1;
+    for (; at < argc && argv[at][0] == '-'; at++) {
+        if (strcmp(argv[at], "--") == 0) {
+            at++;
+            break;
+        }
+        if (strcmp(argv[at], "--audit") != 0) {
+            tool_usage("run", "option %s is unknown", argv[at]);
+            return 0;
+        }
+        *audited = true;
+    }
+    if (at < argc) {
+        return at;
+    }
+    tool_usage("run", "no command to run");
+    return 0;
+}
+
 int tool_run(int argc, char **argv)
 {
-    int first = 1;
+    bool audited = false;
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         fputs(help, stdout);
         return TOOL_OK;
     }
-    if (argc > 1 && strcmp(argv[1], "--") == 0) {
-        first = 2;
-    } else if (argc > 1 && argv[1][0] == '-') {
-        return tool_usage("run", "option %s is unknown", argv[1]);
-    }
-    if (first >= argc) {
-        return tool_usage("run", "no command to run");
+    int first = read_options(argc, argv, &audited);
+    if (first == 0) {
+        return TOOL_USAGE;
     }
     char library[PATH_MAX];
     char error[TOOL_ERROR_BYTES];
@@ -62,9 +96,12 @@ int tool_run(int argc, char **argv)
         fprintf(stderr, "shunt run: LD_PRELOAD cannot name a path with a blank or a colon: %s\n", library);
         return TOOL_FAILED;
     }
-    if (!preload(library) || setenv("VLLM_NCCL_SO_PATH", library, 1) != 0 ||
+    if (!put_first("LD_PRELOAD", library) || setenv("VLLM_NCCL_SO_PATH", library, 1) != 0 ||
         setenv("SGLANG_NCCL_SO_PATH", library, 1) != 0) {
         perror("shunt run");
+        return TOOL_FAILED;
+    }
+    if (audited && !audit(library)) {
         return TOOL_FAILED;
     }
     execvp(argv[first], argv + first);

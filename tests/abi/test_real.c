@@ -30,6 +30,10 @@ enum { INVALID_USAGE = 5, LOG_BYTES = 32768 };
 int ncclGetVersion(int *version);
 int ncclGetUniqueId(void *id);
 const char *ncclGetErrorString(int code);
+typedef struct id {
+    char bytes[128];
+} unique_id_t;
+int ncclCommInitRank(void **comm, int nranks, unique_id_t id, int rank);
 
 static char log_text[LOG_BYTES];
 static char work[] = "/tmp/shunt-abi-XXXXXX";
@@ -355,6 +359,37 @@ static void test_search(void **state)
         assert_int_equal(child_run(scenarios[i], NULL, log_text, sizeof log_text), 0);
 }
 
+/* ---- Two of them -------------------------------------------------------------------------- */
+
+static int scenario_two_copies(void *second)
+{
+    void *comm = NULL;
+    unique_id_t id = {{0}};
+    child_settings("cuda", ABI_FAKE);
+    CHILD_CHECK(ncclCommInitRank(&comm, 2, id, 0) == 4); /* the fake's word, with one NCCL or two */
+    CHILD_CHECK(dlopen(second, RTLD_NOW | RTLD_LOCAL) != NULL);
+    for (int i = 0; i < 3; i++)
+        CHILD_CHECK(ncclCommInitRank(&comm, 2, id, 0) == 4);
+    return 0;
+}
+
+static void test_two_copies(void **state)
+{
+    (void)state;
+    assert_int_equal(child_run(scenario_two_copies, ABI_WHEEL, log_text, sizeof log_text), 0);
+    assert_int_equal(child_count(log_text, "two NCCLs in this process"), 1);
+    assert_int_equal(child_count(log_text, ABI_WHEEL), 1);
+    /* The same file again, or Shunt under another name, is no second NCCL. */
+    assert_int_equal(child_run(scenario_two_copies, ABI_FAKE, log_text, sizeof log_text), 0);
+    assert_int_equal(child_count(log_text, "two NCCLs"), 0);
+    char copy[PATH_MAX], command[2 * PATH_MAX];
+    snprintf(copy, sizeof copy, "%s", in_work("libnccl.so.2"));
+    snprintf(command, sizeof command, "cp '%s' '%s'", ABI_SHUNT, copy);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(child_run(scenario_two_copies, copy, log_text, sizeof log_text), 0);
+    assert_int_equal(child_count(log_text, "two NCCLs"), 0);
+}
+
 static int make_work(void **state)
 {
     (void)state;
@@ -374,7 +409,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fake_slots), cmocka_unit_test(test_installed),     cmocka_unit_test(test_self),
         cmocka_unit_test(test_no_library), cmocka_unit_test(test_wrong_library), cmocka_unit_test(test_cut_short),
-        cmocka_unit_test(test_search),
+        cmocka_unit_test(test_search),     cmocka_unit_test(test_two_copies),
     };
     return cmocka_run_group_tests(tests, make_work, remove_work);
 }
