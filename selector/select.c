@@ -93,12 +93,3 @@ const char *sel_reason_text(sel_reason_t reason)
     };
     return (unsigned)reason < SEL_REASON_COUNT ? text[reason] : "?";
 }
-
-const char *sel_link_text(sel_link_t link)
-{
-    static const char *const text[SEL_LINK_COUNT] = {
-        [SEL_LINK_HOST] = "host",       [SEL_LINK_NVSWITCH] = "nvswitch", [SEL_LINK_MESH] = "mesh",
-        [SEL_LINK_BRIDGES] = "bridges", [SEL_LINK_PCIE] = "pcie",         [SEL_LINK_PHB] = "phb",
-        [SEL_LINK_SYS] = "sys"};
-    return (unsigned)link < SEL_LINK_COUNT ? text[link] : "?";
-}

@@ -6,6 +6,15 @@
 #include <stdio.h>
 #include <string.h>
 
+const char *sel_link_text(sel_link_t link)
+{
+    static const char *const text[SEL_LINK_COUNT] = {
+        [SEL_LINK_HOST] = "host",       [SEL_LINK_NVSWITCH] = "nvswitch", [SEL_LINK_MESH] = "mesh",
+        [SEL_LINK_BRIDGES] = "bridges", [SEL_LINK_PCIE] = "pcie",         [SEL_LINK_PHB] = "phb",
+        [SEL_LINK_SYS] = "sys"};
+    return (unsigned)link < SEL_LINK_COUNT ? text[link] : "?";
+}
+
 void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES])
 {
     if (topology->link == SEL_LINK_HOST)

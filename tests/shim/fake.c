@@ -292,11 +292,6 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
     alg_map_init(&plan->map, settings->scratch_bytes);
 }
 
-const char *sel_link_text(sel_link_t link)
-{
-    return link == SEL_LINK_NVSWITCH ? "NVLink" : "PCIe";
-}
-
 const alg_algorithm_t *const alg_registry[1];
 const uint32_t alg_registry_count = 0;
 
