@@ -27,15 +27,15 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
 {
     if (bytes < MIB)
         return false;
-    /* Five parts: two for each half, one for staging with its flags. 64 MiB give halves that hold 12 MiB of
-     * two-shot at four ranks, and staging of 2 KiB chunks. */
-    const size_t part = round_down((bytes - ALG_CONTROL_BYTES) / 5, 4 * KIB);
+    /* 64 MiB give halves of 22 MiB, which hold 8 MiB of two-shot at four ranks for every type, and staging of
+     * 20 MiB, the largest chunks that help at two ranks. */
+    const size_t part = round_down((bytes - ALG_CONTROL_BYTES) / 32, 4 * KIB), staging = 10 * part;
     map->half_offset = ALG_CONTROL_BYTES;
-    map->half_bytes = 2 * part;
+    map->half_bytes = 11 * part;
     map->flags_offset = map->half_offset + 2 * map->half_bytes;
-    map->flags_bytes = part > 2 * FLAGS_BYTES ? FLAGS_BYTES : 0;
+    map->flags_bytes = staging > 2 * FLAGS_BYTES ? FLAGS_BYTES : 0;
     map->staging_offset = map->flags_offset + map->flags_bytes;
-    map->staging_bytes = map->flags_bytes ? part - map->flags_bytes : 0; /* its half is a multiple of 16 */
+    map->staging_bytes = map->flags_bytes ? staging - map->flags_bytes : 0; /* its half is a multiple of 16 */
     map->total_bytes = bytes;
     return true;
 }

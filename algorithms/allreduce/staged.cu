@@ -30,7 +30,7 @@
 
 enum {
     STAGED_BATCH = 4, /* loads in flight before the first store */
-    STAGED_MOST = 8   /* vectors of a lane in a chunk, at most */
+    STAGED_MOST = 16  /* vectors of a lane in a chunk, at most */
 };
 
 /* Vectors are counted in 32 bits; a bound below their end keeps every sum in range too. */
