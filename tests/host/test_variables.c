@@ -43,7 +43,8 @@ typedef struct setting {
 
 static void run(const char *variable, const setting_t *setting, int nranks, ranks_body_t body)
 {
-    const char *const env[] = {variable, setting->value, "SHUNT_CACHE_DIR", "/nowhere", NULL};
+    const char *const env[] = {"SHUNT_SCRATCH_BYTES", "16M", "SHUNT_CACHE_DIR", "/nowhere", variable,
+                               setting->value,        NULL};
     ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = nranks, .body = body, .env = env, .arg = setting};
     assert_int_equal(ranks_run(&plan), 0);
 }
