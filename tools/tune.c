@@ -245,6 +245,9 @@ int tool_tune(int argc, char **argv)
     if (options.diff[0] != NULL) {
         return tune_diff(options.diff);
     }
+    if (options.plot != NULL) {
+        return tune_plot(options.plot);
+    }
     bench_machine_t *machine = mmap(NULL, sizeof *machine, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (machine == MAP_FAILED) {
         perror("shunt tune: mmap");

@@ -8,6 +8,7 @@
  *   tune_table.c    from results to the rows of a table, and into the file
  *   tune_report.c   what was measured, as text and CSV
  *   tune_diff.c     --diff
+ *   tune_plot.c     --plot
  *
  * Ranks, clocks and libraries are those of `shunt bench` (bench.h). Candidates are
  * put in force by shunt_set_policy, so one family of ranks measures them all.
@@ -38,6 +39,7 @@ typedef struct tune_options {
     const char *table;   /* the file to write, or with `check` to look at; NULL: the cache folder's */
     const char *csv;     /* NULL: none */
     const char *diff[2]; /* two tables; NULL: no comparison */
+    const char *plot;    /* a table; NULL: no picture */
     uint32_t sizes;      /* by tune_settle */
     uint64_t size[TUNE_MOST_SIZES];
     char line[512]; /* the command line, for the files */
@@ -95,6 +97,11 @@ typedef struct tune_rows {
  * is missing is an empty one where it may be. */
 bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows);
 
+/* What a table says of a size in one context of a row's class and number of ranks: the last of its rows, or NULL
+ * for the built-in choice. */
+const sel_file_row_t *tune_rows_find(const tune_rows_t *rows, const sel_file_row_t *like, uint32_t context,
+                                     uint64_t bytes);
+
 /* Put results, in the order in which ranks send them, into the table of this machine: in place of what it says
  * of the same sizes. A size holds half way, in powers, to its neighbours. False, and told: it cannot be written. */
 bool tune_table_write(const char *path, const tune_options_t *options, const bench_machine_t *machine,
@@ -108,5 +115,7 @@ void tune_report_head(FILE *file, const tune_options_t *options, const bench_mac
 
 /* Where two tables differ, on stdout. TOOL_OK, or TOOL_FAILED if one cannot be read. */
 int tune_diff(const char *const path[2]);
+/* A table as a picture, an SVG on stdout; the same results. */
+int tune_plot(const char *path);
 
 #endif

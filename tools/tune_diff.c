@@ -8,19 +8,6 @@
 
 #include "tune.h"
 
-/* The row of a size in one context; NULL: the built-in choice. Later rows win. */
-static const sel_file_row_t *find(const tune_rows_t *rows, const sel_file_row_t *like, uint32_t context, uint64_t bytes)
-{
-    for (uint32_t i = rows->count; i-- > 0;) {
-        const sel_file_row_t *row = &rows->row[i];
-        if (row->ranks == like->ranks && strcmp(row->class_name, like->class_name) == 0 &&
-            (row->contexts >> context & 1) != 0 && bytes >= row->from_bytes && bytes <= row->to_bytes) {
-            return row;
-        }
-    }
-    return NULL;
-}
-
 static void choice_text(const sel_file_row_t *row, char text[48])
 {
     if (row == NULL) {
@@ -76,7 +63,7 @@ static uint32_t compare(const tune_rows_t rows[2], const sel_file_row_t *like, u
     char open[2][48] = {"", ""}, text[2][48];
     for (uint32_t i = 0; i <= count; i++) {
         for (int side = 0; side < 2; side++) {
-            choice_text(i < count ? find(&rows[side], like, context, bounds[i]) : NULL, text[side]);
+            choice_text(i < count ? tune_rows_find(&rows[side], like, context, bounds[i]) : NULL, text[side]);
         }
         if (i < count && memcmp(open, text, sizeof open) == 0) {
             continue;

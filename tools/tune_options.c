@@ -13,7 +13,8 @@
 const char tune_help[] =
     "usage: shunt tune [OPTIONS]\n"
     "       shunt tune --check [OPTIONS]\n"
-    "       shunt tune --diff TABLE TABLE\n\n"
+    "       shunt tune --diff TABLE TABLE\n"
+    "       shunt tune --plot TABLE > PICTURE.svg\n\n"
     "Measures every algorithm with several grids against the real NCCL, all-reduces between processes, one a GPU,\n"
     "and leaves a table in the cache folder that every program on this machine uses from then on. Interrupted, or at\n"
     "its time limit, it leaves what it has. With --check it measures what the table takes, the built-in choice and\n"
@@ -28,10 +29,11 @@ const char tune_help[] =
     "  --csv FILE    write what was measured as CSV\n"
     "  --check\n"
     "  --diff A B    where two tables differ\n"
+    "  --plot TABLE  which algorithm for which size, as a picture\n"
     "  --help\n\n"
     "Exit status: 0, or 1 if something failed or the check found a slower size, or 2 for a wrong option.\n";
 
-enum { OPTION_MODE = 256, OPTION_LIMIT, OPTION_TABLE, OPTION_CSV, OPTION_CHECK, OPTION_DIFF };
+enum { OPTION_MODE = 256, OPTION_LIMIT, OPTION_TABLE, OPTION_CSV, OPTION_CHECK, OPTION_DIFF, OPTION_PLOT };
 
 static const struct option long_options[] = {
     {"mode", required_argument, NULL, OPTION_MODE},
@@ -40,6 +42,7 @@ static const struct option long_options[] = {
     {"csv", required_argument, NULL, OPTION_CSV},
     {"check", no_argument, NULL, OPTION_CHECK},
     {"diff", no_argument, NULL, OPTION_DIFF},
+    {"plot", required_argument, NULL, OPTION_PLOT},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
@@ -108,6 +111,9 @@ static int one_option(tune_options_t *options, int option)
         return TOOL_OK;
     case OPTION_CHECK:
         options->check = true;
+        return TOOL_OK;
+    case OPTION_PLOT:
+        options->plot = optarg;
         return TOOL_OK;
     case OPTION_DIFF:
         options->diff[0] = ""; /* the two names follow the options */

@@ -77,6 +77,19 @@ bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows)
     return whole;
 }
 
+const sel_file_row_t *tune_rows_find(const tune_rows_t *rows, const sel_file_row_t *like, uint32_t context,
+                                     uint64_t bytes)
+{
+    for (uint32_t i = rows->count; i-- > 0;) {
+        const sel_file_row_t *row = &rows->row[i];
+        if (row->ranks == like->ranks && strcmp(row->class_name, like->class_name) == 0 &&
+            (row->contexts >> context & 1) != 0 && bytes >= row->from_bytes && bytes <= row->to_bytes) {
+            return row;
+        }
+    }
+    return NULL;
+}
+
 /* ---- Results of one number of ranks, mode and type ---- */
 
 typedef struct group {
@@ -326,7 +339,8 @@ bool tune_table_write(const char *path, const tune_options_t *options, const ben
         add(&group, source, &rows);
         done += group.count;
     }
-    merge(&rows);
+    merge(&rows); /* kinds of a mode */
+    merge(&rows); /* modes of these kinds */
     split(&rows);
     if (rows.count != 0) {
         qsort(rows.row, rows.count, sizeof rows.row[0], by_place);

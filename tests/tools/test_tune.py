@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import xml.etree.ElementTree
 
 from test_tools import LIMIT, SHUNT, csv_rows, expect, shunt
 
@@ -166,6 +167,19 @@ def tune_diff():
         expect(shunt("tune", "--diff", a, b), 1, "b.csv:1:1: expected")
 
 
+def tune_plot():
+    with tempfile.TemporaryDirectory() as folder:
+        table = f"{folder}/table.csv"
+        pathlib.Path(table).write_text(HEAD % "1" + row(types="f2+f4", end=65536, algorithm="oneshot") +
+                                       row(types="f2", start=65537, end=1 << 30) + row(ranks=3, mode="captured"))
+        picture = xml.etree.ElementTree.fromstring(expect(shunt("tune", "--plot", table), 0).stdout)
+        said = [e.text for e in picture.iter() if e.text and e.text.strip()]
+        assert [t for t in said if t.startswith("host-")] == ["host-2, any, f2", "host-2, any, f4",
+                                                              "host-3, captured, any"], said
+        assert sum("oneshot 1 x 1" in t for t in said) == 2 and "builtin" in "".join(said), said
+        expect(shunt("tune", "--plot", f"{folder}/none.csv"), 1, "none.csv: No such file")
+
+
 def tune_usage():
     for arguments, word in ((("-b", "x"), "-b x"), (("-g", "1"), "-g 1"), (("-g", "9"), "-g 9"), (("-d", "int7"), "int7"),
                             (("-d", ""), "types"), (("--mode", "graph"), "graph"), (("--mode", "captured"), "GPU"),
@@ -176,4 +190,5 @@ def tune_usage():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (tables, tune, tune_check, tune_stops, tune_diff, tune_usage)}[sys.argv[4]]()
+    {case.__name__: case for case in (tables, tune, tune_check, tune_stops, tune_diff, tune_plot,
+                                      tune_usage)}[sys.argv[4]]()

@@ -1,0 +1,172 @@
+/*
+ * tune_plot.c - a table as a picture: an SVG on stdout, in which each number of
+ * ranks, class, mode and kind of type is a lane over the message's size, and each
+ * stretch of a lane has its algorithm's colour. Grey is the built-in choice.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tune.h"
+
+enum { LEFT = 330, RIGHT = 20, TOP = 40, LANE = 26, BAR = 18, OCTAVE = 34, FIRST_OCTAVE = 9, MOST_OCTAVES = 34 };
+
+/* One context of one class, or several whose rows are the same. */
+typedef struct lane {
+    const sel_file_row_t *like;
+    uint32_t context;  /* one of them */
+    uint16_t contexts; /* all of them */
+} lane_t;
+
+static const sel_file_row_t *find(const tune_rows_t *rows, const lane_t *lane, uint64_t bytes)
+{
+    return tune_rows_find(rows, lane->like, lane->context, bytes);
+}
+
+/* Whether two contexts of one class have the same rows at every size. */
+static bool same_lane(const tune_rows_t *rows, const lane_t *a, const lane_t *b)
+{
+    if (a->like->ranks != b->like->ranks || strcmp(a->like->class_name, b->like->class_name) != 0) {
+        return false;
+    }
+    for (uint32_t i = 0; i < rows->count; i++) {
+        const uint64_t from = rows->row[i].from_bytes, to = rows->row[i].to_bytes;
+        if (find(rows, a, from) != find(rows, b, from) || find(rows, a, to) != find(rows, b, to) ||
+            (to != UINT64_MAX && find(rows, a, to + 1) != find(rows, b, to + 1))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool is_there(const lane_t *lanes, uint32_t count, const lane_t *lane)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (lanes[i].context == lane->context && lanes[i].like->ranks == lane->like->ranks &&
+            strcmp(lanes[i].like->class_name, lane->like->class_name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Lanes that look the same become one, where one name can say it. */
+static uint32_t merge(const tune_rows_t *rows, lane_t *lanes, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint32_t k = i + 1; k < count;) {
+            const uint16_t both = lanes[i].contexts | lanes[k].contexts;
+            if (same_lane(rows, &lanes[i], &lanes[k]) && sel_file_has_text(both)) {
+                lanes[i].contexts = both;
+                memmove(&lanes[k], &lanes[k + 1], (--count - k) * sizeof lanes[0]);
+                k = i + 1;
+            } else {
+                k++;
+            }
+        }
+    }
+    return count;
+}
+
+/* A lane for every context that a row is for. */
+static uint32_t find_lanes(const tune_rows_t *rows, lane_t *lanes)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < rows->count; i++) {
+        for (uint32_t context = 0; context < SEL_CONTEXTS; context++) {
+            const lane_t lane = {&rows->row[i], context, (uint16_t)(1u << context)};
+            if ((rows->row[i].contexts >> context & 1) != 0 && !is_there(lanes, count, &lane)) {
+                lanes[count++] = lane;
+            }
+        }
+    }
+    return merge(rows, lanes, merge(rows, lanes, count)); /* kinds of a mode first, then modes of these kinds */
+}
+
+static double place(uint64_t bytes)
+{
+    const double octave = bytes > 0 ? log2((double)bytes) : 0;
+    return LEFT + OCTAVE * (fmin(fmax(octave, FIRST_OCTAVE), MOST_OCTAVES) - FIRST_OCTAVE);
+}
+
+/* By the name's letters, so that an algorithm looks the same in every picture. */
+static const char *colour(const char *name)
+{
+    static const char *const colours[] = {"#4878a8", "#d8863a", "#5a9c5a", "#9a6fb0", "#b85450", "#8a7a4a", "#4aa0a0"};
+    if (strcmp(name, "nccl") == 0) {
+        return "#76b041";
+    }
+    return colours[sel_class_hash(name) % (sizeof colours / sizeof colours[0])];
+}
+
+static void draw_bar(const sel_file_row_t *row, uint64_t from, uint64_t to, int y)
+{
+    const double left = place(from), right = place(to);
+    if (right - left < 1) {
+        return;
+    }
+    printf("<rect x=\"%.0f\" y=\"%d\" width=\"%.0f\" height=\"%d\" fill=\"%s\"><title>%llu to %llu bytes: %s", left, y,
+           right - left, BAR, row != NULL ? colour(row->algorithm) : "#dddddd", (unsigned long long)from,
+           (unsigned long long)to, row != NULL ? row->algorithm : TUNE_BUILTIN);
+    printf(row != NULL && row->blocks != 0 ? " %u x %u</title></rect>\n" : "</title></rect>\n",
+           row != NULL ? row->blocks : 0, row != NULL ? row->threads : 0);
+    if (right - left > 60) {
+        printf("<text x=\"%.0f\" y=\"%d\" fill=\"white\">%s</text>\n", left + 4, y + BAR - 5,
+               row != NULL ? row->algorithm : "");
+    }
+}
+
+static void draw_lane(const tune_rows_t *rows, const lane_t *lane, int y)
+{
+    char line[SEL_FILE_LINE_BYTES], *mode, *types;
+    sel_file_row_t named = *lane->like;
+    named.contexts = lane->contexts;
+    sel_file_line(&named, line);
+    (void)strtok(line, ","), (void)strtok(NULL, ","), (void)strtok(NULL, ",");
+    mode = strtok(NULL, ",");
+    types = strtok(NULL, ",");
+    printf("<text x=\"10\" y=\"%d\">%s, %s, %s</text>\n", y + BAR - 5, lane->like->class_name, mode, types);
+    uint64_t from = 0;
+    for (int step = FIRST_OCTAVE * 16; step <= MOST_OCTAVES * 16; step++) {
+        const uint64_t at = (uint64_t)exp2(step / 16.0), end = (uint64_t)exp2((step + 1) / 16.0);
+        const sel_file_row_t *row = find(rows, lane, at);
+        if (step == MOST_OCTAVES * 16 || find(rows, lane, end) != row) {
+            draw_bar(row, from, end, y);
+            from = end;
+        }
+    }
+}
+
+static void draw_axis(int bottom)
+{
+    static const char *const units[] = {"", "K", "M", "G"};
+    for (int octave = 10; octave <= MOST_OCTAVES; octave += 2) {
+        const double x = place(1ull << octave);
+        printf("<line x1=\"%.0f\" y1=\"%d\" x2=\"%.0f\" y2=\"%d\" stroke=\"#bbbbbb\"/>\n", x, TOP - 6, x, bottom);
+        printf("<text x=\"%.0f\" y=\"%d\" text-anchor=\"middle\">%d%s</text>\n", x, TOP - 12, 1 << octave % 10,
+               units[octave / 10]);
+    }
+}
+
+int tune_plot(const char *path)
+{
+    tune_rows_t rows;
+    if (!tune_rows_read(path, false, &rows)) {
+        return TOOL_FAILED;
+    }
+    lane_t *lanes = calloc((size_t)rows.count * SEL_CONTEXTS + 1, sizeof *lanes);
+    const uint32_t count = lanes != NULL ? find_lanes(&rows, lanes) : 0;
+    const int width = LEFT + OCTAVE * (MOST_OCTAVES - FIRST_OCTAVE) + RIGHT, height = TOP + LANE * (int)count + 10;
+    printf("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
+           "font-size=\"12\">\n<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n",
+           width, height, width, height);
+    draw_axis(height - 10);
+    for (uint32_t i = 0; i < count; i++) {
+        draw_lane(&rows, &lanes[i], TOP + LANE * (int)i);
+    }
+    printf("</svg>\n");
+    free(lanes);
+    free(rows.row);
+    return TOOL_OK;
+}
