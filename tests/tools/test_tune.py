@@ -134,15 +134,15 @@ def tune_check():
 def tune_stops():
     """Interrupted, or at its limit, it leaves a table and says so; its ranks are gone."""
     with tempfile.TemporaryDirectory() as folder:
-        done = expect(shunt("tune", "-g", "2", "-b", "4", "-e", "1M", "-d", "float,half,double", "--limit", "2",
+        done = expect(shunt("tune", "-g", "2", "-b", "4", "-e", "64M", "-d", "float,half,double", "--limit", "6",
                             SHUNT_CACHE_DIR=folder), 0)
-        assert "the time limit was reached after 2 s" in done.stderr, done.stderr
+        assert "the time limit was reached after" in done.stderr, done.stderr
         rows_of(f"{folder}/{NAME}")
         os.remove(f"{folder}/{NAME}")
         parent = subprocess.Popen([SHUNT, "tune", "-g", "2", "-b", "4", "-e", "64M", "--limit", str(LIMIT)],
                                   env=dict(os.environ, SHUNT_CACHE_DIR=folder), stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        time.sleep(3)
+        time.sleep(6)  # long enough for one result on a slow machine, and far too short for all
         parent.send_signal(signal.SIGINT)
         out, error = parent.communicate(timeout=LIMIT)
         assert parent.returncode == 0 and "interrupted after" in error and "# table: " in out, (out, error)
