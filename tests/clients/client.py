@@ -1,10 +1,15 @@
-"""What the scripts of this folder share: run a client twice, with Shunt preloaded and without.
+"""What the scripts of this folder share: run a client twice, with Shunt and without, and compare.
 
 Nothing is fetched. The library is the one named by --library, else the newest libnccl.so.2 of this
 checkout's build folders. Multicast over NVLink stays off for all libraries; every run has a time limit.
+
+A worker prints what it found as lines `RESULT {"check": outcome, ...}`, and `SKIP why` if it lacks what
+it needs. An outcome is true, false, or a word (PyTorch's own tests: ok, failed, skipped).
 """
 
 import argparse
+import importlib.util
+import json
 import os
 import re
 import signal
@@ -21,7 +26,12 @@ def parser(description):
     p.add_argument("--library", type=Path, help="Shunt's libnccl.so.2 (default: of the newest build*/lib)")
     p.add_argument("--gpus", type=int, default=0, help="ranks (default: all GPUs)")
     p.add_argument("--seconds", type=int, default=240, help="limit of one run")
+    p.add_argument("--only", default="", help="only checks whose name begins with one of these words, with commas")
     return p
+
+
+def wanted(options, name):
+    return any(name.startswith(word) for word in options.only.split(","))
 
 
 def library(options):
@@ -37,11 +47,13 @@ def library(options):
 class Run:
     """One finished run: status, text, and what Shunt counted (None if it said nothing)."""
 
-    def __init__(self, command, seconds, preload=None):
+    def __init__(self, command, seconds, preload=None, audit=False):
         environment = dict(os.environ, **QUIET)
         environment.pop("LD_PRELOAD", None)
         if preload:
             environment.update(LD_PRELOAD=str(preload), SHUNT_STATS="1")
+        if preload and audit:  # for clients that open NCCL by an absolute path
+            environment.update(LD_AUDIT=str(preload.parent / "libshunt_audit.so"), SHUNT_LIB=str(preload))
         process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             start_new_session=True)
@@ -59,6 +71,10 @@ class Run:
     def lines(self, prefix):
         """The rest of each line that starts with prefix."""
         return [line[len(prefix):].strip() for line in self.text.splitlines() if line.startswith(prefix)]
+
+    def results(self):
+        """All RESULT lines as one."""
+        return {name: outcome for line in self.lines("RESULT ") for name, outcome in json.loads(line).items()}
 
 
 class Verdict:
@@ -81,3 +97,72 @@ class Verdict:
 def torchrun(gpus, script, *arguments):
     return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}", script,
             *arguments]
+
+
+def report(results):
+    """From a worker; in pieces, so that what is done is known when the time is up."""
+    print("RESULT " + json.dumps(results), flush=True)
+
+
+def skip(why):
+    """The client lacks what it needs."""
+    print("SKIP " + why, flush=True)
+    sys.exit(0)
+
+
+def gpus_here():
+    try:
+        listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True).stdout
+    except FileNotFoundError:
+        return 0
+    return sum(line.startswith("GPU") for line in listed.splitlines())
+
+
+def same(name, plain, shunt):
+    """Shunt may do no worse: it is right, or NCCL alone is wrong, or leaves it out, in the same way."""
+    good = shunt in (True, "ok") or shunt == plain
+    return good, f"{name}: {shunt}, plain {plain}"
+
+
+def compare(doc, worker, seconds=42, torchrun_ranks=False, audit=False):
+    """The whole of a script: a worker run twice in processes of its own, then the comparison."""
+    p = parser(doc.splitlines()[0])
+    p.set_defaults(seconds=seconds)
+    p.add_argument("--worker", action="store_true", help="the program itself")
+    options = p.parse_args()
+    if options.worker:
+        worker(options)
+        return
+    host = os.environ.get("SHUNT_DEVICE") == "host"  # there is no NCCL to compare with
+    gpus = options.gpus or (4 if host else gpus_here())
+    if gpus < 2:
+        print("SKIP: two GPUs are needed")
+        sys.exit(77)
+    if torchrun_ranks and importlib.util.find_spec("torch") is None:
+        print("SKIP: Python has no torch")
+        sys.exit(77)
+    shunt = library(options)
+    arguments = ["--worker", f"--only={options.only}", f"--gpus={gpus}", f"--seconds={options.seconds}"]
+    command = (torchrun(gpus, sys.argv[0], *arguments) if torchrun_ranks
+               else [sys.executable, sys.argv[0], *arguments])
+    plain = None if host else Run(command, options.seconds)
+    if plain and plain.lines("SKIP "):
+        print("SKIP: " + plain.lines("SKIP ")[0])
+        sys.exit(77)
+    with_shunt = Run(command, options.seconds, shunt, audit)
+    plain = plain or with_shunt
+    verdict = Verdict()
+    for name, run in (("plain", plain), ("Shunt", with_shunt)):
+        verdict.check(run.status == 0 and run.results(), f"{name}: status {run.status}\n{run.text[-3000:]}")
+    before, after = plain.results(), with_shunt.results()
+    for name in sorted(before.keys() & after.keys()):
+        verdict.check(*(same(name, before[name], after[name]) if not host else (after[name] is True, name)))
+    alone = before.keys() ^ after.keys()
+    if alone:  # both ended well, or it is counted above: the time was up earlier in one
+        print(f"not compared, for one run alone came so far: {', '.join(sorted(alone))}")
+    for who, run in (("Shunt", with_shunt),) if host else (("plain", plain), ("Shunt", with_shunt)):
+        for line in run.lines("NOTE "):
+            print(f"{who}: {line}")
+    print(f"taken {with_shunt.taken}, forwarded {with_shunt.forwarded}")
+    verdict.check(bool(with_shunt.taken), "Shunt took no call")
+    verdict.end()

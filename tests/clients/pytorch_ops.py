@@ -20,11 +20,11 @@ SIZES = (1, 3, 17, 1000, 65537, 1 << 20)
 class Ranks:
     """Inputs, references and the checks of one rank."""
 
-    def __init__(self):
+    def __init__(self, options):
         import torch
         import torch.distributed as dist
 
-        self.torch, self.dist = torch, dist
+        self.torch, self.dist, self.options = torch, dist, options
         self.local = int(os.environ["LOCAL_RANK"])
         torch.cuda.set_device(self.local)
         self.device = torch.device("cuda", self.local)
@@ -81,6 +81,8 @@ class Ranks:
 
     def check(self, name, body):
         """Ranks agree on each verdict over gloo, so that one that fails does not leave the others waiting."""
+        if not client.wanted(self.options, name):
+            return
         try:
             good, why = bool(body()), ""
         except Exception:  # whatever a library does wrong shows up here
@@ -268,8 +270,8 @@ def other_checks(t):
     t.check("groups made and destroyed", again)
 
 
-def worker():
-    ranks = Ranks()
+def worker(options):
+    ranks = Ranks(options)
     all_reduce_checks(ranks)
     other_checks(ranks)
     if ranks.rank == 0:
@@ -280,19 +282,18 @@ def worker():
 
 def main():
     p = client.parser(__doc__.splitlines()[0])
+    p.set_defaults(seconds=45)
     p.add_argument("--worker", action="store_true", help="run as a rank, under torchrun")
     options = p.parse_args()
     if options.worker:
-        worker()
+        worker(options)
         return
-    import torch
-
-    gpus = options.gpus or torch.cuda.device_count()
+    gpus = options.gpus or client.gpus_here()
     if gpus < 2:
         print("SKIP: two GPUs are needed")
         sys.exit(77)
     shunt = client.library(options)
-    command = client.torchrun(gpus, __file__, "--worker")
+    command = client.torchrun(gpus, __file__, "--worker", f"--only={options.only}")
     runs = {"plain": client.Run(command, options.seconds),
             "preloaded": client.Run(command, options.seconds, preload=shunt)}
     verdict = client.Verdict()
