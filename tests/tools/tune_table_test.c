@@ -1,0 +1,133 @@
+/*
+ * From results to rows: how far a size's choice reaches, what becomes one row,
+ * and what an older table keeps.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tools/tune.h"
+
+enum { MOST_LINES = 16 };
+
+static char folder[] = "/tmp/shunt-tune-XXXXXX";
+static char path[64];
+static const tune_options_t options = {.line = "a test"};
+static const bench_machine_t machine = {.host = true};
+
+static tune_result_t result(uint64_t bytes, const char *type, bool captured, const char *choice, uint32_t blocks)
+{
+    tune_result_t made = {.ranks = 2,
+                          .captured = captured,
+                          .type = bench_type_find(type),
+                          .bytes = bytes,
+                          .machine = 7,
+                          .class_name = "c-2",
+                          .blocks = blocks,
+                          .threads = blocks};
+    snprintf(made.choice, sizeof made.choice, "%s", choice);
+    return made;
+}
+
+static void write_file(const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+/* The file's rows, but for what the date is in; NULL-terminated. */
+static void expect_rows(const char *const *rows)
+{
+    tune_rows_t read;
+    assert_true(tune_rows_read(path, false, &read));
+    assert_int_equal(read.machine, 7);
+    for (uint32_t i = 0; i < read.count; i++) {
+        char line[SEL_FILE_LINE_BYTES];
+        sel_file_line(&read.row[i], line);
+        assert_non_null(rows[i]);
+        if (strncmp(line, rows[i], strlen(rows[i])) != 0)
+            fail_msg("row %u: %swhere expected: %s", i, line, rows[i]);
+    }
+    assert_null(rows[read.count]);
+    free(read.row);
+}
+
+static void reach(void **state)
+{
+    (void)state;
+    const tune_result_t results[] = {
+        result(1024, "float", true, "one", 4),      result(4096, "float", true, "one", 4),
+        result(16384, "float", true, "builtin", 0), result(65536, "float", true, "one", 4),
+        result(262144, "float", true, "one", 8),    result(1048576, "float", true, "nccl", 0),
+    };
+    assert_true(tune_table_write(path, &options, &machine, results, 6));
+    expect_rows((const char *const[]){"allreduce,2,c-2,captured,f4,0,8192,one,4,4,tune 20",
+                                      "allreduce,2,c-2,captured,f4,32769,131072,one,4,4,tune 20",
+                                      "allreduce,2,c-2,captured,f4,131073,524288,one,8,8,tune 20",
+                                      "allreduce,2,c-2,captured,f4,524289,1482910,nccl,0,0,tune 20", NULL});
+}
+
+static void alike(void **state)
+{
+    (void)state;
+    unlink(path);
+    const tune_result_t results[] = {
+        result(1024, "float", true, "one", 4),  result(1024, "bfloat16", true, "one", 4),
+        result(1024, "float", false, "one", 4), result(1024, "bfloat16", false, "one", 4),
+        result(1024, "int32", false, "two", 4), result(1024, "uint32", false, "one", 4), /* one kind: the last holds */
+    };
+    assert_true(tune_table_write(path, &options, &machine, results, 6));
+    expect_rows((const char *const[]){"allreduce,2,c-2,eager,f2+f4+i4,0,1448,one,4,4,tune 20",
+                                      "allreduce,2,c-2,captured,f2+f4,0,1448,one,4,4,tune 20", NULL});
+}
+
+static void older_rows(void **state)
+{
+    (void)state;
+    write_file("# shunt table 1\n# machine: 7\n"
+               "allreduce,2,c-2,any,any,100,,old,1,1,s\n"
+               "allreduce,2,other-2,any,any,0,,old,1,1,s\n"
+               "allreduce,3,c-2,any,any,0,,old,1,1,s\n"
+               "nonsense\n");
+    const tune_result_t results[] = {result(4096, "float", false, "builtin", 0)};
+    assert_true(tune_table_write(path, &options, &machine, results, 1));
+    expect_rows((const char *const[]){
+        "allreduce,2,c-2,eager,f1+f2+f8+i1+i2+i4+i8,2897,5792,old,1,1,s",
+        "allreduce,2,c-2,captured,any,2897,5792,old,1,1,s", "allreduce,2,c-2,any,any,100,2896,old,1,1,s",
+        "allreduce,2,c-2,any,any,5793,,old,1,1,s", "allreduce,2,other-2,any,any,0,,old,1,1,s",
+        "allreduce,3,c-2,any,any,0,,old,1,1,s", NULL});
+    /* Another machine's is no older one. */
+    write_file("# shunt table 1\n# machine: 8\nallreduce,3,c-2,any,any,0,,old,1,1,s\n");
+    assert_true(tune_table_write(path, &options, &machine, results, 1));
+    expect_rows((const char *const[]){NULL});
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/a/table.csv", folder);
+    return 0;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    unlink(path);
+    path[strlen(folder) + 2] = '\0';
+    return rmdir(path) == 0 && rmdir(folder) == 0 ? 0 : -1; /* nothing else is left */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(reach), cmocka_unit_test(alike), cmocka_unit_test(older_rows)};
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
