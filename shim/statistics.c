@@ -1,9 +1,9 @@
 /*
  * statistics.c - counters by collective, size and outcome.
  *
- * Static tables, so that counting never allocates and never locks; several, one
- * a thread as far as they go, so that threads do not fight over a cache line.
- * Sizes are binned by powers of two.
+ * Static tables, so that counting never allocates and never locks. The first
+ * threads that count have one each, where nobody else adds; all others share the
+ * last one. Sizes are binned by powers of two.
  */
 #define _GNU_SOURCE
 #include "shim/statistics.h"
@@ -34,7 +34,7 @@ typedef struct table {
 } table_t;
 
 static table_t tables[TABLES];
-static atomic_uint threads; /* that have counted; thread t has table t % TABLES */
+static atomic_uint threads; /* that have counted */
 static _Thread_local struct {
     table_t *table; /* NULL: this thread has not counted yet */
     bool made, fresh;
@@ -117,7 +117,16 @@ static table_t *first_of_thread(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, start);
-    return &tables[atomic_fetch_add(&threads, 1) % TABLES];
+    uint32_t thread = atomic_fetch_add(&threads, 1);
+    return &tables[thread < TABLES ? thread : TABLES - 1];
+}
+
+static void add(_Atomic uint64_t *sum, uint64_t value)
+{
+    if (last.table == &tables[TABLES - 1])
+        atomic_fetch_add_explicit(sum, value, memory_order_relaxed);
+    else /* this thread alone writes it: half the time */
+        atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + value, memory_order_relaxed);
 }
 
 static void count(shim_collective_t collective, uint64_t bytes, int reason)
@@ -125,8 +134,8 @@ static void count(shim_collective_t collective, uint64_t bytes, int reason)
     if (last.table == NULL)
         last.table = first_of_thread();
     counter_t *counter = &last.table->counter[collective][bin_of(bytes)][reason];
-    atomic_fetch_add_explicit(&counter->calls, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&counter->bytes, bytes, memory_order_relaxed);
+    add(&counter->calls, 1);
+    add(&counter->bytes, bytes);
     last.made = last.fresh = true;
     last.collective = collective;
     last.reason = reason;
