@@ -190,9 +190,13 @@ static const known_t *find_known(const char *bus)
 const sel_nvlinks_t *sel_nvml_links(const char *bus)
 {
     nvml_device_t device;
-    const known_t *kept = usable() ? find_known(bus) : NULL;
-    if (kept || !usable() || nvml.by_pci(bus, &device) != NVML_OK)
-        return kept ? &kept->links : NULL;
+    if (!usable())
+        return NULL;
+    const known_t *kept = find_known(bus);
+    if (kept)
+        return &kept->links;
+    if (nvml.by_pci(bus, &device) != NVML_OK)
+        return NULL;
     known_t *known = calloc(1, sizeof *known);
     if (!known)
         return NULL;
