@@ -13,8 +13,7 @@
 
 void shim_link_bus(const shim_gpu_t *gpu, char bus[SEL_BUS_BYTES])
 {
-    snprintf(bus, SEL_BUS_BYTES, "%04x:%02x:%02x.0", gpu->pci_domain & 0xffffffff, gpu->pci_bus & 0xff,
-             gpu->pci_device & 0x1f);
+    snprintf(bus, SEL_BUS_BYTES, "%04x:%02x:%02x.0", gpu->pci_domain, gpu->pci_bus & 0xff, gpu->pci_device & 0x1f);
 }
 
 #if SHUNT_HAS_CUDA
