@@ -287,34 +287,33 @@ void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES])
     snprintf(text, SEL_FILE_LINE_BYTES, "%s\n%s%016llx\n", MAGIC, MACHINE, (unsigned long long)machine);
 }
 
-static void types_text(unsigned kinds, char text[32])
-{
-    if (kinds == ANY_KIND) {
-        snprintf(text, 32, "any");
-        return;
-    }
-    size_t used = 0;
-    text[0] = '\0';
-    for (unsigned kind = 0; kind < SEL_KINDS; kind++) {
-        if (kinds >> kind & 1)
-            used += (size_t)snprintf(text + used, 32 - used, "%s%s", used ? "+" : "", KINDS[kind]);
-    }
-}
-
 bool sel_file_has_text(uint16_t contexts)
 {
     const unsigned eager = contexts & ANY_KIND, captured = contexts >> SEL_KINDS;
     return contexts && (!eager || !captured || eager == captured);
 }
 
+const char *sel_file_words(uint16_t contexts, char types[SEL_FILE_TYPES_BYTES])
+{
+    const unsigned eager = contexts & ANY_KIND, captured = contexts >> SEL_KINDS, kinds = eager | captured;
+    size_t used = 0;
+    types[0] = '\0';
+    for (unsigned kind = 0; kind < SEL_KINDS; kind++) {
+        if (kinds >> kind & 1)
+            used += (size_t)snprintf(types + used, SEL_FILE_TYPES_BYTES - used, "%s%s", used ? "+" : "", KINDS[kind]);
+    }
+    if (kinds == ANY_KIND)
+        snprintf(types, SEL_FILE_TYPES_BYTES, "any");
+    return MODES[(eager != 0) + 2 * (captured != 0) - 1];
+}
+
 void sel_file_line(const sel_file_row_t *row, char text[SEL_FILE_LINE_BYTES])
 {
-    const unsigned eager = row->contexts & ANY_KIND, captured = row->contexts >> SEL_KINDS;
-    char types[32], to[24] = "";
-    types_text(eager | captured, types);
+    char types[SEL_FILE_TYPES_BYTES], to[24] = "";
+    const char *mode = sel_file_words(row->contexts, types);
     if (row->to_bytes != UINT64_MAX)
         snprintf(to, sizeof to, "%llu", (unsigned long long)row->to_bytes);
     snprintf(text, SEL_FILE_LINE_BYTES, "allreduce,%u,%s,%s,%s,%llu,%s,%s,%u,%u,%s\n", row->ranks, row->class_name,
-             MODES[(eager != 0) + 2 * (captured != 0) - 1], types, (unsigned long long)row->from_bytes, to,
-             row->algorithm, row->blocks, row->threads, row->source);
+             mode, types, (unsigned long long)row->from_bytes, to, row->algorithm, row->blocks, row->threads,
+             row->source);
 }

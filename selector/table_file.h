@@ -30,7 +30,8 @@ enum {
     SEL_FILE_LINE_BYTES = 256,     /* of a written line */
     SEL_FILE_FAULT_BYTES = 128,
     SEL_FILE_NAME_BYTES = 24,
-    SEL_FILE_SOURCE_BYTES = 48
+    SEL_FILE_SOURCE_BYTES = 48,
+    SEL_FILE_TYPES_BYTES = 32
 };
 
 /* One row, of the file or built in. */
@@ -60,9 +61,11 @@ sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[
 
 /* Names of the columns, the line before the first row. */
 extern const char sel_file_columns[];
-/* The first two lines, and a row's, with line breaks. A row has the same kinds in each of its modes, or it has
- * no text: sel_file_has_text. */
+/* A row has the same kinds in each of its modes, or it has no text. */
 bool sel_file_has_text(uint16_t contexts);
+/* Its mode (static), and its types. */
+const char *sel_file_words(uint16_t contexts, char types[SEL_FILE_TYPES_BYTES]);
+/* The first two lines, and a row's, with line breaks. */
 void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_line(const sel_file_row_t *row, char text[SEL_FILE_LINE_BYTES]);
 

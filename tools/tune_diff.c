@@ -45,13 +45,13 @@ static uint32_t bounds_of(const tune_rows_t rows[2], uint64_t *bounds)
 static void print_difference(const sel_file_row_t *like, uint32_t context, uint64_t from, uint64_t end,
                              const char text[2][48])
 {
-    static const char *const kinds[SEL_KINDS] = {"f1", "f2", "f4", "f8", "i1", "i2", "i4", "i8"};
-    char to[24] = "";
+    char to[24] = "", types[SEL_FILE_TYPES_BYTES];
+    const char *mode = sel_file_words((uint16_t)(1u << context), types);
     if (end != 0) {
         snprintf(to, sizeof to, "%llu", (unsigned long long)end - 1);
     }
-    printf("%u %s %s %s %llu-%s: %s, %s\n", like->ranks, like->class_name, context < SEL_KINDS ? "eager" : "captured",
-           kinds[context % SEL_KINDS], (unsigned long long)from, to, text[0], text[1]);
+    printf("%u %s %s %s %llu-%s: %s, %s\n", like->ranks, like->class_name, mode, types, (unsigned long long)from, to,
+           text[0], text[1]);
 }
 
 /* One class, one context. */

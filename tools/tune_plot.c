@@ -119,13 +119,8 @@ static void draw_bar(const sel_file_row_t *row, uint64_t from, uint64_t to, int 
 
 static void draw_lane(const tune_rows_t *rows, const lane_t *lane, int y)
 {
-    char line[SEL_FILE_LINE_BYTES], *mode, *types;
-    sel_file_row_t named = *lane->like;
-    named.contexts = lane->contexts;
-    sel_file_line(&named, line);
-    (void)strtok(line, ","), (void)strtok(NULL, ","), (void)strtok(NULL, ",");
-    mode = strtok(NULL, ",");
-    types = strtok(NULL, ",");
+    char types[SEL_FILE_TYPES_BYTES];
+    const char *mode = sel_file_words(lane->contexts, types);
     printf("<text x=\"10\" y=\"%d\">%s, %s, %s</text>\n", y + BAR - 5, lane->like->class_name, mode, types);
     uint64_t from = 0;
     for (int step = FIRST_OCTAVE * 16; step <= MOST_OCTAVES * 16; step++) {
