@@ -1,0 +1,108 @@
+/*
+ * cuda_trace_test.c - the events of calls on a fake GPU: taken, forwarded,
+ * captured, refused, in a group, on a communicator that Shunt does not know.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+/* cmocka wants the four above first */
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "fake.h"
+#include "shim/trace.h"
+#include "tests/abi/child.h"
+
+enum { SMALL = 10, LARGE = FAKE_TAKEN_LIMIT + 1, LINE_BYTES = 1024, LOG_BYTES = 4096 };
+
+static char path[] = "/tmp/shunt-cuda-trace-XXXXXX";
+static float buffer[2];
+
+/* The next event of the file has all these words. */
+static bool next_has(FILE *file, const char *const *words)
+{
+    char line[LINE_BYTES];
+    if (fgets(line, sizeof(line), file) == NULL)
+        return false;
+    for (; *words != NULL; words++) {
+        if (strstr(line, *words) == NULL) {
+            fprintf(stderr, "no %s in %s", *words, line);
+            return false;
+        }
+    }
+    return true;
+}
+
+#define NEXT(file, ...) CHILD_CHECK(next_has(file, (const char *const[]){__VA_ARGS__, NULL}))
+
+static int calls(void *unused)
+{
+    (void)unused;
+    clearenv();
+    setenv("HOME", "/nonexistent", 1);
+    setenv("SHUNT_TRACE", path, 1);
+    fake_reset();
+    shim_comm_t *comm = fake_comm(0, true);
+    ncclComm_t handle = comm->handle, unknown = (ncclComm_t)0x77700;
+    cudaStream_t stream = fake_stream(1);
+    comm->rank = 1;
+
+    ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclMax, handle, stream);
+    ncclAllReduce(buffer, buffer, LARGE, ncclFloat32, ncclSum, handle, stream);
+    fake_stream_capture(stream, 9);
+    ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclSum, handle, stream);
+    ncclBroadcast(buffer, buffer, SMALL, ncclFloat32, 0, handle, stream);
+    fake_stream_capture(stream, 0);
+    ncclGroupStart();
+    ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclAvg, handle, stream);
+    ncclGroupStart();
+    ncclGroupEnd(); /* an inner one: no event */
+    ncclGroupEnd();
+    ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclSum, unknown, stream);
+    atomic_store(&comm->async_error, ncclUnhandledCudaError);
+    atomic_store(&comm->phase, SHIM_COMM_DEAD);
+    ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclSum, handle, stream);
+    shim_trace_flush();
+
+    char rank_of_two[LINE_BYTES], own_stream[64];
+    snprintf(rank_of_two, sizeof(rank_of_two), "\"comm\":\"%p\",\"rank\":1,\"nranks\":2", (void *)handle);
+    snprintf(own_stream, sizeof(own_stream), "\"stream\":\"%p\"", (void *)stream);
+    FILE *file = fopen(path, "r");
+    CHILD_CHECK(file != NULL);
+    NEXT(file, "process_name");
+    NEXT(file, "\"begin\"");
+    NEXT(file, "\"ncclAllReduce fake\"", rank_of_two, own_stream, "\"count\":10,\"bytes\":40", "\"op\":\"max\"",
+         "\"captured\":false,\"route\":\"shunt\",\"algorithm\":\"fake\",\"blocks\":1,\"threads\":32",
+         "\"reason\":\"taken\",\"result\":0");
+    NEXT(file, "\"ncclAllReduce nccl\"", rank_of_two, "\"captured\":false,\"route\":\"nccl\"",
+         "\"reason\":\"forwarded\"");
+    NEXT(file, "\"ncclAllReduce fake\"", "\"captured\":true,\"route\":\"shunt\"");
+    NEXT(file, "\"ncclBroadcast nccl\"", "\"captured\":true,\"route\":\"nccl\"", "\"op\":\"\"", "\"blocks\":0");
+    NEXT(file, "\"ncclAllReduce fake\"", "\"op\":\"avg\"", "\"captured\":false");
+    NEXT(file, "\"ncclGroupEnd\"", "\"cat\":\"group\"", "\"result\":0");
+    NEXT(file, "\"ncclAllReduce nccl\"", "\"comm\":\"0x77700\",\"rank\":-1,\"nranks\":-1");
+    NEXT(file, "\"ncclAllReduce refused\"", "\"captured\":null,\"route\":\"refused\"", "\"result\":1");
+    NEXT(file, "]");
+    fclose(file);
+    return 0;
+}
+
+static void events_of_calls(void **state)
+{
+    (void)state;
+    char log[LOG_BYTES];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(child_run(calls, NULL, log, sizeof(log)), 0);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(events_of_calls)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
