@@ -157,6 +157,9 @@ def compare(doc, worker, seconds=42, torchrun_ranks=False, audit=False):
     before, after = plain.results(), with_shunt.results()
     for name in sorted(before.keys() & after.keys()):
         verdict.check(*(same(name, before[name], after[name]) if not host else (after[name] is True, name)))
+    both = sorted(name for name in before.keys() & after.keys() if before[name] == after[name] in (False, "failed"))
+    if both:
+        print(f"note: these fail with NCCL alone too: {', '.join(both)}")
     alone = before.keys() ^ after.keys()
     if alone:  # both ended well, or it is counted above: the time was up earlier in one
         print(f"not compared, for one run alone came so far: {', '.join(sorted(alone))}")
