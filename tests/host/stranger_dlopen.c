@@ -22,7 +22,7 @@ typedef struct nccl {
 
 static void open_nccl(nccl_t *nccl)
 {
-    nccl->library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    nccl->library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!nccl->library) {
         fprintf(stderr, "%s\n", dlerror());
         exit(EXIT_FAILURE);
