@@ -25,7 +25,6 @@ enum {
     MAX_TIMEOUT_MS = 86400000, /* one day */
     HOST_TIMEOUT_MS = 10000,
     FAULT_BYTES = 160,
-    PLACE_BYTES = 960,
     COMPLAINT_BYTES = 1536
 };
 #define MIN_SCRATCH (UINT64_C(1) << 20) /* the least that alg_map_init takes */
@@ -201,7 +200,7 @@ static void *field_of(const row_t *row)
 /* A setting's value as somebody has written it down. */
 typedef struct source {
     const char *text, *origin;
-    char place[PLACE_BYTES]; /* "FILE:LINE:COLUMN: " for the line about a wrong value, or "" */
+    uint32_t line, column; /* where it stands in a shunt.conf; 0: elsewhere */
 } source_t;
 
 static void keep_complaint(const char *line)
@@ -215,9 +214,19 @@ static void complain(uint32_t index, const source_t *source, const char *fault)
 {
     const row_t *row = &rows[index];
     char line[COMPLAINT_BYTES];
-    snprintf(line, sizeof(line), "%s%s=%.200s is not allowed (%s%sallowed: %s%s%s); using the default, %s",
-             source->place, row->variable, source->text, fault, fault[0] != '\0' ? "; " : "", row->allowed,
-             row->unit[0] != '\0' ? " " : "", row->unit, row->initial[0] != '\0' ? row->initial : "empty");
+    uint32_t column = 1;
+    int used = 0, skip = 0;
+    if (source->line > 0) {
+        /* A fault inside the value counts its columns from there. */
+        if (sscanf(fault, "column %u: %n", &column, &skip) == 1)
+            fault += skip;
+        used =
+            snprintf(line, sizeof(line), "%.900s:%u:%u: ", source->origin, source->line, source->column + column - 1);
+    }
+    snprintf(line + used, sizeof(line) - (size_t)used,
+             "%s=%.200s is not allowed (%s%sallowed: %s%s%s); using the default, %s", row->variable, source->text,
+             fault, fault[0] != '\0' ? "; " : "", row->allowed, row->unit[0] != '\0' ? " " : "", row->unit,
+             row->initial[0] != '\0' ? row->initial : "empty");
     keep_complaint(line);
 }
 
@@ -233,14 +242,11 @@ static bool find_source(uint32_t index, source_t *source)
     *source = (source_t){.text = getenv(row->variable), .origin = "environment"};
     for (int i = 0; i < SHIM_CONF_FILES && !is_value(row, source->text); i++) {
         const shim_conf_value_t *value = &files[i].value[index];
-        source->text = value->text;
-        source->origin = files[i].path;
-        snprintf(source->place, sizeof(source->place), "%.900s:%u:%u: ", files[i].path != NULL ? files[i].path : "",
-                 value->line, value->column);
+        *source = (source_t){value->text, files[i].path, value->line, value->column};
     }
     if (is_value(row, source->text))
         return true;
-    source->place[0] = '\0';
+    *source = (source_t){0};
     source->text = shim_nccl_env_from(row->variable, &source->origin);
     return is_value(row, source->text);
 }
