@@ -24,9 +24,9 @@
 
 enum { TABLE_PATH_BYTES = 4096, TOLD_FAULTS = 8 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static bool loaded;
-static char *text; /* NULL: no table */
+static pthread_once_t once = PTHREAD_ONCE_INIT; /* no lock: what is wrong is logged, which takes one */
+static _Thread_local uint64_t asked;            /* the machine, for the thread that loads */
+static char *text;                              /* NULL: no table; read-only once it is loaded */
 static size_t text_bytes;
 static char path[TABLE_PATH_BYTES];
 
@@ -121,13 +121,17 @@ static void check_rows(sel_file_t file)
     sel_file_row_t row;
     sel_tuned_row_t bound;
     char fault[SEL_FILE_FAULT_BYTES];
-    uint32_t faults = 0;
+    uint32_t faults = 0, rows[ALG_MAX_RANKS + 1] = {0};
     sel_file_step_t step;
     while ((step = sel_file_next(&file, &row, fault)) != SEL_FILE_END) {
-        if (step == SEL_FILE_ROW && !bind_row(&row, &bound))
+        if (step == SEL_FILE_ROW && !bind_row(&row, &bound)) {
             snprintf(fault, sizeof(fault), "%u: this version has no algorithm %s", file.line, row.algorithm);
-        else if (step == SEL_FILE_ROW)
+        } else if (step == SEL_FILE_ROW) {
+            if (++rows[row.ranks] == SEL_TUNED_ROWS + 1)
+                shim_warn("%s:%u: more than %d rows for %u ranks; the rest of them is not used", path, file.line,
+                          SEL_TUNED_ROWS, row.ranks);
             continue;
+        }
         tell_fault(faults++, fault);
     }
 }
@@ -151,15 +155,17 @@ static const char *refusal(uint64_t machine, char *reason, size_t capacity)
     return reason;
 }
 
-static void load(uint64_t machine)
+static void load(void)
 {
+    const uint64_t machine = asked;
     const char *given = shim_settings()->table;
     bool named = given[0] != '\0' ? snprintf(path, sizeof(path), "%s", given) < (int)sizeof(path)
                                   : shim_table_path(machine, path, sizeof(path));
     if (!named)
         return;
     int error = read_file(path, &text, &text_bytes);
-    if (error && (given[0] != '\0' || error != -ENOENT)) {
+    bool none = error == -ENOENT || error == -ENOTDIR || error == -EACCES; /* or no cache folder for this user */
+    if (error && (given[0] != '\0' || !none)) {
         shim_warn("%s: %s; the built-in table is used", path,
                   error == -EFBIG ? "not a file of at most 1 MiB" : strerror(-error));
         return;
@@ -186,22 +192,15 @@ static void collect(uint32_t nranks, sel_tuned_t *tuned)
     while ((step = sel_file_next(&file, &row, fault)) != SEL_FILE_END) {
         if (step != SEL_FILE_ROW || row.ranks != nranks || !bind_row(&row, &bound))
             continue;
-        if (tuned->rows == SEL_TUNED_ROWS) {
-            shim_warn("%s:%u: more than %d rows for %u ranks; the rest is not used", path, file.line, SEL_TUNED_ROWS,
-                      nranks);
-            return;
-        }
-        tuned->row[tuned->rows++] = bound;
+        if (tuned->rows < SEL_TUNED_ROWS)
+            tuned->row[tuned->rows++] = bound;
     }
 }
 
 void shim_table_wanted(uint32_t nranks, uint64_t machine, sel_tuned_t *tuned)
 {
-    pthread_mutex_lock(&lock);
-    if (!loaded)
-        load(machine);
-    loaded = true;
+    asked = machine;
+    pthread_once(&once, load);
     if (text)
         collect(nranks, tuned);
-    pthread_mutex_unlock(&lock);
 }

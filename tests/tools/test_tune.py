@@ -52,6 +52,7 @@ def tables():
         pathlib.Path(folder, ".cache").mkdir()
         pathlib.Path(folder, "shunt").rename(pathlib.Path(folder, ".cache", "shunt"))
         assert algorithms(HOME=folder, XDG_CACHE_HOME="", SHUNT_CACHE_DIR="") == (["oneshot", "staged"], "")
+        assert algorithms(HOME="/dev/null", XDG_CACHE_HOME="", SHUNT_CACHE_DIR="") == (["oneshot", "oneshot"], "")
         # Only floats of two bytes; a policy wins; the built-in table can be asked for.
         table.write_text(HEAD % HOST + row(types="f2"))
         assert algorithms(SHUNT_CACHE_DIR=folder)[0] == ["twoshot", "twoshot"]
