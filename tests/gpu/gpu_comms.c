@@ -20,6 +20,15 @@ static void use(gpu_t *gpu, ncclComm_t comm, uint64_t seed, uint64_t *hash)
     }
 }
 
+/* Of ranks in one process the last to destroy frees for all of them, on their devices, and waits there for kernels
+ * that wait for its own next call. So with the real NCCL alone, too, nobody may go on before all are through. */
+static void destroy(gpu_t *gpu, ncclComm_t comm)
+{
+    if (comm)
+        CHECK_NCCL(ncclCommDestroy(comm));
+    ranks_barrier(gpu->ranks);
+}
+
 static void split(gpu_t *gpu)
 {
     ncclComm_t half = NULL, quarter = NULL, some = gpu->comm;
@@ -37,11 +46,10 @@ static void split(gpu_t *gpu)
         if (some)
             use(gpu, some, 3, &own);
         use(gpu, gpu->comm, 4, &whole);
-        if (some)
-            CHECK_NCCL(ncclCommDestroy(some));
-        CHECK_NCCL(ncclCommDestroy(half));
+        destroy(gpu, some);
+        destroy(gpu, half);
         use(gpu, quarter, 5, &own);
-        CHECK_NCCL(ncclCommDestroy(quarter));
+        destroy(gpu, quarter);
     }
     gpu_agree(gpu, whole);
 }
@@ -76,10 +84,10 @@ static void beside(gpu_t *gpu)
         ncclComm_t comm = ranks_init(gpu->ranks), second = ranks_init(gpu->ranks);
         use(gpu, gpu->comm, 1, &hash);
         use(gpu, comm, 2, &hash);
-        CHECK_NCCL(ncclCommDestroy(comm));
+        destroy(gpu, comm);
         use(gpu, second, 3, &hash);
         use(gpu, gpu->comm, 4, &hash);
-        CHECK_NCCL(ncclCommDestroy(second));
+        destroy(gpu, second);
     }
     gpu_agree(gpu, hash);
 }
@@ -163,7 +171,7 @@ static void at_once(gpu_t *gpu)
         pthread_join(threads[i], NULL);
     for (int i = 0; i < 2; i++) {
         gpu_agree(gpu, sides[i].hash);
-        CHECK_NCCL(ncclCommDestroy(sides[i].gpu.comm));
+        destroy(gpu, sides[i].gpu.comm);
         gpu_close(&sides[i].gpu);
     }
 }
