@@ -40,6 +40,7 @@ typedef struct shunt_decision {
     uint64_t bytes;         /* count times the type's size */
     uint32_t blocks;        /* of the launch; 0 when forwarded */
     uint32_t threads;
+    const char *source; /* whose rule it was: "policy", "tuned table", the file of a benchmark, ...; "": no rule */
 } shunt_decision_t;
 /* 0, or -1 if this thread has issued no collective yet or `decision` is NULL or its size is 0. */
 int shunt_last_decision(shunt_decision_t *decision);

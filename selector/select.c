@@ -39,32 +39,22 @@ static const alg_algorithm_t *any_own(const sel_plan_t *plan, const sel_query_t 
 
 static sel_choice_t forward(sel_reason_t reason)
 {
-    return (sel_choice_t){NULL, 0, 0, reason};
+    return (sel_choice_t){.reason = reason};
 }
 
 static sel_choice_t take(const sel_plan_t *plan, const alg_algorithm_t *algorithm, uint32_t blocks, uint32_t threads,
                          uint64_t bytes)
 {
-    sel_choice_t choice = {algorithm, blocks, threads, SEL_TAKEN};
+    sel_choice_t choice = {.algorithm = algorithm, .blocks = blocks, .threads = threads, .reason = SEL_TAKEN};
     if (plan->settings.max_blocks && choice.blocks > plan->settings.max_blocks)
         choice.blocks = plan->settings.max_blocks;
     algorithm->shape(bytes, plan->topology.nranks, &choice.blocks, &choice.threads);
     return choice;
 }
 
-sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
+static sel_choice_t choose_by_rule(const sel_plan_t *plan, const sel_rule_t *rule, const sel_query_t *query,
+                                   uint64_t bytes)
 {
-    if (query->collective != ALG_ALL_REDUCE)
-        return forward(SEL_FORWARD_COLLECTIVE);
-    const bool fp8 = query->type == ALG_FLOAT8_E4M3 || query->type == ALG_FLOAT8_E5M2;
-    if (fp8 && plan->topology.link != SEL_LINK_HOST && plan->topology.arch < 90)
-        return forward(SEL_FORWARD_TYPE); /* the real NCCL refuses it, and says so */
-    const size_t width = alg_type_bytes(query->type);
-    if (query->count > UINT64_MAX / width)
-        return forward(SEL_FORWARD_TOO_LARGE);
-    const uint64_t bytes = query->count * width;
-
-    const sel_rule_t *rule = find_rule(plan, sel_context(query->type, query->captured), bytes);
     sel_reason_t reason = rule ? rule->reason : SEL_FORWARD_TABLE;
     if (rule && rule->algorithm) {
         if (fits(plan, rule->algorithm, query, bytes))
@@ -80,10 +70,28 @@ sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
     return forward(reason);
 }
 
+sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
+{
+    if (query->collective != ALG_ALL_REDUCE)
+        return forward(SEL_FORWARD_COLLECTIVE);
+    const bool fp8 = query->type == ALG_FLOAT8_E4M3 || query->type == ALG_FLOAT8_E5M2;
+    if (fp8 && plan->topology.link != SEL_LINK_HOST && plan->topology.arch < 90)
+        return forward(SEL_FORWARD_TYPE); /* the real NCCL refuses it, and says so */
+    const size_t width = alg_type_bytes(query->type);
+    if (query->count > UINT64_MAX / width)
+        return forward(SEL_FORWARD_TOO_LARGE);
+    const uint64_t bytes = query->count * width;
+
+    const sel_rule_t *rule = find_rule(plan, sel_context(query->type, query->captured), bytes);
+    sel_choice_t choice = choose_by_rule(plan, rule, query, bytes);
+    choice.source = rule ? rule->source : NULL;
+    return choice;
+}
+
 const char *sel_reason_text(sel_reason_t reason)
 {
     static const char *const text[SEL_REASON_COUNT] = {
-        [SEL_TAKEN] = "taken: the table's choice",
+        [SEL_TAKEN] = "taken: the choice of table or policy",
         [SEL_FORWARD_TABLE] = "forwarded: the table has no faster algorithm for this size",
         [SEL_FORWARD_POLICY] = "forwarded: SHUNT_ALGO says so",
         [SEL_FORWARD_TOO_LARGE] = "forwarded: more bytes than the scratch allows",

@@ -134,6 +134,7 @@ typedef struct sel_choice {
     uint32_t blocks;
     uint32_t threads;
     sel_reason_t reason;
+    const char *source; /* the rule's, static; NULL: no rule was asked, or none had an answer */
 } sel_choice_t;
 
 typedef struct sel_query {

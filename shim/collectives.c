@@ -29,10 +29,11 @@ typedef struct pass {
     void *stream;
     uint64_t start_ns; /* 0: there is no trace */
 
-    shim_comm_t *comm; /* retained; NULL if Shunt does not know the handle */
-    bool attached;     /* on a GPU */
-    bool ordered;      /* the stream waits for the communicator's last call */
-    int reason;        /* for forwarding; a sel_reason_t or shim_reason_t */
+    shim_comm_t *comm;  /* retained; NULL if Shunt does not know the handle */
+    bool attached;      /* on a GPU */
+    bool ordered;       /* the stream waits for the communicator's last call */
+    int reason;         /* for forwarding; a sel_reason_t or shim_reason_t */
+    const char *source; /* of the rule that was asked; NULL: none */
     ncclResult_t refusal;
     shim_capture_t capture;
 } pass_t;
@@ -138,7 +139,8 @@ static const shim_real_t *forward_to(pass_t *pass)
     }
     if (is_broken(pass, &pass->refusal))
         return NULL;
-    shim_count_forwarded(pass->collective, pass->count * alg_type_bytes((alg_type_t)pass->type), pass->reason);
+    shim_count_forwarded(pass->collective, pass->count * alg_type_bytes((alg_type_t)pass->type), pass->reason,
+                         pass->source);
     int previous;
     if (!pass->attached || shim_device_enter(pass->comm->device, &previous) != 0)
         return real;
@@ -193,7 +195,7 @@ static bool all_reduce_here(pass_t *pass, const shim_request_t *request, ncclRes
         *result = all_reduce_host(pass, request);
         return true;
     }
-    return pass->attached && shim_route_take(pass->comm, request, pass->stream, result, &pass->reason);
+    return pass->attached && shim_route_take(pass->comm, request, pass->stream, result, &pass->reason, &pass->source);
 }
 
 SHIM_PUBLIC(ncclAllReduce);

@@ -154,7 +154,8 @@ static ncclResult_t launch(shim_comm_t *comm, const alg_algorithm_t *algorithm, 
 }
 
 /* The communicator's device is current. */
-static bool take(shim_comm_t *comm, alg_call_t *call, void *stream, ncclResult_t *result, int *reason)
+static bool take(shim_comm_t *comm, alg_call_t *call, void *stream, ncclResult_t *result, int *reason,
+                 const char **source)
 {
     shim_capture_t capture;
     *reason = SHIM_REASON_STREAM;
@@ -162,6 +163,7 @@ static bool take(shim_comm_t *comm, alg_call_t *call, void *stream, ncclResult_t
         return false;
     sel_choice_t choice = choose(comm, call, capture.id != 0);
     *reason = choice.reason;
+    *source = choice.source;
     if (choice.algorithm == NULL)
         return false;
     shim_count_taken(SHIM_ALL_REDUCE, bytes_of(call), &choice);
@@ -169,7 +171,8 @@ static bool take(shim_comm_t *comm, alg_call_t *call, void *stream, ncclResult_t
     return true;
 }
 
-bool shim_route_take(shim_comm_t *comm, const shim_request_t *request, void *stream, ncclResult_t *result, int *reason)
+bool shim_route_take(shim_comm_t *comm, const shim_request_t *request, void *stream, ncclResult_t *result, int *reason,
+                     const char **source)
 {
     alg_call_t call;
     *reason = SHIM_REASON_ARGUMENTS;
@@ -182,7 +185,7 @@ bool shim_route_take(shim_comm_t *comm, const shim_request_t *request, void *str
     *reason = SHIM_REASON_STREAM;
     if (shim_device_enter(comm->device, &previous) != 0)
         return false;
-    bool taken = take(comm, &call, stream, result, reason);
+    bool taken = take(comm, &call, stream, result, reason, source);
     shim_device_leave(comm->device, previous);
     return taken;
 }

@@ -17,8 +17,9 @@ typedef struct shim_request {
 } shim_request_t;
 
 /* CUDA, an attached communicator: launch the call, or in a group queue it. True if it was taken;
- * *result is then for the application. False: forward it; *reason says why. */
-bool shim_route_take(shim_comm_t *comm, const shim_request_t *request, void *stream, ncclResult_t *result, int *reason);
+ * *result is then for the application. False: forward it; *reason says why, *source whose rule it was, if any. */
+bool shim_route_take(shim_comm_t *comm, const shim_request_t *request, void *stream, ncclResult_t *result, int *reason,
+                     const char **source);
 
 /* Host mode, arguments checked: run the call to its end, or in a group queue it. */
 ncclResult_t shim_route_host(shim_comm_t *comm, const shim_request_t *request);

@@ -150,10 +150,10 @@ void shim_count_taken(shim_collective_t collective, uint64_t bytes, const sel_ch
                choice->algorithm->name, choice->blocks, choice->threads);
 }
 
-void shim_count_forwarded(shim_collective_t collective, uint64_t bytes, int reason)
+void shim_count_forwarded(shim_collective_t collective, uint64_t bytes, int reason, const char *source)
 {
     count(collective, bytes, reason);
-    last.choice = (sel_choice_t){0};
+    last.choice = (sel_choice_t){.source = source};
     shim_trace("%s of %llu bytes: %s", collective_names[collective], (unsigned long long)bytes, reason_text(reason));
 }
 
@@ -169,6 +169,7 @@ bool shim_statistics_last(shunt_decision_t *decision)
     decision->bytes = last.bytes;
     decision->blocks = last.choice.blocks;
     decision->threads = last.choice.threads;
+    decision->source = last.choice.source != NULL ? last.choice.source : "";
     return true;
 }
 

@@ -37,8 +37,8 @@ typedef enum shim_reason {
 } shim_reason_t;
 
 void shim_count_taken(shim_collective_t collective, uint64_t bytes, const sel_choice_t *choice);
-/* reason: a sel_reason_t or a shim_reason_t. */
-void shim_count_forwarded(shim_collective_t collective, uint64_t bytes, int reason);
+/* reason: a sel_reason_t or a shim_reason_t. source: of the rule that was asked, static, or NULL. */
+void shim_count_forwarded(shim_collective_t collective, uint64_t bytes, int reason, const char *source);
 
 /* False if this thread has made no call. */
 bool shim_statistics_last(shunt_decision_t *decision);

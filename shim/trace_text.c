@@ -55,14 +55,14 @@ size_t shim_trace_call_text(const shim_trace_call_t *call, int pid, char text[SH
         "{\"ph\":\"X\",\"name\":\"%s %s\",\"cat\":\"%s\",\"ts\":%llu.%03llu,\"dur\":%llu.%03llu,\"pid\":%d,\"tid\":%d,"
         "\"args\":{\"comm\":\"0x%llx\",\"rank\":%d,\"nranks\":%d,\"count\":%llu,\"bytes\":%llu,\"type\":\"%s\","
         "\"op\":\"%s\",\"stream\":\"0x%llx\",\"captured\":%s,\"route\":\"%s\",\"algorithm\":\"%s\",\"blocks\":%u,"
-        "\"threads\":%u,\"reason\":\"%s\",\"result\":%d,\"host_ns\":%llu}}",
+        "\"threads\":%u,\"reason\":\"%s\",\"source\":\"%s\",\"result\":%d,\"host_ns\":%llu}}",
         call->function, decided ? decision->algorithm : "refused", route, (unsigned long long)(call->start_ns / 1000),
         (unsigned long long)(call->start_ns % 1000), (unsigned long long)(call->host_ns / 1000),
         (unsigned long long)(call->host_ns % 1000), pid, call->tid, (unsigned long long)(uintptr_t)call->comm,
         call->rank, call->nranks, (unsigned long long)call->count, (unsigned long long)decision->bytes,
         type_name(call->type), op_name(call->op), (unsigned long long)(uintptr_t)call->stream, truth(call->captured),
         route, decided ? decision->algorithm : "", decision->blocks, decision->threads, decided ? decision->reason : "",
-        call->result, (unsigned long long)call->host_ns));
+        decided ? decision->source : "", call->result, (unsigned long long)call->host_ns));
 }
 
 size_t shim_trace_head_text(const char *host, int pid, uint64_t now_ns, uint64_t realtime_ns,

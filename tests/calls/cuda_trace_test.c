@@ -76,11 +76,12 @@ static int calls(void *unused)
     NEXT(file, "\"begin\"");
     NEXT(file, "\"ncclAllReduce fake\"", rank_of_two, own_stream, "\"count\":10,\"bytes\":40", "\"op\":\"max\"",
          "\"captured\":false,\"route\":\"shunt\",\"algorithm\":\"fake\",\"blocks\":1,\"threads\":32",
-         "\"reason\":\"taken\",\"result\":0");
+         "\"reason\":\"taken\",\"source\":\"tuned table\",\"result\":0");
     NEXT(file, "\"ncclAllReduce nccl\"", rank_of_two, "\"captured\":false,\"route\":\"nccl\"",
-         "\"reason\":\"forwarded\"");
+         "\"reason\":\"forwarded\",\"source\":\"policy\"");
     NEXT(file, "\"ncclAllReduce fake\"", "\"captured\":true,\"route\":\"shunt\"");
-    NEXT(file, "\"ncclBroadcast nccl\"", "\"captured\":true,\"route\":\"nccl\"", "\"op\":\"\"", "\"blocks\":0");
+    NEXT(file, "\"ncclBroadcast nccl\"", "\"captured\":true,\"route\":\"nccl\"", "\"op\":\"\"", "\"blocks\":0",
+         "\"source\":\"\"");
     NEXT(file, "\"ncclAllReduce fake\"", "\"op\":\"avg\"", "\"captured\":false");
     NEXT(file, "\"ncclGroupEnd\"", "\"cat\":\"group\"", "\"result\":0");
     NEXT(file, "\"ncclAllReduce nccl\"", "\"comm\":\"0x77700\",\"rank\":-1,\"nranks\":-1");

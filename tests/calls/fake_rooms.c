@@ -131,8 +131,9 @@ sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
     (void)plan;
     static const alg_algorithm_t algorithm = {.name = "fake", .launch_cuda = launch};
     if (query->count > FAKE_TAKEN_LIMIT)
-        return (sel_choice_t){.reason = SEL_FORWARD_TABLE};
-    return (sel_choice_t){.algorithm = &algorithm, .blocks = 1, .threads = 32, .reason = SEL_TAKEN};
+        return (sel_choice_t){.reason = SEL_FORWARD_TABLE, .source = "policy"};
+    return (sel_choice_t){
+        .algorithm = &algorithm, .blocks = 1, .threads = 32, .reason = SEL_TAKEN, .source = "tuned table"};
 }
 
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings)

@@ -19,7 +19,8 @@ enum { LOG_BYTES = 16384 };
 
 static sel_choice_t a_choice(void)
 {
-    return (sel_choice_t){.algorithm = alg_registry[0], .blocks = 4, .threads = 256, .reason = SEL_TAKEN};
+    return (sel_choice_t){
+        .algorithm = alg_registry[0], .blocks = 4, .threads = 256, .reason = SEL_TAKEN, .source = "policy"};
 }
 
 static void some_calls(void)
@@ -27,8 +28,8 @@ static void some_calls(void)
     sel_choice_t choice = a_choice();
     shim_count_taken(SHIM_ALL_REDUCE, 1024, &choice);
     shim_count_taken(SHIM_ALL_REDUCE, 2047, &choice);
-    shim_count_forwarded(SHIM_ALL_REDUCE, UINT64_MAX, SEL_FORWARD_TABLE);
-    shim_count_forwarded(SHIM_BROADCAST, 0, SEL_FORWARD_COLLECTIVE);
+    shim_count_forwarded(SHIM_ALL_REDUCE, UINT64_MAX, SEL_FORWARD_TABLE, "tuned table");
+    shim_count_forwarded(SHIM_BROADCAST, 0, SEL_FORWARD_COLLECTIVE, NULL);
 }
 
 static int check_counts(void *argument)
@@ -44,10 +45,12 @@ static int check_counts(void *argument)
     CHILD_CHECK(shunt_last_decision(&decision) == 0);
     CHILD_CHECK(decision.taken == 0 && strcmp(decision.collective, "broadcast") == 0);
     CHILD_CHECK(strcmp(decision.algorithm, "nccl") == 0 && decision.reason[0] != '\0' && decision.blocks == 0);
+    CHILD_CHECK(decision.source[0] == '\0');
     sel_choice_t choice = a_choice();
     shim_count_taken(SHIM_ALL_REDUCE, 8, &choice);
     CHILD_CHECK(shunt_last_decision(&decision) == 0);
     CHILD_CHECK(decision.taken == 1 && decision.bytes == 8 && decision.blocks == 4 && decision.threads == 256);
+    CHILD_CHECK(strcmp(decision.source, "policy") == 0);
     CHILD_CHECK(strcmp(decision.algorithm, alg_registry[0]->name) == 0);
     return 0;
 }
@@ -189,7 +192,7 @@ static void fork_after_calls(void)
         pid_t child = fork();
         if (child == 0) {
             for (int i = 0; i < calls; i++)
-                shim_count_forwarded(SHIM_SEND, 4, SEL_FORWARD_COLLECTIVE);
+                shim_count_forwarded(SHIM_SEND, 4, SEL_FORWARD_COLLECTIVE, NULL);
             exit(0);
         }
         waitpid(child, NULL, 0);

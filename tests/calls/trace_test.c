@@ -38,16 +38,20 @@ static void set_trace(const char *name)
 static void some_calls(int count)
 {
     for (int i = 0; i < count; i++) {
-        shim_trace_call_t call = {
-            .start_ns = shim_trace_begin(),
-            .function = "ncclAllReduce",
-            .comm = (void *)0xabc0,
-            .count = 512,
-            .type = 9,
-            .rank = 1,
-            .nranks = 4,
-            .decision = {
-                .taken = 1, .algorithm = "oneshot", .reason = "why", .bytes = 1024, .blocks = 4, .threads = 256}};
+        shim_trace_call_t call = {.start_ns = shim_trace_begin(),
+                                  .function = "ncclAllReduce",
+                                  .comm = (void *)0xabc0,
+                                  .count = 512,
+                                  .type = 9,
+                                  .rank = 1,
+                                  .nranks = 4,
+                                  .decision = {.taken = 1,
+                                               .algorithm = "oneshot",
+                                               .reason = "why",
+                                               .source = "whose",
+                                               .bytes = 1024,
+                                               .blocks = 4,
+                                               .threads = 256}};
         if (call.start_ns != 0)
             shim_trace_end(&call);
     }

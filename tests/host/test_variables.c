@@ -69,7 +69,9 @@ static void device(void **state)
 static void algo_body(ranks_t *ranks)
 {
     const setting_t *setting = ranks->arg;
-    CHECK(strcmp(decide(ranks).algorithm, setting->expected) == 0);
+    shunt_decision_t decision = decide(ranks);
+    CHECK(strcmp(decision.algorithm, setting->expected) == 0);
+    CHECK(strcmp(decision.source, strcmp(setting->value, "nccl") == 0 ? "host device" : "policy") == 0);
 }
 
 /* (The host device has nothing to forward to, so it does not obey nccl.) */
