@@ -143,13 +143,24 @@ void shim_conf_parse(shim_conf_t *conf, char *text, size_t size, shim_conf_compl
     }
 }
 
+bool shim_conf_out_of_reach(const char *path)
+{
+    char folder[PATH_BYTES];
+    const char *slash = strrchr(path, '/');
+    int length = slash != NULL ? snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path) : 0;
+    return length > 0 && (size_t)length < sizeof(folder) && faccessat(AT_FDCWD, folder, X_OK, AT_EACCESS) != 0 &&
+           errno == EACCES;
+}
+
 /* Read a file of less than `capacity` bytes: how many, or -1 with *error, which is NULL if there is none. */
 static ssize_t load(const char *path, char *text, size_t capacity, const char **error)
 {
     struct stat about;
     ssize_t size = -1;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* to open a pipe would wait for its writer */
-    *error = fd >= 0 || errno == ENOENT || errno == ENOTDIR ? NULL : strerror(errno);
+    int opened = fd >= 0 ? 0 : errno;
+    bool none = opened == ENOENT || opened == ENOTDIR || (opened == EACCES && shim_conf_out_of_reach(path));
+    *error = opened == 0 || none ? NULL : strerror(opened);
     if (fd < 0)
         return -1;
     if (fstat(fd, &about) != 0 || !S_ISREG(about.st_mode) || (size_t)about.st_size >= capacity)

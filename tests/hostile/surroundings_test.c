@@ -226,6 +226,32 @@ static void homeless_body(ranks_t *ranks)
     works_body(ranks);
 }
 
+/* A home that is another user's, as in a container run under a number of its own: no word about it. */
+static void foreign_home_body(ranks_t *ranks)
+{
+    char log[] = "/tmp/shunt-home-XXXXXX";
+    struct stat info;
+    int fd = mkstemp(log);
+    CHECK(fd >= 0 && fchmod(fd, 0666) == 0);
+    CHECK(setenv("SHUNT_DEBUG_FILE", log, 1) == 0);
+    CHECK(setuid(STRANGER) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0);
+    works_body(ranks);
+    CHECK(fstat(fd, &info) == 0 && info.st_size == 0);
+    CHECK(truncate(log, 0) == 0);
+    close(fd);
+}
+
+static void foreign_home(void **state)
+{
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("skipped: another user needs root\n");
+        skip();
+    }
+    under("/root", "size=16k,mode=0700", foreign_home_body);
+    assert_int_equal(system("rm -f /tmp/shunt-home-*"), 0);
+}
+
 static void homes(void **state)
 {
     static const char *const nowhere[] = {"HOME", "/nowhere/at/all", "XDG_CONFIG_HOME", "/proc", NULL};
@@ -384,11 +410,17 @@ static void stranger_gains_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shm_is_full),   cmocka_unit_test(shm_is_small),
-        cmocka_unit_test(shm_is_closed), cmocka_unit_test(shm_is_not_shared),
-        cmocka_unit_test(proc_is_empty), cmocka_unit_test(limits),
-        cmocka_unit_test(homes),         cmocka_unit_test(death_in_mid_call),
-        cmocka_unit_test(crashed_run),   cmocka_unit_test(stranger_gains_nothing),
+        cmocka_unit_test(shm_is_full),
+        cmocka_unit_test(shm_is_small),
+        cmocka_unit_test(shm_is_closed),
+        cmocka_unit_test(shm_is_not_shared),
+        cmocka_unit_test(proc_is_empty),
+        cmocka_unit_test(limits),
+        cmocka_unit_test(homes),
+        cmocka_unit_test(foreign_home),
+        cmocka_unit_test(death_in_mid_call),
+        cmocka_unit_test(crashed_run),
+        cmocka_unit_test(stranger_gains_nothing),
     };
     host_limit(100);
     return cmocka_run_group_tests_name("surroundings", tests, NULL, NULL);
