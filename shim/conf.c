@@ -143,7 +143,8 @@ void shim_conf_parse(shim_conf_t *conf, char *text, size_t size, shim_conf_compl
     }
 }
 
-bool shim_conf_out_of_reach(const char *path)
+/* It lies in a home that this user may not enter (a container's /root, under a user number of its own). */
+static bool out_of_reach(const char *path)
 {
     char folder[PATH_BYTES];
     const char *slash = strrchr(path, '/');
@@ -159,7 +160,7 @@ static ssize_t load(const char *path, char *text, size_t capacity, const char **
     ssize_t size = -1;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* to open a pipe would wait for its writer */
     int opened = fd >= 0 ? 0 : errno;
-    bool none = opened == ENOENT || opened == ENOTDIR || (opened == EACCES && shim_conf_out_of_reach(path));
+    bool none = opened == ENOENT || opened == ENOTDIR || (opened == EACCES && out_of_reach(path));
     *error = opened == 0 || none ? NULL : strerror(opened);
     if (fd < 0)
         return -1;

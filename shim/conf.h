@@ -10,7 +10,6 @@
 #ifndef SHUNT_SHIM_CONF_H
 #define SHUNT_SHIM_CONF_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -44,9 +43,5 @@ void shim_conf_parse(shim_conf_t *conf, char *text, size_t size, shim_conf_compl
 /* Both files, the user's first; what they say lives as long as the process. A file that is not there
  * has no values. */
 void shim_conf_read(shim_conf_t conf[SHIM_CONF_FILES], shim_conf_complain_t complain);
-
-/* A file that could not be opened lies in a home that this user may not enter (a container's /root, under a
- * user number of its own): then there is none, and nothing to complain of. */
-bool shim_conf_out_of_reach(const char *path);
 
 #endif

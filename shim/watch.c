@@ -20,13 +20,12 @@
 
 enum { PERIOD_MS = 100, GRACE_MS = 1000 };
 
-static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+static net_lock_t g_lock = NET_LOCK_INITIALIZER;
 static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 static bool g_running;
 
 static void forget_in_child(void)
 {
-    pthread_mutex_init(&g_lock, NULL);
     g_running = false;
 }
 
@@ -84,11 +83,11 @@ static void *watch(void *unused)
     for (;;) {
         nanosleep(&period, NULL);
         uint32_t alive = 0;
-        pthread_mutex_lock(&g_lock);
+        net_lock_take(&g_lock);
         shim_comm_each(look_after, &alive);
         if (alive == 0)
             g_running = false;
-        pthread_mutex_unlock(&g_lock);
+        net_lock_give(&g_lock);
         if (alive == 0)
             return unused;
     }
@@ -97,7 +96,7 @@ static void *watch(void *unused)
 void shim_host_watch(void)
 {
     pthread_once(&g_fork_once, watch_forks);
-    pthread_mutex_lock(&g_lock);
+    net_lock_take(&g_lock);
     if (!g_running) {
         /* The program's signals are for the program's threads. */
         sigset_t all, before;
@@ -110,8 +109,9 @@ void shim_host_watch(void)
         g_running = pthread_create(&thread, &attributes, watch, NULL) == 0;
         pthread_sigmask(SIG_SETMASK, &before, NULL);
         pthread_attr_destroy(&attributes);
-        if (!g_running)
-            shim_warn("no thread to watch peers: the death of one is noticed by the time limit alone");
     }
-    pthread_mutex_unlock(&g_lock);
+    bool running = g_running;
+    net_lock_give(&g_lock);
+    if (!running)
+        shim_warn("no thread to watch peers: the death of one is noticed by the time limit alone");
 }
