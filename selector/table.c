@@ -21,6 +21,7 @@
 
 /* The benchmark of a row: H200 over NVSwitch, multicast off. Grids were chosen from docs/results/sweep-h200.csv. */
 #define H200(ranks) "docs/results/graph-" #ranks "-h200.csv"
+#define TUNED(ranks) "docs/results/tune-" #ranks "-h200.csv"
 
 /* Host device: a block is a thread; more of them only contend for cores. */
 #define HOST(ranks)                                                                                      \
@@ -52,7 +53,8 @@ static const sel_file_row_t BUILT_IN[] = {
     {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 0, 256 * KIB, "oneshot", 32, 512, H200(4)},
     {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 256 * KIB + 1, 1 * MIB, "twoshot", 32, 512, H200(4)},
     {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 1 * MIB + 1, 8 * MIB, "twoshot", 64, 512, H200(4)},
-    {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 8 * MIB + 1, UINT64_MAX, "nccl", 0, 0, H200(4)},
+    {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 8 * MIB + 1, 14 * MIB, "staged", 48, 512, TUNED(4)},
+    {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 14 * MIB + 1, UINT64_MAX, "nccl", 0, 0, H200(4)},
 };
 enum { BUILT_IN_ROWS = sizeof BUILT_IN / sizeof BUILT_IN[0], BUILT_IN_MOST = 16 /* of one class */ };
 

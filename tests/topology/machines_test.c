@@ -22,6 +22,7 @@ static const expected_t MACHINES[] = {
     {"nvswitch-8-nics-8",
      "nvswitch-sm90-8",
      {"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_7"}},
+    {"h200-4", "nvswitch-sm90-4", {NULL}}, /* not made up: 4 GPUs of a virtual machine */
     {"nvswitch-hidden-8", "nvswitch-sm100-8", {"eth0", "eth0", "eth0", "eth0", "eth0", "eth0", "eth0", "eth0"}},
     {"nvswitch-lame-4", "bridges-sm90-4", {NULL}},
     {"pcie-switch-4", "pcie-sm80-4", {"mlx5_0", "mlx5_0", "mlx5_0", "mlx5_0"}},
