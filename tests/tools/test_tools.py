@@ -347,6 +347,26 @@ def trace():
         assert ranks == {0, 1}, ranks
 
 
+def plot_trace():
+    """scripts/plot-trace: a bar a call, in the row of its rank; a trace may lack its end."""
+    def call(rank, at, route, count):
+        return json.dumps({"ph": "X", "name": f"ncclAllReduce {route}", "ts": at, "dur": 5, "pid": rank, "tid": 0,
+                           "args": {"rank": rank, "bytes": count, "algorithm": "oneshot", "route": route}})
+
+    with tempfile.TemporaryDirectory() as folder:
+        traces = [pathlib.Path(folder, f"{rank}.json") for rank in range(2)]
+        for rank, trace in enumerate(traces):
+            trace.write_text("[" + ",\n".join([call(rank, 10, "shunt", 2048), call(rank, 90, "nccl", 64 << 20)]) +
+                             (",\n" if rank else "\n]"))
+        done = subprocess.run([f"{SOURCE}/scripts/plot-trace", *map(str, traces)], text=True, capture_output=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("<title>ncclAllReduce shunt, 2 KB oneshot, 5.0 us<") == 2, done.stdout
+        assert done.stdout.count("<title>ncclAllReduce nccl, 64 MB") == 2 and "rank 1" in done.stdout
+        traces[0].write_text("[]")
+        done = subprocess.run([f"{SOURCE}/scripts/plot-trace", str(traces[0])], text=True, capture_output=True)
+        assert done.returncode == 1 and "no calls" in done.stderr, done.stderr
+
+
 def children(pid):
     return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -395,5 +415,5 @@ def bench_gpu():
 
 if __name__ == "__main__":
     {case.__name__: case for case in (usage, run, info, topology, settings, documents, bench_right, bench_files,
-                                      bench_dies, bench_choose, bench_gpu, plots, pictures, decode,
+                                      bench_dies, bench_choose, bench_gpu, plots, plot_trace, pictures, decode,
                                       offenders, trace)}[sys.argv[4]]()
