@@ -44,6 +44,20 @@ def library(options):
     return found[-1].resolve()
 
 
+def ended_by_force(process):
+    """Its output, after the end of it and its ranks. torchrun gives each rank a session of its own and ends
+    them when it is asked to; the others are in the session that we made."""
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        return process.communicate(timeout=10)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+    try:
+        return process.communicate(timeout=5)[0]
+    except subprocess.TimeoutExpired as late:  # a rank holds the pipe still
+        return (late.output or b"").decode(errors="replace")
+
+
 class Run:
     """One finished run: status, text, and what Shunt counted (None if it said nothing)."""
 
@@ -61,8 +75,7 @@ class Run:
             self.text, _ = process.communicate(timeout=seconds)
             self.status = process.returncode
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # the ranks too: the session is ours
-            self.text, _ = process.communicate()
+            self.text = ended_by_force(process)
             self.status = 124
         counts = re.findall(r"shunt: taken (\d+) calls, forwarded (\d+)", self.text)
         self.taken = sum(int(taken) for taken, _ in counts) if counts else None
