@@ -5,9 +5,10 @@
  * A call costs its start, and the bytes that leave a GPU over what the link
  * carries. The floors are those of docs/kernels.md; how far above them each
  * algorithm stays, and what the real NCCL takes, was fitted to
- * docs/results/graph-{2,3,4}-h200.csv; of other machines, only the link's rate is
- * known. A wrong guess costs more than a missed gain, so an algorithm is trusted
- * only with a clear lead, and nothing is said of links that we know little about.
+ * docs/results/graph-{2,3,4}-h200.csv; of other machines, only the link is known:
+ * what the tuned table says that it carries, or else its nominal rate. A wrong
+ * guess costs more than a missed gain, so an algorithm is trusted only with a
+ * clear lead, and nothing is said of links that we know little about.
  */
 #include "selector/cost.h"
 
@@ -19,6 +20,9 @@
 /* How much better than the real NCCL an algorithm must look. */
 #define LEAD 1.15
 
+/* A word's way between two GPUs, in us, where the starts below were fitted: docs/results/host-time-4-h200.csv. */
+#define FITTED_ONE_WAY 0.76
+
 /* ---- Times in us, rates in bytes per us (GB/s * 1000) ----------------------------------- */
 
 typedef struct link_rate {
@@ -26,18 +30,41 @@ typedef struct link_rate {
     double most; /* what the real NCCL may get */
 } link_rate_t;
 
+/* Measured while all GPUs of the machine copied to all others, as our algorithms do. */
+static link_rate_t measured_rate(const sel_topology_t *topology, double whole)
+{
+    const double rate = topology->measured.bytes_per_us;
+    const double peers = topology->nranks - 1.0, all_peers = topology->measured.gpus - 1.0;
+    /* Fewer GPUs have fewer of the links between them. */
+    const double part = peers < all_peers ? rate * peers / all_peers : rate;
+    if (topology->link == SEL_LINK_NVSWITCH)
+        return (link_rate_t){rate, rate};
+    if (topology->link == SEL_LINK_MESH)
+        return (link_rate_t){part, part};
+    /* The real NCCL may find a ring that shares less of what lies between them. */
+    return (link_rate_t){rate, rate > whole ? rate : whole};
+}
+
 /* What copies get out of one GPU: 390 GB/s was measured on sm_90; the others are as much of their nominal rate. */
 static link_rate_t rate_of(const sel_topology_t *topology)
 {
     const double whole = topology->arch >= 100 ? 780e3 : topology->arch >= 90 ? 390e3 : 260e3;
     if (topology->arch < 80)
         return (link_rate_t){0, 0};
+    if (topology->measured.bytes_per_us)
+        return measured_rate(topology, whole);
     if (topology->link == SEL_LINK_NVSWITCH)
         return (link_rate_t){whole, whole};
     /* Links of its own for every pair: one at least. */
     if (topology->link == SEL_LINK_MESH)
         return (link_rate_t){22e3, whole};
     return (link_rate_t){0, 0};
+}
+
+/* How much longer than there a word takes here. */
+static double late_of(const sel_topology_t *topology)
+{
+    return topology->measured.bytes_per_us ? topology->measured.one_way_ns * 1e-3 - FITTED_ONE_WAY : 0;
 }
 
 /* To enter a kernel, tell every peer, and hear from it. */
@@ -78,7 +105,9 @@ static double nccl(uint32_t nranks, double bytes, double rate)
 static const struct {
     const char *name;
     double (*time)(uint32_t nranks, double bytes, double rate);
-} ALGORITHMS[] = {{"oneshot", oneshot}, {"twoshot", twoshot}, {"staged", staged}};
+    int crossings; /* one after the other */
+} ALGORITHMS[] = {{"oneshot", oneshot, 1}, {"twoshot", twoshot, 2}, {"staged", staged, 2}};
+enum { NCCL_CROSSINGS = 2 }; /* of two ranks; more of them only make it later */
 
 /* ---- The choice --------------------------------------------------------------------------- */
 
@@ -102,10 +131,12 @@ sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *ma
     sel_choice_t choice = sel_usual_grid(topology, bytes);
     if (rate.sure == 0)
         return choice;
-    double best = nccl(topology->nranks, (double)bytes, rate.most) / LEAD;
+    const double late = late_of(topology);
+    double best = (nccl(topology->nranks, (double)bytes, rate.most) + NCCL_CROSSINGS * late) / LEAD;
     for (size_t i = 0; i < sizeof ALGORITHMS / sizeof ALGORITHMS[0]; i++) {
         const alg_algorithm_t *algorithm = alg_find(ALG_ALL_REDUCE, ALGORITHMS[i].name);
-        const double time = ALGORITHMS[i].time(topology->nranks, (double)bytes, rate.sure);
+        const double time =
+            ALGORITHMS[i].time(topology->nranks, (double)bytes, rate.sure) + ALGORITHMS[i].crossings * late;
         if (algorithm && time < best && bytes <= algorithm->max_bytes(map, topology->nranks, ALG_FLOAT32)) {
             best = time;
             choice.algorithm = algorithm;

@@ -26,6 +26,14 @@ typedef enum sel_link {
     SEL_LINK_COUNT
 } sel_link_t;
 
+/* What a machine's links carry, as `shunt tune` found it; all zero: nobody has measured it. */
+typedef struct sel_measured {
+    uint32_t bytes_per_us; /* out of each GPU while all copy to all others */
+    uint32_t gpus;         /* that did */
+    uint32_t one_way_ns;   /* until a GPU sees what another one stores */
+    uint32_t unused;
+} sel_measured_t;
+
 /* Facts of a communicator; the same on every rank after agreement. */
 typedef struct sel_topology {
     sel_link_t link;
@@ -34,6 +42,7 @@ typedef struct sel_topology {
     uint32_t multiprocessors; /* the lowest of all ranks; host: 0 */
     bool multicast;           /* the real NCCL may use NVLink multicast on every rank */
     uint64_t fingerprint;     /* of this machine's kind: sel_fingerprint; host: 0 */
+    sel_measured_t measured;  /* by sel_topology_measured */
 } sel_topology_t;
 
 /* ---- Rows of a table ------------------------------------------------------------
@@ -67,15 +76,19 @@ typedef struct sel_tuned_row {
     uint8_t unused[5];
 } sel_tuned_row_t;
 
-/* The tuned table's rows for this number of ranks. */
+/* The tuned table's rows for this number of ranks, and its machine's links. */
 typedef struct sel_tuned {
     uint64_t machine; /* fingerprint of the one it was measured on */
     uint32_t forced;  /* use it on any machine */
     uint32_t rows;
+    sel_measured_t link;
     sel_tuned_row_t row[SEL_TUNED_ROWS]; /* later ones win */
 } sel_tuned_t;
 
 uint32_t sel_class_hash(const char *name);
+/* Take the links' figures out of the tuned table that the ranks agreed on, if it is this machine's or forced; what
+ * cannot be, of another process, is left. */
+void sel_topology_measured(sel_topology_t *topology, const sel_tuned_t *tuned);
 
 /* What the ranks agreed on. Plain data without padding: it travels in an attach record, and is compared whole. */
 typedef struct sel_settings {

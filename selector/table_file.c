@@ -9,6 +9,7 @@
 
 static const char MAGIC[] = "# shunt table 1";
 static const char MACHINE[] = "# machine: ";
+static const char LINK[] = "# link: ";
 const char sel_file_columns[] = "collective,ranks,class,mode,types,from,to,algorithm,blocks,threads,source";
 
 static const char *const KINDS[SEL_KINDS] = {"f1", "f2", "f4", "f8", "i1", "i2", "i4", "i8"};
@@ -218,25 +219,80 @@ static bool read_row(const sel_file_t *file, piece_t line, sel_file_row_t *row, 
     return true;
 }
 
+/* ---- The link -------------------------------------------------------------------- */
+
+/* Read as thousandths: no rounding, and no locale's decimal comma. */
+static const struct {
+    uint32_t least, most, step;
+    const char *after, *expected;
+} LINK_FIELDS[] = {
+    {100, 99999999, 1, "GB/s among ", "a rate from 0.1 to 99999.999, and \" GB/s among \""},
+    {2000, ALG_MAX_RANKS * 1000, 1000, "GPUs, one way ", "a number of GPUs from 2 to 8, and \" GPUs, one way \""},
+    {10, 1000000, 1, "us", "a time from 0.01 to 1000, and \" us\""},
+};
+enum { LINK_FIELD_COUNT = sizeof LINK_FIELDS / sizeof LINK_FIELDS[0] };
+
+static bool read_thousandths(piece_t text, uint64_t *number)
+{
+    uint64_t decimals = 0;
+    const piece_t whole = cut(&text, '.');
+    if (!read_number(whole, 10, number) || *number > UINT32_MAX || text.bytes > 3 ||
+        (text.bytes && !read_number(text, 10, &decimals)))
+        return false;
+    for (size_t i = text.bytes; i < 3; i++)
+        decimals *= 10;
+    *number = *number * 1000 + decimals;
+    return true;
+}
+
+static bool in_range(uint64_t number, int field)
+{
+    return number >= LINK_FIELDS[field].least && number <= LINK_FIELDS[field].most &&
+           number % LINK_FIELDS[field].step == 0;
+}
+
+static bool read_link(sel_file_t *file, piece_t line, char fault[SEL_FILE_FAULT_BYTES])
+{
+    uint64_t number[LINK_FIELD_COUNT];
+    piece_t rest = {line.at + sizeof LINK - 1, line.bytes - (sizeof LINK - 1)};
+    for (int i = 0; i < LINK_FIELD_COUNT; i++) {
+        const char *after = LINK_FIELDS[i].after;
+        const size_t column = (size_t)(rest.at - line.at);
+        const bool right = read_thousandths(cut(&rest, ' '), &number[i]) && in_range(number[i], i) &&
+                           (i + 1 < LINK_FIELD_COUNT ? begins(rest, after) : equals(rest, after));
+        if (!right)
+            return fault_at(file, column, LINK_FIELDS[i].expected, fault);
+        rest.at += strlen(after);
+        rest.bytes -= strlen(after);
+    }
+    file->link = (sel_measured_t){
+        .bytes_per_us = (uint32_t)number[0], .gpus = (uint32_t)number[1] / 1000, .one_way_ns = (uint32_t)number[2]};
+    return true;
+}
+
 /* ---- The file -------------------------------------------------------------------- */
+
+static bool is_row(piece_t line)
+{
+    return line.bytes && line.at[0] != '#' && !equals(line, sel_file_columns);
+}
 
 bool sel_file_open(sel_file_t *file, const char *text, size_t bytes, char fault[SEL_FILE_FAULT_BYTES])
 {
-    *file = (sel_file_t){text, text + bytes, 0, 0};
+    *file = (sel_file_t){.at = text, .end = text + bytes};
     if (bytes > SEL_FILE_MOST_BYTES) {
         file->line = 1;
         return fault_at(file, 0, "a file of at most 1 MiB", fault);
     }
     if (!equals(next_line(file), MAGIC))
         return fault_at(file, 0, "\"# shunt table 1\"", fault);
-    for (bool known = false; file->at < file->end;) {
-        const sel_file_t before = *file;
+    const sel_file_t first = *file;
+    for (bool known = false; file->at < file->end;) { /* no row: no harm */
         const piece_t line = next_line(file);
-        if (line.bytes && line.at[0] != '#' && !equals(line, sel_file_columns)) {
-            *file = before;
-            file->line += !known;
-            return known || fault_at(file, 0, "\"# machine: \" and a fingerprint before the first row", fault);
-        }
+        if (is_row(line) && !known)
+            return fault_at(file, 0, "\"# machine: \" and a fingerprint before the first row", fault);
+        if (is_row(line))
+            break;
         if (begins(line, MACHINE)) {
             const size_t name = sizeof MACHINE - 1;
             known = read_number((piece_t){line.at + name, line.bytes - name}, 16, &file->machine);
@@ -244,14 +300,18 @@ bool sel_file_open(sel_file_t *file, const char *text, size_t bytes, char fault[
                 return fault_at(file, name, "a fingerprint of hexadecimal digits", fault);
         }
     }
-    return true; /* no row: no harm */
+    file->at = first.at; /* the head may have lines that sel_file_next reads */
+    file->line = first.line;
+    return true;
 }
 
 sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[SEL_FILE_FAULT_BYTES])
 {
     while (file->at < file->end) {
         const piece_t line = next_line(file);
-        if (line.bytes && line.at[0] != '#')
+        if (begins(line, LINK) && !read_link(file, line, fault))
+            return SEL_FILE_FAULT;
+        if (is_row(line))
             return read_row(file, line, row, fault) ? SEL_FILE_ROW : SEL_FILE_FAULT;
     }
     return SEL_FILE_END;
@@ -285,6 +345,15 @@ uint32_t sel_class_hash(const char *name)
 void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES])
 {
     snprintf(text, SEL_FILE_LINE_BYTES, "%s\n%s%016llx\n", MAGIC, MACHINE, (unsigned long long)machine);
+}
+
+void sel_file_link(const sel_measured_t *link, char text[SEL_FILE_LINE_BYTES])
+{
+    text[0] = '\0';
+    if (in_range(link->bytes_per_us, 0) && in_range((uint64_t)link->gpus * 1000, 1) && in_range(link->one_way_ns, 2))
+        snprintf(text, SEL_FILE_LINE_BYTES, "%s%u.%03u GB/s among %u GPUs, one way %u.%03u us\n", LINK,
+                 link->bytes_per_us / 1000, link->bytes_per_us % 1000, link->gpus, link->one_way_ns / 1000,
+                 link->one_way_ns % 1000);
 }
 
 bool sel_file_has_text(uint16_t contexts)

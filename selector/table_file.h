@@ -4,13 +4,16 @@
  *
  *   # shunt table 1
  *   # machine: 5a3c...  (sel_fingerprint, 16 hexadecimal digits)
+ *   # link: 384.800 GB/s among 4 GPUs, one way 0.760 us
  *   collective,ranks,class,mode,types,from,to,algorithm,blocks,threads,source
  *   allreduce,4,nvswitch-sm90-4,captured,f2+f4,0,65536,oneshot,32,128,tune 2026-11-21
  *
  * The first line is as above; other lines that begin with '#' are comments, but
- * for "# machine: ". mode is eager, captured or any; types are any, or kinds of
- * selector.h joined by '+'; from and to are bytes, both inclusive, an empty `to`
- * is no end; algorithm is a name or nccl (blocks and threads are then 0).
+ * for "# machine: " and "# link: ". The latter is what all GPUs of the machine got
+ * when they copied to each other; it may be missing. mode is eager, captured or any;
+ * types are any, or kinds of selector.h joined by '+'; from and to are bytes, both
+ * inclusive, an empty `to` is no end; algorithm is a name or nccl (blocks and threads
+ * are then 0).
  *
  * Names of algorithms are text here: what this version of Shunt has is the
  * reader's business. Nothing here allocates or opens files, and nothing outside
@@ -48,15 +51,16 @@ typedef struct sel_file_row {
 /* A reader of text that the caller owns; it need not end with a NUL. */
 typedef struct sel_file {
     const char *at, *end;
-    uint32_t line;    /* of the last row or fault */
-    uint64_t machine; /* the fingerprint */
+    uint32_t line;       /* of the last row or fault */
+    uint64_t machine;    /* the fingerprint */
+    sel_measured_t link; /* at the end of the file; zero: it says nothing of it */
 } sel_file_t;
 
 typedef enum sel_file_step { SEL_FILE_END, SEL_FILE_ROW, SEL_FILE_FAULT } sel_file_step_t;
 
-/* Read up to the first row. False: not a table; `fault` says where and what was expected. */
+/* Find the head; rows are yet to be read. False: not a table; `fault` says where and what was expected. */
 bool sel_file_open(sel_file_t *file, const char *text, size_t bytes, char fault[SEL_FILE_FAULT_BYTES]);
-/* The next row, or what is wrong with the next line that is none, or the end. */
+/* The next row, or what is wrong with a line before it, or the end. */
 sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[SEL_FILE_FAULT_BYTES]);
 
 /* Names of the columns, the line before the first row. */
@@ -65,8 +69,10 @@ extern const char sel_file_columns[];
 bool sel_file_has_text(uint16_t contexts);
 /* Its mode (static), and its types. */
 const char *sel_file_words(uint16_t contexts, char types[SEL_FILE_TYPES_BYTES]);
-/* The first two lines, and a row's, with line breaks. */
+/* The first two lines, the link's and a row's, with line breaks. The link's is empty where nothing was measured, or
+ * what no reader would take. */
 void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES]);
+void sel_file_link(const sel_measured_t *link, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_line(const sel_file_row_t *row, char text[SEL_FILE_LINE_BYTES]);
 
 #ifdef __cplusplus

@@ -2,9 +2,9 @@
  * table_load.c - finds and reads the tuned table.
  *
  * The text is read once and kept as long as the process lives: every communicator
- * takes from it the rows for its own number of ranks. A row that makes no sense,
- * or names an algorithm that this version lacks, is skipped and told in one line;
- * a file that is no table, or another machine's, is not used at all.
+ * takes from it the rows for its own number of ranks and what it says of the links.
+ * A line that makes no sense, or a row that names an algorithm that this version lacks, is skipped and told in one
+ * line; a file that is no table, or another machine's, is not used at all.
  */
 #define _GNU_SOURCE
 #include "shim/table_load.h"
@@ -110,9 +110,9 @@ static bool bind_row(const sel_file_row_t *row, sel_tuned_row_t *bound)
 static void tell_fault(uint32_t faults, const char *fault)
 {
     if (faults < TOLD_FAULTS)
-        shim_warn("%s:%s; the row is skipped", path, fault);
+        shim_warn("%s:%s; the line is skipped", path, fault);
     else if (faults == TOLD_FAULTS)
-        shim_warn("%s: more rows are skipped", path);
+        shim_warn("%s: more lines are skipped", path);
 }
 
 /* Say once what is wrong with the rows. */
@@ -195,6 +195,7 @@ static void collect(uint32_t nranks, sel_tuned_t *tuned)
         if (tuned->rows < SEL_TUNED_ROWS)
             tuned->row[tuned->rows++] = bound;
     }
+    tuned->link = file.link;
 }
 
 void shim_table_wanted(uint32_t nranks, uint64_t machine, sel_tuned_t *tuned)

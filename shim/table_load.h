@@ -11,9 +11,9 @@
  * no such folder to name, or the path does not fit. */
 bool shim_table_path(uint64_t machine, char *path, size_t capacity);
 
-/* The rows for so many ranks, of SHUNT_TABLE or of this machine's table. `tuned` is all zero; without a table,
- * or with one of another machine, it stays so. The file is read once, at the first call, and what is wrong
- * with it is said then. */
+/* The rows for so many ranks and the links' figures, of SHUNT_TABLE or of this machine's table. `tuned` is all zero;
+ * without a table, or with one of another machine, it stays so. The file is read once, at the first call, and what is
+ * wrong with it is said then. */
 void shim_table_wanted(uint32_t nranks, uint64_t machine, sel_tuned_t *tuned);
 
 #endif

@@ -7,32 +7,6 @@
 
 #include "bench.h"
 
-/* ---- The floor ---- */
-
-typedef struct floor_job {
-    uint32_t ranks;
-    tool_floor_t *floor;
-} floor_job_t;
-
-static void find_floor(void *argument)
-{
-    const floor_job_t *job = argument;
-    tool_floor_measure(job->ranks, job->floor);
-}
-
-static int measure_floor(uint32_t ranks, tool_floor_t *floor)
-{
-    floor_job_t job = {ranks, floor};
-    if (!bench_apart("bench", "measuring the floor", find_floor, &job)) {
-        return TOOL_FAILED;
-    }
-    if (floor->error[0] != '\0') {
-        fprintf(stderr, "shunt bench: the floor cannot be measured: %s\n", floor->error);
-        return TOOL_FAILED;
-    }
-    return TOOL_OK;
-}
-
 /* ---- Defaults that depend on the machine ---- */
 
 static int settle_host(bench_options_t *options)
@@ -160,7 +134,7 @@ int tool_bench(int argc, char **argv)
         fault = settle(&options, &shared->machine);
     }
     if (fault == TOOL_OK && options.floor) {
-        fault = measure_floor(options.ranks, &shared->machine.floor);
+        fault = bench_floor("bench", options.ranks, &shared->machine.floor) ? TOOL_OK : TOOL_FAILED;
     }
     if (fault == TOOL_OK) {
         fault = run_ranks(&options, shared);

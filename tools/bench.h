@@ -12,7 +12,8 @@
  *   bench_host.c, bench_cuda.c, bench_nocuda.c  memory, streams and clocks
  *   bench_report.c   table, CSV, JSON
  *
- * The floor (--floor) is measured by a process of its own before the ranks: floor.h.
+ * The floor (--floor, and for what `shunt tune` says of the links) is measured by a process of its own before the
+ * ranks: floor.h.
  *
  * Each rank is a process, forked before any call of CUDA. Ranks meet in one
  * anonymous shared mapping, which the parent owns; rank 0 sends finished rows to
@@ -136,7 +137,7 @@ typedef struct bench_machine {
     char nccl_path[PATH_MAX];
     char error[TOOL_ERROR_BYTES];
     tool_gpus_t gpus;
-    tool_floor_t floor; /* with --floor */
+    tool_floor_t floor; /* by bench_floor */
 } bench_machine_t;
 
 /* On a cache line of its own: counting must not cost the measured call anything. */
@@ -167,6 +168,8 @@ bool bench_wanted(const bench_options_t *options, const bench_machine_t *machine
 bool bench_apart(const char *command, const char *what, void (*work)(void *argument), void *argument);
 /* Fill in what there is to know before the ranks are forked; `machine` is shared memory. False: told. */
 bool bench_look(const char *command, bench_machine_t *machine);
+/* Measure the floor of GPUs 0 to gpus-1, into shared memory. False: told. */
+bool bench_floor(const char *command, uint32_t gpus, tool_floor_t *floor);
 
 typedef struct bench_family {
     const char *command;    /* in messages */

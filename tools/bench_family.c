@@ -91,6 +91,30 @@ bool bench_look(const char *command, bench_machine_t *machine)
     return true;
 }
 
+typedef struct floor_job {
+    uint32_t gpus;
+    tool_floor_t *floor;
+} floor_job_t;
+
+static void find_floor(void *argument)
+{
+    const floor_job_t *job = argument;
+    tool_floor_measure(job->gpus, job->floor);
+}
+
+bool bench_floor(const char *command, uint32_t gpus, tool_floor_t *floor)
+{
+    floor_job_t job = {gpus, floor};
+    if (!bench_apart(command, "measuring the floor", find_floor, &job)) {
+        return false;
+    }
+    if (floor->error[0] != '\0') {
+        fprintf(stderr, "shunt %s: the floor cannot be measured: %s\n", command, floor->error);
+        return false;
+    }
+    return true;
+}
+
 /* ---- The ranks ---- */
 
 static double now(void)

@@ -5,6 +5,7 @@
  * It ends at its time limit, or when it is interrupted, with what there is until
  * then; the table is written after each family, so that not even a kill takes all.
  */
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,8 @@
 
 typedef struct tuning {
     tune_options_t *options;
-    const bench_machine_t *machine;
+    bench_machine_t *machine; /* shared memory */
+    sel_measured_t link;      /* all zero: not measured */
     uint32_t results;
     tune_result_t *result;
     double start;
@@ -90,6 +92,25 @@ static bool take_result(void *context, const void *row)
     return !tuning->stopped;
 }
 
+/* ---- The links ---- */
+
+static uint32_t in_32_bits(double figure)
+{
+    return (uint32_t)fmin(round(figure), UINT32_MAX);
+}
+
+/* Of all GPUs, whichever ranks are asked for: the table is the machine's. Without it there are still rows. */
+static void measure_links(tuning_t *tuning)
+{
+    const uint32_t count = tuning->machine->gpus.count, gpus = count < TOOL_FLOOR_GPUS ? count : TOOL_FLOOR_GPUS;
+    tool_floor_t *floor = &tuning->machine->floor;
+    if (!tuning->machine->host && !tuning->options->check && bench_floor("tune", gpus, floor)) {
+        tuning->link = (sel_measured_t){.bytes_per_us = in_32_bits(floor->bandwidth * 1e-6),
+                                        .gpus = gpus,
+                                        .one_way_ns = in_32_bits(floor->one_way * 1e9)};
+    }
+}
+
 /* ---- Families ---- */
 
 static bool rank_body(const void *job, bench_shared_t *shared, uint32_t rank, int rows)
@@ -134,7 +155,7 @@ static bool write_table(const tuning_t *tuning, char path[PATH_MAX])
 {
     return tuning->results == 0 || tuning->options->check ||
            (table_path(tuning, path) &&
-            tune_table_write(path, tuning->options, tuning->machine, tuning->result, tuning->results));
+            tune_table_write(path, tuning->options, tuning->machine, &tuning->link, tuning->result, tuning->results));
 }
 
 /* What programs use most comes first, in case that there is no time for all: every GPU, then powers of two. */
@@ -221,9 +242,10 @@ static int run(tuning_t *tuning)
         perror("shunt tune");
         return TOOL_FAILED;
     }
+    tuning->start = now();
+    measure_links(tuning); /* until it is done, there is nothing that an interrupted run could keep */
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    tuning->start = now();
     tuning->bar = isatty(STDERR_FILENO) == 1;
     bool done = run_families(tuning, path);
     int status = conclude(tuning, done, path);

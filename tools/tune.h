@@ -53,7 +53,7 @@ int tune_settle(tune_options_t *options, const bench_machine_t *machine);
 
 /* ---- One case, measured ----------------------------------------------------------------- */
 
-/* The word for "no row: the built-in choice". */
+/* The word for the built-in choice: no row, unless it was a guess. */
 #define TUNE_BUILTIN "builtin"
 
 typedef struct tune_result {
@@ -66,6 +66,7 @@ typedef struct tune_result {
     char choice[SEL_FILE_NAME_BYTES]; /* algorithm, nccl or TUNE_BUILTIN; --check: what the tuned table takes */
     uint32_t blocks, threads;
     char builtin[SEL_FILE_NAME_BYTES]; /* what the built-in table takes: algorithm or nccl */
+    bool guessed;                      /* by the cost model, for want of a row */
     double seconds;                    /* of the choice: median over rounds of the slowest rank */
     double spread;                     /* of its rounds: half of them lie within this part of the median */
     double builtin_seconds;
@@ -89,6 +90,7 @@ bool tune_rank_run(const void *job, bench_shared_t *shared, uint32_t rank, int r
 /* Rows of a table. Zero is empty; free `row` in the end. */
 typedef struct tune_rows {
     uint64_t machine;
+    sel_measured_t link;
     uint32_t count, capacity;
     sel_file_row_t *row;
 } tune_rows_t;
@@ -103,9 +105,10 @@ const sel_file_row_t *tune_rows_find(const tune_rows_t *rows, const sel_file_row
                                      uint64_t bytes);
 
 /* Put results, in the order in which ranks send them, into the table of this machine: in place of what it says
- * of the same sizes. A size holds half way, in powers, to its neighbours. False, and told: it cannot be written. */
+ * of the same sizes. A size holds half way, in powers, to its neighbours. What it says of the links stays where
+ * `link` is all zero. False, and told: it cannot be written. */
 bool tune_table_write(const char *path, const tune_options_t *options, const bench_machine_t *machine,
-                      const tune_result_t *results, uint32_t count);
+                      const sel_measured_t *link, const tune_result_t *results, uint32_t count);
 
 /* On stdout, and to --csv. False, and told: the CSV file cannot be written. */
 bool tune_report(const tune_options_t *options, const bench_machine_t *machine, const tune_result_t *results,

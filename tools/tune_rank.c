@@ -52,6 +52,7 @@ static const grid_t host_grids[] = {{1, 1}, {2, 1}};
 typedef struct entrant {
     bool nccl;
     bool out;
+    bool guessed; /* no row has decided */
     char policy[48];
     char name[SEL_FILE_NAME_BYTES]; /* of what was launched: an algorithm, or nccl */
     grid_t asked, launched;
@@ -87,6 +88,7 @@ static bool note_launch(tuner_t *tuner, entrant_t *entrant)
     }
     snprintf(entrant->name, sizeof entrant->name, "%s", decision.taken ? decision.algorithm : "nccl");
     entrant->launched = (grid_t){decision.taken ? decision.blocks : 0, decision.taken ? decision.threads : 0};
+    entrant->guessed = strcmp(decision.source, "predicted") == 0 || strcmp(decision.source, "no row") == 0;
     return true;
 }
 
@@ -144,14 +146,20 @@ static bool enter_grids(tuner_t *tuner, const bench_case_t *one, const char *nam
     return true;
 }
 
-static bool enter_candidates(tuner_t *tuner, const bench_case_t *one)
+static const grid_t *grids_for(const tuner_t *tuner, const bench_case_t *one, size_t *count)
 {
     const bool host = tuner->rank.shared->machine.host;
     const bool large = one->count * one->type->bytes > MIB;
-    const grid_t *grids = host ? host_grids : large ? long_grids : short_grids;
-    const size_t count = host    ? sizeof host_grids / sizeof host_grids[0]
-                         : large ? sizeof long_grids / sizeof long_grids[0]
-                                 : sizeof short_grids / sizeof short_grids[0];
+    *count = host    ? sizeof host_grids / sizeof host_grids[0]
+             : large ? sizeof long_grids / sizeof long_grids[0]
+                     : sizeof short_grids / sizeof short_grids[0];
+    return host ? host_grids : large ? long_grids : short_grids;
+}
+
+static bool enter_candidates(tuner_t *tuner, const bench_case_t *one)
+{
+    size_t count;
+    const grid_t *grids = grids_for(tuner, one, &count);
     const char *name;
     for (uint32_t i = 0; (name = tuner->rank.shunt.shunt_algorithm(i)) != NULL; i++) {
         if (!enter_grids(tuner, one, name, grids, count)) {
@@ -340,13 +348,18 @@ static double spread_of(const entrant_t *entrant)
     return (entrant->times[FINAL_ROUNDS * 3 / 4] - entrant->times[FINAL_ROUNDS / 4]) / entrant->median;
 }
 
-static void fill_result(const tuner_t *tuner, const entrant_t *choice, tune_result_t *result)
+static void fill_result(const tuner_t *tuner, const bench_case_t *one, const entrant_t *choice, tune_result_t *result)
 {
     const entrant_t *builtin = &tuner->entrant[0];
     const bool is_builtin = choice == builtin;
+    size_t grids;
     const grid_t *grid = tuner->options->check ? &choice->launched : &choice->asked;
+    if (is_builtin && builtin->guessed && strcmp(builtin->name, "nccl") != 0) {
+        grid = grids_for(tuner, one, &grids); /* the model asks for the usual one */
+    }
     snprintf(result->choice, sizeof result->choice, "%s", is_builtin ? TUNE_BUILTIN : choice->name);
     snprintf(result->builtin, sizeof result->builtin, "%s", builtin->name);
+    result->guessed = builtin->guessed;
     result->blocks = grid->blocks;
     result->threads = grid->threads;
     result->seconds = choice->median;
@@ -377,7 +390,7 @@ static bool measure(tuner_t *tuner, const bench_case_t *one, bool captured, tune
         return false;
     }
     const entrant_t *choice = tuner->options->check ? table_choice(tuner) : choose(tuner);
-    fill_result(tuner, choice, result);
+    fill_result(tuner, one, choice, result);
     tuner->winner = *choice;
     close_runs(tuner);
     return true;

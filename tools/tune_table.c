@@ -70,9 +70,10 @@ bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows)
         if (step == SEL_FILE_ROW) {
             push(rows, &row);
         } else {
-            fprintf(stderr, "shunt tune: %s:%s; the row is skipped\n", path, fault);
+            fprintf(stderr, "shunt tune: %s:%s; the line is skipped\n", path, fault);
         }
     }
+    rows->link = file.link;
     free(text);
     return whole;
 }
@@ -159,7 +160,7 @@ static void cut_row(const group_t *group, const sel_file_row_t *row, tune_rows_t
 
 static void cut(const group_t *group, tune_rows_t *rows)
 {
-    tune_rows_t left = {.machine = rows->machine};
+    tune_rows_t left = {.machine = rows->machine, .link = rows->link};
     for (uint32_t i = 0; i < rows->count; i++) {
         if (concerns(group, &rows->row[i])) {
             cut_row(group, &rows->row[i], &left);
@@ -176,7 +177,8 @@ static bool same_choice(const sel_file_row_t *a, const sel_file_row_t *b)
     return strcmp(a->algorithm, b->algorithm) == 0 && a->blocks == b->blocks && a->threads == b->threads;
 }
 
-/* A row for each stretch of sizes with one choice; none where the choice is the built-in one. */
+/* A row for each stretch of sizes with one choice; none where the choice is a row that is built in. Where it was a
+ * guess it gets a row, for the next guess may be another one: it follows the figures of the links. */
 static void add(const group_t *group, const char *source, tune_rows_t *rows)
 {
     const uint32_t first = rows->count;
@@ -190,11 +192,12 @@ static void add(const group_t *group, const char *source, tune_rows_t *rows)
                               .blocks = (uint16_t)result->blocks,
                               .threads = (uint16_t)result->threads};
         memcpy(row.class_name, result->class_name, sizeof row.class_name);
-        memcpy(row.algorithm, result->choice, sizeof row.algorithm);
+        const bool builtin = strcmp(result->choice, TUNE_BUILTIN) == 0;
+        memcpy(row.algorithm, builtin ? result->builtin : result->choice, sizeof row.algorithm);
         snprintf(row.source, sizeof row.source, "%s", source);
         from = row.to_bytes + 1;
         sel_file_row_t *last = rows->count > first ? &rows->row[rows->count - 1] : NULL;
-        if (strcmp(result->choice, TUNE_BUILTIN) == 0) {
+        if (builtin && !result->guessed) {
             continue;
         }
         if (last != NULL && same_choice(last, &row) && last->to_bytes + 1 == row.from_bytes) {
@@ -277,6 +280,8 @@ static bool write_rows(FILE *file, const tune_options_t *options, const bench_ma
     char line[SEL_FILE_LINE_BYTES];
     sel_file_head(rows->machine, line);
     fputs(line, file);
+    sel_file_link(&rows->link, line);
+    fputs(line, file);
     tune_report_head(file, options, machine);
     fprintf(file, "%s\n", sel_file_columns);
     for (uint32_t i = 0; i < rows->count; i++) {
@@ -322,7 +327,7 @@ static bool replace(const char *path, const tune_options_t *options, const bench
 }
 
 bool tune_table_write(const char *path, const tune_options_t *options, const bench_machine_t *machine,
-                      const tune_result_t *results, uint32_t count)
+                      const sel_measured_t *link, const tune_result_t *results, uint32_t count)
 {
     tune_rows_t rows;
     char source[SEL_FILE_SOURCE_BYTES];
@@ -332,6 +337,9 @@ bool tune_table_write(const char *path, const tune_options_t *options, const ben
     if (!tune_rows_read(path, true, &rows) || rows.machine != results->machine) {
         free(rows.row); /* no table, or another machine's: nothing to keep */
         rows = (tune_rows_t){.machine = results->machine};
+    }
+    if (link->gpus != 0) {
+        rows.link = *link;
     }
     for (uint32_t done = 0; done < count;) {
         const group_t group = next_group(results + done, count - done);

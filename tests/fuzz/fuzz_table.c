@@ -1,6 +1,7 @@
 /*
  * fuzz_table.c - a table's file: any bytes have rows, or faults of one line with
- * their place; a row is within its limits, and written out it is read as the same.
+ * their place; a row and the link are within their limits, and written out they are
+ * read as the same.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -36,6 +37,21 @@ static void try_row(const sel_file_row_t *row)
     expect(memcmp(row, &again, sizeof again) == 0);
 }
 
+static void try_link(const sel_measured_t *link)
+{
+    char text[3 * SEL_FILE_LINE_BYTES], fault[SEL_FILE_FAULT_BYTES];
+    sel_file_row_t row;
+    sel_file_t file;
+    if (link->bytes_per_us == 0)
+        return;
+    expect(link->gpus >= 2 && link->gpus <= ALG_MAX_RANKS && link->one_way_ns > 0);
+    sel_file_head(1, text);
+    sel_file_link(link, text + strlen(text));
+    expect(sel_file_open(&file, text, strlen(text), fault));
+    expect(sel_file_next(&file, &row, fault) == SEL_FILE_END);
+    expect(memcmp(link, &file.link, sizeof *link) == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     sel_file_t file;
@@ -51,5 +67,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         else
             expect_fault(fault);
     }
+    try_link(&file.link);
     return 0;
 }

@@ -138,12 +138,37 @@ static void two_tables(void **state)
     unlink(path);
 }
 
+/* The same rows, but other figures of the links, from which ranks could predict different things. */
+static void two_links(void **state)
+{
+    (void)state;
+    static const char *const speed[] = {"390", "20"};
+    char path[2][32], log[LOG_BYTES];
+    for (int i = 0; i < 2; i++) {
+        snprintf(path[i], sizeof(path[i]), "/tmp/shunt-table-XXXXXX");
+        int fd = mkstemp(path[i]);
+        assert_true(
+            fd >= 0 &&
+            dprintf(fd, "# shunt table 1\n# machine: 0\n# link: %s GB/s among 2 GPUs, one way 1 us\n", speed[i]) > 0);
+        close(fd);
+    }
+    const char *const differ[][2] = {{"SHUNT_TABLE", path[0]}, {"SHUNT_TABLE", path[1]}};
+    run(2, differ, NULL, log);
+    expect_one_line(log, "which hold for all: SHUNT_TABLE (rank 1)\n");
+    const char *const alike[][2] = {{"SHUNT_TABLE", path[1]}, {"SHUNT_TABLE", path[1]}};
+    run(2, alike, NULL, log);
+    assert_string_equal(log, "");
+    unlink(path[0]);
+    unlink(path[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_same_wishes),   cmocka_unit_test(two_policies),
         cmocka_unit_test(unset_on_rank_0),   cmocka_unit_test(forwarding_on_one_rank),
         cmocka_unit_test(several_variables), cmocka_unit_test(two_tables),
+        cmocka_unit_test(two_links),
     };
     /* Sanitizer runs give every rank a small scratch, which is a wish too. */
     unsetenv("SHUNT_SCRATCH_BYTES");

@@ -171,6 +171,79 @@ static void unsure(void **state)
     }
 }
 
+/* The largest size that the model trusts anything with; 0: none. */
+static uint64_t last_taken(const sel_topology_t *topology)
+{
+    alg_map_t map;
+    uint64_t last = 0;
+    assert_true(alg_map_init(&map, 64u << 20));
+    for (uint32_t i = 0; i < SEL_COST_BOUNDS; i++) {
+        if (sel_cost_choose(topology, &map, sel_cost_bound(i)).algorithm)
+            last = sel_cost_bound(i);
+    }
+    return last;
+}
+
+static sel_topology_t measured(sel_link_t link, uint32_t nranks, uint32_t gigabytes, uint32_t one_way_ns)
+{
+    return (sel_topology_t){.link = link,
+                            .nranks = nranks,
+                            .arch = 90,
+                            .measured = {.bytes_per_us = gigabytes * 1000, .gpus = 4, .one_way_ns = one_way_ns}};
+}
+
+/* Figures that were measured here take the place of the nominal ones, and speak for links that have none. */
+static void measured_links(void **state)
+{
+    (void)state;
+    alg_map_t map;
+    assert_true(alg_map_init(&map, 64u << 20));
+    const sel_topology_t nominal = {.link = SEL_LINK_NVSWITCH, .nranks = 4, .arch = 90};
+    const sel_topology_t same = measured(SEL_LINK_NVSWITCH, 4, 390, 760);
+    for (uint32_t i = 0; i < SEL_COST_BOUNDS; i++)
+        assert_ptr_equal(sel_cost_choose(&same, &map, sel_cost_bound(i)).algorithm,
+                         sel_cost_choose(&nominal, &map, sel_cost_bound(i)).algorithm);
+    const sel_topology_t half = measured(SEL_LINK_NVSWITCH, 4, 195, 760);
+    assert_true(last_taken(&half) < last_taken(&nominal) && last_taken(&half) > 0);
+
+    /* A mesh among two of four GPUs has a third of what all four had. */
+    const sel_topology_t pair = measured(SEL_LINK_MESH, 2, 300, 760),
+                         switched = measured(SEL_LINK_NVSWITCH, 2, 100, 760);
+    assert_int_equal(last_taken(&pair), last_taken(&switched));
+    const sel_topology_t mesh = measured(SEL_LINK_MESH, 4, 390, 760), more = measured(SEL_LINK_MESH, 8, 390, 760);
+    const sel_topology_t eight = measured(SEL_LINK_NVSWITCH, 8, 390, 760);
+    assert_int_equal(last_taken(&mesh), last_taken(&nominal));
+    assert_int_equal(last_taken(&more), last_taken(&eight)); /* another machine of its kind has more GPUs */
+
+    static const sel_link_t slow[] = {SEL_LINK_BRIDGES, SEL_LINK_PCIE, SEL_LINK_PHB, SEL_LINK_SYS};
+    for (size_t i = 0; i < sizeof slow / sizeof slow[0]; i++) {
+        const sel_topology_t topology = measured(slow[i], 4, 20, 1500);
+        const uint64_t last = last_taken(&topology);
+        assert_true(last >= 8 << 10 && last <= 256 << 10); /* starts are what they know; NCCL's ring may be faster */
+    }
+    sel_topology_t old = measured(SEL_LINK_PCIE, 4, 10, 1500);
+    old.arch = 70; /* of its kernels nothing is known */
+    assert_int_equal(last_taken(&old), 0);
+}
+
+/* One-shot crosses once, two-shot twice: the later a word arrives, the longer one-shot stays ahead. */
+static void late_links(void **state)
+{
+    (void)state;
+    alg_map_t map;
+    assert_true(alg_map_init(&map, 64u << 20));
+    uint64_t oneshot_to[2] = {0};
+    for (int late = 0; late < 2; late++) {
+        const sel_topology_t topology = measured(SEL_LINK_NVSWITCH, 4, 390, late ? 2760 : 760);
+        for (uint32_t i = 0; i < SEL_COST_BOUNDS; i++) {
+            const alg_algorithm_t *algorithm = sel_cost_choose(&topology, &map, sel_cost_bound(i)).algorithm;
+            if (algorithm && strcmp(algorithm->name, "oneshot") == 0)
+                oneshot_to[late] = sel_cost_bound(i);
+        }
+    }
+    assert_true(oneshot_to[0] > 0 && oneshot_to[1] > oneshot_to[0]);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -178,6 +251,7 @@ int main(int argc, char **argv)
         return 2;
     }
     folder = argv[1];
-    const struct CMUnitTest tests[] = {cmocka_unit_test(near_the_best), cmocka_unit_test(unsure)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(near_the_best), cmocka_unit_test(unsure),
+                                       cmocka_unit_test(measured_links), cmocka_unit_test(late_links)};
     return cmocka_run_group_tests(tests, read_figures, NULL);
 }

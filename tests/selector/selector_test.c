@@ -263,6 +263,37 @@ static void precedence(void **state)
     assert_string_equal(name_of(&plan, 1 << 30), "nccl");
 }
 
+/* A table's figures of the links reach the model under the same condition as its rows reach the plan. */
+static void measured_links(void **state)
+{
+    (void)state;
+    const sel_topology_t pcie = {.link = SEL_LINK_PCIE, .nranks = 4, .arch = 90, .fingerprint = 7};
+    const sel_tuned_t ours = {.machine = 7, .link = {20000, 4, 1500, 0}};
+    sel_tuned_t other = ours, empty = ours, foreign = ours;
+    other.machine = 8;
+    empty.link.bytes_per_us = 0;
+    foreign.link.gpus = 1;
+    sel_tuned_t forced = other;
+    forced.forced = 1;
+    const struct {
+        const sel_tuned_t *tuned;
+        const char *name, *source;
+    } cases[] = {{&ours, "oneshot", "predicted"},
+                 {&forced, "oneshot", "predicted"},
+                 {&other, "nccl", "no row"},
+                 {&empty, "nccl", "no row"},
+                 {&foreign, "nccl", "no row"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sel_topology_t topology = pcie;
+        sel_topology_measured(&topology, cases[i].tuned);
+        const sel_plan_t plan = tuned_plan(&topology, "", cases[i].tuned);
+        sel_row_t row;
+        assert_true(sel_plan_row(&plan, 0, 0, &row));
+        assert_string_equal(row.rule.source, cases[i].source);
+        assert_string_equal(name_of(&plan, 1024), cases[i].name);
+    }
+}
+
 /* Eager and captured calls, and kinds of types, have rows of their own. */
 static void contexts(void **state)
 {
@@ -369,7 +400,7 @@ int main(void)
         cmocka_unit_test(plans_are_whole), cmocka_unit_test(built_in_table),    cmocka_unit_test(policy_wins),
         cmocka_unit_test(limits),          cmocka_unit_test(nothing_forwarded), cmocka_unit_test(scratch_holds_it),
         cmocka_unit_test(grids),           cmocka_unit_test(precedence),        cmocka_unit_test(contexts),
-        cmocka_unit_test(foreign_rows),
+        cmocka_unit_test(foreign_rows),    cmocka_unit_test(measured_links),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

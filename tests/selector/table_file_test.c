@@ -54,6 +54,30 @@ static void rows(void **state)
     assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_END);
 }
 
+static void link_line(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        sel_measured_t link;
+    } right[] = {
+        {"# nothing of it", {0}},
+        {"# link: 384.8 GB/s among 4 GPUs, one way 0.76 us", {384800, 4, 760, 0}},
+        {"# link: 0.1 GB/s among 2 GPUs, one way 1000 us\r", {100, 2, 1000000, 0}},
+        {"# link: 99999.999 GB/s among 8 GPUs, one way 0.010 us", {99999999, 8, 10, 0}},
+        {"# link: 1 GB/s among 2 GPUs, one way 1 us\n# link: 2 GB/s among 3 GPUs, one way 3 us", {2000, 3, 3000, 0}},
+    };
+    for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
+        char text[512], fault[SEL_FILE_FAULT_BYTES];
+        sel_file_row_t row;
+        snprintf(text, sizeof text, HEAD "%s\n" GOOD, right[i].line);
+        sel_file_t file = open_text(text);
+        assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_ROW);
+        assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_END);
+        assert_memory_equal(&file.link, &right[i].link, sizeof file.link);
+    }
+}
+
 /* A wrong row is told with its place, and costs no other. */
 static void wrong_rows(void **state)
 {
@@ -83,6 +107,27 @@ static void wrong_rows(void **state)
         {"allreduce,4,c,any,any,0,1,oneshot,1,1", "3:38: expected ',' and more"},
         {"allreduce", "3:10: expected ',' and more"},
         {",,,,,,,,,,", "3:1: expected allreduce"},
+        {"# link: ", "3:9: expected a rate"},
+        {"# link: 390", "3:9: expected a rate"},
+        {"# link: -390 GB/s among 4 GPUs, one way 0.7 us", "3:9: expected a rate"},
+        {"# link: nan GB/s among 4 GPUs, one way 0.7 us", "3:9: expected a rate"},
+        {"# link: inf GB/s among 4 GPUs, one way 0.7 us", "3:9: expected a rate"},
+        {"# link: .5 GB/s among 4 GPUs, one way 0.7 us", "3:9: expected a rate"},
+        {"# link: 0,5 GB/s among 4 GPUs, one way 0.7 us", "3:9: expected a rate"},
+        {"# link: 3.9e2 GB/s among 4 GPUs, one way 0.7 us", "3:9: expected a rate"},
+        {"# link: 390.1234 GB/s among 4 GPUs, one way 0.7 us", "3:9: expected a rate"},
+        {"# link: 0.099 GB/s among 4 GPUs, one way 0.7 us", "3:9: expected a rate"},
+        {"# link: 100000 GB/s among 4 GPUs, one way 0.7 us", "3:9: expected a rate"},
+        {"# link: 18446744073709551615 GB/s among 4 GPUs, one way 0.7 us", "3:9: expected a rate"},
+        {"# link: 390 MB/s among 4 GPUs, one way 0.7 us", "3:9: expected a rate"},
+        {"# link: 390 GB/s among 1 GPUs, one way 0.7 us", "3:24: expected a number of GPUs"},
+        {"# link: 390 GB/s among 9 GPUs, one way 0.7 us", "3:24: expected a number of GPUs"},
+        {"# link: 390 GB/s among 2.5 GPUs, one way 0.7 us", "3:24: expected a number of GPUs"},
+        {"# link: 390 GB/s among 4 GPUs", "3:24: expected a number of GPUs"},
+        {"# link: 390 GB/s among 4 GPUs, one way ", "3:40: expected a time"},
+        {"# link: 390 GB/s among 4 GPUs, one way 0 us", "3:40: expected a time"},
+        {"# link: 390 GB/s among 4 GPUs, one way 1000.001 us", "3:40: expected a time"},
+        {"# link: 390 GB/s among 4 GPUs, one way 0.7 us.", "3:40: expected a time"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         char text[512], fault[SEL_FILE_FAULT_BYTES];
@@ -94,6 +139,7 @@ static void wrong_rows(void **state)
             fail_msg("%s: %s", wrong[i].line, fault);
         assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_ROW);
         assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_END);
+        assert_int_equal(file.link.bytes_per_us, 0);
     }
 }
 
@@ -133,7 +179,10 @@ static void written_is_read(void **state)
         {"host-8", 8, 0x0606, 1, 1, "staged", 1024, 512, "x"},
     };
     char text[6 * SEL_FILE_LINE_BYTES], fault[SEL_FILE_FAULT_BYTES];
+    static const sel_measured_t link = {384812, 4, 1007, 0}, never = {1, 4, 760, 0};
     sel_file_head(UINT64_C(0xfedcba9876543210), text);
+    sel_file_link(&link, text + strlen(text));
+    assert_non_null(strstr(text, "\n# link: 384.812 GB/s among 4 GPUs, one way 1.007 us\n"));
     for (size_t i = 0; i < sizeof written / sizeof written[0]; i++)
         sel_file_line(&written[i], text + strlen(text));
     sel_file_t file = open_text(text);
@@ -145,11 +194,15 @@ static void written_is_read(void **state)
     }
     sel_file_row_t row;
     assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_END);
+    assert_memory_equal(&file.link, &link, sizeof link);
+    sel_file_link(&never, text);
+    assert_string_equal(text, "");
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows), cmocka_unit_test(wrong_rows),
-                                       cmocka_unit_test(no_tables), cmocka_unit_test(written_is_read)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows), cmocka_unit_test(link_line),
+                                       cmocka_unit_test(wrong_rows), cmocka_unit_test(no_tables),
+                                       cmocka_unit_test(written_is_read)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

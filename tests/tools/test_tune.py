@@ -67,8 +67,12 @@ def tables():
                          row(algorithm="later"))
         names, log = algorithms(SHUNT_CACHE_DIR=folder)
         assert names == ["twoshot", "oneshot"], names
-        assert f"{table}:4:20: expected eager, captured or any; the row is skipped" in log, log
-        assert f"{table}:5: this version has no algorithm later; the row is skipped" in log, log
+        assert f"{table}:4:20: expected eager, captured or any; the line is skipped" in log, log
+        assert f"{table}:5: this version has no algorithm later; the line is skipped" in log, log
+        table.write_text(HEAD % HOST + "# link: 0 GB/s\n" + row(end=2047))
+        names, log = algorithms(SHUNT_CACHE_DIR=folder)
+        assert names == ["twoshot", "oneshot"], names
+        assert log.count("\n") == log.count(f"{table}:3:9: expected a rate from 0.1 to") == 2, log  # one a process
         for text, words in (("nonsense\n", ":1:1: expected \"# shunt table 1\"; the built-in table is used"),
                             ("x" * (2 << 20), "not a file of at most 1 MiB; the built-in table is used")):
             table.write_text(text)
@@ -98,7 +102,8 @@ def tune():
         table, report = f"{folder}/a/b/{NAME}", f"{folder}/report.csv"
         os.makedirs(f"{folder}/a/b")
         kept = row(mode="captured", algorithm="staged") + row(ranks=3)
-        pathlib.Path(table).write_text(HEAD % HOST + kept + row(mode="eager", grid="7,1"))
+        link = "# link: 12.500 GB/s among 4 GPUs, one way 1.000 us\n"
+        pathlib.Path(table).write_text(HEAD % HOST + link + kept + row(mode="eager", grid="7,1"))
         done = expect(shunt("tune", "-g", "2", "-b", "1K", "-e", "4K", "--csv", report,
                             SHUNT_CACHE_DIR=f"{folder}/a/b"), 0, "# table: " + table, "as fast as the built-in")
         facts, measured = csv_rows(report)
@@ -110,6 +115,7 @@ def tune():
             assert (r["algorithm"] == "builtin") == (r["blocks"] == "0"), r  # there is no NCCL to hand it to
         rows = rows_of(table)
         assert "".join(",".join(r) + "\n" for r in rows if r[3] == "captured" or r[1] == "3") == kept, rows
+        assert link in pathlib.Path(table).read_text()  # the host device has no links to measure
         # The old eager row holds for what was not measured: other types, larger messages.
         for r in rows:
             if r[8] == "7" and ("f2" in r[4] or "f4" in r[4]):

@@ -1,6 +1,6 @@
 /*
  * From results to rows: how far a size's choice reaches, what becomes one row,
- * and what an older table keeps.
+ * and what an older table keeps, of rows and of links.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,6 +20,7 @@ static char folder[] = "/tmp/shunt-tune-XXXXXX";
 static char path[64];
 static const tune_options_t options = {.line = "a test"};
 static const bench_machine_t machine = {.host = true};
+static const sel_measured_t unmeasured;
 
 static tune_result_t result(uint64_t bytes, const char *type, bool captured, const char *choice, uint32_t blocks)
 {
@@ -68,7 +69,7 @@ static void reach(void **state)
         result(16384, "float", true, "builtin", 0), result(65536, "float", true, "one", 4),
         result(262144, "float", true, "one", 8),    result(1048576, "float", true, "nccl", 0),
     };
-    assert_true(tune_table_write(path, &options, &machine, results, 6));
+    assert_true(tune_table_write(path, &options, &machine, &unmeasured, results, 6));
     expect_rows((const char *const[]){"allreduce,2,c-2,captured,f4,0,8192,one,4,4,tune 20",
                                       "allreduce,2,c-2,captured,f4,32769,131072,one,4,4,tune 20",
                                       "allreduce,2,c-2,captured,f4,131073,524288,one,8,8,tune 20",
@@ -84,9 +85,26 @@ static void alike(void **state)
         result(1024, "float", false, "one", 4), result(1024, "bfloat16", false, "one", 4),
         result(1024, "int32", false, "two", 4), result(1024, "uint32", false, "one", 4), /* one kind: the last holds */
     };
-    assert_true(tune_table_write(path, &options, &machine, results, 6));
+    assert_true(tune_table_write(path, &options, &machine, &unmeasured, results, 6));
     expect_rows((const char *const[]){"allreduce,2,c-2,eager,f2+f4+i4,0,1448,one,4,4,tune 20",
                                       "allreduce,2,c-2,captured,f2+f4,0,1448,one,4,4,tune 20", NULL});
+}
+
+/* Of what no row decides, the measured choice is kept even where it is what was guessed. */
+static void guesses(void **state)
+{
+    (void)state;
+    unlink(path);
+    tune_result_t results[] = {result(1024, "float", true, "builtin", 32), result(2048, "float", true, "one", 32),
+                               result(4096, "float", true, "builtin", 32), result(8192, "float", true, "builtin", 0)};
+    static const char *const guess[] = {"one", "two", "one", "nccl"};
+    for (int i = 0; i < 4; i++) {
+        results[i].guessed = true;
+        snprintf(results[i].builtin, sizeof results[i].builtin, "%s", guess[i]);
+    }
+    assert_true(tune_table_write(path, &options, &machine, &unmeasured, results, 4));
+    expect_rows((const char *const[]){"allreduce,2,c-2,captured,f4,0,5792,one,32,32,tune 20",
+                                      "allreduce,2,c-2,captured,f4,5793,11585,nccl,0,0,tune 20", NULL});
 }
 
 static void older_rows(void **state)
@@ -98,7 +116,7 @@ static void older_rows(void **state)
                "allreduce,3,c-2,any,any,0,,old,1,1,s\n"
                "nonsense\n");
     const tune_result_t results[] = {result(4096, "float", false, "builtin", 0)};
-    assert_true(tune_table_write(path, &options, &machine, results, 1));
+    assert_true(tune_table_write(path, &options, &machine, &unmeasured, results, 1));
     expect_rows((const char *const[]){
         "allreduce,2,c-2,eager,f1+f2+f8+i1+i2+i4+i8,2897,5792,old,1,1,s",
         "allreduce,2,c-2,captured,any,2897,5792,old,1,1,s", "allreduce,2,c-2,any,any,100,2896,old,1,1,s",
@@ -106,8 +124,36 @@ static void older_rows(void **state)
         "allreduce,3,c-2,any,any,0,,old,1,1,s", NULL});
     /* Another machine's is no older one. */
     write_file("# shunt table 1\n# machine: 8\nallreduce,3,c-2,any,any,0,,old,1,1,s\n");
-    assert_true(tune_table_write(path, &options, &machine, results, 1));
+    assert_true(tune_table_write(path, &options, &machine, &unmeasured, results, 1));
     expect_rows((const char *const[]){NULL});
+}
+
+static void expect_link(uint32_t bytes_per_us, uint32_t gpus, uint32_t one_way_ns)
+{
+    const sel_measured_t link = {bytes_per_us, gpus, one_way_ns, 0};
+    tune_rows_t read;
+    assert_true(tune_rows_read(path, false, &read));
+    assert_memory_equal(&read.link, &link, sizeof link);
+    free(read.row);
+}
+
+/* What was measured of the links takes the older figures' place; where nothing was, they stay. */
+static void links(void **state)
+{
+    (void)state;
+    unlink(path);
+    const tune_result_t results[] = {result(4096, "float", false, "one", 1)};
+    const sel_measured_t measured = {384812, 4, 760, 0};
+    assert_true(tune_table_write(path, &options, &machine, &unmeasured, results, 1));
+    expect_link(0, 0, 0);
+    write_file("# shunt table 1\n# machine: 7\n# link: 20.5 GB/s among 2 GPUs, one way 1 us\n");
+    assert_true(tune_table_write(path, &options, &machine, &unmeasured, results, 1));
+    expect_link(20500, 2, 1000);
+    assert_true(tune_table_write(path, &options, &machine, &measured, results, 1));
+    expect_link(384812, 4, 760);
+    write_file("# shunt table 1\n# machine: 8\n# link: 20.5 GB/s among 2 GPUs, one way 1 us\n");
+    assert_true(tune_table_write(path, &options, &machine, &unmeasured, results, 1));
+    expect_link(0, 0, 0); /* they were another machine's */
 }
 
 static int make_folder(void **state)
@@ -128,6 +174,7 @@ static int remove_folder(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(reach), cmocka_unit_test(alike), cmocka_unit_test(older_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(reach), cmocka_unit_test(alike), cmocka_unit_test(guesses),
+                                       cmocka_unit_test(older_rows), cmocka_unit_test(links)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
