@@ -27,11 +27,11 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
 {
     if (bytes < MIB)
         return false;
-    /* 64 MiB give halves of 22 MiB, which hold 8 MiB of two-shot at four ranks for every type, and staging of
-     * 20 MiB, the largest chunks that help at two ranks. */
-    const size_t part = round_down((bytes - ALG_CONTROL_BYTES) / 32, 4 * KIB), staging = 10 * part;
+    /* 64 MiB give staging of 24 MiB and the flags, the largest chunks that help, and halves of 19 MiB, which hold
+     * 13 MiB of two-shot at four ranks. */
+    const size_t staging = round_down((bytes - ALG_CONTROL_BYTES) / 128 * 49, 4 * KIB);
     map->half_offset = ALG_CONTROL_BYTES;
-    map->half_bytes = 11 * part;
+    map->half_bytes = round_down((bytes - ALG_CONTROL_BYTES - staging) / 2, 4 * KIB);
     map->flags_offset = map->half_offset + 2 * map->half_bytes;
     map->flags_bytes = staging > 2 * FLAGS_BYTES ? FLAGS_BYTES : 0;
     map->staging_offset = map->flags_offset + map->flags_bytes;

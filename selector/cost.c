@@ -70,12 +70,12 @@ static double late_of(const sel_topology_t *topology)
 /* To enter a kernel, tell every peer, and hear from it. */
 static double start_of(uint32_t nranks)
 {
-    return 1.85 + 0.23 * nranks;
+    return 1.6 + 0.1 * nranks;
 }
 
 static double oneshot(uint32_t nranks, double bytes, double rate)
 {
-    return start_of(nranks) + (nranks - 1) * bytes / (0.62 * rate);
+    return start_of(nranks) + (nranks - 1) * bytes / (0.74 * rate);
 }
 
 /* Scatter and gather: what each GPU sends in units of the message. */
@@ -86,12 +86,12 @@ static double twice(uint32_t nranks)
 
 static double twoshot(uint32_t nranks, double bytes, double rate)
 {
-    return start_of(nranks) + 1.1 + twice(nranks) * bytes / (0.74 * rate);
+    return start_of(nranks) + 0.9 + twice(nranks) * bytes / (0.79 * rate);
 }
 
 static double staged(uint32_t nranks, double bytes, double rate)
 {
-    return start_of(nranks) + 5.0 + twice(nranks) * bytes / (0.62 * rate);
+    return start_of(nranks) + 7.0 + twice(nranks) * bytes / (0.82 * rate);
 }
 
 /* Two protocols: one that starts soon, one that fills the link. */
@@ -122,7 +122,7 @@ sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes)
 {
     if (topology->link == SEL_LINK_HOST)
         return (sel_choice_t){.blocks = 1, .threads = 1};
-    return (sel_choice_t){.blocks = bytes <= MIB ? 32 : 64, .threads = 512};
+    return (sel_choice_t){.blocks = bytes <= MIB ? 32 : 64, .threads = 1024};
 }
 
 sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *map, uint64_t bytes)

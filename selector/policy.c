@@ -93,7 +93,7 @@ static bool read_grid(reader_t *r, policy_item_t *item)
     if (*r->at != 'x')
         return expected(r, "'x' and threads");
     r->at++;
-    return read_count(r, SEL_MOST_THREADS, "threads from 1 to 512", &item->threads);
+    return read_count(r, SEL_MOST_THREADS, "threads from 1 to 1024", &item->threads);
 }
 
 static bool read_what(reader_t *r, policy_item_t *item)

@@ -62,8 +62,8 @@ enum {
     SEL_POLICY_BYTES = 256,
     SEL_TUNED_ROWS = 96, /* of a tuned table for one number of ranks; more are left out */
     SEL_MOST_BLOCKS = 1024,
-    SEL_MOST_THREADS = 512, /* what the kernels are built for */
-    SEL_NCCL = UINT8_MAX    /* in place of an algorithm: the real NCCL */
+    SEL_MOST_THREADS = 1024, /* what the kernels are built for */
+    SEL_NCCL = UINT8_MAX     /* in place of an algorithm: the real NCCL */
 };
 
 /* A row of a tuned table. */

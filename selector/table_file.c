@@ -192,7 +192,7 @@ static const struct {
     {read_to, "nothing, or a number of bytes that is not below `from`"},
     {read_algorithm, "an algorithm or nccl"},
     {read_blocks, "blocks from 1 to 1024 (nccl: 0)"},
-    {read_threads, "threads from 1 to 512 (nccl: 0)"},
+    {read_threads, "threads from 1 to 1024 (nccl: 0)"},
     {read_source, "a source of at most 47 characters"},
 };
 enum { FIELD_COUNT = sizeof FIELDS / sizeof FIELDS[0] };

@@ -62,6 +62,17 @@ static __device__ __forceinline__ uint32_t slot(uint32_t half, uint32_t from)
     return (half * TOOL_FLOOR_GPUS + from) * LANES + threadIdx.x;
 }
 
+/* Anew each time: a plain load, and __ldcv too, may be taken out of a loop. */
+static __device__ __forceinline__ uint4 look(const uint4 *p)
+{
+    uint4 v;
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p)
+                 : "memory");
+    return v;
+}
+
 static __device__ __forceinline__ bool absent(const uint4 &v)
 {
     return v.x == ~0u || v.y == ~0u || v.z == ~0u || v.w == ~0u;
@@ -84,7 +95,7 @@ template <uint32_t N> static __global__ void push(const __grid_constant__ push_a
         waits = false;
 #pragma unroll
         for (uint32_t i = 1; i < N; i++) {
-            got[i - 1] = __ldcv(&own[slot(half, (args.rank + i) % N)]);
+            got[i - 1] = look(&own[slot(half, (args.rank + i) % N)]);
             waits |= absent(got[i - 1]);
         }
     } while (waits);
@@ -283,12 +294,29 @@ static bool capture_push(probe_t *probe, gpu_t *gpu, bool dependent)
     return capture_end(probe, gpu);
 }
 
+/* GPU i's input is i + 1 in every byte. */
+static bool check_push(probe_t *probe)
+{
+    const uint8_t sum = (uint8_t)(probe->count * (probe->count + 1) / 2);
+    for (uint32_t i = 0; i < probe->count; i++) {
+        uint8_t output[LANES * sizeof(uint4)];
+        if (!OK(cudaSetDevice((int)i)) ||
+            !OK(cudaMemcpy(output, probe->gpu[i].push.output, sizeof output, cudaMemcpyDeviceToHost)))
+            return false;
+        for (size_t byte = 0; byte < sizeof output; byte++)
+            if (output[byte] != sum)
+                return fail(probe, "GPU %u adds wrongly what the others pushed", i);
+    }
+    return true;
+}
+
 static bool time_push(probe_t *probe, bool dependent, double *seconds)
 {
     for (uint32_t i = 0; i < probe->count; i++)
-        if (!capture_push(probe, &probe->gpu[i], dependent))
+        if (!OK(cudaSetDevice((int)i)) || !OK(cudaMemset(probe->gpu[i].push.output, 0, LANES * sizeof(uint4))) ||
+            !OK(cudaDeviceSynchronize()) || !capture_push(probe, &probe->gpu[i], dependent))
             return false;
-    return replay(probe, probe->count, seconds);
+    return replay(probe, probe->count, seconds) && check_push(probe);
 }
 
 /* Dependent launch needs sm_90, and a driver of CUDA 12.3 to be captured. */
@@ -381,7 +409,8 @@ static bool open_gpu(probe_t *probe, uint32_t index)
     if (!OK(cudaMalloc(&gpu->flag, 2 * sizeof(uint64_t))) || !OK(cudaMalloc(&gpu->from, COPY_BYTES)) ||
         !OK(cudaMalloc(&gpu->to, (size_t)COPY_BYTES * probe->count)) ||
         !OK(cudaMalloc(&memory, slots + 2 * sizeof(uint4) * LANES)) || !OK(cudaMemset(memory, 0xFF, slots)) ||
-        !OK(cudaMemset((uint8_t *)memory + slots, 0, 2 * sizeof(uint4) * LANES)) || !OK(cudaDeviceSynchronize()))
+        !OK(cudaMemset((uint8_t *)memory + slots, (int)index + 1, sizeof(uint4) * LANES)) ||
+        !OK(cudaDeviceSynchronize()))
         return false;
     gpu->push.input = memory + slots / sizeof(uint4);
     gpu->push.output = memory + slots / sizeof(uint4) + LANES;

@@ -25,8 +25,11 @@ enum {
 };
 #define RUN_SECONDS 1e-3 /* of the real NCCL's, about */
 
-/* What a candidate must gain: less is noise, and the choice stays what it is without a table. */
+/* What a candidate must gain; and the middle half of its times must lie below that of the other's. Less is noise, and
+ * the choice stays what it is without a table. */
 #define LEAD 1.02
+/* Short eager calls go at the pace of the processor that launches them, which drifts by this much within minutes. */
+#define EAGER_LEAD 1.10
 /* Of several that are about as fast, the one that holds for the size before: fewer rows. */
 #define SAME_SPEED 1.015
 
@@ -44,8 +47,8 @@ typedef struct grid {
 
 /* The usual one first: of grids that come to the same launch it is the one that goes into the table. No more
  * blocks than what leaves room for the program's own kernels. */
-static const grid_t short_grids[] = {{32, 512}, {16, 512}, {8, 512}, {32, 256}, {16, 256}, {32, 128}, {4, 512}};
-static const grid_t long_grids[] = {{64, 512}, {32, 512}, {16, 512}, {64, 256}, {32, 256}, {48, 512}};
+static const grid_t short_grids[] = {{32, 1024}, {16, 1024}, {32, 512}, {16, 512}, {8, 512}, {32, 256}, {32, 128}};
+static const grid_t long_grids[] = {{64, 1024}, {64, 512}, {48, 1024}, {32, 1024}, {48, 512}, {32, 512}};
 static const grid_t host_grids[] = {{1, 1}, {2, 1}};
 
 /* Someone who takes part: ours with a policy, or the real NCCL. */
@@ -331,21 +334,34 @@ static const entrant_t *best_candidate(const tuner_t *tuner)
     return found;
 }
 
-/* A candidate that is clearly better than what there is without it, or the better of that. */
-static const entrant_t *choose(const tuner_t *tuner)
+/* bench_median has sorted the times. */
+static double quartile(const entrant_t *entrant, int which)
 {
+    return entrant->times[FINAL_ROUNDS * which / 4];
+}
+
+static bool clearly_faster(const entrant_t *entrant, const entrant_t *other, double lead)
+{
+    return entrant->median * lead < other->median && quartile(entrant, 3) < quartile(other, 1);
+}
+
+/* A candidate that is clearly better than what there is without it, or the better of that. */
+static const entrant_t *choose(const tuner_t *tuner, bool captured)
+{
+    const double lead = captured ? LEAD : EAGER_LEAD;
     const entrant_t *builtin = &tuner->entrant[0];
     const bool forwards = tuner->rank.sides == 1 || strcmp(builtin->name, "nccl") == 0;
     const entrant_t *nccl = tuner->rank.sides == 2 ? &tuner->entrant[1] : builtin;
     const entrant_t *candidate = best_candidate(tuner);
     const entrant_t *better = !forwards && nccl->median < builtin->median ? nccl : builtin;
-    return candidate != NULL && candidate->median * LEAD < fmin(builtin->median, nccl->median) ? candidate : better;
+    return candidate != NULL && clearly_faster(candidate, builtin, lead) && clearly_faster(candidate, nccl, lead)
+               ? candidate
+               : better;
 }
 
 static double spread_of(const entrant_t *entrant)
 {
-    /* bench_median has sorted them. */
-    return (entrant->times[FINAL_ROUNDS * 3 / 4] - entrant->times[FINAL_ROUNDS / 4]) / entrant->median;
+    return (quartile(entrant, 3) - quartile(entrant, 1)) / entrant->median;
 }
 
 static void fill_result(const tuner_t *tuner, const bench_case_t *one, const entrant_t *choice, tune_result_t *result)
@@ -389,7 +405,7 @@ static bool measure(tuner_t *tuner, const bench_case_t *one, bool captured, tune
     if (!run_final(tuner, one)) {
         return false;
     }
-    const entrant_t *choice = tuner->options->check ? table_choice(tuner) : choose(tuner);
+    const entrant_t *choice = tuner->options->check ? table_choice(tuner) : choose(tuner, captured);
     fill_result(tuner, one, choice, result);
     tuner->winner = *choice;
     close_runs(tuner);

@@ -80,7 +80,7 @@ struct channel {
     /* This lane's first vector of the chunk that `from` stores at rank `at`. */
     LANE_FN uint8_t *staging(const alg_team_t &team, uint32_t at, int phase, uint32_t from) const
     {
-        const uint64_t slot = (uint64_t)(from < at ? from : from - 1) * plan.channels + index;
+        const uint64_t slot = (uint64_t)other_place(from, at) * plan.channels + index;
         return team.scratch[at] + team.staging_offset + phase * (team.staging_bytes / 2) +
                (slot * plan.unit + lane) * VEC;
     }
@@ -118,19 +118,24 @@ struct channel {
 };
 
 struct staged {
-    template <int TYPE, int OPS, int N>
+    enum { MOST_THREADS = 512 };
+
+    template <int TYPE, int OPS, int N, bool WHOLE>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
     {
-        typedef reduction<TYPE, OPS, N> R;
-        const R r = R::make(team, call);
+        typedef reduction<TYPE, OPS, N, WHOLE> R;
+        R r = R::make(team, call);
         const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes;
         channel ch;
         ch.index = lane.block * warps + lane.thread / lanes;
         ch.lane = lane.thread % lanes;
         ch.lanes = lanes;
         ch.plan = staged_plan(team.staging_bytes, r.vectors(), team.nranks, lane.blocks * warps, lanes);
-        const uint64_t base = epoch_read(team, ALG_STAGED_OFFSET);
         const uint32_t chunks = ch.plan.chunks;
+
+        lane_begin(lane, r.held());
+        const uint64_t base = epoch_read(team, ALG_STAGED_OFFSET);
+        r.begin(call);
         const bool last = epoch_leave(lane, team, ALG_STAGED_OFFSET);
 
         for (uint32_t c = 0; c < chunks; c++) {
@@ -184,17 +189,17 @@ struct staged {
         const uint32_t per_lane = ch.plan.unit / ch.lanes;
         const uint32_t first = team.rank * ch.plan.slice + ch.vector(c), end = slice_end(r, ch, team.rank);
         for (uint32_t k = 0; k < per_lane && first + k * ch.lanes < end; k += BATCH) {
-            vec16_t x[BATCH][N], own[BATCH];
+            vec16_t x[BATCH][N - 1], own[BATCH];
             LANE_UNROLL
             for (uint32_t b = 0; b < BATCH; b++) {
                 if (k + b >= per_lane || first + (k + b) * ch.lanes >= end)
                     continue;
                 own[b] = r.load(first + (k + b) * ch.lanes);
                 LANE_UNROLL
-                for (uint32_t s = 0; s < N; s++) {
-                    if (s < team.nranks && s != team.rank)
-                        x[b][s] =
-                            lane_copy_in(ch.staging(team, team.rank, STAGED_SCATTER, s) + (k + b) * ch.lanes * VEC);
+                for (uint32_t j = 0; j < N - 1; j++) {
+                    if (j + 1 < team.nranks)
+                        x[b][j] = lane_copy_in(ch.staging(team, team.rank, STAGED_SCATTER, other_rank(team, j)) +
+                                               (k + b) * ch.lanes * VEC);
                 }
             }
             LANE_UNROLL
@@ -245,7 +250,8 @@ struct staged {
 
     static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
-        launch_shape((buffer_vectors(bytes) + nranks - 1) / nranks, blocks, threads);
+        launch_shape((buffer_vectors(bytes) + nranks - 1) / nranks, launch_most_threads<staged>(nranks), blocks,
+                     threads);
         while (*blocks > 1 && (uint64_t)*blocks * (*threads / 32) > ALG_STAGED_CHANNELS)
             --*blocks;
     }

@@ -2,9 +2,9 @@
  * twoshot.cu - all-reduce, two-shot push: scatter to owners, owners add and put
  * the result everywhere.
  *
- * Data path: input slice o -> rank o's scatter slot [own rank] -> rank o adds in
- * rank order -> output slice o, and every peer's gather slot [o] -> output. Two
- * crossings, 2 (n-1)/n S bytes out of each rank:
+ * Data path: input slice o -> this rank's scatter slot at rank o -> rank o adds
+ * in rank order -> output slice o, and rank o's gather slot at every peer ->
+ * output. Two crossings, 2 (n-1)/n S bytes out of each rank:
  * time = t0 + one crossing + 2 (n-1)/n S / B. It wins in the middle, from where
  * n/2 times fewer bytes pay for the second crossing to where the half is full.
  *
@@ -18,99 +18,109 @@
 #include "algorithms/device/launch.h"
 #include "algorithms/device/slots.h"
 
-template <int TYPE, int OPS, int N> struct twoshot_lane {
-    typedef reduction<TYPE, OPS, N> R;
+template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
+    typedef reduction<TYPE, OPS, N, WHOLE> R;
+    typedef slots<R::MARK, N> slots_t;
 
-    const R r;
-    const slots_t scatter, gather;
-    const uint32_t vectors, slice;
+    R r;
+    slots_t s; /* the first set for scatter, the second for gather */
+    uint32_t vectors, slice;
+    uint32_t at[N]; /* the lane's first vector in the slice of the rank i places after us */
 
-    /* Vector v of every other slice to its owner. */
-    LANE_FN void put(const alg_team_t &team, uint32_t v) const
+    LANE_FN static twoshot_lane make(const alg_team_t &team, const alg_call_t &call, uint32_t first);
+
+    LANE_FN uint64_t held()
+    {
+        uint64_t all = r.held() | s.held();
+        LANE_UNROLL
+        for (uint32_t i = 0; i < N; i++)
+            all |= i < s.ranks() ? at[i] : 0;
+        return all;
+    }
+
+    /* Of every other slice, to its owner. All loads are in flight before the first store. */
+    LANE_FN void put(uint32_t k) const
     {
         vec16_t x[N];
         LANE_UNROLL
         for (uint32_t i = 1; i < N; i++) {
-            const uint32_t at = ring_next(team, i) * slice + v;
-            if (i < team.nranks && at < vectors)
-                x[i] = r.load(at);
+            if (i < s.ranks() && at[i] + k < vectors)
+                x[i] = r.load(at[i] + k);
         }
         LANE_UNROLL
         for (uint32_t i = 1; i < N; i++) {
-            const uint32_t owner = ring_next(team, i);
-            if (i >= team.nranks || owner * slice + v >= vectors)
-                continue;
-            const uint32_t escape = slots_seal<R::MARK>(x[i]);
-            slots_put_one<R::MARK>(scatter, team, owner, v, x[i], escape);
+            if (i < s.ranks() && at[i] + k < vectors)
+                s.put(i, k, x[i]);
         }
     }
 
-    /* Vector v of the own slice, of all ranks, added; the result to everybody. */
-    LANE_FN bool reduce(lane_t &lane, const alg_team_t &team, uint32_t v) const
+    /* Of the own slice, of all ranks, added; the result to everybody. */
+    LANE_FN bool reduce(lane_t &lane, const alg_team_t &team, uint32_t k) const
     {
-        vec16_t x[1][N];
-        const uint32_t at = team.rank * slice + v;
-        if (at >= vectors)
+        if (at[0] + k >= vectors)
             return true;
-        const vec16_t own = r.load(at);
-        if (!slots_take<R::MARK, N, 1>(lane, team, scatter, slots_peers(team), v, 0, x))
+        const vec16_t own = r.load(at[0] + k);
+        vec16_t x[N - 1];
+        if (!s.take(lane, team, s.all(), k, x))
             return false;
-        vec16_t result = r.combine(x[0], team.rank, own);
-        r.store(at, result);
-        const uint32_t escape = slots_seal<R::MARK>(result);
-        slots_put<R::MARK, N>(gather, team, v, result, escape);
+        const vec16_t result = r.combine(x, team.rank, own);
+        s.put_all(s.second_set() + k, result);
+        r.store(at[0] + k, result);
+        s.rearm(s.all(), k);
         return true;
     }
 
-    /* Vector v of every other slice, from its owner. */
-    LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t v) const
+    /* Of every other slice, from its owner. */
+    LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t k) const
     {
-        vec16_t x[1][N];
-        uint32_t wanted = slots_peers(team);
+        const uint32_t first = at[0] - team.rank * slice;
+        uint32_t wanted = 0;
         LANE_UNROLL
-        for (uint32_t o = 0; o < N; o++) {
-            if (o * slice + v >= vectors)
-                wanted &= ~(1u << o);
+        for (uint32_t j = 0; j < N - 1; j++) {
+            if (j + 1 < s.ranks() && other_rank(team, j) * slice + first + k < vectors)
+                wanted |= 1u << j;
         }
-        if (!slots_take<R::MARK, N, 1>(lane, team, gather, wanted, v, 0, x))
+        vec16_t x[N - 1];
+        if (!s.take(lane, team, wanted, s.second_set() + k, x))
             return false;
         LANE_UNROLL
-        for (uint32_t o = 0; o < N; o++) {
-            if (wanted >> o & 1)
-                r.store(o * slice + v, x[0][o]);
+        for (uint32_t j = 0; j < N - 1; j++) {
+            if (wanted >> j & 1)
+                r.store(other_rank(team, j) * slice + first + k, x[j]);
         }
+        s.rearm(wanted, s.second_set() + k);
         return true;
     }
 };
 
 struct twoshot {
+    enum { MOST_THREADS = 1024 };
+
     LANE_HOST_FN static uint32_t slice_vectors(uint32_t vectors, uint32_t nranks)
     {
         return (vectors + nranks - 1) / nranks;
     }
 
-    template <int TYPE, int OPS, int N>
+    template <int TYPE, int OPS, int N, bool WHOLE>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
     {
-        typedef reduction<TYPE, OPS, N> R;
-        const uint64_t epoch = epoch_read(team, ALG_EPOCH_OFFSET);
-        const R r = R::make(team, call);
-        const uint32_t slice = slice_vectors(r.vectors(), team.nranks);
-        const uint64_t half = epoch_half(team, epoch);
-        const twoshot_lane<TYPE, OPS, N> l = {
-            r, slots_at(half, team.nranks, slice),
-            slots_at(half + slots_bytes(R::MARK, team.nranks, slice), team.nranks, slice), r.vectors(), slice};
-        const uint32_t first = lane.block * lane.threads + lane.thread, stride = lane.blocks * lane.threads;
+        const uint32_t stride = lane.blocks * lane.threads;
+        const uint32_t first = lane.block * lane.threads + lane.thread;
+        auto l = twoshot_lane<TYPE, OPS, N, WHOLE>::make(team, call, first);
 
-        for (uint32_t v = first; v < slice; v += stride)
-            l.put(team, v);
+        lane_begin(lane, l.held());
+        const uint64_t epoch = epoch_read(team, ALG_EPOCH_OFFSET);
+        l.r.begin(call);
+        l.s.move(epoch_half(team, epoch));
+        for (uint32_t k = 0; first + k < l.slice; k += stride)
+            l.put(k);
         const bool last = epoch_leave(lane, team, ALG_EPOCH_OFFSET);
-        for (uint32_t v = first; v < slice; v += stride) {
-            if (!l.reduce(lane, team, v))
+        for (uint32_t k = 0; first + k < l.slice; k += stride) {
+            if (!l.reduce(lane, team, k))
                 return;
         }
-        for (uint32_t v = first; v < slice; v += stride) {
-            if (!l.take(lane, team, v))
+        for (uint32_t k = 0; first + k < l.slice; k += stride) {
+            if (!l.take(lane, team, k))
                 return;
         }
         epoch_close(last, team, ALG_EPOCH_OFFSET, epoch, 1);
@@ -118,15 +128,32 @@ struct twoshot {
 
     static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)
     {
-        const uint64_t vector =
-            2 * slots_bytes(mark_of(type), nranks, 4) / 4; /* scatter and gather, a slice's vector */
-        return map->half_bytes / vector / 4 * 4 * VEC * nranks;
+        const uint64_t vector = slots_bytes(mark_of(type), 2 * (nranks - 1), 4) / 4; /* of a slice */
+        return nranks < 2 ? 0 : map->half_bytes / vector / 4 * 4 * VEC * nranks;
     }
 
     static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
-        launch_shape(slice_vectors(buffer_vectors(bytes), nranks), blocks, threads);
+        launch_shape(slice_vectors(buffer_vectors(bytes), nranks), launch_most_threads<twoshot>(nranks), blocks,
+                     threads);
     }
 };
+
+template <int TYPE, int OPS, int N, bool WHOLE>
+LANE_FN twoshot_lane<TYPE, OPS, N, WHOLE>
+twoshot_lane<TYPE, OPS, N, WHOLE>::make(const alg_team_t &team, const alg_call_t &call, uint32_t first)
+{
+    twoshot_lane l;
+    l.r = R::make(team, call);
+    l.vectors = l.r.vectors();
+    l.slice = twoshot::slice_vectors(l.vectors, N <= EXACT_RANKS ? N : team.nranks);
+    l.s = slots_t::make(team, 2, l.slice, first);
+    LANE_UNROLL
+    for (uint32_t i = 0; i < N; i++) {
+        if (i < l.s.ranks())
+            l.at[i] = ring_next(team, i) * l.slice + first;
+    }
+    return l;
+}
 
 ALG_DEFINE(alg_allreduce_twoshot, "twoshot", ALG_ALL_REDUCE, twoshot)

@@ -15,13 +15,12 @@
 typedef struct buffer {
     uint8_t *base;
     uint64_t bytes;
-    uint32_t alignment; /* of base: 16, 4, or less, where elements move one by one */
+    uint32_t whole; /* vectors, from the first on, that move in one go; 0 if base is not aligned to that */
 } buffer_t;
 
 LANE_FN buffer_t buffer_make(const void *base, uint64_t bytes)
 {
-    const uintptr_t address = (uintptr_t)base;
-    return buffer_t{(uint8_t *)base, bytes, address % VEC == 0 ? 16u : address % 4 == 0 ? 4u : 1u};
+    return buffer_t{(uint8_t *)base, bytes, (uintptr_t)base % VEC == 0 ? (uint32_t)(bytes / VEC) : 0u};
 }
 
 LANE_HOST_FN uint32_t buffer_vectors(uint64_t bytes)
@@ -29,16 +28,62 @@ LANE_HOST_FN uint32_t buffer_vectors(uint64_t bytes)
     return (uint32_t)((bytes + VEC - 1) / VEC);
 }
 
-/* What is not a whole aligned vector. E: an unsigned integer as wide as the type. */
-template <class E> LANE_COLD_FN vec16_t buffer_load_slow(const uint8_t *p, uint64_t rest, uint32_t alignment)
+/* ---- What is not a whole aligned vector. E: an unsigned integer as wide as the type, and alignment. ---- */
+
+/* 4 bytes from `bytes` on of the 8 that are lo, hi. */
+LANE_FN uint32_t buffer_shift(uint32_t lo, uint32_t hi, uint32_t bytes)
+{
+    return (uint32_t)(((uint64_t)hi << 32 | lo) >> (8 * bytes));
+}
+
+/* The aligned words inside, and elements at both ends: what lies beyond them is another lane's. */
+template <class E> LANE_FN vec16_t buffer_load_shifted(const uint8_t *p)
+{
+    const uint32_t head = (uint32_t)(-(uintptr_t)p % 4); /* bytes before the first aligned word */
+    uint32_t w[5] = {0, 0, 0, 0, 0};
+    LANE_UNROLL
+    for (uint32_t at = 0; at < 4; at += sizeof(E)) {
+        if (at >= 4 - head)
+            w[0] |= (uint32_t)((const E *)(p + head + at - 4))[0] << 8 * at;
+        else
+            w[4] |= (uint32_t)((const E *)(p + head + at + 12))[0] << 8 * at;
+    }
+    LANE_UNROLL
+    for (int i = 1; i < 4; i++)
+        w[i] = ((const uint32_t *)(p + head))[i - 1];
+    vec16_t x;
+    LANE_UNROLL
+    for (int i = 0; i < 4; i++)
+        x.w[i] = buffer_shift(w[i], w[i + 1], 4 - head);
+    return x;
+}
+
+template <class E> LANE_FN void buffer_store_shifted(uint8_t *p, const vec16_t &x)
+{
+    const uint32_t head = (uint32_t)(-(uintptr_t)p % 4);
+    LANE_UNROLL
+    for (uint32_t at = 0; at < 4; at += sizeof(E)) {
+        if (at < head)
+            *(E *)(p + at) = (E)(x.w[0] >> 8 * at);
+        else
+            *(E *)(p + at + 12) = (E)(x.w[3] >> 8 * at);
+    }
+    LANE_UNROLL
+    for (int i = 1; i < 4; i++)
+        ((uint32_t *)(p + head))[i - 1] = buffer_shift(x.w[i - 1], x.w[i], head);
+}
+
+template <class E> LANE_COLD_FN vec16_t buffer_load_slow(const uint8_t *p, uint64_t rest)
 {
     vec16_t x = {{0, 0, 0, 0}};
-    if (rest >= VEC && alignment == 4) {
+    if (rest >= VEC && (uintptr_t)p % 4 == 0) {
         LANE_UNROLL
         for (int i = 0; i < 4; i++)
             x.w[i] = ((const uint32_t *)p)[i];
         return x;
     }
+    if (rest >= VEC)
+        return buffer_load_shifted<E>(p);
     E e[VEC / sizeof(E)];
     LANE_UNROLL
     for (uint32_t i = 0; i < VEC / sizeof(E); i++)
@@ -47,14 +92,16 @@ template <class E> LANE_COLD_FN vec16_t buffer_load_slow(const uint8_t *p, uint6
     return x;
 }
 
-template <class E> LANE_COLD_FN void buffer_store_slow(uint8_t *p, uint64_t rest, uint32_t alignment, vec16_t x)
+template <class E> LANE_COLD_FN void buffer_store_slow(uint8_t *p, uint64_t rest, vec16_t x)
 {
-    if (rest >= VEC && alignment == 4) {
+    if (rest >= VEC && (uintptr_t)p % 4 == 0) {
         LANE_UNROLL
         for (int i = 0; i < 4; i++)
             ((uint32_t *)p)[i] = x.w[i];
         return;
     }
+    if (rest >= VEC)
+        return buffer_store_shifted<E>(p, x);
     E e[VEC / sizeof(E)];
     memcpy(e, x.w, VEC);
     LANE_UNROLL
@@ -64,25 +111,31 @@ template <class E> LANE_COLD_FN void buffer_store_slow(uint8_t *p, uint64_t rest
     }
 }
 
+LANE_FN vec16_t buffer_load_whole(const buffer_t &b, uint32_t v)
+{
+    return lane_load(b.base + (uint64_t)v * VEC);
+}
+
+LANE_FN void buffer_store_whole(const buffer_t &b, uint32_t v, const vec16_t &x)
+{
+    lane_store(b.base + (uint64_t)v * VEC, x);
+}
+
 template <class E> LANE_FN vec16_t buffer_load(const buffer_t &b, uint32_t v)
 {
+    if (v < b.whole)
+        return buffer_load_whole(b, v);
     const uint64_t at = (uint64_t)v * VEC;
-    const uint8_t *p = b.base + at;
-    const uint64_t rest = b.bytes - at;
-    if (rest >= VEC && b.alignment == VEC)
-        return lane_load(p);
-    return buffer_load_slow<E>(p, rest, b.alignment);
+    return buffer_load_slow<E>(b.base + at, b.bytes - at);
 }
 
 template <class E> LANE_FN void buffer_store(const buffer_t &b, uint32_t v, const vec16_t &x)
 {
     const uint64_t at = (uint64_t)v * VEC;
-    uint8_t *p = b.base + at;
-    const uint64_t rest = b.bytes - at;
-    if (rest >= VEC && b.alignment == VEC)
-        lane_store(p, x);
+    if (v < b.whole)
+        buffer_store_whole(b, v, x);
     else
-        buffer_store_slow<E>(p, rest, b.alignment, x);
+        buffer_store_slow<E>(b.base + at, b.bytes - at, x);
 }
 
 template <int BYTES> struct unsigned_of;

@@ -17,6 +17,18 @@ LANE_FN uint32_t ring_next(const alg_team_t &team, uint32_t step)
     return r < team.nranks ? r : r - team.nranks;
 }
 
+/* The ranks but this one in their order: the one at place j. */
+LANE_FN uint32_t other_rank(const alg_team_t &team, uint32_t j)
+{
+    return j + (j >= team.rank);
+}
+
+/* And the place of `rank` among the others of `among`. */
+LANE_FN uint32_t other_place(uint32_t rank, uint32_t among)
+{
+    return rank - (rank > among);
+}
+
 /* offset: ALG_EPOCH_OFFSET or ALG_STAGED_OFFSET. */
 LANE_FN uint64_t epoch_read(const alg_team_t &team, uint32_t offset)
 {
@@ -43,9 +55,10 @@ LANE_FN void epoch_close(bool last, const alg_team_t &team, uint32_t offset, uin
         lane_write_own((uint64_t *)(team.scratch[team.rank] + offset), epoch + step);
 }
 
+/* How far the call's half lies behind half 0. */
 LANE_FN uint64_t epoch_half(const alg_team_t &team, uint64_t epoch)
 {
-    return team.half_offset + (epoch & 1) * team.half_bytes;
+    return (epoch & 1) * team.half_bytes;
 }
 
 #endif

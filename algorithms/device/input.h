@@ -8,8 +8,9 @@
 #include "algorithms/device/buffers.h"
 #include "algorithms/device/reduce.h"
 
-/* N: an upper bound of the number of ranks, for which loops unroll. */
-template <int TYPE, int OPS, int N> struct reduction {
+/* N: the number of ranks, or its upper bound (EXACT_RANKS), for which loops unroll. WHOLE: buffers are aligned and
+ * end with a whole vector; then a load is an instruction, and several are in flight at once. */
+template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     typedef element<TYPE> E;
     typedef typename unsigned_of<VEC / E::COUNT>::type U;
     static constexpr mark_t MARK = mark_of(TYPE);
@@ -19,18 +20,25 @@ template <int TYPE, int OPS, int N> struct reduction {
     uint32_t nranks;
     alg_op_t op;
 
+    /* From the arguments alone: before lane_begin. */
     LANE_FN static reduction make(const alg_team_t &team, const alg_call_t &call)
     {
         const uint64_t bytes = call.count * (VEC / E::COUNT);
-        reduction r = {
-            buffer_make(call.input, bytes), buffer_make(call.output, bytes), {{0, 0, 0, 0}}, team.nranks, call.op};
-        if (OPS == OPS_OTHER && call.op == ALG_PREMUL_SUM) {
-            U bits = (U)call.scalar_bits;
-            if (call.scalar_pointer)
-                bits = *(const U *)call.scalar_pointer;
-            memcpy(r.scalar.w, &bits, sizeof bits);
+        return {buffer_make(call.input, bytes), buffer_make(call.output, bytes), {{0, 0, 0, 0}}, team.nranks, call.op};
+    }
+
+    LANE_FN uint64_t held() const
+    {
+        return (uintptr_t)input.base | (uintptr_t)output.base;
+    }
+
+    /* What lies in memory: after it. */
+    LANE_FN void begin(const alg_call_t &call)
+    {
+        if (OPS == OPS_OTHER && op == ALG_PREMUL_SUM) {
+            const U bits = call.scalar_pointer ? *(const U *)call.scalar_pointer : (U)call.scalar_bits;
+            memcpy(scalar.w, &bits, sizeof bits);
         }
-        return r;
     }
 
     LANE_FN uint32_t vectors() const
@@ -41,7 +49,7 @@ template <int TYPE, int OPS, int N> struct reduction {
     /* This rank's contribution. The same bits each time it is loaded, and (but for integers) fit to be sent. */
     LANE_FN vec16_t load(uint32_t v) const
     {
-        vec16_t x = buffer_load<U>(input, v);
+        vec16_t x = WHOLE ? buffer_load_whole(input, v) : buffer_load<U>(input, v);
         if (OPS == OPS_OTHER && op == ALG_PREMUL_SUM)
             reduce_premultiply<TYPE>(x, scalar);
         if (MARK != MARK_ESCAPE)
@@ -51,12 +59,15 @@ template <int TYPE, int OPS, int N> struct reduction {
 
     LANE_FN void store(uint32_t v, const vec16_t &x) const
     {
-        buffer_store<U>(output, v, x);
+        if (WHOLE)
+            buffer_store_whole(output, v, x);
+        else
+            buffer_store<U>(output, v, x);
     }
 
-    /* x[0] op x[1] op ... op x[nranks-1], rounded once, with x[rank] replaced by `own`. Cleaned like load, so that
-     * every algorithm gives every rank the same bits for a NaN too. */
-    LANE_FN vec16_t combine(const vec16_t x[N], uint32_t rank, const vec16_t &own) const
+    /* The values of all ranks, in rank order, joined by the operator and rounded once; x: the others'. Cleaned like
+     * load, so that every algorithm gives every rank the same bits for a NaN too. */
+    LANE_FN vec16_t combine(const vec16_t x[N - 1], uint32_t rank, const vec16_t &own) const
     {
         typename E::acc a[E::COUNT];
         if (OPS == OPS_SUM || op == ALG_PREMUL_SUM)
@@ -68,7 +79,7 @@ template <int TYPE, int OPS, int N> struct reduction {
         else
             reduce_fold<TYPE, ALG_MIN, N>(a, x, nranks, rank, own);
         if (OPS == OPS_SUM && op == ALG_AVG)
-            reduce_average<TYPE>(a, nranks);
+            reduce_average<TYPE, N>(a, nranks);
         vec16_t result;
         E::pack(a, result);
         if (MARK != MARK_ESCAPE)

@@ -7,6 +7,9 @@
  * where, when) is written once, in these words, and compiled twice.
  *
  *   lane_t              block, blocks, thread, threads: where this lane stands
+ *   lane_begin          until all that came before in the stream is complete. Before it a kernel may touch
+ *                       nothing but its arguments; what it makes of them (`held`) costs no time there.
+ *                       Then a kernel that waits for this one in the same way may be placed
  *   lane_load, lane_store      16 bytes of the caller's buffers: plain, cached
  *   lane_put            16 bytes into a peer's scratch. Each aligned 8 bytes arrive whole;
  *                       nothing orders two puts. The value itself tells that it arrived

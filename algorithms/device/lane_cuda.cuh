@@ -1,6 +1,6 @@
 /*
  * lane_cuda.cuh - the vocabulary of lane.h on CUDA. All inline PTX of the
- * project is here; each wrapper says who supplies the ordering.
+ * kernels is here; each wrapper says who supplies the ordering.
  */
 #ifndef SHUNT_LANE_CUDA_CUH
 #define SHUNT_LANE_CUDA_CUH
@@ -24,12 +24,21 @@ LANE_FN lane_t lane_here()
     return lane_t{blockIdx.x, gridDim.x, threadIdx.x, blockDim.x, 0, 0};
 }
 
-/* griddepcontrol.wait: until all that came before in the stream is complete and visible. Before it a kernel
- * may touch nothing but its arguments. Without the launch attribute it returns at once. */
-LANE_FN void lane_begin()
+/* Lanes of a grid that lets its successor in: a kernel that only waits takes room from other streams' kernels, which
+ * peers may be waiting for. At 64 registers a lane this is a quarter of an H200. */
+enum { LANE_SMALL_GRID = 32768 };
+
+/* griddepcontrol.wait: until all that came before in the stream is complete and visible. Without the launch
+ * attribute it returns at once. The assembler would sink all arithmetic behind it, to where it is used: a
+ * branch on `held`, which is never 0, keeps before it what makes `held`. */
+LANE_FN void lane_begin(const lane_t &lane, uint64_t held)
 {
 #if __CUDA_ARCH__ >= 900
+    if (held == 0)
+        __trap();
     asm volatile("griddepcontrol.wait;" ::: "memory");
+    if (lane.blocks * lane.threads <= LANE_SMALL_GRID)
+        asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
 

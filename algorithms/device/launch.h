@@ -3,13 +3,13 @@
  * type and kind of operator, and how they are launched on each device.
  *
  * An algorithm is a struct with
- *   template <int TYPE, int OPS, int N> static void run(lane_t, const alg_team_t &, const alg_call_t &)
+ *   template <int TYPE, int OPS, int N, bool WHOLE> static void run(lane_t, const alg_team_t &, const alg_call_t &)
  *   static uint64_t max_bytes(const alg_map_t *, uint32_t nranks, alg_type_t)
  *   static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
- * (N bounds the number of ranks: 2, 4 or 8) and ends its file with ALG_DEFINE. On CUDA the file gives `<symbol>_launch`
- * and
- * `<symbol>_preload`; compiled for the host it gives the descriptor, which
- * refers to those two when the build has CUDA.
+ *   MOST_THREADS, of a block
+ * (N: for 2, 3, 4 or up to 8 ranks; WHOLE: of reduction, input.h) and ends its file with ALG_DEFINE. On CUDA
+ * the file gives `<symbol>_launch` and `<symbol>_preload`; compiled for the host
+ * it gives the descriptor, which refers to those two when the build has CUDA.
  */
 #ifndef SHUNT_LAUNCH_H
 #define SHUNT_LAUNCH_H
@@ -17,20 +17,39 @@
 #include "algorithms/device/lane.h"
 #include "algorithms/device/reduce.h"
 
-enum { LAUNCH_MAX_THREADS = 512 };
+/* Kernels are unrolled for just 2, 3 and 4 ranks: less code to fetch is what a short message feels. Buffers that are
+ * not whole (input.h) have one for any number. The host device has one of each sort, which is enough to test all. */
+#ifdef __CUDACC__
+#define ALG_PER_RANKS(X, A, T, O)                                                                                \
+    {                                                                                                            \
+        X<A, T, O, 8, false>, X<A, T, O, 8, true>, X<A, T, O, 2, true>, X<A, T, O, 3, true>, X<A, T, O, 4, true> \
+    }
+enum { BODY_KINDS = 5, BODY_EXACT = 0 /* for n ranks at this + n */ };
+#else
+#define ALG_PER_RANKS(X, A, T, O)                                      \
+    {                                                                  \
+        X<A, T, O, 8, false>, X<A, T, O, 8, true>, X<A, T, O, 4, true> \
+    }
+enum { BODY_KINDS = 3, BODY_EXACT = -2 };
+#endif
 
-/* Kernels are unrolled for at most 2, 4 or 8 ranks: less code to fetch is what a short message feels. */
-enum { RANK_KINDS = 3 };
-
-static inline int launch_rank_kind(uint32_t nranks)
+/* Ranks may differ in wholeness: what crosses the link is the same. */
+static inline int launch_body_kind(const alg_team_t *team, const alg_call_t *call)
 {
-    return nranks <= 2 ? 0 : nranks <= 4 ? 1 : 2;
+    const uint64_t bytes = call->count * alg_type_bytes(call->type);
+    if (((uintptr_t)call->input | (uintptr_t)call->output | bytes) % VEC != 0)
+        return 0;
+    const int exact = (int)team->nranks + BODY_EXACT;
+    return exact > 1 && exact < BODY_KINDS ? exact : 1;
 }
 
-#define ALG_PER_RANKS(X, A, T, O)                   \
-    {                                               \
-        X<A, T, O, 2>, X<A, T, O, 4>, X<A, T, O, 8> \
-    }
+/* Values of more ranks, and buffers that are not whole, need more registers than 1024 threads can have. */
+static const uint32_t LAUNCH_USUAL_THREADS = 512;
+
+template <class A> LANE_HOST_FN constexpr uint32_t launch_most_threads(uint32_t nranks)
+{
+    return nranks <= EXACT_RANKS ? (uint32_t)A::MOST_THREADS : LAUNCH_USUAL_THREADS;
+}
 #define ALG_PER_OPS(X, A, T)                                               \
     {                                                                      \
         ALG_PER_RANKS(X, A, T, OPS_SUM), ALG_PER_RANKS(X, A, T, OPS_OTHER) \
@@ -45,22 +64,21 @@ static inline int launch_rank_kind(uint32_t nranks)
 
 #ifdef __CUDACC__
 
-template <class A, int TYPE, int OPS, int N>
-__global__ void __launch_bounds__(LAUNCH_MAX_THREADS)
+template <class A, int TYPE, int OPS, int N, bool WHOLE>
+__global__ void __launch_bounds__(launch_most_threads<A>(N))
     alg_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ alg_call_t call)
 {
-    lane_begin();
-    A::template run<TYPE, OPS, N>(lane_here(), team, call);
+    A::template run<TYPE, OPS, N, WHOLE>(lane_here(), team, call);
 }
 
 typedef void (*alg_kernel_t)(alg_team_t, alg_call_t);
-typedef alg_kernel_t alg_kernels_t[ALG_TYPE_COUNT][OPS_KINDS][RANK_KINDS];
+typedef alg_kernel_t alg_kernels_t[ALG_TYPE_COUNT][OPS_KINDS][BODY_KINDS];
 
 static inline int launch_cuda(const alg_kernels_t kernels, const alg_team_t *team, const alg_call_t *call, void *stream)
 {
-    /* Programmatic dependent launch: blocks may be placed while the stream's last kernel drains; lane_begin
-     * then waits for its end. No kernel here triggers its successor early, so nobody can read unfinished
-     * output. Measured on H200: 0.25 us a call. */
+    const int kind = launch_body_kind(team, call);
+    /* Programmatic dependent launch: blocks may be placed while the stream's last kernel drains, or earlier where
+     * that says so (lane_begin, which also waits for its end). Measured on H200: 0.5 us a call. */
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
@@ -68,16 +86,15 @@ static inline int launch_cuda(const alg_kernels_t kernels, const alg_team_t *tea
     config.attrs = &early;
     config.numAttrs = team->dependent_launch ? 1 : 0;
     config.gridDim = dim3(call->blocks);
-    config.blockDim = dim3(call->threads);
+    config.blockDim = dim3(kind == 0 && call->threads > LAUNCH_USUAL_THREADS ? LAUNCH_USUAL_THREADS : call->threads);
     config.stream = (cudaStream_t)stream;
-    return (int)cudaLaunchKernelEx(&config, kernels[call->type][ops_kind(call->op)][launch_rank_kind(team->nranks)],
-                                   *team, *call);
+    return (int)cudaLaunchKernelEx(&config, kernels[call->type][ops_kind(call->op)][kind], *team, *call);
 }
 
 static inline int launch_preload(const alg_kernels_t kernels)
 {
     const alg_kernel_t *all = &kernels[0][0][0];
-    for (int i = 0; i < ALG_TYPE_COUNT * OPS_KINDS * RANK_KINDS; i++) {
+    for (int i = 0; i < ALG_TYPE_COUNT * OPS_KINDS * BODY_KINDS; i++) {
         cudaFuncAttributes attributes;
         const cudaError_t error = cudaFuncGetAttributes(&attributes, (const void *)all[i]);
         if (error != cudaSuccess)
@@ -102,11 +119,12 @@ static inline int launch_preload(const alg_kernels_t kernels)
 #include <pthread.h>
 
 typedef void (*alg_body_t)(lane_t, const alg_team_t &, const alg_call_t &);
-typedef alg_body_t alg_bodies_t[ALG_TYPE_COUNT][OPS_KINDS][RANK_KINDS];
+typedef alg_body_t alg_bodies_t[ALG_TYPE_COUNT][OPS_KINDS][BODY_KINDS];
 
-template <class A, int TYPE, int OPS, int N> void alg_body(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+template <class A, int TYPE, int OPS, int N, bool WHOLE>
+void alg_body(lane_t lane, const alg_team_t &team, const alg_call_t &call)
 {
-    A::template run<TYPE, OPS, N>(lane, team, call);
+    A::template run<TYPE, OPS, N, WHOLE>(lane, team, call);
 }
 
 typedef struct launch_block {
@@ -132,7 +150,7 @@ static inline int launch_host(const alg_bodies_t bodies, const alg_team_t *team,
 {
     launch_block_t block[LAUNCH_HOST_BLOCKS];
     const uint32_t blocks = call->blocks < LAUNCH_HOST_BLOCKS ? call->blocks : (uint32_t)LAUNCH_HOST_BLOCKS;
-    const alg_body_t body = bodies[call->type][ops_kind(call->op)][launch_rank_kind(team->nranks)];
+    const alg_body_t body = bodies[call->type][ops_kind(call->op)][launch_body_kind(team, call)];
     uint32_t started = 1;
     for (uint32_t i = 0; i < blocks; i++)
         block[i] = {body, team, call, {i, blocks, 0, 1, 0, 0}, 0};
@@ -179,9 +197,11 @@ static inline int launch_host(const alg_bodies_t bodies, const alg_team_t *team,
 
 /* One vector a lane; as many blocks as there may be, of as few threads as that takes (64 at least): warps of
  * one block hold each other up, blocks on other multiprocessors do not. */
-static inline void launch_shape(uint64_t vectors, uint32_t *blocks, uint32_t *threads)
+static inline void launch_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
 {
     uint32_t wanted = 64;
+    if (*threads > most_threads)
+        *threads = most_threads;
     while (wanted < *threads && (uint64_t)wanted * *blocks < vectors)
         wanted *= 2;
     if (wanted < *threads)

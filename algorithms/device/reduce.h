@@ -10,8 +10,8 @@
  *   MARK_WORD    floats up to 32 bits: a word of all-ones is one or more NaNs, and
  *                becomes another NaN by losing its top bit.
  *   MARK_DOUBLE  fp64: the same with 8 bytes.
- *   MARK_ESCAPE  integers use every pattern: words of all-ones travel as zero, and an
- *                extra word beside the vector says which they were (bits 0..3).
+ *   MARK_ESCAPE  integers use every pattern: words of all-ones travel as ESCAPED, and only
+ *                where a vector has such a word, an extra one tells what it was.
  */
 #ifndef SHUNT_REDUCE_H
 #define SHUNT_REDUCE_H
@@ -28,6 +28,9 @@
 #endif
 
 typedef enum mark { MARK_WORD, MARK_DOUBLE, MARK_ESCAPE } mark_t;
+
+/* A kernel for N ranks serves just N where N <= EXACT_RANKS, and any number up to N above. */
+enum { EXACT_RANKS = 4 };
 
 /* Kernels come in two kinds: sum and avg, and the rest, which switch on the operator. */
 enum { OPS_SUM = 0, OPS_OTHER = 1, OPS_KINDS = 2 };
@@ -272,33 +275,39 @@ LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
                                 : op_min(a[i], b[i]);
 }
 
-/* a = x[0] OP ... OP x[nranks-1], with x[rank] replaced by `own`. */
+/* Word by word: a choice between vectors would be made by their addresses, in memory. */
+LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
+{
+    vec16_t v;
+    LANE_UNROLL
+    for (int i = 0; i < 4; i++)
+        v.w[i] = first ? a.w[i] : b.w[i];
+    return v;
+}
+
+/* a = the values of all ranks in rank order, joined by OP: `own` is this rank's, x are the others' in their order. */
 template <int TYPE, alg_op_t OP, int N>
-LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t x[N], uint32_t nranks,
+LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t x[N - 1], uint32_t nranks,
                          uint32_t rank, const vec16_t &own)
 {
-    element<TYPE>::unpack(rank == 0 ? own : x[0], a);
+    element<TYPE>::unpack(vec_select(rank == 0, own, x[0]), a);
     LANE_UNROLL
     for (uint32_t r = 1; r < N; r++) {
-        if (r < nranks)
-            reduce_step<TYPE, OP>(a, r == rank ? own : x[r]);
+        const vec16_t other = vec_select(r < rank, x[r < N - 1 ? r : r - 1], x[r - 1]);
+        if (N <= EXACT_RANKS || r < nranks)
+            reduce_step<TYPE, OP>(a, vec_select(r == rank, own, other));
     }
 }
 
 /* The sum over n ranks to their average: floats are scaled once, integers truncate toward zero. */
-template <int TYPE> LANE_FN void reduce_average(typename element<TYPE>::acc a[element<TYPE>::COUNT], uint32_t n)
+template <int TYPE, int N>
+LANE_FN void reduce_average(typename element<TYPE>::acc a[element<TYPE>::COUNT], uint32_t nranks)
 {
     typedef typename element<TYPE>::acc A;
-    if constexpr (mark_of(TYPE) == MARK_ESCAPE) {
-        LANE_UNROLL
-        for (int i = 0; i < element<TYPE>::COUNT; i++)
-            a[i] = (A)(a[i] / (A)n);
-    } else {
-        const A scale = (A)1 / (A)n;
-        LANE_UNROLL
-        for (int i = 0; i < element<TYPE>::COUNT; i++)
-            a[i] *= scale;
-    }
+    const A n = (A)(N <= EXACT_RANKS ? N : nranks); /* by a constant, a division is a few instructions */
+    LANE_UNROLL
+    for (int i = 0; i < element<TYPE>::COUNT; i++)
+        a[i] = mark_of(TYPE) == MARK_ESCAPE ? (A)(a[i] / n) : (A)(a[i] * ((A)1 / n));
 }
 
 /* This rank's input times its scalar, rounded to the type: what it sends and what it adds itself. */
@@ -315,7 +324,10 @@ template <int TYPE> LANE_FN void reduce_premultiply(vec16_t &v, const vec16_t &s
 
 /* ---- Arrival ---- */
 
-/* Make v fit to be sent; returns the escape word (MARK_ESCAPE only). */
+static const uint32_t ESCAPED = SENTINEL - 1;
+
+/* Make v fit to be sent. MARK_ESCAPE: returns the extra word, or 0 if there is none: bit i says that word i was
+ * all-ones, bit 4 that there is something to say. */
 template <mark_t MARK> LANE_FN uint32_t mark_clean(vec16_t &v)
 {
     uint32_t escape = 0;
@@ -329,9 +341,11 @@ template <mark_t MARK> LANE_FN uint32_t mark_clean(vec16_t &v)
         LANE_UNROLL
         for (int i = 0; i < 4; i++) {
             if (v.w[i] == SENTINEL) {
-                v.w[i] = MARK == MARK_WORD ? SENTINEL >> 1 : 0;
+                v.w[i] = MARK == MARK_WORD ? SENTINEL >> 1 : ESCAPED;
                 escape |= 1u << i;
             }
+            if (v.w[i] == ESCAPED)
+                escape |= 1u << 4;
         }
     }
     return escape;
@@ -342,6 +356,11 @@ template <mark_t MARK> LANE_FN bool mark_arrived(const vec16_t &v)
     if (MARK == MARK_DOUBLE)
         return (v.w[0] & v.w[1]) != SENTINEL && (v.w[2] & v.w[3]) != SENTINEL;
     return v.w[0] != SENTINEL && v.w[1] != SENTINEL && v.w[2] != SENTINEL && v.w[3] != SENTINEL;
+}
+
+LANE_FN bool mark_escaped(const vec16_t &v)
+{
+    return v.w[0] == ESCAPED || v.w[1] == ESCAPED || v.w[2] == ESCAPED || v.w[3] == ESCAPED;
 }
 
 LANE_FN void mark_unescape(vec16_t &v, uint32_t escape)

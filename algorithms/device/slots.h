@@ -1,11 +1,13 @@
 /*
  * slots.h - mailboxes of vectors in a half of scratch.
  *
- * A region of nranks slots of `vectors` vectors lies at the same offset in every
- * rank's scratch. A peer puts into its slot, the owner takes; the owner's own
- * slot stays unused, which costs memory and saves instructions. What slots_take reads
- * it re-arms at once, which is the rule of algorithm.h that all users of the
- * halves live by.
+ * A set of nranks - 1 slots of `vectors` vectors, one for each peer in rank order,
+ * lies at the same place in every rank's scratch; a second set may follow it. A
+ * peer puts into its slot, the owner takes. Who takes also re-arms, which is the
+ * rule of algorithm.h that all users of the halves live by.
+ *
+ * A lane finds its places in all slots from the arguments, before lane_begin;
+ * when the epoch is known, they move to the call's half.
  */
 #ifndef SHUNT_SLOTS_H
 #define SHUNT_SLOTS_H
@@ -13,101 +15,165 @@
 #include "algorithms/device/epoch.h"
 #include "algorithms/device/reduce.h"
 
-typedef struct slots {
-    uint64_t data;    /* offset in scratch of slot 0 */
-    uint64_t escape;  /* offset of the escape words (MARK_ESCAPE), one a vector, after all data */
-    uint32_t vectors; /* of one slot */
-} slots_t;
-
-/* Scratch that a region takes. */
+/* Scratch that slots take: the data of all, then (MARK_ESCAPE) room for an escape word a vector. */
 LANE_HOST_FN uint64_t slots_bytes(mark_t mark, uint32_t slots, uint32_t vectors)
 {
     const uint64_t all = (uint64_t)slots * vectors;
     return all * VEC + (mark == MARK_ESCAPE ? (all * 4 + VEC - 1) / VEC * VEC : 0);
 }
 
-LANE_FN slots_t slots_at(uint64_t offset, uint32_t slots, uint32_t vectors)
-{
-    return slots_t{offset, offset + (uint64_t)slots * vectors * VEC, vectors};
-}
+/* k, below: how many vectors after the lane's first one; and in the second set, second_set() more. */
+template <mark_t MARK, int N> struct slots {
+    uint8_t *to[N];      /* [i]: our slot at the rank i places after us; [0] is not used */
+    uint8_t *from;       /* slot 0 of our own */
+    uint8_t *to_word[N]; /* the same for escape words */
+    uint8_t *from_word;
+    uint32_t vectors, nranks;
 
-/* Make x fit to be put; returns its escape word. What is not an integer has been cleaned before (input.h). */
-template <mark_t MARK> LANE_FN uint32_t slots_seal(vec16_t &x)
-{
-    return MARK == MARK_ESCAPE ? mark_clean<MARK>(x) : 0;
-}
-
-/* x, this rank's vector v, to its slot in the scratch of one peer. */
-template <mark_t MARK>
-LANE_FN void slots_put_one(const slots_t &s, const alg_team_t &team, uint32_t peer, uint32_t v, const vec16_t &x,
-                           uint32_t escape)
-{
-    const uint32_t at = team.rank * s.vectors + v;
-    lane_put(team.scratch[peer] + s.data + (uint64_t)at * VEC, x);
-    if (MARK == MARK_ESCAPE)
-        lane_put_word(team.scratch[peer] + s.escape + (uint64_t)at * 4, escape);
-}
-
-/* x, this rank's vector v, to its slot in the scratch of every peer. */
-template <mark_t MARK, int N>
-LANE_FN void slots_put(const slots_t &s, const alg_team_t &team, uint32_t v, const vec16_t &x, uint32_t escape)
-{
-    LANE_UNROLL
-    for (uint32_t i = 1; i < N; i++) {
-        if (i < team.nranks)
-            slots_put_one<MARK>(s, team, ring_next(team, i), v, x, escape);
+    LANE_FN uint32_t ranks() const
+    {
+        return N <= EXACT_RANKS ? N : nranks;
     }
-}
 
-/* Wait for B vectors v, v + stride, ... of every slot r with `wanted >> r & 1`, into x; re-arm them.
- * All are polled in one go, so their loads are in flight together. False: the wait was broken. */
-template <mark_t MARK, int N, int B>
-LANE_FN bool slots_take(lane_t &lane, const alg_team_t &team, const slots_t &s, uint32_t wanted, uint32_t v,
-                        uint32_t stride, vec16_t x[B][N])
-{
-    uint8_t *const data = team.scratch[team.rank] + s.data;
-    uint8_t *const words = team.scratch[team.rank] + s.escape;
-    uint32_t escape[B][N];
-    for (;;) {
+    LANE_FN uint32_t second_set() const
+    {
+        return (ranks() - 1) * vectors;
+    }
+
+    /* `first` is the lane's first vector in each slot. */
+    LANE_FN static slots make(const alg_team_t &team, uint32_t sets, uint32_t vectors, uint32_t first)
+    {
+        slots s;
+        s.vectors = vectors;
+        s.nranks = team.nranks;
+        const uint64_t data = team.half_offset, words = data + (uint64_t)sets * s.second_set() * VEC;
+        s.from = team.scratch[team.rank] + data + (uint64_t)first * VEC;
+        s.from_word = team.scratch[team.rank] + words + (uint64_t)first * 4;
         LANE_UNROLL
-        for (uint32_t i = 0; i < B * N; i++) {
-            const uint32_t b = i / N, r = i % N, at = r * s.vectors + v + b * stride;
-            if (!(wanted >> r & 1))
-                continue;
-            x[b][r] = lane_poll(data + (uint64_t)at * VEC);
+        for (uint32_t i = 1; i < N; i++) {
+            if (i >= s.ranks())
+                break;
+            const uint32_t peer = ring_next(team, i);
+            const uint64_t at = (uint64_t)other_place(team.rank, peer) * vectors + first;
+            s.to[i] = team.scratch[peer] + data + at * VEC;
+            s.to_word[i] = team.scratch[peer] + words + at * 4;
+        }
+        return s;
+    }
+
+    LANE_FN uint64_t held()
+    {
+        uint64_t all = 0;
+        each([&all](uint8_t *&p) { all |= (uintptr_t)p; });
+        return all;
+    }
+
+    /* By the bytes of epoch_half. */
+    LANE_FN void move(uint64_t bytes)
+    {
+        each([bytes](uint8_t *&p) { p += bytes; });
+    }
+
+    template <class F> LANE_FN void each(F change)
+    {
+        change(from);
+        if (MARK == MARK_ESCAPE)
+            change(from_word);
+        LANE_UNROLL
+        for (uint32_t i = 1; i < N; i++) {
+            if (i >= ranks())
+                break;
+            change(to[i]);
             if (MARK == MARK_ESCAPE)
-                escape[b][r] = lane_poll_word(words + (uint64_t)at * 4);
-        }
-        bool all = true;
-        LANE_UNROLL
-        for (uint32_t i = 0; i < B * N; i++) {
-            const uint32_t b = i / N, r = i % N;
-            if (wanted >> r & 1)
-                all = all && mark_arrived<MARK>(x[b][r]) && (MARK != MARK_ESCAPE || escape[b][r] != SENTINEL);
-        }
-        if (all)
-            break;
-        if (lane_stop(lane, team))
-            return false;
-    }
-    LANE_UNROLL
-    for (uint32_t i = 0; i < B * N; i++) {
-        const uint32_t b = i / N, r = i % N, at = r * s.vectors + v + b * stride;
-        if (!(wanted >> r & 1))
-            continue;
-        lane_rearm(data + (uint64_t)at * VEC);
-        if (MARK == MARK_ESCAPE) {
-            lane_rearm_word(words + (uint64_t)at * 4);
-            mark_unescape(x[b][r], escape[b][r]);
+                change(to_word[i]);
         }
     }
-    return true;
-}
 
-/* All ranks but this one, a bit each. */
-LANE_FN uint32_t slots_peers(const alg_team_t &team)
-{
-    return ((1u << team.nranks) - 1) & ~(1u << team.rank);
-}
+    /* x to the rank i places after us. What is not an integer has been cleaned before (input.h). */
+    LANE_FN void put(uint32_t i, uint32_t k, vec16_t x) const
+    {
+        const uint32_t escape = MARK == MARK_ESCAPE ? mark_clean<MARK>(x) : 0;
+        lane_put(to[i] + (uint64_t)k * VEC, x);
+        if (escape != 0)
+            lane_put_word(to_word[i] + (uint64_t)k * 4, escape);
+    }
+
+    LANE_FN void put_all(uint32_t k, const vec16_t &x) const
+    {
+        LANE_UNROLL
+        for (uint32_t i = 1; i < N; i++) {
+            if (i < ranks())
+                put(i, k, x);
+        }
+    }
+
+    /* Every slot. */
+    LANE_FN uint32_t all() const
+    {
+        return (1u << (ranks() - 1)) - 1;
+    }
+
+    /* Wait for the vector of every slot j with `wanted >> j & 1`, into x. All are polled in one go, so their loads
+     * are in flight together. False: the wait was broken. */
+    LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t wanted, uint32_t k, vec16_t x[N - 1]) const
+    {
+        for (;;) {
+            LANE_UNROLL
+            for (uint32_t j = 0; j < N - 1; j++) {
+                if (wanted >> j & 1)
+                    x[j] = lane_poll(data_at(j, k));
+            }
+            bool arrived = true;
+            LANE_UNROLL
+            for (uint32_t j = 0; j < N - 1; j++) {
+                if (wanted >> j & 1)
+                    arrived = arrived && mark_arrived<MARK>(x[j]);
+            }
+            if (arrived)
+                break;
+            if (lane_stop(lane, team))
+                return false;
+        }
+        LANE_UNROLL
+        for (uint32_t j = 0; j < N - 1 && MARK == MARK_ESCAPE; j++) {
+            if ((wanted >> j & 1) && mark_escaped(x[j]) && !take_escape(lane, team, word_at(j, k), x[j]))
+                return false;
+        }
+        return true;
+    }
+
+    /* The word beside x, which x says is on its way. */
+    LANE_FN static bool take_escape(lane_t &lane, const alg_team_t &team, uint8_t *word, vec16_t &x)
+    {
+        uint32_t escape;
+        while ((escape = lane_poll_word(word)) == SENTINEL) {
+            if (lane_stop(lane, team))
+                return false;
+        }
+        lane_rearm_word(word);
+        mark_unescape(x, escape);
+        return true;
+    }
+
+    /* Owed for all that was taken (escape words have been). Nobody waits for it, so it comes last. */
+    LANE_FN void rearm(uint32_t wanted, uint32_t k) const
+    {
+        LANE_UNROLL
+        for (uint32_t j = 0; j < N - 1; j++) {
+            if (wanted >> j & 1)
+                lane_rearm(data_at(j, k));
+        }
+    }
+
+    LANE_FN uint8_t *data_at(uint32_t j, uint32_t k) const
+    {
+        return from + ((uint64_t)j * vectors + k) * VEC;
+    }
+
+    LANE_FN uint8_t *word_at(uint32_t j, uint32_t k) const
+    {
+        return from_word + ((uint64_t)j * vectors + k) * 4;
+    }
+};
 
 #endif

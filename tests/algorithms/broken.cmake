@@ -46,18 +46,20 @@ endfunction()
 
 if(SHUNT_SANITIZE STREQUAL "")
   # A call that uses its predecessor's half writes where a slow peer still reads.
-  add_broken(one_half device/epoch.h "(epoch & 1) * team.half_bytes" "0")
+  add_broken(one_half device/epoch.h "(epoch & 1) * team.half_bytes" "0 * epoch")
   # A word that is not re-armed is taken for the next value.
-  add_broken(no_rearm device/slots.h "lane_rearm(data + (uint64_t)at * VEC)" "(void)at")
+  add_broken(no_rearm device/slots.h "lane_rearm(data_at(j, k))" "(void)j")
   # An epoch that moves on before every block has read it.
   add_broken(early_epoch device/epoch.h "lane.blocks == 1 || lane_last_ticket(ticket, lane.blocks)" "(void(ticket), lane.block == 0)")
   # Data that looks like an armed word is waited for for ever.
   add_broken(unclean device/reduce.h "if (v.w[i] == SENTINEL) {" "if (false) {")
-  # Integers that were all-ones arrive as zero.
-  add_broken(no_escape device/slots.h "mark_unescape(x[b][r], escape[b][r])" "(void)b")
+  # An escape word that is left is taken for the next one.
+  add_broken(stale_escape device/slots.h "lane_rearm_word(word);" "")
+  # Integers that were all-ones arrive as one less.
+  add_broken(no_escape device/slots.h "mark_unescape(x, escape);" "(void)x;")
   # Every rank adds its own value first: other bits on every rank.
-  add_broken(own_first device/reduce.h "(rank == 0 ? own : x[0], a)" "(own, a)"
-    "r == rank ? own : x[r]" "r == rank ? x[0] : x[r]")
+  add_broken(own_first device/reduce.h "vec_select(rank == 0, own, x[0])" "own"
+    "vec_select(r == rank, own, other)" "x[r - 1]")
   # A reader that does not wait for its flag.
   add_broken(no_flag allreduce/staged.cu "lane_flag(flag(team, team.rank, phase, r)) < value" "false")
 elseif(SHUNT_SANITIZE STREQUAL "thread")

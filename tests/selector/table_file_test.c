@@ -102,7 +102,7 @@ static void wrong_rows(void **state)
         {"allreduce,4,c,any,any,0,1,oneshot,0,1,s", "3:35: expected blocks"},
         {"allreduce,4,c,any,any,0,1,oneshot,1025,1,s", "3:35: expected blocks"},
         {"allreduce,4,c,any,any,0,1,nccl,1,0,s", "3:32: expected blocks"},
-        {"allreduce,4,c,any,any,0,1,oneshot,1,513,s", "3:37: expected threads"},
+        {"allreduce,4,c,any,any,0,1,oneshot,1,1025,s", "3:37: expected threads"},
         {"allreduce,4,c,any,any,0,1,oneshot,1,1,", "3:39: expected a source"},
         {"allreduce,4,c,any,any,0,1,oneshot,1,1", "3:38: expected ',' and more"},
         {"allreduce", "3:10: expected ',' and more"},
