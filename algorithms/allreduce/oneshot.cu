@@ -4,7 +4,7 @@
  * Data path: input -> this rank's slot at every peer -> each rank adds its own
  * and the slots in rank order -> output. One crossing of the link, (n-1) S bytes
  * out of each rank: time = t0 + (n-1) S / B. It wins while latency rules: up to
- * 256 KiB on four H200, and 512 KiB on two, where it moves no more bytes than
+ * 192 KiB on four H200, and 512 KiB on two, where it moves no more bytes than
  * two-shot but reads, re-arms and adds twice as many on every rank.
  *
  * Arrival is told by the data (slots.h), so there is no flag and no barrier.

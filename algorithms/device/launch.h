@@ -50,6 +50,7 @@ template <class A> LANE_HOST_FN constexpr uint32_t launch_most_threads(uint32_t 
 {
     return nranks <= EXACT_RANKS ? (uint32_t)A::MOST_THREADS : LAUNCH_USUAL_THREADS;
 }
+
 #define ALG_PER_OPS(X, A, T)                                               \
     {                                                                      \
         ALG_PER_RANKS(X, A, T, OPS_SUM), ALG_PER_RANKS(X, A, T, OPS_OTHER) \

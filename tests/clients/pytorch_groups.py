@@ -138,4 +138,4 @@ def worker(options):
 
 
 if __name__ == "__main__":
-    client.compare(__doc__, worker, torchrun_ranks=True)
+    client.compare(__doc__, worker, seconds=90, torchrun_ranks=True)
