@@ -371,6 +371,24 @@ static void limits(void **state)
     assert_int_equal(choose(&plan, ALG_BFLOAT16, 8, false).reason, SEL_TAKEN);
 }
 
+/* No launch asks for more threads than its kernel is built for: more values in registers, fewer threads. */
+static void shape_fits_kernels(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < alg_registry_count; i++) {
+        const bool chunks = strcmp(alg_registry[i]->name, "staged") == 0;
+        for (uint32_t n = 2; n <= ALG_MAX_RANKS; n++) {
+            for (uint64_t bytes = 1; bytes <= 1 << 30; bytes *= 4) {
+                uint32_t blocks = 64, threads = SEL_MOST_THREADS;
+                alg_registry[i]->shape(bytes, n, &blocks, &threads);
+                assert_in_range(blocks, 1, 64);
+                assert_in_range(threads, 64, n > 4 || chunks ? 512 : 1024);
+                assert_int_equal(threads % 32, 0);
+            }
+        }
+    }
+}
+
 /* What an algorithm says it can move fits its scratch, for every type and number of ranks. */
 static void scratch_holds_it(void **state)
 {
@@ -396,11 +414,21 @@ static void scratch_holds_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_policies),   cmocka_unit_test(bad_policies),      cmocka_unit_test(noise),
-        cmocka_unit_test(plans_are_whole), cmocka_unit_test(built_in_table),    cmocka_unit_test(policy_wins),
-        cmocka_unit_test(limits),          cmocka_unit_test(nothing_forwarded), cmocka_unit_test(scratch_holds_it),
-        cmocka_unit_test(grids),           cmocka_unit_test(precedence),        cmocka_unit_test(contexts),
-        cmocka_unit_test(foreign_rows),    cmocka_unit_test(measured_links),
+        cmocka_unit_test(good_policies),
+        cmocka_unit_test(bad_policies),
+        cmocka_unit_test(noise),
+        cmocka_unit_test(plans_are_whole),
+        cmocka_unit_test(built_in_table),
+        cmocka_unit_test(policy_wins),
+        cmocka_unit_test(limits),
+        cmocka_unit_test(nothing_forwarded),
+        cmocka_unit_test(shape_fits_kernels),
+        cmocka_unit_test(scratch_holds_it),
+        cmocka_unit_test(grids),
+        cmocka_unit_test(precedence),
+        cmocka_unit_test(contexts),
+        cmocka_unit_test(foreign_rows),
+        cmocka_unit_test(measured_links),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
