@@ -42,7 +42,7 @@ typedef struct sel_topology {
     uint32_t multiprocessors; /* the lowest of all ranks; host: 0 */
     bool multicast;           /* the real NCCL may use NVLink multicast on every rank */
     uint64_t fingerprint;     /* of this machine's kind: sel_fingerprint; host: 0 */
-    sel_measured_t measured;  /* by sel_topology_measured */
+    sel_measured_t measured;  /* put in by sel_plan_init, from the tuned table */
 } sel_topology_t;
 
 /* ---- Rows of a table ------------------------------------------------------------
@@ -86,9 +86,6 @@ typedef struct sel_tuned {
 } sel_tuned_t;
 
 uint32_t sel_class_hash(const char *name);
-/* Take the links' figures out of the tuned table that the ranks agreed on, if it is this machine's or forced; what
- * cannot be, of another process, is left. */
-void sel_topology_measured(sel_topology_t *topology, const sel_tuned_t *tuned);
 
 /* What the ranks agreed on. Plain data without padding: it travels in an attach record, and is compared whole. */
 typedef struct sel_settings {

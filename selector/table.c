@@ -72,6 +72,20 @@ typedef struct sources {
 
 /* Its loader refuses the table of another machine; this says it again where a communicator's GPUs are of
  * several kinds. */
+static bool tuned_is_ours(const sel_plan_t *plan)
+{
+    const sel_tuned_t *tuned = &plan->settings.tuned;
+    return tuned->forced || tuned->machine == plan->topology.fingerprint;
+}
+
+/* The links' figures; what cannot be, of another process, is left. */
+static void find_measured(sel_plan_t *plan)
+{
+    const sel_measured_t *link = &plan->settings.tuned.link;
+    const bool found = tuned_is_ours(plan) && link->bytes_per_us > 0 && link->gpus >= 2;
+    plan->topology.measured = found ? *link : (sel_measured_t){0};
+}
+
 static void find_tuned(sources_t *sources)
 {
     const sel_topology_t *topology = &sources->plan->topology;
@@ -79,7 +93,7 @@ static void find_tuned(sources_t *sources)
     char name[SEL_CLASS_BYTES];
     sel_topology_class(topology, name);
     const uint32_t hash = sel_class_hash(name);
-    if (tuned->machine != topology->fingerprint && !tuned->forced)
+    if (!tuned_is_ours(sources->plan))
         return;
     for (uint32_t i = 0; i < tuned->rows && i < SEL_TUNED_ROWS; i++) {
         const sel_tuned_row_t *row = &tuned->row[i];
@@ -278,6 +292,7 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
     plan->topology = *topology;
     plan->settings = *settings;
     plan->settings.policy[SEL_POLICY_BYTES - 1] = '\0';
+    find_measured(plan);
     sources_t sources = {.plan = plan};
     /* Settings of another rank may come here: what does not parse counts as empty, on every rank alike. */
     if (!policy_parse(plan->settings.policy, &sources.policy, NULL, 0))

@@ -47,13 +47,6 @@ bool sel_topology_parse(const char *class, sel_topology_t *topology)
     return false;
 }
 
-void sel_topology_measured(sel_topology_t *topology, const sel_tuned_t *tuned)
-{
-    const bool ours = tuned->forced || tuned->machine == topology->fingerprint;
-    if (ours && tuned->link.bytes_per_us > 0 && tuned->link.gpus >= 2)
-        topology->measured = tuned->link;
-}
-
 sel_reach_t sel_reach_join(sel_reach_t a, sel_reach_t b)
 {
     if (a.link == b.link && (a.lanes == b.lanes || b.lanes == 0))

@@ -240,7 +240,6 @@ sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link
     }
     if (!setup->request.host)
         topology.fingerprint = sel_fingerprint(kind, topology.nranks);
-    sel_topology_measured(&topology, &setup->identity[0].settings.tuned);
     return topology;
 }
 

@@ -26,9 +26,7 @@ static sel_plan_t *made_up_plan(const sel_topology_t *topology)
         .scratch_bytes = own->scratch_bytes, .max_blocks = own->max_ctas, .deterministic = own->deterministic};
     snprintf(settings.policy, sizeof(settings.policy), "%s", own->algo);
     shim_table_wanted(topology->nranks, topology->fingerprint, &settings.tuned);
-    sel_topology_t measured = *topology;
-    sel_topology_measured(&measured, &settings.tuned);
-    sel_plan_init(plan, &measured, &settings);
+    sel_plan_init(plan, topology, &settings);
     return plan;
 }
 

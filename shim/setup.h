@@ -90,7 +90,7 @@ const char *shim_identity_mismatch(const shim_setup_t *setup, char *text, size_t
 void shim_identity_tell_differences(const shim_setup_t *setup);
 /* Who shares this scratch: the same processes on the same devices, in this order. */
 alg_set_t shim_identity_set(const shim_setup_t *setup);
-/* What the GPUs have in common, and what rank 0's table says of their links. */
+/* What the GPUs have in common. */
 sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link);
 /* How this rank's GPU reaches the others. */
 sel_reach_t shim_identity_reach(const shim_setup_t *setup);

@@ -33,14 +33,16 @@ enum { BODY_KINDS = 5, BODY_EXACT = 0 /* for n ranks at this + n */ };
 enum { BODY_KINDS = 3, BODY_EXACT = -2 };
 #endif
 
+enum { BODY_NOT_WHOLE = 0, BODY_ANY_RANKS = 1 };
+
 /* Ranks may differ in wholeness: what crosses the link is the same. */
 static inline int launch_body_kind(const alg_team_t *team, const alg_call_t *call)
 {
     const uint64_t bytes = call->count * alg_type_bytes(call->type);
     if (((uintptr_t)call->input | (uintptr_t)call->output | bytes) % VEC != 0)
-        return 0;
+        return BODY_NOT_WHOLE;
     const int exact = (int)team->nranks + BODY_EXACT;
-    return exact > 1 && exact < BODY_KINDS ? exact : 1;
+    return exact > BODY_ANY_RANKS && exact < BODY_KINDS ? exact : BODY_ANY_RANKS;
 }
 
 /* Values of more ranks, and buffers that are not whole, need more registers than 1024 threads can have. */
@@ -79,7 +81,8 @@ static inline int launch_cuda(const alg_kernels_t kernels, const alg_team_t *tea
 {
     const int kind = launch_body_kind(team, call);
     /* Programmatic dependent launch: blocks may be placed while the stream's last kernel drains, or earlier where
-     * that says so (lane_begin, which also waits for its end). Measured on H200: 0.5 us a call. */
+     * that says so (lane_begin, which also waits for its end). Measured on H200: 0.25 us a call
+     * (docs/results/tried-h200.csv), and as much again where small grids let theirs in (tried-2-h200.csv). */
     cudaLaunchAttribute early = {};
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
@@ -87,7 +90,8 @@ static inline int launch_cuda(const alg_kernels_t kernels, const alg_team_t *tea
     config.attrs = &early;
     config.numAttrs = team->dependent_launch ? 1 : 0;
     config.gridDim = dim3(call->blocks);
-    config.blockDim = dim3(kind == 0 && call->threads > LAUNCH_USUAL_THREADS ? LAUNCH_USUAL_THREADS : call->threads);
+    config.blockDim =
+        dim3(kind == BODY_NOT_WHOLE && call->threads > LAUNCH_USUAL_THREADS ? LAUNCH_USUAL_THREADS : call->threads);
     config.stream = (cudaStream_t)stream;
     return (int)cudaLaunchKernelEx(&config, kernels[call->type][ops_kind(call->op)][kind], *team, *call);
 }

@@ -7,7 +7,7 @@
 #include <shunt.h>
 #include <string.h>
 
-enum { LOG_BYTES = 8192 };
+enum { LOG_BYTES = 8192, TABLE_PATH_BYTES = 32 };
 
 typedef struct wishes {
     const char *const (*set)[2]; /* variable and value, one pair a rank; value NULL: not set */
@@ -121,14 +121,19 @@ static void several_variables(void **state)
                          "SHUNT_ALGO (ranks 1, 2, 3)\n");
 }
 
+static void write_table(char path[TABLE_PATH_BYTES], const char *line)
+{
+    snprintf(path, TABLE_PATH_BYTES, "/tmp/shunt-table-XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && dprintf(fd, "# shunt table 1\n# machine: 0\n%s\n", line) > 0);
+    close(fd);
+}
+
 static void two_tables(void **state)
 {
     (void)state;
-    static const char text[] = "# shunt table 1\n# machine: 0\nallreduce,2,host-2,any,any,0,,staged,1,1,test\n";
-    char path[] = "/tmp/shunt-table-XXXXXX", log[LOG_BYTES];
-    int fd = mkstemp(path);
-    assert_true(fd >= 0 && write(fd, text, sizeof(text) - 1) == (ssize_t)sizeof(text) - 1);
-    close(fd);
+    char path[TABLE_PATH_BYTES], log[LOG_BYTES];
+    write_table(path, "allreduce,2,host-2,any,any,0,,staged,1,1,test");
     const char *const tuned_first[][2] = {{"SHUNT_TABLE", path}, {"SHUNT_TABLE", NULL}};
     run(2, tuned_first, "staged", log);
     expect_one_line(log, "which hold for all: SHUNT_TABLE (rank 1)\n");
@@ -142,16 +147,9 @@ static void two_tables(void **state)
 static void two_links(void **state)
 {
     (void)state;
-    static const char *const speed[] = {"390", "20"};
-    char path[2][32], log[LOG_BYTES];
-    for (int i = 0; i < 2; i++) {
-        snprintf(path[i], sizeof(path[i]), "/tmp/shunt-table-XXXXXX");
-        int fd = mkstemp(path[i]);
-        assert_true(
-            fd >= 0 &&
-            dprintf(fd, "# shunt table 1\n# machine: 0\n# link: %s GB/s among 2 GPUs, one way 1 us\n", speed[i]) > 0);
-        close(fd);
-    }
+    char path[2][TABLE_PATH_BYTES], log[LOG_BYTES];
+    write_table(path[0], "# link: 390 GB/s among 2 GPUs, one way 1 us");
+    write_table(path[1], "# link: 20 GB/s among 2 GPUs, one way 1 us");
     const char *const differ[][2] = {{"SHUNT_TABLE", path[0]}, {"SHUNT_TABLE", path[1]}};
     run(2, differ, NULL, log);
     expect_one_line(log, "which hold for all: SHUNT_TABLE (rank 1)\n");

@@ -199,19 +199,19 @@ static void measured_links(void **state)
     alg_map_t map;
     assert_true(alg_map_init(&map, 64u << 20));
     const sel_topology_t nominal = {.link = SEL_LINK_NVSWITCH, .nranks = 4, .arch = 90};
-    const sel_topology_t same = measured(SEL_LINK_NVSWITCH, 4, 390, 760);
+    const sel_topology_t same = measured(SEL_LINK_NVSWITCH, 4, 390, 800);
     for (uint32_t i = 0; i < SEL_COST_BOUNDS; i++)
         assert_ptr_equal(sel_cost_choose(&same, &map, sel_cost_bound(i)).algorithm,
                          sel_cost_choose(&nominal, &map, sel_cost_bound(i)).algorithm);
-    const sel_topology_t half = measured(SEL_LINK_NVSWITCH, 4, 195, 760);
+    const sel_topology_t half = measured(SEL_LINK_NVSWITCH, 4, 195, 800);
     assert_true(last_taken(&half) < last_taken(&nominal) && last_taken(&half) > 0);
 
     /* A mesh among two of four GPUs has a third of what all four had. */
-    const sel_topology_t pair = measured(SEL_LINK_MESH, 2, 300, 760),
-                         switched = measured(SEL_LINK_NVSWITCH, 2, 100, 760);
+    const sel_topology_t pair = measured(SEL_LINK_MESH, 2, 300, 800),
+                         switched = measured(SEL_LINK_NVSWITCH, 2, 100, 800);
     assert_int_equal(last_taken(&pair), last_taken(&switched));
-    const sel_topology_t mesh = measured(SEL_LINK_MESH, 4, 390, 760), more = measured(SEL_LINK_MESH, 8, 390, 760);
-    const sel_topology_t eight = measured(SEL_LINK_NVSWITCH, 8, 390, 760);
+    const sel_topology_t mesh = measured(SEL_LINK_MESH, 4, 390, 800), more = measured(SEL_LINK_MESH, 8, 390, 800);
+    const sel_topology_t eight = measured(SEL_LINK_NVSWITCH, 8, 390, 800);
     assert_int_equal(last_taken(&mesh), last_taken(&nominal));
     assert_int_equal(last_taken(&more), last_taken(&eight)); /* another machine of its kind has more GPUs */
 
@@ -234,7 +234,7 @@ static void late_links(void **state)
     assert_true(alg_map_init(&map, 64u << 20));
     uint64_t oneshot_to[2] = {0};
     for (int late = 0; late < 2; late++) {
-        const sel_topology_t topology = measured(SEL_LINK_NVSWITCH, 4, 390, late ? 2760 : 760);
+        const sel_topology_t topology = measured(SEL_LINK_NVSWITCH, 4, 390, late ? 2800 : 800);
         for (uint32_t i = 0; i < SEL_COST_BOUNDS; i++) {
             const alg_algorithm_t *algorithm = sel_cost_choose(&topology, &map, sel_cost_bound(i)).algorithm;
             if (algorithm && strcmp(algorithm->name, "oneshot") == 0)

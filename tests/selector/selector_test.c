@@ -284,13 +284,13 @@ static void measured_links(void **state)
                  {&empty, "nccl", "no row"},
                  {&foreign, "nccl", "no row"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        sel_topology_t topology = pcie;
-        sel_topology_measured(&topology, cases[i].tuned);
-        const sel_plan_t plan = tuned_plan(&topology, "", cases[i].tuned);
+        const sel_plan_t plan = tuned_plan(&pcie, "", cases[i].tuned);
         sel_row_t row;
         assert_true(sel_plan_row(&plan, 0, 0, &row));
         assert_string_equal(row.rule.source, cases[i].source);
         assert_string_equal(name_of(&plan, 1024), cases[i].name);
+        const bool taken = strcmp(cases[i].source, "predicted") == 0;
+        assert_int_equal(plan.topology.measured.bytes_per_us, taken ? 20000 : 0);
     }
 }
 

@@ -54,6 +54,15 @@ static void rows(void **state)
     assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_END);
 }
 
+enum { TEXT_BYTES = 512 };
+
+/* A table with this line before its one good row. */
+static sel_file_t with_line(const char *line, char text[TEXT_BYTES])
+{
+    snprintf(text, TEXT_BYTES, HEAD "%s\n" GOOD, line);
+    return open_text(text);
+}
+
 static void link_line(void **state)
 {
     (void)state;
@@ -68,10 +77,9 @@ static void link_line(void **state)
         {"# link: 1 GB/s among 2 GPUs, one way 1 us\n# link: 2 GB/s among 3 GPUs, one way 3 us", {2000, 3, 3000, 0}},
     };
     for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
-        char text[512], fault[SEL_FILE_FAULT_BYTES];
+        char text[TEXT_BYTES], fault[SEL_FILE_FAULT_BYTES];
         sel_file_row_t row;
-        snprintf(text, sizeof text, HEAD "%s\n" GOOD, right[i].line);
-        sel_file_t file = open_text(text);
+        sel_file_t file = with_line(right[i].line, text);
         assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_ROW);
         assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_END);
         assert_memory_equal(&file.link, &right[i].link, sizeof file.link);
@@ -130,10 +138,9 @@ static void wrong_rows(void **state)
         {"# link: 390 GB/s among 4 GPUs, one way 0.7 us.", "3:40: expected a time"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        char text[512], fault[SEL_FILE_FAULT_BYTES];
+        char text[TEXT_BYTES], fault[SEL_FILE_FAULT_BYTES];
         sel_file_row_t row;
-        snprintf(text, sizeof text, HEAD "%s\n" GOOD, wrong[i].line);
-        sel_file_t file = open_text(text);
+        sel_file_t file = with_line(wrong[i].line, text);
         assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_FAULT);
         if (strncmp(fault, wrong[i].fault, strlen(wrong[i].fault)) != 0)
             fail_msg("%s: %s", wrong[i].line, fault);

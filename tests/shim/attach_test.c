@@ -14,7 +14,6 @@
 
 #include "fake.h"
 #include "shim/host.h"
-#include "shim/setup.h"
 
 enum { N = 4 };
 
@@ -155,29 +154,6 @@ static void machines_are_told_apart(void **state)
         destroy_all(comms, N);
     }
     assert_true(machine[0] != 0 && machine[0] != machine[1] && machine[1] == machine[2]);
-}
-
-/* Ranks with several tables: what rank 0's says of the links holds on all. */
-static void links_are_rank_0s(void **state)
-{
-    (void)state;
-    static const uint32_t speed[] = {390000, 20000, 0};
-    static shim_identity_t identity[3];
-    for (uint32_t r = 0; r < 3; r++) {
-        identity[r].gpu.fingerprint = 7;
-        identity[r].settings.tuned.machine = sel_fingerprint(&identity[r].gpu.fingerprint, 1);
-        identity[r].settings.tuned.link = (sel_measured_t){.bytes_per_us = speed[r], .gpus = 2, .one_way_ns = 1000 + r};
-    }
-    for (uint32_t r = 0; r < 3; r++) {
-        shim_comm_t comm = {.rank = r, .nranks = 3};
-        shim_setup_t setup = {.comm = &comm, .identity = identity};
-        const sel_topology_t topology = shim_identity_topology(&setup, SEL_LINK_PCIE);
-        assert_int_equal(topology.measured.bytes_per_us, speed[0]);
-        assert_int_equal(topology.measured.one_way_ns, 1000);
-        identity[1].gpu.fingerprint = 8; /* the table is not these GPUs' */
-        assert_int_equal(shim_identity_topology(&setup, SEL_LINK_PCIE).measured.bytes_per_us, 0);
-        identity[1].gpu.fingerprint = 7;
-    }
 }
 
 static void ipc_refused(void **state)
@@ -541,7 +517,6 @@ int main(void)
         cmocka_unit_test(threads_attach),
         cmocka_unit_test(links_are_joined),
         cmocka_unit_test(machines_are_told_apart),
-        cmocka_unit_test(links_are_rank_0s),
         cmocka_unit_test(ipc_refused),
         cmocka_unit_test(vmm_is_sent),
         cmocka_unit_test(proof_fails),
