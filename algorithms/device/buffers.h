@@ -30,78 +30,68 @@ LANE_HOST_FN uint32_t buffer_vectors(uint64_t bytes)
 
 /* ---- What is not a whole aligned vector. E: an unsigned integer as wide as the type, and alignment. ---- */
 
-/* 4 bytes from `bytes` on of the 8 that are lo, hi. */
+/* 4 bytes from `bytes` (under 4) on of the 8 that are lo, hi. */
 LANE_FN uint32_t buffer_shift(uint32_t lo, uint32_t hi, uint32_t bytes)
 {
     return (uint32_t)(((uint64_t)hi << 32 | lo) >> (8 * bytes));
 }
 
-/* The aligned words inside, and elements at both ends: what lies beyond them is another lane's. */
-template <class E> LANE_FN vec16_t buffer_load_shifted(const uint8_t *p)
+/* A vector that ends a word or more before the buffer's end lies in aligned words that end inside the buffer, too. */
+enum { BUFFER_WORD = 4 };
+
+/* A whole vector at any place, by the aligned words that it lies in. The first may begin up to 3 bytes before the
+ * buffer; what is there is read, which an aligned word can stand, and not used. */
+template <class E> LANE_FN vec16_t buffer_load_words(const uint8_t *p)
 {
-    const uint32_t head = (uint32_t)(-(uintptr_t)p % 4); /* bytes before the first aligned word */
-    uint32_t w[5] = {0, 0, 0, 0, 0};
+    const uint32_t head = sizeof(E) < BUFFER_WORD ? (uint32_t)((uintptr_t)p % BUFFER_WORD) : 0;
+    const uint32_t *words = (const uint32_t *)(p - head);
+    uint32_t w[5];
     LANE_UNROLL
-    for (uint32_t at = 0; at < 4; at += sizeof(E)) {
-        if (at >= 4 - head)
-            w[0] |= (uint32_t)((const E *)(p + head + at - 4))[0] << 8 * at;
-        else
-            w[4] |= (uint32_t)((const E *)(p + head + at + 12))[0] << 8 * at;
-    }
-    LANE_UNROLL
-    for (int i = 1; i < 4; i++)
-        w[i] = ((const uint32_t *)(p + head))[i - 1];
+    for (int i = 0; i < 5; i++)
+        w[i] = words[i];
     vec16_t x;
     LANE_UNROLL
     for (int i = 0; i < 4; i++)
-        x.w[i] = buffer_shift(w[i], w[i + 1], 4 - head);
+        x.w[i] = buffer_shift(w[i], w[i + 1], head);
     return x;
 }
 
-template <class E> LANE_FN void buffer_store_shifted(uint8_t *p, const vec16_t &x)
+/* The aligned words inside, and elements at both ends: what lies beyond them is another lane's. */
+template <class E> LANE_FN void buffer_store_words(uint8_t *p, const vec16_t &x)
 {
-    const uint32_t head = (uint32_t)(-(uintptr_t)p % 4);
-    LANE_UNROLL
-    for (uint32_t at = 0; at < 4; at += sizeof(E)) {
-        if (at < head)
-            *(E *)(p + at) = (E)(x.w[0] >> 8 * at);
-        else
-            *(E *)(p + at + 12) = (E)(x.w[3] >> 8 * at);
-    }
-    LANE_UNROLL
-    for (int i = 1; i < 4; i++)
-        ((uint32_t *)(p + head))[i - 1] = buffer_shift(x.w[i - 1], x.w[i], head);
-}
-
-template <class E> LANE_COLD_FN vec16_t buffer_load_slow(const uint8_t *p, uint64_t rest)
-{
-    vec16_t x = {{0, 0, 0, 0}};
-    if (rest >= VEC && (uintptr_t)p % 4 == 0) {
+    if constexpr (sizeof(E) >= BUFFER_WORD) {
         LANE_UNROLL
         for (int i = 0; i < 4; i++)
-            x.w[i] = ((const uint32_t *)p)[i];
-        return x;
+            ((uint32_t *)p)[i] = x.w[i];
+    } else {
+        const uint32_t head = (uint32_t)(-(uintptr_t)p % BUFFER_WORD); /* bytes before the first aligned word */
+        LANE_UNROLL
+        for (int i = 1; i < 4; i++)
+            ((uint32_t *)(p + head))[i - 1] = buffer_shift(x.w[i - 1], x.w[i], head);
+        LANE_UNROLL
+        for (uint32_t at = 0; at < BUFFER_WORD; at += sizeof(E)) {
+            if (at < head)
+                *(E *)(p + at) = (E)(x.w[0] >> 8 * at);
+            else
+                *(E *)(p + at + 12) = (E)(x.w[3] >> 8 * at);
+        }
     }
-    if (rest >= VEC)
-        return buffer_load_shifted<E>(p);
+}
+
+/* The last one or two of a buffer, element by element. */
+template <class E> LANE_COLD_FN vec16_t buffer_load_last(const uint8_t *p, uint64_t rest)
+{
     E e[VEC / sizeof(E)];
     LANE_UNROLL
     for (uint32_t i = 0; i < VEC / sizeof(E); i++)
         e[i] = i * sizeof(E) < rest ? ((const E *)p)[i] : (E)0;
+    vec16_t x;
     memcpy(x.w, e, VEC);
     return x;
 }
 
-template <class E> LANE_COLD_FN void buffer_store_slow(uint8_t *p, uint64_t rest, vec16_t x)
+template <class E> LANE_COLD_FN void buffer_store_last(uint8_t *p, uint64_t rest, vec16_t x)
 {
-    if (rest >= VEC && (uintptr_t)p % 4 == 0) {
-        LANE_UNROLL
-        for (int i = 0; i < 4; i++)
-            ((uint32_t *)p)[i] = x.w[i];
-        return;
-    }
-    if (rest >= VEC)
-        return buffer_store_shifted<E>(p, x);
     E e[VEC / sizeof(E)];
     memcpy(e, x.w, VEC);
     LANE_UNROLL
@@ -125,17 +115,19 @@ template <class E> LANE_FN vec16_t buffer_load(const buffer_t &b, uint32_t v)
 {
     if (v < b.whole)
         return buffer_load_whole(b, v);
-    const uint64_t at = (uint64_t)v * VEC;
-    return buffer_load_slow<E>(b.base + at, b.bytes - at);
+    const uint64_t at = (uint64_t)v * VEC, rest = b.bytes - at;
+    return rest >= VEC + BUFFER_WORD ? buffer_load_words<E>(b.base + at) : buffer_load_last<E>(b.base + at, rest);
 }
 
 template <class E> LANE_FN void buffer_store(const buffer_t &b, uint32_t v, const vec16_t &x)
 {
-    const uint64_t at = (uint64_t)v * VEC;
+    const uint64_t at = (uint64_t)v * VEC, rest = b.bytes - at;
     if (v < b.whole)
         buffer_store_whole(b, v, x);
+    else if (rest >= VEC)
+        buffer_store_words<E>(b.base + at, x);
     else
-        buffer_store_slow<E>(b.base + at, b.bytes - at, x);
+        buffer_store_last<E>(b.base + at, rest, x);
 }
 
 template <int BYTES> struct unsigned_of;

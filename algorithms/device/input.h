@@ -17,14 +17,22 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
 
     buffer_t input, output;
     vec16_t scalar;
+    ordering_t order;
     uint32_t nranks;
+    alg_type_t type; /* TYPE, or the unsigned one of its size */
     alg_op_t op;
 
     /* From the arguments alone: before lane_begin. */
     LANE_FN static reduction make(const alg_team_t &team, const alg_call_t &call)
     {
         const uint64_t bytes = call.count * (VEC / E::COUNT);
-        return {buffer_make(call.input, bytes), buffer_make(call.output, bytes), {{0, 0, 0, 0}}, team.nranks, call.op};
+        return {buffer_make(call.input, bytes),
+                buffer_make(call.output, bytes),
+                {{0, 0, 0, 0}},
+                ordering_of<TYPE>(call.type, call.op),
+                team.nranks,
+                call.type,
+                call.op};
     }
 
     LANE_FN uint64_t held() const
@@ -65,23 +73,28 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
             buffer_store<U>(output, v, x);
     }
 
-    /* The values of all ranks, in rank order, joined by the operator and rounded once; x: the others'. Cleaned like
-     * load, so that every algorithm gives every rank the same bits for a NaN too. */
-    LANE_FN vec16_t combine(const vec16_t x[N - 1], uint32_t rank, const vec16_t &own) const
+    /* The values of all ranks, in rank order, joined by the operator and rounded once; x: the others', which are used
+     * up. Cleaned like load, so that every algorithm gives every rank the same bits for a NaN too. */
+    LANE_FN vec16_t combine(vec16_t x[N - 1], uint32_t rank, vec16_t own) const
     {
         typename E::acc a[E::COUNT];
-        if (OPS == OPS_SUM || op == ALG_PREMUL_SUM)
-            reduce_fold<TYPE, ALG_SUM, N>(a, x, nranks, rank, own);
-        else if (op == ALG_PROD)
-            reduce_fold<TYPE, ALG_PROD, N>(a, x, nranks, rank, own);
-        else if (op == ALG_MAX)
-            reduce_fold<TYPE, ALG_MAX, N>(a, x, nranks, rank, own);
-        else
-            reduce_fold<TYPE, ALG_MIN, N>(a, x, nranks, rank, own);
-        if (OPS == OPS_SUM && op == ALG_AVG)
-            reduce_average<TYPE, N>(a, nranks);
         vec16_t result;
+        if constexpr (OPS == OPS_MAX) {
+            vec_order(own, order);
+            LANE_UNROLL
+            for (int j = 0; j < N - 1; j++)
+                vec_order(x[j], order);
+            reduce_fold<TYPE, ALG_MAX, N>(a, x, nranks, rank, own);
+        } else if (OPS == OPS_OTHER && op == ALG_PROD) {
+            reduce_fold<TYPE, ALG_PROD, N>(a, x, nranks, rank, own);
+        } else {
+            reduce_fold<TYPE, ALG_SUM, N>(a, x, nranks, rank, own);
+        }
+        if (OPS == OPS_SUM && op == ALG_AVG)
+            reduce_average<TYPE, N>(a, nranks, type);
         E::pack(a, result);
+        if constexpr (OPS == OPS_MAX)
+            vec_order(result, order);
         if (MARK != MARK_ESCAPE)
             mark_clean<MARK>(result);
         return result;

@@ -17,35 +17,28 @@
 #include "algorithms/device/lane.h"
 #include "algorithms/device/reduce.h"
 
-/* Kernels are unrolled for just 2, 3 and 4 ranks: less code to fetch is what a short message feels. Buffers that are
- * not whole (input.h) have one for any number. The host device has one of each sort, which is enough to test all. */
+/* Kernels are unrolled for just 2, 3 or 4 ranks, or serve any number: less code to fetch is what a short message feels.
+ * The host device has one of each sort, which is enough to test all. Each kernel has a brother for buffers that are not
+ * whole (input.h). */
 #ifdef __CUDACC__
-#define ALG_PER_RANKS(X, A, T, O)                                                                                \
-    {                                                                                                            \
-        X<A, T, O, 8, false>, X<A, T, O, 8, true>, X<A, T, O, 2, true>, X<A, T, O, 3, true>, X<A, T, O, 4, true> \
-    }
-enum { BODY_KINDS = 5, BODY_EXACT = 0 /* for n ranks at this + n */ };
+#define ALG_PER_RANKS(X, A, T, O, W) X<A, T, O, 8, W>, X<A, T, O, 2, W>, X<A, T, O, 3, W>, X<A, T, O, 4, W>
+enum { BODY_RANKS = 4, BODY_LEAST_EXACT = 2 };
 #else
-#define ALG_PER_RANKS(X, A, T, O)                                      \
-    {                                                                  \
-        X<A, T, O, 8, false>, X<A, T, O, 8, true>, X<A, T, O, 4, true> \
-    }
-enum { BODY_KINDS = 3, BODY_EXACT = -2 };
+#define ALG_PER_RANKS(X, A, T, O, W) X<A, T, O, 8, W>, X<A, T, O, 4, W>
+enum { BODY_RANKS = 2, BODY_LEAST_EXACT = 4 };
 #endif
-
-enum { BODY_NOT_WHOLE = 0, BODY_ANY_RANKS = 1 };
+enum { BODY_KINDS = 2 * BODY_RANKS }; /* first those for buffers that are not whole */
 
 /* Ranks may differ in wholeness: what crosses the link is the same. */
 static inline int launch_body_kind(const alg_team_t *team, const alg_call_t *call)
 {
     const uint64_t bytes = call->count * alg_type_bytes(call->type);
-    if (((uintptr_t)call->input | (uintptr_t)call->output | bytes) % VEC != 0)
-        return BODY_NOT_WHOLE;
-    const int exact = (int)team->nranks + BODY_EXACT;
-    return exact > BODY_ANY_RANKS && exact < BODY_KINDS ? exact : BODY_ANY_RANKS;
+    const bool whole = ((uintptr_t)call->input | (uintptr_t)call->output | bytes) % VEC == 0;
+    const bool exact = team->nranks >= BODY_LEAST_EXACT && team->nranks <= EXACT_RANKS;
+    return (whole ? BODY_RANKS : 0) + (exact ? (int)team->nranks - BODY_LEAST_EXACT + 1 : 0);
 }
 
-/* Values of more ranks, and buffers that are not whole, need more registers than 1024 threads can have. */
+/* Values of more ranks need more registers than 1024 threads can have. */
 static const uint32_t LAUNCH_USUAL_THREADS = 512;
 
 template <class A> LANE_HOST_FN constexpr uint32_t launch_most_threads(uint32_t nranks)
@@ -53,14 +46,19 @@ template <class A> LANE_HOST_FN constexpr uint32_t launch_most_threads(uint32_t 
     return nranks <= EXACT_RANKS ? (uint32_t)A::MOST_THREADS : LAUNCH_USUAL_THREADS;
 }
 
-#define ALG_PER_OPS(X, A, T)                                               \
-    {                                                                      \
-        ALG_PER_RANKS(X, A, T, OPS_SUM), ALG_PER_RANKS(X, A, T, OPS_OTHER) \
+#define ALG_PER_WHOLE(X, A, T, O)                                         \
+    {                                                                     \
+        ALG_PER_RANKS(X, A, T, O, false), ALG_PER_RANKS(X, A, T, O, true) \
     }
+#define ALG_PER_OPS(X, A, T)                                                                                \
+    {                                                                                                       \
+        ALG_PER_WHOLE(X, A, T, OPS_SUM), ALG_PER_WHOLE(X, A, T, OPS_MAX), ALG_PER_WHOLE(X, A, T, OPS_OTHER) \
+    }
+/* In the order of alg_type_t; an unsigned integer takes the signed one's. */
 #define ALG_PER_TYPE(X, A)                                                                                          \
     {                                                                                                               \
-        ALG_PER_OPS(X, A, ALG_INT8), ALG_PER_OPS(X, A, ALG_UINT8), ALG_PER_OPS(X, A, ALG_INT32),                    \
-            ALG_PER_OPS(X, A, ALG_UINT32), ALG_PER_OPS(X, A, ALG_INT64), ALG_PER_OPS(X, A, ALG_UINT64),             \
+        ALG_PER_OPS(X, A, ALG_INT8), ALG_PER_OPS(X, A, ALG_INT8), ALG_PER_OPS(X, A, ALG_INT32),                     \
+            ALG_PER_OPS(X, A, ALG_INT32), ALG_PER_OPS(X, A, ALG_INT64), ALG_PER_OPS(X, A, ALG_INT64),               \
             ALG_PER_OPS(X, A, ALG_FLOAT16), ALG_PER_OPS(X, A, ALG_FLOAT32), ALG_PER_OPS(X, A, ALG_FLOAT64),         \
             ALG_PER_OPS(X, A, ALG_BFLOAT16), ALG_PER_OPS(X, A, ALG_FLOAT8_E4M3), ALG_PER_OPS(X, A, ALG_FLOAT8_E5M2) \
     }
@@ -90,8 +88,7 @@ static inline int launch_cuda(const alg_kernels_t kernels, const alg_team_t *tea
     config.attrs = &early;
     config.numAttrs = team->dependent_launch ? 1 : 0;
     config.gridDim = dim3(call->blocks);
-    config.blockDim =
-        dim3(kind == BODY_NOT_WHOLE && call->threads > LAUNCH_USUAL_THREADS ? LAUNCH_USUAL_THREADS : call->threads);
+    config.blockDim = dim3(call->threads);
     config.stream = (cudaStream_t)stream;
     return (int)cudaLaunchKernelEx(&config, kernels[call->type][ops_kind(call->op)][kind], *team, *call);
 }

@@ -32,12 +32,20 @@ typedef enum mark { MARK_WORD, MARK_DOUBLE, MARK_ESCAPE } mark_t;
 /* A kernel for N ranks serves just N where N <= EXACT_RANKS, and any number up to N above. */
 enum { EXACT_RANKS = 4 };
 
-/* Kernels come in two kinds: sum and avg, and the rest, which switch on the operator. */
-enum { OPS_SUM = 0, OPS_OTHER = 1, OPS_KINDS = 2 };
+/* Kernels come in three kinds, so that a short message need not fetch what its operator does not use: sum and avg; max
+ * and min; the rest, which switch on the operator. */
+enum { OPS_SUM = 0, OPS_MAX = 1, OPS_OTHER = 2, OPS_KINDS = 3 };
 
 LANE_HOST_FN int ops_kind(alg_op_t op)
 {
-    return op == ALG_SUM || op == ALG_AVG ? OPS_SUM : OPS_OTHER;
+    return op == ALG_SUM || op == ALG_AVG ? OPS_SUM : op == ALG_MAX || op == ALG_MIN ? OPS_MAX : OPS_OTHER;
+}
+
+/* Unsigned integers have the kernels of signed ones: they add and multiply alike; the rest asks (ordering_of,
+ * reduce_average). */
+LANE_HOST_FN constexpr bool is_unsigned(int type)
+{
+    return type == ALG_UINT8 || type == ALG_UINT32 || type == ALG_UINT64;
 }
 
 LANE_HOST_FN constexpr mark_t mark_of(int type)
@@ -178,15 +186,9 @@ typedef pair_small<FORMAT_E5M2, 8> pair_e5m2;
 template <int TYPE> struct element;
 template <> struct element<ALG_INT8> : element_plain<int8_t> {
 };
-template <> struct element<ALG_UINT8> : element_plain<uint8_t> {
-};
 template <> struct element<ALG_INT32> : element_plain<int32_t> {
 };
-template <> struct element<ALG_UINT32> : element_plain<uint32_t> {
-};
 template <> struct element<ALG_INT64> : element_plain<int64_t> {
-};
-template <> struct element<ALG_UINT64> : element_plain<uint64_t> {
 };
 template <> struct element<ALG_FLOAT32> : element_plain<float> {
 };
@@ -207,10 +209,7 @@ template <class T> struct wrapping {
     typedef T type;
 };
 template <> struct wrapping<int8_t> {
-    typedef uint32_t type;
-};
-template <> struct wrapping<uint8_t> {
-    typedef uint32_t type;
+    typedef uint8_t type;
 };
 template <> struct wrapping<int32_t> {
     typedef uint32_t type;
@@ -235,30 +234,18 @@ template <class A> LANE_FN A op_max(A a, A b)
 {
     return a > b ? a : b;
 }
-template <class A> LANE_FN A op_min(A a, A b)
-{
-    return a < b ? a : b;
-}
 /* NaN, signalling or not, is dropped when the other value is a number. */
-template <class F> LANE_FN F drop_nan(F a, F b, F better)
+LANE_FN double op_max(double a, double b)
 {
-    return a != a ? b : b != b ? a : better;
+    return a != a ? b : b != b || a > b ? a : b;
 }
 LANE_FN float op_max(float a, float b)
 {
-    return drop_nan(a, b, a > b ? a : b);
-}
-LANE_FN float op_min(float a, float b)
-{
-    return drop_nan(a, b, a < b ? a : b);
-}
-LANE_FN double op_max(double a, double b)
-{
-    return drop_nan(a, b, a > b ? a : b);
-}
-LANE_FN double op_min(double a, double b)
-{
-    return drop_nan(a, b, a < b ? a : b);
+#ifdef __CUDACC__
+    return fmaxf(a, b); /* one instruction, which does just that; the host's keeps a signalling NaN */
+#else
+    return a != a ? b : b != b || a > b ? a : b;
+#endif
 }
 
 /* a[i] = a[i] op v[i] */
@@ -269,10 +256,7 @@ LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
     element<TYPE>::unpack(v, b);
     LANE_UNROLL
     for (int i = 0; i < element<TYPE>::COUNT; i++)
-        a[i] = OP == ALG_SUM    ? op_sum(a[i], b[i])
-               : OP == ALG_PROD ? op_prod(a[i], b[i])
-               : OP == ALG_MAX  ? op_max(a[i], b[i])
-                                : op_min(a[i], b[i]);
+        a[i] = OP == ALG_SUM ? op_sum(a[i], b[i]) : OP == ALG_PROD ? op_prod(a[i], b[i]) : op_max(a[i], b[i]);
 }
 
 /* Word by word: a choice between vectors would be made by their addresses, in memory. */
@@ -283,6 +267,31 @@ LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
     for (int i = 0; i < 4; i++)
         v.w[i] = first ? a.w[i] : b.w[i];
     return v;
+}
+
+/* What turns the order that a call wants into that of max over the kernel's type, when every word of a vector is xored
+ * with it (even and odd ones apart, for 8 bytes), before and after. The sign bit mirrors floats (-x) and takes unsigned
+ * integers to signed ones; ~x mirrors integers. Mirrored, the smallest is the largest, which is min. */
+typedef struct ordering {
+    uint32_t even, odd;
+} ordering_t;
+
+template <int TYPE> LANE_FN ordering_t ordering_of(alg_type_t type, alg_op_t op)
+{
+    constexpr int BYTES = VEC / element<TYPE>::COUNT;
+    constexpr uint32_t SIGN = BYTES == 1 ? 0x80808080 : BYTES == 2 ? 0x80008000 : 0x80000000;
+    constexpr bool INTEGER = mark_of(TYPE) == MARK_ESCAPE;
+    const uint32_t mirror = op == ALG_MIN ? SENTINEL : 0,
+                   sign = (INTEGER ? is_unsigned(type) : op == ALG_MIN) ? SIGN : 0;
+    const uint32_t both = INTEGER ? mirror : 0;
+    return {both ^ (BYTES == 8 ? 0 : sign), both ^ sign};
+}
+
+LANE_FN void vec_order(vec16_t &v, ordering_t order)
+{
+    LANE_UNROLL
+    for (int i = 0; i < 4; i++)
+        v.w[i] ^= i % 2 ? order.odd : order.even;
 }
 
 /* a = the values of all ranks in rank order, joined by OP: `own` is this rank's, x are the others' in their order. */
@@ -301,10 +310,17 @@ LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
 
 /* The sum over n ranks to their average: floats are scaled once, integers truncate toward zero. */
 template <int TYPE, int N>
-LANE_FN void reduce_average(typename element<TYPE>::acc a[element<TYPE>::COUNT], uint32_t nranks)
+LANE_FN void reduce_average(typename element<TYPE>::acc a[element<TYPE>::COUNT], uint32_t nranks, alg_type_t type)
 {
     typedef typename element<TYPE>::acc A;
+    typedef typename wrapping<A>::type U;
     const A n = (A)(N <= EXACT_RANKS ? N : nranks); /* by a constant, a division is a few instructions */
+    if (mark_of(TYPE) == MARK_ESCAPE && is_unsigned(type)) {
+        LANE_UNROLL
+        for (int i = 0; i < element<TYPE>::COUNT; i++)
+            a[i] = (A)((U)a[i] / (U)n);
+        return;
+    }
     LANE_UNROLL
     for (int i = 0; i < element<TYPE>::COUNT; i++)
         a[i] = mark_of(TYPE) == MARK_ESCAPE ? (A)(a[i] / n) : (A)(a[i] * ((A)1 / n));
