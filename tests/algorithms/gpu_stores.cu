@@ -148,7 +148,8 @@ int main(int argc, char **argv)
     gpu_team_t g;
     args_t args[ALG_MAX_RANKS];
     int *go;
-    gpu_team_make(&g, gpu_count_or_skip(argc == 3 && strcmp(argv[1], "-g") == 0 ? atoi(argv[2]) : 0), 1 << 20);
+    const int gpus = gpu_count_or_skip(argc == 3 && strcmp(argv[1], "-g") == 0 ? atoi(argv[2]) : 0);
+    gpu_team_make(&g, gpus, gpus, 1 << 20);
     GPU(cudaHostAlloc((void **)&go, sizeof *go, cudaHostAllocMapped | cudaHostAllocPortable));
     for (int r = 0; r < g.nranks; r++) {
         uint4 *input, *landing;

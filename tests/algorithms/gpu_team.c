@@ -24,19 +24,21 @@ int gpu_count_or_skip(int wanted)
     return wanted ? wanted : count < ALG_MAX_RANKS ? count : ALG_MAX_RANKS;
 }
 
-void gpu_team_make(gpu_team_t *g, int nranks, size_t scratch_bytes)
+void gpu_team_make(gpu_team_t *g, int nranks, int gpus, size_t scratch_bytes)
 {
     memset(g, 0, sizeof *g);
     g->nranks = nranks;
+    g->shared = nranks > gpus;
     if (!alg_map_init(&g->map, scratch_bytes))
         gpu_fail(__FILE__, __LINE__, "alg_map_init", "too small");
     uint8_t *scratch[ALG_MAX_RANKS];
     int major[ALG_MAX_RANKS];
     for (int r = 0; r < nranks; r++) {
-        GPU(cudaSetDevice(r));
-        GPU(cudaDeviceGetAttribute(&major[r], cudaDevAttrComputeCapabilityMajor, r));
-        for (int p = 0; p < nranks; p++) {
-            cudaError_t error = p == r ? cudaSuccess : cudaDeviceEnablePeerAccess(p, 0);
+        g->device[r] = r % gpus;
+        GPU(cudaSetDevice(g->device[r]));
+        GPU(cudaDeviceGetAttribute(&major[r], cudaDevAttrComputeCapabilityMajor, g->device[r]));
+        for (int p = 0; p < nranks && p < gpus; p++) {
+            cudaError_t error = p == g->device[r] ? cudaSuccess : cudaDeviceEnablePeerAccess(p, 0);
             if (error == cudaErrorPeerAccessAlreadyEnabled) {
                 cudaGetLastError();
                 error = cudaSuccess;
@@ -71,7 +73,7 @@ void gpu_team_make(gpu_team_t *g, int nranks, size_t scratch_bytes)
 void gpu_team_free(gpu_team_t *g)
 {
     for (int r = 0; r < g->nranks; r++) {
-        GPU(cudaSetDevice(r));
+        GPU(cudaSetDevice(g->device[r]));
         GPU(cudaStreamDestroy(g->stream[r]));
         GPU(cudaFree(g->team[r].scratch[r]));
         GPU(cudaFreeHost(g->control[r]));
@@ -81,7 +83,7 @@ void gpu_team_free(gpu_team_t *g)
 void gpu_team_sync(gpu_team_t *g)
 {
     for (int r = 0; r < g->nranks; r++) {
-        GPU(cudaSetDevice(r));
+        GPU(cudaSetDevice(g->device[r]));
         GPU(cudaStreamSynchronize(g->stream[r]));
     }
     for (int r = 0; r < g->nranks; r++) {

@@ -11,6 +11,8 @@
 
 typedef struct gpu_team {
     int nranks;
+    int device[ALG_MAX_RANKS];
+    bool shared; /* several ranks on a GPU */
     alg_map_t map;
     alg_team_t team[ALG_MAX_RANKS];
     cudaStream_t stream[ALG_MAX_RANKS];
@@ -29,7 +31,9 @@ void gpu_fail(const char *file, int line, const char *what, const char *why) __a
 
 /* Ends the program with 77 and the reason where there are fewer than two GPUs that reach each other. */
 int gpu_count_or_skip(int wanted);
-void gpu_team_make(gpu_team_t *g, int nranks, size_t scratch_bytes);
+/* Rank r on GPU r % gpus. Ranks that share a GPU need grids that fit on it together, twice over: a small grid lets its
+ * successor in while it runs. */
+void gpu_team_make(gpu_team_t *g, int nranks, int gpus, size_t scratch_bytes);
 void gpu_team_free(gpu_team_t *g);
 /* Wait for all streams; a wait of a kernel that ran into its time limit ends the program. */
 void gpu_team_sync(gpu_team_t *g);
