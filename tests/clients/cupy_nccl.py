@@ -51,6 +51,8 @@ def one_process(cupy, nccl, n):
 
 
 def rank_main(rank, n, port, pipe):
+    # CuPy's store runs in a process of its own and holds a lock, which a spawned process cannot be given.
+    multiprocessing.set_start_method("fork", force=True)
     import cupy
     import cupyx.distributed
 

@@ -25,7 +25,8 @@ class Ranks:
         self.local = int(os.environ["LOCAL_RANK"])
         torch.cuda.set_device(self.local)
         self.device = torch.device("cuda", self.local)
-        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=self.device)
+        # With "cpu:gloo,cuda:nccl", split_group makes gloo groups of both halves at one place of the store, and hangs.
+        dist.init_process_group("nccl", device_id=self.device)
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.talk = dist.new_group(backend="gloo")
 
