@@ -266,7 +266,7 @@ static int visible_gpus(void)
 
 static int usage(const char *program)
 {
-    fprintf(stderr, "usage: %s [-g GPUS] [-t SECONDS] [-s SEED] [-k CASE] [--allow-forward]\n", program);
+    fprintf(stderr, "usage: %s [-g GPUS] [-t SECONDS] [-s SEED] [-k CASE] [--processes] [--allow-forward]\n", program);
     return 2;
 }
 
@@ -276,6 +276,10 @@ static bool parse(gpu_options_t *options, int argc, char **argv)
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(argv[i], "--allow-forward") == 0) {
             options->allow_forward = true;
+            continue;
+        }
+        if (strcmp(argv[i], "--processes") == 0) {
+            options->processes = true;
             continue;
         }
         if (!value || argv[i][0] != '-' || strlen(argv[i]) != 2)
@@ -341,7 +345,7 @@ int gpu_main(int argc, char **argv, const gpu_case_t *cases, size_t count)
         options.gpus = visible < REF_MAX_RANKS ? visible : REF_MAX_RANKS;
     printf("%d GPUs, seed %llu\n", options.gpus, (unsigned long long)options.seed);
     for (size_t i = 0; i < count; i++) {
-        for (int shape = RANKS_PROCESSES; shape <= RANKS_SOLO; shape++) {
+        for (int shape = RANKS_PROCESSES; shape <= (options.processes ? RANKS_PROCESSES : RANKS_SOLO); shape++) {
             gpu_plan_t plan = {&options, &cases[i], (ranks_shape_t)shape};
             if (!(cases[i].shapes & (1u << shape)) || (options.only && strcmp(options.only, cases[i].name) != 0))
                 continue;

@@ -19,6 +19,7 @@ typedef struct gpu_options {
     int seconds; /* of a program that runs for a while */
     uint64_t seed;
     bool allow_forward; /* a run in which Shunt took nothing is fine */
+    bool processes;     /* cases in that shape alone */
     const char *only;   /* the one case to run, or NULL */
 } gpu_options_t;
 
