@@ -26,7 +26,7 @@ struct oneshot {
         const uint32_t first = lane.block * lane.threads + lane.thread;
         slots<R::MARK, N> s = slots<R::MARK, N>::make(team, 1, vectors, first);
 
-        lane_begin(lane, r.held() | s.held());
+        lane_begin(lane, r.held() | s.held(), launch_most_threads<oneshot>(N));
         const uint64_t epoch = epoch_read(team, ALG_EPOCH_OFFSET);
         r.begin(call);
         vec16_t own, x[N - 1];

@@ -133,7 +133,7 @@ struct staged {
         ch.plan = staged_plan(team.staging_bytes, r.vectors(), team.nranks, lane.blocks * warps, lanes);
         const uint32_t chunks = ch.plan.chunks;
 
-        lane_begin(lane, r.held());
+        lane_begin(lane, r.held(), launch_most_threads<staged>(N));
         const uint64_t base = epoch_read(team, ALG_STAGED_OFFSET);
         r.begin(call);
         const bool last = epoch_leave(lane, team, ALG_STAGED_OFFSET);

@@ -108,7 +108,7 @@ struct twoshot {
         const uint32_t first = lane.block * lane.threads + lane.thread;
         auto l = twoshot_lane<TYPE, OPS, N, WHOLE>::make(team, call, first);
 
-        lane_begin(lane, l.held());
+        lane_begin(lane, l.held(), launch_most_threads<twoshot>(N));
         const uint64_t epoch = epoch_read(team, ALG_EPOCH_OFFSET);
         l.r.begin(call);
         l.s.move(epoch_half(team, epoch));

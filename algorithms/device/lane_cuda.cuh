@@ -24,20 +24,22 @@ LANE_FN lane_t lane_here()
     return lane_t{blockIdx.x, gridDim.x, threadIdx.x, blockDim.x, 0, 0};
 }
 
-/* Lanes of a grid that lets its successor in: a kernel that only waits takes room from other streams' kernels, which
- * peers may be waiting for. At 64 registers a lane this is a quarter of an H200. */
-enum { LANE_SMALL_GRID = 32768 };
+/* Blocks, as large as the kernel allows, of a grid that lets its successor in. A kernel that only waits takes room from
+ * other streams' kernels, which peers may be waiting for. With 32, what a stream of ours holds leaves room on an H200
+ * for a short message of another stream, or is about to end itself: two communicators at once never lock each other
+ * out. */
+enum { LANE_EARLY_BLOCKS = 32 };
 
 /* griddepcontrol.wait: until all that came before in the stream is complete and visible. Without the launch
  * attribute it returns at once. The assembler would sink all arithmetic behind it, to where it is used: a
- * branch on `held`, which is never 0, keeps before it what makes `held`. */
-LANE_FN void lane_begin(const lane_t &lane, uint64_t held)
+ * branch on `held`, which is never 0, keeps before it what makes `held`. most_threads: of the kernel's blocks. */
+LANE_FN void lane_begin(const lane_t &lane, uint64_t held, uint32_t most_threads)
 {
 #if __CUDA_ARCH__ >= 900
     if (held == 0)
         __trap();
     asm volatile("griddepcontrol.wait;" ::: "memory");
-    if (lane.blocks * lane.threads <= LANE_SMALL_GRID)
+    if (lane.blocks * lane.threads <= LANE_EARLY_BLOCKS * most_threads)
         asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }

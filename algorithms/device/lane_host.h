@@ -24,7 +24,7 @@ typedef struct lane {
     uint64_t deadline; /* ns of CLOCK_MONOTONIC; 0: the first slow check sets it */
 } lane_t;
 
-LANE_FN void lane_begin(const lane_t &, uint64_t)
+LANE_FN void lane_begin(const lane_t &, uint64_t, uint32_t)
 {
 }
 
