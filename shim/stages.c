@@ -585,7 +585,7 @@ static void post_offer(shim_setup_t *setup, uint32_t stage, net_memory_kind_t ki
     net_scope_t scope = {0};
     bool host = setup->request.host;
     record.error = host ? 0 : net_scope_enter(&scope, setup->comm->device);
-    if (!record.error && !host)
+    if (!record.error && !host && !setup->pooled) /* a scratch of the pool was made here, after this */
         record.error = preload();
     if (!record.error)
         record.error = obtain_scratch(setup, kind, record.bytes);
