@@ -176,6 +176,37 @@ static void at_once(gpu_t *gpu)
     }
 }
 
+/* Two communicators, a stream each, full of large calls, which every other rank issues in the other order. What waits
+ * behind its predecessor must leave the first call of the other communicator its room: its peers are in there already.
+ */
+static void crossed(gpu_t *gpu)
+{
+    enum { CALLS = 4, ELEMENTS = 12 << 20 }; /* staged, which has the largest grids */
+    ncclComm_t comms[2] = {gpu->comm, ranks_init(gpu->ranks)};
+    cudaStream_t streams[2] = {gpu->stream, NULL};
+    gpu_call_t calls[2];
+    uint64_t hash = 0;
+    CHECK_CUDA(cudaStreamCreateWithFlags(&streams[1], cudaStreamNonBlocking));
+    for (int i = 0; i < 2; i++) {
+        data_case_t c = {ncclBfloat16, REF_SUM, DATA_RANDOM, (uint64_t)i, ELEMENTS, gpu->nranks};
+        gpu_prepare(gpu, &calls[i], comms[i], gpu->rank, &c, (gpu_shape_t){0, 0, false});
+    }
+    for (int turn = 0; turn < 2; turn++) {
+        const int i = (turn + gpu->rank) % 2;
+        for (int k = 0; k < CALLS; k++)
+            CHECK_NCCL(gpu_issue(&calls[i], streams[i]));
+    }
+    for (int i = 0; i < 2; i++)
+        CHECK_CUDA(cudaStreamSynchronize(streams[i]));
+    for (int i = 1; i >= 0; i--) {
+        gpu_verify(&calls[i], gpu->rank, gpu->nranks, &hash);
+        gpu_release(&calls[i]);
+    }
+    gpu_agree(gpu, hash);
+    CHECK_CUDA(cudaStreamDestroy(streams[1]));
+    destroy(gpu, comms[1]);
+}
+
 /* One thread that is all ranks: everything in groups. */
 typedef struct solo {
     gpu_t gpus[REF_MAX_RANKS];
@@ -260,10 +291,10 @@ static void one_thread(gpu_t *gpu)
 int main(int argc, char **argv)
 {
     static const gpu_case_t cases[] = {
-        {"split", split, GPU_RANKS, 50},          {"again", again, GPU_RANKS, 50},
-        {"beside", beside, GPU_RANKS, 50},        {"non-blocking", non_blocking, GPU_RANKS, 50},
-        {"scalable", scalable, GPU_RANKS, 30},    {"at-once", at_once, GPU_RANKS, 60},
-        {"one-thread", one_thread, GPU_SOLO, 90},
+        {"split", split, GPU_RANKS, 50},       {"again", again, GPU_RANKS, 50},
+        {"beside", beside, GPU_RANKS, 50},     {"non-blocking", non_blocking, GPU_RANKS, 50},
+        {"scalable", scalable, GPU_RANKS, 30}, {"at-once", at_once, GPU_RANKS, 60},
+        {"crossed", crossed, GPU_RANKS, 60},   {"one-thread", one_thread, GPU_SOLO, 90},
     };
     return gpu_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }
