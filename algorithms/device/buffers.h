@@ -39,16 +39,17 @@ LANE_FN uint32_t buffer_shift(uint32_t lo, uint32_t hi, uint32_t bytes)
 /* A vector that ends a word or more before the buffer's end lies in aligned words that end inside the buffer, too. */
 enum { BUFFER_WORD = 4 };
 
-/* A whole vector at any place, by the aligned words that it lies in. The first may begin up to 3 bytes before the
- * buffer; what is there is read, which an aligned word can stand, and not used. */
+/* A whole vector at any place, by the aligned words that it lies in. The bytes at both ends that are not its own are
+ * read and not used: they are another lane's, who may be storing there (in place), or up to 3 bytes before the buffer.
+ */
 template <class E> LANE_FN vec16_t buffer_load_words(const uint8_t *p)
 {
-    const uint32_t head = sizeof(E) < BUFFER_WORD ? (uint32_t)((uintptr_t)p % BUFFER_WORD) : 0;
-    const uint32_t *words = (const uint32_t *)(p - head);
-    uint32_t w[5];
+    constexpr bool ALIGNED = sizeof(E) >= BUFFER_WORD;
+    const uint32_t head = ALIGNED ? 0 : (uint32_t)((uintptr_t)p % BUFFER_WORD);
+    uint32_t w[5] = {0, 0, 0, 0, 0};
     LANE_UNROLL
-    for (int i = 0; i < 5; i++)
-        w[i] = words[i];
+    for (int i = 0; i < (ALIGNED ? 4 : 5); i++)
+        w[i] = lane_load_word(p - head + BUFFER_WORD * i);
     vec16_t x;
     LANE_UNROLL
     for (int i = 0; i < 4; i++)
@@ -62,18 +63,18 @@ template <class E> LANE_FN void buffer_store_words(uint8_t *p, const vec16_t &x)
     if constexpr (sizeof(E) >= BUFFER_WORD) {
         LANE_UNROLL
         for (int i = 0; i < 4; i++)
-            ((uint32_t *)p)[i] = x.w[i];
+            lane_store_part(p + BUFFER_WORD * i, x.w[i]);
     } else {
         const uint32_t head = (uint32_t)(-(uintptr_t)p % BUFFER_WORD); /* bytes before the first aligned word */
         LANE_UNROLL
-        for (int i = 1; i < 4; i++)
-            ((uint32_t *)(p + head))[i - 1] = buffer_shift(x.w[i - 1], x.w[i], head);
+        for (int i = 0; i < 3; i++)
+            lane_store_part(p + head + BUFFER_WORD * i, buffer_shift(x.w[i], x.w[i + 1], head));
         LANE_UNROLL
         for (uint32_t at = 0; at < BUFFER_WORD; at += sizeof(E)) {
             if (at < head)
-                *(E *)(p + at) = (E)(x.w[0] >> 8 * at);
+                lane_store_part(p + at, (E)(x.w[0] >> 8 * at));
             else
-                *(E *)(p + at + 12) = (E)(x.w[3] >> 8 * at);
+                lane_store_part(p + at + 12, (E)(x.w[3] >> 8 * at));
         }
     }
 }
@@ -97,7 +98,7 @@ template <class E> LANE_COLD_FN void buffer_store_last(uint8_t *p, uint64_t rest
     LANE_UNROLL
     for (uint32_t i = 0; i < VEC / sizeof(E); i++) {
         if (i * sizeof(E) < rest)
-            ((E *)p)[i] = e[i];
+            lane_store_part(p + i * sizeof(E), e[i]);
     }
 }
 

@@ -61,6 +61,16 @@ LANE_FN void lane_store(void *p, const vec16_t &v)
     *(uint4 *)p = make_uint4(v.w[0], v.w[1], v.w[2], v.w[3]);
 }
 
+LANE_FN uint32_t lane_load_word(const void *p)
+{
+    return *(const uint32_t *)p;
+}
+
+template <class T> LANE_FN void lane_store_part(void *p, T x)
+{
+    *(T *)p = x;
+}
+
 /* st.relaxed.sys: no order with other stores; the sentinel protocol needs none. */
 LANE_FN void lane_put(void *p, const vec16_t &v)
 {

@@ -45,6 +45,16 @@ LANE_FN void lane_store(void *p, const vec16_t &v)
     memcpy(p, v.w, VEC);
 }
 
+LANE_FN uint32_t lane_load_word(const void *p)
+{
+    return __atomic_load_n((const uint32_t *)p, __ATOMIC_RELAXED);
+}
+
+template <class T> LANE_FN void lane_store_part(void *p, T x)
+{
+    __atomic_store_n((T *)p, x, __ATOMIC_RELAXED);
+}
+
 LANE_FN void lane_put(void *p, const vec16_t &v)
 {
     uint64_t *q = (uint64_t *)p;
