@@ -5,7 +5,8 @@
  * and the slots in rank order -> output. One crossing of the link, (n-1) S bytes
  * out of each rank: time = t0 + (n-1) S / B. It wins while latency rules: up to
  * 192 KiB on four H200, and 512 KiB on two, where it moves no more bytes than
- * two-shot but reads, re-arms and adds twice as many on every rank.
+ * two-shot but reads, re-arms and adds twice as many on every rank (so that on
+ * two it wins again from 1 MiB to 1.75, where twice the blocks are allowed).
  *
  * Arrival is told by the data (slots.h), so there is no flag and no barrier.
  * In place is free: a lane has put its own value before it writes that vector.

@@ -281,10 +281,9 @@ template <int TYPE> LANE_FN ordering_t ordering_of(alg_type_t type, alg_op_t op)
     constexpr int BYTES = VEC / element<TYPE>::COUNT;
     constexpr uint32_t SIGN = BYTES == 1 ? 0x80808080 : BYTES == 2 ? 0x80008000 : 0x80000000;
     constexpr bool INTEGER = mark_of(TYPE) == MARK_ESCAPE;
-    const uint32_t mirror = op == ALG_MIN ? SENTINEL : 0,
-                   sign = (INTEGER ? is_unsigned(type) : op == ALG_MIN) ? SIGN : 0;
-    const uint32_t both = INTEGER ? mirror : 0;
-    return {both ^ (BYTES == 8 ? 0 : sign), both ^ sign};
+    const uint32_t sign = (INTEGER ? is_unsigned(type) : op == ALG_MIN) ? SIGN : 0;
+    const uint32_t every = INTEGER && op == ALG_MIN ? SENTINEL : 0;
+    return {every ^ (BYTES == 8 ? 0 : sign), every ^ sign};
 }
 
 LANE_FN void vec_order(vec16_t &v, ordering_t order)
