@@ -30,45 +30,53 @@
 
 enum {
     STAGED_BATCH = 4, /* loads in flight before the first store */
-    STAGED_MOST = 16  /* vectors of a lane in a chunk, at most */
+    STAGED_MOST = 24  /* rows of a chunk, at most: 12 KiB of a warp's; larger ones gain nothing */
 };
 
 /* Vectors are counted in 32 bits; a bound below their end keeps every sum in range too. */
 #define STAGED_MOST_BYTES ((uint64_t)32 << 30)
 
+/* A row is one vector of every lane of a channel. */
 typedef struct staged_plan {
     uint32_t slice;    /* vectors of a rank's slice */
-    uint32_t chunks;   /* each channel's, of each slice */
     uint32_t channels; /* warps of the grid */
-    uint32_t unit;     /* vectors of a chunk */
+    uint32_t chunks;   /* each channel's, of each slice */
+    uint32_t rows;     /* of a chunk; the slice's last may have fewer */
 } staged_plan_t;
 
-/* One vector of every lane of `channels`, in both stagings, from every peer. */
+/* Bytes of both stagings, if chunks had one row. */
 LANE_HOST_FN uint64_t staged_row(uint32_t nranks, uint32_t channels, uint32_t lanes)
 {
     return (uint64_t)2 * (nranks - 1) * channels * lanes * VEC;
 }
 
-/* The largest chunk for which all channels fit. */
+/* As few chunks as the staging allows, all alike. */
 LANE_HOST_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint32_t vectors, uint32_t nranks, uint32_t channels,
                                        uint32_t lanes)
 {
     staged_plan_t p;
     p.slice = (vectors + nranks - 1) / nranks;
     p.channels = channels;
-    uint32_t per_lane = STAGED_MOST;
-    while (per_lane > 1 && staged_row(nranks, channels, lanes) * per_lane > staging_bytes)
-        per_lane /= 2;
-    p.unit = per_lane * lanes;
-    p.chunks = (p.slice + channels * p.unit - 1) / (channels * p.unit);
+    const uint32_t rows = (p.slice + channels * lanes - 1) / (channels * lanes);
+    const uint64_t fit = staging_bytes / staged_row(nranks, channels, lanes);
+    const uint32_t most = fit < STAGED_MOST ? (uint32_t)fit : (uint32_t)STAGED_MOST;
+    p.chunks = (rows + most - 1) / most;
+    p.rows = (rows + p.chunks - 1) / p.chunks;
     return p;
 }
 
 enum { STAGED_SCATTER = 0, STAGED_GATHER = 1 };
 
-/* One warp's view of the scratch. */
+/* This lane's part of a chunk. */
+typedef struct span {
+    uint32_t first; /* vector of the buffers; the next row's is `lanes` further */
+    uint32_t rows;
+} span_t;
+
+/* One warp's view of the buffers and the scratch. */
 struct channel {
     uint32_t index, lane, lanes;
+    uint32_t vectors; /* of the message */
     staged_plan_t plan;
 
     LANE_FN uint8_t *flag(const alg_team_t &team, uint32_t at, int phase, uint32_t from) const
@@ -82,13 +90,17 @@ struct channel {
     {
         const uint64_t slot = (uint64_t)other_place(from, at) * plan.channels + index;
         return team.scratch[at] + team.staging_offset + phase * (team.staging_bytes / 2) +
-               (slot * plan.unit + lane) * VEC;
+               (slot * plan.rows * lanes + lane) * VEC;
     }
 
-    /* This lane's first vector of chunk c in a slice. */
-    LANE_FN uint32_t vector(uint32_t c) const
+    /* Of chunk c of rank `owner`'s slice. */
+    LANE_FN span_t span(uint32_t owner, uint32_t c) const
     {
-        return (c * plan.channels + index) * plan.unit + lane;
+        const uint32_t begin = owner * plan.slice;
+        const uint32_t end = begin + plan.slice < vectors ? begin + plan.slice : vectors;
+        const uint32_t first = begin + (c * plan.channels + index) * plan.rows * lanes + lane;
+        const uint32_t left = first < end ? (end - first + lanes - 1) / lanes : 0;
+        return span_t{first, left < plan.rows ? left : plan.rows};
     }
 
     /* What this channel stored for the peers is there when they see the flag. */
@@ -130,7 +142,8 @@ struct staged {
         ch.index = lane.block * warps + lane.thread / lanes;
         ch.lane = lane.thread % lanes;
         ch.lanes = lanes;
-        ch.plan = staged_plan(team.staging_bytes, r.vectors(), team.nranks, lane.blocks * warps, lanes);
+        ch.vectors = r.vectors();
+        ch.plan = staged_plan(team.staging_bytes, ch.vectors, team.nranks, lane.blocks * warps, lanes);
         const uint32_t chunks = ch.plan.chunks;
 
         lane_begin(lane, r.held(), launch_most_threads<staged>(N));
@@ -152,30 +165,22 @@ struct staged {
         epoch_close(last, team, ALG_STAGED_OFFSET, base, chunks);
     }
 
-    /* One past the last vector of rank `owner`'s slice. */
-    template <class R> LANE_FN static uint32_t slice_end(const R &r, const channel &ch, uint32_t owner)
-    {
-        const uint32_t end = (owner + 1) * ch.plan.slice;
-        return end < r.vectors() ? end : r.vectors();
-    }
-
     template <class R> LANE_FN static void scatter(const alg_team_t &team, const R &r, const channel &ch, uint32_t c)
     {
-        const uint32_t per_lane = ch.plan.unit / ch.lanes;
         for (uint32_t i = 1; i < team.nranks; i++) {
             const uint32_t owner = ring_next(team, i);
-            const uint32_t first = owner * ch.plan.slice + ch.vector(c), end = slice_end(r, ch, owner);
+            const span_t s = ch.span(owner, c);
             uint8_t *to = ch.staging(team, owner, STAGED_SCATTER, team.rank);
-            for (uint32_t k = 0; k < per_lane; k += STAGED_BATCH) {
+            for (uint32_t k = 0; k < s.rows; k += STAGED_BATCH) {
                 vec16_t x[STAGED_BATCH];
                 LANE_UNROLL
                 for (uint32_t b = 0; b < STAGED_BATCH; b++) {
-                    if (k + b < per_lane && first + (k + b) * ch.lanes < end)
-                        x[b] = r.load(first + (k + b) * ch.lanes);
+                    if (k + b < s.rows)
+                        x[b] = r.load(s.first + (k + b) * ch.lanes);
                 }
                 LANE_UNROLL
                 for (uint32_t b = 0; b < STAGED_BATCH; b++) {
-                    if (k + b < per_lane && first + (k + b) * ch.lanes < end)
+                    if (k + b < s.rows)
                         lane_copy_out(to + (k + b) * ch.lanes * VEC, x[b]);
                 }
             }
@@ -186,34 +191,39 @@ struct staged {
     LANE_FN static void reduce(const alg_team_t &team, const R &r, const channel &ch, uint32_t c)
     {
         constexpr int BATCH = N <= 4 ? 8 / N : 1;
-        const uint32_t per_lane = ch.plan.unit / ch.lanes;
-        const uint32_t first = team.rank * ch.plan.slice + ch.vector(c), end = slice_end(r, ch, team.rank);
-        for (uint32_t k = 0; k < per_lane && first + k * ch.lanes < end; k += BATCH) {
+        const span_t s = ch.span(team.rank, c);
+        const uint8_t *from[N - 1];
+        uint8_t *to[N - 1];
+        LANE_UNROLL
+        for (uint32_t j = 0; j < N - 1; j++) {
+            if (j + 1 < team.nranks) {
+                from[j] = ch.staging(team, team.rank, STAGED_SCATTER, other_rank(team, j));
+                to[j] = ch.staging(team, ring_next(team, j + 1), STAGED_GATHER, team.rank);
+            }
+        }
+        for (uint32_t k = 0; k < s.rows; k += BATCH) {
             vec16_t x[BATCH][N - 1], own[BATCH];
             LANE_UNROLL
             for (uint32_t b = 0; b < BATCH; b++) {
-                if (k + b >= per_lane || first + (k + b) * ch.lanes >= end)
+                if (k + b >= s.rows)
                     continue;
-                own[b] = r.load(first + (k + b) * ch.lanes);
+                own[b] = r.load(s.first + (k + b) * ch.lanes);
                 LANE_UNROLL
                 for (uint32_t j = 0; j < N - 1; j++) {
                     if (j + 1 < team.nranks)
-                        x[b][j] = lane_copy_in(ch.staging(team, team.rank, STAGED_SCATTER, other_rank(team, j)) +
-                                               (k + b) * ch.lanes * VEC);
+                        x[b][j] = lane_copy_in(from[j] + (k + b) * ch.lanes * VEC);
                 }
             }
             LANE_UNROLL
             for (uint32_t b = 0; b < BATCH; b++) {
-                if (k + b >= per_lane || first + (k + b) * ch.lanes >= end)
+                if (k + b >= s.rows)
                     continue;
                 const vec16_t result = r.combine(x[b], team.rank, own[b]);
-                r.store(first + (k + b) * ch.lanes, result);
+                r.store(s.first + (k + b) * ch.lanes, result);
                 LANE_UNROLL
-                for (uint32_t i = 1; i < N; i++) {
-                    if (i < team.nranks)
-                        lane_copy_out(ch.staging(team, ring_next(team, i), STAGED_GATHER, team.rank) +
-                                          (k + b) * ch.lanes * VEC,
-                                      result);
+                for (uint32_t j = 0; j < N - 1; j++) {
+                    if (j + 1 < team.nranks)
+                        lane_copy_out(to[j] + (k + b) * ch.lanes * VEC, result);
                 }
             }
         }
@@ -221,22 +231,21 @@ struct staged {
 
     template <class R> LANE_FN static void gather(const alg_team_t &team, const R &r, const channel &ch, uint32_t c)
     {
-        const uint32_t per_lane = ch.plan.unit / ch.lanes;
         for (uint32_t i = 1; i < team.nranks; i++) {
             const uint32_t owner = ring_next(team, i);
-            const uint32_t first = owner * ch.plan.slice + ch.vector(c), end = slice_end(r, ch, owner);
+            const span_t s = ch.span(owner, c);
             const uint8_t *from = ch.staging(team, team.rank, STAGED_GATHER, owner);
-            for (uint32_t k = 0; k < per_lane; k += STAGED_BATCH) {
+            for (uint32_t k = 0; k < s.rows; k += STAGED_BATCH) {
                 vec16_t x[STAGED_BATCH];
                 LANE_UNROLL
                 for (uint32_t b = 0; b < STAGED_BATCH; b++) {
-                    if (k + b < per_lane && first + (k + b) * ch.lanes < end)
+                    if (k + b < s.rows)
                         x[b] = lane_copy_in(from + (k + b) * ch.lanes * VEC);
                 }
                 LANE_UNROLL
                 for (uint32_t b = 0; b < STAGED_BATCH; b++) {
-                    if (k + b < per_lane && first + (k + b) * ch.lanes < end)
-                        r.store(first + (k + b) * ch.lanes, x[b]);
+                    if (k + b < s.rows)
+                        r.store(s.first + (k + b) * ch.lanes, x[b]);
                 }
             }
         }

@@ -10,7 +10,7 @@
  *   lane_begin          until all that came before in the stream is complete. Before it a kernel may touch
  *                       nothing but its arguments; what it makes of them (`held`) costs no time there.
  *                       Then a kernel that waits for this one in the same way may be placed
- *   lane_load, lane_store      16 bytes of the caller's buffers: plain, cached
+ *   lane_load, lane_store      16 bytes of the caller's buffers: plain; what is stored is the first to leave the cache
  *   lane_load_word      4 aligned bytes of them; other lanes may be storing those bytes that the caller does not use
  *   lane_store_part     an element of them, or 4 bytes, aligned to that; other lanes may load so beside it
  *   lane_put            16 bytes into a peer's scratch. Each aligned 8 bytes arrive whole;

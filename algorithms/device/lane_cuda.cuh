@@ -56,9 +56,10 @@ LANE_FN vec16_t lane_load(const void *p)
     return vec16_t{{v.x, v.y, v.z, v.w}};
 }
 
+/* st.global.cs: results leave L2 first, so that staging and scratch stay. */
 LANE_FN void lane_store(void *p, const vec16_t &v)
 {
-    *(uint4 *)p = make_uint4(v.w[0], v.w[1], v.w[2], v.w[3]);
+    __stcs((uint4 *)p, make_uint4(v.w[0], v.w[1], v.w[2], v.w[3]));
 }
 
 LANE_FN uint32_t lane_load_word(const void *p)
