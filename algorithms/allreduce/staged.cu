@@ -119,6 +119,7 @@ struct channel {
     LANE_FN bool wait(lane_t &l, const alg_team_t &team, int phase, uint64_t value) const
     {
         bool broken = false;
+        lane_wait_begins(l);
         for (uint32_t r = lane; r < team.nranks && !broken; r += lanes) {
             while (r != team.rank && !broken && lane_flag(flag(team, team.rank, phase, r)) < value)
                 broken = lane_stop(l, team);

@@ -13,15 +13,32 @@
 /* What is rarely run stays out of line: fetching code is part of a short message's latency. */
 #define LANE_COLD_FN static __device__ __noinline__
 
+/* PTX ISA: a NaN that add.f32 gives is 0x7fffffff. */
+#define LANE_ONE_NAN true
+
 typedef struct lane {
     uint32_t block, blocks, thread, threads;
     uint32_t spins;
     uint64_t deadline; /* 0: the first slow check sets it */
 } lane_t;
 
+/* Polls of some 0.8 us between two looks at the host's words: an abort frees a kernel within 10 ms. Each look is a read
+ * over PCIe. When every lane of 64 blocks looked at once, a peer that was 1 ms late cost 0.4 ms more
+ * (docs/results/tried-4-h200.csv): so one lane looks for its warp, warps look in turn (2048 of them, at most), and
+ * waits that follow each other do not add up. */
+enum { LANE_SPINS = 8192, LANE_TURN = LANE_SPINS / 2048, LANE_STOP = 1 };
+
+LANE_FN void lane_wait_begins(lane_t &lane)
+{
+    lane.spins = (lane.block * lane.threads + lane.thread) / 32 * LANE_TURN;
+    lane.deadline = 0;
+}
+
 LANE_FN lane_t lane_here()
 {
-    return lane_t{blockIdx.x, gridDim.x, threadIdx.x, blockDim.x, 0, 0};
+    lane_t lane = {blockIdx.x, gridDim.x, threadIdx.x, blockDim.x, 0, 0};
+    lane_wait_begins(lane);
+    return lane;
 }
 
 /* Blocks, as large as the kernel allows, of a grid that lets its successor in. A kernel that only waits takes room from
@@ -184,10 +201,8 @@ LANE_FN bool lane_last_ticket(uint32_t *ticket, uint32_t blocks)
     return atomicInc(ticket, blocks - 1) == blocks - 1;
 }
 
-enum { LANE_SPINS = 1024, LANE_STOP = 1 };
-
-/* Look at the host's abort word, a PCIe read away, and at the clock. Returns the deadline, or LANE_STOP. */
-LANE_COLD_FN uint64_t lane_look_up(volatile alg_control_t *control, uint64_t timeout_ns, uint64_t deadline)
+/* Look at the host's abort word and at the clock. Returns the deadline, or LANE_STOP. */
+LANE_FN uint64_t lane_look(volatile alg_control_t *control, uint64_t timeout_ns, uint64_t deadline)
 {
     if (control->abort)
         return LANE_STOP;
@@ -203,6 +218,15 @@ LANE_COLD_FN uint64_t lane_look_up(volatile alg_control_t *control, uint64_t tim
     __threadfence_system();
     control->abort = 1; /* the team is lost: free every other lane at once */
     return LANE_STOP;
+}
+
+/* One lane for all of the warp that came here together. */
+LANE_COLD_FN uint64_t lane_look_up(volatile alg_control_t *control, uint64_t timeout_ns, uint64_t deadline)
+{
+    const uint32_t here = __activemask(), first = __ffs((int)here) - 1;
+    if (threadIdx.x % 32 == first)
+        deadline = lane_look(control, timeout_ns, deadline);
+    return __shfl_sync(here, deadline, (int)first);
 }
 
 LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)

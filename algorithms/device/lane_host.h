@@ -18,6 +18,9 @@
 #define LANE_HOST_FN inline
 #define LANE_UNROLL
 
+/* The sum of two NaNs is the first. */
+#define LANE_ONE_NAN false
+
 typedef struct lane {
     uint32_t block, blocks, thread, threads;
     uint32_t spins;
@@ -153,6 +156,11 @@ LANE_FN uint64_t lane_now()
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+LANE_FN void lane_wait_begins(lane_t &lane)
+{
+    lane.deadline = 0;
 }
 
 /* Ranks may outnumber cores, so a waiting lane gives its core away early. */

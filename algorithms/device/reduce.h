@@ -298,12 +298,15 @@ template <int TYPE, alg_op_t OP, int N>
 LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t x[N - 1], uint32_t nranks,
                          uint32_t rank, const vec16_t &own)
 {
-    element<TYPE>::unpack(vec_select(rank == 0, own, x[0]), a);
+    /* Two values may be added in any order. It is less code: 0.15 us of a short message. */
+    constexpr bool ANY_ORDER =
+        N == 2 && OP == ALG_SUM && (mark_of(TYPE) == MARK_ESCAPE || (LANE_ONE_NAN && mark_of(TYPE) != MARK_DOUBLE));
+    element<TYPE>::unpack(vec_select(ANY_ORDER || rank == 0, own, x[0]), a);
     LANE_UNROLL
     for (uint32_t r = 1; r < N; r++) {
         const vec16_t other = vec_select(r < rank, x[r < N - 1 ? r : r - 1], x[r - 1]);
         if (N <= EXACT_RANKS || r < nranks)
-            reduce_step<TYPE, OP>(a, vec_select(r == rank, own, other));
+            reduce_step<TYPE, OP>(a, vec_select(!ANY_ORDER && r == rank, own, other));
     }
 }
 

@@ -233,13 +233,41 @@ static void broken_waits(void **state)
     world_free(w);
 }
 
+/* The time limit is of one wait: a call of many waits, each within it, may take longer. */
+static void *staged_main(void *argument)
+{
+    static float x[1536];
+    alg_call_t call = {.input = x, .output = x, .count = 1536, .type = ALG_FLOAT32, .blocks = 1, .threads = 1};
+    return (void *)(intptr_t)alg_find(ALG_ALL_REDUCE, "staged")->launch_host(argument, &call);
+}
+
+static void slow_peer(void **state)
+{
+    (void)state;
+    enum { CHUNKS = 8, PHASES = 2, STEP_US = 60000, LIMIT_US = 400000 };
+    world_t *w = world_make(2, 8u << 20);
+    alg_team_t team = world_team(w, 0);
+    team.timeout_ns = LIMIT_US * 1000ull;
+    pthread_t thread;
+    void *status;
+    assert_int_equal(pthread_create(&thread, NULL, staged_main, &team), 0);
+    for (uint64_t chunk = 1; chunk <= CHUNKS; chunk++) {
+        for (int phase = 0; phase < PHASES; phase++) { /* the flags that rank 1 would raise (staged.cu) */
+            usleep(STEP_US);
+            uint64_t *flags = (uint64_t *)(w->scratch[0] + w->map.flags_offset);
+            __atomic_store_n(&flags[phase * ALG_STAGED_CHANNELS * ALG_MAX_RANKS + 1], chunk, __ATOMIC_RELEASE);
+        }
+    }
+    pthread_join(thread, &status);
+    assert_int_equal((intptr_t)status, ALG_STATUS_OK);
+    world_free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_algorithm),
-        cmocka_unit_test(mixed),
-        cmocka_unit_test(largest),
-        cmocka_unit_test(broken_waits),
+        cmocka_unit_test(each_algorithm), cmocka_unit_test(mixed),     cmocka_unit_test(largest),
+        cmocka_unit_test(broken_waits),   cmocka_unit_test(slow_peer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
