@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+"""PyTorch's own NCCL test files, each test with Shunt and without: the same outcome test by test.
+
+Needs two GPUs, PyTorch with CUDA, expecttest, and in PYTORCH_TESTS the folder `test` of PyTorch's source, which
+wheels do not ship; another version's than the installed one will do where it can be imported. Each test runs as
+`python FILE Class.test` would, in processes of its own, without and with Shunt in turn; --jobs of them share the
+GPUs. Only classes whose ranks stay from test to test are run whole, once. An outcome is passed, skipped and why,
+failed, or timed out; one that differs is made again, alone, and counts if it differs again. First comes what Shunt
+serves; what --seconds, the limit of it all, cuts off is told. --only takes beginnings of FILE.Class.test. The last
+line is `N passed, N failed`.
+"""
+
+import collections
+import concurrent.futures
+import importlib.metadata
+import importlib.util
+import os
+import re
+import runpy
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+import client
+
+SELF = str(Path(__file__).resolve())
+FILES = ("test_c10d_ops_nccl.py", "test_c10d_functional_native.py", "test_functional_api.py", "test_c10d_nccl.py",
+         "test_c10d_spawn_nccl.py", "fsdp/test_fsdp_core.py", "_composable/fsdp/test_fully_shard_training.py",
+         "_composable/fsdp/test_fully_shard_comm.py", "fsdp/test_fsdp_misc.py", "test_c10d_object_collectives.py")
+# Of FILE.Class.test; among those that fit the same one the classes take turns.
+FIRST = ("test_c10d_ops_nccl", "all_?reduce", "^(?!.*Trace)", "")
+LATE = re.compile("Large|CPU")  # four GPUs or more, or gloo
+# Multicast over NVLink, which stays off; kernels that trap, which count as faults of a shared GPU.
+LEFT_OUT = re.compile("UserBufferRegistration|AllocFromPG|symm_mem|multicast|nan_assert")
+OUTCOMES = {"addSuccess": "passed", "addExpectedFailure": "passed", "addUnexpectedSuccess": "failed",
+            "addFailure": "failed", "addError": "failed", "addSubTest": "failed", "addSkip": "skipped"}
+IMPORT = 90  # seconds to list a file's tests
+EACH = 5  # more seconds for each further test of a class that is run whole
+
+
+# In the processes that run a file.
+
+def kind(case):
+    names = {base.__name__ for base in type(case).__mro__}
+    return "stays" if "MultiProcContinuousTest" in names else "ranks" if "MultiProcessTestCase" in names else "alone"
+
+
+def name_of(case):
+    return f"{type(case).__name__}.{getattr(case, '_testMethodName', '')}"
+
+
+def cases(suite):
+    for case in suite:
+        yield from cases(case) if isinstance(case, unittest.TestSuite) else (case,)
+
+
+def list_tests(file):
+    spec = importlib.util.spec_from_file_location("listed", file)
+    module = sys.modules["listed"] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # the files exit where they cannot run
+        client.skip(f"{type(error).__name__}: {error}")
+    found = {name_of(case): kind(case) for case in cases(unittest.defaultTestLoader.loadTestsFromModule(module))}
+    client.report(found) if found else client.skip("none for these devices")
+
+
+def telling(word, original):
+    def method(result, case, *details):
+        original(result, case, *details)
+        why = details[-1] if details else ""
+        if why is not None:  # as for a subtest that passed
+            print()  # ends the line of dots
+            client.report({name_of(case): [word, why if isinstance(why, str) else cause(why[1])]})
+    return method
+
+
+def named(text):
+    """The first line that names an error: those of a test's ranks come to it as text."""
+    found = re.search(r"^\s*([\w.]*(Error|Exception): .{0,200})", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def cause(error):
+    return named(str(error)) or f"{type(error).__name__}: {str(error).strip()[:200].partition(chr(10))[0]}"
+
+
+def worker(file, tests):
+    sys.path[0] = os.path.dirname(file)
+    os.environ["PYTORCH_PRINT_REPRO_ON_FAILURE"] = "0"
+    os.environ.pop("CI", None)  # by which the files would write reports, with a package of their own
+    if not tests:
+        list_tests(file)
+        return
+    for method, word in OUTCOMES.items():
+        setattr(unittest.TextTestResult, method, telling(word, getattr(unittest.TextTestResult, method)))
+    sys.argv = [file, *tests]
+    runpy.run_path(file, run_name="__main__")
+
+
+# In the process that compares.
+
+class TimeIsUp(Exception):
+    pass
+
+
+class Outcomes:
+    """What one run said of its tests."""
+
+    def __init__(self, file, tests, limit, end, preload):
+        limit += EACH * (len(tests) - 1)
+        left = end - time.monotonic()
+        if left <= 0:
+            raise TimeIsUp
+        run = client.Run([sys.executable, SELF, "--worker", file, *tests], min(limit, left), preload)
+        self.hung = run.status == 124
+        if self.hung and left < limit:
+            raise TimeIsUp
+        self.text, self.taken, self.forwarded = run.text, run.taken or 0, run.forwarded or 0
+        self.found = run.results()
+        if len(tests) == 1 and self.hung:
+            self.found = {tests[0]: ["timed out", f"after {limit} s"]}
+        elif len(tests) == 1:
+            self.found.setdefault(tests[0], ["failed", f"status {run.status} {named(run.text)}"])
+
+    def word(self, test):
+        """What has to be the same; nothing where the run ended before the test did."""
+        word, why = self.found.get(test, ("", ""))
+        return f"skipped: {why}" if word == "skipped" else word
+
+    def line(self, test):
+        word, why = self.found[test]
+        return f"{word}: {' '.join(why.split())}" if why and word != "passed" else word
+
+
+class Comparison:
+    def __init__(self, options, shunt, todo, end):
+        self.options, self.shunt, self.todo, self.end = options, shunt, collections.deque(todo), end
+        self.verdict, self.lock = client.Verdict(), threading.Lock()
+        self.words = collections.Counter()  # of the runs without Shunt
+        self.taken, self.forwarded, self.runs, self.runs_taken = 0, 0, 0, 0
+        self.cut_off = []
+
+    def both(self, file, tests):
+        plain, shunt = (Outcomes(file, tests, self.options.limit, self.end, preload) for preload in (None, self.shunt))
+        with self.lock:
+            self.taken, self.forwarded = self.taken + shunt.taken, self.forwarded + shunt.forwarded
+            self.runs, self.runs_taken = self.runs + 1, self.runs_taken + bool(shunt.taken)
+        return plain, shunt
+
+    def settle(self, file, test, plain, shunt, note=""):
+        name = f"{Path(file).stem}.{test}"
+        good = plain.word(test) == shunt.word(test)
+        with self.lock:
+            self.words[plain.found[test][0]] += 1
+            if good:
+                print(f"{name}: {shunt.line(test)}{note}", flush=True)
+            self.verdict.check(good, f"{name}: {shunt.line(test)}, plain {plain.line(test)}{note}\n"
+                                     f"{shunt.text[-self.options.tail:]}")
+
+    def several(self, file, tests):
+        """A class run whole; what is not settled by it comes next, test by test."""
+        plain, shunt = self.both(file, tests)
+        whole = not plain.hung and not shunt.hung
+        settled = [test for test in tests if whole and plain.word(test) and plain.word(test) == shunt.word(test)]
+        for test in settled:
+            self.settle(file, test, plain, shunt)
+        again = [test for test in tests if test not in settled]
+        if again:
+            print(f"note: {', '.join(again)}: not alike, or not ended, in the class's run; made again, each alone")
+        self.todo.extendleft((file, (test,)) for test in reversed(again))
+
+    def one(self, file, test):
+        plain, shunt = self.both(file, (test,))
+        note = ""
+        if plain.word(test) != shunt.word(test):
+            first = f"{shunt.line(test)}, plain {plain.line(test)}"
+            note = f" (made again, for it was {first})"
+            try:
+                plain, shunt = self.both(file, (test,))
+            except TimeIsUp:
+                print(f"note: {Path(file).stem}.{test}: {first}; the time was up for making it again")
+                raise
+        self.settle(file, test, plain, shunt, note)
+
+    def work(self):
+        while True:
+            try:
+                file, tests = self.todo.popleft()
+            except IndexError:
+                return
+            try:
+                if len(tests) > 1:
+                    self.several(file, tests)
+                else:
+                    self.one(file, tests[0])
+            except TimeIsUp:
+                self.cut_off.extend(tests)
+
+    def run(self):
+        tests = sum(len(tests) for _, tests in self.todo)
+        with concurrent.futures.ThreadPoolExecutor(self.options.jobs) as pool:
+            for job in [pool.submit(self.work) for _ in range(self.options.jobs)]:
+                job.result()
+        print(f"{tests - len(self.cut_off)} of {tests} tests made both ways, {len(self.cut_off)} not reached within "
+              f"{self.options.seconds} s; plain: {', '.join(f'{n} {word}' for word, n in self.words.items())}")
+        print(f"taken {self.taken}, forwarded {self.forwarded}; "
+              f"Shunt took calls in {self.runs_taken} of {self.runs} runs, each of a test or a whole class")
+        self.verdict.check(self.taken, "Shunt took no call")
+        self.verdict.end()
+
+
+def ordered(options, tests_of):
+    """Tuples of file and tests that share a run."""
+    groups = collections.defaultdict(dict)
+    for place, (file, kinds) in enumerate(tests_of.items()):
+        for test, kind_of_it in kinds.items():
+            name = f"{Path(file).stem}.{test}"
+            if not client.wanted(options, name) or LEFT_OUT.search(name):
+                continue
+            late = kind_of_it == "alone" or bool(LATE.search(name))  # alone: without ranks of NCCL
+            rank = next(i for i, words in enumerate(FIRST) if re.search(words, name))
+            group = groups[late, rank, place, test.split(".")[0]]
+            group.setdefault("" if kind_of_it == "stays" else test, []).append(test)
+    turns = [(late, rank, turn, place, name, tests) for (late, rank, place, name), units in groups.items()
+             for turn, tests in enumerate(units.values())]
+    files = list(tests_of)
+    return [(files[place], tuple(tests)) for _, _, _, place, _, tests in sorted(turns)]
+
+
+def listed(options, folder):
+    """The tests of each file that this PyTorch can import."""
+    files = [str(folder / "distributed" / file) for file in FILES]
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        runs = pool.map(lambda file: client.Run([sys.executable, SELF, "--worker", file], IMPORT), files)
+    found = {}
+    for file, run in zip(files, runs):
+        if run.results():
+            found[file] = run.results()
+        else:
+            print(f"note: {Path(file).name} has no tests here: {(run.lines('SKIP ') or [run.text[-200:]])[0]}")
+    return found
+
+
+def missing(options):
+    if not os.environ.get("PYTORCH_TESTS"):
+        return "PYTORCH_TESTS does not name the folder `test` of PyTorch's source"
+    if (options.gpus or client.gpus_here()) < 2:
+        return "two GPUs are needed"
+    absent = [name for name in ("torch", "expecttest") if importlib.util.find_spec(name) is None]
+    return f"Python has no {absent[0]}" if absent else None
+
+
+def main():
+    p = client.parser(__doc__.splitlines()[0])
+    p.set_defaults(seconds=480)
+    p.add_argument("--limit", type=int, default=60, help="seconds of one test")
+    p.add_argument("--jobs", type=int, default=4, help="runs at once, on the same GPUs")
+    p.add_argument("--tail", type=int, default=2000, help="characters of the output shown where a test differs")
+    p.add_argument("--worker", nargs="+", help="a file, whose tests are listed, or those of them to run")
+    options = p.parse_args()
+    if options.worker:
+        worker(options.worker[0], options.worker[1:])
+        return
+    why = missing(options)
+    if why:
+        print(f"SKIP: {why}")
+        sys.exit(77)
+    if options.gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in range(options.gpus))
+    end = time.monotonic() + options.seconds
+    folder, shunt = Path(os.environ["PYTORCH_TESTS"]).resolve(), client.library(options)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:  # the tests leave files
+        os.environ["TMPDIR"] = scratch
+        os.chdir(scratch)
+        version = folder.parent / "version.txt"
+        print(f"tests of PyTorch {version.read_text().strip() if version.exists() else 'of a version unknown'}, "
+              f"installed: {importlib.metadata.version('torch')}")
+        todo = ordered(options, listed(options, folder))
+        if not todo:
+            print("SKIP: no test can be run")
+            sys.exit(77)
+        Comparison(options, shunt, todo, end).run()
+
+
+if __name__ == "__main__":
+    main()
