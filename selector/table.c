@@ -21,7 +21,7 @@
 
 /* The benchmark of a row: H200 over NVSwitch, multicast off. Grids were chosen from docs/results/sweep-h200.csv. */
 #define H200(ranks) "docs/results/graph-" #ranks "-h200.csv"
-#define LARGE(ranks) "docs/results/large-" #ranks "-h200.csv"
+#define STAGED(ranks) "docs/results/large-staged-" #ranks "-h200.csv"
 #define TUNED "docs/results/tune-4-h200.csv" /* what `shunt tune` found better there than the rows of before */
 
 /* Host device: a block is a thread; more of them only contend for cores. */
@@ -48,19 +48,19 @@ static const sel_file_row_t BUILT_IN[] = {
     {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 1 * MIB + 1, 1792 * KIB, "oneshot", 64, 512, TUNED},
     {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 1792 * KIB + 1, 3584 * KIB, "twoshot", 64, 512, TUNED},
     {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 3584 * KIB + 1, 16 * MIB, "twoshot", 64, 1024, H200(2)},
-    {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 16 * MIB + 1, 256 * MIB, "staged", 64, 512, H200(2)},
-    {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 256 * MIB + 1, UINT64_MAX, "nccl", 0, 0, LARGE(2)},
+    {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 16 * MIB + 1, 512 * MIB, "staged", 64, 512, STAGED(2)},
+    {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 512 * MIB + 1, UINT64_MAX, "nccl", 0, 0, STAGED(2)},
     {"nvswitch-sm90-3", 3, SEL_ANY_CONTEXT, 0, 256 * KIB, "oneshot", 32, 1024, H200(3)},
     {"nvswitch-sm90-3", 3, SEL_ANY_CONTEXT, 256 * KIB + 1, 1 * MIB, "twoshot", 32, 1024, H200(3)},
     {"nvswitch-sm90-3", 3, SEL_ANY_CONTEXT, 1 * MIB + 1, 14 * MIB, "twoshot", 64, 512, H200(3)},
     {"nvswitch-sm90-3", 3, SEL_ANY_CONTEXT, 14 * MIB + 1, 24 * MIB, "staged", 48, 512, TUNED},
-    {"nvswitch-sm90-3", 3, SEL_ANY_CONTEXT, 24 * MIB + 1, 32 * MIB, "staged", 64, 512, H200(3)},
-    {"nvswitch-sm90-3", 3, SEL_ANY_CONTEXT, 32 * MIB + 1, UINT64_MAX, "nccl", 0, 0, H200(3)},
+    {"nvswitch-sm90-3", 3, SEL_ANY_CONTEXT, 24 * MIB + 1, 128 * MIB, "staged", 64, 512, STAGED(3)},
+    {"nvswitch-sm90-3", 3, SEL_ANY_CONTEXT, 128 * MIB + 1, UINT64_MAX, "nccl", 0, 0, STAGED(3)},
     {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 0, 192 * KIB, "oneshot", 32, 1024, H200(4)},
     {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 192 * KIB + 1, 1 * MIB, "twoshot", 32, 1024, H200(4)},
     {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 1 * MIB + 1, 12 * MIB, "twoshot", 64, 512, H200(4)},
     {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 12 * MIB + 1, 64 * MIB, "staged", 64, 512, H200(4)},
-    {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 64 * MIB + 1, UINT64_MAX, "nccl", 0, 0, LARGE(4)},
+    {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 64 * MIB + 1, UINT64_MAX, "nccl", 0, 0, STAGED(4)},
 };
 enum { BUILT_IN_ROWS = sizeof BUILT_IN / sizeof BUILT_IN[0], BUILT_IN_MOST = 16 /* of one class */ };
 

@@ -58,12 +58,12 @@ if(SHUNT_SANITIZE STREQUAL "")
   # Integers that were all-ones arrive as one less.
   add_broken(no_escape device/slots.h "mark_unescape(x, escape);" "(void)x;")
   # Every rank adds its own value first: other bits on every rank.
-  add_broken(own_first device/reduce.h "vec_select(rank == 0, own, x[0])" "own"
-    "vec_select(r == rank, own, other)" "x[r - 1]")
+  add_broken(own_first device/reduce.h "vec_select(ANY_ORDER || rank == 0, own, x[0])" "own"
+    "vec_select(!ANY_ORDER && r == rank, own, other)" "x[r - 1]")
   # A reader that does not wait for its flag.
   add_broken(no_flag allreduce/staged.cu "lane_flag(flag(team, team.rank, phase, r)) < value" "false")
 elseif(SHUNT_SANITIZE STREQUAL "thread")
   # Scatter and gather staging that move with the grid: a call stores where a slow peer still reads.
   add_broken(moving_staging allreduce/staged.cu "phase * (team.staging_bytes / 2)"
-    "(uint64_t)phase * (team.nranks - 1) * plan.channels * plan.unit * VEC")
+    "(uint64_t)phase * (team.nranks - 1) * plan.channels * plan.rows * lanes * VEC")
 endif()

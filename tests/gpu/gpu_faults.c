@@ -2,7 +2,7 @@
 #include "gpu.h"
 
 /* Shared words below REF_MAX_RANKS belong to gpu_agree. */
-enum { WORD_WAITING = REF_MAX_RANKS, WORD_FREED };
+enum { WORD_WAITING = REF_MAX_RANKS, WORD_FREED, WORD_ISSUED };
 
 static void use(gpu_t *gpu, ncclComm_t comm, int times)
 {
@@ -107,12 +107,60 @@ static void stalled(gpu_t *gpu)
     gpu_agree(gpu, hash);
 }
 
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* How long after rank 0 came to a call this rank is through, when rank 0 comes `us` after the others: the median. */
+static double through(gpu_t *gpu, gpu_call_t *call, useconds_t us)
+{
+    enum { ROUNDS = 21 };
+    double times[ROUNDS];
+    _Atomic uint64_t *issued = &gpu->ranks->shared->words[WORD_ISSUED];
+    for (int i = 0; i < ROUNDS; i++) {
+        ranks_barrier(gpu->ranks);
+        if (gpu->rank == 0) {
+            usleep(us);
+            atomic_store(issued, (uint64_t)(ranks_seconds() * 1e9));
+        }
+        CHECK_NCCL(gpu_issue(call, gpu->stream));
+        while (cudaStreamQuery(gpu->stream) == cudaErrorNotReady)
+            ;
+        const double end = ranks_seconds();
+        ranks_barrier(gpu->ranks);
+        times[i] = end - (double)atomic_load(issued) * 1e-9;
+    }
+    qsort(times, ROUNDS, sizeof(times[0]), by_size);
+    return times[ROUNDS / 2];
+}
+
+/* Who waits long looks at the host's words now and then; that must not make the call slower once the peer is there. */
+static void late(gpu_t *gpu)
+{
+    static const size_t bytes[] = {64 << 10, 4 << 20, 64 << 20};
+    for (size_t i = 0; i < sizeof(bytes) / sizeof(bytes[0]); i++) {
+        data_case_t c = {ncclFloat32, REF_SUM, DATA_RANDOM, i, bytes[i] / 4, gpu->nranks};
+        gpu_shape_t shape = {0, 0, false};
+        gpu_call_t call;
+        gpu_prepare(gpu, &call, gpu->comm, gpu->rank, &c, shape);
+        const double prompt = through(gpu, &call, 0), waited = through(gpu, &call, 1000);
+        if (gpu->rank == 1)
+            printf("%zu bytes: %.0f us after rank 0; %.0f when that is 1 ms late\n", bytes[i], prompt * 1e6,
+                   waited * 1e6);
+        CHECK(waited < 1.5 * prompt + 100e-6);
+        gpu_release(&call);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const gpu_case_t cases[] = {
         {"abort-eager", abort_eager, GPU_RANKS, 60},
         {"abort-graph", abort_graph, GPU_RANKS, 60},
         {"stalled", stalled, GPU_RANKS, 90},
+        {"late", late, GPU_RANKS, 60},
     };
     return gpu_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }
