@@ -6,9 +6,17 @@
  */
 #include "selector/cost.h"
 
-/* NULL in a plan without bands: the scratch was too small for any algorithm. */
-static const sel_rule_t *find_rule(const sel_plan_t *plan, uint32_t context, uint64_t bytes)
+static bool fits(const sel_plan_t *plan, const alg_algorithm_t *algorithm, const sel_query_t *query, uint64_t bytes)
 {
+    return bytes <= algorithm->max_bytes(&plan->map, plan->topology.nranks, query->type);
+}
+
+/* The rule of the band that `bytes` lie in. Where its algorithm has no room for them (two-shot sends integers with a
+ * quarter more), that of larger messages, if it has. NULL in a plan without bands: the scratch was too small for any
+ * algorithm. */
+static const sel_rule_t *find_rule(const sel_plan_t *plan, const sel_query_t *query, uint64_t bytes)
+{
+    const uint8_t *rule_of = plan->rule_of[sel_context(query->type, query->captured)];
     uint32_t low = 0, high = plan->bands; /* the first band begins at 0 */
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
@@ -17,12 +25,14 @@ static const sel_rule_t *find_rule(const sel_plan_t *plan, uint32_t context, uin
         else
             high = middle;
     }
-    return low ? &plan->rule[plan->rule_of[context][low - 1]] : NULL;
-}
-
-static bool fits(const sel_plan_t *plan, const alg_algorithm_t *algorithm, const sel_query_t *query, uint64_t bytes)
-{
-    return bytes <= algorithm->max_bytes(&plan->map, plan->topology.nranks, query->type);
+    if (low == 0)
+        return NULL;
+    const sel_rule_t *rule = &plan->rule[rule_of[low - 1]], *larger = rule;
+    if (!rule->algorithm || fits(plan, rule->algorithm, query, bytes))
+        return rule;
+    while (low < plan->bands && larger->algorithm == rule->algorithm)
+        larger = &plan->rule[rule_of[low++]];
+    return larger->algorithm && fits(plan, larger->algorithm, query, bytes) ? larger : rule;
 }
 
 /* Where nothing may be forwarded: the first algorithm, smallest messages first, that the message fits. */
@@ -82,7 +92,7 @@ sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
         return forward(SEL_FORWARD_TOO_LARGE);
     const uint64_t bytes = query->count * width;
 
-    const sel_rule_t *rule = find_rule(plan, sel_context(query->type, query->captured), bytes);
+    const sel_rule_t *rule = find_rule(plan, query, bytes);
     sel_choice_t choice = choose_by_rule(plan, rule, query, bytes);
     choice.source = rule ? rule->source : NULL;
     return choice;

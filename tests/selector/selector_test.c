@@ -353,6 +353,24 @@ static void nothing_forwarded(void **state)
     assert_string_equal(name_of(&plan, 1 << 30), "staged");
 }
 
+/* Two-shot has less room for integers: those that do not fit go by the row of larger messages. */
+static void less_room(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 4; n++) {
+        sel_topology_t topology = four;
+        topology.nranks = n;
+        const sel_plan_t plan = plan_of(&topology, "", 0, false);
+        for (uint64_t bytes = 1 << 20; bytes <= 64 << 20; bytes += 1 << 20) {
+            assert_int_equal(choose(&plan, ALG_INT32, bytes / 4, true).reason, SEL_TAKEN);
+            assert_int_equal(choose(&plan, ALG_FLOAT32, bytes / 4, true).reason, SEL_TAKEN);
+        }
+        assert_string_equal(choose(&plan, ALG_INT32, 3 << 20, true).algorithm->name, n == 2 ? "twoshot" : "staged");
+        assert_string_equal(choose(&plan, ALG_FLOAT32, 3 << 20, true).algorithm->name, "twoshot");
+        assert_string_equal(choose(&plan, ALG_INT32, 4 << 20, true).algorithm->name, "staged");
+    }
+}
+
 static void limits(void **state)
 {
     (void)state;
@@ -414,20 +432,11 @@ static void scratch_holds_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_policies),
-        cmocka_unit_test(bad_policies),
-        cmocka_unit_test(noise),
-        cmocka_unit_test(plans_are_whole),
-        cmocka_unit_test(built_in_table),
-        cmocka_unit_test(policy_wins),
-        cmocka_unit_test(limits),
-        cmocka_unit_test(nothing_forwarded),
-        cmocka_unit_test(shape_fits_kernels),
-        cmocka_unit_test(scratch_holds_it),
-        cmocka_unit_test(grids),
-        cmocka_unit_test(precedence),
-        cmocka_unit_test(contexts),
-        cmocka_unit_test(foreign_rows),
+        cmocka_unit_test(good_policies),      cmocka_unit_test(bad_policies),     cmocka_unit_test(noise),
+        cmocka_unit_test(plans_are_whole),    cmocka_unit_test(built_in_table),   cmocka_unit_test(policy_wins),
+        cmocka_unit_test(less_room),          cmocka_unit_test(limits),           cmocka_unit_test(nothing_forwarded),
+        cmocka_unit_test(shape_fits_kernels), cmocka_unit_test(scratch_holds_it), cmocka_unit_test(grids),
+        cmocka_unit_test(precedence),         cmocka_unit_test(contexts),         cmocka_unit_test(foreign_rows),
         cmocka_unit_test(measured_links),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
