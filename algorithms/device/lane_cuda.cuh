@@ -22,15 +22,17 @@ typedef struct lane {
     uint64_t deadline; /* 0: the first slow check sets it */
 } lane_t;
 
-/* Polls of some 0.8 us between two looks at the host's words: an abort frees a kernel within 10 ms. Each look is a read
- * over PCIe. When every lane of 64 blocks looked at once, a peer that was 1 ms late cost 0.4 ms more
- * (docs/results/tried-4-h200.csv): so one lane looks for its warp, warps look in turn (2048 of them, at most), and
- * waits that follow each other do not add up. */
-enum { LANE_SPINS = 8192, LANE_TURN = LANE_SPINS / 2048, LANE_STOP = 1 };
+/* Polls, of some 0.8 us, of a wait before its first look at the host's words, and between two looks. So an abort frees
+ * a kernel that waits within 10 ms, and each that follows it in the stream within 1.5 ms. A look is a read over PCIe.
+ * When every lane of 64 blocks looked at once, a peer that was 1 ms late cost 0.4 ms more
+ * (docs/results/tried-4-h200.csv): so one lane looks for its warp, warps look one after the other, and waits that
+ * follow each other do not add up. */
+enum { LANE_FIRST_LOOK = 512, LANE_SPINS = 8192, LANE_STOP = 1 };
 
 LANE_FN void lane_wait_begins(lane_t &lane)
 {
-    lane.spins = (lane.block * lane.threads + lane.thread) / 32 * LANE_TURN;
+    const uint32_t turn = (lane.block * lane.threads + lane.thread) / 64; /* up to 1024 in 64 blocks */
+    lane.spins = LANE_SPINS - LANE_FIRST_LOOK - turn;
     lane.deadline = 0;
 }
 
