@@ -4,13 +4,15 @@
 A long-lived communicator of all ranks stays beside the short-lived ones. Prints the time of creations 1, 2 and
 100, with Shunt and without, as NOTE lines, and checks that free device memory after the last cycle is what it
 was after the twentieth (to 2 MB). Needs two GPUs or more and CUDA's runtime library. As many cycles as the time
-allows, at most CYCLES (default 1000; the whole needs --seconds of some minutes). With SHUNT_DEVICE=host it needs no
-GPU and looks at mappings instead. The last line is `N passed, N failed`.
+allows, at most CYCLES (default 1000). Ranks are processes, for which the real NCCL needs half a second a cycle, or
+with RANKS=threads threads of one. With SHUNT_DEVICE=host it needs no GPU and looks at mappings instead. The last line
+is `N passed, N failed`.
 """
 
 import ctypes
 import multiprocessing
 import os
+import threading
 import time
 
 import client
@@ -29,7 +31,7 @@ def held(nccl, device):
     return shared_mappings() if nccl.host else -device.free_bytes()
 
 
-def rank_main(rank, n, cycles, seconds, pipe, barrier):
+def rank_main(rank, n, cycles, pipe, barrier):
     nccl = Nccl()
     device = Device(nccl, rank)
     one, out = device.put([1.0]), device.put([0.0])
@@ -50,6 +52,7 @@ def rank_main(rank, n, cycles, seconds, pipe, barrier):
         times.append(time.monotonic() - start)
         good = use(comm) and use(lasting) and good
         nccl.ncclCommDestroy(comm)
+        barrier.wait(60)  # of ranks in one process the last to destroy frees for all
         if cycle == SETTLED:
             settled = held(nccl, device)
         pipe.send(True)
@@ -62,9 +65,11 @@ def worker(options):
     n, cycles = options.gpus or 4, int(os.environ.get("CYCLES", "1000"))
     end = time.monotonic() + options.seconds - 8
     context = multiprocessing.get_context("spawn")
-    pipes, barrier = [context.Pipe() for _ in range(n)], context.Barrier(n)
-    ranks = [context.Process(target=rank_main, args=(r, n, cycles, options.seconds, pipes[r][1], barrier), daemon=True)
-             for r in range(n)]
+    start, barrier = context.Process, context.Barrier(n)
+    if os.environ.get("RANKS", "processes") == "threads":
+        start, barrier = threading.Thread, threading.Barrier(n)
+    pipes = [context.Pipe() for _ in range(n)]
+    ranks = [start(target=rank_main, args=(r, n, cycles, pipes[r][1], barrier), daemon=True) for r in range(n)]
     for one in ranks:
         one.start()
     nccl = Nccl()
