@@ -58,8 +58,8 @@ LANE_HOST_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint32_t vectors,
     p.slice = (vectors + nranks - 1) / nranks;
     p.channels = channels;
     const uint32_t rows = (p.slice + channels * lanes - 1) / (channels * lanes);
-    const uint64_t fit = staging_bytes / staged_row(nranks, channels, lanes);
-    const uint32_t most = fit < STAGED_MOST ? (uint32_t)fit : (uint32_t)STAGED_MOST;
+    const uint64_t row = staged_row(nranks, channels, lanes); /* 0 for a rank alone */
+    const uint32_t most = row * STAGED_MOST <= staging_bytes ? (uint32_t)STAGED_MOST : (uint32_t)(staging_bytes / row);
     p.chunks = (rows + most - 1) / most;
     p.rows = (rows + p.chunks - 1) / p.chunks;
     return p;
