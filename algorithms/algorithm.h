@@ -115,9 +115,9 @@ typedef struct alg_team {
     uint32_t nranks;
     uint8_t *scratch[ALG_MAX_RANKS]; /* rank r's scratch, as this process (CUDA: this device) addresses it */
     alg_control_t *control;          /* as the device addresses it */
-    uint64_t timeout_ns;             /* of one wait; 0: none */
-    uint32_t dependent_launch;       /* CUDA: the device has programmatic dependent launch (sm_90 on) */
-    uint64_t half_offset;            /* from the map */
+    uint64_t timeout_ns;       /* of one wait; in one-shot and two-shot of all a lane's waits in a call; 0: none */
+    uint32_t dependent_launch; /* CUDA: the device has programmatic dependent launch (sm_90 on) */
+    uint64_t half_offset;      /* from the map */
     uint64_t half_bytes;
     uint64_t flags_offset;
     uint64_t staging_offset;

@@ -11,12 +11,10 @@ static bool fits(const sel_plan_t *plan, const alg_algorithm_t *algorithm, const
     return bytes <= algorithm->max_bytes(&plan->map, plan->topology.nranks, query->type);
 }
 
-/* The rule of the band that `bytes` lie in. Where its algorithm has no room for them (two-shot sends integers with a
- * quarter more), that of larger messages, if it has. NULL in a plan without bands: the scratch was too small for any
- * algorithm. */
-static const sel_rule_t *find_rule(const sel_plan_t *plan, const sel_query_t *query, uint64_t bytes)
+/* How many bands begin at `bytes` or before: the last of them is theirs. None in a plan without bands, where the
+ * scratch was too small for any algorithm. */
+static uint32_t find_band(const sel_plan_t *plan, uint64_t bytes)
 {
-    const uint8_t *rule_of = plan->rule_of[sel_context(query->type, query->captured)];
     uint32_t low = 0, high = plan->bands; /* the first band begins at 0 */
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
@@ -25,14 +23,22 @@ static const sel_rule_t *find_rule(const sel_plan_t *plan, const sel_query_t *qu
         else
             high = middle;
     }
-    if (low == 0)
+    return low;
+}
+
+/* The band's rule. Where its algorithm has no room for the message (two-shot sends integers with a quarter more), that
+ * of larger ones. NULL: that has none either, or it is the real NCCL's. */
+static const sel_rule_t *rule_with_room(const sel_plan_t *plan, const uint8_t *rule_of, uint32_t band,
+                                        const sel_query_t *query, uint64_t bytes)
+{
+    const sel_rule_t *rule = &plan->rule[rule_of[band]], *larger = rule;
+    if (!rule->algorithm)
         return NULL;
-    const sel_rule_t *rule = &plan->rule[rule_of[low - 1]], *larger = rule;
-    if (!rule->algorithm || fits(plan, rule->algorithm, query, bytes))
+    if (fits(plan, rule->algorithm, query, bytes))
         return rule;
-    while (low < plan->bands && larger->algorithm == rule->algorithm)
-        larger = &plan->rule[rule_of[low++]];
-    return larger->algorithm && fits(plan, larger->algorithm, query, bytes) ? larger : rule;
+    for (band++; band < plan->bands && larger->algorithm == rule->algorithm; band++)
+        larger = &plan->rule[rule_of[band]];
+    return larger->algorithm && fits(plan, larger->algorithm, query, bytes) ? larger : NULL;
 }
 
 /* Where nothing may be forwarded: the first algorithm, smallest messages first, that the message fits. */
@@ -62,15 +68,11 @@ static sel_choice_t take(const sel_plan_t *plan, const alg_algorithm_t *algorith
     return choice;
 }
 
-static sel_choice_t choose_by_rule(const sel_plan_t *plan, const sel_rule_t *rule, const sel_query_t *query,
-                                   uint64_t bytes)
+/* `rule` (or NULL) is the real NCCL's, or has no room. */
+static sel_choice_t choose_without_rule(const sel_plan_t *plan, const sel_rule_t *rule, const sel_query_t *query,
+                                        uint64_t bytes)
 {
-    sel_reason_t reason = rule ? rule->reason : SEL_FORWARD_TABLE;
-    if (rule && rule->algorithm) {
-        if (fits(plan, rule->algorithm, query, bytes))
-            return take(plan, rule->algorithm, rule->blocks, rule->threads, bytes);
-        reason = SEL_FORWARD_TOO_LARGE;
-    }
+    const sel_reason_t reason = !rule ? SEL_FORWARD_TABLE : rule->algorithm ? SEL_FORWARD_TOO_LARGE : rule->reason;
     if (plan->own_only && reason != SEL_FORWARD_POLICY) {
         const alg_algorithm_t *algorithm = any_own(plan, query, bytes);
         const sel_choice_t grid = sel_usual_grid(&plan->topology, bytes);
@@ -92,8 +94,16 @@ sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
         return forward(SEL_FORWARD_TOO_LARGE);
     const uint64_t bytes = query->count * width;
 
-    const sel_rule_t *rule = find_rule(plan, query, bytes);
-    sel_choice_t choice = choose_by_rule(plan, rule, query, bytes);
+    const uint8_t *rule_of = plan->rule_of[sel_context(query->type, query->captured)];
+    const uint32_t bands = find_band(plan, bytes);
+    const sel_rule_t *rule = bands ? rule_with_room(plan, rule_of, bands - 1, query, bytes) : NULL;
+    sel_choice_t choice;
+    if (rule) {
+        choice = take(plan, rule->algorithm, rule->blocks, rule->threads, bytes);
+    } else {
+        rule = bands ? &plan->rule[rule_of[bands - 1]] : NULL;
+        choice = choose_without_rule(plan, rule, query, bytes);
+    }
     choice.source = rule ? rule->source : NULL;
     return choice;
 }

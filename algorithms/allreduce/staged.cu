@@ -30,7 +30,7 @@
 
 enum {
     STAGED_BATCH = 4, /* loads in flight before the first store */
-    STAGED_MOST = 24  /* rows of a chunk, at most: 12 KiB of a warp's; larger ones gain nothing */
+    STAGED_MOST = 24  /* rows of a chunk, at most: 12 KiB of a warp's, for which 1024 of two ranks find room */
 };
 
 /* Vectors are counted in 32 bits; a bound below their end keeps every sum in range too. */

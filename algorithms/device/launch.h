@@ -95,9 +95,11 @@ static inline int launch_cuda(const alg_kernels_t kernels, const alg_team_t *tea
 
 static inline int launch_preload(const alg_kernels_t kernels)
 {
-    for (int type = 0; type < ALG_TYPE_COUNT; type++) { /* an unsigned one's are the signed one's */
+    for (int type = 0; type < ALG_TYPE_COUNT; type++) {
+        if (is_unsigned(type))
+            continue; /* they are the signed one's */
         const alg_kernel_t *all = &kernels[type][0][0];
-        for (int i = 0; i < OPS_KINDS * BODY_KINDS && !is_unsigned(type); i++) {
+        for (int i = 0; i < OPS_KINDS * BODY_KINDS; i++) {
             cudaFuncAttributes attributes;
             const cudaError_t error = cudaFuncGetAttributes(&attributes, (const void *)all[i]);
             if (error != cudaSuccess)

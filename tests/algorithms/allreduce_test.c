@@ -233,7 +233,6 @@ static void broken_waits(void **state)
     world_free(w);
 }
 
-/* The time limit is of one wait: a call of many waits, each within it, may take longer. */
 static void *staged_main(void *argument)
 {
     static float x[1536];
@@ -241,6 +240,7 @@ static void *staged_main(void *argument)
     return (void *)(intptr_t)alg_find(ALG_ALL_REDUCE, "staged")->launch_host(argument, &call);
 }
 
+/* The time limit is of one wait: a call of many waits, each within it, may take longer. */
 static void slow_peer(void **state)
 {
     (void)state;

@@ -38,6 +38,7 @@ LEFT_OUT = re.compile("UserBufferRegistration|AllocFromPG|symm_mem|multicast|nan
 OUTCOMES = {"addSuccess": "passed", "addExpectedFailure": "passed", "addUnexpectedSuccess": "failed",
             "addFailure": "failed", "addError": "failed", "addSubTest": "failed", "addSkip": "skipped"}
 IMPORT = 90  # seconds to list a file's tests
+TAIL = 2000  # characters of the output shown where a test differs
 EACH = 5  # more seconds for each further test of a class that is run whole
 
 
@@ -159,7 +160,7 @@ class Comparison:
             if good:
                 print(f"{name}: {shunt.line(test)}{note}", flush=True)
             self.verdict.check(good, f"{name}: {shunt.line(test)}, plain {plain.line(test)}{note}\n"
-                                     f"{shunt.text[-self.options.tail:]}")
+                                     f"{shunt.text[-TAIL:]}")
 
     def several(self, file, tests):
         """A class run whole; what is not settled by it comes next, test by test."""
@@ -259,7 +260,6 @@ def main():
     p.set_defaults(seconds=480)
     p.add_argument("--limit", type=int, default=60, help="seconds of one test")
     p.add_argument("--jobs", type=int, default=4, help="runs at once, on the same GPUs")
-    p.add_argument("--tail", type=int, default=2000, help="characters of the output shown where a test differs")
     p.add_argument("--worker", nargs="+", help="a file, whose tests are listed, or those of them to run")
     options = p.parse_args()
     if options.worker:

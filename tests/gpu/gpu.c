@@ -143,14 +143,32 @@ void gpu_release(gpu_call_t *call)
         data_buffer_free(&call->input);
 }
 
-void gpu_run(gpu_t *gpu, const data_case_t *c, gpu_shape_t shape, uint64_t *hash)
+bool gpu_run_on(gpu_t *gpu, ncclComm_t comm, int rank, const data_case_t *c, gpu_shape_t shape, uint64_t *hash)
 {
     gpu_call_t call;
-    gpu_prepare(gpu, &call, gpu->comm, gpu->rank, c, shape);
+    gpu_prepare(gpu, &call, comm, rank, c, shape);
     CHECK_NCCL(gpu_issue(&call, gpu->stream));
     CHECK_CUDA(cudaStreamSynchronize(gpu->stream));
-    gpu_verify(&call, gpu->rank, gpu->nranks, hash);
+    gpu_verify(&call, rank, c->nranks, hash);
     gpu_release(&call);
+    return call.taken;
+}
+
+void gpu_run(gpu_t *gpu, const data_case_t *c, gpu_shape_t shape, uint64_t *hash)
+{
+    (void)gpu_run_on(gpu, gpu->comm, gpu->rank, c, shape, hash);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double gpu_median(double *times, size_t count)
+{
+    qsort(times, count, sizeof(times[0]), by_size);
+    return times[count / 2];
 }
 
 void gpu_agree(gpu_t *gpu, uint64_t hash)

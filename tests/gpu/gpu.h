@@ -82,8 +82,12 @@ ncclResult_t gpu_issue(gpu_call_t *call, cudaStream_t stream);
 void gpu_verify(gpu_call_t *call, int shard, int shards, uint64_t *hash);
 /* Free the call's host memory, and the pool if it was the last (LIFO). */
 void gpu_release(gpu_call_t *call);
-/* All of it on the rank's stream. */
+/* All of it on the rank's stream. Returns whether Shunt took it. */
+bool gpu_run_on(gpu_t *gpu, ncclComm_t comm, int rank, const data_case_t *c, gpu_shape_t shape, uint64_t *hash);
+/* The same on the rank's own communicator. */
 void gpu_run(gpu_t *gpu, const data_case_t *c, gpu_shape_t shape, uint64_t *hash);
+/* Of `count` times, which it sorts. */
+double gpu_median(double *times, size_t count);
 
 /* All ranks hold the same hash; a barrier. */
 void gpu_agree(gpu_t *gpu, uint64_t hash);

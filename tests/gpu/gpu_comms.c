@@ -6,17 +6,12 @@
 static void use(gpu_t *gpu, ncclComm_t comm, uint64_t seed, uint64_t *hash)
 {
     int nranks, rank;
-    gpu_call_t call;
     CHECK_NCCL(ncclCommCount(comm, &nranks));
     CHECK_NCCL(ncclCommUserRank(comm, &rank));
     for (uint64_t i = 0; i < 5; i++) {
         data_case_t c = {ncclBfloat16, REF_SUM, DATA_RANDOM, seed * 10 + i, 1 + 700 * i, nranks};
         gpu_shape_t shape = {0, 0, i % 2 == 1};
-        gpu_prepare(gpu, &call, comm, rank, &c, shape);
-        CHECK_NCCL(gpu_issue(&call, gpu->stream));
-        CHECK_CUDA(cudaStreamSynchronize(gpu->stream));
-        gpu_verify(&call, rank, nranks, hash);
-        gpu_release(&call);
+        gpu_run_on(gpu, comm, rank, &c, shape, hash);
     }
 }
 

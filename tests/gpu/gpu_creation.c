@@ -12,13 +12,7 @@ enum { MOST = 1000, WORD_GO_ON = REF_MAX_RANKS, SLACK = 8 << 20 };
 static void use(gpu_t *gpu, ncclComm_t comm, uint64_t *hash)
 {
     data_case_t c = {ncclBfloat16, REF_SUM, DATA_RANDOM, 1, 4000, gpu->nranks};
-    gpu_shape_t shape = {0, 0, false};
-    gpu_call_t call;
-    gpu_prepare(gpu, &call, comm, gpu->rank, &c, shape);
-    CHECK_NCCL(gpu_issue(&call, gpu->stream));
-    CHECK_CUDA(cudaStreamSynchronize(gpu->stream));
-    gpu_verify(&call, gpu->rank, gpu->nranks, hash);
-    gpu_release(&call);
+    gpu_run_on(gpu, comm, gpu->rank, &c, (gpu_shape_t){0, 0, false}, hash);
 }
 
 static size_t free_memory(gpu_t *gpu)
@@ -42,19 +36,12 @@ static bool go_on(gpu_t *gpu, double end)
     return more;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void report(double *seconds, int count, size_t settled, size_t now)
 {
     double last = seconds[count - 1] * 1e3, second = seconds[1] * 1e3;
     printf("creation 1: %.1f ms; 2: %.1f ms; %d: %.1f ms;", seconds[0] * 1e3, second, count, last);
-    qsort(seconds + 1, (size_t)count - 1, sizeof(seconds[0]), by_size);
-    printf(" median from 2 on: %.1f ms; device memory taken since the third: %.1f MB\n", seconds[count / 2] * 1e3,
-           ((double)settled - (double)now) / 1e6);
+    printf(" median from 2 on: %.1f ms; device memory taken since the third: %.1f MB\n",
+           gpu_median(seconds + 1, (size_t)count - 1) * 1e3, ((double)settled - (double)now) / 1e6);
 }
 
 static void creation(gpu_t *gpu)

@@ -1,4 +1,5 @@
-/* Kernels that wait for a rank which does not come are freed by abort; stalled ranks are waited for. */
+/* Kernels that wait for a rank which does not come are freed by abort; stalled ranks are waited for,
+ * and cost no more than their lateness. */
 #include "gpu.h"
 
 /* Shared words below REF_MAX_RANKS belong to gpu_agree. */
@@ -6,16 +7,13 @@ enum { WORD_WAITING = REF_MAX_RANKS, WORD_FREED, WORD_ISSUED };
 
 static void use(gpu_t *gpu, ncclComm_t comm, int times)
 {
-    ncclComm_t kept = gpu->comm;
     gpu_shape_t shape = {0, 0, false};
     uint64_t hash = 0;
-    gpu->comm = comm;
     for (int i = 0; i < times; i++) {
         data_case_t c = {ncclFloat32, REF_SUM, DATA_RANDOM, (uint64_t)i, 10 + 900 * (size_t)i, gpu->nranks};
-        gpu_run(gpu, &c, shape, &hash);
+        gpu_run_on(gpu, comm, gpu->rank, &c, shape, &hash);
     }
     gpu_agree(gpu, hash);
-    gpu->comm = kept;
 }
 
 /* The stream ends within a second of the abort; the device is fit for a new communicator. */
@@ -107,12 +105,6 @@ static void stalled(gpu_t *gpu)
     gpu_agree(gpu, hash);
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* How long after rank 0 came to a call this rank is through, when rank 0 comes `us` after the others: the median. */
 static double through(gpu_t *gpu, gpu_call_t *call, useconds_t us)
 {
@@ -132,8 +124,7 @@ static double through(gpu_t *gpu, gpu_call_t *call, useconds_t us)
         ranks_barrier(gpu->ranks);
         times[i] = end - (double)atomic_load(issued) * 1e-9;
     }
-    qsort(times, ROUNDS, sizeof(times[0]), by_size);
-    return times[ROUNDS / 2];
+    return gpu_median(times, ROUNDS);
 }
 
 /* Who waits long looks at the host's words now and then; that must not make the call slower once the peer is there. */

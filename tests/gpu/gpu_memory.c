@@ -20,14 +20,7 @@ static size_t free_bytes(void)
 static bool one_call(gpu_t *gpu, ncclComm_t comm, uint64_t *hash)
 {
     data_case_t c = {ncclFloat32, REF_SUM, DATA_RANDOM, 7, 5000, gpu->nranks};
-    gpu_shape_t shape = {0, 0, false};
-    gpu_call_t call;
-    gpu_prepare(gpu, &call, comm, gpu->rank, &c, shape);
-    CHECK_NCCL(gpu_issue(&call, gpu->stream));
-    CHECK_CUDA(cudaStreamSynchronize(gpu->stream));
-    gpu_verify(&call, gpu->rank, gpu->nranks, hash);
-    gpu_release(&call);
-    return call.taken;
+    return gpu_run_on(gpu, comm, gpu->rank, &c, (gpu_shape_t){0, 0, false}, hash);
 }
 
 static void crowded(gpu_t *gpu)
