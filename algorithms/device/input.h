@@ -12,7 +12,7 @@
  * end with a whole vector; then a load is an instruction, and several are in flight at once. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     typedef element<TYPE> E;
-    typedef typename unsigned_of<VEC / E::COUNT>::type U;
+    typedef typename unsigned_of<E::BYTES>::type U;
     static constexpr mark_t MARK = mark_of(TYPE);
 
     buffer_t input, output;
@@ -25,7 +25,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     /* From the arguments alone: before lane_begin. */
     LANE_FN static reduction make(const alg_team_t &team, const alg_call_t &call)
     {
-        const uint64_t bytes = call.count * (VEC / E::COUNT);
+        const uint64_t bytes = call.count * E::BYTES;
         return {buffer_make(call.input, bytes),
                 buffer_make(call.output, bytes),
                 {{0, 0, 0, 0}},
@@ -46,6 +46,8 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         if (OPS == OPS_OTHER && op == ALG_PREMUL_SUM) {
             const U bits = call.scalar_pointer ? *(const U *)call.scalar_pointer : (U)call.scalar_bits;
             memcpy(scalar.w, &bits, sizeof bits);
+            if (E::BYTES == 1)
+                scalar.w[0] *= 0x01010101; /* integers multiply four at once */
         }
     }
 

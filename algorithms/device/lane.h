@@ -25,7 +25,7 @@
  *   lane_sync           all lanes of the block
  *   lane_warp_sync      all lanes of the warp
  *   lane_stop           called while waiting: true when the wait must end (abort, time limit)
- *   LANE_ONE_NAN        sums of floats up to 32 bits that are NaN are one and the same NaN
+ *   LANE_ANY_ORDER      two floats have one sum, product and maximum, to the bit, in either order
  *   lane_wait_begins    polls and the time limit count from here; where it is not said, from the kernel's begin
  */
 #ifndef SHUNT_LANE_H

@@ -13,8 +13,8 @@
 /* What is rarely run stays out of line: fetching code is part of a short message's latency. */
 #define LANE_COLD_FN static __device__ __noinline__
 
-/* PTX ISA: a NaN that add.f32 gives is 0x7fffffff. */
-#define LANE_ONE_NAN true
+/* PTX ISA: a NaN that add, mul and max of f32 give is 0x7fffffff, and the maximum of both zeros is +0. */
+#define LANE_ANY_ORDER true
 
 typedef struct lane {
     uint32_t block, blocks, thread, threads;

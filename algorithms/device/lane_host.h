@@ -18,8 +18,8 @@
 #define LANE_HOST_FN inline
 #define LANE_UNROLL
 
-/* The sum of two NaNs is the first. */
-#define LANE_ONE_NAN false
+/* The sum of two NaNs is the first, the maximum of two zeros the second. */
+#define LANE_ANY_ORDER false
 
 typedef struct lane {
     uint32_t block, blocks, thread, threads;

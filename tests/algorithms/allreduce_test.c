@@ -263,11 +263,70 @@ static void slow_peer(void **state)
     world_free(w);
 }
 
+/* 8-bit integers are joined four at a time, in words: every pair of bytes, at every place of a word. */
+typedef struct half {
+    alg_team_t team;
+    alg_call_t call;
+} half_t;
+
+static void *half_main(void *argument)
+{
+    half_t *h = argument;
+    return (void *)(intptr_t)alg_registry[0]->launch_host(&h->team, &h->call);
+}
+
+/* Input that begins with `place` bytes of nothing, so that pairs come to lie elsewhere in their words. */
+static void join_pairs(world_t *w, ncclDataType_t type, ref_op_t op, uint32_t place)
+{
+    enum { PAIRS = 256 * 256 };
+    static uint8_t input[2][PAIRS + 3], output[2][PAIRS + 3];
+    half_t half[2];
+    pthread_t thread[2];
+    for (uint32_t r = 0; r < 2; r++) {
+        for (uint32_t pair = 0; pair < PAIRS; pair++)
+            input[r][place + pair] = (uint8_t)(r ? pair : pair >> 8);
+        half[r] = (half_t){world_team(w, r),
+                           {.input = input[r],
+                            .output = output[r],
+                            .count = place + PAIRS,
+                            .type = (alg_type_t)type,
+                            .op = (alg_op_t)op,
+                            .blocks = 1,
+                            .threads = 1}};
+        assert_int_equal(pthread_create(&thread[r], NULL, half_main, &half[r]), 0);
+    }
+    for (uint32_t r = 0; r < 2; r++) {
+        void *status;
+        pthread_join(thread[r], &status);
+        assert_int_equal((intptr_t)status, ALG_STATUS_OK);
+    }
+    for (uint32_t i = 0; i < place + PAIRS; i++) {
+        const uint8_t pair[2] = {input[0][i], input[1][i]};
+        uint8_t right;
+        ref_reduce(type, op, 2, pair, NULL, &right);
+        assert_int_equal(output[0][i], right);
+        assert_int_equal(output[1][i], right);
+    }
+}
+
+static void pairs_of_bytes(void **state)
+{
+    (void)state;
+    world_t *w = world_make(2, 8u << 20);
+    for (ref_op_t op = REF_SUM; op < REF_PREMUL; op++) {
+        for (uint32_t place = 0; place < 4; place++) {
+            join_pairs(w, ncclInt8, op, place);
+            join_pairs(w, ncclUint8, op, place);
+        }
+    }
+    world_free(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_algorithm), cmocka_unit_test(mixed),     cmocka_unit_test(largest),
-        cmocka_unit_test(broken_waits),   cmocka_unit_test(slow_peer),
+        cmocka_unit_test(broken_waits),   cmocka_unit_test(slow_peer), cmocka_unit_test(pairs_of_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
