@@ -74,6 +74,7 @@ enum {
     ALG_EPOCH_OFFSET = 0,     /* uint64_t: calls of sentinel algorithms begun on this scratch */
     ALG_TICKET_OFFSET = 128,  /* uint32_t: blocks of the running call that have read the epoch */
     ALG_STAGED_OFFSET = 256,  /* the same pair for the staged algorithm, which counts chunks */
+    ALG_LOOK_OFFSET = 512,    /* uint64_t, CUDA: when a waiting kernel last looked at the host's words */
     ALG_MAILBOX_OFFSET = 2048 /* ALG_MAX_RANKS words of 8 bytes, one each peer, for the attach proof */
 };
 
@@ -115,9 +116,9 @@ typedef struct alg_team {
     uint32_t nranks;
     uint8_t *scratch[ALG_MAX_RANKS]; /* rank r's scratch, as this process (CUDA: this device) addresses it */
     alg_control_t *control;          /* as the device addresses it */
-    uint64_t timeout_ns;       /* of one wait; in one-shot and two-shot of all a lane's waits in a call; 0: none */
-    uint32_t dependent_launch; /* CUDA: the device has programmatic dependent launch (sm_90 on) */
-    uint64_t half_offset;      /* from the map */
+    uint64_t timeout_ns;             /* of one wait; 0: none */
+    uint32_t dependent_launch;       /* CUDA: the device has programmatic dependent launch (sm_90 on) */
+    uint64_t half_offset;            /* from the map */
     uint64_t half_bytes;
     uint64_t flags_offset;
     uint64_t staging_offset;

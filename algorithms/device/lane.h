@@ -24,9 +24,9 @@
  *   lane_flag           read a flag; what it guards is visible afterwards
  *   lane_sync           all lanes of the block
  *   lane_warp_sync      all lanes of the warp
+ *   lane_wait_begins    the time limit counts from here
  *   lane_stop           called while waiting: true when the wait must end (abort, time limit)
  *   LANE_ANY_ORDER      two floats have one sum, product and maximum, to the bit, in either order
- *   lane_wait_begins    polls and the time limit count from here; where it is not said, from the kernel's begin
  */
 #ifndef SHUNT_LANE_H
 #define SHUNT_LANE_H

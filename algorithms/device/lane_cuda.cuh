@@ -18,29 +18,13 @@
 
 typedef struct lane {
     uint32_t block, blocks, thread, threads;
-    uint32_t spins;
-    uint64_t deadline; /* 0: the first slow check sets it */
+    uint32_t polls;    /* of all waits: a count for each makes the compiler spill */
+    uint64_t deadline; /* ns of globaltimer; 0: the first look sets it */
 } lane_t;
-
-/* Polls, of some 0.8 us, of a wait before its first look at the host's words, and between two looks. So an abort frees
- * a kernel that waits within 10 ms, and each that follows it in the stream within 1.5 ms. A look is a read over PCIe.
- * When every lane of 64 blocks looked at once, a peer that was 1 ms late cost 0.4 ms more
- * (docs/results/tried-4-h200.csv): so one lane looks for its warp, warps look one after the other, and waits that
- * follow each other do not add up. */
-enum { LANE_FIRST_LOOK = 512, LANE_SPINS = 8192, LANE_STOP = 1 };
-
-LANE_FN void lane_wait_begins(lane_t &lane)
-{
-    const uint32_t turn = (lane.block * lane.threads + lane.thread) / 64; /* up to 1024 in 64 blocks */
-    lane.spins = LANE_SPINS - LANE_FIRST_LOOK - turn;
-    lane.deadline = 0;
-}
 
 LANE_FN lane_t lane_here()
 {
-    lane_t lane = {blockIdx.x, gridDim.x, threadIdx.x, blockDim.x, 0, 0};
-    lane_wait_begins(lane);
-    return lane;
+    return lane_t{blockIdx.x, gridDim.x, threadIdx.x, blockDim.x, 0, 0};
 }
 
 /* Blocks, as large as the kernel allows, of a grid that lets its successor in. A kernel that only waits takes room from
@@ -203,15 +187,31 @@ LANE_FN bool lane_last_ticket(uint32_t *ticket, uint32_t blocks)
     return atomicInc(ticket, blocks - 1) == blocks - 1;
 }
 
-/* Look at the host's abort word and at the clock. Returns the deadline, or LANE_STOP. */
-LANE_FN uint64_t lane_look(volatile alg_control_t *control, uint64_t timeout_ns, uint64_t deadline)
+/* The host's abort word lies a PCIe read away, and such reads, of which a GPU has some five million a second, hold up
+ * what comes over the link. So one lane of the whole GPU makes one in LANE_LOOK_NS: the word at ALG_LOOK_OFFSET tells
+ * when the last was made, or (LANE_STOP) that it found the kernels are to stop, which each warp then sees for itself. A
+ * warp comes here after LANE_POLLS polls, of some 0.8 us: an abort frees a kernel within a millisecond.
+ * When every lane looked, a peer 1 ms late cost 0.4 ms more; every warp in its turn, 0.1 ms
+ * (docs/results/tried-4-h200.csv). */
+enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
+
+/* Returns the deadline, 0 if there is none, or LANE_STOP. */
+LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint64_t *look, uint64_t timeout_ns,
+                                 uint64_t deadline)
 {
-    if (control->abort)
-        return LANE_STOP;
-    if (timeout_ns == 0)
-        return 0;
+    const uint64_t last = lane_read_own(look);
     uint64_t now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    if (last == LANE_STOP || (now - last > LANE_LOOK_NS && atomicCAS((unsigned long long *)look, last, now) == last)) {
+        if (control->abort) {
+            lane_write_own(look, LANE_STOP);
+            return LANE_STOP;
+        }
+        if (last == LANE_STOP) /* of a communicator that had this scratch before */
+            lane_write_own(look, now);
+    }
+    if (timeout_ns == 0)
+        return 0;
     if (deadline == 0)
         return now + timeout_ns;
     if (now < deadline)
@@ -219,23 +219,30 @@ LANE_FN uint64_t lane_look(volatile alg_control_t *control, uint64_t timeout_ns,
     control->status = ALG_STATUS_TIMEOUT;
     __threadfence_system();
     control->abort = 1; /* the team is lost: free every other lane at once */
+    lane_write_own(look, LANE_STOP);
     return LANE_STOP;
 }
 
-/* One lane for all of the warp that came here together. */
-LANE_COLD_FN uint64_t lane_look_up(volatile alg_control_t *control, uint64_t timeout_ns, uint64_t deadline)
+/* One lane for all of the warp that came here together. All by value: a team's address would cost the hot path. */
+LANE_COLD_FN uint64_t lane_look(volatile alg_control_t *control, uint64_t *look, uint64_t timeout_ns, uint64_t deadline)
 {
     const uint32_t here = __activemask(), first = __ffs((int)here) - 1;
     if (threadIdx.x % 32 == first)
-        deadline = lane_look(control, timeout_ns, deadline);
+        deadline = lane_look_alone(control, look, timeout_ns, deadline);
     return __shfl_sync(here, deadline, (int)first);
+}
+
+LANE_FN void lane_wait_begins(lane_t &lane)
+{
+    lane.deadline = 0;
 }
 
 LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
 {
-    if (++lane.spins % LANE_SPINS != 0)
+    if (++lane.polls % LANE_POLLS != 0)
         return false;
-    lane.deadline = lane_look_up(team.control, team.timeout_ns, lane.deadline);
+    uint64_t *look = (uint64_t *)(team.scratch[team.rank] + ALG_LOOK_OFFSET);
+    lane.deadline = lane_look(team.control, look, team.timeout_ns, lane.deadline);
     return lane.deadline == LANE_STOP;
 }
 

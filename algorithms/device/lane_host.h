@@ -23,8 +23,8 @@
 
 typedef struct lane {
     uint32_t block, blocks, thread, threads;
-    uint32_t spins;
-    uint64_t deadline; /* ns of CLOCK_MONOTONIC; 0: the first slow check sets it */
+    uint32_t polls;
+    uint64_t deadline; /* ns of CLOCK_MONOTONIC; 0: the first look sets it */
 } lane_t;
 
 LANE_FN void lane_begin(const lane_t &, uint64_t, uint32_t)
@@ -166,7 +166,7 @@ LANE_FN void lane_wait_begins(lane_t &lane)
 /* Ranks may outnumber cores, so a waiting lane gives its core away early. */
 LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
 {
-    if (++lane.spins & 63)
+    if (++lane.polls % 64 != 0)
         return false;
     if (__atomic_load_n(&team.control->abort, __ATOMIC_ACQUIRE))
         return true;

@@ -117,6 +117,7 @@ template <mark_t MARK, int N> struct slots {
      * are in flight together. False: the wait was broken. */
     LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t wanted, uint32_t k, vec16_t x[N - 1]) const
     {
+        lane_wait_begins(lane);
         for (;;) {
             LANE_UNROLL
             for (uint32_t j = 0; j < N - 1; j++) {

@@ -8,6 +8,7 @@ function(add_broken name file)
   file(GLOB_RECURSE sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
     ${CMAKE_SOURCE_DIR}/algorithms/*.h ${CMAKE_SOURCE_DIR}/algorithms/allreduce/*.cu)
   foreach(source ${sources})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${source})
     file(READ ${CMAKE_SOURCE_DIR}/${source} text)
     if(source STREQUAL "algorithms/${file}")
       set(pairs ${ARGN})

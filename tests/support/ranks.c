@@ -19,6 +19,7 @@ static _Thread_local int current_rank = -1;
 void check_failed(const char *file, int line, const char *what, const char *detail)
 {
     const char *name = strrchr(file, '/');
+    fflush(stdout); /* what led to it */
     fprintf(stderr, "%s:%d: rank %d: not so: %s%s\n", name ? name + 1 : file, line, current_rank, what, detail);
     _exit(1);
 }
