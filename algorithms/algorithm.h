@@ -54,8 +54,8 @@ size_t alg_type_bytes(alg_type_t type);
 
 /* ---- The scratch of one rank -------------------------------------------------
  *
- *   0            control: epoch and tickets of this rank's kernels (never
- *                written by peers), and the mailboxes of the attach proof
+ *   0            control: counters of this rank's kernels (never written
+ *                by peers), and the mailboxes of the attach proof
  *   4 KiB        half 0 |  raw data with a sentinel. Between two calls both
  *   ...          half 1 |  halves are all-ones ("armed") in every word.
  *   ...          flags  |  the staged algorithm: a word a channel and peer,
@@ -71,10 +71,9 @@ size_t alg_type_bytes(alg_type_t type);
  */
 enum {
     ALG_CONTROL_BYTES = 4096,
-    ALG_EPOCH_OFFSET = 0,     /* uint64_t: calls of sentinel algorithms begun on this scratch */
-    ALG_TICKET_OFFSET = 128,  /* uint32_t: blocks of the running call that have read the epoch */
-    ALG_STAGED_OFFSET = 256,  /* the same pair for the staged algorithm, which counts chunks */
-    ALG_LOOK_OFFSET = 512,    /* uint64_t, CUDA: when a waiting kernel last looked at the host's words */
+    ALG_EPOCH_OFFSET = 0,     /* uint64_t: counts the calls of sentinel algorithms on this scratch (epoch.h) */
+    ALG_STAGED_OFFSET = 128,  /* uint64_t: counts those of the staged algorithm */
+    ALG_LOOK_OFFSET = 256,    /* uint64_t, CUDA: when a waiting kernel last looked at the host's words */
     ALG_MAILBOX_OFFSET = 2048 /* ALG_MAX_RANKS words of 8 bytes, one each peer, for the attach proof */
 };
 

@@ -39,7 +39,7 @@ struct oneshot {
             s.put_all(0, own);
         for (uint32_t k = stride; first + k < vectors; k += stride)
             s.put_all(k, r.load(first + k));
-        const bool last = epoch_leave(lane, team, ALG_EPOCH_OFFSET);
+        epoch_leave(lane, team, ALG_EPOCH_OFFSET);
         for (uint32_t k = 0; first + k < vectors; k += stride) {
             if (k > 0)
                 own = r.load(first + k);
@@ -48,7 +48,6 @@ struct oneshot {
             r.store(first + k, r.combine(x, team.rank, own));
             s.rearm(s.all(), k);
         }
-        epoch_close(last, team, ALG_EPOCH_OFFSET, epoch, 1);
     }
 
     static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)

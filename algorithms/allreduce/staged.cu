@@ -121,7 +121,7 @@ struct channel {
         bool broken = false;
         lane_wait_begins(l);
         for (uint32_t r = lane; r < team.nranks && !broken; r += lanes) {
-            while (r != team.rank && !broken && lane_flag(flag(team, team.rank, phase, r)) < value)
+            while (r != team.rank && !broken && (int64_t)(lane_flag(flag(team, team.rank, phase, r)) - value) < 0)
                 broken = lane_stop(l, team);
         }
         broken = lane_warp_any(broken);
@@ -150,7 +150,7 @@ struct staged {
         lane_begin(lane, r.held(), launch_most_threads<staged>(N));
         const uint64_t base = epoch_read(team, ALG_STAGED_OFFSET);
         r.begin(call);
-        const bool last = epoch_leave(lane, team, ALG_STAGED_OFFSET);
+        epoch_leave(lane, team, ALG_STAGED_OFFSET);
 
         for (uint32_t c = 0; c < chunks; c++) {
             scatter(team, r, ch, c);
@@ -163,7 +163,6 @@ struct staged {
                 return;
             gather(team, r, ch, c);
         }
-        epoch_close(last, team, ALG_STAGED_OFFSET, base, chunks);
     }
 
     template <class R> LANE_FN static void scatter(const alg_team_t &team, const R &r, const channel &ch, uint32_t c)

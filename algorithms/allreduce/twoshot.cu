@@ -114,7 +114,7 @@ struct twoshot {
         l.s.move(epoch_half(team, epoch));
         for (uint32_t k = 0; first + k < l.slice; k += stride)
             l.put(k);
-        const bool last = epoch_leave(lane, team, ALG_EPOCH_OFFSET);
+        epoch_leave(lane, team, ALG_EPOCH_OFFSET);
         for (uint32_t k = 0; first + k < l.slice; k += stride) {
             if (!l.reduce(lane, team, k))
                 return;
@@ -123,7 +123,6 @@ struct twoshot {
             if (!l.take(lane, team, k))
                 return;
         }
-        epoch_close(last, team, ALG_EPOCH_OFFSET, epoch, 1);
     }
 
     static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)

@@ -29,36 +29,31 @@ LANE_FN uint32_t other_place(uint32_t rank, uint32_t among)
     return rank - (rank > among);
 }
 
-/* offset: ALG_EPOCH_OFFSET or ALG_STAGED_OFFSET. */
+/* A counter (ALG_EPOCH_OFFSET, ALG_STAGED_OFFSET) moves on by so much a call. It wraps after 2^38 calls, which nothing
+ * minds. Staged numbers its chunks within a unit: so many chunks of one warp are 1.6 TB, of the host device 50 GB. */
+static const uint64_t EPOCH_UNIT = 1u << 26;
+
+/* A multiple of EPOCH_UNIT: of a call under way, what its blocks have added does not count. */
 LANE_FN uint64_t epoch_read(const alg_team_t &team, uint32_t offset)
 {
-    return lane_read_own((const uint64_t *)(team.scratch[team.rank] + offset));
+    return lane_read_own((const uint64_t *)(team.scratch[team.rank] + offset)) / EPOCH_UNIT * EPOCH_UNIT;
 }
 
-/* Once a lane, after its epoch_read and before its first wait. True on one lane of the kernel, which
- * then owes epoch_close: the lane of the last block to come here. A block comes here only when all its
- * lanes have read, so no lane of this call sees the new value; none of the next call sees the old one,
- * because its kernel begins after this one ended. The ticket's way to L2 and back overlaps the wait. */
-LANE_FN bool epoch_leave(const lane_t &lane, const alg_team_t &team, uint32_t offset)
+/* Once a lane, after its epoch_read. Each block adds its share of a unit when all its lanes have read, so the counter
+ * moves on when all blocks have: no lane of this call sees the new value; and none of the next call sees the old one,
+ * because its kernel begins after this one ended. Nobody waits for the sum. */
+LANE_FN void epoch_leave(const lane_t &lane, const alg_team_t &team, uint32_t offset)
 {
     lane_sync();
-    if (lane.thread != 0)
-        return false;
-    uint32_t *ticket = (uint32_t *)(team.scratch[team.rank] + offset + ALG_TICKET_OFFSET - ALG_EPOCH_OFFSET);
-    return lane.blocks == 1 || lane_last_ticket(ticket, lane.blocks);
-}
-
-/* The counter moves on by `step`. */
-LANE_FN void epoch_close(bool last, const alg_team_t &team, uint32_t offset, uint64_t epoch, uint64_t step)
-{
-    if (last)
-        lane_write_own((uint64_t *)(team.scratch[team.rank] + offset), epoch + step);
+    if (lane.thread == 0)
+        lane_add_own((uint64_t *)(team.scratch[team.rank] + offset),
+                     lane.block == 0 ? EPOCH_UNIT - (lane.blocks - 1) : 1);
 }
 
 /* How far the call's half lies behind half 0. */
 LANE_FN uint64_t epoch_half(const alg_team_t &team, uint64_t epoch)
 {
-    return (epoch & 1) * team.half_bytes;
+    return (epoch / EPOCH_UNIT & 1) * team.half_bytes;
 }
 
 #endif

@@ -168,7 +168,7 @@ LANE_FN bool lane_warp_any(bool x)
     return __any_sync(0xffffffffu, x);
 }
 
-/* The epoch word: read by all lanes of the kernel, written by one after the last has read it. */
+/* Words of the control page. */
 LANE_FN uint64_t lane_read_own(const uint64_t *p)
 {
     uint64_t w;
@@ -176,15 +176,14 @@ LANE_FN uint64_t lane_read_own(const uint64_t *p)
     return w;
 }
 
+LANE_FN void lane_add_own(uint64_t *p, uint64_t x)
+{
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory");
+}
+
 LANE_FN void lane_write_own(uint64_t *p, uint64_t w)
 {
     asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"(w) : "memory");
-}
-
-/* Counts 0 .. blocks-1 and wraps: true for the last block of the launch to come here. */
-LANE_FN bool lane_last_ticket(uint32_t *ticket, uint32_t blocks)
-{
-    return atomicInc(ticket, blocks - 1) == blocks - 1;
 }
 
 /* The host's abort word lies a PCIe read away, and such reads, of which a GPU has some five million a second, hold up

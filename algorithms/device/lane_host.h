@@ -138,17 +138,9 @@ LANE_FN uint64_t lane_read_own(const uint64_t *p)
     return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 
-LANE_FN void lane_write_own(uint64_t *p, uint64_t w)
+LANE_FN void lane_add_own(uint64_t *p, uint64_t x)
 {
-    __atomic_store_n(p, w, __ATOMIC_RELEASE);
-}
-
-LANE_FN bool lane_last_ticket(uint32_t *ticket, uint32_t blocks)
-{
-    if (__atomic_add_fetch(ticket, 1, __ATOMIC_ACQ_REL) != blocks)
-        return false;
-    __atomic_store_n(ticket, 0, __ATOMIC_RELEASE);
-    return true;
+    __atomic_fetch_add(p, x, __ATOMIC_ACQ_REL);
 }
 
 LANE_FN uint64_t lane_now()

@@ -47,11 +47,11 @@ endfunction()
 
 if(SHUNT_SANITIZE STREQUAL "")
   # A call that uses its predecessor's half writes where a slow peer still reads.
-  add_broken(one_half device/epoch.h "(epoch & 1) * team.half_bytes" "0 * epoch")
+  add_broken(one_half device/epoch.h "(epoch / EPOCH_UNIT & 1) * team.half_bytes" "0 * epoch")
   # A word that is not re-armed is taken for the next value.
   add_broken(no_rearm device/slots.h "lane_rearm(data_at(j, k))" "(void)j")
   # An epoch that moves on before every block has read it.
-  add_broken(early_epoch device/epoch.h "lane.blocks == 1 || lane_last_ticket(ticket, lane.blocks)" "(void(ticket), lane.block == 0)")
+  add_broken(early_epoch device/epoch.h "lane.block == 0 ? EPOCH_UNIT - (lane.blocks - 1) : 1" "lane.block == 0 ? EPOCH_UNIT : 0")
   # Data that looks like an armed word is waited for for ever.
   add_broken(unclean device/reduce.h "if (v.w[i] == SENTINEL) {" "if (false) {")
   # An escape word that is left is taken for the next one.
@@ -62,7 +62,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(own_first device/reduce.h "vec_select(ANY_ORDER || rank == 0, own, x[0])" "own"
     "vec_select(!ANY_ORDER && r == rank, own, other)" "x[r - 1]")
   # A reader that does not wait for its flag.
-  add_broken(no_flag allreduce/staged.cu "lane_flag(flag(team, team.rank, phase, r)) < value" "false")
+  add_broken(no_flag allreduce/staged.cu "(int64_t)(lane_flag(flag(team, team.rank, phase, r)) - value) < 0" "false")
 elseif(SHUNT_SANITIZE STREQUAL "thread")
   # Scatter and gather staging that move with the grid: a call stores where a slow peer still reads.
   add_broken(moving_staging allreduce/staged.cu "phase * (team.staging_bytes / 2)"
