@@ -190,8 +190,8 @@ LANE_FN void lane_write_own(uint64_t *p, uint64_t w)
  * what comes over the link. So one lane of the whole GPU makes one in LANE_LOOK_NS: the word at ALG_LOOK_OFFSET tells
  * when the last was made, or (LANE_STOP) that it found the kernels are to stop, which each warp then sees for itself. A
  * warp comes here after LANE_POLLS polls, of some 0.8 us: an abort frees a kernel within a millisecond.
- * When every lane looked, a peer 1 ms late cost 0.4 ms more; every warp in its turn, 0.1 ms
- * (docs/results/tried-4-h200.csv). */
+ * When every lane looked, a peer 1 ms late cost 0.4 ms more; every warp in its turn, a peer 0.3 ms late 0.2 ms
+ * (docs/results/tried-4-h200.csv, tried-5-h200.csv). */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
 /* Returns the deadline, 0 if there is none, or LANE_STOP. */
