@@ -233,34 +233,60 @@ static void broken_waits(void **state)
     world_free(w);
 }
 
-static void *staged_main(void *argument)
+/* The time limit is of one wait: a call of many waits, each within it, may take longer. Rank 1 is played by hand. */
+typedef struct slow {
+    alg_team_t team;
+    const char *algorithm;
+    uint64_t count;
+} slow_t;
+
+enum { SLOW_STEPS = 16, SLOW_STEP_US = 60000, SLOW_LIMIT_US = 400000 };
+
+static void *slow_main(void *argument)
 {
     static float x[1536];
-    alg_call_t call = {.input = x, .output = x, .count = 1536, .type = ALG_FLOAT32, .blocks = 1, .threads = 1};
-    return (void *)(intptr_t)alg_find(ALG_ALL_REDUCE, "staged")->launch_host(argument, &call);
+    const slow_t *s = argument;
+    alg_call_t call = {.input = x, .output = x, .count = s->count, .type = ALG_FLOAT32, .blocks = 1, .threads = 1};
+    return (void *)(intptr_t)alg_find(ALG_ALL_REDUCE, s->algorithm)->launch_host(&s->team, &call);
 }
 
-/* The time limit is of one wait: a call of many waits, each within it, may take longer. */
-static void slow_peer(void **state)
+static void slow_peer(const char *algorithm, uint64_t count, void (*step)(world_t *, uint64_t))
 {
-    (void)state;
-    enum { CHUNKS = 8, PHASES = 2, STEP_US = 60000, LIMIT_US = 400000 };
     world_t *w = world_make(2, 8u << 20);
-    alg_team_t team = world_team(w, 0);
-    team.timeout_ns = LIMIT_US * 1000ull;
+    slow_t s = {world_team(w, 0), algorithm, count};
+    s.team.timeout_ns = SLOW_LIMIT_US * 1000ull;
     pthread_t thread;
     void *status;
-    assert_int_equal(pthread_create(&thread, NULL, staged_main, &team), 0);
-    for (uint64_t chunk = 1; chunk <= CHUNKS; chunk++) {
-        for (int phase = 0; phase < PHASES; phase++) { /* the flags that rank 1 would raise (staged.cu) */
-            usleep(STEP_US);
-            uint64_t *flags = (uint64_t *)(w->scratch[0] + w->map.flags_offset);
-            __atomic_store_n(&flags[phase * ALG_STAGED_CHANNELS * ALG_MAX_RANKS + 1], chunk, __ATOMIC_RELEASE);
-        }
+    assert_int_equal(pthread_create(&thread, NULL, slow_main, &s), 0);
+    for (uint64_t i = 0; i < SLOW_STEPS; i++) {
+        usleep(SLOW_STEP_US);
+        step(w, i);
     }
     pthread_join(thread, &status);
     assert_int_equal((intptr_t)status, ALG_STATUS_OK);
     world_free(w);
+}
+
+/* The vectors that rank 1 would put into half 0 (slots.h). */
+static void put_vector(world_t *w, uint64_t i)
+{
+    uint64_t *slot = (uint64_t *)(w->scratch[0] + w->map.half_offset);
+    __atomic_store_n(&slot[2 * i], 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&slot[2 * i + 1], 0, __ATOMIC_RELEASE);
+}
+
+/* The flags that it would raise, of two phases in turn (staged.cu). */
+static void raise_flag(world_t *w, uint64_t i)
+{
+    uint64_t *flags = (uint64_t *)(w->scratch[0] + w->map.flags_offset);
+    __atomic_store_n(&flags[i % 2 * ALG_STAGED_CHANNELS * ALG_MAX_RANKS + 1], i / 2 + 1, __ATOMIC_RELEASE);
+}
+
+static void slow_peers(void **state)
+{
+    (void)state;
+    slow_peer("oneshot", SLOW_STEPS * 4, put_vector);
+    slow_peer("staged", SLOW_STEPS / 2 * 192, raise_flag);
 }
 
 /* 8-bit integers are joined four at a time, in words: every pair of bytes, at every place of a word. */
@@ -325,8 +351,8 @@ static void pairs_of_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_algorithm), cmocka_unit_test(mixed),     cmocka_unit_test(largest),
-        cmocka_unit_test(broken_waits),   cmocka_unit_test(slow_peer), cmocka_unit_test(pairs_of_bytes),
+        cmocka_unit_test(each_algorithm), cmocka_unit_test(mixed),      cmocka_unit_test(largest),
+        cmocka_unit_test(broken_waits),   cmocka_unit_test(slow_peers), cmocka_unit_test(pairs_of_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,6 +56,8 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(unclean device/reduce.h "if (v.w[i] == SENTINEL) {" "if (false) {")
   # An escape word that is left is taken for the next one.
   add_broken(stale_escape device/slots.h "lane_rearm_word(word);" "")
+  # A time limit that runs on from wait to wait.
+  add_broken(long_wait device/slots.h "lane_wait_begins(lane);" "")
   # Integers that were all-ones arrive as one less.
   add_broken(no_escape device/slots.h "mark_unescape(x, escape);" "(void)x;")
   # Every rank adds its own value first: other bits on every rank.
