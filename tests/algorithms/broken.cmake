@@ -53,7 +53,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   # An epoch that moves on before every block has read it.
   add_broken(early_epoch device/epoch.h "lane.block == 0 ? EPOCH_UNIT - (lane.blocks - 1) : 1" "lane.block == 0 ? EPOCH_UNIT : 0")
   # Data that looks like an armed word is waited for for ever.
-  add_broken(unclean device/reduce.h "if (v.w[i] == SENTINEL) {" "if (false) {")
+  add_broken(unclean device/mark.h "if (v.w[i] == SENTINEL) {" "if (false) {")
   # An escape word that is left is taken for the next one.
   add_broken(stale_escape device/slots.h "lane_rearm_word(word);" "")
   # A time limit that runs on from wait to wait.
