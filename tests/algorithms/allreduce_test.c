@@ -203,30 +203,45 @@ static void largest(void **state)
     }
 }
 
-/* A rank that never comes: the others leave at the time limit, or when told to. */
-static void *lonely_main(void *argument)
+/* One call of one rank, as a thread's main: its status. */
+typedef struct turn {
+    const char *algorithm;
+    alg_team_t team;
+    alg_call_t call;
+} turn_t;
+
+static void *turn_main(void *argument)
 {
-    alg_team_t *team = argument;
-    float x[4] = {1, 2, 3, 4};
-    alg_call_t call = {.input = x, .output = x, .count = 4, .type = ALG_FLOAT32, .blocks = 1, .threads = 1};
-    return (void *)(intptr_t)alg_registry[0]->launch_host(team, &call);
+    const turn_t *t = argument;
+    return (void *)(intptr_t)alg_find(ALG_ALL_REDUCE, t->algorithm)->launch_host(&t->team, &t->call);
 }
 
+/* Rank 0's, of `count` floats in place, which are few. */
+static turn_t turn_of_floats(world_t *w, const char *algorithm, uint64_t count, uint64_t timeout_us)
+{
+    static float x[1536];
+    turn_t t = {algorithm,
+                world_team(w, 0),
+                {.input = x, .output = x, .count = count, .type = ALG_FLOAT32, .blocks = 1, .threads = 1}};
+    t.team.timeout_ns = timeout_us * 1000;
+    assert_true(count <= sizeof x / sizeof x[0]);
+    return t;
+}
+
+/* A rank that never comes: the others leave at the time limit, or when told to. */
 static void broken_waits(void **state)
 {
     (void)state;
     world_t *w = world_make(2, 8u << 20);
-    alg_team_t team = world_team(w, 0);
-    team.timeout_ns = 50000000;
-    assert_int_equal((intptr_t)lonely_main(&team), ALG_STATUS_TIMEOUT);
+    turn_t turn = turn_of_floats(w, "oneshot", 4, 50000);
+    assert_int_equal((intptr_t)turn_main(&turn), ALG_STATUS_TIMEOUT);
     world_free(w);
 
     w = world_make(2, 8u << 20);
-    team = world_team(w, 0);
-    team.timeout_ns = 0;
+    turn = turn_of_floats(w, "oneshot", 4, 0);
     pthread_t thread;
     void *status;
-    assert_int_equal(pthread_create(&thread, NULL, lonely_main, &team), 0);
+    assert_int_equal(pthread_create(&thread, NULL, turn_main, &turn), 0);
     __atomic_store_n(&w->control[0].abort, 1u, __ATOMIC_RELEASE);
     pthread_join(thread, &status);
     assert_int_equal((intptr_t)status, ALG_STATUS_ABORTED);
@@ -234,30 +249,15 @@ static void broken_waits(void **state)
 }
 
 /* The time limit is of one wait: a call of many waits, each within it, may take longer. Rank 1 is played by hand. */
-typedef struct slow {
-    alg_team_t team;
-    const char *algorithm;
-    uint64_t count;
-} slow_t;
-
 enum { SLOW_STEPS = 16, SLOW_STEP_US = 60000, SLOW_LIMIT_US = 400000 };
-
-static void *slow_main(void *argument)
-{
-    static float x[1536];
-    const slow_t *s = argument;
-    alg_call_t call = {.input = x, .output = x, .count = s->count, .type = ALG_FLOAT32, .blocks = 1, .threads = 1};
-    return (void *)(intptr_t)alg_find(ALG_ALL_REDUCE, s->algorithm)->launch_host(&s->team, &call);
-}
 
 static void slow_peer(const char *algorithm, uint64_t count, void (*step)(world_t *, uint64_t))
 {
     world_t *w = world_make(2, 8u << 20);
-    slow_t s = {world_team(w, 0), algorithm, count};
-    s.team.timeout_ns = SLOW_LIMIT_US * 1000ull;
+    turn_t turn = turn_of_floats(w, algorithm, count, SLOW_LIMIT_US);
     pthread_t thread;
     void *status;
-    assert_int_equal(pthread_create(&thread, NULL, slow_main, &s), 0);
+    assert_int_equal(pthread_create(&thread, NULL, turn_main, &turn), 0);
     for (uint64_t i = 0; i < SLOW_STEPS; i++) {
         usleep(SLOW_STEP_US);
         step(w, i);
@@ -289,29 +289,19 @@ static void slow_peers(void **state)
     slow_peer("staged", SLOW_STEPS / 2 * 192, raise_flag);
 }
 
-/* 8-bit integers are joined four at a time, in words: every pair of bytes, at every place of a word. */
-typedef struct half {
-    alg_team_t team;
-    alg_call_t call;
-} half_t;
-
-static void *half_main(void *argument)
-{
-    half_t *h = argument;
-    return (void *)(intptr_t)alg_registry[0]->launch_host(&h->team, &h->call);
-}
-
-/* Input that begins with `place` bytes of nothing, so that pairs come to lie elsewhere in their words. */
+/* Every pair of bytes. Input begins with `place` bytes of nothing, so that pairs come to lie elsewhere in their words.
+ */
 static void join_pairs(world_t *w, ncclDataType_t type, ref_op_t op, uint32_t place)
 {
     enum { PAIRS = 256 * 256 };
     static uint8_t input[2][PAIRS + 3], output[2][PAIRS + 3];
-    half_t half[2];
+    turn_t turn[2];
     pthread_t thread[2];
     for (uint32_t r = 0; r < 2; r++) {
         for (uint32_t pair = 0; pair < PAIRS; pair++)
             input[r][place + pair] = (uint8_t)(r ? pair : pair >> 8);
-        half[r] = (half_t){world_team(w, r),
+        turn[r] = (turn_t){"oneshot",
+                           world_team(w, r),
                            {.input = input[r],
                             .output = output[r],
                             .count = place + PAIRS,
@@ -319,7 +309,7 @@ static void join_pairs(world_t *w, ncclDataType_t type, ref_op_t op, uint32_t pl
                             .op = (alg_op_t)op,
                             .blocks = 1,
                             .threads = 1}};
-        assert_int_equal(pthread_create(&thread[r], NULL, half_main, &half[r]), 0);
+        assert_int_equal(pthread_create(&thread[r], NULL, turn_main, &turn[r]), 0);
     }
     for (uint32_t r = 0; r < 2; r++) {
         void *status;
@@ -335,6 +325,7 @@ static void join_pairs(world_t *w, ncclDataType_t type, ref_op_t op, uint32_t pl
     }
 }
 
+/* 8-bit integers are joined four at a time, in words. */
 static void pairs_of_bytes(void **state)
 {
     (void)state;

@@ -2,13 +2,15 @@
 # claims to prevent does happen without it. A mutant is a copy of algorithms/ with one text replaced by another; if
 # the text is not there any more, configuring fails.
 
+file(GLOB_RECURSE kernel_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
+  ${CMAKE_SOURCE_DIR}/algorithms/*.h ${CMAKE_SOURCE_DIR}/algorithms/allreduce/*.cu)
+list(TRANSFORM kernel_sources PREPEND ${CMAKE_SOURCE_DIR}/ OUTPUT_VARIABLE kernel_paths)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${kernel_paths})
+
 # add_broken(NAME FILE FROM TO [FROM TO]...)
 function(add_broken name file)
   set(root ${CMAKE_CURRENT_BINARY_DIR}/broken/${name})
-  file(GLOB_RECURSE sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
-    ${CMAKE_SOURCE_DIR}/algorithms/*.h ${CMAKE_SOURCE_DIR}/algorithms/allreduce/*.cu)
-  foreach(source ${sources})
-    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${source})
+  foreach(source ${kernel_sources})
     file(READ ${CMAKE_SOURCE_DIR}/${source} text)
     if(source STREQUAL "algorithms/${file}")
       set(pairs ${ARGN})

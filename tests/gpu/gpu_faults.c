@@ -21,8 +21,7 @@ static void note_time(void *seconds)
     *(double *)seconds = ranks_seconds();
 }
 
-/* The kernels that wait in the stream end within 100 ms of the abort; with the real NCCL's own part it takes a second.
- */
+/* The kernels that wait in the stream end within 100 ms of the abort. The real NCCL's own part takes up to a second. */
 static void abort_and_recover(gpu_t *gpu, ncclComm_t comm)
 {
     double start, freed = 0;
