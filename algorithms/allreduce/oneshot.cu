@@ -6,7 +6,7 @@
  * out of each rank: time = t0 + (n-1) S / B. It wins while latency rules: up to
  * 192 KiB on four H200, and 512 KiB on two, where it moves no more bytes than
  * two-shot but reads, re-arms and adds twice as many on every rank (so that on
- * two it wins again from 1 MiB to 1.75, where twice the blocks are allowed).
+ * two it wins again from 1 MiB to 1.5, where twice the blocks are allowed).
  *
  * Arrival is told by the data (slots.h), so there is no flag and no barrier.
  * In place is free: a lane has put its own value before it writes that vector.
@@ -28,12 +28,10 @@ struct oneshot {
         slots<R::MARK, N> s = slots<R::MARK, N>::make(team, 1, vectors, first);
 
         lane_begin(lane, r.held() | s.held(), launch_most_threads<oneshot>(N));
-        const uint64_t epoch = epoch_read(team, ALG_EPOCH_OFFSET);
         r.begin(call);
-        vec16_t own, x[N - 1];
+        const uint64_t epoch = epoch_read(team, ALG_EPOCH_OFFSET);
         /* Most messages of this size have a lane for every vector, which then keeps its value in registers. */
-        if (first < vectors)
-            own = r.load(first);
+        vec16_t own = r.load_if(first < vectors, first), x[N - 1];
         s.move(epoch_half(team, epoch));
         if (first < vectors)
             s.put_all(0, own);

@@ -148,7 +148,7 @@ struct staged {
         const uint32_t chunks = ch.plan.chunks;
 
         lane_begin(lane, r.held(), launch_most_threads<staged>(N));
-        const uint64_t base = epoch_read(team, ALG_STAGED_OFFSET);
+        const uint64_t base = epoch_base(epoch_read(team, ALG_STAGED_OFFSET));
         r.begin(call);
         epoch_leave(lane, team, ALG_STAGED_OFFSET);
 

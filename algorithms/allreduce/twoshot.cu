@@ -38,15 +38,19 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
         return all;
     }
 
-    /* Of every other slice, to its owner. All loads are in flight before the first store. */
-    LANE_FN void put(uint32_t k) const
+    /* Of every other slice, if this lane has any of it. All are in flight at once. */
+    LANE_FN void load(bool any, uint32_t k, vec16_t x[N]) const
     {
-        vec16_t x[N];
         LANE_UNROLL
         for (uint32_t i = 1; i < N; i++) {
-            if (i < s.ranks() && at[i] + k < vectors)
-                x[i] = r.load(at[i] + k);
+            if (i < s.ranks())
+                x[i] = r.load_if(any && at[i] + k < vectors, at[i] + k);
         }
+    }
+
+    /* Each to its owner. */
+    LANE_FN void put(uint32_t k, const vec16_t x[N]) const
+    {
         LANE_UNROLL
         for (uint32_t i = 1; i < N; i++) {
             if (i < s.ranks() && at[i] + k < vectors)
@@ -109,11 +113,17 @@ struct twoshot {
         auto l = twoshot_lane<TYPE, OPS, N, WHOLE>::make(team, call, first);
 
         lane_begin(lane, l.held(), launch_most_threads<twoshot>(N));
-        const uint64_t epoch = epoch_read(team, ALG_EPOCH_OFFSET);
         l.r.begin(call);
+        const uint64_t epoch = epoch_read(team, ALG_EPOCH_OFFSET);
+        vec16_t x[N];
+        l.load(first < l.slice, 0, x);
         l.s.move(epoch_half(team, epoch));
-        for (uint32_t k = 0; first + k < l.slice; k += stride)
-            l.put(k);
+        if (first < l.slice)
+            l.put(0, x);
+        for (uint32_t k = stride; first + k < l.slice; k += stride) {
+            l.load(true, k, x);
+            l.put(k, x);
+        }
         epoch_leave(lane, team, ALG_EPOCH_OFFSET);
         for (uint32_t k = 0; first + k < l.slice; k += stride) {
             if (!l.reduce(lane, team, k))

@@ -107,6 +107,11 @@ LANE_FN vec16_t buffer_load_whole(const buffer_t &b, uint32_t v)
     return lane_load(b.base + (uint64_t)v * VEC);
 }
 
+LANE_FN vec16_t buffer_load_whole_if(bool wanted, const buffer_t &b, uint32_t v, const void *any)
+{
+    return lane_load_if(wanted, b.base + (uint64_t)v * VEC, any);
+}
+
 LANE_FN void buffer_store_whole(const buffer_t &b, uint32_t v, const vec16_t &x)
 {
     lane_store(b.base + (uint64_t)v * VEC, x);

@@ -198,7 +198,7 @@ template <class A> LANE_FN A op_max(A a, A b)
 }
 
 /* The sign bits of a word's bytes, and what is below them: there bytes add and subtract without touching each other. */
-static const uint32_t BYTES_TOP = 0x80808080, BYTES_LOW = 0x7f7f7f7f;
+static const uint32_t BYTES_TOP = 0x80808080, BYTES_LOW = 0x7f7f7f7f, BYTES_EACH = 0x01010101;
 
 LANE_FN bytes4_t op_sum(bytes4_t a, bytes4_t b)
 {
@@ -248,8 +248,17 @@ template <bool UNSIGNED> LANE_FN double op_divide(double a, uint32_t n)
 {
     return a * (1.0 / n);
 }
+/* All four at once by 2 or 4: with n - 1 added to what is negative, a shift truncates toward zero. */
+template <bool UNSIGNED> LANE_FN bytes4_t bytes_shift(bytes4_t a, uint32_t n)
+{
+    const uint32_t bits = n / 2, mask = BYTES_EACH * (0xff >> bits), negative = UNSIGNED ? 0 : (a.w & BYTES_TOP) >> 7;
+    const uint32_t w = op_sum(a, bytes4_t{negative * (n - 1)}).w, sign = UNSIGNED ? 0 : w & BYTES_TOP;
+    return {(w >> bits & mask) | sign | (bits == 2 ? sign >> 1 : 0)};
+}
 template <bool UNSIGNED> LANE_FN bytes4_t op_divide(bytes4_t a, uint32_t n)
 {
+    if (n == 2 || n == 4)
+        return bytes_shift<UNSIGNED>(a, n);
     uint32_t w = 0;
     LANE_UNROLL
     for (int i = 0; i < 32; i += 8) {

@@ -33,10 +33,17 @@ LANE_FN uint32_t other_place(uint32_t rank, uint32_t among)
  * minds. Staged numbers its chunks within a unit: so many chunks of one warp are 1.6 TB, of the host device 50 GB. */
 static const uint64_t EPOCH_UNIT = 1u << 26;
 
-/* A multiple of EPOCH_UNIT: of a call under way, what its blocks have added does not count. */
+/* The counter as it stands: less than a unit of it is of blocks that have left this call. Who makes anything of it
+ * waits for it, so first come the loads that are to be in flight beside it. */
 LANE_FN uint64_t epoch_read(const alg_team_t &team, uint32_t offset)
 {
-    return lane_read_own((const uint64_t *)(team.scratch[team.rank] + offset)) / EPOCH_UNIT * EPOCH_UNIT;
+    return lane_read_own((const uint64_t *)(team.scratch[team.rank] + offset));
+}
+
+/* Of this call: a multiple of EPOCH_UNIT. */
+LANE_FN uint64_t epoch_base(uint64_t epoch)
+{
+    return epoch / EPOCH_UNIT * EPOCH_UNIT;
 }
 
 /* Once a lane, after its epoch_read. Each block adds its share of a unit when all its lanes have read, so the counter

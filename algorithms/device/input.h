@@ -18,6 +18,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     buffer_t input, output;
     vec16_t scalar;
     ordering_t order;
+    const uint8_t *scratch; /* own */
     uint32_t nranks;
     alg_type_t type; /* TYPE, or the unsigned one of its size */
     alg_op_t op;
@@ -30,6 +31,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
                 buffer_make(call.output, bytes),
                 {{0, 0, 0, 0}},
                 ordering_of<TYPE>(call.type, call.op),
+                team.scratch[team.rank],
                 team.nranks,
                 call.type,
                 call.op};
@@ -47,7 +49,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
             const U bits = call.scalar_pointer ? *(const U *)call.scalar_pointer : (U)call.scalar_bits;
             memcpy(scalar.w, &bits, sizeof bits);
             if (E::BYTES == 1)
-                scalar.w[0] *= 0x01010101; /* integers multiply four at once */
+                scalar.w[0] *= BYTES_EACH; /* integers multiply four at once */
         }
     }
 
@@ -59,7 +61,19 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     /* This rank's contribution. The same bits each time it is loaded, and (but for integers) fit to be sent. */
     LANE_FN vec16_t load(uint32_t v) const
     {
-        vec16_t x = WHOLE ? buffer_load_whole(input, v) : buffer_load<U>(input, v);
+        return prepare(WHOLE ? buffer_load_whole(input, v) : buffer_load<U>(input, v));
+    }
+
+    /* The same if it is wanted; else anything. In flight beside what was loaded before. */
+    LANE_FN vec16_t load_if(bool wanted, uint32_t v) const
+    {
+        if (WHOLE)
+            return prepare(buffer_load_whole_if(wanted, input, v, scratch));
+        return wanted ? load(v) : vec16_t{{0, 0, 0, 0}};
+    }
+
+    LANE_FN vec16_t prepare(vec16_t x) const
+    {
         if (OPS == OPS_OTHER && op == ALG_PREMUL_SUM)
             reduce_premultiply<TYPE>(x, scalar);
         if (MARK != MARK_ESCAPE)

@@ -43,6 +43,11 @@ LANE_FN vec16_t lane_load(const void *p)
     return v;
 }
 
+LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *)
+{
+    return wanted ? lane_load(p) : vec16_t{{0, 0, 0, 0}};
+}
+
 LANE_FN void lane_store(void *p, const vec16_t &v)
 {
     memcpy(p, v.w, VEC);

@@ -65,8 +65,11 @@ template <class A> LANE_HOST_FN constexpr uint32_t launch_most_threads(uint32_t 
 
 #ifdef __CUDACC__
 
+/* Registers are for one block. Not told so, the compiler spilled some kernels of 1024 threads to make room for two. */
+enum { LAUNCH_BLOCKS_A_MULTIPROCESSOR = 1 };
+
 template <class A, int TYPE, int OPS, int N, bool WHOLE>
-__global__ void __launch_bounds__(launch_most_threads<A>(N))
+__global__ void __launch_bounds__(launch_most_threads<A>(N), LAUNCH_BLOCKS_A_MULTIPROCESSOR)
     alg_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ alg_call_t call)
 {
     A::template run<TYPE, OPS, N, WHOLE>(lane_here(), team, call);

@@ -27,6 +27,13 @@ LANE_HOST_FN constexpr mark_t mark_of(int type)
 
 static const uint32_t ESCAPED = SENTINEL - 1;
 
+/* The greatest word: SENTINEL or ESCAPED, if there is one. */
+LANE_FN uint32_t mark_top(const vec16_t &v)
+{
+    const uint32_t low = v.w[0] > v.w[1] ? v.w[0] : v.w[1], high = v.w[2] > v.w[3] ? v.w[2] : v.w[3];
+    return low > high ? low : high;
+}
+
 /* Make v fit to be sent. MARK_ESCAPE: returns the extra word, or 0 if there is none: bit i says that word i was
  * all-ones, bit 4 that there is something to say. */
 template <mark_t MARK> LANE_FN uint32_t mark_clean(vec16_t &v)
@@ -38,15 +45,18 @@ template <mark_t MARK> LANE_FN uint32_t mark_clean(vec16_t &v)
             if ((v.w[i] & v.w[i + 1]) == SENTINEL)
                 v.w[i + 1] = SENTINEL >> 1;
         }
-    } else {
+    } else if constexpr (MARK == MARK_WORD) {
         LANE_UNROLL
         for (int i = 0; i < 4; i++) {
-            if (v.w[i] == SENTINEL) {
-                v.w[i] = MARK == MARK_WORD ? SENTINEL >> 1 : ESCAPED;
-                escape |= 1u << i;
-            }
-            if (v.w[i] == ESCAPED)
-                escape |= 1u << 4;
+            if (v.w[i] == SENTINEL)
+                v.w[i] = SENTINEL >> 1;
+        }
+    } else if (mark_top(v) >= ESCAPED) {
+        escape = 1u << 4;
+        LANE_UNROLL
+        for (int i = 0; i < 4; i++) {
+            escape |= v.w[i] == SENTINEL ? 1u << i : 0;
+            v.w[i] = v.w[i] == SENTINEL ? ESCAPED : v.w[i];
         }
     }
     return escape;
@@ -56,12 +66,15 @@ template <mark_t MARK> LANE_FN bool mark_arrived(const vec16_t &v)
 {
     if (MARK == MARK_DOUBLE)
         return (v.w[0] & v.w[1]) != SENTINEL && (v.w[2] & v.w[3]) != SENTINEL;
+    if (MARK == MARK_ESCAPE)
+        return mark_top(v) != SENTINEL;
     return v.w[0] != SENTINEL && v.w[1] != SENTINEL && v.w[2] != SENTINEL && v.w[3] != SENTINEL;
 }
 
+/* Of one that has arrived. */
 LANE_FN bool mark_escaped(const vec16_t &v)
 {
-    return v.w[0] == ESCAPED || v.w[1] == ESCAPED || v.w[2] == ESCAPED || v.w[3] == ESCAPED;
+    return mark_top(v) == ESCAPED;
 }
 
 LANE_FN void mark_unescape(vec16_t &v, uint32_t escape)

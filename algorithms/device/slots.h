@@ -93,18 +93,24 @@ template <mark_t MARK, int N> struct slots {
     LANE_FN void put(uint32_t i, uint32_t k, vec16_t x) const
     {
         const uint32_t escape = MARK == MARK_ESCAPE ? mark_clean<MARK>(x) : 0;
-        lane_put(to[i] + (uint64_t)k * VEC, x);
-        if (escape != 0)
-            lane_put_word(to_word[i] + (uint64_t)k * 4, escape);
+        put_clean(i, k, x, escape);
     }
 
-    LANE_FN void put_all(uint32_t k, const vec16_t &x) const
+    LANE_FN void put_all(uint32_t k, vec16_t x) const
     {
+        const uint32_t escape = MARK == MARK_ESCAPE ? mark_clean<MARK>(x) : 0;
         LANE_UNROLL
         for (uint32_t i = 1; i < N; i++) {
             if (i < ranks())
-                put(i, k, x);
+                put_clean(i, k, x, escape);
         }
+    }
+
+    LANE_FN void put_clean(uint32_t i, uint32_t k, const vec16_t &x, uint32_t escape) const
+    {
+        lane_put(to[i] + (uint64_t)k * VEC, x);
+        if (escape != 0)
+            lane_put_word(to_word[i] + (uint64_t)k * 4, escape);
     }
 
     /* Every slot. */

@@ -54,8 +54,11 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(no_rearm device/slots.h "lane_rearm(data_at(j, k))" "(void)j")
   # An epoch that moves on before every block has read it.
   add_broken(early_epoch device/epoch.h "lane.block == 0 ? EPOCH_UNIT - (lane.blocks - 1) : 1" "lane.block == 0 ? EPOCH_UNIT : 0")
+  # A call's number with what blocks have added that left already.
+  add_broken(shares device/epoch.h "epoch / EPOCH_UNIT * EPOCH_UNIT" "epoch")
   # Data that looks like an armed word is waited for for ever.
-  add_broken(unclean device/mark.h "if (v.w[i] == SENTINEL) {" "if (false) {")
+  add_broken(unclean device/mark.h "v.w[i] = SENTINEL >> 1" "(void)i")
+  add_broken(unclean_integers device/mark.h "else if (mark_top(v) >= ESCAPED)" "else if (false)")
   # An escape word that is left is taken for the next one.
   add_broken(stale_escape device/slots.h "lane_rearm_word(word);" "")
   # A time limit that runs on from wait to wait.
