@@ -5,7 +5,7 @@ Killed: each survivor learns of it by ncclCommGetAsyncError within 5 s, aborts, 
 the others (SHUNT_TIMEOUT_MS=2000 on GPUs; on the host device the look after peers is enough). Freed: one rank
 never calls; the others' kernels leave their waits within 0.1 s of the abort, revoke, or shrink with abort (1 s on
 the host device, whose processor is shared). The real NCCL has no such limits, so there is nothing to compare with.
-Needs three GPUs or more and CUDA's runtime library, or SHUNT_DEVICE=host. The last line is `N passed, N failed`.
+Needs two GPUs or more and CUDA's runtime library, or SHUNT_DEVICE=host. The last line is `N passed, N failed`.
 """
 
 import ctypes
@@ -152,8 +152,8 @@ def main():
         worker(options)
         return
     options.gpus = options.gpus or (3 if os.environ.get("SHUNT_DEVICE") == "host" else client.gpus_here())
-    if options.gpus < 3:
-        print("SKIP: three GPUs are needed")
+    if options.gpus < 2:
+        print("SKIP: two GPUs are needed")
         sys.exit(77)
     run = client.Run([sys.executable, __file__, "--worker", f"--gpus={options.gpus}", f"--only={options.only}"],
                      options.seconds, client.library(options))
