@@ -291,10 +291,10 @@ def decode():
 
 def offenders():
     """Each promise: a row that just keeps it, and one that just breaks it."""
-    def run(folder, rows):
+    def run(folder, rows, *options):
         path = plot_file(folder, "rows.csv", rows, "ranks,mode,place,bytes,count,type,op,algorithm,us,wrong,nccl_us")
-        return subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/offenders", path], capture_output=True,
-                              text=True, timeout=LIMIT)
+        return subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/offenders", *options, path],
+                              capture_output=True, text=True, timeout=LIMIT)
 
     keep = ["4,graph,out,4096,2048,bfloat16,sum,a,10,0,9.81",
             "4,graph,in,4096,2048,bfloat16,sum,a,10.9,0,",
@@ -313,6 +313,9 @@ def offenders():
             lines = done.stdout.splitlines()
             assert done.returncode == 1 and len(lines) == 3 and lines[0].startswith(promise), (promise, done.stdout)
         assert lines[1].split("bench ")[1] == "-g 4 -b 4096 -e 4096 -d float -o prod --rounds 15 --graph --skew", lines
+        table = run(folder, keep, "--table").stdout.splitlines()
+        assert table[2] == "| bfloat16 | 1.09, 1.09 | | | | |", table  # the first row's in place; nothing else compares
+        assert table[4] == "| float | | | | 1.24, 1.24 | |", table
         assert subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/offenders", "/nowhere.csv"],
                               capture_output=True).returncode == 2
 
