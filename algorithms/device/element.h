@@ -248,6 +248,7 @@ template <bool UNSIGNED> LANE_FN double op_divide(double a, uint32_t n)
 {
     return a * (1.0 / n);
 }
+
 /* All four at once by 2 or 4: with n - 1 added to what is negative, a shift truncates toward zero. */
 template <bool UNSIGNED> LANE_FN bytes4_t bytes_shift(bytes4_t a, uint32_t n)
 {

@@ -11,18 +11,23 @@
  *                       nothing but its arguments; what it makes of them (`held`) costs no time there.
  *                       Then a kernel that waits for this one in the same way may be placed
  *   lane_load, lane_store      16 bytes of the caller's buffers: plain; what is stored is the first to leave the cache
- *   lane_load_if        the same if it is wanted, else what nobody asks for, from memory that may be read; without a
- * branch lane_load_word      4 aligned bytes of them; other lanes may be storing those bytes that the caller does not
- * use lane_store_part     an element of them, or 4 bytes, aligned to that; other lanes may load so beside it lane_put
- * 16 bytes into a peer's scratch. Each aligned 8 bytes arrive whole; nothing orders two puts. The value itself tells
- * that it arrived lane_poll           16 bytes of own scratch that a peer puts lane_put_word, lane_poll_word     the
- * same with 4 bytes lane_rearm*         own scratch back to the sentinel, after its value was read lane_copy_out,
- * lane_copy_in       16 bytes of staging, ordered by flags alone lane_raise          a flag in a peer's scratch: every
- * lane_copy_out of this lane's warp before lane_warp_sync is visible to who sees the flag lane_flag           read a
- * flag; what it guards is visible afterwards lane_sync           all lanes of the block lane_warp_sync      all lanes
- * of the warp lane_wait_begins    the time limit counts from here lane_stop           called while waiting: true when
- * the wait must end (abort, time limit) LANE_ANY_ORDER      two floats have one sum, product and maximum, to the bit,
- * in either order
+ *   lane_load_if        lane_load if wanted, else what lies at `any`, for nobody; in flight beside earlier loads
+ *   lane_load_word      4 aligned bytes of them; other lanes may be storing those bytes that the caller does not use
+ *   lane_store_part     an element of them, or 4 bytes, aligned to that; other lanes may load so beside it
+ *   lane_put            16 bytes into a peer's scratch. Each aligned 8 bytes arrive whole;
+ *                       nothing orders two puts. The value itself tells that it arrived
+ *   lane_poll           16 bytes of own scratch that a peer puts
+ *   lane_put_word, lane_poll_word     the same with 4 bytes
+ *   lane_rearm*         own scratch back to the sentinel, after its value was read
+ *   lane_copy_out, lane_copy_in       16 bytes of staging, ordered by flags alone
+ *   lane_raise          a flag in a peer's scratch: every lane_copy_out of this lane's warp
+ *                       before lane_warp_sync is visible to who sees the flag
+ *   lane_flag           read a flag; what it guards is visible afterwards
+ *   lane_sync           all lanes of the block
+ *   lane_warp_sync      all lanes of the warp
+ *   lane_wait_begins    the time limit counts from here
+ *   lane_stop           called while waiting: true when the wait must end (abort, time limit)
+ *   LANE_ANY_ORDER      two floats have one sum, product and maximum, to the bit, in either order
  */
 #ifndef SHUNT_LANE_H
 #define SHUNT_LANE_H

@@ -60,7 +60,8 @@ LANE_FN vec16_t lane_load(const void *p)
 }
 
 /* The assembler moves what is made of an earlier load up to before a branch, and waits for it there, so a load behind a
- * branch (or a predicate, which it makes one) is not in flight beside it: 0.2 us of a short message. */
+ * branch (or a predicate, which it makes one) is not in flight beside it: 0.2 us of a short message. A plain load it
+ * would move down behind the branch of who uses it, so this is ld.relaxed.gpu; the input is constant for this, too. */
 LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *any)
 {
     const void *from = wanted ? p : any;
