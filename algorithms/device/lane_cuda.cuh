@@ -59,18 +59,23 @@ LANE_FN vec16_t lane_load(const void *p)
     return vec16_t{{v.x, v.y, v.z, v.w}};
 }
 
-/* The assembler moves what is made of an earlier load up to before a branch, and waits for it there, so a load behind a
- * branch (or a predicate, which it makes one) is not in flight beside it: 0.2 us of a short message. A plain load it
- * would move down behind the branch of who uses it, so this is ld.relaxed.gpu; the input is constant for this, too. */
-LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *any)
+/* ld.relaxed.gpu, which comes from L2 and stays where it is written. */
+LANE_FN vec16_t lane_load_relaxed(const void *p)
 {
-    const void *from = wanted ? p : any;
     vec16_t v;
     asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
-                 : "l"(from)
+                 : "l"(p)
                  : "memory");
     return v;
+}
+
+/* The assembler moves what is made of an earlier load up to before a branch, and waits for it there, so a load behind a
+ * branch (or a predicate, which it makes one) is not in flight beside it: 0.2 us of a short message. A plain load it
+ * would move down behind the branch of who uses it. */
+LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *any)
+{
+    return lane_load_relaxed(wanted ? p : any);
 }
 
 /* st.global.cs: results leave L2 first, so that staging and scratch stay. */
@@ -127,8 +132,8 @@ LANE_FN void lane_rearm_word(void *p)
     *(uint32_t *)p = SENTINEL;
 }
 
-/* Staging: weak accesses; lane_raise and lane_flag order them. The load must not be served by L1
- * (a peer's stores do not invalidate it), so it is ld.volatile, which goes to L2. */
+/* Staging: lane_raise and lane_flag order these accesses. The store is weak; the load must not be served by L1, which a
+ * peer's stores do not invalidate. */
 LANE_FN void lane_copy_out(void *p, const vec16_t &v)
 {
     asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])
@@ -137,12 +142,7 @@ LANE_FN void lane_copy_out(void *p, const vec16_t &v)
 
 LANE_FN vec16_t lane_copy_in(const void *p)
 {
-    vec16_t v;
-    asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
-                 : "l"(p)
-                 : "memory");
-    return v;
+    return lane_load_relaxed(p);
 }
 
 /* fence.acq_rel.sys: cumulative over what the warp's other lanes stored before lane_warp_sync. One
