@@ -23,7 +23,7 @@
 #define H200(ranks) "docs/results/graph-" #ranks "-h200.csv"
 #define STAGED(ranks) "docs/results/large-staged-" #ranks "-h200.csv"
 #define TUNED "docs/results/tune-4-h200.csv"  /* what `shunt tune` found better there than the rows of before */
-#define TRIED "docs/results/tried-6-h200.csv" /* and what its kernels changed */
+#define TRIED "docs/results/tried-6-h200.csv" /* and how its kernels compare there since */
 
 /* Host device: a block is a thread; more of them only contend for cores. */
 #define HOST(ranks)                                                                                      \

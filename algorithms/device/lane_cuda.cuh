@@ -72,7 +72,7 @@ LANE_FN vec16_t lane_load_relaxed(const void *p)
 
 /* The assembler moves what is made of an earlier load up to before a branch, and waits for it there, so a load behind a
  * branch (or a predicate, which it makes one) is not in flight beside it: 0.2 us of a short message. A plain load it
- * would move down behind the branch of who uses it. */
+ * would move down behind the branch of who uses it. Nothing orders it: the input is constant, as for lane_load. */
 LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *any)
 {
     return lane_load_relaxed(wanted ? p : any);
@@ -202,10 +202,10 @@ LANE_FN void lane_write_own(uint64_t *p, uint64_t w)
 
 /* The host's abort word lies a PCIe read away, and such reads, of which a GPU has some five million a second, hold up
  * what comes over the link. So of all lanes that wait on this scratch one makes one in LANE_LOOK_NS: the word at
- * ALG_LOOK_OFFSET tells when the last was made, or (LANE_STOP) that the kernels are to stop, for good. A warp comes
- * here after LANE_POLLS polls, of some 0.8 us: an abort frees a kernel within a millisecond. When every lane looked, a
- * peer 1 ms late cost 0.4 ms more; every warp in its turn, a peer 0.3 ms late 0.2 ms (docs/results/tried-4-h200.csv,
- * tried-5-h200.csv). */
+ * ALG_LOOK_OFFSET tells when the last was made, or (LANE_STOP) that the kernels are to stop; such a scratch is not used
+ * again (scratch.c). A warp comes here after LANE_POLLS polls, of some 0.8 us: an abort frees a kernel within half a
+ * millisecond. When every lane looked, a peer 1 ms late cost 0.4 ms more; every warp in its turn, a peer 0.3 ms late
+ * 0.2 ms (docs/results/tried-4-h200.csv, tried-5-h200.csv). */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
 /* Returns the deadline, 0 if there is none, or LANE_STOP. */

@@ -2,9 +2,10 @@
 """A rank that is killed in mid-call, and calls that only abort, revoke or shrink can free, with Shunt alone.
 
 Killed: each survivor learns of it by ncclCommGetAsyncError within 5 s, aborts, and makes a new communicator with
-the others (SHUNT_TIMEOUT_MS=2000 on GPUs; on the host device the look after peers is enough). Freed: one rank
-never calls; the others' kernels leave their waits within 0.1 s of the abort, revoke, or shrink with abort (1 s on
-the host device, whose processor is shared). The real NCCL has no such limits, so there is nothing to compare with.
+the others, or alone if there were two (SHUNT_TIMEOUT_MS=2000 on GPUs; on the host device the look after peers is
+enough). Freed: one rank never calls; the others' kernels leave their waits within 0.1 s of the abort, revoke, or
+shrink with abort (1 s on the host device, whose processor is shared). The real NCCL has no such limits, so there is
+nothing to compare with.
 Needs two GPUs or more and CUDA's runtime library, or SHUNT_DEVICE=host. The last line is `N passed, N failed`.
 """
 
