@@ -63,7 +63,7 @@ struct shim_setup {
     sel_plan_t *plan;
     bool classed;        /* the plan has the class that the ranks agreed on */
     bool quiet;          /* nothing to tell: too many ranks, or one */
-    bool fault;          /* it was declined here, because something failed */
+    bool fault;          /* something failed, and the verdict is this rank's word for it */
     ncclResult_t result; /* host mode: what the call returns */
 };
 

@@ -256,6 +256,7 @@ static bool obey(shim_setup_t *setup)
             conclude_forward(setup, "a rank called it attached before all had proven it");
         break;
     case NET_DECLINED:
+        setup->fault = setup->fault && net_decided(setup->rendezvous);
         conclude_forward(setup, net_reason(setup->rendezvous));
         break;
     default:
@@ -266,19 +267,41 @@ static bool obey(shim_setup_t *setup)
     return true;
 }
 
-void shim_setup_decline(shim_setup_t *setup, const char *format, ...)
+static void decline(shim_setup_t *setup, const char *format, va_list arguments)
 {
     char reason[160];
-    va_list arguments;
-    va_start(arguments, format);
     vsnprintf(reason, sizeof(reason), format, arguments);
-    va_end(arguments);
     if (!setup->rendezvous) {
         conclude_forward(setup, reason);
         return;
     }
     net_decide(setup->rendezvous, NET_DECLINED, reason);
     obey(setup);
+}
+
+void shim_setup_decline(shim_setup_t *setup, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    decline(setup, format, arguments);
+    va_end(arguments);
+}
+
+/* Declined for what should not be. All ranks may find it; the one whose word holds warns of it. */
+static void fail(shim_setup_t *setup, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static void fail(shim_setup_t *setup, const char *format, ...)
+{
+    va_list arguments;
+    setup->fault = true;
+    va_start(arguments, format);
+    decline(setup, format, arguments);
+    va_end(arguments);
+}
+
+static const char *why(int error)
+{
+    return error == -ENOSYS ? "CUDA refuses it (`shunt info` shows which GPUs reach each other)" : strerror(-error);
 }
 
 /* ---- The beginning ------------------------------------------------------------- */
@@ -340,8 +363,7 @@ static void enter_rendezvous(shim_setup_t *setup)
     if (!error)
         error = post_identity(setup);
     if (error) {
-        setup->fault = true;
-        shim_setup_decline(setup, "set-up could not begin: %s", strerror(-error));
+        fail(setup, "set-up could not begin: %s", strerror(-error));
     }
 }
 
@@ -359,8 +381,7 @@ static void begin_cuda(shim_setup_t *setup)
     if (setup->quiet) {
         shim_setup_decline(setup, "%u ranks", comm->nranks);
     } else if (!setup->rendezvous) {
-        setup->fault = true;
-        shim_setup_decline(setup, "no shared memory to meet the other ranks in: %s", strerror(-setup->join_error));
+        fail(setup, "no shared memory to meet the other ranks in: %s", strerror(-setup->join_error));
     } else if (!SHUNT_HAS_CUDA) {
         shim_setup_decline(setup, "built without CUDA");
     } else if (here > comm->nranks) {
@@ -434,7 +455,7 @@ static void post_next(shim_setup_t *setup, uint32_t stage, const void *record, s
     setup->stage = stage;
     int error = net_post(setup->rendezvous, stage, record, size);
     if (error)
-        shim_setup_decline(setup, "stage %u: %s", stage, strerror(-error));
+        fail(setup, "stage %u: %s", stage, strerror(-error));
 }
 
 /* Errors that ranks posted first in their record: 0, or the first of them with its rank. */
@@ -531,7 +552,7 @@ static void identities_done(shim_setup_t *setup)
     net_unlink(setup->rendezvous);
     int error = read_identities(setup);
     if (error) {
-        shim_setup_decline(setup, "identities: %s", strerror(-error));
+        fail(setup, "identities: %s", strerror(-error));
         return;
     }
     char text[80];
@@ -603,7 +624,7 @@ static void agreed(shim_setup_t *setup)
         agree_t other;
         int error = read_record(setup, STAGE_AGREE, r, &other, sizeof(other));
         if (error) {
-            shim_setup_decline(setup, "rank %u's record: %s", r, strerror(-error));
+            fail(setup, "rank %u's record: %s", r, strerror(-error));
             return;
         }
         const bool sane = other.link < SEL_LINK_COUNT && (other.link == SEL_LINK_HOST) == host;
@@ -625,8 +646,7 @@ static void second_try(shim_setup_t *setup, const char *what, uint32_t rank, int
         possible = possible && setup->identity[r].vmm;
     setup->exposed = false;
     if (!possible) {
-        setup->fault = rank == setup->comm->rank;
-        shim_setup_decline(setup, "rank %u could not %s: %s", rank, what, strerror(-error));
+        fail(setup, "rank %u could not %s: %s", rank, what, why(error));
         return;
     }
     if (setup->scratch)
@@ -710,8 +730,7 @@ static void proven(shim_setup_t *setup)
     uint32_t rank = 0;
     int error = first_error(setup, setup->stage, sizeof(int32_t), &rank);
     if (error) {
-        setup->fault = rank == setup->comm->rank;
-        shim_setup_decline(setup, "rank %u did not get what its peers stored: %s", rank, strerror(-error));
+        fail(setup, "rank %u did not get what its peers stored: %s", rank, why(error));
         return;
     }
     net_decide(setup->rendezvous, NET_ATTACHED, "");
@@ -740,10 +759,9 @@ static void late(shim_setup_t *setup)
 {
     uint32_t nranks = setup->regrouping ? (uint32_t)setup->request.nranks : setup->comm->nranks;
     if (setup->regrouping || setup->stage == STAGE_IDENTITY)
-        shim_setup_decline(setup, "%u of %u ranks came within %u ms", net_count(setup->rendezvous), nranks,
-                           setup->limit_ms);
+        fail(setup, "%u of %u ranks came within %u ms", net_count(setup->rendezvous), nranks, setup->limit_ms);
     else
-        shim_setup_decline(setup, "a rank stayed away for %u ms during set-up", setup->limit_ms);
+        fail(setup, "a rank stayed away for %u ms during set-up", setup->limit_ms);
 }
 
 bool shim_setup_step(shim_setup_t *setup)
@@ -775,7 +793,7 @@ bool shim_setup_step(shim_setup_t *setup)
         shim_setup_decline(setup, "a rank died or gave up during set-up");
         return true;
     default:
-        shim_setup_decline(setup, "the set-up's shared memory is damaged");
+        fail(setup, "the set-up's shared memory is damaged");
         return true;
     }
 }

@@ -224,6 +224,12 @@ net_verdict_t net_verdict(const net_rendezvous_t *rendezvous)
     return verdict_in(atomic_load_explicit(&segment_of(rendezvous)->verdict, memory_order_acquire));
 }
 
+bool net_decided(const net_rendezvous_t *rendezvous)
+{
+    uint32_t word = atomic_load_explicit(&segment_of(rendezvous)->verdict, memory_order_acquire);
+    return rendezvous->has_slot && word >> 8 == rendezvous->slot + 1;
+}
+
 const char *net_reason(const net_rendezvous_t *rendezvous)
 {
     net_segment_t *segment = segment_of(rendezvous);

@@ -106,6 +106,8 @@ int net_read(const net_rendezvous_t *rendezvous, uint32_t stage, uint32_t rank, 
  * bytes, cut beyond) is kept with the first decline, prefixed by the rank if known. */
 net_verdict_t net_decide(net_rendezvous_t *rendezvous, net_verdict_t verdict, const char *reason);
 net_verdict_t net_verdict(const net_rendezvous_t *rendezvous);
+/* Whether the verdict that holds is the one this joiner gave. */
+bool net_decided(const net_rendezvous_t *rendezvous);
 /* The reason of a decline ("" if none), printable; valid until net_leave. */
 const char *net_reason(const net_rendezvous_t *rendezvous);
 /* False once the process of that rank is gone; leaving is not dying. Cheap enough for a slow path

@@ -18,11 +18,12 @@ enum { N = 2, LOG_BYTES = 4096, UNKNOWN = -1 };
 
 /* Two ranks in a group, in this environment; what becomes of them. */
 typedef struct scenario {
-    const char *set[4]; /* name, value, ... */
-    int ipc_error;
-    int phase;             /* of both; UNKNOWN: Shunt does not know the communicator */
-    const char *reason;    /* in the log; NULL: not looked at */
-    int blocks, multicast; /* of the plan; -1: not looked at */
+    const char *set[4];     /* name, value, ... */
+    int ipc_error, failing; /* of which rank */
+    int phase;              /* of both; UNKNOWN: Shunt does not know the communicator */
+    const char *reason;     /* in the log; NULL: not looked at */
+    int warnings;           /* lines of the log */
+    int blocks, multicast;  /* of the plan; -1: not looked at */
     bool deterministic;
 } scenario_t;
 
@@ -45,7 +46,7 @@ static int attach(void *argument)
         setenv(scenario->set[i], scenario->set[i + 1], 1);
     fake_reset();
     fake.multicast = true;
-    fake.ipc_error[1] = scenario->ipc_error;
+    fake.ipc_error[scenario->failing] = scenario->ipc_error;
     fake.depth = 1;
     for (int r = 0; r < N; r++)
         CHILD_CHECK(ncclCommInitRank(&comms[r], N, id, r) == ncclSuccess);
@@ -69,6 +70,10 @@ static void expect(scenario_t scenario)
 {
     char log[LOG_BYTES];
     assert_int_equal(child_run(attach, &scenario, log, sizeof(log)), 0);
+    int warnings = 0;
+    for (const char *at = log; (at = strstr(at, " WARN ")) != NULL; at++)
+        warnings++;
+    assert_int_equal(warnings, scenario.warnings);
     if (scenario.reason != NULL && strstr(log, scenario.reason) == NULL)
         fail_msg("no \"%s\" in %s", scenario.reason, log);
 }
@@ -128,8 +133,10 @@ static void cumem_enable(void **state)
         .ipc_error = -38, .phase = SHIM_COMM_ATTACHED, .reason = "by VMM", .blocks = -1, .multicast = -1};
     expect(refused);
     refused.set[0] = "NCCL_CUMEM_ENABLE", refused.set[1] = "0";
-    refused.phase = SHIM_COMM_FORWARD, refused.reason = "could not share memory of its GPU";
-    expect(refused);
+    refused.phase = SHIM_COMM_FORWARD, refused.reason = "could not share memory of its GPU: CUDA refuses it";
+    refused.warnings = 1; /* whichever rank it is, and whichever finds it first */
+    for (refused.failing = 0; refused.failing < N; refused.failing++)
+        expect(refused);
 }
 
 static void nvls_enable(void **state)

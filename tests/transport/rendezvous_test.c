@@ -371,6 +371,7 @@ static int decide_at_once(uint32_t rank, uint32_t nranks, void *argument)
     if (verdict == NET_DECLINED) {
         CHECK(sscanf(net_reason(rendezvous), "rank %u: reason of %u", &who, &again) == 2);
         CHECK(who == again && who < nranks);
+        CHECK(net_decided(rendezvous) == (who == rank));
         CHECK(net_poll(rendezvous, 0) == -ECANCELED);
     }
     race->seen[rank] = (uint32_t)verdict << 8 | who;
