@@ -303,6 +303,19 @@ static void poison_real(const shim_real_t *real)
     real->ncclAllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, NULL, NULL);
 }
 
+/* The real NCCL estimates the time of its group, so it gets the calls that Shunt would run, too. It finds
+ * what is wrong with one at the end. */
+static void queue_in_real(const shim_real_t *real)
+{
+    for (uint32_t i = 0; i < group.call_count; i++) {
+        const queued_t *queued = &group.calls[i];
+        const alg_call_t *call = &queued->call;
+        const ncclRedOp_t op = call->op == ALG_PREMUL_SUM ? ncclSum : (ncclRedOp_t)call->op;
+        real->ncclAllReduce(call->input, call->output, call->count, (ncclDataType_t)call->type, op,
+                            atomic_load(&queued->comm->handle), lead_of(queued->comm)->stream);
+    }
+}
+
 /* `info` is NULL for an end that is no simulation. */
 static ncclResult_t real_end(const shim_real_t *real, ncclSimInfo_t *info)
 {
@@ -329,6 +342,8 @@ static ncclResult_t end_cuda(ncclSimInfo_t *info)
     ncclResult_t own = group.error;
     if (own != ncclSuccess)
         poison_real(real);
+    else if (simulate)
+        queue_in_real(real);
     ncclResult_t result = real_end(real, info);
     group.depth = 0;
     if (own != ncclSuccess)
