@@ -2,12 +2,13 @@
 """PyTorch's own NCCL test files, each test with Shunt and without: the same outcome test by test.
 
 Needs two GPUs, PyTorch with CUDA, expecttest, and in PYTORCH_TESTS the folder `test` of PyTorch's source, which
-wheels do not ship; another version's than the installed one will do where it can be imported. Each test runs as
-`python FILE Class.test` would, in processes of its own, without and with Shunt in turn; --jobs of them share the
-GPUs. Only classes whose ranks stay from test to test are run whole, once. An outcome is passed, skipped and why,
-failed, or timed out; one that differs is made again, alone, and counts if it differs again. First comes what Shunt
-serves; what --seconds, the limit of it all, cuts off is told. --only takes beginnings of FILE.Class.test. The last
-line is `N passed, N failed`.
+wheels do not ship; another version's than the installed one will do where it can be imported. Tests run as
+`python FILE Class.test Class.other` would, some of a class in turn, without and with Shunt; --jobs of such runs share
+the GPUs. Each test has ranks of its own, forked from a server that has imported torch (forked.py), but for classes
+whose ranks stay from test to test: these are run whole. An outcome is passed, skipped and why, failed, or timed out;
+what differs, or did not end, is made again, each test alone, and a difference counts if it is there twice more. First
+comes what Shunt serves; what --seconds, the limit of it all, cuts off is told. --only takes beginnings of
+FILE.Class.test. The last line is `N passed, N failed`.
 """
 
 import collections
@@ -25,6 +26,7 @@ import unittest
 from pathlib import Path
 
 import client
+import forked
 
 SELF = str(Path(__file__).resolve())
 FILES = ("test_c10d_ops_nccl.py", "test_c10d_functional_native.py", "test_functional_api.py", "test_c10d_nccl.py",
@@ -39,7 +41,8 @@ OUTCOMES = {"addSuccess": "passed", "addExpectedFailure": "passed", "addUnexpect
             "addFailure": "failed", "addError": "failed", "addSubTest": "failed", "addSkip": "skipped"}
 IMPORT = 90  # seconds to list a file's tests
 TAIL = 2000  # characters of the output shown where a test differs
-EACH = 5  # more seconds for each further test of a class that is run whole
+TOGETHER = 6  # tests of a class in one run
+EACH = 15  # more seconds for each further test of a run
 
 
 # In the processes that run a file.
@@ -90,14 +93,16 @@ def cause(error):
 
 
 def worker(file, tests):
-    sys.path[0] = os.path.dirname(file)
+    sys.path[:] = [os.path.dirname(file), *sys.path[1:], os.path.dirname(SELF)]
     os.environ["PYTORCH_PRINT_REPRO_ON_FAILURE"] = "0"
     os.environ.pop("CI", None)  # by which the files would write reports, with a package of their own
+    os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "0"  # else each import compiles C++ to see what the CPU can do
     if not tests:
         list_tests(file)
         return
     for method, word in OUTCOMES.items():
         setattr(unittest.TextTestResult, method, telling(word, getattr(unittest.TextTestResult, method)))
+    forked.instead_of_spawned()
     sys.argv = [file, *tests]
     runpy.run_path(file, run_name="__main__")
 
@@ -117,12 +122,12 @@ class Outcomes:
         if left <= 0:
             raise TimeIsUp
         run = client.Run([sys.executable, SELF, "--worker", file, *tests], min(limit, left), preload)
-        self.hung = run.status == 124
-        if self.hung and left < limit:
+        hung = run.status == 124
+        if hung and left < limit:
             raise TimeIsUp
         self.text, self.taken, self.forwarded = run.text, run.taken or 0, run.forwarded or 0
         self.found = run.results()
-        if len(tests) == 1 and self.hung:
+        if len(tests) == 1 and hung:
             self.found = {tests[0]: ["timed out", f"after {limit} s"]}
         elif len(tests) == 1:
             self.found.setdefault(tests[0], ["failed", f"status {run.status} {named(run.text)}"])
@@ -163,15 +168,14 @@ class Comparison:
                                      f"{shunt.text[-TAIL:]}")
 
     def several(self, file, tests):
-        """A class run whole; what is not settled by it comes next, test by test."""
+        """Tests in one process; what is not settled by it comes next, test by test."""
         plain, shunt = self.both(file, tests)
-        whole = not plain.hung and not shunt.hung
-        settled = [test for test in tests if whole and plain.word(test) and plain.word(test) == shunt.word(test)]
+        settled = [test for test in tests if plain.word(test) and plain.word(test) == shunt.word(test)]
         for test in settled:
             self.settle(file, test, plain, shunt)
         again = [test for test in tests if test not in settled]
         if again:
-            print(f"note: {', '.join(again)}: not alike, or not ended, in the class's run; made again, each alone")
+            print(f"note: {', '.join(again)}: not alike, or not ended, beside others; made again, each alone")
         self.todo.extendleft((file, (test,)) for test in reversed(again))
 
     def one(self, file, test):
@@ -209,14 +213,14 @@ class Comparison:
         print(f"{tests - len(self.cut_off)} of {tests} tests made both ways, {len(self.cut_off)} not reached within "
               f"{self.options.seconds} s; plain: {', '.join(f'{n} {word}' for word, n in self.words.items())}")
         print(f"taken {self.taken}, forwarded {self.forwarded}; "
-              f"Shunt took calls in {self.runs_taken} of {self.runs} runs, each of a test or a whole class")
+              f"Shunt took calls in {self.runs_taken} of {self.runs} runs")
         self.verdict.check(self.taken, "Shunt took no call")
         self.verdict.end()
 
 
 def ordered(options, tests_of):
     """Tuples of file and tests that share a run."""
-    groups = collections.defaultdict(dict)
+    groups = collections.defaultdict(list)
     for place, (file, kinds) in enumerate(tests_of.items()):
         for test, kind_of_it in kinds.items():
             name = f"{Path(file).stem}.{test}"
@@ -224,10 +228,11 @@ def ordered(options, tests_of):
                 continue
             late = kind_of_it == "alone" or bool(LATE.search(name))  # alone: without ranks of NCCL
             rank = next(i for i, words in enumerate(FIRST) if re.search(words, name))
-            group = groups[late, rank, place, test.split(".")[0]]
-            group.setdefault("" if kind_of_it == "stays" else test, []).append(test)
-    turns = [(late, rank, turn, place, name, tests) for (late, rank, place, name), units in groups.items()
-             for turn, tests in enumerate(units.values())]
+            whole = kind_of_it == "stays"
+            groups[late, 0 if whole else rank, place, test.split(".")[0], whole].append(test)
+    turns = [(late, rank, turn, place, name, tests[turn:turn + together])
+             for (late, rank, place, name, whole), tests in groups.items()
+             for together in [len(tests) if whole else TOGETHER] for turn in range(0, len(tests), together)]
     files = list(tests_of)
     return [(files[place], tuple(tests)) for _, _, _, place, _, tests in sorted(turns)]
 

@@ -1,0 +1,50 @@
+"""Processes for programs that spawn theirs with multiprocessing: forked from a server that has imported torch.
+
+Of the time that one of PyTorch's tests takes most is spent on importing torch in each of its ranks. The server makes
+no CUDA context, which a fork would break; each process gets its maker's environment, main module and arguments, and
+ends, as a spawned one does. What is forked has loaded the libraries already, Shunt too where it is preloaded.
+"""
+
+import ctypes
+import multiprocessing
+import multiprocessing.context
+import multiprocessing.forkserver
+import multiprocessing.popen_forkserver
+import os
+
+IMPORTS = ["torch", "torch.distributed", "torch.testing._internal.common_distributed",
+           "torch.testing._internal.common_fsdp", "torch._dynamo"]
+ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # how many GPUs there are, without CUDA
+
+
+class Sent:
+    """A process on its way to the server, and what it is there."""
+
+    def __init__(self, process):
+        self._name, self.process, self.environment = process._name, process, dict(os.environ)
+
+    def _bootstrap(self, *arguments):
+        os.environ.clear()
+        os.environ.update(self.environment)
+        status = self.process._bootstrap(*arguments)
+        ctypes.pythonapi.Py_Exit(status)  # with all that libraries do at exit; the server would leave it out
+
+
+class Process(multiprocessing.context.ForkServerProcess):
+    @staticmethod
+    def _Popen(process):
+        return multiprocessing.popen_forkserver.Popen(Sent(process))
+
+
+class Context(multiprocessing.context.ForkServerContext):
+    Process = Process
+
+
+def instead_of_spawned():
+    """From here on whoever asks multiprocessing for "spawn" gets these; nobody gets others."""
+    multiprocessing.context._concrete_contexts["spawn"] = Context()
+    multiprocessing.set_start_method("spawn")
+    multiprocessing.forkserver.set_forkserver_preload(IMPORTS)
+    os.environ[ASK_NVML] = "1"
+    multiprocessing.forkserver.ensure_running()
+    del os.environ[ASK_NVML]
