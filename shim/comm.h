@@ -50,6 +50,7 @@ typedef struct shim_comm {
     bool blocking;              /* this rank's configuration; once attached: every rank's */
     atomic_bool finalized;      /* host mode: ncclCommFinalize was called */
     atomic_bool revoked;        /* host mode: ncclCommRevoke was called */
+    atomic_bool suspended;      /* on GPUs: by ncclCommSuspend; everything is forwarded, to be refused */
     int device;                 /* CUDA ordinal; host mode: the rank */
     uint32_t rank, nranks;
     uint32_t max_blocks;              /* ncclConfig_t.maxCTAs; 0: not set */

@@ -13,11 +13,37 @@
 
 #include <nccl.h>
 
-/* A function that the oldest nccl.h we build with does not declare. */
+/* Functions that the oldest nccl.h we build with does not declare, with their pncclX. */
+#define SHIM_DECLARE(name, ...)           \
+    ncclResult_t nccl##name(__VA_ARGS__); \
+    ncclResult_t pnccl##name(__VA_ARGS__)
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 28, 7)
-ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags);
-ncclResult_t pncclCommRevoke(ncclComm_t comm, int revokeFlags);
+SHIM_DECLARE(CommRevoke, ncclComm_t comm, int revokeFlags);
 #endif
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 29, 7)
+SHIM_DECLARE(CommSuspend, ncclComm_t comm, int flags);
+SHIM_DECLARE(CommResume, ncclComm_t comm);
+#endif
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 31, 0)
+typedef struct ncclCollConfig ncclCollConfig_t; /* only handed on */
+SHIM_DECLARE(AllReduceConfig, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+             ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+SHIM_DECLARE(BroadcastConfig, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+             ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+SHIM_DECLARE(ReduceConfig, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
+             int root, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+SHIM_DECLARE(ReduceScatterConfig, const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
+             ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+SHIM_DECLARE(AllGatherConfig, const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
+             ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+SHIM_DECLARE(AlltoAllConfig, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
+             ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+SHIM_DECLARE(GatherConfig, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+             ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+SHIM_DECLARE(ScatterConfig, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
+             ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
+#endif
+#undef SHIM_DECLARE
 
 #define SHIM_TREATED(name) extern __attribute__((visibility("default"))) __typeof__(name) name, p##name;
 #include "shim/names.def"

@@ -86,7 +86,7 @@ static void fake_see(FAKE_MANY_PARAMETERS)
 #define FAKE_MANY_ARGUMENTS \
     seen, i0, i1, i2, i3, i4, f0, f1, f2, f3, f4, f5, f6, f7, f8, f9, f10, f11, i5, i6, i7, i8, i9, i10, i11, triple
 
-int ncclCommSuspend(FAKE_MANY_PARAMETERS)
+int ncclDevCommCreate(FAKE_MANY_PARAMETERS)
 {
     fake_see(FAKE_MANY_ARGUMENTS);
     seen->aligned = (uintptr_t)__builtin_frame_address(0) % 16 == 0;
@@ -94,7 +94,7 @@ int ncclCommSuspend(FAKE_MANY_PARAMETERS)
     return 42;
 }
 
-int pncclCommSuspend(FAKE_MANY_PARAMETERS)
+int pncclDevCommCreate(FAKE_MANY_PARAMETERS)
 {
     fake_see(FAKE_MANY_ARGUMENTS);
     seen->aligned = (uintptr_t)__builtin_frame_address(0) % 16 == 0;

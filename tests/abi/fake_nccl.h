@@ -30,8 +30,8 @@ typedef struct fake_seen {
         int64_t i5, int64_t i6, int64_t i7, int64_t i8, int64_t i9, int64_t i10, int64_t i11, fake_triple_t triple
 
 /* More arguments than registers, of every class. */
-int ncclCommSuspend(FAKE_MANY_PARAMETERS);
-int pncclCommSuspend(FAKE_MANY_PARAMETERS);
+int ncclDevCommCreate(FAKE_MANY_PARAMETERS);
+int pncclDevCommCreate(FAKE_MANY_PARAMETERS);
 /* Returned through memory that the caller names. */
 fake_triple_t ncclTeamCft(int64_t a, int64_t b, int64_t c);
 /* The count of vector registers is passed too. */
@@ -43,7 +43,7 @@ int ncclParamGetI16(int argument);
 int ncclParamGetI32(int argument);
 /* The library lacks these. */
 int ncclCommGrow(void);
-int ncclCommResume(void);
+int ncclDevCommDestroy(void);
 
 /* Looked up in the fake alone: the address of ncclGetErrorString as its code sees it, and of ncclGetLastError as
  * its data does. */

@@ -44,9 +44,9 @@ static int scenario_arguments(void *unused)
     (void)unused;
     child_settings("cuda", ABI_FAKE);
     for (int round = 0; round < 2; round++) { /* the slow path, then the fast one */
-        CHILD_CHECK(call_many(ncclCommSuspend, &seen) == 42);
+        CHILD_CHECK(call_many(ncclDevCommCreate, &seen) == 42);
         CHILD_CHECK(seen_is_right(&seen) && !seen.twin);
-        CHILD_CHECK(call_many(pncclCommSuspend, &seen) == 43);
+        CHILD_CHECK(call_many(pncclDevCommCreate, &seen) == 43);
         CHILD_CHECK(seen_is_right(&seen) && seen.twin);
         fake_triple_t triple = ncclTeamCft(7, 8, 9);
         CHILD_CHECK(triple.a == 9 && triple.b == 8 && triple.c == 7);
@@ -73,7 +73,7 @@ static void *first_callers(void *argument)
     wrong += ncclCommGrow() != INVALID_USAGE; /* first, as all come back from loading at once */
     wrong += ncclParamGetI8(i) != i + 1;
     wrong += pncclParamGetI8(i) != i + 2;
-    wrong += call_many(ncclCommSuspend, &seen) != 42 || !seen_is_right(&seen);
+    wrong += call_many(ncclDevCommCreate, &seen) != 42 || !seen_is_right(&seen);
     wrong += ncclParamGetI16(i) != i + 3;
     wrong += ncclParamGetI32(i) != i + 4;
     return (void *)wrong;
@@ -110,7 +110,7 @@ static int scenario_missing(void *unused)
     child_settings("cuda", ABI_FAKE);
     for (int round = 0; round < 3; round++) {
         CHILD_CHECK(ncclCommGrow() == INVALID_USAGE);
-        CHILD_CHECK(ncclCommResume() == INVALID_USAGE);
+        CHILD_CHECK(ncclDevCommDestroy() == INVALID_USAGE);
         void *child = NULL;
         CHILD_CHECK(ncclCommShrink((void *)0x1000, NULL, 0, &child, NULL, 0) == INVALID_USAGE);
         CHILD_CHECK(pncclCommShrink((void *)0x1000, NULL, 0, &child, NULL, 0) == INVALID_USAGE);
@@ -123,7 +123,7 @@ static void test_missing(void **state)
     (void)state;
     assert_int_equal(child_run(scenario_missing, NULL, log_text, sizeof log_text), 0);
     assert_int_equal(child_count(log_text, "ncclCommGrow"), 1);
-    assert_int_equal(child_count(log_text, "ncclCommResume"), 1);
+    assert_int_equal(child_count(log_text, "ncclDevCommDestroy"), 1);
     assert_int_equal(child_count(log_text, "ncclCommShrink"), 1);
     assert_int_equal(child_count(log_text, "\n"), 3);
     assert_int_equal(child_count(log_text, "2.31.99"), 3);

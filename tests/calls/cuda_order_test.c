@@ -12,6 +12,7 @@
 #include "fake.h"
 #include "shim/group.h"
 #include "shim/host.h"
+#include "shim/names.h"
 #include "shunt.h"
 
 #define ALL_OF(n) ((UINT64_C(1) << (n)) - 1)
@@ -94,6 +95,43 @@ static void forwarded_and_taken_share_the_order(void **state)
     assert_int_equal(fake.work[1].kind, FAKE_REAL);
     assert_int_equal(fake.work[2].kind, FAKE_REAL);
     assert_int_equal(fake.work[3].kind, FAKE_OURS);
+}
+
+static void configured_calls_share_it_too(void **state)
+{
+    shim_comm_t *comm = *state;
+    static const char config[64]; /* whatever it asks for */
+    const ncclCollConfig_t *some = (const void *)config;
+    cudaStream_t second = fake_stream(2), third = fake_stream(3);
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    assert_int_equal(ncclAllReduceConfig(buffer, buffer, SMALL, ncclFloat32, ncclSum, comm->handle, second, some),
+                     ncclSuccess);
+    assert_int_equal(ncclAllReduceConfig(buffer, buffer, SMALL, ncclFloat32, ncclSum, comm->handle, third, NULL),
+                     ncclSuccess);
+    assert_in_order(3);
+    assert_int_equal(fake.work[0].kind, FAKE_OURS);
+    assert_int_equal(fake.work[1].kind, FAKE_REAL);
+    assert_int_equal(fake.work[2].kind, FAKE_OURS); /* without one it is the plain call */
+}
+
+static void a_suspended_communicator_is_the_real_nccls(void **state)
+{
+    shim_comm_t *comm = *state;
+    fake.forward_result = ncclInvalidUsage;
+    assert_int_equal(ncclCommSuspend(comm->handle, 1), ncclInvalidUsage);
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess); /* it was refused, so nothing changes */
+    fake.forward_result = ncclSuccess;
+    assert_int_equal(ncclCommSuspend(comm->handle, 1), ncclSuccess);
+    fake.forward_result = ncclInvalidUsage;
+    assert_int_equal(reduce(comm, SMALL, 1), ncclInvalidUsage);
+    assert_int_equal(fake.works, 1);
+    assert_int_equal(ncclCommResume(comm->handle), ncclInvalidUsage);
+    assert_int_equal(reduce(comm, SMALL, 1), ncclInvalidUsage);
+    fake.forward_result = ncclSuccess;
+    assert_int_equal(ncclCommResume(comm->handle), ncclSuccess);
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    assert_in_order(2);
+    assert_int_equal(fake.work[1].kind, FAKE_OURS);
 }
 
 /* What is needed later is recorded while the stream is alive. */
@@ -528,6 +566,8 @@ int main(void)
     const struct CMUnitTest tests[] = {TEST(one_stream_costs_an_event),
                                        TEST(streams_take_turns_in_order),
                                        TEST(forwarded_and_taken_share_the_order),
+                                       TEST(configured_calls_share_it_too),
+                                       TEST(a_suspended_communicator_is_the_real_nccls),
                                        TEST(a_stream_may_be_gone),
                                        TEST(a_dead_stream_is_the_real_nccls_to_refuse),
                                        TEST(legacy_stream_has_two_names),

@@ -10,6 +10,7 @@
 
 #include "shim/attach.h"
 #include "shim/drain.h"
+#include "shim/forward.h"
 #include "shim/host.h"
 #include "shim/real.h"
 
@@ -45,6 +46,26 @@ static ncclResult_t real_broadcast(const void *send, void *recv, size_t count, n
 {
     (void)send, (void)recv, (void)count, (void)type, (void)root;
     return real_call(comm, stream);
+}
+
+static ncclResult_t real_all_reduce_config(const void *send, void *recv, size_t count, ncclDataType_t type,
+                                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
+                                           const ncclCollConfig_t *config)
+{
+    (void)send, (void)recv, (void)count, (void)type, (void)op, (void)config;
+    return real_call(comm, stream);
+}
+
+static ncclResult_t real_suspend(ncclComm_t comm, int flags)
+{
+    (void)comm, (void)flags;
+    return fake.forward_result;
+}
+
+static ncclResult_t real_resume(ncclComm_t comm)
+{
+    (void)comm;
+    return fake.forward_result;
 }
 
 static ncclResult_t real_start(void)
@@ -103,6 +124,9 @@ const shim_real_t *shim_real(void)
     static const shim_real_t real = {.version = 22809,
                                      .ncclAllReduce = real_all_reduce,
                                      .ncclBroadcast = real_broadcast,
+                                     .ncclAllReduceConfig = real_all_reduce_config,
+                                     .ncclCommSuspend = real_suspend,
+                                     .ncclCommResume = real_resume,
                                      .ncclGroupStart = real_start,
                                      .ncclGroupEnd = real_end,
                                      .ncclGroupSimulateEnd = real_simulate,
@@ -110,6 +134,11 @@ const shim_real_t *shim_real(void)
                                      .ncclRedOpCreatePreMulSum = real_create_op,
                                      .ncclRedOpDestroy = real_destroy_op};
     return &real;
+}
+
+void shim_forward_missing(const char *name)
+{
+    (void)name;
 }
 
 const char *shim_real_failure(void)
