@@ -75,6 +75,7 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     comm->key = request->key;
     comm->blocking = request->blocking;
     comm->max_blocks = request->max_blocks;
+    comm->launch_order = request->launch_order;
     comm->rank = request->rank < 0 ? 0 : (uint32_t)request->rank;
     comm->nranks = request->nranks < 0 ? 0 : (uint32_t)request->nranks;
     comm->device = request->host ? (int)comm->rank : 0;

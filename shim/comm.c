@@ -258,6 +258,7 @@ static void comm_free(shim_comm_t *comm)
     comm->blocking = false;
     comm->device = 0;
     comm->rank = comm->nranks = comm->max_blocks = 0;
+    comm->launch_order = false;
     comm->key = (net_key_t){{0, 0}};
     comm->rendezvous = NULL;
     comm->scratch = NULL;

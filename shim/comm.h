@@ -48,12 +48,13 @@ typedef struct shim_comm {
     _Atomic int async_error;    /* ncclResult_t that Shunt itself found; ncclSuccess if none */
     atomic_bool host;           /* host mode: `handle` is this pointer */
     bool blocking;              /* this rank's configuration; once attached: every rank's */
-    atomic_bool finalized;      /* host mode: ncclCommFinalize was called */
+    atomic_bool finalized;      /* ncclCommFinalize was called */
     atomic_bool revoked;        /* host mode: ncclCommRevoke was called */
     atomic_bool suspended;      /* on GPUs: by ncclCommSuspend; everything is forwarded, to be refused */
     int device;                 /* CUDA ordinal; host mode: the rank */
     uint32_t rank, nranks;
     uint32_t max_blocks;              /* ncclConfig_t.maxCTAs; 0: not set */
+    bool launch_order;                /* ncclConfig_t.launchOrderImplicit */
     net_key_t key;                    /* of this communicator; children derive theirs from it */
     atomic_uint splits;               /* splits so far: part of the children's keys */
     _Atomic(shim_shrink_t *) shrinks; /* private to shrink.c */
@@ -64,6 +65,7 @@ typedef struct shim_comm {
     pthread_mutex_t lock;             /* one launch at a time: order, scratch */
     shim_order_t order;
     unsigned long long retained_capture; /* id of the capture whose graph already holds a reference */
+    atomic_uint polls;                   /* of the handle, under way at a group's end: an abort lets them end */
     atomic_uint references;              /* table, graphs, calls in flight; the last one frees */
     _Atomic uint64_t calls_begun;        /* host mode, for watch.c: calls begun ... */
     _Atomic uint64_t calls_ended;        /* ... and ended */

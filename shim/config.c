@@ -14,6 +14,26 @@
 
 static const unsigned config_magic = 0xcafebeef;
 
+/* The structure's beginning as of NCCL 2.31, in which it has grown beyond the nccl.h that we may be built with. */
+typedef struct config_2_31 {
+    size_t size;
+    unsigned magic, version;
+    int blocking, cga_cluster_size, min_ctas, max_ctas;
+    const char *net_name;
+    int split_share, traffic_class;
+    const char *comm_name;
+    int collnet_enable, cta_policy, shrink_share, nvls_ctas, channels_per_net_peer, nvlink_centric, graph_usage;
+    int rma_contexts, max_p2p_peers, graph_stream_ordering, launch_order_implicit;
+} config_2_31_t;
+
+_Static_assert(offsetof(config_2_31_t, max_ctas) == offsetof(ncclConfig_t, maxCTAs) &&
+                   offsetof(config_2_31_t, nvls_ctas) == offsetof(ncclConfig_t, nvlsCTAs),
+               "a mirror of ncclConfig_t");
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 31, 0)
+_Static_assert(offsetof(config_2_31_t, launch_order_implicit) == offsetof(ncclConfig_t, launchOrderImplicit),
+               "a mirror of ncclConfig_t");
+#endif
+
 static bool covers(const ncclConfig_t *config, size_t end)
 {
     return config && config->size >= end && config->magic == config_magic;
@@ -40,6 +60,14 @@ uint32_t shim_config_max_blocks(const ncclConfig_t *config, uint32_t fallback)
         return fallback;
     int blocks = defined(config->maxCTAs, 0);
     return blocks > 0 ? (uint32_t)blocks : fallback;
+}
+
+bool shim_config_launch_order(const ncclConfig_t *config, bool fallback)
+{
+    const config_2_31_t *newer = (const config_2_31_t *)config;
+    if (!covers(config, offsetof(config_2_31_t, launch_order_implicit) + sizeof(newer->launch_order_implicit)))
+        return fallback;
+    return defined(newer->launch_order_implicit, fallback) != 0;
 }
 
 const char *shim_config_fault(const ncclConfig_t *config)

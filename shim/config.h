@@ -15,6 +15,9 @@
 bool shim_config_blocking(const ncclConfig_t *config, bool fallback);
 /* maxCTAs, or `fallback`. NULL is fine. */
 uint32_t shim_config_max_blocks(const ncclConfig_t *config, uint32_t fallback);
+/* Whether launchOrderImplicit asks for an order among the communicators of a device, which NCCL alone keeps; `fallback`
+ * where it is not said. NULL is fine. */
+bool shim_config_launch_order(const ncclConfig_t *config, bool fallback);
 /* What is wrong with it, or NULL; host mode, where nobody else looks. */
 const char *shim_config_fault(const ncclConfig_t *config);
 

@@ -30,6 +30,7 @@
 
 /* The first NCCL that simulates, and what its initializer writes. */
 enum { SIMULATE_VERSION = 22200, SIMULATE_MAGIC = 0x74685283 };
+enum { MOST_NAPS = 10000 }; /* two seconds */
 
 /* A stream of a communicator in the group. The first one of a communicator is its lead. */
 typedef struct use {
@@ -246,20 +247,41 @@ static void nap(unsigned round)
     nanosleep(&time, NULL);
 }
 
+/* Another thread may abort the communicator, which frees the handle: the abort waits for polls under way, and none
+ * begins after it. */
+static ncclResult_t poll_real(const shim_real_t *real, shim_comm_t *comm, ncclResult_t *state)
+{
+    ncclResult_t result = ncclInvalidUsage;
+    atomic_fetch_add(&comm->polls, 1);
+    if (atomic_load(&comm->phase) != SHIM_COMM_DEAD)
+        result = real->ncclCommGetAsyncError(atomic_load(&comm->handle), state);
+    else
+        shim_set_last_error("ncclGroupEnd: the communicator was aborted while its calls waited");
+    atomic_fetch_sub(&comm->polls, 1);
+    return result;
+}
+
+void shim_group_let_polls_end(shim_comm_t *comm)
+{
+    for (unsigned round = 0; atomic_load(&comm->polls) > 0 && round < MOST_NAPS; round++)
+        nap(round);
+}
+
 /* Non-blocking communicators get their work from a thread of the real NCCL. Ours must come after it,
  * as on every other rank. */
 static ncclResult_t wait_forwarded(const shim_real_t *real)
 {
     for (uint32_t i = 0; i < group.use_count; i++) {
-        const shim_comm_t *comm = group.uses[i].comm;
+        shim_comm_t *comm = group.uses[i].comm;
         if (!group.uses[i].forwarded || comm->blocking)
             continue;
         ncclResult_t state = ncclInProgress;
         for (unsigned round = 0; state == ncclInProgress; round++) {
             if (round > 0)
                 nap(round);
-            if (real->ncclCommGetAsyncError(atomic_load(&comm->handle), &state) != ncclSuccess)
-                return ncclInternalError;
+            ncclResult_t result = poll_real(real, comm, &state);
+            if (result != ncclSuccess)
+                return result;
         }
         if (state != ncclSuccess)
             return state;

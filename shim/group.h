@@ -23,6 +23,10 @@ ncclResult_t shim_group_check(ncclResult_t result);
  * forwarded: the real NCCL has work on it. */
 ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool forwarded);
 
+/* The communicator is dead, and its handle is about to go: let the ends of groups in other threads that ask the real
+ * NCCL about it come out of there (within 2 s). */
+void shim_group_let_polls_end(shim_comm_t *comm);
+
 /* Queue a call that Shunt takes, after shim_group_use (host mode: without it). Copies `call`. */
 ncclResult_t shim_group_queue(shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call);
 

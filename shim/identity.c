@@ -60,8 +60,15 @@ const char *shim_identity_refusal(char *text, size_t capacity)
         return "NCCL_P2P_LEVEL allows no peer access";
     if (variable_is("NCCL_LAUNCH_MODE", "GROUP"))
         return "explicit NCCL_LAUNCH_MODE: forwarding";
-    if (variable_is("NCCL_LAUNCH_ORDER_IMPLICIT", "1"))
+    const char *order = shim_nccl_env("NCCL_LAUNCH_ORDER_IMPLICIT");
+    if (order && atoi(order) != 0)
         return "explicit NCCL_LAUNCH_ORDER_IMPLICIT: forwarding";
+    /* NCCL then looks at pointers, and refuses what a kernel would fault at. */
+    const char *pointers = shim_nccl_env("NCCL_CHECK_POINTERS"), *mode = shim_nccl_env("NCCL_CHECK_MODE");
+    if (pointers && atoi(pointers) != 0)
+        return "explicit NCCL_CHECK_POINTERS: forwarding";
+    if (mode && !strncasecmp(mode, "DEBUG", strlen("DEBUG")))
+        return "explicit NCCL_CHECK_MODE: forwarding";
     return NULL;
 }
 

@@ -88,6 +88,7 @@ static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUni
                                           .blocking = blocking,
                                           .publish = nranks <= ALG_MAX_RANKS,
                                           .max_blocks = shim_config_max_blocks(config, 0),
+                                          .launch_order = shim_config_launch_order(config, false),
                                           .rank = rank,
                                           .nranks = nranks};
     return shim_attach_publish(&request);
@@ -177,6 +178,7 @@ static shim_setup_t *publish_child(shim_comm_t *parent, ncclComm_t handle, net_k
                                           .blocking = shim_config_blocking(config, parent->blocking),
                                           .publish = true,
                                           .max_blocks = shim_config_max_blocks(config, parent->max_blocks),
+                                          .launch_order = shim_config_launch_order(config, parent->launch_order),
                                           .rank = -1,
                                           .nranks = -1};
     return shim_attach_publish(&request);
@@ -226,6 +228,14 @@ static void stop_kernels(shim_comm_t *comm)
     }
 }
 
+/* They were told to stop. As of NCCL's own none runs any more when a call that blocks returns: the program may free
+ * its buffers. */
+static void let_kernels_end(shim_comm_t *comm)
+{
+    if (comm->blocking && shim_group_depth() == 0)
+        shim_drain(comm, ABORT_DRAIN_MS);
+}
+
 /* Nothing has gone wrong on this rank. */
 static bool in_good_order(shim_comm_t *comm)
 {
@@ -265,6 +275,8 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeR
         answer(real->ncclCommShrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
     if (is_refused(result))
         shim_shrink_take_back(shrink);
+    if (shrinkFlags & NCCL_SHRINK_ABORT)
+        let_kernels_end(parent);
     shim_comm_release(parent);
     return shim_attach_forwarded(&setup, 1, result);
 }
@@ -278,13 +290,14 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     if (!real)
         return ncclSystemError;
     shim_comm_t *state = shim_comm_acquire(comm);
-    /* Finalize flushes what was issued. One that must not block leaves that to the destroy. */
+    /* Finalize flushes what was issued. One that must not block leaves that to ncclCommGetAsyncError. */
     if (state && state->blocking && shim_group_depth() == 0)
         shim_drain(state, 0);
     ncclResult_t result = answer(real->ncclCommFinalize(comm));
     if (state && (result == ncclSuccess || result == ncclInProgress)) {
         shim_attach_cancel(comm);
         kill_state(state);
+        atomic_store(&state->finalized, true);
     }
     shim_comm_release(state);
     return result;
@@ -348,6 +361,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     if (!state)
         return answer(real->ncclCommAbort(comm));
     drop_from_table(state, comm);
+    shim_group_let_polls_end(state);
     ncclResult_t result = answer(real->ncclCommAbort(comm));
     if (shim_group_depth() > 0)
         shim_attach_defer_release(state);
@@ -366,14 +380,17 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags)
     if (!real)
         return ncclSystemError;
     /* Only what NCCL will do too. The state stays, for the key of a shrink. */
-    if (revokeFlags == 0 && shim_real_symbol(real, "ncclCommRevoke")) {
-        shim_comm_t *state = shim_comm_acquire(comm);
-        if (state)
-            stop_kernels(state);
-        shim_attach_cancel(comm);
-        shim_comm_release(state);
-    }
-    return answer(real->ncclCommRevoke(comm, revokeFlags));
+    if (revokeFlags != 0 || !shim_real_symbol(real, "ncclCommRevoke"))
+        return answer(real->ncclCommRevoke(comm, revokeFlags));
+    shim_comm_t *state = shim_comm_acquire(comm);
+    if (state)
+        stop_kernels(state);
+    shim_attach_cancel(comm);
+    ncclResult_t result = answer(real->ncclCommRevoke(comm, revokeFlags));
+    if (state)
+        let_kernels_end(state);
+    shim_comm_release(state);
+    return result;
 }
 
 /* ---- Asking ------------------------------------------------------------------------ */
@@ -419,6 +436,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
     shim_comm_t *state = shim_comm_acquire(comm);
     if (state) {
         *asyncError = own_error(state);
+        if (*asyncError == ncclSuccess && atomic_load(&state->finalized) && !shim_drained(state))
+            *asyncError = ncclInProgress;
         shim_comm_release(state);
     }
     return ncclSuccess;

@@ -20,12 +20,19 @@
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 28, 7)
 SHIM_DECLARE(CommRevoke, ncclComm_t comm, int revokeFlags);
 #endif
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 29, 0)
+typedef struct ncclWaitSignalDesc ncclWaitSignalDesc_t; /* only handed on, as are configurations below */
+SHIM_DECLARE(PutSignal, const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin,
+             size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream);
+SHIM_DECLARE(Signal, int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream);
+SHIM_DECLARE(WaitSignal, int nDesc, ncclWaitSignalDesc_t *signalDescs, ncclComm_t comm, cudaStream_t stream);
+#endif
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 29, 7)
 SHIM_DECLARE(CommSuspend, ncclComm_t comm, int flags);
 SHIM_DECLARE(CommResume, ncclComm_t comm);
 #endif
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 31, 0)
-typedef struct ncclCollConfig ncclCollConfig_t; /* only handed on */
+typedef struct ncclCollConfig ncclCollConfig_t;
 SHIM_DECLARE(AllReduceConfig, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
              ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
 SHIM_DECLARE(BroadcastConfig, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,

@@ -390,6 +390,8 @@ static void begin_cuda(shim_setup_t *setup)
         shim_setup_decline(setup, "%u of its %u ranks are on this host and run Shunt", here, comm->nranks);
     } else if (refused) {
         shim_setup_decline(setup, "%s", refused);
+    } else if (comm->launch_order) {
+        shim_setup_decline(setup, "explicit launchOrderImplicit: forwarding");
     } else {
         enter_rendezvous(setup);
     }

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fake.h"
 #include "shim/group.h"
@@ -112,6 +113,21 @@ static void configured_calls_share_it_too(void **state)
     assert_int_equal(fake.work[0].kind, FAKE_OURS);
     assert_int_equal(fake.work[1].kind, FAKE_REAL);
     assert_int_equal(fake.work[2].kind, FAKE_OURS); /* without one it is the plain call */
+}
+
+static void signals_share_it_too(void **state)
+{
+    shim_comm_t *comm = *state;
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    assert_int_equal(ncclSignal(0, 0, 0, 0, comm->handle, fake_stream(2)), ncclSuccess);
+    assert_int_equal(reduce(comm, SMALL, 3), ncclSuccess);
+    ncclGroupStart();
+    reduce(comm, SMALL, 1);
+    ncclSignal(0, 0, 0, 0, comm->handle, fake_stream(2));
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_int_equal(reduce(comm, SMALL, 3), ncclSuccess);
+    assert_in_order(6);
+    assert_int_equal(fake.work[4].kind, FAKE_OURS); /* of the group, after the signal */
 }
 
 static void a_suspended_communicator_is_the_real_nccls(void **state)
@@ -467,6 +483,43 @@ static void a_group_under_way_is_waited_for(void **state)
     fake_comm_end(comm);
 }
 
+/* Another thread has aborted it: the handle may be gone, so nobody asks about it any more. */
+static void a_group_under_way_ends_with_its_communicator(void **state)
+{
+    (void)state;
+    shim_comm_t *comm = fake_comm(0, false);
+    ncclGroupStart();
+    broadcast(comm, 1);
+    reduce(comm, SMALL, 1);
+    fake.real_state = ncclInProgress;
+    atomic_store(&comm->phase, SHIM_COMM_DEAD);
+    assert_int_equal(ncclGroupEnd(), ncclInvalidUsage);
+    assert_int_equal(fake.polls, 0);
+    assert_int_equal(fake.works, 1);
+    fake.real_state = ncclSuccess;
+    fake_comm_end(comm);
+}
+
+static void *poll_for_a_while(void *argument)
+{
+    shim_comm_t *comm = argument;
+    usleep(20000);
+    atomic_fetch_sub(&comm->polls, 1);
+    return NULL;
+}
+
+/* And the abort waits for who is asking. */
+static void an_abort_lets_polls_end(void **state)
+{
+    shim_comm_t *comm = *state;
+    pthread_t thread;
+    atomic_fetch_add(&comm->polls, 1);
+    assert_int_equal(pthread_create(&thread, NULL, poll_for_a_while, comm), 0);
+    shim_group_let_polls_end(comm);
+    assert_int_equal(comm->polls, 0);
+    pthread_join(thread, NULL);
+}
+
 static void a_group_without_ours_does_not_wait(void **state)
 {
     (void)state;
@@ -567,6 +620,7 @@ int main(void)
                                        TEST(streams_take_turns_in_order),
                                        TEST(forwarded_and_taken_share_the_order),
                                        TEST(configured_calls_share_it_too),
+                                       TEST(signals_share_it_too),
                                        TEST(a_suspended_communicator_is_the_real_nccls),
                                        TEST(a_stream_may_be_gone),
                                        TEST(a_dead_stream_is_the_real_nccls_to_refuse),
@@ -591,6 +645,8 @@ int main(void)
                                        TEST(a_group_of_captured_streams),
                                        TEST(one_thread_for_several_gpus),
                                        TEST(a_group_under_way_is_waited_for),
+                                       TEST(a_group_under_way_ends_with_its_communicator),
+                                       TEST(an_abort_lets_polls_end),
                                        TEST(a_group_without_ours_does_not_wait),
                                        TEST(long_groups),
                                        TEST(an_operator_may_go_before_its_group_ends),

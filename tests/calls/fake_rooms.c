@@ -56,6 +56,12 @@ static ncclResult_t real_all_reduce_config(const void *send, void *recv, size_t 
     return real_call(comm, stream);
 }
 
+static ncclResult_t real_signal(int peer, int signal, int context, unsigned flags, ncclComm_t comm, cudaStream_t stream)
+{
+    (void)peer, (void)signal, (void)context, (void)flags;
+    return real_call(comm, stream);
+}
+
 static ncclResult_t real_suspend(ncclComm_t comm, int flags)
 {
     (void)comm, (void)flags;
@@ -125,6 +131,7 @@ const shim_real_t *shim_real(void)
                                      .ncclAllReduce = real_all_reduce,
                                      .ncclBroadcast = real_broadcast,
                                      .ncclAllReduceConfig = real_all_reduce_config,
+                                     .ncclSignal = real_signal,
                                      .ncclCommSuspend = real_suspend,
                                      .ncclCommResume = real_resume,
                                      .ncclGroupStart = real_start,

@@ -453,7 +453,9 @@ static void abort_stops_kernels(void **state)
     shim_comm_reap();
     assert_int_equal(fake.freed, 1);
     comm = shim_comm_acquire(comms[1]);
+    const int drains = fake.drains;
     assert_int_equal(ncclCommRevoke(comms[1], 0), ncclSuccess);
+    assert_int_equal(fake.drains, drains + 1); /* the program may free its buffers now */
     assert_int_equal(alg_scratch_control(comm->scratch)->abort, 1);
     assert_int_equal(phase_of(comms[1]), SHIM_COMM_DEAD);
     shim_comm_release(comm);
@@ -509,6 +511,62 @@ static void finalize(void **state)
     assert_int_equal(fake.pooled, N);
 }
 
+/* One that does not block is finalized when its calls have ended, ours too. */
+static void finalize_without_blocking(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    ncclUniqueId id = fresh_id();
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    fake_reset();
+    config.blocking = 0;
+    for (int r = 0; r < N; r++)
+        assert_int_equal(ncclCommInitRankConfig(&comms[r], N, id, r, &config), ncclInProgress);
+    poll_until_ready(comms, N);
+    fake.running = true;
+    assert_int_equal(poll_once(comms[0]), ncclSuccess); /* calls may run while it lives */
+    assert_int_equal(ncclCommFinalize(comms[0]), ncclSuccess);
+    assert_int_equal(poll_once(comms[0]), ncclInProgress);
+    fake.running = false;
+    assert_int_equal(poll_once(comms[0]), ncclSuccess);
+    destroy_all(comms, N);
+}
+
+/* An order among communicators is NCCL's to keep, for children that say nothing of it too. The field is newer than
+ * the nccl.h we may be built with: it comes seven words after nvlsCTAs. */
+static void launch_order_is_forwarded(void **state)
+{
+    (void)state;
+    union {
+        ncclConfig_t config;
+        int word[64];
+    } newer;
+    const size_t place = offsetof(ncclConfig_t, nvlsCTAs) / sizeof(int) + 7;
+    for (size_t i = 0; i < sizeof(newer.word) / sizeof(int); i++)
+        newer.word[i] = NCCL_CONFIG_UNDEF_INT;
+    newer.config = (ncclConfig_t)NCCL_CONFIG_INITIALIZER;
+    newer.config.size = sizeof(newer);
+    for (int wanted = 0; wanted < 2; wanted++) {
+        ncclComm_t comms[N], children[N];
+        ncclUniqueId id = fresh_id();
+        const int colors[N] = {0};
+        fake_reset();
+        newer.word[place] = wanted;
+        fake.depth = 1;
+        for (int r = 0; r < N; r++)
+            assert_int_equal(ncclCommInitRankConfig(&comms[r], N, id, r, &newer.config), ncclSuccess);
+        fake.depth = 0;
+        shim_attach_after_group(ncclSuccess);
+        expect_phase(comms, N, wanted ? SHIM_COMM_FORWARD : SHIM_COMM_ATTACHED);
+        for (int r = 0; r < N; r++)
+            fake.split_rank[r] = r, fake.split_nranks[r] = N;
+        split_all(comms, children, colors);
+        expect_phase(children, N, wanted ? SHIM_COMM_FORWARD : SHIM_COMM_ATTACHED);
+        destroy_all(children, N);
+        destroy_all(comms, N);
+    }
+}
+
 int main(void)
 {
     setenv("SHUNT_DEBUG", "none", 1);
@@ -537,6 +595,8 @@ int main(void)
         cmocka_unit_test(destroy_in_group),
         cmocka_unit_test(kernel_error_is_reported),
         cmocka_unit_test(finalize),
+        cmocka_unit_test(finalize_without_blocking),
+        cmocka_unit_test(launch_order_is_forwarded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

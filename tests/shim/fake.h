@@ -36,7 +36,8 @@ typedef struct fake {
     ncclResult_t split_result;
     int split_rank[FAKE_RANKS], split_nranks[FAKE_RANKS]; /* by the parent's rank */
     bool split_late;                                      /* a split shows its communicator when the parent is polled */
-    atomic_int created, taken, freed, pooled, sent, polls;
+    bool running;                                         /* our kernels, on every communicator */
+    atomic_int created, taken, freed, pooled, sent, polls, drains;
 } fake_t;
 
 extern fake_t fake;

@@ -104,7 +104,9 @@ static void explicit_choices(void **state)
                                              {"NCCL_TUNER_PLUGIN", "libtuner.so"},
                                              {"NCCL_PROFILER_PLUGIN", "libprofiler.so"},
                                              {"NCCL_LAUNCH_MODE", "GROUP"},
-                                             {"NCCL_LAUNCH_ORDER_IMPLICIT", "1"}};
+                                             {"NCCL_LAUNCH_ORDER_IMPLICIT", "2"},
+                                             {"NCCL_CHECK_POINTERS", "1"},
+                                             {"NCCL_CHECK_MODE", "DEBUG_LOCAL"}};
     for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
         char reason[64];
         snprintf(reason, sizeof(reason), "explicit %s: forwarding", choices[i][0]);
@@ -114,6 +116,8 @@ static void explicit_choices(void **state)
     expect_attached("NCCL_PROFILER_PLUGIN", "none");
     expect_attached("NCCL_LAUNCH_MODE", "PARALLEL");
     expect_attached("NCCL_LAUNCH_ORDER_IMPLICIT", "0");
+    expect_attached("NCCL_CHECK_POINTERS", "0");
+    expect_attached("NCCL_CHECK_MODE", "DEFAULT");
 }
 
 static void no_peer_access(void **state)
