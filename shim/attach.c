@@ -30,6 +30,7 @@ static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 static shim_setup_t *g_setups;
 static atomic_uint g_count; /* on the list; polls look at it first */
 static uint64_t g_batches;
+static _Atomic uint64_t g_families;
 
 static _Thread_local char g_self;             /* its address names the thread */
 static _Thread_local shim_comm_t *g_deferred; /* destroyed in a group; linked by `next` */
@@ -76,6 +77,9 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     comm->blocking = request->blocking;
     comm->max_blocks = request->max_blocks;
     comm->launch_order = request->launch_order;
+    comm->split_share = request->split_share;
+    comm->shrink_share = request->shrink_share;
+    comm->family = request->family ? request->family : atomic_fetch_add(&g_families, 1) + 1;
     comm->rank = request->rank < 0 ? 0 : (uint32_t)request->rank;
     comm->nranks = request->nranks < 0 ? 0 : (uint32_t)request->nranks;
     comm->device = request->host ? (int)comm->rank : 0;

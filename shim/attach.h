@@ -41,7 +41,9 @@ typedef struct shim_setup_request {
     bool publish;  /* false: keep the key alone, for children (too many ranks to attach) */
     uint32_t max_blocks;
     bool launch_order; /* among communicators, which NCCL alone keeps */
-    int rank, nranks;  /* -1: ask the real NCCL afterwards */
+    bool split_share, shrink_share;
+    uint64_t family;  /* 0: a new one */
+    int rank, nranks; /* -1: ask the real NCCL afterwards */
     /* Host mode's split: rank and nranks are the parent's; the new ones come of all ranks' colours. */
     bool regroup;
     int color, order;

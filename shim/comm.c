@@ -258,7 +258,8 @@ static void comm_free(shim_comm_t *comm)
     comm->blocking = false;
     comm->device = 0;
     comm->rank = comm->nranks = comm->max_blocks = 0;
-    comm->launch_order = false;
+    comm->launch_order = comm->split_share = comm->shrink_share = false;
+    comm->family = 0;
     comm->key = (net_key_t){{0, 0}};
     comm->rendezvous = NULL;
     comm->scratch = NULL;

@@ -55,6 +55,8 @@ typedef struct shim_comm {
     uint32_t rank, nranks;
     uint32_t max_blocks;              /* ncclConfig_t.maxCTAs; 0: not set */
     bool launch_order;                /* ncclConfig_t.launchOrderImplicit */
+    bool split_share, shrink_share;   /* ncclConfig_t.splitShare, shrinkShare: with such children */
+    uint64_t family;                  /* of this rank's communicators that an abort ends together; never 0 */
     net_key_t key;                    /* of this communicator; children derive theirs from it */
     atomic_uint splits;               /* splits so far: part of the children's keys */
     _Atomic(shim_shrink_t *) shrinks; /* private to shrink.c */

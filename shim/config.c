@@ -44,14 +44,16 @@ static int defined(int value, int fallback)
     return value == NCCL_CONFIG_UNDEF_INT ? fallback : value;
 }
 
+static bool switched(const char *variable, bool fallback)
+{
+    const char *text = shim_nccl_env(variable);
+    return text && (!strcmp(text, "0") || !strcmp(text, "1")) ? text[0] == '1' : fallback;
+}
+
 bool shim_config_blocking(const ncclConfig_t *config, bool fallback)
 {
-    const char *text = shim_nccl_env("NCCL_COMM_BLOCKING");
-    if (text && (!strcmp(text, "0") || !strcmp(text, "1")))
-        return text[0] == '1';
-    if (!covers(config, offsetof(ncclConfig_t, blocking) + sizeof(config->blocking)))
-        return fallback;
-    return defined(config->blocking, fallback) != 0;
+    bool said = covers(config, offsetof(ncclConfig_t, blocking) + sizeof(config->blocking));
+    return switched("NCCL_COMM_BLOCKING", said ? defined(config->blocking, fallback) != 0 : fallback);
 }
 
 uint32_t shim_config_max_blocks(const ncclConfig_t *config, uint32_t fallback)
@@ -60,6 +62,18 @@ uint32_t shim_config_max_blocks(const ncclConfig_t *config, uint32_t fallback)
         return fallback;
     int blocks = defined(config->maxCTAs, 0);
     return blocks > 0 ? (uint32_t)blocks : fallback;
+}
+
+bool shim_config_split_share(const ncclConfig_t *config, bool fallback)
+{
+    bool said = covers(config, offsetof(ncclConfig_t, splitShare) + sizeof(config->splitShare));
+    return switched("NCCL_COMM_SPLIT_SHARE_RESOURCES", said ? defined(config->splitShare, fallback) != 0 : fallback);
+}
+
+bool shim_config_shrink_share(const ncclConfig_t *config, bool fallback)
+{
+    bool said = covers(config, offsetof(ncclConfig_t, shrinkShare) + sizeof(config->shrinkShare));
+    return switched("NCCL_COMM_SHRINK_SHARE_RESOURCES", said ? defined(config->shrinkShare, fallback) != 0 : fallback);
 }
 
 bool shim_config_launch_order(const ncclConfig_t *config, bool fallback)

@@ -15,6 +15,10 @@
 bool shim_config_blocking(const ncclConfig_t *config, bool fallback);
 /* maxCTAs, or `fallback`. NULL is fine. */
 uint32_t shim_config_max_blocks(const ncclConfig_t *config, uint32_t fallback);
+/* Do the children of a split, or of a shrink that aborts nothing, share the communicator's resources, and with them its
+ * abort? NCCL_COMM_SPLIT_SHARE_RESOURCES and NCCL_COMM_SHRINK_SHARE_RESOURCES override. NULL is fine. */
+bool shim_config_split_share(const ncclConfig_t *config, bool fallback);
+bool shim_config_shrink_share(const ncclConfig_t *config, bool fallback);
 /* Whether launchOrderImplicit asks for an order among the communicators of a device, which NCCL alone keeps; `fallback`
  * where it is not said. NULL is fine. */
 bool shim_config_launch_order(const ncclConfig_t *config, bool fallback);

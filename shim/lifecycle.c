@@ -89,6 +89,8 @@ static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUni
                                           .publish = nranks <= ALG_MAX_RANKS,
                                           .max_blocks = shim_config_max_blocks(config, 0),
                                           .launch_order = shim_config_launch_order(config, false),
+                                          .split_share = shim_config_split_share(config, false),
+                                          .shrink_share = shim_config_shrink_share(config, false),
                                           .rank = rank,
                                           .nranks = nranks};
     return shim_attach_publish(&request);
@@ -167,8 +169,8 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
     return result;
 }
 
-static shim_setup_t *publish_child(shim_comm_t *parent, ncclComm_t handle, net_key_t key, ncclComm_t *newcomm,
-                                   const ncclConfig_t *config)
+static shim_setup_t *publish_child(shim_comm_t *parent, ncclComm_t handle, net_key_t key, bool shared,
+                                   ncclComm_t *newcomm, const ncclConfig_t *config)
 {
     shim_comm_reap();
     const shim_setup_request_t request = {.key = key,
@@ -179,6 +181,9 @@ static shim_setup_t *publish_child(shim_comm_t *parent, ncclComm_t handle, net_k
                                           .publish = true,
                                           .max_blocks = shim_config_max_blocks(config, parent->max_blocks),
                                           .launch_order = shim_config_launch_order(config, parent->launch_order),
+                                          .split_share = shim_config_split_share(config, parent->split_share),
+                                          .shrink_share = shim_config_shrink_share(config, parent->shrink_share),
+                                          .family = shared ? parent->family : 0,
                                           .rank = -1,
                                           .nranks = -1};
     return shim_attach_publish(&request);
@@ -196,9 +201,9 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
     if (!parent)
         return answer(real->ncclCommSplit(comm, color, key, newcomm, config));
     unsigned number = atomic_fetch_add(&parent->splits, 1);
-    shim_setup_t *setup = newcomm && color >= 0
-                              ? publish_child(parent, comm, key_of_split(&parent->key, number, color), newcomm, config)
-                              : NULL;
+    shim_setup_t *setup = newcomm && color >= 0 ? publish_child(parent, comm, key_of_split(&parent->key, number, color),
+                                                                parent->split_share, newcomm, config)
+                                                : NULL;
     ncclResult_t result = answer(real->ncclCommSplit(comm, color, key, newcomm, config));
     unsigned taken = number + 1;
     if (is_refused(result)) /* the other ranks wait for this one under the same number */
@@ -217,8 +222,8 @@ static void kill_state(shim_comm_t *comm)
     pthread_mutex_unlock(&comm->lock);
 }
 
-/* Let our kernels leave their waits now. No lock: the thread that launches may hold it and wait. */
-static void stop_kernels(shim_comm_t *comm)
+/* No lock: the thread that launches may hold it and wait. */
+static void stop_one(shim_comm_t *comm)
 {
     int phase = atomic_exchange(&comm->phase, SHIM_COMM_DEAD);
     /* Scratch is set before the phase says ATTACHED, and stays as long as a reference does. */
@@ -226,6 +231,20 @@ static void stop_kernels(shim_comm_t *comm)
         if (comm->scratch)
             __atomic_store_n(&alg_scratch_control(comm->scratch)->abort, 1, __ATOMIC_RELEASE);
     }
+}
+
+static void stop_relative(shim_comm_t *comm, void *context)
+{
+    const shim_comm_t *stopped = context;
+    if (comm != stopped && comm->family == stopped->family)
+        stop_one(comm);
+}
+
+/* Let our kernels leave their waits now, those of communicators that share resources with this one too. */
+static void stop_kernels(shim_comm_t *comm)
+{
+    stop_one(comm);
+    shim_comm_each(stop_relative, comm);
 }
 
 /* They were told to stop. As of NCCL's own none runs any more when a call that blocks returns: the program may free
@@ -270,7 +289,8 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeR
         stop_kernels(parent);
     net_key_t key;
     shim_shrink_t *shrink = shim_shrink_begin(parent, excludeRanksList, excludeRanksCount, &key);
-    shim_setup_t *setup = newcomm && shrink ? publish_child(parent, comm, key, newcomm, config) : NULL;
+    bool shared = parent->shrink_share && !(shrinkFlags & NCCL_SHRINK_ABORT);
+    shim_setup_t *setup = newcomm && shrink ? publish_child(parent, comm, key, shared, newcomm, config) : NULL;
     ncclResult_t result =
         answer(real->ncclCommShrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
     if (is_refused(result))

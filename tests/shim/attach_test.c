@@ -372,6 +372,38 @@ static void splits(void **state)
     ncclCommDestroy(again[3]);
 }
 
+/* Children that share resources share the abort; others live on. */
+static void an_abort_ends_who_shares(void **state)
+{
+    (void)state;
+    for (int share = 0; share < 2; share++) {
+        ncclComm_t comms[N], children[N];
+        ncclUniqueId id = fresh_id();
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        const int colors[N] = {0};
+        fake_reset();
+        config.splitShare = share;
+        fake.depth = 1;
+        for (int r = 0; r < N; r++)
+            assert_int_equal(ncclCommInitRankConfig(&comms[r], N, id, r, &config), ncclSuccess);
+        fake.depth = 0;
+        shim_attach_after_group(ncclSuccess);
+        for (int r = 0; r < N; r++)
+            fake.split_rank[r] = r, fake.split_nranks[r] = N;
+        split_all(comms, children, colors);
+        expect_phase(children, N, SHIM_COMM_ATTACHED);
+        assert_int_equal(ncclCommAbort(comms[1]), ncclSuccess);
+        const shim_comm_t *child = shim_comm_find(children[1]);
+        assert_int_equal(alg_scratch_control(child->scratch)->abort, share);
+        assert_int_equal(phase_of(children[1]), share ? SHIM_COMM_DEAD : SHIM_COMM_ATTACHED);
+        expect_phase(comms, 1, SHIM_COMM_ATTACHED); /* the other ranks of this process have their own */
+        expect_phase(children, 1, SHIM_COMM_ATTACHED);
+        comms[1] = comms[0];
+        destroy_all(children, N);
+        destroy_all(comms + 1, N - 1);
+    }
+}
+
 static void refused_split_counts_not(void **state)
 {
     (void)state;
@@ -587,6 +619,7 @@ int main(void)
         cmocka_unit_test(non_blocking),
         cmocka_unit_test(abort_while_pending),
         cmocka_unit_test(splits),
+        cmocka_unit_test(an_abort_ends_who_shares),
         cmocka_unit_test(refused_split_counts_not),
         cmocka_unit_test(split_of_unknown),
         cmocka_unit_test(late_split),
