@@ -31,13 +31,21 @@ typedef enum shim_comm_phase {
     SHIM_COMM_DEAD = 3     /* aborted, revoked, finalized or failed */
 } shim_comm_phase_t;
 
+/* A capture that the communicator has calls in. */
+typedef struct shim_captured {
+    unsigned long long id; /* 0: none */
+    void *stream;          /* of the last call inside it */
+} shim_captured_t;
+
+enum { SHIM_CAPTURES = 8 }; /* under way at once; of more, the oldest is forgotten */
+
 /* Order of work on one communicator over several streams; order.c. */
 typedef struct shim_order {
-    void *last_stream;          /* of the last call outside capture; compared, never used: it may be gone */
-    bool recorded;              /* `event` was recorded after that call */
-    void *event;                /* cudaEvent_t, made on first need */
-    unsigned long long capture; /* id of the capture that captured_stream belongs to; 0: none */
-    void *captured_stream;      /* of the last call inside that capture */
+    void *last_stream; /* of the last call outside capture; compared, never used: it may be gone */
+    bool recorded;     /* `event` was recorded after that call */
+    void *event;       /* cudaEvent_t, made on first need */
+    shim_captured_t captured[SHIM_CAPTURES];
+    unsigned next_captured; /* of these, modulo their number */
 } shim_order_t;
 
 typedef struct shim_shrink shim_shrink_t;

@@ -105,12 +105,22 @@ static int record(shim_order_t *order, void *stream)
     return cleared(error);
 }
 
+/* NULL: no call of the communicator in that capture yet. */
+static shim_captured_t *captured_in(shim_order_t *order, unsigned long long id)
+{
+    for (unsigned i = 0; i < SHIM_CAPTURES; i++)
+        if (order->captured[i].id == id)
+            return &order->captured[i];
+    return NULL;
+}
+
 int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
 {
     shim_order_t *order = &comm->order;
     if (capture->id != 0) {
-        bool other = order->capture == capture->id && canonical(order->captured_stream) != canonical(stream);
-        return other ? shim_order_join(stream, order->captured_stream) : 0;
+        const shim_captured_t *last = captured_in(order, capture->id);
+        bool other = last != NULL && canonical(last->stream) != canonical(stream);
+        return other ? shim_order_join(stream, last->stream) : 0;
     }
     if (!order->recorded || same_stream(order->last_stream, stream))
         return 0;
@@ -121,8 +131,10 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
 {
     shim_order_t *order = &comm->order;
     if (capture->id != 0) {
-        order->capture = capture->id;
-        order->captured_stream = stream;
+        shim_captured_t *last = captured_in(order, capture->id);
+        if (last == NULL)
+            last = &order->captured[order->next_captured++ % SHIM_CAPTURES];
+        *last = (shim_captured_t){capture->id, stream};
         return 0;
     }
     if (pending)

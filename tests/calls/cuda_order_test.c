@@ -223,6 +223,24 @@ static void captures_are_a_world_of_their_own(void **state)
     assert_int_equal(fake.work[5].before, 1 | 2);
 }
 
+/* Calls in one do not hide those in the other. */
+static void captures_may_take_turns(void **state)
+{
+    shim_comm_t *comm = *state;
+    fake_stream_capture(fake_stream(1), 9);
+    fake_stream_capture(fake_stream(2), 9);
+    fake_stream_capture(fake_stream(3), 10);
+    fake_stream_capture(fake_stream(4), 10);
+    reduce(comm, SMALL, 1);
+    reduce(comm, SMALL, 3);
+    reduce(comm, SMALL, 2); /* waits for 1 */
+    broadcast(comm, 4);     /* waits for 3 */
+    assert_int_equal(fake.works, 4);
+    assert_int_equal(fake.wrong_waits, 0);
+    assert_int_equal(fake.work[2].before, 1);
+    assert_int_equal(fake.work[3].before, 2);
+}
+
 static void the_last_stream_may_be_in_a_capture(void **state)
 {
     shim_comm_t *comm = *state;
@@ -628,6 +646,7 @@ int main(void)
                                        TEST(implicit_capture_is_forwarded),
                                        TEST(the_device_is_lent),
                                        TEST(captures_are_a_world_of_their_own),
+                                       TEST(captures_may_take_turns),
                                        TEST(the_last_stream_may_be_in_a_capture),
                                        TEST(graphs_keep_the_communicator),
                                        TEST(a_failed_launch_is_not_forwarded),
