@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "fake.h"
+#include "shim/config.h"
 #include "tests/abi/child.h"
 
 enum { N = 2, LOG_BYTES = 4096, UNKNOWN = -1 };
@@ -173,12 +174,39 @@ static void max_ctas(void **state)
     expect(capped);
 }
 
+/* They override the configuration; what follows from it is tested in attach_test.c, an_abort_ends_who_shares. */
+static int share(void *argument)
+{
+    const char *value = argument;
+    const bool wanted = value[0] == '1';
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.splitShare = config.shrinkShare = !wanted;
+    clearenv();
+    setenv("HOME", "/nonexistent", 1);
+    CHILD_CHECK(shim_config_split_share(&config, wanted) == !wanted);
+    CHILD_CHECK(shim_config_shrink_share(NULL, wanted) == wanted);
+    setenv("NCCL_COMM_SPLIT_SHARE_RESOURCES", value, 1);
+    CHILD_CHECK(shim_config_split_share(&config, !wanted) == wanted);
+    CHILD_CHECK(shim_config_shrink_share(&config, wanted) == !wanted);
+    setenv("NCCL_COMM_SHRINK_SHARE_RESOURCES", value, 1);
+    CHILD_CHECK(shim_config_shrink_share(&config, !wanted) == wanted);
+    return 0;
+}
+
+static void share_resources(void **state)
+{
+    (void)state;
+    char log[LOG_BYTES];
+    assert_int_equal(child_run(share, "0", log, sizeof(log)), 0);
+    assert_int_equal(child_run(share, "1", log, sizeof(log)), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(enable),        cmocka_unit_test(explicit_choices), cmocka_unit_test(no_peer_access),
         cmocka_unit_test(cumem_enable),  cmocka_unit_test(nvls_enable),      cmocka_unit_test(max_ctas),
-        cmocka_unit_test(deterministic),
+        cmocka_unit_test(deterministic), cmocka_unit_test(share_resources),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
