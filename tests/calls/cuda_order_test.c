@@ -487,14 +487,21 @@ static void one_thread_for_several_gpus(void **state)
     assert_int_equal(fake.device, 0);
 }
 
-static void a_group_under_way_is_waited_for(void **state)
+/* A communicator that does not block, in a group with a call of each kind, whose end will be in progress. */
+static shim_comm_t *group_under_way(void)
 {
-    (void)state;
     shim_comm_t *comm = fake_comm(0, false);
     ncclGroupStart();
     broadcast(comm, 1);
     reduce(comm, SMALL, 1);
     fake.real_state = ncclInProgress;
+    return comm;
+}
+
+static void a_group_under_way_is_waited_for(void **state)
+{
+    (void)state;
+    shim_comm_t *comm = group_under_way();
     assert_int_equal(ncclGroupEnd(), ncclInProgress);
     assert_in_order(2);
     assert_int_equal(fake.real_state, ncclSuccess);
@@ -505,11 +512,7 @@ static void a_group_under_way_is_waited_for(void **state)
 static void a_group_under_way_ends_with_its_communicator(void **state)
 {
     (void)state;
-    shim_comm_t *comm = fake_comm(0, false);
-    ncclGroupStart();
-    broadcast(comm, 1);
-    reduce(comm, SMALL, 1);
-    fake.real_state = ncclInProgress;
+    shim_comm_t *comm = group_under_way();
     atomic_store(&comm->phase, SHIM_COMM_DEAD);
     assert_int_equal(ncclGroupEnd(), ncclInvalidUsage);
     assert_int_equal(fake.polls, 0);

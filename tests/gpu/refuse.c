@@ -18,7 +18,7 @@
 #undef cuIpcOpenMemHandle
 #define EXPORT __attribute__((visibility("default")))
 
-enum { FIRST = 0, SECOND = 1, BY_NAME = 12000 };
+enum { FIRST = 0, SECOND = 1, VERSION = 12000 }; /* the two; the CUDA whose functions this file calls */
 
 typedef CUresult get_proc_t(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
 typedef CUresult can_access_t(int *, CUdevice, CUdevice);
@@ -84,9 +84,9 @@ static void *driver_has(const char *name)
 {
     CUdriverProcAddressQueryResult status;
     void *function = NULL;
-    ((get_proc_t *)refusals[GET_PROC].driver)(name, &function, BY_NAME, CU_GET_PROC_ADDRESS_DEFAULT, &status);
+    ((get_proc_t *)refusals[GET_PROC].driver)(name, &function, VERSION, CU_GET_PROC_ADDRESS_DEFAULT, &status);
     if (!function)
-        abort();
+        abort(); /* no driver for this test; it fails, and the signal says where to look */
     return function;
 }
 

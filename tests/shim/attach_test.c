@@ -41,6 +41,29 @@ static void init_group(ncclComm_t *comms, int nranks, ncclUniqueId id)
     assert_int_equal(shim_attach_after_group(ncclSuccess), ncclSuccess);
 }
 
+/* With a configuration. */
+static void init_configured(ncclComm_t *comms, ncclConfig_t *config)
+{
+    ncclUniqueId id = fresh_id();
+    fake.depth = 1;
+    for (int r = 0; r < N; r++)
+        assert_int_equal(ncclCommInitRankConfig(&comms[r], N, id, r, config), ncclSuccess);
+    fake.depth = 0;
+    assert_int_equal(shim_attach_after_group(ncclSuccess), ncclSuccess);
+}
+
+/* Without blocking, so they are not ready yet. */
+static void begin_non_blocking(ncclComm_t *comms)
+{
+    ncclUniqueId id = fresh_id();
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    for (int r = 0; r < N; r++) {
+        assert_int_equal(ncclCommInitRankConfig(&comms[r], N, id, r, &config), ncclInProgress);
+        assert_int_equal(phase_of(comms[r]), SHIM_COMM_JOINING);
+    }
+}
+
 static void expect_phase(ncclComm_t *comms, int nranks, shim_comm_phase_t phase)
 {
     for (int r = 0; r < nranks; r++)
@@ -294,14 +317,8 @@ static void non_blocking(void **state)
 {
     (void)state;
     ncclComm_t comms[N];
-    ncclUniqueId id = fresh_id();
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     fake_reset();
-    config.blocking = 0;
-    for (int r = 0; r < N; r++) {
-        assert_int_equal(ncclCommInitRankConfig(&comms[r], N, id, r, &config), ncclInProgress);
-        assert_int_equal(phase_of(comms[r]), SHIM_COMM_JOINING);
-    }
+    begin_non_blocking(comms);
     assert_int_equal(poll_once(comms[0]), ncclInProgress); /* the real ones are ready, the verdict is not there */
     poll_until_ready(comms, N);
     expect_phase(comms, N, SHIM_COMM_ATTACHED);
@@ -313,12 +330,8 @@ static void abort_while_pending(void **state)
 {
     (void)state;
     ncclComm_t comms[N];
-    ncclUniqueId id = fresh_id();
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     fake_reset();
-    config.blocking = 0;
-    for (int r = 0; r < N; r++)
-        ncclCommInitRankConfig(&comms[r], N, id, r, &config);
+    begin_non_blocking(comms);
     poll_once(comms[0]);
     assert_int_equal(ncclCommAbort(comms[1]), ncclSuccess);
     assert_int_equal(comms[1]->aborts, 1);
@@ -340,6 +353,15 @@ static void split_all(ncclComm_t *comms, ncclComm_t *children, const int *colors
         assert_int_equal(ncclCommSplit(comms[r], colors[r], 0, &children[r], NULL), ncclSuccess);
     fake.depth = 0;
     assert_int_equal(shim_attach_after_group(ncclSuccess), ncclSuccess);
+}
+
+/* A split that leaves all ranks as they are. */
+static void copy_all(ncclComm_t *comms, ncclComm_t *children)
+{
+    static const int one[N];
+    for (int r = 0; r < N; r++)
+        fake.split_rank[r] = r, fake.split_nranks[r] = N;
+    split_all(comms, children, one);
 }
 
 static void splits(void **state)
@@ -378,19 +400,11 @@ static void an_abort_ends_who_shares(void **state)
     (void)state;
     for (int share = 0; share < 2; share++) {
         ncclComm_t comms[N], children[N];
-        ncclUniqueId id = fresh_id();
         ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        const int colors[N] = {0};
         fake_reset();
         config.splitShare = share;
-        fake.depth = 1;
-        for (int r = 0; r < N; r++)
-            assert_int_equal(ncclCommInitRankConfig(&comms[r], N, id, r, &config), ncclSuccess);
-        fake.depth = 0;
-        shim_attach_after_group(ncclSuccess);
-        for (int r = 0; r < N; r++)
-            fake.split_rank[r] = r, fake.split_nranks[r] = N;
-        split_all(comms, children, colors);
+        init_configured(comms, &config);
+        copy_all(comms, children);
         expect_phase(children, N, SHIM_COMM_ATTACHED);
         assert_int_equal(ncclCommAbort(comms[1]), ncclSuccess);
         const shim_comm_t *child = shim_comm_find(children[1]);
@@ -548,12 +562,8 @@ static void finalize_without_blocking(void **state)
 {
     (void)state;
     ncclComm_t comms[N];
-    ncclUniqueId id = fresh_id();
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     fake_reset();
-    config.blocking = 0;
-    for (int r = 0; r < N; r++)
-        assert_int_equal(ncclCommInitRankConfig(&comms[r], N, id, r, &config), ncclInProgress);
+    begin_non_blocking(comms);
     poll_until_ready(comms, N);
     fake.running = true;
     assert_int_equal(poll_once(comms[0]), ncclSuccess); /* calls may run while it lives */
@@ -580,19 +590,11 @@ static void launch_order_is_forwarded(void **state)
     newer.config.size = sizeof(newer);
     for (int wanted = 0; wanted < 2; wanted++) {
         ncclComm_t comms[N], children[N];
-        ncclUniqueId id = fresh_id();
-        const int colors[N] = {0};
         fake_reset();
         newer.word[place] = wanted;
-        fake.depth = 1;
-        for (int r = 0; r < N; r++)
-            assert_int_equal(ncclCommInitRankConfig(&comms[r], N, id, r, &newer.config), ncclSuccess);
-        fake.depth = 0;
-        shim_attach_after_group(ncclSuccess);
+        init_configured(comms, &newer.config);
         expect_phase(comms, N, wanted ? SHIM_COMM_FORWARD : SHIM_COMM_ATTACHED);
-        for (int r = 0; r < N; r++)
-            fake.split_rank[r] = r, fake.split_nranks[r] = N;
-        split_all(comms, children, colors);
+        copy_all(comms, children);
         expect_phase(children, N, wanted ? SHIM_COMM_FORWARD : SHIM_COMM_ATTACHED);
         destroy_all(children, N);
         destroy_all(comms, N);
