@@ -124,9 +124,37 @@ typedef struct alg_team {
     uint64_t staging_bytes;
 } alg_team_t;
 
-/* One call. Shapes: `count` elements of `type` at input and output, any
- * alignment that the type itself allows, output == input or disjoint. */
+typedef enum alg_collective {
+    ALG_ALL_REDUCE = 0,
+    ALG_REDUCE_SCATTER = 1,
+    ALG_REDUCE = 2,
+    ALG_ALL_GATHER = 3,
+    ALG_ALL_TO_ALL = 4,
+    ALG_BROADCAST = 5,
+    ALG_GATHER = 6,
+    ALG_SCATTER = 7,
+    ALG_COLLECTIVE_COUNT = 8
+} alg_collective_t;
+
+/* "allreduce", "reducescatter", "reduce", "allgather", "alltoall", "broadcast", "gather", "scatter", as in tables,
+ * settings and options; NULL for a value that is none. */
+const char *alg_collective_name(alg_collective_t collective);
+/* The collective of that name; ALG_COLLECTIVE_COUNT if there is none. */
+alg_collective_t alg_collective_find(const char *name);
+/* Whether it has an operator; and a root. */
+bool alg_collective_reduces(alg_collective_t collective);
+bool alg_collective_rooted(alg_collective_t collective);
+/* How many times `count` elements the larger buffer of a rank has: nranks where every rank has a block of its own
+ * (reducescatter, allgather, alltoall, gather, scatter), else 1. The bytes of a call, in tables and limits, are
+ * those of this buffer. */
+uint32_t alg_collective_blocks(alg_collective_t collective, uint32_t nranks);
+
+/* One call. `count` is that of NCCL's entry point: the elements of a block where every rank has one, else of the
+ * message. Buffers have any alignment that the type itself allows; they are disjoint, or in place as NCCL defines it.
+ * A buffer that the collective does not use on this rank is not touched. */
 typedef struct alg_call {
+    alg_collective_t collective;
+    uint32_t root; /* of a collective that has one */
     const void *input;
     void *output;
     uint64_t count;
@@ -135,17 +163,17 @@ typedef struct alg_call {
     const void *scalar_pointer; /* ALG_PREMUL_SUM: device memory with one element, read by the kernel; or NULL */
     uint64_t scalar_bits;       /* ALG_PREMUL_SUM with no pointer: the element's bytes, low end first */
     uint32_t blocks;            /* the same on every rank; the row's, lowered by `shape` */
-    uint32_t threads;           /* of a block; a multiple of 32; CUDA only */
+    uint32_t threads;           /* of a block, the same on every rank; a multiple of 32; CUDA only */
+    uint32_t most_blocks;       /* CUDA: this rank has room for so many of them at once; 0: for all */
+    uint32_t early;             /* CUDA: the kernel that follows may be placed while this one runs */
 } alg_call_t;
 
 /* ---- Algorithms ---------------------------------------------------------------- */
 
-typedef enum alg_collective { ALG_ALL_REDUCE = 0, ALG_COLLECTIVE_COUNT = 1 } alg_collective_t;
-
 typedef struct alg_algorithm {
     const char *name; /* as in tables, settings and traces */
     alg_collective_t collective;
-    /* The most bytes (count * type size) one call can move with this scratch; UINT64_MAX: any. Pure. */
+    /* The most bytes (of alg_collective_blocks) one call can move with this scratch; UINT64_MAX: any. Pure. */
     uint64_t (*max_bytes)(const alg_map_t *map, uint32_t nranks, alg_type_t type);
     /* Lower a row's blocks and threads to what `bytes` can use. Pure. */
     void (*shape)(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads);
