@@ -101,7 +101,7 @@ static void load(gpu_team_t *g, const buffers_t *b, const draw_t *d)
     const size_t width = alg_type_bytes((alg_type_t)d->k.c.type);
     for (int r = 0; r < g->nranks; r++) {
         GPU(cudaSetDevice(g->device[r]));
-        GPU(cudaMemsetAsync(b->output[r], 0xa5, MOST_BYTES + 2 * SLACK, g->stream[r]));
+        GPU(cudaMemsetAsync(b->output[r], 0xa5, extent(d, r), g->stream[r]));
         if (d->call[r].input) {
             coll_fill(&d->k, (uint32_t)r, host);
             GPU(cudaMemcpyAsync((void *)d->call[r].input, host, coll_input_count(&d->k, (uint32_t)r) * width,
@@ -129,15 +129,24 @@ static bool may_change(const draw_t *d, const buffers_t *b, int r, size_t i)
     return input && byte >= input && byte < input + coll_input_count(&d->k, (uint32_t)r) * width;
 }
 
+/* All that a rank's call may have touched, and something around it. */
+static size_t extent(const draw_t *d, int r)
+{
+    const size_t in = coll_input_count(&d->k, (uint32_t)r), out = coll_output_count(&d->k, (uint32_t)r);
+    const size_t bytes = (in > out ? in : out) * alg_type_bytes((alg_type_t)d->k.c.type);
+    return bytes < MOST_BYTES ? bytes + 2 * SLACK : MOST_BYTES + 2 * SLACK;
+}
+
 /* Right everywhere, and nothing around it touched. */
 static bool check(gpu_team_t *g, const buffers_t *b, const draw_t *d)
 {
     for (int r = 0; r < g->nranks; r++) {
         GPU(cudaSetDevice(g->device[r]));
-        GPU(cudaMemcpy(landed, b->output[r], MOST_BYTES + 2 * SLACK, cudaMemcpyDeviceToHost));
+        const size_t bytes = extent(d, r);
+        GPU(cudaMemcpy(landed, b->output[r], bytes, cudaMemcpyDeviceToHost));
         char fault[160] = "";
         bool right = true;
-        for (size_t i = 0; i < MOST_BYTES + 2 * SLACK && right; i++)
+        for (size_t i = 0; i < bytes && right; i++)
             right = landed[i] == 0xa5 || may_change(d, b, r, i);
         if (!right)
             snprintf(fault, sizeof fault, "bytes around the output were written");
@@ -196,7 +205,7 @@ static int replayed(gpu_team_t *g, const buffers_t *b, uint64_t *state)
     for (int i = 0; i < REPLAYS && !wrong; i++) {
         for (int r = 0; r < g->nranks; r++) {
             GPU(cudaSetDevice(g->device[r]));
-            GPU(cudaMemsetAsync(b->output[r], 0xa5, MOST_BYTES + 2 * SLACK, g->stream[r]));
+            GPU(cudaMemsetAsync(b->output[r], 0xa5, extent(last, r), g->stream[r]));
             GPU(cudaGraphLaunch(exec[r], g->stream[r]));
         }
         gpu_team_sync(g);
