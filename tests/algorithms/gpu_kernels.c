@@ -96,6 +96,14 @@ static draw_t draw(const gpu_team_t *g, const buffers_t *b, uint64_t *state, int
     return d;
 }
 
+/* All that a rank's call may have touched, and something around it. */
+static size_t extent(const draw_t *d, int r)
+{
+    const size_t in = coll_input_count(&d->k, (uint32_t)r), out = coll_output_count(&d->k, (uint32_t)r);
+    const size_t bytes = (in > out ? in : out) * alg_type_bytes((alg_type_t)d->k.c.type);
+    return bytes < MOST_BYTES ? bytes + 2 * SLACK : MOST_BYTES + 2 * SLACK;
+}
+
 static void load(gpu_team_t *g, const buffers_t *b, const draw_t *d)
 {
     const size_t width = alg_type_bytes((alg_type_t)d->k.c.type);
@@ -127,14 +135,6 @@ static bool may_change(const draw_t *d, const buffers_t *b, int r, size_t i)
     if (output && byte >= output && byte < output + coll_output_count(&d->k, (uint32_t)r) * width)
         return true;
     return input && byte >= input && byte < input + coll_input_count(&d->k, (uint32_t)r) * width;
-}
-
-/* All that a rank's call may have touched, and something around it. */
-static size_t extent(const draw_t *d, int r)
-{
-    const size_t in = coll_input_count(&d->k, (uint32_t)r), out = coll_output_count(&d->k, (uint32_t)r);
-    const size_t bytes = (in > out ? in : out) * alg_type_bytes((alg_type_t)d->k.c.type);
-    return bytes < MOST_BYTES ? bytes + 2 * SLACK : MOST_BYTES + 2 * SLACK;
 }
 
 /* Right everywhere, and nothing around it touched. */
