@@ -412,6 +412,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     return cudaSuccess;
 }
 
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    (void)event;
+    return fake.running ? cudaErrorNotReady : cudaSuccess;
+}
+
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
     fake.events--;
