@@ -77,6 +77,7 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     comm->blocking = request->blocking;
     comm->max_blocks = request->max_blocks;
     comm->launch_order = request->launch_order;
+    comm->graph_mixing = request->graph_mixing;
     comm->split_share = request->split_share;
     comm->shrink_share = request->shrink_share;
     comm->family = request->family ? request->family : atomic_fetch_add(&g_families, 1) + 1;

@@ -41,6 +41,7 @@ typedef struct shim_setup_request {
     bool publish;  /* false: keep the key alone, for children (too many ranks to attach) */
     uint32_t max_blocks;
     bool launch_order; /* among communicators, which NCCL alone keeps */
+    bool graph_mixing; /* of graphs and eager work, which are to be ordered */
     bool split_share, shrink_share;
     uint64_t family;  /* 0: a new one */
     int rank, nranks; /* -1: ask the real NCCL afterwards */

@@ -258,7 +258,7 @@ static void comm_free(shim_comm_t *comm)
     comm->blocking = false;
     comm->device = 0;
     comm->rank = comm->nranks = comm->max_blocks = 0;
-    comm->launch_order = comm->split_share = comm->shrink_share = false;
+    comm->launch_order = comm->graph_mixing = comm->split_share = comm->shrink_share = false;
     comm->family = 0;
     comm->key = (net_key_t){{0, 0}};
     comm->rendezvous = NULL;
@@ -267,7 +267,6 @@ static void comm_free(shim_comm_t *comm)
     atomic_store(&comm->reusable, false);
     comm->watched_call = comm->watched_since_ns = 0;
     comm->order = (shim_order_t){0};
-    comm->retained_capture = 0;
     comm->next = NULL;
 
     pthread_mutex_lock(&g_lock);

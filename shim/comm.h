@@ -31,21 +31,18 @@ typedef enum shim_comm_phase {
     SHIM_COMM_DEAD = 3     /* aborted, revoked, finalized or failed */
 } shim_comm_phase_t;
 
-/* A capture that the communicator has calls in. */
-typedef struct shim_captured {
-    unsigned long long id; /* 0: none */
-    void *stream;          /* of the last call inside it */
-} shim_captured_t;
-
-enum { SHIM_CAPTURES = 8 }; /* under way at once; of more, the oldest is forgotten */
+/* A capture that the communicator has calls in; private to capture.c. */
+typedef struct shim_captured shim_captured_t;
 
 /* Order of work on one communicator over several streams; order.c. */
 typedef struct shim_order {
-    void *last_stream; /* of the last call outside capture; compared, never used: it may be gone */
-    bool recorded;     /* `event` was recorded after that call */
-    void *event;       /* cudaEvent_t, made on first need */
-    shim_captured_t captured[SHIM_CAPTURES];
-    unsigned next_captured; /* of these, modulo their number */
+    void *event;                       /* cudaEvent_t, made on first need; recorded after each call and each replay */
+    void *side;                        /* cudaStream_t, made on first need: for groups of both kinds of calls */
+    unsigned long long last_stream_id; /* of the last call outside capture */
+    bool recorded;                     /* there was one, and `event` was recorded after it */
+    bool lost;                         /* it could not be recorded: nobody knows when that call ends */
+    bool mixed;                        /* graphs record `event`, too, from now on */
+    shim_captured_t *captured;
 } shim_order_t;
 
 typedef struct shim_shrink shim_shrink_t;
@@ -63,6 +60,7 @@ typedef struct shim_comm {
     uint32_t rank, nranks;
     uint32_t max_blocks;              /* ncclConfig_t.maxCTAs; 0: not set */
     bool launch_order;                /* ncclConfig_t.launchOrderImplicit */
+    bool graph_mixing;                /* ncclConfig_t.graphUsageMode is 2: graphs and eager work are ordered */
     bool split_share, shrink_share;   /* ncclConfig_t.splitShare, shrinkShare: with such children */
     uint64_t family;                  /* of this rank's communicators that an abort ends together; never 0 */
     net_key_t key;                    /* of this communicator; children derive theirs from it */
@@ -74,15 +72,14 @@ typedef struct shim_comm {
     atomic_bool reusable;             /* destroyed in good order: the scratch may go to the pool */
     pthread_mutex_t lock;             /* one launch at a time: order, scratch */
     shim_order_t order;
-    unsigned long long retained_capture; /* id of the capture whose graph already holds a reference */
-    atomic_uint polls;                   /* of the handle, under way at a group's end: an abort lets them end */
-    atomic_uint references;              /* table, graphs, calls in flight; the last one frees */
-    _Atomic uint64_t calls_begun;        /* host mode, for watch.c: calls begun ... */
-    _Atomic uint64_t calls_ended;        /* ... and ended */
-    uint64_t watched_call;               /* private to watch.c: the call in which a peer was first seen dead ... */
-    uint64_t watched_since_ns;           /* ... and when */
-    void *_Atomic redops;                /* private to redop.c: the user's operators */
-    struct shim_comm *next;              /* private to comm.c: reap and free lists */
+    atomic_uint polls;            /* of the handle, under way at a group's end: an abort lets them end */
+    atomic_uint references;       /* table, graphs, calls in flight; the last one frees */
+    _Atomic uint64_t calls_begun; /* host mode, for watch.c: calls begun ... */
+    _Atomic uint64_t calls_ended; /* ... and ended */
+    uint64_t watched_call;        /* private to watch.c: the call in which a peer was first seen dead ... */
+    uint64_t watched_since_ns;    /* ... and when */
+    void *_Atomic redops;         /* private to redop.c: the user's operators */
+    struct shim_comm *next;       /* private to comm.c: reap and free lists */
 } shim_comm_t;
 
 /* The state of a handle, or NULL if Shunt does not know it (always NULL in a forked child, for what

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "shim/attach.h"
-#include "shim/drain.h"
 #include "shim/forward.h"
 #include "shim/host.h"
 #include "shim/real.h"
@@ -23,8 +22,13 @@ static ncclResult_t real_call(ncclComm_t comm, cudaStream_t stream)
 {
     ncclResult_t result = comm == NULL ? ncclInvalidArgument : fake.forward_result;
     if (fake.real_depth == 0) {
-        if (result == ncclSuccess)
-            fake_work(FAKE_REAL, stream, 0);
+        const int device = fake.device;
+        if (result != ncclSuccess)
+            return result;
+        const shim_comm_t *known = shim_comm_find(comm);
+        fake.device = known != NULL ? known->device : device;
+        fake_work(FAKE_REAL, stream, 0);
+        fake.device = device;
         return result;
     }
     if (result != ncclSuccess)
@@ -158,6 +162,8 @@ const char *shim_real_failure(void)
 static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
 {
     (void)team;
+    if (fake.launches_left > 0 && --fake.launches_left == 0)
+        fake.launch_error = cudaErrorInvalidResourceHandle;
     if (fake.launch_error == 0)
         fake_work(FAKE_OURS, stream, call->scalar_bits);
     return fake.launch_error;
@@ -222,10 +228,15 @@ void shim_attach_settle(shim_comm_t *comm)
     (void)comm;
 }
 
-void shim_drain_forget(shim_comm_t *comm)
+int net_scope_enter(net_scope_t *scope, int device)
 {
-    if (comm->order.event != NULL)
-        cudaEventDestroy(comm->order.event);
+    (void)scope, (void)device;
+    return 0;
+}
+
+void net_scope_leave(net_scope_t *scope)
+{
+    (void)scope;
 }
 
 bool shim_host_mode(void)
@@ -278,6 +289,7 @@ shim_comm_t *fake_comm(int device, bool blocking)
     comm->device = device;
     comm->blocking = blocking;
     comm->nranks = 2;
+    comm->graph_mixing = true;
     atomic_store(&comm->phase, SHIM_COMM_ATTACHED);
     shim_comm_insert(comm);
     shim_comm_release(comm); /* the table's reference is left */

@@ -574,6 +574,26 @@ static void finalize_without_blocking(void **state)
     destroy_all(comms, N);
 }
 
+/* Children that say nothing of it mix graphs and eager work as their parents do. */
+static void graph_mixing_is_inherited(void **state)
+{
+    (void)state;
+    for (int wanted = 0; wanted < 2; wanted++) {
+        ncclComm_t comms[N], children[N];
+        fake_reset();
+        setenv("NCCL_GRAPH_MIXING_SUPPORT", wanted ? "1" : "0", 1);
+        init_group(comms, N, fresh_id());
+        unsetenv("NCCL_GRAPH_MIXING_SUPPORT");
+        copy_all(comms, children);
+        for (int i = 0; i < N; i++) {
+            assert_int_equal(shim_comm_find(comms[i])->graph_mixing, wanted);
+            assert_int_equal(shim_comm_find(children[i])->graph_mixing, wanted);
+        }
+        destroy_all(children, N);
+        destroy_all(comms, N);
+    }
+}
+
 /* An order among communicators is NCCL's to keep, for children that say nothing of it too. The field is newer than
  * the nccl.h we may be built with: it comes seven words after nvlsCTAs. */
 static void launch_order_is_forwarded(void **state)
@@ -631,6 +651,7 @@ int main(void)
         cmocka_unit_test(kernel_error_is_reported),
         cmocka_unit_test(finalize),
         cmocka_unit_test(finalize_without_blocking),
+        cmocka_unit_test(graph_mixing_is_inherited),
         cmocka_unit_test(launch_order_is_forwarded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

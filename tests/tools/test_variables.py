@@ -38,6 +38,7 @@ TESTS = {
     "NCCL_CHECK_MODE": ("shim/variables_test.c", "explicit_choices"),
     "NCCL_COMM_SPLIT_SHARE_RESOURCES": ("shim/variables_test.c", "share_resources"),
     "NCCL_COMM_SHRINK_SHARE_RESOURCES": ("shim/variables_test.c", "share_resources"),
+    "NCCL_GRAPH_MIXING_SUPPORT": ("shim/variables_test.c", "graph_mixing"),
     "NCCL_TOPO_FILE": ("topology/link_test.c", "by_cuda"),
     "NCCL_P2P_DISABLE": ("shim/variables_test.c", "no_peer_access"),
     "NCCL_P2P_LEVEL": ("shim/variables_test.c", "no_peer_access"),
