@@ -118,8 +118,8 @@ bool bench_choice(bench_rank_t *rank, const bench_case_t *one, double *seconds)
         for (uint32_t i = 0; i < CHOICES; i++) {
             shunt_decision_t decision = {.size = sizeof decision};
             const uint64_t count = (one->count >> (i * 2654435761u >> 28)) + 1;
-            if (rank->shunt.shunt_choose(rank->side[0].comm, count, (int)one->type->type, rank->options->graph,
-                                         &decision) != 0) {
+            if (rank->shunt.shunt_choose(rank->side[0].comm, "allreduce", count, (int)one->type->type, &decision) !=
+                0) {
                 return bench_fail(rank, "--choose: Shunt forwards this communicator; SHUNT_DEBUG=info says why");
             }
         }

@@ -164,7 +164,7 @@ static bool enter_candidates(tuner_t *tuner, const bench_case_t *one)
     size_t count;
     const grid_t *grids = grids_for(tuner, one, &count);
     const char *name;
-    for (uint32_t i = 0; (name = tuner->rank.shunt.shunt_algorithm(i)) != NULL; i++) {
+    for (uint32_t i = 0; (name = tuner->rank.shunt.shunt_algorithm("allreduce", i)) != NULL; i++) {
         if (!enter_grids(tuner, one, name, grids, count)) {
             return false;
         }
@@ -440,16 +440,11 @@ static bool run_case(tuner_t *tuner, int32_t type, bool captured, uint64_t bytes
 static bool run_cases(tuner_t *tuner, int rows)
 {
     const tune_options_t *options = tuner->options;
-    for (int captured = 1; captured >= 0; captured--) {
-        for (int32_t type = 0; type < (int32_t)bench_type_count; type++) {
-            if (!(options->modes >> captured & 1) || !(options->types >> type & 1)) {
-                continue;
-            }
-            memset(&tuner->winner, 0, sizeof tuner->winner);
-            for (uint32_t i = 0; i < options->sizes; i++) {
-                if (!run_case(tuner, type, captured != 0, options->size[i], rows)) {
-                    return false;
-                }
+    for (int32_t type = 0; type < (int32_t)bench_type_count; type++) {
+        memset(&tuner->winner, 0, sizeof tuner->winner);
+        for (uint32_t i = 0; i < options->sizes && (options->types >> type & 1) != 0; i++) {
+            if (!run_case(tuner, type, !options->eager, options->size[i], rows)) {
+                return false;
             }
         }
     }
