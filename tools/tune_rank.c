@@ -101,7 +101,7 @@ static bool enter(tuner_t *tuner, const bench_case_t *one, const entrant_t *from
     entrant_t *entrant = &tuner->entrant[tuner->entrants];
     bench_rank_t *rank = &tuner->rank;
     *entrant = *from;
-    if (!set_policy(tuner, entrant) || !bench_issue(rank, &rank->side[entrant->nccl ? 1 : 0], one) ||
+    if (!set_policy(tuner, entrant) || !bench_issue(rank, &rank->side[entrant->nccl ? 1 : 0], one, 0) ||
         !rank->device->wait(rank)) {
         return false;
     }
@@ -416,11 +416,13 @@ static bool measure(tuner_t *tuner, const bench_case_t *one, bool captured, tune
 
 static bool run_case(tuner_t *tuner, int32_t type, bool captured, uint64_t bytes, int rows)
 {
-    const bench_case_t one = {&bench_types[type], &bench_ops[0], bytes / bench_types[type].bytes, 0};
+    const bench_case_t one = {
+        .type = &bench_types[type], .op = &bench_ops[0], .count = bytes / bench_types[type].bytes};
     tune_result_t result;
     if (one.count == 0) {
         return true;
     }
+    bench_begin(&tuner->rank, &one);
     memset(&result, 0, sizeof result);
     result.ranks = tuner->rank.nranks;
     result.captured = captured;
@@ -476,7 +478,5 @@ bool tune_rank_run(const void *job, bench_shared_t *shared, uint32_t number, int
     if (!bench_rank_open(&tuner.rank, &tuner.bench, shared, number) || !learn_facts(&tuner)) {
         return false;
     }
-    tuner.rank.input = tuner.rank.memory[0];
-    tuner.rank.output = tuner.rank.memory[1];
     return run_cases(&tuner, rows) && bench_rank_close(&tuner.rank);
 }
