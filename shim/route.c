@@ -64,10 +64,9 @@ static bool set_call(shim_comm_t *comm, const shim_request_t *request, alg_call_
     return set_op(comm, request, call);
 }
 
-static sel_choice_t choose(shim_comm_t *comm, alg_call_t *call, bool captured)
+static sel_choice_t choose(shim_comm_t *comm, alg_call_t *call)
 {
-    sel_query_t query = {
-        .collective = ALG_ALL_REDUCE, .type = call->type, .op = call->op, .count = call->count, .captured = captured};
+    sel_query_t query = {.collective = call->collective, .type = call->type, .op = call->op, .count = call->count};
     sel_choice_t choice = sel_choose(comm->plan, &query);
     call->blocks = choice.blocks;
     call->threads = choice.threads;
@@ -160,7 +159,7 @@ static bool take(shim_comm_t *comm, alg_call_t *call, void *stream, ncclResult_t
     *reason = SHIM_REASON_STREAM;
     if (shim_capture_query(stream, &capture) != 0)
         return false;
-    sel_choice_t choice = choose(comm, call, capture.id != 0);
+    sel_choice_t choice = choose(comm, call);
     *reason = choice.reason;
     *source = choice.source;
     if (choice.algorithm == NULL)
@@ -196,7 +195,7 @@ ncclResult_t shim_route_host(shim_comm_t *comm, const shim_request_t *request)
         shim_set_last_error("ncclAllReduce: the operator does not fit the datatype");
         return ncclInvalidArgument;
     }
-    sel_choice_t choice = choose(comm, &call, false);
+    sel_choice_t choice = choose(comm, &call);
     if (choice.algorithm == NULL) {
         shim_set_last_error(
             "ncclAllReduce: the host device cannot serve this call, and has nobody to forward it to (%s)",
