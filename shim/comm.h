@@ -57,7 +57,7 @@ typedef struct shim_comm {
     atomic_bool host;           /* host mode: `handle` is this pointer */
     bool blocking;              /* this rank's configuration; once attached: every rank's */
     atomic_bool finalized;      /* ncclCommFinalize was called */
-    atomic_bool revoked;        /* host mode: ncclCommRevoke was called */
+    atomic_bool revoked;        /* ncclCommRevoke was called */
     atomic_bool suspended;      /* on GPUs: by ncclCommSuspend; everything is forwarded, to be refused */
     int device;                 /* CUDA ordinal; host mode: the rank */
     uint32_t rank, nranks;

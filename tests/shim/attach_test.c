@@ -574,6 +574,31 @@ static void finalize_without_blocking(void **state)
     destroy_all(comms, N);
 }
 
+/* NCCL refuses to revoke what is being finalized: our kernels, which it waits for, must end as they would. */
+static void a_refused_revoke_stops_nothing(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    begin_non_blocking(comms);
+    poll_until_ready(comms, N);
+    fake.running = true;
+    assert_int_equal(ncclCommFinalize(comms[0]), ncclSuccess);
+    assert_int_equal(ncclCommRevoke(comms[0], 0), ncclInvalidArgument);
+    assert_int_equal(alg_scratch_control(shim_comm_find(comms[0])->scratch)->abort, 0);
+    assert_int_equal(poll_once(comms[0]), ncclInProgress);
+    fake.running = false;
+    assert_int_equal(poll_once(comms[0]), ncclSuccess);
+    assert_int_equal(ncclCommRevoke(comms[1], 1), ncclInvalidArgument);
+    assert_int_equal(phase_of(comms[1]), SHIM_COMM_ATTACHED);
+    assert_int_equal(ncclCommRevoke(comms[1], 0), ncclSuccess);
+    assert_int_equal(phase_of(comms[1]), SHIM_COMM_DEAD);
+    assert_int_equal(ncclCommRevoke(comms[1], 0), ncclInvalidArgument);
+    destroy_all(comms, N);
+    assert_int_equal(fake.freed, 1);
+    assert_int_equal(fake.pooled, N - 1);
+}
+
 /* An order among communicators is NCCL's to keep, for children that say nothing of it too. The field is newer than
  * the nccl.h we may be built with: it comes seven words after nvlsCTAs. */
 static void launch_order_is_forwarded(void **state)
@@ -631,6 +656,7 @@ int main(void)
         cmocka_unit_test(kernel_error_is_reported),
         cmocka_unit_test(finalize),
         cmocka_unit_test(finalize_without_blocking),
+        cmocka_unit_test(a_refused_revoke_stops_nothing),
         cmocka_unit_test(launch_order_is_forwarded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -148,10 +148,11 @@ static ncclResult_t finalize(ncclComm_t comm)
     return atomic_fetch_add(&comm->finalizes, 1) ? ncclInvalidArgument : ncclSuccess;
 }
 
+/* As NCCL's: not while it is being finalized, and once. */
 static ncclResult_t revoke_comm(ncclComm_t comm, int flags)
 {
-    (void)comm;
-    (void)flags;
+    if (flags != 0 || atomic_load(&comm->finalizes) || atomic_fetch_add(&comm->revokes, 1))
+        return ncclInvalidArgument;
     return ncclSuccess;
 }
 

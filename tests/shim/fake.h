@@ -17,7 +17,7 @@ struct ncclComm {
     int rank, nranks, device;
     _Atomic int *joined; /* of its id */
     atomic_bool failed;
-    atomic_int aborts, destroys, finalizes;
+    atomic_int aborts, destroys, finalizes, revokes;
     ncclComm_t older; /* all of them, so that none counts as leaked */
 };
 
