@@ -191,6 +191,7 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
     }
     pthread_cond_broadcast(&g_returned);
     pthread_mutex_unlock(&g_lock);
+    bool any = done != NULL;
     while (done) {
         shim_setup_t *next = done->next;
         if (result && *result == ncclSuccess)
@@ -198,6 +199,8 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
         setup_free(done);
         done = next;
     }
+    if (any)
+        shim_comm_reap(); /* what a declined one had, and what its ranks have let go of */
     return left;
 }
 
@@ -318,7 +321,9 @@ static void release_deferred(void)
         if (!ended)
             atomic_store(&comm->reusable, false);
         if (ended)
-            shim_comm_release(comm); /* else kernels may still run: it stays, for good */
+            shim_comm_release(comm);
+        else
+            shim_comm_release_later(comm); /* kernels may still run */
         comm = next;
     }
     shim_comm_reap();

@@ -82,7 +82,8 @@ typedef struct shim_comm {
     uint64_t watched_call;               /* private to watch.c: the call in which a peer was first seen dead ... */
     uint64_t watched_since_ns;           /* ... and when */
     void *_Atomic redops;                /* private to redop.c: the user's operators */
-    struct shim_comm *next;              /* private to comm.c: reap and free lists */
+    struct shim_comm *next;              /* reap and free lists; while they drain, reap.c's */
+    struct shim_comm *made_before;       /* private to comm.c: all states */
 } shim_comm_t;
 
 /* The state of a handle, or NULL if Shunt does not know it (always NULL in a forked child, for what
@@ -105,10 +106,18 @@ void shim_comm_retain(shim_comm_t *comm);
 void shim_comm_release(shim_comm_t *comm);
 /* Free what was released. Called at the start of init and after destroy and abort. */
 void shim_comm_reap(void);
+/* Its kernels were told to leave, and have not yet: release it when they have (reap.c). Takes the reference. */
+void shim_comm_release_later(shim_comm_t *comm);
+/* Private to comm.c and reap.c: release what has drained; free scratch that is done with, when no kernel of a
+ * communicator can make that wait for ever. */
+void shim_reap_drained(void);
+void shim_reap_scratch(void);
 /* Communicators attached now. */
 uint32_t shim_comm_attached(void);
-/* Call `visit` for every state in the table that can be acquired. */
+/* Call `visit` for every state in the table that can be acquired; for every state, in the table or not, that
+ * somebody still holds. It is held meanwhile. */
 void shim_comm_each(void (*visit)(shim_comm_t *comm, void *context), void *context);
+void shim_comm_each_held(void (*visit)(shim_comm_t *comm, void *context), void *context);
 
 /* A shrink of `parent` without these ranks (in any order) begins: the key of its child, the same on all
  * ranks that are left. NULL for a list that is none, or without memory. */

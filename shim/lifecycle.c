@@ -361,7 +361,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     if (grouped && result == ncclSuccess)
         shim_attach_defer_release(state);
     else if (drained)
-        shim_comm_release(state); /* else its kernels may still run: it stays, for good */
+        shim_comm_release(state);
+    else
+        shim_comm_release_later(state); /* its kernels may still run */
     shim_comm_reap();
     return result;
 }
@@ -386,7 +388,9 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     if (shim_group_depth() > 0)
         shim_attach_defer_release(state);
     else if (shim_drain(state, ABORT_DRAIN_MS))
-        shim_comm_release(state); /* else as in destroy */
+        shim_comm_release(state);
+    else
+        shim_comm_release_later(state);
     shim_comm_reap();
     return result;
 }

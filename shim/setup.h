@@ -58,7 +58,6 @@ struct shim_setup {
     alg_map_t map;
     uint64_t pooled; /* id of the idle scratch that this rank could take */
     bool second;     /* second try, with VMM memory */
-    bool exposed;    /* a peer may be writing into our scratch */
     alg_scratch_t *scratch;
     sel_plan_t *plan;
     bool classed;        /* the plan has the class that the ranks agreed on */

@@ -19,9 +19,9 @@
  * the parent's ranks), and there a failure is the application's error.
  *
  * Who owns what: the set-up owns scratch and plan until the verdict, then the
- * communicator's state. After a decline the scratch is freed, unless a peer may
- * be writing into it at that moment (it is late, or gone): then it is left
- * allocated, because a fault there would take the peer's context with it.
+ * communicator's state. After a decline the scratch is given back; a peer may be
+ * writing into it at that moment, so its memory stays as long as a peer has it
+ * mapped (transport sees to that).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -86,41 +86,6 @@ static int read_record(shim_setup_t *setup, uint32_t stage, uint32_t rank, void 
     return error ? error : got == size ? 0 : -EPROTO;
 }
 
-/* All ranks have posted this stage without an error; a record begins with its error. */
-static bool all_well(shim_setup_t *setup, uint32_t stage, size_t size)
-{
-    uint8_t record[NET_RECORD_BYTES];
-    for (uint32_t r = 0; r < setup->comm->nranks; r++) {
-        int32_t error = read_record(setup, stage, r, record, size);
-        if (!error)
-            memcpy(&error, record, sizeof(error));
-        if (error)
-            return false;
-    }
-    return true;
-}
-
-static bool all_posted(shim_setup_t *setup, uint32_t stage)
-{
-    int32_t record;
-    for (uint32_t r = 0; r < setup->comm->nranks; r++) {
-        if (read_record(setup, stage, r, &record, sizeof(record)))
-            return false;
-    }
-    return true;
-}
-
-/* After a decline: a peer stores tokens once all offers (and descriptors) are there, and says so when
- * it is done. After the verdict nobody goes from one stage to the next. */
-static bool may_be_written(shim_setup_t *setup)
-{
-    if (!setup->exposed || !all_well(setup, setup->second ? STAGE_OFFER2 : STAGE_OFFER, sizeof(offer_t)))
-        return false;
-    if (setup->second && !all_well(setup, STAGE_SENT2, sizeof(int32_t)))
-        return false;
-    return !all_posted(setup, setup->second ? STAGE_OPENED2 : STAGE_OPENED);
-}
-
 /* One line a process: the lowest of its ranks speaks. */
 static bool speaks(const shim_setup_t *setup)
 {
@@ -157,8 +122,7 @@ static void conclude_forward(shim_setup_t *setup, const char *reason)
     char class[SEL_CLASS_BYTES] = "unknown";
     if (setup->classed)
         sel_topology_class(&setup->plan->topology, class);
-    if (setup->scratch && !may_be_written(setup))
-        alg_scratch_release(setup->scratch, false);
+    alg_scratch_release(setup->scratch, false);
     setup->scratch = NULL;
     free(setup->plan);
     setup->plan = NULL;
@@ -597,8 +561,14 @@ static int obtain_scratch(shim_setup_t *setup, net_memory_kind_t kind, uint8_t o
         return alg_scratch_take(setup->pooled, comm->rank, &setup->scratch);
     uint64_t id = setup->identity[0].fresh_id + (setup->second ? 1 : 0);
     alg_device_t device = setup->request.host ? ALG_DEVICE_HOST : ALG_DEVICE_CUDA;
-    return alg_scratch_create(device, comm->device, kind, &setup->set, id, comm->rank, comm->nranks, &setup->plan->map,
-                              &setup->scratch, offer);
+    int error = -ENOMEM;
+    for (int attempt = 0; attempt < 2 && error == -ENOMEM; attempt++) {
+        error = alg_scratch_create(device, comm->device, kind, &setup->set, id, comm->rank, comm->nranks,
+                                   &setup->plan->map, &setup->scratch, offer);
+        if (error == -ENOMEM)
+            shim_comm_reap(); /* it may be there, only not freed yet */
+    }
+    return error;
 }
 
 static void post_offer(shim_setup_t *setup, uint32_t stage, net_memory_kind_t kind)
@@ -614,7 +584,6 @@ static void post_offer(shim_setup_t *setup, uint32_t stage, net_memory_kind_t ki
         record.error = obtain_scratch(setup, kind, record.bytes);
     if (!host)
         net_scope_leave(&scope);
-    setup->exposed = record.error == 0;
     post_next(setup, stage, &record, sizeof(record));
 }
 
@@ -646,7 +615,6 @@ static void second_try(shim_setup_t *setup, const char *what, uint32_t rank, int
     bool possible = !setup->request.host && !setup->second && error != -ENOMEM;
     for (uint32_t r = 0; r < setup->comm->nranks; r++)
         possible = possible && setup->identity[r].vmm;
-    setup->exposed = false;
     if (!possible) {
         fail(setup, "rank %u could not %s: %s", rank, what, why(error));
         return;
@@ -717,7 +685,6 @@ static void sent(shim_setup_t *setup)
 static void opened(shim_setup_t *setup)
 {
     uint32_t stage = setup->stage, rank = 0;
-    setup->exposed = false; /* every rank has written its tokens, or will not */
     int error = first_error(setup, stage, sizeof(int32_t), &rank);
     if (error) {
         second_try(setup, "map the memory of its peers", rank, error);

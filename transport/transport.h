@@ -156,14 +156,17 @@ int net_memory_open(net_memory_t *own, int device, const uint8_t peer_offer[NET_
 void *net_mapping_pointer(const net_mapping_t *mapping);
 /* Bytes that may be touched; at least what the owner asked for. */
 size_t net_mapping_bytes(const net_mapping_t *mapping);
-/* False once the owner's process is gone. */
+/* False once the owner's process is gone; by IPC also when the owner wants to free it. */
 bool net_mapping_alive(const net_mapping_t *mapping);
 void net_mapping_close(net_mapping_t *mapping); /* NULL is fine */
-/* Free own memory; NULL is fine. No kernel may still use it. Peers of other processes may still have it
- * mapped: host and VMM memory then lives on for them; for IPC CUDA calls their next access undefined, so
- * they must have stopped using it, though not yet have closed it. Where the driver refuses to free now
- * (a callback, a capture), it is done at the next create or destroy. */
+/* Give up own memory; NULL is fine. No kernel of this process may still use it. Host memory is unmapped at
+ * once, and lives on for peers that have it mapped. Device memory is parked for net_memory_reap; peers may
+ * go on using what they have mapped, and nobody can map it anew. */
 void net_memory_destroy(net_memory_t *memory);
+/* Free what is parked. That waits for every kernel of its device, and maybe of others that can reach it. What
+ * a living peer has mapped by IPC stays parked, and what the driver refuses to free now (a callback, a
+ * capture). */
+void net_memory_reap(void);
 
 /* ---- CUDA as a guest -----------------------------------------------------------
  *

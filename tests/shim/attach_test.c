@@ -510,6 +510,48 @@ static void abort_stops_kernels(void **state)
     assert_int_equal(fake.pooled, 2);
 }
 
+/* With kernels of all of them waiting for a peer that is dead, from one thread: to free memory of the first would
+ * wait for the kernels of the others, which this thread has yet to abort. */
+static void aborts_one_after_another(void **state)
+{
+    (void)state;
+    ncclComm_t comms[3][N];
+    fake_reset();
+    for (int i = 0; i < 3; i++)
+        init_group(comms[i], N, fresh_id());
+    for (int i = 0; i < 3 * N; i++)
+        comms[i / N][i % N]->waits = true;
+    for (int i = 0; i < 3 * N; i++) {
+        assert_int_equal(fake.freed, 0);
+        assert_int_equal(ncclCommAbort(comms[i / N][i % N]), ncclSuccess);
+    }
+    assert_int_equal(fake.freed, 3 * N);
+    assert_int_equal(fake.stuck, 0);
+}
+
+/* A graph may run at any time, and nothing tells when: what it keeps waiting is bounded. */
+static void graphs_keep_little(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N], others[N];
+    fake_reset();
+    init_group(comms, N, fresh_id());
+    shim_comm_t *captured = shim_comm_acquire(comms[0]); /* as a graph holds it */
+    for (int cycle = 0; cycle < 5; cycle++) {
+        init_group(others, N, fresh_id());
+        for (int r = 0; r < N; r++) {
+            ncclCommAbort(others[r]);
+            assert_true(fake.retired <= 4);
+            assert_int_equal(fake.freed + fake.retired, cycle * N + r + 1);
+        }
+        assert_true(cycle > 0 || fake.freed == 0);
+    }
+    assert_int_equal(ncclCommAbort(comms[0]), ncclSuccess);
+    assert_int_equal(fake.freed, 5 * N); /* a graph of an aborted one waits for nobody */
+    shim_comm_release(captured);
+    destroy_all(comms + 1, N - 1);
+}
+
 static void destroy_in_group(void **state)
 {
     (void)state;
@@ -652,6 +694,8 @@ int main(void)
         cmocka_unit_test(late_split),
         cmocka_unit_test(refused_destroy_keeps_state),
         cmocka_unit_test(abort_stops_kernels),
+        cmocka_unit_test(aborts_one_after_another),
+        cmocka_unit_test(graphs_keep_little),
         cmocka_unit_test(destroy_in_group),
         cmocka_unit_test(kernel_error_is_reported),
         cmocka_unit_test(finalize),

@@ -238,10 +238,15 @@ bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
     return true;
 }
 
+static bool waits(shim_comm_t *comm)
+{
+    ncclComm_t handle = atomic_load(&comm->handle);
+    return handle && handle->waits && comm->scratch && alg_scratch_control(comm->scratch)->abort == 0;
+}
+
 bool shim_drained(shim_comm_t *comm)
 {
-    (void)comm;
-    return !fake.running;
+    return !fake.running && !waits(comm);
 }
 
 void shim_group_let_polls_end(shim_comm_t *comm)
@@ -396,6 +401,26 @@ alg_control_t *alg_scratch_control(alg_scratch_t *scratch)
 
 void alg_scratch_release(alg_scratch_t *scratch, bool reusable)
 {
-    atomic_fetch_add(reusable ? &fake.pooled : &fake.freed, 1);
+    if (!scratch)
+        return;
+    atomic_fetch_add(reusable ? &fake.pooled : &fake.retired, 1);
     free(scratch);
+}
+
+uint32_t alg_scratch_retired(void)
+{
+    return (uint32_t)atomic_load(&fake.retired);
+}
+
+static void count_stuck(shim_comm_t *comm, void *unused)
+{
+    (void)unused;
+    atomic_fetch_add(&fake.stuck, atomic_load(&fake.retired) > 0 && waits(comm));
+}
+
+/* As the driver's frees: each waits for all kernels. */
+void alg_scratch_reap(void)
+{
+    shim_comm_each_held(count_stuck, NULL);
+    atomic_fetch_add(&fake.freed, atomic_exchange(&fake.retired, 0));
 }

@@ -18,6 +18,7 @@ struct ncclComm {
     _Atomic int *joined; /* of its id */
     atomic_bool failed;
     atomic_int aborts, destroys, finalizes, revokes;
+    bool waits;       /* our kernel runs until it is told to stop */
     ncclComm_t older; /* all of them, so that none counts as leaked */
 };
 
@@ -38,6 +39,8 @@ typedef struct fake {
     bool split_late;                                      /* a split shows its communicator when the parent is polled */
     bool running;                                         /* our kernels, on every communicator */
     atomic_int created, taken, freed, pooled, sent, polls, drains;
+    atomic_int retired; /* given back, not freed yet */
+    atomic_int stuck;   /* frees that would have waited for a kernel that nothing ends */
 } fake_t;
 
 extern fake_t fake;
