@@ -16,7 +16,7 @@
 
 #include "shim/drain.h"
 
-enum { RETIRED_MOST = 4, PATIENCE_MS = 500 };
+enum { RETIRED_MOST = 4, PATIENCE_MS = 100 };
 
 static _Atomic(shim_comm_t *) g_draining; /* linked by `next` */
 static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;

@@ -18,6 +18,9 @@
  * Host mode has a stage before all this for a split (REGROUP, in a segment of
  * the parent's ranks), and there a failure is the application's error.
  *
+ * How long: see out_of_time. Whether a rank lives is asked of the system, so one
+ * that lives may take its time; a rank that is not seen has the limit.
+ *
  * Who owns what: the set-up owns scratch and plan until the verdict, then the
  * communicator's state. After a decline the scratch is given back; a peer may be
  * writing into it at that moment, so its memory stays as long as a peer has it
@@ -304,7 +307,8 @@ static void start_clock(shim_setup_t *setup, bool all_here)
     if (!limit || (all_here && limit < SHIM_SETUP_LIMIT_MS))
         limit = SHIM_SETUP_LIMIT_MS;
     setup->limit_ms = (uint32_t)limit;
-    setup->deadline_ns = shim_setup_now_ns() + limit * UINT64_C(1000000);
+    setup->since_ns = shim_setup_now_ns();
+    setup->deadline_ns = setup->since_ns + limit * UINT64_C(1000000);
 }
 
 static int post_identity(shim_setup_t *setup)
@@ -458,7 +462,7 @@ static void regroup_done(shim_setup_t *setup)
                 (other.order == setup->request.order && r < (uint32_t)setup->request.rank);
     }
     net_unlink(setup->rendezvous);
-    net_leave(setup->rendezvous);
+    setup->parents = setup->rendezvous;
     setup->rendezvous = NULL;
     setup->regrouping = false;
     if (setup->request.color == NCCL_SPLIT_NOCOLOR) {
@@ -516,6 +520,8 @@ static void identities_done(shim_setup_t *setup)
     const shim_comm_t *comm = setup->comm;
     bool host = setup->request.host;
     net_unlink(setup->rendezvous);
+    net_leave(setup->parents);
+    setup->parents = NULL;
     int error = read_identities(setup);
     if (error) {
         fail(setup, "identities: %s", strerror(-error));
@@ -733,6 +739,44 @@ static void late(shim_setup_t *setup)
         fail(setup, "a rank stayed away for %u ms during set-up", setup->limit_ms);
 }
 
+/* Host mode's split: the others of this colour, which have met this rank before, live and have yet to come. */
+static bool parents_present(const shim_setup_t *setup)
+{
+    for (uint32_t r = 0; setup->parents && r < (uint32_t)setup->request.nranks; r++) {
+        regroup_t other;
+        size_t size;
+        if (net_read(setup->parents, STAGE_REGROUP, r, &other, sizeof(other), &size) == 0 &&
+            other.color == setup->request.color && !net_present(setup->parents, r))
+            return false;
+    }
+    return setup->parents != NULL;
+}
+
+/* Nobody has come to the stage for a while. A rank that lives comes to the meeting, and a rank whose program
+ * calls now and then comes to any stage; while no thread waits, there is no hurry. One that waits in an init
+ * is let go, if it must wait for the program of another rank: that may wait for this one. */
+static bool out_of_time(shim_setup_t *setup)
+{
+    const uint64_t now = shim_setup_now_ns(), needed = atomic_load(&setup->needed_ns);
+    const uint64_t ms = UINT64_C(1000000);
+    if (now < setup->since_ns + SHIM_AWAY_MS * ms)
+        return false;
+    net_missing_t missing = net_missing(setup->rendezvous, setup->stage);
+    if (missing == NET_MISSING_AWAY && !setup->patient && !setup->request.host) {
+        net_set_away(setup->rendezvous, true);
+        setup->postpone = true;
+        return false;
+    }
+    if (now < setup->deadline_ns)
+        return false;
+    if (missing == NET_MISSING_UNSEEN && !parents_present(setup))
+        return true;
+    if (needed)
+        return now > needed + SHIM_SETTLE_LIMIT_MS * ms;
+    bool meeting = setup->regrouping || setup->stage == STAGE_IDENTITY;
+    return !meeting && !setup->patient && missing == NET_MISSING_WAITING;
+}
+
 bool shim_setup_step(shim_setup_t *setup)
 {
     if (setup->done)
@@ -746,12 +790,13 @@ bool shim_setup_step(shim_setup_t *setup)
         return begin(setup);
     if (!setup->regrouping && obey(setup))
         return true;
+    net_set_away(setup->rendezvous, setup->patient);
     switch (net_poll(setup->rendezvous, setup->stage)) {
     case 1:
         act(setup);
         return true;
     case 0:
-        if (shim_setup_now_ns() < setup->deadline_ns)
+        if (!out_of_time(setup))
             return false;
         late(setup);
         return true;

@@ -98,6 +98,16 @@ int net_post(net_rendezvous_t *rendezvous, uint32_t stage, const void *record, s
  * -ESRCH: a joiner that has not posted is dead or has left. Never blocks; while incomplete it looks
  * at the processes of those who are missing (some µs each), so nap between two polls. */
 int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage);
+/* Say that this joiner comes to its next stage when its program happens to call again (true), or that a thread
+ * of it waits for the others (false, as at first). */
+void net_set_away(net_rendezvous_t *rendezvous, bool away);
+/* Of those who have not posted the stage: */
+typedef enum net_missing {
+    NET_MISSING_UNSEEN = 0, /* one has not joined, or is not known to live */
+    NET_MISSING_AWAY = 1,   /* all live, and one at least is away */
+    NET_MISSING_WAITING = 2 /* all live, and wait too (or none is missing) */
+} net_missing_t;
+net_missing_t net_missing(const net_rendezvous_t *rendezvous, uint32_t stage);
 /* Copy rank's record of a stage that net_poll said is complete; *size gets its true size.
  * -EMSGSIZE if it does not fit, -EAGAIN if it is not there, -EPROTO if it is malformed. */
 int net_read(const net_rendezvous_t *rendezvous, uint32_t stage, uint32_t rank, void *record, size_t capacity,
@@ -110,6 +120,8 @@ net_verdict_t net_verdict(const net_rendezvous_t *rendezvous);
 bool net_decided(const net_rendezvous_t *rendezvous);
 /* The reason of a decline ("" if none), printable; valid until net_leave. */
 const char *net_reason(const net_rendezvous_t *rendezvous);
+/* Whether that rank has joined, has not left, and is known to live (a process of another pid namespace is not). */
+bool net_present(const net_rendezvous_t *rendezvous, uint32_t rank);
 /* False once the process of that rank is gone; leaving is not dying. Cheap enough for a slow path
  * (some µs), not for a hot one. */
 bool net_alive(const net_rendezvous_t *rendezvous, uint32_t rank);

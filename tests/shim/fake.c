@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "shim/drain.h"
@@ -14,6 +15,19 @@
 #include "shim/redop.h"
 
 fake_t fake;
+_Thread_local unsigned fake_depth;
+atomic_int fake_late_s;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+    int error = __real_clock_gettime(clock, now);
+    if (clock == CLOCK_MONOTONIC)
+        now->tv_sec += atomic_load(&fake_late_s);
+    return error;
+}
 static shim_real_t nccl;
 
 /* ---- The real NCCL --------------------------------------------------------------- */
@@ -60,9 +74,15 @@ static ncclResult_t init(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank
     atomic_fetch_add((*comm)->joined, 1);
     if (config && config->blocking == 0)
         return ncclInProgress;
-    while (!fake.depth && !is_ready(*comm))
-        usleep(100);
+    if (!fake_depth)
+        fake_wait_ready(*comm);
     return ncclSuccess;
+}
+
+void fake_wait_ready(ncclComm_t comm)
+{
+    while (!is_ready(comm))
+        usleep(100);
 }
 
 static ncclResult_t init_plain(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank)
@@ -204,7 +224,7 @@ void fake_reset(void)
 
 unsigned shim_group_depth(void)
 {
-    return fake.depth;
+    return fake_depth;
 }
 
 ncclResult_t shim_group_check(ncclResult_t result)

@@ -23,7 +23,6 @@ struct ncclComm {
 };
 
 typedef struct fake {
-    unsigned depth;                /* of the group, as group.c would say */
     bool same_gpu;                 /* two ranks on one GPU */
     bool multicast;                /* every GPU has it */
     sel_reach_t reach[FAKE_RANKS]; /* of shim_link_reach */
@@ -44,6 +43,11 @@ typedef struct fake {
 } fake_t;
 
 extern fake_t fake;
+extern _Thread_local unsigned fake_depth; /* of this thread's group, as group.c would say */
+extern atomic_int fake_late_s;            /* seconds that the monotonic clock is ahead */
+
+/* What the real ncclGroupEnd waits for. */
+void fake_wait_ready(ncclComm_t comm);
 
 /* Everything as at first: no errors, one kind of GPU, 18 NVLinks over NVSwitch everywhere. */
 void fake_reset(void);
