@@ -37,6 +37,7 @@ static _Atomic(table_t *) g_table;
 static shim_comm_t g_tombstone;           /* a slot whose state was removed: the probing goes on behind it */
 static _Atomic(shim_comm_t *) g_released; /* a stack: its last reference is gone */
 static shim_comm_t *g_free_first, *g_free_last;
+static _Atomic(shim_comm_t *) g_made; /* every state */
 
 static size_t slot_of(const table_t *table, ncclComm_t handle)
 {
@@ -111,6 +112,7 @@ static void forget_in_child(void)
     pthread_mutex_init(&g_lock, NULL);
     atomic_store(&g_table, NULL);
     atomic_store(&g_released, NULL);
+    atomic_store(&g_made, NULL);
     g_free_first = g_free_last = NULL;
 }
 
@@ -135,6 +137,9 @@ shim_comm_t *shim_comm_new(void)
         if (!comm)
             return NULL;
         pthread_mutex_init(&comm->lock, NULL);
+        comm->made_before = atomic_load(&g_made);
+        while (!atomic_compare_exchange_weak(&g_made, &comm->made_before, comm))
+            ;
     }
     comm->next = NULL;
     atomic_store_explicit(&comm->references, 1, memory_order_release);
@@ -280,12 +285,14 @@ static void comm_free(shim_comm_t *comm)
 
 void shim_comm_reap(void)
 {
+    shim_reap_drained();
     shim_comm_t *comm = atomic_exchange_explicit(&g_released, NULL, memory_order_acquire);
     while (comm) {
         shim_comm_t *next = comm->next;
         comm_free(comm);
         comm = next;
     }
+    shim_reap_scratch();
 }
 
 void shim_comm_each(void (*visit)(shim_comm_t *comm, void *context), void *context)
@@ -297,6 +304,16 @@ void shim_comm_each(void (*visit)(shim_comm_t *comm, void *context), void *conte
             continue;
         if (atomic_load_explicit(&table->slot[i], memory_order_acquire) == comm)
             visit(comm, context);
+        shim_comm_release(comm);
+    }
+}
+
+void shim_comm_each_held(void (*visit)(shim_comm_t *comm, void *context), void *context)
+{
+    for (shim_comm_t *comm = atomic_load(&g_made); comm; comm = comm->made_before) {
+        if (!try_retain(comm))
+            continue;
+        visit(comm, context);
         shim_comm_release(comm);
     }
 }

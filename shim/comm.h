@@ -54,7 +54,7 @@ typedef struct shim_comm {
     atomic_bool host;           /* host mode: `handle` is this pointer */
     bool blocking;              /* this rank's configuration; once attached: every rank's */
     atomic_bool finalized;      /* ncclCommFinalize was called */
-    atomic_bool revoked;        /* host mode: ncclCommRevoke was called */
+    atomic_bool revoked;        /* ncclCommRevoke was called */
     atomic_bool suspended;      /* on GPUs: by ncclCommSuspend; everything is forwarded, to be refused */
     int device;                 /* CUDA ordinal; host mode: the rank */
     uint32_t rank, nranks;
@@ -72,14 +72,15 @@ typedef struct shim_comm {
     atomic_bool reusable;             /* destroyed in good order: the scratch may go to the pool */
     pthread_mutex_t lock;             /* one launch at a time: order, scratch */
     shim_order_t order;
-    atomic_uint polls;            /* of the handle, under way at a group's end: an abort lets them end */
-    atomic_uint references;       /* table, graphs, calls in flight; the last one frees */
-    _Atomic uint64_t calls_begun; /* host mode, for watch.c: calls begun ... */
-    _Atomic uint64_t calls_ended; /* ... and ended */
-    uint64_t watched_call;        /* private to watch.c: the call in which a peer was first seen dead ... */
-    uint64_t watched_since_ns;    /* ... and when */
-    void *_Atomic redops;         /* private to redop.c: the user's operators */
-    struct shim_comm *next;       /* private to comm.c: reap and free lists */
+    atomic_uint polls;             /* of the handle, under way at a group's end: an abort lets them end */
+    atomic_uint references;        /* table, graphs, calls in flight; the last one frees */
+    _Atomic uint64_t calls_begun;  /* host mode, for watch.c: calls begun ... */
+    _Atomic uint64_t calls_ended;  /* ... and ended */
+    uint64_t watched_call;         /* private to watch.c: the call in which a peer was first seen dead ... */
+    uint64_t watched_since_ns;     /* ... and when */
+    void *_Atomic redops;          /* private to redop.c: the user's operators */
+    struct shim_comm *next;        /* reap and free lists; while they drain, reap.c's */
+    struct shim_comm *made_before; /* private to comm.c: all states */
 } shim_comm_t;
 
 /* The state of a handle, or NULL if Shunt does not know it (always NULL in a forked child, for what
@@ -102,10 +103,18 @@ void shim_comm_retain(shim_comm_t *comm);
 void shim_comm_release(shim_comm_t *comm);
 /* Free what was released. Called at the start of init and after destroy and abort. */
 void shim_comm_reap(void);
+/* Its kernels were told to leave, and have not yet: release it when they have (reap.c). Takes the reference. */
+void shim_comm_release_later(shim_comm_t *comm);
+/* Private to comm.c and reap.c: release what has drained; free scratch that is done with, when no kernel of a
+ * communicator can make that wait for ever. */
+void shim_reap_drained(void);
+void shim_reap_scratch(void);
 /* Communicators attached now. */
 uint32_t shim_comm_attached(void);
-/* Call `visit` for every state in the table that can be acquired. */
+/* Call `visit` for every state in the table that can be acquired; for every state, in the table or not, that
+ * somebody still holds. It is held meanwhile. */
 void shim_comm_each(void (*visit)(shim_comm_t *comm, void *context), void *context);
+void shim_comm_each_held(void (*visit)(shim_comm_t *comm, void *context), void *context);
 
 /* A shrink of `parent` without these ranks (in any order) begins: the key of its child, the same on all
  * ranks that are left. NULL for a list that is none, or without memory. */

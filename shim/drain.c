@@ -42,7 +42,8 @@ bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
 
 bool shim_drained(shim_comm_t *comm)
 {
-    pthread_mutex_lock(&comm->lock);
+    if (pthread_mutex_trylock(&comm->lock) != 0)
+        return false; /* a launch is under way, which may itself wait for a kernel */
     shim_order_t order = comm->order;
     pthread_mutex_unlock(&comm->lock);
     net_scope_t scope;

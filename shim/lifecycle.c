@@ -363,7 +363,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     if (grouped && result == ncclSuccess)
         shim_attach_defer_release(state);
     else if (drained)
-        shim_comm_release(state); /* else its kernels may still run: it stays, for good */
+        shim_comm_release(state);
+    else
+        shim_comm_release_later(state); /* its kernels may still run */
     shim_comm_reap();
     return result;
 }
@@ -388,9 +390,17 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     if (shim_group_depth() > 0)
         shim_attach_defer_release(state);
     else if (shim_drain(state, ABORT_DRAIN_MS))
-        shim_comm_release(state); /* else as in destroy */
+        shim_comm_release(state);
+    else
+        shim_comm_release_later(state);
     shim_comm_reap();
     return result;
+}
+
+static void give_up(shim_comm_t *comm, ncclComm_t handle)
+{
+    stop_kernels(comm);
+    shim_attach_cancel(handle);
 }
 
 SHIM_PUBLIC(ncclCommRevoke);
@@ -405,12 +415,18 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags)
     if (revokeFlags != 0 || !shim_real_symbol(real, "ncclCommRevoke"))
         return answer(real->ncclCommRevoke(comm, revokeFlags));
     shim_comm_t *state = shim_comm_acquire(comm);
-    if (state)
-        stop_kernels(state);
-    shim_attach_cancel(comm);
+    /* NCCL refuses to revoke what was finalized or revoked before: our kernels go on then. It cannot simply be asked
+     * first: a revoke waits for NCCL's own kernels, which may stand behind one of ours that waits. */
+    bool refused = state && (atomic_load(&state->finalized) || atomic_load(&state->revoked));
+    if (state && !refused)
+        give_up(state, comm);
     ncclResult_t result = answer(real->ncclCommRevoke(comm, revokeFlags));
-    if (state)
+    if (state && !is_refused(result)) {
+        if (refused)
+            give_up(state, comm);
+        atomic_store(&state->revoked, true);
         let_kernels_end(state);
+    }
     shim_comm_release(state);
     return result;
 }

@@ -48,10 +48,10 @@ static int attach(void *argument)
     fake_reset();
     fake.multicast = true;
     fake.ipc_error[scenario->failing] = scenario->ipc_error;
-    fake.depth = 1;
+    fake_depth = 1;
     for (int r = 0; r < N; r++)
         CHILD_CHECK(ncclCommInitRank(&comms[r], N, id, r) == ncclSuccess);
-    fake.depth = 0;
+    fake_depth = 0;
     CHILD_CHECK(shim_attach_after_group(ncclSuccess) == ncclSuccess);
     for (int r = 0; r < N; r++) {
         CHILD_CHECK(phase_of(comms[r]) == scenario->phase);
