@@ -46,7 +46,7 @@ function(add_broken name file)
   target_compile_definitions(broken_${name} PRIVATE WAIT_NS=300000000u)
   target_compile_options(broken_${name} PRIVATE -USHUNT_HAS_CUDA -DSHUNT_HAS_CUDA=0 -O1 -w)
   add_test(NAME algorithms.broken_${name} COMMAND broken_${name})
-  set_tests_properties(algorithms.broken_${name} PROPERTIES LABELS unit TIMEOUT 300 WILL_FAIL TRUE)
+  set_tests_properties(algorithms.broken_${name} PROPERTIES LABELS unit WILL_FAIL TRUE)
 endfunction()
 
 if(SHUNT_SANITIZE STREQUAL "")
