@@ -226,18 +226,6 @@ alg_control_t *alg_scratch_control(alg_scratch_t *scratch)
     return NULL;
 }
 
-bool shim_drained(shim_comm_t *comm)
-{
-    (void)comm;
-    return true;
-}
-
-bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
-{
-    (void)comm, (void)limit_ms;
-    return true;
-}
-
 void net_leave(net_rendezvous_t *rendezvous)
 {
     (void)rendezvous;
