@@ -21,6 +21,7 @@
 
 #include "shim/drain.h"
 #include "shim/redop.h"
+#include "shim/room.h"
 
 enum { FIRST_SLOTS = 256 };
 
@@ -242,6 +243,7 @@ shim_comm_t *shim_comm_remove(ncclComm_t handle)
 static void comm_free(shim_comm_t *comm)
 {
     shim_drain_forget(comm);
+    shim_room_release(comm);
     shim_redop_forget(comm);
     shim_shrink_forget(comm);
     if (comm->scratch)

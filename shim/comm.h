@@ -45,6 +45,14 @@ typedef struct shim_order {
     shim_captured_t *captured;
 } shim_order_t;
 
+/* Of the multiprocessors of its GPU; private to room.c. */
+typedef struct shim_share {
+    uint32_t blocks;   /* granted: held by kernels and their early successors */
+    uint32_t asked;    /* the most blocks that a call wanted */
+    uint32_t releases; /* of other shares, when it was asked last */
+    bool leads;        /* successors do not count */
+} shim_share_t;
+
 typedef struct shim_shrink shim_shrink_t;
 
 typedef struct shim_comm {
@@ -72,6 +80,7 @@ typedef struct shim_comm {
     atomic_bool reusable;             /* destroyed in good order: the scratch may go to the pool */
     pthread_mutex_t lock;             /* one launch at a time: order, scratch */
     shim_order_t order;
+    shim_share_t share;
     atomic_uint polls;             /* of the handle, under way at a group's end: an abort lets them end */
     atomic_uint references;        /* table, graphs, calls in flight; the last one frees */
     _Atomic uint64_t calls_begun;  /* host mode, for watch.c: calls begun ... */
