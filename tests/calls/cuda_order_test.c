@@ -26,9 +26,10 @@ static ncclResult_t reduce(shim_comm_t *comm, size_t count, int stream)
     return ncclAllReduce(buffer, buffer, count, ncclFloat32, ncclSum, comm->handle, fake_stream(stream));
 }
 
+/* One that is forwarded. */
 static ncclResult_t broadcast(shim_comm_t *comm, int stream)
 {
-    return ncclBroadcast(buffer, buffer, SMALL, ncclFloat32, 0, comm->handle, fake_stream(stream));
+    return ncclBroadcast(buffer, buffer, LARGE, ncclFloat32, 0, comm->handle, fake_stream(stream));
 }
 
 /* Every work from number `first` on has run after all before it. */

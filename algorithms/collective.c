@@ -1,0 +1,44 @@
+/*
+ * collective.c - what the collectives are called, and what a call of each has.
+ */
+#include "algorithms/algorithm.h"
+
+#include <string.h>
+
+static const struct {
+    const char *name;
+    bool reduces, rooted, blocks;
+} collectives[ALG_COLLECTIVE_COUNT] = {
+    [ALG_ALL_REDUCE] = {"allreduce", true, false, false}, [ALG_REDUCE_SCATTER] = {"reducescatter", true, false, true},
+    [ALG_REDUCE] = {"reduce", true, true, false},         [ALG_ALL_GATHER] = {"allgather", false, false, true},
+    [ALG_ALL_TO_ALL] = {"alltoall", false, false, true},  [ALG_BROADCAST] = {"broadcast", false, true, false},
+    [ALG_GATHER] = {"gather", false, true, true},         [ALG_SCATTER] = {"scatter", false, true, true},
+};
+
+const char *alg_collective_name(alg_collective_t collective)
+{
+    return (unsigned)collective < ALG_COLLECTIVE_COUNT ? collectives[collective].name : NULL;
+}
+
+alg_collective_t alg_collective_find(const char *name)
+{
+    unsigned i = 0;
+    while (i < ALG_COLLECTIVE_COUNT && strcmp(collectives[i].name, name) != 0)
+        i++;
+    return (alg_collective_t)i;
+}
+
+bool alg_collective_reduces(alg_collective_t collective)
+{
+    return collectives[collective].reduces;
+}
+
+bool alg_collective_rooted(alg_collective_t collective)
+{
+    return collectives[collective].rooted;
+}
+
+uint32_t alg_collective_blocks(alg_collective_t collective, uint32_t nranks)
+{
+    return collectives[collective].blocks ? nranks : 1;
+}
