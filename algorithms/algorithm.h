@@ -61,23 +61,30 @@ size_t alg_type_bytes(alg_type_t type);
  *   ...          flags  |  the staged algorithm: a word a channel and peer,
  *   ...          staging|  values only grow. Staging is raw data, guarded by flags.
  *
- * One rule lets every sentinel algorithm share the halves, whatever its layout
- * and grid: call number e (counted on the device) uses half e & 1 only, reads
- * and re-arms every word that peers wrote there, and ends only after it has,
- * directly or through others, data from every rank that was sent in call e.
- * So when any rank begins call e+2, every rank has ended call e, and the half
- * is armed everywhere. Kernel boundaries order the re-arming before the data
- * of the next call.
+ * One rule guards all of it, whatever a call's collective, layout and grid: a
+ * call ends on a rank only after that rank has heard, directly or through others,
+ * from every rank in that call. A rank that has no data for a peer sends it a
+ * notice instead (notice.h; the staged algorithms' flags go to everybody anyway).
+ * So when any rank begins call e+2, every rank has ended call e.
+ *   Halves: call number e (counted on the device) uses half e & 1 only, and reads
+ * and re-arms every word that peers wrote there: the half is armed everywhere when
+ * call e+2 begins. Kernel boundaries order the re-arming before the next data.
+ *   A kernel that leaves a call before its end sets ALG_EPOCH_STOPPED, and tells
+ * its peers at ALG_STOP_OFFSET. Kernels behind it leave before their first store,
+ * for a peer may still be in that call.
  */
 enum {
     ALG_CONTROL_BYTES = 4096,
-    ALG_EPOCH_OFFSET = 0,     /* uint64_t: counts the calls of sentinel algorithms on this scratch (epoch.h) */
-    ALG_STAGED_OFFSET = 128,  /* uint64_t: counts those of the staged algorithm */
+    ALG_EPOCH_OFFSET = 0,     /* uint64_t: counts the calls on this scratch (epoch.h) */
     ALG_LOOK_OFFSET = 256,    /* uint64_t, CUDA: when a waiting kernel last looked at the host's words */
+    ALG_STOP_OFFSET = 512,    /* ALG_MAX_RANKS words of 8 bytes: peer r stores 1 when it leaves a call */
     ALG_MAILBOX_OFFSET = 2048 /* ALG_MAX_RANKS words of 8 bytes, one each peer, for the attach proof */
 };
 
-/* The staged algorithm's channels (warps) of one call, at most: 64 blocks of 16, or 128 of 8. */
+/* In the word at ALG_EPOCH_OFFSET: a call was not finished here. */
+#define ALG_EPOCH_STOPPED UINT64_C(1)
+
+/* The staged algorithms' channels of one call, at most: the warps of 64 blocks of 16, or of 128 of 8. */
 enum { ALG_STAGED_CHANNELS = 1024 };
 
 typedef struct alg_map {
@@ -100,13 +107,16 @@ typedef struct alg_control {
     uint32_t abort;  /* host -> kernel: leave every wait now */
     uint32_t status; /* kernel -> host: an alg_status_t */
     uint32_t reserved[14];
+    uint64_t stop_at[ALG_MAX_RANKS]; /* address of this rank's word at ALG_STOP_OFFSET in peer r's scratch, as the
+                                        kernels address it; 0: there is nobody to tell */
 } alg_control_t;
 
 typedef enum alg_status {
     ALG_STATUS_OK = 0,
     ALG_STATUS_TIMEOUT = 1,   /* a wait ran past timeout_ns */
     ALG_STATUS_PEER_DEAD = 2, /* host device: a peer's process is gone */
-    ALG_STATUS_ABORTED = 3    /* launch_host only: the host raised `abort` */
+    ALG_STATUS_ABORTED = 3,   /* launch_host only: the host raised `abort` */
+    ALG_STATUS_PEER_LEFT = 4  /* a peer left a call before its end */
 } alg_status_t;
 
 /* What a kernel needs to know of the ranks; passed to it by value. */
@@ -116,7 +126,8 @@ typedef struct alg_team {
     uint8_t *scratch[ALG_MAX_RANKS]; /* rank r's scratch, as this process (CUDA: this device) addresses it */
     alg_control_t *control;          /* as the device addresses it */
     uint64_t timeout_ns;             /* of one wait; 0: none */
-    uint32_t dependent_launch;       /* CUDA: the device has programmatic dependent launch (sm_90 on) */
+    uint32_t dependent_launch;       /* CUDA: the kernels have programmatic dependent launch (code for sm_90 on) */
+    int32_t priority;                /* CUDA: of the launches, as cudaStreamCreateWithPriority takes it; 0: none */
     uint64_t half_offset;            /* from the map */
     uint64_t half_bytes;
     uint64_t flags_offset;

@@ -13,9 +13,9 @@
 /* One word of 8 bytes a phase, channel and peer. */
 #define FLAGS_BYTES ((size_t)2 * ALG_STAGED_CHANNELS * ALG_MAX_RANKS * 8)
 
-static_assert(ALG_EPOCH_OFFSET + 8 <= ALG_STAGED_OFFSET, "words of the control page overlap");
-static_assert(ALG_STAGED_OFFSET + 8 <= ALG_LOOK_OFFSET, "words of the control page overlap");
-static_assert(ALG_LOOK_OFFSET + 8 <= ALG_MAILBOX_OFFSET, "words of the control page overlap");
+static_assert(ALG_EPOCH_OFFSET + 8 <= ALG_LOOK_OFFSET, "words of the control page overlap");
+static_assert(ALG_LOOK_OFFSET + 8 <= ALG_STOP_OFFSET, "words of the control page overlap");
+static_assert(ALG_STOP_OFFSET + 8 * ALG_MAX_RANKS <= ALG_MAILBOX_OFFSET, "words of the control page overlap");
 static_assert(ALG_MAILBOX_OFFSET + 8 * ALG_MAX_RANKS <= ALG_CONTROL_BYTES, "mailboxes leave the control page");
 static_assert(FLAGS_BYTES % 4096 == 0, "staging begins on a page");
 

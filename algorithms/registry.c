@@ -1,19 +1,17 @@
 /*
- * registry.c - all algorithms. A new one is one file, one line here, and rows
- * in the selector's table.
+ * registry.c - all algorithms (registry.def).
  */
 #include "algorithms/algorithm.h"
 
 #include <string.h>
 
-extern const alg_algorithm_t alg_allreduce_oneshot;
-extern const alg_algorithm_t alg_allreduce_twoshot;
-extern const alg_algorithm_t alg_allreduce_staged;
-
+#define ALG_FILE(path)
+#define ALG_ALGORITHM(symbol) extern const alg_algorithm_t symbol;
+#include "algorithms/registry.def"
+#undef ALG_ALGORITHM
+#define ALG_ALGORITHM(symbol) &symbol,
 const alg_algorithm_t *const alg_registry[] = {
-    &alg_allreduce_oneshot,
-    &alg_allreduce_twoshot,
-    &alg_allreduce_staged,
+#include "algorithms/registry.def"
 };
 const uint32_t alg_registry_count = sizeof(alg_registry) / sizeof(alg_registry[0]);
 

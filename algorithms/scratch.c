@@ -185,6 +185,8 @@ static int open_peer(alg_scratch_t *scratch, uint32_t peer, const uint8_t offer[
     }
     scratch->peers[peer] = mapping;
     scratch->team.scratch[peer] = net_mapping_pointer(mapping);
+    scratch->control->stop_at[peer] =
+        (uintptr_t)scratch->team.scratch[peer] + ALG_STOP_OFFSET + sizeof(uint64_t) * scratch->rank;
     return 0;
 }
 

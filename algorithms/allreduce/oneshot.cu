@@ -27,17 +27,19 @@ struct oneshot {
         const uint32_t first = lane.block * lane.threads + lane.thread;
         slots<R::MARK, N> s = slots<R::MARK, N>::make(team, 1, vectors, first);
 
-        lane_begin(lane, r.held() | s.held(), launch_most_threads<oneshot>(N));
+        lane_begin(r.held() | s.held(), call.early);
         r.begin(call);
-        const uint64_t epoch = epoch_read(team, ALG_EPOCH_OFFSET);
+        const uint64_t epoch = epoch_read(team);
         /* Most messages of this size have a lane for every vector, which then keeps its value in registers. */
         vec16_t own = r.load_if(first < vectors, first), x[N - 1];
+        if (epoch_stopped(epoch))
+            return;
         s.move(epoch_half(team, epoch));
         if (first < vectors)
             s.put_all(0, own);
         for (uint32_t k = stride; first + k < vectors; k += stride)
             s.put_all(k, r.load(first + k));
-        epoch_leave(lane, team, ALG_EPOCH_OFFSET);
+        epoch_leave(lane, team);
         for (uint32_t k = 0; first + k < vectors; k += stride) {
             if (k > 0)
                 own = r.load(first + k);
@@ -48,16 +50,17 @@ struct oneshot {
         }
     }
 
-    static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)
+    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)
     {
         const uint64_t vector = slots_bytes(mark_of(type), nranks - 1, 4) / 4;
         return nranks < 2 ? 0 : map->half_bytes / vector / 4 * 4 * VEC;
     }
 
-    static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
         launch_shape(buffer_vectors(bytes), launch_most_threads<oneshot>(nranks), blocks, threads);
     }
 };
 
-ALG_DEFINE(alg_allreduce_oneshot, "oneshot", ALG_ALL_REDUCE, oneshot)
+ALG_REDUCER(alg_oneshot, oneshot)
+ALG_DESCRIBE(alg_allreduce_oneshot, "oneshot", ALG_ALL_REDUCE, alg_oneshot, oneshot)

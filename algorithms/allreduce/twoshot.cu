@@ -112,11 +112,13 @@ struct twoshot {
         const uint32_t first = lane.block * lane.threads + lane.thread;
         auto l = twoshot_lane<TYPE, OPS, N, WHOLE>::make(team, call, first);
 
-        lane_begin(lane, l.held(), launch_most_threads<twoshot>(N));
+        lane_begin(l.held(), call.early);
         l.r.begin(call);
-        const uint64_t epoch = epoch_read(team, ALG_EPOCH_OFFSET);
+        const uint64_t epoch = epoch_read(team);
         vec16_t x[N];
         l.load(first < l.slice, 0, x);
+        if (epoch_stopped(epoch))
+            return;
         l.s.move(epoch_half(team, epoch));
         if (first < l.slice)
             l.put(0, x);
@@ -124,7 +126,7 @@ struct twoshot {
             l.load(true, k, x);
             l.put(k, x);
         }
-        epoch_leave(lane, team, ALG_EPOCH_OFFSET);
+        epoch_leave(lane, team);
         for (uint32_t k = 0; first + k < l.slice; k += stride) {
             if (!l.reduce(lane, team, k))
                 return;
@@ -135,13 +137,13 @@ struct twoshot {
         }
     }
 
-    static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)
+    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)
     {
         const uint64_t vector = slots_bytes(mark_of(type), 2 * (nranks - 1), 4) / 4; /* of a slice */
         return nranks < 2 ? 0 : map->half_bytes / vector / 4 * 4 * VEC * nranks;
     }
 
-    static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
         launch_shape(slice_vectors(buffer_vectors(bytes), nranks), launch_most_threads<twoshot>(nranks), blocks,
                      threads);
@@ -165,4 +167,5 @@ twoshot_lane<TYPE, OPS, N, WHOLE>::make(const alg_team_t &team, const alg_call_t
     return l;
 }
 
-ALG_DEFINE(alg_allreduce_twoshot, "twoshot", ALG_ALL_REDUCE, twoshot)
+ALG_REDUCER(alg_twoshot, twoshot)
+ALG_DESCRIBE(alg_allreduce_twoshot, "twoshot", ALG_ALL_REDUCE, alg_twoshot, twoshot)

@@ -29,15 +29,22 @@ LANE_FN uint32_t other_place(uint32_t rank, uint32_t among)
     return rank - (rank > among);
 }
 
-/* A counter (ALG_EPOCH_OFFSET, ALG_STAGED_OFFSET) moves on by so much a call. It wraps after 2^38 calls, which nothing
- * minds. Staged numbers its chunks within a unit: so many chunks of one warp are 1.6 TB, of the host device 50 GB. */
-static const uint64_t EPOCH_UNIT = 1u << 26;
+/* The counter at ALG_EPOCH_OFFSET moves on by so much a call. It wraps around after 2^48 calls, which is harmless: only
+ * the last bit of a call's number and differences of neighbouring ones are used. The staged algorithms number their
+ * chunks within a unit (staged.h). */
+static const uint64_t EPOCH_UNIT = 1u << 16;
 
-/* The counter as it stands: less than a unit of it is of blocks that have left this call. Who makes anything of it
- * waits for it, so first come the loads that are to be in flight beside it. */
-LANE_FN uint64_t epoch_read(const alg_team_t &team, uint32_t offset)
+/* The counter as it stands: bit 0 is ALG_EPOCH_STOPPED; the rest of what is less than a unit is of blocks that have
+ * left this call. Issue independent loads before using the result. */
+LANE_FN uint64_t epoch_read(const alg_team_t &team)
 {
-    return lane_read_own((const uint64_t *)(team.scratch[team.rank] + offset));
+    return lane_read_own((const uint64_t *)(team.scratch[team.rank] + ALG_EPOCH_OFFSET));
+}
+
+/* An earlier call was not finished here: this one must not store anything. */
+LANE_FN bool epoch_stopped(uint64_t epoch)
+{
+    return epoch & ALG_EPOCH_STOPPED;
 }
 
 /* Of this call: a multiple of EPOCH_UNIT. */
@@ -48,13 +55,13 @@ LANE_FN uint64_t epoch_base(uint64_t epoch)
 
 /* Once a lane, after its epoch_read. Each block adds its share of a unit when all its lanes have read, so the counter
  * moves on when all blocks have: no lane of this call sees the new value; and none of the next call sees the old one,
- * because its kernel begins after this one ended. Nobody waits for the sum. */
-LANE_FN void epoch_leave(const lane_t &lane, const alg_team_t &team, uint32_t offset)
+ * because its kernel begins after this one ended. Nobody waits for the sum. Shares are even: they leave bit 0 alone. */
+LANE_FN void epoch_leave(const lane_t &lane, const alg_team_t &team)
 {
     lane_sync();
     if (lane.thread == 0)
-        lane_add_own((uint64_t *)(team.scratch[team.rank] + offset),
-                     lane.block == 0 ? EPOCH_UNIT - (lane.blocks - 1) : 1);
+        lane_add_own((uint64_t *)(team.scratch[team.rank] + ALG_EPOCH_OFFSET),
+                     lane.block == 0 ? EPOCH_UNIT - 2 * (lane.blocks - 1) : 2);
 }
 
 /* How far the call's half lies behind half 0. */

@@ -1,5 +1,5 @@
 /*
- * input.h - what an all-reduce kernel is given, prepared once per lane: the
+ * input.h - what a kernel that reduces is given, prepared once per lane: the
  * caller's buffers as vectors, the pre-multiplier, the order of summation.
  */
 #ifndef SHUNT_INPUT_H
@@ -61,15 +61,26 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     /* This rank's contribution. The same bits each time it is loaded, and (but for integers) fit to be sent. */
     LANE_FN vec16_t load(uint32_t v) const
     {
-        return prepare(WHOLE ? buffer_load_whole(input, v) : buffer_load<U>(input, v));
+        return load_from(input, v);
     }
 
     /* The same if it is wanted; else anything. In flight beside what was loaded before. */
     LANE_FN vec16_t load_if(bool wanted, uint32_t v) const
     {
+        return load_from_if(wanted, input, v);
+    }
+
+    /* The same of a part of the input that is a buffer of its own. */
+    LANE_FN vec16_t load_from(const buffer_t &part, uint32_t v) const
+    {
+        return prepare(WHOLE ? buffer_load_whole(part, v) : buffer_load<U>(part, v));
+    }
+
+    LANE_FN vec16_t load_from_if(bool wanted, const buffer_t &part, uint32_t v) const
+    {
         if (WHOLE)
-            return prepare(buffer_load_whole_if(wanted, input, v, scratch));
-        return wanted ? load(v) : vec16_t{{0, 0, 0, 0}};
+            return prepare(buffer_load_whole_if(wanted, part, v, scratch));
+        return wanted ? load_from(part, v) : vec16_t{{0, 0, 0, 0}};
     }
 
     LANE_FN vec16_t prepare(vec16_t x) const
@@ -83,10 +94,15 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
 
     LANE_FN void store(uint32_t v, const vec16_t &x) const
     {
+        store_to(output, v, x);
+    }
+
+    LANE_FN void store_to(const buffer_t &part, uint32_t v, const vec16_t &x) const
+    {
         if (WHOLE)
-            buffer_store_whole(output, v, x);
+            buffer_store_whole(part, v, x);
         else
-            buffer_store<U>(output, v, x);
+            buffer_store<U>(part, v, x);
     }
 
     /* The values of all ranks, in rank order, joined by the operator and rounded once; x: the others', which are used

@@ -27,22 +27,16 @@ LANE_FN lane_t lane_here()
     return lane_t{blockIdx.x, gridDim.x, threadIdx.x, blockDim.x, 0, 0};
 }
 
-/* Blocks, as large as the kernel allows, of a grid that lets its successor in. A kernel that only waits takes room from
- * other streams' kernels, which peers may be waiting for. With 32, what a stream of ours holds leaves room on an H200
- * for a short message of another stream, or is about to end itself: two communicators at once never lock each other
- * out. */
-enum { LANE_EARLY_BLOCKS = 32 };
-
 /* griddepcontrol.wait: until all that came before in the stream is complete and visible. Without the launch
  * attribute it returns at once. The assembler would sink all arithmetic behind it, to where it is used: a
- * branch on `held`, which is never 0, keeps before it what makes `held`. most_threads: of the kernel's blocks. */
-LANE_FN void lane_begin(const lane_t &lane, uint64_t held, uint32_t most_threads)
+ * branch on `held`, which is never 0, keeps before it what makes `held`. early: let the successor in (alg_call_t). */
+LANE_FN void lane_begin(uint64_t held, uint32_t early)
 {
 #if __CUDA_ARCH__ >= 900
     if (held == 0)
         __trap();
     asm volatile("griddepcontrol.wait;" ::: "memory");
-    if (lane.blocks * lane.threads <= LANE_EARLY_BLOCKS * most_threads)
+    if (early)
         asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
@@ -195,6 +189,11 @@ LANE_FN void lane_add_own(uint64_t *p, uint64_t x)
     asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory");
 }
 
+LANE_FN void lane_or_own(uint64_t *p, uint64_t x)
+{
+    asm volatile("red.relaxed.gpu.global.or.b64 [%0], %1;" ::"l"(p), "l"(x) : "memory");
+}
+
 LANE_FN void lane_write_own(uint64_t *p, uint64_t w)
 {
     asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"(w) : "memory");
@@ -208,38 +207,67 @@ LANE_FN void lane_write_own(uint64_t *p, uint64_t w)
  * 0.2 ms (docs/results/tried-4-h200.csv, tried-5-h200.csv). */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
-/* Returns the deadline, 0 if there is none, or LANE_STOP. */
-LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint64_t *look, uint64_t timeout_ns,
-                                 uint64_t deadline)
+/* Leave the call: no kernel behind this one may store, and the peers, which will not get this rank's data, are told.
+ * The word in the peer's scratch orders nothing. */
+LANE_FN void lane_leave(volatile alg_control_t *control, uint8_t *own)
 {
+    lane_or_own((uint64_t *)(own + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);
+    lane_write_own((uint64_t *)(own + ALG_LOOK_OFFSET), LANE_STOP);
+    for (int r = 0; r < ALG_MAX_RANKS; r++) {
+        const uint64_t at = control->stop_at[r];
+        if (at)
+            asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(at), "l"((uint64_t)1) : "memory");
+    }
+}
+
+LANE_FN bool lane_peer_left(const uint8_t *own)
+{
+    uint64_t any = 0;
+    for (int r = 0; r < ALG_MAX_RANKS; r++)
+        any |= lane_flag(own + ALG_STOP_OFFSET + 8 * r);
+    return any;
+}
+
+/* Returns the deadline, 0 if there is none, or LANE_STOP. `own` is this rank's scratch. */
+LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, uint64_t timeout_ns, uint64_t deadline)
+{
+    uint64_t *look = (uint64_t *)(own + ALG_LOOK_OFFSET);
     const uint64_t last = lane_read_own(look);
     if (last == LANE_STOP)
         return LANE_STOP;
     uint64_t now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-    if (now - last > LANE_LOOK_NS && atomicCAS((unsigned long long *)look, last, now) == last && control->abort) {
-        lane_write_own(look, LANE_STOP);
-        return LANE_STOP;
+    uint32_t status = ALG_STATUS_OK;
+    if (now - last > LANE_LOOK_NS && atomicCAS((unsigned long long *)look, last, now) == last) {
+        if (control->abort) {
+            lane_leave(control, own);
+            return LANE_STOP;
+        }
+        if (lane_peer_left(own))
+            status = ALG_STATUS_PEER_LEFT;
     }
-    if (timeout_ns == 0)
-        return 0;
-    if (deadline == 0)
-        return now + timeout_ns;
-    if (now < deadline)
-        return deadline;
-    control->status = ALG_STATUS_TIMEOUT;
+    if (status == ALG_STATUS_OK) {
+        if (timeout_ns == 0)
+            return 0;
+        if (deadline == 0)
+            return now + timeout_ns;
+        if (now < deadline)
+            return deadline;
+        status = ALG_STATUS_TIMEOUT;
+    }
+    control->status = status;
     __threadfence_system();
     control->abort = 1; /* the team is lost: free every other lane at once */
-    lane_write_own(look, LANE_STOP);
+    lane_leave(control, own);
     return LANE_STOP;
 }
 
 /* One lane for all of the warp that came here together. All by value: a team's address would cost the hot path. */
-LANE_COLD_FN uint64_t lane_look(volatile alg_control_t *control, uint64_t *look, uint64_t timeout_ns, uint64_t deadline)
+LANE_COLD_FN uint64_t lane_look(volatile alg_control_t *control, uint8_t *own, uint64_t timeout_ns, uint64_t deadline)
 {
     const uint32_t here = __activemask(), first = __ffs((int)here) - 1;
     if (threadIdx.x % 32 == first)
-        deadline = lane_look_alone(control, look, timeout_ns, deadline);
+        deadline = lane_look_alone(control, own, timeout_ns, deadline);
     return __shfl_sync(here, deadline, (int)first);
 }
 
@@ -252,8 +280,7 @@ LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
 {
     if (++lane.polls % LANE_POLLS != 0)
         return false;
-    uint64_t *look = (uint64_t *)(team.scratch[team.rank] + ALG_LOOK_OFFSET);
-    lane.deadline = lane_look(team.control, look, team.timeout_ns, lane.deadline);
+    lane.deadline = lane_look(team.control, team.scratch[team.rank], team.timeout_ns, lane.deadline);
     return lane.deadline == LANE_STOP;
 }
 

@@ -27,7 +27,7 @@ typedef struct lane {
     uint64_t deadline; /* ns of CLOCK_MONOTONIC; 0: the first look sets it */
 } lane_t;
 
-LANE_FN void lane_begin(const lane_t &, uint64_t, uint32_t)
+LANE_FN void lane_begin(uint64_t, uint32_t)
 {
 }
 
@@ -148,6 +148,11 @@ LANE_FN void lane_add_own(uint64_t *p, uint64_t x)
     __atomic_fetch_add(p, x, __ATOMIC_ACQ_REL);
 }
 
+LANE_FN void lane_or_own(uint64_t *p, uint64_t x)
+{
+    __atomic_fetch_or(p, x, __ATOMIC_ACQ_REL);
+}
+
 LANE_FN uint64_t lane_now()
 {
     struct timespec t;
@@ -160,23 +165,48 @@ LANE_FN void lane_wait_begins(lane_t &lane)
     lane.deadline = 0;
 }
 
+/* Leave the call: no call behind this one may store, and the peers, which will not get this rank's data, are told. */
+LANE_FN void lane_leave(const alg_team_t &team)
+{
+    lane_or_own((uint64_t *)(team.scratch[team.rank] + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);
+    for (uint32_t r = 0; r < ALG_MAX_RANKS; r++) {
+        if (team.control->stop_at[r])
+            lane_raise((void *)(uintptr_t)team.control->stop_at[r], 1);
+    }
+}
+
+LANE_FN bool lane_peer_left(const alg_team_t &team)
+{
+    uint64_t any = 0;
+    for (uint32_t r = 0; r < ALG_MAX_RANKS; r++)
+        any |= lane_flag(team.scratch[team.rank] + ALG_STOP_OFFSET + 8 * r);
+    return any;
+}
+
 /* Ranks may outnumber cores, so a waiting lane gives its core away early. */
 LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
 {
     if (++lane.polls % 64 != 0)
         return false;
-    if (__atomic_load_n(&team.control->abort, __ATOMIC_ACQUIRE))
+    if (__atomic_load_n(&team.control->abort, __ATOMIC_ACQUIRE)) {
+        lane_leave(team);
         return true;
-    sched_yield();
-    if (team.timeout_ns == 0)
-        return false;
-    const uint64_t now = lane_now();
-    if (lane.deadline == 0)
-        lane.deadline = now + team.timeout_ns;
-    if (now < lane.deadline)
-        return false;
-    __atomic_store_n(&team.control->status, (uint32_t)ALG_STATUS_TIMEOUT, __ATOMIC_RELEASE);
+    }
+    uint32_t status = lane_peer_left(team) ? ALG_STATUS_PEER_LEFT : ALG_STATUS_OK;
+    if (status == ALG_STATUS_OK) {
+        sched_yield();
+        if (team.timeout_ns == 0)
+            return false;
+        const uint64_t now = lane_now();
+        if (lane.deadline == 0)
+            lane.deadline = now + team.timeout_ns;
+        if (now < lane.deadline)
+            return false;
+        status = ALG_STATUS_TIMEOUT;
+    }
+    __atomic_store_n(&team.control->status, status, __ATOMIC_RELEASE);
     __atomic_store_n(&team.control->abort, 1u, __ATOMIC_RELEASE);
+    lane_leave(team);
     return true;
 }
 

@@ -1,15 +1,21 @@
 /*
- * launch.h - from an algorithm's `run` to its descriptor: kernels for every
- * type and kind of operator, and how they are launched on each device.
+ * launch.h - from an algorithm's `run` to its descriptors: the kernels, and how
+ * they are launched on each device.
  *
- * An algorithm is a struct with
+ * An algorithm that reduces is a struct with
  *   template <int TYPE, int OPS, int N, bool WHOLE> static void run(lane_t, const alg_team_t &, const alg_call_t &)
- *   static uint64_t max_bytes(const alg_map_t *, uint32_t nranks, alg_type_t)
- *   static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+ * and has kernels for every type and kind of operator; one that moves data has
+ *   template <int N, bool WHOLE, bool EACH> static void run(...)
+ * and is given the count in bytes (EACH: every rank has a block of its own in the
+ * input). Both have
+ *   template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *, uint32_t nranks, alg_type_t)
+ *   template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
  *   MOST_THREADS, of a block
- * (N: for 2, 3, 4 or up to 8 ranks; WHOLE: of reduction, input.h) and ends its file with ALG_DEFINE. On CUDA
- * the file gives `<symbol>_launch` and `<symbol>_preload`; compiled for the host
- * it gives the descriptor, which refers to those two when the build has CUDA.
+ * (N: for 2, 3, 4 or up to 8 ranks; WHOLE: of reduction, input.h.) A file ends with
+ * ALG_REDUCER or ALG_MOVER, which make its kernels, and an ALG_DESCRIBE for each
+ * collective that they serve. On CUDA the first gives `<family>_launch` and
+ * `<family>_preload`; compiled for the host the second gives the descriptors, which
+ * refer to those two when the build has CUDA.
  */
 #ifndef SHUNT_LAUNCH_H
 #define SHUNT_LAUNCH_H
@@ -38,6 +44,12 @@ static inline int launch_body_kind(const alg_team_t *team, const alg_call_t *cal
     return (whole ? BODY_RANKS : 0) + (exact ? (int)team->nranks - BODY_LEAST_EXACT + 1 : 0);
 }
 
+/* Fewer than the call's where this rank has no room for all at once: no kernel needs as many as its peers'. */
+static inline uint32_t launch_blocks(const alg_call_t *call)
+{
+    return call->most_blocks > 0 && call->most_blocks < call->blocks ? call->most_blocks : call->blocks;
+}
+
 /* Values of more ranks need more registers than 1024 threads can have. */
 static const uint32_t LAUNCH_USUAL_THREADS = 512;
 
@@ -63,6 +75,33 @@ template <class A> LANE_HOST_FN constexpr uint32_t launch_most_threads(uint32_t 
             ALG_PER_OPS(X, A, ALG_BFLOAT16), ALG_PER_OPS(X, A, ALG_FLOAT8_E4M3), ALG_PER_OPS(X, A, ALG_FLOAT8_E5M2) \
     }
 
+/* The same without type and operator: [EACH][kind]. */
+#define ALG_PER_BLOCKS(X, A)                                                     \
+    {                                                                            \
+        {ALG_MOVE_RANKS(X, A, false, false), ALG_MOVE_RANKS(X, A, true, false)}, \
+        {                                                                        \
+            ALG_MOVE_RANKS(X, A, false, true), ALG_MOVE_RANKS(X, A, true, true)  \
+        }                                                                        \
+    }
+#ifdef __CUDACC__
+#define ALG_MOVE_RANKS(X, A, W, E) X<A, 8, W, E>, X<A, 2, W, E>, X<A, 3, W, E>, X<A, 4, W, E>
+#else
+#define ALG_MOVE_RANKS(X, A, W, E) X<A, 8, W, E>, X<A, 4, W, E>
+#endif
+
+static inline bool launch_each(const alg_call_t *call)
+{
+    return call->collective == ALG_ALL_TO_ALL || call->collective == ALG_SCATTER;
+}
+
+static inline alg_call_t launch_in_bytes(const alg_call_t *call)
+{
+    alg_call_t moved = *call;
+    moved.count *= alg_type_bytes(call->type);
+    moved.type = ALG_UINT8;
+    return moved;
+}
+
 #ifdef __CUDACC__
 
 /* Registers are for one block. Not told so, the compiler spilled some kernels of 1024 threads to make room for two. */
@@ -75,53 +114,81 @@ __global__ void __launch_bounds__(launch_most_threads<A>(N), LAUNCH_BLOCKS_A_MUL
     A::template run<TYPE, OPS, N, WHOLE>(lane_here(), team, call);
 }
 
+template <class A, int N, bool WHOLE, bool EACH>
+__global__ void __launch_bounds__(launch_most_threads<A>(N), LAUNCH_BLOCKS_A_MULTIPROCESSOR)
+    alg_move_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ alg_call_t call)
+{
+    A::template run<N, WHOLE, EACH>(lane_here(), team, call);
+}
+
 typedef void (*alg_kernel_t)(alg_team_t, alg_call_t);
 typedef alg_kernel_t alg_kernels_t[ALG_TYPE_COUNT][OPS_KINDS][BODY_KINDS];
+typedef alg_kernel_t alg_move_kernels_t[2][BODY_KINDS];
 
-static inline int launch_cuda(const alg_kernels_t kernels, const alg_team_t *team, const alg_call_t *call, void *stream)
+static inline int launch_cuda(alg_kernel_t kernel, const alg_team_t *team, const alg_call_t *call, void *stream)
 {
-    const int kind = launch_body_kind(team, call);
+    cudaLaunchAttribute attribute[2] = {};
+    unsigned count = 0;
     /* Programmatic dependent launch: blocks may be placed while the stream's last kernel drains, or earlier where
      * that says so (lane_begin, which also waits for its end). Measured on H200: 0.25 us a call
-     * (docs/results/tried-h200.csv), and as much again where small grids let theirs in (tried-2-h200.csv). */
-    cudaLaunchAttribute early = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+     * (docs/results/tried-h200.csv), and as much again where grids let theirs in (tried-2-h200.csv). */
+    if (team->dependent_launch) {
+        attribute[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    /* Beside matrix products a block of ours takes the next free place. */
+    if (team->priority) {
+        attribute[count].id = cudaLaunchAttributePriority;
+        attribute[count++].val.priority = team->priority;
+    }
     cudaLaunchConfig_t config = {};
-    config.attrs = &early;
-    config.numAttrs = team->dependent_launch ? 1 : 0;
-    config.gridDim = dim3(call->blocks);
+    config.attrs = attribute;
+    config.numAttrs = count;
+    config.gridDim = dim3(launch_blocks(call));
     config.blockDim = dim3(call->threads);
     config.stream = (cudaStream_t)stream;
-    return (int)cudaLaunchKernelEx(&config, kernels[call->type][ops_kind(call->op)][kind], *team, *call);
+    return (int)cudaLaunchKernelEx(&config, kernel, *team, *call);
 }
 
-static inline int launch_preload(const alg_kernels_t kernels)
+static inline int launch_preload(alg_kernel_t kernel)
 {
-    for (int type = 0; type < ALG_TYPE_COUNT; type++) {
-        if (is_unsigned(type))
-            continue; /* they are the signed one's */
-        const alg_kernel_t *all = &kernels[type][0][0];
-        for (int i = 0; i < OPS_KINDS * BODY_KINDS; i++) {
-            cudaFuncAttributes attributes;
-            const cudaError_t error = cudaFuncGetAttributes(&attributes, (const void *)all[i]);
-            if (error != cudaSuccess)
-                return (int)error;
-        }
-    }
-    return 0;
+    cudaFuncAttributes attributes;
+    return (int)cudaFuncGetAttributes(&attributes, (const void *)kernel);
 }
 
-#define ALG_DEFINE(symbol, title, kind, A)                                                       \
-    static const alg_kernels_t symbol##_kernels = ALG_PER_TYPE(alg_kernel, A);                   \
-    extern "C" int symbol##_launch(const alg_team_t *team, const alg_call_t *call, void *stream) \
-    {                                                                                            \
-        return launch_cuda(symbol##_kernels, team, call, stream);                                \
-    }                                                                                            \
-    extern "C" int symbol##_preload(void)                                                        \
-    {                                                                                            \
-        return launch_preload(symbol##_kernels);                                                 \
+#define ALG_REDUCER(family, A)                                                                                         \
+    static const alg_kernels_t family##_kernels = ALG_PER_TYPE(alg_kernel, A);                                         \
+    extern "C" int family##_launch(const alg_team_t *team, const alg_call_t *call, void *stream)                       \
+    {                                                                                                                  \
+        return launch_cuda(family##_kernels[call->type][ops_kind(call->op)][launch_body_kind(team, call)], team, call, \
+                           stream);                                                                                    \
+    }                                                                                                                  \
+    extern "C" int family##_preload(void)                                                                              \
+    {                                                                                                                  \
+        int error = 0;                                                                                                 \
+        for (int type = 0; type < ALG_TYPE_COUNT && error == 0; type++) {                                              \
+            for (int i = 0; i < OPS_KINDS * BODY_KINDS && error == 0 && !is_unsigned(type); i++)                       \
+                error = launch_preload((&family##_kernels[type][0][0])[i]);                                            \
+        }                                                                                                              \
+        return error;                                                                                                  \
     }
+
+#define ALG_MOVER(family, A)                                                                                           \
+    static const alg_move_kernels_t family##_kernels = ALG_PER_BLOCKS(alg_move_kernel, A);                             \
+    extern "C" int family##_launch(const alg_team_t *team, const alg_call_t *call, void *stream)                       \
+    {                                                                                                                  \
+        const alg_call_t moved = launch_in_bytes(call);                                                                \
+        return launch_cuda(family##_kernels[launch_each(call)][launch_body_kind(team, &moved)], team, &moved, stream); \
+    }                                                                                                                  \
+    extern "C" int family##_preload(void)                                                                              \
+    {                                                                                                                  \
+        int error = 0;                                                                                                 \
+        for (int i = 0; i < 2 * BODY_KINDS && error == 0; i++)                                                         \
+            error = launch_preload((&family##_kernels[0][0])[i]);                                                      \
+        return error;                                                                                                  \
+    }
+
+#define ALG_DESCRIBE(symbol, title, kind, family, A)
 
 #else
 
@@ -129,11 +196,18 @@ static inline int launch_preload(const alg_kernels_t kernels)
 
 typedef void (*alg_body_t)(lane_t, const alg_team_t &, const alg_call_t &);
 typedef alg_body_t alg_bodies_t[ALG_TYPE_COUNT][OPS_KINDS][BODY_KINDS];
+typedef alg_body_t alg_move_bodies_t[2][BODY_KINDS];
 
 template <class A, int TYPE, int OPS, int N, bool WHOLE>
 void alg_body(lane_t lane, const alg_team_t &team, const alg_call_t &call)
 {
     A::template run<TYPE, OPS, N, WHOLE>(lane, team, call);
+}
+
+template <class A, int N, bool WHOLE, bool EACH>
+void alg_move_body(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+{
+    A::template run<N, WHOLE, EACH>(lane, team, call);
 }
 
 typedef struct launch_block {
@@ -154,15 +228,17 @@ static inline void *launch_block_main(void *argument)
 enum { LAUNCH_HOST_BLOCKS = 16 };
 
 /* Blocks 1.. in threads of their own, block 0 here. A block that gets no thread would leave the peers'
- * block waiting, so then the team is given up. */
-static inline int launch_host(const alg_bodies_t bodies, const alg_team_t *team, const alg_call_t *call)
+ * block waiting, so then the team is given up. A block has one thread, whatever the row says. */
+static inline int launch_host(alg_body_t body, const alg_team_t *team, const alg_call_t *whole_call)
 {
     launch_block_t block[LAUNCH_HOST_BLOCKS];
-    const uint32_t blocks = call->blocks < LAUNCH_HOST_BLOCKS ? call->blocks : (uint32_t)LAUNCH_HOST_BLOCKS;
-    const alg_body_t body = bodies[call->type][ops_kind(call->op)][launch_body_kind(team, call)];
+    alg_call_t call = *whole_call;
+    call.threads = 1;
+    const uint32_t wanted = launch_blocks(&call);
+    const uint32_t blocks = wanted < LAUNCH_HOST_BLOCKS ? wanted : (uint32_t)LAUNCH_HOST_BLOCKS;
     uint32_t started = 1;
     for (uint32_t i = 0; i < blocks; i++)
-        block[i] = {body, team, call, {i, blocks, 0, 1, 0, 0}, 0};
+        block[i] = {body, team, &call, {i, blocks, 0, 1, 0, 0}, 0};
     for (; started < blocks; started++) {
         if (pthread_create(&block[started].thread, NULL, launch_block_main, &block[started]) != 0) {
             __atomic_store_n(&team->control->abort, 1u, __ATOMIC_RELEASE);
@@ -179,27 +255,44 @@ static inline int launch_host(const alg_bodies_t bodies, const alg_team_t *team,
 }
 
 #if SHUNT_HAS_CUDA
-#define ALG_CUDA_DECLARE(symbol)                                                                  \
-    extern "C" int symbol##_launch(const alg_team_t *team, const alg_call_t *call, void *stream); \
-    extern "C" int symbol##_preload(void);
-#define ALG_CUDA(symbol, what) symbol##_##what
+#define ALG_CUDA_DECLARE(family)                                                                  \
+    extern "C" int family##_launch(const alg_team_t *team, const alg_call_t *call, void *stream); \
+    extern "C" int family##_preload(void);
+#define ALG_CUDA(family, what) family##_##what
 #else
-#define ALG_CUDA_DECLARE(symbol)
-#define ALG_CUDA(symbol, what) NULL
+#define ALG_CUDA_DECLARE(family)
+#define ALG_CUDA(family, what) NULL
 #endif
 
-#define ALG_DEFINE(symbol, title, kind, A)                                                                       \
-    static const alg_bodies_t symbol##_bodies = ALG_PER_TYPE(alg_body, A);                                       \
-    static int symbol##_host(const alg_team_t *team, const alg_call_t *call)                                     \
-    {                                                                                                            \
-        return launch_host(symbol##_bodies, team, call);                                                         \
-    }                                                                                                            \
-    ALG_CUDA_DECLARE(symbol)                                                                                     \
-    extern "C" {                                                                                                 \
-    extern const alg_algorithm_t symbol;                                                                         \
-    const alg_algorithm_t symbol = {                                                                             \
-        title, kind, A::max_bytes, A::shape, ALG_CUDA(symbol, launch), symbol##_host, ALG_CUDA(symbol, preload), \
-    };                                                                                                           \
+#define ALG_REDUCER(family, A)                                                                                         \
+    static const alg_bodies_t family##_bodies = ALG_PER_TYPE(alg_body, A);                                             \
+    static int family##_host(const alg_team_t *team, const alg_call_t *call)                                           \
+    {                                                                                                                  \
+        return launch_host(family##_bodies[call->type][ops_kind(call->op)][launch_body_kind(team, call)], team, call); \
+    }                                                                                                                  \
+    ALG_CUDA_DECLARE(family)
+
+#define ALG_MOVER(family, A)                                                                                  \
+    static const alg_move_bodies_t family##_bodies = ALG_PER_BLOCKS(alg_move_body, A);                        \
+    static int family##_host(const alg_team_t *team, const alg_call_t *call)                                  \
+    {                                                                                                         \
+        const alg_call_t moved = launch_in_bytes(call);                                                       \
+        return launch_host(family##_bodies[launch_each(call)][launch_body_kind(team, &moved)], team, &moved); \
+    }                                                                                                         \
+    ALG_CUDA_DECLARE(family)
+
+#define ALG_DESCRIBE(symbol, title, kind, family, A) \
+    extern "C" {                                     \
+    extern const alg_algorithm_t symbol;             \
+    const alg_algorithm_t symbol = {                 \
+        title,                                       \
+        kind,                                        \
+        A::max_bytes<kind>,                          \
+        A::shape<kind>,                              \
+        ALG_CUDA(family, launch),                    \
+        family##_host,                               \
+        ALG_CUDA(family, preload),                   \
+    };                                               \
     }
 
 #endif

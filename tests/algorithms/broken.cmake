@@ -3,7 +3,7 @@
 # the text is not there any more, configuring fails.
 
 file(GLOB_RECURSE kernel_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
-  ${CMAKE_SOURCE_DIR}/algorithms/*.h ${CMAKE_SOURCE_DIR}/algorithms/allreduce/*.cu)
+  ${CMAKE_SOURCE_DIR}/algorithms/*.h ${CMAKE_SOURCE_DIR}/algorithms/*.def ${CMAKE_SOURCE_DIR}/algorithms/*/*.cu)
 list(TRANSFORM kernel_sources PREPEND ${CMAKE_SOURCE_DIR}/ OUTPUT_VARIABLE kernel_paths)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${kernel_paths})
 
@@ -33,11 +33,12 @@ function(add_broken name file)
     endif()
   endforeach()
   set(kernels)
-  foreach(algorithm oneshot twoshot staged)
-    file(GENERATE OUTPUT ${root}/${algorithm}.cpp CONTENT "#include \"algorithms/allreduce/${algorithm}.cu\"\n")
+  foreach(path IN LISTS SHUNT_KERNELS)
+    get_filename_component(algorithm ${path} NAME)
+    file(GENERATE OUTPUT ${root}/${algorithm}.cpp CONTENT "#include \"algorithms/${path}.cu\"\n")
     list(APPEND kernels ${root}/${algorithm}.cpp)
   endforeach()
-  add_executable(broken_${name} allreduce_test.c ${kernels} ${support}
+  add_executable(broken_${name} kernels_test.c ${kernels} ${support}
     ${CMAKE_SOURCE_DIR}/algorithms/map.c ${CMAKE_SOURCE_DIR}/algorithms/registry.c)
   target_include_directories(broken_${name} BEFORE PRIVATE ${root})
   target_link_libraries(broken_${name} PRIVATE shunt_options cmocka::cmocka Threads::Threads m)
@@ -53,7 +54,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   # A word that is not re-armed is taken for the next value.
   add_broken(no_rearm device/slots.h "lane_rearm(data_at(j, k))" "(void)j")
   # An epoch that moves on before every block has read it.
-  add_broken(early_epoch device/epoch.h "lane.block == 0 ? EPOCH_UNIT - (lane.blocks - 1) : 1" "lane.block == 0 ? EPOCH_UNIT : 0")
+  add_broken(early_epoch device/epoch.h "lane.block == 0 ? EPOCH_UNIT - 2 * (lane.blocks - 1) : 2" "lane.block == 0 ? EPOCH_UNIT : 0")
   # A call's number with what blocks have added that left already.
   add_broken(shares device/epoch.h "epoch / EPOCH_UNIT * EPOCH_UNIT" "epoch")
   # Data that looks like an armed word is waited for for ever.
@@ -68,10 +69,17 @@ if(SHUNT_SANITIZE STREQUAL "")
   # Every rank adds its own value first: other bits on every rank.
   add_broken(own_first device/reduce.h "vec_select(ANY_ORDER || rank == 0, own, x[0])" "own"
     "vec_select(!ANY_ORDER && r == rank, own, other)" "x[r - 1]")
+  # A root that hears from nobody runs ahead, into a half that a slow peer still reads.
+  add_broken(no_notice device/notice.h "others & ~received" "0")
+  # A call behind one that was given up sends.
+  add_broken(no_stop device/epoch.h "return epoch & ALG_EPOCH_STOPPED" "return false && epoch")
+  # A flag that was left alone for long looks new.
+  add_broken(stale_flag staged/staged.h "lane_flag(flag(team, team.rank, step, r)) - value >= 2 * EPOCH_UNIT"
+    "(int64_t)(lane_flag(flag(team, team.rank, step, r)) - value) < 0")
   # A reader that does not wait for its flag.
-  add_broken(no_flag allreduce/staged.cu "(int64_t)(lane_flag(flag(team, team.rank, phase, r)) - value) < 0" "false")
+  add_broken(no_flag staged/staged.h "lane_flag(flag(team, team.rank, step, r)) - value >= 2 * EPOCH_UNIT" "false")
 elseif(SHUNT_SANITIZE STREQUAL "thread")
   # Scatter and gather staging that move with the grid: a call stores where a slow peer still reads.
-  add_broken(moving_staging allreduce/staged.cu "phase * (team.staging_bytes / 2)"
-    "(uint64_t)phase * (team.nranks - 1) * plan.channels * plan.rows * lanes * VEC")
+  add_broken(moving_staging staged/staged.h "step * (team.staging_bytes / 2)"
+    "(uint64_t)step * (team.nranks - 1) * plan.channels * plan.rows * lanes * VEC")
 endif()

@@ -1,0 +1,64 @@
+/*
+ * notice.h - "I am in this call", to a peer that gets no data from this rank.
+ *
+ * The rule that guards the scratch (algorithm.h) wants every rank to hear from
+ * every other in each call. Where a collective has a root, some pairs exchange
+ * nothing, and a root could run ahead and store into a half that a slow peer
+ * still reads. So for each such pair a vector of zeros goes into the call's half
+ * of scratch, behind the slots, and is waited for at the call's end.
+ *
+ * A rank's first block sends and takes them: a lane a peer.
+ */
+#ifndef SHUNT_NOTICE_H
+#define SHUNT_NOTICE_H
+
+#include "algorithms/device/epoch.h"
+
+/* Scratch that notices take at the end of what a call uses of its half. */
+LANE_HOST_FN uint64_t notice_bytes(uint32_t nranks)
+{
+    return (uint64_t)(nranks - 1) * VEC;
+}
+
+typedef struct notices {
+    uint64_t at;       /* from the start of a scratch; in the call's half */
+    uint32_t to, from; /* bit r: rank r is owed one; owes us one */
+} notices_t;
+
+/* sent, received: bit r: data goes to rank r, comes from it. */
+LANE_FN notices_t notices_make(const alg_team_t &team, uint64_t at, uint32_t sent, uint32_t received)
+{
+    const uint32_t others = ((1u << team.nranks) - 1) & ~(1u << team.rank);
+    return notices_t{at, others & ~sent, others & ~received};
+}
+
+LANE_FN void notices_send(const lane_t &lane, const alg_team_t &team, const notices_t &n)
+{
+    if (lane.block != 0)
+        return;
+    for (uint32_t r = lane.thread; r < team.nranks; r += lane.threads) {
+        if (n.to >> r & 1)
+            lane_put(team.scratch[r] + n.at + other_place(team.rank, r) * VEC, vec16_t{{0, 0, 0, 0}});
+    }
+}
+
+/* Wait for all that are owed, and re-arm. False: the wait was broken. */
+LANE_FN bool notices_take(lane_t &lane, const alg_team_t &team, const notices_t &n)
+{
+    if (lane.block != 0)
+        return true;
+    for (uint32_t r = lane.thread; r < team.nranks; r += lane.threads) {
+        if (!(n.from >> r & 1))
+            continue;
+        uint8_t *word = team.scratch[team.rank] + n.at + other_place(r, team.rank) * VEC;
+        lane_wait_begins(lane);
+        while (lane_poll(word).w[0] == SENTINEL) {
+            if (lane_stop(lane, team))
+                return false;
+        }
+        lane_rearm(word);
+    }
+    return true;
+}
+
+#endif

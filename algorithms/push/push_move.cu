@@ -1,0 +1,133 @@
+/*
+ * push_move.cu - all-gather, all-to-all, broadcast, gather, scatter in one
+ * crossing (push.h).
+ *
+ * Data path: input -> slot at the peer -> the peer's output. Data arrives bit for
+ * bit: words that look like an armed slot travel as escapes (mark.h), whatever
+ * the type. A lane puts its vectors before it stores what arrived, and both lie
+ * at the same place of their blocks, so in place is free.
+ */
+#include "algorithms/device/buffers.h"
+#include "algorithms/push/push.h"
+
+struct push_move {
+    enum { MOST_THREADS = 1024 };
+
+    /* EACH: every peer has a block of its own in the input. call.count is in bytes. */
+    template <int N, bool WHOLE, bool EACH> struct view {
+        push_t p;
+        slots<MARK_ESCAPE, N> s;
+        buffer_t own_in, own_out;
+        const uint8_t *in[N]; /* [i]: for the rank i places after us; [0]: for us */
+        uint64_t bytes;       /* of a block */
+        uint32_t vectors;
+
+        LANE_FN vec16_t load(uint32_t i, uint32_t v) const
+        {
+            return WHOLE ? lane_load(in[i] + (uint64_t)v * VEC) : buffer_load<uint8_t>(buffer_make(in[i], bytes), v);
+        }
+
+        LANE_FN void store(uint8_t *block, uint32_t v, const vec16_t &x) const
+        {
+            if (WHOLE)
+                lane_store(block + (uint64_t)v * VEC, x);
+            else
+                buffer_store<uint8_t>(buffer_make(block, bytes), v, x);
+        }
+
+        LANE_FN void put(uint32_t k, uint32_t v, bool keep) const
+        {
+            vec16_t x[N];
+            uint32_t escape = 0;
+            if (!EACH) {
+                x[0] = load(0, v);
+                if (keep)
+                    store(own_out.base, v, x[0]);
+                escape = mark_clean<MARK_ESCAPE>(x[0]);
+            } else {
+                LANE_UNROLL
+                for (uint32_t i = 0; i < N; i++) {
+                    if (i == 0 ? keep : i < s.ranks() && (p.sends >> i & 1))
+                        x[i] = load(i, v);
+                }
+                if (keep)
+                    store(own_out.base, v, x[0]);
+            }
+            LANE_UNROLL
+            for (uint32_t i = 1; i < N; i++) {
+                if (i >= s.ranks() || !(p.sends >> i & 1))
+                    continue;
+                if (EACH)
+                    s.put(i, k, x[i]);
+                else
+                    s.put_clean(i, k, x[0], escape);
+            }
+        }
+    };
+
+    template <int N, bool WHOLE, bool EACH>
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    {
+        const uint32_t stride = lane.blocks * lane.threads, first = lane.block * lane.threads + lane.thread;
+        const uint64_t bytes = call.count, step = route_output_blocks(call.collective) ? bytes : 0;
+        uint8_t *output = (uint8_t *)call.output;
+        view<N, WHOLE, EACH> w;
+        w.bytes = bytes;
+        w.vectors = buffer_vectors(bytes);
+        w.p = push_make(team, call, MARK_ESCAPE, w.vectors);
+        w.s = slots<MARK_ESCAPE, N>::make(team, 1, w.vectors, first);
+        LANE_UNROLL
+        for (uint32_t i = 0; i < N; i++) {
+            if (i < w.s.ranks())
+                w.in[i] = (const uint8_t *)call.input + (EACH ? ring_next(team, i) * bytes : 0);
+        }
+        w.own_out = buffer_make(output + team.rank * step, bytes);
+        const bool keep = w.p.keeps && w.own_out.base != w.in[0];
+        const bool reads = w.p.sends || keep;
+
+        lane_begin(w.s.held(), call.early);
+        const uint64_t epoch = epoch_read(team);
+        if (epoch_stopped(epoch))
+            return;
+        const uint64_t half = epoch_half(team, epoch);
+        w.s.move(half);
+        w.p.notices.at += half;
+        if (w.p.rooted)
+            notices_send(lane, team, w.p.notices);
+        for (uint32_t k = 0; reads && first + k < w.vectors; k += stride)
+            w.put(k, first + k, keep);
+        epoch_leave(lane, team);
+        for (uint32_t k = 0; w.p.takes && first + k < w.vectors; k += stride) {
+            vec16_t x[N - 1];
+            if (!w.s.take(lane, team, w.p.takes, k, x))
+                return;
+            LANE_UNROLL
+            for (uint32_t j = 0; j < N - 1; j++) {
+                if (w.p.takes >> j & 1)
+                    w.store(output + other_rank(team, j) * step, first + k, x[j]);
+            }
+            w.s.rearm(w.p.takes, k);
+        }
+        if (w.p.rooted)
+            notices_take(lane, team, w.p.notices);
+    }
+
+    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)
+    {
+        (void)type;
+        return push_most_bytes(map, nranks, MARK_ESCAPE) * alg_collective_blocks((alg_collective_t)COLLECTIVE, nranks);
+    }
+
+    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    {
+        push_shape(bytes / alg_collective_blocks((alg_collective_t)COLLECTIVE, nranks),
+                   launch_most_threads<push_move>(nranks), blocks, threads);
+    }
+};
+
+ALG_MOVER(alg_push_move, push_move)
+ALG_DESCRIBE(alg_allgather_push, "push", ALG_ALL_GATHER, alg_push_move, push_move)
+ALG_DESCRIBE(alg_alltoall_push, "push", ALG_ALL_TO_ALL, alg_push_move, push_move)
+ALG_DESCRIBE(alg_broadcast_push, "push", ALG_BROADCAST, alg_push_move, push_move)
+ALG_DESCRIBE(alg_gather_push, "push", ALG_GATHER, alg_push_move, push_move)
+ALG_DESCRIBE(alg_scatter_push, "push", ALG_SCATTER, alg_push_move, push_move)

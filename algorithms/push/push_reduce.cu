@@ -1,0 +1,93 @@
+/*
+ * push_reduce.cu - reduce-scatter and reduce in one crossing (push.h).
+ *
+ * Data path: input block o -> this rank's slot at rank o (reduce: at the root) ->
+ * added there in rank order -> output. A lane puts its vectors before it stores,
+ * and both lie at the same place of their blocks, so in place is free.
+ */
+#include "algorithms/device/input.h"
+#include "algorithms/push/push.h"
+
+struct push_reduce {
+    enum { MOST_THREADS = 1024 };
+
+    template <int TYPE, int OPS, int N, bool WHOLE>
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    {
+        typedef reduction<TYPE, OPS, N, WHOLE> R;
+        typedef slots<R::MARK, N> slots_t;
+        R r = R::make(team, call);
+        const uint32_t vectors = r.vectors(), stride = lane.blocks * lane.threads;
+        const uint32_t first = lane.block * lane.threads + lane.thread;
+        const uint64_t step = route_input_blocks(call.collective) ? r.input.bytes : 0;
+        const push_t p = push_make(team, call, R::MARK, vectors);
+        slots_t s = slots_t::make(team, 1, vectors, first);
+        buffer_t in[N]; /* [i]: for the rank i places after us; [0]: our own */
+        LANE_UNROLL
+        for (uint32_t i = 0; i < N; i++) {
+            if (i < s.ranks())
+                in[i] = buffer_make(r.input.base + ring_next(team, i) * step, r.input.bytes);
+        }
+
+        lane_begin(r.held() | s.held(), call.early);
+        r.begin(call);
+        const uint64_t epoch = epoch_read(team);
+        vec16_t x[N];
+        load(r, s, p, in, first < vectors, first, x);
+        if (epoch_stopped(epoch))
+            return;
+        const uint64_t half = epoch_half(team, epoch);
+        s.move(half);
+        notices_t notices = p.notices;
+        notices.at += half;
+        if (p.rooted)
+            notices_send(lane, team, notices);
+        for (uint32_t k = 0; first + k < vectors; k += stride) {
+            if (k > 0)
+                load(r, s, p, in, true, first + k, x);
+            LANE_UNROLL
+            for (uint32_t i = 1; i < N; i++) {
+                if (i < s.ranks() && (p.sends >> i & 1))
+                    s.put(i, k, x[i]);
+            }
+        }
+        epoch_leave(lane, team);
+        for (uint32_t k = 0; p.takes && first + k < vectors; k += stride) {
+            const vec16_t own = r.load_from(in[0], first + k);
+            if (!s.take(lane, team, s.all(), k, x))
+                return;
+            r.store(first + k, r.combine(x, team.rank, own));
+            s.rearm(s.all(), k);
+        }
+        if (p.rooted)
+            notices_take(lane, team, notices);
+    }
+
+    /* What goes to every peer; all loads are in flight at once. */
+    template <class R, class S, int N>
+    LANE_FN static void load(const R &r, const S &s, const push_t &p, const buffer_t (&in)[N], bool any, uint32_t v,
+                             vec16_t (&x)[N])
+    {
+        LANE_UNROLL
+        for (uint32_t i = 1; i < N; i++) {
+            if (i < s.ranks())
+                x[i] = r.load_from_if(any && (p.sends >> i & 1), in[i], v);
+        }
+    }
+
+    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)
+    {
+        return push_most_bytes(map, nranks, mark_of(type)) *
+               alg_collective_blocks((alg_collective_t)COLLECTIVE, nranks);
+    }
+
+    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    {
+        push_shape(bytes / alg_collective_blocks((alg_collective_t)COLLECTIVE, nranks),
+                   launch_most_threads<push_reduce>(nranks), blocks, threads);
+    }
+};
+
+ALG_REDUCER(alg_push_reduce, push_reduce)
+ALG_DESCRIBE(alg_reducescatter_push, "push", ALG_REDUCE_SCATTER, alg_push_reduce, push_reduce)
+ALG_DESCRIBE(alg_reduce_push, "push", ALG_REDUCE, alg_push_reduce, push_reduce)
