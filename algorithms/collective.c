@@ -1,5 +1,6 @@
 /*
- * collective.c - what the collectives are called, and what a call of each has.
+ * collective.c - names and shapes of the collectives. Apart from the registry,
+ * so that the command has them without any algorithm.
  */
 #include "algorithms/algorithm.h"
 

@@ -189,12 +189,9 @@ bool shim_route_take(shim_call_t *call, ncclResult_t *result)
     return taken;
 }
 
-ncclResult_t shim_route_host(shim_call_t *call)
+/* The arguments are set. */
+static ncclResult_t run_on_host(shim_call_t *call)
 {
-    if (!set_call(call)) {
-        shim_set_last_error("%s: count is larger than memory", call->function);
-        return ncclInvalidArgument;
-    }
     const sel_choice_t choice = choose(call);
     if (choice.algorithm == NULL) {
         shim_set_last_error("%s: the host device cannot serve this call, and has nobody to forward it to (%s)",
@@ -206,4 +203,25 @@ ncclResult_t shim_route_host(shim_call_t *call)
     if (shim_group_depth() > 0 && call->comm->nranks > 1)
         return shim_group_queue(call);
     return shim_host_run(call);
+}
+
+/* Alone, every collective is an all-reduce; one that moves data, of bytes. */
+static ncclResult_t run_alone(const shim_call_t *call)
+{
+    shim_call_t alone = *call;
+    if (!alg_collective_reduces(alone.alg.collective)) {
+        alone.alg.count *= alg_type_bytes(alone.alg.type);
+        alone.alg.type = ALG_UINT8;
+    }
+    alone.alg.collective = ALG_ALL_REDUCE;
+    return run_on_host(&alone);
+}
+
+ncclResult_t shim_route_host(shim_call_t *call)
+{
+    if (!set_call(call)) {
+        shim_set_last_error("%s: count is larger than memory", call->function);
+        return ncclInvalidArgument;
+    }
+    return call->comm->nranks == 1 ? run_alone(call) : run_on_host(call);
 }

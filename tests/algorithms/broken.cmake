@@ -39,7 +39,8 @@ function(add_broken name file)
     list(APPEND kernels ${root}/${algorithm}.cpp)
   endforeach()
   add_executable(broken_${name} kernels_test.c ${kernels} ${support}
-    ${CMAKE_SOURCE_DIR}/algorithms/map.c ${CMAKE_SOURCE_DIR}/algorithms/registry.c)
+    ${CMAKE_SOURCE_DIR}/algorithms/map.c ${CMAKE_SOURCE_DIR}/algorithms/collective.c
+    ${CMAKE_SOURCE_DIR}/algorithms/registry.c)
   target_include_directories(broken_${name} BEFORE PRIVATE ${root})
   target_link_libraries(broken_${name} PRIVATE shunt_options cmocka::cmocka Threads::Threads m)
   target_compile_definitions(broken_${name} PRIVATE WAIT_NS=300000000u)

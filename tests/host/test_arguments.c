@@ -378,8 +378,7 @@ static void each_collective(void **state)
 {
     (void)state;
     host_run(RANKS_PROCESSES, 1, each_collective_body, NULL);
-    host_run(RANKS_PROCESSES, 3, each_collective_body, NULL);
-    host_run(RANKS_THREADS, 2, each_collective_body, NULL);
+    host_run(RANKS_PROCESSES, 3, each_collective_body, NULL); /* no threads: they share the last error */
 }
 
 static void own_operators(void **state)
