@@ -10,7 +10,7 @@
  * input). Both have
  *   template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *, uint32_t nranks, alg_type_t)
  *   template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
- *   MOST_THREADS, of a block
+ *   MOST_THREADS, of a block; BLOCKS, of which a multiprocessor has room for
  * (N: for 2, 3, 4 or up to 8 ranks; WHOLE: of reduction, input.h.) A file ends with
  * ALG_REDUCER or ALG_MOVER, which make its kernels, and an ALG_DESCRIBE for each
  * collective that they serve. On CUDA the first gives `<family>_launch` and
@@ -104,18 +104,17 @@ static inline alg_call_t launch_in_bytes(const alg_call_t *call)
 
 #ifdef __CUDACC__
 
-/* Registers are for one block. Not told so, the compiler spilled some kernels of 1024 threads to make room for two. */
-enum { LAUNCH_BLOCKS_A_MULTIPROCESSOR = 1 };
-
+/* __launch_bounds__: registers are for A::BLOCKS blocks a multiprocessor. Not told so, the compiler spilled some
+ * kernels of 1024 threads to make room for two. */
 template <class A, int TYPE, int OPS, int N, bool WHOLE>
-__global__ void __launch_bounds__(launch_most_threads<A>(N), LAUNCH_BLOCKS_A_MULTIPROCESSOR)
+__global__ void __launch_bounds__(launch_most_threads<A>(N), A::BLOCKS)
     alg_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ alg_call_t call)
 {
     A::template run<TYPE, OPS, N, WHOLE>(lane_here(), team, call);
 }
 
 template <class A, int N, bool WHOLE, bool EACH>
-__global__ void __launch_bounds__(launch_most_threads<A>(N), LAUNCH_BLOCKS_A_MULTIPROCESSOR)
+__global__ void __launch_bounds__(launch_most_threads<A>(N), A::BLOCKS)
     alg_move_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ alg_call_t call)
 {
     A::template run<N, WHOLE, EACH>(lane_here(), team, call);

@@ -10,7 +10,7 @@
 #include "algorithms/staged/staged.h"
 
 struct staged_move {
-    enum { MOST_THREADS = 512 };
+    enum { MOST_THREADS = 512, BLOCKS = 2 };
 
     /* What stays the same over the chunks. call.count is in bytes. */
     template <bool WHOLE> struct job {

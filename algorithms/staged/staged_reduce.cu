@@ -11,7 +11,7 @@
 #include "algorithms/staged/staged.h"
 
 struct staged_reduce {
-    enum { MOST_THREADS = 512 };
+    enum { MOST_THREADS = 512, BLOCKS = 1 };
 
     /* What stays the same over the chunks. */
     template <class R> struct job {

@@ -3,7 +3,8 @@
  * table are chosen from. One process, one thread; a graph of calls per GPU.
  * Two replays are queued back to back and the second is timed, so that the
  * GPUs start together. CSV on stdout; µs a call, the median over rounds of the
- * slowest GPU. Usage: gpu_sweep [-g GPUs] [-a algorithm] [-b from] [-e to] [-t type] [-B blocks,...] [-T threads,...]
+ * slowest GPU. Usage: gpu_sweep [-g GPUs] [-c collective] [-a algorithm] [-b from] [-e to] [-s factor] [-t type]
+ *                              [-B blocks,...] [-T threads,...] [-E 0|1: early] [-P priority]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,8 +17,10 @@ enum { ROUNDS = 7, MOST_LIST = 16 };
 
 typedef struct options {
     int gpus;
-    const char *algorithm;
-    size_t from, to;
+    const char *collective, *algorithm;
+    size_t from, to, factor;
+    uint32_t early;
+    int priority;
     alg_type_t type;
     uint32_t blocks[MOST_LIST], threads[MOST_LIST];
     int nblocks, nthreads;
@@ -85,7 +88,9 @@ static void sweep_size(gpu_team_t *g, const options_t *o, uint8_t **input, uint8
     const int calls = bytes <= 1 << 20 ? 100 : bytes <= 16 << 20 ? 20 : 4;
     for (uint32_t a = 0; a < alg_registry_count; a++) {
         const alg_algorithm_t *algorithm = alg_registry[a];
+        const uint32_t parts = alg_collective_blocks(algorithm->collective, (uint32_t)g->nranks);
         if ((o->algorithm && strcmp(o->algorithm, algorithm->name) != 0) ||
+            (o->collective && strcmp(o->collective, alg_collective_name(algorithm->collective)) != 0) ||
             bytes > algorithm->max_bytes(&g->map, (uint32_t)g->nranks, o->type))
             continue;
         uint32_t done[MOST_LIST * MOST_LIST] = {0};
@@ -101,16 +106,18 @@ static void sweep_size(gpu_team_t *g, const options_t *o, uint8_t **input, uint8
             done[ndone++] = blocks << 16 | threads;
             alg_call_t call[ALG_MAX_RANKS];
             for (int r = 0; r < g->nranks; r++)
-                call[r] = (alg_call_t){.input = input[r],
+                call[r] = (alg_call_t){.collective = algorithm->collective,
+                                       .input = input[r],
                                        .output = output[r],
-                                       .count = bytes / alg_type_bytes(o->type),
+                                       .count = bytes / parts / alg_type_bytes(o->type),
+                                       .early = o->early,
                                        .type = o->type,
                                        .op = ALG_SUM,
                                        .blocks = blocks,
                                        .threads = threads};
             const float us = measure(g, algorithm, call, calls);
-            printf("%d,%zu,%d,%s,%u,%u,%.3f,%.1f\n", g->nranks, bytes, o->type, algorithm->name, blocks, threads, us,
-                   2.0 * (g->nranks - 1) / g->nranks * (double)bytes / us / 1000);
+            printf("%d,%s,%zu,%d,%s,%u,%u,%.3f\n", g->nranks, alg_collective_name(algorithm->collective), bytes,
+                   o->type, algorithm->name, blocks, threads, us);
             fflush(stdout);
         }
     }
@@ -118,7 +125,9 @@ static void sweep_size(gpu_team_t *g, const options_t *o, uint8_t **input, uint8
 
 int main(int argc, char **argv)
 {
-    options_t o = {.from = 1024,
+    options_t o = {.factor = 4,
+                   .early = 1,
+                   .from = 1024,
                    .to = 1 << 20,
                    .type = ALG_BFLOAT16,
                    .blocks = {8, 16, 32, 64},
@@ -126,10 +135,22 @@ int main(int argc, char **argv)
                    .threads = {256, 512},
                    .nthreads = 2};
     int option;
-    while ((option = getopt(argc, argv, "g:a:b:e:t:B:T:")) != -1) {
+    while ((option = getopt(argc, argv, "g:c:a:b:e:s:t:B:T:E:P:")) != -1) {
         switch (option) {
         case 'g':
             o.gpus = atoi(optarg);
+            break;
+        case 'c':
+            o.collective = optarg;
+            break;
+        case 's':
+            o.factor = strtoull(optarg, NULL, 0);
+            break;
+        case 'E':
+            o.early = (uint32_t)atoi(optarg);
+            break;
+        case 'P':
+            o.priority = atoi(optarg);
             break;
         case 'a':
             o.algorithm = optarg;
@@ -162,10 +183,11 @@ int main(int argc, char **argv)
         GPU(cudaMalloc((void **)&input[r], o.to));
         GPU(cudaMalloc((void **)&output[r], o.to));
         GPU(cudaMemset(input[r], 0x11 * (r + 1), o.to));
+        g.team[r].priority = o.priority;
         GPU(cudaDeviceSynchronize());
     }
-    printf("gpus,bytes,type,algorithm,blocks,threads,us,busbw_GBps\n");
-    for (size_t bytes = o.from; bytes <= o.to; bytes *= 4)
+    printf("gpus,collective,bytes,type,algorithm,blocks,threads,us\n");
+    for (size_t bytes = o.from; bytes <= o.to; bytes *= o.factor)
         sweep_size(&g, &o, input, output, bytes);
     gpu_team_free(&g);
     return 0;

@@ -67,6 +67,8 @@ void gpu_team_make(gpu_team_t *g, int nranks, int gpus, size_t scratch_bytes)
                                   .staging_offset = g->map.staging_offset,
                                   .staging_bytes = g->map.staging_bytes};
         memcpy(g->team[r].scratch, scratch, sizeof scratch);
+        for (int p = 0; p < nranks; p++)
+            g->control[r]->stop_at[p] = p == r ? 0 : (uintptr_t)scratch[p] + ALG_STOP_OFFSET + 8 * (unsigned)r;
     }
 }
 
