@@ -37,7 +37,7 @@ typedef struct shunt_decision {
     const char *collective; /* "allreduce", ... */
     const char *algorithm;  /* "oneshot", ..., or "nccl" */
     const char *reason;     /* why; never NULL */
-    uint64_t bytes;         /* count times the type's size */
+    uint64_t bytes;         /* of the larger buffer of a rank */
     uint32_t blocks;        /* of the launch; 0 when forwarded */
     uint32_t threads;
     const char *source; /* whose rule it was: "policy", "tuned table", the file of a benchmark, ...; "": no rule */
@@ -87,9 +87,11 @@ int shunt_topology(const char *file, int xml, char *text, size_t capacity);
  * is 0. Returns 0; -1 for a faulty file, NULL or size 0. */
 int shunt_topology_class(const char *file, shunt_communicator_t *facts);
 
-/* Row `index` of the decision table, for bf16, of such a communicator: one line of text, cut to `capacity`.
- * 0, or -1 past the end or for a class that cannot be. */
-int shunt_table_row(const shunt_communicator_t *facts, int captured, uint32_t index, char *text, size_t capacity);
+/* Row `index` of the decision table of a collective ("allreduce", "reducescatter", "reduce", "allgather", "alltoall",
+ * "broadcast", "gather", "scatter"), for bf16, of such a communicator: one line of text, cut to `capacity`.
+ * 0, or -1 past the end, for a class that cannot be or for another name. */
+int shunt_table_row(const shunt_communicator_t *facts, const char *collective, uint32_t index, char *text,
+                    size_t capacity);
 
 /* ---- For those who measure: what `shunt tune` is made with ------------------------------------------ */
 
@@ -97,12 +99,13 @@ struct ncclComm; /* ncclComm_t is a pointer to it */
 /* 0, or -1 for a communicator that Shunt does not know, NULL or size 0. */
 int shunt_communicator(struct ncclComm *comm, shunt_communicator_t *facts);
 
-/* The name of algorithm `index`, as in SHUNT_ALGO; NULL past the end. */
-const char *shunt_algorithm(uint32_t index);
+/* The name of algorithm `index` of a collective, as in SHUNT_ALGO; NULL past the end. */
+const char *shunt_algorithm(const char *collective, uint32_t index);
 
-/* What would be done with an all-reduce of `count` elements of `type` (an ncclDataType_t), without a call: fills
- * `decision`, whose size is set. 0, or -1 if the communicator is not attached or there is no such type. */
-int shunt_choose(struct ncclComm *comm, uint64_t count, int type, int captured, shunt_decision_t *decision);
+/* What would be done with a call of a collective with this count (as NCCL's entry point takes it) and `type` (an
+ * ncclDataType_t), without a call: fills `decision`, whose size is set. 0, or -1 if the communicator is not attached
+ * or there is no such type or collective. */
+int shunt_choose(struct ncclComm *comm, const char *collective, uint64_t count, int type, shunt_decision_t *decision);
 
 /* Put `policy` (as in SHUNT_ALGO) in place of the communicator's, from the next call on. Every rank must do so
  * between the same two calls, and no other thread may be using the communicator. What a graph has captured

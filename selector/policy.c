@@ -10,7 +10,10 @@ typedef struct reader {
     const char *text, *at;
     char *fault;
     size_t fault_bytes;
+    uint32_t scope; /* bit c: items from here on speak of this collective */
 } reader_t;
+
+enum { ALL_COLLECTIVES = (1 << ALG_COLLECTIVE_COUNT) - 1 };
 
 static bool expected(const reader_t *r, const char *what)
 {
@@ -51,23 +54,38 @@ static bool read_size(reader_t *r, uint64_t *bytes)
     return true;
 }
 
-static int registry_index(const char *name, size_t length)
+static bool equals(const char *name, const char *at, size_t length)
 {
+    return strlen(name) == length && strncmp(name, at, length) == 0;
+}
+
+static bool in_scope(const reader_t *r, const alg_algorithm_t *algorithm)
+{
+    return r->scope >> algorithm->collective & 1;
+}
+
+/* The algorithms of a name, in the scope, as bits of alg_registry; 0: there is none. */
+static uint32_t find_algorithms(const reader_t *r, size_t length)
+{
+    uint32_t found = 0;
     for (uint32_t i = 0; i < alg_registry_count; i++) {
-        if (strlen(alg_registry[i]->name) == length && strncmp(alg_registry[i]->name, name, length) == 0)
-            return (int)i;
+        if (in_scope(r, alg_registry[i]) && equals(alg_registry[i]->name, r->at, length))
+            found |= UINT32_C(1) << i;
     }
-    return -1;
+    return found;
 }
 
 static bool expected_algorithm(const reader_t *r, const char *others)
 {
-    char text[160];
-    size_t used = (size_t)snprintf(text, sizeof text, "an algorithm (");
-    for (uint32_t i = 0; i < alg_registry_count && used < sizeof text; i++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? ", " : "", alg_registry[i]->name);
-    if (used < sizeof text)
-        snprintf(text + used, sizeof text - used, ")%s", others);
+    char text[160] = "an algorithm (";
+    const size_t start = strlen(text);
+    for (uint32_t i = 0; i < alg_registry_count; i++) {
+        const size_t used = strlen(text);
+        if (in_scope(r, alg_registry[i]) && !strstr(text + start, alg_registry[i]->name))
+            snprintf(text + used, sizeof text - used, "%s%s", used > start ? ", " : "", alg_registry[i]->name);
+    }
+    const size_t used = strlen(text);
+    snprintf(text + used, sizeof text - used, "%s)%s", used == start ? "this collective has none" : "", others);
     return expected(r, text);
 }
 
@@ -96,13 +114,25 @@ static bool read_grid(reader_t *r, policy_item_t *item)
     return read_count(r, SEL_MOST_THREADS, "threads from 1 to 1024", &item->threads);
 }
 
+static void take_algorithms(uint32_t found, policy_item_t *item)
+{
+    item->collectives = 0;
+    for (uint32_t i = 0; i < alg_registry_count; i++) {
+        if (found >> i & 1) {
+            item->algorithm = alg_registry[i]->name;
+            item->collectives |= UINT32_C(1) << alg_registry[i]->collective;
+        }
+    }
+}
+
 static bool read_what(reader_t *r, policy_item_t *item)
 {
     const size_t length = strcspn(r->at, ":;");
-    const int index = registry_index(r->at, length);
-    if (index >= 0) {
+    const uint32_t found = find_algorithms(r, length);
+    item->collectives = r->scope;
+    if (found) {
         item->what = POLICY_ALGORITHM;
-        item->algorithm = alg_registry[index];
+        take_algorithms(found, item);
     } else if (length == 4 && strncmp(r->at, "nccl", length) == 0) {
         item->what = POLICY_NCCL;
     } else if (length == 7 && strncmp(r->at, "builtin", length) == 0) {
@@ -111,7 +141,7 @@ static bool read_what(reader_t *r, policy_item_t *item)
         return expected_algorithm(r, ", builtin or nccl");
     }
     r->at += length;
-    if (index < 0 || *r->at != ':')
+    if (!found || *r->at != ':')
         return true;
     r->at++;
     return read_grid(r, item);
@@ -120,16 +150,33 @@ static bool read_what(reader_t *r, policy_item_t *item)
 static bool read_exclusion(reader_t *r, policy_t *policy)
 {
     const size_t length = strcspn(r->at, ";");
-    const int index = registry_index(r->at, length);
-    if (index < 0)
+    const uint32_t found = find_algorithms(r, length);
+    if (!found)
         return expected_algorithm(r, "");
-    policy->excluded |= 1u << index;
+    policy->excluded |= found;
     r->at += length;
     return true;
 }
 
+static void read_scope(reader_t *r)
+{
+    const size_t length = strcspn(r->at, ":;=");
+    uint32_t scope = equals("all", r->at, length) ? ALL_COLLECTIVES : 0;
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+        if (equals(alg_collective_name((alg_collective_t)c), r->at, length))
+            scope = UINT32_C(1) << c;
+    }
+    if (!scope || r->at[length] != ':')
+        return;
+    r->scope = scope;
+    r->at += length + 1;
+}
+
 static bool read_item(reader_t *r, policy_t *policy)
 {
+    read_scope(r);
+    if (*r->at == '\0')
+        return true; /* as after a ';' */
     if (*r->at == '^') {
         r->at++;
         return read_exclusion(r, policy);
@@ -163,13 +210,10 @@ static bool read_item(reader_t *r, policy_t *policy)
 
 bool policy_parse(const char *text, policy_t *policy, char *fault, size_t fault_bytes)
 {
-    static const char prefix[] = "allreduce:";
-    reader_t r = {text, text, fault, fault_bytes};
+    reader_t r = {text, text, fault, fault_bytes, ALL_COLLECTIVES};
     policy_t parsed = {0};
     if (strlen(text) >= SEL_POLICY_BYTES)
         return expected(&r, "fewer than 256 characters");
-    if (strncmp(text, prefix, sizeof prefix - 1) == 0)
-        r.at += sizeof prefix - 1;
     while (*r.at) {
         if (!read_item(&r, &parsed))
             return false;

@@ -1,14 +1,16 @@
 /*
  * policy.h - the user's policy (SHUNT_ALGO), parsed.
  *
- * Grammar: ["allreduce:"] item {";" item}, where an item is
+ * Grammar: [collective ":"] item {";" [collective ":"] item}, where a collective's name ("allreduce", ...; "all" for
+ * all of them) holds for the items from there on, all if there is none yet, and an item is
  *   [from-to=]what      for sizes from <= bytes < to; "to" may be missing; K, M, G are 1024's powers
  *   ^name               never this algorithm
  * and `what` is
  *   name[:blocksxthreads]  this algorithm, with at most this grid; without one, a usual grid
  *   nccl                   forward
  *   builtin                the built-in choice, whatever a tuned table says
- * Later items win over earlier ones; sizes that no item names follow the table.
+ * Later items win over earlier ones; sizes that no item names follow the table. An algorithm's name holds for those
+ * of the collectives that have it, and one of them must.
  */
 #ifndef SHUNT_POLICY_H
 #define SHUNT_POLICY_H
@@ -20,10 +22,11 @@ enum { POLICY_MAX_ITEMS = 16 };
 typedef enum policy_what { POLICY_ALGORITHM, POLICY_NCCL, POLICY_BUILTIN } policy_what_t;
 
 typedef struct policy_item {
-    uint64_t from, to; /* bytes, both inclusive */
+    uint64_t from, to;    /* bytes, both inclusive */
+    uint32_t collectives; /* bit c: it speaks of this one */
     policy_what_t what;
-    const alg_algorithm_t *algorithm; /* with POLICY_ALGORITHM */
-    uint16_t blocks, threads;         /* 0: not given */
+    const char *algorithm;    /* with POLICY_ALGORITHM: the name, static; each of `collectives` has it */
+    uint16_t blocks, threads; /* 0: not given */
 } policy_item_t;
 
 typedef struct policy {

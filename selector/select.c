@@ -11,33 +11,38 @@ static bool fits(const sel_plan_t *plan, const alg_algorithm_t *algorithm, const
     return bytes <= algorithm->max_bytes(&plan->map, plan->topology.nranks, query->type);
 }
 
-/* How many bands begin at `bytes` or before: the last of them is theirs. None in a plan without bands, where the
- * scratch was too small for any algorithm. */
-static uint32_t find_band(const sel_plan_t *plan, uint64_t bytes)
+/* The collective's bands from `bytes` on, the first of which is theirs. None where the scratch was too small for any
+ * algorithm, or there is no algorithm of this collective. */
+typedef struct bands {
+    const sel_band_t *first, *end;
+} bands_t;
+
+static bands_t find_bands(const sel_plan_t *plan, alg_collective_t collective, uint64_t bytes)
 {
-    uint32_t low = 0, high = plan->bands; /* the first band begins at 0 */
+    const uint32_t first = collective > 0 ? plan->bands_end[collective - 1] : 0, end = plan->bands_end[collective];
+    uint32_t low = first, high = end; /* the first band begins at 0 */
     while (low < high) {
         const uint32_t middle = low + (high - low) / 2;
-        if (bytes >= plan->from_bytes[middle])
+        if (bytes >= plan->band[middle].from_bytes)
             low = middle + 1;
         else
             high = middle;
     }
-    return low;
+    return (bands_t){&plan->band[low > first ? low - 1 : end], &plan->band[end]};
 }
 
 /* The band's rule. Where its algorithm has no room for the message (two-shot sends integers with a quarter more), that
  * of larger ones. NULL: that has none either, or it is the real NCCL's. */
-static const sel_rule_t *rule_with_room(const sel_plan_t *plan, const uint8_t *rule_of, uint32_t band,
-                                        const sel_query_t *query, uint64_t bytes)
+static const sel_rule_t *rule_with_room(const sel_plan_t *plan, bands_t bands, uint32_t kind, const sel_query_t *query,
+                                        uint64_t bytes)
 {
-    const sel_rule_t *rule = &plan->rule[rule_of[band]], *larger = rule;
+    const sel_rule_t *rule = &plan->rule[bands.first->rule_of[kind]], *larger = rule;
     if (!rule->algorithm)
         return NULL;
     if (fits(plan, rule->algorithm, query, bytes))
         return rule;
-    for (band++; band < plan->bands && larger->algorithm == rule->algorithm; band++)
-        larger = &plan->rule[rule_of[band]];
+    for (const sel_band_t *band = bands.first + 1; band < bands.end && larger->algorithm == rule->algorithm; band++)
+        larger = &plan->rule[band->rule_of[kind]];
     return larger->algorithm && fits(plan, larger->algorithm, query, bytes) ? larger : NULL;
 }
 
@@ -84,24 +89,27 @@ static sel_choice_t choose_without_rule(const sel_plan_t *plan, const sel_rule_t
 
 sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
 {
-    if (query->collective != ALG_ALL_REDUCE)
+    if ((unsigned)query->collective >= ALG_COLLECTIVE_COUNT || !(plan->collectives >> query->collective & 1))
         return forward(SEL_FORWARD_COLLECTIVE);
     const bool fp8 = query->type == ALG_FLOAT8_E4M3 || query->type == ALG_FLOAT8_E5M2;
-    if (fp8 && plan->topology.link != SEL_LINK_HOST && plan->topology.arch < 90)
+    if (fp8 && alg_collective_reduces(query->collective) && plan->topology.link != SEL_LINK_HOST &&
+        plan->topology.arch < 90)
         return forward(SEL_FORWARD_TYPE); /* the real NCCL refuses it, and says so */
-    const size_t width = alg_type_bytes(query->type);
+    const uint64_t width =
+        alg_type_bytes(query->type) * alg_collective_blocks(query->collective, plan->topology.nranks);
     if (query->count > UINT64_MAX / width)
         return forward(SEL_FORWARD_TOO_LARGE);
     const uint64_t bytes = query->count * width;
 
-    const uint8_t *rule_of = plan->rule_of[sel_context(query->type, query->captured)];
-    const uint32_t bands = find_band(plan, bytes);
-    const sel_rule_t *rule = bands ? rule_with_room(plan, rule_of, bands - 1, query, bytes) : NULL;
+    const uint32_t kind = sel_kind(query->type);
+    const bands_t bands = find_bands(plan, query->collective, bytes);
+    const bool any = bands.first < bands.end;
+    const sel_rule_t *rule = any ? rule_with_room(plan, bands, kind, query, bytes) : NULL;
     sel_choice_t choice;
     if (rule) {
         choice = take(plan, rule->algorithm, rule->blocks, rule->threads, bytes);
     } else {
-        rule = bands ? &plan->rule[rule_of[bands - 1]] : NULL;
+        rule = any ? &plan->rule[bands.first->rule_of[kind]] : NULL;
         choice = choose_without_rule(plan, rule, query, bytes);
     }
     choice.source = rule ? rule->source : NULL;

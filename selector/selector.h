@@ -47,17 +47,17 @@ typedef struct sel_topology {
 
 /* ---- Rows of a table ------------------------------------------------------------
  *
- * Figures differ between eager and captured calls, and between types: floats travel with a sentinel,
- * integers with escape words beside them, and the width says how much arithmetic a byte costs. So a row
- * names a set of contexts, one bit each: captured * SEL_KINDS + kind.
+ * A row is one collective's. Figures differ between types: floats travel with a sentinel, integers with escape words
+ * beside them, and the width says how much arithmetic a byte costs. So a row names a set of kinds of types, one bit
+ * each. Whether a call is captured is no key: NCCL allows one rank to capture what another makes eagerly.
  */
-enum { SEL_KINDS = 8, SEL_CONTEXTS = 2 * SEL_KINDS };
-#define SEL_ANY_CONTEXT UINT16_MAX
+enum { SEL_KINDS = 8, SEL_ANY_KIND = (1 << SEL_KINDS) - 1 };
 
 /* f1 f2 f4 f8 i1 i2 i4 i8: floats, then integers, by bytes. */
 uint32_t sel_kind(alg_type_t type);
-uint32_t sel_context(alg_type_t type, bool captured);
 
+/* Bytes are those of the larger buffer of a rank, here and wherever the size of a call is meant: its count times the
+ * type's size times alg_collective_blocks. */
 enum {
     SEL_POLICY_BYTES = 256,
     SEL_TUNED_ROWS = 96, /* of a tuned table for one number of ranks; more are left out */
@@ -70,9 +70,10 @@ enum {
 typedef struct sel_tuned_row {
     uint64_t from_bytes, to_bytes; /* both inclusive */
     uint32_t class_hash;           /* sel_class_hash of the class it was measured on */
-    uint16_t contexts;
-    uint16_t blocks, threads; /* at most, as in sel_rule_t */
-    uint8_t algorithm;        /* index in alg_registry, or SEL_NCCL */
+    uint16_t blocks, threads;      /* at most, as in sel_rule_t */
+    uint8_t collective;            /* an alg_collective_t */
+    uint8_t kinds;
+    uint8_t algorithm; /* index in alg_registry, or SEL_NCCL */
     uint8_t unused[5];
 } sel_tuned_row_t;
 
@@ -116,24 +117,30 @@ typedef struct sel_rule {
     const char *source; /* the benchmark that set it, or what else did; static */
 } sel_rule_t;
 
-enum { SEL_BANDS = 384, SEL_RULES = 256 };
+enum { SEL_BANDS = 1152, SEL_RULES = 512 };
 
-/* All that can be chosen on one communicator, made once at attach: sizes cut into bands, the same for all
- * contexts, and for each context and band a rule. */
+/* Sizes of one collective that have the same rules. */
+typedef struct sel_band {
+    uint64_t from_bytes;         /* up to the next one's */
+    uint16_t rule_of[SEL_KINDS]; /* by kind of type: an index of sel_plan_t.rule */
+} sel_band_t;
+
+/* All that can be chosen on one communicator, made once at attach. */
 typedef struct sel_plan {
     sel_topology_t topology;
     sel_settings_t settings;
     alg_map_t map;
-    bool own_only;     /* never forward what an algorithm here can do: host device, SHUNT_DETERMINISTIC */
-    uint32_t excluded; /* bit i: alg_registry[i] is never to be used */
+    bool own_only;        /* never forward what an algorithm here can do: host device, SHUNT_DETERMINISTIC */
+    uint32_t collectives; /* bit c: there is an algorithm of this collective */
+    uint32_t excluded;    /* bit i: alg_registry[i] is never to be used */
     uint32_t bands;
-    uint64_t from_bytes[SEL_BANDS]; /* where each begins; growing, from 0 */
-    uint8_t rule_of[SEL_CONTEXTS][SEL_BANDS];
+    uint32_t bands_end[ALG_COLLECTIVE_COUNT]; /* a collective's bands lie before this, after the one before's */
+    sel_band_t band[SEL_BANDS];               /* of one collective: growing, from 0 */
     uint32_t rules;
     sel_rule_t rule[SEL_RULES];
 } sel_plan_t;
 
-/* Neighbouring bands with one rule, for showing. */
+/* Neighbouring bands with one rule, for showing. Bytes as above. */
 typedef struct sel_row {
     uint64_t from_bytes, to_bytes; /* both inclusive */
     sel_rule_t rule;
@@ -151,17 +158,16 @@ typedef struct sel_query {
     alg_collective_t collective;
     alg_type_t type;
     alg_op_t op;
-    uint64_t count;
-    bool captured;
+    uint64_t count; /* as in alg_call_t */
 } sel_query_t;
 
-/* Check a policy ("allreduce:0-64K=oneshot;64K-2M=twoshot:64x512;2M-=nccl", "^name", "nccl", "builtin", an
- * algorithm's name alone, or ""). On a fault returns false and writes one line (position, what was expected). */
+/* Check a policy ("allreduce:0-64K=oneshot;64K-2M=twoshot:64x512;2M-=nccl;allgather:nccl", "^name", "nccl", "builtin",
+ * an algorithm's name alone, or ""). On a fault returns false and writes one line (position, what was expected). */
 bool sel_policy_check(const char *policy, char *fault, size_t fault_bytes);
 /* Fill a plan. Settings have been checked; the same input gives the same plan on every rank. */
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings);
-/* Row `index` of a context, in order of size; false past the end. */
-bool sel_plan_row(const sel_plan_t *plan, uint32_t context, uint32_t index, sel_row_t *row);
+/* Row `index` of a collective and kind of type, in order of size; false past the end. */
+bool sel_plan_row(const sel_plan_t *plan, alg_collective_t collective, uint32_t kind, uint32_t index, sel_row_t *row);
 /* The choice. Pure, no allocation, tens of ns. */
 sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query);
 const char *sel_reason_text(sel_reason_t reason);

@@ -1,13 +1,15 @@
 /*
- * table.c - the built-in table, and the plan of a communicator.
+ * table.c - the plan of a communicator.
  *
- * A plan is made from everything that may have a say, and `decide` is the one
- * place that knows who goes first: the user's policy, then the tuned table, then
- * the rows below, then the cost model. Where none of them speaks, the real NCCL.
+ * A plan is made, collective by collective, from everything that may have a say, and
+ * `decide` is the one place that knows who goes first: the user's policy, then the
+ * tuned table, then the built-in rows, then the cost model. Where none of them speaks,
+ * the real NCCL.
  */
+#include "selector/built_in.h"
 #include "selector/cost.h"
 #include "selector/policy.h"
-#include "selector/table_file.h"
+#include "selector/topology.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,60 +21,16 @@
  * faster, which is more than our lead above this size; nobody but a tuned table knows better. */
 #define MULTICAST_MOST_BYTES (4 * MIB)
 
-/* The benchmark of a row: H200 over NVSwitch, multicast off. Grids were chosen from docs/results/sweep-h200.csv. */
-#define H200(ranks) "docs/results/graph-" #ranks "-h200.csv"
-#define STAGED(ranks) "docs/results/large-staged-" #ranks "-h200.csv"
-#define TUNED "docs/results/tune-4-h200.csv"  /* what `shunt tune` found better there than the rows of before */
-#define TRIED "docs/results/tried-6-h200.csv" /* and how its kernels compare there since */
-
-/* Host device: a block is a thread; more of them only contend for cores. */
-#define HOST(ranks)                                                                                      \
-    {"host-" #ranks, ranks, SEL_ANY_CONTEXT, 0, 64 * KIB, "oneshot", 1, 1, "host device"},               \
-        {"host-" #ranks, ranks, SEL_ANY_CONTEXT, 64 * KIB + 1, 1 * MIB, "twoshot", 1, 1, "host device"}, \
-    {                                                                                                    \
-        "host-" #ranks, ranks, SEL_ANY_CONTEXT, 1 * MIB + 1, UINT64_MAX, "staged", 1, 1, "host device"   \
-    }
-
-static const sel_file_row_t BUILT_IN[] = {
-    HOST(2),
-    HOST(3),
-    HOST(4),
-    HOST(5),
-    HOST(6),
-    HOST(7),
-    HOST(8),
-
-    /* Where the real NCCL's ring, on all multiprocessors that it likes, is ahead of 64 of ours, it has the call. */
-    {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 0, 512 * KIB, "oneshot", 32, 1024, H200(2)},
-    {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 512 * KIB + 1, 896 * KIB, "twoshot", 32, 1024, TUNED},
-    {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 896 * KIB + 1, 1 * MIB, "twoshot", 32, 512, H200(2)},
-    {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 1 * MIB + 1, 1536 * KIB, "oneshot", 64, 512, TUNED},
-    {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 1536 * KIB + 1, 3584 * KIB, "twoshot", 64, 512, TRIED},
-    {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 3584 * KIB + 1, 16 * MIB, "twoshot", 64, 1024, H200(2)},
-    {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 16 * MIB + 1, 512 * MIB, "staged", 64, 512, STAGED(2)},
-    {"nvswitch-sm90-2", 2, SEL_ANY_CONTEXT, 512 * MIB + 1, UINT64_MAX, "nccl", 0, 0, STAGED(2)},
-    {"nvswitch-sm90-3", 3, SEL_ANY_CONTEXT, 0, 256 * KIB, "oneshot", 32, 1024, H200(3)},
-    {"nvswitch-sm90-3", 3, SEL_ANY_CONTEXT, 256 * KIB + 1, 1 * MIB, "twoshot", 32, 1024, H200(3)},
-    {"nvswitch-sm90-3", 3, SEL_ANY_CONTEXT, 1 * MIB + 1, 14 * MIB, "twoshot", 64, 512, H200(3)},
-    {"nvswitch-sm90-3", 3, SEL_ANY_CONTEXT, 14 * MIB + 1, 24 * MIB, "staged", 48, 512, TUNED},
-    {"nvswitch-sm90-3", 3, SEL_ANY_CONTEXT, 24 * MIB + 1, 128 * MIB, "staged", 64, 512, STAGED(3)},
-    {"nvswitch-sm90-3", 3, SEL_ANY_CONTEXT, 128 * MIB + 1, UINT64_MAX, "nccl", 0, 0, STAGED(3)},
-    {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 0, 192 * KIB, "oneshot", 32, 1024, H200(4)},
-    {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 192 * KIB + 1, 1 * MIB, "twoshot", 32, 1024, H200(4)},
-    {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 1 * MIB + 1, 12 * MIB, "twoshot", 64, 512, H200(4)},
-    {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 12 * MIB + 1, 64 * MIB, "staged", 64, 512, H200(4)},
-    {"nvswitch-sm90-4", 4, SEL_ANY_CONTEXT, 64 * MIB + 1, UINT64_MAX, "nccl", 0, 0, STAGED(4)},
-};
-enum { BUILT_IN_ROWS = sizeof BUILT_IN / sizeof BUILT_IN[0], BUILT_IN_MOST = 16 /* of one class */ };
-
 /* ---- Who may have a say -------------------------------------------------------------- */
 
+/* Of one collective, but for the policy. */
 typedef struct sources {
     const sel_plan_t *plan;
     policy_t policy;
+    alg_collective_t collective;
     const sel_tuned_row_t *tuned[SEL_TUNED_ROWS];
     uint32_t tuned_rows;
-    const sel_file_row_t *built_in[BUILT_IN_MOST];
+    const sel_built_in_t *built_in[SEL_BUILT_IN_MOST];
     uint32_t built_in_rows;
 } sources_t;
 
@@ -99,11 +57,14 @@ static void find_tuned(sources_t *sources)
     char name[SEL_CLASS_BYTES];
     sel_topology_class(topology, name);
     const uint32_t hash = sel_class_hash(name);
+    sources->tuned_rows = 0;
     if (!tuned_is_ours(sources->plan))
         return;
     for (uint32_t i = 0; i < tuned->rows && i < SEL_TUNED_ROWS; i++) {
         const sel_tuned_row_t *row = &tuned->row[i];
-        if (row->class_hash == hash && (row->algorithm < alg_registry_count || row->algorithm == SEL_NCCL))
+        const bool known = row->algorithm == SEL_NCCL || (row->algorithm < alg_registry_count &&
+                                                          alg_registry[row->algorithm]->collective == row->collective);
+        if (row->collective == sources->collective && row->class_hash == hash && known)
             sources->tuned[sources->tuned_rows++] = row;
     }
 }
@@ -114,9 +75,12 @@ static void find_built_in(sources_t *sources)
     char name[SEL_CLASS_BYTES];
     topology.multicast = false; /* see MULTICAST_MOST_BYTES */
     sel_topology_class(&topology, name);
-    for (uint32_t i = 0; i < BUILT_IN_ROWS && sources->built_in_rows < BUILT_IN_MOST; i++) {
-        if (strcmp(BUILT_IN[i].class_name, name) == 0)
-            sources->built_in[sources->built_in_rows++] = &BUILT_IN[i];
+    const char *class_name = topology.link == SEL_LINK_HOST ? "host" : name;
+    sources->built_in_rows = 0;
+    for (uint32_t i = 0; i < sel_built_in_count && sources->built_in_rows < SEL_BUILT_IN_MOST; i++) {
+        const sel_built_in_t *row = &sel_built_in[i];
+        if (row->collective == sources->collective && strcmp(row->class_name, class_name) == 0)
+            sources->built_in[sources->built_in_rows++] = row;
     }
 }
 
@@ -127,7 +91,8 @@ static const policy_item_t *policy_item(const sources_t *sources, uint64_t bytes
     const policy_item_t *last = NULL;
     for (uint32_t i = 0; i < sources->policy.items; i++) {
         const policy_item_t *item = &sources->policy.item[i];
-        if (bytes < item->from || bytes > item->to || (host && item->what == POLICY_NCCL))
+        if (!(item->collectives >> sources->collective & 1) || bytes < item->from || bytes > item->to ||
+            (host && item->what == POLICY_NCCL))
             continue; /* the host device has nothing to forward to */
         last = item;
     }
@@ -139,7 +104,7 @@ static bool from_policy(const sources_t *sources, const policy_item_t *item, uin
     if (!item || item->what == POLICY_BUILTIN)
         return false;
     const sel_choice_t usual = sel_usual_grid(&sources->plan->topology, bytes);
-    rule->algorithm = item->algorithm;
+    rule->algorithm = item->what == POLICY_ALGORITHM ? alg_find(sources->collective, item->algorithm) : NULL;
     rule->blocks = item->blocks ? item->blocks : (uint16_t)usual.blocks;
     rule->threads = item->threads ? item->threads : (uint16_t)usual.threads;
     rule->reason = SEL_FORWARD_POLICY;
@@ -147,11 +112,11 @@ static bool from_policy(const sources_t *sources, const policy_item_t *item, uin
     return true;
 }
 
-static bool from_tuned(const sources_t *sources, uint32_t context, uint64_t bytes, sel_rule_t *rule)
+static bool from_tuned(const sources_t *sources, uint32_t kind, uint64_t bytes, sel_rule_t *rule)
 {
     for (uint32_t i = sources->tuned_rows; i-- > 0;) {
         const sel_tuned_row_t *row = sources->tuned[i];
-        if (bytes < row->from_bytes || bytes > row->to_bytes || !(row->contexts >> context & 1))
+        if (bytes < row->from_bytes || bytes > row->to_bytes || !(row->kinds >> kind & 1))
             continue;
         rule->algorithm = row->algorithm == SEL_NCCL ? NULL : alg_registry[row->algorithm];
         rule->blocks = row->blocks;
@@ -162,27 +127,33 @@ static bool from_tuned(const sources_t *sources, uint32_t context, uint64_t byte
     return false;
 }
 
-static bool from_built_in(const sources_t *sources, uint32_t context, uint64_t bytes, sel_rule_t *rule)
+/* Where the real NCCL has multicast for it. */
+static bool multicast_may_win(const sources_t *sources, uint64_t bytes)
 {
-    if (sources->plan->topology.multicast && bytes > MULTICAST_MOST_BYTES)
+    const alg_collective_t collective = sources->collective;
+    return sources->plan->topology.multicast && bytes > MULTICAST_MOST_BYTES &&
+           (collective == ALG_ALL_REDUCE || collective == ALG_REDUCE_SCATTER || collective == ALG_ALL_GATHER);
+}
+
+static bool from_built_in(const sources_t *sources, uint64_t bytes, sel_rule_t *rule)
+{
+    uint32_t i = 0;
+    while (i < sources->built_in_rows && bytes > sources->built_in[i]->to_bytes)
+        i++;
+    if (i == sources->built_in_rows || multicast_may_win(sources, bytes))
         return false;
-    for (uint32_t i = 0; i < sources->built_in_rows; i++) {
-        const sel_file_row_t *row = sources->built_in[i];
-        if (bytes < row->from_bytes || bytes > row->to_bytes || !(row->contexts >> context & 1))
-            continue;
-        rule->algorithm = alg_find(ALG_ALL_REDUCE, row->algorithm);
-        rule->blocks = row->blocks;
-        rule->threads = row->threads;
-        rule->source = row->source;
-        return true;
-    }
-    return false;
+    const sel_built_in_t *row = sources->built_in[i];
+    rule->algorithm = alg_find(sources->collective, row->algorithm);
+    rule->blocks = row->blocks;
+    rule->threads = row->threads;
+    rule->source = row->source;
+    return rule->algorithm || strcmp(row->algorithm, "nccl") == 0;
 }
 
 /* For classes that nobody has measured. */
 static bool from_model(const sources_t *sources, uint64_t bytes, sel_rule_t *rule)
 {
-    if (sources->built_in_rows || (sources->plan->topology.multicast && bytes > MULTICAST_MOST_BYTES))
+    if (sources->collective != ALG_ALL_REDUCE || sources->built_in_rows || multicast_may_win(sources, bytes))
         return false;
     const sel_choice_t choice = sel_cost_choose(&sources->plan->topology, &sources->plan->map, bytes);
     rule->algorithm = choice.algorithm;
@@ -209,13 +180,13 @@ static uint16_t whole_warps(uint32_t threads)
 }
 
 /* The precedence. */
-static sel_rule_t decide(const sources_t *sources, uint32_t context, uint64_t bytes)
+static sel_rule_t decide(const sources_t *sources, uint32_t kind, uint64_t bytes)
 {
     static const sel_rule_t nobody = {NULL, 0, 0, SEL_FORWARD_TABLE, "no row"};
     const policy_item_t *item = policy_item(sources, bytes);
     sel_rule_t rule = nobody;
-    if (!from_policy(sources, item, bytes, &rule) && (item || !from_tuned(sources, context, bytes, &rule)) &&
-        !from_built_in(sources, context, bytes, &rule) && !from_model(sources, bytes, &rule))
+    if (!from_policy(sources, item, bytes, &rule) && (item || !from_tuned(sources, kind, bytes, &rule)) &&
+        !from_built_in(sources, bytes, &rule) && !from_model(sources, bytes, &rule))
         return nobody;
     if (rule.algorithm && excluded(&sources->policy, rule.algorithm)) {
         rule.algorithm = NULL;
@@ -240,41 +211,49 @@ static int compare_bytes(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void add_bounds(sel_plan_t *plan, uint64_t from, uint64_t to)
+enum { MOST_CUTS = 2 + 2 * (POLICY_MAX_ITEMS + SEL_TUNED_ROWS) + SEL_BUILT_IN_MOST + SEL_COST_BOUNDS };
+
+/* Where the bands of a collective may begin. */
+typedef struct cuts {
+    uint32_t count;
+    uint64_t at[MOST_CUTS];
+} cuts_t;
+
+static void add_bounds(cuts_t *cuts, uint64_t from, uint64_t to)
 {
-    plan->from_bytes[plan->bands++] = from;
+    cuts->at[cuts->count++] = from;
     if (to != UINT64_MAX)
-        plan->from_bytes[plan->bands++] = to + 1;
+        cuts->at[cuts->count++] = to + 1;
 }
 
-/* Wherever anyone's say begins or ends. */
-static void cut_bands(sel_plan_t *plan, const sources_t *sources)
+/* Wherever anyone's say begins or ends; in order, some twice. */
+static void find_cuts(const sources_t *sources, cuts_t *cuts)
 {
-    add_bounds(plan, 0, MULTICAST_MOST_BYTES);
-    for (uint32_t i = 0; i < sources->policy.items; i++)
-        add_bounds(plan, sources->policy.item[i].from, sources->policy.item[i].to);
-    for (uint32_t i = 0; i < sources->tuned_rows; i++)
-        add_bounds(plan, sources->tuned[i]->from_bytes, sources->tuned[i]->to_bytes);
-    for (uint32_t i = 0; i < sources->built_in_rows; i++)
-        add_bounds(plan, sources->built_in[i]->from_bytes, sources->built_in[i]->to_bytes);
-    for (uint32_t i = 0; i < SEL_COST_BOUNDS; i++)
-        add_bounds(plan, sel_cost_bound(i), UINT64_MAX);
-
-    qsort(plan->from_bytes, plan->bands, sizeof plan->from_bytes[0], compare_bytes);
-    uint32_t unique = 1;
-    for (uint32_t i = 1; i < plan->bands; i++) {
-        if (plan->from_bytes[i] != plan->from_bytes[unique - 1])
-            plan->from_bytes[unique++] = plan->from_bytes[i];
+    cuts->count = 0;
+    add_bounds(cuts, 0, MULTICAST_MOST_BYTES);
+    for (uint32_t i = 0; i < sources->policy.items; i++) {
+        if (sources->policy.item[i].collectives >> sources->collective & 1)
+            add_bounds(cuts, sources->policy.item[i].from, sources->policy.item[i].to);
     }
-    plan->bands = unique;
+    for (uint32_t i = 0; i < sources->tuned_rows; i++)
+        add_bounds(cuts, sources->tuned[i]->from_bytes, sources->tuned[i]->to_bytes);
+    for (uint32_t i = 0; i < sources->built_in_rows; i++) {
+        if (sources->built_in[i]->to_bytes != UINT64_MAX)
+            cuts->at[cuts->count++] = sources->built_in[i]->to_bytes + 1;
+    }
+    for (uint32_t i = 0; i < SEL_COST_BOUNDS && !sources->built_in_rows; i++)
+        cuts->at[cuts->count++] = sel_cost_bound(i);
+    qsort(cuts->at, cuts->count, sizeof cuts->at[0], compare_bytes);
 }
 
-_Static_assert(2 + 2 * (POLICY_MAX_ITEMS + SEL_TUNED_ROWS + BUILT_IN_MOST) + SEL_COST_BOUNDS <= SEL_BANDS,
+/* A tuned row is one collective's; the rest of the cuts may be each one's. */
+_Static_assert(ALG_COLLECTIVE_COUNT *(MOST_CUTS - 2 * SEL_TUNED_ROWS) + 2 * SEL_TUNED_ROWS <= SEL_BANDS,
                "a plan may have more bands");
-/* A policy's item without a grid, and an excluded algorithm, may give a rule for each usual grid. */
-_Static_assert(2 + 2 * POLICY_MAX_ITEMS + SEL_TUNED_ROWS + BUILT_IN_MOST + SEL_COST_BOUNDS <= SEL_RULES,
+/* A policy's item without a grid, and the model, give a rule for each algorithm and usual grid; there are 32
+ * algorithms at most (policy_t), and two rules for nobody and for what is excluded. */
+_Static_assert(ALG_COLLECTIVE_COUNT *(POLICY_MAX_ITEMS + SEL_BUILT_IN_MOST) + SEL_TUNED_ROWS + 2 * 2 * 32 + 2 <=
+                   SEL_RULES,
                "a plan may have more rules");
-_Static_assert(SEL_RULES - 1 <= UINT8_MAX, "rules are named by a byte");
 
 static bool same(const sel_rule_t *a, const sel_rule_t *b)
 {
@@ -282,14 +261,43 @@ static bool same(const sel_rule_t *a, const sel_rule_t *b)
            a->reason == b->reason && strcmp(a->source, b->source) == 0;
 }
 
-static uint8_t rule_index(sel_plan_t *plan, const sel_rule_t *rule)
+static uint16_t rule_index(sel_plan_t *plan, const sel_rule_t *rule)
 {
-    for (uint32_t i = 0; i < plan->rules; i++) {
+    for (uint32_t i = plan->rules; i-- > 0;) { /* most are the last one again */
         if (same(&plan->rule[i], rule))
-            return (uint8_t)i;
+            return (uint16_t)i;
     }
     plan->rule[plan->rules] = *rule;
-    return (uint8_t)plan->rules++;
+    return (uint16_t)plan->rules++;
+}
+
+static void add_collective(sel_plan_t *plan, sources_t *sources, alg_collective_t collective)
+{
+    cuts_t cuts;
+    sources->collective = collective;
+    find_tuned(sources);
+    find_built_in(sources);
+    find_cuts(sources, &cuts);
+    const uint32_t first = plan->bands;
+    for (uint32_t i = 0; i < cuts.count; i++) {
+        if (i > 0 && cuts.at[i] == cuts.at[i - 1])
+            continue;
+        sel_band_t *band = &plan->band[plan->bands];
+        band->from_bytes = cuts.at[i];
+        for (uint32_t kind = 0; kind < SEL_KINDS; kind++) {
+            const sel_rule_t rule = decide(sources, kind, band->from_bytes);
+            band->rule_of[kind] = rule_index(plan, &rule);
+        }
+        plan->bands += plan->bands == first || memcmp(band->rule_of, band[-1].rule_of, sizeof band->rule_of) != 0;
+    }
+}
+
+static uint32_t find_collectives(void)
+{
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < alg_registry_count; i++)
+        found |= UINT32_C(1) << alg_registry[i]->collective;
+    return found;
 }
 
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings)
@@ -305,31 +313,27 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
         memset(&sources.policy, 0, sizeof sources.policy);
     plan->excluded = sources.policy.excluded;
     plan->own_only = topology->link == SEL_LINK_HOST || settings->deterministic;
-    if (!alg_map_init(&plan->map, settings->scratch_bytes))
-        return;
-
-    find_tuned(&sources);
-    find_built_in(&sources);
-    cut_bands(plan, &sources);
-    for (uint32_t context = 0; context < SEL_CONTEXTS; context++) {
-        for (uint32_t band = 0; band < plan->bands; band++) {
-            const sel_rule_t rule = decide(&sources, context, plan->from_bytes[band]);
-            plan->rule_of[context][band] = rule_index(plan, &rule);
-        }
+    plan->collectives = find_collectives();
+    const bool room = alg_map_init(&plan->map, settings->scratch_bytes);
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+        if (room && plan->collectives >> c & 1)
+            add_collective(plan, &sources, (alg_collective_t)c);
+        plan->bands_end[c] = plan->bands;
     }
 }
 
-bool sel_plan_row(const sel_plan_t *plan, uint32_t context, uint32_t index, sel_row_t *row)
+bool sel_plan_row(const sel_plan_t *plan, alg_collective_t collective, uint32_t kind, uint32_t index, sel_row_t *row)
 {
-    const uint8_t *rule_of = plan->rule_of[context];
-    uint32_t first = 0;
-    for (uint32_t seen = 0; first < plan->bands; seen++) {
+    uint32_t first = collective > 0 ? plan->bands_end[collective - 1] : 0;
+    const uint32_t last = plan->bands_end[collective];
+    for (uint32_t seen = 0; first < last; seen++) {
+        const uint16_t rule = plan->band[first].rule_of[kind];
         uint32_t end = first + 1;
-        while (end < plan->bands && rule_of[end] == rule_of[first])
+        while (end < last && plan->band[end].rule_of[kind] == rule)
             end++;
         if (seen == index) {
-            const uint64_t to = end < plan->bands ? plan->from_bytes[end] - 1 : UINT64_MAX;
-            *row = (sel_row_t){plan->from_bytes[first], to, plan->rule[rule_of[first]]};
+            const uint64_t to = end < last ? plan->band[end].from_bytes - 1 : UINT64_MAX;
+            *row = (sel_row_t){plan->band[first].from_bytes, to, plan->rule[rule]};
             return true;
         }
         first = end;

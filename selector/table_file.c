@@ -7,14 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char MAGIC[] = "# shunt table 1";
+static const char MAGIC[] = "# shunt table 2", OLD_MAGIC[] = "# shunt table 1";
 static const char MACHINE[] = "# machine: ";
 static const char LINK[] = "# link: ";
-const char sel_file_columns[] = "collective,ranks,class,mode,types,from,to,algorithm,blocks,threads,source";
+const char sel_file_columns[] = "collective,ranks,class,types,from,to,algorithm,blocks,threads,source";
+static const char OLD_COLUMNS[] = "collective,ranks,class,mode,types,from,to,algorithm,blocks,threads,source";
 
 static const char *const KINDS[SEL_KINDS] = {"f1", "f2", "f4", "f8", "i1", "i2", "i4", "i8"};
-static const char *const MODES[] = {"eager", "captured", "any"}; /* at a set of modes, less 1 */
-enum { ANY_MODE = 3, ANY_KIND = (1 << SEL_KINDS) - 1 };
 
 /* Part of the text; not ended by a NUL. */
 typedef struct piece {
@@ -85,8 +84,13 @@ static bool read_name(piece_t piece, char *name, size_t capacity)
 
 static bool read_collective(piece_t piece, sel_file_row_t *row)
 {
-    (void)row;
-    return equals(piece, "allreduce");
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+        if (equals(piece, alg_collective_name((alg_collective_t)c))) {
+            row->collective = (alg_collective_t)c;
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool read_ranks(piece_t piece, sel_file_row_t *row)
@@ -103,20 +107,12 @@ static bool read_class(piece_t piece, sel_file_row_t *row)
     return read_name(piece, row->class_name, sizeof row->class_name);
 }
 
-static uint16_t contexts_of(unsigned modes, unsigned kinds)
-{
-    return (uint16_t)((modes & 1 ? kinds : 0) | (modes & 2 ? kinds << SEL_KINDS : 0));
-}
-
+/* A row without kinds is left out. */
 static bool read_mode(piece_t piece, sel_file_row_t *row)
 {
-    for (unsigned modes = 1; modes <= ANY_MODE; modes++) {
-        if (equals(piece, MODES[modes - 1])) {
-            row->contexts = contexts_of(modes, ANY_KIND);
-            return true;
-        }
-    }
-    return false;
+    const bool eager = equals(piece, "eager");
+    row->kinds = eager ? 0 : SEL_ANY_KIND;
+    return eager || equals(piece, "captured") || equals(piece, "any");
 }
 
 static bool read_types(piece_t piece, sel_file_row_t *row)
@@ -134,7 +130,7 @@ static bool read_types(piece_t piece, sel_file_row_t *row)
             return false;
         kinds |= 1u << kind;
     }
-    row->contexts &= contexts_of(ANY_MODE, kinds);
+    row->kinds &= (uint8_t)kinds;
     return true;
 }
 
@@ -178,12 +174,12 @@ static bool read_source(piece_t piece, sel_file_row_t *row)
     return read_name(piece, row->source, sizeof row->source);
 }
 
-/* In the order of sel_file_columns; a reader may look at the fields before its own. */
+/* In the order of OLD_COLUMNS; a reader may look at the fields before its own. */
 static const struct {
     bool (*read)(piece_t piece, sel_file_row_t *row);
     const char *expected;
 } FIELDS[] = {
-    {read_collective, "allreduce"},
+    {read_collective, "allreduce or another collective"},
     {read_ranks, "a number of ranks from 2 to 8"},
     {read_class, "a class of at most 31 characters"},
     {read_mode, "eager, captured or any"},
@@ -207,8 +203,11 @@ static bool read_row(const sel_file_t *file, piece_t line, sel_file_row_t *row, 
 {
     piece_t rest = line;
     memset(row, 0, sizeof *row);
+    row->kinds = SEL_ANY_KIND;
     for (int i = 0; i < FIELD_COUNT; i++) {
         const size_t column = (size_t)(rest.at - line.at);
+        if (FIELDS[i].read == read_mode && file->format > 1)
+            continue;
         const bool ended = i > 0 && rest.at[-1] != ','; /* the field before was the line's last */
         const piece_t field = i + 1 < FIELD_COUNT ? cut(&rest, ',') : rest;
         if (ended)
@@ -274,7 +273,7 @@ static bool read_link(sel_file_t *file, piece_t line, char fault[SEL_FILE_FAULT_
 
 static bool is_row(piece_t line)
 {
-    return line.bytes && line.at[0] != '#' && !equals(line, sel_file_columns);
+    return line.bytes && line.at[0] != '#' && !equals(line, sel_file_columns) && !equals(line, OLD_COLUMNS);
 }
 
 bool sel_file_open(sel_file_t *file, const char *text, size_t bytes, char fault[SEL_FILE_FAULT_BYTES])
@@ -284,8 +283,10 @@ bool sel_file_open(sel_file_t *file, const char *text, size_t bytes, char fault[
         file->line = 1;
         return fault_at(file, 0, "a file of at most 1 MiB", fault);
     }
-    if (!equals(next_line(file), MAGIC))
-        return fault_at(file, 0, "\"# shunt table 1\"", fault);
+    const piece_t magic = next_line(file);
+    file->format = equals(magic, OLD_MAGIC) ? 1 : 2;
+    if (file->format > 1 && !equals(magic, MAGIC))
+        return fault_at(file, 0, "\"# shunt table 2\"", fault);
     const sel_file_t first = *file;
     for (bool known = false; file->at < file->end;) { /* no row: no harm */
         const piece_t line = next_line(file);
@@ -311,8 +312,10 @@ sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[
         const piece_t line = next_line(file);
         if (begins(line, LINK) && !read_link(file, line, fault))
             return SEL_FILE_FAULT;
-        if (is_row(line))
-            return read_row(file, line, row, fault) ? SEL_FILE_ROW : SEL_FILE_FAULT;
+        if (is_row(line) && !read_row(file, line, row, fault))
+            return SEL_FILE_FAULT;
+        if (is_row(line) && row->kinds)
+            return SEL_FILE_ROW;
     }
     return SEL_FILE_END;
 }
@@ -325,11 +328,6 @@ uint32_t sel_kind(alg_type_t type)
         [ALG_INT32] = 6,       [ALG_UINT32] = 6,      [ALG_INT64] = 7,   [ALG_UINT64] = 7,
     };
     return kind[type];
-}
-
-uint32_t sel_context(alg_type_t type, bool captured)
-{
-    return (captured ? SEL_KINDS : 0) + sel_kind(type);
 }
 
 uint32_t sel_class_hash(const char *name)
@@ -356,33 +354,25 @@ void sel_file_link(const sel_measured_t *link, char text[SEL_FILE_LINE_BYTES])
                  link->one_way_ns % 1000);
 }
 
-bool sel_file_has_text(uint16_t contexts)
+void sel_file_types(uint8_t kinds, char types[SEL_FILE_TYPES_BYTES])
 {
-    const unsigned eager = contexts & ANY_KIND, captured = contexts >> SEL_KINDS;
-    return contexts && (!eager || !captured || eager == captured);
-}
-
-const char *sel_file_words(uint16_t contexts, char types[SEL_FILE_TYPES_BYTES])
-{
-    const unsigned eager = contexts & ANY_KIND, captured = contexts >> SEL_KINDS, kinds = eager | captured;
     size_t used = 0;
     types[0] = '\0';
     for (unsigned kind = 0; kind < SEL_KINDS; kind++) {
         if (kinds >> kind & 1)
             used += (size_t)snprintf(types + used, SEL_FILE_TYPES_BYTES - used, "%s%s", used ? "+" : "", KINDS[kind]);
     }
-    if (kinds == ANY_KIND)
+    if (kinds == SEL_ANY_KIND)
         snprintf(types, SEL_FILE_TYPES_BYTES, "any");
-    return MODES[(eager != 0) + 2 * (captured != 0) - 1];
 }
 
 void sel_file_line(const sel_file_row_t *row, char text[SEL_FILE_LINE_BYTES])
 {
     char types[SEL_FILE_TYPES_BYTES], to[24] = "";
-    const char *mode = sel_file_words(row->contexts, types);
+    sel_file_types(row->kinds, types);
     if (row->to_bytes != UINT64_MAX)
         snprintf(to, sizeof to, "%llu", (unsigned long long)row->to_bytes);
-    snprintf(text, SEL_FILE_LINE_BYTES, "allreduce,%u,%s,%s,%s,%llu,%s,%s,%u,%u,%s\n", row->ranks, row->class_name,
-             mode, types, (unsigned long long)row->from_bytes, to, row->algorithm, row->blocks, row->threads,
-             row->source);
+    snprintf(text, SEL_FILE_LINE_BYTES, "%s,%u,%s,%s,%llu,%s,%s,%u,%u,%s\n", alg_collective_name(row->collective),
+             row->ranks, row->class_name, types, (unsigned long long)row->from_bytes, to, row->algorithm, row->blocks,
+             row->threads, row->source);
 }

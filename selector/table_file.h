@@ -2,18 +2,21 @@
  * table_file.h - a measured table as text: what `shunt tune` writes and the
  * library reads.
  *
- *   # shunt table 1
+ *   # shunt table 2
  *   # machine: 5a3c...  (sel_fingerprint, 16 hexadecimal digits)
  *   # link: 384.800 GB/s among 4 GPUs, one way 0.760 us
- *   collective,ranks,class,mode,types,from,to,algorithm,blocks,threads,source
- *   allreduce,4,nvswitch-sm90-4,captured,f2+f4,0,65536,oneshot,32,128,tune 2026-11-21
+ *   collective,ranks,class,types,from,to,algorithm,blocks,threads,source
+ *   allreduce,4,nvswitch-sm90-4,f2+f4,0,65536,oneshot,32,128,tune 2026-11-21
  *
  * The first line is as above; other lines that begin with '#' are comments, but
  * for "# machine: " and "# link: ". The latter is what all GPUs of the machine got
- * when they copied to each other; it may be missing. mode is eager, captured or any;
- * types are any, or kinds of selector.h joined by '+'; from and to are bytes, both
- * inclusive, an empty `to` is no end; algorithm is a name or nccl (blocks and threads
- * are then 0).
+ * when they copied to each other; it may be missing. collective is a name of
+ * alg_collective_name; types are any, or kinds of selector.h joined by '+'; from and to
+ * are bytes of a rank's larger buffer, both inclusive, an empty `to` is no end; algorithm
+ * is a name or nccl (blocks and threads are then 0).
+ *
+ * "# shunt table 1" is read too. There a column before the types says "eager", "captured"
+ * or "any": rows of eager calls alone are left out, the others hold for all calls.
  *
  * Names of algorithms are text here: what this version of Shunt has is the
  * reader's business. Nothing here allocates or opens files, and nothing outside
@@ -37,11 +40,12 @@ enum {
     SEL_FILE_TYPES_BYTES = 32
 };
 
-/* One row, of the file or built in. */
+/* One row. */
 typedef struct sel_file_row {
+    alg_collective_t collective;
     char class_name[SEL_CLASS_BYTES];
     uint32_t ranks;
-    uint16_t contexts;
+    uint8_t kinds;
     uint64_t from_bytes, to_bytes; /* both inclusive */
     char algorithm[SEL_FILE_NAME_BYTES];
     uint16_t blocks, threads; /* 0 with nccl */
@@ -52,6 +56,7 @@ typedef struct sel_file_row {
 typedef struct sel_file {
     const char *at, *end;
     uint32_t line;       /* of the last row or fault */
+    uint32_t format;     /* 1 or 2 */
     uint64_t machine;    /* the fingerprint */
     sel_measured_t link; /* at the end of the file; zero: it says nothing of it */
 } sel_file_t;
@@ -65,10 +70,8 @@ sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[
 
 /* Names of the columns, the line before the first row. */
 extern const char sel_file_columns[];
-/* A row has the same kinds in each of its modes, or it has no text. */
-bool sel_file_has_text(uint16_t contexts);
-/* Its mode (static), and its types. */
-const char *sel_file_words(uint16_t contexts, char types[SEL_FILE_TYPES_BYTES]);
+/* The types of a row. */
+void sel_file_types(uint8_t kinds, char types[SEL_FILE_TYPES_BYTES]);
 /* The first two lines, the link's and a row's, with line breaks. The link's is empty where nothing was measured, or
  * what no reader would take. */
 void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES]);

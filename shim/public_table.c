@@ -57,15 +57,23 @@ static bool facts_topology(const shunt_communicator_t *facts, sel_topology_t *to
     return true;
 }
 
-int shunt_table_row(const shunt_communicator_t *facts, int captured, uint32_t index, char *text, size_t capacity)
+/* ALG_COLLECTIVE_COUNT: none of that name. */
+static alg_collective_t find_collective(const char *name)
+{
+    return name != NULL ? alg_collective_find(name) : ALG_COLLECTIVE_COUNT;
+}
+
+int shunt_table_row(const shunt_communicator_t *facts, const char *collective, uint32_t index, char *text,
+                    size_t capacity)
 {
     sel_topology_t topology;
-    sel_plan_t *plan =
-        text != NULL && capacity > 0 && facts_topology(facts, &topology) ? made_up_plan(&topology) : NULL;
+    const alg_collective_t asked = find_collective(collective);
+    bool valid = text != NULL && capacity > 0 && asked < ALG_COLLECTIVE_COUNT && facts_topology(facts, &topology);
+    sel_plan_t *plan = valid ? made_up_plan(&topology) : NULL;
     if (plan == NULL)
         return -1;
     sel_row_t row;
-    bool found = sel_plan_row(plan, sel_context(ALG_BFLOAT16, captured != 0), index, &row);
+    bool found = sel_plan_row(plan, asked, sel_kind(ALG_BFLOAT16), index, &row);
     if (found)
         row_text(&row, text, capacity);
     free(plan);
@@ -91,31 +99,37 @@ int shunt_communicator(ncclComm_t handle, shunt_communicator_t *facts)
     return 0;
 }
 
-int shunt_choose(ncclComm_t handle, uint64_t count, int type, int captured, shunt_decision_t *decision)
+int shunt_choose(ncclComm_t handle, const char *collective, uint64_t count, int type, shunt_decision_t *decision)
 {
-    if (decision == NULL || decision->size == 0 || type < 0 || type >= ALG_TYPE_COUNT)
+    const alg_collective_t asked = find_collective(collective);
+    if (decision == NULL || decision->size == 0 || type < 0 || type >= ALG_TYPE_COUNT || asked == ALG_COLLECTIVE_COUNT)
         return -1;
     const shim_comm_t *comm = shim_comm_find(handle);
     if (comm == NULL || atomic_load(&comm->phase) != SHIM_COMM_ATTACHED)
         return -1;
-    const sel_query_t query = {
-        .collective = ALG_ALL_REDUCE, .type = (alg_type_t)type, .count = count, .captured = captured != 0};
+    const sel_query_t query = {.collective = asked, .type = (alg_type_t)type, .count = count};
+    const uint32_t blocks = alg_collective_blocks(asked, comm->nranks);
     const sel_choice_t choice = sel_choose(comm->plan, &query);
     const shunt_decision_t full = {.size = decision->size,
                                    .taken = choice.algorithm != NULL,
-                                   .collective = "allreduce",
+                                   .collective = alg_collective_name(asked),
                                    .algorithm = choice.algorithm != NULL ? choice.algorithm->name : "nccl",
                                    .reason = sel_reason_text(choice.reason),
-                                   .bytes = count * alg_type_bytes(query.type),
+                                   .bytes = count * blocks * alg_type_bytes(query.type),
                                    .blocks = choice.blocks,
                                    .threads = choice.threads};
     memcpy(decision, &full, full.size < sizeof(full) ? full.size : sizeof(full));
     return 0;
 }
 
-const char *shunt_algorithm(uint32_t index)
+const char *shunt_algorithm(const char *collective, uint32_t index)
 {
-    return index < alg_registry_count ? alg_registry[index]->name : NULL;
+    const alg_collective_t asked = find_collective(collective);
+    for (uint32_t i = 0; i < alg_registry_count; i++) {
+        if (alg_registry[i]->collective == asked && index-- == 0)
+            return alg_registry[i]->name;
+    }
+    return NULL;
 }
 
 /* The same plan with another policy; NULL without memory. */

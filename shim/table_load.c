@@ -91,8 +91,9 @@ static bool bind_row(const sel_file_row_t *row, sel_tuned_row_t *bound)
 {
     uint8_t algorithm = SEL_NCCL;
     if (strcmp(row->algorithm, "nccl") != 0) {
+        const alg_algorithm_t *named = alg_find(row->collective, row->algorithm);
         algorithm = 0;
-        while (algorithm < alg_registry_count && strcmp(alg_registry[algorithm]->name, row->algorithm) != 0)
+        while (algorithm < alg_registry_count && alg_registry[algorithm] != named)
             algorithm++;
         if (algorithm == alg_registry_count)
             return false;
@@ -100,9 +101,10 @@ static bool bind_row(const sel_file_row_t *row, sel_tuned_row_t *bound)
     *bound = (sel_tuned_row_t){.from_bytes = row->from_bytes,
                                .to_bytes = row->to_bytes,
                                .class_hash = sel_class_hash(row->class_name),
-                               .contexts = row->contexts,
                                .blocks = row->blocks,
                                .threads = row->threads,
+                               .collective = (uint8_t)row->collective,
+                               .kinds = row->kinds,
                                .algorithm = algorithm};
     return true;
 }
@@ -125,7 +127,8 @@ static void check_rows(sel_file_t file)
     sel_file_step_t step;
     while ((step = sel_file_next(&file, &row, fault)) != SEL_FILE_END) {
         if (step == SEL_FILE_ROW && !bind_row(&row, &bound)) {
-            snprintf(fault, sizeof(fault), "%u: this version has no algorithm %s", file.line, row.algorithm);
+            snprintf(fault, sizeof(fault), "%u: this version has no algorithm %s of %s", file.line, row.algorithm,
+                     alg_collective_name(row.collective));
         } else if (step == SEL_FILE_ROW) {
             if (++rows[row.ranks] == SEL_TUNED_ROWS + 1)
                 shim_warn("%s:%u: more than %d rows for %u ranks; the rest of them is not used", path, file.line,

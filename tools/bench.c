@@ -61,17 +61,19 @@ static int settle(bench_options_t *options, const bench_machine_t *machine)
     if (options->from_bytes > options->to_bytes) {
         return tool_usage("bench", "-b is more than -e");
     }
+    if (options->root != BENCH_ROTATE && options->root >= options->ranks) {
+        return tool_usage("bench", "--root %u: there are %u ranks", options->root, options->ranks);
+    }
     return TOOL_OK;
 }
 
 static uint32_t count_cases(const bench_options_t *options, const bench_machine_t *machine)
 {
     uint32_t cases = 0;
-    for (int32_t type = 0; type < (int32_t)bench_type_count; type++) {
-        for (int32_t op = 0; op < (int32_t)bench_op_count; op++) {
-            for (uint64_t bytes = options->from_bytes; bytes <= options->to_bytes; bytes *= options->factor) {
-                cases += bench_wanted(options, machine, type, op) && bench_count(options, type, bytes) != 0;
-            }
+    bench_kind_t kind;
+    for (uint32_t at = 0; bench_next_kind(options, machine, &at, &kind);) {
+        for (uint64_t bytes = options->from_bytes; bytes <= options->to_bytes; bytes *= options->factor) {
+            cases += bench_count(options, &kind, bytes) != 0;
         }
     }
     return cases;

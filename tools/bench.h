@@ -5,6 +5,7 @@
  *   bench_family.c   forks the ranks, watches them, collects rows
  *   bench_options.c  the command line
  *   bench_rank.c     one rank: communicators, the loop over cases
+ *   bench_collective.c  what each collective takes and gives
  *   bench_check.c    inputs, expected outputs, comparison
  *   bench_time.c     rounds, ours and NCCL's in turn
  *   bench_calls.c    what a call costs the host (--host-time)
@@ -27,6 +28,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "algorithms/algorithm.h"
 #include "floor.h"
 #include "gpus.h"
 #include "tool.h"
@@ -36,7 +38,8 @@ enum {
     BENCH_ERROR_BYTES = 768,
     BENCH_WINDOW_BYTES = 1 << 20, /* of output compared between ranks at a time */
     BENCH_MAX_ROUNDS = 101,
-    BENCH_GUARD_BYTES = 256 /* behind each output; must stay untouched */
+    BENCH_GUARD_BYTES = 256, /* behind each output; must stay untouched */
+    BENCH_ROTATE = 255
 };
 
 /* ---- Types and operators ---------------------------------------------------------- */
@@ -85,6 +88,8 @@ typedef struct bench_options {
     uint32_t rounds;     /* timed runs; the median counts */
     int32_t type;        /* index, or -1 for all */
     int32_t op;          /* index, or -1 for all */
+    int32_t collective;  /* an alg_collective_t, or -1 for all */
+    uint32_t root;       /* BENCH_ROTATE: another one for each call */
     bool sizes_given[2]; /* -b, -e */
     bool graph;
     bool in_place;
@@ -108,7 +113,7 @@ extern const char bench_help[];
 
 /* Seconds: what a call costs the host, and what an empty kernel costs in its place. */
 typedef struct bench_calls {
-    double call;        /* until ncclAllReduce returns */
+    double call;        /* until the call returns */
     double nccl_call;   /* the same for the real NCCL; 0: not measured */
     double launch;      /* until the launch of an empty kernel returns */
     double launch_each; /* from one such kernel to the next on the GPU, launched back to back */
@@ -117,8 +122,9 @@ typedef struct bench_calls {
 } bench_calls_t;
 
 typedef struct bench_row {
-    uint64_t bytes;
-    uint64_t count;
+    alg_collective_t collective;
+    uint64_t bytes; /* of a rank's larger buffer */
+    uint64_t count; /* as the call takes it */
     int32_t type;
     int32_t op;
     char algorithm[32];
@@ -157,10 +163,18 @@ typedef struct bench_shared {
     uint8_t window[BENCH_WINDOW_BYTES];
 } bench_shared_t;
 
-/* Elements of a case of so many bytes; 0: there is no such case. */
-uint64_t bench_count(const bench_options_t *options, int32_t type, uint64_t bytes);
-/* Whether the options ask for this type and operator; `all` leaves out what the machine lacks. */
-bool bench_wanted(const bench_options_t *options, const bench_machine_t *machine, int32_t type, int32_t op);
+/* What is measured at every size. */
+typedef struct bench_kind {
+    alg_collective_t collective;
+    int32_t type; /* of bench_types */
+    int32_t op;   /* of bench_ops; a collective without operators has the first one */
+} bench_kind_t;
+
+/* Elements of a case of so many bytes of the larger buffer, as the call counts them; 0: there is no such case. */
+uint64_t bench_count(const bench_options_t *options, const bench_kind_t *kind, uint64_t bytes);
+/* The next kind that the options ask for, from a zeroed `at` on; false: no more. `all` leaves out what the machine
+ * lacks, and what has no place where --in-place asks for one. */
+bool bench_next_kind(const bench_options_t *options, const bench_machine_t *machine, uint32_t *at, bench_kind_t *kind);
 
 /* ---- The parent ------------------------------------------------------------------------ */
 
@@ -210,25 +224,50 @@ typedef struct bench_rank {
     tool_shunt_t shunt;
     tool_nccl_t nccl[2];  /* ours, the real one */
     bench_side_t side[2]; /* ours, the real one */
-    uint32_t sides;       /* 2 with a real NCCL to compare with */
+    uint32_t comms;       /* of `side`, open */
+    uint32_t sides;       /* of the running case: 2 with a real NCCL that has this call */
     uint8_t *memory[2];   /* the device's: behind input and output; NULL for the input when in place */
-    uint8_t *input;       /* of the running case; the output when in place */
-    uint8_t *output;      /* with a guard behind it */
+    uint8_t *input;       /* of the running case, by bench_place */
+    uint8_t *output;
+    uint8_t *guard; /* behind the output, or in place behind the larger of both */
 } bench_rank_t;
 
 typedef struct bench_case {
+    alg_collective_t collective;
+    uint32_t root; /* of the first call of a run */
+    bool rotates;  /* and the next rank's of the next one */
     const bench_type_t *type;
     const bench_op_t *op;
     uint64_t count;
     uint64_t seed;
 } bench_case_t;
 
+/* ---- Collectives ---- */
+
+/* Elements of this rank's buffers. */
+uint64_t bench_input_count(const bench_rank_t *rank, const bench_case_t *one);
+uint64_t bench_output_count(const bench_rank_t *rank, const bench_case_t *one);
+/* The root of call `call` of a run. */
+uint32_t bench_root(const bench_rank_t *rank, const bench_case_t *one, uint32_t call);
+/* Whether it has a form in place. */
+bool bench_has_place(alg_collective_t collective);
+/* Put input, output and guard of the running case into the memory. */
+void bench_place(bench_rank_t *rank, const bench_case_t *one);
+/* Whether this library has the function. */
+bool bench_can_call(const tool_nccl_t *nccl, alg_collective_t collective);
+/* Call `call` of a run. */
+ncclResult_t bench_call(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one, uint32_t call);
+/* Bus bandwidth over algorithm bandwidth, as nccl-tests count it. */
+double bench_bus_factor(alg_collective_t collective, uint32_t nranks);
+
 /* Note why this rank gives up; returns false. Only the first reason is kept. */
 bool bench_fail(bench_rank_t *rank, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Wait for all ranks. */
 void bench_barrier(bench_rank_t *rank);
-/* Issue one all-reduce on the stream. */
-bool bench_issue(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one);
+/* Issue call `call` of a run on the stream. */
+bool bench_issue(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one, uint32_t call);
+/* Take up a case, whose buffers and sides it settles. */
+void bench_begin(bench_rank_t *rank, const bench_case_t *one);
 /* Libraries, device, communicators and buffers of a zeroed rank. On a failure, and in no other case, nothing is
  * closed: peers may still be in a call, and the process ends. */
 bool bench_rank_open(bench_rank_t *rank, const bench_options_t *options, bench_shared_t *shared, uint32_t number);

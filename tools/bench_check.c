@@ -1,10 +1,13 @@
 /*
  * bench_check.c - is the output right?
  *
+ * Data that is only moved is any bits, among them runs of ones, and must arrive as it is.
+ * Of what is reduced:
+ *
  * Exact data: numbers so small that every order of adding them is exact in the
  * type (integers: any bits, they wrap), so the output must equal the expected
- * one bit by bit whichever algorithm ran. Rounded data (floats): any fractions;
- * the ranks' outputs must have the same bits.
+ * one bit by bit whichever algorithm ran. Rounded data (all-reduce of floats): any
+ * fractions; the ranks' outputs must have the same bits.
  *
  * Inputs are a function of (seed, rank, index), so each rank knows everyone's
  * without talking. They repeat after a prime number of elements: a chunk that
@@ -121,7 +124,11 @@ static uint64_t expected_integer(const bench_case_t *one, uint32_t nranks, uint6
 
 static uint64_t input_bits(const bench_case_t *one, uint32_t rank, uint32_t nranks, uint64_t index)
 {
+    enum { RUN = 16, ONE_IN = 16 };
     uint64_t bits = random_bits(one->seed, rank, index);
+    if (!alg_collective_reduces(one->collective)) {
+        return random_bits(one->seed, rank, ~(index / RUN)) % ONE_IN == 0 ? ~0ull : bits;
+    }
     if (one->type->kind != BENCH_FLOAT) {
         return bits;
     }
@@ -146,12 +153,14 @@ typedef struct pattern {
     uint64_t count; /* elements before it repeats */
 } pattern_t;
 
-typedef enum what { INPUT, ROUNDED, EXPECTED } what_t;
+typedef enum what { INPUT, ROUNDED, REDUCED } what_t;
 
-static bool pattern_make(bench_rank_t *rank, const bench_case_t *one, what_t what, pattern_t *pattern)
+/* `of` is the rank whose input it is. */
+static bool pattern_make(bench_rank_t *rank, const bench_case_t *one, what_t what, uint32_t of, pattern_t *pattern)
 {
     size_t bytes = one->type->bytes;
-    pattern->count = one->count < PERIOD ? one->count : PERIOD;
+    const uint64_t whole = bench_input_count(rank, one);
+    pattern->count = whole < PERIOD ? whole : PERIOD;
     pattern->data = malloc(pattern->count * bytes);
     if (pattern->data == NULL) {
         return bench_fail(rank, "out of memory");
@@ -159,9 +168,9 @@ static bool pattern_make(bench_rank_t *rank, const bench_case_t *one, what_t wha
     for (uint64_t i = 0; i < pattern->count; i++) {
         uint64_t bits = 0;
         if (what == INPUT) {
-            bits = input_bits(one, rank->rank, rank->nranks, i);
+            bits = input_bits(one, of, rank->nranks, i);
         } else if (what == ROUNDED) {
-            bits = rounded_bits(one, rank->rank, i);
+            bits = rounded_bits(one, of, i);
         } else if (one->type->kind == BENCH_FLOAT) {
             bits = expected_float(one, rank->nranks, i);
         } else {
@@ -172,22 +181,19 @@ static bool pattern_make(bench_rank_t *rank, const bench_case_t *one, what_t wha
     return true;
 }
 
-/* Fill the input, and poison the output unless it is the input, and the guard behind it. */
+/* Poison the output and the guard behind it, and fill the input, which may lie in the output. */
 static bool set_buffers(bench_rank_t *rank, const bench_case_t *one, what_t what)
 {
     pattern_t pattern;
-    if (!pattern_make(rank, one, what, &pattern)) {
+    if (!pattern_make(rank, one, what, rank->rank, &pattern)) {
         return false;
     }
     size_t bytes = one->type->bytes;
-    uint64_t total = one->count * bytes;
-    bool done = true;
-    if (rank->input != rank->output) {
-        done = rank->device->fill(rank, rank->output, POISON, total);
-    }
-    done = done && rank->device->fill(rank, rank->output + total, POISON, BENCH_GUARD_BYTES);
-    for (uint64_t i = 0; done && i < one->count; i += pattern.count) {
-        uint64_t part = one->count - i < pattern.count ? one->count - i : pattern.count;
+    const uint64_t count = bench_input_count(rank, one);
+    bool done = rank->device->fill(rank, rank->output, POISON, bench_output_count(rank, one) * bytes) &&
+                rank->device->fill(rank, rank->guard, POISON, BENCH_GUARD_BYTES);
+    for (uint64_t i = 0; done && i < count; i += pattern.count) {
+        uint64_t part = count - i < pattern.count ? count - i : pattern.count;
         done = rank->device->upload(rank, rank->input + i * bytes, pattern.data, part * bytes);
     }
     free(pattern.data);
@@ -225,38 +231,104 @@ static uint64_t count_wrong(const bench_case_t *one, const uint8_t *got, const u
 }
 
 /* One wrong element more if anything was written behind the output. */
-static bool check_guard(bench_rank_t *rank, uint64_t total, uint64_t *wrong)
+static bool check_guard(bench_rank_t *rank, uint64_t *wrong)
 {
     uint8_t guard[BENCH_GUARD_BYTES];
     uint8_t poison[BENCH_GUARD_BYTES];
     memset(poison, POISON, sizeof poison);
-    if (!rank->device->download(rank, guard, rank->output + total, sizeof guard)) {
+    if (!rank->device->download(rank, guard, rank->guard, sizeof guard)) {
         return false;
     }
     *wrong += memcmp(guard, poison, sizeof guard) != 0;
     return true;
 }
 
-static bool compare_expected(bench_rank_t *rank, const bench_case_t *one, uint64_t *wrong)
+/* Elements of the output from `at` on against those of the pattern from `from` on. */
+static bool compare_part(bench_rank_t *rank, const bench_case_t *one, const pattern_t *pattern, uint64_t from,
+                         uint64_t at, uint64_t *wrong)
 {
-    pattern_t pattern;
-    if (!pattern_make(rank, one, EXPECTED, &pattern)) {
-        return false;
-    }
-    size_t bytes = one->type->bytes;
-    double slack = tolerance(one, rank->nranks);
-    uint8_t *got = malloc(pattern.count * bytes);
+    const size_t bytes = one->type->bytes;
+    const double slack = alg_collective_reduces(one->collective) ? tolerance(one, rank->nranks) : 0;
+    uint8_t *got = malloc(pattern->count * bytes);
     bool done = got != NULL || bench_fail(rank, "out of memory");
-    for (uint64_t i = 0; done && i < one->count; i += pattern.count) {
-        uint64_t part = one->count - i < pattern.count ? one->count - i : pattern.count;
-        done = rank->device->download(rank, got, rank->output + i * bytes, part * bytes);
+    for (uint64_t i = 0, part; done && i < one->count; i += part) {
+        const uint64_t first = (from + i) % pattern->count; /* up to the pattern's end at most */
+        part = pattern->count - first < one->count - i ? pattern->count - first : one->count - i;
+        done = rank->device->download(rank, got, rank->output + (at + i) * bytes, part * bytes);
         if (done) {
-            *wrong += count_wrong(one, got, pattern.data, part, slack);
+            *wrong += count_wrong(one, got, pattern->data + first * bytes, part, slack);
         }
     }
     free(got);
+    return done;
+}
+
+/* Block `block` of the output: `what` of the rank `of`, from its element `from` on. */
+static bool compare_block(bench_rank_t *rank, const bench_case_t *one, what_t what, uint32_t of, uint64_t from,
+                          uint32_t block, uint64_t *wrong)
+{
+    pattern_t pattern;
+    if (!pattern_make(rank, one, what, of, &pattern)) {
+        return false;
+    }
+    const bool done = compare_part(rank, one, &pattern, from, block * one->count, wrong);
     free(pattern.data);
-    return done && check_guard(rank, one->count * bytes, wrong);
+    return done;
+}
+
+/* What a rank that is no root of a reduce or gather has in its output: in place that is its input. */
+static bool compare_untouched(bench_rank_t *rank, const bench_case_t *one, uint64_t *wrong)
+{
+    const size_t bytes = one->type->bytes;
+    pattern_t poison = {.data = malloc(one->count * bytes), .count = one->count};
+    bool done = poison.data != NULL || bench_fail(rank, "out of memory");
+    if (done) {
+        memset(poison.data, POISON, one->count * bytes);
+    }
+    for (uint64_t at = 0; done && !rank->options->in_place && at < bench_output_count(rank, one); at += one->count) {
+        done = compare_part(rank, one, &poison, 0, at, wrong);
+    }
+    free(poison.data);
+    return done;
+}
+
+/* After so many calls. */
+static bool compare_output(bench_rank_t *rank, const bench_case_t *one, uint32_t calls, uint64_t *wrong)
+{
+    const uint64_t own = (uint64_t)rank->rank * one->count;
+    const uint32_t last = bench_root(rank, one, calls - 1);
+    bool root = false;
+    for (uint32_t call = 0; call < calls && call < rank->nranks; call++) {
+        root = root || bench_root(rank, one, call) == rank->rank;
+    }
+    switch (one->collective) {
+    case ALG_ALL_REDUCE:
+        return compare_block(rank, one, REDUCED, 0, 0, 0, wrong);
+    case ALG_REDUCE_SCATTER:
+        return compare_block(rank, one, REDUCED, 0, own, 0, wrong);
+    case ALG_REDUCE:
+        return root ? compare_block(rank, one, REDUCED, 0, 0, 0, wrong) : compare_untouched(rank, one, wrong);
+    case ALG_BROADCAST:
+        return compare_block(rank, one, INPUT, last, 0, 0, wrong);
+    case ALG_SCATTER:
+        return compare_block(rank, one, INPUT, last, own, 0, wrong);
+    default:
+        break;
+    }
+    if (one->collective == ALG_GATHER && !root) {
+        return compare_untouched(rank, one, wrong);
+    }
+    bool done = true;
+    for (uint32_t block = 0; done && block < rank->nranks; block++) {
+        const uint64_t from = one->collective == ALG_ALL_TO_ALL ? own : 0;
+        done = compare_block(rank, one, INPUT, block, from, block, wrong);
+    }
+    return done;
+}
+
+static bool compare_expected(bench_rank_t *rank, const bench_case_t *one, uint32_t calls, uint64_t *wrong)
+{
+    return compare_output(rank, one, calls, wrong) && check_guard(rank, wrong);
 }
 
 /* Rank 0 shows its output window by window; the others count where theirs differs. */
@@ -293,16 +365,16 @@ static bool one_call(bench_rank_t *rank, const bench_case_t *one)
 
 bool bench_check(bench_rank_t *rank, const bench_case_t *one, uint64_t *wrong)
 {
-    if (one->type->kind == BENCH_FLOAT) {
+    if (one->collective == ALG_ALL_REDUCE && one->type->kind == BENCH_FLOAT) {
         if (!set_buffers(rank, one, ROUNDED) || !one_call(rank, one) || !compare_ranks(rank, one, wrong)) {
             return false;
         }
     }
-    return set_buffers(rank, one, INPUT) && one_call(rank, one) && compare_expected(rank, one, wrong);
+    return set_buffers(rank, one, INPUT) && one_call(rank, one) && compare_expected(rank, one, 1, wrong);
 }
 
 bool bench_check_run(bench_rank_t *rank, const bench_case_t *one, const bench_run_t *run, uint64_t *wrong)
 {
     return set_buffers(rank, one, INPUT) && bench_run_start(rank, one, run) && rank->device->wait(rank) &&
-           compare_expected(rank, one, wrong);
+           compare_expected(rank, one, run->calls, wrong);
 }

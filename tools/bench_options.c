@@ -9,9 +9,14 @@
 
 const char bench_help[] =
     "usage: shunt bench [OPTIONS]\n\n"
-    "Measures all-reduces between processes, one a rank: on the GPUs, or on the host device without one. Where\n"
+    "Measures a collective between processes, one a rank: on the GPUs, or on the host device without one. Where\n"
     "there is a real NCCL its time is taken in the same run, round by round in turn with ours.\n\n"
-    "  -b SIZE       from this many bytes (default 1K); K, M and G are powers of 1024\n"
+    "  --collective NAME  allreduce reducescatter reduce allgather alltoall broadcast gather scatter, or all\n"
+    "                (default allreduce)\n"
+    "  --root N      of reduce, broadcast, gather and scatter: a rank, or rotate for another one in each call\n"
+    "                (default 0)\n"
+    "  -b SIZE       from this many bytes (default 1K); K, M and G are powers of 1024. Bytes are those of the larger\n"
+    "                buffer of a rank, as nccl-tests count them\n"
     "  -e SIZE       to this many bytes (default 16M; host device 1M)\n"
     "  -f N          each size is N times the one before (default 2; host device 4)\n"
     "  -g N          ranks, 1 to 8 (default: every GPU; host device 4)\n"
@@ -19,10 +24,10 @@ const char bench_help[] =
     "  -w N          calls before each timed run (default 10)\n"
     "  -d TYPE       int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2, or all\n"
     "                (default bfloat16)\n"
-    "  -o OPERATOR   sum prod max min avg premulsum, or all (default sum)\n"
+    "  -o OPERATOR   sum prod max min avg premulsum, or all (default sum); nothing where nothing is reduced\n"
     "  --rounds N    timed runs; the median counts (default 5)\n"
     "  --graph       capture the calls of a run into a CUDA graph and replay it\n"
-    "  --in-place    output over input\n"
+    "  --in-place    output over input, or one within the other, as NCCL defines it (alltoall has no such form)\n"
     "  --skew        all buffers one element off alignment, and one element fewer\n"
     "  --check 0|1   compare every element with the expected one, and the ranks' bits (default 1)\n"
     "  --csv FILE    write the rows as CSV\n"
@@ -33,7 +38,8 @@ const char bench_help[] =
     "  --choose      measure how long the library takes to choose what to do with a call (choice_ns)\n"
     "  --help\n\n"
     "Columns: the time is that of the slowest rank, the median over the rounds; algbw is bytes over time in GB/s,\n"
-    "busbw that times 2(n-1)/n; ratio is NCCL's time over ours; floor_ratio is our time over the floor. With\n"
+    "busbw that times 2(n-1)/n for allreduce, 1 for reduce and broadcast, else (n-1)/n; ratio is NCCL's time over "
+    "ours; floor_ratio is our time over the floor. With\n"
     "--host-time: call_ns until a call returns, launch_ns until the launch of an empty kernel does, call_ratio the\n"
     "one over the other; launch_us from one empty kernel to the next, back to back, launch_ratio our time over it;\n"
     "sync_us of one call and a wait for the stream. Exit status: 0 if all elements were right, 1 if not or if a rank "
@@ -41,6 +47,8 @@ const char bench_help[] =
 
 enum {
     OPTION_ROUNDS = 256,
+    OPTION_COLLECTIVE,
+    OPTION_ROOT,
     OPTION_GRAPH,
     OPTION_IN_PLACE,
     OPTION_SKEW,
@@ -55,6 +63,8 @@ enum {
 
 static const struct option long_options[] = {
     {"rounds", required_argument, NULL, OPTION_ROUNDS},
+    {"collective", required_argument, NULL, OPTION_COLLECTIVE},
+    {"root", required_argument, NULL, OPTION_ROOT},
     {"graph", no_argument, NULL, OPTION_GRAPH},
     {"in-place", no_argument, NULL, OPTION_IN_PLACE},
     {"skew", no_argument, NULL, OPTION_SKEW},
@@ -112,6 +122,21 @@ static int op_option(const char *text, int32_t *index)
     return tool_usage("bench", "-o %s: no such operator", text);
 }
 
+static int collective_option(const char *text, int32_t *collective)
+{
+    const alg_collective_t found = alg_collective_find(text);
+    const bool all = strcmp(text, "all") == 0;
+    *collective = all ? -1 : (int32_t)found;
+    return all || found < ALG_COLLECTIVE_COUNT ? TOOL_OK
+                                               : tool_usage("bench", "--collective %s: no such collective", text);
+}
+
+static int root_option(const char *text, uint32_t *root)
+{
+    *root = BENCH_ROTATE;
+    return strcmp(text, "rotate") == 0 ? TOOL_OK : number_option("--root", text, 0, BENCH_MAX_RANKS - 1, root);
+}
+
 static int check_option(const char *text, bool *check)
 {
     if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0) {
@@ -142,6 +167,10 @@ static int one_option(bench_options_t *options, int option)
         return type_option(optarg, &options->type);
     case 'o':
         return op_option(optarg, &options->op);
+    case OPTION_COLLECTIVE:
+        return collective_option(optarg, &options->collective);
+    case OPTION_ROOT:
+        return root_option(optarg, &options->root);
     case OPTION_ROUNDS:
         return number_option("--rounds", optarg, 1, BENCH_MAX_ROUNDS, &options->rounds);
     case OPTION_GRAPH:
@@ -222,16 +251,20 @@ int bench_options_parse(bench_options_t *options, int argc, char **argv)
     if (fault == TOOL_OK && options->host_time && options->graph) {
         fault = tool_usage("bench", "--host-time is about eager calls, not about --graph");
     }
+    if (fault == TOOL_OK && options->in_place && options->collective == (int32_t)ALG_ALL_TO_ALL) {
+        fault = tool_usage("bench", "--in-place: alltoall has no such form");
+    }
     return fault;
 }
 
-/* NCCL reduces fp8 since 2.24, on GPUs since sm_90. */
-static bool supported(const bench_machine_t *machine, const bench_type_t *type)
+/* NCCL has fp8 since 2.24, and reduces it on GPUs since sm_90. */
+static bool supported(const bench_machine_t *machine, const bench_kind_t *kind)
 {
+    const bench_type_t *type = &bench_types[kind->type];
     if (machine->host || type->kind != BENCH_FLOAT || type->bytes != 1) {
         return true;
     }
-    for (uint32_t i = 0; i < machine->gpus.listed; i++) {
+    for (uint32_t i = 0; i < machine->gpus.listed && alg_collective_reduces(kind->collective); i++) {
         if (machine->gpus.gpu[i].capability < 90) {
             return false;
         }
@@ -239,16 +272,35 @@ static bool supported(const bench_machine_t *machine, const bench_type_t *type)
     return machine->nccl_version >= 22400;
 }
 
-uint64_t bench_count(const bench_options_t *options, int32_t type, uint64_t bytes)
+uint64_t bench_count(const bench_options_t *options, const bench_kind_t *kind, uint64_t bytes)
 {
-    uint64_t count = bytes / bench_types[type].bytes;
+    uint64_t count = bytes / bench_types[kind->type].bytes / alg_collective_blocks(kind->collective, options->ranks);
     return options->skew && count > 0 ? count - 1 : count;
 }
 
-bool bench_wanted(const bench_options_t *options, const bench_machine_t *machine, int32_t type, int32_t op)
+static bool wanted(const bench_options_t *options, const bench_machine_t *machine, const bench_kind_t *kind)
 {
-    if (options->op != -1 && options->op != op) {
+    if (options->collective != -1 && options->collective != (int32_t)kind->collective) {
         return false;
     }
-    return options->type == -1 ? supported(machine, &bench_types[type]) : options->type == type;
+    if (alg_collective_reduces(kind->collective) ? options->op != -1 && options->op != kind->op : kind->op != 0) {
+        return false;
+    }
+    if (options->in_place && !bench_has_place(kind->collective)) {
+        return false;
+    }
+    return options->type == -1 ? supported(machine, kind) : options->type == kind->type;
+}
+
+bool bench_next_kind(const bench_options_t *options, const bench_machine_t *machine, uint32_t *at, bench_kind_t *kind)
+{
+    while (*at < ALG_COLLECTIVE_COUNT * bench_type_count * bench_op_count) {
+        const uint32_t index = (*at)++;
+        *kind = (bench_kind_t){(alg_collective_t)(index / bench_op_count / bench_type_count),
+                               (int32_t)(index / bench_op_count % bench_type_count), (int32_t)(index % bench_op_count)};
+        if (wanted(options, machine, kind)) {
+            return true;
+        }
+    }
+    return false;
 }

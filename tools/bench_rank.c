@@ -58,16 +58,20 @@ void bench_barrier(bench_rank_t *rank)
     }
 }
 
-bool bench_issue(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one)
+bool bench_issue(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one, uint32_t call)
 {
     pulse(rank);
     if (side->nccl == NULL) {
         return rank->device->launch_empty(rank);
     }
-    return nccl_ok(rank, side->nccl, side->comm,
-                   side->nccl->ncclAllReduce(rank->input, rank->output, one->count, one->type->type, side->op,
-                                             side->comm, rank->stream),
-                   "ncclAllReduce");
+    return nccl_ok(rank, side->nccl, side->comm, bench_call(rank, side, one, call),
+                   alg_collective_name(one->collective));
+}
+
+void bench_begin(bench_rank_t *rank, const bench_case_t *one)
+{
+    rank->sides = rank->comms == 2 && bench_can_call(&rank->nccl[1], one->collective) ? 2 : 1;
+    bench_place(rank, one);
 }
 
 /* ---- Operators ---- */
@@ -108,7 +112,7 @@ static uint64_t sum_wrong(bench_rank_t *rank, uint64_t own)
 static bool first_calls(bench_rank_t *rank, const bench_case_t *one)
 {
     for (uint32_t side = 0; side < rank->sides; side++) {
-        if (!bench_issue(rank, &rank->side[side], one) || !rank->device->wait(rank)) {
+        if (!bench_issue(rank, &rank->side[side], one, 0) || !rank->device->wait(rank)) {
             return false;
         }
     }
@@ -127,14 +131,16 @@ static bool measure(bench_rank_t *rank, const bench_case_t *one, bench_row_t *ro
     return true;
 }
 
-static bool run_case(bench_rank_t *rank, const bench_case_t *one, int32_t type, int32_t op, int rows)
+static bool run_case(bench_rank_t *rank, const bench_case_t *one, const bench_kind_t *kind, int rows)
 {
     bench_row_t row;
     memset(&row, 0, sizeof row);
     row.count = one->count;
-    row.bytes = one->count * one->type->bytes;
-    row.type = type;
-    row.op = op;
+    row.bytes = one->count * alg_collective_blocks(one->collective, rank->nranks) * one->type->bytes;
+    row.collective = kind->collective;
+    row.type = kind->type;
+    row.op = kind->op;
+    bench_begin(rank, one);
     bool done = true;
     for (uint32_t side = 0; done && side < rank->sides; side++) {
         done = op_open(rank, &rank->side[side], one);
@@ -149,28 +155,23 @@ static bool run_case(bench_rank_t *rank, const bench_case_t *one, int32_t type, 
     return done;
 }
 
-static void place_buffers(bench_rank_t *rank, const bench_type_t *type)
-{
-    size_t shift = rank->options->skew ? type->bytes : 0;
-    rank->output = rank->memory[1] + shift;
-    rank->input = rank->options->in_place ? rank->output : rank->memory[0] + shift;
-}
-
 static bool run_cases(bench_rank_t *rank, int rows)
 {
     const bench_options_t *options = rank->options;
+    const bool rotates = options->root == BENCH_ROTATE;
     uint64_t seed = 0;
-    for (int32_t type = 0; type < (int32_t)bench_type_count; type++) {
-        for (int32_t op = 0; op < (int32_t)bench_op_count; op++) {
-            if (!bench_wanted(options, &rank->shared->machine, type, op)) {
-                continue;
-            }
-            for (uint64_t bytes = options->from_bytes; bytes <= options->to_bytes; bytes *= options->factor) {
-                bench_case_t one = {&bench_types[type], &bench_ops[op], bench_count(options, type, bytes), ++seed};
-                place_buffers(rank, one.type);
-                if (one.count != 0 && !run_case(rank, &one, type, op, rows)) {
-                    return false;
-                }
+    bench_kind_t kind;
+    for (uint32_t at = 0; bench_next_kind(options, &rank->shared->machine, &at, &kind);) {
+        for (uint64_t bytes = options->from_bytes; bytes <= options->to_bytes; bytes *= options->factor) {
+            const bench_case_t one = {.collective = kind.collective,
+                                      .root = rotates ? (uint32_t)(seed % rank->nranks) : options->root,
+                                      .rotates = rotates,
+                                      .type = &bench_types[kind.type],
+                                      .op = &bench_ops[kind.op],
+                                      .count = bench_count(options, &kind, bytes),
+                                      .seed = ++seed};
+            if (one.count != 0 && !run_case(rank, &one, &kind, rows)) {
+                return false;
             }
         }
     }
@@ -185,12 +186,12 @@ static bool open_libraries(bench_rank_t *rank)
     if (!tool_open_shunt(&rank->shunt, &rank->nccl[0], error)) {
         return bench_fail(rank, "%s", error);
     }
-    rank->sides = 1;
+    rank->comms = 1;
     if (rank->options->nccl && rank->shared->machine.nccl_path[0] != '\0') {
         if (!tool_open_nccl(rank->shared->machine.nccl_path, &rank->nccl[1], error)) {
             return bench_fail(rank, "%s", error);
         }
-        rank->sides = 2;
+        rank->comms = 2;
     }
     return true;
 }
@@ -219,7 +220,7 @@ bool bench_rank_open(bench_rank_t *rank, const bench_options_t *options, bench_s
     if (!open_libraries(rank) || !rank->device->open(rank)) {
         return false;
     }
-    for (uint32_t side = 0; side < rank->sides; side++) {
+    for (uint32_t side = 0; side < rank->comms; side++) {
         if (!open_comm(rank, side)) {
             return false;
         }
@@ -238,7 +239,7 @@ bool bench_rank_open(bench_rank_t *rank, const bench_options_t *options, bench_s
 bool bench_rank_close(bench_rank_t *rank)
 {
     bool done = rank->device->wait(rank);
-    for (uint32_t i = rank->sides; done && i-- > 0;) {
+    for (uint32_t i = rank->comms; done && i-- > 0;) {
         bench_side_t *side = &rank->side[i];
         done = nccl_ok(rank, side->nccl, NULL, side->nccl->ncclCommDestroy(side->comm), "ncclCommDestroy");
     }

@@ -7,19 +7,21 @@
  *   ranks        number of ranks, each a process
  *   mode         graph or eager
  *   place        in or out; in+1 and out+1 with --skew
- *   bytes,count  of one rank's input
- *   type,op      as given to -d and -o
+ *   bytes        of one rank's larger buffer
+ *   count        as the call takes it
+ *   type,op      as given to -d and -o; op is none where nothing is reduced
  *   algorithm    Shunt's choice; nccl: forwarded
  *   us           microseconds of one call
  *   algbw,busbw  GB/s (1e9)
  *   wrong        elements over all ranks; empty: not checked
  *   nccl_us      the real NCCL's time in the same run; empty: not measured
  *   ratio        nccl_us / us; empty: not measured
+ *   collective   as given to --collective
  * With --floor (the floor's own figures are in "# floor: ..."):
  *   floor_us     the least time that this machine allows (floor.h)
  *   floor_ratio  us / floor_us
  * With --host-time (empty where the real NCCL was not measured):
- *   call_ns,nccl_call_ns   until ncclAllReduce returns
+ *   call_ns,nccl_call_ns   until the call returns
  *   launch_ns              until the launch of an empty kernel returns
  *   call_ratio             call_ns / launch_ns
  *   launch_us              from one empty kernel to the next, launched back to back
@@ -154,6 +156,7 @@ static const column_t columns[] = {
     {"wrong", 7, false, ALWAYS},
     {"nccl_us", 9, false, ALWAYS},
     {"ratio", 6, false, ALWAYS},
+    {"collective", 13, true, ALWAYS},
     {"floor_us", 9, false, WITH_FLOOR},
     {"floor_ratio", 11, false, WITH_FLOOR},
     {"call_ns", 8, false, WITH_HOST_TIME},
@@ -303,7 +306,6 @@ static void fill_cells(const bench_options_t *options, const tool_floor_t *floor
                        cells_t *cells)
 {
     const bench_calls_t *calls = &row->calls;
-    double n = options->ranks;
     double algbw = row->seconds > 0 ? (double)row->bytes / row->seconds * 1e-9 : 0;
     put(cells, "%u", options->ranks);
     put(cells, "%s", options->graph ? "graph" : "eager");
@@ -311,16 +313,18 @@ static void fill_cells(const bench_options_t *options, const tool_floor_t *floor
     put(cells, "%llu", (unsigned long long)row->bytes);
     put(cells, "%llu", (unsigned long long)row->count);
     put(cells, "%s", bench_types[row->type].name);
-    put(cells, "%s", bench_ops[row->op].name);
+    put(cells, "%s", alg_collective_reduces(row->collective) ? bench_ops[row->op].name : "none");
     put(cells, "%.31s", row->algorithm);
     put(cells, "%.3f", row->seconds * 1e6);
     put(cells, "%.3f", algbw);
-    put(cells, "%.3f", algbw * 2 * (n - 1) / n);
+    put(cells, "%.3f", algbw * bench_bus_factor(row->collective, options->ranks));
     put(cells, row->wrong != UINT64_MAX ? "%llu" : "", (unsigned long long)row->wrong);
     put_time(cells, 2, row->nccl_seconds * 1e6);
     put_ratio(cells, row->nccl_seconds, row->seconds);
+    put(cells, "%s", alg_collective_name(row->collective));
 
-    double least = options->floor ? tool_floor_seconds(floor, options->ranks, options->graph, row->bytes) : 0;
+    double least =
+        options->floor ? tool_floor_seconds(floor, row->collective, options->ranks, options->graph, row->bytes) : 0;
     put_time(cells, 3, least * 1e6);
     put_ratio(cells, row->seconds, least);
 

@@ -14,7 +14,7 @@
 static bool issue_many(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one, uint32_t calls)
 {
     for (uint32_t i = 0; i < calls; i++) {
-        if (!bench_issue(rank, side, one)) {
+        if (!bench_issue(rank, side, one, i)) {
             return false;
         }
     }

@@ -3,12 +3,14 @@
  */
 #include "floor.h"
 
-double tool_floor_seconds(const tool_floor_t *floor, uint32_t gpus, bool graph, uint64_t bytes)
+double tool_floor_seconds(const tool_floor_t *floor, alg_collective_t collective, uint32_t gpus, bool graph,
+                          uint64_t bytes)
 {
-    double n = gpus;
-    double crossing = (double)bytes / floor->bandwidth; /* of one whole message */
-    double one_shot = floor->push + (n - 1) * crossing;
-    double two_shot = floor->push + floor->one_way + 2 * (n - 1) / n * crossing;
-    double least = one_shot < two_shot ? one_shot : two_shot;
+    const double n = gpus;
+    const double crossing = (double)bytes / floor->bandwidth; /* of one whole buffer */
+    const bool blocks = alg_collective_blocks(collective, 2) > 1;
+    const double once = floor->push + (blocks ? (n - 1) / n : n - 1) * crossing;
+    const double twice = floor->push + floor->one_way + (collective == ALG_ALL_REDUCE ? 2 * (n - 1) / n : 1) * crossing;
+    const double least = blocks || once < twice ? once : twice;
     return graph || least > floor->launch_eager ? least : floor->launch_eager;
 }

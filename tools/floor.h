@@ -1,5 +1,5 @@
 /*
- * floor.h - the floor of an all-reduce on this machine: what no kernel that
+ * floor.h - the floor of a collective on this machine: what no kernel that
  * crosses its links can beat, so that a benchmark can say how far above it runs.
  *
  *   t0        1 KB pushed from every GPU to every other and added, by the barest kernel that does it: no call
@@ -8,9 +8,16 @@
  *   one way   a word that one GPU stores until another one sees it
  *   B         bytes a second out of the slowest GPU while all copy to all others with the copy engines, which
  *             are faster than any kernel's stores
+ *   S         bytes of a rank's larger buffer
+ *
+ * All-reduce: the smaller one of
  *   one-shot  t0 + (n-1) S / B             everything crosses once
  *   two-shot  t0 + one way + 2 (n-1)/n S/B  a slice to its owner, its sum to all
- *   floor     the smaller one; eagerly, at least the time in which this host can launch an empty kernel
+ * reduce and broadcast: the smaller one of
+ *   at once   t0 + (n-1) S / B             out of the root, or into it
+ *   passed on t0 + one way + S / B         by way of the others
+ * where every rank has a block: t0 + (n-1)/n S / B.
+ * Eagerly it is at least the time in which this host can launch an empty kernel.
  *
  * NVLink multicast, which adds inside the switch, has another floor.
  */
@@ -19,6 +26,8 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "algorithms/algorithm.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -40,8 +49,9 @@ typedef struct tool_floor {
  * soon. What goes wrong is told in floor->error. */
 void tool_floor_measure(uint32_t gpus, tool_floor_t *floor);
 
-/* The least time of an all-reduce of so many bytes. */
-double tool_floor_seconds(const tool_floor_t *floor, uint32_t gpus, bool graph, uint64_t bytes);
+/* The least time of a collective of so many bytes. */
+double tool_floor_seconds(const tool_floor_t *floor, alg_collective_t collective, uint32_t gpus, bool graph,
+                          uint64_t bytes);
 
 /* Launch one empty kernel on a stream of the current device: the least that a launch costs. A cudaError_t. */
 int tool_floor_launch(void *stream);

@@ -1,6 +1,7 @@
 /*
  * info.c - `shunt info`: what Shunt sees and how it would decide.
  */
+#include "algorithms/algorithm.h"
 #include "gpus.h"
 #include "tool.h"
 
@@ -81,12 +82,13 @@ static void print_settings(const tool_shunt_t *shunt)
 
 static void print_table(const tool_shunt_t *shunt, const shunt_communicator_t *facts)
 {
-    static const char *const captured_text[] = {"eager", "captured"};
-    bool host = strncmp(facts->class_name, "host", 4) == 0;
-    for (int captured = 0; captured < (host ? 1 : 2); captured++) {
-        printf("All-reduce, %s, %s:\n", facts->class_name, captured_text[captured]);
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+        const char *name = alg_collective_name((alg_collective_t)c);
         char line[256];
-        for (uint32_t i = 0; shunt->shunt_table_row(facts, captured, i, line, sizeof line) == 0; i++) {
+        for (uint32_t i = 0; shunt->shunt_table_row(facts, name, i, line, sizeof line) == 0; i++) {
+            if (i == 0) {
+                printf("%s, %s:\n", name, facts->class_name);
+            }
             printf("  %s\n", line);
         }
     }

@@ -128,6 +128,13 @@ static void *open_library(const char *path, char error[TOOL_ERROR_BYTES])
 
 static bool find_nccl(void *library, const char *path, tool_nccl_t *nccl, char error[TOOL_ERROR_BYTES])
 {
+    char lacking[TOOL_ERROR_BYTES];
+#define FIND_LATER(name)                                     \
+    if (!find(library, path, #name, &nccl->name, lacking)) { \
+        nccl->name = NULL;                                   \
+    }
+    TOOL_LATER_NCCL_CALLS(FIND_LATER)
+#undef FIND_LATER
 #define FIND(name) find(library, path, #name, &nccl->name, error) &&
     return TOOL_NCCL_CALLS(FIND) true;
 #undef FIND

@@ -41,8 +41,17 @@ bool tool_size(const char *text, uint64_t *value);
     X(ncclCommInitRank)         \
     X(ncclCommDestroy)          \
     X(ncclAllReduce)            \
+    X(ncclReduceScatter)        \
+    X(ncclReduce)               \
+    X(ncclAllGather)            \
+    X(ncclBroadcast)            \
     X(ncclRedOpCreatePreMulSum) \
     X(ncclRedOpDestroy)
+/* NULL where the library is older: NCCL has them since 2.28. */
+#define TOOL_LATER_NCCL_CALLS(X) \
+    X(ncclAlltoAll)              \
+    X(ncclGather)                \
+    X(ncclScatter)
 #define TOOL_SHUNT_CALLS(X) \
     X(shunt_version)        \
     X(shunt_host_mode)      \
@@ -60,6 +69,7 @@ bool tool_size(const char *text, uint64_t *value);
 #define TOOL_POINTER(name) __typeof__(&name) name;
 typedef struct tool_nccl {
     TOOL_NCCL_CALLS(TOOL_POINTER)
+    TOOL_LATER_NCCL_CALLS(TOOL_POINTER)
 } tool_nccl_t;
 typedef struct tool_shunt {
     TOOL_SHUNT_CALLS(TOOL_POINTER)

@@ -59,7 +59,7 @@ static double weight_of_family(const tune_options_t *options)
     for (uint32_t i = 0; i < options->sizes; i++) {
         weight += weight_of(options->size[i]);
     }
-    return weight * __builtin_popcount(options->modes) * __builtin_popcount(options->types);
+    return weight * __builtin_popcount(options->types);
 }
 
 static void show_progress(const tuning_t *tuning)

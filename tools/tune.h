@@ -24,16 +24,16 @@
 enum {
     TUNE_MOST_SIZES = 96,
     TUNE_MOST_TYPES = 16, /* at least bench_type_count */
-    TUNE_MOST_RESULTS = 2 * BENCH_MAX_RANKS * TUNE_MOST_TYPES * TUNE_MOST_SIZES
+    TUNE_MOST_RESULTS = ALG_COLLECTIVE_COUNT * BENCH_MAX_RANKS * TUNE_MOST_TYPES * TUNE_MOST_SIZES
 };
 
 typedef struct tune_options {
     uint64_t from_bytes, to_bytes;
     uint32_t ranks;   /* 0: every number from 2 to all GPUs */
     uint32_t types;   /* bit i: bench_types[i] */
-    uint32_t modes;   /* bit 0: eager, bit 1: captured; 0: what the device has */
+    bool eager;       /* calls are timed one by one; otherwise in graphs, as on every GPU they may be */
     uint32_t limit_s; /* when it stops with what it has */
-    bool to_given;
+    bool to_given, mode_given;
     bool check;
     bool help;
     const char *table;   /* the file to write, or with `check` to look at; NULL: the cache folder's */
@@ -57,6 +57,7 @@ int tune_settle(tune_options_t *options, const bench_machine_t *machine);
 #define TUNE_BUILTIN "builtin"
 
 typedef struct tune_result {
+    alg_collective_t collective;
     uint32_t ranks;
     bool captured;
     int32_t type; /* of bench_types */
@@ -99,9 +100,13 @@ typedef struct tune_rows {
  * is missing is an empty one where it may be. */
 bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows);
 
-/* What a table says of a size in one context of a row's class and number of ranks: the last of its rows, or NULL
- * for the built-in choice. */
-const sel_file_row_t *tune_rows_find(const tune_rows_t *rows, const sel_file_row_t *like, uint32_t context,
+/* Rows of one collective, number of ranks and class. */
+bool tune_same_place(const sel_file_row_t *a, const sel_file_row_t *b);
+/* Results of one collective, number of ranks and type: they follow each other, in order of size. */
+bool tune_same_group(const tune_result_t *a, const tune_result_t *b);
+/* What a table says of a size and kind of type at a row's place: the last of its rows, or NULL for the built-in
+ * choice. */
+const sel_file_row_t *tune_rows_find(const tune_rows_t *rows, const sel_file_row_t *like, uint32_t kind,
                                      uint64_t bytes);
 
 /* Put results, in the order in which ranks send them, into the table of this machine: in place of what it says

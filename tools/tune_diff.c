@@ -1,5 +1,5 @@
 /*
- * tune_diff.c - where two tables differ: for each number of ranks, class, mode
+ * tune_diff.c - where two tables differ: for each collective, number of ranks, class
  * and kind of type, the sizes for which they say different things.
  */
 #include <stdio.h>
@@ -42,20 +42,20 @@ static uint32_t bounds_of(const tune_rows_t rows[2], uint64_t *bounds)
     return count;
 }
 
-static void print_difference(const sel_file_row_t *like, uint32_t context, uint64_t from, uint64_t end,
+static void print_difference(const sel_file_row_t *like, uint32_t kind, uint64_t from, uint64_t end,
                              const char text[2][48])
 {
     char to[24] = "", types[SEL_FILE_TYPES_BYTES];
-    const char *mode = sel_file_words((uint16_t)(1u << context), types);
+    sel_file_types((uint8_t)(1u << kind), types);
     if (end != 0) {
         snprintf(to, sizeof to, "%llu", (unsigned long long)end - 1);
     }
-    printf("%u %s %s %s %llu-%s: %s, %s\n", like->ranks, like->class_name, mode, types, (unsigned long long)from, to,
-           text[0], text[1]);
+    printf("%s %u %s %s %llu-%s: %s, %s\n", alg_collective_name(like->collective), like->ranks, like->class_name, types,
+           (unsigned long long)from, to, text[0], text[1]);
 }
 
-/* One class, one context. */
-static uint32_t compare(const tune_rows_t rows[2], const sel_file_row_t *like, uint32_t context, const uint64_t *bounds,
+/* One place, one kind. */
+static uint32_t compare(const tune_rows_t rows[2], const sel_file_row_t *like, uint32_t kind, const uint64_t *bounds,
                         uint32_t count)
 {
     uint32_t differences = 0;
@@ -63,13 +63,13 @@ static uint32_t compare(const tune_rows_t rows[2], const sel_file_row_t *like, u
     char open[2][48] = {"", ""}, text[2][48];
     for (uint32_t i = 0; i <= count; i++) {
         for (int side = 0; side < 2; side++) {
-            choice_text(i < count ? tune_rows_find(&rows[side], like, context, bounds[i]) : NULL, text[side]);
+            choice_text(i < count ? tune_rows_find(&rows[side], like, kind, bounds[i]) : NULL, text[side]);
         }
         if (i < count && memcmp(open, text, sizeof open) == 0) {
             continue;
         }
         if (strcmp(open[0], open[1]) != 0) {
-            print_difference(like, context, from, i < count ? bounds[i] : 0, open);
+            print_difference(like, kind, from, i < count ? bounds[i] : 0, open);
             differences++;
         }
         from = i < count ? bounds[i] : 0;
@@ -78,7 +78,7 @@ static uint32_t compare(const tune_rows_t rows[2], const sel_file_row_t *like, u
     return differences;
 }
 
-/* The first row of its class and number of ranks, in both tables. */
+/* The first row of its place, in both tables. */
 static bool is_first(const tune_rows_t rows[2], const sel_file_row_t *row)
 {
     for (int side = 0; side < 2; side++) {
@@ -87,7 +87,7 @@ static bool is_first(const tune_rows_t rows[2], const sel_file_row_t *row)
             if (other == row) {
                 return true;
             }
-            if (other->ranks == row->ranks && strcmp(other->class_name, row->class_name) == 0) {
+            if (tune_same_place(other, row)) {
                 return false;
             }
         }
@@ -101,8 +101,8 @@ static void compare_all(const tune_rows_t rows[2], uint64_t *bounds)
     uint32_t differences = 0;
     for (int side = 0; side < 2; side++) {
         for (uint32_t i = 0; i < rows[side].count; i++) {
-            for (uint32_t context = 0; is_first(rows, &rows[side].row[i]) && context < SEL_CONTEXTS; context++) {
-                differences += compare(rows, &rows[side].row[i], context, bounds, count);
+            for (uint32_t kind = 0; is_first(rows, &rows[side].row[i]) && kind < SEL_KINDS; kind++) {
+                differences += compare(rows, &rows[side].row[i], kind, bounds, count);
             }
         }
     }

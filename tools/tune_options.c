@@ -26,7 +26,7 @@ const char tune_help[] =
     "  -e SIZE       to this many bytes (default 256M; host device 1M): powers of two and a few between\n"
     "  -g N          that many ranks alone (default: 2, 3 ... all GPUs; host device up to 4)\n"
     "  -d TYPES      types, as for shunt bench, with commas (default bfloat16,float)\n"
-    "  --mode MODE   eager or captured (default both; host device eager)\n"
+    "  --mode MODE   eager or captured: how calls are timed (default captured; host device eager)\n"
     "  --limit S     stop after this many seconds (default 170)\n"
     "  --table FILE  the table to write, or to check (default: this machine's in the cache folder)\n"
     "  --csv FILE    write what was measured as CSV\n"
@@ -81,12 +81,13 @@ static int types_option(char *text, uint32_t *types)
     return *types != 0 ? TOOL_OK : tool_usage("tune", "-d: types are wanted");
 }
 
-static int mode_option(const char *text, uint32_t *modes)
+static int mode_option(const char *text, tune_options_t *options)
 {
     if (strcmp(text, "eager") != 0 && strcmp(text, "captured") != 0) {
         return tool_usage("tune", "--mode %s: eager or captured is wanted", text);
     }
-    *modes = text[0] == 'e' ? 1 : 2;
+    options->eager = text[0] == 'e';
+    options->mode_given = true;
     return TOOL_OK;
 }
 
@@ -103,7 +104,7 @@ static int one_option(tune_options_t *options, int option)
     case 'd':
         return types_option(optarg, &options->types);
     case OPTION_MODE:
-        return mode_option(optarg, &options->modes);
+        return mode_option(optarg, options);
     case OPTION_LIMIT:
         return number_option("--limit", optarg, 1, 86400, &options->limit_s);
     case OPTION_TABLE:
@@ -201,10 +202,10 @@ static void fill_sizes(tune_options_t *options)
 int tune_settle(tune_options_t *options, const bench_machine_t *machine)
 {
     if (machine->host) {
-        if (options->modes == 2) {
+        if (options->mode_given && !options->eager) {
             return tool_usage("tune", "--mode captured needs a GPU");
         }
-        options->modes = 1;
+        options->eager = true;
         options->to_bytes = options->to_given ? options->to_bytes : MIB;
     } else if (bench_device_cuda == NULL || machine->gpus.count < 2) {
         fprintf(stderr, "shunt tune: there must be two GPUs at least%s%s\n", machine->gpus.error[0] != '\0' ? ": " : "",
@@ -213,7 +214,6 @@ int tune_settle(tune_options_t *options, const bench_machine_t *machine)
     } else if (options->ranks > machine->gpus.count) {
         return tool_usage("tune", "-g %u: there are %u GPUs", options->ranks, machine->gpus.count);
     }
-    options->modes = options->modes != 0 ? options->modes : 3;
     if (options->from_bytes > options->to_bytes) {
         return tool_usage("tune", "-b is more than -e");
     }

@@ -1,6 +1,6 @@
 /*
- * tune_plot.c - a table as a picture: an SVG on stdout, in which each number of
- * ranks, class, mode and kind of type is a lane over the message's size, and each
+ * tune_plot.c - a table as a picture: an SVG on stdout, in which each collective,
+ * number of ranks, class and kind of type is a lane over the message's size, and each
  * stretch of a lane has its algorithm's colour. Grey is the built-in choice.
  */
 #include <math.h>
@@ -12,22 +12,22 @@
 
 enum { LEFT = 330, RIGHT = 20, TOP = 40, LANE = 26, BAR = 18, OCTAVE = 34, FIRST_OCTAVE = 9, MOST_OCTAVES = 34 };
 
-/* One context of one class, or several whose rows are the same. */
+/* One kind at one place, or several whose rows are the same. */
 typedef struct lane {
     const sel_file_row_t *like;
-    uint32_t context;  /* one of them */
-    uint16_t contexts; /* all of them */
+    uint32_t kind; /* one of them */
+    uint8_t kinds; /* all of them */
 } lane_t;
 
 static const sel_file_row_t *find(const tune_rows_t *rows, const lane_t *lane, uint64_t bytes)
 {
-    return tune_rows_find(rows, lane->like, lane->context, bytes);
+    return tune_rows_find(rows, lane->like, lane->kind, bytes);
 }
 
-/* Whether two contexts of one class have the same rows at every size. */
+/* Whether two kinds at one place have the same rows at every size. */
 static bool same_lane(const tune_rows_t *rows, const lane_t *a, const lane_t *b)
 {
-    if (a->like->ranks != b->like->ranks || strcmp(a->like->class_name, b->like->class_name) != 0) {
+    if (!tune_same_place(a->like, b->like)) {
         return false;
     }
     for (uint32_t i = 0; i < rows->count; i++) {
@@ -43,24 +43,21 @@ static bool same_lane(const tune_rows_t *rows, const lane_t *a, const lane_t *b)
 static bool is_there(const lane_t *lanes, uint32_t count, const lane_t *lane)
 {
     for (uint32_t i = 0; i < count; i++) {
-        if (lanes[i].context == lane->context && lanes[i].like->ranks == lane->like->ranks &&
-            strcmp(lanes[i].like->class_name, lane->like->class_name) == 0) {
+        if (lanes[i].kind == lane->kind && tune_same_place(lanes[i].like, lane->like)) {
             return true;
         }
     }
     return false;
 }
 
-/* Lanes that look the same become one, where one name can say it. */
+/* Lanes that look the same become one. */
 static uint32_t merge(const tune_rows_t *rows, lane_t *lanes, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         for (uint32_t k = i + 1; k < count;) {
-            const uint16_t both = lanes[i].contexts | lanes[k].contexts;
-            if (same_lane(rows, &lanes[i], &lanes[k]) && sel_file_has_text(both)) {
-                lanes[i].contexts = both;
+            if (same_lane(rows, &lanes[i], &lanes[k])) {
+                lanes[i].kinds |= lanes[k].kinds;
                 memmove(&lanes[k], &lanes[k + 1], (--count - k) * sizeof lanes[0]);
-                k = i + 1;
             } else {
                 k++;
             }
@@ -69,19 +66,19 @@ static uint32_t merge(const tune_rows_t *rows, lane_t *lanes, uint32_t count)
     return count;
 }
 
-/* A lane for every context that a row is for. */
+/* A lane for every kind that a row is for. */
 static uint32_t find_lanes(const tune_rows_t *rows, lane_t *lanes)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < rows->count; i++) {
-        for (uint32_t context = 0; context < SEL_CONTEXTS; context++) {
-            const lane_t lane = {&rows->row[i], context, (uint16_t)(1u << context)};
-            if ((rows->row[i].contexts >> context & 1) != 0 && !is_there(lanes, count, &lane)) {
+        for (uint32_t kind = 0; kind < SEL_KINDS; kind++) {
+            const lane_t lane = {&rows->row[i], kind, (uint8_t)(1u << kind)};
+            if ((rows->row[i].kinds >> kind & 1) != 0 && !is_there(lanes, count, &lane)) {
                 lanes[count++] = lane;
             }
         }
     }
-    return merge(rows, lanes, merge(rows, lanes, count)); /* kinds of a mode first, then modes of these kinds */
+    return merge(rows, lanes, count);
 }
 
 static double place(uint64_t bytes)
@@ -120,8 +117,9 @@ static void draw_bar(const sel_file_row_t *row, uint64_t from, uint64_t to, int 
 static void draw_lane(const tune_rows_t *rows, const lane_t *lane, int y)
 {
     char types[SEL_FILE_TYPES_BYTES];
-    const char *mode = sel_file_words(lane->contexts, types);
-    printf("<text x=\"10\" y=\"%d\">%s, %s, %s</text>\n", y + BAR - 5, lane->like->class_name, mode, types);
+    sel_file_types(lane->kinds, types);
+    printf("<text x=\"10\" y=\"%d\">%s, %s, %s</text>\n", y + BAR - 5, alg_collective_name(lane->like->collective),
+           lane->like->class_name, types);
     uint64_t from = 0;
     for (int step = FIRST_OCTAVE * 16; step <= MOST_OCTAVES * 16; step++) {
         const uint64_t at = (uint64_t)exp2(step / 16.0), end = (uint64_t)exp2((step + 1) / 16.0);
@@ -150,7 +148,7 @@ int tune_plot(const char *path)
     if (!tune_rows_read(path, false, &rows)) {
         return TOOL_FAILED;
     }
-    lane_t *lanes = calloc((size_t)rows.count * SEL_CONTEXTS + 1, sizeof *lanes);
+    lane_t *lanes = calloc((size_t)rows.count * SEL_KINDS + 1, sizeof *lanes);
     const uint32_t count = lanes != NULL ? find_lanes(&rows, lanes) : 0;
     const int width = LEFT + OCTAVE * (MOST_OCTAVES - FIRST_OCTAVE) + RIGHT, height = TOP + LANE * (int)count + 10;
     printf("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "

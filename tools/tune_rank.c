@@ -101,7 +101,7 @@ static bool enter(tuner_t *tuner, const bench_case_t *one, const entrant_t *from
     entrant_t *entrant = &tuner->entrant[tuner->entrants];
     bench_rank_t *rank = &tuner->rank;
     *entrant = *from;
-    if (!set_policy(tuner, entrant) || !bench_issue(rank, &rank->side[entrant->nccl ? 1 : 0], one) ||
+    if (!set_policy(tuner, entrant) || !bench_issue(rank, &rank->side[entrant->nccl ? 1 : 0], one, 0) ||
         !rank->device->wait(rank)) {
         return false;
     }
@@ -164,7 +164,7 @@ static bool enter_candidates(tuner_t *tuner, const bench_case_t *one)
     size_t count;
     const grid_t *grids = grids_for(tuner, one, &count);
     const char *name;
-    for (uint32_t i = 0; (name = tuner->rank.shunt.shunt_algorithm(i)) != NULL; i++) {
+    for (uint32_t i = 0; (name = tuner->rank.shunt.shunt_algorithm("allreduce", i)) != NULL; i++) {
         if (!enter_grids(tuner, one, name, grids, count)) {
             return false;
         }
@@ -416,11 +416,13 @@ static bool measure(tuner_t *tuner, const bench_case_t *one, bool captured, tune
 
 static bool run_case(tuner_t *tuner, int32_t type, bool captured, uint64_t bytes, int rows)
 {
-    const bench_case_t one = {&bench_types[type], &bench_ops[0], bytes / bench_types[type].bytes, 0};
+    const bench_case_t one = {
+        .type = &bench_types[type], .op = &bench_ops[0], .count = bytes / bench_types[type].bytes};
     tune_result_t result;
     if (one.count == 0) {
         return true;
     }
+    bench_begin(&tuner->rank, &one);
     memset(&result, 0, sizeof result);
     result.ranks = tuner->rank.nranks;
     result.captured = captured;
@@ -440,16 +442,11 @@ static bool run_case(tuner_t *tuner, int32_t type, bool captured, uint64_t bytes
 static bool run_cases(tuner_t *tuner, int rows)
 {
     const tune_options_t *options = tuner->options;
-    for (int captured = 1; captured >= 0; captured--) {
-        for (int32_t type = 0; type < (int32_t)bench_type_count; type++) {
-            if (!(options->modes >> captured & 1) || !(options->types >> type & 1)) {
-                continue;
-            }
-            memset(&tuner->winner, 0, sizeof tuner->winner);
-            for (uint32_t i = 0; i < options->sizes; i++) {
-                if (!run_case(tuner, type, captured != 0, options->size[i], rows)) {
-                    return false;
-                }
+    for (int32_t type = 0; type < (int32_t)bench_type_count; type++) {
+        memset(&tuner->winner, 0, sizeof tuner->winner);
+        for (uint32_t i = 0; i < options->sizes && (options->types >> type & 1) != 0; i++) {
+            if (!run_case(tuner, type, !options->eager, options->size[i], rows)) {
+                return false;
             }
         }
     }
@@ -481,7 +478,5 @@ bool tune_rank_run(const void *job, bench_shared_t *shared, uint32_t number, int
     if (!bench_rank_open(&tuner.rank, &tuner.bench, shared, number) || !learn_facts(&tuner)) {
         return false;
     }
-    tuner.rank.input = tuner.rank.memory[0];
-    tuner.rank.output = tuner.rank.memory[1];
     return run_cases(&tuner, rows) && bench_rank_close(&tuner.rank);
 }

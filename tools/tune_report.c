@@ -103,13 +103,17 @@ static void print_row(const tune_result_t *result)
            result->builtin_seconds / result->seconds);
 }
 
-/* ---- Groups: one number of ranks, mode and type ---- */
+/* ---- Groups: one collective, number of ranks and type ---- */
+
+bool tune_same_group(const tune_result_t *a, const tune_result_t *b)
+{
+    return a->collective == b->collective && a->ranks == b->ranks && a->type == b->type;
+}
 
 static uint32_t group_size(const tune_result_t *results, uint32_t count)
 {
     uint32_t size = 1;
-    while (size < count && results[size].ranks == results->ranks && results[size].captured == results->captured &&
-           results[size].type == results->type) {
+    while (size < count && tune_same_group(&results[size], results)) {
         size++;
     }
     return size;

@@ -3,7 +3,7 @@
  *
  * The file is written beside its place and renamed into it, so that a program
  * that starts meanwhile reads the old table or the new one, whole. What another
- * run measured of other numbers of ranks, types, modes or sizes stays.
+ * run measured of other collectives, numbers of ranks, types or sizes stays.
  */
 #include <errno.h>
 #include <math.h>
@@ -78,20 +78,24 @@ bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows)
     return whole;
 }
 
-const sel_file_row_t *tune_rows_find(const tune_rows_t *rows, const sel_file_row_t *like, uint32_t context,
-                                     uint64_t bytes)
+bool tune_same_place(const sel_file_row_t *a, const sel_file_row_t *b)
+{
+    return a->collective == b->collective && a->ranks == b->ranks && strcmp(a->class_name, b->class_name) == 0;
+}
+
+const sel_file_row_t *tune_rows_find(const tune_rows_t *rows, const sel_file_row_t *like, uint32_t kind, uint64_t bytes)
 {
     for (uint32_t i = rows->count; i-- > 0;) {
         const sel_file_row_t *row = &rows->row[i];
-        if (row->ranks == like->ranks && strcmp(row->class_name, like->class_name) == 0 &&
-            (row->contexts >> context & 1) != 0 && bytes >= row->from_bytes && bytes <= row->to_bytes) {
+        if (tune_same_place(row, like) && (row->kinds >> kind & 1) != 0 && bytes >= row->from_bytes &&
+            bytes <= row->to_bytes) {
             return row;
         }
     }
     return NULL;
 }
 
-/* ---- Results of one number of ranks, mode and type ---- */
+/* ---- Results of one collective, number of ranks and type ---- */
 
 typedef struct group {
     const tune_result_t *result;
@@ -114,8 +118,7 @@ static uint64_t upper(const group_t *group, uint32_t i)
 static group_t next_group(const tune_result_t *results, uint32_t count)
 {
     group_t group = {.result = results, .count = 1};
-    while (group.count < count && results[group.count].ranks == results->ranks &&
-           results[group.count].captured == results->captured && results[group.count].type == results->type) {
+    while (group.count < count && tune_same_group(&results[group.count], results)) {
         group.count++;
     }
     /* Below the smallest size that anyone measures nothing changes. */
@@ -124,16 +127,20 @@ static group_t next_group(const tune_result_t *results, uint32_t count)
     return group;
 }
 
-static uint16_t context_of(const tune_result_t *result)
+/* Data that is only moved goes at one pace whatever it is. */
+static uint8_t kinds_of(const tune_result_t *result)
 {
-    return (uint16_t)(1u << sel_context((alg_type_t)bench_types[result->type].type, result->captured));
+    return alg_collective_reduces(result->collective)
+               ? (uint8_t)(1u << sel_kind((alg_type_t)bench_types[result->type].type))
+               : SEL_ANY_KIND;
 }
 
 static bool concerns(const group_t *group, const sel_file_row_t *row)
 {
-    return row->ranks == group->result->ranks && strcmp(row->class_name, group->result->class_name) == 0 &&
-           (row->contexts & context_of(group->result)) != 0 && row->from_bytes <= group->to_bytes &&
-           row->to_bytes >= group->from_bytes;
+    const tune_result_t *result = group->result;
+    return row->collective == result->collective && row->ranks == result->ranks &&
+           strcmp(row->class_name, result->class_name) == 0 && (row->kinds & kinds_of(result)) != 0 &&
+           row->from_bytes <= group->to_bytes && row->to_bytes >= group->from_bytes;
 }
 
 /* Take what a group speaks of out of a row: what is left of it, before, beside and behind, is pushed. */
@@ -150,8 +157,8 @@ static void cut_row(const group_t *group, const sel_file_row_t *row, tune_rows_t
         push(left, &part);
     }
     part = *row;
-    part.contexts &= (uint16_t)~context_of(group->result);
-    if (part.contexts != 0) {
+    part.kinds &= (uint8_t)~kinds_of(group->result);
+    if (part.kinds != 0) {
         part.from_bytes = row->from_bytes > group->from_bytes ? row->from_bytes : group->from_bytes;
         part.to_bytes = row->to_bytes < group->to_bytes ? row->to_bytes : group->to_bytes;
         push(left, &part);
@@ -185,8 +192,9 @@ static void add(const group_t *group, const char *source, tune_rows_t *rows)
     uint64_t from = group->from_bytes;
     for (uint32_t i = 0; i < group->count; i++) {
         const tune_result_t *result = &group->result[i];
-        sel_file_row_t row = {.ranks = result->ranks,
-                              .contexts = context_of(result),
+        sel_file_row_t row = {.collective = result->collective,
+                              .ranks = result->ranks,
+                              .kinds = kinds_of(result),
                               .from_bytes = from,
                               .to_bytes = upper(group, i),
                               .blocks = (uint16_t)result->blocks,
@@ -208,35 +216,19 @@ static void add(const group_t *group, const char *source, tune_rows_t *rows)
     }
 }
 
-/* Rows that differ in nothing but their contexts become one, where one can say it. */
+/* Rows that differ in nothing but their kinds become one. */
 static void merge(tune_rows_t *rows)
 {
     for (uint32_t i = 0; i < rows->count; i++) {
         for (uint32_t k = i + 1; k < rows->count;) {
             sel_file_row_t *a = &rows->row[i], *b = &rows->row[k];
-            const bool alike = a->ranks == b->ranks && strcmp(a->class_name, b->class_name) == 0 &&
-                               a->from_bytes == b->from_bytes && a->to_bytes == b->to_bytes && same_choice(a, b) &&
-                               strcmp(a->source, b->source) == 0;
-            if (alike && sel_file_has_text(a->contexts | b->contexts)) {
-                a->contexts |= b->contexts;
+            if (tune_same_place(a, b) && a->from_bytes == b->from_bytes && a->to_bytes == b->to_bytes &&
+                same_choice(a, b) && strcmp(a->source, b->source) == 0) {
+                a->kinds |= b->kinds;
                 rows->row[k] = rows->row[--rows->count];
-                k = i + 1;
             } else {
                 k++;
             }
-        }
-    }
-}
-
-/* A row whose modes have different kinds is two. */
-static void split(tune_rows_t *rows)
-{
-    for (uint32_t i = 0; i < rows->count; i++) {
-        if (!sel_file_has_text(rows->row[i].contexts)) {
-            sel_file_row_t captured = rows->row[i];
-            captured.contexts &= (uint16_t)(((1u << SEL_KINDS) - 1) << SEL_KINDS);
-            rows->row[i].contexts &= (1u << SEL_KINDS) - 1;
-            push(rows, &captured);
         }
     }
 }
@@ -245,14 +237,17 @@ static int by_place(const void *a, const void *b)
 {
     const sel_file_row_t *x = a, *y = b;
     const int class_order = strcmp(x->class_name, y->class_name);
+    if (x->collective != y->collective) {
+        return x->collective < y->collective ? -1 : 1;
+    }
     if (x->ranks != y->ranks) {
         return x->ranks < y->ranks ? -1 : 1;
     }
     if (class_order != 0) {
         return class_order;
     }
-    if (x->contexts != y->contexts) {
-        return x->contexts < y->contexts ? -1 : 1;
+    if (x->kinds != y->kinds) {
+        return x->kinds < y->kinds ? -1 : 1;
     }
     return (x->from_bytes > y->from_bytes) - (x->from_bytes < y->from_bytes);
 }
@@ -347,9 +342,7 @@ bool tune_table_write(const char *path, const tune_options_t *options, const ben
         add(&group, source, &rows);
         done += group.count;
     }
-    merge(&rows); /* kinds of a mode */
-    merge(&rows); /* modes of these kinds */
-    split(&rows);
+    merge(&rows);
     if (rows.count != 0) {
         qsort(rows.row, rows.count, sizeof rows.row[0], by_place);
     }

@@ -22,9 +22,9 @@ static void try_plan(const char *policy)
     strcpy(settings.policy, policy);
     sel_plan_init(&plan, &topology, &settings);
     expect(plan.bands > 0 && plan.bands <= SEL_BANDS && plan.rules <= SEL_RULES);
-    for (int captured = 0; captured < 2; captured++) {
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
         for (int power = 0; power < 40; power++) {
-            const sel_query_t query = {ALG_ALL_REDUCE, ALG_INT8, ALG_SUM, (UINT64_C(1) << power) + 1, captured != 0};
+            const sel_query_t query = {(alg_collective_t)c, ALG_INT8, ALG_SUM, (UINT64_C(1) << power) + 1};
             const sel_choice_t choice = sel_choose(&plan, &query);
             expect((choice.algorithm != NULL) == (choice.reason == SEL_TAKEN));
             expect(choice.algorithm == NULL || (choice.blocks > 0 && choice.threads > 0));

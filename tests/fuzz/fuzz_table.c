@@ -27,7 +27,7 @@ static void try_row(const sel_file_row_t *row)
     char text[3 * SEL_FILE_LINE_BYTES], fault[SEL_FILE_FAULT_BYTES];
     sel_file_row_t again;
     sel_file_t file;
-    expect(row->ranks >= 2 && row->ranks <= ALG_MAX_RANKS && row->contexts != 0);
+    expect(row->ranks >= 2 && row->ranks <= ALG_MAX_RANKS && row->kinds != 0);
     expect(row->blocks <= SEL_MOST_BLOCKS && row->threads <= SEL_MOST_THREADS && row->from_bytes <= row->to_bytes);
     expect((row->blocks == 0) == (strcmp(row->algorithm, "nccl") == 0));
     sel_file_head(1, text);

@@ -75,15 +75,20 @@ static void measuring_body(ranks_t *ranks)
     CHECK(shunt_communicator(comm, &facts) == 0 && shunt_communicator(comm, &cut) == 0);
     CHECK(facts.ranks == 2 && facts.machine == 0 && strcmp(facts.class_name, "host-2") == 0);
     CHECK(cut.ranks == 2 && cut.class_name[0] == '\0');
-    while (shunt_algorithm(algorithms) != NULL) {
-        CHECK(shunt_set_policy(comm, shunt_algorithm(algorithms)) == 0);
-        CHECK(strcmp(algorithm_of_a_call(comm), shunt_algorithm(algorithms)) == 0);
+    while (shunt_algorithm("allreduce", algorithms) != NULL) {
+        CHECK(shunt_set_policy(comm, shunt_algorithm("allreduce", algorithms)) == 0);
+        CHECK(strcmp(algorithm_of_a_call(comm), shunt_algorithm("allreduce", algorithms)) == 0);
         CHECK(strcmp(algorithm_of_a_call(other), "oneshot") == 0);
         algorithms++;
     }
-    CHECK(algorithms >= 3);
+    CHECK(algorithms >= 3 && shunt_algorithm("sendrecv", 0) == NULL && shunt_algorithm(NULL, 0) == NULL);
+    shunt_decision_t decision = {.size = sizeof(decision)};
+    CHECK(shunt_choose(comm, "allreduce", 300, ncclFloat32, &decision) == 0 && decision.taken == 1);
+    CHECK(decision.bytes == 1200 && strcmp(decision.collective, "allreduce") == 0);
+    CHECK(shunt_choose(comm, "allgather", 300, ncclFloat32, &decision) == 0 && decision.bytes == 2400);
+    CHECK(shunt_choose(comm, "sendrecv", 300, ncclFloat32, &decision) == -1);
     CHECK(shunt_set_policy(comm, NULL) == -1 && shunt_set_policy(comm, "nonsense") == -1);
-    CHECK(strcmp(algorithm_of_a_call(comm), shunt_algorithm(algorithms - 1)) == 0); /* as it was */
+    CHECK(strcmp(algorithm_of_a_call(comm), shunt_algorithm("allreduce", algorithms - 1)) == 0); /* as it was */
     CHECK(shunt_set_policy(comm, "") == 0);
     CHECK(strcmp(algorithm_of_a_call(comm), "oneshot") == 0);
     CHECK(shunt_table_path(0x1f, path, sizeof(path)) == 0 && shunt_table_path(0x1f, path, 10) == -1);
@@ -104,8 +109,8 @@ static void measuring(void **state)
 static void tables_body(ranks_t *ranks)
 {
     int (*setting)(uint32_t, shunt_setting_t *) = (int (*)(uint32_t, shunt_setting_t *))find("shunt_setting");
-    int (*row)(const shunt_communicator_t *, int, uint32_t, char *, size_t) =
-        (int (*)(const shunt_communicator_t *, int, uint32_t, char *, size_t))find("shunt_table_row");
+    int (*row)(const shunt_communicator_t *, const char *, uint32_t, char *, size_t) =
+        (int (*)(const shunt_communicator_t *, const char *, uint32_t, char *, size_t))find("shunt_table_row");
     shunt_setting_t s;
     char text[200];
     uint32_t count = 0;
@@ -120,13 +125,14 @@ static void tables_body(ranks_t *ranks)
     CHECK(count > 3 && scratch);
     CHECK(setting(100000, &s) == -1);
     shunt_communicator_t facts = {.size = sizeof(facts), .class_name = "nvswitch-sm90-4"};
-    CHECK(row(&facts, 0, 0, text, sizeof(text)) == 0);
+    CHECK(row(&facts, "allreduce", 0, text, sizeof(text)) == 0);
     CHECK(strstr(text, "oneshot") != NULL);
-    CHECK(row(&facts, 0, 1000, text, sizeof(text)) == -1);
-    CHECK(row(&facts, 0, 0, NULL, 0) == -1);
-    CHECK(row(NULL, 0, 0, text, sizeof(text)) == -1);
+    CHECK(row(&facts, "sendrecv", 0, text, sizeof(text)) == -1 && row(&facts, NULL, 0, text, sizeof(text)) == -1);
+    CHECK(row(&facts, "allreduce", 1000, text, sizeof(text)) == -1);
+    CHECK(row(&facts, "allreduce", 0, NULL, 0) == -1);
+    CHECK(row(NULL, "allreduce", 0, text, sizeof(text)) == -1);
     strcpy(facts.class_name, "nvswitch-sm90-400");
-    CHECK(row(&facts, 0, 0, text, sizeof(text)) == -1);
+    CHECK(row(&facts, "allreduce", 0, text, sizeof(text)) == -1);
 }
 
 static void tables(void **state)

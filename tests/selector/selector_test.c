@@ -24,15 +24,15 @@ static sel_plan_t plan_of(const sel_topology_t *topology, const char *policy, ui
     return plan;
 }
 
-static sel_choice_t choose(const sel_plan_t *plan, alg_type_t type, uint64_t count, bool captured)
+static sel_choice_t choose(const sel_plan_t *plan, alg_type_t type, uint64_t count)
 {
-    const sel_query_t query = {ALG_ALL_REDUCE, type, ALG_SUM, count, captured};
+    const sel_query_t query = {ALG_ALL_REDUCE, type, ALG_SUM, count};
     return sel_choose(plan, &query);
 }
 
 static const char *name_of(const sel_plan_t *plan, uint64_t bytes)
 {
-    const sel_choice_t choice = choose(plan, ALG_INT8, bytes, false);
+    const sel_choice_t choice = choose(plan, ALG_INT8, bytes);
     return choice.algorithm ? choice.algorithm->name : "nccl";
 }
 
@@ -47,7 +47,9 @@ static void good_policies(void **state)
                                        "0-1g=twoshot;^oneshot",
                                        "oneshot:32x128;1M-=twoshot:1024x512",
                                        "builtin;0-4K=builtin",
-                                       "allreduce:nccl;"};
+                                       "allreduce:nccl;",
+                                       "allreduce:",
+                                       "allreduce:oneshot;allgather:nccl;all:64M-=builtin;reduce:1M-=nccl"};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++)
         assert_true(sel_policy_check(good[i], NULL, 0));
 }
@@ -77,6 +79,12 @@ static void bad_policies(void **state)
         {"oneshot:32x1025", "column 12: expected threads"},
         {"oneshot:32x64x", "column 14: expected ';'"},
         {"nccl:32x64", "column 5: expected ';'"},
+        {"allreduce", "column 1: expected an algorithm (oneshot"},
+        {"allreduce=oneshot", "column 1: expected an algorithm"},
+        {"broad:nccl", "column 1: expected an algorithm"},
+        {"sendrecv:nccl", "column 1: expected an algorithm"},
+        {"allgather:oneshot", "column 11: expected an algorithm"},
+        {"alltoall:^twoshot", "column 11: expected an algorithm"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         char fault[120] = "";
@@ -96,7 +104,7 @@ static void bad_policies(void **state)
 static void noise(void **state)
 {
     (void)state;
-    static const char alphabet[] = "allreduce:0123-=;^KMG oneshotwstagdc\xff";
+    static const char alphabet[] = "allreduce:push;0123-=;^KMG oneshotwstagdc\xff";
     srand(5);
     for (int i = 0; i < 200000; i++) {
         char text[40], fault[80] = "";
@@ -119,10 +127,10 @@ static void plans_are_whole(void **state)
             for (size_t p = 0; p < sizeof policies / sizeof policies[0]; p++) {
                 const sel_topology_t topology = {.link = (sel_link_t)link, .nranks = n, .arch = 90};
                 const sel_plan_t plan = plan_of(&topology, policies[p], 0, false);
-                for (uint32_t context = 0; context < SEL_CONTEXTS; context++) {
+                for (uint32_t kind = 0; kind < SEL_KINDS; kind++) {
                     uint64_t next = 0;
                     sel_row_t row;
-                    for (uint32_t i = 0; sel_plan_row(&plan, context, i, &row); i++) {
+                    for (uint32_t i = 0; sel_plan_row(&plan, ALG_ALL_REDUCE, kind, i, &row); i++) {
                         assert_int_equal(row.from_bytes, next);
                         assert_true(row.to_bytes >= next);
                         next = row.to_bytes + 1;
@@ -141,7 +149,7 @@ static void built_in_table(void **state)
     assert_string_equal(name_of(&plan, 1), "oneshot");
     assert_string_equal(name_of(&plan, 1 << 20), "twoshot");
     assert_string_equal(name_of(&plan, 1 << 30), "nccl");
-    assert_int_equal(choose(&plan, ALG_INT8, 1 << 30, false).reason, SEL_FORWARD_TABLE);
+    assert_int_equal(choose(&plan, ALG_INT8, 1 << 30).reason, SEL_FORWARD_TABLE);
     sel_topology_t multicast = four;
     multicast.multicast = true;
     const sel_plan_t careful = plan_of(&multicast, "", 0, false);
@@ -160,7 +168,7 @@ static void policy_wins(void **state)
     assert_string_equal(name_of(&plan, 65535), "twoshot");
     assert_string_equal(name_of(&plan, 65536), "oneshot");
     assert_string_equal(name_of(&plan, 2 << 20), "nccl");
-    assert_int_equal(choose(&plan, ALG_INT8, 2 << 20, true).reason, SEL_FORWARD_POLICY);
+    assert_int_equal(choose(&plan, ALG_INT8, 2 << 20).reason, SEL_FORWARD_POLICY);
     plan = plan_of(&four, "0-4K=nccl", 0, false);
     assert_string_equal(name_of(&plan, 4095), "nccl");
     assert_string_equal(name_of(&plan, 4096), "oneshot");
@@ -175,17 +183,17 @@ static void grids(void **state)
 {
     (void)state;
     sel_plan_t plan = plan_of(&four, "twoshot:24x256", 0, false);
-    sel_choice_t choice = choose(&plan, ALG_INT8, 1 << 20, false);
+    sel_choice_t choice = choose(&plan, ALG_INT8, 1 << 20);
     assert_int_equal(choice.blocks, 24);
     assert_int_equal(choice.threads, 256);
     plan = plan_of(&four, "twoshot:24x100", 0, false);
-    assert_int_equal(choose(&plan, ALG_INT8, 1 << 20, false).threads, 128);
+    assert_int_equal(choose(&plan, ALG_INT8, 1 << 20).threads, 128);
     plan = plan_of(&four, "twoshot", 0, false);
-    assert_int_equal(choose(&plan, ALG_INT8, 1 << 20, false).blocks, 32);
-    assert_int_equal(choose(&plan, ALG_INT8, 4 << 20, false).blocks, 64);
+    assert_int_equal(choose(&plan, ALG_INT8, 1 << 20).blocks, 32);
+    assert_int_equal(choose(&plan, ALG_INT8, 4 << 20).blocks, 64);
     const sel_topology_t host = {.link = SEL_LINK_HOST, .nranks = 2};
     plan = plan_of(&host, "twoshot", 0, false);
-    choice = choose(&plan, ALG_INT8, 1 << 20, false);
+    choice = choose(&plan, ALG_INT8, 1 << 20);
     assert_int_equal(choice.blocks, 1);
     assert_int_equal(choice.threads, 1);
 }
@@ -216,14 +224,14 @@ static void precedence(void **state)
     sel_tuned_t tuned = {.machine = 7, .rows = 2};
     tuned.row[0] = (sel_tuned_row_t){.to_bytes = 65535,
                                      .class_hash = class_hash,
-                                     .contexts = SEL_ANY_CONTEXT,
+                                     .kinds = SEL_ANY_KIND,
                                      .blocks = 16,
                                      .threads = 256,
                                      .algorithm = index_of("twoshot")};
     tuned.row[1] = (sel_tuned_row_t){.from_bytes = 1 << 20,
                                      .to_bytes = UINT64_MAX,
                                      .class_hash = class_hash,
-                                     .contexts = SEL_ANY_CONTEXT,
+                                     .kinds = SEL_ANY_KIND,
                                      .algorithm = SEL_NCCL};
     sel_topology_t topology = four;
     topology.fingerprint = 7;
@@ -257,7 +265,7 @@ static void precedence(void **state)
     topology.nranks = 8; /* nobody has measured it */
     plan = tuned_plan(&topology, "", &tuned);
     sel_row_t row;
-    assert_true(sel_plan_row(&plan, 0, 0, &row));
+    assert_true(sel_plan_row(&plan, ALG_ALL_REDUCE, 0, 0, &row));
     assert_string_equal(row.rule.source, "predicted");
     assert_string_equal(name_of(&plan, 1024), "oneshot");
     assert_string_equal(name_of(&plan, 1 << 30), "nccl");
@@ -286,7 +294,7 @@ static void measured_links(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const sel_plan_t plan = tuned_plan(&pcie, "", cases[i].tuned);
         sel_row_t row;
-        assert_true(sel_plan_row(&plan, 0, 0, &row));
+        assert_true(sel_plan_row(&plan, ALG_ALL_REDUCE, 0, 0, &row));
         assert_string_equal(row.rule.source, cases[i].source);
         assert_string_equal(name_of(&plan, 1024), cases[i].name);
         const bool taken = strcmp(cases[i].source, "predicted") == 0;
@@ -294,23 +302,22 @@ static void measured_links(void **state)
     }
 }
 
-/* Eager and captured calls, and kinds of types, have rows of their own. */
-static void contexts(void **state)
+/* Kinds of types have rows of their own. */
+static void kinds(void **state)
 {
     (void)state;
     sel_tuned_t tuned = {.rows = 1};
     tuned.row[0] = (sel_tuned_row_t){.to_bytes = UINT64_MAX,
                                      .class_hash = sel_class_hash("nvswitch-sm90-4"),
-                                     .contexts = (uint16_t)(1 << sel_context(ALG_FLOAT16, true)),
+                                     .kinds = (uint8_t)(1 << sel_kind(ALG_FLOAT16)),
                                      .blocks = 8,
                                      .threads = 64,
                                      .algorithm = index_of("staged")};
     const sel_plan_t plan = tuned_plan(&four, "", &tuned);
-    assert_string_equal(choose(&plan, ALG_FLOAT16, 64, true).algorithm->name, "staged");
-    assert_string_equal(choose(&plan, ALG_BFLOAT16, 64, true).algorithm->name, "staged");
-    assert_string_equal(choose(&plan, ALG_FLOAT16, 64, false).algorithm->name, "oneshot");
-    assert_string_equal(choose(&plan, ALG_FLOAT32, 64, true).algorithm->name, "oneshot");
-    assert_string_equal(choose(&plan, ALG_INT32, 64, true).algorithm->name, "oneshot");
+    assert_string_equal(choose(&plan, ALG_FLOAT16, 64).algorithm->name, "staged");
+    assert_string_equal(choose(&plan, ALG_BFLOAT16, 64).algorithm->name, "staged");
+    assert_string_equal(choose(&plan, ALG_FLOAT32, 64).algorithm->name, "oneshot");
+    assert_string_equal(choose(&plan, ALG_INT32, 64).algorithm->name, "oneshot");
 }
 
 /* Rows of another process may hold anything. */
@@ -332,7 +339,7 @@ static void foreign_rows(void **state)
         const sel_plan_t plan = tuned_plan(&four, "0-64K=oneshot;64K-2M=twoshot;2M-=nccl", &tuned);
         assert_true(plan.bands > 0 && plan.bands <= SEL_BANDS && plan.rules <= SEL_RULES);
         for (uint64_t bytes = 1; bytes < 1 << 21; bytes = bytes * 3 + 1) {
-            const sel_choice_t choice = choose(&plan, ALG_INT8, bytes, bytes & 1);
+            const sel_choice_t choice = choose(&plan, ALG_INT8, bytes);
             if (choice.algorithm)
                 assert_true(choice.blocks > 0 && choice.blocks <= UINT16_MAX && choice.threads % 32 == 0 &&
                             choice.threads > 0 && choice.threads <= SEL_MOST_THREADS);
@@ -362,12 +369,12 @@ static void less_room(void **state)
         topology.nranks = n;
         const sel_plan_t plan = plan_of(&topology, "", 0, false);
         for (uint64_t bytes = 1 << 20; bytes <= 64 << 20; bytes += 1 << 20) {
-            assert_int_equal(choose(&plan, ALG_INT32, bytes / 4, true).reason, SEL_TAKEN);
-            assert_int_equal(choose(&plan, ALG_FLOAT32, bytes / 4, true).reason, SEL_TAKEN);
+            assert_int_equal(choose(&plan, ALG_INT32, bytes / 4).reason, SEL_TAKEN);
+            assert_int_equal(choose(&plan, ALG_FLOAT32, bytes / 4).reason, SEL_TAKEN);
         }
-        assert_string_equal(choose(&plan, ALG_INT32, 3 << 20, true).algorithm->name, n == 2 ? "twoshot" : "staged");
-        assert_string_equal(choose(&plan, ALG_FLOAT32, 3 << 20, true).algorithm->name, "twoshot");
-        assert_string_equal(choose(&plan, ALG_INT32, 4 << 20, true).algorithm->name, "staged");
+        assert_string_equal(choose(&plan, ALG_INT32, 3 << 20).algorithm->name, n == 2 ? "twoshot" : "staged");
+        assert_string_equal(choose(&plan, ALG_FLOAT32, 3 << 20).algorithm->name, "twoshot");
+        assert_string_equal(choose(&plan, ALG_INT32, 4 << 20).algorithm->name, "staged");
     }
 }
 
@@ -375,18 +382,18 @@ static void limits(void **state)
 {
     (void)state;
     sel_plan_t plan = plan_of(&four, "", 3, false);
-    assert_int_equal(choose(&plan, ALG_INT8, 1 << 20, false).blocks, 3);
+    assert_int_equal(choose(&plan, ALG_INT8, 1 << 20).blocks, 3);
     plan = plan_of(&four, "oneshot", 0, false);
-    assert_int_equal(choose(&plan, ALG_INT8, 1 << 30, false).reason, SEL_FORWARD_TOO_LARGE);
-    assert_int_equal(choose(&plan, ALG_FLOAT64, UINT64_MAX / 4, false).reason, SEL_FORWARD_TOO_LARGE);
-    const sel_choice_t small = choose(&plan, ALG_FLOAT32, 1, false);
+    assert_int_equal(choose(&plan, ALG_INT8, 1 << 30).reason, SEL_FORWARD_TOO_LARGE);
+    assert_int_equal(choose(&plan, ALG_FLOAT64, UINT64_MAX / 4).reason, SEL_FORWARD_TOO_LARGE);
+    const sel_choice_t small = choose(&plan, ALG_FLOAT32, 1);
     assert_int_equal(small.blocks, 1);
     assert_int_equal(small.threads % 32, 0);
     sel_topology_t old = four;
     old.arch = 80;
     plan = plan_of(&old, "", 0, false);
-    assert_int_equal(choose(&plan, ALG_FLOAT8_E4M3, 8, false).reason, SEL_FORWARD_TYPE);
-    assert_int_equal(choose(&plan, ALG_BFLOAT16, 8, false).reason, SEL_TAKEN);
+    assert_int_equal(choose(&plan, ALG_FLOAT8_E4M3, 8).reason, SEL_FORWARD_TYPE);
+    assert_int_equal(choose(&plan, ALG_BFLOAT16, 8).reason, SEL_TAKEN);
 }
 
 /* No launch asks for more threads than its kernel is built for: more values in registers, fewer threads. */
@@ -432,11 +439,21 @@ static void scratch_holds_it(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(good_policies),      cmocka_unit_test(bad_policies),     cmocka_unit_test(noise),
-        cmocka_unit_test(plans_are_whole),    cmocka_unit_test(built_in_table),   cmocka_unit_test(policy_wins),
-        cmocka_unit_test(less_room),          cmocka_unit_test(limits),           cmocka_unit_test(nothing_forwarded),
-        cmocka_unit_test(shape_fits_kernels), cmocka_unit_test(scratch_holds_it), cmocka_unit_test(grids),
-        cmocka_unit_test(precedence),         cmocka_unit_test(contexts),         cmocka_unit_test(foreign_rows),
+        cmocka_unit_test(good_policies),
+        cmocka_unit_test(bad_policies),
+        cmocka_unit_test(noise),
+        cmocka_unit_test(plans_are_whole),
+        cmocka_unit_test(built_in_table),
+        cmocka_unit_test(policy_wins),
+        cmocka_unit_test(less_room),
+        cmocka_unit_test(limits),
+        cmocka_unit_test(nothing_forwarded),
+        cmocka_unit_test(shape_fits_kernels),
+        cmocka_unit_test(scratch_holds_it),
+        cmocka_unit_test(grids),
+        cmocka_unit_test(precedence),
+        cmocka_unit_test(kinds),
+        cmocka_unit_test(foreign_rows),
         cmocka_unit_test(measured_links),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

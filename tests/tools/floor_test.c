@@ -24,26 +24,37 @@ static void one_shot_then_two_shot(void **state)
     (void)state;
     tool_floor_t two = four;
     two.push = 1.8e-6;
-    near(tool_floor_seconds(&four, 4, true, 1 << 10), 2.01);
-    near(tool_floor_seconds(&four, 4, true, 64 << 10), 2.50);
-    near(tool_floor_seconds(&four, 4, true, 256 << 10), 3.71); /* two-shot from here on */
-    near(tool_floor_seconds(&four, 4, true, 1 << 20), 6.73);
-    near(tool_floor_seconds(&four, 4, true, 64 << 20), 260.8);
-    near(tool_floor_seconds(&two, 2, true, 64 << 10), 1.97);
-    near(tool_floor_seconds(&two, 2, true, 64 << 20), 173.9); /* both cross once: one-shot always */
+    near(tool_floor_seconds(&four, ALG_ALL_REDUCE, 4, true, 1 << 10), 2.01);
+    near(tool_floor_seconds(&four, ALG_ALL_REDUCE, 4, true, 64 << 10), 2.50);
+    near(tool_floor_seconds(&four, ALG_ALL_REDUCE, 4, true, 256 << 10), 3.71); /* two-shot from here on */
+    near(tool_floor_seconds(&four, ALG_ALL_REDUCE, 4, true, 1 << 20), 6.73);
+    near(tool_floor_seconds(&four, ALG_ALL_REDUCE, 4, true, 64 << 20), 260.8);
+    near(tool_floor_seconds(&two, ALG_ALL_REDUCE, 2, true, 64 << 10), 1.97);
+    near(tool_floor_seconds(&two, ALG_ALL_REDUCE, 2, true, 64 << 20), 173.9); /* both cross once: one-shot always */
 }
 
 static void eager_is_never_faster_than_the_launch(void **state)
 {
     (void)state;
-    near(tool_floor_seconds(&four, 4, false, 1 << 10), 4.10);
-    near(tool_floor_seconds(&four, 4, false, 1 << 20), 6.73);
+    near(tool_floor_seconds(&four, ALG_ALL_REDUCE, 4, false, 1 << 10), 4.10);
+    near(tool_floor_seconds(&four, ALG_ALL_REDUCE, 4, false, 1 << 20), 6.73);
+}
+
+static void other_collectives(void **state)
+{
+    (void)state;
+    near(tool_floor_seconds(&four, ALG_ALL_GATHER, 4, true, 1 << 20), 4.02);
+    near(tool_floor_seconds(&four, ALG_SCATTER, 4, true, 1 << 20), 4.02);
+    near(tool_floor_seconds(&four, ALG_BROADCAST, 4, true, 64 << 10), 2.50); /* at once */
+    near(tool_floor_seconds(&four, ALG_BROADCAST, 4, true, 1 << 20), 5.39);  /* passed on */
+    near(tool_floor_seconds(&four, ALG_REDUCE, 2, true, 1 << 20), 4.69);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_shot_then_two_shot),
+        cmocka_unit_test(other_collectives),
         cmocka_unit_test(eager_is_never_faster_than_the_launch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -60,6 +60,10 @@ def usage():
         (("bench", "-n", "0"), "-n 0"),
         (("bench", "-d", "int7"), "int7"),
         (("bench", "-o", "xor"), "xor"),
+        (("bench", "--collective", "sendrecv"), "sendrecv"),
+        (("bench", "--collective", "alltoall", "--in-place"), "no such form"),
+        (("bench", "--root", "8"), "--root 8"),
+        (("bench", "-g", "2", "--root", "2"), "--root 2"),
         (("bench", "--check", "2"), "--check 2"),
         (("bench", "--graph=1"), "--graph=1"),
         (("bench", "--csv"), "--csv"),
@@ -109,14 +113,14 @@ def run():
 
 def info():
     expect(shunt("info"), 0, "Shunt:", "Device: host", "NCCL:", "Settings:", "SHUNT_DEVICE=host  (environment)",
-           "All-reduce")
+           "allreduce, ")
 
 
 def topology():
     machines = pathlib.Path(SOURCE, "tests/topology/machines")
-    expect(shunt("info", "--topology"), 0, "GPUs:", "NICs:", "All-reduce, host-4, eager")
+    expect(shunt("info", "--topology"), 0, "GPUs:", "NICs:", "allreduce, host-4:")
     expect(shunt("info", "--topology", machines / "nvswitch-8-nics-8.xml"), 0, "nvswitch-sm90-8", "NVS18", "mlx5_7",
-           "All-reduce, nvswitch-sm90-8, captured")
+           "allreduce, nvswitch-sm90-8:")
     # What is written is read again as the same machine.
     with tempfile.TemporaryDirectory() as folder:
         dump = os.path.join(folder, "dump.xml")
@@ -171,6 +175,24 @@ def bench_right():
     assert done.stdout.splitlines()[-1].split()[8] == "-", done.stdout
 
 
+def bench_collectives():
+    """Every collective whose algorithms are here: right, in place and not, at every root."""
+    known = [line.split(",")[0] for line in shunt("info").stdout.splitlines() if line.endswith(", host-4:")]
+    assert "allreduce" in known, known
+    small = ("-n", "3", "-w", "1", "--rounds", "1")
+    for name in known:
+        for arguments in (("-g", "3", "-b", "24", "-e", "24K", "-f", "32", "-d", "all"),
+                          ("-g", "4", "-b", "2M", "-e", "2M", "--root", "rotate"),
+                          ("-g", "2", "-b", "8", "-e", "32K", "-f", "64", "-d", "float", "--skew", "--root", "1"),
+                          ("-g", "4", "-b", "4K", "-e", "4K", "--in-place", "--root", "3"),
+                          ("-g", "1", "-b", "1K", "-e", "1K")):
+            if name == "alltoall" and "--in-place" in arguments:
+                continue
+            done = expect(shunt("bench", "--collective", name, *arguments, *small), 0)
+            rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
+            assert rows and all(row[8] == "0" and row[-1] == name for row in rows), done.stdout
+
+
 def csv_rows(path):
     """The facts of the head, and the rows."""
     lines = pathlib.Path(path).read_text().splitlines()
@@ -199,6 +221,7 @@ def bench_files():
             us, bytes_, busbw = float(row["us"]), int(row["bytes"]), float(row["busbw"])
             assert us > 0 and abs(busbw - bytes_ / us * 1e-3) <= 0.001 + 0.01 * busbw, row  # 2(n-1)/n is 1 here
             assert (row["type"], row["op"], row["wrong"], row["ranks"]) == ("float", "max", "0", "2"), row
+            assert row["collective"] == "allreduce", row
         whole = json.loads(pathlib.Path(tree).read_text())
         assert [row["bytes"] for row in whole["rows"]] == [1024, 2048, 4096], whole
         assert whole["rows"][0]["nccl_us"] is None and whole["command"] == facts["command"], whole
@@ -245,6 +268,19 @@ def plots():
         # Logarithmic: 2 to 4 is as far as 8 to 16; and equal steps of the size are equal steps to the right.
         assert abs((times[0][1] - times[1][1]) - (nccl_times[0][1] - nccl_times[1][1])) < 0.2, lines
         assert abs((times[1][0] - times[0][0]) / (times[2][0] - times[1][0]) - 6 / 4) < 0.01, times
+
+        # By collective: its name, and the factor of its bus bandwidth; files without the column are all-reduces.
+        columns = "ranks,mode,place,bytes,count,type,op,algorithm,us,nccl_us,ratio,collective"
+        titles = {"broadcast": "Broadcast, int8, out of place, 4 ranks", "reduce": "Reduce, int8 sum",
+                  "allgather": "All-gather, int8,"}
+        for name, title in titles.items():
+            op = "sum" if name == "reduce" else "none"
+            table = plot_file(folder, f"{name}.csv", [f"4,graph,out,1000,1000,int8,{op},push,1,2,2,{name}"], columns)
+            assert plot(table, "-o", two).returncode == 0
+            text = pathlib.Path(two).read_text()
+            assert title in text and ("Shunt 0.75" if name == "allgather" else "Shunt 1<") in text, text
+            done = plot(first, table, "-o", two)
+            assert done.returncode == 1 and "rows of several kinds: " in done.stderr, done.stderr
 
         eager = plot_file(folder, "c.csv", ["4,eager,out,1024,512,bfloat16,sum,oneshot,2,8,1.9"])
         assert plot(eager, "-o", one).returncode == 0  # a single point
@@ -313,6 +349,14 @@ def offenders():
             lines = done.stdout.splitlines()
             assert done.returncode == 1 and len(lines) == 3 and lines[0].startswith(promise), (promise, done.stdout)
         assert lines[1].split("bench ")[1] == "-g 4 -b 4096 -e 4096 -d float -o prod --rounds 15 --graph --skew", lines
+        # By collective: the skewed row's blocks are one element shorter each.
+        columns = "ranks,mode,place,bytes,count,type,op,algorithm,us,wrong,nccl_us,ratio,collective"
+        path = plot_file(folder, "moved.csv", ["4,graph,out,4096,512,bfloat16,none,push,10,0,9.81,,allgather",
+                                               "4,graph,out+1,4088,511,bfloat16,none,push,16,0,16,,allgather"], columns)
+        done = subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/offenders", path], capture_output=True,
+                              text=True, timeout=LIMIT)
+        assert "nccl 0/2, type 0/0, skew 1/1, wrong 0/2" in done.stdout, done.stdout + done.stderr
+        assert "-b 4096 -e 4096 -d bfloat16 --rounds 15 --collective allgather --graph --skew" in done.stdout, done.stdout
         table = run(folder, keep, "--table").stdout.splitlines()
         assert table[2] == "| bfloat16 | 1.09, 1.09 | | | | |", table  # the first row's in place; nothing else compares
         assert table[4] == "| float | | | | 1.24, 1.24 | |", table
@@ -402,6 +446,10 @@ def bench_gpu():
         ("-b", "64", "-e", "64K", "-f", "32", "--in-place"),
         ("-b", "64", "-e", "64K", "-f", "32", "--in-place", "--graph"),
         ("-b", "24", "-e", "24K", "-f", "1000", "--graph", "-d", "all", "-o", "all"),
+        ("--collective", "all", "-b", "64", "-e", "64M", "-f", "32"),
+        ("--collective", "all", "-b", "64", "-e", "4M", "-f", "32", "--graph", "--root", "rotate"),
+        ("--collective", "all", "-b", "64", "-e", "4M", "-f", "32", "--in-place", "--root", "1"),
+        ("--collective", "all", "-b", "64", "-e", "64K", "-f", "32", "--skew", "-d", "all", "-o", "all"),
     ):
         done = expect(shunt("bench", *arguments, *small), 0)
         rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
@@ -417,6 +465,7 @@ def bench_gpu():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (usage, run, info, topology, settings, documents, bench_right, bench_files,
+    {case.__name__: case for case in (usage, run, info, topology, settings, documents, bench_right, bench_collectives,
+                                      bench_files,
                                       bench_dies, bench_choose, bench_gpu, plots, plot_trace, pictures, decode,
                                       offenders, trace)}[sys.argv[4]]()

@@ -15,20 +15,20 @@ import xml.etree.ElementTree
 
 from test_tools import LIMIT, SHUNT, csv_rows, expect, shunt
 
-HEAD = "# shunt table 1\n# machine: %s\n"
+HEAD = "# shunt table 2\n# machine: %s\n"
 HOST = "0" * 16  # the host device has no kind
 NAME = f"table-{HOST}.csv"
 QUICK = ("-n", "2", "-w", "1", "--rounds", "1")
 
 
-def row(ranks=2, mode="any", types="any", start=0, end="", algorithm="twoshot", grid="1,1"):
-    return f"allreduce,{ranks},host-{ranks},{mode},{types},{start},{end},{algorithm},{grid},by hand\n"
+def row(ranks=2, types="any", start=0, end="", algorithm="twoshot", grid="1,1", collective="allreduce"):
+    return f"{collective},{ranks},host-{ranks},{types},{start},{end},{algorithm},{grid},by hand\n"
 
 
 def rows_of(path):
     """The rows of a table, after a look at its head."""
     lines = pathlib.Path(path).read_text().splitlines()
-    assert lines[0] == "# shunt table 1" and lines[1].startswith("# machine: "), lines
+    assert lines[0] == "# shunt table 2" and lines[1].startswith("# machine: "), lines
     return [line.split(",") for line in lines if line.startswith("allreduce,")]
 
 
@@ -63,21 +63,26 @@ def tables():
         expect(shunt("info", SHUNT_CACHE_DIR=folder), 0, "0- twoshot, at most 1 blocks of 1 threads (tuned table)")
 
         # Wrong rows cost no right one.
-        table.write_text(HEAD % HOST + row(end=2047) + "allreduce,2,host-2,sometimes,any,0,,staged,1,1,s\n" +
+        table.write_text(HEAD % HOST + row(end=2047) + "allreduce,2,host-2,some,0,,staged,1,1,s\n" +
                          row(algorithm="later"))
         names, log = algorithms(SHUNT_CACHE_DIR=folder)
         assert names == ["twoshot", "oneshot"], names
-        assert f"{table}:4:20: expected eager, captured or any; the line is skipped" in log, log
-        assert f"{table}:5: this version has no algorithm later; the line is skipped" in log, log
+        assert f"{table}:4:20: expected any, or some of f1 f2 f4 f8 i1 i2 i4 i8 joined by +; the line is skipped" in log, log
+        assert f"{table}:5: this version has no algorithm later of allreduce; the line is skipped" in log, log
         table.write_text(HEAD % HOST + "# link: 0 GB/s\n" + row(end=2047))
         names, log = algorithms(SHUNT_CACHE_DIR=folder)
         assert names == ["twoshot", "oneshot"], names
         assert log.count("\n") == log.count(f"{table}:3:9: expected a rate from 0.1 to") == 2, log  # one a process
-        for text, words in (("nonsense\n", ":1:1: expected \"# shunt table 1\"; the built-in table is used"),
+        for text, words in (("nonsense\n", ":1:1: expected \"# shunt table 2\"; the built-in table is used"),
                             ("x" * (2 << 20), "not a file of at most 1 MiB; the built-in table is used")):
             table.write_text(text)
             names, log = algorithms(SHUNT_CACHE_DIR=folder)
             assert names == ["oneshot", "oneshot"] and f"{table}" in log and words in log, (names, log)
+
+        # The first format: what held for captured calls holds for all.
+        table.write_text("# shunt table 1\n# machine: " + HOST + "\nallreduce,2,host-2,eager,any,0,,staged,1,1,s\n"
+                         "allreduce,2,host-2,captured,any,0,2047,twoshot,1,1,s\n")
+        assert algorithms(SHUNT_CACHE_DIR=folder) == (["twoshot", "oneshot"], "")
 
         # Another machine's, named or found; forced.
         other = f"{folder}/other.csv"
@@ -101,9 +106,9 @@ def tune():
     with tempfile.TemporaryDirectory() as folder:
         table, report = f"{folder}/a/b/{NAME}", f"{folder}/report.csv"
         os.makedirs(f"{folder}/a/b")
-        kept = row(mode="captured", algorithm="staged") + row(ranks=3)
+        kept = row(types="i8", algorithm="staged") + row(ranks=3)
         link = "# link: 12.500 GB/s among 4 GPUs, one way 1.000 us\n"
-        pathlib.Path(table).write_text(HEAD % HOST + link + kept + row(mode="eager", grid="7,1"))
+        pathlib.Path(table).write_text(HEAD % HOST + link + kept + row(types="f2+f4+f8", grid="7,1"))
         done = expect(shunt("tune", "-g", "2", "-b", "1K", "-e", "4K", "--csv", report,
                             SHUNT_CACHE_DIR=f"{folder}/a/b"), 0, "# table: " + table, "as fast as the built-in")
         facts, measured = csv_rows(report)
@@ -114,13 +119,13 @@ def tune():
             assert float(r["us"]) > 0 and r["builtin"] == "oneshot" and r["nccl_us"] == "", r
             assert (r["algorithm"] == "builtin") == (r["blocks"] == "0"), r  # there is no NCCL to hand it to
         rows = rows_of(table)
-        assert "".join(",".join(r) + "\n" for r in rows if r[3] == "captured" or r[1] == "3") == kept, rows
+        assert "".join(",".join(r) + "\n" for r in rows if r[3] == "i8" or r[1] == "3") == kept, rows
         assert link in pathlib.Path(table).read_text()  # the host device has no links to measure
-        # The old eager row holds for what was not measured: other types, larger messages.
+        # The old row holds for what was not measured: other types, larger messages.
         for r in rows:
-            if r[8] == "7" and ("f2" in r[4] or "f4" in r[4]):
-                assert int(r[5]) == 5793, r  # half way from 4K to 8K, in powers
-        assert any(r[8] == "7" and r[4] == "f1+f8+i1+i2+i4+i8" for r in rows), rows
+            if r[7] == "7" and ("f2" in r[3] or "f4" in r[3]):
+                assert int(r[4]) == 5793, r  # half way from 4K to 8K, in powers
+        assert any(r[7] == "7" and r[3] == "f8" for r in rows), rows
         assert sorted(os.listdir(f"{folder}/a/b")) == [NAME], os.listdir(f"{folder}/a/b")  # nothing beside it
         expect(shunt("tune", "-g", "2", "-e", "1K", SHUNT_CACHE_DIR="/proc/nowhere"), 1, "cannot be written")
 
@@ -132,7 +137,7 @@ def tune_check():
         # On the host a block is a thread that the call makes: sixteen cost more than they bring, in any build.
         pathlib.Path(table).write_text(HEAD % HOST + row(end=10000, algorithm="oneshot", grid="16,1"))
         case = ("tune", "--check", "-g", "2", "-b", "8K", "-e", "16K", "-d", "float", "--table", table)
-        done = expect(shunt(*case, "--csv", f"{folder}/check.csv"), 1, "eager, float, 8192 bytes")
+        done = expect(shunt(*case, "--csv", f"{folder}/check.csv"), 1, "float, 8192 bytes")
         assert "16384 bytes:" not in done.stderr and "# 1 of 2 sizes slower" in done.stdout, done.stdout + done.stderr
         assert [r["algorithm"] for r in csv_rows(f"{folder}/check.csv")[1]] == ["oneshot", "builtin"]
         pathlib.Path(table).write_text(HEAD % HOST)
@@ -160,16 +165,16 @@ def tune_stops():
 def tune_diff():
     with tempfile.TemporaryDirectory() as folder:
         a, b = f"{folder}/a.csv", f"{folder}/b.csv"
-        pathlib.Path(a).write_text(HEAD % "1" + row(end=100) + row(mode="eager", types="f4", start=101, end=200) +
+        pathlib.Path(a).write_text(HEAD % "1" + row(end=100) + row(types="f4", start=101, end=200) +
                                    row(ranks=3))
-        pathlib.Path(b).write_text(HEAD % "1" + row(end=100) + row(mode="eager", types="f4", start=151, end=200,
+        pathlib.Path(b).write_text(HEAD % "1" + row(end=100) + row(types="f4", start=151, end=200,
                                                                    grid="2,1") + row(ranks=3) +
-                                   row(ranks=4, mode="captured", types="i8", start=5, algorithm="nccl", grid="0,0"))
+                                   row(ranks=4, collective="scatter", types="i8", start=5, algorithm="nccl", grid="0,0"))
         expect(shunt("tune", "--diff", a, a), 0, "no difference")
         lines = expect(shunt("tune", "--diff", a, b), 0).stdout.splitlines()
-        assert lines == ["2 host-2 eager f4 101-150: twoshot:1x1, builtin",
-                         "2 host-2 eager f4 151-200: twoshot:1x1, twoshot:2x1",
-                         "4 host-4 captured i8 5-: builtin, nccl"], lines
+        assert lines == ["allreduce 2 host-2 f4 101-150: twoshot:1x1, builtin",
+                         "allreduce 2 host-2 f4 151-200: twoshot:1x1, twoshot:2x1",
+                         "scatter 4 host-4 i8 5-: builtin, nccl"], lines
         expect(shunt("tune", "--diff", a, f"{folder}/none.csv"), 1, "none.csv: No such file")
         pathlib.Path(b).write_text("rubbish")
         expect(shunt("tune", "--diff", a, b), 1, "b.csv:1:1: expected")
@@ -179,11 +184,11 @@ def tune_plot():
     with tempfile.TemporaryDirectory() as folder:
         table = f"{folder}/table.csv"
         pathlib.Path(table).write_text(HEAD % "1" + row(types="f2+f4", end=65536, algorithm="oneshot") +
-                                       row(types="f2", start=65537, end=1 << 30) + row(ranks=3, mode="captured"))
+                                       row(types="f2", start=65537, end=1 << 30) + row(ranks=3, collective="gather"))
         picture = xml.etree.ElementTree.fromstring(expect(shunt("tune", "--plot", table), 0).stdout)
         said = [e.text for e in picture.iter() if e.text and e.text.strip()]
-        assert [t for t in said if t.startswith("host-")] == ["host-2, any, f2", "host-2, any, f4",
-                                                              "host-3, captured, any"], said
+        assert [t for t in said if "host-" in t] == ["allreduce, host-2, f2", "allreduce, host-2, f4",
+                                                    "gather, host-3, any"], said
         assert sum("oneshot 1 x 1" in t for t in said) == 2 and "builtin" in "".join(said), said
         expect(shunt("tune", "--plot", f"{folder}/none.csv"), 1, "none.csv: No such file")
 

@@ -22,10 +22,9 @@ static const tune_options_t options = {.line = "a test"};
 static const bench_machine_t machine = {.host = true};
 static const sel_measured_t unmeasured;
 
-static tune_result_t result(uint64_t bytes, const char *type, bool captured, const char *choice, uint32_t blocks)
+static tune_result_t result(uint64_t bytes, const char *type, const char *choice, uint32_t blocks)
 {
     tune_result_t made = {.ranks = 2,
-                          .captured = captured,
                           .type = bench_type_find(type),
                           .bytes = bytes,
                           .machine = 7,
@@ -33,6 +32,12 @@ static tune_result_t result(uint64_t bytes, const char *type, bool captured, con
                           .blocks = blocks,
                           .threads = blocks};
     snprintf(made.choice, sizeof made.choice, "%s", choice);
+    return made;
+}
+
+static tune_result_t of(alg_collective_t collective, tune_result_t made)
+{
+    made.collective = collective;
     return made;
 }
 
@@ -65,15 +70,14 @@ static void reach(void **state)
 {
     (void)state;
     const tune_result_t results[] = {
-        result(1024, "float", true, "one", 4),      result(4096, "float", true, "one", 4),
-        result(16384, "float", true, "builtin", 0), result(65536, "float", true, "one", 4),
-        result(262144, "float", true, "one", 8),    result(1048576, "float", true, "nccl", 0),
+        result(1024, "float", "one", 4),  result(4096, "float", "one", 4),   result(16384, "float", "builtin", 0),
+        result(65536, "float", "one", 4), result(262144, "float", "one", 8), result(1048576, "float", "nccl", 0),
     };
     assert_true(tune_table_write(path, &options, &machine, &unmeasured, results, 6));
-    expect_rows((const char *const[]){"allreduce,2,c-2,captured,f4,0,8192,one,4,4,tune 20",
-                                      "allreduce,2,c-2,captured,f4,32769,131072,one,4,4,tune 20",
-                                      "allreduce,2,c-2,captured,f4,131073,524288,one,8,8,tune 20",
-                                      "allreduce,2,c-2,captured,f4,524289,1482910,nccl,0,0,tune 20", NULL});
+    expect_rows((const char *const[]){"allreduce,2,c-2,f4,0,8192,one,4,4,tune 20",
+                                      "allreduce,2,c-2,f4,32769,131072,one,4,4,tune 20",
+                                      "allreduce,2,c-2,f4,131073,524288,one,8,8,tune 20",
+                                      "allreduce,2,c-2,f4,524289,1482910,nccl,0,0,tune 20", NULL});
 }
 
 static void alike(void **state)
@@ -81,13 +85,17 @@ static void alike(void **state)
     (void)state;
     unlink(path);
     const tune_result_t results[] = {
-        result(1024, "float", true, "one", 4),  result(1024, "bfloat16", true, "one", 4),
-        result(1024, "float", false, "one", 4), result(1024, "bfloat16", false, "one", 4),
-        result(1024, "int32", false, "two", 4), result(1024, "uint32", false, "one", 4), /* one kind: the last holds */
+        result(1024, "float", "one", 4),
+        result(1024, "bfloat16", "one", 4),
+        result(1024, "int32", "two", 4),
+        result(1024, "uint32", "one", 4), /* one kind: the last holds */
+        of(ALG_ALL_GATHER, result(1024, "bfloat16", "one", 4)),
+        of(ALG_REDUCE_SCATTER, result(1024, "bfloat16", "one", 4)),
     };
     assert_true(tune_table_write(path, &options, &machine, &unmeasured, results, 6));
-    expect_rows((const char *const[]){"allreduce,2,c-2,eager,f2+f4+i4,0,1448,one,4,4,tune 20",
-                                      "allreduce,2,c-2,captured,f2+f4,0,1448,one,4,4,tune 20", NULL});
+    expect_rows((const char *const[]){"allreduce,2,c-2,f2+f4+i4,0,1448,one,4,4,tune 20",
+                                      "reducescatter,2,c-2,f2,0,1448,one,4,4,tune 20",
+                                      "allgather,2,c-2,any,0,1448,one,4,4,tune 20", NULL});
 }
 
 /* Of what no row decides, the measured choice is kept even where it is what was guessed. */
@@ -95,35 +103,35 @@ static void guesses(void **state)
 {
     (void)state;
     unlink(path);
-    tune_result_t results[] = {result(1024, "float", true, "builtin", 32), result(2048, "float", true, "one", 32),
-                               result(4096, "float", true, "builtin", 32), result(8192, "float", true, "builtin", 0)};
+    tune_result_t results[] = {result(1024, "float", "builtin", 32), result(2048, "float", "one", 32),
+                               result(4096, "float", "builtin", 32), result(8192, "float", "builtin", 0)};
     static const char *const guess[] = {"one", "two", "one", "nccl"};
     for (int i = 0; i < 4; i++) {
         results[i].guessed = true;
         snprintf(results[i].builtin, sizeof results[i].builtin, "%s", guess[i]);
     }
     assert_true(tune_table_write(path, &options, &machine, &unmeasured, results, 4));
-    expect_rows((const char *const[]){"allreduce,2,c-2,captured,f4,0,5792,one,32,32,tune 20",
-                                      "allreduce,2,c-2,captured,f4,5793,11585,nccl,0,0,tune 20", NULL});
+    expect_rows((const char *const[]){"allreduce,2,c-2,f4,0,5792,one,32,32,tune 20",
+                                      "allreduce,2,c-2,f4,5793,11585,nccl,0,0,tune 20", NULL});
 }
 
 static void older_rows(void **state)
 {
     (void)state;
-    write_file("# shunt table 1\n# machine: 7\n"
-               "allreduce,2,c-2,any,any,100,,old,1,1,s\n"
-               "allreduce,2,other-2,any,any,0,,old,1,1,s\n"
-               "allreduce,3,c-2,any,any,0,,old,1,1,s\n"
+    write_file("# shunt table 2\n# machine: 7\n"
+               "allreduce,2,c-2,any,100,,old,1,1,s\n"
+               "allreduce,2,other-2,any,0,,old,1,1,s\n"
+               "alltoall,2,c-2,any,0,,old,1,1,s\n"
+               "allreduce,3,c-2,any,0,,old,1,1,s\n"
                "nonsense\n");
-    const tune_result_t results[] = {result(4096, "float", false, "builtin", 0)};
+    const tune_result_t results[] = {result(4096, "float", "builtin", 0)};
     assert_true(tune_table_write(path, &options, &machine, &unmeasured, results, 1));
-    expect_rows((const char *const[]){
-        "allreduce,2,c-2,eager,f1+f2+f8+i1+i2+i4+i8,2897,5792,old,1,1,s",
-        "allreduce,2,c-2,captured,any,2897,5792,old,1,1,s", "allreduce,2,c-2,any,any,100,2896,old,1,1,s",
-        "allreduce,2,c-2,any,any,5793,,old,1,1,s", "allreduce,2,other-2,any,any,0,,old,1,1,s",
-        "allreduce,3,c-2,any,any,0,,old,1,1,s", NULL});
+    expect_rows((const char *const[]){"allreduce,2,c-2,f1+f2+f8+i1+i2+i4+i8,2897,5792,old,1,1,s",
+                                      "allreduce,2,c-2,any,100,2896,old,1,1,s", "allreduce,2,c-2,any,5793,,old,1,1,s",
+                                      "allreduce,2,other-2,any,0,,old,1,1,s", "allreduce,3,c-2,any,0,,old,1,1,s",
+                                      "alltoall,2,c-2,any,0,,old,1,1,s", NULL});
     /* Another machine's is no older one. */
-    write_file("# shunt table 1\n# machine: 8\nallreduce,3,c-2,any,any,0,,old,1,1,s\n");
+    write_file("# shunt table 2\n# machine: 8\nallreduce,3,c-2,any,0,,old,1,1,s\n");
     assert_true(tune_table_write(path, &options, &machine, &unmeasured, results, 1));
     expect_rows((const char *const[]){NULL});
 }
@@ -142,16 +150,16 @@ static void links(void **state)
 {
     (void)state;
     unlink(path);
-    const tune_result_t results[] = {result(4096, "float", false, "one", 1)};
+    const tune_result_t results[] = {result(4096, "float", "one", 1)};
     const sel_measured_t measured = {384812, 4, 760, 0};
     assert_true(tune_table_write(path, &options, &machine, &unmeasured, results, 1));
     expect_link(0, 0, 0);
-    write_file("# shunt table 1\n# machine: 7\n# link: 20.5 GB/s among 2 GPUs, one way 1 us\n");
+    write_file("# shunt table 2\n# machine: 7\n# link: 20.5 GB/s among 2 GPUs, one way 1 us\n");
     assert_true(tune_table_write(path, &options, &machine, &unmeasured, results, 1));
     expect_link(20500, 2, 1000);
     assert_true(tune_table_write(path, &options, &machine, &measured, results, 1));
     expect_link(384812, 4, 760);
-    write_file("# shunt table 1\n# machine: 8\n# link: 20.5 GB/s among 2 GPUs, one way 1 us\n");
+    write_file("# shunt table 2\n# machine: 8\n# link: 20.5 GB/s among 2 GPUs, one way 1 us\n");
     assert_true(tune_table_write(path, &options, &machine, &unmeasured, results, 1));
     expect_link(0, 0, 0); /* they were another machine's */
 }

@@ -1,0 +1,85 @@
+/*
+ * built_in.c - the built-in table. Each row names the benchmark that set it.
+ *
+ * Where the real NCCL, on all multiprocessors that it likes, is ahead of 64 blocks of
+ * ours, it has the call.
+ */
+#include "selector/built_in.h"
+
+#define KIB ((uint64_t)1024)
+#define MIB (1024 * KIB)
+
+/* The benchmark of a row: H200 over NVSwitch, multicast off. Grids were chosen from docs/results/sweep-h200.csv. */
+#define H200(ranks) "docs/results/graph-" #ranks "-h200.csv"
+#define STAGED(ranks) "docs/results/large-staged-" #ranks "-h200.csv"
+#define TUNED "docs/results/tune-4-h200.csv"  /* what `shunt tune` found better there than the rows of before */
+#define TRIED "docs/results/tried-6-h200.csv" /* and how its kernels compare there since */
+#define HOST "host device"                    /* a block is a thread; more of them only contend for cores */
+
+/* Of the collectives but all-reduce: nothing of them has been measured yet. */
+#define COLLECTIVES(ranks) "first guess"
+
+#define HOST_ROWS(collective)                                \
+    {collective, "host", 1 * MIB, "push", 1, 1, HOST},       \
+    {                                                        \
+        collective, "host", UINT64_MAX, "staged", 1, 1, HOST \
+    }
+
+/* One crossing up to `most` (1 MiB or more), then staged. */
+#define LONG_PUSH(collective, ranks, most)                                                       \
+    {collective, "nvswitch-sm90-" #ranks, 1 * MIB, "push", 32, 1024, COLLECTIVES(ranks)},        \
+        {collective, "nvswitch-sm90-" #ranks, most, "push", 64, 1024, COLLECTIVES(ranks)},       \
+        {collective, "nvswitch-sm90-" #ranks, 256 * MIB, "staged", 64, 512, COLLECTIVES(ranks)}, \
+    {                                                                                            \
+        collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "nccl", 0, 0, COLLECTIVES(ranks)        \
+    }
+
+/* The same where one rank has the whole message to send to each other one: up to `most` (1 MiB or less). */
+#define SHORT_PUSH(collective, ranks, most)                                                      \
+    {collective, "nvswitch-sm90-" #ranks, most, "push", 32, 1024, COLLECTIVES(ranks)},           \
+        {collective, "nvswitch-sm90-" #ranks, 1 * MIB, "staged", 32, 512, COLLECTIVES(ranks)},   \
+        {collective, "nvswitch-sm90-" #ranks, 256 * MIB, "staged", 64, 512, COLLECTIVES(ranks)}, \
+    {                                                                                            \
+        collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "nccl", 0, 0, COLLECTIVES(ranks)        \
+    }
+
+#define BLOCK_ROWS(collective)                                                                   \
+    HOST_ROWS(collective), LONG_PUSH(collective, 2, 8 * MIB), LONG_PUSH(collective, 3, 4 * MIB), \
+        LONG_PUSH(collective, 4, 4 * MIB)
+#define MESSAGE_ROWS(collective)                                                                    \
+    HOST_ROWS(collective), LONG_PUSH(collective, 2, 4 * MIB), SHORT_PUSH(collective, 3, 128 * KIB), \
+        SHORT_PUSH(collective, 4, 128 * KIB)
+
+const sel_built_in_t sel_built_in[] = {
+    {ALG_ALL_REDUCE, "host", 64 * KIB, "oneshot", 1, 1, HOST},
+    {ALG_ALL_REDUCE, "host", 1 * MIB, "twoshot", 1, 1, HOST},
+    {ALG_ALL_REDUCE, "host", UINT64_MAX, "staged", 1, 1, HOST},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 512 * KIB, "oneshot", 32, 1024, H200(2)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 896 * KIB, "twoshot", 32, 1024, TUNED},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 1 * MIB, "twoshot", 32, 512, H200(2)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 1536 * KIB, "oneshot", 64, 512, TUNED},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 3584 * KIB, "twoshot", 64, 512, TRIED},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 16 * MIB, "twoshot", 64, 1024, H200(2)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 512 * MIB, "staged", 64, 512, STAGED(2)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-2", UINT64_MAX, "nccl", 0, 0, STAGED(2)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-3", 256 * KIB, "oneshot", 32, 1024, H200(3)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-3", 1 * MIB, "twoshot", 32, 1024, H200(3)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-3", 14 * MIB, "twoshot", 64, 512, H200(3)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-3", 24 * MIB, "staged", 48, 512, TUNED},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-3", 128 * MIB, "staged", 64, 512, STAGED(3)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-3", UINT64_MAX, "nccl", 0, 0, STAGED(3)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-4", 192 * KIB, "oneshot", 32, 1024, H200(4)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-4", 1 * MIB, "twoshot", 32, 1024, H200(4)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-4", 12 * MIB, "twoshot", 64, 512, H200(4)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-4", 64 * MIB, "staged", 64, 512, H200(4)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-4", UINT64_MAX, "nccl", 0, 0, STAGED(4)},
+
+    BLOCK_ROWS(ALG_REDUCE_SCATTER),
+    BLOCK_ROWS(ALG_ALL_GATHER),
+    BLOCK_ROWS(ALG_ALL_TO_ALL),
+    BLOCK_ROWS(ALG_GATHER),
+    BLOCK_ROWS(ALG_SCATTER),
+    MESSAGE_ROWS(ALG_BROADCAST),
+    MESSAGE_ROWS(ALG_REDUCE),
+};
+const uint32_t sel_built_in_count = sizeof sel_built_in / sizeof sel_built_in[0];

@@ -1,0 +1,24 @@
+/*
+ * built_in.h - the built-in table's rows. Private to this room.
+ */
+#ifndef SHUNT_BUILT_IN_H
+#define SHUNT_BUILT_IN_H
+
+#include "selector/selector.h"
+
+/* Rows of one collective and class are in order of size: the first that reaches a size has it. */
+typedef struct sel_built_in {
+    alg_collective_t collective;
+    const char *class_name; /* as sel_topology_class, without multicast; "host": any number of ranks */
+    uint64_t to_bytes;      /* inclusive */
+    const char *algorithm;  /* or "nccl"; one that is not in the registry has no say */
+    uint16_t blocks, threads;
+    const char *source; /* the benchmark */
+} sel_built_in_t;
+
+extern const sel_built_in_t sel_built_in[];
+extern const uint32_t sel_built_in_count;
+
+enum { SEL_BUILT_IN_MOST = 12 /* of one collective and class */ };
+
+#endif

@@ -1,0 +1,313 @@
+/*
+ * The choice for each collective, with a registry in which all have their
+ * algorithms: how bytes are counted, whom a policy and a row speak of, the
+ * built-in rows, what is served where nothing may be forwarded.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "selector/selector.h"
+
+#define KIB ((uint64_t)1024)
+#define MIB (1024 * KIB)
+
+/* ---- The registry --------------------------------------------------------------------- */
+
+static uint64_t half(const alg_map_t *map, uint32_t nranks, alg_type_t type)
+{
+    (void)nranks;
+    (void)type;
+    return map->half_bytes;
+}
+
+static uint64_t all(const alg_map_t *map, uint32_t nranks, alg_type_t type)
+{
+    (void)map;
+    (void)nranks;
+    (void)type;
+    return UINT64_MAX;
+}
+
+static void any_shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+{
+    (void)bytes;
+    (void)nranks;
+    (void)blocks;
+    (void)threads;
+}
+
+#define PAIR(c)                                                                                      \
+    &(const alg_algorithm_t){"push", c, half, any_shape, NULL, NULL, NULL}, &(const alg_algorithm_t) \
+    {                                                                                                \
+        "staged", c, all, any_shape, NULL, NULL, NULL                                                \
+    }
+
+const alg_algorithm_t *const alg_registry[] = {
+    &(const alg_algorithm_t){"oneshot", ALG_ALL_REDUCE, half, any_shape, NULL, NULL, NULL},
+    &(const alg_algorithm_t){"twoshot", ALG_ALL_REDUCE, half, any_shape, NULL, NULL, NULL},
+    &(const alg_algorithm_t){"staged", ALG_ALL_REDUCE, all, any_shape, NULL, NULL, NULL},
+    PAIR(ALG_REDUCE_SCATTER),
+    PAIR(ALG_REDUCE),
+    PAIR(ALG_ALL_GATHER),
+    PAIR(ALG_ALL_TO_ALL),
+    PAIR(ALG_BROADCAST),
+    PAIR(ALG_GATHER),
+    &(const alg_algorithm_t){"staged", ALG_SCATTER, all, any_shape, NULL, NULL, NULL}, /* it has no push */
+};
+const uint32_t alg_registry_count = sizeof alg_registry / sizeof alg_registry[0];
+
+const alg_algorithm_t *alg_find(alg_collective_t collective, const char *name)
+{
+    for (uint32_t i = 0; i < alg_registry_count; i++) {
+        if (alg_registry[i]->collective == collective && strcmp(alg_registry[i]->name, name) == 0)
+            return alg_registry[i];
+    }
+    return NULL;
+}
+
+/* ---- Plans ---------------------------------------------------------------------------- */
+
+static const sel_topology_t four = {.link = SEL_LINK_NVSWITCH, .nranks = 4, .arch = 90, .multiprocessors = 132};
+static sel_plan_t plan;
+
+static void plan_of(const sel_topology_t *topology, const char *policy, const sel_tuned_t *tuned)
+{
+    sel_settings_t settings = {.scratch_bytes = 64u << 20};
+    snprintf(settings.policy, sizeof settings.policy, "%s", policy);
+    if (tuned)
+        settings.tuned = *tuned;
+    sel_plan_init(&plan, topology, &settings);
+}
+
+static sel_choice_t choose(alg_collective_t collective, alg_type_t type, uint64_t bytes)
+{
+    const uint64_t element = alg_type_bytes(type) * alg_collective_blocks(collective, plan.topology.nranks);
+    const sel_query_t query = {collective, type, ALG_SUM, bytes / element};
+    return sel_choose(&plan, &query);
+}
+
+static void expect(alg_collective_t collective, uint64_t bytes, const char *name)
+{
+    const sel_choice_t choice = choose(collective, ALG_INT8, bytes);
+    const char *found = choice.algorithm ? choice.algorithm->name : "nccl";
+    if (strcmp(found, name) != 0 || (choice.algorithm && choice.algorithm->collective != collective))
+        fail_msg("%s, %llu bytes: %s, not %s", alg_collective_name(collective), (unsigned long long)bytes, found, name);
+}
+
+static void bytes_of_the_larger_buffer(void **state)
+{
+    (void)state;
+    plan_of(&four, "0-64K=push;64K-=nccl", NULL);
+    for (int c = 1; c < ALG_SCATTER; c++) {
+        const uint64_t blocks = alg_collective_blocks((alg_collective_t)c, 4);
+        sel_query_t query = {(alg_collective_t)c, ALG_FLOAT32, ALG_SUM, 64 * KIB / 4 / blocks};
+        assert_null(sel_choose(&plan, &query).algorithm);
+        query.count--;
+        assert_string_equal(sel_choose(&plan, &query).algorithm->name, "push");
+        query.count = UINT64_MAX / 8;
+        assert_int_equal(sel_choose(&plan, &query).reason, blocks > 1 ? SEL_FORWARD_TOO_LARGE : SEL_FORWARD_POLICY);
+    }
+}
+
+static void built_in_rows(void **state)
+{
+    (void)state;
+    static const alg_collective_t blocks[] = {ALG_REDUCE_SCATTER, ALG_ALL_GATHER, ALG_ALL_TO_ALL, ALG_GATHER};
+    static const alg_collective_t messages[] = {ALG_BROADCAST, ALG_REDUCE};
+    for (uint32_t n = 2; n <= 4; n++) {
+        sel_topology_t topology = four;
+        topology.nranks = n;
+        plan_of(&topology, "", NULL);
+        const uint64_t most = n == 2 ? 8 * MIB : 4 * MIB, least = n == 2 ? 4 * MIB : 128 * KIB;
+        for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
+            expect(blocks[i], 1024, "push");
+            expect(blocks[i], most, "push");
+            expect(blocks[i], most + n, "staged");
+            expect(blocks[i], 1024 * MIB, "nccl");
+            assert_true(choose(blocks[i], ALG_INT8, MIB).blocks <= 32);
+        }
+        for (size_t i = 0; i < sizeof messages / sizeof messages[0]; i++) {
+            expect(messages[i], least, "push");
+            expect(messages[i], least + 1, "staged");
+            expect(messages[i], 256 * MIB, "staged");
+            expect(messages[i], 256 * MIB + 1, "nccl");
+            assert_true(choose(messages[i], ALG_INT8, MIB).blocks <= 32);
+        }
+        expect(ALG_ALL_REDUCE, 1024, "oneshot");
+        expect(ALG_SCATTER, 1024, "nccl"); /* the row's algorithm is not there */
+        expect(ALG_SCATTER, 64 * MIB, "staged");
+    }
+}
+
+/* The real NCCL's multicast helps it with three collectives. */
+static void multicast(void **state)
+{
+    (void)state;
+    sel_topology_t topology = four;
+    topology.multicast = true;
+    plan_of(&topology, "", NULL);
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+        const bool helped = c == ALG_ALL_REDUCE || c == ALG_REDUCE_SCATTER || c == ALG_ALL_GATHER;
+        expect((alg_collective_t)c, 64 * MIB, helped ? "nccl" : "staged");
+    }
+}
+
+static void policies(void **state)
+{
+    (void)state;
+    plan_of(&four, "staged", NULL); /* all have it */
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
+        expect((alg_collective_t)c, 1024, "staged");
+    plan_of(&four, "0-64M=push", NULL); /* not all */
+    expect(ALG_ALL_REDUCE, 1024, "oneshot");
+    expect(ALG_BROADCAST, MIB, "push");
+    expect(ALG_SCATTER, 64 * MIB, "staged");
+    plan_of(&four, "^push", NULL);
+    expect(ALG_ALL_REDUCE, 1024, "oneshot");
+    expect(ALG_ALL_GATHER, 1024, "nccl");
+    expect(ALG_REDUCE, 256 * KIB, "staged");
+    plan_of(&four, "allgather:^push;reduce:nccl;4K-=staged:5x64;all:0-1K=staged", NULL);
+    expect(ALG_ALL_GATHER, 2048, "nccl");
+    expect(ALG_ALL_GATHER, 1000, "staged");
+    expect(ALG_REDUCE, 2048, "nccl");
+    expect(ALG_REDUCE, 4096, "staged");
+    expect(ALG_REDUCE, 1000, "staged");
+    assert_int_equal(choose(ALG_REDUCE, ALG_INT8, 4096).blocks, 5);
+    expect(ALG_BROADCAST, 4096, "push");
+    expect(ALG_ALL_REDUCE, 2048, "oneshot");
+    expect(ALG_ALL_REDUCE, 1000, "staged");
+    plan_of(&four, "nccl", NULL);
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
+        assert_int_equal(choose((alg_collective_t)c, ALG_INT8, 1024).reason, SEL_FORWARD_POLICY);
+    char fault[160] = "";
+    assert_false(sel_policy_check("scatter:push", fault, sizeof fault));
+    assert_string_equal(fault, "column 9: expected an algorithm (staged), builtin or nccl");
+    assert_false(sel_policy_check("fast", fault, sizeof fault));
+    assert_string_equal(fault, "column 1: expected an algorithm (oneshot, twoshot, staged, push), builtin or nccl");
+    assert_true(sel_policy_check("reducescatter:push;reduce:staged;alltoall:0-1K=push", fault, sizeof fault));
+}
+
+static uint8_t index_of(alg_collective_t collective, const char *name)
+{
+    uint8_t i = 0;
+    while (alg_registry[i] != alg_find(collective, name))
+        i++;
+    return i;
+}
+
+/* A row is its collective's alone; one whose algorithm is another collective's is nobody's. */
+static void tuned_rows(void **state)
+{
+    (void)state;
+    const uint32_t class_hash = sel_class_hash("nvswitch-sm90-4");
+    const sel_tuned_row_t row = {
+        .to_bytes = UINT64_MAX, .class_hash = class_hash, .kinds = SEL_ANY_KIND, .blocks = 3, .threads = 64};
+    sel_tuned_t tuned = {.rows = 4, .row = {row, row, row, row}};
+    tuned.row[0].collective = ALG_ALL_GATHER;
+    tuned.row[0].algorithm = index_of(ALG_ALL_GATHER, "staged");
+    tuned.row[1].collective = ALG_REDUCE;
+    tuned.row[1].algorithm = SEL_NCCL;
+    tuned.row[2].collective = ALG_ALL_TO_ALL;
+    tuned.row[2].algorithm = index_of(ALG_ALL_GATHER, "staged");
+    tuned.row[3].collective = 77;
+    tuned.row[3].algorithm = SEL_NCCL;
+    plan_of(&four, "", &tuned);
+    expect(ALG_ALL_GATHER, 1024, "staged");
+    assert_int_equal(choose(ALG_ALL_GATHER, ALG_FLOAT64, 1024).blocks, 3);
+    expect(ALG_REDUCE, 1024, "nccl");
+    expect(ALG_ALL_TO_ALL, 1024, "push");
+    expect(ALG_ALL_REDUCE, 1024, "oneshot");
+}
+
+/* The host device, and a deterministic plan, serve every collective at every size. */
+static void nothing_forwarded(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= ALG_MAX_RANKS; n++) {
+        const sel_topology_t host = {.link = SEL_LINK_HOST, .nranks = n}, pcie = {.link = SEL_LINK_PCIE, .nranks = n};
+        plan_of(&host, "", NULL);
+        for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+            expect((alg_collective_t)c, 1008, c == ALG_ALL_REDUCE ? "oneshot" : c == ALG_SCATTER ? "staged" : "push");
+            expect((alg_collective_t)c, 2 * MIB, "staged");
+            assert_int_equal(choose((alg_collective_t)c, ALG_INT8, 2 * MIB).blocks, 1);
+        }
+        const sel_settings_t settings = {.scratch_bytes = 64u << 20, .deterministic = 1};
+        sel_plan_init(&plan, &pcie, &settings);
+        for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+            assert_int_equal(choose((alg_collective_t)c, ALG_INT8, 1008).reason, SEL_TAKEN);
+            expect((alg_collective_t)c, 1024 * MIB, "staged");
+        }
+    }
+}
+
+/* Types that no kernel adds are moved all the same. */
+static void old_gpus(void **state)
+{
+    (void)state;
+    sel_topology_t topology = four;
+    topology.arch = 80;
+    plan_of(&topology, "staged", NULL);
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
+        assert_int_equal(choose((alg_collective_t)c, ALG_FLOAT8_E5M2, 1024).reason,
+                         alg_collective_reduces((alg_collective_t)c) ? SEL_FORWARD_TYPE : SEL_TAKEN);
+    assert_int_equal(choose(ALG_COLLECTIVE_COUNT, ALG_INT8, 1024).reason, SEL_FORWARD_COLLECTIVE);
+}
+
+/* The most that policy and tables can say of all collectives at once fits a plan, and its rows cover every size. */
+static void the_most(void **state)
+{
+    (void)state;
+    sel_tuned_t tuned = {.rows = SEL_TUNED_ROWS};
+    for (uint32_t i = 0; i < SEL_TUNED_ROWS; i++)
+        tuned.row[i] = (sel_tuned_row_t){.from_bytes = 3 * i + 1,
+                                         .to_bytes = 3 * i + 1,
+                                         .class_hash = sel_class_hash("nvswitch-sm90-4"),
+                                         .collective = (uint8_t)(i % ALG_COLLECTIVE_COUNT),
+                                         .kinds = (uint8_t)(1 << i % SEL_KINDS),
+                                         .blocks = (uint16_t)(i + 1),
+                                         .threads = 32,
+                                         .algorithm = index_of((alg_collective_t)(i % ALG_COLLECTIVE_COUNT), "staged")};
+    plan_of(&four,
+            "1M-2M=staged:1x32;3M-4M=staged:2x32;5M-6M=staged:3x32;7M-8M=staged:4x32;9M-10M=staged:5x32;"
+            "11M-12M=staged:6x32;13M-14M=staged:7x32;15M-16M=staged:8x32;17M-18M=staged:9x32;19M-20M=staged:10x32",
+            &tuned);
+    assert_true(plan.bands <= SEL_BANDS && plan.rules <= SEL_RULES);
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+        for (uint32_t kind = 0; kind < SEL_KINDS; kind++) {
+            uint64_t next = 0;
+            sel_row_t row;
+            for (uint32_t i = 0; sel_plan_row(&plan, (alg_collective_t)c, kind, i, &row); i++) {
+                assert_true(row.from_bytes == next && row.to_bytes >= next);
+                next = row.to_bytes + 1;
+            }
+            assert_true(next == 0);
+        }
+    }
+    for (uint32_t i = 0; i < SEL_TUNED_ROWS; i++) {
+        const sel_tuned_row_t *row = &tuned.row[i];
+        sel_row_t found = {0};
+        for (uint32_t k = 0; found.to_bytes < row->from_bytes; k++)
+            assert_true(sel_plan_row(&plan, (alg_collective_t)row->collective, i % SEL_KINDS, k, &found));
+        assert_int_equal(found.rule.blocks, row->blocks);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bytes_of_the_larger_buffer),
+        cmocka_unit_test(built_in_rows),
+        cmocka_unit_test(multicast),
+        cmocka_unit_test(policies),
+        cmocka_unit_test(tuned_rows),
+        cmocka_unit_test(nothing_forwarded),
+        cmocka_unit_test(old_gpus),
+        cmocka_unit_test(the_most),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
