@@ -37,6 +37,8 @@ static void prepare(actor_t *actor, int slot, issued_t *issued)
     coll_t k = {.collective = (alg_collective_t)act_draw(actor, ALG_COLLECTIVE_COUNT),
                 .root = (uint32_t)act_draw(actor, (uint64_t)comm->members),
                 .c = draw_case(actor, comm->members)};
+    if (coll_input_count(&k, k.root) + coll_output_count(&k, k.root) > 2 * k.c.count) /* blocks; the scratch is small */
+        k.c.count = k.c.count / (size_t)comm->members + 1;
     int op = (int)act_draw(actor, FUZZ_OPS);
     bool own = comm->op[op].made && act_draw(actor, 3) == 0;
     if (own) {
