@@ -112,7 +112,7 @@ static void fill_team(alg_scratch_t *scratch, alg_control_t *device_control)
     scratch->team.scratch[scratch->rank] = net_memory_pointer(scratch->memory);
 }
 
-/* Idle scratches are a cache: when memory runs out, they go first. */
+/* Idle scratches are a cache: when memory runs out, they go first. (On CUDA the caller has to reap, and try again.) */
 static int allocate(alg_scratch_t *scratch, net_memory_kind_t kind, uint8_t offer[NET_OFFER_BYTES])
 {
     int error = net_memory_create(kind, scratch->ordinal, scratch->map.total_bytes, &scratch->memory, offer);
@@ -259,33 +259,4 @@ alg_team_t *alg_scratch_team(alg_scratch_t *scratch)
 alg_control_t *alg_scratch_control(alg_scratch_t *scratch)
 {
     return scratch->control;
-}
-
-/* ---- The end ------------------------------------------------------------------------ */
-
-void alg_scratch_free(alg_scratch_t *scratch)
-{
-    for (uint32_t peer = 0; peer < scratch->nranks; peer++)
-        net_mapping_close(scratch->peers[peer]);
-    if (scratch->control && (scratch->device == ALG_DEVICE_HOST || scratch->pid == getpid()))
-        scratch->ops->control_destroy(scratch->ordinal, scratch->control);
-    net_memory_destroy(scratch->memory);
-    free(scratch);
-}
-
-/* A kernel that was told to leave, or that left by itself, may have stopped half way. */
-static bool ended_well(const alg_scratch_t *scratch)
-{
-    return __atomic_load_n(&scratch->control->abort, __ATOMIC_ACQUIRE) == 0 &&
-           __atomic_load_n(&scratch->control->status, __ATOMIC_ACQUIRE) == ALG_STATUS_OK;
-}
-
-void alg_scratch_release(alg_scratch_t *scratch, bool reusable)
-{
-    if (!scratch)
-        return;
-    if (reusable && scratch->proven && scratch->pid == getpid() && ended_well(scratch))
-        alg_pool_put(scratch);
-    else
-        alg_scratch_free(scratch);
 }

@@ -56,12 +56,17 @@ alg_team_t *alg_scratch_team(alg_scratch_t *scratch);
 alg_control_t *alg_scratch_control(alg_scratch_t *scratch);
 
 /* Give it back; NULL is fine. reusable: all its kernels ended well on every rank, so it may go to the
- * pool (it goes only if the proof was good and abort and status are still 0); else its memory is freed,
- * or, if the driver does not allow that now, at the next release or create. No kernel of any rank may
- * still use it. Ranks of one process may release in any order: memory that a sibling still has mapped
- * lives until that one is released too. Makes CUDA calls; never call it from a driver callback. */
+ * pool (it goes only if the proof was good and abort and status are still 0); else it is freed: on the host
+ * at once, on CUDA by alg_scratch_reap. No kernel of this rank may still use it; one of a peer may. Never
+ * blocks. Ranks of one process may release in any order: memory that a sibling still has mapped lives until
+ * that one has let go too. Makes CUDA calls; never call it from a driver callback. */
 void alg_scratch_release(alg_scratch_t *scratch, bool reusable);
-/* Free every idle scratch of the pool (tests, and when an allocation fails). */
+/* CUDA: free what was given back and not kept. That waits for every kernel of the devices, so call it when no
+ * kernel runs that may wait for ever. Memory that a living peer has mapped stays for a later time. */
+void alg_scratch_reap(void);
+/* How many wait for alg_scratch_reap. */
+uint32_t alg_scratch_retired(void);
+/* Give up every idle scratch of the pool (tests, and when an allocation fails). */
 void alg_scratch_pool_trim(void);
 
 #ifdef __cplusplus

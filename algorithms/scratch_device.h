@@ -27,9 +27,9 @@ struct alg_scratch {
     net_mapping_t *peers[ALG_MAX_RANKS]; /* NULL for the own rank */
     alg_control_t *control;              /* as the host addresses it */
     alg_team_t team;
-    bool proven; /* all peers' tokens have arrived once: fit for the pool */
+    bool proven;         /* all peers' tokens have arrived once: fit for the pool */
+    alg_scratch_t *next; /* in the pool, or among those that wait for their end */
     /* The pool's. */
-    alg_scratch_t *next;
     uint64_t birth;        /* order of creation in this process */
     int64_t offered_until; /* ns, monotonic: shown to a caller of alg_scratch_idle until then */
 };
@@ -60,7 +60,7 @@ extern const alg_scratch_ops_t alg_scratch_cuda; /* only in builds with CUDA */
 /* Launch the kernel of the proof on `stream` of the current device; a cudaError_t. */
 int alg_probe_launch(const alg_probe_t *probe, void *stream);
 
-/* Close, free: the end of a scratch that no pool holds. */
+/* Close, free, or leave it to alg_scratch_reap: the end of a scratch that no pool holds. */
 void alg_scratch_free(alg_scratch_t *scratch);
 /* Into the pool, which owns it from now on. */
 void alg_pool_put(alg_scratch_t *scratch);

@@ -1,5 +1,5 @@
 /*
- * cost.c - what an all-reduce probably takes on machines that nobody has
+ * cost.c - what a collective probably takes on machines that nobody has
  * measured.
  *
  * A call costs its start, and the bytes that leave a GPU over what the link
@@ -67,47 +67,81 @@ static double late_of(const sel_topology_t *topology)
     return topology->measured.bytes_per_us ? topology->measured.one_way_ns * 1e-3 - FITTED_ONE_WAY : 0;
 }
 
+/* What leaves the busiest GPU, or enters it, in units of a rank's larger buffer. */
+typedef enum load { TO_EACH, TWICE, BLOCKS, WHOLE } load_t;
+
+static double load_of(load_t load, double nranks)
+{
+    switch (load) {
+    case TO_EACH: /* the whole buffer to every other rank, at once */
+        return nranks - 1;
+    case TWICE: /* scattered and gathered */
+        return 2 * (nranks - 1) / nranks;
+    case BLOCKS: /* one block to every other rank */
+        return (nranks - 1) / nranks;
+    case WHOLE: /* once, and others pass it on */
+        return 1;
+    }
+    return 0;
+}
+
 /* To enter a kernel, tell every peer, and hear from it. */
-static double start_of(uint32_t nranks)
+static double start_of(double nranks)
 {
     return 1.6 + 0.1 * nranks;
 }
 
-static double oneshot(uint32_t nranks, double bytes, double rate)
+typedef struct own_cost {
+    const char *name;
+    load_t load;
+    double more;   /* to start than start_of */
+    double part;   /* of the link's rate */
+    int crossings; /* one after the other */
+} own_cost_t;
+
+/* The real NCCL: two protocols, one that starts soon, one that fills the link. */
+typedef struct nccl_cost {
+    load_t load;
+    double soon, soon_a_rank, soon_part;
+    double full, full_part;
+    int crossings; /* of two ranks; more of them only make it later */
+} nccl_cost_t;
+
+enum { MOST_OWN = 3 };
+
+typedef struct cost {
+    own_cost_t own[MOST_OWN]; /* name NULL: no more */
+    nccl_cost_t nccl;
+} cost_t;
+
+/* All but all-reduce: ours as its like there; NCCL's fitted below its times on 2 and 4 H200, 1 KB to 256 MB. */
+static const cost_t ALL_REDUCE = {
+    .own = {{"oneshot", TO_EACH, 0, 0.74, 1}, {"twoshot", TWICE, 0.9, 0.79, 2}, {"staged", TWICE, 7.0, 0.82, 2}},
+    .nccl = {TWICE, 2.2, 1.75, 0.49, 20.0, 0.865, 2}};
+static const cost_t FROM_ALL = {.own = {{"push", BLOCKS, 0, 0.74, 1}, {"staged", BLOCKS, 7.0, 0.82, 1}},
+                                .nccl = {BLOCKS, 3.3, 0.77, 0.46, 20.0, 0.82, 1}};
+static const cost_t AT_ROOT = {.own = {{"push", BLOCKS, 0, 0.74, 1}, {"staged", BLOCKS, 7.0, 0.82, 1}},
+                               .nccl = {BLOCKS, 4.7, 0.1, 0.49, 7.0, 0.97, 1}};
+static const cost_t MESSAGE = {.own = {{"push", TO_EACH, 0, 0.74, 1}, {"staged", WHOLE, 7.0, 0.82, 2}},
+                               .nccl = {WHOLE, 4.2, 0.1, 0.43, 12.0, 0.94, 1}};
+static const cost_t *const COSTS[ALG_COLLECTIVE_COUNT] = {
+    [ALG_ALL_REDUCE] = &ALL_REDUCE, [ALG_REDUCE_SCATTER] = &FROM_ALL, [ALG_ALL_GATHER] = &FROM_ALL,
+    [ALG_ALL_TO_ALL] = &FROM_ALL,   [ALG_GATHER] = &AT_ROOT,          [ALG_SCATTER] = &AT_ROOT,
+    [ALG_BROADCAST] = &MESSAGE,     [ALG_REDUCE] = &MESSAGE,
+};
+
+static double own_time(const own_cost_t *cost, double nranks, double bytes, double rate)
 {
-    return start_of(nranks) + (nranks - 1) * bytes / (0.74 * rate);
+    return start_of(nranks) + cost->more + load_of(cost->load, nranks) * bytes / (cost->part * rate);
 }
 
-/* Scatter and gather: what each GPU sends in units of the message. */
-static double twice(uint32_t nranks)
+static double nccl_time(const nccl_cost_t *cost, double nranks, double bytes, double rate)
 {
-    return 2.0 * (nranks - 1) / nranks;
-}
-
-static double twoshot(uint32_t nranks, double bytes, double rate)
-{
-    return start_of(nranks) + 0.9 + twice(nranks) * bytes / (0.79 * rate);
-}
-
-static double staged(uint32_t nranks, double bytes, double rate)
-{
-    return start_of(nranks) + 7.0 + twice(nranks) * bytes / (0.82 * rate);
-}
-
-/* Two protocols: one that starts soon, one that fills the link. */
-static double nccl(uint32_t nranks, double bytes, double rate)
-{
-    const double soon = 2.2 + 1.75 * nranks + twice(nranks) * bytes / (0.49 * rate);
-    const double full = 20.0 + twice(nranks) * bytes / (0.865 * rate);
+    const double load = load_of(cost->load, nranks) * bytes / rate;
+    const double soon = cost->soon + cost->soon_a_rank * nranks + load / cost->soon_part;
+    const double full = cost->full + load / cost->full_part;
     return soon < full ? soon : full;
 }
-
-static const struct {
-    const char *name;
-    double (*time)(uint32_t nranks, double bytes, double rate);
-    int crossings; /* one after the other */
-} ALGORITHMS[] = {{"oneshot", oneshot, 1}, {"twoshot", twoshot, 2}, {"staged", staged, 2}};
-enum { NCCL_CROSSINGS = 2 }; /* of two ranks; more of them only make it later */
 
 /* ---- The choice --------------------------------------------------------------------------- */
 
@@ -125,18 +159,20 @@ sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes)
     return (sel_choice_t){.blocks = bytes <= MIB ? 32 : 64, .threads = 1024};
 }
 
-sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *map, uint64_t bytes)
+sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
+                             uint64_t bytes)
 {
     const link_rate_t rate = rate_of(topology);
     sel_choice_t choice = sel_usual_grid(topology, bytes);
     if (rate.sure == 0)
         return choice;
+    const cost_t *cost = COSTS[collective];
     const double late = late_of(topology);
-    double best = (nccl(topology->nranks, (double)bytes, rate.most) + NCCL_CROSSINGS * late) / LEAD;
-    for (size_t i = 0; i < sizeof ALGORITHMS / sizeof ALGORITHMS[0]; i++) {
-        const alg_algorithm_t *algorithm = alg_find(ALG_ALL_REDUCE, ALGORITHMS[i].name);
-        const double time =
-            ALGORITHMS[i].time(topology->nranks, (double)bytes, rate.sure) + ALGORITHMS[i].crossings * late;
+    double best =
+        (nccl_time(&cost->nccl, topology->nranks, (double)bytes, rate.most) + cost->nccl.crossings * late) / LEAD;
+    for (const own_cost_t *own = cost->own; own < cost->own + MOST_OWN && own->name; own++) {
+        const alg_algorithm_t *algorithm = alg_find(collective, own->name);
+        const double time = own_time(own, topology->nranks, (double)bytes, rate.sure) + own->crossings * late;
         if (algorithm && time < best && bytes <= algorithm->max_bytes(map, topology->nranks, ALG_FLOAT32)) {
             best = time;
             choice.algorithm = algorithm;

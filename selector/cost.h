@@ -1,5 +1,5 @@
 /*
- * cost.h - what an all-reduce probably takes on machines that nobody has
+ * cost.h - what a collective probably takes on machines that nobody has
  * measured. Private to this room.
  */
 #ifndef SHUNT_COST_H
@@ -15,6 +15,7 @@ uint64_t sel_cost_bound(uint32_t index);
 sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes);
 /* The algorithm that the model trusts to beat the real NCCL, of those whose scratch holds the message; NULL
  * where it is not sure. */
-sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *map, uint64_t bytes);
+sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
+                             uint64_t bytes);
 
 #endif

@@ -153,9 +153,10 @@ static bool from_built_in(const sources_t *sources, uint64_t bytes, sel_rule_t *
 /* For classes that nobody has measured. */
 static bool from_model(const sources_t *sources, uint64_t bytes, sel_rule_t *rule)
 {
-    if (sources->collective != ALG_ALL_REDUCE || sources->built_in_rows || multicast_may_win(sources, bytes))
+    if (sources->built_in_rows || multicast_may_win(sources, bytes))
         return false;
-    const sel_choice_t choice = sel_cost_choose(&sources->plan->topology, &sources->plan->map, bytes);
+    const sel_choice_t choice =
+        sel_cost_choose(&sources->plan->topology, &sources->plan->map, sources->collective, bytes);
     rule->algorithm = choice.algorithm;
     rule->blocks = (uint16_t)choice.blocks;
     rule->threads = (uint16_t)choice.threads;

@@ -77,6 +77,7 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     comm->blocking = request->blocking;
     comm->max_blocks = request->max_blocks;
     comm->launch_order = request->launch_order;
+    comm->graph_mixing = request->graph_mixing;
     comm->split_share = request->split_share;
     comm->shrink_share = request->shrink_share;
     comm->family = request->family ? request->family : atomic_fetch_add(&g_families, 1) + 1;
@@ -89,6 +90,8 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     if (request->host && !own_handle(setup))
         goto free_comm;
     setup->join_error = request->publish ? net_join(&request->key, &setup->rendezvous) : 0;
+    if (setup->rendezvous) /* then its set-up does not begin with the real one's end */
+        net_set_away(setup->rendezvous, shim_group_depth() > 0 || !request->wait);
 
     pthread_mutex_lock(&g_lock);
     setup->next = g_setups;
@@ -109,6 +112,7 @@ free_setup:
 typedef struct filter {
     uint64_t batch;          /* of this batch; or */
     bool lingering;          /* those that wait for polls; or */
+    bool told;               /* those of them that the program takes for ready; or */
     const shim_comm_t *comm; /* the one of this state; or */
     ncclComm_t handle;       /* those that this handle concerns */
 } filter_t;
@@ -126,6 +130,8 @@ static bool passes(const shim_setup_t *setup, const filter_t *filter)
         return setup->comm == filter->comm;
     if (filter->handle)
         return concerns(setup, filter->handle);
+    if (filter->told)
+        return setup->told;
     return filter->lingering && setup->lingering;
 }
 
@@ -147,6 +153,7 @@ static void setup_free(shim_setup_t *setup)
         drop(comm);
     }
     shim_comm_release(comm);
+    net_leave(setup->parents);
     free(setup->identity);
     free(setup);
 }
@@ -161,6 +168,7 @@ static shim_setup_t *claim(const filter_t *filter)
         /* Only the thread that began a set-up asks the real NCCL on its own: to ask has effects
          * there, and another thread of the application may be asking at this moment. */
         setup->poll_real = setup->lingering && setup->owner == &g_self;
+        setup->patient = setup->lingering;
         setup->busy = true;
         setup->claimed_next = claimed;
         claimed = setup;
@@ -175,8 +183,13 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
     shim_setup_t *done = NULL;
     uint32_t left = 0;
     pthread_mutex_lock(&g_lock);
-    for (; claimed; claimed = claimed->claimed_next)
+    for (; claimed; claimed = claimed->claimed_next) {
         claimed->busy = false;
+        if (claimed->postpone && !claimed->lingering) {
+            claimed->lingering = claimed->told = true;
+            claimed->batch = 0;
+        }
+    }
     for (shim_setup_t **link = &g_setups; *link;) {
         shim_setup_t *setup = *link;
         if (!setup->busy && setup->done) { /* a busy one belongs to its thread */
@@ -191,6 +204,7 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
     }
     pthread_cond_broadcast(&g_returned);
     pthread_mutex_unlock(&g_lock);
+    bool any = done != NULL;
     while (done) {
         shim_setup_t *next = done->next;
         if (result && *result == ncclSuccess)
@@ -198,6 +212,8 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
         setup_free(done);
         done = next;
     }
+    if (any)
+        shim_comm_reap(); /* what a declined one had, and what its ranks have let go of */
     return left;
 }
 
@@ -210,13 +226,16 @@ static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
     return give_back(claimed, filter, result);
 }
 
-/* Step until none is left; naps grow from 20 µs to 1 ms. The limit is in the steps. */
+/* Step until none is left; naps grow from 20 µs to 1 ms. The limit is in the steps. Those that the program takes
+ * for ready are stepped too: a rank that waits for another in here may be waited for in one of them. */
 static ncclResult_t finish(const filter_t *filter)
 {
+    const filter_t told = {.told = true};
     ncclResult_t result = ncclSuccess;
     long nap_ns = 20000;
     for (;;) {
         bool moved = false;
+        pass(&told, NULL, &moved);
         if (pass(filter, &result, &moved) == 0)
             return result;
         if (moved) {
@@ -318,7 +337,9 @@ static void release_deferred(void)
         if (!ended)
             atomic_store(&comm->reusable, false);
         if (ended)
-            shim_comm_release(comm); /* else kernels may still run: it stays, for good */
+            shim_comm_release(comm);
+        else
+            shim_comm_release_later(comm); /* kernels may still run */
         comm = next;
     }
     shim_comm_reap();
@@ -364,7 +385,7 @@ bool shim_attach_poll(ncclComm_t handle)
     bool pending = false;
     pthread_mutex_lock(&g_lock);
     for (shim_setup_t *setup = g_setups; setup && handle; setup = setup->next)
-        pending |= setup->lingering && concerns(setup, handle);
+        pending |= setup->lingering && !setup->told && concerns(setup, handle);
     pthread_mutex_unlock(&g_lock);
     return pending;
 }
@@ -374,8 +395,13 @@ void shim_attach_settle(shim_comm_t *comm)
     const filter_t filter = {.comm = comm};
     bool ready = false;
     pthread_mutex_lock(&g_lock);
-    for (shim_setup_t *setup = g_setups; setup; setup = setup->next)
-        ready |= setup->comm == comm && atomic_load(&setup->ready) && !setup->request.host;
+    for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {
+        if (setup->comm != comm || !atomic_load(&setup->ready) || setup->request.host)
+            continue;
+        uint64_t nobody = 0;
+        atomic_compare_exchange_strong(&setup->needed_ns, &nobody, shim_setup_now_ns());
+        ready = true;
+    }
     pthread_mutex_unlock(&g_lock);
     if (ready)
         finish(&filter);

@@ -22,8 +22,8 @@
  * an init or split that failed. */
 ncclResult_t shim_attach_after_group(ncclResult_t group_result);
 /* For a call that meets a communicator in SHIM_COMM_JOINING: if the real one is ready, wait (at most
- * the set-up limit) for the verdict, so that every rank routes the call alike. In host mode it does
- * nothing: there such a call is an error. */
+ * a minute, while the other ranks live) for the verdict, so that every rank routes the call alike. In
+ * host mode it does nothing: there such a call is an error. */
 void shim_attach_settle(shim_comm_t *comm);
 
 /* ---- For lifecycle.c and host.c ------------------------------------------------ */
@@ -41,6 +41,7 @@ typedef struct shim_setup_request {
     bool publish;  /* false: keep the key alone, for children (too many ranks to attach) */
     uint32_t max_blocks;
     bool launch_order; /* among communicators, which NCCL alone keeps */
+    bool graph_mixing; /* of graphs and eager work, which are to be ordered */
     bool split_share, shrink_share;
     uint64_t family;  /* 0: a new one */
     int rank, nranks; /* -1: ask the real NCCL afterwards */

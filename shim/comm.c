@@ -21,6 +21,7 @@
 
 #include "shim/drain.h"
 #include "shim/redop.h"
+#include "shim/room.h"
 
 enum { FIRST_SLOTS = 256 };
 
@@ -37,6 +38,7 @@ static _Atomic(table_t *) g_table;
 static shim_comm_t g_tombstone;           /* a slot whose state was removed: the probing goes on behind it */
 static _Atomic(shim_comm_t *) g_released; /* a stack: its last reference is gone */
 static shim_comm_t *g_free_first, *g_free_last;
+static _Atomic(shim_comm_t *) g_made; /* every state */
 
 static size_t slot_of(const table_t *table, ncclComm_t handle)
 {
@@ -111,6 +113,7 @@ static void forget_in_child(void)
     pthread_mutex_init(&g_lock, NULL);
     atomic_store(&g_table, NULL);
     atomic_store(&g_released, NULL);
+    atomic_store(&g_made, NULL);
     g_free_first = g_free_last = NULL;
 }
 
@@ -135,6 +138,9 @@ shim_comm_t *shim_comm_new(void)
         if (!comm)
             return NULL;
         pthread_mutex_init(&comm->lock, NULL);
+        comm->made_before = atomic_load(&g_made);
+        while (!atomic_compare_exchange_weak(&g_made, &comm->made_before, comm))
+            ;
     }
     comm->next = NULL;
     atomic_store_explicit(&comm->references, 1, memory_order_release);
@@ -237,6 +243,7 @@ shim_comm_t *shim_comm_remove(ncclComm_t handle)
 static void comm_free(shim_comm_t *comm)
 {
     shim_drain_forget(comm);
+    shim_room_release(comm);
     shim_redop_forget(comm);
     shim_shrink_forget(comm);
     if (comm->scratch)
@@ -258,7 +265,7 @@ static void comm_free(shim_comm_t *comm)
     comm->blocking = false;
     comm->device = 0;
     comm->rank = comm->nranks = comm->max_blocks = 0;
-    comm->launch_order = comm->split_share = comm->shrink_share = false;
+    comm->launch_order = comm->graph_mixing = comm->split_share = comm->shrink_share = false;
     comm->family = 0;
     comm->key = (net_key_t){{0, 0}};
     comm->rendezvous = NULL;
@@ -267,7 +274,6 @@ static void comm_free(shim_comm_t *comm)
     atomic_store(&comm->reusable, false);
     comm->watched_call = comm->watched_since_ns = 0;
     comm->order = (shim_order_t){0};
-    comm->retained_capture = 0;
     comm->next = NULL;
 
     pthread_mutex_lock(&g_lock);
@@ -281,12 +287,14 @@ static void comm_free(shim_comm_t *comm)
 
 void shim_comm_reap(void)
 {
+    shim_reap_drained();
     shim_comm_t *comm = atomic_exchange_explicit(&g_released, NULL, memory_order_acquire);
     while (comm) {
         shim_comm_t *next = comm->next;
         comm_free(comm);
         comm = next;
     }
+    shim_reap_scratch();
 }
 
 void shim_comm_each(void (*visit)(shim_comm_t *comm, void *context), void *context)
@@ -298,6 +306,16 @@ void shim_comm_each(void (*visit)(shim_comm_t *comm, void *context), void *conte
             continue;
         if (atomic_load_explicit(&table->slot[i], memory_order_acquire) == comm)
             visit(comm, context);
+        shim_comm_release(comm);
+    }
+}
+
+void shim_comm_each_held(void (*visit)(shim_comm_t *comm, void *context), void *context)
+{
+    for (shim_comm_t *comm = atomic_load(&g_made); comm; comm = comm->made_before) {
+        if (!try_retain(comm))
+            continue;
+        visit(comm, context);
         shim_comm_release(comm);
     }
 }

@@ -31,22 +31,27 @@ typedef enum shim_comm_phase {
     SHIM_COMM_DEAD = 3     /* aborted, revoked, finalized or failed */
 } shim_comm_phase_t;
 
-/* A capture that the communicator has calls in. */
-typedef struct shim_captured {
-    unsigned long long id; /* 0: none */
-    void *stream;          /* of the last call inside it */
-} shim_captured_t;
-
-enum { SHIM_CAPTURES = 8 }; /* under way at once; of more, the oldest is forgotten */
+/* A capture that the communicator has calls in; private to capture.c. */
+typedef struct shim_captured shim_captured_t;
 
 /* Order of work on one communicator over several streams; order.c. */
 typedef struct shim_order {
-    void *last_stream; /* of the last call outside capture; compared, never used: it may be gone */
-    bool recorded;     /* `event` was recorded after that call */
-    void *event;       /* cudaEvent_t, made on first need */
-    shim_captured_t captured[SHIM_CAPTURES];
-    unsigned next_captured; /* of these, modulo their number */
+    void *event;                       /* cudaEvent_t, made on first need; recorded after each call and each replay */
+    void *side;                        /* cudaStream_t, made on first need: for groups of both kinds of calls */
+    unsigned long long last_stream_id; /* of the last call outside capture */
+    bool recorded;                     /* there was one, and `event` was recorded after it */
+    bool lost;                         /* it could not be recorded: nobody knows when that call ends */
+    bool mixed;                        /* graphs record `event`, too, from now on */
+    shim_captured_t *captured;
 } shim_order_t;
+
+/* Of the multiprocessors of its GPU; private to room.c. */
+typedef struct shim_share {
+    uint32_t blocks;   /* granted: held by kernels and their early successors */
+    uint32_t asked;    /* the most blocks that a call wanted */
+    uint32_t releases; /* of other shares, when it was asked last */
+    bool leads;        /* successors do not count */
+} shim_share_t;
 
 typedef struct shim_shrink shim_shrink_t;
 
@@ -57,12 +62,13 @@ typedef struct shim_comm {
     atomic_bool host;           /* host mode: `handle` is this pointer */
     bool blocking;              /* this rank's configuration; once attached: every rank's */
     atomic_bool finalized;      /* ncclCommFinalize was called */
-    atomic_bool revoked;        /* host mode: ncclCommRevoke was called */
+    atomic_bool revoked;        /* ncclCommRevoke was called */
     atomic_bool suspended;      /* on GPUs: by ncclCommSuspend; everything is forwarded, to be refused */
     int device;                 /* CUDA ordinal; host mode: the rank */
     uint32_t rank, nranks;
     uint32_t max_blocks;              /* ncclConfig_t.maxCTAs; 0: not set */
     bool launch_order;                /* ncclConfig_t.launchOrderImplicit */
+    bool graph_mixing;                /* ncclConfig_t.graphUsageMode is 2: graphs and eager work are ordered */
     bool split_share, shrink_share;   /* ncclConfig_t.splitShare, shrinkShare: with such children */
     uint64_t family;                  /* of this rank's communicators that an abort ends together; never 0 */
     net_key_t key;                    /* of this communicator; children derive theirs from it */
@@ -74,15 +80,16 @@ typedef struct shim_comm {
     atomic_bool reusable;             /* destroyed in good order: the scratch may go to the pool */
     pthread_mutex_t lock;             /* one launch at a time: order, scratch */
     shim_order_t order;
-    unsigned long long retained_capture; /* id of the capture whose graph already holds a reference */
-    atomic_uint polls;                   /* of the handle, under way at a group's end: an abort lets them end */
-    atomic_uint references;              /* table, graphs, calls in flight; the last one frees */
-    _Atomic uint64_t calls_begun;        /* host mode, for watch.c: calls begun ... */
-    _Atomic uint64_t calls_ended;        /* ... and ended */
-    uint64_t watched_call;               /* private to watch.c: the call in which a peer was first seen dead ... */
-    uint64_t watched_since_ns;           /* ... and when */
-    void *_Atomic redops;                /* private to redop.c: the user's operators */
-    struct shim_comm *next;              /* private to comm.c: reap and free lists */
+    shim_share_t share;
+    atomic_uint polls;             /* of the handle, under way at a group's end: an abort lets them end */
+    atomic_uint references;        /* table, graphs, calls in flight; the last one frees */
+    _Atomic uint64_t calls_begun;  /* host mode, for watch.c: calls begun ... */
+    _Atomic uint64_t calls_ended;  /* ... and ended */
+    uint64_t watched_call;         /* private to watch.c: the call in which a peer was first seen dead ... */
+    uint64_t watched_since_ns;     /* ... and when */
+    void *_Atomic redops;          /* private to redop.c: the user's operators */
+    struct shim_comm *next;        /* reap and free lists; while they drain, reap.c's */
+    struct shim_comm *made_before; /* private to comm.c: all states */
 } shim_comm_t;
 
 /* The state of a handle, or NULL if Shunt does not know it (always NULL in a forked child, for what
@@ -105,10 +112,18 @@ void shim_comm_retain(shim_comm_t *comm);
 void shim_comm_release(shim_comm_t *comm);
 /* Free what was released. Called at the start of init and after destroy and abort. */
 void shim_comm_reap(void);
+/* Its kernels were told to leave, and have not yet: release it when they have (reap.c). Takes the reference. */
+void shim_comm_release_later(shim_comm_t *comm);
+/* Private to comm.c and reap.c: release what has drained; free scratch that is done with, when no kernel of a
+ * communicator can make that wait for ever. */
+void shim_reap_drained(void);
+void shim_reap_scratch(void);
 /* Communicators attached now. */
 uint32_t shim_comm_attached(void);
-/* Call `visit` for every state in the table that can be acquired. */
+/* Call `visit` for every state in the table that can be acquired; for every state, in the table or not, that
+ * somebody still holds. It is held meanwhile. */
 void shim_comm_each(void (*visit)(shim_comm_t *comm, void *context), void *context);
+void shim_comm_each_held(void (*visit)(shim_comm_t *comm, void *context), void *context);
 
 /* A shrink of `parent` without these ranks (in any order) begins: the key of its child, the same on all
  * ranks that are left. NULL for a list that is none, or without memory. */

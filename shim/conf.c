@@ -189,7 +189,7 @@ static void read_file(shim_conf_t *conf, char *text, shim_conf_complain_t compla
 /* False where there is no such place. */
 static bool user_path(char *path, size_t capacity)
 {
-    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    const char *config = secure_getenv("XDG_CONFIG_HOME"), *home = secure_getenv("HOME");
     int length = -1;
     if (config != NULL && config[0] == '/') /* others must be ignored, says the XDG specification */
         length = snprintf(path, capacity, "%s/shunt/shunt.conf", config);

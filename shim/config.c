@@ -84,6 +84,14 @@ bool shim_config_launch_order(const ncclConfig_t *config, bool fallback)
     return defined(newer->launch_order_implicit, fallback) != 0;
 }
 
+bool shim_config_graph_mixing(const ncclConfig_t *config, bool fallback)
+{
+    const config_2_31_t *newer = (const config_2_31_t *)config;
+    bool said = covers(config, offsetof(config_2_31_t, graph_usage) + sizeof(newer->graph_usage));
+    int mode = said ? defined(newer->graph_usage, -1) : -1;
+    return switched("NCCL_GRAPH_MIXING_SUPPORT", mode < 0 ? fallback : mode >= 2);
+}
+
 const char *shim_config_fault(const ncclConfig_t *config)
 {
     if (!config)

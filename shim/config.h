@@ -22,6 +22,9 @@ bool shim_config_shrink_share(const ncclConfig_t *config, bool fallback);
 /* Whether launchOrderImplicit asks for an order among the communicators of a device, which NCCL alone keeps; `fallback`
  * where it is not said. NULL is fine. */
 bool shim_config_launch_order(const ncclConfig_t *config, bool fallback);
+/* May graphs and eager work of the communicator mix, in streams that nothing orders, so that it has to order them?
+ * graphUsageMode, which NCCL_GRAPH_MIXING_SUPPORT overrides; `fallback` where neither says. NULL is fine. */
+bool shim_config_graph_mixing(const ncclConfig_t *config, bool fallback);
 /* What is wrong with it, or NULL; host mode, where nobody else looks. */
 const char *shim_config_fault(const ncclConfig_t *config);
 

@@ -8,6 +8,7 @@
  * nothing: without the driver's library or its device node there is no GPU, and
  * with a GPU listed by the kernel there is one, unless the user has hidden all.
  */
+#define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -23,7 +24,7 @@
 /* An empty list, or one that begins with no device, hides every GPU. */
 static bool all_hidden(void)
 {
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
     return visible && (visible[0] == 0 || visible[0] == '-' || !strcmp(visible, "NoDevFiles"));
 }
 

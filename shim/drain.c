@@ -11,6 +11,8 @@
 
 #include <time.h>
 
+#include "shim/order.h"
+
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime.h>
 
@@ -21,10 +23,10 @@ bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
     pthread_mutex_lock(&comm->lock);
     shim_order_t order = comm->order;
     pthread_mutex_unlock(&comm->lock);
-    if (!order.recorded)
+    if (!order.recorded && !order.lost)
         return true;
     net_scope_t scope;
-    if (net_scope_enter(&scope, comm->device) != 0)
+    if (order.lost || net_scope_enter(&scope, comm->device) != 0)
         return false;
     const struct timespec nap = {0, 50 * 1000};
     cudaError_t error = cudaEventQuery((cudaEvent_t)order.event);
@@ -40,7 +42,8 @@ bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
 
 bool shim_drained(shim_comm_t *comm)
 {
-    pthread_mutex_lock(&comm->lock);
+    if (pthread_mutex_trylock(&comm->lock) != 0)
+        return false; /* a launch is under way, which may itself wait for a kernel */
     shim_order_t order = comm->order;
     pthread_mutex_unlock(&comm->lock);
     net_scope_t scope;
@@ -54,10 +57,10 @@ bool shim_drained(shim_comm_t *comm)
 void shim_drain_forget(shim_comm_t *comm)
 {
     net_scope_t scope;
-    if (!comm->order.event || net_scope_enter(&scope, comm->device) != 0)
+    bool any = comm->order.event || comm->order.side || comm->order.captured;
+    if (!any || net_scope_enter(&scope, comm->device) != 0)
         return;
-    cudaEventDestroy((cudaEvent_t)comm->order.event);
-    comm->order.event = NULL;
+    shim_order_forget(comm);
     net_scope_leave(&scope);
 }
 

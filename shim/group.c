@@ -3,11 +3,25 @@
  *
  * On CUDA the real NCCL hears of every start and end, and its end runs first:
  * it alone knows of errors in the calls that were forwarded, and only its
- * success lets ours launch, in the order of the calls. All streams that the
- * group uses on one communicator join before and after; our work of one
- * communicator goes to one of them, its lead. On the host device the calls run
- * at the end, those of different communicators at the same time, since each
- * waits for its peers and the peers may be of the same thread.
+ * success lets ours launch. All streams that the group uses on one communicator
+ * join before and after; our work of one communicator goes to one of them, its
+ * lead. Where the real NCCL has work of the same communicator, ours goes beside
+ * it: another rank may make these calls without a group, in either order, and
+ * then neither of the two may wait for the other.
+ *
+ * Ours launch communicator by communicator, in the order of their keys: under a
+ * key the ranks of a communicator have met, so it is the same on all of them,
+ * which the order of creation need not be. Ranks of one communicator that
+ * belong to this thread launch in turn, call by call: a launch queue is
+ * finite, and what fills the first GPU's would wait for the second's.
+ *
+ * A rank that leaves out a call is one behind its peers for good. So whatever
+ * keeps a call from its launch, but for errors of the program, which are the
+ * same on every rank, ends the communicator (async_error).
+ *
+ * On the host device the calls run at the end, those of different communicators
+ * at the same time, since each waits for its peers and the peers may be of the
+ * same thread.
  *
  * The state belongs to the thread; its buffers are kept from group to group
  * and freed when the thread ends. Communicators in it are retained until the
@@ -38,11 +52,16 @@ typedef struct use {
     void *stream;
     shim_capture_t capture;
     bool taken, forwarded; /* of the communicator; told by its lead */
+    uint32_t calls;        /* that were put into rounds; of a lead */
+    bool branched;         /* our work goes to `branch`; of a lead */
+    shim_branch_t branch;
 } use_t;
 
 typedef struct queued {
     shim_comm_t *comm; /* retained */
     shim_call_t call;
+    uint32_t round; /* its number among the communicator's calls */
+    uint32_t index; /* its number in the group */
 } queued_t;
 
 typedef struct group {
@@ -61,10 +80,16 @@ static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
 
 /* ---- The state of the thread ------------------------------------------------------ */
 
+static void free_use(use_t *use)
+{
+    free(use->branch.nodes.node);
+    shim_comm_release(use->comm);
+}
+
 static void drop_all(group_t *g)
 {
     for (uint32_t i = 0; i < g->use_count; i++)
-        shim_comm_release(g->uses[i].comm);
+        free_use(&g->uses[i]);
     for (uint32_t i = 0; i < g->call_count; i++)
         shim_comm_release(g->calls[i].comm);
     g->use_count = g->call_count = 0;
@@ -102,8 +127,24 @@ static bool grow(void **buffer, uint32_t count, uint32_t *room, size_t size)
     return true;
 }
 
-static ncclResult_t out_of_memory(void)
+/* A call of it does not launch here, while it does on the peers. */
+static void end_comm(shim_comm_t *comm, ncclResult_t result)
 {
+    int none = ncclSuccess;
+    if (atomic_load(&comm->phase) == SHIM_COMM_ATTACHED)
+        atomic_compare_exchange_strong(&comm->async_error, &none, result);
+}
+
+/* The calls from number `first` on do not launch. */
+static void end_comms_from(uint32_t first, ncclResult_t result)
+{
+    for (uint32_t i = first; i < group.call_count; i++)
+        end_comm(group.calls[i].comm, result);
+}
+
+static ncclResult_t out_of_memory(shim_comm_t *comm)
+{
+    end_comm(comm, ncclSystemError);
     shim_set_last_error("out of memory for the calls of a group");
     return ncclSystemError;
 }
@@ -146,7 +187,7 @@ ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_
     }
     if (lead == NULL || !is_used(comm, stream)) {
         if (!grow((void **)&group.uses, group.use_count, &group.use_room, sizeof(use_t)))
-            return out_of_memory();
+            return out_of_memory(comm);
         shim_comm_retain(comm);
         group.uses[group.use_count++] = (use_t){.comm = comm, .stream = stream, .capture = *capture};
         lead = lead_of(comm);
@@ -161,9 +202,10 @@ ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_
 ncclResult_t shim_group_queue(const shim_call_t *call)
 {
     if (!grow((void **)&group.calls, group.call_count, &group.call_room, sizeof(queued_t)))
-        return out_of_memory();
+        return out_of_memory(call->comm);
     shim_comm_retain(call->comm);
-    group.calls[group.call_count++] = (queued_t){.comm = call->comm, .call = *call};
+    group.calls[group.call_count] = (queued_t){.comm = call->comm, .call = *call, .index = group.call_count};
+    group.call_count++;
     return ncclSuccess;
 }
 
@@ -190,38 +232,54 @@ static int spread_streams(const use_t *lead)
 }
 
 /* Before the real end: the communicator's earlier work, then all its streams of the group. */
-static int join_before(const use_t *lead)
+static int join_before(use_t *lead)
 {
     int error = shim_order_enter(lead->comm, lead->stream, &lead->capture);
     if (error == 0)
         error = gather_streams(lead);
     if (error == 0 && lead->forwarded)
         error = spread_streams(lead);
-    if (error == 0)
-        error = shim_order_leave(lead->comm, lead->stream, &lead->capture, true);
     return error;
 }
 
-/* Between the real end and our launches: the forwarded work, whatever its streams. */
-static int join_between(const use_t *lead)
+/* Communicators may share a stream, so each of these steps is made for all of them before the next: a branch begins
+ * when all have joined. */
+static int branch_before(use_t *lead)
 {
-    return lead->taken && lead->forwarded ? gather_streams(lead) : 0;
+    lead->branched = lead->taken && lead->forwarded;
+    return lead->branched ? shim_branch_make(lead->comm, lead->stream, &lead->capture, &lead->branch) : 0;
 }
 
-/* After our launches. What was only forwarded has been joined by the real NCCL. */
-static int join_after(const use_t *lead)
+/* Between the real end and our launches. */
+static int branch_off(use_t *lead)
 {
-    int error = lead->taken ? spread_streams(lead) : 0;
+    return lead->branched ? shim_branch_begin(&lead->branch) : 0;
+}
+
+/* After our launches. */
+static int branch_after(use_t *lead)
+{
+    return lead->branched ? shim_branch_end(&lead->branch, lead->stream) : 0;
+}
+
+/* In the end. What was only forwarded has been joined by the real NCCL. */
+static int join_after(use_t *lead)
+{
+    int error = lead->branched ? gather_streams(lead) : 0;
+    if (error == 0 && lead->taken)
+        error = spread_streams(lead);
     if (error == 0)
         error = shim_order_leave(lead->comm, lead->stream, &lead->capture, false);
     return error;
 }
 
-/* One step for every communicator of the group, on its device and under its lock. */
-static ncclResult_t for_each_lead(int (*step)(const use_t *lead))
+/* One step for every communicator of the group, on its device and under its lock. One that fails keeps no other from
+ * it; the first error counts. */
+static ncclResult_t for_each_lead(int (*step)(use_t *lead))
 {
+    ncclResult_t result = ncclSuccess;
     for (uint32_t i = 0; i < group.use_count; i++) {
-        const use_t *lead = &group.uses[i];
+        use_t *lead = &group.uses[i];
         if (lead_of(lead->comm) != lead)
             continue;
         int previous;
@@ -232,10 +290,15 @@ static ncclResult_t for_each_lead(int (*step)(const use_t *lead))
             pthread_mutex_unlock(&lead->comm->lock);
             shim_device_leave(lead->comm->device, previous);
         }
-        if (error != 0)
-            return shim_route_cuda_failed(error, "ncclGroupEnd");
+        if (error == 0)
+            continue;
+        ncclResult_t failed = shim_route_cuda_failed(error, "ncclGroupEnd");
+        if (lead->taken)
+            end_comm(lead->comm, failed);
+        if (result == ncclSuccess)
+            result = failed;
     }
-    return ncclSuccess;
+    return result;
 }
 
 /* ---- CUDA: the end ------------------------------------------------------------------ */
@@ -288,16 +351,37 @@ static ncclResult_t wait_forwarded(const shim_real_t *real)
     return ncclSuccess;
 }
 
+/* See the head of this file. */
+static int compare_calls(const void *first, const void *second)
+{
+    const queued_t *a = first, *b = second;
+    for (int i = 0; i < 2; i++)
+        if (a->comm->key.word[i] != b->comm->key.word[i])
+            return a->comm->key.word[i] < b->comm->key.word[i] ? -1 : 1;
+    if (a->round != b->round)
+        return a->round < b->round ? -1 : 1;
+    return a->index < b->index ? -1 : 1;
+}
+
+static void sort_calls(void)
+{
+    for (uint32_t i = 0; i < group.call_count; i++)
+        group.calls[i].round = lead_of(group.calls[i].comm)->calls++;
+    if (group.call_count > 1)
+        qsort(group.calls, group.call_count, sizeof(*group.calls), compare_calls);
+}
+
 static ncclResult_t launch_one(const queued_t *queued)
 {
     const use_t *lead = lead_of(queued->comm);
+    void *stream = lead->branched ? lead->branch.stream : lead->stream;
+    const shim_capture_t *capture = lead->branched ? &lead->branch.capture : &lead->capture;
     int previous;
     int error = shim_device_enter(queued->comm->device, &previous);
     if (error != 0)
         return shim_route_cuda_failed(error, "ncclGroupEnd");
     pthread_mutex_lock(&queued->comm->lock);
-    ncclResult_t result =
-        shim_route_launch(queued->comm, queued->call.algorithm, &queued->call.alg, lead->stream, &lead->capture);
+    ncclResult_t result = shim_route_launch(queued->comm, queued->call.algorithm, &queued->call.alg, stream, capture);
     pthread_mutex_unlock(&queued->comm->lock);
     shim_device_leave(queued->comm->device, previous);
     return result;
@@ -307,14 +391,21 @@ static ncclResult_t launch_all(const shim_real_t *real, bool in_progress)
 {
     if (in_progress && group.call_count == 0)
         return ncclSuccess; /* nothing of ours has to come after it */
+    sort_calls();
     ncclResult_t result = wait_forwarded(real);
     if (result == ncclSuccess)
-        result = for_each_lead(join_between);
-    for (uint32_t i = 0; i < group.call_count && result == ncclSuccess; i++)
-        result = launch_one(&group.calls[i]);
+        result = for_each_lead(branch_off);
+    uint32_t launched = 0;
+    while (launched < group.call_count && result == ncclSuccess) {
+        result = launch_one(&group.calls[launched]);
+        launched += result == ncclSuccess;
+    }
+    end_comms_from(launched, result);
+    /* What launched is ordered, whatever failed. */
+    ncclResult_t merged = for_each_lead(branch_after), joined = for_each_lead(join_after);
     if (result == ncclSuccess)
-        result = for_each_lead(join_after);
-    return result;
+        result = merged;
+    return result != ncclSuccess ? result : joined;
 }
 
 /* The real NCCL does not know of an error that Shunt found; a call without a communicator makes it
@@ -359,6 +450,8 @@ static ncclResult_t end_cuda(ncclSimInfo_t *info)
     }
     if (group.error == ncclSuccess && !simulate)
         shim_group_check(for_each_lead(join_before));
+    if (group.error == ncclSuccess && !simulate)
+        shim_group_check(for_each_lead(branch_before));
     ncclResult_t own = group.error;
     if (own != ncclSuccess)
         poison_real(real);
@@ -373,6 +466,8 @@ static ncclResult_t end_cuda(ncclSimInfo_t *info)
         ncclResult_t launched = launch_all(real, result == ncclInProgress);
         if (launched != ncclSuccess)
             result = launched;
+    } else if (!simulate && result != ncclInvalidArgument && result != ncclInvalidUsage) {
+        end_comms_from(0, result);
     }
     drop_all(&group);
     return result;
@@ -421,7 +516,7 @@ static void start_lane(lane_t *lane)
     lane->started = pthread_create(&lane->thread, NULL, run_lane, lane) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (!lane->started)
-        lane->result = out_of_memory();
+        lane->result = out_of_memory(lane->comm);
 }
 
 static ncclResult_t run_all(void)
@@ -429,8 +524,10 @@ static ncclResult_t run_all(void)
     if (group.call_count == 0)
         return ncclSuccess;
     lane_t *lanes = calloc(group.call_count, sizeof(*lanes));
-    if (lanes == NULL)
-        return out_of_memory();
+    if (lanes == NULL) {
+        end_comms_from(0, ncclSystemError);
+        return out_of_memory(group.calls[0].comm);
+    }
     uint32_t count = make_lanes(lanes);
     for (uint32_t l = 0; l + 1 < count; l++)
         start_lane(&lanes[l]);

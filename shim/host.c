@@ -129,16 +129,27 @@ ncclResult_t shim_host_check_call(const shim_call_t *call)
 
 /* ---- A call ------------------------------------------------------------------------ */
 
+const char *shim_host_status_text(uint32_t status)
+{
+    switch (status) {
+    case ALG_STATUS_TIMEOUT:
+        return "a call waited longer than SHUNT_TIMEOUT_MS for its peers";
+    case ALG_STATUS_PEER_LEFT:
+        return "a peer left a call before its end";
+    default:
+        return "a peer's process is gone";
+    }
+}
+
 static ncclResult_t result_of(shim_comm_t *comm, int status)
 {
     switch (status) {
     case ALG_STATUS_OK:
         return ncclSuccess;
     case ALG_STATUS_TIMEOUT:
-        shim_host_fail(comm, ncclRemoteError, "a call waited longer than SHUNT_TIMEOUT_MS for its peers");
-        return ncclRemoteError;
     case ALG_STATUS_PEER_DEAD:
-        shim_host_fail(comm, ncclRemoteError, "a peer's process is gone");
+    case ALG_STATUS_PEER_LEFT:
+        shim_host_fail(comm, ncclRemoteError, shim_host_status_text((uint32_t)status));
         return ncclRemoteError;
     default:
         atomic_store(&comm->reusable, false);

@@ -21,6 +21,8 @@ ncclResult_t shim_host_check_comm(ncclComm_t comm, const char *function);
  * abort or the time limit end it, set the communicator's async error and give ncclRemoteError. */
 ncclResult_t shim_host_run(const shim_call_t *call);
 
+/* What a kernel's status, other than OK, says of its peers. */
+const char *shim_host_status_text(uint32_t status);
 /* The communicator is broken: every later call returns `result`. The first failure wins. */
 void shim_host_fail(shim_comm_t *comm, ncclResult_t result, const char *text);
 /* What ncclGetLastError says from now on. */

@@ -89,6 +89,7 @@ static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUni
                                           .publish = nranks <= ALG_MAX_RANKS,
                                           .max_blocks = shim_config_max_blocks(config, 0),
                                           .launch_order = shim_config_launch_order(config, false),
+                                          .graph_mixing = shim_config_graph_mixing(config, true),
                                           .split_share = shim_config_split_share(config, false),
                                           .shrink_share = shim_config_shrink_share(config, false),
                                           .rank = rank,
@@ -181,6 +182,7 @@ static shim_setup_t *publish_child(shim_comm_t *parent, ncclComm_t handle, net_k
                                           .publish = true,
                                           .max_blocks = shim_config_max_blocks(config, parent->max_blocks),
                                           .launch_order = shim_config_launch_order(config, parent->launch_order),
+                                          .graph_mixing = shim_config_graph_mixing(config, parent->graph_mixing),
                                           .split_share = shim_config_split_share(config, parent->split_share),
                                           .shrink_share = shim_config_shrink_share(config, parent->shrink_share),
                                           .family = shared ? parent->family : 0,
@@ -361,7 +363,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     if (grouped && result == ncclSuccess)
         shim_attach_defer_release(state);
     else if (drained)
-        shim_comm_release(state); /* else its kernels may still run: it stays, for good */
+        shim_comm_release(state);
+    else
+        shim_comm_release_later(state); /* its kernels may still run */
     shim_comm_reap();
     return result;
 }
@@ -386,9 +390,17 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     if (shim_group_depth() > 0)
         shim_attach_defer_release(state);
     else if (shim_drain(state, ABORT_DRAIN_MS))
-        shim_comm_release(state); /* else as in destroy */
+        shim_comm_release(state);
+    else
+        shim_comm_release_later(state);
     shim_comm_reap();
     return result;
+}
+
+static void give_up(shim_comm_t *comm, ncclComm_t handle)
+{
+    stop_kernels(comm);
+    shim_attach_cancel(handle);
 }
 
 SHIM_PUBLIC(ncclCommRevoke);
@@ -403,12 +415,18 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags)
     if (revokeFlags != 0 || !shim_real_symbol(real, "ncclCommRevoke"))
         return answer(real->ncclCommRevoke(comm, revokeFlags));
     shim_comm_t *state = shim_comm_acquire(comm);
-    if (state)
-        stop_kernels(state);
-    shim_attach_cancel(comm);
+    /* NCCL refuses to revoke what was finalized or revoked before: our kernels go on then. It cannot simply be asked
+     * first: a revoke waits for NCCL's own kernels, which may stand behind one of ours that waits. */
+    bool refused = state && (atomic_load(&state->finalized) || atomic_load(&state->revoked));
+    if (state && !refused)
+        give_up(state, comm);
     ncclResult_t result = answer(real->ncclCommRevoke(comm, revokeFlags));
-    if (state)
+    if (state && !is_refused(result)) {
+        if (refused)
+            give_up(state, comm);
+        atomic_store(&state->revoked, true);
         let_kernels_end(state);
+    }
     shim_comm_release(state);
     return result;
 }
@@ -425,9 +443,7 @@ static ncclResult_t own_error(shim_comm_t *comm)
     uint32_t status = __atomic_load_n(&alg_scratch_control(comm->scratch)->status, __ATOMIC_ACQUIRE);
     if (status == ALG_STATUS_OK)
         return ncclSuccess;
-    shim_host_fail(comm, ncclRemoteError,
-                   status == ALG_STATUS_TIMEOUT ? "a call waited longer than SHUNT_TIMEOUT_MS for its peers"
-                                                : "a peer's process is gone");
+    shim_host_fail(comm, ncclRemoteError, shim_host_status_text(status));
     return ncclRemoteError;
 }
 

@@ -5,6 +5,7 @@
  * with '#' or have no '=' are skipped; the first mention of a name counts.
  * The list is built once and never freed: settings point into it.
  */
+#define _GNU_SOURCE
 #include "shim/nccl_env.h"
 
 #include <pthread.h>
@@ -75,8 +76,8 @@ static void read_file(const char *file)
 static void read_files(void)
 {
     static char user_file[PART_BYTES];
-    const char *named = getenv("NCCL_CONF_FILE");
-    const char *home = getenv("HOME");
+    const char *named = secure_getenv("NCCL_CONF_FILE");
+    const char *home = secure_getenv("HOME");
     if (named != NULL && named[0] != '\0')
         snprintf(user_file, sizeof(user_file), "%s", named);
     else if (home != NULL)
@@ -88,7 +89,7 @@ static void read_files(void)
 
 const char *shim_nccl_env_from(const char *name, const char **origin)
 {
-    const char *value = getenv(name);
+    const char *value = secure_getenv(name);
     if (value != NULL) {
         *origin = "environment";
         return value;

@@ -4,26 +4,15 @@
  * An event follows every call outside captures. It is recorded at the call,
  * because later the stream may be gone, and the driver does not survive a
  * question about a stream that was destroyed. The event belongs to the
- * communicator's state. Captured work is ordered among itself, inside its
- * capture: an event that was recorded in one world must not be waited for in
- * the other.
+ * communicator's state. What is captured is capture.c's; graphs wait for the
+ * same event and record it, so once there is one a call waits for the event
+ * even on the stream that recorded it last: nobody tells of a replay.
  */
 #include "shim/order.h"
 
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime_api.h>
-
-/* The legacy stream has two names. */
-static cudaStream_t canonical(void *stream)
-{
-    return stream == (void *)cudaStreamLegacy ? NULL : (cudaStream_t)stream;
-}
-
-/* cudaStreamPerThread is one name for many streams. */
-static bool same_stream(void *a, void *b)
-{
-    return canonical(a) == canonical(b) && a != (void *)cudaStreamPerThread;
-}
+#include <stdlib.h>
 
 /* The runtime is linked in statically, so its last error is ours alone; still, none is left behind. */
 static int cleared(cudaError_t error)
@@ -47,26 +36,7 @@ void shim_device_leave(int device, int previous)
         cleared(cudaSetDevice(previous));
 }
 
-int shim_capture_query(void *stream, shim_capture_t *capture)
-{
-    enum cudaStreamCaptureStatus status;
-    unsigned long long id = 0;
-    cudaGraph_t graph = NULL;
-#if CUDART_VERSION >= 13000
-    cudaError_t error = cudaStreamGetCaptureInfo(canonical(stream), &status, &id, &graph, NULL, NULL, NULL);
-#else
-    cudaError_t error = cudaStreamGetCaptureInfo_v2(canonical(stream), &status, &id, &graph, NULL, NULL);
-#endif
-    if (error == cudaSuccess && status == cudaStreamCaptureStatusInvalidated)
-        error = cudaErrorStreamCaptureInvalidated;
-    if (error != cudaSuccess)
-        return cleared(error);
-    bool active = status == cudaStreamCaptureStatusActive;
-    *capture = (shim_capture_t){.id = active ? id : 0, .graph = active ? graph : NULL};
-    return 0;
-}
-
-/* Making an event must not break a capture that another thread has begun in global mode. */
+/* Making an event or a stream must not break a capture that another thread has begun in global mode. */
 static cudaError_t event_create(cudaEvent_t *event)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -76,97 +46,142 @@ static cudaError_t event_create(cudaEvent_t *event)
     return error;
 }
 
+static cudaError_t stream_create(cudaStream_t *stream)
+{
+    int least = 0, greatest = 0;
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    cudaError_t error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (error == cudaSuccess)
+        error = cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, greatest);
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    return error;
+}
+
+static cudaError_t need_event(shim_order_t *order)
+{
+    cudaEvent_t event;
+    if (order->event)
+        return cudaSuccess;
+    cudaError_t error = event_create(&event);
+    if (error == cudaSuccess)
+        order->event = event;
+    return error;
+}
+
+static cudaError_t need_side(shim_order_t *order)
+{
+    cudaStream_t stream;
+    if (order->side)
+        return cudaSuccess;
+    cudaError_t error = stream_create(&stream);
+    if (error == cudaSuccess)
+        order->side = stream;
+    return error;
+}
+
+/* ---- Calls ------------------------------------------------------------------------------ */
+
 int shim_order_join(void *waiter, void *stream)
 {
-    if (same_stream(waiter, stream))
+    if (waiter == stream)
         return 0;
     cudaEvent_t event;
     cudaError_t error = event_create(&event);
     if (error != cudaSuccess)
         return cleared(error);
-    error = cudaEventRecord(event, canonical(stream));
+    error = cudaEventRecord(event, stream);
     if (error == cudaSuccess)
-        error = cudaStreamWaitEvent(canonical(waiter), event, 0);
+        error = cudaStreamWaitEvent(waiter, event, 0);
     cudaEventDestroy(event); /* lives on until nobody waits for it */
     return cleared(error);
 }
 
 static int record(shim_order_t *order, void *stream)
 {
-    cudaEvent_t event = order->event;
-    if (event == NULL) {
-        cudaError_t error = event_create(&event);
-        if (error != cudaSuccess)
-            return cleared(error);
-        order->event = event;
-    }
-    cudaError_t error = cudaEventRecord(event, canonical(stream));
-    order->recorded = error == cudaSuccess;
+    cudaError_t error = need_event(order);
+    if (error == cudaSuccess)
+        error = cudaEventRecord(order->event, stream);
+    order->recorded = order->recorded || error == cudaSuccess;
+    order->lost = order->lost || error != cudaSuccess;
     return cleared(error);
-}
-
-/* NULL: no call of the communicator in that capture yet. */
-static shim_captured_t *captured_in(shim_order_t *order, unsigned long long id)
-{
-    for (unsigned i = 0; i < SHIM_CAPTURES; i++)
-        if (order->captured[i].id == id)
-            return &order->captured[i];
-    return NULL;
 }
 
 int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
 {
     shim_order_t *order = &comm->order;
     if (capture->id != 0) {
-        const shim_captured_t *last = captured_in(order, capture->id);
-        bool other = last != NULL && canonical(last->stream) != canonical(stream);
-        return other ? shim_order_join(stream, last->stream) : 0;
+        cudaError_t error = comm->graph_mixing ? need_event(order) : cudaSuccess;
+        return error == cudaSuccess ? shim_captured_enter(comm, stream, capture) : cleared(error);
     }
-    if (!order->recorded || same_stream(order->last_stream, stream))
+    bool same = order->last_stream_id == capture->stream_id && capture->stream_id != SHIM_STREAM_UNKNOWN;
+    if (!order->mixed && (!order->recorded || same))
         return 0;
-    return cleared(cudaStreamWaitEvent(canonical(stream), order->event, 0));
+    return cleared(cudaStreamWaitEvent(stream, order->event, 0));
 }
 
 int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool pending)
 {
-    shim_order_t *order = &comm->order;
-    if (capture->id != 0) {
-        shim_captured_t *last = captured_in(order, capture->id);
-        if (last == NULL)
-            last = &order->captured[order->next_captured++ % SHIM_CAPTURES];
-        *last = (shim_captured_t){capture->id, stream};
-        return 0;
-    }
     if (pending)
         return 0; /* what was recorded before still has to be waited for, and drained */
-    order->last_stream = stream;
-    return record(order, stream);
+    if (capture->id != 0)
+        return shim_captured_leave(comm, stream, capture);
+    comm->order.last_stream_id = capture->stream_id;
+    return record(&comm->order, stream);
 }
 
-/* Called by the driver, which allows no CUDA call here. */
-static void CUDART_CB graph_gone(void *comm)
+/* ---- Branches ----------------------------------------------------------------------------- */
+
+/* A stream that has been in a capture belongs to it until its end, so a capture gets none: its own stream goes back
+ * to the nodes where it branched. */
+int shim_branch_make(shim_comm_t *comm, void *stream, const shim_capture_t *capture, shim_branch_t *branch)
 {
-    shim_comm_release(comm);
+    branch->stream = stream;
+    branch->capture = *capture;
+    branch->begun = false;
+    if (capture->id != 0)
+        return shim_nodes_read(stream, &branch->nodes);
+    cudaError_t error = need_side(&comm->order);
+    if (error != cudaSuccess)
+        return cleared(error);
+    branch->stream = comm->order.side;
+    int failed = shim_capture_query(branch->stream, &branch->capture);
+    return failed ? failed : shim_order_join(branch->stream, stream);
 }
 
-int shim_order_retain(shim_comm_t *comm, const shim_capture_t *capture)
+int shim_branch_begin(shim_branch_t *branch)
 {
-    if (capture->id == 0 || comm->retained_capture == capture->id)
-        return 0;
-    cudaUserObject_t object;
-    shim_comm_retain(comm);
-    cudaError_t error = cudaUserObjectCreate(&object, comm, graph_gone, 1, cudaUserObjectNoDestructorSync);
-    if (error != cudaSuccess) {
-        shim_comm_release(comm);
-        return cleared(error);
+    if (branch->capture.id != 0) {
+        shim_nodes_t other = {0};
+        int error = shim_nodes_read(branch->stream, &other);
+        if (error == 0)
+            error = shim_nodes_write(branch->stream, &branch->nodes, false);
+        free(branch->nodes.node);
+        branch->nodes = other;
+        if (error)
+            return error;
     }
-    error = cudaGraphRetainUserObject(capture->graph, object, 1, cudaGraphUserObjectMove);
-    if (error != cudaSuccess) {
-        cudaUserObjectRelease(object, 1);
-        return cleared(error);
-    }
-    comm->retained_capture = capture->id;
+    branch->begun = true;
     return 0;
+}
+
+int shim_branch_end(shim_branch_t *branch, void *stream)
+{
+    if (!branch->begun)
+        return 0;
+    branch->begun = false;
+    return branch->capture.id != 0 ? shim_nodes_write(stream, &branch->nodes, true)
+                                   : shim_order_join(stream, branch->stream);
+}
+
+void shim_order_forget(shim_comm_t *comm)
+{
+    shim_captured_forget(comm);
+    if (comm->order.event)
+        cudaEventDestroy(comm->order.event);
+    if (comm->order.side)
+        cudaStreamDestroy(comm->order.side);
+    comm->order = (shim_order_t){0};
 }
 
 #else /* no CUDA: nothing is ever attached on a GPU, and nothing has to be ordered */
@@ -180,13 +195,6 @@ int shim_device_enter(int device, int *previous)
 void shim_device_leave(int device, int previous)
 {
     (void)device, (void)previous;
-}
-
-int shim_capture_query(void *stream, shim_capture_t *capture)
-{
-    (void)stream;
-    *capture = (shim_capture_t){0};
-    return 0;
 }
 
 int shim_order_join(void *waiter, void *stream)
@@ -207,9 +215,21 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
     return 0;
 }
 
-int shim_order_retain(shim_comm_t *comm, const shim_capture_t *capture)
+int shim_branch_make(shim_comm_t *comm, void *stream, const shim_capture_t *capture, shim_branch_t *branch)
 {
-    (void)comm, (void)capture;
+    (void)comm, (void)stream, (void)capture, (void)branch;
+    return 0;
+}
+
+int shim_branch_begin(shim_branch_t *branch)
+{
+    (void)branch;
+    return 0;
+}
+
+int shim_branch_end(shim_branch_t *branch, void *stream)
+{
+    (void)branch, (void)stream;
     return 0;
 }
 #endif

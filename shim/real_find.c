@@ -91,6 +91,12 @@ typedef struct find_objects {
     int64_t tag; /* DT_RPATH or DT_RUNPATH */
 } find_objects_t;
 
+/* A program with more rights than its caller, who chooses by which path it is run. */
+static bool find_is_secure(void)
+{
+    return getauxval(AT_SECURE) != 0;
+}
+
 /* One entry of a run path. $ORIGIN stands at its start or nowhere, in practice. */
 static void find_add_run_path(shim_folders_t *folders, const char *entry, size_t length, const char *object)
 {
@@ -100,7 +106,7 @@ static void find_add_run_path(shim_folders_t *folders, const char *entry, size_t
         size_t folder = find_folder_length(object);
         if (length < skip || strncmp(entry, origin[i], skip) != 0)
             continue;
-        if (folder > 0)
+        if (folder > 0 && !find_is_secure())
             find_add(folders, "%.*s%.*s", (int)folder, object, (int)(length - skip), entry + skip);
         return;
     }
@@ -241,7 +247,7 @@ static void find_add_python(shim_folders_t *folders, const char *program)
     static const char *const variables[] = {"VIRTUAL_ENV", "PYTHONHOME", "CONDA_PREFIX"};
     /* The path that was executed keeps a virtual environment's link, which the program's file does not. */
     const char *executed = (const char *)getauxval(AT_EXECFN);
-    if (executed && find_program_is_python(executed))
+    if (executed && find_program_is_python(executed) && !find_is_secure())
         find_add_python_file(folders, executed);
     const char *path = secure_getenv("PYTHONPATH");
     while (path && *path) {
@@ -261,7 +267,7 @@ static void find_add_python(shim_folders_t *folders, const char *program)
         snprintf(user, sizeof user, "%s/.local", home);
         find_add_prefix(folders, user);
     }
-    if (find_program_is_python(program))
+    if (find_program_is_python(program) && !find_is_secure())
         find_add_python_file(folders, program);
 }
 

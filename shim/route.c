@@ -109,18 +109,17 @@ ncclResult_t shim_route_launch(shim_comm_t *comm, const alg_algorithm_t *algorit
         shim_set_last_error("%s: the communicator has failed before", algorithm->name);
         return before;
     }
-    int error = shim_order_retain(comm, capture);
+    int error = shim_order_enter(comm, stream, capture);
     if (error == 0)
-        error = shim_order_enter(comm, stream, capture);
-    if (error == 0) {
         error = algorithm->launch_cuda(alg_scratch_team(comm->scratch), call, stream);
-        /* The peers' kernels of this call would meet this rank's next one, and add what does not belong together. */
-        if (error != 0)
-            atomic_store(&comm->async_error, ncclUnhandledCudaError);
-    }
     if (error == 0)
         error = shim_order_leave(comm, stream, capture, false);
-    return error == 0 ? ncclSuccess : shim_route_cuda_failed(error, algorithm->name);
+    if (error == 0)
+        return ncclSuccess;
+    /* The peers' kernels of this call would meet this rank's next one, and add what does not belong together; or the
+     * next one would not come after this one. */
+    atomic_store(&comm->async_error, ncclUnhandledCudaError);
+    return shim_route_cuda_failed(error, algorithm->name);
 }
 
 /* A non-blocking communicator whose last forwarded call is not through refuses the next one. */

@@ -239,7 +239,7 @@ static bool is_value(const row_t *row, const char *text)
 static bool find_source(uint32_t index, source_t *source)
 {
     const row_t *row = &rows[index];
-    *source = (source_t){.text = getenv(row->variable), .origin = "environment"};
+    *source = (source_t){.text = secure_getenv(row->variable), .origin = "environment"};
     for (int i = 0; i < SHIM_CONF_FILES && !is_value(row, source->text); i++) {
         const shim_conf_value_t *value = &files[i].value[index];
         *source = (source_t){value->text, files[i].path, value->line, value->column};

@@ -9,7 +9,11 @@
 #include "shim/attach.h"
 #include "shim/link.h"
 
-enum { SHIM_SETUP_LIMIT_MS = 10000 };
+enum {
+    SHIM_SETUP_LIMIT_MS = 10000,  /* of a stage, for a rank that is not seen, or does not come on */
+    SHIM_SETTLE_LIMIT_MS = 60000, /* of a call that waits for the verdict */
+    SHIM_AWAY_MS = 200            /* that an init waits for a rank which comes when its program calls again */
+};
 
 /* What a rank posts first: who it is, where, and what it wants. Plain data without padding; every
  * field that comes from another process is checked before use. */
@@ -41,15 +45,21 @@ struct shim_setup {
     bool lingering;    /* waits for shim_attach_poll */
     bool busy;         /* a thread is stepping it */
     bool poll_real;    /* that thread may ask the real NCCL if it is ready */
+    bool patient;      /* no thread waits for it: `lingering` at this step */
+    bool postpone;     /* set by a step: do not wait any longer, it goes on when the program calls again */
+    bool told;         /* the program was told that it is ready, and is to find it so */
     bool done;
-    atomic_bool ready;  /* the real call has succeeded */
-    atomic_bool cancel; /* decline at the next step */
-    bool begun;         /* host mode: the group's set-up may start */
+    atomic_bool ready;          /* the real call has succeeded */
+    atomic_bool cancel;         /* decline at the next step */
+    _Atomic uint64_t needed_ns; /* since when a call waits for it; 0: none does */
+    bool begun;                 /* host mode: the group's set-up may start */
 
     /* The stages. */
     net_rendezvous_t *rendezvous;
-    bool regrouping; /* host mode's split: still among the parent's ranks */
-    uint32_t stage;  /* posted, and waited for */
+    net_rendezvous_t *parents; /* host mode's split: where the parent's ranks met, until the new ones have */
+    bool regrouping;           /* host mode's split: still among the parent's ranks */
+    uint32_t stage;            /* posted, and waited for */
+    uint64_t since_ns;         /* waits for the stage */
     uint64_t deadline_ns;
     uint32_t limit_ms;
     int join_error;            /* of publishing: nobody else will see this rank */
@@ -58,7 +68,6 @@ struct shim_setup {
     alg_map_t map;
     uint64_t pooled; /* id of the idle scratch that this rank could take */
     bool second;     /* second try, with VMM memory */
-    bool exposed;    /* a peer may be writing into our scratch */
     alg_scratch_t *scratch;
     sel_plan_t *plan;
     bool classed;        /* the plan has the class that the ranks agreed on */

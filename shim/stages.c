@@ -18,10 +18,13 @@
  * Host mode has a stage before all this for a split (REGROUP, in a segment of
  * the parent's ranks), and there a failure is the application's error.
  *
+ * How long: see out_of_time. Whether a rank lives is asked of the system, so one
+ * that lives may take its time; a rank that is not seen has the limit.
+ *
  * Who owns what: the set-up owns scratch and plan until the verdict, then the
- * communicator's state. After a decline the scratch is freed, unless a peer may
- * be writing into it at that moment (it is late, or gone): then it is left
- * allocated, because a fault there would take the peer's context with it.
+ * communicator's state. After a decline the scratch is given back; a peer may be
+ * writing into it at that moment, so its memory stays as long as a peer has it
+ * mapped (transport sees to that).
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -86,41 +89,6 @@ static int read_record(shim_setup_t *setup, uint32_t stage, uint32_t rank, void 
     return error ? error : got == size ? 0 : -EPROTO;
 }
 
-/* All ranks have posted this stage without an error; a record begins with its error. */
-static bool all_well(shim_setup_t *setup, uint32_t stage, size_t size)
-{
-    uint8_t record[NET_RECORD_BYTES];
-    for (uint32_t r = 0; r < setup->comm->nranks; r++) {
-        int32_t error = read_record(setup, stage, r, record, size);
-        if (!error)
-            memcpy(&error, record, sizeof(error));
-        if (error)
-            return false;
-    }
-    return true;
-}
-
-static bool all_posted(shim_setup_t *setup, uint32_t stage)
-{
-    int32_t record;
-    for (uint32_t r = 0; r < setup->comm->nranks; r++) {
-        if (read_record(setup, stage, r, &record, sizeof(record)))
-            return false;
-    }
-    return true;
-}
-
-/* After a decline: a peer stores tokens once all offers (and descriptors) are there, and says so when
- * it is done. After the verdict nobody goes from one stage to the next. */
-static bool may_be_written(shim_setup_t *setup)
-{
-    if (!setup->exposed || !all_well(setup, setup->second ? STAGE_OFFER2 : STAGE_OFFER, sizeof(offer_t)))
-        return false;
-    if (setup->second && !all_well(setup, STAGE_SENT2, sizeof(int32_t)))
-        return false;
-    return !all_posted(setup, setup->second ? STAGE_OPENED2 : STAGE_OPENED);
-}
-
 /* One line a process: the lowest of its ranks speaks. */
 static bool speaks(const shim_setup_t *setup)
 {
@@ -157,8 +125,7 @@ static void conclude_forward(shim_setup_t *setup, const char *reason)
     char class[SEL_CLASS_BYTES] = "unknown";
     if (setup->classed)
         sel_topology_class(&setup->plan->topology, class);
-    if (setup->scratch && !may_be_written(setup))
-        alg_scratch_release(setup->scratch, false);
+    alg_scratch_release(setup->scratch, false);
     setup->scratch = NULL;
     free(setup->plan);
     setup->plan = NULL;
@@ -340,7 +307,8 @@ static void start_clock(shim_setup_t *setup, bool all_here)
     if (!limit || (all_here && limit < SHIM_SETUP_LIMIT_MS))
         limit = SHIM_SETUP_LIMIT_MS;
     setup->limit_ms = (uint32_t)limit;
-    setup->deadline_ns = shim_setup_now_ns() + limit * UINT64_C(1000000);
+    setup->since_ns = shim_setup_now_ns();
+    setup->deadline_ns = setup->since_ns + limit * UINT64_C(1000000);
 }
 
 static int post_identity(shim_setup_t *setup)
@@ -494,7 +462,7 @@ static void regroup_done(shim_setup_t *setup)
                 (other.order == setup->request.order && r < (uint32_t)setup->request.rank);
     }
     net_unlink(setup->rendezvous);
-    net_leave(setup->rendezvous);
+    setup->parents = setup->rendezvous;
     setup->rendezvous = NULL;
     setup->regrouping = false;
     if (setup->request.color == NCCL_SPLIT_NOCOLOR) {
@@ -552,6 +520,8 @@ static void identities_done(shim_setup_t *setup)
     const shim_comm_t *comm = setup->comm;
     bool host = setup->request.host;
     net_unlink(setup->rendezvous);
+    net_leave(setup->parents);
+    setup->parents = NULL;
     int error = read_identities(setup);
     if (error) {
         fail(setup, "identities: %s", strerror(-error));
@@ -597,8 +567,14 @@ static int obtain_scratch(shim_setup_t *setup, net_memory_kind_t kind, uint8_t o
         return alg_scratch_take(setup->pooled, comm->rank, &setup->scratch);
     uint64_t id = setup->identity[0].fresh_id + (setup->second ? 1 : 0);
     alg_device_t device = setup->request.host ? ALG_DEVICE_HOST : ALG_DEVICE_CUDA;
-    return alg_scratch_create(device, comm->device, kind, &setup->set, id, comm->rank, comm->nranks, &setup->plan->map,
-                              &setup->scratch, offer);
+    int error = -ENOMEM;
+    for (int attempt = 0; attempt < 2 && error == -ENOMEM; attempt++) {
+        error = alg_scratch_create(device, comm->device, kind, &setup->set, id, comm->rank, comm->nranks,
+                                   &setup->plan->map, &setup->scratch, offer);
+        if (error == -ENOMEM)
+            shim_comm_reap(); /* it may be there, only not freed yet */
+    }
+    return error;
 }
 
 static void post_offer(shim_setup_t *setup, uint32_t stage, net_memory_kind_t kind)
@@ -614,7 +590,6 @@ static void post_offer(shim_setup_t *setup, uint32_t stage, net_memory_kind_t ki
         record.error = obtain_scratch(setup, kind, record.bytes);
     if (!host)
         net_scope_leave(&scope);
-    setup->exposed = record.error == 0;
     post_next(setup, stage, &record, sizeof(record));
 }
 
@@ -646,7 +621,6 @@ static void second_try(shim_setup_t *setup, const char *what, uint32_t rank, int
     bool possible = !setup->request.host && !setup->second && error != -ENOMEM;
     for (uint32_t r = 0; r < setup->comm->nranks; r++)
         possible = possible && setup->identity[r].vmm;
-    setup->exposed = false;
     if (!possible) {
         fail(setup, "rank %u could not %s: %s", rank, what, why(error));
         return;
@@ -717,7 +691,6 @@ static void sent(shim_setup_t *setup)
 static void opened(shim_setup_t *setup)
 {
     uint32_t stage = setup->stage, rank = 0;
-    setup->exposed = false; /* every rank has written its tokens, or will not */
     int error = first_error(setup, stage, sizeof(int32_t), &rank);
     if (error) {
         second_try(setup, "map the memory of its peers", rank, error);
@@ -766,6 +739,44 @@ static void late(shim_setup_t *setup)
         fail(setup, "a rank stayed away for %u ms during set-up", setup->limit_ms);
 }
 
+/* Host mode's split: the others of this colour, which have met this rank before, live and have yet to come. */
+static bool parents_present(const shim_setup_t *setup)
+{
+    for (uint32_t r = 0; setup->parents && r < (uint32_t)setup->request.nranks; r++) {
+        regroup_t other;
+        size_t size;
+        if (net_read(setup->parents, STAGE_REGROUP, r, &other, sizeof(other), &size) == 0 &&
+            other.color == setup->request.color && !net_present(setup->parents, r))
+            return false;
+    }
+    return setup->parents != NULL;
+}
+
+/* Nobody has come to the stage for a while. A rank that lives comes to the meeting, and a rank whose program
+ * calls now and then comes to any stage; while no thread waits, there is no hurry. One that waits in an init
+ * is let go, if it must wait for the program of another rank: that may wait for this one. */
+static bool out_of_time(shim_setup_t *setup)
+{
+    const uint64_t now = shim_setup_now_ns(), needed = atomic_load(&setup->needed_ns);
+    const uint64_t ms = UINT64_C(1000000);
+    if (now < setup->since_ns + SHIM_AWAY_MS * ms)
+        return false;
+    net_missing_t missing = net_missing(setup->rendezvous, setup->stage);
+    if (missing == NET_MISSING_AWAY && !setup->patient && !setup->request.host) {
+        net_set_away(setup->rendezvous, true);
+        setup->postpone = true;
+        return false;
+    }
+    if (now < setup->deadline_ns)
+        return false;
+    if (missing == NET_MISSING_UNSEEN && !parents_present(setup))
+        return true;
+    if (needed)
+        return now > needed + SHIM_SETTLE_LIMIT_MS * ms;
+    bool meeting = setup->regrouping || setup->stage == STAGE_IDENTITY;
+    return !meeting && !setup->patient && missing == NET_MISSING_WAITING;
+}
+
 bool shim_setup_step(shim_setup_t *setup)
 {
     if (setup->done)
@@ -779,12 +790,13 @@ bool shim_setup_step(shim_setup_t *setup)
         return begin(setup);
     if (!setup->regrouping && obey(setup))
         return true;
+    net_set_away(setup->rendezvous, setup->patient);
     switch (net_poll(setup->rendezvous, setup->stage)) {
     case 1:
         act(setup);
         return true;
     case 0:
-        if (shim_setup_now_ns() < setup->deadline_ns)
+        if (!out_of_time(setup))
             return false;
         late(setup);
         return true;

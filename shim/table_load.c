@@ -32,7 +32,7 @@ static char path[TABLE_PATH_BYTES];
 
 static bool cache_folder(char *folder, size_t capacity)
 {
-    const char *own = shim_settings()->cache_dir, *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *own = shim_settings()->cache_dir, *xdg = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
     int length = 0;
     if (own[0] != '\0')
         length = snprintf(folder, capacity, "%s", own);

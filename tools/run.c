@@ -25,7 +25,7 @@ static const char help[] = "usage: shunt run [--audit] [--] CMD [ARGUMENT...]\n\
 /* LD_PRELOAD and LD_AUDIT split their values at colons (the first at blanks too), and know no quotes. */
 static bool put_first(const char *variable, const char *library)
 {
-    const char *old = getenv(variable);
+    const char *old = secure_getenv(variable);
     if (old == NULL || old[0] == '\0') {
         return setenv(variable, library, 1) == 0;
     }

@@ -76,7 +76,7 @@ static bool existing(const char *name, char path[PATH_MAX])
 
 bool tool_library_path(char path[PATH_MAX], char error[TOOL_ERROR_BYTES])
 {
-    const char *named = getenv("SHUNT_LIB");
+    const char *named = secure_getenv("SHUNT_LIB");
     if (named != NULL && named[0] != '\0') {
         if (existing(named, path)) {
             return true;

@@ -12,6 +12,7 @@
 #include <sys/types.h>
 
 #include "transport/descriptor_box.h"
+#include "transport/guests.h"
 #include "transport/transport.h"
 
 #define NET_OFFER_MAGIC UINT32_C(0x53484f31)
@@ -27,12 +28,11 @@ typedef struct net_offer {
     net_token_t token; /* random; names this memory */
     uint64_t bytes;
     union {
+        net_host_place_t host;
         struct {
-            uint64_t device; /* st_dev and st_ino of the memfd */
-            uint64_t inode;
-            int64_t descriptor; /* its number in the owner's process */
-        } host;
-        uint8_t ipc[64]; /* cudaIpcMemHandle_t */
+            uint8_t handle[64]; /* cudaIpcMemHandle_t */
+            net_host_place_t guests;
+        } ipc;
         struct {
             char box[NET_BOX_NAME_BYTES]; /* where the owner receives descriptors; NUL-terminated */
         } vmm;
@@ -48,12 +48,13 @@ struct net_memory {
     void *pointer;
     net_token_t token;
     net_process_t owner;
-    uint64_t handle;     /* VMM: CUmemGenericAllocationHandle */
-    int descriptor;      /* host: memfd; VMM: exported handle; else -1 */
-    net_box_t box;       /* VMM */
-    uint32_t references; /* the owner's, and one for each sibling's mapping; guarded by the books' lock */
-    bool destroyed;      /* the owner has let go; no new siblings */
-    net_memory_t *next;  /* in the books */
+    uint64_t handle;         /* VMM: CUmemGenericAllocationHandle */
+    int descriptor;          /* host: memfd; VMM: exported handle; else -1 */
+    net_box_t box;           /* VMM */
+    net_guest_book_t guests; /* IPC */
+    uint32_t references;     /* the owner's, and one for each sibling's mapping; guarded by the books' lock */
+    bool destroyed;          /* the owner has let go; no new siblings */
+    net_memory_t *next;      /* in the books */
 };
 
 struct net_mapping {
@@ -63,6 +64,7 @@ struct net_mapping {
     net_process_t owner;
     net_memory_kind_t kind;
     uint64_t handle;       /* VMM */
+    net_guest_t guest;     /* IPC */
     pid_t pid;             /* of the process that mapped it */
     net_memory_t *sibling; /* the memory itself, when its owner is this process; else NULL */
 };
@@ -71,7 +73,7 @@ struct net_mapping {
 typedef struct net_memory_ops {
     /* memory->device and ->bytes are set; fill the rest of it and offer->as. */
     int (*create)(net_memory_t *memory, net_offer_t *offer);
-    /* 0, or -EAGAIN if the driver does not allow it now. */
+    /* 0, or -EAGAIN if it must not be freed now: the driver does not allow it, or a peer has it mapped. */
     int (*destroy)(net_memory_t *memory);
     /* NULL: nothing to send. */
     int (*send)(const net_memory_t *memory, const net_offer_t *peer);

@@ -1,9 +1,9 @@
 /*
  * memory_cuda.c - device memory that other processes open by CUDA IPC.
  *
- * Plain cudaMalloc memory: the oldest way, and the fastest to set up. The owner
- * of a block must outlive its users; what happens to a peer that still has freed
- * memory mapped is undefined in CUDA's documents, so peers stop using it before.
+ * Plain cudaMalloc memory: the oldest way, and the fastest to set up. What happens
+ * to a peer that still has freed memory mapped is undefined in CUDA's documents, so
+ * a block has a guest book (guests.h), and is freed when nobody has it mapped.
  * Sizes are rounded to 2 MiB, the unit in which the driver maps: a smaller block
  * would let peers see what else of this process lies in the same unit.
  */
@@ -16,7 +16,7 @@
 
 #define IPC_UNIT ((size_t)2 << 20)
 
-_Static_assert(sizeof(cudaIpcMemHandle_t) == sizeof((net_offer_t *)0)->as.ipc, "CUDA IPC handle");
+_Static_assert(sizeof(cudaIpcMemHandle_t) == sizeof((net_offer_t *)0)->as.ipc.handle, "CUDA IPC handle");
 
 static int ipc_create(net_memory_t *memory, net_offer_t *offer)
 {
@@ -36,7 +36,12 @@ static int ipc_create(net_memory_t *memory, net_offer_t *offer)
         (void)cudaFree(memory->pointer);
         goto leave;
     }
-    memcpy(offer->as.ipc, &handle, sizeof handle);
+    error = net_guests_open(&memory->guests, &offer->as.ipc.guests);
+    if (error) {
+        (void)cudaFree(memory->pointer);
+        goto leave;
+    }
+    memcpy(offer->as.ipc.handle, &handle, sizeof handle);
 leave:
     net_scope_leave(&scope);
     return error;
@@ -45,11 +50,15 @@ leave:
 static int ipc_destroy(net_memory_t *memory)
 {
     net_scope_t scope;
+    if (!net_guests_gone(&memory->guests))
+        return -EAGAIN;
     int error = net_scope_enter(&scope, memory->device);
     if (error)
         return error;
     error = net_cuda_errno(cudaFree(memory->pointer));
     net_scope_leave(&scope);
+    if (error != -EAGAIN)
+        net_guests_close(&memory->guests);
     return error;
 }
 
@@ -58,11 +67,17 @@ static int ipc_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t *m
     (void)own;
     net_scope_t scope;
     cudaIpcMemHandle_t handle;
-    memcpy(&handle, peer->as.ipc, sizeof handle);
+    memcpy(&handle, peer->as.ipc.handle, sizeof handle);
     int error = net_scope_enter(&scope, mapping->device);
     if (error)
         return error;
+    error = net_guest_enter(&mapping->guest, &peer->owner, &peer->as.ipc.guests);
+    if (error)
+        goto leave;
     error = net_cuda_errno(cudaIpcOpenMemHandle(&mapping->pointer, handle, cudaIpcMemLazyEnablePeerAccess));
+    if (error)
+        net_guest_leave(&mapping->guest);
+leave:
     net_scope_leave(&scope);
     return error;
 }
@@ -72,7 +87,8 @@ static void ipc_close(net_mapping_t *mapping)
     net_scope_t scope;
     if (net_scope_enter(&scope, mapping->device) != 0)
         return;
-    (void)cudaIpcCloseMemHandle(mapping->pointer);
+    if (cudaIpcCloseMemHandle(mapping->pointer) == cudaSuccess)
+        net_guest_leave(&mapping->guest);
     net_scope_leave(&scope);
 }
 

@@ -5,8 +5,12 @@
  * process (a thread that is a rank of its own) is given the memory itself: it
  * is found in the books by its random token, never by a pointer from an offer.
  * Each such sibling holds a reference, so that one rank's destroy does not pull
- * the memory from under another. The lock guards list, references and
- * `destroyed`; no driver call is made under it except for frees put off.
+ * the memory from under another. The lock guards lists, references and
+ * `destroyed`; no driver call is made under it.
+ *
+ * A driver's free waits for every kernel of the device, and a peer may still have
+ * the memory mapped. So what is done with is parked, and freed by net_memory_reap,
+ * whose caller knows when nothing runs there.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,8 +22,8 @@
 #include "transport/memory.h"
 
 static net_lock_t books_lock = NET_LOCK_INITIALIZER;
-static net_memory_t *books;   /* owned or used by this process */
-static net_memory_t *put_off; /* destroyed, but the driver did not allow the free */
+static net_memory_t *books;  /* owned or used by this process */
+static net_memory_t *parked; /* nobody of this process uses it: to be freed */
 
 static const net_memory_ops_t *ops_of(uint32_t kind)
 {
@@ -37,34 +41,40 @@ static const net_memory_ops_t *ops_of(uint32_t kind)
     }
 }
 
-/* Free, or put off. A forked child forgets what belongs to its parent's driver. */
-static void free_memory(net_memory_t *memory)
+static void park(net_memory_t *memory)
 {
-    const net_memory_ops_t *ops = ops_of(memory->kind);
-    if (ops->driver && memory->owner.pid != getpid()) {
-        free(memory);
-        return;
-    }
-    if (ops->destroy(memory) != -EAGAIN) {
-        free(memory);
-        return;
-    }
     net_lock_take(&books_lock);
-    memory->next = put_off;
-    put_off = memory;
+    memory->next = parked;
+    parked = memory;
     net_lock_give(&books_lock);
 }
 
-static void free_put_off(void)
+/* Free, or park. A forked child forgets what belongs to its parent's driver. */
+static void free_memory(net_memory_t *memory)
+{
+    const net_memory_ops_t *ops = ops_of(memory->kind);
+    if (ops->driver && memory->owner.pid == getpid()) {
+        park(memory);
+        return;
+    }
+    if (!ops->driver)
+        ops->destroy(memory);
+    free(memory);
+}
+
+void net_memory_reap(void)
 {
     net_lock_take(&books_lock);
-    net_memory_t *list = put_off;
-    put_off = NULL;
+    net_memory_t *list = parked;
+    parked = NULL;
     net_lock_give(&books_lock);
     while (list) {
-        net_memory_t *next = list->next;
-        free_memory(list);
-        list = next;
+        net_memory_t *memory = list;
+        list = memory->next;
+        if (memory->owner.pid == getpid() && ops_of(memory->kind)->destroy(memory) == -EAGAIN)
+            park(memory);
+        else
+            free(memory);
     }
 }
 
@@ -131,7 +141,6 @@ int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memo
         return -ENOSYS;
     if (bytes == 0 || bytes > PTRDIFF_MAX / 2)
         return -EINVAL;
-    free_put_off();
     net_memory_t *made = calloc(1, sizeof *made);
     if (!made)
         return -ENOMEM;
@@ -228,7 +237,8 @@ size_t net_mapping_bytes(const net_mapping_t *mapping)
 
 bool net_mapping_alive(const net_mapping_t *mapping)
 {
-    return net_process_alive(&mapping->owner);
+    bool wanted = !mapping->guest.page || net_guest_welcome(&mapping->guest);
+    return wanted && net_process_alive(&mapping->owner);
 }
 
 void net_mapping_close(net_mapping_t *mapping)
@@ -245,7 +255,6 @@ void net_mapping_close(net_mapping_t *mapping)
 
 void net_memory_destroy(net_memory_t *memory)
 {
-    free_put_off();
     if (memory)
         drop(memory, true);
 }

@@ -168,6 +168,42 @@ int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage)
     return lost_one(rendezvous, stage) ? -ESRCH : 0;
 }
 
+void net_set_away(net_rendezvous_t *rendezvous, bool away)
+{
+    if (rendezvous->has_slot)
+        atomic_store_explicit(&segment_of(rendezvous)->slot[rendezvous->slot].away, away, memory_order_release);
+}
+
+static bool is_seen(net_slot_t *slot)
+{
+    const uint64_t here = net_process_self().pid_namespace;
+    return slot && slot->process.pid_namespace == here && !net_slot_gone(slot);
+}
+
+net_missing_t net_missing(const net_rendezvous_t *rendezvous, uint32_t stage)
+{
+    net_segment_t *segment = segment_of(rendezvous);
+    uint32_t joined = net_count(rendezvous);
+    if (joined < rendezvous->nranks || joined > NET_MAX_SLOTS)
+        return NET_MISSING_UNSEEN;
+    net_missing_t missing = NET_MISSING_WAITING;
+    for (uint32_t i = 0; i < joined; i++) {
+        net_slot_t *slot = &segment->slot[i];
+        if (has_posted(slot, stage))
+            continue;
+        if (!is_seen(slot))
+            return NET_MISSING_UNSEEN;
+        if (atomic_load_explicit(&slot->away, memory_order_acquire))
+            missing = NET_MISSING_AWAY;
+    }
+    return missing;
+}
+
+bool net_present(const net_rendezvous_t *rendezvous, uint32_t rank)
+{
+    return is_seen(slot_of_rank(rendezvous, rank));
+}
+
 int net_read(const net_rendezvous_t *rendezvous, uint32_t stage, uint32_t rank, void *record, size_t capacity,
              size_t *size)
 {

@@ -48,7 +48,7 @@ static mapped_t *mapped_list;
 
 enum {
     OPEN_ATTEMPTS = 64, /* each failed one means that someone else replaced the segment meanwhile */
-    LOCK_NAPS = 2000,   /* of 1 ms */
+    LOCK_NAPS = 10000,  /* of 1 ms; the lock is held for microseconds */
     SWEEP_ENTRIES = 64
 };
 

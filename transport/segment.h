@@ -28,7 +28,7 @@ typedef struct net_record {
 /* One joiner. Only its owner writes here. */
 typedef struct net_slot {
     _Atomic uint32_t state; /* slot_state_t; stored after process */
-    uint32_t reserved;
+    _Atomic uint32_t away;  /* net_set_away */
     net_process_t process;
     char reason[SEGMENT_REASON_BYTES]; /* complete before the verdict names this slot */
     net_record_t record[NET_STAGES];

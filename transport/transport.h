@@ -98,6 +98,16 @@ int net_post(net_rendezvous_t *rendezvous, uint32_t stage, const void *record, s
  * -ESRCH: a joiner that has not posted is dead or has left. Never blocks; while incomplete it looks
  * at the processes of those who are missing (some µs each), so nap between two polls. */
 int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage);
+/* Say that this joiner comes to its next stage when its program happens to call again (true), or that a thread
+ * of it waits for the others (false, as at first). */
+void net_set_away(net_rendezvous_t *rendezvous, bool away);
+/* Of those who have not posted the stage: */
+typedef enum net_missing {
+    NET_MISSING_UNSEEN = 0, /* one has not joined, or is not known to live */
+    NET_MISSING_AWAY = 1,   /* all live, and one at least is away */
+    NET_MISSING_WAITING = 2 /* all live, and wait too (or none is missing) */
+} net_missing_t;
+net_missing_t net_missing(const net_rendezvous_t *rendezvous, uint32_t stage);
 /* Copy rank's record of a stage that net_poll said is complete; *size gets its true size.
  * -EMSGSIZE if it does not fit, -EAGAIN if it is not there, -EPROTO if it is malformed. */
 int net_read(const net_rendezvous_t *rendezvous, uint32_t stage, uint32_t rank, void *record, size_t capacity,
@@ -110,6 +120,8 @@ net_verdict_t net_verdict(const net_rendezvous_t *rendezvous);
 bool net_decided(const net_rendezvous_t *rendezvous);
 /* The reason of a decline ("" if none), printable; valid until net_leave. */
 const char *net_reason(const net_rendezvous_t *rendezvous);
+/* Whether that rank has joined, has not left, and is known to live (a process of another pid namespace is not). */
+bool net_present(const net_rendezvous_t *rendezvous, uint32_t rank);
 /* False once the process of that rank is gone; leaving is not dying. Cheap enough for a slow path
  * (some µs), not for a hot one. */
 bool net_alive(const net_rendezvous_t *rendezvous, uint32_t rank);
@@ -156,14 +168,17 @@ int net_memory_open(net_memory_t *own, int device, const uint8_t peer_offer[NET_
 void *net_mapping_pointer(const net_mapping_t *mapping);
 /* Bytes that may be touched; at least what the owner asked for. */
 size_t net_mapping_bytes(const net_mapping_t *mapping);
-/* False once the owner's process is gone. */
+/* False once the owner's process is gone; by IPC also when the owner wants to free it. */
 bool net_mapping_alive(const net_mapping_t *mapping);
 void net_mapping_close(net_mapping_t *mapping); /* NULL is fine */
-/* Free own memory; NULL is fine. No kernel may still use it. Peers of other processes may still have it
- * mapped: host and VMM memory then lives on for them; for IPC CUDA calls their next access undefined, so
- * they must have stopped using it, though not yet have closed it. Where the driver refuses to free now
- * (a callback, a capture), it is done at the next create or destroy. */
+/* Give up own memory; NULL is fine. No kernel of this process may still use it. Host memory is unmapped at
+ * once, and lives on for peers that have it mapped. Device memory is parked for net_memory_reap; peers may
+ * go on using what they have mapped, and nobody can map it anew. */
 void net_memory_destroy(net_memory_t *memory);
+/* Free what is parked. That waits for every kernel of its device, and maybe of others that can reach it. What
+ * a living peer has mapped by IPC stays parked, and what the driver refuses to free now (a callback, a
+ * capture). */
+void net_memory_reap(void);
 
 /* ---- CUDA as a guest -----------------------------------------------------------
  *

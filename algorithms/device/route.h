@@ -2,8 +2,8 @@
  * route.h - which rank sends what to which, for each collective.
  *
  * A collective is one step or two. In the first, senders give each owner its
- * part; owners add the parts up, keep them, or (all-gather) have a part of their
- * own from the start. In the second, owners give their part to the receivers.
+ * part; owners add the parts up, or keep them. In the second, owners give their
+ * part to the receivers.
  * Algorithms are written for any such pattern; what differs between collectives
  * is here.
  */
@@ -63,8 +63,6 @@ LANE_FN route_t route_parts(const alg_team_t &team, const alg_call_t &call)
     switch (call.collective) {
     case ALG_ALL_REDUCE:
         return route_t{all, all, all};
-    case ALG_ALL_GATHER:
-        return route_t{0, all, all};
     case ALG_BROADCAST:
         return route_t{root, all & ~root, all & ~root};
     case ALG_REDUCE:

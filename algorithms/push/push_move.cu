@@ -94,10 +94,15 @@ struct push_move {
         w.p.notices.at += half;
         if (w.p.rooted)
             notices_send(lane, team, w.p.notices);
-        for (uint32_t k = 0; reads && first + k < w.vectors; k += stride)
-            w.put(k, first + k, keep);
+        if (reads && first < w.vectors)
+            w.put(0, first, keep);
         epoch_leave(lane, team);
-        for (uint32_t k = 0; w.p.takes && first + k < w.vectors; k += stride) {
+        /* A lane's next vectors are on their way while it takes these. */
+        for (uint32_t k = 0; first + k < w.vectors; k += stride) {
+            if (reads && first + k + stride < w.vectors)
+                w.put(k + stride, first + k + stride, keep);
+            if (!w.p.takes)
+                continue;
             vec16_t x[N - 1];
             if (!w.s.take(lane, team, w.p.takes, k, x))
                 return;

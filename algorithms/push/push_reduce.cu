@@ -42,17 +42,16 @@ struct push_reduce {
         notices.at += half;
         if (p.rooted)
             notices_send(lane, team, notices);
-        for (uint32_t k = 0; first + k < vectors; k += stride) {
-            if (k > 0)
-                load(r, s, p, in, true, first + k, x);
-            LANE_UNROLL
-            for (uint32_t i = 1; i < N; i++) {
-                if (i < s.ranks() && (p.sends >> i & 1))
-                    s.put(i, k, x[i]);
-            }
-        }
+        put(s, p, first < vectors, 0, x);
         epoch_leave(lane, team);
-        for (uint32_t k = 0; p.takes && first + k < vectors; k += stride) {
+        /* A lane's next vectors are on their way while it takes these. */
+        for (uint32_t k = 0; first + k < vectors; k += stride) {
+            if (first + k + stride < vectors) {
+                load(r, s, p, in, true, first + k + stride, x);
+                put(s, p, true, k + stride, x);
+            }
+            if (!p.takes)
+                continue;
             const vec16_t own = r.load_from(in[0], first + k);
             if (!s.take(lane, team, s.all(), k, x))
                 return;
@@ -72,6 +71,16 @@ struct push_reduce {
         for (uint32_t i = 1; i < N; i++) {
             if (i < s.ranks())
                 x[i] = r.load_from_if(any && (p.sends >> i & 1), in[i], v);
+        }
+    }
+
+    template <class S, int N>
+    LANE_FN static void put(const S &s, const push_t &p, bool any, uint32_t k, const vec16_t (&x)[N])
+    {
+        LANE_UNROLL
+        for (uint32_t i = 1; i < N; i++) {
+            if (i < s.ranks() && any && (p.sends >> i & 1))
+                s.put(i, k, x[i]);
         }
     }
 

@@ -2,24 +2,30 @@
  * staged.h - messages of any length through chunks of staging: what the kernels
  * that reduce and those that move share.
  *
- * A call is two steps (route.h). Data path: input chunk -> the owner's scatter
- * staging -> flag -> there it is added up, or taken out, or (all-gather) comes from
- * the owner's own input -> every receiver's gather staging -> flag -> output. Raw
- * data behind flags: nothing is polled but flags and nothing is re-armed.
+ * Data path: input chunk -> staging at the peer -> flag -> there it is taken out, or
+ * added up. Raw data behind flags: nothing is polled but flags and nothing is
+ * re-armed. A warp takes a channel's chunks alone, and hundreds of channels in
+ * different steps keep the link busy. Every pair of ranks raises two flags for every
+ * chunk, with or without data between them; no other credit crosses the link. The
+ * staging has two halves.
  *
- * A warp takes a channel's chunks through both steps alone, and hundreds of
- * channels in different steps keep the link busy. Staging holds one chunk a
- * channel and peer. Every pair of ranks raises both flags for every chunk, with or
- * without data, so no other credit crosses the link:
+ * In one step (all-gather, reduce-scatter, ...): chunk c goes to half c & 1, then the
+ * scatter flag is raised; a rank that has taken chunk c raises its gather flag. Chunk
+ * c+1 is sent before chunk c is taken, and
+ *   - chunk c+1 goes to a rank after its gather flag c-1, that is, after it has read
+ *     what lay in this half, and after its scatter flag c, that is, in this call.
+ *
+ * In two steps (all-reduce, broadcast, reduce): senders -> owners through the first
+ * half; owners -> receivers through the second.
  *   - scatter chunk c+1 goes to owner o after o's gather flag c, which o raised
  *     after it had read scatter chunk c;
  *   - gather chunk c+1 goes to rank p after p's scatter flag c+1, which p raised
  *     after it had read gather chunk c.
+ *
  * Between two calls, whatever their grids and collectives: a rank ends when it has
- * every owner's last gather flag, so every owner has read its whole scatter
- * staging; and it puts into gather staging only behind a scatter flag that its
- * reader raised in the new call. That is why scatter and gather staging are two
- * fixed halves and never share memory.
+ * every peer's last gather flag, so every peer has read its whole first half; and it
+ * stores into a second half only behind a scatter flag that its reader raised in the
+ * new call. That is why the two halves are fixed and never share memory.
  *
  * Flags hold the number of the chunk counted over all calls, in 8 bytes, and are
  * never cleared. A flag is new if it is at most two calls ahead of what is waited
@@ -77,6 +83,7 @@ LANE_HOST_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint32_t part, ui
     return p;
 }
 
+/* Flags; and the halves of the staging that two steps use. */
 enum { STAGED_SCATTER = 0, STAGED_GATHER = 1 };
 
 /* This lane's share of a chunk. */
@@ -139,11 +146,11 @@ struct channel {
                (((uint64_t)step * ALG_STAGED_CHANNELS + index) * ALG_MAX_RANKS + from) * 8;
     }
 
-    /* This lane's first vector of the chunk that `from` stores at rank `at`. */
-    LANE_FN uint8_t *staging(const alg_team_t &team, uint32_t at, int step, uint32_t from) const
+    /* This lane's first vector of the chunk that `from` stores at rank `at`, in that half of the staging. */
+    LANE_FN uint8_t *staging(const alg_team_t &team, uint32_t at, int half, uint32_t from) const
     {
         const uint64_t slot = (uint64_t)other_place(from, at) * plan.channels + index;
-        return team.scratch[at] + team.staging_offset + step * (team.staging_bytes / 2) +
+        return team.scratch[at] + team.staging_offset + half * (team.staging_bytes / 2) +
                (slot * plan.rows * lanes + lane) * VEC;
     }
 
@@ -181,6 +188,28 @@ struct channel {
         return !broken;
     }
 };
+
+/* All chunks of a channel in one step. send(c, half): to all who get some of it; take(c, half): what has arrived.
+ * False: a wait was broken. */
+template <class SEND, class TAKE>
+LANE_FN bool staged_direct(lane_t &lane, const alg_team_t &team, const channel &ch, uint64_t base, SEND send, TAKE take)
+{
+    send(0, 0);
+    ch.raise(team, STAGED_SCATTER, base + 1);
+    for (uint32_t c = 0; c < ch.plan.chunks; c++) {
+        if (!ch.wait(lane, team, STAGED_SCATTER, base + c + 1))
+            return false;
+        if (c + 1 < ch.plan.chunks) {
+            if (c > 0 && !ch.wait(lane, team, STAGED_GATHER, base + c))
+                return false;
+            send(c + 1, (int)((c + 1) & 1));
+            ch.raise(team, STAGED_SCATTER, base + c + 2);
+        }
+        take(c, (int)(c & 1));
+        ch.raise(team, STAGED_GATHER, base + c + 1);
+    }
+    return ch.wait(lane, team, STAGED_GATHER, base + ch.plan.chunks);
+}
 
 /* The plan's, for this warp, before its first channel. */
 LANE_FN channel channel_make(const lane_t &lane, const alg_team_t &team, const alg_call_t &call, uint32_t part)

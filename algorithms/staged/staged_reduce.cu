@@ -50,23 +50,43 @@ struct staged_reduce {
         if (epoch_stopped(epoch))
             return;
         for (; ch.index < ch.plan.channels; ch.index += warps) {
-            for (uint32_t c = 0; c < ch.plan.chunks; c++) {
-                scatter(team, j, ch, c);
-                ch.raise(team, STAGED_SCATTER, base + c + 1);
-                if (!ch.wait(lane, team, STAGED_SCATTER, base + c + 1))
-                    return;
-                reduce<R, N>(team, j, ch, c);
-                ch.raise(team, STAGED_GATHER, base + c + 1);
-                if (!ch.wait(lane, team, STAGED_GATHER, base + c + 1))
-                    return;
-                if (route_has(j.route.receivers, team.rank))
-                    gather(team, j, ch, c);
-            }
+            const bool whole =
+                j.route.receivers ? two_steps<R, N>(lane, team, j, ch, base) : one_step<R, N>(lane, team, j, ch, base);
+            if (!whole)
+                return;
         }
     }
 
+    template <class R, int N>
+    LANE_FN static bool one_step(lane_t &lane, const alg_team_t &team, const job<R> &j, const channel &ch,
+                                 uint64_t base)
+    {
+        return staged_direct(
+            lane, team, ch, base, [&](uint32_t c, int half) { scatter(team, j, ch, c, half); },
+            [&](uint32_t c, int half) { reduce<R, N>(team, j, ch, c, half); });
+    }
+
+    template <class R, int N>
+    LANE_FN static bool two_steps(lane_t &lane, const alg_team_t &team, const job<R> &j, const channel &ch,
+                                  uint64_t base)
+    {
+        for (uint32_t c = 0; c < ch.plan.chunks; c++) {
+            scatter(team, j, ch, c, STAGED_SCATTER);
+            ch.raise(team, STAGED_SCATTER, base + c + 1);
+            if (!ch.wait(lane, team, STAGED_SCATTER, base + c + 1))
+                return false;
+            reduce<R, N>(team, j, ch, c, STAGED_SCATTER);
+            ch.raise(team, STAGED_GATHER, base + c + 1);
+            if (!ch.wait(lane, team, STAGED_GATHER, base + c + 1))
+                return false;
+            if (route_has(j.route.receivers, team.rank))
+                gather(team, j, ch, c);
+        }
+        return true;
+    }
+
     template <class R>
-    LANE_FN static void scatter(const alg_team_t &team, const job<R> &j, const channel &ch, uint32_t c)
+    LANE_FN static void scatter(const alg_team_t &team, const job<R> &j, const channel &ch, uint32_t c, int half)
     {
         for (uint32_t i = 1; i < team.nranks; i++) {
             const uint32_t owner = ring_next(team, i);
@@ -74,7 +94,7 @@ struct staged_reduce {
                 continue;
             const buffer_t in = j.in(owner);
             const span_t s = ch.span(buffer_vectors(in.bytes), c);
-            uint8_t *to = ch.staging(team, owner, STAGED_SCATTER, team.rank);
+            uint8_t *to = ch.staging(team, owner, half, team.rank);
             for (uint32_t k = 0; k < s.rows; k += STAGED_BATCH) {
                 vec16_t x[STAGED_BATCH];
                 LANE_UNROLL
@@ -92,7 +112,7 @@ struct staged_reduce {
     }
 
     template <class R, int N>
-    LANE_FN static void reduce(const alg_team_t &team, const job<R> &j, const channel &ch, uint32_t c)
+    LANE_FN static void reduce(const alg_team_t &team, const job<R> &j, const channel &ch, uint32_t c, int half)
     {
         constexpr int BATCH = N <= 4 ? 8 / N : 1;
         if (!route_has(j.route.owners, team.rank))
@@ -107,7 +127,7 @@ struct staged_reduce {
         for (uint32_t p = 0; p < N - 1; p++) {
             if (p + 1 < team.nranks) {
                 const uint32_t receiver = ring_next(team, p + 1);
-                from[p] = ch.staging(team, team.rank, STAGED_SCATTER, other_rank(team, p));
+                from[p] = ch.staging(team, team.rank, half, other_rank(team, p));
                 to[p] = ch.staging(team, receiver, STAGED_GATHER, team.rank);
                 sends |= route_has(j.route.receivers, receiver) ? 1u << p : 0;
             }

@@ -74,7 +74,9 @@ static draw_t draw(const gpu_team_t *g, const buffers_t *b, uint64_t *state, int
         const size_t shift = data_below(state, 3) ? 0 : data_below(state, 16 / width) * width;
         const ptrdiff_t at = coll_in_place_at(&d.k, r) * (ptrdiff_t)width;
         uint8_t *input = b->input[r] + SLACK + shift / 2 / width * width, *output = b->output[r] + SLACK + shift;
-        if (d.in_place && at < 0) { /* the input holds the output */
+        if (!coll_input_count(&d.k, r) || !coll_output_count(&d.k, r)) {
+            /* one buffer: nothing to be in place of */
+        } else if (d.in_place && at < 0) { /* the input holds the output */
             input = output;
             output = input - at;
         } else if (d.in_place) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "fake.h"
+#include "shim/drain.h"
 #include "shim/group.h"
 #include "shim/host.h"
 #include "shim/names.h"
@@ -44,6 +45,26 @@ static void assert_in_order_from(uint32_t first, uint32_t works)
 static void assert_in_order(uint32_t works)
 {
     assert_in_order_from(0, works);
+}
+
+/* Every work on the device that has run, eagerly or in a replay, has run after all such before it. */
+static void assert_run_in_order(int device, int count)
+{
+    uint64_t before = 0;
+    for (uint32_t i = 0; i < fake.works; i++) {
+        if (fake.work[i].capture != 0 || fake.work[i].device != device)
+            continue;
+        assert_int_equal(fake.work[i].before & before, before);
+        before |= UINT64_C(1) << i;
+        count--;
+    }
+    assert_int_equal(count, 0);
+    assert_int_equal(fake.wrong_waits, 0);
+}
+
+static bool beside(uint32_t a, uint32_t b)
+{
+    return !(fake.work[a].before >> b & 1) && !(fake.work[b].before >> a & 1);
 }
 
 static int set_up(void **state)
@@ -127,8 +148,12 @@ static void signals_share_it_too(void **state)
     ncclSignal(0, 0, 0, 0, comm->handle, fake_stream(2));
     assert_int_equal(ncclGroupEnd(), ncclSuccess);
     assert_int_equal(reduce(comm, SMALL, 3), ncclSuccess);
-    assert_in_order(6);
-    assert_int_equal(fake.work[4].kind, FAKE_OURS); /* of the group, after the signal */
+    assert_int_equal(fake.works, 6);
+    assert_int_equal(fake.work[4].kind, FAKE_OURS); /* of the group, beside the signal */
+    assert_true(beside(3, 4));
+    assert_int_equal(fake.work[3].before, ALL_OF(3));
+    assert_int_equal(fake.work[4].before, ALL_OF(3));
+    assert_int_equal(fake.work[5].before, ALL_OF(5));
 }
 
 static void a_suspended_communicator_is_the_real_nccls(void **state)
@@ -252,6 +277,201 @@ static void the_last_stream_may_be_in_a_capture(void **state)
     assert_int_equal(fake.works, 2);
 }
 
+/* More than any table has room for. */
+static void many_captures_may_take_turns(void **state)
+{
+    enum { MANY = 7 };
+    shim_comm_t *comm = *state;
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 2 * MANY; i++)
+            fake_stream_capture(fake_stream(1 + i), 0);
+        for (unsigned i = 0; i < 2 * MANY; i++)
+            fake_stream_capture(fake_stream(1 + (int)i), 100 + (unsigned)round * MANY + i / 2);
+        for (int i = 0; i < MANY; i++)
+            reduce(comm, SMALL, 1 + 2 * i);
+        for (int i = 0; i < MANY; i++)
+            reduce(comm, SMALL, 2 + 2 * i);
+        for (uint32_t i = 0; i < MANY; i++)
+            assert_int_equal(fake.work[fake.works - MANY + i].before, UINT64_C(1) << (fake.works - 2 * MANY + i));
+    }
+    fake_stream_capture(fake_stream(1), 100); /* the first one goes on */
+    reduce(comm, SMALL, 1);
+    assert_int_equal(fake.work[fake.works - 1].before, ALL_OF(1) | UINT64_C(1) << MANY);
+    assert_int_equal(fake.wrong_waits, 0);
+}
+
+static void a_captured_stream_may_be_gone(void **state)
+{
+    shim_comm_t *comm = *state;
+    for (int i = 1; i < 4; i++)
+        fake_stream_capture(fake_stream(i), 9);
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    fake_stream_destroy(fake_stream(1));
+    assert_int_equal(reduce(comm, SMALL, 2), ncclSuccess);
+    fake_stream_again(fake_stream(2));
+    fake_stream_capture(fake_stream(2), 9);
+    assert_int_equal(broadcast(comm, 2), ncclSuccess);
+    fake_stream_destroy(fake_stream(2));
+    assert_int_equal(broadcast(comm, 3), ncclSuccess);
+    assert_in_order(4);
+}
+
+static void a_handle_may_come_again(void **state)
+{
+    shim_comm_t *comm = *state;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+        fake_stream_destroy(fake_stream(1));
+        fake_stream_again(fake_stream(1));
+    }
+    assert_in_order(3);
+}
+
+/* ---- Graphs beside eager work ------------------------------------------------------------------ */
+
+/* A capture of a call of each kind, on two streams, which it takes out of the capture again. */
+static void capture(shim_comm_t *comm, unsigned long long id)
+{
+    for (int i = 1; i < 3; i++)
+        fake_stream_capture(fake_stream(i), id);
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    assert_int_equal(broadcast(comm, 1), ncclSuccess);
+    assert_int_equal(reduce(comm, SMALL, 2), ncclSuccess);
+    for (int i = 1; i < 3; i++)
+        fake_stream_capture(fake_stream(i), 0);
+}
+
+/* A wait before the first call, a record after the last, and both once. */
+static void a_graph_waits_and_records(void **state)
+{
+    shim_comm_t *comm = *state;
+    for (int i = 1; i < 3; i++)
+        fake_stream_capture(fake_stream(i), 9);
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_int_equal(i == 2 ? broadcast(comm, 1) : reduce(comm, SMALL, i == 4 ? 2 : 1), ncclSuccess);
+        assert_int_equal(fake_nodes(9, FAKE_WAIT), 1);
+        assert_int_equal(fake_nodes(9, FAKE_RECORD), 1);
+        assert_int_equal(fake_recorded(9), UINT64_C(1) << i);
+    }
+    assert_int_equal(fake_nodes(9, FAKE_WORK), 5);
+    assert_int_equal(fake_after_waits(9), ALL_OF(5));
+    assert_in_order(5);
+}
+
+static void replays_and_eager_calls_are_in_order(void **state)
+{
+    shim_comm_t *comm = *state;
+    reduce(comm, SMALL, 3);
+    capture(comm, 9);
+    fake_graph_launch(9, fake_stream(4));
+    reduce(comm, SMALL, 3);
+    reduce(comm, SMALL, 3);
+    fake_graph_launch(9, fake_stream(4));
+    broadcast(comm, 3);
+    fake_graph_launch(9, fake_stream(5));
+    fake_graph_launch(9, fake_stream(6));
+    reduce(comm, SMALL, 3);
+    reduce(comm, SMALL, 7);
+    assert_run_in_order(0, 6 + 4 * 3);
+}
+
+static void a_graph_may_come_before_all_eager_calls(void **state)
+{
+    shim_comm_t *comm = *state;
+    capture(comm, 9);
+    fake_graph_launch(9, fake_stream(4));
+    reduce(comm, SMALL, 3);
+    fake_graph_launch(9, fake_stream(4));
+    assert_run_in_order(0, 7);
+}
+
+static void graphs_are_in_order_among_themselves(void **state)
+{
+    shim_comm_t *comm = *state;
+    capture(comm, 9);
+    capture(comm, 10);
+    fake_graph_launch(9, fake_stream(3));
+    fake_graph_launch(10, fake_stream(4));
+    fake_stream_capture(fake_stream(1), 11);
+    reduce(comm, SMALL, 1);
+    fake_graph_launch(9, fake_stream(3)); /* while a capture is under way */
+    reduce(comm, SMALL, 5);
+    reduce(comm, SMALL, 1);
+    fake_stream_capture(fake_stream(1), 0);
+    fake_graph_launch(11, fake_stream(5));
+    fake_graph_launch(10, fake_stream(4));
+    assert_run_in_order(0, 4 * 3 + 1 + 2);
+}
+
+static void communicators_have_their_own_order(void **state)
+{
+    shim_comm_t *first = *state, *second = fake_comm(1, true);
+    reduce(second, SMALL, 6);
+    capture(first, 9);
+    capture(second, 9);
+    assert_int_equal(fake_nodes(9, FAKE_WAIT), 2);
+    assert_int_equal(fake_nodes(9, FAKE_RECORD), 2);
+    fake_graph_launch(9, fake_stream(3));
+    reduce(first, SMALL, 4);
+    reduce(second, SMALL, 5);
+    fake_graph_launch(9, fake_stream(3));
+    reduce(second, SMALL, 6);
+    assert_run_in_order(0, 2 * 3 + 1);
+    assert_run_in_order(1, 2 * 3 + 3);
+    assert_int_equal(fake.work[7].before & fake.work[8].before, 0); /* each beside the other */
+    fake_graphs_destroy();
+    fake_comm_end(second);
+}
+
+static void grouped_calls_are_in_order_with_graphs(void **state)
+{
+    shim_comm_t *comm = *state;
+    capture(comm, 9);
+    fake_graph_launch(9, fake_stream(4));
+    ncclGroupStart();
+    reduce(comm, SMALL, 3);
+    reduce(comm, SMALL, 3);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    fake_graph_launch(9, fake_stream(4));
+    assert_run_in_order(0, 8);
+}
+
+/* As NCCL_GRAPH_MIXING_SUPPORT=0 has it. */
+static void without_mixing_the_program_orders_them(void **state)
+{
+    shim_comm_t *comm = *state;
+    comm->graph_mixing = false;
+    reduce(comm, SMALL, 3);
+    const int first = fake.cuda_calls;
+    capture(comm, 9);
+    assert_int_equal(fake.cuda_calls, first);
+    assert_int_equal(fake_nodes(9, FAKE_WAIT) + fake_nodes(9, FAKE_RECORD), 0);
+    assert_int_equal(fake.work[2].before, 2);
+    assert_int_equal(fake.work[3].before, 2 | 4); /* among themselves they are in order, still */
+    fake_graph_launch(9, fake_stream(4));
+    assert_int_equal(fake.work[4].before, 0);
+    reduce(comm, SMALL, 3);
+    assert_int_equal(fake.work[7].before, 1);
+}
+
+/* What its nodes use goes with the last graph, not before; the driver's callback makes no CUDA call. */
+static void a_graph_may_outlive_its_communicator(void **state)
+{
+    (void)state;
+    shim_comm_t *comm = fake_comm(0, true);
+    capture(comm, 9);
+    fake_comm_end(comm);
+    assert_int_equal(fake.events, 1);
+    fake_graph_launch(9, fake_stream(3));
+    fake_graph_launch(9, fake_stream(4));
+    assert_run_in_order(0, 6);
+    const uint32_t events = fake.events;
+    fake_graphs_destroy();
+    assert_int_equal(fake.events, events);
+    shim_comm_reap();
+    assert_int_equal(fake.events, 0);
+}
+
 static void graphs_keep_the_communicator(void **state)
 {
     shim_comm_t *comm = *state;
@@ -278,6 +498,64 @@ static void a_failed_launch_is_not_forwarded(void **state)
     fake.launch_error = 0;
     assert_int_equal(reduce(comm, SMALL, 1), ncclUnhandledCudaError);
     assert_int_equal(fake.works, 0);
+}
+
+/* The peers' kernels of a call that did not launch here would meet the next one. */
+static void a_call_that_was_not_waited_for_is_the_last(void **state)
+{
+    shim_comm_t *comm = *state;
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    fake.wait_error = cudaErrorInvalidResourceHandle;
+    assert_int_equal(reduce(comm, SMALL, 2), ncclUnhandledCudaError);
+    fake.wait_error = 0;
+    assert_int_equal(reduce(comm, SMALL, 2), ncclUnhandledCudaError);
+    assert_int_equal(broadcast(comm, 2), ncclUnhandledCudaError);
+    assert_int_equal(fake.works, 1);
+}
+
+static void a_call_whose_graph_holds_nothing_is_the_last(void **state)
+{
+    shim_comm_t *comm = *state;
+    fake_stream_capture(fake_stream(1), 9);
+    fake.retain_error = cudaErrorMemoryAllocation;
+    assert_int_equal(reduce(comm, SMALL, 1), ncclUnhandledCudaError);
+    assert_int_equal(atomic_load(&comm->references), 1);
+    fake.retain_error = 0;
+    assert_int_equal(reduce(comm, SMALL, 1), ncclUnhandledCudaError);
+    assert_int_equal(fake.works, 0);
+}
+
+static void a_call_that_was_not_recorded_is_the_last(void **state)
+{
+    shim_comm_t *comm = *state;
+    for (unsigned long long id = 0; id < 2; id++) {
+        shim_comm_t *other = fake_comm(0, true);
+        fake_stream_capture(fake_stream(1), id);
+        fake.record_error = cudaErrorInvalidResourceHandle;
+        assert_int_equal(reduce(other, SMALL, 1), ncclUnhandledCudaError);
+        fake.record_error = 0;
+        assert_int_equal(reduce(other, SMALL, 1), ncclUnhandledCudaError);
+        assert_int_equal(fake.works, 1 + id);
+        assert_int_equal(shim_drain(other, 1), id != 0); /* nobody knows when it ends; what is captured does not run */
+        fake_graphs_destroy();
+        fake_comm_end(other);
+    }
+    fake_stream_capture(fake_stream(1), 0);
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+}
+
+static void calls_are_drained(void **state)
+{
+    shim_comm_t *comm = *state;
+    fake.running = true;
+    assert_true(shim_drain(comm, 1));
+    assert_true(shim_drained(comm));
+    reduce(comm, SMALL, 1);
+    assert_false(shim_drain(comm, 1));
+    assert_false(shim_drained(comm));
+    fake.running = false;
+    assert_true(shim_drain(comm, 0));
+    assert_true(shim_drained(comm));
 }
 
 static void what_is_not_surely_valid_is_forwarded(void **state)
@@ -560,9 +838,11 @@ static void ours_launch_after_the_outermost_end(void **state)
     assert_int_equal(fake.works, 0);
     assert_int_equal(ncclGroupEnd(), ncclSuccess);
     assert_int_equal(shim_group_depth(), 0);
-    assert_in_order(3);
+    assert_int_equal(fake.works, 3);
     assert_int_equal(fake.work[0].kind, FAKE_REAL);
     assert_int_equal(fake.work[1].kind, FAKE_OURS);
+    assert_int_equal(fake.work[2].before, 2); /* in order, beside the real NCCL's */
+    assert_int_equal(fake.wrong_waits, 0);
     assert_int_equal(atomic_load(&comm->references), 1);
 }
 
@@ -634,11 +914,13 @@ static void all_streams_of_a_group_join(void **state)
     broadcast(comm, 2);
     reduce(comm, SMALL, 3);
     assert_int_equal(ncclGroupEnd(), ncclSuccess);
-    assert_in_order_from(3, 6);
+    assert_int_equal(fake.works, 6);
+    for (uint32_t i = 3; i < 6; i++)
+        assert_int_equal(fake.work[i].before & ALL_OF(3), ALL_OF(3));
     for (int i = 1; i <= 3; i++)
         assert_int_equal(fake_known(fake_stream(i)) & ALL_OF(6), ALL_OF(6));
     reduce(comm, SMALL, 4);
-    assert_in_order_from(3, 7);
+    assert_in_order_from(6, 7);
     for (int i = 0; i < 3; i++)
         fake_comm_end(other[i]);
 }
@@ -709,7 +991,7 @@ static void a_group_under_way_is_waited_for(void **state)
     (void)state;
     shim_comm_t *comm = group_under_way();
     assert_int_equal(ncclGroupEnd(), ncclInProgress);
-    assert_in_order(2);
+    assert_int_equal(fake.works, 2);
     assert_int_equal(fake.real_state, ncclSuccess);
     fake_comm_end(comm);
 }
@@ -757,6 +1039,203 @@ static void a_group_without_ours_does_not_wait(void **state)
     assert_int_equal(ncclGroupEnd(), ncclInProgress);
     assert_int_equal(fake.polls, 0);
     fake_comm_end(comm);
+}
+
+/* Ours waits for what was before the group, as the real NCCL's does, and what follows waits for both. */
+static void taken_and_forwarded_run_side_by_side(void **state)
+{
+    for (unsigned long long id = 0; id < 2; id++) {
+        shim_comm_t *comm = id == 0 ? *state : fake_comm(0, true);
+        const uint32_t first = fake.works;
+        const uint64_t before = UINT64_C(1) << first;
+        for (int i = 1; i < 4; i++)
+            fake_stream_capture(fake_stream(i), id);
+        reduce(comm, SMALL, 3);
+        ncclGroupStart();
+        reduce(comm, SMALL, 1);
+        broadcast(comm, 1);
+        broadcast(comm, 2);
+        reduce(comm, SMALL, 2);
+        assert_int_equal(ncclGroupEnd(), ncclSuccess);
+        assert_int_equal(fake.works, first + 5);
+        for (uint32_t real = first + 1; real < first + 3; real++) {
+            assert_int_equal(fake.work[real].kind, FAKE_REAL);
+            assert_int_equal(fake.work[real].before & before, before);
+            for (uint32_t ours = first + 3; ours < first + 5; ours++) {
+                assert_int_equal(fake.work[ours].kind, FAKE_OURS);
+                assert_true(beside(real, ours));
+            }
+        }
+        assert_int_equal(fake.work[first + 3].before & before, before);
+        assert_true(fake.work[first + 4].before >> (first + 3) & 1);
+        reduce(comm, SMALL, 3);
+        assert_int_equal(fake.work[first + 5].before >> first, ALL_OF(5));
+        for (int i = 1; i < 3; i++)
+            assert_int_equal(fake_known(fake_stream(i)) >> first & ALL_OF(5), ALL_OF(5));
+        assert_int_equal(fake.wrong_waits, 0);
+        if (id == 0)
+            continue;
+        assert_int_equal(fake_recorded(id), UINT64_C(1) << (first + 5));
+        assert_int_equal(fake_after_waits(id), ALL_OF(6) << first);
+        fake_graphs_destroy();
+        fake_comm_end(comm);
+    }
+    assert_int_equal(fake.streams_made, 1); /* a capture needs none */
+}
+
+/* Each keeps its own order, whichever of them runs beside the real NCCL's work. */
+static void communicators_may_share_the_streams_of_a_group(void **state)
+{
+    (void)state;
+    for (unsigned long long id = 0; id < 2; id++) {
+        shim_comm_t *comm[4];
+        const uint32_t first = fake.works;
+        for (int i = 0; i < 4; i++)
+            comm[i] = fake_comm(0, true);
+        for (int i = 1; i < 5; i++)
+            fake_stream_capture(fake_stream(i), id);
+        for (int i = 0; i < 4; i++)
+            reduce(comm[i], SMALL, 1 + i);
+        for (int i = 0; i < 4; i++)
+            comm[i]->key.word[0] = 4 - (uint64_t)i;
+        ncclGroupStart();
+        for (int i = 0; i < 4; i++) {
+            if (i != 3)
+                broadcast(comm[i], 1);
+            if (i != 1)
+                reduce(comm[i], SMALL, 1);
+        }
+        assert_int_equal(ncclGroupEnd(), ncclSuccess);
+        /* The real NCCL's of 0, 1, 2, then ours of 3, 2, 0 */
+        static const uint32_t owner[] = {0, 1, 2, 3, 2, 0};
+        assert_int_equal(fake.works, first + 10);
+        for (uint32_t i = 0; i < 6; i++) {
+            assert_int_equal(fake.work[first + 4 + i].kind, i < 3 ? FAKE_REAL : FAKE_OURS);
+            assert_true(fake.work[first + 4 + i].before >> (first + owner[i]) & 1);
+            for (uint32_t k = 4; k < 6 && i < 3; k++)
+                assert_true(beside(first + 4 + i, first + 4 + k));
+        }
+        for (int i = 0; i < 4; i++) {
+            reduce(comm[i], SMALL, 4 - i);
+            for (uint32_t k = 0; k < 6; k++)
+                assert_true(owner[k] != (uint32_t)i || fake.work[fake.works - 1].before >> (first + 4 + k) & 1);
+        }
+        assert_int_equal(fake.wrong_waits, 0);
+        fake_graphs_destroy();
+        for (int i = 0; i < 4; i++)
+            fake_comm_end(comm[i]);
+    }
+}
+
+static void groups_of_one_kind_need_no_stream(void **state)
+{
+    shim_comm_t *comm = *state, *other = fake_comm(0, true);
+    ncclGroupStart();
+    reduce(comm, SMALL, 1);
+    broadcast(other, 1);
+    reduce(comm, SMALL, 1);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_int_equal(fake.streams_made, 0);
+    assert_in_order(3);
+    fake_comm_end(other);
+}
+
+/* Whatever the order of the calls, all ranks of a communicator launch those of two communicators alike. */
+static void communicators_launch_in_the_order_of_their_keys(void **state)
+{
+    (void)state;
+    shim_comm_t *comm[3];
+    for (int i = 0; i < 3; i++) {
+        comm[i] = fake_comm(i, true);
+        comm[i]->key = (net_key_t){{i == 2 ? 1 : 2, (uint64_t)(5 - i)}};
+    }
+    ncclGroupStart();
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(reduce(comm[i % 3], SMALL, i + 1), ncclSuccess);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    static const int order[] = {2, 2, 1, 1, 0, 0};
+    assert_int_equal(fake.works, 6);
+    for (int i = 0; i < 6; i++)
+        assert_int_equal(fake.work[i].device, order[i]);
+    for (int i = 0; i < 3; i++)
+        fake_comm_end(comm[i]);
+}
+
+/* Two ranks of one communicator: neither GPU gets its second call before the other has its first. */
+static void ranks_of_one_thread_launch_in_turn(void **state)
+{
+    (void)state;
+    shim_comm_t *comm[2] = {fake_comm(0, true), fake_comm(1, true)};
+    ncclGroupStart();
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 20; k++)
+            assert_int_equal(reduce(comm[i], SMALL, i + 1), ncclSuccess);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_int_equal(fake.works, 40);
+    for (int i = 0; i < 40; i++)
+        assert_int_equal(fake.work[i].device, i % 2);
+    for (int i = 0; i < 2; i++)
+        fake_comm_end(comm[i]);
+}
+
+/* A group of a call of each of three communicators, with a forwarded one of the first. */
+static ncclResult_t group_of_three(shim_comm_t *comm[3])
+{
+    for (int i = 0; i < 3; i++) {
+        comm[i] = fake_comm(0, true);
+        comm[i]->key.word[0] = (uint64_t)i + 1;
+    }
+    ncclGroupStart();
+    for (int i = 0; i < 3; i++)
+        reduce(comm[i], SMALL, i + 1);
+    broadcast(comm[0], 4);
+    return ncclGroupEnd();
+}
+
+static void assert_over_from(shim_comm_t *comm[3], int first)
+{
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(comm[i]->async_error != ncclSuccess, i >= first);
+        assert_int_equal(reduce(comm[i], SMALL, 1), comm[i]->async_error);
+        fake_comm_end(comm[i]);
+    }
+}
+
+static void a_group_that_stops_half_way(void **state)
+{
+    (void)state;
+    shim_comm_t *comm[3];
+    fake.launches_left = 2;
+    assert_int_equal(group_of_three(comm), ncclUnhandledCudaError);
+    assert_int_equal(fake.works, 2); /* the real NCCL's, and the first of ours */
+    fake.launch_error = 0;
+    assert_int_equal(fake_known(fake_stream(1)), ALL_OF(2)); /* what ran is ordered all the same */
+    assert_over_from(comm, 1);
+}
+
+static void a_group_whose_streams_do_not_join(void **state)
+{
+    (void)state;
+    shim_comm_t *comm[3];
+    fake.wait_error = cudaErrorInvalidResourceHandle;
+    assert_int_equal(group_of_three(comm), ncclUnhandledCudaError);
+    assert_int_equal(fake.works, 0);
+    fake.wait_error = 0;
+    assert_over_from(comm, 0);
+}
+
+/* An error of the program is the same on all ranks, so nobody is behind; one of the machine is not. */
+static void a_group_that_fails_in_the_real_nccl(void **state)
+{
+    (void)state;
+    shim_comm_t *comm[3];
+    fake.forward_result = ncclInvalidArgument;
+    assert_int_equal(group_of_three(comm), ncclInvalidArgument);
+    assert_int_equal(fake.works, 0);
+    assert_over_from(comm, 3);
+    fake.forward_result = ncclSystemError;
+    assert_int_equal(group_of_three(comm), ncclSystemError);
+    assert_over_from(comm, 0);
 }
 
 static void long_groups(void **state)
@@ -856,9 +1335,24 @@ int main(void)
                                        TEST(the_device_is_lent),
                                        TEST(captures_are_a_world_of_their_own),
                                        TEST(captures_may_take_turns),
+                                       TEST(many_captures_may_take_turns),
+                                       TEST(a_captured_stream_may_be_gone),
+                                       TEST(a_handle_may_come_again),
+                                       TEST(a_graph_waits_and_records),
+                                       TEST(replays_and_eager_calls_are_in_order),
+                                       TEST(a_graph_may_come_before_all_eager_calls),
+                                       TEST(graphs_are_in_order_among_themselves),
+                                       TEST(communicators_have_their_own_order),
+                                       TEST(grouped_calls_are_in_order_with_graphs),
+                                       TEST(without_mixing_the_program_orders_them),
+                                       TEST(a_graph_may_outlive_its_communicator),
                                        TEST(the_last_stream_may_be_in_a_capture),
                                        TEST(graphs_keep_the_communicator),
                                        TEST(a_failed_launch_is_not_forwarded),
+                                       TEST(a_call_that_was_not_waited_for_is_the_last),
+                                       TEST(a_call_whose_graph_holds_nothing_is_the_last),
+                                       TEST(a_call_that_was_not_recorded_is_the_last),
+                                       TEST(calls_are_drained),
                                        TEST(what_is_not_surely_valid_is_forwarded),
                                        TEST(a_broken_communicator_says_so),
                                        TEST(not_ready_is_forwarded),
@@ -884,6 +1378,14 @@ int main(void)
                                        TEST(a_group_under_way_ends_with_its_communicator),
                                        TEST(an_abort_lets_polls_end),
                                        TEST(a_group_without_ours_does_not_wait),
+                                       TEST(taken_and_forwarded_run_side_by_side),
+                                       TEST(communicators_may_share_the_streams_of_a_group),
+                                       TEST(groups_of_one_kind_need_no_stream),
+                                       TEST(communicators_launch_in_the_order_of_their_keys),
+                                       TEST(ranks_of_one_thread_launch_in_turn),
+                                       TEST(a_group_that_stops_half_way),
+                                       TEST(a_group_whose_streams_do_not_join),
+                                       TEST(a_group_that_fails_in_the_real_nccl),
                                        TEST(long_groups),
                                        TEST(an_operator_may_go_before_its_group_ends),
                                        TEST(an_operator_of_another_type_is_forwarded),

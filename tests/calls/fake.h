@@ -4,6 +4,8 @@
  *
  * Work is numbered. A stream knows the set of works that have certainly run
  * before what comes next on it; events carry such sets from stream to stream.
+ * A capture builds a graph of nodes: works, and waits for and records of events
+ * from outside. What a launch of it runs are works of their own.
  */
 #ifndef TEST_FAKE_H
 #define TEST_FAKE_H
@@ -17,13 +19,14 @@
 enum { FAKE_STREAMS = 16, FAKE_WORKS = 64, FAKE_TAKEN_LIMIT = 1000 };
 
 typedef enum fake_kind { FAKE_OURS, FAKE_REAL } fake_kind_t;
+typedef enum fake_node { FAKE_WORK, FAKE_WAIT, FAKE_RECORD } fake_node_t;
 
 typedef struct fake_work {
     fake_kind_t kind;
     int device;
     void *stream;
-    uint64_t before; /* works (bits) that have run before it */
-    unsigned long long capture;
+    uint64_t before;            /* works (bits) that have run before it */
+    unsigned long long capture; /* it was captured, so it did not run */
     uint64_t scalar_bits;
 } fake_work_t;
 
@@ -35,9 +38,13 @@ typedef struct fake {
     uint32_t queries;     /* questions about a capture */
     uint32_t wrong_waits; /* an event of a capture was waited for outside of it, or the other way round */
     uint32_t graph_references;
-    int launch_error;        /* what the next launches return */
-    ncclResult_t real_state; /* of every communicator: what ncclCommGetAsyncError says */
-    uint32_t polls;          /* of it; each one moves ncclInProgress on, the third to success */
+    uint32_t events, streams_made;              /* by the code under test, that are not destroyed */
+    int launch_error;                           /* what the next launches return ... */
+    int wait_error, record_error, retain_error; /* ... and what comes around them */
+    bool running;                               /* what was recorded has not ended */
+    uint32_t launches_left;                     /* if not 0: launches until they fail */
+    ncclResult_t real_state;                    /* of every communicator: what ncclCommGetAsyncError says */
+    uint32_t polls;                             /* of it; each one moves ncclInProgress on, the third to success */
     ncclResult_t forward_result;
     uint32_t launches;
     alg_call_t launched[FAKE_WORKS]; /* by us */
@@ -57,10 +64,19 @@ void fake_reset(void);
 /* Stream number 1 .. FAKE_STREAMS-1. */
 cudaStream_t fake_stream(int number);
 void fake_stream_destroy(cudaStream_t stream);
+/* The handle of a destroyed stream is given to a new one. */
+void fake_stream_again(cudaStream_t stream);
 /* id 0: not captured; ~0: asking fails. */
 void fake_stream_capture(cudaStream_t stream, unsigned long long id);
 /* Works that have run before what comes next on the stream. */
 uint64_t fake_known(cudaStream_t stream);
+/* Nodes of the graph of a capture. */
+uint32_t fake_nodes(unsigned long long capture, fake_node_t kind);
+/* Works of it that its record nodes come right after, and those that come after all its waits. */
+uint64_t fake_recorded(unsigned long long capture);
+uint64_t fake_after_waits(unsigned long long capture);
+/* Launch that graph: its works run once more. */
+void fake_graph_launch(unsigned long long capture, cudaStream_t stream);
 /* Run what the graphs of all captures hold back. */
 void fake_graphs_destroy(void);
 

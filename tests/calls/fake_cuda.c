@@ -1,5 +1,7 @@
 /*
  * fake_cuda.c - fake.h's GPU.
+ *
+ * Sets of works, and of a graph's nodes, are bits of a word.
  */
 #include "fake.h"
 
@@ -7,17 +9,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OBJECTS = 16 };
+enum { OBJECTS = 64, NODES = 64, ALL_STREAMS = FAKE_STREAMS + 4 };
 
 typedef struct stream {
-    uint64_t known;
-    bool destroyed;
-    unsigned long long capture;
+    uint64_t known; /* works; not captured */
+    uint64_t front; /* nodes; captured */
+    unsigned long long capture, id;
+    bool destroyed, made; /* made: by the code under test */
 } stream_t;
 
 struct CUevent_st {
-    uint64_t known;
+    uint64_t known, front;
     unsigned long long capture;
+};
+
+struct CUgraphNode_st {
+    fake_node_t kind;
+    unsigned long long capture;
+    uint64_t after; /* nodes */
+    uint32_t work;  /* FAKE_WORK: the captured one */
+    cudaEvent_t event;
+    uint64_t known; /* in a replay */
 };
 
 struct CUuserObject_st {
@@ -26,7 +38,10 @@ struct CUuserObject_st {
 };
 
 fake_t fake;
-static stream_t streams[FAKE_STREAMS];
+static stream_t streams[ALL_STREAMS];
+static unsigned long long next_id;
+static struct CUgraphNode_st nodes[NODES];
+static uint32_t node_count;
 static struct CUuserObject_st *held[OBJECTS];
 static uint32_t held_count;
 
@@ -34,7 +49,11 @@ static uint32_t held_count;
 static stream_t *stream_of(cudaStream_t stream)
 {
     uintptr_t number = (uintptr_t)stream / 16;
-    return number < FAKE_STREAMS ? &streams[number] : NULL;
+    if (number >= ALL_STREAMS)
+        return NULL;
+    if (streams[number].id == 0)
+        streams[number].id = ++next_id;
+    return &streams[number];
 }
 
 void fake_reset(void)
@@ -42,6 +61,7 @@ void fake_reset(void)
     fake_graphs_destroy();
     memset(&fake, 0, sizeof(fake));
     memset(streams, 0, sizeof(streams));
+    node_count = 0;
 }
 
 cudaStream_t fake_stream(int number)
@@ -54,14 +74,137 @@ void fake_stream_destroy(cudaStream_t stream)
     stream_of(stream)->destroyed = true;
 }
 
+void fake_stream_again(cudaStream_t stream)
+{
+    *stream_of(stream) = (stream_t){.id = ++next_id};
+}
+
 void fake_stream_capture(cudaStream_t stream, unsigned long long id)
 {
-    stream_of(stream)->capture = id;
+    stream_t *s = stream_of(stream);
+    s->capture = id;
+    s->front = 0;
+}
+
+/* ---- Graphs ------------------------------------------------------------------------------ */
+
+static uint64_t bit(uint32_t number)
+{
+    return UINT64_C(1) << number;
+}
+
+static uint32_t number_of(const struct CUgraphNode_st *node)
+{
+    return (uint32_t)(node - nodes);
+}
+
+/* The nodes, and all before them. */
+static uint64_t closed(uint64_t set)
+{
+    for (uint64_t before = 0; before != set;) {
+        before = set;
+        for (uint32_t i = 0; i < node_count; i++)
+            if (set & bit(i))
+                set |= nodes[i].after;
+    }
+    return set;
+}
+
+static uint64_t works_in(uint64_t set)
+{
+    uint64_t works = 0;
+    for (uint32_t i = 0; i < node_count; i++)
+        if (set & bit(i) && nodes[i].kind == FAKE_WORK)
+            works |= bit(nodes[i].work);
+    return works;
+}
+
+static struct CUgraphNode_st *node_add(fake_node_t kind, unsigned long long capture, uint64_t after)
+{
+    nodes[node_count] = (struct CUgraphNode_st){.kind = kind, .capture = capture, .after = after};
+    return &nodes[node_count++];
+}
+
+uint32_t fake_nodes(unsigned long long capture, fake_node_t kind)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < node_count; i++)
+        count += nodes[i].capture == capture && nodes[i].kind == kind;
+    return count;
+}
+
+uint64_t fake_recorded(unsigned long long capture)
+{
+    uint64_t works = 0;
+    for (uint32_t i = 0; i < node_count; i++)
+        if (nodes[i].capture == capture && nodes[i].kind == FAKE_RECORD)
+            works |= works_in(nodes[i].after);
+    return works;
+}
+
+uint64_t fake_after_waits(unsigned long long capture)
+{
+    uint64_t waits = 0, works = 0;
+    for (uint32_t i = 0; i < node_count; i++)
+        if (nodes[i].capture == capture && nodes[i].kind == FAKE_WAIT)
+            waits |= bit(i);
+    for (uint32_t i = 0; i < node_count; i++)
+        if (nodes[i].capture == capture && nodes[i].kind == FAKE_WORK && (closed(bit(i)) & waits) == waits)
+            works |= bit(nodes[i].work);
+    return works;
+}
+
+static uint64_t run_node(struct CUgraphNode_st *node, uint64_t known, cudaStream_t stream)
+{
+    if (node->kind == FAKE_WAIT)
+        return known | node->known;
+    if (node->kind == FAKE_RECORD) {
+        *node->event = (struct CUevent_st){.known = known};
+        return known;
+    }
+    fake.work[fake.works] = fake.work[node->work];
+    fake.work[fake.works].before = known;
+    fake.work[fake.works].stream = stream;
+    fake.work[fake.works].capture = 0;
+    return known | bit(fake.works++);
+}
+
+/* What a node waits for is what was recorded before the launch, whatever the graph itself records. */
+void fake_graph_launch(unsigned long long capture, cudaStream_t stream)
+{
+    stream_t *s = stream_of(stream);
+    uint64_t start = s->known, left = 0, done = 0;
+    for (uint32_t i = 0; i < node_count; i++) {
+        if (nodes[i].capture != capture)
+            continue;
+        left |= bit(i);
+        nodes[i].known = nodes[i].kind == FAKE_WAIT ? nodes[i].event->known : 0;
+    }
+    while (left) {
+        for (uint32_t i = 0; i < node_count; i++) {
+            if (!(left & bit(i)) || (nodes[i].after & ~done))
+                continue;
+            uint64_t known = start;
+            for (uint32_t k = 0; k < node_count; k++)
+                known |= nodes[i].after & bit(k) ? nodes[k].known : 0;
+            nodes[i].known = run_node(&nodes[i], known, stream);
+            s->known |= nodes[i].known;
+            left &= ~bit(i);
+            done |= bit(i);
+        }
+    }
+}
+
+/* ---- Work --------------------------------------------------------------------------------- */
+
+static uint64_t known_on(const stream_t *s)
+{
+    return s->capture != 0 ? works_in(closed(s->front)) : s->known;
 }
 
 uint64_t fake_known(cudaStream_t stream)
 {
-    return stream_of(stream)->known;
+    return known_on(stream_of(stream));
 }
 
 void fake_work(fake_kind_t kind, cudaStream_t stream, uint64_t scalar_bits)
@@ -70,10 +213,16 @@ void fake_work(fake_kind_t kind, cudaStream_t stream, uint64_t scalar_bits)
     fake.work[fake.works] = (fake_work_t){.kind = kind,
                                           .device = fake.device,
                                           .stream = stream,
-                                          .before = s->known,
+                                          .before = known_on(s),
                                           .capture = s->capture,
                                           .scalar_bits = scalar_bits};
-    s->known |= UINT64_C(1) << fake.works++;
+    if (s->capture != 0) {
+        struct CUgraphNode_st *node = node_add(FAKE_WORK, s->capture, s->front);
+        node->work = fake.works;
+        s->front = bit(number_of(node));
+    }
+    s->known |= s->capture != 0 ? 0 : bit(fake.works);
+    fake.works++;
 }
 
 void fake_graphs_destroy(void)
@@ -84,6 +233,8 @@ void fake_graphs_destroy(void)
     }
     held_count = fake.graph_references = 0;
 }
+
+/* ---- Device and streams --------------------------------------------------------------------- */
 
 cudaError_t cudaGetDevice(int *device)
 {
@@ -108,19 +259,40 @@ const char *cudaGetErrorString(cudaError_t error)
     return error == cudaSuccess ? "no error" : "fake error";
 }
 
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
-                                     cudaGraph_t *graph, const void *dependencies, const void *edges, size_t *count)
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 {
-    (void)dependencies, (void)edges, (void)count;
-    fake.queries++;
+    *least = 0;
+    *greatest = -5;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
+{
+    (void)flags, (void)priority;
+    for (int i = FAKE_STREAMS; i < ALL_STREAMS; i++) {
+        if (streams[i].made)
+            continue;
+        *stream = fake_stream(i);
+        streams[i] = (stream_t){.id = ++next_id, .made = true};
+        fake.streams_made++;
+        return cudaSuccess;
+    }
+    return cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    stream_of(stream)->made = false;
+    fake.streams_made--;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id)
+{
     const stream_t *s = stream_of(stream);
     if (s == NULL || s->destroyed)
         return cudaErrorInvalidResourceHandle;
-    if (s->capture == ~0ull)
-        return cudaErrorStreamCaptureImplicit;
-    *status = s->capture != 0 ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
-    *id = s->capture;
-    *graph = (cudaGraph_t)(uintptr_t)s->capture;
+    *id = s->id;
     return cudaSuccess;
 }
 
@@ -133,10 +305,97 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode
     return cudaSuccess;
 }
 
+/* ---- Captures --------------------------------------------------------------------------------- */
+
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
+                                     cudaGraph_t *graph, const cudaGraphNode_t **front, const cudaGraphEdgeData **edges,
+                                     size_t *count)
+{
+    static cudaGraphNode_t list[NODES];
+    const stream_t *s = stream_of(stream);
+    if (s == NULL || s->destroyed)
+        return cudaErrorInvalidResourceHandle;
+    if (s->capture == ~0ull)
+        return cudaErrorStreamCaptureImplicit;
+    *status = s->capture != 0 ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+    if (id != NULL) {
+        fake.queries++;
+        *id = s->capture;
+    }
+    if (graph != NULL)
+        *graph = (cudaGraph_t)(uintptr_t)s->capture;
+    if (front == NULL)
+        return cudaSuccess;
+    *edges = NULL;
+    *front = list;
+    *count = 0;
+    for (uint32_t i = 0; i < node_count; i++)
+        if (s->front & bit(i))
+            list[(*count)++] = &nodes[i];
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t *list,
+                                                const cudaGraphEdgeData *edges, size_t count, unsigned flags)
+{
+    (void)edges;
+    stream_t *s = stream_of(stream);
+    if (s->capture == 0)
+        return cudaErrorIllegalState;
+    if (flags == cudaStreamSetCaptureDependencies)
+        s->front = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (list[i]->capture != s->capture)
+            return cudaErrorInvalidValue;
+        s->front |= bit(number_of(list[i]));
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
+                                     const cudaGraphEdgeData *edges, size_t count)
+{
+    (void)graph, (void)edges;
+    for (size_t i = 0; i < count; i++) {
+        if (closed(bit(number_of(from[i]))) & bit(number_of(to[i])) || to[i]->after & bit(number_of(from[i])))
+            return cudaErrorInvalidValue; /* a cycle, or one that is there */
+        to[i]->after |= bit(number_of(from[i]));
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphRemoveDependencies(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
+                                        const cudaGraphEdgeData *edges, size_t count)
+{
+    (void)graph, (void)edges;
+    for (size_t i = 0; i < count; i++) {
+        if (!(to[i]->after & bit(number_of(from[i]))))
+            return cudaErrorInvalidValue;
+        to[i]->after &= ~bit(number_of(from[i]));
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphAddEventRecordNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *after,
+                                        size_t count, cudaEvent_t event)
+{
+    uint64_t front = 0;
+    for (size_t i = 0; i < count; i++)
+        front |= bit(number_of(after[i]));
+    if (fake.record_error != 0)
+        return (cudaError_t)fake.record_error;
+    *node = node_add(FAKE_RECORD, (unsigned long long)(uintptr_t)graph, front);
+    (*node)->event = event;
+    return cudaSuccess;
+}
+
+/* ---- Events --------------------------------------------------------------------------------- */
+
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 {
     (void)flags;
     fake.cuda_calls++;
+    fake.events++;
     *event = calloc(1, sizeof(**event));
     return cudaSuccess;
 }
@@ -147,36 +406,63 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     const stream_t *s = stream_of(stream);
     if (s == NULL || s->destroyed)
         return cudaErrorInvalidResourceHandle;
-    event->known = s->known;
-    event->capture = s->capture;
+    if (fake.record_error != 0)
+        return (cudaError_t)fake.record_error;
+    *event = (struct CUevent_st){.known = s->known, .front = s->front, .capture = s->capture};
     return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    (void)event;
+    return fake.running ? cudaErrorNotReady : cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+    fake.events--;
     free(event);
     return cudaSuccess;
 }
 
+/* A wait may take a stream into a capture: of ours that is meant, of the program's it never is. */
+static bool may_wait(const stream_t *s, const struct CUevent_st *event)
+{
+    return s->capture == event->capture || (s->made && s->capture == 0);
+}
+
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
 {
-    (void)flags;
     fake.cuda_calls++;
     stream_t *s = stream_of(stream);
     if (s == NULL || s->destroyed)
         return cudaErrorInvalidResourceHandle;
-    if (s->capture != event->capture) {
+    if (fake.wait_error != 0)
+        return (cudaError_t)fake.wait_error;
+    if (flags == cudaEventWaitExternal && s->capture != 0 && event->capture == 0) {
+        struct CUgraphNode_st *node = node_add(FAKE_WAIT, s->capture, s->front);
+        node->event = event;
+        s->front = bit(number_of(node));
+        return cudaSuccess;
+    }
+    if (flags != 0 || !may_wait(s, event)) {
         fake.wrong_waits++;
         return cudaErrorStreamCaptureIsolation;
     }
-    s->known |= event->known;
+    s->capture = event->capture;
+    s->known |= event->capture == 0 ? event->known : 0;
+    s->front |= event->front;
     return cudaSuccess;
 }
+
+/* ---- User objects --------------------------------------------------------------------------- */
 
 cudaError_t cudaUserObjectCreate(cudaUserObject_t *object, void *pointer, cudaHostFn_t destroy, unsigned references,
                                  unsigned flags)
 {
     (void)references, (void)flags;
+    if (fake.retain_error != 0)
+        return (cudaError_t)fake.retain_error;
     *object = malloc(sizeof(**object));
     **object = (struct CUuserObject_st){destroy, pointer};
     return cudaSuccess;

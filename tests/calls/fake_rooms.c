@@ -7,10 +7,10 @@
 #include <string.h>
 
 #include "shim/attach.h"
-#include "shim/drain.h"
 #include "shim/forward.h"
 #include "shim/host.h"
 #include "shim/real.h"
+#include "shim/room.h"
 
 /* ---- The real NCCL: whatever is forwarded is a name and a stream ------------------------ */
 
@@ -22,8 +22,13 @@ static ncclResult_t real_call(const char *name, ncclComm_t comm, cudaStream_t st
     fake.real_call[fake.real_calls++] = name;
     ncclResult_t result = comm == NULL ? ncclInvalidArgument : fake.forward_result;
     if (fake.real_depth == 0) {
-        if (result == ncclSuccess)
-            fake_work(FAKE_REAL, stream, 0);
+        const int device = fake.device;
+        if (result != ncclSuccess)
+            return result;
+        const shim_comm_t *known = shim_comm_find(comm);
+        fake.device = known != NULL ? known->device : device;
+        fake_work(FAKE_REAL, stream, 0);
+        fake.device = device;
         return result;
     }
     if (result != ncclSuccess)
@@ -213,6 +218,8 @@ const char *shim_real_failure(void)
 static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
 {
     (void)team;
+    if (fake.launches_left > 0 && --fake.launches_left == 0)
+        fake.launch_error = cudaErrorInvalidResourceHandle;
     if (fake.launch_error == 0) {
         fake.launched[fake.launches++] = *call;
         fake_work(FAKE_OURS, stream, call->scalar_bits);
@@ -257,9 +264,30 @@ void alg_scratch_release(alg_scratch_t *scratch, bool reusable)
     (void)scratch, (void)reusable;
 }
 
+void alg_scratch_reap(void)
+{
+}
+
+uint32_t alg_scratch_retired(void)
+{
+    return 0;
+}
+
+alg_control_t *alg_scratch_control(alg_scratch_t *scratch)
+{
+    (void)scratch;
+    return NULL;
+}
+
 void net_leave(net_rendezvous_t *rendezvous)
 {
     (void)rendezvous;
+}
+
+uint32_t shim_room_multiprocessors(int device, void *stream)
+{
+    (void)device, (void)stream;
+    return 0;
 }
 
 /* ---- Set-up and host mode ------------------------------------------------------------------ */
@@ -274,10 +302,15 @@ void shim_attach_settle(shim_comm_t *comm)
     (void)comm;
 }
 
-void shim_drain_forget(shim_comm_t *comm)
+int net_scope_enter(net_scope_t *scope, int device)
 {
-    if (comm->order.event != NULL)
-        cudaEventDestroy(comm->order.event);
+    (void)scope, (void)device;
+    return 0;
+}
+
+void net_scope_leave(net_scope_t *scope)
+{
+    (void)scope;
 }
 
 bool shim_host_mode(void)
@@ -313,6 +346,7 @@ shim_comm_t *fake_comm(int device, bool blocking)
     comm->device = device;
     comm->blocking = blocking;
     comm->nranks = 2;
+    comm->graph_mixing = true;
     atomic_store(&comm->phase, SHIM_COMM_ATTACHED);
     shim_comm_insert(comm);
     shim_comm_release(comm); /* the table's reference is left */

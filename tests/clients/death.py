@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """A rank that is killed in mid-call, and calls that only abort, revoke or shrink can free, with Shunt alone.
 
-Killed: each survivor learns of it by ncclCommGetAsyncError within 5 s, aborts, and makes a new communicator with
-the others, or alone if there were two (SHUNT_TIMEOUT_MS=2000 on GPUs; on the host device the look after peers is
-enough). Freed: one rank never calls; the others' kernels leave their waits within 0.1 s of the abort, revoke, or
-shrink with abort (1 s on the host device, whose processor is shared). The real NCCL has no such limits, so there is
-nothing to compare with.
+Killed: each survivor learns of it by ncclCommGetAsyncError, aborts, and makes a new communicator with the others, or
+alone if there were two. Freed: one rank never calls; the others leave their waits because of the abort, revoke, or
+shrink with abort. On GPUs SHUNT_TIMEOUT_MS=2000 ends the waits for a dead rank, within 5 s, and kernels are freed
+within 0.1 s. On the host device, whose processor others may use, no time is judged: SHUNT_TIMEOUT_MS is longer than
+the test, so that only the look after peers, or the abort, can end a wait. The real NCCL has no such limits, so there
+is nothing to compare with.
 Needs two GPUs or more and CUDA's runtime library, or SHUNT_DEVICE=host. The last line is `N passed, N failed`.
 """
 
@@ -42,7 +43,7 @@ def fresh_sum(nccl, device, comm, n):
 def outlive(nccl, device, comm):
     """Seconds until the error is known; None if it never is."""
     memory, state, start = device.put([1.0] * COUNT), ctypes.c_int(0), time.monotonic()
-    while time.monotonic() - start < 20:
+    while time.monotonic() - start < 200:
         if state.value in (0, 7) and all_reduce(nccl, device, comm, memory) == 0:
             wait(device)
         nccl.ncclCommGetAsyncError(comm, ctypes.byref(state))
@@ -54,12 +55,12 @@ def outlive(nccl, device, comm):
 def killed(nccl, device, rank, n, pipe, barrier):
     comm = nccl.init(n, UniqueId.of(pipe.recv()), rank)
     good = fresh_sum(nccl, device, comm, n)
-    barrier.wait(30)
+    barrier.wait(300)
     if rank == n - 1:
         os.kill(os.getpid(), signal.SIGKILL)
     seconds = outlive(nccl, device, comm)
     nccl.ncclCommAbort(comm)
-    pipe.send(("noticed", good and seconds is not None and seconds < 5, f"{seconds} s"))
+    pipe.send(("noticed", good and seconds is not None and (nccl.host or seconds < 5), f"{seconds} s"))
     again = nccl.init(n - 1, UniqueId.of(pipe.recv()), rank)
     pipe.send(("went on", fresh_sum(nccl, device, again, n - 1), ""))
     nccl.ncclCommDestroy(again)
@@ -67,7 +68,7 @@ def killed(nccl, device, rank, n, pipe, barrier):
 
 def freed(how, nccl, device, rank, n, pipe, barrier):
     """All but the last rank call; `end` is when this one's call, or its kernel, was done."""
-    comm, limit = nccl.init(n, UniqueId.of(pipe.recv()), rank), 0.1 if device.cuda else 1.0
+    comm, limit = nccl.init(n, UniqueId.of(pipe.recv()), rank), 0.1 if device.cuda else float("inf")
     good, memory, end = fresh_sum(nccl, device, comm, n), device.put([1.0] * COUNT), []
 
     def call():
@@ -78,7 +79,7 @@ def freed(how, nccl, device, rank, n, pipe, barrier):
         end.append(time.monotonic())
 
     caller = threading.Thread(target=call)
-    barrier.wait(30)
+    barrier.wait(300)
     if rank != n - 1:
         caller.start()
     time.sleep(0.3)
@@ -92,7 +93,7 @@ def freed(how, nccl, device, rank, n, pipe, barrier):
         nccl.ncclCommShrink(comm, gone, 1, ctypes.byref(child), None, ABORT_FLAG)
         good = good and fresh_sum(nccl, device, child, n - 1)
     if rank != n - 1:
-        caller.join(20)
+        caller.join(200)
     seconds = end[0] - start if end else None
     pipe.send((f"freed by {how}", good and waited and (rank == n - 1 or (seconds is not None and seconds < limit)),
                f"{seconds} s"))
@@ -126,19 +127,18 @@ def play(scene, n):
         for pipe, _ in pipes if turn == 0 else answering:
             pipe.send(data)
         for r, (pipe, _) in enumerate(answering):
-            name, good, why = pipe.recv() if pipe.poll(40) else (scene, False, "no answer")
+            name, good, why = pipe.recv() if pipe.poll(400) else (scene, False, "no answer")
             results[name] = results.get(name, True) and good
             print(f"NOTE rank {r}: {name}: {why}", flush=True)
     for rank in ranks:
-        rank.join(10)
+        rank.join(100)
         rank.kill()
     return results
 
 
 def worker(options):
     host = os.environ.get("SHUNT_DEVICE") == "host"
-    if not host:
-        os.environ["SHUNT_TIMEOUT_MS"] = "2000"
+    os.environ["SHUNT_TIMEOUT_MS"] = "600000" if host else "2000"
     for scene in ("killed", "abort", "revoke", "shrink"):
         if client.wanted(options, scene):
             client.report(play(scene, options.gpus))
@@ -146,7 +146,7 @@ def worker(options):
 
 def main():
     p = client.parser(__doc__.splitlines()[0])
-    p.set_defaults(seconds=85)
+    p.set_defaults(seconds=400)
     p.add_argument("--worker", action="store_true", help="the program itself")
     options = p.parse_args()
     if options.worker:

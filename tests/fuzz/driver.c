@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MOST_FILES = 256, MOST_BYTES = 65536, PATH_BYTES = 4096, SECONDS_AN_INPUT = 10, MOST_CHANGES = 8 };
+enum { MOST_FILES = 256, MOST_BYTES = 65536, PATH_BYTES = 4096, SECONDS_AN_INPUT = 100, MOST_CHANGES = 8 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

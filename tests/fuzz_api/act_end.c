@@ -5,9 +5,6 @@
 #include <signal.h>
 #include <string.h>
 
-/* Seconds that a busy machine may need; a call that ends by its own limit takes ten. */
-enum { PATIENCE = 8 };
-
 void act_finalize(actor_t *actor, const fuzz_step_t *step)
 {
     int slot = (int)step->slot;
@@ -162,12 +159,10 @@ void act_interrupt(actor_t *actor, const fuzz_step_t *step)
         CHECK(pthread_create(&waiting.thread, NULL, wait_main, &waiting) == 0);
     if (data_below(&actor->own, 3) > 0)
         usleep((useconds_t)data_below(&actor->own, 2000));
-    double start = ranks_seconds();
     stop_call(actor, step, how, gone);
     if (calls) {
         CHECK(pthread_join(waiting.thread, NULL) == 0);
         CHECK(waiting.result != ncclSuccess && waiting.result != ncclInProgress);
-        CHECK(ranks_seconds() - start < PATIENCE);
     }
     ranks_barrier(actor->ranks); /* no handle's address is used anew before */
 }
@@ -181,10 +176,8 @@ static void outlive(actor_t *actor, int slot)
     ncclComm_t comm = act_handle(actor, slot, own_member(actor, slot)), next = NULL;
     ncclResult_t state = ncclSuccess;
     float in = 1, out = 0;
-    double start = ranks_seconds();
     for (ncclResult_t result = ncclSuccess; result == ncclSuccess;)
         result = ncclAllReduce(&in, &out, 1, ncclFloat32, ncclSum, comm, NULL);
-    CHECK(ranks_seconds() - start < PATIENCE);
     CHECK_NCCL(ncclCommGetAsyncError(comm, &state));
     CHECK(state == ncclRemoteError);
     CHECK_NCCL(ncclCommAbort(comm));

@@ -15,28 +15,22 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { LIMIT_SECONDS = 30, SHRINK_SECONDS = 240, AGAIN = 3 };
-
-static int limit_seconds(void)
-{
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    return 3 * LIMIT_SECONDS;
-#else
-    return LIMIT_SECONDS;
-#endif
-}
+enum { LIMIT_SECONDS = 300, SHRINK_SECONDS = 240, AGAIN = 3 };
 
 /* 0 if the program went as it should. What the run says goes to the file. */
 static int run(const fuzz_program_t *program, int output)
 {
     int screen = dup(STDERR_FILENO);
+    /* A call that no act ends does not end within the program's limit: a busy machine fails no program. */
+    static const char *const patient[] = {"SHUNT_TIMEOUT_MS", "600000", NULL};
     fuzz_run_t arg = {.program = program};
     arg.shared = mmap(NULL, sizeof(*arg.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(arg.shared != MAP_FAILED && screen >= 0);
     ranks_plan_t plan = {.shape = program->threads ? RANKS_THREADS : RANKS_PROCESSES,
                          .nranks = program->actors,
-                         .seconds = limit_seconds(),
+                         .seconds = LIMIT_SECONDS,
                          .killed = program->dies >= 0 ? 1u << program->dies : 0,
+                         .env = patient,
                          .body = fuzz_act,
                          .arg = &arg};
     CHECK(ftruncate(output, 0) == 0 && lseek(output, 0, SEEK_SET) == 0);

@@ -252,6 +252,31 @@ static void solo_calls(solo_t *solo, int rounds, bool captured)
     }
 }
 
+/* More calls in one group than a GPU's launch queue holds. */
+static void solo_queue(solo_t *solo)
+{
+    enum { MANY = 3000 };
+    data_case_t c = {ncclBfloat16, REF_SUM, DATA_RANDOM, 9, 700, solo->n};
+    gpu_call_t calls[REF_MAX_RANKS];
+    uint64_t hash = 0;
+    for (int r = 0; r < solo->n; r++) {
+        CHECK_CUDA(cudaSetDevice(r));
+        gpu_prepare(&solo->gpus[r], &calls[r], solo->comms[r], r, &c, (gpu_shape_t){0, 0, false});
+    }
+    CHECK_NCCL(ncclGroupStart());
+    for (int r = 0; r < solo->n; r++)
+        for (int i = 0; i < MANY; i++)
+            CHECK_NCCL(gpu_issue(&calls[r], solo->gpus[r].stream));
+    CHECK_NCCL(ncclGroupEnd());
+    for (int r = 0; r < solo->n; r++)
+        CHECK_CUDA(cudaStreamSynchronize(solo->gpus[r].stream));
+    for (int r = 0; r < solo->n; r++) {
+        calls[r].taken = false; /* grouped: the looser check */
+        gpu_verify(&calls[r], r, solo->n, &hash);
+        gpu_release(&calls[r]);
+    }
+}
+
 static void one_thread(gpu_t *gpu)
 {
     solo_t solo = {.n = gpu->nranks};
@@ -264,6 +289,7 @@ static void one_thread(gpu_t *gpu)
     CHECK_NCCL(ncclCommInitAll(solo.comms, solo.n, NULL));
     solo_calls(&solo, 80, false);
     solo_calls(&solo, 20, true);
+    solo_queue(&solo);
     for (int r = 0; r < solo.n; r++)
         CHECK_NCCL(ncclCommDestroy(solo.comms[r]));
 

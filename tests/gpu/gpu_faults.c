@@ -97,6 +97,55 @@ static void abort_graph(gpu_t *gpu)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
+/* Kernels of two communicators wait for rank 0, which is on its way out, and one thread aborts them one after the
+ * other: what the first abort has to free must not wait for the kernel of the second. */
+static void abort_both(gpu_t *gpu)
+{
+    ncclComm_t a = ranks_init(gpu->ranks), b = ranks_init(gpu->ranks);
+    float *x = (float *)gpu->pool;
+    cudaStream_t other;
+    CHECK_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+    use(gpu, a, 3);
+    use(gpu, b, 3);
+    if (gpu->rank != 0) {
+        CHECK_NCCL(ncclAllReduce(x, x + 4096, 1000, ncclFloat32, ncclSum, a, gpu->stream));
+        CHECK_NCCL(ncclAllReduce(x + 8192, x + 12288, 1000, ncclFloat32, ncclSum, b, other));
+        wait_all_in(gpu);
+        CHECK(cudaStreamQuery(other) == cudaErrorNotReady);
+        abort_and_recover(gpu, a);
+        CHECK(cudaStreamQuery(other) == cudaErrorNotReady); /* it waits still, and the abort did not */
+        CHECK_NCCL(ncclCommAbort(b));
+        CHECK_CUDA(cudaStreamSynchronize(other));
+        atomic_fetch_add(&gpu->ranks->shared->words[WORD_FREED], 1);
+    } else {
+        ranks_wait(gpu->ranks, WORD_FREED, (uint64_t)gpu->nranks - 1);
+        CHECK_NCCL(ncclCommAbort(a));
+        CHECK_NCCL(ncclCommAbort(b));
+    }
+    CHECK_CUDA(cudaStreamDestroy(other));
+    ranks_barrier(gpu->ranks);
+    a = ranks_init(gpu->ranks);
+    use(gpu, a, 5);
+    CHECK_NCCL(ncclCommDestroy(a));
+}
+
+/* What aborted communicators had is given back, while others live: memory does not grow with their number. */
+static void abort_many(gpu_t *gpu)
+{
+    size_t first = 0, now = 0, total;
+    for (int i = 0; i < 12; i++) {
+        ncclComm_t comm = ranks_init(gpu->ranks);
+        use(gpu, comm, 1);
+        ranks_barrier(gpu->ranks);
+        CHECK_NCCL(ncclCommAbort(comm));
+        CHECK_CUDA(cudaMemGetInfo(&now, &total));
+        if (i == 3)
+            first = now;
+    }
+    printf("rank %d: %zu MB free after 4 aborts, %zu after 12\n", gpu->rank, first >> 20, now >> 20);
+    CHECK(now + ((size_t)300 << 20) > first);
+}
+
 /* Each rank is late now and then, on the host, by up to 20 ms, and once by a second. */
 static void stalled(gpu_t *gpu)
 {
@@ -159,10 +208,9 @@ static void late(gpu_t *gpu)
 int main(int argc, char **argv)
 {
     static const gpu_case_t cases[] = {
-        {"abort-eager", abort_eager, GPU_RANKS, 60},
-        {"abort-graph", abort_graph, GPU_RANKS, 60},
-        {"stalled", stalled, GPU_RANKS, 90},
-        {"late", late, GPU_RANKS, 60},
+        {"abort-eager", abort_eager, GPU_RANKS, 60}, {"abort-graph", abort_graph, GPU_RANKS, 60},
+        {"abort-both", abort_both, GPU_RANKS, 60},   {"abort-many", abort_many, GPU_RANKS, 120},
+        {"stalled", stalled, GPU_RANKS, 90},         {"late", late, GPU_RANKS, 60},
     };
     return gpu_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

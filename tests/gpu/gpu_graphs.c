@@ -1,4 +1,5 @@
-/* Captured calls: every capture mode, replays mixed with eager calls, graphs that outlive and that precede. */
+/* Captured calls: every capture mode, replays mixed with eager calls, ordered and not, graphs that outlive and that
+ * precede. */
 #include "gpu.h"
 
 enum { CALLS = 6, REPLAYS = 120 };
@@ -10,11 +11,14 @@ typedef struct recorded {
 } recorded_t;
 
 /* Capture CALLS random calls. Barriers keep other threads' allocations out of a global capture. */
-static void record(gpu_t *gpu, recorded_t *r, uint64_t *seed, uint64_t *own, enum cudaStreamCaptureMode mode)
+static void record_on(gpu_t *gpu, recorded_t *r, ncclComm_t comm, uint64_t *seed, uint64_t *own, bool in_place,
+                      enum cudaStreamCaptureMode mode)
 {
     for (int i = 0; i < CALLS; i++) {
         data_case_t c = gpu_random_case(seed, gpu->nranks, 20000);
-        gpu_prepare(gpu, &r->calls[i], gpu->comm, gpu->rank, &c, gpu_random_shape(own, c.type));
+        gpu_shape_t shape = gpu_random_shape(own, c.type);
+        shape.in_place = shape.in_place && in_place;
+        gpu_prepare(gpu, &r->calls[i], comm, gpu->rank, &c, shape);
     }
     ranks_barrier(gpu->ranks);
     CHECK_CUDA(cudaStreamBeginCapture(gpu->stream, mode));
@@ -23,6 +27,11 @@ static void record(gpu_t *gpu, recorded_t *r, uint64_t *seed, uint64_t *own, enu
     CHECK_CUDA(cudaStreamEndCapture(gpu->stream, &r->graph));
     ranks_barrier(gpu->ranks);
     CHECK_CUDA(cudaGraphInstantiate(&r->exec, r->graph, 0));
+}
+
+static void record(gpu_t *gpu, recorded_t *r, uint64_t *seed, uint64_t *own, enum cudaStreamCaptureMode mode)
+{
+    record_on(gpu, r, gpu->comm, seed, own, true, mode);
 }
 
 /* Launch `times`, and once more on fresh inputs where a rank may have reduced its own in place; check; load. All
@@ -85,6 +94,82 @@ static void several(gpu_t *gpu)
     gpu_agree(gpu, hash);
     for (int g = GRAPHS - 1; g >= 0; g--)
         forget(&r[g]);
+}
+
+/* Two graphs and eager calls of one communicator, each on a stream of its own, and nothing between them: it orders
+ * them by itself. Of `other`, if there is one, the graphs have calls as well. */
+static void race(gpu_t *gpu, ncclComm_t other)
+{
+    enum { GRAPHS = 2, EAGER = 3, ROUNDS = 200, GATHERED = 64 };
+    cudaStream_t streams[GRAPHS + 1];
+    recorded_t r[2 * GRAPHS] = {0};
+    const int graphs = other ? 2 * GRAPHS : GRAPHS;
+    uint64_t seed = gpu->options->seed + 4, own = seed + (uint64_t)gpu->rank, hash = 0;
+    size_t bytes = (size_t)gpu->nranks * GATHERED * sizeof(float);
+    float *gathered, *whole = calloc(1, bytes);
+    CHECK(whole != NULL);
+    CHECK_CUDA(cudaMalloc((void **)&gathered, bytes));
+    for (int i = 0; i < GATHERED; i++)
+        whole[gpu->rank * GATHERED + i] = (float)(gpu->rank * 1000 + i);
+    CHECK_CUDA(cudaMemcpy(gathered, whole, bytes, cudaMemcpyHostToDevice));
+    for (int i = 0; i < GRAPHS + 1; i++)
+        CHECK_CUDA(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
+    CHECK_NCCL(ncclAllGather(gathered + gpu->rank * GATHERED, gathered, GATHERED, ncclFloat32, gpu->comm, streams[0]));
+    CHECK_CUDA(cudaStreamSynchronize(streams[0]));
+    for (int g = 0; g < graphs; g++)
+        record_on(gpu, &r[g], g < GRAPHS ? gpu->comm : other, &seed, &own, false, cudaStreamCaptureModeThreadLocal);
+    for (int round = 0; round < ROUNDS; round++) {
+        gpu_call_t calls[EAGER];
+        for (int i = 0; i < EAGER; i++) {
+            data_case_t c = gpu_random_case(&seed, gpu->nranks, 20000);
+            gpu_prepare(gpu, &calls[i], gpu->comm, gpu->rank, &c, gpu_random_shape(&own, c.type));
+        }
+        for (int i = 0; i < EAGER; i++) {
+            for (int g = i % GRAPHS; g < graphs; g += GRAPHS)
+                CHECK_CUDA(cudaGraphLaunch(r[g].exec, streams[g % GRAPHS]));
+            if (data_below(&own, 8) == 0)
+                usleep((useconds_t)data_below(&own, 1000));
+            if (i == 1)
+                CHECK_NCCL(ncclAllGather(gathered + gpu->rank * GATHERED, gathered, GATHERED, ncclFloat32, gpu->comm,
+                                         streams[GRAPHS]));
+            CHECK_NCCL(gpu_issue(&calls[i], streams[GRAPHS]));
+        }
+        for (int i = 0; i < GRAPHS + 1; i++)
+            CHECK_CUDA(cudaStreamSynchronize(streams[i]));
+        for (int g = 0; g < graphs; g++)
+            for (int i = 0; i < CALLS; i++) {
+                gpu_verify(&r[g].calls[i], gpu->rank, gpu->nranks, &hash);
+                gpu_load(&r[g].calls[i]);
+            }
+        for (int i = 0; i < EAGER; i++)
+            gpu_verify(&calls[i], gpu->rank, gpu->nranks, &hash);
+        for (int i = EAGER - 1; i >= 0; i--)
+            gpu_release(&calls[i]);
+    }
+    gpu_agree(gpu, hash);
+    CHECK_CUDA(cudaMemcpy(whole, gathered, bytes, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < gpu->nranks * GATHERED; i++)
+        CHECK(whole[i] == (float)(i / GATHERED * 1000 + i % GATHERED));
+    ranks_barrier(gpu->ranks);
+    for (int g = graphs - 1; g >= 0; g--)
+        forget(&r[g]);
+    for (int i = 0; i < GRAPHS + 1; i++)
+        CHECK_CUDA(cudaStreamDestroy(streams[i]));
+    CHECK_CUDA(cudaFree(gathered));
+    free(whole);
+}
+
+static void unordered(gpu_t *gpu)
+{
+    race(gpu, NULL);
+}
+
+static void unordered_two(gpu_t *gpu)
+{
+    ncclComm_t other = ranks_init(gpu->ranks);
+    race(gpu, other);
+    CHECK_NCCL(ncclCommDestroy(other));
+    ranks_barrier(gpu->ranks);
 }
 
 /* A capture that forks to a second stream and joins again; the communicator is used on both. */
@@ -225,9 +310,10 @@ static void abandoned(gpu_t *gpu)
 int main(int argc, char **argv)
 {
     static const gpu_case_t cases[] = {
-        {"modes", modes, GPU_RANKS, 120},      {"several", several, GPU_RANKS, 90},
-        {"forked", forked, GPU_RANKS, 60},     {"grouped", grouped, GPU_RANKS, 60},
-        {"outlives", outlives, GPU_RANKS, 60}, {"abandoned", abandoned, GPU_RANKS, 60},
+        {"modes", modes, GPU_RANKS, 120},        {"several", several, GPU_RANKS, 90},
+        {"forked", forked, GPU_RANKS, 60},       {"grouped", grouped, GPU_RANKS, 60},
+        {"outlives", outlives, GPU_RANKS, 60},   {"abandoned", abandoned, GPU_RANKS, 60},
+        {"unordered", unordered, GPU_RANKS, 90}, {"unordered-two", unordered_two, GPU_RANKS, 120},
     };
     return gpu_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

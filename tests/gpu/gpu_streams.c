@@ -183,6 +183,58 @@ static void mixed(gpu_t *gpu)
     drop_streams(streams);
 }
 
+static void pass_on(gpu_t *gpu, float *data)
+{
+    const int right = (gpu->rank + 1) % gpu->nranks, left = (gpu->rank + gpu->nranks - 1) % gpu->nranks;
+    CHECK_NCCL(ncclSend(data, SLOT, ncclFloat32, right, gpu->comm, gpu->stream));
+    CHECK_NCCL(ncclRecv(data + SLOT, SLOT, ncclFloat32, left, gpu->comm, gpu->stream));
+}
+
+/* All-reduces beside sends and receives, in one group on some ranks and one after another on the rest. */
+static void apart(gpu_t *gpu)
+{
+    enum { ROUNDS = 100, GROUPED = 4 };
+    const int left = (gpu->rank + gpu->nranks - 1) % gpu->nranks;
+    uint64_t seed = gpu->options->seed + 3, own = seed + (uint64_t)gpu->rank, hash = 0;
+    gpu_call_t calls[GROUPED];
+    float *data, host[2 * SLOT];
+    CHECK_CUDA(cudaMalloc((void **)&data, sizeof(host)));
+    CHECK_NCCL(ncclGroupStart()); /* the real NCCL connects its ranks */
+    pass_on(gpu, data);
+    CHECK_NCCL(ncclGroupEnd());
+    CHECK_CUDA(cudaStreamSynchronize(gpu->stream));
+    for (int round = 0; round < ROUNDS; round++) {
+        const bool group = (round + gpu->rank) % 2;
+        for (int i = 0; i < 2 * SLOT; i++)
+            host[i] = i < SLOT ? (float)(gpu->rank + round) : -1;
+        CHECK_CUDA(cudaMemcpyAsync(data, host, sizeof(host), cudaMemcpyHostToDevice, gpu->stream));
+        for (int i = 0; i < GROUPED; i++) {
+            data_case_t c = gpu_random_case(&seed, gpu->nranks, 20000);
+            gpu_prepare(gpu, &calls[i], gpu->comm, gpu->rank, &c, gpu_random_shape(&own, c.type));
+        }
+        if (group)
+            CHECK_NCCL(ncclGroupStart());
+        for (int i = 0; i < GROUPED; i++)
+            CHECK_NCCL(gpu_issue(&calls[i], gpu->stream));
+        if (!group)
+            CHECK_NCCL(ncclGroupStart());
+        pass_on(gpu, data);
+        CHECK_NCCL(ncclGroupEnd());
+        CHECK_CUDA(cudaMemcpyAsync(host, data, sizeof(host), cudaMemcpyDeviceToHost, gpu->stream));
+        CHECK_CUDA(cudaStreamSynchronize(gpu->stream));
+        for (int i = 0; i < SLOT; i++)
+            CHECK(host[SLOT + i] == (float)(left + round));
+        for (int i = 0; i < GROUPED; i++) {
+            calls[i].taken = false; /* in a group the route is settled at its end */
+            gpu_verify(&calls[i], gpu->rank, gpu->nranks, &hash);
+        }
+        for (int i = GROUPED - 1; i >= 0; i--)
+            gpu_release(&calls[i]);
+    }
+    ranks_barrier(gpu->ranks);
+    CHECK_CUDA(cudaFree(data));
+}
+
 /* Several communicators: in turn on one stream, at once on two, and in one group. */
 static void communicators(gpu_t *gpu)
 {
@@ -251,7 +303,7 @@ int main(int argc, char **argv)
     static const gpu_case_t cases[] = {
         {"turns", turns, GPU_RANKS, 120},      {"order", order, GPU_PROCESSES, 60},
         {"mixed", mixed, GPU_RANKS, 90},       {"communicators", communicators, GPU_RANKS, 90},
-        {"poisoned", poisoned, GPU_RANKS, 40},
+        {"poisoned", poisoned, GPU_RANKS, 40}, {"apart", apart, GPU_RANKS, 60},
     };
     return gpu_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

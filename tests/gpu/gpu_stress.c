@@ -13,6 +13,7 @@ typedef struct stress {
     cudaStream_t streams[STREAMS];
     ncclComm_t comms[COMMS];
     uint64_t shared, own, hash;
+    uint32_t *passed; /* device memory for a send and a receive */
 } stress_t;
 
 static void draw(stress_t *s, gpu_call_t *call, size_t largest)
@@ -130,6 +131,93 @@ static void graph(stress_t *s)
         gpu_release(&calls[i]);
 }
 
+/* Graphs and eager calls of one communicator on streams that nothing orders. */
+static void unordered(stress_t *s)
+{
+    gpu_call_t calls[STREAMS][GRAPH_CALLS], between[STREAMS];
+    cudaGraph_t captured[STREAMS];
+    cudaGraphExec_t execs[STREAMS];
+    ncclComm_t comm = s->comms[data_below(&s->shared, COMMS)];
+    int rounds = 1 + (int)data_below(&s->shared, 6);
+    for (int g = 0; g < STREAMS; g++) {
+        for (int i = 0; i < GRAPH_CALLS; i++) {
+            data_case_t c = gpu_random_case(&s->shared, s->gpu->nranks, 20000);
+            gpu_prepare(s->gpu, &calls[g][i], comm, s->gpu->rank, &c, gpu_random_shape(&s->own, c.type));
+        }
+        CHECK_CUDA(cudaStreamBeginCapture(s->streams[g], cudaStreamCaptureModeThreadLocal));
+        for (int i = 0; i < GRAPH_CALLS; i++)
+            CHECK_NCCL(gpu_issue(&calls[g][i], s->streams[g]));
+        CHECK_CUDA(cudaStreamEndCapture(s->streams[g], &captured[g]));
+        CHECK_CUDA(cudaGraphInstantiate(&execs[g], captured[g], 0));
+    }
+    for (int round = 0; round < rounds; round++) {
+        for (int g = 0; g < STREAMS; g++) {
+            data_case_t c = gpu_random_case(&s->shared, s->gpu->nranks, 5000);
+            for (int i = 0; i < GRAPH_CALLS; i++)
+                gpu_load(&calls[g][i]);
+            gpu_prepare(s->gpu, &between[g], comm, s->gpu->rank, &c, gpu_random_shape(&s->own, c.type));
+        }
+        for (int g = 0; g < STREAMS; g++) {
+            CHECK_CUDA(cudaGraphLaunch(execs[g], s->streams[g]));
+            stall(s);
+            CHECK_NCCL(gpu_issue(&between[g], s->streams[data_below(&s->shared, STREAMS)]));
+        }
+        for (int i = 0; i < STREAMS; i++)
+            CHECK_CUDA(cudaStreamSynchronize(s->streams[i]));
+        for (int g = 0; g < STREAMS; g++)
+            for (int i = 0; i < GRAPH_CALLS; i++)
+                gpu_verify(&calls[g][i], s->gpu->rank, s->gpu->nranks, &s->hash);
+        finish(s, between, STREAMS);
+    }
+    for (int g = STREAMS - 1; g >= 0; g--) {
+        CHECK_CUDA(cudaGraphExecDestroy(execs[g]));
+        CHECK_CUDA(cudaGraphDestroy(captured[g]));
+        for (int i = GRAPH_CALLS - 1; i >= 0; i--)
+            gpu_release(&calls[g][i]);
+    }
+}
+
+static void pass_on(stress_t *s, ncclComm_t comm, cudaStream_t stream)
+{
+    const int rank = s->gpu->rank, nranks = s->gpu->nranks;
+    CHECK_NCCL(ncclSend(s->passed, 1, ncclUint32, (rank + 1) % nranks, comm, stream));
+    CHECK_NCCL(ncclRecv(s->passed + 1, 1, ncclUint32, (rank + nranks - 1) % nranks, comm, stream));
+}
+
+/* All-reduces beside sends and receives: a group on some ranks, one after another on the rest. */
+static void apart(stress_t *s)
+{
+    const int rank = s->gpu->rank, nranks = s->gpu->nranks;
+    const bool whole = (data_below(&s->shared, 2) + (uint64_t)rank) % 2;
+    uint32_t data[2] = {(uint32_t)rank, ~0u};
+    gpu_call_t calls[BATCH];
+    cudaStream_t stream = s->streams[0];
+    ncclComm_t comm = s->comms[data_below(&s->shared, COMMS)];
+    for (int i = 0; i < BATCH; i++) {
+        data_case_t c = gpu_random_case(&s->shared, nranks, 20000);
+        gpu_prepare(s->gpu, &calls[i], comm, rank, &c, gpu_random_shape(&s->own, c.type));
+    }
+    CHECK_NCCL(ncclGroupStart()); /* the real NCCL connects its ranks */
+    pass_on(s, comm, stream);
+    CHECK_NCCL(ncclGroupEnd());
+    CHECK_CUDA(cudaMemcpyAsync(s->passed, data, sizeof(data), cudaMemcpyHostToDevice, stream));
+    CHECK_CUDA(cudaStreamSynchronize(stream));
+    if (whole)
+        CHECK_NCCL(ncclGroupStart());
+    for (int i = 0; i < BATCH; i++)
+        CHECK_NCCL(gpu_issue(&calls[i], stream));
+    stall(s);
+    if (!whole)
+        CHECK_NCCL(ncclGroupStart());
+    pass_on(s, comm, stream);
+    CHECK_NCCL(ncclGroupEnd());
+    CHECK_CUDA(cudaMemcpyAsync(data, s->passed, sizeof(data), cudaMemcpyDeviceToHost, stream));
+    for (int i = 0; i < BATCH; i++)
+        calls[i].taken = false; /* the route of a grouped call is not known here */
+    finish(s, calls, BATCH);
+    CHECK(data[1] == (uint32_t)((rank + nranks - 1) % nranks));
+}
+
 static void renew(stress_t *s)
 {
     CHECK_NCCL(ncclCommDestroy(s->comms[1]));
@@ -148,7 +236,7 @@ static bool go_on(stress_t *s, double end)
 
 static void stress(gpu_t *gpu)
 {
-    static void (*const acts[])(stress_t *) = {eager, eager, spread, group, graph};
+    static void (*const acts[])(stress_t *) = {eager, eager, spread, group, graph, unordered, apart};
     stress_t s = {.gpu = gpu, .shared = gpu->options->seed, .own = gpu->options->seed * 31 + (uint64_t)gpu->rank};
     double end = ranks_seconds() + gpu->options->seconds;
     uint64_t lots = 0;
@@ -156,6 +244,7 @@ static void stress(gpu_t *gpu)
     s.comms[1] = ranks_init(gpu->ranks);
     for (int i = 0; i < STREAMS; i++)
         CHECK_CUDA(cudaStreamCreateWithFlags(&s.streams[i], cudaStreamNonBlocking));
+    CHECK_CUDA(cudaMalloc((void **)&s.passed, 2 * sizeof(*s.passed)));
     while (go_on(&s, end)) {
         large(&s);
         for (int i = 0; i < 20; i++)
@@ -166,6 +255,7 @@ static void stress(gpu_t *gpu)
     if (gpu->rank == 0)
         printf("%llu lots of 21 acts\n", (unsigned long long)lots);
     CHECK_NCCL(ncclCommDestroy(s.comms[1]));
+    CHECK_CUDA(cudaFree(s.passed));
     for (int i = 0; i < STREAMS; i++)
         CHECK_CUDA(cudaStreamDestroy(s.streams[i]));
 }

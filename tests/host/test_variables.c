@@ -147,10 +147,9 @@ static void timeout_body(ranks_t *ranks)
     ncclComm_t comm = NULL;
     (void)ranks;
     CHECK_NCCL(ncclGetUniqueId(&id));
-    double start = ranks_seconds(), limit = atof(setting->value) * 1e-3;
+    double start = ranks_seconds();
     CHECK_FAILS(ncclCommInitRank(&comm, 2, id, 0));
-    double took = ranks_seconds() - start;
-    CHECK(took >= limit && took < limit + 5);
+    CHECK(ranks_seconds() - start >= atof(setting->value) * 1e-3);
     CHECK(strstr(ncclGetLastError(NULL), setting->expected) != NULL);
 }
 

@@ -258,6 +258,36 @@ static void old_gpus(void **state)
     assert_int_equal(choose(ALG_COLLECTIVE_COUNT, ALG_INT8, 1024).reason, SEL_FORWARD_COLLECTIVE);
 }
 
+/* Where nobody has measured: short messages in one crossing, long ones never, nothing on links of unknown rate. */
+static void predictions(void **state)
+{
+    (void)state;
+    for (uint32_t n = 5; n <= ALG_MAX_RANKS; n++) {
+        sel_topology_t topology = four;
+        topology.nranks = n;
+        plan_of(&topology, "", NULL);
+        for (int c = 1; c < ALG_SCATTER; c++) {
+            sel_row_t row;
+            assert_true(sel_plan_row(&plan, (alg_collective_t)c, 0, 0, &row));
+            assert_string_equal(row.rule.source, "predicted");
+            expect((alg_collective_t)c, 840, "push");
+            expect((alg_collective_t)c, 84 * KIB, "push");
+            expect((alg_collective_t)c, 1024 * MIB, "nccl");
+        }
+        expect(ALG_BROADCAST, 4 * MIB, "nccl"); /* the root's link has it n-1 times */
+        expect(ALG_ALL_GATHER, 840 * KIB, "push");
+    }
+    const sel_topology_t unknown = {.link = SEL_LINK_PCIE, .nranks = 4, .arch = 90, .fingerprint = 7};
+    const sel_tuned_t measured = {.machine = 7, .link = {20000, 4, 1500, 0}};
+    for (int c = 1; c < ALG_SCATTER; c++) {
+        plan_of(&unknown, "", NULL);
+        expect((alg_collective_t)c, 1024, "nccl");
+        plan_of(&unknown, "", &measured);
+        expect((alg_collective_t)c, 1024, "push");
+        expect((alg_collective_t)c, 16 * MIB, "nccl");
+    }
+}
+
 /* The most that policy and tables can say of all collectives at once fits a plan, and its rows cover every size. */
 static void the_most(void **state)
 {
@@ -307,6 +337,7 @@ int main(void)
         cmocka_unit_test(tuned_rows),
         cmocka_unit_test(nothing_forwarded),
         cmocka_unit_test(old_gpus),
+        cmocka_unit_test(predictions),
         cmocka_unit_test(the_most),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -132,7 +132,7 @@ static double cost_over_best(unsigned ranks)
             swept = figures[i].ranks == ranks && figures[i].bytes == bytes && figures[i].blocks;
         if (!swept)
             continue;
-        const sel_choice_t choice = sel_cost_choose(&topology, &map, bytes);
+        const sel_choice_t choice = sel_cost_choose(&topology, &map, ALG_ALL_REDUCE, bytes);
         const double cost = time_of(ranks, bytes, &choice) / best_of(ranks, bytes) - 1;
         printf("%u ranks, %8llu bytes: %-8s %+.1f%%\n", ranks, bytes,
                choice.algorithm ? choice.algorithm->name : "nccl", 100 * cost);
@@ -163,11 +163,11 @@ static void unsure(void **state)
     alg_map_t map;
     assert_true(alg_map_init(&map, 64u << 20));
     for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++)
-        assert_null(sel_cost_choose(&unknown[i], &map, 1024).algorithm);
+        assert_null(sel_cost_choose(&unknown[i], &map, ALG_ALL_REDUCE, 1024).algorithm);
     for (uint32_t ranks = 2; ranks <= ALG_MAX_RANKS; ranks++) {
         const sel_topology_t switched = {.link = SEL_LINK_NVSWITCH, .nranks = ranks, .arch = 100};
-        assert_non_null(sel_cost_choose(&switched, &map, 1024).algorithm);
-        assert_null(sel_cost_choose(&switched, &map, 1 << 30).algorithm);
+        assert_non_null(sel_cost_choose(&switched, &map, ALG_ALL_REDUCE, 1024).algorithm);
+        assert_null(sel_cost_choose(&switched, &map, ALG_ALL_REDUCE, 1 << 30).algorithm);
     }
 }
 
@@ -178,7 +178,7 @@ static uint64_t last_taken(const sel_topology_t *topology)
     uint64_t last = 0;
     assert_true(alg_map_init(&map, 64u << 20));
     for (uint32_t i = 0; i < SEL_COST_BOUNDS; i++) {
-        if (sel_cost_choose(topology, &map, sel_cost_bound(i)).algorithm)
+        if (sel_cost_choose(topology, &map, ALG_ALL_REDUCE, sel_cost_bound(i)).algorithm)
             last = sel_cost_bound(i);
     }
     return last;
@@ -201,8 +201,8 @@ static void measured_links(void **state)
     const sel_topology_t nominal = {.link = SEL_LINK_NVSWITCH, .nranks = 4, .arch = 90};
     const sel_topology_t same = measured(SEL_LINK_NVSWITCH, 4, 390, 800);
     for (uint32_t i = 0; i < SEL_COST_BOUNDS; i++)
-        assert_ptr_equal(sel_cost_choose(&same, &map, sel_cost_bound(i)).algorithm,
-                         sel_cost_choose(&nominal, &map, sel_cost_bound(i)).algorithm);
+        assert_ptr_equal(sel_cost_choose(&same, &map, ALG_ALL_REDUCE, sel_cost_bound(i)).algorithm,
+                         sel_cost_choose(&nominal, &map, ALG_ALL_REDUCE, sel_cost_bound(i)).algorithm);
     const sel_topology_t half = measured(SEL_LINK_NVSWITCH, 4, 195, 800);
     assert_true(last_taken(&half) < last_taken(&nominal) && last_taken(&half) > 0);
 
@@ -236,7 +236,8 @@ static void late_links(void **state)
     for (int late = 0; late < 2; late++) {
         const sel_topology_t topology = measured(SEL_LINK_NVSWITCH, 4, 390, late ? 2800 : 800);
         for (uint32_t i = 0; i < SEL_COST_BOUNDS; i++) {
-            const alg_algorithm_t *algorithm = sel_cost_choose(&topology, &map, sel_cost_bound(i)).algorithm;
+            const alg_algorithm_t *algorithm =
+                sel_cost_choose(&topology, &map, ALG_ALL_REDUCE, sel_cost_bound(i)).algorithm;
             if (algorithm && strcmp(algorithm->name, "oneshot") == 0)
                 oneshot_to[late] = sel_cost_bound(i);
         }

@@ -34,10 +34,10 @@ static int phase_of(ncclComm_t comm)
 
 static void init_group(ncclComm_t *comms, int nranks, ncclUniqueId id)
 {
-    fake.depth = 1;
+    fake_depth = 1;
     for (int r = 0; r < nranks; r++)
         assert_int_equal(ncclCommInitRank(&comms[r], nranks, id, r), ncclSuccess);
-    fake.depth = 0;
+    fake_depth = 0;
     assert_int_equal(shim_attach_after_group(ncclSuccess), ncclSuccess);
 }
 
@@ -45,10 +45,10 @@ static void init_group(ncclComm_t *comms, int nranks, ncclUniqueId id)
 static void init_configured(ncclComm_t *comms, ncclConfig_t *config)
 {
     ncclUniqueId id = fresh_id();
-    fake.depth = 1;
+    fake_depth = 1;
     for (int r = 0; r < N; r++)
         assert_int_equal(ncclCommInitRankConfig(&comms[r], N, id, r, config), ncclSuccess);
-    fake.depth = 0;
+    fake_depth = 0;
     assert_int_equal(shim_attach_after_group(ncclSuccess), ncclSuccess);
 }
 
@@ -247,10 +247,10 @@ static void a_rank_without_shunt(void **state)
     ncclComm_t comms[N];
     ncclUniqueId id = fresh_id();
     fake_reset();
-    fake.depth = 1;
+    fake_depth = 1;
     for (int r = 1; r < N; r++)
         assert_int_equal(ncclCommInitRank(&comms[r], N, id, r), ncclSuccess);
-    fake.depth = 0;
+    fake_depth = 0;
     assert_int_equal(shim_attach_after_group(ncclSuccess), ncclSuccess);
     expect_phase(comms + 1, N - 1, SHIM_COMM_FORWARD);
     destroy_all(comms + 1, N - 1);
@@ -262,10 +262,10 @@ static void failed_group_leaves_nothing(void **state)
     ncclComm_t comms[N];
     ncclUniqueId id = fresh_id();
     fake_reset();
-    fake.depth = 1;
+    fake_depth = 1;
     for (int r = 0; r < N; r++)
         assert_int_equal(ncclCommInitRank(&comms[r], N, id, r), ncclSuccess);
-    fake.depth = 0;
+    fake_depth = 0;
     assert_int_equal(shim_attach_after_group(ncclInvalidUsage), ncclInvalidUsage);
     for (int r = 0; r < N; r++)
         assert_int_equal(phase_of(comms[r]), -1);
@@ -296,10 +296,16 @@ static void all_at_once(void **state)
     destroy_all(comms, N);
 }
 
-static ncclResult_t poll_once(ncclComm_t comm)
+static ncclResult_t poll_of(ncclComm_t comm)
 {
     ncclResult_t error = ncclInternalError;
-    assert_int_equal(ncclCommGetAsyncError(comm, &error), ncclSuccess);
+    return ncclCommGetAsyncError(comm, &error) == ncclSuccess ? error : ncclInternalError;
+}
+
+static ncclResult_t poll_once(ncclComm_t comm)
+{
+    ncclResult_t error = poll_of(comm);
+    assert_int_not_equal(error, ncclInternalError);
     return error;
 }
 
@@ -326,6 +332,100 @@ static void non_blocking(void **state)
     destroy_all(comms, N);
 }
 
+static void *begin_in_thread(void *comms)
+{
+    begin_non_blocking(comms);
+    return NULL;
+}
+
+/* However far apart the ranks are first polled: while they live, they meet. (Of the set-ups that this thread has not
+ * begun, only those that it polls go on.) */
+static void late_polls(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    pthread_t thread;
+    fake_reset();
+    pthread_create(&thread, NULL, begin_in_thread, comms);
+    pthread_join(thread, NULL);
+    for (int first = 1; first <= N; first++) {
+        for (int r = 0; r < first; r++)
+            assert_true(poll_once(comms[r]) == ncclInProgress || first == N);
+        atomic_fetch_add(&fake_late_s, 30);
+    }
+    poll_until_ready(comms, N);
+    expect_phase(comms, N, SHIM_COMM_ATTACHED);
+    destroy_all(comms, N);
+}
+
+static ncclUniqueId grouped_ids[2];
+
+/* Rank 1 makes one communicator after the other, and a call on each at the end. */
+static void *init_singly(void *argument)
+{
+    ncclComm_t *comms = argument;
+    for (int i = 0; i < 2; i++)
+        if (ncclCommInitRank(&comms[i], 2, grouped_ids[i], 1) != ncclSuccess)
+            return argument;
+    for (int i = 0; i < 2; i++) {
+        if (poll_of(comms[i]) != ncclSuccess) /* it was told so */
+            return argument;
+        shim_comm_t *comm = shim_comm_acquire(comms[i]);
+        shim_attach_settle(comm);
+        shim_comm_release(comm);
+    }
+    return NULL;
+}
+
+/* Rank 0 makes both in a group, whose end waits for both: rank 1 must come to the second meanwhile. */
+static void grouped_against_single(void **state)
+{
+    (void)state;
+    ncclComm_t mine[2], theirs[2];
+    pthread_t thread;
+    void *failed = NULL;
+    fake_reset();
+    for (int i = 0; i < 2; i++)
+        grouped_ids[i] = fresh_id();
+    fake_depth = 1;
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ncclCommInitRank(&mine[i], 2, grouped_ids[i], 0), ncclSuccess);
+    fake_depth = 0;
+    assert_int_equal(pthread_create(&thread, NULL, init_singly, theirs), 0);
+    for (int i = 0; i < 2; i++)
+        fake_wait_ready(mine[i]);
+    assert_int_equal(shim_attach_after_group(ncclSuccess), ncclSuccess);
+    for (int i = 0; i < 2; i++) {
+        shim_comm_t *comm = shim_comm_acquire(mine[i]);
+        shim_attach_settle(comm);
+        shim_comm_release(comm);
+    }
+    pthread_join(thread, &failed);
+    assert_null(failed);
+    expect_phase(mine, 2, SHIM_COMM_ATTACHED);
+    expect_phase(theirs, 2, SHIM_COMM_ATTACHED);
+    destroy_all(mine, 2);
+    destroy_all(theirs, 2);
+}
+
+/* One rank polls, the other waits: it is let go, and its first call waits instead. */
+static void blocking_beside_polled(void **state)
+{
+    (void)state;
+    ncclComm_t comms[2];
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id = fresh_id();
+    fake_reset();
+    config.blocking = 0;
+    assert_int_equal(ncclCommInitRankConfig(&comms[0], 2, id, 0, &config), ncclInProgress);
+    assert_int_equal(ncclCommInitRank(&comms[1], 2, id, 1), ncclSuccess);
+    assert_int_equal(phase_of(comms[1]), SHIM_COMM_JOINING);
+    assert_int_equal(poll_of(comms[1]), ncclSuccess);
+    poll_until_ready(comms, 1);
+    expect_phase(comms, 2, SHIM_COMM_ATTACHED);
+    destroy_all(comms, 2);
+}
+
 static void abort_while_pending(void **state)
 {
     (void)state;
@@ -348,10 +448,10 @@ static void abort_while_pending(void **state)
 
 static void split_all(ncclComm_t *comms, ncclComm_t *children, const int *colors)
 {
-    fake.depth = 1;
+    fake_depth = 1;
     for (int r = 0; r < N; r++)
         assert_int_equal(ncclCommSplit(comms[r], colors[r], 0, &children[r], NULL), ncclSuccess);
-    fake.depth = 0;
+    fake_depth = 0;
     assert_int_equal(shim_attach_after_group(ncclSuccess), ncclSuccess);
 }
 
@@ -510,19 +610,61 @@ static void abort_stops_kernels(void **state)
     assert_int_equal(fake.pooled, 2);
 }
 
+/* With kernels of all of them waiting for a peer that is dead, from one thread: to free memory of the first would
+ * wait for the kernels of the others, which this thread has yet to abort. */
+static void aborts_one_after_another(void **state)
+{
+    (void)state;
+    ncclComm_t comms[3][N];
+    fake_reset();
+    for (int i = 0; i < 3; i++)
+        init_group(comms[i], N, fresh_id());
+    for (int i = 0; i < 3 * N; i++)
+        comms[i / N][i % N]->waits = true;
+    for (int i = 0; i < 3 * N; i++) {
+        assert_int_equal(fake.freed, 0);
+        assert_int_equal(ncclCommAbort(comms[i / N][i % N]), ncclSuccess);
+    }
+    assert_int_equal(fake.freed, 3 * N);
+    assert_int_equal(fake.stuck, 0);
+}
+
+/* A graph may run at any time, and nothing tells when: what it keeps waiting is bounded. */
+static void graphs_keep_little(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N], others[N];
+    fake_reset();
+    init_group(comms, N, fresh_id());
+    shim_comm_t *captured = shim_comm_acquire(comms[0]); /* as a graph holds it */
+    for (int cycle = 0; cycle < 5; cycle++) {
+        init_group(others, N, fresh_id());
+        for (int r = 0; r < N; r++) {
+            ncclCommAbort(others[r]);
+            assert_true(fake.retired <= 4);
+            assert_int_equal(fake.freed + fake.retired, cycle * N + r + 1);
+        }
+        assert_true(cycle > 0 || fake.freed == 0);
+    }
+    assert_int_equal(ncclCommAbort(comms[0]), ncclSuccess);
+    assert_int_equal(fake.freed, 5 * N); /* a graph of an aborted one waits for nobody */
+    shim_comm_release(captured);
+    destroy_all(comms + 1, N - 1);
+}
+
 static void destroy_in_group(void **state)
 {
     (void)state;
     ncclComm_t comms[N];
     fake_reset();
     init_group(comms, N, fresh_id());
-    fake.depth = 1;
+    fake_depth = 1;
     for (int r = 0; r < N; r++) {
         assert_int_equal(ncclCommDestroy(comms[r]), ncclSuccess);
         assert_int_equal(phase_of(comms[r]), -1);
     }
     assert_int_equal(fake.pooled, 0);
-    fake.depth = 0;
+    fake_depth = 0;
     shim_attach_after_group(ncclSuccess);
     assert_int_equal(fake.pooled, N);
 }
@@ -574,6 +716,51 @@ static void finalize_without_blocking(void **state)
     destroy_all(comms, N);
 }
 
+/* Children that say nothing of it mix graphs and eager work as their parents do. */
+static void graph_mixing_is_inherited(void **state)
+{
+    (void)state;
+    for (int wanted = 0; wanted < 2; wanted++) {
+        ncclComm_t comms[N], children[N];
+        fake_reset();
+        setenv("NCCL_GRAPH_MIXING_SUPPORT", wanted ? "1" : "0", 1);
+        init_group(comms, N, fresh_id());
+        unsetenv("NCCL_GRAPH_MIXING_SUPPORT");
+        copy_all(comms, children);
+        for (int i = 0; i < N; i++) {
+            assert_int_equal(shim_comm_find(comms[i])->graph_mixing, wanted);
+            assert_int_equal(shim_comm_find(children[i])->graph_mixing, wanted);
+        }
+        destroy_all(children, N);
+        destroy_all(comms, N);
+    }
+}
+
+/* NCCL refuses to revoke what is being finalized: our kernels, which it waits for, must end as they would. */
+static void a_refused_revoke_stops_nothing(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    begin_non_blocking(comms);
+    poll_until_ready(comms, N);
+    fake.running = true;
+    assert_int_equal(ncclCommFinalize(comms[0]), ncclSuccess);
+    assert_int_equal(ncclCommRevoke(comms[0], 0), ncclInvalidArgument);
+    assert_int_equal(alg_scratch_control(shim_comm_find(comms[0])->scratch)->abort, 0);
+    assert_int_equal(poll_once(comms[0]), ncclInProgress);
+    fake.running = false;
+    assert_int_equal(poll_once(comms[0]), ncclSuccess);
+    assert_int_equal(ncclCommRevoke(comms[1], 1), ncclInvalidArgument);
+    assert_int_equal(phase_of(comms[1]), SHIM_COMM_ATTACHED);
+    assert_int_equal(ncclCommRevoke(comms[1], 0), ncclSuccess);
+    assert_int_equal(phase_of(comms[1]), SHIM_COMM_DEAD);
+    assert_int_equal(ncclCommRevoke(comms[1], 0), ncclInvalidArgument);
+    destroy_all(comms, N);
+    assert_int_equal(fake.freed, 1);
+    assert_int_equal(fake.pooled, N - 1);
+}
+
 /* An order among communicators is NCCL's to keep, for children that say nothing of it too. The field is newer than
  * the nccl.h we may be built with: it comes seven words after nvlsCTAs. */
 static void launch_order_is_forwarded(void **state)
@@ -619,6 +806,9 @@ int main(void)
         cmocka_unit_test(one_or_too_many),
         cmocka_unit_test(all_at_once),
         cmocka_unit_test(non_blocking),
+        cmocka_unit_test(late_polls),
+        cmocka_unit_test(grouped_against_single),
+        cmocka_unit_test(blocking_beside_polled),
         cmocka_unit_test(abort_while_pending),
         cmocka_unit_test(splits),
         cmocka_unit_test(an_abort_ends_who_shares),
@@ -627,10 +817,14 @@ int main(void)
         cmocka_unit_test(late_split),
         cmocka_unit_test(refused_destroy_keeps_state),
         cmocka_unit_test(abort_stops_kernels),
+        cmocka_unit_test(aborts_one_after_another),
+        cmocka_unit_test(graphs_keep_little),
         cmocka_unit_test(destroy_in_group),
         cmocka_unit_test(kernel_error_is_reported),
         cmocka_unit_test(finalize),
         cmocka_unit_test(finalize_without_blocking),
+        cmocka_unit_test(graph_mixing_is_inherited),
+        cmocka_unit_test(a_refused_revoke_stops_nothing),
         cmocka_unit_test(launch_order_is_forwarded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "shim/drain.h"
@@ -12,8 +13,22 @@
 #include "shim/link.h"
 #include "shim/real.h"
 #include "shim/redop.h"
+#include "shim/room.h"
 
 fake_t fake;
+_Thread_local unsigned fake_depth;
+atomic_int fake_late_s;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+    int error = __real_clock_gettime(clock, now);
+    if (clock == CLOCK_MONOTONIC)
+        now->tv_sec += atomic_load(&fake_late_s);
+    return error;
+}
 static shim_real_t nccl;
 
 /* ---- The real NCCL --------------------------------------------------------------- */
@@ -60,9 +75,15 @@ static ncclResult_t init(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank
     atomic_fetch_add((*comm)->joined, 1);
     if (config && config->blocking == 0)
         return ncclInProgress;
-    while (!fake.depth && !is_ready(*comm))
-        usleep(100);
+    if (!fake_depth)
+        fake_wait_ready(*comm);
     return ncclSuccess;
+}
+
+void fake_wait_ready(ncclComm_t comm)
+{
+    while (!is_ready(comm))
+        usleep(100);
 }
 
 static ncclResult_t init_plain(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank)
@@ -148,10 +169,11 @@ static ncclResult_t finalize(ncclComm_t comm)
     return atomic_fetch_add(&comm->finalizes, 1) ? ncclInvalidArgument : ncclSuccess;
 }
 
+/* As NCCL's: not while it is being finalized, and once. */
 static ncclResult_t revoke_comm(ncclComm_t comm, int flags)
 {
-    (void)comm;
-    (void)flags;
+    if (flags != 0 || atomic_load(&comm->finalizes) || atomic_fetch_add(&comm->revokes, 1))
+        return ncclInvalidArgument;
     return ncclSuccess;
 }
 
@@ -203,7 +225,7 @@ void fake_reset(void)
 
 unsigned shim_group_depth(void)
 {
-    return fake.depth;
+    return fake_depth;
 }
 
 ncclResult_t shim_group_check(ncclResult_t result)
@@ -214,6 +236,13 @@ ncclResult_t shim_group_check(ncclResult_t result)
 bool shim_host_mode(void)
 {
     return false;
+}
+
+uint32_t shim_room_multiprocessors(int device, void *stream)
+{
+    (void)device;
+    (void)stream;
+    return 0;
 }
 
 bool shim_call_has_buffers(const shim_call_t *call)
@@ -243,10 +272,15 @@ bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
     return true;
 }
 
+static bool waits(shim_comm_t *comm)
+{
+    ncclComm_t handle = atomic_load(&comm->handle);
+    return handle && handle->waits && comm->scratch && alg_scratch_control(comm->scratch)->abort == 0;
+}
+
 bool shim_drained(shim_comm_t *comm)
 {
-    (void)comm;
-    return !fake.running;
+    return !fake.running && !waits(comm);
 }
 
 void shim_group_let_polls_end(shim_comm_t *comm)
@@ -408,6 +442,26 @@ alg_control_t *alg_scratch_control(alg_scratch_t *scratch)
 
 void alg_scratch_release(alg_scratch_t *scratch, bool reusable)
 {
-    atomic_fetch_add(reusable ? &fake.pooled : &fake.freed, 1);
+    if (!scratch)
+        return;
+    atomic_fetch_add(reusable ? &fake.pooled : &fake.retired, 1);
     free(scratch);
+}
+
+uint32_t alg_scratch_retired(void)
+{
+    return (uint32_t)atomic_load(&fake.retired);
+}
+
+static void count_stuck(shim_comm_t *comm, void *unused)
+{
+    (void)unused;
+    atomic_fetch_add(&fake.stuck, atomic_load(&fake.retired) > 0 && waits(comm));
+}
+
+/* As the driver's frees: each waits for all kernels. */
+void alg_scratch_reap(void)
+{
+    shim_comm_each_held(count_stuck, NULL);
+    atomic_fetch_add(&fake.freed, atomic_exchange(&fake.retired, 0));
 }

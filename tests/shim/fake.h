@@ -17,12 +17,12 @@ struct ncclComm {
     int rank, nranks, device;
     _Atomic int *joined; /* of its id */
     atomic_bool failed;
-    atomic_int aborts, destroys, finalizes;
+    atomic_int aborts, destroys, finalizes, revokes;
+    bool waits;       /* our kernel runs until it is told to stop */
     ncclComm_t older; /* all of them, so that none counts as leaked */
 };
 
 typedef struct fake {
-    unsigned depth;                /* of the group, as group.c would say */
     bool same_gpu;                 /* two ranks on one GPU */
     bool multicast;                /* every GPU has it */
     sel_reach_t reach[FAKE_RANKS]; /* of shim_link_reach */
@@ -38,9 +38,16 @@ typedef struct fake {
     bool split_late;                                      /* a split shows its communicator when the parent is polled */
     bool running;                                         /* our kernels, on every communicator */
     atomic_int created, taken, freed, pooled, sent, polls, drains;
+    atomic_int retired; /* given back, not freed yet */
+    atomic_int stuck;   /* frees that would have waited for a kernel that nothing ends */
 } fake_t;
 
 extern fake_t fake;
+extern _Thread_local unsigned fake_depth; /* of this thread's group, as group.c would say */
+extern atomic_int fake_late_s;            /* seconds that the monotonic clock is ahead */
+
+/* What the real ncclGroupEnd waits for. */
+void fake_wait_ready(ncclComm_t comm);
 
 /* Everything as at first: no errors, one kind of GPU, 18 NVLinks over NVSwitch everywhere. */
 void fake_reset(void);

@@ -48,10 +48,10 @@ static int attach(void *argument)
     fake_reset();
     fake.multicast = true;
     fake.ipc_error[scenario->failing] = scenario->ipc_error;
-    fake.depth = 1;
+    fake_depth = 1;
     for (int r = 0; r < N; r++)
         CHILD_CHECK(ncclCommInitRank(&comms[r], N, id, r) == ncclSuccess);
-    fake.depth = 0;
+    fake_depth = 0;
     CHILD_CHECK(shim_attach_after_group(ncclSuccess) == ncclSuccess);
     for (int r = 0; r < N; r++) {
         CHILD_CHECK(phase_of(comms[r]) == scenario->phase);
@@ -201,12 +201,55 @@ static void share_resources(void **state)
     assert_int_equal(child_run(share, "1", log, sizeof(log)), 0);
 }
 
+/* The field is newer than the nccl.h we may be built with: it comes three words after nvlsCTAs. */
+static int mixing(void *argument)
+{
+    (void)argument;
+    union {
+        ncclConfig_t config;
+        int word[64];
+    } newer;
+    const size_t place = offsetof(ncclConfig_t, nvlsCTAs) / sizeof(int) + 3;
+    for (size_t i = 0; i < sizeof(newer.word) / sizeof(int); i++)
+        newer.word[i] = NCCL_CONFIG_UNDEF_INT;
+    newer.config = (ncclConfig_t)NCCL_CONFIG_INITIALIZER;
+    newer.config.size = sizeof(newer);
+    clearenv();
+    setenv("HOME", "/nonexistent", 1);
+    for (int fallback = 0; fallback < 2; fallback++) {
+        newer.word[place] = NCCL_CONFIG_UNDEF_INT;
+        CHILD_CHECK(shim_config_graph_mixing(NULL, fallback) == fallback);
+        CHILD_CHECK(shim_config_graph_mixing(&newer.config, fallback) == fallback);
+        for (int mode = 0; mode < 3; mode++) {
+            newer.word[place] = mode;
+            newer.config.size = sizeof(newer);
+            CHILD_CHECK(shim_config_graph_mixing(&newer.config, fallback) == (mode == 2));
+            newer.config.size = (place + 1) * sizeof(int) - 1; /* an older NCCL's */
+            CHILD_CHECK(shim_config_graph_mixing(&newer.config, fallback) == fallback);
+        }
+    }
+    newer.config.size = sizeof(newer);
+    setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 1);
+    CHILD_CHECK(!shim_config_graph_mixing(&newer.config, true));
+    newer.word[place] = 0;
+    setenv("NCCL_GRAPH_MIXING_SUPPORT", "1", 1);
+    CHILD_CHECK(shim_config_graph_mixing(&newer.config, false));
+    return 0;
+}
+
+static void graph_mixing(void **state)
+{
+    (void)state;
+    char log[LOG_BYTES];
+    assert_int_equal(child_run(mixing, NULL, log, sizeof(log)), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(enable),        cmocka_unit_test(explicit_choices), cmocka_unit_test(no_peer_access),
         cmocka_unit_test(cumem_enable),  cmocka_unit_test(nvls_enable),      cmocka_unit_test(max_ctas),
-        cmocka_unit_test(deterministic), cmocka_unit_test(share_resources),
+        cmocka_unit_test(deterministic), cmocka_unit_test(share_resources),  cmocka_unit_test(graph_mixing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

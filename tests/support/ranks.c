@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-enum { DEFAULT_SECONDS = 60, GRACE_SECONDS = 2, POLL_MICROSECONDS = 500 };
+enum { DEFAULT_SECONDS = 300, GRACE_SECONDS = 2, POLL_MICROSECONDS = 500 };
 
 static _Thread_local int current_rank = -1;
 

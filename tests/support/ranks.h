@@ -45,7 +45,7 @@ typedef void (*ranks_body_t)(ranks_t *ranks);
 typedef struct ranks_plan {
     ranks_shape_t shape;
     int nranks;
-    int seconds;            /* limit of the run; 0: 60 */
+    int seconds;            /* limit of the run, against hanging alone; 0: 300 */
     uint32_t killed;        /* ranks (bits) that must die by SIGKILL; all others must exit with 0 */
     const char *const *env; /* name, value, name, value, ..., NULL; or NULL */
     ranks_body_t body;

@@ -131,35 +131,49 @@ def tune():
 
 
 def tune_check():
-    """A table that is slower than the built-in choice is found out; one that says nothing is not."""
+    """The verdict on a table follows from what was measured; one that says nothing is never slower."""
     with tempfile.TemporaryDirectory() as folder:
         table = f"{folder}/table.csv"
-        # On the host a block is a thread that the call makes: sixteen cost more than they bring, in any build.
+        # On the host a block is a thread that the call makes: sixteen should cost more than they bring, but this
+        # machine may be busy. What was measured decides; a figure within a hundredth of the limit is rounded.
         pathlib.Path(table).write_text(HEAD % HOST + row(end=10000, algorithm="oneshot", grid="16,1"))
         case = ("tune", "--check", "-g", "2", "-b", "8K", "-e", "16K", "-d", "float", "--table", table)
-        done = expect(shunt(*case, "--csv", f"{folder}/check.csv"), 1, "float, 8192 bytes")
-        assert "16384 bytes:" not in done.stderr and "# 1 of 2 sizes slower" in done.stdout, done.stdout + done.stderr
-        assert [r["algorithm"] for r in csv_rows(f"{folder}/check.csv")[1]] == ["oneshot", "builtin"]
+        done = shunt(*case, "--csv", f"{folder}/check.csv")
+        rows = csv_rows(f"{folder}/check.csv")[1]
+        slower, ratio = "float, 8192 bytes" in done.stderr, float(rows[0]["ratio"])
+        assert slower == (ratio < 0.98) or abs(ratio - 0.98) < 0.01, done.stdout + done.stderr
+        expect(done, 1 if slower else 0)
+        assert f"# {int(slower)} of 2 sizes slower" in done.stdout, done.stdout + done.stderr
+        assert "16384 bytes:" not in done.stderr and [r["algorithm"] for r in rows] == ["oneshot", "builtin"], rows
         pathlib.Path(table).write_text(HEAD % HOST)
         expect(shunt(*case), 0, "# 0 of 2 sizes slower")
 
 
 def tune_stops():
-    """Interrupted, or at its limit, it leaves a table and says so; its ranks are gone."""
-    with tempfile.TemporaryDirectory() as folder:
-        done = expect(shunt("tune", "-g", "2", "-b", "4", "-e", "64M", "-d", "float,half,double", "--limit", "6",
-                            SHUNT_CACHE_DIR=folder), 0)
-        assert "the time limit was reached after" in done.stderr, done.stderr
-        rows_of(f"{folder}/{NAME}")
-        os.remove(f"{folder}/{NAME}")
-        parent = subprocess.Popen([SHUNT, "tune", "-g", "2", "-b", "4", "-e", "64M", "--limit", str(LIMIT)],
-                                  env=dict(os.environ, SHUNT_CACHE_DIR=folder), stdin=subprocess.DEVNULL,
+    """Interrupted, or at its limit, it leaves a table and says so; its ranks are gone. A machine that has no result
+    by then gets longer."""
+
+    def limited(seconds, folder):
+        return shunt("tune", "-g", "2", "-b", "4", "-e", "64M", "--limit", str(seconds), SHUNT_CACHE_DIR=folder)
+
+    def interrupted(seconds, folder):
+        command = [SHUNT, "tune", "-g", "2", "-b", "4", "-e", "64M", "--limit", str(LIMIT)]
+        parent = subprocess.Popen(command, env=dict(os.environ, SHUNT_CACHE_DIR=folder), stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        time.sleep(6)  # long enough for one result on a slow machine, and far too short for all
+        time.sleep(seconds)
         parent.send_signal(signal.SIGINT)
         out, error = parent.communicate(timeout=LIMIT)
-        assert parent.returncode == 0 and "interrupted after" in error and "# table: " in out, (out, error)
-        rows_of(f"{folder}/{NAME}")
+        return subprocess.CompletedProcess(command, parent.returncode, out, error)
+
+    for stop, word in (limited, "the time limit was reached after"), (interrupted, "interrupted after"):
+        with tempfile.TemporaryDirectory() as folder:
+            for seconds in (3, 12, 48, 192):
+                done = stop(seconds, folder)
+                if done.returncode == 0:
+                    break
+            expect(done, 0, "# table: ")
+            assert word in done.stderr, done.stderr
+            rows_of(f"{folder}/{NAME}")
 
 
 def tune_diff():

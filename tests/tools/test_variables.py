@@ -5,6 +5,9 @@ usage: test_variables.py SOURCE_FOLDER
 
 The table says which. A variable without a row fails, and so does a row whose
 test is gone, is not run, or is in a file that does not speak of the variable.
+
+And nothing reads the environment but secure_getenv, to which a program with more
+rights than its caller has none (tests/hostile/secure_test.c).
 """
 
 import pathlib
@@ -38,6 +41,7 @@ TESTS = {
     "NCCL_CHECK_MODE": ("shim/variables_test.c", "explicit_choices"),
     "NCCL_COMM_SPLIT_SHARE_RESOURCES": ("shim/variables_test.c", "share_resources"),
     "NCCL_COMM_SHRINK_SHARE_RESOURCES": ("shim/variables_test.c", "share_resources"),
+    "NCCL_GRAPH_MIXING_SUPPORT": ("shim/variables_test.c", "graph_mixing"),
     "NCCL_TOPO_FILE": ("topology/link_test.c", "by_cuda"),
     "NCCL_P2P_DISABLE": ("shim/variables_test.c", "no_peer_access"),
     "NCCL_P2P_LEVEL": ("shim/variables_test.c", "no_peer_access"),
@@ -72,6 +76,15 @@ def fault(source, variable, where, test):
     return None if variable in text else f"{where} does not speak of it"
 
 
+def insecure(source):
+    """Lines of the library and the command that read the environment another way."""
+    for folder in ("shim", "selector", "algorithms", "transport", "tools"):
+        for path in sorted((source / folder).rglob("*.[ch]*")):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if re.search(r"(?<!secure_)\bgetenv\b|\benviron\b", line):
+                    yield f"{path.relative_to(source)}:{number}: not secure_getenv"
+
+
 def main():
     source = pathlib.Path(sys.argv[1])
     names = promised(source)
@@ -80,6 +93,7 @@ def main():
     for variable, (where, test) in TESTS.items():
         said = fault(source, variable, where, test)
         faults += [f"{variable}: {said}"] if said else []
+    faults += insecure(source)
     print("\n".join(faults) or f"{len(TESTS)} variables")
     return 1 if faults else 0
 

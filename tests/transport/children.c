@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_RANKS = 32, WAIT_NAPS = 20000 /* of 0.5 ms */ };
+enum { MOST_RANKS = 32, WAIT_NAPS = 400000 /* of 0.5 ms */ };
 
 typedef struct rank_thread {
     pthread_t thread;

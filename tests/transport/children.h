@@ -24,7 +24,7 @@
 
 typedef int (*body_t)(uint32_t rank, uint32_t nranks, void *argument);
 
-enum { CHILD_SECONDS = 30 /* after which a child is killed by its alarm */ };
+enum { CHILD_SECONDS = 300 /* after which a child is killed by its alarm */ };
 
 /* How many of the ranks failed. */
 int run_processes(uint32_t nranks, body_t body, void *argument);
@@ -34,7 +34,7 @@ pid_t start_child(body_t body, uint32_t rank, uint32_t nranks, void *argument);
 bool wait_child(pid_t pid);
 
 net_key_t random_key(void);
-/* Wait until `count` have joined (10 s), or all have posted a stage. 0, or what net_poll said. */
+/* Wait until `count` have joined (200 s), or all have posted a stage. 0, or what net_poll said. */
 int wait_count(const net_rendezvous_t *rendezvous, uint32_t count);
 int wait_stage(const net_rendezvous_t *rendezvous, uint32_t stage);
 /* Segments of this user whose name is there now. */

@@ -111,6 +111,7 @@ static int build_twice(uint32_t rank, uint32_t nranks, void *argument)
     CHECK(check_armed(scratch, &plan.map) == 0);
     CHECK(team_meet(&plan, "checked", rank, nranks) == 0);
     alg_scratch_release(scratch, false);
+    alg_scratch_reap();
     CHECK(check_guest(device) == 0);
     return 0;
 }
@@ -138,7 +139,9 @@ static int live_often(uint32_t rank, uint32_t nranks, void *argument)
         CHECK(team_build(&plan, rank, nranks, &scratch, &reused) == 0);
         CHECK(team_meet(&plan, "built", rank, nranks) == 0);
         alg_scratch_release(scratch, cycle % 3 != 0);
+        alg_scratch_reap(); /* lets go of the peers' memory ... */
         CHECK(team_meet(&plan, "given back", rank, nranks) == 0);
+        alg_scratch_reap(); /* ... and frees the own, which they have let go of */
         if (cycle != 15 && cycle != 57)
             continue; /* both multiples of 3: nothing is idle */
         CUDA_CHECK(cudaMemGetInfo(cycle == 15 ? &first : &last, &total));
@@ -162,6 +165,7 @@ static void *build_beside(void *argument)
     if (team_build(plan, 0, 1, &scratch, &reused) != 0)
         return argument;
     alg_scratch_release(scratch, false);
+    alg_scratch_reap();
     return NULL;
 }
 

@@ -1,0 +1,93 @@
+/*
+ * scratch_end.c - the end of a scratch: into the pool, or freed when that can harm nobody.
+ *
+ * The driver's calls that free and unmap wait for every kernel of the device. One of
+ * them may wait for a peer that is dead, until its communicator is aborted, maybe by
+ * this very thread, later. So on CUDA a scratch that is done with is retired: its
+ * memory and its mappings stay as they are until alg_scratch_reap is called and told
+ * that nothing runs there. Then the mappings of the peers' memory go first, which
+ * tells the peers; own memory waits in transport until they have done the same.
+ *
+ * The list owns what is in it, until then.
+ */
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "algorithms/scratch_device.h"
+
+static net_lock_t retired_lock = NET_LOCK_INITIALIZER;
+static alg_scratch_t *retired;
+
+static void free_now(alg_scratch_t *scratch)
+{
+    for (uint32_t peer = 0; peer < scratch->nranks; peer++)
+        net_mapping_close(scratch->peers[peer]);
+    if (scratch->control && (scratch->device == ALG_DEVICE_HOST || scratch->pid == getpid()))
+        scratch->ops->control_destroy(scratch->ordinal, scratch->control);
+    net_memory_destroy(scratch->memory);
+    free(scratch);
+}
+
+/* Whether its end makes calls of the driver, which wait for every kernel of the device. */
+static bool can_block(const alg_scratch_t *scratch)
+{
+    return scratch->device == ALG_DEVICE_CUDA && scratch->pid == getpid();
+}
+
+static void retire(alg_scratch_t *scratch)
+{
+    net_lock_take(&retired_lock);
+    scratch->next = retired;
+    retired = scratch;
+    net_lock_give(&retired_lock);
+}
+
+void alg_scratch_free(alg_scratch_t *scratch)
+{
+    if (can_block(scratch))
+        retire(scratch);
+    else
+        free_now(scratch);
+}
+
+uint32_t alg_scratch_retired(void)
+{
+    uint32_t count = 0;
+    net_lock_take(&retired_lock);
+    for (const alg_scratch_t *at = retired; at; at = at->next)
+        count++;
+    net_lock_give(&retired_lock);
+    return count;
+}
+
+void alg_scratch_reap(void)
+{
+    net_lock_take(&retired_lock);
+    alg_scratch_t *list = retired;
+    retired = NULL;
+    net_lock_give(&retired_lock);
+    while (list) {
+        alg_scratch_t *next = list->next;
+        free_now(list);
+        list = next;
+    }
+    net_memory_reap();
+}
+
+/* A kernel that was told to leave, or that left by itself, may have stopped half way. */
+static bool ended_well(const alg_scratch_t *scratch)
+{
+    return __atomic_load_n(&scratch->control->abort, __ATOMIC_ACQUIRE) == 0 &&
+           __atomic_load_n(&scratch->control->status, __ATOMIC_ACQUIRE) == ALG_STATUS_OK;
+}
+
+void alg_scratch_release(alg_scratch_t *scratch, bool reusable)
+{
+    if (!scratch)
+        return;
+    if (reusable && scratch->proven && scratch->pid == getpid() && ended_well(scratch))
+        alg_pool_put(scratch);
+    else
+        alg_scratch_free(scratch);
+}

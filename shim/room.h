@@ -1,0 +1,19 @@
+/*
+ * room.h - how many multiprocessors a communicator's kernels may hold, so that
+ * communicators that are busy at once never lock each other out.
+ */
+#ifndef SHUNT_SHIM_ROOM_H
+#define SHUNT_SHIM_ROOM_H
+
+#include "shim/comm.h"
+
+/* Before a launch on `stream`: set the call's most_blocks, and `early` if its successor has room beside it. The
+ * communicator's lock is held, its device is current. */
+void shim_room_grant(shim_comm_t *comm, alg_call_t *call, void *stream);
+/* The communicator and all its graphs are gone: its room is free. */
+void shim_room_release(shim_comm_t *comm);
+
+/* The multiprocessors that a kernel on `stream` can be placed on; 0: not known. */
+uint32_t shim_room_multiprocessors(int device, void *stream);
+
+#endif

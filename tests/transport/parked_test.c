@@ -1,0 +1,415 @@
+/*
+ * parked_test.c - device memory that peers have mapped by IPC is not freed before
+ * they let go of it or die, and nothing is freed or unmapped but by a reap. CUDA is
+ * made of memory that the processes of this test share, and tells a free that comes
+ * too early.
+ */
+#define _GNU_SOURCE
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "algorithms/scratch_device.h"
+#include "team.h"
+#include "transport/memory.h"
+
+enum { BLOCKS = 64, BLOCK_BYTES = 2 << 20, SCRATCH_BYTES = 1 << 20 };
+
+/* Shared by all processes of the test. */
+typedef struct gpu {
+    atomic_int next, frees, unmaps, torn; /* torn: freed while a living process had it mapped */
+    atomic_int mapped[BLOCKS];            /* pid of who has mapped it */
+    atomic_bool alive[BLOCKS];
+    atomic_int go; /* children wait for it */
+} gpu_t;
+
+static gpu_t *gpu;
+static uint8_t *memory; /* BLOCKS of them */
+static bool refuses;    /* the driver does not allow frees now */
+
+static size_t block_of(const void *pointer)
+{
+    return (size_t)((const uint8_t *)pointer - memory) / BLOCK_BYTES;
+}
+
+cudaError_t cudaMalloc(void **pointer, size_t bytes)
+{
+    int block = atomic_fetch_add(&gpu->next, 1);
+    if (block >= BLOCKS || bytes > BLOCK_BYTES)
+        return cudaErrorMemoryAllocation;
+    atomic_store(&gpu->alive[block], true);
+    *pointer = memory + (size_t)block * BLOCK_BYTES;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *pointer)
+{
+    if (refuses)
+        return cudaErrorNotPermitted;
+    size_t block = block_of(pointer);
+    pid_t guest = atomic_load(&gpu->mapped[block]);
+    atomic_fetch_add(&gpu->torn, guest != 0 && kill(guest, 0) == 0);
+    atomic_store(&gpu->alive[block], false);
+    atomic_fetch_add(&gpu->frees, 1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *pointer)
+{
+    memset(handle, 0, sizeof *handle);
+    memcpy(handle, &pointer, sizeof pointer);
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcOpenMemHandle(void **pointer, cudaIpcMemHandle_t handle, unsigned flags)
+{
+    (void)flags;
+    memcpy(pointer, &handle, sizeof *pointer);
+    atomic_fetch_add(&gpu->torn, !atomic_load(&gpu->alive[block_of(*pointer)]));
+    atomic_store(&gpu->mapped[block_of(*pointer)], getpid());
+    return cudaSuccess;
+}
+
+cudaError_t cudaIpcCloseMemHandle(void *pointer)
+{
+    atomic_store(&gpu->mapped[block_of(pointer)], 0);
+    atomic_fetch_add(&gpu->unmaps, 1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned flags)
+{
+    (void)device, (void)flags;
+    return cudaSuccess;
+}
+
+/* ---- The rest of the driver --------------------------------------------------------- */
+
+int net_cuda_errno(int error)
+{
+    return error == 0 ? 0 : error == cudaErrorMemoryAllocation ? -ENOMEM : -EAGAIN;
+}
+
+int net_scope_enter(net_scope_t *scope, int device)
+{
+    (void)device;
+    scope->entered = true;
+    return 0;
+}
+
+void net_scope_leave(net_scope_t *scope)
+{
+    scope->entered = false;
+}
+
+static int refuse_vmm(net_memory_t *block, net_offer_t *offer)
+{
+    (void)block, (void)offer;
+    return -ENOSYS;
+}
+
+const net_memory_ops_t net_memory_cuda_vmm = {.create = refuse_vmm, .driver = true};
+
+static int control_create(int ordinal, alg_control_t **host, alg_control_t **device)
+{
+    (void)ordinal;
+    *host = *device = aligned_alloc(64, sizeof(alg_control_t));
+    if (!*host)
+        return -ENOMEM;
+    memset(*host, 0, sizeof **host);
+    return 0;
+}
+
+static void control_destroy(int ordinal, alg_control_t *host)
+{
+    (void)ordinal;
+    free(host);
+}
+
+static int arm(const alg_scratch_t *scratch)
+{
+    (void)scratch;
+    return 0;
+}
+
+static int store(const alg_scratch_t *scratch, const alg_probe_t *probe)
+{
+    for (uint32_t peer = 0; peer < scratch->nranks; peer++)
+        if (probe->target[peer])
+            __atomic_store_n(probe->target[peer], probe->word[peer], __ATOMIC_RELEASE);
+    return 0;
+}
+
+static int collect(const alg_scratch_t *scratch, uint64_t words[ALG_MAX_RANKS])
+{
+    memcpy(words, (uint8_t *)net_memory_pointer(scratch->memory) + ALG_MAILBOX_OFFSET, 8 * ALG_MAX_RANKS);
+    return 0;
+}
+
+const alg_scratch_ops_t alg_scratch_cuda = {.control_create = control_create,
+                                            .control_destroy = control_destroy,
+                                            .arm = arm,
+                                            .store = store,
+                                            .collect = collect};
+
+/* ---- Tests -------------------------------------------------------------------------- */
+
+static int reset(void **state)
+{
+    (void)state;
+    memset(gpu, 0, sizeof *gpu);
+    refuses = false;
+    return 0;
+}
+
+static void wait_for(atomic_int *word, int value)
+{
+    while (atomic_load(word) < value)
+        usleep(100);
+}
+
+static team_plan_t new_plan(void)
+{
+    team_plan_t plan = {
+        .key = random_key(), .device = ALG_DEVICE_CUDA, .kind = NET_MEMORY_CUDA_IPC, .devices = ALG_MAX_RANKS};
+    if (!alg_map_init(&plan.map, SCRATCH_BYTES))
+        abort();
+    plan.id = plan.key.word[0] | 1;
+    return plan;
+}
+
+/* Build, wait for the word, give up, wait, reap. */
+static int peer(uint32_t rank, uint32_t nranks, void *argument)
+{
+    alg_scratch_t *scratch;
+    bool reused;
+    CHECK(team_build(argument, rank, nranks, &scratch, &reused) == 0);
+    wait_for(&gpu->go, 1);
+    alg_scratch_release(scratch, false);
+    alg_scratch_reap();
+    atomic_store(&gpu->go, 2);
+    wait_for(&gpu->go, 3);
+    alg_scratch_reap();
+    return 0;
+}
+
+static int peer_that_dies(uint32_t rank, uint32_t nranks, void *argument)
+{
+    alg_scratch_t *scratch;
+    bool reused;
+    CHECK(team_build(argument, rank, nranks, &scratch, &reused) == 0);
+    wait_for(&gpu->go, 1);
+    return 0;
+}
+
+static void freed_when_the_peer_lets_go(void **state)
+{
+    (void)state;
+    team_plan_t plan = new_plan();
+    alg_scratch_t *scratch;
+    bool reused;
+    int descriptors = open_descriptors();
+    pid_t child = start_child(peer, 1, 2, &plan);
+    assert_int_equal(team_build(&plan, 0, 2, &scratch, &reused), 0);
+    alg_scratch_release(scratch, false);
+    assert_int_equal(alg_scratch_retired(), 1);
+    assert_int_equal(gpu->unmaps, 0); /* to unmap may wait for kernels, as to free does */
+    alg_scratch_reap();
+    assert_int_equal(alg_scratch_retired(), 0);
+    assert_int_equal(gpu->unmaps, 1);
+    assert_int_equal(gpu->frees, 0);
+    atomic_store(&gpu->go, 1);
+    wait_for(&gpu->go, 2);
+    assert_int_equal(gpu->frees, 1); /* the peer's own, which this rank had let go of */
+    alg_scratch_reap();
+    assert_int_equal(gpu->frees, 2);
+    atomic_store(&gpu->go, 3);
+    assert_true(wait_child(child));
+    assert_int_equal(gpu->torn, 0);
+    assert_int_equal(open_descriptors(), descriptors);
+}
+
+static void freed_when_the_peer_is_dead(void **state)
+{
+    (void)state;
+    team_plan_t plan = new_plan();
+    alg_scratch_t *scratch;
+    bool reused;
+    pid_t child = start_child(peer_that_dies, 1, 2, &plan);
+    assert_int_equal(team_build(&plan, 0, 2, &scratch, &reused), 0);
+    alg_scratch_release(scratch, false);
+    alg_scratch_reap();
+    assert_int_equal(gpu->frees, 0);
+    atomic_store(&gpu->go, 1);
+    assert_true(wait_child(child));
+    alg_scratch_reap();
+    assert_int_equal(gpu->frees, 1);
+    assert_int_equal(gpu->torn, 0);
+}
+
+static int peer_that_pools(uint32_t rank, uint32_t nranks, void *argument)
+{
+    alg_scratch_t *scratch;
+    bool reused;
+    CHECK(team_build(argument, rank, nranks, &scratch, &reused) == 0);
+    alg_scratch_release(scratch, true);
+    CHECK(alg_scratch_retired() == 0);
+    atomic_store(&gpu->go, 1);
+    wait_for(&gpu->go, 2);
+    alg_pool_sweep();
+    CHECK(alg_scratch_retired() == 1);
+    alg_scratch_reap();
+    return 0;
+}
+
+/* An end that was good on one rank and bad on another: what lies in the pool is of no use any more. */
+static void pooled_by_the_peer(void **state)
+{
+    (void)state;
+    team_plan_t plan = new_plan();
+    alg_scratch_t *scratch;
+    bool reused;
+    pid_t child = start_child(peer_that_pools, 1, 2, &plan);
+    assert_int_equal(team_build(&plan, 0, 2, &scratch, &reused), 0);
+    wait_for(&gpu->go, 1);
+    alg_scratch_release(scratch, false);
+    alg_scratch_reap();
+    assert_int_equal(gpu->frees, 0);
+    atomic_store(&gpu->go, 2);
+    assert_true(wait_child(child));
+    alg_scratch_reap();
+    assert_int_equal(gpu->frees, 2);
+    assert_int_equal(gpu->torn, 0);
+}
+
+/* Ranks that are threads, or one thread: each lets go in its own time. */
+static void siblings_let_go_too(void **state)
+{
+    (void)state;
+    team_plan_t plan = new_plan();
+    alg_scratch_t *scratch[2];
+    uint8_t offers[ALG_MAX_RANKS][NET_OFFER_BYTES];
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(alg_scratch_create(plan.device, (int)rank, plan.kind, &plan.set, plan.id, rank, 2, &plan.map,
+                                            &scratch[rank], offers[rank]),
+                         0);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        assert_int_equal(alg_scratch_open(scratch[rank], offers), 0);
+    alg_scratch_release(scratch[0], false);
+    alg_scratch_reap();
+    assert_int_equal(gpu->frees, 0);
+    alg_scratch_release(scratch[1], false);
+    assert_int_equal(gpu->frees, 0);
+    alg_scratch_reap();
+    assert_int_equal(gpu->frees, 2);
+}
+
+typedef struct offered {
+    uint8_t offer[NET_OFFER_BYTES];
+    int expected;
+} offered_t;
+
+static int open_it(uint32_t rank, uint32_t nranks, void *argument)
+{
+    const offered_t *offered = argument;
+    uint8_t offer[NET_OFFER_BYTES];
+    net_memory_t *own;
+    net_mapping_t *mapping;
+    (void)rank, (void)nranks;
+    CHECK(net_memory_create(NET_MEMORY_CUDA_IPC, 0, 4096, &own, offer) == 0);
+    CHECK(net_memory_open(own, 0, offered->offer, &mapping) == offered->expected);
+    if (offered->expected == 0)
+        net_mapping_close(mapping);
+    net_memory_destroy(own);
+    net_memory_reap();
+    return 0;
+}
+
+/* Whoever comes when the owner has begun to free finds it closed. */
+static void a_late_guest_is_turned_away(void **state)
+{
+    (void)state;
+    net_memory_t *block;
+    offered_t offered = {.expected = 0};
+    assert_int_equal(net_memory_create(NET_MEMORY_CUDA_IPC, 0, 4096, &block, offered.offer), 0);
+    assert_true(wait_child(start_child(open_it, 1, 2, &offered)));
+    refuses = true;
+    net_memory_destroy(block);
+    net_memory_reap();
+    assert_int_equal(atomic_load(&gpu->frees), 1); /* the child's */
+    offered.expected = -ESRCH;
+    refuses = false; /* not yet tried again */
+    assert_true(wait_child(start_child(open_it, 1, 2, &offered)));
+    net_memory_reap();
+    assert_int_equal(gpu->torn, 0);
+    assert_int_equal(gpu->frees, 3);
+    assert_true(wait_child(start_child(open_it, 1, 2, &offered))); /* the book is gone with the memory */
+}
+
+/* More guests than there are seats, one after another, and dead ones. */
+static void seats_are_left(void **state)
+{
+    (void)state;
+    net_memory_t *block;
+    offered_t offered = {.expected = 0};
+    assert_int_equal(net_memory_create(NET_MEMORY_CUDA_IPC, 0, 4096, &block, offered.offer), 0);
+    for (int i = 0; i < 20; i++)
+        assert_true(wait_child(start_child(open_it, 1, 2, &offered)));
+    net_memory_destroy(block);
+    net_memory_reap();
+    assert_int_equal(gpu->frees, 21);
+}
+
+static int forget(uint32_t rank, uint32_t nranks, void *argument)
+{
+    (void)rank, (void)nranks;
+    alg_scratch_release(argument, false);
+    alg_scratch_reap();
+    CHECK(atomic_load(&gpu->frees) == 0 && atomic_load(&gpu->unmaps) == 0);
+    return 0;
+}
+
+/* What a forked child has inherited is the driver's in its parent. */
+static void a_child_frees_nothing(void **state)
+{
+    (void)state;
+    team_plan_t plan = new_plan();
+    alg_scratch_t *scratch[2];
+    bool reused;
+    for (int i = 0; i < 2; i++) {
+        plan.key.word[0]++;
+        assert_int_equal(team_build(&plan, 0, 1, &scratch[i], &reused), 0);
+    }
+    alg_scratch_release(scratch[0], false);
+    assert_true(wait_child(start_child(forget, 0, 1, scratch[1])));
+    alg_scratch_release(scratch[1], false);
+    alg_scratch_reap();
+    assert_int_equal(gpu->frees, 2);
+}
+
+int main(void)
+{
+    gpu = mmap(NULL, sizeof *gpu, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    memory = mmap(NULL, (size_t)BLOCKS * BLOCK_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (gpu == MAP_FAILED || memory == MAP_FAILED)
+        return 1;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(freed_when_the_peer_lets_go, reset),
+        cmocka_unit_test_setup(freed_when_the_peer_is_dead, reset),
+        cmocka_unit_test_setup(pooled_by_the_peer, reset),
+        cmocka_unit_test_setup(siblings_let_go_too, reset),
+        cmocka_unit_test_setup(a_late_guest_is_turned_away, reset),
+        cmocka_unit_test_setup(seats_are_left, reset),
+        cmocka_unit_test_setup(a_child_frees_nothing, reset),
+    };
+    return cmocka_run_group_tests_name("parked", tests, NULL, NULL);
+}
