@@ -23,3 +23,13 @@ int alg_probe_launch(const alg_probe_t *probe, void *stream)
     probe_store_words<<<1, ALG_MAX_RANKS, 0, (cudaStream_t)stream>>>(*probe);
     return (int)cudaGetLastError();
 }
+
+bool alg_probe_dependent(void)
+{
+    cudaFuncAttributes attributes;
+    if (cudaFuncGetAttributes(&attributes, (const void *)probe_store_words) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return false;
+    }
+    return attributes.ptxVersion >= 90;
+}

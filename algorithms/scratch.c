@@ -104,6 +104,7 @@ static void fill_team(alg_scratch_t *scratch, alg_control_t *device_control)
                                  .control = device_control,
                                  .dependent_launch =
                                      scratch->ops->dependent_launch && scratch->ops->dependent_launch(scratch->ordinal),
+                                 .priority = scratch->ops->priority ? scratch->ops->priority(scratch->ordinal) : 0,
                                  .half_offset = map->half_offset,
                                  .half_bytes = map->half_bytes,
                                  .flags_offset = map->flags_offset,

@@ -72,12 +72,30 @@ static void cuda_control_destroy(int ordinal, alg_control_t *host)
     net_scope_leave(&scope);
 }
 
-/* sm_90 on; graphs know dependent launches from the driver of CUDA 12.3 on. */
+/* Graphs know dependent launches from the driver of CUDA 12.3 on. */
 static bool cuda_dependent_launch(int ordinal)
 {
-    int major = 0, driver = 0;
-    return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal) == cudaSuccess && major >= 9 &&
-           cudaDriverGetVersion(&driver) == cudaSuccess && driver >= 12030;
+    net_scope_t scope;
+    int driver = 0;
+    if (net_scope_enter(&scope, ordinal) != 0)
+        return false;
+    const bool dependent = cudaDriverGetVersion(&driver) == cudaSuccess && driver >= 12030 && alg_probe_dependent();
+    net_scope_leave(&scope);
+    return dependent;
+}
+
+static int cuda_priority(int ordinal)
+{
+    net_scope_t scope;
+    int lowest = 0, highest = 0;
+    if (net_scope_enter(&scope, ordinal) != 0)
+        return 0;
+    if (cudaDeviceGetStreamPriorityRange(&lowest, &highest) != cudaSuccess) {
+        (void)cudaGetLastError();
+        highest = 0;
+    }
+    net_scope_leave(&scope);
+    return highest;
 }
 
 static int cuda_arm(const alg_scratch_t *scratch)
@@ -123,6 +141,7 @@ static int cuda_collect(const alg_scratch_t *scratch, uint64_t words[ALG_MAX_RAN
 const alg_scratch_ops_t alg_scratch_cuda = {.control_create = cuda_control_create,
                                             .control_destroy = cuda_control_destroy,
                                             .dependent_launch = cuda_dependent_launch,
+                                            .priority = cuda_priority,
                                             .arm = cuda_arm,
                                             .store = cuda_store,
                                             .collect = cuda_collect};

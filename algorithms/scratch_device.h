@@ -47,6 +47,8 @@ struct alg_scratch_ops {
     void (*control_destroy)(int ordinal, alg_control_t *host);
     /* Kernels of this device may be launched dependently (alg_team_t). NULL: no. */
     bool (*dependent_launch)(int ordinal);
+    /* The highest priority of a launch, as cudaStreamCreateWithPriority takes it. NULL: there are none. */
+    int (*priority)(int ordinal);
     /* Halves all-ones, the rest zero. */
     int (*arm)(const alg_scratch_t *scratch);
     /* Store as an algorithm's kernel would. */
@@ -59,6 +61,9 @@ extern const alg_scratch_ops_t alg_scratch_cuda; /* only in builds with CUDA */
 
 /* Launch the kernel of the proof on `stream` of the current device; a cudaError_t. */
 int alg_probe_launch(const alg_probe_t *probe, void *stream);
+/* The kernels were compiled for sm_90 or newer, so they have the wait that a dependent launch needs. Code for an older
+ * one, compiled anew by the driver, has not. Of the current device. */
+bool alg_probe_dependent(void);
 
 /* Close, free, or leave it to alg_scratch_reap: the end of a scratch that no pool holds. */
 void alg_scratch_free(alg_scratch_t *scratch);

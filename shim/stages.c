@@ -184,6 +184,8 @@ static void conclude_attached(shim_setup_t *setup)
     shim_comm_t *comm = setup->comm;
     bool host = setup->request.host;
     alg_scratch_team(setup->scratch)->timeout_ns = shim_setting_timeout_ns(host);
+    if (!shim_settings()->priority)
+        alg_scratch_team(setup->scratch)->priority = 0;
     comm->scratch = setup->scratch;
     comm->plan = setup->plan;
     setup->scratch = NULL;

@@ -17,14 +17,24 @@ struct push_move {
     template <int N, bool WHOLE, bool EACH> struct view {
         push_t p;
         slots<MARK_ESCAPE, N> s;
-        buffer_t own_in, own_out;
-        const uint8_t *in[N]; /* [i]: for the rank i places after us; [0]: for us */
-        uint64_t bytes;       /* of a block */
+        const uint8_t *in[N];   /* [i]: for the rank i places after us; [0]: for us */
+        const uint8_t *scratch; /* own */
+        uint8_t *own_out;
+        bool keep;      /* our block goes from the input to the output */
+        uint64_t bytes; /* of a block */
         uint32_t vectors;
 
-        LANE_FN vec16_t load(uint32_t i, uint32_t v) const
+        /* What is wanted of x: EACH: all for peers, and ours; else x[0]. In flight beside what was loaded before. */
+        LANE_FN void load(bool any, uint32_t v, vec16_t (&x)[N]) const
         {
-            return WHOLE ? lane_load(in[i] + (uint64_t)v * VEC) : buffer_load<uint8_t>(buffer_make(in[i], bytes), v);
+            LANE_UNROLL
+            for (uint32_t i = 0; i < (EACH ? N : 1); i++) {
+                const bool wanted = any && (!EACH || (i == 0 ? keep : i < s.ranks() && (p.sends >> i & 1)));
+                if (WHOLE)
+                    x[i] = lane_load_if(wanted, in[i < s.ranks() ? i : 0] + (uint64_t)v * VEC, scratch);
+                else if (wanted)
+                    x[i] = buffer_load<uint8_t>(buffer_make(in[i], bytes), v);
+            }
         }
 
         LANE_FN void store(uint8_t *block, uint32_t v, const vec16_t &x) const
@@ -35,24 +45,11 @@ struct push_move {
                 buffer_store<uint8_t>(buffer_make(block, bytes), v, x);
         }
 
-        LANE_FN void put(uint32_t k, uint32_t v, bool keep) const
+        LANE_FN void put(uint32_t k, uint32_t v, vec16_t (&x)[N]) const
         {
-            vec16_t x[N];
-            uint32_t escape = 0;
-            if (!EACH) {
-                x[0] = load(0, v);
-                if (keep)
-                    store(own_out.base, v, x[0]);
-                escape = mark_clean<MARK_ESCAPE>(x[0]);
-            } else {
-                LANE_UNROLL
-                for (uint32_t i = 0; i < N; i++) {
-                    if (i == 0 ? keep : i < s.ranks() && (p.sends >> i & 1))
-                        x[i] = load(i, v);
-                }
-                if (keep)
-                    store(own_out.base, v, x[0]);
-            }
+            if (keep)
+                store(own_out, v, x[0]);
+            const uint32_t escape = EACH ? 0 : mark_clean<MARK_ESCAPE>(x[0]);
             LANE_UNROLL
             for (uint32_t i = 1; i < N; i++) {
                 if (i >= s.ranks() || !(p.sends >> i & 1))
@@ -81,12 +78,15 @@ struct push_move {
             if (i < w.s.ranks())
                 w.in[i] = (const uint8_t *)call.input + (EACH ? ring_next(team, i) * bytes : 0);
         }
-        w.own_out = buffer_make(output + team.rank * step, bytes);
-        const bool keep = w.p.keeps && w.own_out.base != w.in[0];
-        const bool reads = w.p.sends || keep;
+        w.scratch = team.scratch[team.rank];
+        w.own_out = output + team.rank * step;
+        w.keep = w.p.keeps && w.own_out != w.in[0];
+        const bool reads = w.p.sends || w.keep;
 
         lane_begin(w.s.held(), call.early);
         const uint64_t epoch = epoch_read(team);
+        vec16_t x[N];
+        w.load(reads && first < w.vectors, first, x);
         if (epoch_stopped(epoch))
             return;
         const uint64_t half = epoch_half(team, epoch);
@@ -95,15 +95,16 @@ struct push_move {
         if (w.p.rooted)
             notices_send(lane, team, w.p.notices);
         if (reads && first < w.vectors)
-            w.put(0, first, keep);
+            w.put(0, first, x);
         epoch_leave(lane, team);
         /* A lane's next vectors are on their way while it takes these. */
         for (uint32_t k = 0; first + k < w.vectors; k += stride) {
-            if (reads && first + k + stride < w.vectors)
-                w.put(k + stride, first + k + stride, keep);
+            if (reads && first + k + stride < w.vectors) {
+                w.load(true, first + k + stride, x);
+                w.put(k + stride, first + k + stride, x);
+            }
             if (!w.p.takes)
                 continue;
-            vec16_t x[N - 1];
             if (!w.s.take(lane, team, w.p.takes, k, x))
                 return;
             LANE_UNROLL
