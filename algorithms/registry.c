@@ -1,5 +1,5 @@
 /*
- * registry.c - all algorithms (registry.def), and what collectives there are.
+ * registry.c - all algorithms (registry.def).
  */
 #include "algorithms/algorithm.h"
 

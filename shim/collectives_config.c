@@ -1,12 +1,18 @@
 /*
- * collectives_config.c - NCCL's calls that move data on a stream, with a configuration of their own (NCCL 2.31).
+ * collectives_config.c - NCCL's collectives with a configuration of their own (NCCL 2.31).
  *
  * Without one they are the plain calls. With one they are forwarded, since it
  * asks for what the real NCCL has, and ordered with Shunt's work as the plain
  * ones are.
  */
+#include "shim/call.h"
 #include "shim/names.h"
-#include "shim/pass.h"
+
+static ncclResult_t forward_ncclAllReduceConfig(const shim_real_t *real, const shim_call_t *c)
+{
+    return real->ncclAllReduceConfig(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->op, c->handle,
+                                     c->stream, c->more);
+}
 
 SHIM_PUBLIC(ncclAllReduceConfig);
 ncclResult_t ncclAllReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
@@ -14,8 +20,14 @@ ncclResult_t ncclAllReduceConfig(const void *sendbuff, void *recvbuff, size_t co
 {
     if (config == NULL)
         return ncclAllReduce(sendbuff, recvbuff, count, datatype, op, comm, stream);
-    SHIM_PASS(ncclAllReduceConfig, SHIM_ALL_REDUCE, sendbuff, recvbuff, count, &op, NULL);
-    SHIM_PASS_ON(ncclAllReduceConfig, sendbuff, recvbuff, count, datatype, op, comm, stream, config);
+    return shim_call_make(SHIM_CALL(ncclAllReduceConfig, ALG_ALL_REDUCE, .alg.input = sendbuff, .alg.output = recvbuff,
+                                    .alg.count = count, .op = op, .more = config));
+}
+
+static ncclResult_t forward_ncclBroadcastConfig(const shim_real_t *real, const shim_call_t *c)
+{
+    return real->ncclBroadcastConfig(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), (int)c->alg.root,
+                                     c->handle, c->stream, c->more);
 }
 
 SHIM_PUBLIC(ncclBroadcastConfig);
@@ -24,8 +36,14 @@ ncclResult_t ncclBroadcastConfig(const void *sendbuff, void *recvbuff, size_t co
 {
     if (config == NULL)
         return ncclBroadcast(sendbuff, recvbuff, count, datatype, root, comm, stream);
-    SHIM_PASS(ncclBroadcastConfig, SHIM_BROADCAST, sendbuff, recvbuff, count, NULL, &root);
-    SHIM_PASS_ON(ncclBroadcastConfig, sendbuff, recvbuff, count, datatype, root, comm, stream, config);
+    return shim_call_make(SHIM_CALL(ncclBroadcastConfig, ALG_BROADCAST, .alg.input = sendbuff, .alg.output = recvbuff,
+                                    .alg.count = count, .alg.root = (uint32_t)root, .more = config));
+}
+
+static ncclResult_t forward_ncclReduceConfig(const shim_real_t *real, const shim_call_t *c)
+{
+    return real->ncclReduceConfig(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->op, (int)c->alg.root,
+                                  c->handle, c->stream, c->more);
 }
 
 SHIM_PUBLIC(ncclReduceConfig);
@@ -35,8 +53,14 @@ ncclResult_t ncclReduceConfig(const void *sendbuff, void *recvbuff, size_t count
 {
     if (config == NULL)
         return ncclReduce(sendbuff, recvbuff, count, datatype, op, root, comm, stream);
-    SHIM_PASS(ncclReduceConfig, SHIM_REDUCE, sendbuff, recvbuff, count, &op, &root);
-    SHIM_PASS_ON(ncclReduceConfig, sendbuff, recvbuff, count, datatype, op, root, comm, stream, config);
+    return shim_call_make(SHIM_CALL(ncclReduceConfig, ALG_REDUCE, .alg.input = sendbuff, .alg.output = recvbuff,
+                                    .alg.count = count, .op = op, .alg.root = (uint32_t)root, .more = config));
+}
+
+static ncclResult_t forward_ncclReduceScatterConfig(const shim_real_t *real, const shim_call_t *c)
+{
+    return real->ncclReduceScatterConfig(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->op, c->handle,
+                                         c->stream, c->more);
 }
 
 SHIM_PUBLIC(ncclReduceScatterConfig);
@@ -46,8 +70,14 @@ ncclResult_t ncclReduceScatterConfig(const void *sendbuff, void *recvbuff, size_
 {
     if (config == NULL)
         return ncclReduceScatter(sendbuff, recvbuff, recvcount, datatype, op, comm, stream);
-    SHIM_PASS(ncclReduceScatterConfig, SHIM_REDUCE_SCATTER, sendbuff, recvbuff, recvcount, &op, NULL);
-    SHIM_PASS_ON(ncclReduceScatterConfig, sendbuff, recvbuff, recvcount, datatype, op, comm, stream, config);
+    return shim_call_make(SHIM_CALL(ncclReduceScatterConfig, ALG_REDUCE_SCATTER, .alg.input = sendbuff,
+                                    .alg.output = recvbuff, .alg.count = recvcount, .op = op, .more = config));
+}
+
+static ncclResult_t forward_ncclAllGatherConfig(const shim_real_t *real, const shim_call_t *c)
+{
+    return real->ncclAllGatherConfig(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->handle, c->stream,
+                                     c->more);
 }
 
 SHIM_PUBLIC(ncclAllGatherConfig);
@@ -56,8 +86,14 @@ ncclResult_t ncclAllGatherConfig(const void *sendbuff, void *recvbuff, size_t se
 {
     if (config == NULL)
         return ncclAllGather(sendbuff, recvbuff, sendcount, datatype, comm, stream);
-    SHIM_PASS(ncclAllGatherConfig, SHIM_ALL_GATHER, sendbuff, recvbuff, sendcount, NULL, NULL);
-    SHIM_PASS_ON(ncclAllGatherConfig, sendbuff, recvbuff, sendcount, datatype, comm, stream, config);
+    return shim_call_make(SHIM_CALL(ncclAllGatherConfig, ALG_ALL_GATHER, .alg.input = sendbuff, .alg.output = recvbuff,
+                                    .alg.count = sendcount, .more = config));
+}
+
+static ncclResult_t forward_ncclAlltoAllConfig(const shim_real_t *real, const shim_call_t *c)
+{
+    return real->ncclAlltoAllConfig(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), c->handle, c->stream,
+                                    c->more);
 }
 
 SHIM_PUBLIC(ncclAlltoAllConfig);
@@ -66,8 +102,14 @@ ncclResult_t ncclAlltoAllConfig(const void *sendbuff, void *recvbuff, size_t cou
 {
     if (config == NULL)
         return ncclAlltoAll(sendbuff, recvbuff, count, datatype, comm, stream);
-    SHIM_PASS(ncclAlltoAllConfig, SHIM_ALL_TO_ALL, sendbuff, recvbuff, count, NULL, NULL);
-    SHIM_PASS_ON(ncclAlltoAllConfig, sendbuff, recvbuff, count, datatype, comm, stream, config);
+    return shim_call_make(SHIM_CALL(ncclAlltoAllConfig, ALG_ALL_TO_ALL, .alg.input = sendbuff, .alg.output = recvbuff,
+                                    .alg.count = count, .more = config));
+}
+
+static ncclResult_t forward_ncclGatherConfig(const shim_real_t *real, const shim_call_t *c)
+{
+    return real->ncclGatherConfig(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), (int)c->alg.root,
+                                  c->handle, c->stream, c->more);
 }
 
 SHIM_PUBLIC(ncclGatherConfig);
@@ -76,8 +118,14 @@ ncclResult_t ncclGatherConfig(const void *sendbuff, void *recvbuff, size_t count
 {
     if (config == NULL)
         return ncclGather(sendbuff, recvbuff, count, datatype, root, comm, stream);
-    SHIM_PASS(ncclGatherConfig, SHIM_GATHER, sendbuff, recvbuff, count, NULL, &root);
-    SHIM_PASS_ON(ncclGatherConfig, sendbuff, recvbuff, count, datatype, root, comm, stream, config);
+    return shim_call_make(SHIM_CALL(ncclGatherConfig, ALG_GATHER, .alg.input = sendbuff, .alg.output = recvbuff,
+                                    .alg.count = count, .alg.root = (uint32_t)root, .more = config));
+}
+
+static ncclResult_t forward_ncclScatterConfig(const shim_real_t *real, const shim_call_t *c)
+{
+    return real->ncclScatterConfig(c->alg.input, c->alg.output, c->alg.count, shim_call_type(c), (int)c->alg.root,
+                                   c->handle, c->stream, c->more);
 }
 
 SHIM_PUBLIC(ncclScatterConfig);
@@ -86,6 +134,6 @@ ncclResult_t ncclScatterConfig(const void *sendbuff, void *recvbuff, size_t coun
 {
     if (config == NULL)
         return ncclScatter(sendbuff, recvbuff, count, datatype, root, comm, stream);
-    SHIM_PASS(ncclScatterConfig, SHIM_SCATTER, sendbuff, recvbuff, count, NULL, &root);
-    SHIM_PASS_ON(ncclScatterConfig, sendbuff, recvbuff, count, datatype, root, comm, stream, config);
+    return shim_call_make(SHIM_CALL(ncclScatterConfig, ALG_SCATTER, .alg.input = sendbuff, .alg.output = recvbuff,
+                                    .alg.count = count, .alg.root = (uint32_t)root, .more = config));
 }

@@ -59,8 +59,7 @@ typedef struct use {
 
 typedef struct queued {
     shim_comm_t *comm; /* retained */
-    const alg_algorithm_t *algorithm;
-    alg_call_t call;
+    shim_call_t call;
     uint32_t round; /* its number among the communicator's calls */
     uint32_t index; /* its number in the group */
 } queued_t;
@@ -200,13 +199,12 @@ ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_
     return ncclSuccess;
 }
 
-ncclResult_t shim_group_queue(shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call)
+ncclResult_t shim_group_queue(const shim_call_t *call)
 {
     if (!grow((void **)&group.calls, group.call_count, &group.call_room, sizeof(queued_t)))
-        return out_of_memory(comm);
-    shim_comm_retain(comm);
-    group.calls[group.call_count] =
-        (queued_t){.comm = comm, .algorithm = algorithm, .call = *call, .index = group.call_count};
+        return out_of_memory(call->comm);
+    shim_comm_retain(call->comm);
+    group.calls[group.call_count] = (queued_t){.comm = call->comm, .call = *call, .index = group.call_count};
     group.call_count++;
     return ncclSuccess;
 }
@@ -383,7 +381,7 @@ static ncclResult_t launch_one(const queued_t *queued)
     if (error != 0)
         return shim_route_cuda_failed(error, "ncclGroupEnd");
     pthread_mutex_lock(&queued->comm->lock);
-    ncclResult_t result = shim_route_launch(queued->comm, queued->algorithm, &queued->call, stream, capture);
+    ncclResult_t result = shim_route_launch(queued->comm, queued->call.algorithm, &queued->call.alg, stream, capture);
     pthread_mutex_unlock(&queued->comm->lock);
     shim_device_leave(queued->comm->device, previous);
     return result;
@@ -422,11 +420,10 @@ static void poison_real(const shim_real_t *real)
 static void queue_in_real(const shim_real_t *real)
 {
     for (uint32_t i = 0; i < group.call_count; i++) {
-        const queued_t *queued = &group.calls[i];
-        const alg_call_t *call = &queued->call;
-        const ncclRedOp_t op = call->op == ALG_PREMUL_SUM ? ncclSum : (ncclRedOp_t)call->op;
-        real->ncclAllReduce(call->input, call->output, call->count, (ncclDataType_t)call->type, op,
-                            atomic_load(&queued->comm->handle), lead_of(queued->comm)->stream);
+        shim_call_t call = group.calls[i].call;
+        if (call.alg.op == ALG_PREMUL_SUM)
+            call.op = ncclSum; /* the operator may be gone */
+        call.forward(real, &call);
     }
 }
 
@@ -493,7 +490,7 @@ static void *run_lane(void *argument)
     const group_t *g = lane->group;
     for (uint32_t i = 0; i < g->call_count && lane->result == ncclSuccess; i++)
         if (g->calls[i].comm == lane->comm)
-            lane->result = shim_host_run(lane->comm, g->calls[i].algorithm, &g->calls[i].call);
+            lane->result = shim_host_run(&g->calls[i].call);
     return NULL;
 }
 

@@ -7,8 +7,7 @@
 #ifndef SHUNT_SHIM_GROUP_H
 #define SHUNT_SHIM_GROUP_H
 
-#include "shim/comm.h"
-#include "shim/order.h"
+#include "shim/call.h"
 
 /* Explicit ncclGroupStart calls of this thread that have not been ended. */
 unsigned shim_group_depth(void);
@@ -28,6 +27,6 @@ ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_
 void shim_group_let_polls_end(shim_comm_t *comm);
 
 /* Queue a call that Shunt takes, after shim_group_use (host mode: without it). Copies `call`. */
-ncclResult_t shim_group_queue(shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call);
+ncclResult_t shim_group_queue(const shim_call_t *call);
 
 #endif

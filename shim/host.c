@@ -23,6 +23,7 @@
 
 enum { SPLIT_TAG = 's' };
 static const char id_magic[8] = "shuntid";
+static const char no_comm[] = "this is no communicator, or it was destroyed";
 
 static ncclResult_t invalid(const char *function, const char *text)
 {
@@ -49,7 +50,7 @@ static shim_comm_t *acquire(ncclComm_t handle, const char *function, ncclResult_
 {
     shim_comm_t *comm = handle ? shim_comm_acquire(handle) : NULL;
     if (!comm)
-        *result = invalid(function, handle ? "this is no communicator, or it was destroyed" : "comm is NULL");
+        *result = invalid(function, handle ? no_comm : "comm is NULL");
     return comm;
 }
 
@@ -88,9 +89,11 @@ static ncclResult_t check_op(shim_comm_t *comm, size_t count, ncclDataType_t typ
     return fits ? ncclSuccess : invalid(function, "the operator was made for another datatype");
 }
 
-static ncclResult_t check_arguments(shim_comm_t *comm, const void *send, const void *recv, size_t count,
-                                    ncclDataType_t type, const ncclRedOp_t *op, const int *root, const char *function)
+static ncclResult_t check_arguments(const shim_call_t *call)
 {
+    const char *function = call->function;
+    shim_comm_t *comm = call->comm;
+    const alg_call_t *alg = &call->alg;
     if (atomic_load(&comm->revoked)) {
         shim_set_last_error("%s: the communicator was revoked", function);
         return ncclInvalidUsage;
@@ -102,36 +105,41 @@ static ncclResult_t check_arguments(shim_comm_t *comm, const void *send, const v
         shim_set_last_error("%s: the communicator was finalized", function);
         return ncclInvalidUsage;
     }
-    if (root && (*root < 0 || *root >= (int)comm->nranks)) {
-        shim_set_last_error("%s: root %d is not in 0..%u", function, *root, comm->nranks - 1);
+    if (alg->root >= comm->nranks) {
+        shim_set_last_error("%s: root %d is not in 0..%u", function, (int)alg->root, comm->nranks - 1);
         return ncclInvalidArgument;
     }
-    if ((int)type < 0 || type >= ncclNumTypes) {
-        shim_set_last_error("%s: %d is no datatype", function, (int)type);
+    if ((unsigned)alg->type >= ALG_TYPE_COUNT) {
+        shim_set_last_error("%s: %d is no datatype", function, (int)alg->type);
         return ncclInvalidArgument;
     }
-    result = op ? check_op(comm, count, type, *op, function) : ncclSuccess;
+    if (call->collective < ALG_COLLECTIVE_COUNT && alg_collective_reduces((alg_collective_t)call->collective))
+        result = check_op(comm, alg->count, shim_call_type(call), call->op, function);
     if (result != ncclSuccess)
         return result;
-    if (count > SIZE_MAX / alg_type_bytes((alg_type_t)type))
-        return invalid(function, "count is larger than memory");
-    return count > 0 && (!send || !recv) ? invalid(function, "a buffer is NULL") : ncclSuccess;
+    return alg->count > 0 && !shim_call_has_buffers(call) ? invalid(function, "a buffer is NULL") : ncclSuccess;
 }
 
-ncclResult_t shim_host_check_collective(ncclComm_t handle, const void *send, const void *recv, size_t count,
-                                        ncclDataType_t type, const ncclRedOp_t *op, const int *root,
-                                        const char *function)
+ncclResult_t shim_host_check_call(const shim_call_t *call)
 {
-    ncclResult_t result = ncclSuccess;
-    shim_comm_t *comm = acquire(handle, function, &result);
-    if (!comm)
-        return result;
-    result = check_arguments(comm, send, recv, count, type, op, root, function);
-    shim_comm_release(comm);
-    return result;
+    if (!call->comm)
+        return invalid(call->function, call->handle ? no_comm : "comm is NULL");
+    return check_arguments(call);
 }
 
 /* ---- A call ------------------------------------------------------------------------ */
+
+const char *shim_host_status_text(uint32_t status)
+{
+    switch (status) {
+    case ALG_STATUS_TIMEOUT:
+        return "a call waited longer than SHUNT_TIMEOUT_MS for its peers";
+    case ALG_STATUS_PEER_LEFT:
+        return "a peer left a call before its end";
+    default:
+        return "a peer's process is gone";
+    }
+}
 
 static ncclResult_t result_of(shim_comm_t *comm, int status)
 {
@@ -139,10 +147,9 @@ static ncclResult_t result_of(shim_comm_t *comm, int status)
     case ALG_STATUS_OK:
         return ncclSuccess;
     case ALG_STATUS_TIMEOUT:
-        shim_host_fail(comm, ncclRemoteError, "a call waited longer than SHUNT_TIMEOUT_MS for its peers");
-        return ncclRemoteError;
     case ALG_STATUS_PEER_DEAD:
-        shim_host_fail(comm, ncclRemoteError, "a peer's process is gone");
+    case ALG_STATUS_PEER_LEFT:
+        shim_host_fail(comm, ncclRemoteError, shim_host_status_text((uint32_t)status));
         return ncclRemoteError;
     default:
         atomic_store(&comm->reusable, false);
@@ -151,13 +158,14 @@ static ncclResult_t result_of(shim_comm_t *comm, int status)
     }
 }
 
-ncclResult_t shim_host_run(shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call)
+ncclResult_t shim_host_run(const shim_call_t *call)
 {
+    shim_comm_t *comm = call->comm;
     ncclResult_t result = ncclSystemError;
     pthread_mutex_lock(&comm->lock);
     if (atomic_load(&comm->phase) == SHIM_COMM_ATTACHED) {
         atomic_fetch_add(&comm->calls_begun, 1);
-        int status = algorithm->launch_host(alg_scratch_team(comm->scratch), call);
+        int status = call->algorithm->launch_host(alg_scratch_team(comm->scratch), &call->alg);
         atomic_fetch_add(&comm->calls_ended, 1);
         result = result_of(comm, status);
     } else {

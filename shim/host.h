@@ -5,24 +5,24 @@
 #ifndef SHUNT_SHIM_HOST_H
 #define SHUNT_SHIM_HOST_H
 
-#include "shim/comm.h"
+#include "shim/call.h"
 
 /* Decided once: SHUNT_DEVICE, and with `auto` whether a CUDA driver answers. */
 bool shim_host_mode(void);
 
-/* NCCL's checks in NCCL's order: handle; revoked; async error; root; type; operator; then buffers,
- * where the real one leaves NULL to the GPU. `op` and `root` are NULL where the call has none.
- * Records the text for ncclGetLastError. The comm's own count == 0 is for the caller. */
-ncclResult_t shim_host_check_collective(ncclComm_t comm, const void *send, const void *recv, size_t count,
-                                        ncclDataType_t type, const ncclRedOp_t *op, const int *root,
-                                        const char *function);
+/* NCCL's checks in NCCL's order: handle; revoked; async error; root or peer; type; operator; then buffers,
+ * where the real one leaves NULL to the GPU. Records the text for ncclGetLastError. call->comm is that of the
+ * handle. An empty call is for the caller. */
+ncclResult_t shim_host_check_call(const shim_call_t *call);
 /* The handle's part of it, for calls without buffers. */
 ncclResult_t shim_host_check_comm(ncclComm_t comm, const char *function);
 
 /* Run one call of an attached communicator to its end in this thread, watched: the death of a peer, an
  * abort or the time limit end it, set the communicator's async error and give ncclRemoteError. */
-ncclResult_t shim_host_run(shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call);
+ncclResult_t shim_host_run(const shim_call_t *call);
 
+/* What a kernel's status, other than OK, says of its peers. */
+const char *shim_host_status_text(uint32_t status);
 /* The communicator is broken: every later call returns `result`. The first failure wins. */
 void shim_host_fail(shim_comm_t *comm, ncclResult_t result, const char *text);
 /* What ncclGetLastError says from now on. */

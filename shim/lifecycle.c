@@ -443,9 +443,7 @@ static ncclResult_t own_error(shim_comm_t *comm)
     uint32_t status = __atomic_load_n(&alg_scratch_control(comm->scratch)->status, __ATOMIC_ACQUIRE);
     if (status == ALG_STATUS_OK)
         return ncclSuccess;
-    shim_host_fail(comm, ncclRemoteError,
-                   status == ALG_STATUS_TIMEOUT ? "a call waited longer than SHUNT_TIMEOUT_MS for its peers"
-                                                : "a peer's process is gone");
+    shim_host_fail(comm, ncclRemoteError, shim_host_status_text(status));
     return ncclRemoteError;
 }
 

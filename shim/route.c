@@ -1,12 +1,16 @@
 /*
- * route.c - the way of an all-reduce through Shunt.
+ * route.c - the way of a collective through Shunt.
  *
  * Only what is surely valid is taken; for the rest the real NCCL finds the
  * error, words it and poisons its group. Once a launch was tried there is no
  * way back: other ranks may have launched, so an error is returned and the
  * call is not forwarded.
  *
- * The choice depends on facts alone that are the same on every rank.
+ * The choice depends on facts alone that are the same on every rank, but for
+ * one: a buffer that this rank needs and that is NULL. Its peers take the call
+ * then and wait for this rank, as they would in the real NCCL, whose kernel on
+ * this rank reads or writes address 0. Which buffers a rank needs depends on
+ * the root: a NULL that is allowed changes nothing.
  */
 #include "shim/route.h"
 
@@ -34,48 +38,49 @@ _Static_assert((int)ALG_SUM == (int)ncclSum && (int)ALG_PROD == (int)ncclProd &&
                    (int)ALG_PREMUL_SUM == (int)ncclNumOps,
                "operators have NCCL's numbers");
 
-/* The first NCCL that knows the 8-bit floats. */
-enum { FLOAT8_VERSION = 22400 };
+/* The first NCCL that knows the 8-bit floats, and the first with ncclAlltoAll, ncclGather and ncclScatter. */
+enum { FLOAT8_VERSION = 22400, BLOCKS_VERSION = 22800 };
 
 /* Fill in the operator; false if it is none, or one that was made for another type. */
-static bool set_op(shim_comm_t *comm, const shim_request_t *request, alg_call_t *call)
+static bool set_op(shim_call_t *call)
 {
-    if ((unsigned)request->op < (unsigned)ncclNumOps) {
-        call->op = (alg_op_t)request->op;
+    if ((unsigned)call->op < (unsigned)ncclNumOps) {
+        call->alg.op = (alg_op_t)call->op;
         return true;
     }
     shim_redop_t redop;
-    if (!shim_redop_find(comm, request->op, &redop) || redop.type != request->type)
+    if (!shim_redop_find(call->comm, call->op, &redop) || redop.type != shim_call_type(call))
         return false;
-    call->op = ALG_PREMUL_SUM;
-    call->scalar_pointer = redop.scalar_pointer;
-    call->scalar_bits = redop.scalar_bits;
+    call->alg.op = ALG_PREMUL_SUM;
+    call->alg.scalar_pointer = redop.scalar_pointer;
+    call->alg.scalar_bits = redop.scalar_bits;
     return true;
 }
 
 /* False for all that is not surely valid, and for calls with nothing to do. */
-static bool set_call(shim_comm_t *comm, const shim_request_t *request, alg_call_t *call)
+static bool set_call(shim_call_t *call)
 {
-    if ((unsigned)request->type >= ALG_TYPE_COUNT || request->count == 0 || request->input == NULL ||
-        request->output == NULL)
+    alg_call_t *alg = &call->alg;
+    const uint32_t nranks = call->comm->nranks;
+    alg->collective = (alg_collective_t)call->collective;
+    if (alg->root >= nranks || (unsigned)alg->type >= ALG_TYPE_COUNT || alg->count == 0)
         return false;
-    *call = (alg_call_t){
-        .input = request->input, .output = request->output, .count = request->count, .type = (alg_type_t)request->type};
-    return set_op(comm, request, call);
+    if (alg->count > SIZE_MAX / (alg_type_bytes(alg->type) * alg_collective_blocks(alg->collective, nranks)))
+        return false;
+    return shim_call_has_buffers(call) && (!alg_collective_reduces(alg->collective) || set_op(call));
 }
 
-static sel_choice_t choose(shim_comm_t *comm, alg_call_t *call)
+static sel_choice_t choose(shim_call_t *call)
 {
-    sel_query_t query = {.collective = call->collective, .type = call->type, .op = call->op, .count = call->count};
-    sel_choice_t choice = sel_choose(comm->plan, &query);
-    call->blocks = choice.blocks;
-    call->threads = choice.threads;
+    const sel_query_t query = {
+        .collective = call->alg.collective, .type = call->alg.type, .op = call->alg.op, .count = call->alg.count};
+    const sel_choice_t choice = sel_choose(call->comm->plan, &query);
+    call->algorithm = choice.algorithm;
+    call->alg.blocks = choice.blocks;
+    call->alg.threads = choice.threads;
+    call->reason = choice.reason;
+    call->source = choice.source;
     return choice;
-}
-
-static uint64_t bytes_of(const alg_call_t *call)
-{
-    return call->count * alg_type_bytes(call->type);
 }
 
 ncclResult_t shim_route_cuda_failed(int error, const char *what)
@@ -127,84 +132,95 @@ static bool ready(shim_comm_t *comm)
            state == ncclSuccess;
 }
 
-static bool real_knows(const alg_call_t *call)
+static bool real_knows(const shim_call_t *call)
 {
-    bool float8 = call->type == ALG_FLOAT8_E4M3 || call->type == ALG_FLOAT8_E5M2;
-    return !float8 || shim_real()->version >= FLOAT8_VERSION;
+    const int version = shim_real()->version;
+    const bool float8 = call->alg.type == ALG_FLOAT8_E4M3 || call->alg.type == ALG_FLOAT8_E5M2;
+    const bool blocks =
+        call->collective == ALG_ALL_TO_ALL || call->collective == ALG_GATHER || call->collective == ALG_SCATTER;
+    return (!float8 || version >= FLOAT8_VERSION) && (!blocks || version >= BLOCKS_VERSION);
 }
 
-static ncclResult_t queue(shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call, void *stream,
-                          const shim_capture_t *capture)
+static ncclResult_t queue(const shim_call_t *call)
 {
-    ncclResult_t result = shim_group_use(comm, stream, capture, false);
+    ncclResult_t result = shim_group_use(call->comm, call->stream, &call->capture, false);
     if (result == ncclSuccess)
-        result = shim_group_queue(comm, algorithm, call);
+        result = shim_group_queue(call);
     return shim_group_check(result);
 }
 
-static ncclResult_t launch(shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call, void *stream,
-                           const shim_capture_t *capture)
+static ncclResult_t launch(const shim_call_t *call)
 {
-    pthread_mutex_lock(&comm->lock);
-    ncclResult_t result = shim_route_launch(comm, algorithm, call, stream, capture);
-    pthread_mutex_unlock(&comm->lock);
+    pthread_mutex_lock(&call->comm->lock);
+    ncclResult_t result = shim_route_launch(call->comm, call->algorithm, &call->alg, call->stream, &call->capture);
+    pthread_mutex_unlock(&call->comm->lock);
     return result;
 }
 
 /* The communicator's device is current. */
-static bool take(shim_comm_t *comm, alg_call_t *call, void *stream, ncclResult_t *result, int *reason,
-                 const char **source)
+static bool take(shim_call_t *call, ncclResult_t *result)
 {
-    shim_capture_t capture;
-    *reason = SHIM_REASON_STREAM;
-    if (shim_capture_query(stream, &capture) != 0)
+    call->reason = SHIM_REASON_STREAM;
+    if (shim_capture_query(call->stream, &call->capture) != 0)
         return false;
-    sel_choice_t choice = choose(comm, call);
-    *reason = choice.reason;
-    *source = choice.source;
+    const sel_choice_t choice = choose(call);
     if (choice.algorithm == NULL)
         return false;
-    shim_count_taken(SHIM_ALL_REDUCE, bytes_of(call), &choice);
-    *result = (shim_group_depth() > 0 ? queue : launch)(comm, choice.algorithm, call, stream, &capture);
+    shim_count_taken(call->collective, shim_call_bytes(call), &choice);
+    *result = shim_group_depth() > 0 ? queue(call) : launch(call);
     return true;
 }
 
-bool shim_route_take(shim_comm_t *comm, const shim_request_t *request, void *stream, ncclResult_t *result, int *reason,
-                     const char **source)
+bool shim_route_take(shim_call_t *call, ncclResult_t *result)
 {
-    alg_call_t call;
-    *reason = SHIM_REASON_ARGUMENTS;
-    if (!set_call(comm, request, &call) || !real_knows(&call))
+    call->reason = SHIM_REASON_ARGUMENTS;
+    if (!set_call(call) || !real_knows(call))
         return false;
-    *reason = SHIM_REASON_NOT_READY;
-    if (!ready(comm))
+    call->reason = SHIM_REASON_NOT_READY;
+    if (!ready(call->comm))
         return false;
     int previous;
-    *reason = SHIM_REASON_STREAM;
-    if (shim_device_enter(comm->device, &previous) != 0)
+    call->reason = SHIM_REASON_STREAM;
+    if (shim_device_enter(call->comm->device, &previous) != 0)
         return false;
-    bool taken = take(comm, &call, stream, result, reason, source);
-    shim_device_leave(comm->device, previous);
+    bool taken = take(call, result);
+    shim_device_leave(call->comm->device, previous);
     return taken;
 }
 
-ncclResult_t shim_route_host(shim_comm_t *comm, const shim_request_t *request)
+/* The arguments are set. */
+static ncclResult_t run_on_host(shim_call_t *call)
 {
-    alg_call_t call;
-    if (!set_call(comm, request, &call)) {
-        shim_set_last_error("ncclAllReduce: the operator does not fit the datatype");
-        return ncclInvalidArgument;
-    }
-    sel_choice_t choice = choose(comm, &call);
+    const sel_choice_t choice = choose(call);
     if (choice.algorithm == NULL) {
-        shim_set_last_error(
-            "ncclAllReduce: the host device cannot serve this call, and has nobody to forward it to (%s)",
-            sel_reason_text(choice.reason));
+        shim_set_last_error("%s: the host device cannot serve this call, and has nobody to forward it to (%s)",
+                            call->function, sel_reason_text(choice.reason));
         return ncclInvalidUsage;
     }
-    shim_count_taken(SHIM_ALL_REDUCE, bytes_of(&call), &choice);
+    shim_count_taken(call->collective, shim_call_bytes(call), &choice);
     /* One rank waits for nobody: as in NCCL, its calls run at once, even in a group. */
-    if (shim_group_depth() > 0 && comm->nranks > 1)
-        return shim_group_queue(comm, choice.algorithm, &call);
-    return shim_host_run(comm, choice.algorithm, &call);
+    if (shim_group_depth() > 0 && call->comm->nranks > 1)
+        return shim_group_queue(call);
+    return shim_host_run(call);
+}
+
+/* Alone, every collective is an all-reduce; one that moves data, of bytes. */
+static ncclResult_t run_alone(const shim_call_t *call)
+{
+    shim_call_t alone = *call;
+    if (!alg_collective_reduces(alone.alg.collective)) {
+        alone.alg.count *= alg_type_bytes(alone.alg.type);
+        alone.alg.type = ALG_UINT8;
+    }
+    alone.alg.collective = ALG_ALL_REDUCE;
+    return run_on_host(&alone);
+}
+
+ncclResult_t shim_route_host(shim_call_t *call)
+{
+    if (!set_call(call)) {
+        shim_set_last_error("%s: count is larger than memory", call->function);
+        return ncclInvalidArgument;
+    }
+    return call->comm->nranks == 1 ? run_alone(call) : run_on_host(call);
 }

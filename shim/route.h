@@ -4,25 +4,15 @@
 #ifndef SHUNT_SHIM_ROUTE_H
 #define SHUNT_SHIM_ROUTE_H
 
-#include "shim/comm.h"
-#include "shim/order.h"
-
-/* An all-reduce as the application asked for it. */
-typedef struct shim_request {
-    const void *input;
-    void *output;
-    size_t count;
-    ncclDataType_t type;
-    ncclRedOp_t op;
-} shim_request_t;
+#include "shim/call.h"
 
 /* CUDA, an attached communicator: launch the call, or in a group queue it. True if it was taken;
- * *result is then for the application. False: forward it; *reason says why, *source whose rule it was, if any. */
-bool shim_route_take(shim_comm_t *comm, const shim_request_t *request, void *stream, ncclResult_t *result, int *reason,
-                     const char **source);
+ * *result is then for the application. False: forward it; call->reason says why, call->source whose rule it was,
+ * if any. */
+bool shim_route_take(shim_call_t *call, ncclResult_t *result);
 
-/* Host mode, arguments checked: run the call to its end, or in a group queue it. */
-ncclResult_t shim_route_host(shim_comm_t *comm, const shim_request_t *request);
+/* Host mode, arguments checked, not empty: run the call to its end, or in a group queue it. */
+ncclResult_t shim_route_host(shim_call_t *call);
 
 /* Launch a call that was taken. The communicator's device is current, its lock is held. */
 ncclResult_t shim_route_launch(shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call,

@@ -38,13 +38,18 @@ static atomic_uint threads; /* that have counted */
 static _Thread_local struct {
     table_t *table; /* NULL: this thread has not counted yet */
     bool made, fresh;
-    int collective, reason;
+    uint32_t collective;
+    int reason;
     uint64_t bytes;
     sel_choice_t choice;
 } last;
 
-static const char *const collective_names[SHIM_COLLECTIVE_COUNT] = {
-    "allreduce", "broadcast", "reduce", "reducescatter", "allgather", "send", "recv", "alltoall", "gather", "scatter"};
+static const char *collective_name(uint32_t collective)
+{
+    if (collective < ALG_COLLECTIVE_COUNT)
+        return alg_collective_name((alg_collective_t)collective);
+    return collective == SHIM_SEND ? "send" : "recv";
+}
 
 static const char *reason_text(int reason)
 {
@@ -53,6 +58,8 @@ static const char *reason_text(int reason)
         return "forwarded: empty, or for the real NCCL to judge";
     case SHIM_REASON_NOT_READY:
         return "forwarded: the communicator is not ready";
+    case SHIM_REASON_CONFIGURATION:
+        return "forwarded: the call has a configuration for the real NCCL";
     case SHIM_REASON_STREAM:
         return "forwarded: the stream cannot be asked whether it is captured";
     default:
@@ -129,7 +136,7 @@ static void add(_Atomic uint64_t *sum, uint64_t value)
         atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + value, memory_order_relaxed);
 }
 
-static void count(shim_collective_t collective, uint64_t bytes, int reason)
+static void count(uint32_t collective, uint64_t bytes, int reason)
 {
     if (last.table == NULL)
         last.table = first_of_thread();
@@ -142,19 +149,19 @@ static void count(shim_collective_t collective, uint64_t bytes, int reason)
     last.bytes = bytes;
 }
 
-void shim_count_taken(shim_collective_t collective, uint64_t bytes, const sel_choice_t *choice)
+void shim_count_taken(uint32_t collective, uint64_t bytes, const sel_choice_t *choice)
 {
     count(collective, bytes, SEL_TAKEN);
     last.choice = *choice;
-    shim_trace("%s of %llu bytes: %s, %u blocks of %u threads", collective_names[collective], (unsigned long long)bytes,
+    shim_trace("%s of %llu bytes: %s, %u blocks of %u threads", collective_name(collective), (unsigned long long)bytes,
                choice->algorithm->name, choice->blocks, choice->threads);
 }
 
-void shim_count_forwarded(shim_collective_t collective, uint64_t bytes, int reason, const char *source)
+void shim_count_forwarded(uint32_t collective, uint64_t bytes, int reason, const char *source)
 {
     count(collective, bytes, reason);
     last.choice = (sel_choice_t){.source = source};
-    shim_trace("%s of %llu bytes: %s", collective_names[collective], (unsigned long long)bytes, reason_text(reason));
+    shim_trace("%s of %llu bytes: %s", collective_name(collective), (unsigned long long)bytes, reason_text(reason));
 }
 
 bool shim_statistics_last(shunt_decision_t *decision)
@@ -163,7 +170,7 @@ bool shim_statistics_last(shunt_decision_t *decision)
         return false;
     const alg_algorithm_t *algorithm = last.choice.algorithm;
     decision->taken = algorithm != NULL;
-    decision->collective = collective_names[last.collective];
+    decision->collective = collective_name(last.collective);
     decision->algorithm = algorithm != NULL ? algorithm->name : "nccl";
     decision->reason = reason_text(last.reason);
     decision->bytes = last.bytes;
@@ -185,7 +192,7 @@ typedef struct sum {
     uint64_t calls, bytes;
 } sum_t;
 
-static sum_t load(int collective, int bin, int reason)
+static sum_t load(uint32_t collective, int bin, int reason)
 {
     sum_t sum = {0, 0};
     for (uint32_t t = 0; t < tables_in_use(); t++) {
@@ -199,7 +206,7 @@ static sum_t load(int collective, int bin, int reason)
 void shim_statistics_totals(shunt_statistics_t *statistics)
 {
     sum_t taken = {0, 0}, forwarded = {0, 0};
-    for (int c = 0; c < SHIM_COLLECTIVE_COUNT; c++)
+    for (uint32_t c = 0; c < SHIM_COLLECTIVE_COUNT; c++)
         for (int b = 0; b < BINS; b++)
             for (int r = 0; r < SHIM_REASON_COUNT; r++) {
                 sum_t one = load(c, b, r);
@@ -238,7 +245,7 @@ static void bin_text(int bin, char *text, size_t capacity)
 static void print_table(FILE *out)
 {
     fprintf(out, "shunt: %-13s %11s %12s %18s  %s\n", "collective", "bytes each", "calls", "bytes", "outcome");
-    for (int c = 0; c < SHIM_COLLECTIVE_COUNT; c++)
+    for (uint32_t c = 0; c < SHIM_COLLECTIVE_COUNT; c++)
         for (int b = 0; b < BINS; b++)
             for (int r = 0; r < SHIM_REASON_COUNT; r++) {
                 sum_t one = load(c, b, r);
@@ -246,7 +253,7 @@ static void print_table(FILE *out)
                     continue;
                 char size[40];
                 bin_text(b, size, sizeof(size));
-                fprintf(out, "shunt: %-13s %11s %12llu %18llu  %s\n", collective_names[c], size,
+                fprintf(out, "shunt: %-13s %11s %12llu %18llu  %s\n", collective_name(c), size,
                         (unsigned long long)one.calls, (unsigned long long)one.bytes, reason_text(r));
             }
 }

@@ -14,31 +14,21 @@
 #include "selector/selector.h"
 #include "shunt.h"
 
-typedef enum shim_collective {
-    SHIM_ALL_REDUCE = 0,
-    SHIM_BROADCAST,
-    SHIM_REDUCE,
-    SHIM_REDUCE_SCATTER,
-    SHIM_ALL_GATHER,
-    SHIM_SEND,
-    SHIM_RECV,
-    SHIM_ALL_TO_ALL,
-    SHIM_GATHER,
-    SHIM_SCATTER,
-    SHIM_COLLECTIVE_COUNT
-} shim_collective_t;
+/* What a call is counted as: an alg_collective_t, or one of these. */
+enum { SHIM_SEND = ALG_COLLECTIVE_COUNT, SHIM_RECV, SHIM_COLLECTIVE_COUNT };
 
 /* Why a call went where it went: the selector's reasons, and those that come before the choice. */
 typedef enum shim_reason {
     SHIM_REASON_ARGUMENTS = SEL_REASON_COUNT, /* empty, or not surely valid */
     SHIM_REASON_NOT_READY,                    /* non-blocking, and the last call is not through */
+    SHIM_REASON_CONFIGURATION,                /* it asks for what the real NCCL has */
     SHIM_REASON_STREAM,                       /* the stream does not answer what its capture state is */
     SHIM_REASON_COUNT
 } shim_reason_t;
 
-void shim_count_taken(shim_collective_t collective, uint64_t bytes, const sel_choice_t *choice);
+void shim_count_taken(uint32_t collective, uint64_t bytes, const sel_choice_t *choice);
 /* reason: a sel_reason_t or a shim_reason_t. source: of the rule that was asked, static, or NULL. */
-void shim_count_forwarded(shim_collective_t collective, uint64_t bytes, int reason, const char *source);
+void shim_count_forwarded(uint32_t collective, uint64_t bytes, int reason, const char *source);
 
 /* False if this thread has made no call. */
 bool shim_statistics_last(shunt_decision_t *decision);

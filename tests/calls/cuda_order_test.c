@@ -27,9 +27,10 @@ static ncclResult_t reduce(shim_comm_t *comm, size_t count, int stream)
     return ncclAllReduce(buffer, buffer, count, ncclFloat32, ncclSum, comm->handle, fake_stream(stream));
 }
 
+/* One that is forwarded. */
 static ncclResult_t broadcast(shim_comm_t *comm, int stream)
 {
-    return ncclBroadcast(buffer, buffer, SMALL, ncclFloat32, 0, comm->handle, fake_stream(stream));
+    return ncclBroadcast(buffer, buffer, LARGE, ncclFloat32, 0, comm->handle, fake_stream(stream));
 }
 
 /* Every work from number `first` on has run after all before it. */
@@ -617,6 +618,211 @@ static void work_that_comes_late(void **state)
     fake_comm_end(comm);
 }
 
+/* ---- Every collective --------------------------------------------------------------------- */
+
+typedef struct arguments {
+    const void *send;
+    void *recv;
+    size_t count;
+    ncclDataType_t type;
+    ncclRedOp_t op;
+    int root;
+    int stream;
+} arguments_t;
+
+static const arguments_t plain = {buffer, buffer, SMALL, ncclFloat32, ncclSum, 1, 1};
+
+static ncclResult_t call(int collective, ncclComm_t comm, const arguments_t *a)
+{
+    cudaStream_t stream = fake_stream(a->stream);
+    switch (collective) {
+    case ALG_ALL_REDUCE:
+        return ncclAllReduce(a->send, a->recv, a->count, a->type, a->op, comm, stream);
+    case ALG_REDUCE_SCATTER:
+        return ncclReduceScatter(a->send, a->recv, a->count, a->type, a->op, comm, stream);
+    case ALG_REDUCE:
+        return ncclReduce(a->send, a->recv, a->count, a->type, a->op, a->root, comm, stream);
+    case ALG_ALL_GATHER:
+        return ncclAllGather(a->send, a->recv, a->count, a->type, comm, stream);
+    case ALG_ALL_TO_ALL:
+        return ncclAlltoAll(a->send, a->recv, a->count, a->type, comm, stream);
+    case ALG_BROADCAST:
+        return ncclBroadcast(a->send, a->recv, a->count, a->type, a->root, comm, stream);
+    case ALG_GATHER:
+        return ncclGather(a->send, a->recv, a->count, a->type, a->root, comm, stream);
+    default:
+        return ncclScatter(a->send, a->recv, a->count, a->type, a->root, comm, stream);
+    }
+}
+
+static const char *const functions[ALG_COLLECTIVE_COUNT] = {
+    [ALG_ALL_REDUCE] = "ncclAllReduce", [ALG_REDUCE_SCATTER] = "ncclReduceScatter",
+    [ALG_REDUCE] = "ncclReduce",        [ALG_ALL_GATHER] = "ncclAllGather",
+    [ALG_ALL_TO_ALL] = "ncclAlltoAll",  [ALG_BROADCAST] = "ncclBroadcast",
+    [ALG_GATHER] = "ncclGather",        [ALG_SCATTER] = "ncclScatter",
+};
+
+/* The arguments arrive, in the order of the calls whatever their streams. */
+static void each_collective_is_taken(void **state)
+{
+    shim_comm_t *comm = *state;
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+        arguments_t a = plain;
+        float in, out;
+        a.send = &in;
+        a.recv = &out;
+        a.stream = 1 + c % 3;
+        a.op = ncclMax;
+        shunt_decision_t decision = {.size = sizeof(decision)};
+        assert_int_equal(call(c, comm->handle, &a), ncclSuccess);
+        const alg_call_t *launched = &fake.launched[c];
+        assert_int_equal(fake.launches, c + 1);
+        assert_int_equal(launched->collective, c);
+        assert_int_equal(launched->root, alg_collective_rooted(c) ? 1 : 0);
+        assert_ptr_equal(launched->input, &in);
+        assert_ptr_equal(launched->output, &out);
+        assert_int_equal(launched->count, SMALL);
+        assert_int_equal(launched->type, ALG_FLOAT32);
+        assert_int_equal(launched->op, alg_collective_reduces(c) ? ALG_MAX : ALG_SUM);
+        assert_int_equal(shunt_last_decision(&decision), 0);
+        assert_string_equal(decision.collective, alg_collective_name(c));
+        assert_int_equal(decision.bytes, 4 * SMALL * alg_collective_blocks(c, comm->nranks));
+    }
+    assert_in_order(ALG_COLLECTIVE_COUNT);
+}
+
+static void each_collective_is_forwarded(void **state)
+{
+    shim_comm_t *comm = *state;
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+        arguments_t a = plain;
+        a.count = LARGE;
+        a.stream = 1 + c % 3;
+        assert_int_equal(call(c, comm->handle, &a), ncclSuccess);
+        assert_string_equal(fake.real_call[c], functions[c]);
+    }
+    assert_int_equal(fake.launches, 0);
+    assert_in_order(ALG_COLLECTIVE_COUNT);
+}
+
+static void a_bcast_is_a_broadcast_in_place(void **state)
+{
+    shim_comm_t *comm = *state;
+    assert_int_equal(ncclBcast(buffer, SMALL, ncclFloat32, 1, comm->handle, fake_stream(1)), ncclSuccess);
+    assert_int_equal(fake.launched[0].collective, ALG_BROADCAST);
+    assert_int_equal(fake.launched[0].root, 1);
+    assert_ptr_equal(fake.launched[0].input, buffer);
+    assert_ptr_equal(fake.launched[0].output, buffer);
+    assert_int_equal(ncclBcast(buffer, LARGE, ncclFloat32, 1, comm->handle, fake_stream(1)), ncclSuccess);
+    assert_string_equal(fake.real_call[0], "ncclBcast");
+}
+
+static void assert_forwarded(int collective, const shim_comm_t *comm, const arguments_t *a)
+{
+    const uint32_t launches = fake.launches, forwarded = fake.real_calls;
+    call(collective, comm->handle, a);
+    assert_int_equal(fake.launches, launches);
+    assert_int_equal(fake.real_calls, forwarded + 1);
+}
+
+static void wrong_arguments_of_each_are_forwarded(void **state)
+{
+    shim_comm_t *comm = *state;
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+        arguments_t a = plain;
+        a.count = 0;
+        assert_forwarded(c, comm, &a);
+        a = plain;
+        a.type = (ncclDataType_t)99;
+        assert_forwarded(c, comm, &a);
+        a = plain;
+        a.count = SIZE_MAX / 4 / alg_collective_blocks(c, comm->nranks) + 1; /* more bytes than there are */
+        assert_forwarded(c, comm, &a);
+        a = plain;
+        a.op = (ncclRedOp_t)66;
+        if (alg_collective_reduces(c))
+            assert_forwarded(c, comm, &a);
+        for (int root = -1; root <= 2; root += 3) {
+            a = plain;
+            a.root = root;
+            if (alg_collective_rooted(c))
+                assert_forwarded(c, comm, &a);
+        }
+        fake_reset();
+    }
+}
+
+/* This rank is 0: who the root is decides which buffers it needs. One that it does not need may be NULL, and its call
+ * goes the way of its peers'. */
+static void only_needed_buffers_count(void **state)
+{
+    shim_comm_t *comm = *state;
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
+        for (int root = 0; root < 2; root++) {
+            const bool gathers = c == ALG_REDUCE || c == ALG_GATHER, spreads = c == ALG_BROADCAST || c == ALG_SCATTER;
+            for (int no_send = 0; no_send < 2; no_send++) {
+                arguments_t a = plain;
+                a.root = root;
+                if (no_send)
+                    a.send = NULL;
+                else
+                    a.recv = NULL;
+                fake_reset();
+                if (root != 0 && (no_send ? spreads : gathers)) {
+                    assert_int_equal(call(c, comm->handle, &a), ncclSuccess);
+                    assert_int_equal(fake.launches, 1);
+                } else {
+                    assert_forwarded(c, comm, &a);
+                }
+            }
+        }
+}
+
+static void each_collective_in_a_group(void **state)
+{
+    shim_comm_t *comm = *state;
+    ncclGroupStart();
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+        arguments_t a = plain;
+        a.stream = 1 + c % 3;
+        a.root = c % 2;
+        assert_int_equal(call(c, comm->handle, &a), ncclSuccess);
+    }
+    assert_int_equal(fake.launches, 0);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_in_order(ALG_COLLECTIVE_COUNT);
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
+        assert_int_equal(fake.launched[c].collective, c);
+}
+
+static void a_simulation_hears_of_each(void **state)
+{
+    shim_comm_t *comm = *state;
+    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+    ncclGroupStart();
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
+        assert_int_equal(call(c, comm->handle, &plain), ncclSuccess);
+    assert_int_equal(ncclBcast(buffer, SMALL, ncclFloat32, 0, comm->handle, fake_stream(1)), ncclSuccess);
+    assert_int_equal(fake.real_calls, 0);
+    assert_int_equal(ncclGroupSimulateEnd(&info), ncclSuccess);
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
+        assert_string_equal(fake.real_call[c], functions[c]);
+    assert_string_equal(fake.real_call[ALG_COLLECTIVE_COUNT], "ncclBcast");
+    assert_true(info.estimatedTime == ALG_COLLECTIVE_COUNT + 1);
+    assert_int_equal(fake.works, 0);
+}
+
+/* The route of a call is that of its peers, who may not be captured. */
+static void a_capture_decides_nothing(void **state)
+{
+    shim_comm_t *comm = *state;
+    fake_stream_capture(fake_stream(1), 9);
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
+        assert_int_equal(call(c, comm->handle, &plain), ncclSuccess);
+    assert_int_equal(fake.launches, ALG_COLLECTIVE_COUNT);
+    assert_int_equal(fake.wrong_waits, 0);
+}
+
 /* ---- Groups --------------------------------------------------------------------------------- */
 
 static void ours_launch_after_the_outermost_end(void **state)
@@ -1151,6 +1357,14 @@ int main(void)
                                        TEST(a_broken_communicator_says_so),
                                        TEST(not_ready_is_forwarded),
                                        TEST(work_that_comes_late),
+                                       TEST(each_collective_is_taken),
+                                       TEST(each_collective_is_forwarded),
+                                       TEST(a_bcast_is_a_broadcast_in_place),
+                                       TEST(wrong_arguments_of_each_are_forwarded),
+                                       TEST(only_needed_buffers_count),
+                                       TEST(each_collective_in_a_group),
+                                       TEST(a_simulation_hears_of_each),
+                                       TEST(a_capture_decides_nothing),
                                        TEST(ours_launch_after_the_outermost_end),
                                        TEST(a_failed_group_launches_nothing),
                                        TEST(an_error_of_ours_cancels_the_real_group),

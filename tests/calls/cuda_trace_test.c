@@ -54,7 +54,7 @@ static int calls(void *unused)
     ncclAllReduce(buffer, buffer, LARGE, ncclFloat32, ncclSum, handle, stream);
     fake_stream_capture(stream, 9);
     ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclSum, handle, stream);
-    ncclBroadcast(buffer, buffer, SMALL, ncclFloat32, 0, handle, stream);
+    ncclBroadcast(buffer, buffer, LARGE, ncclFloat32, 0, handle, stream);
     fake_stream_capture(stream, 0);
     ncclGroupStart();
     ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclAvg, handle, stream);
@@ -81,7 +81,7 @@ static int calls(void *unused)
          "\"reason\":\"forwarded\",\"source\":\"policy\"");
     NEXT(file, "\"ncclAllReduce fake\"", "\"captured\":true,\"route\":\"shunt\"");
     NEXT(file, "\"ncclBroadcast nccl\"", "\"captured\":true,\"route\":\"nccl\"", "\"op\":\"\"", "\"blocks\":0",
-         "\"source\":\"\"");
+         "\"source\":\"policy\"");
     NEXT(file, "\"ncclAllReduce fake\"", "\"op\":\"avg\"", "\"captured\":false");
     NEXT(file, "\"ncclGroupEnd\"", "\"cat\":\"group\"", "\"result\":0");
     NEXT(file, "\"ncclAllReduce nccl\"", "\"comm\":\"0x77700\",\"rank\":-1,\"nranks\":-1");

@@ -46,6 +46,10 @@ typedef struct fake {
     ncclResult_t real_state;                    /* of every communicator: what ncclCommGetAsyncError says */
     uint32_t polls;                             /* of it; each one moves ncclInProgress on, the third to success */
     ncclResult_t forward_result;
+    uint32_t launches;
+    alg_call_t launched[FAKE_WORKS]; /* by us */
+    uint32_t real_calls;
+    const char *real_call[FAKE_WORKS]; /* names of the real NCCL's functions that were called, but for groups' */
     unsigned real_depth;
     ncclResult_t real_error; /* of the real NCCL's group */
 } fake_t;

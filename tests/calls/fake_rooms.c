@@ -4,22 +4,22 @@
  */
 #include "fake.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "shim/attach.h"
 #include "shim/forward.h"
 #include "shim/host.h"
 #include "shim/real.h"
+#include "shim/room.h"
 
-/* ---- The real NCCL: all that is forwarded is a broadcast or an all-reduce --------------- */
+/* ---- The real NCCL: whatever is forwarded is a name and a stream ------------------------ */
 
 static cudaStream_t pending[FAKE_WORKS];
 static uint32_t pending_count;
 
-static ncclResult_t real_call(ncclComm_t comm, cudaStream_t stream)
+static ncclResult_t real_call(const char *name, ncclComm_t comm, cudaStream_t stream)
 {
+    fake.real_call[fake.real_calls++] = name;
     ncclResult_t result = comm == NULL ? ncclInvalidArgument : fake.forward_result;
     if (fake.real_depth == 0) {
         const int device = fake.device;
@@ -38,32 +38,81 @@ static ncclResult_t real_call(ncclComm_t comm, cudaStream_t stream)
     return result;
 }
 
-static ncclResult_t real_all_reduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
-                                    ncclComm_t comm, cudaStream_t stream)
+static ncclResult_t real_ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                                       ncclComm_t comm, cudaStream_t stream)
 {
     (void)send, (void)recv, (void)count, (void)type, (void)op;
-    return real_call(comm, stream);
+    return real_call("ncclAllReduce", comm, stream);
 }
 
-static ncclResult_t real_broadcast(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
-                                   ncclComm_t comm, cudaStream_t stream)
+static ncclResult_t real_ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
+                                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    (void)send, (void)recv, (void)count, (void)type, (void)op;
+    return real_call("ncclReduceScatter", comm, stream);
+}
+
+static ncclResult_t real_ncclReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                                    int root, ncclComm_t comm, cudaStream_t stream)
+{
+    (void)send, (void)recv, (void)count, (void)type, (void)op, (void)root;
+    return real_call("ncclReduce", comm, stream);
+}
+
+static ncclResult_t real_ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
+                                       cudaStream_t stream)
+{
+    (void)send, (void)recv, (void)count, (void)type;
+    return real_call("ncclAllGather", comm, stream);
+}
+
+static ncclResult_t real_ncclAlltoAll(const void *send, void *recv, size_t count, ncclDataType_t type, ncclComm_t comm,
+                                      cudaStream_t stream)
+{
+    (void)send, (void)recv, (void)count, (void)type;
+    return real_call("ncclAlltoAll", comm, stream);
+}
+
+static ncclResult_t real_ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+                                       ncclComm_t comm, cudaStream_t stream)
 {
     (void)send, (void)recv, (void)count, (void)type, (void)root;
-    return real_call(comm, stream);
+    return real_call("ncclBroadcast", comm, stream);
 }
 
-static ncclResult_t real_all_reduce_config(const void *send, void *recv, size_t count, ncclDataType_t type,
-                                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
-                                           const ncclCollConfig_t *config)
+static ncclResult_t real_ncclGather(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+                                    ncclComm_t comm, cudaStream_t stream)
+{
+    (void)send, (void)recv, (void)count, (void)type, (void)root;
+    return real_call("ncclGather", comm, stream);
+}
+
+static ncclResult_t real_ncclScatter(const void *send, void *recv, size_t count, ncclDataType_t type, int root,
+                                     ncclComm_t comm, cudaStream_t stream)
+{
+    (void)send, (void)recv, (void)count, (void)type, (void)root;
+    return real_call("ncclScatter", comm, stream);
+}
+
+static ncclResult_t real_ncclBcast(void *buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                                   cudaStream_t stream)
+{
+    (void)buffer, (void)count, (void)type, (void)root;
+    return real_call("ncclBcast", comm, stream);
+}
+
+static ncclResult_t real_ncclAllReduceConfig(const void *send, void *recv, size_t count, ncclDataType_t type,
+                                             ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
+                                             const ncclCollConfig_t *config)
 {
     (void)send, (void)recv, (void)count, (void)type, (void)op, (void)config;
-    return real_call(comm, stream);
+    return real_call("ncclAllReduceConfig", comm, stream);
 }
 
 static ncclResult_t real_signal(int peer, int signal, int context, unsigned flags, ncclComm_t comm, cudaStream_t stream)
 {
     (void)peer, (void)signal, (void)context, (void)flags;
-    return real_call(comm, stream);
+    return real_call("ncclSignal", comm, stream);
 }
 
 static ncclResult_t real_suspend(ncclComm_t comm, int flags)
@@ -132,9 +181,16 @@ static ncclResult_t real_destroy_op(ncclRedOp_t op, ncclComm_t comm)
 const shim_real_t *shim_real(void)
 {
     static const shim_real_t real = {.version = 22809,
-                                     .ncclAllReduce = real_all_reduce,
-                                     .ncclBroadcast = real_broadcast,
-                                     .ncclAllReduceConfig = real_all_reduce_config,
+                                     .ncclAllReduce = real_ncclAllReduce,
+                                     .ncclReduceScatter = real_ncclReduceScatter,
+                                     .ncclReduce = real_ncclReduce,
+                                     .ncclAllGather = real_ncclAllGather,
+                                     .ncclAlltoAll = real_ncclAlltoAll,
+                                     .ncclBroadcast = real_ncclBroadcast,
+                                     .ncclBcast = real_ncclBcast,
+                                     .ncclGather = real_ncclGather,
+                                     .ncclScatter = real_ncclScatter,
+                                     .ncclAllReduceConfig = real_ncclAllReduceConfig,
                                      .ncclSignal = real_signal,
                                      .ncclCommSuspend = real_suspend,
                                      .ncclCommResume = real_resume,
@@ -164,8 +220,10 @@ static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     (void)team;
     if (fake.launches_left > 0 && --fake.launches_left == 0)
         fake.launch_error = cudaErrorInvalidResourceHandle;
-    if (fake.launch_error == 0)
+    if (fake.launch_error == 0) {
+        fake.launched[fake.launches++] = *call;
         fake_work(FAKE_OURS, stream, call->scalar_bits);
+    }
     return fake.launch_error;
 }
 
@@ -193,11 +251,6 @@ bool sel_policy_check(const char *policy, char *fault, size_t fault_bytes)
 const char *sel_reason_text(sel_reason_t reason)
 {
     return reason == SEL_TAKEN ? "taken" : "forwarded";
-}
-
-size_t alg_type_bytes(alg_type_t type)
-{
-    return type == ALG_FLOAT32 ? 4 : 0;
 }
 
 alg_team_t *alg_scratch_team(alg_scratch_t *scratch)
@@ -231,6 +284,12 @@ void net_leave(net_rendezvous_t *rendezvous)
     (void)rendezvous;
 }
 
+uint32_t shim_room_multiprocessors(int device, void *stream)
+{
+    (void)device, (void)stream;
+    return 0;
+}
+
 /* ---- Set-up and host mode ------------------------------------------------------------------ */
 
 ncclResult_t shim_attach_after_group(ncclResult_t group_result)
@@ -259,11 +318,9 @@ bool shim_host_mode(void)
     return false;
 }
 
-ncclResult_t shim_host_check_collective(ncclComm_t comm, const void *send, const void *recv, size_t count,
-                                        ncclDataType_t type, const ncclRedOp_t *op, const int *root,
-                                        const char *function)
+ncclResult_t shim_host_check_call(const shim_call_t *call)
 {
-    (void)comm, (void)send, (void)recv, (void)count, (void)type, (void)op, (void)root, (void)function;
+    (void)call;
     return ncclInternalError;
 }
 
@@ -273,25 +330,10 @@ ncclResult_t shim_host_check_comm(ncclComm_t comm, const char *function)
     return ncclInternalError;
 }
 
-ncclResult_t shim_host_run(shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call)
+ncclResult_t shim_host_run(const shim_call_t *call)
 {
-    (void)comm, (void)algorithm, (void)call;
+    (void)call;
     return ncclInternalError;
-}
-
-static char last_error[512];
-
-void shim_set_last_error(const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(last_error, sizeof(last_error), format, arguments);
-    va_end(arguments);
-}
-
-const char *shim_last_error(void)
-{
-    return last_error;
 }
 
 /* ---- Communicators --------------------------------------------------------------------------- */

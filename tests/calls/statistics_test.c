@@ -26,10 +26,10 @@ static sel_choice_t a_choice(void)
 static void some_calls(void)
 {
     sel_choice_t choice = a_choice();
-    shim_count_taken(SHIM_ALL_REDUCE, 1024, &choice);
-    shim_count_taken(SHIM_ALL_REDUCE, 2047, &choice);
-    shim_count_forwarded(SHIM_ALL_REDUCE, UINT64_MAX, SEL_FORWARD_TABLE, "tuned table");
-    shim_count_forwarded(SHIM_BROADCAST, 0, SEL_FORWARD_COLLECTIVE, NULL);
+    shim_count_taken(ALG_ALL_REDUCE, 1024, &choice);
+    shim_count_taken(ALG_ALL_REDUCE, 2047, &choice);
+    shim_count_forwarded(ALG_ALL_REDUCE, UINT64_MAX, SEL_FORWARD_TABLE, "tuned table");
+    shim_count_forwarded(ALG_BROADCAST, 0, SEL_FORWARD_COLLECTIVE, NULL);
 }
 
 static int check_counts(void *argument)
@@ -47,7 +47,7 @@ static int check_counts(void *argument)
     CHILD_CHECK(strcmp(decision.algorithm, "nccl") == 0 && decision.reason[0] != '\0' && decision.blocks == 0);
     CHILD_CHECK(decision.source[0] == '\0');
     sel_choice_t choice = a_choice();
-    shim_count_taken(SHIM_ALL_REDUCE, 8, &choice);
+    shim_count_taken(ALG_ALL_REDUCE, 8, &choice);
     CHILD_CHECK(shunt_last_decision(&decision) == 0);
     CHILD_CHECK(decision.taken == 1 && decision.bytes == 8 && decision.blocks == 4 && decision.threads == 256);
     CHILD_CHECK(strcmp(decision.source, "policy") == 0);

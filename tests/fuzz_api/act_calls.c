@@ -1,4 +1,4 @@
-/* act_calls.c - all-reduces: alone, in groups, in groups that fail, from two threads; and the user's operators. */
+/* act_calls.c - collectives: alone, in groups, in groups that fail, from two threads; and the user's operators. */
 #include "act.h"
 
 #include <pthread.h>
@@ -34,33 +34,34 @@ static call_shape_t draw_shape(actor_t *actor, ncclDataType_t type)
 static void prepare(actor_t *actor, int slot, issued_t *issued)
 {
     fuzz_comm_t *comm = &actor->comm[slot];
-    data_case_t c = draw_case(actor, comm->members);
+    coll_t k = {.collective = (alg_collective_t)act_draw(actor, ALG_COLLECTIVE_COUNT),
+                .root = (uint32_t)act_draw(actor, (uint64_t)comm->members),
+                .c = draw_case(actor, comm->members)};
+    if (coll_input_count(&k, k.root) + coll_output_count(&k, k.root) > 2 * k.c.count) /* blocks; the scratch is small */
+        k.c.count = k.c.count / (size_t)comm->members + 1;
     int op = (int)act_draw(actor, FUZZ_OPS);
     bool own = comm->op[op].made && act_draw(actor, 3) == 0;
     if (own) {
-        size_t count = c.count;
-        c = comm->op[op].c;
-        c.count = count;
-        c.op = REF_SUM; /* call_prepare would make an operator */
+        size_t count = k.c.count;
+        k.c = comm->op[op].c;
+        k.c.count = count;
+        k.c.op = REF_SUM; /* call_prepare_coll would make an operator */
     }
     issued->op = own ? op : -1;
-    call_shape_t shape = draw_shape(actor, c.type);
+    call_shape_t shape = draw_shape(actor, k.c.type);
     for (int m = 0; m < comm->members; m++) {
         if (!act_owns(actor, slot, m))
             continue;
-        call_prepare(&issued->call[m], act_handle(actor, slot, m), m, &c, shape);
+        call_prepare_coll(&issued->call[m], act_handle(actor, slot, m), m, &k, shape);
         if (own)
-            issued->call[m].c.op = REF_PREMUL;
+            issued->call[m].k.c.op = REF_PREMUL;
     }
 }
 
 static ncclResult_t issue(const actor_t *actor, issued_t *issued, int slot, int member)
 {
     call_t *call = &issued->call[member];
-    if (issued->op < 0)
-        return call_issue(call);
-    return ncclAllReduce(call->in_place ? call->output.data : call->input.data, call->output.data, call->c.count,
-                         call->c.type, *act_op(actor, slot, issued->op, member), call->comm, NULL);
+    return issued->op < 0 ? call_issue(call) : call_issue_with(call, *act_op(actor, slot, issued->op, member));
 }
 
 static void reduce(actor_t *actor, int slot)

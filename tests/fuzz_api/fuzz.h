@@ -24,8 +24,8 @@ enum { FUZZ_ACTORS = 5, FUZZ_SLOTS = 6, FUZZ_MEMBERS = 6, FUZZ_STEPS = 60, FUZZ_
     X(abandon, 1)   /* an init whose last rank never comes, aborted by the others */                     \
     X(split, 5)     /* into two colours and none, into the slots `other` and the next one */             \
     X(shrink, 3)    /* into the slot `other` */                                                          \
-    X(reduce, 12)   /* all-reduces, one after the other */                                               \
-    X(group, 6)     /* all-reduces on several communicators, in nested groups */                         \
+    X(reduce, 12)   /* collectives, one after the other */                                               \
+    X(group, 6)     /* collectives on several communicators, in nested groups */                         \
     X(poison, 4)    /* the same with a bad call: all is cancelled */                                     \
     X(simulate, 1)  /* the same, but nothing runs */                                                     \
     X(pair, 2)      /* two threads of each actor, each on a communicator of its own */                   \

@@ -75,6 +75,15 @@ static void init_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
+/* One element, root 0. */
+static call_t a_call(int collective, ncclComm_t comm, const void *send, void *recv)
+{
+    return (call_t){.k = {.collective = (alg_collective_t)collective, .c = {.type = ncclFloat32, .count = 1}},
+                    .comm = comm,
+                    .send = send,
+                    .recv = recv};
+}
+
 /* NULL, never-made and destroyed handles. */
 static void bad_handle(ncclComm_t comm)
 {
@@ -89,6 +98,14 @@ static void bad_handle(ncclComm_t comm)
     CHECK_INVALID(ncclCommGetAsyncError(comm, &async));
     CHECK_INVALID(ncclAllReduce(&x, &x, 1, ncclFloat32, ncclSum, comm, NULL));
     CHECK_INVALID(ncclAllReduce(&x, &x, 0, ncclFloat32, ncclSum, comm, NULL));
+    CHECK_INVALID(ncclSend(&x, 1, ncclFloat32, 0, comm, NULL));
+    CHECK_INVALID(ncclRecv(&x, 1, ncclFloat32, 0, comm, NULL));
+    for (int collective = 0; collective < ALG_COLLECTIVE_COUNT; collective++) {
+        call_t call = a_call(collective, comm, &x, &x);
+        CHECK_INVALID(call_issue_with(&call, ncclSum));
+        call.k.c.count = 0;
+        CHECK_INVALID(call_issue_with(&call, ncclSum));
+    }
     CHECK_INVALID(ncclCommSplit(comm, 0, 0, &child, NULL));
     CHECK_INVALID(ncclRedOpCreatePreMulSum(&op, &x, ncclFloat32, ncclScalarHostImmediate, comm));
     CHECK_INVALID(ncclRedOpDestroy((ncclRedOp_t)5, comm));
@@ -164,6 +181,118 @@ static void all_reduce_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
+/* More than one block a buffer. */
+static bool has_blocks(int collective, int nranks)
+{
+    const coll_t k = {.collective = (alg_collective_t)collective, .c = {.count = 1, .nranks = nranks}};
+    return coll_input_count(&k, 0) > 1 || coll_output_count(&k, 0) > 1;
+}
+
+/* What each collective refuses: root before type before operator before an empty call before buffers. */
+static void refused(int collective, ncclComm_t comm, int nranks)
+{
+    float send[8] = {1}, recv[8] = {9, 9, 9, 9, 9, 9, 9, 9};
+    const ncclDataType_t types[] = {bad_type, (ncclDataType_t)-1};
+    const ncclRedOp_t ops[] = {(ncclRedOp_t)-1, ncclNumOps, (ncclRedOp_t)1000};
+    const int roots[] = {-1, nranks, 1 << 30};
+    call_t call = a_call(collective, comm, send, recv);
+    for (size_t count = 0; count < 2; count++) {
+        call.k.c.count = count;
+        for (int i = 0; i < 2; i++) {
+            call.k.c.type = types[i];
+            CHECK_INVALID(call_issue_with(&call, ncclSum));
+        }
+        call.k.c.type = ncclFloat32;
+        for (int i = 0; i < 3 && coll_reduces(&call.k); i++)
+            CHECK_INVALID(call_issue_with(&call, ops[i]));
+        for (int i = 0; i < 3 && coll_rooted(&call.k); i++) {
+            call.k.root = (uint32_t)roots[i];
+            CHECK_INVALID(call_issue_with(&call, ncclSum));
+            CHECK(strstr(ncclGetLastError(NULL), "root") != NULL);
+            call.k.c.type = bad_type;
+            CHECK_INVALID(call_issue_with(&call, ncclSum));
+            CHECK(strstr(ncclGetLastError(NULL), "root") != NULL);
+            call.k.c.type = ncclFloat32;
+        }
+        call.k.root = 0;
+    }
+    call.k.c.count = SIZE_MAX / 4 + 1;
+    CHECK_INVALID(call_issue_with(&call, ncclSum));
+    if (has_blocks(collective, nranks)) {
+        call.k.c.count = SIZE_MAX / 4; /* of one block */
+        CHECK_INVALID(call_issue_with(&call, ncclSum));
+    }
+    call.k.c.count = 0;
+    CHECK_NCCL(call_issue_with(&call, ncclSum));
+    call.send = call.recv = NULL;
+    CHECK_NCCL(call_issue_with(&call, ncclSum));
+    CHECK(recv[0] == 9 && recv[7] == 9);
+}
+
+/* A NULL that a rank needs is refused there; one that it does not need is not. Who the root is makes the difference. */
+static void null_buffers(int collective, ncclComm_t comm, int rank, int nranks)
+{
+    float send[8] = {1}, recv[8] = {9};
+    for (int root = 0; root < nranks; root++) {
+        call_t call = a_call(collective, comm, NULL, recv);
+        call.k.root = (uint32_t)root;
+        call.k.c.nranks = nranks;
+        if (coll_input_count(&call.k, (uint32_t)rank) > 0)
+            CHECK_INVALID(call_issue_with(&call, ncclSum));
+        call.send = send;
+        call.recv = NULL;
+        if (coll_output_count(&call.k, (uint32_t)rank) > 0)
+            CHECK_INVALID(call_issue_with(&call, ncclSum));
+    }
+    CHECK(recv[0] == 9);
+}
+
+static void each_collective_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    uint64_t hash = 0;
+    for (int collective = 0; collective < ALG_COLLECTIVE_COUNT; collective++) {
+        refused(collective, comm, ranks->nranks);
+        null_buffers(collective, comm, ranks->rank, ranks->nranks);
+        /* nothing was launched, nothing is broken; buffers without a use are NULL on every other rank */
+        coll_t k = {.collective = (alg_collective_t)collective, .root = (uint32_t)ranks->nranks - 1};
+        k.c = (data_case_t){ncclFloat32, REF_SUM, DATA_RANDOM, (uint64_t)collective, 12, ranks->nranks};
+        call_run_coll(comm, ranks->rank, &k, (call_shape_t){0, 0, false}, &hash);
+        k.c.seed++;
+        call_run_coll(comm, ranks->rank, &k, (call_shape_t){0, 0, false}, &hash);
+    }
+    call_agree(ranks, hash);
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+/* An operator of the user's in each collective that reduces. */
+static void own_operator(ncclComm_t comm, int nranks, const float *in, float *out, ncclRedOp_t op, float scalar)
+{
+    CHECK_NCCL(ncclReduce(in, out, 1, ncclFloat32, op, nranks - 1, comm, NULL));
+    CHECK_NCCL(ncclReduceScatter(in, out + 1, 1, ncclFloat32, op, comm, NULL));
+    CHECK(out[1] == scalar * (float)nranks);
+    CHECK_INVALID(ncclReduce(in, out, 1, ncclInt32, op, 0, comm, NULL));
+    CHECK_INVALID(ncclReduceScatter(in, out, 1, ncclInt32, op, comm, NULL));
+    CHECK_NCCL(ncclReduce(in, out, 0, ncclInt32, op, 0, comm, NULL));
+}
+
+static void own_operators_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    float in[8] = {1, 1, 1, 1, 1, 1, 1, 1}, out[2] = {0, 0}, scalar = 3;
+    const bool root = ranks->rank == ranks->nranks - 1;
+    ncclRedOp_t op;
+    CHECK_NCCL(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarDevice, comm));
+    for (; scalar < 6; scalar++) {
+        own_operator(comm, ranks->nranks, in, out, op, scalar);
+        CHECK(out[0] == (root ? scalar * (float)ranks->nranks : 0));
+    }
+    CHECK_NCCL(ncclRedOpDestroy(op, comm));
+    CHECK_INVALID(ncclReduce(in, out, 1, ncclFloat32, op, 0, comm, NULL));
+    CHECK_INVALID(ncclReduceScatter(in, out, 1, ncclFloat32, op, comm, NULL));
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
 /* A scalar in memory is read when the call runs; many operators live at once, each on its own. */
 static void operators_body(ranks_t *ranks)
 {
@@ -202,16 +331,13 @@ static void absent_body(ranks_t *ranks)
     ncclComm_t comm = ranks_init(ranks);
     float in[16] = {0}, out[16] = {0};
     void *handle = NULL;
-    expect_absent(ncclReduce(in, out, 1, ncclFloat32, ncclSum, 0, comm, NULL));
-    expect_absent(ncclBroadcast(in, out, 1, ncclFloat32, 0, comm, NULL));
-    expect_absent(ncclBcast(in, 1, ncclFloat32, 0, comm, NULL));
-    expect_absent(ncclReduceScatter(in, out, 1, ncclFloat32, ncclSum, comm, NULL));
-    expect_absent(ncclAllGather(in, out, 1, ncclFloat32, comm, NULL));
     expect_absent(ncclSend(in, 1, ncclFloat32, 0, comm, NULL));
     expect_absent(ncclRecv(out, 1, ncclFloat32, 0, comm, NULL));
-    expect_absent(ncclAlltoAll(in, out, 1, ncclFloat32, comm, NULL));
-    expect_absent(ncclGather(in, out, 1, ncclFloat32, 0, comm, NULL));
-    expect_absent(ncclScatter(in, out, 1, ncclFloat32, 0, comm, NULL));
+    CHECK_INVALID(ncclSend(in, 1, ncclFloat32, 2, comm, NULL));
+    CHECK_INVALID(ncclRecv(out, 1, ncclFloat32, -1, comm, NULL));
+    CHECK_INVALID(ncclSend(in, 1, bad_type, 0, comm, NULL));
+    CHECK_INVALID(ncclSend(NULL, 1, ncclFloat32, 0, comm, NULL));
+    CHECK_INVALID(ncclRecv(NULL, 1, ncclFloat32, 0, comm, NULL));
     /* registration has nothing to do here, and a program that registers runs on */
     CHECK_NCCL(ncclCommRegister(comm, in, sizeof(in), &handle));
     CHECK_NCCL(ncclCommDeregister(comm, handle));
@@ -248,6 +374,20 @@ static void all_reduce(void **state)
     host_run(RANKS_THREADS, 2, all_reduce_body, NULL);
 }
 
+static void each_collective(void **state)
+{
+    (void)state;
+    host_run(RANKS_PROCESSES, 1, each_collective_body, NULL);
+    host_run(RANKS_PROCESSES, 3, each_collective_body, NULL); /* no threads: they share the last error */
+}
+
+static void own_operators(void **state)
+{
+    (void)state;
+    host_run(RANKS_PROCESSES, 1, own_operators_body, NULL);
+    host_run(RANKS_PROCESSES, 3, own_operators_body, NULL);
+}
+
 static void operators(void **state)
 {
     (void)state;
@@ -264,8 +404,10 @@ static void absent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(versions),   cmocka_unit_test(init),      cmocka_unit_test(handles),
-        cmocka_unit_test(all_reduce), cmocka_unit_test(operators), cmocka_unit_test(absent),
+        cmocka_unit_test(versions),        cmocka_unit_test(init),
+        cmocka_unit_test(handles),         cmocka_unit_test(all_reduce),
+        cmocka_unit_test(each_collective), cmocka_unit_test(own_operators),
+        cmocka_unit_test(operators),       cmocka_unit_test(absent),
     };
     host_limit(60);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,17 +5,19 @@
 
 enum { GROUP_CALLS = 20, MAX_COMMS = 3 };
 
-static data_case_t random_case(uint64_t *seed, int nranks)
+static coll_t random_coll(uint64_t *seed, int nranks)
 {
-    data_case_t c = {.nranks = nranks, .kind = DATA_RANDOM};
-    c.type = (ncclDataType_t)data_below(seed, REF_TYPES);
-    c.op = (ref_op_t)data_below(seed, REF_OPS);
-    c.count = 1 + data_below(seed, 700);
-    c.seed = data_random(seed);
-    return c;
+    coll_t k = {.collective = (alg_collective_t)data_below(seed, ALG_COLLECTIVE_COUNT),
+                .root = (uint32_t)data_below(seed, (uint64_t)nranks),
+                .c = {.nranks = nranks, .kind = DATA_RANDOM}};
+    k.c.type = (ncclDataType_t)data_below(seed, REF_TYPES);
+    k.c.op = (ref_op_t)data_below(seed, REF_OPS);
+    k.c.count = data_below(seed, 700);
+    k.c.seed = data_random(seed);
+    return k;
 }
 
-/* Many calls over several communicators in one group. */
+/* Many calls of all collectives over several communicators in one group. */
 static void many_body(ranks_t *ranks)
 {
     ncclComm_t comms[MAX_COMMS];
@@ -27,9 +29,9 @@ static void many_body(ranks_t *ranks)
         comms[i] = ranks_init(ranks);
     for (int round = 0; round < ranks_scaled(20); round++) {
         for (int i = 0; i < GROUP_CALLS; i++) {
-            data_case_t c = random_case(&seed, ranks->nranks);
+            coll_t k = random_coll(&seed, ranks->nranks);
             shape.in_place = (i & 3) == 0;
-            call_prepare(&calls[i], comms[i % MAX_COMMS], ranks->rank, &c, shape);
+            call_prepare_coll(&calls[i], comms[i % MAX_COMMS], ranks->rank, &k, shape);
         }
         CHECK_NCCL(ncclGroupStart());
         for (int i = 0; i < GROUP_CALLS; i++) {
@@ -54,6 +56,76 @@ static void many(void **state)
     host_run(RANKS_PROCESSES, 2, many_body, NULL);
     host_run(RANKS_PROCESSES, 5, many_body, NULL);
     host_run(RANKS_THREADS, 4, many_body, NULL);
+}
+
+/* Parts of unequal length, some empty, as PyTorch's and vLLM's all-gather-v and reduce-scatter-v: a broadcast or a
+ * reduce from or to each rank, all in one group, into one buffer. */
+static size_t part_of(int rank, uint64_t round)
+{
+    return (round + (uint64_t)rank) % 3 == 0 ? 0 : 1 + (round * 37 + (uint64_t)rank * 101) % 900;
+}
+
+static void gather_parts(ncclComm_t comm, int rank, int nranks, uint64_t round, bool in_place)
+{
+    static _Thread_local int32_t all[RANKS_MAX * 900], own[900];
+    const size_t count = part_of(rank, round);
+    size_t at = 0;
+    for (size_t i = 0; i < count; i++)
+        own[i] = (int32_t)(round * 1000000 + (uint64_t)rank * 10000 + i);
+    memset(all, 0, sizeof(all));
+    CHECK_NCCL(ncclGroupStart());
+    for (int root = 0; root < nranks; root++) {
+        int32_t *part = all + at;
+        if (in_place && root == rank)
+            memcpy(part, own, count * sizeof(*own));
+        CHECK_NCCL(ncclBroadcast(in_place || root != rank ? part : own, part, part_of(root, round), ncclInt32, root,
+                                 comm, NULL));
+        at += part_of(root, round);
+    }
+    CHECK_NCCL(ncclGroupEnd());
+    at = 0;
+    for (int root = 0; root < nranks; root++)
+        for (size_t i = 0; i < part_of(root, round); i++)
+            CHECK(all[at++] == (int32_t)(round * 1000000 + (uint64_t)root * 10000 + i));
+}
+
+static void reduce_parts(ncclComm_t comm, int rank, int nranks, uint64_t round)
+{
+    static _Thread_local int32_t all[RANKS_MAX * 900], own[900];
+    size_t at = 0;
+    for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
+        all[i] = (int32_t)(i + round) * (rank + 1);
+    memset(own, 0, sizeof(own));
+    CHECK_NCCL(ncclGroupStart());
+    for (int root = 0; root < nranks; root++) {
+        CHECK_NCCL(ncclReduce(all + at, root == rank ? own : NULL, part_of(root, round), ncclInt32, ncclSum, root, comm,
+                              NULL));
+        at += part_of(root, round);
+    }
+    CHECK_NCCL(ncclGroupEnd());
+    at = 0;
+    for (int root = 0; root < rank; root++)
+        at += part_of(root, round);
+    for (size_t i = 0; i < part_of(rank, round); i++)
+        CHECK(own[i] == (int32_t)(at + i + round) * (nranks * (nranks + 1) / 2));
+}
+
+static void parts_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    for (uint64_t round = 0; round < 30; round++) {
+        gather_parts(comm, ranks->rank, ranks->nranks, round, round & 1);
+        reduce_parts(comm, ranks->rank, ranks->nranks, round);
+    }
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void parts(void **state)
+{
+    (void)state;
+    host_run(RANKS_PROCESSES, 2, parts_body, NULL);
+    host_run(RANKS_PROCESSES, 4, parts_body, NULL);
+    host_run(RANKS_THREADS, 3, parts_body, NULL);
 }
 
 /* Only the outermost end launches: before it, nothing has been written. */
@@ -223,7 +295,7 @@ static void solo(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many),       cmocka_unit_test(nested),    cmocka_unit_test(poisoned),
+        cmocka_unit_test(many),       cmocka_unit_test(parts),     cmocka_unit_test(nested), cmocka_unit_test(poisoned),
         cmocka_unit_test(unbalanced), cmocka_unit_test(simulated), cmocka_unit_test(solo),
     };
     host_limit(80);

@@ -14,20 +14,23 @@ static void stress(ncclComm_t comm, int rank, int nranks, uint64_t seed, const s
 {
     uint64_t shared = seed, own = seed * 31 + (uint64_t)rank + 1;
     for (int i = 0; i < how->calls; i++) {
-        data_case_t c = {.nranks = nranks, .seed = data_random(&shared)};
+        coll_t k = {.c = {.nranks = nranks, .seed = data_random(&shared)}};
         call_shape_t shape;
         size_t bytes;
-        c.type = (ncclDataType_t)data_below(&shared, REF_TYPES);
-        c.op = (ref_op_t)data_below(&shared, REF_OPS);
-        c.kind = (data_kind_t)data_below(&shared, DATA_KINDS);
-        c.count = 1 + data_below(&shared, data_below(&shared, 8) == 0 ? how->largest : 64);
-        bytes = ref_bytes(c.type);
+        if (data_below(&shared, 4) > 0) /* else an all-reduce */
+            k.collective = (alg_collective_t)data_below(&shared, ALG_COLLECTIVE_COUNT);
+        k.root = (uint32_t)data_below(&shared, (uint64_t)nranks);
+        k.c.type = (ncclDataType_t)data_below(&shared, REF_TYPES);
+        k.c.op = (ref_op_t)data_below(&shared, REF_OPS);
+        k.c.kind = (data_kind_t)data_below(&shared, DATA_KINDS);
+        k.c.count = 1 + data_below(&shared, data_below(&shared, 8) == 0 ? how->largest : 64);
+        bytes = ref_bytes(k.c.type);
         shape.input_offset = data_below(&own, 16 / bytes + 1) * bytes;
         shape.output_offset = data_below(&own, 16 / bytes + 1) * bytes;
         shape.in_place = data_below(&own, 3) == 0;
         if (how->stall_one_in && data_below(&own, (uint64_t)how->stall_one_in) == 0)
             usleep((useconds_t)data_below(&own, 3000));
-        call_run(comm, rank, &c, shape, hash);
+        call_run_coll(comm, rank, &k, shape, hash);
     }
 }
 

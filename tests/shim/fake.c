@@ -13,6 +13,7 @@
 #include "shim/link.h"
 #include "shim/real.h"
 #include "shim/redop.h"
+#include "shim/room.h"
 
 fake_t fake;
 _Thread_local unsigned fake_depth;
@@ -234,6 +235,19 @@ ncclResult_t shim_group_check(ncclResult_t result)
 
 bool shim_host_mode(void)
 {
+    return false;
+}
+
+uint32_t shim_room_multiprocessors(int device, void *stream)
+{
+    (void)device;
+    (void)stream;
+    return 0;
+}
+
+bool shim_call_has_buffers(const shim_call_t *call)
+{
+    (void)call;
     return false;
 }
 

@@ -3,32 +3,109 @@
 
 #include <string.h>
 
-void call_prepare(call_t *call, ncclComm_t comm, int rank, const data_case_t *c, call_shape_t shape)
+/* Of the larger buffer of any rank. */
+static size_t most_bytes(const coll_t *k)
+{
+    size_t in = coll_input_count(k, k->root), out = coll_output_count(k, k->root);
+    return (in > out ? in : out) * ref_bytes(k->c.type);
+}
+
+static size_t output_bytes(const call_t *call)
+{
+    return coll_output_count(&call->k, (uint32_t)call->rank) * ref_bytes(call->k.c.type);
+}
+
+/* Of the buffer's bytes that are not the output. */
+static uint64_t rest_hash(const call_t *call)
+{
+    const data_buffer_t *buffer = &call->output;
+    const size_t before = (size_t)((uint8_t *)call->recv - buffer->data), end = before + output_bytes(call);
+    uint64_t hash = data_hash(0, buffer->data, before);
+    return data_hash(hash, buffer->data + end, buffer->size - end);
+}
+
+static void prepare_in_place(call_t *call, size_t offset)
+{
+    const ptrdiff_t at = coll_in_place_at(&call->k, (uint32_t)call->rank) * (ptrdiff_t)ref_bytes(call->k.c.type);
+    CHECK(data_buffer_make(&call->output, most_bytes(&call->k), offset));
+    uint8_t *send = call->output.data + (at > 0 ? at : 0);
+    call->send = send;
+    call->recv = call->output.data - (at < 0 ? at : 0);
+    coll_fill(&call->k, (uint32_t)call->rank, send);
+    call->input_hash = rest_hash(call);
+}
+
+/* A buffer that this rank has no use for. */
+static bool is_given(const call_t *call)
+{
+    return (call->k.c.seed + (uint64_t)call->rank) % 2 == 0;
+}
+
+static void prepare_apart(call_t *call, size_t in, size_t out, call_shape_t shape)
+{
+    const size_t width = ref_bytes(call->k.c.type), most = most_bytes(&call->k);
+    CHECK(data_buffer_make(&call->input, in ? in * width : most, shape.input_offset));
+    CHECK(data_buffer_make(&call->output, out ? out * width : most, shape.output_offset));
+    if (in)
+        coll_fill(&call->k, (uint32_t)call->rank, call->input.data);
+    call->send = in || is_given(call) ? call->input.data : NULL;
+    call->recv = out || is_given(call) ? call->output.data : NULL;
+    call->input_hash = data_hash(0, call->input.data, call->input.size);
+}
+
+void call_prepare_coll(call_t *call, ncclComm_t comm, int rank, const coll_t *k, call_shape_t shape)
 {
     uint64_t scalar = 0;
-    size_t size = c->count * ref_bytes(c->type);
-    *call = (call_t){.c = *c, .rank = rank, .comm = comm, .op = (ncclRedOp_t)c->op, .in_place = shape.in_place};
-    CHECK(data_buffer_make(&call->output, size, shape.output_offset));
-    if (shape.in_place) {
-        data_fill(c, rank, call->output.data);
-    } else {
-        CHECK(data_buffer_make(&call->input, size, shape.input_offset));
-        data_fill(c, rank, call->input.data);
-        call->input_hash = data_hash(0, call->input.data, size);
-    }
-    if (c->op != REF_PREMUL)
+    const size_t in = coll_input_count(k, (uint32_t)rank), out = coll_output_count(k, (uint32_t)rank);
+    *call = (call_t){.k = *k, .rank = rank, .comm = comm, .op = ncclSum};
+    call->in_place = shape.in_place && in && out && k->collective != ALG_ALL_TO_ALL;
+    if (call->in_place)
+        prepare_in_place(call, shape.output_offset);
+    else
+        prepare_apart(call, in, out, shape);
+    if (!coll_reduces(k))
         return;
-    data_scalar(c, rank, &scalar);
-    CHECK_NCCL(ncclRedOpCreatePreMulSum(&call->op, &scalar, c->type, ncclScalarHostImmediate, comm));
+    call->op = (ncclRedOp_t)k->c.op;
+    if (k->c.op != REF_PREMUL)
+        return;
+    data_scalar(&k->c, rank, &scalar);
+    CHECK_NCCL(ncclRedOpCreatePreMulSum(&call->op, &scalar, k->c.type, ncclScalarHostImmediate, comm));
+}
+
+ncclResult_t call_issue_with(const call_t *call, ncclRedOp_t op)
+{
+    const void *send = call->send;
+    void *recv = call->recv;
+    const size_t count = call->k.c.count;
+    const ncclDataType_t type = call->k.c.type;
+    const int root = (int)call->k.root;
+    switch (call->k.collective) {
+    case ALG_REDUCE_SCATTER:
+        return ncclReduceScatter(send, recv, count, type, op, call->comm, NULL);
+    case ALG_REDUCE:
+        return ncclReduce(send, recv, count, type, op, root, call->comm, NULL);
+    case ALG_ALL_GATHER:
+        return ncclAllGather(send, recv, count, type, call->comm, NULL);
+    case ALG_ALL_TO_ALL:
+        return ncclAlltoAll(send, recv, count, type, call->comm, NULL);
+    case ALG_BROADCAST:
+        if (send == recv) /* in place, and there is a word for it */
+            return ncclBcast(recv, count, type, root, call->comm, NULL);
+        return ncclBroadcast(send, recv, count, type, root, call->comm, NULL);
+    case ALG_GATHER:
+        return ncclGather(send, recv, count, type, root, call->comm, NULL);
+    case ALG_SCATTER:
+        return ncclScatter(send, recv, count, type, root, call->comm, NULL);
+    default:
+        return ncclAllReduce(send, recv, count, type, op, call->comm, NULL);
+    }
 }
 
 ncclResult_t call_issue(call_t *call)
 {
-    const void *input = call->in_place ? call->output.data : call->input.data;
-    ncclResult_t result =
-        ncclAllReduce(input, call->output.data, call->c.count, call->c.type, call->op, call->comm, NULL);
+    ncclResult_t result = call_issue_with(call, call->op);
     /* NCCL lets an operator go right after the call that uses it, even inside a group. */
-    if (call->c.op == REF_PREMUL)
+    if (call->op >= ncclNumOps)
         CHECK_NCCL(ncclRedOpDestroy(call->op, call->comm));
     return result;
 }
@@ -44,17 +121,43 @@ static void free_buffers(call_t *call)
     data_buffer_free(&call->output);
 }
 
-void call_finish(call_t *call, int shard, int shards, uint64_t *hash)
+static void check_all_reduce(const call_t *call, int shard, int shards)
 {
     char fault[256];
-    if (!data_right(&call->c, REF_STRICT, call->output.data, (size_t)shard, (size_t)shards, fault, sizeof(fault)))
+    if (!data_right(&call->k.c, REF_STRICT, call->recv, (size_t)shard, (size_t)shards, fault, sizeof(fault)))
         check_failed(__FILE__, __LINE__, "right result: ", fault);
     /* The bound is looser than the rules for taken calls; it is checked so that a fault shared by the
      * rules and the library cannot hide. */
-    if (call->c.kind != DATA_BITS &&
-        !data_right(&call->c, REF_BOUND, call->output.data, (size_t)shard, (size_t)shards, fault, sizeof(fault)))
+    if (call->k.c.kind != DATA_BITS &&
+        !data_right(&call->k.c, REF_BOUND, call->recv, (size_t)shard, (size_t)shards, fault, sizeof(fault)))
         check_failed(__FILE__, __LINE__, "result near the fp64 reference: ", fault);
-    *hash = data_hash_output(*hash, &call->c, call->output.data);
+}
+
+static void check_other(const call_t *call)
+{
+    char fault[256], text[400];
+    if (coll_right(&call->k, (uint32_t)call->rank, call->recv, fault, sizeof(fault)))
+        return;
+    snprintf(text, sizeof(text), "%s, collective %d, %s %s kind %d seed %llu count %zu root %u, in place: %d", fault,
+             call->k.collective, ref_type_name(call->k.c.type), ref_op_name(call->k.c.op), call->k.c.kind,
+             (unsigned long long)call->k.c.seed, call->k.c.count, call->k.root, call->in_place);
+    check_failed(__FILE__, __LINE__, "right result: ", text);
+}
+
+void call_finish(call_t *call, int shard, int shards, uint64_t *hash)
+{
+    if (call->k.collective == ALG_ALL_REDUCE)
+        check_all_reduce(call, shard, shards);
+    else if (output_bytes(call) > 0)
+        check_other(call);
+    else
+        CHECK(data_buffer_untouched(&call->output));
+    if (call->in_place)
+        CHECK(rest_hash(call) == call->input_hash);
+    if (call->k.collective == ALG_ALL_REDUCE)
+        *hash = data_hash_output(*hash, &call->k.c, call->recv);
+    else if (coll_alike(&call->k))
+        *hash = data_hash(*hash, call->recv, output_bytes(call));
     free_buffers(call);
 }
 
@@ -65,28 +168,47 @@ void call_cancelled(call_t *call)
     free_buffers(call);
 }
 
-void call_run(ncclComm_t comm, int rank, const data_case_t *c, call_shape_t shape, uint64_t *hash)
+void call_run_coll(ncclComm_t comm, int rank, const coll_t *k, call_shape_t shape, uint64_t *hash)
 {
     call_t call;
-    call_prepare(&call, comm, rank, c, shape);
+    call_prepare_coll(&call, comm, rank, k, shape);
     CHECK_NCCL(call_issue(&call));
-    call_finish(&call, rank, c->nranks, hash);
+    call_finish(&call, rank, k->c.nranks, hash);
+}
+
+void call_run_solo_coll(const ncclComm_t *comms, const coll_t *k, call_shape_t shape)
+{
+    call_t calls[REF_MAX_RANKS];
+    uint64_t hash[REF_MAX_RANKS] = {0};
+    const int nranks = k->c.nranks;
+    for (int r = 0; r < nranks; r++)
+        call_prepare_coll(&calls[r], comms[r], r, k, shape);
+    CHECK_NCCL(ncclGroupStart());
+    for (int r = 0; r < nranks; r++)
+        CHECK_NCCL(call_issue(&calls[r]));
+    CHECK_NCCL(ncclGroupEnd());
+    for (int r = 0; r < nranks; r++) {
+        call_finish(&calls[r], r, nranks, &hash[r]);
+        CHECK(hash[r] == hash[0]);
+    }
+}
+
+void call_prepare(call_t *call, ncclComm_t comm, int rank, const data_case_t *c, call_shape_t shape)
+{
+    const coll_t k = {.collective = ALG_ALL_REDUCE, .c = *c};
+    call_prepare_coll(call, comm, rank, &k, shape);
+}
+
+void call_run(ncclComm_t comm, int rank, const data_case_t *c, call_shape_t shape, uint64_t *hash)
+{
+    const coll_t k = {.collective = ALG_ALL_REDUCE, .c = *c};
+    call_run_coll(comm, rank, &k, shape, hash);
 }
 
 void call_run_solo(const ncclComm_t *comms, const data_case_t *c, call_shape_t shape)
 {
-    call_t calls[REF_MAX_RANKS];
-    uint64_t hash[REF_MAX_RANKS] = {0};
-    for (int r = 0; r < c->nranks; r++)
-        call_prepare(&calls[r], comms[r], r, c, shape);
-    CHECK_NCCL(ncclGroupStart());
-    for (int r = 0; r < c->nranks; r++)
-        CHECK_NCCL(call_issue(&calls[r]));
-    CHECK_NCCL(ncclGroupEnd());
-    for (int r = 0; r < c->nranks; r++) {
-        call_finish(&calls[r], r, c->nranks, &hash[r]);
-        CHECK(hash[r] == hash[0]);
-    }
+    const coll_t k = {.collective = ALG_ALL_REDUCE, .c = *c};
+    call_run_solo_coll(comms, &k, shape);
 }
 
 void call_agree_with(ranks_t *ranks, int leader, uint64_t hash)

@@ -1,43 +1,54 @@
 /*
- * call.h - one all-reduce on host memory with everything that can be checked
+ * call.h - one collective on host memory with everything that can be checked
  * about it: the result, the guards around the buffers, the input left alone.
  */
 #ifndef TEST_CALL_H
 #define TEST_CALL_H
 
+#include "collective.h"
 #include "data.h"
 #include "ranks.h"
 
 typedef struct call_shape {
     size_t input_offset;  /* bytes from a 64-byte boundary, a multiple of the element's size */
     size_t output_offset; /* in place: of the one buffer */
-    bool in_place;
+    bool in_place;        /* where the collective has that, and this rank uses both buffers */
 } call_shape_t;
 
 /* A call that has been issued and is not yet checked. */
 typedef struct call {
-    data_case_t c;
+    coll_t k;
     int rank;
     ncclComm_t comm;
     ncclRedOp_t op;
-    data_buffer_t input; /* unused in place */
-    data_buffer_t output;
-    uint64_t input_hash;
+    data_buffer_t input;  /* unused in place */
+    data_buffer_t output; /* in place: the larger one, with the other inside */
+    const void *send;     /* what the call is given. One that this rank has no use for is NULL or never touched, */
+    void *recv;           /*   by turns */
+    uint64_t input_hash;  /* in place: of what is not the output */
     bool in_place;
 } call_t;
 
 /* Buffers and operator; call_issue then makes the call (which in a group does nothing yet). */
-void call_prepare(call_t *call, ncclComm_t comm, int rank, const data_case_t *c, call_shape_t shape);
+void call_prepare_coll(call_t *call, ncclComm_t comm, int rank, const coll_t *k, call_shape_t shape);
 ncclResult_t call_issue(call_t *call);
-/* Check every `shards`-th element from `shard` on against the reference (the other ranks check the rest:
- * their outputs must have the same hash), free, and fold the output into *hash. */
+/* The same with another operator, which stays. */
+ncclResult_t call_issue_with(const call_t *call, ncclRedOp_t op);
+/* Check the output, and fold it into *hash where all ranks get the same. Of an all-reduce every `shards`-th element
+ * from `shard` on is checked against the reference (the other ranks check the rest: their outputs must have the same
+ * hash). Frees. */
 void call_finish(call_t *call, int shard, int shards, uint64_t *hash);
 /* The call never ran: the output is untouched. Frees. */
 void call_cancelled(call_t *call);
 
 /* All of it, blocking. */
-void call_run(ncclComm_t comm, int rank, const data_case_t *c, call_shape_t shape, uint64_t *hash);
+void call_run_coll(ncclComm_t comm, int rank, const coll_t *k, call_shape_t shape, uint64_t *hash);
 /* One thread for all ranks: one group. */
+void call_run_solo_coll(const ncclComm_t *comms, const coll_t *k, call_shape_t shape);
+
+/* The same for an all-reduce. */
+void call_prepare(call_t *call, ncclComm_t comm, int rank, const data_case_t *c, call_shape_t shape);
+void call_run(ncclComm_t comm, int rank, const data_case_t *c, call_shape_t shape, uint64_t *hash);
 void call_run_solo(const ncclComm_t *comms, const data_case_t *c, call_shape_t shape);
 
 /* Every rank posts a hash; all must be equal. A barrier. */

@@ -1,8 +1,25 @@
-#include "tests/support/collective.h"
+/* collective.c - see collective.h. The caller owns all memory. */
+#include "collective.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+bool coll_reduces(const coll_t *k)
+{
+    return k->collective == ALG_ALL_REDUCE || k->collective == ALG_REDUCE_SCATTER || k->collective == ALG_REDUCE;
+}
+
+bool coll_rooted(const coll_t *k)
+{
+    return k->collective == ALG_REDUCE || k->collective == ALG_BROADCAST || k->collective == ALG_GATHER ||
+           k->collective == ALG_SCATTER;
+}
+
+bool coll_alike(const coll_t *k)
+{
+    return k->collective == ALG_ALL_REDUCE || k->collective == ALG_ALL_GATHER || k->collective == ALG_BROADCAST;
+}
 
 static bool input_blocks(const coll_t *k)
 {
@@ -57,7 +74,7 @@ static bool same_bits(const coll_t *k, uint32_t sender, size_t first, const uint
                       size_t fault_bytes)
 {
     const data_case_t c = whole(k);
-    const size_t width = alg_type_bytes((alg_type_t)c.type), bytes = k->c.count * width;
+    const size_t width = ref_bytes(c.type), bytes = k->c.count * width;
     uint8_t *input = malloc(c.count * width);
     if (!input) {
         snprintf(fault, fault_bytes, "no memory");
@@ -77,11 +94,11 @@ static bool same_bits(const coll_t *k, uint32_t sender, size_t first, const uint
 
 bool coll_right(const coll_t *k, uint32_t rank, const void *output, char *fault, size_t fault_bytes)
 {
-    const size_t width = alg_type_bytes((alg_type_t)k->c.type);
+    const size_t width = ref_bytes(k->c.type);
     const uint32_t n = (uint32_t)k->c.nranks;
     if (coll_output_count(k, rank) == 0)
         return true;
-    if (alg_collective_reduces(k->collective)) {
+    if (coll_reduces(k)) {
         data_case_t c = k->c;
         const size_t first = k->collective == ALG_REDUCE_SCATTER ? rank * c.count : 0;
         c.count += first;

@@ -9,7 +9,7 @@
 #define TEST_COLLECTIVE_H
 
 #include "algorithms/algorithm.h"
-#include "tests/support/data.h"
+#include "data.h"
 
 typedef struct coll {
     alg_collective_t collective;
@@ -17,6 +17,11 @@ typedef struct coll {
     data_case_t c;
 } coll_t;
 
+/* It has an operator; a root. (The library's own words for this are not for its clients.) */
+bool coll_reduces(const coll_t *k);
+bool coll_rooted(const coll_t *k);
+/* Every rank gets the same. */
+bool coll_alike(const coll_t *k);
 /* Elements of the rank's buffer; 0: this rank does not use it. */
 size_t coll_input_count(const coll_t *k, uint32_t rank);
 size_t coll_output_count(const coll_t *k, uint32_t rank);
