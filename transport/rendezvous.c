@@ -52,6 +52,7 @@ static void take_slot(net_rendezvous_t *rendezvous)
     if (rendezvous->has_slot) {
         rendezvous->slot = slot;
         segment->slot[slot].process = net_process_self();
+        segment->slot[slot].kept = net_segment_keep(&rendezvous->named, slot);
         atomic_store_explicit(&segment->slot[slot].state, SLOT_JOINED, memory_order_release);
         atomic_store_explicit(&segment->joined, slot + 1, memory_order_release);
     } else {
@@ -300,10 +301,11 @@ void net_unlink(net_rendezvous_t *rendezvous)
     if (rendezvous->unlinked || rendezvous->pid != getpid())
         return;
     rendezvous->unlinked = true;
-    if (net_segment_lock(&rendezvous->named) != 0)
-        return;
-    net_segment_remove(&rendezvous->named);
-    net_segment_unlock(&rendezvous->named);
+    if (net_segment_lock(&rendezvous->named) == 0) {
+        net_segment_remove(&rendezvous->named);
+        net_segment_unlock(&rendezvous->named);
+    }
+    net_segment_let_go(&rendezvous->named, true);
 }
 
 static bool alone(const net_rendezvous_t *rendezvous)
@@ -330,6 +332,7 @@ void net_leave(net_rendezvous_t *rendezvous)
             net_segment_unlock(&rendezvous->named);
         }
     }
+    net_segment_let_go(&rendezvous->named, rendezvous->pid == getpid());
     net_segment_unmap(&rendezvous->named);
     free(rendezvous);
 }
