@@ -48,7 +48,7 @@ typedef struct net_segment {
 
 /* Ranks may be built by different compilers: the layout is part of the protocol. */
 _Static_assert(sizeof(net_record_t) == 3592, "net_record_t");
-_Static_assert(sizeof(net_slot_t) == 8 + 24 + SEGMENT_REASON_BYTES + NET_STAGES * 3592, "net_slot_t");
+_Static_assert(sizeof(net_slot_t) == 16 + 24 + SEGMENT_REASON_BYTES + NET_STAGES * 3592, "net_slot_t");
 _Static_assert(sizeof(net_segment_t) == 96 + 16 * sizeof(net_slot_t), "net_segment_t");
 
 typedef struct net_named {

@@ -264,6 +264,36 @@ static void test_who_left_is_not_waited_for(void **state)
     assert_false(name_exists(&key));
 }
 
+/* Who is missing: one that has not come, one that comes at a poll, one that waits too. */
+static void test_who_is_missing(void **state)
+{
+    (void)state;
+    net_key_t key = random_key();
+    net_rendezvous_t *a, *b, *c;
+    assert_int_equal(net_join(&key, &a), 0);
+    assert_int_equal(net_join(&key, &b), 0);
+    assert_int_equal(net_set_rank(a, 0, 3), 0);
+    assert_int_equal(net_missing(a, 0), NET_MISSING_UNSEEN);
+    assert_false(net_present(a, 1)); /* no rank yet */
+    assert_int_equal(net_join(&key, &c), 0);
+    assert_int_equal(net_missing(a, 0), NET_MISSING_WAITING);
+    assert_int_equal(net_set_rank(b, 1, 3), 0);
+    assert_int_equal(net_set_rank(c, 2, 3), 0);
+    assert_true(net_present(a, 1));
+    net_set_away(b, true);
+    assert_int_equal(net_missing(a, 0), NET_MISSING_AWAY);
+    assert_int_equal(net_post(b, 0, NULL, 0), 0);
+    assert_int_equal(net_missing(a, 0), NET_MISSING_WAITING); /* for c */
+    assert_int_equal(net_missing(a, 1), NET_MISSING_AWAY);
+    net_set_away(b, false);
+    assert_int_equal(net_missing(a, 1), NET_MISSING_WAITING);
+    net_leave(c);
+    assert_false(net_present(a, 2));
+    assert_int_equal(net_missing(a, 0), NET_MISSING_UNSEEN);
+    net_leave(b);
+    net_leave(a);
+}
+
 static int join_for_ever(uint32_t rank, uint32_t nranks, void *argument)
 {
     (void)rank, (void)nranks;
@@ -340,6 +370,7 @@ static void test_other_pid_namespace_counts_as_alive(void **state)
         skip();
     }
     assert_int_equal(net_poll(rendezvous, 0), 0);
+    assert_int_equal(net_missing(rendezvous, 0), NET_MISSING_UNSEEN); /* it may be dead for all we know */
     net_unlink(rendezvous);
     net_leave(rendezvous);
 }
@@ -804,6 +835,7 @@ int main(void)
         cmocka_unit_test(test_stale_is_replaced_once),
         cmocka_unit_test(test_killed_joiner_is_noticed),
         cmocka_unit_test(test_who_left_is_not_waited_for),
+        cmocka_unit_test(test_who_is_missing),
         cmocka_unit_test(test_killed_while_joining),
         cmocka_unit_test(test_sweep),
         cmocka_unit_test(test_other_pid_namespace_counts_as_alive),
