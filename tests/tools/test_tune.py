@@ -109,10 +109,11 @@ def tune():
         kept = row(types="i8", algorithm="staged") + row(ranks=3)
         link = "# link: 12.500 GB/s among 4 GPUs, one way 1.000 us\n"
         pathlib.Path(table).write_text(HEAD % HOST + link + kept + row(types="f2+f4+f8", grid="7,1"))
-        done = expect(shunt("tune", "-g", "2", "-b", "1K", "-e", "4K", "--csv", report,
+        done = expect(shunt("tune", "-g", "2", "-b", "1K", "-e", "4K", "--collective", "allreduce", "--csv", report,
                             SHUNT_CACHE_DIR=f"{folder}/a/b"), 0, "# table: " + table, "as fast as the built-in")
         facts, measured = csv_rows(report)
         assert facts["command"].startswith("shunt tune -g 2"), facts
+        assert all(r["collective"] == "allreduce" for r in measured), measured
         assert [(r["type"], r["bytes"]) for r in measured] == [
             (t, b) for t in ("float", "bfloat16") for b in ("1024", "2048", "4096")], measured
         for r in measured:
@@ -130,13 +131,24 @@ def tune():
         expect(shunt("tune", "-g", "2", "-e", "1K", SHUNT_CACHE_DIR="/proc/nowhere"), 1, "cannot be written")
 
 
+def tune_collectives():
+    """Every collective that has algorithms here; what is only moved once, for all types."""
+    known = [line.split(",")[0] for line in shunt("info").stdout.splitlines() if line.endswith(", host-4:")]
+    with tempfile.TemporaryDirectory() as folder:
+        report = f"{folder}/report.csv"
+        expect(shunt("tune", "-g", "2", "-b", "1K", "-e", "1K", "--csv", report, SHUNT_CACHE_DIR=folder), 0)
+        measured = [(r["collective"], r["type"]) for r in csv_rows(report)[1]]
+        reducing = ("allreduce", "reducescatter", "reduce")
+        assert measured == [(c, t) for c in known for t in ("float", "bfloat16")[:2 if c in reducing else 1]], measured
+
+
 def tune_check():
     """A table that is slower than the built-in choice is found out; one that says nothing is not."""
     with tempfile.TemporaryDirectory() as folder:
         table = f"{folder}/table.csv"
         # On the host a block is a thread that the call makes: sixteen cost more than they bring, in any build.
         pathlib.Path(table).write_text(HEAD % HOST + row(end=10000, algorithm="oneshot", grid="16,1"))
-        case = ("tune", "--check", "-g", "2", "-b", "8K", "-e", "16K", "-d", "float", "--table", table)
+        case = ("tune", "--check", "-g", "2", "-b", "8K", "-e", "16K", "-d", "float", "--collective", "allreduce", "--table", table)
         done = expect(shunt(*case, "--csv", f"{folder}/check.csv"), 1, "float, 8192 bytes")
         assert "16384 bytes:" not in done.stderr and "# 1 of 2 sizes slower" in done.stdout, done.stdout + done.stderr
         assert [r["algorithm"] for r in csv_rows(f"{folder}/check.csv")[1]] == ["oneshot", "builtin"]
@@ -195,7 +207,8 @@ def tune_plot():
 
 def tune_usage():
     for arguments, word in ((("-b", "x"), "-b x"), (("-g", "1"), "-g 1"), (("-g", "9"), "-g 9"), (("-d", "int7"), "int7"),
-                            (("-d", ""), "types"), (("--mode", "graph"), "graph"), (("--mode", "captured"), "GPU"),
+                            (("-d", ""), "types"), (("--collective", "allgather,sendrecv"), "sendrecv"),
+                            (("--collective", ","), "names"), (("--mode", "graph"), "graph"), (("--mode", "captured"), "GPU"),
                             (("--limit", "0"), "--limit 0"), (("--diff", "one"), "two tables"), (("extra",), "extra"),
                             (("--nothing",), "--nothing"), (("-e",), "-e"), (("-b", "1M", "-e", "1K"), "-b")):
         expect(shunt("tune", *arguments), 2, word)
@@ -203,5 +216,5 @@ def tune_usage():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (tables, tune, tune_check, tune_stops, tune_diff, tune_plot,
+    {case.__name__: case for case in (tables, tune, tune_collectives, tune_check, tune_stops, tune_diff, tune_plot,
                                       tune_usage)}[sys.argv[4]]()
