@@ -255,7 +255,8 @@ static void old_gpus(void **state)
     for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
         assert_int_equal(choose((alg_collective_t)c, ALG_FLOAT8_E5M2, 1024).reason,
                          alg_collective_reduces((alg_collective_t)c) ? SEL_FORWARD_TYPE : SEL_TAKEN);
-    assert_int_equal(choose(ALG_COLLECTIVE_COUNT, ALG_INT8, 1024).reason, SEL_FORWARD_COLLECTIVE);
+    const sel_query_t none = {ALG_COLLECTIVE_COUNT, ALG_INT8, ALG_SUM, 1024};
+    assert_int_equal(sel_choose(&plan, &none).reason, SEL_FORWARD_COLLECTIVE);
 }
 
 /* Where nobody has measured: short messages in one crossing, long ones never, nothing on links of unknown rate. */
