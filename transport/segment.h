@@ -28,7 +28,7 @@ typedef struct net_record {
 /* One joiner. Only its owner writes here. */
 typedef struct net_slot {
     _Atomic uint32_t state; /* slot_state_t; stored after process */
-    _Atomic uint32_t away;  /* net_set_away */
+    uint32_t reserved;
     net_process_t process;
     char reason[SEGMENT_REASON_BYTES]; /* complete before the verdict names this slot */
     net_record_t record[NET_STAGES];
@@ -42,6 +42,7 @@ typedef struct net_segment {
     _Atomic uint32_t nranks;                 /* as the first net_set_rank said */
     _Atomic uint32_t verdict;                /* net_verdict_t in the low byte, then slot + 1 of who decided */
     _Atomic uint32_t slot_of[NET_MAX_SLOTS]; /* rank -> slot + 1 */
+    _Atomic uint32_t away;                   /* net_set_away: a bit a slot, which its owner sets and clears */
     net_slot_t slot[NET_MAX_SLOTS];
 } net_segment_t;
 
