@@ -171,8 +171,13 @@ int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage)
 
 void net_set_away(net_rendezvous_t *rendezvous, bool away)
 {
-    if (rendezvous->has_slot)
-        atomic_store_explicit(&segment_of(rendezvous)->slot[rendezvous->slot].away, away, memory_order_release);
+    const uint32_t bit = UINT32_C(1) << rendezvous->slot;
+    if (!rendezvous->has_slot)
+        return;
+    if (away)
+        atomic_fetch_or(&segment_of(rendezvous)->away, bit);
+    else
+        atomic_fetch_and(&segment_of(rendezvous)->away, ~bit);
 }
 
 static bool is_seen(net_slot_t *slot)
@@ -194,7 +199,7 @@ net_missing_t net_missing(const net_rendezvous_t *rendezvous, uint32_t stage)
             continue;
         if (!is_seen(slot))
             return NET_MISSING_UNSEEN;
-        if (atomic_load_explicit(&slot->away, memory_order_acquire))
+        if (atomic_load(&segment->away) >> i & 1)
             missing = NET_MISSING_AWAY;
     }
     return missing;

@@ -28,7 +28,6 @@ typedef struct net_record {
 /* One joiner. Only its owner writes here. */
 typedef struct net_slot {
     _Atomic uint32_t state; /* slot_state_t; stored after process */
-    _Atomic uint32_t away;  /* net_set_away */
     uint32_t kept;          /* 1: while its joiner needs the name, the byte of the slot's number is locked */
     net_process_t process;
     char reason[SEGMENT_REASON_BYTES]; /* complete before the verdict names this slot */
@@ -43,12 +42,13 @@ typedef struct net_segment {
     _Atomic uint32_t nranks;                 /* as the first net_set_rank said */
     _Atomic uint32_t verdict;                /* net_verdict_t in the low byte, then slot + 1 of who decided */
     _Atomic uint32_t slot_of[NET_MAX_SLOTS]; /* rank -> slot + 1 */
+    _Atomic uint32_t away;                   /* net_set_away: a bit a slot, which its owner sets and clears */
     net_slot_t slot[NET_MAX_SLOTS];
 } net_segment_t;
 
 /* Ranks may be built by different compilers: the layout is part of the protocol. */
 _Static_assert(sizeof(net_record_t) == 3592, "net_record_t");
-_Static_assert(sizeof(net_slot_t) == 16 + 24 + SEGMENT_REASON_BYTES + NET_STAGES * 3592, "net_slot_t");
+_Static_assert(sizeof(net_slot_t) == 8 + 24 + SEGMENT_REASON_BYTES + NET_STAGES * 3592, "net_slot_t");
 _Static_assert(sizeof(net_segment_t) == 96 + 16 * sizeof(net_slot_t), "net_segment_t");
 
 typedef struct net_named {
