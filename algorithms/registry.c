@@ -6,6 +6,7 @@
 #include <string.h>
 
 #define ALG_FILE(path)
+#define ALG_REDUCING_FILE(path)
 #define ALG_ALGORITHM(symbol) extern const alg_algorithm_t symbol;
 #include "algorithms/registry.def"
 #undef ALG_ALGORITHM

@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(launch_most_threads<A>(N), A::BLOCKS)
 }
 
 typedef void (*alg_kernel_t)(alg_team_t, alg_call_t);
-typedef alg_kernel_t alg_kernels_t[ALG_TYPE_COUNT][OPS_KINDS][BODY_KINDS];
+typedef alg_kernel_t alg_kernels_t[OPS_KINDS][BODY_KINDS]; /* of one type */
 typedef alg_kernel_t alg_move_kernels_t[2][BODY_KINDS];
 
 static inline int launch_cuda(alg_kernel_t kernel, const alg_team_t *team, const alg_call_t *call, void *stream)
@@ -177,12 +177,41 @@ static inline int launch_preload(alg_kernel_t kernel)
     return (int)cudaFuncGetAttributes(&attributes, (const void *)kernel);
 }
 
+/* A file that reduces is compiled once for each type, with ALG_ONE_TYPE, and once without, for what joins them: one
+ * compiler would take minutes. */
+#define ALG_TYPE_ROW(family, type) family##_kernels_##type
+#ifdef ALG_ONE_TYPE
+#define ALG_REDUCER_OF(family, A, type)                                                \
+    extern "C" {                                                                       \
+    extern const alg_kernels_t ALG_TYPE_ROW(family, type);                             \
+    const alg_kernels_t ALG_TYPE_ROW(family, type) = ALG_PER_OPS(alg_kernel, A, type); \
+    }
+#define ALG_REDUCER_ONE(family, A, type) ALG_REDUCER_OF(family, A, type)
+#define ALG_REDUCER(family, A) ALG_REDUCER_ONE(family, A, ALG_ONE_TYPE)
+#else
+#define ALG_TYPE_DECLARE(family, type) extern "C" const alg_kernels_t ALG_TYPE_ROW(family, type);
 #define ALG_REDUCER(family, A)                                                                        \
-    static const alg_kernels_t family##_kernels = ALG_PER_TYPE(alg_kernel, A);                        \
+    ALG_TYPE_DECLARE(family, ALG_INT8)                                                                \
+    ALG_TYPE_DECLARE(family, ALG_INT32)                                                               \
+    ALG_TYPE_DECLARE(family, ALG_INT64)                                                               \
+    ALG_TYPE_DECLARE(family, ALG_FLOAT16)                                                             \
+    ALG_TYPE_DECLARE(family, ALG_FLOAT32)                                                             \
+    ALG_TYPE_DECLARE(family, ALG_FLOAT64)                                                             \
+    ALG_TYPE_DECLARE(family, ALG_BFLOAT16)                                                            \
+    ALG_TYPE_DECLARE(family, ALG_FLOAT8_E4M3)                                                         \
+    ALG_TYPE_DECLARE(family, ALG_FLOAT8_E5M2)                                                         \
+    /* In the order of alg_type_t; an unsigned integer takes the signed one's. */                     \
+    static const alg_kernels_t *const family##_kernels[ALG_TYPE_COUNT] = {                            \
+        &ALG_TYPE_ROW(family, ALG_INT8),        &ALG_TYPE_ROW(family, ALG_INT8),                      \
+        &ALG_TYPE_ROW(family, ALG_INT32),       &ALG_TYPE_ROW(family, ALG_INT32),                     \
+        &ALG_TYPE_ROW(family, ALG_INT64),       &ALG_TYPE_ROW(family, ALG_INT64),                     \
+        &ALG_TYPE_ROW(family, ALG_FLOAT16),     &ALG_TYPE_ROW(family, ALG_FLOAT32),                   \
+        &ALG_TYPE_ROW(family, ALG_FLOAT64),     &ALG_TYPE_ROW(family, ALG_BFLOAT16),                  \
+        &ALG_TYPE_ROW(family, ALG_FLOAT8_E4M3), &ALG_TYPE_ROW(family, ALG_FLOAT8_E5M2)};              \
     extern "C" int family##_launch(const alg_team_t *team, const alg_call_t *call, void *stream)      \
     {                                                                                                 \
         return launch_segments(call, A::segment(team, call), [team, stream](const alg_call_t &part) { \
-            const alg_kernel_t *kernels = family##_kernels[part.type][ops_kind(part.op)];             \
+            const alg_kernel_t *kernels = (*family##_kernels[part.type])[ops_kind(part.op)];          \
             return launch_cuda(kernels[launch_body_kind(team, &part)], team, &part, stream);          \
         });                                                                                           \
     }                                                                                                 \
@@ -191,10 +220,11 @@ static inline int launch_preload(alg_kernel_t kernel)
         int error = 0;                                                                                \
         for (int type = 0; type < ALG_TYPE_COUNT && error == 0; type++) {                             \
             for (int i = 0; i < OPS_KINDS * BODY_KINDS && error == 0 && !is_unsigned(type); i++)      \
-                error = launch_preload((&family##_kernels[type][0][0])[i]);                           \
+                error = launch_preload((*family##_kernels[type])[i / BODY_KINDS][i % BODY_KINDS]);    \
         }                                                                                             \
         return error;                                                                                 \
     }
+#endif
 
 #define ALG_MOVER(family, A)                                                                              \
     static const alg_move_kernels_t family##_kernels = ALG_PER_BLOCKS(alg_move_kernel, A);                \
