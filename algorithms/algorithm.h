@@ -175,6 +175,7 @@ typedef struct alg_call {
     uint64_t scalar_bits;       /* ALG_PREMUL_SUM with no pointer: the element's bytes, low end first */
     uint32_t blocks;            /* the same on every rank; the row's, lowered by `shape` */
     uint32_t threads;           /* of a block, the same on every rank; a multiple of 32; CUDA only */
+    uint64_t stride;            /* bytes from one rank's block to the next; set by the launch */
     uint32_t most_blocks;       /* CUDA: this rank has room for so many of them at once; 0: for all */
     uint32_t early;             /* CUDA: the kernel that follows may be placed while this one runs */
 } alg_call_t;
@@ -188,7 +189,7 @@ typedef struct alg_algorithm {
     uint64_t (*max_bytes)(const alg_map_t *map, uint32_t nranks, alg_type_t type);
     /* Lower a row's blocks and threads to what `bytes` can use. Pure. */
     void (*shape)(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads);
-    /* Enqueue the kernel on `stream` (a cudaStream_t) of the current device: one launch, no
+    /* Enqueue the call's kernel, or several, on `stream` (a cudaStream_t) of the current device: no
      * allocation, legal in capture. Returns a cudaError_t; NULL in a build without CUDA. */
     int (*launch_cuda)(const alg_team_t *team, const alg_call_t *call, void *stream);
     /* Run the kernel to its end in the calling thread, block after block concurrently in threads of

@@ -26,9 +26,10 @@ typedef struct alg_set {
 } alg_set_t;
 
 /* Pool: the id (never 0) of an idle scratch of this set, rank and map, or 0. Every rank posts its
- * answer; only if all ranks hold the same id may they take it, else all create. What was offered is
- * not offered again for 15 s unless it was taken and given back. At most 4 are idle for each device. */
+ * answer; only if all ranks hold the same id may they take it, else all create and leave it idle. Until one
+ * or the other it is not offered again, and stays. Of the rest at most 4 are kept for each device. */
 uint64_t alg_scratch_idle(const alg_set_t *set, uint32_t rank, const alg_map_t *map);
+void alg_scratch_leave_idle(uint64_t id, uint32_t rank);
 /* Take it out of the pool, re-armed and with its epochs at 0; complete when this returns. -ENOENT if it
  * is no longer there. Post that you have taken it before any rank may launch: only then is it armed. */
 int alg_scratch_take(uint64_t id, uint32_t rank, alg_scratch_t **scratch);
@@ -66,7 +67,7 @@ void alg_scratch_release(alg_scratch_t *scratch, bool reusable);
 void alg_scratch_reap(void);
 /* How many wait for alg_scratch_reap. */
 uint32_t alg_scratch_retired(void);
-/* Give up every idle scratch of the pool (tests, and when an allocation fails). */
+/* Give up every idle scratch of the pool that is not offered (tests, and when an allocation fails). */
 void alg_scratch_pool_trim(void);
 
 #ifdef __cplusplus

@@ -30,8 +30,8 @@ struct alg_scratch {
     bool proven;         /* all peers' tokens have arrived once: fit for the pool */
     alg_scratch_t *next; /* in the pool, or among those that wait for their end */
     /* The pool's. */
-    uint64_t birth;        /* order of creation in this process */
-    int64_t offered_until; /* ns, monotonic: shown to a caller of alg_scratch_idle until then */
+    uint64_t birth; /* order of creation in this process */
+    bool offered;   /* to a caller of alg_scratch_idle, which has neither taken nor left it yet */
 };
 
 /* Tokens of the proof: word p goes to target p; a NULL target is skipped. */

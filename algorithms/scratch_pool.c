@@ -9,27 +9,18 @@
  * All ranks must come to the same scratch. Of several that fit, the one made last
  * is offered: communicators of one set of ranks are made in the same order on
  * each, and if one rank has had to drop an older one, the newest is still common.
- * What was offered is not offered again for a while, so that two communicators
- * that are set up at the same time do not both count on it.
+ * What was offered stays for who asked, until it takes it or says that it will not:
+ * a set-up may take long, and another may come meanwhile.
  */
 #define _GNU_SOURCE
 #include <string.h>
-#include <time.h>
 
 #include "algorithms/scratch_device.h"
 
 enum { IDLE_LIMIT = 4 /* for each device */ };
-#define OFFER_NS (INT64_C(15) * 1000000000) /* longer than a set-up may take */
 
 static net_lock_t pool_lock = NET_LOCK_INITIALIZER;
 static alg_scratch_t *pool;
-
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 static bool same_map(const alg_map_t *a, const alg_map_t *b)
 {
@@ -75,7 +66,7 @@ static void cut_oldest(const alg_scratch_t *added, alg_scratch_t **victims)
     uint32_t kept = 0;
     for (alg_scratch_t **at = &pool; *at;) {
         bool same = (*at)->device == added->device && (*at)->ordinal == added->ordinal;
-        if (same && ++kept > IDLE_LIMIT)
+        if (same && !(*at)->offered && ++kept > IDLE_LIMIT)
             move(at, victims);
         else
             at = &(*at)->next;
@@ -86,7 +77,7 @@ void alg_pool_put(alg_scratch_t *scratch)
 {
     alg_scratch_t *victims = NULL;
     net_lock_take(&pool_lock);
-    scratch->offered_until = 0;
+    scratch->offered = false;
     scratch->next = pool;
     pool = scratch;
     cut_oldest(scratch, &victims);
@@ -112,16 +103,24 @@ alg_scratch_t *alg_pool_get(uint64_t id, uint32_t rank)
 uint64_t alg_scratch_idle(const alg_set_t *set, uint32_t rank, const alg_map_t *map)
 {
     alg_scratch_t *newest = NULL;
-    int64_t now = now_ns();
     net_lock_take(&pool_lock);
     for (alg_scratch_t *at = pool; at; at = at->next)
-        if (fits(at, set, rank, map) && at->offered_until <= now && (!newest || at->birth > newest->birth))
+        if (fits(at, set, rank, map) && !at->offered && (!newest || at->birth > newest->birth))
             newest = at;
     if (newest)
-        newest->offered_until = now + OFFER_NS;
+        newest->offered = true;
     uint64_t id = newest ? newest->id : 0;
     net_lock_give(&pool_lock);
     return id;
+}
+
+void alg_scratch_leave_idle(uint64_t id, uint32_t rank)
+{
+    net_lock_take(&pool_lock);
+    for (alg_scratch_t *at = pool; at; at = at->next)
+        if (at->id == id && at->rank == rank)
+            at->offered = false;
+    net_lock_give(&pool_lock);
 }
 
 void alg_pool_sweep(void)
@@ -140,9 +139,14 @@ void alg_pool_sweep(void)
 
 void alg_scratch_pool_trim(void)
 {
+    alg_scratch_t *victims = NULL;
     net_lock_take(&pool_lock);
-    alg_scratch_t *victims = pool;
-    pool = NULL;
+    for (alg_scratch_t **at = &pool; *at;) {
+        if ((*at)->offered)
+            at = &(*at)->next;
+        else
+            move(at, &victims);
+    }
     net_lock_give(&pool_lock);
     free_list(victims);
 }

@@ -16,39 +16,23 @@
 #define TRIED "docs/results/tried-6-h200.csv" /* and how its kernels compare there since */
 #define HOST "host device"                    /* a block is a thread; more of them only contend for cores */
 
-/* Of the collectives but all-reduce: nothing of them has been measured yet. */
-#define COLLECTIVES(ranks) "first guess"
+#define COLLECTIVES(ranks) "docs/results/collectives-" #ranks "-h200.csv"
 
-#define HOST_ROWS(collective)                                \
-    {collective, "host", 1 * MIB, "push", 1, 1, HOST},       \
-    {                                                        \
-        collective, "host", UINT64_MAX, "staged", 1, 1, HOST \
+/* One crossing up to `most` (1 MiB or more): above 1 MiB more blocks carry clearly more. */
+#define PUSH(collective, ranks, most)                                                      \
+    {collective, "nvswitch-sm90-" #ranks, 1 * MIB, "push", 32, 1024, COLLECTIVES(ranks)},  \
+        {collective, "nvswitch-sm90-" #ranks, most, "push", 64, 1024, COLLECTIVES(ranks)}, \
+    {                                                                                      \
+        collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "nccl", 0, 0, COLLECTIVES(ranks)  \
     }
 
-/* One crossing up to `most` (1 MiB or more), then staged. */
-#define LONG_PUSH(collective, ranks, most)                                                       \
-    {collective, "nvswitch-sm90-" #ranks, 1 * MIB, "push", 32, 1024, COLLECTIVES(ranks)},        \
-        {collective, "nvswitch-sm90-" #ranks, most, "push", 64, 1024, COLLECTIVES(ranks)},       \
-        {collective, "nvswitch-sm90-" #ranks, 256 * MIB, "staged", 64, 512, COLLECTIVES(ranks)}, \
-    {                                                                                            \
-        collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "nccl", 0, 0, COLLECTIVES(ranks)        \
-    }
-
-/* The same where one rank has the whole message to send to each other one: up to `most` (1 MiB or less). */
-#define SHORT_PUSH(collective, ranks, most)                                                      \
-    {collective, "nvswitch-sm90-" #ranks, most, "push", 32, 1024, COLLECTIVES(ranks)},           \
-        {collective, "nvswitch-sm90-" #ranks, 1 * MIB, "staged", 32, 512, COLLECTIVES(ranks)},   \
-        {collective, "nvswitch-sm90-" #ranks, 256 * MIB, "staged", 64, 512, COLLECTIVES(ranks)}, \
-    {                                                                                            \
-        collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "nccl", 0, 0, COLLECTIVES(ranks)        \
-    }
-
-#define BLOCK_ROWS(collective)                                                                   \
-    HOST_ROWS(collective), LONG_PUSH(collective, 2, 8 * MIB), LONG_PUSH(collective, 3, 4 * MIB), \
-        LONG_PUSH(collective, 4, 4 * MIB)
-#define MESSAGE_ROWS(collective)                                                                    \
-    HOST_ROWS(collective), LONG_PUSH(collective, 2, 4 * MIB), SHORT_PUSH(collective, 3, 128 * KIB), \
-        SHORT_PUSH(collective, 4, 128 * KIB)
+#define BLOCK_ROWS(collective)                                                            \
+    {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, 512 * MIB), \
+        PUSH(collective, 3, 128 * MIB), PUSH(collective, 4, 128 * MIB)
+/* One rank has the whole message to send to each other one, or to take from it. */
+#define MESSAGE_ROWS(collective)                                                          \
+    {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, 512 * MIB), \
+        PUSH(collective, 3, 2 * MIB), PUSH(collective, 4, 1 * MIB)
 
 const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "host", 64 * KIB, "oneshot", 1, 1, HOST},

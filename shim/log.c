@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shim/file.h"
 #include "shim/settings.h"
 #include "transport/transport.h"
 
@@ -25,19 +26,12 @@ static net_lock_t lock = NET_LOCK_INITIALIZER; /* held to open the file, never t
 static atomic_int log_fd = -1;                 /* -1: not tried yet */
 static atomic_int log_pid;                     /* the process that opened it */
 
-static int open_file(const char *pattern, int *error)
+static int open_file(const char *pattern, const char **fault)
 {
     char path[PATH_BYTES];
-    *error = 0;
-    if (!shim_setting_expand(pattern, path, sizeof(path))) {
-        *error = ENAMETOOLONG;
-        return STDERR_FILENO;
-    }
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    if (fd >= 0)
-        return fd;
-    *error = errno;
-    return STDERR_FILENO;
+    *fault = "its name is too long";
+    int fd = shim_setting_expand(pattern, path, sizeof(path)) ? shim_file_open(path, O_WRONLY | O_APPEND, fault) : -1;
+    return fd >= 0 ? fd : STDERR_FILENO;
 }
 
 static bool is_open(bool own_file)
@@ -45,12 +39,12 @@ static bool is_open(bool own_file)
     return atomic_load(&log_fd) >= 0 && (!own_file || atomic_load(&log_pid) == getpid());
 }
 
-/* The descriptor to write to; *error gets why it is not the file, the first time. */
-static int descriptor(int *error)
+/* The descriptor to write to; *fault gets why it is not the file, the first time. */
+static int descriptor(const char **fault)
 {
     const char *pattern = shim_settings()->debug_file;
     bool own_file = strstr(pattern, "%p") != NULL;
-    *error = 0;
+    *fault = NULL;
     if (pattern[0] == '\0')
         return STDERR_FILENO;
     if (is_open(own_file))
@@ -58,7 +52,7 @@ static int descriptor(int *error)
     net_lock_take(&lock);
     if (!is_open(own_file)) {
         /* A forked child leaves its parent's descriptor open: a thread of it may be writing. */
-        atomic_store(&log_fd, open_file(pattern, error));
+        atomic_store(&log_fd, open_file(pattern, fault));
         atomic_store(&log_pid, getpid());
     }
     net_lock_give(&lock);
@@ -117,13 +111,13 @@ void shim_log(shim_log_level_t level, const char *format, ...)
     vsnprintf(text, sizeof(text), format, arguments);
     va_end(arguments);
 
-    int error;
-    int fd = descriptor(&error);
-    if (error != 0) {
-        char fault[LINE_BYTES];
-        snprintf(fault, sizeof(fault), "SHUNT_DEBUG_FILE=%.200s cannot be written (%s); using stderr",
-                 shim_settings()->debug_file, strerror(error));
-        write_line(fd, SHIM_LOG_WARN, fault);
+    const char *fault;
+    int fd = descriptor(&fault);
+    if (fault) {
+        char line[LINE_BYTES];
+        snprintf(line, sizeof(line), "SHUNT_DEBUG_FILE=%.200s cannot be written (%s); using stderr",
+                 shim_settings()->debug_file, fault);
+        write_line(fd, SHIM_LOG_WARN, line);
     }
     write_line(fd, level, text);
     errno = saved;

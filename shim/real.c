@@ -225,7 +225,7 @@ static bool real_search(void)
 {
     shim_folders_t folders = {0};
     bool opened = false;
-    shim_find_folders(&folders);
+    shim_find_folders(&folders, NULL);
     for (size_t i = 0; i < folders.count && !opened; i++)
         opened = real_try_folder(folders.path[i]);
     if (!opened)

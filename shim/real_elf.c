@@ -155,26 +155,69 @@ static const char *elf_check_names(const elf_file_t *file)
     return fault;
 }
 
-bool shim_elf_check(const char *path, char *why, size_t capacity)
+/* NULL, or what is wrong; elf_close in any case. */
+static const char *elf_open(elf_file_t *file, const char *path)
 {
-    const char *fault = NULL;
     struct stat status;
     /* O_NONBLOCK: a pipe of that name must not hold us up. */
-    elf_file_t file = {.descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-    if (file.descriptor < 0 || fstat(file.descriptor, &status) != 0)
-        fault = strerror(errno);
-    else if (!S_ISREG(status.st_mode))
-        fault = "not a file";
-    if (!fault) {
-        file.bytes = (uint64_t)status.st_size;
-        fault = elf_read_headers(&file);
-    }
+    *file = (elf_file_t){.descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+    if (file->descriptor < 0 || fstat(file->descriptor, &status) != 0)
+        return strerror(errno);
+    if (!S_ISREG(status.st_mode))
+        return "not a file";
+    file->bytes = (uint64_t)status.st_size;
+    return elf_read_headers(file);
+}
+
+static void elf_close(elf_file_t *file)
+{
+    free(file->header);
+    if (file->descriptor >= 0)
+        close(file->descriptor);
+}
+
+bool shim_elf_check(const char *path, char *why, size_t capacity)
+{
+    elf_file_t file;
+    const char *fault = elf_open(&file, path);
     if (!fault)
         fault = elf_check_names(&file);
     if (fault)
         snprintf(why, capacity, "%s", fault);
-    free(file.header);
-    if (file.descriptor >= 0)
-        close(file.descriptor);
+    elf_close(&file);
     return fault == NULL;
+}
+
+/* The dynamic string table of a file, malloc'd, or NULL. */
+static char *elf_strings_of(const char *path, size_t *bytes)
+{
+    elf_file_t file;
+    char *strings = elf_open(&file, path) ? NULL : elf_strings(&file, bytes);
+    elf_close(&file);
+    return strings;
+}
+
+static bool elf_is_public(const char *name, size_t length)
+{
+    return (strncmp(name, "nccl", 4) == 0 || strncmp(name, "pnccl", 5) == 0) &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == length;
+}
+
+bool shim_elf_unknown(const char *path, const char *own, char *name, size_t capacity)
+{
+    size_t bytes = 0, own_bytes = 0;
+    char *strings = elf_strings_of(path, &bytes), *known = elf_strings_of(own, &own_bytes);
+    bool found = false;
+    if (strings && known && elf_knows(known, own_bytes, "shunt_version")) {
+        for (size_t at = 0; at < bytes && !found; at += strnlen(strings + at, bytes - at) + 1) {
+            size_t length = strnlen(strings + at, bytes - at);
+            found = at + length < bytes && elf_is_public(strings + at, length) &&
+                    !elf_knows(known, own_bytes, strings + at);
+            if (found)
+                snprintf(name, capacity, "%s", strings + at);
+        }
+    }
+    free(strings);
+    free(known);
+    return found;
 }

@@ -242,11 +242,10 @@ static bool find_program_is_python(const char *program)
     return slash && strncmp(slash + 1, "python", 6) == 0;
 }
 
-static void find_add_python(shim_folders_t *folders, const char *program)
+static void find_add_python(shim_folders_t *folders, const char *executed, const char *program)
 {
     static const char *const variables[] = {"VIRTUAL_ENV", "PYTHONHOME", "CONDA_PREFIX"};
     /* The path that was executed keeps a virtual environment's link, which the program's file does not. */
-    const char *executed = (const char *)getauxval(AT_EXECFN);
     if (executed && find_program_is_python(executed) && !find_is_secure())
         find_add_python_file(folders, executed);
     const char *path = secure_getenv("PYTHONPATH");
@@ -403,11 +402,14 @@ static void find_add_own(shim_folders_t *folders)
         find_add(folders, "%.*s", (int)find_folder_length(own.dli_fname), own.dli_fname);
 }
 
-void shim_find_folders(shim_folders_t *folders)
+void shim_find_folders(shim_folders_t *folders, const char *executed)
 {
     find_objects_t objects = {.folders = folders};
     char program[PATH_MAX];
-    find_program(program);
+    if (!executed || !realpath(executed, program))
+        find_program(program);
+    if (!executed)
+        executed = (const char *)getauxval(AT_EXECFN);
     bool python = find_program_is_python(program);
 
     dl_iterate_phdr(find_loaded, &objects);
@@ -415,7 +417,7 @@ void shim_find_folders(shim_folders_t *folders)
     dl_iterate_phdr(find_run_paths, &objects);
     dl_iterate_phdr(find_wheels_beside, &objects);
     if (python)
-        find_add_python(folders, program);
+        find_add_python(folders, executed, program);
     find_add_own(folders);
     find_add_list(folders, secure_getenv("LD_LIBRARY_PATH"), program);
     objects.tag = DT_RUNPATH;
@@ -424,5 +426,5 @@ void shim_find_folders(shim_folders_t *folders)
     find_add_system(folders);
     find_add_cuda(folders);
     if (!python) /* an environment that is active, for a program that is no Python */
-        find_add_python(folders, program);
+        find_add_python(folders, executed, program);
 }

@@ -19,6 +19,7 @@
 #include "shim/log.h"
 #include "shim/real.h"
 #include "shim/redop.h"
+#include "shim/room.h"
 #include "shim/statistics.h"
 
 #if SHUNT_HAS_CUDA
@@ -109,9 +110,11 @@ ncclResult_t shim_route_launch(shim_comm_t *comm, const alg_algorithm_t *algorit
         shim_set_last_error("%s: the communicator has failed before", algorithm->name);
         return before;
     }
+    alg_call_t granted = *call;
+    shim_room_grant(comm, &granted, stream);
     int error = shim_order_enter(comm, stream, capture);
     if (error == 0)
-        error = algorithm->launch_cuda(alg_scratch_team(comm->scratch), call, stream);
+        error = algorithm->launch_cuda(alg_scratch_team(comm->scratch), &granted, stream);
     if (error == 0)
         error = shim_order_leave(comm, stream, capture, false);
     if (error == 0)

@@ -66,8 +66,9 @@ struct shim_setup {
     shim_identity_t *identity; /* one a rank */
     alg_set_t set;
     alg_map_t map;
-    uint64_t pooled; /* id of the idle scratch that this rank could take */
-    bool second;     /* second try, with VMM memory */
+    uint64_t pooled;  /* id of the idle scratch that this rank could take */
+    uint64_t offered; /* the same, as long as it is neither taken nor left */
+    bool second;      /* second try, with VMM memory */
     alg_scratch_t *scratch;
     sel_plan_t *plan;
     bool classed;        /* the plan has the class that the ranks agreed on */

@@ -119,12 +119,21 @@ static void conclude_broken(shim_setup_t *setup, const char *reason)
     shim_comm_release(polled);
 }
 
+/* Another may have the idle scratch that was offered to this one. */
+static void leave_idle(shim_setup_t *setup)
+{
+    if (setup->offered)
+        alg_scratch_leave_idle(setup->offered, setup->comm->rank);
+    setup->offered = 0;
+}
+
 static void conclude_forward(shim_setup_t *setup, const char *reason)
 {
     shim_comm_t *comm = setup->comm;
     char class[SEL_CLASS_BYTES] = "unknown";
     if (setup->classed)
         sel_topology_class(&setup->plan->topology, class);
+    leave_idle(setup);
     alg_scratch_release(setup->scratch, false);
     setup->scratch = NULL;
     free(setup->plan);
@@ -545,7 +554,7 @@ static void identities_done(shim_setup_t *setup)
     agree_t record = {.pooled = alg_scratch_idle(&setup->set, comm->rank, &setup->plan->map),
                       .link = reach.link,
                       .lanes = reach.lanes};
-    setup->pooled = record.pooled;
+    setup->pooled = setup->offered = record.pooled;
     post_next(setup, STAGE_AGREE, &record, sizeof(record));
 }
 
@@ -565,8 +574,11 @@ static int preload(void)
 static int obtain_scratch(shim_setup_t *setup, net_memory_kind_t kind, uint8_t offer[NET_OFFER_BYTES])
 {
     const shim_comm_t *comm = setup->comm;
-    if (setup->pooled)
+    if (setup->pooled) {
+        setup->offered = 0;
         return alg_scratch_take(setup->pooled, comm->rank, &setup->scratch);
+    }
+    leave_idle(setup);
     uint64_t id = setup->identity[0].fresh_id + (setup->second ? 1 : 0);
     alg_device_t device = setup->request.host ? ALG_DEVICE_HOST : ALG_DEVICE_CUDA;
     int error = -ENOMEM;

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "shim/file.h"
 #include "shim/log.h"
 #include "shim/settings.h"
 
@@ -81,13 +82,12 @@ static void forget_in_child(void)
 static void write_to(const char *pattern, const char *text)
 {
     char path[PATH_BYTES];
+    const char *why = "its name is too long";
     int fd = STDERR_FILENO;
     if (strcmp(pattern, "1") != 0) {
-        fd = shim_setting_expand(pattern, path, sizeof(path))
-                 ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)
-                 : -1;
+        fd = shim_setting_expand(pattern, path, sizeof(path)) ? shim_file_open(path, O_WRONLY | O_APPEND, &why) : -1;
         if (fd < 0) {
-            shim_warn("SHUNT_STATS=%.200s cannot be written; using stderr", pattern);
+            shim_warn("SHUNT_STATS=%.200s cannot be written (%s); using stderr", pattern, why);
             fd = STDERR_FILENO;
         }
     }

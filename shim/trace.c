@@ -26,6 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shim/file.h"
 #include "shim/log.h"
 #include "shim/settings.h"
 
@@ -242,32 +243,33 @@ void shim_trace_flush(void)
 
 /* ---- Beginning and end ---------------------------------------------------------------- */
 
-/* A file of one's own, empty and locked as long as it is open; -1 with errno. */
-static int open_own(const char *path)
+static const char in_use[] = "another process writes it";
+
+/* A file of one's own, empty and locked as long as it is open; -1 and why. */
+static int open_own(const char *path, const char **why)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0644);
+    int fd = shim_file_open(path, O_RDWR, why);
     if (fd < 0)
         return -1;
     if (flock(fd, LOCK_EX | LOCK_NB) == 0 && ftruncate(fd, 0) == 0)
         return fd;
-    int error = errno;
+    *why = errno == EWOULDBLOCK ? in_use : strerror(errno);
     close(fd);
-    errno = error;
     return -1;
 }
 
-static int open_file(const char *pattern)
+static int open_file(const char *pattern, const char **why)
 {
     char path[PATH_BYTES], other[PATH_BYTES + 16];
-    errno = ENAMETOOLONG;
+    *why = "its name is too long";
     if (!shim_setting_expand(pattern, path, sizeof(path)))
         return -1;
-    int fd = open_own(path);
-    if (fd >= 0 || errno != EWOULDBLOCK)
+    int fd = open_own(path, why);
+    if (fd >= 0 || *why != in_use)
         return fd;
     snprintf(other, sizeof(other), "%s.%d", path, pid);
     shim_info("SHUNT_TRACE: another process writes %s; this one writes %s", path, other);
-    return open_own(other);
+    return open_own(other, why);
 }
 
 static bool start_thread(void)
@@ -331,9 +333,10 @@ static void begin(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pid = (int)getpid();
-    file = open_file(shim_settings()->trace);
+    const char *why;
+    file = open_file(shim_settings()->trace, &why);
     if (file < 0) {
-        give_up(strerror(errno));
+        give_up(why);
         return;
     }
     pthread_once(&once, once_a_program);

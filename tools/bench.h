@@ -139,7 +139,8 @@ typedef struct bench_row {
 typedef struct bench_machine {
     bool host;
     int shunt_version;
-    int nccl_version; /* 0: none */
+    int nccl_version;     /* 0: none */
+    uint32_t collectives; /* bit c: Shunt has an algorithm of this one */
     char nccl_path[PATH_MAX];
     char error[TOOL_ERROR_BYTES];
     tool_gpus_t gpus;
@@ -173,7 +174,7 @@ typedef struct bench_kind {
 /* Elements of a case of so many bytes of the larger buffer, as the call counts them; 0: there is no such case. */
 uint64_t bench_count(const bench_options_t *options, const bench_kind_t *kind, uint64_t bytes);
 /* The next kind that the options ask for, from a zeroed `at` on; false: no more. `all` leaves out what the machine
- * lacks, and what has no place where --in-place asks for one. */
+ * lacks (the host device has nobody to forward to), and what has no place where --in-place asks for one. */
 bool bench_next_kind(const bench_options_t *options, const bench_machine_t *machine, uint32_t *at, bench_kind_t *kind);
 
 /* ---- The parent ------------------------------------------------------------------------ */

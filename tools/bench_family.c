@@ -34,6 +34,10 @@ static void look_around(void *argument)
     }
     machine->shunt_version = shunt.shunt_version();
     machine->host = shunt.shunt_host_mode() == 1;
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+        const bool known = shunt.shunt_algorithm(alg_collective_name((alg_collective_t)c), 0) != NULL;
+        machine->collectives |= (uint32_t)known << c;
+    }
     if (!machine->host) {
         tool_gpus_read(&machine->gpus);
         const char *path = shunt.shunt_nccl_path();

@@ -280,7 +280,8 @@ uint64_t bench_count(const bench_options_t *options, const bench_kind_t *kind, u
 
 static bool wanted(const bench_options_t *options, const bench_machine_t *machine, const bench_kind_t *kind)
 {
-    if (options->collective != -1 && options->collective != (int32_t)kind->collective) {
+    const bool known = !machine->host || (machine->collectives >> kind->collective & 1) != 0;
+    if (options->collective == -1 ? !known : options->collective != (int32_t)kind->collective) {
         return false;
     }
     if (alg_collective_reduces(kind->collective) ? options->op != -1 && options->op != kind->op : kind->op != 0) {

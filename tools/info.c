@@ -12,7 +12,7 @@
 static const char help[] =
     "usage: shunt info [--topology [FILE] [--dump FILE]]\n\n"
     "Prints the devices and how they are linked, the real NCCL that was found, the settings in\n"
-    "force with their origin, and the decision table for the devices of this machine.\n\n"
+    "force with their origin, and the decision table of each collective for the devices of this machine.\n\n"
     "  --topology       instead: GPUs, NICs, what lies between them, the class by which the table is\n"
     "                   searched, and the table\n"
     "  --topology FILE  of the machine that FILE describes, in NCCL's format (NCCL_TOPO_DUMP_FILE)\n"

@@ -16,6 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "behind.h"
+
 static const char help[] = "usage: shunt run [--audit] [--] CMD [ARGUMENT...]\n\n"
                            "Runs CMD with Shunt's libnccl.so.2 in NCCL's place: puts it in front of LD_PRELOAD and\n"
                            "into VLLM_NCCL_SO_PATH and SGLANG_NCCL_SO_PATH. With --audit also programs that open\n"
@@ -38,6 +40,37 @@ static bool put_first(const char *variable, const char *library)
     bool set = setenv(variable, value, 1) == 0;
     free(value);
     return set;
+}
+
+static bool can_preload(const char *path)
+{
+    return strpbrk(path, " \t:") == NULL;
+}
+
+/* A program that may want names which are newer than this Shunt finds them in the real NCCL, behind ours. */
+static bool put_behind(const char *library, const char *command)
+{
+    char real[PATH_MAX], name[128];
+    if (!tool_behind(library, command, real, name, sizeof name)) {
+        return true;
+    }
+    if (!can_preload(real)) {
+        fprintf(
+            stderr,
+            "shunt run: %s has %s, which this Shunt does not know, and LD_PRELOAD cannot name its path, which has a "
+            "blank or a colon: take a newer Shunt, or move that library and name it by SHUNT_NCCL_PATH\n",
+            real, name);
+        return false;
+    }
+    fprintf(stderr,
+            "shunt run: %s is newer than this Shunt; %s, and whatever else Shunt does not know, goes to it "
+            "directly\n",
+            real, name);
+    if (put_first("LD_PRELOAD", real)) {
+        return true;
+    }
+    perror("shunt run");
+    return false;
 }
 
 /* The audit library lies beside the library; it is told which that is. */
@@ -92,8 +125,11 @@ int tool_run(int argc, char **argv)
         fprintf(stderr, "shunt run: %s\n", error);
         return TOOL_FAILED;
     }
-    if (strpbrk(library, " \t:") != NULL) {
+    if (!can_preload(library)) {
         fprintf(stderr, "shunt run: LD_PRELOAD cannot name a path with a blank or a colon: %s\n", library);
+        return TOOL_FAILED;
+    }
+    if (!put_behind(library, argv[first])) {
         return TOOL_FAILED;
     }
     if (!put_first("LD_PRELOAD", library) || setenv("VLLM_NCCL_SO_PATH", library, 1) != 0 ||

@@ -3,7 +3,8 @@
  *
  * The command is a client of the library like any other: it opens libnccl.so.2
  * with dlopen, so that it also runs, and says what is wrong, where the library
- * cannot be loaded. It links nothing of the other rooms.
+ * cannot be loaded. Of the other rooms it links the format of tables, and the search for a real NCCL, which
+ * `shunt run` makes before there is a library (behind.c).
  */
 #ifndef SHUNT_TOOL_H
 #define SHUNT_TOOL_H

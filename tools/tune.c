@@ -59,7 +59,17 @@ static double weight_of_family(const tune_options_t *options)
     for (uint32_t i = 0; i < options->sizes; i++) {
         weight += weight_of(options->size[i]);
     }
-    return weight * __builtin_popcount(options->types);
+    uint32_t kinds = 0;
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+        const alg_collective_t collective = (alg_collective_t)c;
+        for (uint32_t type = 0; (options->collectives >> c & 1) != 0; type++, kinds++) {
+            type = tune_next_type(options, collective, type);
+            if (type == bench_type_count) {
+                break;
+            }
+        }
+    }
+    return weight * kinds;
 }
 
 static void show_progress(const tuning_t *tuning)
@@ -201,9 +211,10 @@ static bool passes(const tuning_t *tuning)
         const tune_result_t *result = &tuning->result[i];
         if (result->seconds > tune_better(result) * MOST_RATIO) {
             slower++;
-            fprintf(stderr, "shunt tune: %u ranks, %s, %s, %llu bytes: %.2f us, where %.2f us are to be had\n",
-                    result->ranks, result->captured ? "captured" : "eager", bench_types[result->type].name,
-                    (unsigned long long)result->bytes, result->seconds * 1e6, tune_better(result) * 1e6);
+            fprintf(stderr, "shunt tune: %s, %u ranks, %s, %s, %llu bytes: %.2f us, where %.2f us are to be had\n",
+                    alg_collective_name(result->collective), result->ranks, result->captured ? "captured" : "eager",
+                    bench_types[result->type].name, (unsigned long long)result->bytes, result->seconds * 1e6,
+                    tune_better(result) * 1e6);
         }
     }
     printf("# %u of %u sizes slower than 0.98 times the better of NCCL and the built-in table\n", slower,

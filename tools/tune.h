@@ -29,10 +29,11 @@ enum {
 
 typedef struct tune_options {
     uint64_t from_bytes, to_bytes;
-    uint32_t ranks;   /* 0: every number from 2 to all GPUs */
-    uint32_t types;   /* bit i: bench_types[i] */
-    bool eager;       /* calls are timed one by one; otherwise in graphs, as on every GPU they may be */
-    uint32_t limit_s; /* when it stops with what it has */
+    uint32_t ranks;       /* 0: every number from 2 to all GPUs */
+    uint32_t collectives; /* bit c: an alg_collective_t */
+    uint32_t types;       /* bit i: bench_types[i] */
+    bool eager;           /* calls are timed one by one; otherwise in graphs, as on every GPU they may be */
+    uint32_t limit_s;     /* when it stops with what it has */
     bool to_given, mode_given;
     bool check;
     bool help;
@@ -74,6 +75,10 @@ typedef struct tune_result {
     double nccl_seconds; /* 0: not measured */
     uint32_t candidates; /* launches that differ */
 } tune_result_t;
+
+/* The first type at `type` or after that is to be measured of a collective, of which data that is only moved needs
+ * one; bench_type_count: no more. */
+uint32_t tune_next_type(const tune_options_t *options, alg_collective_t collective, uint32_t type);
 
 /* The better of what there is without tuning. */
 double tune_better(const tune_result_t *result);

@@ -15,17 +15,19 @@ const char tune_help[] =
     "       shunt tune --check [OPTIONS]\n"
     "       shunt tune --diff TABLE TABLE\n"
     "       shunt tune --plot TABLE > PICTURE.svg\n\n"
-    "Measures every algorithm with several grids against the real NCCL, all-reduces between processes, one a GPU,\n"
+    "Measures every algorithm with several grids against the real NCCL, collectives between processes, one a GPU,\n"
     "and what the links carry, and leaves a table in the cache folder that every program on this machine uses from\n"
     "then on. Interrupted, or at its time limit, it leaves what it has. With --check it measures what the table "
     "takes,\n"
     "the built-in choice and the real NCCL anew, and fails if the table is slower than 0.98 times the better of the "
     "two\n"
     "at any size.\n\n"
+    "  --collective NAMES  as for shunt bench, with commas (default: all)\n"
     "  -b SIZE       from this many bytes (default 1K); K, M and G are powers of 1024\n"
     "  -e SIZE       to this many bytes (default 256M; host device 1M): powers of two and a few between\n"
     "  -g N          that many ranks alone (default: 2, 3 ... all GPUs; host device up to 4)\n"
-    "  -d TYPES      types, as for shunt bench, with commas (default bfloat16,float)\n"
+    "  -d TYPES      types, as for shunt bench, with commas (default bfloat16,float); where data is only moved, the\n"
+    "                first of them\n"
     "  --mode MODE   eager or captured: how calls are timed (default captured; host device eager)\n"
     "  --limit S     stop after this many seconds (default 170)\n"
     "  --table FILE  the table to write, or to check (default: this machine's in the cache folder)\n"
@@ -36,9 +38,19 @@ const char tune_help[] =
     "  --help\n\n"
     "Exit status: 0, or 1 if something failed or the check found a slower size, or 2 for a wrong option.\n";
 
-enum { OPTION_MODE = 256, OPTION_LIMIT, OPTION_TABLE, OPTION_CSV, OPTION_CHECK, OPTION_DIFF, OPTION_PLOT };
+enum {
+    OPTION_COLLECTIVE = 256,
+    OPTION_MODE,
+    OPTION_LIMIT,
+    OPTION_TABLE,
+    OPTION_CSV,
+    OPTION_CHECK,
+    OPTION_DIFF,
+    OPTION_PLOT
+};
 
 static const struct option long_options[] = {
+    {"collective", required_argument, NULL, OPTION_COLLECTIVE},
     {"mode", required_argument, NULL, OPTION_MODE},
     {"limit", required_argument, NULL, OPTION_LIMIT},
     {"table", required_argument, NULL, OPTION_TABLE},
@@ -81,6 +93,19 @@ static int types_option(char *text, uint32_t *types)
     return *types != 0 ? TOOL_OK : tool_usage("tune", "-d: types are wanted");
 }
 
+static int collectives_option(char *text, uint32_t *collectives)
+{
+    *collectives = 0;
+    for (char *name = strtok(text, ","); name != NULL; name = strtok(NULL, ",")) {
+        const alg_collective_t found = alg_collective_find(name);
+        if (found == ALG_COLLECTIVE_COUNT && strcmp(name, "all") != 0) {
+            return tool_usage("tune", "--collective %s: no such collective", name);
+        }
+        *collectives |= found == ALG_COLLECTIVE_COUNT ? (1u << ALG_COLLECTIVE_COUNT) - 1 : 1u << found;
+    }
+    return *collectives != 0 ? TOOL_OK : tool_usage("tune", "--collective: names are wanted");
+}
+
 static int mode_option(const char *text, tune_options_t *options)
 {
     if (strcmp(text, "eager") != 0 && strcmp(text, "captured") != 0) {
@@ -103,6 +128,8 @@ static int one_option(tune_options_t *options, int option)
         return number_option("-g", optarg, 2, BENCH_MAX_RANKS, &options->ranks);
     case 'd':
         return types_option(optarg, &options->types);
+    case OPTION_COLLECTIVE:
+        return collectives_option(optarg, &options->collectives);
     case OPTION_MODE:
         return mode_option(optarg, options);
     case OPTION_LIMIT:
@@ -154,6 +181,7 @@ int tune_options_parse(tune_options_t *options, int argc, char **argv)
     memset(options, 0, sizeof *options);
     options->from_bytes = KIB;
     options->to_bytes = 256 * MIB;
+    options->collectives = (1u << ALG_COLLECTIVE_COUNT) - 1;
     options->types = 1u << bench_type_find("bfloat16") | 1u << bench_type_find("float");
     options->limit_s = 170;
     keep_line(options, argc, argv); /* before getopt moves words about */
@@ -199,6 +227,15 @@ static void fill_sizes(tune_options_t *options)
     }
 }
 
+uint32_t tune_next_type(const tune_options_t *options, alg_collective_t collective, uint32_t type)
+{
+    const uint32_t types = alg_collective_reduces(collective) ? options->types : options->types & -options->types;
+    while (type < bench_type_count && (types >> type & 1) == 0) {
+        type++;
+    }
+    return type;
+}
+
 int tune_settle(tune_options_t *options, const bench_machine_t *machine)
 {
     if (machine->host) {
@@ -216,6 +253,10 @@ int tune_settle(tune_options_t *options, const bench_machine_t *machine)
     }
     if (options->from_bytes > options->to_bytes) {
         return tool_usage("tune", "-b is more than -e");
+    }
+    options->collectives &= machine->collectives;
+    if (options->collectives == 0) {
+        return tool_usage("tune", "--collective: Shunt has no algorithm to measure");
     }
     fill_sizes(options);
     return TOOL_OK;

@@ -138,7 +138,8 @@ static bool enter_grids(tuner_t *tuner, const bench_case_t *one, const char *nam
 {
     for (size_t i = 0; i < count && tuner->entrants < MOST_ENTRANTS; i++) {
         entrant_t entrant = {.asked = grids[i]};
-        snprintf(entrant.policy, sizeof entrant.policy, "%s:%ux%u", name, grids[i].blocks, grids[i].threads);
+        snprintf(entrant.policy, sizeof entrant.policy, "%s:%s:%ux%u", alg_collective_name(one->collective), name,
+                 grids[i].blocks, grids[i].threads);
         if (!enter(tuner, one, &entrant)) {
             return false;
         }
@@ -152,7 +153,8 @@ static bool enter_grids(tuner_t *tuner, const bench_case_t *one, const char *nam
 static const grid_t *grids_for(const tuner_t *tuner, const bench_case_t *one, size_t *count)
 {
     const bool host = tuner->rank.shared->machine.host;
-    const bool large = one->count * one->type->bytes > MIB;
+    const uint32_t blocks = alg_collective_blocks(one->collective, tuner->rank.nranks);
+    const bool large = one->count * blocks * one->type->bytes > MIB;
     *count = host    ? sizeof host_grids / sizeof host_grids[0]
              : large ? sizeof long_grids / sizeof long_grids[0]
                      : sizeof short_grids / sizeof short_grids[0];
@@ -164,7 +166,8 @@ static bool enter_candidates(tuner_t *tuner, const bench_case_t *one)
     size_t count;
     const grid_t *grids = grids_for(tuner, one, &count);
     const char *name;
-    for (uint32_t i = 0; (name = tuner->rank.shunt.shunt_algorithm("allreduce", i)) != NULL; i++) {
+    for (uint32_t i = 0; (name = tuner->rank.shunt.shunt_algorithm(alg_collective_name(one->collective), i)) != NULL;
+         i++) {
         if (!enter_grids(tuner, one, name, grids, count)) {
             return false;
         }
@@ -414,19 +417,24 @@ static bool measure(tuner_t *tuner, const bench_case_t *one, bool captured, tune
 
 /* ---- The cases ---- */
 
-static bool run_case(tuner_t *tuner, int32_t type, bool captured, uint64_t bytes, int rows)
+/* Roots take turns: a root that stays runs ahead of the others, and its calls seem shorter than a program's are. */
+static bool run_case(tuner_t *tuner, const bench_kind_t *kind, bool captured, uint64_t bytes, int rows)
 {
-    const bench_case_t one = {
-        .type = &bench_types[type], .op = &bench_ops[0], .count = bytes / bench_types[type].bytes};
+    const bench_case_t one = {.collective = kind->collective,
+                              .rotates = true,
+                              .type = &bench_types[kind->type],
+                              .op = &bench_ops[kind->op],
+                              .count = bench_count(&tuner->bench, kind, bytes)};
     tune_result_t result;
     if (one.count == 0) {
         return true;
     }
     bench_begin(&tuner->rank, &one);
     memset(&result, 0, sizeof result);
+    result.collective = kind->collective;
     result.ranks = tuner->rank.nranks;
     result.captured = captured;
-    result.type = type;
+    result.type = kind->type;
     result.bytes = bytes;
     result.machine = tuner->facts.machine;
     memcpy(result.class_name, tuner->facts.class_name, sizeof result.class_name);
@@ -439,13 +447,30 @@ static bool run_case(tuner_t *tuner, int32_t type, bool captured, uint64_t bytes
     return true;
 }
 
+static bool run_sizes(tuner_t *tuner, const bench_kind_t *kind, int rows)
+{
+    const tune_options_t *options = tuner->options;
+    memset(&tuner->winner, 0, sizeof tuner->winner);
+    for (uint32_t i = 0; i < options->sizes; i++) {
+        if (!run_case(tuner, kind, !options->eager, options->size[i], rows)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static bool run_cases(tuner_t *tuner, int rows)
 {
     const tune_options_t *options = tuner->options;
-    for (int32_t type = 0; type < (int32_t)bench_type_count; type++) {
-        memset(&tuner->winner, 0, sizeof tuner->winner);
-        for (uint32_t i = 0; i < options->sizes && (options->types >> type & 1) != 0; i++) {
-            if (!run_case(tuner, type, !options->eager, options->size[i], rows)) {
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+        bench_kind_t kind = {.collective = (alg_collective_t)c};
+        for (uint32_t type = 0; (options->collectives >> c & 1) != 0; type++) {
+            type = tune_next_type(options, kind.collective, type);
+            if (type == bench_type_count) {
+                break;
+            }
+            kind.type = (int32_t)type;
+            if (!run_sizes(tuner, &kind, rows)) {
                 return false;
             }
         }

@@ -9,6 +9,7 @@
  *   builtin,builtin_us      what the built-in table takes, and its time
  *   nccl_us                 the real NCCL's; empty: not measured
  *   ratio                   the better of the two over us
+ *   collective              as given to --collective
  */
 #include <errno.h>
 #include <math.h>
@@ -58,10 +59,11 @@ static void write_csv(FILE *file, const tune_result_t *result)
     if (result->nccl_seconds > 0) {
         snprintf(nccl, sizeof nccl, "%.3f", result->nccl_seconds * 1e6);
     }
-    fprintf(file, "%u,%s,%s,%llu,%s,%u,%u,%.3f,%.1f,%s,%.3f,%s,%.3f\n", result->ranks, mode_of(result),
+    fprintf(file, "%u,%s,%s,%llu,%s,%u,%u,%.3f,%.1f,%s,%.3f,%s,%.3f,%s\n", result->ranks, mode_of(result),
             bench_types[result->type].name, (unsigned long long)result->bytes, result->choice, result->blocks,
             result->threads, result->seconds * 1e6, result->spread * 100, result->builtin,
-            result->builtin_seconds * 1e6, nccl, tune_better(result) / result->seconds);
+            result->builtin_seconds * 1e6, nccl, tune_better(result) / result->seconds,
+            alg_collective_name(result->collective));
 }
 
 static bool write_file(const tune_options_t *options, const bench_machine_t *machine, const tune_result_t *results,
@@ -71,7 +73,7 @@ static bool write_file(const tune_options_t *options, const bench_machine_t *mac
     if (file != NULL) {
         tune_report_head(file, options, machine);
         fprintf(file, "ranks,mode,type,bytes,algorithm,blocks,threads,us,spread_percent,builtin,builtin_us,nccl_us,"
-                      "ratio\n");
+                      "ratio,collective\n");
         for (uint32_t i = 0; i < count; i++) {
             write_csv(file, &results[i]);
         }
@@ -123,8 +125,8 @@ static uint32_t group_size(const tune_result_t *results, uint32_t count)
 static void print_group(const tune_result_t *results, uint32_t count)
 {
     double over_nccl = 0, over_builtin = 0;
-    printf("# %u ranks (%s), %s, %s\n", results->ranks, results->class_name, mode_of(results),
-           bench_types[results->type].name);
+    printf("# %s, %u ranks (%s), %s, %s\n", alg_collective_name(results->collective), results->ranks,
+           results->class_name, mode_of(results), bench_types[results->type].name);
     printf("#%11s %22s %9s %7s %10s %9s %8s %8s\n", "bytes", "choice", "us", "spread", "builtin_us", "nccl_us", "/nccl",
            "/builtin");
     for (uint32_t i = 0; i < count; i++) {

@@ -6,6 +6,7 @@
  * run measured of other collectives, numbers of ranks, types or sizes stays.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -301,11 +302,20 @@ static bool replace(const char *path, const tune_options_t *options, const bench
                     const tune_rows_t *rows)
 {
     char beside[PATH_MAX + 32];
-    snprintf(beside, sizeof beside, "%s.%d", path, (int)getpid());
+    FILE *file = NULL;
+    const mode_t mask = umask(0);
+    umask(mask);
+    snprintf(beside, sizeof beside, "%s.XXXXXX", path);
     make_folders(path);
-    FILE *file = fopen(beside, "we");
+    int descriptor = mkostemp(beside, O_CLOEXEC); /* a name that nobody else can have put there */
+    if (descriptor >= 0 && fchmod(descriptor, 0644 & ~mask) == 0) {
+        file = fdopen(descriptor, "w");
+    }
     bool done = file != NULL && write_rows(file, options, machine, rows);
     int error = errno;
+    if (file == NULL && descriptor >= 0) {
+        close(descriptor);
+    }
     if (file != NULL && fclose(file) != 0 && done) {
         done = false;
         error = errno;

@@ -1,22 +1,22 @@
 /*
- * descriptor_box.c - see descriptor_box.h. The box owns its socket and the
- * descriptors that nobody has taken yet.
+ * descriptor_box.c - see descriptor_box.h. The box owns its socket, its name and
+ * the descriptors that nobody has taken yet.
  */
 #define _GNU_SOURCE
 #include "transport/descriptor_box.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { SEND_NAPS = 1000 /* of 1 ms */ };
+enum { SEND_NAPS = 10000 /* of 1 ms */ };
 
 /* What travels beside the descriptor. */
 typedef struct message {
@@ -30,55 +30,62 @@ typedef union control {
     char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
 } control_t;
 
-/* An abstract name begins with a zero byte and ends where the length says. */
-static int address_of(const char *name, struct sockaddr_un *address, socklen_t *size)
+/* The name comes from a peer. */
+static int address_of(const char *name, struct sockaddr_un *address)
 {
     size_t length = strnlen(name, NET_BOX_NAME_BYTES);
-    if (length == 0 || length == NET_BOX_NAME_BYTES || length + 1 > sizeof address->sun_path)
+    if (length == 0 || length == NET_BOX_NAME_BYTES || length >= sizeof address->sun_path)
         return -EPROTO;
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    memcpy(address->sun_path + 1, name, length);
-    *size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+    memcpy(address->sun_path, name, length);
     return 0;
+}
+
+static void remove_name(net_box_t *box)
+{
+    if (box->name[0] != '\0')
+        unlink(box->name);
+    box->name[0] = '\0';
 }
 
 int net_box_open(net_box_t *box, const uint64_t token[2], char name[NET_BOX_NAME_BYTES])
 {
     struct sockaddr_un address;
-    socklen_t size;
     uint64_t tag[2];
     const int on = 1;
     if (getrandom(tag, sizeof tag, 0) != sizeof tag)
         return -EIO;
-    snprintf(name, NET_BOX_NAME_BYTES, "shunt-%016" PRIx64 "%016" PRIx64, tag[0], tag[1]);
-    int error = address_of(name, &address, &size);
+    snprintf(name, NET_BOX_NAME_BYTES, "/dev/shm/shunt-%lu-%016" PRIx64 "%016" PRIx64 ".box", (unsigned long)geteuid(),
+             tag[0], tag[1]);
+    int error = address_of(name, &address);
     if (error)
         return error;
     int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -errno;
-    if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0 ||
-        bind(fd, (struct sockaddr *)&address, size) != 0) {
+    /* The mode of the socket is that of its name from the first moment on. */
+    if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0 || fchmod(fd, 0600) != 0 ||
+        bind(fd, (struct sockaddr *)&address, sizeof address) != 0) {
         error = -errno;
         close(fd);
         return error;
     }
     *box = (net_box_t){.socket = fd, .token = {token[0], token[1]}};
+    memcpy(box->name, name, sizeof box->name);
     return 0;
 }
 
 int net_box_send(const net_box_t *box, const char *name, const uint64_t to[2], int descriptor)
 {
     struct sockaddr_un address;
-    socklen_t size;
-    int error = address_of(name, &address, &size);
+    int error = address_of(name, &address);
     if (error)
         return error;
     message_t message = {.to = {to[0], to[1]}, .from = {box->token[0], box->token[1]}};
     control_t control = {0};
     struct iovec part = {.iov_base = &message, .iov_len = sizeof message};
     struct msghdr header = {.msg_name = &address,
-                            .msg_namelen = size,
+                            .msg_namelen = sizeof address,
                             .msg_iov = &part,
                             .msg_iovlen = 1,
                             .msg_control = control.bytes,
@@ -158,6 +165,7 @@ int net_box_take(net_box_t *box, const uint64_t from[2], int *descriptor)
             continue;
         *descriptor = box->letter[i].descriptor;
         box->letter[i] = box->letter[--box->letters];
+        remove_name(box);
         return 0;
     }
     return -ENOENT;
@@ -168,7 +176,25 @@ void net_box_close(net_box_t *box)
     for (uint32_t i = 0; i < box->letters; i++)
         close(box->letter[i].descriptor);
     box->letters = 0;
-    if (box->socket >= 0)
+    if (box->socket >= 0) {
+        remove_name(box);
         close(box->socket);
+    }
     box->socket = -1;
+}
+
+void net_box_sweep(const char *name, long seconds)
+{
+    struct sockaddr_un address;
+    struct stat info;
+    struct timespec now;
+    if (address_of(name, &address) != 0 || lstat(name, &info) != 0 || !S_ISSOCK(info.st_mode) ||
+        info.st_uid != geteuid() || clock_gettime(CLOCK_REALTIME, &now) != 0 || now.tv_sec - info.st_ctime < seconds)
+        return;
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return;
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0 && errno == ECONNREFUSED)
+        unlink(name);
+    close(fd);
 }

@@ -52,6 +52,7 @@ struct net_memory {
     int descriptor;          /* host: memfd; VMM: exported handle; else -1 */
     net_box_t box;           /* VMM */
     net_guest_book_t guests; /* IPC */
+    bool strangers;          /* IPC: ranks of another pid namespace share it, which cannot enter the book */
     uint32_t references;     /* the owner's, and one for each sibling's mapping; guarded by the books' lock */
     bool destroyed;          /* the owner has let go; no new siblings */
     net_memory_t *next;      /* in the books */
@@ -73,7 +74,8 @@ struct net_mapping {
 typedef struct net_memory_ops {
     /* memory->device and ->bytes are set; fill the rest of it and offer->as. */
     int (*create)(net_memory_t *memory, net_offer_t *offer);
-    /* 0, or -EAGAIN if it must not be freed now: the driver does not allow it, or a peer has it mapped. */
+    /* -EAGAIN: it must not be freed now: the driver does not allow it, or a peer has it mapped. Else it is
+     * done with. */
     int (*destroy)(net_memory_t *memory);
     /* NULL: nothing to send. */
     int (*send)(const net_memory_t *memory, const net_offer_t *peer);

@@ -3,7 +3,8 @@
  *
  * Plain cudaMalloc memory: the oldest way, and the fastest to set up. What happens
  * to a peer that still has freed memory mapped is undefined in CUDA's documents, so
- * a block has a guest book (guests.h), and is freed when nobody has it mapped.
+ * a block has a guest book (guests.h), and is freed when nobody has it mapped. Ranks
+ * of another pid namespace cannot reach the book: what they share is not freed.
  * Sizes are rounded to 2 MiB, the unit in which the driver maps: a smaller block
  * would let peers see what else of this process lies in the same unit.
  */
@@ -50,6 +51,10 @@ leave:
 static int ipc_destroy(net_memory_t *memory)
 {
     net_scope_t scope;
+    if (memory->strangers) { /* nobody can say when they have let go: it stays for good */
+        net_guests_close(&memory->guests);
+        return -EBUSY;
+    }
     if (!net_guests_gone(&memory->guests))
         return -EAGAIN;
     int error = net_scope_enter(&scope, memory->device);
@@ -64,18 +69,19 @@ static int ipc_destroy(net_memory_t *memory)
 
 static int ipc_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t *mapping)
 {
-    (void)own;
     net_scope_t scope;
     cudaIpcMemHandle_t handle;
+    const bool stranger = peer->owner.pid_namespace != own->owner.pid_namespace;
+    own->strangers = own->strangers || stranger;
     memcpy(&handle, peer->as.ipc.handle, sizeof handle);
     int error = net_scope_enter(&scope, mapping->device);
     if (error)
         return error;
-    error = net_guest_enter(&mapping->guest, &peer->owner, &peer->as.ipc.guests);
+    error = stranger ? 0 : net_guest_enter(&mapping->guest, &peer->owner, &peer->as.ipc.guests);
     if (error)
         goto leave;
     error = net_cuda_errno(cudaIpcOpenMemHandle(&mapping->pointer, handle, cudaIpcMemLazyEnablePeerAccess));
-    if (error)
+    if (error && !stranger)
         net_guest_leave(&mapping->guest);
 leave:
     net_scope_leave(&scope);
@@ -87,7 +93,7 @@ static void ipc_close(net_mapping_t *mapping)
     net_scope_t scope;
     if (net_scope_enter(&scope, mapping->device) != 0)
         return;
-    if (cudaIpcCloseMemHandle(mapping->pointer) == cudaSuccess)
+    if (cudaIpcCloseMemHandle(mapping->pointer) == cudaSuccess && mapping->guest.page)
         net_guest_leave(&mapping->guest);
     net_scope_leave(&scope);
 }

@@ -52,6 +52,7 @@ static void take_slot(net_rendezvous_t *rendezvous)
     if (rendezvous->has_slot) {
         rendezvous->slot = slot;
         segment->slot[slot].process = net_process_self();
+        segment->slot[slot].kept = net_segment_keep(&rendezvous->named, slot);
         atomic_store_explicit(&segment->slot[slot].state, SLOT_JOINED, memory_order_release);
         atomic_store_explicit(&segment->joined, slot + 1, memory_order_release);
     } else {
@@ -170,8 +171,13 @@ int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage)
 
 void net_set_away(net_rendezvous_t *rendezvous, bool away)
 {
-    if (rendezvous->has_slot)
-        atomic_store_explicit(&segment_of(rendezvous)->slot[rendezvous->slot].away, away, memory_order_release);
+    const uint32_t bit = UINT32_C(1) << rendezvous->slot;
+    if (!rendezvous->has_slot)
+        return;
+    if (away)
+        atomic_fetch_or(&segment_of(rendezvous)->away, bit);
+    else
+        atomic_fetch_and(&segment_of(rendezvous)->away, ~bit);
 }
 
 static bool is_seen(net_slot_t *slot)
@@ -193,7 +199,7 @@ net_missing_t net_missing(const net_rendezvous_t *rendezvous, uint32_t stage)
             continue;
         if (!is_seen(slot))
             return NET_MISSING_UNSEEN;
-        if (atomic_load_explicit(&slot->away, memory_order_acquire))
+        if (atomic_load(&segment->away) >> i & 1)
             missing = NET_MISSING_AWAY;
     }
     return missing;
@@ -300,10 +306,11 @@ void net_unlink(net_rendezvous_t *rendezvous)
     if (rendezvous->unlinked || rendezvous->pid != getpid())
         return;
     rendezvous->unlinked = true;
-    if (net_segment_lock(&rendezvous->named) != 0)
-        return;
-    net_segment_remove(&rendezvous->named);
-    net_segment_unlock(&rendezvous->named);
+    if (net_segment_lock(&rendezvous->named) == 0) {
+        net_segment_remove(&rendezvous->named);
+        net_segment_unlock(&rendezvous->named);
+    }
+    net_segment_let_go(&rendezvous->named, true);
 }
 
 static bool alone(const net_rendezvous_t *rendezvous)
@@ -330,6 +337,7 @@ void net_leave(net_rendezvous_t *rendezvous)
             net_segment_unlock(&rendezvous->named);
         }
     }
+    net_segment_let_go(&rendezvous->named, rendezvous->pid == getpid());
     net_segment_unmap(&rendezvous->named);
     free(rendezvous);
 }

@@ -8,6 +8,12 @@
  * lock of a file that lost its name meanwhile sees so and starts over: no two
  * replacers can remove each other's segments.
  *
+ * A joiner is dead if its process is; where that cannot be seen, in another pid
+ * namespace, if nobody holds the lock of its slot's byte (of the open file, so a
+ * forked child may hold it longer, and threads count one by one). It takes that
+ * lock under the first one, before its slot counts: no joiner that lives can be
+ * taken for dead.
+ *
  * The file belongs to the user, mode 0600: no other user can open it, so none
  * can lock, shorten or read it. A file under our name that is not like that is
  * refused, never repaired. The memory is reserved at once, so that a full
@@ -28,6 +34,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "transport/descriptor_box.h"
 #include "transport/reserve.h"
 
 /* Segments mapped by this process. Ranks that are threads of it share one mapping: less memory, and tools
@@ -49,7 +56,8 @@ static mapped_t *mapped_list;
 enum {
     OPEN_ATTEMPTS = 64, /* each failed one means that someone else replaced the segment meanwhile */
     LOCK_NAPS = 10000,  /* of 1 ms; the lock is held for microseconds */
-    SWEEP_ENTRIES = 64
+    SWEEP_ENTRIES = 1024,
+    SWEEP_BOX_SECONDS = 60
 };
 
 static void prefix_text(char prefix[SEGMENT_NAME_BYTES])
@@ -120,8 +128,21 @@ bool net_slot_gone(net_slot_t *slot)
     return !net_process_alive(&process);
 }
 
-/* Decided, or joined by processes that have all gone. A segment that nobody has joined yet is new. */
-static bool finished(net_segment_t *segment)
+static struct flock life_of(uint32_t slot, short type)
+{
+    return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
+}
+
+/* The pid of a joiner in another container says nothing here; the lock that it held does. */
+static bool joiner_gone(net_segment_t *segment, uint32_t slot, int fd)
+{
+    struct flock life = life_of(slot, F_WRLCK);
+    return net_slot_gone(&segment->slot[slot]) ||
+           (segment->slot[slot].kept && fcntl(fd, F_OFD_GETLK, &life) == 0 && life.l_type == F_UNLCK);
+}
+
+/* Decided, or joined by processes that have all gone. A segment that nobody has joined yet is new. Under the lock. */
+static bool finished(net_segment_t *segment, int fd)
 {
     if (atomic_load_explicit(&segment->verdict, memory_order_acquire) != NET_PENDING)
         return true;
@@ -129,7 +150,7 @@ static bool finished(net_segment_t *segment)
     if (joined == 0)
         return false;
     for (uint32_t i = 0; i < joined && i < NET_MAX_SLOTS; i++)
-        if (!net_slot_gone(&segment->slot[i]))
+        if (!joiner_gone(segment, i, fd))
             return false;
     return true;
 }
@@ -212,7 +233,7 @@ static int adopt(net_named_t *named, const struct stat *info)
     if (atomic_load_explicit(&named->segment->magic, memory_order_acquire) == 0)
         fill(named->segment);
     error = check_layout(named->segment);
-    if (!error && finished(named->segment)) {
+    if (!error && finished(named->segment, named->fd)) {
         shm_unlink(named->name);
         error = -EAGAIN;
     }
@@ -253,7 +274,7 @@ unlock:
 
 int net_segment_open(const net_key_t *key, net_named_t *named)
 {
-    *named = (net_named_t){.fd = -1};
+    *named = (net_named_t){.fd = -1, .life = -1};
     name_text(key, named->name);
     int error = -EAGAIN;
     for (int attempt = 0; attempt < OPEN_ATTEMPTS && error == -EAGAIN; attempt++)
@@ -296,6 +317,28 @@ void net_segment_unlock(net_named_t *named)
     named->fd = -1;
 }
 
+bool net_segment_keep(net_named_t *named, uint32_t slot)
+{
+    struct flock life = life_of(slot, F_WRLCK);
+    named->life = fcntl(named->fd, F_DUPFD_CLOEXEC, 0);
+    if (named->life >= 0 && fcntl(named->life, F_OFD_SETLK, &life) == 0)
+        return true;
+    net_segment_let_go(named, false);
+    return false;
+}
+
+void net_segment_let_go(net_named_t *named, bool own)
+{
+    if (named->life < 0)
+        return;
+    /* As above: said aloud. */
+    struct flock all = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+    if (own)
+        fcntl(named->life, F_OFD_SETLK, &all);
+    close(named->life);
+    named->life = -1;
+}
+
 /* Remove one segment if nobody alive has to do with it. One that is locked is in use. */
 static void sweep_one(const char *name)
 {
@@ -316,7 +359,7 @@ static void sweep_one(const char *name)
         goto unlock;
     /* Making a segment and joining it happen under one lock: who did the one and not the other is dead. */
     if (atomic_load_explicit(&segment->magic, memory_order_acquire) == 0 ||
-        (check_layout(segment) == 0 && (atomic_load(&segment->joined) == 0 || finished(segment))))
+        (check_layout(segment) == 0 && (atomic_load(&segment->joined) == 0 || finished(segment, fd))))
         shm_unlink(name);
     munmap(segment, sizeof *segment);
 unlock:
@@ -328,7 +371,7 @@ close:
 void net_segment_sweep(void)
 {
     char prefix[SEGMENT_NAME_BYTES];
-    char name[SEGMENT_NAME_BYTES];
+    char name[SEGMENT_NAME_BYTES], path[sizeof SEGMENT_FOLDER + SEGMENT_NAME_BYTES];
     prefix_text(prefix);
     DIR *folder = opendir(SEGMENT_FOLDER);
     if (!folder)
@@ -339,6 +382,8 @@ void net_segment_sweep(void)
             continue;
         snprintf(name, sizeof name, "/%.*s", (int)sizeof name - 2, entry->d_name);
         sweep_one(name);
+        snprintf(path, sizeof path, SEGMENT_FOLDER "%s", name);
+        net_box_sweep(path, SWEEP_BOX_SECONDS);
         seen++;
     }
     closedir(folder);

@@ -28,7 +28,7 @@ typedef struct net_record {
 /* One joiner. Only its owner writes here. */
 typedef struct net_slot {
     _Atomic uint32_t state; /* slot_state_t; stored after process */
-    _Atomic uint32_t away;  /* net_set_away */
+    uint32_t kept;          /* 1: while its joiner needs the name, the byte of the slot's number is locked */
     net_process_t process;
     char reason[SEGMENT_REASON_BYTES]; /* complete before the verdict names this slot */
     net_record_t record[NET_STAGES];
@@ -42,6 +42,7 @@ typedef struct net_segment {
     _Atomic uint32_t nranks;                 /* as the first net_set_rank said */
     _Atomic uint32_t verdict;                /* net_verdict_t in the low byte, then slot + 1 of who decided */
     _Atomic uint32_t slot_of[NET_MAX_SLOTS]; /* rank -> slot + 1 */
+    _Atomic uint32_t away;                   /* net_set_away: a bit a slot, which its owner sets and clears */
     net_slot_t slot[NET_MAX_SLOTS];
 } net_segment_t;
 
@@ -55,7 +56,8 @@ typedef struct net_named {
     dev_t device; /* of the file this mapping is of: the name may come to mean another */
     ino_t inode;
     net_segment_t *segment;
-    int fd; /* open and locked between open and unlock, else -1 */
+    int fd;   /* open and locked between open and unlock, else -1 */
+    int life; /* of a joiner that has the lock of its slot's byte, else -1 */
 } net_named_t;
 
 /* Open or create the segment of a key, map it and hold its lock; a dead one is replaced. */
@@ -66,6 +68,11 @@ int net_segment_lock(net_named_t *named);
 void net_segment_remove(const net_named_t *named);
 void net_segment_unlock(net_named_t *named);
 void net_segment_unmap(net_named_t *named);
+/* While locked: show by a lock of its own, which the kernel drops with the process, that the joiner of this slot
+ * needs the name. Seen from other pid namespaces too. False if there are no such locks here. */
+bool net_segment_keep(net_named_t *named, uint32_t slot);
+/* The joiner needs the name no more. `own`: this process is the one that joined, not a child of it. */
+void net_segment_let_go(net_named_t *named, bool own);
 /* Of a slot that counts: its joiner has left, or its process is gone. */
 bool net_slot_gone(net_slot_t *slot);
 /* Remove what crashed runs of this user have left. */

@@ -80,11 +80,11 @@ typedef enum net_verdict { NET_PENDING = 0, NET_ATTACHED = 1, NET_DECLINED = 2 }
 net_key_t net_key_hash(const void *bytes, size_t size);
 
 /* Create or open the segment and take the next free slot. A stale segment (its joiners have all left
- * or died) and one whose verdict has fallen take nobody in any more and are replaced; one of another
- * user or with another layout version is refused (-EPERM, -EPROTO). -ENOSPC: /dev/shm is full.
- * Waits at most 2 s (-ETIMEDOUT) for another joiner that holds the segment's lock, which takes
- * microseconds unless that process is stopped. The first join of a process also removes up to 64
- * segments that crashed runs of this user left behind. */
+ * or died, in whatever pid namespace) and one whose verdict has fallen take nobody in any more and are replaced; one of
+ * another user or with another layout version is refused (-EPERM, -EPROTO). -ENOSPC: /dev/shm is full. Waits at most 10
+ * s (-ETIMEDOUT) for another joiner that holds the segment's lock, which takes microseconds unless that process is
+ * stopped. The first join of a process also looks at up to 1024 segments of this user and removes those that crashed
+ * runs left behind. Until net_unlink or net_leave a joiner has a file open. */
 int net_join(const net_key_t *key, net_rendezvous_t **rendezvous);
 /* Joiners so far, NET_MAX_SLOTS + 1 when overfull. */
 uint32_t net_count(const net_rendezvous_t *rendezvous);

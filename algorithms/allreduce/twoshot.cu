@@ -137,6 +137,11 @@ struct twoshot {
         }
     }
 
+    static uint64_t segment(const alg_team_t *, const alg_call_t *)
+    {
+        return UINT64_MAX;
+    }
+
     template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)
     {
         const uint64_t vector = slots_bytes(mark_of(type), 2 * (nranks - 1), 4) / 4; /* of a slice */

@@ -8,6 +8,7 @@
  *   template <int N, bool WHOLE, bool EACH> static void run(...)
  * and is given the count in bytes (EACH: every rank has a block of its own in the
  * input). Both have
+ *   static uint64_t segment(const alg_team_t *, const alg_call_t *), the bytes of a block that one kernel takes
  *   template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *, uint32_t nranks, alg_type_t)
  *   template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
  *   MOST_THREADS, of a block; BLOCKS, of which a multiprocessor has room for
@@ -39,7 +40,7 @@ enum { BODY_KINDS = 2 * BODY_RANKS }; /* first those for buffers that are not wh
 static inline int launch_body_kind(const alg_team_t *team, const alg_call_t *call)
 {
     const uint64_t bytes = call->count * alg_type_bytes(call->type);
-    const bool whole = ((uintptr_t)call->input | (uintptr_t)call->output | bytes) % VEC == 0;
+    const bool whole = ((uintptr_t)call->input | (uintptr_t)call->output | bytes | call->stride) % VEC == 0;
     const bool exact = team->nranks >= BODY_LEAST_EXACT && team->nranks <= EXACT_RANKS;
     return (whole ? BODY_RANKS : 0) + (exact ? (int)team->nranks - BODY_LEAST_EXACT + 1 : 0);
 }
@@ -102,6 +103,27 @@ static inline alg_call_t launch_in_bytes(const alg_call_t *call)
     return moved;
 }
 
+/* A call as kernels take it: a segment of every block, whole pages but for the last one. Callbacks return 0, or an
+ * error that ends the call. */
+template <class F> static int launch_segments(const alg_call_t *call, uint64_t most, F launch)
+{
+    const uint64_t width = alg_type_bytes(call->type), bytes = call->count * width, page = 4096;
+    const uint64_t segments = (bytes - 1) / most + 1;
+    uint64_t segment = (bytes + segments - 1) / segments;
+    segment = segments > 1 ? (segment + page - 1) / page * page : bytes;
+    segment = segment < most ? segment : most;
+    int error = 0;
+    for (uint64_t at = 0; at < bytes && error == 0; at += segment) {
+        alg_call_t part = *call;
+        part.stride = bytes;
+        part.input = call->input ? (const uint8_t *)call->input + at : NULL;
+        part.output = call->output ? (uint8_t *)call->output + at : NULL;
+        part.count = (bytes - at < segment ? bytes - at : segment) / width;
+        error = launch(part);
+    }
+    return error;
+}
+
 #ifdef __CUDACC__
 
 /* __launch_bounds__: registers are for A::BLOCKS blocks a multiprocessor. Not told so, the compiler spilled some
@@ -155,36 +177,41 @@ static inline int launch_preload(alg_kernel_t kernel)
     return (int)cudaFuncGetAttributes(&attributes, (const void *)kernel);
 }
 
-#define ALG_REDUCER(family, A)                                                                                         \
-    static const alg_kernels_t family##_kernels = ALG_PER_TYPE(alg_kernel, A);                                         \
-    extern "C" int family##_launch(const alg_team_t *team, const alg_call_t *call, void *stream)                       \
-    {                                                                                                                  \
-        return launch_cuda(family##_kernels[call->type][ops_kind(call->op)][launch_body_kind(team, call)], team, call, \
-                           stream);                                                                                    \
-    }                                                                                                                  \
-    extern "C" int family##_preload(void)                                                                              \
-    {                                                                                                                  \
-        int error = 0;                                                                                                 \
-        for (int type = 0; type < ALG_TYPE_COUNT && error == 0; type++) {                                              \
-            for (int i = 0; i < OPS_KINDS * BODY_KINDS && error == 0 && !is_unsigned(type); i++)                       \
-                error = launch_preload((&family##_kernels[type][0][0])[i]);                                            \
-        }                                                                                                              \
-        return error;                                                                                                  \
+#define ALG_REDUCER(family, A)                                                                        \
+    static const alg_kernels_t family##_kernels = ALG_PER_TYPE(alg_kernel, A);                        \
+    extern "C" int family##_launch(const alg_team_t *team, const alg_call_t *call, void *stream)      \
+    {                                                                                                 \
+        return launch_segments(call, A::segment(team, call), [team, stream](const alg_call_t &part) { \
+            const alg_kernel_t *kernels = family##_kernels[part.type][ops_kind(part.op)];             \
+            return launch_cuda(kernels[launch_body_kind(team, &part)], team, &part, stream);          \
+        });                                                                                           \
+    }                                                                                                 \
+    extern "C" int family##_preload(void)                                                             \
+    {                                                                                                 \
+        int error = 0;                                                                                \
+        for (int type = 0; type < ALG_TYPE_COUNT && error == 0; type++) {                             \
+            for (int i = 0; i < OPS_KINDS * BODY_KINDS && error == 0 && !is_unsigned(type); i++)      \
+                error = launch_preload((&family##_kernels[type][0][0])[i]);                           \
+        }                                                                                             \
+        return error;                                                                                 \
     }
 
-#define ALG_MOVER(family, A)                                                                                           \
-    static const alg_move_kernels_t family##_kernels = ALG_PER_BLOCKS(alg_move_kernel, A);                             \
-    extern "C" int family##_launch(const alg_team_t *team, const alg_call_t *call, void *stream)                       \
-    {                                                                                                                  \
-        const alg_call_t moved = launch_in_bytes(call);                                                                \
-        return launch_cuda(family##_kernels[launch_each(call)][launch_body_kind(team, &moved)], team, &moved, stream); \
-    }                                                                                                                  \
-    extern "C" int family##_preload(void)                                                                              \
-    {                                                                                                                  \
-        int error = 0;                                                                                                 \
-        for (int i = 0; i < 2 * BODY_KINDS && error == 0; i++)                                                         \
-            error = launch_preload((&family##_kernels[0][0])[i]);                                                      \
-        return error;                                                                                                  \
+#define ALG_MOVER(family, A)                                                                              \
+    static const alg_move_kernels_t family##_kernels = ALG_PER_BLOCKS(alg_move_kernel, A);                \
+    extern "C" int family##_launch(const alg_team_t *team, const alg_call_t *call, void *stream)          \
+    {                                                                                                     \
+        const alg_call_t moved = launch_in_bytes(call);                                                   \
+        return launch_segments(&moved, A::segment(team, &moved), [team, stream](const alg_call_t &part) { \
+            const alg_kernel_t *kernels = family##_kernels[launch_each(&part)];                           \
+            return launch_cuda(kernels[launch_body_kind(team, &part)], team, &part, stream);              \
+        });                                                                                               \
+    }                                                                                                     \
+    extern "C" int family##_preload(void)                                                                 \
+    {                                                                                                     \
+        int error = 0;                                                                                    \
+        for (int i = 0; i < 2 * BODY_KINDS && error == 0; i++)                                            \
+            error = launch_preload((&family##_kernels[0][0])[i]);                                         \
+        return error;                                                                                     \
     }
 
 #define ALG_DESCRIBE(symbol, title, kind, family, A)
@@ -263,21 +290,27 @@ static inline int launch_host(alg_body_t body, const alg_team_t *team, const alg
 #define ALG_CUDA(family, what) NULL
 #endif
 
-#define ALG_REDUCER(family, A)                                                                                         \
-    static const alg_bodies_t family##_bodies = ALG_PER_TYPE(alg_body, A);                                             \
-    static int family##_host(const alg_team_t *team, const alg_call_t *call)                                           \
-    {                                                                                                                  \
-        return launch_host(family##_bodies[call->type][ops_kind(call->op)][launch_body_kind(team, call)], team, call); \
-    }                                                                                                                  \
+#define ALG_REDUCER(family, A)                                                                \
+    static const alg_bodies_t family##_bodies = ALG_PER_TYPE(alg_body, A);                    \
+    static int family##_host(const alg_team_t *team, const alg_call_t *call)                  \
+    {                                                                                         \
+        return launch_segments(call, A::segment(team, call), [team](const alg_call_t &part) { \
+            const alg_body_t *bodies = family##_bodies[part.type][ops_kind(part.op)];         \
+            return launch_host(bodies[launch_body_kind(team, &part)], team, &part);           \
+        });                                                                                   \
+    }                                                                                         \
     ALG_CUDA_DECLARE(family)
 
-#define ALG_MOVER(family, A)                                                                                  \
-    static const alg_move_bodies_t family##_bodies = ALG_PER_BLOCKS(alg_move_body, A);                        \
-    static int family##_host(const alg_team_t *team, const alg_call_t *call)                                  \
-    {                                                                                                         \
-        const alg_call_t moved = launch_in_bytes(call);                                                       \
-        return launch_host(family##_bodies[launch_each(call)][launch_body_kind(team, &moved)], team, &moved); \
-    }                                                                                                         \
+#define ALG_MOVER(family, A)                                                                      \
+    static const alg_move_bodies_t family##_bodies = ALG_PER_BLOCKS(alg_move_body, A);            \
+    static int family##_host(const alg_team_t *team, const alg_call_t *call)                      \
+    {                                                                                             \
+        const alg_call_t moved = launch_in_bytes(call);                                           \
+        return launch_segments(&moved, A::segment(team, &moved), [team](const alg_call_t &part) { \
+            const alg_body_t *bodies = family##_bodies[launch_each(&part)];                       \
+            return launch_host(bodies[launch_body_kind(team, &part)], team, &part);               \
+        });                                                                                       \
+    }                                                                                             \
     ALG_CUDA_DECLARE(family)
 
 #define ALG_DESCRIBE(symbol, title, kind, family, A) \

@@ -1,11 +1,7 @@
 /*
- * route.h - which rank sends what to which, for each collective.
- *
- * A collective is one step or two. In the first, senders give each owner its
- * part; owners add the parts up, or keep them. In the second, owners give their
- * part to the receivers.
- * Algorithms are written for any such pattern; what differs between collectives
- * is here.
+ * route.h - which rank sends what to which, for each collective but all-reduce:
+ * senders give each taker its block, or the same to all. What differs between
+ * collectives is here, so that an algorithm serves them all.
  */
 #ifndef SHUNT_ROUTE_H
 #define SHUNT_ROUTE_H
@@ -14,7 +10,7 @@
 
 /* Sets of ranks: bit r is rank r. */
 typedef struct route {
-    uint32_t senders, owners, receivers;
+    uint32_t senders, takers;
 } route_t;
 
 LANE_FN uint32_t route_all(const alg_team_t &team)
@@ -39,36 +35,18 @@ LANE_HOST_FN constexpr bool route_output_blocks(int collective)
     return collective == ALG_ALL_GATHER || collective == ALG_ALL_TO_ALL || collective == ALG_GATHER;
 }
 
-/* One step: what a rank sends goes straight to who wants it. There are no receivers. */
-LANE_FN route_t route_direct(const alg_team_t &team, const alg_call_t &call)
+LANE_FN route_t route_of(const alg_team_t &team, const alg_call_t &call)
 {
     const uint32_t all = route_all(team), root = 1u << call.root;
     switch (call.collective) {
     case ALG_BROADCAST:
     case ALG_SCATTER:
-        return route_t{root, all, 0};
+        return route_t{root, all};
     case ALG_REDUCE:
     case ALG_GATHER:
-        return route_t{all, root, 0};
+        return route_t{all, root};
     default:
-        return route_t{all, all, 0};
-    }
-}
-
-/* In parts: no link carries more than the message (but for what a step's own collective demands). The root of a
- * broadcast or reduce owns no part, for its link is busy with the whole message already. */
-LANE_FN route_t route_parts(const alg_team_t &team, const alg_call_t &call)
-{
-    const uint32_t all = route_all(team), root = 1u << call.root;
-    switch (call.collective) {
-    case ALG_ALL_REDUCE:
-        return route_t{all, all, all};
-    case ALG_BROADCAST:
-        return route_t{root, all & ~root, all & ~root};
-    case ALG_REDUCE:
-        return team.nranks == 2 ? route_t{all, root, 0} : route_t{all, all & ~root, root};
-    default:
-        return route_direct(team, call);
+        return route_t{all, all};
     }
 }
 

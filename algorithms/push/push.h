@@ -2,9 +2,11 @@
  * push.h - one crossing: every rank puts its data straight into the slots of who
  * wants it, whose poll tells that it arrived (slots.h).
  *
- * Time = t0 + what the busiest link carries / B. It wins from the shortest
- * message to where the halves of the scratch are full, but for broadcast and
- * reduce, whose root carries the message n - 1 times.
+ * Time = t0 + what the busiest link carries / B. A block that has no room in a half
+ * of the scratch goes in segments, a launch each: their starts overlap, and 4 of
+ * 16 MB take less than one call that waits for flags (docs/kernels.md). Broadcast and
+ * reduce, whose root carries the message n - 1 times, win with short messages, and
+ * between two ranks.
  */
 #ifndef SHUNT_PUSH_H
 #define SHUNT_PUSH_H
@@ -25,26 +27,32 @@ typedef struct push {
 
 LANE_FN push_t push_make(const alg_team_t &team, const alg_call_t &call, mark_t mark, uint32_t vectors)
 {
-    const route_t route = route_direct(team, call);
-    const bool sends = route_has(route.senders, team.rank), takes = route_has(route.owners, team.rank);
+    const route_t route = route_of(team, call);
+    const bool sends = route_has(route.senders, team.rank), takes = route_has(route.takers, team.rank);
     const uint64_t behind = team.half_offset + slots_bytes(mark, team.nranks - 1, vectors);
-    push_t p = {0, 0, sends && takes, {0, 0, 0}, (route.senders & route.owners) != route_all(team)};
+    push_t p = {0, 0, sends && takes, {0, 0, 0}, (route.senders & route.takers) != route_all(team)};
     for (uint32_t i = 1; i < team.nranks; i++) {
-        if (sends && route_has(route.owners, ring_next(team, i)))
+        if (sends && route_has(route.takers, ring_next(team, i)))
             p.sends |= 1u << i;
         if (takes && route_has(route.senders, other_rank(team, i - 1)))
             p.takes |= 1u << (i - 1);
     }
     if (p.rooted)
-        p.notices = notices_make(team, behind, sends ? route.owners : 0, takes ? route.senders : 0);
+        p.notices = notices_make(team, behind, sends ? route.takers : 0, takes ? route.senders : 0);
     return p;
 }
 
 /* Of a block, in a half. */
-static inline uint64_t push_most_bytes(const alg_map_t *map, uint32_t nranks, mark_t mark)
+static inline uint64_t push_segment(uint64_t half_bytes, uint32_t nranks, mark_t mark)
 {
     const uint64_t vector = slots_bytes(mark, nranks - 1, 4) / 4;
-    return nranks < 2 ? 0 : (map->half_bytes - notice_bytes(nranks)) / vector / 4 * 4 * VEC;
+    return (half_bytes - notice_bytes(nranks)) / vector / 4 * 4 * VEC;
+}
+
+/* Vectors are counted in 32 bits. */
+static inline uint64_t push_most_bytes(uint32_t nranks)
+{
+    return nranks < 2 ? 0 : (uint64_t)32 << 30;
 }
 
 static inline void push_shape(uint64_t block_bytes, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)

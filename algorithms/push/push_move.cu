@@ -47,9 +47,8 @@ struct push_move {
 
         LANE_FN void put(uint32_t k, uint32_t v, vec16_t (&x)[N]) const
         {
-            if (keep)
-                store(own_out, v, x[0]);
-            const uint32_t escape = EACH ? 0 : mark_clean<MARK_ESCAPE>(x[0]);
+            vec16_t clean = x[0];
+            const uint32_t escape = EACH ? 0 : mark_clean<MARK_ESCAPE>(clean);
             LANE_UNROLL
             for (uint32_t i = 1; i < N; i++) {
                 if (i >= s.ranks() || !(p.sends >> i & 1))
@@ -57,8 +56,10 @@ struct push_move {
                 if (EACH)
                     s.put(i, k, x[i]);
                 else
-                    s.put_clean(i, k, x[0], escape);
+                    s.put_clean(i, k, clean, escape);
             }
+            if (keep)
+                store(own_out, v, x[0]);
         }
     };
 
@@ -66,7 +67,7 @@ struct push_move {
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
     {
         const uint32_t stride = lane.blocks * lane.threads, first = lane.block * lane.threads + lane.thread;
-        const uint64_t bytes = call.count, step = route_output_blocks(call.collective) ? bytes : 0;
+        const uint64_t bytes = call.count, step = route_output_blocks(call.collective) ? call.stride : 0;
         uint8_t *output = (uint8_t *)call.output;
         view<N, WHOLE, EACH> w;
         w.bytes = bytes;
@@ -76,7 +77,7 @@ struct push_move {
         LANE_UNROLL
         for (uint32_t i = 0; i < N; i++) {
             if (i < w.s.ranks())
-                w.in[i] = (const uint8_t *)call.input + (EACH ? ring_next(team, i) * bytes : 0);
+                w.in[i] = (const uint8_t *)call.input + (EACH ? ring_next(team, i) * call.stride : 0);
         }
         w.scratch = team.scratch[team.rank];
         w.own_out = output + team.rank * step;
@@ -118,10 +119,15 @@ struct push_move {
             notices_take(lane, team, w.p.notices);
     }
 
-    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)
+    static uint64_t segment(const alg_team_t *team, const alg_call_t *call)
     {
-        (void)type;
-        return push_most_bytes(map, nranks, MARK_ESCAPE) * alg_collective_blocks((alg_collective_t)COLLECTIVE, nranks);
+        (void)call;
+        return push_segment(team->half_bytes, team->nranks, MARK_ESCAPE);
+    }
+
+    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *, uint32_t nranks, alg_type_t)
+    {
+        return push_most_bytes(nranks);
     }
 
     template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)

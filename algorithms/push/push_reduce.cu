@@ -19,7 +19,7 @@ struct push_reduce {
         R r = R::make(team, call);
         const uint32_t vectors = r.vectors(), stride = lane.blocks * lane.threads;
         const uint32_t first = lane.block * lane.threads + lane.thread;
-        const uint64_t step = route_input_blocks(call.collective) ? r.input.bytes : 0;
+        const uint64_t step = route_input_blocks(call.collective) ? call.stride : 0;
         const push_t p = push_make(team, call, R::MARK, vectors);
         slots_t s = slots_t::make(team, 1, vectors, first);
         buffer_t in[N]; /* [i]: for the rank i places after us; [0]: our own */
@@ -84,10 +84,14 @@ struct push_reduce {
         }
     }
 
-    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)
+    static uint64_t segment(const alg_team_t *team, const alg_call_t *call)
     {
-        return push_most_bytes(map, nranks, mark_of(type)) *
-               alg_collective_blocks((alg_collective_t)COLLECTIVE, nranks);
+        return push_segment(team->half_bytes, team->nranks, mark_of(call->type));
+    }
+
+    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *, uint32_t nranks, alg_type_t)
+    {
+        return push_most_bytes(nranks);
     }
 
     template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)

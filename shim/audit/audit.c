@@ -30,6 +30,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 static char library[PATH_MAX];
+static bool started; /* all objects that the program starts with are loaded */
 
 static const char *base_of(const char *path)
 {
@@ -48,6 +49,18 @@ static bool asked_by_nccl(const uintptr_t *cookie)
 {
     const struct link_map *caller = (const struct link_map *)*cookie;
     return caller && caller->l_name && strncmp(base_of(caller->l_name), "libnccl.so", 10) == 0;
+}
+
+/* At the start, what LD_PRELOAD names is let be: `shunt run` puts a newer NCCL behind Shunt so (tools/behind.c). */
+static bool is_preloaded(const char *name)
+{
+    const char *list = started ? NULL : secure_getenv("LD_PRELOAD");
+    for (size_t length; list && *list; list += length + (list[length] != '\0')) {
+        length = strcspn(list, ": ");
+        if (length == strlen(name) && strncmp(list, name, length) == 0)
+            return true;
+    }
+    return false;
 }
 
 /* Shunt's library, absolute and without links; false if there is none. */
@@ -76,8 +89,14 @@ EXPORT unsigned la_version(unsigned version)
     return 0; /* the linker asks no more */
 }
 
+EXPORT void la_preinit(uintptr_t *cookie)
+{
+    (void)cookie;
+    started = true;
+}
+
 EXPORT char *la_objsearch(const char *name, uintptr_t *cookie, unsigned flag)
 {
     (void)flag; /* the name as it was given, or a place where the linker would look for it */
-    return is_nccl(name) && !asked_by_nccl(cookie) ? library : (char *)name;
+    return is_nccl(name) && !asked_by_nccl(cookie) && !is_preloaded(name) ? library : (char *)name;
 }

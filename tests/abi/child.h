@@ -20,7 +20,7 @@
         }                                                                           \
     } while (0)
 
-/* 0 if the scenario returned 0. A signal, another value or 30 s without an end are -1, and the child's
+/* 0 if the scenario returned 0. A signal, another value or 300 s without an end are -1, and the child's
  * stderr is shown. `log` gets that text in any case, cut to `capacity`. */
 int child_run(int (*scenario)(void *argument), void *argument, char *log, size_t capacity);
 

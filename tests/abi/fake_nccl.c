@@ -61,6 +61,18 @@ int ncclBcast(void *buffer, uint64_t count)
     return ncclBroadcast(buffer, buffer, count);
 }
 
+#ifdef FAKE_NEWER
+int ncclNewest(void *buffer)
+{
+    return ncclBroadcast(buffer, buffer, 0);
+}
+
+int pncclNewest(void *buffer)
+{
+    return ncclNewest(buffer);
+}
+#endif
+
 /* Functions whose address alone is wanted, so that the linker makes no jump slot but a GOT entry of the one, and
  * a word in data of the other. */
 void *fake_address_in_code(void)

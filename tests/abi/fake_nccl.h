@@ -45,6 +45,10 @@ int ncclParamGetI32(int argument);
 int ncclCommGrow(void);
 int ncclDevCommDestroy(void);
 
+/* Of a fake that is newer than Shunt: it makes a call of its own, of ncclBroadcast. */
+int ncclNewest(void *buffer);
+int pncclNewest(void *buffer);
+
 /* Looked up in the fake alone: the address of ncclGetErrorString as its code sees it, and of ncclGetLastError as
  * its data does. */
 void *fake_address_in_code(void);

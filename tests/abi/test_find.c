@@ -167,7 +167,7 @@ static void test_everything(void **state)
 {
     shim_folders_t folders = {0};
     (void)state;
-    shim_find_folders(&folders);
+    shim_find_folders(&folders, NULL);
     assert_true(folders.count > 5 && has(&folders, "/usr/lib"));
     for (size_t i = 0; i < folders.count; i++)
         for (size_t k = 0; k < i; k++)

@@ -75,12 +75,12 @@ if(SHUNT_SANITIZE STREQUAL "")
   # A call behind one that was given up sends.
   add_broken(no_stop device/epoch.h "return epoch & ALG_EPOCH_STOPPED" "return false && epoch")
   # A flag that was left alone for long looks new.
-  add_broken(stale_flag staged/staged.h "lane_flag(flag(team, team.rank, step, r)) - value >= 2 * EPOCH_UNIT"
-    "(int64_t)(lane_flag(flag(team, team.rank, step, r)) - value) < 0")
+  add_broken(stale_flag allreduce/staged.cu "lane_flag(flag(team, team.rank, phase, r)) - value >= 2 * EPOCH_UNIT"
+    "(int64_t)(lane_flag(flag(team, team.rank, phase, r)) - value) < 0")
   # A reader that does not wait for its flag.
-  add_broken(no_flag staged/staged.h "lane_flag(flag(team, team.rank, step, r)) - value >= 2 * EPOCH_UNIT" "false")
+  add_broken(no_flag allreduce/staged.cu "lane_flag(flag(team, team.rank, phase, r)) - value >= 2 * EPOCH_UNIT" "false")
 elseif(SHUNT_SANITIZE STREQUAL "thread")
   # Scatter and gather staging that move with the grid: a call stores where a slow peer still reads.
-  add_broken(moving_staging staged/staged.h "step * (team.staging_bytes / 2)"
-    "(uint64_t)step * (team.nranks - 1) * plan.channels * plan.rows * lanes * VEC")
+  add_broken(moving_staging allreduce/staged.cu "phase * (team.staging_bytes / 2)"
+    "(uint64_t)phase * (team.nranks - 1) * plan.channels * plan.rows * lanes * VEC")
 endif()

@@ -49,6 +49,7 @@ void act_wait_ready(ncclComm_t comm);
 /* act_make.c */
 void act_init(actor_t *actor, const fuzz_step_t *step);
 void act_init_all(actor_t *actor, const fuzz_step_t *step);
+void act_twins(actor_t *actor, const fuzz_step_t *step);
 void act_abandon(actor_t *actor, const fuzz_step_t *step);
 void act_split(actor_t *actor, const fuzz_step_t *step);
 void act_shrink(actor_t *actor, const fuzz_step_t *step);

@@ -96,6 +96,55 @@ void act_init_all(actor_t *actor, const fuzz_step_t *step)
     act_settle(actor, slot);
 }
 
+static void init_members(actor_t *actor, int slot, const ncclUniqueId *id)
+{
+    fuzz_comm_t *comm = &actor->comm[slot];
+    bool group = act_owned(actor, slot) > 1;
+    if (group)
+        CHECK_NCCL(ncclGroupStart());
+    for (int m = 0; m < comm->members; m++) {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.blocking = comm->blocking;
+        if (act_owns(actor, slot, m))
+            CHECK_STARTED(ncclCommInitRankConfig(act_place(actor, slot, m), comm->members, *id, m, &config));
+    }
+    if (group)
+        CHECK_STARTED(ncclGroupEnd());
+}
+
+/* Each actor says for itself if it groups the two, and comes to them, and polls, when it likes. */
+void act_twins(actor_t *actor, const fuzz_step_t *step)
+{
+    const int slot[2] = {(int)step->slot, (int)step->other};
+    ncclUniqueId id[2];
+    if (slot[0] == slot[1] || actor->comm[slot[0]].state != STATE_NONE || actor->comm[slot[1]].state != STATE_NONE)
+        return;
+    fuzz_comm_t comm = {.state = STATE_LIVE};
+    draw_owners(actor, &comm);
+    comm.blocking = act_draw(actor, 2) == 0;
+    actor->comm[slot[0]] = actor->comm[slot[1]] = comm;
+    ranks_barrier(actor->ranks);
+    for (int i = 0; i < 2 && comm.owner[0] == actor->me; i++)
+        CHECK_NCCL(ncclGetUniqueId(&actor->run->shared->id[i]));
+    ranks_barrier(actor->ranks);
+    memcpy(id, actor->run->shared->id, sizeof(id));
+    ranks_barrier(actor->ranks);
+
+    bool together = data_below(&actor->own, 2) == 0;
+    if (together)
+        CHECK_NCCL(ncclGroupStart());
+    for (int i = 0; i < 2; i++) {
+        usleep((useconds_t)data_below(&actor->own, 5000));
+        init_members(actor, slot[i], &id[i]);
+    }
+    if (together)
+        CHECK_STARTED(ncclGroupEnd());
+    for (int i = 0; i < 2; i++) {
+        usleep((useconds_t)data_below(&actor->own, 5000));
+        act_settle(actor, slot[i]);
+    }
+}
+
 /* All ranks but the last are this actor's; they wait without end, until they are aborted. */
 void act_abandon(actor_t *actor, const fuzz_step_t *step)
 {

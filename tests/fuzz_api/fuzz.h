@@ -21,6 +21,7 @@ enum { FUZZ_ACTORS = 5, FUZZ_SLOTS = 6, FUZZ_MEMBERS = 6, FUZZ_STEPS = 60, FUZZ_
 #define FUZZ_KINDS(X)                                                                                    \
     X(init, 8)      /* a communicator of some ranks, some of which may be one actor's */                 \
     X(init_all, 2)  /* ... of one actor's ranks alone */                                                 \
+    X(twins, 3)     /* two of the same ranks, made in one group by some actors, singly by others */      \
     X(abandon, 1)   /* an init whose last rank never comes, aborted by the others */                     \
     X(split, 5)     /* into two colours and none, into the slots `other` and the next one */             \
     X(shrink, 3)    /* into the slot `other` */                                                          \

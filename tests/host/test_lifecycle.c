@@ -171,6 +171,89 @@ static void non_blocking(void **state)
     host_run(RANKS_THREADS, 2, non_blocking_body, NULL);
 }
 
+/* Poll for the first time one rank after another, each longer after the one before than ranks that are not seen at all
+ * may take. */
+static void poll_in_turn(ranks_t *ranks, ncclComm_t comm)
+{
+    ncclResult_t result;
+    for (int r = 0; r < ranks->nranks; r++) {
+        ranks_barrier(ranks);
+        if (r != ranks->rank)
+            continue;
+        CHECK_NCCL(ncclCommGetAsyncError(comm, &result));
+        CHECK(result == ncclSuccess || result == ncclInProgress);
+        usleep(300000);
+        CHECK_NCCL(ncclCommGetAsyncError(comm, &result));
+        CHECK(result == ncclSuccess || result == ncclInProgress);
+    }
+    ranks_barrier(ranks);
+    wait_ready(comm);
+}
+
+static void late_polls_body(ranks_t *ranks)
+{
+    ncclUniqueId id = ranks_id(ranks);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm = NULL, child = NULL;
+    config.blocking = 0;
+    check_started(ncclCommInitRankConfig(&comm, ranks->nranks, id, ranks->rank, &config));
+    poll_in_turn(ranks, comm);
+    for (int color = 0; color < 2; color++) { /* all together, then all but rank 0 */
+        check_started(ncclCommSplit(comm, color && ranks->rank > 0, ranks->rank, &child, NULL));
+        poll_in_turn(ranks, comm);
+        wait_ready(child);
+        CHECK_NCCL(ncclCommDestroy(child));
+    }
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void late_polls(void **state)
+{
+    static const char *const hasty[] = {"SHUNT_TIMEOUT_MS", "200", NULL};
+    ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 3, .env = hasty, .body = late_polls_body};
+    (void)state;
+    assert_int_equal(ranks_run(&plan), 0);
+    plan.shape = RANKS_THREADS;
+    plan.nranks = 2;
+    assert_int_equal(ranks_run(&plan), 0);
+}
+
+/* Rank 0 makes two communicators in a group, the others one after the other, and each waits for it longer than ranks
+ * that are not seen at all may take. */
+static void grouped_inits_body(ranks_t *ranks)
+{
+    ncclUniqueId id[2];
+    ncclComm_t comm[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++)
+        id[i] = ranks_id(ranks);
+    if (ranks->rank == 0) {
+        CHECK_NCCL(ncclGroupStart());
+        for (int i = 0; i < 2; i++)
+            CHECK_NCCL(ncclCommInitRank(&comm[i], ranks->nranks, id[i], 0));
+        ranks_barrier(ranks);
+        usleep(3500000);
+        CHECK_NCCL(ncclGroupEnd());
+    } else {
+        ranks_barrier(ranks);
+        for (int i = 0; i < 2; i++)
+            CHECK_NCCL(ncclCommInitRank(&comm[i], ranks->nranks, id[i], ranks->rank));
+    }
+    for (int i = 0; i < 2; i++) {
+        use(comm[i], ranks->rank, ranks->nranks, (uint64_t)i);
+        CHECK_NCCL(ncclCommDestroy(comm[i]));
+    }
+}
+
+static void grouped_inits(void **state)
+{
+    static const char *const limit[] = {"SHUNT_TIMEOUT_MS", "3000", NULL};
+    ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .env = limit, .body = grouped_inits_body};
+    (void)state;
+    assert_int_equal(ranks_run(&plan), 0);
+    plan.shape = RANKS_THREADS;
+    assert_int_equal(ranks_run(&plan), 0);
+}
+
 /* One thread, all ranks, no group: only non-blocking communicators allow that. */
 static void non_blocking_solo_body(ranks_t *ranks)
 {
@@ -296,9 +379,9 @@ static void ends(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(again),    cmocka_unit_test(init_all), cmocka_unit_test(non_blocking),
-        cmocka_unit_test(scalable), cmocka_unit_test(finalize), cmocka_unit_test(non_blocking_solo),
-        cmocka_unit_test(ends),
+        cmocka_unit_test(again),    cmocka_unit_test(init_all),   cmocka_unit_test(non_blocking),
+        cmocka_unit_test(scalable), cmocka_unit_test(finalize),   cmocka_unit_test(non_blocking_solo),
+        cmocka_unit_test(ends),     cmocka_unit_test(late_polls), cmocka_unit_test(grouped_inits),
     };
     host_limit(80);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -232,7 +232,7 @@ static void foreign_home_body(ranks_t *ranks)
     char log[] = "/tmp/shunt-home-XXXXXX";
     struct stat info;
     int fd = mkstemp(log);
-    CHECK(fd >= 0 && fchmod(fd, 0666) == 0);
+    CHECK(fd >= 0 && fchown(fd, STRANGER, (gid_t)-1) == 0);
     CHECK(setenv("SHUNT_DEBUG_FILE", log, 1) == 0);
     CHECK(setuid(STRANGER) == 0 && prctl(PR_SET_DUMPABLE, 1) == 0);
     works_body(ranks);

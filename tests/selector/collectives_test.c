@@ -41,10 +41,10 @@ static void any_shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_
     (void)threads;
 }
 
-#define PAIR(c)                                                                                      \
-    &(const alg_algorithm_t){"push", c, half, any_shape, NULL, NULL, NULL}, &(const alg_algorithm_t) \
-    {                                                                                                \
-        "staged", c, all, any_shape, NULL, NULL, NULL                                                \
+#define PAIR(c)                                                                                     \
+    &(const alg_algorithm_t){"push", c, all, any_shape, NULL, NULL, NULL}, &(const alg_algorithm_t) \
+    {                                                                                               \
+        "staged", c, all, any_shape, NULL, NULL, NULL                                               \
     }
 
 const alg_algorithm_t *const alg_registry[] = {
@@ -123,24 +123,20 @@ static void built_in_rows(void **state)
         sel_topology_t topology = four;
         topology.nranks = n;
         plan_of(&topology, "", NULL);
-        const uint64_t most = n == 2 ? 8 * MIB : 4 * MIB, least = n == 2 ? 4 * MIB : 128 * KIB;
+        const uint64_t most = (n == 2 ? 512 : 128) * MIB, least = n == 2 ? most : (n == 3 ? 2 : 1) * MIB;
         for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
             expect(blocks[i], 1024, "push");
             expect(blocks[i], most, "push");
-            expect(blocks[i], most + n, "staged");
-            expect(blocks[i], 1024 * MIB, "nccl");
+            expect(blocks[i], most + n, "nccl");
             assert_true(choose(blocks[i], ALG_INT8, MIB).blocks <= 32);
         }
         for (size_t i = 0; i < sizeof messages / sizeof messages[0]; i++) {
             expect(messages[i], least, "push");
-            expect(messages[i], least + 1, "staged");
-            expect(messages[i], 256 * MIB, "staged");
-            expect(messages[i], 256 * MIB + 1, "nccl");
+            expect(messages[i], least + 1, "nccl");
             assert_true(choose(messages[i], ALG_INT8, MIB).blocks <= 32);
         }
         expect(ALG_ALL_REDUCE, 1024, "oneshot");
         expect(ALG_SCATTER, 1024, "nccl"); /* the row's algorithm is not there */
-        expect(ALG_SCATTER, 64 * MIB, "staged");
     }
 }
 
@@ -153,7 +149,8 @@ static void multicast(void **state)
     plan_of(&topology, "", NULL);
     for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
         const bool helped = c == ALG_ALL_REDUCE || c == ALG_REDUCE_SCATTER || c == ALG_ALL_GATHER;
-        expect((alg_collective_t)c, 64 * MIB, helped ? "nccl" : "staged");
+        const bool late = c == ALG_BROADCAST || c == ALG_REDUCE || c == ALG_SCATTER; /* it has no push here */
+        expect((alg_collective_t)c, 64 * MIB, helped || late ? "nccl" : "push");
     }
 }
 
@@ -233,14 +230,14 @@ static void nothing_forwarded(void **state)
         plan_of(&host, "", NULL);
         for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
             expect((alg_collective_t)c, 1008, c == ALG_ALL_REDUCE ? "oneshot" : c == ALG_SCATTER ? "staged" : "push");
-            expect((alg_collective_t)c, 2 * MIB, "staged");
+            expect((alg_collective_t)c, 2 * MIB, c == ALG_ALL_REDUCE || c == ALG_SCATTER ? "staged" : "push");
             assert_int_equal(choose((alg_collective_t)c, ALG_INT8, 2 * MIB).blocks, 1);
         }
         const sel_settings_t settings = {.scratch_bytes = 64u << 20, .deterministic = 1};
         sel_plan_init(&plan, &pcie, &settings);
         for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
             assert_int_equal(choose((alg_collective_t)c, ALG_INT8, 1008).reason, SEL_TAKEN);
-            expect((alg_collective_t)c, 1024 * MIB, "staged");
+            assert_int_equal(choose((alg_collective_t)c, ALG_INT8, 1024 * MIB).reason, SEL_TAKEN);
         }
     }
 }
@@ -255,7 +252,8 @@ static void old_gpus(void **state)
     for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
         assert_int_equal(choose((alg_collective_t)c, ALG_FLOAT8_E5M2, 1024).reason,
                          alg_collective_reduces((alg_collective_t)c) ? SEL_FORWARD_TYPE : SEL_TAKEN);
-    assert_int_equal(choose(ALG_COLLECTIVE_COUNT, ALG_INT8, 1024).reason, SEL_FORWARD_COLLECTIVE);
+    const sel_query_t none = {ALG_COLLECTIVE_COUNT, ALG_INT8, ALG_SUM, 1024};
+    assert_int_equal(sel_choose(&plan, &none).reason, SEL_FORWARD_COLLECTIVE);
 }
 
 /* Where nobody has measured: short messages in one crossing, long ones never, nothing on links of unknown rate. */

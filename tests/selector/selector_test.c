@@ -400,6 +400,7 @@ static void limits(void **state)
 static void shape_fits_kernels(void **state)
 {
     (void)state;
+    assert_true(alg_registry_count <= 32); /* sel_plan_t and a policy have a bit for each */
     for (uint32_t i = 0; i < alg_registry_count; i++) {
         const bool chunks = strcmp(alg_registry[i]->name, "staged") == 0;
         for (uint32_t n = 2; n <= ALG_MAX_RANKS; n++) {

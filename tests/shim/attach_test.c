@@ -236,6 +236,7 @@ static void pool_is_used(void **state)
     fake.idle[0] = fake.idle[1] = 77; /* the others have none: all create */
     init_group(comms, N, fresh_id());
     assert_int_equal(fake.taken, 0);
+    assert_int_equal(fake.left_idle, 2);
     assert_int_equal(fake.created, N);
     destroy_all(comms, N);
 }

@@ -368,6 +368,11 @@ uint64_t alg_scratch_idle(const alg_set_t *set, uint32_t rank, const alg_map_t *
     return fake.idle[rank];
 }
 
+void alg_scratch_leave_idle(uint64_t id, uint32_t rank)
+{
+    atomic_fetch_add(&fake.left_idle, fake.idle[rank] == id);
+}
+
 static alg_scratch_t *scratch_new(uint32_t rank, net_memory_kind_t kind)
 {
     alg_scratch_t *scratch = calloc(1, sizeof(*scratch));

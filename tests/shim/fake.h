@@ -38,6 +38,7 @@ typedef struct fake {
     bool split_late;                                      /* a split shows its communicator when the parent is polled */
     bool running;                                         /* our kernels, on every communicator */
     atomic_int created, taken, freed, pooled, sent, polls, drains;
+    atomic_int left_idle;
     atomic_int retired; /* given back, not freed yet */
     atomic_int stuck;   /* frees that would have waited for a kernel that nothing ends */
 } fake_t;

@@ -231,6 +231,7 @@ static uint32_t kinds(const char *line, const char *first)
     optind = 0;
     assert_non_null(machine);
     machine->host = true;
+    machine->collectives = 0xff;
     assert_int_equal(bench_options_parse(&parsed, argc, argv), TOOL_OK);
     for (uint32_t at = 0; bench_next_kind(&parsed, machine, &at, &kind); count++) {
         char text[80];

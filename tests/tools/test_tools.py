@@ -278,6 +278,8 @@ def plots():
             assert plot(table, "-o", two).returncode == 0
             text = pathlib.Path(two).read_text()
             assert title in text and ("Shunt 0.75" if name == "allgather" else "Shunt 1<") in text, text
+            assert plot(first, table, "--collective", name, "-o", two).returncode == 0
+            assert pathlib.Path(two).read_text() == text
             done = plot(first, table, "-o", two)
             assert done.returncode == 1 and "rows of several kinds: " in done.stderr, done.stderr
 
@@ -291,12 +293,14 @@ def plots():
 
 def pictures():
     """Every picture among the results is what its CSV file gives now."""
-    found = sorted(pathlib.Path(SOURCE, "docs/results").glob("allreduce-*.svg"))
+    names = ("allreduce", "reducescatter", "reduce", "allgather", "alltoall", "broadcast", "gather", "scatter")
+    found = [picture for name in names for picture in sorted(pathlib.Path(SOURCE, "docs/results").glob(f"{name}-*.svg"))]
     assert found
     with tempfile.TemporaryDirectory() as folder:
         for picture in found:
-            table = picture.with_name(picture.stem.replace("allreduce-", "graph-") + ".csv")
-            done = plot(str(table), "-o", f"{folder}/now.svg")
+            name, rest = picture.stem.split("-", 1)
+            table = picture.with_name(("graph-" if name == "allreduce" else "collectives-") + rest + ".csv")
+            done = plot(str(table), "--collective", name, "-o", f"{folder}/now.svg")
             assert done.returncode == 0, done.stderr
             assert pathlib.Path(folder, "now.svg").read_bytes() == picture.read_bytes(), (
                 f"{picture.name} is stale: scripts/plot docs/results/{table.name} -o docs/results/{picture.name}")

@@ -109,10 +109,11 @@ def tune():
         kept = row(types="i8", algorithm="staged") + row(ranks=3)
         link = "# link: 12.500 GB/s among 4 GPUs, one way 1.000 us\n"
         pathlib.Path(table).write_text(HEAD % HOST + link + kept + row(types="f2+f4+f8", grid="7,1"))
-        done = expect(shunt("tune", "-g", "2", "-b", "1K", "-e", "4K", "--csv", report,
+        done = expect(shunt("tune", "-g", "2", "-b", "1K", "-e", "4K", "--collective", "allreduce", "--csv", report,
                             SHUNT_CACHE_DIR=f"{folder}/a/b"), 0, "# table: " + table, "as fast as the built-in")
         facts, measured = csv_rows(report)
         assert facts["command"].startswith("shunt tune -g 2"), facts
+        assert all(r["collective"] == "allreduce" for r in measured), measured
         assert [(r["type"], r["bytes"]) for r in measured] == [
             (t, b) for t in ("float", "bfloat16") for b in ("1024", "2048", "4096")], measured
         for r in measured:
@@ -130,6 +131,17 @@ def tune():
         expect(shunt("tune", "-g", "2", "-e", "1K", SHUNT_CACHE_DIR="/proc/nowhere"), 1, "cannot be written")
 
 
+def tune_collectives():
+    """Every collective that has algorithms here; what is only moved once, for all types."""
+    known = [line.split(",")[0] for line in shunt("info").stdout.splitlines() if line.endswith(", host-4:")]
+    with tempfile.TemporaryDirectory() as folder:
+        report = f"{folder}/report.csv"
+        expect(shunt("tune", "-g", "2", "-b", "1K", "-e", "1K", "--csv", report, SHUNT_CACHE_DIR=folder), 0)
+        measured = [(r["collective"], r["type"]) for r in csv_rows(report)[1]]
+        reducing = ("allreduce", "reducescatter", "reduce")
+        assert measured == [(c, t) for c in known for t in ("float", "bfloat16")[:2 if c in reducing else 1]], measured
+
+
 def tune_check():
     """The verdict on a table follows from what was measured; one that says nothing is never slower."""
     with tempfile.TemporaryDirectory() as folder:
@@ -137,7 +149,8 @@ def tune_check():
         # On the host a block is a thread that the call makes: sixteen should cost more than they bring, but this
         # machine may be busy. What was measured decides; a figure within a hundredth of the limit is rounded.
         pathlib.Path(table).write_text(HEAD % HOST + row(end=10000, algorithm="oneshot", grid="16,1"))
-        case = ("tune", "--check", "-g", "2", "-b", "8K", "-e", "16K", "-d", "float", "--table", table)
+        case = ("tune", "--check", "-g", "2", "-b", "8K", "-e", "16K", "-d", "float",
+                "--collective", "allreduce", "--table", table)
         done = shunt(*case, "--csv", f"{folder}/check.csv")
         rows = csv_rows(f"{folder}/check.csv")[1]
         slower, ratio = "float, 8192 bytes" in done.stderr, float(rows[0]["ratio"])
@@ -209,7 +222,8 @@ def tune_plot():
 
 def tune_usage():
     for arguments, word in ((("-b", "x"), "-b x"), (("-g", "1"), "-g 1"), (("-g", "9"), "-g 9"), (("-d", "int7"), "int7"),
-                            (("-d", ""), "types"), (("--mode", "graph"), "graph"), (("--mode", "captured"), "GPU"),
+                            (("-d", ""), "types"), (("--collective", "allgather,sendrecv"), "sendrecv"),
+                            (("--collective", ","), "names"), (("--mode", "graph"), "graph"), (("--mode", "captured"), "GPU"),
                             (("--limit", "0"), "--limit 0"), (("--diff", "one"), "two tables"), (("extra",), "extra"),
                             (("--nothing",), "--nothing"), (("-e",), "-e"), (("-b", "1M", "-e", "1K"), "-b")):
         expect(shunt("tune", *arguments), 2, word)
@@ -217,5 +231,5 @@ def tune_usage():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (tables, tune, tune_check, tune_stops, tune_diff, tune_plot,
+    {case.__name__: case for case in (tables, tune, tune_collectives, tune_check, tune_stops, tune_diff, tune_plot,
                                       tune_usage)}[sys.argv[4]]()

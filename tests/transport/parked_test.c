@@ -313,6 +313,27 @@ static void siblings_let_go_too(void **state)
     assert_int_equal(gpu->frees, 2);
 }
 
+/* A rank of another pid namespace cannot say that it has let go. */
+static void shared_with_strangers(void **state)
+{
+    (void)state;
+    net_memory_t *own, *other;
+    net_mapping_t *mapping;
+    uint8_t mine[NET_OFFER_BYTES];
+    net_offer_t theirs;
+    assert_int_equal(net_memory_create(NET_MEMORY_CUDA_IPC, 0, 4096, &own, mine), 0);
+    assert_int_equal(net_memory_create(NET_MEMORY_CUDA_IPC, 0, 4096, &other, (uint8_t *)&theirs), 0);
+    theirs.owner.pid_namespace++;
+    assert_int_equal(net_memory_open(own, 0, (const uint8_t *)&theirs, &mapping), 0);
+    assert_true(net_mapping_alive(mapping));
+    net_mapping_close(mapping);
+    net_memory_destroy(own);
+    net_memory_destroy(other);
+    net_memory_reap();
+    net_memory_reap();
+    assert_int_equal(gpu->frees, 1);
+}
+
 typedef struct offered {
     uint8_t offer[NET_OFFER_BYTES];
     int expected;
@@ -407,6 +428,7 @@ int main(void)
         cmocka_unit_test_setup(freed_when_the_peer_is_dead, reset),
         cmocka_unit_test_setup(pooled_by_the_peer, reset),
         cmocka_unit_test_setup(siblings_let_go_too, reset),
+        cmocka_unit_test_setup(shared_with_strangers, reset),
         cmocka_unit_test_setup(a_late_guest_is_turned_away, reset),
         cmocka_unit_test_setup(seats_are_left, reset),
         cmocka_unit_test_setup(a_child_frees_nothing, reset),

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -263,6 +264,36 @@ static void test_who_left_is_not_waited_for(void **state)
     assert_false(name_exists(&key));
 }
 
+/* Who is missing: one that has not come, one that comes at a poll, one that waits too. */
+static void test_who_is_missing(void **state)
+{
+    (void)state;
+    net_key_t key = random_key();
+    net_rendezvous_t *a, *b, *c;
+    assert_int_equal(net_join(&key, &a), 0);
+    assert_int_equal(net_join(&key, &b), 0);
+    assert_int_equal(net_set_rank(a, 0, 3), 0);
+    assert_int_equal(net_missing(a, 0), NET_MISSING_UNSEEN);
+    assert_false(net_present(a, 1)); /* no rank yet */
+    assert_int_equal(net_join(&key, &c), 0);
+    assert_int_equal(net_missing(a, 0), NET_MISSING_WAITING);
+    assert_int_equal(net_set_rank(b, 1, 3), 0);
+    assert_int_equal(net_set_rank(c, 2, 3), 0);
+    assert_true(net_present(a, 1));
+    net_set_away(b, true);
+    assert_int_equal(net_missing(a, 0), NET_MISSING_AWAY);
+    assert_int_equal(net_post(b, 0, NULL, 0), 0);
+    assert_int_equal(net_missing(a, 0), NET_MISSING_WAITING); /* for c */
+    assert_int_equal(net_missing(a, 1), NET_MISSING_AWAY);
+    net_set_away(b, false);
+    assert_int_equal(net_missing(a, 1), NET_MISSING_WAITING);
+    net_leave(c);
+    assert_false(net_present(a, 2));
+    assert_int_equal(net_missing(a, 0), NET_MISSING_UNSEEN);
+    net_leave(b);
+    net_leave(a);
+}
+
 static int join_for_ever(uint32_t rank, uint32_t nranks, void *argument)
 {
     (void)rank, (void)nranks;
@@ -339,8 +370,86 @@ static void test_other_pid_namespace_counts_as_alive(void **state)
         skip();
     }
     assert_int_equal(net_poll(rendezvous, 0), 0);
+    assert_int_equal(net_missing(rendezvous, 0), NET_MISSING_UNSEEN); /* it may be dead for all we know */
     net_unlink(rendezvous);
     net_leave(rendezvous);
+}
+
+/* A container: its first process joins, and dies with the process that made it. */
+static int live_elsewhere(uint32_t rank, uint32_t nranks, void *argument)
+{
+    (void)rank, (void)nranks;
+    CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+    return join_and_hang(1, 2, argument);
+}
+
+/* The same, whose child leaves what it never joined. */
+static int child_leaves_elsewhere(uint32_t rank, uint32_t nranks, void *argument)
+{
+    net_rendezvous_t *rendezvous;
+    (void)rank, (void)nranks;
+    CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+    CHECK(net_join(argument, &rendezvous) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        net_leave(rendezvous);
+        _exit(0);
+    }
+    CHECK(wait_child(child));
+    net_rendezvous_t *second; /* says that the child is done */
+    CHECK(net_join(argument, &second) == 0);
+    net_leave(second);
+    for (;;)
+        pause();
+}
+
+typedef struct container {
+    body_t body;
+    net_key_t key;
+} container_t;
+
+static int contain(uint32_t rank, uint32_t nranks, void *argument)
+{
+    container_t *container = argument;
+    CHECK(unshare(CLONE_NEWPID) == 0);
+    return wait_child(start_child(container->body, rank, nranks, &container->key)) ? 0 : 1;
+}
+
+/* What lives in a container stays; what lived in one is removed, or gives way to who has the same key. */
+static void live_and_die_elsewhere(body_t body, uint32_t joiners)
+{
+    container_t container = {body, random_key()};
+    net_rendezvous_t *rendezvous;
+    assert_int_equal(net_join(&container.key, &rendezvous), 0);
+    pid_t maker = start_child(contain, 0, 1, &container);
+    assert_int_equal(wait_count(rendezvous, 1 + joiners), 0);
+    net_leave(rendezvous);
+    net_segment_sweep();
+    assert_true(name_exists(&container.key));
+    kill(maker, SIGKILL);
+    assert_int_equal(waitpid(maker, NULL, 0), maker);
+    for (int naps = 0; naps < 200000 && name_exists(&container.key); naps++) {
+        net_segment_sweep();
+        nanosleep(&(struct timespec){.tv_nsec = 500000}, NULL);
+    }
+    assert_false(name_exists(&container.key));
+}
+
+static void test_dead_container(void **state)
+{
+    (void)state;
+    net_key_t key = random_key();
+    net_rendezvous_t *rendezvous;
+    if (geteuid() != 0 || run_processes(1, join_elsewhere, &key) != 0) {
+        print_message("skipped: no pid namespace to be had here\n");
+        skip();
+    }
+    assert_int_equal(net_join(&key, &rendezvous), 0);
+    assert_int_equal(net_count(rendezvous), 1);
+    net_leave(rendezvous);
+    assert_false(name_exists(&key));
+    live_and_die_elsewhere(live_elsewhere, 1);
+    live_and_die_elsewhere(child_leaves_elsewhere, 2);
 }
 
 /* ---- The verdict -------------------------------------------------------------------- */
@@ -726,9 +835,11 @@ int main(void)
         cmocka_unit_test(test_stale_is_replaced_once),
         cmocka_unit_test(test_killed_joiner_is_noticed),
         cmocka_unit_test(test_who_left_is_not_waited_for),
+        cmocka_unit_test(test_who_is_missing),
         cmocka_unit_test(test_killed_while_joining),
         cmocka_unit_test(test_sweep),
         cmocka_unit_test(test_other_pid_namespace_counts_as_alive),
+        cmocka_unit_test(test_dead_container),
         cmocka_unit_test(test_exactly_one_verdict),
         cmocka_unit_test(test_reason_is_cut_and_printable),
         cmocka_unit_test(test_decided_takes_nobody),

@@ -249,6 +249,14 @@ static void test_pool_offers_the_newest_once(void **state)
     assert_int_equal(alg_scratch_take(500, 0, &taken), -ENOENT);
     alg_scratch_release(taken, true);
     assert_int_equal(alg_scratch_idle(&plan.set, 0, &plan.map), 500);
+    alg_scratch_leave_idle(1000, 0);
+    alg_scratch_pool_trim(); /* 500 was promised */
+    assert_int_equal(alg_scratch_take(1000, 0, &taken), -ENOENT);
+    alg_scratch_leave_idle(500, 1); /* another rank's */
+    assert_int_equal(alg_scratch_idle(&plan.set, 0, &plan.map), 0);
+    alg_scratch_leave_idle(500, 0);
+    assert_int_equal(alg_scratch_idle(&plan.set, 0, &plan.map), 500);
+    alg_scratch_leave_idle(500, 0);
     alg_scratch_pool_trim();
     assert_int_equal(alg_scratch_take(500, 0, &taken), -ENOENT);
 }
@@ -334,6 +342,7 @@ static void test_fork(void **state)
     assert_int_equal(check_armed(used, &plan.map), 0);
     alg_scratch_release(used, true);
     assert_int_equal(alg_scratch_idle(&plan.set, 0, &plan.map), plan.id);
+    alg_scratch_leave_idle(plan.id, 0);
     alg_scratch_pool_trim();
 }
 

@@ -23,7 +23,7 @@ static int enter(const net_key_t *key, uint32_t rank, uint32_t nranks, net_rende
 }
 
 /* Do all ranks hold the same idle scratch? */
-static int agree(net_rendezvous_t *rendezvous, uint32_t nranks, uint64_t idle, bool *same)
+static int agree(net_rendezvous_t *rendezvous, uint32_t rank, uint32_t nranks, uint64_t idle, bool *same)
 {
     *same = idle != 0;
     CHECK(stage(rendezvous, STAGE_IDLE, &idle, sizeof idle) == 0);
@@ -34,6 +34,8 @@ static int agree(net_rendezvous_t *rendezvous, uint32_t nranks, uint64_t idle, b
         CHECK(net_read(rendezvous, STAGE_IDLE, peer, &theirs, sizeof theirs, &size) == 0);
         *same = *same && theirs == idle;
     }
+    if (idle && !*same)
+        alg_scratch_leave_idle(idle, rank);
     return 0;
 }
 
@@ -62,7 +64,7 @@ int team_build(const team_plan_t *plan, uint32_t rank, uint32_t nranks, alg_scra
     net_rendezvous_t *rendezvous;
     CHECK(enter(&plan->key, rank, nranks, &rendezvous) == 0);
     uint64_t idle = alg_scratch_idle(&plan->set, rank, &plan->map);
-    CHECK(agree(rendezvous, nranks, idle, reused) == 0);
+    CHECK(agree(rendezvous, rank, nranks, idle, reused) == 0);
     if (*reused)
         CHECK(alg_scratch_take(idle, rank, scratch) == 0);
     else
