@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """A controller hands one unique id over pipes to workers, threads and then processes, with Shunt and without.
 
-Each worker makes a communicator of its own, then: all-reduce with sum, product, min, max and average, broadcast
-and scatter from worker 0, gather to it by sends and receives in a group. Needs two GPUs or more and CUDA's
+Each worker makes a communicator of its own, then: all-reduce with sum, product, min, max and average; broadcast and
+scatter of weights from worker 0, gather of results to it; all-gather and reduce-scatter; scatter and gather again by
+sends and receives in a group. Needs two GPUs or more and CUDA's
 runtime library, nothing else; with SHUNT_DEVICE=host it needs no GPU, and makes the calls that the host device
 has. The last line is `N passed, N failed`.
 """
@@ -54,15 +55,44 @@ def offset(memory, floats):
     return ctypes.c_void_p((memory.value if isinstance(memory, ctypes.c_void_p) else ctypes.addressof(memory)) + 4 * floats)
 
 
-def from_root(nccl, device, comm, rank, n):
-    """Broadcast, scatter and gather, the last two by sends and receives in one group."""
+def root_calls(nccl):
+    """NCCL has ncclScatter and ncclGather since 2.28."""
+    version = ctypes.c_int()
+    nccl.ncclGetVersion(ctypes.byref(version))
+    return nccl.host or version.value >= 22800
+
+
+def collectives(nccl, device, comm, rank, n):
+    """Worker 0 has the weights, and gets the results."""
     results = {}
     count = 1000
-    memory = device.put(values(rank, count))
-    nccl.ncclBroadcast(memory, memory, ctypes.c_size_t(count), FLOAT32, 0, comm, device.stream)
-    results["broadcast"] = near(device.get(memory, count), values(0, count))
-    device.free(memory)
+    one = ctypes.c_size_t(count)
+    whole = device.put([float(i) for i in range(n * count)])
+    weights, own = device.put(values(rank, count)), device.put([0.0] * count)
+    every = device.put([0.0] * (n * count))
 
+    nccl.ncclBroadcast(weights, weights, one, FLOAT32, 0, comm, device.stream)
+    results["broadcast"] = near(device.get(weights, count), values(0, count))
+    nccl.ncclAllGather(weights, every, one, FLOAT32, comm, device.stream)
+    results["all-gather"] = near(device.get(every, n * count), values(0, count) * n)
+    nccl.ncclReduceScatter(whole, own, one, FLOAT32, SUM, comm, device.stream)
+    results["reduce-scatter"] = near(device.get(own, count), [float(n * (rank * count + i)) for i in range(count)])
+    if root_calls(nccl):
+        at_root = rank == 0
+        nccl.ncclScatter(whole if at_root else None, own, one, FLOAT32, 0, comm, device.stream)
+        results["scatter, one call"] = near(device.get(own, count), [float(rank * count + i) for i in range(count)])
+        nccl.ncclGather(own, every if at_root else None, one, FLOAT32, 0, comm, device.stream)
+        results["gather, one call"] = not at_root or near(device.get(every, n * count),
+                                                          [float(i) for i in range(n * count)])
+    for memory in (whole, weights, own, every):
+        device.free(memory)
+    return results
+
+
+def by_sends(nccl, device, comm, rank, n):
+    """Scatter from worker 0 and gather to it, by sends and receives in one group."""
+    results = {}
+    count = 1000
     whole, own = device.put([float(i) for i in range(n * count)]), device.put([0.0] * count)
     nccl.ncclGroupStart()
     for r in range(n if rank == 0 else 0):
@@ -91,8 +121,9 @@ def work(rank, n, receive, send):
         device = Device(nccl, rank)
         comm = nccl.init(n, UniqueId.of(receive()), rank)
         results = all_reduces(nccl, device, comm, rank, n)
+        results.update(collectives(nccl, device, comm, rank, n))
         if not nccl.host:
-            results.update(from_root(nccl, device, comm, rank, n))
+            results.update(by_sends(nccl, device, comm, rank, n))
         nccl.ncclCommDestroy(comm)
         send(results)
     except Exception as error:
