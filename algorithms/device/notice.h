@@ -13,6 +13,7 @@
 #define SHUNT_NOTICE_H
 
 #include "algorithms/device/epoch.h"
+#include "algorithms/device/mark.h"
 
 /* Scratch that notices take at the end of what a call uses of its half. */
 LANE_HOST_FN uint64_t notice_bytes(uint32_t nranks)
@@ -42,7 +43,8 @@ LANE_FN void notices_send(const lane_t &lane, const alg_team_t &team, const noti
     }
 }
 
-/* Wait for all that are owed, and re-arm. False: the wait was broken. */
+/* Wait for all that are owed, and re-arm. Every word has to be there: one that landed after the re-arming would pass
+ * for data in a later call. False: the wait was broken. */
 LANE_FN bool notices_take(lane_t &lane, const alg_team_t &team, const notices_t &n)
 {
     if (lane.block != 0)
@@ -52,7 +54,7 @@ LANE_FN bool notices_take(lane_t &lane, const alg_team_t &team, const notices_t 
             continue;
         uint8_t *word = team.scratch[team.rank] + n.at + other_place(r, team.rank) * VEC;
         lane_wait_begins(lane);
-        while (lane_poll(word).w[0] == SENTINEL) {
+        while (!mark_arrived<MARK_ESCAPE>(lane_poll(word))) {
             if (lane_stop(lane, team))
                 return false;
         }
