@@ -21,6 +21,7 @@
 
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime_api.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,12 +62,17 @@ int shim_capture_query(void *stream, shim_capture_t *capture)
 #endif
     if (error == cudaSuccess && status == cudaStreamCaptureStatusInvalidated)
         error = cudaErrorStreamCaptureInvalidated;
-    /* cudaStreamPerThread is one name for many streams. */
-    if (error == cudaSuccess && stream != (void *)cudaStreamPerThread)
-        error = cudaStreamGetId(stream, &stream_id);
     if (error != cudaSuccess)
         return cleared(error);
-    bool active = status == cudaStreamCaptureStatusActive;
+    const bool active = status == cudaStreamCaptureStatusActive;
+    /* cudaStreamPerThread is one name for many streams. A stream that is being captured is there, and is asked for
+     * nothing else: its handle names it within the capture. */
+    if (stream != (void *)cudaStreamPerThread) {
+        if (active)
+            stream_id = (uintptr_t)stream;
+        else if ((error = cudaStreamGetId(stream, &stream_id)) != cudaSuccess)
+            return cleared(error);
+    }
     *capture = (shim_capture_t){.id = active ? id : 0, .graph = active ? graph : NULL, .stream_id = stream_id};
     return 0;
 }

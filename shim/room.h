@@ -7,8 +7,8 @@
 
 #include "shim/comm.h"
 
-/* Before a launch on `stream`: set the call's most_blocks, and `early` if its successor has room beside it. The
- * communicator's lock is held, its device is current. */
+/* Before a launch on `stream` (NULL: it is being captured, and must not be asked): set the call's most_blocks, and
+ * `early` if its successor has room beside it. The communicator's lock is held, its device is current. */
 void shim_room_grant(shim_comm_t *comm, alg_call_t *call, void *stream);
 /* The communicator and all its graphs are gone: its room is free. */
 void shim_room_release(shim_comm_t *comm);

@@ -57,7 +57,11 @@ uint32_t shim_room_multiprocessors(int device, void *stream)
         (void)cudaGetLastError();
         return 0;
     }
+    /* Another thread may capture in global mode. */
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
     const uint32_t part = of_green_context(stream);
+    cudaThreadExchangeStreamCaptureMode(&mode);
     return part > 0 && part < (uint32_t)whole ? part : (uint32_t)whole;
 }
 

@@ -111,7 +111,7 @@ ncclResult_t shim_route_launch(shim_comm_t *comm, const alg_algorithm_t *algorit
         return before;
     }
     alg_call_t granted = *call;
-    shim_room_grant(comm, &granted, stream);
+    shim_room_grant(comm, &granted, capture->id != 0 ? NULL : stream);
     int error = shim_order_enter(comm, stream, capture);
     if (error == 0)
         error = algorithm->launch_cuda(alg_scratch_team(comm->scratch), &granted, stream);

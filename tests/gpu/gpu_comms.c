@@ -171,35 +171,55 @@ static void at_once(gpu_t *gpu)
     }
 }
 
-/* Two communicators, a stream each, full of large calls, which every other rank issues in the other order. What waits
- * behind its predecessor must leave the first call of the other communicator its room: its peers are in there already.
+/* Communicators, a stream each, full of large calls, which every other rank issues in the other order. What waits
+ * behind its predecessor must leave the first call of each other communicator its room: its peers are in there already.
  */
-static void crossed(gpu_t *gpu)
+static void crossed_among(gpu_t *gpu, int count, size_t elements)
 {
-    enum { CALLS = 4, ELEMENTS = 12 << 20 }; /* staged, which has the largest grids */
-    ncclComm_t comms[2] = {gpu->comm, ranks_init(gpu->ranks)};
-    cudaStream_t streams[2] = {gpu->stream, NULL};
-    gpu_call_t calls[2];
+    enum { CALLS = 4, MOST = 8 };
+    ncclComm_t comms[MOST] = {gpu->comm};
+    cudaStream_t streams[MOST] = {gpu->stream};
+    gpu_call_t calls[MOST];
     uint64_t hash = 0;
-    CHECK_CUDA(cudaStreamCreateWithFlags(&streams[1], cudaStreamNonBlocking));
-    for (int i = 0; i < 2; i++) {
-        data_case_t c = {ncclBfloat16, REF_SUM, DATA_RANDOM, (uint64_t)i, ELEMENTS, gpu->nranks};
+    for (int i = 0; i < count; i++) {
+        if (i > 0) {
+            comms[i] = ranks_init(gpu->ranks);
+            CHECK_CUDA(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
+        }
+        data_case_t c = {ncclBfloat16, REF_SUM, DATA_RANDOM, (uint64_t)i, elements, gpu->nranks};
         gpu_prepare(gpu, &calls[i], comms[i], gpu->rank, &c, (gpu_shape_t){0, 0, false});
     }
-    for (int turn = 0; turn < 2; turn++) {
-        const int i = (turn + gpu->rank) % 2;
+    for (int turn = 0; turn < count; turn++) {
+        const int i = gpu->rank % 2 ? count - 1 - turn : turn;
         for (int k = 0; k < CALLS; k++)
             CHECK_NCCL(gpu_issue(&calls[i], streams[i]));
     }
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < count; i++)
         CHECK_CUDA(cudaStreamSynchronize(streams[i]));
-    for (int i = 1; i >= 0; i--) {
+    for (int i = count - 1; i >= 0; i--) {
         gpu_verify(&calls[i], gpu->rank, gpu->nranks, &hash);
         gpu_release(&calls[i]);
     }
     gpu_agree(gpu, hash);
-    CHECK_CUDA(cudaStreamDestroy(streams[1]));
-    destroy(gpu, comms[1]);
+    for (int i = 1; i < count; i++) {
+        CHECK_CUDA(cudaStreamDestroy(streams[i]));
+        destroy(gpu, comms[i]);
+    }
+}
+
+static void crossed(gpu_t *gpu)
+{
+    crossed_among(gpu, 2, 12 << 20); /* staged, which has the largest grids */
+}
+
+static void crossed_four(gpu_t *gpu)
+{
+    crossed_among(gpu, 4, 12 << 20);
+}
+
+static void crossed_eight(gpu_t *gpu)
+{
+    crossed_among(gpu, 8, 2 << 20);
 }
 
 /* One thread that is all ranks: everything in groups. */
@@ -312,10 +332,16 @@ static void one_thread(gpu_t *gpu)
 int main(int argc, char **argv)
 {
     static const gpu_case_t cases[] = {
-        {"split", split, GPU_RANKS, 50},       {"again", again, GPU_RANKS, 50},
-        {"beside", beside, GPU_RANKS, 50},     {"non-blocking", non_blocking, GPU_RANKS, 50},
-        {"scalable", scalable, GPU_RANKS, 30}, {"at-once", at_once, GPU_RANKS, 60},
-        {"crossed", crossed, GPU_RANKS, 60},   {"one-thread", one_thread, GPU_SOLO, 90},
+        {"split", split, GPU_RANKS, 50},
+        {"again", again, GPU_RANKS, 50},
+        {"beside", beside, GPU_RANKS, 50},
+        {"non-blocking", non_blocking, GPU_RANKS, 50},
+        {"scalable", scalable, GPU_RANKS, 30},
+        {"at-once", at_once, GPU_RANKS, 60},
+        {"crossed", crossed, GPU_RANKS, 60},
+        {"one-thread", one_thread, GPU_SOLO, 90},
+        {"crossed-four", crossed_four, GPU_RANKS, 60},
+        {"crossed-eight", crossed_eight, GPU_RANKS, 60},
     };
     return gpu_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }
