@@ -26,12 +26,12 @@
         collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "nccl", 0, 0, COLLECTIVES(ranks)  \
     }
 
-#define BLOCK_ROWS(collective)                                                            \
-    {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, 512 * MIB), \
-        PUSH(collective, 3, 128 * MIB), PUSH(collective, 4, 128 * MIB)
+#define BLOCK_ROWS(collective, most)                                                                                 \
+    {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, most), PUSH(collective, 3, 128 * MIB), \
+        PUSH(collective, 4, 128 * MIB)
 /* One rank has the whole message to send to each other one, or to take from it. */
 #define MESSAGE_ROWS(collective)                                                          \
-    {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, 512 * MIB), \
+    {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, 128 * MIB), \
         PUSH(collective, 3, 2 * MIB), PUSH(collective, 4, 1 * MIB)
 
 const sel_built_in_t sel_built_in[] = {
@@ -58,11 +58,11 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "nvswitch-sm90-4", 64 * MIB, "staged", 64, 512, H200(4)},
     {ALG_ALL_REDUCE, "nvswitch-sm90-4", UINT64_MAX, "nccl", 0, 0, STAGED(4)},
 
-    BLOCK_ROWS(ALG_REDUCE_SCATTER),
-    BLOCK_ROWS(ALG_ALL_GATHER),
-    BLOCK_ROWS(ALG_ALL_TO_ALL),
-    BLOCK_ROWS(ALG_GATHER),
-    BLOCK_ROWS(ALG_SCATTER),
+    BLOCK_ROWS(ALG_REDUCE_SCATTER, 512 * MIB),
+    BLOCK_ROWS(ALG_ALL_GATHER, 512 * MIB),
+    BLOCK_ROWS(ALG_ALL_TO_ALL, 512 * MIB),
+    BLOCK_ROWS(ALG_GATHER, 128 * MIB),
+    BLOCK_ROWS(ALG_SCATTER, 128 * MIB),
     MESSAGE_ROWS(ALG_BROADCAST),
     MESSAGE_ROWS(ALG_REDUCE),
 };

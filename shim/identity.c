@@ -19,13 +19,14 @@
 
 #include "shim/log.h"
 #include "shim/nccl_env.h"
+#include "shim/room.h"
 #include "shim/settings.h"
 #include "shim/setup.h"
 #include "shim/table_load.h"
 
 /* Of the records, of a scratch's map, and of what kernels do in it: raise it when one of these changes, for ranks of
  * two builds with one version number must not meet. */
-enum { RECORD_LAYOUT = 4 };
+enum { RECORD_LAYOUT = 5 };
 #define MOST_SCRATCH_BYTES (UINT64_C(16) << 30) /* as settings.def allows */
 
 _Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does not fit into a record");
@@ -125,6 +126,7 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     identity->blocking = setup->request.blocking;
     identity->vmm = !variable_is("NCCL_CUMEM_ENABLE", "0");
     identity->device = (uint32_t)comm->device;
+    identity->leads = !setup->request.host && shim_room_claim(setup->comm);
     sel_gpu_kind_t kind;
     int error = setup->request.host ? 0 : shim_link_gpu(comm->device, &identity->gpu, &kind);
     if (variable_is("NCCL_NVLS_ENABLE", "0"))

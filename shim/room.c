@@ -9,15 +9,16 @@
  * each find places.
  *
  * A kernel that lets its successor in early holds twice its blocks. That counts as its
- * share, but for one communicator of a GPU, the leader: when its successors have taken
- * what is left, the others wait until it is through, and since they leave room for its
- * share everywhere, it gets through. Who needs more than twice what the leader has takes
- * its place, if there is room to count the old one's successors as well.
+ * share, but for a leader. When a leader's successors have taken what is left of a GPU,
+ * the others wait until it is through; and it gets through, since on each of its GPUs
+ * everybody leaves room for its share. That is why a leader leads on all its GPUs or on
+ * none, and no GPU has two: the ranks agree on it at set-up. With two leaders, each on one
+ * of two GPUs, each would wait for the other.
  *
  * A share grows with what the communicator asks for, and never shrinks while it lives:
- * kernels that were launched, and graphs, hold it. The leader gets up to half of all;
- * every other one leaves as much as it has for those that come later. The ranks need not
- * agree: a kernel's grid may differ from its peers' (launch.h).
+ * kernels that were launched, and graphs, hold it. Each leaves as much as it has for those
+ * that come later. The ranks need not agree on shares: a kernel's grid may differ from its
+ * peers' (launch.h).
  *
  * Kernels of the program itself end by themselves. The real NCCL's are not counted:
  * where the shares fill a GPU, they wait like a communicator without a share.
@@ -28,9 +29,9 @@ enum { DEVICES = 64 };
 
 static struct device_room {
     pthread_mutex_t lock;
-    uint32_t taken;    /* of all shares */
-    uint32_t releases; /* so far: what was refused may be there now */
-    shim_comm_t *leader;
+    uint32_t taken;            /* of all shares */
+    uint32_t releases;         /* so far: what was refused may be there now */
+    const shim_comm_t *leader; /* or who claims to be, until its set-up is through */
 } g_room[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 static struct device_room *room_of(const shim_comm_t *comm)
@@ -43,39 +44,38 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-static void give(struct device_room *room, shim_comm_t *comm, uint32_t blocks)
+bool shim_room_claim(shim_comm_t *comm)
 {
-    room->taken += blocks;
-    comm->share.blocks += blocks;
+    struct device_room *room = room_of(comm);
+    pthread_mutex_lock(&room->lock);
+    if (!room->leader)
+        room->leader = comm;
+    const bool claimed = room->leader == comm;
+    pthread_mutex_unlock(&room->lock);
+    return claimed;
 }
 
-/* From then on the old leader's successors count. */
-static void lead(struct device_room *room, shim_comm_t *comm)
+void shim_room_settle(shim_comm_t *comm, bool leads)
 {
-    shim_comm_t *old = room->leader;
-    if (old) {
-        give(room, old, old->share.blocks);
-        old->share.leads = false;
-    }
-    room->leader = comm;
-    comm->share.leads = true;
+    struct device_room *room = room_of(comm);
+    pthread_mutex_lock(&room->lock);
+    comm->share.leads = leads && room->leader == comm;
+    if (room->leader == comm && !leads)
+        room->leader = NULL;
+    pthread_mutex_unlock(&room->lock);
 }
 
 /* Raise the share towards what so many blocks need. */
-static void grow(struct device_room *room, shim_comm_t *comm, uint32_t blocks, uint32_t all)
+static void grow(struct device_room *room, shim_share_t *share, uint32_t blocks, uint32_t all)
 {
-    shim_share_t *share = &comm->share;
-    uint32_t left = all > room->taken ? all - room->taken : 0;
-    const uint32_t leaders = room->leader ? room->leader->share.blocks : 0, would = least(blocks, all / 2);
-    if (room->leader != comm && (!room->leader || (would > 2 * leaders && would + leaders <= left))) {
-        lead(room, comm);
-        left -= leaders;
-    }
-    uint32_t most = share->leads ? least(all / 2, share->blocks + left) : (share->blocks + left) / 2;
-    most = most > 0 ? most : 1; /* so many communicators: some of their blocks share a multiprocessor */
+    const uint32_t left = all > room->taken ? all - room->taken : 0;
+    uint32_t most = (share->blocks + left) / 2;
+    most = most > 0 ? most : 1; /* nobody is refused: from the ninth on, they may be one too many */
     const uint32_t wanted = least(share->leads ? blocks : 2 * blocks, most);
-    if (wanted > share->blocks)
-        give(room, comm, wanted - share->blocks);
+    if (wanted > share->blocks) {
+        room->taken += wanted - share->blocks;
+        share->blocks = wanted;
+    }
 }
 
 void shim_room_grant(shim_comm_t *comm, alg_call_t *call, void *stream)
@@ -85,7 +85,7 @@ void shim_room_grant(shim_comm_t *comm, alg_call_t *call, void *stream)
     pthread_mutex_lock(&room->lock);
     if (call->blocks > share->asked || share->releases != room->releases) {
         const uint32_t all = shim_room_multiprocessors(comm->device, stream);
-        grow(room, comm, call->blocks, all > 0 ? all : 2 * call->blocks);
+        grow(room, share, call->blocks, all > 0 ? all : 2 * call->blocks);
         share->asked = call->blocks > share->asked ? call->blocks : share->asked;
         share->releases = room->releases;
     }

@@ -7,6 +7,11 @@
 
 #include "shim/comm.h"
 
+/* At set-up: this rank's word on whether the communicator may lead; and what the ranks agreed on (false too if it is
+ * not attached in the end). */
+bool shim_room_claim(shim_comm_t *comm);
+void shim_room_settle(shim_comm_t *comm, bool leads);
+
 /* Before a launch on `stream` (NULL: it is being captured, and must not be asked): set the call's most_blocks, and
  * `early` if its successor has room beside it. The communicator's lock is held, its device is current. */
 void shim_room_grant(shim_comm_t *comm, alg_call_t *call, void *stream);

@@ -28,7 +28,7 @@ typedef struct shim_identity {
     uint32_t blocking;
     uint32_t vmm; /* VMM memory may be tried */
     uint32_t device;
-    uint32_t unused;
+    uint32_t leads; /* its GPU has no leader (room.h) */
     sel_settings_t settings;
 } shim_identity_t;
 

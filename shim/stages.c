@@ -37,6 +37,7 @@
 #include "shim/host.h"
 #include "shim/log.h"
 #include "shim/real.h"
+#include "shim/room.h"
 #include "shim/settings.h"
 #include "shim/setup.h"
 
@@ -129,6 +130,8 @@ static void leave_idle(shim_setup_t *setup)
 
 static void conclude_forward(shim_setup_t *setup, const char *reason)
 {
+    if (!setup->request.host)
+        shim_room_settle(setup->comm, false);
     shim_comm_t *comm = setup->comm;
     char class[SEL_CLASS_BYTES] = "unknown";
     if (setup->classed)
@@ -200,8 +203,12 @@ static void conclude_attached(shim_setup_t *setup)
     setup->scratch = NULL;
     setup->plan = NULL;
     comm->blocking = true;
-    for (uint32_t r = 0; r < comm->nranks; r++)
+    bool leads = !host;
+    for (uint32_t r = 0; r < comm->nranks; r++) {
         comm->blocking = comm->blocking && setup->identity[r].blocking;
+        leads = leads && setup->identity[r].leads;
+    }
+    shim_room_settle(comm, leads);
     if (host) {
         comm->rendezvous = setup->rendezvous;
         setup->rendezvous = NULL;

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -27,33 +28,44 @@ static alg_call_t grant(shim_comm_t *comm, uint32_t blocks)
     return call;
 }
 
-static void one_has_all_and_early(void **state)
+static void lead(shim_comm_t *comm)
+{
+    assert_true(shim_room_claim(comm));
+    shim_room_settle(comm, true);
+}
+
+static void a_leader_has_all_and_early(void **state)
 {
     (void)state;
-    shim_comm_t comm = {0};
+    shim_comm_t comm = {0}, other = {0};
     multiprocessors = 132;
+    lead(&comm);
+    assert_false(shim_room_claim(&other)); /* one a GPU */
+    shim_room_settle(&other, false);
     for (int i = 0; i < 3; i++) {
         const alg_call_t call = grant(&comm, 64);
         assert_int_equal(call.most_blocks, 64);
         assert_int_equal(call.early, 1);
     }
     shim_room_release(&comm);
+    lead(&other);
+    shim_room_release(&other);
 }
 
-/* A barrier's communicator that came first does not keep a large one from running ahead. */
-static void the_largest_leads(void **state)
+/* A claim that not all ranks could make is given up. */
+static void claims_end(void **state)
 {
     (void)state;
-    shim_comm_t barrier = {0}, work = {0};
+    shim_comm_t comm = {0}, other = {0};
     multiprocessors = 132;
-    grant(&barrier, 1);
-    const alg_call_t call = grant(&work, 64);
-    assert_int_equal(call.most_blocks, 64);
-    assert_int_equal(call.early, 1);
-    assert_int_equal(grant(&barrier, 1).early, 1);
-    shim_room_release(&work);
-    assert_int_equal(grant(&barrier, 64).most_blocks, 64);
-    shim_room_release(&barrier);
+    assert_true(shim_room_claim(&comm));
+    assert_false(shim_room_claim(&other));
+    shim_room_settle(&comm, false);
+    assert_int_equal(grant(&comm, 64).early, 0);
+    assert_int_equal(grant(&comm, 32).early, 1); /* it has room for two of these */
+    lead(&other);
+    shim_room_release(&comm);
+    shim_room_release(&other);
 }
 
 /* What the communicators may hold at once, but for the leader's successors. */
@@ -66,11 +78,14 @@ static void random_shares_fit(void **state)
         shim_comm_t comms[COMMS] = {0};
         uint32_t held[COMMS] = {0};
         multiprocessors = 20 + (uint32_t)data_below(&random, 130);
+        lead(&comms[0]);
         for (int i = 0; i < 60; i++) {
             const size_t c = data_below(&random, COMMS);
             if (data_below(&random, 12) == 0) {
                 shim_room_release(&comms[c]);
                 held[c] = 0;
+                if (shim_room_claim(&comms[c]))
+                    shim_room_settle(&comms[c], data_below(&random, 2));
                 continue;
             }
             const alg_call_t call = grant(&comms[c], 1 + (uint32_t)data_below(&random, 64));
@@ -98,6 +113,7 @@ static void four_at_once(void **state)
         shim_comm_t comms[4] = {0};
         uint32_t all = 0;
         multiprocessors = i == 0 ? 132 : 52;
+        lead(&comms[0]);
         for (int c = 0; c < 4; c++) {
             const alg_call_t call = grant(&comms[c], 64);
             all += call.most_blocks * (call.early && c > 0 ? 2 : 1);
@@ -108,13 +124,109 @@ static void four_at_once(void **state)
     }
 }
 
+/*
+ * GPUs whose blocks are placed in any order. Each communicator has calls on all of them, one after the other; a call is
+ * through when all its blocks on all GPUs are placed; its successor may be placed before that if the call lets it.
+ * True if all calls get through.
+ */
+enum { SIM_GPUS = 2, SIM_COMMS = 4, SIM_CALLS = 4 };
+typedef struct sim {
+    uint32_t blocks[SIM_GPUS][SIM_COMMS]; /* of a call */
+    bool early[SIM_GPUS][SIM_COMMS];
+    uint32_t placed[SIM_GPUS][SIM_COMMS][SIM_CALLS];
+    uint32_t through[SIM_COMMS]; /* calls */
+    uint32_t places[SIM_GPUS];
+} sim_t;
+
+static bool sim_may_place(const sim_t *s, uint32_t g, uint32_t c, uint32_t call)
+{
+    if (call >= SIM_CALLS || s->placed[g][c][call] == s->blocks[g][c] || s->places[g] == 0)
+        return false;
+    const bool next = call == s->through[c] + 1 && s->early[g][c] && s->placed[g][c][call - 1] == s->blocks[g][c];
+    return call == s->through[c] || next;
+}
+
+static bool sim_end_calls(sim_t *s)
+{
+    bool ended = false;
+    for (uint32_t c = 0; c < SIM_COMMS; c++) {
+        const uint32_t call = s->through[c];
+        bool whole = call < SIM_CALLS;
+        for (uint32_t g = 0; g < SIM_GPUS && whole; g++)
+            whole = s->placed[g][c][call] == s->blocks[g][c];
+        for (uint32_t g = 0; g < SIM_GPUS && whole; g++)
+            s->places[g] += s->blocks[g][c];
+        s->through[c] += whole;
+        ended = ended || whole;
+    }
+    return ended;
+}
+
+static bool sim_gets_through(sim_t *s, uint64_t *random)
+{
+    for (;;) {
+        uint32_t choices[SIM_GPUS * SIM_COMMS * 2][3], count = 0, through = 0;
+        while (sim_end_calls(s))
+            ;
+        for (uint32_t g = 0; g < SIM_GPUS; g++) {
+            for (uint32_t c = 0; c < SIM_COMMS; c++) {
+                for (uint32_t call = s->through[c]; call < s->through[c] + 2; call++) {
+                    if (sim_may_place(s, g, c, call))
+                        memcpy(choices[count++], (uint32_t[]){g, c, call}, sizeof choices[0]);
+                }
+            }
+        }
+        for (uint32_t c = 0; c < SIM_COMMS; c++)
+            through += s->through[c] == SIM_CALLS;
+        if (through == SIM_COMMS || count == 0)
+            return through == SIM_COMMS;
+        const uint32_t *one = choices[data_below(random, count)];
+        uint32_t room = s->blocks[one[0]][one[1]] - s->placed[one[0]][one[1]][one[2]];
+        room = room < s->places[one[0]] ? room : s->places[one[0]];
+        s->placed[one[0]][one[1]][one[2]] += room;
+        s->places[one[0]] -= room;
+    }
+}
+
+/* Shares as asked for in another order on every GPU. `agreed`: one communicator leads on both. */
+static uint32_t lock_ups(bool agreed, uint32_t rounds)
+{
+    uint64_t random = 3;
+    uint32_t stuck = 0;
+    for (uint32_t round = 0; round < rounds; round++) {
+        sim_t s = {0};
+        for (uint32_t g = 0; g < SIM_GPUS; g++) {
+            shim_comm_t comms[SIM_COMMS] = {0};
+            s.places[g] = multiprocessors = round % 2 ? 132 : 52;
+            lead(&comms[agreed ? round % SIM_COMMS : g]);
+            for (uint32_t i = 0; i < SIM_COMMS; i++) {
+                const uint32_t c = g % 2 ? SIM_COMMS - 1 - i : i;
+                const alg_call_t call = grant(&comms[c], 64);
+                s.blocks[g][c] = call.most_blocks;
+                s.early[g][c] = call.early;
+            }
+            for (uint32_t c = 0; c < SIM_COMMS; c++)
+                shim_room_release(&comms[c]);
+        }
+        stuck += !sim_gets_through(&s, &random);
+    }
+    return stuck;
+}
+
+/* With a leader of its own on every GPU, which the ranks have not agreed on, communicators lock each other out. */
+static void nobody_is_locked_out(void **state)
+{
+    (void)state;
+    assert_int_equal(lock_ups(true, 2000), 0);
+    assert_int_not_equal(lock_ups(false, 2000), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_has_all_and_early),
-        cmocka_unit_test(the_largest_leads),
-        cmocka_unit_test(random_shares_fit),
-        cmocka_unit_test(four_at_once),
+        cmocka_unit_test(a_leader_has_all_and_early), cmocka_unit_test(claims_end),
+        cmocka_unit_test(random_shares_fit),          cmocka_unit_test(four_at_once),
+        cmocka_unit_test(nobody_is_locked_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,11 @@
 #include "data.h"
 #include "ranks.h"
 
+#ifndef NCCL_REVOKE_DEFAULT /* nccl.h before 2.28.9; the library has it all the same */
+#define NCCL_REVOKE_DEFAULT 0
+ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags);
+#endif
+
 enum { FUZZ_ACTORS = 5, FUZZ_SLOTS = 6, FUZZ_MEMBERS = 6, FUZZ_STEPS = 60, FUZZ_OPS = 2, FUZZ_IDS = 3 };
 
 /* name, how often */
