@@ -69,15 +69,15 @@ size_t alg_type_bytes(alg_type_t type);
  *   Halves: call number e (counted on the device) uses half e & 1 only, and reads
  * and re-arms every word that peers wrote there: the half is armed everywhere when
  * call e+2 begins. Kernel boundaries order the re-arming before the next data.
- *   A kernel that leaves a call before its end sets ALG_EPOCH_STOPPED, and tells
- * its peers at ALG_STOP_OFFSET. Kernels behind it leave before their first store,
- * for a peer may still be in that call.
+ *   A kernel that leaves a call before its end sets ALG_EPOCH_STOPPED. Kernels behind
+ * it leave before their first store, for a peer may still be in that call. If it was
+ * the time limit that ended the wait, peers are told at ALG_STOP_OFFSET.
  */
 enum {
     ALG_CONTROL_BYTES = 4096,
     ALG_EPOCH_OFFSET = 0,     /* uint64_t: counts the calls on this scratch (epoch.h) */
     ALG_LOOK_OFFSET = 256,    /* uint64_t, CUDA: when a waiting kernel last looked at the host's words */
-    ALG_STOP_OFFSET = 512,    /* ALG_MAX_RANKS words of 8 bytes: peer r stores 1 when it leaves a call */
+    ALG_STOP_OFFSET = 512,    /* ALG_MAX_RANKS words of 8 bytes: peer r stores 1 when its wait ran out of time */
     ALG_MAILBOX_OFFSET = 2048 /* ALG_MAX_RANKS words of 8 bytes, one each peer, for the attach proof */
 };
 
@@ -116,7 +116,7 @@ typedef enum alg_status {
     ALG_STATUS_TIMEOUT = 1,   /* a wait ran past timeout_ns */
     ALG_STATUS_PEER_DEAD = 2, /* host device: a peer's process is gone */
     ALG_STATUS_ABORTED = 3,   /* launch_host only: the host raised `abort` */
-    ALG_STATUS_PEER_LEFT = 4  /* a peer left a call before its end */
+    ALG_STATUS_PEER_LEFT = 4  /* a peer's wait ran out of time */
 } alg_status_t;
 
 /* What a kernel needs to know of the ranks; passed to it by value. */

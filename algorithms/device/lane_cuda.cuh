@@ -207,13 +207,13 @@ LANE_FN void lane_write_own(uint64_t *p, uint64_t w)
  * 0.2 ms (docs/results/tried-4-h200.csv, tried-5-h200.csv). */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
-/* Leave the call: no kernel behind this one may store, and the peers, which will not get this rank's data, are told.
- * The word in the peer's scratch orders nothing. */
-LANE_FN void lane_leave(volatile alg_control_t *control, uint8_t *own)
+/* Leave the call: no kernel behind this one may store. tell: the peers, which will not get this rank's data, are to
+ * leave it too (after an abort they are the program's to abort). The word in the peer's scratch orders nothing. */
+LANE_FN void lane_leave(volatile alg_control_t *control, uint8_t *own, bool tell)
 {
     lane_or_own((uint64_t *)(own + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);
     lane_write_own((uint64_t *)(own + ALG_LOOK_OFFSET), LANE_STOP);
-    for (int r = 0; r < ALG_MAX_RANKS; r++) {
+    for (int r = 0; tell && r < ALG_MAX_RANKS; r++) {
         const uint64_t at = control->stop_at[r];
         if (at)
             asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(at), "l"((uint64_t)1) : "memory");
@@ -240,7 +240,7 @@ LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, 
     uint32_t status = ALG_STATUS_OK;
     if (now - last > LANE_LOOK_NS && atomicCAS((unsigned long long *)look, last, now) == last) {
         if (control->abort) {
-            lane_leave(control, own);
+            lane_leave(control, own, false);
             return LANE_STOP;
         }
         if (lane_peer_left(own))
@@ -258,7 +258,7 @@ LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, 
     control->status = status;
     __threadfence_system();
     control->abort = 1; /* the team is lost: free every other lane at once */
-    lane_leave(control, own);
+    lane_leave(control, own, true);
     return LANE_STOP;
 }
 

@@ -165,11 +165,12 @@ LANE_FN void lane_wait_begins(lane_t &lane)
     lane.deadline = 0;
 }
 
-/* Leave the call: no call behind this one may store, and the peers, which will not get this rank's data, are told. */
-LANE_FN void lane_leave(const alg_team_t &team)
+/* Leave the call: no call behind this one may store. tell: the peers, which will not get this rank's data, are to leave
+ * it too (after an abort they are the program's to abort). */
+LANE_FN void lane_leave(const alg_team_t &team, bool tell)
 {
     lane_or_own((uint64_t *)(team.scratch[team.rank] + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);
-    for (uint32_t r = 0; r < ALG_MAX_RANKS; r++) {
+    for (uint32_t r = 0; tell && r < ALG_MAX_RANKS; r++) {
         if (team.control->stop_at[r])
             lane_raise((void *)(uintptr_t)team.control->stop_at[r], 1);
     }
@@ -189,7 +190,7 @@ LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
     if (++lane.polls % 64 != 0)
         return false;
     if (__atomic_load_n(&team.control->abort, __ATOMIC_ACQUIRE)) {
-        lane_leave(team);
+        lane_leave(team, false);
         return true;
     }
     uint32_t status = lane_peer_left(team) ? ALG_STATUS_PEER_LEFT : ALG_STATUS_OK;
@@ -206,7 +207,7 @@ LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
     }
     __atomic_store_n(&team.control->status, status, __ATOMIC_RELEASE);
     __atomic_store_n(&team.control->abort, 1u, __ATOMIC_RELEASE);
-    lane_leave(team);
+    lane_leave(team, true);
     return true;
 }
 

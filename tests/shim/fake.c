@@ -378,6 +378,7 @@ static alg_scratch_t *scratch_new(uint32_t rank, net_memory_kind_t kind)
     alg_scratch_t *scratch = calloc(1, sizeof(*scratch));
     scratch->rank = rank;
     scratch->kind = kind;
+    scratch->team.priority = FAKE_PRIORITY;
     return scratch;
 }
 

@@ -10,7 +10,7 @@
 #include "selector/topology.h"
 #include "shim/attach.h"
 
-enum { FAKE_RANKS = 8, FAKE_NEVER = -1 };
+enum { FAKE_RANKS = 8, FAKE_NEVER = -1, FAKE_PRIORITY = -5 };
 
 /* What the fake real NCCL makes. */
 struct ncclComm {

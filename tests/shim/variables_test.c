@@ -26,6 +26,7 @@ typedef struct scenario {
     int warnings;           /* lines of the log */
     int blocks, multicast;  /* of the plan; -1: not looked at */
     bool deterministic;
+    bool plain_priority; /* kernels have that of their stream */
 } scenario_t;
 
 static int phase_of(ncclComm_t comm)
@@ -60,6 +61,8 @@ static int attach(void *argument)
         const sel_plan_t *plan = shim_comm_find(comms[r])->plan;
         CHILD_CHECK(scenario->blocks < 0 || plan->settings.max_blocks == (uint32_t)scenario->blocks);
         CHILD_CHECK(plan->settings.deterministic == scenario->deterministic);
+        const int priority = alg_scratch_team(shim_comm_find(comms[r])->scratch)->priority;
+        CHILD_CHECK(priority == (scenario->plain_priority ? 0 : FAKE_PRIORITY));
         CHILD_CHECK(scenario->multicast < 0 || plan->topology.multicast == (scenario->multicast != 0));
     }
     for (int r = 0; r < N; r++)
@@ -165,6 +168,17 @@ static void deterministic(void **state)
     expect_attached("SHUNT_DETERMINISTIC", "0");
 }
 
+static void priority(void **state)
+{
+    (void)state;
+    expect((scenario_t){.set = {"SHUNT_PRIORITY", "0"},
+                        .phase = SHIM_COMM_ATTACHED,
+                        .blocks = -1,
+                        .multicast = -1,
+                        .plain_priority = true});
+    expect_attached("SHUNT_PRIORITY", "1");
+}
+
 static void max_ctas(void **state)
 {
     (void)state;
@@ -250,6 +264,7 @@ int main(void)
         cmocka_unit_test(enable),        cmocka_unit_test(explicit_choices), cmocka_unit_test(no_peer_access),
         cmocka_unit_test(cumem_enable),  cmocka_unit_test(nvls_enable),      cmocka_unit_test(max_ctas),
         cmocka_unit_test(deterministic), cmocka_unit_test(share_resources),  cmocka_unit_test(graph_mixing),
+        cmocka_unit_test(priority),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

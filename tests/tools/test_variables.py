@@ -24,6 +24,7 @@ TESTS = {
     "SHUNT_CACHE_DIR": ("tools/test_tune.py", "tables"),
     "SHUNT_SCRATCH_BYTES": ("host/test_variables.c", "scratch_bytes"),
     "SHUNT_MAX_CTAS": ("host/test_variables.c", "max_ctas"),
+    "SHUNT_PRIORITY": ("shim/variables_test.c", "priority"),
     "SHUNT_DETERMINISTIC": ("shim/variables_test.c", "deterministic"),
     "SHUNT_TIMEOUT_MS": ("host/test_variables.c", "timeout_ms"),
     "SHUNT_DEBUG": ("calls/log_test.c", "levels"),
