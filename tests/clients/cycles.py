@@ -72,6 +72,9 @@ def worker(options):
     ranks = [start(target=rank_main, args=(r, n, cycles, pipes[r][1], barrier), daemon=True) for r in range(n)]
     for one in ranks:
         one.start()
+    if start is not threading.Thread:
+        for _, end_of_rank in pipes:
+            end_of_rank.close()  # so that the death of a rank is an error here, and no wait
     nccl = Nccl()
 
     def tell(data):

@@ -98,7 +98,8 @@ static void abort_graph(gpu_t *gpu)
 }
 
 /* Kernels of two communicators wait for rank 0, which is on its way out, and one thread aborts them one after the
- * other: what the first abort has to free must not wait for the kernel of the second. */
+ * other: what the first abort has to free must not wait for the kernel of the second. As threads alone: as processes
+ * it did not end on 4 H200, with the real NCCL alone (22 s) no more than with Shunt. */
 static void abort_both(gpu_t *gpu)
 {
     ncclComm_t a = ranks_init(gpu->ranks), b = ranks_init(gpu->ranks);
@@ -209,7 +210,7 @@ int main(int argc, char **argv)
 {
     static const gpu_case_t cases[] = {
         {"abort-eager", abort_eager, GPU_RANKS, 60}, {"abort-graph", abort_graph, GPU_RANKS, 60},
-        {"abort-both", abort_both, GPU_RANKS, 60},   {"abort-many", abort_many, GPU_RANKS, 120},
+        {"abort-both", abort_both, GPU_THREADS, 60}, {"abort-many", abort_many, GPU_RANKS, 120},
         {"stalled", stalled, GPU_RANKS, 90},         {"late", late, GPU_RANKS, 60},
     };
     return gpu_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
