@@ -168,7 +168,7 @@ static void policies(void **state)
     plan_of(&four, "^push", NULL);
     expect(ALG_ALL_REDUCE, 1024, "oneshot");
     expect(ALG_ALL_GATHER, 1024, "nccl");
-    expect(ALG_REDUCE, 256 * KIB, "staged");
+    expect(ALG_REDUCE, 256 * KIB, "nccl");
     plan_of(&four, "allgather:^push;reduce:nccl;4K-=staged:5x64;all:0-1K=staged", NULL);
     expect(ALG_ALL_GATHER, 2048, "nccl");
     expect(ALG_ALL_GATHER, 1000, "staged");
