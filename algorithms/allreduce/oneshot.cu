@@ -16,7 +16,7 @@
 #include "algorithms/device/slots.h"
 
 struct oneshot {
-    enum { MOST_THREADS = 1024, BLOCKS = 1 };
+    enum { MOST_THREADS = 1024 };
 
     template <int TYPE, int OPS, int N, bool WHOLE>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)

@@ -139,7 +139,7 @@ struct channel {
 };
 
 struct staged {
-    enum { MOST_THREADS = 512, BLOCKS = 1 };
+    enum { MOST_THREADS = 512 };
 
     template <int TYPE, int OPS, int N, bool WHOLE>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)

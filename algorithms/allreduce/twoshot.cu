@@ -98,7 +98,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
 };
 
 struct twoshot {
-    enum { MOST_THREADS = 1024, BLOCKS = 1 };
+    enum { MOST_THREADS = 1024 };
 
     LANE_HOST_FN static uint32_t slice_vectors(uint32_t vectors, uint32_t nranks)
     {

@@ -11,7 +11,7 @@
  *   static uint64_t segment(const alg_team_t *, const alg_call_t *), the bytes of a block that one kernel takes
  *   template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *, uint32_t nranks, alg_type_t)
  *   template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
- *   MOST_THREADS, of a block; BLOCKS, of which a multiprocessor has room for
+ *   MOST_THREADS, of a block
  * (N: for 2, 3, 4 or up to 8 ranks; WHOLE: of reduction, input.h.) A file ends with
  * ALG_REDUCER or ALG_MOVER, which make its kernels, and an ALG_DESCRIBE for each
  * collective that they serve. On CUDA the first gives `<family>_launch` and
@@ -23,6 +23,7 @@
 
 #include "algorithms/device/lane.h"
 #include "algorithms/device/reduce.h"
+#include "algorithms/device/route.h"
 
 /* Kernels are unrolled for just 2, 3 or 4 ranks, or serve any number: less code to fetch is what a short message feels.
  * The host device has one of each sort, which is enough to test all. Each kernel has a brother for buffers that are not
@@ -90,11 +91,6 @@ template <class A> LANE_HOST_FN constexpr uint32_t launch_most_threads(uint32_t 
 #define ALG_MOVE_RANKS(X, A, W, E) X<A, 8, W, E>, X<A, 4, W, E>
 #endif
 
-static inline bool launch_each(const alg_call_t *call)
-{
-    return call->collective == ALG_ALL_TO_ALL || call->collective == ALG_SCATTER;
-}
-
 static inline alg_call_t launch_in_bytes(const alg_call_t *call)
 {
     alg_call_t moved = *call;
@@ -126,17 +122,18 @@ template <class F> static int launch_segments(const alg_call_t *call, uint64_t m
 
 #ifdef __CUDACC__
 
-/* __launch_bounds__: registers are for A::BLOCKS blocks a multiprocessor. Not told so, the compiler spilled some
- * kernels of 1024 threads to make room for two. */
+/* Registers are for one block. Not told so, the compiler spilled some kernels of 1024 threads to make room for two. */
+enum { LAUNCH_BLOCKS_A_MULTIPROCESSOR = 1 };
+
 template <class A, int TYPE, int OPS, int N, bool WHOLE>
-__global__ void __launch_bounds__(launch_most_threads<A>(N), A::BLOCKS)
+__global__ void __launch_bounds__(launch_most_threads<A>(N), LAUNCH_BLOCKS_A_MULTIPROCESSOR)
     alg_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ alg_call_t call)
 {
     A::template run<TYPE, OPS, N, WHOLE>(lane_here(), team, call);
 }
 
 template <class A, int N, bool WHOLE, bool EACH>
-__global__ void __launch_bounds__(launch_most_threads<A>(N), A::BLOCKS)
+__global__ void __launch_bounds__(launch_most_threads<A>(N), LAUNCH_BLOCKS_A_MULTIPROCESSOR)
     alg_move_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ alg_call_t call)
 {
     A::template run<N, WHOLE, EACH>(lane_here(), team, call);
@@ -232,7 +229,7 @@ static inline int launch_preload(alg_kernel_t kernel)
     {                                                                                                     \
         const alg_call_t moved = launch_in_bytes(call);                                                   \
         return launch_segments(&moved, A::segment(team, &moved), [team, stream](const alg_call_t &part) { \
-            const alg_kernel_t *kernels = family##_kernels[launch_each(&part)];                           \
+            const alg_kernel_t *kernels = family##_kernels[route_input_blocks(part.collective)];          \
             return launch_cuda(kernels[launch_body_kind(team, &part)], team, &part, stream);              \
         });                                                                                               \
     }                                                                                                     \
@@ -337,7 +334,7 @@ static inline int launch_host(alg_body_t body, const alg_team_t *team, const alg
     {                                                                                             \
         const alg_call_t moved = launch_in_bytes(call);                                           \
         return launch_segments(&moved, A::segment(team, &moved), [team](const alg_call_t &part) { \
-            const alg_body_t *bodies = family##_bodies[launch_each(&part)];                       \
+            const alg_body_t *bodies = family##_bodies[route_input_blocks(part.collective)];      \
             return launch_host(bodies[launch_body_kind(team, &part)], team, &part);               \
         });                                                                                       \
     }                                                                                             \

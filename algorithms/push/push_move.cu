@@ -11,7 +11,7 @@
 #include "algorithms/push/push.h"
 
 struct push_move {
-    enum { MOST_THREADS = 1024, BLOCKS = 1 };
+    enum { MOST_THREADS = 1024 };
 
     /* EACH: every peer has a block of its own in the input. call.count is in bytes. */
     template <int N, bool WHOLE, bool EACH> struct view {

@@ -9,7 +9,7 @@
 #include "algorithms/push/push.h"
 
 struct push_reduce {
-    enum { MOST_THREADS = 1024, BLOCKS = 1 };
+    enum { MOST_THREADS = 1024 };
 
     template <int TYPE, int OPS, int N, bool WHOLE>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
