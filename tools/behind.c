@@ -24,7 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shim/real_parts.h"
+#include "shim/real/real_parts.h"
 
 enum { MOST_INTERPRETERS = 4, LINE_BYTES = 256, MOST_HEADERS = 64 };
 

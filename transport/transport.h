@@ -64,7 +64,7 @@ void net_lock_give(net_lock_t *lock);
  */
 enum {
     NET_MAX_SLOTS = 16,     /* joiners beyond this make the segment "overfull": count exceeds any nranks */
-    NET_STAGES = 9,         /* stages 0 .. NET_STAGES-1; what each is for: shim/stages.c */
+    NET_STAGES = 9,         /* stages 0 .. NET_STAGES-1; what each is for: shim/setup/stages.c */
     NET_RECORD_BYTES = 3584 /* the most bytes a rank can post in a stage */
 };
 

@@ -21,7 +21,7 @@ fail_if_any() {
 }
 
 sed -nE -e 's/^SHIM_(TREATED|FORWARD)\((\w+)\)$/\2\np\2/p' -e 's/^SHIM_FORWARD_ONLY\((\w+)\)$/\1/p' \
-    "$source/shim/names.def" | sort > "$work/table"
+    "$source/shim/names/names.def" | sort > "$work/table"
 grep -v '^#' "$here/nccl-names.txt" | cut -d' ' -f1 | sort > "$work/list"
 nm -D --defined-only "$library" | awk '{print $NF}' | sort > "$work/exported"
 
@@ -30,9 +30,9 @@ comm -13 "$work/table" "$work/list" > "$work/not-in-table"
 comm -23 "$work/table" "$work/list" > "$work/not-in-list"
 comm -23 "$work/list" "$work/exported" > "$work/not-exported"
 comm -13 "$work/list" "$work/exported" | grep -v '^shunt_' > "$work/too-many" || true
-fail_if_any "twice in shim/names.def" "$work/twice"
-fail_if_any "a real NCCL exports, shim/names.def lacks" "$work/not-in-table"
-fail_if_any "in shim/names.def, but no real NCCL exports it" "$work/not-in-list"
+fail_if_any "twice in shim/names/names.def" "$work/twice"
+fail_if_any "a real NCCL exports, shim/names/names.def lacks" "$work/not-in-table"
+fail_if_any "in shim/names/names.def, but no real NCCL exports it" "$work/not-in-list"
 fail_if_any "not exported by $library" "$work/not-exported"
 fail_if_any "exported by $library, and neither NCCL's nor shunt_*" "$work/too-many"
 
@@ -44,7 +44,7 @@ fi
 
 # A treated name and its pnccl twin are one body.
 nm -D --defined-only "$library" | awk '{print $NF, $1}' > "$work/addresses"
-sed -nE 's/^SHIM_TREATED\((\w+)\)$/\1/p' "$source/shim/names.def" |
+sed -nE 's/^SHIM_TREATED\((\w+)\)$/\1/p' "$source/shim/names/names.def" |
     awk 'NR == FNR { at[$1] = $2; next } at[$1] != at["p" $1] { print $1 }' "$work/addresses" - > "$work/no-twin"
 fail_if_any "treated, but pnccl is another function" "$work/no-twin"
 

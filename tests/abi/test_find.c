@@ -3,7 +3,7 @@
  * the linker's cache, a library's header. It includes the file under test, whose
  * parsers are static.
  */
-#include "shim/real_find.c" /* first: it asks for GNU's extensions */
+#include "shim/real/real_find.c" /* first: it asks for GNU's extensions */
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -13,8 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shim/conf.h"
-#include "shim/settings.h"
+#include "shim/base/conf.h"
+#include "shim/base/settings.h"
 #include "tests/abi/child.h"
 
 enum { LOG_BYTES = 16384, PATH_BYTES = 128 };

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "shim/statistics.h"
-#include "shim/trace.h"
+#include "shim/account/statistics.h"
+#include "shim/account/trace.h"
 
 enum { ROUNDS = 2000, CALLS = 1000 };
 

@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "fake.h"
-#include "shim/drain.h"
-#include "shim/group.h"
-#include "shim/host.h"
-#include "shim/names.h"
+#include "shim/call/group.h"
+#include "shim/comm/drain.h"
+#include "shim/host/host.h"
+#include "shim/names/names.h"
 #include "shunt.h"
 
 #define ALL_OF(n) ((UINT64_C(1) << (n)) - 1)

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "fake.h"
-#include "shim/trace.h"
+#include "shim/account/trace.h"
 #include "tests/abi/child.h"
 
 enum { SMALL = 10, LARGE = FAKE_TAKEN_LIMIT + 1, LINE_BYTES = 1024, LOG_BYTES = 4096 };

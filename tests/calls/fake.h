@@ -14,7 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "shim/comm.h"
+#include "shim/comm/comm.h"
 
 enum { FAKE_STREAMS = 16, FAKE_WORKS = 64, FAKE_TAKEN_LIMIT = 1000 };
 

@@ -6,11 +6,11 @@
 
 #include <string.h>
 
-#include "shim/attach.h"
-#include "shim/forward.h"
-#include "shim/host.h"
-#include "shim/real.h"
-#include "shim/room.h"
+#include "shim/comm/room.h"
+#include "shim/host/host.h"
+#include "shim/names/forward.h"
+#include "shim/real/real.h"
+#include "shim/setup/attach.h"
 
 /* ---- The real NCCL: whatever is forwarded is a name and a stream ------------------------ */
 

@@ -14,10 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "shim/file.h"
-#include "shim/log.h"
-#include "shim/statistics.h"
-#include "shim/trace.h"
+#include "shim/account/statistics.h"
+#include "shim/account/trace.h"
+#include "shim/base/file.h"
+#include "shim/base/log.h"
 #include "tests/abi/child.h"
 
 enum { LOG_BYTES = 16384, PATH_BYTES = 256, STRANGER = 54321 };

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shim/log.h"
+#include "shim/base/log.h"
 #include "tests/abi/child.h"
 
 enum { LOG_BYTES = 16384 };

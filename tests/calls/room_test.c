@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "shim/room.h"
+#include "shim/comm/room.h"
 #include "tests/support/data.h"
 
 static uint32_t multiprocessors;

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "shim/settings.h"
+#include "shim/base/settings.h"
 #include "tests/abi/child.h"
 
 enum { LOG_BYTES = 8192, PAIRS = 8 };
@@ -83,7 +83,7 @@ static void assert_taken(const char *variable, const char *value, const char *sh
 enum {
     SETTINGS = 0
 #define SHIM_SETTING(kind, field, variable, fallback, initial, unit, allowed, help) +1
-#include "shim/settings.def"
+#include "shim/base/settings.def"
 #undef SHIM_SETTING
 };
 

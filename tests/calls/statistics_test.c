@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shim/statistics.h"
+#include "shim/account/statistics.h"
 #include "tests/abi/child.h"
 
 enum { LOG_BYTES = 16384 };

@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shim/trace.h"
+#include "shim/account/trace.h"
 #include "tests/abi/child.h"
 
 enum { LOG_BYTES = 16384, PATH_BYTES = 512, FLOOD = 100000 };

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim/conf.h"
+#include "shim/base/conf.h"
 
 static const char path[] = "fuzz.conf";
 static int told;

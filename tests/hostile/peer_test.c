@@ -15,12 +15,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "shim/setup.h"
+#include "shim/setup/setup.h"
 #include "transport/segment.h"
 
 enum { ROUNDS = 60, SEGMENT_BYTES = sizeof(net_segment_t) };
 
-/* As shim/host.c makes it. */
+/* As shim/host/host.c makes it. */
 static net_key_t key_of(const ncclUniqueId *id)
 {
     struct {

@@ -26,13 +26,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "shim/log.h"
-#include "shim/nccl_env.h"
-#include "shim/real.h"
-#include "shim/settings.h"
-#include "shim/statistics.h"
-#include "shim/table_load.h"
-#include "shim/trace.h"
+#include "shim/account/statistics.h"
+#include "shim/account/trace.h"
+#include "shim/base/log.h"
+#include "shim/base/nccl_env.h"
+#include "shim/base/settings.h"
+#include "shim/real/real.h"
+#include "shim/setup/table_load.h"
 
 enum { STRANGER = 54321, NOT_SECURE = 77 };
 

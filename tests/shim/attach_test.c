@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "fake.h"
-#include "shim/host.h"
+#include "shim/host/host.h"
 
 enum { N = 4 };
 

@@ -7,13 +7,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "shim/drain.h"
-#include "shim/group.h"
-#include "shim/host.h"
-#include "shim/link.h"
-#include "shim/real.h"
-#include "shim/redop.h"
-#include "shim/room.h"
+#include "shim/call/group.h"
+#include "shim/comm/drain.h"
+#include "shim/comm/redop.h"
+#include "shim/comm/room.h"
+#include "shim/host/host.h"
+#include "shim/real/real.h"
+#include "shim/setup/link.h"
 
 fake_t fake;
 _Thread_local unsigned fake_depth;

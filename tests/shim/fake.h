@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 #include "selector/topology.h"
-#include "shim/attach.h"
+#include "shim/setup/attach.h"
 
 enum { FAKE_RANKS = 8, FAKE_NEVER = -1, FAKE_PRIORITY = -5 };
 

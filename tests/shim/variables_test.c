@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "fake.h"
-#include "shim/config.h"
+#include "shim/setup/config.h"
 #include "tests/abi/child.h"
 
 enum { N = 2, LOG_BYTES = 4096, UNKNOWN = -1 };

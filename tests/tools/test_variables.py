@@ -57,7 +57,7 @@ TESTS = {
 
 def promised(source):
     """The names in settings.def, and those of NCCL's that the document speaks of."""
-    rows = re.findall(r'^SHIM_SETTING\(\w+, \w+, "(\w+)"', (source / "shim/settings.def").read_text(), re.MULTILINE)
+    rows = re.findall(r'^SHIM_SETTING\(\w+, \w+, "(\w+)"', (source / "shim/base/settings.def").read_text(), re.MULTILINE)
     assert len(rows) > 10, rows
     nccls = set(re.findall(r"\bNCCL_[A-Z0-9_]+", (source / "docs/settings.md").read_text()))
     return set(rows) | nccls

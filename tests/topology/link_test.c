@@ -13,11 +13,11 @@
 #include <cmocka.h>
 #include <cuda_runtime.h>
 
-#include "shim/host.h"
-#include "shim/link.h"
-#include "shim/log.h"
-#include "shim/machine.h"
-#include "shim/nccl_env.h"
+#include "shim/base/log.h"
+#include "shim/base/nccl_env.h"
+#include "shim/host/host.h"
+#include "shim/setup/link.h"
+#include "shim/setup/machine.h"
 #include "transport/transport.h"
 
 /* ---- CUDA: four GPUs at bus 0x11 and on, as in sockets-2x4.xml -------------------------- */

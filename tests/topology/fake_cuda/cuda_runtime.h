@@ -1,4 +1,4 @@
-/* As much of CUDA as shim/link.c and shim/machine.c ask; link_test.c answers. */
+/* As much of CUDA as shim/setup/link.c and shim/setup/machine.c ask; link_test.c answers. */
 #ifndef FAKE_CUDA_RUNTIME_H
 #define FAKE_CUDA_RUNTIME_H
 

@@ -1,0 +1,368 @@
+/*
+ * trace.c - the rings that calls go into, and the thread that writes them out.
+ *
+ * Each thread has a ring with one producer, itself, and one consumer, whoever
+ * holds the lock. Rings are never freed: one whose thread has ended goes to the
+ * next thread that needs one, so memory is bounded by MOST_RINGS. Pages of a
+ * ring that is never that full are never touched.
+ *
+ * The file ends in "]" after each write, and the next write begins over it. Two
+ * processes never write one file: whoever finds it locked adds its process id to
+ * the name. A forked child forgets its parent's file and calls, and begins anew
+ * with its first call. At exit the rest is written; what is called after that is
+ * not traced.
+ */
+#define _GNU_SOURCE
+#include "shim/account/trace.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/base/file.h"
+#include "shim/base/log.h"
+#include "shim/base/settings.h"
+
+enum {
+    RING_CALLS = 8192, /* a power of two; about 1 MiB */
+    MOST_RINGS = 32,
+    PERIOD_MS = 100,
+    TEXT_BYTES = 65536,
+    PATH_BYTES = 4096,
+    TAIL_BYTES = 3
+};
+static const char tail[] = "\n]\n";
+
+typedef struct ring {
+    struct ring *next; /* of all */
+    atomic_bool owned; /* by a thread that lives */
+    _Alignas(64) _Atomic uint32_t begun;
+    _Alignas(64) _Atomic uint32_t ended;
+    _Alignas(64) shim_trace_call_t call[RING_CALLS];
+} ring_t;
+
+atomic_bool shim_trace_off; /* for good */
+
+static _Atomic(ring_t *) rings;
+static atomic_uint ring_count;
+static _Thread_local ring_t *own_ring;
+static _Thread_local int32_t own_tid; /* 0: not asked for yet */
+static _Atomic uint64_t dropped;      /* and not told yet */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the file; a call takes it once a process */
+static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
+static atomic_bool running; /* the file is open, the thread is there */
+static pthread_t writer;
+static int file = -1;
+static off_t position; /* where the tail begins */
+static int pid;
+static char text[TEXT_BYTES];
+static size_t text_bytes;
+static uint64_t dropped_in_all;
+
+static uint64_t now_of(clockid_t clock)
+{
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+/* ---- Rings ------------------------------------------------------------------------- */
+
+static pthread_key_t ring_key;
+
+/* At the end of a thread. */
+static void let_go(void *ring)
+{
+    own_ring = NULL;
+    atomic_store_explicit(&((ring_t *)ring)->owned, false, memory_order_release);
+}
+
+static ring_t *free_ring(void)
+{
+    for (ring_t *ring = atomic_load(&rings); ring != NULL; ring = ring->next) {
+        bool owned = false;
+        if (atomic_compare_exchange_strong(&ring->owned, &owned, true))
+            return ring;
+    }
+    return NULL;
+}
+
+static ring_t *new_ring(void)
+{
+    if (atomic_fetch_add(&ring_count, 1) >= MOST_RINGS)
+        return NULL;
+    ring_t *ring = aligned_alloc(_Alignof(ring_t), sizeof(*ring));
+    if (ring == NULL)
+        return NULL;
+    atomic_init(&ring->owned, true);
+    atomic_init(&ring->begun, 0);
+    atomic_init(&ring->ended, 0);
+    ring->next = atomic_load(&rings);
+    while (!atomic_compare_exchange_weak(&rings, &ring->next, ring))
+        ;
+    return ring;
+}
+
+static ring_t *take_ring(void)
+{
+    ring_t *ring = free_ring();
+    if (ring == NULL && atomic_load(&ring_count) < MOST_RINGS)
+        ring = new_ring();
+    if (ring != NULL)
+        pthread_setspecific(ring_key, ring);
+    own_ring = ring;
+    return ring;
+}
+
+void shim_trace_end(shim_trace_call_t *call)
+{
+    call->host_ns = now_of(CLOCK_MONOTONIC) - call->start_ns;
+    if (own_tid == 0)
+        own_tid = (int32_t)gettid();
+    call->tid = own_tid;
+    ring_t *ring = own_ring != NULL ? own_ring : take_ring();
+    if (ring == NULL) {
+        atomic_fetch_add_explicit(&dropped, 1, memory_order_relaxed);
+        return;
+    }
+    uint32_t begun = atomic_load_explicit(&ring->begun, memory_order_relaxed);
+    uint32_t used = begun - atomic_load_explicit(&ring->ended, memory_order_acquire);
+    if (used == RING_CALLS) {
+        atomic_fetch_add_explicit(&dropped, 1, memory_order_relaxed);
+        return;
+    }
+    ring->call[begun % RING_CALLS] = *call;
+    atomic_store_explicit(&ring->begun, begun + 1, memory_order_release);
+    if (used == RING_CALLS / 2)
+        pthread_cond_signal(&wake);
+}
+
+/* ---- The file; all of it under the lock ------------------------------------------------ */
+
+static void give_up(const char *why)
+{
+    shim_warn("SHUNT_TRACE=%.200s cannot be written (%s); there is no trace", shim_settings()->trace, why);
+    atomic_store(&shim_trace_off, true);
+}
+
+/* Leave what was there whole. */
+static void close_early(void)
+{
+    if (ftruncate(file, position) != 0 || pwrite(file, tail, TAIL_BYTES, position) != TAIL_BYTES)
+        shim_info("SHUNT_TRACE: what was written before is not whole");
+    close(file);
+    file = -1;
+}
+
+/* Put what was worded where the tail is, and the tail behind it. */
+static void write_out(void)
+{
+    size_t size = text_bytes + TAIL_BYTES;
+    memcpy(text + text_bytes, tail, TAIL_BYTES);
+    errno = ENOSPC; /* what a short write does not say */
+    if (file >= 0 && text_bytes > 0) {
+        if (pwrite(file, text, size, position) == (ssize_t)size) {
+            position += (off_t)text_bytes;
+        } else {
+            give_up(strerror(errno));
+            close_early();
+        }
+    }
+    text_bytes = 0;
+}
+
+/* Room for one more event, after its comma. */
+static char *next_event(void)
+{
+    if (text_bytes + SHIM_TRACE_EVENT_BYTES + TAIL_BYTES + 2 > TEXT_BYTES)
+        write_out();
+    if (position + (off_t)text_bytes == 0) {
+        text[text_bytes++] = '[';
+    } else {
+        text[text_bytes++] = ',';
+        text[text_bytes++] = '\n';
+    }
+    return text + text_bytes;
+}
+
+static void drain(ring_t *ring)
+{
+    uint32_t end = atomic_load_explicit(&ring->begun, memory_order_acquire);
+    for (uint32_t i = atomic_load_explicit(&ring->ended, memory_order_relaxed); i != end; i++) {
+        char *event = next_event();
+        text_bytes += shim_trace_call_text(&ring->call[i % RING_CALLS], pid, event);
+        atomic_store_explicit(&ring->ended, i + 1, memory_order_release);
+    }
+}
+
+static void flush(void)
+{
+    for (ring_t *ring = atomic_load(&rings); ring != NULL; ring = ring->next)
+        drain(ring);
+    uint64_t calls = atomic_exchange(&dropped, 0);
+    if (calls > 0) {
+        char *event = next_event();
+        text_bytes += shim_trace_dropped_text(calls, pid, now_of(CLOCK_MONOTONIC), event);
+        dropped_in_all += calls;
+    }
+    write_out();
+}
+
+static void *write_behind(void *unused)
+{
+    pthread_mutex_lock(&lock);
+    while (file >= 0) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += PERIOD_MS * 1000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&wake, &lock, &until);
+        flush();
+    }
+    pthread_mutex_unlock(&lock);
+    return unused;
+}
+
+void shim_trace_flush(void)
+{
+    if (!atomic_load_explicit(&running, memory_order_acquire))
+        return;
+    pthread_mutex_lock(&lock);
+    flush();
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- Beginning and end ---------------------------------------------------------------- */
+
+static const char in_use[] = "another process writes it";
+
+/* A file of one's own, empty and locked as long as it is open; -1 and why. */
+static int open_own(const char *path, const char **why)
+{
+    int fd = shim_file_open(path, O_RDWR, why);
+    if (fd < 0)
+        return -1;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && ftruncate(fd, 0) == 0)
+        return fd;
+    *why = errno == EWOULDBLOCK ? in_use : strerror(errno);
+    close(fd);
+    return -1;
+}
+
+static int open_file(const char *pattern, const char **why)
+{
+    char path[PATH_BYTES], other[PATH_BYTES + 16];
+    *why = "its name is too long";
+    if (!shim_setting_expand(pattern, path, sizeof(path)))
+        return -1;
+    int fd = open_own(path, why);
+    if (fd >= 0 || *why != in_use)
+        return fd;
+    snprintf(other, sizeof(other), "%s.%d", path, pid);
+    shim_info("SHUNT_TRACE: another process writes %s; this one writes %s", path, other);
+    return open_own(other, why);
+}
+
+static bool start_thread(void)
+{
+    /* The program's signals are for the program's threads. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool started = pthread_create(&writer, NULL, write_behind, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
+
+static void end(void)
+{
+    bool was_running = atomic_load(&running);
+    atomic_store(&shim_trace_off, true);
+    if (!was_running)
+        return;
+    pthread_mutex_lock(&lock);
+    flush();
+    if (file >= 0)
+        close(file);
+    file = -1;
+    pthread_cond_signal(&wake);
+    pthread_mutex_unlock(&lock);
+    pthread_join(writer, NULL);
+    if (dropped_in_all > 0)
+        shim_warn("SHUNT_TRACE: %llu calls came faster than they could be written, and are missing",
+                  (unsigned long long)dropped_in_all);
+}
+
+static void forget_in_child(void)
+{
+    pthread_mutex_init(&lock, NULL);
+    pthread_cond_init(&wake, NULL);
+    if (file >= 0)
+        close(file);
+    file = -1;
+    atomic_store(&running, false);
+    own_tid = 0;
+    position = 0;
+    text_bytes = 0;
+    dropped_in_all = 0;
+    atomic_store(&dropped, 0);
+    for (ring_t *ring = atomic_load(&rings); ring != NULL; ring = ring->next) {
+        atomic_store(&ring->ended, atomic_load(&ring->begun));
+        atomic_store(&ring->owned, ring == own_ring);
+    }
+}
+
+static void once_a_program(void)
+{
+    pthread_key_create(&ring_key, let_go);
+    pthread_atfork(NULL, NULL, forget_in_child);
+    atexit(end);
+}
+
+/* Under the lock. */
+static void begin(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pid = (int)getpid();
+    const char *why;
+    file = open_file(shim_settings()->trace, &why);
+    if (file < 0) {
+        give_up(why);
+        return;
+    }
+    pthread_once(&once, once_a_program);
+    char host[256];
+    if (!shim_setting_expand("%h", host, sizeof(host)))
+        host[0] = '\0';
+    char *event = next_event();
+    text_bytes += shim_trace_head_text(host, pid, now_of(CLOCK_MONOTONIC), now_of(CLOCK_REALTIME), event);
+    write_out();
+    if (file >= 0 && !start_thread()) {
+        close(file);
+        file = -1;
+        give_up("no thread to write it");
+    }
+    atomic_store_explicit(&running, file >= 0, memory_order_release);
+}
+
+uint64_t shim_trace_now(void)
+{
+    if (!atomic_load_explicit(&running, memory_order_acquire)) {
+        if (shim_settings()->trace[0] == '\0')
+            atomic_store(&shim_trace_off, true);
+        pthread_mutex_lock(&lock);
+        if (!atomic_load(&running) && !atomic_load(&shim_trace_off))
+            begin();
+        pthread_mutex_unlock(&lock);
+    }
+    return atomic_load_explicit(&shim_trace_off, memory_order_relaxed) ? 0 : now_of(CLOCK_MONOTONIC);
+}

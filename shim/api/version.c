@@ -1,0 +1,67 @@
+/*
+ * version.c - calls that answer about the library: version, texts of errors.
+ *
+ * They answer for the real NCCL; programs compare its version and match its
+ * texts. Without one, for the NCCL whose API this was built with.
+ */
+#include "shim/host/host.h"
+#include "shim/names/names.h"
+#include "shim/real/real.h"
+
+/* The real NCCL, or NULL: host mode does not look for one. */
+static const shim_real_t *real_if_any(void)
+{
+    return shim_host_mode() ? NULL : shim_real();
+}
+
+SHIM_PUBLIC(ncclGetVersion);
+ncclResult_t ncclGetVersion(int *version)
+{
+    const shim_real_t *real = real_if_any();
+    if (real != NULL)
+        return real->ncclGetVersion(version);
+    if (version == NULL) {
+        shim_set_last_error("ncclGetVersion: version is NULL");
+        return ncclInvalidArgument;
+    }
+    *version = NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+
+SHIM_PUBLIC(ncclGetErrorString);
+const char *ncclGetErrorString(ncclResult_t result)
+{
+    const shim_real_t *real = real_if_any();
+    if (real != NULL)
+        return real->ncclGetErrorString(result);
+    switch (result) {
+    case ncclSuccess:
+        return "no error";
+    case ncclUnhandledCudaError:
+        return "unhandled cuda error";
+    case ncclSystemError:
+        return "unhandled system error";
+    case ncclInternalError:
+        return "internal error";
+    case ncclInvalidArgument:
+        return "invalid argument";
+    case ncclInvalidUsage:
+        return "invalid usage";
+    case ncclRemoteError:
+        return "a remote process has exited or cannot be reached";
+    case ncclInProgress:
+        return "operation in progress";
+    default:
+        return "unknown result code";
+    }
+}
+
+/* What Shunt itself found last; a forwarded call that fails takes that back, and the text is the real
+ * NCCL's. */
+SHIM_PUBLIC(ncclGetLastError);
+const char *ncclGetLastError(ncclComm_t comm)
+{
+    const char *own = shim_last_error();
+    const shim_real_t *real = real_if_any();
+    return own[0] != '\0' || real == NULL ? own : real->ncclGetLastError(comm);
+}

@@ -1,0 +1,60 @@
+/*
+ * file.c - see file.h. A file that was not there is made with O_EXCL, so nobody
+ * has put it there; one that was must be the user's and have one name only.
+ */
+#define _GNU_SOURCE
+#include "shim/base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A copy of a descriptor that the path names; -1 if it names none. Both are links. */
+static int file_standard(const char *path)
+{
+    int standard = strcmp(path, "/dev/stderr") == 0   ? STDERR_FILENO
+                   : strcmp(path, "/dev/stdout") == 0 ? STDOUT_FILENO
+                                                      : -1;
+    return standard < 0 ? -1 : fcntl(standard, F_DUPFD_CLOEXEC, 0);
+}
+
+static const char *file_fault(int fd)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0)
+        return strerror(errno);
+    if (S_ISCHR(info.st_mode))
+        return NULL;
+    if (!S_ISREG(info.st_mode))
+        return "not a file";
+    if (info.st_uid != geteuid())
+        return "another user's file";
+    return info.st_nlink > 1 ? "the file has another name, too" : NULL;
+}
+
+int shim_file_open(const char *path, int flags, const char **why)
+{
+    *why = NULL;
+    int fd = file_standard(path);
+    if (fd >= 0)
+        return fd;
+    flags |= O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK; /* to open a pipe would wait for its other end */
+    fd = open(path, flags | O_CREAT | O_EXCL, 0644);
+    if (fd < 0 && errno == EEXIST) {
+        fd = open(path, flags);
+        *why = fd >= 0 ? file_fault(fd) : NULL;
+    }
+    if (fd < 0) {
+        *why = errno == ELOOP ? "a link" : strerror(errno);
+        return -1;
+    }
+    if (*why) {
+        close(fd);
+        return -1;
+    }
+    fcntl(fd, F_SETFL, flags & ~O_NONBLOCK); /* a terminal may be slow */
+    return fd;
+}

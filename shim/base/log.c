@@ -1,0 +1,124 @@
+/*
+ * log.c - one line, one write(2), so that lines of several ranks on one
+ * terminal or in one file never mix.
+ *
+ * The file is opened for appending on the first line, and again in a forked
+ * child whose path names its process id. Owned until the process ends.
+ */
+#define _GNU_SOURCE
+#include "shim/base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shim/base/file.h"
+#include "shim/base/settings.h"
+#include "transport/transport.h"
+
+enum { LINE_BYTES = 2048, PATH_BYTES = 4096, HOST_BYTES = 128 };
+
+static net_lock_t lock = NET_LOCK_INITIALIZER; /* held to open the file, never to write */
+static atomic_int log_fd = -1;                 /* -1: not tried yet */
+static atomic_int log_pid;                     /* the process that opened it */
+
+static int open_file(const char *pattern, const char **fault)
+{
+    char path[PATH_BYTES];
+    *fault = "its name is too long";
+    int fd = shim_setting_expand(pattern, path, sizeof(path)) ? shim_file_open(path, O_WRONLY | O_APPEND, fault) : -1;
+    return fd >= 0 ? fd : STDERR_FILENO;
+}
+
+static bool is_open(bool own_file)
+{
+    return atomic_load(&log_fd) >= 0 && (!own_file || atomic_load(&log_pid) == getpid());
+}
+
+/* The descriptor to write to; *fault gets why it is not the file, the first time. */
+static int descriptor(const char **fault)
+{
+    const char *pattern = shim_settings()->debug_file;
+    bool own_file = strstr(pattern, "%p") != NULL;
+    *fault = NULL;
+    if (pattern[0] == '\0')
+        return STDERR_FILENO;
+    if (is_open(own_file))
+        return atomic_load(&log_fd);
+    net_lock_take(&lock);
+    if (!is_open(own_file)) {
+        /* A forked child leaves its parent's descriptor open: a thread of it may be writing. */
+        atomic_store(&log_fd, open_file(pattern, fault));
+        atomic_store(&log_pid, getpid());
+    }
+    net_lock_give(&lock);
+    return atomic_load(&log_fd);
+}
+
+static const char *level_name(shim_log_level_t level)
+{
+    switch (level) {
+    case SHIM_LOG_WARN:
+        return "WARN";
+    case SHIM_LOG_INFO:
+        return "INFO";
+    default:
+        return "TRACE";
+    }
+}
+
+static int prefix(char *line, size_t capacity, shim_log_level_t level)
+{
+    char host[HOST_BYTES] = "localhost";
+    gethostname(host, sizeof(host) - 1);
+    host[strcspn(host, ".")] = '\0';
+    return snprintf(line, capacity, "shunt: %s:%d:%d %s ", host, (int)getpid(), (int)gettid(), level_name(level));
+}
+
+static void write_line(int fd, shim_log_level_t level, const char *text)
+{
+    char line[LINE_BYTES + HOST_BYTES + 64];
+    int head = prefix(line, sizeof(line), level);
+    int length = head + snprintf(line + head, sizeof(line) - (size_t)head - 1, "%s", text);
+    for (int i = head; i < length; i++)
+        if ((unsigned char)line[i] < ' ')
+            line[i] = ' ';
+    line[length++] = '\n';
+    /* Nobody to tell if the log cannot be written. */
+    ssize_t ignored = write(fd, line, (size_t)length);
+    (void)ignored;
+}
+
+bool shim_log_on(shim_log_level_t level)
+{
+    return shim_settings()->debug >= level;
+}
+
+void shim_log(shim_log_level_t level, const char *format, ...)
+{
+    int saved = errno; /* even reading the settings may change it */
+    if (!shim_log_on(level)) {
+        errno = saved;
+        return;
+    }
+    char text[LINE_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+
+    const char *fault;
+    int fd = descriptor(&fault);
+    if (fault) {
+        char line[LINE_BYTES];
+        snprintf(line, sizeof(line), "SHUNT_DEBUG_FILE=%.200s cannot be written (%s); using stderr",
+                 shim_settings()->debug_file, fault);
+        write_line(fd, SHIM_LOG_WARN, line);
+    }
+    write_line(fd, level, text);
+    errno = saved;
+}

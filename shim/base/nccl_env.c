@@ -1,0 +1,109 @@
+/*
+ * nccl_env.c - NCCL's configuration files, read the way the real NCCL does.
+ *
+ * A line is NAME=value, taken as it is, without trimming; lines that begin
+ * with '#' or have no '=' are skipped; the first mention of a name counts.
+ * The list is built once and never freed: settings point into it.
+ */
+#define _GNU_SOURCE
+#include "shim/base/nccl_env.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SYSTEM_FILE "/etc/nccl.conf"
+
+/* What NCCL's own reader can hold of a line, a name and a value. */
+enum { LINE_BYTES = 4096, PART_BYTES = 1024 };
+
+typedef struct entry {
+    struct entry *next;
+    const char *file;
+    char name[PART_BYTES];
+    char value[PART_BYTES];
+} entry_t;
+
+static entry_t *first_entry;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static const entry_t *find(const char *name)
+{
+    for (const entry_t *entry = first_entry; entry != NULL; entry = entry->next)
+        if (strcmp(entry->name, name) == 0)
+            return entry;
+    return NULL;
+}
+
+static void take_line(char *line, const char *file)
+{
+    line[strcspn(line, "\n")] = '\0';
+    size_t length = strlen(line);
+    if (length > 0 && line[length - 1] == '\r')
+        line[length - 1] = '\0';
+    char *equals = strchr(line, '=');
+    if (line[0] == '#' || equals == NULL)
+        return;
+    *equals = '\0';
+    entry_t *entry = calloc(1, sizeof(*entry));
+    if (entry == NULL)
+        return;
+    snprintf(entry->name, sizeof(entry->name), "%s", line);
+    snprintf(entry->value, sizeof(entry->value), "%s", equals + 1);
+    entry->file = file;
+    if (find(entry->name) != NULL) {
+        free(entry);
+        return;
+    }
+    entry->next = first_entry;
+    first_entry = entry;
+}
+
+/* `file` must live as long as the process. */
+static void read_file(const char *file)
+{
+    FILE *stream = fopen(file, "re");
+    if (stream == NULL)
+        return;
+    char line[LINE_BYTES];
+    while (fgets(line, sizeof(line), stream) != NULL)
+        take_line(line, file);
+    fclose(stream);
+}
+
+static void read_files(void)
+{
+    static char user_file[PART_BYTES];
+    const char *named = secure_getenv("NCCL_CONF_FILE");
+    const char *home = secure_getenv("HOME");
+    if (named != NULL && named[0] != '\0')
+        snprintf(user_file, sizeof(user_file), "%s", named);
+    else if (home != NULL)
+        snprintf(user_file, sizeof(user_file), "%s/.nccl.conf", home);
+    if (user_file[0] != '\0')
+        read_file(user_file);
+    read_file(SYSTEM_FILE);
+}
+
+const char *shim_nccl_env_from(const char *name, const char **origin)
+{
+    const char *value = secure_getenv(name);
+    if (value != NULL) {
+        *origin = "environment";
+        return value;
+    }
+    pthread_once(&once, read_files);
+    const entry_t *entry = find(name);
+    if (entry == NULL)
+        return NULL;
+    *origin = entry->file;
+    return entry->value;
+}
+
+const char *shim_nccl_env(const char *name)
+{
+    const char *origin;
+    return shim_nccl_env_from(name, &origin);
+}

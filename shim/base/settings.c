@@ -1,0 +1,370 @@
+/*
+ * settings.c - reads the settings of settings.def.
+ *
+ * A wrong value cannot be logged while it is read, since the log's own level
+ * is a setting too: complaints are kept, and written by the first caller after
+ * all settings are known. Texts in force are copies, never freed.
+ */
+#define _GNU_SOURCE
+#include "shim/base/settings.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "selector/selector.h"
+#include "shim/base/conf.h"
+
+enum {
+    MAX_BLOCKS = 1024,
+    MAX_TIMEOUT_MS = 86400000, /* one day */
+    HOST_TIMEOUT_MS = 10000,
+    FAULT_BYTES = 160,
+    COMPLAINT_BYTES = 1536
+};
+#define MIN_SCRATCH (UINT64_C(1) << 20) /* the least that alg_map_init takes */
+#define MAX_SCRATCH (UINT64_C(16) << 30)
+
+/* Parsers: false if `text` is not allowed, with a reason in `fault` where there is more to say. */
+typedef bool (*parse_t)(const char *text, void *field, char *fault);
+
+/* Where `text` is in a list of names that ends with NULL; -1 if it is not there. */
+static int name_index(const char *text, const char *const *names)
+{
+    for (int i = 0; names[i] != NULL; i++)
+        if (strcasecmp(text, names[i]) == 0)
+            return i;
+    return -1;
+}
+
+/* A plain decimal number; *end is left at what follows it. */
+static bool parse_number(const char *text, uint64_t *number, const char **end)
+{
+    if (text[0] < '0' || text[0] > '9')
+        return false;
+    char *stop;
+    errno = 0;
+    *number = strtoull(text, &stop, 10);
+    *end = stop;
+    return errno == 0;
+}
+
+static bool parse_limited(const char *text, uint64_t limit, uint32_t *field)
+{
+    uint64_t number;
+    const char *end;
+    if (!parse_number(text, &number, &end) || *end != '\0' || number > limit)
+        return false;
+    *field = (uint32_t)number;
+    return true;
+}
+
+static bool parse_DEVICE(const char *text, void *field, char *fault)
+{
+    (void)fault;
+    static const char *const names[] = {"auto", "cuda", "host", NULL};
+    int index = name_index(text, names);
+    if (index < 0)
+        return false;
+    *(shim_device_t *)field = (shim_device_t)index;
+    return true;
+}
+
+static bool parse_SWITCH(const char *text, void *field, char *fault)
+{
+    (void)fault;
+    if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0)
+        return false;
+    *(bool *)field = text[0] == '1';
+    return true;
+}
+
+static bool parse_TEXT(const char *text, void *field, char *fault)
+{
+    (void)fault;
+    *(const char **)field = text;
+    return true;
+}
+
+static bool parse_POLICY(const char *text, void *field, char *fault)
+{
+    if (!sel_policy_check(text, fault, FAULT_BYTES))
+        return false;
+    *(const char **)field = text;
+    return true;
+}
+
+static bool parse_SIZE(const char *text, void *field, char *fault)
+{
+    (void)fault;
+    uint64_t number;
+    const char *end;
+    if (!parse_number(text, &number, &end) || number > MAX_SCRATCH)
+        return false;
+    static const char *const suffixes[] = {"", "K", "M", "G", NULL};
+    int suffix = name_index(end, suffixes);
+    if (suffix < 0)
+        return false;
+    number <<= 10 * suffix; /* at most 2^34 * 2^30: it fits */
+    if (number < MIN_SCRATCH || number > MAX_SCRATCH)
+        return false;
+    *(uint64_t *)field = number;
+    return true;
+}
+
+static bool parse_COUNT(const char *text, void *field, char *fault)
+{
+    (void)fault;
+    return parse_limited(text, MAX_BLOCKS, field);
+}
+
+static bool parse_TIMEOUT(const char *text, void *field, char *fault)
+{
+    (void)fault;
+    if (strcasecmp(text, "auto") == 0) {
+        *(uint32_t *)field = SHIM_TIMEOUT_AUTO;
+        return true;
+    }
+    return parse_limited(text, MAX_TIMEOUT_MS, field);
+}
+
+static bool parse_LEVEL(const char *text, void *field, char *fault)
+{
+    (void)fault;
+    static const char *const names[] = {"none", "warn", "info", "trace", NULL};
+    int index = name_index(text, names);
+    if (index < 0)
+        return false;
+    *(shim_log_level_t *)field = (shim_log_level_t)index;
+    return true;
+}
+
+/* Our word for one of NCCL's; the text itself where the words are the same. */
+static const char *translate(const char *variable, const char *text)
+{
+    if (strcmp(variable, "NCCL_DEBUG") != 0)
+        return text;
+    if (strcasecmp(text, "VERSION") == 0)
+        return "warn";
+    if (strcasecmp(text, "ABORT") == 0)
+        return "info";
+    return text;
+}
+
+typedef struct row {
+    parse_t parse;
+    size_t offset;
+    const char *variable, *fallback, *initial, *unit, *allowed, *help;
+    bool may_be_empty; /* an empty value is a value; elsewhere it means "not set" */
+} row_t;
+
+#define MAY_BE_EMPTY_DEVICE false
+#define MAY_BE_EMPTY_SWITCH false
+#define MAY_BE_EMPTY_TEXT true
+#define MAY_BE_EMPTY_POLICY true
+#define MAY_BE_EMPTY_SIZE false
+#define MAY_BE_EMPTY_COUNT false
+#define MAY_BE_EMPTY_TIMEOUT false
+#define MAY_BE_EMPTY_LEVEL false
+
+static const row_t rows[] = {
+#define SHIM_SETTING(kind, field, variable, fallback, initial, unit, allowed, help)                          \
+    {parse_##kind,       offsetof(shim_settings_t, field), variable, fallback, initial, unit, allowed, help, \
+     MAY_BE_EMPTY_##kind},
+#include "shim/base/settings.def"
+#undef SHIM_SETTING
+};
+enum { ROWS = SHIM_SETTING_COUNT, MOST_COMPLAINTS = ROWS + SHIM_CONF_FILES * (SHIM_CONF_MOST_FAULTS + 1) };
+
+static shim_settings_t settings;
+static const char *values[ROWS];
+static const char *origins[ROWS];
+static shim_conf_t files[SHIM_CONF_FILES];
+static char *complaints[MOST_COMPLAINTS]; /* freed when written */
+static uint32_t complaint_count;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static _Atomic(const shim_settings_t *) ready; /* spares the fast path the pthread_once */
+static atomic_bool complained;
+
+static void *field_of(const row_t *row)
+{
+    return (char *)&settings + row->offset;
+}
+
+/* A setting's value as somebody has written it down. */
+typedef struct source {
+    const char *text, *origin;
+    uint32_t line, column; /* where it stands in a shunt.conf; 0: elsewhere */
+} source_t;
+
+static void keep_complaint(const char *line)
+{
+    char *copy = complaint_count < MOST_COMPLAINTS ? strdup(line) : NULL;
+    if (copy != NULL)
+        complaints[complaint_count++] = copy;
+}
+
+static void complain(uint32_t index, const source_t *source, const char *fault)
+{
+    const row_t *row = &rows[index];
+    char line[COMPLAINT_BYTES];
+    uint32_t column = 1;
+    int used = 0, skip = 0;
+    if (source->line > 0) {
+        /* A fault inside the value counts its columns from there. */
+        if (sscanf(fault, "column %u: %n", &column, &skip) == 1)
+            fault += skip;
+        used =
+            snprintf(line, sizeof(line), "%.900s:%u:%u: ", source->origin, source->line, source->column + column - 1);
+    }
+    snprintf(line + used, sizeof(line) - (size_t)used,
+             "%s=%.200s is not allowed (%s%sallowed: %s%s%s); using the default, %s", row->variable, source->text,
+             fault, fault[0] != '\0' ? "; " : "", row->allowed, row->unit[0] != '\0' ? " " : "", row->unit,
+             row->initial[0] != '\0' ? row->initial : "empty");
+    keep_complaint(line);
+}
+
+static bool is_value(const row_t *row, const char *text)
+{
+    return text != NULL && (text[0] != '\0' || row->may_be_empty);
+}
+
+/* What is said of a setting: by the environment, else by the first file that does, ours before NCCL's. */
+static bool find_source(uint32_t index, source_t *source)
+{
+    const row_t *row = &rows[index];
+    *source = (source_t){.text = secure_getenv(row->variable), .origin = "environment"};
+    for (int i = 0; i < SHIM_CONF_FILES && !is_value(row, source->text); i++) {
+        const shim_conf_value_t *value = &files[i].value[index];
+        *source = (source_t){value->text, files[i].path, value->line, value->column};
+    }
+    if (is_value(row, source->text))
+        return true;
+    *source = (source_t){0};
+    source->text = shim_nccl_env_from(row->variable, &source->origin);
+    return is_value(row, source->text);
+}
+
+/* Put a text in force; false with a reason in `fault` if it is not allowed. */
+static bool use(uint32_t index, const char *text, const char *origin, char *fault)
+{
+    /* The environment may change later; what is in force must not. */
+    char *copy = strdup(text);
+    if (copy == NULL)
+        return false;
+    if (!rows[index].parse(copy, field_of(&rows[index]), fault)) {
+        free(copy);
+        return false;
+    }
+    values[index] = copy;
+    origins[index] = origin;
+    return true;
+}
+
+static void read_row(uint32_t index)
+{
+    const row_t *row = &rows[index];
+    char fault[FAULT_BYTES] = "";
+    source_t source;
+    row->parse(row->initial, field_of(row), fault);
+    values[index] = row->initial;
+    origins[index] = "default";
+    if (find_source(index, &source)) {
+        if (!use(index, source.text, source.origin, fault))
+            complain(index, &source, fault);
+        return;
+    }
+    const char *text = row->fallback[0] != '\0' ? shim_nccl_env(row->fallback) : NULL;
+    /* A wrong value of NCCL's own variable is for NCCL to complain about. */
+    if (is_value(row, text))
+        use(index, translate(row->fallback, text), row->fallback, fault);
+}
+
+static void read_all(void)
+{
+    shim_conf_read(files, keep_complaint);
+    for (uint32_t i = 0; i < ROWS; i++)
+        read_row(i);
+    atomic_store_explicit(&ready, &settings, memory_order_release);
+}
+
+static void write_complaints(void)
+{
+    for (uint32_t i = 0; i < complaint_count; i++) {
+        shim_warn("%s", complaints[i]);
+        free(complaints[i]);
+    }
+}
+
+const shim_settings_t *shim_settings(void)
+{
+    const shim_settings_t *known = atomic_load_explicit(&ready, memory_order_acquire);
+    if (__builtin_expect(known != NULL && atomic_load_explicit(&complained, memory_order_relaxed), 1))
+        return known;
+    pthread_once(&once, read_all);
+    if (!atomic_exchange(&complained, true))
+        write_complaints();
+    return &settings;
+}
+
+const char *shim_setting_nccl_path(void)
+{
+    const char *path = shim_settings()->nccl_path;
+    return path[0] != '\0' ? path : NULL;
+}
+
+uint64_t shim_setting_timeout_ns(bool host)
+{
+    uint32_t timeout_ms = shim_settings()->timeout_ms;
+    if (timeout_ms == SHIM_TIMEOUT_AUTO)
+        timeout_ms = host ? HOST_TIMEOUT_MS : 0;
+    return timeout_ms * UINT64_C(1000000);
+}
+
+bool shim_setting_row(uint32_t index, shunt_setting_t *row)
+{
+    shim_settings();
+    if (index >= ROWS)
+        return false;
+    *row = (shunt_setting_t){.name = rows[index].variable,
+                             .value = values[index],
+                             .origin = origins[index],
+                             .initial = rows[index].initial,
+                             .help = rows[index].help};
+    return true;
+}
+
+static size_t append(char *path, size_t capacity, size_t length, const char *text)
+{
+    if (length < capacity)
+        snprintf(path + length, capacity - length, "%s", text);
+    return length + strlen(text);
+}
+
+bool shim_setting_expand(const char *pattern, char *path, size_t capacity)
+{
+    char host[256] = "localhost", pid[24];
+    gethostname(host, sizeof(host) - 1);
+    for (char *c = host; *c != '\0'; c++)
+        if (*c == '/' || *c == '%')
+            *c = '-';
+    snprintf(pid, sizeof(pid), "%d", (int)getpid());
+
+    size_t length = 0;
+    for (const char *c = pattern; *c != '\0'; c++) {
+        char one[2] = {*c, '\0'};
+        const char *piece = one;
+        if (c[0] == '%' && (c[1] == 'h' || c[1] == 'p' || c[1] == '%')) {
+            c++;
+            piece = *c == 'h' ? host : *c == 'p' ? pid : "%";
+        }
+        length = append(path, capacity, length, piece);
+    }
+    return length > 0 && length < capacity;
+}

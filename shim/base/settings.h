@@ -1,0 +1,55 @@
+/*
+ * settings.h - the settings, read once, on first need, never in a constructor.
+ *
+ * A value comes from the environment, else from the first file that sets it:
+ * the user's shunt.conf, /etc/shunt.conf (conf.h), NCCL's configuration files
+ * (nccl_env.h). A wrong value gives one line in the log, and the default is used.
+ * Everything here is read-only after the first call, lives as long as the
+ * process, and is safe from any thread.
+ */
+#ifndef SHUNT_SHIM_SETTINGS_H
+#define SHUNT_SHIM_SETTINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "shim/base/log.h"
+#include "shim/base/nccl_env.h"
+#include "shunt.h"
+
+typedef enum shim_device { SHIM_DEVICE_AUTO = 0, SHIM_DEVICE_CUDA = 1, SHIM_DEVICE_HOST = 2 } shim_device_t;
+
+#define SHIM_TIMEOUT_AUTO UINT32_MAX
+
+/* The C type of each kind of setting. */
+typedef shim_device_t shim_kind_DEVICE_t;
+typedef bool shim_kind_SWITCH_t;
+typedef const char *shim_kind_TEXT_t;   /* "" when empty, never NULL */
+typedef const char *shim_kind_POLICY_t; /* checked by sel_policy_check */
+typedef uint64_t shim_kind_SIZE_t;
+typedef uint32_t shim_kind_COUNT_t;
+typedef uint32_t shim_kind_TIMEOUT_t; /* or SHIM_TIMEOUT_AUTO; see shim_setting_timeout_ns */
+typedef shim_log_level_t shim_kind_LEVEL_t;
+
+typedef struct shim_settings {
+#define SHIM_SETTING(kind, field, variable, fallback, initial, unit, allowed, help) shim_kind_##kind##_t field;
+#include "shim/base/settings.def"
+#undef SHIM_SETTING
+} shim_settings_t;
+
+/* Never NULL. */
+const shim_settings_t *shim_settings(void);
+
+/* SHUNT_NCCL_PATH, or NULL where it is not set. */
+const char *shim_setting_nccl_path(void);
+/* The longest wait inside a call, in ns; 0: no limit. */
+uint64_t shim_setting_timeout_ns(bool host);
+
+/* Row `index` for shunt_setting; false past the end. */
+bool shim_setting_row(uint32_t index, shunt_setting_t *row);
+
+/* Write a path with %h (host name), %p (process id) and %% filled in. False if it does not fit. */
+bool shim_setting_expand(const char *pattern, char *path, size_t capacity);
+
+#endif

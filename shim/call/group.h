@@ -1,0 +1,32 @@
+/*
+ * group.h - groups: depth, and the calls that Shunt takes inside one.
+ *
+ * All of it is thread-local, as NCCL's own group state is. Depth counts the
+ * explicit calls of the application alone; it is never more than NCCL's.
+ */
+#ifndef SHUNT_SHIM_GROUP_H
+#define SHUNT_SHIM_GROUP_H
+
+#include "shim/call/call.h"
+
+/* Explicit ncclGroupStart calls of this thread that have not been ended. */
+unsigned shim_group_depth(void);
+
+/* In a group, an error that is neither success nor in progress makes the outermost end return it and
+ * cancel everything. Host mode: for every error that an API call returns. CUDA: for errors that Shunt
+ * itself found (the real NCCL remembers its own). Outside a group it does nothing. Returns `result`. */
+ncclResult_t shim_group_check(ncclResult_t result);
+
+/* A stream of a communicator takes part in the group. ncclInvalidUsage if its capture state differs
+ * from that of the communicator's other streams in the group, ncclSystemError if memory is short.
+ * forwarded: the real NCCL has work on it. */
+ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool forwarded);
+
+/* The communicator is dead, and its handle is about to go: let the ends of groups in other threads that ask the real
+ * NCCL about it come out of there (within 2 s). */
+void shim_group_let_polls_end(shim_comm_t *comm);
+
+/* Queue a call that Shunt takes, after shim_group_use (host mode: without it). Copies `call`. */
+ncclResult_t shim_group_queue(const shim_call_t *call);
+
+#endif

@@ -1,0 +1,229 @@
+/*
+ * route.c - the way of a collective through Shunt.
+ *
+ * Only what is surely valid is taken; for the rest the real NCCL finds the
+ * error, words it and poisons its group. Once a launch was tried there is no
+ * way back: other ranks may have launched, so an error is returned and the
+ * call is not forwarded.
+ *
+ * The choice depends on facts alone that are the same on every rank, but for
+ * one: a buffer that this rank needs and that is NULL. Its peers take the call
+ * then and wait for this rank, as they would in the real NCCL, whose kernel on
+ * this rank reads or writes address 0. Which buffers a rank needs depends on
+ * the root: a NULL that is allowed changes nothing.
+ */
+#include "shim/call/route.h"
+
+#include "shim/account/statistics.h"
+#include "shim/base/log.h"
+#include "shim/call/group.h"
+#include "shim/comm/redop.h"
+#include "shim/comm/room.h"
+#include "shim/host/host.h"
+#include "shim/real/real.h"
+
+#if SHUNT_HAS_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
+_Static_assert((int)ALG_INT8 == (int)ncclInt8 && (int)ALG_UINT8 == (int)ncclUint8 && (int)ALG_INT32 == (int)ncclInt32 &&
+                   (int)ALG_UINT32 == (int)ncclUint32 && (int)ALG_INT64 == (int)ncclInt64 &&
+                   (int)ALG_UINT64 == (int)ncclUint64,
+               "integer types have NCCL's numbers");
+_Static_assert((int)ALG_FLOAT16 == (int)ncclFloat16 && (int)ALG_FLOAT32 == (int)ncclFloat32 &&
+                   (int)ALG_FLOAT64 == (int)ncclFloat64 && (int)ALG_BFLOAT16 == (int)ncclBfloat16 &&
+                   (int)ALG_FLOAT8_E4M3 == (int)ncclFloat8e4m3 && (int)ALG_FLOAT8_E5M2 == (int)ncclFloat8e5m2,
+               "floating-point types have NCCL's numbers");
+_Static_assert((int)ALG_SUM == (int)ncclSum && (int)ALG_PROD == (int)ncclProd && (int)ALG_MAX == (int)ncclMax &&
+                   (int)ALG_MIN == (int)ncclMin && (int)ALG_AVG == (int)ncclAvg &&
+                   (int)ALG_PREMUL_SUM == (int)ncclNumOps,
+               "operators have NCCL's numbers");
+
+/* The first NCCL that knows the 8-bit floats, and the first with ncclAlltoAll, ncclGather and ncclScatter. */
+enum { FLOAT8_VERSION = 22400, BLOCKS_VERSION = 22800 };
+
+/* Fill in the operator; false if it is none, or one that was made for another type. */
+static bool set_op(shim_call_t *call)
+{
+    if ((unsigned)call->op < (unsigned)ncclNumOps) {
+        call->alg.op = (alg_op_t)call->op;
+        return true;
+    }
+    shim_redop_t redop;
+    if (!shim_redop_find(call->comm, call->op, &redop) || redop.type != shim_call_type(call))
+        return false;
+    call->alg.op = ALG_PREMUL_SUM;
+    call->alg.scalar_pointer = redop.scalar_pointer;
+    call->alg.scalar_bits = redop.scalar_bits;
+    return true;
+}
+
+/* False for all that is not surely valid, and for calls with nothing to do. */
+static bool set_call(shim_call_t *call)
+{
+    alg_call_t *alg = &call->alg;
+    const uint32_t nranks = call->comm->nranks;
+    alg->collective = (alg_collective_t)call->collective;
+    if (alg->root >= nranks || (unsigned)alg->type >= ALG_TYPE_COUNT || alg->count == 0)
+        return false;
+    if (alg->count > SIZE_MAX / (alg_type_bytes(alg->type) * alg_collective_blocks(alg->collective, nranks)))
+        return false;
+    return shim_call_has_buffers(call) && (!alg_collective_reduces(alg->collective) || set_op(call));
+}
+
+static sel_choice_t choose(shim_call_t *call)
+{
+    const sel_query_t query = {
+        .collective = call->alg.collective, .type = call->alg.type, .op = call->alg.op, .count = call->alg.count};
+    const sel_choice_t choice = sel_choose(call->comm->plan, &query);
+    call->algorithm = choice.algorithm;
+    call->alg.blocks = choice.blocks;
+    call->alg.threads = choice.threads;
+    call->reason = choice.reason;
+    call->source = choice.source;
+    return choice;
+}
+
+ncclResult_t shim_route_cuda_failed(int error, const char *what)
+{
+#if SHUNT_HAS_CUDA
+    (void)cudaGetLastError();
+    const char *text = cudaGetErrorString((cudaError_t)error);
+#else
+    const char *text = "no CUDA in this build";
+#endif
+    shim_set_last_error("%s: CUDA error %d, %s", what, error, text);
+    shim_warn("%s: CUDA error %d, %s", what, error, text);
+    return ncclUnhandledCudaError;
+}
+
+ncclResult_t shim_route_launch(shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call,
+                               void *stream, const shim_capture_t *capture)
+{
+    /* Whoever ends a communicator says so first and drains it under its lock afterwards. */
+    if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED) {
+        shim_set_last_error("%s: the communicator was aborted or destroyed meanwhile", algorithm->name);
+        return ncclInvalidUsage;
+    }
+    ncclResult_t before = (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_relaxed);
+    if (before != ncclSuccess) {
+        shim_set_last_error("%s: the communicator has failed before", algorithm->name);
+        return before;
+    }
+    alg_call_t granted = *call;
+    shim_room_grant(comm, &granted, capture->id != 0 ? NULL : stream);
+    int error = shim_order_enter(comm, stream, capture);
+    if (error == 0)
+        error = algorithm->launch_cuda(alg_scratch_team(comm->scratch), &granted, stream);
+    if (error == 0)
+        error = shim_order_leave(comm, stream, capture, false);
+    if (error == 0)
+        return ncclSuccess;
+    /* The peers' kernels of this call would meet this rank's next one, and add what does not belong together; or the
+     * next one would not come after this one. */
+    atomic_store(&comm->async_error, ncclUnhandledCudaError);
+    return shim_route_cuda_failed(error, algorithm->name);
+}
+
+/* A non-blocking communicator whose last forwarded call is not through refuses the next one. */
+static bool ready(shim_comm_t *comm)
+{
+    if (comm->blocking)
+        return true;
+    ncclResult_t state;
+    return shim_real()->ncclCommGetAsyncError(atomic_load(&comm->handle), &state) == ncclSuccess &&
+           state == ncclSuccess;
+}
+
+static bool real_knows(const shim_call_t *call)
+{
+    const int version = shim_real()->version;
+    const bool float8 = call->alg.type == ALG_FLOAT8_E4M3 || call->alg.type == ALG_FLOAT8_E5M2;
+    const bool blocks =
+        call->collective == ALG_ALL_TO_ALL || call->collective == ALG_GATHER || call->collective == ALG_SCATTER;
+    return (!float8 || version >= FLOAT8_VERSION) && (!blocks || version >= BLOCKS_VERSION);
+}
+
+static ncclResult_t queue(const shim_call_t *call)
+{
+    ncclResult_t result = shim_group_use(call->comm, call->stream, &call->capture, false);
+    if (result == ncclSuccess)
+        result = shim_group_queue(call);
+    return shim_group_check(result);
+}
+
+static ncclResult_t launch(const shim_call_t *call)
+{
+    pthread_mutex_lock(&call->comm->lock);
+    ncclResult_t result = shim_route_launch(call->comm, call->algorithm, &call->alg, call->stream, &call->capture);
+    pthread_mutex_unlock(&call->comm->lock);
+    return result;
+}
+
+/* The communicator's device is current. */
+static bool take(shim_call_t *call, ncclResult_t *result)
+{
+    call->reason = SHIM_REASON_STREAM;
+    if (shim_capture_query(call->stream, &call->capture) != 0)
+        return false;
+    const sel_choice_t choice = choose(call);
+    if (choice.algorithm == NULL)
+        return false;
+    shim_count_taken(call->collective, shim_call_bytes(call), &choice);
+    *result = shim_group_depth() > 0 ? queue(call) : launch(call);
+    return true;
+}
+
+bool shim_route_take(shim_call_t *call, ncclResult_t *result)
+{
+    call->reason = SHIM_REASON_ARGUMENTS;
+    if (!set_call(call) || !real_knows(call))
+        return false;
+    call->reason = SHIM_REASON_NOT_READY;
+    if (!ready(call->comm))
+        return false;
+    int previous;
+    call->reason = SHIM_REASON_STREAM;
+    if (shim_device_enter(call->comm->device, &previous) != 0)
+        return false;
+    bool taken = take(call, result);
+    shim_device_leave(call->comm->device, previous);
+    return taken;
+}
+
+/* The arguments are set. */
+static ncclResult_t run_on_host(shim_call_t *call)
+{
+    const sel_choice_t choice = choose(call);
+    if (choice.algorithm == NULL) {
+        shim_set_last_error("%s: the host device cannot serve this call, and has nobody to forward it to (%s)",
+                            call->function, sel_reason_text(choice.reason));
+        return ncclInvalidUsage;
+    }
+    shim_count_taken(call->collective, shim_call_bytes(call), &choice);
+    /* One rank waits for nobody: as in NCCL, its calls run at once, even in a group. */
+    if (shim_group_depth() > 0 && call->comm->nranks > 1)
+        return shim_group_queue(call);
+    return shim_host_run(call);
+}
+
+/* Alone, every collective is an all-reduce; one that moves data, of bytes. */
+static ncclResult_t run_alone(const shim_call_t *call)
+{
+    shim_call_t alone = *call;
+    if (!alg_collective_reduces(alone.alg.collective)) {
+        alone.alg.count *= alg_type_bytes(alone.alg.type);
+        alone.alg.type = ALG_UINT8;
+    }
+    alone.alg.collective = ALG_ALL_REDUCE;
+    return run_on_host(&alone);
+}
+
+ncclResult_t shim_route_host(shim_call_t *call)
+{
+    if (!set_call(call)) {
+        shim_set_last_error("%s: count is larger than memory", call->function);
+        return ncclInvalidArgument;
+    }
+    return call->comm->nranks == 1 ? run_alone(call) : run_on_host(call);
+}

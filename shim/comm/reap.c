@@ -1,0 +1,98 @@
+/*
+ * reap.c - when the scratch of communicators that have ended may be freed.
+ *
+ * The driver frees device memory, and unmaps a peer's, only after every kernel of the
+ * device has ended. A kernel of another communicator may wait for a peer that is dead,
+ * until this thread aborts that communicator too. So nothing is freed while a kernel of
+ * a living communicator runs, or a graph could run one: it stays on the lists of
+ * algorithms/ and transport/ until the next init, destroy or abort. Kernels of a
+ * communicator that was told to stop end by themselves.
+ *
+ * Memory stays bounded: when more than a few are waiting, a graph that could run does
+ * not count, and calls that run are given a moment to end.
+ */
+#define _GNU_SOURCE
+#include <time.h>
+
+#include "shim/comm/drain.h"
+
+enum { RETIRED_MOST = 4, PATIENCE_MS = 100 };
+
+static _Atomic(shim_comm_t *) g_draining; /* linked by `next` */
+static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
+
+static void forget_in_child(void)
+{
+    atomic_store(&g_draining, NULL);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forget_in_child);
+}
+
+void shim_comm_release_later(shim_comm_t *comm)
+{
+    pthread_once(&g_fork_once, watch_forks);
+    comm->next = atomic_load(&g_draining);
+    while (!atomic_compare_exchange_weak(&g_draining, &comm->next, comm))
+        ;
+}
+
+void shim_reap_drained(void)
+{
+    shim_comm_t *comm = atomic_exchange(&g_draining, NULL);
+    while (comm) {
+        shim_comm_t *next = comm->next;
+        comm->next = NULL;
+        if (shim_drained(comm) && shim_drain(comm, 1)) /* the latter tells an end from an error */
+            shim_comm_release(comm);
+        else
+            shim_comm_release_later(comm);
+        comm = next;
+    }
+}
+
+typedef struct sight {
+    bool running;  /* calls of a living communicator */
+    bool replayed; /* a graph may run some */
+} sight_t;
+
+static bool may_wait(const shim_comm_t *comm)
+{
+    int phase = atomic_load(&comm->phase);
+    if (atomic_load(&comm->host) || phase == SHIM_COMM_JOINING || phase == SHIM_COMM_FORWARD || !comm->scratch)
+        return false;
+    return __atomic_load_n(&alg_scratch_control(comm->scratch)->abort, __ATOMIC_ACQUIRE) == 0;
+}
+
+static void look_at(shim_comm_t *comm, void *context)
+{
+    sight_t *sight = context;
+    if (!may_wait(comm))
+        return;
+    sight->running = sight->running || !shim_drained(comm);
+    /* One reference is the table's, one that of this look; of the rest each may be a graph's. */
+    bool in_table = shim_comm_find(atomic_load(&comm->handle)) == comm;
+    sight->replayed = sight->replayed || atomic_load(&comm->references) > 1u + in_table;
+}
+
+static sight_t look(void)
+{
+    sight_t sight = {false, false};
+    shim_comm_each_held(look_at, &sight);
+    return sight;
+}
+
+void shim_reap_scratch(void)
+{
+    const struct timespec nap = {0, 1000000};
+    bool many = alg_scratch_retired() > RETIRED_MOST;
+    sight_t sight = look();
+    for (int naps = 0; many && sight.running && naps < PATIENCE_MS; naps++) {
+        nanosleep(&nap, NULL);
+        sight = look();
+    }
+    if (!sight.running && (!sight.replayed || many))
+        alg_scratch_reap();
+}

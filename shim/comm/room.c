@@ -1,0 +1,107 @@
+/*
+ * room.c - see room.h.
+ *
+ * A kernel of ours waits for its peers, so all its blocks must find a place on every
+ * GPU. With several communicators whose calls no stream orders, GPU 0 may be full of
+ * kernels of the first, which wait for GPU 1, which is full of kernels of the second.
+ * So each communicator gets a share of its GPU's multiprocessors, one for a block, and
+ * the shares together are no more than there are: whatever the others do, the blocks of
+ * each find places.
+ *
+ * A kernel that lets its successor in early holds twice its blocks. That counts as its
+ * share, but for a leader. When a leader's successors have taken what is left of a GPU,
+ * the others wait until it is through; and it gets through, since on each of its GPUs
+ * everybody leaves room for its share. That is why a leader leads on all its GPUs or on
+ * none, and no GPU has two: the ranks agree on it at set-up. With two leaders, each on one
+ * of two GPUs, each would wait for the other.
+ *
+ * A share grows with what the communicator asks for, and never shrinks while it lives:
+ * kernels that were launched, and graphs, hold it. Each leaves as much as it has for those
+ * that come later. The ranks need not agree on shares: a kernel's grid may differ from its
+ * peers' (launch.h).
+ *
+ * Kernels of the program itself end by themselves. The real NCCL's are not counted:
+ * where the shares fill a GPU, they wait like a communicator without a share.
+ */
+#include "shim/comm/room.h"
+
+enum { DEVICES = 64 };
+
+static struct device_room {
+    pthread_mutex_t lock;
+    uint32_t taken;            /* of all shares */
+    uint32_t releases;         /* so far: what was refused may be there now */
+    const shim_comm_t *leader; /* or who claims to be, until its set-up is through */
+} g_room[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+
+static struct device_room *room_of(const shim_comm_t *comm)
+{
+    return &g_room[(unsigned)comm->device % DEVICES];
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+bool shim_room_claim(shim_comm_t *comm)
+{
+    struct device_room *room = room_of(comm);
+    pthread_mutex_lock(&room->lock);
+    if (!room->leader)
+        room->leader = comm;
+    const bool claimed = room->leader == comm;
+    pthread_mutex_unlock(&room->lock);
+    return claimed;
+}
+
+void shim_room_settle(shim_comm_t *comm, bool leads)
+{
+    struct device_room *room = room_of(comm);
+    pthread_mutex_lock(&room->lock);
+    comm->share.leads = leads && room->leader == comm;
+    if (room->leader == comm && !leads)
+        room->leader = NULL;
+    pthread_mutex_unlock(&room->lock);
+}
+
+/* Raise the share towards what so many blocks need. */
+static void grow(struct device_room *room, shim_share_t *share, uint32_t blocks, uint32_t all)
+{
+    const uint32_t left = all > room->taken ? all - room->taken : 0;
+    uint32_t most = (share->blocks + left) / 2;
+    most = most > 0 ? most : 1; /* nobody is refused: from the ninth on, they may be one too many */
+    const uint32_t wanted = least(share->leads ? blocks : 2 * blocks, most);
+    if (wanted > share->blocks) {
+        room->taken += wanted - share->blocks;
+        share->blocks = wanted;
+    }
+}
+
+void shim_room_grant(shim_comm_t *comm, alg_call_t *call, void *stream)
+{
+    struct device_room *room = room_of(comm);
+    shim_share_t *share = &comm->share;
+    pthread_mutex_lock(&room->lock);
+    if (call->blocks > share->asked || share->releases != room->releases) {
+        const uint32_t all = shim_room_multiprocessors(comm->device, stream);
+        grow(room, share, call->blocks, all > 0 ? all : 2 * call->blocks);
+        share->asked = call->blocks > share->asked ? call->blocks : share->asked;
+        share->releases = room->releases;
+    }
+    call->most_blocks = least(share->blocks, call->blocks);
+    call->early = share->leads || 2 * call->most_blocks <= share->blocks;
+    pthread_mutex_unlock(&room->lock);
+}
+
+void shim_room_release(shim_comm_t *comm)
+{
+    struct device_room *room = room_of(comm);
+    pthread_mutex_lock(&room->lock);
+    room->taken -= least(comm->share.blocks, room->taken);
+    room->releases++;
+    if (room->leader == comm)
+        room->leader = NULL;
+    comm->share = (shim_share_t){0};
+    pthread_mutex_unlock(&room->lock);
+}

@@ -1,0 +1,89 @@
+/*
+ * shrink.c - which shrink of its parent a child comes from.
+ *
+ * The ranks of a child find each other by a key that each of them makes alone.
+ * They have taken part in different shrinks of the parent (a rank does not call
+ * one that excludes it), but each has taken part in every one that excluded the
+ * same ranks as this: so these are what is counted.
+ *
+ * The list belongs to the parent's state and only grows; it is read and pushed
+ * without a lock, for a shrink may come while another thread waits in a call.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim/comm/comm.h"
+
+struct shim_shrink {
+    net_key_t excluded;
+    atomic_bool counts;
+    shim_shrink_t *next;
+};
+
+static int ascending(const void *a, const void *b)
+{
+    int left = *(const int *)a, right = *(const int *)b;
+    return (left > right) - (left < right);
+}
+
+static bool hash_set(const int *ranks, int count, net_key_t *key)
+{
+    size_t bytes = (size_t)count * sizeof(*ranks);
+    int *sorted = malloc(bytes);
+    if (!sorted)
+        return false;
+    memcpy(sorted, ranks, bytes);
+    qsort(sorted, (size_t)count, sizeof(*sorted), ascending);
+    *key = net_key_hash(sorted, bytes);
+    free(sorted);
+    return true;
+}
+
+static bool same_set(const shim_shrink_t *a, const shim_shrink_t *b)
+{
+    return memcmp(&a->excluded, &b->excluded, sizeof(a->excluded)) == 0;
+}
+
+static net_key_t key_of(const net_key_t *parent, const shim_shrink_t *shrink)
+{
+    struct {
+        net_key_t parent, excluded;
+        int64_t tag, number;
+    } whole = {*parent, shrink->excluded, 'k', 0};
+    for (const shim_shrink_t *earlier = shrink->next; earlier; earlier = earlier->next)
+        whole.number += same_set(earlier, shrink) && atomic_load(&earlier->counts);
+    return net_key_hash(&whole, sizeof(whole));
+}
+
+shim_shrink_t *shim_shrink_begin(shim_comm_t *parent, const int *excluded, int count, net_key_t *child)
+{
+    if (!excluded || count <= 0)
+        return NULL;
+    shim_shrink_t *shrink = calloc(1, sizeof(*shrink));
+    if (!shrink || !hash_set(excluded, count, &shrink->excluded)) {
+        free(shrink);
+        return NULL;
+    }
+    atomic_store(&shrink->counts, true);
+    shrink->next = atomic_load(&parent->shrinks);
+    while (!atomic_compare_exchange_weak(&parent->shrinks, &shrink->next, shrink))
+        ;
+    *child = key_of(&parent->key, shrink);
+    return shrink;
+}
+
+void shim_shrink_take_back(shim_shrink_t *shrink)
+{
+    if (shrink)
+        atomic_store(&shrink->counts, false);
+}
+
+void shim_shrink_forget(shim_comm_t *comm)
+{
+    shim_shrink_t *shrink = atomic_exchange(&comm->shrinks, NULL);
+    while (shrink) {
+        shim_shrink_t *next = shrink->next;
+        free(shrink);
+        shrink = next;
+    }
+}

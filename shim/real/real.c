@@ -1,0 +1,292 @@
+/*
+ * real.c - the real NCCL: looked for, opened and made ready, once.
+ *
+ * Opened by its absolute path: by its SONAME the dynamic linker would hand us
+ * ourselves. RTLD_LOCAL keeps its names out of everybody's scope. The answer is
+ * final, also when it is "none": a program must not get one NCCL for its first
+ * communicator and another for its second. The state is static and is never
+ * freed, as threads of NCCL may run until the process ends.
+ */
+#define _GNU_SOURCE
+#include "shim/real/real.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "shim/base/log.h"
+#include "shim/base/settings.h"
+#include "shim/names/forward.h"
+#include "shim/real/real_parts.h"
+
+enum { REAL_OLDEST = 21800 };
+
+typedef enum real_state { REAL_UNKNOWN = 0, REAL_OPEN = 1, REAL_NONE = 2 } real_state_t;
+
+static _Atomic int real_state;
+/* Recursive: a constructor of the library that is being opened may call an NCCL function. */
+static pthread_mutex_t real_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static pthread_once_t real_fork_once = PTHREAD_ONCE_INIT;
+static bool real_searching;
+static shim_real_t real;
+static char real_path[PATH_MAX];
+static char real_why[PATH_MAX + 512];     /* shim_real_failure */
+static char real_refused[PATH_MAX + 256]; /* the first file that was there and would not do */
+
+/* Stand in for a treated function that the library lacks. They ignore their arguments, so one shape serves all;
+ * the two that return text are required of every library. */
+#define SHIM_TREATED(name)                   \
+    static ncclResult_t missing_##name(void) \
+    {                                        \
+        shim_forward_missing(#name);         \
+        return ncclInvalidUsage;             \
+    }
+#include "shim/names/names.def"
+
+void *shim_real_symbol(const shim_real_t *library, const char *name)
+{
+    struct link_map *own = NULL, *found = NULL;
+    Dl_info info;
+    void *address = dlsym(library->handle, name);
+    /* dlsym goes on to the library's dependencies, which may lead back to us. */
+    if (!address || dlinfo(library->handle, RTLD_DI_LINKMAP, &own) != 0 ||
+        !dladdr1(address, &info, (void **)&found, RTLD_DL_LINKMAP) || found != own)
+        return NULL;
+    return address;
+}
+
+static void real_fill(void)
+{
+#define SHIM_TREATED(name)                                                                                    \
+    {                                                                                                         \
+        void *address = shim_real_symbol(&real, #name);                                                       \
+        real.name = address ? (__typeof__(real.name))address : (__typeof__(real.name))(void *)missing_##name; \
+    }
+#include "shim/names/names.def"
+}
+
+static bool real_is_self(const char *path)
+{
+    Dl_info own;
+    struct stat ours, theirs;
+    return dladdr((void *)shim_real, &own) && own.dli_fname && stat(own.dli_fname, &ours) == 0 &&
+           stat(path, &theirs) == 0 && ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+}
+
+/* Look at an opened library: which NCCL is it? 0 and the reason if none that will do. */
+static int real_version(void *handle, char *why, size_t capacity)
+{
+    static const char *const required[] = {"ncclCommInitRank", "ncclGetErrorString", "ncclGetLastError"};
+    const shim_real_t candidate = {.handle = handle};
+    ncclResult_t (*get_version)(int *) = (ncclResult_t(*)(int *))shim_real_symbol(&candidate, "ncclGetVersion");
+    int version = 0;
+    for (size_t i = 0; i < sizeof required / sizeof *required; i++) {
+        if (shim_real_symbol(&candidate, required[i]))
+            continue;
+        snprintf(why, capacity, "it has no %s", required[i]);
+        return 0;
+    }
+    if (!get_version || get_version(&version) != ncclSuccess) {
+        snprintf(why, capacity, "its ncclGetVersion fails");
+        return 0;
+    }
+    if (version < REAL_OLDEST) {
+        snprintf(why, capacity, "its version code is %d, older than 2.18", version);
+        return 0;
+    }
+    return version;
+}
+
+/* The library that an open gave us; NULL if none, or if it is ourselves. */
+static struct link_map *real_map(void *handle)
+{
+    struct link_map *map = NULL;
+    Dl_info own;
+    if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || !dladdr((void *)shim_real, &own))
+        return NULL;
+    return (void *)map->l_addr == own.dli_fbase ? NULL : map;
+}
+
+/* Where an audit library has answered for this path, the linker knows it as another name of ours, and
+ * asks no more. So it is asked for by a name that nobody uses. */
+static void *real_dlopen(const char *path)
+{
+    char unheard[PATH_MAX + 2];
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle || real_map(handle))
+        return handle;
+    dlclose(handle);
+    snprintf(unheard, sizeof unheard, "/.%s", path);
+    return dlopen(unheard, RTLD_NOW | RTLD_LOCAL);
+}
+
+/* Open a file whose path is absolute and without links. */
+static bool real_open(const char *path, char *why, size_t capacity)
+{
+    if (real_is_self(path)) {
+        snprintf(why, capacity, "it is Shunt itself");
+        return false;
+    }
+    if (!shim_elf_check(path, why, capacity))
+        return false;
+    void *handle = real_dlopen(path);
+    const struct link_map *library = real_map(handle);
+    if (!library) {
+        const char *error = handle ? "the dynamic linker gives Shunt itself for it" : dlerror();
+        snprintf(why, capacity, "%s", error ? error : "dlopen failed");
+        if (handle)
+            dlclose(handle);
+        return false;
+    }
+    if (!shim_bind_own_slots(library))
+        shim_warn("%s: its calls to its own functions could not be kept inside, so some come back to Shunt; "
+                  "results stay right, traces and counts may show calls that the program did not make",
+                  path);
+    int version = real_version(handle, why, capacity);
+    if (version == 0) {
+        dlclose(handle);
+        return false;
+    }
+    snprintf(real_path, sizeof real_path, "%s", path);
+    real.handle = handle;
+    real.path = real_path;
+    real.version = version;
+    real_fill();
+    return true;
+}
+
+/* Try a path that may not be there. The first one that is there and will not do is remembered. */
+static bool real_try(const char *path)
+{
+    char file[PATH_MAX], why[384] = "";
+    if (!realpath(path, file)) {
+        if (errno == ENOENT || errno == ENOTDIR)
+            return false;
+        snprintf(why, sizeof why, "%s", strerror(errno));
+    } else if (real_open(file, why, sizeof why)) {
+        return true;
+    }
+    shim_trace("not taken as the real NCCL: %s: %s", path, why);
+    if (real_refused[0] == '\0')
+        snprintf(real_refused, sizeof real_refused, "%s: %s", path, why);
+    return false;
+}
+
+static int real_is_versioned(const struct dirent *entry)
+{
+    return strncmp(entry->d_name, "libnccl.so.2.", 13) == 0;
+}
+
+static bool real_try_folder(const char *folder)
+{
+    char path[PATH_MAX];
+    if ((size_t)snprintf(path, sizeof path, "%s/libnccl.so.2", folder) >= sizeof path)
+        return false;
+    if (real_try(path))
+        return true;
+    /* Where Shunt replaced the file or its link, the real one is beside it under a longer name. */
+    struct dirent **names = NULL;
+    int count = scandir(folder, &names, real_is_versioned, versionsort);
+    bool opened = false;
+    for (int i = count - 1; i >= 0; i--) { /* the newest first */
+        if (!opened && (size_t)snprintf(path, sizeof path, "%s/%s", folder, names[i]->d_name) < sizeof path)
+            opened = real_try(path);
+        free(names[i]);
+    }
+    free(names);
+    return opened;
+}
+
+/* The user named it: this one or none. */
+static bool real_try_setting(const char *setting)
+{
+    struct stat status;
+    char why[sizeof real_refused];
+    bool folder = stat(setting, &status) == 0 && S_ISDIR(status.st_mode);
+    if (folder ? real_try_folder(setting) : real_try(setting))
+        return true;
+    snprintf(why, sizeof why, "%s", real_refused);
+    if (why[0] == '\0')
+        snprintf(why, sizeof why, "%s: %s", setting, folder ? "no libnccl.so.2 in this folder" : "no such file");
+    snprintf(real_why, sizeof real_why,
+             "SHUNT_NCCL_PATH names no NCCL that can be used (%s); name the file or folder of a real libnccl.so.2",
+             why);
+    return false;
+}
+
+static bool real_search(void)
+{
+    shim_folders_t folders = {0};
+    bool opened = false;
+    shim_find_folders(&folders, NULL);
+    for (size_t i = 0; i < folders.count && !opened; i++)
+        opened = real_try_folder(folders.path[i]);
+    if (!opened)
+        snprintf(real_why, sizeof real_why,
+                 "no real NCCL found in %zu folders (run paths, Python's wheels, LD_LIBRARY_PATH, the linker's cache, "
+                 "CUDA's)%s%s; set SHUNT_NCCL_PATH to a real libnccl.so.2",
+                 folders.count, real_refused[0] ? "; not taken: " : "", real_refused);
+    shim_folders_free(&folders);
+    return opened;
+}
+
+/* A fork waits until no other thread is loading: the child would find the lock shut, and half a library. */
+static void real_before_fork(void)
+{
+    pthread_mutex_lock(&real_lock);
+}
+
+static void real_after_fork(void)
+{
+    pthread_mutex_unlock(&real_lock);
+}
+
+/* The child's thread has another number than the one that holds the lock, so it cannot open it. */
+static void real_in_child(void)
+{
+    real_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+}
+
+static void real_watch_forks(void)
+{
+    pthread_atfork(real_before_fork, real_after_fork, real_in_child);
+}
+
+static const shim_real_t *real_load(void)
+{
+    pthread_once(&real_fork_once, real_watch_forks);
+    pthread_mutex_lock(&real_lock);
+    int state = atomic_load_explicit(&real_state, memory_order_relaxed);
+    if (state == REAL_UNKNOWN && !real_searching) {
+        real_searching = true;
+        const char *setting = shim_setting_nccl_path();
+        bool opened = setting && setting[0] ? real_try_setting(setting) : real_search();
+        state = opened ? REAL_OPEN : REAL_NONE;
+        real_searching = false;
+        atomic_store_explicit(&real_state, state, memory_order_release);
+        if (opened)
+            shim_info("real NCCL %d.%d.%d at %s", SHIM_VERSION_PARTS(real.version), real.path);
+    }
+    pthread_mutex_unlock(&real_lock);
+    return state == REAL_OPEN ? &real : NULL;
+}
+
+const shim_real_t *shim_real(void)
+{
+    int state = atomic_load_explicit(&real_state, memory_order_acquire);
+    if (state == REAL_UNKNOWN)
+        return real_load();
+    return state == REAL_OPEN ? &real : NULL;
+}
+
+const char *shim_real_failure(void)
+{
+    return atomic_load_explicit(&real_state, memory_order_acquire) == REAL_NONE ? real_why : "";
+}

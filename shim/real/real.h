@@ -1,0 +1,37 @@
+/*
+ * real.h - the real NCCL, to which calls are forwarded.
+ *
+ * Found and opened on first need, never in a constructor, and kept until the
+ * process ends. Safe from any thread.
+ */
+#ifndef SHUNT_SHIM_REAL_H
+#define SHUNT_SHIM_REAL_H
+
+#include <stdbool.h>
+
+#include "shim/names/names.h"
+
+/* A version code as arguments for "%d.%d.%d". */
+#define SHIM_VERSION_PARTS(code) (code) / 10000, (code) / 100 % 100, (code) % 100
+
+typedef struct shim_real {
+    void *handle;     /* of dlopen */
+    const char *path; /* absolute, without links */
+    int version;      /* as ncclGetVersion says: 22809 */
+/* Each treated function, never NULL: what the library lacks logs one line and returns ncclInvalidUsage. */
+#define SHIM_TREATED(name) __typeof__(&name) name;
+#include "shim/names/names.def"
+} shim_real_t;
+
+/* NULL if there is none; the answer does not change. Host mode has no use for it, and should not ask.
+ * The first call may take a second: it searches, and opens a library of hundreds of MB. */
+const shim_real_t *shim_real(void);
+/* After shim_real said NULL: why, and what to do, as one line without an end. "" otherwise. */
+const char *shim_real_failure(void);
+/* Address of any function of the library itself, NULL if it does not define it. */
+void *shim_real_symbol(const shim_real_t *real, const char *name);
+
+/* False while another real NCCL is loaded in this process, after one line that says so. */
+bool shim_real_alone(const shim_real_t *real);
+
+#endif

@@ -1,0 +1,223 @@
+/*
+ * real_elf.c - a look at a library's file before it is opened.
+ *
+ * dlopen runs constructors, and maps what the file's header promises: a file
+ * that was cut short ends in SIGBUS, another copy of Shunt would be found only
+ * after the fact and forward to itself. So the header is read first, every read
+ * within bounds, with pread rather than mmap, so a file that shrinks meanwhile
+ * is a short read and not a signal.
+ *
+ * Which names a library knows is read from its dynamic string table alone: it
+ * has every name that the library defines or wants, and neither a real NCCL nor
+ * anything that could stand for one wants shunt_version.
+ */
+#define _GNU_SOURCE
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "shim/real/real_parts.h"
+
+#if defined(__x86_64__)
+#define ELF_MACHINE EM_X86_64
+#elif defined(__aarch64__)
+#define ELF_MACHINE EM_AARCH64
+#else
+#error "Shunt is for x86-64 and aarch64"
+#endif
+
+enum {
+    ELF_MAX_HEADERS = 256,     /* program headers; linkers write about ten */
+    ELF_MAX_DYNAMIC = 4096,    /* entries of the dynamic section; about forty */
+    ELF_MAX_STRINGS = 64 << 20 /* bytes of the dynamic string table; NCCL's has 7 KB */
+};
+
+typedef struct elf_file {
+    int descriptor;
+    uint64_t bytes;
+    ElfW(Phdr) * header;
+    size_t headers;
+} elf_file_t;
+
+static bool elf_read(const elf_file_t *file, uint64_t offset, void *to, uint64_t bytes)
+{
+    if (offset > file->bytes || bytes > file->bytes - offset)
+        return false;
+    for (char *at = to; bytes > 0;) {
+        ssize_t got = pread(file->descriptor, at, bytes, (off_t)offset);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got <= 0)
+            return false;
+        at += got;
+        offset += (uint64_t)got;
+        bytes -= (uint64_t)got;
+    }
+    return true;
+}
+
+/* Reads the program headers and holds each loaded piece against the file's size. */
+static const char *elf_read_headers(elf_file_t *file)
+{
+    ElfW(Ehdr) elf;
+    if (!elf_read(file, 0, &elf, sizeof elf) || memcmp(elf.e_ident, ELFMAG, SELFMAG) != 0)
+        return "not a shared library";
+    if (elf.e_ident[EI_CLASS] != ELFCLASS64 || elf.e_ident[EI_DATA] != ELFDATA2LSB || elf.e_machine != ELF_MACHINE)
+        return "a library for another machine";
+    if (elf.e_type != ET_DYN || elf.e_phentsize != sizeof(ElfW(Phdr)) || elf.e_phnum == 0 ||
+        elf.e_phnum > ELF_MAX_HEADERS)
+        return "not a shared library";
+    file->headers = elf.e_phnum;
+    file->header = malloc(file->headers * sizeof *file->header);
+    if (!file->header)
+        return "out of memory";
+    if (!elf_read(file, elf.e_phoff, file->header, file->headers * sizeof *file->header))
+        return "the file is cut short";
+    for (size_t i = 0; i < file->headers; i++) {
+        const ElfW(Phdr) *part = &file->header[i];
+        if (part->p_type == PT_LOAD && (part->p_offset > file->bytes || part->p_filesz > file->bytes - part->p_offset))
+            return "the file is cut short";
+    }
+    return NULL;
+}
+
+/* Where in the file `bytes` bytes of the address `address` lie. */
+static bool elf_offset(const elf_file_t *file, uint64_t address, uint64_t bytes, uint64_t *offset)
+{
+    for (size_t i = 0; i < file->headers; i++) {
+        const ElfW(Phdr) *part = &file->header[i];
+        if (part->p_type != PT_LOAD || address < part->p_vaddr)
+            continue;
+        uint64_t into = address - part->p_vaddr;
+        if (into > part->p_filesz || bytes > part->p_filesz - into)
+            continue;
+        *offset = part->p_offset + into;
+        return true;
+    }
+    return false;
+}
+
+/* The dynamic string table, malloc'd, or NULL. */
+static char *elf_strings(const elf_file_t *file, size_t *bytes)
+{
+    const ElfW(Phdr) *dynamic = NULL;
+    for (size_t i = 0; i < file->headers && !dynamic; i++)
+        if (file->header[i].p_type == PT_DYNAMIC)
+            dynamic = &file->header[i];
+    if (!dynamic)
+        return NULL;
+    uint64_t table = 0, size = 0, offset;
+    for (uint64_t i = 0; i < ELF_MAX_DYNAMIC && (i + 1) * sizeof(ElfW(Dyn)) <= dynamic->p_filesz; i++) {
+        ElfW(Dyn) entry;
+        if (!elf_read(file, dynamic->p_offset + i * sizeof entry, &entry, sizeof entry) || entry.d_tag == DT_NULL)
+            break;
+        if (entry.d_tag == DT_STRTAB)
+            table = entry.d_un.d_ptr;
+        else if (entry.d_tag == DT_STRSZ)
+            size = entry.d_un.d_val;
+    }
+    if (size == 0 || size > ELF_MAX_STRINGS || !elf_offset(file, table, size, &offset))
+        return NULL;
+    char *strings = malloc(size);
+    if (strings && !elf_read(file, offset, strings, size)) {
+        free(strings);
+        return NULL;
+    }
+    *bytes = size;
+    return strings;
+}
+
+/* Linkers let a name be the tail of another one, so only its end is looked at. */
+static bool elf_knows(const char *strings, size_t bytes, const char *name)
+{
+    return memmem(strings, bytes, name, strlen(name) + 1) != NULL;
+}
+
+static const char *elf_check_names(const elf_file_t *file)
+{
+    size_t bytes = 0;
+    char *strings = elf_strings(file, &bytes);
+    if (!strings)
+        return "its dynamic section cannot be read";
+    const char *fault = NULL;
+    if (elf_knows(strings, bytes, "shunt_version"))
+        fault = "it is another copy of Shunt";
+    else if (!elf_knows(strings, bytes, "ncclCommInitRank") || !elf_knows(strings, bytes, "ncclGetVersion"))
+        fault = "it is not NCCL";
+    free(strings);
+    return fault;
+}
+
+/* NULL, or what is wrong; elf_close in any case. */
+static const char *elf_open(elf_file_t *file, const char *path)
+{
+    struct stat status;
+    /* O_NONBLOCK: a pipe of that name must not hold us up. */
+    *file = (elf_file_t){.descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
+    if (file->descriptor < 0 || fstat(file->descriptor, &status) != 0)
+        return strerror(errno);
+    if (!S_ISREG(status.st_mode))
+        return "not a file";
+    file->bytes = (uint64_t)status.st_size;
+    return elf_read_headers(file);
+}
+
+static void elf_close(elf_file_t *file)
+{
+    free(file->header);
+    if (file->descriptor >= 0)
+        close(file->descriptor);
+}
+
+bool shim_elf_check(const char *path, char *why, size_t capacity)
+{
+    elf_file_t file;
+    const char *fault = elf_open(&file, path);
+    if (!fault)
+        fault = elf_check_names(&file);
+    if (fault)
+        snprintf(why, capacity, "%s", fault);
+    elf_close(&file);
+    return fault == NULL;
+}
+
+/* The dynamic string table of a file, malloc'd, or NULL. */
+static char *elf_strings_of(const char *path, size_t *bytes)
+{
+    elf_file_t file;
+    char *strings = elf_open(&file, path) ? NULL : elf_strings(&file, bytes);
+    elf_close(&file);
+    return strings;
+}
+
+static bool elf_is_public(const char *name, size_t length)
+{
+    return (strncmp(name, "nccl", 4) == 0 || strncmp(name, "pnccl", 5) == 0) &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == length;
+}
+
+bool shim_elf_unknown(const char *path, const char *own, char *name, size_t capacity)
+{
+    size_t bytes = 0, own_bytes = 0;
+    char *strings = elf_strings_of(path, &bytes), *known = elf_strings_of(own, &own_bytes);
+    bool found = false;
+    if (strings && known && elf_knows(known, own_bytes, "shunt_version")) {
+        for (size_t at = 0; at < bytes && !found; at += strnlen(strings + at, bytes - at) + 1) {
+            size_t length = strnlen(strings + at, bytes - at);
+            found = at + length < bytes && elf_is_public(strings + at, length) &&
+                    !elf_knows(known, own_bytes, strings + at);
+            if (found)
+                snprintf(name, capacity, "%s", strings + at);
+        }
+    }
+    free(strings);
+    free(known);
+    return found;
+}

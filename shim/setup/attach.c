@@ -1,0 +1,438 @@
+/*
+ * attach.c - the set-ups of this process: who steps them, and when.
+ *
+ * A set-up is begun by the thread that calls an init function, and finished
+ * there (blocking), at the end of that thread's group, or by whoever polls
+ * (non-blocking). All of them are on one list. A thread claims the set-ups that
+ * it wants to step under the lock, steps them without it (a step calls CUDA and
+ * the real NCCL), and then gives them back; the one that holds a finished set-up
+ * frees it. So a set-up is stepped by one thread at a time, and abort can reach
+ * it at any moment.
+ *
+ * Memory: the list owns the set-ups; a set-up owns a reference on its
+ * communicator's state.
+ */
+#define _GNU_SOURCE
+#include "shim/setup/attach.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "shim/base/log.h"
+#include "shim/call/group.h"
+#include "shim/comm/drain.h"
+#include "shim/setup/setup.h"
+
+static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t g_returned = PTHREAD_COND_INITIALIZER; /* a claimed set-up came back */
+static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
+static shim_setup_t *g_setups;
+static atomic_uint g_count; /* on the list; polls look at it first */
+static uint64_t g_batches;
+static _Atomic uint64_t g_families;
+
+static _Thread_local char g_self;             /* its address names the thread */
+static _Thread_local shim_comm_t *g_deferred; /* destroyed in a group; linked by `next` */
+
+static void forget_in_child(void)
+{
+    pthread_mutex_init(&g_lock, NULL);
+    pthread_cond_init(&g_returned, NULL);
+    g_setups = NULL;
+    atomic_store(&g_count, 0);
+    g_deferred = NULL;
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forget_in_child);
+}
+
+/* ---- Birth --------------------------------------------------------------------- */
+
+/* In host mode the state is its own handle. As with NCCL, an init shows it at once, a split at the end. */
+static bool own_handle(shim_setup_t *setup)
+{
+    shim_comm_t *comm = setup->comm;
+    bool early = !setup->request.regroup;
+    atomic_store(&comm->handle, (ncclComm_t)comm);
+    if (early && !shim_comm_insert(comm))
+        return false;
+    __atomic_store_n(setup->request.newcomm, early ? (ncclComm_t)comm : NULL, __ATOMIC_RELEASE);
+    return true;
+}
+
+shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
+{
+    pthread_once(&g_fork_once, watch_forks);
+    shim_setup_t *setup = calloc(1, sizeof(*setup));
+    if (!setup)
+        return NULL;
+    shim_comm_t *comm = shim_comm_new();
+    if (!comm)
+        goto free_setup;
+    atomic_store(&comm->host, request->host);
+    comm->key = request->key;
+    comm->blocking = request->blocking;
+    comm->max_blocks = request->max_blocks;
+    comm->launch_order = request->launch_order;
+    comm->graph_mixing = request->graph_mixing;
+    comm->split_share = request->split_share;
+    comm->shrink_share = request->shrink_share;
+    comm->family = request->family ? request->family : atomic_fetch_add(&g_families, 1) + 1;
+    comm->rank = request->rank < 0 ? 0 : (uint32_t)request->rank;
+    comm->nranks = request->nranks < 0 ? 0 : (uint32_t)request->nranks;
+    comm->device = request->host ? (int)comm->rank : 0;
+    setup->request = *request;
+    setup->comm = comm;
+    setup->owner = &g_self;
+    if (request->host && !own_handle(setup))
+        goto free_comm;
+    setup->join_error = request->publish ? net_join(&request->key, &setup->rendezvous) : 0;
+    if (setup->rendezvous) /* then its set-up does not begin with the real one's end */
+        net_set_away(setup->rendezvous, shim_group_depth() > 0 || !request->wait);
+
+    pthread_mutex_lock(&g_lock);
+    setup->next = g_setups;
+    g_setups = setup;
+    atomic_fetch_add(&g_count, 1);
+    pthread_mutex_unlock(&g_lock);
+    return setup;
+
+free_comm:
+    shim_comm_release(comm);
+free_setup:
+    free(setup);
+    return NULL;
+}
+
+/* ---- Passes -------------------------------------------------------------------- */
+
+typedef struct filter {
+    uint64_t batch;          /* of this batch; or */
+    bool lingering;          /* those that wait for polls; or */
+    bool told;               /* those of them that the program takes for ready; or */
+    const shim_comm_t *comm; /* the one of this state; or */
+    ncclComm_t handle;       /* those that this handle concerns */
+} filter_t;
+
+static bool concerns(const shim_setup_t *setup, ncclComm_t handle)
+{
+    return atomic_load(&setup->comm->handle) == handle || setup->request.parent == handle;
+}
+
+static bool passes(const shim_setup_t *setup, const filter_t *filter)
+{
+    if (filter->batch)
+        return setup->batch == filter->batch;
+    if (filter->comm)
+        return setup->comm == filter->comm;
+    if (filter->handle)
+        return concerns(setup, filter->handle);
+    if (filter->told)
+        return setup->told;
+    return filter->lingering && setup->lingering;
+}
+
+/* Out of the table, if it is still there. */
+static void drop(shim_comm_t *comm)
+{
+    ncclComm_t handle = atomic_load(&comm->handle);
+    if (shim_comm_find(handle) == comm)
+        shim_comm_release(shim_comm_remove(handle));
+}
+
+static void setup_free(shim_setup_t *setup)
+{
+    shim_comm_t *comm = setup->comm;
+    if (setup->request.host && setup->result != ncclSuccess && !setup->lingering) {
+        /* In host mode the handle is ours: what was not set up does not exist. (Not blocking: it does, as
+         * a broken communicator, for the application to abort.) */
+        __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
+        drop(comm);
+    }
+    shim_comm_release(comm);
+    net_leave(setup->parents);
+    free(setup->identity);
+    free(setup);
+}
+
+static shim_setup_t *claim(const filter_t *filter)
+{
+    shim_setup_t *claimed = NULL;
+    pthread_mutex_lock(&g_lock);
+    for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {
+        if (setup->busy || !passes(setup, filter))
+            continue;
+        /* Only the thread that began a set-up asks the real NCCL on its own: to ask has effects
+         * there, and another thread of the application may be asking at this moment. */
+        setup->poll_real = setup->lingering && setup->owner == &g_self;
+        setup->patient = setup->lingering;
+        setup->busy = true;
+        setup->claimed_next = claimed;
+        claimed = setup;
+    }
+    pthread_mutex_unlock(&g_lock);
+    return claimed;
+}
+
+/* Give back what was claimed; free what is done. Returns how many that pass are left, busy ones too. */
+static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclResult_t *result)
+{
+    shim_setup_t *done = NULL;
+    uint32_t left = 0;
+    pthread_mutex_lock(&g_lock);
+    for (; claimed; claimed = claimed->claimed_next) {
+        claimed->busy = false;
+        if (claimed->postpone && !claimed->lingering) {
+            claimed->lingering = claimed->told = true;
+            claimed->batch = 0;
+        }
+    }
+    for (shim_setup_t **link = &g_setups; *link;) {
+        shim_setup_t *setup = *link;
+        if (!setup->busy && setup->done) { /* a busy one belongs to its thread */
+            *link = setup->next;
+            setup->next = done;
+            done = setup;
+            atomic_fetch_sub(&g_count, 1);
+            continue;
+        }
+        left += passes(setup, filter);
+        link = &setup->next;
+    }
+    pthread_cond_broadcast(&g_returned);
+    pthread_mutex_unlock(&g_lock);
+    bool any = done != NULL;
+    while (done) {
+        shim_setup_t *next = done->next;
+        if (result && *result == ncclSuccess)
+            *result = done->result;
+        setup_free(done);
+        done = next;
+    }
+    if (any)
+        shim_comm_reap(); /* what a declined one had, and what its ranks have let go of */
+    return left;
+}
+
+/* Step each set-up that passes once. Returns how many are left. */
+static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
+{
+    shim_setup_t *claimed = claim(filter);
+    for (shim_setup_t *setup = claimed; setup; setup = setup->claimed_next)
+        *moved |= shim_setup_step(setup);
+    return give_back(claimed, filter, result);
+}
+
+/* Step until none is left; naps grow from 20 µs to 1 ms. The limit is in the steps. Those that the program takes
+ * for ready are stepped too: a rank that waits for another in here may be waited for in one of them. */
+static ncclResult_t finish(const filter_t *filter)
+{
+    const filter_t told = {.told = true};
+    ncclResult_t result = ncclSuccess;
+    long nap_ns = 20000;
+    for (;;) {
+        bool moved = false;
+        pass(&told, NULL, &moved);
+        if (pass(filter, &result, &moved) == 0)
+            return result;
+        if (moved) {
+            nap_ns = 20000;
+            continue;
+        }
+        const struct timespec nap = {0, nap_ns};
+        nanosleep(&nap, NULL);
+        nap_ns = nap_ns < 500000 ? nap_ns * 2 : 1000000;
+    }
+}
+
+/* ---- After the call was forwarded ------------------------------------------------ */
+
+/* The real call failed: end the set-up without a word. A handle that the failed call has freed must
+ * not stay in the table; where the application keeps it, abort and destroy work without a state. */
+static void discard(shim_setup_t *setup)
+{
+    drop(setup->comm);
+    if (setup->request.host)
+        __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
+    setup->request.host = false; /* no error of its own, no handle to take back */
+    atomic_store(&setup->cancel, true);
+}
+
+static bool is_failure(ncclResult_t result)
+{
+    return result != ncclSuccess && result != ncclInProgress;
+}
+
+/* Let it wait for polls, or be finished with its batch. The real NCCL says when it is ready; in host
+ * mode there is nobody to wait for. */
+static void place(shim_setup_t *setup, uint64_t batch, bool linger)
+{
+    setup->lingering = linger;
+    setup->batch = linger ? 0 : batch;
+    atomic_store(&setup->ready, !linger || setup->request.host);
+}
+
+/* All of this thread that wait for its group: some to polls, the rest into one batch. Returns how many
+ * those are. */
+static uint32_t take_grouped(uint64_t *batch, bool failed, bool linger)
+{
+    uint32_t taken = 0;
+    pthread_mutex_lock(&g_lock);
+    *batch = ++g_batches;
+    for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {
+        if (!setup->grouped || setup->owner != &g_self)
+            continue;
+        setup->grouped = false;
+        place(setup, *batch, !failed && (setup->request.host ? !setup->request.wait : linger));
+        if (failed)
+            discard(setup);
+        taken += !setup->lingering;
+    }
+    pthread_mutex_unlock(&g_lock);
+    return taken;
+}
+
+ncclResult_t shim_attach_forwarded(shim_setup_t **setups, uint32_t count, ncclResult_t result)
+{
+    bool failed = is_failure(result), grouped = shim_group_depth() > 0;
+    bool waits = false, answers_early = false;
+    filter_t filter = {0};
+    pthread_mutex_lock(&g_lock);
+    filter.batch = ++g_batches;
+    for (uint32_t i = 0; i < count; i++) {
+        shim_setup_t *setup = setups[i];
+        if (!setup)
+            continue;
+        setup->grouped = !failed && grouped;
+        if (!setup->grouped)
+            place(setup, filter.batch, !failed && (result == ncclInProgress || !setup->request.wait));
+        if (failed)
+            discard(setup);
+        else
+            shim_setup_adopt(setup); /* so that abort finds it */
+        waits |= !setup->grouped && !setup->lingering;
+        /* Not blocking, and the real one is ready at once: Shunt is not. */
+        answers_early |= setup->lingering && result == ncclSuccess && !setup->request.parent;
+    }
+    pthread_mutex_unlock(&g_lock);
+    if (answers_early)
+        return ncclInProgress;
+    if (!waits)
+        return result;
+    ncclResult_t own = finish(&filter);
+    return failed ? result : own;
+}
+
+static void release_deferred(void)
+{
+    shim_comm_t *comm = g_deferred;
+    g_deferred = NULL;
+    while (comm) {
+        shim_comm_t *next = comm->next;
+        comm->next = NULL;
+        bool ended = shim_drain(comm, SHIM_SETUP_LIMIT_MS);
+        if (!ended)
+            atomic_store(&comm->reusable, false);
+        if (ended)
+            shim_comm_release(comm);
+        else
+            shim_comm_release_later(comm); /* kernels may still run */
+        comm = next;
+    }
+    shim_comm_reap();
+}
+
+ncclResult_t shim_attach_after_group(ncclResult_t group_result)
+{
+    ncclResult_t own = ncclSuccess;
+    if (atomic_load_explicit(&g_count, memory_order_relaxed) > 0) {
+        filter_t filter = {0};
+        bool failed = is_failure(group_result), linger = group_result == ncclInProgress;
+        if (take_grouped(&filter.batch, failed, linger))
+            own = finish(&filter);
+    }
+    if (g_deferred)
+        release_deferred();
+    return group_result == ncclSuccess ? own : group_result;
+}
+
+void shim_attach_defer_release(shim_comm_t *comm)
+{
+    comm->next = g_deferred;
+    g_deferred = comm;
+}
+
+/* ---- Polls, settling, giving up ---------------------------------------------------- */
+
+bool shim_attach_poll(ncclComm_t handle)
+{
+    /* Acquire: what another thread's steps wrote for this one (a split's handle) is seen. */
+    if (atomic_load_explicit(&g_count, memory_order_acquire) == 0)
+        return false;
+    pthread_mutex_lock(&g_lock);
+    for (shim_setup_t *setup = g_setups; setup && handle; setup = setup->next) {
+        ncclComm_t asked = setup->request.parent ? setup->request.parent : atomic_load(&setup->comm->handle);
+        if (setup->lingering && asked == handle)
+            atomic_store(&setup->ready, true);
+    }
+    pthread_mutex_unlock(&g_lock);
+    const filter_t all = {.lingering = true};
+    bool moved = false;
+    pass(&all, NULL, &moved);
+    bool pending = false;
+    pthread_mutex_lock(&g_lock);
+    for (shim_setup_t *setup = g_setups; setup && handle; setup = setup->next)
+        pending |= setup->lingering && !setup->told && concerns(setup, handle);
+    pthread_mutex_unlock(&g_lock);
+    return pending;
+}
+
+void shim_attach_settle(shim_comm_t *comm)
+{
+    const filter_t filter = {.comm = comm};
+    bool ready = false;
+    pthread_mutex_lock(&g_lock);
+    for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {
+        if (setup->comm != comm || !atomic_load(&setup->ready) || setup->request.host)
+            continue;
+        uint64_t nobody = 0;
+        atomic_compare_exchange_strong(&setup->needed_ns, &nobody, shim_setup_now_ns());
+        ready = true;
+    }
+    pthread_mutex_unlock(&g_lock);
+    if (ready)
+        finish(&filter);
+}
+
+void shim_attach_cancel(ncclComm_t handle)
+{
+    if (!handle || atomic_load(&g_count) == 0)
+        return;
+    const filter_t filter = {.handle = handle};
+    struct timespec limit;
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec++;
+    bool any = false, busy = true;
+    pthread_mutex_lock(&g_lock);
+    /* A step in another thread may still read the application's pointer: wait for it, but not for
+     * ever, for it may wait for a GPU that only the abort will free. */
+    for (int error = 0; busy && error != ETIMEDOUT;) {
+        any = busy = false;
+        for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {
+            if (!passes(setup, &filter))
+                continue;
+            atomic_store(&setup->cancel, true);
+            any = true;
+            busy |= setup->busy;
+        }
+        if (busy)
+            error = pthread_cond_timedwait(&g_returned, &g_lock, &limit);
+    }
+    pthread_mutex_unlock(&g_lock);
+    bool moved = false;
+    if (any)
+        pass(&filter, NULL, &moved);
+}

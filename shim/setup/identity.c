@@ -1,0 +1,263 @@
+/*
+ * identity.c - who a rank is and what it wants, and what the identities of all
+ * ranks come to: who may not take part, whose settings hold, which scratch could
+ * be shared, what the GPUs have in common.
+ *
+ * A rank knows its own side alone when it fills an identity in; everything else
+ * here is asked of the records of all ranks, and is the same on every rank.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "shim/base/log.h"
+#include "shim/base/nccl_env.h"
+#include "shim/base/settings.h"
+#include "shim/comm/room.h"
+#include "shim/setup/setup.h"
+#include "shim/setup/table_load.h"
+
+/* Of the records, of a scratch's map, and of what kernels do in it: raise it when one of these changes, for ranks of
+ * two builds with one version number must not meet. */
+enum { RECORD_LAYOUT = 5 };
+#define MOST_SCRATCH_BYTES (UINT64_C(16) << 30) /* as settings.def allows */
+
+_Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does not fit into a record");
+
+/* ---- What this rank is, and wants ---------------------------------------------- */
+
+static bool variable_is(const char *name, const char *value)
+{
+    const char *text = shim_nccl_env(name);
+    return text && !strcasecmp(text, value);
+}
+
+static bool variable_names_something(const char *name)
+{
+    const char *text = shim_nccl_env(name);
+    return text && *text && strcasecmp(text, "none");
+}
+
+const char *shim_identity_refusal(char *text, size_t capacity)
+{
+    static const char *const choices[] = {"NCCL_ALGO", "NCCL_PROTO", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN"};
+    for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
+        if (variable_names_something(choices[i])) {
+            snprintf(text, capacity, "explicit %s: forwarding", choices[i]);
+            return text;
+        }
+    }
+    const char *level = shim_nccl_env("NCCL_P2P_DISABLE");
+    if (level && atoi(level) != 0)
+        return "NCCL_P2P_DISABLE is set";
+    if (variable_is("NCCL_P2P_LEVEL", "LOC") || variable_is("NCCL_P2P_LEVEL", "0"))
+        return "NCCL_P2P_LEVEL allows no peer access";
+    if (variable_is("NCCL_LAUNCH_MODE", "GROUP"))
+        return "explicit NCCL_LAUNCH_MODE: forwarding";
+    const char *order = shim_nccl_env("NCCL_LAUNCH_ORDER_IMPLICIT");
+    if (order && atoi(order) != 0)
+        return "explicit NCCL_LAUNCH_ORDER_IMPLICIT: forwarding";
+    /* NCCL then looks at pointers, and refuses what a kernel would fault at. */
+    const char *pointers = shim_nccl_env("NCCL_CHECK_POINTERS"), *mode = shim_nccl_env("NCCL_CHECK_MODE");
+    if (pointers && atoi(pointers) != 0)
+        return "explicit NCCL_CHECK_POINTERS: forwarding";
+    if (mode && !strncasecmp(mode, "DEBUG", strlen("DEBUG")))
+        return "explicit NCCL_CHECK_MODE: forwarding";
+    return NULL;
+}
+
+static net_key_t hash_text(const char *text)
+{
+    return net_key_hash(text ? text : "", text ? strlen(text) : 0);
+}
+
+static net_key_t boot_id(void)
+{
+    char text[64] = "";
+    int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (file >= 0) {
+        ssize_t got = read(file, text, sizeof(text) - 1);
+        text[got > 0 ? got : 0] = 0;
+        close(file);
+    }
+    return hash_text(text);
+}
+
+static uint64_t random_id(void)
+{
+    uint64_t id = 0;
+    if (getrandom(&id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
+        id = shim_setup_now_ns() ^ (uint64_t)getpid() << 40;
+    return id ? id & ~UINT64_C(1) : 2; /* even: the second try's is this plus one */
+}
+
+static sel_settings_t own_settings(const shim_comm_t *comm, uint64_t machine)
+{
+    const shim_settings_t *settings = shim_settings();
+    sel_settings_t wanted;
+    memset(&wanted, 0, sizeof(wanted)); /* what the text leaves of its field is compared too */
+    wanted.scratch_bytes = settings->scratch_bytes;
+    wanted.max_blocks = settings->max_ctas;
+    if (comm->max_blocks && (!wanted.max_blocks || comm->max_blocks < wanted.max_blocks))
+        wanted.max_blocks = comm->max_blocks;
+    wanted.deterministic = settings->deterministic;
+    snprintf(wanted.policy, sizeof(wanted.policy), "%s", settings->algo);
+    shim_table_wanted(comm->nranks, machine, &wanted.tuned);
+    return wanted;
+}
+
+int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
+{
+    const shim_comm_t *comm = setup->comm;
+    memset(identity, 0, sizeof(*identity));
+    identity->layout = RECORD_LAYOUT;
+    identity->version = SHUNT_VERSION_CODE;
+    identity->process = net_process_self();
+    identity->boot = boot_id();
+    identity->host_id = hash_text(shim_nccl_env("NCCL_HOSTID"));
+    identity->fresh_id = random_id();
+    identity->blocking = setup->request.blocking;
+    identity->vmm = !variable_is("NCCL_CUMEM_ENABLE", "0");
+    identity->device = (uint32_t)comm->device;
+    identity->leads = !setup->request.host && shim_room_claim(setup->comm);
+    sel_gpu_kind_t kind;
+    int error = setup->request.host ? 0 : shim_link_gpu(comm->device, &identity->gpu, &kind);
+    if (variable_is("NCCL_NVLS_ENABLE", "0"))
+        identity->gpu.multicast = 0;
+    /* Where the ranks' GPUs are of several kinds, this table is not theirs, and sel_plan_init leaves it out. */
+    identity->settings = own_settings(comm, setup->request.host ? 0 : sel_fingerprint(&identity->gpu.fingerprint, 1));
+    return error;
+}
+
+/* ---- What the identities come to ----------------------------------------------- */
+
+/* Why this rank cannot be in a team with rank 0 and those before it; NULL if it can. */
+static const char *rank_mismatch(const shim_setup_t *setup, uint32_t rank, char *text, size_t capacity)
+{
+    const shim_identity_t *first = &setup->identity[0], *other = &setup->identity[rank];
+    char fault[16];
+    const char *what = NULL;
+    if (other->layout != first->layout || other->version != first->version)
+        what = "runs another version of Shunt than rank 0";
+    else if (memcmp(&other->boot, &first->boot, sizeof(first->boot)) ||
+             memcmp(&other->host_id, &first->host_id, sizeof(first->host_id)))
+        what = "is on another host than rank 0";
+    else if (rank == 0 && (first->settings.scratch_bytes > MOST_SCRATCH_BYTES ||
+                           !sel_policy_check(first->settings.policy, fault, sizeof(fault))))
+        what = "has settings that are out of range";
+    for (uint32_t r = 0; r < rank && !what && !setup->request.host; r++) {
+        if (!memcmp(setup->identity[r].gpu.uuid, other->gpu.uuid, sizeof(other->gpu.uuid)))
+            what = "shares its GPU with another rank";
+    }
+    if (what)
+        snprintf(text, capacity, "rank %u %s", rank, what);
+    return what ? text : NULL;
+}
+
+const char *shim_identity_mismatch(const shim_setup_t *setup, char *text, size_t capacity)
+{
+    const char *what = NULL;
+    for (uint32_t r = 0; r < setup->comm->nranks && !what; r++)
+        what = rank_mismatch(setup, r, text, capacity);
+    return what;
+}
+
+/* What is compared, by the name that the user knows it by. (max_blocks: or the configuration's maxCTAs.) */
+#define WISHES(wish)                                                              \
+    wish("SHUNT_SCRATCH_BYTES", scratch_bytes) wish("SHUNT_MAX_CTAS", max_blocks) \
+        wish("SHUNT_DETERMINISTIC", deterministic) wish("SHUNT_ALGO", policy) wish("SHUNT_TABLE", tuned)
+#define WISH_BYTES(variable, field) sizeof(((sel_settings_t *)0)->field) +
+#define WISH_ROW(variable, field) {variable, offsetof(sel_settings_t, field), sizeof(((sel_settings_t *)0)->field)},
+_Static_assert(WISHES(WISH_BYTES) 0 == sizeof(sel_settings_t), "a field of sel_settings_t is not compared");
+
+static const struct wish {
+    const char *variable;
+    size_t offset, size;
+} wishes[] = {WISHES(WISH_ROW)};
+
+/* The ranks that want something else than rank 0, as "2, 3"; how many there are. */
+static uint32_t differing_ranks(const shim_setup_t *setup, const struct wish *wish, char *list, size_t capacity)
+{
+    const char *first = (const char *)&setup->identity[0].settings + wish->offset;
+    uint32_t count = 0;
+    size_t used = 0;
+    for (uint32_t r = 1; r < setup->comm->nranks; r++) {
+        const char *other = (const char *)&setup->identity[r].settings + wish->offset;
+        if (memcmp(other, first, wish->size) != 0)
+            used += (size_t)snprintf(list + used, capacity - used, "%s%u", count++ ? ", " : "", r);
+    }
+    return count;
+}
+
+void shim_identity_tell_differences(const shim_setup_t *setup)
+{
+    static atomic_bool told; /* a program may make hundreds of communicators with the same mistake in them */
+    char text[sizeof(wishes) / sizeof(wishes[0]) * (ALG_MAX_RANKS * 4 + 40)];
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof(wishes) / sizeof(wishes[0]); i++) {
+        char list[ALG_MAX_RANKS * 4];
+        uint32_t count = differing_ranks(setup, &wishes[i], list, sizeof(list));
+        if (count)
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s (rank%s %s)", used ? ", " : "",
+                                     wishes[i].variable, count > 1 ? "s" : "", list);
+    }
+    if (used && setup->comm->rank == 0)
+        shim_log(atomic_exchange(&told, true) ? SHIM_LOG_INFO : SHIM_LOG_WARN,
+                 "communicator %p: settings differ from rank 0's, which hold for all: %s",
+                 (void *)atomic_load(&setup->comm->handle), text);
+}
+
+alg_set_t shim_identity_set(const shim_setup_t *setup)
+{
+    struct {
+        net_process_t process;
+        uint8_t uuid[16];
+        uint64_t device;
+    } member[ALG_MAX_RANKS];
+    memset(member, 0, sizeof(member));
+    for (uint32_t r = 0; r < setup->comm->nranks; r++) {
+        member[r].process = setup->identity[r].process;
+        memcpy(member[r].uuid, setup->identity[r].gpu.uuid, sizeof(member[r].uuid));
+        member[r].device = setup->identity[r].device;
+    }
+    net_key_t key = net_key_hash(member, setup->comm->nranks * sizeof(member[0]));
+    return (alg_set_t){{key.word[0], key.word[1]}};
+}
+
+sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link)
+{
+    sel_topology_t topology = {.link = link,
+                               .nranks = setup->comm->nranks,
+                               .arch = UINT32_MAX,
+                               .multiprocessors = UINT32_MAX,
+                               .multicast = true};
+    uint64_t kind[ALG_MAX_RANKS];
+    for (uint32_t r = 0; r < topology.nranks; r++) {
+        const shim_gpu_t *gpu = &setup->identity[r].gpu;
+        kind[r] = gpu->fingerprint;
+        topology.arch = gpu->arch < topology.arch ? gpu->arch : topology.arch;
+        if (gpu->multiprocessors < topology.multiprocessors)
+            topology.multiprocessors = gpu->multiprocessors;
+        topology.multicast = topology.multicast && gpu->multicast;
+    }
+    if (!setup->request.host)
+        topology.fingerprint = sel_fingerprint(kind, topology.nranks);
+    return topology;
+}
+
+sel_reach_t shim_identity_reach(const shim_setup_t *setup)
+{
+    if (setup->request.host)
+        return (sel_reach_t){SEL_LINK_HOST, 0};
+    shim_gpu_t gpu[ALG_MAX_RANKS];
+    for (uint32_t r = 0; r < setup->comm->nranks; r++)
+        gpu[r] = setup->identity[r].gpu;
+    return shim_link_reach(setup->comm->device, gpu, setup->comm->rank, setup->comm->nranks);
+}

@@ -1,0 +1,210 @@
+/*
+ * table_load.c - finds and reads the tuned table.
+ *
+ * The text is read once and kept as long as the process lives: every communicator
+ * takes from it the rows for its own number of ranks and what it says of the links.
+ * A line that makes no sense, or a row that names an algorithm that this version lacks, is skipped and told in one
+ * line; a file that is no table, or another machine's, is not used at all.
+ */
+#define _GNU_SOURCE
+#include "shim/setup/table_load.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "selector/table_file.h"
+#include "shim/base/log.h"
+#include "shim/base/settings.h"
+
+enum { TABLE_PATH_BYTES = 4096, TOLD_FAULTS = 8 };
+
+static pthread_once_t once = PTHREAD_ONCE_INIT; /* no lock: what is wrong is logged, which takes one */
+static _Thread_local uint64_t asked;            /* the machine, for the thread that loads */
+static char *text;                              /* NULL: no table; read-only once it is loaded */
+static size_t text_bytes;
+static char path[TABLE_PATH_BYTES];
+
+static bool cache_folder(char *folder, size_t capacity)
+{
+    const char *own = shim_settings()->cache_dir, *xdg = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
+    int length = 0;
+    if (own[0] != '\0')
+        length = snprintf(folder, capacity, "%s", own);
+    else if (xdg != NULL && xdg[0] == '/') /* a relative one does not count, says its specification */
+        length = snprintf(folder, capacity, "%s/shunt", xdg);
+    else if (home != NULL && home[0] != '\0')
+        length = snprintf(folder, capacity, "%s/.cache/shunt", home);
+    return length > 0 && (size_t)length < capacity;
+}
+
+bool shim_table_path(uint64_t machine, char *to, size_t capacity)
+{
+    char folder[TABLE_PATH_BYTES], whole[TABLE_PATH_BYTES + 32];
+    if (!cache_folder(folder, sizeof(folder)))
+        return false;
+    int length = snprintf(whole, sizeof(whole), "%s/table-%016llx.csv", folder, (unsigned long long)machine);
+    if ((size_t)length >= capacity)
+        return false;
+    memcpy(to, whole, (size_t)length + 1);
+    return true;
+}
+
+/* All of a regular file of a table's size. 0, or a negative errno. */
+static int read_file(const char *name, char **to, size_t *bytes)
+{
+    struct stat facts;
+    int file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* nobody should wait for the other end of a pipe */
+    if (file < 0)
+        return -errno;
+    int error = fstat(file, &facts) != 0                                         ? -errno
+                : !S_ISREG(facts.st_mode) || facts.st_size > SEL_FILE_MOST_BYTES ? -EFBIG
+                                                                                 : 0;
+    char *memory = error ? NULL : malloc((size_t)facts.st_size + 1);
+    if (!error && !memory)
+        error = -ENOMEM;
+    size_t got = 0;
+    while (!error && got < (size_t)facts.st_size) {
+        ssize_t part = read(file, memory + got, (size_t)facts.st_size - got);
+        if (part < 0 && errno != EINTR)
+            error = -errno;
+        if (part == 0)
+            break; /* it shrank meanwhile */
+        got += part > 0 ? (size_t)part : 0;
+    }
+    close(file);
+    if (error) {
+        free(memory);
+        return error;
+    }
+    *to = memory;
+    *bytes = got;
+    return 0;
+}
+
+static bool bind_row(const sel_file_row_t *row, sel_tuned_row_t *bound)
+{
+    uint8_t algorithm = SEL_NCCL;
+    if (strcmp(row->algorithm, "nccl") != 0) {
+        const alg_algorithm_t *named = alg_find(row->collective, row->algorithm);
+        algorithm = 0;
+        while (algorithm < alg_registry_count && alg_registry[algorithm] != named)
+            algorithm++;
+        if (algorithm == alg_registry_count)
+            return false;
+    }
+    *bound = (sel_tuned_row_t){.from_bytes = row->from_bytes,
+                               .to_bytes = row->to_bytes,
+                               .class_hash = sel_class_hash(row->class_name),
+                               .blocks = row->blocks,
+                               .threads = row->threads,
+                               .collective = (uint8_t)row->collective,
+                               .kinds = row->kinds,
+                               .algorithm = algorithm};
+    return true;
+}
+
+static void tell_fault(uint32_t faults, const char *fault)
+{
+    if (faults < TOLD_FAULTS)
+        shim_warn("%s:%s; the line is skipped", path, fault);
+    else if (faults == TOLD_FAULTS)
+        shim_warn("%s: more lines are skipped", path);
+}
+
+/* Say once what is wrong with the rows. */
+static void check_rows(sel_file_t file)
+{
+    sel_file_row_t row;
+    sel_tuned_row_t bound;
+    char fault[SEL_FILE_FAULT_BYTES];
+    uint32_t faults = 0, rows[ALG_MAX_RANKS + 1] = {0};
+    sel_file_step_t step;
+    while ((step = sel_file_next(&file, &row, fault)) != SEL_FILE_END) {
+        if (step == SEL_FILE_ROW && !bind_row(&row, &bound)) {
+            snprintf(fault, sizeof(fault), "%u: this version has no algorithm %s of %s", file.line, row.algorithm,
+                     alg_collective_name(row.collective));
+        } else if (step == SEL_FILE_ROW) {
+            if (++rows[row.ranks] == SEL_TUNED_ROWS + 1)
+                shim_warn("%s:%u: more than %d rows for %u ranks; the rest of them is not used", path, file.line,
+                          SEL_TUNED_ROWS, row.ranks);
+            continue;
+        }
+        tell_fault(faults++, fault);
+    }
+}
+
+/* Why the text is not to be used; NULL if it is. */
+static const char *refusal(uint64_t machine, char *reason, size_t capacity)
+{
+    sel_file_t file;
+    char fault[SEL_FILE_FAULT_BYTES];
+    if (!sel_file_open(&file, text, text_bytes, fault)) {
+        snprintf(reason, capacity, "%s:%s", path, fault);
+        return reason;
+    }
+    if (file.machine == machine || shim_settings()->table_force) {
+        check_rows(file);
+        return NULL;
+    }
+    snprintf(reason, capacity,
+             "%s was measured on another machine (%016llx, this is %016llx); SHUNT_TABLE_FORCE=1 uses it all the same",
+             path, (unsigned long long)file.machine, (unsigned long long)machine);
+    return reason;
+}
+
+static void load(void)
+{
+    const uint64_t machine = asked;
+    const char *given = shim_settings()->table;
+    bool named = given[0] != '\0' ? snprintf(path, sizeof(path), "%s", given) < (int)sizeof(path)
+                                  : shim_table_path(machine, path, sizeof(path));
+    if (!named)
+        return;
+    int error = read_file(path, &text, &text_bytes);
+    bool none = error == -ENOENT || error == -ENOTDIR || error == -EACCES; /* or no cache folder for this user */
+    if (error && (given[0] != '\0' || !none)) {
+        shim_warn("%s: %s; the built-in table is used", path,
+                  error == -EFBIG ? "not a file of at most 1 MiB" : strerror(-error));
+        return;
+    }
+    char reason[TABLE_PATH_BYTES + SEL_FILE_FAULT_BYTES];
+    if (text && refusal(machine, reason, sizeof(reason))) {
+        shim_warn("%s; the built-in table is used", reason);
+        free(text);
+        text = NULL;
+    }
+}
+
+static void collect(uint32_t nranks, sel_tuned_t *tuned)
+{
+    sel_file_t file;
+    sel_file_row_t row;
+    sel_tuned_row_t bound;
+    char fault[SEL_FILE_FAULT_BYTES];
+    sel_file_step_t step;
+    if (!sel_file_open(&file, text, text_bytes, fault))
+        return;
+    tuned->machine = file.machine;
+    tuned->forced = shim_settings()->table_force;
+    while ((step = sel_file_next(&file, &row, fault)) != SEL_FILE_END) {
+        if (step != SEL_FILE_ROW || row.ranks != nranks || !bind_row(&row, &bound))
+            continue;
+        if (tuned->rows < SEL_TUNED_ROWS)
+            tuned->row[tuned->rows++] = bound;
+    }
+    tuned->link = file.link;
+}
+
+void shim_table_wanted(uint32_t nranks, uint64_t machine, sel_tuned_t *tuned)
+{
+    asked = machine;
+    pthread_once(&once, load);
+    if (text)
+        collect(nranks, tuned);
+}
