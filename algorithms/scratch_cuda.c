@@ -72,6 +72,29 @@ static void cuda_control_destroy(int ordinal, alg_control_t *host)
     net_scope_leave(&scope);
 }
 
+static int cuda_own_create(int ordinal, uint8_t **own)
+{
+    net_scope_t scope;
+    void *at = NULL;
+    int error = net_scope_enter(&scope, ordinal);
+    if (error)
+        return error;
+    error = net_cuda_errno(cudaMalloc(&at, ALG_CONTROL_BYTES));
+    net_scope_leave(&scope);
+    if (!error)
+        *own = at;
+    return error;
+}
+
+static void cuda_own_destroy(int ordinal, uint8_t *own)
+{
+    net_scope_t scope;
+    if (net_scope_enter(&scope, ordinal) != 0)
+        return;
+    (void)cudaFree(own);
+    net_scope_leave(&scope);
+}
+
 /* Graphs know dependent launches from the driver of CUDA 12.3 on. */
 static bool cuda_dependent_launch(int ordinal)
 {
@@ -103,14 +126,18 @@ static int cuda_arm(const alg_scratch_t *scratch)
     cuda_task_t task;
     uint8_t *at = net_memory_pointer(scratch->memory);
     const alg_map_t *map = &scratch->map;
+    const bool host = map->memory == ALG_MEMORY_HOST;
     size_t halves_end = map->half_offset + 2 * map->half_bytes;
     int error = task_begin(&task, scratch->ordinal);
     if (error)
         return error;
-    cudaError_t result = cudaMemsetAsync(at, 0, map->half_offset, task.stream);
-    if (result == cudaSuccess)
+    if (host)
+        memset(at, 0, map->total_bytes);
+    cudaError_t result =
+        cudaMemsetAsync(host ? scratch->own : at, 0, host ? ALG_CONTROL_BYTES : map->half_offset, task.stream);
+    if (result == cudaSuccess && !host)
         result = cudaMemsetAsync(at + map->half_offset, 0xff, 2 * map->half_bytes, task.stream);
-    if (result == cudaSuccess && halves_end < map->total_bytes)
+    if (result == cudaSuccess && !host && halves_end < map->total_bytes)
         result = cudaMemsetAsync(at + halves_end, 0, map->total_bytes - halves_end, task.stream);
     return task_end(&task, result);
 }
@@ -132,7 +159,7 @@ static int cuda_collect(const alg_scratch_t *scratch, uint64_t words[ALG_MAX_RAN
     int error = task_begin(&task, scratch->ordinal);
     if (error)
         return error;
-    cudaError_t result = cudaMemcpyAsync(words, mailbox, bytes, cudaMemcpyDeviceToHost, task.stream);
+    cudaError_t result = cudaMemcpyAsync(words, mailbox, bytes, cudaMemcpyDefault, task.stream);
     if (result == cudaSuccess)
         result = cudaMemsetAsync(mailbox, 0, bytes, task.stream);
     return task_end(&task, result);
@@ -140,6 +167,8 @@ static int cuda_collect(const alg_scratch_t *scratch, uint64_t words[ALG_MAX_RAN
 
 const alg_scratch_ops_t alg_scratch_cuda = {.control_create = cuda_control_create,
                                             .control_destroy = cuda_control_destroy,
+                                            .own_create = cuda_own_create,
+                                            .own_destroy = cuda_own_destroy,
                                             .dependent_launch = cuda_dependent_launch,
                                             .priority = cuda_priority,
                                             .arm = cuda_arm,

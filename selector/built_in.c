@@ -16,6 +16,8 @@
 #define TRIED "docs/results/tried-6-h200.csv" /* and how its kernels compare there since */
 #define HOST "host device"                    /* a block is a thread; more of them only contend for cores */
 
+#define SHM "docs/results/shm-h200.csv"
+
 #define COLLECTIVES(ranks) "docs/results/collectives-" #ranks "-h200.csv"
 
 /* One crossing up to `most` (1 MiB or more): above 1 MiB more blocks carry clearly more. */
@@ -29,6 +31,15 @@
 #define BLOCK_ROWS(collective, most)                                                                                 \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, most), PUSH(collective, 3, 128 * MIB), \
         PUSH(collective, 4, 128 * MIB)
+/* Through the host's memory: by one crossing, by two, in chunks. */
+#define SHM_ROWS(ranks, one, two, most)                                    \
+    {ALG_ALL_REDUCE, "shm-" #ranks, one, "shm-oneshot", 16, 512, SHM},     \
+        {ALG_ALL_REDUCE, "shm-" #ranks, two, "shm-twoshot", 16, 512, SHM}, \
+        {ALG_ALL_REDUCE, "shm-" #ranks, most, "shm-staged", 16, 512, SHM}, \
+    {                                                                      \
+        ALG_ALL_REDUCE, "shm-" #ranks, UINT64_MAX, "nccl", 0, 0, SHM       \
+    }
+
 /* One rank has the whole message to send to each other one, or to take from it. */
 #define MESSAGE_ROWS(collective)                                                          \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, 128 * MIB), \
@@ -57,6 +68,14 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "nvswitch-sm90-4", 12 * MIB, "twoshot", 64, 512, H200(4)},
     {ALG_ALL_REDUCE, "nvswitch-sm90-4", 64 * MIB, "staged", 64, 512, H200(4)},
     {ALG_ALL_REDUCE, "nvswitch-sm90-4", UINT64_MAX, "nccl", 0, 0, STAGED(4)},
+
+    SHM_ROWS(2, 64 * KIB, 64 * KIB, 4 * MIB),
+    SHM_ROWS(3, 16 * KIB, 128 * KIB, 1 * MIB),
+    SHM_ROWS(4, 16 * KIB, 128 * KIB, 1 * MIB),
+    SHM_ROWS(5, 16 * KIB, 64 * KIB, 64 * KIB),
+    SHM_ROWS(6, 16 * KIB, 64 * KIB, 64 * KIB),
+    SHM_ROWS(7, 16 * KIB, 64 * KIB, 64 * KIB),
+    SHM_ROWS(8, 16 * KIB, 64 * KIB, 64 * KIB),
 
     BLOCK_ROWS(ALG_REDUCE_SCATTER, 512 * MIB),
     BLOCK_ROWS(ALG_ALL_GATHER, 512 * MIB),

@@ -15,21 +15,26 @@ const char *sel_link_text(sel_link_t link)
     return (unsigned)link < SEL_LINK_COUNT ? text[link] : "?";
 }
 
+#define SHM "shm"
+
 void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES])
 {
     if (topology->link == SEL_LINK_HOST)
         snprintf(out, SEL_CLASS_BYTES, "host-%u", topology->nranks);
     else
-        snprintf(out, SEL_CLASS_BYTES, "%s-sm%u-%u%s", sel_link_text(topology->link), topology->arch, topology->nranks,
-                 topology->multicast ? "-mc" : "");
+        snprintf(out, SEL_CLASS_BYTES, "%s-sm%u-%u%s",
+                 topology->memory == ALG_MEMORY_HOST ? SHM : sel_link_text(topology->link), topology->arch,
+                 topology->nranks, topology->multicast ? "-mc" : "");
 }
 
 bool sel_topology_parse(const char *class, sel_topology_t *topology)
 {
-    for (int link = SEL_LINK_HOST; link < SEL_LINK_COUNT; link++) {
-        const char *name = sel_link_text((sel_link_t)link);
+    for (int link = SEL_LINK_HOST; link <= SEL_LINK_COUNT; link++) {
+        const bool shm = link == SEL_LINK_COUNT;
+        const char *name = shm ? SHM : sel_link_text((sel_link_t)link);
         const size_t bytes = strlen(name);
-        sel_topology_t one = {.link = (sel_link_t)link};
+        sel_topology_t one = {.link = shm ? SEL_LINK_SYS : (sel_link_t)link,
+                              .memory = shm ? ALG_MEMORY_HOST : ALG_MEMORY_PEER};
         if (strncmp(class, name, bytes) != 0)
             continue;
         if (link == SEL_LINK_HOST)

@@ -26,7 +26,9 @@ typedef struct shim_identity {
     shim_gpu_t gpu;    /* host mode: zero */
     uint64_t fresh_id; /* random; rank 0's names the scratch, and is the token of the proof */
     uint32_t blocking;
-    uint32_t vmm; /* VMM memory may be tried */
+    uint32_t vmm;           /* VMM memory may be tried */
+    uint32_t shared_memory; /* the host's may */
+    uint32_t farthest;      /* a sel_link_t: GPUs farther apart are not to reach each other; SEL_LINK_HOST: none are */
     uint32_t device;
     uint32_t leads; /* its GPU has no leader (room.h) */
     sel_settings_t settings;
@@ -66,9 +68,13 @@ struct shim_setup {
     shim_identity_t *identity; /* one a rank */
     alg_set_t set;
     alg_map_t map;
-    uint64_t pooled;  /* id of the idle scratch that this rank could take */
-    uint64_t offered; /* the same, as long as it is neither taken nor left */
-    bool second;      /* second try, with VMM memory */
+    uint64_t pooled;        /* id of the idle scratch that this rank could take */
+    uint64_t offered;       /* the same, as long as it is neither taken nor left */
+    sel_reach_t reach;      /* the ranks', joined */
+    bool sees_peers;        /* every rank does */
+    alg_memory_t memory;    /* of the plan */
+    alg_memory_t pooled_in; /* of the idle scratch */
+    uint32_t attempt;       /* at a kind of memory */
     alg_scratch_t *scratch;
     sel_plan_t *plan;
     bool classed;        /* the plan has the class that the ranks agreed on */
@@ -101,7 +107,12 @@ void shim_identity_tell_differences(const shim_setup_t *setup);
 /* Who shares this scratch: the same processes on the same devices, in this order. */
 alg_set_t shim_identity_set(const shim_setup_t *setup);
 /* What the GPUs have in common. */
-sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link);
+sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link, alg_memory_t memory);
+/* NCCL's variables let GPUs at that distance reach each other; let ranks share the host's memory. */
+bool shim_identity_peers(const shim_setup_t *setup, sel_link_t link);
+bool shim_identity_shared_memory(const shim_setup_t *setup);
+/* As far as anyone says before it is tried, this rank's GPU reaches the memory of all others. */
+bool shim_identity_sees_peers(const shim_setup_t *setup);
 /* How this rank's GPU reaches the others. */
 sel_reach_t shim_identity_reach(const shim_setup_t *setup);
 

@@ -29,19 +29,21 @@ typedef struct world {
     alg_control_t control[ALG_MAX_RANKS];
 } world_t;
 
-static world_t *world_make(uint32_t nranks, size_t bytes)
+static world_t *world_make(uint32_t nranks, alg_memory_t memory, size_t bytes)
 {
     world_t *w = calloc(1, sizeof *w);
     assert_non_null(w);
     w->nranks = nranks;
-    assert_true(alg_map_init(&w->map, bytes));
+    assert_true(memory == ALG_MEMORY_HOST ? alg_map_init_host(&w->map, bytes) : alg_map_init(&w->map, bytes));
     for (uint32_t r = 0; r < nranks; r++) {
         w->scratch[r] = aligned_alloc(4096, w->map.total_bytes);
         assert_non_null(w->scratch[r]);
         memset(w->scratch[r], 0, w->map.total_bytes);
-        memset(w->scratch[r] + w->map.half_offset, 0xff, 2 * w->map.half_bytes);
+        if (memory == ALG_MEMORY_PEER)
+            memset(w->scratch[r] + w->map.half_offset, 0xff, 2 * w->map.half_bytes);
     }
     for (uint32_t r = 0; r < nranks; r++) {
+        w->control[r].stop_here = (uintptr_t)w->scratch[r] + ALG_STOP_OFFSET;
         for (uint32_t p = 0; p < nranks; p++)
             w->control[r].stop_at[p] = p == r ? 0 : (uintptr_t)(w->scratch[p] + ALG_STOP_OFFSET) + 8 * r;
     }
@@ -59,6 +61,7 @@ static alg_team_t world_team(world_t *w, uint32_t rank)
 {
     alg_team_t team = {.rank = rank,
                        .nranks = w->nranks,
+                       .own = w->scratch[rank],
                        .control = &w->control[rank],
                        .timeout_ns = WAIT_NS,
                        .half_offset = w->map.half_offset,
@@ -143,8 +146,10 @@ static coll_t draw_case(uint64_t *state, const alg_algorithm_t *algorithm, uint3
 
 static void actor_call(actor_t *a, uint64_t *state)
 {
-    const alg_algorithm_t *algorithm =
-        alg_registry[a->algorithm < 0 ? data_below(state, alg_registry_count) : (uint64_t)a->algorithm];
+    const alg_algorithm_t *algorithm;
+    do
+        algorithm = alg_registry[a->algorithm < 0 ? data_below(state, alg_registry_count) : (uint64_t)a->algorithm];
+    while (algorithm->memory != a->world->map.memory);
     const uint32_t nranks = a->world->nranks;
     coll_t k = draw_case(state, algorithm, nranks);
     const size_t width = alg_type_bytes((alg_type_t)k.c.type);
@@ -227,7 +232,7 @@ static void each_algorithm(void **state)
     (void)state;
     for (int algorithm = 0; algorithm < (int)alg_registry_count; algorithm++) {
         for (uint32_t n = 2; n <= ALG_MAX_RANKS; n++) {
-            world_t *w = world_make(n, 8u << 20);
+            world_t *w = world_make(n, alg_registry[algorithm]->memory, 8u << 20);
             play(w, 1000u * n + (uint32_t)algorithm, n <= 4 ? 24 : 6, 40000, algorithm);
             world_free(w);
         }
@@ -238,8 +243,9 @@ static void each_algorithm(void **state)
 static void mixed(void **state)
 {
     (void)state;
-    for (uint32_t n = 2; n <= 4; n++) {
-        world_t *w = world_make(n, 8u << 20);
+    for (uint32_t i = 0; i < ALG_MEMORY_COUNT * 3; i++) {
+        const uint32_t n = 2 + i % 3;
+        world_t *w = world_make(n, (alg_memory_t)(i / 3), 8u << 20);
         play(w, 77u + n, 400, 3000, -1);
         world_free(w);
     }
@@ -249,10 +255,14 @@ static void mixed(void **state)
 static void largest(void **state)
 {
     (void)state;
-    for (uint32_t n = 2; n <= 4; n++) {
-        world_t *w = world_make(n, 8u << 20);
-        for (int algorithm = 0; algorithm < (int)alg_registry_count; algorithm++)
-            play(w, 5u + n, 2, algorithm < 3 ? 20u << 20 : 6u << 20, algorithm);
+    for (uint32_t i = 0; i < ALG_MEMORY_COUNT * 3; i++) {
+        const uint32_t n = 2 + i % 3;
+        world_t *w = world_make(n, (alg_memory_t)(i / 3), 8u << 20);
+        for (int algorithm = 0; algorithm < (int)alg_registry_count; algorithm++) {
+            const bool longer = alg_registry[algorithm]->collective == ALG_ALL_REDUCE;
+            if (alg_registry[algorithm]->memory == w->map.memory)
+                play(w, 5u + n, 2, longer ? 20u << 20 : 6u << 20, algorithm);
+        }
         world_free(w);
     }
 }
@@ -282,17 +292,25 @@ static turn_t turn_of_floats(world_t *w, const char *algorithm, uint64_t count, 
     return t;
 }
 
-/* A rank that never comes: the others leave at the time limit, or when told to. */
-static void broken_waits(void **state)
+/* Of all-reduce, one for each way to wait. */
+static const char *const waiting[] = {"oneshot", "staged", "shm-oneshot", "shm-twoshot", "shm-staged"};
+enum { WAITING = sizeof waiting / sizeof waiting[0] };
+
+static world_t *world_for(const char *algorithm)
 {
-    (void)state;
-    world_t *w = world_make(2, 8u << 20);
-    turn_t turn = turn_of_floats(w, "oneshot", 4, 50000);
+    return world_make(2, alg_find(ALG_ALL_REDUCE, algorithm)->memory, 8u << 20);
+}
+
+/* A rank that never comes: the others leave at the time limit, or when told to. */
+static void broken_wait(const char *algorithm)
+{
+    world_t *w = world_for(algorithm);
+    turn_t turn = turn_of_floats(w, algorithm, 4, 50000);
     assert_int_equal((intptr_t)turn_main(&turn), ALG_STATUS_TIMEOUT);
     world_free(w);
 
-    w = world_make(2, 8u << 20);
-    turn = turn_of_floats(w, "oneshot", 4, 0);
+    w = world_for(algorithm);
+    turn = turn_of_floats(w, algorithm, 4, 0);
     pthread_t thread;
     void *status;
     assert_int_equal(pthread_create(&thread, NULL, turn_main, &turn), 0);
@@ -302,15 +320,24 @@ static void broken_waits(void **state)
     world_free(w);
 }
 
+static void broken_waits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < WAITING; i++)
+        broken_wait(waiting[i]);
+}
+
 /* Calls that stand behind one that was given up send nothing: a late peer would add what does not belong together. */
 static void calls_behind(void **state)
 {
     (void)state;
     enum { COUNT = 64, CALLS = 3 };
-    for (int abort = 0; abort < 2; abort++) {
-        world_t *w = world_make(2, 8u << 20);
+    for (int run = 0; run < 2 * WAITING; run++) {
+        const int abort = run % 2;
+        const char *algorithm = waiting[run / 2];
+        world_t *w = world_for(algorithm);
         float x[CALLS][COUNT], y[COUNT];
-        turn_t turn = turn_of_floats(w, "oneshot", COUNT, 50000);
+        turn_t turn = turn_of_floats(w, algorithm, COUNT, 50000);
         for (int i = 0; i < CALLS; i++) {
             for (int k = 0; k < COUNT; k++)
                 x[i][k] = (float)(i + 1);
@@ -341,10 +368,10 @@ static void wrapped_epochs(void **state)
 {
     (void)state;
     const uint64_t begin[] = {UINT64_C(1) << 63, UINT64_C(0) - (UINT64_C(1) << 20), (UINT64_C(1) << 62) + (1 << 20)};
-    for (size_t i = 0; i < sizeof begin / sizeof begin[0]; i++) {
-        world_t *w = world_make(3, 8u << 20);
+    for (size_t i = 0; i < ALG_MEMORY_COUNT * sizeof begin / sizeof begin[0]; i++) {
+        world_t *w = world_make(3, (alg_memory_t)(i % ALG_MEMORY_COUNT), 8u << 20);
         for (uint32_t r = 0; r < 3; r++)
-            memcpy(w->scratch[r] + ALG_EPOCH_OFFSET, &begin[i], sizeof begin[i]);
+            memcpy(w->scratch[r] + ALG_EPOCH_OFFSET, &begin[i / ALG_MEMORY_COUNT], sizeof begin[0]);
         play(w, 99u + i, 120, 20000, -1);
         world_free(w);
     }
@@ -356,7 +383,7 @@ enum { SLOW_STEPS = 16, SLOW_STEP_US = 400000, SLOW_LIMIT_US = 6000000 };
 
 static void slow_peer(const char *algorithm, uint64_t count, void (*step)(world_t *, uint64_t))
 {
-    world_t *w = world_make(2, 8u << 20);
+    world_t *w = world_for(algorithm);
     turn_t turn = turn_of_floats(w, algorithm, count, SLOW_LIMIT_US);
     pthread_t thread;
     void *status;
@@ -385,11 +412,28 @@ static void raise_flag(world_t *w, uint64_t i)
     __atomic_store_n(&flags[i % 2 * ALG_STAGED_CHANNELS * ALG_MAX_RANKS + 1], i / 2 + 1, __ATOMIC_RELEASE);
 }
 
+/* The units of three vectors (outbox.h). */
+static void post_units(world_t *w, uint64_t i)
+{
+    uint64_t *outbox = (uint64_t *)(w->scratch[1] + w->map.half_offset);
+    for (int k = 0; k < 4; k++)
+        __atomic_store_n(&outbox[2 * (4 * i + k) + 1], UINT64_C(1) << 63, __ATOMIC_RELEASE);
+}
+
+/* The flags of a step (shm_staged.cu). */
+static void raise_step(world_t *w, uint64_t i)
+{
+    uint64_t *flags = (uint64_t *)(w->scratch[0] + w->map.flags_offset);
+    __atomic_store_n(&flags[1], i + 1, __ATOMIC_RELEASE);
+}
+
 static void slow_peers(void **state)
 {
     (void)state;
     slow_peer("oneshot", SLOW_STEPS * 4, put_vector);
     slow_peer("staged", SLOW_STEPS / 2 * 192, raise_flag);
+    slow_peer("shm-oneshot", SLOW_STEPS * 12, post_units);
+    slow_peer("shm-staged", (SLOW_STEPS - 1) * 4 * 2 * 4, raise_step);
 }
 
 /* Every pair of bytes. Input begins with `place` bytes of nothing, so that pairs come to lie elsewhere in their words.
@@ -432,7 +476,7 @@ static void join_pairs(world_t *w, ncclDataType_t type, ref_op_t op, uint32_t pl
 static void pairs_of_bytes(void **state)
 {
     (void)state;
-    world_t *w = world_make(2, 8u << 20);
+    world_t *w = world_for("oneshot");
     for (ref_op_t op = REF_SUM; op < REF_PREMUL; op++) {
         for (uint32_t place = 0; place < 4; place++) {
             join_pairs(w, ncclInt8, op, place);
