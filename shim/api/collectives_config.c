@@ -5,7 +5,7 @@
  * asks for what the real NCCL has, and ordered with Shunt's work as the plain
  * ones are.
  */
-#include "shim/call/call.h"
+#include "shim/call/make.h"
 #include "shim/names/names.h"
 
 static ncclResult_t forward_ncclAllReduceConfig(const shim_real_t *real, const shim_call_t *c)

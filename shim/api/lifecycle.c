@@ -19,9 +19,15 @@
 #include <sys/random.h>
 
 #include "shim/account/trace.h"
+#include "shim/base/device.h"
+#include "shim/base/last_error.h"
 #include "shim/base/settings.h"
+#include "shim/call/check.h"
 #include "shim/call/group.h"
 #include "shim/comm/drain.h"
+#include "shim/comm/failure.h"
+#include "shim/comm/reap.h"
+#include "shim/comm/shrink.h"
 #include "shim/host/host.h"
 #include "shim/real/real.h"
 #include "shim/setup/attach.h"
@@ -85,6 +91,7 @@ static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUni
     const shim_setup_request_t request = {.key = key_of_ids(ids, id_count, nranks),
                                           .newcomm = newcomm,
                                           .wait = blocking,
+                                          .grouped = shim_group_depth() > 0,
                                           .blocking = blocking,
                                           .publish = nranks <= ALG_MAX_RANKS,
                                           .max_blocks = shim_config_max_blocks(config, 0),
@@ -178,6 +185,7 @@ static shim_setup_t *publish_child(shim_comm_t *parent, ncclComm_t handle, net_k
                                           .newcomm = newcomm,
                                           .parent = handle,
                                           .wait = parent->blocking,
+                                          .grouped = shim_group_depth() > 0,
                                           .blocking = shim_config_blocking(config, parent->blocking),
                                           .publish = true,
                                           .max_blocks = shim_config_max_blocks(config, parent->max_blocks),
@@ -443,7 +451,7 @@ static ncclResult_t own_error(shim_comm_t *comm)
     uint32_t status = __atomic_load_n(&alg_scratch_control(comm->scratch)->status, __ATOMIC_ACQUIRE);
     if (status == ALG_STATUS_OK)
         return ncclSuccess;
-    shim_host_fail(comm, ncclRemoteError, shim_host_status_text(status));
+    shim_comm_fail(comm, ncclRemoteError, shim_comm_status_text(status));
     return ncclRemoteError;
 }
 

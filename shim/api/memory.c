@@ -7,8 +7,10 @@
  */
 #include <stdlib.h>
 
+#include "shim/base/device.h"
+#include "shim/base/last_error.h"
+#include "shim/call/check.h"
 #include "shim/call/group.h"
-#include "shim/host/host.h"
 #include "shim/real/real.h"
 
 enum { ALIGNMENT = 4096 };

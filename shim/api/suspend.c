@@ -5,9 +5,9 @@
  * then: the real NCCL tells who makes one. Shunt's scratch stays where it is,
  * for its peers have it mapped.
  */
+#include "shim/base/device.h"
+#include "shim/base/last_error.h"
 #include "shim/comm/comm.h"
-#include "shim/host/host.h"
-#include "shim/names/forward.h"
 #include "shim/names/names.h"
 #include "shim/real/real.h"
 
@@ -16,7 +16,7 @@ static const shim_real_t *real_or(const char *function, ncclResult_t *result)
 {
     *result = ncclInvalidUsage;
     if (shim_host_mode()) {
-        shim_forward_missing(function);
+        shim_real_say_missing(function);
         return NULL;
     }
     const shim_real_t *real = shim_real();

@@ -35,9 +35,10 @@
 #include <time.h>
 
 #include "shim/account/trace.h"
-#include "shim/base/log.h"
-#include "shim/call/route.h"
-#include "shim/host/host.h"
+#include "shim/base/device.h"
+#include "shim/base/last_error.h"
+#include "shim/call/launch.h"
+#include "shim/comm/order.h"
 #include "shim/names/names.h"
 #include "shim/real/real.h"
 #include "shim/setup/attach.h"
@@ -292,7 +293,7 @@ static ncclResult_t for_each_lead(int (*step)(use_t *lead))
         }
         if (error == 0)
             continue;
-        ncclResult_t failed = shim_route_cuda_failed(error, "ncclGroupEnd");
+        ncclResult_t failed = shim_launch_failed(error, "ncclGroupEnd");
         if (lead->taken)
             end_comm(lead->comm, failed);
         if (result == ncclSuccess)
@@ -379,9 +380,9 @@ static ncclResult_t launch_one(const queued_t *queued)
     int previous;
     int error = shim_device_enter(queued->comm->device, &previous);
     if (error != 0)
-        return shim_route_cuda_failed(error, "ncclGroupEnd");
+        return shim_launch_failed(error, "ncclGroupEnd");
     pthread_mutex_lock(&queued->comm->lock);
-    ncclResult_t result = shim_route_launch(queued->comm, queued->call.algorithm, &queued->call.alg, stream, capture);
+    ncclResult_t result = shim_launch(queued->comm, queued->call.algorithm, &queued->call.alg, stream, capture);
     pthread_mutex_unlock(&queued->comm->lock);
     shim_device_leave(queued->comm->device, previous);
     return result;

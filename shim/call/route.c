@@ -15,16 +15,13 @@
 #include "shim/call/route.h"
 
 #include "shim/account/statistics.h"
-#include "shim/base/log.h"
+#include "shim/base/last_error.h"
+#include "shim/call/check.h"
 #include "shim/call/group.h"
+#include "shim/call/launch.h"
+#include "shim/comm/order.h"
 #include "shim/comm/redop.h"
-#include "shim/comm/room.h"
-#include "shim/host/host.h"
 #include "shim/real/real.h"
-
-#if SHUNT_HAS_CUDA
-#include <cuda_runtime_api.h>
-#endif
 
 _Static_assert((int)ALG_INT8 == (int)ncclInt8 && (int)ALG_UINT8 == (int)ncclUint8 && (int)ALG_INT32 == (int)ncclInt32 &&
                    (int)ALG_UINT32 == (int)ncclUint32 && (int)ALG_INT64 == (int)ncclInt64 &&
@@ -84,47 +81,6 @@ static sel_choice_t choose(shim_call_t *call)
     return choice;
 }
 
-ncclResult_t shim_route_cuda_failed(int error, const char *what)
-{
-#if SHUNT_HAS_CUDA
-    (void)cudaGetLastError();
-    const char *text = cudaGetErrorString((cudaError_t)error);
-#else
-    const char *text = "no CUDA in this build";
-#endif
-    shim_set_last_error("%s: CUDA error %d, %s", what, error, text);
-    shim_warn("%s: CUDA error %d, %s", what, error, text);
-    return ncclUnhandledCudaError;
-}
-
-ncclResult_t shim_route_launch(shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call,
-                               void *stream, const shim_capture_t *capture)
-{
-    /* Whoever ends a communicator says so first and drains it under its lock afterwards. */
-    if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED) {
-        shim_set_last_error("%s: the communicator was aborted or destroyed meanwhile", algorithm->name);
-        return ncclInvalidUsage;
-    }
-    ncclResult_t before = (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_relaxed);
-    if (before != ncclSuccess) {
-        shim_set_last_error("%s: the communicator has failed before", algorithm->name);
-        return before;
-    }
-    alg_call_t granted = *call;
-    shim_room_grant(comm, &granted, capture->id != 0 ? NULL : stream);
-    int error = shim_order_enter(comm, stream, capture);
-    if (error == 0)
-        error = algorithm->launch_cuda(alg_scratch_team(comm->scratch), &granted, stream);
-    if (error == 0)
-        error = shim_order_leave(comm, stream, capture, false);
-    if (error == 0)
-        return ncclSuccess;
-    /* The peers' kernels of this call would meet this rank's next one, and add what does not belong together; or the
-     * next one would not come after this one. */
-    atomic_store(&comm->async_error, ncclUnhandledCudaError);
-    return shim_route_cuda_failed(error, algorithm->name);
-}
-
 /* A non-blocking communicator whose last forwarded call is not through refuses the next one. */
 static bool ready(shim_comm_t *comm)
 {
@@ -155,7 +111,7 @@ static ncclResult_t queue(const shim_call_t *call)
 static ncclResult_t launch(const shim_call_t *call)
 {
     pthread_mutex_lock(&call->comm->lock);
-    ncclResult_t result = shim_route_launch(call->comm, call->algorithm, &call->alg, call->stream, &call->capture);
+    ncclResult_t result = shim_launch(call->comm, call->algorithm, &call->alg, call->stream, &call->capture);
     pthread_mutex_unlock(&call->comm->lock);
     return result;
 }

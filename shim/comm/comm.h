@@ -107,30 +107,18 @@ bool shim_comm_insert(shim_comm_t *comm);
  * there. Of several threads that remove one handle, one gets it. */
 shim_comm_t *shim_comm_remove(ncclComm_t handle);
 void shim_comm_retain(shim_comm_t *comm);
-/* Drop a reference (NULL is fine). The last one puts the state on a list that shim_comm_reap frees: a release may
- * come from a driver callback, where no CUDA call is allowed. */
+/* Drop a reference (NULL is fine). The last one puts the state on a list that shim_comm_reap (reap.h) frees: a release
+ * may come from a driver callback, where no CUDA call is allowed. */
 void shim_comm_release(shim_comm_t *comm);
-/* Free what was released. Called at the start of init and after destroy and abort. */
-void shim_comm_reap(void);
-/* Its kernels were told to leave, and have not yet: release it when they have (reap.c). Takes the reference. */
-void shim_comm_release_later(shim_comm_t *comm);
-/* Private to comm.c and reap.c: release what has drained; free scratch that is done with, when no kernel of a
- * communicator can make that wait for ever. */
-void shim_reap_drained(void);
-void shim_reap_scratch(void);
+/* For reap.c: the states, linked by `next`, whose last reference is gone; and one that owns nothing any more goes to
+ * the free list. */
+shim_comm_t *shim_comm_take_released(void);
+void shim_comm_recycle(shim_comm_t *comm);
 /* Communicators attached now. */
 uint32_t shim_comm_attached(void);
 /* Call `visit` for every state in the table that can be acquired; for every state, in the table or not, that
  * somebody still holds. It is held meanwhile. */
 void shim_comm_each(void (*visit)(shim_comm_t *comm, void *context), void *context);
 void shim_comm_each_held(void (*visit)(shim_comm_t *comm, void *context), void *context);
-
-/* A shrink of `parent` without these ranks (in any order) begins: the key of its child, the same on all
- * ranks that are left. NULL for a list that is none, or without memory. */
-shim_shrink_t *shim_shrink_begin(shim_comm_t *parent, const int *excluded, int count, net_key_t *child);
-/* It was refused at once, so the other ranks wait for this one under the same key. NULL is fine. */
-void shim_shrink_take_back(shim_shrink_t *shrink);
-/* The end of a state: free what was counted. */
-void shim_shrink_forget(shim_comm_t *comm);
 
 #endif

@@ -11,7 +11,7 @@
 
 #include <time.h>
 
-#include "shim/call/order.h"
+#include "shim/comm/order.h"
 
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime.h>

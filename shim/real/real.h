@@ -28,6 +28,10 @@ typedef struct shim_real {
 const shim_real_t *shim_real(void);
 /* After shim_real said NULL: why, and what to do, as one line without an end. "" otherwise. */
 const char *shim_real_failure(void);
+/* Every function of the table becomes one that logs one line and returns ncclInvalidUsage. */
+void shim_real_fill_missing(shim_real_t *table);
+/* One log line for a name of NCCL's that cannot be called here: why, and what to do. */
+void shim_real_say_missing(const char *name);
 /* Address of any function of the library itself, NULL if it does not define it. */
 void *shim_real_symbol(const shim_real_t *real, const char *name);
 

@@ -19,9 +19,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "shim/base/log.h"
-#include "shim/call/group.h"
+#include "shim/base/clock.h"
 #include "shim/comm/drain.h"
+#include "shim/comm/reap.h"
 #include "shim/setup/setup.h"
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -91,7 +91,7 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
         goto free_comm;
     setup->join_error = request->publish ? net_join(&request->key, &setup->rendezvous) : 0;
     if (setup->rendezvous) /* then its set-up does not begin with the real one's end */
-        net_set_away(setup->rendezvous, shim_group_depth() > 0 || !request->wait);
+        net_set_away(setup->rendezvous, request->grouped || !request->wait);
 
     pthread_mutex_lock(&g_lock);
     setup->next = g_setups;
@@ -297,7 +297,7 @@ static uint32_t take_grouped(uint64_t *batch, bool failed, bool linger)
 
 ncclResult_t shim_attach_forwarded(shim_setup_t **setups, uint32_t count, ncclResult_t result)
 {
-    bool failed = is_failure(result), grouped = shim_group_depth() > 0;
+    bool failed = is_failure(result);
     bool waits = false, answers_early = false;
     filter_t filter = {0};
     pthread_mutex_lock(&g_lock);
@@ -306,7 +306,7 @@ ncclResult_t shim_attach_forwarded(shim_setup_t **setups, uint32_t count, ncclRe
         shim_setup_t *setup = setups[i];
         if (!setup)
             continue;
-        setup->grouped = !failed && grouped;
+        setup->grouped = !failed && setup->request.grouped;
         if (!setup->grouped)
             place(setup, filter.batch, !failed && (result == ncclInProgress || !setup->request.wait));
         if (failed)
@@ -399,7 +399,7 @@ void shim_attach_settle(shim_comm_t *comm)
         if (setup->comm != comm || !atomic_load(&setup->ready) || setup->request.host)
             continue;
         uint64_t nobody = 0;
-        atomic_compare_exchange_strong(&setup->needed_ns, &nobody, shim_setup_now_ns());
+        atomic_compare_exchange_strong(&setup->needed_ns, &nobody, shim_now_ns());
         ready = true;
     }
     pthread_mutex_unlock(&g_lock);

@@ -2,7 +2,7 @@
  * attach.h - set-up of a communicator: publish before the real init, agree
  * afterwards, in stages that never block for another rank.
  *
- * Who does what: lifecycle.c and host.c publish a rank, forward the call, and
+ * Who does what: api/lifecycle.c and host/host.c publish a rank, forward the call, and
  * hand the result to shim_attach_forwarded. What cannot be finished there (in a
  * group, not blocking) waits on a list of the process for shim_attach_after_group
  * or shim_attach_poll. A set-up ends with its communicator ATTACHED or FORWARD
@@ -37,6 +37,7 @@ typedef struct shim_setup_request {
     ncclComm_t parent;   /* of a split: polled until *newcomm is there; else NULL */
     bool host;
     bool wait;     /* the call blocks until the communicator is ready */
+    bool grouped;  /* it stands in a group of this thread */
     bool blocking; /* the new communicator's configuration */
     bool publish;  /* false: keep the key alone, for children (too many ranks to attach) */
     uint32_t max_blocks;

@@ -6,11 +6,10 @@
  * is declined here. In host mode a split has a stage before all others (REGROUP,
  * in a segment of the parent's ranks), from which the new ranks follow.
  */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
+#include "shim/base/clock.h"
 #include "shim/base/settings.h"
 #include "shim/real/real.h"
 #include "shim/setup/setup.h"
@@ -18,13 +17,6 @@
 typedef struct regroup {
     int32_t color, order;
 } regroup_t;
-
-uint64_t shim_setup_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
 
 int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size)
 {
@@ -65,7 +57,7 @@ void shim_setup_start_clock(shim_setup_t *setup, bool all_here)
     if (!limit || (all_here && limit < SHIM_SETUP_LIMIT_MS))
         limit = SHIM_SETUP_LIMIT_MS;
     setup->limit_ms = (uint32_t)limit;
-    setup->since_ns = shim_setup_now_ns();
+    setup->since_ns = shim_now_ns();
     setup->deadline_ns = setup->since_ns + limit * UINT64_C(1000000);
 }
 

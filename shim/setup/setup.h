@@ -111,7 +111,6 @@ bool shim_setup_parents_present(const shim_setup_t *setup);
 /* Every stage has its own limit. The user's is for ranks that do not come; once all are here, one that
  * is slow (arming memory takes its time) is still alive, and a dead one is noticed at once. */
 void shim_setup_start_clock(shim_setup_t *setup, bool all_here);
-uint64_t shim_setup_now_ns(void);
 /* What a rank posted; 0 or a negative errno. */
 int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size);
 

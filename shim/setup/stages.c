@@ -26,6 +26,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shim/base/clock.h"
+#include "shim/comm/reap.h"
 #include "shim/setup/setup.h"
 
 typedef struct agree {
@@ -333,7 +335,7 @@ static void late(shim_setup_t *setup)
  * is let go, if it must wait for the program of another rank: that may wait for this one. */
 static bool out_of_time(shim_setup_t *setup)
 {
-    const uint64_t now = shim_setup_now_ns(), needed = atomic_load(&setup->needed_ns);
+    const uint64_t now = shim_now_ns(), needed = atomic_load(&setup->needed_ns);
     const uint64_t ms = UINT64_C(1000000);
     if (now < setup->since_ns + SHIM_AWAY_MS * ms)
         return false;

@@ -15,11 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shim/base/last_error.h"
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
+#include "shim/comm/failure.h"
 #include "shim/comm/room.h"
-#include "shim/host/host.h"
 #include "shim/setup/setup.h"
+#include "shim/setup/watch.h"
 
 /* One line a process: the lowest of its ranks speaks. */
 static bool speaks(const shim_setup_t *setup)
@@ -44,7 +46,7 @@ static void conclude_broken(shim_setup_t *setup, const char *reason)
     else
         shim_comm_retain(polled);
     if (setup->lingering && !setup->quiet && polled)
-        shim_host_fail(polled, ncclSystemError, text);
+        shim_comm_fail(polled, ncclSystemError, text);
     atomic_store(&setup->comm->phase, SHIM_COMM_DEAD);
     if (!setup->quiet)
         shim_set_last_error("%s", text);

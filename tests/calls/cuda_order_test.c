@@ -13,7 +13,7 @@
 #include "fake.h"
 #include "shim/call/group.h"
 #include "shim/comm/drain.h"
-#include "shim/host/host.h"
+#include "shim/comm/reap.h"
 #include "shim/names/names.h"
 #include "shunt.h"
 

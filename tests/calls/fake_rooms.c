@@ -6,9 +6,9 @@
 
 #include <string.h>
 
+#include "shim/base/device.h"
+#include "shim/comm/reap.h"
 #include "shim/comm/room.h"
-#include "shim/host/host.h"
-#include "shim/names/forward.h"
 #include "shim/real/real.h"
 #include "shim/setup/attach.h"
 
@@ -203,7 +203,7 @@ const shim_real_t *shim_real(void)
     return &real;
 }
 
-void shim_forward_missing(const char *name)
+void shim_real_say_missing(const char *name)
 {
     (void)name;
 }
@@ -316,24 +316,6 @@ void net_scope_leave(net_scope_t *scope)
 bool shim_host_mode(void)
 {
     return false;
-}
-
-ncclResult_t shim_host_check_call(const shim_call_t *call)
-{
-    (void)call;
-    return ncclInternalError;
-}
-
-ncclResult_t shim_host_check_comm(ncclComm_t comm, const char *function)
-{
-    (void)comm, (void)function;
-    return ncclInternalError;
-}
-
-ncclResult_t shim_host_run(const shim_call_t *call)
-{
-    (void)call;
-    return ncclInternalError;
 }
 
 /* ---- Communicators --------------------------------------------------------------------------- */

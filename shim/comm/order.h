@@ -17,7 +17,7 @@
 
 #include <stdbool.h>
 
-#include "shim/call/capture.h"
+#include "shim/comm/capture.h"
 
 /* Make `device` current; *previous gets what shim_device_leave puts back. */
 int shim_device_enter(int device, int *previous);

@@ -1,43 +1,19 @@
 /*
- * call.c - see call.h.
+ * make.c - see make.h.
  *
  * On an attached communicator forwarded calls are ordered with ours over
  * streams, and noted in the group.
  */
-#include "shim/call/call.h"
+#include "shim/call/make.h"
 
 #include "shim/account/trace.h"
+#include "shim/base/device.h"
+#include "shim/base/last_error.h"
+#include "shim/call/check.h"
 #include "shim/call/group.h"
 #include "shim/call/route.h"
-#include "shim/host/host.h"
+#include "shim/comm/order.h"
 #include "shim/setup/attach.h"
-
-uint64_t shim_call_bytes(const shim_call_t *call)
-{
-    uint64_t bytes = call->alg.count * alg_type_bytes(call->alg.type);
-    if (call->comm != NULL && call->collective < ALG_COLLECTIVE_COUNT)
-        bytes *= alg_collective_blocks((alg_collective_t)call->collective, call->comm->nranks);
-    return bytes;
-}
-
-bool shim_call_has_buffers(const shim_call_t *call)
-{
-    const bool root = call->alg.root == call->comm->rank;
-    switch (call->collective) {
-    case ALG_REDUCE:
-    case ALG_GATHER:
-        return call->alg.input != NULL && (!root || call->alg.output != NULL);
-    case ALG_BROADCAST:
-    case ALG_SCATTER:
-        return call->alg.output != NULL && (!root || call->alg.input != NULL);
-    case SHIM_SEND:
-        return call->alg.input != NULL;
-    case SHIM_RECV:
-        return call->alg.output != NULL;
-    default:
-        return call->alg.input != NULL && call->alg.output != NULL;
-    }
-}
 
 /* ---- Trace ------------------------------------------------------------------------------- */
 

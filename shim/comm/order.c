@@ -8,7 +8,7 @@
  * same event and record it, so once there is one a call waits for the event
  * even on the stream that recorded it last: nobody tells of a replay.
  */
-#include "shim/call/order.h"
+#include "shim/comm/order.h"
 
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime_api.h>
