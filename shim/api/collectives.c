@@ -1,7 +1,7 @@
 /*
  * collectives.c - NCCL's collectives, and its sends and receives.
  *
- * Each says what it was given and how the real NCCL is given the same; call.c
+ * Each says what it was given and how the real NCCL is given the same; make.c
  * does the rest.
  */
 #include "shim/call/make.h"

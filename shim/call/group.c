@@ -436,12 +436,10 @@ static ncclResult_t real_end(const shim_real_t *real, ncclSimInfo_t *info)
 
 static ncclResult_t end_cuda(ncclSimInfo_t *info)
 {
-    const shim_real_t *real = shim_real();
+    const shim_real_t *real = shim_real_need("ncclGroupEnd");
     bool simulate = info != NULL;
-    if (real == NULL) {
-        shim_set_last_error("ncclGroupEnd: %s", shim_real_failure());
-        return ncclInvalidUsage;
-    }
+    if (real == NULL)
+        return ncclSystemError;
     if (simulate && real->version < SIMULATE_VERSION)
         return real->ncclGroupSimulateEnd(info); /* refused; the group stays open */
     if (group.depth != 1) {                      /* an inner one; or one too many, for the real one to refuse */
@@ -570,11 +568,9 @@ ncclResult_t ncclGroupStart(void)
 {
     ncclResult_t result = ncclSuccess;
     if (!shim_host_mode()) {
-        const shim_real_t *real = shim_real();
-        if (real == NULL) {
-            shim_set_last_error("ncclGroupStart: %s", shim_real_failure());
-            return ncclInvalidUsage;
-        }
+        const shim_real_t *real = shim_real_need("ncclGroupStart");
+        if (real == NULL)
+            return ncclSystemError;
         result = real->ncclGroupStart();
     }
     if (result == ncclSuccess)

@@ -22,7 +22,7 @@ static int is_captured(const shim_call_t *call, ncclResult_t result)
     shim_capture_t capture;
     if (shim_host_mode())
         return 0;
-    if (result != ncclSuccess && result != ncclInProgress)
+    if (shim_is_error(result))
         return -1;
     return shim_capture_query(call->stream, &capture) == 0 ? capture.id != 0 : -1;
 }
@@ -91,21 +91,17 @@ static void order_after(const shim_call_t *call, bool pending)
 static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
 {
     ncclResult_t result = call->forward(real, call);
-    if (call->ordered && (result == ncclSuccess || result == ncclInProgress))
+    if (call->ordered && !shim_is_error(result))
         order_after(call, result == ncclInProgress);
-    if (result != ncclSuccess && result != ncclInProgress)
-        shim_set_last_error("%s", ""); /* the real one's text is the last now */
-    return result;
+    return shim_real_answer(result);
 }
 
 static ncclResult_t forward(shim_call_t *call)
 {
     ncclResult_t result = ncclSuccess;
-    const shim_real_t *real = shim_real();
-    if (real == NULL) {
-        shim_set_last_error("%s: %s", call->function, shim_real_failure());
-        return ncclInvalidUsage;
-    }
+    const shim_real_t *real = shim_real_need(call->function);
+    if (real == NULL)
+        return ncclSystemError;
     if (is_broken(call, &result))
         return result;
     shim_count_forwarded(call->collective, shim_call_bytes(call), call->reason, call->source);

@@ -235,6 +235,12 @@ shim_comm_t *shim_comm_remove(ncclComm_t handle)
     return comm;
 }
 
+void shim_comm_drop(shim_comm_t *comm, ncclComm_t handle)
+{
+    if (shim_comm_find(handle) == comm)
+        shim_comm_release(shim_comm_remove(handle));
+}
+
 void shim_comm_recycle(shim_comm_t *comm)
 {
     /* Everything but the mutex and the links starts anew; a late reader sees no handle first. */

@@ -1,10 +1,10 @@
 /*
- * host.c - host mode: what the real NCCL does elsewhere, for communicators on
- * the host device.
+ * host.c - how communicators of the host device are made, and how they end.
  *
- * Ids, init, split, shrink and the end of a communicator. Set-up is the same as on GPUs (attach.c), but nobody else
- * finds the ranks: the first stage waits for them, with a limit, and a failure is the caller's error. A handle is the
- * address of Shunt's state; whether it is valid is asked of the table, so a destroyed one is recognised and never read.
+ * Set-up is the same as on GPUs (attach.c), but nobody else finds the ranks: the
+ * first stage waits for them, with a limit, and a failure is the caller's error. A
+ * handle is the address of Shunt's state; whether it is valid is asked of the table,
+ * so a destroyed one is recognised and never read.
  */
 #include "shim/host/host.h"
 
@@ -74,11 +74,7 @@ static shim_setup_request_t request_for(net_key_t key, ncclComm_t *newcomm, cons
 static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int id_count, int rank,
                                   const ncclConfig_t *config)
 {
-    struct {
-        net_key_t ids;
-        int64_t nranks;
-    } whole = {net_key_hash(ids, (size_t)id_count * sizeof(*ids)), nranks};
-    shim_setup_request_t request = request_for(net_key_hash(&whole, sizeof(whole)), newcomm, config);
+    shim_setup_request_t request = request_for(shim_attach_key(ids, id_count, nranks), newcomm, config);
     request.rank = rank;
     request.nranks = nranks;
     return shim_attach_publish(&request);
@@ -283,12 +279,6 @@ ncclResult_t shim_host_finalize(ncclComm_t comm)
     return result;
 }
 
-static void drop_from_table(shim_comm_t *state, ncclComm_t handle)
-{
-    if (shim_comm_find(handle) == state)
-        shim_comm_release(shim_comm_remove(handle));
-}
-
 /* In a group, calls that were queued before may still run at its end: the state stays until then. */
 static void let_go(shim_comm_t *state)
 {
@@ -310,7 +300,7 @@ ncclResult_t shim_host_destroy(ncclComm_t comm)
         return result;
     int phase = atomic_load(&state->phase);
     atomic_store(&state->reusable, phase == SHIM_COMM_ATTACHED);
-    drop_from_table(state, comm);
+    shim_comm_drop(state, comm);
     let_go(state);
     return ncclSuccess;
 }
@@ -325,7 +315,7 @@ ncclResult_t shim_host_abort(ncclComm_t comm)
         return result;
     stop(state);
     shim_attach_cancel(comm);
-    drop_from_table(state, comm);
+    shim_comm_drop(state, comm);
     let_go(state);
     return ncclSuccess;
 }

@@ -1,13 +1,13 @@
 /*
- * host.h - host mode: no GPU and no real NCCL. Handles, ids, checks and errors
- * are Shunt's own; the algorithms are the same ones, compiled for the host.
+ * host.h - how communicators of the host device are made, and how they end.
+ * Private to this room.
  */
 #ifndef SHUNT_SHIM_HOST_H
 #define SHUNT_SHIM_HOST_H
 
 #include <nccl.h>
 
-/* Bodies of the entry points in host mode; lifecycle.c calls them. */
+/* Bodies of NCCL's functions. The caller tells the group of their errors. */
 ncclResult_t shim_host_get_unique_id(ncclUniqueId *id);
 ncclResult_t shim_host_init_rank(ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int id_count, int rank,
                                  const ncclConfig_t *config);

@@ -80,7 +80,7 @@ void *shim_real_symbol(const shim_real_t *library, const char *name)
 {
     struct link_map *own = NULL, *found = NULL;
     Dl_info info;
-    void *address = dlsym(library->handle, name);
+    void *address = library->handle ? dlsym(library->handle, name) : NULL;
     /* dlsym goes on to the library's dependencies, which may lead back to us. */
     if (!address || dlinfo(library->handle, RTLD_DI_LINKMAP, &own) != 0 ||
         !dladdr1(address, &info, (void **)&found, RTLD_DL_LINKMAP) || found != own)

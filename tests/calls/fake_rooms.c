@@ -9,6 +9,7 @@
 #include "shim/base/device.h"
 #include "shim/comm/reap.h"
 #include "shim/comm/room.h"
+#include "shim/host/table.h"
 #include "shim/real/real.h"
 #include "shim/setup/attach.h"
 
@@ -203,11 +204,6 @@ const shim_real_t *shim_real(void)
     return &real;
 }
 
-void shim_real_say_missing(const char *name)
-{
-    (void)name;
-}
-
 const char *shim_real_failure(void)
 {
     return "";
@@ -316,6 +312,11 @@ void net_scope_leave(net_scope_t *scope)
 bool shim_host_mode(void)
 {
     return false;
+}
+
+const shim_real_t *shim_host_nccl(void)
+{
+    return NULL;
 }
 
 /* ---- Communicators --------------------------------------------------------------------------- */

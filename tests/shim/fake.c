@@ -12,6 +12,7 @@
 #include "shim/comm/drain.h"
 #include "shim/comm/redop.h"
 #include "shim/comm/room.h"
+#include "shim/host/table.h"
 #include "shim/real/real.h"
 #include "shim/setup/link.h"
 
@@ -236,6 +237,11 @@ ncclResult_t shim_group_check(ncclResult_t result)
 bool shim_host_mode(void)
 {
     return false;
+}
+
+const shim_real_t *shim_host_nccl(void)
+{
+    return NULL;
 }
 
 uint32_t shim_room_multiprocessors(int device, void *stream)

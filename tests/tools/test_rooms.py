@@ -5,9 +5,9 @@ usage: test_rooms.py SOURCE_FOLDER
 
 The tables under "Rooms" there say what each folder may include ("may use"); a
 folder in a folder is bound by both rows. An include that no row allows fails, and
-so do rows that allow a circle, and files that include each other in a circle. A
-file and the header of its name count as one; a header without a file of its name
-only declares what several share, and does not count.
+so do rows that allow a circle or what no file needs, and files that include each
+other in a circle. A file and the header of its name count as one; a header without
+a file of its name only declares what several share, and does not count.
 """
 
 import os
@@ -16,7 +16,7 @@ import re
 import sys
 
 ROW = re.compile(r"^\| `([\w/]+/)` \|[^|]*\|([^|]*)\|", re.MULTILINE)
-INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
+INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)', re.MULTILINE)
 SUFFIXES = {".c", ".h", ".S", ".cu", ".cuh", ".def"}
 # The log has settings, and a wrong setting is told in the log.
 EXCUSED = {("shim/base/log", "shim/base/settings")}
@@ -38,11 +38,13 @@ def read(source, folders):
     files, unknown = {}, []
     for file, text in texts.items():
         files[file] = set()
-        for name in INCLUDE.findall(text):
-            places = [os.path.join(os.path.dirname(file), name), name, "include/" + name]
+        for mark, name in INCLUDE.findall(text):
+            places = ["include/" + name]
+            if mark == '"':
+                places = [os.path.join(os.path.dirname(file), name), name] + places
             found = [place for place in map(os.path.normpath, places) if place in texts]
             files[file].update(found[:1])
-            if not found:
+            if not found and mark == '"':
                 unknown.append(f"{file} includes {name}, which is in no room")
     return files, unknown
 
@@ -58,6 +60,12 @@ def forbidden(table, files):
             if any(not target.startswith(room) and not target.startswith(tuple(table[room])) for room in rooms):
                 found.append(f"{file} includes {target}")
     return found
+
+
+def unused(table, files):
+    """What a row allows, and no file needs."""
+    return [f"{room} does not use {use}" for room, uses in table.items() for use in uses
+            if not any(target.startswith(use) for file in files if file.startswith(room) for target in files[file])]
 
 
 def circles(graph):
@@ -101,7 +109,7 @@ def faults(table, files):
             among[module(file)].update(module(target) for target in included if module(target) in among)
     for one, other in EXCUSED:
         among[one].discard(other)
-    return forbidden(table, files) + circles(arrows(table)) + circles(among)
+    return forbidden(table, files) + unused(table, files) + circles(arrows(table)) + circles(among)
 
 
 def added(files, file, target):
