@@ -144,11 +144,12 @@ typedef enum alg_collective {
     ALG_BROADCAST = 5,
     ALG_GATHER = 6,
     ALG_SCATTER = 7,
-    ALG_COLLECTIVE_COUNT = 8
+    ALG_SEND_RECV = 8, /* messages between pairs of ranks: no collective, but a key as the others are */
+    ALG_COLLECTIVE_COUNT = 9
 } alg_collective_t;
 
-/* "allreduce", "reducescatter", "reduce", "allgather", "alltoall", "broadcast", "gather", "scatter", as in tables,
- * settings and options; NULL for a value that is none. */
+/* "allreduce", "reducescatter", "reduce", "allgather", "alltoall", "broadcast", "gather", "scatter", "sendrecv", as in
+ * tables, settings and options; NULL for a value that is none. */
 const char *alg_collective_name(alg_collective_t collective);
 /* The collective of that name; ALG_COLLECTIVE_COUNT if there is none. */
 alg_collective_t alg_collective_find(const char *name);
@@ -159,6 +160,14 @@ bool alg_collective_rooted(alg_collective_t collective);
  * (reducescatter, allgather, alltoall, gather, scatter), else 1. The bytes of a call, in tables and limits, are
  * those of this buffer. */
 uint32_t alg_collective_blocks(alg_collective_t collective, uint32_t nranks);
+
+/* One message of ALG_SEND_RECV. Of any alignment, and not empty. */
+typedef struct alg_message {
+    void *buffer; /* only read, if it is sent */
+    uint64_t bytes;
+    uint32_t peer; /* this rank itself, too */
+    bool send;     /* to the peer; else from it */
+} alg_message_t;
 
 /* One call. `count` is that of NCCL's entry point: the elements of a block where every rank has one, else of the
  * message. Buffers have any alignment that the type itself allows; they are disjoint, or in place as NCCL defines it.
@@ -178,6 +187,12 @@ typedef struct alg_call {
     uint64_t stride;            /* bytes from one rank's block to the next; set by the launch */
     uint32_t most_blocks;       /* CUDA: this rank has room for so many of them at once; 0: for all */
     uint32_t early;             /* CUDA: the kernel that follows may be placed while this one runs */
+    /* ALG_SEND_RECV, which uses nothing of the above but blocks, threads (most of both; they may differ between ranks),
+     * most_blocks and early. The messages progress side by side; those of one pair in one direction arrive in the
+     * order in which they are listed, launch after launch. To this rank itself there are as many sends as receives,
+     * of the same bytes in the same order. The list is the caller's again after the launch. */
+    const alg_message_t *messages;
+    uint32_t message_count;
 } alg_call_t;
 
 /* ---- Algorithms ---------------------------------------------------------------- */
@@ -185,7 +200,8 @@ typedef struct alg_call {
 typedef struct alg_algorithm {
     const char *name; /* as in tables, settings and traces */
     alg_collective_t collective;
-    /* The most bytes (of alg_collective_blocks) one call can move with this scratch; UINT64_MAX: any. Pure. */
+    /* The most bytes (of alg_collective_blocks; of one message) one call can move with this scratch; UINT64_MAX: any.
+     * Pure. */
     uint64_t (*max_bytes)(const alg_map_t *map, uint32_t nranks, alg_type_t type);
     /* Lower a row's blocks and threads to what `bytes` can use. Pure. */
     void (*shape)(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads);

@@ -84,6 +84,7 @@ ncclResult_t bench_call(bench_rank_t *rank, const bench_side_t *side, const benc
         return nccl->ncclGather(in, out, count, type, root, side->comm, rank->stream);
     case ALG_SCATTER:
         return nccl->ncclScatter(in, out, count, type, root, side->comm, rank->stream);
+    case ALG_SEND_RECV:
     case ALG_COLLECTIVE_COUNT:
         break;
     }
