@@ -38,6 +38,7 @@ struct shim_call {
     shim_capture_t capture;
     const alg_algorithm_t *algorithm; /* that takes it */
     alg_call_t alg;
+    alg_message_t message; /* of a send or receive that is taken */
 };
 
 /* A call of the function `name`, whose parameters are called as NCCL calls them; forward_<name> hands it on. The
@@ -64,5 +65,11 @@ static inline ncclDataType_t shim_call_type(const shim_call_t *call)
 uint64_t shim_call_bytes(const shim_call_t *call);
 /* No buffer that the collective uses on this rank is NULL. */
 bool shim_call_has_buffers(const shim_call_t *call);
+
+/* A send or a receive, of those that Shunt has an algorithm for. */
+static inline bool shim_call_is_message(const shim_call_t *call)
+{
+    return (call->collective == SHIM_SEND || call->collective == SHIM_RECV) && call->more == NULL;
+}
 
 #endif

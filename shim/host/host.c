@@ -106,7 +106,8 @@ static ncclResult_t check_arguments(const shim_call_t *call)
         return ncclInvalidUsage;
     }
     if (alg->root >= comm->nranks) {
-        shim_set_last_error("%s: root %d is not in 0..%u", function, (int)alg->root, comm->nranks - 1);
+        shim_set_last_error("%s: %s %d is not in 0..%u", function, shim_call_is_message(call) ? "peer" : "root",
+                            (int)alg->root, comm->nranks - 1);
         return ncclInvalidArgument;
     }
     if ((unsigned)alg->type >= ALG_TYPE_COUNT) {
@@ -162,7 +163,8 @@ ncclResult_t shim_host_run(const shim_call_t *call)
 {
     shim_comm_t *comm = call->comm;
     ncclResult_t result = ncclSystemError;
-    pthread_mutex_lock(&comm->lock);
+    pthread_mutex_t *lock = shim_call_is_message(call) ? &comm->message_lock : &comm->lock;
+    pthread_mutex_lock(lock);
     if (atomic_load(&comm->phase) == SHIM_COMM_ATTACHED) {
         atomic_fetch_add(&comm->calls_begun, 1);
         int status = call->algorithm->launch_host(alg_scratch_team(comm->scratch), &call->alg);
@@ -173,7 +175,7 @@ ncclResult_t shim_host_run(const shim_call_t *call)
         int error = atomic_load(&comm->async_error);
         result = error != ncclSuccess ? (ncclResult_t)error : ncclSystemError;
     }
-    pthread_mutex_unlock(&comm->lock);
+    pthread_mutex_unlock(lock);
     return result;
 }
 

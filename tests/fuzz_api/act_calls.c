@@ -34,7 +34,7 @@ static call_shape_t draw_shape(actor_t *actor, ncclDataType_t type)
 static void prepare(actor_t *actor, int slot, issued_t *issued)
 {
     fuzz_comm_t *comm = &actor->comm[slot];
-    coll_t k = {.collective = (alg_collective_t)act_draw(actor, ALG_COLLECTIVE_COUNT),
+    coll_t k = {.collective = (alg_collective_t)act_draw(actor, COLL_COUNT),
                 .root = (uint32_t)act_draw(actor, (uint64_t)comm->members),
                 .c = draw_case(actor, comm->members)};
     if (coll_input_count(&k, k.root) + coll_output_count(&k, k.root) > 2 * k.c.count) /* blocks; the scratch is small */
