@@ -58,10 +58,12 @@ size_t alg_type_bytes(alg_type_t type);
  *                by peers), and the mailboxes of the attach proof
  *   4 KiB        half 0 |  raw data with a sentinel. Between two calls both
  *   ...          half 1 |  halves are all-ones ("armed") in every word.
+ *   ...          rings  |  messages of pairs of ranks (pairs.h): armed, but for what was sent and not yet received
  *   ...          flags  |  the staged algorithm: a word a channel and peer,
- *   ...          staging|  values only grow. Staging is raw data, guarded by flags.
+ *   ...          counts |  values only grow. Counts: how far each ring has come.
+ *   ...          staging|  The staged algorithm's data, guarded by flags.
  *
- * One rule guards all of it, whatever a call's collective, layout and grid: a
+ * Rings have credits of their own. One rule guards all else, whatever a call's collective, layout and grid: a
  * call ends on a rank only after that rank has heard, directly or through others,
  * from every rank in that call. A rank that has no data for a peer sends it a
  * notice instead (notice.h; the staged algorithms' flags go to everybody anyway).
@@ -87,12 +89,18 @@ enum {
 /* The staged algorithms' channels of one call, at most: the warps of 64 blocks of 16, or of 128 of 8. */
 enum { ALG_STAGED_CHANNELS = 1024 };
 
+/* Of the rings: for each of three kinds and each peer a word of 8 bytes a channel. */
+enum { ALG_PAIR_CHANNELS = 128, ALG_COUNTS_BYTES = 3 * ALG_MAX_RANKS * ALG_PAIR_CHANNELS * 8 };
+
 typedef struct alg_map {
-    size_t total_bytes;    /* of the whole scratch */
-    size_t half_offset;    /* of half 0; half 1 follows at half_offset + half_bytes */
-    size_t half_bytes;     /* of one half */
-    size_t flags_offset;   /* the staged algorithm's flags */
-    size_t flags_bytes;    /*   all zero at the start */
+    size_t total_bytes;  /* of the whole scratch */
+    size_t half_offset;  /* of half 0; half 1 follows at half_offset + half_bytes */
+    size_t half_bytes;   /* of one half */
+    size_t rings_offset; /* of messages; behind half 1. All-ones at the start, as the halves */
+    size_t rings_bytes;
+    size_t flags_offset; /* the staged algorithm's flags. From here on all is zero at the start */
+    size_t flags_bytes;
+    size_t counts_offset;  /* ALG_COUNTS_BYTES for the rings */
     size_t staging_offset; /* the staged algorithm's data */
     size_t staging_bytes;
 } alg_map_t;
@@ -130,7 +138,10 @@ typedef struct alg_team {
     int32_t priority;                /* CUDA: of the launches, as cudaStreamCreateWithPriority takes it; 0: none */
     uint64_t half_offset;            /* from the map */
     uint64_t half_bytes;
+    uint64_t rings_offset;
+    uint64_t rings_bytes;
     uint64_t flags_offset;
+    uint64_t counts_offset;
     uint64_t staging_offset;
     uint64_t staging_bytes;
 } alg_team_t;
