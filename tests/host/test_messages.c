@@ -339,14 +339,14 @@ static void oneself(void **state)
 
 static void mix_body(ranks_t *ranks)
 {
-    ncclComm_t comms[MIX_COMMS];
+    ncclComm_t comms[MIX_COMMS * REF_MAX_RANKS] = {0};
     mix_t mix = *(const mix_t *)ranks->arg;
     for (int i = 0; i < mix.comms; i++)
-        comms[i] = ranks_init(ranks);
+        comms[i * ranks->nranks + ranks->rank] = ranks_init(ranks);
     mix.events = ranks_scaled(mix.events);
-    mix_run(&mix, comms, ranks->rank, ranks->nranks);
+    mix_run(&mix, comms, ranks->nranks, mix.seed + (uint64_t)ranks->rank);
     for (int i = 0; i < mix.comms; i++)
-        CHECK_NCCL(ncclCommDestroy(comms[i]));
+        CHECK_NCCL(ncclCommDestroy(comms[i * ranks->nranks + ranks->rank]));
 }
 
 static void solo_body(ranks_t *ranks)
@@ -357,7 +357,7 @@ static void solo_body(ranks_t *ranks)
     for (int i = 0; i < mix.comms; i++)
         CHECK_NCCL(ncclCommInitAll(comms + i * N, N, NULL));
     mix.events = ranks_scaled(mix.events);
-    mix_run_solo(&mix, comms, N);
+    mix_run(&mix, comms, N, mix.seed);
     for (int i = 0; i < mix.comms * N; i++)
         CHECK_NCCL(ncclCommDestroy(comms[i]));
 }

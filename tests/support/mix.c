@@ -6,6 +6,8 @@
 #include "call.h"
 #include "message.h"
 
+enum { MOST_CALLS = MIX_MOST_GROUP * REF_MAX_RANKS };
+
 typedef struct event {
     int comm;
     bool collective;
@@ -40,8 +42,6 @@ static message_t draw_message(const mix_t *mix, uint64_t *seed, int nranks)
                    .type = (ncclDataType_t)data_below(seed, REF_TYPES),
                    .as_bytes = data_below(seed, 3) == 0,
                    .seed = data_random(seed)};
-    if (mix->group == 1 && m.from == m.to) /* those to oneself need a group */
-        m.to = (m.to + 1) % nranks;
     const size_t most = (size == 9 ? (size_t)mix->largest : size > 4 ? 2000 : 40) / ref_bytes(m.type);
     m.count = data_below(seed, most + 1);
     return m;
@@ -126,21 +126,11 @@ static void finish(slot_t *slot, int nranks)
         message_finish(&slot->end);
 }
 
-/* To oneself a send and a receive stand in one group. */
-static bool needs_group(const slot_t *slot, int calls)
-{
-    for (int i = 0; i < calls; i++)
-        if (!slot[i].collective && slot[i].end.m.from == slot[i].end.m.to)
-            return true;
-    return false;
-}
-
 static void run_calls(slot_t *slot, int calls, int nranks, bool grouped, uint64_t *own)
 {
-    slot_t *order[2 * MIX_MOST_GROUP * REF_MAX_RANKS];
+    slot_t *order[MOST_CALLS];
     for (int i = 0; i < calls; i++)
         order[i] = &slot[i];
-    grouped = grouped || needs_group(slot, calls);
     if (grouped) {
         shuffle(order, calls, own);
         CHECK_NCCL(ncclGroupStart());
@@ -161,41 +151,35 @@ static int draw_length(const mix_t *mix, int left, uint64_t *seed)
     return data_below(seed, 3) == 0 ? 1 : 1 + (int)data_below(seed, (uint64_t)most);
 }
 
-void mix_run(const mix_t *mix, const ncclComm_t *comms, int rank, int nranks)
+/* The calls of all ranks that this thread has. */
+static int prepare_all(slot_t *slot, const event_t *event, const mix_t *mix, const ncclComm_t *comms, int nranks,
+                       uint64_t *own)
 {
-    static _Thread_local slot_t slot[2 * MIX_MOST_GROUP];
-    uint64_t seed = mix->seed, own = mix->seed * 31 + (uint64_t)rank;
+    int calls = 0;
+    for (int rank = 0; rank < nranks; rank++) {
+        ncclComm_t mine[MIX_COMMS] = {0};
+        for (int c = 0; c < mix->comms; c++)
+            mine[c] = comms[c * nranks + rank];
+        if (mine[event->comm] != NULL)
+            calls += prepare(&slot[calls], event, mine, rank, own);
+    }
+    return calls;
+}
+
+void mix_run(const mix_t *mix, const ncclComm_t *comms, int nranks, uint64_t own)
+{
+    static _Thread_local slot_t slot[MOST_CALLS];
+    uint64_t seed = mix->seed;
     for (int done = 0; done < mix->events;) {
         const int events = draw_length(mix, mix->events - done, &own);
         int calls = 0;
         for (int i = 0; i < events; i++) {
             const event_t event = draw_event(mix, &seed, nranks);
-            calls += prepare(&slot[calls], &event, comms, rank, &own);
+            calls += prepare_all(&slot[calls], &event, mix, comms, nranks, &own);
         }
         if (mix->stall_one_in > 0 && data_below(&own, (uint64_t)mix->stall_one_in) == 0)
             usleep((useconds_t)data_below(&own, 2000));
-        run_calls(slot, calls, nranks, events > 1, &own);
-        done += events;
-    }
-}
-
-void mix_run_solo(const mix_t *mix, const ncclComm_t *comms, int nranks)
-{
-    static slot_t slot[2 * MIX_MOST_GROUP * REF_MAX_RANKS];
-    uint64_t seed = mix->seed, own = mix->seed * 31;
-    for (int done = 0; done < mix->events;) {
-        const int events = draw_length(mix, mix->events - done, &own);
-        int calls = 0;
-        for (int i = 0; i < events; i++) {
-            const event_t event = draw_event(mix, &seed, nranks);
-            for (int rank = 0; rank < nranks; rank++) {
-                ncclComm_t own_comms[MIX_COMMS] = {0};
-                for (int c = 0; c < mix->comms; c++)
-                    own_comms[c] = comms[c * nranks + rank];
-                calls += prepare(&slot[calls], &event, own_comms, rank, &own);
-            }
-        }
-        run_calls(slot, calls, nranks, true, &own);
+        run_calls(slot, calls, nranks, events > 1 || calls > 1, &own);
         done += events;
     }
 }

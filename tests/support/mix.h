@@ -23,9 +23,7 @@ typedef struct mix {
     uint64_t seed;    /* of the program */
 } mix_t;
 
-/* As rank `rank`. */
-void mix_run(const mix_t *mix, const ncclComm_t *comms, int rank, int nranks);
-/* One thread for all ranks: comms[c * nranks + rank]. Here all ranks group alike. */
-void mix_run_solo(const mix_t *mix, const ncclComm_t *comms, int nranks);
+/* For all ranks that this thread has: comms[c * nranks + rank], NULL where it is another's. `own` is its own seed. */
+void mix_run(const mix_t *mix, const ncclComm_t *comms, int nranks, uint64_t own);
 
 #endif
