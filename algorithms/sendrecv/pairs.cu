@@ -410,6 +410,7 @@ template <int MOST, class F> static int pairs_slices(const alg_team_t *team, con
 static void pairs_grid(uint32_t items, uint32_t *blocks, uint32_t *threads)
 {
     uint32_t wanted = 64;
+    *threads = *threads < (uint32_t)PAIRS_MOST_THREADS ? *threads : (uint32_t)PAIRS_MOST_THREADS;
     while (wanted * 2 <= *threads && (uint64_t)*blocks * (wanted / 32) < items)
         wanted *= 2;
     *threads = wanted < *threads ? wanted : *threads;
