@@ -59,7 +59,7 @@ def usage():
         (("bench", "-n", "0"), "-n 0"),
         (("bench", "-d", "int7"), "int7"),
         (("bench", "-o", "xor"), "xor"),
-        (("bench", "--collective", "sendrecv"), "sendrecv"),
+        (("bench", "--collective", "allsend"), "allsend"),
         (("bench", "--collective", "alltoall", "--in-place"), "no such form"),
         (("bench", "--collective", "sendrecv", "--in-place"), "no such form"),
         (("bench", "--messages"), "alltoall"),
