@@ -24,14 +24,20 @@ void message_prepare(message_end_t *end, const message_t *m, bool sends, ncclCom
     end->hash = data_hash(0, end->buffer.data, bytes_of(m));
 }
 
-ncclResult_t message_issue(const message_end_t *end)
+ncclResult_t message_issue_at(const message_end_t *end, void *data, cudaStream_t stream)
 {
     const message_t *m = &end->m;
-    void *data = m->count > 0 ? end->buffer.data : NULL;
+    if (m->count == 0)
+        data = NULL;
     if (end->sends)
-        return ncclSend(data, m->count, m->type, m->to, end->comm, NULL);
-    return m->as_bytes ? ncclRecv(data, bytes_of(m), ncclUint8, m->from, end->comm, NULL)
-                       : ncclRecv(data, m->count, m->type, m->from, end->comm, NULL);
+        return ncclSend(data, m->count, m->type, m->to, end->comm, stream);
+    return m->as_bytes ? ncclRecv(data, bytes_of(m), ncclUint8, m->from, end->comm, stream)
+                       : ncclRecv(data, m->count, m->type, m->from, end->comm, stream);
+}
+
+ncclResult_t message_issue(const message_end_t *end)
+{
+    return message_issue_at(end, end->buffer.data, NULL);
 }
 
 static void check_arrived(const message_end_t *end)

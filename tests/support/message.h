@@ -29,6 +29,8 @@ typedef struct message_end {
  * message has a NULL buffer. */
 void message_prepare(message_end_t *end, const message_t *m, bool sends, ncclComm_t comm, size_t offset);
 ncclResult_t message_issue(const message_end_t *end);
+/* The same with the buffer's copy elsewhere, on a GPU say. */
+ncclResult_t message_issue_at(const message_end_t *end, void *data, cudaStream_t stream);
 void message_finish(message_end_t *end);
 
 /* All of it, blocking. */
