@@ -34,6 +34,11 @@
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, 128 * MIB), \
         PUSH(collective, 3, 2 * MIB), PUSH(collective, 4, 1 * MIB)
 
+#define PAIRS(ranks)                                                                             \
+    {                                                                                            \
+        ALG_SEND_RECV, "nvswitch-sm90-" #ranks, UINT64_MAX, "pairs", 32, 512, COLLECTIVES(ranks) \
+    }
+
 const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "host", 64 * KIB, "oneshot", 1, 1, HOST},
     {ALG_ALL_REDUCE, "host", 1 * MIB, "twoshot", 1, 1, HOST},
@@ -65,5 +70,9 @@ const sel_built_in_t sel_built_in[] = {
     BLOCK_ROWS(ALG_SCATTER, 128 * MIB),
     MESSAGE_ROWS(ALG_BROADCAST),
     MESSAGE_ROWS(ALG_REDUCE),
+    {ALG_SEND_RECV, "host", UINT64_MAX, "pairs", 1, 1, HOST},
+    PAIRS(2),
+    PAIRS(3),
+    PAIRS(4),
 };
 const uint32_t sel_built_in_count = sizeof sel_built_in / sizeof sel_built_in[0];

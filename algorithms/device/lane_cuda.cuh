@@ -176,7 +176,13 @@ LANE_FN bool lane_warp_any(bool x)
     return __any_sync(0xffffffffu, x);
 }
 
-/* Words of the control page. */
+/* The least x of the warp. */
+LANE_FN uint32_t lane_warp_least(uint32_t x)
+{
+    return __reduce_min_sync(0xffffffffu, x);
+}
+
+/* Words of the control page, and counts. */
 LANE_FN uint64_t lane_read_own(const uint64_t *p)
 {
     uint64_t w;

@@ -138,6 +138,16 @@ LANE_FN bool lane_warp_any(bool x)
     return x;
 }
 
+LANE_FN uint32_t lane_warp_least(uint32_t x)
+{
+    return x;
+}
+
+LANE_FN void lane_write_own(uint64_t *p, uint64_t w)
+{
+    __atomic_store_n(p, w, __ATOMIC_RELEASE);
+}
+
 LANE_FN uint64_t lane_read_own(const uint64_t *p)
 {
     return __atomic_load_n(p, __ATOMIC_ACQUIRE);

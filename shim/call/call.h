@@ -35,6 +35,7 @@ struct shim_call {
     shim_capture_t capture;
     const alg_algorithm_t *algorithm; /* that takes it */
     alg_call_t alg;
+    alg_message_t message; /* of a send or receive that is taken */
 };
 
 static inline ncclDataType_t shim_call_type(const shim_call_t *call)
@@ -50,6 +51,12 @@ static inline uint64_t shim_call_bytes(const shim_call_t *call)
     if (call->comm != NULL && call->collective < ALG_COLLECTIVE_COUNT)
         bytes *= alg_collective_blocks((alg_collective_t)call->collective, call->comm->nranks);
     return bytes;
+}
+
+/* A send or a receive, of those that Shunt has an algorithm for. */
+static inline bool shim_call_is_message(const shim_call_t *call)
+{
+    return (call->collective == SHIM_SEND || call->collective == SHIM_RECV) && call->more == NULL;
 }
 
 #endif

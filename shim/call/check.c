@@ -92,7 +92,8 @@ static ncclResult_t check_arguments(const shim_call_t *call)
         return ncclInvalidUsage;
     }
     if (alg->root >= comm->nranks) {
-        shim_set_last_error("%s: root %d is not in 0..%u", function, (int)alg->root, comm->nranks - 1);
+        shim_set_last_error("%s: %s %d is not in 0..%u", function, shim_call_is_message(call) ? "peer" : "root",
+                            (int)alg->root, comm->nranks - 1);
         return ncclInvalidArgument;
     }
     if ((unsigned)alg->type >= ALG_TYPE_COUNT) {

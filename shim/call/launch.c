@@ -24,32 +24,41 @@ ncclResult_t shim_launch_failed(int error, const char *what)
     return ncclUnhandledCudaError;
 }
 
-ncclResult_t shim_launch(shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call, void *stream,
-                         const shim_capture_t *capture)
+/* A cudaError_t. */
+static int launch_in_order(const shim_launch_t *launch)
 {
+    const bool captured = launch->capture->id != 0;
+    alg_call_t granted = *launch->call;
+    shim_room_grant(launch->comm, &granted, launch->beside, captured ? NULL : launch->stream);
+    int error = launch->joined ? 0 : shim_order_enter(launch->comm, launch->stream, launch->capture);
+    if (error == 0)
+        error = launch->algorithm->launch_cuda(alg_scratch_team(launch->comm->scratch), &granted, launch->stream);
+    if (error == 0 && !launch->joined)
+        error = shim_order_leave(launch->comm, launch->stream, launch->capture, false);
+    return error;
+}
+
+ncclResult_t shim_launch(const shim_launch_t *launch)
+{
+    shim_comm_t *comm = launch->comm;
+    const char *name = launch->algorithm->name;
     /* Whoever ends a communicator says so first and drains it under its lock afterwards. */
     if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED) {
-        shim_set_last_error("%s: the communicator was aborted or destroyed meanwhile", algorithm->name);
+        shim_set_last_error("%s: the communicator was aborted or destroyed meanwhile", name);
         return ncclInvalidUsage;
     }
     ncclResult_t before = (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_relaxed);
     if (before != ncclSuccess) {
-        shim_set_last_error("%s: the communicator has failed before", algorithm->name);
+        shim_set_last_error("%s: the communicator has failed before", name);
         return before;
     }
-    alg_call_t granted = *call;
-    shim_room_grant(comm, &granted, capture->id != 0 ? NULL : stream);
-    int error = shim_order_enter(comm, stream, capture);
-    if (error == 0)
-        error = algorithm->launch_cuda(alg_scratch_team(comm->scratch), &granted, stream);
-    if (error == 0)
-        error = shim_order_leave(comm, stream, capture, false);
+    int error = launch_in_order(launch);
     if (error == 0)
         return ncclSuccess;
     /* The peers' kernels of this call would meet this rank's next one, and add what does not belong together; or the
      * next one would not come after this one. */
     atomic_store(&comm->async_error, ncclUnhandledCudaError);
-    return shim_launch_failed(error, algorithm->name);
+    return shim_launch_failed(error, name);
 }
 
 /* ---- The host device ---------------------------------------------------------------- */
@@ -75,7 +84,8 @@ ncclResult_t shim_host_run(const shim_call_t *call)
 {
     shim_comm_t *comm = call->comm;
     ncclResult_t result = ncclSystemError;
-    pthread_mutex_lock(&comm->lock);
+    pthread_mutex_t *lock = shim_call_is_message(call) ? &comm->message_lock : &comm->lock;
+    pthread_mutex_lock(lock);
     if (atomic_load(&comm->phase) == SHIM_COMM_ATTACHED) {
         atomic_fetch_add(&comm->calls_begun, 1);
         int status = call->algorithm->launch_host(alg_scratch_team(comm->scratch), &call->alg);
@@ -86,6 +96,6 @@ ncclResult_t shim_host_run(const shim_call_t *call)
         int error = atomic_load(&comm->async_error);
         result = error != ncclSuccess ? (ncclResult_t)error : ncclSystemError;
     }
-    pthread_mutex_unlock(&comm->lock);
+    pthread_mutex_unlock(lock);
     return result;
 }

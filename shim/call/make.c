@@ -69,7 +69,7 @@ static ncclResult_t order_before(shim_call_t *call)
     if (shim_capture_query(call->stream, &call->capture) != 0)
         return ncclSuccess; /* the real NCCL will meet it too, and words it */
     if (shim_group_depth() > 0)
-        return shim_group_check(shim_group_use(call->comm, call->stream, &call->capture, true));
+        return shim_group_check(shim_group_use(call->comm, call->stream, &call->capture, SHIM_USE_FORWARDED));
     pthread_mutex_lock(&call->comm->lock);
     call->ordered = shim_order_enter(call->comm, call->stream, &call->capture) == 0;
     pthread_mutex_unlock(&call->comm->lock);
@@ -132,7 +132,7 @@ static void find_comm(shim_call_t *call)
 static bool is_ours(const shim_call_t *call, int *reason)
 {
     *reason = SEL_FORWARD_COLLECTIVE;
-    if (call->collective >= ALG_COLLECTIVE_COUNT)
+    if (call->collective >= ALG_COLLECTIVE_COUNT && !shim_call_is_message(call))
         return false;
     *reason = SHIM_REASON_CONFIGURATION;
     if (call->more != NULL)
@@ -144,7 +144,7 @@ static bool is_ours(const shim_call_t *call, int *reason)
 static ncclResult_t make_on_host(shim_call_t *call)
 {
     ncclResult_t result = shim_host_check_call(call);
-    if (result == ncclSuccess && (call->collective >= ALG_COLLECTIVE_COUNT || call->more != NULL)) {
+    if (result == ncclSuccess && call->more != NULL) {
         shim_set_last_error("%s: the host device has no such call", call->function);
         result = ncclInvalidUsage;
     }

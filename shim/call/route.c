@@ -55,17 +55,33 @@ static bool set_op(shim_call_t *call)
     return true;
 }
 
-/* False for all that is not surely valid, and for calls with nothing to do. */
+/* An empty message is nothing at both ends. One to this rank itself meets its like in a group alone. */
+static bool set_message(shim_call_t *call)
+{
+    const bool send = call->collective == SHIM_SEND;
+    alg_call_t *alg = &call->alg;
+    call->message = (alg_message_t){.buffer = send ? (void *)alg->input : alg->output,
+                                    .bytes = alg->count * alg_type_bytes(alg->type),
+                                    .peer = alg->root,
+                                    .send = send};
+    return alg->count == 0 ||
+           (shim_call_has_buffers(call) && (alg->root != call->comm->rank || shim_group_depth() > 0));
+}
+
+/* False for all that is not surely valid, and for collectives with nothing to do. */
 static bool set_call(shim_call_t *call)
 {
     alg_call_t *alg = &call->alg;
     const uint32_t nranks = call->comm->nranks;
-    alg->collective = (alg_collective_t)call->collective;
-    if (alg->root >= nranks || (unsigned)alg->type >= ALG_TYPE_COUNT || alg->count == 0)
+    const bool message = shim_call_is_message(call);
+    alg->collective = message ? ALG_SEND_RECV : (alg_collective_t)call->collective;
+    if (alg->root >= nranks || (unsigned)alg->type >= ALG_TYPE_COUNT)
         return false;
     if (alg->count > SIZE_MAX / (alg_type_bytes(alg->type) * alg_collective_blocks(alg->collective, nranks)))
         return false;
-    return shim_call_has_buffers(call) && (!alg_collective_reduces(alg->collective) || set_op(call));
+    if (message)
+        return set_message(call);
+    return alg->count > 0 && shim_call_has_buffers(call) && (!alg_collective_reduces(alg->collective) || set_op(call));
 }
 
 static sel_choice_t choose(shim_call_t *call)
@@ -102,16 +118,30 @@ static bool real_knows(const shim_call_t *call)
 
 static ncclResult_t queue(const shim_call_t *call)
 {
-    ncclResult_t result = shim_group_use(call->comm, call->stream, &call->capture, false);
+    const shim_use_t use = shim_call_is_message(call) ? SHIM_USE_MESSAGE : SHIM_USE_COLLECTIVE;
+    ncclResult_t result = shim_group_use(call->comm, call->stream, &call->capture, use);
     if (result == ncclSuccess)
         result = shim_group_queue(call);
     return shim_group_check(result);
 }
 
-static ncclResult_t launch(const shim_call_t *call)
+/* A call of one message, if it is one. */
+static void list_message(shim_call_t *call)
 {
+    call->alg.messages = &call->message;
+    call->alg.message_count = shim_call_is_message(call);
+}
+
+static ncclResult_t launch(shim_call_t *call)
+{
+    list_message(call);
+    const shim_launch_t one = {.comm = call->comm,
+                               .algorithm = call->algorithm,
+                               .call = &call->alg,
+                               .stream = call->stream,
+                               .capture = &call->capture};
     pthread_mutex_lock(&call->comm->lock);
-    ncclResult_t result = shim_launch(call->comm, call->algorithm, &call->alg, call->stream, &call->capture);
+    ncclResult_t result = shim_launch(&one);
     pthread_mutex_unlock(&call->comm->lock);
     return result;
 }
@@ -126,7 +156,7 @@ static bool take(shim_call_t *call, ncclResult_t *result)
     if (choice.algorithm == NULL)
         return false;
     shim_count_taken(call->collective, shim_call_bytes(call), &choice);
-    *result = shim_group_depth() > 0 ? queue(call) : launch(call);
+    *result = call->alg.count == 0 ? ncclSuccess : shim_group_depth() > 0 ? queue(call) : launch(call);
     return true;
 }
 
@@ -157,9 +187,10 @@ static ncclResult_t run_on_host(shim_call_t *call)
         return ncclInvalidUsage;
     }
     shim_count_taken(call->collective, shim_call_bytes(call), &choice);
-    /* One rank waits for nobody: as in NCCL, its calls run at once, even in a group. */
-    if (shim_group_depth() > 0 && call->comm->nranks > 1)
+    /* One rank waits for nobody: as in NCCL, its collectives run at once, even in a group. */
+    if (shim_group_depth() > 0 && (call->comm->nranks > 1 || shim_call_is_message(call)))
         return shim_group_queue(call);
+    list_message(call);
     return shim_host_run(call);
 }
 
@@ -177,9 +208,12 @@ static ncclResult_t run_alone(const shim_call_t *call)
 
 ncclResult_t shim_route_host(shim_call_t *call)
 {
+    const bool message = shim_call_is_message(call);
+    if (message && call->alg.root == call->comm->rank && shim_group_depth() == 0)
+        return shim_group_self_fault(call->function);
     if (!set_call(call)) {
         shim_set_last_error("%s: count is larger than memory", call->function);
         return ncclInvalidArgument;
     }
-    return call->comm->nranks == 1 ? run_alone(call) : run_on_host(call);
+    return call->comm->nranks == 1 && !message ? run_alone(call) : run_on_host(call);
 }

@@ -133,6 +133,7 @@ shim_comm_t *shim_comm_new(void)
         if (!comm)
             return NULL;
         pthread_mutex_init(&comm->lock, NULL);
+        pthread_mutex_init(&comm->message_lock, NULL);
         comm->made_before = atomic_load(&g_made);
         while (!atomic_compare_exchange_weak(&g_made, &comm->made_before, comm))
             ;

@@ -37,7 +37,7 @@ typedef struct shim_captured shim_captured_t;
 /* Order of work on one communicator over several streams; order.c. */
 typedef struct shim_order {
     void *event;                       /* cudaEvent_t, made on first need; recorded after each call and each replay */
-    void *side;                        /* cudaStream_t, made on first need: for groups of both kinds of calls */
+    void *side[2];                     /* cudaStream_t, made on first need: for groups of several kinds of calls */
     unsigned long long last_stream_id; /* of the last call outside capture */
     bool recorded;                     /* there was one, and `event` was recorded after it */
     bool lost;                         /* it could not be recorded: nobody knows when that call ends */
@@ -48,7 +48,7 @@ typedef struct shim_order {
 /* Of the multiprocessors of its GPU; private to room.c. */
 typedef struct shim_share {
     uint32_t blocks;   /* granted: held by kernels and their early successors */
-    uint32_t asked;    /* the most blocks that a call wanted */
+    uint32_t asked;    /* the most blocks that a call wanted, with what runs beside it */
     uint32_t releases; /* of other shares, when it was asked last */
     bool leads;        /* successors do not count */
 } shim_share_t;
@@ -79,6 +79,7 @@ typedef struct shim_comm {
     sel_plan_t *plan;                 /* owned; NULL unless attached */
     atomic_bool reusable;             /* destroyed in good order: the scratch may go to the pool */
     pthread_mutex_t lock;             /* one launch at a time: order, scratch */
+    pthread_mutex_t message_lock;     /* host mode: for messages, which a group has beside its collectives */
     shim_order_t order;
     shim_share_t share;
     atomic_uint polls;             /* of the handle, under way at a group's end: an abort lets them end */

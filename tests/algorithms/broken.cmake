@@ -38,7 +38,12 @@ function(add_broken name file)
     file(GENERATE OUTPUT ${root}/${algorithm}.cpp CONTENT "#include \"algorithms/${path}.cu\"\n")
     list(APPEND kernels ${root}/${algorithm}.cpp)
   endforeach()
-  add_executable(broken_${name} kernels_test.c ${kernels} ${support}
+  if(file MATCHES "^sendrecv/")
+    set(test messages_test.c)
+  else()
+    set(test kernels_test.c)
+  endif()
+  add_executable(broken_${name} ${test} world.c ${kernels} ${support}
     ${CMAKE_SOURCE_DIR}/algorithms/collective.c ${CMAKE_SOURCE_DIR}/algorithms/map.c
     ${CMAKE_SOURCE_DIR}/algorithms/registry.c)
   target_include_directories(broken_${name} BEFORE PRIVATE ${root})
@@ -79,6 +84,19 @@ if(SHUNT_SANITIZE STREQUAL "")
     "(int64_t)(lane_flag(flag(team, team.rank, phase, r)) - value) < 0")
   # A reader that does not wait for its flag.
   add_broken(no_flag allreduce/staged.cu "lane_flag(flag(team, team.rank, phase, r)) - value >= 2 * EPOCH_UNIT" "false")
+  # A sender that does not wait for credit.
+  add_broken(no_credit sendrecv/pairs.cu "if (p.count - p.credit >= it.rows)" "if (false)"
+    "it.rows - (uint32_t)(p.count - p.credit)" "it.rows")
+  # Credit for what is not armed again.
+  add_broken(false_credit sendrecv/pairs.cu "told = to & ~(quarter - 1)" "told = (to + 2 * quarter) & ~(quarter - 1)")
+  # Credit that is not given for the last quarter of a ring is missed by nobody; none at all is.
+  add_broken(mean_credit sendrecv/pairs.cu "lane_raise(it.credit, told)" "lane_raise(it.credit, 0)")
+  add_broken(no_ring_rearm sendrecv/pairs.cu "lane_rearm(it.vector(p.count + b))" "(void)b")
+  # A warp that waits in one of its items, for a peer that waits in another one.
+  add_broken(one_item sendrecv/pairs.cu "(step = work(lane, team, x, it, p)) == STEP_MOVED"
+    "(step = work(lane, team, x, it, p)) == STEP_MOVED || (step == STEP_IDLE && !(lane_stop(lane, team) && (step = STEP_BROKEN)))")
+  # The next launch does not know how far the ring has come.
+  add_broken(no_count sendrecv/pairs.cu "lane_write_own((uint64_t *)it.count, p.count)" "(void)p")
 elseif(SHUNT_SANITIZE STREQUAL "thread")
   # Scatter and gather staging that move with the grid: a call stores where a slow peer still reads.
   add_broken(moving_staging allreduce/staged.cu "phase * (team.staging_bytes / 2)"
