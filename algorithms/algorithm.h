@@ -90,7 +90,7 @@ enum {
 enum { ALG_STAGED_CHANNELS = 1024 };
 
 /* Of the rings: for each of four kinds and each peer a word of 8 bytes a channel. */
-enum { ALG_PAIR_CHANNELS = 256, ALG_COUNTS_BYTES = 4 * ALG_MAX_RANKS * ALG_PAIR_CHANNELS * 8 };
+enum { ALG_PAIR_CHANNELS = 512, ALG_COUNTS_BYTES = 4 * ALG_MAX_RANKS * ALG_PAIR_CHANNELS * 8 };
 
 typedef struct alg_map {
     size_t total_bytes;  /* of the whole scratch */

@@ -28,7 +28,7 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
 {
     if (bytes < MIB)
         return false;
-    /* 80 MiB give rings of 16 MiB, with 16 KiB for each channel of four ranks, which is 12 us of a link's speed;
+    /* 80 MiB give rings of 16 MiB, with 8 KiB for each channel of four ranks, which is 12 us of a link's speed;
      * staging of 24 MiB and the flags, the largest chunks that help; and halves of 19 MiB, which hold 13 MiB of
      * two-shot at four ranks. */
     const size_t rings = round_down(bytes / 5, 4 * KIB);

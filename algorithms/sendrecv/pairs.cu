@@ -31,19 +31,20 @@ enum {
     PAIRS_MOST_THREADS = 512,
     PAIRS_FEW = 16,   /* messages of the usual kernel: its arguments are short */
     PAIRS_MANY = 216, /* of the other one; its arguments fill 4 KiB, the most that every driver takes */
-    PAIRS_HOST_ITEMS = 64
+    PAIRS_HOST_ITEMS = 64,
+    PAIRS_MOST_ITEMS = 15 * ALG_PAIR_CHANNELS / 2 /* of 8 ranks (rings_make); of 4 there are 7 * ALG_PAIR_CHANNELS */
 };
 
 #define PAIRS_MOST_BYTES ((uint64_t)32 << 30)
 
 /* Where an item stands. Alike on all lanes of its warp, and kept for it between two steps. */
 typedef struct progress {
-    uint64_t count;    /* rows that have passed through the ring */
-    uint64_t row;      /* of the message: the channel's next */
-    uint64_t credit;   /* sender: rows that were armed again, as it last saw it */
-    uint32_t part;     /* message */
-    uint16_t arriving; /* receiver: the last look found something */
-    uint16_t done;     /* all messages */
+    uint64_t count;   /* rows that have passed through the ring */
+    uint32_t row;     /* of the message: the channel's next */
+    uint32_t ahead;   /* sender: rows of `count` for which it has seen no credit */
+    uint16_t part;    /* message */
+    uint8_t arriving; /* receiver: the last look found something */
+    uint8_t done;     /* all messages */
 } progress_t;
 
 typedef enum step { STEP_IDLE, STEP_MOVED, STEP_DONE, STEP_BROKEN } step_t;
@@ -131,18 +132,18 @@ template <int ROWS> struct span {
 };
 
 /* From `row` on, which is the channel's. */
-template <int ROWS> LANE_FN span<ROWS> span_make(const item &it, const part_t &part, const rings_t &rings, uint64_t row)
+template <int ROWS> LANE_FN span<ROWS> span_make(const item &it, const part_t &part, const rings_t &rings, uint32_t row)
 {
     span<ROWS> s;
     const uint32_t rows = (uint32_t)message_rows(part.bytes, it.lanes), channels = rings_channels(rings, rows);
     s.buffer = buffer_make(part.buffer, part.bytes);
     s.vectors = buffer_vectors(part.bytes);
     s.stride = channels * it.lanes;
-    s.first = (uint32_t)row * it.lanes + it.lane;
+    s.first = row * it.lanes + it.lane;
     s.rows = 0;
     LANE_UNROLL
     for (uint32_t b = 0; b < ROWS; b++)
-        s.rows += (uint32_t)row + b * channels < rows;
+        s.rows += row + b * channels < rows;
     return s;
 }
 
@@ -377,13 +378,13 @@ struct pairs {
 
         lane_begin((uintptr_t)team.scratch[team.rank] | (uintptr_t)it.data, x.early);
         const uint64_t epoch = epoch_read(team);
-        progress_t p = progress_make(team, x, it);
+        progress_t p = progress_make(x, it);
         if (epoch_stopped(epoch) || first >= items)
             return;
         for (uint32_t i = first; i < items; i += workers, left++) {
             if (i == first)
                 continue;
-            const progress_t other = progress_make(team, x, item_make(team, x, i, here));
+            const progress_t other = progress_make(x, item_make(team, x, i, here));
             if (here == 0)
                 mine[left] = other;
         }
@@ -432,13 +433,12 @@ struct pairs {
         return round;
     }
 
-    template <int MOST>
-    LANE_FN static progress_t progress_make(const alg_team_t &team, const exchange<MOST> &x, const item &it)
+    template <int MOST> LANE_FN static progress_t progress_make(const exchange<MOST> &x, const item &it)
     {
-        progress_t p = {0, it.channel, 0, it.list ? x.part_end[it.list - 1] : 0u, 1, 0};
-        if (it.peer != team.rank) {
+        progress_t p = {0, it.channel, 0, it.list ? x.part_end[it.list - 1] : (uint16_t)0, 1, 0};
+        if (it.data) {
             p.count = lane_read_own((const uint64_t *)it.count);
-            p.credit = it.sends ? lane_read_own((const uint64_t *)it.seen) : 0;
+            p.ahead = it.sends ? (uint32_t)(p.count - lane_read_own((const uint64_t *)it.seen)) : 0;
         }
         return p;
     }
@@ -463,7 +463,7 @@ struct pairs {
             return STEP_MOVED;
         p.done = 1;
         if (it.data)
-            ring_write_count(it, p.count, p.credit);
+            ring_write_count(it, p.count, p.count - p.ahead);
         return STEP_DONE;
     }
 
@@ -476,15 +476,15 @@ struct pairs {
         span_load(s, true, team.scratch[team.rank], v);
         span_complete(s, v);
         span_store(span_make<PAIRS_BATCH>(it, x.part[p.part + parts], x.rings, p.row), v);
-        p.row += (uint64_t)s.rows * (s.stride / it.lanes);
+        p.row += s.rows * (s.stride / it.lanes);
     }
 
     template <int MOST>
     LANE_FN static step_t send(const alg_team_t &team, const exchange<MOST> &x, const item &it, progress_t &p)
     {
-        if (p.count - p.credit >= it.rows)
-            p.credit = lane_flag(it.credit);
-        const uint32_t room = it.rows - (uint32_t)(p.count - p.credit);
+        if (p.ahead >= it.rows)
+            p.ahead = (uint32_t)(p.count - lane_flag(it.credit));
+        const uint32_t room = it.rows - p.ahead;
         batch_t s = span_make<PAIRS_BATCH>(it, x.part[p.part], x.rings, p.row);
         s.rows = room < s.rows ? room : s.rows;
         if (s.rows == 0)
@@ -494,7 +494,8 @@ struct pairs {
         span_complete(s, v);
         ring_put(it, p.count, s, v);
         p.count += s.rows;
-        p.row += (uint64_t)s.rows * (s.stride / it.lanes);
+        p.ahead += s.rows;
+        p.row += s.rows * (s.stride / it.lanes);
         return STEP_MOVED;
     }
 
@@ -523,7 +524,7 @@ struct pairs {
         ring_rearm(it, p.count, s);
         ring_give_credit(it, p.count, p.count + s.rows);
         p.count += s.rows;
-        p.row += (uint64_t)s.rows * (s.stride / it.lanes);
+        p.row += s.rows * (s.stride / it.lanes);
         return STEP_MOVED;
     }
 };
@@ -635,10 +636,12 @@ extern "C" int alg_pairs_launch(const alg_team_t *team, const alg_call_t *call, 
                                                       : pairs_launch<PAIRS_MANY>(team, call, stream);
 }
 
-/* 0, or not. */
+/* 0, or not. One block may have to keep the progress of all items. */
 template <int MOST> static int pairs_preload_of(void)
 {
-    return launch_preload(pairs_kernel<pairs_brief<1>, MOST>) |
+    return (int)cudaFuncSetAttribute(pairs_kernel<pairs, MOST>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     PAIRS_MOST_ITEMS * sizeof(progress_t)) |
+           launch_preload(pairs_kernel<pairs_brief<1>, MOST>) |
            launch_preload(pairs_kernel<pairs_brief<PAIRS_BATCH>, MOST>) | launch_preload(pairs_kernel<pairs, MOST>);
 }
 
