@@ -89,8 +89,8 @@ enum {
 /* The staged algorithms' channels of one call, at most: the warps of 64 blocks of 16, or of 128 of 8. */
 enum { ALG_STAGED_CHANNELS = 1024 };
 
-/* Of the rings: for each of three kinds and each peer a word of 8 bytes a channel. */
-enum { ALG_PAIR_CHANNELS = 128, ALG_COUNTS_BYTES = 3 * ALG_MAX_RANKS * ALG_PAIR_CHANNELS * 8 };
+/* Of the rings: for each of four kinds and each peer a word of 8 bytes a channel. */
+enum { ALG_PAIR_CHANNELS = 512, ALG_COUNTS_BYTES = 4 * ALG_MAX_RANKS * ALG_PAIR_CHANNELS * 8 };
 
 typedef struct alg_map {
     size_t total_bytes;  /* of the whole scratch */

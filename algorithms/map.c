@@ -28,10 +28,10 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
 {
     if (bytes < MIB)
         return false;
-    /* 72 MiB give rings of 8 MiB, with 16 KiB for each channel of four ranks, which is some 4 us of a link's speed;
+    /* 80 MiB give rings of 16 MiB, with 8 KiB for each channel of four ranks, which is 12 us of a link's speed;
      * staging of 24 MiB and the flags, the largest chunks that help; and halves of 19 MiB, which hold 13 MiB of
      * two-shot at four ranks. */
-    const size_t rings = round_down(bytes / 9, 4 * KIB);
+    const size_t rings = round_down(bytes / 5, 4 * KIB);
     const size_t rest = bytes - rings - ALG_CONTROL_BYTES - ALG_COUNTS_BYTES;
     const size_t staging = round_down(rest / 128 * 49, 4 * KIB);
     map->half_offset = ALG_CONTROL_BYTES;

@@ -10,6 +10,7 @@
 #define LANE_FN __device__ __forceinline__
 #define LANE_HOST_FN __host__ __device__ __forceinline__ /* for launch code too */
 #define LANE_UNROLL _Pragma("unroll")
+#define LANE_ROLL _Pragma("unroll 1")
 /* What is rarely run stays out of line: fetching code is part of a short message's latency. */
 #define LANE_COLD_FN static __device__ __noinline__
 

@@ -17,6 +17,7 @@
 #define LANE_COLD_FN static inline
 #define LANE_HOST_FN inline
 #define LANE_UNROLL
+#define LANE_ROLL
 
 /* The sum of two NaNs is the first, the maximum of two zeros the second. */
 #define LANE_ANY_ORDER false

@@ -56,6 +56,8 @@ typedef struct actor {
 
 static size_t draw_bytes(uint64_t *state, size_t most)
 {
+    if (data_below(state, 3) == 0)
+        return 1 + data_below(state, 64); /* a row in each channel */
     static const size_t awkward[] = {1, 2, 15, 16, 17, 63, 64, 65, 100, 1000, 4096, 5000};
     size_t bytes = awkward[data_below(state, sizeof awkward / sizeof awkward[0])];
     if (data_below(state, 4) == 0)
@@ -68,9 +70,9 @@ static bool launch(const actor_t *a, alg_message_t *list, uint32_t count, uint64
     const alg_algorithm_t *algorithm = alg_find(ALG_SEND_RECV, "pairs");
     const alg_team_t team = world_team(a->world, a->rank);
     const alg_call_t call = {.collective = ALG_SEND_RECV,
-                             .blocks = 1 + (uint32_t)data_below(local, 5),
+                             .blocks = 1 + (uint32_t)data_below(local, 8),
                              .threads = 1,
-                             .most_blocks = (uint32_t)data_below(local, 3),
+                             .most_blocks = data_below(local, 2) ? 0 : (uint32_t)data_below(local, 3),
                              .messages = list,
                              .message_count = count};
     return algorithm->launch_host(&team, &call) == ALG_STATUS_OK;
