@@ -525,7 +525,7 @@ static ncclResult_t launch_on(const use_t *lead, const queued_t *queued, const t
                                   .beside = beside,
                                   .joined = messages};
     pthread_mutex_lock(&queued->comm->lock);
-    ncclResult_t result = shim_route_launch(&launch);
+    ncclResult_t result = shim_launch(&launch);
     pthread_mutex_unlock(&queued->comm->lock);
     return result;
 }
@@ -536,10 +536,10 @@ static ncclResult_t launch_messages(use_t *lead, const queued_t *queued)
     track_t *track = &lead->track[SHIM_USE_MESSAGE];
     int error = track->branched ? shim_branch_begin(&track->branch) : 0;
     if (error != 0)
-        return shim_route_cuda_failed(error, "ncclGroupEnd");
+        return shim_launch_failed(error, "ncclGroupEnd");
     ncclResult_t result = launch_on(lead, queued, track, lead->track[SHIM_USE_COLLECTIVE].blocks);
     error = track->branched ? shim_branch_pause(&track->branch) : 0;
-    return result == ncclSuccess && error != 0 ? shim_route_cuda_failed(error, "ncclGroupEnd") : result;
+    return result == ncclSuccess && error != 0 ? shim_launch_failed(error, "ncclGroupEnd") : result;
 }
 
 static ncclResult_t launch_one(const queued_t *queued)
