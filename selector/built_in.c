@@ -29,10 +29,19 @@
 #define BLOCK_ROWS(collective, most)                                                                                 \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, most), PUSH(collective, 3, 128 * MIB), \
         PUSH(collective, 4, 128 * MIB)
-/* One rank has the whole message to send to each other one, or to take from it. */
+/* The root has the whole message to send to every other rank, or to take from it: in one crossing up to `most` (less
+ * than 1 MiB), then in two, in which its link carries the message once. */
+#define MESSAGE(collective, ranks, most)                                                           \
+    {collective, "nvswitch-sm90-" #ranks, most, "push", 32, 1024, COLLECTIVES(ranks)},             \
+        {collective, "nvswitch-sm90-" #ranks, 1 * MIB, "twoshot", 32, 1024, COLLECTIVES(ranks)},   \
+        {collective, "nvswitch-sm90-" #ranks, 128 * MIB, "twoshot", 64, 1024, COLLECTIVES(ranks)}, \
+    {                                                                                              \
+        collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "nccl", 0, 0, COLLECTIVES(ranks)          \
+    }
+
 #define MESSAGE_ROWS(collective)                                                          \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, 128 * MIB), \
-        PUSH(collective, 3, 2 * MIB), PUSH(collective, 4, 1 * MIB)
+        MESSAGE(collective, 3, 512 * KIB), MESSAGE(collective, 4, 256 * KIB)
 
 #define PAIRS(ranks)                                                                             \
     {                                                                                            \

@@ -87,6 +87,9 @@ if(SHUNT_SANITIZE STREQUAL "")
     "vec_select(!ANY_ORDER && r == rank, own, other)" "x[r - 1]")
   # A root that hears from nobody runs ahead, into a half that a slow peer still reads.
   add_broken(no_notice device/notice.h "others & ~received" "0")
+  # The same in two crossings: a root that gets no data; a rank whose slice is empty.
+  add_broken(broadcast_no_notice rooted/broadcast.cu "slices_notices(team, w.p, MARK_ESCAPE)" "notices_make(team, 0, ~0u, ~0u)")
+  add_broken(reduce_no_notice rooted/reduce.cu "slices_notices(team, l.p, lane_of::R::MARK)" "notices_make(team, 0, ~0u, ~0u)")
   # A call behind one that was given up sends.
   add_broken(no_stop device/epoch.h "return epoch & ALG_EPOCH_STOPPED" "return false && epoch")
   # A flag that was left alone for long looks new.
@@ -100,7 +103,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(false_credit sendrecv/pairs.cu "told = to & ~(part - 1)" "told = (to + 2 * part) & ~(part - 1)")
   # Credit that is not given for the last quarter of a ring is missed by nobody; none at all is.
   add_broken(mean_credit sendrecv/pairs.cu "lane_raise(it.credit, told)" "lane_raise(it.credit, 0)")
-  add_broken(no_ring_rearm sendrecv/pairs.cu "lane_rearm(it.vector(p.count + b));" ";")
+  add_broken(no_ring_rearm sendrecv/pairs.cu "lane_rearm(it.vector(count + b))" "(void)b")
   # A warp that waits in one of its items, for a peer that waits in another one.
   add_broken(one_item sendrecv/pairs.cu "if (!alone && !next_item(team, x, mine, workers, here, index, at, it, p))" "if (false)")
   # The next launch does not know how far the ring has come.

@@ -6,6 +6,7 @@
 #include <stddef.h>
 /* cmocka wants the four above first */
 #include <cmocka.h>
+#include <limits.h>
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -136,6 +137,66 @@ static void configured_calls_share_it_too(void **state)
     assert_int_equal(fake.work[0].kind, FAKE_OURS);
     assert_int_equal(fake.work[1].kind, FAKE_REAL);
     assert_int_equal(fake.work[2].kind, FAKE_OURS); /* without one it is the plain call */
+}
+
+/* ncclCollConfig_t as of NCCL 2.32, as its initializer leaves it. */
+typedef struct config {
+    size_t size;
+    unsigned magic, version;
+    void *ext;
+    int min_ctas, max_ctas, nvls_ctas, cga_cluster_size;
+    const char *algorithms;
+    int force, policy;
+    uint64_t tag;
+    void *event; /* not in 2.31 */
+} config_t;
+
+static const config_t no_wish = {sizeof(config_t), 0xcafebeef, 23203, NULL,    INT_MIN, INT_MIN, INT_MIN,
+                                 INT_MIN,          NULL,       1,     INT_MIN, 0,       NULL};
+
+static int kind_with(shim_comm_t *comm, const void *config)
+{
+    const uint32_t before = fake.works;
+    assert_int_equal(
+        ncclAllReduceConfig(buffer, buffer, SMALL, ncclFloat32, ncclSum, comm->handle, fake_stream(1), config),
+        ncclSuccess);
+    return fake.work[before].kind;
+}
+
+/* One rank may give such a configuration and its peer none. */
+static void a_configuration_that_asks_nothing_is_none(void **state)
+{
+    shim_comm_t *comm = *state;
+    config_t some = no_wish;
+    assert_int_equal(kind_with(comm, &no_wish), FAKE_OURS);
+    some.size = offsetof(config_t, event);
+    some.event = &some; /* what lies behind is not the configuration's */
+    assert_int_equal(kind_with(comm, &some), FAKE_OURS);
+    some = no_wish;
+    some.algorithms = "";
+    some.force = 0;
+    assert_int_equal(kind_with(comm, &some), FAKE_OURS);
+}
+
+static void what_a_configuration_asks_is_the_real_nccls(void **state)
+{
+    shim_comm_t *comm = *state;
+    config_t wishes[11];
+    for (int i = 0; i < 11; i++)
+        wishes[i] = no_wish;
+    wishes[0].size = 56; /* wrong */
+    wishes[1].size = 80; /* of an NCCL to come */
+    wishes[2].magic = 0;
+    wishes[3].ext = buffer;
+    wishes[4].max_ctas = 8;
+    wishes[5].min_ctas = 8;
+    wishes[6].algorithms = "ring";
+    wishes[7].policy = 2;
+    wishes[8].tag = 7;
+    wishes[9].event = buffer;
+    wishes[10].force = 3;
+    for (int i = 0; i < 11; i++)
+        assert_int_equal(kind_with(comm, &wishes[i]), FAKE_REAL);
 }
 
 static void signals_share_it_too(void **state)
@@ -1324,6 +1385,8 @@ int main(void)
                                        TEST(streams_take_turns_in_order),
                                        TEST(forwarded_and_taken_share_the_order),
                                        TEST(configured_calls_share_it_too),
+                                       TEST(a_configuration_that_asks_nothing_is_none),
+                                       TEST(what_a_configuration_asks_is_the_real_nccls),
                                        TEST(signals_share_it_too),
                                        TEST(a_suspended_communicator_is_the_real_nccls),
                                        TEST(a_stream_may_be_gone),

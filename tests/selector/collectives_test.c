@@ -53,9 +53,11 @@ const alg_algorithm_t *const alg_registry[] = {
     &(const alg_algorithm_t){"staged", ALG_ALL_REDUCE, all, any_shape, NULL, NULL, NULL},
     PAIR(ALG_REDUCE_SCATTER),
     PAIR(ALG_REDUCE),
+    &(const alg_algorithm_t){"twoshot", ALG_REDUCE, all, any_shape, NULL, NULL, NULL},
     PAIR(ALG_ALL_GATHER),
     PAIR(ALG_ALL_TO_ALL),
     PAIR(ALG_BROADCAST),
+    &(const alg_algorithm_t){"twoshot", ALG_BROADCAST, all, any_shape, NULL, NULL, NULL},
     PAIR(ALG_GATHER),
     &(const alg_algorithm_t){"staged", ALG_SCATTER, all, any_shape, NULL, NULL, NULL}, /* it has no push */
     &(const alg_algorithm_t){"pairs", ALG_SEND_RECV, all, any_shape, NULL, NULL, NULL},
@@ -131,7 +133,7 @@ static void built_in_rows(void **state)
         sel_topology_t topology = four;
         topology.nranks = n;
         plan_of(&topology, "", NULL);
-        const uint64_t least = (n == 2 ? 128 : n == 3 ? 2 : 1) * MIB;
+        const uint64_t once = n == 2 ? 128 * MIB : (n == 3 ? 512 : 256) * KIB;
         for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
             const uint64_t most = (n == 2 && blocks[i] != ALG_GATHER ? 512 : 128) * MIB;
             expect(blocks[i], 1024, "push");
@@ -140,8 +142,10 @@ static void built_in_rows(void **state)
             assert_true(choose(blocks[i], ALG_INT8, MIB).blocks <= 32);
         }
         for (size_t i = 0; i < sizeof messages / sizeof messages[0]; i++) {
-            expect(messages[i], least, "push");
-            expect(messages[i], least + 1, "nccl");
+            expect(messages[i], once, "push");
+            expect(messages[i], once + 1, n == 2 ? "nccl" : "twoshot");
+            expect(messages[i], 128 * MIB, n == 2 ? "push" : "twoshot");
+            expect(messages[i], 128 * MIB + 1, "nccl");
             assert_true(choose(messages[i], ALG_INT8, MIB).blocks <= 32);
         }
         expect(ALG_ALL_REDUCE, 1024, "oneshot");
@@ -160,8 +164,8 @@ static void multicast(void **state)
     plan_of(&topology, "", NULL);
     for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
         const bool helped = c == ALG_ALL_REDUCE || c == ALG_REDUCE_SCATTER || c == ALG_ALL_GATHER;
-        const bool late = c == ALG_BROADCAST || c == ALG_REDUCE || c == ALG_SCATTER; /* it has no push here */
-        expect((alg_collective_t)c, 64 * MIB, helped || late ? "nccl" : one_crossing(c));
+        const bool message = c == ALG_BROADCAST || c == ALG_REDUCE, none = c == ALG_SCATTER; /* it has no push here */
+        expect((alg_collective_t)c, 64 * MIB, helped || none ? "nccl" : message ? "twoshot" : one_crossing(c));
     }
 }
 
@@ -307,10 +311,10 @@ static void predictions(void **state)
             assert_true(sel_plan_row(&plan, (alg_collective_t)c, 0, 0, &row));
             assert_string_equal(row.rule.source, "predicted");
             expect((alg_collective_t)c, 840, "push");
-            expect((alg_collective_t)c, 84 * KIB, "push");
+            expect((alg_collective_t)c, 42 * KIB, "push");
             expect((alg_collective_t)c, 1024 * MIB, "nccl");
         }
-        expect(ALG_BROADCAST, 4 * MIB, "nccl"); /* the root's link has it n-1 times */
+        expect(ALG_BROADCAST, 4 * MIB, "twoshot"); /* in one crossing the root's link has it n-1 times */
         expect(ALG_ALL_GATHER, 840 * KIB, "push");
     }
     const sel_topology_t unknown = {.link = SEL_LINK_PCIE, .nranks = 4, .arch = 90, .fingerprint = 7};
