@@ -126,19 +126,20 @@ static int cuda_arm(const alg_scratch_t *scratch)
     cuda_task_t task;
     uint8_t *at = net_memory_pointer(scratch->memory);
     const alg_map_t *map = &scratch->map;
-    const bool host = map->memory == ALG_MEMORY_HOST;
-    size_t halves_end = map->half_offset + 2 * map->half_bytes;
     int error = task_begin(&task, scratch->ordinal);
     if (error)
         return error;
-    if (host)
+    cudaError_t result;
+    if (map->memory == ALG_MEMORY_HOST) {
         memset(at, 0, map->total_bytes);
-    cudaError_t result =
-        cudaMemsetAsync(host ? scratch->own : at, 0, host ? ALG_CONTROL_BYTES : map->half_offset, task.stream);
-    if (result == cudaSuccess && !host)
-        result = cudaMemsetAsync(at + map->half_offset, 0xff, 2 * map->half_bytes, task.stream);
-    if (result == cudaSuccess && !host && halves_end < map->total_bytes)
-        result = cudaMemsetAsync(at + halves_end, 0, map->total_bytes - halves_end, task.stream);
+        result = cudaMemsetAsync(scratch->own, 0, ALG_CONTROL_BYTES, task.stream);
+        return task_end(&task, result);
+    }
+    result = cudaMemsetAsync(at, 0, map->half_offset, task.stream);
+    if (result == cudaSuccess)
+        result = cudaMemsetAsync(at + map->half_offset, 0xff, map->flags_offset - map->half_offset, task.stream);
+    if (result == cudaSuccess)
+        result = cudaMemsetAsync(at + map->flags_offset, 0, map->total_bytes - map->flags_offset, task.stream);
     return task_end(&task, result);
 }
 

@@ -53,7 +53,7 @@ struct alg_scratch_ops {
     bool (*dependent_launch)(int ordinal);
     /* The highest priority of a launch, as cudaStreamCreateWithPriority takes it. NULL: there are none. */
     int (*priority)(int ordinal);
-    /* Halves all-ones (ALG_MEMORY_HOST: zero), the rest zero. */
+    /* Halves and rings all-ones (ALG_MEMORY_HOST: zero), the rest zero. */
     int (*arm)(const alg_scratch_t *scratch);
     /* Store as an algorithm's kernel would. */
     int (*store)(const alg_scratch_t *scratch, const alg_probe_t *probe);

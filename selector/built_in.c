@@ -40,10 +40,24 @@
         ALG_ALL_REDUCE, "shm-" #ranks, UINT64_MAX, "nccl", 0, 0, SHM       \
     }
 
-/* One rank has the whole message to send to each other one, or to take from it. */
+/* The root has the whole message to send to every other rank, or to take from it: in one crossing up to `most` (less
+ * than 1 MiB), then in two, in which its link carries the message once. */
+#define MESSAGE(collective, ranks, most)                                                           \
+    {collective, "nvswitch-sm90-" #ranks, most, "push", 32, 1024, COLLECTIVES(ranks)},             \
+        {collective, "nvswitch-sm90-" #ranks, 1 * MIB, "twoshot", 32, 1024, COLLECTIVES(ranks)},   \
+        {collective, "nvswitch-sm90-" #ranks, 128 * MIB, "twoshot", 64, 1024, COLLECTIVES(ranks)}, \
+    {                                                                                              \
+        collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "nccl", 0, 0, COLLECTIVES(ranks)          \
+    }
+
 #define MESSAGE_ROWS(collective)                                                          \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, 128 * MIB), \
-        PUSH(collective, 3, 2 * MIB), PUSH(collective, 4, 1 * MIB)
+        MESSAGE(collective, 3, 512 * KIB), MESSAGE(collective, 4, 256 * KIB)
+
+#define PAIRS(ranks)                                                                             \
+    {                                                                                            \
+        ALG_SEND_RECV, "nvswitch-sm90-" #ranks, UINT64_MAX, "pairs", 32, 512, COLLECTIVES(ranks) \
+    }
 
 const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "host", 64 * KIB, "oneshot", 1, 1, HOST},
@@ -84,5 +98,9 @@ const sel_built_in_t sel_built_in[] = {
     BLOCK_ROWS(ALG_SCATTER, 128 * MIB),
     MESSAGE_ROWS(ALG_BROADCAST),
     MESSAGE_ROWS(ALG_REDUCE),
+    {ALG_SEND_RECV, "host", UINT64_MAX, "pairs", 1, 1, HOST},
+    PAIRS(2),
+    PAIRS(3),
+    PAIRS(4),
 };
 const uint32_t sel_built_in_count = sizeof sel_built_in / sizeof sel_built_in[0];

@@ -282,6 +282,12 @@ static uint16_t rule_index(sel_plan_t *plan, const sel_rule_t *rule)
     return (uint16_t)plan->rules++;
 }
 
+/* The two ends of a message may call its bytes by different types, and must choose alike. */
+static uint32_t kind_asked(alg_collective_t collective, uint32_t kind)
+{
+    return collective == ALG_SEND_RECV ? sel_kind(ALG_UINT8) : kind;
+}
+
 static void add_collective(sel_plan_t *plan, sources_t *sources, alg_collective_t collective)
 {
     cuts_t cuts;
@@ -296,7 +302,7 @@ static void add_collective(sel_plan_t *plan, sources_t *sources, alg_collective_
         sel_band_t *band = &plan->band[plan->bands];
         band->from_bytes = cuts.at[i];
         for (uint32_t kind = 0; kind < SEL_KINDS; kind++) {
-            const sel_rule_t rule = decide(sources, kind, band->from_bytes);
+            const sel_rule_t rule = decide(sources, kind_asked(collective, kind), band->from_bytes);
             band->rule_of[kind] = rule_index(plan, &rule);
         }
         plan->bands += plan->bands == first || memcmp(band->rule_of, band[-1].rule_of, sizeof band->rule_of) != 0;

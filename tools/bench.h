@@ -98,6 +98,7 @@ typedef struct bench_options {
     bool nccl;
     bool floor;
     bool host_time;
+    bool messages; /* all-to-all by sends and receives */
     bool choose;
     bool help;
     const char *csv;
@@ -255,7 +256,7 @@ bool bench_has_place(alg_collective_t collective);
 /* Put input, output and guard of the running case into the memory. */
 void bench_place(bench_rank_t *rank, const bench_case_t *one);
 /* Whether this library has the function. */
-bool bench_can_call(const tool_nccl_t *nccl, alg_collective_t collective);
+bool bench_can_call(const bench_options_t *options, const tool_nccl_t *nccl, alg_collective_t collective);
 /* Call `call` of a run. */
 ncclResult_t bench_call(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one, uint32_t call);
 /* Bus bandwidth over algorithm bandwidth, as nccl-tests count it. */

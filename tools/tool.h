@@ -46,6 +46,10 @@ bool tool_size(const char *text, uint64_t *value);
     X(ncclReduce)               \
     X(ncclAllGather)            \
     X(ncclBroadcast)            \
+    X(ncclSend)                 \
+    X(ncclRecv)                 \
+    X(ncclGroupStart)           \
+    X(ncclGroupEnd)             \
     X(ncclRedOpCreatePreMulSum) \
     X(ncclRedOpDestroy)
 /* NULL where the library is older: NCCL has them since 2.28. */

@@ -10,6 +10,7 @@
 #define LANE_FN __device__ __forceinline__
 #define LANE_HOST_FN __host__ __device__ __forceinline__ /* for launch code too */
 #define LANE_UNROLL _Pragma("unroll")
+#define LANE_ROLL _Pragma("unroll 1")
 /* What is rarely run stays out of line: fetching code is part of a short message's latency. */
 #define LANE_COLD_FN static __device__ __noinline__
 
@@ -193,7 +194,13 @@ LANE_FN bool lane_warp_any(bool x)
     return __any_sync(0xffffffffu, x);
 }
 
-/* Words of the control page. */
+/* The least x of the warp. */
+LANE_FN uint32_t lane_warp_least(uint32_t x)
+{
+    return __reduce_min_sync(0xffffffffu, x);
+}
+
+/* Words of the control page, and counts. */
 LANE_FN uint64_t lane_read_own(const uint64_t *p)
 {
     uint64_t w;

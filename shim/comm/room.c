@@ -65,32 +65,40 @@ void shim_room_settle(shim_comm_t *comm, bool leads)
     pthread_mutex_unlock(&room->lock);
 }
 
-/* Raise the share towards what so many blocks need. */
+/* Raise the share towards so many blocks. */
 static void grow(struct device_room *room, shim_share_t *share, uint32_t blocks, uint32_t all)
 {
     const uint32_t left = all > room->taken ? all - room->taken : 0;
     uint32_t most = (share->blocks + left) / 2;
     most = most > 0 ? most : 1; /* nobody is refused: from the ninth on, they may be one too many */
-    const uint32_t wanted = least(share->leads ? blocks : 2 * blocks, most);
+    const uint32_t wanted = least(blocks, most);
     if (wanted > share->blocks) {
         room->taken += wanted - share->blocks;
         share->blocks = wanted;
     }
 }
 
-void shim_room_grant(shim_comm_t *comm, alg_call_t *call, void *stream)
+/* Of a share that is too small for two calls at once each gets its part, and one block at least. */
+static uint32_t part_of(uint32_t share, uint32_t blocks, uint32_t beside)
+{
+    const uint32_t part = share * blocks / (blocks + beside);
+    return part > 0 ? least(part, blocks) : 1;
+}
+
+void shim_room_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void *stream)
 {
     struct device_room *room = room_of(comm);
     shim_share_t *share = &comm->share;
     pthread_mutex_lock(&room->lock);
-    if (call->blocks > share->asked || share->releases != room->releases) {
+    const uint32_t wanted = beside > 0 ? call->blocks + beside : share->leads ? call->blocks : 2 * call->blocks;
+    if (wanted > share->asked || share->releases != room->releases) {
         const uint32_t all = shim_room_multiprocessors(comm->device, stream);
-        grow(room, share, call->blocks, all > 0 ? all : 2 * call->blocks);
-        share->asked = call->blocks > share->asked ? call->blocks : share->asked;
+        grow(room, share, wanted, all > 0 ? all : 2 * (call->blocks + beside));
+        share->asked = wanted > share->asked ? wanted : share->asked;
         share->releases = room->releases;
     }
-    call->most_blocks = least(share->blocks, call->blocks);
-    call->early = share->leads || 2 * call->most_blocks <= share->blocks;
+    call->most_blocks = beside > 0 ? part_of(share->blocks, call->blocks, beside) : least(share->blocks, call->blocks);
+    call->early = beside == 0 && (share->leads || 2 * call->most_blocks <= share->blocks);
     pthread_mutex_unlock(&room->lock);
 }
 

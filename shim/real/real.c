@@ -21,9 +21,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "shim/base/device.h"
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
-#include "shim/names/forward.h"
 #include "shim/real/real_parts.h"
 
 enum { REAL_OLDEST = 21800 };
@@ -40,21 +40,47 @@ static char real_path[PATH_MAX];
 static char real_why[PATH_MAX + 512];     /* shim_real_failure */
 static char real_refused[PATH_MAX + 256]; /* the first file that was there and would not do */
 
+void shim_real_say_missing(const char *name)
+{
+    if (shim_host_mode()) {
+        shim_warn("%s is not there on the host device: it returns ncclInvalidUsage; calls that only the real NCCL "
+                  "has need GPUs and SHUNT_DEVICE=cuda",
+                  name);
+        return;
+    }
+    const shim_real_t *library = shim_real();
+    if (library)
+        shim_warn(
+            "%s is not in NCCL %d.%d.%d (%s): it returns ncclInvalidUsage; install a newer NCCL, or name one with "
+            "SHUNT_NCCL_PATH",
+            name, SHIM_VERSION_PARTS(library->version), library->path);
+    else
+        shim_warn("%s has no NCCL to go to: it returns ncclInvalidUsage; %s", name, shim_real_failure());
+}
+
 /* Stand in for a treated function that the library lacks. They ignore their arguments, so one shape serves all;
  * the two that return text are required of every library. */
 #define SHIM_TREATED(name)                   \
     static ncclResult_t missing_##name(void) \
     {                                        \
-        shim_forward_missing(#name);         \
+        static atomic_bool said;             \
+        if (!atomic_exchange(&said, true))   \
+            shim_real_say_missing(#name);    \
         return ncclInvalidUsage;             \
     }
 #include "shim/names/names.def"
+
+void shim_real_fill_missing(shim_real_t *table)
+{
+#define SHIM_TREATED(name) table->name = (__typeof__(table->name))(void *)missing_##name;
+#include "shim/names/names.def"
+}
 
 void *shim_real_symbol(const shim_real_t *library, const char *name)
 {
     struct link_map *own = NULL, *found = NULL;
     Dl_info info;
-    void *address = dlsym(library->handle, name);
+    void *address = library->handle ? dlsym(library->handle, name) : NULL;
     /* dlsym goes on to the library's dependencies, which may lead back to us. */
     if (!address || dlinfo(library->handle, RTLD_DI_LINKMAP, &own) != 0 ||
         !dladdr1(address, &info, (void **)&found, RTLD_DL_LINKMAP) || found != own)
@@ -64,11 +90,12 @@ void *shim_real_symbol(const shim_real_t *library, const char *name)
 
 static void real_fill(void)
 {
-#define SHIM_TREATED(name)                                                                                    \
-    {                                                                                                         \
-        void *address = shim_real_symbol(&real, #name);                                                       \
-        real.name = address ? (__typeof__(real.name))address : (__typeof__(real.name))(void *)missing_##name; \
-    }
+    void *address;
+    shim_real_fill_missing(&real);
+#define SHIM_TREATED(name)                    \
+    address = shim_real_symbol(&real, #name); \
+    if (address)                              \
+        real.name = (__typeof__(real.name))address;
 #include "shim/names/names.def"
 }
 

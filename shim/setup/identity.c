@@ -17,6 +17,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/base/nccl_env.h"
 #include "shim/base/settings.h"
@@ -115,7 +116,7 @@ static uint64_t random_id(void)
 {
     uint64_t id = 0;
     if (getrandom(&id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
-        id = shim_setup_now_ns() ^ (uint64_t)getpid() << 40;
+        id = shim_now_ns() ^ (uint64_t)getpid() << 40;
     return id & ~UINT64_C(3) ? id & ~UINT64_C(3) : 4; /* that of a later try is this plus its number */
 }
 

@@ -16,51 +16,20 @@
  *
  * The last four are of one kind of memory (`kinds`). Where one rank is refused it,
  * before the proof, all drop their scratch and go through them with the next kind.
- * Host mode has a stage before all this for a split (REGROUP, in a segment of
- * the parent's ranks), and there a failure is the application's error.
+ * Host mode has a stage before all this for a split (begin.c).
  *
  * How long: see out_of_time. Whether a rank lives is asked of the system, so one
  * that lives may take its time; a rank that is not seen has the limit.
  *
- * Who owns what: the set-up owns scratch and plan until the verdict, then the
- * communicator's state. After a decline the scratch is given back; a peer may be
- * writing into it at that moment, so its memory stays as long as a peer has it
- * mapped (transport sees to that).
+ * Who owns what: the set-up owns scratch and plan until the verdict (verdict.c).
  */
-#define _GNU_SOURCE
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "shim/base/log.h"
-#include "shim/base/settings.h"
-#include "shim/comm/room.h"
-#include "shim/host/host.h"
-#include "shim/real/real.h"
+#include "shim/base/clock.h"
+#include "shim/comm/reap.h"
 #include "shim/setup/setup.h"
-
-enum {
-    STAGE_IDENTITY,
-    STAGE_AGREE,
-    STAGE_FIRST_TRY,
-    STAGE_REGROUP = 0 /* in a segment of its own */
-};
-
-/* Of a try, from STAGE_FIRST_TRY on. */
-enum { TRY_OFFER, TRY_SENT, TRY_OPENED, TRY_PROOF, TRY_STAGES };
-
-/* Of a team on GPUs, in the order in which they are tried. */
-static const struct kind {
-    net_memory_kind_t kind;
-    alg_memory_t memory;
-    const char *told;
-} kinds[] = {{NET_MEMORY_CUDA_IPC, ALG_MEMORY_PEER, ""},
-             {NET_MEMORY_CUDA_VMM, ALG_MEMORY_PEER, ", by VMM"},
-             {NET_MEMORY_PINNED, ALG_MEMORY_HOST, ", through the host's memory"}};
-enum { TRIES = sizeof(kinds) / sizeof(kinds[0]), STAGE_COUNT = STAGE_FIRST_TRY + TRIES * TRY_STAGES };
 
 typedef struct agree {
     uint64_t pooled; /* id of the idle scratch, 0: none */
@@ -75,389 +44,41 @@ typedef struct offer {
     uint8_t bytes[NET_OFFER_BYTES];
 } offer_t;
 
-typedef struct regroup {
-    int32_t color, order;
-} regroup_t;
+/* Of a team on GPUs, in the order in which they are tried. */
+static const struct kind {
+    net_memory_kind_t kind;
+    alg_memory_t memory;
+    const char *told;
+} kinds[] = {{NET_MEMORY_CUDA_IPC, ALG_MEMORY_PEER, ""},
+             {NET_MEMORY_CUDA_VMM, ALG_MEMORY_PEER, ", by VMM"},
+             {NET_MEMORY_PINNED, ALG_MEMORY_HOST, ", through the host's memory"}};
+enum { TRIES = sizeof(kinds) / sizeof(kinds[0]) };
 
-_Static_assert((int)STAGE_COUNT <= (int)NET_STAGES, "transport has too few stages");
+_Static_assert(STAGE_FIRST_TRY + (int)TRIES * TRY_STAGES <= (int)NET_STAGES, "transport has too few stages");
 _Static_assert(sizeof(offer_t) <= NET_RECORD_BYTES, "an offer does not fit into a record");
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_MAX_SLOTS, "more ranks than slots");
-
-uint64_t shim_setup_now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
-}
-
-/* ---- The end ------------------------------------------------------------------- */
-
-static int read_record(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size)
-{
-    size_t got = 0;
-    int error = net_read(setup->rendezvous, stage, rank, record, size, &got);
-    return error ? error : got == size ? 0 : -EPROTO;
-}
-
-/* One line a process: the lowest of its ranks speaks. */
-static bool speaks(const shim_setup_t *setup)
-{
-    const shim_comm_t *comm = setup->comm;
-    for (uint32_t r = 0; setup->identity && r < comm->rank; r++) {
-        if (!memcmp(&setup->identity[r].process, &setup->identity[comm->rank].process, sizeof(net_process_t)))
-            return false;
-    }
-    return true;
-}
-
-/* Host mode: the caller gets an error, or, if it does not wait, the communicator that it polls does. */
-static void conclude_broken(shim_setup_t *setup, const char *reason)
-{
-    char text[192];
-    setup->result = ncclSystemError;
-    snprintf(text, sizeof(text), "communicator was not set up: %s", reason);
-    shim_comm_t *polled = setup->comm;
-    if (setup->request.parent)
-        polled = shim_comm_acquire(setup->request.parent);
-    else
-        shim_comm_retain(polled);
-    if (setup->lingering && !setup->quiet && polled)
-        shim_host_fail(polled, ncclSystemError, text);
-    atomic_store(&setup->comm->phase, SHIM_COMM_DEAD);
-    if (!setup->quiet)
-        shim_set_last_error("%s", text);
-    shim_comm_release(polled);
-}
-
-/* Another may have the idle scratch that was offered to this one. */
-static void leave_idle(shim_setup_t *setup)
-{
-    if (setup->offered)
-        alg_scratch_leave_idle(setup->offered, setup->comm->rank);
-    setup->offered = 0;
-}
-
-static void conclude_forward(shim_setup_t *setup, const char *reason)
-{
-    if (!setup->request.host)
-        shim_room_settle(setup->comm, false);
-    shim_comm_t *comm = setup->comm;
-    char class[SEL_CLASS_BYTES] = "unknown";
-    if (setup->classed)
-        sel_topology_class(&setup->plan->topology, class);
-    leave_idle(setup);
-    alg_scratch_release(setup->scratch, false);
-    setup->scratch = NULL;
-    free(setup->plan);
-    setup->plan = NULL;
-    setup->done = true;
-
-    if (setup->request.host) {
-        conclude_broken(setup, reason);
-        return;
-    }
-    int joining = SHIM_COMM_JOINING; /* an abort may have made it DEAD already */
-    atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_FORWARD);
-    if (setup->quiet)
-        return;
-    shim_log_level_t level = setup->fault ? SHIM_LOG_WARN : SHIM_LOG_INFO;
-    if (setup->fault || speaks(setup))
-        shim_log(level, "Shunt forwards communicator %p (rank %u of %u, class %s) to NCCL: %s",
-                 (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class, reason);
-}
-
-/* Host mode's split: now the application may see the handle. */
-static void show_split(shim_setup_t *setup)
-{
-    if (shim_comm_insert(setup->comm))
-        __atomic_store_n(setup->request.newcomm, (ncclComm_t)setup->comm, __ATOMIC_RELEASE);
-    else
-        setup->result = ncclSystemError;
-}
-
-/* Who has made the rules of a plan, each once: "policy, tuned table, ..." */
-static void name_sources(const sel_plan_t *plan, char *text, size_t capacity)
-{
-    size_t used = 0;
-    text[0] = '\0';
-    for (uint32_t i = 0; i < plan->rules && used < capacity; i++) {
-        const char *source = plan->rule[i].source;
-        if (source && !strstr(text, source))
-            used += (size_t)snprintf(text + used, capacity - used, "%s%s", used ? ", " : "", source);
-    }
-}
-
-static void tell_attached(const shim_setup_t *setup)
-{
-    const shim_comm_t *comm = setup->comm;
-    char class[SEL_CLASS_BYTES], sources[200];
-    sel_topology_class(&comm->plan->topology, class);
-    name_sources(comm->plan, sources, sizeof(sources));
-    shim_info("Shunt attached communicator %p: rank %u of %u, class %s, machine %016llx%s, rules: %s, %zu KiB of "
-              "scratch%s",
-              (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class,
-              (unsigned long long)comm->plan->topology.fingerprint,
-              setup->request.host ? "" : kinds[setup->attempt].told, sources, comm->plan->map.total_bytes / 1024,
-              setup->pooled ? ", reused" : "");
-}
-
-static void conclude_attached(shim_setup_t *setup)
-{
-    shim_comm_t *comm = setup->comm;
-    bool host = setup->request.host;
-    alg_scratch_team(setup->scratch)->timeout_ns = shim_setting_timeout_ns(host);
-    if (!shim_settings()->priority)
-        alg_scratch_team(setup->scratch)->priority = 0;
-    comm->scratch = setup->scratch;
-    comm->plan = setup->plan;
-    setup->scratch = NULL;
-    setup->plan = NULL;
-    comm->blocking = true;
-    bool leads = !host;
-    for (uint32_t r = 0; r < comm->nranks; r++) {
-        comm->blocking = comm->blocking && setup->identity[r].blocking;
-        leads = leads && setup->identity[r].leads;
-    }
-    shim_room_settle(comm, leads);
-    if (host) {
-        comm->rendezvous = setup->rendezvous;
-        setup->rendezvous = NULL;
-        shim_host_watch();
-    }
-    setup->done = true;
-    int joining = SHIM_COMM_JOINING;
-    atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_ATTACHED);
-    if (setup->request.regroup)
-        show_split(setup);
-    if (speaks(setup))
-        tell_attached(setup);
-}
-
-static uint32_t try_stage(const shim_setup_t *setup, uint32_t stage)
-{
-    return STAGE_FIRST_TRY + setup->attempt * TRY_STAGES + stage;
-}
-
-/* Only a rank that is broken moves the verdict before this one has posted its proof. */
-static bool has_proven(const shim_setup_t *setup)
-{
-    return setup->scratch && !setup->regrouping && setup->stage == try_stage(setup, TRY_PROOF);
-}
-
-/* Obey the verdict, if there is one. */
-static bool obey(shim_setup_t *setup)
-{
-    switch (net_verdict(setup->rendezvous)) {
-    case NET_ATTACHED:
-        if (has_proven(setup))
-            conclude_attached(setup);
-        else
-            conclude_forward(setup, "a rank called it attached before all had proven it");
-        break;
-    case NET_DECLINED:
-        setup->fault = setup->fault && net_decided(setup->rendezvous);
-        conclude_forward(setup, net_reason(setup->rendezvous));
-        break;
-    default:
-        return false;
-    }
-    net_leave(setup->rendezvous);
-    setup->rendezvous = NULL;
-    return true;
-}
-
-static void decline(shim_setup_t *setup, const char *format, va_list arguments)
-{
-    char reason[160];
-    vsnprintf(reason, sizeof(reason), format, arguments);
-    if (!setup->rendezvous) {
-        conclude_forward(setup, reason);
-        return;
-    }
-    net_decide(setup->rendezvous, NET_DECLINED, reason);
-    obey(setup);
-}
-
-void shim_setup_decline(shim_setup_t *setup, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    decline(setup, format, arguments);
-    va_end(arguments);
-}
-
-/* Declined for what should not be. All ranks may find it; the one whose word holds warns of it. */
-static void fail(shim_setup_t *setup, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static void fail(shim_setup_t *setup, const char *format, ...)
-{
-    va_list arguments;
-    setup->fault = true;
-    va_start(arguments, format);
-    decline(setup, format, arguments);
-    va_end(arguments);
-}
 
 static const char *why(int error)
 {
     return error == -ENOSYS ? "CUDA refuses it (`shunt info` shows which GPUs reach each other)" : strerror(-error);
 }
 
-/* ---- The beginning ------------------------------------------------------------- */
-
-void shim_setup_adopt(shim_setup_t *setup)
+uint32_t shim_setup_try_stage(const shim_setup_t *setup, uint32_t stage)
 {
-    shim_comm_t *comm = setup->comm;
-    ncclComm_t handle = __atomic_load_n(setup->request.newcomm, __ATOMIC_ACQUIRE);
-    if (!handle || atomic_load(&comm->handle))
-        return;
-    atomic_store(&comm->handle, handle);
-    shim_comm_insert(comm);
+    return STAGE_FIRST_TRY + setup->attempt * TRY_STAGES + stage;
 }
 
-/* The real communicator is ready: who are we in it? False if it will not say. */
-static bool ask_real(shim_setup_t *setup)
+const char *shim_setup_memory_text(const shim_setup_t *setup)
 {
-    shim_comm_t *comm = setup->comm;
-    const shim_real_t *real = shim_real();
-    ncclComm_t handle = atomic_load(&comm->handle);
-    int rank, nranks, device;
-    if (real->ncclCommCount(handle, &nranks) != ncclSuccess || real->ncclCommUserRank(handle, &rank) != ncclSuccess ||
-        real->ncclCommCuDevice(handle, &device) != ncclSuccess)
-        return false;
-    comm->rank = (uint32_t)rank;
-    comm->nranks = (uint32_t)nranks;
-    comm->device = device;
-    return true;
+    return setup->request.host ? "" : kinds[setup->attempt].told;
 }
-
-/* Every stage has its own limit. The user's is for ranks that do not come; once all are here, one that
- * is slow (arming memory takes its time) is still alive, and a dead one is noticed at once. */
-static void start_clock(shim_setup_t *setup, bool all_here)
-{
-    uint64_t limit = setup->request.host ? shim_setting_timeout_ns(true) / 1000000 : 0;
-    if (!limit || (all_here && limit < SHIM_SETUP_LIMIT_MS))
-        limit = SHIM_SETUP_LIMIT_MS;
-    setup->limit_ms = (uint32_t)limit;
-    setup->since_ns = shim_setup_now_ns();
-    setup->deadline_ns = setup->since_ns + limit * UINT64_C(1000000);
-}
-
-static int post_identity(shim_setup_t *setup)
-{
-    shim_identity_t identity;
-    int error = shim_identity_fill(setup, &identity);
-    setup->stage = STAGE_IDENTITY;
-    return error ? error : net_post(setup->rendezvous, STAGE_IDENTITY, &identity, sizeof(identity));
-}
-
-/* From the rank being known to its identity being posted. */
-static void enter_rendezvous(shim_setup_t *setup)
-{
-    shim_comm_t *comm = setup->comm;
-    int error = net_set_rank(setup->rendezvous, comm->rank, comm->nranks);
-    if (error == -EEXIST) {
-        shim_setup_decline(setup, "rank %u was taken already", comm->rank);
-        return;
-    }
-    if (!error)
-        error = post_identity(setup);
-    if (error) {
-        fail(setup, "set-up could not begin: %s", strerror(-error));
-    }
-}
-
-static void begin_cuda(shim_setup_t *setup)
-{
-    shim_comm_t *comm = setup->comm;
-    if (!ask_real(setup)) {
-        shim_setup_decline(setup, "NCCL does not say which rank this is");
-        return;
-    }
-    setup->quiet = comm->nranks < 2 || comm->nranks > ALG_MAX_RANKS;
-    uint32_t here = setup->rendezvous ? net_count(setup->rendezvous) : 0;
-    char text[80];
-    const char *refused = shim_identity_refusal(text, sizeof(text));
-    if (setup->quiet) {
-        shim_setup_decline(setup, "%u ranks", comm->nranks);
-    } else if (!setup->rendezvous) {
-        fail(setup, "no shared memory to meet the other ranks in: %s", strerror(-setup->join_error));
-    } else if (!SHUNT_HAS_CUDA) {
-        shim_setup_decline(setup, "built without CUDA");
-    } else if (here > comm->nranks) {
-        shim_setup_decline(setup, "other ranks are in its place (is NCCL_COMM_ID shared?)");
-    } else if (here != comm->nranks) {
-        shim_setup_decline(setup, "%u of its %u ranks are on this host and run Shunt", here, comm->nranks);
-    } else if (refused) {
-        shim_setup_decline(setup, "%s", refused);
-    } else if (comm->launch_order) {
-        shim_setup_decline(setup, "explicit launchOrderImplicit: forwarding");
-    } else {
-        enter_rendezvous(setup);
-    }
-}
-
-static void begin_host(shim_setup_t *setup)
-{
-    if (!setup->rendezvous) {
-        shim_setup_decline(setup, "no shared memory to meet the other ranks in: %s", strerror(-setup->join_error));
-        return;
-    }
-    if (!setup->request.regroup) {
-        enter_rendezvous(setup);
-        return;
-    }
-    setup->regrouping = true;
-    setup->stage = STAGE_REGROUP;
-    regroup_t record = {setup->request.color, setup->request.order};
-    int error = net_set_rank(setup->rendezvous, (uint32_t)setup->request.rank, (uint32_t)setup->request.nranks);
-    if (!error)
-        error = net_post(setup->rendezvous, STAGE_REGROUP, &record, sizeof(record));
-    if (error)
-        shim_setup_decline(setup, "split could not begin: %s", strerror(-error));
-}
-
-/* False while the real call has not succeeded yet. */
-static bool begin(shim_setup_t *setup)
-{
-    ncclComm_t asked = setup->request.parent ? setup->request.parent : atomic_load(&setup->comm->handle);
-    if (!atomic_load(&setup->ready) && setup->poll_real && asked) {
-        ncclResult_t state = ncclInProgress;
-        if (shim_real()->ncclCommGetAsyncError(asked, &state) != ncclSuccess ||
-            (state != ncclSuccess && state != ncclInProgress)) {
-            shim_setup_decline(setup, "NCCL's init failed");
-            return true;
-        }
-        atomic_store(&setup->ready, state == ncclSuccess);
-    }
-    if (!atomic_load(&setup->ready))
-        return false;
-    if (!setup->request.host) {
-        shim_setup_adopt(setup);
-        ncclComm_t handle = atomic_load(&setup->comm->handle);
-        if (!handle || shim_comm_find(handle) != setup->comm) {
-            setup->quiet = true;
-            shim_setup_decline(setup, "there is no communicator, or no memory for it");
-            return true;
-        }
-    }
-    setup->begun = true;
-    start_clock(setup, false);
-    if (setup->request.host)
-        begin_host(setup);
-    else
-        begin_cuda(setup);
-    return true;
-}
-
-/* ---- The stages ---------------------------------------------------------------- */
 
 static void post_next(shim_setup_t *setup, uint32_t stage, const void *record, size_t size)
 {
     setup->stage = stage;
     int error = net_post(setup->rendezvous, stage, record, size);
     if (error)
-        fail(setup, "stage %u: %s", stage, strerror(-error));
+        shim_setup_fail(setup, "stage %u: %s", stage, strerror(-error));
 }
 
 /* Errors that ranks posted first in their record: 0, or the first of them with its rank. */
@@ -465,7 +86,7 @@ static int first_error(shim_setup_t *setup, uint32_t stage, size_t size, uint32_
 {
     uint8_t record[NET_RECORD_BYTES];
     for (uint32_t r = 0; r < setup->comm->nranks; r++) {
-        int32_t error = read_record(setup, stage, r, record, size);
+        int32_t error = shim_setup_read(setup, stage, r, record, size);
         if (!error)
             memcpy(&error, record, sizeof(error));
         if (error) {
@@ -476,49 +97,6 @@ static int first_error(shim_setup_t *setup, uint32_t stage, size_t size, uint32_
     return 0;
 }
 
-/* Colours are in: which of the parent's ranks are with us, and in which order? */
-static void regroup_done(shim_setup_t *setup)
-{
-    shim_comm_t *comm = setup->comm;
-    uint32_t nranks = 0, rank = 0;
-    for (uint32_t r = 0; r < (uint32_t)setup->request.nranks; r++) {
-        regroup_t other;
-        if (read_record(setup, STAGE_REGROUP, r, &other, sizeof(other))) {
-            shim_setup_decline(setup, "rank %u's colour is malformed", r);
-            return;
-        }
-        if (other.color != setup->request.color)
-            continue;
-        nranks++;
-        rank += other.order < setup->request.order ||
-                (other.order == setup->request.order && r < (uint32_t)setup->request.rank);
-    }
-    net_unlink(setup->rendezvous);
-    setup->parents = setup->rendezvous;
-    setup->rendezvous = NULL;
-    setup->regrouping = false;
-    if (setup->request.color == NCCL_SPLIT_NOCOLOR) {
-        setup->result = ncclSuccess;
-        setup->done = true;
-        return;
-    }
-    comm->rank = rank;
-    comm->nranks = nranks;
-    comm->device = (int)rank;
-    struct {
-        net_key_t parent;
-        int64_t color;
-    } child = {setup->request.key, setup->request.color};
-    comm->key = net_key_hash(&child, sizeof(child));
-    int error = net_join(&comm->key, &setup->rendezvous);
-    if (error) {
-        shim_setup_decline(setup, "no shared memory for the split: %s", strerror(-error));
-        return;
-    }
-    start_clock(setup, false);
-    enter_rendezvous(setup);
-}
-
 static int read_identities(shim_setup_t *setup)
 {
     uint32_t nranks = setup->comm->nranks;
@@ -527,7 +105,7 @@ static int read_identities(shim_setup_t *setup)
         return -ENOMEM;
     for (uint32_t r = 0; r < nranks; r++) {
         shim_identity_t *identity = &setup->identity[r];
-        int error = read_record(setup, STAGE_IDENTITY, r, identity, sizeof(*identity));
+        int error = shim_setup_read(setup, STAGE_IDENTITY, r, identity, sizeof(*identity));
         if (error)
             return error;
         identity->settings.policy[SEL_POLICY_BYTES - 1] = 0;
@@ -570,7 +148,7 @@ static void identities_done(shim_setup_t *setup)
     setup->parents = NULL;
     int error = read_identities(setup);
     if (error) {
-        fail(setup, "identities: %s", strerror(-error));
+        shim_setup_fail(setup, "identities: %s", strerror(-error));
         return;
     }
     char text[80];
@@ -623,7 +201,7 @@ static int obtain_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
         setup->offered = 0;
         return alg_scratch_take(setup->pooled, comm->rank, &setup->scratch);
     }
-    leave_idle(setup);
+    shim_setup_leave_idle(setup);
     uint64_t id = setup->identity[0].fresh_id + setup->attempt;
     alg_device_t device = setup->request.host ? ALG_DEVICE_HOST : ALG_DEVICE_CUDA;
     int error = -ENOMEM;
@@ -649,7 +227,7 @@ static void post_offer(shim_setup_t *setup)
         record.error = obtain_scratch(setup, record.bytes);
     if (!host)
         net_scope_leave(&scope);
-    post_next(setup, try_stage(setup, TRY_OFFER), &record, sizeof(record));
+    post_next(setup, shim_setup_try_stage(setup, TRY_OFFER), &record, sizeof(record));
 }
 
 /* Whether a kind may serve this team. Over NVLink the host's memory is left to the real NCCL, which may reach the
@@ -693,9 +271,9 @@ static void agreed(shim_setup_t *setup)
     setup->sees_peers = true;
     for (uint32_t r = 0; r < setup->comm->nranks; r++) {
         agree_t other;
-        int error = read_record(setup, STAGE_AGREE, r, &other, sizeof(other));
+        int error = shim_setup_read(setup, STAGE_AGREE, r, &other, sizeof(other));
         if (error) {
-            fail(setup, "rank %u's record: %s", r, strerror(-error));
+            shim_setup_fail(setup, "rank %u's record: %s", r, strerror(-error));
             return;
         }
         const bool sane = other.link < SEL_LINK_COUNT && (other.link == SEL_LINK_HOST) == host;
@@ -725,14 +303,14 @@ static void next_try(shim_setup_t *setup, const char *what, uint32_t rank, int e
     setup->scratch = NULL;
     setup->pooled = 0;
     if (setup->request.host || error == -ENOMEM || !try_from(setup, setup->attempt + 1))
-        fail(setup, "rank %u could not %s: %s", rank, what, why(error));
+        shim_setup_fail(setup, "rank %u could not %s: %s", rank, what, why(error));
 }
 
 static int read_offers(shim_setup_t *setup, uint32_t stage, uint8_t offers[][NET_OFFER_BYTES])
 {
     for (uint32_t r = 0; r < setup->comm->nranks; r++) {
         offer_t record;
-        int error = read_record(setup, stage, r, &record, sizeof(record));
+        int error = shim_setup_read(setup, stage, r, &record, sizeof(record));
         if (error)
             return error;
         memcpy(offers[r], record.bytes, NET_OFFER_BYTES);
@@ -745,13 +323,13 @@ static void open_and_write(shim_setup_t *setup)
     uint8_t offers[ALG_MAX_RANKS][NET_OFFER_BYTES];
     int32_t error = 0;
     if (!setup->pooled) {
-        error = read_offers(setup, try_stage(setup, TRY_OFFER), offers);
+        error = read_offers(setup, shim_setup_try_stage(setup, TRY_OFFER), offers);
         if (!error)
             error = alg_scratch_open(setup->scratch, offers);
     }
     if (!error)
         error = alg_scratch_prove_write(setup->scratch, setup->identity[0].fresh_id);
-    post_next(setup, try_stage(setup, TRY_OPENED), &error, sizeof(error));
+    post_next(setup, shim_setup_try_stage(setup, TRY_OPENED), &error, sizeof(error));
 }
 
 static void offered(shim_setup_t *setup)
@@ -770,7 +348,7 @@ static void offered(shim_setup_t *setup)
     int32_t sent = read_offers(setup, setup->stage, offers);
     if (!sent)
         sent = alg_scratch_send(setup->scratch, offers);
-    post_next(setup, try_stage(setup, TRY_SENT), &sent, sizeof(sent));
+    post_next(setup, shim_setup_try_stage(setup, TRY_SENT), &sent, sizeof(sent));
 }
 
 static void sent(shim_setup_t *setup)
@@ -792,7 +370,7 @@ static void opened(shim_setup_t *setup)
         return;
     }
     int32_t proof = alg_scratch_prove_read(setup->scratch, setup->identity[0].fresh_id);
-    post_next(setup, try_stage(setup, TRY_PROOF), &proof, sizeof(proof));
+    post_next(setup, shim_setup_try_stage(setup, TRY_PROOF), &proof, sizeof(proof));
 }
 
 static void proven(shim_setup_t *setup)
@@ -800,20 +378,20 @@ static void proven(shim_setup_t *setup)
     uint32_t rank = 0;
     int error = first_error(setup, setup->stage, sizeof(int32_t), &rank);
     if (error) {
-        fail(setup, "rank %u did not get what its peers stored: %s", rank, why(error));
+        shim_setup_fail(setup, "rank %u did not get what its peers stored: %s", rank, why(error));
         return;
     }
     net_decide(setup->rendezvous, NET_ATTACHED, "");
-    obey(setup);
+    shim_setup_obey(setup);
 }
 
 static void act(shim_setup_t *setup)
 {
     static void (*const action[TRY_STAGES])(shim_setup_t *) = {
         [TRY_OFFER] = offered, [TRY_SENT] = sent, [TRY_OPENED] = opened, [TRY_PROOF] = proven};
-    start_clock(setup, true);
+    shim_setup_start_clock(setup, true);
     if (setup->regrouping)
-        regroup_done(setup);
+        shim_setup_regroup(setup);
     else if (setup->stage == STAGE_IDENTITY)
         identities_done(setup);
     else if (setup->stage == STAGE_AGREE)
@@ -826,22 +404,10 @@ static void late(shim_setup_t *setup)
 {
     uint32_t nranks = setup->regrouping ? (uint32_t)setup->request.nranks : setup->comm->nranks;
     if (setup->regrouping || setup->stage == STAGE_IDENTITY)
-        fail(setup, "%u of %u ranks came within %u ms", net_count(setup->rendezvous), nranks, setup->limit_ms);
+        shim_setup_fail(setup, "%u of %u ranks came within %u ms", net_count(setup->rendezvous), nranks,
+                        setup->limit_ms);
     else
-        fail(setup, "a rank stayed away for %u ms during set-up", setup->limit_ms);
-}
-
-/* Host mode's split: the others of this colour, which have met this rank before, live and have yet to come. */
-static bool parents_present(const shim_setup_t *setup)
-{
-    for (uint32_t r = 0; setup->parents && r < (uint32_t)setup->request.nranks; r++) {
-        regroup_t other;
-        size_t size;
-        if (net_read(setup->parents, STAGE_REGROUP, r, &other, sizeof(other), &size) == 0 &&
-            other.color == setup->request.color && !net_present(setup->parents, r))
-            return false;
-    }
-    return setup->parents != NULL;
+        shim_setup_fail(setup, "a rank stayed away for %u ms during set-up", setup->limit_ms);
 }
 
 /* Nobody has come to the stage for a while. A rank that lives comes to the meeting, and a rank whose program
@@ -849,7 +415,7 @@ static bool parents_present(const shim_setup_t *setup)
  * is let go, if it must wait for the program of another rank: that may wait for this one. */
 static bool out_of_time(shim_setup_t *setup)
 {
-    const uint64_t now = shim_setup_now_ns(), needed = atomic_load(&setup->needed_ns);
+    const uint64_t now = shim_now_ns(), needed = atomic_load(&setup->needed_ns);
     const uint64_t ms = UINT64_C(1000000);
     if (now < setup->since_ns + SHIM_AWAY_MS * ms)
         return false;
@@ -861,7 +427,7 @@ static bool out_of_time(shim_setup_t *setup)
     }
     if (now < setup->deadline_ns)
         return false;
-    if (missing == NET_MISSING_UNSEEN && !parents_present(setup))
+    if (missing == NET_MISSING_UNSEEN && !shim_setup_parents_present(setup))
         return true;
     if (needed)
         return now > needed + SHIM_SETTLE_LIMIT_MS * ms;
@@ -879,8 +445,8 @@ bool shim_setup_step(shim_setup_t *setup)
         return true;
     }
     if (!setup->begun)
-        return begin(setup);
-    if (!setup->regrouping && obey(setup))
+        return shim_setup_begin(setup);
+    if (!setup->regrouping && shim_setup_obey(setup))
         return true;
     net_set_away(setup->rendezvous, setup->patient);
     switch (net_poll(setup->rendezvous, setup->stage)) {
@@ -893,13 +459,13 @@ bool shim_setup_step(shim_setup_t *setup)
         late(setup);
         return true;
     case -ECANCELED:
-        obey(setup);
+        shim_setup_obey(setup);
         return true;
     case -ESRCH:
         shim_setup_decline(setup, "a rank died or gave up during set-up");
         return true;
     default:
-        fail(setup, "the set-up's shared memory is damaged");
+        shim_setup_fail(setup, "the set-up's shared memory is damaged");
         return true;
     }
 }

@@ -36,7 +36,7 @@ static void make_scratch(const alg_map_t *map, uint8_t **scratch, uint8_t **own)
     }
     GPU(cudaMalloc((void **)scratch, map->total_bytes));
     GPU(cudaMemset(*scratch, 0, map->total_bytes));
-    GPU(cudaMemset(*scratch + map->half_offset, 0xff, 2 * map->half_bytes));
+    GPU(cudaMemset(*scratch + map->half_offset, 0xff, map->flags_offset - map->half_offset));
     *own = *scratch;
 }
 
@@ -78,6 +78,9 @@ void gpu_team_make(gpu_team_t *g, int nranks, int gpus, alg_memory_t memory, siz
                                   .dependent_launch = major[r] >= 9,
                                   .half_offset = g->map.half_offset,
                                   .half_bytes = g->map.half_bytes,
+                                  .rings_offset = g->map.rings_offset,
+                                  .rings_bytes = g->map.rings_bytes,
+                                  .counts_offset = g->map.counts_offset,
                                   .flags_offset = g->map.flags_offset,
                                   .staging_offset = g->map.staging_offset,
                                   .staging_bytes = g->map.staging_bytes};

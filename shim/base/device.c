@@ -9,6 +9,8 @@
  * with a GPU listed by the kernel there is one, unless the user has hidden all.
  */
 #define _GNU_SOURCE
+#include "shim/base/device.h"
+
 #include <dirent.h>
 #include <dlfcn.h>
 #include <pthread.h>
@@ -18,7 +20,6 @@
 
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
-#include "shim/host/host.h"
 
 #if SHUNT_HAS_CUDA
 /* An empty list, or one that begins with no device, hides every GPU. */

@@ -1,43 +1,19 @@
 /*
- * call.c - see call.h.
+ * make.c - see make.h.
  *
  * On an attached communicator forwarded calls are ordered with ours over
  * streams, and noted in the group.
  */
-#include "shim/call/call.h"
+#include "shim/call/make.h"
 
 #include "shim/account/trace.h"
+#include "shim/base/device.h"
+#include "shim/base/last_error.h"
+#include "shim/call/check.h"
 #include "shim/call/group.h"
 #include "shim/call/route.h"
-#include "shim/host/host.h"
+#include "shim/comm/order.h"
 #include "shim/setup/attach.h"
-
-uint64_t shim_call_bytes(const shim_call_t *call)
-{
-    uint64_t bytes = call->alg.count * alg_type_bytes(call->alg.type);
-    if (call->comm != NULL && call->collective < ALG_COLLECTIVE_COUNT)
-        bytes *= alg_collective_blocks((alg_collective_t)call->collective, call->comm->nranks);
-    return bytes;
-}
-
-bool shim_call_has_buffers(const shim_call_t *call)
-{
-    const bool root = call->alg.root == call->comm->rank;
-    switch (call->collective) {
-    case ALG_REDUCE:
-    case ALG_GATHER:
-        return call->alg.input != NULL && (!root || call->alg.output != NULL);
-    case ALG_BROADCAST:
-    case ALG_SCATTER:
-        return call->alg.output != NULL && (!root || call->alg.input != NULL);
-    case SHIM_SEND:
-        return call->alg.input != NULL;
-    case SHIM_RECV:
-        return call->alg.output != NULL;
-    default:
-        return call->alg.input != NULL && call->alg.output != NULL;
-    }
-}
 
 /* ---- Trace ------------------------------------------------------------------------------- */
 
@@ -46,7 +22,7 @@ static int is_captured(const shim_call_t *call, ncclResult_t result)
     shim_capture_t capture;
     if (shim_host_mode())
         return 0;
-    if (result != ncclSuccess && result != ncclInProgress)
+    if (shim_is_error(result))
         return -1;
     return shim_capture_query(call->stream, &capture) == 0 ? capture.id != 0 : -1;
 }
@@ -93,7 +69,7 @@ static ncclResult_t order_before(shim_call_t *call)
     if (shim_capture_query(call->stream, &call->capture) != 0)
         return ncclSuccess; /* the real NCCL will meet it too, and words it */
     if (shim_group_depth() > 0)
-        return shim_group_check(shim_group_use(call->comm, call->stream, &call->capture, true));
+        return shim_group_check(shim_group_use(call->comm, call->stream, &call->capture, SHIM_USE_FORWARDED));
     pthread_mutex_lock(&call->comm->lock);
     call->ordered = shim_order_enter(call->comm, call->stream, &call->capture) == 0;
     pthread_mutex_unlock(&call->comm->lock);
@@ -115,21 +91,17 @@ static void order_after(const shim_call_t *call, bool pending)
 static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
 {
     ncclResult_t result = call->forward(real, call);
-    if (call->ordered && (result == ncclSuccess || result == ncclInProgress))
+    if (call->ordered && !shim_is_error(result))
         order_after(call, result == ncclInProgress);
-    if (result != ncclSuccess && result != ncclInProgress)
-        shim_set_last_error("%s", ""); /* the real one's text is the last now */
-    return result;
+    return shim_real_answer(result);
 }
 
 static ncclResult_t forward(shim_call_t *call)
 {
     ncclResult_t result = ncclSuccess;
-    const shim_real_t *real = shim_real();
-    if (real == NULL) {
-        shim_set_last_error("%s: %s", call->function, shim_real_failure());
-        return ncclInvalidUsage;
-    }
+    const shim_real_t *real = shim_real_need(call->function);
+    if (real == NULL)
+        return ncclSystemError;
     if (is_broken(call, &result))
         return result;
     shim_count_forwarded(call->collective, shim_call_bytes(call), call->reason, call->source);
@@ -160,7 +132,7 @@ static void find_comm(shim_call_t *call)
 static bool is_ours(const shim_call_t *call, int *reason)
 {
     *reason = SEL_FORWARD_COLLECTIVE;
-    if (call->collective >= ALG_COLLECTIVE_COUNT)
+    if (call->collective >= ALG_COLLECTIVE_COUNT && !shim_call_is_message(call))
         return false;
     *reason = SHIM_REASON_CONFIGURATION;
     if (call->more != NULL)
@@ -172,7 +144,7 @@ static bool is_ours(const shim_call_t *call, int *reason)
 static ncclResult_t make_on_host(shim_call_t *call)
 {
     ncclResult_t result = shim_host_check_call(call);
-    if (result == ncclSuccess && (call->collective >= ALG_COLLECTIVE_COUNT || call->more != NULL)) {
+    if (result == ncclSuccess && call->more != NULL) {
         shim_set_last_error("%s: the host device has no such call", call->function);
         result = ncclInvalidUsage;
     }

@@ -17,7 +17,7 @@
  * Memory: what is known of a capture is freed when its graph is gone and the
  * next capture begins, or with the communicator.
  */
-#include "shim/call/capture.h"
+#include "shim/comm/capture.h"
 
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime_api.h>

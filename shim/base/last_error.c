@@ -5,12 +5,14 @@
  * another thread met. The reader gets a copy of its own, which the next error
  * cannot tear.
  */
+#include "shim/base/last_error.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "shim/base/log.h"
-#include "shim/host/host.h"
+#include "transport/transport.h"
 
 enum { TEXT_BYTES = 512 };
 

@@ -8,7 +8,7 @@
  * same event and record it, so once there is one a call waits for the event
  * even on the stream that recorded it last: nobody tells of a replay.
  */
-#include "shim/call/order.h"
+#include "shim/comm/order.h"
 
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime_api.h>
@@ -69,14 +69,14 @@ static cudaError_t need_event(shim_order_t *order)
     return error;
 }
 
-static cudaError_t need_side(shim_order_t *order)
+static cudaError_t need_side(void **side)
 {
     cudaStream_t stream;
-    if (order->side)
+    if (*side)
         return cudaSuccess;
     cudaError_t error = stream_create(&stream);
     if (error == cudaSuccess)
-        order->side = stream;
+        *side = stream;
     return error;
 }
 
@@ -134,35 +134,43 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
 
 /* A stream that has been in a capture belongs to it until its end, so a capture gets none: its own stream goes back
  * to the nodes where it branched. */
-int shim_branch_make(shim_comm_t *comm, void *stream, const shim_capture_t *capture, shim_branch_t *branch)
+int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_capture_t *capture, shim_branch_t *branch)
 {
     branch->stream = stream;
     branch->capture = *capture;
     branch->begun = false;
     if (capture->id != 0)
         return shim_nodes_read(stream, &branch->nodes);
-    cudaError_t error = need_side(&comm->order);
+    cudaError_t error = need_side(&comm->order.side[side]);
     if (error != cudaSuccess)
         return cleared(error);
-    branch->stream = comm->order.side;
+    branch->stream = comm->order.side[side];
     int failed = shim_capture_query(branch->stream, &branch->capture);
     return failed ? failed : shim_order_join(branch->stream, stream);
 }
 
+/* The captured stream goes on where the other way was left. */
+static int change_ways(shim_branch_t *branch)
+{
+    shim_nodes_t other = {0};
+    int error = shim_nodes_read(branch->stream, &other);
+    if (error == 0)
+        error = shim_nodes_write(branch->stream, &branch->nodes, false);
+    free(branch->nodes.node);
+    branch->nodes = other;
+    return error;
+}
+
 int shim_branch_begin(shim_branch_t *branch)
 {
-    if (branch->capture.id != 0) {
-        shim_nodes_t other = {0};
-        int error = shim_nodes_read(branch->stream, &other);
-        if (error == 0)
-            error = shim_nodes_write(branch->stream, &branch->nodes, false);
-        free(branch->nodes.node);
-        branch->nodes = other;
-        if (error)
-            return error;
-    }
-    branch->begun = true;
-    return 0;
+    int error = branch->capture.id != 0 ? change_ways(branch) : 0;
+    branch->begun = branch->begun || error == 0;
+    return error;
+}
+
+int shim_branch_pause(shim_branch_t *branch)
+{
+    return branch->capture.id != 0 ? change_ways(branch) : 0;
 }
 
 int shim_branch_end(shim_branch_t *branch, void *stream)
@@ -179,8 +187,9 @@ void shim_order_forget(shim_comm_t *comm)
     shim_captured_forget(comm);
     if (comm->order.event)
         cudaEventDestroy(comm->order.event);
-    if (comm->order.side)
-        cudaStreamDestroy(comm->order.side);
+    for (int i = 0; i < 2; i++)
+        if (comm->order.side[i])
+            cudaStreamDestroy(comm->order.side[i]);
     comm->order = (shim_order_t){0};
 }
 
@@ -215,13 +224,19 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
     return 0;
 }
 
-int shim_branch_make(shim_comm_t *comm, void *stream, const shim_capture_t *capture, shim_branch_t *branch)
+int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_capture_t *capture, shim_branch_t *branch)
 {
-    (void)comm, (void)stream, (void)capture, (void)branch;
+    (void)comm, (void)side, (void)stream, (void)capture, (void)branch;
     return 0;
 }
 
 int shim_branch_begin(shim_branch_t *branch)
+{
+    (void)branch;
+    return 0;
+}
+
+int shim_branch_pause(shim_branch_t *branch)
 {
     (void)branch;
     return 0;

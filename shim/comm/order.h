@@ -17,7 +17,7 @@
 
 #include <stdbool.h>
 
-#include "shim/call/capture.h"
+#include "shim/comm/capture.h"
 
 /* Make `device` current; *previous gets what shim_device_leave puts back. */
 int shim_device_enter(int device, int *previous);
@@ -36,15 +36,17 @@ int shim_order_join(void *waiter, void *stream);
 typedef struct shim_branch {
     void *stream; /* for the work: a stream of the communicator's, in a capture the one that it branched from */
     shim_capture_t capture;
-    shim_nodes_t nodes; /* in a capture: until the work begins where it branched, then what the other way has come to */
+    shim_nodes_t nodes; /* in a capture: what the way has come to that is not the stream's at present */
     bool begun;
 } shim_branch_t;
 
-/* It begins where `stream` is now. The caller frees branch->nodes.node in the end. */
-int shim_branch_make(shim_comm_t *comm, void *stream, const shim_capture_t *capture, shim_branch_t *branch);
+/* It begins where `stream` is now, on side stream number `side`. The caller frees branch->nodes.node in the end. */
+int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_capture_t *capture, shim_branch_t *branch);
 /* From here on what comes to branch->stream belongs to the branch ... */
 int shim_branch_begin(shim_branch_t *branch);
-/* ... up to here, where `stream` waits for it. */
+/* ... from here on, in a capture, it does not any more (begin and pause may take turns) ... */
+int shim_branch_pause(shim_branch_t *branch);
+/* ... and here `stream` waits for it. */
 int shim_branch_end(shim_branch_t *branch, void *stream);
 
 /* The end of a communicator's state: free events, streams, and what is known of captures. */
