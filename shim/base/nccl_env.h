@@ -2,7 +2,7 @@
  * nccl_env.h - a variable as the real NCCL sees it.
  *
  * NCCL copies its configuration files into the environment at its first init,
- * where the environment does not speak already. Shunt decides before that, so
+ * where the environment has no value yet. Shunt decides before that, so
  * it looks in the same places in the same order: the environment, the file
  * that NCCL_CONF_FILE names (or ~/.nccl.conf), /etc/nccl.conf.
  */
