@@ -2,8 +2,8 @@
  * statistics.c - counters by collective, size and outcome.
  *
  * Static tables, so that counting never allocates and never locks. The first
- * threads that count have one each, where nobody else adds; all others share the
- * last one. Sizes are binned by powers of two.
+ * threads that count have a table each, which no other thread writes; all other
+ * threads share the last one. Sizes are binned by powers of two.
  */
 #define _GNU_SOURCE
 #include "shim/account/statistics.h"

@@ -9,8 +9,8 @@
 #ifndef SHUNT_SHIM_NCCL_ENV_H
 #define SHUNT_SHIM_NCCL_ENV_H
 
-/* The value, or NULL where nothing sets it. The files are read once; what they say lives as long as
- * the process, what the environment says as long as nobody changes it. */
+/* The value, or NULL where nothing sets it. The files are read once; a value from them lives as long
+ * as the process, one from the environment until the environment is changed. */
 const char *shim_nccl_env(const char *name);
 /* The same; *origin gets "environment" or the file's path where there is a value. */
 const char *shim_nccl_env_from(const char *name, const char **origin);

@@ -31,7 +31,7 @@ static struct device_room {
     pthread_mutex_t lock;
     uint32_t taken;            /* of all shares */
     uint32_t releases;         /* so far: what was refused may be there now */
-    const shim_comm_t *leader; /* or who claims to be, until its set-up is through */
+    const shim_comm_t *leader; /* or the one that claims to be, until its set-up ends */
 } g_room[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 static struct device_room *room_of(const shim_comm_t *comm)
@@ -70,7 +70,7 @@ static void grow(struct device_room *room, shim_share_t *share, uint32_t blocks,
 {
     const uint32_t left = all > room->taken ? all - room->taken : 0;
     uint32_t most = (share->blocks + left) / 2;
-    most = most > 0 ? most : 1; /* nobody is refused: from the ninth on, they may be one too many */
+    most = most > 0 ? most : 1; /* never 0: from the ninth communicator on, shares may exceed the GPU by a block */
     const uint32_t wanted = least(share->leads ? blocks : 2 * blocks, most);
     if (wanted > share->blocks) {
         room->taken += wanted - share->blocks;
