@@ -157,7 +157,7 @@ static void give_up(const char *why)
 static void close_early(void)
 {
     if (ftruncate(file, position) != 0 || pwrite(file, tail, TAIL_BYTES, position) != TAIL_BYTES)
-        shim_info("SHUNT_TRACE: what was written before is not whole");
+        shim_info("SHUNT_TRACE: the end of the previous trace could not be written, so that file is incomplete");
     close(file);
     file = -1;
 }
@@ -298,7 +298,7 @@ static void end(void)
     pthread_mutex_unlock(&lock);
     pthread_join(writer, NULL);
     if (dropped_in_all > 0)
-        shim_warn("SHUNT_TRACE: %llu calls came faster than they could be written, and are missing",
+        shim_warn("SHUNT_TRACE: %llu calls came faster than they could be written; the trace lacks them",
                   (unsigned long long)dropped_in_all);
 }
 

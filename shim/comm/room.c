@@ -70,7 +70,7 @@ static void grow(struct device_room *room, shim_share_t *share, uint32_t blocks,
 {
     const uint32_t left = all > room->taken ? all - room->taken : 0;
     uint32_t most = (share->blocks + left) / 2;
-    most = most > 0 ? most : 1; /* never 0: from the ninth communicator on, shares may exceed the GPU by a block */
+    most = most > 0 ? most : 1; /* nobody is refused: from the ninth on, they may be one too many */
     const uint32_t wanted = least(share->leads ? blocks : 2 * blocks, most);
     if (wanted > share->blocks) {
         room->taken += wanted - share->blocks;

@@ -146,9 +146,10 @@ static bool real_open(const char *path, char *why, size_t capacity)
         return false;
     }
     if (!shim_bind_own_slots(library))
-        shim_warn("%s: its calls to its own functions could not be kept inside, so some come back to Shunt; "
-                  "results stay right, traces and counts may show calls that the program did not make",
-                  path);
+        shim_warn(
+            "%s: some of its calls to its own functions go through Shunt; results stay right, but traces and counts "
+            "may show calls that the program did not make",
+            path);
     int version = real_version(handle, why, capacity);
     if (version == 0) {
         dlclose(handle);

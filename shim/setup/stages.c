@@ -90,7 +90,7 @@ static int read_record(shim_setup_t *setup, uint32_t stage, uint32_t rank, void 
     return error ? error : got == size ? 0 : -EPROTO;
 }
 
-/* One line a process: the lowest of its ranks logs it. */
+/* One line a process: the lowest of its ranks speaks. */
 static bool speaks(const shim_setup_t *setup)
 {
     const shim_comm_t *comm = setup->comm;
@@ -272,7 +272,7 @@ void shim_setup_decline(shim_setup_t *setup, const char *format, ...)
     va_end(arguments);
 }
 
-/* Declined because of a fault. All ranks may find it; the rank that recorded the verdict logs it. */
+/* Declined for what should not be. All ranks may find it; the one whose word holds warns of it. */
 static void fail(shim_setup_t *setup, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 static void fail(shim_setup_t *setup, const char *format, ...)
