@@ -62,6 +62,8 @@ static inline ncclDataType_t shim_call_type(const shim_call_t *call)
 /* Of the larger buffer of a rank, as all sizes in tables and limits; of a block where the ranks are not known. The type
  * is one. */
 uint64_t shim_call_bytes(const shim_call_t *call);
+/* For the statistics. */
+shim_place_t shim_call_place(const shim_call_t *call);
 /* No buffer that the collective uses on this rank is NULL. */
 bool shim_call_has_buffers(const shim_call_t *call);
 
