@@ -1,8 +1,7 @@
 /*
  * built_in.c - the built-in table. Each row names the benchmark that set it.
  *
- * Where the real NCCL, on all multiprocessors that it likes, is ahead of 64 blocks of
- * ours, it has the call.
+ * NCCL gets the sizes at which its ring, on more multiprocessors, beats our 64 blocks.
  */
 #include "selector/built_in.h"
 
@@ -12,8 +11,8 @@
 /* The benchmark of a row: H200 over NVSwitch, multicast off. Grids were chosen from docs/results/sweep-h200.csv. */
 #define H200(ranks) "docs/results/graph-" #ranks "-h200.csv"
 #define STAGED(ranks) "docs/results/large-staged-" #ranks "-h200.csv"
-#define TUNED "docs/results/tune-4-h200.csv"  /* what `shunt tune` found better there than the rows of before */
-#define TRIED "docs/results/tried-6-h200.csv" /* and how its kernels compare there since */
+#define TUNED "docs/results/tune-4-h200.csv"  /* found by `shunt tune` to beat the rows before */
+#define TRIED "docs/results/tried-6-h200.csv" /* how its kernels have compared since */
 #define HOST "host device"                    /* a block is a thread; more of them only contend for cores */
 
 #define COLLECTIVES(ranks) "docs/results/collectives-" #ranks "-h200.csv"
