@@ -59,4 +59,11 @@ static inline bool shim_call_is_message(const shim_call_t *call)
     return (call->collective == SHIM_SEND || call->collective == SHIM_RECV) && call->more == NULL;
 }
 
+/* For the statistics. */
+static inline shim_place_t shim_call_place(const shim_call_t *call)
+{
+    const bool known = call->comm != NULL && (call->attached || call->comm->host) && call->comm->plan != NULL;
+    return known ? shim_place(&call->comm->plan->topology, call->alg.type, call->capture.id != 0) : 0;
+}
+
 #endif

@@ -104,7 +104,7 @@ static ncclResult_t forward(shim_call_t *call)
         return ncclSystemError;
     if (is_broken(call, &result))
         return result;
-    shim_count_forwarded(call->collective, shim_call_bytes(call), call->reason, call->source);
+    shim_count_forwarded(call->collective, shim_call_place(call), shim_call_bytes(call), call->reason, call->source);
     int previous;
     if (call->attached && shim_device_enter(call->comm->device, &previous) == 0) {
         result = order_before(call);
