@@ -165,7 +165,8 @@ static bool write_table(const tuning_t *tuning, char path[PATH_MAX])
 {
     return tuning->results == 0 || tuning->options->check ||
            (table_path(tuning, path) &&
-            tune_table_write(path, tuning->options, tuning->machine, &tuning->link, tuning->result, tuning->results));
+            tune_table_write(path, tuning->options, tuning->machine, &tuning->link, tuning->result, tuning->results) &&
+            tune_times_write(path, tuning->result, tuning->results));
 }
 
 /* What programs use most comes first, in case that there is no time for all: every GPU, then powers of two. */
