@@ -79,14 +79,13 @@ bool tool_counts_add(const char *text, tool_counts_t *counts)
     return good;
 }
 
-static bool add_file(const char *path, const char *text, void *counts)
+static bool add_file(const char *text, void *counts)
 {
-    (void)path;
     return tool_counts_add(text, counts);
 }
 
 bool tool_counts_read(const char *folder, tool_counts_t *counts)
 {
     *counts = (tool_counts_t){0};
-    return tool_folder_each(folder, add_file, counts);
+    return tool_folder_each(folder, "stats.", add_file, counts);
 }

@@ -1,5 +1,5 @@
 /*
- * counts.h - the statistics that processes have left in a folder (SHUNT_STATS=FOLDER/%h.%p), added up.
+ * counts.h - the statistics that processes have left in a folder (SHUNT_STATS=FOLDER/stats.%h.%p), added up.
  *
  * The lines are those of shim/account/statistics.c.
  */
@@ -24,7 +24,7 @@ typedef struct tool_counts {
     tool_count_t *row;
 } tool_counts_t;
 
-/* All files of the folder. False: no memory, or no folder. */
+/* The files stats.* of the folder. False: no memory, or no folder. */
 bool tool_counts_read(const char *folder, tool_counts_t *counts);
 /* Add what one file says, which ends with a NUL. */
 bool tool_counts_add(const char *text, tool_counts_t *counts);

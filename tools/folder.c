@@ -65,7 +65,7 @@ close_file:
     return text;
 }
 
-bool tool_folder_each(const char *folder, bool (*visit)(const char *path, const char *text, void *context),
+bool tool_folder_each(const char *folder, const char *prefix, bool (*visit)(const char *text, void *context),
                       void *context)
 {
     char path[PATH_MAX];
@@ -73,11 +73,12 @@ bool tool_folder_each(const char *folder, bool (*visit)(const char *path, const 
     DIR *open = opendir(folder);
     bool good = open != NULL;
     for (struct dirent *entry; good && (entry = readdir(open)) != NULL;) {
-        if (!name_in(folder, entry->d_name, path) || lstat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
+        if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0 || !name_in(folder, entry->d_name, path) ||
+            lstat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
             continue;
         }
         char *text = text_of(path);
-        good = text != NULL && visit(path, text, context);
+        good = text != NULL && visit(text, context);
         free(text);
     }
     if (open != NULL) {

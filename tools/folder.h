@@ -11,9 +11,9 @@
 bool tool_folder_make(const char *command, char path[PATH_MAX]);
 /* The folder and the files in it. */
 void tool_folder_remove(const char *path);
-/* Visit each plain file, as text that ends with a NUL; of a larger one its first 16 MiB. False: the folder or a file
- * cannot be read, or the visitor said so. */
-bool tool_folder_each(const char *folder, bool (*visit)(const char *path, const char *text, void *context),
+/* Visit each plain file whose name begins with `prefix`, as text that ends with a NUL; of a larger one its first 16
+ * MiB. False: the folder or a file cannot be read, or the visitor said so. */
+bool tool_folder_each(const char *folder, const char *prefix, bool (*visit)(const char *text, void *context),
                       void *context);
 
 #endif

@@ -181,7 +181,7 @@ static int report(char **command, bool audited)
     if (!tool_folder_make("run", folder)) {
         return TOOL_FAILED;
     }
-    snprintf(pattern, sizeof pattern, "%s/%%h.%%p", folder);
+    snprintf(pattern, sizeof pattern, "%s/stats.%%h.%%p", folder);
     fflush(NULL);
     const pid_t pid = fork();
     if (pid == 0) {

@@ -2,7 +2,7 @@
  * client.c - a program that uses NCCL, for `shunt run --report` and `shunt doctor`: opens LIBRARY, forks RANKS
  * processes, and makes CALLS all-reduces of COUNT floats in each. Knows nothing of Shunt.
  *
- * usage: tools_client LIBRARY RANKS COUNT CALLS [SECONDS]    (LIBRARY none: no NCCL; SECONDS: to sleep at the end)
+ * usage: tools_client LIBRARY RANKS COUNT CALLS [SECONDS]    (RANKS 0: open it, no more; SECONDS: to sleep at the end)
  */
 #include <dlfcn.h>
 #include <nccl.h>
@@ -53,14 +53,14 @@ int main(int argc, char **argv)
     if (argc < 5) {
         return 2;
     }
-    if (strcmp(argv[1], "none") == 0) {
-        return 0;
-    }
     void *library = dlopen(argv[1], RTLD_NOW);
     ncclUniqueId *id = mmap(NULL, sizeof *id, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (library == NULL || id == MAP_FAILED) {
         fprintf(stderr, "%s\n", dlerror());
         return 1;
+    }
+    if (atoi(argv[2]) == 0) {
+        return (int)sleep(argv[5] != NULL ? (unsigned)atoi(argv[5]) : 0);
     }
     find(library, "ncclGetUniqueId", &ncclGetUniqueId_);
     find(library, "ncclCommInitRank", &ncclCommInitRank_);
