@@ -14,6 +14,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import pty
 import shutil
 import signal
 import subprocess
@@ -210,6 +211,34 @@ def bench_choose():
                "choice_ns")
         rows = csv_rows(f"{folder}/rows.csv")[1]
         assert len(rows) > 1 and all(float(row["choice_ns"]) > 0 for row in rows), rows
+
+
+def on_terminal(*arguments):
+    """What a command prints on stderr, if that is a terminal."""
+    ours, theirs = pty.openpty()
+    environment = dict(os.environ, SHUNT_TIMEOUT_MS="600000", SHUNT_CACHE_DIR="/nowhere")
+    parent = subprocess.Popen([SHUNT, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                              stderr=theirs)
+    os.close(theirs)
+    text = b""
+    try:
+        while part := os.read(ours, 4096):
+            text += part
+    except OSError:  # the other end is closed
+        pass
+    assert parent.wait(timeout=LIMIT) == 0, text
+    return text.decode()
+
+
+def progress():
+    """A bar with an estimate on a terminal, taken away at the end; not a word in a pipe."""
+    with tempfile.TemporaryDirectory() as folder:
+        for arguments in (("bench", "-g", "2", "-b", "1K", "-e", "16K", "-f", "2"),
+                          ("tune", "-g", "2", "-b", "1K", "-e", "4K", "--collective", "allreduce", "--table",
+                           f"{folder}/table.csv")):
+            text = on_terminal(*arguments)
+            assert "s left" in text and "%" in text and text.endswith("\r\033[K"), text
+            assert expect(shunt(*arguments), 0).stderr == ""
 
 
 def bench_files():
@@ -474,5 +503,5 @@ def bench_gpu():
 if __name__ == "__main__":
     {case.__name__: case for case in (usage, run, info, topology, settings, documents, bench_right, bench_collectives,
                                       bench_files,
-                                      bench_dies, bench_choose, bench_gpu, plots, plot_trace, pictures, decode,
+                                      bench_dies, bench_choose, progress, bench_gpu, plots, plot_trace, pictures, decode,
                                       offenders, trace)}[sys.argv[4]]()
