@@ -324,6 +324,33 @@ def plots():
             assert done.returncode == 1 and word in done.stderr and "Traceback" not in done.stderr, done.stderr
 
 
+def plot_sheet():
+    """A panel for each collective, on the same axes; what Shunt hands over is shaded."""
+    columns = "ranks,mode,place,bytes,count,type,op,algorithm,us,nccl_us,ratio,collective"
+    rows = ["4,graph,out,1024,512,bfloat16,none,push,2,8,4,allgather", "4,graph,out,65536,512,bfloat16,none,nccl,8,8,1,allgather",
+            "4,graph,out,1024,512,bfloat16,sum,one,4,8,2,allreduce", "4,graph,out,65536,512,bfloat16,sum,one,8,16,2,allreduce"]
+    with tempfile.TemporaryDirectory() as folder:
+        table, picture = plot_file(folder, "a.csv", rows, columns), f"{folder}/sheet.svg"
+        assert plot("--sheet", table, "-o", picture).returncode == 0
+        first = pathlib.Path(picture).read_bytes()
+        assert plot("--sheet", table, "-o", picture).returncode == 0 and pathlib.Path(picture).read_bytes() == first
+        text = first.decode()
+        assert text.index(">All-reduce<") < text.index(">All-gather<") and text.count('class="handed"') == 1, text
+        assert "1 KB 2.00x, 64 KB 2.00x" in text and "1 KB 4.00x<" in text, text
+        shunt_lines, nccl_lines = (curves(picture)[name] for name in ("Shunt", "NCCL"))
+        assert len(shunt_lines) == len(nccl_lines) == 2, text
+        # 8 us lie at one height in both panels, which begin at the same size.
+        assert shunt_lines[0][1][1] == shunt_lines[1][1][1] == nccl_lines[0][0][1] == nccl_lines[1][0][1], shunt_lines
+        assert shunt_lines[1][0][0] - shunt_lines[0][0][0] == 250, shunt_lines
+        for more, words in (("4,eager,out,1024,512,bfloat16,sum,one,4,8,2,reduce", "eager"),
+                            ("4,graph,out,64,512,bfloat16,max,one,4,8,2,allreduce", "rows of several kinds")):
+            other = plot_file(folder, "b.csv", [more], columns)
+            done = plot("--sheet", table, other, "-o", picture)
+            assert done.returncode == 1 and words in done.stderr, done.stderr
+        assert plot("--sheet", plot_file(folder, "c.csv", [], columns), "-o", picture).returncode == 1
+        assert plot("--sheet", table, "--collective", "allgather", "-o", picture).returncode == 2
+
+
 def pictures():
     """Every picture among the results is what its CSV file gives now."""
     names = ("allreduce", "reducescatter", "reduce", "allgather", "alltoall", "broadcast", "gather", "scatter")
@@ -337,6 +364,12 @@ def pictures():
             assert done.returncode == 0, done.stderr
             assert pathlib.Path(folder, "now.svg").read_bytes() == picture.read_bytes(), (
                 f"{picture.name} is stale: scripts/plot docs/results/{table.name} -o docs/results/{picture.name}")
+        sheets = sorted(pathlib.Path(SOURCE, "docs/results").glob("collectives-*.svg"))
+        assert sheets
+        for picture in sheets:
+            done = plot("--sheet", str(picture.with_suffix(".csv")), "-o", f"{folder}/now.svg")
+            assert done.returncode == 0, done.stderr
+            assert pathlib.Path(folder, "now.svg").read_bytes() == picture.read_bytes(), f"{picture.name} is stale"
 
 
 def decode():
@@ -503,5 +536,5 @@ def bench_gpu():
 if __name__ == "__main__":
     {case.__name__: case for case in (usage, run, info, topology, settings, documents, bench_right, bench_collectives,
                                       bench_files,
-                                      bench_dies, bench_choose, progress, bench_gpu, plots, plot_trace, pictures, decode,
+                                      bench_dies, bench_choose, progress, bench_gpu, plots, plot_sheet, plot_trace, pictures, decode,
                                       offenders, trace)}[sys.argv[4]]()
