@@ -23,7 +23,7 @@ static const char help[] =
     "looks\n"
     "at the host device.\n\n"
     "  --limit S     end CMD after this many seconds (default 20): its own end leaves the most to say\n"
-    "  --help\n\n"
+    "  --help        print this\n\n"
     "Exit status: 0 if all is well, 1 if there is a fault, 2 for a wrong option.\n";
 
 void doctor_say(doctor_t *doctor, doctor_level_t level, const char *what_to_do, const char *format, ...)

@@ -228,8 +228,10 @@ static uint32_t count_preloaded(const tool_processes_t *processes)
 static void tell_log(doctor_t *doctor, const doctor_log_t *log)
 {
     for (uint32_t i = 0; i < log->forwarded.count; i++) {
-        doctor_say(doctor, DOCTOR_FAULT, doctor_advice(log->forwarded.text[i]),
-                   "communicators forwarded to NCCL (%u): %s", log->forwarded.times[i], log->forwarded.text[i]);
+        const char *advice = doctor_advice(log->forwarded.text[i]);
+        const bool meant = advice != NULL && strncmp(advice, "nothing", 7) == 0;
+        doctor_say(doctor, meant ? DOCTOR_NOTE : DOCTOR_FAULT, advice, "communicators forwarded to NCCL (%u): %s",
+                   log->forwarded.times[i], log->forwarded.text[i]);
     }
     for (uint32_t i = 0; i < log->warnings.count; i++) {
         doctor_say(doctor, DOCTOR_NOTE, NULL, "warned: %s", log->warnings.text[i]);

@@ -32,7 +32,7 @@ static const char help[] =
     "                libshunt_audit.so)\n"
     "  --report      at the end, on stderr: for each collective and size how many calls were taken or forwarded, why,\n"
     "                and what that saved, where `shunt tune` measured it on this machine (uses SHUNT_STATS)\n"
-    "  --help\n\n"
+    "  --help        print this\n\n"
     "Exit status: CMD's; 127 if there is no such program, 126 if it cannot be run; with --report 128 and the signal's\n"
     "number if a signal ended CMD.\n";
 

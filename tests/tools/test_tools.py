@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -82,7 +83,7 @@ def usage():
         (("settings", "--html"), "--html"),
     ):
         expect(shunt(*arguments), 2, word)
-    for command in ("bench", "run", "info", "settings"):
+    for command in ("bench", "tune", "run", "doctor", "info", "settings"):
         expect(shunt(command, "--help"), 0, f"usage: shunt {command}")
     expect(shunt("--help"), 0, "usage: shunt")
     expect(shunt("--version"), 0, "shunt ")
@@ -152,10 +153,36 @@ def documents():
         table = expect(shunt("settings", form), 0).stdout
         document = pathlib.Path(SOURCE, name).read_text()
         assert table in document, f"{name} lacks the table that `shunt settings {form}` prints now:\n{table}"
+    page = pathlib.Path(SOURCE, "docs/shunt.1").read_text()
+    commands = subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/man-commands", SHUNT], capture_output=True,
+                              text=True, timeout=LIMIT, env=dict(os.environ, SHUNT_CACHE_DIR="/nowhere"))
+    assert commands.returncode == 0 and commands.stdout in page, f"docs/shunt.1 is stale: scripts/update-docs\n{commands}"
     if shutil.which("groff"):
         done = subprocess.run(["groff", "-man", "-ww", "-Tascii", "-z", f"{SOURCE}/docs/shunt.1"], capture_output=True,
                               text=True, stdin=subprocess.DEVNULL, timeout=LIMIT)
         assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+def options():
+    """Every option that a command knows is in its help, and the other way round; the version is one."""
+    for command in re.findall(r"^  (\w+) ", shunt("--help").stdout, re.MULTILINE):
+        help_text = expect(shunt(command, "--help"), 0).stdout
+        sources = [pathlib.Path(SOURCE, f"tools/{command}{rest}.c") for rest in ("", "_options")]
+        text = "".join(source.read_text() for source in sources if source.exists())
+        known = {f"--{name}" for name in re.findall(r'\{"([a-z-]+)", (?:no|required)_argument', text)}
+        known |= set(re.findall(r'strcmp\(argv\[\w+\], "(--[a-z-]+)"\)', text)) | {"--help"}
+        told = set(re.findall(r"^  (--[a-z-]+)", help_text, re.MULTILINE))
+        assert told == known, (command, told ^ known)
+        letters = set(re.findall(r"([a-z]):", "".join(re.findall(r'getopt_long\(argc, argv, ":([a-z:]*)"', text))))
+        assert set(re.findall(r"^  -([a-z]) ", help_text, re.MULTILINE)) == letters, (command, letters)
+    version = shunt("--version").stdout.split()[1]
+    numbers = re.findall(r"^#define SHUNT_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", pathlib.Path(
+        SOURCE, "include/shunt.h").read_text(), re.MULTILINE)
+    assert version == ".".join(numbers), (version, numbers)
+    assert f'"shunt {version}"' in pathlib.Path(SOURCE, "docs/shunt.1").read_text()
+    assert re.search(rf"^## {re.escape(version)}\b", pathlib.Path(SOURCE, "CHANGELOG.md").read_text(), re.MULTILINE), version
+    lines = shunt("info").stdout.splitlines()
+    assert lines[0].startswith(f"Shunt: {version}, ") and lines[1].startswith("NCCL: "), lines[:2]
 
 
 def bench_right():
@@ -534,7 +561,7 @@ def bench_gpu():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (usage, run, info, topology, settings, documents, bench_right, bench_collectives,
+    {case.__name__: case for case in (usage, run, info, topology, settings, documents, options, bench_right, bench_collectives,
                                       bench_files,
                                       bench_dies, bench_choose, progress, bench_gpu, plots, plot_sheet, plot_trace, pictures, decode,
                                       offenders, trace)}[sys.argv[4]]()
