@@ -61,6 +61,7 @@ static _Atomic uint64_t machine;                                  /* the last co
 static pthread_mutex_t cells_of_many = PTHREAD_MUTEX_INITIALIZER; /* to take one of the last table's cells */
 static _Thread_local struct {
     table_t *table; /* NULL: this thread has not counted yet */
+    cell_t *cell;   /* of the last call; NULL: none */
     bool made, fresh;
     uint32_t collective;
     int reason;
@@ -173,6 +174,13 @@ static cell_t *find_cell(table_t *table, uint64_t key, const char *algorithm)
     return NULL;
 }
 
+/* Of the key, and not free. */
+static bool is_cell_of(cell_t *cell, uint64_t key, const char *algorithm)
+{
+    return cell != NULL && atomic_load_explicit(&cell->key, memory_order_acquire) == key &&
+           cell->algorithm == algorithm;
+}
+
 /* A free cell becomes that of a key. Only for a reader of all tables need the key come last. */
 static cell_t *take_cell(table_t *table, uint64_t key, const char *algorithm)
 {
@@ -195,9 +203,10 @@ static void count(uint32_t collective, shim_place_t place, uint64_t bytes, int r
         last.table = first_of_thread();
     const uint64_t key = KEY_USED | (uint64_t)reason << KEY_REASON | (uint64_t)bin_of(bytes) << KEY_BIN |
                          (uint64_t)collective << KEY_COLLECTIVE | place;
-    cell_t *cell = find_cell(last.table, key, algorithm);
-    if (cell == NULL || atomic_load_explicit(&cell->key, memory_order_relaxed) == 0)
+    cell_t *cell = is_cell_of(last.cell, key, algorithm) ? last.cell : find_cell(last.table, key, algorithm);
+    if (!is_cell_of(cell, key, algorithm))
         cell = take_cell(last.table, key, algorithm);
+    last.cell = cell;
     add(&cell->calls, 1);
     add(&cell->bytes, bytes);
     last.made = last.fresh = true;
