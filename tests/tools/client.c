@@ -80,7 +80,7 @@ static int rank_main(shared_t *shared, int rank, char **argv)
     int (*wait)(void) = NULL;
     float *data = gpu ? on_gpu(rank, count * sizeof *data, &wait) : calloc(count, sizeof *data);
     ncclComm_t comm;
-    if (data == NULL || meet(shared, rank) != 0 || ncclCommInitRank_(&comm, ranks, shared->id, rank) != ncclSuccess) {
+    if (meet(shared, rank) != 0 || data == NULL || ncclCommInitRank_(&comm, ranks, shared->id, rank) != ncclSuccess) {
         return 1;
     }
     for (int i = 0; i < calls; i++) {
