@@ -12,12 +12,16 @@
 
 enum { USUAL_BYTES = 64 << 10, MOST_BYTES = 256 << 20, HOST_RANKS = 4 };
 
-static const char *const plural[ALG_COLLECTIVE_COUNT] = {
-    [ALG_ALL_REDUCE] = "all-reduces", [ALG_REDUCE_SCATTER] = "reduce-scatters",
-    [ALG_REDUCE] = "reduces",         [ALG_ALL_GATHER] = "all-gathers",
-    [ALG_ALL_TO_ALL] = "all-to-alls", [ALG_BROADCAST] = "broadcasts",
-    [ALG_GATHER] = "gathers",         [ALG_SCATTER] = "scatters",
-};
+static const char *plural(alg_collective_t collective)
+{
+    static const char *const names[ALG_COLLECTIVE_COUNT] = {
+        [ALG_ALL_REDUCE] = "all-reduces", [ALG_REDUCE_SCATTER] = "reduce-scatters",
+        [ALG_REDUCE] = "reduces",         [ALG_ALL_GATHER] = "all-gathers",
+        [ALG_ALL_TO_ALL] = "all-to-alls", [ALG_BROADCAST] = "broadcasts",
+        [ALG_GATHER] = "gathers",         [ALG_SCATTER] = "scatters",
+    };
+    return names[collective] != NULL ? names[collective] : alg_collective_name(collective);
+}
 
 /* What is measured. */
 typedef struct subject {
@@ -111,7 +115,7 @@ static void tell_why_not(doctor_t *doctor, const subject_t *subject, const char 
                    "the bench's communicator was forwarded: %s", log.forwarded.text[0]);
     } else {
         doctor_say(doctor, DOCTOR_NOTE, "run `shunt tune`, which measures what is faster here",
-                   "the table gives %s %s to NCCL on this machine", size, plural[subject->collective]);
+                   "the table gives %s %s to NCCL on this machine", size, plural(subject->collective));
     }
 }
 
@@ -121,14 +125,14 @@ static void tell_times(doctor_t *doctor, const subject_t *subject, const bench_r
     size_text(row->bytes, size);
     if (row->wrong != 0) {
         doctor_say(doctor, DOCTOR_FAULT, "report it, with the output of `shunt info`", "%llu wrong elements in %s %s",
-                   (unsigned long long)row->wrong, size, plural[subject->collective]);
+                   (unsigned long long)row->wrong, size, plural(subject->collective));
         return;
     }
     if (doctor->machine->host) {
         doctor_say(doctor, DOCTOR_OK, NULL,
                    "%s %s of %d ranks are right on the host device (its times say nothing of "
                    "GPUs)",
-                   size, plural[subject->collective], HOST_RANKS);
+                   size, plural(subject->collective), HOST_RANKS);
         return;
     }
     if (subject->calls > 0) {
@@ -138,11 +142,11 @@ static void tell_times(doctor_t *doctor, const subject_t *subject, const bench_r
         tell_why_not(doctor, subject, size);
     } else if (row->nccl_seconds == 0) {
         doctor_say(doctor, DOCTOR_NOTE, NULL, "your %s %s take %.3g us; there is no NCCL to compare with", size,
-                   plural[subject->collective], row->seconds * 1e6);
+                   plural(subject->collective), row->seconds * 1e6);
     } else {
         const bool slower = row->seconds > row->nccl_seconds;
         doctor_say(doctor, slower ? DOCTOR_NOTE : DOCTOR_OK, slower ? "run `shunt tune`" : NULL,
-                   "on this machine your %s %s%s go from %.3g to %.3g us", size, plural[subject->collective], calls,
+                   "on this machine your %s %s%s go from %.3g to %.3g us", size, plural(subject->collective), calls,
                    row->nccl_seconds * 1e6, row->seconds * 1e6);
     }
 }

@@ -108,7 +108,9 @@ static void tell_gpus(doctor_t *doctor)
     }
     if (gpus->count == 0) {
         doctor_say(doctor, DOCTOR_FAULT,
-                   "see whether nvidia-smi lists GPUs here (in a container: docker run --gpus all)",
+                   gpus->cuda_runtime == 0
+                       ? "build Shunt where nvcc is (cmake --preset release)"
+                       : "see whether nvidia-smi lists GPUs here (in a container: docker run --gpus all)",
                    "no GPU can be used: %s", gpus->error);
         return;
     }
