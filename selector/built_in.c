@@ -42,9 +42,11 @@
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, 128 * MIB), \
         MESSAGE(collective, 3, 512 * KIB), MESSAGE(collective, 4, 256 * KIB)
 
+/* Both directions of a link want 64 blocks from 128 KiB on. */
 #define PAIRS(ranks)                                                                             \
+    {ALG_SEND_RECV, "nvswitch-sm90-" #ranks, 64 * KIB, "pairs", 32, 512, COLLECTIVES(ranks)},    \
     {                                                                                            \
-        ALG_SEND_RECV, "nvswitch-sm90-" #ranks, UINT64_MAX, "pairs", 32, 512, COLLECTIVES(ranks) \
+        ALG_SEND_RECV, "nvswitch-sm90-" #ranks, UINT64_MAX, "pairs", 64, 512, COLLECTIVES(ranks) \
     }
 
 const sel_built_in_t sel_built_in[] = {
