@@ -53,7 +53,7 @@ static draw_t draw(const gpu_team_t *g, const buffers_t *b, uint64_t *state, int
     draw_t d;
     do {
         d = (draw_t){.algorithm = alg_registry[only >= 0 ? (uint64_t)only : data_below(state, alg_registry_count)]};
-    } while (d.algorithm->collective == ALG_SEND_RECV); /* gpu_messages.c */
+    } while (d.algorithm->collective == ALG_SEND_RECV); /* gpu_pairs.c */
     const uint32_t nranks = (uint32_t)g->nranks;
     d.k.collective = d.algorithm->collective;
     d.k.root = (uint32_t)data_below(state, nranks);

@@ -2,7 +2,7 @@
  * Sends and receives of the kernels on GPUs, from one thread: rounds of random
  * messages, each rank's in an order and on a grid of its own, several rounds queued
  * behind each other, eagerly and replayed. Every byte is compared.
- * Usage: gpu_messages [-g GPUs] [-n batches] [-s seed]
+ * Usage: gpu_pairs [-g GPUs] [-n batches] [-s seed]
  */
 #include <stdio.h>
 #include <stdlib.h>
