@@ -16,6 +16,7 @@
 extern "C" {
 #endif
 
+/* The one place of the version: CMake, the packages and the manual page take it from here. */
 #define SHUNT_VERSION_MAJOR 0
 #define SHUNT_VERSION_MINOR 1
 #define SHUNT_VERSION_PATCH 0

@@ -333,10 +333,12 @@ extern const bench_device_t *const bench_device_cuda; /* NULL in a build without
 /* ---- Reports ---------------------------------------------------------------------------- */
 
 typedef struct bench_report bench_report_t;
-/* Open the files and write the heads. Options and machine must outlive the report. NULL: a file cannot be written (told
- * on stderr). */
-bench_report_t *bench_report_open(const bench_options_t *options, const bench_machine_t *machine, uint32_t cases);
+/* Open the files and write the heads. `weight`: of all cases (progress.h). Options and machine must outlive the report.
+ * NULL: a file cannot be written (told on stderr). */
+bench_report_t *bench_report_open(const bench_options_t *options, const bench_machine_t *machine, double weight);
 void bench_report_row(bench_report_t *report, const bench_row_t *row);
+/* Now and then, while there is no row. */
+void bench_report_progress(const bench_report_t *report);
 /* Finish the files; false if one could not be written whole. */
 bool bench_report_close(bench_report_t *report);
 

@@ -38,7 +38,7 @@ const char bench_help[] =
     "  --floor       measure what this machine's links and launches allow, and print each time's ratio to that\n"
     "  --host-time   measure what a call costs the host, and a launch of an empty kernel in its place\n"
     "  --choose      measure how long the library takes to choose what to do with a call (choice_ns)\n"
-    "  --help\n\n"
+    "  --help        print this\n\n"
     "Columns: the time is that of the slowest rank, the median over the rounds; algbw is bytes over time in GB/s,\n"
     "busbw that times 2(n-1)/n for allreduce, 1 for reduce, broadcast and sendrecv, else (n-1)/n; ratio is NCCL's "
     "time\n"

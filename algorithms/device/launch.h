@@ -152,7 +152,7 @@ static int launch_grid(void (*kernel)(alg_team_t, P), const alg_team_t *team, co
     unsigned count = 0;
     /* Programmatic dependent launch: blocks may be placed while the stream's last kernel drains, or earlier where
      * that says so (lane_begin, which also waits for its end). Measured on H200: 0.25 us a call
-     * (docs/results/tried-h200.csv), and as much again where grids let theirs in (tried-2-h200.csv). */
+     * (docs/notebook/kernels.md), and as much again where grids trigger it early. */
     if (team->dependent_launch) {
         attribute[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute[count++].val.programmaticStreamSerializationAllowed = 1;

@@ -59,4 +59,7 @@ static inline bool shim_call_is_message(const shim_call_t *call)
     return (call->collective == SHIM_SEND || call->collective == SHIM_RECV) && call->more == NULL;
 }
 
+/* For the statistics. */
+shim_place_t shim_call_place(const shim_call_t *call);
+
 #endif

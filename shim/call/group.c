@@ -14,11 +14,11 @@
  * another rank waits for before it makes its collectives. Where several
  * communicators have one stream, messages leave it, too.
  *
- * Collectives of ours launch communicator by communicator, in the order of their keys: under a
- * key the ranks of a communicator have met, so it is the same on all of them,
- * which the order of creation need not be. Ranks of one communicator that
- * belong to this thread launch in turn, call by call: a launch queue is
- * finite, and what fills the first GPU's would wait for the second's.
+ * Our collectives launch communicator by communicator, in the order of their
+ * keys: under a key the ranks of a communicator have met, so it is the same on all
+ * of them, which the order of creation need not be. Ranks of one communicator that
+ * belong to this thread launch in turn, call by call: a launch queue is finite, and
+ * what fills the first GPU's would wait for the second's.
  *
  * A rank that leaves out a call is one behind its peers for good. So whatever
  * keeps a call from its launch, but for errors of the program, which are the

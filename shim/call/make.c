@@ -15,6 +15,12 @@
 #include "shim/comm/order.h"
 #include "shim/setup/attach.h"
 
+shim_place_t shim_call_place(const shim_call_t *call)
+{
+    const bool known = call->comm != NULL && (call->attached || call->comm->host) && call->comm->plan != NULL;
+    return known ? shim_place(&call->comm->plan->topology, call->alg.type, call->capture.id != 0) : 0;
+}
+
 /* ---- Trace ------------------------------------------------------------------------------- */
 
 static int is_captured(const shim_call_t *call, ncclResult_t result)
@@ -104,7 +110,7 @@ static ncclResult_t forward(shim_call_t *call)
         return ncclSystemError;
     if (is_broken(call, &result))
         return result;
-    shim_count_forwarded(call->collective, shim_call_bytes(call), call->reason, call->source);
+    shim_count_forwarded(call->collective, shim_call_place(call), shim_call_bytes(call), call->reason, call->source);
     int previous;
     if (call->attached && shim_device_enter(call->comm->device, &previous) == 0) {
         result = order_before(call);

@@ -155,7 +155,7 @@ static bool take(shim_call_t *call, ncclResult_t *result)
     const sel_choice_t choice = choose(call);
     if (choice.algorithm == NULL)
         return false;
-    shim_count_taken(call->collective, shim_call_bytes(call), &choice);
+    shim_count_taken(call->collective, shim_call_place(call), shim_call_bytes(call), &choice);
     *result = call->alg.count == 0 ? ncclSuccess : shim_group_depth() > 0 ? queue(call) : launch(call);
     return true;
 }
@@ -186,7 +186,7 @@ static ncclResult_t run_on_host(shim_call_t *call)
                             call->function, sel_reason_text(choice.reason));
         return ncclInvalidUsage;
     }
-    shim_count_taken(call->collective, shim_call_bytes(call), &choice);
+    shim_count_taken(call->collective, shim_call_place(call), shim_call_bytes(call), &choice);
     /* One rank waits for nobody: as in NCCL, its collectives run at once, even in a group. */
     if (shim_group_depth() > 0 && (call->comm->nranks > 1 || shim_call_is_message(call)))
         return shim_group_queue(call);

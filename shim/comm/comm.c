@@ -5,7 +5,7 @@
  * lock: an open-addressed array of pointers that only writers (under one mutex)
  * change. Two things make that safe. States are type-stable: they are recycled
  * through a free list, oldest first, and never unmapped, so a pointer read from
- * the array always points at a state, and the handle inside tells whose. And an
+ * the array always points at a state, and the handle inside tells whether it is the wanted one. And an
  * array that was outgrown is kept (all of them together are smaller than the
  * current one), so a reader may finish in an old one. A state is some 300 bytes, and a
  * program has few.
@@ -30,7 +30,7 @@ typedef struct table {
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 static _Atomic(table_t *) g_table;
-static shim_comm_t g_tombstone;           /* a slot whose state was removed: the probing goes on behind it */
+static shim_comm_t g_tombstone;           /* marks a slot of a removed state: probing continues */
 static _Atomic(shim_comm_t *) g_released; /* a stack: its last reference is gone */
 static shim_comm_t *g_free_first, *g_free_last;
 static _Atomic(shim_comm_t *) g_made; /* every state */

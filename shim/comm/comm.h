@@ -40,7 +40,7 @@ typedef struct shim_order {
     void *side[2];                     /* cudaStream_t, made on first need: for groups of several kinds of calls */
     unsigned long long last_stream_id; /* of the last call outside capture */
     bool recorded;                     /* there was one, and `event` was recorded after it */
-    bool lost;                         /* it could not be recorded: nobody knows when that call ends */
+    bool lost;                         /* it could not be recorded: the end of that call is unknown */
     bool mixed;                        /* graphs record `event`, too, from now on */
     shim_captured_t *captured;
 } shim_order_t;
@@ -94,8 +94,8 @@ typedef struct shim_comm {
 } shim_comm_t;
 
 /* The state of a handle, or NULL if Shunt does not know it (always NULL in a forked child, for what
- * the parent made). No lock, tens of ns. The caller answers for nobody destroying the handle
- * meanwhile; one that cannot uses shim_comm_acquire. */
+ * the parent made). No lock, tens of ns. The caller must know that no thread destroys the
+ * handle meanwhile; otherwise it uses shim_comm_acquire. */
 shim_comm_t *shim_comm_find(ncclComm_t handle);
 /* The same with a reference, for the caller to release; never the state of another handle. */
 shim_comm_t *shim_comm_acquire(ncclComm_t handle);
@@ -120,7 +120,7 @@ void shim_comm_recycle(shim_comm_t *comm);
 /* Communicators attached now. */
 uint32_t shim_comm_attached(void);
 /* Call `visit` for every state in the table that can be acquired; for every state, in the table or not, that
- * somebody still holds. It is held meanwhile. */
+ * has a reference. The state is held meanwhile. */
 void shim_comm_each(void (*visit)(shim_comm_t *comm, void *context), void *context);
 void shim_comm_each_held(void (*visit)(shim_comm_t *comm, void *context), void *context);
 

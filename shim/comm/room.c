@@ -8,12 +8,12 @@
  * the shares together are no more than there are: whatever the others do, the blocks of
  * each find places.
  *
- * A kernel that lets its successor in early holds twice its blocks. That counts as its
- * share, but for a leader. When a leader's successors have taken what is left of a GPU,
- * the others wait until it is through; and it gets through, since on each of its GPUs
- * everybody leaves room for its share. That is why a leader leads on all its GPUs or on
- * none, and no GPU has two: the ranks agree on it at set-up. With two leaders, each on one
- * of two GPUs, each would wait for the other.
+ * A kernel and its early-placed successor hold twice a kernel's blocks. Both count
+ * towards the share, except for a leader. A leader's successors may fill the rest of a
+ * GPU; the other communicators then wait until the leader is through. It gets through,
+ * because on each of its GPUs all others leave room for its share. So a leader leads on all
+ * its GPUs or on none, and no GPU has two: the ranks agree on it at set-up. Two leaders,
+ * each on one of two GPUs, would wait for each other.
  *
  * A share grows with what the communicator asks for, and never shrinks while it lives:
  * kernels that were launched, and graphs, hold it. Each leaves as much as it has for those
@@ -31,7 +31,7 @@ static struct device_room {
     pthread_mutex_t lock;
     uint32_t taken;            /* of all shares */
     uint32_t releases;         /* so far: what was refused may be there now */
-    const shim_comm_t *leader; /* or who claims to be, until its set-up is through */
+    const shim_comm_t *leader; /* or the one that claims to be, until its set-up ends */
 } g_room[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 static struct device_room *room_of(const shim_comm_t *comm)

@@ -1,8 +1,8 @@
 /*
  * real.c - the real NCCL: looked for, opened and made ready, once.
  *
- * Opened by its absolute path: by its SONAME the dynamic linker would hand us
- * ourselves. RTLD_LOCAL keeps its names out of everybody's scope. The answer is
+ * Opened by its absolute path: by its SONAME the dynamic linker would return
+ * Shunt. RTLD_LOCAL keeps its names out of the global scope. The answer is
  * final, also when it is "none": a program must not get one NCCL for its first
  * communicator and another for its second. The state is static and is never
  * freed, as threads of NCCL may run until the process ends.
@@ -141,8 +141,8 @@ static struct link_map *real_map(void *handle)
     return (void *)map->l_addr == own.dli_fbase ? NULL : map;
 }
 
-/* Where an audit library has answered for this path, the linker knows it as another name of ours, and
- * asks no more. So it is asked for by a name that nobody uses. */
+/* If an audit library has answered for this path, the linker has recorded it as another name of Shunt and does not
+ * ask again. So the file is opened by an equal path that is never used otherwise. */
 static void *real_dlopen(const char *path)
 {
     char unheard[PATH_MAX + 2];
@@ -154,7 +154,7 @@ static void *real_dlopen(const char *path)
     return dlopen(unheard, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* Open a file whose path is absolute and without links. */
+/* Open a file by an absolute path without links. */
 static bool real_open(const char *path, char *why, size_t capacity)
 {
     if (real_is_self(path)) {
@@ -173,9 +173,10 @@ static bool real_open(const char *path, char *why, size_t capacity)
         return false;
     }
     if (!shim_bind_own_slots(library))
-        shim_warn("%s: its calls to its own functions could not be kept inside, so some come back to Shunt; "
-                  "results stay right, traces and counts may show calls that the program did not make",
-                  path);
+        shim_warn(
+            "%s: some of its calls to its own functions go through Shunt; results stay right, but traces and counts "
+            "may show calls that the program did not make",
+            path);
     int version = real_version(handle, why, capacity);
     if (version == 0) {
         dlclose(handle);

@@ -47,7 +47,7 @@ static void buffers_free(const buffers_t *b, const gpu_team_t *g)
     }
 }
 
-/* Messages: gpu_messages.c. */
+/* Messages: gpu_pairs.c. */
 static bool drawn(const gpu_team_t *g, const alg_algorithm_t *algorithm)
 {
     return algorithm->memory == g->map.memory && algorithm->collective != ALG_SEND_RECV;

@@ -113,12 +113,28 @@ static void queued_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
+/* Messages that nobody receives are gone with their communicator: the next one, which may have its memory, is clean. */
+static void left_behind_body(ranks_t *ranks)
+{
+    for (uint64_t round = 0; round < 4; round++) {
+        ncclComm_t comm = ranks_init(ranks);
+        const message_t there = make(0, 1, 100, ncclUint8, round), back = make(1, 0, 70000, ncclUint8, round + 9);
+        run_end(&there, ranks->rank, comm, 0);
+        run_end(&back, ranks->rank, comm, 0);
+        for (uint64_t i = 0; i < round && ranks->rank == 0; i++)
+            message_run(&there, true, comm, 0);
+        ranks_barrier(ranks);
+        CHECK_NCCL(ncclCommDestroy(comm));
+    }
+}
+
 static void one_way(void **state)
 {
     static const int groups[][2] = {{1, 1}, {700, 1}, {1, 700}, {700, 700}, {3, 100}};
     (void)state;
     host_run(RANKS_PROCESSES, 2, early_body, NULL);
     host_run(RANKS_THREADS, 2, early_body, NULL);
+    host_run(RANKS_PROCESSES, 2, left_behind_body, NULL);
     for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
         host_run(i % 2 ? RANKS_THREADS : RANKS_PROCESSES, 2, queued_body, groups[i]);
 }
