@@ -175,6 +175,25 @@ static void play(world_t *w, uint64_t seed, uint32_t calls, size_t most_bytes, i
     assert_int_equal(failures, 0);
 }
 
+/* A build for one algorithm (broken.cmake) lacks others. */
+static bool has_memory(alg_memory_t memory)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < alg_registry_count; i++)
+        any = any || alg_registry[i]->memory == memory;
+    return any;
+}
+
+static bool has(const char *algorithm)
+{
+#ifdef PART
+    return alg_find(ALG_ALL_REDUCE, algorithm) != NULL;
+#else
+    (void)algorithm;
+    return true;
+#endif
+}
+
 /* One algorithm alone, so that a fault names it. */
 static void each_algorithm(void **state)
 {
@@ -194,6 +213,8 @@ static void mixed(void **state)
     (void)state;
     for (uint32_t i = 0; i < ALG_MEMORY_COUNT * 3; i++) {
         const uint32_t n = 2 + i % 3;
+        if (!has_memory((alg_memory_t)(i / 3)))
+            continue;
         world_t *w = world_make(n, (alg_memory_t)(i / 3), 8u << 20);
         play(w, 77u + n, 400, 3000, -1);
         world_free(w);
@@ -272,8 +293,10 @@ static void broken_wait(const char *algorithm)
 static void broken_waits(void **state)
 {
     (void)state;
-    for (int i = 0; i < WAITING; i++)
-        broken_wait(waiting[i]);
+    for (int i = 0; i < WAITING; i++) {
+        if (has(waiting[i]))
+            broken_wait(waiting[i]);
+    }
 }
 
 /* Calls that stand behind one that was given up send nothing: a late peer would add what does not belong together. */
@@ -284,6 +307,8 @@ static void calls_behind(void **state)
     for (int run = 0; run < 2 * WAITING; run++) {
         const int abort = run % 2;
         const char *algorithm = waiting[run / 2];
+        if (!has(algorithm))
+            continue;
         world_t *w = world_for(algorithm);
         float x[CALLS][COUNT], y[COUNT];
         turn_t turn = turn_of_floats(w, algorithm, COUNT, 50000);
@@ -319,6 +344,8 @@ static void wrapped_epochs(void **state)
     const uint64_t begin[] = {UINT64_C(1) << 63, UINT64_C(0) - (UINT64_C(1) << 20), (UINT64_C(1) << 62) + (1 << 20)};
     enum { BEGINS = sizeof begin / sizeof begin[0] };
     for (size_t i = 0; i < ALG_MEMORY_COUNT * BEGINS; i++) {
+        if (!has_memory((alg_memory_t)(i / BEGINS)))
+            continue;
         world_t *w = world_make(3, (alg_memory_t)(i / BEGINS), 8u << 20);
         const uint64_t at = begin[i % BEGINS];
         for (uint32_t r = 0; r < 3; r++) {
@@ -338,6 +365,8 @@ enum { SLOW_STEPS = 16, SLOW_STEP_US = 400000, SLOW_LIMIT_US = 6000000 };
 
 static void slow_peer(const char *algorithm, uint64_t count, void (*step)(world_t *, uint64_t))
 {
+    if (!has(algorithm))
+        return;
     world_t *w = world_for(algorithm);
     turn_t turn = turn_of_floats(w, algorithm, count, SLOW_LIMIT_US);
     pthread_t thread;
@@ -391,6 +420,49 @@ static void slow_peers(void **state)
     slow_peer("shm-staged", (SLOW_STEPS - 1) * 4 * 2 * 4, raise_step);
 }
 
+/* A mark comes again after 2^31 calls. Units that a longer message left then do not pass for new: the calls between
+ * have cleared them (outbox.h). */
+enum { STALE_UNITS = 64, STALE_COUNT = 24 };
+
+static void *shorter_and_shorter(void *argument)
+{
+    turn_t *t = argument;
+    float x[STALE_COUNT] = {0};
+    t->call =
+        (alg_call_t){.input = x, .output = x, .count = STALE_COUNT, .type = ALG_FLOAT32, .blocks = 1, .threads = 1};
+    intptr_t status = (intptr_t)turn_main(t);
+    t->call.count = 1;
+    for (int i = 0; i < 2 * STALE_UNITS && status == ALG_STATUS_OK; i++)
+        status = (intptr_t)turn_main(t);
+    return (void *)status;
+}
+
+static void stale_marks(void **state)
+{
+    (void)state;
+    if (!has("shm-oneshot"))
+        return;
+    const uint64_t again = UINT64_C(1) << (31 + 16); /* EPOCH_UNIT is 2^16 */
+    world_t *w = world_for("shm-oneshot");
+    w->map.half_bytes = STALE_UNITS * 16;
+    pthread_t thread[2];
+    turn_t turn[2];
+    for (uint32_t r = 0; r < 2; r++) {
+        turn[r] = (turn_t){.algorithm = "shm-oneshot", .team = world_team(w, r)};
+        assert_int_equal(pthread_create(&thread[r], NULL, shorter_and_shorter, &turn[r]), 0);
+    }
+    for (uint32_t r = 0; r < 2; r++) {
+        void *status;
+        pthread_join(thread[r], &status);
+        assert_int_equal((intptr_t)status, ALG_STATUS_OK);
+        memcpy(w->scratch[r] + ALG_EPOCH_OFFSET, &again, sizeof again);
+    }
+    post_units(w, 0); /* the first of two tiles */
+    turn[0] = turn_of_floats(w, "shm-oneshot", STALE_COUNT, 50000);
+    assert_int_equal((intptr_t)turn_main(&turn[0]), ALG_STATUS_TIMEOUT);
+    world_free(w);
+}
+
 /* Every pair of bytes. Input begins with `place` bytes of nothing, so that pairs come to lie elsewhere in their words.
  */
 static void join_pairs(world_t *w, ncclDataType_t type, ref_op_t op, uint32_t place)
@@ -431,6 +503,8 @@ static void join_pairs(world_t *w, ncclDataType_t type, ref_op_t op, uint32_t pl
 static void pairs_of_bytes(void **state)
 {
     (void)state;
+    if (!has("oneshot"))
+        return;
     world_t *w = world_for("oneshot");
     for (ref_op_t op = REF_SUM; op < REF_PREMUL; op++) {
         for (uint32_t place = 0; place < 4; place++) {
@@ -444,9 +518,9 @@ static void pairs_of_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_algorithm), cmocka_unit_test(mixed),          cmocka_unit_test(largest),
-        cmocka_unit_test(broken_waits),   cmocka_unit_test(calls_behind),   cmocka_unit_test(wrapped_epochs),
-        cmocka_unit_test(slow_peers),     cmocka_unit_test(pairs_of_bytes),
+        cmocka_unit_test(each_algorithm), cmocka_unit_test(mixed),        cmocka_unit_test(largest),
+        cmocka_unit_test(broken_waits),   cmocka_unit_test(calls_behind), cmocka_unit_test(wrapped_epochs),
+        cmocka_unit_test(slow_peers),     cmocka_unit_test(stale_marks),  cmocka_unit_test(pairs_of_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,27 +41,28 @@ static void any_shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_
     (void)threads;
 }
 
-#define PAIR(c)                                                                                     \
-    &(const alg_algorithm_t){"push", c, all, any_shape, NULL, NULL, NULL}, &(const alg_algorithm_t) \
-    {                                                                                               \
-        "staged", c, all, any_shape, NULL, NULL, NULL                                               \
+#define PAIR(c)                                                                                                      \
+    &(const alg_algorithm_t){"push", c, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER}, &(const alg_algorithm_t) \
+    {                                                                                                                \
+        "staged", c, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER                                               \
     }
 
 const alg_algorithm_t *const alg_registry[] = {
-    &(const alg_algorithm_t){"oneshot", ALG_ALL_REDUCE, half, any_shape, NULL, NULL, NULL},
-    &(const alg_algorithm_t){"twoshot", ALG_ALL_REDUCE, half, any_shape, NULL, NULL, NULL},
-    &(const alg_algorithm_t){"staged", ALG_ALL_REDUCE, all, any_shape, NULL, NULL, NULL},
+    &(const alg_algorithm_t){"oneshot", ALG_ALL_REDUCE, half, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER},
+    &(const alg_algorithm_t){"twoshot", ALG_ALL_REDUCE, half, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER},
+    &(const alg_algorithm_t){"staged", ALG_ALL_REDUCE, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER},
     PAIR(ALG_REDUCE_SCATTER),
     PAIR(ALG_REDUCE),
-    &(const alg_algorithm_t){"twoshot", ALG_REDUCE, all, any_shape, NULL, NULL, NULL},
+    &(const alg_algorithm_t){"twoshot", ALG_REDUCE, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER},
     PAIR(ALG_ALL_GATHER),
     PAIR(ALG_ALL_TO_ALL),
     PAIR(ALG_BROADCAST),
-    &(const alg_algorithm_t){"twoshot", ALG_BROADCAST, all, any_shape, NULL, NULL, NULL},
+    &(const alg_algorithm_t){"twoshot", ALG_BROADCAST, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER},
     PAIR(ALG_GATHER),
-    &(const alg_algorithm_t){"staged", ALG_SCATTER, all, any_shape, NULL, NULL, NULL}, /* it has no push */
-    &(const alg_algorithm_t){"pairs", ALG_SEND_RECV, all, any_shape, NULL, NULL, NULL},
-    &(const alg_algorithm_t){"staged", ALG_SEND_RECV, all, any_shape, NULL, NULL, NULL},
+    &(const alg_algorithm_t){"staged", ALG_SCATTER, all, any_shape, NULL, NULL, NULL,
+                             ALG_MEMORY_PEER}, /* it has no push */
+    &(const alg_algorithm_t){"pairs", ALG_SEND_RECV, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER},
+    &(const alg_algorithm_t){"staged", ALG_SEND_RECV, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER},
 };
 const uint32_t alg_registry_count = sizeof alg_registry / sizeof alg_registry[0];
 
