@@ -32,6 +32,7 @@
  *   lane_warp_sync      all lanes of the warp
  *   lane_wait_begins    the time limit counts from here
  *   lane_stop           called while waiting: true when the wait must end (abort, time limit)
+ *   LANE_AHEAD          by how many of its vectors a lane puts ahead of what it takes
  *   LANE_ANY_ORDER      two floats have one sum, product and maximum, to the bit, in either order
  */
 #ifndef SHUNT_LANE_H

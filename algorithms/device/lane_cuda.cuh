@@ -17,6 +17,9 @@
 /* PTX ISA: a NaN that add, mul and max of f32 give is 0x7fffffff, and the maximum of both zeros is +0. */
 #define LANE_ANY_ORDER true
 
+/* The other lanes' are ahead, too. */
+static const uint32_t LANE_AHEAD = 1;
+
 typedef struct lane {
     uint32_t block, blocks, thread, threads;
     uint32_t polls;    /* of all waits: a count for each makes the compiler spill */

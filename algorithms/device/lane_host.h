@@ -22,6 +22,9 @@
 /* The sum of two NaNs is the first, the maximum of two zeros the second. */
 #define LANE_ANY_ORDER false
 
+/* Ranks may outnumber cores: one vector at a time, each would cost a switch to another rank and back. */
+static const uint32_t LANE_AHEAD = 1024;
+
 typedef struct lane {
     uint32_t block, blocks, thread, threads;
     uint32_t polls;

@@ -99,10 +99,15 @@ struct push_move {
             w.put(0, first, x);
         epoch_leave(lane, team);
         /* A lane's next vectors are on their way while it takes these. */
+        const uint32_t ahead = LANE_AHEAD * stride;
+        for (uint32_t k = stride; reads && k < ahead && first + k < w.vectors; k += stride) {
+            w.load(true, first + k, x);
+            w.put(k, first + k, x);
+        }
         for (uint32_t k = 0; first + k < w.vectors; k += stride) {
-            if (reads && first + k + stride < w.vectors) {
-                w.load(true, first + k + stride, x);
-                w.put(k + stride, first + k + stride, x);
+            if (reads && first + k + ahead < w.vectors) {
+                w.load(true, first + k + ahead, x);
+                w.put(k + ahead, first + k + ahead, x);
             }
             if (!w.p.takes)
                 continue;

@@ -45,10 +45,15 @@ struct push_reduce {
         put(s, p, first < vectors, 0, x);
         epoch_leave(lane, team);
         /* A lane's next vectors are on their way while it takes these. */
+        const uint32_t ahead = LANE_AHEAD * stride;
+        for (uint32_t k = stride; k < ahead && first + k < vectors; k += stride) {
+            load(r, s, p, in, true, first + k, x);
+            put(s, p, true, k, x);
+        }
         for (uint32_t k = 0; first + k < vectors; k += stride) {
-            if (first + k + stride < vectors) {
-                load(r, s, p, in, true, first + k + stride, x);
-                put(s, p, true, k + stride, x);
+            if (first + k + ahead < vectors) {
+                load(r, s, p, in, true, first + k + ahead, x);
+                put(s, p, true, k + ahead, x);
             }
             if (!p.takes)
                 continue;

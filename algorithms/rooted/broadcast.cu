@@ -137,10 +137,11 @@ struct rooted_broadcast {
             w.send(team, k, x);
         }
         /* A lane's next vector is passed on before it takes what the others pass on. */
-        for (uint32_t k = 0; !root && w.first + k < w.p.each + stride; k += stride) {
+        const uint32_t ahead = LANE_AHEAD * stride;
+        for (uint32_t k = 0; !root && w.first + k < w.p.each + ahead; k += stride) {
             if (w.first + k < w.p.each && !w.relay(lane, team, k))
                 return;
-            if (k > 0 && !w.take(lane, team, k - stride))
+            if (k >= ahead && !w.take(lane, team, k - ahead))
                 return;
         }
         notices_take(lane, team, notices);

@@ -119,10 +119,15 @@ struct rooted_reduce {
             l.put(team, 0, x);
         epoch_leave(lane, team);
         /* A lane's next vectors are on their way while it takes these. */
+        const uint32_t ahead = LANE_AHEAD * stride;
+        for (uint32_t k = stride; k < ahead && first + k < l.p.each; k += stride) {
+            l.load(team, true, k, x);
+            l.put(team, k, x);
+        }
         for (uint32_t k = 0; first + k < l.p.each; k += stride) {
-            if (first + k + stride < l.p.each) {
-                l.load(team, true, k + stride, x);
-                l.put(team, k + stride, x);
+            if (first + k + ahead < l.p.each) {
+                l.load(team, true, k + ahead, x);
+                l.put(team, k + ahead, x);
             }
             if (team.rank == call.root ? !l.take(lane, team, k) : !l.reduce(lane, team, k))
                 return;

@@ -281,6 +281,14 @@ static void routes(gpu_t *gpu)
 {
     static const size_t sizes[2] = {1000, 3000000};
     gpu_policy(gpu->comm, "sendrecv:64K-=nccl");
+    /* The real NCCL connects two ranks in their first messages, and wants both to connect the same directions then. */
+    if (gpu->rank < 2) {
+        ends_t ends = ends_begin(gpu);
+        add(&ends, gpu->comm, message(0, 1, sizes[1], 5), 0);
+        add(&ends, gpu->comm, message(1, 0, sizes[1], 6), 0);
+        issue_all(&ends, true, gpu->stream);
+        finish(&ends);
+    }
     for (int round = 0; round < 80 && gpu->rank < 2; round++) {
         ends_t ends = ends_begin(gpu);
         const message_t there[2] = {message(0, 1, sizes[round & 1], 1), message(0, 1, sizes[~round & 1], 2)},
