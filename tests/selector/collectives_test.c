@@ -82,7 +82,7 @@ static sel_plan_t plan;
 
 static void plan_of(const sel_topology_t *topology, const char *policy, const sel_tuned_t *tuned)
 {
-    sel_settings_t settings = {.scratch_bytes = 72u << 20};
+    sel_settings_t settings = {.scratch_bytes = 80u << 20};
     snprintf(settings.policy, sizeof settings.policy, "%s", policy);
     if (tuned)
         settings.tuned = *tuned;
@@ -276,7 +276,7 @@ static void nothing_forwarded(void **state)
             expect((alg_collective_t)c, 2 * MIB, c == ALG_ALL_REDUCE ? "staged" : one_crossing(c));
             assert_int_equal(choose((alg_collective_t)c, ALG_INT8, 2 * MIB).blocks, 1);
         }
-        const sel_settings_t settings = {.scratch_bytes = 72u << 20, .deterministic = 1};
+        const sel_settings_t settings = {.scratch_bytes = 80u << 20, .deterministic = 1};
         sel_plan_init(&plan, &pcie, &settings);
         for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
             assert_int_equal(choose((alg_collective_t)c, ALG_INT8, 1008).reason, SEL_TAKEN);

@@ -17,7 +17,7 @@ static const sel_topology_t four = {.link = SEL_LINK_NVSWITCH, .nranks = 4, .arc
 
 static sel_plan_t plan_of(const sel_topology_t *topology, const char *policy, uint32_t max_blocks, bool deterministic)
 {
-    sel_settings_t settings = {.scratch_bytes = 72u << 20, .max_blocks = max_blocks, .deterministic = deterministic};
+    sel_settings_t settings = {.scratch_bytes = 80u << 20, .max_blocks = max_blocks, .deterministic = deterministic};
     snprintf(settings.policy, sizeof settings.policy, "%s", policy);
     sel_plan_t plan;
     sel_plan_init(&plan, topology, &settings);
@@ -209,7 +209,7 @@ static uint8_t index_of(const char *name)
 
 static sel_plan_t tuned_plan(const sel_topology_t *topology, const char *policy, const sel_tuned_t *tuned)
 {
-    sel_settings_t settings = {.scratch_bytes = 72u << 20, .tuned = *tuned};
+    sel_settings_t settings = {.scratch_bytes = 80u << 20, .tuned = *tuned};
     snprintf(settings.policy, sizeof settings.policy, "%s", policy);
     sel_plan_t plan;
     sel_plan_init(&plan, topology, &settings);
