@@ -47,6 +47,15 @@ static void buffers_free(const buffers_t *b, const gpu_team_t *g)
     }
 }
 
+/* A build may have the algorithms of one memory alone. */
+static bool in_build(alg_memory_t memory)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < alg_registry_count; i++)
+        any = any || alg_registry[i]->memory == memory;
+    return any;
+}
+
 /* Messages: gpu_pairs.c. */
 static bool drawn(const gpu_team_t *g, const alg_algorithm_t *algorithm)
 {
@@ -270,6 +279,8 @@ int main(int argc, char **argv)
         return 1;
     for (int i = 0; i < ALG_MEMORY_COUNT * (ALG_MAX_RANKS - 1); i++) {
         gpu_team_t g;
+        if (!in_build((alg_memory_t)(i % ALG_MEMORY_COUNT)))
+            continue;
         const int n = 2 + i / ALG_MEMORY_COUNT;
         uint64_t state = seed + (uint64_t)n;
         gpu_team_make(&g, n, gpus, (alg_memory_t)(i % ALG_MEMORY_COUNT), 80u << 20);
