@@ -94,7 +94,9 @@ static bool read_first(net_rendezvous_t *rendezvous, uint32_t stage, uint8_t rec
 
 static void lie_to(const ncclUniqueId *id, uint64_t seed)
 {
-    enum { STAGES = 5, OFFER = 2 };
+    static const uint32_t stages[] = {STAGE_IDENTITY, STAGE_AGREE, STAGE_FIRST_TRY + TRY_OFFER,
+                                      STAGE_FIRST_TRY + TRY_OPENED, STAGE_FIRST_TRY + TRY_PROOF};
+    enum { STAGES = sizeof stages / sizeof stages[0], OFFER = 2 };
     uint64_t dice = seed;
     lie_t lie = (lie_t)data_below(&dice, LIES);
     uint32_t when = (uint32_t)data_below(&dice, STAGES);
@@ -103,18 +105,19 @@ static void lie_to(const ncclUniqueId *id, uint64_t seed)
     net_memory_t *memory = NULL;
     CHECK(net_join(&key, &rendezvous) == 0);
     CHECK(net_set_rank(rendezvous, 1, 2) == 0);
-    for (uint32_t stage = 0; stage < STAGES; stage++) {
+    for (uint32_t i = 0; i < STAGES; i++) {
+        const uint32_t stage = stages[i];
         uint8_t record[NET_RECORD_BYTES] = {0};
         size_t size = 0;
         if (!read_first(rendezvous, stage, record, &size))
             break;
-        if (lie == LIE_OFFER && stage == OFFER)
+        if (lie == LIE_OFFER && i == OFFER)
             offer_little(record, &memory);
-        if (lie == LIE_VERDICT && stage == when)
+        if (lie == LIE_VERDICT && i == when)
             net_decide(rendezvous, NET_ATTACHED, "");
-        if (lie == LIE_SCRIBBLE && stage == when)
+        if (lie == LIE_SCRIBBLE && i == when)
             scribble(&key, &dice);
-        size = distort(stage == when ? lie : LIE_COPY, stage, record, size, &dice);
+        size = distort(i == when ? lie : LIE_COPY, stage, record, size, &dice);
         net_post(rendezvous, stage, record, size);
     }
     usleep(20000);
