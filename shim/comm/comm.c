@@ -248,6 +248,7 @@ static void comm_free(shim_comm_t *comm)
     shim_shrink_forget(comm);
     if (comm->scratch)
         alg_scratch_release(comm->scratch, comm->reusable);
+    alg_hosts_destroy(comm->hosts);
     free(comm->plan);
     net_leave(comm->rendezvous);
 
@@ -270,6 +271,8 @@ static void comm_free(shim_comm_t *comm)
     comm->key = (net_key_t){{0, 0}};
     comm->rendezvous = NULL;
     comm->scratch = NULL;
+    comm->hosts = NULL;
+    comm->invitation = (net_invitation_t){0};
     comm->plan = NULL;
     atomic_store(&comm->reusable, false);
     comm->watched_call = comm->watched_since_ns = 0;

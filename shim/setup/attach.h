@@ -38,7 +38,8 @@ typedef struct shim_setup_request {
     bool host;
     bool wait;     /* the call blocks until the communicator is ready */
     bool blocking; /* the new communicator's configuration */
-    bool publish;  /* false: keep the key alone, for children (too many ranks to attach) */
+    bool publish;  /* false: keep the key alone, for children (too many ranks to attach); in host mode: the parent's
+                      ranks, of several hosts, meet by the invitation */
     uint32_t max_blocks;
     bool launch_order; /* among communicators, which NCCL alone keeps */
     bool graph_mixing; /* of graphs and eager work, which are to be ordered */
@@ -48,6 +49,7 @@ typedef struct shim_setup_request {
     /* Host mode's split: rank and nranks are the parent's; the new ones come of all ranks' colours. */
     bool regroup;
     int color, order;
+    net_invitation_t invitation; /* host mode: where ranks of several hosts meet; not valid: nowhere */
 } shim_setup_request_t;
 
 /* Join the rendezvous; call it before forwarding. NULL: Shunt keeps out of this communicator. */

@@ -90,6 +90,14 @@ static net_key_t boot_id(void)
     return hash_text(text);
 }
 
+net_key_t shim_identity_host(void)
+{
+    const struct {
+        net_key_t boot, name;
+    } host = {boot_id(), hash_text(shim_nccl_env("NCCL_HOSTID"))};
+    return net_key_hash(&host, sizeof(host));
+}
+
 static uint64_t random_id(void)
 {
     uint64_t id = 0;

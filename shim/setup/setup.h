@@ -7,12 +7,14 @@
 #define SHUNT_SHIM_SETUP_H
 
 #include "shim/setup/attach.h"
+#include "shim/setup/hosts.h"
 #include "shim/setup/link.h"
 
 enum {
     SHIM_SETUP_LIMIT_MS = 10000,  /* of a stage, for a rank that is not seen, or does not come on */
     SHIM_SETTLE_LIMIT_MS = 60000, /* of a call that waits for the verdict */
-    SHIM_AWAY_MS = 200            /* that an init waits for a rank which comes when its program calls again */
+    SHIM_AWAY_MS = 200,           /* that an init waits for a rank which comes when its program calls again */
+    SHIM_HOSTS_MS = 100           /* host mode: that ranks wait for each other here before they look on other hosts */
 };
 
 /* What a rank posts first: who it is, where, and what it wants. Plain data without padding; every
@@ -58,6 +60,7 @@ struct shim_setup {
     net_rendezvous_t *rendezvous;
     net_rendezvous_t *parents; /* host mode's split: where the parent's ranks met, until the new ones have */
     bool regrouping;           /* host mode's split: still among the parent's ranks */
+    shim_hosts_t *hosts;       /* host mode: the meeting with ranks of other hosts, while it is under way */
     uint32_t stage;            /* posted, and waited for */
     uint64_t since_ns;         /* waits for the stage */
     uint64_t deadline_ns;
@@ -85,12 +88,16 @@ void shim_setup_decline(shim_setup_t *setup, const char *format, ...) __attribut
 /* Put the handle into the state and the table, if the application has it already. */
 void shim_setup_adopt(shim_setup_t *setup);
 uint64_t shim_setup_now_ns(void);
+/* Host mode's split: the key of those of the parent's ranks who have this colour. */
+net_key_t shim_setup_key_of_color(const net_key_t *parent, int color);
 
 /* ---- identity.c: of this rank alone, and of the records of all in setup->identity ---- */
 
 /* What the user asked of NCCL that Shunt must leave to it; NULL if nothing. Read after the real init,
  * which has put NCCL's configuration files into the environment. */
 const char *shim_identity_refusal(char *text, size_t capacity);
+/* Which host this is: its kernel's boot id, and NCCL_HOSTID. */
+net_key_t shim_identity_host(void);
 /* This rank's own. 0, or a negative errno where its GPU does not answer. */
 int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity);
 /* Why these ranks cannot form a team, in `text`; NULL if they can. */

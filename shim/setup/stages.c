@@ -383,8 +383,114 @@ static void begin_cuda(shim_setup_t *setup)
     }
 }
 
+/* ---- Host mode: ranks of other hosts --------------------------------------------- */
+
+static void begin_hosts(shim_setup_t *setup)
+{
+    const shim_setup_request_t *request = &setup->request;
+    const shim_hosts_request_t meeting = {.invitation = request->invitation,
+                                          .key = request->key,
+                                          .rank = (uint32_t)request->rank,
+                                          .nranks = (uint32_t)request->nranks,
+                                          .deadline_ns = setup->deadline_ns,
+                                          .limit_ms = setup->limit_ms,
+                                          .blocking = request->blocking,
+                                          .regroup = request->regroup,
+                                          .color = request->color,
+                                          .order = request->order};
+    setup->hosts = shim_hosts_begin(&meeting);
+    if (!setup->hosts)
+        shim_setup_decline(setup, "no thread to meet ranks of other hosts");
+}
+
+static void conclude_hosts(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
+{
+    shim_comm_t *comm = setup->comm;
+    const sel_topology_t topology = {.link = SEL_LINK_NETWORK, .nranks = comm->nranks};
+    const sel_settings_t settings = {.scratch_bytes = shim_settings()->scratch_bytes};
+    comm->plan = malloc(sizeof(*comm->plan));
+    if (!comm->plan) {
+        alg_hosts_destroy(outcome->team);
+        shim_setup_decline(setup, "out of memory");
+        return;
+    }
+    sel_plan_init(comm->plan, &topology, &settings);
+    comm->hosts = outcome->team;
+    comm->invitation = setup->request.invitation;
+    comm->blocking = outcome->blocking;
+    alg_hosts_team(comm->hosts)->timeout_ns = shim_setting_timeout_ns(true);
+    setup->done = true;
+    int joining = SHIM_COMM_JOINING;
+    atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_ATTACHED);
+    if (setup->request.regroup)
+        show_split(setup);
+    shim_info("Shunt attached communicator %p: rank %u of %u, on several hosts, by sockets",
+              (void *)atomic_load(&comm->handle), comm->rank, comm->nranks);
+}
+
+static void rejoin(shim_setup_t *setup);
+
+/* All ranks know of each other now. */
+static void hosts_met(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
+{
+    net_leave(setup->rendezvous); /* of those on this host */
+    setup->rendezvous = NULL;
+    if (outcome->nranks == 0) {
+        setup->done = true;
+        return;
+    }
+    setup->comm->key = outcome->key;
+    setup->comm->rank = outcome->rank;
+    setup->comm->nranks = outcome->nranks;
+    setup->comm->device = (int)outcome->rank;
+    if (outcome->team)
+        conclude_hosts(setup, outcome);
+    else
+        rejoin(setup);
+}
+
+/* The ranks on this host have had their time, and are not all. */
+static bool hosts_due(const shim_setup_t *setup)
+{
+    return setup->request.host && !setup->hosts && setup->rendezvous && !setup->regrouping &&
+           setup->stage == STAGE_IDENTITY && net_invitation_valid(&setup->request.invitation) &&
+           net_count(setup->rendezvous) < setup->comm->nranks &&
+           shim_setup_now_ns() > setup->since_ns + SHIM_HOSTS_MS * UINT64_C(1000000);
+}
+
+/* True if there is nothing else to step; *moved: something was done. */
+static bool step_hosts(shim_setup_t *setup, bool *moved)
+{
+    shim_hosts_outcome_t outcome;
+    if (hosts_due(setup))
+        begin_hosts(setup);
+    if (!setup->hosts)
+        return false;
+    if (setup->rendezvous && net_count(setup->rendezvous) >= setup->comm->nranks) {
+        shim_hosts_end(setup->hosts); /* the last of them was late, and is here */
+        setup->hosts = NULL;
+        return false;
+    }
+    if (!shim_hosts_poll(setup->hosts, &outcome))
+        return setup->rendezvous == NULL;
+    *moved = true;
+    if (outcome.failure)
+        shim_setup_decline(setup, "%s", outcome.failure);
+    else
+        hosts_met(setup, &outcome);
+    shim_hosts_end(setup->hosts);
+    setup->hosts = NULL;
+    return true;
+}
+
+/* ---- Beginning, on the host device ------------------------------------------------ */
+
 static void begin_host(shim_setup_t *setup)
 {
+    if (setup->request.regroup && !setup->request.publish) {
+        begin_hosts(setup);
+        return;
+    }
     if (!setup->rendezvous) {
         shim_setup_decline(setup, "no shared memory to meet the other ranks in: %s", strerror(-setup->join_error));
         return;
@@ -462,6 +568,28 @@ static int first_error(shim_setup_t *setup, uint32_t stage, size_t size, uint32_
     return 0;
 }
 
+net_key_t shim_setup_key_of_color(const net_key_t *parent, int color)
+{
+    const struct {
+        net_key_t parent;
+        int64_t color;
+    } child = {*parent, color};
+    return net_key_hash(&child, sizeof(child));
+}
+
+/* The communicator has another rank and key now; its ranks are on this host. */
+static void rejoin(shim_setup_t *setup)
+{
+    const net_key_t local = shim_hosts_local_key(&setup->comm->key);
+    int error = net_join(&local, &setup->rendezvous);
+    if (error) {
+        shim_setup_decline(setup, "no shared memory for the split: %s", strerror(-error));
+        return;
+    }
+    start_clock(setup, false);
+    enter_rendezvous(setup);
+}
+
 /* Colours are in: which of the parent's ranks are with us, and in which order? */
 static void regroup_done(shim_setup_t *setup)
 {
@@ -491,18 +619,8 @@ static void regroup_done(shim_setup_t *setup)
     comm->rank = rank;
     comm->nranks = nranks;
     comm->device = (int)rank;
-    struct {
-        net_key_t parent;
-        int64_t color;
-    } child = {setup->request.key, setup->request.color};
-    comm->key = net_key_hash(&child, sizeof(child));
-    int error = net_join(&comm->key, &setup->rendezvous);
-    if (error) {
-        shim_setup_decline(setup, "no shared memory for the split: %s", strerror(-error));
-        return;
-    }
-    start_clock(setup, false);
-    enter_rendezvous(setup);
+    comm->key = shim_setup_key_of_color(&setup->request.key, setup->request.color);
+    rejoin(setup);
 }
 
 static int read_identities(shim_setup_t *setup)
@@ -809,15 +927,18 @@ bool shim_setup_step(shim_setup_t *setup)
     }
     if (!setup->begun)
         return begin(setup);
-    if (!setup->regrouping && obey(setup))
+    bool moved = false;
+    if (setup->rendezvous && !setup->regrouping && obey(setup))
         return true;
+    if (step_hosts(setup, &moved) || setup->done)
+        return moved;
     net_set_away(setup->rendezvous, setup->patient);
     switch (net_poll(setup->rendezvous, setup->stage)) {
     case 1:
         act(setup);
         return true;
     case 0:
-        if (!out_of_time(setup))
+        if (setup->hosts || !out_of_time(setup)) /* a meeting has its own limit */
             return false;
         late(setup);
         return true;
