@@ -373,7 +373,7 @@ int net_invite(const net_interfaces_t *wanted, net_invitation_t *invitation)
     pthread_once(&g_once, watch_forks);
     if (is_running(invitation))
         return 0;
-    listener_t *listener;
+    listener_t *listener = NULL;
     net_invitation_t made;
     int error = make(wanted, &listener, &made);
     if (error)
