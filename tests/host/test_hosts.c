@@ -6,6 +6,7 @@
  */
 #include "host.h"
 
+#include <netinet/in.h>
 #include <pthread.h>
 #include <shunt.h>
 #include <signal.h>
@@ -240,7 +241,7 @@ static void init_fails(ranks_t *ranks, ncclUniqueId id, const char *text)
 }
 
 /* The process that made the id has ended, and its listener with it. */
-static void no_listener_body(ranks_t *ranks)
+static void make_id_of_the_dead(ranks_t *ranks)
 {
     set_host(ranks);
     if (ranks->rank == 0) {
@@ -252,7 +253,48 @@ static void no_listener_body(ranks_t *ranks)
         CHECK(waitpid(pid, NULL, 0) == pid);
     }
     ranks_barrier(ranks);
+}
+
+static void no_listener_body(ranks_t *ranks)
+{
+    make_id_of_the_dead(ranks);
     init_fails(ranks, ranks->shared->id, "cannot meet at");
+}
+
+static bool has_six(void)
+{
+    struct sockaddr_in6 loopback = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    int made = socket(AF_INET6, SOCK_STREAM, 0);
+    const bool bound = made >= 0 && bind(made, (struct sockaddr *)&loopback, sizeof(loopback)) == 0;
+    if (made >= 0)
+        close(made);
+    return bound;
+}
+
+/* Where the ranks are to meet is in the words of those that could not. */
+static void interface_body(ranks_t *ranks)
+{
+    const char *family = getenv("NCCL_SOCKET_FAMILY");
+    const bool none = strcmp(getenv("NCCL_SOCKET_IFNAME"), "lo") != 0;
+    const bool wants_six = family && strcmp(family, "AF_INET6") == 0;
+    if (wants_six && !has_six())
+        return;
+    make_id_of_the_dead(ranks);
+    init_fails(ranks, ranks->shared->id,
+               none        ? "1 of 2 ranks came"
+               : wants_six ? "meet at [::1]:"
+                           : "meet at 127.0.0.1:");
+}
+
+static void socket_variables(void **state)
+{
+    static const char *const loopback[] = {"NCCL_SOCKET_IFNAME", "lo", NULL};
+    static const char *const six[] = {"NCCL_SOCKET_IFNAME", "lo", "NCCL_SOCKET_FAMILY", "AF_INET6", NULL};
+    static const char *const none[] = {"NCCL_SOCKET_IFNAME", "nothing", "SHUNT_TIMEOUT_MS", "1000", NULL};
+    (void)state;
+    run_layout(2, 1, loopback, 0, interface_body);
+    run_layout(2, 1, six, 0, interface_body);
+    run_layout(2, 1, none, 0, interface_body);
 }
 
 /* An id that was changed has no listener: the ranks wait for each other here alone. */
@@ -297,8 +339,9 @@ static void never_met(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values),  cmocka_unit_test(children), cmocka_unit_test(killed),
-        cmocka_unit_test(stalled), cmocka_unit_test(aborted),  cmocka_unit_test(never_met),
+        cmocka_unit_test(values),           cmocka_unit_test(children), cmocka_unit_test(killed),
+        cmocka_unit_test(stalled),          cmocka_unit_test(aborted),  cmocka_unit_test(never_met),
+        cmocka_unit_test(socket_variables),
     };
     host_limit(120);
     return cmocka_run_group_tests(tests, NULL, NULL);
