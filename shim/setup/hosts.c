@@ -144,7 +144,8 @@ typedef struct members {
 
 static members_t find_members(const shim_hosts_request_t *request, const record_t *records)
 {
-    members_t members = {.one_host = true, .blocking = true};
+    /* Ranks of an init that come here have not met in shared memory, so they are not on one host. */
+    members_t members = {.one_host = request->regroup, .blocking = true};
     const record_t *own = &records[request->rank];
     for (uint32_t r = 0; r < request->nranks; r++) {
         if (request->regroup && records[r].color != own->color)

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "shim/base/log.h"
@@ -92,9 +93,12 @@ static net_key_t boot_id(void)
 
 net_key_t shim_identity_host(void)
 {
+    struct stat shared = {0};
+    const bool any = stat("/dev/shm", &shared) == 0;
     const struct {
         net_key_t boot, name;
-    } host = {boot_id(), hash_text(shim_nccl_env("NCCL_HOSTID"))};
+        uint64_t shared;
+    } host = {boot_id(), hash_text(shim_nccl_env("NCCL_HOSTID")), any ? shared.st_dev : 0};
     return net_key_hash(&host, sizeof(host));
 }
 

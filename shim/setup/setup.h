@@ -96,7 +96,8 @@ net_key_t shim_setup_key_of_color(const net_key_t *parent, int color);
 /* What the user asked of NCCL that Shunt must leave to it; NULL if nothing. Read after the real init,
  * which has put NCCL's configuration files into the environment. */
 const char *shim_identity_refusal(char *text, size_t capacity);
-/* Which host this is: its kernel's boot id, and NCCL_HOSTID. */
+/* Which host this is: its kernel's boot id, NCCL_HOSTID, and the file system of shared memory, which containers have
+ * for themselves. */
 net_key_t shim_identity_host(void);
 /* This rank's own. 0, or a negative errno where its GPU does not answer. */
 int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity);

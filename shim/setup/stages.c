@@ -452,7 +452,7 @@ static void hosts_met(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
 /* The ranks on this host have had their time, and are not all. */
 static bool hosts_due(const shim_setup_t *setup)
 {
-    return setup->request.host && !setup->hosts && setup->rendezvous && !setup->regrouping &&
+    return setup->request.host && !setup->request.regroup && !setup->hosts && setup->rendezvous &&
            setup->stage == STAGE_IDENTITY && net_invitation_valid(&setup->request.invitation) &&
            net_count(setup->rendezvous) < setup->comm->nranks &&
            shim_setup_now_ns() > setup->since_ns + SHIM_HOSTS_MS * UINT64_C(1000000);
