@@ -1,8 +1,7 @@
 /*
  * built_in.c - the built-in table. Each row names the benchmark that set it.
  *
- * Where the real NCCL, on all multiprocessors that it likes, is ahead of 64 blocks of
- * ours, it has the call.
+ * NCCL gets the sizes at which its ring, on more multiprocessors, beats our 64 blocks.
  */
 #include "selector/built_in.h"
 
@@ -12,8 +11,8 @@
 /* The benchmark of a row: H200 over NVSwitch, multicast off. Grids were chosen from docs/results/sweep-h200.csv. */
 #define H200(ranks) "docs/results/graph-" #ranks "-h200.csv"
 #define STAGED(ranks) "docs/results/large-staged-" #ranks "-h200.csv"
-#define TUNED "docs/results/tune-4-h200.csv"  /* what `shunt tune` found better there than the rows of before */
-#define TRIED "docs/results/tried-6-h200.csv" /* and how its kernels compare there since */
+#define TUNED "docs/results/tune-4-h200.csv"  /* found by `shunt tune` to beat the rows before */
+#define TRIED "docs/results/tried-6-h200.csv" /* how its kernels have compared since */
 #define HOST "host device"                    /* a block is a thread; more of them only contend for cores */
 
 #define COLLECTIVES(ranks) "docs/results/collectives-" #ranks "-h200.csv"
@@ -29,10 +28,24 @@
 #define BLOCK_ROWS(collective, most)                                                                                 \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, most), PUSH(collective, 3, 128 * MIB), \
         PUSH(collective, 4, 128 * MIB)
-/* One rank has the whole message to send to each other one, or to take from it. */
+/* The root has the whole message to send to every other rank, or to take from it: in one crossing up to `most` (less
+ * than 1 MiB), then in two, in which its link carries the message once. */
+#define MESSAGE(collective, ranks, most)                                                           \
+    {collective, "nvswitch-sm90-" #ranks, most, "push", 32, 1024, COLLECTIVES(ranks)},             \
+        {collective, "nvswitch-sm90-" #ranks, 1 * MIB, "twoshot", 32, 1024, COLLECTIVES(ranks)},   \
+        {collective, "nvswitch-sm90-" #ranks, 128 * MIB, "twoshot", 64, 1024, COLLECTIVES(ranks)}, \
+    {                                                                                              \
+        collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "nccl", 0, 0, COLLECTIVES(ranks)          \
+    }
+
 #define MESSAGE_ROWS(collective)                                                          \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, 128 * MIB), \
-        PUSH(collective, 3, 2 * MIB), PUSH(collective, 4, 1 * MIB)
+        MESSAGE(collective, 3, 512 * KIB), MESSAGE(collective, 4, 256 * KIB)
+
+#define PAIRS(ranks)                                                                             \
+    {                                                                                            \
+        ALG_SEND_RECV, "nvswitch-sm90-" #ranks, UINT64_MAX, "pairs", 32, 512, COLLECTIVES(ranks) \
+    }
 
 const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "host", 64 * KIB, "oneshot", 1, 1, HOST},
@@ -65,5 +78,9 @@ const sel_built_in_t sel_built_in[] = {
     BLOCK_ROWS(ALG_SCATTER, 128 * MIB),
     MESSAGE_ROWS(ALG_BROADCAST),
     MESSAGE_ROWS(ALG_REDUCE),
+    {ALG_SEND_RECV, "host", UINT64_MAX, "pairs", 1, 1, HOST},
+    PAIRS(2),
+    PAIRS(3),
+    PAIRS(4),
 };
 const uint32_t sel_built_in_count = sizeof sel_built_in / sizeof sel_built_in[0];

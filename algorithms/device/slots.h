@@ -149,6 +149,17 @@ template <mark_t MARK, int N> struct slots {
         return true;
     }
 
+    /* The same of slot j alone. */
+    LANE_FN bool take_one(lane_t &lane, const alg_team_t &team, uint32_t j, uint32_t k, vec16_t &x) const
+    {
+        lane_wait_begins(lane);
+        while (!mark_arrived<MARK>(x = lane_poll(data_at(j, k)))) {
+            if (lane_stop(lane, team))
+                return false;
+        }
+        return MARK != MARK_ESCAPE || !mark_escaped(x) || take_escape(lane, team, word_at(j, k), x);
+    }
+
     /* The word beside x, which x says is on its way. */
     LANE_FN static bool take_escape(lane_t &lane, const alg_team_t &team, uint8_t *word, vec16_t &x)
     {

@@ -341,6 +341,6 @@ static void shape(uint64_t, uint32_t, uint32_t *blocks, uint32_t *threads)
     {                                                                     \
         "network", collective, max_bytes, shape, nullptr, launch, nullptr \
     }
-const alg_algorithm_t alg_network[ALG_COLLECTIVE_COUNT] = {
+const alg_algorithm_t alg_network[ALG_SEND_RECV] = {
     DESCRIBE(ALG_ALL_REDUCE), DESCRIBE(ALG_REDUCE_SCATTER), DESCRIBE(ALG_REDUCE), DESCRIBE(ALG_ALL_GATHER),
     DESCRIBE(ALG_ALL_TO_ALL), DESCRIBE(ALG_BROADCAST),      DESCRIBE(ALG_GATHER), DESCRIBE(ALG_SCATTER)};

@@ -6,7 +6,7 @@
  * of the scratch goes in segments, a launch each: their starts overlap, and 4 of
  * 16 MB take less than one call that waits for flags (docs/kernels.md). Broadcast and
  * reduce, whose root carries the message n - 1 times, win with short messages, and
- * between two ranks.
+ * between two ranks; rooted/ has the rest.
  */
 #ifndef SHUNT_PUSH_H
 #define SHUNT_PUSH_H

@@ -1,12 +1,52 @@
 /*
  * collectives_config.c - NCCL's collectives with a configuration of their own (NCCL 2.31).
  *
- * Without one they are the plain calls. With one they are forwarded, since it
- * asks for what the real NCCL has, and ordered with Shunt's work as the plain
- * ones are.
+ * Without one, and with one that asks for nothing, they are the plain calls: in
+ * NCCL, too, one rank may give the first and its peer the second. Whatever a
+ * configuration asks for is what the real NCCL has, so the call is forwarded,
+ * and ordered with Shunt's work as the plain ones are.
  */
-#include "shim/call/call.h"
+#include <stddef.h>
+
+#include "shim/call/make.h"
 #include "shim/names/names.h"
+
+static const unsigned config_magic = 0xcafebeef;
+
+/* ncclCollConfig_t as of NCCL 2.32, whatever nccl.h we are built with. It only grows at its end. */
+typedef struct config {
+    size_t size;
+    unsigned magic, version;
+    const void *ext;
+    int min_ctas, max_ctas, nvls_ctas, cga_cluster_size;
+    const char *alg_selection;
+    int force_alg_selection, cta_policy;
+    uint64_t user_profiler_tag;
+    const void *launch_completion_event; /* not in 2.31 */
+} config_t;
+
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 31, 0)
+_Static_assert(offsetof(config_t, user_profiler_tag) == offsetof(ncclCollConfig_t, userProfilerTag) &&
+                   offsetof(config_t, cga_cluster_size) == offsetof(ncclCollConfig_t, cgaClusterSize),
+               "a mirror of ncclCollConfig_t");
+#endif
+
+/* False for one that is wrong, or of an NCCL whose additions we do not know, too. */
+static bool asks_nothing(const ncclCollConfig_t *given)
+{
+    const config_t *c = (const void *)given;
+    if (c == NULL)
+        return true;
+    if (c->size < offsetof(config_t, launch_completion_event) || c->size > sizeof(config_t) || c->magic != config_magic)
+        return false;
+    if (c->size == sizeof(config_t) && c->launch_completion_event != NULL)
+        return false;
+    const int unset = NCCL_CONFIG_UNDEF_INT;
+    return c->ext == NULL && c->min_ctas == unset && c->max_ctas == unset && c->nvls_ctas == unset &&
+           c->cga_cluster_size == unset && (c->alg_selection == NULL || c->alg_selection[0] == '\0') &&
+           (c->force_alg_selection == 0 || c->force_alg_selection == 1) && c->cta_policy == unset &&
+           c->user_profiler_tag == 0;
+}
 
 static ncclResult_t forward_ncclAllReduceConfig(const shim_real_t *real, const shim_call_t *c)
 {
@@ -18,7 +58,7 @@ SHIM_PUBLIC(ncclAllReduceConfig);
 ncclResult_t ncclAllReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
                                  ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
 {
-    if (config == NULL)
+    if (asks_nothing(config))
         return ncclAllReduce(sendbuff, recvbuff, count, datatype, op, comm, stream);
     return shim_call_make(SHIM_CALL(ncclAllReduceConfig, ALG_ALL_REDUCE, .alg.input = sendbuff, .alg.output = recvbuff,
                                     .alg.count = count, .op = op, .more = config));
@@ -34,7 +74,7 @@ SHIM_PUBLIC(ncclBroadcastConfig);
 ncclResult_t ncclBroadcastConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                                  ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
 {
-    if (config == NULL)
+    if (asks_nothing(config))
         return ncclBroadcast(sendbuff, recvbuff, count, datatype, root, comm, stream);
     return shim_call_make(SHIM_CALL(ncclBroadcastConfig, ALG_BROADCAST, .alg.input = sendbuff, .alg.output = recvbuff,
                                     .alg.count = count, .alg.root = (uint32_t)root, .more = config));
@@ -51,7 +91,7 @@ ncclResult_t ncclReduceConfig(const void *sendbuff, void *recvbuff, size_t count
                               ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream,
                               const ncclCollConfig_t *config)
 {
-    if (config == NULL)
+    if (asks_nothing(config))
         return ncclReduce(sendbuff, recvbuff, count, datatype, op, root, comm, stream);
     return shim_call_make(SHIM_CALL(ncclReduceConfig, ALG_REDUCE, .alg.input = sendbuff, .alg.output = recvbuff,
                                     .alg.count = count, .op = op, .alg.root = (uint32_t)root, .more = config));
@@ -68,7 +108,7 @@ ncclResult_t ncclReduceScatterConfig(const void *sendbuff, void *recvbuff, size_
                                      ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
                                      const ncclCollConfig_t *config)
 {
-    if (config == NULL)
+    if (asks_nothing(config))
         return ncclReduceScatter(sendbuff, recvbuff, recvcount, datatype, op, comm, stream);
     return shim_call_make(SHIM_CALL(ncclReduceScatterConfig, ALG_REDUCE_SCATTER, .alg.input = sendbuff,
                                     .alg.output = recvbuff, .alg.count = recvcount, .op = op, .more = config));
@@ -84,7 +124,7 @@ SHIM_PUBLIC(ncclAllGatherConfig);
 ncclResult_t ncclAllGatherConfig(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
                                  ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
 {
-    if (config == NULL)
+    if (asks_nothing(config))
         return ncclAllGather(sendbuff, recvbuff, sendcount, datatype, comm, stream);
     return shim_call_make(SHIM_CALL(ncclAllGatherConfig, ALG_ALL_GATHER, .alg.input = sendbuff, .alg.output = recvbuff,
                                     .alg.count = sendcount, .more = config));
@@ -100,7 +140,7 @@ SHIM_PUBLIC(ncclAlltoAllConfig);
 ncclResult_t ncclAlltoAllConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
                                 ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
 {
-    if (config == NULL)
+    if (asks_nothing(config))
         return ncclAlltoAll(sendbuff, recvbuff, count, datatype, comm, stream);
     return shim_call_make(SHIM_CALL(ncclAlltoAllConfig, ALG_ALL_TO_ALL, .alg.input = sendbuff, .alg.output = recvbuff,
                                     .alg.count = count, .more = config));
@@ -116,7 +156,7 @@ SHIM_PUBLIC(ncclGatherConfig);
 ncclResult_t ncclGatherConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                               ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
 {
-    if (config == NULL)
+    if (asks_nothing(config))
         return ncclGather(sendbuff, recvbuff, count, datatype, root, comm, stream);
     return shim_call_make(SHIM_CALL(ncclGatherConfig, ALG_GATHER, .alg.input = sendbuff, .alg.output = recvbuff,
                                     .alg.count = count, .alg.root = (uint32_t)root, .more = config));
@@ -132,7 +172,7 @@ SHIM_PUBLIC(ncclScatterConfig);
 ncclResult_t ncclScatterConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                                ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
 {
-    if (config == NULL)
+    if (asks_nothing(config))
         return ncclScatter(sendbuff, recvbuff, count, datatype, root, comm, stream);
     return shim_call_make(SHIM_CALL(ncclScatterConfig, ALG_SCATTER, .alg.input = sendbuff, .alg.output = recvbuff,
                                     .alg.count = count, .alg.root = (uint32_t)root, .more = config));

@@ -20,8 +20,8 @@
 
 #include "shim/base/log.h"
 #include "shim/base/nccl_env.h"
+#include "shim/base/settings.h"
 #include "shim/setup/setup.h"
-#include "shunt.h"
 
 enum { ROUNDS = 2, RECORD_LAYOUT = 1 };
 

@@ -6,6 +6,7 @@
 #include <stddef.h>
 /* cmocka wants the four above first */
 #include <cmocka.h>
+#include <limits.h>
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,12 +14,13 @@
 #include "fake.h"
 #include "shim/call/group.h"
 #include "shim/comm/drain.h"
-#include "shim/host/host.h"
+#include "shim/comm/reap.h"
 #include "shim/names/names.h"
 #include "shunt.h"
 
 #define ALL_OF(n) ((UINT64_C(1) << (n)) - 1)
 enum { SMALL = 10, LARGE = FAKE_TAKEN_LIMIT + 1 };
+enum { COLLECTIVES = ALG_SEND_RECV }; /* messages: messages_test.c */
 
 static float buffer[2];
 
@@ -135,6 +137,66 @@ static void configured_calls_share_it_too(void **state)
     assert_int_equal(fake.work[0].kind, FAKE_OURS);
     assert_int_equal(fake.work[1].kind, FAKE_REAL);
     assert_int_equal(fake.work[2].kind, FAKE_OURS); /* without one it is the plain call */
+}
+
+/* ncclCollConfig_t as of NCCL 2.32, as its initializer leaves it. */
+typedef struct config {
+    size_t size;
+    unsigned magic, version;
+    void *ext;
+    int min_ctas, max_ctas, nvls_ctas, cga_cluster_size;
+    const char *algorithms;
+    int force, policy;
+    uint64_t tag;
+    void *event; /* not in 2.31 */
+} config_t;
+
+static const config_t no_wish = {sizeof(config_t), 0xcafebeef, 23203, NULL,    INT_MIN, INT_MIN, INT_MIN,
+                                 INT_MIN,          NULL,       1,     INT_MIN, 0,       NULL};
+
+static int kind_with(shim_comm_t *comm, const void *config)
+{
+    const uint32_t before = fake.works;
+    assert_int_equal(
+        ncclAllReduceConfig(buffer, buffer, SMALL, ncclFloat32, ncclSum, comm->handle, fake_stream(1), config),
+        ncclSuccess);
+    return fake.work[before].kind;
+}
+
+/* One rank may give such a configuration and its peer none. */
+static void a_configuration_that_asks_nothing_is_none(void **state)
+{
+    shim_comm_t *comm = *state;
+    config_t some = no_wish;
+    assert_int_equal(kind_with(comm, &no_wish), FAKE_OURS);
+    some.size = offsetof(config_t, event);
+    some.event = &some; /* what lies behind is not the configuration's */
+    assert_int_equal(kind_with(comm, &some), FAKE_OURS);
+    some = no_wish;
+    some.algorithms = "";
+    some.force = 0;
+    assert_int_equal(kind_with(comm, &some), FAKE_OURS);
+}
+
+static void what_a_configuration_asks_is_the_real_nccls(void **state)
+{
+    shim_comm_t *comm = *state;
+    config_t wishes[11];
+    for (int i = 0; i < 11; i++)
+        wishes[i] = no_wish;
+    wishes[0].size = 56; /* wrong */
+    wishes[1].size = 80; /* of an NCCL to come */
+    wishes[2].magic = 0;
+    wishes[3].ext = buffer;
+    wishes[4].max_ctas = 8;
+    wishes[5].min_ctas = 8;
+    wishes[6].algorithms = "ring";
+    wishes[7].policy = 2;
+    wishes[8].tag = 7;
+    wishes[9].event = buffer;
+    wishes[10].force = 3;
+    for (int i = 0; i < 11; i++)
+        assert_int_equal(kind_with(comm, &wishes[i]), FAKE_REAL);
 }
 
 static void signals_share_it_too(void **state)
@@ -652,7 +714,7 @@ static ncclResult_t call(int collective, ncclComm_t comm, const arguments_t *a)
     }
 }
 
-static const char *const functions[ALG_COLLECTIVE_COUNT] = {
+static const char *const functions[COLLECTIVES] = {
     [ALG_ALL_REDUCE] = "ncclAllReduce", [ALG_REDUCE_SCATTER] = "ncclReduceScatter",
     [ALG_REDUCE] = "ncclReduce",        [ALG_ALL_GATHER] = "ncclAllGather",
     [ALG_ALL_TO_ALL] = "ncclAlltoAll",  [ALG_BROADCAST] = "ncclBroadcast",
@@ -663,7 +725,7 @@ static const char *const functions[ALG_COLLECTIVE_COUNT] = {
 static void each_collective_is_taken(void **state)
 {
     shim_comm_t *comm = *state;
-    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+    for (int c = 0; c < COLLECTIVES; c++) {
         arguments_t a = plain;
         float in, out;
         a.send = &in;
@@ -685,13 +747,13 @@ static void each_collective_is_taken(void **state)
         assert_string_equal(decision.collective, alg_collective_name(c));
         assert_int_equal(decision.bytes, 4 * SMALL * alg_collective_blocks(c, comm->nranks));
     }
-    assert_in_order(ALG_COLLECTIVE_COUNT);
+    assert_in_order(COLLECTIVES);
 }
 
 static void each_collective_is_forwarded(void **state)
 {
     shim_comm_t *comm = *state;
-    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+    for (int c = 0; c < COLLECTIVES; c++) {
         arguments_t a = plain;
         a.count = LARGE;
         a.stream = 1 + c % 3;
@@ -699,7 +761,7 @@ static void each_collective_is_forwarded(void **state)
         assert_string_equal(fake.real_call[c], functions[c]);
     }
     assert_int_equal(fake.launches, 0);
-    assert_in_order(ALG_COLLECTIVE_COUNT);
+    assert_in_order(COLLECTIVES);
 }
 
 static void a_bcast_is_a_broadcast_in_place(void **state)
@@ -725,7 +787,7 @@ static void assert_forwarded(int collective, const shim_comm_t *comm, const argu
 static void wrong_arguments_of_each_are_forwarded(void **state)
 {
     shim_comm_t *comm = *state;
-    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+    for (int c = 0; c < COLLECTIVES; c++) {
         arguments_t a = plain;
         a.count = 0;
         assert_forwarded(c, comm, &a);
@@ -754,7 +816,7 @@ static void wrong_arguments_of_each_are_forwarded(void **state)
 static void only_needed_buffers_count(void **state)
 {
     shim_comm_t *comm = *state;
-    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
+    for (int c = 0; c < COLLECTIVES; c++)
         for (int root = 0; root < 2; root++) {
             const bool gathers = c == ALG_REDUCE || c == ALG_GATHER, spreads = c == ALG_BROADCAST || c == ALG_SCATTER;
             for (int no_send = 0; no_send < 2; no_send++) {
@@ -779,7 +841,7 @@ static void each_collective_in_a_group(void **state)
 {
     shim_comm_t *comm = *state;
     ncclGroupStart();
-    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+    for (int c = 0; c < COLLECTIVES; c++) {
         arguments_t a = plain;
         a.stream = 1 + c % 3;
         a.root = c % 2;
@@ -787,8 +849,8 @@ static void each_collective_in_a_group(void **state)
     }
     assert_int_equal(fake.launches, 0);
     assert_int_equal(ncclGroupEnd(), ncclSuccess);
-    assert_in_order(ALG_COLLECTIVE_COUNT);
-    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
+    assert_in_order(COLLECTIVES);
+    for (int c = 0; c < COLLECTIVES; c++)
         assert_int_equal(fake.launched[c].collective, c);
 }
 
@@ -797,15 +859,15 @@ static void a_simulation_hears_of_each(void **state)
     shim_comm_t *comm = *state;
     ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
     ncclGroupStart();
-    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
+    for (int c = 0; c < COLLECTIVES; c++)
         assert_int_equal(call(c, comm->handle, &plain), ncclSuccess);
     assert_int_equal(ncclBcast(buffer, SMALL, ncclFloat32, 0, comm->handle, fake_stream(1)), ncclSuccess);
     assert_int_equal(fake.real_calls, 0);
     assert_int_equal(ncclGroupSimulateEnd(&info), ncclSuccess);
-    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
+    for (int c = 0; c < COLLECTIVES; c++)
         assert_string_equal(fake.real_call[c], functions[c]);
-    assert_string_equal(fake.real_call[ALG_COLLECTIVE_COUNT], "ncclBcast");
-    assert_true(info.estimatedTime == ALG_COLLECTIVE_COUNT + 1);
+    assert_string_equal(fake.real_call[COLLECTIVES], "ncclBcast");
+    assert_true(info.estimatedTime == COLLECTIVES + 1);
     assert_int_equal(fake.works, 0);
 }
 
@@ -814,9 +876,9 @@ static void a_capture_decides_nothing(void **state)
 {
     shim_comm_t *comm = *state;
     fake_stream_capture(fake_stream(1), 9);
-    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
+    for (int c = 0; c < COLLECTIVES; c++)
         assert_int_equal(call(c, comm->handle, &plain), ncclSuccess);
-    assert_int_equal(fake.launches, ALG_COLLECTIVE_COUNT);
+    assert_int_equal(fake.launches, COLLECTIVES);
     assert_int_equal(fake.wrong_waits, 0);
 }
 
@@ -1323,6 +1385,8 @@ int main(void)
                                        TEST(streams_take_turns_in_order),
                                        TEST(forwarded_and_taken_share_the_order),
                                        TEST(configured_calls_share_it_too),
+                                       TEST(a_configuration_that_asks_nothing_is_none),
+                                       TEST(what_a_configuration_asks_is_the_real_nccls),
                                        TEST(signals_share_it_too),
                                        TEST(a_suspended_communicator_is_the_real_nccls),
                                        TEST(a_stream_may_be_gone),

@@ -1,0 +1,166 @@
+/*
+ * broadcast.cu - broadcast in two crossings (rooted.h).
+ *
+ * Data path: slice o of the root's input -> the root's slot at rank o -> output, and
+ * rank o's slot at every other rank but the root -> output there. Data arrives bit
+ * for bit: words that look like an armed slot travel as escapes (mark.h).
+ */
+#include "algorithms/device/buffers.h"
+#include "algorithms/rooted/rooted.h"
+
+struct rooted_broadcast {
+    enum { MOST_THREADS = 1024 };
+
+    /* k: how many places after the lane's first one. */
+    template <int N, bool WHOLE> struct view {
+        slices_t p;
+        slots<MARK_ESCAPE, N> s;
+        buffer_t in, out;
+        const uint8_t *scratch; /* own */
+        uint32_t first;
+        bool keep; /* root: from the input to the output */
+
+        LANE_FN void store(uint32_t v, const vec16_t &x) const
+        {
+            if (WHOLE)
+                buffer_store_whole(out, v, x);
+            else
+                buffer_store<uint8_t>(out, v, x);
+        }
+
+        /* Root: of every slice. All are in flight at once. */
+        LANE_FN void load(const alg_team_t &team, bool any, uint32_t k, vec16_t (&x)[N]) const
+        {
+            LANE_UNROLL
+            for (uint32_t i = 1; i < N; i++) {
+                if (i >= s.ranks())
+                    break;
+                const uint32_t owner = ring_next(team, i), v = slices_at(p, owner, first + k);
+                const bool wanted = any && slices_has(p, owner, first + k);
+                if (WHOLE)
+                    x[i] = buffer_load_whole_if(wanted, in, v, scratch);
+                else if (wanted)
+                    x[i] = buffer_load<uint8_t>(in, v);
+            }
+        }
+
+        /* Each to its owner. */
+        LANE_FN void send(const alg_team_t &team, uint32_t k, const vec16_t (&x)[N]) const
+        {
+            LANE_UNROLL
+            for (uint32_t i = 1; i < N; i++) {
+                const uint32_t owner = ring_next(team, i);
+                if (i >= s.ranks() || !slices_has(p, owner, first + k))
+                    continue;
+                s.put(i, k, x[i]);
+                if (keep)
+                    store(slices_at(p, owner, first + k), x[i]);
+            }
+        }
+
+        /* Of the own slice, from the root, and on to the other owners. */
+        LANE_FN bool relay(lane_t &lane, const alg_team_t &team, uint32_t k) const
+        {
+            if (!slices_has(p, team.rank, first + k))
+                return true;
+            const uint32_t slot = other_place(p.root, team.rank);
+            vec16_t x;
+            if (!s.take_one(lane, team, slot, k, x))
+                return false;
+            vec16_t clean = x;
+            const uint32_t escape = mark_clean<MARK_ESCAPE>(clean);
+            LANE_UNROLL
+            for (uint32_t i = 1; i < N; i++) {
+                if (i < s.ranks() && ring_next(team, i) != p.root)
+                    s.put_clean(i, k, clean, escape);
+            }
+            store(slices_at(p, team.rank, first + k), x);
+            s.rearm(1u << slot, k);
+            return true;
+        }
+
+        /* Of every other slice, from its owner. */
+        LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t k) const
+        {
+            uint32_t wanted = 0;
+            LANE_UNROLL
+            for (uint32_t j = 0; j < N - 1; j++) {
+                if (j + 1 < s.ranks() && slices_has(p, other_rank(team, j), first + k))
+                    wanted |= 1u << j;
+            }
+            vec16_t x[N - 1];
+            if (!s.take(lane, team, wanted, k, x))
+                return false;
+            LANE_UNROLL
+            for (uint32_t j = 0; j < N - 1; j++) {
+                if (wanted >> j & 1)
+                    store(slices_at(p, other_rank(team, j), first + k), x[j]);
+            }
+            s.rearm(wanted, k);
+            return true;
+        }
+    };
+
+    /* EACH: no broadcast has a block for every rank. call.count is in bytes. */
+    template <int N, bool WHOLE, bool EACH>
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    {
+        if (EACH)
+            return;
+        const uint32_t stride = lane.blocks * lane.threads;
+        const bool root = team.rank == call.root;
+        view<N, WHOLE> w;
+        w.first = lane.block * lane.threads + lane.thread;
+        w.p = slices_make(team, call, buffer_vectors(call.count));
+        w.s = slots<MARK_ESCAPE, N>::make(team, 1, w.p.each, w.first);
+        w.in = buffer_make(call.input, call.count);
+        w.out = buffer_make(call.output, call.count);
+        w.scratch = team.scratch[team.rank];
+        w.keep = call.output != call.input;
+        notices_t notices = slices_notices(team, w.p, MARK_ESCAPE);
+
+        lane_begin(w.s.held(), call.early);
+        const uint64_t epoch = epoch_read(team);
+        vec16_t x[N];
+        w.load(team, root && w.first < w.p.each, 0, x);
+        if (epoch_stopped(epoch))
+            return;
+        const uint64_t half = epoch_half(team, epoch);
+        w.s.move(half);
+        notices.at += half;
+        notices_send(lane, team, notices);
+        if (root && w.first < w.p.each)
+            w.send(team, 0, x);
+        epoch_leave(lane, team);
+        for (uint32_t k = stride; root && w.first + k < w.p.each; k += stride) {
+            w.load(team, true, k, x);
+            w.send(team, k, x);
+        }
+        /* A lane's next vector is passed on before it takes what the others pass on. */
+        for (uint32_t k = 0; !root && w.first + k < w.p.each + stride; k += stride) {
+            if (w.first + k < w.p.each && !w.relay(lane, team, k))
+                return;
+            if (k > 0 && !w.take(lane, team, k - stride))
+                return;
+        }
+        notices_take(lane, team, notices);
+    }
+
+    static uint64_t segment(const alg_team_t *team, const alg_call_t *)
+    {
+        return rooted_segment(team->half_bytes, team->nranks, MARK_ESCAPE);
+    }
+
+    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *, uint32_t nranks, alg_type_t)
+    {
+        return push_most_bytes(nranks);
+    }
+
+    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    {
+        rooted_shape(bytes, nranks, launch_most_threads<rooted_broadcast>(nranks), blocks, threads);
+    }
+};
+
+ALG_MOVER(alg_rooted_broadcast, rooted_broadcast)
+ALG_DESCRIBE(alg_broadcast_twoshot, "twoshot", ALG_BROADCAST, alg_rooted_broadcast, rooted_broadcast)
