@@ -58,10 +58,12 @@ size_t alg_type_bytes(alg_type_t type);
  *                by peers), and the mailboxes of the attach proof
  *   4 KiB        half 0 |  raw data with a sentinel. Between two calls both
  *   ...          half 1 |  halves are all-ones ("armed") in every word.
+ *   ...          rings  |  messages of pairs of ranks (pairs.h): armed, but for what was sent and not yet received
  *   ...          flags  |  the staged algorithm: a word a channel and peer,
- *   ...          staging|  values only grow. Staging is raw data, guarded by flags.
+ *   ...          counts |  values only grow. Counts: how far each ring has come.
+ *   ...          staging|  The staged algorithm's data, guarded by flags.
  *
- * One rule guards all of it, whatever a call's collective, layout and grid: a
+ * Rings have credits of their own. One rule guards all else, whatever a call's collective, layout and grid: a
  * call ends on a rank only after that rank has heard, directly or through others,
  * from every rank in that call. A rank that has no data for a peer sends it a
  * notice instead (notice.h; the staged algorithms' flags go to everybody anyway).
@@ -87,12 +89,18 @@ enum {
 /* The staged algorithms' channels of one call, at most: the warps of 64 blocks of 16, or of 128 of 8. */
 enum { ALG_STAGED_CHANNELS = 1024 };
 
+/* Of the rings: for each of four kinds and each peer a word of 8 bytes a channel. */
+enum { ALG_PAIR_CHANNELS = 512, ALG_COUNTS_BYTES = 4 * ALG_MAX_RANKS * ALG_PAIR_CHANNELS * 8 };
+
 typedef struct alg_map {
-    size_t total_bytes;    /* of the whole scratch */
-    size_t half_offset;    /* of half 0; half 1 follows at half_offset + half_bytes */
-    size_t half_bytes;     /* of one half */
-    size_t flags_offset;   /* the staged algorithm's flags */
-    size_t flags_bytes;    /*   all zero at the start */
+    size_t total_bytes;  /* of the whole scratch */
+    size_t half_offset;  /* of half 0; half 1 follows at half_offset + half_bytes */
+    size_t half_bytes;   /* of one half */
+    size_t rings_offset; /* of messages; behind half 1. All-ones at the start, as the halves */
+    size_t rings_bytes;
+    size_t flags_offset; /* the staged algorithm's flags. From here on all is zero at the start */
+    size_t flags_bytes;
+    size_t counts_offset;  /* ALG_COUNTS_BYTES for the rings */
     size_t staging_offset; /* the staged algorithm's data */
     size_t staging_bytes;
 } alg_map_t;
@@ -130,7 +138,10 @@ typedef struct alg_team {
     int32_t priority;                /* CUDA: of the launches, as cudaStreamCreateWithPriority takes it; 0: none */
     uint64_t half_offset;            /* from the map */
     uint64_t half_bytes;
+    uint64_t rings_offset;
+    uint64_t rings_bytes;
     uint64_t flags_offset;
+    uint64_t counts_offset;
     uint64_t staging_offset;
     uint64_t staging_bytes;
 } alg_team_t;
@@ -144,11 +155,12 @@ typedef enum alg_collective {
     ALG_BROADCAST = 5,
     ALG_GATHER = 6,
     ALG_SCATTER = 7,
-    ALG_COLLECTIVE_COUNT = 8
+    ALG_SEND_RECV = 8, /* messages between pairs of ranks: no collective, but a key as the others are */
+    ALG_COLLECTIVE_COUNT = 9
 } alg_collective_t;
 
-/* "allreduce", "reducescatter", "reduce", "allgather", "alltoall", "broadcast", "gather", "scatter", as in tables,
- * settings and options; NULL for a value that is none. */
+/* "allreduce", "reducescatter", "reduce", "allgather", "alltoall", "broadcast", "gather", "scatter", "sendrecv", as in
+ * tables, settings and options; NULL for a value that is none. */
 const char *alg_collective_name(alg_collective_t collective);
 /* The collective of that name; ALG_COLLECTIVE_COUNT if there is none. */
 alg_collective_t alg_collective_find(const char *name);
@@ -159,6 +171,14 @@ bool alg_collective_rooted(alg_collective_t collective);
  * (reducescatter, allgather, alltoall, gather, scatter), else 1. The bytes of a call, in tables and limits, are
  * those of this buffer. */
 uint32_t alg_collective_blocks(alg_collective_t collective, uint32_t nranks);
+
+/* One message of ALG_SEND_RECV. Of any alignment, and not empty. */
+typedef struct alg_message {
+    void *buffer; /* only read, if it is sent */
+    uint64_t bytes;
+    uint32_t peer; /* this rank itself, too */
+    bool send;     /* to the peer; else from it */
+} alg_message_t;
 
 /* One call. `count` is that of NCCL's entry point: the elements of a block where every rank has one, else of the
  * message. Buffers have any alignment that the type itself allows; they are disjoint, or in place as NCCL defines it.
@@ -178,6 +198,12 @@ typedef struct alg_call {
     uint64_t stride;            /* bytes from one rank's block to the next; set by the launch */
     uint32_t most_blocks;       /* CUDA: this rank has room for so many of them at once; 0: for all */
     uint32_t early;             /* CUDA: the kernel that follows may be placed while this one runs */
+    /* ALG_SEND_RECV, which uses nothing of the above but blocks, threads (most of both; they may differ between ranks),
+     * most_blocks and early. The messages progress side by side; those of one pair in one direction arrive in the
+     * order in which they are listed, launch after launch. To this rank itself there are as many sends as receives,
+     * of the same bytes in the same order. The list is the caller's again after the launch. */
+    const alg_message_t *messages;
+    uint32_t message_count;
 } alg_call_t;
 
 /* ---- Algorithms ---------------------------------------------------------------- */
@@ -185,7 +211,8 @@ typedef struct alg_call {
 typedef struct alg_algorithm {
     const char *name; /* as in tables, settings and traces */
     alg_collective_t collective;
-    /* The most bytes (of alg_collective_blocks) one call can move with this scratch; UINT64_MAX: any. Pure. */
+    /* The most bytes (of alg_collective_blocks; of one message) one call can move with this scratch; UINT64_MAX: any.
+     * Pure. */
     uint64_t (*max_bytes)(const alg_map_t *map, uint32_t nranks, alg_type_t type);
     /* Lower a row's blocks and threads to what `bytes` can use. Pure. */
     void (*shape)(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads);

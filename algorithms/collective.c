@@ -14,6 +14,7 @@ static const struct {
     [ALG_REDUCE] = {"reduce", true, true, false},         [ALG_ALL_GATHER] = {"allgather", false, false, true},
     [ALG_ALL_TO_ALL] = {"alltoall", false, false, true},  [ALG_BROADCAST] = {"broadcast", false, true, false},
     [ALG_GATHER] = {"gather", false, true, true},         [ALG_SCATTER] = {"scatter", false, true, true},
+    [ALG_SEND_RECV] = {"sendrecv", false, false, false},
 };
 
 const char *alg_collective_name(alg_collective_t collective)

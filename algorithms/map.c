@@ -17,7 +17,7 @@ static_assert(ALG_EPOCH_OFFSET + 8 <= ALG_LOOK_OFFSET, "words of the control pag
 static_assert(ALG_LOOK_OFFSET + 8 <= ALG_STOP_OFFSET, "words of the control page overlap");
 static_assert(ALG_STOP_OFFSET + 8 * ALG_MAX_RANKS <= ALG_MAILBOX_OFFSET, "words of the control page overlap");
 static_assert(ALG_MAILBOX_OFFSET + 8 * ALG_MAX_RANKS <= ALG_CONTROL_BYTES, "mailboxes leave the control page");
-static_assert(FLAGS_BYTES % 4096 == 0, "staging begins on a page");
+static_assert(FLAGS_BYTES % 4096 == 0 && ALG_COUNTS_BYTES % 4096 == 0, "staging begins on a page");
 
 static size_t round_down(size_t bytes, size_t unit)
 {
@@ -28,14 +28,20 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
 {
     if (bytes < MIB)
         return false;
-    /* 64 MiB give staging of 24 MiB and the flags, the largest chunks that help, and halves of 19 MiB, which hold
-     * 13 MiB of two-shot at four ranks. */
-    const size_t staging = round_down((bytes - ALG_CONTROL_BYTES) / 128 * 49, 4 * KIB);
+    /* 80 MiB give rings of 16 MiB, with 8 KiB for each channel of four ranks, which is 12 us of a link's speed;
+     * staging of 24 MiB and the flags, the largest chunks that help; and halves of 19 MiB, which hold 13 MiB of
+     * two-shot at four ranks. */
+    const size_t rings = round_down(bytes / 5, 4 * KIB);
+    const size_t rest = bytes - rings - ALG_CONTROL_BYTES - ALG_COUNTS_BYTES;
+    const size_t staging = round_down(rest / 128 * 49, 4 * KIB);
     map->half_offset = ALG_CONTROL_BYTES;
-    map->half_bytes = round_down((bytes - ALG_CONTROL_BYTES - staging) / 2, 4 * KIB);
-    map->flags_offset = map->half_offset + 2 * map->half_bytes;
+    map->half_bytes = round_down((rest - staging) / 2, 4 * KIB);
+    map->rings_offset = map->half_offset + 2 * map->half_bytes;
+    map->rings_bytes = rings;
+    map->flags_offset = map->rings_offset + rings;
     map->flags_bytes = staging > 2 * FLAGS_BYTES ? FLAGS_BYTES : 0;
-    map->staging_offset = map->flags_offset + map->flags_bytes;
+    map->counts_offset = map->flags_offset + map->flags_bytes;
+    map->staging_offset = map->counts_offset + ALG_COUNTS_BYTES;
     map->staging_bytes = map->flags_bytes ? staging - map->flags_bytes : 0; /* its half is a multiple of 16 */
     map->total_bytes = bytes;
     return true;

@@ -45,10 +45,9 @@ static int host_arm(const alg_scratch_t *scratch)
 {
     uint8_t *at = net_memory_pointer(scratch->memory);
     const alg_map_t *map = &scratch->map;
-    size_t halves_end = map->half_offset + 2 * map->half_bytes;
     memset(at, 0, map->half_offset);
-    memset(at + map->half_offset, 0xff, 2 * map->half_bytes);
-    memset(at + halves_end, 0, map->total_bytes - halves_end);
+    memset(at + map->half_offset, 0xff, map->flags_offset - map->half_offset);
+    memset(at + map->flags_offset, 0, map->total_bytes - map->flags_offset);
     return 0;
 }
 
@@ -92,7 +91,9 @@ static bool map_fits(const alg_map_t *map)
 {
     size_t halves = map->half_offset + 2 * map->half_bytes;
     return map->half_offset >= ALG_CONTROL_BYTES && map->half_bytes < map->total_bytes && halves <= map->total_bytes &&
-           map->flags_offset >= halves && map->staging_offset >= map->flags_offset + map->flags_bytes &&
+           map->rings_offset == halves && map->flags_offset == halves + map->rings_bytes &&
+           map->counts_offset >= map->flags_offset + map->flags_bytes &&
+           map->staging_offset >= map->counts_offset + ALG_COUNTS_BYTES &&
            map->staging_offset + map->staging_bytes <= map->total_bytes;
 }
 
@@ -107,7 +108,10 @@ static void fill_team(alg_scratch_t *scratch, alg_control_t *device_control)
                                  .priority = scratch->ops->priority ? scratch->ops->priority(scratch->ordinal) : 0,
                                  .half_offset = map->half_offset,
                                  .half_bytes = map->half_bytes,
+                                 .rings_offset = map->rings_offset,
+                                 .rings_bytes = map->rings_bytes,
                                  .flags_offset = map->flags_offset,
+                                 .counts_offset = map->counts_offset,
                                  .staging_offset = map->staging_offset,
                                  .staging_bytes = map->staging_bytes};
     scratch->team.scratch[scratch->rank] = net_memory_pointer(scratch->memory);

@@ -103,15 +103,14 @@ static int cuda_arm(const alg_scratch_t *scratch)
     cuda_task_t task;
     uint8_t *at = net_memory_pointer(scratch->memory);
     const alg_map_t *map = &scratch->map;
-    size_t halves_end = map->half_offset + 2 * map->half_bytes;
     int error = task_begin(&task, scratch->ordinal);
     if (error)
         return error;
     cudaError_t result = cudaMemsetAsync(at, 0, map->half_offset, task.stream);
     if (result == cudaSuccess)
-        result = cudaMemsetAsync(at + map->half_offset, 0xff, 2 * map->half_bytes, task.stream);
-    if (result == cudaSuccess && halves_end < map->total_bytes)
-        result = cudaMemsetAsync(at + halves_end, 0, map->total_bytes - halves_end, task.stream);
+        result = cudaMemsetAsync(at + map->half_offset, 0xff, map->flags_offset - map->half_offset, task.stream);
+    if (result == cudaSuccess)
+        result = cudaMemsetAsync(at + map->flags_offset, 0, map->total_bytes - map->flags_offset, task.stream);
     return task_end(&task, result);
 }
 

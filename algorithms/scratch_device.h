@@ -49,7 +49,7 @@ struct alg_scratch_ops {
     bool (*dependent_launch)(int ordinal);
     /* The highest priority of a launch, as cudaStreamCreateWithPriority takes it. NULL: there are none. */
     int (*priority)(int ordinal);
-    /* Halves all-ones, the rest zero. */
+    /* Halves and rings all-ones, the rest zero. */
     int (*arm)(const alg_scratch_t *scratch);
     /* Store as an algorithm's kernel would. */
     int (*store)(const alg_scratch_t *scratch, const alg_probe_t *probe);

@@ -16,6 +16,7 @@
 extern "C" {
 #endif
 
+/* The one place of the version: CMake, the packages and the manual page take it from here. */
 #define SHUNT_VERSION_MAJOR 0
 #define SHUNT_VERSION_MINOR 1
 #define SHUNT_VERSION_PATCH 0
@@ -34,7 +35,7 @@ const char *shunt_nccl_path(void);
 typedef struct shunt_decision {
     uint32_t size;          /* in: sizeof(shunt_decision_t); fields beyond it are not written */
     uint32_t taken;         /* 1: a kernel of Shunt's; 0: forwarded */
-    const char *collective; /* "allreduce", ... */
+    const char *collective; /* "allreduce", ...; "send" or "recv" of a message */
     const char *algorithm;  /* "oneshot", ..., or "nccl" */
     const char *reason;     /* why; never NULL */
     uint64_t bytes;         /* of the larger buffer of a rank */
@@ -88,7 +89,7 @@ int shunt_topology(const char *file, int xml, char *text, size_t capacity);
 int shunt_topology_class(const char *file, shunt_communicator_t *facts);
 
 /* Row `index` of the decision table of a collective ("allreduce", "reducescatter", "reduce", "allgather", "alltoall",
- * "broadcast", "gather", "scatter"), for bf16, of such a communicator: one line of text, cut to `capacity`.
+ * "broadcast", "gather", "scatter", "sendrecv"), for bf16, of such a communicator: one line of text, cut to `capacity`.
  * 0, or -1 past the end, for a class that cannot be or for another name. */
 int shunt_table_row(const shunt_communicator_t *facts, const char *collective, uint32_t index, char *text,
                     size_t capacity);

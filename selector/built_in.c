@@ -1,8 +1,7 @@
 /*
  * built_in.c - the built-in table. Each row names the benchmark that set it.
  *
- * Where the real NCCL, on all multiprocessors that it likes, is ahead of 64 blocks of
- * ours, it has the call.
+ * NCCL gets the sizes at which its ring, on more multiprocessors, beats our 64 blocks.
  */
 #include "selector/built_in.h"
 
@@ -12,8 +11,8 @@
 /* The benchmark of a row: H200 over NVSwitch, multicast off. Grids were chosen from docs/results/sweep-h200.csv. */
 #define H200(ranks) "docs/results/graph-" #ranks "-h200.csv"
 #define STAGED(ranks) "docs/results/large-staged-" #ranks "-h200.csv"
-#define TUNED "docs/results/tune-4-h200.csv"  /* what `shunt tune` found better there than the rows of before */
-#define TRIED "docs/results/tried-6-h200.csv" /* and how its kernels compare there since */
+#define TUNED "docs/results/tune-4-h200.csv"  /* found by `shunt tune` to beat the rows before */
+#define TRIED "docs/results/tried-6-h200.csv" /* how its kernels have compared since */
 #define HOST "host device"                    /* a block is a thread; more of them only contend for cores */
 
 #define COLLECTIVES(ranks) "docs/results/collectives-" #ranks "-h200.csv"
@@ -42,6 +41,13 @@
 #define MESSAGE_ROWS(collective)                                                          \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, 128 * MIB), \
         MESSAGE(collective, 3, 512 * KIB), MESSAGE(collective, 4, 256 * KIB)
+
+/* Both directions of a link want 64 blocks from 128 KiB on. */
+#define PAIRS(ranks)                                                                             \
+    {ALG_SEND_RECV, "nvswitch-sm90-" #ranks, 64 * KIB, "pairs", 32, 512, COLLECTIVES(ranks)},    \
+    {                                                                                            \
+        ALG_SEND_RECV, "nvswitch-sm90-" #ranks, UINT64_MAX, "pairs", 64, 512, COLLECTIVES(ranks) \
+    }
 
 const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "host", 64 * KIB, "oneshot", 1, 1, HOST},
@@ -74,5 +80,9 @@ const sel_built_in_t sel_built_in[] = {
     BLOCK_ROWS(ALG_SCATTER, 128 * MIB),
     MESSAGE_ROWS(ALG_BROADCAST),
     MESSAGE_ROWS(ALG_REDUCE),
+    {ALG_SEND_RECV, "host", UINT64_MAX, "pairs", 1, 1, HOST},
+    PAIRS(2),
+    PAIRS(3),
+    PAIRS(4),
 };
 const uint32_t sel_built_in_count = sizeof sel_built_in / sizeof sel_built_in[0];

@@ -1,14 +1,14 @@
 /*
- * cost.c - what a collective probably takes on machines that nobody has
+ * cost.c - the predicted time of a collective on machines that were not
  * measured.
  *
- * A call costs its start, and the bytes that leave a GPU over what the link
- * carries. The floors are those of docs/kernels.md; how far above them each
+ * A call costs its start, and the bytes that leave a GPU divided by the link's
+ * rate. The floors are those of docs/kernels.md; how far above them each
  * algorithm stays, and what the real NCCL takes, was fitted to
  * docs/results/graph-{2,3,4}-h200.csv; of other machines, only the link is known:
- * what the tuned table says that it carries, or else its nominal rate. A wrong
- * guess costs more than a missed gain, so an algorithm is trusted only with a
- * clear lead, and nothing is said of links that we know little about.
+ * its rate in the tuned table, or else its nominal rate. A wrong prediction costs
+ * more than a missed gain, so an algorithm is chosen only with a clear lead, and
+ * nothing is predicted for links of unknown rate.
  */
 #include "selector/cost.h"
 
@@ -20,7 +20,8 @@
 /* How much better than the real NCCL an algorithm must look. */
 #define LEAD 1.15
 
-/* A word's way between two GPUs, in us, where the starts below were fitted: docs/results/graph-4-h200.csv. */
+/* Time of a word between two GPUs, in us, on the machine for which the starts below were fitted:
+ * docs/results/graph-4-h200.csv. */
 #define FITTED_ONE_WAY 0.80
 
 /* ---- Times in us, rates in bytes per us (GB/s * 1000) ----------------------------------- */
@@ -123,10 +124,11 @@ static const cost_t FROM_ALL = {.own = {{"push", BLOCKS, 0, 0.74, 1}},
 static const cost_t AT_ROOT = {.own = {{"push", BLOCKS, 0, 0.74, 1}}, .nccl = {BLOCKS, 4.7, 0.1, 0.49, 7.0, 0.97, 1}};
 static const cost_t MESSAGE = {.own = {{"push", TO_EACH, 0, 0.74, 1}, {"twoshot", WHOLE, 0.9, 0.74, 2}},
                                .nccl = {WHOLE, 4.2, 0.1, 0.43, 12.0, 0.94, 1}};
+static const cost_t PAIR = {.own = {{"pairs", WHOLE, 0, 0.74, 1}}, .nccl = {WHOLE, 4.2, 0.1, 0.43, 12.0, 0.94, 1}};
 static const cost_t *const COSTS[ALG_COLLECTIVE_COUNT] = {
     [ALG_ALL_REDUCE] = &ALL_REDUCE, [ALG_REDUCE_SCATTER] = &FROM_ALL, [ALG_ALL_GATHER] = &FROM_ALL,
     [ALG_ALL_TO_ALL] = &FROM_ALL,   [ALG_GATHER] = &AT_ROOT,          [ALG_SCATTER] = &AT_ROOT,
-    [ALG_BROADCAST] = &MESSAGE,     [ALG_REDUCE] = &MESSAGE,
+    [ALG_BROADCAST] = &MESSAGE,     [ALG_REDUCE] = &MESSAGE,          [ALG_SEND_RECV] = &PAIR,
 };
 
 static double own_time(const own_cost_t *cost, double nranks, double bytes, double rate)

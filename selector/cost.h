@@ -1,5 +1,5 @@
 /*
- * cost.h - what a collective probably takes on machines that nobody has
+ * cost.h - the predicted time of a collective on machines that were not
  * measured. Private to this room.
  */
 #ifndef SHUNT_COST_H
@@ -11,10 +11,10 @@
 enum { SEL_COST_BOUNDS = 41 };
 uint64_t sel_cost_bound(uint32_t index);
 
-/* A grid for an algorithm where no figure says better; `algorithm` is NULL. */
+/* A default grid, for an algorithm without a measured one; `algorithm` is NULL. */
 sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes);
-/* The algorithm that the model trusts to beat the real NCCL, of those whose scratch holds the message; NULL
- * where it is not sure. */
+/* The algorithm that the model expects to beat the real NCCL, of those whose scratch holds the message; NULL
+ * without a clear lead. */
 sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
                              uint64_t bytes);
 

@@ -10,7 +10,7 @@ typedef struct reader {
     const char *text, *at;
     char *fault;
     size_t fault_bytes;
-    uint32_t scope; /* bit c: items from here on speak of this collective */
+    uint32_t scope; /* bit c: items from here on are for this collective */
 } reader_t;
 
 enum { ALL_COLLECTIVES = (1 << ALG_COLLECTIVE_COUNT) - 1 };

@@ -23,7 +23,7 @@ typedef enum policy_what { POLICY_ALGORITHM, POLICY_NCCL, POLICY_BUILTIN } polic
 
 typedef struct policy_item {
     uint64_t from, to;    /* bytes, both inclusive */
-    uint32_t collectives; /* bit c: it speaks of this one */
+    uint32_t collectives; /* bit c: it is for this one */
     policy_what_t what;
     const char *algorithm;    /* with POLICY_ALGORITHM: the name, static; each of `collectives` has it */
     uint16_t blocks, threads; /* 0: not given */

@@ -26,10 +26,10 @@ typedef enum sel_link {
     SEL_LINK_COUNT
 } sel_link_t;
 
-/* What a machine's links carry, as `shunt tune` found it; all zero: nobody has measured it. */
+/* The rate of a machine's links, as `shunt tune` measured it; all zero: not measured. */
 typedef struct sel_measured {
     uint32_t bytes_per_us; /* out of each GPU while all copy to all others */
-    uint32_t gpus;         /* that did */
+    uint32_t gpus;         /* of them in that measurement */
     uint32_t one_way_ns;   /* until a GPU sees what another one stores */
     uint32_t unused;
 } sel_measured_t;

@@ -1,10 +1,9 @@
 /*
  * table.c - the plan of a communicator.
  *
- * A plan is made, collective by collective, from everything that may have a say, and
- * `decide` is the one place that knows who goes first: the user's policy, then the
- * tuned table, then the built-in rows, then the cost model. Where none of them speaks,
- * the real NCCL.
+ * A plan is made, collective by collective, from all sources of rules, and `decide` is
+ * the one place that knows their order: the user's policy, then the tuned table, then
+ * the built-in rows, then the cost model. Where none of them has a rule, the real NCCL.
  */
 #include "selector/built_in.h"
 #include "selector/cost.h"
@@ -18,10 +17,10 @@
 #define MIB (1024 * KIB)
 
 /* The figures were taken without multicast. With it the real NCCL moves large messages up to 1.35 times
- * faster, which is more than our lead above this size; nobody but a tuned table knows better. */
+ * faster, which is more than our lead above this size; only a tuned table overrides that. */
 #define MULTICAST_MOST_BYTES (4 * MIB)
 
-/* ---- Who may have a say -------------------------------------------------------------- */
+/* ---- Sources of rules ----------------------------------------------------------------- */
 
 /* Of one collective, but for the policy. */
 typedef struct sources {
@@ -150,7 +149,7 @@ static bool from_built_in(const sources_t *sources, uint64_t bytes, sel_rule_t *
     return rule->algorithm || strcmp(row->algorithm, "nccl") == 0;
 }
 
-/* For classes that nobody has measured. */
+/* For classes without measurements. */
 static bool from_model(const sources_t *sources, uint64_t bytes, sel_rule_t *rule)
 {
     if (sources->built_in_rows || multicast_may_win(sources, bytes))
@@ -251,7 +250,7 @@ static void find_cuts(const sources_t *sources, cuts_t *cuts)
 _Static_assert(ALG_COLLECTIVE_COUNT *(MOST_CUTS - 2 * SEL_TUNED_ROWS) + 2 * SEL_TUNED_ROWS <= SEL_BANDS,
                "a plan may have more bands");
 /* A policy's item without a grid, and the model, give a rule for each algorithm and usual grid; there are 32
- * algorithms at most (policy_t), and two rules for nobody and for what is excluded. */
+ * algorithms at most (policy_t), and two rules: one for no algorithm, one for excluded ones. */
 _Static_assert(ALG_COLLECTIVE_COUNT *(POLICY_MAX_ITEMS + SEL_BUILT_IN_MOST) + SEL_TUNED_ROWS + 2 * 2 * 32 + 2 <=
                    SEL_RULES,
                "a plan may have more rules");
@@ -272,6 +271,12 @@ static uint16_t rule_index(sel_plan_t *plan, const sel_rule_t *rule)
     return (uint16_t)plan->rules++;
 }
 
+/* The two ends of a message may call its bytes by different types, and must choose alike. */
+static uint32_t kind_asked(alg_collective_t collective, uint32_t kind)
+{
+    return collective == ALG_SEND_RECV ? sel_kind(ALG_UINT8) : kind;
+}
+
 static void add_collective(sel_plan_t *plan, sources_t *sources, alg_collective_t collective)
 {
     cuts_t cuts;
@@ -286,7 +291,7 @@ static void add_collective(sel_plan_t *plan, sources_t *sources, alg_collective_
         sel_band_t *band = &plan->band[plan->bands];
         band->from_bytes = cuts.at[i];
         for (uint32_t kind = 0; kind < SEL_KINDS; kind++) {
-            const sel_rule_t rule = decide(sources, kind, band->from_bytes);
+            const sel_rule_t rule = decide(sources, kind_asked(collective, kind), band->from_bytes);
             band->rule_of[kind] = rule_index(plan, &rule);
         }
         plan->bands += plan->bands == first || memcmp(band->rule_of, band[-1].rule_of, sizeof band->rule_of) != 0;

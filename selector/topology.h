@@ -1,16 +1,16 @@
 /*
  * topology.h - what machine this is: GPUs, NICs and the ways between them; its
- * class, by which the table is searched; and its fingerprint, which says whose
- * figures a tuned table holds.
+ * class, by which the table is searched; and its fingerprint, which says on which
+ * kind of machine a tuned table was measured.
  *
  * A communicator's class says how its ranks are linked; the fingerprint says of
  * what kind the machine is, whichever of its GPUs a communicator takes. A row of
  * a tuned table applies where both agree.
  *
  * A machine is read from NVML and /sys, both of which may be missing, or from a
- * file in NCCL's topology format, so that machines which nobody here has can be
- * reasoned about. Reading asks the system and may take milliseconds: it is done
- * when somebody asks, never at load. Everything else here is pure.
+ * file in NCCL's topology format, so that other machines can be tested too. Reading
+ * asks the system and may take milliseconds: it is done on request, never at load.
+ * Everything else here is pure.
  */
 #ifndef SHUNT_TOPOLOGY_H
 #define SHUNT_TOPOLOGY_H
@@ -36,7 +36,7 @@ bool sel_topology_parse(const char *class, sel_topology_t *topology);
 /* How pairs of GPUs reach each other. */
 typedef struct sel_reach {
     sel_link_t link;
-    uint32_t lanes; /* NVSWITCH, MESH: NVLinks between each pair, 0 where nobody says; else 0 */
+    uint32_t lanes; /* NVSWITCH, MESH: NVLinks between each pair, 0 if unknown; else 0 */
 } sel_reach_t;
 
 /* Of a set of pairs, from those of two parts of it: equal ones stay, NVLink and anything else gives
@@ -45,7 +45,7 @@ sel_reach_t sel_reach_join(sel_reach_t a, sel_reach_t b);
 
 /* ---- Fingerprints ------------------------------------------------------------ */
 
-/* What of a GPU makes figures; no serial number, no place. */
+/* The properties of a GPU that decide its figures; no serial number, no place. */
 typedef struct sel_gpu_kind {
     char name[SEL_GPU_NAME_BYTES];
     uint32_t arch; /* 10 * major + minor */
@@ -174,7 +174,7 @@ void sel_machine_add_nics(sel_machine_t *machine, const char *sys);
 /* "00000000:17:00.0" becomes "0000:17:00.0"; false if it is not a PCI address. */
 bool sel_bus_normal(const char *text, char out[SEL_BUS_BYTES]);
 
-/* NVML is opened by the first who asks and stays open, as NCCL keeps it. False: it is not there. */
+/* NVML is opened by the first call and stays open, as NCCL keeps it. False: it is not there. */
 bool sel_nvml_add_gpus(sel_machine_t *machine, const char *sys);
 /* The NVLinks of a GPU that are up, by target; asked once a process and GPU, kept as long as the
  * process lives. NULL: NVML does not say. */

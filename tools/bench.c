@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include "bench.h"
+#include "progress.h"
 
 /* ---- Defaults that depend on the machine ---- */
 
@@ -67,16 +68,16 @@ static int settle(bench_options_t *options, const bench_machine_t *machine)
     return TOOL_OK;
 }
 
-static uint32_t count_cases(const bench_options_t *options, const bench_machine_t *machine)
+static double weigh_cases(const bench_options_t *options, const bench_machine_t *machine)
 {
-    uint32_t cases = 0;
+    double weight = 0;
     bench_kind_t kind;
     for (uint32_t at = 0; bench_next_kind(options, machine, &at, &kind);) {
         for (uint64_t bytes = options->from_bytes; bytes <= options->to_bytes; bytes *= options->factor) {
-            cases += bench_count(options, &kind, bytes) != 0;
+            weight += bench_count(options, &kind, bytes) != 0 ? tool_progress_weight(bytes) : 0;
         }
     }
-    return cases;
+    return weight;
 }
 
 /* ---- The ranks ---- */
@@ -98,13 +99,15 @@ static bool take_row(void *context, const void *from_rank)
     if (row != NULL) {
         bench_report_row(collection->report, row);
         collection->right = collection->right && (row->wrong == 0 || row->wrong == UINT64_MAX);
+    } else {
+        bench_report_progress(collection->report);
     }
     return true;
 }
 
 static int run_ranks(const bench_options_t *options, bench_shared_t *shared)
 {
-    bench_report_t *report = bench_report_open(options, &shared->machine, count_cases(options, &shared->machine));
+    bench_report_t *report = bench_report_open(options, &shared->machine, weigh_cases(options, &shared->machine));
     if (report == NULL) {
         return TOOL_FAILED;
     }

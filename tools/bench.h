@@ -98,6 +98,7 @@ typedef struct bench_options {
     bool nccl;
     bool floor;
     bool host_time;
+    bool messages; /* all-to-all by sends and receives */
     bool choose;
     bool help;
     const char *csv;
@@ -255,7 +256,7 @@ bool bench_has_place(alg_collective_t collective);
 /* Put input, output and guard of the running case into the memory. */
 void bench_place(bench_rank_t *rank, const bench_case_t *one);
 /* Whether this library has the function. */
-bool bench_can_call(const tool_nccl_t *nccl, alg_collective_t collective);
+bool bench_can_call(const bench_options_t *options, const tool_nccl_t *nccl, alg_collective_t collective);
 /* Call `call` of a run. */
 ncclResult_t bench_call(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one, uint32_t call);
 /* Bus bandwidth over algorithm bandwidth, as nccl-tests count it. */
@@ -332,10 +333,12 @@ extern const bench_device_t *const bench_device_cuda; /* NULL in a build without
 /* ---- Reports ---------------------------------------------------------------------------- */
 
 typedef struct bench_report bench_report_t;
-/* Open the files and write the heads. Options and machine must outlive the report. NULL: a file cannot be written (told
- * on stderr). */
-bench_report_t *bench_report_open(const bench_options_t *options, const bench_machine_t *machine, uint32_t cases);
+/* Open the files and write the heads. `weight`: of all cases (progress.h). Options and machine must outlive the report.
+ * NULL: a file cannot be written (told on stderr). */
+bench_report_t *bench_report_open(const bench_options_t *options, const bench_machine_t *machine, double weight);
 void bench_report_row(bench_report_t *report, const bench_row_t *row);
+/* Now and then, while there is no row. */
+void bench_report_progress(const bench_report_t *report);
 /* Finish the files; false if one could not be written whole. */
 bool bench_report_close(bench_report_t *report);
 

@@ -310,6 +310,8 @@ static bool compare_output(bench_rank_t *rank, const bench_case_t *one, uint32_t
         return root ? compare_block(rank, one, REDUCED, 0, 0, 0, wrong) : compare_untouched(rank, one, wrong);
     case ALG_BROADCAST:
         return compare_block(rank, one, INPUT, last, 0, 0, wrong);
+    case ALG_SEND_RECV:
+        return compare_block(rank, one, INPUT, (rank->rank + rank->nranks - 1) % rank->nranks, 0, 0, wrong);
     case ALG_SCATTER:
         return compare_block(rank, one, INPUT, last, own, 0, wrong);
     default:

@@ -27,7 +27,7 @@ uint64_t bench_output_count(const bench_rank_t *rank, const bench_case_t *one)
 
 bool bench_has_place(alg_collective_t collective)
 {
-    return collective != ALG_ALL_TO_ALL;
+    return collective != ALG_ALL_TO_ALL && collective != ALG_SEND_RECV;
 }
 
 uint32_t bench_root(const bench_rank_t *rank, const bench_case_t *one, uint32_t call)
@@ -52,11 +52,34 @@ void bench_place(bench_rank_t *rank, const bench_case_t *one)
     rank->guard = memory + one->count * alg_collective_blocks(one->collective, rank->nranks) * one->type->bytes;
 }
 
-bool bench_can_call(const tool_nccl_t *nccl, alg_collective_t collective)
+bool bench_can_call(const bench_options_t *options, const tool_nccl_t *nccl, alg_collective_t collective)
 {
-    return (collective != ALG_ALL_TO_ALL || nccl->ncclAlltoAll != NULL) &&
+    return (collective != ALG_ALL_TO_ALL || nccl->ncclAlltoAll != NULL || options->messages) &&
            (collective != ALG_GATHER || nccl->ncclGather != NULL) &&
            (collective != ALG_SCATTER || nccl->ncclScatter != NULL);
+}
+
+/* An own error of a call is the group's, too. */
+static ncclResult_t ring(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one)
+{
+    const tool_nccl_t *nccl = side->nccl;
+    const uint32_t n = rank->nranks, next = (rank->rank + 1) % n, last = (rank->rank + n - 1) % n;
+    nccl->ncclGroupStart();
+    nccl->ncclSend(rank->input, one->count, one->type->type, (int)next, side->comm, rank->stream);
+    nccl->ncclRecv(rank->output, one->count, one->type->type, (int)last, side->comm, rank->stream);
+    return nccl->ncclGroupEnd();
+}
+
+static ncclResult_t all_pairs(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one)
+{
+    const tool_nccl_t *nccl = side->nccl;
+    const size_t bytes = one->count * one->type->bytes;
+    nccl->ncclGroupStart();
+    for (uint32_t i = 0; i < rank->nranks; i++) {
+        nccl->ncclSend(rank->input + i * bytes, one->count, one->type->type, (int)i, side->comm, rank->stream);
+        nccl->ncclRecv(rank->output + i * bytes, one->count, one->type->type, (int)i, side->comm, rank->stream);
+    }
+    return nccl->ncclGroupEnd();
 }
 
 ncclResult_t bench_call(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one, uint32_t call)
@@ -77,6 +100,9 @@ ncclResult_t bench_call(bench_rank_t *rank, const bench_side_t *side, const benc
     case ALG_ALL_GATHER:
         return nccl->ncclAllGather(in, out, count, type, side->comm, rank->stream);
     case ALG_ALL_TO_ALL:
+        if (rank->options->messages) {
+            return all_pairs(rank, side, one);
+        }
         return nccl->ncclAlltoAll(in, out, count, type, side->comm, rank->stream);
     case ALG_BROADCAST:
         return nccl->ncclBroadcast(in, out, count, type, root, side->comm, rank->stream);
@@ -84,6 +110,8 @@ ncclResult_t bench_call(bench_rank_t *rank, const bench_side_t *side, const benc
         return nccl->ncclGather(in, out, count, type, root, side->comm, rank->stream);
     case ALG_SCATTER:
         return nccl->ncclScatter(in, out, count, type, root, side->comm, rank->stream);
+    case ALG_SEND_RECV:
+        return ring(rank, side, one);
     case ALG_COLLECTIVE_COUNT:
         break;
     }

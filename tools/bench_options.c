@@ -11,8 +11,8 @@ const char bench_help[] =
     "usage: shunt bench [OPTIONS]\n\n"
     "Measures a collective between processes, one a rank: on the GPUs, or on the host device without one. Where\n"
     "there is a real NCCL its time is taken in the same run, round by round in turn with ours.\n\n"
-    "  --collective NAME  allreduce reducescatter reduce allgather alltoall broadcast gather scatter, or all\n"
-    "                (default allreduce)\n"
+    "  --collective NAME  allreduce reducescatter reduce allgather alltoall broadcast gather scatter sendrecv, or all\n"
+    "                (default allreduce). sendrecv: each rank sends to the next and receives from the one before\n"
     "  --root N      of reduce, broadcast, gather and scatter: a rank, or rotate for another one in each call\n"
     "                (default 0)\n"
     "  -b SIZE       from this many bytes (default 1K); K, M and G are powers of 1024. Bytes are those of the larger\n"
@@ -27,7 +27,9 @@ const char bench_help[] =
     "  -o OPERATOR   sum prod max min avg premulsum, or all (default sum); nothing where nothing is reduced\n"
     "  --rounds N    timed runs; the median counts (default 5)\n"
     "  --graph       capture the calls of a run into a CUDA graph and replay it\n"
-    "  --in-place    output over input, or one within the other, as NCCL defines it (alltoall has no such form)\n"
+    "  --in-place    output over input, or one within the other, as NCCL defines it (alltoall and sendrecv have\n"
+    "                no such form)\n"
+    "  --messages    alltoall by sends and receives in a group\n"
     "  --skew        all buffers one element off alignment, and one element fewer\n"
     "  --check 0|1   compare every element with the expected one, and the ranks' bits (default 1)\n"
     "  --csv FILE    write the rows as CSV\n"
@@ -36,10 +38,11 @@ const char bench_help[] =
     "  --floor       measure what this machine's links and launches allow, and print each time's ratio to that\n"
     "  --host-time   measure what a call costs the host, and a launch of an empty kernel in its place\n"
     "  --choose      measure how long the library takes to choose what to do with a call (choice_ns)\n"
-    "  --help\n\n"
+    "  --help        print this\n\n"
     "Columns: the time is that of the slowest rank, the median over the rounds; algbw is bytes over time in GB/s,\n"
-    "busbw that times 2(n-1)/n for allreduce, 1 for reduce and broadcast, else (n-1)/n; ratio is NCCL's time over "
-    "ours; floor_ratio is our time over the floor. With\n"
+    "busbw that times 2(n-1)/n for allreduce, 1 for reduce, broadcast and sendrecv, else (n-1)/n; ratio is NCCL's "
+    "time\n"
+    "over ours; floor_ratio is our time over the floor. With\n"
     "--host-time: call_ns until a call returns, launch_ns until the launch of an empty kernel does, call_ratio the\n"
     "one over the other; launch_us from one empty kernel to the next, back to back, launch_ratio our time over it;\n"
     "sync_us of one call and a wait for the stream. Exit status: 0 if all elements were right, 1 if not or if a rank "
@@ -51,6 +54,7 @@ enum {
     OPTION_ROOT,
     OPTION_GRAPH,
     OPTION_IN_PLACE,
+    OPTION_MESSAGES,
     OPTION_SKEW,
     OPTION_CHECK,
     OPTION_CSV,
@@ -67,6 +71,7 @@ static const struct option long_options[] = {
     {"root", required_argument, NULL, OPTION_ROOT},
     {"graph", no_argument, NULL, OPTION_GRAPH},
     {"in-place", no_argument, NULL, OPTION_IN_PLACE},
+    {"messages", no_argument, NULL, OPTION_MESSAGES},
     {"skew", no_argument, NULL, OPTION_SKEW},
     {"check", required_argument, NULL, OPTION_CHECK},
     {"csv", required_argument, NULL, OPTION_CSV},
@@ -179,6 +184,9 @@ static int one_option(bench_options_t *options, int option)
     case OPTION_IN_PLACE:
         options->in_place = true;
         return TOOL_OK;
+    case OPTION_MESSAGES:
+        options->messages = true;
+        return TOOL_OK;
     case OPTION_SKEW:
         options->skew = true;
         return TOOL_OK;
@@ -251,8 +259,12 @@ int bench_options_parse(bench_options_t *options, int argc, char **argv)
     if (fault == TOOL_OK && options->host_time && options->graph) {
         fault = tool_usage("bench", "--host-time is about eager calls, not about --graph");
     }
-    if (fault == TOOL_OK && options->in_place && options->collective == (int32_t)ALG_ALL_TO_ALL) {
-        fault = tool_usage("bench", "--in-place: alltoall has no such form");
+    const alg_collective_t collective = (alg_collective_t)options->collective;
+    if (fault == TOOL_OK && options->in_place && options->collective >= 0 && !bench_has_place(collective)) {
+        fault = tool_usage("bench", "--in-place: %s has no such form", alg_collective_name(collective));
+    }
+    if (fault == TOOL_OK && options->messages && collective != ALG_ALL_TO_ALL) {
+        fault = tool_usage("bench", "--messages is for --collective alltoall");
     }
     return fault;
 }

@@ -70,7 +70,7 @@ bool bench_issue(bench_rank_t *rank, const bench_side_t *side, const bench_case_
 
 void bench_begin(bench_rank_t *rank, const bench_case_t *one)
 {
-    rank->sides = rank->comms == 2 && bench_can_call(&rank->nccl[1], one->collective) ? 2 : 1;
+    rank->sides = rank->comms == 2 && bench_can_call(rank->options, &rank->nccl[1], one->collective) ? 2 : 1;
     bench_place(rank, one);
 }
 

@@ -39,15 +39,15 @@
 #include <unistd.h>
 
 #include "bench.h"
+#include "progress.h"
 
 struct bench_report {
     const bench_options_t *options;
     const tool_floor_t *floor;
     FILE *csv;  /* NULL: not wanted */
     FILE *json; /* NULL: not wanted */
-    uint32_t cases;
     uint32_t rows;
-    bool progress; /* stderr is a terminal */
+    tool_progress_t progress;
 };
 
 typedef struct fact {
@@ -244,14 +244,12 @@ static bool open_file(const char *path, FILE **file)
     return *file != NULL;
 }
 
-static void progress(const bench_report_t *report)
+void bench_report_progress(const bench_report_t *report)
 {
-    if (report->progress && report->rows < report->cases) {
-        fprintf(stderr, "\r%u of %u done\r", report->rows, report->cases);
-    }
+    tool_progress_show(&report->progress);
 }
 
-bench_report_t *bench_report_open(const bench_options_t *options, const bench_machine_t *machine, uint32_t cases)
+bench_report_t *bench_report_open(const bench_options_t *options, const bench_machine_t *machine, double weight)
 {
     bench_report_t *report = calloc(1, sizeof *report);
     if (report == NULL) {
@@ -259,8 +257,6 @@ bench_report_t *bench_report_open(const bench_options_t *options, const bench_ma
     }
     report->options = options;
     report->floor = &machine->floor;
-    report->cases = cases;
-    report->progress = isatty(STDERR_FILENO) == 1;
     if (!open_file(options->csv, &report->csv)) {
         goto free_report;
     }
@@ -270,7 +266,8 @@ bench_report_t *bench_report_open(const bench_options_t *options, const bench_ma
     fact_t facts[FACTS];
     facts_of(options, machine, facts);
     heads(report, facts);
-    progress(report);
+    tool_progress_open(&report->progress, weight);
+    bench_report_progress(report);
     return report;
 
 close_csv:
@@ -344,6 +341,7 @@ void bench_report_row(bench_report_t *report, const bench_row_t *row)
 {
     cells_t cells = {.filled = 0};
     fill_cells(report->options, report->floor, row, &cells);
+    tool_progress_hide(&report->progress); /* both may be on one terminal */
     printf(" ");
     for (uint32_t i = 0; i < COLUMNS; i++) {
         const char *text = cells.text[i];
@@ -372,7 +370,8 @@ void bench_report_row(bench_report_t *report, const bench_row_t *row)
         fputc('}', report->json);
     }
     report->rows++;
-    progress(report);
+    report->progress.done += tool_progress_weight(row->bytes);
+    bench_report_progress(report);
 }
 
 static bool close_file(FILE *file, const char *path)
@@ -390,6 +389,7 @@ static bool close_file(FILE *file, const char *path)
 
 bool bench_report_close(bench_report_t *report)
 {
+    tool_progress_hide(&report->progress);
     if (report->json != NULL) {
         fprintf(report->json, "\n ]\n}\n");
     }

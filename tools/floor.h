@@ -16,6 +16,7 @@
  * reduce and broadcast: the smaller one of
  *   at once   t0 + (n-1) S / B             out of the root, or into it
  *   passed on t0 + one way + S / B         by way of the others
+ * sendrecv: t0 + S / B
  * where every rank has a block: t0 + (n-1)/n S / B.
  * Eagerly it is at least the time in which this host can launch an empty kernel.
  *

@@ -11,12 +11,14 @@
 
 static const char help[] =
     "usage: shunt info [--topology [FILE] [--dump FILE]]\n\n"
-    "Prints the devices and how they are linked, the real NCCL that was found, the settings in\n"
-    "force with their origin, and the decision table of each collective for the devices of this machine.\n\n"
+    "Prints Shunt's version and that of the real NCCL that was found, the devices and how they are linked, the "
+    "settings\n"
+    "in force with their origin, and the decision table of each collective for the devices of this machine.\n\n"
     "  --topology       instead: GPUs, NICs, what lies between them, the class by which the table is\n"
     "                   searched, and the table\n"
     "  --topology FILE  of the machine that FILE describes, in NCCL's format (NCCL_TOPO_DUMP_FILE)\n"
-    "  --dump FILE      write it in that format, which NCCL_TOPO_FILE takes\n";
+    "  --dump FILE      write it in that format, which NCCL_TOPO_FILE takes\n"
+    "  --help           print this\n";
 
 typedef struct options {
     bool help, topology;
@@ -186,11 +188,11 @@ int tool_info(int argc, char **argv)
     int version = shunt.shunt_version();
     bool host = shunt.shunt_host_mode() == 1;
     printf("Shunt: %d.%d.%d, %s\n", version / 10000, version / 100 % 100, version % 100, library);
+    print_nccl(&shunt, &nccl);
     printf("Device: %s\n", host ? "host (ranks share memory, no GPU is used)" : "CUDA");
     static tool_gpus_t gpus;
     tool_gpus_read(&gpus);
     print_devices(&gpus);
-    print_nccl(&shunt, &nccl);
     print_settings(&shunt);
     shunt_communicator_t facts;
     if (find_facts(&shunt, NULL, &facts)) {

@@ -1,6 +1,7 @@
 /*
  * run.c - `shunt run -- CMD`: the environment in which programs that link
- * NCCL, or open it by name, get Shunt; then CMD in this process's place.
+ * NCCL, or open it by name, get Shunt; then CMD in this process's place, or with
+ * --report in a child's, to tell at its end what happened to its calls.
  *
  * LD_PRELOAD serves whoever links libnccl.so.2 or opens it by that name. vLLM
  * and SGLang may open it by an absolute path, which a preload does not change,
@@ -8,21 +9,36 @@
  * sets LD_AUDIT to the audit library; not always, for under LD_AUDIT the dynamic
  * linker binds every call between libraries by a slower way.
  */
-#include "tool.h"
+#include "run.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "behind.h"
+#include "folder.h"
+#include "report.h"
+#include "tool.h"
 
-static const char help[] = "usage: shunt run [--audit] [--] CMD [ARGUMENT...]\n\n"
-                           "Runs CMD with Shunt's libnccl.so.2 in NCCL's place: puts it in front of LD_PRELOAD and\n"
-                           "into VLLM_NCCL_SO_PATH and SGLANG_NCCL_SO_PATH. With --audit also programs that open\n"
-                           "NCCL by any other absolute path get it (LD_AUDIT, libshunt_audit.so). Exit status:\n"
-                           "CMD's; 127 if there is no such program, 126 if it cannot be run.\n";
+static const char help[] =
+    "usage: shunt run [--audit] [--report] [--] CMD [ARGUMENT...]\n\n"
+    "Runs CMD with Shunt's libnccl.so.2 in NCCL's place: puts it in front of LD_PRELOAD and into\n"
+    "VLLM_NCCL_SO_PATH and SGLANG_NCCL_SO_PATH.\n\n"
+    "  --audit       give Shunt also to programs that open NCCL by any other absolute path (LD_AUDIT,\n"
+    "                libshunt_audit.so)\n"
+    "  --report      at the end, on stderr: for each collective and size how many calls were taken or forwarded, why,\n"
+    "                and what that saved, where `shunt tune` measured it on this machine (uses SHUNT_STATS)\n"
+    "  --help        print this\n\n"
+    "Exit status: CMD's; 127 if there is no such program, 126 if it cannot be run; with --report 128 and the signal's\n"
+    "number if a signal ended CMD.\n";
+
+typedef struct options {
+    bool audit, report;
+} options_t;
 
 /* LD_PRELOAD and LD_AUDIT split their values at colons (the first at blanks too), and know no quotes. */
 static bool put_first(const char *variable, const char *library)
@@ -86,39 +102,8 @@ static bool audit(const char *library)
     return put_first("LD_AUDIT", path) && setenv("SHUNT_LIB", library, 1) == 0;
 }
 
-/* Index of the command in argv; 0 if there is none, after saying so. */
-static int read_options(int argc, char **argv, bool *audited)
+int tool_run_command(char **command, bool audited)
 {
-    int at = 1;
-    for (; at < argc && argv[at][0] == '-'; at++) {
-        if (strcmp(argv[at], "--") == 0) {
-            at++;
-            break;
-        }
-        if (strcmp(argv[at], "--audit") != 0) {
-            tool_usage("run", "option %s is unknown", argv[at]);
-            return 0;
-        }
-        *audited = true;
-    }
-    if (at < argc) {
-        return at;
-    }
-    tool_usage("run", "no command to run");
-    return 0;
-}
-
-int tool_run(int argc, char **argv)
-{
-    bool audited = false;
-    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-        fputs(help, stdout);
-        return TOOL_OK;
-    }
-    int first = read_options(argc, argv, &audited);
-    if (first == 0) {
-        return TOOL_USAGE;
-    }
     char library[PATH_MAX];
     char error[TOOL_ERROR_BYTES];
     if (!tool_library_path(library, error)) {
@@ -129,7 +114,7 @@ int tool_run(int argc, char **argv)
         fprintf(stderr, "shunt run: LD_PRELOAD cannot name a path with a blank or a colon: %s\n", library);
         return TOOL_FAILED;
     }
-    if (!put_behind(library, argv[first])) {
+    if (!put_behind(library, command[0])) {
         return TOOL_FAILED;
     }
     if (!put_first("LD_PRELOAD", library) || setenv("VLLM_NCCL_SO_PATH", library, 1) != 0 ||
@@ -140,7 +125,114 @@ int tool_run(int argc, char **argv)
     if (audited && !audit(library)) {
         return TOOL_FAILED;
     }
-    execvp(argv[first], argv + first);
-    fprintf(stderr, "shunt run: %s: %s\n", argv[first], strerror(errno));
+    execvp(command[0], command);
+    fprintf(stderr, "shunt run: %s: %s\n", command[0], strerror(errno));
     return errno == ENOENT ? 127 : 126;
+}
+
+/* ---- Report ---- */
+
+static volatile sig_atomic_t child;
+
+static void pass_on(int signal)
+{
+    if (child > 0) {
+        kill(child, signal);
+    }
+}
+
+/* A terminal sends SIGINT and SIGQUIT to the command as well. */
+static int wait_for(pid_t pid)
+{
+    const struct sigaction ignore = {.sa_handler = SIG_IGN}, pass = {.sa_handler = pass_on};
+    int status = 0;
+    child = pid;
+    sigaction(SIGINT, &ignore, NULL);
+    sigaction(SIGQUIT, &ignore, NULL);
+    sigaction(SIGTERM, &pass, NULL);
+    sigaction(SIGHUP, &pass, NULL);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    child = 0;
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void tell(const char *folder)
+{
+    tool_counts_t counts;
+    tool_times_t times = {0};
+    if (tool_counts_read(folder, &counts)) {
+        tool_report_times(counts.machine, &times);
+        tool_report_print(stderr, &counts, &times);
+    } else {
+        fprintf(stderr, "shunt run: %s cannot be read: there is no report\n", folder);
+    }
+    free(counts.row);
+    free(times.row);
+}
+
+static int report(char **command, bool audited)
+{
+    char folder[PATH_MAX], pattern[PATH_MAX + 16];
+    const char *stats = secure_getenv("SHUNT_STATS");
+    if (stats != NULL && stats[0] != '\0') {
+        fprintf(stderr, "shunt run: --report takes the place of SHUNT_STATS=%s\n", stats);
+    }
+    if (!tool_folder_make("run", folder)) {
+        return TOOL_FAILED;
+    }
+    snprintf(pattern, sizeof pattern, "%s/stats.%%h.%%p", folder);
+    fflush(NULL);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        _exit(setenv("SHUNT_STATS", pattern, 1) == 0 ? tool_run_command(command, audited) : TOOL_FAILED);
+    }
+    int status = TOOL_FAILED;
+    if (pid > 0) {
+        status = wait_for(pid);
+        tell(folder);
+    } else {
+        perror("shunt run: fork");
+    }
+    tool_folder_remove(folder);
+    return status;
+}
+
+/* Index of the command in argv; 0 if there is none, after saying so. */
+static int read_options(int argc, char **argv, options_t *options)
+{
+    int at = 1;
+    for (; at < argc && argv[at][0] == '-'; at++) {
+        if (strcmp(argv[at], "--") == 0) {
+            at++;
+            break;
+        }
+        if (strcmp(argv[at], "--audit") == 0) {
+            options->audit = true;
+        } else if (strcmp(argv[at], "--report") == 0) {
+            options->report = true;
+        } else {
+            tool_usage("run", "option %s is unknown", argv[at]);
+            return 0;
+        }
+    }
+    if (at < argc) {
+        return at;
+    }
+    tool_usage("run", "no command to run");
+    return 0;
+}
+
+int tool_run(int argc, char **argv)
+{
+    options_t options = {0};
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        fputs(help, stdout);
+        return TOOL_OK;
+    }
+    const int first = read_options(argc, argv, &options);
+    if (first == 0) {
+        return TOOL_USAGE;
+    }
+    return options.report ? report(argv + first, options.audit) : tool_run_command(argv + first, options.audit);
 }

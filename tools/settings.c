@@ -10,8 +10,10 @@
 
 static const char help[] =
     "usage: shunt settings [--markdown | --man]\n\n"
-    "Lists Shunt's settings (environment variables, or lines of shunt.conf): default and meaning.\n"
-    "--markdown writes the table of docs/settings.md, --man the part of the manual page.\n";
+    "Lists Shunt's settings (environment variables, or lines of shunt.conf): default and meaning.\n\n"
+    "  --markdown    as the table of docs/settings.md\n"
+    "  --man         as a part of the manual page\n"
+    "  --help        print this\n";
 
 static void text(const shunt_setting_t *setting)
 {

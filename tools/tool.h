@@ -21,6 +21,7 @@ enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2 }; /* exit status */
 int tool_bench(int argc, char **argv);
 int tool_tune(int argc, char **argv);
 int tool_run(int argc, char **argv);
+int tool_doctor(int argc, char **argv);
 int tool_info(int argc, char **argv);
 int tool_settings(int argc, char **argv);
 
@@ -46,6 +47,10 @@ bool tool_size(const char *text, uint64_t *value);
     X(ncclReduce)               \
     X(ncclAllGather)            \
     X(ncclBroadcast)            \
+    X(ncclSend)                 \
+    X(ncclRecv)                 \
+    X(ncclGroupStart)           \
+    X(ncclGroupEnd)             \
     X(ncclRedOpCreatePreMulSum) \
     X(ncclRedOpDestroy)
 /* NULL where the library is older: NCCL has them since 2.28. */

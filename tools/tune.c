@@ -11,9 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
 
+#include "progress.h"
 #include "tune.h"
 
 /* A second run is slower than the better of NCCL and the built-in choice if it takes more than this. */
@@ -25,10 +24,8 @@ typedef struct tuning {
     sel_measured_t link;      /* all zero: not measured */
     uint32_t results;
     tune_result_t *result;
-    double start;
-    double weight, done; /* of all cases, in units of a small one */
+    tool_progress_t progress;
     bool stopped;
-    bool bar; /* stderr is a terminal */
 } tuning_t;
 
 static volatile sig_atomic_t interrupted;
@@ -39,25 +36,13 @@ static void on_interrupt(int signal)
     interrupted = 1;
 }
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 /* ---- Progress ---- */
-
-static double weight_of(uint64_t bytes)
-{
-    return 1 + (double)bytes / (32 << 20);
-}
 
 static double weight_of_family(const tune_options_t *options)
 {
     double weight = 0;
     for (uint32_t i = 0; i < options->sizes; i++) {
-        weight += weight_of(options->size[i]);
+        weight += tool_progress_weight(options->size[i]);
     }
     uint32_t kinds = 0;
     for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
@@ -72,33 +57,16 @@ static double weight_of_family(const tune_options_t *options)
     return weight * kinds;
 }
 
-static void show_progress(const tuning_t *tuning)
-{
-    enum { WIDTH = 30 };
-    static const char full[] = "##############################", empty[] = "                              ";
-    const double part = tuning->weight > 0 ? tuning->done / tuning->weight : 0;
-    const double elapsed = now() - tuning->start;
-    const int filled = (int)(part * WIDTH);
-    if (!tuning->bar) {
-        return;
-    }
-    fprintf(stderr, "\r[%.*s%.*s] %3.0f%%", filled, full, WIDTH - filled, empty, part * 100);
-    if (part > 0.02) {
-        fprintf(stderr, ", about %.0f s left ", elapsed / part * (1 - part));
-    }
-    fflush(stderr);
-}
-
 static bool take_result(void *context, const void *row)
 {
     tuning_t *tuning = context;
     if (row != NULL && tuning->results < TUNE_MOST_RESULTS) {
         const tune_result_t *result = row;
         tuning->result[tuning->results++] = *result;
-        tuning->done += weight_of(result->bytes);
+        tuning->progress.done += tool_progress_weight(result->bytes);
     }
-    show_progress(tuning);
-    tuning->stopped = interrupted != 0 || now() - tuning->start > tuning->options->limit_s;
+    tool_progress_show(&tuning->progress);
+    tuning->stopped = interrupted != 0 || tool_progress_elapsed(&tuning->progress) > tuning->options->limit_s;
     return !tuning->stopped;
 }
 
@@ -165,7 +133,8 @@ static bool write_table(const tuning_t *tuning, char path[PATH_MAX])
 {
     return tuning->results == 0 || tuning->options->check ||
            (table_path(tuning, path) &&
-            tune_table_write(path, tuning->options, tuning->machine, &tuning->link, tuning->result, tuning->results));
+            tune_table_write(path, tuning->options, tuning->machine, &tuning->link, tuning->result, tuning->results) &&
+            tune_times_write(path, tuning->result, tuning->results));
 }
 
 /* What programs use most comes first, in case that there is no time for all: every GPU, then powers of two. */
@@ -191,14 +160,12 @@ static bool run_families(tuning_t *tuning, char path[PATH_MAX])
     uint32_t ranks[BENCH_MAX_RANKS];
     const uint32_t families = order_families(tuning->options->ranks, most, ranks);
     bool done = true;
-    tuning->weight = weight_of_family(tuning->options) * families;
+    tuning->progress.weight = weight_of_family(tuning->options) * families;
     for (uint32_t i = 0; done && i < families && !tuning->stopped; i++) {
         done = run_family(tuning, ranks[i]);
         done = write_table(tuning, path) && done;
     }
-    if (tuning->bar) {
-        fputc('\n', stderr);
-    }
+    tool_progress_hide(&tuning->progress);
     return done;
 }
 
@@ -226,8 +193,8 @@ static int conclude(const tuning_t *tuning, bool done, const char *path)
 {
     if (tuning->stopped) {
         fprintf(stderr, "shunt tune: %s after %.0f s, with %.0f%% measured\n",
-                interrupted ? "interrupted" : "the time limit was reached", now() - tuning->start,
-                100 * tuning->done / tuning->weight);
+                interrupted ? "interrupted" : "the time limit was reached", tool_progress_elapsed(&tuning->progress),
+                100 * tuning->progress.done / tuning->progress.weight);
     }
     if (tuning->results == 0) {
         return TOOL_FAILED;
@@ -253,11 +220,11 @@ static int run(tuning_t *tuning)
         perror("shunt tune");
         return TOOL_FAILED;
     }
-    tuning->start = now();
+    tool_progress_open(&tuning->progress, 0); /* the weight is known when the families are */
+    tuning->progress.limit = tuning->options->limit_s;
     measure_links(tuning); /* until it is done, there is nothing that an interrupted run could keep */
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    tuning->bar = isatty(STDERR_FILENO) == 1;
     bool done = run_families(tuning, path);
     int status = conclude(tuning, done, path);
     free(tuning->result);

@@ -6,6 +6,8 @@
  *   tune_options.c  the command line, and the cases that it asks for
  *   tune_rank.c     one rank: who takes part in a case, who is out, who wins
  *   tune_table.c    from results to the rows of a table, and into the file
+ *   tune_times.c    the times themselves, beside the table
+ *   tune_file.c     how both are written
  *   tune_report.c   what was measured, as text and CSV
  *   tune_diff.c     --diff
  *   tune_plot.c     --plot
@@ -119,6 +121,13 @@ const sel_file_row_t *tune_rows_find(const tune_rows_t *rows, const sel_file_row
  * `link` is all zero. False, and told: it cannot be written. */
 bool tune_table_write(const char *path, const tune_options_t *options, const bench_machine_t *machine,
                       const sel_measured_t *link, const tune_result_t *results, uint32_t count);
+
+/* Put the times of results into the file beside the table (times.h), in place of what it has of the same cases. False,
+ * and told: it cannot be written. */
+bool tune_times_write(const char *table, const tune_result_t *results, uint32_t count);
+/* Write a file beside its place and rename it into it, so that a program that starts meanwhile reads the old one or the
+ * new one, whole. Makes its folders. False, and told: it cannot be written. */
+bool tune_file_replace(const char *path, bool (*write)(FILE *file, const void *context), const void *context);
 
 /* On stdout, and to --csv. False, and told: the CSV file cannot be written. */
 bool tune_report(const tune_options_t *options, const bench_machine_t *machine, const tune_result_t *results,

@@ -32,10 +32,10 @@ const char tune_help[] =
     "  --limit S     stop after this many seconds (default 170)\n"
     "  --table FILE  the table to write, or to check (default: this machine's in the cache folder)\n"
     "  --csv FILE    write what was measured as CSV\n"
-    "  --check\n"
+    "  --check       as above; no table is written\n"
     "  --diff A B    where two tables differ\n"
     "  --plot TABLE  which algorithm for which size, as a picture\n"
-    "  --help\n\n"
+    "  --help        print this\n\n"
     "Exit status: 0, or 1 if something failed or the check found a slower size, or 2 for a wrong option.\n";
 
 enum {

@@ -1,19 +1,15 @@
 /*
  * tune_table.c - from results to the rows of a table, and into its file.
  *
- * The file is written beside its place and renamed into it, so that a program
- * that starts meanwhile reads the old table or the new one, whole. What another
- * run measured of other collectives, numbers of ranks, types or sizes stays.
+ * What another run measured of other collectives, numbers of ranks, types or
+ * sizes stays.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "tune.h"
 
@@ -287,48 +283,16 @@ static bool write_rows(FILE *file, const tune_options_t *options, const bench_ma
     return fflush(file) == 0 && ferror(file) == 0;
 }
 
-static void make_folders(const char *path)
-{
-    char folder[PATH_MAX];
-    snprintf(folder, sizeof folder, "%s", path);
-    for (char *slash = strchr(folder + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
-        *slash = '\0';
-        (void)mkdir(folder, 0755); /* opening the file says what is wrong */
-        *slash = '/';
-    }
-}
+typedef struct table {
+    const tune_options_t *options;
+    const bench_machine_t *machine;
+    const tune_rows_t *rows;
+} table_t;
 
-static bool replace(const char *path, const tune_options_t *options, const bench_machine_t *machine,
-                    const tune_rows_t *rows)
+static bool write_table(FILE *file, const void *context)
 {
-    char beside[PATH_MAX + 32];
-    FILE *file = NULL;
-    const mode_t mask = umask(0);
-    umask(mask);
-    snprintf(beside, sizeof beside, "%s.XXXXXX", path);
-    make_folders(path);
-    int descriptor = mkostemp(beside, O_CLOEXEC); /* a name that nobody else can have put there */
-    if (descriptor >= 0 && fchmod(descriptor, 0644 & ~mask) == 0) {
-        file = fdopen(descriptor, "w");
-    }
-    bool done = file != NULL && write_rows(file, options, machine, rows);
-    int error = errno;
-    if (file == NULL && descriptor >= 0) {
-        close(descriptor);
-    }
-    if (file != NULL && fclose(file) != 0 && done) {
-        done = false;
-        error = errno;
-    }
-    if (done && rename(beside, path) != 0) {
-        done = false;
-        error = errno;
-    }
-    if (!done) {
-        fprintf(stderr, "shunt tune: %s cannot be written: %s\n", path, strerror(error));
-        (void)unlink(beside);
-    }
-    return done;
+    const table_t *table = context;
+    return write_rows(file, table->options, table->machine, table->rows);
 }
 
 bool tune_table_write(const char *path, const tune_options_t *options, const bench_machine_t *machine,
@@ -357,7 +321,8 @@ bool tune_table_write(const char *path, const tune_options_t *options, const ben
         qsort(rows.row, rows.count, sizeof rows.row[0], by_place);
     }
     warn_of_many(&rows);
-    bool done = replace(path, options, machine, &rows);
+    const table_t table = {options, machine, &rows};
+    bool done = tune_file_replace(path, write_table, &table);
     free(rows.row);
     return done;
 }

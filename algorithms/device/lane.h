@@ -11,7 +11,7 @@
  *                       nothing but its arguments; what it makes of them (`held`) costs no time there.
  *                       Then a kernel that waits for this one in the same way may be placed
  *   lane_load, lane_store      16 bytes of the caller's buffers: plain; what is stored is the first to leave the cache
- *   lane_load_if        lane_load if wanted, else what lies at `any`, for nobody; in flight beside earlier loads
+ *   lane_load_if        branch-free lane_load: loads the dummy address `any` if not wanted; beside earlier loads
  *   lane_load_word      4 aligned bytes of them; other lanes may be storing those bytes that the caller does not use
  *   lane_store_part     an element of them, or 4 bytes, aligned to that; other lanes may load so beside it
  *   lane_put            16 bytes into a peer's scratch. Each aligned 8 bytes arrive whole;

@@ -10,6 +10,7 @@
 #define LANE_FN __device__ __forceinline__
 #define LANE_HOST_FN __host__ __device__ __forceinline__ /* for launch code too */
 #define LANE_UNROLL _Pragma("unroll")
+#define LANE_ROLL _Pragma("unroll 1")
 /* What is rarely run stays out of line: fetching code is part of a short message's latency. */
 #define LANE_COLD_FN static __device__ __noinline__
 
@@ -179,7 +180,13 @@ LANE_FN bool lane_warp_any(bool x)
     return __any_sync(0xffffffffu, x);
 }
 
-/* Words of the control page. */
+/* The least x of the warp. */
+LANE_FN uint32_t lane_warp_least(uint32_t x)
+{
+    return __reduce_min_sync(0xffffffffu, x);
+}
+
+/* Words of the control page, and counts. */
 LANE_FN uint64_t lane_read_own(const uint64_t *p)
 {
     uint64_t w;
@@ -203,11 +210,11 @@ LANE_FN void lane_write_own(uint64_t *p, uint64_t w)
 }
 
 /* The host's abort word lies a PCIe read away, and such reads, of which a GPU has some five million a second, hold up
- * what comes over the link. So of all lanes that wait on this scratch one makes one in LANE_LOOK_NS: the word at
+ * what comes over the link. So per scratch one waiting lane makes one every LANE_LOOK_NS: the word at
  * ALG_LOOK_OFFSET tells when the last was made, or (LANE_STOP) that the kernels are to stop; such a scratch is not used
  * again (scratch.c). A warp comes here after LANE_POLLS polls, of some 0.8 us: an abort frees a kernel within half a
  * millisecond. When every lane looked, a peer 1 ms late cost 0.4 ms more; every warp in its turn, a peer 0.3 ms late
- * 0.2 ms (docs/results/tried-4-h200.csv, tried-5-h200.csv). */
+ * 0.2 ms (docs/notebook/kernels.md). */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
 /* Leave the call: no kernel behind this one may store. tell: the peers, which will not get this rank's data, are to

@@ -17,6 +17,7 @@
 #define LANE_COLD_FN static inline
 #define LANE_HOST_FN inline
 #define LANE_UNROLL
+#define LANE_ROLL
 
 /* The sum of two NaNs is the first, the maximum of two zeros the second. */
 #define LANE_ANY_ORDER false
@@ -139,6 +140,16 @@ LANE_FN void lane_warp_sync()
 LANE_FN bool lane_warp_any(bool x)
 {
     return x;
+}
+
+LANE_FN uint32_t lane_warp_least(uint32_t x)
+{
+    return x;
+}
+
+LANE_FN void lane_write_own(uint64_t *p, uint64_t w)
+{
+    __atomic_store_n(p, w, __ATOMIC_RELEASE);
 }
 
 LANE_FN uint64_t lane_read_own(const uint64_t *p)

@@ -143,13 +143,15 @@ typedef void (*alg_kernel_t)(alg_team_t, alg_call_t);
 typedef alg_kernel_t alg_kernels_t[OPS_KINDS][BODY_KINDS]; /* of one type */
 typedef alg_kernel_t alg_move_kernels_t[2][BODY_KINDS];
 
-static inline int launch_cuda(alg_kernel_t kernel, const alg_team_t *team, const alg_call_t *call, void *stream)
+template <class P>
+static int launch_grid(void (*kernel)(alg_team_t, P), const alg_team_t *team, const P &what, uint32_t blocks,
+                       uint32_t threads, size_t shared_bytes, void *stream)
 {
     cudaLaunchAttribute attribute[2] = {};
     unsigned count = 0;
     /* Programmatic dependent launch: blocks may be placed while the stream's last kernel drains, or earlier where
      * that says so (lane_begin, which also waits for its end). Measured on H200: 0.25 us a call
-     * (docs/results/tried-h200.csv), and as much again where grids let theirs in (tried-2-h200.csv). */
+     * (docs/notebook/kernels.md), and as much again where grids trigger it early. */
     if (team->dependent_launch) {
         attribute[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute[count++].val.programmaticStreamSerializationAllowed = 1;
@@ -162,13 +164,19 @@ static inline int launch_cuda(alg_kernel_t kernel, const alg_team_t *team, const
     cudaLaunchConfig_t config = {};
     config.attrs = attribute;
     config.numAttrs = count;
-    config.gridDim = dim3(launch_blocks(call));
-    config.blockDim = dim3(call->threads);
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared_bytes;
     config.stream = (cudaStream_t)stream;
-    return (int)cudaLaunchKernelEx(&config, kernel, *team, *call);
+    return (int)cudaLaunchKernelEx(&config, kernel, *team, what);
 }
 
-static inline int launch_preload(alg_kernel_t kernel)
+static inline int launch_cuda(alg_kernel_t kernel, const alg_team_t *team, const alg_call_t *call, void *stream)
+{
+    return launch_grid(kernel, team, *call, launch_blocks(call), call->threads, 0, stream);
+}
+
+template <class P> static int launch_preload(void (*kernel)(alg_team_t, P))
 {
     cudaFuncAttributes attributes;
     return (int)cudaFuncGetAttributes(&attributes, (const void *)kernel);
@@ -263,18 +271,18 @@ void alg_move_body(lane_t lane, const alg_team_t &team, const alg_call_t &call)
     A::template run<N, WHOLE, EACH>(lane, team, call);
 }
 
-typedef struct launch_block {
-    alg_body_t body;
+template <class P> struct launch_block {
+    void (*body)(lane_t, const alg_team_t &, const P &);
     const alg_team_t *team;
-    const alg_call_t *call;
+    const P *what;
     lane_t lane;
     pthread_t thread;
-} launch_block_t;
+};
 
-static inline void *launch_block_main(void *argument)
+template <class P> static void *launch_block_main(void *argument)
 {
-    const launch_block_t *b = (const launch_block_t *)argument;
-    b->body(b->lane, *b->team, *b->call);
+    const launch_block<P> *b = (const launch_block<P> *)argument;
+    b->body(b->lane, *b->team, *b->what);
     return NULL;
 }
 
@@ -282,29 +290,35 @@ enum { LAUNCH_HOST_BLOCKS = 16 };
 
 /* Blocks 1.. in threads of their own, block 0 here. A block that gets no thread would leave the peers'
  * block waiting, so then the team is given up. A block has one thread, whatever the row says. */
-static inline int launch_host(alg_body_t body, const alg_team_t *team, const alg_call_t *whole_call)
+template <class P>
+static int launch_threads(void (*body)(lane_t, const alg_team_t &, const P &), const alg_team_t *team, const P &what,
+                          uint32_t wanted)
 {
-    launch_block_t block[LAUNCH_HOST_BLOCKS];
-    alg_call_t call = *whole_call;
-    call.threads = 1;
-    const uint32_t wanted = launch_blocks(&call);
+    launch_block<P> block[LAUNCH_HOST_BLOCKS];
     const uint32_t blocks = wanted < LAUNCH_HOST_BLOCKS ? wanted : (uint32_t)LAUNCH_HOST_BLOCKS;
     uint32_t started = 1;
     for (uint32_t i = 0; i < blocks; i++)
-        block[i] = {body, team, &call, {i, blocks, 0, 1, 0, 0}, 0};
+        block[i] = {body, team, &what, {i, blocks, 0, 1, 0, 0}, 0};
     for (; started < blocks; started++) {
-        if (pthread_create(&block[started].thread, NULL, launch_block_main, &block[started]) != 0) {
+        if (pthread_create(&block[started].thread, NULL, launch_block_main<P>, &block[started]) != 0) {
             __atomic_store_n(&team->control->abort, 1u, __ATOMIC_RELEASE);
             break;
         }
     }
-    launch_block_main(&block[0]);
+    launch_block_main<P>(&block[0]);
     for (uint32_t i = 1; i < started; i++)
         pthread_join(block[i].thread, NULL);
     if (!__atomic_load_n(&team->control->abort, __ATOMIC_ACQUIRE))
         return ALG_STATUS_OK;
     const uint32_t status = __atomic_load_n(&team->control->status, __ATOMIC_ACQUIRE);
     return status == ALG_STATUS_OK ? ALG_STATUS_ABORTED : (int)status;
+}
+
+static inline int launch_host(alg_body_t body, const alg_team_t *team, const alg_call_t *whole_call)
+{
+    alg_call_t call = *whole_call;
+    call.threads = 1;
+    return launch_threads(body, team, call, launch_blocks(&call));
 }
 
 #if SHUNT_HAS_CUDA

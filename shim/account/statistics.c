@@ -1,9 +1,9 @@
 /*
- * statistics.c - counters by collective, size and outcome.
+ * statistics.c - counters by collective, size, place and outcome.
  *
  * Static tables, so that counting never allocates and never locks. The first
- * threads that count have one each, where nobody else adds; all others share the
- * last one. Sizes are binned by powers of two.
+ * threads that count have a table each, which no other thread writes; all other
+ * threads share the last one. Sizes are binned by powers of two.
  */
 #define _GNU_SOURCE
 #include "shim/account/statistics.h"
@@ -16,28 +16,52 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "selector/table_file.h"
 #include "shim/base/file.h"
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
 
 enum {
-    BINS = 44,
+    BINS = 44, /* bin 0: no bytes; bin b: 2^(b-1) up to 2^b; the last one: all beyond */
     TABLES = 16,
+    CELLS = 1024, /* of a table; a power of two. A program makes some dozens of kinds of calls */
     PATH_BYTES = 4096
-}; /* bin 0: no bytes; bin b: 2^(b-1) up to 2^b; the last one: all beyond */
+};
 
-typedef struct counter {
+/* A key, from the lowest bit: place 24, collective 8, bin 8, reason 8, KEY_USED. */
+#define KEY_USED (UINT64_C(1) << 63)
+enum { KEY_COLLECTIVE = 24, KEY_BIN = 32, KEY_REASON = 40 };
+
+/* A place, from the lowest bit: ranks, link, architecture, kind of type + 1, and flags. */
+enum {
+    PLACE_LINK = 4,
+    PLACE_ARCH = 8,
+    PLACE_KIND = 16,
+    PLACE_MULTICAST = 1 << 20,
+    PLACE_CAPTURED = 1 << 21,
+    PLACE_KNOWN = 1 << 22
+};
+_Static_assert(ALG_MAX_RANKS < 16 && SEL_LINK_COUNT <= 16 && SEL_KINDS < 16, "a place is too narrow");
+
+typedef struct cell {
+    _Atomic uint64_t key;  /* 0: free; set last */
+    const char *algorithm; /* static; NULL: forwarded */
     _Atomic uint64_t calls, bytes;
-} counter_t;
+} cell_t;
 
+/* All tables but the last one have one thread each that writes. */
 typedef struct table {
-    _Alignas(64) counter_t counter[SHIM_COLLECTIVE_COUNT][BINS][SHIM_REASON_COUNT];
+    _Alignas(64) cell_t cell[CELLS];
+    cell_t rest[2]; /* for which there was no cell: forwarded, taken */
 } table_t;
 
 static table_t tables[TABLES];
-static atomic_uint threads; /* that have counted */
+static atomic_uint threads;                                       /* that have counted */
+static _Atomic uint64_t machine;                                  /* the last communicator's fingerprint */
+static pthread_mutex_t cells_of_many = PTHREAD_MUTEX_INITIALIZER; /* to take one of the last table's cells */
 static _Thread_local struct {
     table_t *table; /* NULL: this thread has not counted yet */
+    cell_t *cell;   /* of the last call; NULL: none */
     bool made, fresh;
     uint32_t collective;
     int reason;
@@ -77,6 +101,7 @@ static uint32_t tables_in_use(void)
 static void forget_in_child(void)
 {
     memset(tables, 0, tables_in_use() * sizeof(tables[0]));
+    pthread_mutex_init(&cells_of_many, NULL); /* a thread that only the parent has may have held it */
 }
 
 static void write_to(const char *pattern, const char *text)
@@ -136,30 +161,81 @@ static void add(_Atomic uint64_t *sum, uint64_t value)
         atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + value, memory_order_relaxed);
 }
 
-static void count(uint32_t collective, uint64_t bytes, int reason)
+/* The cell of a key, or the free one where it would be; NULL: the table is full. */
+static cell_t *find_cell(table_t *table, uint64_t key, const char *algorithm)
+{
+    const uint64_t hash = (key ^ (uintptr_t)algorithm) * UINT64_C(0x9e3779b97f4a7c15);
+    for (uint32_t i = 0, at = (uint32_t)(hash >> 54); i < CELLS; i++, at = (at + 1) % CELLS) {
+        cell_t *cell = &table->cell[at];
+        const uint64_t found = atomic_load_explicit(&cell->key, memory_order_acquire);
+        if (found == 0 || (found == key && cell->algorithm == algorithm))
+            return cell;
+    }
+    return NULL;
+}
+
+/* Of the key, and not free. */
+static bool is_cell_of(cell_t *cell, uint64_t key, const char *algorithm)
+{
+    return cell != NULL && atomic_load_explicit(&cell->key, memory_order_acquire) == key &&
+           cell->algorithm == algorithm;
+}
+
+/* A free cell becomes that of a key. Only for a reader of all tables need the key come last. */
+static cell_t *take_cell(table_t *table, uint64_t key, const char *algorithm)
+{
+    const bool many = table == &tables[TABLES - 1];
+    if (many)
+        pthread_mutex_lock(&cells_of_many);
+    cell_t *cell = find_cell(table, key, algorithm); /* again: another thread may have taken it */
+    if (cell != NULL && atomic_load_explicit(&cell->key, memory_order_relaxed) == 0) {
+        cell->algorithm = algorithm;
+        atomic_store_explicit(&cell->key, key, memory_order_release);
+    }
+    if (many)
+        pthread_mutex_unlock(&cells_of_many);
+    return cell != NULL ? cell : &table->rest[algorithm != NULL];
+}
+
+static void count(uint32_t collective, shim_place_t place, uint64_t bytes, int reason, const char *algorithm)
 {
     if (last.table == NULL)
         last.table = first_of_thread();
-    counter_t *counter = &last.table->counter[collective][bin_of(bytes)][reason];
-    add(&counter->calls, 1);
-    add(&counter->bytes, bytes);
+    const uint64_t key = KEY_USED | (uint64_t)reason << KEY_REASON | (uint64_t)bin_of(bytes) << KEY_BIN |
+                         (uint64_t)collective << KEY_COLLECTIVE | place;
+    cell_t *cell = is_cell_of(last.cell, key, algorithm) ? last.cell : find_cell(last.table, key, algorithm);
+    if (!is_cell_of(cell, key, algorithm))
+        cell = take_cell(last.table, key, algorithm);
+    last.cell = cell;
+    add(&cell->calls, 1);
+    add(&cell->bytes, bytes);
     last.made = last.fresh = true;
     last.collective = collective;
     last.reason = reason;
     last.bytes = bytes;
 }
 
-void shim_count_taken(uint32_t collective, uint64_t bytes, const sel_choice_t *choice)
+shim_place_t shim_place(const sel_topology_t *topology, alg_type_t type, bool captured)
 {
-    count(collective, bytes, SEL_TAKEN);
+    if (atomic_load_explicit(&machine, memory_order_relaxed) != topology->fingerprint)
+        atomic_store_explicit(&machine, topology->fingerprint, memory_order_relaxed);
+    const uint32_t kind = (unsigned)type < ALG_TYPE_COUNT ? sel_kind(type) + 1 : 0;
+    return (topology->nranks & 15) | (uint32_t)topology->link << PLACE_LINK | (topology->arch & 255) << PLACE_ARCH |
+           kind << PLACE_KIND | (topology->multicast ? PLACE_MULTICAST : 0) | (captured ? PLACE_CAPTURED : 0) |
+           PLACE_KNOWN;
+}
+
+void shim_count_taken(uint32_t collective, shim_place_t place, uint64_t bytes, const sel_choice_t *choice)
+{
+    count(collective, place, bytes, SEL_TAKEN, choice->algorithm->name);
     last.choice = *choice;
     shim_trace("%s of %llu bytes: %s, %u blocks of %u threads", collective_name(collective), (unsigned long long)bytes,
                choice->algorithm->name, choice->blocks, choice->threads);
 }
 
-void shim_count_forwarded(uint32_t collective, uint64_t bytes, int reason, const char *source)
+void shim_count_forwarded(uint32_t collective, shim_place_t place, uint64_t bytes, int reason, const char *source)
 {
-    count(collective, bytes, reason);
+    count(collective, place, bytes, reason, NULL);
     last.choice = (sel_choice_t){.source = source};
     shim_trace("%s of %llu bytes: %s", collective_name(collective), (unsigned long long)bytes, reason_text(reason));
 }
@@ -187,38 +263,90 @@ bool shim_statistics_fresh(shunt_decision_t *decision)
     return fresh && shim_statistics_last(decision);
 }
 
-/* Sums over a part of the table: one collective's bin, taken or not. */
+/* ---- All tables together ---- */
+
+/* What all tables have of one key. */
 typedef struct sum {
-    uint64_t calls, bytes;
+    uint64_t key, calls, bytes;
+    const char *algorithm;
 } sum_t;
 
-static sum_t load(uint32_t collective, int bin, int reason)
+static int by_key(const void *a, const void *b)
 {
-    sum_t sum = {0, 0};
-    for (uint32_t t = 0; t < tables_in_use(); t++) {
-        counter_t *counter = &tables[t].counter[collective][bin][reason];
-        sum.calls += atomic_load_explicit(&counter->calls, memory_order_relaxed);
-        sum.bytes += atomic_load_explicit(&counter->bytes, memory_order_relaxed);
+    const sum_t *x = a, *y = b;
+    const int algorithms[2] = {x->algorithm != NULL, y->algorithm != NULL};
+    /* Collective and size first; then what was taken. */
+    const uint64_t order[2] = {(x->key >> KEY_COLLECTIVE & 255) << 8 | (x->key >> KEY_BIN & 255),
+                               (y->key >> KEY_COLLECTIVE & 255) << 8 | (y->key >> KEY_BIN & 255)};
+    if (order[0] != order[1])
+        return order[0] < order[1] ? -1 : 1;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    if (algorithms[0] != algorithms[1] || algorithms[0] == 0)
+        return algorithms[1] - algorithms[0];
+    return strcmp(x->algorithm, y->algorithm);
+}
+
+static sum_t read_cell(cell_t *cell)
+{
+    const uint64_t key = atomic_load_explicit(&cell->key, memory_order_acquire);
+    return (sum_t){.key = key,
+                   .calls = atomic_load_explicit(&cell->calls, memory_order_relaxed),
+                   .bytes = atomic_load_explicit(&cell->bytes, memory_order_relaxed),
+                   .algorithm = key != 0 ? cell->algorithm : NULL};
+}
+
+/* Sorted, each key once; for the caller to free. NULL: there are none, or no memory. */
+static sum_t *sums_of_all(uint32_t *count)
+{
+    const uint32_t used = tables_in_use();
+    sum_t *sums = used > 0 ? malloc((size_t)used * CELLS * sizeof *sums) : NULL;
+    uint32_t filled = 0;
+    *count = 0;
+    for (uint32_t i = 0; sums != NULL && i < used * CELLS; i++) {
+        const sum_t sum = read_cell(&tables[i / CELLS].cell[i % CELLS]);
+        if (sum.calls != 0)
+            sums[filled++] = sum;
     }
-    return sum;
+    if (filled == 0) {
+        free(sums);
+        return NULL;
+    }
+    qsort(sums, filled, sizeof *sums, by_key);
+    for (uint32_t i = 0; i < filled; i++) {
+        sum_t *before = *count > 0 ? &sums[*count - 1] : NULL;
+        if (before != NULL && by_key(before, &sums[i]) == 0) {
+            before->calls += sums[i].calls;
+            before->bytes += sums[i].bytes;
+        } else {
+            sums[(*count)++] = sums[i];
+        }
+    }
+    return sums;
+}
+
+static void add_to_totals(shunt_statistics_t *statistics, const sum_t *sum, bool taken)
+{
+    *(taken ? &statistics->calls_taken : &statistics->calls_forwarded) += sum->calls;
+    *(taken ? &statistics->bytes_taken : &statistics->bytes_forwarded) += sum->bytes;
 }
 
 void shim_statistics_totals(shunt_statistics_t *statistics)
 {
-    sum_t taken = {0, 0}, forwarded = {0, 0};
-    for (uint32_t c = 0; c < SHIM_COLLECTIVE_COUNT; c++)
-        for (int b = 0; b < BINS; b++)
-            for (int r = 0; r < SHIM_REASON_COUNT; r++) {
-                sum_t one = load(c, b, r);
-                sum_t *sum = r == SEL_TAKEN ? &taken : &forwarded;
-                sum->calls += one.calls;
-                sum->bytes += one.bytes;
-            }
-    statistics->calls_taken = taken.calls;
-    statistics->bytes_taken = taken.bytes;
-    statistics->calls_forwarded = forwarded.calls;
-    statistics->bytes_forwarded = forwarded.bytes;
+    statistics->calls_taken = statistics->bytes_taken = statistics->calls_forwarded = statistics->bytes_forwarded = 0;
+    for (uint32_t i = 0; i < tables_in_use(); i++) {
+        for (uint32_t c = 0; c < CELLS; c++) {
+            const sum_t sum = read_cell(&tables[i].cell[c]);
+            add_to_totals(statistics, &sum, sum.algorithm != NULL);
+        }
+        for (int taken = 0; taken < 2; taken++) {
+            const sum_t sum = read_cell(&tables[i].rest[taken]);
+            add_to_totals(statistics, &sum, taken == 1);
+        }
+    }
 }
+
+/* ---- As text ---- */
 
 /* 2^power as 1, 2K, 4M, ... */
 static void power_text(int power, char *text, size_t capacity)
@@ -242,20 +370,49 @@ static void bin_text(int bin, char *text, size_t capacity)
         snprintf(text, capacity, "%s-%s", from, to);
 }
 
+/* Where the calls of a key were made: the class of the communicator, the kind of type. */
+static void place_text(uint64_t key, char class[SEL_CLASS_BYTES], char types[SEL_FILE_TYPES_BYTES])
+{
+    const uint32_t place = (uint32_t)key, kind = place >> PLACE_KIND & 15;
+    snprintf(class, SEL_CLASS_BYTES, "-");
+    snprintf(types, SEL_FILE_TYPES_BYTES, "-");
+    if ((place & PLACE_KNOWN) != 0)
+        sel_topology_class(&(sel_topology_t){.link = (sel_link_t)(place >> PLACE_LINK & 15),
+                                             .nranks = place & 15,
+                                             .arch = place >> PLACE_ARCH & 255,
+                                             .multicast = (place & PLACE_MULTICAST) != 0},
+                           class);
+    if (kind > 0)
+        sel_file_types((uint8_t)(1u << (kind - 1)), types);
+}
+
+/* tools/statistics.c reads it. */
+static void print_sum(FILE *out, const sum_t *sum)
+{
+    char class[SEL_CLASS_BYTES], types[SEL_FILE_TYPES_BYTES], size[40];
+    place_text(sum->key, class, types);
+    bin_text((int)(sum->key >> KEY_BIN & 255), size, sizeof(size));
+    const char *how = sum->algorithm == NULL ? "-" : (sum->key & PLACE_CAPTURED) != 0 ? "captured" : "eager";
+    fprintf(out, "shunt: %-13s %-18s %-5s %11s %12llu %18llu %-9s %-8s  %s\n",
+            collective_name((uint32_t)(sum->key >> KEY_COLLECTIVE & 255)), class, types, size,
+            (unsigned long long)sum->calls, (unsigned long long)sum->bytes,
+            sum->algorithm != NULL ? sum->algorithm : "nccl", how, reason_text((int)(sum->key >> KEY_REASON & 255)));
+}
+
 static void print_table(FILE *out)
 {
-    fprintf(out, "shunt: %-13s %11s %12s %18s  %s\n", "collective", "bytes each", "calls", "bytes", "outcome");
-    for (uint32_t c = 0; c < SHIM_COLLECTIVE_COUNT; c++)
-        for (int b = 0; b < BINS; b++)
-            for (int r = 0; r < SHIM_REASON_COUNT; r++) {
-                sum_t one = load(c, b, r);
-                if (one.calls == 0)
-                    continue;
-                char size[40];
-                bin_text(b, size, sizeof(size));
-                fprintf(out, "shunt: %-13s %11s %12llu %18llu  %s\n", collective_name(c), size,
-                        (unsigned long long)one.calls, (unsigned long long)one.bytes, reason_text(r));
-            }
+    uint32_t count;
+    sum_t *sums = sums_of_all(&count);
+    fprintf(out, "shunt: %-13s %-18s %-5s %11s %12s %18s %-9s %-8s  %s\n", "collective", "class", "type", "bytes each",
+            "calls", "bytes", "algorithm", "how", "outcome");
+    for (uint32_t i = 0; i < count; i++)
+        print_sum(out, &sums[i]);
+    free(sums);
+    for (uint32_t i = 0, told = 0; i < tables_in_use() && !told; i++) {
+        told = atomic_load(&tables[i].rest[0].calls) + atomic_load(&tables[i].rest[1].calls) > 0;
+        if (told)
+            fprintf(out, "shunt: and calls of more kinds than are kept apart\n");
+    }
 }
 
 char *shim_statistics_text(void)
@@ -272,7 +429,7 @@ char *shim_statistics_text(void)
     char host[256];
     if (!shim_setting_expand("%h:%p", host, sizeof(host)))
         host[0] = '\0';
-    fprintf(out, "shunt: calls of %s\n", host);
+    fprintf(out, "shunt: calls of %s, machine %016llx\n", host, (unsigned long long)atomic_load(&machine));
     print_table(out);
     fprintf(out, "shunt: taken %llu calls, forwarded %llu\n", (unsigned long long)totals.calls_taken,
             (unsigned long long)totals.calls_forwarded);

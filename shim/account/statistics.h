@@ -2,8 +2,9 @@
  * statistics.h - what happened to the calls: the last decision of each thread,
  * and counts of the process, printed at exit if SHUNT_STATS says so.
  *
- * Counting is two relaxed additions to a fixed table. A forked child starts at
- * zero, and prints only if it made calls of its own.
+ * Counting is two relaxed additions to a cell of a fixed hash table. A cell holds calls that agree in collective,
+ * size class, place, algorithm and reason, so that their time can be looked up in what `shunt tune` measured. A forked
+ * child starts at zero, and prints only if it made calls of its own.
  */
 #ifndef SHUNT_SHIM_STATISTICS_H
 #define SHUNT_SHIM_STATISTICS_H
@@ -26,9 +27,14 @@ typedef enum shim_reason {
     SHIM_REASON_COUNT
 } shim_reason_t;
 
-void shim_count_taken(uint32_t collective, uint64_t bytes, const sel_choice_t *choice);
+/* Where a call was made, packed; 0: not known. */
+typedef uint32_t shim_place_t;
+/* topology: of the attached communicator; type: any number that the program gave. */
+shim_place_t shim_place(const sel_topology_t *topology, alg_type_t type, bool captured);
+
+void shim_count_taken(uint32_t collective, shim_place_t place, uint64_t bytes, const sel_choice_t *choice);
 /* reason: a sel_reason_t or a shim_reason_t. source: of the rule that was asked, static, or NULL. */
-void shim_count_forwarded(uint32_t collective, uint64_t bytes, int reason, const char *source);
+void shim_count_forwarded(uint32_t collective, shim_place_t place, uint64_t bytes, int reason, const char *source);
 
 /* False if this thread has made no call. */
 bool shim_statistics_last(shunt_decision_t *decision);

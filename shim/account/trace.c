@@ -1,16 +1,16 @@
 /*
  * trace.c - the rings that calls go into, and the thread that writes them out.
  *
- * Each thread has a ring with one producer, itself, and one consumer, whoever
- * holds the lock. Rings are never freed: one whose thread has ended goes to the
- * next thread that needs one, so memory is bounded by MOST_RINGS. Pages of a
- * ring that is never that full are never touched.
+ * Each thread has a ring with one producer, itself, and one consumer, the thread
+ * that holds the lock. Rings are never freed: when a thread ends, its ring goes to
+ * the next thread that needs one, so memory is bounded by MOST_RINGS. Pages that a
+ * ring never fills are never touched.
  *
  * The file ends in "]" after each write, and the next write begins over it. Two
- * processes never write one file: whoever finds it locked adds its process id to
- * the name. A forked child forgets its parent's file and calls, and begins anew
- * with its first call. At exit the rest is written; what is called after that is
- * not traced.
+ * processes never write one file: a process that finds it locked adds its process
+ * id to the name. A forked child forgets its parent's file and calls, and begins
+ * anew with its first call. At exit the rest is written; later calls are not
+ * traced.
  */
 #define _GNU_SOURCE
 #include "shim/account/trace.h"
@@ -157,7 +157,7 @@ static void give_up(const char *why)
 static void close_early(void)
 {
     if (ftruncate(file, position) != 0 || pwrite(file, tail, TAIL_BYTES, position) != TAIL_BYTES)
-        shim_info("SHUNT_TRACE: what was written before is not whole");
+        shim_info("SHUNT_TRACE: the end of the previous trace could not be written, so that file is incomplete");
     close(file);
     file = -1;
 }
@@ -298,7 +298,7 @@ static void end(void)
     pthread_mutex_unlock(&lock);
     pthread_join(writer, NULL);
     if (dropped_in_all > 0)
-        shim_warn("SHUNT_TRACE: %llu calls came faster than they could be written, and are missing",
+        shim_warn("SHUNT_TRACE: %llu calls came faster than they could be written; the trace lacks them",
                   (unsigned long long)dropped_in_all);
 }
 

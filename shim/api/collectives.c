@@ -1,10 +1,10 @@
 /*
  * collectives.c - NCCL's collectives, and its sends and receives.
  *
- * Each says what it was given and how the real NCCL is given the same; call.c
+ * Each says what it was given and how the real NCCL is given the same; make.c
  * does the rest.
  */
-#include "shim/call/call.h"
+#include "shim/call/make.h"
 #include "shim/names/names.h"
 
 static ncclResult_t forward_ncclAllReduce(const shim_real_t *real, const shim_call_t *c)

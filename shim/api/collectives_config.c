@@ -8,7 +8,7 @@
  */
 #include <stddef.h>
 
-#include "shim/call/call.h"
+#include "shim/call/make.h"
 #include "shim/names/names.h"
 
 static const unsigned config_magic = 0xcafebeef;

@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "shim/account/statistics.h"
+#include "shim/base/device.h"
 #include "shim/base/settings.h"
 #include "shim/comm/comm.h"
-#include "shim/host/host.h"
 #include "shim/real/real.h"
 
 int shunt_version(void)

@@ -2,7 +2,7 @@
  * signals.c - NCCL's one-sided calls (NCCL 2.29): they put work on a stream of a communicator, so they are ordered with
  * Shunt's there as every forwarded call is. A put or a signal counts as a send, a wait as a receive.
  */
-#include "shim/call/call.h"
+#include "shim/call/make.h"
 #include "shim/names/names.h"
 
 /* What a call of either kind is given beyond other calls. */

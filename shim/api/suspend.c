@@ -5,34 +5,12 @@
  * then: the real NCCL tells who makes one. Shunt's scratch stays where it is,
  * for its peers have it mapped.
  */
-#include "shim/comm/comm.h"
-#include "shim/host/host.h"
-#include "shim/names/forward.h"
-#include "shim/names/names.h"
-#include "shim/real/real.h"
-
-/* NULL: there is nobody to ask, and *result is the answer. */
-static const shim_real_t *real_or(const char *function, ncclResult_t *result)
-{
-    *result = ncclInvalidUsage;
-    if (shim_host_mode()) {
-        shim_forward_missing(function);
-        return NULL;
-    }
-    const shim_real_t *real = shim_real();
-    if (!real)
-        shim_set_last_error("%s: %s", function, shim_real_failure());
-    return real;
-}
+#include "shim/api/nccl.h"
 
 /* The real NCCL's answer. */
 static ncclResult_t answered(ncclComm_t comm, bool suspended, ncclResult_t result)
 {
-    if (result != ncclSuccess && result != ncclInProgress) {
-        shim_set_last_error("%s", ""); /* its text is the last now */
-        return result;
-    }
-    shim_comm_t *state = shim_comm_acquire(comm);
+    shim_comm_t *state = shim_is_error(shim_nccl_answer(result)) ? NULL : shim_nccl_comm(comm);
     if (state)
         atomic_store(&state->suspended, suspended);
     shim_comm_release(state);
@@ -42,15 +20,13 @@ static ncclResult_t answered(ncclComm_t comm, bool suspended, ncclResult_t resul
 SHIM_PUBLIC(ncclCommSuspend);
 ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags)
 {
-    ncclResult_t result;
-    const shim_real_t *real = real_or("ncclCommSuspend", &result);
-    return real ? answered(comm, true, real->ncclCommSuspend(comm, flags)) : result;
+    const shim_real_t *nccl = shim_nccl("ncclCommSuspend");
+    return nccl ? answered(comm, true, nccl->ncclCommSuspend(comm, flags)) : ncclSystemError;
 }
 
 SHIM_PUBLIC(ncclCommResume);
 ncclResult_t ncclCommResume(ncclComm_t comm)
 {
-    ncclResult_t result;
-    const shim_real_t *real = real_or("ncclCommResume", &result);
-    return real ? answered(comm, false, real->ncclCommResume(comm)) : result;
+    const shim_real_t *nccl = shim_nccl("ncclCommResume");
+    return nccl ? answered(comm, false, nccl->ncclCommResume(comm)) : ncclSystemError;
 }

@@ -4,7 +4,8 @@
  * They answer for the real NCCL; programs compare its version and match its
  * texts. Without one, for the NCCL whose API this was built with.
  */
-#include "shim/host/host.h"
+#include "shim/base/device.h"
+#include "shim/base/last_error.h"
 #include "shim/names/names.h"
 #include "shim/real/real.h"
 

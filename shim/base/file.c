@@ -1,6 +1,6 @@
 /*
- * file.c - see file.h. A file that was not there is made with O_EXCL, so nobody
- * has put it there; one that was must be the user's and have one name only.
+ * file.c - see file.h. A new file is made with O_EXCL, so no other process has put
+ * it there; an existing one must belong to the user and have one name only.
  */
 #define _GNU_SOURCE
 #include "shim/base/file.h"

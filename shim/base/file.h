@@ -4,10 +4,10 @@
 #ifndef SHUNT_SHIM_FILE_H
 #define SHUNT_SHIM_FILE_H
 
-/* Open a file to write, close-on-exec, or make it; `flags` are those of open(2) beyond that, without O_TRUNC: what is
- * there must be looked at first. -1 with a few words in `why` for what is not this user's own file: another user who
- * can write to the folder could otherwise choose what is written over. A character device (/dev/null, a terminal) will
- * do, and /dev/stderr and /dev/stdout are what they name. */
+/* Open a file to write, close-on-exec, or make it; `flags` are further ones of open(2), without O_TRUNC: an existing
+ * file must be checked first. -1 with the reason in `why` if it is not this user's own file: another user with write
+ * access to the folder could otherwise choose the file that is overwritten. Character devices (/dev/null, a terminal)
+ * are allowed, and so are /dev/stderr and /dev/stdout. */
 int shim_file_open(const char *path, int flags, const char **why);
 
 #endif

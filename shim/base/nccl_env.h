@@ -2,15 +2,15 @@
  * nccl_env.h - a variable as the real NCCL sees it.
  *
  * NCCL copies its configuration files into the environment at its first init,
- * where the environment does not speak already. Shunt decides before that, so
+ * where the environment has no value yet. Shunt decides before that, so
  * it looks in the same places in the same order: the environment, the file
  * that NCCL_CONF_FILE names (or ~/.nccl.conf), /etc/nccl.conf.
  */
 #ifndef SHUNT_SHIM_NCCL_ENV_H
 #define SHUNT_SHIM_NCCL_ENV_H
 
-/* The value, or NULL where nothing sets it. The files are read once; what they say lives as long as
- * the process, what the environment says as long as nobody changes it. */
+/* The value, or NULL where nothing sets it. The files are read once; a value from them lives as long
+ * as the process, one from the environment until the environment is changed. */
 const char *shim_nccl_env(const char *name);
 /* The same; *origin gets "environment" or the file's path where there is a value. */
 const char *shim_nccl_env_from(const char *name, const char **origin);

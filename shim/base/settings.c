@@ -197,7 +197,7 @@ static void *field_of(const row_t *row)
     return (char *)&settings + row->offset;
 }
 
-/* A setting's value as somebody has written it down. */
+/* A setting's value as it is written in its source. */
 typedef struct source {
     const char *text, *origin;
     uint32_t line, column; /* where it stands in a shunt.conf; 0: elsewhere */

@@ -1,9 +1,6 @@
 /*
  * call.h - one of NCCL's calls that put work on a stream, from its entry point to its launch.
- *
- * The entry point fills in what it was given and makes the call. Shunt's own
- * algorithms are asked first; what they do not take is forwarded, in order with
- * what they did take.
+ * The steps of its way share it.
  */
 #ifndef SHUNT_SHIM_CALL_H
 #define SHUNT_SHIM_CALL_H
@@ -12,7 +9,7 @@
 #include <stdint.h>
 
 #include "shim/account/statistics.h"
-#include "shim/call/order.h"
+#include "shim/comm/capture.h"
 #include "shim/comm/comm.h"
 #include "shim/real/real.h"
 
@@ -38,21 +35,8 @@ struct shim_call {
     shim_capture_t capture;
     const alg_algorithm_t *algorithm; /* that takes it */
     alg_call_t alg;
+    alg_message_t message; /* of a send or receive that is taken */
 };
-
-/* A call of the function `name`, whose parameters are called as NCCL calls them; forward_<name> hands it on. The
- * designated fields that follow say what else it was given. */
-#define SHIM_CALL(name, which, ...)                   \
-    (&(shim_call_t){.function = #name,                \
-                    .collective = which,              \
-                    .forward = forward_##name,        \
-                    .handle = comm,                   \
-                    .stream = stream,                 \
-                    .alg.type = (alg_type_t)datatype, \
-                    __VA_ARGS__})
-
-/* Make it, and give what the program gets. */
-ncclResult_t shim_call_make(shim_call_t *call);
 
 static inline ncclDataType_t shim_call_type(const shim_call_t *call)
 {
@@ -61,8 +45,21 @@ static inline ncclDataType_t shim_call_type(const shim_call_t *call)
 
 /* Of the larger buffer of a rank, as all sizes in tables and limits; of a block where the ranks are not known. The type
  * is one. */
-uint64_t shim_call_bytes(const shim_call_t *call);
-/* No buffer that the collective uses on this rank is NULL. */
-bool shim_call_has_buffers(const shim_call_t *call);
+static inline uint64_t shim_call_bytes(const shim_call_t *call)
+{
+    uint64_t bytes = call->alg.count * alg_type_bytes(call->alg.type);
+    if (call->comm != NULL && call->collective < ALG_COLLECTIVE_COUNT)
+        bytes *= alg_collective_blocks((alg_collective_t)call->collective, call->comm->nranks);
+    return bytes;
+}
+
+/* A send or a receive, of those that Shunt has an algorithm for. */
+static inline bool shim_call_is_message(const shim_call_t *call)
+{
+    return (call->collective == SHIM_SEND || call->collective == SHIM_RECV) && call->more == NULL;
+}
+
+/* For the statistics. */
+shim_place_t shim_call_place(const shim_call_t *call);
 
 #endif

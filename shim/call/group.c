@@ -7,13 +7,18 @@
  * join before and after; our work of one communicator goes to one of them, its
  * lead. Where the real NCCL has work of the same communicator, ours goes beside
  * it: another rank may make these calls without a group, in either order, and
- * then neither of the two may wait for the other.
+ * then neither of the two may wait for the other. For the same reason messages go
+ * beside collectives. All messages of a communicator are one call, in which they
+ * progress side by side, so that it ends whatever groups their other ends stand in.
+ * They launch first: behind a full launch queue of collectives they could be what
+ * another rank waits for before it makes its collectives. Where several
+ * communicators have one stream, messages leave it, too.
  *
- * Ours launch communicator by communicator, in the order of their keys: under a
- * key the ranks of a communicator have met, so it is the same on all of them,
- * which the order of creation need not be. Ranks of one communicator that
- * belong to this thread launch in turn, call by call: a launch queue is
- * finite, and what fills the first GPU's would wait for the second's.
+ * Our collectives launch communicator by communicator, in the order of their
+ * keys: under a key the ranks of a communicator have met, so it is the same on all
+ * of them, which the order of creation need not be. Ranks of one communicator that
+ * belong to this thread launch in turn, call by call: a launch queue is finite, and
+ * what fills the first GPU's would wait for the second's.
  *
  * A rank that leaves out a call is one behind its peers for good. So whatever
  * keeps a call from its launch, but for errors of the program, which are the
@@ -21,7 +26,7 @@
  *
  * On the host device the calls run at the end, those of different communicators
  * at the same time, since each waits for its peers and the peers may be of the
- * same thread.
+ * same thread; and messages beside collectives, as above.
  *
  * The state belongs to the thread; its buffers are kept from group to group
  * and freed when the thread ends. Communicators in it are retained until the
@@ -35,9 +40,10 @@
 #include <time.h>
 
 #include "shim/account/trace.h"
-#include "shim/base/log.h"
-#include "shim/call/route.h"
-#include "shim/host/host.h"
+#include "shim/base/device.h"
+#include "shim/base/last_error.h"
+#include "shim/call/launch.h"
+#include "shim/comm/order.h"
 #include "shim/names/names.h"
 #include "shim/real/real.h"
 #include "shim/setup/attach.h"
@@ -46,21 +52,27 @@
 enum { SIMULATE_VERSION = 22200, SIMULATE_MAGIC = 0x74685283 };
 enum { MOST_NAPS = 10000 }; /* two seconds */
 
-/* A stream of a communicator in the group. The first one of a communicator is its lead. */
+/* What a communicator has of one kind of work. */
+typedef struct track {
+    bool used;
+    bool branched;   /* it goes to `branch`, else to the lead's stream */
+    uint32_t blocks; /* the most that a call of it wants */
+    shim_branch_t branch;
+} track_t;
+
+/* A stream of a communicator in the group. The first one of a communicator is its lead, which has the rest. */
 typedef struct use {
     shim_comm_t *comm; /* retained */
     void *stream;
     shim_capture_t capture;
-    bool taken, forwarded; /* of the communicator; told by its lead */
-    uint32_t calls;        /* that were put into rounds; of a lead */
-    bool branched;         /* our work goes to `branch`; of a lead */
-    shim_branch_t branch;
+    uint32_t calls; /* that were put into rounds */
+    track_t track[SHIM_USES];
 } use_t;
 
 typedef struct queued {
     shim_comm_t *comm; /* retained */
     shim_call_t call;
-    uint32_t round; /* its number among the communicator's calls */
+    uint32_t round; /* its number among the communicator's collectives */
     uint32_t index; /* its number in the group */
 } queued_t;
 
@@ -69,8 +81,10 @@ typedef struct group {
     ncclResult_t error; /* the last one that Shunt found */
     use_t *uses;
     queued_t *calls;
+    alg_message_t *messages; /* of the calls, once they are joined */
     uint32_t use_count, use_room;
     uint32_t call_count, call_room;
+    uint32_t message_room;
 } group_t;
 
 static _Thread_local group_t group;
@@ -82,7 +96,8 @@ static pthread_once_t exit_once = PTHREAD_ONCE_INIT;
 
 static void free_use(use_t *use)
 {
-    free(use->branch.nodes.node);
+    for (int i = 0; i < SHIM_USES; i++)
+        free(use->track[i].branch.nodes.node);
     shim_comm_release(use->comm);
 }
 
@@ -102,6 +117,7 @@ static void thread_ends(void *state)
     drop_all(g);
     free(g->uses);
     free(g->calls);
+    free(g->messages);
     memset(g, 0, sizeof(*g));
 }
 
@@ -177,7 +193,12 @@ static bool is_used(const shim_comm_t *comm, void *stream)
     return false;
 }
 
-ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool forwarded)
+static bool has_ours(const use_t *lead)
+{
+    return lead->track[SHIM_USE_COLLECTIVE].used || lead->track[SHIM_USE_MESSAGE].used;
+}
+
+ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_t *capture, shim_use_t use)
 {
     use_t *lead = lead_of(comm);
     if (lead != NULL && lead->capture.id != capture->id) {
@@ -192,10 +213,7 @@ ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_
         group.uses[group.use_count++] = (use_t){.comm = comm, .stream = stream, .capture = *capture};
         lead = lead_of(comm);
     }
-    if (forwarded)
-        lead->forwarded = true;
-    else
-        lead->taken = true;
+    lead->track[use].used = true;
     return ncclSuccess;
 }
 
@@ -207,6 +225,124 @@ ncclResult_t shim_group_queue(const shim_call_t *call)
     group.calls[group.call_count] = (queued_t){.comm = call->comm, .call = *call, .index = group.call_count};
     group.call_count++;
     return ncclSuccess;
+}
+
+/* ---- The calls in order ---------------------------------------------------------------- */
+
+static bool is_message(const queued_t *queued)
+{
+    return shim_call_is_message(&queued->call);
+}
+
+/* See the head of this file. Those of messages stand together, communicator by communicator. */
+static int compare_calls(const void *first, const void *second)
+{
+    const queued_t *a = first, *b = second;
+    if (is_message(a) != is_message(b))
+        return is_message(a) ? -1 : 1;
+    for (int i = 0; i < 2; i++)
+        if (a->comm->key.word[i] != b->comm->key.word[i])
+            return a->comm->key.word[i] < b->comm->key.word[i] ? -1 : 1;
+    if (is_message(a) && a->comm != b->comm)
+        return a->comm < b->comm ? -1 : 1;
+    if (a->round != b->round)
+        return a->round < b->round ? -1 : 1;
+    return a->index < b->index ? -1 : 1;
+}
+
+static void sort_calls(void)
+{
+    bool sorted = true;
+    for (uint32_t i = 0; i < group.call_count; i++) {
+        queued_t *queued = &group.calls[i];
+        use_t *lead = lead_of(queued->comm); /* the host device has none, nor any need of rounds */
+        queued->round = lead != NULL && !is_message(queued) ? lead->calls++ : 0;
+        sorted = sorted && (i == 0 || compare_calls(queued - 1, queued) < 0);
+    }
+    if (!sorted)
+        qsort(group.calls, group.call_count, sizeof(*group.calls), compare_calls);
+}
+
+ncclResult_t shim_group_self_fault(const char *function)
+{
+    shim_set_last_error("%s: a message to the own rank needs a receive, or a send, of as many bytes in the same group",
+                        function);
+    return ncclInvalidUsage;
+}
+
+/* The first message to or from this rank itself, from number `at` on. */
+static uint32_t next_self(const alg_call_t *call, uint32_t rank, bool send, uint32_t at)
+{
+    while (at < call->message_count && (call->messages[at].peer != rank || call->messages[at].send != send))
+        at++;
+    return at;
+}
+
+static bool selves_match(const alg_call_t *call, uint32_t rank)
+{
+    const uint32_t count = call->message_count;
+    uint32_t send = next_self(call, rank, true, 0), recv = next_self(call, rank, false, 0);
+    while (send < count && recv < count && call->messages[send].bytes == call->messages[recv].bytes) {
+        send = next_self(call, rank, true, send + 1);
+        recv = next_self(call, rank, false, recv + 1);
+    }
+    return send == count && recv == count;
+}
+
+static uint32_t most(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The first of a run of messages takes the others in. Returns the run's length. */
+static uint32_t join_run(queued_t *run, uint32_t calls, alg_message_t *list)
+{
+    alg_call_t *call = &run->call.alg;
+    uint32_t count = 0;
+    for (; count < calls && is_message(&run[count]) && run[count].comm == run->comm; count++) {
+        const alg_call_t *other = &run[count].call.alg;
+        list[count] = run[count].call.message;
+        call->blocks = most(call->blocks, other->blocks);
+        call->threads = most(call->threads, other->threads);
+        if (count > 0)
+            shim_comm_release(run[count].comm);
+    }
+    call->messages = list;
+    call->message_count = count;
+    return count;
+}
+
+static void note_blocks(const queued_t *queued)
+{
+    use_t *lead = lead_of(queued->comm);
+    if (lead == NULL)
+        return;
+    track_t *track = &lead->track[is_message(queued) ? SHIM_USE_MESSAGE : SHIM_USE_COLLECTIVE];
+    track->blocks = most(track->blocks, queued->call.alg.blocks);
+}
+
+/* Sort the calls, and make the messages of each communicator one call. */
+static ncclResult_t join_calls(void)
+{
+    const uint32_t count = group.call_count;
+    uint32_t kept = 0, run = 0;
+    ncclResult_t result = ncclSuccess;
+    while (group.message_room < count)
+        if (!grow((void **)&group.messages, group.message_room, &group.message_room, sizeof(alg_message_t)))
+            return out_of_memory(group.calls[0].comm);
+    sort_calls();
+    for (uint32_t i = 0; i < count; i += run) {
+        queued_t *queued = &group.calls[i];
+        run = is_message(queued) ? join_run(queued, count - i, &group.messages[i]) : 1;
+        if (is_message(queued) && !selves_match(&queued->call.alg, queued->comm->rank))
+            result = shim_group_self_fault("ncclGroupEnd");
+        note_blocks(queued);
+        if (kept != i)
+            group.calls[kept] = *queued;
+        kept++;
+    }
+    group.call_count = kept;
+    return result;
 }
 
 /* ---- CUDA: streams ------------------------------------------------------------------ */
@@ -237,36 +373,62 @@ static int join_before(use_t *lead)
     int error = shim_order_enter(lead->comm, lead->stream, &lead->capture);
     if (error == 0)
         error = gather_streams(lead);
-    if (error == 0 && lead->forwarded)
+    if (error == 0 && lead->track[SHIM_USE_FORWARDED].used)
         error = spread_streams(lead);
     return error;
+}
+
+/* Another communicator's work goes to the same stream. */
+static bool shares_stream(const use_t *lead)
+{
+    for (const use_t *use = group.uses; use < group.uses + group.use_count; use++)
+        if (use->comm != lead->comm && use->stream == lead->stream && use->comm->device == lead->comm->device &&
+            lead_of(use->comm) == use)
+            return true;
+    return false;
+}
+
+static int make_branch(use_t *lead, shim_use_t use, bool wanted)
+{
+    track_t *track = &lead->track[use];
+    track->branched = track->used && wanted;
+    const int side = use == SHIM_USE_MESSAGE;
+    return track->branched ? shim_branch_make(lead->comm, side, lead->stream, &lead->capture, &track->branch) : 0;
 }
 
 /* Communicators may share a stream, so each of these steps is made for all of them before the next: a branch begins
  * when all have joined. */
 static int branch_before(use_t *lead)
 {
-    lead->branched = lead->taken && lead->forwarded;
-    return lead->branched ? shim_branch_make(lead->comm, lead->stream, &lead->capture, &lead->branch) : 0;
+    const bool forwarded = lead->track[SHIM_USE_FORWARDED].used;
+    const bool beside = forwarded || lead->track[SHIM_USE_COLLECTIVE].used;
+    int error = make_branch(lead, SHIM_USE_COLLECTIVE, forwarded);
+    return error != 0 ? error : make_branch(lead, SHIM_USE_MESSAGE, beside || shares_stream(lead));
 }
 
-/* Between the real end and our launches. */
+/* Between the real end and our collectives' launches. */
 static int branch_off(use_t *lead)
 {
-    return lead->branched ? shim_branch_begin(&lead->branch) : 0;
+    track_t *track = &lead->track[SHIM_USE_COLLECTIVE];
+    return track->branched ? shim_branch_begin(&track->branch) : 0;
 }
 
 /* After our launches. */
 static int branch_after(use_t *lead)
 {
-    return lead->branched ? shim_branch_end(&lead->branch, lead->stream) : 0;
+    int error = 0;
+    for (track_t *track = lead->track; track < lead->track + SHIM_USES && error == 0; track++)
+        if (track->branched)
+            error = shim_branch_end(&track->branch, lead->stream);
+    return error;
 }
 
 /* In the end. What was only forwarded has been joined by the real NCCL. */
 static int join_after(use_t *lead)
 {
-    int error = lead->branched ? gather_streams(lead) : 0;
-    if (error == 0 && lead->taken)
+    const bool both = lead->track[SHIM_USE_FORWARDED].used && has_ours(lead);
+    int error = both ? gather_streams(lead) : 0;
+    if (error == 0 && has_ours(lead))
         error = spread_streams(lead);
     if (error == 0)
         error = shim_order_leave(lead->comm, lead->stream, &lead->capture, false);
@@ -292,8 +454,8 @@ static ncclResult_t for_each_lead(int (*step)(use_t *lead))
         }
         if (error == 0)
             continue;
-        ncclResult_t failed = shim_route_cuda_failed(error, "ncclGroupEnd");
-        if (lead->taken)
+        ncclResult_t failed = shim_launch_failed(error, "ncclGroupEnd");
+        if (has_ours(lead))
             end_comm(lead->comm, failed);
         if (result == ncclSuccess)
             result = failed;
@@ -335,7 +497,7 @@ static ncclResult_t wait_forwarded(const shim_real_t *real)
 {
     for (uint32_t i = 0; i < group.use_count; i++) {
         shim_comm_t *comm = group.uses[i].comm;
-        if (!group.uses[i].forwarded || comm->blocking)
+        if (!group.uses[i].track[SHIM_USE_FORWARDED].used || comm->blocking)
             continue;
         ncclResult_t state = ncclInProgress;
         for (unsigned round = 0; state == ncclInProgress; round++) {
@@ -351,38 +513,45 @@ static ncclResult_t wait_forwarded(const shim_real_t *real)
     return ncclSuccess;
 }
 
-/* See the head of this file. */
-static int compare_calls(const void *first, const void *second)
+/* Where a call of ours goes. */
+static ncclResult_t launch_on(const use_t *lead, const queued_t *queued, const track_t *track, uint32_t beside)
 {
-    const queued_t *a = first, *b = second;
-    for (int i = 0; i < 2; i++)
-        if (a->comm->key.word[i] != b->comm->key.word[i])
-            return a->comm->key.word[i] < b->comm->key.word[i] ? -1 : 1;
-    if (a->round != b->round)
-        return a->round < b->round ? -1 : 1;
-    return a->index < b->index ? -1 : 1;
+    const bool messages = track == &lead->track[SHIM_USE_MESSAGE];
+    const shim_launch_t launch = {.comm = queued->comm,
+                                  .algorithm = queued->call.algorithm,
+                                  .call = &queued->call.alg,
+                                  .stream = track->branched ? track->branch.stream : lead->stream,
+                                  .capture = track->branched ? &track->branch.capture : &lead->capture,
+                                  .beside = beside,
+                                  .joined = messages};
+    pthread_mutex_lock(&queued->comm->lock);
+    ncclResult_t result = shim_launch(&launch);
+    pthread_mutex_unlock(&queued->comm->lock);
+    return result;
 }
 
-static void sort_calls(void)
+/* Messages have their branch to themselves while they launch, for what comes next on its stream is not theirs. */
+static ncclResult_t launch_messages(use_t *lead, const queued_t *queued)
 {
-    for (uint32_t i = 0; i < group.call_count; i++)
-        group.calls[i].round = lead_of(group.calls[i].comm)->calls++;
-    if (group.call_count > 1)
-        qsort(group.calls, group.call_count, sizeof(*group.calls), compare_calls);
+    track_t *track = &lead->track[SHIM_USE_MESSAGE];
+    int error = track->branched ? shim_branch_begin(&track->branch) : 0;
+    if (error != 0)
+        return shim_launch_failed(error, "ncclGroupEnd");
+    ncclResult_t result = launch_on(lead, queued, track, lead->track[SHIM_USE_COLLECTIVE].blocks);
+    error = track->branched ? shim_branch_pause(&track->branch) : 0;
+    return result == ncclSuccess && error != 0 ? shim_launch_failed(error, "ncclGroupEnd") : result;
 }
 
 static ncclResult_t launch_one(const queued_t *queued)
 {
-    const use_t *lead = lead_of(queued->comm);
-    void *stream = lead->branched ? lead->branch.stream : lead->stream;
-    const shim_capture_t *capture = lead->branched ? &lead->branch.capture : &lead->capture;
+    use_t *lead = lead_of(queued->comm);
     int previous;
     int error = shim_device_enter(queued->comm->device, &previous);
     if (error != 0)
-        return shim_route_cuda_failed(error, "ncclGroupEnd");
-    pthread_mutex_lock(&queued->comm->lock);
-    ncclResult_t result = shim_route_launch(queued->comm, queued->call.algorithm, &queued->call.alg, stream, capture);
-    pthread_mutex_unlock(&queued->comm->lock);
+        return shim_launch_failed(error, "ncclGroupEnd");
+    ncclResult_t result = is_message(queued) ? launch_messages(lead, queued)
+                                             : launch_on(lead, queued, &lead->track[SHIM_USE_COLLECTIVE],
+                                                         lead->track[SHIM_USE_MESSAGE].blocks);
     shim_device_leave(queued->comm->device, previous);
     return result;
 }
@@ -391,7 +560,6 @@ static ncclResult_t launch_all(const shim_real_t *real, bool in_progress)
 {
     if (in_progress && group.call_count == 0)
         return ncclSuccess; /* nothing of ours has to come after it */
-    sort_calls();
     ncclResult_t result = wait_forwarded(real);
     if (result == ncclSuccess)
         result = for_each_lead(branch_off);
@@ -435,12 +603,10 @@ static ncclResult_t real_end(const shim_real_t *real, ncclSimInfo_t *info)
 
 static ncclResult_t end_cuda(ncclSimInfo_t *info)
 {
-    const shim_real_t *real = shim_real();
+    const shim_real_t *real = shim_real_need("ncclGroupEnd");
     bool simulate = info != NULL;
-    if (real == NULL) {
-        shim_set_last_error("ncclGroupEnd: %s", shim_real_failure());
-        return ncclInvalidUsage;
-    }
+    if (real == NULL)
+        return ncclSystemError;
     if (simulate && real->version < SIMULATE_VERSION)
         return real->ncclGroupSimulateEnd(info); /* refused; the group stays open */
     if (group.depth != 1) {                      /* an inner one; or one too many, for the real one to refuse */
@@ -448,6 +614,8 @@ static ncclResult_t end_cuda(ncclSimInfo_t *info)
             group.depth--;
         return real_end(real, info);
     }
+    if (group.error == ncclSuccess && !simulate)
+        shim_group_check(join_calls());
     if (group.error == ncclSuccess && !simulate)
         shim_group_check(for_each_lead(join_before));
     if (group.error == ncclSuccess && !simulate)
@@ -475,10 +643,11 @@ static ncclResult_t end_cuda(ncclSimInfo_t *info)
 
 /* ---- Host device: the end ------------------------------------------------------------ */
 
-/* The calls of one communicator. */
+/* The collectives of one communicator, or its messages. */
 typedef struct lane {
     const group_t *group;
     shim_comm_t *comm;
+    bool messages;
     ncclResult_t result;
     pthread_t thread;
     bool started;
@@ -489,7 +658,7 @@ static void *run_lane(void *argument)
     lane_t *lane = argument;
     const group_t *g = lane->group;
     for (uint32_t i = 0; i < g->call_count && lane->result == ncclSuccess; i++)
-        if (g->calls[i].comm == lane->comm)
+        if (g->calls[i].comm == lane->comm && is_message(&g->calls[i]) == lane->messages)
             lane->result = shim_host_run(&g->calls[i].call);
     return NULL;
 }
@@ -498,11 +667,12 @@ static uint32_t make_lanes(lane_t *lanes)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < group.call_count; i++) {
+        const queued_t *queued = &group.calls[i];
         uint32_t l = 0;
-        while (l < count && lanes[l].comm != group.calls[i].comm)
+        while (l < count && (lanes[l].comm != queued->comm || lanes[l].messages != is_message(queued)))
             l++;
         if (l == count)
-            lanes[count++] = (lane_t){.group = &group, .comm = group.calls[i].comm, .result = ncclSuccess};
+            lanes[count++] = (lane_t){.group = &group, .comm = queued->comm, .messages = is_message(queued)};
     }
     return count;
 }
@@ -555,6 +725,8 @@ static ncclResult_t end_host(ncclSimInfo_t *info)
         shim_set_last_error("ncclGroupSimulateEnd: simInfo was not made with NCCL_SIM_INFO_INITIALIZER");
         group.error = ncclInvalidArgument;
     }
+    if (group.error == ncclSuccess && info == NULL)
+        group.error = join_calls();
     ncclResult_t result = shim_attach_after_group(group.error);
     if (result == ncclSuccess && info == NULL)
         result = run_all();
@@ -569,11 +741,9 @@ ncclResult_t ncclGroupStart(void)
 {
     ncclResult_t result = ncclSuccess;
     if (!shim_host_mode()) {
-        const shim_real_t *real = shim_real();
-        if (real == NULL) {
-            shim_set_last_error("ncclGroupStart: %s", shim_real_failure());
-            return ncclInvalidUsage;
-        }
+        const shim_real_t *real = shim_real_need("ncclGroupStart");
+        if (real == NULL)
+            return ncclSystemError;
         result = real->ncclGroupStart();
     }
     if (result == ncclSuccess)

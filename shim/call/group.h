@@ -17,14 +17,24 @@ unsigned shim_group_depth(void);
  * itself found (the real NCCL remembers its own). Outside a group it does nothing. Returns `result`. */
 ncclResult_t shim_group_check(ncclResult_t result);
 
+/* Whose work a stream has in a group. Of one communicator the three run beside one another. */
+typedef enum shim_use {
+    SHIM_USE_FORWARDED, /* the real NCCL's */
+    SHIM_USE_COLLECTIVE,
+    SHIM_USE_MESSAGE,
+    SHIM_USES
+} shim_use_t;
+
 /* A stream of a communicator takes part in the group. ncclInvalidUsage if its capture state differs
- * from that of the communicator's other streams in the group, ncclSystemError if memory is short.
- * forwarded: the real NCCL has work on it. */
-ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool forwarded);
+ * from that of the communicator's other streams in the group, ncclSystemError if memory is short. */
+ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_t *capture, shim_use_t use);
 
 /* The communicator is dead, and its handle is about to go: let the ends of groups in other threads that ask the real
  * NCCL about it come out of there (within 2 s). */
 void shim_group_let_polls_end(shim_comm_t *comm);
+
+/* Word that a message to the own rank finds no other end of as many bytes, and give what NCCL gives. */
+ncclResult_t shim_group_self_fault(const char *function);
 
 /* Queue a call that Shunt takes, after shim_group_use (host mode: without it). Copies `call`. */
 ncclResult_t shim_group_queue(const shim_call_t *call);

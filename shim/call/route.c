@@ -15,16 +15,13 @@
 #include "shim/call/route.h"
 
 #include "shim/account/statistics.h"
-#include "shim/base/log.h"
+#include "shim/base/last_error.h"
+#include "shim/call/check.h"
 #include "shim/call/group.h"
+#include "shim/call/launch.h"
+#include "shim/comm/order.h"
 #include "shim/comm/redop.h"
-#include "shim/comm/room.h"
-#include "shim/host/host.h"
 #include "shim/real/real.h"
-
-#if SHUNT_HAS_CUDA
-#include <cuda_runtime_api.h>
-#endif
 
 _Static_assert((int)ALG_INT8 == (int)ncclInt8 && (int)ALG_UINT8 == (int)ncclUint8 && (int)ALG_INT32 == (int)ncclInt32 &&
                    (int)ALG_UINT32 == (int)ncclUint32 && (int)ALG_INT64 == (int)ncclInt64 &&
@@ -58,17 +55,33 @@ static bool set_op(shim_call_t *call)
     return true;
 }
 
-/* False for all that is not surely valid, and for calls with nothing to do. */
+/* An empty message is nothing at both ends. One to this rank itself meets its like in a group alone. */
+static bool set_message(shim_call_t *call)
+{
+    const bool send = call->collective == SHIM_SEND;
+    alg_call_t *alg = &call->alg;
+    call->message = (alg_message_t){.buffer = send ? (void *)alg->input : alg->output,
+                                    .bytes = alg->count * alg_type_bytes(alg->type),
+                                    .peer = alg->root,
+                                    .send = send};
+    return alg->count == 0 ||
+           (shim_call_has_buffers(call) && (alg->root != call->comm->rank || shim_group_depth() > 0));
+}
+
+/* False for all that is not surely valid, and for collectives with nothing to do. */
 static bool set_call(shim_call_t *call)
 {
     alg_call_t *alg = &call->alg;
     const uint32_t nranks = call->comm->nranks;
-    alg->collective = (alg_collective_t)call->collective;
-    if (alg->root >= nranks || (unsigned)alg->type >= ALG_TYPE_COUNT || alg->count == 0)
+    const bool message = shim_call_is_message(call);
+    alg->collective = message ? ALG_SEND_RECV : (alg_collective_t)call->collective;
+    if (alg->root >= nranks || (unsigned)alg->type >= ALG_TYPE_COUNT)
         return false;
     if (alg->count > SIZE_MAX / (alg_type_bytes(alg->type) * alg_collective_blocks(alg->collective, nranks)))
         return false;
-    return shim_call_has_buffers(call) && (!alg_collective_reduces(alg->collective) || set_op(call));
+    if (message)
+        return set_message(call);
+    return alg->count > 0 && shim_call_has_buffers(call) && (!alg_collective_reduces(alg->collective) || set_op(call));
 }
 
 static sel_choice_t choose(shim_call_t *call)
@@ -82,47 +95,6 @@ static sel_choice_t choose(shim_call_t *call)
     call->reason = choice.reason;
     call->source = choice.source;
     return choice;
-}
-
-ncclResult_t shim_route_cuda_failed(int error, const char *what)
-{
-#if SHUNT_HAS_CUDA
-    (void)cudaGetLastError();
-    const char *text = cudaGetErrorString((cudaError_t)error);
-#else
-    const char *text = "no CUDA in this build";
-#endif
-    shim_set_last_error("%s: CUDA error %d, %s", what, error, text);
-    shim_warn("%s: CUDA error %d, %s", what, error, text);
-    return ncclUnhandledCudaError;
-}
-
-ncclResult_t shim_route_launch(shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call,
-                               void *stream, const shim_capture_t *capture)
-{
-    /* Whoever ends a communicator says so first and drains it under its lock afterwards. */
-    if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED) {
-        shim_set_last_error("%s: the communicator was aborted or destroyed meanwhile", algorithm->name);
-        return ncclInvalidUsage;
-    }
-    ncclResult_t before = (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_relaxed);
-    if (before != ncclSuccess) {
-        shim_set_last_error("%s: the communicator has failed before", algorithm->name);
-        return before;
-    }
-    alg_call_t granted = *call;
-    shim_room_grant(comm, &granted, capture->id != 0 ? NULL : stream);
-    int error = shim_order_enter(comm, stream, capture);
-    if (error == 0)
-        error = algorithm->launch_cuda(alg_scratch_team(comm->scratch), &granted, stream);
-    if (error == 0)
-        error = shim_order_leave(comm, stream, capture, false);
-    if (error == 0)
-        return ncclSuccess;
-    /* The peers' kernels of this call would meet this rank's next one, and add what does not belong together; or the
-     * next one would not come after this one. */
-    atomic_store(&comm->async_error, ncclUnhandledCudaError);
-    return shim_route_cuda_failed(error, algorithm->name);
 }
 
 /* A non-blocking communicator whose last forwarded call is not through refuses the next one. */
@@ -146,16 +118,30 @@ static bool real_knows(const shim_call_t *call)
 
 static ncclResult_t queue(const shim_call_t *call)
 {
-    ncclResult_t result = shim_group_use(call->comm, call->stream, &call->capture, false);
+    const shim_use_t use = shim_call_is_message(call) ? SHIM_USE_MESSAGE : SHIM_USE_COLLECTIVE;
+    ncclResult_t result = shim_group_use(call->comm, call->stream, &call->capture, use);
     if (result == ncclSuccess)
         result = shim_group_queue(call);
     return shim_group_check(result);
 }
 
-static ncclResult_t launch(const shim_call_t *call)
+/* A call of one message, if it is one. */
+static void list_message(shim_call_t *call)
 {
+    call->alg.messages = &call->message;
+    call->alg.message_count = shim_call_is_message(call);
+}
+
+static ncclResult_t launch(shim_call_t *call)
+{
+    list_message(call);
+    const shim_launch_t one = {.comm = call->comm,
+                               .algorithm = call->algorithm,
+                               .call = &call->alg,
+                               .stream = call->stream,
+                               .capture = &call->capture};
     pthread_mutex_lock(&call->comm->lock);
-    ncclResult_t result = shim_route_launch(call->comm, call->algorithm, &call->alg, call->stream, &call->capture);
+    ncclResult_t result = shim_launch(&one);
     pthread_mutex_unlock(&call->comm->lock);
     return result;
 }
@@ -169,8 +155,8 @@ static bool take(shim_call_t *call, ncclResult_t *result)
     const sel_choice_t choice = choose(call);
     if (choice.algorithm == NULL)
         return false;
-    shim_count_taken(call->collective, shim_call_bytes(call), &choice);
-    *result = shim_group_depth() > 0 ? queue(call) : launch(call);
+    shim_count_taken(call->collective, shim_call_place(call), shim_call_bytes(call), &choice);
+    *result = call->alg.count == 0 ? ncclSuccess : shim_group_depth() > 0 ? queue(call) : launch(call);
     return true;
 }
 
@@ -200,10 +186,11 @@ static ncclResult_t run_on_host(shim_call_t *call)
                             call->function, sel_reason_text(choice.reason));
         return ncclInvalidUsage;
     }
-    shim_count_taken(call->collective, shim_call_bytes(call), &choice);
-    /* One rank waits for nobody: as in NCCL, its calls run at once, even in a group. */
-    if (shim_group_depth() > 0 && call->comm->nranks > 1)
+    shim_count_taken(call->collective, shim_call_place(call), shim_call_bytes(call), &choice);
+    /* One rank waits for nobody: as in NCCL, its collectives run at once, even in a group. */
+    if (shim_group_depth() > 0 && (call->comm->nranks > 1 || shim_call_is_message(call)))
         return shim_group_queue(call);
+    list_message(call);
     return shim_host_run(call);
 }
 
@@ -221,9 +208,12 @@ static ncclResult_t run_alone(const shim_call_t *call)
 
 ncclResult_t shim_route_host(shim_call_t *call)
 {
+    const bool message = shim_call_is_message(call);
+    if (message && call->alg.root == call->comm->rank && shim_group_depth() == 0)
+        return shim_group_self_fault(call->function);
     if (!set_call(call)) {
         shim_set_last_error("%s: count is larger than memory", call->function);
         return ncclInvalidArgument;
     }
-    return call->comm->nranks == 1 ? run_alone(call) : run_on_host(call);
+    return call->comm->nranks == 1 && !message ? run_alone(call) : run_on_host(call);
 }

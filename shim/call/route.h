@@ -1,5 +1,5 @@
 /*
- * route.h - take a call or leave it: the choice, and the launch.
+ * route.h - take a call or leave it: the choice.
  */
 #ifndef SHUNT_SHIM_ROUTE_H
 #define SHUNT_SHIM_ROUTE_H
@@ -13,12 +13,5 @@ bool shim_route_take(shim_call_t *call, ncclResult_t *result);
 
 /* Host mode, arguments checked, not empty: run the call to its end, or in a group queue it. */
 ncclResult_t shim_route_host(shim_call_t *call);
-
-/* Launch a call that was taken. The communicator's device is current, its lock is held. */
-ncclResult_t shim_route_launch(shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call,
-                               void *stream, const shim_capture_t *capture);
-
-/* A CUDA call of ours failed: word it, and give what NCCL gives. */
-ncclResult_t shim_route_cuda_failed(int error, const char *what);
 
 #endif

@@ -1,27 +1,22 @@
 /*
- * comm.c - the table from handles to Shunt's state, references, and the end of
- * a state.
+ * comm.c - the table from handles to Shunt's state, and references.
  *
  * Every call of the application passes through a look-up, so look-ups take no
  * lock: an open-addressed array of pointers that only writers (under one mutex)
  * change. Two things make that safe. States are type-stable: they are recycled
  * through a free list, oldest first, and never unmapped, so a pointer read from
- * the array always points at a state, and the handle inside tells whose. And an
+ * the array always points at a state, and the handle inside tells whether it is the wanted one. And an
  * array that was outgrown is kept (all of them together are smaller than the
  * current one), so a reader may finish in an old one. A state is some 300 bytes, and a
  * program has few.
  *
  * Memory: the table and free states live as long as the process. What a state
- * owns (scratch, plan, rendezvous, event) is freed by shim_comm_reap.
+ * owns (scratch, plan, rendezvous, event) is freed by reap.c.
  */
 #include "shim/comm/comm.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "shim/comm/drain.h"
-#include "shim/comm/redop.h"
-#include "shim/comm/room.h"
 
 enum { FIRST_SLOTS = 256 };
 
@@ -35,7 +30,7 @@ typedef struct table {
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 static _Atomic(table_t *) g_table;
-static shim_comm_t g_tombstone;           /* a slot whose state was removed: the probing goes on behind it */
+static shim_comm_t g_tombstone;           /* marks a slot of a removed state: probing continues */
 static _Atomic(shim_comm_t *) g_released; /* a stack: its last reference is gone */
 static shim_comm_t *g_free_first, *g_free_last;
 static _Atomic(shim_comm_t *) g_made; /* every state */
@@ -138,6 +133,7 @@ shim_comm_t *shim_comm_new(void)
         if (!comm)
             return NULL;
         pthread_mutex_init(&comm->lock, NULL);
+        pthread_mutex_init(&comm->message_lock, NULL);
         comm->made_before = atomic_load(&g_made);
         while (!atomic_compare_exchange_weak(&g_made, &comm->made_before, comm))
             ;
@@ -240,17 +236,14 @@ shim_comm_t *shim_comm_remove(ncclComm_t handle)
     return comm;
 }
 
-static void comm_free(shim_comm_t *comm)
+void shim_comm_drop(shim_comm_t *comm, ncclComm_t handle)
 {
-    shim_drain_forget(comm);
-    shim_room_release(comm);
-    shim_redop_forget(comm);
-    shim_shrink_forget(comm);
-    if (comm->scratch)
-        alg_scratch_release(comm->scratch, comm->reusable);
-    free(comm->plan);
-    net_leave(comm->rendezvous);
+    if (shim_comm_find(handle) == comm)
+        shim_comm_release(shim_comm_remove(handle));
+}
 
+void shim_comm_recycle(shim_comm_t *comm)
+{
     /* Everything but the mutex and the links starts anew; a late reader sees no handle first. */
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->phase, SHIM_COMM_JOINING);
@@ -285,16 +278,9 @@ static void comm_free(shim_comm_t *comm)
     pthread_mutex_unlock(&g_lock);
 }
 
-void shim_comm_reap(void)
+shim_comm_t *shim_comm_take_released(void)
 {
-    shim_reap_drained();
-    shim_comm_t *comm = atomic_exchange_explicit(&g_released, NULL, memory_order_acquire);
-    while (comm) {
-        shim_comm_t *next = comm->next;
-        comm_free(comm);
-        comm = next;
-    }
-    shim_reap_scratch();
+    return atomic_exchange_explicit(&g_released, NULL, memory_order_acquire);
 }
 
 void shim_comm_each(void (*visit)(shim_comm_t *comm, void *context), void *context)

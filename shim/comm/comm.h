@@ -37,10 +37,10 @@ typedef struct shim_captured shim_captured_t;
 /* Order of work on one communicator over several streams; order.c. */
 typedef struct shim_order {
     void *event;                       /* cudaEvent_t, made on first need; recorded after each call and each replay */
-    void *side;                        /* cudaStream_t, made on first need: for groups of both kinds of calls */
+    void *side[2];                     /* cudaStream_t, made on first need: for groups of several kinds of calls */
     unsigned long long last_stream_id; /* of the last call outside capture */
     bool recorded;                     /* there was one, and `event` was recorded after it */
-    bool lost;                         /* it could not be recorded: nobody knows when that call ends */
+    bool lost;                         /* it could not be recorded: the end of that call is unknown */
     bool mixed;                        /* graphs record `event`, too, from now on */
     shim_captured_t *captured;
 } shim_order_t;
@@ -48,7 +48,7 @@ typedef struct shim_order {
 /* Of the multiprocessors of its GPU; private to room.c. */
 typedef struct shim_share {
     uint32_t blocks;   /* granted: held by kernels and their early successors */
-    uint32_t asked;    /* the most blocks that a call wanted */
+    uint32_t asked;    /* the most blocks that a call wanted, with what runs beside it */
     uint32_t releases; /* of other shares, when it was asked last */
     bool leads;        /* successors do not count */
 } shim_share_t;
@@ -79,6 +79,7 @@ typedef struct shim_comm {
     sel_plan_t *plan;                 /* owned; NULL unless attached */
     atomic_bool reusable;             /* destroyed in good order: the scratch may go to the pool */
     pthread_mutex_t lock;             /* one launch at a time: order, scratch */
+    pthread_mutex_t message_lock;     /* host mode: for messages, which a group has beside its collectives */
     shim_order_t order;
     shim_share_t share;
     atomic_uint polls;             /* of the handle, under way at a group's end: an abort lets them end */
@@ -93,8 +94,8 @@ typedef struct shim_comm {
 } shim_comm_t;
 
 /* The state of a handle, or NULL if Shunt does not know it (always NULL in a forked child, for what
- * the parent made). No lock, tens of ns. The caller answers for nobody destroying the handle
- * meanwhile; one that cannot uses shim_comm_acquire. */
+ * the parent made). No lock, tens of ns. The caller must know that no thread destroys the
+ * handle meanwhile; otherwise it uses shim_comm_acquire. */
 shim_comm_t *shim_comm_find(ncclComm_t handle);
 /* The same with a reference, for the caller to release; never the state of another handle. */
 shim_comm_t *shim_comm_acquire(ncclComm_t handle);
@@ -106,31 +107,21 @@ bool shim_comm_insert(shim_comm_t *comm);
 /* Take it out of the table. The table's reference is now the caller's, to release; NULL if it was not
  * there. Of several threads that remove one handle, one gets it. */
 shim_comm_t *shim_comm_remove(ncclComm_t handle);
+/* The same if it is still this state that is there; the table's reference is dropped. */
+void shim_comm_drop(shim_comm_t *comm, ncclComm_t handle);
 void shim_comm_retain(shim_comm_t *comm);
-/* Drop a reference (NULL is fine). The last one puts the state on a list that shim_comm_reap frees: a release may
- * come from a driver callback, where no CUDA call is allowed. */
+/* Drop a reference (NULL is fine). The last one puts the state on a list that shim_comm_reap (reap.h) frees: a release
+ * may come from a driver callback, where no CUDA call is allowed. */
 void shim_comm_release(shim_comm_t *comm);
-/* Free what was released. Called at the start of init and after destroy and abort. */
-void shim_comm_reap(void);
-/* Its kernels were told to leave, and have not yet: release it when they have (reap.c). Takes the reference. */
-void shim_comm_release_later(shim_comm_t *comm);
-/* Private to comm.c and reap.c: release what has drained; free scratch that is done with, when no kernel of a
- * communicator can make that wait for ever. */
-void shim_reap_drained(void);
-void shim_reap_scratch(void);
+/* For reap.c: the states, linked by `next`, whose last reference is gone; and one that owns nothing any more goes to
+ * the free list. */
+shim_comm_t *shim_comm_take_released(void);
+void shim_comm_recycle(shim_comm_t *comm);
 /* Communicators attached now. */
 uint32_t shim_comm_attached(void);
 /* Call `visit` for every state in the table that can be acquired; for every state, in the table or not, that
- * somebody still holds. It is held meanwhile. */
+ * has a reference. The state is held meanwhile. */
 void shim_comm_each(void (*visit)(shim_comm_t *comm, void *context), void *context);
 void shim_comm_each_held(void (*visit)(shim_comm_t *comm, void *context), void *context);
-
-/* A shrink of `parent` without these ranks (in any order) begins: the key of its child, the same on all
- * ranks that are left. NULL for a list that is none, or without memory. */
-shim_shrink_t *shim_shrink_begin(shim_comm_t *parent, const int *excluded, int count, net_key_t *child);
-/* It was refused at once, so the other ranks wait for this one under the same key. NULL is fine. */
-void shim_shrink_take_back(shim_shrink_t *shrink);
-/* The end of a state: free what was counted. */
-void shim_shrink_forget(shim_comm_t *comm);
 
 #endif

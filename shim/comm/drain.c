@@ -11,7 +11,7 @@
 
 #include <time.h>
 
-#include "shim/call/order.h"
+#include "shim/comm/order.h"
 
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime.h>
@@ -57,7 +57,7 @@ bool shim_drained(shim_comm_t *comm)
 void shim_drain_forget(shim_comm_t *comm)
 {
     net_scope_t scope;
-    bool any = comm->order.event || comm->order.side || comm->order.captured;
+    bool any = comm->order.event || comm->order.side[0] || comm->order.side[1] || comm->order.captured;
     if (!any || net_scope_enter(&scope, comm->device) != 0)
         return;
     shim_order_forget(comm);

@@ -1,5 +1,6 @@
 /*
- * reap.c - when the scratch of communicators that have ended may be freed.
+ * reap.c - the end of a state, and when the scratch of communicators that have ended
+ * may be freed.
  *
  * The driver frees device memory, and unmaps a peer's, only after every kernel of the
  * device has ended. A kernel of another communicator may wait for a peer that is dead,
@@ -12,9 +13,15 @@
  * not count, and calls that run are given a moment to end.
  */
 #define _GNU_SOURCE
+#include "shim/comm/reap.h"
+
+#include <stdlib.h>
 #include <time.h>
 
 #include "shim/comm/drain.h"
+#include "shim/comm/redop.h"
+#include "shim/comm/room.h"
+#include "shim/comm/shrink.h"
 
 enum { RETIRED_MOST = 4, PATIENCE_MS = 100 };
 
@@ -39,7 +46,7 @@ void shim_comm_release_later(shim_comm_t *comm)
         ;
 }
 
-void shim_reap_drained(void)
+static void release_drained(void)
 {
     shim_comm_t *comm = atomic_exchange(&g_draining, NULL);
     while (comm) {
@@ -84,7 +91,7 @@ static sight_t look(void)
     return sight;
 }
 
-void shim_reap_scratch(void)
+static void free_scratch(void)
 {
     const struct timespec nap = {0, 1000000};
     bool many = alg_scratch_retired() > RETIRED_MOST;
@@ -95,4 +102,29 @@ void shim_reap_scratch(void)
     }
     if (!sight.running && (!sight.replayed || many))
         alg_scratch_reap();
+}
+
+static void comm_free(shim_comm_t *comm)
+{
+    shim_drain_forget(comm);
+    shim_room_release(comm);
+    shim_redop_forget(comm);
+    shim_shrink_forget(comm);
+    if (comm->scratch)
+        alg_scratch_release(comm->scratch, comm->reusable);
+    free(comm->plan);
+    net_leave(comm->rendezvous);
+    shim_comm_recycle(comm);
+}
+
+void shim_comm_reap(void)
+{
+    release_drained();
+    shim_comm_t *comm = shim_comm_take_released();
+    while (comm) {
+        shim_comm_t *next = comm->next;
+        comm_free(comm);
+        comm = next;
+    }
+    free_scratch();
 }

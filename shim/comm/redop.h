@@ -17,9 +17,13 @@ typedef struct shim_redop {
     uint64_t scalar_bits;       /* with no pointer: the element's bytes, low end first */
 } shim_redop_t;
 
+/* A handle that the real NCCL gives out again replaces what it meant before. False without memory. */
+bool shim_redop_remember(shim_comm_t *comm, ncclRedOp_t op, const shim_redop_t *redop);
+/* False if there is no such operator. */
+bool shim_redop_drop(shim_comm_t *comm, ncclRedOp_t op);
 /* False if `op` is no operator that the user made for this communicator and still has. */
 bool shim_redop_find(shim_comm_t *comm, ncclRedOp_t op, shim_redop_t *redop);
-/* Free what is remembered for a communicator; from comm.c when its state is freed. */
+/* Free what is remembered for a communicator; from reap.c when its state is freed. */
 void shim_redop_forget(shim_comm_t *comm);
 
 #endif

@@ -8,12 +8,12 @@
  * the shares together are no more than there are: whatever the others do, the blocks of
  * each find places.
  *
- * A kernel that lets its successor in early holds twice its blocks. That counts as its
- * share, but for a leader. When a leader's successors have taken what is left of a GPU,
- * the others wait until it is through; and it gets through, since on each of its GPUs
- * everybody leaves room for its share. That is why a leader leads on all its GPUs or on
- * none, and no GPU has two: the ranks agree on it at set-up. With two leaders, each on one
- * of two GPUs, each would wait for the other.
+ * A kernel and its early-placed successor hold twice a kernel's blocks. Both count
+ * towards the share, except for a leader. A leader's successors may fill the rest of a
+ * GPU; the other communicators then wait until the leader is through. It gets through,
+ * because on each of its GPUs all others leave room for its share. So a leader leads on all
+ * its GPUs or on none, and no GPU has two: the ranks agree on it at set-up. Two leaders,
+ * each on one of two GPUs, would wait for each other.
  *
  * A share grows with what the communicator asks for, and never shrinks while it lives:
  * kernels that were launched, and graphs, hold it. Each leaves as much as it has for those
@@ -31,7 +31,7 @@ static struct device_room {
     pthread_mutex_t lock;
     uint32_t taken;            /* of all shares */
     uint32_t releases;         /* so far: what was refused may be there now */
-    const shim_comm_t *leader; /* or who claims to be, until its set-up is through */
+    const shim_comm_t *leader; /* or the one that claims to be, until its set-up ends */
 } g_room[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 static struct device_room *room_of(const shim_comm_t *comm)
@@ -65,32 +65,40 @@ void shim_room_settle(shim_comm_t *comm, bool leads)
     pthread_mutex_unlock(&room->lock);
 }
 
-/* Raise the share towards what so many blocks need. */
+/* Raise the share towards so many blocks. */
 static void grow(struct device_room *room, shim_share_t *share, uint32_t blocks, uint32_t all)
 {
     const uint32_t left = all > room->taken ? all - room->taken : 0;
     uint32_t most = (share->blocks + left) / 2;
     most = most > 0 ? most : 1; /* nobody is refused: from the ninth on, they may be one too many */
-    const uint32_t wanted = least(share->leads ? blocks : 2 * blocks, most);
+    const uint32_t wanted = least(blocks, most);
     if (wanted > share->blocks) {
         room->taken += wanted - share->blocks;
         share->blocks = wanted;
     }
 }
 
-void shim_room_grant(shim_comm_t *comm, alg_call_t *call, void *stream)
+/* Of a share that is too small for two calls at once each gets its part, and one block at least. */
+static uint32_t part_of(uint32_t share, uint32_t blocks, uint32_t beside)
+{
+    const uint32_t part = share * blocks / (blocks + beside);
+    return part > 0 ? least(part, blocks) : 1;
+}
+
+void shim_room_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void *stream)
 {
     struct device_room *room = room_of(comm);
     shim_share_t *share = &comm->share;
     pthread_mutex_lock(&room->lock);
-    if (call->blocks > share->asked || share->releases != room->releases) {
+    const uint32_t wanted = beside > 0 ? call->blocks + beside : share->leads ? call->blocks : 2 * call->blocks;
+    if (wanted > share->asked || share->releases != room->releases) {
         const uint32_t all = shim_room_multiprocessors(comm->device, stream);
-        grow(room, share, call->blocks, all > 0 ? all : 2 * call->blocks);
-        share->asked = call->blocks > share->asked ? call->blocks : share->asked;
+        grow(room, share, wanted, all > 0 ? all : 2 * (call->blocks + beside));
+        share->asked = wanted > share->asked ? wanted : share->asked;
         share->releases = room->releases;
     }
-    call->most_blocks = least(share->blocks, call->blocks);
-    call->early = share->leads || 2 * call->most_blocks <= share->blocks;
+    call->most_blocks = beside > 0 ? part_of(share->blocks, call->blocks, beside) : least(share->blocks, call->blocks);
+    call->early = beside == 0 && (share->leads || 2 * call->most_blocks <= share->blocks);
     pthread_mutex_unlock(&room->lock);
 }
 

@@ -13,8 +13,10 @@ bool shim_room_claim(shim_comm_t *comm);
 void shim_room_settle(shim_comm_t *comm, bool leads);
 
 /* Before a launch on `stream` (NULL: it is being captured, and must not be asked): set the call's most_blocks, and
- * `early` if its successor has room beside it. The communicator's lock is held, its device is current. */
-void shim_room_grant(shim_comm_t *comm, alg_call_t *call, void *stream);
+ * `early` if its successor has room beside it. `beside`: of another call of the communicator that must have a place at
+ * the same time, for which the same is asked; 0: there is none. The communicator's lock is held, its device is
+ * current. */
+void shim_room_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void *stream);
 /* The communicator and all its graphs are gone: its room is free. */
 void shim_room_release(shim_comm_t *comm);
 

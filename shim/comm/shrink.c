@@ -9,10 +9,10 @@
  * The list belongs to the parent's state and only grows; it is read and pushed
  * without a lock, for a shrink may come while another thread waits in a call.
  */
+#include "shim/comm/shrink.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "shim/comm/comm.h"
 
 struct shim_shrink {
     net_key_t excluded;

@@ -1,8 +1,8 @@
 /*
  * real.c - the real NCCL: looked for, opened and made ready, once.
  *
- * Opened by its absolute path: by its SONAME the dynamic linker would hand us
- * ourselves. RTLD_LOCAL keeps its names out of everybody's scope. The answer is
+ * Opened by its absolute path: by its SONAME the dynamic linker would return
+ * Shunt. RTLD_LOCAL keeps its names out of the global scope. The answer is
  * final, also when it is "none": a program must not get one NCCL for its first
  * communicator and another for its second. The state is static and is never
  * freed, as threads of NCCL may run until the process ends.
@@ -21,9 +21,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "shim/base/device.h"
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
-#include "shim/names/forward.h"
 #include "shim/real/real_parts.h"
 
 enum { REAL_OLDEST = 21800 };
@@ -40,21 +40,47 @@ static char real_path[PATH_MAX];
 static char real_why[PATH_MAX + 512];     /* shim_real_failure */
 static char real_refused[PATH_MAX + 256]; /* the first file that was there and would not do */
 
+void shim_real_say_missing(const char *name)
+{
+    if (shim_host_mode()) {
+        shim_warn("%s is not there on the host device: it returns ncclInvalidUsage; calls that only the real NCCL "
+                  "has need GPUs and SHUNT_DEVICE=cuda",
+                  name);
+        return;
+    }
+    const shim_real_t *library = shim_real();
+    if (library)
+        shim_warn(
+            "%s is not in NCCL %d.%d.%d (%s): it returns ncclInvalidUsage; install a newer NCCL, or name one with "
+            "SHUNT_NCCL_PATH",
+            name, SHIM_VERSION_PARTS(library->version), library->path);
+    else
+        shim_warn("%s has no NCCL to go to: it returns ncclInvalidUsage; %s", name, shim_real_failure());
+}
+
 /* Stand in for a treated function that the library lacks. They ignore their arguments, so one shape serves all;
  * the two that return text are required of every library. */
 #define SHIM_TREATED(name)                   \
     static ncclResult_t missing_##name(void) \
     {                                        \
-        shim_forward_missing(#name);         \
+        static atomic_bool said;             \
+        if (!atomic_exchange(&said, true))   \
+            shim_real_say_missing(#name);    \
         return ncclInvalidUsage;             \
     }
 #include "shim/names/names.def"
+
+void shim_real_fill_missing(shim_real_t *table)
+{
+#define SHIM_TREATED(name) table->name = (__typeof__(table->name))(void *)missing_##name;
+#include "shim/names/names.def"
+}
 
 void *shim_real_symbol(const shim_real_t *library, const char *name)
 {
     struct link_map *own = NULL, *found = NULL;
     Dl_info info;
-    void *address = dlsym(library->handle, name);
+    void *address = library->handle ? dlsym(library->handle, name) : NULL;
     /* dlsym goes on to the library's dependencies, which may lead back to us. */
     if (!address || dlinfo(library->handle, RTLD_DI_LINKMAP, &own) != 0 ||
         !dladdr1(address, &info, (void **)&found, RTLD_DL_LINKMAP) || found != own)
@@ -64,11 +90,12 @@ void *shim_real_symbol(const shim_real_t *library, const char *name)
 
 static void real_fill(void)
 {
-#define SHIM_TREATED(name)                                                                                    \
-    {                                                                                                         \
-        void *address = shim_real_symbol(&real, #name);                                                       \
-        real.name = address ? (__typeof__(real.name))address : (__typeof__(real.name))(void *)missing_##name; \
-    }
+    void *address;
+    shim_real_fill_missing(&real);
+#define SHIM_TREATED(name)                    \
+    address = shim_real_symbol(&real, #name); \
+    if (address)                              \
+        real.name = (__typeof__(real.name))address;
 #include "shim/names/names.def"
 }
 
@@ -114,8 +141,8 @@ static struct link_map *real_map(void *handle)
     return (void *)map->l_addr == own.dli_fbase ? NULL : map;
 }
 
-/* Where an audit library has answered for this path, the linker knows it as another name of ours, and
- * asks no more. So it is asked for by a name that nobody uses. */
+/* If an audit library has answered for this path, the linker has recorded it as another name of Shunt and does not
+ * ask again. So the file is opened by an equal path that is never used otherwise. */
 static void *real_dlopen(const char *path)
 {
     char unheard[PATH_MAX + 2];
@@ -127,7 +154,7 @@ static void *real_dlopen(const char *path)
     return dlopen(unheard, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* Open a file whose path is absolute and without links. */
+/* Open a file by an absolute path without links. */
 static bool real_open(const char *path, char *why, size_t capacity)
 {
     if (real_is_self(path)) {
@@ -146,9 +173,10 @@ static bool real_open(const char *path, char *why, size_t capacity)
         return false;
     }
     if (!shim_bind_own_slots(library))
-        shim_warn("%s: its calls to its own functions could not be kept inside, so some come back to Shunt; "
-                  "results stay right, traces and counts may show calls that the program did not make",
-                  path);
+        shim_warn(
+            "%s: some of its calls to its own functions go through Shunt; results stay right, but traces and counts "
+            "may show calls that the program did not make",
+            path);
     int version = real_version(handle, why, capacity);
     if (version == 0) {
         dlclose(handle);

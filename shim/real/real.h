@@ -28,7 +28,21 @@ typedef struct shim_real {
 const shim_real_t *shim_real(void);
 /* After shim_real said NULL: why, and what to do, as one line without an end. "" otherwise. */
 const char *shim_real_failure(void);
-/* Address of any function of the library itself, NULL if it does not define it. */
+/* The same for a call that cannot do without: where there is none it has the last error, and returns ncclSystemError.
+ */
+const shim_real_t *shim_real_need(const char *function);
+static inline bool shim_is_error(ncclResult_t result)
+{
+    return result != ncclSuccess && result != ncclInProgress;
+}
+
+/* Gives what the real NCCL returned. If it refused, the words are its own: ncclGetLastError asks it. */
+ncclResult_t shim_real_answer(ncclResult_t result);
+/* Every function of the table becomes one that logs one line and returns ncclInvalidUsage. */
+void shim_real_fill_missing(shim_real_t *table);
+/* One log line for a name of NCCL's that cannot be called here: why, and what to do. */
+void shim_real_say_missing(const char *name);
+/* Address of any function of the library itself, NULL if it does not define it, or in a table without a library. */
 void *shim_real_symbol(const shim_real_t *real, const char *name);
 
 /* False while another real NCCL is loaded in this process, after one line that says so. */

@@ -1,13 +1,13 @@
 /*
  * real_copies.c - how many real NCCLs are in this process?
  *
- * A program whose parts open NCCL by paths of their own can hold two. A handle made
- * by one may then reach the other through us, and which of them a caller meant, we
- * cannot know. So Shunt stays out of communicators that are made from then on: it
- * publishes nothing, and all ranks forward.
+ * A program can hold two if its parts open NCCL by different paths. With two NCCLs
+ * loaded, Shunt cannot tell which one owns a communicator. So it stays out of
+ * communicators that are made from then on: it publishes nothing, and all ranks
+ * forward.
  *
- * The linker counts what it has loaded, so a process in which nothing was loaded
- * since the last look is not looked at again.
+ * The linker counts the objects it has loaded, so the list is read again only when
+ * that count has changed.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -2,9 +2,9 @@
  * real_find.c - where a real NCCL may lie.
  *
  * Without Shunt the dynamic linker, or Python, would have picked the program's
- * NCCL. With Shunt in scope under the same SONAME nobody looks any more, so we
- * look where they would have, in their order: beside an NCCL that somebody
- * opened by its path already, run paths that rule out the environment
+ * NCCL. With Shunt loaded under the same SONAME they no longer search, so Shunt
+ * searches the same places in the same order: beside an NCCL that was already
+ * opened by its path, run paths that rule out the environment
  * (DT_RPATH), the wheels of the running Python, our own folder (a replaced NCCL
  * often stays there under a longer name), LD_LIBRARY_PATH, the other run paths,
  * the linker's cache, the system's folders, CUDA's. The list holds folders
@@ -91,7 +91,7 @@ typedef struct find_objects {
     int64_t tag; /* DT_RPATH or DT_RUNPATH */
 } find_objects_t;
 
-/* A program with more rights than its caller, who chooses by which path it is run. */
+/* A program with more rights than its caller, which chooses the path by which it is run. */
 static bool find_is_secure(void)
 {
     return getauxval(AT_SECURE) != 0;

@@ -19,9 +19,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "shim/base/log.h"
-#include "shim/call/group.h"
+#include "shim/base/clock.h"
 #include "shim/comm/drain.h"
+#include "shim/comm/reap.h"
+#include "shim/real/real.h"
 #include "shim/setup/setup.h"
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -63,6 +64,15 @@ static bool own_handle(shim_setup_t *setup)
     return true;
 }
 
+net_key_t shim_attach_key(const ncclUniqueId *ids, int id_count, int nranks)
+{
+    struct {
+        net_key_t ids;
+        int64_t nranks;
+    } whole = {net_key_hash(ids, (size_t)id_count * sizeof(*ids)), nranks};
+    return net_key_hash(&whole, sizeof(whole));
+}
+
 shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
 {
     pthread_once(&g_fork_once, watch_forks);
@@ -91,7 +101,7 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
         goto free_comm;
     setup->join_error = request->publish ? net_join(&request->key, &setup->rendezvous) : 0;
     if (setup->rendezvous) /* then its set-up does not begin with the real one's end */
-        net_set_away(setup->rendezvous, shim_group_depth() > 0 || !request->wait);
+        net_set_away(setup->rendezvous, request->grouped || !request->wait);
 
     pthread_mutex_lock(&g_lock);
     setup->next = g_setups;
@@ -135,14 +145,6 @@ static bool passes(const shim_setup_t *setup, const filter_t *filter)
     return filter->lingering && setup->lingering;
 }
 
-/* Out of the table, if it is still there. */
-static void drop(shim_comm_t *comm)
-{
-    ncclComm_t handle = atomic_load(&comm->handle);
-    if (shim_comm_find(handle) == comm)
-        shim_comm_release(shim_comm_remove(handle));
-}
-
 static void setup_free(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
@@ -150,7 +152,7 @@ static void setup_free(shim_setup_t *setup)
         /* In host mode the handle is ours: what was not set up does not exist. (Not blocking: it does, as
          * a broken communicator, for the application to abort.) */
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
-        drop(comm);
+        shim_comm_drop(comm, atomic_load(&comm->handle));
     }
     shim_comm_release(comm);
     net_leave(setup->parents);
@@ -254,16 +256,11 @@ static ncclResult_t finish(const filter_t *filter)
  * not stay in the table; where the application keeps it, abort and destroy work without a state. */
 static void discard(shim_setup_t *setup)
 {
-    drop(setup->comm);
+    shim_comm_drop(setup->comm, atomic_load(&setup->comm->handle));
     if (setup->request.host)
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
     setup->request.host = false; /* no error of its own, no handle to take back */
     atomic_store(&setup->cancel, true);
-}
-
-static bool is_failure(ncclResult_t result)
-{
-    return result != ncclSuccess && result != ncclInProgress;
 }
 
 /* Let it wait for polls, or be finished with its batch. The real NCCL says when it is ready; in host
@@ -297,7 +294,7 @@ static uint32_t take_grouped(uint64_t *batch, bool failed, bool linger)
 
 ncclResult_t shim_attach_forwarded(shim_setup_t **setups, uint32_t count, ncclResult_t result)
 {
-    bool failed = is_failure(result), grouped = shim_group_depth() > 0;
+    bool failed = shim_is_error(result);
     bool waits = false, answers_early = false;
     filter_t filter = {0};
     pthread_mutex_lock(&g_lock);
@@ -306,7 +303,7 @@ ncclResult_t shim_attach_forwarded(shim_setup_t **setups, uint32_t count, ncclRe
         shim_setup_t *setup = setups[i];
         if (!setup)
             continue;
-        setup->grouped = !failed && grouped;
+        setup->grouped = !failed && setup->request.grouped;
         if (!setup->grouped)
             place(setup, filter.batch, !failed && (result == ncclInProgress || !setup->request.wait));
         if (failed)
@@ -350,7 +347,7 @@ ncclResult_t shim_attach_after_group(ncclResult_t group_result)
     ncclResult_t own = ncclSuccess;
     if (atomic_load_explicit(&g_count, memory_order_relaxed) > 0) {
         filter_t filter = {0};
-        bool failed = is_failure(group_result), linger = group_result == ncclInProgress;
+        bool failed = shim_is_error(group_result), linger = group_result == ncclInProgress;
         if (take_grouped(&filter.batch, failed, linger))
             own = finish(&filter);
     }
@@ -399,7 +396,7 @@ void shim_attach_settle(shim_comm_t *comm)
         if (setup->comm != comm || !atomic_load(&setup->ready) || setup->request.host)
             continue;
         uint64_t nobody = 0;
-        atomic_compare_exchange_strong(&setup->needed_ns, &nobody, shim_setup_now_ns());
+        atomic_compare_exchange_strong(&setup->needed_ns, &nobody, shim_now_ns());
         ready = true;
     }
     pthread_mutex_unlock(&g_lock);

@@ -2,8 +2,8 @@
  * attach.h - set-up of a communicator: publish before the real init, agree
  * afterwards, in stages that never block for another rank.
  *
- * Who does what: lifecycle.c and host.c publish a rank, forward the call, and
- * hand the result to shim_attach_forwarded. What cannot be finished there (in a
+ * Who does what: api/comm_init.c and host/host.c publish a rank, forward the call,
+ * and hand the result to shim_attach_forwarded. What cannot be finished there (in a
  * group, not blocking) waits on a list of the process for shim_attach_after_group
  * or shim_attach_poll. A set-up ends with its communicator ATTACHED or FORWARD
  * (host mode: ATTACHED or gone); it never hangs and never fails the application.
@@ -13,7 +13,7 @@
 
 #include "shim/comm/comm.h"
 
-/* ---- For group.c and route.c --------------------------------------------------- */
+/* ---- For call/ ----------------------------------------------------------------- */
 
 /* Finish what this thread has begun in its group: call it when the OUTERMOST real ncclGroupEnd has
  * returned `group_result` (host mode: ncclSuccess, or the group's error) and before queued calls are
@@ -26,7 +26,7 @@ ncclResult_t shim_attach_after_group(ncclResult_t group_result);
  * host mode it does nothing: there such a call is an error. */
 void shim_attach_settle(shim_comm_t *comm);
 
-/* ---- For lifecycle.c and host.c ------------------------------------------------ */
+/* ---- For api/ and host/ -------------------------------------------------------- */
 
 typedef struct shim_setup shim_setup_t;
 
@@ -37,6 +37,7 @@ typedef struct shim_setup_request {
     ncclComm_t parent;   /* of a split: polled until *newcomm is there; else NULL */
     bool host;
     bool wait;     /* the call blocks until the communicator is ready */
+    bool grouped;  /* it stands in a group of this thread */
     bool blocking; /* the new communicator's configuration */
     bool publish;  /* false: keep the key alone, for children (too many ranks to attach) */
     uint32_t max_blocks;
@@ -50,6 +51,8 @@ typedef struct shim_setup_request {
     int color, order;
 } shim_setup_request_t;
 
+/* Where the ranks of an init meet. */
+net_key_t shim_attach_key(const ncclUniqueId *ids, int id_count, int nranks);
 /* Join the rendezvous; call it before forwarding. NULL: Shunt keeps out of this communicator. */
 shim_setup_t *shim_attach_publish(const shim_setup_request_t *request);
 /* The call was forwarded and returned `result`. `count` set-ups (entries may be NULL), which are

@@ -17,6 +17,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/base/nccl_env.h"
 #include "shim/base/settings.h"
@@ -94,7 +95,7 @@ static uint64_t random_id(void)
 {
     uint64_t id = 0;
     if (getrandom(&id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
-        id = shim_setup_now_ns() ^ (uint64_t)getpid() << 40;
+        id = shim_now_ns() ^ (uint64_t)getpid() << 40;
     return id ? id & ~UINT64_C(1) : 2; /* even: the second try's is this plus one */
 }
 

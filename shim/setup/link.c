@@ -2,7 +2,7 @@
  * link.c - the GPU of a rank, and how it reaches the others.
  *
  * NVML says whether, and by how many NVLinks; what is reached over PCIe is
- * placed by /sys, or by the file that NCCL places devices by (machine.c). Without
+ * placed by /sys, or by the file that NCCL places devices by (pci_tree.c). Without
  * NVML, a visible peer with native atomics counts as NVLink by a switch, for over
  * PCIe there are none: a driver that says no more has told all that it can.
  */
@@ -22,7 +22,7 @@ void shim_link_bus(const shim_gpu_t *gpu, char bus[SEL_BUS_BYTES])
 #include <stdlib.h>
 #include <string.h>
 
-#include "shim/setup/machine.h"
+#include "shim/setup/pci_tree.h"
 #include "transport/transport.h"
 
 static bool nvlink_by_cuda(int device, const char *to)
@@ -39,7 +39,7 @@ static sel_reach_t reach_by_pci(sel_machine_t **machine, const char *from, const
     if (!*machine) {
         *machine = calloc(1, sizeof(**machine));
         if (*machine)
-            shim_machine_begin(*machine);
+            shim_pci_tree_read(*machine);
     }
     const int32_t a = *machine ? sel_machine_add_gpu(*machine, SHIM_SYS, from) : -1;
     const int32_t b = *machine ? sel_machine_add_gpu(*machine, SHIM_SYS, to) : -1;

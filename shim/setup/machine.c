@@ -1,42 +1,12 @@
-/*
- * machine.c - see machine.h.
- *
- * Virtual machines hide where PCI devices hang, so whoever made one says it in a
- * file (NCCL_TOPO_FILE), which NCCL believes rather than /sys; so do we. What
- * devices there are, and what they can do, is asked of the drivers all the same.
- */
+/* machine.c - see machine.h. */
 #include "shim/setup/machine.h"
 
-#include <stdatomic.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "shim/base/log.h"
+#include "shim/base/device.h"
 #include "shim/base/nccl_env.h"
-#include "shim/host/host.h"
 #include "shim/setup/link.h"
-
-/* Where NCCL looks when nobody names a file. */
-#define USUAL_FILE "/var/run/nvidia-topologyd/virtualTopology.xml"
-
-void shim_machine_begin(sel_machine_t *machine)
-{
-    static atomic_bool told;
-    char fault[256];
-    const char *file = shim_nccl_env("NCCL_TOPO_FILE");
-    if (!file || !*file)
-        file = access(USUAL_FILE, R_OK) == 0 ? USUAL_FILE : NULL;
-    if (!file)
-        return;
-    if (!sel_machine_load(machine, file, fault, sizeof(fault))) {
-        if (!atomic_exchange(&told, true))
-            shim_warn("topology file: %s; /sys is read instead", fault);
-        return;
-    }
-    machine->gpus = machine->nics = 0;
-    memset(machine->gpu, 0, sizeof(machine->gpu));
-    memset(machine->nic, 0, sizeof(machine->nic));
-}
+#include "shim/setup/pci_tree.h"
 
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime.h>
@@ -76,7 +46,7 @@ static void add_cuda_facts(sel_machine_t *machine)
 void shim_machine_read(sel_machine_t *machine)
 {
     memset(machine, 0, sizeof(*machine));
-    shim_machine_begin(machine);
+    shim_pci_tree_read(machine);
     sel_machine_add_gpus(machine, SHIM_SYS);
     sel_machine_add_nics(machine, SHIM_SYS);
     if (!shim_host_mode())

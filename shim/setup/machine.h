@@ -7,12 +7,7 @@
 
 #include "selector/topology.h"
 
-#define SHIM_SYS "/sys"
-
-/* An empty machine, or one with the PCI tree alone of the file that the real NCCL takes it from. `machine`
- * is zero. */
-void shim_machine_begin(sel_machine_t *machine);
-/* All of it. Asks NVML, /sys and CUDA; may take as long as their first start. */
+/* Read all of it. Asks NVML, /sys and CUDA; may take as long as their first start. */
 void shim_machine_read(sel_machine_t *machine);
 
 #endif

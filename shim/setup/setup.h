@@ -1,7 +1,7 @@
 /*
  * setup.h - one set-up under way: what attach.c (who steps it, and when),
- * stages.c (what a step does) and identity.c (who the ranks are) share. Nobody
- * else includes it.
+ * stages.c (what a step does), begin.c, verdict.c (its beginning and its end)
+ * and identity.c (who the ranks are) share. Nobody else includes it.
  */
 #ifndef SHUNT_SHIM_SETUP_H
 #define SHUNT_SHIM_SETUP_H
@@ -13,6 +13,21 @@ enum {
     SHIM_SETUP_LIMIT_MS = 10000,  /* of a stage, for a rank that is not seen, or does not come on */
     SHIM_SETTLE_LIMIT_MS = 60000, /* of a call that waits for the verdict */
     SHIM_AWAY_MS = 200            /* that an init waits for a rank which comes when its program calls again */
+};
+
+/* The stages; stages.c says what is done in each. */
+enum {
+    STAGE_IDENTITY,
+    STAGE_AGREE,
+    STAGE_OFFER,
+    STAGE_OPENED,
+    STAGE_PROOF,
+    STAGE_OFFER2,
+    STAGE_SENT2,
+    STAGE_OPENED2,
+    STAGE_PROOF2,
+    STAGE_COUNT,
+    STAGE_REGROUP = 0 /* in a segment of its own */
 };
 
 /* What a rank posts first: who it is, where, and what it wants. Plain data without padding; every
@@ -77,14 +92,38 @@ struct shim_setup {
     ncclResult_t result; /* host mode: what the call returns */
 };
 
+/* ---- stages.c ---- */
+
 /* Do what can be done without waiting for another rank; true if something was done. Sets `done` at
  * the end. */
 bool shim_setup_step(shim_setup_t *setup);
-/* End it as declined, with a text for the log. */
-void shim_setup_decline(shim_setup_t *setup, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- begin.c ---- */
+
+/* False while the real call has not succeeded yet. */
+bool shim_setup_begin(shim_setup_t *setup);
 /* Put the handle into the state and the table, if the application has it already. */
 void shim_setup_adopt(shim_setup_t *setup);
-uint64_t shim_setup_now_ns(void);
+/* Host mode's split: colours are in, so which of the parent's ranks are with us, and in which order? */
+void shim_setup_regroup(shim_setup_t *setup);
+/* The others of this colour, which have met this rank before, live and have yet to come. */
+bool shim_setup_parents_present(const shim_setup_t *setup);
+/* Every stage has its own limit. The user's is for ranks that do not come; once all are here, one that
+ * is slow (arming memory takes its time) is still alive, and a dead one is noticed at once. */
+void shim_setup_start_clock(shim_setup_t *setup, bool all_here);
+/* What a rank posted; 0 or a negative errno. */
+int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size);
+
+/* ---- verdict.c ---- */
+
+/* Obey the verdict, if there is one. */
+bool shim_setup_obey(shim_setup_t *setup);
+/* End it as declined, with a text for the log. */
+void shim_setup_decline(shim_setup_t *setup, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Declined for what should not be. All ranks may find it; the one whose word holds warns of it. */
+void shim_setup_fail(shim_setup_t *setup, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Another may have the idle scratch that was offered to this one. */
+void shim_setup_leave_idle(shim_setup_t *setup);
 
 /* ---- identity.c: of this rank alone, and of the records of all in setup->identity ---- */
 

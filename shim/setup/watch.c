@@ -12,11 +12,14 @@
  * the library can be unloaded, and is started again on need.
  */
 #define _GNU_SOURCE
+#include "shim/setup/watch.h"
+
 #include <signal.h>
 #include <time.h>
 
+#include "shim/base/clock.h"
 #include "shim/base/log.h"
-#include "shim/host/host.h"
+#include "shim/comm/comm.h"
 
 enum { PERIOD_MS = 100, GRACE_MS = 1000 };
 
@@ -32,13 +35,6 @@ static void forget_in_child(void)
 static void watch_forks(void)
 {
     pthread_atfork(NULL, NULL, forget_in_child);
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
 static bool a_peer_is_dead(const shim_comm_t *comm)
@@ -69,11 +65,11 @@ static void look_after(shim_comm_t *comm, void *context)
     if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED || call == atomic_load(&comm->calls_ended))
         return;
     if (comm->watched_call == call) {
-        if (now_ns() - comm->watched_since_ns > GRACE_MS * UINT64_C(1000000))
+        if (shim_now_ns() - comm->watched_since_ns > GRACE_MS * UINT64_C(1000000))
             end_call(comm);
     } else if (a_peer_is_dead(comm)) {
         comm->watched_call = call;
-        comm->watched_since_ns = now_ns();
+        comm->watched_since_ns = shim_now_ns();
     }
 }
 

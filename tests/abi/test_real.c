@@ -25,11 +25,12 @@
 #include "fake_nccl.h"
 #include "shunt.h"
 
-enum { INVALID_USAGE = 5, LOG_BYTES = 32768 };
+enum { SYSTEM_ERROR = 2, INVALID_USAGE = 5, LOG_BYTES = 32768 };
 
 int ncclGetVersion(int *version);
 int ncclGetUniqueId(void *id);
 const char *ncclGetErrorString(int code);
+const char *ncclGetLastError(void *comm);
 typedef struct id {
     char bytes[128];
 } unique_id_t;
@@ -235,6 +236,33 @@ static void test_no_library(void **state)
         assert_refused(in_work("secret.so"), "denied");
 }
 
+/* Whatever needs the real NCCL says the same: which call, and why there is none. */
+static int scenario_one_error(void *path)
+{
+    static const char *const names[] = {"ncclGetUniqueId",  "ncclCommInitRank", "ncclCommInitAll", "ncclCommSplit",
+                                        "ncclCommDestroy",  "ncclCommCount",    "ncclCommSuspend", "ncclMemAlloc",
+                                        "ncclCommRegister", "ncclRedOpDestroy", "ncclGroupStart",  "ncclGroupEnd",
+                                        "ncclAllReduce",    "ncclSend"};
+    child_settings("cuda", path);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        int (*call)(long, long, long, long, long, long, long) =
+            (int (*)(long, long, long, long, long, long, long))dlsym(RTLD_DEFAULT, names[i]);
+        int result = call(0, 0, 0, 0, 0, 0, 0);
+        const char *text = ncclGetLastError(NULL);
+        if (result != SYSTEM_ERROR || strncmp(text, names[i], strlen(names[i])) != 0)
+            fprintf(stderr, "%s: %d, %s\n", names[i], result, text);
+        CHILD_CHECK(result == SYSTEM_ERROR);
+        CHILD_CHECK(strncmp(text, names[i], strlen(names[i])) == 0 && strstr(text, "SHUNT_NCCL_PATH"));
+    }
+    return 0;
+}
+
+static void test_one_error(void **state)
+{
+    (void)state;
+    assert_int_equal(child_run(scenario_one_error, (void *)in_work("missing.so"), log_text, sizeof log_text), 0);
+}
+
 static void test_wrong_library(void **state)
 {
     (void)state;
@@ -407,9 +435,9 @@ static int remove_work(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fake_slots), cmocka_unit_test(test_installed),     cmocka_unit_test(test_self),
-        cmocka_unit_test(test_no_library), cmocka_unit_test(test_wrong_library), cmocka_unit_test(test_cut_short),
-        cmocka_unit_test(test_search),     cmocka_unit_test(test_two_copies),
+        cmocka_unit_test(test_fake_slots), cmocka_unit_test(test_installed), cmocka_unit_test(test_self),
+        cmocka_unit_test(test_no_library), cmocka_unit_test(test_one_error), cmocka_unit_test(test_wrong_library),
+        cmocka_unit_test(test_cut_short),  cmocka_unit_test(test_search),    cmocka_unit_test(test_two_copies),
     };
     return cmocka_run_group_tests(tests, make_work, remove_work);
 }

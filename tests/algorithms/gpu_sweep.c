@@ -5,6 +5,8 @@
  * GPUs start together. CSV on stdout; µs a call, the median over rounds of the
  * slowest GPU. Usage: gpu_sweep [-g GPUs] [-c collective] [-a algorithm] [-b from] [-e to] [-s factor] [-t type]
  *                              [-B blocks,...] [-T threads,...] [-E 0|1: early] [-P priority]
+ *                              [-m ring|pair|all: messages to the next rank, from rank 0 to 1, between all]
+ * Bytes are those of a message, but of -m all those of a rank's messages to all, itself included.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +19,7 @@ enum { ROUNDS = 7, MOST_LIST = 16 };
 
 typedef struct options {
     int gpus;
-    const char *collective, *algorithm;
+    const char *collective, *algorithm, *messages;
     size_t from, to, factor;
     uint32_t early;
     int priority;
@@ -83,6 +85,27 @@ static float measure(gpu_team_t *g, const alg_algorithm_t *algorithm, alg_call_t
     return round[ROUNDS / 2] * 1000 / (float)calls;
 }
 
+/* A rank's messages, of which there may be none. */
+static uint32_t list_messages(const options_t *o, uint32_t rank, uint32_t nranks, void *input, void *output,
+                              size_t bytes, alg_message_t *list)
+{
+    uint32_t n = 0;
+    if (strcmp(o->messages, "ring") == 0) {
+        list[n++] = (alg_message_t){input, bytes, (rank + 1) % nranks, true};
+        list[n++] = (alg_message_t){output, bytes, (rank + nranks - 1) % nranks, false};
+    } else if (strcmp(o->messages, "pair") == 0) {
+        if (rank < 2)
+            list[n++] = (alg_message_t){rank ? output : input, bytes, 1 - rank, rank == 0};
+    } else {
+        const size_t part = bytes / nranks;
+        for (uint32_t p = 0; p < nranks; p++) {
+            list[n++] = (alg_message_t){(char *)input + p * part, part, p, true};
+            list[n++] = (alg_message_t){(char *)output + p * part, part, p, false};
+        }
+    }
+    return n;
+}
+
 static void sweep_size(gpu_team_t *g, const options_t *o, uint8_t **input, uint8_t **output, size_t bytes)
 {
     const int calls = bytes <= 1 << 20 ? 100 : bytes <= 16 << 20 ? 20 : 4;
@@ -105,7 +128,8 @@ static void sweep_size(gpu_team_t *g, const options_t *o, uint8_t **input, uint8
                 continue;
             done[ndone++] = blocks << 16 | threads;
             alg_call_t call[ALG_MAX_RANKS];
-            for (int r = 0; r < g->nranks; r++)
+            alg_message_t list[ALG_MAX_RANKS][2 * ALG_MAX_RANKS];
+            for (int r = 0; r < g->nranks; r++) {
                 call[r] = (alg_call_t){.collective = algorithm->collective,
                                        .input = input[r],
                                        .output = output[r],
@@ -114,7 +138,12 @@ static void sweep_size(gpu_team_t *g, const options_t *o, uint8_t **input, uint8
                                        .type = o->type,
                                        .op = ALG_SUM,
                                        .blocks = blocks,
-                                       .threads = threads};
+                                       .threads = threads,
+                                       .messages = list[r]};
+                if (algorithm->collective == ALG_SEND_RECV)
+                    call[r].message_count =
+                        list_messages(o, (uint32_t)r, (uint32_t)g->nranks, input[r], output[r], bytes, list[r]);
+            }
             const float us = measure(g, algorithm, call, calls);
             printf("%d,%s,%zu,%d,%s,%u,%u,%.3f\n", g->nranks, alg_collective_name(algorithm->collective), bytes,
                    o->type, algorithm->name, blocks, threads, us);
@@ -126,6 +155,7 @@ static void sweep_size(gpu_team_t *g, const options_t *o, uint8_t **input, uint8
 int main(int argc, char **argv)
 {
     options_t o = {.factor = 4,
+                   .messages = "ring",
                    .early = 1,
                    .from = 1024,
                    .to = 1 << 20,
@@ -135,7 +165,7 @@ int main(int argc, char **argv)
                    .threads = {256, 512},
                    .nthreads = 2};
     int option;
-    while ((option = getopt(argc, argv, "g:c:a:b:e:s:t:B:T:E:P:")) != -1) {
+    while ((option = getopt(argc, argv, "g:c:a:b:e:s:t:B:T:E:P:m:")) != -1) {
         switch (option) {
         case 'g':
             o.gpus = atoi(optarg);
@@ -151,6 +181,9 @@ int main(int argc, char **argv)
             break;
         case 'P':
             o.priority = atoi(optarg);
+            break;
+        case 'm':
+            o.messages = optarg;
             break;
         case 'a':
             o.algorithm = optarg;
@@ -176,7 +209,7 @@ int main(int argc, char **argv)
     }
     o.gpus = gpu_count_or_skip(o.gpus);
     gpu_team_t g;
-    gpu_team_make(&g, o.gpus, o.gpus, 64u << 20);
+    gpu_team_make(&g, o.gpus, o.gpus, 80u << 20);
     uint8_t *input[ALG_MAX_RANKS], *output[ALG_MAX_RANKS];
     for (int r = 0; r < o.gpus; r++) {
         GPU(cudaSetDevice(r));

@@ -48,7 +48,7 @@ void gpu_team_make(gpu_team_t *g, int nranks, int gpus, size_t scratch_bytes)
         GPU(cudaStreamCreateWithFlags(&g->stream[r], cudaStreamNonBlocking));
         GPU(cudaMalloc((void **)&scratch[r], g->map.total_bytes));
         GPU(cudaMemset(scratch[r], 0, g->map.total_bytes));
-        GPU(cudaMemset(scratch[r] + g->map.half_offset, 0xff, 2 * g->map.half_bytes));
+        GPU(cudaMemset(scratch[r] + g->map.half_offset, 0xff, g->map.flags_offset - g->map.half_offset));
         GPU(cudaHostAlloc((void **)&g->control[r], sizeof(alg_control_t), cudaHostAllocMapped | cudaHostAllocPortable));
         memset(g->control[r], 0, sizeof(alg_control_t));
         for (uint32_t i = 0; i < alg_registry_count; i++)
@@ -63,6 +63,9 @@ void gpu_team_make(gpu_team_t *g, int nranks, int gpus, size_t scratch_bytes)
                                   .dependent_launch = major[r] >= 9,
                                   .half_offset = g->map.half_offset,
                                   .half_bytes = g->map.half_bytes,
+                                  .rings_offset = g->map.rings_offset,
+                                  .rings_bytes = g->map.rings_bytes,
+                                  .counts_offset = g->map.counts_offset,
                                   .flags_offset = g->map.flags_offset,
                                   .staging_offset = g->map.staging_offset,
                                   .staging_bytes = g->map.staging_bytes};

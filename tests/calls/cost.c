@@ -25,7 +25,7 @@ static double now_ns(void)
 static void account(const sel_choice_t *choice)
 {
     uint64_t start_ns = shim_trace_begin();
-    shim_count_taken(ALG_ALL_REDUCE, 65536, choice);
+    shim_count_taken(ALG_ALL_REDUCE, 0, 65536, choice);
     if (start_ns != 0)
         shim_trace_end(&(shim_trace_call_t){.start_ns = start_ns});
 }

@@ -14,12 +14,13 @@
 #include "fake.h"
 #include "shim/call/group.h"
 #include "shim/comm/drain.h"
-#include "shim/host/host.h"
+#include "shim/comm/reap.h"
 #include "shim/names/names.h"
 #include "shunt.h"
 
 #define ALL_OF(n) ((UINT64_C(1) << (n)) - 1)
 enum { SMALL = 10, LARGE = FAKE_TAKEN_LIMIT + 1 };
+enum { COLLECTIVES = ALG_SEND_RECV }; /* messages: messages_test.c */
 
 static float buffer[2];
 
@@ -713,7 +714,7 @@ static ncclResult_t call(int collective, ncclComm_t comm, const arguments_t *a)
     }
 }
 
-static const char *const functions[ALG_COLLECTIVE_COUNT] = {
+static const char *const functions[COLLECTIVES] = {
     [ALG_ALL_REDUCE] = "ncclAllReduce", [ALG_REDUCE_SCATTER] = "ncclReduceScatter",
     [ALG_REDUCE] = "ncclReduce",        [ALG_ALL_GATHER] = "ncclAllGather",
     [ALG_ALL_TO_ALL] = "ncclAlltoAll",  [ALG_BROADCAST] = "ncclBroadcast",
@@ -724,7 +725,7 @@ static const char *const functions[ALG_COLLECTIVE_COUNT] = {
 static void each_collective_is_taken(void **state)
 {
     shim_comm_t *comm = *state;
-    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+    for (int c = 0; c < COLLECTIVES; c++) {
         arguments_t a = plain;
         float in, out;
         a.send = &in;
@@ -746,13 +747,13 @@ static void each_collective_is_taken(void **state)
         assert_string_equal(decision.collective, alg_collective_name(c));
         assert_int_equal(decision.bytes, 4 * SMALL * alg_collective_blocks(c, comm->nranks));
     }
-    assert_in_order(ALG_COLLECTIVE_COUNT);
+    assert_in_order(COLLECTIVES);
 }
 
 static void each_collective_is_forwarded(void **state)
 {
     shim_comm_t *comm = *state;
-    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+    for (int c = 0; c < COLLECTIVES; c++) {
         arguments_t a = plain;
         a.count = LARGE;
         a.stream = 1 + c % 3;
@@ -760,7 +761,7 @@ static void each_collective_is_forwarded(void **state)
         assert_string_equal(fake.real_call[c], functions[c]);
     }
     assert_int_equal(fake.launches, 0);
-    assert_in_order(ALG_COLLECTIVE_COUNT);
+    assert_in_order(COLLECTIVES);
 }
 
 static void a_bcast_is_a_broadcast_in_place(void **state)
@@ -786,7 +787,7 @@ static void assert_forwarded(int collective, const shim_comm_t *comm, const argu
 static void wrong_arguments_of_each_are_forwarded(void **state)
 {
     shim_comm_t *comm = *state;
-    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+    for (int c = 0; c < COLLECTIVES; c++) {
         arguments_t a = plain;
         a.count = 0;
         assert_forwarded(c, comm, &a);
@@ -815,7 +816,7 @@ static void wrong_arguments_of_each_are_forwarded(void **state)
 static void only_needed_buffers_count(void **state)
 {
     shim_comm_t *comm = *state;
-    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
+    for (int c = 0; c < COLLECTIVES; c++)
         for (int root = 0; root < 2; root++) {
             const bool gathers = c == ALG_REDUCE || c == ALG_GATHER, spreads = c == ALG_BROADCAST || c == ALG_SCATTER;
             for (int no_send = 0; no_send < 2; no_send++) {
@@ -840,7 +841,7 @@ static void each_collective_in_a_group(void **state)
 {
     shim_comm_t *comm = *state;
     ncclGroupStart();
-    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+    for (int c = 0; c < COLLECTIVES; c++) {
         arguments_t a = plain;
         a.stream = 1 + c % 3;
         a.root = c % 2;
@@ -848,8 +849,8 @@ static void each_collective_in_a_group(void **state)
     }
     assert_int_equal(fake.launches, 0);
     assert_int_equal(ncclGroupEnd(), ncclSuccess);
-    assert_in_order(ALG_COLLECTIVE_COUNT);
-    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
+    assert_in_order(COLLECTIVES);
+    for (int c = 0; c < COLLECTIVES; c++)
         assert_int_equal(fake.launched[c].collective, c);
 }
 
@@ -858,15 +859,15 @@ static void a_simulation_hears_of_each(void **state)
     shim_comm_t *comm = *state;
     ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
     ncclGroupStart();
-    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
+    for (int c = 0; c < COLLECTIVES; c++)
         assert_int_equal(call(c, comm->handle, &plain), ncclSuccess);
     assert_int_equal(ncclBcast(buffer, SMALL, ncclFloat32, 0, comm->handle, fake_stream(1)), ncclSuccess);
     assert_int_equal(fake.real_calls, 0);
     assert_int_equal(ncclGroupSimulateEnd(&info), ncclSuccess);
-    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
+    for (int c = 0; c < COLLECTIVES; c++)
         assert_string_equal(fake.real_call[c], functions[c]);
-    assert_string_equal(fake.real_call[ALG_COLLECTIVE_COUNT], "ncclBcast");
-    assert_true(info.estimatedTime == ALG_COLLECTIVE_COUNT + 1);
+    assert_string_equal(fake.real_call[COLLECTIVES], "ncclBcast");
+    assert_true(info.estimatedTime == COLLECTIVES + 1);
     assert_int_equal(fake.works, 0);
 }
 
@@ -875,9 +876,9 @@ static void a_capture_decides_nothing(void **state)
 {
     shim_comm_t *comm = *state;
     fake_stream_capture(fake_stream(1), 9);
-    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
+    for (int c = 0; c < COLLECTIVES; c++)
         assert_int_equal(call(c, comm->handle, &plain), ncclSuccess);
-    assert_int_equal(fake.launches, ALG_COLLECTIVE_COUNT);
+    assert_int_equal(fake.launches, COLLECTIVES);
     assert_int_equal(fake.wrong_waits, 0);
 }
 

@@ -6,9 +6,10 @@
 
 #include <string.h>
 
+#include "shim/base/device.h"
+#include "shim/comm/reap.h"
 #include "shim/comm/room.h"
-#include "shim/host/host.h"
-#include "shim/names/forward.h"
+#include "shim/host/table.h"
 #include "shim/real/real.h"
 #include "shim/setup/attach.h"
 
@@ -109,6 +110,20 @@ static ncclResult_t real_ncclAllReduceConfig(const void *send, void *recv, size_
     return real_call("ncclAllReduceConfig", comm, stream);
 }
 
+static ncclResult_t real_ncclSend(const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                                  cudaStream_t stream)
+{
+    (void)send, (void)count, (void)type, (void)peer;
+    return real_call("ncclSend", comm, stream);
+}
+
+static ncclResult_t real_ncclRecv(void *recv, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                                  cudaStream_t stream)
+{
+    (void)recv, (void)count, (void)type, (void)peer;
+    return real_call("ncclRecv", comm, stream);
+}
+
 static ncclResult_t real_signal(int peer, int signal, int context, unsigned flags, ncclComm_t comm, cudaStream_t stream)
 {
     (void)peer, (void)signal, (void)context, (void)flags;
@@ -191,6 +206,8 @@ const shim_real_t *shim_real(void)
                                      .ncclGather = real_ncclGather,
                                      .ncclScatter = real_ncclScatter,
                                      .ncclAllReduceConfig = real_ncclAllReduceConfig,
+                                     .ncclSend = real_ncclSend,
+                                     .ncclRecv = real_ncclRecv,
                                      .ncclSignal = real_signal,
                                      .ncclCommSuspend = real_suspend,
                                      .ncclCommResume = real_resume,
@@ -203,17 +220,12 @@ const shim_real_t *shim_real(void)
     return &real;
 }
 
-void shim_forward_missing(const char *name)
-{
-    (void)name;
-}
-
 const char *shim_real_failure(void)
 {
     return "";
 }
 
-/* ---- An algorithm, and a selector that takes up to FAKE_TAKEN_LIMIT elements -------------- */
+/* ---- An algorithm, and a selector that takes up to FAKE_TAKEN_LIMIT elements, 100 a block -------------- */
 
 static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
 {
@@ -221,7 +233,11 @@ static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     if (fake.launches_left > 0 && --fake.launches_left == 0)
         fake.launch_error = cudaErrorInvalidResourceHandle;
     if (fake.launch_error == 0) {
-        fake.launched[fake.launches++] = *call;
+        alg_call_t *launched = &fake.launched[fake.launches++];
+        *launched = *call;
+        launched->messages = &fake.message[fake.messages];
+        for (uint32_t i = 0; i < call->message_count; i++)
+            fake.message[fake.messages++] = call->messages[i];
         fake_work(FAKE_OURS, stream, call->scalar_bits);
     }
     return fake.launch_error;
@@ -233,8 +249,11 @@ sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
     static const alg_algorithm_t algorithm = {.name = "fake", .launch_cuda = launch};
     if (query->count > FAKE_TAKEN_LIMIT)
         return (sel_choice_t){.reason = SEL_FORWARD_TABLE, .source = "policy"};
-    return (sel_choice_t){
-        .algorithm = &algorithm, .blocks = 1, .threads = 32, .reason = SEL_TAKEN, .source = "tuned table"};
+    return (sel_choice_t){.algorithm = &algorithm,
+                          .blocks = 1 + (uint32_t)query->count / 100,
+                          .threads = 32,
+                          .reason = SEL_TAKEN,
+                          .source = "tuned table"};
 }
 
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings)
@@ -318,22 +337,9 @@ bool shim_host_mode(void)
     return false;
 }
 
-ncclResult_t shim_host_check_call(const shim_call_t *call)
+const shim_real_t *shim_host_nccl(void)
 {
-    (void)call;
-    return ncclInternalError;
-}
-
-ncclResult_t shim_host_check_comm(ncclComm_t comm, const char *function)
-{
-    (void)comm, (void)function;
-    return ncclInternalError;
-}
-
-ncclResult_t shim_host_run(const shim_call_t *call)
-{
-    (void)call;
-    return ncclInternalError;
+    return NULL;
 }
 
 /* ---- Communicators --------------------------------------------------------------------------- */

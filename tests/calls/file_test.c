@@ -128,7 +128,7 @@ static int write_all(void *variable)
     setenv("HOME", "/nonexistent", 1);
     setenv(variable, path, 1);
     shim_warn("a line");
-    shim_count_taken(ALG_ALL_REDUCE, 1, &choice);
+    shim_count_taken(ALG_ALL_REDUCE, 0, 1, &choice);
     shim_trace_call_t call = {.start_ns = shim_trace_begin(), .function = "none"};
     if (call.start_ns != 0)
         shim_trace_end(&call);

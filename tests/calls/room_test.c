@@ -23,7 +23,7 @@ uint32_t shim_room_multiprocessors(int device, void *stream)
 static alg_call_t grant(shim_comm_t *comm, uint32_t blocks)
 {
     alg_call_t call = {.blocks = blocks, .threads = 512};
-    shim_room_grant(comm, &call, NULL);
+    shim_room_grant(comm, &call, 0, NULL);
     assert_in_range(call.most_blocks, 1, blocks);
     return call;
 }
@@ -66,6 +66,29 @@ static void claims_end(void **state)
     lead(&other);
     shim_room_release(&comm);
     shim_room_release(&other);
+}
+
+/* Two calls of a communicator that must have places at once get them within its share, and let nobody in early. */
+static void calls_run_beside_each_other(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = {200, 132, 64, 20, 3, 2};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+        for (int leads = 0; leads < 2; leads++) {
+            shim_comm_t comm = {0};
+            alg_call_t one = {.blocks = 64}, other = {.blocks = 32};
+            multiprocessors = sizes[i];
+            if (leads)
+                lead(&comm);
+            grant(&comm, 64);
+            shim_room_grant(&comm, &one, 32, NULL);
+            shim_room_grant(&comm, &other, 64, NULL);
+            assert_true(one.most_blocks > 0 && other.most_blocks > 0 && !one.early && !other.early);
+            assert_true(one.most_blocks + other.most_blocks <= (sizes[i] > 2 ? sizes[i] : 2));
+            if (sizes[i] == 200)
+                assert_true(one.most_blocks == 64 && other.most_blocks == 32);
+            shim_room_release(&comm);
+        }
 }
 
 /* What the communicators may hold at once, but for the leader's successors. */
@@ -224,8 +247,11 @@ static void nobody_is_locked_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_leader_has_all_and_early), cmocka_unit_test(claims_end),
-        cmocka_unit_test(random_shares_fit),          cmocka_unit_test(four_at_once),
+        cmocka_unit_test(a_leader_has_all_and_early),
+        cmocka_unit_test(claims_end),
+        cmocka_unit_test(calls_run_beside_each_other),
+        cmocka_unit_test(random_shares_fit),
+        cmocka_unit_test(four_at_once),
         cmocka_unit_test(nobody_is_locked_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

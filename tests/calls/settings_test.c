@@ -92,7 +92,7 @@ static int check_defaults(void *argument)
     fresh_environment(argument);
     const shim_settings_t *s = shim_settings();
     CHILD_CHECK(s->device == SHIM_DEVICE_AUTO && s->enable && !s->deterministic && s->max_ctas == 0);
-    CHILD_CHECK(s->scratch_bytes == UINT64_C(64) << 20);
+    CHILD_CHECK(s->scratch_bytes == UINT64_C(72) << 20);
     CHILD_CHECK(s->debug == SHIM_LOG_WARN && s->debug_file[0] == '\0' && s->algo[0] == '\0');
     CHILD_CHECK(strcmp(s->stats, "0") == 0);
     CHILD_CHECK(shim_setting_nccl_path() == NULL);
@@ -146,12 +146,12 @@ static void wrong_values(void **state)
     assert_refused("SHUNT_ENABLE", "yes", "1", "0 or 1");
     assert_refused("SHUNT_ENABLE", "10", "1", "0 or 1");
     assert_refused("SHUNT_ALGO", "allreduce:0-64K=magic", "", "an algorithm's name");
-    assert_refused("SHUNT_SCRATCH_BYTES", "64MB", "64M", "1M to 16G, with K, M or G bytes");
-    assert_refused("SHUNT_SCRATCH_BYTES", "-1", "64M", "1M to 16G");
-    assert_refused("SHUNT_SCRATCH_BYTES", "1023K", "64M", "1M to 16G");
-    assert_refused("SHUNT_SCRATCH_BYTES", "17G", "64M", "1M to 16G");
-    assert_refused("SHUNT_SCRATCH_BYTES", "17179869184G", "64M", "1M to 16G");
-    assert_refused("SHUNT_SCRATCH_BYTES", "99999999999999999999", "64M", "1M to 16G");
+    assert_refused("SHUNT_SCRATCH_BYTES", "64MB", "80M", "1M to 16G, with K, M or G bytes");
+    assert_refused("SHUNT_SCRATCH_BYTES", "-1", "80M", "1M to 16G");
+    assert_refused("SHUNT_SCRATCH_BYTES", "1023K", "80M", "1M to 16G");
+    assert_refused("SHUNT_SCRATCH_BYTES", "17G", "80M", "1M to 16G");
+    assert_refused("SHUNT_SCRATCH_BYTES", "17179869184G", "80M", "1M to 16G");
+    assert_refused("SHUNT_SCRATCH_BYTES", "99999999999999999999", "80M", "1M to 16G");
     assert_refused("SHUNT_MAX_CTAS", "1025", "0", "0 to 1024");
     assert_refused("SHUNT_MAX_CTAS", "4 ", "0", "0 to 1024");
     assert_refused("SHUNT_MAX_CTAS", "0x10", "0", "0 to 1024");

@@ -26,10 +26,10 @@ static sel_choice_t a_choice(void)
 static void some_calls(void)
 {
     sel_choice_t choice = a_choice();
-    shim_count_taken(ALG_ALL_REDUCE, 1024, &choice);
-    shim_count_taken(ALG_ALL_REDUCE, 2047, &choice);
-    shim_count_forwarded(ALG_ALL_REDUCE, UINT64_MAX, SEL_FORWARD_TABLE, "tuned table");
-    shim_count_forwarded(ALG_BROADCAST, 0, SEL_FORWARD_COLLECTIVE, NULL);
+    shim_count_taken(ALG_ALL_REDUCE, 0, 1024, &choice);
+    shim_count_taken(ALG_ALL_REDUCE, 0, 2047, &choice);
+    shim_count_forwarded(ALG_ALL_REDUCE, 0, UINT64_MAX, SEL_FORWARD_TABLE, "tuned table");
+    shim_count_forwarded(ALG_BROADCAST, 0, 0, SEL_FORWARD_COLLECTIVE, NULL);
 }
 
 static int check_counts(void *argument)
@@ -47,7 +47,7 @@ static int check_counts(void *argument)
     CHILD_CHECK(strcmp(decision.algorithm, "nccl") == 0 && decision.reason[0] != '\0' && decision.blocks == 0);
     CHILD_CHECK(decision.source[0] == '\0');
     sel_choice_t choice = a_choice();
-    shim_count_taken(ALG_ALL_REDUCE, 8, &choice);
+    shim_count_taken(ALG_ALL_REDUCE, 0, 8, &choice);
     CHILD_CHECK(shunt_last_decision(&decision) == 0);
     CHILD_CHECK(decision.taken == 1 && decision.bytes == 8 && decision.blocks == 4 && decision.threads == 256);
     CHILD_CHECK(strcmp(decision.source, "policy") == 0);
@@ -138,6 +138,69 @@ static void the_table(void **state)
     assert_non_null(strstr(log, "\nshunt: taken 2 calls, forwarded 2\n"));
 }
 
+/* Calls that differ in place, capture, size or algorithm have rows of their own. */
+static int check_places(void *argument)
+{
+    (void)argument;
+    const sel_topology_t four = {.link = SEL_LINK_NVSWITCH, .nranks = 4, .arch = 90, .fingerprint = 0xabcd};
+    const sel_topology_t two = {
+        .link = SEL_LINK_PCIE, .nranks = 2, .arch = 120, .multicast = true, .fingerprint = 0xabcd};
+    sel_choice_t choice = a_choice();
+    for (int i = 0; i < 3; i++)
+        shim_count_taken(ALG_ALL_REDUCE, shim_place(&four, ALG_BFLOAT16, false), 65536, &choice);
+    shim_count_taken(ALG_ALL_REDUCE, shim_place(&four, ALG_BFLOAT16, true), 65536, &choice);
+    shim_count_taken(ALG_ALL_REDUCE, shim_place(&four, ALG_INT32, false), 65536, &choice);
+    shim_count_forwarded(ALG_ALL_REDUCE, shim_place(&two, (alg_type_t)99, false), 65536, SEL_FORWARD_TABLE, NULL);
+    char *text = shim_statistics_text();
+    fputs(text, stderr);
+    free(text);
+    return 0;
+}
+
+static void places(void **state)
+{
+    (void)state;
+    char log[LOG_BYTES], row[200];
+    assert_int_equal(child_run(check_places, NULL, log, sizeof(log)), 0);
+    assert_non_null(strstr(log, ", machine 000000000000abcd\n"));
+    snprintf(row, sizeof(row),
+             "allreduce     nvswitch-sm90-4    f2       64K-128K            3             196608 %-9s eager ",
+             alg_registry[0]->name);
+    assert_non_null(strstr(log, row));
+    snprintf(row, sizeof(row), "f2       64K-128K            1              65536 %-9s captured ",
+             alg_registry[0]->name);
+    assert_non_null(strstr(log, row));
+    assert_non_null(strstr(log, "nvswitch-sm90-4    i4 "));
+    assert_non_null(strstr(log, "pcie-sm120-2-mc    -        64K-128K            1              65536 nccl      -   "));
+    assert_int_equal(child_count(log, "shunt: allreduce"), 4);
+}
+
+/* No cell for all: the sums are right all the same. */
+static int check_many_kinds(void *argument)
+{
+    (void)argument;
+    sel_choice_t choice = a_choice();
+    for (uint32_t place = 1; place <= 3000; place++) {
+        shim_count_taken(ALG_ALL_REDUCE, place, 1024, &choice);
+        shim_count_forwarded(ALG_ALL_REDUCE, place, 1024, SEL_FORWARD_TABLE, NULL);
+    }
+    shunt_statistics_t totals = {.size = sizeof(totals)};
+    CHILD_CHECK(shunt_stats(&totals) == 0);
+    CHILD_CHECK(totals.calls_taken == 3000 && totals.bytes_taken == 3000 * 1024);
+    CHILD_CHECK(totals.calls_forwarded == 3000);
+    char *text = shim_statistics_text();
+    CHILD_CHECK(strstr(text, "more kinds than are kept apart\n") != NULL);
+    free(text);
+    return 0;
+}
+
+static void more_kinds_than_cells(void **state)
+{
+    (void)state;
+    char log[LOG_BYTES];
+    assert_int_equal(child_run(check_many_kinds, NULL, log, sizeof(log)), 0);
+}
+
 static void exit_with(const char *stats, void (*calls)(void))
 {
     clearenv();
@@ -192,7 +255,7 @@ static void fork_after_calls(void)
         pid_t child = fork();
         if (child == 0) {
             for (int i = 0; i < calls; i++)
-                shim_count_forwarded(SHIM_SEND, 4, SEL_FORWARD_COLLECTIVE, NULL);
+                shim_count_forwarded(SHIM_SEND, 0, 4, SEL_FORWARD_COLLECTIVE, NULL);
             exit(0);
         }
         waitpid(child, NULL, 0);
@@ -223,6 +286,8 @@ int main(void)
         cmocka_unit_test(counts_of_many_threads),
         cmocka_unit_test(structures_of_another_size),
         cmocka_unit_test(the_table),
+        cmocka_unit_test(places),
+        cmocka_unit_test(more_kinds_than_cells),
         cmocka_unit_test(printed_at_exit),
         cmocka_unit_test(forked_children),
         cmocka_unit_test(a_file_that_cannot_be_written),

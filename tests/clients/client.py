@@ -163,6 +163,9 @@ def compare(doc, worker, seconds=42, torchrun_ranks=False, audit=False):
         print("SKIP: " + plain.lines("SKIP ")[0])
         sys.exit(77)
     with_shunt = Run(command, options.seconds, shunt, audit)
+    if host and with_shunt.lines("SKIP "):
+        print("SKIP: " + with_shunt.lines("SKIP ")[0])
+        sys.exit(77)
     plain = plain or with_shunt
     verdict = Verdict()
     for name, run in (("plain", plain), ("Shunt", with_shunt)):

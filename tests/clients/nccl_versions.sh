@@ -6,8 +6,8 @@
 # Needs nm and python3 (its own library alone); fetches nothing. LIBRARY is Shunt's libnccl.so.2 (default: of the
 # newest build*/lib here). Without GPUs, for each folder: every nccl* and pnccl* name that NCCL exports, Shunt exports;
 # Shunt opens it as the real one, by SHUNT_NCCL_PATH; and ncclGetVersion answers as that NCCL does. With two GPUs or
-# more and NCCL_TESTS_DIR, then nccl_tests.sh over each: its parts ONLY (process graphs), LIMIT (45) seconds each. An NCCL that this machine's driver
-# is too old for is told by its own error. The last line is `N passed, N failed`.
+# more and NCCL_TESTS_DIR, then nccl_tests.sh over each: its parts ONLY (process graphs), LIMIT (45) seconds each. An
+# NCCL that this machine's driver is too old for is told by its own error. The last line is `N passed, N failed`.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 library=""
@@ -82,7 +82,8 @@ for folder in "$@"; do
     check "$folder exports" exports "$real"
     check "$folder ncclGetVersion" passes_through "$real"
     if [ "$gpus" -ge 2 ] && [ -n "${NCCL_TESTS_DIR:-}" ]; then
-        check "$folder nccl-tests" env SHUNT_NCCL_PATH="$real" ONLY="${ONLY:-process graphs}" LIMIT="${LIMIT:-45}" "$here/nccl_tests.sh" "$library"
+        check "$folder nccl-tests" env SHUNT_NCCL_PATH="$real" ONLY="${ONLY:-process graphs}" LIMIT="${LIMIT:-45}" \
+            "$here/nccl_tests.sh" "$library"
     fi
 done
 [ "$gpus" -ge 2 ] && [ -n "${NCCL_TESTS_DIR:-}" ] || echo "note: nccl-tests was not run ($gpus GPUs, NCCL_TESTS_DIR='${NCCL_TESTS_DIR:-}')"

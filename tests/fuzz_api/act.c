@@ -198,14 +198,14 @@ static void watch(void)
 void fuzz_act(ranks_t *ranks)
 {
     static void (*const act[FUZZ_KIND_COUNT])(actor_t *, const fuzz_step_t *) = {
-        [FUZZ_init] = act_init,           [FUZZ_init_all] = act_init_all, [FUZZ_twins] = act_twins,
-        [FUZZ_abandon] = act_abandon,     [FUZZ_split] = act_split,       [FUZZ_shrink] = act_shrink,
-        [FUZZ_reduce] = act_reduce,       [FUZZ_group] = act_group,       [FUZZ_poison] = act_poison,
-        [FUZZ_simulate] = act_simulate,   [FUZZ_pair] = act_pair,         [FUZZ_make_op] = act_make_op,
-        [FUZZ_drop_op] = act_drop_op,     [FUZZ_ask] = step_ask,          [FUZZ_mistake] = act_mistake,
-        [FUZZ_interrupt] = act_interrupt, [FUZZ_finalize] = act_finalize, [FUZZ_revoke] = act_revoke,
-        [FUZZ_destroy] = act_destroy,     [FUZZ_abort] = act_abort,       [FUZZ_fork] = step_fork,
-        [FUZZ_meet] = step_meet};
+        [FUZZ_init] = act_init,       [FUZZ_init_all] = act_init_all,   [FUZZ_twins] = act_twins,
+        [FUZZ_abandon] = act_abandon, [FUZZ_split] = act_split,         [FUZZ_shrink] = act_shrink,
+        [FUZZ_reduce] = act_reduce,   [FUZZ_messages] = act_messages,   [FUZZ_group] = act_group,
+        [FUZZ_poison] = act_poison,   [FUZZ_simulate] = act_simulate,   [FUZZ_pair] = act_pair,
+        [FUZZ_make_op] = act_make_op, [FUZZ_drop_op] = act_drop_op,     [FUZZ_ask] = step_ask,
+        [FUZZ_mistake] = act_mistake, [FUZZ_interrupt] = act_interrupt, [FUZZ_finalize] = act_finalize,
+        [FUZZ_revoke] = act_revoke,   [FUZZ_destroy] = act_destroy,     [FUZZ_abort] = act_abort,
+        [FUZZ_fork] = step_fork,      [FUZZ_meet] = step_meet};
     const fuzz_run_t *run = ranks->arg;
     actor_t actor = {.ranks = ranks, .run = run, .me = ranks->rank, .own = 77 + (uint64_t)ranks->rank};
     if (run->program->watch)

@@ -57,6 +57,7 @@ void act_shrink(actor_t *actor, const fuzz_step_t *step);
 void act_shrink_to(actor_t *actor, int slot, int other, const bool *gone, bool abort, bool blocking);
 /* act_calls.c */
 void act_reduce(actor_t *actor, const fuzz_step_t *step);
+void act_messages(actor_t *actor, const fuzz_step_t *step);
 void act_make_op(actor_t *actor, const fuzz_step_t *step);
 void act_drop_op(actor_t *actor, const fuzz_step_t *step);
 void act_group(actor_t *actor, const fuzz_step_t *step);

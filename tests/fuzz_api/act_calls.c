@@ -3,6 +3,8 @@
 
 #include <pthread.h>
 
+#include "mix.h"
+
 typedef struct issued {
     call_t call[FUZZ_MEMBERS];
     int op; /* of the user's, -1: the call's own */
@@ -34,7 +36,7 @@ static call_shape_t draw_shape(actor_t *actor, ncclDataType_t type)
 static void prepare(actor_t *actor, int slot, issued_t *issued)
 {
     fuzz_comm_t *comm = &actor->comm[slot];
-    coll_t k = {.collective = (alg_collective_t)act_draw(actor, ALG_COLLECTIVE_COUNT),
+    coll_t k = {.collective = (alg_collective_t)act_draw(actor, COLL_COUNT),
                 .root = (uint32_t)act_draw(actor, (uint64_t)comm->members),
                 .c = draw_case(actor, comm->members)};
     if (coll_input_count(&k, k.root) + coll_output_count(&k, k.root) > 2 * k.c.count) /* blocks; the scratch is small */
@@ -91,6 +93,34 @@ void act_reduce(actor_t *actor, const fuzz_step_t *step)
 {
     if (actor->comm[step->slot].state == STATE_LIVE)
         reduce(actor, (int)step->slot);
+}
+
+/* On a second communicator too, if its ranks are the same actors'. */
+static bool same_ranks(const fuzz_comm_t *a, const fuzz_comm_t *b)
+{
+    bool same = b->state == STATE_LIVE && a->members == b->members;
+    for (int m = 0; same && m < a->members; m++)
+        same = a->owner[m] == b->owner[m];
+    return same;
+}
+
+void act_messages(actor_t *actor, const fuzz_step_t *step)
+{
+    const int slots[MIX_COMMS] = {(int)step->slot, (int)step->other};
+    const fuzz_comm_t *comm = &actor->comm[step->slot];
+    mix_t mix = {.collectives = 5, .largest = 50000};
+    mix.seed = act_draw(actor, 1u << 30);
+    mix.events = 1 + (int)act_draw(actor, 40);
+    mix.group = 1 + (int)act_draw(actor, 20);
+    if (comm->state != STATE_LIVE || act_owned(actor, (int)step->slot) == 0)
+        return;
+    mix.comms = step->slot != step->other && same_ranks(comm, &actor->comm[step->other]) ? 2 : 1;
+    ncclComm_t comms[MIX_COMMS * FUZZ_MEMBERS] = {0};
+    for (int c = 0; c < mix.comms; c++)
+        for (int m = 0; m < comm->members; m++)
+            if (act_owns(actor, slots[c], m))
+                comms[c * comm->members + m] = act_handle(actor, slots[c], m);
+    mix_run(&mix, comms, comm->members, mix.seed + (uint64_t)actor->me);
 }
 
 /* ---- Operators ----------------------------------------------------------------------- */

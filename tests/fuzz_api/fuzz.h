@@ -23,28 +23,29 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags);
 enum { FUZZ_ACTORS = 5, FUZZ_SLOTS = 6, FUZZ_MEMBERS = 6, FUZZ_STEPS = 60, FUZZ_OPS = 2, FUZZ_IDS = 3 };
 
 /* name, how often */
-#define FUZZ_KINDS(X)                                                                                    \
-    X(init, 8)      /* a communicator of some ranks, some of which may be one actor's */                 \
-    X(init_all, 2)  /* ... of one actor's ranks alone */                                                 \
-    X(twins, 3)     /* two of the same ranks, made in one group by some actors, singly by others */      \
-    X(abandon, 1)   /* an init whose last rank never comes, aborted by the others */                     \
-    X(split, 5)     /* into two colours and none, into the slots `other` and the next one */             \
-    X(shrink, 3)    /* into the slot `other` */                                                          \
-    X(reduce, 12)   /* collectives, one after the other */                                               \
-    X(group, 6)     /* collectives on several communicators, in nested groups */                         \
-    X(poison, 4)    /* the same with a bad call: all is cancelled */                                     \
-    X(simulate, 1)  /* the same, but nothing runs */                                                     \
-    X(pair, 2)      /* two threads of each actor, each on a communicator of its own */                   \
-    X(make_op, 3)   /* an operator of the user's */                                                      \
-    X(drop_op, 1)   /* it is destroyed */                                                                \
-    X(ask, 3)       /* count, rank, device, state */                                                     \
-    X(mistake, 6)   /* calls that are refused */                                                         \
-    X(interrupt, 3) /* a call that cannot end is freed by abort, revoke or shrink from another thread */ \
-    X(finalize, 2)  /* */                                                                                \
-    X(revoke, 1)    /* */                                                                                \
-    X(destroy, 5)   /* */                                                                                \
-    X(abort, 3)     /* */                                                                                \
-    X(fork, 1)      /* a child that ends at once */                                                      \
+#define FUZZ_KINDS(X)                                                                                         \
+    X(init, 8)      /* a communicator of some ranks, some of which may be one actor's */                      \
+    X(init_all, 2)  /* ... of one actor's ranks alone */                                                      \
+    X(twins, 3)     /* two of the same ranks, made in one group by some actors, singly by others */           \
+    X(abandon, 1)   /* an init whose last rank never comes, aborted by the others */                          \
+    X(split, 5)     /* into two colours and none, into the slots `other` and the next one */                  \
+    X(shrink, 3)    /* into the slot `other` */                                                               \
+    X(reduce, 12)   /* collectives, one after the other */                                                    \
+    X(messages, 8)  /* messages and collectives, on up to two communicators, in groups of each actor's own */ \
+    X(group, 6)     /* collectives on several communicators, in nested groups */                              \
+    X(poison, 4)    /* the same with a bad call: all is cancelled */                                          \
+    X(simulate, 1)  /* the same, but nothing runs */                                                          \
+    X(pair, 2)      /* two threads of each actor, each on a communicator of its own */                        \
+    X(make_op, 3)   /* an operator of the user's */                                                           \
+    X(drop_op, 1)   /* it is destroyed */                                                                     \
+    X(ask, 3)       /* count, rank, device, state */                                                          \
+    X(mistake, 6)   /* calls that are refused */                                                              \
+    X(interrupt, 3) /* a call that cannot end is freed by abort, revoke or shrink from another thread */      \
+    X(finalize, 2)  /* */                                                                                     \
+    X(revoke, 1)    /* */                                                                                     \
+    X(destroy, 5)   /* */                                                                                     \
+    X(abort, 3)     /* */                                                                                     \
+    X(fork, 1)      /* a child that ends at once */                                                           \
     X(meet, 2)      /* all actors wait for each other */
 
 typedef enum fuzz_kind {

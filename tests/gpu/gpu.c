@@ -211,6 +211,13 @@ static void statistics(uint64_t *taken, uint64_t *forwarded)
     *forwarded = s.calls_forwarded;
 }
 
+void gpu_policy(ncclComm_t comm, const char *policy)
+{
+    int (*set)(ncclComm_t, const char *) = (int (*)(ncclComm_t, const char *))dlsym(RTLD_DEFAULT, "shunt_set_policy");
+    if (set)
+        (void)set(comm, policy);
+}
+
 void gpu_ready(ncclComm_t comm)
 {
     ncclResult_t async = ncclInProgress;

@@ -94,6 +94,9 @@ void gpu_agree(gpu_t *gpu, uint64_t hash);
 /* A case drawn from *seed: all types, operators, kinds; up to `largest` elements, mostly few. */
 data_case_t gpu_random_case(uint64_t *seed, int nranks, size_t largest);
 gpu_shape_t gpu_random_shape(uint64_t *seed, ncclDataType_t type);
+/* This rank's choices on a communicator from now on, as SHUNT_ALGO; every rank does it between the same calls. Without
+ * Shunt nothing. */
+void gpu_policy(ncclComm_t comm, const char *policy);
 /* The next result of a non-blocking communicator, waited for. */
 void gpu_ready(ncclComm_t comm);
 

@@ -190,7 +190,8 @@ static void pass_on(gpu_t *gpu, float *data)
     CHECK_NCCL(ncclRecv(data + SLOT, SLOT, ncclFloat32, left, gpu->comm, gpu->stream));
 }
 
-/* All-reduces beside sends and receives, in one group on some ranks and one after another on the rest. */
+/* All-reduces beside sends and receives, ours and the real NCCL's, in one group on some ranks and one after another on
+ * the rest. */
 static void apart(gpu_t *gpu)
 {
     enum { ROUNDS = 100, GROUPED = 4 };
@@ -199,12 +200,15 @@ static void apart(gpu_t *gpu)
     gpu_call_t calls[GROUPED];
     float *data, host[2 * SLOT];
     CHECK_CUDA(cudaMalloc((void **)&data, sizeof(host)));
+    gpu_policy(gpu->comm, "sendrecv:nccl");
     CHECK_NCCL(ncclGroupStart()); /* the real NCCL connects its ranks */
     pass_on(gpu, data);
     CHECK_NCCL(ncclGroupEnd());
     CHECK_CUDA(cudaStreamSynchronize(gpu->stream));
     for (int round = 0; round < ROUNDS; round++) {
         const bool group = (round + gpu->rank) % 2;
+        if (round % 10 == 0)
+            gpu_policy(gpu->comm, round % 20 == 0 ? "" : "sendrecv:nccl");
         for (int i = 0; i < 2 * SLOT; i++)
             host[i] = i < SLOT ? (float)(gpu->rank + round) : -1;
         CHECK_CUDA(cudaMemcpyAsync(data, host, sizeof(host), cudaMemcpyHostToDevice, gpu->stream));

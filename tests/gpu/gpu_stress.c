@@ -197,6 +197,7 @@ static void apart(stress_t *s)
         data_case_t c = gpu_random_case(&s->shared, nranks, 20000);
         gpu_prepare(s->gpu, &calls[i], comm, rank, &c, gpu_random_shape(&s->own, c.type));
     }
+    gpu_policy(comm, data_below(&s->shared, 2) ? "" : "sendrecv:nccl");
     CHECK_NCCL(ncclGroupStart()); /* the real NCCL connects its ranks */
     pass_on(s, comm, stream);
     CHECK_NCCL(ncclGroupEnd());

@@ -26,7 +26,7 @@ static void visit_roots(coll_t *k, visit_t visit, void *context)
 static void visit_all(int nranks, visit_t visit, void *context)
 {
     coll_t k = {.c = {.nranks = nranks, .seed = (uint64_t)nranks}};
-    for (int collective = 1; collective < ALG_COLLECTIVE_COUNT; collective++) {
+    for (int collective = 1; collective < COLL_COUNT; collective++) {
         k.collective = (alg_collective_t)collective;
         for (int type = 0; type < REF_TYPES; type++) {
             k.c.type = (ncclDataType_t)type;
@@ -178,7 +178,7 @@ static void bits(void **state)
 static coll_t draw_coll(uint64_t *seed, int nranks)
 {
     static const ncclDataType_t types[] = {ncclUint8, ncclBfloat16, ncclFloat32, ncclFloat64, ncclInt64};
-    coll_t k = {.collective = (alg_collective_t)data_below(seed, ALG_COLLECTIVE_COUNT),
+    coll_t k = {.collective = (alg_collective_t)data_below(seed, COLL_COUNT),
                 .root = (uint32_t)data_below(seed, (uint64_t)nranks)};
     k.c = (data_case_t){.type = types[data_below(seed, 5)], .op = REF_SUM, .kind = DATA_BITS, .nranks = nranks};
     k.c.seed = data_random(seed);
@@ -217,7 +217,7 @@ static void large_body(ranks_t *ranks)
     static const size_t sizes[] = {100000, 262144, 700001};
     ncclComm_t comm = ranks_init(ranks);
     uint64_t hash = 0, seed = 3;
-    for (int collective = 0; collective < ALG_COLLECTIVE_COUNT; collective++)
+    for (int collective = 0; collective < COLL_COUNT; collective++)
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
             coll_t k = draw_coll(&seed, ranks->nranks);
             k.collective = (alg_collective_t)collective;

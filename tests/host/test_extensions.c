@@ -81,12 +81,13 @@ static void measuring_body(ranks_t *ranks)
         CHECK(strcmp(algorithm_of_a_call(other), "oneshot") == 0);
         algorithms++;
     }
-    CHECK(algorithms >= 3 && shunt_algorithm("sendrecv", 0) == NULL && shunt_algorithm(NULL, 0) == NULL);
+    CHECK(algorithms >= 3 && shunt_algorithm("allsend", 0) == NULL && shunt_algorithm(NULL, 0) == NULL);
     shunt_decision_t decision = {.size = sizeof(decision)};
     CHECK(shunt_choose(comm, "allreduce", 300, ncclFloat32, &decision) == 0 && decision.taken == 1);
     CHECK(decision.bytes == 1200 && strcmp(decision.collective, "allreduce") == 0);
     CHECK(shunt_choose(comm, "allgather", 300, ncclFloat32, &decision) == 0 && decision.bytes == 2400);
-    CHECK(shunt_choose(comm, "sendrecv", 300, ncclFloat32, &decision) == -1);
+    CHECK(shunt_choose(comm, "sendrecv", 300, ncclFloat32, &decision) == 0 && decision.bytes == 1200);
+    CHECK(shunt_choose(comm, "allsend", 300, ncclFloat32, &decision) == -1);
     CHECK(shunt_set_policy(comm, NULL) == -1 && shunt_set_policy(comm, "nonsense") == -1);
     CHECK(strcmp(algorithm_of_a_call(comm), shunt_algorithm("allreduce", algorithms - 1)) == 0); /* as it was */
     CHECK(shunt_set_policy(comm, "") == 0);
@@ -127,7 +128,8 @@ static void tables_body(ranks_t *ranks)
     shunt_communicator_t facts = {.size = sizeof(facts), .class_name = "nvswitch-sm90-4"};
     CHECK(row(&facts, "allreduce", 0, text, sizeof(text)) == 0);
     CHECK(strstr(text, "oneshot") != NULL);
-    CHECK(row(&facts, "sendrecv", 0, text, sizeof(text)) == -1 && row(&facts, NULL, 0, text, sizeof(text)) == -1);
+    CHECK(row(&facts, "sendrecv", 0, text, sizeof(text)) == 0 && strstr(text, "pairs") != NULL);
+    CHECK(row(&facts, "allsend", 0, text, sizeof(text)) == -1 && row(&facts, NULL, 0, text, sizeof(text)) == -1);
     CHECK(row(&facts, "allreduce", 1000, text, sizeof(text)) == -1);
     CHECK(row(&facts, "allreduce", 0, NULL, 0) == -1);
     CHECK(row(NULL, "allreduce", 0, text, sizeof(text)) == -1);

@@ -261,6 +261,70 @@ static void abort_init_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommAbort(comm));
 }
 
+/* ---- In a message ------------------------------------------------------------------------ */
+
+/* A receive whose sender is gone, or never sends; or a send of more than fits, to one who does not receive. */
+static ncclResult_t wait_for(ranks_t *ranks, ncclComm_t comm)
+{
+    static char data[16 << 20];
+    const int peer = ranks->nranks - 1;
+    return ranks->rank % 2 ? ncclRecv(data, 100, ncclInt8, peer, comm, NULL)
+                           : ncclSend(data, sizeof(data), ncclInt8, peer, comm, NULL);
+}
+
+static void killed_message_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    ranks_barrier(ranks);
+    if (ranks->rank == ranks->nranks - 1)
+        raise(SIGKILL);
+    CHECK_FAILS(wait_for(ranks, comm));
+    expect_broken(comm, ranks->nranks, true);
+    start_over(ranks, ranks->nranks - 1);
+}
+
+static void late_message_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    if (ranks->rank == ranks->nranks - 1) {
+        ranks_wait(ranks, 0, (uint64_t)ranks->nranks - 1);
+        CHECK_NCCL(ncclCommAbort(comm));
+        return;
+    }
+    CHECK_FAILS(wait_for(ranks, comm));
+    expect_broken(comm, ranks->nranks, true);
+    atomic_fetch_add(&ranks->shared->words[0], 1);
+}
+
+/* Beside a collective that waits as well. */
+static void abort_messages_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    float in = 1, out;
+    if (ranks->rank < ranks->nranks - 1) {
+        pthread_t thread;
+        CHECK(pthread_create(&thread, NULL, abort_soon, comm) == 0);
+        CHECK_NCCL(ncclGroupStart());
+        CHECK_NCCL(wait_for(ranks, comm));
+        CHECK_NCCL(ncclAllReduce(&in, &out, 1, ncclFloat32, ncclSum, comm, NULL));
+        CHECK_FAILS(ncclGroupEnd());
+        pthread_join(thread, NULL);
+        atomic_fetch_add(&ranks->shared->words[0], 1);
+        return;
+    }
+    ranks_wait(ranks, 0, (uint64_t)ranks->nranks - 1);
+    CHECK_NCCL(ncclCommAbort(comm));
+}
+
+static void messages(void **state)
+{
+    (void)state;
+    fault_run(RANKS_PROCESSES, 3, 1u << 2, NULL, killed_message_body);
+    fault_run(RANKS_PROCESSES, 3, 0, long_limit, late_message_body);
+    fault_run(RANKS_THREADS, 3, 0, long_limit, late_message_body);
+    fault_run(RANKS_PROCESSES, 3, 0, NULL, abort_messages_body);
+}
+
 static void aborts(void **state)
 {
     (void)state;
@@ -275,7 +339,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(missing_at_init), cmocka_unit_test(killed), cmocka_unit_test(call_alone),
-        cmocka_unit_test(stalled),         cmocka_unit_test(aborts),
+        cmocka_unit_test(stalled),         cmocka_unit_test(aborts), cmocka_unit_test(messages),
     };
     host_limit(100);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,7 @@ enum { GROUP_CALLS = 20, MAX_COMMS = 3 };
 
 static coll_t random_coll(uint64_t *seed, int nranks)
 {
-    coll_t k = {.collective = (alg_collective_t)data_below(seed, ALG_COLLECTIVE_COUNT),
+    coll_t k = {.collective = (alg_collective_t)data_below(seed, COLL_COUNT),
                 .root = (uint32_t)data_below(seed, (uint64_t)nranks),
                 .c = {.nranks = nranks, .kind = DATA_RANDOM}};
     k.c.type = (ncclDataType_t)data_below(seed, REF_TYPES);

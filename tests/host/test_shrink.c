@@ -27,7 +27,7 @@ static void without(ranks_t *ranks, ncclComm_t parent, int gone)
     CHECK_NCCL(ncclCommDestroy(child));
 }
 
-/* Many communicators: not with the default of 64 MB each. */
+/* Many communicators: not with the default of 80 MB each. */
 static void run(ranks_shape_t shape, int nranks, ranks_body_t body)
 {
     static const char *const small[] = {"SHUNT_SCRATCH_BYTES", "1M", NULL};

@@ -18,7 +18,7 @@ static void stress(ncclComm_t comm, int rank, int nranks, uint64_t seed, const s
         call_shape_t shape;
         size_t bytes;
         if (data_below(&shared, 4) > 0) /* else an all-reduce */
-            k.collective = (alg_collective_t)data_below(&shared, ALG_COLLECTIVE_COUNT);
+            k.collective = (alg_collective_t)data_below(&shared, COLL_COUNT);
         k.root = (uint32_t)data_below(&shared, (uint64_t)nranks);
         k.c.type = (ncclDataType_t)data_below(&shared, REF_TYPES);
         k.c.op = (ref_op_t)data_below(&shared, REF_OPS);

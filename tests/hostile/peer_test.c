@@ -20,7 +20,7 @@
 
 enum { ROUNDS = 60, SEGMENT_BYTES = sizeof(net_segment_t) };
 
-/* As shim/host/host.c makes it. */
+/* As shim/setup/attach.c makes it. */
 static net_key_t key_of(const ncclUniqueId *id)
 {
     struct {

@@ -75,7 +75,7 @@ static int probe(void)
     const shim_real_t *real = shim_real();
     taken += real && strstr(real->path, "shunt-secure-") != NULL;
     shim_warn("a line");
-    shim_count_taken(ALG_ALL_REDUCE, 1, &choice);
+    shim_count_taken(ALG_ALL_REDUCE, 0, 1, &choice);
     shim_trace_call_t call = {.start_ns = shim_trace_begin(), .function = "none"};
     if (call.start_ns != 0)
         shim_trace_end(&call);

@@ -60,6 +60,8 @@ const alg_algorithm_t *const alg_registry[] = {
     &(const alg_algorithm_t){"twoshot", ALG_BROADCAST, all, any_shape, NULL, NULL, NULL},
     PAIR(ALG_GATHER),
     &(const alg_algorithm_t){"staged", ALG_SCATTER, all, any_shape, NULL, NULL, NULL}, /* it has no push */
+    &(const alg_algorithm_t){"pairs", ALG_SEND_RECV, all, any_shape, NULL, NULL, NULL},
+    &(const alg_algorithm_t){"staged", ALG_SEND_RECV, all, any_shape, NULL, NULL, NULL},
 };
 const uint32_t alg_registry_count = sizeof alg_registry / sizeof alg_registry[0];
 
@@ -79,7 +81,7 @@ static sel_plan_t plan;
 
 static void plan_of(const sel_topology_t *topology, const char *policy, const sel_tuned_t *tuned)
 {
-    sel_settings_t settings = {.scratch_bytes = 64u << 20};
+    sel_settings_t settings = {.scratch_bytes = 72u << 20};
     snprintf(settings.policy, sizeof settings.policy, "%s", policy);
     if (tuned)
         settings.tuned = *tuned;
@@ -99,6 +101,12 @@ static void expect(alg_collective_t collective, uint64_t bytes, const char *name
     const char *found = choice.algorithm ? choice.algorithm->name : "nccl";
     if (strcmp(found, name) != 0 || (choice.algorithm && choice.algorithm->collective != collective))
         fail_msg("%s, %llu bytes: %s, not %s", alg_collective_name(collective), (unsigned long long)bytes, found, name);
+}
+
+/* What serves short ones, but for all-reduce. */
+static const char *one_crossing(int collective)
+{
+    return collective == ALG_SCATTER ? "staged" : collective == ALG_SEND_RECV ? "pairs" : "push";
 }
 
 static void bytes_of_the_larger_buffer(void **state)
@@ -142,6 +150,8 @@ static void built_in_rows(void **state)
         }
         expect(ALG_ALL_REDUCE, 1024, "oneshot");
         expect(ALG_SCATTER, 1024, "nccl"); /* the row's algorithm is not there */
+        expect(ALG_SEND_RECV, 1024, "pairs");
+        expect(ALG_SEND_RECV, UINT64_MAX, "pairs");
     }
 }
 
@@ -155,7 +165,7 @@ static void multicast(void **state)
     for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
         const bool helped = c == ALG_ALL_REDUCE || c == ALG_REDUCE_SCATTER || c == ALG_ALL_GATHER;
         const bool message = c == ALG_BROADCAST || c == ALG_REDUCE, none = c == ALG_SCATTER; /* it has no push here */
-        expect((alg_collective_t)c, 64 * MIB, helped || none ? "nccl" : message ? "twoshot" : "push");
+        expect((alg_collective_t)c, 64 * MIB, helped || none ? "nccl" : message ? "twoshot" : one_crossing(c));
     }
 }
 
@@ -190,7 +200,8 @@ static void policies(void **state)
     assert_false(sel_policy_check("scatter:push", fault, sizeof fault));
     assert_string_equal(fault, "column 9: expected an algorithm (staged), builtin or nccl");
     assert_false(sel_policy_check("fast", fault, sizeof fault));
-    assert_string_equal(fault, "column 1: expected an algorithm (oneshot, twoshot, staged, push), builtin or nccl");
+    assert_string_equal(fault,
+                        "column 1: expected an algorithm (oneshot, twoshot, staged, push, pairs), builtin or nccl");
     assert_true(sel_policy_check("reducescatter:push;reduce:staged;alltoall:0-1K=push", fault, sizeof fault));
 }
 
@@ -226,6 +237,32 @@ static void tuned_rows(void **state)
     expect(ALG_ALL_REDUCE, 1024, "oneshot");
 }
 
+/* The two ends of a message may have different types of as many bytes. */
+static void messages_go_by_their_bytes(void **state)
+{
+    (void)state;
+    sel_tuned_row_t row = {.from_bytes = 1024,
+                           .to_bytes = 2048,
+                           .class_hash = sel_class_hash("nvswitch-sm90-4"),
+                           .collective = ALG_SEND_RECV,
+                           .kinds = (uint8_t)(1 << sel_kind(ALG_UINT8)),
+                           .algorithm = SEL_NCCL};
+    sel_tuned_t tuned = {.rows = 2, .row = {row, row}};
+    tuned.row[1].from_bytes = 4096;
+    tuned.row[1].to_bytes = 8192;
+    tuned.row[1].kinds = (uint8_t)(1 << sel_kind(ALG_FLOAT64));
+    plan_of(&four, "sendrecv:16K-=nccl", &tuned);
+    for (alg_type_t type = 0; type < ALG_TYPE_COUNT; type++) {
+        for (uint64_t bytes = 8; bytes <= 64 * KIB; bytes += 8) {
+            const sel_choice_t one = choose(ALG_SEND_RECV, type, bytes), other = choose(ALG_SEND_RECV, ALG_INT8, bytes);
+            assert_true(one.algorithm == other.algorithm && one.blocks == other.blocks && one.reason == other.reason);
+        }
+        assert_null(choose(ALG_SEND_RECV, type, 1024).algorithm);
+        assert_non_null(choose(ALG_SEND_RECV, type, 4096).algorithm);
+        assert_null(choose(ALG_SEND_RECV, type, 16 * KIB).algorithm);
+    }
+}
+
 /* The host device, and a deterministic plan, serve every collective at every size. */
 static void nothing_forwarded(void **state)
 {
@@ -234,11 +271,11 @@ static void nothing_forwarded(void **state)
         const sel_topology_t host = {.link = SEL_LINK_HOST, .nranks = n}, pcie = {.link = SEL_LINK_PCIE, .nranks = n};
         plan_of(&host, "", NULL);
         for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
-            expect((alg_collective_t)c, 1008, c == ALG_ALL_REDUCE ? "oneshot" : c == ALG_SCATTER ? "staged" : "push");
-            expect((alg_collective_t)c, 2 * MIB, c == ALG_ALL_REDUCE || c == ALG_SCATTER ? "staged" : "push");
+            expect((alg_collective_t)c, 1008, c == ALG_ALL_REDUCE ? "oneshot" : one_crossing(c));
+            expect((alg_collective_t)c, 2 * MIB, c == ALG_ALL_REDUCE ? "staged" : one_crossing(c));
             assert_int_equal(choose((alg_collective_t)c, ALG_INT8, 2 * MIB).blocks, 1);
         }
-        const sel_settings_t settings = {.scratch_bytes = 64u << 20, .deterministic = 1};
+        const sel_settings_t settings = {.scratch_bytes = 72u << 20, .deterministic = 1};
         sel_plan_init(&plan, &pcie, &settings);
         for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
             assert_int_equal(choose((alg_collective_t)c, ALG_INT8, 1008).reason, SEL_TAKEN);
@@ -297,14 +334,15 @@ static void the_most(void **state)
     (void)state;
     sel_tuned_t tuned = {.rows = SEL_TUNED_ROWS};
     for (uint32_t i = 0; i < SEL_TUNED_ROWS; i++)
-        tuned.row[i] = (sel_tuned_row_t){.from_bytes = 3 * i + 1,
-                                         .to_bytes = 3 * i + 1,
-                                         .class_hash = sel_class_hash("nvswitch-sm90-4"),
-                                         .collective = (uint8_t)(i % ALG_COLLECTIVE_COUNT),
-                                         .kinds = (uint8_t)(1 << i % SEL_KINDS),
-                                         .blocks = (uint16_t)(i + 1),
-                                         .threads = 32,
-                                         .algorithm = index_of((alg_collective_t)(i % ALG_COLLECTIVE_COUNT), "staged")};
+        tuned.row[i] = (sel_tuned_row_t){
+            .from_bytes = 3 * i + 1,
+            .to_bytes = 3 * i + 1,
+            .class_hash = sel_class_hash("nvswitch-sm90-4"),
+            .collective = (uint8_t)(i % ALG_COLLECTIVE_COUNT),
+            .kinds = i % ALG_COLLECTIVE_COUNT == ALG_SEND_RECV ? (uint8_t)SEL_ANY_KIND : (uint8_t)(1 << i % SEL_KINDS),
+            .blocks = (uint16_t)(i + 1),
+            .threads = 32,
+            .algorithm = index_of((alg_collective_t)(i % ALG_COLLECTIVE_COUNT), "staged")};
     plan_of(&four,
             "1M-2M=staged:1x32;3M-4M=staged:2x32;5M-6M=staged:3x32;7M-8M=staged:4x32;9M-10M=staged:5x32;"
             "11M-12M=staged:6x32;13M-14M=staged:7x32;15M-16M=staged:8x32;17M-18M=staged:9x32;19M-20M=staged:10x32",
@@ -338,6 +376,7 @@ int main(void)
         cmocka_unit_test(multicast),
         cmocka_unit_test(policies),
         cmocka_unit_test(tuned_rows),
+        cmocka_unit_test(messages_go_by_their_bytes),
         cmocka_unit_test(nothing_forwarded),
         cmocka_unit_test(old_gpus),
         cmocka_unit_test(predictions),

@@ -13,7 +13,8 @@
 #include <cmocka.h>
 
 #include "fake.h"
-#include "shim/host/host.h"
+#include "shim/base/last_error.h"
+#include "shim/comm/reap.h"
 
 enum { N = 4 };
 

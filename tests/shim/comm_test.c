@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "fake.h"
+#include "shim/comm/reap.h"
 
 enum { MANY = 3000, HANDLES = 8, ROUNDS = 20000 };
 

@@ -7,11 +7,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "shim/base/device.h"
 #include "shim/call/group.h"
 #include "shim/comm/drain.h"
 #include "shim/comm/redop.h"
 #include "shim/comm/room.h"
-#include "shim/host/host.h"
+#include "shim/host/table.h"
 #include "shim/real/real.h"
 #include "shim/setup/link.h"
 
@@ -238,17 +239,16 @@ bool shim_host_mode(void)
     return false;
 }
 
+const shim_real_t *shim_host_nccl(void)
+{
+    return NULL;
+}
+
 uint32_t shim_room_multiprocessors(int device, void *stream)
 {
     (void)device;
     (void)stream;
     return 0;
-}
-
-bool shim_call_has_buffers(const shim_call_t *call)
-{
-    (void)call;
-    return false;
 }
 
 bool shim_redop_find(shim_comm_t *comm, ncclRedOp_t op, shim_redop_t *redop)

@@ -11,6 +11,8 @@
 #include "algorithms/algorithm.h"
 #include "data.h"
 
+enum { COLL_COUNT = ALG_SEND_RECV }; /* messages are no collective: messages.h */
+
 typedef struct coll {
     alg_collective_t collective;
     uint32_t root;

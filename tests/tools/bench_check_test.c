@@ -79,6 +79,8 @@ static uint64_t output_at(uint32_t rank, uint32_t root, uint32_t block, uint64_t
         return bits_at(ranks[block].input, rank * now.count + index);
     case ALG_BROADCAST:
         return bits_at(ranks[root].input, index);
+    case ALG_SEND_RECV:
+        return bits_at(ranks[(rank + RANKS - 1) % RANKS].input, index);
     default:
         return bits_at(ranks[root].input, rank * now.count + index);
     }
@@ -231,7 +233,7 @@ static uint32_t kinds(const char *line, const char *first)
     optind = 0;
     assert_non_null(machine);
     machine->host = true;
-    machine->collectives = 0xff;
+    machine->collectives = 0x1ff;
     assert_int_equal(bench_options_parse(&parsed, argc, argv), TOOL_OK);
     for (uint32_t at = 0; bench_next_kind(&parsed, machine, &at, &kind); count++) {
         char text[80];
@@ -251,7 +253,7 @@ static void options_ask(void **state)
     assert_int_equal(kinds("--collective allgather -o all", "allgather bfloat16 sum"), 1);
     assert_int_equal(kinds("--collective reduce -o all -d float", "reduce float sum"), 6);
     assert_int_equal(kinds("--collective broadcast -d all -o max", "broadcast int8 sum"), 12);
-    assert_int_equal(kinds("--collective all", "allreduce bfloat16 sum"), 8);
+    assert_int_equal(kinds("--collective all", "allreduce bfloat16 sum"), 9);
     assert_int_equal(kinds("--collective all --in-place -o max", "allreduce bfloat16 max"), 7);
 }
 
@@ -261,6 +263,7 @@ static void bus_factors(void **state)
     assert_true(bench_bus_factor(ALG_ALL_REDUCE, 4) == 1.5 && bench_bus_factor(ALG_ALL_GATHER, 4) == 0.75);
     assert_true(bench_bus_factor(ALG_SCATTER, 2) == 0.5 && bench_bus_factor(ALG_ALL_TO_ALL, 2) == 0.5);
     assert_true(bench_bus_factor(ALG_BROADCAST, 4) == 1 && bench_bus_factor(ALG_REDUCE, 8) == 1);
+    assert_true(bench_bus_factor(ALG_SEND_RECV, 4) == 1);
 }
 
 static int make_ranks(void **state)

@@ -48,6 +48,7 @@ static void other_collectives(void **state)
     near(tool_floor_seconds(&four, ALG_BROADCAST, 4, true, 64 << 10), 2.50); /* at once */
     near(tool_floor_seconds(&four, ALG_BROADCAST, 4, true, 1 << 20), 5.39);  /* passed on */
     near(tool_floor_seconds(&four, ALG_REDUCE, 2, true, 1 << 20), 4.69);
+    near(tool_floor_seconds(&four, ALG_SEND_RECV, 4, true, 1 << 20), 4.69);
 }
 
 int main(void)

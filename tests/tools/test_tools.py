@@ -14,6 +14,8 @@ import importlib.util
 import json
 import os
 import pathlib
+import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -59,8 +61,10 @@ def usage():
         (("bench", "-n", "0"), "-n 0"),
         (("bench", "-d", "int7"), "int7"),
         (("bench", "-o", "xor"), "xor"),
-        (("bench", "--collective", "sendrecv"), "sendrecv"),
+        (("bench", "--collective", "allsend"), "allsend"),
         (("bench", "--collective", "alltoall", "--in-place"), "no such form"),
+        (("bench", "--collective", "sendrecv", "--in-place"), "no such form"),
+        (("bench", "--messages"), "alltoall"),
         (("bench", "--root", "8"), "--root 8"),
         (("bench", "-g", "2", "--root", "2"), "--root 2"),
         (("bench", "--check", "2"), "--check 2"),
@@ -79,7 +83,7 @@ def usage():
         (("settings", "--html"), "--html"),
     ):
         expect(shunt(*arguments), 2, word)
-    for command in ("bench", "run", "info", "settings"):
+    for command in ("bench", "tune", "run", "doctor", "info", "settings"):
         expect(shunt(command, "--help"), 0, f"usage: shunt {command}")
     expect(shunt("--help"), 0, "usage: shunt")
     expect(shunt("--version"), 0, "shunt ")
@@ -144,15 +148,36 @@ def settings():
 
 
 def documents():
-    """The table in the documents is the library's own."""
-    for name, form in (("docs/settings.md", "--markdown"), ("README.md", "--markdown"), ("docs/shunt.1", "--man")):
-        table = expect(shunt("settings", form), 0).stdout
-        document = pathlib.Path(SOURCE, name).read_text()
-        assert table in document, f"{name} lacks the table that `shunt settings {form}` prints now:\n{table}"
+    """What scripts/update-docs generates is as it would be now."""
+    done = subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/update-docs", "--check", SHUNT], capture_output=True,
+                          text=True, timeout=LIMIT)
+    assert done.returncode == 0, f"{done.stderr}run scripts/update-docs"
     if shutil.which("groff"):
         done = subprocess.run(["groff", "-man", "-ww", "-Tascii", "-z", f"{SOURCE}/docs/shunt.1"], capture_output=True,
                               text=True, stdin=subprocess.DEVNULL, timeout=LIMIT)
         assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+def options():
+    """Every option that a command knows is in its help, and the other way round; the version is one."""
+    for command in re.findall(r"^  (\w+) ", shunt("--help").stdout, re.MULTILINE):
+        help_text = expect(shunt(command, "--help"), 0).stdout
+        sources = [pathlib.Path(SOURCE, f"tools/{command}{rest}.c") for rest in ("", "_options")]
+        text = "".join(source.read_text() for source in sources if source.exists())
+        known = {f"--{name}" for name in re.findall(r'\{"([a-z-]+)", (?:no|required)_argument', text)}
+        known |= set(re.findall(r'strcmp\(argv\[\w+\], "(--[a-z-]+)"\)', text)) | {"--help"}
+        told = set(re.findall(r"^  (--[a-z-]+)", help_text, re.MULTILINE))
+        assert told == known, (command, told ^ known)
+        letters = set(re.findall(r"([a-z]):", "".join(re.findall(r'getopt_long\(argc, argv, ":([a-z:]*)"', text))))
+        assert set(re.findall(r"^  -([a-z]) ", help_text, re.MULTILINE)) == letters, (command, letters)
+    version = shunt("--version").stdout.split()[1]
+    numbers = re.findall(r"^#define SHUNT_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", pathlib.Path(
+        SOURCE, "include/shunt.h").read_text(), re.MULTILINE)
+    assert version == ".".join(numbers), (version, numbers)
+    assert f'"shunt {version}"' in pathlib.Path(SOURCE, "docs/shunt.1").read_text()
+    assert re.search(rf"^## {re.escape(version)}\b", pathlib.Path(SOURCE, "CHANGELOG.md").read_text(), re.MULTILINE), version
+    lines = shunt("info").stdout.splitlines()
+    assert lines[0].startswith(f"Shunt: {version}, ") and lines[1].startswith("NCCL: "), lines[:2]
 
 
 def bench_right():
@@ -185,11 +210,13 @@ def bench_collectives():
                           ("-g", "2", "-b", "8", "-e", "32K", "-f", "64", "-d", "float", "--skew", "--root", "1"),
                           ("-g", "4", "-b", "4K", "-e", "4K", "--in-place", "--root", "3"),
                           ("-g", "1", "-b", "1K", "-e", "1K")):
-            if name == "alltoall" and "--in-place" in arguments:
+            if name in ("alltoall", "sendrecv") and "--in-place" in arguments:
                 continue
             done = expect(shunt("bench", "--collective", name, *arguments, *small), 0)
             rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
             assert rows and all(row[8] == "0" and row[-1] == name for row in rows), done.stdout
+    done = expect(shunt("bench", "--collective", "alltoall", "--messages", "-g", "3", "-b", "3K", "-e", "3K", *small), 0)
+    assert "pairs" in done.stdout, done.stdout
 
 
 def csv_rows(path):
@@ -206,6 +233,34 @@ def bench_choose():
                "choice_ns")
         rows = csv_rows(f"{folder}/rows.csv")[1]
         assert len(rows) > 1 and all(float(row["choice_ns"]) > 0 for row in rows), rows
+
+
+def on_terminal(*arguments):
+    """What a command prints on stderr, if that is a terminal."""
+    ours, theirs = pty.openpty()
+    environment = dict(os.environ, SHUNT_TIMEOUT_MS="600000", SHUNT_CACHE_DIR="/nowhere")
+    parent = subprocess.Popen([SHUNT, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                              stderr=theirs)
+    os.close(theirs)
+    text = b""
+    try:
+        while part := os.read(ours, 4096):
+            text += part
+    except OSError:  # the other end is closed
+        pass
+    assert parent.wait(timeout=LIMIT) == 0, text
+    return text.decode()
+
+
+def progress():
+    """A bar with an estimate on a terminal, taken away at the end; not a word in a pipe."""
+    with tempfile.TemporaryDirectory() as folder:
+        for arguments in (("bench", "-g", "2", "-b", "1K", "-e", "16K", "-f", "2"),
+                          ("tune", "-g", "2", "-b", "1K", "-e", "4K", "--collective", "allreduce", "--table",
+                           f"{folder}/table.csv")):
+            text = on_terminal(*arguments)
+            assert "s left" in text and "%" in text and text.endswith("\r\033[K"), text
+            assert expect(shunt(*arguments), 0).stderr == ""
 
 
 def bench_files():
@@ -291,6 +346,33 @@ def plots():
             assert done.returncode == 1 and word in done.stderr and "Traceback" not in done.stderr, done.stderr
 
 
+def plot_sheet():
+    """A panel for each collective, on the same axes; what Shunt hands over is shaded."""
+    columns = "ranks,mode,place,bytes,count,type,op,algorithm,us,nccl_us,ratio,collective"
+    rows = ["4,graph,out,1024,512,bfloat16,none,push,2,8,4,allgather", "4,graph,out,65536,512,bfloat16,none,nccl,8,8,1,allgather",
+            "4,graph,out,1024,512,bfloat16,sum,one,4,8,2,allreduce", "4,graph,out,65536,512,bfloat16,sum,one,8,16,2,allreduce"]
+    with tempfile.TemporaryDirectory() as folder:
+        table, picture = plot_file(folder, "a.csv", rows, columns), f"{folder}/sheet.svg"
+        assert plot("--sheet", table, "-o", picture).returncode == 0
+        first = pathlib.Path(picture).read_bytes()
+        assert plot("--sheet", table, "-o", picture).returncode == 0 and pathlib.Path(picture).read_bytes() == first
+        text = first.decode()
+        assert text.index(">All-reduce<") < text.index(">All-gather<") and text.count('class="handed"') == 1, text
+        assert "1 KB 2.00x, 64 KB 2.00x" in text and "1 KB 4.00x<" in text, text
+        shunt_lines, nccl_lines = (curves(picture)[name] for name in ("Shunt", "NCCL"))
+        assert len(shunt_lines) == len(nccl_lines) == 2, text
+        # 8 us lie at one height in both panels, which begin at the same size.
+        assert shunt_lines[0][1][1] == shunt_lines[1][1][1] == nccl_lines[0][0][1] == nccl_lines[1][0][1], shunt_lines
+        assert shunt_lines[1][0][0] - shunt_lines[0][0][0] == 250, shunt_lines
+        for more, words in (("4,eager,out,1024,512,bfloat16,sum,one,4,8,2,reduce", "eager"),
+                            ("4,graph,out,64,512,bfloat16,max,one,4,8,2,allreduce", "rows of several kinds")):
+            other = plot_file(folder, "b.csv", [more], columns)
+            done = plot("--sheet", table, other, "-o", picture)
+            assert done.returncode == 1 and words in done.stderr, done.stderr
+        assert plot("--sheet", plot_file(folder, "c.csv", [], columns), "-o", picture).returncode == 1
+        assert plot("--sheet", table, "--collective", "allgather", "-o", picture).returncode == 2
+
+
 def pictures():
     """Every picture among the results is what its CSV file gives now."""
     names = ("allreduce", "reducescatter", "reduce", "allgather", "alltoall", "broadcast", "gather", "scatter")
@@ -304,6 +386,12 @@ def pictures():
             assert done.returncode == 0, done.stderr
             assert pathlib.Path(folder, "now.svg").read_bytes() == picture.read_bytes(), (
                 f"{picture.name} is stale: scripts/plot docs/results/{table.name} -o docs/results/{picture.name}")
+        sheets = sorted(pathlib.Path(SOURCE, "docs/results").glob("collectives-*.svg"))
+        assert sheets
+        for picture in sheets:
+            done = plot("--sheet", str(picture.with_suffix(".csv")), "-o", f"{folder}/now.svg")
+            assert done.returncode == 0, done.stderr
+            assert pathlib.Path(folder, "now.svg").read_bytes() == picture.read_bytes(), f"{picture.name} is stale"
 
 
 def decode():
@@ -468,7 +556,7 @@ def bench_gpu():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (usage, run, info, topology, settings, documents, bench_right, bench_collectives,
+    {case.__name__: case for case in (usage, run, info, topology, settings, documents, options, bench_right, bench_collectives,
                                       bench_files,
-                                      bench_dies, bench_choose, bench_gpu, plots, plot_trace, pictures, decode,
+                                      bench_dies, bench_choose, progress, bench_gpu, plots, plot_sheet, plot_trace, pictures, decode,
                                       offenders, trace)}[sys.argv[4]]()

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "tools/times.h"
 #include "tools/tune.h"
 
 enum { MOST_LINES = 16 };
@@ -180,9 +181,54 @@ static int remove_folder(void **state)
     return rmdir(path) == 0 && rmdir(folder) == 0 ? 0 : -1; /* nothing else is left */
 }
 
+/* Only where NCCL was measured; ours alone; the table's choice over the built-in one of the same name. */
+static void times(void **state)
+{
+    (void)state;
+    char beside[PATH_MAX];
+    tool_times_t read;
+    tune_result_t results[] = {result(1024, "float", "one", 4), result(4096, "float", "builtin", 0),
+                               result(16384, "float", "nccl", 0), result(65536, "float", "one", 4)};
+    for (int i = 0; i < 4; i++) {
+        snprintf(results[i].builtin, sizeof results[i].builtin, "%s", i == 0 ? "one" : "two");
+        results[i].seconds = 1e-6;
+        results[i].builtin_seconds = 2e-6;
+        results[i].nccl_seconds = i < 3 ? 5e-6 : 0;
+    }
+    tool_times_path(path, beside);
+    assert_true(tune_times_write(path, results, 4));
+    assert_true(tool_times_read(beside, &read));
+    assert_int_equal(read.machine, 7);
+    static const struct {
+        const char *algorithm;
+        uint64_t bytes;
+        double us;
+    } expected[] = {{"one", 1024, 1}, {"two", 4096, 2}, {"two", 16384, 2}};
+    assert_int_equal(read.count, 3);
+    for (uint32_t i = 0; i < read.count; i++) {
+        assert_string_equal(read.row[i].algorithm, expected[i].algorithm);
+        assert_int_equal(read.row[i].bytes, expected[i].bytes);
+        assert_float_equal(read.row[i].us, expected[i].us, 1e-3);
+        assert_float_equal(read.row[i].nccl_us, 5, 1e-3);
+        assert_string_equal(read.row[i].types, "f4");
+    }
+    free(read.row);
+    /* Another run: what it did not measure stays; another machine's goes. */
+    assert_true(tune_times_write(path, results + 1, 1));
+    assert_true(tool_times_read(beside, &read));
+    assert_int_equal(read.count, 3);
+    free(read.row);
+    results[1].machine = 8;
+    assert_true(tune_times_write(path, results + 1, 1));
+    assert_true(tool_times_read(beside, &read));
+    assert_int_equal(read.count, 1);
+    free(read.row);
+    unlink(beside);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(reach), cmocka_unit_test(alike), cmocka_unit_test(guesses),
-                                       cmocka_unit_test(older_rows), cmocka_unit_test(links)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(reach),      cmocka_unit_test(alike), cmocka_unit_test(guesses),
+                                       cmocka_unit_test(older_rows), cmocka_unit_test(links), cmocka_unit_test(times)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -13,9 +13,9 @@
 #include <cmocka.h>
 #include <cuda_runtime.h>
 
+#include "shim/base/device.h"
 #include "shim/base/log.h"
 #include "shim/base/nccl_env.h"
-#include "shim/host/host.h"
 #include "shim/setup/link.h"
 #include "shim/setup/machine.h"
 #include "transport/transport.h"

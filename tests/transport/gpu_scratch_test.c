@@ -63,12 +63,12 @@ static bool all_bytes(const uint8_t *at, size_t size, int value)
 static int check_armed(alg_scratch_t *scratch, const alg_map_t *map)
 {
     const alg_team_t *team = alg_scratch_team(scratch);
-    size_t end = map->half_offset + 2 * map->half_bytes;
+    size_t end = map->flags_offset;
     uint8_t *copy = malloc(map->total_bytes);
     CHECK(copy);
     CUDA_CHECK(cudaMemcpy(copy, team->scratch[team->rank], map->total_bytes, cudaMemcpyDeviceToHost));
     CHECK(all_bytes(copy, map->half_offset, 0));
-    CHECK(all_bytes(copy + map->half_offset, 2 * map->half_bytes, 0xff));
+    CHECK(all_bytes(copy + map->half_offset, end - map->half_offset, 0xff));
     CHECK(all_bytes(copy + end, map->total_bytes - end, 0));
     free(copy);
     CHECK(alg_scratch_control(scratch)->abort == 0 && alg_scratch_control(scratch)->status == 0);

@@ -42,9 +42,9 @@ static int check_armed(alg_scratch_t *scratch, const alg_map_t *map)
 {
     const alg_team_t *team = alg_scratch_team(scratch);
     const uint8_t *own = team->scratch[team->rank];
-    size_t end = map->half_offset + 2 * map->half_bytes;
+    size_t end = map->flags_offset;
     CHECK(all_bytes(own, map->half_offset, 0));
-    CHECK(all_bytes(own + map->half_offset, 2 * map->half_bytes, 0xff));
+    CHECK(all_bytes(own + map->half_offset, end - map->half_offset, 0xff));
     CHECK(all_bytes(own + end, map->total_bytes - end, 0));
     CHECK(alg_scratch_control(scratch)->abort == 0 && alg_scratch_control(scratch)->status == 0);
     return 0;

@@ -1,0 +1,85 @@
+/*
+ * exchange.h - the messages of one launch as its kernel gets them, and the
+ * rings that they pass through.
+ *
+ * Each ordered pair of ranks has some channels, and a channel has a ring in the
+ * scratch of who receives. A ring has `rows` rows of one vector a lane, then room
+ * for an escape word a vector (mark.h). Counts of rows, which only grow, say how
+ * far a ring has come: SENT and RECEIVED in the memory of who counts, CREDIT in the
+ * sender's, written by the receiver; SEEN is the credit that the sender's last kernel saw.
+ * All is derived from the map and the number of
+ * ranks, so that both ends agree.
+ */
+#ifndef SHUNT_EXCHANGE_H
+#define SHUNT_EXCHANGE_H
+
+#include "algorithms/device/mark.h"
+
+enum { COUNT_SENT = 0, COUNT_RECEIVED = 1, COUNT_CREDIT = 2, COUNT_SEEN = 3 };
+enum { EXCHANGE_SEND = 0, EXCHANGE_RECEIVE = 1 };
+
+/* From channel 0's word of SENT and rank 0 on. */
+LANE_FN uint64_t count_place(uint32_t kind, uint32_t peer)
+{
+    return (uint64_t)(kind * ALG_MAX_RANKS + peer) * ALG_PAIR_CHANNELS * 8;
+}
+
+typedef struct rings {
+    uint32_t channels; /* of a pair */
+    uint32_t rows;     /* of a ring: a power of two */
+} rings_t;
+
+enum { RINGS_LEAST_ROWS = 8, RINGS_MOST_ROWS = 64 };
+
+LANE_HOST_FN uint64_t ring_bytes(uint32_t rows, uint32_t lanes)
+{
+    return (uint64_t)rows * lanes * (VEC + 4);
+}
+
+/* `bytes` are at least 64 KiB (alg_map_init), so that there is one channel in any case. */
+static inline rings_t rings_make(uint64_t bytes, uint32_t nranks, uint32_t lanes)
+{
+    rings_t r;
+    /* Both ways of a link at once take some 500 warps that send and as many that receive: on 2 H200 a ring of 64 MB
+     * took 274 us with 256 channels, 213 with 512. The host has no link, and no more cores than ranks. */
+    r.channels = lanes == 1 ? 4 : nranks <= 4 ? (uint32_t)ALG_PAIR_CHANNELS : (uint32_t)ALG_PAIR_CHANNELS / 2;
+    r.rows = RINGS_MOST_ROWS;
+    while (ring_bytes(r.rows, lanes) * r.channels * (nranks - 1) > bytes) {
+        if (r.rows > RINGS_LEAST_ROWS)
+            r.rows /= 2;
+        else
+            r.channels /= 2;
+    }
+    return r;
+}
+
+/* Channels that a message of so many rows takes: the first ones, a row each in turn. */
+LANE_HOST_FN uint32_t rings_channels(const rings_t &r, uint64_t rows)
+{
+    return rows < r.channels ? (uint32_t)rows : r.channels;
+}
+
+LANE_HOST_FN uint64_t message_rows(uint64_t bytes, uint32_t lanes)
+{
+    return (bytes + (uint64_t)lanes * VEC - 1) / (lanes * VEC);
+}
+
+typedef struct part {
+    uint8_t *buffer;
+    uint64_t bytes;
+} part_t;
+
+/* Lists, one for each peer and direction: list 2p is what goes to rank p, 2p+1 what comes from there. A list's items
+ * are the channels that its messages take. (To this rank itself, list 2p copies to the buffers of list 2p+1, which has
+ * no items.) */
+enum { EXCHANGE_LISTS = 2 * ALG_MAX_RANKS };
+
+template <int MOST> struct exchange {
+    rings_t rings;
+    uint32_t early;
+    uint16_t part_end[EXCHANGE_LISTS]; /* of each list; the next one begins there */
+    uint16_t item_end[EXCHANGE_LISTS];
+    part_t part[MOST];
+};
+
+#endif

@@ -1,0 +1,73 @@
+/*
+ * comm_ask.c - the entry points that ask a communicator.
+ */
+#include "shim/api/nccl.h"
+#include "shim/base/device.h"
+#include "shim/comm/drain.h"
+#include "shim/comm/failure.h"
+#include "shim/setup/attach.h"
+
+/* What went wrong in our own kernels. */
+static ncclResult_t own_error(shim_comm_t *comm)
+{
+    ncclResult_t error = (ncclResult_t)atomic_load(&comm->async_error);
+    int phase = atomic_load(&comm->phase);
+    if (error != ncclSuccess || phase != SHIM_COMM_ATTACHED)
+        return error;
+    uint32_t status = __atomic_load_n(&alg_scratch_control(comm->scratch)->status, __ATOMIC_ACQUIRE);
+    if (status == ALG_STATUS_OK)
+        return ncclSuccess;
+    shim_comm_fail(comm, ncclRemoteError, shim_comm_status_text(status));
+    return ncclRemoteError;
+}
+
+SHIM_PUBLIC(ncclCommGetAsyncError);
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
+{
+    const shim_real_t *nccl = shim_nccl("ncclCommGetAsyncError");
+    if (!nccl)
+        return ncclSystemError;
+    ncclResult_t result = nccl->ncclCommGetAsyncError(comm, asyncError);
+    if (result != ncclSuccess || !asyncError || shim_host_mode())
+        return result;
+    bool ready = *asyncError == ncclSuccess;
+    if (!ready && *asyncError != ncclInProgress)
+        shim_attach_cancel(comm);
+    /* Other ranks of this thread may wait for the steps of this poll, whatever it asked for. */
+    bool pending = shim_attach_poll(ready ? comm : NULL);
+    if (!ready)
+        return ncclSuccess;
+    if (pending) {
+        *asyncError = ncclInProgress;
+        return ncclSuccess;
+    }
+    shim_comm_t *state = shim_nccl_comm(comm);
+    if (state) {
+        *asyncError = own_error(state);
+        if (*asyncError == ncclSuccess && atomic_load(&state->finalized) && !shim_drained(state))
+            *asyncError = ncclInProgress;
+        shim_comm_release(state);
+    }
+    return ncclSuccess;
+}
+
+SHIM_PUBLIC(ncclCommCount);
+ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
+{
+    const shim_real_t *nccl = shim_nccl("ncclCommCount");
+    return nccl ? shim_nccl_answer(nccl->ncclCommCount(comm, count)) : ncclSystemError;
+}
+
+SHIM_PUBLIC(ncclCommCuDevice);
+ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
+{
+    const shim_real_t *nccl = shim_nccl("ncclCommCuDevice");
+    return nccl ? shim_nccl_answer(nccl->ncclCommCuDevice(comm, device)) : ncclSystemError;
+}
+
+SHIM_PUBLIC(ncclCommUserRank);
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
+{
+    const shim_real_t *nccl = shim_nccl("ncclCommUserRank");
+    return nccl ? shim_nccl_answer(nccl->ncclCommUserRank(comm, rank)) : ncclSystemError;
+}

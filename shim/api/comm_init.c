@@ -1,0 +1,198 @@
+/*
+ * comm_init.c - the entry points that make communicators.
+ *
+ * On GPUs each one publishes Shunt's state and forwards the call with the
+ * application's own pointers; what the real NCCL answers is the answer. No lock is
+ * held while a call is forwarded, for it may wait for other ranks.
+ */
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "shim/api/nccl.h"
+#include "shim/base/device.h"
+#include "shim/base/settings.h"
+#include "shim/call/group.h"
+#include "shim/comm/reap.h"
+#include "shim/comm/shrink.h"
+#include "shim/comm/stop.h"
+#include "shim/setup/attach.h"
+#include "shim/setup/config.h"
+
+enum { SPLIT_TAG = 's' };
+
+_Static_assert(sizeof(ncclUniqueId) == NCCL_UNIQUE_ID_BYTES, "a unique id is 128 bytes");
+
+static net_key_t key_of_split(const net_key_t *parent, unsigned number, int color)
+{
+    struct {
+        net_key_t parent;
+        int64_t tag, number, color;
+    } whole = {*parent, SPLIT_TAG, number, color};
+    return net_key_hash(&whole, sizeof(whole));
+}
+
+/* In host mode communicators are Shunt's own, and host/ sets them up. */
+static bool takes_part(void)
+{
+    return !shim_host_mode() && shim_settings()->enable && shim_real_alone(shim_real());
+}
+
+/* NULL where there is nothing for Shunt: switched off, one rank, arguments that NCCL will refuse, or two NCCLs. */
+static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int id_count, int rank,
+                                  const ncclConfig_t *config)
+{
+    shim_comm_reap();
+    if (!newcomm || !ids || id_count < 1 || nranks < 2 || rank < 0 || rank >= nranks || id_count > nranks ||
+        !takes_part())
+        return NULL;
+    bool blocking = shim_config_blocking(config, true);
+    const shim_setup_request_t request = {.key = shim_attach_key(ids, id_count, nranks),
+                                          .newcomm = newcomm,
+                                          .wait = blocking,
+                                          .grouped = shim_group_depth() > 0,
+                                          .blocking = blocking,
+                                          .publish = nranks <= ALG_MAX_RANKS,
+                                          .max_blocks = shim_config_max_blocks(config, 0),
+                                          .launch_order = shim_config_launch_order(config, false),
+                                          .graph_mixing = shim_config_graph_mixing(config, true),
+                                          .split_share = shim_config_split_share(config, false),
+                                          .shrink_share = shim_config_shrink_share(config, false),
+                                          .rank = rank,
+                                          .nranks = nranks};
+    return shim_attach_publish(&request);
+}
+
+SHIM_PUBLIC(ncclGetUniqueId);
+ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId)
+{
+    const shim_real_t *nccl = shim_nccl("ncclGetUniqueId");
+    return nccl ? shim_nccl_answer(nccl->ncclGetUniqueId(uniqueId)) : ncclSystemError;
+}
+
+SHIM_PUBLIC(ncclCommInitRank);
+ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank)
+{
+    const shim_real_t *nccl = shim_nccl("ncclCommInitRank");
+    if (!nccl)
+        return ncclSystemError;
+    shim_setup_t *setup = publish_rank(comm, nranks, &commId, 1, rank, NULL);
+    return shim_attach_forwarded(&setup, 1, shim_nccl_answer(nccl->ncclCommInitRank(comm, nranks, commId, rank)));
+}
+
+SHIM_PUBLIC(ncclCommInitRankConfig);
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config)
+{
+    const shim_real_t *nccl = shim_nccl("ncclCommInitRankConfig");
+    if (!nccl)
+        return ncclSystemError;
+    shim_setup_t *setup = publish_rank(comm, nranks, &commId, 1, rank, config);
+    return shim_attach_forwarded(&setup, 1,
+                                 shim_nccl_answer(nccl->ncclCommInitRankConfig(comm, nranks, commId, rank, config)));
+}
+
+SHIM_PUBLIC(ncclCommInitRankScalable);
+ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myrank, int nId, ncclUniqueId *commIds,
+                                      ncclConfig_t *config)
+{
+    const shim_real_t *nccl = shim_nccl("ncclCommInitRankScalable");
+    if (!nccl)
+        return ncclSystemError;
+    shim_setup_t *setup = publish_rank(newcomm, nranks, commIds, nId, myrank, config);
+    return shim_attach_forwarded(
+        &setup, 1, shim_nccl_answer(nccl->ncclCommInitRankScalable(newcomm, nranks, myrank, nId, commIds, config)));
+}
+
+/* All ranks are here, so the key is a secret of this process. */
+static uint32_t publish_all(ncclComm_t *comms, int count, shim_setup_t **setups)
+{
+    ncclUniqueId id;
+    if (getrandom(&id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
+        return 0;
+    for (int rank = 0; rank < count; rank++)
+        setups[rank] = publish_rank(comms + rank, count, &id, 1, rank, NULL);
+    return (uint32_t)count;
+}
+
+SHIM_PUBLIC(ncclCommInitAll);
+ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
+{
+    const shim_real_t *nccl = shim_nccl("ncclCommInitAll");
+    if (!nccl)
+        return ncclSystemError;
+    shim_setup_t **setups = comm && ndev > 1 && takes_part() ? calloc((size_t)ndev, sizeof(setups[0])) : NULL;
+    uint32_t count = setups ? publish_all(comm, ndev, setups) : 0;
+    ncclResult_t result =
+        shim_attach_forwarded(setups, count, shim_nccl_answer(nccl->ncclCommInitAll(comm, ndev, devlist)));
+    free(setups);
+    return result;
+}
+
+static shim_setup_t *publish_child(shim_comm_t *parent, ncclComm_t handle, net_key_t key, bool shared,
+                                   ncclComm_t *newcomm, const ncclConfig_t *config)
+{
+    shim_comm_reap();
+    const shim_setup_request_t request = {.key = key,
+                                          .newcomm = newcomm,
+                                          .parent = handle,
+                                          .wait = parent->blocking,
+                                          .grouped = shim_group_depth() > 0,
+                                          .blocking = shim_config_blocking(config, parent->blocking),
+                                          .publish = true,
+                                          .max_blocks = shim_config_max_blocks(config, parent->max_blocks),
+                                          .launch_order = shim_config_launch_order(config, parent->launch_order),
+                                          .graph_mixing = shim_config_graph_mixing(config, parent->graph_mixing),
+                                          .split_share = shim_config_split_share(config, parent->split_share),
+                                          .shrink_share = shim_config_shrink_share(config, parent->shrink_share),
+                                          .family = shared ? parent->family : 0,
+                                          .rank = -1,
+                                          .nranks = -1};
+    return shim_attach_publish(&request);
+}
+
+SHIM_PUBLIC(ncclCommSplit);
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
+{
+    const shim_real_t *nccl = shim_nccl("ncclCommSplit");
+    if (!nccl)
+        return ncclSystemError;
+    shim_comm_t *parent = shim_nccl_comm(comm);
+    if (!parent)
+        return shim_nccl_answer(nccl->ncclCommSplit(comm, color, key, newcomm, config));
+    unsigned number = atomic_fetch_add(&parent->splits, 1);
+    shim_setup_t *setup = newcomm && color >= 0 ? publish_child(parent, comm, key_of_split(&parent->key, number, color),
+                                                                parent->split_share, newcomm, config)
+                                                : NULL;
+    ncclResult_t result = shim_nccl_answer(nccl->ncclCommSplit(comm, color, key, newcomm, config));
+    unsigned taken = number + 1;
+    if (shim_is_error(result)) /* the other ranks wait for this one under the same number */
+        atomic_compare_exchange_strong(&parent->splits, &taken, number);
+    shim_comm_release(parent);
+    return shim_attach_forwarded(&setup, 1, result);
+}
+
+SHIM_PUBLIC(ncclCommShrink);
+ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeRanksCount, ncclComm_t *newcomm,
+                            ncclConfig_t *config, int shrinkFlags)
+{
+    const shim_real_t *nccl = shim_nccl("ncclCommShrink");
+    if (!nccl)
+        return ncclSystemError;
+    shim_comm_t *parent = shim_real_symbol(nccl, "ncclCommShrink") ? shim_nccl_comm(comm) : NULL;
+    if (!parent)
+        return shim_nccl_answer(
+            nccl->ncclCommShrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
+    if (shrinkFlags & NCCL_SHRINK_ABORT)
+        shim_comm_stop(parent);
+    net_key_t key;
+    shim_shrink_t *shrink = shim_shrink_begin(parent, excludeRanksList, excludeRanksCount, &key);
+    bool shared = parent->shrink_share && !(shrinkFlags & NCCL_SHRINK_ABORT);
+    shim_setup_t *setup = newcomm && shrink ? publish_child(parent, comm, key, shared, newcomm, config) : NULL;
+    ncclResult_t result =
+        shim_nccl_answer(nccl->ncclCommShrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));
+    if (shim_is_error(result))
+        shim_shrink_take_back(shrink);
+    if (shrinkFlags & NCCL_SHRINK_ABORT)
+        shim_comm_let_end(parent, shim_group_depth() > 0);
+    shim_comm_release(parent);
+    return shim_attach_forwarded(&setup, 1, result);
+}

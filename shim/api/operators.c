@@ -1,0 +1,59 @@
+/*
+ * operators.c - ncclRedOpCreatePreMulSum and ncclRedOpDestroy: what an operator
+ * stands for is remembered here.
+ */
+#include <string.h>
+
+#include "algorithms/algorithm.h"
+#include "shim/api/nccl.h"
+#include "shim/base/last_error.h"
+#include "shim/comm/redop.h"
+
+/* What the operator stands for; a scalar of the host is read now. */
+static shim_redop_t describe(const void *scalar, ncclDataType_t type, ncclScalarResidence_t residence)
+{
+    shim_redop_t redop = {.type = type, .scalar_pointer = NULL, .scalar_bits = 0};
+    if (residence == ncclScalarHostImmediate)
+        memcpy(&redop.scalar_bits, scalar, alg_type_bytes((alg_type_t)type));
+    else
+        redop.scalar_pointer = scalar;
+    return redop;
+}
+
+SHIM_PUBLIC(ncclRedOpCreatePreMulSum);
+ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataType_t datatype,
+                                      ncclScalarResidence_t residence, ncclComm_t comm)
+{
+    const shim_real_t *nccl = shim_nccl("ncclRedOpCreatePreMulSum");
+    if (nccl == NULL)
+        return ncclSystemError;
+    ncclResult_t result = shim_nccl_answer(nccl->ncclRedOpCreatePreMulSum(op, scalar, datatype, residence, comm));
+    shim_comm_t *state = result == ncclSuccess ? shim_comm_acquire(comm) : NULL;
+    if (state == NULL)
+        return result;
+    /* What cannot be remembered is forwarded wherever it is used, and that on this rank alone would
+     * part the ranks; so the operator is given back. */
+    shim_redop_t redop = describe(scalar, datatype, residence);
+    if (!shim_redop_remember(state, *op, &redop)) {
+        nccl->ncclRedOpDestroy(*op, comm);
+        shim_set_last_error("ncclRedOpCreatePreMulSum: out of memory");
+        result = ncclSystemError;
+    }
+    shim_comm_release(state);
+    return result;
+}
+
+SHIM_PUBLIC(ncclRedOpDestroy);
+ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm)
+{
+    const shim_real_t *nccl = shim_nccl("ncclRedOpDestroy");
+    if (nccl == NULL)
+        return ncclSystemError;
+    ncclResult_t result = shim_nccl_answer(nccl->ncclRedOpDestroy(op, comm));
+    shim_comm_t *state = result == ncclSuccess ? shim_comm_acquire(comm) : NULL;
+    if (state == NULL)
+        return result;
+    shim_redop_drop(state, op);
+    shim_comm_release(state);
+    return result;
+}

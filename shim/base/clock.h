@@ -1,0 +1,12 @@
+/*
+ * clock.h - the time that waits are measured with.
+ */
+#ifndef SHUNT_SHIM_CLOCK_H
+#define SHUNT_SHIM_CLOCK_H
+
+#include <stdint.h>
+
+/* CLOCK_MONOTONIC. */
+uint64_t shim_now_ns(void);
+
+#endif

@@ -1,0 +1,92 @@
+/*
+ * device.c - which device this process is for: GPUs, or the host.
+ *
+ * With `auto` the question is whether a CUDA driver answers. It may be asked by
+ * a parent that only makes a unique id and then forks its workers, and a child
+ * cannot use CUDA once the parent has initialised it; NCCL itself does not
+ * initialise CUDA there. So cuInit is called only where everything else says
+ * nothing: without the driver's library or its device node there is no GPU, and
+ * with a GPU listed by the kernel there is one, unless the user has hidden all.
+ */
+#define _GNU_SOURCE
+#include "shim/base/device.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "shim/base/log.h"
+#include "shim/base/settings.h"
+
+#if SHUNT_HAS_CUDA
+/* An empty list, or one that begins with no device, hides every GPU. */
+static bool all_hidden(void)
+{
+    const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
+    return visible && (visible[0] == 0 || visible[0] == '-' || !strcmp(visible, "NoDevFiles"));
+}
+
+/* Linux, WSL, Tegra. */
+static bool device_node(void)
+{
+    return access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0 || access("/dev/nvmap", F_OK) == 0;
+}
+
+static bool kernel_lists_gpu(void)
+{
+    DIR *folder = opendir("/proc/driver/nvidia/gpus");
+    if (!folder)
+        return false;
+    int gpus = 0;
+    for (const struct dirent *entry; (entry = readdir(folder));)
+        gpus += entry->d_name[0] != '.';
+    closedir(folder);
+    return gpus > 0;
+}
+
+static bool driver_counts_gpus(void *driver)
+{
+    int (*init)(unsigned);
+    int (*count)(int *);
+    *(void **)&init = dlsym(driver, "cuInit");
+    *(void **)&count = dlsym(driver, "cuDeviceGetCount");
+    int devices = 0;
+    return init && count && init(0) == 0 && count(&devices) == 0 && devices > 0;
+}
+
+static bool driver_answers(void)
+{
+    if (all_hidden() || !device_node())
+        return false;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!driver)
+        return false;
+    /* It stays open: a driver that was initialised does not like to be unloaded. */
+    return kernel_lists_gpu() || driver_counts_gpus(driver);
+}
+#else
+static bool driver_answers(void)
+{
+    return false;
+}
+#endif
+
+static pthread_once_t g_once = PTHREAD_ONCE_INIT;
+static bool g_host;
+
+static void decide(void)
+{
+    shim_device_t wanted = shim_settings()->device;
+    g_host = wanted == SHIM_DEVICE_HOST || (wanted == SHIM_DEVICE_AUTO && !driver_answers());
+    if (g_host)
+        shim_info("host device: %s", wanted == SHIM_DEVICE_HOST ? "SHUNT_DEVICE=host" : "no CUDA driver answers");
+}
+
+bool shim_host_mode(void)
+{
+    pthread_once(&g_once, decide);
+    return g_host;
+}

@@ -1,0 +1,101 @@
+/* launch.c - see launch.h. */
+#include "shim/call/launch.h"
+
+#include "shim/base/last_error.h"
+#include "shim/base/log.h"
+#include "shim/comm/failure.h"
+#include "shim/comm/order.h"
+#include "shim/comm/room.h"
+
+#if SHUNT_HAS_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
+ncclResult_t shim_launch_failed(int error, const char *what)
+{
+#if SHUNT_HAS_CUDA
+    (void)cudaGetLastError();
+    const char *text = cudaGetErrorString((cudaError_t)error);
+#else
+    const char *text = "no CUDA in this build";
+#endif
+    shim_set_last_error("%s: CUDA error %d, %s", what, error, text);
+    shim_warn("%s: CUDA error %d, %s", what, error, text);
+    return ncclUnhandledCudaError;
+}
+
+/* A cudaError_t. */
+static int launch_in_order(const shim_launch_t *launch)
+{
+    const bool captured = launch->capture->id != 0;
+    alg_call_t granted = *launch->call;
+    shim_room_grant(launch->comm, &granted, launch->beside, captured ? NULL : launch->stream);
+    int error = launch->joined ? 0 : shim_order_enter(launch->comm, launch->stream, launch->capture);
+    if (error == 0)
+        error = launch->algorithm->launch_cuda(alg_scratch_team(launch->comm->scratch), &granted, launch->stream);
+    if (error == 0 && !launch->joined)
+        error = shim_order_leave(launch->comm, launch->stream, launch->capture, false);
+    return error;
+}
+
+ncclResult_t shim_launch(const shim_launch_t *launch)
+{
+    shim_comm_t *comm = launch->comm;
+    const char *name = launch->algorithm->name;
+    /* Whoever ends a communicator says so first and drains it under its lock afterwards. */
+    if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED) {
+        shim_set_last_error("%s: the communicator was aborted or destroyed meanwhile", name);
+        return ncclInvalidUsage;
+    }
+    ncclResult_t before = (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_relaxed);
+    if (before != ncclSuccess) {
+        shim_set_last_error("%s: the communicator has failed before", name);
+        return before;
+    }
+    int error = launch_in_order(launch);
+    if (error == 0)
+        return ncclSuccess;
+    /* The peers' kernels of this call would meet this rank's next one, and add what does not belong together; or the
+     * next one would not come after this one. */
+    atomic_store(&comm->async_error, ncclUnhandledCudaError);
+    return shim_launch_failed(error, name);
+}
+
+/* ---- The host device ---------------------------------------------------------------- */
+
+static ncclResult_t result_of(shim_comm_t *comm, int status)
+{
+    switch (status) {
+    case ALG_STATUS_OK:
+        return ncclSuccess;
+    case ALG_STATUS_TIMEOUT:
+    case ALG_STATUS_PEER_DEAD:
+    case ALG_STATUS_PEER_LEFT:
+        shim_comm_fail(comm, ncclRemoteError, shim_comm_status_text((uint32_t)status));
+        return ncclRemoteError;
+    default:
+        atomic_store(&comm->reusable, false);
+        shim_set_last_error("the communicator was aborted or revoked during a call");
+        return ncclSystemError;
+    }
+}
+
+ncclResult_t shim_host_run(const shim_call_t *call)
+{
+    shim_comm_t *comm = call->comm;
+    ncclResult_t result = ncclSystemError;
+    pthread_mutex_t *lock = shim_call_is_message(call) ? &comm->message_lock : &comm->lock;
+    pthread_mutex_lock(lock);
+    if (atomic_load(&comm->phase) == SHIM_COMM_ATTACHED) {
+        atomic_fetch_add(&comm->calls_begun, 1);
+        int status = call->algorithm->launch_host(alg_scratch_team(comm->scratch), &call->alg);
+        atomic_fetch_add(&comm->calls_ended, 1);
+        result = result_of(comm, status);
+    } else {
+        shim_set_last_error("the communicator has failed or ended before its call could run");
+        int error = atomic_load(&comm->async_error);
+        result = error != ncclSuccess ? (ncclResult_t)error : ncclSystemError;
+    }
+    pthread_mutex_unlock(lock);
+    return result;
+}

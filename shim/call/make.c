@@ -1,0 +1,176 @@
+/*
+ * make.c - see make.h.
+ *
+ * On an attached communicator forwarded calls are ordered with ours over
+ * streams, and noted in the group.
+ */
+#include "shim/call/make.h"
+
+#include "shim/account/trace.h"
+#include "shim/base/device.h"
+#include "shim/base/last_error.h"
+#include "shim/call/check.h"
+#include "shim/call/group.h"
+#include "shim/call/route.h"
+#include "shim/comm/order.h"
+#include "shim/setup/attach.h"
+
+shim_place_t shim_call_place(const shim_call_t *call)
+{
+    const bool known = call->comm != NULL && (call->attached || call->comm->host) && call->comm->plan != NULL;
+    return known ? shim_place(&call->comm->plan->topology, call->alg.type, call->capture.id != 0) : 0;
+}
+
+/* ---- Trace ------------------------------------------------------------------------------- */
+
+static int is_captured(const shim_call_t *call, ncclResult_t result)
+{
+    shim_capture_t capture;
+    if (shim_host_mode())
+        return 0;
+    if (shim_is_error(result))
+        return -1;
+    return shim_capture_query(call->stream, &capture) == 0 ? capture.id != 0 : -1;
+}
+
+static void trace(const shim_call_t *call, ncclResult_t result)
+{
+    const bool known = call->comm != NULL;
+    const bool reduces =
+        call->collective < ALG_COLLECTIVE_COUNT && alg_collective_reduces((alg_collective_t)call->collective);
+    shim_trace_call_t event = {.start_ns = call->start_ns,
+                               .function = call->function,
+                               .comm = call->handle,
+                               .stream = call->stream,
+                               .decision = {.size = sizeof(event.decision)},
+                               .count = call->alg.count,
+                               .type = (int32_t)call->alg.type,
+                               .op = reduces ? (int32_t)call->op : -1,
+                               .rank = known ? (int32_t)call->comm->rank : -1,
+                               .nranks = known ? (int32_t)call->comm->nranks : -1,
+                               .result = (int32_t)result,
+                               .captured = is_captured(call, result)};
+    shim_statistics_fresh(&event.decision);
+    shim_trace_end(&event);
+}
+
+/* ---- Forwarding -------------------------------------------------------------------------- */
+
+/* What Shunt itself found broken, the real NCCL does not know of; forwarding would wait for ever. */
+static bool is_broken(const shim_call_t *call, ncclResult_t *result)
+{
+    if (call->comm == NULL)
+        return false;
+    int error = atomic_load_explicit(&call->comm->async_error, memory_order_relaxed);
+    if (error == ncclSuccess)
+        return false;
+    shim_set_last_error("%s: the communicator has failed before", call->function);
+    *result = shim_group_check((ncclResult_t)error);
+    return true;
+}
+
+/* The communicator's device is current. */
+static ncclResult_t order_before(shim_call_t *call)
+{
+    if (shim_capture_query(call->stream, &call->capture) != 0)
+        return ncclSuccess; /* the real NCCL will meet it too, and words it */
+    if (shim_group_depth() > 0)
+        return shim_group_check(shim_group_use(call->comm, call->stream, &call->capture, SHIM_USE_FORWARDED));
+    pthread_mutex_lock(&call->comm->lock);
+    call->ordered = shim_order_enter(call->comm, call->stream, &call->capture) == 0;
+    pthread_mutex_unlock(&call->comm->lock);
+    return ncclSuccess;
+}
+
+static void order_after(const shim_call_t *call, bool pending)
+{
+    int previous;
+    if (shim_device_enter(call->comm->device, &previous) != 0)
+        return;
+    pthread_mutex_lock(&call->comm->lock);
+    shim_order_leave(call->comm, call->stream, &call->capture, pending);
+    pthread_mutex_unlock(&call->comm->lock);
+    shim_device_leave(call->comm->device, previous);
+}
+
+/* No lock is held meanwhile. */
+static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
+{
+    ncclResult_t result = call->forward(real, call);
+    if (call->ordered && !shim_is_error(result))
+        order_after(call, result == ncclInProgress);
+    return shim_real_answer(result);
+}
+
+static ncclResult_t forward(shim_call_t *call)
+{
+    ncclResult_t result = ncclSuccess;
+    const shim_real_t *real = shim_real_need(call->function);
+    if (real == NULL)
+        return ncclSystemError;
+    if (is_broken(call, &result))
+        return result;
+    shim_count_forwarded(call->collective, shim_call_place(call), shim_call_bytes(call), call->reason, call->source);
+    int previous;
+    if (call->attached && shim_device_enter(call->comm->device, &previous) == 0) {
+        result = order_before(call);
+        shim_device_leave(call->comm->device, previous);
+    }
+    return result == ncclSuccess ? hand_on(real, call) : result;
+}
+
+/* ---- The way of a call ------------------------------------------------------------------- */
+
+/* Find the communicator, and settle its set-up if that is pending. */
+static void find_comm(shim_call_t *call)
+{
+    call->comm = shim_comm_acquire(call->handle);
+    if (call->comm == NULL)
+        return;
+    if (atomic_load_explicit(&call->comm->phase, memory_order_acquire) == SHIM_COMM_JOINING)
+        shim_attach_settle(call->comm);
+    call->attached = !call->comm->host &&
+                     atomic_load_explicit(&call->comm->phase, memory_order_acquire) == SHIM_COMM_ATTACHED &&
+                     !atomic_load_explicit(&call->comm->suspended, memory_order_relaxed);
+}
+
+/* Shunt has an algorithm for it; if not, why. */
+static bool is_ours(const shim_call_t *call, int *reason)
+{
+    *reason = SEL_FORWARD_COLLECTIVE;
+    if (call->collective >= ALG_COLLECTIVE_COUNT && !shim_call_is_message(call))
+        return false;
+    *reason = SHIM_REASON_CONFIGURATION;
+    if (call->more != NULL)
+        return false;
+    *reason = SEL_FORWARD_UNATTACHED;
+    return call->attached;
+}
+
+static ncclResult_t make_on_host(shim_call_t *call)
+{
+    ncclResult_t result = shim_host_check_call(call);
+    if (result == ncclSuccess && call->more != NULL) {
+        shim_set_last_error("%s: the host device has no such call", call->function);
+        result = ncclInvalidUsage;
+    }
+    if (result == ncclSuccess && call->alg.count > 0)
+        result = shim_route_host(call);
+    return shim_group_check(result);
+}
+
+ncclResult_t shim_call_make(shim_call_t *call)
+{
+    ncclResult_t result;
+    call->start_ns = shim_trace_begin();
+    find_comm(call);
+    if (call->comm != NULL ? call->comm->host : shim_host_mode())
+        result = make_on_host(call);
+    else if (!is_ours(call, &call->reason) || !shim_route_take(call, &result))
+        result = forward(call);
+    if (call->start_ns != 0)
+        trace(call, result);
+    if (call->comm != NULL)
+        shim_comm_release(call->comm);
+    return result;
+}

@@ -1,0 +1,29 @@
+/* failure.c - see failure.h. */
+#include "shim/comm/failure.h"
+
+#include "shim/base/last_error.h"
+#include "shim/base/log.h"
+
+void shim_comm_fail(shim_comm_t *comm, ncclResult_t result, const char *text)
+{
+    int fine = ncclSuccess;
+    if (!atomic_compare_exchange_strong(&comm->async_error, &fine, result))
+        return;
+    atomic_store(&comm->phase, SHIM_COMM_DEAD);
+    atomic_store(&comm->reusable, false);
+    shim_set_last_error("rank %u of %u: %s", comm->rank, comm->nranks, text);
+    shim_warn("communicator %p has failed: rank %u of %u: %s", (void *)atomic_load(&comm->handle), comm->rank,
+              comm->nranks, text);
+}
+
+const char *shim_comm_status_text(uint32_t status)
+{
+    switch (status) {
+    case ALG_STATUS_TIMEOUT:
+        return "a call waited longer than SHUNT_TIMEOUT_MS for its peers";
+    case ALG_STATUS_PEER_LEFT:
+        return "a peer left a call before its end";
+    default:
+        return "a peer's process is gone";
+    }
+}

@@ -1,0 +1,14 @@
+/*
+ * table.h - host mode: no GPU and no real NCCL. Handles, ids, checks and errors
+ * are Shunt's own; the algorithms are the same ones, compiled for the host.
+ */
+#ifndef SHUNT_SHIM_HOST_TABLE_H
+#define SHUNT_SHIM_HOST_TABLE_H
+
+#include "shim/real/real.h"
+
+/* Stands in for the real NCCL where no call of a stream is concerned (those are call/'s). What it lacks logs one line
+ * and returns ncclInvalidUsage, as in the real one's table. */
+const shim_real_t *shim_host_nccl(void);
+
+#endif

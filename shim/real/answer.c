@@ -1,0 +1,20 @@
+/*
+ * answer.c - how the real NCCL is asked, and how its answer is passed on.
+ */
+#include "shim/base/last_error.h"
+#include "shim/real/real.h"
+
+const shim_real_t *shim_real_need(const char *function)
+{
+    const shim_real_t *found = shim_real();
+    if (!found)
+        shim_set_last_error("%s: %s", function, shim_real_failure());
+    return found;
+}
+
+ncclResult_t shim_real_answer(ncclResult_t result)
+{
+    if (shim_is_error(result))
+        shim_set_last_error("%s", "");
+    return result;
+}

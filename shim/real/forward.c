@@ -1,0 +1,52 @@
+/*
+ * forward.c - where the trampolines of forward.S lead.
+ *
+ * A trampoline jumps through its slot of shim_forward_table. The first call of
+ * a name finds the slot empty and comes here for the address. Two threads may
+ * resolve one name at once; both find the same address, and the store is
+ * idempotent. The table is static and lives as long as the library.
+ */
+#include <nccl.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shim/base/device.h"
+#include "shim/real/real.h"
+
+/* In the order of names.def, as forward.S counts them. */
+static const char *const forward_names[] = {
+#define SHIM_FORWARD(name) #name, "p" #name,
+#define SHIM_FORWARD_ONLY(name) #name,
+#include "shim/names/names.def"
+};
+
+enum { FORWARD_COUNT = sizeof forward_names / sizeof *forward_names };
+
+__attribute__((visibility("hidden"))) _Atomic(void *) shim_forward_table[FORWARD_COUNT];
+__attribute__((visibility("hidden"))) void *shim_forward_resolve(uint32_t index);
+
+/* Stands in for every name that is missing. Most return an ncclResult_t; to those that return an int, a
+ * small struct or nothing, the value means little and harms nothing. */
+static ncclResult_t forward_missing(void)
+{
+    return ncclInvalidUsage;
+}
+
+void *shim_forward_resolve(uint32_t index)
+{
+    const char *name = forward_names[index];
+    const shim_real_t *real = shim_host_mode() ? NULL : shim_real();
+    void *target = real ? shim_real_symbol(real, name) : NULL;
+    if (target) {
+        atomic_store_explicit(&shim_forward_table[index], target, memory_order_release);
+        return target;
+    }
+    /* Called from a constructor of the NCCL that is being opened: there is no answer yet, so none is kept. */
+    if (!real && !shim_host_mode() && shim_real_failure()[0] == '\0')
+        return (void *)forward_missing;
+    void *empty = NULL;
+    if (atomic_compare_exchange_strong(&shim_forward_table[index], &empty, (void *)forward_missing))
+        shim_real_say_missing(name);
+    return (void *)forward_missing;
+}

@@ -1,0 +1,224 @@
+/*
+ * begin.c - the beginning of a set-up: from the real init's success to the
+ * identity being posted.
+ *
+ * On GPUs the real NCCL says who this rank is, and a set-up that cannot succeed
+ * is declined here. In host mode a split has a stage before all others (REGROUP,
+ * in a segment of the parent's ranks), from which the new ranks follow.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "shim/base/clock.h"
+#include "shim/base/settings.h"
+#include "shim/real/real.h"
+#include "shim/setup/setup.h"
+
+typedef struct regroup {
+    int32_t color, order;
+} regroup_t;
+
+int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size)
+{
+    size_t got = 0;
+    int error = net_read(setup->rendezvous, stage, rank, record, size, &got);
+    return error ? error : got == size ? 0 : -EPROTO;
+}
+
+void shim_setup_adopt(shim_setup_t *setup)
+{
+    shim_comm_t *comm = setup->comm;
+    ncclComm_t handle = __atomic_load_n(setup->request.newcomm, __ATOMIC_ACQUIRE);
+    if (!handle || atomic_load(&comm->handle))
+        return;
+    atomic_store(&comm->handle, handle);
+    shim_comm_insert(comm);
+}
+
+/* The real communicator is ready: who are we in it? False if it will not say. */
+static bool ask_real(shim_setup_t *setup)
+{
+    shim_comm_t *comm = setup->comm;
+    const shim_real_t *real = shim_real();
+    ncclComm_t handle = atomic_load(&comm->handle);
+    int rank, nranks, device;
+    if (real->ncclCommCount(handle, &nranks) != ncclSuccess || real->ncclCommUserRank(handle, &rank) != ncclSuccess ||
+        real->ncclCommCuDevice(handle, &device) != ncclSuccess)
+        return false;
+    comm->rank = (uint32_t)rank;
+    comm->nranks = (uint32_t)nranks;
+    comm->device = device;
+    return true;
+}
+
+void shim_setup_start_clock(shim_setup_t *setup, bool all_here)
+{
+    uint64_t limit = setup->request.host ? shim_setting_timeout_ns(true) / 1000000 : 0;
+    if (!limit || (all_here && limit < SHIM_SETUP_LIMIT_MS))
+        limit = SHIM_SETUP_LIMIT_MS;
+    setup->limit_ms = (uint32_t)limit;
+    setup->since_ns = shim_now_ns();
+    setup->deadline_ns = setup->since_ns + limit * UINT64_C(1000000);
+}
+
+static int post_identity(shim_setup_t *setup)
+{
+    shim_identity_t identity;
+    int error = shim_identity_fill(setup, &identity);
+    setup->stage = STAGE_IDENTITY;
+    return error ? error : net_post(setup->rendezvous, STAGE_IDENTITY, &identity, sizeof(identity));
+}
+
+/* From the rank being known to its identity being posted. */
+static void enter_rendezvous(shim_setup_t *setup)
+{
+    shim_comm_t *comm = setup->comm;
+    int error = net_set_rank(setup->rendezvous, comm->rank, comm->nranks);
+    if (error == -EEXIST) {
+        shim_setup_decline(setup, "rank %u was taken already", comm->rank);
+        return;
+    }
+    if (!error)
+        error = post_identity(setup);
+    if (error) {
+        shim_setup_fail(setup, "set-up could not begin: %s", strerror(-error));
+    }
+}
+
+static void begin_cuda(shim_setup_t *setup)
+{
+    shim_comm_t *comm = setup->comm;
+    if (!ask_real(setup)) {
+        shim_setup_decline(setup, "NCCL does not say which rank this is");
+        return;
+    }
+    setup->quiet = comm->nranks < 2 || comm->nranks > ALG_MAX_RANKS;
+    uint32_t here = setup->rendezvous ? net_count(setup->rendezvous) : 0;
+    char text[80];
+    const char *refused = shim_identity_refusal(text, sizeof(text));
+    if (setup->quiet) {
+        shim_setup_decline(setup, "%u ranks", comm->nranks);
+    } else if (!setup->rendezvous) {
+        shim_setup_fail(setup, "no shared memory to meet the other ranks in: %s", strerror(-setup->join_error));
+    } else if (!SHUNT_HAS_CUDA) {
+        shim_setup_decline(setup, "built without CUDA");
+    } else if (here > comm->nranks) {
+        shim_setup_decline(setup, "other ranks are in its place (is NCCL_COMM_ID shared?)");
+    } else if (here != comm->nranks) {
+        shim_setup_decline(setup, "%u of its %u ranks are on this host and run Shunt", here, comm->nranks);
+    } else if (refused) {
+        shim_setup_decline(setup, "%s", refused);
+    } else if (comm->launch_order) {
+        shim_setup_decline(setup, "explicit launchOrderImplicit: forwarding");
+    } else {
+        enter_rendezvous(setup);
+    }
+}
+
+static void begin_host(shim_setup_t *setup)
+{
+    if (!setup->rendezvous) {
+        shim_setup_decline(setup, "no shared memory to meet the other ranks in: %s", strerror(-setup->join_error));
+        return;
+    }
+    if (!setup->request.regroup) {
+        enter_rendezvous(setup);
+        return;
+    }
+    setup->regrouping = true;
+    setup->stage = STAGE_REGROUP;
+    regroup_t record = {setup->request.color, setup->request.order};
+    int error = net_set_rank(setup->rendezvous, (uint32_t)setup->request.rank, (uint32_t)setup->request.nranks);
+    if (!error)
+        error = net_post(setup->rendezvous, STAGE_REGROUP, &record, sizeof(record));
+    if (error)
+        shim_setup_decline(setup, "split could not begin: %s", strerror(-error));
+}
+
+bool shim_setup_begin(shim_setup_t *setup)
+{
+    ncclComm_t asked = setup->request.parent ? setup->request.parent : atomic_load(&setup->comm->handle);
+    if (!atomic_load(&setup->ready) && setup->poll_real && asked) {
+        ncclResult_t state = ncclInProgress;
+        if (shim_real()->ncclCommGetAsyncError(asked, &state) != ncclSuccess ||
+            (state != ncclSuccess && state != ncclInProgress)) {
+            shim_setup_decline(setup, "NCCL's init failed");
+            return true;
+        }
+        atomic_store(&setup->ready, state == ncclSuccess);
+    }
+    if (!atomic_load(&setup->ready))
+        return false;
+    if (!setup->request.host) {
+        shim_setup_adopt(setup);
+        ncclComm_t handle = atomic_load(&setup->comm->handle);
+        if (!handle || shim_comm_find(handle) != setup->comm) {
+            setup->quiet = true;
+            shim_setup_decline(setup, "there is no communicator, or no memory for it");
+            return true;
+        }
+    }
+    setup->begun = true;
+    shim_setup_start_clock(setup, false);
+    if (setup->request.host)
+        begin_host(setup);
+    else
+        begin_cuda(setup);
+    return true;
+}
+
+/* ---- Host mode's split -------------------------------------------------------- */
+
+void shim_setup_regroup(shim_setup_t *setup)
+{
+    shim_comm_t *comm = setup->comm;
+    uint32_t nranks = 0, rank = 0;
+    for (uint32_t r = 0; r < (uint32_t)setup->request.nranks; r++) {
+        regroup_t other;
+        if (shim_setup_read(setup, STAGE_REGROUP, r, &other, sizeof(other))) {
+            shim_setup_decline(setup, "rank %u's colour is malformed", r);
+            return;
+        }
+        if (other.color != setup->request.color)
+            continue;
+        nranks++;
+        rank += other.order < setup->request.order ||
+                (other.order == setup->request.order && r < (uint32_t)setup->request.rank);
+    }
+    net_unlink(setup->rendezvous);
+    setup->parents = setup->rendezvous;
+    setup->rendezvous = NULL;
+    setup->regrouping = false;
+    if (setup->request.color == NCCL_SPLIT_NOCOLOR) {
+        setup->result = ncclSuccess;
+        setup->done = true;
+        return;
+    }
+    comm->rank = rank;
+    comm->nranks = nranks;
+    comm->device = (int)rank;
+    struct {
+        net_key_t parent;
+        int64_t color;
+    } child = {setup->request.key, setup->request.color};
+    comm->key = net_key_hash(&child, sizeof(child));
+    int error = net_join(&comm->key, &setup->rendezvous);
+    if (error) {
+        shim_setup_decline(setup, "no shared memory for the split: %s", strerror(-error));
+        return;
+    }
+    shim_setup_start_clock(setup, false);
+    enter_rendezvous(setup);
+}
+
+bool shim_setup_parents_present(const shim_setup_t *setup)
+{
+    for (uint32_t r = 0; setup->parents && r < (uint32_t)setup->request.nranks; r++) {
+        regroup_t other;
+        size_t size;
+        if (net_read(setup->parents, STAGE_REGROUP, r, &other, sizeof(other), &size) == 0 &&
+            other.color == setup->request.color && !net_present(setup->parents, r))
+            return false;
+    }
+    return setup->parents != NULL;
+}

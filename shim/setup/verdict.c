@@ -1,0 +1,213 @@
+/*
+ * verdict.c - the end of a set-up: attached, or declined with a reason.
+ *
+ * The verdict is one word that all ranks of a communicator obey; whatever fails
+ * on a rank moves it to declined. In host mode, where nobody else serves the
+ * communicator, a decline is the application's error.
+ *
+ * Who owns what: the set-up owns scratch and plan until here, then the
+ * communicator's state. After a decline the scratch is given back; a peer may be
+ * writing into it at that moment, so its memory stays as long as a peer has it
+ * mapped (transport sees to that).
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim/base/last_error.h"
+#include "shim/base/log.h"
+#include "shim/base/settings.h"
+#include "shim/comm/failure.h"
+#include "shim/comm/room.h"
+#include "shim/setup/setup.h"
+#include "shim/setup/watch.h"
+
+/* One line a process: the lowest of its ranks speaks. */
+static bool speaks(const shim_setup_t *setup)
+{
+    const shim_comm_t *comm = setup->comm;
+    for (uint32_t r = 0; setup->identity && r < comm->rank; r++) {
+        if (!memcmp(&setup->identity[r].process, &setup->identity[comm->rank].process, sizeof(net_process_t)))
+            return false;
+    }
+    return true;
+}
+
+/* Host mode: the caller gets an error, or, if it does not wait, the communicator that it polls does. */
+static void conclude_broken(shim_setup_t *setup, const char *reason)
+{
+    char text[192];
+    setup->result = ncclSystemError;
+    snprintf(text, sizeof(text), "communicator was not set up: %s", reason);
+    shim_comm_t *polled = setup->comm;
+    if (setup->request.parent)
+        polled = shim_comm_acquire(setup->request.parent);
+    else
+        shim_comm_retain(polled);
+    if (setup->lingering && !setup->quiet && polled)
+        shim_comm_fail(polled, ncclSystemError, text);
+    atomic_store(&setup->comm->phase, SHIM_COMM_DEAD);
+    if (!setup->quiet)
+        shim_set_last_error("%s", text);
+    shim_comm_release(polled);
+}
+
+void shim_setup_leave_idle(shim_setup_t *setup)
+{
+    if (setup->offered)
+        alg_scratch_leave_idle(setup->offered, setup->comm->rank);
+    setup->offered = 0;
+}
+
+static void conclude_forward(shim_setup_t *setup, const char *reason)
+{
+    if (!setup->request.host)
+        shim_room_settle(setup->comm, false);
+    shim_comm_t *comm = setup->comm;
+    char class[SEL_CLASS_BYTES] = "unknown";
+    if (setup->classed)
+        sel_topology_class(&setup->plan->topology, class);
+    shim_setup_leave_idle(setup);
+    alg_scratch_release(setup->scratch, false);
+    setup->scratch = NULL;
+    free(setup->plan);
+    setup->plan = NULL;
+    setup->done = true;
+
+    if (setup->request.host) {
+        conclude_broken(setup, reason);
+        return;
+    }
+    int joining = SHIM_COMM_JOINING; /* an abort may have made it DEAD already */
+    atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_FORWARD);
+    if (setup->quiet)
+        return;
+    shim_log_level_t level = setup->fault ? SHIM_LOG_WARN : SHIM_LOG_INFO;
+    if (setup->fault || speaks(setup))
+        shim_log(level, "Shunt forwards communicator %p (rank %u of %u, class %s) to NCCL: %s",
+                 (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class, reason);
+}
+
+/* Host mode's split: now the application may see the handle. */
+static void show_split(shim_setup_t *setup)
+{
+    if (shim_comm_insert(setup->comm))
+        __atomic_store_n(setup->request.newcomm, (ncclComm_t)setup->comm, __ATOMIC_RELEASE);
+    else
+        setup->result = ncclSystemError;
+}
+
+/* Who has made the rules of a plan, each once: "policy, tuned table, ..." */
+static void name_sources(const sel_plan_t *plan, char *text, size_t capacity)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t i = 0; i < plan->rules && used < capacity; i++) {
+        const char *source = plan->rule[i].source;
+        if (source && !strstr(text, source))
+            used += (size_t)snprintf(text + used, capacity - used, "%s%s", used ? ", " : "", source);
+    }
+}
+
+static void tell_attached(const shim_setup_t *setup)
+{
+    const shim_comm_t *comm = setup->comm;
+    char class[SEL_CLASS_BYTES], sources[200];
+    sel_topology_class(&comm->plan->topology, class);
+    name_sources(comm->plan, sources, sizeof(sources));
+    shim_info("Shunt attached communicator %p: rank %u of %u, class %s, machine %016llx%s, rules: %s, %zu KiB of "
+              "scratch%s",
+              (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class,
+              (unsigned long long)comm->plan->topology.fingerprint, setup->second ? ", by VMM" : "", sources,
+              comm->plan->map.total_bytes / 1024, setup->pooled ? ", reused" : "");
+}
+
+static void conclude_attached(shim_setup_t *setup)
+{
+    shim_comm_t *comm = setup->comm;
+    bool host = setup->request.host;
+    alg_scratch_team(setup->scratch)->timeout_ns = shim_setting_timeout_ns(host);
+    if (!shim_settings()->priority)
+        alg_scratch_team(setup->scratch)->priority = 0;
+    comm->scratch = setup->scratch;
+    comm->plan = setup->plan;
+    setup->scratch = NULL;
+    setup->plan = NULL;
+    comm->blocking = true;
+    bool leads = !host;
+    for (uint32_t r = 0; r < comm->nranks; r++) {
+        comm->blocking = comm->blocking && setup->identity[r].blocking;
+        leads = leads && setup->identity[r].leads;
+    }
+    shim_room_settle(comm, leads);
+    if (host) {
+        comm->rendezvous = setup->rendezvous;
+        setup->rendezvous = NULL;
+        shim_host_watch();
+    }
+    setup->done = true;
+    int joining = SHIM_COMM_JOINING;
+    atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_ATTACHED);
+    if (setup->request.regroup)
+        show_split(setup);
+    if (speaks(setup))
+        tell_attached(setup);
+}
+
+/* Only a rank that is broken moves the verdict before this one has posted its proof. */
+static bool has_proven(const shim_setup_t *setup)
+{
+    return setup->scratch && !setup->regrouping &&
+           setup->stage == (uint32_t)(setup->second ? STAGE_PROOF2 : STAGE_PROOF);
+}
+
+bool shim_setup_obey(shim_setup_t *setup)
+{
+    switch (net_verdict(setup->rendezvous)) {
+    case NET_ATTACHED:
+        if (has_proven(setup))
+            conclude_attached(setup);
+        else
+            conclude_forward(setup, "a rank called it attached before all had proven it");
+        break;
+    case NET_DECLINED:
+        setup->fault = setup->fault && net_decided(setup->rendezvous);
+        conclude_forward(setup, net_reason(setup->rendezvous));
+        break;
+    default:
+        return false;
+    }
+    net_leave(setup->rendezvous);
+    setup->rendezvous = NULL;
+    return true;
+}
+
+static void decline(shim_setup_t *setup, const char *format, va_list arguments)
+{
+    char reason[160];
+    vsnprintf(reason, sizeof(reason), format, arguments);
+    if (!setup->rendezvous) {
+        conclude_forward(setup, reason);
+        return;
+    }
+    net_decide(setup->rendezvous, NET_DECLINED, reason);
+    shim_setup_obey(setup);
+}
+
+void shim_setup_decline(shim_setup_t *setup, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    decline(setup, format, arguments);
+    va_end(arguments);
+}
+
+void shim_setup_fail(shim_setup_t *setup, const char *format, ...)
+{
+    va_list arguments;
+    setup->fault = true;
+    va_start(arguments, format);
+    decline(setup, format, arguments);
+    va_end(arguments);
+}

@@ -1,0 +1,197 @@
+/*
+ * Sends and receives of the kernels on GPUs, from one thread: rounds of random
+ * messages, each rank's in an order and on a grid of its own, several rounds queued
+ * behind each other, eagerly and replayed. Every byte is compared.
+ * Usage: gpu_pairs [-g GPUs] [-n batches] [-s seed]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/algorithms/gpu_team.h"
+#include "tests/support/data.h"
+
+enum { ROUNDS = 6, MOST = 40, AREA = 24 << 20 };
+
+typedef struct message {
+    uint32_t from, to;
+    size_t bytes, out, in; /* where it lies in the sender's input, and in the receiver's output */
+} message_t;
+
+typedef struct round {
+    message_t message[MOST];
+    uint32_t count;
+    alg_message_t list[ALG_MAX_RANKS][2 * MOST];
+    alg_call_t call[ALG_MAX_RANKS];
+} round_t;
+
+static uint8_t *input[ALG_MAX_RANKS], *output[ALG_MAX_RANKS]; /* on the GPUs */
+static uint8_t *sent[ALG_MAX_RANKS], *got;                    /* here */
+static round_t rounds[ROUNDS];
+
+/* Bytes with runs of all-ones. */
+static void fill(uint8_t *at, size_t bytes, uint64_t *state)
+{
+    for (size_t i = 0; i + 8 <= bytes; i += 8) {
+        const uint64_t word = data_below(state, 16) ? data_random(state) : UINT64_MAX - data_below(state, 2);
+        memcpy(at + i, &word, 8);
+    }
+}
+
+static void draw_round(const gpu_team_t *g, round_t *r, uint64_t *state, size_t out[], size_t in[])
+{
+    static const size_t awkward[] = {1, 2, 15, 16, 17, 511, 512, 513, 1000, 4096, 65536, 65537};
+    const uint32_t n = (uint32_t)g->nranks;
+    const bool brief = data_below(state, 3) == 0;
+    r->count = 1 + (uint32_t)data_below(state, data_below(state, 3) ? 8 : MOST);
+    r->count = brief ? 1 + r->count % 3 : r->count;
+    for (uint32_t i = 0; i < r->count; i++) {
+        message_t *m = &r->message[i];
+        *m = (message_t){(uint32_t)data_below(state, n), (uint32_t)data_below(state, n),
+                         data_below(state, 3) ? awkward[data_below(state, sizeof awkward / sizeof awkward[0])]
+                                              : 1 + data_below(state, data_below(state, 4) ? 300000 : 4 << 20),
+                         0, 0};
+        m->bytes = brief ? 1 + m->bytes % 131072 : m->bytes;
+        m->out = out[m->from] + (data_below(state, 3) ? 0 : data_below(state, 16));
+        m->in = in[m->to] + (data_below(state, 3) ? 0 : data_below(state, 16));
+        if (m->out + m->bytes > AREA || m->in + m->bytes > AREA) {
+            r->count = i;
+            break;
+        }
+        out[m->from] = (m->out + m->bytes + 31) / 16 * 16;
+        in[m->to] = (m->in + m->bytes + 31) / 16 * 16;
+    }
+    for (uint32_t k = 0; k < n; k++) {
+        uint32_t count = 0;
+        for (int pass = 0; pass < 2; pass++) { /* sends or receives first */
+            const bool send = pass == (int)(k & 1);
+            for (uint32_t i = 0; i < r->count; i++) {
+                const message_t *m = &r->message[i];
+                if (send && m->from == k)
+                    r->list[k][count++] = (alg_message_t){input[k] + m->out, m->bytes, m->to, true};
+                if (!send && m->to == k)
+                    r->list[k][count++] = (alg_message_t){output[k] + m->in, m->bytes, m->from, false};
+            }
+        }
+        r->call[k] = (alg_call_t){.collective = ALG_SEND_RECV,
+                                  .blocks = 1 + (uint32_t)data_below(state, g->shared ? 4 : 64),
+                                  .threads = 64u << data_below(state, 4),
+                                  .most_blocks = data_below(state, 3) ? 0 : 1 + (uint32_t)data_below(state, 2),
+                                  .early = (uint32_t)data_below(state, g->shared ? 1 : 2),
+                                  .messages = r->list[k],
+                                  .message_count = count};
+    }
+}
+
+static void launch(gpu_team_t *g, int k)
+{
+    const alg_algorithm_t *algorithm = alg_find(ALG_SEND_RECV, "pairs");
+    GPU(cudaSetDevice(g->device[k]));
+    for (int i = 0; i < ROUNDS; i++) {
+        if (rounds[i].call[k].message_count)
+            GPU((cudaError_t)algorithm->launch_cuda(&g->team[k], &rounds[i].call[k], g->stream[k]));
+    }
+}
+
+static int check(const gpu_team_t *g)
+{
+    int wrong = 0;
+    for (int k = 0; k < g->nranks; k++) {
+        GPU(cudaSetDevice(g->device[k]));
+        GPU(cudaMemcpy(got, output[k], AREA, cudaMemcpyDeviceToHost));
+        for (int i = 0; i < ROUNDS; i++) {
+            for (uint32_t j = 0; j < rounds[i].count; j++) {
+                const message_t *m = &rounds[i].message[j];
+                if (m->to != (uint32_t)k || memcmp(got + m->in, sent[m->from] + m->out, m->bytes) == 0)
+                    continue;
+                if (wrong++ == 0)
+                    printf("round %d, message %u from %u to %u, %zu bytes: wrong\n", i, j, m->from, m->to, m->bytes);
+            }
+        }
+    }
+    return wrong;
+}
+
+static int batch(gpu_team_t *g, uint64_t *state, bool replay)
+{
+    size_t out[ALG_MAX_RANKS] = {0}, in[ALG_MAX_RANKS] = {0};
+    for (int i = 0; i < ROUNDS; i++)
+        draw_round(g, &rounds[i], state, out, in);
+    cudaGraphExec_t exec[ALG_MAX_RANKS];
+    for (int k = 0; k < g->nranks; k++) {
+        GPU(cudaSetDevice(g->device[k]));
+        GPU(cudaMemcpy(input[k], sent[k], AREA, cudaMemcpyHostToDevice));
+        GPU(cudaMemset(output[k], 0x5a, AREA));
+        GPU(cudaDeviceSynchronize());
+        if (replay) {
+            cudaGraph_t graph;
+            GPU(cudaStreamBeginCapture(g->stream[k], cudaStreamCaptureModeThreadLocal));
+            launch(g, k);
+            GPU(cudaStreamEndCapture(g->stream[k], &graph));
+            GPU(cudaGraphInstantiate(&exec[k], graph, 0));
+            GPU(cudaGraphDestroy(graph));
+        }
+    }
+    for (int k = 0; k < g->nranks; k++) {
+        GPU(cudaSetDevice(g->device[k]));
+        for (int i = 0; replay && i < 3; i++)
+            GPU(cudaGraphLaunch(exec[k], g->stream[k]));
+        if (!replay)
+            launch(g, k);
+    }
+    gpu_team_sync(g);
+    for (int k = 0; replay && k < g->nranks; k++)
+        GPU(cudaGraphExecDestroy(exec[k]));
+    return check(g);
+}
+
+static int team(int nranks, int gpus, int batches, uint64_t *state)
+{
+    gpu_team_t g;
+    int wrong = 0;
+    gpu_team_make(&g, nranks, gpus, 80u << 20);
+    for (int k = 0; k < nranks; k++) {
+        GPU(cudaSetDevice(g.device[k]));
+        GPU(cudaMalloc((void **)&input[k], AREA));
+        GPU(cudaMalloc((void **)&output[k], AREA));
+        sent[k] = malloc(AREA);
+        fill(sent[k], AREA, state);
+    }
+    for (int i = 0; i < batches && wrong == 0; i++)
+        wrong = batch(&g, state, i % 4 == 3 && !g.shared);
+    for (int k = 0; k < nranks; k++) {
+        GPU(cudaSetDevice(g.device[k]));
+        GPU(cudaFree(input[k]));
+        GPU(cudaFree(output[k]));
+        free(sent[k]);
+    }
+    gpu_team_free(&g);
+    printf("%d ranks on %d GPUs: %s\n", nranks, nranks < gpus ? nranks : gpus, wrong ? "wrong" : "right");
+    fflush(stdout);
+    return wrong;
+}
+
+int main(int argc, char **argv)
+{
+    int gpus = 0, batches = 24, option, wrong = 0;
+    uint64_t seed = (uint64_t)time(NULL);
+    while ((option = getopt(argc, argv, "g:n:s:")) != -1) {
+        if (option == 'g')
+            gpus = atoi(optarg);
+        else if (option == 'n')
+            batches = atoi(optarg);
+        else if (option == 's')
+            seed = strtoull(optarg, NULL, 0);
+        else
+            return 2;
+    }
+    gpus = gpu_count_or_skip(gpus);
+    got = malloc(AREA);
+    printf("seed %llu\n", (unsigned long long)seed);
+    for (int n = 2; n <= gpus && wrong == 0; n++)
+        wrong = team(n, gpus, batches, &seed);
+    free(got);
+    return wrong ? 1 : 0;
+}

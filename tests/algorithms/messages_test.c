@@ -1,0 +1,275 @@
+/*
+ * Sends and receives on the host device: ranks are threads, scratch is plain
+ * memory. All ranks draw the same messages, and each lists its own in an order of
+ * its own.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tests/support/data.h"
+#include "world.h"
+
+enum { MOST_MESSAGES = 600, SCRATCH = 1 << 20 };
+
+/* Of a round, in the order that holds for each pair. */
+typedef struct message {
+    uint32_t from, to;
+    size_t bytes;
+    uint64_t seed;
+} message_t;
+
+/* Bytes, now and then runs of all-ones. */
+static void fill(uint8_t *at, size_t bytes, uint64_t seed)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        if (i % 64 == 0 && data_below(&seed, 4) == 0) {
+            const size_t run = bytes - i < 64 ? bytes - i : 64;
+            memset(at + i, data_below(&seed, 2) ? 0xff : 0xfe, run);
+            i += run - 1;
+        } else
+            at[i] = (uint8_t)data_random(&seed);
+    }
+}
+
+typedef enum habit {
+    TOGETHER,  /* all messages of a round in one call */
+    ONE_BY_ONE /* a call each, sends first; messages are short */
+} habit_t;
+
+typedef struct actor {
+    world_t *world;
+    uint32_t rank;
+    uint64_t seed;
+    uint32_t rounds, most; /* of messages in a round */
+    size_t most_bytes;
+    habit_t habit;
+    char fault[200];
+} actor_t;
+
+static size_t draw_bytes(uint64_t *state, size_t most)
+{
+    if (data_below(state, 3) == 0)
+        return 1 + data_below(state, 64); /* a row in each channel */
+    static const size_t awkward[] = {1, 2, 15, 16, 17, 63, 64, 65, 100, 1000, 4096, 5000};
+    size_t bytes = awkward[data_below(state, sizeof awkward / sizeof awkward[0])];
+    if (data_below(state, 4) == 0)
+        bytes = 1 + data_below(state, most);
+    return bytes < most ? bytes : most;
+}
+
+static bool launch(const actor_t *a, alg_message_t *list, uint32_t count, uint64_t *local)
+{
+    const alg_algorithm_t *algorithm = alg_find(ALG_SEND_RECV, "pairs");
+    const alg_team_t team = world_team(a->world, a->rank);
+    const alg_call_t call = {.collective = ALG_SEND_RECV,
+                             .blocks = 1 + (uint32_t)data_below(local, 8),
+                             .threads = 1,
+                             .most_blocks = data_below(local, 2) ? 0 : (uint32_t)data_below(local, 3),
+                             .messages = list,
+                             .message_count = count};
+    return algorithm->launch_host(&team, &call) == ALG_STATUS_OK;
+}
+
+/* A rank's list: those of one pair in their order, apart from that any. */
+static void shuffle(alg_message_t *list, const uint32_t *at, uint32_t count, uint64_t *local, uint32_t *to)
+{
+    (void)list;
+    for (uint32_t i = 0; i < count; i++)
+        to[i] = at[i];
+    for (uint32_t tries = 0; tries < 4 * count; tries++) {
+        const uint32_t i = (uint32_t)data_below(local, count > 1 ? count - 1 : 1);
+        if (i + 1 >= count)
+            continue;
+        const alg_message_t *x = &list[to[i]], *y = &list[to[i + 1]];
+        if (x->peer != y->peer || x->send != y->send) {
+            const uint32_t swap = to[i];
+            to[i] = to[i + 1];
+            to[i + 1] = swap;
+        }
+    }
+}
+
+static bool round_right(actor_t *a, const message_t *all, uint32_t count, uint64_t *local)
+{
+    static _Thread_local data_buffer_t buffer[2 * MOST_MESSAGES];
+    static _Thread_local alg_message_t list[2 * MOST_MESSAGES], sorted[2 * MOST_MESSAGES];
+    static _Thread_local uint32_t of[2 * MOST_MESSAGES], at[2 * MOST_MESSAGES], order[2 * MOST_MESSAGES];
+    uint32_t mine = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        for (int send = 1; send >= 0; send--) {
+            if ((send ? all[i].from : all[i].to) != a->rank)
+                continue;
+            if (!data_buffer_make(&buffer[mine], all[i].bytes, data_below(local, 16)))
+                return false;
+            if (send)
+                fill(buffer[mine].data, all[i].bytes, all[i].seed);
+            list[mine] = (alg_message_t){buffer[mine].data, all[i].bytes, send ? all[i].to : all[i].from, send};
+            of[mine] = i;
+            at[mine] = mine;
+            mine++;
+        }
+    }
+    bool right = true;
+    if (a->habit == TOGETHER) {
+        shuffle(list, at, mine, local, order);
+        for (uint32_t i = 0; i < mine; i++)
+            sorted[i] = list[order[i]];
+        right = mine == 0 || launch(a, sorted, mine, local);
+    } else {
+        for (int send = 1; send >= 0; send--) {
+            for (uint32_t i = 0; i < mine; i++) {
+                if (list[i].send == (send == 1))
+                    right = right && launch(a, &list[i], 1, local);
+            }
+        }
+    }
+    if (!right)
+        snprintf(a->fault, sizeof a->fault, "a launch failed");
+    for (uint32_t i = 0; i < mine; i++) {
+        uint8_t *wanted = malloc(all[of[i]].bytes);
+        fill(wanted, all[of[i]].bytes, all[of[i]].seed);
+        if (right && (!data_buffer_guarded(&buffer[i]) || memcmp(wanted, buffer[i].data, all[of[i]].bytes) != 0)) {
+            right = false;
+            snprintf(a->fault, sizeof a->fault, "message %u from %u to %u, %zu bytes, is wrong", of[i], all[of[i]].from,
+                     all[of[i]].to, all[of[i]].bytes);
+        }
+        free(wanted);
+        data_buffer_free(&buffer[i]);
+    }
+    return right;
+}
+
+static void *actor_main(void *argument)
+{
+    actor_t *a = argument;
+    static _Thread_local message_t all[MOST_MESSAGES];
+    uint64_t shared = a->seed, local = a->seed * 31 + a->rank;
+    for (uint32_t round = 0; round < a->rounds; round++) {
+        const uint32_t count = 1 + (uint32_t)data_below(&shared, a->most);
+        for (uint32_t i = 0; i < count; i++) {
+            all[i] = (message_t){(uint32_t)data_below(&shared, a->world->nranks),
+                                 (uint32_t)data_below(&shared, a->world->nranks), draw_bytes(&shared, a->most_bytes),
+                                 data_random(&shared)};
+            if (a->habit == ONE_BY_ONE && all[i].from == all[i].to)
+                all[i].to = (all[i].to + 1) % a->world->nranks;
+        }
+        if (data_below(&local, 4) == 0)
+            usleep((useconds_t)data_below(&local, 400)); /* a rank that comes late */
+        if (!round_right(a, all, count, &local))
+            return a->fault;
+    }
+    return NULL;
+}
+
+static void play(uint32_t nranks, uint32_t rounds, uint32_t most, size_t most_bytes, habit_t habit)
+{
+    actor_t actor[ALG_MAX_RANKS];
+    pthread_t thread[ALG_MAX_RANKS];
+    world_t *w = world_make(nranks, SCRATCH);
+    bool right = true;
+    for (uint32_t r = 0; r < nranks; r++) {
+        actor[r] = (actor_t){.world = w,
+                             .rank = r,
+                             .seed = 1000 * nranks + most,
+                             .rounds = rounds,
+                             .most = most,
+                             .most_bytes = most_bytes,
+                             .habit = habit};
+        assert_int_equal(pthread_create(&thread[r], NULL, actor_main, &actor[r]), 0);
+    }
+    for (uint32_t r = 0; r < nranks; r++) {
+        void *fault;
+        pthread_join(thread[r], &fault);
+        if (fault)
+            print_error("%u ranks, rank %u: %s\n", nranks, r, (const char *)fault);
+        right = right && !fault;
+    }
+    assert_true(right);
+    world_free(w);
+}
+
+/* Any messages, to oneself too; each rank in an order and with a grid of its own. */
+static void groups(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= ALG_MAX_RANKS; n++)
+        play(n, n <= 4 ? 60 : 15, 8, 20000, TOGETHER);
+}
+
+/* More than a kernel's arguments hold. */
+static void many(void **state)
+{
+    (void)state;
+    play(3, 4, MOST_MESSAGES, 3000, TOGETHER);
+}
+
+/* Rings wrap around many times. */
+static void long_messages(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 4; n++)
+        play(n, 3, 4, 3 << 20, TOGETHER);
+}
+
+/* A short message is sent before anybody receives, and the next launches go on where the last one ended. */
+static void deposits(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 4; n++)
+        play(n, 60, 4, 300, ONE_BY_ONE);
+}
+
+/* One rank's call, as a thread's main: its status. */
+typedef struct turn {
+    alg_team_t team;
+    alg_message_t message;
+} turn_t;
+
+static void *turn_main(void *argument)
+{
+    const turn_t *t = argument;
+    const alg_call_t call = {
+        .collective = ALG_SEND_RECV, .blocks = 2, .threads = 1, .messages = &t->message, .message_count = 1};
+    return (void *)(intptr_t)alg_find(ALG_SEND_RECV, "pairs")->launch_host(&t->team, &call);
+}
+
+/* A message that never comes: the receiver leaves at the time limit, or when told to; and then sends nothing more. */
+static void broken_waits(void **state)
+{
+    (void)state;
+    for (int abort = 0; abort < 2; abort++) {
+        world_t *w = world_make(2, SCRATCH);
+        uint8_t data[100] = {0};
+        turn_t turn = {world_team(w, 0), {data, sizeof data, 1, false}};
+        turn.team.timeout_ns = abort ? 0 : 50000000;
+        pthread_t thread;
+        void *status;
+        assert_int_equal(pthread_create(&thread, NULL, turn_main, &turn), 0);
+        if (abort)
+            __atomic_store_n(&w->control[0].abort, 1u, __ATOMIC_RELEASE);
+        pthread_join(thread, &status);
+        assert_int_equal((intptr_t)status, abort ? ALG_STATUS_ABORTED : ALG_STATUS_TIMEOUT);
+        turn.message.send = true;
+        assert_int_not_equal((intptr_t)turn_main(&turn), ALG_STATUS_OK);
+        for (size_t i = w->map.rings_offset; i < w->map.flags_offset; i++)
+            assert_int_equal(w->scratch[1][i], 0xff);
+        world_free(w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups),   cmocka_unit_test(many),         cmocka_unit_test(long_messages),
+        cmocka_unit_test(deposits), cmocka_unit_test(broken_waits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,56 @@
+/*
+ * world.c - see world.h.
+ */
+#include "world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+world_t *world_make(uint32_t nranks, size_t bytes)
+{
+    world_t *w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    w->nranks = nranks;
+    assert_true(alg_map_init(&w->map, bytes));
+    for (uint32_t r = 0; r < nranks; r++) {
+        w->scratch[r] = aligned_alloc(4096, w->map.total_bytes);
+        assert_non_null(w->scratch[r]);
+        memset(w->scratch[r], 0, w->map.total_bytes);
+        memset(w->scratch[r] + w->map.half_offset, 0xff, w->map.flags_offset - w->map.half_offset);
+    }
+    for (uint32_t r = 0; r < nranks; r++) {
+        for (uint32_t p = 0; p < nranks; p++)
+            w->control[r].stop_at[p] = p == r ? 0 : (uintptr_t)(w->scratch[p] + ALG_STOP_OFFSET) + 8 * r;
+    }
+    return w;
+}
+
+void world_free(world_t *w)
+{
+    for (uint32_t r = 0; r < w->nranks; r++)
+        free(w->scratch[r]);
+    free(w);
+}
+
+alg_team_t world_team(world_t *w, uint32_t rank)
+{
+    alg_team_t team = {.rank = rank,
+                       .nranks = w->nranks,
+                       .control = &w->control[rank],
+                       .timeout_ns = WAIT_NS,
+                       .half_offset = w->map.half_offset,
+                       .half_bytes = w->map.half_bytes,
+                       .rings_offset = w->map.rings_offset,
+                       .rings_bytes = w->map.rings_bytes,
+                       .counts_offset = w->map.counts_offset,
+                       .flags_offset = w->map.flags_offset,
+                       .staging_offset = w->map.staging_offset,
+                       .staging_bytes = w->map.staging_bytes};
+    memcpy(team.scratch, w->scratch, sizeof team.scratch);
+    return team;
+}

@@ -1,0 +1,26 @@
+/*
+ * world.h - ranks of kernels on the host device, in one process: scratch is plain memory, and a rank's
+ * kernels run in whatever thread calls them.
+ */
+#ifndef TEST_WORLD_H
+#define TEST_WORLD_H
+
+#include "algorithms/algorithm.h"
+
+#ifndef WAIT_NS
+#define WAIT_NS 20000000000u /* a broken build (broken.cmake) waits less */
+#endif
+
+typedef struct world {
+    uint32_t nranks;
+    alg_map_t map;
+    uint8_t *scratch[ALG_MAX_RANKS];
+    alg_control_t control[ALG_MAX_RANKS];
+} world_t;
+
+/* `bytes` of scratch for each rank. */
+world_t *world_make(uint32_t nranks, size_t bytes);
+void world_free(world_t *w);
+alg_team_t world_team(world_t *w, uint32_t rank);
+
+#endif

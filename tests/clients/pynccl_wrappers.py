@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""The modules by which vLLM and SGLang call NCCL, driven alone: find the library, make communicators, call, destroy.
+
+The whole programs are too large for a test. PYNCCL names a folder that has `vllm/` or `sglang/` or both; of each only
+the wrapper (and vLLM's utils/nccl.py) is loaded, and small stand-ins take the place of what it imports. Fetch them with
+
+    scripts/wheel_files.py vllm FOLDER device_communicators/pynccl_wrapper.py vllm/utils/nccl.py
+    scripts/wheel_files.py sglang FOLDER srt/distributed/device_communicators/pynccl_wrapper.py
+
+Ranks are threads. On the host device, or on two GPUs or more. The last line is `N passed, N failed`.
+"""
+
+import ctypes
+import importlib.util
+import logging
+import os
+import sys
+import threading
+import types
+from pathlib import Path
+
+import client
+from nccl_ctypes import Device
+
+FLOAT32, SUM = 7, 0
+COUNTS = (1, 1000, 65537)
+PROGRAMS = {  # the variable that names the library, and the files in the order in which they are loaded
+    "vllm": ("VLLM_NCCL_SO_PATH", ("vllm.utils.nccl", "vllm.distributed.device_communicators.pynccl_wrapper")),
+    "sglang": ("SGLANG_NCCL_SO_PATH", ("sglang.srt.distributed.device_communicators.pynccl_wrapper",)),
+}
+
+
+def stand_in(name, **members):
+    module = types.ModuleType(name)
+    module.__path__ = []
+    module.__dict__.update(members)
+    sys.modules[name] = module
+    return module
+
+
+class Anything:
+    """Every attribute is another one, each its own value."""
+
+    def __getattr__(self, name):
+        made = Anything()
+        setattr(self, name, made)
+        return made
+
+
+def stand_ins():
+    dtypes = {name: name for name in ("int8 uint8 int32 int64 float16 float32 float64 bfloat16 float8_e4m3fn "
+                                      "float8_e5m2 half float double dtype").split()}
+    version = types.SimpleNamespace(cuda="13.0", hip=None)
+    stand_in("torch", version=version, Tensor=object, cuda=Anything(), **dtypes)
+    stand_in("torch.distributed", ReduceOp=Anything())
+    for package in ("vllm", "vllm.utils", "vllm.distributed", "vllm.distributed.device_communicators", "sglang",
+                    "sglang.srt", "sglang.srt.distributed", "sglang.srt.distributed.device_communicators"):
+        stand_in(package)
+    envs = stand_in("vllm.envs", VLLM_USE_NCCL_SYMM_MEM=False)
+    envs.__getattr__ = os.environ.get
+    sys.modules["vllm"].envs = envs
+    platform = types.SimpleNamespace(is_rocm=lambda: False, fp8_dtype=lambda: "float8_e4m3fn")
+    stand_in("vllm.platforms", current_platform=platform)
+
+    def init_logger(name):
+        logger = logging.getLogger(name)
+        logger.debug_once = logger.debug
+        return logger
+
+    stand_in("vllm.logger", init_logger=init_logger)
+
+
+def load(folder, names):
+    for name in names:
+        path = Path(folder, *name.split(".")).with_suffix(".py")
+        if not path.is_file():
+            return None
+        spec = importlib.util.spec_from_file_location(name, path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return module
+
+
+class Host:
+    """What Device asks of NCCL: whether this is Shunt's host device."""
+
+    def __init__(self, library):
+        self.host = hasattr(library, "shunt_host_mode") and bool(library.shunt_host_mode())
+
+
+def address(module, memory):
+    """A buffer as the wrappers want it."""
+    return module.buffer_type(ctypes.cast(memory, ctypes.c_void_p).value)
+
+
+def rank_calls(module, library, unique, ranks, rank, good):
+    device = Device(Host(library.lib), rank)
+    stream = module.cudaStream_t(device.stream.value)
+    comm = library.ncclCommInitRank(ranks, unique, rank)
+    mine = (rank + 1.0,)
+    total = ranks * (ranks + 1) / 2
+    for count in COUNTS:
+        one, many = device.put(mine * count), device.put(mine * (count * ranks))
+        out, wide = device.put((0.0,) * count), device.put((0.0,) * (count * ranks))
+        library.ncclAllReduce(address(module, one), address(module, out), count, FLOAT32, SUM, comm, stream)
+        good["all-reduce", count, rank] = all(value == total for value in device.get(out, count))
+        library.ncclAllGather(address(module, one), address(module, wide), count, FLOAT32, comm, stream)
+        gathered = device.get(wide, count * ranks)
+        good["all-gather", count, rank] = all(gathered[i * count] == i + 1 == gathered[i * count + count - 1]
+                                              for i in range(ranks))
+        library.ncclReduceScatter(address(module, many), address(module, out), count, FLOAT32, SUM, comm, stream)
+        good["reduce-scatter", count, rank] = all(value == total for value in device.get(out, count))
+        library.ncclGroupStart()
+        library.ncclAllReduce(address(module, one), address(module, out), count, FLOAT32, SUM, comm, stream)
+        library.ncclGroupEnd()
+        good["group", count, rank] = all(value == total for value in device.get(out, count))
+        if hasattr(library, "ncclBroadcast"):
+            library.ncclBroadcast(address(module, one), address(module, out), count, FLOAT32, 0, comm, stream)
+            good["broadcast", count, rank] = all(value == 1 for value in device.get(out, count))
+        for memory in (one, many, out, wide):
+            device.free(memory)
+    library.ncclCommDestroy(comm)
+
+
+def check(module, name, ranks):
+    library = module.NCCLLibrary()  # finds it by the program's own rule
+    unique, good = library.ncclGetUniqueId(), {}
+    threads = [threading.Thread(target=rank_calls, args=(module, library, unique, ranks, rank, good), daemon=True)
+               for rank in range(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    results = {f"{name} version": bool(library.ncclGetVersion())}
+    for what, count in dict.fromkeys(key[:2] for key in good):
+        results[f"{name} {what} {count}"] = all(good.get((what, count, rank)) for rank in range(ranks))
+    client.report(results)
+
+
+def worker(options):
+    folder = os.environ.get("PYNCCL", "")
+    stand_ins()
+    found = False
+    for name, (variable, files) in PROGRAMS.items():
+        if os.environ.get("LD_PRELOAD"):  # as `shunt run` sets it
+            os.environ[variable] = os.environ["LD_PRELOAD"]
+        module = load(folder, files)
+        if module is not None:
+            found = True
+            check(module, name, options.gpus)
+    if not found:
+        client.skip("PYNCCL must name a folder with vLLM's or SGLang's pynccl_wrapper.py")
+
+
+if __name__ == "__main__":
+    client.compare(__doc__, worker)

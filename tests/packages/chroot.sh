@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# chroot.sh - the Debian package, and a fresh clone, in a bare Debian 12: as a new user meets them.
+#
+# usage: chroot.sh [deb] [clone]     (default deb, of dist/; `clone` builds, which takes minutes)
+#
+# Needs root, debootstrap and Debian's mirror; `clone` also the package index. Everything is in a temporary folder. Exit
+# status 77: something of this is not to be had.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+. scripts/common.sh
+
+[ "$(id -u)" -eq 0 ] && have debootstrap || { say "SKIP: needs root and debootstrap"; exit 77; }
+root=$(mktemp -d)
+leave() {
+    umount -q "$root/dev/shm" "$root/proc" || true
+    rm -rf --one-file-system "$root"
+}
+trap leave EXIT
+debootstrap --variant=minbase bookworm "$root" >"$root.log" 2>&1 || { tail -n 3 "$root.log"; say "SKIP: no Debian"; exit 77; }
+rm -f "$root.log"
+mount -t proc proc "$root/proc"
+mkdir -p "$root/dev/shm"
+mount -t tmpfs tmpfs "$root/dev/shm"
+cp /etc/resolv.conf "$root/etc/resolv.conf"
+
+# inside COMMAND: with an environment of its own.
+inside() {
+    local more=()
+    if [ -n "${PIP_CERT:-}" ]; then
+        cp -L "$PIP_CERT" "$root/root/certificates"
+        more=(PIP_CERT=/root/certificates)
+    fi
+    chroot "$root" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "${more[@]}" bash -euc "$1"
+}
+
+files='find / -xdev -not -path "/proc*" -not -path "/var/lib/dpkg*" -not -path "/var/log*" -not -path "/tmp/*" | sort'
+
+for part in "${@:-deb}"; do
+    case "$part" in
+    deb)
+        cp dist/shunt_*.deb "$root/tmp/shunt.deb"
+        inside "$files >/tmp/before
+            dpkg -i /tmp/shunt.deb && shunt info && shunt bench -g 2 -b 1K -e 4K
+            if ldconfig -p | grep libnccl; then exit 1; fi
+            dpkg --purge shunt
+            $files >/tmp/after && diff /tmp/before /tmp/after"
+        ;;
+    clone)
+        git clone -q . "$root/root/shunt"
+        inside 'cd /root/shunt && time ./scripts/bench -g 2 -b 1K -e 4K'
+        ;;
+    *)
+        say "there is no part $part"
+        exit 2
+        ;;
+    esac
+    say "$part: passed"
+done

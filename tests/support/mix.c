@@ -1,0 +1,185 @@
+/* mix.c - see mix.h. A slot owns the buffers of one call from its preparation to its check. */
+#include "mix.h"
+
+#include <string.h>
+
+#include "call.h"
+#include "message.h"
+
+enum { MOST_CALLS = MIX_MOST_GROUP * REF_MAX_RANKS };
+
+typedef struct event {
+    int comm;
+    bool collective;
+    coll_t k;
+    message_t m;
+} event_t;
+
+/* One call of one rank. */
+typedef struct slot {
+    bool collective;
+    int comm, rank;
+    call_t call;
+    message_end_t end;
+} slot_t;
+
+static coll_t draw_collective(uint64_t *seed, int nranks)
+{
+    coll_t k = {.collective = (alg_collective_t)data_below(seed, COLL_COUNT),
+                .root = (uint32_t)data_below(seed, (uint64_t)nranks),
+                .c = {.nranks = nranks, .kind = DATA_RANDOM, .op = REF_SUM}};
+    k.c.type = (ncclDataType_t)data_below(seed, REF_TYPES);
+    k.c.count = 1 + data_below(seed, 500);
+    k.c.seed = data_random(seed);
+    return k;
+}
+
+static message_t draw_message(const mix_t *mix, uint64_t *seed, int nranks)
+{
+    const uint64_t size = data_below(seed, 10);
+    message_t m = {.from = (int)data_below(seed, (uint64_t)nranks),
+                   .to = (int)data_below(seed, (uint64_t)nranks),
+                   .type = (ncclDataType_t)data_below(seed, REF_TYPES),
+                   .as_bytes = data_below(seed, 3) == 0,
+                   .seed = data_random(seed)};
+    const size_t most = (size == 9 ? (size_t)mix->largest : size > 4 ? 2000 : 40) / ref_bytes(m.type);
+    m.count = data_below(seed, most + 1);
+    return m;
+}
+
+static event_t draw_event(const mix_t *mix, uint64_t *seed, int nranks)
+{
+    event_t event = {.comm = (int)data_below(seed, (uint64_t)mix->comms)};
+    event.collective = mix->collectives > 0 && data_below(seed, (uint64_t)mix->collectives) == 0;
+    if (event.collective)
+        event.k = draw_collective(seed, nranks);
+    else
+        event.m = draw_message(mix, seed, nranks);
+    return event;
+}
+
+/* ---- One rank's calls of some events ------------------------------------------------------- */
+
+static size_t draw_offset(uint64_t *own, ncclDataType_t type)
+{
+    return data_below(own, 16 / ref_bytes(type) + 1) * ref_bytes(type);
+}
+
+/* Its ends, one, two or none; returns how many. */
+static int prepare(slot_t *slot, const event_t *event, const ncclComm_t *comms, int rank, uint64_t *own)
+{
+    const ncclComm_t comm = comms[event->comm];
+    int calls = 0;
+    if (event->collective) {
+        const ncclDataType_t type = event->k.c.type;
+        slot[0] = (slot_t){.collective = true, .comm = event->comm, .rank = rank};
+        call_prepare_coll(&slot[0].call, comm, rank, &event->k,
+                          (call_shape_t){draw_offset(own, type), draw_offset(own, type), data_below(own, 3) == 0});
+        return 1;
+    }
+    for (int sends = 0; sends < 2; sends++) {
+        if ((sends ? event->m.from : event->m.to) != rank)
+            continue;
+        slot[calls] = (slot_t){.comm = event->comm, .rank = rank};
+        message_prepare(&slot[calls++].end, &event->m, sends, comm, draw_offset(own, event->m.type));
+    }
+    return calls;
+}
+
+static int peer_of(const slot_t *slot)
+{
+    return slot->end.sends ? slot->end.m.to : slot->end.m.from;
+}
+
+/* Calls whose order counts. */
+static bool ordered(const slot_t *a, const slot_t *b)
+{
+    if (a->comm != b->comm || a->rank != b->rank || a->collective != b->collective)
+        return false;
+    return a->collective || (a->end.sends == b->end.sends && peer_of(a) == peer_of(b));
+}
+
+/* Neighbours change places, where they may. */
+static void shuffle(slot_t **order, int calls, uint64_t *own)
+{
+    for (int i = 0; i < 4 * calls; i++) {
+        const uint64_t at = calls > 1 ? data_below(own, (uint64_t)calls - 1) : 0;
+        if (calls < 2 || ordered(order[at], order[at + 1]))
+            continue;
+        slot_t *other = order[at];
+        order[at] = order[at + 1];
+        order[at + 1] = other;
+    }
+}
+
+static ncclResult_t issue(slot_t *slot)
+{
+    return slot->collective ? call_issue(&slot->call) : message_issue(&slot->end);
+}
+
+static void finish(slot_t *slot, int nranks)
+{
+    uint64_t hash = 0;
+    if (slot->collective)
+        call_finish(&slot->call, slot->rank, nranks, &hash);
+    else
+        message_finish(&slot->end);
+}
+
+static void run_calls(slot_t *slot, int calls, int nranks, bool grouped, uint64_t *own)
+{
+    slot_t *order[MOST_CALLS];
+    for (int i = 0; i < calls; i++)
+        order[i] = &slot[i];
+    if (grouped) {
+        shuffle(order, calls, own);
+        CHECK_NCCL(ncclGroupStart());
+    }
+    for (int i = 0; i < calls; i++)
+        CHECK_NCCL(issue(order[i]));
+    if (grouped)
+        CHECK_NCCL(ncclGroupEnd());
+    for (int i = 0; i < calls; i++)
+        finish(&slot[i], nranks);
+}
+
+/* ---- Programs ------------------------------------------------------------------------------- */
+
+static int draw_length(const mix_t *mix, int left, uint64_t *seed)
+{
+    const int most = mix->group < left ? mix->group : left;
+    return data_below(seed, 3) == 0 ? 1 : 1 + (int)data_below(seed, (uint64_t)most);
+}
+
+/* The calls of all ranks that this thread has. */
+static int prepare_all(slot_t *slot, const event_t *event, const mix_t *mix, const ncclComm_t *comms, int nranks,
+                       uint64_t *own)
+{
+    int calls = 0;
+    for (int rank = 0; rank < nranks; rank++) {
+        ncclComm_t mine[MIX_COMMS] = {0};
+        for (int c = 0; c < mix->comms; c++)
+            mine[c] = comms[c * nranks + rank];
+        if (mine[event->comm] != NULL)
+            calls += prepare(&slot[calls], event, mine, rank, own);
+    }
+    return calls;
+}
+
+void mix_run(const mix_t *mix, const ncclComm_t *comms, int nranks, uint64_t own)
+{
+    static _Thread_local slot_t slot[MOST_CALLS];
+    uint64_t seed = mix->seed;
+    for (int done = 0; done < mix->events;) {
+        const int events = draw_length(mix, mix->events - done, &own);
+        int calls = 0;
+        for (int i = 0; i < events; i++) {
+            const event_t event = draw_event(mix, &seed, nranks);
+            calls += prepare_all(&slot[calls], &event, mix, comms, nranks, &own);
+        }
+        if (mix->stall_one_in > 0 && data_below(&own, (uint64_t)mix->stall_one_in) == 0)
+            usleep((useconds_t)data_below(&own, 2000));
+        run_calls(slot, calls, nranks, events > 1 || calls > 1, &own);
+        done += events;
+    }
+}

@@ -1,0 +1,165 @@
+/*
+ * From statistics and measured times to what `shunt run --report` claims: what is added up, between which sizes a
+ * time is known, what a captured call is worth.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tools/report.h"
+
+static tool_time_t a_time(uint64_t bytes, double us, double nccl_us)
+{
+    return (tool_time_t){.collective = ALG_ALL_REDUCE,
+                         .class_name = "c-2",
+                         .types = "f2",
+                         .algorithm = "one",
+                         .bytes = bytes,
+                         .us = us,
+                         .nccl_us = nccl_us};
+}
+
+static void known_between_sizes(void **state)
+{
+    (void)state;
+    tool_times_t times = {0};
+    double us = 0;
+    const tool_time_t rows[] = {a_time(1024, 1, 4), a_time(4096, 4, 16), a_time(1 << 20, 100, 90)};
+    for (int i = 0; i < 3; i++)
+        assert_true(tool_times_put(&times, &rows[i]));
+    tool_time_t like = a_time(2048, 0, 0);
+    assert_true(tool_times_saved(&times, &like, &us));
+    assert_float_equal(us, 8 - 2, 1e-9);
+    like.bytes = 4096;
+    assert_true(tool_times_saved(&times, &like, &us));
+    assert_float_equal(us, 12, 1e-9);
+    like.bytes = 1 << 20; /* slower than NCCL: a loss */
+    assert_true(tool_times_saved(&times, &like, &us));
+    assert_float_equal(us, -10, 1e-9);
+    static const uint64_t unknown[] = {1023, 4097, 65536, (1 << 20) + 1};
+    for (int i = 0; i < 4; i++) {
+        like.bytes = unknown[i];
+        assert_false(tool_times_saved(&times, &like, &us));
+    }
+    /* Measured again: the later figure. */
+    const tool_time_t again = a_time(4096, 5, 16);
+    assert_true(tool_times_put(&times, &again));
+    assert_int_equal(times.count, 3);
+    free(times.row);
+}
+
+static void other_cases(void **state)
+{
+    (void)state;
+    tool_times_t times = {0};
+    double us;
+    const tool_time_t row = a_time(1024, 1, 4);
+    assert_true(tool_times_put(&times, &row));
+    tool_time_t other[4] = {row, row, row, row};
+    other[0].collective = ALG_BROADCAST;
+    strcpy(other[1].class_name, "c-3");
+    strcpy(other[2].types, "f4");
+    strcpy(other[3].algorithm, "two");
+    for (int i = 0; i < 4; i++)
+        assert_false(tool_times_saved(&times, &other[i], &us));
+    free(times.row);
+}
+
+static char *print(const char *text, const tool_times_t *times)
+{
+    tool_counts_t counts = {0};
+    char *out = NULL;
+    size_t size = 0;
+    FILE *stream = open_memstream(&out, &size);
+    assert_true(tool_counts_add(text, &counts));
+    tool_report_print(stream, &counts, times);
+    fclose(stream);
+    free(counts.row);
+    return out;
+}
+
+static const char process[] =
+    "shunt: calls of host:7, machine 00000000000000ff\n"
+    "shunt: collective    class  type   bytes each   calls   bytes algorithm how       outcome\n"
+    "shunt: allreduce     c-2    f2          1K-2K     100  102400 one       eager     taken\n"
+    "shunt: allreduce     c-2    f2          1K-2K       3    3072 one       captured  taken\n"
+    "shunt: allreduce     c-2    f2        64M-128M      2 134217728 nccl    -         forwarded: the table says so\n"
+    "shunt: send          c-2    i1          1K-2K       4    4096 nccl      -         forwarded: no such algorithm\n"
+    "shunt: taken 103 calls, forwarded 6\n"
+    "a line of the program's\n";
+
+static void sums(void **state)
+{
+    (void)state;
+    tool_times_t times = {.machine = 255};
+    const tool_time_t row = a_time(1024, 1, 4);
+    char twice[2 * sizeof process];
+    assert_true(tool_times_put(&times, &row));
+    snprintf(twice, sizeof twice, "%s%s", process, process);
+    char *text = print(twice, &times);
+    assert_non_null(strstr(text, "allreduce           1K-2K        200          -    3.00 us  600.00 us  one\n"));
+    assert_non_null(
+        strstr(text, "allreduce           1K-2K          6          -    3.00 us          -  one, captured\n"));
+    assert_non_null(strstr(text, "64M-128M          -          4          -          -  the table says so\n"));
+    assert_non_null(strstr(text, "send                1K-2K          -          8          -          -  no such"));
+    assert_non_null(strstr(text, "206 calls taken, 12 forwarded, by 2 processes"));
+    assert_non_null(strstr(text, "600.00 us of GPU time saved"));
+    assert_non_null(strstr(text, "measured 200 of the 200 eager calls"));
+    assert_non_null(strstr(text, "each replay of all that was captured saves 18.00 us"));
+    free(text);
+    free(times.row);
+}
+
+static void nothing_measured(void **state)
+{
+    (void)state;
+    const tool_times_t times = {0};
+    char *text = print(process, &times);
+    assert_null(strstr(text, "saves"));
+    assert_non_null(strstr(text, "is not known: `shunt tune` has not measured this machine"));
+    free(text);
+    text = print("a program's own\nlines\n", &times);
+    assert_non_null(strstr(text, "no process made a call"));
+    free(text);
+}
+
+static void a_file_and_back(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/shunt-times-XXXXXX";
+    tool_times_t times = {.machine = 0xabc}, read;
+    const tool_time_t rows[] = {a_time(1024, 1.5, 4), a_time(4096, 4, 16)};
+    for (int i = 0; i < 2; i++)
+        assert_true(tool_times_put(&times, &rows[i]));
+    FILE *file = fdopen(mkstemp(path), "w");
+    assert_non_null(file);
+    tool_times_write(file, &times);
+    fputs("allreduce,c-2,f2,0,one,1,1\nallreduce,c-2,f2,1024,one,nan,1\nnonsense\nx,c-2,f2,1,one,1,1\n", file);
+    fclose(file);
+    assert_true(tool_times_read(path, &read));
+    assert_int_equal(read.count, 2);
+    assert_int_equal(read.machine, 0xabc);
+    assert_float_equal(read.row[0].us, 1.5, 1e-9);
+    free(read.row);
+    free(times.row);
+    file = fopen(path, "w");
+    fputs("# shunt table 2\n", file);
+    fclose(file);
+    assert_false(tool_times_read(path, &read));
+    remove(path);
+    assert_false(tool_times_read(path, &read));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(known_between_sizes), cmocka_unit_test(other_cases),     cmocka_unit_test(sums),
+        cmocka_unit_test(nothing_measured),    cmocka_unit_test(a_file_and_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

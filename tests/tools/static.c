@@ -1,0 +1,15 @@
+/* static.c - a program with something of NCCL's name linked into it, for `shunt doctor`. */
+#include <unistd.h>
+
+int ncclCommInitRank(void);
+
+__attribute__((visibility("hidden"))) int ncclCommInitRank(void)
+{
+    return 0;
+}
+
+int main(void)
+{
+    sleep(2);
+    return ncclCommInitRank();
+}

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""test_doctor.py - `shunt doctor`, on the host device.
+
+usage: test_doctor.py SHUNT PRELOADABLE_LIBRARY SOURCE_FOLDER CASE CLIENT STATIC FAKE_NCCL
+"""
+
+import os
+import pty
+import subprocess
+import sys
+import tempfile
+
+from test_tools import LIMIT, SHUNT, expect, shunt
+
+CLIENT, STATIC, FAKE = sys.argv[5:8]
+# An address sanitizer's run time wants to be the first library of a process.
+SANITIZED = {"ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"}
+LINGER = "2"  # seconds that a client stays, to be seen
+
+
+def see(status, *words, command=(), limit=str(LIMIT), **variables):
+    """The exit status, and words of the lines."""
+    arguments = ("--limit", limit, "--", *command) if command else ()
+    done = shunt("doctor", *arguments, **SANITIZED, **variables)
+    assert done.returncode == status, f"status {done.returncode}, not {status}\n{done.stdout}{done.stderr}"
+    for word in words:
+        assert word in done.stdout, f"no {word!r} in\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def doctor():
+    text = see(0, "ok     Shunt ", "note   no GPU is used", "ok     /dev/shm: ", "ok     64 KB all-reduces of 4 ranks are right")
+    assert "fault" not in text and "\033" not in text, text
+    expect(shunt("doctor", "--help"), 0, "usage: shunt doctor", "--limit S")
+    for arguments, word in ((("-x",), "-x"), (("--limit",), "--limit"), (("--limit", "0"), "--limit 0"), (("--",), "--"),
+                            (("true",), "behind --")):
+        expect(shunt("doctor", *arguments), 2, word)
+
+
+def doctor_machine():
+    see(1, "fault  no library: SHUNT_LIB=/nowhere/lib.so", "what to do: set SHUNT_LIB", SHUNT_LIB="/nowhere/lib.so")
+    see(1, "fault  SHUNT_ENABLE=0", "what to do: unset SHUNT_ENABLE", "SHUNT_ENABLE=0 (environment)", SHUNT_ENABLE="0")
+    with tempfile.TemporaryDirectory() as folder:
+        see(0, "no tuned table; rules for host-4 by: host device", SHUNT_CACHE_DIR=folder)
+        table = f"{folder}/table-0000000000000000.csv"
+        with open(table, "w", encoding="utf-8") as file:
+            file.write("# shunt table 2\n# machine: 0000000000000000\n")
+        see(0, f"ok     tuned table: {table}", SHUNT_CACHE_DIR=folder)
+        see(0, "ok     tuned table: " + table, SHUNT_TABLE=table)
+        assert os.listdir(folder) == [os.path.basename(table)]
+
+
+def doctor_command():
+    with tempfile.TemporaryDirectory() as folder:
+        where = {"TMPDIR": folder}
+        # Counts by each process; the size that came most often is the bench's.
+        see(0, "tools_client ran to its end", "ok     taken: 20 calls, forwarded 0, in 2 processes", "ok     8 KB all-reduces",
+            command=(CLIENT, "libnccl.so.2", "2", "2048", "10"), **where)
+        # An NCCL by its path; the same without the preload; one that is linked in; none.
+        see(1, f"opened {os.path.realpath(FAKE)} by its path", "shunt run --audit -- CMD",
+            command=(CLIENT, FAKE, "0", "0", "0", LINGER), **where)
+        see(1, f"loaded {os.path.realpath(FAKE)}: it was started without", "pass LD_PRELOAD on",
+            command=("env", "-u", "LD_PRELOAD", CLIENT, FAKE, "0", "0", "0", LINGER), **where)
+        see(1, f"{STATIC} (process tools_static) has NCCL linked into it", "take a build", command=(STATIC,), **where)
+        see(1, "no process made a communicator", command=("sleep", LINGER), **where)
+        # A command that fails, is not there, or does not end.
+        see(1, "sh ended with exit status 3; its last lines:", "| two\n", command=("sh", "-c", "echo one; echo two; exit 3"), **where)
+        see(1, "ended with exit status 127", command=("/nowhere/program",), **where)
+        text = see(1, "was ended after", command=(CLIENT, "libnccl.so.2", "0", "0", "0", str(LIMIT)), limit="1", **where)
+        assert "exit status" not in text, text
+        assert os.listdir(folder) == [], os.listdir(folder)
+
+
+def doctor_colours():
+    """Colours on a terminal."""
+    ours, theirs = pty.openpty()
+    environment = dict(os.environ, SHUNT_CACHE_DIR="/nowhere", SHUNT_LIB="/nowhere/lib.so")
+    done = subprocess.run([SHUNT, "doctor"], env=environment, stdin=subprocess.DEVNULL, stdout=theirs,
+                          stderr=subprocess.PIPE, timeout=LIMIT)
+    os.close(theirs)
+    text = os.read(ours, 4096).decode()
+    assert done.returncode == 1 and "\033[1;31mfault\033[0m" in text, (done, text)
+
+
+if __name__ == "__main__":
+    {case.__name__: case for case in (doctor, doctor_machine, doctor_command, doctor_colours)}[sys.argv[4]]()

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""test_report.py - `shunt run --report`, on the host device.
+
+usage: test_report.py SHUNT PRELOADABLE_LIBRARY SOURCE_FOLDER CASE CLIENT
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from test_tools import LIMIT, SHUNT, expect, shunt
+
+CLIENT = sys.argv[5]
+# An address sanitizer's run time wants to be the first library of a process.
+SANITIZED = {"ASAN_OPTIONS": "verify_asan_link_order=0"}
+
+
+def run(*command, **variables):
+    return shunt("run", "--report", "--", *command, **SANITIZED, **variables)
+
+
+def report():
+    """Counts of all processes; a saving where it was measured, and nowhere else; CMD's status; nothing left behind."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.mkdir(f"{folder}/tmp")
+        where = {"TMPDIR": f"{folder}/tmp", "SHUNT_CACHE_DIR": folder}
+        client = (CLIENT, "libnccl.so.2", "2", "16384", "5")
+        done = run(*client, **where)
+        assert done.returncode == 0 and done.stdout == "", (done.returncode, done.stdout, done.stderr)
+        rows = [line.split() for line in done.stderr.splitlines() if line.startswith("  allreduce")]
+        assert [row[1:6] for row in rows] == [["64K-128K", "10", "-", "-", "-"]], done.stderr
+        assert "10 calls taken, 0 forwarded, by 2 processes" in done.stderr, done.stderr
+        assert "not known: `shunt tune` has not measured this machine" in done.stderr, done.stderr
+        algorithm = rows[0][6]
+
+        times = pathlib.Path(folder, "table-0000000000000000.csv.times")
+        text = "# shunt times 1\n# machine: 0000000000000000\ncollective,class,types,bytes,algorithm,us,nccl_us\n"
+        times.write_text(text + f"allreduce,host-2,f4,65536,{algorithm},10.000,12.500\n")
+        done = run(*client, **where)
+        rows = [line.split() for line in done.stderr.splitlines() if line.startswith("  allreduce")]
+        assert [row[1:8] for row in rows] == [["64K-128K", "10", "-", "2.50", "us", "25.00", "us"]], done.stderr
+        assert "25.00 us of GPU time saved" in done.stderr, done.stderr
+        # The same size of another type, of other ranks, or of another algorithm says nothing.
+        for row in (f"allreduce,host-2,f2,65536,{algorithm}", f"allreduce,host-4,f4,65536,{algorithm}",
+                    "allreduce,host-2,f4,65536,other", f"allreduce,host-2,f4,32768,{algorithm}"):
+            times.write_text(text + row + ",10.000,12.500\n")
+            done = run(*client, **where)
+            assert "0.00 us of GPU time saved" in done.stderr and "measured 0 of the 10" in done.stderr, done.stderr
+        # A table that is named has its times beside it.
+        times.rename(f"{folder}/named.csv.times")
+        done = run(*client, SHUNT_TABLE=f"{folder}/named.csv", **where)
+        assert "measured 0 of the 10" in done.stderr, done.stderr
+
+        done = run("sh", "-c", "exit 7", **where)
+        assert done.returncode == 7 and "no process made a call" in done.stderr, done.stderr
+        assert run("/nowhere/program", **where).returncode == 127
+        done = run("true", SHUNT_STATS="1", **where)
+        assert "takes the place of SHUNT_STATS=1" in done.stderr, done.stderr
+        assert os.listdir(f"{folder}/tmp") == [], os.listdir(f"{folder}/tmp")
+        expect(shunt("run", "--report", "true", TMPDIR="/nowhere/here"), 1, "/nowhere/here")
+
+
+def report_signals():
+    """A signal to `shunt run` reaches the command; one that ends it is in the status."""
+    done = run("sh", "-c", "kill -KILL $$")
+    assert done.returncode == 128 + signal.SIGKILL, done.returncode
+    with tempfile.TemporaryDirectory() as folder:
+        ready = f"{folder}/ready"
+        parent = subprocess.Popen([SHUNT, "run", "--report", "--", sys.executable, "-S", "-c",
+                                   f"import time; open({ready!r}, 'w'); time.sleep({LIMIT})"],
+                                  env=dict(os.environ, **SANITIZED), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        while not os.path.exists(ready):
+            time.sleep(0.05)
+        parent.send_signal(signal.SIGTERM)
+        parent.communicate(timeout=LIMIT)
+        assert parent.returncode == 128 + signal.SIGTERM, parent.returncode
+
+
+if __name__ == "__main__":
+    {case.__name__: case for case in (report, report_signals)}[sys.argv[4]]()

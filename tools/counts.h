@@ -1,0 +1,34 @@
+/*
+ * counts.h - the statistics that processes have left in a folder (SHUNT_STATS=FOLDER/stats.%h.%p), added up.
+ *
+ * The lines are those of shim/account/statistics.c.
+ */
+#ifndef SHUNT_TOOLS_COUNTS_H
+#define SHUNT_TOOLS_COUNTS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Calls of all processes that agree in all of the texts. */
+typedef struct tool_count {
+    char collective[16], class_name[32], types[8], size[16], algorithm[24], how[12], outcome[80];
+    uint64_t calls, bytes;
+} tool_count_t;
+
+/* Zero is empty; free `row` in the end. */
+typedef struct tool_counts {
+    uint32_t processes; /* that made calls */
+    uint64_t machine;   /* fingerprint of the last one's; 0: the host device, or no communicator was attached */
+    uint64_t taken, forwarded;
+    uint32_t count, capacity;
+    tool_count_t *row;
+} tool_counts_t;
+
+/* The files stats.* of the folder. False: no memory, or no folder. */
+bool tool_counts_read(const char *folder, tool_counts_t *counts);
+/* Add what one file says, which ends with a NUL. */
+bool tool_counts_add(const char *text, tool_counts_t *counts);
+/* Whether a row's calls were taken. */
+bool tool_count_is_taken(const tool_count_t *count);
+
+#endif

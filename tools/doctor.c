@@ -1,0 +1,114 @@
+/*
+ * doctor.c - `shunt doctor [-- CMD]`: is Shunt in force here, and if not, why?
+ */
+#include "doctor.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "folder.h"
+
+enum { DEFAULT_LIMIT_S = 20 };
+
+static const char help[] =
+    "usage: shunt doctor [--limit S] [-- CMD [ARGUMENT...]]\n\n"
+    "Looks, in about half a minute, whether Shunt is in force: GPUs and links, NCCL, shared memory, settings and the\n"
+    "tuned table; with CMD, which NCCL its processes load, whether a copy is linked into a library of theirs, and "
+    "what\n"
+    "happened to their calls; then a short bench beside NCCL. Says what to do about each fault. Without a GPU it "
+    "looks\n"
+    "at the host device.\n\n"
+    "  --limit S     end CMD after this many seconds (default 20): its own end leaves the most to say\n"
+    "  --help        print this\n\n"
+    "Exit status: 0 if all is well, 1 if there is a fault, 2 for a wrong option.\n";
+
+void doctor_say(doctor_t *doctor, doctor_level_t level, const char *what_to_do, const char *format, ...)
+{
+    static const char *const words[] = {"ok   ", "note ", "fault"}, *const colours[] = {"32", "33", "1;31"};
+    va_list arguments;
+    if (doctor->colours) {
+        printf("\033[%sm%s\033[0m  ", colours[level], words[level]);
+    } else {
+        printf("%s  ", words[level]);
+    }
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    va_end(arguments);
+    printf("\n");
+    if (what_to_do != NULL) {
+        printf("       what to do: %s\n", what_to_do);
+    }
+    fflush(stdout);
+    doctor->faults += level == DOCTOR_FAULT;
+}
+
+static int parse(int argc, char **argv, doctor_t *doctor, bool *asked)
+{
+    for (int i = 1; i < argc; i++) {
+        uint64_t seconds;
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            *asked = true;
+            return TOOL_OK;
+        }
+        if (strcmp(argv[i], "--limit") == 0 && i + 1 < argc) {
+            if (!tool_number(argv[++i], 1, 86400, &seconds)) {
+                return tool_usage("doctor", "--limit %s: a number from 1 to 86400 is wanted", argv[i]);
+            }
+            doctor->limit_s = (uint32_t)seconds;
+        } else if (strcmp(argv[i], "--") == 0 && i + 1 < argc) {
+            doctor->command = argv + i + 1;
+            return TOOL_OK;
+        } else {
+            return tool_usage("doctor",
+                              argv[i][0] == '-' ? "option %s is unknown, or lacks something"
+                                                : "%s: a command "
+                                                  "stands behind --",
+                              argv[i]);
+        }
+    }
+    return TOOL_OK;
+}
+
+static void examine(doctor_t *doctor)
+{
+    if (!doctor_machine(doctor)) {
+        return;
+    }
+    if (doctor->command != NULL) {
+        doctor_command(doctor);
+    }
+    doctor_bench(doctor);
+}
+
+int tool_doctor(int argc, char **argv)
+{
+    static doctor_t doctor = {.limit_s = DEFAULT_LIMIT_S};
+    bool asked = false;
+    const int fault = parse(argc, argv, &doctor, &asked);
+    if (fault != TOOL_OK) {
+        return fault;
+    }
+    if (asked) {
+        fputs(help, stdout);
+        return TOOL_OK;
+    }
+    struct {
+        bench_machine_t machine;
+        doctor_facts_t facts;
+    } *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED || !tool_folder_make("doctor", doctor.folder)) {
+        return TOOL_FAILED;
+    }
+    doctor.machine = &shared->machine;
+    doctor.facts = &shared->facts;
+    doctor.colours = isatty(STDOUT_FILENO) == 1;
+    examine(&doctor);
+    tool_folder_remove(doctor.folder);
+    free(doctor.counts.row);
+    munmap(shared, sizeof *shared);
+    return doctor.faults == 0 ? TOOL_OK : TOOL_FAILED;
+}

@@ -1,0 +1,80 @@
+/*
+ * doctor.h - the parts of `shunt doctor` and what passes between them.
+ *
+ *   doctor.c          the command line, the lines, the exit status
+ *   doctor_machine.c  Shunt, NCCL, GPUs, links, shared memory, settings, table
+ *   doctor_command.c  a command's processes: which NCCL they load, what happened to their calls
+ *   doctor_log.c      what the library logged, and what to do about it
+ *   doctor_bench.c    a short bench beside NCCL, and one sentence
+ *
+ * This process makes no CUDA call and does not open the library, so that ranks can be forked, and so that settings that
+ * it puts into their environment hold for them.
+ */
+#ifndef SHUNT_DOCTOR_H
+#define SHUNT_DOCTOR_H
+
+#include "bench.h"
+#include "counts.h"
+#include "processes.h"
+
+/* A line is fine; worth knowing; or a fault, which the exit status tells. */
+typedef enum doctor_level { DOCTOR_OK, DOCTOR_NOTE, DOCTOR_FAULT } doctor_level_t;
+
+/* The library's own words on a machine, filled in by a process apart. */
+typedef struct doctor_facts {
+    char error[TOOL_ERROR_BYTES]; /* "": the rest is filled in */
+    shunt_communicator_t all;     /* of all GPUs; ranks 0: there are not two */
+    char table[PATH_MAX];         /* of this machine; "": no folder for it */
+    bool tuned;                   /* that file is there */
+    char rules[512];              /* who has made the all-reduces' rules, with commas */
+    char settings[1024];          /* those that are not by default, with commas */
+    bool disabled;                /* SHUNT_ENABLE=0 */
+} doctor_facts_t;
+
+typedef struct doctor {
+    bool colours; /* stdout is a terminal */
+    uint32_t faults;
+    uint32_t limit_s; /* for the command */
+    char **command;   /* NULL: none */
+    char folder[PATH_MAX];
+    char library[PATH_MAX];
+    bench_machine_t *machine; /* shared memory */
+    doctor_facts_t *facts;    /* shared memory */
+    tool_counts_t counts;     /* of the command's processes */
+} doctor_t;
+
+/* One line on stdout. What to do goes into a second one, if it is not NULL. */
+void doctor_say(doctor_t *doctor, doctor_level_t level, const char *what_to_do, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* False: nothing else can be looked at. */
+bool doctor_machine(doctor_t *doctor);
+void doctor_command(doctor_t *doctor);
+void doctor_bench(doctor_t *doctor);
+
+/* ---- Logs ---- */
+
+enum { DOCTOR_MOST_REASONS = 16, DOCTOR_LINE_BYTES = 512 };
+
+/* Lines that differ, and how often each came. */
+typedef struct doctor_lines {
+    uint32_t count;
+    uint32_t times[DOCTOR_MOST_REASONS];
+    char text[DOCTOR_MOST_REASONS][DOCTOR_LINE_BYTES];
+} doctor_lines_t;
+
+typedef struct doctor_log {
+    uint32_t attached;        /* communicators, a line a process */
+    doctor_lines_t forwarded; /* why communicators were */
+    doctor_lines_t warnings;  /* the other ones */
+    doctor_lines_t real;      /* paths of the NCCLs that Shunt has opened */
+} doctor_log_t;
+
+/* The files of the folder that begin with `prefix`. */
+void doctor_log_read(const char *folder, const char *prefix, doctor_log_t *log);
+/* Add what one file says, which ends with a NUL. */
+void doctor_log_add(const char *text, doctor_log_t *log);
+/* What to do about the reason for which a communicator is forwarded; NULL: nothing is known. */
+const char *doctor_advice(const char *reason);
+
+#endif

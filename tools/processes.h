@@ -1,0 +1,40 @@
+/*
+ * processes.h - the descendants of this process, and which NCCL each has loaded, from /proc.
+ */
+#ifndef SHUNT_TOOLS_PROCESSES_H
+#define SHUNT_TOOLS_PROCESSES_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { TOOL_MOST_PROCESSES = 1024, TOOL_MOST_FILES = 8192 };
+
+typedef struct tool_process {
+    pid_t pid;
+    char name[32];
+    bool shunt;            /* has loaded Shunt's library */
+    bool preload;          /* its environment has Shunt in LD_PRELOAD */
+    char *nccl;            /* another libnccl.so that it has loaded; NULL: none */
+    const char *static_in; /* a file of it with NCCL linked in; NULL: none */
+} tool_process_t;
+
+/* All that were ever seen. Zero is empty. */
+typedef struct tool_processes {
+    const char *library; /* Shunt's, absolute and without links */
+    uint32_t count, files;
+    tool_process_t process[TOOL_MOST_PROCESSES];
+    struct {
+        char *path;
+        bool has_nccl;
+    } file[TOOL_MOST_FILES]; /* that were looked into */
+} tool_processes_t;
+
+/* Look at all descendants that live. The program calls prctl(PR_SET_CHILD_SUBREAPER) first, so that none gets lost. */
+void tool_processes_look(tool_processes_t *processes);
+/* Send a signal to all descendants that live; how many there are. */
+uint32_t tool_processes_kill(int signal);
+void tool_processes_free(tool_processes_t *processes);
+
+#endif

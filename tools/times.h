@@ -1,0 +1,51 @@
+/*
+ * times.h - what `shunt tune` measured on this machine, Shunt's times and the real NCCL's: a file beside the table,
+ * "<table>.times", from which `shunt run --report` says what taken calls have saved.
+ *
+ *   # shunt times 1
+ *   # machine: 5a3c...  (as in the table)
+ *   collective,class,types,bytes,algorithm,us,nccl_us
+ *   allreduce,nvswitch-sm90-4,f2,65536,oneshot,2.790,10.570
+ *
+ * Other lines that begin with '#' are comments. class, types and bytes are those of the table
+ * (selector/table_file.h); us is the time of a call by this algorithm, nccl_us by the real NCCL in the same run. Cases
+ * without NCCL's time are not in it.
+ */
+#ifndef SHUNT_TOOLS_TIMES_H
+#define SHUNT_TOOLS_TIMES_H
+
+#include <limits.h>
+#include <stdio.h>
+
+#include "selector/table_file.h"
+
+typedef struct tool_time {
+    alg_collective_t collective;
+    char class_name[SEL_CLASS_BYTES];
+    char types[SEL_FILE_TYPES_BYTES];
+    char algorithm[SEL_FILE_NAME_BYTES];
+    uint64_t bytes;
+    double us, nccl_us;
+} tool_time_t;
+
+/* Zero is empty; free `row` in the end. */
+typedef struct tool_times {
+    uint64_t machine;
+    uint32_t count, capacity;
+    tool_time_t *row;
+} tool_times_t;
+
+/* The file beside a table. */
+void tool_times_path(const char *table, char path[PATH_MAX]);
+/* False: there is no such file, or it is none of these. Lines that make no sense are left out. */
+bool tool_times_read(const char *path, tool_times_t *times);
+void tool_times_write(FILE *file, const tool_times_t *times);
+/* A row, in place of that of the same case. False: no memory. */
+bool tool_times_put(tool_times_t *times, const tool_time_t *row);
+
+/* Microseconds that a call saved over the real NCCL, if a size up to a factor of four below it and one above it, or it
+ * itself, were measured with that algorithm, class and type; between them in powers. False: nothing is known.
+ * `like->us` and `nccl_us` are not read. */
+bool tool_times_saved(const tool_times_t *times, const tool_time_t *like, double *us);
+
+#endif
