@@ -162,6 +162,7 @@ typedef struct alg_team {
     uint64_t counts_offset;
     uint64_t staging_offset;
     uint64_t staging_bytes;
+    struct alg_hosts *hosts; /* host device, ranks of several hosts: how they reach each other, instead of scratch */
 } alg_team_t;
 
 typedef enum alg_collective {
@@ -249,6 +250,9 @@ typedef struct alg_algorithm {
 /* All algorithms, in registry order. */
 extern const alg_algorithm_t *const alg_registry[];
 extern const uint32_t alg_registry_count;
+/* By collective: between hosts, on the host device (multihost/). Not in the registry: such a communicator has nothing
+ * else, and no other has these. */
+extern const alg_algorithm_t alg_network[];
 /* NULL if there is none of that name. */
 const alg_algorithm_t *alg_find(alg_collective_t collective, const char *name);
 

@@ -23,6 +23,7 @@ typedef enum sel_link {
     SEL_LINK_PCIE,     /* PCIe switches alone between every pair */
     SEL_LINK_PHB,      /* a CPU's host bridge between some */
     SEL_LINK_SYS,      /* the link between CPU sockets between some */
+    SEL_LINK_NETWORK,  /* host device: ranks of several hosts */
     SEL_LINK_COUNT
 } sel_link_t;
 
@@ -173,6 +174,8 @@ bool sel_plan_row(const sel_plan_t *plan, alg_collective_t collective, uint32_t 
 sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query);
 const char *sel_reason_text(sel_reason_t reason);
 const char *sel_link_text(sel_link_t link);
+/* Links of the host device. */
+bool sel_link_on_host(sel_link_t link);
 
 #ifdef __cplusplus
 }

@@ -318,12 +318,32 @@ static uint32_t find_collectives(alg_memory_t memory)
     return found;
 }
 
+/* Between hosts there is one algorithm a collective, for every size, and none for messages. */
+static void plan_network(sel_plan_t *plan)
+{
+    plan->own_only = true;
+    for (uint32_t c = 0; c < ALG_SEND_RECV; c++) {
+        const sel_rule_t rule = {
+            .algorithm = &alg_network[c], .blocks = 1, .threads = 1, .reason = SEL_TAKEN, .source = "several hosts"};
+        const uint16_t index = rule_index(plan, &rule);
+        for (uint32_t kind = 0; kind < SEL_KINDS; kind++)
+            plan->band[c].rule_of[kind] = index;
+        plan->collectives |= UINT32_C(1) << c;
+        plan->bands_end[c] = plan->bands = c + 1;
+    }
+    plan->bands_end[ALG_SEND_RECV] = plan->bands;
+}
+
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings)
 {
     memset(plan, 0, sizeof *plan);
     plan->topology = *topology;
     plan->settings = *settings;
     plan->settings.policy[SEL_POLICY_BYTES - 1] = '\0';
+    if (topology->link == SEL_LINK_NETWORK) {
+        plan_network(plan);
+        return;
+    }
     find_measured(plan);
     sources_t sources = {.plan = plan};
     /* Settings of another rank may come here: what does not parse counts as empty, on every rank alike. */

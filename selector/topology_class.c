@@ -11,16 +11,21 @@ const char *sel_link_text(sel_link_t link)
     static const char *const text[SEL_LINK_COUNT] = {
         [SEL_LINK_HOST] = "host",       [SEL_LINK_NVSWITCH] = "nvswitch", [SEL_LINK_MESH] = "mesh",
         [SEL_LINK_BRIDGES] = "bridges", [SEL_LINK_PCIE] = "pcie",         [SEL_LINK_PHB] = "phb",
-        [SEL_LINK_SYS] = "sys"};
+        [SEL_LINK_SYS] = "sys",         [SEL_LINK_NETWORK] = "network"};
     return (unsigned)link < SEL_LINK_COUNT ? text[link] : "?";
 }
 
 #define SHM "shm"
 
+bool sel_link_on_host(sel_link_t link)
+{
+    return link == SEL_LINK_HOST || link == SEL_LINK_NETWORK;
+}
+
 void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES])
 {
-    if (topology->link == SEL_LINK_HOST)
-        snprintf(out, SEL_CLASS_BYTES, "host-%u", topology->nranks);
+    if (sel_link_on_host(topology->link))
+        snprintf(out, SEL_CLASS_BYTES, "%s-%u", sel_link_text(topology->link), topology->nranks);
     else
         snprintf(out, SEL_CLASS_BYTES, "%s-sm%u-%u%s",
                  topology->memory == ALG_MEMORY_HOST ? SHM : sel_link_text(topology->link), topology->arch,
@@ -37,11 +42,11 @@ bool sel_topology_parse(const char *class, sel_topology_t *topology)
                               .memory = shm ? ALG_MEMORY_HOST : ALG_MEMORY_PEER};
         if (strncmp(class, name, bytes) != 0)
             continue;
-        if (link == SEL_LINK_HOST)
+        if (sel_link_on_host(one.link))
             sscanf(class + bytes, "-%3u", &one.nranks);
         else
             sscanf(class + bytes, "-sm%3u-%3u", &one.arch, &one.nranks);
-        one.multicast = link != SEL_LINK_HOST && strstr(class, "-mc");
+        one.multicast = !sel_link_on_host(one.link) && strstr(class, "-mc");
         char again[SEL_CLASS_BYTES]; /* nothing else in it, nothing before the numbers */
         sel_topology_class(&one, again);
         if (strcmp(again, class) == 0) {

@@ -88,7 +88,7 @@ ncclResult_t shim_host_run(const shim_call_t *call)
     pthread_mutex_lock(lock);
     if (atomic_load(&comm->phase) == SHIM_COMM_ATTACHED) {
         atomic_fetch_add(&comm->calls_begun, 1);
-        int status = call->algorithm->launch_host(alg_scratch_team(comm->scratch), &call->alg);
+        int status = call->algorithm->launch_host(shim_comm_team(comm), &call->alg);
         atomic_fetch_add(&comm->calls_ended, 1);
         result = result_of(comm, status);
     } else {

@@ -263,6 +263,8 @@ void shim_comm_recycle(shim_comm_t *comm)
     comm->key = (net_key_t){{0, 0}};
     comm->rendezvous = NULL;
     comm->scratch = NULL;
+    comm->hosts = NULL;
+    comm->invitation = (net_invitation_t){0};
     comm->plan = NULL;
     atomic_store(&comm->reusable, false);
     comm->watched_call = comm->watched_since_ns = 0;

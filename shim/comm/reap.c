@@ -112,6 +112,7 @@ static void comm_free(shim_comm_t *comm)
     shim_shrink_forget(comm);
     if (comm->scratch)
         alg_scratch_release(comm->scratch, comm->reusable);
+    alg_hosts_destroy(comm->hosts);
     free(comm->plan);
     net_leave(comm->rendezvous);
     shim_comm_recycle(comm);

@@ -20,16 +20,15 @@
 #include "shim/comm/shrink.h"
 #include "shim/setup/attach.h"
 #include "shim/setup/config.h"
+#include "shim/setup/hosts.h"
 
 enum { SPLIT_TAG = 's' };
 static const char id_magic[8] = "shuntid";
 
 /* ---- Making ------------------------------------------------------------------------ */
 
-ncclResult_t shim_host_get_unique_id(ncclUniqueId *id)
+static ncclResult_t make_id(ncclUniqueId *id)
 {
-    if (!id)
-        return shim_host_invalid("ncclGetUniqueId", "uniqueId is NULL");
     memset(id, 0, sizeof(*id));
     memcpy(id->internal, id_magic, sizeof(id_magic));
     size_t size = sizeof(id->internal) - sizeof(id_magic);
@@ -38,6 +37,16 @@ ncclResult_t shim_host_get_unique_id(ncclUniqueId *id)
         return ncclSystemError;
     }
     return ncclSuccess;
+}
+
+ncclResult_t shim_host_get_unique_id(ncclUniqueId *id)
+{
+    if (!id)
+        return shim_host_invalid("ncclGetUniqueId", "uniqueId is NULL");
+    ncclResult_t result = make_id(id);
+    if (result == ncclSuccess)
+        shim_hosts_invite(id);
+    return result;
 }
 
 /* Where the application may look from another thread while the call is under way. */
@@ -77,6 +86,7 @@ static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUni
     shim_setup_request_t request = request_for(shim_attach_key(ids, id_count, nranks), newcomm, config);
     request.rank = rank;
     request.nranks = nranks;
+    request.invitation = shim_hosts_invitation(ids, id_count);
     return shim_attach_publish(&request);
 }
 
@@ -134,7 +144,7 @@ ncclResult_t shim_host_init_all(ncclComm_t *comms, int count, const int *devices
         shim_set_last_error("%s: a device is listed twice", function);
         return ncclInvalidUsage;
     }
-    ncclResult_t result = shim_host_get_unique_id(&id);
+    ncclResult_t result = make_id(&id);
     if (result != ncclSuccess)
         return result;
     for (int rank = 0; rank < count; rank++) {
@@ -196,6 +206,8 @@ ncclResult_t shim_host_split(ncclComm_t comm, int color, int key, ncclComm_t *ne
         request.rank = (int)parent->rank;
         request.nranks = (int)parent->nranks;
         request.regroup = true;
+        request.publish = !parent->hosts;
+        request.invitation = parent->invitation;
         request.color = color;
         request.order = key;
         result = publish_child(&request, parent, comm, config, function);
@@ -226,7 +238,7 @@ static void stop(shim_comm_t *comm)
     int phase = atomic_exchange(&comm->phase, SHIM_COMM_DEAD);
     atomic_store(&comm->reusable, false);
     if (phase == SHIM_COMM_ATTACHED)
-        __atomic_store_n(&alg_scratch_control(comm->scratch)->abort, 1, __ATOMIC_RELEASE);
+        __atomic_store_n(&shim_comm_team(comm)->control->abort, 1, __ATOMIC_RELEASE);
 }
 
 ncclResult_t shim_host_shrink(ncclComm_t comm, const int *exclude, int exclude_count, ncclComm_t *newcomm,
@@ -255,6 +267,7 @@ ncclResult_t shim_host_shrink(ncclComm_t comm, const int *exclude, int exclude_c
         shim_setup_request_t request = request_for(key, newcomm, config);
         request.rank = rank;
         request.nranks = nranks;
+        request.invitation = parent->invitation;
         result = shrink ? publish_child(&request, parent, comm, config, function) : no_memory(function);
     }
     shim_comm_release(parent);

@@ -99,7 +99,8 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     setup->owner = &g_self;
     if (request->host && !own_handle(setup))
         goto free_comm;
-    setup->join_error = request->publish ? net_join(&request->key, &setup->rendezvous) : 0;
+    const net_key_t key = request->host ? shim_hosts_local_key(&request->key) : request->key;
+    setup->join_error = request->publish ? net_join(&key, &setup->rendezvous) : 0;
     if (setup->rendezvous) /* then its set-up does not begin with the real one's end */
         net_set_away(setup->rendezvous, request->grouped || !request->wait);
 
@@ -155,6 +156,7 @@ static void setup_free(shim_setup_t *setup)
         shim_comm_drop(comm, atomic_load(&comm->handle));
     }
     shim_comm_release(comm);
+    shim_hosts_end(setup->hosts);
     net_leave(setup->parents);
     free(setup->identity);
     free(setup);

@@ -39,7 +39,8 @@ typedef struct shim_setup_request {
     bool wait;     /* the call blocks until the communicator is ready */
     bool grouped;  /* it stands in a group of this thread */
     bool blocking; /* the new communicator's configuration */
-    bool publish;  /* false: keep the key alone, for children (too many ranks to attach) */
+    bool publish;  /* false: keep the key alone, for children (too many ranks to attach); in host mode: the parent's
+                      ranks, of several hosts, meet by the invitation */
     uint32_t max_blocks;
     bool launch_order; /* among communicators, which NCCL alone keeps */
     bool graph_mixing; /* of graphs and eager work, which are to be ordered */
@@ -49,6 +50,7 @@ typedef struct shim_setup_request {
     /* Host mode's split: rank and nranks are the parent's; the new ones come of all ranks' colours. */
     bool regroup;
     int color, order;
+    net_invitation_t invitation; /* host mode: where ranks of several hosts meet; not valid: nowhere */
 } shim_setup_request_t;
 
 /* Where the ranks of an init meet. */

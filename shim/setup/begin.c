@@ -117,6 +117,10 @@ static void begin_cuda(shim_setup_t *setup)
 
 static void begin_host(shim_setup_t *setup)
 {
+    if (setup->request.regroup && !setup->request.publish) {
+        shim_setup_begin_hosts(setup);
+        return;
+    }
     if (!setup->rendezvous) {
         shim_setup_decline(setup, "no shared memory to meet the other ranks in: %s", strerror(-setup->join_error));
         return;
@@ -169,6 +173,27 @@ bool shim_setup_begin(shim_setup_t *setup)
 
 /* ---- Host mode's split -------------------------------------------------------- */
 
+net_key_t shim_setup_key_of_color(const net_key_t *parent, int color)
+{
+    const struct {
+        net_key_t parent;
+        int64_t color;
+    } child = {*parent, color};
+    return net_key_hash(&child, sizeof(child));
+}
+
+void shim_setup_rejoin(shim_setup_t *setup)
+{
+    const net_key_t local = shim_hosts_local_key(&setup->comm->key);
+    int error = net_join(&local, &setup->rendezvous);
+    if (error) {
+        shim_setup_decline(setup, "no shared memory for the split: %s", strerror(-error));
+        return;
+    }
+    shim_setup_start_clock(setup, false);
+    enter_rendezvous(setup);
+}
+
 void shim_setup_regroup(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
@@ -197,18 +222,8 @@ void shim_setup_regroup(shim_setup_t *setup)
     comm->rank = rank;
     comm->nranks = nranks;
     comm->device = (int)rank;
-    struct {
-        net_key_t parent;
-        int64_t color;
-    } child = {setup->request.key, setup->request.color};
-    comm->key = net_key_hash(&child, sizeof(child));
-    int error = net_join(&comm->key, &setup->rendezvous);
-    if (error) {
-        shim_setup_decline(setup, "no shared memory for the split: %s", strerror(-error));
-        return;
-    }
-    shim_setup_start_clock(setup, false);
-    enter_rendezvous(setup);
+    comm->key = shim_setup_key_of_color(&setup->request.key, setup->request.color);
+    shim_setup_rejoin(setup);
 }
 
 bool shim_setup_parents_present(const shim_setup_t *setup)

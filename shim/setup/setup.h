@@ -7,12 +7,14 @@
 #define SHUNT_SHIM_SETUP_H
 
 #include "shim/setup/attach.h"
+#include "shim/setup/hosts.h"
 #include "shim/setup/link.h"
 
 enum {
     SHIM_SETUP_LIMIT_MS = 10000,  /* of a stage, for a rank that is not seen, or does not come on */
     SHIM_SETTLE_LIMIT_MS = 60000, /* of a call that waits for the verdict */
-    SHIM_AWAY_MS = 200            /* that an init waits for a rank which comes when its program calls again */
+    SHIM_AWAY_MS = 200,           /* that an init waits for a rank which comes when its program calls again */
+    SHIM_HOSTS_MS = 100           /* host mode: that ranks wait for each other here before they look on other hosts */
 };
 
 /* The stages; stages.c says what is done in each. */
@@ -71,6 +73,7 @@ struct shim_setup {
     net_rendezvous_t *rendezvous;
     net_rendezvous_t *parents; /* host mode's split: where the parent's ranks met, until the new ones have */
     bool regrouping;           /* host mode's split: still among the parent's ranks */
+    shim_hosts_t *hosts;       /* host mode: the meeting with ranks of other hosts, while it is under way */
     uint32_t stage;            /* posted, and waited for */
     uint64_t since_ns;         /* waits for the stage */
     uint64_t deadline_ns;
@@ -111,6 +114,10 @@ const char *shim_setup_memory_text(const shim_setup_t *setup);
 bool shim_setup_begin(shim_setup_t *setup);
 /* Put the handle into the state and the table, if the application has it already. */
 void shim_setup_adopt(shim_setup_t *setup);
+/* Host mode's split: the key of those of the parent's ranks who have this colour. */
+net_key_t shim_setup_key_of_color(const net_key_t *parent, int color);
+/* The communicator has another rank and key now, and its ranks are on this host: meet them. */
+void shim_setup_rejoin(shim_setup_t *setup);
 /* Host mode's split: colours are in, so which of the parent's ranks are with us, and in which order? */
 void shim_setup_regroup(shim_setup_t *setup);
 /* The others of this colour, which have met this rank before, live and have yet to come. */
@@ -121,7 +128,16 @@ void shim_setup_start_clock(shim_setup_t *setup, bool all_here);
 /* What a rank posted; 0 or a negative errno. */
 int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size);
 
+/* ---- across.c: host mode, ranks of other hosts ---- */
+
+void shim_setup_begin_hosts(shim_setup_t *setup);
+/* True if there is nothing else to step; *moved: something was done. */
+bool shim_setup_step_hosts(shim_setup_t *setup, bool *moved);
+
 /* ---- verdict.c ---- */
+
+/* The communicator has its ranks on several hosts; the team becomes its own. */
+void shim_setup_conclude_hosts(shim_setup_t *setup, const shim_hosts_outcome_t *outcome);
 
 /* Obey the verdict, if there is one. */
 bool shim_setup_obey(shim_setup_t *setup);
@@ -137,6 +153,9 @@ void shim_setup_leave_idle(shim_setup_t *setup);
 /* What the user asked of NCCL that Shunt must leave to it; NULL if nothing. Read after the real init,
  * which has put NCCL's configuration files into the environment. */
 const char *shim_identity_refusal(char *text, size_t capacity);
+/* Which host this is: its kernel's boot id, NCCL_HOSTID, and the file system of shared memory, which containers have
+ * for themselves. */
+net_key_t shim_identity_host(void);
 /* This rank's own. 0, or a negative errno where its GPU does not answer. */
 int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity);
 /* Why these ranks cannot form a team, in `text`; NULL if they can. */

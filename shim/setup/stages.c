@@ -446,15 +446,18 @@ bool shim_setup_step(shim_setup_t *setup)
     }
     if (!setup->begun)
         return shim_setup_begin(setup);
-    if (!setup->regrouping && shim_setup_obey(setup))
+    bool moved = false;
+    if (setup->rendezvous && !setup->regrouping && shim_setup_obey(setup))
         return true;
+    if (shim_setup_step_hosts(setup, &moved))
+        return moved;
     net_set_away(setup->rendezvous, setup->patient);
     switch (net_poll(setup->rendezvous, setup->stage)) {
     case 1:
         act(setup);
         return true;
     case 0:
-        if (!out_of_time(setup))
+        if (setup->hosts || !out_of_time(setup)) /* a meeting has its own limit */
             return false;
         late(setup);
         return true;

@@ -155,6 +155,31 @@ static void conclude_attached(shim_setup_t *setup)
         tell_attached(setup);
 }
 
+void shim_setup_conclude_hosts(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
+{
+    shim_comm_t *comm = setup->comm;
+    const sel_topology_t topology = {.link = SEL_LINK_NETWORK, .nranks = comm->nranks};
+    const sel_settings_t settings = {.scratch_bytes = shim_settings()->scratch_bytes};
+    comm->plan = malloc(sizeof(*comm->plan));
+    if (!comm->plan) {
+        alg_hosts_destroy(outcome->team);
+        shim_setup_decline(setup, "out of memory");
+        return;
+    }
+    sel_plan_init(comm->plan, &topology, &settings);
+    comm->hosts = outcome->team;
+    comm->invitation = setup->request.invitation;
+    comm->blocking = outcome->blocking;
+    alg_hosts_team(comm->hosts)->timeout_ns = shim_setting_timeout_ns(true);
+    setup->done = true;
+    int joining = SHIM_COMM_JOINING;
+    atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_ATTACHED);
+    if (setup->request.regroup)
+        show_split(setup);
+    shim_info("Shunt attached communicator %p: rank %u of %u, on several hosts, by sockets",
+              (void *)atomic_load(&comm->handle), comm->rank, comm->nranks);
+}
+
 /* Only a rank that is broken moves the verdict before this one has posted its proof. */
 static bool has_proven(const shim_setup_t *setup)
 {

@@ -61,8 +61,10 @@ static void look_after(shim_comm_t *comm, void *context)
     if (!atomic_load(&comm->host))
         return;
     (*alive)++;
+    if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED || comm->hosts)
+        return; /* a rank's connections end with its process */
     uint64_t call = atomic_load(&comm->calls_begun);
-    if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED || call == atomic_load(&comm->calls_ended))
+    if (call == atomic_load(&comm->calls_ended))
         return;
     if (comm->watched_call == call) {
         if (shim_now_ns() - comm->watched_since_ns > GRACE_MS * UINT64_C(1000000))

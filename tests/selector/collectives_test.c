@@ -65,6 +65,7 @@ const alg_algorithm_t *const alg_registry[] = {
     &(const alg_algorithm_t){"staged", ALG_SEND_RECV, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER},
 };
 const uint32_t alg_registry_count = sizeof alg_registry / sizeof alg_registry[0];
+const alg_algorithm_t alg_network[ALG_SEND_RECV] = {{"network", ALG_ALL_REDUCE, all, any_shape, NULL, NULL, NULL}};
 
 const alg_algorithm_t *alg_find(alg_collective_t collective, const char *name)
 {

@@ -460,6 +460,27 @@ alg_control_t *alg_scratch_control(alg_scratch_t *scratch)
     return &scratch->control;
 }
 
+/* No communicator here is on several hosts. */
+void alg_hosts_destroy(alg_hosts_t *hosts)
+{
+    (void)hosts;
+}
+
+alg_team_t *alg_hosts_team(alg_hosts_t *hosts)
+{
+    (void)hosts;
+    return NULL;
+}
+
+int alg_hosts_create(net_network_t *network, uint32_t rank, uint32_t nranks, alg_hosts_t **hosts)
+{
+    (void)network;
+    (void)rank;
+    (void)nranks;
+    (void)hosts;
+    return -ENOSYS;
+}
+
 void alg_scratch_release(alg_scratch_t *scratch, bool reusable)
 {
     if (!scratch)

@@ -111,6 +111,17 @@ static void run_threads(const ranks_plan_t *plan, ranks_shared_t *shared)
         pthread_join(threads[r], NULL);
 }
 
+/* RANKS_PER_HOST: the ranks of a run take each other for ranks of several hosts, so many on each. */
+static void set_host(int rank)
+{
+    const char *per_host = getenv("RANKS_PER_HOST");
+    char name[32];
+    if (!per_host)
+        return;
+    snprintf(name, sizeof(name), "host%d", rank / atoi(per_host));
+    setenv("NCCL_HOSTID", name, 1);
+}
+
 static void child_main(const ranks_plan_t *plan, int rank, ranks_shared_t *shared)
 {
     ranks_t ranks = {.rank = rank, .nranks = plan->nranks, .arg = plan->arg, .shared = shared};
@@ -118,6 +129,7 @@ static void child_main(const ranks_plan_t *plan, int rank, ranks_shared_t *share
     for (int i = 0; plan->env && plan->env[i]; i += 2)
         setenv(plan->env[i], plan->env[i + 1], 1);
     current_rank = rank;
+    set_host(rank);
     if (plan->shape == RANKS_THREADS)
         run_threads(plan, shared);
     else

@@ -52,6 +52,8 @@ TESTS = {
     "NCCL_MAX_CTAS": ("shim/variables_test.c", "max_ctas"),
     "NCCL_DEBUG": ("calls/settings_test.c", "nccls_own_variables_speak_where_ours_do_not"),
     "NCCL_HOSTID": ("host/test_variables.c", "host_id"),
+    "NCCL_SOCKET_IFNAME": ("host/test_hosts.c", "socket_variables"),
+    "NCCL_SOCKET_FAMILY": ("host/test_hosts.c", "socket_variables"),
     "NCCL_COMM_BLOCKING": ("host/test_variables.c", "comm_blocking"),
 }
 

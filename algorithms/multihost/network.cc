@@ -1,0 +1,346 @@
+/*
+ * network.cc - all collectives between hosts, on the host device.
+ *
+ * Data path: a segment of the input -> the window of each peer that wants it ->
+ * output, where ranks that reduce add all ranks' values in rank order, rounded once:
+ * the same bits as on one host. All-reduce is a reduce-scatter and an all-gather of
+ * the parts. Ranks of one host are peers like the others.
+ *
+ * A step sends one segment to every peer, of no bytes where there is nothing to
+ * send, and ends when every peer's has come and all own ones are written. Step s
+ * uses half s & 1 of the windows: who has heard of a peer's step s + 1 knows that it
+ * is done with what lay in that half before.
+ *
+ * After a wait that ran out of time, and after a peer has left, the connections are
+ * closed: that is how the others learn of it.
+ */
+#include "algorithms/multihost/multihost.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "algorithms/device/input.h"
+#include "algorithms/device/route.h"
+
+enum { NAP_MS = 10 }; /* between two looks at the abort */
+
+struct alg_hosts {
+    alg_team_t team;
+    alg_control_t control;
+    net_network_t *network; /* owned; NULL once a call has failed */
+    uint64_t step;
+    uint8_t *staging; /* a segment a rank: this rank's contributions, as they are sent */
+};
+
+/* ---- A step ------------------------------------------------------------------------ */
+
+typedef struct piece {
+    const uint8_t *data;
+    uint64_t bytes;
+} piece_t;
+
+static const uint8_t *landed(const alg_hosts_t *hosts, uint32_t peer)
+{
+    return net_network_window(hosts->network, peer) + (hosts->step & 1) * ALG_HOSTS_SEGMENT;
+}
+
+static int fail(alg_hosts_t *hosts, int status)
+{
+    net_network_close(hosts->network);
+    hosts->network = NULL;
+    return status;
+}
+
+/* The peer's segment has come, and ours is written. */
+static bool is_through(const alg_hosts_t *hosts, uint32_t peer)
+{
+    return peer == hosts->team.rank ||
+           (net_network_flag(hosts->network, peer) >= hosts->step && net_network_sent(hosts->network, peer));
+}
+
+static int wait_for(alg_hosts_t *hosts, uint32_t peer, uint64_t deadline)
+{
+    while (!is_through(hosts, peer)) {
+        if (!net_network_alive(hosts->network, peer))
+            return ALG_STATUS_PEER_LEFT;
+        if (__atomic_load_n(&hosts->control.abort, __ATOMIC_ACQUIRE))
+            return ALG_STATUS_ABORTED;
+        if (deadline && lane_now() >= deadline)
+            return ALG_STATUS_TIMEOUT;
+        net_network_progress(hosts->network, NAP_MS);
+    }
+    return ALG_STATUS_OK;
+}
+
+static int exchange(alg_hosts_t *hosts, const piece_t *to)
+{
+    const uint64_t step = ++hosts->step, half = (step & 1) * ALG_HOSTS_SEGMENT;
+    int status = ALG_STATUS_OK;
+    for (uint32_t p = 0; p < hosts->team.nranks && status == ALG_STATUS_OK; p++) {
+        if (p != hosts->team.rank && net_network_put(hosts->network, p, half, to[p].data, to[p].bytes, step) != 0)
+            status = ALG_STATUS_PEER_LEFT;
+    }
+    const uint64_t deadline = hosts->team.timeout_ns ? lane_now() + hosts->team.timeout_ns : 0;
+    for (uint32_t p = 0; p < hosts->team.nranks && status == ALG_STATUS_OK; p++)
+        status = wait_for(hosts, p, deadline);
+    return status == ALG_STATUS_OK ? status : fail(hosts, status);
+}
+
+/* ---- Values ------------------------------------------------------------------------ */
+
+/* This rank's contribution, as peers get it: the call's input to its output. */
+template <int TYPE, int OPS> static void prepare(const alg_team_t &team, const alg_call_t &part)
+{
+    typedef reduction<TYPE, OPS, ALG_MAX_RANKS, false> R;
+    R r = R::make(team, part);
+    r.begin(part);
+    for (uint32_t v = 0; v < r.vectors(); v++)
+        r.store(v, r.load(v));
+}
+
+/* All ranks' contributions, to the call's output. */
+template <int TYPE, int OPS>
+static void combine(const alg_team_t &team, const alg_call_t &part, const uint8_t *const *source)
+{
+    typedef reduction<TYPE, OPS, ALG_MAX_RANKS, false> R;
+    const R r = R::make(team, part);
+    buffer_t in[ALG_MAX_RANKS];
+    for (uint32_t p = 0; p < team.nranks; p++)
+        in[p] = buffer_make(source[p], r.output.bytes);
+    for (uint32_t v = 0; v < r.vectors(); v++) {
+        vec16_t others[ALG_MAX_RANKS - 1] = {};
+        for (uint32_t p = 0; p < team.nranks; p++) {
+            if (p != team.rank)
+                others[p < team.rank ? p : p - 1] = buffer_load<typename R::U>(in[p], v);
+        }
+        r.store(v, r.combine(others, team.rank, buffer_load<typename R::U>(in[team.rank], v)));
+    }
+}
+
+/* In the order of alg_type_t; an unsigned integer takes the signed one's. */
+#define PER_OPS(F, T)                                 \
+    {                                                 \
+        F<T, OPS_SUM>, F<T, OPS_MAX>, F<T, OPS_OTHER> \
+    }
+#define PER_TYPE(F)                                                                                         \
+    {                                                                                                       \
+        PER_OPS(F, ALG_INT8), PER_OPS(F, ALG_INT8), PER_OPS(F, ALG_INT32), PER_OPS(F, ALG_INT32),           \
+            PER_OPS(F, ALG_INT64), PER_OPS(F, ALG_INT64), PER_OPS(F, ALG_FLOAT16), PER_OPS(F, ALG_FLOAT32), \
+            PER_OPS(F, ALG_FLOAT64), PER_OPS(F, ALG_BFLOAT16), PER_OPS(F, ALG_FLOAT8_E4M3),                 \
+            PER_OPS(F, ALG_FLOAT8_E5M2)                                                                     \
+    }
+
+static void stage(alg_hosts_t *hosts, const alg_call_t *call, uint32_t peer, const uint8_t *input, uint64_t count)
+{
+    static void (*const kernel[ALG_TYPE_COUNT][OPS_KINDS])(const alg_team_t &, const alg_call_t &) = PER_TYPE(prepare);
+    alg_call_t part = *call;
+    part.input = input;
+    part.output = hosts->staging + (uint64_t)peer * ALG_HOSTS_SEGMENT;
+    part.count = count;
+    kernel[call->type][ops_kind(call->op)](hosts->team, part);
+}
+
+/* Own values are staged. */
+static void reduce_landed(const alg_hosts_t *hosts, const alg_call_t *call, uint8_t *output, uint64_t count)
+{
+    static void (*const kernel[ALG_TYPE_COUNT][OPS_KINDS])(const alg_team_t &, const alg_call_t &,
+                                                           const uint8_t *const *) = PER_TYPE(combine);
+    const uint32_t rank = hosts->team.rank;
+    const uint8_t *source[ALG_MAX_RANKS];
+    for (uint32_t p = 0; p < hosts->team.nranks; p++)
+        source[p] = p == rank ? hosts->staging + (uint64_t)p * ALG_HOSTS_SEGMENT : landed(hosts, p);
+    alg_call_t part = *call;
+    part.input = part.output = output;
+    part.count = count;
+    kernel[call->type][ops_kind(call->op)](hosts->team, part, source);
+}
+
+/* ---- All-reduce -------------------------------------------------------------------- */
+
+/* A chunk of the message, in parts of a rank each. */
+typedef struct chunk {
+    uint64_t at, count, part; /* elements */
+    size_t width;
+} chunk_t;
+
+static uint64_t part_first(const chunk_t *chunk, uint32_t rank)
+{
+    return rank * chunk->part < chunk->count ? rank * chunk->part : chunk->count;
+}
+
+static uint64_t part_count(const chunk_t *chunk, uint32_t rank)
+{
+    return part_first(chunk, rank + 1) - part_first(chunk, rank);
+}
+
+static uint64_t part_at(const chunk_t *chunk, uint32_t rank)
+{
+    return (chunk->at + part_first(chunk, rank)) * chunk->width;
+}
+
+static int reduce_chunk(alg_hosts_t *hosts, const alg_call_t *call, const chunk_t *chunk)
+{
+    const uint32_t rank = hosts->team.rank, nranks = hosts->team.nranks;
+    const uint8_t *input = (const uint8_t *)call->input;
+    uint8_t *output = (uint8_t *)call->output;
+    piece_t to[ALG_MAX_RANKS];
+    for (uint32_t p = 0; p < nranks; p++) {
+        stage(hosts, call, p, input + part_at(chunk, p), part_count(chunk, p));
+        to[p] = {hosts->staging + (uint64_t)p * ALG_HOSTS_SEGMENT, part_count(chunk, p) * chunk->width};
+    }
+    int status = exchange(hosts, to);
+    if (status != ALG_STATUS_OK)
+        return status;
+    uint8_t *own = output + part_at(chunk, rank);
+    reduce_landed(hosts, call, own, part_count(chunk, rank));
+    for (uint32_t p = 0; p < nranks; p++)
+        to[p] = {own, part_count(chunk, rank) * chunk->width};
+    status = exchange(hosts, to);
+    for (uint32_t p = 0; p < nranks && status == ALG_STATUS_OK; p++) {
+        if (p != rank)
+            memcpy(output + part_at(chunk, p), landed(hosts, p), part_count(chunk, p) * chunk->width);
+    }
+    return status;
+}
+
+static int all_reduce(alg_hosts_t *hosts, const alg_call_t *call)
+{
+    const size_t width = alg_type_bytes(call->type);
+    const uint32_t nranks = hosts->team.nranks;
+    const uint64_t vector = VEC / width, most = nranks * (uint64_t)(ALG_HOSTS_SEGMENT / width);
+    int status = ALG_STATUS_OK;
+    for (uint64_t at = 0; at < call->count && status == ALG_STATUS_OK; at += most) {
+        const uint64_t count = call->count - at < most ? call->count - at : most;
+        const uint64_t part = (count + nranks - 1) / nranks;
+        const chunk_t chunk = {at, count, (part + vector - 1) / vector * vector, width};
+        status = reduce_chunk(hosts, call, &chunk);
+    }
+    return status;
+}
+
+/* ---- The others: a segment of every block goes from its senders to its takers. ------ */
+
+typedef struct segment {
+    uint64_t at, bytes; /* of a block */
+    uint64_t block;     /* bytes of one */
+    uint64_t count;     /* elements */
+} segment_t;
+
+static const uint8_t *input_for(const alg_call_t *call, const segment_t *segment, uint32_t peer)
+{
+    return (const uint8_t *)call->input + (route_input_blocks(call->collective) ? peer * segment->block : 0) +
+           segment->at;
+}
+
+static uint8_t *output_from(const alg_call_t *call, const segment_t *segment, uint32_t peer)
+{
+    return (uint8_t *)call->output + (route_output_blocks(call->collective) ? peer * segment->block : 0) + segment->at;
+}
+
+static void take_landed(const alg_hosts_t *hosts, const alg_call_t *call, const segment_t *segment, uint32_t senders)
+{
+    const uint32_t rank = hosts->team.rank;
+    if (alg_collective_reduces(call->collective)) {
+        reduce_landed(hosts, call, output_from(call, segment, rank), segment->count);
+        return;
+    }
+    for (uint32_t p = 0; p < hosts->team.nranks; p++) {
+        if (route_has(senders, p))
+            memmove(output_from(call, segment, p), p == rank ? input_for(call, segment, p) : landed(hosts, p),
+                    segment->bytes);
+    }
+}
+
+static int move_segment(alg_hosts_t *hosts, const alg_call_t *call, const segment_t *segment)
+{
+    const route_t route = route_of(hosts->team, *call);
+    const uint32_t rank = hosts->team.rank;
+    piece_t to[ALG_MAX_RANKS] = {};
+    for (uint32_t p = 0; p < hosts->team.nranks; p++) {
+        if (!route_has(route.senders, rank) || !route_has(route.takers, p))
+            continue;
+        to[p] = {input_for(call, segment, p), segment->bytes};
+        if (alg_collective_reduces(call->collective)) {
+            stage(hosts, call, p, to[p].data, segment->count);
+            to[p].data = hosts->staging + (uint64_t)p * ALG_HOSTS_SEGMENT;
+        }
+    }
+    const int status = exchange(hosts, to);
+    if (status == ALG_STATUS_OK && route_has(route.takers, rank))
+        take_landed(hosts, call, segment, route.senders);
+    return status;
+}
+
+static int by_blocks(alg_hosts_t *hosts, const alg_call_t *call)
+{
+    const size_t width = alg_type_bytes(call->type);
+    const uint64_t most = ALG_HOSTS_SEGMENT / width;
+    int status = ALG_STATUS_OK;
+    for (uint64_t at = 0; at < call->count && status == ALG_STATUS_OK; at += most) {
+        const uint64_t count = call->count - at < most ? call->count - at : most;
+        const segment_t segment = {at * width, count * width, call->count * width, count};
+        status = move_segment(hosts, call, &segment);
+    }
+    return status;
+}
+
+/* ---- The team, the descriptors ------------------------------------------------------- */
+
+int alg_hosts_create(net_network_t *network, uint32_t rank, uint32_t nranks, alg_hosts_t **hosts)
+{
+    alg_hosts_t *made = (alg_hosts_t *)calloc(1, sizeof(*made));
+    uint8_t *staging = (uint8_t *)malloc((size_t)nranks * ALG_HOSTS_SEGMENT);
+    if (!made || !staging) {
+        free(made);
+        free(staging);
+        return -ENOMEM;
+    }
+    made->team.rank = rank;
+    made->team.nranks = nranks;
+    made->team.control = &made->control;
+    made->team.hosts = made;
+    made->network = network;
+    made->staging = staging;
+    *hosts = made;
+    return 0;
+}
+
+alg_team_t *alg_hosts_team(alg_hosts_t *hosts)
+{
+    return &hosts->team;
+}
+
+void alg_hosts_destroy(alg_hosts_t *hosts)
+{
+    if (!hosts)
+        return;
+    net_network_close(hosts->network);
+    free(hosts->staging);
+    free(hosts);
+}
+
+static int launch(const alg_team_t *team, const alg_call_t *call)
+{
+    alg_hosts_t *hosts = team->hosts;
+    if (!hosts->network)
+        return ALG_STATUS_PEER_LEFT;
+    return call->collective == ALG_ALL_REDUCE ? all_reduce(hosts, call) : by_blocks(hosts, call);
+}
+
+static uint64_t max_bytes(const alg_map_t *, uint32_t, alg_type_t)
+{
+    return UINT64_MAX;
+}
+
+static void shape(uint64_t, uint32_t, uint32_t *blocks, uint32_t *threads)
+{
+    *blocks = *threads = 1;
+}
+
+#define DESCRIBE(collective)                                              \
+    {                                                                     \
+        "network", collective, max_bytes, shape, nullptr, launch, nullptr \
+    }
+const alg_algorithm_t alg_network[ALG_SEND_RECV] = {
+    DESCRIBE(ALG_ALL_REDUCE), DESCRIBE(ALG_REDUCE_SCATTER), DESCRIBE(ALG_REDUCE), DESCRIBE(ALG_ALL_GATHER),
+    DESCRIBE(ALG_ALL_TO_ALL), DESCRIBE(ALG_BROADCAST),      DESCRIBE(ALG_GATHER), DESCRIBE(ALG_SCATTER)};

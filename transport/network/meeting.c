@@ -1,0 +1,93 @@
+/*
+ * meeting.c - a rank's side of a meeting.
+ */
+#define _GNU_SOURCE
+#include "transport/network/meeting.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+
+struct net_meeting {
+    int connection;
+    uint32_t nranks;
+};
+
+static int connect_within(const net_address_t *address, const net_limit_t *limit, int *connection)
+{
+    const net_limit_t within = wire_within(limit, WIRE_CONNECT_MS);
+    int made = -1;
+    int error = wire_connect_begin(address, &made);
+    if (error)
+        return error;
+    struct pollfd one = {.fd = made, .events = POLLOUT};
+    while (!error && poll(&one, 1, WIRE_NAP_MS) <= 0)
+        error = wire_check(&within);
+    if (!error)
+        error = wire_connected(made);
+    if (error) {
+        wire_close(made);
+        return error;
+    }
+    *connection = made;
+    return 0;
+}
+
+int net_meeting_join(const net_invitation_t *invitation, const net_key_t *group, uint32_t rank, uint32_t nranks,
+                     uint32_t rounds, const net_limit_t *limit, net_meeting_t **meeting)
+{
+    const wire_hello_t hello = {.magic = WIRE_MAGIC,
+                                .secret = {invitation->secret[0], invitation->secret[1]},
+                                .group = *group,
+                                .rank = rank,
+                                .nranks = nranks,
+                                .rounds = rounds};
+    if (rank >= nranks || nranks > NET_NETWORK_RANKS)
+        return -EINVAL;
+    net_meeting_t *joined = calloc(1, sizeof(*joined));
+    if (!joined)
+        return -ENOMEM;
+    joined->nranks = nranks;
+    int error = connect_within(&invitation->address, limit, &joined->connection);
+    if (error) {
+        free(joined);
+        return error;
+    }
+    error = wire_write(joined->connection, &hello, sizeof(hello), limit);
+    if (error) {
+        net_meeting_leave(joined);
+        return error;
+    }
+    *meeting = joined;
+    return 0;
+}
+
+int net_meeting_exchange(net_meeting_t *meeting, const void *record, uint32_t bytes, void *records,
+                         const net_limit_t *limit)
+{
+    const meeting_head_t own = {.bytes = bytes};
+    meeting_head_t answer;
+    if (bytes > NET_ROUND_BYTES)
+        return -EMSGSIZE;
+    int error = wire_write(meeting->connection, &own, sizeof(own), limit);
+    if (!error)
+        error = wire_write(meeting->connection, record, bytes, limit);
+    if (error == -ECANCELED || error == -ETIMEDOUT)
+        return error;
+    /* The listener may have refused before it read all: its answer says why. */
+    error = wire_read(meeting->connection, &answer, sizeof(answer), limit);
+    if (error)
+        return error;
+    if (answer.error)
+        return answer.error < 4096 ? -(int)answer.error : -EPROTO;
+    return answer.bytes == bytes ? wire_read(meeting->connection, records, (size_t)meeting->nranks * bytes, limit)
+                                 : -EPROTO;
+}
+
+void net_meeting_leave(net_meeting_t *meeting)
+{
+    if (!meeting)
+        return;
+    wire_close(meeting->connection);
+    free(meeting);
+}

@@ -1,0 +1,116 @@
+/*
+ * network.h - ranks of several hosts: how they meet, and put and flag between them.
+ *
+ * Nothing here knows of NCCL, of settings or of collectives. Functions return 0
+ * or a negative errno, set their outputs only on success, and log nothing. Those
+ * that wait take a limit and return -ETIMEDOUT when its time is over and -ECANCELED
+ * when it is stopped.
+ *
+ * Meeting. The process that makes a communicator's id runs a listener, one a
+ * process, and lays an invitation into the id: the listener's address and a secret.
+ * Ranks connect, and exchange records in rounds: each posts one, and gets everyone's
+ * when all have posted. Only who knows the secret is answered.
+ *
+ * Network. One connection between each two ranks. A rank puts bytes into a window
+ * of a peer's memory, and a flag behind them: whoever sees the flag sees the bytes.
+ */
+#ifndef SHUNT_NETWORK_H
+#define SHUNT_NETWORK_H
+
+#include "transport/transport.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    NET_NETWORK_RANKS = NET_MAX_SLOTS,
+    NET_ROUND_BYTES = 256, /* the most bytes of a record */
+    NET_ADDRESS_TEXT = 64
+};
+
+/* How long to wait. */
+typedef struct net_limit {
+    uint64_t deadline_ns; /* of CLOCK_MONOTONIC; 0: none */
+    const uint32_t *stop; /* read atomically: not 0 gives up; NULL: nothing does */
+} net_limit_t;
+
+/* Of a socket. Plain data without padding: it travels. */
+typedef struct net_address {
+    uint8_t ip[16]; /* of IPv4 the first four */
+    uint32_t scope; /* of an address of one link (IPv6) */
+    uint16_t port;  /* of the host's order */
+    uint16_t family;
+} net_address_t;
+
+/* Which of the host's interfaces, as NCCL's variables say; NULL where they say nothing. */
+typedef struct net_interfaces {
+    const char
+        *names; /* NCCL_SOCKET_IFNAME: prefixes with commas between; "=" before them: whole names; "^": not these */
+    const char *family; /* NCCL_SOCKET_FAMILY: AF_INET or AF_INET6 */
+} net_interfaces_t;
+
+/* An address of this host with port 0. Where no name is given, loopback and container bridges come last. -ENODEV: no
+ * interface that is up is among those asked for. */
+int net_address_own(const net_interfaces_t *wanted, net_address_t *address);
+/* "192.0.2.1:7000" or "[2001:db8::1]:7000". */
+void net_address_write(const net_address_t *address, char text[NET_ADDRESS_TEXT]);
+
+/* ---- Meeting ------------------------------------------------------------------- */
+
+/* What an id carries. The magic and the checksum tell it from other bytes. Plain data without padding. */
+typedef struct net_invitation {
+    uint64_t magic;
+    uint64_t secret[2]; /* never logged */
+    net_address_t address;
+    uint64_t checksum;
+} net_invitation_t;
+
+/* An invitation to this process's listener, whose thread is started at the first one and lives as long as the process.
+ * A forked child has none of it, and gets its own. */
+int net_invite(const net_interfaces_t *wanted, net_invitation_t *invitation);
+bool net_invitation_valid(const net_invitation_t *invitation);
+
+typedef struct net_meeting net_meeting_t;
+
+/* Connect to the listener, as a rank of a group that meets there under this key, for so many rounds. */
+int net_meeting_join(const net_invitation_t *invitation, const net_key_t *group, uint32_t rank, uint32_t nranks,
+                     uint32_t rounds, const net_limit_t *limit, net_meeting_t **meeting);
+/* One round: post `bytes` (at most NET_ROUND_BYTES, the same for all ranks) and get all ranks' records, in their order.
+ * -ESRCH: a rank left after the first round; -EEXIST: another one has this rank; -EPROTO: the ranks differ in nranks,
+ * rounds or bytes; -ECONNRESET: the listener is gone, or does not know the secret. */
+int net_meeting_exchange(net_meeting_t *meeting, const void *record, uint32_t bytes, void *records,
+                         const net_limit_t *limit);
+void net_meeting_leave(net_meeting_t *meeting); /* NULL is fine */
+
+/* ---- Put and flag -------------------------------------------------------------- */
+
+typedef struct net_network net_network_t;
+
+/* Listen for peers at an address of this host. */
+int net_network_open(const net_interfaces_t *wanted, net_network_t **network, net_address_t *address);
+/* Connect to every other rank, with a window of so many bytes for each; all do so at once. They show each other the
+ * invitation's secret and the group's key; strangers are sent away. */
+int net_network_connect(net_network_t *network, const net_invitation_t *invitation, const net_key_t *group,
+                        uint32_t rank, uint32_t nranks, const net_address_t *addresses, size_t window_bytes,
+                        const net_limit_t *limit);
+/* Where that rank's puts land here. */
+const uint8_t *net_network_window(const net_network_t *network, uint32_t peer);
+/* Put `bytes` at `offset` of this rank's window at the peer, and `flag`, larger than the one before, behind them. The
+ * data stays as it is until net_network_sent. -EBUSY: the last one is not sent; -ECONNRESET: the connection ended. */
+int net_network_put(net_network_t *network, uint32_t peer, uint64_t offset, const void *data, uint64_t bytes,
+                    uint64_t flag);
+bool net_network_sent(const net_network_t *network, uint32_t peer);
+/* The last flag that has come from the peer; 0: none. */
+uint64_t net_network_flag(const net_network_t *network, uint32_t peer);
+/* False once the connection has ended: the peer has closed it, is gone, or has sent what no peer sends. */
+bool net_network_alive(const net_network_t *network, uint32_t peer);
+/* Move what can be moved; if that is nothing, wait for up to `wait_ms` until something can. One thread at a time. */
+void net_network_progress(net_network_t *network, int wait_ms);
+/* Peers see the end of the connections once they have what was put. NULL is fine. */
+void net_network_close(net_network_t *network);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
