@@ -144,6 +144,16 @@ static bool all_posted(const net_rendezvous_t *rendezvous, uint32_t stage)
     return true;
 }
 
+/* All that may join have, and each has posted. It had its rank by then. */
+static bool all_slots_posted(const net_rendezvous_t *rendezvous, uint32_t stage)
+{
+    net_segment_t *segment = segment_of(rendezvous);
+    bool all = net_count(rendezvous) == rendezvous->nranks;
+    for (uint32_t i = 0; all && i < rendezvous->nranks; i++)
+        all = has_posted(&segment->slot[i], stage);
+    return all;
+}
+
 /* A joiner that can no longer post: it has left, or its process is gone. */
 static bool lost_one(const net_rendezvous_t *rendezvous, uint32_t stage)
 {
@@ -164,8 +174,11 @@ int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage)
         return -EINVAL;
     if (net_verdict(rendezvous) == NET_DECLINED)
         return -ECANCELED;
+    const bool whole = all_slots_posted(rendezvous, stage); /* before the ranks are looked at */
     if (all_posted(rendezvous, stage))
         return 1;
+    if (whole)
+        return -EPROTO;
     return lost_one(rendezvous, stage) ? -ESRCH : 0;
 }
 

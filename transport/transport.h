@@ -95,8 +95,9 @@ int net_set_rank(net_rendezvous_t *rendezvous, uint32_t rank, uint32_t nranks);
 /* Post this rank's record of a stage (size <= NET_RECORD_BYTES), once a stage (-EEXIST). */
 int net_post(net_rendezvous_t *rendezvous, uint32_t stage, const void *record, size_t size);
 /* 1: all nranks have posted the stage; 0: not yet; -ECANCELED: declined meanwhile;
- * -ESRCH: a joiner that has not posted is dead or has left. Never blocks; while incomplete it looks
- * at the processes of those who are missing (some µs each), so nap between two polls. */
+ * -ESRCH: a joiner that has not posted is dead or has left; -EPROTO: all have posted, and a rank is
+ * nobody's. Never blocks; while incomplete it looks at the processes of those who are missing (some µs
+ * each), so nap between two polls. */
 int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage);
 /* Say that this joiner comes to its next stage when its program happens to call again (true), or that a thread
  * of it waits for the others (false, as at first). */

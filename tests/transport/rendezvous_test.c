@@ -698,6 +698,29 @@ static void test_senseless_verdict(void **state)
     net_leave(rendezvous);
 }
 
+/* All have posted, and yet a rank's record is nowhere: nobody can mend that by coming. */
+static void test_lost_rank(void **state)
+{
+    (void)state;
+    net_key_t key = random_key();
+    net_rendezvous_t *one, *other;
+    net_named_t named;
+    assert_int_equal(net_join(&key, &one), 0);
+    assert_int_equal(net_join(&key, &other), 0);
+    assert_int_equal(net_set_rank(one, 0, 2), 0);
+    assert_int_equal(net_set_rank(other, 1, 2), 0);
+    assert_int_equal(net_segment_open(&key, &named), 0);
+    net_segment_unlock(&named);
+    atomic_store(&named.segment->slot_of[1], 0x700);
+    assert_int_equal(net_post(one, 0, NULL, 0), 0);
+    assert_int_equal(net_poll(one, 0), 0);
+    assert_int_equal(net_post(other, 0, NULL, 0), 0);
+    assert_int_equal(net_poll(one, 0), -EPROTO);
+    net_segment_unmap(&named);
+    net_leave(one);
+    net_leave(other);
+}
+
 static int squat(uint32_t rank, uint32_t nranks, void *argument)
 {
     char name[SEGMENT_NAME_BYTES];
@@ -848,6 +871,7 @@ int main(void)
         cmocka_unit_test(test_garbage_behind_a_good_head),
         cmocka_unit_test(test_things_that_are_no_files),
         cmocka_unit_test(test_senseless_verdict),
+        cmocka_unit_test(test_lost_rank),
         cmocka_unit_test(test_foreign_owner_is_refused),
         cmocka_unit_test(test_full_and_closed_shm),
         cmocka_unit_test(test_no_leak),
