@@ -55,7 +55,8 @@ size_t alg_type_bytes(alg_type_t type);
 /* ---- The scratch of one rank -------------------------------------------------
  *
  *   0            control: counters of this rank's kernels (never written
- *                by peers), and the mailboxes of the attach proof
+ *                by peers), and the mailboxes of the attach proof. A scratch
+ *                in the host's memory has the counters elsewhere (alg_team_t)
  *   4 KiB        half 0 |  raw data with a sentinel. Between two calls both
  *   ...          half 1 |  halves are all-ones ("armed") in every word.
  *   ...          rings  |  messages of pairs of ranks (pairs.h): armed, but for what was sent and not yet received
@@ -88,11 +89,21 @@ enum {
 
 /* The staged algorithms' channels of one call, at most: the warps of 64 blocks of 16, or of 128 of 8. */
 enum { ALG_STAGED_CHANNELS = 1024 };
+/* Of one in the host's memory: blocks. */
+enum { ALG_HOST_CHANNELS = 128 };
+
+/* How the ranks of a team reach each other's scratch. */
+typedef enum alg_memory {
+    ALG_MEMORY_PEER = 0, /* device memory, into which the peers store */
+    ALG_MEMORY_HOST = 1, /* the host's memory: a rank stores into its own, and its peers load (hostmem/outbox.h) */
+    ALG_MEMORY_COUNT = 2
+} alg_memory_t;
 
 /* Of the rings: for each of four kinds and each peer a word of 8 bytes a channel. */
 enum { ALG_PAIR_CHANNELS = 512, ALG_COUNTS_BYTES = 4 * ALG_MAX_RANKS * ALG_PAIR_CHANNELS * 8 };
 
 typedef struct alg_map {
+    alg_memory_t memory;
     size_t total_bytes;  /* of the whole scratch */
     size_t half_offset;  /* of half 0; half 1 follows at half_offset + half_bytes */
     size_t half_bytes;   /* of one half */
@@ -108,6 +119,10 @@ typedef struct alg_map {
 /* The map for a scratch of at most `bytes`. The same on every rank for the same input.
  * Returns false if `bytes` is too small for any algorithm (under 1 MiB). */
 bool alg_map_init(alg_map_t *map, size_t bytes);
+/* The same for a scratch in the host's memory, which is pinned, and scarcer: it takes ALG_HOST_MOST_BYTES at most.
+ * Halves hold vectors with marks, staging what flags guard; all of it is zero at the start. */
+#define ALG_HOST_MOST_BYTES ((size_t)8 << 20)
+bool alg_map_init_host(alg_map_t *map, size_t bytes);
 
 /* Words that a rank's kernels and its host share. On CUDA: pinned, mapped host
  * memory. Private to one rank: a peer never touches it. */
@@ -117,6 +132,7 @@ typedef struct alg_control {
     uint32_t reserved[14];
     uint64_t stop_at[ALG_MAX_RANKS]; /* address of this rank's word at ALG_STOP_OFFSET in peer r's scratch, as the
                                         kernels address it; 0: there is nobody to tell */
+    uint64_t stop_here;              /* address of the own words at ALG_STOP_OFFSET; 0: nobody tells */
 } alg_control_t;
 
 typedef enum alg_status {
@@ -132,6 +148,8 @@ typedef struct alg_team {
     uint32_t rank;
     uint32_t nranks;
     uint8_t *scratch[ALG_MAX_RANKS]; /* rank r's scratch, as this process (CUDA: this device) addresses it */
+    uint8_t *own;                    /* this rank's control words, in memory of its own device: at the head of its
+                                        scratch where that is (ALG_MEMORY_PEER) */
     alg_control_t *control;          /* as the device addresses it */
     uint64_t timeout_ns;             /* of one wait; 0: none */
     uint32_t dependent_launch;       /* CUDA: the kernels have programmatic dependent launch (code for sm_90 on) */
@@ -226,6 +244,7 @@ typedef struct alg_algorithm {
     /* Load the kernels into the current device now, so that no later launch can block behind a
      * spinning kernel of another rank in this process. Returns a cudaError_t; NULL without CUDA. */
     int (*preload_cuda)(void);
+    alg_memory_t memory; /* that it is for */
 } alg_algorithm_t;
 
 /* All algorithms, in registry order. */

@@ -12,11 +12,14 @@
 
 /* One word of 8 bytes a phase, channel and peer. */
 #define FLAGS_BYTES ((size_t)2 * ALG_STAGED_CHANNELS * ALG_MAX_RANKS * 8)
+/* A line of one word a peer for each channel. */
+#define HOST_FLAGS_BYTES ((size_t)ALG_HOST_CHANNELS * ALG_MAX_RANKS * 8)
 
 static_assert(ALG_EPOCH_OFFSET + 8 <= ALG_LOOK_OFFSET, "words of the control page overlap");
 static_assert(ALG_LOOK_OFFSET + 8 <= ALG_STOP_OFFSET, "words of the control page overlap");
 static_assert(ALG_STOP_OFFSET + 8 * ALG_MAX_RANKS <= ALG_MAILBOX_OFFSET, "words of the control page overlap");
 static_assert(ALG_MAILBOX_OFFSET + 8 * ALG_MAX_RANKS <= ALG_CONTROL_BYTES, "mailboxes leave the control page");
+static_assert(HOST_FLAGS_BYTES % 4096 == 0, "staging begins on a page");
 static_assert(FLAGS_BYTES % 4096 == 0 && ALG_COUNTS_BYTES % 4096 == 0, "staging begins on a page");
 
 static size_t round_down(size_t bytes, size_t unit)
@@ -34,6 +37,7 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
     const size_t rings = round_down(bytes / 5, 4 * KIB);
     const size_t rest = bytes - rings - ALG_CONTROL_BYTES - ALG_COUNTS_BYTES;
     const size_t staging = round_down(rest / 128 * 49, 4 * KIB);
+    map->memory = ALG_MEMORY_PEER;
     map->half_offset = ALG_CONTROL_BYTES;
     map->half_bytes = round_down((rest - staging) / 2, 4 * KIB);
     map->rings_offset = map->half_offset + 2 * map->half_bytes;
@@ -44,6 +48,27 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
     map->staging_offset = map->counts_offset + ALG_COUNTS_BYTES;
     map->staging_bytes = map->flags_bytes ? staging - map->flags_bytes : 0; /* its half is a multiple of 16 */
     map->total_bytes = bytes;
+    return true;
+}
+
+bool alg_map_init_host(alg_map_t *map, size_t bytes)
+{
+    if (bytes < MIB)
+        return false;
+    if (bytes > ALG_HOST_MOST_BYTES)
+        bytes = ALG_HOST_MOST_BYTES;
+    /* Halves are for messages of some 100 KiB, staging for what is under way of any length (hostmem/shm_staged.cu). */
+    map->memory = ALG_MEMORY_HOST;
+    map->half_offset = ALG_CONTROL_BYTES;
+    map->half_bytes = round_down(bytes / 8, 4 * KIB);
+    map->rings_offset = map->half_offset + 2 * map->half_bytes;
+    map->rings_bytes = 0;
+    map->flags_offset = map->rings_offset;
+    map->flags_bytes = HOST_FLAGS_BYTES;
+    map->counts_offset = map->flags_offset + map->flags_bytes;
+    map->staging_offset = map->counts_offset;
+    map->staging_bytes = round_down(bytes - map->staging_offset, 4 * KIB);
+    map->total_bytes = map->staging_offset + map->staging_bytes;
     return true;
 }
 

@@ -41,10 +41,28 @@ static void host_control_destroy(int ordinal, alg_control_t *host)
     free(host);
 }
 
+static int host_own_create(int ordinal, uint8_t **own)
+{
+    (void)ordinal;
+    *own = aligned_alloc(ALG_CONTROL_BYTES, ALG_CONTROL_BYTES);
+    return *own ? 0 : -ENOMEM;
+}
+
+static void host_own_destroy(int ordinal, uint8_t *own)
+{
+    (void)ordinal;
+    free(own);
+}
+
 static int host_arm(const alg_scratch_t *scratch)
 {
     uint8_t *at = net_memory_pointer(scratch->memory);
     const alg_map_t *map = &scratch->map;
+    if (map->memory == ALG_MEMORY_HOST) {
+        memset(scratch->own, 0, ALG_CONTROL_BYTES);
+        memset(at, 0, map->total_bytes);
+        return 0;
+    }
     memset(at, 0, map->half_offset);
     memset(at + map->half_offset, 0xff, map->flags_offset - map->half_offset);
     memset(at + map->flags_offset, 0, map->total_bytes - map->flags_offset);
@@ -69,18 +87,23 @@ static int host_collect(const alg_scratch_t *scratch, uint64_t words[ALG_MAX_RAN
 
 static const alg_scratch_ops_t host_ops = {.control_create = host_control_create,
                                            .control_destroy = host_control_destroy,
+                                           .own_create = host_own_create,
+                                           .own_destroy = host_own_destroy,
                                            .arm = host_arm,
                                            .store = host_store,
                                            .collect = host_collect};
 
 /* NULL: this build has no such device, or the kind of memory does not fit it. */
-static const alg_scratch_ops_t *ops_of(alg_device_t device, net_memory_kind_t kind)
+static const alg_scratch_ops_t *ops_of(alg_device_t device, net_memory_kind_t kind, alg_memory_t memory)
 {
     if (device == ALG_DEVICE_HOST)
         return kind == NET_MEMORY_HOST ? &host_ops : NULL;
 #if SHUNT_HAS_CUDA
-    if (device == ALG_DEVICE_CUDA && kind != NET_MEMORY_HOST)
+    if (device == ALG_DEVICE_CUDA && kind != NET_MEMORY_HOST &&
+        (kind == NET_MEMORY_PINNED) == (memory == ALG_MEMORY_HOST))
         return &alg_scratch_cuda;
+#else
+    (void)memory;
 #endif
     return NULL;
 }
@@ -114,7 +137,10 @@ static void fill_team(alg_scratch_t *scratch, alg_control_t *device_control)
                                  .counts_offset = map->counts_offset,
                                  .staging_offset = map->staging_offset,
                                  .staging_bytes = map->staging_bytes};
-    scratch->team.scratch[scratch->rank] = net_memory_pointer(scratch->memory);
+    uint8_t *memory = net_memory_pointer(scratch->memory);
+    scratch->team.scratch[scratch->rank] = memory;
+    scratch->team.own = scratch->own ? scratch->own : memory;
+    scratch->control->stop_here = (uintptr_t)memory + ALG_STOP_OFFSET;
 }
 
 /* Idle scratches are a cache: when memory runs out, they go first. (On CUDA the caller has to reap, and try again.) */
@@ -131,7 +157,7 @@ int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind,
                        uint32_t rank, uint32_t nranks, const alg_map_t *map, alg_scratch_t **scratch,
                        uint8_t offer[NET_OFFER_BYTES])
 {
-    const alg_scratch_ops_t *ops = ops_of(device, kind);
+    const alg_scratch_ops_t *ops = ops_of(device, kind, map->memory);
     if (!ops)
         return -ENOSYS;
     if (nranks < 1 || nranks > ALG_MAX_RANKS || rank >= nranks || id == 0 || !map_fits(map))
@@ -155,6 +181,9 @@ int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind,
     if (error)
         goto free;
     error = ops->control_create(ordinal, &made->control, &device_control);
+    if (error)
+        goto free;
+    error = map->memory == ALG_MEMORY_HOST ? ops->own_create(ordinal, &made->own) : 0;
     if (error)
         goto free;
     error = ops->arm(made);

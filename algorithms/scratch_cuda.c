@@ -72,6 +72,29 @@ static void cuda_control_destroy(int ordinal, alg_control_t *host)
     net_scope_leave(&scope);
 }
 
+static int cuda_own_create(int ordinal, uint8_t **own)
+{
+    net_scope_t scope;
+    void *at = NULL;
+    int error = net_scope_enter(&scope, ordinal);
+    if (error)
+        return error;
+    error = net_cuda_errno(cudaMalloc(&at, ALG_CONTROL_BYTES));
+    net_scope_leave(&scope);
+    if (!error)
+        *own = at;
+    return error;
+}
+
+static void cuda_own_destroy(int ordinal, uint8_t *own)
+{
+    net_scope_t scope;
+    if (net_scope_enter(&scope, ordinal) != 0)
+        return;
+    (void)cudaFree(own);
+    net_scope_leave(&scope);
+}
+
 /* Graphs know dependent launches from the driver of CUDA 12.3 on. */
 static bool cuda_dependent_launch(int ordinal)
 {
@@ -106,7 +129,13 @@ static int cuda_arm(const alg_scratch_t *scratch)
     int error = task_begin(&task, scratch->ordinal);
     if (error)
         return error;
-    cudaError_t result = cudaMemsetAsync(at, 0, map->half_offset, task.stream);
+    cudaError_t result;
+    if (map->memory == ALG_MEMORY_HOST) {
+        memset(at, 0, map->total_bytes);
+        result = cudaMemsetAsync(scratch->own, 0, ALG_CONTROL_BYTES, task.stream);
+        return task_end(&task, result);
+    }
+    result = cudaMemsetAsync(at, 0, map->half_offset, task.stream);
     if (result == cudaSuccess)
         result = cudaMemsetAsync(at + map->half_offset, 0xff, map->flags_offset - map->half_offset, task.stream);
     if (result == cudaSuccess)
@@ -131,7 +160,7 @@ static int cuda_collect(const alg_scratch_t *scratch, uint64_t words[ALG_MAX_RAN
     int error = task_begin(&task, scratch->ordinal);
     if (error)
         return error;
-    cudaError_t result = cudaMemcpyAsync(words, mailbox, bytes, cudaMemcpyDeviceToHost, task.stream);
+    cudaError_t result = cudaMemcpyAsync(words, mailbox, bytes, cudaMemcpyDefault, task.stream);
     if (result == cudaSuccess)
         result = cudaMemsetAsync(mailbox, 0, bytes, task.stream);
     return task_end(&task, result);
@@ -139,6 +168,8 @@ static int cuda_collect(const alg_scratch_t *scratch, uint64_t words[ALG_MAX_RAN
 
 const alg_scratch_ops_t alg_scratch_cuda = {.control_create = cuda_control_create,
                                             .control_destroy = cuda_control_destroy,
+                                            .own_create = cuda_own_create,
+                                            .own_destroy = cuda_own_destroy,
                                             .dependent_launch = cuda_dependent_launch,
                                             .priority = cuda_priority,
                                             .arm = cuda_arm,

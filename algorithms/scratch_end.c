@@ -25,6 +25,8 @@ static void free_now(alg_scratch_t *scratch)
         net_mapping_close(scratch->peers[peer]);
     if (scratch->control && (scratch->device == ALG_DEVICE_HOST || scratch->pid == getpid()))
         scratch->ops->control_destroy(scratch->ordinal, scratch->control);
+    if (scratch->own && (scratch->device == ALG_DEVICE_HOST || scratch->pid == getpid()))
+        scratch->ops->own_destroy(scratch->ordinal, scratch->own);
     net_memory_destroy(scratch->memory);
     free(scratch);
 }

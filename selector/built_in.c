@@ -15,6 +15,8 @@
 #define TRIED "docs/results/tried-6-h200.csv" /* how its kernels have compared since */
 #define HOST "host device"                    /* a block is a thread; more of them only contend for cores */
 
+#define ESTIMATE "estimate, not measured"
+
 #define COLLECTIVES(ranks) "docs/results/collectives-" #ranks "-h200.csv"
 
 /* One crossing up to `most` (1 MiB or more): above 1 MiB more blocks carry clearly more. */
@@ -28,6 +30,15 @@
 #define BLOCK_ROWS(collective, most)                                                                                 \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, most), PUSH(collective, 3, 128 * MIB), \
         PUSH(collective, 4, 128 * MIB)
+/* Through the host's memory: by one crossing, by two. The kernel for longer messages waits for figures. */
+#define SHM_END(ranks)                                                    \
+    {                                                                     \
+        ALG_ALL_REDUCE, "shm-" #ranks, UINT64_MAX, "nccl", 0, 0, ESTIMATE \
+    }
+#define SHM_ROWS(ranks)                                                          \
+    {ALG_ALL_REDUCE, "shm-" #ranks, 16 * KIB, "shm-oneshot", 16, 512, ESTIMATE}, \
+        {ALG_ALL_REDUCE, "shm-" #ranks, 64 * KIB, "shm-twoshot", 16, 512, ESTIMATE}, SHM_END(ranks)
+
 /* The root has the whole message to send to every other rank, or to take from it: in one crossing up to `most` (less
  * than 1 MiB), then in two, in which its link carries the message once. */
 #define MESSAGE(collective, ranks, most)                                                           \
@@ -72,6 +83,15 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "nvswitch-sm90-4", 12 * MIB, "twoshot", 64, 512, H200(4)},
     {ALG_ALL_REDUCE, "nvswitch-sm90-4", 64 * MIB, "staged", 64, 512, H200(4)},
     {ALG_ALL_REDUCE, "nvswitch-sm90-4", UINT64_MAX, "nccl", 0, 0, STAGED(4)},
+
+    {ALG_ALL_REDUCE, "shm-2", 64 * KIB, "shm-oneshot", 16, 512, ESTIMATE},
+    SHM_END(2),
+    SHM_ROWS(3),
+    SHM_ROWS(4),
+    SHM_ROWS(5),
+    SHM_ROWS(6),
+    SHM_ROWS(7),
+    SHM_ROWS(8),
 
     BLOCK_ROWS(ALG_REDUCE_SCATTER, 512 * MIB),
     BLOCK_ROWS(ALG_ALL_GATHER, 512 * MIB),

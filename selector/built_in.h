@@ -9,7 +9,8 @@
 /* Rows of one collective and class are in order of size: the first that reaches a size has it. */
 typedef struct sel_built_in {
     alg_collective_t collective;
-    const char *class_name; /* as sel_topology_class, without multicast; "host": any number of ranks */
+    const char *class_name; /* as sel_topology_class, without multicast; "host": any number of ranks; "shm-4": any
+                               architecture */
     uint64_t to_bytes;      /* inclusive */
     const char *algorithm;  /* or "nccl"; one that is not in the registry has no say */
     uint16_t blocks, threads;

@@ -8,7 +8,8 @@
 
 static bool fits(const sel_plan_t *plan, const alg_algorithm_t *algorithm, const sel_query_t *query, uint64_t bytes)
 {
-    return bytes <= algorithm->max_bytes(&plan->map, plan->topology.nranks, query->type);
+    return algorithm->memory == plan->topology.memory &&
+           bytes <= algorithm->max_bytes(&plan->map, plan->topology.nranks, query->type);
 }
 
 /* The collective's bands from `bytes` on, the first of which is theirs. None where the scratch was too small for any

@@ -38,6 +38,7 @@ typedef struct sel_measured {
 /* Facts of a communicator; the same on every rank after agreement. */
 typedef struct sel_topology {
     sel_link_t link;
+    alg_memory_t memory; /* ALG_MEMORY_HOST: they do not reach each other's memory, or may not */
     uint32_t nranks;
     uint32_t arch;            /* the lowest compute capability, 10 * major + minor; 0 for host */
     uint32_t multiprocessors; /* the lowest of all ranks; host: 0 */

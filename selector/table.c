@@ -10,6 +10,7 @@
 #include "selector/policy.h"
 #include "selector/topology.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,7 +63,8 @@ static void find_tuned(sources_t *sources)
     for (uint32_t i = 0; i < tuned->rows && i < SEL_TUNED_ROWS; i++) {
         const sel_tuned_row_t *row = &tuned->row[i];
         const bool known = row->algorithm == SEL_NCCL || (row->algorithm < alg_registry_count &&
-                                                          alg_registry[row->algorithm]->collective == row->collective);
+                                                          alg_registry[row->algorithm]->collective == row->collective &&
+                                                          alg_registry[row->algorithm]->memory == topology->memory);
         if (row->collective == sources->collective && row->class_hash == hash && known)
             sources->tuned[sources->tuned_rows++] = row;
     }
@@ -74,6 +76,8 @@ static void find_built_in(sources_t *sources)
     char name[SEL_CLASS_BYTES];
     topology.multicast = false; /* see MULTICAST_MOST_BYTES */
     sel_topology_class(&topology, name);
+    if (topology.memory == ALG_MEMORY_HOST) /* what counts is PCIe, not the GPUs' architecture */
+        snprintf(name, sizeof name, "shm-%u", topology.nranks);
     const char *class_name = topology.link == SEL_LINK_HOST ? "host" : name;
     sources->built_in_rows = 0;
     for (uint32_t i = 0; i < sel_built_in_count && sources->built_in_rows < SEL_BUILT_IN_MOST; i++) {
@@ -86,13 +90,17 @@ static void find_built_in(sources_t *sources)
 /* The policy's last item for a size, or NULL. */
 static const policy_item_t *policy_item(const sources_t *sources, uint64_t bytes)
 {
-    const bool host = sources->plan->topology.link == SEL_LINK_HOST;
+    const sel_plan_t *plan = sources->plan;
+    const bool host = plan->topology.link == SEL_LINK_HOST;
     const policy_item_t *last = NULL;
     for (uint32_t i = 0; i < sources->policy.items; i++) {
         const policy_item_t *item = &sources->policy.item[i];
         if (!(item->collectives >> sources->collective & 1) || bytes < item->from || bytes > item->to ||
             (host && item->what == POLICY_NCCL))
             continue; /* the host device has nothing to forward to */
+        if (item->what == POLICY_ALGORITHM &&
+            alg_find(sources->collective, item->algorithm)->memory != plan->topology.memory)
+            continue; /* it speaks of other communicators */
         last = item;
     }
     return last;
@@ -146,6 +154,8 @@ static bool from_built_in(const sources_t *sources, uint64_t bytes, sel_rule_t *
     rule->blocks = row->blocks;
     rule->threads = row->threads;
     rule->source = row->source;
+    if (rule->algorithm && rule->algorithm->memory != sources->plan->topology.memory)
+        return false; /* the host device */
     return rule->algorithm || strcmp(row->algorithm, "nccl") == 0;
 }
 
@@ -298,11 +308,13 @@ static void add_collective(sel_plan_t *plan, sources_t *sources, alg_collective_
     }
 }
 
-static uint32_t find_collectives(void)
+static uint32_t find_collectives(alg_memory_t memory)
 {
     uint32_t found = 0;
-    for (uint32_t i = 0; i < alg_registry_count; i++)
-        found |= UINT32_C(1) << alg_registry[i]->collective;
+    for (uint32_t i = 0; i < alg_registry_count; i++) {
+        if (alg_registry[i]->memory == memory)
+            found |= UINT32_C(1) << alg_registry[i]->collective;
+    }
     return found;
 }
 
@@ -339,8 +351,9 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
         memset(&sources.policy, 0, sizeof sources.policy);
     plan->excluded = sources.policy.excluded;
     plan->own_only = topology->link == SEL_LINK_HOST || settings->deterministic;
-    plan->collectives = find_collectives();
-    const bool room = alg_map_init(&plan->map, settings->scratch_bytes);
+    plan->collectives = find_collectives(topology->memory);
+    const bool room = topology->memory == ALG_MEMORY_HOST ? alg_map_init_host(&plan->map, settings->scratch_bytes)
+                                                          : alg_map_init(&plan->map, settings->scratch_bytes);
     for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
         if (room && plan->collectives >> c & 1)
             add_collective(plan, &sources, (alg_collective_t)c);

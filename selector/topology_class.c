@@ -20,21 +20,26 @@ bool sel_link_on_host(sel_link_t link)
     return link == SEL_LINK_HOST || link == SEL_LINK_NETWORK;
 }
 
+#define SHM "shm"
+
 void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES])
 {
     if (sel_link_on_host(topology->link))
         snprintf(out, SEL_CLASS_BYTES, "%s-%u", sel_link_text(topology->link), topology->nranks);
     else
-        snprintf(out, SEL_CLASS_BYTES, "%s-sm%u-%u%s", sel_link_text(topology->link), topology->arch, topology->nranks,
-                 topology->multicast ? "-mc" : "");
+        snprintf(out, SEL_CLASS_BYTES, "%s-sm%u-%u%s",
+                 topology->memory == ALG_MEMORY_HOST ? SHM : sel_link_text(topology->link), topology->arch,
+                 topology->nranks, topology->multicast ? "-mc" : "");
 }
 
 bool sel_topology_parse(const char *class, sel_topology_t *topology)
 {
-    for (int link = SEL_LINK_HOST; link < SEL_LINK_COUNT; link++) {
-        const char *name = sel_link_text((sel_link_t)link);
+    for (int link = SEL_LINK_HOST; link <= SEL_LINK_COUNT; link++) {
+        const bool shm = link == SEL_LINK_COUNT;
+        const char *name = shm ? SHM : sel_link_text((sel_link_t)link);
         const size_t bytes = strlen(name);
-        sel_topology_t one = {.link = (sel_link_t)link};
+        sel_topology_t one = {.link = shm ? SEL_LINK_SYS : (sel_link_t)link,
+                              .memory = shm ? ALG_MEMORY_HOST : ALG_MEMORY_PEER};
         if (strncmp(class, name, bytes) != 0)
             continue;
         if (sel_link_on_host(one.link))

@@ -90,5 +90,6 @@ typedef struct net_memory_ops {
 extern const net_memory_ops_t net_memory_host;
 extern const net_memory_ops_t net_memory_cuda_ipc; /* only with CUDA */
 extern const net_memory_ops_t net_memory_cuda_vmm; /* only with CUDA */
+extern const net_memory_ops_t net_memory_pinned;   /* only with CUDA */
 
 #endif

@@ -35,6 +35,8 @@ static const net_memory_ops_t *ops_of(uint32_t kind)
         return &net_memory_cuda_ipc;
     case NET_MEMORY_CUDA_VMM:
         return &net_memory_cuda_vmm;
+    case NET_MEMORY_PINNED:
+        return &net_memory_pinned;
 #endif
     default:
         return NULL;

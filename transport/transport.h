@@ -64,7 +64,7 @@ void net_lock_give(net_lock_t *lock);
  */
 enum {
     NET_MAX_SLOTS = 16,     /* joiners beyond this make the segment "overfull": count exceeds any nranks */
-    NET_STAGES = 9,         /* stages 0 .. NET_STAGES-1; what each is for: shim/setup/stages.c */
+    NET_STAGES = 14,        /* stages 0 .. NET_STAGES-1; what each is for: shim/setup/stages.c */
     NET_RECORD_BYTES = 3584 /* the most bytes a rank can post in a stage */
 };
 
@@ -137,7 +137,8 @@ void net_leave(net_rendezvous_t *rendezvous);
  * sealed memfd, which peers open through /proc, so that no name can outlive a
  * crash and nobody can truncate it under a reader. On CUDA: cudaMalloc exported
  * by CUDA IPC; where the export or the open is refused, VMM memory (cuMemCreate)
- * whose file descriptor travels over a unix datagram socket. Ranks of one process
+ * whose file descriptor travels over a unix datagram socket; and for GPUs that
+ * cannot reach each other's memory, the host device's, pinned. Ranks of one process
  * address each other's memory directly; such memory lives until its owner has
  * destroyed it and the last of those ranks has closed it. The current context and
  * device are left as they were found. Without CUDA its kinds give -ENOSYS.
@@ -147,7 +148,8 @@ enum { NET_OFFER_BYTES = 256 };
 typedef enum net_memory_kind {
     NET_MEMORY_HOST = 0,     /* shared memory of the host */
     NET_MEMORY_CUDA_IPC = 1, /* sizes are rounded up to 2 MiB, so that a block shares nothing else */
-    NET_MEMORY_CUDA_VMM = 2
+    NET_MEMORY_CUDA_VMM = 2,
+    NET_MEMORY_PINNED = 3 /* as NET_MEMORY_HOST, for kernels of CUDA too; device addresses are the host's */
 } net_memory_kind_t;
 
 typedef struct net_memory net_memory_t;   /* own memory */

@@ -38,7 +38,7 @@ static const uint64_t EPOCH_UNIT = 1u << 16;
  * left this call. Issue independent loads before using the result. */
 LANE_FN uint64_t epoch_read(const alg_team_t &team)
 {
-    return lane_read_own((const uint64_t *)(team.scratch[team.rank] + ALG_EPOCH_OFFSET));
+    return lane_read_own((const uint64_t *)(team.own + ALG_EPOCH_OFFSET));
 }
 
 /* An earlier call was not finished here: this one must not store anything. */
@@ -60,7 +60,7 @@ LANE_FN void epoch_leave(const lane_t &lane, const alg_team_t &team)
 {
     lane_sync();
     if (lane.thread == 0)
-        lane_add_own((uint64_t *)(team.scratch[team.rank] + ALG_EPOCH_OFFSET),
+        lane_add_own((uint64_t *)(team.own + ALG_EPOCH_OFFSET),
                      lane.block == 0 ? EPOCH_UNIT - 2 * (lane.blocks - 1) : 2);
 }
 

@@ -18,7 +18,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     buffer_t input, output;
     vec16_t scalar;
     ordering_t order;
-    const uint8_t *scratch; /* own */
+    const uint8_t *readable; /* memory of this device */
     uint32_t nranks;
     alg_type_t type; /* TYPE, or the unsigned one of its size */
     alg_op_t op;
@@ -31,7 +31,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
                 buffer_make(call.output, bytes),
                 {{0, 0, 0, 0}},
                 ordering_of<TYPE>(call.type, call.op),
-                team.scratch[team.rank],
+                team.own,
                 team.nranks,
                 call.type,
                 call.op};
@@ -79,7 +79,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     LANE_FN vec16_t load_from_if(bool wanted, const buffer_t &part, uint32_t v) const
     {
         if (WHOLE)
-            return prepare(buffer_load_whole_if(wanted, part, v, scratch));
+            return prepare(buffer_load_whole_if(wanted, part, v, readable));
         return wanted ? load_from(part, v) : vec16_t{{0, 0, 0, 0}};
     }
 

@@ -23,7 +23,12 @@
  *   lane_raise          a flag in a peer's scratch: every lane_copy_out of this lane's warp
  *                       before lane_warp_sync is visible to who sees the flag
  *   lane_flag           read a flag; what it guards is visible afterwards
+ *   lane_post           16 bytes into own scratch in the host's memory; they arrive whole, some time before what
+ *                       this lane raises behind a lane_fence; nothing else orders two posts
+ *   lane_fetch          16 bytes of a peer's scratch there
+ *   lane_fence          what this block posted before lane_sync arrives before what this lane raises
  *   lane_sync           all lanes of the block
+ *   lane_sync_any       the same; true on all of them if it is on any
  *   lane_warp_sync      all lanes of the warp
  *   lane_wait_begins    the time limit counts from here
  *   lane_stop           called while waiting: true when the wait must end (abort, time limit)

@@ -164,9 +164,26 @@ LANE_FN uint64_t lane_flag(const void *p)
     return w;
 }
 
+/* st.relaxed.sys. An aligned vector is one store of the GPU, and is not parted by a host's lines of 64 bytes. */
+LANE_FN void lane_post(void *p, const vec16_t &v)
+{
+    lane_put(p, v);
+}
+
+/* ld.relaxed.sys: nothing nearer than the host's memory may answer. */
+LANE_FN vec16_t lane_fetch(const void *p)
+{
+    return lane_poll(p);
+}
+
 LANE_FN void lane_sync()
 {
     __syncthreads();
+}
+
+LANE_FN bool lane_sync_any(bool x)
+{
+    return __syncthreads_or(x);
 }
 
 LANE_FN void lane_warp_sync()
@@ -230,15 +247,16 @@ LANE_FN void lane_leave(volatile alg_control_t *control, uint8_t *own, bool tell
     }
 }
 
-LANE_FN bool lane_peer_left(const uint8_t *own)
+LANE_FN bool lane_peer_left(volatile const alg_control_t *control)
 {
+    const uint64_t here = control->stop_here;
     uint64_t any = 0;
-    for (int r = 0; r < ALG_MAX_RANKS; r++)
-        any |= lane_flag(own + ALG_STOP_OFFSET + 8 * r);
+    for (int r = 0; here && r < ALG_MAX_RANKS; r++)
+        any |= lane_flag((const void *)(here + 8 * r));
     return any;
 }
 
-/* Returns the deadline, 0 if there is none, or LANE_STOP. `own` is this rank's scratch. */
+/* Returns the deadline, 0 if there is none, or LANE_STOP. `own` is the team's. */
 LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, uint64_t timeout_ns, uint64_t deadline)
 {
     uint64_t *look = (uint64_t *)(own + ALG_LOOK_OFFSET);
@@ -253,7 +271,7 @@ LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, 
             lane_leave(control, own, false);
             return LANE_STOP;
         }
-        if (lane_peer_left(own))
+        if (lane_peer_left(control))
             status = ALG_STATUS_PEER_LEFT;
     }
     if (status == ALG_STATUS_OK) {
@@ -290,7 +308,7 @@ LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
 {
     if (++lane.polls % LANE_POLLS != 0)
         return false;
-    lane.deadline = lane_look(team.control, team.scratch[team.rank], team.timeout_ns, lane.deadline);
+    lane.deadline = lane_look(team.control, team.own, team.timeout_ns, lane.deadline);
     return lane.deadline == LANE_STOP;
 }
 

@@ -112,10 +112,78 @@ LANE_FN vec16_t lane_copy_in(const void *p)
     return lane_load(p);
 }
 
+/* The upper half, which holds the mark if there is one, comes last, and is looked at first. */
+LANE_FN void lane_post_now(void *p, const vec16_t &v)
+{
+    lane_put(p, v);
+}
+
+LANE_FN vec16_t lane_fetch(const void *p)
+{
+    const uint64_t *q = (const uint64_t *)p;
+    const uint64_t hi = __atomic_load_n(q + 1, __ATOMIC_ACQUIRE), lo = __atomic_load_n(q, __ATOMIC_ACQUIRE);
+    return vec16_t{{(uint32_t)lo, (uint32_t)(lo >> 32), (uint32_t)hi, (uint32_t)(hi >> 32)}};
+}
+
+#ifdef LANE_LATE_POSTS
+/* For tests: posts linger, and land in any order, as far as PCIe allows it and further. */
+enum { LANE_POSTS = 48 };
+typedef struct lane_posts {
+    uint32_t count, seed;
+    struct {
+        void *to;
+        vec16_t v;
+    } post[LANE_POSTS];
+} lane_posts_t;
+inline thread_local lane_posts_t lane_posts;
+
+LANE_FN void lane_land_one()
+{
+    lane_posts_t &all = lane_posts;
+    if (all.count == 0)
+        return;
+    all.seed = all.seed * 1664525u + 1013904223u;
+    const uint32_t i = (all.seed >> 8) % all.count;
+    lane_post_now(all.post[i].to, all.post[i].v);
+    all.post[i] = all.post[--all.count];
+}
+
+/* Two to one place stay in order: the older one lands now. */
+LANE_FN void lane_post(void *p, const vec16_t &v)
+{
+    lane_posts_t &all = lane_posts;
+    for (uint32_t i = 0; i < all.count; i++) {
+        if (all.post[i].to == p) {
+            lane_post_now(p, all.post[i].v);
+            all.post[i] = all.post[--all.count];
+        }
+    }
+    if (all.count == LANE_POSTS)
+        lane_land_one();
+    all.post[all.count].to = p;
+    all.post[all.count++].v = v;
+}
+
+LANE_FN void lane_fence()
+{
+    while (lane_posts.count > 0)
+        lane_land_one();
+}
+#else
+LANE_FN void lane_land_one()
+{
+}
+
+LANE_FN void lane_post(void *p, const vec16_t &v)
+{
+    lane_post_now(p, v);
+}
+
 LANE_FN void lane_fence()
 {
     /* lane_raise releases by itself. */
 }
+#endif
 
 LANE_FN void lane_raise(void *p, uint64_t value)
 {
@@ -130,6 +198,11 @@ LANE_FN uint64_t lane_flag(const void *p)
 LANE_FN void lane_sync()
 {
     /* One lane a block. */
+}
+
+LANE_FN bool lane_sync_any(bool x)
+{
+    return x;
 }
 
 LANE_FN void lane_warp_sync()
@@ -183,7 +256,7 @@ LANE_FN void lane_wait_begins(lane_t &lane)
  * it too (after an abort they are the program's to abort). */
 LANE_FN void lane_leave(const alg_team_t &team, bool tell)
 {
-    lane_or_own((uint64_t *)(team.scratch[team.rank] + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);
+    lane_or_own((uint64_t *)(team.own + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);
     for (uint32_t r = 0; tell && r < ALG_MAX_RANKS; r++) {
         if (team.control->stop_at[r])
             lane_raise((void *)(uintptr_t)team.control->stop_at[r], 1);
@@ -193,14 +266,15 @@ LANE_FN void lane_leave(const alg_team_t &team, bool tell)
 LANE_FN bool lane_peer_left(const alg_team_t &team)
 {
     uint64_t any = 0;
-    for (uint32_t r = 0; r < ALG_MAX_RANKS; r++)
-        any |= lane_flag(team.scratch[team.rank] + ALG_STOP_OFFSET + 8 * r);
+    for (uint32_t r = 0; team.control->stop_here && r < ALG_MAX_RANKS; r++)
+        any |= lane_flag((const void *)(uintptr_t)(team.control->stop_here + 8 * r));
     return any;
 }
 
 /* Ranks may outnumber cores, so a waiting lane gives its core away early. */
 LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
 {
+    lane_land_one();
     if (++lane.polls % 64 != 0)
         return false;
     if (__atomic_load_n(&team.control->abort, __ATOMIC_ACQUIRE)) {

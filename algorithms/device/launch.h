@@ -13,8 +13,9 @@
  *   template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
  *   MOST_THREADS, of a block
  * (N: for 2, 3, 4 or up to 8 ranks; WHOLE: of reduction, input.h.) A file ends with
- * ALG_REDUCER or ALG_MOVER, which make its kernels, and an ALG_DESCRIBE for each
- * collective that they serve. On CUDA the first gives `<family>_launch` and
+ * ALG_REDUCER or ALG_MOVER, which make its kernels, and an ALG_DESCRIBE (in the
+ * host's memory: an ALG_DESCRIBE_FOR) for each collective that they serve. On CUDA the first gives `<family>_launch`
+ * and
  * `<family>_preload`; compiled for the host the second gives the descriptors, which
  * refer to those two when the build has CUDA.
  */
@@ -249,7 +250,7 @@ template <class P> static int launch_preload(void (*kernel)(alg_team_t, P))
         return error;                                                                                     \
     }
 
-#define ALG_DESCRIBE(symbol, title, kind, family, A)
+#define ALG_DESCRIBE_FOR(memory, symbol, title, kind, family, A)
 
 #else
 
@@ -283,6 +284,7 @@ template <class P> static void *launch_block_main(void *argument)
 {
     const launch_block<P> *b = (const launch_block<P> *)argument;
     b->body(b->lane, *b->team, *b->what);
+    lane_fence(); /* as the end of a kernel is */
     return NULL;
 }
 
@@ -354,21 +356,24 @@ static inline int launch_host(alg_body_t body, const alg_team_t *team, const alg
     }                                                                                             \
     ALG_CUDA_DECLARE(family)
 
-#define ALG_DESCRIBE(symbol, title, kind, family, A) \
-    extern "C" {                                     \
-    extern const alg_algorithm_t symbol;             \
-    const alg_algorithm_t symbol = {                 \
-        title,                                       \
-        kind,                                        \
-        A::max_bytes<kind>,                          \
-        A::shape<kind>,                              \
-        ALG_CUDA(family, launch),                    \
-        family##_host,                               \
-        ALG_CUDA(family, preload),                   \
-    };                                               \
+#define ALG_DESCRIBE_FOR(memory, symbol, title, kind, family, A) \
+    extern "C" {                                                 \
+    extern const alg_algorithm_t symbol;                         \
+    const alg_algorithm_t symbol = {                             \
+        title,                                                   \
+        kind,                                                    \
+        A::max_bytes<kind>,                                      \
+        A::shape<kind>,                                          \
+        ALG_CUDA(family, launch),                                \
+        family##_host,                                           \
+        ALG_CUDA(family, preload),                               \
+        memory,                                                  \
+    };                                                           \
     }
 
 #endif
+
+#define ALG_DESCRIBE(symbol, title, kind, family, A) ALG_DESCRIBE_FOR(ALG_MEMORY_PEER, symbol, title, kind, family, A)
 
 /* One vector a lane; as many blocks as there may be, of as few threads as that takes (64 at least): warps of
  * one block hold each other up, blocks on other multiprocessors do not. */

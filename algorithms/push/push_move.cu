@@ -17,8 +17,8 @@ struct push_move {
     template <int N, bool WHOLE, bool EACH> struct view {
         push_t p;
         slots<MARK_ESCAPE, N> s;
-        const uint8_t *in[N];   /* [i]: for the rank i places after us; [0]: for us */
-        const uint8_t *scratch; /* own */
+        const uint8_t *in[N];    /* [i]: for the rank i places after us; [0]: for us */
+        const uint8_t *readable; /* memory of this device */
         uint8_t *own_out;
         bool keep;      /* our block goes from the input to the output */
         uint64_t bytes; /* of a block */
@@ -31,7 +31,7 @@ struct push_move {
             for (uint32_t i = 0; i < (EACH ? N : 1); i++) {
                 const bool wanted = any && (!EACH || (i == 0 ? keep : i < s.ranks() && (p.sends >> i & 1)));
                 if (WHOLE)
-                    x[i] = lane_load_if(wanted, in[i < s.ranks() ? i : 0] + (uint64_t)v * VEC, scratch);
+                    x[i] = lane_load_if(wanted, in[i < s.ranks() ? i : 0] + (uint64_t)v * VEC, readable);
                 else if (wanted)
                     x[i] = buffer_load<uint8_t>(buffer_make(in[i], bytes), v);
             }
@@ -79,7 +79,7 @@ struct push_move {
             if (i < w.s.ranks())
                 w.in[i] = (const uint8_t *)call.input + (EACH ? ring_next(team, i) * call.stride : 0);
         }
-        w.scratch = team.scratch[team.rank];
+        w.readable = team.own;
         w.own_out = output + team.rank * step;
         w.keep = w.p.keeps && w.own_out != w.in[0];
         const bool reads = w.p.sends || w.keep;

@@ -696,6 +696,7 @@ const alg_algorithm_t alg_sendrecv_pairs = {
     ALG_CUDA(alg_pairs, launch),
     alg_pairs_host,
     ALG_CUDA(alg_pairs, preload),
+    ALG_MEMORY_PEER,
 };
 }
 

@@ -28,7 +28,7 @@
 
 /* Of the records, of a scratch's map, and of what kernels do in it: raise it when one of these changes, for ranks of
  * two builds with one version number must not meet. */
-enum { RECORD_LAYOUT = 5 };
+enum { RECORD_LAYOUT = 6 };
 #define MOST_SCRATCH_BYTES (UINT64_C(16) << 30) /* as settings.def allows */
 
 _Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does not fit into a record");
@@ -47,6 +47,32 @@ static bool variable_names_something(const char *name)
     return text && *text && strcasecmp(text, "none");
 }
 
+static bool variable_is_on(const char *name)
+{
+    const char *text = shim_nccl_env(name);
+    return text && atoi(text) != 0;
+}
+
+/* The farthest GPUs that NCCL may let reach each other. */
+static sel_link_t farthest_peer(void)
+{
+    static const struct {
+        const char *name, *number; /* as NCCL counted before it had names */
+        sel_link_t link;
+    } levels[] = {{"LOC", "0", SEL_LINK_HOST},
+                  {"NVL", "NVL", SEL_LINK_BRIDGES},
+                  {"PIX", "1", SEL_LINK_PCIE},
+                  {"PXB", "2", SEL_LINK_PCIE},
+                  {"PHB", "3", SEL_LINK_PHB}};
+    if (variable_is_on("NCCL_P2P_DISABLE"))
+        return SEL_LINK_HOST;
+    for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
+        if (variable_is("NCCL_P2P_LEVEL", levels[i].name) || variable_is("NCCL_P2P_LEVEL", levels[i].number))
+            return levels[i].link;
+    }
+    return SEL_LINK_SYS;
+}
+
 const char *shim_identity_refusal(char *text, size_t capacity)
 {
     static const char *const choices[] = {"NCCL_ALGO", "NCCL_PROTO", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN"};
@@ -56,11 +82,6 @@ const char *shim_identity_refusal(char *text, size_t capacity)
             return text;
         }
     }
-    const char *level = shim_nccl_env("NCCL_P2P_DISABLE");
-    if (level && atoi(level) != 0)
-        return "NCCL_P2P_DISABLE is set";
-    if (variable_is("NCCL_P2P_LEVEL", "LOC") || variable_is("NCCL_P2P_LEVEL", "0"))
-        return "NCCL_P2P_LEVEL allows no peer access";
     if (variable_is("NCCL_LAUNCH_MODE", "GROUP"))
         return "explicit NCCL_LAUNCH_MODE: forwarding";
     const char *order = shim_nccl_env("NCCL_LAUNCH_ORDER_IMPLICIT");
@@ -108,7 +129,7 @@ static uint64_t random_id(void)
     uint64_t id = 0;
     if (getrandom(&id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
         id = shim_now_ns() ^ (uint64_t)getpid() << 40;
-    return id ? id & ~UINT64_C(1) : 2; /* even: the second try's is this plus one */
+    return id & ~UINT64_C(3) ? id & ~UINT64_C(3) : 4; /* that of a later try is this plus its number */
 }
 
 static sel_settings_t own_settings(const shim_comm_t *comm, uint64_t machine)
@@ -138,6 +159,8 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     identity->fresh_id = random_id();
     identity->blocking = setup->request.blocking;
     identity->vmm = !variable_is("NCCL_CUMEM_ENABLE", "0");
+    identity->farthest = farthest_peer();
+    identity->shared_memory = setup->request.host || !variable_is_on("NCCL_SHM_DISABLE");
     identity->device = (uint32_t)comm->device;
     identity->leads = !setup->request.host && shim_room_claim(setup->comm);
     sel_gpu_kind_t kind;
@@ -244,9 +267,10 @@ alg_set_t shim_identity_set(const shim_setup_t *setup)
     return (alg_set_t){{key.word[0], key.word[1]}};
 }
 
-sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link)
+sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link, alg_memory_t memory)
 {
     sel_topology_t topology = {.link = link,
+                               .memory = memory,
                                .nranks = setup->comm->nranks,
                                .arch = UINT32_MAX,
                                .multiprocessors = UINT32_MAX,
@@ -263,6 +287,30 @@ sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link
     if (!setup->request.host)
         topology.fingerprint = sel_fingerprint(kind, topology.nranks);
     return topology;
+}
+
+bool shim_identity_peers(const shim_setup_t *setup, sel_link_t link)
+{
+    bool peers = true;
+    for (uint32_t r = 0; r < setup->comm->nranks; r++)
+        peers = peers && link <= setup->identity[r].farthest;
+    return peers;
+}
+
+bool shim_identity_shared_memory(const shim_setup_t *setup)
+{
+    bool shared = true;
+    for (uint32_t r = 0; r < setup->comm->nranks; r++)
+        shared = shared && setup->identity[r].shared_memory;
+    return shared;
+}
+
+bool shim_identity_sees_peers(const shim_setup_t *setup)
+{
+    shim_gpu_t gpu[ALG_MAX_RANKS];
+    for (uint32_t r = 0; r < setup->comm->nranks; r++)
+        gpu[r] = setup->identity[r].gpu;
+    return setup->request.host || shim_link_peers(setup->comm->device, gpu, setup->comm->rank, setup->comm->nranks);
 }
 
 sel_reach_t shim_identity_reach(const shim_setup_t *setup)

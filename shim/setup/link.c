@@ -80,6 +80,24 @@ sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uin
     return all;
 }
 
+/* A GPU that this process does not see may be reached. */
+bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count)
+{
+    net_scope_t scope;
+    bool peers = true;
+    if (net_scope_enter(&scope, device) != 0)
+        return true;
+    for (uint32_t r = 0; r < count && peers; r++) {
+        char bus[SEL_BUS_BYTES];
+        int peer = -1, can = 1;
+        shim_link_bus(&gpu[r], bus);
+        if (r != own && cudaDeviceGetByPCIBusId(&peer, bus) == cudaSuccess)
+            peers = cudaDeviceCanAccessPeer(&can, device, peer) != cudaSuccess || can;
+    }
+    net_scope_leave(&scope);
+    return peers;
+}
+
 /* The runtime does not tell, so the driver is asked, which is loaded by now. */
 static bool has_multicast(int device)
 {
@@ -152,6 +170,15 @@ sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uin
     (void)own;
     (void)count;
     return (sel_reach_t){SEL_LINK_SYS, 0};
+}
+
+bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count)
+{
+    (void)device;
+    (void)gpu;
+    (void)own;
+    (void)count;
+    return true;
 }
 
 #endif

@@ -23,6 +23,8 @@ int shim_link_gpu(int device, shim_gpu_t *gpu, sel_gpu_kind_t *kind);
 /* How `gpu[own]`, which is `device` here, reaches the others of the `count` GPUs. Looks only; that peers
  * can be reached is proven later, with bytes. */
 sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count);
+/* CUDA does not say that the memory of one of them cannot be reached from here. */
+bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count);
 /* Its PCI address. */
 void shim_link_bus(const shim_gpu_t *gpu, char bus[SEL_BUS_BYTES]);
 

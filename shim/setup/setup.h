@@ -21,16 +21,12 @@ enum {
 enum {
     STAGE_IDENTITY,
     STAGE_AGREE,
-    STAGE_OFFER,
-    STAGE_OPENED,
-    STAGE_PROOF,
-    STAGE_OFFER2,
-    STAGE_SENT2,
-    STAGE_OPENED2,
-    STAGE_PROOF2,
-    STAGE_COUNT,
+    STAGE_FIRST_TRY,  /* at a kind of memory */
     STAGE_REGROUP = 0 /* in a segment of its own */
 };
+
+/* Of each try. */
+enum { TRY_OFFER, TRY_SENT, TRY_OPENED, TRY_PROOF, TRY_STAGES };
 
 /* What a rank posts first: who it is, where, and what it wants. Plain data without padding; every
  * field that comes from another process is checked before use. */
@@ -43,7 +39,9 @@ typedef struct shim_identity {
     shim_gpu_t gpu;    /* host mode: zero */
     uint64_t fresh_id; /* random; rank 0's names the scratch, and is the token of the proof */
     uint32_t blocking;
-    uint32_t vmm; /* VMM memory may be tried */
+    uint32_t vmm;           /* VMM memory may be tried */
+    uint32_t shared_memory; /* the host's may */
+    uint32_t farthest;      /* a sel_link_t: GPUs farther apart are not to reach each other; SEL_LINK_HOST: none are */
     uint32_t device;
     uint32_t leads; /* its GPU has no leader (room.h) */
     sel_settings_t settings;
@@ -84,9 +82,13 @@ struct shim_setup {
     shim_identity_t *identity; /* one a rank */
     alg_set_t set;
     alg_map_t map;
-    uint64_t pooled;  /* id of the idle scratch that this rank could take */
-    uint64_t offered; /* the same, as long as it is neither taken nor left */
-    bool second;      /* second try, with VMM memory */
+    uint64_t pooled;        /* id of the idle scratch that this rank could take */
+    uint64_t offered;       /* the same, as long as it is neither taken nor left */
+    sel_reach_t reach;      /* the ranks', joined */
+    bool sees_peers;        /* every rank does */
+    alg_memory_t memory;    /* of the plan */
+    alg_memory_t pooled_in; /* of the idle scratch */
+    uint32_t attempt;       /* at a kind of memory */
     alg_scratch_t *scratch;
     sel_plan_t *plan;
     bool classed;        /* the plan has the class that the ranks agreed on */
@@ -100,6 +102,11 @@ struct shim_setup {
 /* Do what can be done without waiting for another rank; true if something was done. Sets `done` at
  * the end. */
 bool shim_setup_step(shim_setup_t *setup);
+
+/* The number of a stage (TRY_OFFER ..) of the try under way. */
+uint32_t shim_setup_try_stage(const shim_setup_t *setup, uint32_t stage);
+/* For the log: the kind of memory, unless it is the usual one. */
+const char *shim_setup_memory_text(const shim_setup_t *setup);
 
 /* ---- begin.c ---- */
 
@@ -159,7 +166,12 @@ void shim_identity_tell_differences(const shim_setup_t *setup);
 /* Who shares this scratch: the same processes on the same devices, in this order. */
 alg_set_t shim_identity_set(const shim_setup_t *setup);
 /* What the GPUs have in common. */
-sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link);
+sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link, alg_memory_t memory);
+/* NCCL's variables let GPUs at that distance reach each other; let ranks share the host's memory. */
+bool shim_identity_peers(const shim_setup_t *setup, sel_link_t link);
+bool shim_identity_shared_memory(const shim_setup_t *setup);
+/* As far as anyone says before it is tried, this rank's GPU reaches the memory of all others. */
+bool shim_identity_sees_peers(const shim_setup_t *setup);
 /* How this rank's GPU reaches the others. */
 sel_reach_t shim_identity_reach(const shim_setup_t *setup);
 

@@ -9,12 +9,13 @@
  *
  *   IDENTITY  who I am, what I want            -> compare (identity.c), take rank 0's settings
  *   AGREE     link to the peers, idle scratch  -> plan; take or make the scratch
- *   OFFER     offer of the scratch, or errno   -> map the peers', store tokens
+ *   OFFER     offer of the scratch, or errno   -> hand over descriptors (VMM)
+ *   SENT      errno (VMM alone)                -> map the peers', store tokens
  *   OPENED    errno                            -> check own mailboxes
  *   PROOF     errno                            -> attached
  *
- * Where IPC is refused by one rank (OFFER or OPENED), all drop their scratch and
- * go through OFFER2 .. PROOF2 with VMM memory, and SENT2 for the descriptors.
+ * The last four are of one kind of memory (`kinds`). Where one rank is refused it,
+ * before the proof, all drop their scratch and go through them with the next kind.
  * Host mode has a stage before all this for a split (begin.c).
  *
  * How long: see out_of_time. Whether a rank lives is asked of the system, so one
@@ -34,6 +35,8 @@ typedef struct agree {
     uint64_t pooled; /* id of the idle scratch, 0: none */
     uint32_t link;   /* sel_reach_t, to every peer */
     uint32_t lanes;
+    uint32_t peers; /* CUDA does not deny access to one of them */
+    uint32_t unused;
 } agree_t;
 
 typedef struct offer {
@@ -41,13 +44,33 @@ typedef struct offer {
     uint8_t bytes[NET_OFFER_BYTES];
 } offer_t;
 
-_Static_assert((int)STAGE_COUNT <= (int)NET_STAGES, "transport has too few stages");
+/* Of a team on GPUs, in the order in which they are tried. */
+static const struct kind {
+    net_memory_kind_t kind;
+    alg_memory_t memory;
+    const char *told;
+} kinds[] = {{NET_MEMORY_CUDA_IPC, ALG_MEMORY_PEER, ""},
+             {NET_MEMORY_CUDA_VMM, ALG_MEMORY_PEER, ", by VMM"},
+             {NET_MEMORY_PINNED, ALG_MEMORY_HOST, ", through the host's memory"}};
+enum { TRIES = sizeof(kinds) / sizeof(kinds[0]) };
+
+_Static_assert(STAGE_FIRST_TRY + (int)TRIES * TRY_STAGES <= (int)NET_STAGES, "transport has too few stages");
 _Static_assert(sizeof(offer_t) <= NET_RECORD_BYTES, "an offer does not fit into a record");
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_MAX_SLOTS, "more ranks than slots");
 
 static const char *why(int error)
 {
     return error == -ENOSYS ? "CUDA refuses it (`shunt info` shows which GPUs reach each other)" : strerror(-error);
+}
+
+uint32_t shim_setup_try_stage(const shim_setup_t *setup, uint32_t stage)
+{
+    return STAGE_FIRST_TRY + setup->attempt * TRY_STAGES + stage;
+}
+
+const char *shim_setup_memory_text(const shim_setup_t *setup)
+{
+    return setup->request.host ? "" : kinds[setup->attempt].told;
 }
 
 static void post_next(shim_setup_t *setup, uint32_t stage, const void *record, size_t size)
@@ -86,25 +109,39 @@ static int read_identities(shim_setup_t *setup)
         if (error)
             return error;
         identity->settings.policy[SEL_POLICY_BYTES - 1] = 0;
-        identity->fresh_id |= identity->fresh_id ? 0 : 2;
+        identity->fresh_id |= identity->fresh_id ? 0 : TRIES + 1;
     }
     return 0;
 }
 
-static bool make_plan(shim_setup_t *setup, sel_link_t link)
+static bool make_plan(shim_setup_t *setup)
 {
     if (!setup->plan)
         setup->plan = malloc(sizeof(*setup->plan));
     if (!setup->plan)
         return false;
-    sel_topology_t topology = shim_identity_topology(setup, link);
+    sel_topology_t topology = shim_identity_topology(setup, setup->reach.link, setup->memory);
     sel_plan_init(setup->plan, &topology, &setup->identity[0].settings);
     return true;
 }
 
+/* An idle scratch of this team: of the plan's memory, or, if these GPUs turned out not to reach each other, the host's.
+ */
+static uint64_t find_idle(shim_setup_t *setup)
+{
+    const uint32_t rank = setup->comm->rank;
+    uint64_t id = alg_scratch_idle(&setup->set, rank, &setup->plan->map);
+    alg_map_t other;
+    setup->pooled_in = setup->memory;
+    if (id || setup->request.host || setup->memory == ALG_MEMORY_HOST ||
+        !alg_map_init_host(&other, setup->identity[0].settings.scratch_bytes))
+        return id;
+    setup->pooled_in = ALG_MEMORY_HOST;
+    return alg_scratch_idle(&setup->set, rank, &other);
+}
+
 static void identities_done(shim_setup_t *setup)
 {
-    const shim_comm_t *comm = setup->comm;
     bool host = setup->request.host;
     net_unlink(setup->rendezvous);
     net_leave(setup->parents);
@@ -119,43 +156,53 @@ static void identities_done(shim_setup_t *setup)
         shim_setup_decline(setup, "%s", text);
         return;
     }
+    const bool peers = host || shim_identity_peers(setup, SEL_LINK_NVSWITCH);
+    if (!peers && !shim_identity_shared_memory(setup)) {
+        shim_setup_decline(setup, "NCCL's variables allow neither peer access nor shared memory");
+        return;
+    }
+    setup->memory = peers ? ALG_MEMORY_PEER : ALG_MEMORY_HOST;
+    setup->reach.link = host ? SEL_LINK_HOST : SEL_LINK_PCIE; /* until it is known */
     uint64_t bytes = setup->identity[0].settings.scratch_bytes;
-    if (!alg_map_init(&setup->map, bytes) || !make_plan(setup, host ? SEL_LINK_HOST : SEL_LINK_PCIE)) {
+    if (!alg_map_init(&setup->map, bytes) || !make_plan(setup)) {
         shim_setup_decline(setup, "no plan for a scratch of %llu bytes", (unsigned long long)bytes);
         return;
     }
     shim_identity_tell_differences(setup);
     setup->set = shim_identity_set(setup);
     const sel_reach_t reach = shim_identity_reach(setup);
-    agree_t record = {.pooled = alg_scratch_idle(&setup->set, comm->rank, &setup->plan->map),
-                      .link = reach.link,
-                      .lanes = reach.lanes};
+    agree_t record = {
+        .pooled = find_idle(setup), .link = reach.link, .lanes = reach.lanes, .peers = shim_identity_sees_peers(setup)};
     setup->pooled = setup->offered = record.pooled;
     post_next(setup, STAGE_AGREE, &record, sizeof(record));
 }
 
-static int preload(void)
+static int preload(alg_memory_t memory)
 {
 #if SHUNT_HAS_CUDA
     for (uint32_t i = 0; i < alg_registry_count; i++) {
-        int error = alg_registry[i]->preload_cuda ? alg_registry[i]->preload_cuda() : 0;
+        const bool wanted = alg_registry[i]->memory == memory && alg_registry[i]->preload_cuda;
+        int error = wanted ? alg_registry[i]->preload_cuda() : 0;
         if (error)
             return net_cuda_errno(error);
     }
+#else
+    (void)memory;
 #endif
     return 0;
 }
 
 /* Own scratch: out of the pool, or new. */
-static int obtain_scratch(shim_setup_t *setup, net_memory_kind_t kind, uint8_t offer[NET_OFFER_BYTES])
+static int obtain_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
 {
     const shim_comm_t *comm = setup->comm;
+    const net_memory_kind_t kind = setup->request.host ? NET_MEMORY_HOST : kinds[setup->attempt].kind;
     if (setup->pooled) {
         setup->offered = 0;
         return alg_scratch_take(setup->pooled, comm->rank, &setup->scratch);
     }
     shim_setup_leave_idle(setup);
-    uint64_t id = setup->identity[0].fresh_id + (setup->second ? 1 : 0);
+    uint64_t id = setup->identity[0].fresh_id + setup->attempt;
     alg_device_t device = setup->request.host ? ALG_DEVICE_HOST : ALG_DEVICE_CUDA;
     int error = -ENOMEM;
     for (int attempt = 0; attempt < 2 && error == -ENOMEM; attempt++) {
@@ -167,7 +214,7 @@ static int obtain_scratch(shim_setup_t *setup, net_memory_kind_t kind, uint8_t o
     return error;
 }
 
-static void post_offer(shim_setup_t *setup, uint32_t stage, net_memory_kind_t kind)
+static void post_offer(shim_setup_t *setup)
 {
     offer_t record;
     memset(&record, 0, sizeof(record));
@@ -175,18 +222,53 @@ static void post_offer(shim_setup_t *setup, uint32_t stage, net_memory_kind_t ki
     bool host = setup->request.host;
     record.error = host ? 0 : net_scope_enter(&scope, setup->comm->device);
     if (!record.error && !host && !setup->pooled) /* a scratch of the pool was made here, after this */
-        record.error = preload();
+        record.error = preload(setup->memory);
     if (!record.error)
-        record.error = obtain_scratch(setup, kind, record.bytes);
+        record.error = obtain_scratch(setup, record.bytes);
     if (!host)
         net_scope_leave(&scope);
-    post_next(setup, stage, &record, sizeof(record));
+    post_next(setup, shim_setup_try_stage(setup, TRY_OFFER), &record, sizeof(record));
+}
+
+/* Whether a kind may serve this team. Over NVLink the host's memory is left to the real NCCL, which may reach the
+ * peers' in ways that we are refused. */
+static bool usable(const shim_setup_t *setup, uint32_t attempt)
+{
+    const bool allowed = shim_identity_peers(setup, setup->reach.link);
+    bool vmm = true;
+    for (uint32_t r = 0; r < setup->comm->nranks; r++)
+        vmm = vmm && setup->identity[r].vmm;
+    switch (kinds[attempt].kind) {
+    case NET_MEMORY_PINNED:
+        return shim_identity_shared_memory(setup) &&
+               (!allowed || !setup->sees_peers || setup->reach.link >= SEL_LINK_PCIE);
+    case NET_MEMORY_CUDA_VMM:
+        return allowed && setup->sees_peers && vmm;
+    default:
+        return allowed && setup->sees_peers;
+    }
+}
+
+/* Go to the first kind from `attempt` on that may do; false if there is none. */
+static bool try_from(shim_setup_t *setup, uint32_t attempt)
+{
+    while (attempt < TRIES && !usable(setup, attempt))
+        attempt++;
+    if (attempt == TRIES)
+        return false;
+    setup->attempt = attempt;
+    setup->memory = kinds[attempt].memory;
+    if (setup->pooled_in != setup->memory)
+        setup->pooled = 0;
+    make_plan(setup);
+    post_offer(setup);
+    return true;
 }
 
 static void agreed(shim_setup_t *setup)
 {
     const bool host = setup->request.host;
-    sel_reach_t reach = {SEL_LINK_HOST, 0};
+    setup->sees_peers = true;
     for (uint32_t r = 0; r < setup->comm->nranks; r++) {
         agree_t other;
         int error = shim_setup_read(setup, STAGE_AGREE, r, &other, sizeof(other));
@@ -196,31 +278,32 @@ static void agreed(shim_setup_t *setup)
         }
         const bool sane = other.link < SEL_LINK_COUNT && (other.link == SEL_LINK_HOST) == host;
         const sel_reach_t one = {sane ? (sel_link_t)other.link : SEL_LINK_SYS, other.lanes};
-        reach = r == 0 ? one : sel_reach_join(reach, one);
+        setup->reach = r == 0 ? one : sel_reach_join(setup->reach, one);
+        setup->sees_peers = setup->sees_peers && other.peers;
         if (other.pooled != setup->pooled)
             setup->pooled = 0;
     }
-    make_plan(setup, reach.link);
     setup->classed = true;
-    post_offer(setup, STAGE_OFFER, host ? NET_MEMORY_HOST : NET_MEMORY_CUDA_IPC);
+    if (host) {
+        make_plan(setup);
+        post_offer(setup);
+    } else if (setup->pooled && setup->pooled_in == ALG_MEMORY_HOST && usable(setup, TRIES - 1)) {
+        try_from(setup, TRIES - 1); /* the others were refused before */
+    } else if (!try_from(setup, 0)) {
+        make_plan(setup);
+        shim_setup_decline(setup, "its GPUs do not reach each other, and NCCL_SHM_DISABLE is set");
+    }
 }
 
-/* One rank could not: all go to VMM memory, if that may help and has not been tried. */
-static void second_try(shim_setup_t *setup, const char *what, uint32_t rank, int error)
+/* One rank could not: all go to the next kind of memory. */
+static void next_try(shim_setup_t *setup, const char *what, uint32_t rank, int error)
 {
-    bool possible = !setup->request.host && !setup->second && error != -ENOMEM;
-    for (uint32_t r = 0; r < setup->comm->nranks; r++)
-        possible = possible && setup->identity[r].vmm;
-    if (!possible) {
-        shim_setup_fail(setup, "rank %u could not %s: %s", rank, what, why(error));
-        return;
-    }
     if (setup->scratch)
         alg_scratch_release(setup->scratch, false);
     setup->scratch = NULL;
     setup->pooled = 0;
-    setup->second = true;
-    post_offer(setup, STAGE_OFFER2, NET_MEMORY_CUDA_VMM);
+    if (setup->request.host || error == -ENOMEM || !try_from(setup, setup->attempt + 1))
+        shim_setup_fail(setup, "rank %u could not %s: %s", rank, what, why(error));
 }
 
 static int read_offers(shim_setup_t *setup, uint32_t stage, uint8_t offers[][NET_OFFER_BYTES])
@@ -235,59 +318,59 @@ static int read_offers(shim_setup_t *setup, uint32_t stage, uint8_t offers[][NET
     return 0;
 }
 
-static void open_and_write(shim_setup_t *setup, uint32_t offers_stage, uint32_t next)
+static void open_and_write(shim_setup_t *setup)
 {
     uint8_t offers[ALG_MAX_RANKS][NET_OFFER_BYTES];
     int32_t error = 0;
     if (!setup->pooled) {
-        error = read_offers(setup, offers_stage, offers);
+        error = read_offers(setup, shim_setup_try_stage(setup, TRY_OFFER), offers);
         if (!error)
             error = alg_scratch_open(setup->scratch, offers);
     }
     if (!error)
         error = alg_scratch_prove_write(setup->scratch, setup->identity[0].fresh_id);
-    post_next(setup, next, &error, sizeof(error));
+    post_next(setup, shim_setup_try_stage(setup, TRY_OPENED), &error, sizeof(error));
 }
 
 static void offered(shim_setup_t *setup)
 {
-    uint32_t stage = setup->stage, rank = 0;
-    int error = first_error(setup, stage, sizeof(offer_t), &rank);
+    uint32_t rank = 0;
+    int error = first_error(setup, setup->stage, sizeof(offer_t), &rank);
     if (error) {
-        second_try(setup, "share memory of its GPU", rank, error);
+        next_try(setup, "share memory of its GPU", rank, error);
         return;
     }
-    if (stage == STAGE_OFFER) {
-        open_and_write(setup, stage, STAGE_OPENED);
+    if (setup->request.host || kinds[setup->attempt].kind != NET_MEMORY_CUDA_VMM) {
+        open_and_write(setup);
         return;
     }
     uint8_t offers[ALG_MAX_RANKS][NET_OFFER_BYTES];
-    int32_t sent = read_offers(setup, stage, offers);
+    int32_t sent = read_offers(setup, setup->stage, offers);
     if (!sent)
         sent = alg_scratch_send(setup->scratch, offers);
-    post_next(setup, STAGE_SENT2, &sent, sizeof(sent));
+    post_next(setup, shim_setup_try_stage(setup, TRY_SENT), &sent, sizeof(sent));
 }
 
 static void sent(shim_setup_t *setup)
 {
     uint32_t rank = 0;
-    int error = first_error(setup, STAGE_SENT2, sizeof(int32_t), &rank);
+    int error = first_error(setup, setup->stage, sizeof(int32_t), &rank);
     if (error)
-        second_try(setup, "send its memory's descriptor", rank, error);
+        next_try(setup, "send its memory's descriptor", rank, error);
     else
-        open_and_write(setup, STAGE_OFFER2, STAGE_OPENED2);
+        open_and_write(setup);
 }
 
 static void opened(shim_setup_t *setup)
 {
-    uint32_t stage = setup->stage, rank = 0;
-    int error = first_error(setup, stage, sizeof(int32_t), &rank);
+    uint32_t rank = 0;
+    int error = first_error(setup, setup->stage, sizeof(int32_t), &rank);
     if (error) {
-        second_try(setup, "map the memory of its peers", rank, error);
+        next_try(setup, "map the memory of its peers", rank, error);
         return;
     }
     int32_t proof = alg_scratch_prove_read(setup->scratch, setup->identity[0].fresh_id);
-    post_next(setup, stage == STAGE_OPENED ? STAGE_PROOF : STAGE_PROOF2, &proof, sizeof(proof));
+    post_next(setup, shim_setup_try_stage(setup, TRY_PROOF), &proof, sizeof(proof));
 }
 
 static void proven(shim_setup_t *setup)
@@ -304,20 +387,17 @@ static void proven(shim_setup_t *setup)
 
 static void act(shim_setup_t *setup)
 {
-    static void (*const action[STAGE_COUNT])(shim_setup_t *) = {[STAGE_IDENTITY] = identities_done,
-                                                                [STAGE_AGREE] = agreed,
-                                                                [STAGE_OFFER] = offered,
-                                                                [STAGE_OPENED] = opened,
-                                                                [STAGE_PROOF] = proven,
-                                                                [STAGE_OFFER2] = offered,
-                                                                [STAGE_SENT2] = sent,
-                                                                [STAGE_OPENED2] = opened,
-                                                                [STAGE_PROOF2] = proven};
+    static void (*const action[TRY_STAGES])(shim_setup_t *) = {
+        [TRY_OFFER] = offered, [TRY_SENT] = sent, [TRY_OPENED] = opened, [TRY_PROOF] = proven};
     shim_setup_start_clock(setup, true);
     if (setup->regrouping)
         shim_setup_regroup(setup);
+    else if (setup->stage == STAGE_IDENTITY)
+        identities_done(setup);
+    else if (setup->stage == STAGE_AGREE)
+        agreed(setup);
     else
-        action[setup->stage](setup);
+        action[(setup->stage - STAGE_FIRST_TRY) % TRY_STAGES](setup);
 }
 
 static void late(shim_setup_t *setup)

@@ -119,7 +119,7 @@ static void tell_attached(const shim_setup_t *setup)
     shim_info("Shunt attached communicator %p: rank %u of %u, class %s, machine %016llx%s, rules: %s, %zu KiB of "
               "scratch%s",
               (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class,
-              (unsigned long long)comm->plan->topology.fingerprint, setup->second ? ", by VMM" : "", sources,
+              (unsigned long long)comm->plan->topology.fingerprint, shim_setup_memory_text(setup), sources,
               comm->plan->map.total_bytes / 1024, setup->pooled ? ", reused" : "");
 }
 
@@ -183,8 +183,7 @@ void shim_setup_conclude_hosts(shim_setup_t *setup, const shim_hosts_outcome_t *
 /* Only a rank that is broken moves the verdict before this one has posted its proof. */
 static bool has_proven(const shim_setup_t *setup)
 {
-    return setup->scratch && !setup->regrouping &&
-           setup->stage == (uint32_t)(setup->second ? STAGE_PROOF2 : STAGE_PROOF);
+    return setup->scratch && !setup->regrouping && setup->stage == shim_setup_try_stage(setup, TRY_PROOF);
 }
 
 bool shim_setup_obey(shim_setup_t *setup)

@@ -47,13 +47,28 @@ static void buffers_free(const buffers_t *b, const gpu_team_t *g)
     }
 }
 
+/* A build may have the algorithms of one memory alone. */
+static bool in_build(alg_memory_t memory)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < alg_registry_count; i++)
+        any = any || alg_registry[i]->memory == memory;
+    return any;
+}
+
+/* Messages: gpu_pairs.c. */
+static bool drawn(const gpu_team_t *g, const alg_algorithm_t *algorithm)
+{
+    return algorithm->memory == g->map.memory && algorithm->collective != ALG_SEND_RECV;
+}
+
 static draw_t draw(const gpu_team_t *g, const buffers_t *b, uint64_t *state, int only, size_t most_bytes)
 {
     static const size_t awkward[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 127, 1000, 4097, 16384, 65537};
     draw_t d;
     do {
         d = (draw_t){.algorithm = alg_registry[only >= 0 ? (uint64_t)only : data_below(state, alg_registry_count)]};
-    } while (d.algorithm->collective == ALG_SEND_RECV); /* gpu_pairs.c */
+    } while (!drawn(g, d.algorithm));
     const uint32_t nranks = (uint32_t)g->nranks;
     d.k.collective = d.algorithm->collective;
     d.k.root = (uint32_t)data_below(state, nranks);
@@ -233,7 +248,7 @@ static int team(gpu_team_t *g, uint64_t *state, int calls)
     int wrong = 0;
     buffers_make(&b, g);
     for (int a = 0; a < (int)alg_registry_count; a++)
-        wrong += alg_registry[a]->collective == ALG_SEND_RECV ? 0 : eager(g, &b, state, calls / 4, a, 300000);
+        wrong += drawn(g, alg_registry[a]) ? eager(g, &b, state, calls / 4, a, 300000) : 0;
     wrong += eager(g, &b, state, calls, -1, 50000);
     wrong += eager(g, &b, state, 12, -1, MOST_BYTES);
     for (int i = 0; i < 4 && !g->shared; i++) /* the launch of a graph may wait for what a GPU runs */
@@ -256,19 +271,23 @@ int main(int argc, char **argv)
         else
             return 2;
     }
-    alarm(120);
+    alarm(200);
     gpus = gpu_count_or_skip(gpus);
     host = malloc(MOST_BYTES);
     landed = malloc(MOST_BYTES + 2 * SLACK);
     if (!host || !landed)
         return 1;
-    for (int n = 2; n <= ALG_MAX_RANKS; n++) {
+    for (int i = 0; i < ALG_MEMORY_COUNT * (ALG_MAX_RANKS - 1); i++) {
         gpu_team_t g;
+        if (!in_build((alg_memory_t)(i % ALG_MEMORY_COUNT)))
+            continue;
+        const int n = 2 + i / ALG_MEMORY_COUNT;
         uint64_t state = seed + (uint64_t)n;
-        gpu_team_make(&g, n, gpus, 64u << 20);
+        gpu_team_make(&g, n, gpus, (alg_memory_t)(i % ALG_MEMORY_COUNT), 80u << 20);
         wrong += team(&g, &state, calls);
         gpu_team_free(&g);
-        printf("%d ranks on %d GPUs, seed %llu: %d wrong\n", n, n < gpus ? n : gpus, (unsigned long long)seed, wrong);
+        printf("%d ranks on %d GPUs, %s memory, seed %llu: %d wrong\n", n, n < gpus ? n : gpus,
+               g.map.memory == ALG_MEMORY_HOST ? "the host's" : "device", (unsigned long long)seed, wrong);
         fflush(stdout);
     }
     return wrong != 0;

@@ -151,7 +151,7 @@ static int team(int nranks, int gpus, int batches, uint64_t *state)
 {
     gpu_team_t g;
     int wrong = 0;
-    gpu_team_make(&g, nranks, gpus, 80u << 20);
+    gpu_team_make(&g, nranks, gpus, ALG_MEMORY_PEER, 80u << 20);
     for (int k = 0; k < nranks; k++) {
         GPU(cudaSetDevice(g.device[k]));
         GPU(cudaMalloc((void **)&input[k], AREA));

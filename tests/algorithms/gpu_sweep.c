@@ -209,7 +209,7 @@ int main(int argc, char **argv)
     }
     o.gpus = gpu_count_or_skip(o.gpus);
     gpu_team_t g;
-    gpu_team_make(&g, o.gpus, o.gpus, 80u << 20);
+    gpu_team_make(&g, o.gpus, o.gpus, ALG_MEMORY_PEER, 80u << 20);
     uint8_t *input[ALG_MAX_RANKS], *output[ALG_MAX_RANKS];
     for (int r = 0; r < o.gpus; r++) {
         GPU(cudaSetDevice(r));

@@ -24,14 +24,30 @@ int gpu_count_or_skip(int wanted)
     return wanted ? wanted : count < ALG_MAX_RANKS ? count : ALG_MAX_RANKS;
 }
 
-void gpu_team_make(gpu_team_t *g, int nranks, int gpus, size_t scratch_bytes)
+/* Own scratch of the current device's rank, armed. */
+static void make_scratch(const alg_map_t *map, uint8_t **scratch, uint8_t **own)
+{
+    if (map->memory == ALG_MEMORY_HOST) {
+        GPU(cudaHostAlloc((void **)scratch, map->total_bytes, cudaHostAllocMapped | cudaHostAllocPortable));
+        memset(*scratch, 0, map->total_bytes);
+        GPU(cudaMalloc((void **)own, ALG_CONTROL_BYTES));
+        GPU(cudaMemset(*own, 0, ALG_CONTROL_BYTES));
+        return;
+    }
+    GPU(cudaMalloc((void **)scratch, map->total_bytes));
+    GPU(cudaMemset(*scratch, 0, map->total_bytes));
+    GPU(cudaMemset(*scratch + map->half_offset, 0xff, map->flags_offset - map->half_offset));
+    *own = *scratch;
+}
+
+void gpu_team_make(gpu_team_t *g, int nranks, int gpus, alg_memory_t memory, size_t scratch_bytes)
 {
     memset(g, 0, sizeof *g);
     g->nranks = nranks;
     g->shared = nranks > gpus;
-    if (!alg_map_init(&g->map, scratch_bytes))
+    if (!(memory == ALG_MEMORY_HOST ? alg_map_init_host : alg_map_init)(&g->map, scratch_bytes))
         gpu_fail(__FILE__, __LINE__, "alg_map_init", "too small");
-    uint8_t *scratch[ALG_MAX_RANKS];
+    uint8_t *scratch[ALG_MAX_RANKS], *own[ALG_MAX_RANKS];
     int major[ALG_MAX_RANKS];
     for (int r = 0; r < nranks; r++) {
         g->device[r] = r % gpus;
@@ -46,9 +62,7 @@ void gpu_team_make(gpu_team_t *g, int nranks, int gpus, size_t scratch_bytes)
             GPU(error);
         }
         GPU(cudaStreamCreateWithFlags(&g->stream[r], cudaStreamNonBlocking));
-        GPU(cudaMalloc((void **)&scratch[r], g->map.total_bytes));
-        GPU(cudaMemset(scratch[r], 0, g->map.total_bytes));
-        GPU(cudaMemset(scratch[r] + g->map.half_offset, 0xff, g->map.flags_offset - g->map.half_offset));
+        make_scratch(&g->map, &scratch[r], &own[r]);
         GPU(cudaHostAlloc((void **)&g->control[r], sizeof(alg_control_t), cudaHostAllocMapped | cudaHostAllocPortable));
         memset(g->control[r], 0, sizeof(alg_control_t));
         for (uint32_t i = 0; i < alg_registry_count; i++)
@@ -58,6 +72,7 @@ void gpu_team_make(gpu_team_t *g, int nranks, int gpus, size_t scratch_bytes)
     for (int r = 0; r < nranks; r++) {
         g->team[r] = (alg_team_t){.rank = (uint32_t)r,
                                   .nranks = (uint32_t)nranks,
+                                  .own = own[r],
                                   .control = g->control[r],
                                   .timeout_ns = 5000000000u,
                                   .dependent_launch = major[r] >= 9,
@@ -70,6 +85,7 @@ void gpu_team_make(gpu_team_t *g, int nranks, int gpus, size_t scratch_bytes)
                                   .staging_offset = g->map.staging_offset,
                                   .staging_bytes = g->map.staging_bytes};
         memcpy(g->team[r].scratch, scratch, sizeof scratch);
+        g->control[r]->stop_here = (uintptr_t)scratch[r] + ALG_STOP_OFFSET;
         for (int p = 0; p < nranks; p++)
             g->control[r]->stop_at[p] = p == r ? 0 : (uintptr_t)scratch[p] + ALG_STOP_OFFSET + 8 * (unsigned)r;
     }
@@ -80,7 +96,9 @@ void gpu_team_free(gpu_team_t *g)
     for (int r = 0; r < g->nranks; r++) {
         GPU(cudaSetDevice(g->device[r]));
         GPU(cudaStreamDestroy(g->stream[r]));
-        GPU(cudaFree(g->team[r].scratch[r]));
+        GPU(cudaFree(g->team[r].own));
+        if (g->map.memory == ALG_MEMORY_HOST)
+            GPU(cudaFreeHost(g->team[r].scratch[r]));
         GPU(cudaFreeHost(g->control[r]));
     }
 }

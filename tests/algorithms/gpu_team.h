@@ -33,7 +33,7 @@ void gpu_fail(const char *file, int line, const char *what, const char *why) __a
 int gpu_count_or_skip(int wanted);
 /* Rank r on GPU r % gpus. Ranks that share a GPU need grids that fit on it together, twice over: a small grid lets its
  * successor in while it runs. */
-void gpu_team_make(gpu_team_t *g, int nranks, int gpus, size_t scratch_bytes);
+void gpu_team_make(gpu_team_t *g, int nranks, int gpus, alg_memory_t memory, size_t scratch_bytes);
 void gpu_team_free(gpu_team_t *g);
 /* Wait for all streams; a wait of a kernel that ran into its time limit ends the program. */
 void gpu_team_sync(gpu_team_t *g);

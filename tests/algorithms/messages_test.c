@@ -173,7 +173,7 @@ static void play(uint32_t nranks, uint32_t rounds, uint32_t most, size_t most_by
 {
     actor_t actor[ALG_MAX_RANKS];
     pthread_t thread[ALG_MAX_RANKS];
-    world_t *w = world_make(nranks, SCRATCH);
+    world_t *w = world_make(nranks, ALG_MEMORY_PEER, SCRATCH);
     bool right = true;
     for (uint32_t r = 0; r < nranks; r++) {
         actor[r] = (actor_t){.world = w,
@@ -246,7 +246,7 @@ static void broken_waits(void **state)
 {
     (void)state;
     for (int abort = 0; abort < 2; abort++) {
-        world_t *w = world_make(2, SCRATCH);
+        world_t *w = world_make(2, ALG_MEMORY_PEER, SCRATCH);
         uint8_t data[100] = {0};
         turn_t turn = {world_team(w, 0), {data, sizeof data, 1, false}};
         turn.team.timeout_ns = abort ? 0 : 50000000;

@@ -11,19 +11,21 @@
 
 #include <cmocka.h>
 
-world_t *world_make(uint32_t nranks, size_t bytes)
+world_t *world_make(uint32_t nranks, alg_memory_t memory, size_t bytes)
 {
     world_t *w = calloc(1, sizeof *w);
     assert_non_null(w);
     w->nranks = nranks;
-    assert_true(alg_map_init(&w->map, bytes));
+    assert_true(memory == ALG_MEMORY_HOST ? alg_map_init_host(&w->map, bytes) : alg_map_init(&w->map, bytes));
     for (uint32_t r = 0; r < nranks; r++) {
         w->scratch[r] = aligned_alloc(4096, w->map.total_bytes);
         assert_non_null(w->scratch[r]);
         memset(w->scratch[r], 0, w->map.total_bytes);
-        memset(w->scratch[r] + w->map.half_offset, 0xff, w->map.flags_offset - w->map.half_offset);
+        if (memory == ALG_MEMORY_PEER)
+            memset(w->scratch[r] + w->map.half_offset, 0xff, w->map.flags_offset - w->map.half_offset);
     }
     for (uint32_t r = 0; r < nranks; r++) {
+        w->control[r].stop_here = (uintptr_t)w->scratch[r] + ALG_STOP_OFFSET;
         for (uint32_t p = 0; p < nranks; p++)
             w->control[r].stop_at[p] = p == r ? 0 : (uintptr_t)(w->scratch[p] + ALG_STOP_OFFSET) + 8 * r;
     }
@@ -41,6 +43,7 @@ alg_team_t world_team(world_t *w, uint32_t rank)
 {
     alg_team_t team = {.rank = rank,
                        .nranks = w->nranks,
+                       .own = w->scratch[rank],
                        .control = &w->control[rank],
                        .timeout_ns = WAIT_NS,
                        .half_offset = w->map.half_offset,

@@ -19,7 +19,7 @@ typedef struct world {
 } world_t;
 
 /* `bytes` of scratch for each rank. */
-world_t *world_make(uint32_t nranks, size_t bytes);
+world_t *world_make(uint32_t nranks, alg_memory_t memory, size_t bytes);
 void world_free(world_t *w);
 alg_team_t world_team(world_t *w, uint32_t rank);
 

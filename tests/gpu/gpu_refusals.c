@@ -1,7 +1,7 @@
 /*
  * Under an audit library that takes from the machine what Shunt would use (refuse.c):
  *
- *   LD_AUDIT=lib/libgpu_refuse.so REFUSE=peer gpu_refusals -k peer --allow-forward
+ *   LD_AUDIT=lib/libgpu_refuse.so REFUSE=peer gpu_refusals -k peer
  *   LD_AUDIT=lib/libgpu_refuse.so REFUSE=nvml gpu_refusals -k nvml --allow-forward
  */
 #include "gpu.h"
@@ -9,7 +9,7 @@
 #include <dlfcn.h>
 #include <shunt.h>
 
-/* All ranks forward, on children too, and sums are right. */
+/* Short messages go through the host's memory, on children too, and all sums are right. */
 static void no_peer_access(gpu_t *gpu)
 {
     uint64_t hash = 0;

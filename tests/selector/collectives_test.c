@@ -41,27 +41,28 @@ static void any_shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_
     (void)threads;
 }
 
-#define PAIR(c)                                                                                     \
-    &(const alg_algorithm_t){"push", c, all, any_shape, NULL, NULL, NULL}, &(const alg_algorithm_t) \
-    {                                                                                               \
-        "staged", c, all, any_shape, NULL, NULL, NULL                                               \
+#define PAIR(c)                                                                                                      \
+    &(const alg_algorithm_t){"push", c, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER}, &(const alg_algorithm_t) \
+    {                                                                                                                \
+        "staged", c, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER                                               \
     }
 
 const alg_algorithm_t *const alg_registry[] = {
-    &(const alg_algorithm_t){"oneshot", ALG_ALL_REDUCE, half, any_shape, NULL, NULL, NULL},
-    &(const alg_algorithm_t){"twoshot", ALG_ALL_REDUCE, half, any_shape, NULL, NULL, NULL},
-    &(const alg_algorithm_t){"staged", ALG_ALL_REDUCE, all, any_shape, NULL, NULL, NULL},
+    &(const alg_algorithm_t){"oneshot", ALG_ALL_REDUCE, half, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER},
+    &(const alg_algorithm_t){"twoshot", ALG_ALL_REDUCE, half, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER},
+    &(const alg_algorithm_t){"staged", ALG_ALL_REDUCE, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER},
     PAIR(ALG_REDUCE_SCATTER),
     PAIR(ALG_REDUCE),
-    &(const alg_algorithm_t){"twoshot", ALG_REDUCE, all, any_shape, NULL, NULL, NULL},
+    &(const alg_algorithm_t){"twoshot", ALG_REDUCE, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER},
     PAIR(ALG_ALL_GATHER),
     PAIR(ALG_ALL_TO_ALL),
     PAIR(ALG_BROADCAST),
-    &(const alg_algorithm_t){"twoshot", ALG_BROADCAST, all, any_shape, NULL, NULL, NULL},
+    &(const alg_algorithm_t){"twoshot", ALG_BROADCAST, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER},
     PAIR(ALG_GATHER),
-    &(const alg_algorithm_t){"staged", ALG_SCATTER, all, any_shape, NULL, NULL, NULL}, /* it has no push */
-    &(const alg_algorithm_t){"pairs", ALG_SEND_RECV, all, any_shape, NULL, NULL, NULL},
-    &(const alg_algorithm_t){"staged", ALG_SEND_RECV, all, any_shape, NULL, NULL, NULL},
+    &(const alg_algorithm_t){"staged", ALG_SCATTER, all, any_shape, NULL, NULL, NULL,
+                             ALG_MEMORY_PEER}, /* it has no push */
+    &(const alg_algorithm_t){"pairs", ALG_SEND_RECV, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER},
+    &(const alg_algorithm_t){"staged", ALG_SEND_RECV, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER},
 };
 const uint32_t alg_registry_count = sizeof alg_registry / sizeof alg_registry[0];
 const alg_algorithm_t alg_network[ALG_SEND_RECV] = {{"network", ALG_ALL_REDUCE, all, any_shape, NULL, NULL, NULL}};
@@ -82,7 +83,7 @@ static sel_plan_t plan;
 
 static void plan_of(const sel_topology_t *topology, const char *policy, const sel_tuned_t *tuned)
 {
-    sel_settings_t settings = {.scratch_bytes = 72u << 20};
+    sel_settings_t settings = {.scratch_bytes = 80u << 20};
     snprintf(settings.policy, sizeof settings.policy, "%s", policy);
     if (tuned)
         settings.tuned = *tuned;
@@ -276,7 +277,7 @@ static void nothing_forwarded(void **state)
             expect((alg_collective_t)c, 2 * MIB, c == ALG_ALL_REDUCE ? "staged" : one_crossing(c));
             assert_int_equal(choose((alg_collective_t)c, ALG_INT8, 2 * MIB).blocks, 1);
         }
-        const sel_settings_t settings = {.scratch_bytes = 72u << 20, .deterministic = 1};
+        const sel_settings_t settings = {.scratch_bytes = 80u << 20, .deterministic = 1};
         sel_plan_init(&plan, &pcie, &settings);
         for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
             assert_int_equal(choose((alg_collective_t)c, ALG_INT8, 1008).reason, SEL_TAKEN);

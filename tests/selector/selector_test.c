@@ -17,7 +17,7 @@ static const sel_topology_t four = {.link = SEL_LINK_NVSWITCH, .nranks = 4, .arc
 
 static sel_plan_t plan_of(const sel_topology_t *topology, const char *policy, uint32_t max_blocks, bool deterministic)
 {
-    sel_settings_t settings = {.scratch_bytes = 72u << 20, .max_blocks = max_blocks, .deterministic = deterministic};
+    sel_settings_t settings = {.scratch_bytes = 80u << 20, .max_blocks = max_blocks, .deterministic = deterministic};
     snprintf(settings.policy, sizeof settings.policy, "%s", policy);
     sel_plan_t plan;
     sel_plan_init(&plan, topology, &settings);
@@ -209,7 +209,7 @@ static uint8_t index_of(const char *name)
 
 static sel_plan_t tuned_plan(const sel_topology_t *topology, const char *policy, const sel_tuned_t *tuned)
 {
-    sel_settings_t settings = {.scratch_bytes = 72u << 20, .tuned = *tuned};
+    sel_settings_t settings = {.scratch_bytes = 80u << 20, .tuned = *tuned};
     snprintf(settings.policy, sizeof settings.policy, "%s", policy);
     sel_plan_t plan;
     sel_plan_init(&plan, topology, &settings);
@@ -360,6 +360,31 @@ static void nothing_forwarded(void **state)
     assert_string_equal(name_of(&plan, 1 << 30), "staged");
 }
 
+/* What is for one memory is not chosen for the other, by row, policy or need; other collectives are forwarded. */
+static void host_memory(void **state)
+{
+    (void)state;
+    sel_topology_t topology = four;
+    topology.link = SEL_LINK_PHB;
+    topology.memory = ALG_MEMORY_HOST;
+    sel_plan_t plan = plan_of(&topology, "", 0, false);
+    assert_string_equal(name_of(&plan, 1024), "shm-oneshot");
+    assert_string_equal(name_of(&plan, 64 << 10), "shm-twoshot");
+    assert_int_equal(choose(&plan, ALG_INT8, 1 << 20).reason, SEL_FORWARD_TABLE);
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+        const sel_query_t query = {(alg_collective_t)c, ALG_FLOAT32, ALG_SUM, 256};
+        assert_int_equal(sel_choose(&plan, &query).reason, c == ALG_ALL_REDUCE ? SEL_TAKEN : SEL_FORWARD_COLLECTIVE);
+    }
+    plan = plan_of(&topology, "shm-staged;0-1K=oneshot", 0, false);
+    assert_string_equal(name_of(&plan, 1024), "shm-staged");
+    assert_string_equal(name_of(&plan, 1 << 30), "shm-staged");
+    plan = plan_of(&topology, "", 0, true);
+    assert_string_equal(name_of(&plan, 1 << 30), "shm-staged");
+    plan = plan_of(&four, "shm-staged", 0, true);
+    assert_string_equal(name_of(&plan, 1024), "oneshot");
+    assert_string_equal(name_of(&plan, 1 << 30), "staged");
+}
+
 /* Two-shot has less room for integers: those that do not fit go by the row of larger messages. */
 static void less_room(void **state)
 {
@@ -447,6 +472,7 @@ int main(void)
         cmocka_unit_test(plans_are_whole),
         cmocka_unit_test(built_in_table),
         cmocka_unit_test(policy_wins),
+        cmocka_unit_test(host_memory),
         cmocka_unit_test(less_room),
         cmocka_unit_test(limits),
         cmocka_unit_test(nothing_forwarded),

@@ -194,6 +194,59 @@ static void ipc_refused(void **state)
     try_group(SHIM_COMM_FORWARD);
 }
 
+static void all_linked_by(sel_link_t link)
+{
+    fake_reset();
+    for (int r = 0; r < N; r++)
+        fake.reach[r] = (sel_reach_t){link, 0};
+}
+
+static void try_memory(alg_memory_t memory)
+{
+    ncclComm_t comms[N];
+    init_group(comms, N, fresh_id());
+    for (int r = 0; r < N; r++) {
+        const shim_comm_t *comm = shim_comm_find(comms[r]);
+        assert_int_equal(atomic_load(&comm->phase), SHIM_COMM_ATTACHED);
+        assert_int_equal(comm->plan->topology.memory, memory);
+        assert_int_equal(comm->plan->map.memory, memory);
+    }
+    destroy_all(comms, N);
+}
+
+/* Where GPUs do not reach each other, the host's memory; over NVLink the real NCCL may know better. */
+static void no_peer_access(void **state)
+{
+    (void)state;
+    all_linked_by(SEL_LINK_SYS);
+    try_memory(ALG_MEMORY_PEER);
+    fake.unreached[1] = true;
+    try_memory(ALG_MEMORY_HOST);
+    fake.pinned_error[3] = -38;
+    try_group(SHIM_COMM_FORWARD);
+    all_linked_by(SEL_LINK_PCIE);
+    fake.open_error[2] = fake.vmm_error[0] = -38;
+    try_memory(ALG_MEMORY_HOST);
+    all_linked_by(SEL_LINK_NVSWITCH);
+    fake.open_error[2] = fake.vmm_error[0] = -38;
+    try_group(SHIM_COMM_FORWARD);
+}
+
+/* NCCL_P2P_LEVEL is about distance. */
+static void peer_level(void **state)
+{
+    (void)state;
+    setenv("NCCL_P2P_LEVEL", "PHB", 1);
+    all_linked_by(SEL_LINK_PHB);
+    try_memory(ALG_MEMORY_PEER);
+    all_linked_by(SEL_LINK_SYS);
+    try_memory(ALG_MEMORY_HOST);
+    setenv("NCCL_SHM_DISABLE", "1", 1);
+    try_group(SHIM_COMM_FORWARD);
+    unsetenv("NCCL_P2P_LEVEL");
+    unsetenv("NCCL_SHM_DISABLE");
+}
+
 static void vmm_is_sent(void **state)
 {
     (void)state;
@@ -799,6 +852,8 @@ int main(void)
         cmocka_unit_test(links_are_joined),
         cmocka_unit_test(machines_are_told_apart),
         cmocka_unit_test(ipc_refused),
+        cmocka_unit_test(no_peer_access),
+        cmocka_unit_test(peer_level),
         cmocka_unit_test(vmm_is_sent),
         cmocka_unit_test(proof_fails),
         cmocka_unit_test(same_gpu),

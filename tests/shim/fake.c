@@ -302,6 +302,14 @@ int shim_link_gpu(int device, shim_gpu_t *gpu, sel_gpu_kind_t *kind)
     return 0;
 }
 
+bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count)
+{
+    (void)gpu;
+    (void)own;
+    (void)count;
+    return !fake.unreached[device];
+}
+
 sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count)
 {
     (void)gpu;
@@ -341,7 +349,10 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
     memset(plan, 0, sizeof(*plan));
     plan->topology = *topology;
     plan->settings = *settings;
-    alg_map_init(&plan->map, settings->scratch_bytes);
+    if (topology->memory == ALG_MEMORY_HOST)
+        alg_map_init_host(&plan->map, settings->scratch_bytes);
+    else
+        alg_map_init(&plan->map, settings->scratch_bytes);
 }
 
 const alg_algorithm_t *const alg_registry[1];
@@ -401,7 +412,10 @@ int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind,
     (void)id;
     (void)nranks;
     (void)map;
-    int error = kind == NET_MEMORY_CUDA_VMM ? fake.vmm_error[rank] : fake.ipc_error[rank];
+    const int errors[] = {[NET_MEMORY_CUDA_IPC] = fake.ipc_error[rank],
+                          [NET_MEMORY_CUDA_VMM] = fake.vmm_error[rank],
+                          [NET_MEMORY_PINNED] = fake.pinned_error[rank]};
+    int error = kind == NET_MEMORY_HOST ? 0 : errors[kind];
     if (error)
         return error;
     atomic_fetch_add(&fake.created, 1);

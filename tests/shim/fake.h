@@ -30,6 +30,8 @@ typedef struct fake {
     int ipc_error[FAKE_RANKS];     /* of alg_scratch_create with IPC memory */
     int open_error[FAKE_RANKS];    /* of alg_scratch_open with IPC memory */
     int vmm_error[FAKE_RANKS];     /* of alg_scratch_create with VMM memory */
+    int pinned_error[FAKE_RANKS];  /* of alg_scratch_create with the host's memory */
+    bool unreached[FAKE_RANKS];    /* CUDA says that a peer's memory cannot be reached */
     int proof_error[FAKE_RANKS];   /* of alg_scratch_prove_read */
     uint64_t idle[FAKE_RANKS];     /* of alg_scratch_idle */
     ncclResult_t destroy_result;   /* of ncclCommDestroy */

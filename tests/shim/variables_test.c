@@ -127,10 +127,33 @@ static void explicit_choices(void **state)
 static void no_peer_access(void **state)
 {
     (void)state;
-    expect_forwarded("NCCL_P2P_DISABLE", "1", "NCCL_P2P_DISABLE is set");
-    expect_forwarded("NCCL_P2P_LEVEL", "LOC", "NCCL_P2P_LEVEL allows no peer access");
+    scenario_t host = {.set = {"NCCL_P2P_DISABLE", "1"},
+                       .phase = SHIM_COMM_ATTACHED,
+                       .reason = "through the host's memory",
+                       .blocks = -1,
+                       .multicast = -1};
+    expect(host);
+    host.set[0] = "NCCL_P2P_LEVEL", host.set[1] = "LOC";
+    expect(host);
+    host.set[1] = "0";
+    expect(host);
+    host.reason = "class nvswitch-sm90-2";
+    host.set[1] = "NVL";
+    expect(host);
     expect_attached("NCCL_P2P_DISABLE", "0");
-    expect_attached("NCCL_P2P_LEVEL", "NVL");
+}
+
+/* Then there is nothing left but the network, which is NCCL's. */
+static void shm_disable(void **state)
+{
+    (void)state;
+    scenario_t neither = {.set = {"NCCL_P2P_DISABLE", "1", "NCCL_SHM_DISABLE", "1"},
+                          .phase = SHIM_COMM_FORWARD,
+                          .reason = "allow neither peer access nor shared memory",
+                          .blocks = -1,
+                          .multicast = -1};
+    expect(neither);
+    expect_attached("NCCL_SHM_DISABLE", "1");
 }
 
 /* Where IPC is refused, VMM memory serves, unless the user has switched it off. */
@@ -261,10 +284,10 @@ static void graph_mixing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(enable),        cmocka_unit_test(explicit_choices), cmocka_unit_test(no_peer_access),
-        cmocka_unit_test(cumem_enable),  cmocka_unit_test(nvls_enable),      cmocka_unit_test(max_ctas),
-        cmocka_unit_test(deterministic), cmocka_unit_test(share_resources),  cmocka_unit_test(graph_mixing),
-        cmocka_unit_test(priority),
+        cmocka_unit_test(enable),       cmocka_unit_test(explicit_choices), cmocka_unit_test(no_peer_access),
+        cmocka_unit_test(shm_disable),  cmocka_unit_test(cumem_enable),     cmocka_unit_test(nvls_enable),
+        cmocka_unit_test(max_ctas),     cmocka_unit_test(deterministic),    cmocka_unit_test(share_resources),
+        cmocka_unit_test(graph_mixing), cmocka_unit_test(priority),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,6 +46,7 @@ TESTS = {
     "NCCL_TOPO_FILE": ("topology/link_test.c", "by_cuda"),
     "NCCL_P2P_DISABLE": ("shim/variables_test.c", "no_peer_access"),
     "NCCL_P2P_LEVEL": ("shim/variables_test.c", "no_peer_access"),
+    "NCCL_SHM_DISABLE": ("shim/variables_test.c", "shm_disable"),
     "NCCL_CUMEM_ENABLE": ("shim/variables_test.c", "cumem_enable"),
     "NCCL_NVLS_ENABLE": ("shim/variables_test.c", "nvls_enable"),
     "NCCL_MAX_CTAS": ("shim/variables_test.c", "max_ctas"),

@@ -22,6 +22,7 @@ cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device);
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaDeviceGetByPCIBusId(int *device, const char *bus);
+cudaError_t cudaDeviceCanAccessPeer(int *can, int from, int to);
 cudaError_t cudaDeviceGetP2PAttribute(int *value, int attribute, int from, int to);
 
 #endif

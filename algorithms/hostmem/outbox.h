@@ -1,0 +1,177 @@
+/*
+ * outbox.h - short messages through the host's memory: a rank writes once, into
+ * its own outbox, and its peers read there.
+ *
+ * Over PCIe a store is posted and cheap, a load is a round trip of some 1.5 us.
+ * So there is no flag behind the data, whose fence and load would be two more of
+ * them: each unit of 16 bytes has 12 bytes of data and the number of the call as
+ * its mark, and tells by itself that it arrived. Nothing is re-armed, and every
+ * type travels as it is.
+ *
+ * Call e uses half e & 1 of the scratch. When a rank begins call e + 2, every
+ * rank has ended call e (algorithm.h), so nobody reads there any more.
+ *
+ * A mark comes again after 2^31 calls. So that a unit which none of them used does
+ * not pass for new then, each call clears one that it does not use, in turn.
+ *
+ * A lane has three vectors at a time, for which it takes four units. Those of a
+ * warp lie in a tile, so that each of its stores and loads is of whole lines.
+ */
+#ifndef SHUNT_OUTBOX_H
+#define SHUNT_OUTBOX_H
+
+#include "algorithms/device/epoch.h"
+#include "algorithms/device/reduce.h"
+
+enum { OUTBOX_VECTORS = 3, OUTBOX_UNITS = 4 };
+
+/* The vectors that a lane has at a time, of one rank. */
+typedef struct triple {
+    vec16_t v[OUTBOX_VECTORS];
+} triple_t;
+
+LANE_HOST_FN uint32_t outbox_tiles(uint32_t vectors, uint32_t lanes)
+{
+    return (vectors + OUTBOX_VECTORS * lanes - 1) / (OUTBOX_VECTORS * lanes);
+}
+
+LANE_HOST_FN uint64_t outbox_tile_bytes(uint32_t lanes)
+{
+    return (uint64_t)OUTBOX_UNITS * VEC * lanes;
+}
+
+/* Vectors that find room in so many bytes, whatever a tile is. */
+static inline uint64_t outbox_room(uint64_t bytes)
+{
+    return bytes / outbox_tile_bytes(32) * OUTBOX_VECTORS * 32;
+}
+
+/* Never 0, as memory is at first. */
+LANE_FN uint32_t outbox_mark(uint64_t epoch)
+{
+    return (uint32_t)(epoch / EPOCH_UNIT) | 1u << 31;
+}
+
+/* One lane's view of the outboxes of all ranks, in the call's half. */
+template <int N> struct outbox {
+    uint8_t *to;                /* ours */
+    const uint8_t *from[N - 1]; /* [j]: that of the rank at place j of the others */
+    uint32_t mark, nranks;
+    uint32_t lane, lanes; /* of a warp */
+
+    LANE_FN uint32_t peers() const
+    {
+        return (N <= EXACT_RANKS ? N : nranks) - 1;
+    }
+
+    /* From the arguments alone: before lane_begin. */
+    LANE_FN static outbox make(const lane_t &l, const alg_team_t &team)
+    {
+        outbox o;
+        o.nranks = team.nranks;
+        o.mark = 0;
+        o.lanes = lane_warp_size();
+        o.lane = l.thread % o.lanes;
+        const uint64_t at = team.half_offset + (uint64_t)o.lane * VEC;
+        o.to = team.scratch[team.rank] + at;
+        LANE_UNROLL
+        for (uint32_t j = 0; j < N - 1; j++) {
+            if (j < o.peers())
+                o.from[j] = team.scratch[other_rank(team, j)] + at;
+        }
+        return o;
+    }
+
+    LANE_FN uint64_t held() const
+    {
+        uint64_t all = (uintptr_t)to;
+        LANE_UNROLL
+        for (uint32_t j = 0; j < N - 1; j++) {
+            if (j < peers())
+                all |= (uintptr_t)from[j];
+        }
+        return all;
+    }
+
+    LANE_FN void begin(const alg_team_t &team, uint64_t epoch)
+    {
+        const uint64_t half = epoch_half(team, epoch);
+        mark = outbox_mark(epoch);
+        to += half;
+        LANE_UNROLL
+        for (uint32_t j = 0; j < N - 1; j++) {
+            if (j < peers())
+                from[j] += half;
+        }
+    }
+
+    /* The lane's i-th vector of a tile; the others follow `lanes` later. */
+    LANE_FN uint32_t vector(uint32_t tile, uint32_t i) const
+    {
+        return (tile * OUTBOX_VECTORS + i) * lanes + lane;
+    }
+
+    LANE_FN void put(uint32_t tile, const triple_t &x) const
+    {
+        uint8_t *at = to + tile * outbox_tile_bytes(lanes);
+        LANE_UNROLL
+        for (int i = 0; i < OUTBOX_VECTORS; i++)
+            lane_post(at + i * lanes * VEC, vec16_t{{x.v[i].w[0], x.v[i].w[1], x.v[i].w[2], mark}});
+        lane_post(at + OUTBOX_VECTORS * lanes * VEC, vec16_t{{x.v[0].w[3], x.v[1].w[3], x.v[2].w[3], mark}});
+    }
+
+    /* Wait for tile `tile` + r * `step` of every other rank r, into x. All that have yet to come are polled in one go,
+     * so their loads are in flight together. False: the wait was broken. */
+    LANE_FN bool take(lane_t &l, const alg_team_t &team, uint32_t tile, uint32_t step, triple_t (&x)[N - 1]) const
+    {
+        uint32_t missing = (1u << peers()) - 1;
+        lane_wait_begins(l);
+        for (;;) {
+            vec16_t rest[N - 1];
+            LANE_UNROLL
+            for (uint32_t j = 0; j < N - 1; j++) {
+                if (missing >> j & 1)
+                    fetch(from[j] + (tile + other_rank(team, j) * step) * outbox_tile_bytes(lanes), x[j], rest[j]);
+            }
+            LANE_UNROLL
+            for (uint32_t j = 0; j < N - 1; j++) {
+                if ((missing >> j & 1) && join(x[j], rest[j]))
+                    missing &= ~(1u << j);
+            }
+            if (missing == 0)
+                return true;
+            if (lane_stop(l, team))
+                return false;
+        }
+    }
+
+    LANE_FN void fetch(const uint8_t *at, triple_t &x, vec16_t &rest) const
+    {
+        LANE_UNROLL
+        for (int i = 0; i < OUTBOX_VECTORS; i++)
+            x.v[i] = lane_fetch(at + i * lanes * VEC);
+        rest = lane_fetch(at + OUTBOX_VECTORS * lanes * VEC);
+    }
+
+    /* Four units to three vectors; false: not all of them have come. */
+    LANE_FN bool join(triple_t &x, const vec16_t &rest) const
+    {
+        uint32_t wrong = rest.w[3] ^ mark;
+        LANE_UNROLL
+        for (int i = 0; i < OUTBOX_VECTORS; i++) {
+            wrong |= x.v[i].w[3] ^ mark;
+            x.v[i].w[3] = rest.w[i];
+        }
+        return wrong == 0;
+    }
+};
+
+/* Clear a unit of the call's half, in turn; the call uses the first `used` bytes itself. */
+LANE_FN void outbox_clear_one(const lane_t &l, const alg_team_t &team, uint64_t epoch, uint64_t used)
+{
+    const uint64_t at = (epoch / EPOCH_UNIT / 2) % (team.half_bytes / VEC) * VEC;
+    if (l.block == 0 && l.thread == 0 && at >= used)
+        lane_post(team.scratch[team.rank] + team.half_offset + epoch_half(team, epoch) + at, vec16_t{{0, 0, 0, 0}});
+}
+
+#endif

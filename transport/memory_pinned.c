@@ -1,0 +1,78 @@
+/*
+ * memory_pinned.c - host memory of several processes that kernels reach over PCIe,
+ * for GPUs which cannot reach each other's.
+ *
+ * It is memory_host.c's, which each process registers with CUDA, for all of its
+ * devices. Its pages live while anyone has them mapped, so there is no guest book.
+ * Registering and its undoing are calls of the driver, which may wait for kernels.
+ */
+#define _GNU_SOURCE
+#include <cuda_runtime_api.h>
+#include <errno.h>
+
+#include "transport/memory.h"
+
+static int pin(void *at, size_t bytes, int device)
+{
+    net_scope_t scope;
+    int one_address = 0;
+    int error = net_scope_enter(&scope, device);
+    if (error)
+        return error;
+    error = net_cuda_errno(cudaDeviceGetAttribute(&one_address, cudaDevAttrCanUseHostPointerForRegisteredMem, device));
+    if (!error && !one_address)
+        error = -ENOSYS;
+    if (!error)
+        error = net_cuda_errno(cudaHostRegister(at, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped));
+    net_scope_leave(&scope);
+    return error;
+}
+
+static int unpin(void *at, int device)
+{
+    net_scope_t scope;
+    int error = net_scope_enter(&scope, device);
+    if (error)
+        return error;
+    error = net_cuda_errno(cudaHostUnregister(at));
+    net_scope_leave(&scope);
+    return error;
+}
+
+static int pinned_create(net_memory_t *memory, net_offer_t *offer)
+{
+    int error = net_memory_host.create(memory, offer);
+    if (error)
+        return error;
+    error = pin(memory->pointer, memory->bytes, memory->device);
+    if (error)
+        (void)net_memory_host.destroy(memory);
+    return error;
+}
+
+static int pinned_destroy(net_memory_t *memory)
+{
+    int error = unpin(memory->pointer, memory->device);
+    return error ? error : net_memory_host.destroy(memory);
+}
+
+static int pinned_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t *mapping)
+{
+    int error = net_memory_host.open(own, peer, mapping);
+    if (error)
+        return error;
+    error = pin(mapping->pointer, mapping->bytes, mapping->device);
+    if (error)
+        net_memory_host.close(mapping);
+    return error;
+}
+
+/* What stays registered stays mapped: kernels may be in it. */
+static void pinned_close(net_mapping_t *mapping)
+{
+    if (unpin(mapping->pointer, mapping->device) == 0)
+        net_memory_host.close(mapping);
+}
+
+const net_memory_ops_t net_memory_pinned = {
+    .create = pinned_create, .destroy = pinned_destroy, .open = pinned_open, .close = pinned_close, .driver = true};
