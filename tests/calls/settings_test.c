@@ -92,7 +92,7 @@ static int check_defaults(void *argument)
     fresh_environment(argument);
     const shim_settings_t *s = shim_settings();
     CHILD_CHECK(s->device == SHIM_DEVICE_AUTO && s->enable && !s->deterministic && s->max_ctas == 0);
-    CHILD_CHECK(s->scratch_bytes == UINT64_C(72) << 20);
+    CHILD_CHECK(s->scratch_bytes == UINT64_C(80) << 20);
     CHILD_CHECK(s->debug == SHIM_LOG_WARN && s->debug_file[0] == '\0' && s->algo[0] == '\0');
     CHILD_CHECK(strcmp(s->stats, "0") == 0);
     CHILD_CHECK(shim_setting_nccl_path() == NULL);
