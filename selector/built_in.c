@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * built_in.c - the built-in table. Each row names the benchmark that set it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * topology_class.c - a communicator's class, and the fingerprint of its machine.
  */

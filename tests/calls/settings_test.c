@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * settings_test.c - every setting: right values, wrong values, fallbacks,
  * files. Settings are read once a process, so each case has one of its own.

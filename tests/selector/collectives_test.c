@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The choice for each collective, with a registry in which all have their
  * algorithms: how bytes are counted, whom a policy and a row speak of, the

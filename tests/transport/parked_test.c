@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * parked_test.c - device memory that peers have mapped by IPC is not freed before
  * they let go of it or die, and nothing is freed or unmapped but by a reap. CUDA is

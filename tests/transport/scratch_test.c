@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * scratch_test.c - scratch of the host device: steps, proof, pool.
  */
