@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * algorithm.h - what an algorithm is, and what it is given.
  *

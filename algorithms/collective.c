@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * collective.c - names and shapes of the collectives. Apart from the registry,
  * so that the command has them without any algorithm.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * map.c - where things lie in a rank's scratch, and how large a type is.
  *

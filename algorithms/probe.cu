@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * probe.cu - the kernel of the attach proof: one word to each peer.
  *

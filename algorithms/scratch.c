@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * scratch.c - build, prove and give back the memory of a team.
  *
@@ -116,7 +117,7 @@ static bool map_fits(const alg_map_t *map)
     return map->half_offset >= ALG_CONTROL_BYTES && map->half_bytes < map->total_bytes && halves <= map->total_bytes &&
            map->rings_offset == halves && map->flags_offset == halves + map->rings_bytes &&
            map->counts_offset >= map->flags_offset + map->flags_bytes &&
-           map->staging_offset >= map->counts_offset + ALG_COUNTS_BYTES &&
+           map->staging_offset >= map->counts_offset + (map->rings_bytes > 0 ? ALG_COUNTS_BYTES : 0) &&
            map->staging_offset + map->staging_bytes <= map->total_bytes;
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * scratch.h - the memory of a team: own scratch, mappings of the peers', the
  * control words, and the pool that keeps them between communicators.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * scratch_cuda.c - a scratch on a CUDA device: control words, arming, proof.
  *

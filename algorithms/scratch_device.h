@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * scratch_device.h - what a scratch holds, and the few things about it that
  * differ between CUDA and the host. Private to scratch*.c and probe.cu.

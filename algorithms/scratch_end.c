@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * scratch_end.c - the end of a scratch: into the pool, or freed when that can harm nobody.
  *

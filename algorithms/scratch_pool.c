@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * scratch_pool.c - idle scratches, kept for the next communicator of the same
  * ranks: allocation and mapping are the slow part of a set-up.

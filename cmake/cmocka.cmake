@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The target cmocka::cmocka: the system's, or the copy that scripts/setup keeps in .deps/cmocka so that it
 # can be carried to a machine that lacks it. SHUNT_CMOCKA says whether there is one.
 find_path(SHUNT_CMOCKA_INCLUDE cmocka.h)

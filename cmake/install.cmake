@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # cmake --install: the library with its links, the audit library, the public header, the command with its manual
 # page, and a pkg-config file. The libraries and nccl.pc have a folder of their own.
 install(TARGETS nccl shunt_audit LIBRARY DESTINATION ${SHUNT_INSTALL_LIBDIR})

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Where nccl.h is: a folder the user names, the system, CUDA's folder, or where scripts/nccl-header put it.
 # An older one than 2.28 is passed over.
 set(SHUNT_NCCL_INCLUDE_DIR "" CACHE PATH "Folder with nccl.h (2.28 or newer)")

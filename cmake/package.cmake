@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # cpack: the Debian package `shunt`, from the tree as it was built. scripts/package calls it.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME shunt)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shunt.h - what libnccl.so.2 offers beyond NCCL's API when it is Shunt.
  *

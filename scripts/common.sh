@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # common.sh - what the scripts beside it share; sourced, with the project's root as working directory.
 

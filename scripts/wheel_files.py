@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """wheel_files.py - single files out of a wheel of the package index, without downloading the rest.
 
 usage: wheel_files.py PACKAGE FOLDER ENDING...     (files whose names end with an ENDING go below FOLDER)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * built_in.h - the built-in table's rows. Private to this room.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cost.c - the predicted time of a collective on machines that were not
  * measured.

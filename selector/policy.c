@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * policy.c - the parser of policy.h's grammar. Any bytes are safe input.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * policy.h - the user's policy (SHUNT_ALGO), parsed.
  *

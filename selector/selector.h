@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * selector.h - which algorithm serves a call: a pure function of facts that
  * are the same on every rank.

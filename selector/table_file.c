@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * table_file.c - the reader and the writer of table_file.h's format. Any bytes
  * are safe input.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * table_file.h - a measured table as text: what `shunt tune` writes and the
  * library reads.

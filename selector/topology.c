@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * topology.c - what can be told from a machine: the way between two devices, the
  * port near a GPU, the class of a set of GPUs.

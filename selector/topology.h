@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * topology.h - what machine this is: GPUs, NICs and the ways between them; its
  * class, by which the table is searched; and its fingerprint, which says on which

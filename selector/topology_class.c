@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * topology_class.c - a communicator's class, and the fingerprint of its machine.
  */
@@ -15,12 +16,12 @@ const char *sel_link_text(sel_link_t link)
     return (unsigned)link < SEL_LINK_COUNT ? text[link] : "?";
 }
 
-#define SHM "shm"
-
 bool sel_link_on_host(sel_link_t link)
 {
     return link == SEL_LINK_HOST || link == SEL_LINK_NETWORK;
 }
+
+#define SHM "shm"
 
 void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES])
 {

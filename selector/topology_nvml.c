@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * topology_nvml.c - GPUs and their NVLinks as NVML shows them.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * topology_sysfs.c - PCI devices, NUMA nodes and RDMA ports as /sys shows them.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * topology_text.c - a machine for people: devices, the ways between them, class.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * topology_xml.c - a machine from and to NCCL's topology format.
  *

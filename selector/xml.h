@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * xml.h - the part of XML that NCCL's topology files are written in: elements,
  * attributes in quotes, comments. No text, no entities, no declarations.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * behind.c - which NCCL would a program get, and does it know more than we?
  *

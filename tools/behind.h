@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * behind.h - the real NCCL that a program would get, if it has names that ours lacks.
  */

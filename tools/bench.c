@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench.c - `shunt bench`: what the machine allows, then the ranks and a report
  * of the rows that rank 0 sends.

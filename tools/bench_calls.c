@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench_calls.c - what a call costs the host (--host-time), and what of that the
  * choice does (--choose).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench_collective.c - what each collective takes and gives: how many elements, where
  * they lie in place and not, the call itself, and the factor of its bus bandwidth.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench_cuda.c - a GPU for a rank: one stream, events as marks, graphs.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench_family.c - the processes of a measurement, seen from their parent.
  *

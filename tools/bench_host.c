@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench_host.c - the host device for a rank: plain memory, calls that end
  * before they return, the monotonic clock.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench_nocuda.c - in a build without CUDA there is no CUDA device.
  */

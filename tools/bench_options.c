@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench_options.c - the command line of `shunt bench`. Names follow nccl-tests.
  */

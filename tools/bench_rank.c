@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench_rank.c - one rank of the benchmark, a process of its own.
  *

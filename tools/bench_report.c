@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench_report.c - the table on stdout, and the same rows as CSV and JSON.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench_time.c - timed runs, ours and the real NCCL's in turn.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bench_type.c - element types and operators, and how a number is written in
  * each type. All floats are one sign, an exponent with the usual bias, and a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * counts.h - the statistics that processes have left in a folder (SHUNT_STATS=FOLDER/stats.%h.%p), added up.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * doctor.c - `shunt doctor [-- CMD]`: is Shunt in force here, and if not, why?
  */

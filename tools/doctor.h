@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * doctor.h - the parts of `shunt doctor` and what passes between them.
  *

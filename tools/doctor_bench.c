@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * doctor_bench.c - a few seconds of `shunt bench`, and what they mean, in one sentence.
  *

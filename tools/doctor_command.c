@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * doctor_command.c - run a command as `shunt run` does, and look at what its processes load and log.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * doctor_log.c - what the library logged with SHUNT_DEBUG=info, and what to do about it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * doctor_machine.c - what there is before any communicator: Shunt, NCCL, GPUs, links, shared memory, settings, table.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * floor.h - the floor of a collective on this machine: what no kernel that
  * crosses its links can beat, so that a benchmark can say how far above it runs.

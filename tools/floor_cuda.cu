@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * floor_cuda.cu - the measurements of floor.h.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * folder.h - a private folder for what the processes of a command leave: statistics, logs, output.
  */

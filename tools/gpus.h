@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gpus.h - the GPUs that this process sees, for `shunt info` and for the head of
  * a benchmark's report. The only part of the command that asks the driver about

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gpus_cuda.c - gpus.h with CUDA's runtime, and NVML where it is there.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gpus_none.c - gpus.h in a build without CUDA.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * info.c - `shunt info`: what Shunt sees and how it would decide.
  */

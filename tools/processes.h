@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * processes.h - the descendants of this process, and which NCCL each has loaded, from /proc.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * progress.h - how far a measurement is, on stderr: a bar and an estimate of the time left on a terminal, nothing
  * elsewhere.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * run.c - `shunt run -- CMD`: the environment in which programs that link
  * NCCL, or open it by name, get Shunt; then CMD in this process's place, or with

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * run.h - a command with Shunt in NCCL's place, for `shunt run` and `shunt doctor`.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * settings.c - `shunt settings`: every setting with its default and meaning, as
  * text, as the Markdown table of docs/settings.md, or as a part of the manual

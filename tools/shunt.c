@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shunt.c - the command `shunt`: finds the sub-command and hands over.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * static_nccl.c - see static_nccl.h.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * static_nccl.h - does a program or library have NCCL linked into it?
  */

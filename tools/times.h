@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * times.h - what `shunt tune` measured on this machine, Shunt's times and the real NCCL's: a file beside the table,
  * "<table>.times", from which `shunt run --report` says what taken calls have saved.

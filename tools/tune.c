@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tune.c - `shunt tune`: one family of ranks for each number of them, from all
  * GPUs down, and a table of what they found.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tune.h - the parts of `shunt tune` and what passes between them.
  *

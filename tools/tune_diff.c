@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tune_diff.c - where two tables differ: for each collective, number of ranks, class
  * and kind of type, the sizes for which they say different things.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tune_file.c - a file that is replaced as a whole. See tune.h.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tune_options.c - the command line of `shunt tune`, and the cases it asks for.
  */

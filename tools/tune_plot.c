@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tune_plot.c - a table as a picture: an SVG on stdout, in which each collective,
  * number of ranks, class and kind of type is a lane over the message's size, and each

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tune_rank.c - one rank of `shunt tune`, a process of its own.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tune_table.c - from results to the rows of a table, and into its file.
  *

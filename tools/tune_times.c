@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tune_times.c - the times of a run of `shunt tune`, into the file beside the table (times.h).
  */

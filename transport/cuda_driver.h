@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cuda_driver.h - the driver's functions that the runtime does not offer.
  * Private to this room; only in builds with CUDA. Nothing links libcuda: it may

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * descriptor_box.c - see descriptor_box.h. The box owns its socket, its name and
  * the descriptors that nobody has taken yet.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * descriptor_box.h - a mailbox for file descriptors. Private to this room.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * guests.h - who has a block of memory mapped. Private to this room.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * memory.h - what the kinds of peer memory have in common. Private to this room.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * memory_cuda.c - device memory that other processes open by CUDA IPC.
  *

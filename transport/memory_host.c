@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * memory_host.c - host memory that the ranks of several processes share.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * memory_pinned.c - host memory of several processes that kernels reach over PCIe,
  * for GPUs which cannot reach each other's.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * memory_vmm.c - device memory made of a physical block and a mapping (cuMem*).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * peer_memory.c - own memory and mappings of the peers', whatever their kind.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rendezvous.c - slots, stages and the verdict, in a segment that ranks share.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * reserve.c - see reserve.h. The limit on the size of files (ulimit -f) holds for
  * memory too, and the kernel answers what is beyond it with a signal that ends the

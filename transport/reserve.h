@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reserve.h - pages for a file in memory. Private to this room. */
 #ifndef SHUNT_TRANSPORT_RESERVE_H
 #define SHUNT_TRANSPORT_RESERVE_H

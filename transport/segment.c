@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * segment.c - named segments in /dev/shm: open, create, replace, remove.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * segment.h - what a rendezvous segment looks like, and getting hold of one.
  * Private to this room.

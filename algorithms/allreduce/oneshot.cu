@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * oneshot.cu - all-reduce, one-shot push: put everything everywhere, add here.
  *

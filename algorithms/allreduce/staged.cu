@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * staged.cu - all-reduce, two-shot push through staging chunks, for messages
  * that outgrow the halves.

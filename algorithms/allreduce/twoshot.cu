@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * twoshot.cu - all-reduce, two-shot push: scatter to owners, owners add and put
  * the result everywhere.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * buffers.h - the caller's buffers as vectors of 16 bytes, whatever their
  * alignment and length.

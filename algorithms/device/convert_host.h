@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * convert_host.h - 8- and 16-bit floats to fp32 and back, for the host device.
  *

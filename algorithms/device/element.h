@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * element.h - a type's way from a vector to what it is reduced in and back, and
  * the arithmetic there.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * epoch.h - the number of a call, kept on the device; and the order of peers.
  *

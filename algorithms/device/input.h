@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * input.h - what a kernel that reduces is given, prepared once per lane: the
  * caller's buffers as vectors, the pre-multiplier, the order of summation.

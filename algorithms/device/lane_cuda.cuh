@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * lane_cuda.cuh - the vocabulary of lane.h on CUDA. All inline PTX of the
  * kernels is here; each wrapper says who supplies the ordering.

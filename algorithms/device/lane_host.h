@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * lane_host.h - the vocabulary of lane.h on the host: a block is a thread with
  * one lane, scratch is shared memory.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * launch.h - from an algorithm's `run` to its descriptors: the kernels, and how
  * they are launched on each device.

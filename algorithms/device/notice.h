@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * notice.h - "I am in this call", to a peer that gets no data from this rank.
  *

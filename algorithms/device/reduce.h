@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * reduce.h - the values of all ranks, joined by an operator.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * route.h - which rank sends what to which, for each collective but all-reduce:
  * senders give each taker its block, or the same to all. What differs between

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * slots.h - mailboxes of vectors in a half of scratch.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * outbox.h - short messages through the host's memory: a rank writes once, into
  * its own outbox, and its peers read there.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shm_oneshot.cu - all-reduce through the host's memory in one crossing: each
  * rank puts its input into its outbox, reads all others', and adds.

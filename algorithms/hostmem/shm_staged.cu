@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shm_staged.cu - all-reduce through the host's memory for longer messages: two
  * crossings, chunk by chunk, raw data behind flags.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shm_twoshot.cu - all-reduce through the host's memory in two crossings: rank r
  * reads slice r of all others' inputs, adds, and puts the sum into its outbox,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * multihost.h - a team whose ranks are on several hosts, on the host device.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * network.cc - all collectives between hosts, on the host device.
  *

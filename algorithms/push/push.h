@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * push.h - one crossing: every rank puts its data straight into the slots of who
  * wants it, whose poll tells that it arrived (slots.h).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * push_move.cu - all-gather, all-to-all, broadcast, gather, scatter in one
  * crossing (push.h).

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * push_reduce.cu - reduce-scatter and reduce in one crossing (push.h).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * broadcast.cu - broadcast in two crossings (rooted.h).
  *

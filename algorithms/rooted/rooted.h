@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rooted.h - broadcast and reduce in two crossings, so that no link carries the
  * message more than once.

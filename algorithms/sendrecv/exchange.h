@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * exchange.h - the messages of one launch as its kernel gets them, and the
  * rings that they pass through.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pairs.cu - sends and receives, all messages of a group in one kernel.
  *

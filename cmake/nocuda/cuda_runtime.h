@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cuda_runtime.h - stands in for CUDA's header where there is no CUDA toolkit.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * statistics.h - what happened to the calls: the last decision of each thread,
  * and counts of the process, printed at exit if SHUNT_STATS says so.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * trace.c - the rings that calls go into, and the thread that writes them out.
  *

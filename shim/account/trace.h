@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * trace.h - SHUNT_TRACE: every call as an event of a trace that Perfetto and
  * chrome://tracing open.

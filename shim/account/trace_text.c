@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * trace_text.c - events in the words of the Trace Event Format: one JSON object
  * each; "X" is a slice, "i" an instant, "M" a name. Times are in microseconds.

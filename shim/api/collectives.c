@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * collectives.c - NCCL's collectives, and its sends and receives.
  *

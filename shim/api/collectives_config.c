@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * collectives_config.c - NCCL's collectives with a configuration of their own (NCCL 2.31).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * memory.c - ncclMemAlloc, ncclMemFree and buffer registration: Shunt has no part
  * in them on GPUs.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* nccl.c - see nccl.h. */
 #include "shim/api/nccl.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nccl.h - who answers the program beside Shunt: the real NCCL, or on the host
  * device what stands in for it.

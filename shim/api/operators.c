@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * operators.c - ncclRedOpCreatePreMulSum and ncclRedOpDestroy: what an operator
  * stands for is remembered here.

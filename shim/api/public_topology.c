@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * public_topology.c - the functions of shunt.h about machines.
  */

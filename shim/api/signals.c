@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * signals.c - NCCL's one-sided calls (NCCL 2.29): they put work on a stream of a communicator, so they are ordered with
  * Shunt's there as every forwarded call is. A put or a signal counts as a send, a wait as a receive.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * suspend.c - ncclCommSuspend and ncclCommResume (NCCL 2.29.7).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * audit.c - libshunt_audit.so: Shunt for programs that open NCCL by an absolute path.
  *

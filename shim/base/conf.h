@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * conf.h - Shunt's own configuration files: the user's,
  * ${XDG_CONFIG_HOME:-~/.config}/shunt/shunt.conf, then /etc/shunt.conf.

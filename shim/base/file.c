@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * file.c - see file.h. A new file is made with O_EXCL, so no other process has put
  * it there; an existing one must belong to the user and have one name only.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * file.h - opens the files that Shunt writes: log, statistics, trace.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * last_error.c - the text behind ncclGetLastError, where Shunt found the error.
  *

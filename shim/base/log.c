@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * log.c - one line, one write(2), so that lines of several ranks on one
  * terminal or in one file never mix.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * log.h - Shunt's log: one line, one write(2), to stderr or SHUNT_DEBUG_FILE.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nccl_env.c - NCCL's configuration files, read the way the real NCCL does.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * settings.h - the settings, read once, on first need, never in a constructor.
  *

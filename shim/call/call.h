@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * call.h - one of NCCL's calls that put work on a stream, from its entry point to its launch.
  * The steps of its way share it.

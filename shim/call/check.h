@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * check.h - is a call valid? On GPUs the real NCCL says so, and Shunt takes only
  * what surely is; on the host device these are its checks, in its order.

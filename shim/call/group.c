@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * group.c - groups: what is taken waits for the outermost end.
  *

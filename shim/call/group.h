@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * group.h - groups: depth, and the calls that Shunt takes inside one.
  *

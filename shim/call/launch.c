@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* launch.c - see launch.h. */
 #include "shim/call/launch.h"
 

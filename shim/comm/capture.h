@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * capture.h - what stream capture makes of a communicator's calls: nodes of a
  * graph, and what keeps the order among the graph's replays and eager work.

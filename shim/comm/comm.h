@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * comm.h - Shunt's own state of a communicator, and the table that finds it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * drain.h - the end of our kernels on a communicator, before its scratch goes.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * failure.h - a communicator that Shunt itself found broken.
  */

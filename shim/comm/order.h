@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * order.h - streams and capture: the order of one communicator's work over
  * several streams, ours and forwarded alike.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * reap.c - the end of a state, and when the scratch of communicators that have ended
  * may be freed.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * redop.h - operators that the user made with ncclRedOpCreatePreMulSum.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * room.h - how many multiprocessors a communicator's kernels may hold, so that
  * communicators that are busy at once never lock each other out.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * room_cuda.c - the multiprocessors that kernels on a stream can be placed on: those of
  * its green context, if it has one, else what the context has (less under MPS).

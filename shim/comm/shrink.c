@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shrink.c - which shrink of its parent a child comes from.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shrink.h - the keys of the children that a shrink makes.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stop.c - see stop.h. */
 #include "shim/comm/stop.h"
 

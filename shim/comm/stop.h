@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * stop.h - our kernels leave their waits, because the program gives a
  * communicator up.

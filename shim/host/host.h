@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * host.h - how communicators of the host device are made, and how they end.
  * Private to this room.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * table.c - host mode: the table of functions that the real NCCL fills elsewhere.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * table.h - host mode: no GPU and no real NCCL. Handles, ids, checks and errors
  * are Shunt's own; the algorithms are the same ones, compiled for the host.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * names.h - NCCL's functions that have a body here, as the compiler sees them.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * answer.c - how the real NCCL is asked, and how its answer is passed on.
  */

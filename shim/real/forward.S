@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * forward.S - the names that Shunt does not treat: jumps to the real NCCL.
  *

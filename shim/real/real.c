@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * real.c - the real NCCL: looked for, opened and made ready, once.
  *

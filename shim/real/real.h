@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * real.h - the real NCCL, to which calls are forwarded.
  *

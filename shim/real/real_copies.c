@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * real_copies.c - how many real NCCLs are in this process?
  *

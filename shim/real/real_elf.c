@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * real_elf.c - a look at a library's file before it is opened.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * real_parts.h - the steps that real.c takes to the real NCCL; for real*.c alone, and for `shunt run`, which asks
  * before a program starts which NCCL it would get (tools/behind.c).

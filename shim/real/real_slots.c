@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * real_slots.c - the real NCCL's calls to itself, kept inside.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * across.c - host mode: a set-up whose ranks are not all on this host.
  *

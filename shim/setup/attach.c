@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * attach.c - the set-ups of this process: who steps them, and when.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * attach.h - set-up of a communicator: publish before the real init, agree
  * afterwards, in stages that never block for another rank.

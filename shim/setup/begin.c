@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * begin.c - the beginning of a set-up: from the real init's success to the
  * identity being posted.

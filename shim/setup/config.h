@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * config.h - what Shunt reads from the application's ncclConfig_t.
  *

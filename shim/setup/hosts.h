@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * hosts.h - how the ranks of several hosts find each other and connect (host
  * device). For stages.c, attach.c and host.c.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * identity.c - who a rank is and what it wants, and what the identities of all
  * ranks come to: who may not take part, whose settings hold, which scratch could

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * link.c - the GPU of a rank, and how it reaches the others.
  *

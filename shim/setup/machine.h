@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * machine.h - the machine that this process runs on, as selector/topology.h
  * describes one.

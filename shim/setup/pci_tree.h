@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pci_tree.h - where the machine's PCI devices hang.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * setup.h - one set-up under way: what attach.c (who steps it, and when),
  * stages.c (what a step does), begin.c, verdict.c (its beginning and its end)

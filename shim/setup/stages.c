@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * stages.c - what the ranks of a communicator tell each other, step by step.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * table_load.h - the tuned table of this process: which file, and what of it a
  * communicator wants.

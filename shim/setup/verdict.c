@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * verdict.c - the end of a set-up: attached, or declined with a reason.
  *

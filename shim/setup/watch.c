@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * watch.c - host mode: a peer that dies must not leave the others waiting.
  *

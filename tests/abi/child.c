@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * child.c - fork, collect stderr, wait. See child.h.
  */

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # exports.sh SOURCE_FOLDER LIBRARY INSTALLED_NCCL SANITIZER
 #
 # Shunt's library against the names of real ones: the table and the committed list are equal, the library

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fake_nccl.c - a libnccl.so.2 that shows what reaches it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fake_nccl.h - what the fake NCCL's functions look like to the tests.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * newer_client.c - a program that is linked against a newer NCCL than Shunt knows.
  * Prints whether Shunt answers the names that it knows, the version, what the newest

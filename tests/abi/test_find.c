@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_find.c - the search's parsers on good, cut and mangled input: run paths,
  * the linker's cache, a library's header. It includes the file under test, whose

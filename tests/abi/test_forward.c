@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_forward.c - the trampolines: they carry every argument, also when many
  * threads call a name for the first time at once, and a name that is not there

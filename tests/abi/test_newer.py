@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """test_newer.py - `shunt run` where the program's NCCL has names that Shunt lacks.
 
 usage: test_newer.py CLIENT NEWER_NCCL KNOWN_NCCL SHUNT_LIBRARY AUDIT_LIBRARY SHUNT_COMMAND

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_real.c - which library becomes the real NCCL, which never does, and that
  * its calls to itself stay inside.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Builds of the kernels with one protection taken out, in which the test of the kernels must fail: what a comment
 # claims to prevent does happen without it. A mutant is a copy of algorithms/ with one text replaced by another; if
 # the text is not there any more, configuring fails.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every algorithm of every collective on real GPUs, in one process, against the
  * reference: eager calls of random algorithm, type, operator, size, alignment

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sends and receives of the kernels on GPUs, from one thread: rounds of random
  * messages, each rank's in an order and on a grid of its own, several rounds queued

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How fast the data of a scatter leaves a GPU, all GPUs at once, when nobody
  * waits for it: what bounds every all-reduce here. By the stores of a kernel,

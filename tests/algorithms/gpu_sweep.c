@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How long each algorithm takes with each grid: what the rows of the built-in
  * table are chosen from. One process, one thread; a graph of calls per GPU.

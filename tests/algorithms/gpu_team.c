@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/algorithms/gpu_team.h"
 
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gpu_team.h - a team of several GPUs in one process and one thread, without
  * shim and transport: for tests and sweeps of the kernels alone.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every algorithm of every collective on the host device: ranks are threads, scratch is
  * plain memory, and nothing of the shim is there. So what fails here is a

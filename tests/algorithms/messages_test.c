@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sends and receives on the host device: ranks are threads, scratch is plain
  * memory. All ranks draw the same messages, and each lists its own in an order of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * world.h - ranks of kernels on the host device, in one process: scratch is plain memory, and a rank's
  * kernels run in whatever thread calls them.

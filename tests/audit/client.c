@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * client.c - a program that opens NCCL as it is told: audit_client PATH|NAME. Prints
  * whether Shunt answered, the version that it said, and how many NCCLs are loaded.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """test_audit.py - libshunt_audit.so, as a program meets it.
 
 usage: test_audit.py CLIENT LINKED_CLIENT SHUNT_LIBRARY AUDIT_LIBRARY FAKE_NCCL SHUNT_COMMAND

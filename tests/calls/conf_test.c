@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * conf_test.c - shunt.conf: which file counts, what a line may be, and what is
  * said of a wrong one. This program is built with another place for the

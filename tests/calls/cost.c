@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cost.c - measures what the account of a call costs the caller with everything
  * off: the counters, the last decision, the trace that is not there. It should

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cuda_order_test.c - groups, streams, captures and operators on a fake GPU.
  */

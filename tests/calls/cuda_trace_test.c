@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cuda_trace_test.c - the events of calls on a fake GPU: taken, forwarded,
  * captured, refused, in a group, on a communicator that Shunt does not know.

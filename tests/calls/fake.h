@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fake.h - a GPU, a real NCCL and an algorithm that only keep book, so that
  * the order of work over streams, groups and captures can be checked anywhere.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fake_rooms.c - what surrounds the calls: the real NCCL, the selector, an
  * algorithm, set-up. Only what the calls under test touch does anything.

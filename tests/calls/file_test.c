@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * file_test.c - what log, statistics and trace are written to: the user's own
  * files and new ones, and nothing that another user has put in their place.

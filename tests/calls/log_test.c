@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * log_test.c - lines of the log: their form, their levels, where they go.
  */

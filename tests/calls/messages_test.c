@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * messages_test.c - sends and receives on a fake GPU: what is launched, beside what, and what is refused.
  *

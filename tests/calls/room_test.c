@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Shares of a GPU's multiprocessors: whatever communicators ask for and in which order, their kernels and early
  * successors fit together, and each can launch.

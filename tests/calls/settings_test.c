@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * settings_test.c - every setting: right values, wrong values, fallbacks,
  * files. Settings are read once a process, so each case has one of its own.
@@ -92,7 +93,7 @@ static int check_defaults(void *argument)
     fresh_environment(argument);
     const shim_settings_t *s = shim_settings();
     CHILD_CHECK(s->device == SHIM_DEVICE_AUTO && s->enable && !s->deterministic && s->max_ctas == 0);
-    CHILD_CHECK(s->scratch_bytes == UINT64_C(72) << 20);
+    CHILD_CHECK(s->scratch_bytes == UINT64_C(80) << 20);
     CHILD_CHECK(s->debug == SHIM_LOG_WARN && s->debug_file[0] == '\0' && s->algo[0] == '\0');
     CHILD_CHECK(strcmp(s->stats, "0") == 0);
     CHILD_CHECK(shim_setting_nccl_path() == NULL);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * statistics_test.c - counts, the last decision, and the table at exit.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * trace_test.c - SHUNT_TRACE: which events a file has, that it is whole whenever
  * somebody looks, and what happens at forks, floods and full disks.

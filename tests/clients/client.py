@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the scripts of this folder share: run a client twice, with Shunt and without, and compare.
 
 Nothing is fetched. The library is the one named by --library, else the newest libnccl.so.2 of this

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A controller hands one unique id over pipes to workers, threads and then processes, with Shunt and without.
 
 Each worker makes a communicator of its own, then: all-reduce with sum, product, min, max and average; broadcast and

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """CuPy with Shunt and without: cupy.cuda.nccl in one process, cupyx.distributed with a process a GPU.
 
 Needs CuPy built with NCCL and two GPUs or more. CuPy opens NCCL by an absolute path where it finds a

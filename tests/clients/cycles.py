@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Communicators made and destroyed again and again by the same ranks: time of each, and device memory, which stays.
 
 A long-lived communicator of all ranks stays beside the short-lived ones. Prints the time of creations 1, 2 and

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A rank that is killed in mid-call, and calls that only abort, revoke or shrink can free, with Shunt alone.
 
 Killed: each survivor learns of it by ncclCommGetAsyncError, aborts, and makes a new communicator with the others, or

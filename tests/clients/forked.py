@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Processes for programs that spawn theirs with multiprocessing: forked from a server that has imported torch.
 
 Of the time that one of PyTorch's tests takes most is spent on importing torch in each of its ranks. The server makes

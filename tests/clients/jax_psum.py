@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """JAX in one process over all GPUs: pmap and shard_map psum, pmean, pmax, all_gather, with Shunt and without.
 
 Needs JAX with CUDA and two GPUs or more. JAX opens its wheel's NCCL by an absolute path where it finds

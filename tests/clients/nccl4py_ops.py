@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """NCCL's own Python bindings (nccl4py) on PyTorch's tensors, a process a GPU, with Shunt and without.
 
 Needs nccl4py, PyTorch with CUDA, and two GPUs or more. The bindings find NCCL through cuda.pathfinder, by an

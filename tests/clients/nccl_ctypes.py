@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NCCL, and memory for it, through ctypes: on GPUs with libcudart, on Shunt's host device without anything.
 
 Nothing here knows of Shunt but for the question whether this is its host device, where there are no streams and

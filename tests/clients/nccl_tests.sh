@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # nccl_tests.sh - NVIDIA's nccl-tests with Shunt preloaded.
 #
 #   NCCL_TESTS_DIR=<folder with all_reduce_perf> nccl_tests.sh [LIBRARY]

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # nccl_versions.sh - Shunt over other NCCLs: FOLDER... each with a libnccl.so.2 (of a wheel, say).
 #
 #   nccl_versions.sh [--library LIBRARY] FOLDER...

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The modules by which vLLM and SGLang call NCCL, driven alone: find the library, make communicators, call, destroy.
 
 The whole programs are too large for a test. PYNCCL names a folder that has `vllm/` or `sglang/` or both; of each only

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """DDP training of a small network under torchrun, with Shunt preloaded and without: the same losses.
 
 Needs PyTorch with CUDA and two GPUs or more. For each of eager and CUDA graphs, training runs twice.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch's process groups made, split and destroyed again and again, with Shunt and without.
 
 Groups over subsets with destroy_process_group and, dropped, without; a long-lived group beside short-lived

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch's collectives with Shunt preloaded and without, each result against a reference on the CPU.
 
 Needs PyTorch with CUDA and two GPUs or more. Every rank can make every rank's input, so nothing is

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch's own tests of its NCCL backend, each with Shunt and without: the same outcome test by test.
 
 Needs PyTorch with CUDA, numpy, and two GPUs or more. PyTorch's wheels do not ship

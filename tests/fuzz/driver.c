@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * driver.c - a main for the harnesses of this folder: every file of a corpus,
  * then mutations of them, the same ones each time.

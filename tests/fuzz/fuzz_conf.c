@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_conf.c - shunt.conf's parser: any bytes give values that are texts within
  * the file, and a bounded number of faults, each with its place.

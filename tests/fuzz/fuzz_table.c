@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_table.c - a table's file: any bytes have rows, or faults of one line with
  * their place; a row and the link are within their limits, and written out they are

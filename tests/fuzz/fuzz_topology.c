@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_topology.c - the parser of NCCL's topology files: any bytes give a machine
  * of which everything can be asked and which comes back from its own file, or one

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* act.c - an actor walks a program. Handles and operators lie where the process's watcher sees them. */
 #include "act.h"
 

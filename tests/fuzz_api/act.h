@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * act.h - what the steps of an actor share; act*.c alone.
  *

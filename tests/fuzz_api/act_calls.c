@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* act_calls.c - collectives: alone, in groups, in groups that fail, from two threads; and the user's operators. */
 #include "act.h"
 

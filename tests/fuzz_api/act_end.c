@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* act_end.c - communicators end: in order, at once, in mid-call, by the death of a rank, with the program. */
 #include "act.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* act_make.c - communicators come to be: init, init all, split, shrink, and inits that are given up. */
 #include "act.h"
 

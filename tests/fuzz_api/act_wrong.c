@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * act_wrong.c - calls that are refused: each with NCCL's code, and without any harm.
  *

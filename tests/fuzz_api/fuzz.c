@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz.c - make random programs of API calls, run them, and make those shorter
  * that fail.

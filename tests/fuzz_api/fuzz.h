@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz.h - random programs of NCCL calls, and what NCCL would answer to them.
  *

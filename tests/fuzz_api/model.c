@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * model.c - what NCCL would answer, read off its documentation and its order of
  * checks (ncclEnqueueCheck, ArgsCheck, ncclCommFinalize, ncclCommRevoke). It

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* program.c - random programs, and programs as text. */
 #include "fuzz.h"
 

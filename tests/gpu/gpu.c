@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpu.c - see gpu.h. The first process never calls CUDA: a forked rank could not use it after that. */
 #include "gpu.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gpu.h - what every program of this folder starts with: ranks on real GPUs.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators on GPUs: split, made again and again, one thread for all, non-blocking, two at once. */
 #include "gpu.h"
 

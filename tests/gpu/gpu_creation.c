@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What making a communicator costs, the first time and again over the same
  * ranks, and that device memory stays flat: a program to measure with.

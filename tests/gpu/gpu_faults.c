@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels that wait for a rank which does not come are freed by abort; stalled ranks are waited for,
  * and cost no more than their lateness. */
 #include "gpu.h"

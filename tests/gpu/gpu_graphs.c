@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Captured calls: every capture mode, replays mixed with eager calls, ordered and not, graphs that outlive and that
  * precede. */
 #include "gpu.h"

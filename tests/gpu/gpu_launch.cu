@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the parts of an eager call cost, on the host and on the stream: a program
  * to decide with, not a test. One GPU; prints CSV.

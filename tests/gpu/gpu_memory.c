@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Device memory that one rank does not have when a communicator is made: all
  * ranks forward, sums are right, nothing is lost, and the next communicator is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sends and receives on GPUs: rings, all pairs, thousands in flight, graphs, beside collectives, on both routes. */
 #include "gpu.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One communicator on several streams, groups of several streams, collectives and communicators. */
 #include "gpu.h"
 

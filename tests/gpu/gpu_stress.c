@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Everything at random for -t seconds: calls of all sorts, eager and captured,
  * alone and in groups, on several streams and two communicators, with stalls.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every type, operator, count and address on GPUs; chains of calls without a wait between them. */
 #include "gpu.h"
 

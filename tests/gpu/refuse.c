@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * refuse.c - an audit library (LD_AUDIT) that takes from a program what its machine has.
  *

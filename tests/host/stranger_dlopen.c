@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A program that opens NCCL, uses it, closes it, and opens it again, with threads
  * that end after the library was closed and one communicator left behind at exit.

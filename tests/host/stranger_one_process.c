@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A program as a stranger would write it from NCCL's manual: one process, one
  * thread, several devices, ncclCommInitAll, groups. It knows nothing of Shunt.

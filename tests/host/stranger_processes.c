@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A program as a stranger would write it: rank 0 makes the unique id and hands
  * it to the other processes through a file; each is its own executable, run

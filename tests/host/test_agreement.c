@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ranks that were started with different settings: rank 0's hold for all, one
  * line in all the logs says which ranks and variables differ, results are right.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bad input at every entry point: NCCL's codes, in NCCL's order of checks, with a word on what was wrong. */
 #include "host.h"
 

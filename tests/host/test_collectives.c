@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The collectives beside all-reduce: every type and operator, every root, each rank at addresses of its own, in place,
  * empty, beyond the scratch; and moved data bit for bit.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shunt.h as a client sees it: found with dlsym, absent in any other NCCL. */
 #include "host.h"
 

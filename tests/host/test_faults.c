@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ranks that die, never come, leave or stall; and abort. Whatever happens, the
  * others get an error and can clean up: nothing hangs.

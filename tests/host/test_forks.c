@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Forks, while other threads are in the middle of calls: the child can use the library as a fresh process can. */
 #include "host.h"
 

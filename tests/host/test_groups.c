@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Groups: nested, many calls, many communicators, cancelled by an error, simulated. */
 #include "host.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Ranks that take each other for ranks of several hosts (NCCL_HOSTID): how they
  * meet, what they compute, and what happens when one of them is gone.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators come and go: every way to make one, again and again, non-blocking, finalized, left behind. */
 #include "host.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sends and receives: sizes, order, groups of all shapes, to oneself, beside collectives; and random programs. */
 #include "host.h"
 

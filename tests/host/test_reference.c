@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reference itself: conversions of the small floats, exhaustively where that is possible. */
 #include "host.h"
 

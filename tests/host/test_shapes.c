@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Counts at and around every limit, buffers at every address, in place, and messages beyond the scratch. */
 #include "host.h"
 

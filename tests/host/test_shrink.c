@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ncclCommShrink: who is left, in which order, again and again, from a broken parent, and after a revoke. */
 #include "host.h"
 

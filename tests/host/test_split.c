@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ncclCommSplit: colours, keys, no colour, children of children, several at once. */
 #include "host.h"
 

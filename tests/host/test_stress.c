@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Thousands of small calls of every sort on one communicator, stalls, and communicators side by side. */
 #include "host.h"
 

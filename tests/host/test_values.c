@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Every type with every operator, 1 to 8 ranks, as processes, as threads, and
  * as one thread that is all ranks; exact, random and hostile data.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Variables of docs/settings.md that can be seen at work on the host device, each
  * from outside: what a program meets that sets it. tests/tools/test_variables.py

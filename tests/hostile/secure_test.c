@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * secure_test.c - a program that has more rights than its caller takes no word
  * from the environment.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * surroundings_test.c - the library where the system refuses what it wants: each
  * case ends with right results or with errors, and with words that say why.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two hosts made of namespaces: each with a network, processes and shared memory of its own, and a link between them.
 
 Shown: sums of a rank on each; a link that is cut while no time limit is set ends the next call; ranks that cannot reach

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # chroot.sh - the Debian package, and a fresh clone, in a bare Debian 12: as a new user meets them.
 #
 # usage: chroot.sh [deb] [clone]     (default deb, of dist/; `clone` builds, which takes minutes)

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """test_check.py - scripts/check and scripts/nccl-header in a checkout made for it.
 
 usage: test_check.py SOURCE_FOLDER CASE

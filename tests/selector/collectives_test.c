@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The choice for each collective, with a registry in which all have their
  * algorithms: how bytes are counted, whom a policy and a row speak of, the
@@ -65,7 +66,8 @@ const alg_algorithm_t *const alg_registry[] = {
     &(const alg_algorithm_t){"staged", ALG_SEND_RECV, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER},
 };
 const uint32_t alg_registry_count = sizeof alg_registry / sizeof alg_registry[0];
-const alg_algorithm_t alg_network[ALG_SEND_RECV] = {{"network", ALG_ALL_REDUCE, all, any_shape, NULL, NULL, NULL}};
+const alg_algorithm_t alg_network[ALG_SEND_RECV] = {
+    {"network", ALG_ALL_REDUCE, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER}};
 
 const alg_algorithm_t *alg_find(alg_collective_t collective, const char *name)
 {
@@ -166,8 +168,8 @@ static void multicast(void **state)
     plan_of(&topology, "", NULL);
     for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
         const bool helped = c == ALG_ALL_REDUCE || c == ALG_REDUCE_SCATTER || c == ALG_ALL_GATHER;
-        const bool message = c == ALG_BROADCAST || c == ALG_REDUCE, none = c == ALG_SCATTER; /* it has no push here */
-        expect((alg_collective_t)c, 64 * MIB, helped || none ? "nccl" : message ? "twoshot" : one_crossing(c));
+        const bool late = c == ALG_BROADCAST || c == ALG_REDUCE || c == ALG_SCATTER; /* it has no push here */
+        expect((alg_collective_t)c, 64 * MIB, helped || late ? "nccl" : one_crossing((alg_collective_t)c));
     }
 }
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The cost model, on machines that were measured after all: what its choices
  * cost over the best of all algorithms, grids and the real NCCL, as the CSV files

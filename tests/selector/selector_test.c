@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The choice: policies good and bad, plans of the built-in table and of a
  * policy, caps, what does not fit, what is never forwarded.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The table as text: what is read, what is refused and where, and that what is
  * written is read again.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * attach_test.c - set-up and life of communicators on made-up GPUs: who attaches,
  * who declines and why, and that all ranks of a communicator agree.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* comm_test.c - the table of communicators: what it finds, what it keeps, and look-ups beside writers. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fake.c - see fake.h. Communicators of the fake NCCL are never freed: a test may look at one that was destroyed. */
 #include "fake.h"
 

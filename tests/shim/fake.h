@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fake.h - the rooms around a set-up, made up: a real NCCL whose ranks are
  * threads or one thread, GPUs, and scratch that fails where a test says so.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * variables_test.c - variables of docs/settings.md that decide whether and how a
  * communicator of GPUs attaches: on made-up GPUs, each in a process of its own.

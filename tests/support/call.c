@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* call.c - see call.h. A call_t owns its buffers from call_prepare to call_finish or call_cancelled. */
 #include "call.h"
 

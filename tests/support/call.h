@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * call.h - one collective on host memory with everything that can be checked
  * about it: the result, the guards around the buffers, the input left alone.

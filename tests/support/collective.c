@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* collective.c - see collective.h. The caller owns all memory. */
 #include "collective.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * collective.h - what each collective reads and must leave, for tests of kernels
  * and of the library: sizes, inputs, and the check of an output.

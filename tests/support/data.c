@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data.c - see data.h. The caller owns all memory but that of a data_buffer_t. */
 #include "data.h"
 

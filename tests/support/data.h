@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * data.h - inputs that any rank can make for every other, the check of an
  * output, and buffers with guards.

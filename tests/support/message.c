@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* message.c - see message.h. An end owns its buffer from message_prepare to message_finish. */
 #include "message.h"
 

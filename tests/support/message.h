@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * message.h - one end of a message, on host memory, with everything that can be checked about it: what arrived, the
  * guards around the buffer, what was sent left alone.

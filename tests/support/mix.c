@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mix.c - see mix.h. A slot owns the buffers of one call from its preparation to its check. */
 #include "mix.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * mix.h - random programs of messages and collectives, which each rank groups as it likes.
  *

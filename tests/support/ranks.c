@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ranks.c - see ranks.h. One shared mapping a run, the caller's or the run's own. */
 #define _GNU_SOURCE
 #include "ranks.h"

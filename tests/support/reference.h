@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * reference.h - what a reduction must give, in plain C, independent of the
  * library under test.

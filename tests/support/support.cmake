@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The library shunt_test_support: reference, data, collectives, ranks. For tests that link libnccl.so.2 like any client.
 if(TARGET shunt_test_support)
   return()

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What `shunt bench` holds outputs against, by collectives as their definition
  * says them, between threads: right ones pass in place and not, at any root, and

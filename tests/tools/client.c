@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * client.c - a program that uses NCCL, for `shunt run --report` and `shunt doctor`: opens LIBRARY, forks RANKS
  * processes, and makes CALLS all-reduces of COUNT floats in each. Knows nothing of Shunt.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What `shunt doctor` reads from the library's log, and what it advises.
  */

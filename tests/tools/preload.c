@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* preload.c - a library to preload that does nothing but be found. */
 int tools_preload_marker(void);
 

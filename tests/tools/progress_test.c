@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The estimate of the time left; what the bar looks like, the terminal's test sees (test_tools.py).
  */

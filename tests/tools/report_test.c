@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From statistics and measured times to what `shunt run --report` claims: what is added up, between which sizes a
  * time is known, what a captured call is worth.

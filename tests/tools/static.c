@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* static.c - a program with something of NCCL's name linked into it, for `shunt doctor`. */
 #include <unistd.h>
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """test_report.py - `shunt run --report`, on the host device.
 
 usage: test_report.py SHUNT PRELOADABLE_LIBRARY SOURCE_FOLDER CASE CLIENT

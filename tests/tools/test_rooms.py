@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """test_rooms.py - the arrows between rooms go the way that docs/design.md says.
 
 usage: test_rooms.py SOURCE_FOLDER

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """test_tools.py - the command `shunt`, run as a user would run it.
 
 usage: test_tools.py SHUNT PRELOADABLE_LIBRARY SOURCE_FOLDER CASE

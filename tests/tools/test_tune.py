@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """test_tune.py - `shunt tune`, and what a table does to a program, on the host device.
 
 usage: test_tune.py SHUNT PRELOADABLE_LIBRARY SOURCE_FOLDER CASE

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """test_variables.py - each variable that docs/settings.md promises has a test that it does what it says.
 
 usage: test_variables.py SOURCE_FOLDER

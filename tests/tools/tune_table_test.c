@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From results to rows: how far a size's choice reaches, what becomes one row,
  * and what an older table keeps, of rows and of links.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Class names, how links of parts join, and what a fingerprint minds.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fake_nvml.c - an NVML of machines that are not here; libnvidia-ml.so.1 for the
  * tests, which name one in FAKE_NVML before they ask:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The machine that this runs on, as the drivers show it: what NVML says must hold
  * together, come back from its own file, and be asked quickly enough for an init.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How a rank sees its peers, with a made-up CUDA here and the made-up NVML: what
  * NVML says; without it, what CUDA says; over PCIe, the file that NCCL believes.

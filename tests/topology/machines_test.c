@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Machines that nobody here has, from files in NCCL's format: the class of all
  * GPUs and of some, the port near each GPU, and files that come back as they went.

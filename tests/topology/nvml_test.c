@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is made of NVML's answers, with a made-up NVML (fake_nvml.c).
  */

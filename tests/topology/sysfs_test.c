@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A /sys of our own making, without NVML: switches found past their ports, root
  * ports passed over, NUMA nodes, RDMA ports, and things that are missing.

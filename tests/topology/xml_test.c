@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Files that are not what they should be: what is said of them, and where; and
  * what is passed over.

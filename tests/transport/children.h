@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * children.h - run a body as several ranks, each in a process or a thread.
  *

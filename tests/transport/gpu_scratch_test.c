@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gpu_scratch_test.c - scratch on GPUs: both kinds of memory, ranks as processes
  * and as threads, one GPU a rank or all ranks on one. Exit status 77 without a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * memory_test.c - peer memory of the host, the box that descriptors travel
  * through, and what damaged or hostile offers and messages can do: nothing.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * network_test.c - ranks of several hosts meet, and put and flag between them;
  * strangers, broken peers and cut connections do no harm.

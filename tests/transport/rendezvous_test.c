@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * rendezvous_test.c - ranks find each other, agree once, and notice who is gone;
  * dead, foreign and damaged segments do no harm.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * team.h - build a scratch with other ranks, stage by stage, as the set-up of a
  * communicator does it. For bodies of children.h: 0, or the line that failed.

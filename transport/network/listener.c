@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * listener.c - where ranks meet: a thread in the process that makes ids.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * meeting.h - what a rank and the listener say to each other after the hello.
  * Private to this folder.

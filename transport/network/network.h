@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * network.h - ranks of several hosts: how they meet, and put and flag between them.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * wire.h - sockets with limits, and what the first bytes of a connection say.
  * Private to this folder.

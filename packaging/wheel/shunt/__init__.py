@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Where the wheel's files are. The package does nothing by itself; `python -m shunt` is the command."""
 
 import pathlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The command `shunt`, which takes this process's place."""
 
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """vLLM's general plugin.
 
 vLLM opens NCCL by name unless VLLM_NCCL_SO_PATH names a file, and workers that it spawns may lose that variable. It

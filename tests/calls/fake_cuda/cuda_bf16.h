@@ -1,1 +1,2 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_bf16.h - nccl.h includes it and uses nothing of it. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cuda_runtime_api.h - the little of CUDA that shim/ calls, for tests without
  * a GPU: streams, events, captures and graphs that know what must have run
