@@ -101,7 +101,8 @@ struct ncclComm; /* ncclComm_t is a pointer to it */
 /* 0, or -1 for a communicator that Shunt does not know, NULL or size 0. */
 int shunt_communicator(struct ncclComm *comm, shunt_communicator_t *facts);
 
-/* The name of algorithm `index` of a collective, as in SHUNT_ALGO; NULL past the end. */
+/* The name of algorithm `index` of a collective, as in SHUNT_ALGO; NULL past the end. A policy says nothing to a
+ * communicator whose ranks reach each other in another way than the algorithm needs. */
 const char *shunt_algorithm(const char *collective, uint32_t index);
 
 /* What would be done with a call of a collective with this count (as NCCL's entry point takes it) and `type` (an
