@@ -86,7 +86,8 @@ function(add_broken name file)
   set_tests_properties(algorithms.broken_${name} PROPERTIES WILL_FAIL TRUE)
 endfunction()
 
-# (Not under the sanitizers, which take minutes.) Stores to the host's memory that come late and in any order: no kernel counts on more order than PCIe gives.
+# Stores to the host's memory that come late and in any order: no kernel counts on more order than PCIe gives. (Not
+# under the sanitizers, where it takes minutes.)
 if(SHUNT_SANITIZE STREQUAL "")
   add_copy(late_posts hostmem)
   # A call that uses its predecessor's half writes where a slow peer still reads.
