@@ -27,7 +27,7 @@ static atomic_uint_fast64_t births;
 static int host_control_create(int ordinal, alg_control_t **host, alg_control_t **device)
 {
     (void)ordinal;
-    alg_control_t *control = aligned_alloc(64, sizeof *control);
+    alg_control_t *control = aligned_alloc(64, (sizeof *control + 63) / 64 * 64);
     if (!control)
         return -ENOMEM;
     memset(control, 0, sizeof *control);
