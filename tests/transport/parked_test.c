@@ -127,7 +127,7 @@ const net_memory_ops_t net_memory_cuda_vmm = {.create = refuse_vmm, .driver = tr
 static int control_create(int ordinal, alg_control_t **host, alg_control_t **device)
 {
     (void)ordinal;
-    *host = *device = aligned_alloc(64, sizeof(alg_control_t));
+    *host = *device = aligned_alloc(64, (sizeof(alg_control_t) + 63) / 64 * 64);
     if (!*host)
         return -ENOMEM;
     memset(*host, 0, sizeof **host);
