@@ -47,10 +47,10 @@
         PUSH(collective, 3, 2 * MIB), PUSH(collective, 4, 1 * MIB)
 
 /* Both directions of a link want 64 blocks from 128 KiB on. */
-#define PAIRS(ranks)                                                                             \
-    {ALG_SEND_RECV, "nvswitch-sm90-" #ranks, 64 * KIB, "pairs", 32, 512, COLLECTIVES(ranks)},    \
-    {                                                                                            \
-        ALG_SEND_RECV, "nvswitch-sm90-" #ranks, UINT64_MAX, "pairs", 64, 512, COLLECTIVES(ranks) \
+#define PAIRS(ranks, source)                                                         \
+    {ALG_SEND_RECV, "nvswitch-sm90-" #ranks, 64 * KIB, "pairs", 32, 512, source},    \
+    {                                                                                \
+        ALG_SEND_RECV, "nvswitch-sm90-" #ranks, UINT64_MAX, "pairs", 64, 512, source \
     }
 
 const sel_built_in_t sel_built_in[] = {
@@ -96,8 +96,8 @@ const sel_built_in_t sel_built_in[] = {
     MESSAGE_ROWS(ALG_BROADCAST),
     MESSAGE_ROWS(ALG_REDUCE),
     {ALG_SEND_RECV, "host", UINT64_MAX, "pairs", 1, 1, HOST},
-    PAIRS(2),
-    PAIRS(3),
-    PAIRS(4),
+    PAIRS(2, "docs/results/sendrecv-2-h200.csv"),
+    PAIRS(3, ESTIMATE),
+    PAIRS(4, ESTIMATE),
 };
 const uint32_t sel_built_in_count = sizeof sel_built_in / sizeof sel_built_in[0];

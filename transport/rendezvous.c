@@ -115,23 +115,30 @@ static net_slot_t *slot_of_rank(const net_rendezvous_t *rendezvous, uint32_t ran
     return slot >= 1 && slot <= NET_MAX_SLOTS ? &segment->slot[slot - 1] : NULL;
 }
 
+static net_record_t *record_of(net_slot_t *slot, uint32_t stage)
+{
+    const size_t first = sizeof(net_record_t) + NET_RECORD_BYTES, later = sizeof(net_record_t) + NET_LATER_BYTES;
+    return (net_record_t *)(void *)(slot->records + (stage == 0 ? 0 : first + (stage - 1) * later));
+}
+
 static bool has_posted(net_slot_t *slot, uint32_t stage)
 {
-    return atomic_load_explicit(&slot->record[stage].posted, memory_order_acquire) != 0;
+    return atomic_load_explicit(&record_of(slot, stage)->posted, memory_order_acquire) != 0;
 }
 
 int net_post(net_rendezvous_t *rendezvous, uint32_t stage, const void *record, size_t size)
 {
     if (stage >= NET_STAGES || rendezvous->nranks == 0)
         return -EINVAL;
-    if (size > NET_RECORD_BYTES)
+    if (size > net_record_bytes(stage))
         return -EMSGSIZE;
     net_slot_t *slot = &segment_of(rendezvous)->slot[rendezvous->slot];
     if (has_posted(slot, stage))
         return -EEXIST;
+    net_record_t *own = record_of(slot, stage);
     if (size > 0)
-        memcpy(slot->record[stage].bytes, record, size);
-    atomic_store_explicit(&slot->record[stage].posted, (uint32_t)size + 1, memory_order_release);
+        memcpy(own->bytes, record, size);
+    atomic_store_explicit(&own->posted, (uint32_t)size + 1, memory_order_release);
     return 0;
 }
 
@@ -232,14 +239,15 @@ int net_read(const net_rendezvous_t *rendezvous, uint32_t stage, uint32_t rank, 
     net_slot_t *slot = slot_of_rank(rendezvous, rank);
     if (!slot)
         return -EAGAIN;
-    uint32_t posted = atomic_load_explicit(&slot->record[stage].posted, memory_order_acquire);
+    net_record_t *theirs = record_of(slot, stage);
+    uint32_t posted = atomic_load_explicit(&theirs->posted, memory_order_acquire);
     if (posted == 0)
         return -EAGAIN;
-    if (posted - 1 > NET_RECORD_BYTES)
+    if (posted - 1 > net_record_bytes(stage))
         return -EPROTO;
     if (posted - 1 > capacity)
         return -EMSGSIZE;
-    memcpy(record, slot->record[stage].bytes, posted - 1);
+    memcpy(record, theirs->bytes, posted - 1);
     *size = posted - 1;
     return 0;
 }

@@ -14,7 +14,7 @@
 enum {
     SEGMENT_NAME_BYTES = 64,
     SEGMENT_REASON_BYTES = 136, /* "rank 15: ", 120 bytes of text, NUL */
-    SEGMENT_VERSION = 3         /* of the layout below */
+    SEGMENT_VERSION = 4         /* of the layout below */
 };
 #define SEGMENT_MAGIC UINT64_C(0x53484e5452445631)
 
@@ -23,16 +23,18 @@ typedef enum slot_state { SLOT_FREE = 0, SLOT_JOINED = 1, SLOT_LEFT = 2 } slot_s
 typedef struct net_record {
     _Atomic uint32_t posted; /* size + 1; 0: not posted. Stored last */
     uint32_t reserved;
-    uint8_t bytes[NET_RECORD_BYTES];
+    uint8_t bytes[]; /* net_record_bytes of them */
 } net_record_t;
+
+enum { SEGMENT_RECORDS_BYTES = 8 + NET_RECORD_BYTES + (NET_STAGES - 1) * (8 + NET_LATER_BYTES) };
 
 /* One joiner. Only its owner writes here. */
 typedef struct net_slot {
     _Atomic uint32_t state; /* slot_state_t; stored after process */
     uint32_t kept;          /* 1: while its joiner needs the name, the byte of the slot's number is locked */
     net_process_t process;
-    char reason[SEGMENT_REASON_BYTES]; /* complete before the verdict names this slot */
-    net_record_t record[NET_STAGES];
+    char reason[SEGMENT_REASON_BYTES];                  /* complete before the verdict names this slot */
+    _Alignas(8) uint8_t records[SEGMENT_RECORDS_BYTES]; /* a net_record_t a stage, one behind the other */
 } net_slot_t;
 
 typedef struct net_segment {
@@ -48,8 +50,8 @@ typedef struct net_segment {
 } net_segment_t;
 
 /* Ranks may be built by different compilers: the layout is part of the protocol. */
-_Static_assert(sizeof(net_record_t) == 3592, "net_record_t");
-_Static_assert(sizeof(net_slot_t) == 8 + 24 + SEGMENT_REASON_BYTES + NET_STAGES * 3592, "net_slot_t");
+_Static_assert(sizeof(net_record_t) == 8, "net_record_t");
+_Static_assert(sizeof(net_slot_t) == 8 + 24 + SEGMENT_REASON_BYTES + SEGMENT_RECORDS_BYTES, "net_slot_t");
 _Static_assert(sizeof(net_segment_t) == 96 + 16 * sizeof(net_slot_t), "net_segment_t");
 
 typedef struct net_named {

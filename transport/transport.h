@@ -64,10 +64,16 @@ void net_lock_give(net_lock_t *lock);
  * compare-and-swap, from pending to attached or declined; every rank obeys it.
  */
 enum {
-    NET_MAX_SLOTS = 16,     /* joiners beyond this make the segment "overfull": count exceeds any nranks */
-    NET_STAGES = 14,        /* stages 0 .. NET_STAGES-1; what each is for: shim/setup/stages.c */
-    NET_RECORD_BYTES = 3584 /* the most bytes a rank can post in a stage */
+    NET_MAX_SLOTS = 16,      /* joiners beyond this make the segment "overfull": count exceeds any nranks */
+    NET_STAGES = 14,         /* stages 0 .. NET_STAGES-1; what each is for: shim/setup/stages.c */
+    NET_RECORD_BYTES = 3584, /* the most bytes that a rank can post in stage 0 */
+    NET_LATER_BYTES = 512    /* and in a later one: /dev/shm may be small */
 };
+
+static inline size_t net_record_bytes(uint32_t stage)
+{
+    return stage == 0 ? NET_RECORD_BYTES : NET_LATER_BYTES;
+}
 
 typedef struct net_key {
     uint64_t word[2]; /* a 128-bit hash; see net_key_hash */
@@ -93,7 +99,7 @@ uint32_t net_count(const net_rendezvous_t *rendezvous);
  * has that rank; -ERANGE if nranks > NET_MAX_SLOTS, rank >= nranks, or this joiner got no slot
  * (overfull); -EPROTO if another joiner gave another nranks. */
 int net_set_rank(net_rendezvous_t *rendezvous, uint32_t rank, uint32_t nranks);
-/* Post this rank's record of a stage (size <= NET_RECORD_BYTES), once a stage (-EEXIST). */
+/* Post this rank's record of a stage (size <= net_record_bytes), once a stage (-EEXIST). */
 int net_post(net_rendezvous_t *rendezvous, uint32_t stage, const void *record, size_t size);
 /* 1: all nranks have posted the stage; 0: not yet; -ECANCELED: declined meanwhile;
  * -ESRCH: a joiner that has not posted is dead or has left; -EPROTO: all have posted, and a rank is

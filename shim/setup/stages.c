@@ -56,7 +56,7 @@ static const struct kind {
 enum { TRIES = sizeof(kinds) / sizeof(kinds[0]) };
 
 _Static_assert(STAGE_FIRST_TRY + (int)TRIES * TRY_STAGES <= (int)NET_STAGES, "transport has too few stages");
-_Static_assert(sizeof(offer_t) <= NET_RECORD_BYTES, "an offer does not fit into a record");
+_Static_assert(sizeof(offer_t) <= NET_LATER_BYTES && sizeof(agree_t) <= NET_LATER_BYTES, "a record has no room for it");
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_MAX_SLOTS, "more ranks than slots");
 
 static const char *why(int error)

@@ -68,7 +68,7 @@ static size_t distort(lie_t lie, uint32_t stage, uint8_t record[NET_RECORD_BYTES
         for (int i = 0; i < 4 && size > 0; i++)
             record[data_below(dice, size)] ^= (uint8_t)(1u << data_below(dice, 8));
     if (lie == LIE_SIZE)
-        size = data_below(dice, NET_RECORD_BYTES + 1);
+        size = data_below(dice, net_record_bytes(stage) + 1);
     for (size_t i = 0; (lie == LIE_RANDOM || lie == LIE_SIZE) && i < size; i++)
         record[i] = (uint8_t)data_random(dice);
     return size;

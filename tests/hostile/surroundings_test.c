@@ -149,7 +149,7 @@ static void shm_is_full(void **state)
 static void shm_is_small(void **state)
 {
     (void)state;
-    under("/dev/shm", "size=1m,mode=1777", works_body);
+    under("/dev/shm", "size=512k,mode=1777", works_body);
 }
 
 static void shm_is_closed(void **state)

@@ -56,14 +56,14 @@ static int whole_way(uint32_t rank, uint32_t nranks, void *argument)
     CHECK(net_set_rank(rendezvous, rank, nranks) == 0);
     for (uint32_t stage = 0; stage < NET_STAGES; stage++) {
         uint8_t record[NET_RECORD_BYTES];
-        size_t size = rank == 0 ? 0 : NET_RECORD_BYTES - rank;
+        size_t size = rank == 0 ? 0 : net_record_bytes(stage) - rank;
         memset(record, (int)(rank * 16 + stage), sizeof record);
         CHECK(net_post(rendezvous, stage, record, size) == 0);
         CHECK(wait_stage(rendezvous, stage) == 0);
         for (uint32_t peer = 0; peer < nranks; peer++) {
             size_t got = 1;
             CHECK(net_read(rendezvous, stage, peer, record, sizeof record, &got) == 0);
-            CHECK(got == (peer == 0 ? 0 : NET_RECORD_BYTES - peer));
+            CHECK(got == (peer == 0 ? 0 : net_record_bytes(stage) - peer));
             for (size_t i = 0; i < got; i++)
                 CHECK(record[i] == peer * 16 + stage);
             /* After the last stage a peer's process may rightly be gone. */
@@ -172,6 +172,7 @@ static void test_records_are_checked(void **state)
     assert_int_equal(net_set_rank(a, 0, 1), 0);
     assert_int_equal(net_post(a, NET_STAGES, record, 1), -EINVAL);
     assert_int_equal(net_post(a, 0, record, NET_RECORD_BYTES + 1), -EMSGSIZE);
+    assert_int_equal(net_post(a, 1, record, NET_LATER_BYTES + 1), -EMSGSIZE);
     assert_int_equal(net_poll(a, 0), 0);
     assert_int_equal(net_read(a, 0, 0, record, sizeof record, &size), -EAGAIN);
     assert_int_equal(net_post(a, 0, record, NET_RECORD_BYTES), 0);
