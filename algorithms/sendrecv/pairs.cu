@@ -483,8 +483,9 @@ struct pairs {
     template <int MOST>
     LANE_FN static step_t send(const alg_team_t &team, const exchange<MOST> &x, const item &it, progress_t &p)
     {
+        /* Lanes may see different credits; each has acquired the least. */
         if (p.ahead >= it.rows)
-            p.ahead = (uint32_t)(p.count - lane_flag(it.credit));
+            p.ahead = it.rows - lane_warp_least(it.rows - (uint32_t)(p.count - lane_flag(it.credit)));
         const uint32_t room = it.rows - p.ahead;
         batch_t s = span_make<PAIRS_BATCH>(it, x.part[p.part], x.rings, p.row);
         s.rows = room < s.rows ? room : s.rows;
