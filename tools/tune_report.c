@@ -11,6 +11,7 @@
  *   nccl_us                 the real NCCL's; empty: not measured
  *   ratio                   the better of the two over us
  *   collective              as given to --collective
+ *   beside_ms,builtin_beside_ms,nccl_beside_ms  beside products, until both are through; empty: not measured
  */
 #include <errno.h>
 #include <math.h>
@@ -60,11 +61,18 @@ static void write_csv(FILE *file, const tune_result_t *result)
     if (result->nccl_seconds > 0) {
         snprintf(nccl, sizeof nccl, "%.3f", result->nccl_seconds * 1e6);
     }
-    fprintf(file, "%u,%s,%s,%llu,%s,%u,%u,%.3f,%.1f,%s,%.3f,%s,%.3f,%s\n", result->ranks, mode_of(result),
+    const double totals[3] = {result->beside_seconds, result->builtin_beside_seconds, result->nccl_beside_seconds};
+    char beside[3][24] = {"", "", ""};
+    for (int i = 0; i < 3; i++) {
+        if (totals[i] > 0) {
+            snprintf(beside[i], sizeof beside[i], "%.3f", totals[i] * 1e3);
+        }
+    }
+    fprintf(file, "%u,%s,%s,%llu,%s,%u,%u,%.3f,%.1f,%s,%.3f,%s,%.3f,%s,%s,%s,%s\n", result->ranks, mode_of(result),
             bench_types[result->type].name, (unsigned long long)result->bytes, result->choice, result->blocks,
             result->threads, result->seconds * 1e6, result->spread * 100, result->builtin,
             result->builtin_seconds * 1e6, nccl, tune_better(result) / result->seconds,
-            alg_collective_name(result->collective));
+            alg_collective_name(result->collective), beside[0], beside[1], beside[2]);
 }
 
 static bool write_file(const tune_options_t *options, const bench_machine_t *machine, const tune_result_t *results,
@@ -74,7 +82,7 @@ static bool write_file(const tune_options_t *options, const bench_machine_t *mac
     if (file != NULL) {
         tune_report_head(file, options, machine);
         fprintf(file, "ranks,mode,type,bytes,algorithm,blocks,threads,us,spread_percent,builtin,builtin_us,nccl_us,"
-                      "ratio,collective\n");
+                      "ratio,collective,beside_ms,builtin_beside_ms,nccl_beside_ms\n");
         for (uint32_t i = 0; i < count; i++) {
             write_csv(file, &results[i]);
         }
