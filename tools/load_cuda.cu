@@ -22,7 +22,8 @@ enum {
     TILE = 64,    /* of the own kernel's */
     STEP = 16,
     TILE_THREADS = 256,
-    OWN_WIDTH = 4096, /* fp32 */
+    OWN_WIDTH = 2048, /* fp32: of a and b 2048 x 1024 elements */
+    OWN_DEPTH = 1024,
 };
 
 /* Of cublas_api.h, which need not be installed. */
@@ -50,9 +51,9 @@ static __global__ void __launch_bounds__(TILE_THREADS) multiply(const float *a, 
     const uint32_t x = threadIdx.x % STEP, y = threadIdx.x / STEP;
     const uint32_t row = blockIdx.y * TILE, column = blockIdx.x * TILE;
     float sum[4][4] = {};
-    for (uint32_t k = 0; k < OWN_WIDTH; k += STEP) {
+    for (uint32_t k = 0; k < OWN_DEPTH; k += STEP) {
         for (uint32_t i = threadIdx.x; i < STEP * TILE; i += TILE_THREADS) {
-            part_a[i % STEP][i / STEP] = a[(row + i / STEP) * OWN_WIDTH + k + i % STEP];
+            part_a[i % STEP][i / STEP] = a[(row + i / STEP) * OWN_DEPTH + k + i % STEP];
             part_b[i / TILE][i % TILE] = b[(k + i / TILE) * OWN_WIDTH + column + i % TILE];
         }
         __syncthreads();
