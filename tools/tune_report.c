@@ -109,9 +109,14 @@ static void print_row(const tune_result_t *result)
         snprintf(nccl, sizeof nccl, "%.2f", result->nccl_seconds * 1e6);
         snprintf(gain, sizeof gain, "%.2f", result->nccl_seconds / result->seconds);
     }
-    printf("%12llu %22s %9.2f %6.1f%% %10.2f %9s %8s %8.2f\n", (unsigned long long)result->bytes, choice,
+    printf("%12llu %22s %9.2f %6.1f%% %10.2f %9s %8s %8.2f", (unsigned long long)result->bytes, choice,
            result->seconds * 1e6, result->spread * 100, result->builtin_seconds * 1e6, nccl, gain,
            result->builtin_seconds / result->seconds);
+    if (result->beside_seconds > 0) {
+        printf(" %9.2f %17.2f %14.2f", result->beside_seconds * 1e3, result->builtin_beside_seconds * 1e3,
+               result->nccl_beside_seconds * 1e3);
+    }
+    printf("\n");
 }
 
 /* ---- Groups: one collective, number of ranks and type ---- */
@@ -136,8 +141,8 @@ static void print_group(const tune_result_t *results, uint32_t count)
     double over_nccl = 0, over_builtin = 0;
     printf("# %s, %u ranks (%s), %s, %s\n", alg_collective_name(results->collective), results->ranks,
            results->class_name, mode_of(results), bench_types[results->type].name);
-    printf("#%11s %22s %9s %7s %10s %9s %8s %8s\n", "bytes", "choice", "us", "spread", "builtin_us", "nccl_us", "/nccl",
-           "/builtin");
+    printf("#%11s %22s %9s %7s %10s %9s %8s %8s%s\n", "bytes", "choice", "us", "spread", "builtin_us", "nccl_us",
+           "/nccl", "/builtin", results->beside_seconds > 0 ? " beside_ms builtin_beside_ms nccl_beside_ms" : "");
     for (uint32_t i = 0; i < count; i++) {
         print_row(&results[i]);
         over_builtin += log(results[i].builtin_seconds / results[i].seconds);
