@@ -76,6 +76,8 @@ def usage():
         (("bench", "--graph"), "GPU"),
         (("bench", "--floor"), "no floor"),
         (("bench", "--host-time"), "GPU"),
+        (("bench", "--beside"), "GPU"),
+        (("bench", "--beside=1"), "--beside=1"),
         (("bench", "--host-time", "--graph"), "eager"),
         (("bench", "-b", "1M", "-e", "1K"), "-b"),
         (("run",), "no command"),
@@ -554,6 +556,11 @@ def bench_gpu():
                 assert float(row["floor_us"]) > 0.5 and float(row["floor_ratio"]) > 0.9, row  # nothing beats a floor
                 if "call_ns" in row:
                     assert float(row["call_ns"]) > 0 and float(row["sync_us"]) > float(row["launch_us"]) > 0, row
+        for arguments in ((), ("--graph",)):
+            expect(shunt("bench", "-b", "1M", "-e", "16M", "-f", "16", "--beside", *arguments, "--csv",
+                         f"{folder}/rows.csv"), 0)
+            for row in csv_rows(f"{folder}/rows.csv")[1]:
+                assert int(row["beside_calls"]) >= 2 and 0 < float(row["products_ms"]) < float(row["beside_ms"]) * 1.1, row
 
 
 if __name__ == "__main__":
