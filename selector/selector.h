@@ -135,7 +135,7 @@ typedef struct sel_plan {
     alg_map_t map;
     bool own_only;        /* never forward what an algorithm here can do: host device, SHUNT_DETERMINISTIC */
     uint32_t collectives; /* bit c: there is an algorithm of this collective */
-    uint32_t excluded;    /* bit i: alg_registry[i] is never to be used */
+    uint64_t excluded;    /* bit i: alg_registry[i] is never to be used */
     uint32_t bands;
     uint32_t bands_end[ALG_COLLECTIVE_COUNT]; /* a collective's bands lie before this, after the one before's */
     sel_band_t band[SEL_BANDS];               /* of one collective: growing, from 0 */
