@@ -49,6 +49,9 @@ static void find_measured(sel_plan_t *plan)
     const sel_measured_t *link = &plan->settings.tuned.link;
     const bool found = tuned_is_ours(plan) && link->bytes_per_us > 0 && link->gpus >= 2;
     plan->topology.measured = found ? *link : (sel_measured_t){0};
+    const sel_host_measured_t *host = &plan->settings.tuned.host;
+    const bool both = host->store_bytes_per_us > 0 && host->load_bytes_per_us > 0;
+    plan->topology.host = tuned_is_ours(plan) && both && host->gpus >= 2 ? *host : (sel_host_measured_t){0};
 }
 
 static void find_tuned(sources_t *sources)

@@ -29,7 +29,7 @@ enum {
     SHM_CHUNKS = 3,
     SHM_SUMS = 2,           /* of what was added up (shm_staged.cu), in an area of their own */
     SHM_LANES = 8192,       /* of a call, at most: 512 each in 16 blocks */
-    SHM_MOST_ROWS = 4,      /* of a chunk; more only make the pipeline's ends longer */
+    SHM_BATCH = 4,          /* rows that a lane copies at a time */
     SHM_MOST_STEPS = 60000, /* less than EPOCH_UNIT; of more, chunks grow */
     SHM_FLAGS_LINE = 8 * ALG_MAX_RANKS
 };
@@ -83,7 +83,7 @@ LANE_FN shm_plan_t shm_plan(const alg_team_t &team, uint32_t vectors, uint32_t s
     p.channels = channels;
     p.sections = sections;
     const uint32_t rows = (vectors + all - 1) / all, wanted = rows / SHM_MOST_STEPS + 1;
-    const uint32_t most = wanted > SHM_MOST_ROWS ? wanted : (uint32_t)SHM_MOST_ROWS;
+    const uint32_t most = wanted > LANE_ROWS ? wanted : LANE_ROWS;
     p.rows = most < room ? most : room;
     p.chunks = (rows + p.rows - 1) / p.rows;
     return p;

@@ -44,15 +44,15 @@ struct shm_copy {
         LANE_FN void copy(const alg_team_t &team, uint32_t owner, uint8_t *to, bool keeps, uint32_t c) const
         {
             const shm_span_t s = ch.span(0, vectors, c);
-            for (uint32_t k = 0; k < s.rows; k += SHM_MOST_ROWS) {
-                vec16_t x[SHM_MOST_ROWS];
+            for (uint32_t k = 0; k < s.rows; k += SHM_BATCH) {
+                vec16_t x[SHM_BATCH];
                 LANE_UNROLL
-                for (uint32_t b = 0; b < SHM_MOST_ROWS; b++) {
+                for (uint32_t b = 0; b < SHM_BATCH; b++) {
                     if (k + b < s.rows)
                         x[b] = load(owner, s.first + (k + b) * ch.lanes);
                 }
                 LANE_UNROLL
-                for (uint32_t b = 0; b < SHM_MOST_ROWS; b++) {
+                for (uint32_t b = 0; b < SHM_BATCH; b++) {
                     if (to && k + b < s.rows)
                         lane_post(to + (uint64_t)(k + b) * ch.lanes * VEC, x[b]);
                     if (keeps && k + b < s.rows)

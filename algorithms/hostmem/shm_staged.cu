@@ -49,15 +49,15 @@ struct shm_staged {
                 const shm_span_t s = span(owner, c);
                 const buffer_t in = input(owner);
                 uint8_t *to = ch.outbox(team, team.rank, owner, c);
-                for (uint32_t k = 0; k < s.rows; k += SHM_MOST_ROWS) {
-                    vec16_t x[SHM_MOST_ROWS];
+                for (uint32_t k = 0; k < s.rows; k += SHM_BATCH) {
+                    vec16_t x[SHM_BATCH];
                     LANE_UNROLL
-                    for (uint32_t b = 0; b < SHM_MOST_ROWS; b++) {
+                    for (uint32_t b = 0; b < SHM_BATCH; b++) {
                         if (k + b < s.rows)
                             x[b] = r.load_from(in, s.first + (k + b) * ch.lanes);
                     }
                     LANE_UNROLL
-                    for (uint32_t b = 0; b < SHM_MOST_ROWS; b++) {
+                    for (uint32_t b = 0; b < SHM_BATCH; b++) {
                         if (k + b < s.rows)
                             lane_post(to + (uint64_t)(k + b) * ch.lanes * VEC, x[b]);
                     }
