@@ -35,14 +35,15 @@
  * (cost_shm.c). Few blocks are enough where the crossing is what takes the time. */
 #define SHM "docs/results/shm-collectives-2-h200.csv"
 #define SHM_SWEEP "docs/results/shm-sweep-2-h200.csv"
-#define SHM_ROWS(collective, once, most)                                    \
-    {collective, "shm-2", 64 * KIB, "shm-oneshot", 2, 512, SHM_SWEEP},      \
+#define SHM_ROWS(collective, few, once, most)                               \
+    {collective, "shm-2", 64 * KIB, "shm-oneshot", few, 512, SHM_SWEEP},    \
         {collective, "shm-2", 256 * KIB, "shm-oneshot", 8, 512, SHM_SWEEP}, \
         {collective, "shm-2", once, "shm-oneshot", 16, 512, SHM},           \
         {collective, "shm-2", most, "shm-staged", 32, 256, SHM},            \
     {                                                                       \
         collective, "shm-2", UINT64_MAX, "nccl", 0, 0, SHM                  \
     }
+
 /* Above that the root's link carries the message n - 1 times. Two-shot (rooted/) carries it once; it has no rows yet,
  * for it was not measured on 3 and 4 GPUs. */
 #define MESSAGE_ROWS(collective)                                                          \
@@ -84,13 +85,13 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "shm-2", 512 * KIB, "shm-oneshot", 8, 512, SHM_SWEEP},
     {ALG_ALL_REDUCE, "shm-2", 64 * MIB, "shm-staged", 32, 256, SHM},
     {ALG_ALL_REDUCE, "shm-2", UINT64_MAX, "nccl", 0, 0, SHM},
-    SHM_ROWS(ALG_REDUCE_SCATTER, 512 * KIB, 64 * MIB),
-    SHM_ROWS(ALG_ALL_GATHER, 1 * MIB, 64 * MIB),
-    SHM_ROWS(ALG_ALL_TO_ALL, 512 * KIB, 64 * MIB),
-    SHM_ROWS(ALG_GATHER, 512 * KIB, 64 * MIB),
-    SHM_ROWS(ALG_SCATTER, 512 * KIB, 64 * MIB),
-    SHM_ROWS(ALG_BROADCAST, 512 * KIB, 512 * KIB),
-    SHM_ROWS(ALG_REDUCE, 512 * KIB, 512 * KIB),
+    SHM_ROWS(ALG_REDUCE_SCATTER, 2, 512 * KIB, 64 * MIB),
+    SHM_ROWS(ALG_ALL_GATHER, 2, 1 * MIB, 64 * MIB),
+    SHM_ROWS(ALG_ALL_TO_ALL, 2, 512 * KIB, 64 * MIB),
+    SHM_ROWS(ALG_GATHER, 2, 512 * KIB, 64 * MIB),
+    SHM_ROWS(ALG_SCATTER, 2, 512 * KIB, 64 * MIB),
+    SHM_ROWS(ALG_BROADCAST, 8, 512 * KIB, 512 * KIB),
+    SHM_ROWS(ALG_REDUCE, 8, 512 * KIB, 512 * KIB),
     {ALG_SEND_RECV, "shm-2", 256 * KIB, "shm-pairs", 32, 512, SHM},
     {ALG_SEND_RECV, "shm-2", UINT64_MAX, "nccl", 0, 0, SHM},
 

@@ -69,6 +69,8 @@ static traffic_t traffic_of(alg_collective_t collective, double n)
         return (traffic_t){rest, part, 1};
     case ALG_ALL_TO_ALL:
         return (traffic_t){rest, rest, 1};
+    case ALG_SEND_RECV: /* as long a message from the other side, which is the slowest case */
+        return (traffic_t){1, 1, 1};
     default: /* reduce-scatter */
         return (traffic_t){rest, rest, n - 1};
     }
@@ -95,6 +97,13 @@ static double staged_time(const pcie_t *p, alg_collective_t collective, double n
     return (sums ? 10 : 6) + (sums ? 2 : 1) * 2 * p->one_way + bytes * (write > read ? write : read) / 0.62;
 }
 
+/* A ring is polled, and armed again, over PCIe. */
+static double pairs_time(const pcie_t *p, double bytes)
+{
+    const double rate = p->store < p->load ? p->store : p->load;
+    return 2.4 + p->one_way + bytes / (0.2 * rate);
+}
+
 static double nccl_time(const pcie_t *p, alg_collective_t collective, double n, double bytes)
 {
     const traffic_t t = traffic_of(collective, n);
@@ -110,14 +119,15 @@ const alg_algorithm_t *sel_cost_shm(const sel_topology_t *topology, const alg_ma
 {
     const pcie_t ours = ours_of(topology), nccl = pcie_of_nccl(topology);
     const double n = topology->nranks, size = (double)bytes;
-    if (topology->arch < 80 || collective == ALG_SEND_RECV)
+    if (topology->arch < 80)
         return NULL;
     const struct {
         const char *name;
         double time;
     } own[] = {{"shm-oneshot", oneshot_time(&ours, collective, n, size)},
                {"shm-twoshot", twoshot_time(&ours, n, size)},
-               {"shm-staged", staged_time(&ours, collective, n, size)}};
+               {"shm-staged", staged_time(&ours, collective, n, size)},
+               {"shm-pairs", pairs_time(&ours, size)}};
     double best = nccl_time(&nccl, collective, n, size) / LEAD;
     const alg_algorithm_t *chosen = NULL;
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {

@@ -283,7 +283,7 @@ static void through_the_host(void **state)
                 assert_true(!algorithm || algorithm->memory == ALG_MEMORY_HOST);
             }
         }
-        assert_null(choose_shm(&topology, ALG_SEND_RECV, 1024));
+        assert_null(choose_shm(&topology, ALG_SEND_RECV, 64 << 10));
         topology.arch = 75;
         assert_null(choose_shm(&topology, ALG_ALL_REDUCE, 1024));
     }
@@ -299,6 +299,28 @@ static void near_the_host(void **state)
     assert_string_equal(choose_shm(&two, ALG_ALL_REDUCE, 1024)->name, "shm-oneshot");
     assert_string_equal(choose_shm(&two, ALG_ALL_REDUCE, 16 << 10)->name, "shm-oneshot");
     assert_non_null(choose_shm(&two, ALG_ALL_REDUCE, 64 << 10));
+    assert_string_equal(choose_shm(&two, ALG_SEND_RECV, 4 << 10)->name, "shm-pairs");
+    assert_null(choose_shm(&two, ALG_SEND_RECV, 1 << 20));
+
+    /* ranks,mode,place,bytes,count,type,op,algorithm,us,algbw,busbw,wrong,nccl_us,ratio,collective */
+    char line[LINE_BYTES], algorithm[24], collective[24];
+    int taken = 0, rows = 0;
+    FILE *file = open_results("shm-collectives-2-h200.csv");
+    while (fgets(line, sizeof line, file)) {
+        unsigned long long bytes;
+        double us, nccl_us;
+        if (sscanf(line, "2,graph,out,%llu,%*u,%*[^,],%*[^,],%23[^,],%lf,%*f,%*f,%*u,%lf,%*f,%23[a-z]", &bytes,
+                   algorithm, &us, &nccl_us, collective) != 5)
+            continue;
+        rows++;
+        if (choose_shm(&two, alg_collective_find(collective), bytes)) {
+            taken++;
+            if (us > nccl_us)
+                fail_msg("%s of %llu bytes", collective, bytes);
+        }
+    }
+    fclose(file);
+    assert_true(rows >= 80 && taken >= 40);
 }
 
 int main(int argc, char **argv)

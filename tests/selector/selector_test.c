@@ -382,7 +382,7 @@ static void measured_host(void **state)
     }
 }
 
-/* What is for one memory is not chosen for the other, by row, policy or need; messages are forwarded. */
+/* What is for one memory is not chosen for the other, by row, policy or need. */
 static void host_memory(void **state)
 {
     (void)state;
@@ -394,7 +394,7 @@ static void host_memory(void **state)
     assert_string_equal(name_of(&plan, 1 << 30), "nccl");
     for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
         const sel_query_t query = {(alg_collective_t)c, ALG_FLOAT32, ALG_SUM, 256};
-        assert_int_equal(sel_choose(&plan, &query).reason, c == ALG_SEND_RECV ? SEL_FORWARD_COLLECTIVE : SEL_TAKEN);
+        assert_int_equal(sel_choose(&plan, &query).reason, SEL_TAKEN);
     }
     plan = plan_of(&topology, "shm-staged;0-1K=oneshot", 0, false);
     assert_string_equal(name_of(&plan, 1024), "shm-staged");
