@@ -261,11 +261,11 @@ static void *chain_main(void *argument)
     const chain_t *c = argument;
     alg_call_t call = {
         .collective = ALG_SEND_RECV, .blocks = 2, .threads = 1, .messages = c->list, .message_count = c->first};
-    int status = alg_find(ALG_SEND_RECV, "pairs")->launch_host(&c->team, &call);
+    int status = alg_find(ALG_SEND_RECV, pairs_in[memory])->launch_host(&c->team, &call);
     call.messages += c->first;
     call.message_count = c->second;
     if (status == ALG_STATUS_OK && c->second > 0)
-        status = alg_find(ALG_SEND_RECV, "pairs")->launch_host(&c->team, &call);
+        status = alg_find(ALG_SEND_RECV, pairs_in[memory])->launch_host(&c->team, &call);
     return (void *)(intptr_t)status;
 }
 
@@ -275,7 +275,7 @@ static void one_group_of_many(void **state)
     static chain_t chain[3];
     static uint8_t data[3][2 * TOGETHER_MESSAGES];
     pthread_t thread[3];
-    world_t *w = world_make(3, ALG_MEMORY_PEER, SCRATCH);
+    world_t *w = world_make(3, memory, SCRATCH);
     const uint32_t n = TOGETHER_MESSAGES;
     for (uint32_t r = 0; r < 3; r++) {
         chain[r].team = world_team(w, r);
