@@ -39,6 +39,14 @@ struct shim_call {
     alg_message_t message; /* of a send or receive that is taken */
 };
 
+/* Whose work a stream has in a group. Of one communicator the three run beside one another. */
+typedef enum shim_use {
+    SHIM_USE_FORWARDED, /* the real NCCL's */
+    SHIM_USE_COLLECTIVE,
+    SHIM_USE_MESSAGE,
+    SHIM_USES
+} shim_use_t;
+
 static inline ncclDataType_t shim_call_type(const shim_call_t *call)
 {
     return (ncclDataType_t)call->alg.type;

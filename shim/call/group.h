@@ -18,14 +18,6 @@ unsigned shim_group_depth(void);
  * itself found (the real NCCL remembers its own). Outside a group it does nothing. Returns `result`. */
 ncclResult_t shim_group_check(ncclResult_t result);
 
-/* Whose work a stream has in a group. Of one communicator the three run beside one another. */
-typedef enum shim_use {
-    SHIM_USE_FORWARDED, /* the real NCCL's */
-    SHIM_USE_COLLECTIVE,
-    SHIM_USE_MESSAGE,
-    SHIM_USES
-} shim_use_t;
-
 /* A stream of a communicator takes part in the group. ncclInvalidUsage if its capture state differs
  * from that of the communicator's other streams in the group, ncclSystemError if memory is short. */
 ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_t *capture, shim_use_t use);
