@@ -121,8 +121,10 @@ typedef struct alg_map {
  * Returns false if `bytes` is too small for any algorithm (under 1 MiB). */
 bool alg_map_init(alg_map_t *map, size_t bytes);
 /* The same for a scratch in the host's memory, which is pinned, and scarcer: it takes ALG_HOST_MOST_BYTES at most.
- * Halves hold vectors with marks, staging what flags guard; all of it is zero at the start. */
-#define ALG_HOST_MOST_BYTES ((size_t)8 << 20)
+ * Halves hold vectors with marks, staging what flags guard; all but the rings is zero at the start. */
+#define ALG_HOST_MOST_BYTES ((size_t)12 << 20)
+/* Where a rank's own words lie in memory of its device (alg_team_t.own): the control page, then counts. */
+enum { ALG_OWN_BYTES = ALG_CONTROL_BYTES + ALG_COUNTS_BYTES };
 bool alg_map_init_host(alg_map_t *map, size_t bytes);
 
 /* Words that a rank's kernels and its host share. On CUDA: pinned, mapped host
@@ -151,6 +153,7 @@ typedef struct alg_team {
     uint8_t *scratch[ALG_MAX_RANKS]; /* rank r's scratch, as this process (CUDA: this device) addresses it */
     uint8_t *own;                    /* this rank's control words, in memory of its own device: at the head of its
                                         scratch where that is (ALG_MEMORY_PEER) */
+    uint8_t *own_counts;             /* its counts of the rings, likewise */
     alg_control_t *control;          /* as the device addresses it */
     uint64_t timeout_ns;             /* of one wait; 0: none */
     uint32_t dependent_launch;       /* CUDA: the kernels have programmatic dependent launch (code for sm_90 on) */

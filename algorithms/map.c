@@ -59,15 +59,16 @@ bool alg_map_init_host(alg_map_t *map, size_t bytes)
     if (bytes > ALG_HOST_MOST_BYTES)
         bytes = ALG_HOST_MOST_BYTES;
     /* Halves are for messages of some 100 KiB, staging for what is under way of any length (hostmem/shm_staged.cu). */
+    const size_t rings = round_down(bytes / 3, 4 * KIB);
     map->memory = ALG_MEMORY_HOST;
     map->half_offset = ALG_CONTROL_BYTES;
-    map->half_bytes = round_down(bytes / 8, 4 * KIB);
+    map->half_bytes = round_down((bytes - rings) / 8, 4 * KIB);
     map->rings_offset = map->half_offset + 2 * map->half_bytes;
-    map->rings_bytes = 0;
-    map->flags_offset = map->rings_offset;
+    map->rings_bytes = rings;
+    map->flags_offset = map->rings_offset + rings;
     map->flags_bytes = HOST_FLAGS_BYTES;
     map->counts_offset = map->flags_offset + map->flags_bytes;
-    map->staging_offset = map->counts_offset;
+    map->staging_offset = map->counts_offset + ALG_COUNTS_BYTES;
     map->staging_bytes = round_down(bytes - map->staging_offset, 4 * KIB);
     map->total_bytes = map->staging_offset + map->staging_bytes;
     return true;

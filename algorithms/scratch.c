@@ -45,7 +45,7 @@ static void host_control_destroy(int ordinal, alg_control_t *host)
 static int host_own_create(int ordinal, uint8_t **own)
 {
     (void)ordinal;
-    *own = aligned_alloc(ALG_CONTROL_BYTES, ALG_CONTROL_BYTES);
+    *own = aligned_alloc(ALG_CONTROL_BYTES, ALG_OWN_BYTES);
     return *own ? 0 : -ENOMEM;
 }
 
@@ -60,8 +60,9 @@ static int host_arm(const alg_scratch_t *scratch)
     uint8_t *at = net_memory_pointer(scratch->memory);
     const alg_map_t *map = &scratch->map;
     if (map->memory == ALG_MEMORY_HOST) {
-        memset(scratch->own, 0, ALG_CONTROL_BYTES);
+        memset(scratch->own, 0, ALG_OWN_BYTES);
         memset(at, 0, map->total_bytes);
+        memset(at + map->rings_offset, 0xff, map->rings_bytes);
         return 0;
     }
     memset(at, 0, map->half_offset);
@@ -141,6 +142,7 @@ static void fill_team(alg_scratch_t *scratch, alg_control_t *device_control)
     uint8_t *memory = net_memory_pointer(scratch->memory);
     scratch->team.scratch[scratch->rank] = memory;
     scratch->team.own = scratch->own ? scratch->own : memory;
+    scratch->team.own_counts = scratch->own ? scratch->own + ALG_CONTROL_BYTES : memory + map->counts_offset;
     scratch->control->stop_here = (uintptr_t)memory + ALG_STOP_OFFSET;
 }
 

@@ -80,7 +80,7 @@ static int cuda_own_create(int ordinal, uint8_t **own)
     int error = net_scope_enter(&scope, ordinal);
     if (error)
         return error;
-    error = net_cuda_errno(cudaMalloc(&at, ALG_CONTROL_BYTES));
+    error = net_cuda_errno(cudaMalloc(&at, ALG_OWN_BYTES));
     net_scope_leave(&scope);
     if (!error)
         *own = at;
@@ -133,7 +133,8 @@ static int cuda_arm(const alg_scratch_t *scratch)
     cudaError_t result;
     if (map->memory == ALG_MEMORY_HOST) {
         memset(at, 0, map->total_bytes);
-        result = cudaMemsetAsync(scratch->own, 0, ALG_CONTROL_BYTES, task.stream);
+        memset(at + map->rings_offset, 0xff, map->rings_bytes);
+        result = cudaMemsetAsync(scratch->own, 0, ALG_OWN_BYTES, task.stream);
         return task_end(&task, result);
     }
     result = cudaMemsetAsync(at, 0, map->half_offset, task.stream);

@@ -47,14 +47,14 @@ struct alg_scratch_ops {
     /* Control words, zeroed: as the host and as the device addresses them. */
     int (*control_create)(int ordinal, alg_control_t **host, alg_control_t **device);
     void (*control_destroy)(int ordinal, alg_control_t *host);
-    /* A control page in memory of the device, which `arm` fills. */
+    /* ALG_OWN_BYTES in memory of the device, which `arm` fills. */
     int (*own_create)(int ordinal, uint8_t **own);
     void (*own_destroy)(int ordinal, uint8_t *own);
     /* Kernels of this device may be launched dependently (alg_team_t). NULL: no. */
     bool (*dependent_launch)(int ordinal);
     /* The highest priority of a launch, as cudaStreamCreateWithPriority takes it. NULL: there are none. */
     int (*priority)(int ordinal);
-    /* Halves and rings all-ones (ALG_MEMORY_HOST: zero), the rest zero. */
+    /* Halves and rings all-ones (ALG_MEMORY_HOST: rings alone), the rest zero. */
     int (*arm)(const alg_scratch_t *scratch);
     /* Store as an algorithm's kernel would. */
     int (*store)(const alg_scratch_t *scratch, const alg_probe_t *probe);

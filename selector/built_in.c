@@ -46,14 +46,18 @@
 #define BLOCK_ROWS(collective, most)                                                                                 \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, most), PUSH(collective, 3, 128 * MIB), \
         PUSH(collective, 4, 128 * MIB)
-/* Through the host's memory: by one crossing, by two. The kernel for longer messages waits for figures. */
-#define SHM_END(ranks)                                                    \
-    {                                                                     \
-        ALG_ALL_REDUCE, "shm-" #ranks, UINT64_MAX, "nccl", 0, 0, ESTIMATE \
+/* Through the host's memory, between two GPUs: one crossing, then chunks, up to `most`; more GPUs have the model's
+ * (cost_shm.c). Few blocks are enough where the crossing is what takes the time. */
+#define SHM "docs/results/shm-collectives-2-h200.csv"
+#define SHM_SWEEP "docs/results/shm-sweep-2-h200.csv"
+#define SHM_ROWS(collective, few, once, most)                               \
+    {collective, "shm-2", 64 * KIB, "shm-oneshot", few, 512, SHM_SWEEP},    \
+        {collective, "shm-2", 256 * KIB, "shm-oneshot", 8, 512, SHM_SWEEP}, \
+        {collective, "shm-2", once, "shm-oneshot", 16, 512, SHM},           \
+        {collective, "shm-2", most, "shm-staged", 32, 256, SHM},            \
+    {                                                                       \
+        collective, "shm-2", UINT64_MAX, "nccl", 0, 0, SHM                  \
     }
-#define SHM_ROWS(ranks)                                                          \
-    {ALG_ALL_REDUCE, "shm-" #ranks, 16 * KIB, "shm-oneshot", 16, 512, ESTIMATE}, \
-        {ALG_ALL_REDUCE, "shm-" #ranks, 64 * KIB, "shm-twoshot", 16, 512, ESTIMATE}, SHM_END(ranks)
 
 /* Above that the root's link carries the message n - 1 times. Two-shot (rooted/) carries it once; it has no rows yet,
  * for it was not measured on 3 and 4 GPUs. */
@@ -92,16 +96,19 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "nvswitch-sm90-4", 64 * MIB, "staged", 64, 512, H200(4)},
     {ALG_ALL_REDUCE, "nvswitch-sm90-4", UINT64_MAX, "nccl", 0, 0, STAGED(4)},
 
-    {ALG_ALL_REDUCE, "shm-2", 16 * KIB, "shm-oneshot", 4, 512, "docs/results/shm-oneshot-2-h200.csv"},
-    {ALG_ALL_REDUCE, "shm-2", 64 * KIB, "shm-twoshot", 8, 512, "docs/results/shm-staged-2-h200.csv"},
-    {ALG_ALL_REDUCE, "shm-2", 16 * MIB, "shm-staged", 32, 256, "docs/results/shm-staged-2-h200.csv"},
-    SHM_END(2),
-    SHM_ROWS(3),
-    SHM_ROWS(4),
-    SHM_ROWS(5),
-    SHM_ROWS(6),
-    SHM_ROWS(7),
-    SHM_ROWS(8),
+    {ALG_ALL_REDUCE, "shm-2", 16 * KIB, "shm-oneshot", 4, 512, SHM_SWEEP},
+    {ALG_ALL_REDUCE, "shm-2", 512 * KIB, "shm-oneshot", 8, 512, SHM_SWEEP},
+    {ALG_ALL_REDUCE, "shm-2", 64 * MIB, "shm-staged", 32, 256, SHM},
+    {ALG_ALL_REDUCE, "shm-2", UINT64_MAX, "nccl", 0, 0, SHM},
+    SHM_ROWS(ALG_REDUCE_SCATTER, 2, 512 * KIB, 64 * MIB),
+    SHM_ROWS(ALG_ALL_GATHER, 2, 1 * MIB, 64 * MIB),
+    SHM_ROWS(ALG_ALL_TO_ALL, 2, 512 * KIB, 64 * MIB),
+    SHM_ROWS(ALG_GATHER, 2, 512 * KIB, 64 * MIB),
+    SHM_ROWS(ALG_SCATTER, 2, 512 * KIB, 64 * MIB),
+    SHM_ROWS(ALG_BROADCAST, 8, 512 * KIB, 512 * KIB),
+    SHM_ROWS(ALG_REDUCE, 8, 512 * KIB, 512 * KIB),
+    {ALG_SEND_RECV, "shm-2", 256 * KIB, "shm-pairs", 32, 512, SHM},
+    {ALG_SEND_RECV, "shm-2", UINT64_MAX, "nccl", 0, 0, SHM},
 
     BESIDE_ROWS(ALG_REDUCE_SCATTER, 12 * MIB, 24 * MIB),
     BESIDE_ROWS(ALG_ALL_GATHER, 3 * MIB, 384 * MIB),

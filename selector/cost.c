@@ -8,8 +8,8 @@
  * algorithm stays, and what the real NCCL takes, was fitted to
  * docs/results/graph-{2,3,4}-h200.csv; of other machines, only the link is known:
  * its rate in the tuned table, or else its nominal rate. A wrong prediction costs
- * more than a missed gain, so an algorithm is chosen only with a clear lead, and
- * nothing is predicted for links of unknown rate.
+ * more than a missed gain, so an algorithm is chosen only with a clear lead, and where
+ * little is known of a link, it is slow for us and fast for the real NCCL.
  */
 #include "selector/cost.h"
 
@@ -47,6 +47,14 @@ static link_rate_t measured_rate(const sel_topology_t *topology, double whole)
     return (link_rate_t){rate, rate > whole ? rate : whole};
 }
 
+/* Of PCIe nothing was measured here: ours is what the oldest of 16 lanes gives where others share it, NCCL's all of
+ * the newest that such GPUs have. */
+static link_rate_t pcie_rate(const sel_topology_t *topology)
+{
+    const double most = topology->arch >= 90 ? 50e3 : 25e3;
+    return (link_rate_t){topology->link == SEL_LINK_PCIE ? 10e3 : topology->link == SEL_LINK_PHB ? 6e3 : 3e3, most};
+}
+
 /* What copies get out of one GPU: 390 GB/s was measured on sm_90; the others are as much of their nominal rate. */
 static link_rate_t rate_of(const sel_topology_t *topology)
 {
@@ -60,13 +68,23 @@ static link_rate_t rate_of(const sel_topology_t *topology)
     /* Links of its own for every pair: one at least. */
     if (topology->link == SEL_LINK_MESH)
         return (link_rate_t){22e3, whole};
+    if (topology->link >= SEL_LINK_PCIE)
+        return pcie_rate(topology);
     return (link_rate_t){0, 0};
 }
 
-/* How much longer than there a word takes here. */
-static double late_of(const sel_topology_t *topology)
+/* How much longer than there a word takes here: for us, for the real NCCL. */
+typedef struct late {
+    double ours, nccl;
+} late_t;
+
+static late_t late_of(const sel_topology_t *topology)
 {
-    return topology->measured.bytes_per_us ? topology->measured.one_way_ns * 1e-3 - FITTED_ONE_WAY : 0;
+    if (topology->measured.bytes_per_us) {
+        const double late = topology->measured.one_way_ns * 1e-3 - FITTED_ONE_WAY;
+        return (late_t){late, late};
+    }
+    return topology->link >= SEL_LINK_PCIE ? (late_t){1.5, 0} : (late_t){0, 0};
 }
 
 /* What leaves the busiest GPU, or enters it, in units of a rank's larger buffer. */
@@ -168,15 +186,17 @@ sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *ma
 {
     const link_rate_t rate = rate_of(topology);
     sel_choice_t choice = sel_usual_grid(topology, bytes);
+    if (topology->memory == ALG_MEMORY_HOST)
+        choice.algorithm = sel_cost_shm(topology, map, collective, bytes);
     if (rate.sure == 0)
         return choice;
     const cost_t *cost = COSTS[collective];
-    const double late = late_of(topology);
+    const late_t late = late_of(topology);
     double best =
-        (nccl_time(&cost->nccl, topology->nranks, (double)bytes, rate.most) + cost->nccl.crossings * late) / LEAD;
+        (nccl_time(&cost->nccl, topology->nranks, (double)bytes, rate.most) + cost->nccl.crossings * late.nccl) / LEAD;
     for (const own_cost_t *own = cost->own; own < cost->own + MOST_OWN && own->name; own++) {
         const alg_algorithm_t *algorithm = alg_find(collective, own->name);
-        const double time = own_time(own, topology->nranks, (double)bytes, rate.sure) + own->crossings * late;
+        const double time = own_time(own, topology->nranks, (double)bytes, rate.sure) + own->crossings * late.ours;
         if (algorithm && time < best && bytes <= algorithm->max_bytes(map, topology->nranks, ALG_FLOAT32)) {
             best = time;
             choice.algorithm = algorithm;

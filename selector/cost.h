@@ -18,5 +18,8 @@ sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes);
  * without a clear lead. */
 sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
                              uint64_t bytes);
+/* The same where they reach each other through the host's memory (cost_shm.c). */
+const alg_algorithm_t *sel_cost_shm(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
+                                    uint64_t bytes);
 
 #endif

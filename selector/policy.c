@@ -66,12 +66,12 @@ static bool in_scope(const reader_t *r, const alg_algorithm_t *algorithm)
 }
 
 /* The algorithms of a name, in the scope, as bits of alg_registry; 0: there is none. */
-static uint32_t find_algorithms(const reader_t *r, size_t length)
+static uint64_t find_algorithms(const reader_t *r, size_t length)
 {
-    uint32_t found = 0;
+    uint64_t found = 0;
     for (uint32_t i = 0; i < alg_registry_count; i++) {
         if (in_scope(r, alg_registry[i]) && equals(alg_registry[i]->name, r->at, length))
-            found |= UINT32_C(1) << i;
+            found |= UINT64_C(1) << i;
     }
     return found;
 }
@@ -115,7 +115,7 @@ static bool read_grid(reader_t *r, policy_item_t *item)
     return read_count(r, SEL_MOST_THREADS, "threads from 1 to 1024", &item->threads);
 }
 
-static void take_algorithms(uint32_t found, policy_item_t *item)
+static void take_algorithms(uint64_t found, policy_item_t *item)
 {
     item->collectives = 0;
     for (uint32_t i = 0; i < alg_registry_count; i++) {
@@ -129,7 +129,7 @@ static void take_algorithms(uint32_t found, policy_item_t *item)
 static bool read_what(reader_t *r, policy_item_t *item)
 {
     const size_t length = strcspn(r->at, ":;");
-    const uint32_t found = find_algorithms(r, length);
+    const uint64_t found = find_algorithms(r, length);
     item->collectives = r->scope;
     if (found) {
         item->what = POLICY_ALGORITHM;
@@ -151,7 +151,7 @@ static bool read_what(reader_t *r, policy_item_t *item)
 static bool read_exclusion(reader_t *r, policy_t *policy)
 {
     const size_t length = strcspn(r->at, ";");
-    const uint32_t found = find_algorithms(r, length);
+    const uint64_t found = find_algorithms(r, length);
     if (!found)
         return expected_algorithm(r, "");
     policy->excluded |= found;

@@ -33,7 +33,7 @@ typedef struct policy_item {
 typedef struct policy {
     uint32_t items;
     policy_item_t item[POLICY_MAX_ITEMS];
-    uint32_t excluded; /* bit i: alg_registry[i] */
+    uint64_t excluded; /* bit i: alg_registry[i] */
 } policy_t;
 
 /* As sel_policy_check; `policy` is written on success only. */

@@ -36,6 +36,14 @@ typedef struct sel_measured {
     uint32_t unused;
 } sel_measured_t;
 
+/* The same of the way through the host's memory, with all GPUs at it at once. */
+typedef struct sel_host_measured {
+    uint32_t store_bytes_per_us; /* of each GPU, into the host's memory; 0: not measured */
+    uint32_t load_bytes_per_us;  /* from there */
+    uint32_t gpus;
+    uint32_t one_way_ns; /* until a GPU sees there what another one stores */
+} sel_host_measured_t;
+
 /* Facts of a communicator; the same on every rank after agreement. */
 typedef struct sel_topology {
     sel_link_t link;
@@ -46,6 +54,7 @@ typedef struct sel_topology {
     bool multicast;           /* the real NCCL may use NVLink multicast on every rank */
     uint64_t fingerprint;     /* of this machine's kind: sel_fingerprint; host: 0 */
     sel_measured_t measured;  /* put in by sel_plan_init, from the tuned table */
+    sel_host_measured_t host; /* likewise */
 } sel_topology_t;
 
 /* ---- Rows of a table ------------------------------------------------------------
@@ -86,6 +95,7 @@ typedef struct sel_tuned {
     uint32_t forced;  /* use it on any machine */
     uint32_t rows;
     sel_measured_t link;
+    sel_host_measured_t host;
     sel_tuned_row_t row[SEL_TUNED_ROWS]; /* later ones win */
 } sel_tuned_t;
 
@@ -135,7 +145,7 @@ typedef struct sel_plan {
     alg_map_t map;
     bool own_only;        /* never forward what an algorithm here can do: host device, SHUNT_DETERMINISTIC */
     uint32_t collectives; /* bit c: there is an algorithm of this collective */
-    uint32_t excluded;    /* bit i: alg_registry[i] is never to be used */
+    uint64_t excluded;    /* bit i: alg_registry[i] is never to be used */
     uint32_t bands;
     uint32_t bands_end[ALG_COLLECTIVE_COUNT]; /* a collective's bands lie before this, after the one before's */
     sel_band_t band[SEL_BANDS];               /* of one collective: growing, from 0 */

@@ -49,6 +49,9 @@ static void find_measured(sel_plan_t *plan)
     const sel_measured_t *link = &plan->settings.tuned.link;
     const bool found = tuned_is_ours(plan) && link->bytes_per_us > 0 && link->gpus >= 2;
     plan->topology.measured = found ? *link : (sel_measured_t){0};
+    const sel_host_measured_t *host = &plan->settings.tuned.host;
+    const bool both = host->store_bytes_per_us > 0 && host->load_bytes_per_us > 0;
+    plan->topology.host = tuned_is_ours(plan) && both && host->gpus >= 2 ? *host : (sel_host_measured_t){0};
 }
 
 static void find_tuned(sources_t *sources)
@@ -261,7 +264,7 @@ static void find_cuts(const sources_t *sources, cuts_t *cuts)
 _Static_assert(ALG_COLLECTIVE_COUNT *(MOST_CUTS - 2 * SEL_TUNED_ROWS) + 2 * SEL_TUNED_ROWS <= SEL_BANDS,
                "a plan may have more bands");
 /* A policy's item without a grid, and the model, give a rule for each algorithm and usual grid; there are 32
- * algorithms at most (policy_t), and two rules: one for no algorithm, one for excluded ones. */
+ * algorithms of one memory at most, and two rules: one for no algorithm, one for excluded ones. */
 _Static_assert(ALG_COLLECTIVE_COUNT *(POLICY_MAX_ITEMS + SEL_BUILT_IN_MOST) + SEL_TUNED_ROWS + 2 * 2 * 32 + 2 <=
                    SEL_RULES,
                "a plan may have more rules");

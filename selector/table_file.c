@@ -10,7 +10,7 @@
 
 static const char MAGIC[] = "# shunt table 2", OLD_MAGIC[] = "# shunt table 1";
 static const char MACHINE[] = "# machine: ";
-static const char LINK[] = "# link: ";
+static const char LINK[] = "# link: ", HOST[] = "# host: ";
 const char sel_file_columns[] = "collective,ranks,class,types,from,to,algorithm,blocks,threads,source";
 static const char OLD_COLUMNS[] = "collective,ranks,class,mode,types,from,to,algorithm,blocks,threads,source";
 
@@ -222,15 +222,31 @@ static bool read_row(const sel_file_t *file, piece_t line, sel_file_row_t *row, 
 /* ---- The link -------------------------------------------------------------------- */
 
 /* Read as thousandths: no rounding, and no locale's decimal comma. */
-static const struct {
+typedef struct figure {
     uint32_t least, most, step;
     const char *after, *expected;
-} LINK_FIELDS[] = {
-    {100, 99999999, 1, "GB/s among ", "a rate from 0.1 to 99999.999, and \" GB/s among \""},
-    {2000, ALG_MAX_RANKS * 1000, 1000, "GPUs, one way ", "a number of GPUs from 2 to 8, and \" GPUs, one way \""},
-    {10, 1000000, 1, "us", "a time from 0.01 to 1000, and \" us\""},
+} figure_t;
+
+#define RATE 100, 99999999, 1
+#define GPUS                                                                                                        \
+    {                                                                                                               \
+        2000, ALG_MAX_RANKS * 1000, 1000, "GPUs, one way ", "a number of GPUs from 2 to 8, and \" GPUs, one way \"" \
+    }
+#define ONE_WAY                                                       \
+    {                                                                 \
+        10, 1000000, 1, "us", "a time from 0.01 to 1000, and \" us\"" \
+    }
+static const figure_t LINK_FIGURES[] = {
+    {RATE, "GB/s among ", "a rate from 0.1 to 99999.999, and \" GB/s among \""}, GPUS, ONE_WAY};
+static const figure_t HOST_FIGURES[] = {
+    {RATE, "GB/s stored, ", "a rate from 0.1 to 99999.999, and \" GB/s stored, \""},
+    {RATE, "GB/s loaded among ", "a rate from 0.1 to 99999.999, and \" GB/s loaded among \""},
+    GPUS,
+    ONE_WAY};
+enum {
+    LINK_COUNT = sizeof LINK_FIGURES / sizeof LINK_FIGURES[0],
+    HOST_COUNT = sizeof HOST_FIGURES / sizeof HOST_FIGURES[0]
 };
-enum { LINK_FIELD_COUNT = sizeof LINK_FIELDS / sizeof LINK_FIELDS[0] };
 
 static bool read_thousandths(piece_t text, uint64_t *number)
 {
@@ -245,28 +261,48 @@ static bool read_thousandths(piece_t text, uint64_t *number)
     return true;
 }
 
-static bool in_range(uint64_t number, int field)
+static bool in_range(uint64_t number, const figure_t *figure)
 {
-    return number >= LINK_FIELDS[field].least && number <= LINK_FIELDS[field].most &&
-           number % LINK_FIELDS[field].step == 0;
+    return number >= figure->least && number <= figure->most && number % figure->step == 0;
+}
+
+/* A line of so many figures, behind the `name` that it begins with. */
+static bool read_figures(sel_file_t *file, piece_t line, const char *name, const figure_t *figure, int count,
+                         uint64_t *number, char fault[SEL_FILE_FAULT_BYTES])
+{
+    piece_t rest = {line.at + strlen(name), line.bytes - strlen(name)};
+    for (int i = 0; i < count; i++) {
+        const char *after = figure[i].after;
+        const size_t column = (size_t)(rest.at - line.at);
+        const bool right = read_thousandths(cut(&rest, ' '), &number[i]) && in_range(number[i], &figure[i]) &&
+                           (i + 1 < count ? begins(rest, after) : equals(rest, after));
+        if (!right)
+            return fault_at(file, column, figure[i].expected, fault);
+        rest.at += strlen(after);
+        rest.bytes -= strlen(after);
+    }
+    return true;
 }
 
 static bool read_link(sel_file_t *file, piece_t line, char fault[SEL_FILE_FAULT_BYTES])
 {
-    uint64_t number[LINK_FIELD_COUNT];
-    piece_t rest = {line.at + sizeof LINK - 1, line.bytes - (sizeof LINK - 1)};
-    for (int i = 0; i < LINK_FIELD_COUNT; i++) {
-        const char *after = LINK_FIELDS[i].after;
-        const size_t column = (size_t)(rest.at - line.at);
-        const bool right = read_thousandths(cut(&rest, ' '), &number[i]) && in_range(number[i], i) &&
-                           (i + 1 < LINK_FIELD_COUNT ? begins(rest, after) : equals(rest, after));
-        if (!right)
-            return fault_at(file, column, LINK_FIELDS[i].expected, fault);
-        rest.at += strlen(after);
-        rest.bytes -= strlen(after);
-    }
+    uint64_t number[LINK_COUNT];
+    if (!read_figures(file, line, LINK, LINK_FIGURES, LINK_COUNT, number, fault))
+        return false;
     file->link = (sel_measured_t){
         .bytes_per_us = (uint32_t)number[0], .gpus = (uint32_t)number[1] / 1000, .one_way_ns = (uint32_t)number[2]};
+    return true;
+}
+
+static bool read_host(sel_file_t *file, piece_t line, char fault[SEL_FILE_FAULT_BYTES])
+{
+    uint64_t number[HOST_COUNT];
+    if (!read_figures(file, line, HOST, HOST_FIGURES, HOST_COUNT, number, fault))
+        return false;
+    file->host = (sel_host_measured_t){.store_bytes_per_us = (uint32_t)number[0],
+                                       .load_bytes_per_us = (uint32_t)number[1],
+                                       .gpus = (uint32_t)number[2] / 1000,
+                                       .one_way_ns = (uint32_t)number[3]};
     return true;
 }
 
@@ -311,7 +347,8 @@ sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[
 {
     while (file->at < file->end) {
         const piece_t line = next_line(file);
-        if (begins(line, LINK) && !read_link(file, line, fault))
+        if ((begins(line, LINK) && !read_link(file, line, fault)) ||
+            (begins(line, HOST) && !read_host(file, line, fault)))
             return SEL_FILE_FAULT;
         if (is_row(line) && !read_row(file, line, row, fault))
             return SEL_FILE_FAULT;
@@ -349,10 +386,22 @@ void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES])
 void sel_file_link(const sel_measured_t *link, char text[SEL_FILE_LINE_BYTES])
 {
     text[0] = '\0';
-    if (in_range(link->bytes_per_us, 0) && in_range((uint64_t)link->gpus * 1000, 1) && in_range(link->one_way_ns, 2))
+    if (in_range(link->bytes_per_us, &LINK_FIGURES[0]) && in_range((uint64_t)link->gpus * 1000, &LINK_FIGURES[1]) &&
+        in_range(link->one_way_ns, &LINK_FIGURES[2]))
         snprintf(text, SEL_FILE_LINE_BYTES, "%s%u.%03u GB/s among %u GPUs, one way %u.%03u us\n", LINK,
                  link->bytes_per_us / 1000, link->bytes_per_us % 1000, link->gpus, link->one_way_ns / 1000,
                  link->one_way_ns % 1000);
+}
+
+void sel_file_host(const sel_host_measured_t *host, char text[SEL_FILE_LINE_BYTES])
+{
+    text[0] = '\0';
+    if (in_range(host->store_bytes_per_us, &HOST_FIGURES[0]) && in_range(host->load_bytes_per_us, &HOST_FIGURES[1]) &&
+        in_range((uint64_t)host->gpus * 1000, &HOST_FIGURES[2]) && in_range(host->one_way_ns, &HOST_FIGURES[3]))
+        snprintf(text, SEL_FILE_LINE_BYTES,
+                 "%s%u.%03u GB/s stored, %u.%03u GB/s loaded among %u GPUs, one way %u.%03u us\n", HOST,
+                 host->store_bytes_per_us / 1000, host->store_bytes_per_us % 1000, host->load_bytes_per_us / 1000,
+                 host->load_bytes_per_us % 1000, host->gpus, host->one_way_ns / 1000, host->one_way_ns % 1000);
 }
 
 void sel_file_types(uint8_t kinds, char types[SEL_FILE_TYPES_BYTES])

@@ -6,12 +6,15 @@
  *   # shunt table 2
  *   # machine: 5a3c...  (sel_fingerprint, 16 hexadecimal digits)
  *   # link: 384.800 GB/s among 4 GPUs, one way 0.760 us
+ *   # host: 30.100 GB/s stored, 36.200 GB/s loaded among 4 GPUs, one way 1.660 us
  *   collective,ranks,class,types,from,to,algorithm,blocks,threads,source
  *   allreduce,4,nvswitch-sm90-4,f2+f4,0,65536,oneshot,32,128,tune 2026-11-21
  *
  * The first line is as above; other lines that begin with '#' are comments, but
- * for "# machine: " and "# link: ". The latter is what all GPUs of the machine got
- * when they copied to each other; it may be missing. collective is a name of
+ * for "# machine: ", "# link: " and "# host: ". The link's figures are what all GPUs
+ * of the machine got when they copied to each other, the host's what they got when
+ * they stored into the host's memory and loaded there; both may be missing. collective
+ * is a name of
  * alg_collective_name; types are any, or kinds of selector.h joined by '+'; from and to
  * are bytes of a rank's larger buffer, both inclusive, an empty `to` is no end; algorithm
  * is a name or nccl (blocks and threads are then 0).
@@ -60,6 +63,7 @@ typedef struct sel_file {
     uint32_t format;     /* 1 or 2 */
     uint64_t machine;    /* the fingerprint */
     sel_measured_t link; /* at the end of the file; zero: it says nothing of it */
+    sel_host_measured_t host;
 } sel_file_t;
 
 typedef enum sel_file_step { SEL_FILE_END, SEL_FILE_ROW, SEL_FILE_FAULT } sel_file_step_t;
@@ -73,10 +77,11 @@ sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[
 extern const char sel_file_columns[];
 /* The types of a row. */
 void sel_file_types(uint8_t kinds, char types[SEL_FILE_TYPES_BYTES]);
-/* The first two lines, the link's and a row's, with line breaks. The link's is empty where nothing was measured, or
- * what no reader would take. */
+/* The first two lines, the link's, the host's and a row's, with line breaks. The link's and the host's are empty where
+ * nothing was measured, or what no reader would take. */
 void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_link(const sel_measured_t *link, char text[SEL_FILE_LINE_BYTES]);
+void sel_file_host(const sel_host_measured_t *host, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_line(const sel_file_row_t *row, char text[SEL_FILE_LINE_BYTES]);
 
 #ifdef __cplusplus

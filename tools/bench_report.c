@@ -103,9 +103,10 @@ static void facts_of(const bench_options_t *options, const bench_machine_t *mach
     if (options->floor) {
         const tool_floor_t *floor = &machine->floor;
         snprintf(facts[7].value, sizeof facts[7].value,
-                 "launch %.2f us (eager %.2f), push of 1 KB %.2f us, one way %.2f us, %.1f GB/s",
+                 "launch %.2f us (eager %.2f), push of 1 KB %.2f us, one way %.2f us, %.1f GB/s; through the host's "
+                 "memory one way %.2f us, %.1f GB/s stored, %.1f GB/s loaded",
                  floor->launch_graph * 1e6, floor->launch_eager * 1e6, floor->push * 1e6, floor->one_way * 1e6,
-                 floor->bandwidth * 1e-9);
+                 floor->bandwidth * 1e-9, floor->host_one_way * 1e6, floor->host_store * 1e-9, floor->host_load * 1e-9);
     }
 }
 

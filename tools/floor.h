@@ -43,13 +43,18 @@ typedef struct tool_floor {
     double launch_eager; /* one empty kernel of many launched one by one */
     double push;         /* t0 */
     double one_way;
-    double bandwidth;                   /* bytes a second */
+    double bandwidth; /* bytes a second */
+    /* Through the host's memory (floor_host.cu), which needs no access between the GPUs; 0: not measured. */
+    double host_one_way;
+    double host_store, host_load;       /* bytes a second of the slowest GPU, by kernels, all GPUs at once */
     char error[TOOL_FLOOR_ERROR_BYTES]; /* why it could not be measured; "" if it was */
 } tool_floor_t;
 
 /* Measure GPUs 0 to gpus-1, 2 at least, from this one process, which keeps what it allocates and should end
  * soon. What goes wrong is told in floor->error. */
 void tool_floor_measure(uint32_t gpus, tool_floor_t *floor);
+/* Its part through the host's memory. False: told in floor->error. */
+bool tool_floor_host(uint32_t gpus, tool_floor_t *floor);
 
 /* The least time of a collective of so many bytes. */
 double tool_floor_seconds(const tool_floor_t *floor, alg_collective_t collective, uint32_t gpus, bool graph,

@@ -8,6 +8,7 @@
  * a few rounds. Nothing is freed: the process ends when this is done.
  */
 #include "floor.h"
+#include "floor_bounce.cuh"
 
 #include <cuda_runtime.h>
 #include <stdarg.h>
@@ -17,12 +18,10 @@
 
 enum {
     ROUNDS = 5,
-    CALLS = 100,     /* kernels of a graph; even, since a push names one of two halves */
-    EAGER = 500,     /* fewer than a stream's queue holds */
-    BOUNCES = 10000, /* round trips of a flag */
-    SPINS = 1 << 22, /* some seconds; then the flag is lost */
-    LANES = 64,      /* of 16 bytes: 1 KB */
-    COPIES = 8,      /* from one GPU to one other, in one round */
+    CALLS = 100, /* kernels of a graph; even, since a push names one of two halves */
+    EAGER = 500, /* fewer than a stream's queue holds */
+    LANES = 64,  /* of 16 bytes: 1 KB */
+    COPIES = 8,  /* from one GPU to one other, in one round */
     COPY_BYTES = 128 << 20,
 };
 
@@ -30,24 +29,6 @@ enum {
 
 static __global__ void empty()
 {
-}
-
-/* A count goes to and fro between two GPUs. Volatile accesses go to memory, each whole, in program order. */
-static __global__ void bounce(volatile uint64_t *own, volatile uint64_t *peer, bool first, uint64_t *done)
-{
-    uint64_t round = 0;
-    for (; round < BOUNCES; round++) {
-        if (first)
-            *peer = round + 1;
-        uint32_t spins = 0;
-        while (*own != round + 1 && spins < SPINS)
-            spins++;
-        if (spins == SPINS)
-            break;
-        if (!first)
-            *peer = round + 1;
-    }
-    *done = round;
 }
 
 /* Slots of 1 KB, [half][from whom], in each GPU's memory; all-ones where nothing has arrived. */
@@ -428,6 +409,8 @@ void tool_floor_measure(uint32_t gpus, tool_floor_t *floor)
     memset(floor, 0, sizeof *floor);
     probe->floor = floor;
     probe->count = gpus;
+    if (!tool_floor_host(gpus, floor))
+        return;
     for (uint32_t i = 0; i < gpus; i++)
         if (!open_gpu(probe, i))
             return;

@@ -23,6 +23,7 @@ typedef struct tuning {
     tune_options_t *options;
     bench_machine_t *machine; /* shared memory */
     sel_measured_t link;      /* all zero: not measured */
+    sel_host_measured_t host; /* likewise */
     uint32_t results;
     tune_result_t *result;
     tool_progress_t progress;
@@ -83,10 +84,19 @@ static void measure_links(tuning_t *tuning)
 {
     const uint32_t count = tuning->machine->gpus.count, gpus = count < TOOL_FLOOR_GPUS ? count : TOOL_FLOOR_GPUS;
     tool_floor_t *floor = &tuning->machine->floor;
-    if (!tuning->machine->host && !tuning->options->check && bench_floor("tune", gpus, floor)) {
+    if (tuning->machine->host || tuning->options->check) {
+        return;
+    }
+    if (bench_floor("tune", gpus, floor)) {
         tuning->link = (sel_measured_t){.bytes_per_us = in_32_bits(floor->bandwidth * 1e-6),
                                         .gpus = gpus,
                                         .one_way_ns = in_32_bits(floor->one_way * 1e9)};
+    }
+    if (floor->host_store > 0 && floor->host_load > 0) { /* also where GPUs do not reach each other */
+        tuning->host = (sel_host_measured_t){.store_bytes_per_us = in_32_bits(floor->host_store * 1e-6),
+                                             .load_bytes_per_us = in_32_bits(floor->host_load * 1e-6),
+                                             .gpus = gpus,
+                                             .one_way_ns = in_32_bits(floor->host_one_way * 1e9)};
     }
 }
 
@@ -134,7 +144,8 @@ static bool write_table(const tuning_t *tuning, char path[PATH_MAX])
 {
     return tuning->results == 0 || tuning->options->check ||
            (table_path(tuning, path) &&
-            tune_table_write(path, tuning->options, tuning->machine, &tuning->link, tuning->result, tuning->results) &&
+            tune_table_write(path, tuning->options, tuning->machine, &tuning->link, &tuning->host, tuning->result,
+                             tuning->results) &&
             tune_times_write(path, tuning->result, tuning->results));
 }
 

@@ -115,6 +115,7 @@ bool tune_rank_run(const void *job, bench_shared_t *shared, uint32_t rank, int r
 typedef struct tune_rows {
     uint64_t machine;
     sel_measured_t link;
+    sel_host_measured_t host;
     uint32_t count, capacity;
     sel_file_row_t *row;
 } tune_rows_t;
@@ -133,10 +134,11 @@ const sel_file_row_t *tune_rows_find(const tune_rows_t *rows, const sel_file_row
                                      uint64_t bytes);
 
 /* Put results, in the order in which ranks send them, into the table of this machine: in place of what it says
- * of the same sizes. A size holds half way, in powers, to its neighbours. What it says of the links stays where
- * `link` is all zero. False, and told: it cannot be written. */
+ * of the same sizes. A size holds half way, in powers, to its neighbours. What it says of the links and the host's
+ * memory stays where `link` and `host` are all zero. False, and told: it cannot be written. */
 bool tune_table_write(const char *path, const tune_options_t *options, const bench_machine_t *machine,
-                      const sel_measured_t *link, const tune_result_t *results, uint32_t count);
+                      const sel_measured_t *link, const sel_host_measured_t *host, const tune_result_t *results,
+                      uint32_t count);
 
 /* Put the times of results into the file beside the table (times.h), in place of what it has of the same cases. False,
  * and told: it cannot be written. */

@@ -72,6 +72,7 @@ bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows)
         }
     }
     rows->link = file.link;
+    rows->host = file.host;
     free(text);
     return whole;
 }
@@ -165,7 +166,7 @@ static void cut_row(const group_t *group, const sel_file_row_t *row, tune_rows_t
 
 static void cut(const group_t *group, tune_rows_t *rows)
 {
-    tune_rows_t left = {.machine = rows->machine, .link = rows->link};
+    tune_rows_t left = {.machine = rows->machine, .link = rows->link, .host = rows->host};
     for (uint32_t i = 0; i < rows->count; i++) {
         if (concerns(group, &rows->row[i])) {
             cut_row(group, &rows->row[i], &left);
@@ -275,6 +276,8 @@ static bool write_rows(FILE *file, const tune_options_t *options, const bench_ma
     fputs(line, file);
     sel_file_link(&rows->link, line);
     fputs(line, file);
+    sel_file_host(&rows->host, line);
+    fputs(line, file);
     tune_report_head(file, options, machine);
     fprintf(file, "%s\n", sel_file_columns);
     for (uint32_t i = 0; i < rows->count; i++) {
@@ -297,7 +300,8 @@ static bool write_table(FILE *file, const void *context)
 }
 
 bool tune_table_write(const char *path, const tune_options_t *options, const bench_machine_t *machine,
-                      const sel_measured_t *link, const tune_result_t *results, uint32_t count)
+                      const sel_measured_t *link, const sel_host_measured_t *host, const tune_result_t *results,
+                      uint32_t count)
 {
     tune_rows_t rows;
     char source[SEL_FILE_SOURCE_BYTES];
@@ -310,6 +314,9 @@ bool tune_table_write(const char *path, const tune_options_t *options, const ben
     }
     if (link->gpus != 0) {
         rows.link = *link;
+    }
+    if (host->gpus != 0) {
+        rows.host = *host;
     }
     for (uint32_t done = 0; done < count;) {
         const group_t group = next_group(results + done, count - done);

@@ -46,6 +46,7 @@ struct net_memory {
     net_memory_kind_t kind;
     int device;
     size_t bytes; /* that may be touched */
+    int node;     /* host: NUMA node that its pages should come from */
     void *pointer;
     net_token_t token;
     net_process_t owner;

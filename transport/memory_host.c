@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "transport/memory.h"
+#include "transport/numa.h"
 #include "transport/reserve.h"
 
 #define HOST_NAME "shunt"
@@ -54,22 +55,27 @@ static int host_create(net_memory_t *memory, net_offer_t *offer)
     int fd = memfd_create(HOST_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0)
         return -errno;
-    int error = reserve_and_seal(fd, memory->bytes);
-    if (!error && fstat(fd, &info) != 0)
-        error = -errno;
-    if (error)
-        goto close;
+    int error;
+    /* Before there are pages: the mapping tells where they come from. */
     void *at = mmap(NULL, memory->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) {
         error = -errno;
         goto close;
     }
+    net_numa_prefer(at, memory->bytes, memory->node);
+    error = reserve_and_seal(fd, memory->bytes);
+    if (!error && fstat(fd, &info) != 0)
+        error = -errno;
+    if (error)
+        goto unmap;
     memory->pointer = at;
     memory->descriptor = fd;
     offer->as.host.device = info.st_dev;
     offer->as.host.inode = info.st_ino;
     offer->as.host.descriptor = fd;
     return 0;
+unmap:
+    munmap(at, memory->bytes);
 close:
     close(fd);
     return error;

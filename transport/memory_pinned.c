@@ -12,6 +12,7 @@
 #include <errno.h>
 
 #include "transport/memory.h"
+#include "transport/numa.h"
 
 static int pin(void *at, size_t bytes, int device)
 {
@@ -40,8 +41,17 @@ static int unpin(void *at, int device)
     return error;
 }
 
+/* The own GPU's: its stores and flags stay there, and the peers read wherever it is. */
+static int node_of(int device)
+{
+    char bus[32];
+    return cudaDeviceGetPCIBusId(bus, sizeof bus, device) == cudaSuccess ? net_numa_of_device("/sys", bus)
+                                                                         : NET_ANY_NODE;
+}
+
 static int pinned_create(net_memory_t *memory, net_offer_t *offer)
 {
+    memory->node = node_of(memory->device);
     int error = net_memory_host.create(memory, offer);
     if (error)
         return error;

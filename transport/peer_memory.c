@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "transport/memory.h"
+#include "transport/numa.h"
 
 static net_lock_t books_lock = NET_LOCK_INITIALIZER;
 static net_memory_t *books;  /* owned or used by this process */
@@ -150,6 +151,7 @@ int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memo
     *made = (net_memory_t){.kind = kind,
                            .device = device,
                            .bytes = bytes,
+                           .node = NET_ANY_NODE,
                            .owner = net_process_self(),
                            .descriptor = -1,
                            .box = {.socket = -1},

@@ -34,6 +34,7 @@
  *   lane_wait_begins    the time limit counts from here
  *   lane_stop           called while waiting: true when the wait must end (abort, time limit)
  *   LANE_AHEAD          by how many of its vectors a lane puts ahead of what it takes
+ *   LANE_ROWS           vectors of a lane between two flags of the host's memory (hostmem/chunks.h)
  *   LANE_ANY_ORDER      two floats have one sum, product and maximum, to the bit, in either order
  */
 #ifndef SHUNT_LANE_H

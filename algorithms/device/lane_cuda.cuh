@@ -21,6 +21,9 @@
 /* The other lanes' are ahead, too. */
 static const uint32_t LANE_AHEAD = 1;
 
+/* Of a chunk; more only make the pipeline's ends longer. */
+static const uint32_t LANE_ROWS = 4;
+
 typedef struct lane {
     uint32_t block, blocks, thread, threads;
     uint32_t polls;    /* of all waits: a count for each makes the compiler spill */

@@ -25,6 +25,7 @@
 
 /* Ranks may outnumber cores: one vector at a time, each would cost a switch to another rank and back. */
 static const uint32_t LANE_AHEAD = 1024;
+static const uint32_t LANE_ROWS = 32;
 
 typedef struct lane {
     uint32_t block, blocks, thread, threads;
@@ -68,12 +69,85 @@ template <class T> LANE_FN void lane_store_part(void *p, T x)
     __atomic_store_n((T *)p, x, __ATOMIC_RELAXED);
 }
 
-LANE_FN void lane_put(void *p, const vec16_t &v)
+LANE_FN void lane_put_now(void *p, const vec16_t &v)
 {
     uint64_t *q = (uint64_t *)p;
     __atomic_store_n(q, (uint64_t)v.w[1] << 32 | v.w[0], __ATOMIC_RELEASE);
     __atomic_store_n(q + 1, (uint64_t)v.w[3] << 32 | v.w[2], __ATOMIC_RELEASE);
 }
+
+#ifdef LANE_LATE_POSTS
+/* For tests: what is stored into the host's memory lingers, and lands in any order, as far as PCIe allows it and
+ * further. */
+enum { LANE_POSTS = 48 };
+typedef struct lane_posts {
+    uint32_t count, seed;
+    struct {
+        void *to;
+        vec16_t v;
+    } post[LANE_POSTS];
+} lane_posts_t;
+inline thread_local lane_posts_t lane_posts;
+
+LANE_FN void lane_land(uint32_t i)
+{
+    lane_posts_t &all = lane_posts;
+    lane_put_now(all.post[i].to, all.post[i].v);
+    all.post[i] = all.post[--all.count];
+}
+
+LANE_FN void lane_land_one()
+{
+    lane_posts_t &all = lane_posts;
+    if (all.count == 0)
+        return;
+    all.seed = all.seed * 1664525u + 1013904223u;
+    lane_land((all.seed >> 8) % all.count);
+}
+
+/* What this lane stores to one place and loads from there stays in order. */
+LANE_FN void lane_land_at(const void *p)
+{
+    for (uint32_t i = 0; i < lane_posts.count; i++) {
+        if (lane_posts.post[i].to == p)
+            lane_land(i);
+    }
+}
+
+LANE_FN void lane_put(void *p, const vec16_t &v)
+{
+    lane_posts_t &all = lane_posts;
+    lane_land_at(p);
+    if (all.count == LANE_POSTS)
+        lane_land_one();
+    all.post[all.count].to = p;
+    all.post[all.count++].v = v;
+}
+
+LANE_FN void lane_fence()
+{
+    while (lane_posts.count > 0)
+        lane_land_one();
+}
+#else
+LANE_FN void lane_land_one()
+{
+}
+
+LANE_FN void lane_land_at(const void *)
+{
+}
+
+LANE_FN void lane_put(void *p, const vec16_t &v)
+{
+    lane_put_now(p, v);
+}
+
+LANE_FN void lane_fence()
+{
+    /* lane_raise releases by itself. */
+}
+#endif
 
 LANE_FN void lane_put_word(void *p, uint32_t w)
 {
@@ -82,6 +156,7 @@ LANE_FN void lane_put_word(void *p, uint32_t w)
 
 LANE_FN vec16_t lane_poll(const void *p)
 {
+    lane_land_at(p);
     const uint64_t *q = (const uint64_t *)p;
     const uint64_t lo = __atomic_load_n(q, __ATOMIC_ACQUIRE), hi = __atomic_load_n(q + 1, __ATOMIC_ACQUIRE);
     return vec16_t{{(uint32_t)lo, (uint32_t)(lo >> 32), (uint32_t)hi, (uint32_t)(hi >> 32)}};
@@ -114,7 +189,7 @@ LANE_FN vec16_t lane_copy_in(const void *p)
 }
 
 /* The upper half, which holds the mark if there is one, comes last, and is looked at first. */
-LANE_FN void lane_post_now(void *p, const vec16_t &v)
+LANE_FN void lane_post(void *p, const vec16_t &v)
 {
     lane_put(p, v);
 }
@@ -125,66 +200,6 @@ LANE_FN vec16_t lane_fetch(const void *p)
     const uint64_t hi = __atomic_load_n(q + 1, __ATOMIC_ACQUIRE), lo = __atomic_load_n(q, __ATOMIC_ACQUIRE);
     return vec16_t{{(uint32_t)lo, (uint32_t)(lo >> 32), (uint32_t)hi, (uint32_t)(hi >> 32)}};
 }
-
-#ifdef LANE_LATE_POSTS
-/* For tests: posts linger, and land in any order, as far as PCIe allows it and further. */
-enum { LANE_POSTS = 48 };
-typedef struct lane_posts {
-    uint32_t count, seed;
-    struct {
-        void *to;
-        vec16_t v;
-    } post[LANE_POSTS];
-} lane_posts_t;
-inline thread_local lane_posts_t lane_posts;
-
-LANE_FN void lane_land_one()
-{
-    lane_posts_t &all = lane_posts;
-    if (all.count == 0)
-        return;
-    all.seed = all.seed * 1664525u + 1013904223u;
-    const uint32_t i = (all.seed >> 8) % all.count;
-    lane_post_now(all.post[i].to, all.post[i].v);
-    all.post[i] = all.post[--all.count];
-}
-
-/* Two to one place stay in order: the older one lands now. */
-LANE_FN void lane_post(void *p, const vec16_t &v)
-{
-    lane_posts_t &all = lane_posts;
-    for (uint32_t i = 0; i < all.count; i++) {
-        if (all.post[i].to == p) {
-            lane_post_now(p, all.post[i].v);
-            all.post[i] = all.post[--all.count];
-        }
-    }
-    if (all.count == LANE_POSTS)
-        lane_land_one();
-    all.post[all.count].to = p;
-    all.post[all.count++].v = v;
-}
-
-LANE_FN void lane_fence()
-{
-    while (lane_posts.count > 0)
-        lane_land_one();
-}
-#else
-LANE_FN void lane_land_one()
-{
-}
-
-LANE_FN void lane_post(void *p, const vec16_t &v)
-{
-    lane_post_now(p, v);
-}
-
-LANE_FN void lane_fence()
-{
-    /* lane_raise releases by itself. */
-}
-#endif
 
 LANE_FN void lane_raise(void *p, uint64_t value)
 {

@@ -21,7 +21,9 @@
 #ifndef SHUNT_OUTBOX_H
 #define SHUNT_OUTBOX_H
 
+#include "algorithms/device/buffers.h"
 #include "algorithms/device/epoch.h"
+#include "algorithms/device/launch.h"
 #include "algorithms/device/reduce.h"
 
 enum { OUTBOX_VECTORS = 3, OUTBOX_UNITS = 4 };
@@ -45,6 +47,22 @@ LANE_HOST_FN uint64_t outbox_tile_bytes(uint32_t lanes)
 static inline uint64_t outbox_room(uint64_t bytes)
 {
     return bytes / outbox_tile_bytes(32) * OUTBOX_VECTORS * 32;
+}
+
+/* For a call of one crossing: how many bytes it may move, and its grid. A block for each rank has a section. */
+static inline uint64_t outbox_most_bytes(int collective, const alg_map_t *map, uint32_t nranks)
+{
+    const uint32_t sections = route_input_blocks(collective) ? nranks : 1;
+    return nranks < 2 ? 0
+                      : outbox_room(map->half_bytes / sections) * VEC *
+                            alg_collective_blocks((alg_collective_t)collective, nranks);
+}
+
+static inline void outbox_shape(int collective, uint64_t bytes, uint32_t most_threads, uint32_t nranks,
+                                uint32_t *blocks, uint32_t *threads)
+{
+    const uint64_t block = bytes / alg_collective_blocks((alg_collective_t)collective, nranks);
+    launch_shape((uint64_t)outbox_tiles(buffer_vectors(block), 32) * 32, most_threads, blocks, threads);
 }
 
 /* Never 0, as memory is at first. */
@@ -112,6 +130,11 @@ template <int N> struct outbox {
         return (tile * OUTBOX_VECTORS + i) * lanes + lane;
     }
 
+    LANE_FN uint64_t bytes(uint32_t tiles) const
+    {
+        return tiles * outbox_tile_bytes(lanes);
+    }
+
     LANE_FN void put(uint32_t tile, const triple_t &x) const
     {
         uint8_t *at = to + tile * outbox_tile_bytes(lanes);
@@ -121,11 +144,17 @@ template <int N> struct outbox {
         lane_post(at + OUTBOX_VECTORS * lanes * VEC, vec16_t{{x.v[0].w[3], x.v[1].w[3], x.v[2].w[3], mark}});
     }
 
-    /* Wait for tile `tile` + r * `step` of every other rank r, into x. All that have yet to come are polled in one go,
-     * so their loads are in flight together. False: the wait was broken. */
-    LANE_FN bool take(lane_t &l, const alg_team_t &team, uint32_t tile, uint32_t step, triple_t (&x)[N - 1]) const
+    /* Every other rank, by its place among them. */
+    LANE_FN uint32_t all() const
     {
-        uint32_t missing = (1u << peers()) - 1;
+        return (1u << peers()) - 1;
+    }
+
+    /* Wait for tile `tile` + r * `step` of every other rank r whose place is in `missing`, into x. All that have yet to
+     * come are polled in one go, so their loads are in flight together. False: the wait was broken. */
+    LANE_FN bool take(lane_t &l, const alg_team_t &team, uint32_t missing, uint32_t tile, uint32_t step,
+                      triple_t (&x)[N - 1]) const
+    {
         lane_wait_begins(l);
         for (;;) {
             vec16_t rest[N - 1];
@@ -166,6 +195,36 @@ template <int N> struct outbox {
         return wrong == 0;
     }
 };
+
+/* A rank that sends nothing in a call posts the first unit of its half alone, which tells that it is in this call;
+ * whoever gets no data from a rank waits for that rank's first unit. So every rank hears from all others in each call
+ * (algorithm.h), and a root does not run ahead of a peer that still reads. */
+LANE_FN void outbox_notice(const lane_t &l, const alg_team_t &team, uint64_t epoch)
+{
+    if (l.block == 0 && l.thread == 0)
+        lane_post(team.scratch[team.rank] + team.half_offset + epoch_half(team, epoch),
+                  vec16_t{{0, 0, 0, outbox_mark(epoch)}});
+}
+
+/* Until the ranks of the set are in this call: a lane each, of the warp that has the least data of its own. False: the
+ * wait was broken. */
+LANE_FN bool outbox_hear(lane_t &l, const alg_team_t &team, uint64_t epoch, uint32_t ranks)
+{
+    const uint32_t lanes = lane_warp_size(), first = (l.threads / lanes - 1) * lanes;
+    if (l.block != 0 || l.thread < first)
+        return true;
+    for (uint32_t r = l.thread - first; r < team.nranks; r += lanes) {
+        if (!(ranks >> r & 1))
+            continue;
+        const uint8_t *unit = team.scratch[r] + team.half_offset + epoch_half(team, epoch);
+        lane_wait_begins(l);
+        while (lane_fetch(unit).w[3] != outbox_mark(epoch)) {
+            if (lane_stop(l, team))
+                return false;
+        }
+    }
+    return true;
+}
 
 /* Clear a unit of the call's half, in turn; the call uses the first `used` bytes itself. */
 LANE_FN void outbox_clear_one(const lane_t &l, const alg_team_t &team, uint64_t epoch, uint64_t used)

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shm_oneshot.cu - all-reduce through the host's memory in one crossing: each
- * rank puts its input into its outbox, reads all others', and adds.
+ * shm_oneshot.cu - all-reduce, reduce-scatter, reduce through the host's memory in
+ * one crossing: each rank puts its input into its outbox, takes what is for it from
+ * all others', and adds.
  *
- * Data path: input -> own outbox -> each peer adds in rank order -> output.
- * 4/3 S written, 4/3 (n-1) S read over each GPU's PCIe link. It wins while the
- * crossing is what takes the time.
+ * Data path: input -> own outbox (reduce-scatter: block o -> section o) -> each taker
+ * adds in rank order -> output. All-reduce: 4/3 S written, 4/3 (n-1) S read over each
+ * GPU's PCIe link. It wins while the crossing is what takes the time.
  *
- * In place is free: a lane has put its own vectors before it stores there.
+ * In place is free: a lane has put its own vectors before it stores there, and both
+ * lie at the same place of their blocks.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
@@ -16,60 +18,96 @@
 struct shm_oneshot {
     enum { MOST_THREADS = 512 };
 
+    /* What one lane has to know besides its outboxes. */
+    template <class R, int N> struct view {
+        R r;
+        outbox<N> o;
+        uint64_t stride; /* of the blocks in the input; 0: there is one for all */
+        uint32_t vectors, tiles;
+
+        /* The section for the rank i places after us. */
+        LANE_FN uint32_t section(const alg_team_t &team, uint32_t i) const
+        {
+            return stride ? ring_next(team, i) : 0;
+        }
+
+        LANE_FN void load(uint32_t section, uint32_t tile, triple_t &x) const
+        {
+            const buffer_t part = buffer_make(r.input.base + section * stride, r.input.bytes);
+            LANE_UNROLL
+            for (int i = 0; i < OUTBOX_VECTORS; i++)
+                x.v[i] = r.load_from_if(o.vector(tile, i) < vectors, part, o.vector(tile, i));
+        }
+
+        /* x[0] is loaded: what goes to everybody, or to the next rank. */
+        LANE_FN void put(const alg_team_t &team, uint32_t tile, triple_t (&x)[N - 1]) const
+        {
+            LANE_UNROLL
+            for (uint32_t i = 2; i < N; i++) {
+                if (stride && i <= o.peers())
+                    load(section(team, i), tile, x[i - 1]);
+            }
+            LANE_UNROLL
+            for (uint32_t i = 1; i < N; i++) {
+                if (i == 1 || (stride && i <= o.peers()))
+                    o.put(section(team, i) * tiles + tile, x[i - 1]);
+            }
+        }
+
+        LANE_FN void add(const alg_team_t &team, uint32_t tile, const triple_t &own, const triple_t (&x)[N - 1]) const
+        {
+            LANE_UNROLL
+            for (int i = 0; i < OUTBOX_VECTORS; i++) {
+                vec16_t others[N - 1];
+                LANE_UNROLL
+                for (uint32_t j = 0; j < N - 1; j++)
+                    others[j] = x[j].v[i];
+                if (o.vector(tile, i) < vectors)
+                    r.store(o.vector(tile, i), r.combine(others, team.rank, own.v[i]));
+            }
+        }
+    };
+
     template <int TYPE, int OPS, int N, bool WHOLE>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
     {
         typedef reduction<TYPE, OPS, N, WHOLE> R;
-        R r = R::make(team, call);
-        outbox<N> o = outbox<N>::make(lane, team);
-        const uint32_t vectors = r.vectors(), warps = lane.threads / o.lanes;
-        const uint32_t first = lane.block * warps + lane.thread / o.lanes, stride = lane.blocks * warps;
+        view<R, N> w = {R::make(team, call), outbox<N>::make(lane, team), 0, 0, 0};
+        w.stride = route_input_blocks(call.collective) ? call.stride : 0;
+        w.vectors = w.r.vectors();
+        w.tiles = outbox_tiles(w.vectors, w.o.lanes);
+        const uint32_t takers = route_of(team, call).takers, self = 1u << team.rank;
+        const bool sends = takers & ~self, takes = takers & self;
+        const uint32_t warps = lane.threads / w.o.lanes;
+        const uint32_t first = lane.block * warps + lane.thread / w.o.lanes, stride = lane.blocks * warps;
 
-        lane_begin(r.held() | o.held(), call.early);
-        r.begin(call);
+        lane_begin(w.r.held() | w.o.held(), call.early);
+        w.r.begin(call);
         const uint64_t epoch = epoch_read(team);
         triple_t own, x[N - 1];
-        load(r, o, vectors, first, own);
+        w.load(w.section(team, 1), first, x[0]);
         if (epoch_stopped(epoch))
             return;
-        o.begin(team, epoch);
-        for (uint32_t tile = first; o.vector(tile, 0) < vectors; tile += stride) {
+        w.o.begin(team, epoch);
+        own = x[0];
+        for (uint32_t tile = first; sends && w.o.vector(tile, 0) < w.vectors; tile += stride) {
             if (tile != first)
-                load(r, o, vectors, tile, own);
-            o.put(tile, own);
+                w.load(w.section(team, 1), tile, x[0]);
+            w.put(team, tile, x);
         }
-        outbox_clear_one(lane, team, epoch, outbox_tiles(vectors, o.lanes) * outbox_tile_bytes(o.lanes));
+        if (!sends)
+            outbox_notice(lane, team, epoch);
+        outbox_clear_one(lane, team, epoch, sends ? (w.stride ? team.nranks : 1) * w.o.bytes(w.tiles) : (uint64_t)VEC);
         epoch_leave(lane, team);
-        for (uint32_t tile = first; o.vector(tile, 0) < vectors; tile += stride) {
-            if (first + stride < outbox_tiles(vectors, o.lanes))
-                load(r, o, vectors, tile, own);
-            if (!o.take(lane, team, tile, 0, x))
+        for (uint32_t tile = first; takes && w.o.vector(tile, 0) < w.vectors; tile += stride) {
+            if (w.stride || first + stride < w.tiles)
+                w.load(w.stride ? team.rank : 0, tile, own);
+            if (!w.o.take(lane, team, w.o.all(), w.stride ? team.rank * w.tiles + tile : tile, 0, x))
                 return;
-            add<R, N>(team, r, o, vectors, tile, own, x);
+            w.add(team, tile, own, x);
         }
-    }
-
-    template <class R, class O>
-    LANE_FN static void load(const R &r, const O &o, uint32_t vectors, uint32_t tile, triple_t &own)
-    {
-        LANE_UNROLL
-        for (int i = 0; i < OUTBOX_VECTORS; i++)
-            own.v[i] = r.load_if(o.vector(tile, i) < vectors, o.vector(tile, i));
-    }
-
-    template <class R, int N, class O>
-    LANE_FN static void add(const alg_team_t &team, const R &r, const O &o, uint32_t vectors, uint32_t tile,
-                            const triple_t &own, const triple_t (&x)[N - 1])
-    {
-        LANE_UNROLL
-        for (int i = 0; i < OUTBOX_VECTORS; i++) {
-            vec16_t others[N - 1];
-            LANE_UNROLL
-            for (uint32_t j = 0; j < N - 1; j++)
-                others[j] = x[j].v[i];
-            if (o.vector(tile, i) < vectors)
-                r.store(o.vector(tile, i), r.combine(others, team.rank, own.v[i]));
-        }
+        if (!takes)
+            outbox_hear(lane, team, epoch, route_all(team) & ~self);
     }
 
     static uint64_t segment(const alg_team_t *, const alg_call_t *)
@@ -79,16 +117,18 @@ struct shm_oneshot {
 
     template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t)
     {
-        return nranks < 2 ? 0 : outbox_room(map->half_bytes) * VEC;
+        return outbox_most_bytes(COLLECTIVE, map, nranks);
     }
 
     template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
-        launch_shape(outbox_tiles(buffer_vectors(bytes), 32) * 32, launch_most_threads<shm_oneshot>(nranks), blocks,
-                     threads);
+        outbox_shape(COLLECTIVE, bytes, launch_most_threads<shm_oneshot>(nranks), nranks, blocks, threads);
     }
 };
 
 ALG_REDUCER(alg_shm_oneshot, shm_oneshot)
 ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_allreduce_shm_oneshot, "shm-oneshot", ALG_ALL_REDUCE, alg_shm_oneshot,
                  shm_oneshot)
+ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_reducescatter_shm_oneshot, "shm-oneshot", ALG_REDUCE_SCATTER, alg_shm_oneshot,
+                 shm_oneshot)
+ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_reduce_shm_oneshot, "shm-oneshot", ALG_REDUCE, alg_shm_oneshot, shm_oneshot)

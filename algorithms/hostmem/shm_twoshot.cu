@@ -64,7 +64,7 @@ struct shm_twoshot {
         {
             triple_t own, x[N - 1];
             load(team.rank, tile, own);
-            if (!o.take(lane, team, team.rank * tiles + tile, 0, x))
+            if (!o.take(lane, team, o.all(), team.rank * tiles + tile, 0, x))
                 return false;
             LANE_UNROLL
             for (int i = 0; i < OUTBOX_VECTORS; i++) {
@@ -86,7 +86,7 @@ struct shm_twoshot {
         LANE_FN bool gather(lane_t &lane, const alg_team_t &team, uint32_t tile) const
         {
             triple_t x[N - 1];
-            if (!o.take(lane, team, tile, tiles, x))
+            if (!o.take(lane, team, o.all(), tile, tiles, x))
                 return false;
             LANE_UNROLL
             for (uint32_t j = 0; j < N - 1; j++) {

@@ -2,7 +2,8 @@
 /*
  * pairs.cu - sends and receives, all messages of a group in one kernel.
  *
- * Data path: buffer -> ring in the receiver's scratch -> buffer. A vector tells
+ * Data path: buffer -> ring in the receiver's scratch, which may lie in the host's
+ * memory -> buffer. A vector tells
  * that it has arrived by not being all-ones, so a message needs no flag; words of
  * all-ones travel as escapes (mark.h), and data arrives bit for bit.
  *
@@ -95,11 +96,11 @@ LANE_FN item item_make(const alg_team_t &team, const exchange<MOST> &x, uint32_t
     it.words = it.data + (uint64_t)it.rows * it.lanes * VEC + lane * 4;
     it.data += lane * VEC;
     const uint64_t column = (uint64_t)it.channel * 8;
-    uint8_t *own = team.scratch[team.rank] + team.counts_offset + column;
+    uint8_t *own = team.own_counts + column, *credits = team.scratch[team.rank] + team.counts_offset + column;
     uint8_t *theirs = team.scratch[it.peer] + team.counts_offset + column;
     it.count = own + count_place(it.sends ? COUNT_SENT : COUNT_RECEIVED, it.peer);
     it.seen = own + count_place(COUNT_SEEN, it.peer);
-    it.credit = it.sends ? own + count_place(COUNT_CREDIT, it.peer) : theirs + count_place(COUNT_CREDIT, team.rank);
+    it.credit = it.sends ? credits + count_place(COUNT_CREDIT, it.peer) : theirs + count_place(COUNT_CREDIT, team.rank);
     return it;
 }
 
@@ -311,7 +312,7 @@ template <int ROWS> struct pairs_brief {
         const bool any = index < x.item_end[EXCHANGE_LISTS - 1];
         const item it = item_make(team, x, any ? index : 0, lane.thread % lanes);
         const span<ROWS> s = span_make<ROWS>(it, x.part[it.end - 1], x.rings, it.channel);
-        uint8_t *own = team.scratch[team.rank];
+        uint8_t *own = team.own;
 
         lane_begin((uintptr_t)own | (uintptr_t)it.data, x.early);
         const uint64_t epoch = epoch_read(team);
@@ -378,7 +379,7 @@ struct pairs {
         uint32_t index = first < items ? first : 0, at = 0, left = 0;
         item it = item_make(team, x, index, here);
 
-        lane_begin((uintptr_t)team.scratch[team.rank] | (uintptr_t)it.data, x.early);
+        lane_begin((uintptr_t)team.own | (uintptr_t)it.data, x.early);
         const uint64_t epoch = epoch_read(team);
         progress_t p = progress_make(x, it);
         if (epoch_stopped(epoch) || first >= items)
@@ -475,7 +476,7 @@ struct pairs {
         const uint32_t parts = it.end - (it.list ? x.part_end[it.list - 1] : 0u);
         const batch_t s = span_make<PAIRS_BATCH>(it, x.part[p.part], x.rings, p.row);
         vec16_t v[PAIRS_BATCH];
-        span_load(s, true, team.scratch[team.rank], v);
+        span_load(s, true, team.own, v);
         span_complete(s, v);
         span_store(span_make<PAIRS_BATCH>(it, x.part[p.part + parts], x.rings, p.row), v);
         p.row += s.rows * (s.stride / it.lanes);
@@ -493,7 +494,7 @@ struct pairs {
         if (s.rows == 0)
             return STEP_IDLE;
         vec16_t v[PAIRS_BATCH];
-        span_load(s, true, team.scratch[team.rank], v);
+        span_load(s, true, team.own, v);
         span_complete(s, v);
         ring_put(it, p.count, s, v);
         p.count += s.rows;
@@ -715,18 +716,19 @@ static void pairs_shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint3
     pairs_grid((uint32_t)(rows < most ? rows : most) * 2 * nranks, blocks, threads);
 }
 
-extern "C" {
-extern const alg_algorithm_t alg_sendrecv_pairs;
-const alg_algorithm_t alg_sendrecv_pairs = {
-    "pairs",
-    ALG_SEND_RECV,
-    pairs_max_bytes,
-    pairs_shape,
-    ALG_CUDA(alg_pairs, launch),
-    alg_pairs_host,
-    ALG_CUDA(alg_pairs, preload),
-    ALG_MEMORY_PEER,
-};
-}
+#define PAIRS_DESCRIBE(memory, symbol, title)                     \
+    extern "C" {                                                  \
+    extern const alg_algorithm_t symbol;                          \
+    const alg_algorithm_t symbol = {title,                        \
+                                    ALG_SEND_RECV,                \
+                                    pairs_max_bytes,              \
+                                    pairs_shape,                  \
+                                    ALG_CUDA(alg_pairs, launch),  \
+                                    alg_pairs_host,               \
+                                    ALG_CUDA(alg_pairs, preload), \
+                                    memory};                      \
+    }
+PAIRS_DESCRIBE(ALG_MEMORY_PEER, alg_sendrecv_pairs, "pairs")
+PAIRS_DESCRIBE(ALG_MEMORY_HOST, alg_sendrecv_shm_pairs, "shm-pairs")
 
 #endif

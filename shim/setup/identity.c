@@ -29,7 +29,7 @@
 
 /* Of the records, of a scratch's map, and of what kernels do in it: raise it when one of these changes, for ranks of
  * two builds with one version number must not meet. */
-enum { RECORD_LAYOUT = 6 };
+enum { RECORD_LAYOUT = 7 };
 #define MOST_SCRATCH_BYTES (UINT64_C(16) << 30) /* as settings.def allows */
 
 _Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does not fit into a record");

@@ -200,6 +200,7 @@ static void collect(uint32_t nranks, sel_tuned_t *tuned)
             tuned->row[tuned->rows++] = bound;
     }
     tuned->link = file.link;
+    tuned->host = file.host;
 }
 
 void shim_table_wanted(uint32_t nranks, uint64_t machine, sel_tuned_t *tuned)

@@ -88,7 +88,8 @@ static void draw_round(const gpu_team_t *g, round_t *r, uint64_t *state, size_t 
 
 static void launch(gpu_team_t *g, int k)
 {
-    const alg_algorithm_t *algorithm = alg_find(ALG_SEND_RECV, "pairs");
+    const alg_algorithm_t *algorithm =
+        alg_find(ALG_SEND_RECV, g->map.memory == ALG_MEMORY_HOST ? "shm-pairs" : "pairs");
     GPU(cudaSetDevice(g->device[k]));
     for (int i = 0; i < ROUNDS; i++) {
         if (rounds[i].call[k].message_count)
@@ -148,11 +149,11 @@ static int batch(gpu_team_t *g, uint64_t *state, bool replay)
     return check(g);
 }
 
-static int team(int nranks, int gpus, int batches, uint64_t *state)
+static int team(int nranks, int gpus, alg_memory_t memory, int batches, uint64_t *state)
 {
     gpu_team_t g;
     int wrong = 0;
-    gpu_team_make(&g, nranks, gpus, ALG_MEMORY_PEER, 80u << 20);
+    gpu_team_make(&g, nranks, gpus, memory, 80u << 20);
     for (int k = 0; k < nranks; k++) {
         GPU(cudaSetDevice(g.device[k]));
         GPU(cudaMalloc((void **)&input[k], AREA));
@@ -169,7 +170,8 @@ static int team(int nranks, int gpus, int batches, uint64_t *state)
         free(sent[k]);
     }
     gpu_team_free(&g);
-    printf("%d ranks on %d GPUs: %s\n", nranks, nranks < gpus ? nranks : gpus, wrong ? "wrong" : "right");
+    printf("%d ranks on %d GPUs, %s memory: %s\n", nranks, nranks < gpus ? nranks : gpus,
+           memory == ALG_MEMORY_HOST ? "the host's" : "device", wrong ? "wrong" : "right");
     fflush(stdout);
     return wrong;
 }
@@ -191,8 +193,8 @@ int main(int argc, char **argv)
     gpus = gpu_count_or_skip(gpus);
     got = malloc(AREA);
     printf("seed %llu\n", (unsigned long long)seed);
-    for (int n = 2; n <= gpus && wrong == 0; n++)
-        wrong = team(n, gpus, batches, &seed);
+    for (int i = 0; i < ALG_MEMORY_COUNT * (gpus - 1) && wrong == 0; i++)
+        wrong = team(2 + i / ALG_MEMORY_COUNT, gpus, (alg_memory_t)(i % ALG_MEMORY_COUNT), batches, &seed);
     free(got);
     return wrong ? 1 : 0;
 }

@@ -7,6 +7,7 @@
  * slowest GPU. Usage: gpu_sweep [-g GPUs] [-c collective] [-a algorithm] [-b from] [-e to] [-s factor] [-t type]
  *                              [-B blocks,...] [-T threads,...] [-E 0|1: early] [-P priority]
  *                              [-m ring|pair|all: messages to the next rank, from rank 0 to 1, between all]
+ *                              [-M: through the host's memory]
  * Bytes are those of a message, but of -m all those of a rank's messages to all, itself included.
  */
 #include <stdio.h>
@@ -22,6 +23,7 @@ typedef struct options {
     int gpus;
     const char *collective, *algorithm, *messages;
     size_t from, to, factor;
+    alg_memory_t memory;
     uint32_t early;
     int priority;
     alg_type_t type;
@@ -113,7 +115,7 @@ static void sweep_size(gpu_team_t *g, const options_t *o, uint8_t **input, uint8
     for (uint32_t a = 0; a < alg_registry_count; a++) {
         const alg_algorithm_t *algorithm = alg_registry[a];
         const uint32_t parts = alg_collective_blocks(algorithm->collective, (uint32_t)g->nranks);
-        if ((o->algorithm && strcmp(o->algorithm, algorithm->name) != 0) ||
+        if (algorithm->memory != o->memory || (o->algorithm && strcmp(o->algorithm, algorithm->name) != 0) ||
             (o->collective && strcmp(o->collective, alg_collective_name(algorithm->collective)) != 0) ||
             bytes > algorithm->max_bytes(&g->map, (uint32_t)g->nranks, o->type))
             continue;
@@ -166,7 +168,7 @@ int main(int argc, char **argv)
                    .threads = {256, 512},
                    .nthreads = 2};
     int option;
-    while ((option = getopt(argc, argv, "g:c:a:b:e:s:t:B:T:E:P:m:")) != -1) {
+    while ((option = getopt(argc, argv, "g:c:a:b:e:s:t:B:T:E:P:m:M")) != -1) {
         switch (option) {
         case 'g':
             o.gpus = atoi(optarg);
@@ -185,6 +187,9 @@ int main(int argc, char **argv)
             break;
         case 'm':
             o.messages = optarg;
+            break;
+        case 'M':
+            o.memory = ALG_MEMORY_HOST;
             break;
         case 'a':
             o.algorithm = optarg;
@@ -210,7 +215,7 @@ int main(int argc, char **argv)
     }
     o.gpus = gpu_count_or_skip(o.gpus);
     gpu_team_t g;
-    gpu_team_make(&g, o.gpus, o.gpus, ALG_MEMORY_PEER, 80u << 20);
+    gpu_team_make(&g, o.gpus, o.gpus, o.memory, 80u << 20);
     uint8_t *input[ALG_MAX_RANKS], *output[ALG_MAX_RANKS];
     for (int r = 0; r < o.gpus; r++) {
         GPU(cudaSetDevice(r));

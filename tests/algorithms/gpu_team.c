@@ -31,8 +31,9 @@ static void make_scratch(const alg_map_t *map, uint8_t **scratch, uint8_t **own)
     if (map->memory == ALG_MEMORY_HOST) {
         GPU(cudaHostAlloc((void **)scratch, map->total_bytes, cudaHostAllocMapped | cudaHostAllocPortable));
         memset(*scratch, 0, map->total_bytes);
-        GPU(cudaMalloc((void **)own, ALG_CONTROL_BYTES));
-        GPU(cudaMemset(*own, 0, ALG_CONTROL_BYTES));
+        memset(*scratch + map->rings_offset, 0xff, map->rings_bytes);
+        GPU(cudaMalloc((void **)own, ALG_OWN_BYTES));
+        GPU(cudaMemset(*own, 0, ALG_OWN_BYTES));
         return;
     }
     GPU(cudaMalloc((void **)scratch, map->total_bytes));
@@ -74,6 +75,8 @@ void gpu_team_make(gpu_team_t *g, int nranks, int gpus, alg_memory_t memory, siz
         g->team[r] = (alg_team_t){.rank = (uint32_t)r,
                                   .nranks = (uint32_t)nranks,
                                   .own = own[r],
+                                  .own_counts = memory == ALG_MEMORY_HOST ? own[r] + ALG_CONTROL_BYTES
+                                                                          : own[r] + g->map.counts_offset,
                                   .control = g->control[r],
                                   .timeout_ns = 5000000000u,
                                   .dependent_launch = major[r] >= 9,

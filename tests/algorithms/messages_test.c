@@ -20,6 +20,10 @@
 
 enum { MOST_MESSAGES = 4000, SCRATCH = 1 << 20 };
 
+/* What the tests are about now: its rings lie in the receiver's device memory, or in the host's. */
+static alg_memory_t memory;
+static const char *const pairs_in[ALG_MEMORY_COUNT] = {[ALG_MEMORY_PEER] = "pairs", [ALG_MEMORY_HOST] = "shm-pairs"};
+
 /* Of a round, in the order that holds for each pair. */
 typedef struct message {
     uint32_t from, to;
@@ -68,7 +72,7 @@ static size_t draw_bytes(uint64_t *state, size_t most)
 
 static bool launch(const actor_t *a, alg_message_t *list, uint32_t count, uint64_t *local)
 {
-    const alg_algorithm_t *algorithm = alg_find(ALG_SEND_RECV, "pairs");
+    const alg_algorithm_t *algorithm = alg_find(ALG_SEND_RECV, pairs_in[memory]);
     const alg_team_t team = world_team(a->world, a->rank);
     const alg_call_t call = {.collective = ALG_SEND_RECV,
                              .blocks = 1 + (uint32_t)data_below(local, 8),
@@ -174,7 +178,7 @@ static void play(uint32_t nranks, uint32_t rounds, uint32_t most, size_t most_by
 {
     actor_t actor[ALG_MAX_RANKS];
     pthread_t thread[ALG_MAX_RANKS];
-    world_t *w = world_make(nranks, ALG_MEMORY_PEER, SCRATCH);
+    world_t *w = world_make(nranks, memory, SCRATCH);
     bool right = true;
     for (uint32_t r = 0; r < nranks; r++) {
         actor[r] = (actor_t){.world = w,
@@ -239,7 +243,7 @@ static void *turn_main(void *argument)
     const turn_t *t = argument;
     const alg_call_t call = {
         .collective = ALG_SEND_RECV, .blocks = 2, .threads = 1, .messages = &t->message, .message_count = 1};
-    return (void *)(intptr_t)alg_find(ALG_SEND_RECV, "pairs")->launch_host(&t->team, &call);
+    return (void *)(intptr_t)alg_find(ALG_SEND_RECV, pairs_in[memory])->launch_host(&t->team, &call);
 }
 
 /* One rank groups what its peers make in two calls each, the second of which waits for the other peer: all messages of
@@ -257,11 +261,11 @@ static void *chain_main(void *argument)
     const chain_t *c = argument;
     alg_call_t call = {
         .collective = ALG_SEND_RECV, .blocks = 2, .threads = 1, .messages = c->list, .message_count = c->first};
-    int status = alg_find(ALG_SEND_RECV, "pairs")->launch_host(&c->team, &call);
+    int status = alg_find(ALG_SEND_RECV, pairs_in[memory])->launch_host(&c->team, &call);
     call.messages += c->first;
     call.message_count = c->second;
     if (status == ALG_STATUS_OK && c->second > 0)
-        status = alg_find(ALG_SEND_RECV, "pairs")->launch_host(&c->team, &call);
+        status = alg_find(ALG_SEND_RECV, pairs_in[memory])->launch_host(&c->team, &call);
     return (void *)(intptr_t)status;
 }
 
@@ -271,7 +275,7 @@ static void one_group_of_many(void **state)
     static chain_t chain[3];
     static uint8_t data[3][2 * TOGETHER_MESSAGES];
     pthread_t thread[3];
-    world_t *w = world_make(3, ALG_MEMORY_PEER, SCRATCH);
+    world_t *w = world_make(3, memory, SCRATCH);
     const uint32_t n = TOGETHER_MESSAGES;
     for (uint32_t r = 0; r < 3; r++) {
         chain[r].team = world_team(w, r);
@@ -311,7 +315,7 @@ static void broken_waits(void **state)
 {
     (void)state;
     for (int abort = 0; abort < 2; abort++) {
-        world_t *w = world_make(2, ALG_MEMORY_PEER, SCRATCH);
+        world_t *w = world_make(2, memory, SCRATCH);
         uint8_t data[100] = {0};
         turn_t turn = {world_team(w, 0), {data, sizeof data, 1, false}};
         turn.team.timeout_ns = abort ? 0 : 50000000;
@@ -340,5 +344,11 @@ int main(void)
         cmocka_unit_test(one_group_of_many),
         cmocka_unit_test(broken_waits),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = 0;
+    for (int i = 0; i < ALG_MEMORY_COUNT; i++) {
+        memory = (alg_memory_t)i;
+        if (alg_find(ALG_SEND_RECV, pairs_in[i]))
+            failed += cmocka_run_group_tests_name(pairs_in[i], tests, NULL, NULL);
+    }
+    return failed;
 }

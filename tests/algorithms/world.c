@@ -23,7 +23,8 @@ world_t *world_make(uint32_t nranks, alg_memory_t memory, size_t bytes)
         assert_non_null(w->scratch[r]);
         memset(w->scratch[r], 0, w->map.total_bytes);
         if (memory == ALG_MEMORY_PEER)
-            memset(w->scratch[r] + w->map.half_offset, 0xff, w->map.flags_offset - w->map.half_offset);
+            memset(w->scratch[r] + w->map.half_offset, 0xff, 2 * w->map.half_bytes);
+        memset(w->scratch[r] + w->map.rings_offset, 0xff, w->map.rings_bytes);
     }
     for (uint32_t r = 0; r < nranks; r++) {
         w->control[r].stop_here = (uintptr_t)w->scratch[r] + ALG_STOP_OFFSET;
@@ -45,6 +46,7 @@ alg_team_t world_team(world_t *w, uint32_t rank)
     alg_team_t team = {.rank = rank,
                        .nranks = w->nranks,
                        .own = w->scratch[rank],
+                       .own_counts = w->counts[rank],
                        .control = &w->control[rank],
                        .timeout_ns = WAIT_NS,
                        .half_offset = w->map.half_offset,

@@ -17,6 +17,7 @@ typedef struct world {
     alg_map_t map;
     uint8_t *scratch[ALG_MAX_RANKS];
     alg_control_t control[ALG_MAX_RANKS];
+    uint8_t counts[ALG_MAX_RANKS][ALG_COUNTS_BYTES];
 } world_t;
 
 /* `bytes` of scratch for each rank. */

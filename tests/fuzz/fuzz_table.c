@@ -53,6 +53,21 @@ static void try_link(const sel_measured_t *link)
     expect(memcmp(link, &file.link, sizeof *link) == 0);
 }
 
+static void try_host(const sel_host_measured_t *host)
+{
+    char text[3 * SEL_FILE_LINE_BYTES], fault[SEL_FILE_FAULT_BYTES];
+    sel_file_row_t row;
+    sel_file_t file;
+    if (host->store_bytes_per_us == 0)
+        return;
+    expect(host->load_bytes_per_us > 0 && host->gpus >= 2 && host->gpus <= ALG_MAX_RANKS && host->one_way_ns > 0);
+    sel_file_head(1, text);
+    sel_file_host(host, text + strlen(text));
+    expect(sel_file_open(&file, text, strlen(text), fault));
+    expect(sel_file_next(&file, &row, fault) == SEL_FILE_END);
+    expect(memcmp(host, &file.host, sizeof *host) == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     sel_file_t file;
@@ -69,5 +84,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             expect_fault(fault);
     }
     try_link(&file.link);
+    try_host(&file.host);
     return 0;
 }

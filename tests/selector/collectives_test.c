@@ -300,7 +300,7 @@ static void old_gpus(void **state)
     assert_int_equal(sel_choose(&plan, &none).reason, SEL_FORWARD_COLLECTIVE);
 }
 
-/* Where nobody has measured: short messages in one crossing, long ones never, nothing on links of unknown rate. */
+/* Where nobody has measured: short messages in one crossing, long ones never, nothing on unequal links. */
 static void predictions(void **state)
 {
     (void)state;
@@ -319,7 +319,7 @@ static void predictions(void **state)
         expect(ALG_BROADCAST, 4 * MIB, "twoshot"); /* in one crossing the root's link has it n-1 times */
         expect(ALG_ALL_GATHER, 840 * KIB, "push");
     }
-    const sel_topology_t unknown = {.link = SEL_LINK_PCIE, .nranks = 4, .arch = 90, .fingerprint = 7};
+    const sel_topology_t unknown = {.link = SEL_LINK_BRIDGES, .nranks = 4, .arch = 90, .fingerprint = 7};
     const sel_tuned_t measured = {.machine = 7, .link = {20000, 4, 1500, 0}};
     for (int c = 1; c < ALG_SCATTER; c++) {
         plan_of(&unknown, "", NULL);

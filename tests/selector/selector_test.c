@@ -157,8 +157,8 @@ static void built_in_table(void **state)
     assert_string_equal(name_of(&plan, 8 << 20), "twoshot");
     assert_string_equal(name_of(&careful, 4 << 20), "twoshot");
     assert_string_equal(name_of(&careful, 8 << 20), "nccl");
-    const sel_topology_t pcie = {.link = SEL_LINK_PCIE, .nranks = 4, .arch = 90};
-    const sel_plan_t none = plan_of(&pcie, "", 0, false);
+    const sel_topology_t unequal = {.link = SEL_LINK_BRIDGES, .nranks = 4, .arch = 90};
+    const sel_plan_t none = plan_of(&unequal, "", 0, false);
     assert_string_equal(name_of(&none, 1024), "nccl");
 }
 
@@ -276,7 +276,7 @@ static void precedence(void **state)
 static void measured_links(void **state)
 {
     (void)state;
-    const sel_topology_t pcie = {.link = SEL_LINK_PCIE, .nranks = 4, .arch = 90, .fingerprint = 7};
+    const sel_topology_t unequal = {.link = SEL_LINK_BRIDGES, .nranks = 4, .arch = 90, .fingerprint = 7};
     const sel_tuned_t ours = {.machine = 7, .link = {20000, 4, 1500, 0}};
     sel_tuned_t other = ours, empty = ours, foreign = ours;
     other.machine = 8;
@@ -293,7 +293,7 @@ static void measured_links(void **state)
                  {&empty, "nccl", "no row"},
                  {&foreign, "nccl", "no row"}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const sel_plan_t plan = tuned_plan(&pcie, "", cases[i].tuned);
+        const sel_plan_t plan = tuned_plan(&unequal, "", cases[i].tuned);
         sel_row_t row;
         assert_true(sel_plan_row(&plan, ALG_ALL_REDUCE, 0, 0, &row));
         assert_string_equal(row.rule.source, cases[i].source);
@@ -361,7 +361,28 @@ static void nothing_forwarded(void **state)
     assert_string_equal(name_of(&plan, 1 << 30), "staged");
 }
 
-/* What is for one memory is not chosen for the other, by row, policy or need; other collectives are forwarded. */
+/* The same of those of the host's memory. */
+static void measured_host(void **state)
+{
+    (void)state;
+    const sel_topology_t cards = {
+        .link = SEL_LINK_SYS, .memory = ALG_MEMORY_HOST, .nranks = 4, .arch = 89, .fingerprint = 7};
+    sel_tuned_t ours = {.machine = 7, .host = {26000, 24000, 4, 1800}}, half = ours, other = ours, foreign = ours;
+    half.host.load_bytes_per_us = 0;
+    other.machine = 8;
+    foreign.host.gpus = 1;
+    const sel_tuned_t *const unfit[] = {&half, &other, &foreign};
+    const sel_plan_t measured = tuned_plan(&cards, "", &ours), unmeasured = plan_of(&cards, "", 0, false);
+    assert_string_equal(name_of(&measured, 32 << 10), "shm-twoshot");
+    assert_string_equal(name_of(&unmeasured, 32 << 10), "nccl");
+    assert_string_equal(name_of(&unmeasured, 1024), "shm-oneshot");
+    for (size_t i = 0; i < sizeof unfit / sizeof unfit[0]; i++) {
+        const sel_plan_t plan = tuned_plan(&cards, "", unfit[i]);
+        assert_string_equal(name_of(&plan, 32 << 10), "nccl");
+    }
+}
+
+/* What is for one memory is not chosen for the other, by row, policy or need. */
 static void host_memory(void **state)
 {
     (void)state;
@@ -370,11 +391,10 @@ static void host_memory(void **state)
     topology.memory = ALG_MEMORY_HOST;
     sel_plan_t plan = plan_of(&topology, "", 0, false);
     assert_string_equal(name_of(&plan, 1024), "shm-oneshot");
-    assert_string_equal(name_of(&plan, 64 << 10), "shm-twoshot");
-    assert_int_equal(choose(&plan, ALG_INT8, 1 << 20).reason, SEL_FORWARD_TABLE);
+    assert_string_equal(name_of(&plan, 1 << 30), "nccl");
     for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
         const sel_query_t query = {(alg_collective_t)c, ALG_FLOAT32, ALG_SUM, 256};
-        assert_int_equal(sel_choose(&plan, &query).reason, c == ALG_ALL_REDUCE ? SEL_TAKEN : SEL_FORWARD_COLLECTIVE);
+        assert_int_equal(sel_choose(&plan, &query).reason, SEL_TAKEN);
     }
     plan = plan_of(&topology, "shm-staged;0-1K=oneshot", 0, false);
     assert_string_equal(name_of(&plan, 1024), "shm-staged");
@@ -473,6 +493,7 @@ int main(void)
         cmocka_unit_test(plans_are_whole),
         cmocka_unit_test(built_in_table),
         cmocka_unit_test(policy_wins),
+        cmocka_unit_test(measured_host),
         cmocka_unit_test(host_memory),
         cmocka_unit_test(less_room),
         cmocka_unit_test(limits),

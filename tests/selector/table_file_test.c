@@ -111,6 +111,19 @@ static void link_line(void **state)
     }
 }
 
+static void host_line(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES], fault[SEL_FILE_FAULT_BYTES];
+    sel_file_row_t row;
+    sel_file_t file = with_line("# host: 30.1 GB/s stored, 36.25 GB/s loaded among 4 GPUs, one way 1.66 us", text);
+    assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_ROW);
+    assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_END);
+    const sel_host_measured_t right = {30100, 36250, 4, 1660};
+    assert_memory_equal(&file.host, &right, sizeof right);
+    assert_int_equal(file.link.bytes_per_us, 0);
+}
+
 /* A wrong row is told with its place, and costs no other. */
 static void wrong_rows(void **state)
 {
@@ -160,6 +173,10 @@ static void wrong_rows(void **state)
         {"# link: 390 GB/s among 4 GPUs, one way 0 us", "3:40: expected a time"},
         {"# link: 390 GB/s among 4 GPUs, one way 1000.001 us", "3:40: expected a time"},
         {"# link: 390 GB/s among 4 GPUs, one way 0.7 us.", "3:40: expected a time"},
+        {"# host: 30 GB/s among 4 GPUs, one way 0.7 us", "3:9: expected a rate"},
+        {"# host: 30 GB/s stored, 0 GB/s loaded among 4 GPUs, one way 0.7 us", "3:25: expected a rate"},
+        {"# host: 30 GB/s stored, 36 GB/s loaded among 9 GPUs, one way 0.7 us", "3:46: expected a number of GPUs"},
+        {"# host: 30 GB/s stored, 36 GB/s loaded among 4 GPUs, one way 0.7", "3:62: expected a time"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         char text[TEXT_BYTES], fault[SEL_FILE_FAULT_BYTES];
@@ -209,11 +226,14 @@ static void written_is_read(void **state)
         {ALG_BROADCAST, "host-8", 8, 0x84, 1, 1, "staged", 1024, 512, "x"},
         {ALG_SCATTER, "host-8", 8, 0x66, 1, 1, "staged", 1024, 512, "x"},
     };
-    char text[6 * SEL_FILE_LINE_BYTES], fault[SEL_FILE_FAULT_BYTES];
+    char text[8 * SEL_FILE_LINE_BYTES], fault[SEL_FILE_FAULT_BYTES];
     static const sel_measured_t link = {384812, 4, 1007, 0}, never = {1, 4, 760, 0};
+    static const sel_host_measured_t host = {51000, 50001, 2, 1660}, none = {0};
     sel_file_head(UINT64_C(0xfedcba9876543210), text);
     sel_file_link(&link, text + strlen(text));
     assert_non_null(strstr(text, "\n# link: 384.812 GB/s among 4 GPUs, one way 1.007 us\n"));
+    sel_file_host(&host, text + strlen(text));
+    assert_non_null(strstr(text, "\n# host: 51.000 GB/s stored, 50.001 GB/s loaded among 2 GPUs, one way 1.660 us\n"));
     for (size_t i = 0; i < sizeof written / sizeof written[0]; i++)
         sel_file_line(&written[i], text + strlen(text));
     sel_file_t file = open_text(text);
@@ -226,14 +246,18 @@ static void written_is_read(void **state)
     sel_file_row_t row;
     assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_END);
     assert_memory_equal(&file.link, &link, sizeof link);
+    assert_memory_equal(&file.host, &host, sizeof host);
+    sel_file_host(&none, text);
+    assert_string_equal(text, "");
     sel_file_link(&never, text);
     assert_string_equal(text, "");
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows),      cmocka_unit_test(first_format),
-                                       cmocka_unit_test(link_line), cmocka_unit_test(wrong_rows),
-                                       cmocka_unit_test(no_tables), cmocka_unit_test(written_is_read)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows),           cmocka_unit_test(first_format),
+                                       cmocka_unit_test(link_line),      cmocka_unit_test(host_line),
+                                       cmocka_unit_test(wrong_rows),     cmocka_unit_test(no_tables),
+                                       cmocka_unit_test(written_is_read)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

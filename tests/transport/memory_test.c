@@ -6,13 +6,16 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/mempolicy.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -22,6 +25,7 @@
 
 #include "children.h"
 #include "transport/memory.h"
+#include "transport/numa.h"
 
 enum { STRANGER = 54321, BYTES = 1 << 20, PATTERN = 0x5c };
 
@@ -55,6 +59,61 @@ static net_memory_t *make_memory(offer_t offer)
         abort();
     memset(net_memory_pointer(memory), PATTERN, BYTES);
     return memory;
+}
+
+/* ---- NUMA nodes ------------------------------------------------------------------------ */
+
+static void make_file(const char *root, const char *bus, const char *text)
+{
+    static const char *const folders[] = {"bus", "pci", "devices"};
+    char path[300];
+    size_t used = (size_t)snprintf(path, sizeof path, "%s", root);
+    for (size_t i = 0; i < 4; i++) {
+        used += (size_t)snprintf(path + used, sizeof path - used, "/%s", i < 3 ? folders[i] : bus);
+        assert_true(mkdir(path, 0700) == 0 || errno == EEXIST);
+    }
+    snprintf(path + used, sizeof path - used, "/numa_node");
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void test_node_of_a_device(void **state)
+{
+    (void)state;
+    char root[] = "/tmp/shunt-numa-XXXXXX", command[64];
+    assert_non_null(mkdtemp(root));
+    make_file(root, "0000:17:00.0", "1\n");
+    make_file(root, "0000:c7:00.0", "0\n");
+    make_file(root, "0001:c7:00.0", "-1\n");
+    make_file(root, "0002:c7:00.0", "");
+    make_file(root, "0003:c7:00.0", "4096\n");
+    assert_int_equal(net_numa_of_device(root, "0000:17:00.0"), 1);
+    assert_int_equal(net_numa_of_device(root, "0000:C7:00.0"), 0);
+    assert_int_equal(net_numa_of_device(root, "0001:c7:00.0"), NET_ANY_NODE);
+    assert_int_equal(net_numa_of_device(root, "0002:c7:00.0"), NET_ANY_NODE);
+    assert_int_equal(net_numa_of_device(root, "0003:c7:00.0"), NET_ANY_NODE);
+    assert_int_equal(net_numa_of_device(root, "0000:18:00.0"), NET_ANY_NODE);
+    snprintf(command, sizeof command, "rm -r %s", root);
+    assert_int_equal(system(command), 0);
+}
+
+/* A node that there is holds the pages; one that there is not, or none, does no harm. */
+static void test_node_of_pages(void **state)
+{
+    (void)state;
+    static const int nodes[] = {0, NET_MOST_NODES - 1, NET_MOST_NODES, NET_ANY_NODE};
+    for (size_t i = 0; i < sizeof nodes / sizeof nodes[0]; i++) {
+        uint8_t *at = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        assert_true(at != MAP_FAILED);
+        net_numa_prefer(at, BYTES, nodes[i]);
+        memset(at, PATTERN, BYTES);
+        int node = 0;
+        if (nodes[i] == 0 && syscall(SYS_get_mempolicy, &node, NULL, 0, at, MPOL_F_NODE | MPOL_F_ADDR) == 0)
+            assert_int_equal(node, 0);
+        munmap(at, BYTES);
+    }
 }
 
 static void test_siblings_share(void **state)
@@ -511,6 +570,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_node_of_a_device),
+        cmocka_unit_test(test_node_of_pages),
         cmocka_unit_test(test_siblings_share),
         cmocka_unit_test(test_processes_share),
         cmocka_unit_test(test_sizes_are_checked),

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * chunks.h - longer messages through the host's memory: chunk by chunk, raw data
+ * behind flags. What counts over PCIe:
+ *   - a rank's flags to a block of ours lie in one line of our own scratch, so one
+ *     warp of the block waits for all of them with one load, and lets the block go on;
+ *   - one fence and one flag a step serve everybody: flag c + 1 says that chunk c was
+ *     posted and chunk c - 1 fetched;
+ *   - chunk c + 1 is posted before flag c is waited for, so that a GPU stores while
+ *     it loads.
+ *
+ * A block is a channel, and its memory is ordered by its own flags. Of chunks an
+ * outbox holds SHM_CHUNKS, for each rank that gets its own: chunk c + 1 takes the
+ * place of c - 2 after flag c came from everybody, who had fetched that by then. Calls
+ * take two such areas in turn, as they do halves (algorithm.h): a rank raises flags to
+ * all others in each call, whether it has data for them or not, so who begins call
+ * e + 2 knows that nobody reads there any more.
+ *
+ * Flags hold the number of the step counted over all calls, and are never cleared. A
+ * flag is new if it is at most two calls ahead of what is waited for.
+ */
+#ifndef SHUNT_CHUNKS_H
+#define SHUNT_CHUNKS_H
+
+#include "algorithms/device/launch.h"
+#include "algorithms/hostmem/outbox.h"
+
+enum {
+    SHM_CHUNKS = 3,
+    SHM_SUMS = 2,           /* of what was added up (shm_staged.cu), in an area of their own */
+    SHM_LANES = 8192,       /* of a call, at most: 512 each in 16 blocks */
+    SHM_BATCH = 4,          /* rows that a lane copies at a time */
+    SHM_MOST_STEPS = 60000, /* less than EPOCH_UNIT; of more, chunks grow */
+    SHM_FLAGS_LINE = 8 * ALG_MAX_RANKS
+};
+
+/* Of a block that one kernel takes. */
+#define SHM_SEGMENT ((uint64_t)256 << 20)
+
+/* In rows of one lane: both areas of chunks for every other rank, and the sums. */
+LANE_HOST_FN uint32_t shm_places(uint32_t nranks)
+{
+    return 2 * SHM_CHUNKS * (nranks - 1) + SHM_SUMS;
+}
+
+/* Bytes of one of the two areas. */
+LANE_HOST_FN uint64_t shm_area(uint64_t staging_bytes, uint32_t nranks)
+{
+    return staging_bytes / shm_places(nranks) * SHM_CHUNKS * (nranks - 1) / VEC * VEC;
+}
+
+static inline uint64_t shm_most_bytes(const alg_map_t *map, uint32_t nranks)
+{
+    const uint64_t least = (uint64_t)shm_places(nranks) * SHM_LANES * VEC;
+    return nranks >= 2 && map->staging_bytes >= least + VEC * ALG_MAX_RANKS ? UINT64_MAX : 0;
+}
+
+/* vectors: of what a rank sends to another one. */
+static inline void shm_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
+{
+    launch_shape(vectors, most_threads, blocks, threads);
+    while (*blocks > 1 && (*blocks > ALG_HOST_CHANNELS || *blocks * *threads > SHM_LANES))
+        --*blocks;
+}
+
+/* A row is one vector of every lane of a channel. */
+typedef struct shm_plan {
+    uint32_t channels;
+    uint32_t sections; /* of a chunk's slot: ranks that get a chunk of their own */
+    uint32_t chunks;   /* each channel's */
+    uint32_t rows;     /* of a chunk; the last may have fewer */
+} shm_plan_t;
+
+LANE_FN shm_plan_t shm_plan(const alg_team_t &team, uint32_t vectors, uint32_t sections, uint32_t channels,
+                            uint32_t lanes)
+{
+    const uint32_t all = channels * lanes;
+    const uint64_t row = (uint64_t)all * VEC, area = shm_area(team.staging_bytes, team.nranks);
+    const uint64_t chunks_room = area / (SHM_CHUNKS * sections * row);
+    const uint64_t sums_room = (team.staging_bytes - 2 * area) / (SHM_SUMS * row);
+    const uint32_t room = (uint32_t)(chunks_room < sums_room ? chunks_room : sums_room);
+    shm_plan_t p;
+    p.channels = channels;
+    p.sections = sections;
+    const uint32_t rows = (vectors + all - 1) / all, wanted = rows / SHM_MOST_STEPS + 1;
+    const uint32_t most = wanted > LANE_ROWS ? wanted : LANE_ROWS;
+    p.rows = most < room ? most : room;
+    p.chunks = (rows + p.rows - 1) / p.rows;
+    return p;
+}
+
+/* This lane's part of a chunk. */
+typedef struct shm_span {
+    uint32_t first; /* vector of the buffers; the next row's is `lanes` further */
+    uint32_t rows;
+} shm_span_t;
+
+/* One block's view of the outboxes. */
+struct shm_channel {
+    uint32_t index, lane, lanes;
+    uint64_t chunks, sums; /* where the call's area of chunks begins, and that of sums, in every scratch */
+    shm_plan_t plan;
+
+    LANE_FN static shm_channel make(const lane_t &l, const alg_team_t &team, const shm_plan_t &plan)
+    {
+        shm_channel ch;
+        ch.index = l.block;
+        ch.lane = l.thread;
+        ch.lanes = l.threads;
+        ch.plan = plan;
+        ch.chunks = team.staging_offset;
+        ch.sums = team.staging_offset + 2 * shm_area(team.staging_bytes, team.nranks);
+        return ch;
+    }
+
+    LANE_FN void begin(const alg_team_t &team, uint64_t epoch)
+    {
+        chunks += (epoch / EPOCH_UNIT & 1) * shm_area(team.staging_bytes, team.nranks);
+    }
+
+    /* This lane's first vector of chunk c that rank `from` posted, for rank `to` if each has its own. */
+    LANE_FN uint8_t *outbox(const alg_team_t &team, uint32_t from, uint32_t to, uint32_t c) const
+    {
+        const uint32_t slot = c % SHM_CHUNKS * plan.sections + (plan.sections > 1 ? other_place(to, from) : 0);
+        return at(team, from, chunks, slot);
+    }
+
+    /* And of the sums. */
+    LANE_FN uint8_t *sum(const alg_team_t &team, uint32_t from, uint32_t c) const
+    {
+        return at(team, from, sums, c % SHM_SUMS);
+    }
+
+    LANE_FN uint8_t *at(const alg_team_t &team, uint32_t from, uint64_t area, uint32_t slot) const
+    {
+        const uint64_t row = (uint64_t)(slot * plan.channels + index) * plan.rows;
+        return team.scratch[from] + area + (row * lanes + lane) * VEC;
+    }
+
+    /* Of chunk c of the vectors [begin, end). */
+    LANE_FN shm_span_t span(uint32_t begin, uint32_t end, uint32_t c) const
+    {
+        const uint32_t first = begin + (c * plan.channels + index) * plan.rows * lanes + lane;
+        const uint32_t left = first < end ? (end - first + lanes - 1) / lanes : 0;
+        return shm_span_t{first, left < plan.rows ? left : plan.rows};
+    }
+
+    LANE_FN uint8_t *flag(const alg_team_t &team, uint32_t at, uint32_t from) const
+    {
+        return team.scratch[at] + team.flags_offset + (uint64_t)index * SHM_FLAGS_LINE + 8 * from;
+    }
+
+    /* What this block posted and fetched is done with when they see the flag. */
+    LANE_FN void raise(const lane_t &l, const alg_team_t &team, uint64_t value) const
+    {
+        lane_sync();
+        for (uint32_t r = l.thread; r < team.nranks; r += l.threads) {
+            if (r == team.rank)
+                continue;
+            lane_fence();
+            lane_raise(flag(team, r, team.rank), value);
+        }
+    }
+
+    /* Until every peer has raised its flag to `value`. False: the wait was broken. */
+    LANE_FN bool wait(lane_t &l, const alg_team_t &team, uint64_t value) const
+    {
+        bool broken = false;
+        lane_wait_begins(l);
+        for (uint32_t r = l.thread; r < team.nranks && !broken; r += l.threads) {
+            while (r != team.rank && !broken && lane_flag(flag(team, team.rank, r)) - value >= 2 * EPOCH_UNIT)
+                broken = lane_stop(l, team);
+        }
+        return !lane_sync_any(broken);
+    }
+};
+
+#endif

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * shm_move.cu - all-gather, all-to-all, broadcast, gather, scatter through the
+ * host's memory in one crossing.
+ *
+ * Data path: input -> own outbox (a block for each rank: section o) -> output of who
+ * takes it. What all take is written once. Every type travels as it is, so data
+ * arrives bit for bit.
+ *
+ * In place is free: a rank's own block is not stored, and no other one is loaded.
+ */
+#include "algorithms/device/buffers.h"
+#include "algorithms/device/launch.h"
+#include "algorithms/hostmem/outbox.h"
+
+struct shm_move {
+    enum { MOST_THREADS = 512 };
+
+    /* EACH: every peer has a block of its own in the input. call.count is in bytes. */
+    template <int N, bool WHOLE, bool EACH> struct view {
+        outbox<N> o;
+        const uint8_t *input;
+        uint8_t *output;
+        const uint8_t *readable; /* memory of this device */
+        uint64_t in_step, out_step;
+        uint64_t bytes; /* of a block */
+        uint32_t vectors, tiles;
+
+        LANE_FN uint32_t section(const alg_team_t &team, uint32_t i) const
+        {
+            return EACH ? ring_next(team, i) : 0;
+        }
+
+        LANE_FN void load(bool wanted, uint32_t section, uint32_t tile, triple_t &x) const
+        {
+            const uint8_t *part = input + section * in_step;
+            LANE_UNROLL
+            for (int i = 0; i < OUTBOX_VECTORS; i++) {
+                const uint32_t v = o.vector(tile, i);
+                if (WHOLE)
+                    x.v[i] = lane_load_if(wanted && v < vectors, part + (uint64_t)v * VEC, readable);
+                else if (wanted && v < vectors)
+                    x.v[i] = buffer_load<uint8_t>(buffer_make(part, bytes), v);
+            }
+        }
+
+        LANE_FN void store(uint32_t rank, uint32_t tile, const triple_t &x) const
+        {
+            uint8_t *part = output + rank * out_step;
+            LANE_UNROLL
+            for (int i = 0; i < OUTBOX_VECTORS; i++) {
+                const uint32_t v = o.vector(tile, i);
+                if (v >= vectors)
+                    continue;
+                if (WHOLE)
+                    lane_store(part + (uint64_t)v * VEC, x.v[i]);
+                else
+                    buffer_store<uint8_t>(buffer_make(part, bytes), v, x.v[i]);
+            }
+        }
+
+        /* x[0] is loaded: what goes to everybody, or to the next rank. */
+        LANE_FN void put(const alg_team_t &team, uint32_t tile, triple_t (&x)[N - 1]) const
+        {
+            LANE_UNROLL
+            for (uint32_t i = 2; i < (EACH ? N : 2); i++)
+                load(i <= o.peers(), section(team, i), tile, x[i - 1]);
+            LANE_UNROLL
+            for (uint32_t i = 1; i < (EACH ? N : 2); i++) {
+                if (i <= o.peers())
+                    o.put(section(team, i) * tiles + tile, x[i - 1]);
+            }
+        }
+    };
+
+    template <int N, bool WHOLE, bool EACH>
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    {
+        view<N, WHOLE, EACH> w;
+        w.o = outbox<N>::make(lane, team);
+        w.input = (const uint8_t *)call.input;
+        w.output = (uint8_t *)call.output;
+        w.readable = team.own;
+        w.in_step = EACH ? call.stride : 0;
+        w.out_step = route_output_blocks(call.collective) ? call.stride : 0;
+        w.bytes = call.count;
+        w.vectors = buffer_vectors(call.count);
+        w.tiles = outbox_tiles(w.vectors, w.o.lanes);
+        const route_t route = route_of(team, call);
+        const uint32_t self = 1u << team.rank, from = route.takers & self ? route.senders & ~self : 0;
+        const bool sends = (route.senders & self) && (route.takers & ~self);
+        const uint32_t own = EACH ? team.rank : 0;
+        const bool keeps =
+            (route.senders & route.takers & self) && w.input + own * w.in_step != w.output + team.rank * w.out_step;
+        const uint32_t warps = lane.threads / w.o.lanes;
+        const uint32_t first = lane.block * warps + lane.thread / w.o.lanes, stride = lane.blocks * warps;
+
+        lane_begin(w.o.held(), call.early);
+        const uint64_t epoch = epoch_read(team);
+        triple_t x[N - 1];
+        w.load(sends, w.section(team, 1), first, x[0]);
+        if (epoch_stopped(epoch))
+            return;
+        w.o.begin(team, epoch);
+        for (uint32_t tile = first; sends && w.o.vector(tile, 0) < w.vectors; tile += stride) {
+            if (tile != first)
+                w.load(true, w.section(team, 1), tile, x[0]);
+            w.put(team, tile, x);
+            if (!EACH && keeps)
+                w.store(team.rank, tile, x[0]);
+        }
+        if (!sends)
+            outbox_notice(lane, team, epoch);
+        outbox_clear_one(lane, team, epoch, sends ? (EACH ? team.nranks : 1) * w.o.bytes(w.tiles) : (uint64_t)VEC);
+        epoch_leave(lane, team);
+        for (uint32_t tile = first; keeps && (EACH || !sends) && w.o.vector(tile, 0) < w.vectors; tile += stride) {
+            w.load(true, own, tile, x[0]);
+            w.store(team.rank, tile, x[0]);
+        }
+        uint32_t places = 0;
+        LANE_UNROLL
+        for (uint32_t j = 0; j < N - 1; j++)
+            places |= j < w.o.peers() && route_has(from, other_rank(team, j)) ? 1u << j : 0;
+        for (uint32_t tile = first; places && w.o.vector(tile, 0) < w.vectors; tile += stride) {
+            if (!w.o.take(lane, team, places, own * w.tiles + tile, 0, x))
+                return;
+            LANE_UNROLL
+            for (uint32_t j = 0; j < N - 1; j++) {
+                if (places >> j & 1)
+                    w.store(other_rank(team, j), tile, x[j]);
+            }
+        }
+        outbox_hear(lane, team, epoch, route_all(team) & ~self & ~from);
+    }
+
+    static uint64_t segment(const alg_team_t *, const alg_call_t *)
+    {
+        return UINT64_MAX;
+    }
+
+    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t)
+    {
+        return outbox_most_bytes(COLLECTIVE, map, nranks);
+    }
+
+    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    {
+        outbox_shape(COLLECTIVE, bytes, launch_most_threads<shm_move>(nranks), nranks, blocks, threads);
+    }
+};
+
+ALG_MOVER(alg_shm_move, shm_move)
+ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_allgather_shm_oneshot, "shm-oneshot", ALG_ALL_GATHER, alg_shm_move, shm_move)
+ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_alltoall_shm_oneshot, "shm-oneshot", ALG_ALL_TO_ALL, alg_shm_move, shm_move)
+ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_broadcast_shm_oneshot, "shm-oneshot", ALG_BROADCAST, alg_shm_move, shm_move)
+ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_gather_shm_oneshot, "shm-oneshot", ALG_GATHER, alg_shm_move, shm_move)
+ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_scatter_shm_oneshot, "shm-oneshot", ALG_SCATTER, alg_shm_move, shm_move)

@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cost_shm.c - the predicted time of a collective through the host's memory.
+ *
+ * A call costs its start, its crossings one after the other, what a GPU writes and
+ * what it reads over its PCIe link. Ours was fitted to docs/results/shm-*-2-h200.csv;
+ * the real NCCL's, a ring through shared memory, to its times on 2 and 4 H200 with
+ * NCCL_P2P_DISABLE=1, below which it stays. The link is the one that `shunt tune`
+ * measured, or else a slow one for us and a fast one for NCCL.
+ */
+#include "selector/cost.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* How much better than the real NCCL an algorithm must look. */
+#define LEAD 1.15
+
+/* Rates in bytes per us, times in us. */
+typedef struct pcie {
+    double store, load, one_way;
+} pcie_t;
+
+static const pcie_t SLOW = {10e3, 8e3, 2.2};
+static const pcie_t FAST = {25e3, 25e3, 1.2}, FAST_NEW = {50e3, 50e3, 1.2};
+
+static pcie_t ours_of(const sel_topology_t *topology)
+{
+    const sel_host_measured_t *host = &topology->host;
+    if (!host->store_bytes_per_us)
+        return SLOW;
+    return (pcie_t){host->store_bytes_per_us, host->load_bytes_per_us, host->one_way_ns * 1e-3};
+}
+
+/* Fewer GPUs than were measured may get more each. */
+static pcie_t pcie_of_nccl(const sel_topology_t *topology)
+{
+    const pcie_t fast = topology->arch >= 90 ? FAST_NEW : FAST;
+    pcie_t p = topology->host.store_bytes_per_us ? ours_of(topology) : fast;
+    if (topology->nranks < topology->host.gpus) {
+        p.store = p.store > fast.store ? p.store : fast.store;
+        p.load = p.load > fast.load ? p.load : fast.load;
+    }
+    return p;
+}
+
+/* What the busiest GPU writes and reads, in units of a rank's larger buffer; how often the real NCCL's ring passes
+ * a message on before it is there. */
+typedef struct traffic {
+    double write, read;
+    double hops;
+} traffic_t;
+
+static traffic_t traffic_of(alg_collective_t collective, double n)
+{
+    const double part = 1 / n, rest = (n - 1) / n;
+    switch (collective) {
+    case ALG_ALL_REDUCE:
+        return (traffic_t){1, n - 1, 2 * (n - 1)};
+    case ALG_REDUCE:
+        return (traffic_t){1, n - 1, n - 1};
+    case ALG_BROADCAST:
+        return (traffic_t){1, 1, n - 1};
+    case ALG_ALL_GATHER:
+        return (traffic_t){part, rest, n - 1};
+    case ALG_GATHER:
+        return (traffic_t){part, rest, 1};
+    case ALG_SCATTER:
+        return (traffic_t){rest, part, 1};
+    case ALG_ALL_TO_ALL:
+        return (traffic_t){rest, rest, 1};
+    case ALG_SEND_RECV: /* as long a message from the other side, which is the slowest case */
+        return (traffic_t){1, 1, 1};
+    default: /* reduce-scatter */
+        return (traffic_t){rest, rest, n - 1};
+    }
+}
+
+/* One crossing, of data with marks; a rank reads when it has written. */
+static double oneshot_time(const pcie_t *p, alg_collective_t collective, double n, double bytes)
+{
+    const traffic_t t = traffic_of(collective, n);
+    return 1.4 + p->one_way + 4.0 / 3 * bytes * (t.write / p->store + t.read / p->load);
+}
+
+static double twoshot_time(const pcie_t *p, double n, double bytes)
+{
+    return 1.4 + 2 * p->one_way + 4.0 / 3 * bytes * (1 / p->store + 2 * (n - 1) / n / p->load);
+}
+
+/* Raw data, written and read at once. Where the sums are passed on, they cross once more. */
+static double staged_time(const pcie_t *p, alg_collective_t collective, double n, double bytes)
+{
+    const bool sums = collective == ALG_ALL_REDUCE || collective == ALG_REDUCE;
+    const traffic_t t = sums ? (traffic_t){1, 2 * (n - 1) / n, 0} : traffic_of(collective, n);
+    const double write = t.write / p->store, read = t.read / p->load;
+    return (sums ? 10 : 6) + (sums ? 2 : 1) * 2 * p->one_way + bytes * (write > read ? write : read) / 0.62;
+}
+
+/* A ring is polled, and armed again, over PCIe. */
+static double pairs_time(const pcie_t *p, double bytes)
+{
+    const double rate = p->store < p->load ? p->store : p->load;
+    return 2.4 + p->one_way + bytes / (0.2 * rate);
+}
+
+static double nccl_time(const pcie_t *p, alg_collective_t collective, double n, double bytes)
+{
+    const traffic_t t = traffic_of(collective, n);
+    const double rate = p->store < p->load ? p->store : p->load;
+    const double most = t.write > t.read ? t.write : t.read, ring = 2 * (n - 1) / n;
+    const double load = (collective == ALG_ALL_REDUCE ? ring : collective == ALG_REDUCE ? 1 : most) * bytes / rate;
+    const double soon = 4.5 + p->one_way * t.hops + load / 0.45, full = 20 + p->one_way * t.hops + load;
+    return soon < full ? soon : full;
+}
+
+const alg_algorithm_t *sel_cost_shm(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
+                                    uint64_t bytes)
+{
+    const pcie_t ours = ours_of(topology), nccl = pcie_of_nccl(topology);
+    const double n = topology->nranks, size = (double)bytes;
+    if (topology->arch < 80)
+        return NULL;
+    const struct {
+        const char *name;
+        double time;
+    } own[] = {{"shm-oneshot", oneshot_time(&ours, collective, n, size)},
+               {"shm-twoshot", twoshot_time(&ours, n, size)},
+               {"shm-staged", staged_time(&ours, collective, n, size)},
+               {"shm-pairs", pairs_time(&ours, size)}};
+    double best = nccl_time(&nccl, collective, n, size) / LEAD;
+    const alg_algorithm_t *chosen = NULL;
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        const alg_algorithm_t *algorithm = alg_find(collective, own[i].name);
+        if (algorithm && own[i].time < best && bytes <= algorithm->max_bytes(map, topology->nranks, ALG_FLOAT32)) {
+            best = own[i].time;
+            chosen = algorithm;
+        }
+    }
+    return chosen;
+}
