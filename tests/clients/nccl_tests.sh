@@ -41,9 +41,9 @@ failed=0
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# Rows: size count type redop root time algbw busbw #wrong time algbw busbw #wrong
+# Rows: size count type redop root time algbw busbw #wrong time algbw busbw #wrong; hypercube's redop is empty.
 wrong_rows() {
-    awk '$1 ~ /^[0-9]+$/ && NF >= 13 && (($9 != "0" && $9 != "N/A") || ($13 != "0" && $13 != "N/A"))' "$log"
+    awk '$1 ~ /^[0-9]+$/ && NF >= 12 && (($(NF - 4) != "0" && $(NF - 4) != "N/A") || ($NF != "0" && $NF != "N/A"))' "$log"
 }
 
 # run TAKES NAME COMMAND...: TAKES is 1 where Shunt must have taken calls.
@@ -99,7 +99,7 @@ part_registered() {
 
 # busbw SIZE: that of the row in the log, out of place.
 busbw() {
-    awk -v size="$1" '$1 == size && NF >= 13 { print $8 }' "$log"
+    awk -v size="$1" '$1 == size && NF >= 12 { print $(NF - 5) }' "$log"
 }
 
 part_collectives() {
@@ -111,12 +111,12 @@ part_collectives() {
         [ "$program" != broadcast ] || options+=(-r -1)
         [ "$program" != reduce ] || options+=(-r $((gpus - 1)))
         run 1 "$program" "$tests/${program}_perf" "${options[@]}"
-        row="$program,$(awk '$1 ~ /^[0-9]+$/ && NF >= 13 {
+        row="$program,$(awk '$1 ~ /^[0-9]+$/ && NF >= 12 {
             rows++
             types += !seen["type", $3]++
             operators += !seen["operator", $4]++
-            roots += !seen["root", $5]++
-            wrong += $9 + $13 # N/A counts as 0
+            roots += !seen["root", $(NF - 8)]++
+            wrong += $(NF - 4) + $NF # N/A counts as 0
         } END { print types + 0 "," operators + 0 "," roots + 0 "," 2 * rows "," wrong + 0 }' "$log")"
         row+=",$(sed -n 's/.*shunt: taken \([0-9]*\) calls, forwarded \([0-9]*\).*/\1,\2/p' "$log" | tail -n 1)"
         for name in shunt nccl; do
