@@ -106,6 +106,13 @@ part_collectives() {
     local program options row name size sizes_timed=(65536 1048576 16777216)
     local timed=(-b 64K -e 16M -f 16 -d bfloat16 -o sum -n 20 -w 5 -c 0 -G 5 -t "$gpus" -g 1)
     local -A bandwidth
+    if [ -n "${TABLE:-}" ] && [ ! -s "$TABLE" ]; then
+        printf '# %s\n' "hardware: $gpus x $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)" \
+            "command: ONLY=collectives tests/clients/nccl_tests.sh; NCCL's multicast off; busbw in GB/s, bf16, in graphs" \
+            "each program: -b 64 -e ${END:-16M} -f 64 -d all -o all, in and out of place" >"$TABLE"
+        echo "program,types,operators,roots,results,wrong,taken,forwarded,$(
+            printf 'busbw_%s,nccl_busbw_%s,' 64K 64K 1M 1M 16M 16M | sed 's/,$//')" >>"$TABLE"
+    fi
     for program in ${PROGRAMS:-all_gather reduce_scatter alltoall broadcast reduce gather scatter hypercube sendrecv}; do
         options=(-b 64 -e "${END:-16M}" -f 64 "${all[@]}" -g "$gpus")
         [ "$program" != broadcast ] || options+=(-r -1)
@@ -127,11 +134,7 @@ part_collectives() {
             for size in "${sizes_timed[@]}"; do bandwidth[$name$size]=$(busbw "$size"); done
         done
         for size in "${sizes_timed[@]}"; do row+=",${bandwidth[shunt$size]},${bandwidth[nccl$size]}"; done
-        if [ -n "${TABLE:-}" ]; then
-            [ -s "$TABLE" ] || echo "program,types,operators,roots,results,wrong,taken,forwarded,$(
-                printf 'busbw_%s,nccl_busbw_%s,' 64K 64K 1M 1M 16M 16M | sed 's/,$//')" >"$TABLE"
-            echo "$row" >>"$TABLE"
-        fi
+        [ -z "${TABLE:-}" ] || echo "$row" >>"$TABLE"
         echo "$row"
     done
 }
