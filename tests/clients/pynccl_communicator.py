@@ -98,7 +98,7 @@ def broadcast(t, comm, dtype):
     root = t.dice.randrange(t.size)
     sent = t.bits(root, t.count(), dtype)
     x = sent.clone() if t.rank == root else t.empty(len(sent), dtype)
-    return lambda: comm.broadcast(x, root), [(x, sent)]
+    return lambda: comm.broadcast(x, root), [] if t.rank == root else [(x, sent)]
 
 
 def reduce(t, comm, dtype):
@@ -184,7 +184,7 @@ def captured(t, comm):
     lots = [program(t, comm, dtype) for program, dtype in fitting(t, comm) if program is not scatter]
     graph = t.torch.cuda.CUDAGraph()
     t.synchronize()
-    with t.torch.cuda.graph(graph):
+    with t.torch.cuda.graph(graph, capture_error_mode="thread_local"):
         for call, _ in lots:
             call()
     for _ in range(3):
