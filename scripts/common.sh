@@ -44,11 +44,11 @@ gpu_architectures() {
     [ -n "$found" ] && printf '%s\n' "$found"
 }
 
-# configure PRESET [CMAKE OPTION...]: with CUDA in the release build if nvcc is there, and say so if not.
+# configure PRESET [CMAKE OPTION...]: with CUDA in the plain builds if nvcc is there, and say so if not.
 configure() {
     local preset=$1 cuda=() nvcc
     shift
-    if [ "$preset" = release ]; then
+    if [ "$preset" = release ] || [ "$preset" = quick ]; then
         if nvcc=$(find_nvcc); then
             cuda=(-DSHUNT_CUDA=ON "-DCMAKE_CUDA_COMPILER=$nvcc")
         else

@@ -30,8 +30,9 @@
 enum {
     PAIRS_BATCH = 8, /* rows under way in a warp */
     PAIRS_MOST_THREADS = 512,
-    PAIRS_FEW = 16,   /* messages of the usual kernel: its arguments are short */
-    PAIRS_MANY = 216, /* of the other one; its arguments fill 4 KiB, the most that every driver takes */
+    PAIRS_FEW = 2 * ALG_MAX_RANKS, /* messages of the usual kernels: one a list */
+    PAIRS_MANY = 216,              /* of the next one, whose arguments fill 4 KiB, the most that every driver takes */
+    PAIRS_VAST = 1960,             /* of the last one: 32,764 bytes, from CUDA 12.1 on */
     PAIRS_HOST_ITEMS = 64,
     PAIRS_MOST_ITEMS = 15 * ALG_PAIR_CHANNELS / 2 /* of 8 ranks (rings_make); of 4 there are 7 * ALG_PAIR_CHANNELS */
 };
@@ -544,8 +545,9 @@ static uint32_t pairs_list(const alg_message_t &m)
     return 2 * m.peer + (m.send ? EXCHANGE_SEND : EXCHANGE_RECEIVE);
 }
 
-/* The messages in slices that a kernel's arguments can hold: of each list its next `share`. What a peer lists together
- * with messages of a later slice must not be needed for this one to end; so a slice is as large as can be. */
+/* The messages in slices that a kernel's arguments can hold: of each list its next `share`. That what this slice needs
+ * does not wait, at a peer, for a message of a later one is sure for ranks that group the same messages; so a slice is
+ * as large as can be. */
 template <int MOST, class F> static int pairs_slices(const alg_team_t *team, const alg_call_t *call, F launch)
 {
     uint32_t length[EXCHANGE_LISTS] = {0}, longest = 0, lists = 0;
@@ -611,6 +613,9 @@ static void pairs_grid(uint32_t items, uint32_t *blocks, uint32_t *threads)
 
 #ifdef __CUDACC__
 
+static_assert(sizeof(alg_team_t) + sizeof(exchange<PAIRS_MANY>) <= 4096, "too many messages");
+static_assert(sizeof(alg_team_t) + sizeof(exchange<PAIRS_VAST>) <= 32764, "too many messages");
+
 template <class A, int MOST>
 __global__ void __launch_bounds__(PAIRS_MOST_THREADS, LAUNCH_BLOCKS_A_MULTIPROCESSOR)
     pairs_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ exchange<MOST> x)
@@ -627,16 +632,34 @@ template <int MOST> static int pairs_launch(const alg_team_t *team, const alg_ca
         const uint32_t workers = part.blocks * (part.threads / 32);
         const size_t kept = (items + workers - 1) / workers * (part.threads / 32) * sizeof(progress_t);
         void (*kernel)(alg_team_t, exchange<MOST>) = pairs_kernel<pairs, MOST>;
-        if (items <= workers && pairs_is_brief(x, most))
-            kernel = most == 1 ? pairs_kernel<pairs_brief<1>, MOST> : pairs_kernel<pairs_brief<PAIRS_BATCH>, MOST>;
+        if constexpr (MOST == PAIRS_FEW) {
+            if (items <= workers && pairs_is_brief(x, most))
+                kernel = most == 1 ? pairs_kernel<pairs_brief<1>, MOST> : pairs_kernel<pairs_brief<PAIRS_BATCH>, MOST>;
+        }
         return launch_grid(kernel, team, x, part.blocks, part.threads, kept, stream);
     });
 }
 
+/* Whether a kernel may have more than 4 KiB of arguments. */
+static bool pairs_vast(void)
+{
+#if CUDART_VERSION >= 12010
+    int version = 0;
+    return cudaDriverGetVersion(&version) == cudaSuccess && version >= 12010;
+#else
+    return false;
+#endif
+}
+
 extern "C" int alg_pairs_launch(const alg_team_t *team, const alg_call_t *call, void *stream)
 {
-    return call->message_count <= (uint32_t)PAIRS_FEW ? pairs_launch<PAIRS_FEW>(team, call, stream)
-                                                      : pairs_launch<PAIRS_MANY>(team, call, stream);
+    if (call->message_count <= (uint32_t)PAIRS_FEW)
+        return pairs_launch<PAIRS_FEW>(team, call, stream);
+#if CUDART_VERSION >= 12010
+    if (call->message_count > (uint32_t)PAIRS_MANY && pairs_vast())
+        return pairs_launch<PAIRS_VAST>(team, call, stream);
+#endif
+    return pairs_launch<PAIRS_MANY>(team, call, stream);
 }
 
 /* 0, or not. One block may have to keep the progress of all items. */
@@ -644,13 +667,17 @@ template <int MOST> static int pairs_preload_of(void)
 {
     return (int)cudaFuncSetAttribute(pairs_kernel<pairs, MOST>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                      PAIRS_MOST_ITEMS * sizeof(progress_t)) |
-           launch_preload(pairs_kernel<pairs_brief<1>, MOST>) |
-           launch_preload(pairs_kernel<pairs_brief<PAIRS_BATCH>, MOST>) | launch_preload(pairs_kernel<pairs, MOST>);
+           launch_preload(pairs_kernel<pairs, MOST>);
 }
 
 extern "C" int alg_pairs_preload(void)
 {
-    return pairs_preload_of<PAIRS_FEW>() | pairs_preload_of<PAIRS_MANY>();
+    int error = pairs_preload_of<PAIRS_FEW>() | pairs_preload_of<PAIRS_MANY>();
+#if CUDART_VERSION >= 12010
+    error |= pairs_vast() ? pairs_preload_of<PAIRS_VAST>() : 0;
+#endif
+    return error | launch_preload(pairs_kernel<pairs_brief<1>, PAIRS_FEW>) |
+           launch_preload(pairs_kernel<pairs_brief<PAIRS_BATCH>, PAIRS_FEW>);
 }
 
 #else
@@ -662,14 +689,14 @@ template <class A, int MOST> static void pairs_body(lane_t lane, const alg_team_
 
 static int alg_pairs_host(const alg_team_t *team, const alg_call_t *call)
 {
-    return pairs_slices<PAIRS_MANY>(
-        team, call, [team, call](const exchange<PAIRS_MANY> &x, uint32_t items, uint32_t most) {
+    return pairs_slices<PAIRS_VAST>(
+        team, call, [team, call](const exchange<PAIRS_VAST> &x, uint32_t items, uint32_t most) {
             const uint32_t blocks = launch_blocks(call),
                            workers = blocks < LAUNCH_HOST_BLOCKS ? blocks : (uint32_t)LAUNCH_HOST_BLOCKS;
-            void (*body)(lane_t, const alg_team_t &, const exchange<PAIRS_MANY> &) = pairs_body<pairs, PAIRS_MANY>;
+            void (*body)(lane_t, const alg_team_t &, const exchange<PAIRS_VAST> &) = pairs_body<pairs, PAIRS_VAST>;
             if (items <= workers && pairs_is_brief(x, most))
-                body = most == 1 ? pairs_body<pairs_brief<1>, PAIRS_MANY>
-                                 : pairs_body<pairs_brief<PAIRS_BATCH>, PAIRS_MANY>;
+                body = most == 1 ? pairs_body<pairs_brief<1>, PAIRS_VAST>
+                                 : pairs_body<pairs_brief<PAIRS_BATCH>, PAIRS_VAST>;
             return launch_threads(body, team, x, items < workers ? items : workers);
         });
 }

@@ -18,7 +18,7 @@
 #include "tests/support/data.h"
 #include "world.h"
 
-enum { MOST_MESSAGES = 600, SCRATCH = 1 << 20 };
+enum { MOST_MESSAGES = 4000, SCRATCH = 1 << 20 };
 
 /* Of a round, in the order that holds for each pair. */
 typedef struct message {
@@ -209,7 +209,7 @@ static void groups(void **state)
 static void many(void **state)
 {
     (void)state;
-    play(3, 4, MOST_MESSAGES, 3000, TOGETHER);
+    play(3, 4, MOST_MESSAGES, 300, TOGETHER);
 }
 
 /* Rings wrap around many times. */
@@ -242,6 +242,70 @@ static void *turn_main(void *argument)
     return (void *)(intptr_t)alg_find(ALG_SEND_RECV, "pairs")->launch_host(&t->team, &call);
 }
 
+/* One rank groups what its peers make in two calls each, the second of which waits for the other peer: all messages of
+ * the one group must be under way together. */
+enum { TOGETHER_MESSAGES = 150 };
+
+typedef struct chain {
+    alg_team_t team;
+    alg_message_t list[2 * TOGETHER_MESSAGES];
+    uint32_t first, second; /* messages of its calls */
+} chain_t;
+
+static void *chain_main(void *argument)
+{
+    const chain_t *c = argument;
+    alg_call_t call = {
+        .collective = ALG_SEND_RECV, .blocks = 2, .threads = 1, .messages = c->list, .message_count = c->first};
+    int status = alg_find(ALG_SEND_RECV, "pairs")->launch_host(&c->team, &call);
+    call.messages += c->first;
+    call.message_count = c->second;
+    if (status == ALG_STATUS_OK && c->second > 0)
+        status = alg_find(ALG_SEND_RECV, "pairs")->launch_host(&c->team, &call);
+    return (void *)(intptr_t)status;
+}
+
+static void one_group_of_many(void **state)
+{
+    (void)state;
+    static chain_t chain[3];
+    static uint8_t data[3][2 * TOGETHER_MESSAGES];
+    pthread_t thread[3];
+    world_t *w = world_make(3, ALG_MEMORY_PEER, SCRATCH);
+    const uint32_t n = TOGETHER_MESSAGES;
+    for (uint32_t r = 0; r < 3; r++) {
+        chain[r].team = world_team(w, r);
+        chain[r].team.timeout_ns = 2000000000;
+        memset(data[r], (int)r + 1, sizeof data[r]);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        chain[0].list[i] = (alg_message_t){&data[0][i], 1, 1, true};
+        chain[0].list[n + i] = (alg_message_t){&data[0][n + i], 1, 2, false};
+        chain[1].list[i] = (alg_message_t){&data[1][i], 1, 0, false};
+        chain[2].list[1 + i] = (alg_message_t){&data[2][1 + i], 1, 0, true};
+    }
+    chain[0].first = 2 * n;
+    chain[1].first = n;
+    chain[1].list[n] = (alg_message_t){&data[1][n], 1, 2, true};
+    chain[1].second = 1;
+    chain[2].list[0] = (alg_message_t){&data[2][0], 1, 1, false};
+    chain[2].first = 1;
+    chain[2].second = n;
+    for (uint32_t r = 0; r < 3; r++)
+        assert_int_equal(pthread_create(&thread[r], NULL, chain_main, &chain[r]), 0);
+    for (uint32_t r = 0; r < 3; r++) {
+        void *status;
+        pthread_join(thread[r], &status);
+        assert_int_equal((intptr_t)status, ALG_STATUS_OK);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        assert_int_equal(data[0][n + i], 3);
+        assert_int_equal(data[1][i], 1);
+    }
+    assert_int_equal(data[2][0], 2);
+    world_free(w);
+}
+
 /* A message that never comes: the receiver leaves at the time limit, or when told to; and then sends nothing more. */
 static void broken_waits(void **state)
 {
@@ -269,8 +333,12 @@ static void broken_waits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups),   cmocka_unit_test(many),         cmocka_unit_test(long_messages),
-        cmocka_unit_test(deposits), cmocka_unit_test(broken_waits),
+        cmocka_unit_test(groups),
+        cmocka_unit_test(many),
+        cmocka_unit_test(long_messages),
+        cmocka_unit_test(deposits),
+        cmocka_unit_test(one_group_of_many),
+        cmocka_unit_test(broken_waits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
