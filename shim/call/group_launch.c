@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * group_launch.c - the end of a group on CUDA: the streams of a communicator join, our work launches beside the real
+ * NCCL's, and the streams go on. Why so: the head of group.c.
+ */
+#include <time.h>
+
+#include "shim/base/device.h"
+#include "shim/base/last_error.h"
+#include "shim/call/group_state.h"
+#include "shim/call/launch.h"
+
+enum { MOST_NAPS = 10000 }; /* two seconds */
+
+static bool has_ours(const shim_stream_use_t *lead)
+{
+    return lead->track[SHIM_USE_COLLECTIVE].used || lead->track[SHIM_USE_MESSAGE].used;
+}
+
+/* Let the lead wait for the communicator's other streams. */
+static int gather_streams(const shim_group_t *g, const shim_stream_use_t *lead)
+{
+    int error = 0;
+    for (const shim_stream_use_t *use = lead + 1; use < g->uses + g->use_count && error == 0; use++)
+        if (use->comm == lead->comm)
+            error = shim_order_join(lead->stream, use->stream);
+    return error;
+}
+
+/* Let the communicator's other streams wait for the lead. */
+static int spread_streams(const shim_group_t *g, const shim_stream_use_t *lead)
+{
+    int error = 0;
+    for (const shim_stream_use_t *use = lead + 1; use < g->uses + g->use_count && error == 0; use++)
+        if (use->comm == lead->comm)
+            error = shim_order_join(use->stream, lead->stream);
+    return error;
+}
+
+/* Before the real end: the communicator's earlier work, then all its streams of the group. */
+static int join_before(const shim_group_t *g, shim_stream_use_t *lead)
+{
+    int error = shim_order_enter(lead->comm, lead->stream, &lead->capture);
+    if (error == 0)
+        error = gather_streams(g, lead);
+    if (error == 0 && lead->track[SHIM_USE_FORWARDED].used)
+        error = spread_streams(g, lead);
+    return error;
+}
+
+/* Another communicator's work goes to the same stream. */
+static bool shares_stream(const shim_group_t *g, const shim_stream_use_t *lead)
+{
+    for (const shim_stream_use_t *use = g->uses; use < g->uses + g->use_count; use++)
+        if (use->comm != lead->comm && use->stream == lead->stream && use->comm->device == lead->comm->device &&
+            shim_group_lead(g, use->comm) == use)
+            return true;
+    return false;
+}
+
+static int make_branch(shim_stream_use_t *lead, shim_use_t use, bool wanted)
+{
+    shim_track_t *track = &lead->track[use];
+    track->branched = track->used && wanted;
+    const int side = use == SHIM_USE_MESSAGE;
+    return track->branched ? shim_branch_make(lead->comm, side, lead->stream, &lead->capture, &track->branch) : 0;
+}
+
+/* Communicators may share a stream, so each of these steps is made for all of them before the next: a branch begins
+ * when all have joined. */
+static int branch_before(const shim_group_t *g, shim_stream_use_t *lead)
+{
+    const bool forwarded = lead->track[SHIM_USE_FORWARDED].used;
+    const bool beside = forwarded || lead->track[SHIM_USE_COLLECTIVE].used;
+    int error = make_branch(lead, SHIM_USE_COLLECTIVE, forwarded);
+    return error != 0 ? error : make_branch(lead, SHIM_USE_MESSAGE, beside || shares_stream(g, lead));
+}
+
+/* Between the real end and our collectives' launches. */
+static int branch_off(const shim_group_t *g, shim_stream_use_t *lead)
+{
+    (void)g;
+    shim_track_t *track = &lead->track[SHIM_USE_COLLECTIVE];
+    return track->branched ? shim_branch_begin(&track->branch) : 0;
+}
+
+/* After our launches. */
+static int branch_after(const shim_group_t *g, shim_stream_use_t *lead)
+{
+    (void)g;
+    int error = 0;
+    for (shim_track_t *track = lead->track; track < lead->track + SHIM_USES && error == 0; track++)
+        if (track->branched)
+            error = shim_branch_end(&track->branch, lead->stream);
+    return error;
+}
+
+/* In the end. What was only forwarded has been joined by the real NCCL. */
+static int join_after(const shim_group_t *g, shim_stream_use_t *lead)
+{
+    const bool both = lead->track[SHIM_USE_FORWARDED].used && has_ours(lead);
+    int error = both ? gather_streams(g, lead) : 0;
+    if (error == 0 && has_ours(lead))
+        error = spread_streams(g, lead);
+    if (error == 0)
+        error = shim_order_leave(lead->comm, lead->stream, &lead->capture, false);
+    return error;
+}
+
+/* One step for every communicator of the group, on its device and under its lock. One that fails keeps no other from
+ * it; the first error counts. */
+static ncclResult_t for_each_lead(const shim_group_t *g, int (*step)(const shim_group_t *g, shim_stream_use_t *lead))
+{
+    ncclResult_t result = ncclSuccess;
+    for (uint32_t i = 0; i < g->use_count; i++) {
+        shim_stream_use_t *lead = &g->uses[i];
+        if (shim_group_lead(g, lead->comm) != lead)
+            continue;
+        int previous;
+        int error = shim_device_enter(lead->comm->device, &previous);
+        if (error == 0) {
+            pthread_mutex_lock(&lead->comm->lock);
+            error = step(g, lead);
+            pthread_mutex_unlock(&lead->comm->lock);
+            shim_device_leave(lead->comm->device, previous);
+        }
+        if (error == 0)
+            continue;
+        ncclResult_t failed = shim_launch_failed(error, "ncclGroupEnd");
+        if (has_ours(lead))
+            shim_group_end_comm(lead->comm, failed);
+        if (result == ncclSuccess)
+            result = failed;
+    }
+    return result;
+}
+
+ncclResult_t shim_group_gather(shim_group_t *g)
+{
+    const ncclResult_t result = for_each_lead(g, join_before);
+    return result != ncclSuccess ? result : for_each_lead(g, branch_before);
+}
+
+/* ---- Launches ------------------------------------------------------------------ */
+
+static void nap(unsigned round)
+{
+    struct timespec time = {.tv_nsec = round < 100 ? 10000 : 200000};
+    nanosleep(&time, NULL);
+}
+
+/* Another thread may abort the communicator, which frees the handle: the abort waits for polls under way, and none
+ * begins after it. */
+static ncclResult_t poll_real(const shim_real_t *real, shim_comm_t *comm, ncclResult_t *state)
+{
+    ncclResult_t result = ncclInvalidUsage;
+    atomic_fetch_add(&comm->polls, 1);
+    if (atomic_load(&comm->phase) != SHIM_COMM_DEAD)
+        result = real->ncclCommGetAsyncError(atomic_load(&comm->handle), state);
+    else
+        shim_set_last_error("ncclGroupEnd: the communicator was aborted while its calls waited");
+    atomic_fetch_sub(&comm->polls, 1);
+    return result;
+}
+
+void shim_group_let_polls_end(shim_comm_t *comm)
+{
+    for (unsigned round = 0; atomic_load(&comm->polls) > 0 && round < MOST_NAPS; round++)
+        nap(round);
+}
+
+/* Non-blocking communicators get their work from a thread of the real NCCL. Ours must come after it,
+ * as on every other rank. */
+static ncclResult_t wait_forwarded(const shim_group_t *g, const shim_real_t *real)
+{
+    for (uint32_t i = 0; i < g->use_count; i++) {
+        shim_comm_t *comm = g->uses[i].comm;
+        if (!g->uses[i].track[SHIM_USE_FORWARDED].used || comm->blocking)
+            continue;
+        ncclResult_t state = ncclInProgress;
+        for (unsigned round = 0; state == ncclInProgress; round++) {
+            if (round > 0)
+                nap(round);
+            ncclResult_t result = poll_real(real, comm, &state);
+            if (result != ncclSuccess)
+                return result;
+        }
+        if (state != ncclSuccess)
+            return state;
+    }
+    return ncclSuccess;
+}
+
+/* Where a call of ours goes. */
+static ncclResult_t launch_on(const shim_stream_use_t *lead, const shim_queued_t *queued, const shim_track_t *track,
+                              uint32_t beside)
+{
+    const bool messages = track == &lead->track[SHIM_USE_MESSAGE];
+    const shim_launch_t launch = {.comm = queued->comm,
+                                  .algorithm = queued->call.algorithm,
+                                  .call = &queued->call.alg,
+                                  .stream = track->branched ? track->branch.stream : lead->stream,
+                                  .capture = track->branched ? &track->branch.capture : &lead->capture,
+                                  .beside = beside,
+                                  .joined = messages};
+    pthread_mutex_lock(&queued->comm->lock);
+    ncclResult_t result = shim_launch(&launch);
+    pthread_mutex_unlock(&queued->comm->lock);
+    return result;
+}
+
+/* Messages have their branch to themselves while they launch, for what comes next on its stream is not theirs. */
+static ncclResult_t launch_messages(shim_stream_use_t *lead, const shim_queued_t *queued)
+{
+    shim_track_t *track = &lead->track[SHIM_USE_MESSAGE];
+    int error = track->branched ? shim_branch_begin(&track->branch) : 0;
+    if (error != 0)
+        return shim_launch_failed(error, "ncclGroupEnd");
+    ncclResult_t result = launch_on(lead, queued, track, lead->track[SHIM_USE_COLLECTIVE].blocks);
+    error = track->branched ? shim_branch_pause(&track->branch) : 0;
+    return result == ncclSuccess && error != 0 ? shim_launch_failed(error, "ncclGroupEnd") : result;
+}
+
+static ncclResult_t launch_one(const shim_group_t *g, const shim_queued_t *queued)
+{
+    shim_stream_use_t *lead = shim_group_lead(g, queued->comm);
+    int previous;
+    int error = shim_device_enter(queued->comm->device, &previous);
+    if (error != 0)
+        return shim_launch_failed(error, "ncclGroupEnd");
+    ncclResult_t result = shim_group_is_message(queued) ? launch_messages(lead, queued)
+                                                        : launch_on(lead, queued, &lead->track[SHIM_USE_COLLECTIVE],
+                                                                    lead->track[SHIM_USE_MESSAGE].blocks);
+    shim_device_leave(queued->comm->device, previous);
+    return result;
+}
+
+ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in_progress)
+{
+    if (in_progress && g->call_count == 0)
+        return ncclSuccess; /* nothing of ours has to come after it */
+    ncclResult_t result = wait_forwarded(g, real);
+    if (result == ncclSuccess)
+        result = for_each_lead(g, branch_off);
+    uint32_t launched = 0;
+    while (launched < g->call_count && result == ncclSuccess) {
+        result = launch_one(g, &g->calls[launched]);
+        launched += result == ncclSuccess;
+    }
+    shim_group_end_comms(g, launched, result);
+    /* What launched is ordered, whatever failed. */
+    ncclResult_t merged = for_each_lead(g, branch_after), joined = for_each_lead(g, join_after);
+    if (result == ncclSuccess)
+        result = merged;
+    return result != ncclSuccess ? result : joined;
+}

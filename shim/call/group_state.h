@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * group_state.h - what a thread's group holds, and the steps of its end. Only group*.c include it.
+ */
+#ifndef SHUNT_SHIM_GROUP_STATE_H
+#define SHUNT_SHIM_GROUP_STATE_H
+
+#include "shim/call/group.h"
+#include "shim/comm/order.h"
+
+/* What a communicator has of one kind of work. */
+typedef struct shim_track {
+    bool used;
+    bool branched;   /* it goes to `branch`, else to the lead's stream */
+    uint32_t blocks; /* the most that a call of it wants */
+    shim_branch_t branch;
+} shim_track_t;
+
+/* A stream of a communicator in the group. The first one of a communicator is its lead, which has the rest. */
+typedef struct shim_stream_use {
+    shim_comm_t *comm; /* retained */
+    void *stream;
+    shim_capture_t capture;
+    uint32_t calls; /* that were put into rounds */
+    shim_track_t track[SHIM_USES];
+} shim_stream_use_t;
+
+typedef struct shim_queued {
+    shim_comm_t *comm; /* retained */
+    shim_call_t call;
+    uint32_t round; /* its number among the communicator's collectives */
+    uint32_t index; /* its number in the group */
+} shim_queued_t;
+
+typedef struct shim_group {
+    unsigned depth;
+    ncclResult_t error; /* the last one that Shunt found */
+    shim_stream_use_t *uses;
+    shim_queued_t *calls;
+    alg_message_t *messages; /* of the calls, once they are joined */
+    uint32_t use_count, use_room;
+    uint32_t call_count, call_room;
+    uint32_t message_room;
+} shim_group_t;
+
+/* This thread's. Its buffers are freed when the thread ends. */
+extern _Thread_local shim_group_t shim_group;
+
+/* The group is over: communicators are released, buffers kept. */
+void shim_group_drop(shim_group_t *g);
+
+/* Room for one more in a buffer of the group. */
+bool shim_group_grow(void **buffer, uint32_t count, uint32_t *room, size_t size);
+
+/* The first stream of a communicator, which has the rest; NULL if it has none in the group. */
+shim_stream_use_t *shim_group_lead(const shim_group_t *g, const shim_comm_t *comm);
+
+static inline bool shim_group_is_message(const shim_queued_t *queued)
+{
+    return shim_call_is_message(&queued->call);
+}
+
+/* A call of the communicator does not launch here, while it does on the peers; none from number `first` on does. */
+void shim_group_end_comm(shim_comm_t *comm, ncclResult_t result);
+void shim_group_end_comms(const shim_group_t *g, uint32_t first, ncclResult_t result);
+ncclResult_t shim_group_out_of_memory(shim_comm_t *comm);
+
+/* Sort the calls, and make the messages of each communicator one call (group_join.c). */
+ncclResult_t shim_group_join(shim_group_t *g);
+
+/* CUDA (group_launch.c). Before the real NCCL's end: the streams of each communicator wait for one another. */
+ncclResult_t shim_group_gather(shim_group_t *g);
+/* After it: launch, and let the streams go on. */
+ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in_progress);
+
+/* Host device (group_host.c): run the calls. */
+ncclResult_t shim_group_run(const shim_group_t *g);
+
+#endif
