@@ -97,7 +97,9 @@ enum { ALG_HOST_CHANNELS = 128 };
 typedef enum alg_memory {
     ALG_MEMORY_PEER = 0, /* device memory, into which the peers store */
     ALG_MEMORY_HOST = 1, /* the host's memory: a rank stores into its own, and its peers load (hostmem/outbox.h) */
-    ALG_MEMORY_COUNT = 2
+    ALG_MEMORY_COUNT = 2,
+    ALG_MEMORY_HOSTS = ALG_MEMORY_COUNT /* ALG_MEMORY_PEER within each of several hosts; between them the memory that
+                                           kernels share with their proxy (multihost/relay.h) */
 } alg_memory_t;
 
 /* Of the rings: for each of four kinds and each peer a word of 8 bytes a channel. */
@@ -143,7 +145,7 @@ typedef enum alg_status {
     ALG_STATUS_TIMEOUT = 1,   /* a wait ran past timeout_ns */
     ALG_STATUS_PEER_DEAD = 2, /* host device: a peer's process is gone */
     ALG_STATUS_ABORTED = 3,   /* launch_host only: the host raised `abort` */
-    ALG_STATUS_PEER_LEFT = 4  /* a peer's wait ran out of time */
+    ALG_STATUS_PEER_LEFT = 4  /* a peer's wait ran out of time, or its connection ended */
 } alg_status_t;
 
 /* What a kernel needs to know of the ranks; passed to it by value. */
@@ -166,7 +168,12 @@ typedef struct alg_team {
     uint64_t counts_offset;
     uint64_t staging_offset;
     uint64_t staging_bytes;
-    struct alg_hosts *hosts; /* host device, ranks of several hosts: how they reach each other, instead of scratch */
+    /* Ranks of several hosts: this team is the ranks of one, as many as each has. The others' of this rank's number
+     * reach it through the relay. */
+    uint32_t host;
+    uint32_t hosts;          /* 0: one */
+    uint8_t *relay;          /* multihost/relay.h */
+    struct alg_hosts *every; /* host device: how each rank reaches every other (multihost/network.cc) */
 } alg_team_t;
 
 typedef enum alg_collective {
@@ -254,8 +261,8 @@ typedef struct alg_algorithm {
 /* All algorithms, in registry order. */
 extern const alg_algorithm_t *const alg_registry[];
 extern const uint32_t alg_registry_count;
-/* By collective: between hosts, on the host device (multihost/). Not in the registry: such a communicator has nothing
- * else, and no other has these. */
+/* By collective, but for all-reduce: between hosts, on the host device (multihost/network.cc). Not in the registry: no
+ * other communicator has these. */
 extern const alg_algorithm_t alg_network[];
 /* NULL if there is none of that name. */
 const alg_algorithm_t *alg_find(alg_collective_t collective, const char *name);

@@ -59,7 +59,7 @@ static link_rate_t pcie_rate(const sel_topology_t *topology)
 static link_rate_t rate_of(const sel_topology_t *topology)
 {
     const double whole = topology->arch >= 100 ? 780e3 : topology->arch >= 90 ? 390e3 : 260e3;
-    if (topology->arch < 80 || topology->memory == ALG_MEMORY_HOST)
+    if (topology->arch < 80 || topology->memory != ALG_MEMORY_PEER)
         return (link_rate_t){0, 0};
     if (topology->measured.bytes_per_us)
         return measured_rate(topology, whole);
@@ -176,7 +176,7 @@ sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes)
 {
     if (topology->link == SEL_LINK_HOST)
         return (sel_choice_t){.blocks = 1, .threads = 1};
-    if (topology->memory == ALG_MEMORY_HOST)
+    if (topology->memory != ALG_MEMORY_PEER)
         return (sel_choice_t){.blocks = 16, .threads = 512};
     return (sel_choice_t){.blocks = bytes <= MIB ? 32 : 64, .threads = 1024};
 }

@@ -10,7 +10,7 @@
 static bool fits(const sel_plan_t *plan, const alg_algorithm_t *algorithm, const sel_query_t *query, uint64_t bytes)
 {
     return algorithm->memory == plan->topology.memory &&
-           bytes <= algorithm->max_bytes(&plan->map, plan->topology.nranks, query->type);
+           bytes <= algorithm->max_bytes(&plan->map, sel_team_ranks(&plan->topology), query->type);
 }
 
 /* The collective's bands from `bytes` on, the first of which is theirs. None where the scratch was too small for any
@@ -71,7 +71,7 @@ static sel_choice_t take(const sel_plan_t *plan, const alg_algorithm_t *algorith
     sel_choice_t choice = {.algorithm = algorithm, .blocks = blocks, .threads = threads, .reason = SEL_TAKEN};
     if (plan->settings.max_blocks && choice.blocks > plan->settings.max_blocks)
         choice.blocks = plan->settings.max_blocks;
-    algorithm->shape(bytes, plan->topology.nranks, &choice.blocks, &choice.threads);
+    algorithm->shape(bytes, sel_team_ranks(&plan->topology), &choice.blocks, &choice.threads);
     return choice;
 }
 

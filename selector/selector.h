@@ -49,7 +49,8 @@ typedef struct sel_topology {
     sel_link_t link;
     alg_memory_t memory; /* ALG_MEMORY_HOST: they do not reach each other's memory, or may not */
     uint32_t nranks;
-    uint32_t arch;            /* the lowest compute capability, 10 * major + minor; 0 for host */
+    uint32_t hosts; /* ALG_MEMORY_HOSTS: they are on so many, as many on each; the link is that within a host */
+    uint32_t arch;  /* the lowest compute capability, 10 * major + minor; 0 for host */
     uint32_t multiprocessors; /* the lowest of all ranks; host: 0 */
     bool multicast;           /* the real NCCL may use NVLink multicast on every rank */
     uint64_t fingerprint;     /* of this machine's kind: sel_fingerprint; host: 0 */
@@ -185,6 +186,11 @@ bool sel_plan_row(const sel_plan_t *plan, alg_collective_t collective, uint32_t 
 sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query);
 const char *sel_reason_text(sel_reason_t reason);
 const char *sel_link_text(sel_link_t link);
+/* Of a team of kernels: the ranks of one host. */
+static inline uint32_t sel_team_ranks(const sel_topology_t *topology)
+{
+    return topology->memory == ALG_MEMORY_HOSTS ? topology->nranks / topology->hosts : topology->nranks;
+}
 /* Links of the host device. */
 bool sel_link_on_host(sel_link_t link);
 

@@ -82,6 +82,8 @@ static void find_built_in(sources_t *sources)
     sel_topology_class(&topology, name);
     if (topology.memory == ALG_MEMORY_HOST) /* what counts is PCIe, not the GPUs' architecture */
         snprintf(name, sizeof name, "shm-%u", topology.nranks);
+    if (topology.memory == ALG_MEMORY_HOSTS) /* what counts is the network */
+        snprintf(name, sizeof name, "network-%ux%u", topology.hosts, sel_team_ranks(&topology));
     const char *class_name = topology.link == SEL_LINK_HOST ? "host" : name;
     sources->built_in_rows = 0;
     for (uint32_t i = 0; i < sel_built_in_count && sources->built_in_rows < SEL_BUILT_IN_MOST; i++) {
@@ -322,13 +324,14 @@ static uint32_t find_collectives(alg_memory_t memory)
     return found;
 }
 
-/* Between hosts there is one algorithm a collective, for every size, and none for messages. */
+/* Between hosts, on the host device, there is one algorithm a collective, for every size, and none for messages. */
 static void plan_network(sel_plan_t *plan)
 {
     plan->own_only = true;
     for (uint32_t c = 0; c < ALG_SEND_RECV; c++) {
+        const alg_algorithm_t *algorithm = c == ALG_ALL_REDUCE ? alg_find(ALG_ALL_REDUCE, "exchange") : &alg_network[c];
         const sel_rule_t rule = {
-            .algorithm = &alg_network[c], .blocks = 1, .threads = 1, .reason = SEL_TAKEN, .source = "several hosts"};
+            .algorithm = algorithm, .blocks = 1, .threads = 1, .reason = SEL_TAKEN, .source = "several hosts"};
         const uint16_t index = rule_index(plan, &rule);
         for (uint32_t kind = 0; kind < SEL_KINDS; kind++)
             plan->band[c].rule_of[kind] = index;
@@ -336,6 +339,7 @@ static void plan_network(sel_plan_t *plan)
         plan->bands_end[c] = plan->bands = c + 1;
     }
     plan->bands_end[ALG_SEND_RECV] = plan->bands;
+    (void)alg_map_init(&plan->map, plan->settings.scratch_bytes);
 }
 
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings)

@@ -22,19 +22,40 @@ bool sel_link_on_host(sel_link_t link)
 }
 
 #define SHM "shm"
+#define HOSTS "network"
 
 void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES])
 {
     if (sel_link_on_host(topology->link))
         snprintf(out, SEL_CLASS_BYTES, "%s-%u", sel_link_text(topology->link), topology->nranks);
+    else if (topology->memory == ALG_MEMORY_HOSTS)
+        snprintf(out, SEL_CLASS_BYTES, HOSTS "-sm%u-%ux%u", topology->arch, topology->hosts, sel_team_ranks(topology));
     else
         snprintf(out, SEL_CLASS_BYTES, "%s-sm%u-%u%s",
                  topology->memory == ALG_MEMORY_HOST ? SHM : sel_link_text(topology->link), topology->arch,
                  topology->nranks, topology->multicast ? "-mc" : "");
 }
 
+/* Of several hosts. */
+static bool parse_hosts(const char *class, sel_topology_t *topology)
+{
+    uint32_t arch, hosts, each;
+    char again[SEL_CLASS_BYTES];
+    if (sscanf(class, HOSTS "-sm%3u-%1ux%1u", &arch, &hosts, &each) != 3 || hosts == 0 || each == 0)
+        return false;
+    const sel_topology_t one = {
+        .link = SEL_LINK_SYS, .memory = ALG_MEMORY_HOSTS, .nranks = hosts * each, .hosts = hosts, .arch = arch};
+    sel_topology_class(&one, again);
+    if (strcmp(again, class) != 0)
+        return false;
+    *topology = one;
+    return true;
+}
+
 bool sel_topology_parse(const char *class, sel_topology_t *topology)
 {
+    if (parse_hosts(class, topology))
+        return true;
     for (int link = SEL_LINK_HOST; link <= SEL_LINK_COUNT; link++) {
         const bool shm = link == SEL_LINK_COUNT;
         const char *name = shm ? SHM : sel_link_text((sel_link_t)link);

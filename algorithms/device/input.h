@@ -110,6 +110,12 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
      * up. Cleaned like load, so that every algorithm gives every rank the same bits for a NaN too. */
     LANE_FN vec16_t combine(vec16_t x[N - 1], uint32_t rank, vec16_t own) const
     {
+        return combine_of(x, rank, own, nranks);
+    }
+
+    /* The same where each value is a sum already: `all` ranks have made them. */
+    LANE_FN vec16_t combine_of(vec16_t x[N - 1], uint32_t rank, vec16_t own, uint32_t all) const
+    {
         typename E::acc a[E::COUNT];
         vec16_t result;
         if constexpr (OPS == OPS_MAX) {
@@ -124,7 +130,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
             reduce_fold<TYPE, ALG_SUM, N>(a, x, nranks, rank, own);
         }
         if (OPS == OPS_SUM && op == ALG_AVG)
-            reduce_average<TYPE, N>(a, nranks, type);
+            reduce_average<TYPE, N>(a, all, type);
         E::pack(a, result);
         if constexpr (OPS == OPS_MAX)
             vec_order(result, order);

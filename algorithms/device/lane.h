@@ -33,6 +33,7 @@
  *   lane_warp_sync      all lanes of the warp
  *   lane_wait_begins    the time limit counts from here
  *   lane_stop           called while waiting: true when the wait must end (abort, time limit)
+ *   lane_lose           what is waited for will never come: leave the call, as lane_stop does at a time limit
  *   LANE_AHEAD          by how many of its vectors a lane puts ahead of what it takes
  *   LANE_ROWS           vectors of a lane between two flags of the host's memory (hostmem/chunks.h)
  *   LANE_ANY_ORDER      two floats have one sum, product and maximum, to the bit, in either order

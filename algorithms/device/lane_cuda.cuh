@@ -251,6 +251,25 @@ LANE_FN void lane_leave(volatile alg_control_t *control, uint8_t *own, bool tell
     }
 }
 
+/* The team is lost: free every other lane at once. */
+LANE_FN void lane_give_up(volatile alg_control_t *control, uint8_t *own, uint32_t status)
+{
+    control->status = status;
+    __threadfence_system();
+    control->abort = 1;
+    lane_leave(control, own, true);
+}
+
+LANE_COLD_FN void lane_lose_apart(volatile alg_control_t *control, uint8_t *own)
+{
+    lane_give_up(control, own, ALG_STATUS_PEER_LEFT);
+}
+
+LANE_FN void lane_lose(const alg_team_t &team)
+{
+    lane_lose_apart(team.control, team.own);
+}
+
 LANE_FN bool lane_peer_left(volatile const alg_control_t *control)
 {
     const uint64_t here = control->stop_here;
@@ -287,10 +306,7 @@ LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, 
             return deadline;
         status = ALG_STATUS_TIMEOUT;
     }
-    control->status = status;
-    __threadfence_system();
-    control->abort = 1; /* the team is lost: free every other lane at once */
-    lane_leave(control, own, true);
+    lane_give_up(control, own, status);
     return LANE_STOP;
 }
 

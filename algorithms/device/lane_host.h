@@ -279,6 +279,18 @@ LANE_FN void lane_leave(const alg_team_t &team, bool tell)
     }
 }
 
+LANE_FN void lane_give_up(const alg_team_t &team, uint32_t status)
+{
+    __atomic_store_n(&team.control->status, status, __ATOMIC_RELEASE);
+    __atomic_store_n(&team.control->abort, 1u, __ATOMIC_RELEASE);
+    lane_leave(team, true);
+}
+
+LANE_FN void lane_lose(const alg_team_t &team)
+{
+    lane_give_up(team, ALG_STATUS_PEER_LEFT);
+}
+
 LANE_FN bool lane_peer_left(const alg_team_t &team)
 {
     uint64_t any = 0;
@@ -309,9 +321,7 @@ LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
             return false;
         status = ALG_STATUS_TIMEOUT;
     }
-    __atomic_store_n(&team.control->status, status, __ATOMIC_RELEASE);
-    __atomic_store_n(&team.control->abort, 1u, __ATOMIC_RELEASE);
-    lane_leave(team, true);
+    lane_give_up(team, status);
     return true;
 }
 

@@ -101,15 +101,21 @@ static inline alg_call_t launch_in_bytes(const alg_call_t *call)
     return moved;
 }
 
-/* A call as kernels take it: a segment of every block, whole pages but for the last one. Callbacks return 0, or an
+/* Bytes of a kernel's segment, the last one of a call but for the rest: whole pages, at most `most`. */
+static inline uint64_t launch_segment(uint64_t bytes, uint64_t most)
+{
+    const uint64_t page = 4096, segments = (bytes - 1) / most + 1;
+    uint64_t segment = (bytes + segments - 1) / segments;
+    segment = segments > 1 ? (segment + page - 1) / page * page : bytes;
+    return segment < most ? segment : most;
+}
+
+/* A call as kernels take it: a segment of every block. Callbacks return 0, or an
  * error that ends the call. */
 template <class F> static int launch_segments(const alg_call_t *call, uint64_t most, F launch)
 {
-    const uint64_t width = alg_type_bytes(call->type), bytes = call->count * width, page = 4096;
-    const uint64_t segments = (bytes - 1) / most + 1;
-    uint64_t segment = (bytes + segments - 1) / segments;
-    segment = segments > 1 ? (segment + page - 1) / page * page : bytes;
-    segment = segment < most ? segment : most;
+    const uint64_t width = alg_type_bytes(call->type), bytes = call->count * width;
+    const uint64_t segment = launch_segment(bytes, most);
     int error = 0;
     for (uint64_t at = 0; at < bytes && error == 0; at += segment) {
         alg_call_t part = *call;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * multihost.h - a team whose ranks are on several hosts, on the host device.
+ * multihost.h - how the ranks of several hosts reach each other: the relay, by which
+ * kernels do (on both devices, for all-reduce), and on the host device the network of
+ * all ranks, for the other collectives.
  *
- * It has no scratch: its ranks reach each other by a network (transport/network/),
- * and its algorithms are alg_network's.
+ * Each has memory in which what comes from other hosts lands, so it is made before the
+ * network connects (alg_*_landing), and takes the network afterwards.
  */
 #ifndef SHUNT_MULTIHOST_H
 #define SHUNT_MULTIHOST_H
@@ -15,17 +17,46 @@
 extern "C" {
 #endif
 
-enum {
-    ALG_HOSTS_SEGMENT = 256 << 10,                /* bytes that a rank sends to a peer in one step */
-    ALG_HOSTS_WINDOW = 2 * (int)ALG_HOSTS_SEGMENT /* of net_network_open */
-};
+/* ---- The relay (relay.c) ----------------------------------------------------------
+ *
+ * One thread a process, the proxy, serves all relays: it passes on what kernels lay out,
+ * by their connections to the ranks of the same number on the other hosts. It makes no
+ * call of CUDA, polls while calls are under way, and sleeps when there are none. Graphs
+ * begin calls without a word to the host: a relay that has been captured is looked at
+ * every 50 us while it is idle, and every 0.5 ms after 0.1 s of that.
+ */
+typedef struct alg_relay alg_relay_t;
+
+/* Of a rank on host `host` of `hosts`, whose kernels run on `device`. */
+int alg_relay_create(alg_device_t device, int ordinal, uint32_t host, uint32_t hosts, alg_relay_t **relay);
+net_landing_t alg_relay_landing(const alg_relay_t *relay);
+/* Takes the network, whose ranks are the hosts, all connected. */
+void alg_relay_connected(alg_relay_t *relay, net_network_t *network);
+/* From now on the proxy serves this team's calls. An abort of theirs, or a wait that ran out of time, ends the
+ * connections; a connection that ends while a call needs it ends the call (ALG_STATUS_PEER_LEFT). */
+int alg_relay_serve(alg_relay_t *relay, alg_team_t *team, alg_control_t *control);
+/* Before a call is launched, or captured. */
+void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t *call, bool captured);
+/* Wait until all that kernels have laid out is sent: a kernel ends when it has what it needs, which may be before.
+ * Gives up after 5 s. */
+void alg_relay_flush(alg_relay_t *relay);
+/* No call may be under way. Flushes. NULL is fine. */
+void alg_relay_destroy(alg_relay_t *relay);
+
+/* How many kernels a call of alg_hosts_exchange has. */
+uint64_t alg_exchange_kernels(const alg_team_t *team, const alg_call_t *call);
+
+/* ---- The network of all ranks (network.cc), host device ----------------------------- */
 
 typedef struct alg_hosts alg_hosts_t;
 
-/* Takes the network, whose ranks are all connected. -ENOMEM. */
-int alg_hosts_create(net_network_t *network, uint32_t rank, uint32_t nranks, alg_hosts_t **hosts);
-/* For launch_host of alg_network's algorithms; its control has this rank's abort. */
-alg_team_t *alg_hosts_team(alg_hosts_t *hosts);
+/* -ENOMEM. */
+int alg_hosts_create(uint32_t rank, uint32_t nranks, alg_hosts_t **hosts);
+net_landing_t alg_hosts_landing(const alg_hosts_t *hosts);
+/* Takes the network, whose ranks are all connected. */
+void alg_hosts_connected(alg_hosts_t *hosts, net_network_t *network);
+/* For alg_network's calls on `team`, whose abort and time limit hold. */
+void alg_hosts_serve(alg_hosts_t *hosts, alg_team_t *team);
 /* No call may be under way. NULL is fine. */
 void alg_hosts_destroy(alg_hosts_t *hosts);
 

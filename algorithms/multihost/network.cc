@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * network.cc - all collectives between hosts, on the host device.
+ * network.cc - the collectives between hosts, but for all-reduce (exchange.cu), on the
+ * host device.
  *
  * Data path: a segment of the input -> the window of each peer that wants it ->
  * output, where ranks that reduce add all ranks' values in rank order, rounded once:
- * the same bits as on one host. All-reduce is a reduce-scatter and an all-gather of
- * the parts. Ranks of one host are peers like the others.
+ * the same bits as on one host. Ranks of one host are peers like the others.
  *
  * A step sends one segment to every peer, of no bytes where there is nothing to
  * send, and ends when every peer's has come and all own ones are written. Step s
@@ -23,13 +23,18 @@
 #include "algorithms/device/input.h"
 #include "algorithms/device/route.h"
 
-enum { NAP_MS = 10 }; /* between two looks at the abort */
+enum {
+    NAP_MS = 10,                   /* between two looks at the abort */
+    ALG_HOSTS_SEGMENT = 256 << 10, /* bytes that a rank sends to a peer in one step */
+    WINDOW = 2 * (int)ALG_HOSTS_SEGMENT
+};
 
 struct alg_hosts {
-    alg_team_t team;
-    alg_control_t control;
+    alg_team_t team;        /* of all ranks */
     net_network_t *network; /* owned; NULL once a call has failed */
     uint64_t step;
+    uint8_t *windows;
+    uint64_t flags[ALG_MAX_RANKS];
     uint8_t *staging; /* a segment a rank: this rank's contributions, as they are sent */
 };
 
@@ -42,7 +47,7 @@ typedef struct piece {
 
 static const uint8_t *landed(const alg_hosts_t *hosts, uint32_t peer)
 {
-    return net_network_window(hosts->network, peer) + (hosts->step & 1) * ALG_HOSTS_SEGMENT;
+    return hosts->windows + (size_t)peer * WINDOW + (hosts->step & 1) * ALG_HOSTS_SEGMENT;
 }
 
 static int fail(alg_hosts_t *hosts, int status)
@@ -55,8 +60,8 @@ static int fail(alg_hosts_t *hosts, int status)
 /* The peer's segment has come, and ours is written. */
 static bool is_through(const alg_hosts_t *hosts, uint32_t peer)
 {
-    return peer == hosts->team.rank ||
-           (net_network_flag(hosts->network, peer) >= hosts->step && net_network_sent(hosts->network, peer));
+    return peer == hosts->team.rank || (__atomic_load_n(&hosts->flags[peer], __ATOMIC_ACQUIRE) >= hosts->step &&
+                                        net_network_sent(hosts->network, peer));
 }
 
 static int wait_for(alg_hosts_t *hosts, uint32_t peer, uint64_t deadline)
@@ -64,7 +69,7 @@ static int wait_for(alg_hosts_t *hosts, uint32_t peer, uint64_t deadline)
     while (!is_through(hosts, peer)) {
         if (!net_network_alive(hosts->network, peer))
             return ALG_STATUS_PEER_LEFT;
-        if (__atomic_load_n(&hosts->control.abort, __ATOMIC_ACQUIRE))
+        if (__atomic_load_n(&hosts->team.control->abort, __ATOMIC_ACQUIRE))
             return ALG_STATUS_ABORTED;
         if (deadline && lane_now() >= deadline)
             return ALG_STATUS_TIMEOUT;
@@ -156,70 +161,7 @@ static void reduce_landed(const alg_hosts_t *hosts, const alg_call_t *call, uint
     kernel[call->type][ops_kind(call->op)](hosts->team, part, source);
 }
 
-/* ---- All-reduce -------------------------------------------------------------------- */
-
-/* A chunk of the message, in parts of a rank each. */
-typedef struct chunk {
-    uint64_t at, count, part; /* elements */
-    size_t width;
-} chunk_t;
-
-static uint64_t part_first(const chunk_t *chunk, uint32_t rank)
-{
-    return rank * chunk->part < chunk->count ? rank * chunk->part : chunk->count;
-}
-
-static uint64_t part_count(const chunk_t *chunk, uint32_t rank)
-{
-    return part_first(chunk, rank + 1) - part_first(chunk, rank);
-}
-
-static uint64_t part_at(const chunk_t *chunk, uint32_t rank)
-{
-    return (chunk->at + part_first(chunk, rank)) * chunk->width;
-}
-
-static int reduce_chunk(alg_hosts_t *hosts, const alg_call_t *call, const chunk_t *chunk)
-{
-    const uint32_t rank = hosts->team.rank, nranks = hosts->team.nranks;
-    const uint8_t *input = (const uint8_t *)call->input;
-    uint8_t *output = (uint8_t *)call->output;
-    piece_t to[ALG_MAX_RANKS];
-    for (uint32_t p = 0; p < nranks; p++) {
-        stage(hosts, call, p, input + part_at(chunk, p), part_count(chunk, p));
-        to[p] = {hosts->staging + (uint64_t)p * ALG_HOSTS_SEGMENT, part_count(chunk, p) * chunk->width};
-    }
-    int status = exchange(hosts, to);
-    if (status != ALG_STATUS_OK)
-        return status;
-    uint8_t *own = output + part_at(chunk, rank);
-    reduce_landed(hosts, call, own, part_count(chunk, rank));
-    for (uint32_t p = 0; p < nranks; p++)
-        to[p] = {own, part_count(chunk, rank) * chunk->width};
-    status = exchange(hosts, to);
-    for (uint32_t p = 0; p < nranks && status == ALG_STATUS_OK; p++) {
-        if (p != rank)
-            memcpy(output + part_at(chunk, p), landed(hosts, p), part_count(chunk, p) * chunk->width);
-    }
-    return status;
-}
-
-static int all_reduce(alg_hosts_t *hosts, const alg_call_t *call)
-{
-    const size_t width = alg_type_bytes(call->type);
-    const uint32_t nranks = hosts->team.nranks;
-    const uint64_t vector = VEC / width, most = nranks * (uint64_t)(ALG_HOSTS_SEGMENT / width);
-    int status = ALG_STATUS_OK;
-    for (uint64_t at = 0; at < call->count && status == ALG_STATUS_OK; at += most) {
-        const uint64_t count = call->count - at < most ? call->count - at : most;
-        const uint64_t part = (count + nranks - 1) / nranks;
-        const chunk_t chunk = {at, count, (part + vector - 1) / vector * vector, width};
-        status = reduce_chunk(hosts, call, &chunk);
-    }
-    return status;
-}
-
-/* ---- The others: a segment of every block goes from its senders to its takers. ------ */
+/* ---- A segment of every block goes from its senders to its takers ------------------- */
 
 typedef struct segment {
     uint64_t at, bytes; /* of a block */
@@ -287,28 +229,38 @@ static int by_blocks(alg_hosts_t *hosts, const alg_call_t *call)
 
 /* ---- The team, the descriptors ------------------------------------------------------- */
 
-int alg_hosts_create(net_network_t *network, uint32_t rank, uint32_t nranks, alg_hosts_t **hosts)
+int alg_hosts_create(uint32_t rank, uint32_t nranks, alg_hosts_t **hosts)
 {
     alg_hosts_t *made = (alg_hosts_t *)calloc(1, sizeof(*made));
-    uint8_t *staging = (uint8_t *)malloc((size_t)nranks * ALG_HOSTS_SEGMENT);
-    if (!made || !staging) {
-        free(made);
-        free(staging);
+    if (!made)
         return -ENOMEM;
-    }
     made->team.rank = rank;
     made->team.nranks = nranks;
-    made->team.control = &made->control;
-    made->team.hosts = made;
-    made->network = network;
-    made->staging = staging;
+    made->windows = (uint8_t *)calloc(nranks, WINDOW);
+    made->staging = (uint8_t *)malloc((size_t)nranks * ALG_HOSTS_SEGMENT);
+    if (!made->windows || !made->staging) {
+        alg_hosts_destroy(made);
+        return -ENOMEM;
+    }
     *hosts = made;
     return 0;
 }
 
-alg_team_t *alg_hosts_team(alg_hosts_t *hosts)
+net_landing_t alg_hosts_landing(const alg_hosts_t *hosts)
 {
-    return &hosts->team;
+    return {hosts->windows, WINDOW, const_cast<uint64_t *>(hosts->flags)};
+}
+
+void alg_hosts_connected(alg_hosts_t *hosts, net_network_t *network)
+{
+    hosts->network = network;
+}
+
+void alg_hosts_serve(alg_hosts_t *hosts, alg_team_t *team)
+{
+    hosts->team.control = team->control;
+    hosts->team.timeout_ns = team->timeout_ns;
+    team->every = hosts;
 }
 
 void alg_hosts_destroy(alg_hosts_t *hosts)
@@ -316,16 +268,15 @@ void alg_hosts_destroy(alg_hosts_t *hosts)
     if (!hosts)
         return;
     net_network_close(hosts->network);
+    free(hosts->windows);
     free(hosts->staging);
     free(hosts);
 }
 
 static int launch(const alg_team_t *team, const alg_call_t *call)
 {
-    alg_hosts_t *hosts = team->hosts;
-    if (!hosts->network)
-        return ALG_STATUS_PEER_LEFT;
-    return call->collective == ALG_ALL_REDUCE ? all_reduce(hosts, call) : by_blocks(hosts, call);
+    alg_hosts_t *hosts = team->every;
+    return hosts->network ? by_blocks(hosts, call) : (int)ALG_STATUS_PEER_LEFT;
 }
 
 static uint64_t max_bytes(const alg_map_t *, uint32_t, alg_type_t)
@@ -338,10 +289,15 @@ static void shape(uint64_t, uint32_t, uint32_t *blocks, uint32_t *threads)
     *blocks = *threads = 1;
 }
 
-#define DESCRIBE(collective)                                                               \
-    {                                                                                      \
-        "network", collective, max_bytes, shape, nullptr, launch, nullptr, ALG_MEMORY_PEER \
+#define DESCRIBE(collective)                                                                \
+    {                                                                                       \
+        "network", collective, max_bytes, shape, nullptr, launch, nullptr, ALG_MEMORY_HOSTS \
     }
-const alg_algorithm_t alg_network[ALG_SEND_RECV] = {
-    DESCRIBE(ALG_ALL_REDUCE), DESCRIBE(ALG_REDUCE_SCATTER), DESCRIBE(ALG_REDUCE), DESCRIBE(ALG_ALL_GATHER),
-    DESCRIBE(ALG_ALL_TO_ALL), DESCRIBE(ALG_BROADCAST),      DESCRIBE(ALG_GATHER), DESCRIBE(ALG_SCATTER)};
+const alg_algorithm_t alg_network[ALG_SEND_RECV] = {{},
+                                                    DESCRIBE(ALG_REDUCE_SCATTER),
+                                                    DESCRIBE(ALG_REDUCE),
+                                                    DESCRIBE(ALG_ALL_GATHER),
+                                                    DESCRIBE(ALG_ALL_TO_ALL),
+                                                    DESCRIBE(ALG_BROADCAST),
+                                                    DESCRIBE(ALG_GATHER),
+                                                    DESCRIBE(ALG_SCATTER)};

@@ -7,10 +7,12 @@
  * held while a call is forwarded, for it may wait for other ranks.
  */
 #include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 
 #include "shim/api/nccl.h"
 #include "shim/base/device.h"
+#include "shim/base/nccl_env.h"
 #include "shim/base/settings.h"
 #include "shim/call/group.h"
 #include "shim/comm/reap.h"
@@ -18,6 +20,7 @@
 #include "shim/comm/stop.h"
 #include "shim/setup/attach.h"
 #include "shim/setup/config.h"
+#include "shim/setup/hosts.h"
 
 enum { SPLIT_TAG = 's' };
 
@@ -47,19 +50,22 @@ static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUni
         !takes_part())
         return NULL;
     bool blocking = shim_config_blocking(config, true);
+    const net_invitation_t invitation = shim_hosts_invitation(ids, id_count);
+    const int most = net_invitation_valid(&invitation) ? NET_NETWORK_RANKS : ALG_MAX_RANKS;
     const shim_setup_request_t request = {.key = shim_attach_key(ids, id_count, nranks),
                                           .newcomm = newcomm,
                                           .wait = blocking,
                                           .grouped = shim_group_depth() > 0,
                                           .blocking = blocking,
-                                          .publish = nranks <= ALG_MAX_RANKS,
+                                          .publish = nranks <= most,
                                           .max_blocks = shim_config_max_blocks(config, 0),
                                           .launch_order = shim_config_launch_order(config, false),
                                           .graph_mixing = shim_config_graph_mixing(config, true),
                                           .split_share = shim_config_split_share(config, false),
                                           .shrink_share = shim_config_shrink_share(config, false),
                                           .rank = rank,
-                                          .nranks = nranks};
+                                          .nranks = nranks,
+                                          .invitation = invitation};
     return shim_attach_publish(&request);
 }
 
@@ -67,7 +73,15 @@ SHIM_PUBLIC(ncclGetUniqueId);
 ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId)
 {
     const shim_real_t *nccl = shim_nccl("ncclGetUniqueId");
-    return nccl ? shim_nccl_answer(nccl->ncclGetUniqueId(uniqueId)) : ncclSystemError;
+    if (!nccl)
+        return ncclSystemError;
+    if (uniqueId) /* older ones leave in it what they find */
+        memset(uniqueId, 0, sizeof(*uniqueId));
+    const ncclResult_t result = shim_nccl_answer(nccl->ncclGetUniqueId(uniqueId));
+    /* With NCCL_COMM_ID every rank makes the id, and all must be the same. */
+    if (result == ncclSuccess && uniqueId && takes_part() && !shim_nccl_env("NCCL_COMM_ID"))
+        shim_hosts_invite(uniqueId);
+    return result;
 }
 
 SHIM_PUBLIC(ncclCommInitRank);
@@ -146,7 +160,8 @@ static shim_setup_t *publish_child(shim_comm_t *parent, ncclComm_t handle, net_k
                                           .shrink_share = shim_config_shrink_share(config, parent->shrink_share),
                                           .family = shared ? parent->family : 0,
                                           .rank = -1,
-                                          .nranks = -1};
+                                          .nranks = -1,
+                                          .invitation = parent->invitation};
     return shim_attach_publish(&request);
 }
 

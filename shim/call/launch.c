@@ -32,6 +32,8 @@ static int launch_in_order(const shim_launch_t *launch)
     alg_call_t granted = *launch->call;
     shim_room_grant(launch->comm, &granted, launch->beside, captured ? NULL : launch->stream);
     int error = launch->joined ? 0 : shim_order_enter(launch->comm, launch->stream, launch->capture);
+    if (error == 0 && launch->comm->relay)
+        alg_relay_call(launch->comm->relay, alg_scratch_team(launch->comm->scratch), &granted, captured);
     if (error == 0)
         error = launch->algorithm->launch_cuda(alg_scratch_team(launch->comm->scratch), &granted, launch->stream);
     if (error == 0 && !launch->joined)
@@ -89,7 +91,12 @@ ncclResult_t shim_host_run(const shim_call_t *call)
     pthread_mutex_lock(lock);
     if (atomic_load(&comm->phase) == SHIM_COMM_ATTACHED) {
         atomic_fetch_add(&comm->calls_begun, 1);
-        int status = call->algorithm->launch_host(shim_comm_team(comm), &call->alg);
+        alg_team_t *team = alg_scratch_team(comm->scratch);
+        if (comm->relay && call->alg.collective == ALG_ALL_REDUCE)
+            alg_relay_call(comm->relay, team, &call->alg, false);
+        int status = call->algorithm->launch_host(team, &call->alg);
+        if (comm->relay && status == ALG_STATUS_OK)
+            alg_relay_flush(comm->relay); /* the process may be gone after the call */
         atomic_fetch_add(&comm->calls_ended, 1);
         result = result_of(comm, status);
     } else {

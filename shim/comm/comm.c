@@ -264,6 +264,7 @@ void shim_comm_recycle(shim_comm_t *comm)
     comm->key = (net_key_t){{0, 0}};
     comm->rendezvous = NULL;
     comm->scratch = NULL;
+    comm->relay = NULL;
     comm->hosts = NULL;
     comm->invitation = (net_invitation_t){0};
     comm->plan = NULL;

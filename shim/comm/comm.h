@@ -78,8 +78,9 @@ typedef struct shim_comm {
     _Atomic(shim_shrink_t *) shrinks; /* private to shrink.c */
     net_rendezvous_t *rendezvous;     /* host mode: to watch peers; CUDA: NULL */
     alg_scratch_t *scratch;           /* owned; NULL unless attached. Private memory: read it under a reference */
-    alg_hosts_t *hosts;               /* host mode, ranks of several hosts: owned, instead of scratch and rendezvous */
-    net_invitation_t invitation;      /* likewise: where they met, for children */
+    alg_relay_t *relay;               /* ranks of several hosts: owned; NULL: of one */
+    alg_hosts_t *hosts;               /* host mode: likewise */
+    net_invitation_t invitation;      /* where ranks of several hosts meet, for children too */
     sel_plan_t *plan;                 /* owned; NULL unless attached */
     atomic_bool reusable;             /* destroyed in good order: the scratch may go to the pool */
     pthread_mutex_t lock;             /* one launch at a time: order, scratch */
@@ -96,12 +97,6 @@ typedef struct shim_comm {
     struct shim_comm *next;        /* reap and free lists; while they drain, reap.c's */
     struct shim_comm *made_before; /* private to comm.c: all states */
 } shim_comm_t;
-
-/* Of an attached one. */
-static inline alg_team_t *shim_comm_team(const shim_comm_t *comm)
-{
-    return comm->hosts ? alg_hosts_team(comm->hosts) : alg_scratch_team(comm->scratch);
-}
 
 /* The state of a handle, or NULL if Shunt does not know it (always NULL in a forked child, for what
  * the parent made). No lock, tens of ns. The caller must know that no thread destroys the

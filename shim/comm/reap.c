@@ -111,9 +111,10 @@ static void comm_free(shim_comm_t *comm)
     shim_room_release(comm);
     shim_redop_forget(comm);
     shim_shrink_forget(comm);
+    alg_relay_destroy(comm->relay); /* which looks at the scratch's control words */
+    alg_hosts_destroy(comm->hosts);
     if (comm->scratch)
         alg_scratch_release(comm->scratch, comm->reusable);
-    alg_hosts_destroy(comm->hosts);
     free(comm->plan);
     net_leave(comm->rendezvous);
     shim_comm_recycle(comm);

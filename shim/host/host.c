@@ -32,7 +32,7 @@ static ncclResult_t make_id(ncclUniqueId *id)
 {
     memset(id, 0, sizeof(*id));
     memcpy(id->internal, id_magic, sizeof(id_magic));
-    size_t size = sizeof(id->internal) - sizeof(id_magic);
+    size_t size = sizeof(id->internal) - sizeof(id_magic) - sizeof(net_invitation_t); /* whose place stays empty */
     if (getrandom(id->internal + sizeof(id_magic), size, 0) != (ssize_t)size) {
         shim_set_last_error("ncclGetUniqueId: the system gives no random bytes: %s", strerror(errno));
         return ncclSystemError;
@@ -239,7 +239,7 @@ static void stop(shim_comm_t *comm)
     int phase = atomic_exchange(&comm->phase, SHIM_COMM_DEAD);
     atomic_store(&comm->reusable, false);
     if (phase == SHIM_COMM_ATTACHED)
-        __atomic_store_n(&shim_comm_team(comm)->control->abort, 1, __ATOMIC_RELEASE);
+        __atomic_store_n(&alg_scratch_control(comm->scratch)->abort, 1, __ATOMIC_RELEASE);
 }
 
 ncclResult_t shim_host_shrink(ncclComm_t comm, const int *exclude, int exclude_count, ncclComm_t *newcomm,

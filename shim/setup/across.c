@@ -1,30 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * across.c - host mode: a set-up whose ranks are not all on this host.
+ * across.c - a set-up whose ranks are not all on this host.
  *
- * Ranks wait for each other in shared memory for a moment; where some are missing
- * then, they meet those of other hosts (hosts.c). A split of a communicator of several
- * hosts begins there.
+ * On the host device ranks wait for each other in shared memory for a moment; on GPUs
+ * the real init has waited for all. Where some are missing then, they meet those of
+ * other hosts (hosts.c). Then the ranks of each host set up their team as if they were
+ * alone, in the stages of stages.c, and at its end wait for the other hosts. A split of a
+ * communicator of several hosts begins at the meeting.
  */
+#include <stdlib.h>
+#include <string.h>
+
 #include "shim/base/clock.h"
 #include "shim/setup/setup.h"
 
 void shim_setup_begin_hosts(shim_setup_t *setup)
 {
     const shim_setup_request_t *request = &setup->request;
+    const bool asked = request->rank < 0; /* a child on GPUs: the real NCCL said who it is */
+    if (!request->host) {
+        setup->limit_ms = SHIM_HOSTS_LIMIT_MS;
+        setup->deadline_ns = setup->since_ns + SHIM_HOSTS_LIMIT_MS * UINT64_C(1000000);
+    }
     const shim_hosts_request_t meeting = {.invitation = request->invitation,
                                           .key = request->key,
-                                          .rank = (uint32_t)request->rank,
-                                          .nranks = (uint32_t)request->nranks,
+                                          .rank = asked ? setup->comm->rank : (uint32_t)request->rank,
+                                          .nranks = asked ? setup->comm->nranks : (uint32_t)request->nranks,
                                           .deadline_ns = setup->deadline_ns,
                                           .limit_ms = setup->limit_ms,
                                           .blocking = request->blocking,
+                                          .host_device = request->host,
+                                          .device = setup->comm->device,
                                           .regroup = request->regroup,
                                           .color = request->color,
                                           .order = request->order};
     setup->hosts = shim_hosts_begin(&meeting);
     if (!setup->hosts)
         shim_setup_decline(setup, "no thread to meet ranks of other hosts");
+}
+
+/* From now on the communicator is that of this host's ranks, until they have attached. */
+static void enter_team(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
+{
+    shim_comm_t *comm = setup->comm;
+    setup->across = malloc(sizeof(*setup->across));
+    if (!setup->across) {
+        alg_relay_destroy(outcome->relay);
+        alg_hosts_destroy(outcome->every);
+        shim_setup_decline(setup, "out of memory");
+        return;
+    }
+    *setup->across = *outcome;
+    comm->rank = outcome->host_rank;
+    comm->nranks = outcome->host_ranks;
+    const net_key_t team = shim_hosts_team_key(&outcome->key, outcome->host);
+    shim_setup_rejoin(setup, &team);
 }
 
 /* All ranks know of each other now. */
@@ -39,42 +69,93 @@ static void met(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
     setup->comm->key = outcome->key;
     setup->comm->rank = outcome->rank;
     setup->comm->nranks = outcome->nranks;
-    setup->comm->device = (int)outcome->rank;
-    if (outcome->team)
-        shim_setup_conclude_hosts(setup, outcome);
+    if (setup->request.host)
+        setup->comm->device = (int)outcome->rank;
+    if (outcome->one_host)
+        shim_setup_rejoin(setup, &outcome->key);
     else
-        shim_setup_rejoin(setup);
+        enter_team(setup, outcome);
 }
 
 /* The ranks on this host have had their time, and are not all. */
 static bool is_due(const shim_setup_t *setup)
 {
-    return setup->request.host && !setup->request.regroup && !setup->hosts && setup->rendezvous &&
+    return setup->request.host && !setup->request.regroup && !setup->hosts && !setup->across && setup->rendezvous &&
            setup->stage == STAGE_IDENTITY && net_invitation_valid(&setup->request.invitation) &&
            net_count(setup->rendezvous) < setup->comm->nranks &&
            shim_now_ns() > setup->since_ns + SHIM_HOSTS_MS * UINT64_C(1000000);
 }
 
-bool shim_setup_step_hosts(shim_setup_t *setup, bool *moved)
+static void end_meeting(shim_setup_t *setup)
+{
+    shim_hosts_end(setup->hosts);
+    setup->hosts = NULL;
+}
+
+/* An init on GPUs does not wait for a rank whose program has yet to come to it, which may wait for this one. */
+static void postpone(shim_setup_t *setup)
+{
+    if (!setup->request.host && !setup->patient && shim_now_ns() > setup->since_ns + SHIM_AWAY_MS * UINT64_C(1000000))
+        setup->postpone = true;
+}
+
+void shim_setup_forget_across(shim_setup_t *setup)
+{
+    if (!setup->across)
+        return;
+    setup->comm->rank = setup->across->rank;
+    setup->comm->nranks = setup->across->nranks;
+    alg_relay_destroy(setup->across->relay);
+    alg_hosts_destroy(setup->across->every);
+    free(setup->across);
+    setup->across = NULL;
+}
+
+/* This host's ranks are attached; the others'? */
+static bool step_agreement(shim_setup_t *setup, bool *moved)
+{
+    const char *failure = NULL;
+    if (!shim_hosts_agreed(setup->hosts, &failure)) {
+        postpone(setup);
+        return true;
+    }
+    *moved = true;
+    if (failure)
+        shim_setup_decline(setup, "%s", failure);
+    else
+        shim_setup_attach(setup);
+    end_meeting(setup);
+    return true;
+}
+
+static bool step_meeting(shim_setup_t *setup, bool *moved)
 {
     shim_hosts_outcome_t outcome;
-    if (is_due(setup))
-        shim_setup_begin_hosts(setup);
-    if (!setup->hosts)
-        return setup->done;
-    if (setup->rendezvous && net_count(setup->rendezvous) >= setup->comm->nranks) {
-        shim_hosts_end(setup->hosts); /* the last of them was late, and is here */
-        setup->hosts = NULL;
+    if (setup->request.host && setup->rendezvous && net_count(setup->rendezvous) >= setup->comm->nranks) {
+        end_meeting(setup); /* the last of them was late, and is here */
         return false;
     }
-    if (!shim_hosts_poll(setup->hosts, &outcome))
-        return setup->rendezvous == NULL;
+    if (!shim_hosts_poll(setup->hosts, &outcome)) {
+        postpone(setup);
+        return !setup->request.host || setup->rendezvous == NULL;
+    }
     *moved = true;
     if (outcome.failure)
         shim_setup_decline(setup, "%s", outcome.failure);
     else
         met(setup, &outcome);
-    shim_hosts_end(setup->hosts);
-    setup->hosts = NULL;
+    if (!setup->across)
+        end_meeting(setup);
     return true;
+}
+
+bool shim_setup_step_hosts(shim_setup_t *setup, bool *moved)
+{
+    if (is_due(setup))
+        shim_setup_begin_hosts(setup);
+    if (!setup->hosts)
+        return setup->done;
+    if (setup->agreeing)
+        return step_agreement(setup, moved);
+    return setup->across ? setup->done : step_meeting(setup, moved);
 }

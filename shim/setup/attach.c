@@ -100,7 +100,8 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     setup->owner = &g_self;
     if (request->host && !own_handle(setup))
         goto free_comm;
-    const net_key_t key = request->host ? shim_hosts_local_key(&request->key) : request->key;
+    comm->invitation = request->invitation;
+    const net_key_t key = shim_hosts_local_key(&request->key);
     setup->join_error = request->publish ? net_join(&key, &setup->rendezvous) : 0;
     if (setup->rendezvous) /* then its set-up does not begin with the real one's end */
         net_set_away(setup->rendezvous, request->grouped || !request->wait);
@@ -156,6 +157,7 @@ static void setup_free(shim_setup_t *setup)
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
         shim_comm_drop(comm, atomic_load(&comm->handle));
     }
+    shim_setup_forget_across(setup);
     shim_comm_release(comm);
     shim_hosts_end(setup->hosts);
     net_leave(setup->parents);

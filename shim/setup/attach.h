@@ -51,7 +51,7 @@ typedef struct shim_setup_request {
     /* Host mode's split: rank and nranks are the parent's; the new ones come of all ranks' colours. */
     bool regroup;
     int color, order;
-    net_invitation_t invitation; /* host mode: where ranks of several hosts meet; not valid: nowhere */
+    net_invitation_t invitation; /* where ranks of several hosts meet; not valid: nowhere */
 } shim_setup_request_t;
 
 /* Where the ranks of an init meet. */

@@ -93,8 +93,10 @@ static void begin_cuda(shim_setup_t *setup)
         shim_setup_decline(setup, "NCCL does not say which rank this is");
         return;
     }
-    setup->quiet = comm->nranks < 2 || comm->nranks > ALG_MAX_RANKS;
     uint32_t here = setup->rendezvous ? net_count(setup->rendezvous) : 0;
+    const bool elsewhere = setup->rendezvous && here < comm->nranks && comm->nranks <= NET_NETWORK_RANKS &&
+                           net_invitation_valid(&setup->request.invitation);
+    setup->quiet = comm->nranks < 2 || (comm->nranks > ALG_MAX_RANKS && !elsewhere);
     char text[80];
     const char *refused = shim_identity_refusal(text, sizeof(text));
     if (setup->quiet) {
@@ -105,12 +107,16 @@ static void begin_cuda(shim_setup_t *setup)
         shim_setup_decline(setup, "built without CUDA");
     } else if (here > comm->nranks) {
         shim_setup_decline(setup, "other ranks are in its place (is NCCL_COMM_ID shared?)");
-    } else if (here != comm->nranks) {
+    } else if (here != comm->nranks && !elsewhere) {
         shim_setup_decline(setup, "%u of its %u ranks are on this host and run Shunt", here, comm->nranks);
     } else if (refused) {
         shim_setup_decline(setup, "%s", refused);
     } else if (comm->launch_order) {
         shim_setup_decline(setup, "explicit launchOrderImplicit: forwarding");
+    } else if (elsewhere && !shim_identity_sockets()) {
+        shim_setup_decline(setup, "its ranks are on several hosts, which NCCL reaches by more than sockets");
+    } else if (elsewhere) {
+        shim_setup_begin_hosts(setup);
     } else {
         enter_rendezvous(setup);
     }
@@ -183,12 +189,12 @@ net_key_t shim_setup_key_of_color(const net_key_t *parent, int color)
     return net_key_hash(&child, sizeof(child));
 }
 
-void shim_setup_rejoin(shim_setup_t *setup)
+void shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key)
 {
-    const net_key_t local = shim_hosts_local_key(&setup->comm->key);
+    const net_key_t local = shim_hosts_local_key(key);
     int error = net_join(&local, &setup->rendezvous);
     if (error) {
-        shim_setup_decline(setup, "no shared memory for the split: %s", strerror(-error));
+        shim_setup_decline(setup, "no shared memory to meet this host's ranks in: %s", strerror(-error));
         return;
     }
     shim_setup_start_clock(setup, false);
@@ -224,7 +230,7 @@ void shim_setup_regroup(shim_setup_t *setup)
     comm->nranks = nranks;
     comm->device = (int)rank;
     comm->key = shim_setup_key_of_color(&setup->request.key, setup->request.color);
-    shim_setup_rejoin(setup);
+    shim_setup_rejoin(setup, &comm->key);
 }
 
 bool shim_setup_parents_present(const shim_setup_t *setup)

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hosts.c - ranks of several hosts find each other (host device).
+ * hosts.c - ranks of several hosts find each other.
  *
  * The id carries the address of a listener in the process that made it
  * (transport/network/). Ranks that have not all met on this host go there: each
  * posts who it is, where it listens and what it wants; each learns the same of all,
- * connects to them, and posts how that went. So all ranks come to one outcome, but
- * for one that dies at the very end, whose peers see their connections end.
+ * connects to them, and posts how that went. Then the ranks of each host set up their
+ * team (stages.c), and a second meeting, which they have joined before, hears of it. So
+ * all ranks come to one outcome, but for one that dies at the very end, whose peers see
+ * their connections end.
  *
- * All this waits, so each meeting has a thread; the set-up polls it. The thread owns
+ * All this waits, so each set-up has a thread for it, and polls that. The thread owns
  * what it makes until the outcome is taken.
  */
 #define _GNU_SOURCE
@@ -24,16 +26,21 @@
 #include "shim/base/settings.h"
 #include "shim/setup/setup.h"
 
-enum { ROUNDS = 2, RECORD_LAYOUT = 1 };
+enum { ROUNDS = 2, AGREE_ROUNDS = 2, RECORD_LAYOUT = 2 };
 
 /* What a rank posts first. Plain data without padding. */
 typedef struct record {
     uint32_t version, layout;
     net_key_t host;
-    net_address_t address;
+    net_address_t relay, every; /* where it listens for them */
     int32_t color, order;
     uint32_t blocking, reserved;
 } record_t;
+
+/* What it posts last. */
+typedef struct ready {
+    net_key_t plan;
+} ready_t;
 
 _Static_assert(sizeof(record_t) <= NET_ROUND_BYTES, "a record does not fit into a round");
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_NETWORK_RANKS, "more ranks than a network has");
@@ -41,10 +48,17 @@ _Static_assert((int)ALG_MAX_RANKS <= (int)NET_NETWORK_RANKS, "more ranks than a 
 struct shim_hosts {
     shim_hosts_request_t request;
     uint32_t stop; /* atomically */
-    atomic_bool over;
+    atomic_bool met, agreed;
     pthread_t thread;
     char failure[160];
+    const char **failed; /* outcome.failure, and once that was given out `refusal` */
+    const char *refusal;
     shim_hosts_outcome_t outcome;
+    net_meeting_t *last; /* NULL: nothing is to be agreed on */
+    ready_t ready;       /* once `is_ready` says so */
+    pthread_mutex_t lock;
+    pthread_cond_t told;
+    bool is_ready;
 };
 
 static net_interfaces_t interfaces(void)
@@ -54,12 +68,16 @@ static net_interfaces_t interfaces(void)
 
 /* ---- Ids ----------------------------------------------------------------------------- */
 
+enum { TEAM_TAG = 't', LAST_TAG = 'l' }; /* of keys */
 enum { INVITATION_AT = sizeof(ncclUniqueId) - sizeof(net_invitation_t) };
 
 void shim_hosts_invite(ncclUniqueId *id)
 {
+    static const net_invitation_t empty;
     net_invitation_t invitation;
     const net_interfaces_t wanted = interfaces();
+    if (memcmp(id->internal + INVITATION_AT, &empty, sizeof(empty)) != 0)
+        return;
     int error = net_invite(&wanted, &invitation);
     if (error)
         shim_info("this id has no address, so ranks of other hosts cannot meet: %s", strerror(-error));
@@ -89,6 +107,15 @@ net_key_t shim_hosts_local_key(const net_key_t *key)
     return net_key_hash(&whole, sizeof(whole));
 }
 
+net_key_t shim_hosts_team_key(const net_key_t *key, uint32_t host)
+{
+    const struct {
+        net_key_t key;
+        uint64_t tag, host;
+    } whole = {*key, TEAM_TAG, host};
+    return net_key_hash(&whole, sizeof(whole));
+}
+
 /* ---- The thread ----------------------------------------------------------------------- */
 
 static void failed(shim_hosts_t *hosts, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -99,7 +126,7 @@ static void failed(shim_hosts_t *hosts, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(hosts->failure, sizeof(hosts->failure), format, arguments);
     va_end(arguments);
-    hosts->outcome.failure = hosts->failure;
+    *hosts->failed = hosts->failure;
 }
 
 static void meeting_failed(shim_hosts_t *hosts, int error)
@@ -122,26 +149,65 @@ static void meeting_failed(shim_hosts_t *hosts, int error)
     }
 }
 
-static record_t own_record(const shim_hosts_request_t *request, const net_address_t *address)
+/* The sockets that others call, until they are connected. */
+typedef struct sockets {
+    net_network_t *relay, *every; /* every: host device; else NULL */
+} sockets_t;
+
+static void close_sockets(sockets_t *sockets)
 {
-    record_t record;
-    memset(&record, 0, sizeof(record));
-    record.version = SHUNT_VERSION_CODE;
-    record.layout = RECORD_LAYOUT;
-    record.host = shim_identity_host();
-    record.address = *address;
-    record.color = request->color;
-    record.order = request->order;
-    record.blocking = request->blocking;
-    return record;
+    net_network_close(sockets->relay);
+    net_network_close(sockets->every);
+    *sockets = (sockets_t){NULL, NULL};
+}
+
+static int open_sockets(const shim_hosts_request_t *request, sockets_t *sockets, record_t *record)
+{
+    const net_interfaces_t wanted = interfaces();
+    *sockets = (sockets_t){NULL, NULL};
+    memset(record, 0, sizeof(*record));
+    record->version = SHUNT_VERSION_CODE;
+    record->layout = RECORD_LAYOUT;
+    record->host = shim_identity_host();
+    record->color = request->color;
+    record->order = request->order;
+    record->blocking = request->blocking;
+    int error = net_network_open(&wanted, &sockets->relay, &record->relay);
+    if (!error && request->host_device)
+        error = net_network_open(&wanted, &sockets->every, &record->every);
+    if (error)
+        close_sockets(sockets);
+    return error;
 }
 
 /* Those who stay together, in their order. */
 typedef struct members {
     uint32_t count, own;
-    uint32_t rank[ALG_MAX_RANKS]; /* of the group that meets */
+    uint32_t rank[NET_NETWORK_RANKS]; /* of the group that meets */
     bool one_host, blocking;
+    uint32_t host[NET_NETWORK_RANKS], host_rank[NET_NETWORK_RANKS]; /* of each member */
+    uint32_t hosts, host_ranks;
 } members_t;
+
+/* Number the hosts in the order of their first ranks. False: they have not as many ranks each, or too many. */
+static bool number_hosts(members_t *members, const record_t *records)
+{
+    uint32_t ranks_of[NET_NETWORK_RANKS] = {0};
+    members->hosts = 0;
+    for (uint32_t m = 0; m < members->count; m++) {
+        uint32_t first = 0;
+        while (memcmp(&records[members->rank[first]].host, &records[members->rank[m]].host, sizeof(net_key_t)))
+            first++;
+        members->host[m] = first == m ? members->hosts++ : members->host[first];
+        members->host_rank[m] = ranks_of[members->host[m]]++;
+    }
+    members->host_ranks = ranks_of[0];
+    for (uint32_t h = 1; h < members->hosts; h++) {
+        if (ranks_of[h] != members->host_ranks)
+            return false;
+    }
+    return members->hosts <= ALG_MAX_RANKS && members->host_ranks <= ALG_MAX_RANKS;
+}
 
 static members_t find_members(const shim_hosts_request_t *request, const record_t *records)
 {
@@ -162,6 +228,14 @@ static members_t find_members(const shim_hosts_request_t *request, const record_
     }
     while (members.rank[members.own] != request->rank)
         members.own++;
+    if (!number_hosts(&members, records)) { /* then each rank is a host of its own */
+        members.hosts = members.count;
+        members.host_ranks = 1;
+        for (uint32_t m = 0; m < members.count; m++) {
+            members.host[m] = m;
+            members.host_rank[m] = 0;
+        }
+    }
     return members;
 }
 
@@ -170,26 +244,52 @@ static net_key_t key_of_members(const shim_hosts_request_t *request)
     return request->regroup ? shim_setup_key_of_color(&request->key, request->color) : request->key;
 }
 
-static int connect_members(shim_hosts_t *hosts, const members_t *members, const record_t *records,
-                           net_network_t *network, const net_limit_t *limit)
+/* The ranks of this one's number, on all hosts. */
+static int connect_relay(shim_hosts_t *hosts, const members_t *members, const record_t *records, sockets_t *sockets,
+                         const net_limit_t *limit)
 {
+    shim_hosts_outcome_t *outcome = &hosts->outcome;
+    const alg_device_t device = hosts->request.host_device ? ALG_DEVICE_HOST : ALG_DEVICE_CUDA;
     net_address_t address[ALG_MAX_RANKS];
-    for (uint32_t m = 0; m < members->count; m++)
-        address[m] = records[members->rank[m]].address;
-    return net_network_connect(network, &hosts->request.invitation, &hosts->outcome.key, members->own, members->count,
-                               address, ALG_HOSTS_WINDOW, limit);
+    int error = alg_relay_create(device, hosts->request.device, outcome->host, outcome->hosts, &outcome->relay);
+    if (error)
+        return error;
+    for (uint32_t m = 0; m < members->count; m++) {
+        if (members->host_rank[m] == outcome->host_rank)
+            address[members->host[m]] = records[members->rank[m]].relay;
+    }
+    const net_landing_t landing = alg_relay_landing(outcome->relay);
+    const net_key_t group = shim_hosts_team_key(&outcome->key, outcome->host_rank);
+    error = net_network_connect(sockets->relay, &hosts->request.invitation, &group, outcome->host, outcome->hosts,
+                                address, &landing, limit);
+    if (error)
+        return error;
+    alg_relay_connected(outcome->relay, sockets->relay);
+    sockets->relay = NULL;
+    return 0;
 }
 
-/* The network is taken, or closed. */
-static int make_team(shim_hosts_t *hosts, const members_t *members, const record_t *records, net_network_t *network,
-                     const net_limit_t *limit)
+/* All ranks (host device). */
+static int connect_every(shim_hosts_t *hosts, const members_t *members, const record_t *records, sockets_t *sockets,
+                         const net_limit_t *limit)
 {
-    int error = connect_members(hosts, members, records, network, limit);
-    if (!error)
-        error = alg_hosts_create(network, members->own, members->count, &hosts->outcome.team);
+    shim_hosts_outcome_t *outcome = &hosts->outcome;
+    net_address_t address[NET_NETWORK_RANKS];
+    if (!sockets->every)
+        return 0;
+    int error = alg_hosts_create(members->own, members->count, &outcome->every);
     if (error)
-        net_network_close(network);
-    return error;
+        return error;
+    for (uint32_t m = 0; m < members->count; m++)
+        address[m] = records[members->rank[m]].every;
+    const net_landing_t landing = alg_hosts_landing(outcome->every);
+    error = net_network_connect(sockets->every, &hosts->request.invitation, &outcome->key, members->own, members->count,
+                                address, &landing, limit);
+    if (error)
+        return error;
+    alg_hosts_connected(outcome->every, sockets->every);
+    sockets->every = NULL;
+    return 0;
 }
 
 /* How it went for everyone; the first one's trouble is everyone's. */
@@ -205,68 +305,111 @@ static void settle(shim_hosts_t *hosts, net_meeting_t *meeting, int32_t own, con
         meeting_failed(hosts, error);
 }
 
-static void met(shim_hosts_t *hosts, net_meeting_t *meeting, const record_t *records, net_network_t *network,
+/* Members alone, for what their hosts come to. The first round tells that all have joined: from then on one that dies
+ * is noticed. */
+static int join_last(shim_hosts_t *hosts, const members_t *members, const net_limit_t *limit)
+{
+    const struct {
+        net_key_t key;
+        int64_t tag;
+    } whole = {hosts->outcome.key, LAST_TAG};
+    const net_key_t key = net_key_hash(&whole, sizeof(whole));
+    uint32_t here = 0, all[NET_NETWORK_RANKS];
+    int error = net_meeting_join(&hosts->request.invitation, &key, members->own, members->count, AGREE_ROUNDS, limit,
+                                 &hosts->last);
+    return error ? error : net_meeting_exchange(hosts->last, &here, sizeof(here), all, limit);
+}
+
+static void met(shim_hosts_t *hosts, net_meeting_t *meeting, const record_t *records, sockets_t *sockets,
                 const net_limit_t *limit)
 {
     const shim_hosts_request_t *request = &hosts->request;
+    shim_hosts_outcome_t *outcome = &hosts->outcome;
     for (uint32_t r = 0; r < request->nranks; r++) {
         if (records[r].version != SHUNT_VERSION_CODE || records[r].layout != RECORD_LAYOUT) {
             failed(hosts, "rank %u runs another version of Shunt", r);
-            net_network_close(network);
             return;
         }
     }
     const members_t members = find_members(request, records);
     const bool stays = !request->regroup || request->color != NCCL_SPLIT_NOCOLOR;
-    int error = 0;
-    hosts->outcome.key = key_of_members(request);
-    hosts->outcome.rank = members.own;
-    hosts->outcome.nranks = stays ? members.count : 0;
-    hosts->outcome.blocking = members.blocking;
-    if (stays && !members.one_host)
-        error = make_team(hosts, &members, records, network, limit);
-    else
-        net_network_close(network);
+    outcome->key = key_of_members(request);
+    outcome->rank = members.own;
+    outcome->nranks = stays ? members.count : 0;
+    outcome->blocking = members.blocking;
+    outcome->one_host = members.one_host;
+    outcome->host = members.host[members.own];
+    outcome->hosts = members.hosts;
+    outcome->host_rank = members.host_rank[members.own];
+    outcome->host_ranks = members.host_ranks;
+    const bool across = stays && !members.one_host;
+    int error = across ? connect_relay(hosts, &members, records, sockets, limit) : 0;
+    if (!error && across)
+        error = connect_every(hosts, &members, records, sockets, limit);
     settle(hosts, meeting, error, limit);
+    if (!across || outcome->failure)
+        return;
+    error = join_last(hosts, &members, limit);
+    if (error)
+        meeting_failed(hosts, error);
 }
 
 static void meet(shim_hosts_t *hosts)
 {
     const shim_hosts_request_t *request = &hosts->request;
     const net_limit_t limit = {request->deadline_ns, &hosts->stop};
-    const net_interfaces_t wanted = interfaces();
-    record_t records[NET_NETWORK_RANKS];
-    net_network_t *network;
+    record_t own, records[NET_NETWORK_RANKS];
+    sockets_t sockets;
     net_meeting_t *meeting;
-    net_address_t address;
-    int error = net_network_open(&wanted, &network, &address);
+    int error = open_sockets(request, &sockets, &own);
     if (error) {
         failed(hosts, "no socket for ranks of other hosts: %s", strerror(-error));
         return;
     }
     error =
         net_meeting_join(&request->invitation, &request->key, request->rank, request->nranks, ROUNDS, &limit, &meeting);
-    if (error) {
-        net_network_close(network);
+    if (!error) {
+        error = net_meeting_exchange(meeting, &own, sizeof(own), records, &limit);
+        if (!error)
+            met(hosts, meeting, records, &sockets, &limit);
+        net_meeting_leave(meeting);
+    }
+    if (error)
         meeting_failed(hosts, error);
+    close_sockets(&sockets);
+}
+
+/* Wait for this rank's host, then for the others. */
+static void agree(shim_hosts_t *hosts)
+{
+    const net_limit_t limit = {0, &hosts->stop};
+    ready_t all[NET_NETWORK_RANKS];
+    pthread_mutex_lock(&hosts->lock);
+    while (!hosts->is_ready && !__atomic_load_n(&hosts->stop, __ATOMIC_ACQUIRE))
+        pthread_cond_wait(&hosts->told, &hosts->lock);
+    pthread_mutex_unlock(&hosts->lock);
+    if (!hosts->is_ready)
         return;
+    int error = net_meeting_exchange(hosts->last, &hosts->ready, sizeof(hosts->ready), all, &limit);
+    for (uint32_t r = 1; !error && r < hosts->outcome.nranks && !hosts->refusal; r++) {
+        if (memcmp(&all[r], &all[0], sizeof(all[0])))
+            failed(hosts, "the settings or GPUs of rank %u's host differ from those of rank 0's", r);
     }
-    const record_t own = own_record(request, &address);
-    error = net_meeting_exchange(meeting, &own, sizeof(own), records, &limit);
-    if (error) {
-        net_network_close(network);
+    if (error)
         meeting_failed(hosts, error);
-    } else {
-        met(hosts, meeting, records, network, &limit);
-    }
-    net_meeting_leave(meeting);
 }
 
 static void *run(void *argument)
 {
     shim_hosts_t *hosts = argument;
     meet(hosts);
-    atomic_store(&hosts->over, true);
+    const bool agrees = hosts->last && !hosts->outcome.failure;
+    hosts->failed = &hosts->refusal;
+    atomic_store(&hosts->met, true);
+    if (agrees)
+        agree(hosts);
+    net_meeting_leave(hosts->last);
+    atomic_store(&hosts->agreed, true);
     return NULL;
 }
 
@@ -278,6 +421,9 @@ shim_hosts_t *shim_hosts_begin(const shim_hosts_request_t *request)
     if (!hosts)
         return NULL;
     hosts->request = *request;
+    hosts->failed = &hosts->outcome.failure;
+    pthread_mutex_init(&hosts->lock, NULL);
+    pthread_cond_init(&hosts->told, NULL);
     /* The program's signals are for the program's threads. */
     sigset_t all, before;
     sigfillset(&all);
@@ -293,11 +439,30 @@ shim_hosts_t *shim_hosts_begin(const shim_hosts_request_t *request)
 
 bool shim_hosts_poll(shim_hosts_t *hosts, shim_hosts_outcome_t *outcome)
 {
-    if (!atomic_load(&hosts->over))
+    if (!atomic_load(&hosts->met))
         return false;
     *outcome = hosts->outcome;
-    if (!outcome->failure)
-        hosts->outcome.team = NULL;
+    if (!outcome->failure) {
+        hosts->outcome.relay = NULL;
+        hosts->outcome.every = NULL;
+    }
+    return true;
+}
+
+void shim_hosts_agree(shim_hosts_t *hosts, const net_key_t *plan)
+{
+    pthread_mutex_lock(&hosts->lock);
+    hosts->ready.plan = *plan;
+    hosts->is_ready = true;
+    pthread_cond_signal(&hosts->told);
+    pthread_mutex_unlock(&hosts->lock);
+}
+
+bool shim_hosts_agreed(shim_hosts_t *hosts, const char **failure)
+{
+    if (!atomic_load(&hosts->agreed))
+        return false;
+    *failure = hosts->refusal;
     return true;
 }
 
@@ -305,8 +470,14 @@ void shim_hosts_end(shim_hosts_t *hosts)
 {
     if (!hosts)
         return;
+    pthread_mutex_lock(&hosts->lock);
     __atomic_store_n(&hosts->stop, 1, __ATOMIC_RELEASE);
+    pthread_cond_signal(&hosts->told);
+    pthread_mutex_unlock(&hosts->lock);
     pthread_join(hosts->thread, NULL);
-    alg_hosts_destroy(hosts->outcome.team);
+    pthread_cond_destroy(&hosts->told);
+    pthread_mutex_destroy(&hosts->lock);
+    alg_hosts_destroy(hosts->outcome.every);
+    alg_relay_destroy(hosts->outcome.relay);
     free(hosts);
 }

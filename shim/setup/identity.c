@@ -8,6 +8,8 @@
  * here is asked of the records of all ranks, and is the same on every rank.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -95,6 +97,29 @@ const char *shim_identity_refusal(char *text, size_t capacity)
     if (mode && !strncasecmp(mode, "DEBUG", strlen("DEBUG")))
         return "explicit NCCL_CHECK_MODE: forwarding";
     return NULL;
+}
+
+/* A device that the kernel's RDMA drivers show. */
+static bool has_rdma(void)
+{
+    DIR *folder = opendir("/sys/class/infiniband");
+    bool any = false;
+    for (struct dirent *entry; folder && (entry = readdir(folder));)
+        any = any || entry->d_name[0] != '.';
+    if (folder)
+        closedir(folder);
+    return any;
+}
+
+bool shim_identity_sockets(void)
+{
+    if (variable_names_something("NCCL_NET"))
+        return variable_is("NCCL_NET", "Socket");
+    void *plugin = dlopen("libnccl-net.so", RTLD_NOW | RTLD_NOLOAD);
+    if (plugin)
+        dlclose(plugin);
+    return !plugin && !variable_names_something("NCCL_NET_PLUGIN") &&
+           (variable_is_on("NCCL_IB_DISABLE") || !has_rdma());
 }
 
 static net_key_t hash_text(const char *text)

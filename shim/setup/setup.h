@@ -15,7 +15,8 @@ enum {
     SHIM_SETUP_LIMIT_MS = 10000,  /* of a stage, for a rank that is not seen, or does not come on */
     SHIM_SETTLE_LIMIT_MS = 60000, /* of a call that waits for the verdict */
     SHIM_AWAY_MS = 200,           /* that an init waits for a rank which comes when its program calls again */
-    SHIM_HOSTS_MS = 100           /* host mode: that ranks wait for each other here before they look on other hosts */
+    SHIM_HOSTS_MS = 100,          /* host mode: that ranks wait for each other here before they look on other hosts */
+    SHIM_HOSTS_LIMIT_MS = 3000    /* on GPUs: of the meeting with other hosts, which may not run Shunt */
 };
 
 /* The stages; stages.c says what is done in each. */
@@ -72,11 +73,13 @@ struct shim_setup {
 
     /* The stages. */
     net_rendezvous_t *rendezvous;
-    net_rendezvous_t *parents; /* host mode's split: where the parent's ranks met, until the new ones have */
-    bool regrouping;           /* host mode's split: still among the parent's ranks */
-    shim_hosts_t *hosts;       /* host mode: the meeting with ranks of other hosts, while it is under way */
-    uint32_t stage;            /* posted, and waited for */
-    uint64_t since_ns;         /* waits for the stage */
+    net_rendezvous_t *parents;    /* host mode's split: where the parent's ranks met, until the new ones have */
+    bool regrouping;              /* host mode's split: still among the parent's ranks */
+    shim_hosts_t *hosts;          /* the meeting with ranks of other hosts, while it is under way */
+    shim_hosts_outcome_t *across; /* what came of it: `comm` has rank and number of this host's ranks meanwhile */
+    bool agreeing;                /* this host's ranks are ready, and wait for the others */
+    uint32_t stage;               /* posted, and waited for */
+    uint64_t since_ns;            /* waits for the stage */
     uint64_t deadline_ns;
     uint32_t limit_ms;
     int join_error;            /* of publishing: nobody else will see this rank */
@@ -117,8 +120,8 @@ bool shim_setup_begin(shim_setup_t *setup);
 void shim_setup_adopt(shim_setup_t *setup);
 /* Host mode's split: the key of those of the parent's ranks who have this colour. */
 net_key_t shim_setup_key_of_color(const net_key_t *parent, int color);
-/* The communicator has another rank and key now, and its ranks are on this host: meet them. */
-void shim_setup_rejoin(shim_setup_t *setup);
+/* The communicator has another rank now, and its ranks are on this host: meet them. */
+void shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key);
 /* Host mode's split: colours are in, so which of the parent's ranks are with us, and in which order? */
 void shim_setup_regroup(shim_setup_t *setup);
 /* The others of this colour, which have met this rank before, live and have yet to come. */
@@ -129,17 +132,18 @@ void shim_setup_start_clock(shim_setup_t *setup, bool all_here);
 /* What a rank posted; 0 or a negative errno. */
 int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size);
 
-/* ---- across.c: host mode, ranks of other hosts ---- */
+/* ---- across.c: ranks of other hosts ---- */
 
 void shim_setup_begin_hosts(shim_setup_t *setup);
 /* True if there is nothing else to step; *moved: something was done. */
 bool shim_setup_step_hosts(shim_setup_t *setup, bool *moved);
+/* Nothing comes of it: `comm` is what it was. */
+void shim_setup_forget_across(shim_setup_t *setup);
 
 /* ---- verdict.c ---- */
 
-/* The communicator has its ranks on several hosts; the team becomes its own. */
-void shim_setup_conclude_hosts(shim_setup_t *setup, const shim_hosts_outcome_t *outcome);
-
+/* All hosts are ready. */
+void shim_setup_attach(shim_setup_t *setup);
 /* Obey the verdict, if there is one. */
 bool shim_setup_obey(shim_setup_t *setup);
 /* End it as declined, with a text for the log. */
@@ -154,6 +158,9 @@ void shim_setup_leave_idle(shim_setup_t *setup);
 /* What the user asked of NCCL that Shunt must leave to it; NULL if nothing. Read after the real init,
  * which has put NCCL's configuration files into the environment. */
 const char *shim_identity_refusal(char *text, size_t capacity);
+/* The real NCCL reaches other hosts by sockets, as Shunt does: by RDMA, or a plugin's ways, it is faster. Read after
+ * the real init. */
+bool shim_identity_sockets(void);
 /* Which host this is: its kernel's boot id, NCCL_HOSTID, and the file system of shared memory, which containers have
  * for themselves. */
 net_key_t shim_identity_host(void);

@@ -53,6 +53,7 @@ static const struct kind {
 } kinds[] = {{NET_MEMORY_CUDA_IPC, ALG_MEMORY_PEER, ""},
              {NET_MEMORY_CUDA_VMM, ALG_MEMORY_PEER, ", by VMM"},
              {NET_MEMORY_PINNED, ALG_MEMORY_HOST, ", through the host's memory"}};
+enum { ALONE_BYTES = 1 << 20 };
 enum { TRIES = sizeof(kinds) / sizeof(kinds[0]) };
 
 _Static_assert(STAGE_FIRST_TRY + (int)TRIES * TRY_STAGES <= (int)NET_STAGES, "transport has too few stages");
@@ -111,6 +112,8 @@ static int read_identities(shim_setup_t *setup)
             return error;
         identity->settings.policy[SEL_POLICY_BYTES - 1] = 0;
         identity->fresh_id |= identity->fresh_id ? 0 : TRIES + 1;
+        if (setup->across && nranks == 1) /* all that it needs is a control page */
+            identity->settings.scratch_bytes = ALONE_BYTES;
     }
     return 0;
 }
@@ -222,8 +225,9 @@ static void post_offer(shim_setup_t *setup)
     net_scope_t scope = {0};
     bool host = setup->request.host;
     record.error = host ? 0 : net_scope_enter(&scope, setup->comm->device);
-    if (!record.error && !host && !setup->pooled) /* a scratch of the pool was made here, after this */
-        record.error = preload(setup->memory);
+    if (!record.error && !host &&
+        (!setup->pooled || setup->across)) /* a scratch of the pool was made here, after this */
+        record.error = preload(setup->across ? ALG_MEMORY_HOSTS : setup->memory);
     if (!record.error)
         record.error = obtain_scratch(setup, record.bytes);
     if (!host)
@@ -241,7 +245,7 @@ static bool usable(const shim_setup_t *setup, uint32_t attempt)
         vmm = vmm && setup->identity[r].vmm;
     switch (kinds[attempt].kind) {
     case NET_MEMORY_PINNED:
-        return shim_identity_shared_memory(setup) &&
+        return !setup->across && shim_identity_shared_memory(setup) &&
                (!allowed || !setup->sees_peers || setup->reach.link >= SEL_LINK_PCIE);
     case NET_MEMORY_CUDA_VMM:
         return allowed && setup->sees_peers && vmm;
@@ -448,7 +452,7 @@ bool shim_setup_step(shim_setup_t *setup)
     if (!setup->begun)
         return shim_setup_begin(setup);
     bool moved = false;
-    if (setup->rendezvous && !setup->regrouping && shim_setup_obey(setup))
+    if (setup->rendezvous && !setup->regrouping && !setup->agreeing && shim_setup_obey(setup))
         return true;
     if (shim_setup_step_hosts(setup, &moved))
         return moved;
@@ -458,7 +462,7 @@ bool shim_setup_step(shim_setup_t *setup)
         act(setup);
         return true;
     case 0:
-        if (setup->hosts || !out_of_time(setup)) /* a meeting has its own limit */
+        if ((setup->hosts && !setup->across) || !out_of_time(setup)) /* a meeting has its own limit */
             return false;
         late(setup);
         return true;

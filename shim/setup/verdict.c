@@ -75,6 +75,8 @@ static void conclude_forward(shim_setup_t *setup, const char *reason)
     free(setup->plan);
     setup->plan = NULL;
     setup->done = true;
+    const bool tells = speaks(setup);
+    shim_setup_forget_across(setup);
 
     if (setup->request.host) {
         conclude_broken(setup, reason);
@@ -85,7 +87,7 @@ static void conclude_forward(shim_setup_t *setup, const char *reason)
     if (setup->quiet)
         return;
     shim_log_level_t level = setup->fault ? SHIM_LOG_WARN : SHIM_LOG_INFO;
-    if (setup->fault || speaks(setup))
+    if (setup->fault || tells)
         shim_log(level, "Shunt forwards communicator %p (rank %u of %u, class %s) to NCCL: %s",
                  (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class, reason);
 }
@@ -124,24 +126,94 @@ static void tell_attached(const shim_setup_t *setup)
               comm->plan->map.total_bytes / 1024, setup->pooled ? ", reused" : "");
 }
 
+/* The plan of all hosts' ranks, in place of that of this host's. Its scratch is the same. */
+static void plan_for_hosts(shim_setup_t *setup, sel_plan_t *plan)
+{
+    sel_topology_t topology = plan->topology;
+    topology.memory = ALG_MEMORY_HOSTS;
+    topology.nranks = setup->across->nranks;
+    topology.hosts = setup->across->hosts;
+    topology.multicast = false;
+    if (setup->request.host)
+        topology.link = SEL_LINK_NETWORK;
+    sel_plan_init(plan, &topology, &setup->identity[0].settings);
+}
+
+/* This host's ranks are ready: tell the others, on what terms. */
+static void begin_agreement(shim_setup_t *setup)
+{
+    struct {
+        sel_settings_t settings;
+        uint32_t arch, multiprocessors;
+        uint64_t fingerprint;
+    } terms;
+    plan_for_hosts(setup, setup->plan);
+    const sel_topology_t *topology = &setup->plan->topology;
+    memset(&terms, 0, sizeof(terms));
+    terms.settings = setup->identity[0].settings;
+    terms.arch = topology->arch;
+    terms.multiprocessors = topology->multiprocessors;
+    terms.fingerprint = topology->fingerprint;
+    const net_key_t key = net_key_hash(&terms, sizeof(terms));
+    setup->agreeing = true;
+    shim_hosts_agree(setup->hosts, &key);
+}
+
+/* False without a thread to serve them. */
+static bool join_hosts(shim_setup_t *setup)
+{
+    shim_comm_t *comm = setup->comm;
+    shim_hosts_outcome_t *across = setup->across;
+    alg_team_t *team = alg_scratch_team(setup->scratch);
+    if (alg_relay_serve(across->relay, team, alg_scratch_control(setup->scratch)) != 0)
+        return false;
+    comm->relay = across->relay;
+    comm->hosts = across->every;
+    if (comm->hosts)
+        alg_hosts_serve(comm->hosts, team);
+    across->relay = NULL;
+    across->every = NULL;
+    return true;
+}
+
+static bool all_blocking(const shim_setup_t *setup)
+{
+    bool blocking = true;
+    if (setup->across)
+        return setup->across->blocking;
+    for (uint32_t r = 0; r < setup->comm->nranks; r++)
+        blocking = blocking && setup->identity[r].blocking;
+    return blocking;
+}
+
+/* Those of several hosts do not ask each other. */
+static bool all_lead(const shim_setup_t *setup)
+{
+    bool leads = !setup->request.host && !setup->across;
+    for (uint32_t r = 0; r < setup->comm->nranks; r++)
+        leads = leads && setup->identity[r].leads;
+    return leads;
+}
+
 static void conclude_attached(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
     bool host = setup->request.host;
+    const bool tells = speaks(setup);
     alg_scratch_team(setup->scratch)->timeout_ns = shim_setting_timeout_ns(host);
     if (!shim_settings()->priority)
         alg_scratch_team(setup->scratch)->priority = 0;
+    if (setup->across && !join_hosts(setup)) {
+        conclude_forward(setup, "no thread to serve ranks of other hosts");
+        return;
+    }
     comm->scratch = setup->scratch;
     comm->plan = setup->plan;
     setup->scratch = NULL;
     setup->plan = NULL;
-    comm->blocking = true;
-    bool leads = !host;
-    for (uint32_t r = 0; r < comm->nranks; r++) {
-        comm->blocking = comm->blocking && setup->identity[r].blocking;
-        leads = leads && setup->identity[r].leads;
-    }
-    shim_room_settle(comm, leads);
+    comm->blocking = all_blocking(setup);
+    shim_room_settle(comm, all_lead(setup));
+    shim_setup_forget_across(setup);
     if (host) {
         comm->rendezvous = setup->rendezvous;
         setup->rendezvous = NULL;
@@ -152,33 +224,20 @@ static void conclude_attached(shim_setup_t *setup)
     atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_ATTACHED);
     if (setup->request.regroup)
         show_split(setup);
-    if (speaks(setup))
+    if (tells)
         tell_attached(setup);
 }
 
-void shim_setup_conclude_hosts(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
+static void leave_rendezvous(shim_setup_t *setup)
 {
-    shim_comm_t *comm = setup->comm;
-    const sel_topology_t topology = {.link = SEL_LINK_NETWORK, .nranks = comm->nranks};
-    const sel_settings_t settings = {.scratch_bytes = shim_settings()->scratch_bytes};
-    comm->plan = malloc(sizeof(*comm->plan));
-    if (!comm->plan) {
-        alg_hosts_destroy(outcome->team);
-        shim_setup_decline(setup, "out of memory");
-        return;
-    }
-    sel_plan_init(comm->plan, &topology, &settings);
-    comm->hosts = outcome->team;
-    comm->invitation = setup->request.invitation;
-    comm->blocking = outcome->blocking;
-    alg_hosts_team(comm->hosts)->timeout_ns = shim_setting_timeout_ns(true);
-    setup->done = true;
-    int joining = SHIM_COMM_JOINING;
-    atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_ATTACHED);
-    if (setup->request.regroup)
-        show_split(setup);
-    shim_info("Shunt attached communicator %p: rank %u of %u, on several hosts, by sockets",
-              (void *)atomic_load(&comm->handle), comm->rank, comm->nranks);
+    net_leave(setup->rendezvous);
+    setup->rendezvous = NULL;
+}
+
+void shim_setup_attach(shim_setup_t *setup)
+{
+    conclude_attached(setup);
+    leave_rendezvous(setup);
 }
 
 /* Only a rank that is broken moves the verdict before this one has posted its proof. */
@@ -191,6 +250,10 @@ bool shim_setup_obey(shim_setup_t *setup)
 {
     switch (net_verdict(setup->rendezvous)) {
     case NET_ATTACHED:
+        if (has_proven(setup) && setup->across) {
+            begin_agreement(setup);
+            return true;
+        }
         if (has_proven(setup))
             conclude_attached(setup);
         else
@@ -203,8 +266,7 @@ bool shim_setup_obey(shim_setup_t *setup)
     default:
         return false;
     }
-    net_leave(setup->rendezvous);
-    setup->rendezvous = NULL;
+    leave_rendezvous(setup);
     return true;
 }
 
@@ -212,8 +274,9 @@ static void decline(shim_setup_t *setup, const char *format, va_list arguments)
 {
     char reason[160];
     vsnprintf(reason, sizeof(reason), format, arguments);
-    if (!setup->rendezvous) {
+    if (setup->agreeing || !setup->rendezvous) { /* this host's verdict has fallen */
         conclude_forward(setup, reason);
+        leave_rendezvous(setup);
         return;
     }
     net_decide(setup->rendezvous, NET_DECLINED, reason);

@@ -40,8 +40,9 @@ static void watch_forks(void)
 
 static bool a_peer_is_dead(const shim_comm_t *comm)
 {
-    for (uint32_t r = 0; r < comm->nranks; r++) {
-        if (r != comm->rank && !net_alive(comm->rendezvous, r))
+    const alg_team_t *team = alg_scratch_team(comm->scratch); /* of this host; the others' connections end with them */
+    for (uint32_t r = 0; r < team->nranks; r++) {
+        if (r != team->rank && !net_alive(comm->rendezvous, r))
             return true;
     }
     return false;
@@ -62,8 +63,8 @@ static void look_after(shim_comm_t *comm, void *context)
     if (!atomic_load(&comm->host))
         return;
     (*alive)++;
-    if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED || comm->hosts)
-        return; /* a rank's connections end with its process */
+    if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED)
+        return;
     uint64_t call = atomic_load(&comm->calls_begun);
     if (call == atomic_load(&comm->calls_ended))
         return;

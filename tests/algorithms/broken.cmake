@@ -4,7 +4,8 @@
 # the text is not there any more, configuring fails.
 
 file(GLOB_RECURSE kernel_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
-  ${CMAKE_SOURCE_DIR}/algorithms/*.h ${CMAKE_SOURCE_DIR}/algorithms/*.def ${CMAKE_SOURCE_DIR}/algorithms/*/*.cu)
+  ${CMAKE_SOURCE_DIR}/algorithms/*.h ${CMAKE_SOURCE_DIR}/algorithms/*.def ${CMAKE_SOURCE_DIR}/algorithms/*/*.cu
+  ${CMAKE_SOURCE_DIR}/algorithms/multihost/relay.c)
 list(TRANSFORM kernel_sources PREPEND ${CMAKE_SOURCE_DIR}/ OUTPUT_VARIABLE kernel_paths)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${kernel_paths})
 
@@ -19,6 +20,9 @@ function(add_copy target file)
   if(file MATCHES "^sendrecv/") # messages are a world of their own
     set(test messages_test.c)
     set(part "sendrecv")
+  elseif(file MATCHES "^multihost") # and so are several hosts
+    set(test relay_test.c)
+    set(part "exchange")
   elseif(file MATCHES "^hostmem/(outbox.h|shm_move)")
     set(part "shm_oneshot|shm_move")
   elseif(file MATCHES "^hostmem/(chunks.h|shm_staged|shm_copy)")
@@ -67,6 +71,9 @@ function(add_copy target file)
       list(APPEND kernels ${root}/${algorithm}.cpp)
     endif()
   endforeach()
+  if(file MATCHES "^multihost")
+    list(APPEND kernels ${root}/algorithms/multihost/relay.c $<TARGET_OBJECTS:shunt_transport>)
+  endif()
   add_executable(${target} ${test} world.c ${kernels} ${support}
     ${CMAKE_SOURCE_DIR}/algorithms/collective.c ${CMAKE_SOURCE_DIR}/algorithms/map.c
     ${CMAKE_SOURCE_DIR}/algorithms/registry.c)
@@ -74,7 +81,7 @@ function(add_copy target file)
   target_link_libraries(${target} PRIVATE shunt_options cmocka::cmocka Threads::Threads m)
   target_compile_options(${target} PRIVATE -USHUNT_HAS_CUDA -DSHUNT_HAS_CUDA=0 -O1 -w)
   target_compile_definitions(${target} PRIVATE PART)
-  if(file MATCHES "^hostmem" OR target MATCHES "late_")
+  if(file MATCHES "^(hostmem|multihost)" OR target MATCHES "late_")
     target_compile_definitions(${target} PRIVATE LANE_LATE_POSTS)
   endif()
   add_test(NAME algorithms.${target} COMMAND ${target})
@@ -152,6 +159,17 @@ if(SHUNT_SANITIZE STREQUAL "")
   # A root that hears from nobody runs ahead.
   add_broken(shm_no_notice hostmem/shm_move.cu "outbox_hear(lane, team, epoch, route_all(team) & ~self & ~from);" "")
   add_broken(shm_no_answer hostmem/shm_oneshot.cu "outbox_hear(lane, team, epoch, route_all(team) & ~self);" "")
+  add_copy(late_relay_posts multihost)
+  # Between hosts: a slot whose last step a slow peer still reads, of the same call and of the one before; a step of
+  # which one block's part is missing; its word before its data; a flag that is not waited for; an end before the last
+  # step was sent; a peer that has left in good order, taken for one that is lost.
+  add_broken(relay_few_slots multihost/relay.h "RELAY_SLOTS = 2 * RELAY_AHEAD" "RELAY_SLOTS = 1")
+  add_broken(relay_one_half multihost/relay.h "((call)&1) * RELAY_SLOTS" "0 * RELAY_SLOTS")
+  add_broken(relay_one_block multihost/relay.c "b < blocks" "b < 1")
+  add_broken(relay_no_fence multihost/exchange.cu "lane_fence();" "")
+  add_broken(relay_no_flag multihost/exchange.cu "(seen = lane_flag(team.relay + RELAY_FLAGS + 8 * h)) < wanted" "false")
+  add_broken(relay_early_end multihost/relay.c "alg_relay_flush(relay);" "")
+  add_broken(relay_early_loss multihost/relay.c "__ATOMIC_RELAXED) < relay->last_tag)" "__ATOMIC_RELAXED) < RELAY_LOST)")
 elseif(SHUNT_SANITIZE STREQUAL "thread")
   # Scatter and gather staging that move with the grid: a call stores where a slow peer still reads.
   add_broken(moving_staging allreduce/staged.cu "phase * (team.staging_bytes / 2)"

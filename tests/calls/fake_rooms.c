@@ -299,16 +299,9 @@ alg_control_t *alg_scratch_control(alg_scratch_t *scratch)
     return NULL;
 }
 
-/* No communicator here is on several hosts. */
-void alg_hosts_destroy(alg_hosts_t *hosts)
+void net_network_close(net_network_t *network)
 {
-    (void)hosts;
-}
-
-alg_team_t *alg_hosts_team(alg_hosts_t *hosts)
-{
-    (void)hosts;
-    return NULL;
+    (void)network;
 }
 
 void net_leave(net_rendezvous_t *rendezvous)

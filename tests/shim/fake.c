@@ -88,6 +88,13 @@ void fake_wait_ready(ncclComm_t comm)
         usleep(100);
 }
 
+/* Of which NCCL uses the first 48 bytes. */
+static ncclResult_t get_unique_id(ncclUniqueId *id)
+{
+    memset(id->internal, 0x5a, 48);
+    return ncclSuccess;
+}
+
 static ncclResult_t init_plain(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank)
 {
     return init(comm, nranks, id, rank, NULL);
@@ -209,6 +216,7 @@ void fake_reset(void)
         fake.kind[i] = 7;
     }
     nccl = (shim_real_t){.path = "fake", .version = 22809};
+    nccl.ncclGetUniqueId = get_unique_id;
     nccl.ncclCommInitRank = init_plain;
     nccl.ncclCommInitRankConfig = init;
     nccl.ncclCommInitAll = init_all;
@@ -459,27 +467,6 @@ alg_team_t *alg_scratch_team(alg_scratch_t *scratch)
 alg_control_t *alg_scratch_control(alg_scratch_t *scratch)
 {
     return &scratch->control;
-}
-
-/* No communicator here is on several hosts. */
-void alg_hosts_destroy(alg_hosts_t *hosts)
-{
-    (void)hosts;
-}
-
-alg_team_t *alg_hosts_team(alg_hosts_t *hosts)
-{
-    (void)hosts;
-    return NULL;
-}
-
-int alg_hosts_create(net_network_t *network, uint32_t rank, uint32_t nranks, alg_hosts_t **hosts)
-{
-    (void)network;
-    (void)rank;
-    (void)nranks;
-    (void)hosts;
-    return -ENOSYS;
 }
 
 void alg_scratch_release(alg_scratch_t *scratch, bool reusable)

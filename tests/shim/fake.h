@@ -11,7 +11,7 @@
 #include "selector/topology.h"
 #include "shim/setup/attach.h"
 
-enum { FAKE_RANKS = 8, FAKE_NEVER = -1, FAKE_PRIORITY = -5 };
+enum { FAKE_RANKS = 16, FAKE_NEVER = -1, FAKE_PRIORITY = -5 };
 
 /* What the fake real NCCL makes. */
 struct ncclComm {

@@ -143,6 +143,61 @@ bool data_right(const data_case_t *c, ref_precision_t precision, const void *out
     return true;
 }
 
+bool data_right_on(const data_case_t *c, const int *host_of, const void *output, size_t first, size_t step, char *fault,
+                   size_t fault_bytes)
+{
+    uint64_t inputs[REF_MAX_RANKS], scalars[REF_MAX_RANKS];
+    const size_t bytes = ref_bytes(c->type);
+    for (int r = 0; r < c->nranks; r++)
+        data_scalar(c, r, (uint8_t *)scalars + (size_t)r * bytes);
+    for (size_t i = first; i < c->count; i += step) {
+        for (int r = 0; r < c->nranks; r++)
+            element_at(c, r, i, (uint8_t *)inputs + (size_t)r * bytes);
+        const uint8_t *got = (const uint8_t *)output + i * bytes;
+        if (ref_right_on_hosts(c->type, c->op, c->nranks, host_of, inputs, scalars, got))
+            continue;
+        snprintf(fault, fault_bytes, "%s %s kind %d seed %llu count %zu: element %zu is %.17g", ref_type_name(c->type),
+                 ref_op_name(c->op), c->kind, (unsigned long long)c->seed, c->count, i, ref_value(c->type, got));
+        return false;
+    }
+    return true;
+}
+
+/* Ranks below `rank` are on hosts, of `each` ranks; try all places of the others. */
+static bool right_for_some(const data_case_t *c, int *host_of, int rank, int each, const uint8_t *output, size_t first,
+                           size_t step)
+{
+    int on[REF_MAX_RANKS + 1] = {0}, hosts = 0;
+    char fault[256];
+    if (rank == c->nranks)
+        return data_right_on(c, host_of, output, first, step, fault, sizeof(fault));
+    for (int r = 0; r < rank; r++) {
+        on[host_of[r]]++;
+        hosts = host_of[r] >= hosts ? host_of[r] + 1 : hosts;
+    }
+    for (int host = 0; host <= hosts && host * each < c->nranks; host++) {
+        if (on[host] == each)
+            continue;
+        host_of[rank] = host;
+        if (right_for_some(c, host_of, rank + 1, each, output, first, step))
+            return true;
+    }
+    return false;
+}
+
+bool data_right_on_hosts(const data_case_t *c, const void *output, size_t first, size_t step, char *fault,
+                         size_t fault_bytes)
+{
+    int host_of[REF_MAX_RANKS];
+    if (data_right(c, REF_STRICT, output, first, step, fault, fault_bytes))
+        return true;
+    for (int each = 2; each < c->nranks; each++) {
+        if (c->nranks % each == 0 && right_for_some(c, host_of, 0, each, output, first, step))
+            return true;
+    }
+    return false;
+}
+
 uint64_t data_hash(uint64_t hash, const void *bytes, size_t size)
 {
     const uint8_t *p = bytes;

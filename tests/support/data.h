@@ -43,6 +43,13 @@ void data_scalar(const data_case_t *c, int rank, void *scalar);
 /* Check elements first, first + step, ... of an output. On a fault: false, one line in `fault`. */
 bool data_right(const data_case_t *c, ref_precision_t precision, const void *output, size_t first, size_t step,
                 char *fault, size_t fault_bytes);
+/* The same, strictly, of an all-reduce of several hosts (ref_right_on_hosts). */
+bool data_right_on(const data_case_t *c, const int *host_of, const void *output, size_t first, size_t step, char *fault,
+                   size_t fault_bytes);
+/* The same where nobody has said which ranks are on which of several hosts: there is one way in which
+ * they could be, as many on each, that makes all these elements right. */
+bool data_right_on_hosts(const data_case_t *c, const void *output, size_t first, size_t step, char *fault,
+                         size_t fault_bytes);
 /* Fold bytes into a hash. */
 uint64_t data_hash(uint64_t hash, const void *bytes, size_t size);
 /* Fold an output into a hash, so that ranks can compare whole outputs cheaply: all bits count, but every

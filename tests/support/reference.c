@@ -184,8 +184,9 @@ void ref_encode(ncclDataType_t type, double value, void *element)
     }
 }
 
-static void reduce_integers(const ref_format_t *f, ref_op_t op, int n, const uint8_t *inputs, const uint8_t *scalars,
-                            void *result)
+/* An average is over `all` values. */
+static void reduce_integers(const ref_format_t *f, ref_op_t op, int n, int all, const uint8_t *inputs,
+                            const uint8_t *scalars, void *result)
 {
     uint64_t sum = 0;
     for (int r = 0; r < n; r++) {
@@ -208,7 +209,7 @@ static void reduce_integers(const ref_format_t *f, ref_op_t op, int n, const uin
     if (op != REF_AVG)
         return;
     sum = load_integer(f, result); /* wrapped in its type */
-    sum = f->is_signed ? (uint64_t)((int64_t)sum / n) : sum / (uint64_t)n;
+    sum = f->is_signed ? (uint64_t)((int64_t)sum / all) : sum / (uint64_t)all;
     store_bits(f, sum, result);
 }
 
@@ -250,8 +251,8 @@ static double term(ncclDataType_t type, ref_op_t op, int r, const uint8_t *input
     return ref_value(type, &rounded);
 }
 
-static void reduce_floats(ncclDataType_t type, ref_op_t op, int n, const uint8_t *inputs, const uint8_t *scalars,
-                          bool reciprocal, void *result)
+static void reduce_floats(ncclDataType_t type, ref_op_t op, int n, int all, const uint8_t *inputs,
+                          const uint8_t *scalars, bool reciprocal, void *result)
 {
     double wide = term(type, op, 0, inputs, scalars);
     float narrow = (float)wide;
@@ -259,14 +260,14 @@ static void reduce_floats(ncclDataType_t type, ref_op_t op, int n, const uint8_t
         for (int r = 1; r < n; r++)
             wide = fold_double(op, wide, term(type, op, r, inputs, scalars));
         if (op == REF_AVG)
-            wide = reciprocal ? wide * (1.0 / n) : wide / n;
+            wide = reciprocal ? wide * (1.0 / all) : wide / all;
         ref_encode(type, wide, result);
         return;
     }
     for (int r = 1; r < n; r++)
         narrow = fold_float(op, narrow, (float)term(type, op, r, inputs, scalars));
     if (op == REF_AVG)
-        narrow = reciprocal ? narrow * (1.0f / (float)n) : narrow / (float)n;
+        narrow = reciprocal ? narrow * (1.0f / (float)all) : narrow / (float)all;
     ref_encode(type, narrow, result);
 }
 
@@ -276,9 +277,9 @@ void ref_reduce(ncclDataType_t type, ref_op_t op, int n, const void *inputs, con
     if (n == 1 && op != REF_PREMUL)
         memcpy(result, inputs, f->bytes);
     else if (f->is_float)
-        reduce_floats(type, op, n, inputs, scalars, false, result);
+        reduce_floats(type, op, n, n, inputs, scalars, false, result);
     else
-        reduce_integers(f, op, n, inputs, scalars, result);
+        reduce_integers(f, op, n, n, inputs, scalars, result);
 }
 
 static bool same_value(ncclDataType_t type, const void *a, const void *b)
@@ -300,23 +301,63 @@ static int64_t ordered(const ref_format_t *f, const void *element)
     return (bits >> (width - 1)) ? -(int64_t)magnitude : (int64_t)magnitude;
 }
 
-static bool right_strict(ncclDataType_t type, ref_op_t op, int n, const void *inputs, const void *scalars,
-                         const void *got)
+/* The average `expected`, or what the sum times 1/n gives, or a neighbour. */
+static bool right_average(ncclDataType_t type, int n, int all, const void *inputs, uint64_t expected, const void *got)
 {
-    uint64_t expected = 0, other = 0;
+    uint64_t other = 0;
     int64_t distance;
-    ref_reduce(type, op, n, inputs, scalars, &expected);
-    if (same_value(type, &expected, got))
-        return true;
-    if (op != REF_AVG || !ref_is_float(type) || n == 1)
-        return false;
-    reduce_floats(type, op, n, inputs, scalars, true, &other);
+    reduce_floats(type, REF_AVG, n, all, inputs, NULL, true, &other);
     if (same_value(type, &other, got))
         return true;
     if (isnan(ref_value(type, &expected)) || isnan(ref_value(type, got)))
         return false;
     distance = ordered(&formats[type], &expected) - ordered(&formats[type], got);
     return distance >= -1 && distance <= 1;
+}
+
+static bool right_strict(ncclDataType_t type, ref_op_t op, int n, const void *inputs, const void *scalars,
+                         const void *got)
+{
+    uint64_t expected = 0;
+    ref_reduce(type, op, n, inputs, scalars, &expected);
+    if (same_value(type, &expected, got))
+        return true;
+    return op == REF_AVG && ref_is_float(type) && n > 1 && right_average(type, n, n, inputs, expected, got);
+}
+
+/* The sum of one host's ranks, rounded. */
+static void reduce_host(ncclDataType_t type, ref_op_t op, int n, const int *host_of, int host, const uint8_t *inputs,
+                        const uint8_t *scalars, void *result)
+{
+    uint64_t in[REF_MAX_RANKS], scale[REF_MAX_RANKS];
+    const size_t bytes = ref_bytes(type);
+    size_t here = 0;
+    for (int r = 0; r < n; r++) {
+        if (host_of[r] != host)
+            continue;
+        memcpy((uint8_t *)in + here * bytes, inputs + (size_t)r * bytes, bytes);
+        memcpy((uint8_t *)scale + here++ * bytes, scalars + (size_t)r * bytes, bytes);
+    }
+    ref_reduce(type, op == REF_AVG ? REF_SUM : op, (int)here, in, scale, result);
+}
+
+bool ref_right_on_hosts(ncclDataType_t type, ref_op_t op, int n, const int *host_of, const void *inputs,
+                        const void *scalars, const void *got)
+{
+    uint64_t sums[REF_MAX_RANKS], expected = 0;
+    int hosts = 0;
+    for (int r = 0; r < n; r++)
+        hosts = host_of[r] >= hosts ? host_of[r] + 1 : hosts;
+    for (int h = 0; h < hosts; h++)
+        reduce_host(type, op, n, host_of, h, inputs, scalars, (uint8_t *)sums + (size_t)h * ref_bytes(type));
+    op = op == REF_PREMUL ? REF_SUM : op;
+    if (ref_is_float(type))
+        reduce_floats(type, op, hosts, n, (const uint8_t *)sums, NULL, false, &expected);
+    else
+        reduce_integers(&formats[type], op, hosts, n, (const uint8_t *)sums, NULL, &expected);
+    if (same_value(type, &expected, got))
+        return true;
+    return op == REF_AVG && ref_is_float(type) && right_average(type, hosts, n, sums, expected, got);
 }
 
 static bool right_bound(ncclDataType_t type, ref_op_t op, int n, const uint8_t *inputs, const uint8_t *scalars,

@@ -55,6 +55,10 @@ TESTS = {
     "NCCL_HOSTID": ("host/test_variables.c", "host_id"),
     "NCCL_SOCKET_IFNAME": ("host/test_hosts.c", "socket_variables"),
     "NCCL_SOCKET_FAMILY": ("host/test_hosts.c", "socket_variables"),
+    "NCCL_NET": ("shim/hosts_test.c", "networks"),
+    "NCCL_NET_PLUGIN": ("shim/hosts_test.c", "networks"),
+    "NCCL_IB_DISABLE": ("shim/hosts_test.c", "networks"),
+    "NCCL_COMM_ID": ("shim/hosts_test.c", "comm_id"),
     "NCCL_COMM_BLOCKING": ("host/test_variables.c", "comm_blocking"),
 }
 

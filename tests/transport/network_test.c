@@ -223,6 +223,22 @@ static void leaving_is_told(void **state)
     assert_int_equal(run_threads(2, meets, &group), 0);
 }
 
+static net_landing_t new_landing(uint32_t nranks)
+{
+    return (net_landing_t){calloc(nranks, WINDOW), WINDOW, calloc(nranks, sizeof(uint64_t))};
+}
+
+static void free_landing(net_landing_t *landing)
+{
+    free(landing->windows);
+    free(landing->flags);
+}
+
+static uint64_t flag_of(const net_landing_t *landing, uint32_t peer)
+{
+    return __atomic_load_n(&landing->flags[peer], __ATOMIC_ACQUIRE);
+}
+
 static void *raise_flag(void *argument)
 {
     usleep(20000);
@@ -254,9 +270,11 @@ static void waits_have_limits(void **state)
     stop = 0;
     soon = for_ms(30);
     assert_int_equal(net_network_open(&loopback, &network, &address[0]), 0);
-    assert_int_equal(net_network_connect(network, &group.invitation, &group.key, 0, 2, address, WINDOW, &soon),
+    net_landing_t landing = new_landing(2);
+    assert_int_equal(net_network_connect(network, &group.invitation, &group.key, 0, 2, address, &landing, &soon),
                      -ETIMEDOUT);
     net_network_close(network);
+    free_landing(&landing);
 
     /* Nobody listens any more. */
     net_address_t gone = group.invitation.address;
@@ -343,7 +361,7 @@ static void interfaces_are_chosen(void **state)
 
 /* All ranks of a test connect; 0 or a line. */
 static int connect_all(const group_t *group, const net_interfaces_t *wanted, uint32_t rank, uint32_t nranks,
-                       net_network_t **network)
+                       const net_landing_t *landing, net_network_t **network)
 {
     const net_limit_t limit = for_long();
     net_address_t own, all[MOST];
@@ -352,7 +370,7 @@ static int connect_all(const group_t *group, const net_interfaces_t *wanted, uin
     CHECK(net_meeting_join(&group->invitation, &group->key, rank, nranks, 1, &limit, &meeting) == 0);
     CHECK(net_meeting_exchange(meeting, &own, sizeof(own), all, &limit) == 0);
     net_meeting_leave(meeting);
-    CHECK(net_network_connect(*network, &group->invitation, &group->key, rank, nranks, all, WINDOW, &limit) == 0);
+    CHECK(net_network_connect(*network, &group->invitation, &group->key, rank, nranks, all, landing, &limit) == 0);
     return 0;
 }
 
@@ -367,7 +385,8 @@ static int put_steps(uint32_t rank, uint32_t nranks, void *argument)
     static const uint64_t sizes[] = {0, 1, 4096, WINDOW / 2, 77777};
     net_network_t *network;
     uint8_t *data = malloc(MOST * (size_t)WINDOW / 2);
-    int line = connect_all(argument, &loopback, rank, nranks, &network);
+    net_landing_t landing = new_landing(nranks);
+    int line = connect_all(argument, &loopback, rank, nranks, &landing, &network);
     if (line)
         return line;
     for (uint64_t step = 1; step <= 20; step++) {
@@ -380,16 +399,17 @@ static int put_steps(uint32_t rank, uint32_t nranks, void *argument)
                 CHECK(net_network_put(network, p, offset, to, bytes, step) == 0);
         }
         for (uint32_t p = 0; p < nranks; p++) {
-            while (p != rank && (net_network_flag(network, p) < step || !net_network_sent(network, p))) {
+            while (p != rank && (flag_of(&landing, p) < step || !net_network_sent(network, p))) {
                 CHECK(net_network_alive(network, p));
                 net_network_progress(network, 100);
             }
             for (uint64_t i = 0; i < bytes && p != rank; i++)
-                CHECK(net_network_window(network, p)[offset + i] == pattern(p, rank, step, i));
+                CHECK(landing.windows[p * (size_t)WINDOW + offset + i] == pattern(p, rank, step, i));
         }
     }
     free(data);
     net_network_close(network);
+    free_landing(&landing);
     return 0;
 }
 
@@ -408,6 +428,7 @@ static void bytes_arrive_before_flags(void **state)
 typedef struct half {
     group_t group;
     net_network_t *network;
+    net_landing_t landing;
     net_address_t address[2];
     int result;
 } half_t;
@@ -417,7 +438,7 @@ static void *connect_half(void *argument)
     half_t *half = argument;
     const net_limit_t limit = for_long();
     half->result = net_network_connect(half->network, &half->group.invitation, &half->group.key, 0, 2, half->address,
-                                       WINDOW, &limit);
+                                       &half->landing, &limit);
     return NULL;
 }
 
@@ -427,6 +448,7 @@ static int connect_by_hand(half_t *half)
     pthread_t thread;
     uint64_t welcome = 0;
     half->group = new_group();
+    half->landing = new_landing(2);
     assert_int_equal(net_network_open(&loopback, &half->network, &half->address[0]), 0);
     assert_int_equal(pthread_create(&thread, NULL, connect_half, half), 0);
     for (int wrong = 0; wrong < 7; wrong++) {
@@ -469,15 +491,16 @@ static void heads_are_checked(void **state)
         const uint8_t byte = 0xa5;
         assert_int_equal(send(connection, &good, sizeof(good), MSG_NOSIGNAL), sizeof(good));
         assert_int_equal(send(connection, &byte, 1, MSG_NOSIGNAL), 1);
-        while (net_network_flag(half.network, 1) < 1)
+        while (flag_of(&half.landing, 1) < 1)
             net_network_progress(half.network, 100);
-        assert_int_equal(net_network_window(half.network, 1)[WINDOW - 1], byte);
+        assert_int_equal(half.landing.windows[2 * WINDOW - 1], byte);
         assert_int_equal(send(connection, &bad[b], sizeof(bad[b]), MSG_NOSIGNAL), sizeof(bad[b]));
         while (net_network_alive(half.network, 1))
             net_network_progress(half.network, 100);
-        assert_int_equal(net_network_flag(half.network, 1), 1);
+        assert_int_equal(flag_of(&half.landing, 1), 1);
         assert_int_equal(net_network_put(half.network, 1, 0, &byte, 1, 1), -ECONNRESET);
         net_network_close(half.network);
+        free_landing(&half.landing);
         close(connection);
     }
 }
@@ -498,8 +521,9 @@ static void cut_connections_are_seen(void **state)
         close(connection);
         while (net_network_alive(half.network, 1))
             net_network_progress(half.network, 100);
-        assert_int_equal(net_network_flag(half.network, 1), 0);
+        assert_int_equal(flag_of(&half.landing, 1), 0);
         net_network_close(half.network);
+        free_landing(&half.landing);
     }
 }
 
@@ -522,6 +546,7 @@ static void slow_readers_are_waited_for(void **state)
     assert_true(net_network_sent(half.network, 1));
     assert_true(net_network_alive(half.network, 1));
     net_network_close(half.network);
+    free_landing(&half.landing);
     close(connection);
     free(data);
     free(got);

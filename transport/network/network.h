@@ -90,24 +90,29 @@ typedef struct net_network net_network_t;
 
 /* Listen for peers at an address of this host. */
 int net_network_open(const net_interfaces_t *wanted, net_network_t **network, net_address_t *address);
-/* Connect to every other rank, with a window of so many bytes for each; all do so at once. They show each other the
- * invitation's secret and the group's key; strangers are sent away. */
+/* Where puts land: a window for each rank, and a word for each with the last flag that came. The caller's; the words
+ * are zero at first. Kernels may wait for these words: they are stored with release. */
+typedef struct net_landing {
+    uint8_t *windows;
+    size_t window_bytes; /* of one */
+    uint64_t *flags;
+} net_landing_t;
+
+/* Connect to every other rank, with windows of the same size; all do so at once. They show each other the invitation's
+ * secret and the group's key; strangers are sent away. What lands may be touched until net_network_close. */
 int net_network_connect(net_network_t *network, const net_invitation_t *invitation, const net_key_t *group,
-                        uint32_t rank, uint32_t nranks, const net_address_t *addresses, size_t window_bytes,
+                        uint32_t rank, uint32_t nranks, const net_address_t *addresses, const net_landing_t *landing,
                         const net_limit_t *limit);
-/* Where that rank's puts land here. */
-const uint8_t *net_network_window(const net_network_t *network, uint32_t peer);
 /* Put `bytes` at `offset` of this rank's window at the peer, and `flag`, larger than the one before, behind them. The
  * data stays as it is until net_network_sent. -EBUSY: the last one is not sent; -ECONNRESET: the connection ended. */
 int net_network_put(net_network_t *network, uint32_t peer, uint64_t offset, const void *data, uint64_t bytes,
                     uint64_t flag);
 bool net_network_sent(const net_network_t *network, uint32_t peer);
-/* The last flag that has come from the peer; 0: none. */
-uint64_t net_network_flag(const net_network_t *network, uint32_t peer);
 /* False once the connection has ended: the peer has closed it, is gone, or has sent what no peer sends. */
 bool net_network_alive(const net_network_t *network, uint32_t peer);
-/* Move what can be moved; if that is nothing, wait for up to `wait_ms` until something can. One thread at a time. */
-void net_network_progress(net_network_t *network, int wait_ms);
+/* Move what can be moved; if that is nothing, wait for up to `wait_ms` until something can. True if any data has moved.
+ * One thread at a time. */
+bool net_network_progress(net_network_t *network, int wait_ms);
 /* Peers see the end of the connections once they have what was put. NULL is fine. */
 void net_network_close(net_network_t *network);
 

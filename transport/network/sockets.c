@@ -7,7 +7,7 @@
  * and a head that points outside of it ends the connection. The thread that makes
  * calls moves the bytes of both directions, so no put waits for another one's peer.
  *
- * Memory: the network owns its sockets and windows; what is put is the caller's.
+ * Memory: the network owns its sockets; what is put, and where it lands, is the caller's.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -33,14 +33,12 @@ typedef struct link {
     /* In. */
     put_head_t in;
     size_t got; /* likewise */
-    uint64_t flag;
 } link_t;
 
 struct net_network {
     uint32_t nranks;
     int listener; /* until all are connected, else -1 */
-    size_t window_bytes;
-    uint8_t *windows;
+    net_landing_t landing;
     link_t link[NET_NETWORK_RANKS];
 };
 
@@ -226,21 +224,16 @@ static int look(connecting_t *state)
 }
 
 int net_network_connect(net_network_t *network, const net_invitation_t *invitation, const net_key_t *group,
-                        uint32_t rank, uint32_t nranks, const net_address_t *addresses, size_t window_bytes,
+                        uint32_t rank, uint32_t nranks, const net_address_t *addresses, const net_landing_t *landing,
                         const net_limit_t *limit)
 {
     if (rank >= nranks || nranks > NET_NETWORK_RANKS)
         return -EINVAL;
     connecting_t *state = calloc(1, sizeof(*state));
-    uint8_t *windows = calloc(nranks, window_bytes);
-    if (!state || !windows) {
-        free(state);
-        free(windows);
+    if (!state)
         return -ENOMEM;
-    }
     network->nranks = nranks;
-    network->windows = windows;
-    network->window_bytes = window_bytes;
+    network->landing = *landing;
     state->network = network;
     state->missing = nranks - 1;
     state->hello = (wire_hello_t){.magic = WIRE_MAGIC,
@@ -268,7 +261,7 @@ int net_network_connect(net_network_t *network, const net_invitation_t *invitati
 
 static uint8_t *window_of(const net_network_t *network, uint32_t peer)
 {
-    return network->windows + (size_t)peer * network->window_bytes;
+    return network->landing.windows + (size_t)peer * network->landing.window_bytes;
 }
 
 static void end_link(link_t *link)
@@ -282,10 +275,10 @@ static bool push_out(link_t *link)
 {
     const size_t head = sizeof(link->out);
     while (link->sending) {
-        const bool in_head = link->sent < head;
-        const uint8_t *from = in_head ? (const uint8_t *)&link->out + link->sent : link->data + (link->sent - head);
-        const size_t left = in_head ? head - link->sent : head + link->out.bytes - link->sent;
-        ssize_t sent = wire_write_some(link->connection, from, left);
+        const size_t of_head = link->sent < head ? link->sent : head, of_data = link->sent - of_head;
+        const struct iovec part[2] = {{(uint8_t *)&link->out + of_head, head - of_head},
+                                      {(uint8_t *)(uintptr_t)link->data + of_data, link->out.bytes - of_data}};
+        ssize_t sent = wire_write_parts(link->connection, part, 2);
         if (sent <= 0)
             return sent == 0;
         link->sent += (size_t)sent;
@@ -294,38 +287,37 @@ static bool push_out(link_t *link)
     return true;
 }
 
-static bool is_sound(const net_network_t *network, const link_t *link)
+static bool is_sound(const net_network_t *network, uint32_t peer)
 {
-    const put_head_t *in = &link->in;
-    return in->bytes <= network->window_bytes && in->offset <= network->window_bytes - in->bytes &&
-           in->flag > link->flag;
+    const put_head_t *in = &network->link[peer].in;
+    const size_t window = network->landing.window_bytes;
+    return in->bytes <= window && in->offset <= window - in->bytes &&
+           in->flag > __atomic_load_n(&network->landing.flags[peer], __ATOMIC_RELAXED);
 }
 
 /* Read what is there, up to the end of a put: one peer must not keep this thread. */
-static bool pull_in(const net_network_t *network, link_t *link, uint8_t *window)
+static bool pull_in(net_network_t *network, uint32_t peer, bool *moved)
 {
+    link_t *link = &network->link[peer];
     const size_t head = sizeof(link->in);
     for (;;) {
         const bool in_head = link->got < head;
-        uint8_t *to = in_head ? (uint8_t *)&link->in + link->got : window + link->in.offset + (link->got - head);
+        uint8_t *to = in_head ? (uint8_t *)&link->in + link->got
+                              : window_of(network, peer) + link->in.offset + (link->got - head);
         const size_t left = in_head ? head - link->got : head + link->in.bytes - link->got;
         ssize_t got = wire_read_some(link->connection, to, left);
         if (got <= 0)
             return got == 0;
+        *moved = true;
         link->got += (size_t)got;
-        if (in_head && link->got == head && !is_sound(network, link))
+        if (in_head && link->got == head && !is_sound(network, peer))
             return false;
         if (link->got >= head && link->got == head + link->in.bytes) {
-            link->flag = link->in.flag;
+            __atomic_store_n(&network->landing.flags[peer], link->in.flag, __ATOMIC_RELEASE);
             link->got = 0;
             return true;
         }
     }
-}
-
-const uint8_t *net_network_window(const net_network_t *network, uint32_t peer)
-{
-    return window_of(network, peer);
 }
 
 int net_network_put(net_network_t *network, uint32_t peer, uint64_t offset, const void *data, uint64_t bytes,
@@ -351,35 +343,44 @@ bool net_network_sent(const net_network_t *network, uint32_t peer)
     return !network->link[peer].sending;
 }
 
-uint64_t net_network_flag(const net_network_t *network, uint32_t peer)
-{
-    return network->link[peer].flag;
-}
-
 bool net_network_alive(const net_network_t *network, uint32_t peer)
 {
     return network->link[peer].connection >= 0;
 }
 
-void net_network_progress(net_network_t *network, int wait_ms)
+/* True if any data has moved. */
+static bool serve(net_network_t *network, uint32_t peer)
+{
+    link_t *link = &network->link[peer];
+    const size_t sent = link->sent;
+    bool moved = false;
+    if (!pull_in(network, peer, &moved) || !push_out(link))
+        end_link(link);
+    return moved || link->sent != sent;
+}
+
+/* One who does not wait need not ask which sockets are ready. */
+static bool serve_all(net_network_t *network)
+{
+    bool moved = false;
+    for (uint32_t r = 0; r < network->nranks; r++)
+        moved |= network->link[r].connection >= 0 && serve(network, r);
+    return moved;
+}
+
+bool net_network_progress(net_network_t *network, int wait_ms)
 {
     struct pollfd ready[NET_NETWORK_RANKS];
-    uint32_t rank_of[NET_NETWORK_RANKS], count = 0;
+    uint32_t count = 0;
+    if (wait_ms == 0)
+        return serve_all(network);
     for (uint32_t r = 0; r < network->nranks; r++) {
         const link_t *link = &network->link[r];
-        if (link->connection < 0)
-            continue;
-        ready[count] =
-            (struct pollfd){.fd = link->connection, .events = (short)(POLLIN | (link->sending ? POLLOUT : 0))};
-        rank_of[count++] = r;
+        if (link->connection >= 0)
+            ready[count++] =
+                (struct pollfd){.fd = link->connection, .events = (short)(POLLIN | (link->sending ? POLLOUT : 0))};
     }
-    if (poll(ready, count, wait_ms) <= 0)
-        return;
-    for (uint32_t i = 0; i < count; i++) {
-        link_t *link = &network->link[rank_of[i]];
-        if (ready[i].revents && !(pull_in(network, link, window_of(network, rank_of[i])) && push_out(link)))
-            end_link(link);
-    }
+    return poll(ready, count, wait_ms) > 0 && serve_all(network);
 }
 
 void net_network_close(net_network_t *network)
@@ -389,6 +390,5 @@ void net_network_close(net_network_t *network)
     wire_close(network->listener);
     for (uint32_t r = 0; r < NET_NETWORK_RANKS; r++)
         wire_close(network->link[r].connection);
-    free(network->windows);
     free(network);
 }

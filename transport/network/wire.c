@@ -227,6 +227,15 @@ ssize_t wire_write_some(int connection, const void *bytes, size_t size)
     return would_wait(errno) ? 0 : -ECONNRESET;
 }
 
+ssize_t wire_write_parts(int connection, const struct iovec *parts, size_t count)
+{
+    const struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)parts, .msg_iovlen = count};
+    ssize_t sent = sendmsg(connection, &message, MSG_NOSIGNAL);
+    if (sent >= 0)
+        return sent;
+    return would_wait(errno) ? 0 : -ECONNRESET;
+}
+
 /* Until the socket is ready, or for a nap. */
 static void nap(int connection, short events)
 {

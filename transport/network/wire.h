@@ -10,6 +10,7 @@
 #define SHUNT_NETWORK_WIRE_H
 
 #include <sys/types.h>
+#include <sys/uio.h>
 
 #include "transport/network/network.h"
 
@@ -55,6 +56,8 @@ int wire_accept(int listener, int *connection);
 /* Read or write some: the number of bytes, 0 if none can move now, -ECONNRESET at the end. */
 ssize_t wire_read_some(int connection, void *bytes, size_t size);
 ssize_t wire_write_some(int connection, const void *bytes, size_t size);
+/* Some of several pieces of memory, in their order, at once. */
+ssize_t wire_write_parts(int connection, const struct iovec *parts, size_t count);
 /* All of them, within the limit. */
 int wire_read(int connection, void *bytes, size_t size, const net_limit_t *limit);
 int wire_write(int connection, const void *bytes, size_t size, const net_limit_t *limit);

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All-reduce of several hosts on the host device: ranks are threads, each with a relay of its own, and the proxy
+ * of this process serves all of them over sockets. Who is late, and where, is drawn.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "algorithms/multihost/multihost.h"
+#include "algorithms/multihost/relay.h"
+#include "tests/support/data.h"
+#include "world.h"
+
+#ifndef ROUNDS
+#define ROUNDS 25
+#endif
+
+enum { SCRATCH = 2 << 20, MOST_BYTES = 3 * RELAY_STEPS * 16 * 64 };
+
+static const net_interfaces_t loopback = {"lo", NULL};
+
+typedef struct cluster {
+    uint32_t hosts, each;
+    net_invitation_t invitation;
+    world_t *world[ALG_MAX_RANKS];
+    uint64_t seed;
+} cluster_t;
+
+typedef struct member {
+    cluster_t *cluster;
+    uint32_t host, rank; /* on its host */
+    char fault[300];
+} member_t;
+
+static const alg_algorithm_t *exchange(void)
+{
+    return alg_find(ALG_ALL_REDUCE, "exchange");
+}
+
+static int connect_relay(member_t *m, alg_relay_t *relay)
+{
+    const cluster_t *c = m->cluster;
+    const net_limit_t limit = {0, NULL};
+    const net_key_t key = {{m->rank + 1, c->seed}};
+    const net_landing_t landing = alg_relay_landing(relay);
+    net_address_t own, all[ALG_MAX_RANKS];
+    net_network_t *network;
+    net_meeting_t *meeting;
+    int error = net_network_open(&loopback, &network, &own);
+    if (!error)
+        error = net_meeting_join(&c->invitation, &key, m->host, c->hosts, 1, &limit, &meeting);
+    if (!error)
+        error = net_meeting_exchange(meeting, &own, sizeof(own), all, &limit);
+    if (!error)
+        error = net_network_connect(network, &c->invitation, &key, m->host, c->hosts, all, &landing, &limit);
+    if (!error) {
+        net_meeting_leave(meeting);
+        alg_relay_connected(relay, network);
+    }
+    return error;
+}
+
+static void call_once(member_t *m, alg_relay_t *relay, const alg_team_t *team, uint64_t *state)
+{
+    const cluster_t *c = m->cluster;
+    static const size_t counts[] = {1, 3, 17, 1000, 4099, 20000};
+    const int nranks = (int)(c->hosts * c->each), rank = (int)(m->host * c->each + m->rank);
+    data_case_t d = {.type = (ncclDataType_t)data_below(state, ALG_TYPE_COUNT),
+                     .op = (ref_op_t)data_below(state, REF_OPS),
+                     .kind = (data_kind_t)data_below(state, DATA_KINDS),
+                     .nranks = nranks,
+                     .seed = data_random(state)};
+    const size_t width = alg_type_bytes((alg_type_t)d.type);
+    d.count = data_below(state, 4) ? counts[data_below(state, 6)] : data_below(state, MOST_BYTES / width) + 1;
+    const bool in_place = data_below(state, 2);
+    const uint32_t late = (uint32_t)data_below(state, 2 * (uint32_t)nranks),
+                   blocks = 1 + (uint32_t)data_below(state, 3);
+    uint64_t scalar = 0, local = d.seed + (uint64_t)rank;
+    data_buffer_t in, out;
+    if (!data_buffer_make(&in, d.count * width, data_below(&local, 16 / width) * width) ||
+        !data_buffer_make(&out, d.count * width, data_below(&local, 16 / width) * width)) {
+        snprintf(m->fault, sizeof m->fault, "no memory");
+        return;
+    }
+    data_fill(&d, rank, in_place ? out.data : in.data);
+    data_scalar(&d, rank, &scalar);
+    const alg_call_t call = {.collective = ALG_ALL_REDUCE,
+                             .input = in_place ? out.data : in.data,
+                             .output = out.data,
+                             .count = d.count,
+                             .type = (alg_type_t)d.type,
+                             .op = (alg_op_t)d.op,
+                             .scalar_bits = scalar,
+                             .blocks = blocks,
+                             .most_blocks = 1 + (uint32_t)data_below(&local, 3),
+                             .threads = 1};
+    if (late == (uint32_t)rank)
+        usleep(2000);
+    alg_relay_call(relay, team, &call, data_below(state, 2));
+    const int status = exchange()->launch_host(team, &call);
+    int host_of[ALG_MAX_RANKS];
+    for (int r = 0; r < nranks; r++)
+        host_of[r] = r / (int)c->each;
+    if (status != ALG_STATUS_OK)
+        snprintf(m->fault, sizeof m->fault, "status %d", status);
+    else if (!data_right_on(&d, host_of, out.data, 0, 1, m->fault, sizeof m->fault))
+        ;
+    else if (!data_buffer_guarded(&out) || !data_buffer_guarded(&in))
+        snprintf(m->fault, sizeof m->fault, "a guard is gone");
+    data_buffer_free(&in);
+    data_buffer_free(&out);
+}
+
+static void *member_main(void *argument)
+{
+    member_t *m = argument;
+    const cluster_t *c = m->cluster;
+    alg_team_t team = world_team(c->world[m->host], m->rank);
+    alg_relay_t *relay;
+    uint64_t state = c->seed;
+    int error = alg_relay_create(ALG_DEVICE_HOST, 0, m->host, c->hosts, &relay);
+    if (!error)
+        error = connect_relay(m, relay);
+    if (!error)
+        error = alg_relay_serve(relay, &team, team.control);
+    if (error) {
+        snprintf(m->fault, sizeof m->fault, "set-up: %s", strerror(-error));
+        return NULL;
+    }
+    for (int i = 0; i < ROUNDS && !m->fault[0]; i++)
+        call_once(m, relay, &team, &state);
+    alg_relay_destroy(relay); /* at once: a slower host still wants the last step */
+    return NULL;
+}
+
+static void run_cluster(uint32_t hosts, uint32_t each)
+{
+    cluster_t c = {.hosts = hosts, .each = each, .seed = 1000 * hosts + each};
+    member_t member[ALG_MAX_RANKS];
+    pthread_t thread[ALG_MAX_RANKS];
+    assert_int_equal(net_invite(&loopback, &c.invitation), 0);
+    for (uint32_t h = 0; h < hosts; h++)
+        c.world[h] = world_make(each, ALG_MEMORY_PEER, SCRATCH);
+    for (uint32_t r = 0; r < hosts * each; r++) {
+        member[r] = (member_t){.cluster = &c, .host = r / each, .rank = r % each};
+        assert_int_equal(pthread_create(&thread[r], NULL, member_main, &member[r]), 0);
+    }
+    int wrong = 0;
+    for (uint32_t r = 0; r < hosts * each; r++) {
+        pthread_join(thread[r], NULL);
+        if (member[r].fault[0])
+            fprintf(stderr, "rank %u of %u x %u: %s\n", r, hosts, each, member[r].fault);
+        wrong += member[r].fault[0] != 0;
+    }
+    assert_int_equal(wrong, 0);
+    for (uint32_t h = 0; h < hosts; h++)
+        world_free(c.world[h]);
+}
+
+static void hosts_of_one(void **state)
+{
+    (void)state;
+    run_cluster(2, 1);
+    run_cluster(3, 1);
+}
+
+static void hosts_of_two(void **state)
+{
+    (void)state;
+    run_cluster(2, 2);
+    run_cluster(4, 2);
+}
+
+static void hosts_of_four(void **state)
+{
+    (void)state;
+    run_cluster(2, 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hosts_of_one),
+        cmocka_unit_test(hosts_of_two),
+        cmocka_unit_test(hosts_of_four),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

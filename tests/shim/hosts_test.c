@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * hosts_test.c - set-up of communicators whose ranks, on made-up GPUs, are on several hosts: who attaches as what,
+ * and that all ranks decline where one cannot. Each rank is a process; the listener is this one's.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "fake.h"
+#include "shim/comm/comm.h"
+#include "shim/setup/attach.h"
+#include "shim/setup/hosts.h"
+
+typedef struct trial {
+    int nranks, per_host;
+    void (*fault)(int rank);
+    bool attaches;
+    uint32_t hosts, team;
+} trial_t;
+
+static ncclUniqueId fresh_id(void)
+{
+    static int number;
+    ncclUniqueId id;
+    memset(&id, 0, sizeof(id));
+    snprintf(id.internal, 32, "hosts %d %d", (int)getpid(), number++);
+    shim_hosts_invite(&id);
+    return id;
+}
+
+/* 0, or the line of what is not so. */
+#define EXPECT(what)         \
+    do {                     \
+        if (!(what))         \
+            return __LINE__; \
+    } while (0)
+
+static int check(const trial_t *trial, ncclComm_t comm, int rank)
+{
+    shim_comm_t *state = shim_comm_find(comm);
+    EXPECT(state != NULL);
+    shim_attach_settle(state); /* as its first call: on a busy machine an init does not wait that long */
+    EXPECT(atomic_load(&state->phase) == (trial->attaches ? SHIM_COMM_ATTACHED : SHIM_COMM_FORWARD));
+    EXPECT(state->rank == (uint32_t)rank && state->nranks == (uint32_t)trial->nranks);
+    if (!trial->attaches)
+        return 0;
+    const sel_topology_t *topology = &state->plan->topology;
+    const alg_team_t *team = alg_scratch_team(state->scratch);
+    char class[SEL_CLASS_BYTES], expected[SEL_CLASS_BYTES];
+    sel_topology_class(topology, class);
+    snprintf(expected, sizeof(expected), "network-sm90-%ux%u", trial->hosts, trial->team);
+    EXPECT(strcmp(class, expected) == 0);
+    EXPECT(topology->nranks == (uint32_t)trial->nranks && state->relay != NULL);
+    EXPECT(team->hosts == trial->hosts && team->host == (uint32_t)rank / trial->team);
+    EXPECT(state->blocking);
+    return 0;
+}
+
+static int rank_main(const trial_t *trial, const ncclUniqueId *id, int rank)
+{
+    ncclComm_t comm;
+    char name[16];
+    snprintf(name, sizeof(name), "host%d", rank / trial->per_host);
+    setenv("NCCL_HOSTID", name, 1);
+    setenv("NCCL_NET", "Socket", 1);
+    setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+    fake_reset();
+    if (trial->fault)
+        trial->fault(rank);
+    fake_depth = 1;
+    EXPECT(ncclCommInitRank(&comm, trial->nranks, *id, rank) == ncclSuccess);
+    fake_depth = 0;
+    EXPECT(shim_attach_after_group(ncclSuccess) == ncclSuccess);
+    const int line = check(trial, comm, rank);
+    EXPECT(ncclCommDestroy(comm) == ncclSuccess);
+    return line;
+}
+
+static void run(trial_t trial)
+{
+    const ncclUniqueId id = fresh_id();
+    pid_t rank[NET_NETWORK_RANKS];
+    int wrong = 0;
+    for (int r = 0; r < trial.nranks; r++) {
+        rank[r] = fork();
+        if (rank[r] == 0) {
+            const int line = rank_main(&trial, &id, r);
+            if (line)
+                fprintf(stderr, "rank %d: line %d\n", r, line);
+            _exit(line != 0);
+        }
+    }
+    for (int r = 0; r < trial.nranks; r++) {
+        int status = 0;
+        waitpid(rank[r], &status, 0);
+        wrong += status != 0;
+    }
+    assert_int_equal(wrong, 0);
+}
+
+static void hosts_attach(void **state)
+{
+    (void)state;
+    run((trial_t){2, 1, NULL, true, 2, 1});
+    run((trial_t){4, 2, NULL, true, 2, 2});
+    run((trial_t){16, 8, NULL, true, 2, 8});
+    /* Not as many on each: every rank is a host of its own. */
+    run((trial_t){3, 2, NULL, true, 3, 1});
+}
+
+static void proof_fails_on_one(int rank)
+{
+    fake.proof_error[0] = rank == 2 ? -5 : 0;
+}
+
+static void other_settings(int rank)
+{
+    if (rank >= 2)
+        setenv("SHUNT_SCRATCH_BYTES", "4M", 1);
+}
+
+static void other_gpus(int rank)
+{
+    for (int i = 0; i < FAKE_RANKS; i++)
+        fake.kind[i] = rank < 2 ? 7 : 8;
+}
+
+static void dies(int rank)
+{
+    if (rank == 3)
+        _exit(0);
+}
+
+static void some_decline(void **state)
+{
+    (void)state;
+    run((trial_t){4, 2, proof_fails_on_one, false, 0, 0});
+    run((trial_t){4, 2, other_settings, false, 0, 0});
+    run((trial_t){4, 2, other_gpus, false, 0, 0});
+    run((trial_t){4, 2, dies, false, 0, 0}); /* or does not run Shunt: the meeting has its limit */
+}
+
+/* ---- What NCCL reaches the others by ------------------------------------------------ */
+
+static void by_rdma(int rank)
+{
+    (void)rank;
+    setenv("NCCL_NET", "IB", 1);
+}
+
+static void by_a_plugin(int rank)
+{
+    (void)rank;
+    unsetenv("NCCL_NET");
+    setenv("NCCL_IB_DISABLE", "1", 1);
+    setenv("NCCL_NET_PLUGIN", "other", 1);
+}
+
+static void without_rdma(int rank)
+{
+    (void)rank;
+    unsetenv("NCCL_NET");
+    setenv("NCCL_IB_DISABLE", "1", 1);
+}
+
+static void networks(void **state)
+{
+    (void)state;
+    run((trial_t){2, 1, by_rdma, false, 0, 0});
+    run((trial_t){2, 1, by_a_plugin, false, 0, 0});
+    run((trial_t){2, 1, without_rdma, true, 2, 1});
+}
+
+/* An id that every rank makes for itself has to be the same everywhere. */
+static void comm_id(void **state)
+{
+    (void)state;
+    ncclUniqueId id;
+    net_invitation_t invitation;
+    fake_reset();
+    setenv("NCCL_COMM_ID", "192.0.2.1:4000", 1);
+    assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
+    invitation = shim_hosts_invitation(&id, 1);
+    assert_false(net_invitation_valid(&invitation));
+    unsetenv("NCCL_COMM_ID");
+    assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
+    invitation = shim_hosts_invitation(&id, 1);
+    assert_true(net_invitation_valid(&invitation));
+    for (int i = 0; i < 48; i++)
+        assert_int_equal(id.internal[i], 0x5a);
+}
+
+int main(void)
+{
+    setenv("SHUNT_DEBUG", "none", 0);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hosts_attach),
+        cmocka_unit_test(some_decline),
+        cmocka_unit_test(networks),
+        cmocka_unit_test(comm_id),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
