@@ -13,8 +13,12 @@
 
 static int settle_host(bench_options_t *options)
 {
-    if (options->graph || options->host_time) {
-        return tool_usage("bench", "%s needs a GPU", options->graph ? "--graph" : "--host-time");
+    const char *needy = options->graph       ? "--graph"
+                        : options->host_time ? "--host-time"
+                        : options->beside    ? "--beside"
+                                             : NULL;
+    if (needy != NULL) {
+        return tool_usage("bench", "%s needs a GPU", needy);
     }
     if (options->floor) {
         return tool_usage("bench", "--floor: the host device has no floor");

@@ -10,6 +10,7 @@
  *   bench_check.c    inputs, expected outputs, comparison
  *   bench_time.c     rounds, ours and NCCL's in turn
  *   bench_calls.c    what a call costs the host (--host-time)
+ *   bench_beside.c   calls beside matrix products (--beside; the products are load.h's)
  *   bench_type.c     element types and operators
  *   bench_host.c, bench_cuda.c, bench_nocuda.c  memory, streams and clocks
  *   bench_report.c   table, CSV, JSON
@@ -101,6 +102,7 @@ typedef struct bench_options {
     bool host_time;
     bool messages; /* all-to-all by sends and receives */
     bool choose;
+    bool beside;
     bool help;
     const char *csv;
     const char *json;
@@ -123,6 +125,14 @@ typedef struct bench_calls {
     double nccl_sync;   /* 0: not measured */
 } bench_calls_t;
 
+/* Seconds: calls beside matrix products, until both are through. */
+typedef struct bench_beside {
+    uint32_t calls;
+    double products; /* without calls */
+    double total;
+    double nccl_total; /* 0: not measured */
+} bench_beside_t;
+
 typedef struct bench_row {
     alg_collective_t collective;
     uint64_t bytes; /* of a rank's larger buffer */
@@ -130,11 +140,12 @@ typedef struct bench_row {
     int32_t type;
     int32_t op;
     char algorithm[32];
-    double seconds;      /* of one call: median over rounds of the slowest rank */
-    double nccl_seconds; /* the same for the real NCCL; 0: not measured */
-    uint64_t wrong;      /* elements, over all ranks; UINT64_MAX: not checked */
-    bench_calls_t calls; /* with --host-time */
-    double choice;       /* seconds until the library has chosen, with --choose */
+    double seconds;        /* of one call: median over rounds of the slowest rank */
+    double nccl_seconds;   /* the same for the real NCCL; 0: not measured */
+    uint64_t wrong;        /* elements, over all ranks; UINT64_MAX: not checked */
+    bench_calls_t calls;   /* with --host-time */
+    double choice;         /* seconds until the library has chosen, with --choose */
+    bench_beside_t beside; /* with --beside */
 } bench_row_t;
 
 /* What the probe, a process of its own, found out before the ranks are forked. */
@@ -229,6 +240,7 @@ typedef struct bench_rank {
     bench_side_t side[2]; /* ours, the real one */
     uint32_t comms;       /* of `side`, open */
     uint32_t sides;       /* of the running case: 2 with a real NCCL that has this call */
+    double products;      /* seconds of the products alone, with --beside */
     uint8_t *memory[2];   /* the device's: behind input and output; NULL for the input when in place */
     uint8_t *input;       /* of the running case, by bench_place */
     uint8_t *output;
@@ -305,6 +317,15 @@ double bench_slowest(bench_rank_t *rank, double own);
 double bench_median(double *values, uint32_t count);
 /* Fill in what calls cost the host. */
 bool bench_calls(bench_rank_t *rank, const bench_case_t *one, bench_calls_t *calls);
+/* Open the products; `rank->products` is set. */
+bool bench_beside_open(bench_rank_t *rank);
+/* So many calls of `seconds` run beside products of `products` seconds. */
+uint32_t bench_beside_calls(double products, double seconds);
+/* One run beside the products: seconds until both are through, on the slowest rank. A run of 0 calls is the products
+ * alone. */
+bool bench_beside_round(bench_rank_t *rank, const bench_case_t *one, const bench_run_t *run, double *seconds);
+/* Ours and NCCL's in turn; the row has their times alone. */
+bool bench_beside(bench_rank_t *rank, const bench_case_t *one, const bench_row_t *row, bench_beside_t *beside);
 /* The seconds that the library takes to choose what to do with messages of up to this size. */
 bool bench_choice(bench_rank_t *rank, const bench_case_t *one, double *seconds);
 
@@ -327,6 +348,9 @@ struct bench_device {
     bool (*capture_end)(bench_rank_t *rank, void **graph);
     bool (*replay)(bench_rank_t *rank, void *graph);
     void (*graph_free)(bench_rank_t *rank, void *graph);
+    bool (*load_open)(bench_rank_t *rank);  /* products (load.h), closed with the device */
+    bool (*load_start)(bench_rank_t *rank); /* from here in the stream on, on a stream of their own */
+    bool (*load_join)(bench_rank_t *rank);  /* the stream waits for them */
 };
 extern const bench_device_t bench_device_host;
 extern const bench_device_t *const bench_device_cuda; /* NULL in a build without CUDA */

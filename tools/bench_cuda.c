@@ -10,10 +10,12 @@
 #include <stdlib.h>
 
 #include "bench.h"
+#include "load.h"
 
 typedef struct cuda_state {
     cudaStream_t stream;
     cudaEvent_t mark[2];
+    tool_load_t *load; /* NULL: not opened */
 } cuda_state_t;
 
 static bool ok(bench_rank_t *rank, cudaError_t status, const char *call)
@@ -28,6 +30,7 @@ static void cuda_close(bench_rank_t *rank)
         return;
     }
     /* On the way out; an error has been told already, or is of no use to anyone. */
+    tool_load_close(state->load);
     for (int i = 0; i < 2; i++) {
         if (state->mark[i] != NULL) {
             (void)cudaEventDestroy(state->mark[i]);
@@ -166,6 +169,26 @@ static void cuda_graph_free(bench_rank_t *rank, void *graph)
     (void)cudaGraphExecDestroy(graph);
 }
 
+static bool cuda_load_open(bench_rank_t *rank)
+{
+    cuda_state_t *state = rank->device_state;
+    char error[TOOL_LOAD_ERROR_BYTES];
+    state->load = tool_load_open(rank->shared->machine.nccl_path, error);
+    return state->load != NULL || bench_fail(rank, "the products: %s", error);
+}
+
+static bool cuda_load_start(bench_rank_t *rank)
+{
+    const cuda_state_t *state = rank->device_state;
+    return ok(rank, (cudaError_t)tool_load_start(state->load, state->stream), "the products");
+}
+
+static bool cuda_load_join(bench_rank_t *rank)
+{
+    const cuda_state_t *state = rank->device_state;
+    return ok(rank, (cudaError_t)tool_load_join(state->load, state->stream), "cudaStreamWaitEvent");
+}
+
 static const bench_device_t device = {
     .open = cuda_open,
     .close = cuda_close,
@@ -182,5 +205,8 @@ static const bench_device_t device = {
     .capture_end = cuda_capture_end,
     .replay = cuda_replay,
     .graph_free = cuda_graph_free,
+    .load_open = cuda_load_open,
+    .load_start = cuda_load_start,
+    .load_join = cuda_load_join,
 };
 const bench_device_t *const bench_device_cuda = &device;

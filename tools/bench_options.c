@@ -38,6 +38,7 @@ const char bench_help[] =
     "  --no-nccl     do not measure the real NCCL\n"
     "  --floor       measure what this machine's links and launches allow, and print each time's ratio to that\n"
     "  --host-time   measure what a call costs the host, and a launch of an empty kernel in its place\n"
+    "  --beside      measure the calls beside matrix products, too: milliseconds until both are through\n"
     "  --choose      measure how long the library takes to choose what to do with a call (choice_ns)\n"
     "  --help        print this\n\n"
     "Columns: the time is that of the slowest rank, the median over the rounds; algbw is bytes over time in GB/s,\n"
@@ -46,7 +47,9 @@ const char bench_help[] =
     "over ours; floor_ratio is our time over the floor. With\n"
     "--host-time: call_ns until a call returns, launch_ns until the launch of an empty kernel does, call_ratio the\n"
     "one over the other; launch_us from one empty kernel to the next, back to back, launch_ratio our time over it;\n"
-    "sync_us of one call and a wait for the stream. Exit status: 0 if all elements were right, 1 if not or if a rank "
+    "sync_us of one call and a wait for the stream. With --beside: beside_ms until so many calls (beside_calls) and\n"
+    "the products are through, products_ms of the products alone. Exit status: 0 if all elements were right, 1 if not "
+    "or if a rank "
     "failed, 2 for a wrong option.\n";
 
 enum {
@@ -63,7 +66,8 @@ enum {
     OPTION_NO_NCCL,
     OPTION_FLOOR,
     OPTION_HOST_TIME,
-    OPTION_CHOOSE
+    OPTION_CHOOSE,
+    OPTION_BESIDE
 };
 
 static const struct option long_options[] = {
@@ -81,6 +85,7 @@ static const struct option long_options[] = {
     {"floor", no_argument, NULL, OPTION_FLOOR},
     {"host-time", no_argument, NULL, OPTION_HOST_TIME},
     {"choose", no_argument, NULL, OPTION_CHOOSE},
+    {"beside", no_argument, NULL, OPTION_BESIDE},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
@@ -210,6 +215,9 @@ static int one_option(bench_options_t *options, int option)
         return TOOL_OK;
     case OPTION_CHOOSE:
         options->choose = true;
+        return TOOL_OK;
+    case OPTION_BESIDE:
+        options->beside = true;
         return TOOL_OK;
     default:
         options->help = true;

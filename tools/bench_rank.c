@@ -125,7 +125,8 @@ static bool measure(bench_rank_t *rank, const bench_case_t *one, bench_row_t *ro
     uint64_t wrong = 0;
     if (!first_calls(rank, one) || (rank->options->check && !bench_check(rank, one, &wrong)) ||
         !bench_time(rank, one, row, &wrong) || (rank->options->host_time && !bench_calls(rank, one, &row->calls)) ||
-        (rank->options->choose && !bench_choice(rank, one, &row->choice))) {
+        (rank->options->choose && !bench_choice(rank, one, &row->choice)) ||
+        (rank->options->beside && !bench_beside(rank, one, row, &row->beside))) {
         return false;
     }
     row->wrong = rank->options->check ? sum_wrong(rank, wrong) : UINT64_MAX;
@@ -225,6 +226,9 @@ bool bench_rank_open(bench_rank_t *rank, const bench_options_t *options, bench_s
         if (!open_comm(rank, side)) {
             return false;
         }
+    }
+    if (options->beside && !bench_beside_open(rank)) {
+        return false;
     }
     /* A check fills its buffers; without one, no rank should reduce what malloc happened to return. */
     size_t bytes = (size_t)rank->options->to_bytes + BENCH_GUARD_BYTES;

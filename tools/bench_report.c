@@ -30,6 +30,11 @@
  *   sync_us,nccl_sync_us   one call and a wait for the stream, from the host
  * With --choose:
  *   choice_ns    until the library has chosen what to do, for messages of up to this size
+ * With --beside:
+ *   beside_calls             calls beside the products
+ *   products_ms              of the products alone
+ *   beside_ms,nccl_beside_ms until calls and products are through
+ *   beside_ratio             nccl_beside_ms / beside_ms
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -133,7 +138,7 @@ static void comment(FILE *file, const fact_t *fact)
 
 /* ---- Columns ---- */
 
-typedef enum group { ALWAYS, WITH_FLOOR, WITH_HOST_TIME, WITH_CHOICE } group_t;
+typedef enum group { ALWAYS, WITH_FLOOR, WITH_HOST_TIME, WITH_CHOICE, WITH_BESIDE } group_t;
 
 typedef struct column {
     const char *name;
@@ -170,6 +175,11 @@ static const column_t columns[] = {
     {"sync_us", 8, false, WITH_HOST_TIME},
     {"nccl_sync_us", 12, false, WITH_HOST_TIME},
     {"choice_ns", 9, false, WITH_CHOICE},
+    {"beside_calls", 12, false, WITH_BESIDE},
+    {"products_ms", 11, false, WITH_BESIDE},
+    {"beside_ms", 9, false, WITH_BESIDE},
+    {"nccl_beside_ms", 14, false, WITH_BESIDE},
+    {"beside_ratio", 12, false, WITH_BESIDE},
 };
 enum { COLUMNS = sizeof columns / sizeof columns[0], CELL_BYTES = 32 };
 
@@ -188,6 +198,8 @@ static bool shown(const bench_options_t *options, uint32_t column)
         return options->host_time;
     case WITH_CHOICE:
         return options->choose;
+    case WITH_BESIDE:
+        return options->beside;
     default:
         return true;
     }
@@ -337,6 +349,13 @@ static void fill_cells(const bench_options_t *options, const tool_floor_t *floor
     put_time(cells, 2, calls->nccl_sync * 1e6);
 
     put_time(cells, 1, row->choice * 1e9);
+
+    const bench_beside_t *beside = &row->beside;
+    put(cells, "%u", beside->calls);
+    put_time(cells, 3, beside->products * 1e3);
+    put_time(cells, 3, beside->total * 1e3);
+    put_time(cells, 3, beside->nccl_total * 1e3);
+    put_ratio(cells, beside->nccl_total, beside->total);
 }
 
 void bench_report_row(bench_report_t *report, const bench_row_t *row)

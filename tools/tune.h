@@ -6,6 +6,8 @@
  *                   progress, what to do when it is interrupted
  *   tune_options.c  the command line, and the cases that it asks for
  *   tune_rank.c     one rank: who takes part in a case, who is out, who wins
+ *   tune_beside.c   --beside: candidates beside matrix products
+ *   tune_choice.c   --beside: the choice by two prices
  *   tune_table.c    from results to the rows of a table, and into the file
  *   tune_times.c    the times themselves, beside the table
  *   tune_file.c     how both are written
@@ -39,6 +41,7 @@ typedef struct tune_options {
     uint32_t limit_s;     /* when it stops with what it has */
     bool to_given, mode_given;
     bool check;
+    bool beside; /* the choice rests on the time beside products, too; with `check`, it may cost TUNE_MOST_COST */
     bool help;
     const char *table;   /* the file to write, or with `check` to look at; NULL: the cache folder's */
     const char *csv;     /* NULL: none */
@@ -75,13 +78,25 @@ typedef struct tune_result {
     double seconds;                    /* of the choice: median over rounds of the slowest rank */
     double spread;                     /* of its rounds: half of them lie within this part of the median */
     double builtin_seconds;
-    double nccl_seconds; /* 0: not measured */
+    double nccl_seconds;   /* 0: not measured */
+    double beside_seconds; /* of many calls and products, until both are through; 0: not measured */
+    double builtin_beside_seconds, nccl_beside_seconds;
     uint32_t candidates; /* launches that differ */
 } tune_result_t;
 
 /* The first type at `type` or after that is to be measured of a collective, of which data that is only moved needs
  * one; bench_type_count: no more. */
 uint32_t tune_next_type(const tune_options_t *options, alg_collective_t collective, uint32_t type);
+
+/* What a choice may cost alone, where it gains beside products. */
+#define TUNE_MOST_COST 1.03
+
+/* Seconds of one call alone, and of a number of calls beside products. */
+typedef struct tune_price {
+    double alone, beside;
+} tune_price_t;
+/* Who is taken, where `first`, with both prices, is the choice by the time alone. Beside 0: is not. Pure. */
+uint32_t tune_choose(const tune_price_t *price, uint32_t count, uint32_t first);
 
 /* The better of what there is without tuning. */
 double tune_better(const tune_result_t *result);

@@ -33,6 +33,8 @@ const char tune_help[] =
     "  --limit S     stop after this many seconds (default 170)\n"
     "  --table FILE  the table to write, or to check (default: this machine's in the cache folder)\n"
     "  --csv FILE    write what was measured as CSV\n"
+    "  --beside      measure candidates beside matrix products, too; what costs at most 3% alone and gains there is\n"
+    "                taken. With --check: a row may cost those 3%\n"
     "  --check       as above; no table is written\n"
     "  --diff A B    where two tables differ\n"
     "  --plot TABLE  which algorithm for which size, as a picture\n"
@@ -46,6 +48,7 @@ enum {
     OPTION_TABLE,
     OPTION_CSV,
     OPTION_CHECK,
+    OPTION_BESIDE,
     OPTION_DIFF,
     OPTION_PLOT
 };
@@ -57,6 +60,7 @@ static const struct option long_options[] = {
     {"table", required_argument, NULL, OPTION_TABLE},
     {"csv", required_argument, NULL, OPTION_CSV},
     {"check", no_argument, NULL, OPTION_CHECK},
+    {"beside", no_argument, NULL, OPTION_BESIDE},
     {"diff", no_argument, NULL, OPTION_DIFF},
     {"plot", required_argument, NULL, OPTION_PLOT},
     {"help", no_argument, NULL, 'h'},
@@ -143,6 +147,9 @@ static int one_option(tune_options_t *options, int option)
         return TOOL_OK;
     case OPTION_CHECK:
         options->check = true;
+        return TOOL_OK;
+    case OPTION_BESIDE:
+        options->beside = true;
         return TOOL_OK;
     case OPTION_PLOT:
         options->plot = optarg;
@@ -240,8 +247,8 @@ uint32_t tune_next_type(const tune_options_t *options, alg_collective_t collecti
 int tune_settle(tune_options_t *options, const bench_machine_t *machine)
 {
     if (machine->host) {
-        if (options->mode_given && !options->eager) {
-            return tool_usage("tune", "--mode captured needs a GPU");
+        if (options->beside || (options->mode_given && !options->eager)) {
+            return tool_usage("tune", "%s needs a GPU", options->beside ? "--beside" : "--mode captured");
         }
         options->eager = true;
         options->to_bytes = options->to_given ? options->to_bytes : MIB;

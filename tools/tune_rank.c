@@ -14,13 +14,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tune.h"
+#include "tune_rank.h"
 
 #define MIB ((uint64_t)1 << 20)
 
 enum {
-    MOST_ENTRANTS = 64,
-    FINAL_ROUNDS = 21,
     MOST_CALLS = 50, /* of one timed run */
     LEAST_CALLS = 2
 };
@@ -40,44 +38,23 @@ typedef struct heat {
     double within;
     uint32_t stay;
 } heat_t;
-static const heat_t heats[] = {{1, 1.3, 8}, {3, 1.08, 3}};
-
-typedef struct grid {
-    uint32_t blocks, threads;
-} grid_t;
+enum { HEATS = 2 };
+static const heat_t heats[HEATS] = {{1, 1.3, 8}, {3, 1.08, 3}};
+/* With --beside, where the best alone need not win. */
+static const heat_t beside_heats[HEATS] = {{1, 1.3, 16}, {3, 1.08, 8}};
 
 /* The usual one first: of grids that come to the same launch it is the one that goes into the table. No more
  * blocks than what leaves room for the program's own kernels. */
 static const grid_t short_grids[] = {{32, 1024}, {16, 1024}, {32, 512}, {16, 512}, {8, 512}, {32, 256}, {32, 128}};
 static const grid_t long_grids[] = {{64, 1024}, {64, 512}, {48, 1024}, {32, 1024}, {48, 512}, {32, 512}};
+/* The same with --beside: what holds fewer multiprocessors costs the program less. */
+static const grid_t beside_grids[] = {{64, 1024}, {64, 512}, {48, 1024}, {32, 1024}, {48, 512}, {32, 512},
+                                      {24, 1024}, {24, 512}, {16, 1024}, {16, 512},  {8, 512}};
 static const grid_t host_grids[] = {{1, 1}, {2, 1}};
-
-/* Someone who takes part: ours with a policy, or the real NCCL. */
-typedef struct entrant {
-    bool nccl;
-    bool out;
-    bool guessed; /* no row has decided */
-    char policy[48];
-    char name[SEL_FILE_NAME_BYTES]; /* of what was launched: an algorithm, or nccl */
-    grid_t asked, launched;
-    bench_run_t run;
-    double times[FINAL_ROUNDS];
-    double median;
-} entrant_t;
-
-typedef struct tuner {
-    const tune_options_t *options;
-    bench_options_t bench; /* what the parts of shunt bench go by; changes with the case */
-    bench_rank_t rank;
-    shunt_communicator_t facts;
-    entrant_t entrant[MOST_ENTRANTS];
-    uint32_t entrants;
-    entrant_t winner; /* of the size before; an empty policy: none */
-} tuner_t;
 
 /* ---- Who takes part ---- */
 
-static bool set_policy(tuner_t *tuner, const entrant_t *entrant)
+bool tune_set_policy(tuner_t *tuner, const entrant_t *entrant)
 {
     bench_rank_t *rank = &tuner->rank;
     return entrant->nccl || rank->shunt.shunt_set_policy(rank->side[0].comm, entrant->policy) == 0 ||
@@ -102,7 +79,7 @@ static bool enter(tuner_t *tuner, const bench_case_t *one, const entrant_t *from
     entrant_t *entrant = &tuner->entrant[tuner->entrants];
     bench_rank_t *rank = &tuner->rank;
     *entrant = *from;
-    if (!set_policy(tuner, entrant) || !bench_issue(rank, &rank->side[entrant->nccl ? 1 : 0], one, 0) ||
+    if (!tune_set_policy(tuner, entrant) || !bench_issue(rank, &rank->side[entrant->nccl ? 1 : 0], one, 0) ||
         !rank->device->wait(rank)) {
         return false;
     }
@@ -137,7 +114,7 @@ static bool needless(const tuner_t *tuner, const entrant_t *entrant)
 
 static bool enter_grids(tuner_t *tuner, const bench_case_t *one, const char *name, const grid_t *grids, size_t count)
 {
-    for (size_t i = 0; i < count && tuner->entrants < MOST_ENTRANTS; i++) {
+    for (size_t i = 0; i < count && tuner->entrants < TUNE_MOST_ENTRANTS; i++) {
         entrant_t entrant = {.asked = grids[i]};
         snprintf(entrant.policy, sizeof entrant.policy, "%s:%s:%ux%u", alg_collective_name(one->collective), name,
                  grids[i].blocks, grids[i].threads);
@@ -156,10 +133,12 @@ static const grid_t *grids_for(const tuner_t *tuner, const bench_case_t *one, si
     const bool host = tuner->rank.shared->machine.host;
     const uint32_t blocks = alg_collective_blocks(one->collective, tuner->rank.nranks);
     const bool large = one->count * blocks * one->type->bytes > MIB;
-    *count = host    ? sizeof host_grids / sizeof host_grids[0]
-             : large ? sizeof long_grids / sizeof long_grids[0]
-                     : sizeof short_grids / sizeof short_grids[0];
-    return host ? host_grids : large ? long_grids : short_grids;
+    const bool beside = tuner->options->beside;
+    *count = host     ? sizeof host_grids / sizeof host_grids[0]
+             : !large ? sizeof short_grids / sizeof short_grids[0]
+             : beside ? sizeof beside_grids / sizeof beside_grids[0]
+                      : sizeof long_grids / sizeof long_grids[0];
+    return host ? host_grids : !large ? short_grids : beside ? beside_grids : long_grids;
 }
 
 static bool enter_candidates(tuner_t *tuner, const bench_case_t *one)
@@ -191,7 +170,7 @@ static bool enter_all(tuner_t *tuner, const bench_case_t *one)
 
 static bool round_of(tuner_t *tuner, const bench_case_t *one, entrant_t *entrant, double *seconds)
 {
-    if (!tuner->bench.graph && !set_policy(tuner, entrant)) {
+    if (!tuner->bench.graph && !tune_set_policy(tuner, entrant)) {
         return false;
     }
     return bench_round(&tuner->rank, one, &entrant->run, seconds);
@@ -225,7 +204,7 @@ static bool set_calls(tuner_t *tuner, const bench_case_t *one)
     for (uint32_t i = 0; i < tuner->rank.sides; i++) {
         const bench_run_t run = {.side = &tuner->rank.side[i], .calls = LEAST_CALLS};
         double seconds = 0;
-        if (!set_policy(tuner, &tuner->entrant[i]) || !bench_round(&tuner->rank, one, &run, &seconds)) {
+        if (!tune_set_policy(tuner, &tuner->entrant[i]) || !bench_round(&tuner->rank, one, &run, &seconds)) {
             return false;
         }
         slower = fmax(slower, seconds);
@@ -241,8 +220,9 @@ static bool open_runs(tuner_t *tuner, const bench_case_t *one, bool captured)
     tuner->bench.graph = captured;
     for (uint32_t i = 0; i < tuner->entrants; i++) {
         entrant_t *entrant = &tuner->entrant[i];
-        if (!set_policy(tuner, entrant) || !bench_run_open(&tuner->rank, one, &tuner->rank.side[entrant->nccl ? 1 : 0],
-                                                           tuner->bench.calls, &entrant->run)) {
+        if (!tune_set_policy(tuner, entrant) ||
+            !bench_run_open(&tuner->rank, one, &tuner->rank.side[entrant->nccl ? 1 : 0], tuner->bench.calls,
+                            &entrant->run)) {
             return false;
         }
     }
@@ -298,7 +278,7 @@ static bool run_heat(tuner_t *tuner, const bench_case_t *one, const heat_t *heat
         return false;
     }
     const double limit = fastest(tuner) * heat->within;
-    bool leaves[MOST_ENTRANTS];
+    bool leaves[TUNE_MOST_ENTRANTS];
     for (uint32_t i = first_candidate(tuner); i < tuner->entrants; i++) {
         const entrant_t *entrant = &tuner->entrant[i];
         const bool slow = entrant->median > limit;
@@ -315,7 +295,7 @@ static bool run_final(tuner_t *tuner, const bench_case_t *one)
     for (uint32_t i = 0; i < first_candidate(tuner); i++) {
         tuner->entrant[i].out = false;
     }
-    return rounds_of(tuner, one, FINAL_ROUNDS);
+    return rounds_of(tuner, one, TUNE_FINAL_ROUNDS);
 }
 
 /* The fastest candidate, or the winner before if it is as fast; NULL without candidates. */
@@ -341,7 +321,7 @@ static const entrant_t *best_candidate(const tuner_t *tuner)
 /* bench_median has sorted the times. */
 static double quartile(const entrant_t *entrant, int which)
 {
-    return entrant->times[FINAL_ROUNDS * which / 4];
+    return entrant->times[TUNE_FINAL_ROUNDS * which / 4];
 }
 
 static bool clearly_faster(const entrant_t *entrant, const entrant_t *other, double lead)
@@ -386,6 +366,9 @@ static void fill_result(const tuner_t *tuner, const bench_case_t *one, const ent
     result->spread = spread_of(choice);
     result->builtin_seconds = builtin->median;
     result->nccl_seconds = tuner->rank.sides == 2 ? tuner->entrant[1].median : 0;
+    result->beside_seconds = choice->beside;
+    result->builtin_beside_seconds = builtin->beside;
+    result->nccl_beside_seconds = tuner->rank.sides == 2 ? tuner->entrant[1].beside : 0;
     result->candidates = tuner->entrants - first_candidate(tuner);
 }
 
@@ -401,8 +384,8 @@ static bool measure(tuner_t *tuner, const bench_case_t *one, bool captured, tune
     if (!enter_all(tuner, one) || !set_calls(tuner, one) || !open_runs(tuner, one, captured)) {
         return false;
     }
-    for (size_t i = 0; !tuner->options->check && i < sizeof heats / sizeof heats[0]; i++) {
-        if (!run_heat(tuner, one, &heats[i])) {
+    for (size_t i = 0; !tuner->options->check && i < HEATS; i++) {
+        if (!run_heat(tuner, one, tuner->options->beside ? &beside_heats[i] : &heats[i])) {
             return false;
         }
     }
@@ -410,6 +393,9 @@ static bool measure(tuner_t *tuner, const bench_case_t *one, bool captured, tune
         return false;
     }
     const entrant_t *choice = tuner->options->check ? table_choice(tuner) : choose(tuner, captured);
+    if (tuner->options->beside && !tuner->options->check && !tune_beside(tuner, one, &choice)) {
+        return false;
+    }
     fill_result(tuner, one, choice, result);
     tuner->winner = *choice;
     close_runs(tuner);
@@ -498,6 +484,7 @@ bool tune_rank_run(const void *job, bench_shared_t *shared, uint32_t number, int
     tuner.bench.ranks = work->ranks;
     tuner.bench.to_bytes = work->options->to_bytes;
     tuner.bench.nccl = true;
+    tuner.bench.beside = tuner.options->beside && !tuner.options->check;
     for (uint32_t side = 0; side < 2; side++) {
         tuner.rank.side[side].op = ncclSum;
     }

@@ -11,6 +11,7 @@
  *   nccl_us                 the real NCCL's; empty: not measured
  *   ratio                   the better of the two over us
  *   collective              as given to --collective
+ *   beside_ms,builtin_beside_ms,nccl_beside_ms  beside products, until both are through; empty: not measured
  */
 #include <errno.h>
 #include <math.h>
@@ -60,11 +61,18 @@ static void write_csv(FILE *file, const tune_result_t *result)
     if (result->nccl_seconds > 0) {
         snprintf(nccl, sizeof nccl, "%.3f", result->nccl_seconds * 1e6);
     }
-    fprintf(file, "%u,%s,%s,%llu,%s,%u,%u,%.3f,%.1f,%s,%.3f,%s,%.3f,%s\n", result->ranks, mode_of(result),
+    const double totals[3] = {result->beside_seconds, result->builtin_beside_seconds, result->nccl_beside_seconds};
+    char beside[3][24] = {"", "", ""};
+    for (int i = 0; i < 3; i++) {
+        if (totals[i] > 0) {
+            snprintf(beside[i], sizeof beside[i], "%.3f", totals[i] * 1e3);
+        }
+    }
+    fprintf(file, "%u,%s,%s,%llu,%s,%u,%u,%.3f,%.1f,%s,%.3f,%s,%.3f,%s,%s,%s,%s\n", result->ranks, mode_of(result),
             bench_types[result->type].name, (unsigned long long)result->bytes, result->choice, result->blocks,
             result->threads, result->seconds * 1e6, result->spread * 100, result->builtin,
             result->builtin_seconds * 1e6, nccl, tune_better(result) / result->seconds,
-            alg_collective_name(result->collective));
+            alg_collective_name(result->collective), beside[0], beside[1], beside[2]);
 }
 
 static bool write_file(const tune_options_t *options, const bench_machine_t *machine, const tune_result_t *results,
@@ -74,7 +82,7 @@ static bool write_file(const tune_options_t *options, const bench_machine_t *mac
     if (file != NULL) {
         tune_report_head(file, options, machine);
         fprintf(file, "ranks,mode,type,bytes,algorithm,blocks,threads,us,spread_percent,builtin,builtin_us,nccl_us,"
-                      "ratio,collective\n");
+                      "ratio,collective,beside_ms,builtin_beside_ms,nccl_beside_ms\n");
         for (uint32_t i = 0; i < count; i++) {
             write_csv(file, &results[i]);
         }
@@ -101,9 +109,14 @@ static void print_row(const tune_result_t *result)
         snprintf(nccl, sizeof nccl, "%.2f", result->nccl_seconds * 1e6);
         snprintf(gain, sizeof gain, "%.2f", result->nccl_seconds / result->seconds);
     }
-    printf("%12llu %22s %9.2f %6.1f%% %10.2f %9s %8s %8.2f\n", (unsigned long long)result->bytes, choice,
+    printf("%12llu %22s %9.2f %6.1f%% %10.2f %9s %8s %8.2f", (unsigned long long)result->bytes, choice,
            result->seconds * 1e6, result->spread * 100, result->builtin_seconds * 1e6, nccl, gain,
            result->builtin_seconds / result->seconds);
+    if (result->beside_seconds > 0) {
+        printf(" %9.2f %17.2f %14.2f", result->beside_seconds * 1e3, result->builtin_beside_seconds * 1e3,
+               result->nccl_beside_seconds * 1e3);
+    }
+    printf("\n");
 }
 
 /* ---- Groups: one collective, number of ranks and type ---- */
@@ -128,8 +141,8 @@ static void print_group(const tune_result_t *results, uint32_t count)
     double over_nccl = 0, over_builtin = 0;
     printf("# %s, %u ranks (%s), %s, %s\n", alg_collective_name(results->collective), results->ranks,
            results->class_name, mode_of(results), bench_types[results->type].name);
-    printf("#%11s %22s %9s %7s %10s %9s %8s %8s\n", "bytes", "choice", "us", "spread", "builtin_us", "nccl_us", "/nccl",
-           "/builtin");
+    printf("#%11s %22s %9s %7s %10s %9s %8s %8s%s\n", "bytes", "choice", "us", "spread", "builtin_us", "nccl_us",
+           "/nccl", "/builtin", results->beside_seconds > 0 ? " beside_ms builtin_beside_ms nccl_beside_ms" : "");
     for (uint32_t i = 0; i < count; i++) {
         print_row(&results[i]);
         over_builtin += log(results[i].builtin_seconds / results[i].seconds);

@@ -126,16 +126,18 @@ template <class F> static int launch_segments(const alg_call_t *call, uint64_t m
 
 /* Registers are for one block. Not told so, the compiler spilled some kernels of 1024 threads to make room for two. */
 enum { LAUNCH_BLOCKS_A_MULTIPROCESSOR = 1 };
+/* An algorithm may say otherwise for N ranks. */
+template <class A, int N> constexpr int LAUNCH_BLOCKS_OF = LAUNCH_BLOCKS_A_MULTIPROCESSOR;
 
 template <class A, int TYPE, int OPS, int N, bool WHOLE>
-__global__ void __launch_bounds__(launch_most_threads<A>(N), LAUNCH_BLOCKS_A_MULTIPROCESSOR)
+__global__ void __launch_bounds__(launch_most_threads<A>(N), LAUNCH_BLOCKS_OF<A, N>)
     alg_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ alg_call_t call)
 {
     A::template run<TYPE, OPS, N, WHOLE>(lane_here(), team, call);
 }
 
 template <class A, int N, bool WHOLE, bool EACH>
-__global__ void __launch_bounds__(launch_most_threads<A>(N), LAUNCH_BLOCKS_A_MULTIPROCESSOR)
+__global__ void __launch_bounds__(launch_most_threads<A>(N), LAUNCH_BLOCKS_OF<A, N>)
     alg_move_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ alg_call_t call)
 {
     A::template run<N, WHOLE, EACH>(lane_here(), team, call);

@@ -124,18 +124,33 @@ template <mark_t MARK, int N> struct slots {
      * are in flight together. False: the wait was broken. */
     LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t wanted, uint32_t k, vec16_t x[N - 1]) const
     {
+        vec16_t(&row)[1][N - 1] = *reinterpret_cast<vec16_t(*)[1][N - 1]>(x);
+        return take_rows(lane, team, wanted, k, 0, 1, row);
+    }
+
+    /* The same of ROWS vectors, `stride` apart, as far as they are among the next `left` of the slot. */
+    template <uint32_t ROWS, int WIDTH>
+    LANE_FN bool take_rows(lane_t &lane, const alg_team_t &team, uint32_t wanted, uint32_t k, uint32_t stride,
+                           uint32_t left, vec16_t (&x)[ROWS][WIDTH]) const
+    {
         lane_wait_begins(lane);
         for (;;) {
             LANE_UNROLL
-            for (uint32_t j = 0; j < N - 1; j++) {
-                if (wanted >> j & 1)
-                    x[j] = lane_poll(data_at(j, k));
+            for (uint32_t b = 0; b < ROWS; b++) {
+                LANE_UNROLL
+                for (uint32_t j = 0; j < N - 1; j++) {
+                    if ((wanted >> j & 1) && (b == 0 || b * stride < left))
+                        x[b][j] = lane_poll(data_at(j, k + b * stride));
+                }
             }
             bool arrived = true;
             LANE_UNROLL
-            for (uint32_t j = 0; j < N - 1; j++) {
-                if (wanted >> j & 1)
-                    arrived = arrived && mark_arrived<MARK>(x[j]);
+            for (uint32_t b = 0; b < ROWS; b++) {
+                LANE_UNROLL
+                for (uint32_t j = 0; j < N - 1; j++) {
+                    if ((wanted >> j & 1) && (b == 0 || b * stride < left))
+                        arrived = arrived && mark_arrived<MARK>(x[b][j]);
+                }
             }
             if (arrived)
                 break;
@@ -143,9 +158,13 @@ template <mark_t MARK, int N> struct slots {
                 return false;
         }
         LANE_UNROLL
-        for (uint32_t j = 0; j < N - 1 && MARK == MARK_ESCAPE; j++) {
-            if ((wanted >> j & 1) && mark_escaped(x[j]) && !take_escape(lane, team, word_at(j, k), x[j]))
-                return false;
+        for (uint32_t b = 0; b < ROWS && MARK == MARK_ESCAPE; b++) {
+            LANE_UNROLL
+            for (uint32_t j = 0; j < N - 1; j++) {
+                if ((wanted >> j & 1) && (b == 0 || b * stride < left) && mark_escaped(x[b][j]) &&
+                    !take_escape(lane, team, word_at(j, k + b * stride), x[b][j]))
+                    return false;
+            }
         }
         return true;
     }

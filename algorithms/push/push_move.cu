@@ -46,6 +46,20 @@ struct push_move {
                 buffer_store<uint8_t>(buffer_make(block, bytes), v, x);
         }
 
+        /* ROWS vectors from v on, which is there, as far as there are so many. */
+        template <uint32_t ROWS>
+        LANE_FN void put_rows(uint32_t k, uint32_t v, uint32_t stride, vec16_t (&x)[ROWS][N]) const
+        {
+            LANE_UNROLL
+            for (uint32_t b = 0; b < ROWS; b++)
+                load(b == 0 || v + b * stride < vectors, v + b * stride, x[b]);
+            LANE_UNROLL
+            for (uint32_t b = 0; b < ROWS; b++) {
+                if (b == 0 || v + b * stride < vectors)
+                    put(k + b * stride, v + b * stride, x[b]);
+            }
+        }
+
         LANE_FN void put(uint32_t k, uint32_t v, vec16_t (&x)[N]) const
         {
             vec16_t clean = x[0];
@@ -87,8 +101,9 @@ struct push_move {
 
         lane_begin(w.s.held(), call.early);
         const uint64_t epoch = epoch_read(team);
-        vec16_t x[N];
-        w.load(reads && first < w.vectors, first, x);
+        constexpr uint32_t ROWS = PUSH_ROWS<N>;
+        vec16_t x[ROWS][N];
+        w.load(reads && first < w.vectors, first, x[0]);
         if (epoch_stopped(epoch))
             return;
         const uint64_t half = epoch_half(team, epoch);
@@ -97,29 +112,31 @@ struct push_move {
         if (w.p.rooted)
             notices_send(lane, team, w.p.notices);
         if (reads && first < w.vectors)
-            w.put(0, first, x);
+            w.put(0, first, x[0]);
         epoch_leave(lane, team);
         /* A lane's next vectors are on their way while it takes these. */
-        const uint32_t ahead = LANE_AHEAD * stride;
+        const uint32_t ahead = (LANE_AHEAD > ROWS ? LANE_AHEAD : ROWS) * stride;
         for (uint32_t k = stride; reads && k < ahead && first + k < w.vectors; k += stride) {
-            w.load(true, first + k, x);
-            w.put(k, first + k, x);
+            w.load(true, first + k, x[0]);
+            w.put(k, first + k, x[0]);
         }
-        for (uint32_t k = 0; first + k < w.vectors; k += stride) {
-            if (reads && first + k + ahead < w.vectors) {
-                w.load(true, first + k + ahead, x);
-                w.put(k + ahead, first + k + ahead, x);
-            }
+        for (uint32_t k = 0; first + k < w.vectors; k += ROWS * stride) {
+            if (reads && first + k + ahead < w.vectors)
+                w.put_rows(k + ahead, first + k + ahead, stride, x);
             if (!w.p.takes)
                 continue;
-            if (!w.s.take(lane, team, w.p.takes, k, x))
+            const uint32_t left = w.vectors - first - k;
+            if (!w.s.take_rows(lane, team, w.p.takes, k, stride, left, x))
                 return;
             LANE_UNROLL
-            for (uint32_t j = 0; j < N - 1; j++) {
-                if (w.p.takes >> j & 1)
-                    w.store(output + other_rank(team, j) * step, first + k, x[j]);
+            for (uint32_t b = 0; b < ROWS && (b == 0 || b * stride < left); b++) {
+                LANE_UNROLL
+                for (uint32_t j = 0; j < N - 1; j++) {
+                    if (w.p.takes >> j & 1)
+                        w.store(output + other_rank(team, j) * step, first + k + b * stride, x[b][j]);
+                }
+                w.s.rearm(w.p.takes, k + b * stride);
             }
-            w.s.rearm(w.p.takes, k);
         }
         if (w.p.rooted)
             notices_take(lane, team, w.p.notices);

@@ -33,8 +33,9 @@ struct push_reduce {
         lane_begin(r.held() | s.held(), call.early);
         r.begin(call);
         const uint64_t epoch = epoch_read(team);
-        vec16_t x[N];
-        load(r, s, p, in, first < vectors, first, x);
+        constexpr uint32_t ROWS = PUSH_ROWS<N>;
+        vec16_t x[ROWS][N];
+        load(r, s, p, in, first < vectors, first, x[0]);
         if (epoch_stopped(epoch))
             return;
         const uint64_t half = epoch_half(team, epoch);
@@ -43,29 +44,47 @@ struct push_reduce {
         notices.at += half;
         if (p.rooted)
             notices_send(lane, team, notices);
-        put(s, p, first < vectors, 0, x);
+        put(s, p, first < vectors, 0, x[0]);
         epoch_leave(lane, team);
         /* A lane's next vectors are on their way while it takes these. */
-        const uint32_t ahead = LANE_AHEAD * stride;
+        const uint32_t ahead = (LANE_AHEAD > ROWS ? LANE_AHEAD : ROWS) * stride;
         for (uint32_t k = stride; k < ahead && first + k < vectors; k += stride) {
-            load(r, s, p, in, true, first + k, x);
-            put(s, p, true, k, x);
+            load(r, s, p, in, true, first + k, x[0]);
+            put(s, p, true, k, x[0]);
         }
-        for (uint32_t k = 0; first + k < vectors; k += stride) {
-            if (first + k + ahead < vectors) {
-                load(r, s, p, in, true, first + k + ahead, x);
-                put(s, p, true, k + ahead, x);
-            }
+        for (uint32_t k = 0; first + k < vectors; k += ROWS * stride) {
+            if (first + k + ahead < vectors)
+                put_rows(r, s, p, in, k + ahead, first + k + ahead, stride, vectors, x);
             if (!p.takes)
                 continue;
-            const vec16_t own = r.load_from(in[0], first + k);
-            if (!s.take(lane, team, s.all(), k, x))
+            const uint32_t left = vectors - first - k;
+            vec16_t own[ROWS];
+            LANE_UNROLL
+            for (uint32_t b = 0; b < ROWS; b++)
+                own[b] = r.load_from_if(b == 0 || b * stride < left, in[0], first + k + b * stride);
+            if (!s.take_rows(lane, team, s.all(), k, stride, left, x))
                 return;
-            r.store(first + k, r.combine(x, team.rank, own));
-            s.rearm(s.all(), k);
+            LANE_UNROLL
+            for (uint32_t b = 0; b < ROWS && (b == 0 || b * stride < left); b++) {
+                r.store(first + k + b * stride, r.combine(x[b], team.rank, own[b]));
+                s.rearm(s.all(), k + b * stride);
+            }
         }
         if (p.rooted)
             notices_take(lane, team, notices);
+    }
+
+    /* ROWS vectors from v on, which is there, as far as there are so many. */
+    template <uint32_t ROWS, class R, class S, int N>
+    LANE_FN static void put_rows(const R &r, const S &s, const push_t &p, const buffer_t (&in)[N], uint32_t k,
+                                 uint32_t v, uint32_t stride, uint32_t vectors, vec16_t (&x)[ROWS][N])
+    {
+        LANE_UNROLL
+        for (uint32_t b = 0; b < ROWS; b++)
+            load(r, s, p, in, b == 0 || v + b * stride < vectors, v + b * stride, x[b]);
+        LANE_UNROLL
+        for (uint32_t b = 0; b < ROWS; b++)
+            put(s, p, b == 0 || v + b * stride < vectors, k + b * stride, x[b]);
     }
 
     /* What goes to every peer; all loads are in flight at once. */

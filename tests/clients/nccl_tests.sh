@@ -11,13 +11,14 @@
 #   threads        the same, one thread a GPU
 #   graphs         captured and replayed: one process, then one thread a GPU
 #   registered     -R 1 (local registration) and -R 2 (symmetric windows); an old nccl-tests has neither
-#   others         all-gather, reduce-scatter, broadcast, reduce, sendrecv, all-to-all: forwarded whole
+#   collectives    each of PROGRAMS (default: all but all_reduce): every type, operator and, for broadcast, root, 64 bytes
+#                  to END; then, timed in graphs with bf16, Shunt beside NCCL alone. A row of the file TABLE each
 #   mpi            one process a GPU; needs nccl-tests built with MPI and mpirun (NCCL_TESTS_MPI_DIR may name that
 #                  build). Without them this says so; tests/gpu covers that shape, its cases run as processes too.
 #
 # The whole ends after LIMIT seconds (90); parts that this cuts off fail and say so. GPUS can be set. Each run is checked
-# three ways: exit status, "Out of bounds values : 0 OK", and no row with a wrong count; those of all-reduce also that
-# Shunt took calls. The last line is `N passed, N failed`.
+# four ways: exit status, "Out of bounds values : 0 OK", no row with a wrong count, and, but for `registered`, that Shunt
+# took calls. The last line is `N passed, N failed`.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1 SHUNT_STATS=1
@@ -40,9 +41,9 @@ failed=0
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# Rows: size count type redop root time algbw busbw #wrong time algbw busbw #wrong
+# Rows: size count type redop root time algbw busbw #wrong time algbw busbw #wrong; hypercube's redop is empty.
 wrong_rows() {
-    awk '$1 ~ /^[0-9]+$/ && NF >= 13 && (($9 != "0" && $9 != "N/A") || ($13 != "0" && $13 != "N/A"))' "$log"
+    awk '$1 ~ /^[0-9]+$/ && NF >= 12 && (($(NF - 4) != "0" && $(NF - 4) != "N/A") || ($NF != "0" && $NF != "N/A"))' "$log"
 }
 
 # run TAKES NAME COMMAND...: TAKES is 1 where Shunt must have taken calls.
@@ -96,11 +97,45 @@ part_registered() {
     done
 }
 
-part_others() {
-    local other
-    for other in all_gather_perf reduce_scatter_perf broadcast_perf reduce_perf sendrecv_perf alltoall_perf; do
-        [ -x "$tests/$other" ] || continue
-        run 0 "$other" "$tests/$other" -b 8 -e 1M -f 8 -n 2 -w 1 -g "$gpus"
+# busbw SIZE: that of the row in the log, out of place.
+busbw() {
+    awk -v size="$1" '$1 == size && NF >= 12 { print $(NF - 5) }' "$log"
+}
+
+part_collectives() {
+    local program options row name size sizes_timed=(65536 1048576 16777216)
+    local timed=(-b 64K -e 16M -f 16 -d bfloat16 -o sum -n 20 -w 5 -c 0 -G 5 -t "$gpus" -g 1)
+    local -A bandwidth
+    if [ -n "${TABLE:-}" ] && [ ! -s "$TABLE" ]; then
+        printf '# %s\n' "hardware: $gpus x $(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -n 1)" \
+            "command: ONLY=collectives tests/clients/nccl_tests.sh; NCCL's multicast off; busbw in GB/s, bf16, in graphs" \
+            "each program: -b 64 -e ${END:-16M} -f 64 -d all -o all, in and out of place" >"$TABLE"
+        echo "program,types,operators,roots,results,wrong,taken,forwarded,$(
+            printf 'busbw_%s,nccl_busbw_%s,' 64K 64K 1M 1M 16M 16M | sed 's/,$//')" >>"$TABLE"
+    fi
+    for program in ${PROGRAMS:-all_gather reduce_scatter alltoall broadcast reduce gather scatter hypercube sendrecv}; do
+        options=(-b 64 -e "${END:-16M}" -f 64 "${all[@]}" -g "$gpus")
+        [ "$program" != broadcast ] || options+=(-r -1)
+        [ "$program" != reduce ] || options+=(-r $((gpus - 1)))
+        run 1 "$program" "$tests/${program}_perf" "${options[@]}"
+        row="$program,$(awk '$1 ~ /^[0-9]+$/ && NF >= 12 {
+            rows++
+            types += !seen["type", $3]++
+            operators += !seen["operator", $4]++
+            roots += !seen["root", $(NF - 8)]++
+            wrong += $(NF - 4) + $NF # N/A counts as 0
+        } END { print types + 0 "," operators + 0 "," roots + 0 "," 2 * rows "," wrong + 0 }' "$log")"
+        row+=",$(sed -n 's/.*shunt: taken \([0-9]*\) calls, forwarded \([0-9]*\).*/\1,\2/p' "$log" | tail -n 1)"
+        for name in shunt nccl; do
+            for size in "${sizes_timed[@]}"; do bandwidth[$name$size]=; done
+            [ "$((end - SECONDS))" -ge 2 ] || continue
+            LD_PRELOAD=$([ "$name" = nccl ] || echo "$library") timeout $((end - SECONDS)) \
+                "$tests/${program}_perf" "${timed[@]}" >"$log" 2>&1 || tail -n 5 "$log"
+            for size in "${sizes_timed[@]}"; do bandwidth[$name$size]=$(busbw "$size"); done
+        done
+        for size in "${sizes_timed[@]}"; do row+=",${bandwidth[shunt$size]},${bandwidth[nccl$size]}"; done
+        [ -z "${TABLE:-}" ] || echo "$row" >>"$TABLE"
+        echo "$row"
     done
 }
 
@@ -114,9 +149,9 @@ part_mpi() {
     fi
 }
 
-for part in ${ONLY:-process threads graphs registered others mpi}; do
+for part in ${ONLY:-process threads graphs registered collectives mpi}; do
     case $part in
-    process | threads | graphs | registered | others | mpi) "part_$part" ;;
+    process | threads | graphs | registered | collectives | mpi) "part_$part" ;;
     *)
         echo "there is no part $part"
         exit 2

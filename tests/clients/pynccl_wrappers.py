@@ -25,6 +25,7 @@ from nccl_ctypes import Device
 
 FLOAT32, SUM = 7, 0
 COUNTS = (1, 1000, 65537)
+CALLS = ("all-reduce", "all-gather", "reduce-scatter", "group", "broadcast")
 PROGRAMS = {  # the variable that names the library, and the files in the order in which they are loaded
     "vllm": ("VLLM_NCCL_SO_PATH", ("vllm.utils.nccl", "vllm.distributed.device_communicators.pynccl_wrapper")),
     "sglang": ("SGLANG_NCCL_SO_PATH", ("sglang.srt.distributed.device_communicators.pynccl_wrapper",)),
@@ -48,12 +49,15 @@ class Anything:
         return made
 
 
-def stand_ins():
+def torch_stand_ins():
     dtypes = {name: name for name in ("int8 uint8 int32 int64 float16 float32 float64 bfloat16 float8_e4m3fn "
                                       "float8_e5m2 half float double dtype").split()}
     version = types.SimpleNamespace(cuda="13.0", hip=None)
     stand_in("torch", version=version, Tensor=object, cuda=Anything(), **dtypes)
     stand_in("torch.distributed", ReduceOp=Anything())
+
+
+def stand_ins():
     for package in ("vllm", "vllm.utils", "vllm.distributed", "vllm.distributed.device_communicators", "sglang",
                     "sglang.srt", "sglang.srt.distributed", "sglang.srt.distributed.device_communicators"):
         stand_in(package)
@@ -65,7 +69,7 @@ def stand_ins():
 
     def init_logger(name):
         logger = logging.getLogger(name)
-        logger.debug_once = logger.debug
+        logger.debug_once = logger.info_once = logger.debug
         return logger
 
     stand_in("vllm.logger", init_logger=init_logger)
@@ -81,6 +85,20 @@ def load(folder, names):
         sys.modules[name] = module
         spec.loader.exec_module(module)
     return module
+
+
+def programs(wanted):
+    """The last module of each program whose files lie in the folder PYNCCL."""
+    found = False
+    for name, (variable, files) in wanted.items():
+        if os.environ.get("LD_PRELOAD"):  # as `shunt run` sets it
+            os.environ[variable] = os.environ["LD_PRELOAD"]
+        module = load(os.environ.get("PYNCCL", ""), files)
+        if module is not None:
+            found = True
+            yield name, module
+    if not found:
+        client.skip("PYNCCL must name a folder with the files of vLLM or SGLang")
 
 
 class Host:
@@ -125,7 +143,13 @@ def rank_calls(module, library, unique, ranks, rank, good):
 
 
 def check(module, name, ranks):
-    library = module.NCCLLibrary()  # finds it by the program's own rule
+    try:
+        library = module.NCCLLibrary()  # finds it by the program's own rule
+    except AttributeError as error:  # the program wants a newer NCCL than the one that is here
+        print(f"NOTE {name}: {error}")
+        client.report(dict.fromkeys([f"{name} version", *(f"{name} {what} {count}" for what in CALLS for count in COUNTS)],
+                                    False))
+        return
     unique, good = library.ncclGetUniqueId(), {}
     threads = [threading.Thread(target=rank_calls, args=(module, library, unique, ranks, rank, good), daemon=True)
                for rank in range(ranks)]
@@ -140,18 +164,10 @@ def check(module, name, ranks):
 
 
 def worker(options):
-    folder = os.environ.get("PYNCCL", "")
+    torch_stand_ins()
     stand_ins()
-    found = False
-    for name, (variable, files) in PROGRAMS.items():
-        if os.environ.get("LD_PRELOAD"):  # as `shunt run` sets it
-            os.environ[variable] = os.environ["LD_PRELOAD"]
-        module = load(folder, files)
-        if module is not None:
-            found = True
-            check(module, name, options.gpus)
-    if not found:
-        client.skip("PYNCCL must name a folder with vLLM's or SGLang's pynccl_wrapper.py")
+    for name, module in programs(PROGRAMS):
+        check(module, name, options.gpus)
 
 
 if __name__ == "__main__":

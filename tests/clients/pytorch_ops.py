@@ -8,7 +8,6 @@ gathered to know what must come out. Floats are compared with an fp64 reference 
 preloaded run, and for each check whether the plain run agrees.
 """
 
-import json
 import os
 import sys
 import traceback
@@ -27,12 +26,15 @@ class Ranks:
 
         self.torch, self.dist, self.options = torch, dist, options
         self.local = int(os.environ["LOCAL_RANK"])
-        torch.cuda.set_device(self.local)
-        self.device = torch.device("cuda", self.local)
-        dist.init_process_group("cpu:gloo,cuda:nccl", device_id=self.device)
+        self.cuda = torch.cuda.is_available()  # without a GPU all goes over gloo: for working on these scripts
+        self.device = torch.device("cuda", self.local) if self.cuda else torch.device("cpu")
+        if self.cuda:
+            torch.cuda.set_device(self.device)
+            dist.init_process_group("cpu:gloo,cuda:nccl", device_id=self.device)
+        else:
+            dist.init_process_group("gloo")
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.verdicts = dist.new_group(backend="gloo")
-        self.results = {}
         self.seed = 0
 
     def input(self, rank, count, dtype, seed):
@@ -88,13 +90,18 @@ class Ranks:
             good, why = bool(body()), ""
         except Exception:  # whatever a library does wrong shows up here
             good, why = False, traceback.format_exc(limit=2)
-        self.torch.cuda.synchronize()
+        self.synchronize()
         both = [None] * self.size
         self.dist.all_gather_object(both, (good, why), group=self.verdicts)
-        self.results[name] = all(g for g, _ in both)
+        if self.rank == 0:
+            client.report({name: all(g for g, _ in both)})
         for r, (g, text) in enumerate(both):
             if self.rank == 0 and not g:
                 print(f"rank {r}: {name} failed {text}", flush=True)
+
+    def synchronize(self):
+        if self.cuda:
+            self.torch.cuda.synchronize()
 
 
 def all_reduce_checks(t):
@@ -275,8 +282,6 @@ def worker(options):
     ranks = Ranks(options)
     all_reduce_checks(ranks)
     other_checks(ranks)
-    if ranks.rank == 0:
-        print("RESULT " + json.dumps(ranks.results), flush=True)
     ranks.dist.destroy_process_group()
     print("DESTROYED", ranks.rank, flush=True)
 
@@ -300,10 +305,9 @@ def main():
     verdict = client.Verdict()
     results = {}
     for name, run in runs.items():
-        lines = run.lines("RESULT ")
-        results[name] = json.loads(lines[0]) if lines else {}
+        results[name] = run.results()
         ended = len(run.lines("DESTROYED"))
-        verdict.check(run.status == 0 and lines and ended == gpus,
+        verdict.check(run.status == 0 and results[name] and ended == gpus,
                       f"{name}: status {run.status}, {ended} ranks of {gpus} ended\n{run.text[-4000:]}")
     for name, good in results["preloaded"].items():
         print(f"{'ok' if good else 'FAILED'} {name}")

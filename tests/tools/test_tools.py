@@ -8,7 +8,6 @@ On the host device. Exit status 0: the case passed; a failed assertion shows
 what was expected and what came.
 """
 
-import argparse
 import csv
 import importlib.machinery
 import importlib.util
@@ -76,6 +75,8 @@ def usage():
         (("bench", "--graph"), "GPU"),
         (("bench", "--floor"), "no floor"),
         (("bench", "--host-time"), "GPU"),
+        (("bench", "--beside"), "GPU"),
+        (("bench", "--beside=1"), "--beside=1"),
         (("bench", "--host-time", "--graph"), "eager"),
         (("bench", "-b", "1M", "-e", "1K"), "-b"),
         (("run",), "no command"),
@@ -395,26 +396,49 @@ def pictures():
             assert pathlib.Path(folder, "now.svg").read_bytes() == picture.read_bytes(), f"{picture.name} is stale"
 
 
+def script_module(name):
+    """A script of scripts/ as a module."""
+    sys.path.insert(0, f"{SOURCE}/scripts")
+    loader = importlib.machinery.SourceFileLoader(name.replace("-", "_"), f"{SOURCE}/scripts/{name}")
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+def skips_without_gpus(name):
+    done = subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/{name}"], env=dict(os.environ, PATH="/nowhere"),
+                          capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 77 and "SKIP" in done.stdout, (done.returncode, done.stdout, done.stderr)
+
+
 def decode():
     """scripts/decode-bench: its arithmetic, and that it says why it does nothing where there is no GPU."""
-    script = f"{SOURCE}/scripts/decode-bench"
-    loader = importlib.machinery.SourceFileLoader("decode_bench", script)
-    bench = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    loader.exec_module(bench)
-    times = {("nccl", 1): [{"step": step, "reduces": 640} for step in (5000, 1000, 900)],
-             ("shunt", 1): [{"step": 800, "reduces": 320}],
-             ("nccl", 16): [{"step": 1600, "reduces": 640}], ("shunt", 16): [{"step": 1600, "reduces": 640}]}
-    one, many = bench.rows_of(times, argparse.Namespace(gpus=4), bench.LLAMA)
+    bench = script_module("decode-bench")
+    times = {("nccl", 1): [{"step": step, "exchanges": 640} for step in (5000, 1000, 900)],
+             ("shunt", 1): [{"step": 800, "exchanges": 320}],
+             ("nccl", 16): [{"step": 1600, "exchanges": 640}], ("shunt", 16): [{"step": 1600, "exchanges": 640}]}
+    one, many = bench.rows_of(times, 4, bench.MODELS["dense"])
     assert (one["tokens_s"], one["nccl_tokens_s"], one["gain"]) == ("1250.0", "1000.0", "1.250"), one
-    assert (one["predicted_us"], one["gained_us"], one["share"], one["reduce_us"]) == (
+    assert (one["predicted_us"], one["gained_us"], one["share"], one["exchange_us"]) == (
         "320.0", "200.0", "0.62", "5.00"), one
     assert (one["bytes"], many["bytes"], many["tokens_s"], many["share"]) == (8192, 131072, "10000.0", ""), many
     assert abs(bench.difference([3.0, 4.0], [3.0, 4.5]) - 0.5 / 29.25 ** 0.5) < 1e-12
     for bad in ([float("nan"), 1.0], [float("inf"), 1.0]):
         assert bench.difference(bad, [1.0, 1.0]) == float("inf") and bench.difference([1.0, 1.0], bad) == float("inf")
-    done = subprocess.run([sys.executable, "-B", script], env=dict(os.environ, PATH="/nowhere"), capture_output=True,
-                          text=True, timeout=LIMIT)
-    assert done.returncode == 77 and "SKIP" in done.stdout, (done.returncode, done.stdout, done.stderr)
+    skips_without_gpus("decode-bench")
+
+
+def train():
+    """scripts/train-bench: the slowest rank counts, of the rounds the median; the worst loss of any rank and step."""
+    bench = script_module("train-bench")
+    found = {(team, mode, n): [[{"ms": ms, "losses": [2.0, 1.0]}, {"ms": 1, "losses": [2.0, last]}] for ms in (50, 10, 20)]
+             for mode in bench.MODES for n in bench.SEQUENCES for team, last in (("nccl", 1.0), ("shunt", 1.25))}
+    found["shunt", "ddp", 4] = [[{"ms": 10, "losses": [2.0, 1.0]}, {"ms": 1, "losses": [2.0, 1.0]}]] * 3
+    rows = list(bench.rows_of(found, 2, 1000))
+    assert [row["tokens"] for row in rows] == [2000, 8000, 2000, 8000], rows
+    assert (rows[0]["tokens_s"], rows[0]["gain"], rows[0]["worst"]) == ("100000", "1.000", "0.25"), rows[0]
+    assert (rows[3]["tokens_s"], rows[3]["gain"], rows[3]["worst"]) == ("800000", "2.000", "0"), rows[3]
+    skips_without_gpus("train-bench")
 
 
 def offenders():
@@ -554,10 +578,15 @@ def bench_gpu():
                 assert float(row["floor_us"]) > 0.5 and float(row["floor_ratio"]) > 0.9, row  # nothing beats a floor
                 if "call_ns" in row:
                     assert float(row["call_ns"]) > 0 and float(row["sync_us"]) > float(row["launch_us"]) > 0, row
+        for arguments in ((), ("--graph",)):
+            expect(shunt("bench", "-b", "1M", "-e", "16M", "-f", "16", "--beside", *arguments, "--csv",
+                         f"{folder}/rows.csv"), 0)
+            for row in csv_rows(f"{folder}/rows.csv")[1]:
+                assert int(row["beside_calls"]) >= 2 and 0 < float(row["products_ms"]) < float(row["beside_ms"]) * 1.1, row
 
 
 if __name__ == "__main__":
     {case.__name__: case for case in (usage, run, info, topology, settings, documents, options, bench_right, bench_collectives,
                                       bench_files,
-                                      bench_dies, bench_choose, progress, bench_gpu, plots, plot_sheet, plot_trace, pictures, decode,
+                                      bench_dies, bench_choose, progress, bench_gpu, plots, plot_sheet, plot_trace, pictures, decode, train,
                                       offenders, trace)}[sys.argv[4]]()

@@ -225,6 +225,7 @@ def tune_usage():
     for arguments, word in ((("-b", "x"), "-b x"), (("-g", "1"), "-g 1"), (("-g", "9"), "-g 9"), (("-d", "int7"), "int7"),
                             (("-d", ""), "types"), (("--collective", "allgather,allsend"), "allsend"),
                             (("--collective", ","), "names"), (("--mode", "graph"), "graph"), (("--mode", "captured"), "GPU"),
+                            (("--beside",), "GPU"),
                             (("--limit", "0"), "--limit 0"), (("--diff", "one"), "two tables"), (("extra",), "extra"),
                             (("--nothing",), "--nothing"), (("-e",), "-e"), (("-b", "1M", "-e", "1K"), "-b")):
         expect(shunt("tune", *arguments), 2, word)

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""teams.py - what decode-bench and train-bench share: two sets of ranks, with Shunt and with NCCL, that take turns.
+
+Both sets live side by side, so that they see the same machine; the one that waits leaves the GPUs idle. A rank is this
+very script, started with --rank; it reads requests, a line each, and answers each with `answer`.
+"""
+
+import argparse
+import contextlib
+import csv
+import importlib.util
+import json
+import os
+import queue
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+QUIET = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+SKIPPED = 77
+
+
+def answer(value):
+    print("ANSWER " + json.dumps(value), flush=True)
+
+
+class Rank:
+    def __init__(self, command, environment):
+        self.process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, text=True)
+        self.answers, self.text = queue.Queue(), []
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        for line in self.process.stdout:
+            if line.startswith("ANSWER "):
+                self.answers.put(json.loads(line[len("ANSWER "):]))
+            else:
+                self.text.append(line)
+        self.answers.put(None)  # it has ended
+
+
+class Team:
+    def __init__(self, name, options, prefix, deadline, arguments):
+        self.name, self.deadline = name, deadline
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        environment = dict(os.environ, **QUIET, SHUNT_STATS="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+                           WORLD_SIZE=str(options.gpus))
+        command = [*prefix, sys.executable, os.path.abspath(sys.argv[0]), "--rank", *(["--cpu"] if options.cpu else []),
+                   *arguments]
+        self.ranks = [Rank(command, dict(environment, RANK=str(rank))) for rank in range(options.gpus)]
+
+    def collect(self):
+        """An answer of each rank."""
+        answers = []
+        for number, rank in enumerate(self.ranks):
+            try:
+                answers.append(rank.answers.get(timeout=max(0.1, self.deadline - time.monotonic())))
+            except queue.Empty:
+                raise SystemExit(self.fault(number, "gave no answer in time"))
+            if answers[-1] is None:
+                raise SystemExit(self.fault(number, "ended"))
+        return answers
+
+    def fault(self, number, what):
+        return f"{''.join(self.ranks[number].text)[-3000:]}\n{program()}: {self.name}: rank {number} {what}"
+
+    def ask(self, *words):
+        for rank in self.ranks:
+            rank.process.stdin.write(" ".join(map(str, words)) + "\n")
+            rank.process.stdin.flush()
+        return self.collect()
+
+    def end(self):
+        """The calls that Shunt took, by its own count; None if it was not there."""
+        for rank in self.ranks:
+            rank.process.stdin.close()
+        for number, rank in enumerate(self.ranks):
+            rank.reader.join(max(0.1, self.deadline - time.monotonic()))
+            if rank.reader.is_alive() or rank.process.wait() != 0:
+                raise SystemExit(self.fault(number, "did not end well"))
+        taken = re.findall(r"shunt: taken (\d+) calls", "".join("".join(rank.text) for rank in self.ranks))
+        return sum(map(int, taken)) if taken else None
+
+    def kill(self):
+        for rank in self.ranks:
+            rank.process.kill()
+
+
+@contextlib.contextmanager
+def both(options, prefix, arguments=()):
+    """The teams, ready: {"nccl": ..., "shunt": ...}."""
+    deadline = time.monotonic() + options.seconds
+    teams = {}
+    try:
+        for name in ("nccl", "shunt"):
+            teams[name] = Team(name, options, prefix if name == "shunt" else [], deadline, arguments)
+        for team in teams.values():
+            team.collect()
+        yield teams
+    finally:
+        for team in teams.values():
+            team.kill()
+
+
+def served(taken):
+    """Whether Shunt took calls in its team, and was not there in the other."""
+    print(f"# calls taken by Shunt: {taken['shunt']}")
+    if taken["shunt"] and taken["nccl"] is None:
+        return True
+    print("FAILED: Shunt took no call, or was there in the set that was to run without it")
+    return False
+
+
+def program():
+    return os.path.basename(sys.argv[0])
+
+
+def report(rows, options, model):
+    """To the screen, and to the file of --csv."""
+    facts = {"model": model,
+             "hardware": hardware(options), "rounds": options.rounds,
+             "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+             "command": " ".join([f"scripts/{program()}", *sys.argv[1:]])}
+    for name, value in facts.items():
+        print(f"# {name}: {value}")
+    widths = [max(len(name), 8) for name in rows[0]]
+    for cells in [list(rows[0]), *([str(value) for value in row.values()] for row in rows)]:
+        print(" ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths)))
+    if options.csv:
+        with open(options.csv, "w", encoding="utf-8", newline="") as file:
+            file.writelines(f"# {name}: {value}\n" for name, value in facts.items())
+            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+def listed_gpus():
+    try:
+        done = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"],
+                              capture_output=True, text=True, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return [line for line in done.stdout.splitlines() if done.returncode == 0 and line]
+
+
+def hardware(options):
+    return "processors, nothing to measure" if options.cpu else f"{options.gpus} x {listed_gpus()[0]}"
+
+
+def settle(options):
+    """The number of ranks, and how Shunt's are started; or an exit with the reason."""
+    if options.cpu:
+        options.gpus = options.gpus or 2
+        return []
+    options.gpus = options.gpus or len(listed_gpus())
+    if options.gpus not in (2, 4, 8) or options.gpus > len(listed_gpus()):
+        print(f"SKIP: 2, 4 or 8 GPUs are needed; {len(listed_gpus())} are here, {options.gpus} were asked for")
+        sys.exit(SKIPPED)
+    if importlib.util.find_spec("torch") is None:
+        print(f"SKIP: {sys.executable} has no torch")
+        sys.exit(SKIPPED)
+    commands = [options.shunt] if options.shunt else sorted(
+        ROOT.glob("build*/bin/shunt"), key=lambda path: path.stat().st_mtime)
+    if not commands:
+        sys.exit(f"{program()}: no build*/bin/shunt: build the project, or pass --shunt")
+    return [str(commands[-1]), "run", "--"]
+
+
+def parser(description, rounds):
+    p = argparse.ArgumentParser(description=description)
+    p.add_argument("-g", "--gpus", type=int, default=0)
+    p.add_argument("--csv")
+    p.add_argument("--shunt", help="the built command (default: of the newest build*/bin)")
+    p.add_argument("--rounds", type=int, default=rounds)
+    p.add_argument("--seconds", type=int, default=180, help="limit of the whole run")
+    p.add_argument("--cpu", action="store_true")
+    p.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
+    return p
+
+
+def join(cpu):
+    """In a rank: the process group; rank, ranks, device."""
+    import torch
+    import torch.distributed as dist
+
+    rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    device = torch.device("cpu") if cpu else torch.device("cuda", rank)
+    if cpu:
+        torch.set_num_threads(1)
+    else:
+        torch.cuda.set_device(device)
+    dist.init_process_group("gloo" if cpu else "nccl", device_id=None if cpu else device)
+    return rank, ranks, device

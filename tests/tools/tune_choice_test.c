@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Who is taken by two prices: what a choice may cost alone, and what it must gain beside products.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "tools/tune.h"
+
+enum { COUNT = 3 };
+
+static void a_gain_beside_products_is_taken(void **state)
+{
+    (void)state;
+    const tune_price_t price[COUNT] = {{100, 20}, {102.9, 17}, {101, 18}};
+    assert_int_equal(tune_choose(price, COUNT, 0), 1);
+    const tune_price_t last[COUNT] = {{100, 20}, {101, 18}, {102.9, 17}};
+    assert_int_equal(tune_choose(last, COUNT, 0), 2);
+}
+
+static void it_may_not_cost_more_than_three_percent_alone(void **state)
+{
+    (void)state;
+    const tune_price_t price[COUNT] = {{100, 20}, {103.1, 15}, {110, 10}};
+    assert_int_equal(tune_choose(price, COUNT, 0), 0);
+}
+
+static void noise_changes_nothing(void **state)
+{
+    (void)state;
+    const tune_price_t price[COUNT] = {{100, 20}, {100, 19.7}, {99, 21}};
+    assert_int_equal(tune_choose(price, COUNT, 0), 0);
+    assert_int_equal(tune_choose(price, COUNT, 2), 1);
+}
+
+static void who_was_not_measured_is_not_taken(void **state)
+{
+    (void)state;
+    const tune_price_t price[COUNT] = {{100, 0}, {100, 20}, {90, 0}};
+    assert_int_equal(tune_choose(price, COUNT, 1), 1);
+}
+
+/* The choice by the time alone is not always the fastest one: the built-in row stays where another gains too little. */
+static void the_cost_counts_from_the_first_choice(void **state)
+{
+    (void)state;
+    const tune_price_t price[COUNT] = {{99, 21}, {100, 20}, {102.5, 16}};
+    assert_int_equal(tune_choose(price, COUNT, 1), 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_gain_beside_products_is_taken),
+        cmocka_unit_test(it_may_not_cost_more_than_three_percent_alone), cmocka_unit_test(noise_changes_nothing),
+        cmocka_unit_test(who_was_not_measured_is_not_taken), cmocka_unit_test(the_cost_counts_from_the_first_choice)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

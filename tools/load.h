@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * load.h - matrix products that fill the current GPU, for collectives to run beside.
+ *
+ * They are cuBLAS's where it can be opened, as in a training step. Without it a kernel of our own multiplies in
+ * tiles: slower, but its blocks also hold a multiprocessor each, for about as long. A load belongs to the thread
+ * that opened it, and owns its matrices and its stream.
+ */
+#ifndef SHUNT_TOOL_LOAD_H
+#define SHUNT_TOOL_LOAD_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { TOOL_LOAD_ERROR_BYTES = 256 };
+typedef struct tool_load tool_load_t;
+
+/* On the current device. `nccl_path`: the real NCCL's, for a cuBLAS of the same Python wheels lies near it; may be "".
+ * NULL: see `error`. */
+tool_load_t *tool_load_open(const char *nccl_path, char error[TOOL_LOAD_ERROR_BYTES]);
+/* Enqueue the products, about 12 ms on an H200, on the load's stream, behind what `stream` (a cudaStream_t) has now.
+ * A cudaError_t. */
+int tool_load_start(tool_load_t *load, void *stream);
+/* What comes to `stream` from now on waits for them. A cudaError_t. */
+int tool_load_join(tool_load_t *load, void *stream);
+/* May be NULL. The products are through. */
+void tool_load_close(tool_load_t *load);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
