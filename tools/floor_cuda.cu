@@ -409,11 +409,16 @@ void tool_floor_measure(uint32_t gpus, tool_floor_t *floor)
     memset(floor, 0, sizeof *floor);
     probe->floor = floor;
     probe->count = gpus;
-    if (!tool_floor_host(gpus, floor))
-        return;
-    for (uint32_t i = 0; i < gpus; i++)
-        if (!open_gpu(probe, i))
-            return;
-    if (measure_launch(probe) && measure_one_way(probe) && measure_push(probe))
+    bool right = true;
+    for (uint32_t i = 0; i < gpus && right; i++)
+        right = open_gpu(probe, i);
+    if (right && measure_launch(probe) && measure_one_way(probe) && measure_push(probe))
         measure_bandwidth(probe);
+    /* Neither part needs the other. Where this one fails, its figures stay 0. */
+    tool_floor_t host = {};
+    if (tool_floor_host(gpus, &host)) {
+        floor->host_one_way = host.host_one_way;
+        floor->host_store = host.host_store;
+        floor->host_load = host.host_load;
+    }
 }

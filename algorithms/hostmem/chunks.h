@@ -43,10 +43,10 @@ LANE_HOST_FN uint32_t shm_places(uint32_t nranks)
     return 2 * SHM_CHUNKS * (nranks - 1) + SHM_SUMS;
 }
 
-/* Bytes of one of the two areas. */
+/* Bytes of one of the two areas: whole pages, so that a warp's stores are whole lines. */
 LANE_HOST_FN uint64_t shm_area(uint64_t staging_bytes, uint32_t nranks)
 {
-    return staging_bytes / shm_places(nranks) * SHM_CHUNKS * (nranks - 1) / VEC * VEC;
+    return staging_bytes / shm_places(nranks) * SHM_CHUNKS * (nranks - 1) / 4096 * 4096;
 }
 
 static inline uint64_t shm_most_bytes(const alg_map_t *map, uint32_t nranks)

@@ -13,7 +13,7 @@
  * rank has ended call e (algorithm.h), so nobody reads there any more.
  *
  * A mark comes again after 2^31 calls. So that a unit which none of them used does
- * not pass for new then, each call clears one that it does not use, in turn.
+ * not pass for new then, each call clears one of those behind what it uses, in turn.
  *
  * A lane has three vectors at a time, for which it takes four units. Those of a
  * warp lie in a tile, so that each of its stores and loads is of whole lines.

@@ -125,7 +125,8 @@ struct shm_copy {
         lane_begin((uintptr_t)w.input | (uintptr_t)w.output, call.early);
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         epoch_leave(lane, team);
-        if (epoch_stopped(epoch))
+        /* The block leaves as one: its flags stand for what all of its lanes posted. */
+        if (lane_sync_any(epoch_stopped(epoch)))
             return;
         w.ch.begin(team, epoch);
         outbox_clear_one(lane, team, epoch, 0);
