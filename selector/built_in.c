@@ -59,13 +59,6 @@
         collective, "shm-2", UINT64_MAX, "nccl", 0, 0, SHM                  \
     }
 
-/* Two hosts over sockets: the exchange of a slice as measured with one GPU each, and two-shot's crossings. */
-#define NETWORK_ROWS(each)                                                         \
-    {ALG_ALL_REDUCE, "network-2x" #each, 256 * KIB, "exchange", 8, 512, ESTIMATE}, \
-    {                                                                              \
-        ALG_ALL_REDUCE, "network-2x" #each, UINT64_MAX, "nccl", 0, 0, ESTIMATE     \
-    }
-
 /* Above that the root's link carries the message n - 1 times. Two-shot (rooted/) carries it once; it has no rows yet,
  * for it was not measured on 3 and 4 GPUs. */
 #define MESSAGE_ROWS(collective)                                                          \
@@ -118,11 +111,8 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_SEND_RECV, "shm-2", UINT64_MAX, "nccl", 0, 0, SHM},
 
     {ALG_ALL_REDUCE, "network-2x1", 32 * KIB, "exchange", 4, 256, "docs/results/hosts-2-h200.csv"},
-    {ALG_ALL_REDUCE, "network-2x1", 1 * MIB, "exchange", 8, 512, "docs/results/hosts-2-h200.csv"},
+    {ALG_ALL_REDUCE, "network-2x1", 256 * KIB, "exchange", 8, 512, "docs/results/hosts-2-h200.csv"},
     {ALG_ALL_REDUCE, "network-2x1", UINT64_MAX, "nccl", 0, 0, "docs/results/hosts-2-h200.csv"},
-    NETWORK_ROWS(2),
-    NETWORK_ROWS(4),
-    NETWORK_ROWS(8),
 
     BESIDE_ROWS(ALG_REDUCE_SCATTER, 12 * MIB, 24 * MIB),
     BESIDE_ROWS(ALG_ALL_GATHER, 3 * MIB, 384 * MIB),

@@ -206,9 +206,8 @@ static bool look(alg_relay_t *relay)
 /* ---- The proxy --------------------------------------------------------------------------- */
 
 typedef struct sight {
-    bool busy;  /* something was done, or is under way */
-    bool due;   /* a call may begin without a word to the host, or was launched and has yet to begin */
-    bool cores; /* of the host device, whose kernels need the cores */
+    bool busy; /* something was done, or is under way */
+    bool due;  /* a call may begin without a word to the host, or was launched and has yet to begin */
 } sight_t;
 
 static bool is_due(const alg_relay_t *relay)
@@ -218,36 +217,39 @@ static bool is_due(const alg_relay_t *relay)
 
 static sight_t look_at_all(void)
 {
-    sight_t sight = {false, false, false};
+    sight_t sight = {false, false};
     for (alg_relay_t *relay = g_proxy.relays; relay; relay = relay->next) {
         sight.busy |= look(relay);
         sight.due |= is_due(relay);
-        sight.cores |= relay->device == ALG_DEVICE_HOST;
     }
     return sight;
 }
 
-/* Until a call is launched. Under the lock. */
+/* Until a call is launched, or for a while: what a peer sends meanwhile must be read, or its system takes this one for
+ * dead (TCP_USER_TIMEOUT). Under the lock. */
 static void sleep_until_call(void)
 {
     bool due = false;
     atomic_store(&g_proxy.sleeps, true);
     for (alg_relay_t *relay = g_proxy.relays; relay; relay = relay->next)
         due |= is_due(relay);
-    if (!due)
-        pthread_cond_wait(&g_proxy.wake, &g_proxy.lock);
+    if (!due) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec++;
+        pthread_cond_timedwait(&g_proxy.wake, &g_proxy.lock, &until);
+    }
     atomic_store(&g_proxy.sleeps, false);
 }
 
-static void pause_a_moment(const sight_t *sight, long nap_ns)
+/* Others may need the core that this thread is bound to. */
+static void pause_a_moment(long nap_ns)
 {
     const struct timespec moment = {0, nap_ns};
     if (nap_ns > 0)
         nanosleep(&moment, NULL);
-    else if (sight->cores || atomic_load(&g_proxy.wanted) > 0)
-        sched_yield();
     else
-        __builtin_ia32_pause();
+        sched_yield();
 }
 
 static void *serve_all(void *unused)
@@ -266,7 +268,7 @@ static void *serve_all(void *unused)
             continue;
         }
         give_lock();
-        pause_a_moment(&sight, idle_ns < POLL_MS * MS ? 0 : idle_ns < IDLE_MS * MS ? NAP_NS : LONG_NAP_NS);
+        pause_a_moment(idle_ns < POLL_MS * MS ? 0 : idle_ns < IDLE_MS * MS ? NAP_NS : LONG_NAP_NS);
         while (atomic_load(&g_proxy.wanted) > 0)
             sched_yield();
         pthread_mutex_lock(&g_proxy.lock);

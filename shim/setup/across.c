@@ -116,8 +116,11 @@ static bool step_agreement(shim_setup_t *setup, bool *moved)
 {
     const char *failure = NULL;
     if (!shim_hosts_agreed(setup->hosts, &failure)) {
+        const uint64_t needed = atomic_load(&setup->needed_ns);
         postpone(setup);
-        return true;
+        if (needed == 0 || shim_now_ns() < needed + SHIM_SETTLE_LIMIT_MS * UINT64_C(1000000))
+            return true;
+        failure = "a rank of another host stayed away while a call waited"; /* who leaves ends it for all */
     }
     *moved = true;
     if (failure)

@@ -13,6 +13,7 @@
 #include "shim/base/clock.h"
 #include "shim/base/settings.h"
 #include "shim/real/real.h"
+#include "shim/setup/hosts.h"
 #include "shim/setup/setup.h"
 
 typedef struct regroup {
@@ -94,8 +95,10 @@ static void begin_cuda(shim_setup_t *setup)
         return;
     }
     uint32_t here = setup->rendezvous ? net_count(setup->rendezvous) : 0;
-    const bool elsewhere = setup->rendezvous && here < comm->nranks && comm->nranks <= NET_NETWORK_RANKS &&
-                           net_invitation_valid(&setup->request.invitation);
+    /* Two ranks, of one host each, have rows; others meet where the user wants an algorithm for them. */
+    const bool elsewhere = setup->rendezvous && here < comm->nranks &&
+                           net_invitation_valid(&setup->request.invitation) &&
+                           comm->nranks <= (shim_settings()->algo[0] ? NET_NETWORK_RANKS : 2);
     setup->quiet = comm->nranks < 2 || (comm->nranks > ALG_MAX_RANKS && !elsewhere);
     char text[80];
     const char *refused = shim_identity_refusal(text, sizeof(text));
@@ -115,6 +118,8 @@ static void begin_cuda(shim_setup_t *setup)
         shim_setup_decline(setup, "explicit launchOrderImplicit: forwarding");
     } else if (elsewhere && !shim_identity_sockets()) {
         shim_setup_decline(setup, "its ranks are on several hosts, which NCCL reaches by more than sockets");
+    } else if (elsewhere && shim_hosts_alone()) {
+        shim_setup_decline(setup, "ranks of other hosts did not come to an earlier meeting");
     } else if (elsewhere) {
         shim_setup_begin_hosts(setup);
     } else {

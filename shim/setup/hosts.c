@@ -17,6 +17,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,12 +27,12 @@
 #include "shim/base/settings.h"
 #include "shim/setup/setup.h"
 
-enum { ROUNDS = 2, AGREE_ROUNDS = 2, RECORD_LAYOUT = 2 };
+enum { ROUNDS = 2, AGREE_ROUNDS = 2, RECORD_LAYOUT = 3 };
 
 /* What a rank posts first. Plain data without padding. */
 typedef struct record {
     uint32_t version, layout;
-    net_key_t host;
+    net_key_t host, nccl_host;  /* what is the same host to Shunt, and to NCCL */
     net_address_t relay, every; /* where it listens for them */
     int32_t color, order;
     uint32_t blocking, reserved;
@@ -44,6 +45,13 @@ typedef struct ready {
 
 _Static_assert(sizeof(record_t) <= NET_ROUND_BYTES, "a record does not fit into a round");
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_NETWORK_RANKS, "more ranks than a network has");
+
+static atomic_bool g_alone;
+
+bool shim_hosts_alone(void)
+{
+    return atomic_load(&g_alone);
+}
 
 struct shim_hosts {
     shim_hosts_request_t request;
@@ -169,6 +177,7 @@ static int open_sockets(const shim_hosts_request_t *request, sockets_t *sockets,
     record->version = SHUNT_VERSION_CODE;
     record->layout = RECORD_LAYOUT;
     record->host = shim_identity_host();
+    record->nccl_host = shim_identity_nccl_host();
     record->color = request->color;
     record->order = request->order;
     record->blocking = request->blocking;
@@ -320,6 +329,19 @@ static int join_last(shim_hosts_t *hosts, const members_t *members, const net_li
     return error ? error : net_meeting_exchange(hosts->last, &here, sizeof(here), all, limit);
 }
 
+/* Containers of one machine, say. NCCL may have faster ways between them than sockets. */
+static bool one_host_to_nccl(const shim_hosts_request_t *request, const record_t *records)
+{
+    for (uint32_t r = 1; r < request->nranks; r++) {
+        for (uint32_t other = 0; other < r; other++) {
+            if (memcmp(&records[r].host, &records[other].host, sizeof(net_key_t)) &&
+                !memcmp(&records[r].nccl_host, &records[other].nccl_host, sizeof(net_key_t)))
+                return true;
+        }
+    }
+    return false;
+}
+
 static void met(shim_hosts_t *hosts, net_meeting_t *meeting, const record_t *records, sockets_t *sockets,
                 const net_limit_t *limit)
 {
@@ -330,6 +352,10 @@ static void met(shim_hosts_t *hosts, net_meeting_t *meeting, const record_t *rec
             failed(hosts, "rank %u runs another version of Shunt", r);
             return;
         }
+    }
+    if (!request->host_device && one_host_to_nccl(request, records)) {
+        failed(hosts, "its ranks share no memory, and NCCL takes them for ranks of one host");
+        return;
     }
     const members_t members = find_members(request, records);
     const bool stays = !request->regroup || request->color != NCCL_SPLIT_NOCOLOR;
@@ -374,8 +400,11 @@ static void meet(shim_hosts_t *hosts)
             met(hosts, meeting, records, &sockets, &limit);
         net_meeting_leave(meeting);
     }
-    if (error)
+    if (error) {
         meeting_failed(hosts, error);
+        /* The first to run out of time leaves; the others see that. */
+        atomic_store(&g_alone, error == -ETIMEDOUT || error == -ESRCH || shim_hosts_alone());
+    }
     close_sockets(&sockets);
 }
 

@@ -14,6 +14,8 @@
 void shim_hosts_invite(ncclUniqueId *id);
 /* The first one that these ids carry; all zero if none does. */
 net_invitation_t shim_hosts_invitation(const ncclUniqueId *ids, int count);
+/* Ranks of other hosts have not come to a meeting of this process once: no other one waits for them. */
+bool shim_hosts_alone(void);
 /* The name under which ranks of one host meet: those that NCCL_HOSTID sets apart do not. */
 net_key_t shim_hosts_local_key(const net_key_t *key);
 /* The same once it is known who is on which host. */

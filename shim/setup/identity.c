@@ -150,6 +150,17 @@ net_key_t shim_identity_host(void)
     return net_key_hash(&host, sizeof(host));
 }
 
+net_key_t shim_identity_nccl_host(void)
+{
+    char name[256] = "";
+    gethostname(name, sizeof(name) - 1);
+    const char *given = shim_nccl_env("NCCL_HOSTID");
+    const struct {
+        net_key_t boot, name;
+    } host = {given ? hash_text(NULL) : boot_id(), hash_text(given ? given : name)};
+    return net_key_hash(&host, sizeof(host));
+}
+
 static uint64_t random_id(void)
 {
     uint64_t id = 0;

@@ -164,6 +164,8 @@ bool shim_identity_sockets(void);
 /* Which host this is: its kernel's boot id, NCCL_HOSTID, and the file system of shared memory, which containers have
  * for themselves. */
 net_key_t shim_identity_host(void);
+/* The same as the real NCCL has it. */
+net_key_t shim_identity_nccl_host(void);
 /* This rank's own. 0, or a negative errno where its GPU does not answer. */
 int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity);
 /* Why these ranks cannot form a team, in `text`; NULL if they can. */

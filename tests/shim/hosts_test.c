@@ -24,6 +24,7 @@ typedef struct trial {
     void (*fault)(int rank);
     bool attaches;
     uint32_t hosts, team;
+    bool missed; /* ranks of other hosts did not come */
 } trial_t;
 
 static ncclUniqueId fresh_id(void)
@@ -49,6 +50,7 @@ static int check(const trial_t *trial, ncclComm_t comm, int rank)
     EXPECT(state != NULL);
     shim_attach_settle(state); /* as its first call: on a busy machine an init does not wait that long */
     EXPECT(atomic_load(&state->phase) == (trial->attaches ? SHIM_COMM_ATTACHED : SHIM_COMM_FORWARD));
+    EXPECT(!shim_hosts_alone() || trial->missed); /* one whose neighbour left first does not know */
     EXPECT(state->rank == (uint32_t)rank && state->nranks == (uint32_t)trial->nranks);
     if (!trial->attaches)
         return 0;
@@ -72,6 +74,8 @@ static int rank_main(const trial_t *trial, const ncclUniqueId *id, int rank)
     setenv("NCCL_HOSTID", name, 1);
     setenv("NCCL_NET", "Socket", 1);
     setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+    setenv("SHUNT_ALGO", "allreduce:exchange",
+           1); /* more than two ranks meet if the user wants an algorithm for them */
     fake_reset();
     if (trial->fault)
         trial->fault(rank);
@@ -109,11 +113,11 @@ static void run(trial_t trial)
 static void hosts_attach(void **state)
 {
     (void)state;
-    run((trial_t){2, 1, NULL, true, 2, 1});
-    run((trial_t){4, 2, NULL, true, 2, 2});
-    run((trial_t){16, 8, NULL, true, 2, 8});
+    run((trial_t){2, 1, NULL, true, 2, 1, false});
+    run((trial_t){4, 2, NULL, true, 2, 2, false});
+    run((trial_t){16, 8, NULL, true, 2, 8, false});
     /* Not as many on each: every rank is a host of its own. */
-    run((trial_t){3, 2, NULL, true, 3, 1});
+    run((trial_t){3, 2, NULL, true, 3, 1, false});
 }
 
 static void proof_fails_on_one(int rank)
@@ -139,13 +143,22 @@ static void dies(int rank)
         _exit(0);
 }
 
+static void no_algorithm(int rank)
+{
+    (void)rank;
+    unsetenv("SHUNT_ALGO");
+}
+
 static void some_decline(void **state)
 {
     (void)state;
-    run((trial_t){4, 2, proof_fails_on_one, false, 0, 0});
-    run((trial_t){4, 2, other_settings, false, 0, 0});
-    run((trial_t){4, 2, other_gpus, false, 0, 0});
-    run((trial_t){4, 2, dies, false, 0, 0}); /* or does not run Shunt: the meeting has its limit */
+    run((trial_t){4, 2, proof_fails_on_one, false, 0, 0, false});
+    run((trial_t){4, 2, other_settings, false, 0, 0, false});
+    run((trial_t){4, 2, other_gpus, false, 0, 0, false});
+    run((trial_t){4, 2, no_algorithm, false, 0, 0, false});
+    run((trial_t){2, 1, no_algorithm, true, 2, 1, false});
+    /* Or does not run Shunt: the meeting has its limit, and the process waits for no other one. */
+    run((trial_t){.nranks = 4, .per_host = 2, .fault = dies, .missed = true});
 }
 
 /* ---- What NCCL reaches the others by ------------------------------------------------ */
@@ -174,9 +187,9 @@ static void without_rdma(int rank)
 static void networks(void **state)
 {
     (void)state;
-    run((trial_t){2, 1, by_rdma, false, 0, 0});
-    run((trial_t){2, 1, by_a_plugin, false, 0, 0});
-    run((trial_t){2, 1, without_rdma, true, 2, 1});
+    run((trial_t){2, 1, by_rdma, false, 0, 0, false});
+    run((trial_t){2, 1, by_a_plugin, false, 0, 0, false});
+    run((trial_t){2, 1, without_rdma, true, 2, 1, false});
 }
 
 /* An id that every rank makes for itself has to be the same everywhere. */
