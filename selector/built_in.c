@@ -46,18 +46,22 @@
 #define BLOCK_ROWS(collective, most)                                                                                 \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, most), PUSH(collective, 3, 128 * MIB), \
         PUSH(collective, 4, 128 * MIB)
-/* Through the host's memory, between two GPUs: one crossing, then chunks, up to `most`; more GPUs have the model's
- * (cost_shm.c). Few blocks are enough where the crossing is what takes the time. */
+/* Through the host's memory, between two GPUs: one crossing up to `once`, then chunks up to `most`; more GPUs have the
+ * model's (cost_shm.c). Few blocks are enough where the crossing is what takes the time. */
 #define SHM "docs/results/shm-collectives-2-h200.csv"
 #define SHM_SWEEP "docs/results/shm-sweep-2-h200.csv"
-#define SHM_ROWS(collective, few, once, most)                               \
+#define SHM_ONCE(collective, few, once)                                     \
     {collective, "shm-2", 64 * KIB, "shm-oneshot", few, 512, SHM_SWEEP},    \
         {collective, "shm-2", 256 * KIB, "shm-oneshot", 8, 512, SHM_SWEEP}, \
-        {collective, "shm-2", once, "shm-oneshot", 16, 512, SHM},           \
-        {collective, "shm-2", most, "shm-staged", 32, 256, SHM},            \
     {                                                                       \
-        collective, "shm-2", UINT64_MAX, "nccl", 0, 0, SHM                  \
+        collective, "shm-2", once, "shm-oneshot", 16, 512, SHM              \
     }
+#define SHM_END(collective)                                \
+    {                                                      \
+        collective, "shm-2", UINT64_MAX, "nccl", 0, 0, SHM \
+    }
+#define SHM_ROWS(collective, few, once, most) \
+    SHM_ONCE(collective, few, once), {collective, "shm-2", most, "shm-staged", 32, 256, SHM}, SHM_END(collective)
 
 /* Above that the root's link carries the message n - 1 times. Two-shot (rooted/) carries it once; it has no rows yet,
  * for it was not measured on 3 and 4 GPUs. */
@@ -99,16 +103,18 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "shm-2", 16 * KIB, "shm-oneshot", 4, 512, SHM_SWEEP},
     {ALG_ALL_REDUCE, "shm-2", 512 * KIB, "shm-oneshot", 8, 512, SHM_SWEEP},
     {ALG_ALL_REDUCE, "shm-2", 64 * MIB, "shm-staged", 32, 256, SHM},
-    {ALG_ALL_REDUCE, "shm-2", UINT64_MAX, "nccl", 0, 0, SHM},
+    SHM_END(ALG_ALL_REDUCE),
     SHM_ROWS(ALG_REDUCE_SCATTER, 2, 512 * KIB, 64 * MIB),
     SHM_ROWS(ALG_ALL_GATHER, 2, 1 * MIB, 64 * MIB),
     SHM_ROWS(ALG_ALL_TO_ALL, 2, 512 * KIB, 64 * MIB),
     SHM_ROWS(ALG_GATHER, 2, 512 * KIB, 1 * MIB),
     SHM_ROWS(ALG_SCATTER, 2, 512 * KIB, 1 * MIB),
-    SHM_ROWS(ALG_BROADCAST, 8, 512 * KIB, 512 * KIB),
-    SHM_ROWS(ALG_REDUCE, 8, 512 * KIB, 512 * KIB),
+    SHM_ONCE(ALG_BROADCAST, 8, 512 * KIB),
+    SHM_END(ALG_BROADCAST),
+    SHM_ONCE(ALG_REDUCE, 8, 512 * KIB),
+    SHM_END(ALG_REDUCE),
     {ALG_SEND_RECV, "shm-2", 128 * KIB, "shm-pairs", 32, 512, SHM},
-    {ALG_SEND_RECV, "shm-2", UINT64_MAX, "nccl", 0, 0, SHM},
+    SHM_END(ALG_SEND_RECV),
 
     {ALG_ALL_REDUCE, "network-2x1", 32 * KIB, "exchange", 4, 256, "docs/results/hosts-2-h200.csv"},
     {ALG_ALL_REDUCE, "network-2x1", 256 * KIB, "exchange", 8, 512, "docs/results/hosts-2-h200.csv"},

@@ -8,7 +8,7 @@
  * a few rounds. Nothing is freed: the process ends when this is done.
  */
 #include "floor.h"
-#include "floor_bounce.cuh"
+#include "floor_probe.cuh"
 
 #include <cuda_runtime.h>
 #include <stdarg.h>
@@ -17,7 +17,6 @@
 #include <string.h>
 
 enum {
-    ROUNDS = 5,
     CALLS = 100, /* kernels of a graph; even, since a push names one of two halves */
     EAGER = 500, /* fewer than a stream's queue holds */
     LANES = 64,  /* of 16 bytes: 1 KB */
@@ -127,28 +126,6 @@ static bool ok(probe_t *probe, cudaError_t status, const char *call)
 }
 #define OK(call) ok(probe, call, #call)
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values)
-{
-    qsort(values, ROUNDS, sizeof values[0], by_size);
-    return values[ROUNDS / 2];
-}
-
-/* Seconds between a GPU's marks. */
-static bool elapsed(probe_t *probe, gpu_t *gpu, double *seconds)
-{
-    float milliseconds = 0;
-    if (!OK(cudaEventSynchronize(gpu->mark[1])) || !OK(cudaEventElapsedTime(&milliseconds, gpu->mark[0], gpu->mark[1])))
-        return false;
-    *seconds = milliseconds * 1e-3;
-    return true;
-}
-
 /* ---- Launches ---- */
 
 static bool capture_end(probe_t *probe, gpu_t *gpu)
@@ -181,7 +158,7 @@ static bool replay(probe_t *probe, uint32_t gpus, double *seconds)
         times[round] = 0;
         for (uint32_t i = 0; i < gpus; i++) {
             double time;
-            if (!elapsed(probe, &probe->gpu[i], &time))
+            if (!OK(seconds_between(probe->gpu[i].mark, &time)))
                 return false;
             times[round] = time / CALLS > times[round] ? time / CALLS : times[round];
         }
@@ -213,7 +190,7 @@ static bool measure_launch(probe_t *probe)
     for (int round = 0; round < ROUNDS; round++)
         if (!launch_many(probe, EAGER / 10) || !OK(cudaEventRecord(gpu->mark[0], gpu->stream[0])) ||
             !launch_many(probe, EAGER) || !OK(cudaEventRecord(gpu->mark[1], gpu->stream[0])) ||
-            !elapsed(probe, gpu, &times[round]))
+            !OK(seconds_between(gpu->mark, &times[round])))
             return false;
     probe->floor->launch_eager = median(times) / EAGER;
     return true;
@@ -234,7 +211,7 @@ static bool bounce_between(probe_t *probe, uint32_t a, uint32_t b, double *secon
         return false;
     bounce<<<1, 1, 0, first->stream[0]>>>(first->flag, second->flag, true, first->flag + 1);
     if (!OK(cudaGetLastError()) || !OK(cudaEventRecord(first->mark[1], first->stream[0])) ||
-        !elapsed(probe, first, seconds) || !OK(cudaStreamSynchronize(second->stream[0])) ||
+        !OK(seconds_between(first->mark, seconds)) || !OK(cudaStreamSynchronize(second->stream[0])) ||
         !OK(cudaMemcpy(done, first->flag, sizeof done, cudaMemcpyDeviceToHost)))
         return false;
     *seconds /= 2 * BOUNCES;
@@ -359,7 +336,7 @@ static bool measure_bandwidth(probe_t *probe)
         times[round] = 0;
         for (uint32_t i = 0; i < probe->count; i++) {
             double time;
-            if (!elapsed(probe, &probe->gpu[i], &time))
+            if (!OK(seconds_between(probe->gpu[i].mark, &time)))
                 return false;
             times[round] = time > times[round] ? time : times[round];
         }

@@ -8,14 +8,14 @@
  * ends when this is done.
  */
 #include "floor.h"
-#include "floor_bounce.cuh"
+#include "floor_probe.cuh"
 
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 5, AREA_VECTORS = (4 << 20) / 16, PASSES = 32, BLOCKS = 16, THREADS = 512, AT_ONCE = 8 };
+enum { AREA_VECTORS = (4 << 20) / 16, PASSES = 32, BLOCKS = 16, THREADS = 512, AT_ONCE = 8 };
 
 /* ---- Kernels: AREA_VECTORS, PASSES times ---- */
 
@@ -73,27 +73,6 @@ static bool ok(host_probe_t *probe, cudaError_t status, const char *call)
 }
 #define OK(call) ok(probe, call, #call)
 
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *values)
-{
-    qsort(values, ROUNDS, sizeof values[0], by_size);
-    return values[ROUNDS / 2];
-}
-
-static bool elapsed(host_probe_t *probe, host_gpu_t *gpu, double *seconds)
-{
-    float milliseconds = 0;
-    if (!OK(cudaEventSynchronize(gpu->mark[1])) || !OK(cudaEventElapsedTime(&milliseconds, gpu->mark[0], gpu->mark[1])))
-        return false;
-    *seconds = milliseconds * 1e-3;
-    return true;
-}
-
 static bool open_gpu(host_probe_t *probe, uint32_t index)
 {
     const unsigned flags = cudaHostAllocMapped | cudaHostAllocPortable;
@@ -118,7 +97,7 @@ static bool bounce_between(host_probe_t *probe, uint32_t a, uint32_t b, double *
         return false;
     bounce<<<1, 1, 0, first->stream>>>(first->flag, second->flag, true, first->flag + 1);
     if (!OK(cudaGetLastError()) || !OK(cudaEventRecord(first->mark[1], first->stream)) ||
-        !elapsed(probe, first, seconds) || !OK(cudaStreamSynchronize(second->stream)))
+        !OK(seconds_between(first->mark, seconds)) || !OK(cudaStreamSynchronize(second->stream)))
         return false;
     *seconds /= 2 * BOUNCES;
     if (first->flag[1] == BOUNCES)
@@ -166,7 +145,7 @@ static bool measure_bandwidth(host_probe_t *probe, bool stores, double *bandwidt
         times[round] = 0;
         for (uint32_t i = 0; i < probe->count; i++) {
             double time;
-            if (!elapsed(probe, &probe->gpu[i], &time))
+            if (!OK(seconds_between(probe->gpu[i].mark, &time)))
                 return false;
             times[round] = time > times[round] ? time : times[round];
         }

@@ -2,8 +2,8 @@
 /*
  * load_cuda.cu - the products of load.h.
  *
- * What they compute is not looked at; that their blocks hold the multiprocessors is what counts. The matrices are zero
- * but for a pattern, since multiplying zeros draws less power than a program does.
+ * Nobody looks at the results: the blocks shall hold the multiprocessors. The matrices are not zero, since products
+ * of zeros draw less power than a program's.
  */
 #include "load.h"
 

@@ -168,7 +168,8 @@ struct exchange {
         const uint64_t epoch = epoch_read(team);
         l.begin(team, call, epoch);
         epoch_leave(lane, team);
-        if (epoch_stopped(epoch))
+        /* The block leaves as one: its words stand for what all of its lanes laid. */
+        if (lane_sync_any(epoch_stopped(epoch)))
             return;
         for (uint32_t k = 0; !l.alone() && l.first + k < l.t.slice; k += l.stride) {
             vec16_t x[N];

@@ -6,10 +6,10 @@
  * Each ordered pair of ranks has some channels, and a channel has a ring in the
  * scratch of who receives. A ring has `rows` rows of one vector a lane, then room
  * for an escape word a vector (mark.h). Counts of rows, which only grow, say how
- * far a ring has come: SENT and RECEIVED in the device memory of who counts, CREDIT in the
- * sender's, written by the receiver; SEEN is the credit that the sender's last kernel saw.
- * All is derived from the map and the number of
- * ranks, so that both ends agree.
+ * far a ring has come. SENT and RECEIVED lie in the device memory of who counts, as does
+ * SEEN, the credit that the sender's last kernel saw. CREDIT lies in the sender's scratch,
+ * and the receiver writes it. All is derived from the map and the number of ranks, so that
+ * both ends agree.
  */
 #ifndef SHUNT_EXCHANGE_H
 #define SHUNT_EXCHANGE_H

@@ -3,9 +3,9 @@
  * pairs.cu - sends and receives, all messages of a group in one kernel.
  *
  * Data path: buffer -> ring in the receiver's scratch, which may lie in the host's
- * memory -> buffer. A vector tells
- * that it has arrived by not being all-ones, so a message needs no flag; words of
- * all-ones travel as escapes (mark.h), and data arrives bit for bit.
+ * memory -> buffer. A vector tells that it has arrived by not being all-ones, so a
+ * message needs no flag; words of all-ones travel as escapes (mark.h), and data arrives
+ * bit for bit.
  *
  * A message's rows go to the channels in turn: row r to channel r % channels, as
  * its next row. So both ends know from the lengths of the messages alone where
@@ -641,16 +641,14 @@ template <int MOST> static int pairs_launch(const alg_team_t *team, const alg_ca
     });
 }
 
+#if CUDART_VERSION >= 12010
 /* Whether a kernel may have more than 4 KiB of arguments. */
 static bool pairs_vast(void)
 {
-#if CUDART_VERSION >= 12010
     int version = 0;
     return cudaDriverGetVersion(&version) == cudaSuccess && version >= 12010;
-#else
-    return false;
-#endif
 }
+#endif
 
 extern "C" int alg_pairs_launch(const alg_team_t *team, const alg_call_t *call, void *stream)
 {

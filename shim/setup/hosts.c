@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shim/base/device.h"
 #include "shim/base/log.h"
 #include "shim/base/nccl_env.h"
 #include "shim/base/settings.h"
@@ -84,6 +85,8 @@ void shim_hosts_invite(ncclUniqueId *id)
     static const net_invitation_t empty;
     net_invitation_t invitation;
     const net_interfaces_t wanted = interfaces();
+    if (!shim_host_mode() && !shim_identity_sockets())
+        return; /* nobody will meet (begin.c) */
     if (memcmp(id->internal + INVITATION_AT, &empty, sizeof(empty)) != 0)
         return;
     int error = net_invite(&wanted, &invitation);

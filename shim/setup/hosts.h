@@ -10,7 +10,8 @@
 
 #include "algorithms/multihost/multihost.h"
 
-/* Lay an invitation to this process's listener into the end of an id, if that is empty. */
+/* Lay an invitation to this process's listener into the end of an id, if that is empty. Not on GPUs where NCCL has more
+ * than sockets: then no port is opened. */
 void shim_hosts_invite(ncclUniqueId *id);
 /* The first one that these ids carry; all zero if none does. */
 net_invitation_t shim_hosts_invitation(const ncclUniqueId *ids, int count);

@@ -39,6 +39,7 @@ static ncclUniqueId fresh_id(pid_t *maker)
     number++;
     *maker = fork();
     if (*maker == 0) {
+        setenv("NCCL_NET", "Socket", 1);
         memset(&id, 0, sizeof(id));
         snprintf(id.internal, 32, "hosts %d %d", (int)getppid(), number);
         shim_hosts_invite(&id);
@@ -209,13 +210,18 @@ static void networks(void **state)
     run((trial_t){2, 1, without_rdma, true, 2, 1, false});
 }
 
-/* An id that every rank makes for itself has to be the same everywhere. */
+/* An id carries an invitation where ranks may meet; but one that every rank makes for itself has to be the same. */
 static void comm_id(void **state)
 {
     (void)state;
     ncclUniqueId id;
     net_invitation_t invitation;
     fake_reset();
+    setenv("NCCL_NET", "IB", 1);
+    assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
+    invitation = shim_hosts_invitation(&id, 1);
+    assert_false(net_invitation_valid(&invitation));
+    setenv("NCCL_NET", "Socket", 1);
     setenv("NCCL_COMM_ID", "192.0.2.1:4000", 1);
     assert_int_equal(ncclGetUniqueId(&id), ncclSuccess);
     invitation = shim_hosts_invitation(&id, 1);
