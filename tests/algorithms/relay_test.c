@@ -192,5 +192,5 @@ int main(void)
         cmocka_unit_test(hosts_of_two),
         cmocka_unit_test(hosts_of_four),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return world_run("relay", tests, sizeof tests / sizeof tests[0]);
 }

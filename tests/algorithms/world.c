@@ -16,6 +16,7 @@ world_t *world_make(uint32_t nranks, alg_memory_t memory, size_t bytes)
 {
     world_t *w = calloc(1, sizeof *w);
     assert_non_null(w);
+    assert_true(memory < ALG_MEMORY_COUNT);
     w->nranks = nranks;
     assert_true(memory == ALG_MEMORY_HOST ? alg_map_init_host(&w->map, bytes) : alg_map_init(&w->map, bytes));
     for (uint32_t r = 0; r < nranks; r++) {
@@ -59,4 +60,12 @@ alg_team_t world_team(world_t *w, uint32_t rank)
                        .staging_bytes = w->map.staging_bytes};
     memcpy(team.scratch, w->scratch, sizeof team.scratch);
     return team;
+}
+
+int world_run(const char *name, const struct CMUnitTest *tests, size_t count)
+{
+    int failed = 0;
+    for (size_t i = 0; i < count && !failed; i++)
+        failed = _cmocka_run_group_tests(name, &tests[i], 1, NULL, NULL);
+    return failed;
 }

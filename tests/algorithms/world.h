@@ -25,4 +25,8 @@ world_t *world_make(uint32_t nranks, alg_memory_t memory, size_t bytes);
 void world_free(world_t *w);
 alg_team_t world_team(world_t *w, uint32_t rank);
 
+/* Runs tests up to the first that fails: a broken build has shown enough then. The number of failures. */
+struct CMUnitTest;
+int world_run(const char *name, const struct CMUnitTest *tests, size_t count);
+
 #endif
