@@ -74,14 +74,17 @@ size_t alg_type_bytes(alg_type_t type);
  * and re-arms every word that peers wrote there: the half is armed everywhere when
  * call e+2 begins. Kernel boundaries order the re-arming before the next data.
  *   A kernel that leaves a call before its end sets ALG_EPOCH_STOPPED. Kernels behind
- * it leave before their first store, for a peer may still be in that call. If it was
- * the time limit that ended the wait, peers are told at ALG_STOP_OFFSET.
+ * it leave before their first store, for a peer may still be in that call. Peers are
+ * told at ALG_STOP_OFFSET, unless it was an abort that ended the wait.
+ *   On the host device a rank may leave, or its process end, as soon as its part is done:
+ * what it stored stays. Peers whose call needs more of it leave that call.
  */
 enum {
     ALG_CONTROL_BYTES = 4096,
     ALG_EPOCH_OFFSET = 0,     /* uint64_t: counts the calls on this scratch (epoch.h) */
     ALG_LOOK_OFFSET = 256,    /* uint64_t, CUDA: when a waiting kernel last looked at the host's words */
     ALG_STOP_OFFSET = 512,    /* ALG_MAX_RANKS words of 8 bytes: peer r stores 1 when its wait ran out of time */
+    ALG_ENDED_OFFSET = 1024,  /* uint64_t, host device: the epoch behind the last collective that ended on this rank */
     ALG_MAILBOX_OFFSET = 2048 /* ALG_MAX_RANKS words of 8 bytes, one each peer, for the attach proof */
 };
 
@@ -134,7 +137,8 @@ bool alg_map_init_host(alg_map_t *map, size_t bytes);
 typedef struct alg_control {
     uint32_t abort;  /* host -> kernel: leave every wait now */
     uint32_t status; /* kernel -> host: an alg_status_t */
-    uint32_t reserved[14];
+    uint32_t gone;   /* host device, host -> kernel: ranks (bits) from which nothing more comes */
+    uint32_t reserved[13];
     uint64_t stop_at[ALG_MAX_RANKS]; /* address of this rank's word at ALG_STOP_OFFSET in peer r's scratch, as the
                                         kernels address it; 0: there is nobody to tell */
     uint64_t stop_here;              /* address of the own words at ALG_STOP_OFFSET; 0: nobody tells */
@@ -143,7 +147,7 @@ typedef struct alg_control {
 typedef enum alg_status {
     ALG_STATUS_OK = 0,
     ALG_STATUS_TIMEOUT = 1,   /* a wait ran past timeout_ns */
-    ALG_STATUS_PEER_DEAD = 2, /* host device: a peer's process is gone */
+    ALG_STATUS_PEER_DEAD = 2, /* host device: a peer that the call needs has left, or its process is gone */
     ALG_STATUS_ABORTED = 3,   /* launch_host only: the host raised `abort` */
     ALG_STATUS_PEER_LEFT = 4  /* a peer's wait ran out of time, or its connection ended */
 } alg_status_t;

@@ -284,6 +284,7 @@ int alg_scratch_take(uint64_t id, uint32_t rank, alg_scratch_t **scratch)
         return error;
     }
     taken->team.timeout_ns = 0;
+    taken->control->gone = 0;
     *scratch = taken;
     return 0;
 }

@@ -312,15 +312,10 @@ const char *net_reason(const net_rendezvous_t *rendezvous)
     return text;
 }
 
-bool net_alive(const net_rendezvous_t *rendezvous, uint32_t rank)
+bool net_gone(const net_rendezvous_t *rendezvous, uint32_t rank)
 {
-    if (rank >= rendezvous->nranks)
-        return false;
-    net_slot_t *slot = slot_of_rank(rendezvous, rank);
-    if (!slot)
-        return true; /* it has not come yet */
-    net_process_t process = slot->process;
-    return net_process_alive(&process);
+    net_slot_t *slot = rank < rendezvous->nranks ? slot_of_rank(rendezvous, rank) : NULL;
+    return slot ? net_slot_gone(slot) : rank >= rendezvous->nranks;
 }
 
 void net_unlink(net_rendezvous_t *rendezvous)

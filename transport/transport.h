@@ -130,9 +130,9 @@ bool net_decided(const net_rendezvous_t *rendezvous);
 const char *net_reason(const net_rendezvous_t *rendezvous);
 /* Whether that rank has joined, has not left, and is known to live (a process of another pid namespace is not). */
 bool net_present(const net_rendezvous_t *rendezvous, uint32_t rank);
-/* False once the process of that rank is gone; leaving is not dying. Cheap enough for a slow path
- * (some µs), not for a hot one. */
-bool net_alive(const net_rendezvous_t *rendezvous, uint32_t rank);
+/* True once that rank has left, or its process is gone: nothing more comes from it. One that has not joined may still
+ * come. Cheap enough for a slow path (some µs), not for a hot one. */
+bool net_gone(const net_rendezvous_t *rendezvous, uint32_t rank);
 /* Remove the name from the system (idempotent; the mapping stays). Call when all have posted the
  * first stage after the real init: from then on nobody else may join. */
 void net_unlink(net_rendezvous_t *rendezvous);

@@ -32,7 +32,9 @@
  *   lane_sync_any       the same; true on all of them if it is on any
  *   lane_warp_sync      all lanes of the warp
  *   lane_wait_begins    the time limit counts from here
- *   lane_stop           called while waiting: true when the wait must end (abort, time limit)
+ *   lane_awaits         which ranks (bits) the next lane_stops wait for; without it all
+ *   lane_stop           called while waiting, after a look at all that is waited for: true when the wait must end
+ *                       (abort, time limit; on the host device: an awaited rank is gone)
  *   lane_lose           what is waited for will never come: leave the call, as lane_stop does at a time limit
  *   LANE_AHEAD          by how many of its vectors a lane puts ahead of what it takes
  *   LANE_ROWS           vectors of a lane between two flags of the host's memory (hostmem/chunks.h)

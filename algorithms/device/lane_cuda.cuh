@@ -324,6 +324,11 @@ LANE_FN void lane_wait_begins(lane_t &lane)
     lane.deadline = 0;
 }
 
+/* Nobody tells a kernel here which ranks are gone. */
+LANE_FN void lane_awaits(lane_t &, uint32_t)
+{
+}
+
 LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
 {
     if (++lane.polls % LANE_POLLS != 0)

@@ -31,6 +31,10 @@ typedef struct lane {
     uint32_t block, blocks, thread, threads;
     uint32_t polls;
     uint64_t deadline; /* ns of CLOCK_MONOTONIC; 0: the first look sets it */
+    uint32_t awaited;  /* ranks (bits) */
+    uint32_t lost;     /* ranks (bits) that the last look found gone, or stopped */
+    bool counted;      /* a collective, and ... */
+    uint64_t epoch;    /* ... the epoch before it */
 } lane_t;
 
 LANE_FN void lane_begin(uint64_t, uint32_t)
@@ -268,6 +272,11 @@ LANE_FN void lane_wait_begins(lane_t &lane)
     lane.deadline = 0;
 }
 
+LANE_FN void lane_awaits(lane_t &lane, uint32_t ranks)
+{
+    lane.awaited = ranks;
+}
+
 /* Leave the call: no call behind this one may store. tell: the peers, which will not get this rank's data, are to leave
  * it too (after an abort they are the program's to abort). */
 LANE_FN void lane_leave(const alg_team_t &team, bool tell)
@@ -291,12 +300,34 @@ LANE_FN void lane_lose(const alg_team_t &team)
     lane_give_up(team, ALG_STATUS_PEER_LEFT);
 }
 
-LANE_FN bool lane_peer_left(const alg_team_t &team)
+/* Ranks that have left a call before its end. */
+LANE_FN uint32_t lane_stopped(const alg_team_t &team)
 {
-    uint64_t any = 0;
-    for (uint32_t r = 0; team.control->stop_here && r < ALG_MAX_RANKS; r++)
-        any |= lane_flag((const void *)(uintptr_t)(team.control->stop_here + 8 * r));
-    return any;
+    uint32_t ranks = 0;
+    for (uint32_t r = 0; team.control->stop_here && r < team.nranks; r++)
+        ranks |= lane_flag((const void *)(uintptr_t)(team.control->stop_here + 8 * r)) ? 1u << r : 0;
+    return ranks;
+}
+
+/* Of the ranks that were lost at the look before, so that what they sent until then has been looked at, those that this
+ * wait needs. A rank that has ended this collective has stored all of its part. */
+LANE_FN uint32_t lane_missed(const lane_t &lane, const alg_team_t &team)
+{
+    uint32_t missed = lane.lost & lane.awaited;
+    for (uint32_t r = 0; lane.counted && r < team.nranks; r++) {
+        if (missed >> r & 1 && (int64_t)(lane_flag(team.scratch[r] + ALG_ENDED_OFFSET) - lane.epoch) > 0)
+            missed &= ~(1u << r);
+    }
+    return missed;
+}
+
+/* Look who is lost; the status that the wait ends with. */
+LANE_FN uint32_t lane_look(lane_t &lane, const alg_team_t &team)
+{
+    const uint32_t missed = lane_missed(lane, team);
+    const uint32_t gone = __atomic_load_n(&team.control->gone, __ATOMIC_ACQUIRE);
+    lane.lost = gone | lane_stopped(team);
+    return !missed ? ALG_STATUS_OK : missed & gone ? ALG_STATUS_PEER_DEAD : ALG_STATUS_PEER_LEFT;
 }
 
 /* Ranks may outnumber cores, so a waiting lane gives its core away early. */
@@ -309,7 +340,7 @@ LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
         lane_leave(team, false);
         return true;
     }
-    uint32_t status = lane_peer_left(team) ? ALG_STATUS_PEER_LEFT : ALG_STATUS_OK;
+    uint32_t status = lane_look(lane, team);
     if (status == ALG_STATUS_OK) {
         sched_yield();
         if (team.timeout_ns == 0)

@@ -23,6 +23,7 @@
 #ifndef SHUNT_LAUNCH_H
 #define SHUNT_LAUNCH_H
 
+#include "algorithms/device/epoch.h"
 #include "algorithms/device/lane.h"
 #include "algorithms/device/reduce.h"
 #include "algorithms/device/route.h"
@@ -303,13 +304,13 @@ enum { LAUNCH_HOST_BLOCKS = 16 };
  * block waiting, so then the team is given up. A block has one thread, whatever the row says. */
 template <class P>
 static int launch_threads(void (*body)(lane_t, const alg_team_t &, const P &), const alg_team_t *team, const P &what,
-                          uint32_t wanted)
+                          uint32_t wanted, bool counted, uint64_t epoch)
 {
     launch_block<P> block[LAUNCH_HOST_BLOCKS];
     const uint32_t blocks = wanted < LAUNCH_HOST_BLOCKS ? wanted : (uint32_t)LAUNCH_HOST_BLOCKS;
     uint32_t started = 1;
     for (uint32_t i = 0; i < blocks; i++)
-        block[i] = {body, team, &what, {i, blocks, 0, 1, 0, 0}, 0};
+        block[i] = {body, team, &what, {i, blocks, 0, 1, 0, 0, ~0u, 0, counted, epoch}, 0};
     for (; started < blocks; started++) {
         if (pthread_create(&block[started].thread, NULL, launch_block_main<P>, &block[started]) != 0) {
             __atomic_store_n(&team->control->abort, 1u, __ATOMIC_RELEASE);
@@ -328,8 +329,12 @@ static int launch_threads(void (*body)(lane_t, const alg_team_t &, const P &), c
 static inline int launch_host(alg_body_t body, const alg_team_t *team, const alg_call_t *whole_call)
 {
     alg_call_t call = *whole_call;
+    const uint64_t epoch = epoch_base(epoch_read(*team));
     call.threads = 1;
-    return launch_threads(body, team, call, launch_blocks(&call));
+    const int status = launch_threads(body, team, call, launch_blocks(&call), true, epoch);
+    if (status == ALG_STATUS_OK)
+        lane_raise(team->scratch[team->rank] + ALG_ENDED_OFFSET, epoch + EPOCH_UNIT);
+    return status;
 }
 
 #if SHUNT_HAS_CUDA

@@ -257,6 +257,7 @@ LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it,
         if (!s.has(b) || !mark_escaped(y[b]))
             continue;
         uint32_t escape;
+        lane_awaits(lane, 1u << it.peer);
         while ((escape = lane_poll_word(it.word(count + b))) == SENTINEL) {
             if (lane_stop(lane, team))
                 return false;
@@ -328,6 +329,7 @@ template <int ROWS> struct pairs_brief {
             span_store(span_make<ROWS>(it, x.part[it.end], x.rings, it.channel), y);
             return;
         }
+        lane_awaits(lane, 1u << it.peer);
         if (it.sends) {
             while (count + s.rows - credit > it.rows) {
                 credit = lane_flag(it.credit);
@@ -393,8 +395,10 @@ struct pairs {
         }
         lane_warp_sync();
         bool moved = true;
+        uint32_t idle = 0; /* ranks (bits) with which no item has moved */
         for (;;) {
             const step_t step = work(lane, team, x, it, p);
+            idle |= step == STEP_IDLE ? 1u << it.peer : 0;
             if (step == STEP_BROKEN || (step == STEP_DONE && --left == 0))
                 return;
             moved = moved || step != STEP_IDLE;
@@ -403,6 +407,8 @@ struct pairs {
             if (!alone && !next_item(team, x, mine, workers, here, index, at, it, p))
                 continue;
             /* All have been tried. */
+            lane_awaits(lane, idle);
+            idle = 0;
             if (moved)
                 lane_wait_begins(lane);
             else if (lane_warp_any(lane_stop(lane, team)))
@@ -696,7 +702,7 @@ static int alg_pairs_host(const alg_team_t *team, const alg_call_t *call)
             if (items <= workers && pairs_is_brief(x, most))
                 body = most == 1 ? pairs_body<pairs_brief<1>, PAIRS_VAST>
                                  : pairs_body<pairs_brief<PAIRS_BATCH>, PAIRS_VAST>;
-            return launch_threads(body, team, x, items < workers ? items : workers);
+            return launch_threads(body, team, x, items < workers ? items : workers, false, 0);
         });
 }
 

@@ -269,7 +269,6 @@ void shim_comm_recycle(shim_comm_t *comm)
     comm->invitation = (net_invitation_t){0};
     comm->plan = NULL;
     atomic_store(&comm->reusable, false);
-    comm->watched_call = comm->watched_since_ns = 0;
     comm->order = (shim_order_t){0};
     comm->next = NULL;
 

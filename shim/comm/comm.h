@@ -91,8 +91,6 @@ typedef struct shim_comm {
     atomic_uint references;        /* table, graphs, calls in flight; the last one frees */
     _Atomic uint64_t calls_begun;  /* host mode, for watch.c: calls begun ... */
     _Atomic uint64_t calls_ended;  /* ... and ended */
-    uint64_t watched_call;         /* private to watch.c: the call in which a peer was first seen dead ... */
-    uint64_t watched_since_ns;     /* ... and when */
     void *_Atomic redops;          /* private to redop.c: the user's operators */
     struct shim_comm *next;        /* reap and free lists; while they drain, reap.c's */
     struct shim_comm *made_before; /* private to comm.c: all states */

@@ -25,6 +25,6 @@ const char *shim_comm_status_text(uint32_t status)
     case ALG_STATUS_PEER_LEFT:
         return "a peer left a call before its end";
     default:
-        return "a peer's process is gone";
+        return "a peer that the call needs has left, or its process is gone";
     }
 }

@@ -2,12 +2,11 @@
 /*
  * watch.c - host mode: a peer that dies must not leave the others waiting.
  *
- * A waiting kernel polls its control word and its own time limit; that a peer's
- * process is gone it cannot see. One thread of the process looks after all
- * communicators, ten times a second, and only at those with a call under way.
- * A peer that has done its part may exit while this rank, kept from the
- * processor, has yet to read it: so a dead peer counts only after the same call
- * has been under way for another second.
+ * A waiting kernel polls its control words and its own time limit; that a peer has left,
+ * or that its process is gone, it cannot see. One thread of the process looks after all
+ * communicators, ten times a second, and only at those with a call under way. It tells
+ * the kernels who is gone, and no more: only they know whether they still need that rank,
+ * which may have done its part before (lane_host.h).
  *
  * The thread ends when the last communicator of the host device is gone, so that
  * the library can be unloaded, and is started again on need.
@@ -18,11 +17,10 @@
 #include <signal.h>
 #include <time.h>
 
-#include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/comm/comm.h"
 
-enum { PERIOD_MS = 100, GRACE_MS = 1000 };
+enum { PERIOD_MS = 100 };
 
 static net_lock_t g_lock = NET_LOCK_INITIALIZER;
 static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
@@ -38,23 +36,15 @@ static void watch_forks(void)
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
-static bool a_peer_is_dead(const shim_comm_t *comm)
+static uint32_t gone_peers(const shim_comm_t *comm)
 {
     const alg_team_t *team = alg_scratch_team(comm->scratch); /* of this host; the others' connections end with them */
+    uint32_t gone = 0;
     for (uint32_t r = 0; r < team->nranks; r++) {
-        if (r != team->rank && !net_alive(comm->rendezvous, r))
-            return true;
+        if (r != team->rank && net_gone(comm->rendezvous, r))
+            gone |= 1u << r;
     }
-    return false;
-}
-
-static void end_call(shim_comm_t *comm)
-{
-    alg_control_t *control = alg_scratch_control(comm->scratch);
-    uint32_t fine = ALG_STATUS_OK;
-    __atomic_compare_exchange_n(&control->status, &fine, (uint32_t)ALG_STATUS_PEER_DEAD, false, __ATOMIC_ACQ_REL,
-                                __ATOMIC_RELAXED);
-    __atomic_store_n(&control->abort, 1, __ATOMIC_RELEASE);
+    return gone;
 }
 
 static void look_after(shim_comm_t *comm, void *context)
@@ -65,16 +55,8 @@ static void look_after(shim_comm_t *comm, void *context)
     (*alive)++;
     if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED)
         return;
-    uint64_t call = atomic_load(&comm->calls_begun);
-    if (call == atomic_load(&comm->calls_ended))
-        return;
-    if (comm->watched_call == call) {
-        if (shim_now_ns() - comm->watched_since_ns > GRACE_MS * UINT64_C(1000000))
-            end_call(comm);
-    } else if (a_peer_is_dead(comm)) {
-        comm->watched_call = call;
-        comm->watched_since_ns = shim_now_ns();
-    }
+    if (atomic_load(&comm->calls_begun) != atomic_load(&comm->calls_ended))
+        __atomic_store_n(&alg_scratch_control(comm->scratch)->gone, gone_peers(comm), __ATOMIC_RELEASE);
 }
 
 static void *watch(void *unused)

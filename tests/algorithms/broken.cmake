@@ -32,6 +32,10 @@ function(add_copy target file)
   elseif(file MATCHES "^rooted")
     set(part "allreduce|twoshot|rooted")
   endif()
+  if(target MATCHES "gone_") # ranks that leave
+    set(test gone_test.c)
+    set(part "oneshot|pairs")
+  endif()
   if(part MATCHES "shm_")
     set(others "sendrecv")
   elseif(target MATCHES "late_")
@@ -147,6 +151,12 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(no_ring_rearm sendrecv/pairs.cu "lane_rearm(it.vector(count + b))" "(void)b")
   # A warp that waits in one of its items, for a peer that waits in another one.
   add_broken(one_item sendrecv/pairs.cu "if (!alone && !next_item(team, x, mine, workers, here, index, at, it, p))" "if (false)")
+  # A rank that has done its part of a collective and left; one that has, while others still send; a message that came
+  # while its receiver was on the way to see that the sender is gone.
+  add_broken(gone_ended device/lane_host.h "if (missed >> r & 1 &&" "if (false &&")
+  add_broken(gone_others sendrecv/pairs.cu "lane_awaits(lane, idle)" "lane_awaits(lane, ~0u)")
+  add_broken(gone_at_once device/lane_host.h "missed = lane_missed(lane, team)"
+    "missed = (lane.lost = team.control->gone | lane_stopped(team), lane_missed(lane, team))")
   # Credit that overtakes the re-arming of a ring in the host's memory.
   add_broken(late_credit sendrecv/pairs.cu "lane_fence();" "")
   # The next launch does not know how far the ring has come.
