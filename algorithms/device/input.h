@@ -113,7 +113,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         return combine_of(x, rank, own, nranks);
     }
 
-    /* The same where each value is a sum already: `all` ranks have made them. */
+    /* The same where each value is of several ranks already: an average is a share of their sum by `all`. */
     LANE_FN vec16_t combine_of(vec16_t x[N - 1], uint32_t rank, vec16_t own, uint32_t all) const
     {
         typename E::acc a[E::COUNT];

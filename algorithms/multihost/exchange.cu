@@ -7,8 +7,9 @@
  * Data path: input slice o -> rank o of this host adds in rank order -> outbox of the
  * relay -> every other host's inbox (by the proxy, relay.h) -> rank o there adds the
  * hosts' sums in the order of the hosts -> output, and its peers' gather slots -> output.
- * The sum of a host is rounded to the type before it travels. Where each host has one
- * rank there is nothing but the exchange.
+ * The sum of a host is rounded to the type before it travels. Of an average of 8- and
+ * 16-bit floats it is the host's average, for their sum may be out of range. Where each
+ * host has one rank there is nothing but the exchange.
  *
  * The first and the last part are two-shot's (allreduce/twoshot.h). Between them the own
  * slice goes in steps, of which RELAY_AHEAD are on their way at a time. This rank's sums
@@ -25,6 +26,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
     typedef twoshot_lane<TYPE, OPS, N, WHOLE> local_t;
     typedef reduction<TYPE, OPS, N, WHOLE> one_host_t;
     typedef reduction<TYPE, OPS, ALG_MAX_RANKS, WHOLE> hosts_t;
+    static constexpr bool AVERAGES = local_t::R::MARK == MARK_WORD && element<TYPE>::BYTES < 4; /* travel, not sums */
 
     local_t t;
     one_host_t sums;        /* of this host's ranks */
@@ -55,7 +57,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         t.r.begin(what);
         all.begin(what);
         sums = t.r;
-        if (OPS == OPS_SUM)
+        if (OPS == OPS_SUM && !AVERAGES)
             sums.op = ALG_SUM; /* an average is of all ranks */
         t.s.move(epoch_half(team, epoch));
         call = epoch_base(epoch) / EPOCH_UNIT;
@@ -137,7 +139,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
     /* Add the hosts' sums; the result to the peers. */
     LANE_FN void add(const alg_team_t &team, uint32_t c) const
     {
-        const uint32_t count = step_vectors(c);
+        const uint32_t count = step_vectors(c), shares = AVERAGES ? team.hosts : team.hosts * t.s.ranks();
         for (uint32_t k = 0; first + k < count; k += stride) {
             const uint32_t at = c * STEP_VECTORS + k;
             const uint8_t *inbox = team.relay + RELAY_INBOX + place(c, k);
@@ -148,7 +150,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
                     x[j] = lane_fetch(inbox + (uint64_t)(j + (j >= team.host)) * RELAY_WINDOW_BYTES);
             }
             const vec16_t mine = alone() ? t.r.load(t.at[0] + at) : lane_copy_in(partial + (uint64_t)at * VEC);
-            const vec16_t result = all.combine_of(x, team.host, mine, team.hosts * t.s.ranks());
+            const vec16_t result = all.combine_of(x, team.host, mine, shares);
             if (!alone())
                 t.s.put_all(t.s.second_set() + at, result);
             t.r.store(t.at[0] + at, result);

@@ -119,6 +119,34 @@ static void call_once(member_t *m, alg_relay_t *relay, const alg_team_t *team, u
     data_buffer_free(&out);
 }
 
+/* All inputs are the largest number of their type: the average is the same number, while a host's sum is none. */
+static void average_largest(member_t *m, alg_relay_t *relay, const alg_team_t *team)
+{
+    enum { COUNT = 100 };
+    static const struct {
+        alg_type_t type;
+        uint16_t largest;
+    } types[] = {{ALG_FLOAT16, 0x7bff}, {ALG_FLOAT8_E4M3, 0x7e7e}, {ALG_FLOAT8_E5M2, 0x7b7b}};
+    for (size_t t = 0; t < sizeof types / sizeof types[0] && !m->fault[0]; t++) {
+        uint16_t in[COUNT], out[COUNT] = {0};
+        for (size_t i = 0; i < COUNT; i++)
+            in[i] = types[t].largest;
+        const alg_call_t call = {.collective = ALG_ALL_REDUCE,
+                                 .input = in,
+                                 .output = out,
+                                 .count = sizeof in / alg_type_bytes(types[t].type),
+                                 .type = types[t].type,
+                                 .op = ALG_AVG,
+                                 .blocks = 1,
+                                 .threads = 1};
+        alg_relay_call(relay, team, &call, false);
+        const int status = exchange()->launch_host(team, &call);
+        if (status != ALG_STATUS_OK || memcmp(in, out, sizeof in) != 0)
+            snprintf(m->fault, sizeof m->fault, "type %d: status %d, %04x averaged to %04x", types[t].type, status,
+                     in[0], out[0]);
+    }
+}
+
 static void *member_main(void *argument)
 {
     member_t *m = argument;
@@ -135,6 +163,7 @@ static void *member_main(void *argument)
         snprintf(m->fault, sizeof m->fault, "set-up: %s", strerror(-error));
         return NULL;
     }
+    average_largest(m, relay, &team);
     for (int i = 0; i < ROUNDS && !m->fault[0]; i++)
         call_once(m, relay, &team, &state);
     alg_relay_destroy(relay); /* at once: a slower host still wants the last step */

@@ -325,7 +325,13 @@ static bool right_strict(ncclDataType_t type, ref_op_t op, int n, const void *in
     return op == REF_AVG && ref_is_float(type) && n > 1 && right_average(type, n, n, inputs, expected, got);
 }
 
-/* The sum of one host's ranks, rounded. */
+/* What a host's ranks send: an average of floats below 32 bits, so that it stays in range, or a sum. */
+static bool averages_hosts(ncclDataType_t type, ref_op_t op)
+{
+    return op == REF_AVG && ref_is_float(type) && ref_bytes(type) < sizeof(float);
+}
+
+/* Of one host's ranks, rounded. */
 static void reduce_host(ncclDataType_t type, ref_op_t op, int n, const int *host_of, int host, const uint8_t *inputs,
                         const uint8_t *scalars, void *result)
 {
@@ -338,7 +344,7 @@ static void reduce_host(ncclDataType_t type, ref_op_t op, int n, const int *host
         memcpy((uint8_t *)in + here * bytes, inputs + (size_t)r * bytes, bytes);
         memcpy((uint8_t *)scale + here++ * bytes, scalars + (size_t)r * bytes, bytes);
     }
-    ref_reduce(type, op == REF_AVG ? REF_SUM : op, (int)here, in, scale, result);
+    ref_reduce(type, op == REF_AVG && !averages_hosts(type, op) ? REF_SUM : op, (int)here, in, scale, result);
 }
 
 bool ref_right_on_hosts(ncclDataType_t type, ref_op_t op, int n, const int *host_of, const void *inputs,
@@ -351,6 +357,8 @@ bool ref_right_on_hosts(ncclDataType_t type, ref_op_t op, int n, const int *host
     for (int h = 0; h < hosts; h++)
         reduce_host(type, op, n, host_of, h, inputs, scalars, (uint8_t *)sums + (size_t)h * ref_bytes(type));
     op = op == REF_PREMUL ? REF_SUM : op;
+    if (averages_hosts(type, op))
+        n = hosts;
     if (ref_is_float(type))
         reduce_floats(type, op, hosts, n, (const uint8_t *)sums, NULL, false, &expected);
     else

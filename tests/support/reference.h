@@ -55,7 +55,8 @@ void ref_reduce(ncclDataType_t type, ref_op_t op, int n, const void *inputs, con
 bool ref_right(ncclDataType_t type, ref_op_t op, ref_precision_t precision, int n, const void *inputs,
                const void *scalars, const void *got);
 /* The same, strictly, of an all-reduce of several hosts, as many ranks on each, rank r on host_of[r]: each host's sum
- * is made like that of one host, and rounded; then the sums are. Hosts are numbered by their first ranks. */
+ * (of an average of 8- and 16-bit floats: its average) is made like that of one host, and rounded; then the sums are.
+ * Hosts are numbered by their first ranks. */
 bool ref_right_on_hosts(ncclDataType_t type, ref_op_t op, int n, const int *host_of, const void *inputs,
                         const void *scalars, const void *got);
 

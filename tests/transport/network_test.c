@@ -8,12 +8,15 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -144,6 +147,106 @@ static void strangers_are_not_answered(void **state)
         assert_int_equal(bytes_until_end(stranger[i]), 0);
         close(stranger[i]);
     }
+}
+
+/* A process that calls `count` times, as ranks that wait for others or without a word, until it is killed. */
+static pid_t start_callers(const group_t *group, int count, bool known)
+{
+    pid_t pid = fork();
+    if (pid != 0)
+        return pid;
+    for (int i = 0; i < count; i++) {
+        wire_hello_t hello = hello_of(group, 0, 2);
+        int connection = call(&group->invitation.address);
+        hello.group.word[0] += 1 + (uint64_t)i;
+        if (connection < 0 || (known && send(connection, &hello, sizeof(hello), MSG_NOSIGNAL) != sizeof(hello)))
+            _exit(1);
+    }
+    for (;;)
+        pause();
+}
+
+static void end_callers(pid_t pid)
+{
+    int status;
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+}
+
+static void *meet_later(void *argument)
+{
+    return (void *)(intptr_t)run_threads(2, meets, argument);
+}
+
+/* 256 ranks wait for others: who comes then waits, and is not sent away. */
+static void a_full_house_keeps_callers_waiting(void **state)
+{
+    (void)state;
+    enum { SEATS = 256 };
+    group_t group = new_group();
+    struct rlimit files;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    if (files.rlim_cur < 4 * SEATS)
+        skip();
+    const int before = open_descriptors();
+    pid_t callers = start_callers(&group, SEATS, true);
+    while (open_descriptors() < before + SEATS)
+        usleep(1000);
+    pthread_t thread;
+    void *result;
+    assert_int_equal(pthread_create(&thread, NULL, meet_later, &group), 0);
+    usleep(50000);
+    end_callers(callers);
+    pthread_join(thread, &result);
+    assert_int_equal((intptr_t)result, 0);
+}
+
+/* The program's own files are not taken away. */
+static void descriptors_are_left_for_the_program(void **state)
+{
+    (void)state;
+    enum { LIMIT = 256, CALLERS = 200 };
+    group_t group = new_group();
+    struct rlimit files, few;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    few = (struct rlimit){LIMIT, files.rlim_max};
+    const int before = open_descriptors();
+    int most = 0, status;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    pid_t callers = start_callers(&group, CALLERS, false);
+    for (int i = 0; i < 100; i++) {
+        const int now = open_descriptors() - before;
+        most = now > most ? now : most;
+        usleep(2000);
+    }
+    assert_int_equal(run_threads(2, meets, &group), 0);
+    assert_int_equal(waitpid(callers, &status, WNOHANG), 0); /* none of its calls has failed */
+    end_callers(callers);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    assert_true(most <= LIMIT / 4 + 4); /* and what counts them */
+}
+
+/* A caller for whom there is no descriptor costs no processor time; it is heard when there is one. */
+static void no_descriptor_is_waited_for(void **state)
+{
+    (void)state;
+    group_t group = new_group();
+    struct rlimit files, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    int last = dup(0);
+    close(last);
+    none = (struct rlimit){(rlim_t)last, files.rlim_max};
+    pid_t callers = start_callers(&group, 1, false);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    usleep(100000);
+    const clock_t from = clock();
+    usleep(500000);
+    const clock_t spent = clock() - from;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    assert_int_equal(run_threads(2, meets, &group), 0);
+    end_callers(callers);
+    assert_true(spent < CLOCKS_PER_SEC / 20);
 }
 
 /* What one who knows the secret is told. */
@@ -568,8 +671,11 @@ static void nothing_is_left(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_full_house_keeps_callers_waiting), /* first: nobody else is there */
         cmocka_unit_test(ranks_meet),
         cmocka_unit_test(strangers_are_not_answered),
+        cmocka_unit_test(descriptors_are_left_for_the_program),
+        cmocka_unit_test(no_descriptor_is_waited_for),
         cmocka_unit_test(broken_ranks_are_refused),
         cmocka_unit_test(leaving_is_told),
         cmocka_unit_test(waits_have_limits),

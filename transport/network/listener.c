@@ -10,6 +10,10 @@
  *
  * The thread sleeps in poll while there is nobody. Guests' words are checked before
  * use: those who know the secret are ranks of the same program, but may be broken.
+ *
+ * It is a guest itself: it takes no more than a quarter of the process's descriptors.
+ * Strangers make room for callers. Where all guests are ranks that wait for others,
+ * callers wait in the system's queue, each for as long as its own limit says.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,11 +23,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 
 #include "transport/network/meeting.h"
 
 #define INVITATION_MAGIC UINT64_C(0x3165746976746e53)
-enum { MOST_GUESTS = 256, MOST_ROUNDS = 8 };
+enum { MOST_GUESTS = 256, MOST_ROUNDS = 8, CALLERS_A_LOOK = 32, DEAF_MS = 100 };
 
 typedef struct guest {
     int connection;
@@ -43,6 +48,7 @@ typedef struct listener {
     uint64_t secret[2];
     guest_t guest[MOST_GUESTS];
     uint32_t guests;
+    uint64_t deaf_until_ns; /* there was no descriptor for a caller */
 } listener_t;
 
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
@@ -220,31 +226,61 @@ static void hear_guest(listener_t *listener, uint32_t index)
 
 /* ---- The thread -------------------------------------------------------------------- */
 
-/* Room for a caller: of those who have not said who they are the oldest goes. */
-static bool make_room(listener_t *listener)
+/* The ranks of one network always have room. */
+static uint32_t most_guests(void)
 {
-    uint32_t oldest = MOST_GUESTS;
-    if (listener->guests < MOST_GUESTS)
-        return true;
+    struct rlimit files;
+    const uint64_t quarter = getrlimit(RLIMIT_NOFILE, &files) == 0 ? files.rlim_cur / 4 : MOST_GUESTS;
+    if (quarter > MOST_GUESTS)
+        return MOST_GUESTS;
+    return quarter > NET_NETWORK_RANKS ? (uint32_t)quarter : (uint32_t)NET_NETWORK_RANKS;
+}
+
+/* Of those who have not said who they are; `guests` if there is none. */
+static uint32_t oldest_stranger(const listener_t *listener)
+{
+    uint32_t oldest = listener->guests;
     for (uint32_t i = 0; i < listener->guests; i++) {
-        if (!listener->guest[i].known &&
-            (oldest == MOST_GUESTS || listener->guest[i].since_ns < listener->guest[oldest].since_ns))
+        const guest_t *guest = &listener->guest[i];
+        if (!guest->known && (oldest == listener->guests || guest->since_ns < listener->guest[oldest].since_ns))
             oldest = i;
     }
-    if (oldest == MOST_GUESTS)
-        return false;
-    remove_guest(listener, oldest);
+    return oldest;
+}
+
+static bool has_room(const listener_t *listener)
+{
+    return listener->guests < most_guests() || oldest_stranger(listener) < listener->guests;
+}
+
+/* For one more. A stranger that goes may have said meanwhile that it is a rank: then it stays. */
+static bool make_room(listener_t *listener)
+{
+    while (listener->guests >= most_guests()) {
+        const uint32_t oldest = oldest_stranger(listener);
+        if (oldest == listener->guests)
+            return false;
+        const int connection = listener->guest[oldest].connection;
+        hear_guest(listener, oldest);
+        if (oldest < listener->guests && listener->guest[oldest].connection == connection &&
+            !listener->guest[oldest].known)
+            remove_guest(listener, oldest);
+    }
     return true;
 }
 
+/* Room is made first, and for the one caller that is known to wait: who is accepted stays. */
 static void welcome(listener_t *listener)
 {
-    int connection;
-    while (wire_accept(listener->socket, &connection) == 0) {
-        if (!make_room(listener)) {
-            wire_close(connection);
-            continue;
-        }
+    for (int i = 0; i < CALLERS_A_LOOK; i++) {
+        int connection;
+        if (listener->guests >= most_guests() && (i > 0 || !make_room(listener)))
+            return;
+        const int error = wire_accept(listener->socket, &connection);
+        if (error == -EMFILE)
+            listener->deaf_until_ns = wire_now_ns() + DEAF_MS * UINT64_C(1000000);
+        if (error)
+            return;
         guest_t *guest = &listener->guest[listener->guests++];
         memset(guest, 0, sizeof(*guest));
         guest->connection = connection;
@@ -275,10 +311,11 @@ static void *listen_on(void *argument)
     for (;;) {
         const bool strangers = send_strangers_away(listener);
         const uint32_t guests = listener->guests;
-        look[0] = (struct pollfd){.fd = listener->socket, .events = POLLIN};
+        const bool deaf = wire_now_ns() < listener->deaf_until_ns;
+        look[0] = (struct pollfd){.fd = deaf || !has_room(listener) ? -1 : listener->socket, .events = POLLIN};
         for (uint32_t i = 0; i < guests; i++)
             look[i + 1] = (struct pollfd){.fd = listener->guest[i].connection, .events = POLLIN};
-        if (poll(look, guests + 1, strangers ? WIRE_HELLO_MS / 4 : -1) <= 0)
+        if (poll(look, guests + 1, deaf ? DEAF_MS : strangers ? WIRE_HELLO_MS / 4 : -1) <= 0)
             continue;
         /* Guests move in the table when one goes: each is looked up by its socket. */
         for (uint32_t l = 1; l <= guests; l++) {

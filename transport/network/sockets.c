@@ -176,14 +176,16 @@ static void drop_caller(connecting_t *state, uint32_t index)
 
 static void accept_callers(connecting_t *state)
 {
-    int connection;
-    while (wire_accept(state->network->listener, &connection) == 0) {
+    int connection, error;
+    while ((error = wire_accept(state->network->listener, &connection)) == 0) {
         if (state->callers == MOST_CALLERS) { /* the first of those that say nothing */
             wire_close(state->caller[0].connection);
             memmove(state->caller, state->caller + 1, sizeof(state->caller[0]) * --state->callers);
         }
         state->caller[state->callers++] = (caller_t){.connection = connection, .deadline_ns = after_ms(WIRE_HELLO_MS)};
     }
+    if (error == -EMFILE)
+        poll(NULL, 0, WIRE_NAP_MS);
 }
 
 /* Look once at all sockets. */

@@ -197,8 +197,8 @@ bool wire_ended(int connection)
 int wire_accept(int listener, int *connection)
 {
     int made = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (made < 0)
-        return -EAGAIN; /* a caller that has hung up is none, and without descriptors there is nobody to be had */
+    if (made < 0) /* a caller that has hung up is none */
+        return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ? -EMFILE : -EAGAIN;
     set_options(made);
     const int error = keep(made);
     if (!error)

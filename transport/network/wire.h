@@ -51,7 +51,7 @@ int wire_connect_begin(const net_address_t *address, int *connection);
 int wire_connected(int connection);
 /* Whether the other side has closed it, read or not. */
 bool wire_ended(int connection);
-/* -EAGAIN: nobody is waiting. */
+/* -EAGAIN: nobody is waiting. -EMFILE: somebody is, and there is no descriptor; the listener stays readable, so nap. */
 int wire_accept(int listener, int *connection);
 /* Read or write some: the number of bytes, 0 if none can move now, -ECONNRESET at the end. */
 ssize_t wire_read_some(int connection, void *bytes, size_t size);
