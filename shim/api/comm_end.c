@@ -50,7 +50,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
         return ncclSystemError;
     shim_comm_t *state = shim_nccl_comm(comm);
     /* Finalize flushes what was issued. One that must not block leaves that to ncclCommGetAsyncError. */
-    if (state && state->blocking && shim_group_depth() == 0)
+    if (state && state->config.blocking && shim_group_depth() == 0)
         shim_drain(state, 0);
     ncclResult_t result = shim_nccl_answer(nccl->ncclCommFinalize(comm));
     if (state && (result == ncclSuccess || result == ncclInProgress)) {

@@ -103,7 +103,7 @@ static void group_attaches(void **state)
         const shim_comm_t *comm = shim_comm_find(comms[r]);
         assert_int_equal(comm->rank, r);
         assert_int_equal(comm->nranks, N);
-        assert_true(comm->blocking);
+        assert_true(comm->all_block);
         assert_int_equal(comm->plan->topology.link, SEL_LINK_NVSWITCH);
         assert_int_equal(comm->plan->topology.arch, 90);
     }
@@ -384,7 +384,7 @@ static void non_blocking(void **state)
     assert_int_equal(poll_once(comms[0]), ncclInProgress); /* the real ones are ready, the verdict is not there */
     poll_until_ready(comms, N);
     expect_phase(comms, N, SHIM_COMM_ATTACHED);
-    assert_false(shim_comm_find(comms[0])->blocking);
+    assert_false(shim_comm_find(comms[0])->all_block);
     destroy_all(comms, N);
 }
 
@@ -572,6 +572,25 @@ static void an_abort_ends_who_shares(void **state)
         destroy_all(children, N);
         destroy_all(comms + 1, N - 1);
     }
+}
+
+/* A revoked communicator's resources are shared with nobody: what replaces it lives on. */
+static void a_revoked_one_shares_nothing(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N], children[N];
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    fake_reset();
+    config.splitShare = 1;
+    init_configured(comms, &config);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(ncclCommRevoke(comms[i], 0), ncclSuccess);
+    copy_all(comms, children);
+    expect_phase(children, N, SHIM_COMM_ATTACHED);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(ncclCommAbort(comms[i]), ncclSuccess);
+    expect_phase(children, N, SHIM_COMM_ATTACHED);
+    destroy_all(children, N);
 }
 
 static void refused_split_counts_not(void **state)
@@ -784,8 +803,8 @@ static void graph_mixing_is_inherited(void **state)
         unsetenv("NCCL_GRAPH_MIXING_SUPPORT");
         copy_all(comms, children);
         for (int i = 0; i < N; i++) {
-            assert_int_equal(shim_comm_find(comms[i])->graph_mixing, wanted);
-            assert_int_equal(shim_comm_find(children[i])->graph_mixing, wanted);
+            assert_int_equal(shim_comm_find(comms[i])->config.graph_mixing, wanted);
+            assert_int_equal(shim_comm_find(children[i])->config.graph_mixing, wanted);
         }
         destroy_all(children, N);
         destroy_all(comms, N);
@@ -870,6 +889,7 @@ int main(void)
         cmocka_unit_test(abort_while_pending),
         cmocka_unit_test(splits),
         cmocka_unit_test(an_abort_ends_who_shares),
+        cmocka_unit_test(a_revoked_one_shares_nothing),
         cmocka_unit_test(refused_split_counts_not),
         cmocka_unit_test(split_of_unknown),
         cmocka_unit_test(late_split),
