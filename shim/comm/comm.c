@@ -237,10 +237,11 @@ shim_comm_t *shim_comm_remove(ncclComm_t handle)
     return comm;
 }
 
-void shim_comm_drop(shim_comm_t *comm, ncclComm_t handle)
+bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle)
 {
-    if (shim_comm_find(handle) == comm)
-        shim_comm_release(shim_comm_remove(handle));
+    shim_comm_t *removed = shim_comm_find(handle) == comm ? shim_comm_remove(handle) : NULL;
+    shim_comm_release(removed);
+    return removed != NULL;
 }
 
 void shim_comm_recycle(shim_comm_t *comm)

@@ -118,8 +118,8 @@ bool shim_comm_insert(shim_comm_t *comm);
 /* Take it out of the table. The table's reference is now the caller's, to release; NULL if it was not
  * there. Of several threads that remove one handle, one gets it. */
 shim_comm_t *shim_comm_remove(ncclComm_t handle);
-/* The same if it is still this state that is there; the table's reference is dropped. */
-void shim_comm_drop(shim_comm_t *comm, ncclComm_t handle);
+/* The same if it is still this state that is there; the table's reference is dropped. False: it was not there. */
+bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle);
 void shim_comm_retain(shim_comm_t *comm);
 /* Drop a reference (NULL is fine). The last one puts the state on a list that shim_comm_reap (reap.h) frees: a release
  * may come from a driver callback, where no CUDA call is allowed. */

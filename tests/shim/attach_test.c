@@ -685,6 +685,25 @@ static void abort_stops_kernels(void **state)
     assert_int_equal(fake.pooled, 2);
 }
 
+/* An abort from another thread that ends the wait of a destroy or a finalize frees the handle: nobody uses it then. */
+static void abort_in_a_drain(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    init_group(comms, N, fresh_id());
+    fake.abort_in_drain = comms[0];
+    assert_int_equal(ncclCommDestroy(comms[0]), ncclSuccess);
+    fake.abort_in_drain = comms[1];
+    assert_int_equal(ncclCommFinalize(comms[1]), ncclSuccess);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(comms[r]->aborts, 1);
+        assert_int_equal(comms[r]->destroys + comms[r]->finalizes, 0);
+        assert_int_equal(phase_of(comms[r]), -1);
+    }
+    destroy_all(comms + 2, N - 2);
+}
+
 /* With kernels of all of them waiting for a peer that is dead, from one thread: to free memory of the first would
  * wait for the kernels of the others, which this thread has yet to abort. */
 static void aborts_one_after_another(void **state)
@@ -895,6 +914,7 @@ int main(void)
         cmocka_unit_test(late_split),
         cmocka_unit_test(refused_destroy_keeps_state),
         cmocka_unit_test(abort_stops_kernels),
+        cmocka_unit_test(abort_in_a_drain),
         cmocka_unit_test(aborts_one_after_another),
         cmocka_unit_test(graphs_keep_little),
         cmocka_unit_test(destroy_in_group),
