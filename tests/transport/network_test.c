@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -26,7 +27,10 @@
 #include "children.h"
 #include "transport/network/meeting.h"
 
-enum { MOST = 4, WINDOW = 1 << 20, LONG_S = 300 };
+#ifndef LONG_S
+#define LONG_S 300
+#endif
+enum { MOST = 4, WINDOW = 1 << 20 };
 static const net_interfaces_t loopback = {"lo", "AF_INET"};
 
 static net_limit_t for_long(void)
@@ -149,12 +153,42 @@ static void strangers_are_not_answered(void **state)
     }
 }
 
+/* A process with a listener, that can be stopped; its invitation. */
+static pid_t start_listener(group_t *group)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        net_invitation_t own;
+        prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing is left of a test that fails */
+        if (net_invite(&loopback, &own) != 0 || write(ends[1], &own, sizeof(own)) != sizeof(own))
+            _exit(1);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(read(ends[0], &group->invitation, sizeof(group->invitation)), sizeof(group->invitation));
+    close(ends[0]);
+    close(ends[1]);
+    group->key = random_key();
+    return pid;
+}
+
+static void end_process(pid_t pid)
+{
+    int status;
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+}
+
 /* A process that calls `count` times, as ranks that wait for others or without a word, until it is killed. */
 static pid_t start_callers(const group_t *group, int count, bool known)
 {
     pid_t pid = fork();
     if (pid != 0)
         return pid;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
     for (int i = 0; i < count; i++) {
         wire_hello_t hello = hello_of(group, 0, 2);
         int connection = call(&group->invitation.address);
@@ -164,14 +198,6 @@ static pid_t start_callers(const group_t *group, int count, bool known)
     }
     for (;;)
         pause();
-}
-
-static void end_callers(pid_t pid)
-{
-    int status;
-    kill(pid, SIGKILL);
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFSIGNALED(status));
 }
 
 static void *meet_later(void *argument)
@@ -197,7 +223,7 @@ static void a_full_house_keeps_callers_waiting(void **state)
     void *result;
     assert_int_equal(pthread_create(&thread, NULL, meet_later, &group), 0);
     usleep(50000);
-    end_callers(callers);
+    end_process(callers);
     pthread_join(thread, &result);
     assert_int_equal((intptr_t)result, 0);
 }
@@ -222,7 +248,7 @@ static void descriptors_are_left_for_the_program(void **state)
     }
     assert_int_equal(run_threads(2, meets, &group), 0);
     assert_int_equal(waitpid(callers, &status, WNOHANG), 0); /* none of its calls has failed */
-    end_callers(callers);
+    end_process(callers);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
     assert_true(most <= LIMIT / 4 + 4); /* and what counts them */
 }
@@ -245,7 +271,7 @@ static void no_descriptor_is_waited_for(void **state)
     const clock_t spent = clock() - from;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
     assert_int_equal(run_threads(2, meets, &group), 0);
-    end_callers(callers);
+    end_process(callers);
     assert_true(spent < CLOCKS_PER_SEC / 20);
 }
 
@@ -258,6 +284,75 @@ static uint32_t told(const group_t *group, const wire_hello_t *hello)
     assert_int_equal(recv(connection, &head, sizeof(head), MSG_WAITALL), sizeof(head));
     close(connection);
     return head.error;
+}
+
+/* A rank's hello and its record, in one. */
+static void post(int connection, const group_t *group, uint32_t rank)
+{
+    const struct {
+        wire_hello_t hello;
+        meeting_head_t head;
+        uint64_t record; /* no padding behind it */
+    } words = {hello_of(group, rank, 2), {.bytes = sizeof(uint64_t)}, rank};
+    assert_int_equal(send(connection, &words, sizeof(words), MSG_NOSIGNAL), sizeof(words));
+}
+
+/* The listener finds a rank's new hello and the end of its old connection at once, the hello first. What it answers to
+ * the new one; -1: the test took so long that the new one was taken for a stranger. */
+static int come_again(group_t *group, pid_t listener)
+{
+    meeting_head_t head = {.error = 4711};
+    const wire_hello_t wrong = hello_of(group, 2, 2);
+    const int stranger = call(&group->invitation.address), peer = call(&group->invitation.address),
+              old = call(&group->invitation.address);
+    group->key.word[0]++;
+    const wire_hello_t first = hello_of(group, 0, 2);
+    post(peer, group, 1);
+    assert_int_equal(send(old, &first, sizeof(first), MSG_NOSIGNAL), sizeof(first));
+    const int again = call(&group->invitation.address);
+    assert_int_equal(told(group, &wrong), EPROTO); /* by now it has heard all of that */
+    close(stranger);                               /* the last guest takes its place, before the old one */
+    assert_int_equal(told(group, &wrong), EPROTO);
+    kill(listener, SIGSTOP);
+    assert_int_equal(waitpid(listener, NULL, WUNTRACED), listener);
+    post(again, group, 0);
+    close(old);
+    kill(listener, SIGCONT);
+    const bool answered = recv(again, &head, sizeof(head), MSG_WAITALL) == sizeof(head);
+    close(again);
+    close(peer);
+    return answered ? (int)head.error : -1;
+}
+
+/* A rank that gave up calls again before its end was heard. */
+static void a_rank_may_come_again(void **state)
+{
+    (void)state;
+    group_t group;
+    int told_again;
+    pid_t listener = start_listener(&group);
+    while ((told_again = come_again(&group, listener)) < 0)
+        ;
+    assert_int_equal(told_again, 0);
+    end_process(listener);
+}
+
+/* The listener has refused, and closed, before the record was written. */
+static void a_refusal_is_heard_though_writing_fails(void **state)
+{
+    (void)state;
+    group_t group = new_group();
+    const net_limit_t limit = for_long();
+    net_meeting_t *first, *second;
+    uint8_t own[NET_ROUND_BYTES] = {0}, all[2 * NET_ROUND_BYTES];
+    assert_int_equal(net_meeting_join(&group.invitation, &group.key, 0, 2, 1, &limit, &first), 0);
+    wire_hello_t hello = hello_of(&group, 2, 2);
+    assert_int_equal(told(&group, &hello), EPROTO);
+    assert_int_equal(net_meeting_join(&group.invitation, &group.key, 0, 2, 1, &limit, &second), 0);
+    assert_int_equal(told(&group, &hello), EPROTO);
+    assert_int_equal(net_meeting_exchange(second, own, sizeof(own), all, &limit), -EEXIST);
+    net_meeting_leave(second);
+    net_meeting_leave(first);
 }
 
 static void broken_ranks_are_refused(void **state)
@@ -423,6 +518,50 @@ static void children_are_others(void **state)
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
     assert_int_equal(run_threads(2, meets, &group), 0);
+}
+
+/* Both sides of a connection, the first one called. */
+static void connect_pair(int pair[2], int *listener)
+{
+    net_address_t address;
+    assert_int_equal(net_address_own(&loopback, &address), 0);
+    assert_int_equal(wire_listen(&address, listener), 0);
+    assert_int_equal(wire_connect_begin(&address, &pair[0]), 0);
+    while (wire_accept(*listener, &pair[1]) != 0)
+        usleep(100);
+}
+
+/* A process that was forked between the making of a socket and its listing has a copy. */
+static void a_copy_keeps_no_connection(void **state)
+{
+    (void)state;
+    int pair[2], listener;
+    connect_pair(pair, &listener);
+    const int copy = dup(pair[0]);
+    wire_close(pair[0]);
+    assert_int_equal(bytes_until_end(pair[1]), 0);
+    close(copy);
+    wire_close(pair[1]);
+    wire_close(listener);
+}
+
+/* The end of a process ends its connections, though its child lives. */
+static void children_keep_no_connection(void **state)
+{
+    (void)state;
+    int pair[2], listener;
+    connect_pair(pair, &listener);
+    pid_t pid = fork(); /* it closes its copies ... */
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+            pause();
+    }
+    close(pair[0]); /* ... as this process does at its end: without a word */
+    assert_int_equal(bytes_until_end(pair[1]), 0);
+    end_process(pid);
+    wire_close(pair[1]);
+    wire_close(listener);
 }
 
 /* ---- Interfaces -------------------------------------------------------------------- */
@@ -668,19 +807,30 @@ static void nothing_is_left(void **state)
         usleep(1000);
 }
 
-int main(void)
+static void out_of_time(int signal)
+{
+    (void)signal;
+    _exit(1);
+}
+
+/* One test alone may be asked for. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_full_house_keeps_callers_waiting), /* first: nobody else is there */
+        cmocka_unit_test(a_rank_may_come_again), /* first: no thread is there yet, which a fork may not leave behind */
+        cmocka_unit_test(a_full_house_keeps_callers_waiting), /* nobody else is there yet */
         cmocka_unit_test(ranks_meet),
         cmocka_unit_test(strangers_are_not_answered),
         cmocka_unit_test(descriptors_are_left_for_the_program),
         cmocka_unit_test(no_descriptor_is_waited_for),
         cmocka_unit_test(broken_ranks_are_refused),
+        cmocka_unit_test(a_refusal_is_heard_though_writing_fails),
         cmocka_unit_test(leaving_is_told),
         cmocka_unit_test(waits_have_limits),
         cmocka_unit_test(invitations_are_recognised),
         cmocka_unit_test(children_are_others),
+        cmocka_unit_test(a_copy_keeps_no_connection),
+        cmocka_unit_test(children_keep_no_connection),
         cmocka_unit_test(interfaces_are_chosen),
         cmocka_unit_test(bytes_arrive_before_flags),
         cmocka_unit_test(heads_are_checked),
@@ -688,5 +838,9 @@ int main(void)
         cmocka_unit_test(slow_readers_are_waited_for),
         cmocka_unit_test(nothing_is_left),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    signal(SIGALRM, out_of_time); /* a broken build (broken.cmake) hangs */
+    alarm(LONG_S);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
