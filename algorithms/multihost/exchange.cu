@@ -88,8 +88,8 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return (uint64_t)slot(c) * RELAY_STEP_BYTES + (uint64_t)(first + k) * VEC;
     }
 
-    /* What this rank sends of its slice: its host's sum. False: the wait of a lane was broken, and no word says that the
-     * step is whole. */
+    /* What this rank sends of its slice: its host's sum. False: the wait of a lane was broken, and no word says that
+     * the step is whole. */
     LANE_FN bool lay(lane_t &lane, const alg_team_t &team, uint32_t c) const
     {
         const uint32_t count = step_vectors(c);
