@@ -52,7 +52,7 @@ typedef struct shim_share {
     uint32_t blocks;   /* granted: held by kernels and their early successors */
     uint32_t asked;    /* the most blocks that a call wanted, with what runs beside it */
     uint32_t releases; /* of other shares, when it was asked last */
-    bool leads;        /* successors do not count */
+    bool leads;        /* successors do not count while no other communicator has asked */
 } shim_share_t;
 
 typedef struct shim_shrink shim_shrink_t;
