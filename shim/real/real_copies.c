@@ -65,7 +65,7 @@ static bool copies_find(const shim_real_t *real)
 
 bool shim_real_alone(const shim_real_t *real)
 {
-    /* What was found when so many objects had been loaded; the lowest bit is the answer. */
+    /* The number of loaded objects at the last search; the lowest bit is its answer. */
     static atomic_ullong known;
     unsigned long long adds = 0, seen = atomic_load(&known);
     dl_iterate_phdr(copies_adds, &adds);
