@@ -81,13 +81,13 @@ static const char *reason_text(int reason)
 {
     switch (reason) {
     case SHIM_REASON_ARGUMENTS:
-        return "forwarded: empty, or for the real NCCL to judge";
+        return "forwarded: empty, or perhaps invalid, which the real NCCL decides";
     case SHIM_REASON_NOT_READY:
         return "forwarded: the communicator is not ready";
     case SHIM_REASON_CONFIGURATION:
-        return "forwarded: the call has a configuration for the real NCCL";
+        return "forwarded: the call's configuration asks for a feature of the real NCCL";
     case SHIM_REASON_STREAM:
-        return "forwarded: the stream cannot be asked whether it is captured";
+        return "forwarded: the stream's capture state cannot be queried";
     default:
         return sel_reason_text((sel_reason_t)reason);
     }
@@ -113,7 +113,8 @@ static void write_to(const char *pattern, const char *text)
     if (strcmp(pattern, "1") != 0) {
         fd = shim_setting_expand(pattern, path, sizeof(path)) ? shim_file_open(path, O_WRONLY | O_APPEND, &why) : -1;
         if (fd < 0) {
-            shim_warn("SHUNT_STATS=%.200s cannot be written (%s); using stderr", pattern, why);
+            shim_warn("SHUNT_STATS=%.200s cannot be written (%s); using stderr; name a file that you may write",
+                      pattern, why);
             fd = STDERR_FILENO;
         }
     }
@@ -412,7 +413,7 @@ static void print_table(FILE *out)
     for (uint32_t i = 0, told = 0; i < tables_in_use() && !told; i++) {
         told = atomic_load(&tables[i].rest[0].calls) + atomic_load(&tables[i].rest[1].calls) > 0;
         if (told)
-            fprintf(out, "shunt: and calls of more kinds than are kept apart\n");
+            fprintf(out, "shunt: calls beyond the limit of separate lines\n");
     }
 }
 

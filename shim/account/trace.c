@@ -150,7 +150,8 @@ void shim_trace_end(shim_trace_call_t *call)
 
 static void give_up(const char *why)
 {
-    shim_warn("SHUNT_TRACE=%.200s cannot be written (%s); there is no trace", shim_settings()->trace, why);
+    shim_warn("SHUNT_TRACE=%.200s cannot be written (%s); there is no trace; name a file that you may write",
+              shim_settings()->trace, why);
     atomic_store(&shim_trace_off, true);
 }
 
@@ -158,7 +159,7 @@ static void give_up(const char *why)
 static void close_early(void)
 {
     if (ftruncate(file, position) != 0 || pwrite(file, tail, TAIL_BYTES, position) != TAIL_BYTES)
-        shim_info("SHUNT_TRACE: the end of the previous trace could not be written, so that file is incomplete");
+        shim_info("SHUNT_TRACE: the end of the trace could not be written, so the file is incomplete");
     close(file);
     file = -1;
 }
@@ -269,7 +270,7 @@ static int open_file(const char *pattern, const char **why)
     if (fd >= 0 || *why != in_use)
         return fd;
     snprintf(other, sizeof(other), "%s.%d", path, pid);
-    shim_info("SHUNT_TRACE: another process writes %s; this one writes %s", path, other);
+    shim_info("SHUNT_TRACE: another process writes %s, so this one writes %s", path, other);
     return open_own(other, why);
 }
 
@@ -299,8 +300,9 @@ static void end(void)
     pthread_mutex_unlock(&lock);
     pthread_join(writer, NULL);
     if (dropped_in_all > 0)
-        shim_warn("SHUNT_TRACE: %llu calls came faster than they could be written; the trace lacks them",
-                  (unsigned long long)dropped_in_all);
+        shim_warn(
+            "SHUNT_TRACE: the trace lacks %llu calls, made faster than they could be written; use a faster file system",
+            (unsigned long long)dropped_in_all);
 }
 
 static void forget_in_child(void)

@@ -49,7 +49,7 @@ static void fault(reader_t *reader, const char *at, const char *format, ...)
     va_list arguments;
     va_start(arguments, format);
     if (reader->faults > SHIM_CONF_MOST_FAULTS)
-        snprintf(text + used, sizeof(text) - (size_t)used, "there are more faults than %d; the others are not told",
+        snprintf(text + used, sizeof(text) - (size_t)used, "more than %d faults; the others are not reported",
                  SHIM_CONF_MOST_FAULTS);
     else
         vsnprintf(text + used, sizeof(text) - (size_t)used, format, arguments);
@@ -103,24 +103,24 @@ static void take_line(reader_t *reader, char *line, char *end)
         return;
     const char *control = control_in(line, end);
     if (control != NULL) {
-        fault(reader, control, "expected text, found the byte %d", *control);
+        fault(reader, control, "expected text, found the control character %d; the line is skipped", *control);
         return;
     }
     char *equals = memchr(line, '=', (size_t)(end - line));
     if (equals == NULL) {
-        fault(reader, end, "expected NAME=value");
+        fault(reader, end, "expected NAME=value; the line is skipped");
         return;
     }
     const char *name_end = end_of(line, equals);
     int index = index_of(line, (size_t)(name_end - line));
     if (index < 0) {
-        fault(reader, line, "expected the name of a setting; %.*s is none",
+        fault(reader, line, "expected the name of a setting, not \"%.*s\" (see `shunt settings`); the line is skipped",
               (int)(name_end - line < 80 ? name_end - line : 80), line);
         return;
     }
     shim_conf_value_t *value = &reader->conf->value[index];
     if (value->text != NULL) {
-        fault(reader, line, "expected %s once; line %u, which counts, has set it", names[index], value->line);
+        fault(reader, line, "%s is set twice; line %u is used, this one is skipped", names[index], value->line);
         return;
     }
     char *text = equals + 1;

@@ -33,7 +33,7 @@ static const char *file_fault(int fd)
         return "not a file";
     if (info.st_uid != geteuid())
         return "another user's file";
-    return info.st_nlink > 1 ? "the file has another name, too" : NULL;
+    return info.st_nlink > 1 ? "the file has a second name (a hard link)" : NULL;
 }
 
 int shim_file_open(const char *path, int flags, const char **why)

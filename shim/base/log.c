@@ -116,7 +116,8 @@ void shim_log(shim_log_level_t level, const char *format, ...)
     int fd = descriptor(&fault);
     if (fault) {
         char line[LINE_BYTES];
-        snprintf(line, sizeof(line), "SHUNT_DEBUG_FILE=%.200s cannot be written (%s); using stderr",
+        snprintf(line, sizeof(line),
+                 "SHUNT_DEBUG_FILE=%.200s cannot be written (%s); using stderr; name a file that you may write",
                  shim_settings()->debug_file, fault);
         write_line(fd, SHIM_LOG_WARN, line);
     }

@@ -21,7 +21,8 @@ ncclResult_t shim_launch_failed(int error, const char *what)
     const char *text = "no CUDA in this build";
 #endif
     shim_set_last_error("%s: CUDA error %d, %s", what, error, text);
-    shim_warn("%s: CUDA error %d, %s", what, error, text);
+    shim_warn("%s: CUDA error %d, %s; the call fails; look for an earlier CUDA error of the program", what, error,
+              text);
     return ncclUnhandledCudaError;
 }
 

@@ -42,8 +42,8 @@ static char real_refused[PATH_MAX + 256]; /* the first file that was found and r
 void shim_real_say_missing(const char *name)
 {
     if (shim_host_mode()) {
-        shim_warn("%s is not there on the host device: it returns ncclInvalidUsage; calls that only the real NCCL "
-                  "has need GPUs and SHUNT_DEVICE=cuda",
+        shim_warn("%s does not exist on the host device and returns ncclInvalidUsage; it needs GPUs and the real NCCL "
+                  "(SHUNT_DEVICE=cuda)",
                   name);
         return;
     }
@@ -54,7 +54,7 @@ void shim_real_say_missing(const char *name)
             "SHUNT_NCCL_PATH",
             name, SHIM_VERSION_PARTS(library->version), library->path);
     else
-        shim_warn("%s has no NCCL to go to: it returns ncclInvalidUsage; %s", name, shim_real_failure());
+        shim_warn("%s needs a real NCCL and returns ncclInvalidUsage; %s", name, shim_real_failure());
 }
 
 /* Stand in for a treated function that the library lacks. They ignore their arguments, so one shape serves all;
@@ -165,7 +165,7 @@ static bool real_open(const char *path, char *why, size_t capacity)
     void *handle = real_dlopen(path);
     const struct link_map *library = real_map(handle);
     if (!library) {
-        const char *error = handle ? "the dynamic linker gives Shunt itself for it" : dlerror();
+        const char *error = handle ? "the dynamic linker returns Shunt itself for it" : dlerror();
         snprintf(why, capacity, "%s", error ? error : "dlopen failed");
         if (handle)
             dlclose(handle);
@@ -174,7 +174,7 @@ static bool real_open(const char *path, char *why, size_t capacity)
     if (!shim_bind_own_slots(library))
         shim_warn(
             "%s: some of its calls to its own functions go through Shunt; results stay right, but traces and counts "
-            "may show calls that the program did not make",
+            "may show calls that the program did not make; nothing needs to be done",
             path);
     int version = real_version(handle, why, capacity);
     if (version == 0) {

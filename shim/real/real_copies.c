@@ -57,8 +57,8 @@ static bool copies_find(const shim_real_t *real)
     copies_search_t search = {.own = (ElfW(Addr))own.dli_fbase, .real = map->l_addr};
     dl_iterate_phdr(copies_look, &search);
     if (search.other && !atomic_exchange(&said, true))
-        shim_warn("two NCCLs in this process: %s, which Shunt forwards to, and %s; Shunt takes no calls on "
-                  "communicators that are made from now on; let both be opened by the same path, or by name",
+        shim_warn("two NCCLs in this process: %s, which Shunt forwards to, and %s; Shunt forwards all calls of "
+                  "communicators made from now on; let the program load only one of them",
                   real->path, search.other);
     return search.other == NULL;
 }

@@ -282,7 +282,7 @@ void shim_identity_tell_differences(const shim_setup_t *setup)
     }
     if (used && setup->comm->rank == 0)
         shim_log(atomic_exchange(&told, true) ? SHIM_LOG_INFO : SHIM_LOG_WARN,
-                 "communicator %p: settings differ from rank 0's, which hold for all: %s",
+                 "communicator %p: settings differ between ranks; rank 0's are used; set them alike: %s",
                  (void *)atomic_load(&setup->comm->handle), text);
 }
 

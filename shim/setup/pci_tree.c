@@ -28,7 +28,7 @@ void shim_pci_tree_read(sel_machine_t *machine)
         return;
     if (!sel_machine_load(machine, file, fault, sizeof(fault))) {
         if (!atomic_exchange(&told, true))
-            shim_warn("topology file: %s; /sys is read instead", fault);
+            shim_warn("topology file: %s; /sys is read instead; correct the file, or unset NCCL_TOPO_FILE", fault);
         return;
     }
     machine->gpus = machine->nics = 0;

@@ -114,7 +114,7 @@ static void tell_fault(uint32_t faults, const char *fault)
     if (faults < TOLD_FAULTS)
         shim_warn("%s:%s; the line is skipped", path, fault);
     else if (faults == TOLD_FAULTS)
-        shim_warn("%s: more lines are skipped", path);
+        shim_warn("%s: further faulty lines are skipped; write the table again with `shunt tune`", path);
 }
 
 /* Report the faults of the rows, once. */
@@ -131,8 +131,8 @@ static void check_rows(sel_file_t file)
                      alg_collective_name(row.collective));
         } else if (step == SEL_FILE_ROW) {
             if (++rows[row.ranks] == SEL_TUNED_ROWS + 1)
-                shim_warn("%s:%u: more than %d rows for %u ranks; the rest of them is not used", path, file.line,
-                          SEL_TUNED_ROWS, row.ranks);
+                shim_warn("%s:%u: more than %d rows for %u ranks; the others are not used; tune fewer sizes", path,
+                          file.line, SEL_TUNED_ROWS, row.ranks);
             continue;
         }
         tell_fault(faults++, fault);
@@ -153,7 +153,8 @@ static const char *refusal(uint64_t machine, char *reason, size_t capacity)
         return NULL;
     }
     snprintf(reason, capacity,
-             "%s was measured on another machine (%016llx, this is %016llx); SHUNT_TABLE_FORCE=1 uses it all the same",
+             "%s was measured on another machine (%016llx, this is %016llx); run `shunt tune` here, or set "
+             "SHUNT_TABLE_FORCE=1",
              path, (unsigned long long)file.machine, (unsigned long long)machine);
     return reason;
 }
