@@ -165,13 +165,14 @@ static bool run_cases(bench_rank_t *rank, int rows)
     bench_kind_t kind;
     for (uint32_t at = 0; bench_next_kind(options, &rank->shared->machine, &at, &kind);) {
         for (uint64_t bytes = options->from_bytes; bytes <= options->to_bytes; bytes *= options->factor) {
+            seed++;
             const bench_case_t one = {.collective = kind.collective,
-                                      .root = rotates ? (uint32_t)(seed % rank->nranks) : options->root,
+                                      .root = rotates ? (uint32_t)((seed - 1) % rank->nranks) : options->root,
                                       .rotates = rotates,
                                       .type = &bench_types[kind.type],
                                       .op = &bench_ops[kind.op],
                                       .count = bench_count(options, &kind, bytes),
-                                      .seed = ++seed};
+                                      .seed = seed};
             if (one.count != 0 && !run_case(rank, &one, &kind, rows)) {
                 return false;
             }

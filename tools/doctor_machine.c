@@ -102,9 +102,16 @@ static void tell_gpus(doctor_t *doctor)
 {
     const tool_gpus_t *gpus = &doctor->machine->gpus;
     if (doctor->machine->host) {
-        doctor_say(doctor, DOCTOR_NOTE, NULL,
-                   "no GPU is used: no CUDA driver answers, or SHUNT_DEVICE=host; what follows is of the host device, "
-                   "which is for tests and not for speed");
+        const char *set = strstr(doctor->facts->settings, "SHUNT_DEVICE=host");
+        const bool built = bench_device_cuda != NULL; /* with CUDA */
+        doctor_say(doctor, DOCTOR_NOTE,
+                   set != NULL ? "unset SHUNT_DEVICE to use GPUs"
+                   : built ? "to use GPUs, see whether nvidia-smi lists them (in a container: docker run --gpus all)"
+                           : "to use GPUs, build Shunt where nvcc is (cmake --preset release)",
+                   "no GPU is used: %s; the checks below use the host device, which is for tests and not for speed",
+                   set != NULL ? "SHUNT_DEVICE=host is set"
+                   : built     ? "no CUDA driver answers"
+                               : "this Shunt was built without CUDA");
         return;
     }
     if (gpus->count == 0) {

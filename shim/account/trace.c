@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -127,7 +128,7 @@ void shim_trace_end(shim_trace_call_t *call)
 {
     call->host_ns = now_of(CLOCK_MONOTONIC) - call->start_ns;
     if (own_tid == 0)
-        own_tid = (int32_t)gettid();
+        own_tid = (int32_t)syscall(SYS_gettid); /* glibc 2.28 has no gettid */
     call->tid = own_tid;
     ring_t *ring = own_ring != NULL ? own_ring : take_ring();
     if (ring == NULL) {

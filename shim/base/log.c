@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "shim/base/file.h"
@@ -77,7 +78,8 @@ static int prefix(char *line, size_t capacity, shim_log_level_t level)
     char host[HOST_BYTES] = "localhost";
     gethostname(host, sizeof(host) - 1);
     host[strcspn(host, ".")] = '\0';
-    return snprintf(line, capacity, "shunt: %s:%d:%d %s ", host, (int)getpid(), (int)gettid(), level_name(level));
+    const int tid = (int)syscall(SYS_gettid); /* glibc 2.28 has no gettid */
+    return snprintf(line, capacity, "shunt: %s:%d:%d %s ", host, (int)getpid(), tid, level_name(level));
 }
 
 static void write_line(int fd, shim_log_level_t level, const char *text)
