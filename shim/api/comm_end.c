@@ -46,8 +46,12 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
         return ncclSystemError;
     shim_comm_t *state = shim_nccl_comm(comm);
     /* Finalize flushes issued work. A non-blocking one leaves that to ncclCommGetAsyncError. */
-    if (state && state->blocking && shim_group_depth() == 0)
+    if (state && state->config.blocking && shim_group_depth() == 0)
         shim_drain(state, 0);
+    if (state && shim_comm_find(comm) != state) { /* an abort from another thread has ended it */
+        shim_comm_release(state);
+        return ncclSuccess;
+    }
     ncclResult_t result = shim_nccl_answer(nccl->ncclCommFinalize(comm));
     if (state && (result == ncclSuccess || result == ncclInProgress)) {
         shim_attach_cancel(comm);
@@ -87,8 +91,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     /* It stays in the table while it drains, so that an abort from another thread can end the wait. */
     bool drained = grouped || shim_drain(state, 0);
     atomic_store(&state->reusable, drained && in_good_order(state));
-    shim_comm_drop(state, comm);
-    ncclResult_t result = shim_nccl_answer(nccl->ncclCommDestroy(comm));
+    /* An abort from another thread ended the wait, and frees the handle. */
+    bool aborted = !shim_comm_drop(state, comm);
+    ncclResult_t result = aborted ? ncclSuccess : shim_nccl_answer(nccl->ncclCommDestroy(comm));
     if (result == ncclInvalidArgument)
         revive(state, comm, phase);
     if (grouped && result == ncclSuccess)
