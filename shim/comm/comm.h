@@ -49,8 +49,8 @@ typedef struct shim_order {
 typedef struct shim_share {
     uint32_t blocks;   /* granted: blocks that kernels and their early successors may hold */
     uint32_t asked;    /* the largest request so far, concurrent work included */
-    uint32_t releases; /* version of the shares at the last request */
-    bool leads;        /* its early successors do not count towards the share */
+    uint32_t releases; /* room.c's count of releases at the last request */
+    bool leads;        /* its early successors do not count until another communicator asks */
 } shim_share_t;
 
 typedef struct shim_shrink shim_shrink_t;
