@@ -5,7 +5,7 @@
  *   tune.c          the command: one family of ranks for each number of them,
  *                   progress, what to do when it is interrupted
  *   tune_options.c  the command line, and the cases that it asks for
- *   tune_rank.c     one rank: who takes part in a case, who is out, who wins
+ *   tune_rank.c     one rank: the candidates of a case, heats, the winner
  *   tune_beside.c   --beside: candidates beside matrix products
  *   tune_choice.c   --beside: the choice by two prices
  *   tune_table.c    from results to the rows of a table, and into the file
