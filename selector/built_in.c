@@ -12,15 +12,15 @@
 /* The benchmark of a row: H200 over NVSwitch, multicast off. Grids were chosen from docs/results/sweep-h200.csv. */
 #define H200(ranks) "docs/results/graph-" #ranks "-h200.csv"
 #define STAGED(ranks) "docs/results/large-staged-" #ranks "-h200.csv"
-#define TUNED "docs/results/tune-4-h200.csv"  /* found by `shunt tune` to beat the rows before */
-#define TRIED "docs/results/tried-6-h200.csv" /* how its kernels have compared since */
+#define TUNED "docs/results/tune-4-h200.csv"  /* `shunt tune` found it faster than the earlier row */
+#define TRIED "docs/results/tried-6-h200.csv" /* a later comparison of its kernels */
 #define HOST "host device"                    /* a block is a thread; more of them only contend for cores */
 
 #define ESTIMATE "estimate, not measured"
 
 #define COLLECTIVES(ranks) "docs/results/collectives-" #ranks "-h200.csv"
 
-/* One crossing up to `most` (1 MiB or more): above 1 MiB more blocks carry clearly more. */
+/* One crossing up to `most` (1 MiB or more); above 1 MiB, more blocks are clearly faster. */
 #define PUSH(collective, ranks, most)                                                      \
     {collective, "nvswitch-sm90-" #ranks, 1 * MIB, "push", 32, 1024, COLLECTIVES(ranks)},  \
         {collective, "nvswitch-sm90-" #ranks, most, "push", 64, 1024, COLLECTIVES(ranks)}, \
@@ -28,8 +28,8 @@
         collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "nccl", 0, 0, COLLECTIVES(ranks)  \
     }
 
-/* The same between two ranks, where 64 blocks of 512 threads, of which a multiprocessor takes two, cost at most 2.1%
- * alone, and gain 3 to 6% beside matrix products. Reduce-scatters pay 4 to 5% alone, but for 16 MB. */
+/* The same between two ranks: 64 blocks of 512 threads, two per multiprocessor, cost at most 2.1% alone and gain 3
+ * to 6% beside matrix products. Reduce-scatter loses 4 to 5% alone, except at 16 MB. */
 #define BESIDE "docs/results/few-blocks-2-h200.csv"
 #define PUSH_TWO(collective, from, to)                                                \
     {collective, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)},       \
@@ -46,8 +46,8 @@
 #define BLOCK_ROWS(collective, most)                                                                                 \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, most), PUSH(collective, 3, 128 * MIB), \
         PUSH(collective, 4, 128 * MIB)
-/* Through the host's memory, between two GPUs: one crossing up to `once`, then chunks up to `most`; more GPUs have the
- * model's (cost_shm.c). Few blocks are enough where the crossing is what takes the time. */
+/* Through the host's memory, between two GPUs: one crossing up to `once`, then chunks up to `most`; more GPUs follow
+ * the model (cost_shm.c). Few blocks suffice where the crossing dominates. */
 #define SHM "docs/results/shm-collectives-2-h200.csv"
 #define SHM_SWEEP "docs/results/shm-sweep-2-h200.csv"
 #define SHM_ONCE(collective, few, once)                                     \
@@ -63,13 +63,13 @@
 #define SHM_ROWS(collective, few, once, most) \
     SHM_ONCE(collective, few, once), {collective, "shm-2", most, "shm-staged", 32, 256, SHM}, SHM_END(collective)
 
-/* Above that the root's link carries the message n - 1 times. Two-shot (rooted/) carries it once; it has no rows yet,
- * for it was not measured on 3 and 4 GPUs. */
+/* Above that the root's link carries the message n - 1 times. Two-shot (rooted/) carries it once; it has no rows,
+ * since it was not measured on 3 and 4 GPUs. */
 #define MESSAGE_ROWS(collective)                                                          \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, 128 * MIB), \
         PUSH(collective, 3, 2 * MIB), PUSH(collective, 4, 1 * MIB)
 
-/* Both directions of a link want 64 blocks from 128 KiB on. */
+/* Both directions of a link need 64 blocks from 128 KiB on. */
 #define PAIRS(ranks, source)                                                         \
     {ALG_SEND_RECV, "nvswitch-sm90-" #ranks, 64 * KIB, "pairs", 32, 512, source},    \
     {                                                                                \

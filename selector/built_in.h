@@ -7,13 +7,13 @@
 
 #include "selector/selector.h"
 
-/* Rows of one collective and class are in order of size: the first that reaches a size has it. */
+/* Rows of one collective and class are in order of size: the first whose end reaches a size applies. */
 typedef struct sel_built_in {
     alg_collective_t collective;
     const char *class_name; /* as sel_topology_class, without multicast; "host": any number of ranks; "shm-4": any
                                architecture */
     uint64_t to_bytes;      /* inclusive */
-    const char *algorithm;  /* or "nccl"; one that is not in the registry has no say */
+    const char *algorithm;  /* or "nccl"; a name that is not in the registry is ignored */
     uint16_t blocks, threads;
     const char *source; /* the benchmark */
 } sel_built_in_t;

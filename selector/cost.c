@@ -3,13 +3,11 @@
  * cost.c - the predicted time of a collective on machines that were not
  * measured.
  *
- * A call costs its start, and the bytes that leave a GPU divided by the link's
- * rate. The floors are those of docs/kernels.md; how far above them each
- * algorithm stays, and what the real NCCL takes, was fitted to
- * docs/results/graph-{2,3,4}-h200.csv; of other machines, only the link is known:
- * its rate in the tuned table, or else its nominal rate. A wrong prediction costs
- * more than a missed gain, so an algorithm is chosen only with a clear lead, and where
- * little is known of a link, it is slow for us and fast for the real NCCL.
+ * A call costs its start, and the bytes that leave a GPU divided by the link's rate. The floors are those of
+ * docs/kernels.md; how far above them each algorithm stays, and what the real NCCL takes, was fitted to
+ * docs/results/graph-{2,3,4}-h200.csv; of other machines, only the link is known: its rate in the tuned table, or else
+ * its nominal rate. A wrong prediction costs more than a missed gain, so an algorithm is chosen only with a clear
+ * lead, and an unknown link counts as slow for us and fast for the real NCCL.
  */
 #include "selector/cost.h"
 
@@ -18,7 +16,7 @@
 #define KIB ((uint64_t)1024)
 #define MIB (1024 * KIB)
 
-/* How much better than the real NCCL an algorithm must look. */
+/* The lead over the real NCCL that an algorithm needs. */
 #define LEAD 1.15
 
 /* Time of a word between two GPUs, in us, on the machine for which the starts below were fitted:
@@ -28,8 +26,8 @@
 /* ---- Times in us, rates in bytes per us (GB/s * 1000) ----------------------------------- */
 
 typedef struct link_rate {
-    double sure; /* what our stores surely get */
-    double most; /* what the real NCCL may get */
+    double sure; /* a safe rate of our stores */
+    double most; /* the highest likely rate of the real NCCL */
 } link_rate_t;
 
 /* Measured while all GPUs of the machine copied to all others, as our algorithms do. */
@@ -43,19 +41,20 @@ static link_rate_t measured_rate(const sel_topology_t *topology, double whole)
         return (link_rate_t){rate, rate};
     if (topology->link == SEL_LINK_MESH)
         return (link_rate_t){part, part};
-    /* The real NCCL may find a ring that shares less of what lies between them. */
+    /* The real NCCL may find a ring that shares fewer links. */
     return (link_rate_t){rate, rate > whole ? rate : whole};
 }
 
-/* Of PCIe nothing was measured here: ours is what the oldest of 16 lanes gives where others share it, NCCL's all of
- * the newest that such GPUs have. */
+/* Nothing was measured over PCIe: we assume the oldest 16 lanes, shared, and for NCCL the newest that such GPUs
+ * have, unshared. */
 static link_rate_t pcie_rate(const sel_topology_t *topology)
 {
     const double most = topology->arch >= 90 ? 50e3 : 25e3;
     return (link_rate_t){topology->link == SEL_LINK_PCIE ? 10e3 : topology->link == SEL_LINK_PHB ? 6e3 : 3e3, most};
 }
 
-/* What copies get out of one GPU: 390 GB/s was measured on sm_90; the others are as much of their nominal rate. */
+/* Rate of copies out of one GPU: 390 GB/s was measured on sm_90; the others have the same part of their nominal
+ * rate. */
 static link_rate_t rate_of(const sel_topology_t *topology)
 {
     const double whole = topology->arch >= 100 ? 780e3 : topology->arch >= 90 ? 390e3 : 260e3;
@@ -73,7 +72,7 @@ static link_rate_t rate_of(const sel_topology_t *topology)
     return (link_rate_t){0, 0};
 }
 
-/* How much longer than there a word takes here: for us, for the real NCCL. */
+/* Extra time of a word on this machine: for us, for the real NCCL. */
 typedef struct late {
     double ours, nccl;
 } late_t;
@@ -87,7 +86,7 @@ static late_t late_of(const sel_topology_t *topology)
     return topology->link >= SEL_LINK_PCIE ? (late_t){1.5, 0} : (late_t){0, 0};
 }
 
-/* What leaves the busiest GPU, or enters it, in units of a rank's larger buffer. */
+/* Traffic out of or into the busiest GPU, in units of a rank's larger buffer. */
 typedef enum load { TO_EACH, TWICE, BLOCKS, WHOLE } load_t;
 
 static double load_of(load_t load, double nranks)
@@ -99,13 +98,13 @@ static double load_of(load_t load, double nranks)
         return 2 * (nranks - 1) / nranks;
     case BLOCKS: /* one block to every other rank */
         return (nranks - 1) / nranks;
-    case WHOLE: /* once, and others pass it on */
+    case WHOLE: /* once; other ranks pass it on */
         return 1;
     }
     return 0;
 }
 
-/* To enter a kernel, tell every peer, and hear from it. */
+/* Start time: enter a kernel, notify every peer, and hear from it. */
 static double start_of(double nranks)
 {
     return 1.6 + 0.1 * nranks;
@@ -119,12 +118,12 @@ typedef struct own_cost {
     int crossings; /* one after the other */
 } own_cost_t;
 
-/* The real NCCL: two protocols, one that starts soon, one that fills the link. */
+/* The real NCCL: a protocol with a short start, and one that fills the link. */
 typedef struct nccl_cost {
     load_t load;
     double soon, soon_a_rank, soon_part;
     double full, full_part;
-    int crossings; /* of two ranks; more of them only make it later */
+    int crossings; /* for two ranks; more ranks only start later */
 } nccl_cost_t;
 
 enum { MOST_OWN = 3 };
@@ -134,7 +133,8 @@ typedef struct cost {
     nccl_cost_t nccl;
 } cost_t;
 
-/* All but all-reduce: ours as its like there; NCCL's fitted below its times on 2 and 4 H200, 1 KB to 256 MB. */
+/* The other collectives: ours like the similar algorithm of all-reduce; NCCL's fitted below its times on 2 and 4
+ * H200, 1 KB to 256 MB. */
 static const cost_t ALL_REDUCE = {
     .own = {{"oneshot", TO_EACH, 0, 0.74, 1}, {"twoshot", TWICE, 0.9, 0.79, 2}, {"staged", TWICE, 7.0, 0.82, 2}},
     .nccl = {TWICE, 2.2, 1.75, 0.49, 20.0, 0.865, 2}};
@@ -168,10 +168,10 @@ static double nccl_time(const nccl_cost_t *cost, double nranks, double bytes, do
 uint64_t sel_cost_bound(uint32_t index)
 {
     const uint64_t octave = KIB << index / 2;
-    return (index % 2 ? octave * 181 / 128 : octave) + 1; /* like the rows of a table: up to a round size */
+    return (index % 2 ? octave * 181 / 128 : octave) + 1; /* a round size, as in rows of a table */
 }
 
-/* Few blocks leave room for the program's own kernels; from 1 MiB on more of them carry clearly more. */
+/* Few blocks leave room for the program's own kernels; from 1 MiB on more blocks are clearly faster. */
 sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes)
 {
     if (topology->link == SEL_LINK_HOST)

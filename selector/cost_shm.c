@@ -2,18 +2,17 @@
 /*
  * cost_shm.c - the predicted time of a collective through the host's memory.
  *
- * A call costs its start, its crossings one after the other, what a GPU writes and
- * what it reads over its PCIe link. Ours was fitted to docs/results/shm-*-2-h200.csv;
- * the real NCCL's, a ring through shared memory, to its times on 2 and 4 H200 with
- * NCCL_P2P_DISABLE=1, below which it stays. The link is the one that `shunt tune`
- * measured, or else a slow one for us and a fast one for NCCL.
+ * A call costs its start, its consecutive crossings, and a GPU's writes and reads over its PCIe link. Our times were
+ * fitted to docs/results/shm-*-2-h200.csv; those of the real NCCL, a ring through shared memory, below its times on 2
+ * and 4 H200 with NCCL_P2P_DISABLE=1. The link's rate is what `shunt tune` measured, or else slow for us and fast for
+ * NCCL.
  */
 #include "selector/cost.h"
 
 #include <stddef.h>
 #include <string.h>
 
-/* How much better than the real NCCL an algorithm must look. */
+/* The lead over the real NCCL that an algorithm needs. */
 #define LEAD 1.15
 
 /* Rates in bytes per us, times in us. */
@@ -44,8 +43,8 @@ static pcie_t pcie_of_nccl(const sel_topology_t *topology)
     return p;
 }
 
-/* What the busiest GPU writes and reads, in units of a rank's larger buffer; how often the real NCCL's ring passes
- * a message on before it is there. */
+/* Writes and reads of the busiest GPU, in units of a rank's larger buffer; the number of hops of the real NCCL's
+ * ring. */
 typedef struct traffic {
     double write, read;
     double hops;
@@ -69,14 +68,14 @@ static traffic_t traffic_of(alg_collective_t collective, double n)
         return (traffic_t){rest, part, 1};
     case ALG_ALL_TO_ALL:
         return (traffic_t){rest, rest, 1};
-    case ALG_SEND_RECV: /* as long a message from the other side, which is the slowest case */
+    case ALG_SEND_RECV: /* the slowest case: an equally long message from the other side */
         return (traffic_t){1, 1, 1};
     default: /* reduce-scatter */
         return (traffic_t){rest, rest, n - 1};
     }
 }
 
-/* One crossing, of data with marks; a rank reads when it has written. */
+/* One crossing, of data with marks; a rank writes, then reads. */
 static double oneshot_time(const pcie_t *p, alg_collective_t collective, double n, double bytes)
 {
     const traffic_t t = traffic_of(collective, n);
@@ -88,7 +87,7 @@ static double twoshot_time(const pcie_t *p, double n, double bytes)
     return 1.4 + 2 * p->one_way + 4.0 / 3 * bytes * (1 / p->store + 2 * (n - 1) / n / p->load);
 }
 
-/* Raw data, written and read at once. Where the sums are passed on, they cross once more. */
+/* Raw data, written and read concurrently. Sums that are passed on cross once more. */
 static double staged_time(const pcie_t *p, alg_collective_t collective, double n, double bytes)
 {
     const bool sums = collective == ALG_ALL_REDUCE || collective == ALG_REDUCE;

@@ -13,8 +13,8 @@ static bool fits(const sel_plan_t *plan, const alg_algorithm_t *algorithm, const
            bytes <= algorithm->max_bytes(&plan->map, sel_team_ranks(&plan->topology), query->type);
 }
 
-/* The collective's bands from `bytes` on, the first of which is theirs. None where the scratch was too small for any
- * algorithm, or there is no algorithm of this collective. */
+/* The collective's bands from the one that holds `bytes` on. None if the scratch is too small for any algorithm, or
+ * the collective has none. */
 typedef struct bands {
     const sel_band_t *first, *end;
 } bands_t;
@@ -33,8 +33,8 @@ static bands_t find_bands(const sel_plan_t *plan, alg_collective_t collective, u
     return (bands_t){&plan->band[low > first ? low - 1 : end], &plan->band[end]};
 }
 
-/* The band's rule. Where its algorithm has no room for the message (two-shot sends integers with a quarter more), that
- * of larger ones. NULL: that has none either, or it is the real NCCL's. */
+/* The band's rule. If the message does not fit its algorithm (two-shot sends integers with a quarter more), the rule
+ * of larger bands. NULL: no rule fits, or the real NCCL serves the size. */
 static const sel_rule_t *rule_with_room(const sel_plan_t *plan, bands_t bands, uint32_t kind, const sel_query_t *query,
                                         uint64_t bytes)
 {
@@ -48,7 +48,7 @@ static const sel_rule_t *rule_with_room(const sel_plan_t *plan, bands_t bands, u
     return larger->algorithm && fits(plan, larger->algorithm, query, bytes) ? larger : NULL;
 }
 
-/* Where nothing may be forwarded: the first algorithm, smallest messages first, that the message fits. */
+/* If nothing may be forwarded: the first algorithm that the message fits, those for small messages first. */
 static const alg_algorithm_t *any_own(const sel_plan_t *plan, const sel_query_t *query, uint64_t bytes)
 {
     for (uint32_t i = 0; i < alg_registry_count; i++) {
@@ -75,7 +75,7 @@ static sel_choice_t take(const sel_plan_t *plan, const alg_algorithm_t *algorith
     return choice;
 }
 
-/* `rule` (or NULL) is the real NCCL's, or has no room. */
+/* `rule` is NULL, means the real NCCL, or does not fit. */
 static sel_choice_t choose_without_rule(const sel_plan_t *plan, const sel_rule_t *rule, const sel_query_t *query,
                                         uint64_t bytes)
 {
@@ -96,7 +96,7 @@ sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
     const bool fp8 = query->type == ALG_FLOAT8_E4M3 || query->type == ALG_FLOAT8_E5M2;
     if (fp8 && alg_collective_reduces(query->collective) && !sel_link_on_host(plan->topology.link) &&
         plan->topology.arch < 90)
-        return forward(SEL_FORWARD_TYPE); /* the real NCCL refuses it, and says so */
+        return forward(SEL_FORWARD_TYPE); /* the real NCCL refuses it and reports why */
     const uint64_t width =
         alg_type_bytes(query->type) * alg_collective_blocks(query->collective, plan->topology.nranks);
     if (query->count > UINT64_MAX / width)

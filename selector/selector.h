@@ -31,52 +31,50 @@ typedef enum sel_link {
 /* The rate of a machine's links, as `shunt tune` measured it; all zero: not measured. */
 typedef struct sel_measured {
     uint32_t bytes_per_us; /* out of each GPU while all copy to all others */
-    uint32_t gpus;         /* of them in that measurement */
-    uint32_t one_way_ns;   /* until a GPU sees what another one stores */
+    uint32_t gpus;         /* number of GPUs in that measurement */
+    uint32_t one_way_ns;   /* latency of a store to another GPU */
     uint32_t unused;
 } sel_measured_t;
 
-/* The same of the way through the host's memory, with all GPUs at it at once. */
+/* The same through the host's memory, with all GPUs active. */
 typedef struct sel_host_measured {
-    uint32_t store_bytes_per_us; /* of each GPU, into the host's memory; 0: not measured */
-    uint32_t load_bytes_per_us;  /* from there */
+    uint32_t store_bytes_per_us; /* stores of each GPU into the host's memory; 0: not measured */
+    uint32_t load_bytes_per_us;  /* loads of each GPU from the host's memory */
     uint32_t gpus;
-    uint32_t one_way_ns; /* until a GPU sees there what another one stores */
+    uint32_t one_way_ns; /* latency of a store that another GPU loads there */
 } sel_host_measured_t;
 
 /* Facts of a communicator; the same on every rank after agreement. */
 typedef struct sel_topology {
     sel_link_t link;
-    alg_memory_t memory; /* ALG_MEMORY_HOST: they do not reach each other's memory, or may not */
+    alg_memory_t memory; /* ALG_MEMORY_HOST: no peer access, or it is not allowed */
     uint32_t nranks;
-    uint32_t hosts; /* ALG_MEMORY_HOSTS: they are on so many, as many on each; the link is that within a host */
+    uint32_t hosts; /* ALG_MEMORY_HOSTS: number of hosts, with equally many ranks; `link` is that within a host */
     uint32_t arch;  /* the lowest compute capability, 10 * major + minor; 0 for host */
     uint32_t multiprocessors; /* the lowest of all ranks; host: 0 */
     bool multicast;           /* the real NCCL may use NVLink multicast on every rank */
     uint64_t fingerprint;     /* of this machine's kind: sel_fingerprint; host: 0 */
-    sel_measured_t measured;  /* put in by sel_plan_init, from the tuned table */
+    sel_measured_t measured;  /* set by sel_plan_init, from the tuned table */
     sel_host_measured_t host; /* likewise */
 } sel_topology_t;
 
-/* ---- Rows of a table ------------------------------------------------------------
- *
- * A row is one collective's. Figures differ between types: floats travel with a sentinel, integers with escape words
- * beside them, and the width says how much arithmetic a byte costs. So a row names a set of kinds of types, one bit
- * each. Whether a call is captured is no key: NCCL allows one rank to capture what another makes eagerly.
- */
+/* ---- Rows of a table ------------------------------------------------------------  A row belongs to one
+ * collective. Times differ between types: floats travel with a sentinel, integers with escape words, and the width
+ * decides how much arithmetic a byte costs. So a row names a set of kinds of types, one bit each. Capture is not a
+ * key: NCCL allows one rank to capture a call that another makes eagerly. */
 enum { SEL_KINDS = 8, SEL_ANY_KIND = (1 << SEL_KINDS) - 1 };
 
 /* f1 f2 f4 f8 i1 i2 i4 i8: floats, then integers, by bytes. */
 uint32_t sel_kind(alg_type_t type);
 
-/* Bytes are those of the larger buffer of a rank, here and wherever the size of a call is meant: its count times the
- * type's size times alg_collective_blocks. */
+/* The size of a call, here and elsewhere, is that of a rank's larger buffer: count times the type's size times
+ * alg_collective_blocks. */
 enum {
     SEL_POLICY_BYTES = 256,
     SEL_TUNED_ROWS = 96, /* of a tuned table for one number of ranks; more are left out */
     SEL_MOST_BLOCKS = 1024,
     SEL_MOST_THREADS = 1024, /* what the kernels are built for */
-    SEL_NCCL = UINT8_MAX     /* in place of an algorithm: the real NCCL */
+    SEL_NCCL = UINT8_MAX     /* instead of an algorithm: the real NCCL */
 };
 
 /* A row of a tuned table. */
@@ -102,7 +100,7 @@ typedef struct sel_tuned {
 
 uint32_t sel_class_hash(const char *name);
 
-/* What the ranks agreed on. Plain data without padding: it travels in an attach record, and is compared whole. */
+/* Settings that all ranks share. Plain data without padding: it travels in an attach record and is compared whole. */
 typedef struct sel_settings {
     uint64_t scratch_bytes;        /* SHUNT_SCRATCH_BYTES */
     uint32_t max_blocks;           /* SHUNT_MAX_CTAS or NCCL_MAX_CTAS; 0: no cap */
@@ -122,33 +120,34 @@ typedef enum sel_reason {
     SEL_REASON_COUNT
 } sel_reason_t;
 
-/* What is done with a message. algorithm NULL: the real NCCL. */
+/* How to serve a message. algorithm NULL: by the real NCCL. */
 typedef struct sel_rule {
     const alg_algorithm_t *algorithm;
     uint16_t blocks;  /* at most; the algorithm's shape lowers them for short messages */
     uint16_t threads; /* of a block, likewise */
     sel_reason_t reason;
-    const char *source; /* the benchmark that set it, or what else did; static */
+    const char *source; /* the benchmark or other source that set it; static */
 } sel_rule_t;
 
 enum { SEL_BANDS = 1152, SEL_RULES = 544 };
 
-/* Sizes of one collective that have the same rules. */
+/* A range of sizes of one collective with the same rules. */
 typedef struct sel_band {
     uint64_t from_bytes;         /* up to the next one's */
     uint16_t rule_of[SEL_KINDS]; /* by kind of type: an index of sel_plan_t.rule */
 } sel_band_t;
 
-/* All that can be chosen on one communicator, made once at attach. */
+/* All choices of one communicator, made once at attach. */
 typedef struct sel_plan {
     sel_topology_t topology;
     sel_settings_t settings;
     alg_map_t map;
-    bool own_only;        /* never forward what an algorithm here can do: host device, SHUNT_DETERMINISTIC */
+    bool own_only;        /* never forward if an algorithm can serve: host device, SHUNT_DETERMINISTIC */
     uint32_t collectives; /* bit c: there is an algorithm of this collective */
     uint64_t excluded;    /* bit i: alg_registry[i] is never to be used */
     uint32_t bands;
-    uint32_t bands_end[ALG_COLLECTIVE_COUNT]; /* a collective's bands lie before this, after the one before's */
+    uint32_t bands_end[ALG_COLLECTIVE_COUNT]; /* end of each collective's bands; they follow those of the collective
+                                                 before */
     sel_band_t band[SEL_BANDS];               /* of one collective: growing, from 0 */
     uint32_t rules;
     sel_rule_t rule[SEL_RULES];
@@ -165,7 +164,7 @@ typedef struct sel_choice {
     uint32_t blocks;
     uint32_t threads;
     sel_reason_t reason;
-    const char *source; /* the rule's, static; NULL: no rule was asked, or none had an answer */
+    const char *source; /* the rule's, static; NULL: no rule was used */
 } sel_choice_t;
 
 typedef struct sel_query {
@@ -186,7 +185,7 @@ bool sel_plan_row(const sel_plan_t *plan, alg_collective_t collective, uint32_t 
 sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query);
 const char *sel_reason_text(sel_reason_t reason);
 const char *sel_link_text(sel_link_t link);
-/* Of a team of kernels: the ranks of one host. */
+/* The topology of a team of kernels: the ranks of one host. */
 static inline uint32_t sel_team_ranks(const sel_topology_t *topology)
 {
     return topology->memory == ALG_MEMORY_HOSTS ? topology->nranks / topology->hosts : topology->nranks;

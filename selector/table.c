@@ -2,9 +2,10 @@
 /*
  * table.c - the plan of a communicator.
  *
- * A plan is made, collective by collective, from all sources of rules, and `decide` is
- * the one place that knows their order: the user's policy, then the tuned table, then
- * the built-in rows, then the cost model. Where none of them has a rule, the real NCCL.
+ * A plan is made, collective by collective, from all sources of rules, and
+ * `decide` is the one place that knows their order: the user's policy, then
+ * the tuned table, then the built-in rows, then the cost model. Sizes without
+ * a rule go to the real NCCL.
  */
 #include "selector/built_in.h"
 #include "selector/cost.h"
@@ -24,7 +25,7 @@
 
 /* ---- Sources of rules ----------------------------------------------------------------- */
 
-/* Of one collective, but for the policy. */
+/* The sources for one collective, except the policy. */
 typedef struct sources {
     const sel_plan_t *plan;
     policy_t policy;
@@ -35,15 +36,14 @@ typedef struct sources {
     uint32_t built_in_rows;
 } sources_t;
 
-/* Its loader refuses the table of another machine; this says it again where a communicator's GPUs are of
- * several kinds. */
+/* The loader has refused another machine's table; this also refuses it if a communicator's GPUs differ in kind. */
 static bool tuned_is_ours(const sel_plan_t *plan)
 {
     const sel_tuned_t *tuned = &plan->settings.tuned;
     return tuned->forced || tuned->machine == plan->topology.fingerprint;
 }
 
-/* The links' figures; what cannot be, of another process, is left. */
+/* Take the links' figures; impossible values from another process are ignored. */
 static void find_measured(sel_plan_t *plan)
 {
     const sel_measured_t *link = &plan->settings.tuned.link;
@@ -80,9 +80,9 @@ static void find_built_in(sources_t *sources)
     char name[SEL_CLASS_BYTES];
     topology.multicast = false; /* see MULTICAST_MOST_BYTES */
     sel_topology_class(&topology, name);
-    if (topology.memory == ALG_MEMORY_HOST) /* what counts is PCIe, not the GPUs' architecture */
+    if (topology.memory == ALG_MEMORY_HOST) /* PCIe decides, not the GPUs' architecture */
         snprintf(name, sizeof name, "shm-%u", topology.nranks);
-    if (topology.memory == ALG_MEMORY_HOSTS) /* what counts is the network */
+    if (topology.memory == ALG_MEMORY_HOSTS) /* the network decides */
         snprintf(name, sizeof name, "network-%ux%u", topology.hosts, sel_team_ranks(&topology));
     const char *class_name = topology.link == SEL_LINK_HOST ? "host" : name;
     sources->built_in_rows = 0;
@@ -103,10 +103,10 @@ static const policy_item_t *policy_item(const sources_t *sources, uint64_t bytes
         const policy_item_t *item = &sources->policy.item[i];
         if (!(item->collectives >> sources->collective & 1) || bytes < item->from || bytes > item->to ||
             (host && item->what == POLICY_NCCL))
-            continue; /* the host device has nothing to forward to */
+            continue; /* the host device cannot forward */
         if (item->what == POLICY_ALGORITHM &&
             alg_find(sources->collective, item->algorithm)->memory != plan->topology.memory)
-            continue; /* it speaks of other communicators */
+            continue; /* the item is for other communicators */
         last = item;
     }
     return last;
@@ -140,7 +140,7 @@ static bool from_tuned(const sources_t *sources, uint32_t kind, uint64_t bytes, 
     return false;
 }
 
-/* Where the real NCCL has multicast for it. */
+/* The size limit where the real NCCL has multicast. */
 static bool multicast_may_win(const sources_t *sources, uint64_t bytes)
 {
     const alg_collective_t collective = sources->collective;
@@ -188,7 +188,7 @@ static bool excluded(const policy_t *policy, const alg_algorithm_t *algorithm)
     return false;
 }
 
-/* A kernel's block is whole warps, and no larger than it was built for. */
+/* A block has whole warps, and at most the threads that the kernel was built for. */
 static uint16_t whole_warps(uint32_t threads)
 {
     threads = (threads + 31) / 32 * 32;
@@ -229,7 +229,7 @@ static int compare_bytes(const void *a, const void *b)
 
 enum { MOST_CUTS = 2 + 2 * (POLICY_MAX_ITEMS + SEL_TUNED_ROWS) + SEL_BUILT_IN_MOST + SEL_COST_BOUNDS };
 
-/* Where the bands of a collective may begin. */
+/* Possible beginnings of a collective's bands. */
 typedef struct cuts {
     uint32_t count;
     uint64_t at[MOST_CUTS];
@@ -242,7 +242,7 @@ static void add_bounds(cuts_t *cuts, uint64_t from, uint64_t to)
         cuts->at[cuts->count++] = to + 1;
 }
 
-/* Wherever anyone's say begins or ends; in order, some twice. */
+/* The boundaries of all sources, in order; some occur twice. */
 static void find_cuts(const sources_t *sources, cuts_t *cuts)
 {
     cuts->count = 0;
@@ -262,7 +262,7 @@ static void find_cuts(const sources_t *sources, cuts_t *cuts)
     qsort(cuts->at, cuts->count, sizeof cuts->at[0], compare_bytes);
 }
 
-/* A tuned row is one collective's; the rest of the cuts may be each one's. */
+/* A tuned row belongs to one collective; the other cuts may occur in each. */
 _Static_assert(ALG_COLLECTIVE_COUNT *(MOST_CUTS - 2 * SEL_TUNED_ROWS) + 2 * SEL_TUNED_ROWS <= SEL_BANDS,
                "a plan may have more bands");
 /* A policy's item without a grid, and the model, give a rule for each algorithm and usual grid; there are 32
@@ -279,7 +279,7 @@ static bool same(const sel_rule_t *a, const sel_rule_t *b)
 
 static uint16_t rule_index(sel_plan_t *plan, const sel_rule_t *rule)
 {
-    for (uint32_t i = plan->rules; i-- > 0;) { /* most are the last one again */
+    for (uint32_t i = plan->rules; i-- > 0;) { /* most equal the last one */
         if (same(&plan->rule[i], rule))
             return (uint16_t)i;
     }
@@ -287,7 +287,7 @@ static uint16_t rule_index(sel_plan_t *plan, const sel_rule_t *rule)
     return (uint16_t)plan->rules++;
 }
 
-/* The two ends of a message may call its bytes by different types, and must choose alike. */
+/* The two ends of a message may use different types for its bytes, but must choose alike. */
 static uint32_t kind_asked(alg_collective_t collective, uint32_t kind)
 {
     return collective == ALG_SEND_RECV ? sel_kind(ALG_UINT8) : kind;
@@ -324,7 +324,7 @@ static uint32_t find_collectives(alg_memory_t memory)
     return found;
 }
 
-/* Between hosts, on the host device, there is one algorithm a collective, for every size, and none for messages. */
+/* Between hosts, the host device has one algorithm per collective, for every size, and none for messages. */
 static void plan_network(sel_plan_t *plan)
 {
     plan->own_only = true;
@@ -354,7 +354,7 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
     }
     find_measured(plan);
     sources_t sources = {.plan = plan};
-    /* Settings of another rank may come here: what does not parse counts as empty, on every rank alike. */
+    /* The settings may be another rank's: a policy that does not parse counts as empty, on every rank alike. */
     if (!policy_parse(plan->settings.policy, &sources.policy, NULL, 0))
         memset(&sources.policy, 0, sizeof sources.policy);
     plan->excluded = sources.policy.excluded;

@@ -32,7 +32,7 @@ static bool begins(piece_t piece, const char *text)
     return piece.bytes >= strlen(text) && memcmp(piece.at, text, strlen(text)) == 0;
 }
 
-/* Up to `separator`, which is left out of both. */
+/* Split at `separator`, which belongs to neither part. */
 static piece_t cut(piece_t *rest, char separator)
 {
     const char *found = memchr(rest->at, separator, rest->bytes);
@@ -108,7 +108,7 @@ static bool read_class(piece_t piece, sel_file_row_t *row)
     return read_name(piece, row->class_name, sizeof row->class_name);
 }
 
-/* A row without kinds is left out. */
+/* A row without kinds is skipped. */
 static bool read_mode(piece_t piece, sel_file_row_t *row)
 {
     const bool eager = equals(piece, "eager");
@@ -209,7 +209,7 @@ static bool read_row(const sel_file_t *file, piece_t line, sel_file_row_t *row, 
         const size_t column = (size_t)(rest.at - line.at);
         if (FIELDS[i].read == read_mode && file->format > 1)
             continue;
-        const bool ended = i > 0 && rest.at[-1] != ','; /* the field before was the line's last */
+        const bool ended = i > 0 && rest.at[-1] != ','; /* the previous field was the last of the line */
         const piece_t field = i + 1 < FIELD_COUNT ? cut(&rest, ',') : rest;
         if (ended)
             return fault_at(file, column, "',' and more fields", fault);
@@ -221,7 +221,7 @@ static bool read_row(const sel_file_t *file, piece_t line, sel_file_row_t *row, 
 
 /* ---- The link -------------------------------------------------------------------- */
 
-/* Read as thousandths: no rounding, and no locale's decimal comma. */
+/* Read as thousandths: no rounding, independent of the locale. */
 typedef struct figure {
     uint32_t least, most, step;
     const char *after, *expected;
@@ -266,7 +266,7 @@ static bool in_range(uint64_t number, const figure_t *figure)
     return number >= figure->least && number <= figure->most && number % figure->step == 0;
 }
 
-/* A line of so many figures, behind the `name` that it begins with. */
+/* Parse a line's figures after the `name` at its start. */
 static bool read_figures(sel_file_t *file, piece_t line, const char *name, const figure_t *figure, int count,
                          uint64_t *number, char fault[SEL_FILE_FAULT_BYTES])
 {
@@ -325,7 +325,7 @@ bool sel_file_open(sel_file_t *file, const char *text, size_t bytes, char fault[
     if (file->format > 1 && !equals(magic, MAGIC))
         return fault_at(file, 0, "\"# shunt table 2\"", fault);
     const sel_file_t first = *file;
-    for (bool known = false; file->at < file->end;) { /* no row: no harm */
+    for (bool known = false; file->at < file->end;) { /* not a row: skip it */
         const piece_t line = next_line(file);
         if (is_row(line) && !known)
             return fault_at(file, 0, "\"# machine: \" and a fingerprint before the first row", fault);

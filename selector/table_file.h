@@ -22,9 +22,8 @@
  * "# shunt table 1" is read too. There a column before the types says "eager", "captured"
  * or "any": rows of eager calls alone are left out, the others hold for all calls.
  *
- * Names of algorithms are text here: what this version of Shunt has is the
- * reader's business. Nothing here allocates or opens files, and nothing outside
- * this header is needed, so that the command reads tables with the same code.
+ * Names of algorithms are plain text here; the reader checks them. Nothing here allocates or opens files, and this
+ * header is all that is needed, so the command reads tables with the same code.
  */
 #ifndef SHUNT_TABLE_FILE_H
 #define SHUNT_TABLE_FILE_H
@@ -36,7 +35,7 @@ extern "C" {
 #endif
 
 enum {
-    SEL_FILE_MOST_BYTES = 1 << 20, /* of a file; no table comes near it */
+    SEL_FILE_MOST_BYTES = 1 << 20, /* limit of a file, far above any table */
     SEL_FILE_LINE_BYTES = 256,     /* of a written line */
     SEL_FILE_FAULT_BYTES = 128,
     SEL_FILE_NAME_BYTES = 24,
@@ -62,23 +61,23 @@ typedef struct sel_file {
     uint32_t line;       /* of the last row or fault */
     uint32_t format;     /* 1 or 2 */
     uint64_t machine;    /* the fingerprint */
-    sel_measured_t link; /* at the end of the file; zero: it says nothing of it */
+    sel_measured_t link; /* valid at the end of the file; zero: not given */
     sel_host_measured_t host;
 } sel_file_t;
 
 typedef enum sel_file_step { SEL_FILE_END, SEL_FILE_ROW, SEL_FILE_FAULT } sel_file_step_t;
 
-/* Find the head; rows are yet to be read. False: not a table; `fault` says where and what was expected. */
+/* Read the head; rows follow. False: not a table; `fault` says where and what was expected. */
 bool sel_file_open(sel_file_t *file, const char *text, size_t bytes, char fault[SEL_FILE_FAULT_BYTES]);
-/* The next row, or what is wrong with a line before it, or the end. */
+/* The next row, the fault of a line before it, or the end. */
 sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[SEL_FILE_FAULT_BYTES]);
 
 /* Names of the columns, the line before the first row. */
 extern const char sel_file_columns[];
 /* The types of a row. */
 void sel_file_types(uint8_t kinds, char types[SEL_FILE_TYPES_BYTES]);
-/* The first two lines, the link's, the host's and a row's, with line breaks. The link's and the host's are empty where
- * nothing was measured, or what no reader would take. */
+/* The first two lines, the link's, the host's and a row's, with line breaks. The link's and the host's are empty if
+ * not measured, or if out of the readers' range. */
 void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_link(const sel_measured_t *link, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_host(const sel_host_measured_t *host, char text[SEL_FILE_LINE_BYTES]);

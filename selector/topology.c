@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * topology.c - what can be told from a machine: the way between two devices, the
- * port near a GPU, the class of a set of GPUs.
+ * topology.c - queries of a machine: the path between two devices, the port near a GPU, the class of a set of GPUs.
  */
 #include "selector/topology.h"
 
@@ -34,7 +33,7 @@ static int32_t up(const sel_machine_t *machine, int32_t pci, uint32_t levels)
     return pci;
 }
 
-/* Machines with one NUMA node often give its number as unknown, so two unknown ones count as one. */
+/* Machines with one NUMA node often report its number as unknown, so two unknown nodes count as the same. */
 static sel_path_t cpu_path(uint32_t a, uint32_t b)
 {
     return a == b ? SEL_PATH_PHB : SEL_PATH_SYS;

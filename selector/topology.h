@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * topology.h - what machine this is: GPUs, NICs and the ways between them; its
- * class, by which the table is searched; and its fingerprint, which says on which
- * kind of machine a tuned table was measured.
+ * topology.h - the machine: GPUs, NICs and the paths between them; the class that selects rows of the table; the
+ * fingerprint of the kind of machine on which a tuned table was measured.
  *
  * A communicator's class says how its ranks are linked; the fingerprint says of
  * what kind the machine is, whichever of its GPUs a communicator takes. A row of
  * a tuned table applies where both agree.
  *
- * A machine is read from NVML and /sys, both of which may be missing, or from a
- * file in NCCL's topology format, so that other machines can be tested too. Reading
- * asks the system and may take milliseconds: it is done on request, never at load.
- * Everything else here is pure.
+ * A machine is read from NVML and /sys, both of which may be missing, or from a file in NCCL's topology format, so
+ * that other machines can be tested too. Reading queries the system and may take milliseconds: only on request, never
+ * at load. Everything else here is pure.
  */
 #ifndef SHUNT_TOPOLOGY_H
 #define SHUNT_TOPOLOGY_H
@@ -31,8 +29,8 @@ enum { SEL_CLASS_BYTES = 32, SEL_GPU_NAME_BYTES = 64 };
 /* "nvswitch-sm90-4": link, architecture, ranks; "-mc" where the real NCCL has NVLink multicast; "shm-sm90-4" through
  * the host's memory, whatever the link; "host-4" for the host device. */
 void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES]);
-/* The reverse: link (of "shm": SEL_LINK_SYS), memory, architecture, ranks and multicast, the rest zero. False: it is no
- * class's name. */
+/* The reverse: link (of "shm": SEL_LINK_SYS), memory, architecture, ranks and multicast, the rest zero. False: not
+ * the name of a class. */
 bool sel_topology_parse(const char *class, sel_topology_t *topology);
 
 /* How pairs of GPUs reach each other. */
@@ -41,13 +39,13 @@ typedef struct sel_reach {
     uint32_t lanes; /* NVSWITCH, MESH: NVLinks between each pair, 0 if unknown; else 0 */
 } sel_reach_t;
 
-/* Of a set of pairs, from those of two parts of it: equal ones stay, NVLink and anything else gives
- * SEL_LINK_BRIDGES, of two without NVLink the worse holds. Commutative and associative. */
+/* Join the results of two sets of pairs: equal ones stay, NVLink with anything else gives SEL_LINK_BRIDGES,
+ * otherwise the worse one holds. Commutative and associative. */
 sel_reach_t sel_reach_join(sel_reach_t a, sel_reach_t b);
 
 /* ---- Fingerprints ------------------------------------------------------------ */
 
-/* The properties of a GPU that decide its figures; no serial number, no place. */
+/* The properties of a GPU that decide its speed; no serial number, no place. */
 typedef struct sel_gpu_kind {
     char name[SEL_GPU_NAME_BYTES];
     uint32_t arch; /* 10 * major + minor */
@@ -59,21 +57,18 @@ typedef struct sel_gpu_kind {
 
 /* Never 0. */
 uint64_t sel_gpu_fingerprint(const sel_gpu_kind_t *kind);
-/* Of the GPUs of a communicator: the set of kinds, so neither their number nor their order counts. */
+/* The fingerprint of a communicator's GPUs: the set of kinds, whatever their number and order. */
 uint64_t sel_fingerprint(const uint64_t *gpu, uint32_t count);
 
-/* ---- A machine ---------------------------------------------------------------
- *
- * PCI devices form a tree below each NUMA node. As NCCL counts, a switch is one
- * node, though /sys has an upstream and a downstream port, and root ports are none.
- * A parent stands before its children. No pointers: machines can be compared.
- */
+/* ---- A machine ---------------------------------------------------------------  PCI devices form a tree below each
+ * NUMA node. As in NCCL, a switch is one node, though /sys has an upstream and a downstream port, and root ports are
+ * not nodes. A parent comes before its children. No pointers, so machines can be compared. */
 enum {
     SEL_MAX_CPUS = 64,
     SEL_MAX_PCI = 256,
     SEL_MAX_GPUS = 32,
     SEL_MAX_NICS = 64,
-    SEL_MAX_NVLINKS = 24, /* NVLinks of a GPU, and so the most that they lead to */
+    SEL_MAX_NVLINKS = 24, /* NVLinks of a GPU, and so the maximum of their targets */
     SEL_BUS_BYTES = 20
 };
 
@@ -132,7 +127,7 @@ typedef struct sel_machine {
     sel_nic_t nic[SEL_MAX_NICS];
 } sel_machine_t;
 
-/* What lies between two devices, best first. The last five are nvidia-smi's and NCCL's words. */
+/* The path between two devices, best first. The last five are the names of nvidia-smi and NCCL. */
 typedef enum sel_path {
     SEL_PATH_NVSWITCH,
     SEL_PATH_NVLINK, /* without a switch */
@@ -155,17 +150,16 @@ int32_t sel_nic_near(const sel_machine_t *machine, uint32_t gpu);
 uint32_t sel_nvlinks_count(const sel_nvlinks_t *links);
 uint32_t sel_nvlinks_switched(const sel_nvlinks_t *links);
 uint32_t sel_nvlinks_to(const sel_nvlinks_t *links, const char *bus);
-/* Those that this process may use, which are the ones that CUDA has told about; without CUDA, or in a file
- * that does not say, all. Returns how many. */
+/* The GPUs that this process may use, which CUDA lists; all, without CUDA or if a file does not say. Returns their
+ * number. */
 uint32_t sel_machine_team(const sel_machine_t *machine, uint32_t gpu[SEL_MAX_GPUS]);
-/* What a communicator of these GPUs would be; `count` is at least 1. */
+/* The class of a communicator of these GPUs; `count` is at least 1. */
 sel_topology_t sel_machine_topology(const sel_machine_t *machine, const uint32_t *gpu, uint32_t count);
 
 /* ---- Reading a machine -------------------------------------------------------- */
 
-/* The device's node, with everything above it, as found in `sys` ("/sys"); what is there already is
- * left as it is. Where /sys does not know it, it hangs below an unknown NUMA node. -1: no room, or
- * `bus` is not a PCI address. */
+/* Add the device's node and all nodes above it, as found in `sys` ("/sys"); existing nodes do not change. A device
+ * that /sys lacks goes below an unknown NUMA node. -1: no room, or `bus` is not a PCI address. */
 int32_t sel_machine_add_pci(sel_machine_t *machine, const char *sys, const char *bus);
 /* A GPU without its kind and links; -1 as above. */
 int32_t sel_machine_add_gpu(sel_machine_t *machine, const char *sys, const char *bus);
@@ -176,24 +170,24 @@ void sel_machine_add_nics(sel_machine_t *machine, const char *sys);
 /* "00000000:17:00.0" becomes "0000:17:00.0"; false if it is not a PCI address. */
 bool sel_bus_normal(const char *text, char out[SEL_BUS_BYTES]);
 
-/* NVML is opened by the first call and stays open, as NCCL keeps it. False: it is not there. */
+/* The first call opens NVML, which stays open, as in NCCL. False: there is no NVML. */
 bool sel_nvml_add_gpus(sel_machine_t *machine, const char *sys);
-/* The NVLinks of a GPU that are up, by target; asked once a process and GPU, kept as long as the
- * process lives. NULL: NVML does not say. */
+/* The active NVLinks of a GPU, by target; queried once per process and GPU, kept as long as the process lives. NULL:
+ * NVML does not say. */
 const sel_nvlinks_t *sel_nvml_links(const char *bus);
 /* Does peer access from one GPU to the other go over NVLink? 1: yes, and *reach gets how; 0: no; -1: NVML
  * does not say. */
 int sel_nvml_reach(const char *from, const char *to, sel_reach_t *reach);
 
-/* NCCL's format (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE). Elements and attributes that are not known here
- * are passed over, as NCCL does; what NCCL needs and is malformed is a fault: one line, "file:line:column:
- * expected ...". The machine is written on success only. */
+/* NCCL's format (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE). Unknown elements and attributes are skipped, as in NCCL; a
+ * malformed one that NCCL needs is a fault: one line, "file:line:column: expected ...". The machine is written on
+ * success only. */
 bool sel_machine_parse(sel_machine_t *machine, const char *file, const char *text, size_t bytes, char *fault,
                        size_t fault_bytes);
 bool sel_machine_load(sel_machine_t *machine, const char *file, char *fault, size_t fault_bytes);
-/* NCCL reads what this writes; what it does not know (name, multiprocessors, ...) it passes over. */
+/* NCCL can read the output; it skips attributes that it does not know (name, multiprocessors, ...). */
 void sel_machine_print_xml(const sel_machine_t *machine, FILE *out);
-/* For people. */
+/* Human-readable. */
 void sel_machine_print(const sel_machine_t *machine, FILE *out);
 
 #ifdef __cplusplus

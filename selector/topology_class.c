@@ -69,7 +69,7 @@ bool sel_topology_parse(const char *class, sel_topology_t *topology)
         else
             sscanf(class + bytes, "-sm%3u-%3u", &one.arch, &one.nranks);
         one.multicast = !sel_link_on_host(one.link) && strstr(class, "-mc");
-        char again[SEL_CLASS_BYTES]; /* nothing else in it, nothing before the numbers */
+        char again[SEL_CLASS_BYTES]; /* no other text, and no sign before the numbers */
         sel_topology_class(&one, again);
         if (strcmp(again, class) == 0) {
             *topology = one;
@@ -122,7 +122,7 @@ uint64_t sel_gpu_fingerprint(const sel_gpu_kind_t *kind)
 uint64_t sel_fingerprint(const uint64_t *gpu, uint32_t count)
 {
     uint64_t hash = FNV_START, last = 0;
-    for (;;) { /* the next larger one, until there is none */
+    for (;;) { /* repeatedly the next larger one */
         uint64_t next = UINT64_MAX;
         bool found = false;
         for (uint32_t i = 0; i < count; i++) {

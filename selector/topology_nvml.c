@@ -2,10 +2,9 @@
 /*
  * topology_nvml.c - GPUs and their NVLinks as NVML shows them.
  *
- * A process often sees only its own GPU (CUDA_VISIBLE_DEVICES), so CUDA cannot
- * say how that one reaches the rest; NVML sees them all, by PCI address. It is
- * opened with dlopen, once, and stays open: NCCL has it open as well. Whatever
- * an older NVML lacks is unknown.
+ * A process often sees only its own GPU (CUDA_VISIBLE_DEVICES), so CUDA cannot say how that one reaches the rest; NVML
+ * sees them all, by PCI address. It is opened with dlopen, once, and stays open: NCCL has it open as well. Values that
+ * an older NVML lacks are unknown.
  */
 #include "selector/topology.h"
 
@@ -19,11 +18,11 @@
 typedef void *nvml_device_t;
 enum {
     NVML_OK = 0,
-    NVML_P2P_NVLINK = 2, /* what is asked of a pair */
+    NVML_P2P_NVLINK = 2, /* queries of a pair */
     NVML_P2P_OK = 0,
     NVML_LINK_P2P = 0,     /* a capability of a link */
     NVML_LINK_STATE = 165, /* a field; scope: the link */
-    NVML_REMOTE_GPU = 0,   /* what a link leads to */
+    NVML_REMOTE_GPU = 0,   /* a link's target */
     NVML_REMOTE_SWITCH = 2,
     NVML_LINKS = 36 /* of a GPU, at most */
 };
@@ -109,8 +108,7 @@ static bool usable(void)
 
 /* ---- NVLinks ----------------------------------------------------------------- */
 
-/* From Hopper on NVML wants the state asked as a field, and for all links at once; before, there is
- * no such field. */
+/* From Hopper on, NVML has the state as a field for all links at once; older GPUs lack this field. */
 static void ask_states(nvml_device_t device, bool up[NVML_LINKS])
 {
     nvml_field_t field[NVML_LINKS];
@@ -171,8 +169,8 @@ static void ask_links(nvml_device_t device, sel_nvlinks_t *links)
     }
 }
 
-/* Some hundred calls into the driver, of which the answers do not change: kept for each GPU that was asked
- * about. Nothing is ever taken off the list, so it needs no lock that a forked child could find shut. */
+/* Hundreds of driver calls with constant results: cached per GPU. Entries are never removed, so no lock is needed
+ * that a forked child could find held. */
 typedef struct known {
     struct known *next;
     char bus[SEL_BUS_BYTES];
@@ -205,7 +203,7 @@ const sel_nvlinks_t *sel_nvml_links(const char *bus)
     ask_links(device, &known->links);
     known->next = atomic_load(&known_first);
     while (!atomic_compare_exchange_weak(&known_first, &known->next, known))
-        ; /* two threads may have asked about one GPU: then it is there twice */
+        ; /* two threads may add the same GPU twice */
     return &known->links;
 }
 
@@ -221,7 +219,7 @@ int sel_nvml_reach(const char *from, const char *to, sel_reach_t *reach)
     const sel_nvlinks_t *links = sel_nvml_links(from);
     const uint32_t switched = links ? sel_nvlinks_switched(links) : 0;
     const uint32_t direct = links ? sel_nvlinks_to(links, to) : 0;
-    if (switched || !links || !links->targets) /* a driver that keeps its links to itself: as if by a switch */
+    if (switched || !links || !links->targets) /* the driver hides its links: count them as switched */
         *reach = (sel_reach_t){SEL_LINK_NVSWITCH, switched};
     else
         *reach = direct ? (sel_reach_t){SEL_LINK_MESH, direct} : (sel_reach_t){SEL_LINK_BRIDGES, 0};

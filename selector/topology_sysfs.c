@@ -2,9 +2,8 @@
 /*
  * topology_sysfs.c - PCI devices, NUMA nodes and RDMA ports as /sys shows them.
  *
- * libibverbs is not asked: name, port state, rate and place are all files in
- * /sys/class/infiniband, which need no library, no open device and no rights.
- * Everything may be missing or malformed; then it is unknown.
+ * libibverbs is not used: name, port state, rate and place are files in /sys/class/infiniband, which need no library,
+ * open device or rights. Missing or malformed values are unknown.
  */
 #define _GNU_SOURCE
 #include "selector/topology.h"
@@ -47,8 +46,7 @@ static float speed_of(const char *text)
     return speed > 0 ? speed : 1e9f; /* "Unknown": the other end of the link decides */
 }
 
-/* Hexadecimal digits and what ends them; NULL where it is something else. sscanf would take signs and
- * blanks. */
+/* Parse hexadecimal digits up to their end; NULL if there are none. sscanf would accept signs and blanks. */
 static const char *hex(const char *text, size_t most, char end, unsigned *value)
 {
     const size_t digits = strspn(text, "0123456789abcdefABCDEF");
@@ -144,7 +142,7 @@ static void read_pci(sel_pci_t *pci, const char *folder)
     read_link(pci, folder);
 }
 
-/* Cut the last part off a path; what is left ends in its parent's name. */
+/* Cut the last part off a path; the rest ends in the parent's name. */
 static bool cut(char *path)
 {
     char *slash = strrchr(path, '/');
@@ -160,8 +158,8 @@ static bool ends_in_device(const char *path, char bus[SEL_BUS_BYTES])
     return slash && sel_bus_normal(slash + 1, bus);
 }
 
-/* `path` becomes that of the switch above: past the port that the device hangs on, to the switch's
- * upstream port. False: that port is the CPU's own. */
+/* Change `path` to the switch above: past the device's downstream port, to the switch's upstream port. False: that
+ * port is a root port. */
 static bool climb(char *path, char bus[SEL_BUS_BYTES])
 {
     return cut(path) && ends_in_device(path, bus) && cut(path) && ends_in_device(path, bus);
@@ -230,7 +228,7 @@ static int by_name(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* Names of a folder in order, so that what is read does not depend on the file system or the locale. */
+/* Names of a folder in sorted order, independent of the file system and the locale. */
 static int list(const char *folder, struct dirent ***names)
 {
     return scandir(folder, names, NULL, by_name);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * topology_text.c - a machine for people: devices, the ways between them, class.
+ * topology_text.c - a machine as human-readable text: devices, paths between
+ * them, class.
  */
 #include "selector/topology.h"
 

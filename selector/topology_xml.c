@@ -3,10 +3,10 @@
  * topology_xml.c - a machine from and to NCCL's topology format.
  *
  * The format, by NCCL's reader: <system version="1"> holds <cpu numaid>, that
- * <pci busid> in any depth, those <gpu dev sm> with <nvlink target count tclass>, and
- * <nic> with <net name>; a <nic> that is no PCI device stands below its <cpu>.
- * NCCL passes over what it does not know, and fills in attributes that a file
- * leaves out; so do we, in both directions.
+ * <pci busid> in any depth, those <gpu dev sm> with <nvlink target count
+ * tclass>, and <nic> with <net name>; a <nic> that is no PCI device stands
+ * below its <cpu>. NCCL skips unknown elements and fills in missing
+ * attributes; so do we.
  */
 #include "selector/topology.h"
 #include "selector/xml.h"
@@ -68,7 +68,7 @@ static bool full(parser_t *p, uint32_t count, uint32_t most, const char *what)
     return count < most || xml_fault(&p->xml, &p->element.place, "at most %u %s", most, what);
 }
 
-/* "0x03", "0x030200": what is left out on the right is zero. */
+/* "0x03", "0x030200": missing digits on the right are zero. */
 static bool pci_class(parser_t *p, const char *name, uint32_t *out)
 {
     const xml_attribute_t *attribute = xml_attribute(&p->element, name);
@@ -296,8 +296,8 @@ static int compare_nics(const void *a, const void *b)
     return x->cpu < y->cpu ? -1 : x->cpu > y->cpu;
 }
 
-/* What a file may leave out: an NVLink's target is a GPU if it is one of ours, else a switch, as NCCL
- * would find. How many links a GPU has. And an order that does not depend on where things stand. */
+/* Fill in what a file may omit: an NVLink's target is a GPU if it is one of the file's, else a switch, as in NCCL;
+ * the number of links of a GPU. Then sort, so that the file's order does not matter. */
 static void complete(sel_machine_t *machine)
 {
     qsort(machine->gpu, machine->gpus, sizeof machine->gpu[0], compare_gpus);

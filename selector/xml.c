@@ -34,7 +34,7 @@ static bool ended(const xml_reader_t *xml)
     return xml->place.at == xml->end;
 }
 
-/* 0 at the end; a zero byte in the text is no character of any construct either. */
+/* 0 at the end; a zero byte in the text matches no construct either. */
 static char look(const xml_reader_t *xml)
 {
     return ended(xml) ? '\0' : *xml->place.at;
@@ -208,7 +208,7 @@ static int digit_of(char c)
     return c >= 'A' && c <= 'F' ? c - 'A' + 10 : 16;
 }
 
-/* Decimal, or hexadecimal after 0x; a minus before it; nothing around it. */
+/* Decimal, or hexadecimal after 0x, with an optional minus and nothing else. */
 static bool number_of(xml_text_t text, int64_t *out)
 {
     size_t i = text.bytes > 1 && text.at[0] == '-' ? 1 : 0;

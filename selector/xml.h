@@ -3,9 +3,8 @@
  * xml.h - the part of XML that NCCL's topology files are written in: elements,
  * attributes in quotes, comments. No text, no entities, no declarations.
  *
- * A reader walks a text in memory and copies nothing; names and values are
- * slices of that text. It cannot fail but by a fault in the text, which it words
- * with file, line and column.
+ * A reader walks a text in memory and copies nothing; names and values are slices of that text. Its only errors are
+ * faults in the text, reported with file, line and column.
  */
 #ifndef SHUNT_XML_H
 #define SHUNT_XML_H

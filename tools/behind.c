@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * behind.c - which NCCL would a program get, and does it know more than we?
+ * behind.c - which NCCL would a program get, and does it have functions that
+ * Shunt lacks?
  *
- * A program that is linked against a newer NCCL than this Shunt does not start
- * when our library takes NCCL's place: the dynamic linker misses the names that are
- * newer. `shunt run` then puts the real library behind ours, where the linker finds
- * them, and ours before all others.
+ * A program linked against a newer NCCL than this Shunt does not start with our library in NCCL's place: the dynamic
+ * linker misses the newer names. `shunt run` then preloads the real library behind ours, so that the linker finds
+ * them.
  *
- * Which NCCL is meant depends on the program. For an ELF file its own dynamic linker
- * tells (--list runs nothing of the program); for a Python it is where its wheels
- * lie; otherwise, and for what a script starts in its turn, where the library would
- * look. SHUNT_NCCL_PATH has the first word.
+ * The NCCL depends on the program. SHUNT_NCCL_PATH comes first. For an ELF file its own dynamic linker tells (--list
+ * runs nothing of the program); for Python, the folders of its wheels; otherwise, also for programs that a script
+ * starts, the library's own search.
  */
 #include "behind.h"
 
@@ -31,7 +30,7 @@ enum { MOST_INTERPRETERS = 4, LINE_BYTES = 256, MOST_HEADERS = 64 };
 
 /* ---- The program -------------------------------------------------------------------- */
 
-/* Absolute, links left as they are: a virtual environment's Python is a link. */
+/* Absolute, but with links kept: a virtual environment's Python is a link. */
 static bool absolute(const char *name, char path[PATH_MAX])
 {
     char folder[PATH_MAX];
@@ -59,7 +58,7 @@ static bool find_command(const char *command, char path[PATH_MAX])
     return false;
 }
 
-/* The program that runs a script, from its first line; false if the file is none. */
+/* The interpreter in a script's first line; false if the file is not a script. */
 static bool interpreter_of(const char *script, char path[PATH_MAX])
 {
     char line[LINE_BYTES] = "";
@@ -85,7 +84,7 @@ static bool interpreter_of(const char *script, char path[PATH_MAX])
 
 /* ---- Its dynamic linker ----------------------------------------------------------------- */
 
-/* The dynamic linker that an ELF file of ours names; false if it has none. */
+/* The dynamic linker that an ELF file of this machine's kind names; false if it has none. */
 static bool linker_of(const char *program, char path[PATH_MAX])
 {
     ElfW(Ehdr) elf;

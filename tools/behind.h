@@ -9,9 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The NCCL that `command` (searched in PATH where it has no slash) would load without Shunt: true if it has a function
- * that `library` has not. Then `real` is its path, absolute and without links, and `name` one of these functions. Runs
- * no code of the command's. */
+/* True if the NCCL that `command` (searched in PATH if it has no slash) would load without Shunt has a function that
+ * `library` lacks. Then `real` is its real path and `name` one of these functions. Runs no code of the command. */
 bool tool_behind(const char *library, const char *command, char real[PATH_MAX], char *name, size_t capacity);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench.c - `shunt bench`: what the machine allows, then the ranks and a report
- * of the rows that rank 0 sends.
+ * bench.c - `shunt bench`: checks the machine, runs the ranks and reports the rows that rank 0 sends.
  */
 #include <stdio.h>
 #include <sys/mman.h>

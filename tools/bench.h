@@ -61,7 +61,7 @@ typedef struct bench_type {
 typedef struct bench_op {
     const char *name;
     ncclRedOp_t op;
-    bool premul; /* made for each communicator; the scalar is bench_scalar's */
+    bool premul; /* created per communicator; the scalar is bench_scalar's */
 } bench_op_t;
 
 extern const bench_type_t bench_types[];
@@ -71,11 +71,11 @@ int32_t bench_type_find(const char *name);
 extern const bench_op_t bench_ops[];
 extern const uint32_t bench_op_count;
 
-/* The bits of a value, rounded to the nearest; low end first. Floats and integers alike. */
+/* The bits of a value, rounded to nearest, little-endian; for floats and integers. */
 uint64_t bench_encode(const bench_type_t *type, double value);
 /* The value of a float's bits. */
 double bench_decode(const bench_type_t *type, uint64_t bits);
-/* What rank multiplies its input by under the operator premulsum. */
+/* The rank's factor under the operator premulsum. */
 int bench_scalar(const bench_type_t *type, uint32_t rank);
 
 /* ---- Options ------------------------------------------------------------------------ */
@@ -109,15 +109,15 @@ typedef struct bench_options {
     char line[512]; /* the command line, for the reports */
 } bench_options_t;
 
-/* TOOL_OK, or TOOL_USAGE with the fault told on stderr. */
+/* TOOL_OK, or TOOL_USAGE after a message on stderr. */
 int bench_options_parse(bench_options_t *options, int argc, char **argv);
 extern const char bench_help[];
 
 /* ---- What ranks share ---------------------------------------------------------------- */
 
-/* Seconds: what a call costs the host, and what an empty kernel costs in its place. */
+/* Seconds of host time of a call, and of the launch of an empty kernel. */
 typedef struct bench_calls {
-    double call;        /* until the call returns */
+    double call;        /* from entry to return of the call */
     double nccl_call;   /* the same for the real NCCL; 0: not measured */
     double launch;      /* until the launch of an empty kernel returns */
     double launch_each; /* from one such kernel to the next on the GPU, launched back to back */
@@ -148,7 +148,7 @@ typedef struct bench_row {
     bench_beside_t beside; /* with --beside */
 } bench_row_t;
 
-/* What the probe, a process of its own, found out before the ranks are forked. */
+/* Facts found by a separate process before the ranks are forked. */
 typedef struct bench_machine {
     bool host;
     int shunt_version;
@@ -160,7 +160,7 @@ typedef struct bench_machine {
     tool_floor_t floor; /* by bench_floor */
 } bench_machine_t;
 
-/* On a cache line of its own: counting must not cost the measured call anything. */
+/* On a separate cache line, so that counting does not slow the measured call. */
 typedef struct bench_pulse {
     _Alignas(64) atomic_ullong steps;
 } bench_pulse_t;
@@ -184,36 +184,36 @@ typedef struct bench_kind {
     int32_t op;   /* of bench_ops; a collective without operators has the first one */
 } bench_kind_t;
 
-/* Elements of a case of so many bytes of the larger buffer, as the call counts them; 0: there is no such case. */
+/* The call's count for this many bytes of the larger buffer; 0: there is no such case. */
 uint64_t bench_count(const bench_options_t *options, const bench_kind_t *kind, uint64_t bytes);
-/* The next kind that the options ask for, from a zeroed `at` on; false: no more. `all` leaves out what the machine
- * lacks (the host device has nobody to forward to), and what has no place where --in-place asks for one. */
+/* The next kind that the options ask for; `at` starts at 0; false: no more. `all` skips kinds that the machine
+ * cannot run (the host device cannot forward) and, with --in-place, those without an in-place form. */
 bool bench_next_kind(const bench_options_t *options, const bench_machine_t *machine, uint32_t *at, bench_kind_t *kind);
 
 /* ---- The parent ------------------------------------------------------------------------ */
 
-/* Run `work` in a process of its own, which may call CUDA. False, and told: that process did not end well. */
+/* Run `work` in a separate process, which may call CUDA. False, after a message, if that process failed. */
 bool bench_apart(const char *command, const char *what, void (*work)(void *argument), void *argument);
-/* Fill in what there is to know before the ranks are forked; `machine` is shared memory. False: told. */
+/* Fill in the facts needed before the ranks are forked; `machine` is shared memory. False after a message. */
 bool bench_look(const char *command, bench_machine_t *machine);
-/* Measure the floor of GPUs 0 to gpus-1, into shared memory. False: told. */
+/* Measure the floor of GPUs 0 to gpus-1, into shared memory. False after a message. */
 bool bench_floor(const char *command, uint32_t gpus, tool_floor_t *floor);
 
 typedef struct bench_family {
     const char *command;    /* in messages */
     bench_shared_t *shared; /* fresh for every family */
     uint32_t ranks;
-    pid_t pid[BENCH_MAX_RANKS]; /* private from here on; 0: ended */
+    pid_t pid[BENCH_MAX_RANKS]; /* the fields from here on are private; 0: ended */
     int rows;                   /* our end of the pipe */
     unsigned long long pulse;
     double pulse_time;
 } bench_family_t;
 
-/* What a rank does, in its process; it writes rows of one size to `rows`. False: see shared->error. */
+/* A rank's work, in its process; it writes rows of one size to `rows`. False: see shared->error. */
 typedef bool (*bench_body_t)(const void *job, bench_shared_t *shared, uint32_t rank, int rows);
-/* Takes a row, or NULL now and then while there is none. False: enough, end the ranks. */
+/* Receives each row, and NULL at intervals without one. Returns false to end the ranks. */
 typedef bool (*bench_take_t)(void *context, const void *row);
-/* Fork the ranks and hand on their rows, of at most 1 KiB, until they have ended. False: told. */
+/* Fork the ranks and pass on their rows, of at most 1 KiB, until they have ended. False after a message. */
 bool bench_family_run(bench_family_t *family, bench_body_t body, const void *job, size_t row_bytes, bench_take_t take,
                       void *context);
 
@@ -262,9 +262,9 @@ typedef struct bench_case {
 /* Elements of this rank's buffers. */
 uint64_t bench_input_count(const bench_rank_t *rank, const bench_case_t *one);
 uint64_t bench_output_count(const bench_rank_t *rank, const bench_case_t *one);
-/* The root of call `call` of a run. */
+/* The root of the run's call number `call`. */
 uint32_t bench_root(const bench_rank_t *rank, const bench_case_t *one, uint32_t call);
-/* Whether it has a form in place. */
+/* Whether the collective has an in-place form. */
 bool bench_has_place(alg_collective_t collective);
 /* Put input, output and guard of the running case into the memory. */
 void bench_place(bench_rank_t *rank, const bench_case_t *one);
@@ -275,19 +275,19 @@ ncclResult_t bench_call(bench_rank_t *rank, const bench_side_t *side, const benc
 /* Bus bandwidth over algorithm bandwidth, as nccl-tests count it. */
 double bench_bus_factor(alg_collective_t collective, uint32_t nranks);
 
-/* Note why this rank gives up; returns false. Only the first reason is kept. */
+/* Record why this rank gives up; returns false. The first reason is kept. */
 bool bench_fail(bench_rank_t *rank, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Wait for all ranks. */
 void bench_barrier(bench_rank_t *rank);
 /* Issue call `call` of a run on the stream. */
 bool bench_issue(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one, uint32_t call);
-/* Take up a case, whose buffers and sides it settles. */
+/* Begin a case: set its buffers and sides. */
 void bench_begin(bench_rank_t *rank, const bench_case_t *one);
 /* Libraries, device, communicators and buffers of a zeroed rank. On a failure, and in no other case, nothing is
  * closed: peers may still be in a call, and the process ends. */
 bool bench_rank_open(bench_rank_t *rank, const bench_options_t *options, bench_shared_t *shared, uint32_t number);
 bool bench_rank_close(bench_rank_t *rank);
-/* The whole life of a rank; rank 0 writes rows to `rows`. False: see shared->error. */
+/* Run a rank from start to end; rank 0 writes rows to `rows`. False: see shared->error. */
 bool bench_rank_run(const bench_options_t *options, bench_shared_t *shared, uint32_t rank, int rows);
 
 /* Check a case: exact data against the expected output, and for floats the bits of all ranks on data that
@@ -307,26 +307,26 @@ bool bench_run_open(bench_rank_t *rank, const bench_case_t *one, const bench_sid
                     bench_run_t *run);
 bool bench_run_start(bench_rank_t *rank, const bench_case_t *one, const bench_run_t *run);
 void bench_run_close(bench_rank_t *rank, bench_run_t *run);
-/* Time ours and NCCL's in turn; fills the row's times on every rank. */
+/* Time Shunt and NCCL in turn; fills the row's times on every rank. */
 bool bench_time(bench_rank_t *rank, const bench_case_t *one, bench_row_t *row, uint64_t *wrong);
 /* One timed run: the time of a call on the slowest rank, by the stream's clock. */
 bool bench_round(bench_rank_t *rank, const bench_case_t *one, const bench_run_t *run, double *seconds);
-/* The largest of what the ranks bring; all ranks call it, and meet at a barrier before they do so again. */
+/* The maximum over the ranks. All ranks call it, with a barrier before the next call. */
 double bench_slowest(bench_rank_t *rank, double own);
 /* Sorts the values. */
 double bench_median(double *values, uint32_t count);
-/* Fill in what calls cost the host. */
+/* Fill in the host time of calls. */
 bool bench_calls(bench_rank_t *rank, const bench_case_t *one, bench_calls_t *calls);
 /* Open the products; `rank->products` is set. */
 bool bench_beside_open(bench_rank_t *rank);
-/* So many calls of `seconds` run beside products of `products` seconds. */
+/* The number of calls of `seconds` to run beside products of `products` seconds. */
 uint32_t bench_beside_calls(double products, double seconds);
 /* One run beside the products: seconds until both are through, on the slowest rank. A run of 0 calls is the products
  * alone. */
 bool bench_beside_round(bench_rank_t *rank, const bench_case_t *one, const bench_run_t *run, double *seconds);
-/* Ours and NCCL's in turn; the row has their times alone. */
+/* Shunt and NCCL in turn; the row already has the calls' times without products. */
 bool bench_beside(bench_rank_t *rank, const bench_case_t *one, const bench_row_t *row, bench_beside_t *beside);
-/* The seconds that the library takes to choose what to do with messages of up to this size. */
+/* The library's time, in seconds, to choose for messages of up to this size. */
 bool bench_choice(bench_rank_t *rank, const bench_case_t *one, double *seconds);
 
 /* ---- Devices ---------------------------------------------------------------------------- */
@@ -340,7 +340,7 @@ struct bench_device {
     bool (*download)(bench_rank_t *rank, void *to, const uint8_t *from, size_t bytes);
     bool (*fill)(bench_rank_t *rank, uint8_t *to, int byte, size_t bytes);
     bool (*wait)(bench_rank_t *rank);                     /* until the stream is empty */
-    bool (*mark)(bench_rank_t *rank, int which);          /* put mark 0 or 1 into the stream */
+    bool (*mark)(bench_rank_t *rank, int which);          /* record mark 0 or 1 in the stream */
     bool (*elapsed)(bench_rank_t *rank, double *seconds); /* between the marks; waits for the second */
     /* NULL on a device without graphs and kernels. */
     bool (*launch_empty)(bench_rank_t *rank);
@@ -348,9 +348,10 @@ struct bench_device {
     bool (*capture_end)(bench_rank_t *rank, void **graph);
     bool (*replay)(bench_rank_t *rank, void *graph);
     void (*graph_free)(bench_rank_t *rank, void *graph);
-    bool (*load_open)(bench_rank_t *rank);  /* products (load.h), closed with the device */
-    bool (*load_start)(bench_rank_t *rank); /* from here in the stream on, on a stream of their own */
-    bool (*load_join)(bench_rank_t *rank);  /* the stream waits for them */
+    bool (*load_open)(bench_rank_t *rank); /* products (load.h), closed with the device */
+    bool (*load_start)(
+        bench_rank_t *rank); /* start the products on a separate stream, after the present work of this one */
+    bool (*load_join)(bench_rank_t *rank); /* the stream waits for them */
 };
 extern const bench_device_t bench_device_host;
 extern const bench_device_t *const bench_device_cuda; /* NULL in a build without CUDA */
@@ -362,7 +363,7 @@ typedef struct bench_report bench_report_t;
  * NULL: a file cannot be written (told on stderr). */
 bench_report_t *bench_report_open(const bench_options_t *options, const bench_machine_t *machine, double weight);
 void bench_report_row(bench_report_t *report, const bench_row_t *row);
-/* Now and then, while there is no row. */
+/* Call at intervals while there is no row. */
 void bench_report_progress(const bench_report_t *report);
 /* Finish the files; false if one could not be written whole. */
 bool bench_report_close(bench_report_t *report);

@@ -2,9 +2,9 @@
 /*
  * bench_beside.c - calls beside matrix products (--beside): the time until both are through.
  *
- * A collective that wins alone may lose here: it takes multiprocessors from the products, and after each kernel of
- * its own it waits until a product's block ends. The number of calls is the same for ours and NCCL's, and such that
- * they alone take three quarters of the products' time.
+ * A collective that is faster alone may be slower here: it takes multiprocessors from the products, and each of its
+ * kernels first waits until a product's block ends. Shunt and NCCL make the same number of calls, which alone take
+ * three quarters of the products' time.
  */
 #include <math.h>
 

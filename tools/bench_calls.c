@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_calls.c - what a call costs the host (--host-time), and what of that the
- * choice does (--choose).
+ * bench_calls.c - host time of a call (--host-time), and of the choice within it (--choose).
  *
- * Ours, the real NCCL's, and in the same process the launch of an empty kernel,
- * the least that any call on a stream can cost. Rounds alternate, the slowest
- * rank counts, and the median over the rounds, as in bench_time.c.
+ * Measures Shunt, the real NCCL, and in the same process the launch of an empty kernel, the minimum of any call on a
+ * stream. Rounds alternate, the slowest rank counts, and the median over the rounds, as in bench_time.c.
  */
 #include <time.h>
 
 #include "bench.h"
 
-/* Calls in a row. A stream's queue holds about a thousand entries, and a call of NCCL's takes several: with more
- * the host would wait for the GPU. */
+/* Calls in a row. A stream's queue holds about a thousand entries and a call of NCCL takes several, so with more
+ * calls the host would wait for the GPU. */
 enum { MOST_CALLS = 200 };
 
 static double now(void)
@@ -27,7 +25,7 @@ static uint32_t calls_of(const bench_rank_t *rank)
     return rank->options->calls < MOST_CALLS ? rank->options->calls : MOST_CALLS;
 }
 
-/* The stream is empty and the ranks are here. */
+/* Wait until the stream is empty and all ranks are here. */
 static bool stand_ready(bench_rank_t *rank)
 {
     if (!rank->device->wait(rank)) {
@@ -37,7 +35,7 @@ static bool stand_ready(bench_rank_t *rank)
     return true;
 }
 
-/* Until a call returns. */
+/* Time until a call returns. */
 static bool round_call(bench_rank_t *rank, const bench_case_t *one, const bench_side_t *side, double *seconds)
 {
     uint32_t calls = calls_of(rank);
@@ -54,7 +52,7 @@ static bool round_call(bench_rank_t *rank, const bench_case_t *one, const bench_
     return true;
 }
 
-/* Until a call and a wait for its stream return; the median of some. */
+/* Time of a call and a wait for its stream; median. */
 static bool round_sync(bench_rank_t *rank, const bench_case_t *one, const bench_side_t *side, double *seconds)
 {
     double times[MOST_CALLS];
@@ -109,7 +107,7 @@ bool bench_calls(bench_rank_t *rank, const bench_case_t *one, bench_calls_t *cal
     return true;
 }
 
-/* From the handle to the decision, without a call. Sizes change, or the processor would foresee the search. */
+/* Time from the handle to the decision, without a call. Sizes vary, or the processor would predict the search. */
 bool bench_choice(bench_rank_t *rank, const bench_case_t *one, double *seconds)
 {
     enum { CHOICES = 20000 };

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_check.c - is the output right?
+ * bench_check.c - checks the output.
  *
- * Data that is only moved is any bits, among them runs of ones, and must arrive as it is.
- * Of what is reduced:
+ * Moved data is arbitrary bits, with runs of ones, and must arrive unchanged.
+ * Reduced data:
  *
  * Exact data: numbers so small that every order of adding them is exact in the
  * type (integers: any bits, they wrap), so the output must equal the expected
  * one bit by bit whichever algorithm ran. Rounded data (all-reduce of floats): any
  * fractions; the ranks' outputs must have the same bits.
  *
- * Inputs are a function of (seed, rank, index), so each rank knows everyone's
- * without talking. They repeat after a prime number of elements: a chunk that
- * lands in the wrong place does not go unseen, and 256 MiB are checked at the
- * cost of comparing memory.
+ * Inputs are a function of (seed, rank, index), so each rank can compute all inputs. They repeat after a prime number
+ * of elements: a chunk that lands in the wrong place does not go unseen, and 256 MiB are checked at the cost of
+ * comparing memory.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -136,7 +135,7 @@ static uint64_t input_bits(const bench_case_t *one, uint32_t rank, uint32_t nran
     return bench_encode(one->type, exact_number(one, nranks, bits));
 }
 
-/* +-[0.5, 2) with every bit of the fraction in use. */
+/* A value in +-[0.5, 2) that uses every bit of the fraction. */
 static uint64_t rounded_bits(const bench_case_t *one, uint32_t rank, uint64_t index)
 {
     const bench_type_t *type = one->type;
@@ -201,8 +200,8 @@ static bool set_buffers(bench_rank_t *rank, const bench_case_t *one, what_t what
     return done;
 }
 
-/* Averages over a number of ranks that is no power of two are rounded, and how depends on where the
- * division is done. Everything else is exact. */
+/* An average over a number of ranks that is not a power of two is rounded, depending on where the division is done.
+ * Everything else is exact. */
 static double tolerance(const bench_case_t *one, uint32_t nranks)
 {
     if (one->type->kind != BENCH_FLOAT || !averages(one) || (nranks & (nranks - 1)) == 0) {
@@ -277,7 +276,7 @@ static bool compare_block(bench_rank_t *rank, const bench_case_t *one, what_t wh
     return done;
 }
 
-/* What a rank that is no root of a reduce or gather has in its output: in place that is its input. */
+/* The output of a rank that is not the root of a reduce or gather: in place it is the input. */
 static bool compare_untouched(bench_rank_t *rank, const bench_case_t *one, uint64_t *wrong)
 {
     const size_t bytes = one->type->bytes;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_collective.c - what each collective takes and gives: how many elements, where
- * they lie in place and not, the call itself, and the factor of its bus bandwidth.
+ * bench_collective.c - the properties of each collective: counts, buffers in place and out of place, the call, and the
+ * factor of its bus bandwidth.
  */
 #include "bench.h"
 
@@ -60,7 +60,7 @@ bool bench_can_call(const bench_options_t *options, const tool_nccl_t *nccl, alg
            (collective != ALG_SCATTER || nccl->ncclScatter != NULL);
 }
 
-/* An own error of a call is the group's, too. */
+/* An error of a call also fails the group. */
 static ncclResult_t ring(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one)
 {
     const tool_nccl_t *nccl = side->nccl;

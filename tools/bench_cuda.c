@@ -2,9 +2,8 @@
 /*
  * bench_cuda.c - a GPU for a rank: one stream, events as marks, graphs.
  *
- * This program has a CUDA runtime of its own, linked statically; it shares the
- * device's primary context, and so streams and memory, with the library's.
- * Buffers are plain cudaMalloc: what an unprepared application has.
+ * This program has its own static CUDA runtime; it shares the device's primary context, so streams and memory, with
+ * the library's runtime. Buffers are plain cudaMalloc, as in ordinary applications.
  */
 #include <cuda_runtime.h>
 #include <stdlib.h>
@@ -29,7 +28,7 @@ static void cuda_close(bench_rank_t *rank)
     if (state == NULL) {
         return;
     }
-    /* On the way out; an error has been told already, or is of no use to anyone. */
+    /* Clean-up; errors were reported before or do not matter. */
     tool_load_close(state->load);
     for (int i = 0; i < 2; i++) {
         if (state->mark[i] != NULL) {
@@ -148,7 +147,7 @@ static bool cuda_capture_end(bench_rank_t *rank, void **graph)
     if (!ok(rank, status, "cudaGraphInstantiateWithFlags")) {
         return false;
     }
-    /* Put it on the device now, not in the first timed replay. */
+    /* Upload the graph now, not in the first timed replay. */
     if (!ok(rank, cudaGraphUpload(made, state->stream), "cudaGraphUpload") || !cuda_wait(rank)) {
         (void)cudaGraphExecDestroy(made);
         return false;

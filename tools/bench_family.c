@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_family.c - the processes of a measurement, seen from their parent.
+ * bench_family.c - the parent of a measurement's processes.
  *
  * The parent makes no CUDA call itself, since a process that has made one cannot
  * fork ranks: what needs CUDA before that runs in a process of its own. Then it
@@ -59,7 +59,7 @@ static bool fork_child(pid_t *child)
     }
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) {
-        _exit(TOOL_FAILED); /* it died before the line above */
+        _exit(TOOL_FAILED); /* the parent died before prctl */
     }
     return true;
 }
@@ -182,7 +182,7 @@ static void tell(const bench_family_t *family, uint32_t rank, int status)
     }
 }
 
-/* Note the ranks that have ended. False if one of them failed, or if none makes progress. */
+/* Record ended ranks. False if one failed, or if none makes progress. */
 static bool watch(bench_family_t *family)
 {
     for (uint32_t i = 0; i < family->ranks; i++) {

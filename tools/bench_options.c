@@ -10,11 +10,12 @@
 
 const char bench_help[] =
     "usage: shunt bench [OPTIONS]\n\n"
-    "Measures a collective between processes, one a rank: on the GPUs, or on the host device without one. Where\n"
-    "there is a real NCCL its time is taken in the same run, round by round in turn with ours.\n\n"
+    "Measures a collective between processes, one per rank: on the GPUs, or without a GPU on the host device. If "
+    "there\n"
+    "is a real NCCL, it is measured in the same run, in alternate rounds.\n\n"
     "  --collective NAME  allreduce reducescatter reduce allgather alltoall broadcast gather scatter sendrecv, or all\n"
     "                (default allreduce). sendrecv: each rank sends to the next and receives from the one before\n"
-    "  --root N      of reduce, broadcast, gather and scatter: a rank, or rotate for another one in each call\n"
+    "  --root N      root of reduce, broadcast, gather and scatter: a rank, or rotate for a new one in each call\n"
     "                (default 0)\n"
     "  -b SIZE       from this many bytes (default 1K); K, M and G are powers of 1024. Bytes are those of the larger\n"
     "                buffer of a rank, as nccl-tests count them\n"
@@ -25,7 +26,7 @@ const char bench_help[] =
     "  -w N          calls before each timed run (default 10)\n"
     "  -d TYPE       int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2, or all\n"
     "                (default bfloat16)\n"
-    "  -o OPERATOR   sum prod max min avg premulsum, or all (default sum); nothing where nothing is reduced\n"
+    "  -o OPERATOR   sum prod max min avg premulsum, or all (default sum); ignored where nothing is reduced\n"
     "  --rounds N    timed runs; the median counts (default 5)\n"
     "  --graph       capture the calls of a run into a CUDA graph and replay it\n"
     "  --in-place    output over input, or one within the other, as NCCL defines it (alltoall and sendrecv have\n"
@@ -38,19 +39,18 @@ const char bench_help[] =
     "  --no-nccl     do not measure the real NCCL\n"
     "  --floor       measure what this machine's links and launches allow, and print each time's ratio to that\n"
     "  --host-time   measure what a call costs the host, and a launch of an empty kernel in its place\n"
-    "  --beside      measure the calls beside matrix products, too: milliseconds until both are through\n"
+    "  --beside      measure the calls beside matrix products, too: milliseconds until both have ended\n"
     "  --choose      measure how long the library takes to choose what to do with a call (choice_ns)\n"
     "  --help        print this\n\n"
-    "Columns: the time is that of the slowest rank, the median over the rounds; algbw is bytes over time in GB/s,\n"
-    "busbw that times 2(n-1)/n for allreduce, 1 for reduce, broadcast and sendrecv, else (n-1)/n; ratio is NCCL's "
-    "time\n"
-    "over ours; floor_ratio is our time over the floor. With\n"
-    "--host-time: call_ns until a call returns, launch_ns until the launch of an empty kernel does, call_ratio the\n"
-    "one over the other; launch_us from one empty kernel to the next, back to back, launch_ratio our time over it;\n"
-    "sync_us of one call and a wait for the stream. With --beside: beside_ms until so many calls (beside_calls) and\n"
-    "the products are through, products_ms of the products alone. Exit status: 0 if all elements were right, 1 if not "
-    "or if a rank "
-    "failed, 2 for a wrong option.\n";
+    "Columns: us is the time of the slowest rank, the median over the rounds; algbw is bytes over time in GB/s; busbw\n"
+    "is algbw times 2(n-1)/n for allreduce, 1 for reduce, broadcast and sendrecv, else (n-1)/n; ratio is NCCL's time\n"
+    "over ours; floor_ratio is our time over the floor. With --host-time: call_ns is the host time of a call, "
+    "launch_ns\n"
+    "that of an empty kernel's launch, call_ratio their ratio; launch_us is the GPU's time from one empty kernel to "
+    "the\n"
+    "next, launch_ratio our time over it; sync_us is the time of one call and a wait for the stream. With --beside:\n"
+    "beside_ms is the time of beside_calls calls and the products together, products_ms that of the products alone.\n"
+    "Exit status: 0 if all elements were right, 1 if not or if a rank failed, 2 for a wrong option.\n";
 
 enum {
     OPTION_ROUNDS = 256,
@@ -233,7 +233,7 @@ static void keep_line(bench_options_t *options, int argc, char **argv)
     }
 }
 
-/* What getopt_long has just refused; ':' for a value that is missing. */
+/* The option that getopt_long refused; ':' means a missing value. */
 static int refused(int option, int argc, char **argv)
 {
     const char *word = optind > 0 && optind <= argc ? argv[optind - 1] : "";
@@ -253,7 +253,7 @@ int bench_options_parse(bench_options_t *options, int argc, char **argv)
     options->check = true;
     options->nccl = true;
     int fault = type_option("bfloat16", &options->type);
-    keep_line(options, argc, argv); /* before getopt moves words about */
+    keep_line(options, argc, argv); /* before getopt reorders the arguments */
     opterr = 0;
     int option;
     while (fault == TOOL_OK && (option = getopt_long(argc, argv, ":b:e:f:g:n:w:d:o:h", long_options, NULL)) != -1) {

@@ -2,9 +2,8 @@
 /*
  * bench_rank.c - one rank of the benchmark, a process of its own.
  *
- * Holds two communicators over the same ranks, ours and the real NCCL's, and
- * walks through the cases in the same order as every other rank. Owns its
- * buffers, sized for the largest case.
+ * Has two communicators over the same ranks, Shunt's and the real NCCL's, and runs the cases in the same order as
+ * every rank. Owns its buffers, sized for the largest case.
  */
 #include <sched.h>
 #include <stdarg.h>
@@ -34,7 +33,7 @@ static bool nccl_ok(bench_rank_t *rank, const tool_nccl_t *nccl, ncclComm_t comm
     return bench_fail(rank, "%s: %s (%.500s)", call, nccl->ncclGetErrorString(result), nccl->ncclGetLastError(comm));
 }
 
-/* This rank alone writes it. */
+/* Only this rank writes it. */
 static void pulse(bench_rank_t *rank)
 {
     atomic_ullong *steps = &rank->shared->pulse[rank->rank].steps;
@@ -109,7 +108,7 @@ static uint64_t sum_wrong(bench_rank_t *rank, uint64_t own)
     return all;
 }
 
-/* A first call connects and loads whatever NCCL leaves until then, so it is not made in a capture. */
+/* Make a first call outside captures: NCCL connects and loads lazily. */
 static bool first_calls(bench_rank_t *rank, const bench_case_t *one)
 {
     for (uint32_t side = 0; side < rank->sides; side++) {
@@ -165,13 +164,14 @@ static bool run_cases(bench_rank_t *rank, int rows)
     bench_kind_t kind;
     for (uint32_t at = 0; bench_next_kind(options, &rank->shared->machine, &at, &kind);) {
         for (uint64_t bytes = options->from_bytes; bytes <= options->to_bytes; bytes *= options->factor) {
+            seed++;
             const bench_case_t one = {.collective = kind.collective,
-                                      .root = rotates ? (uint32_t)(seed % rank->nranks) : options->root,
+                                      .root = rotates ? (uint32_t)((seed - 1) % rank->nranks) : options->root,
                                       .rotates = rotates,
                                       .type = &bench_types[kind.type],
                                       .op = &bench_ops[kind.op],
                                       .count = bench_count(options, &kind, bytes),
-                                      .seed = ++seed};
+                                      .seed = seed};
             if (one.count != 0 && !run_case(rank, &one, &kind, rows)) {
                 return false;
             }
@@ -230,7 +230,7 @@ bool bench_rank_open(bench_rank_t *rank, const bench_options_t *options, bench_s
     if (options->beside && !bench_beside_open(rank)) {
         return false;
     }
-    /* A check fills its buffers; without one, no rank should reduce what malloc happened to return. */
+    /* A check fills the buffers; without one, clear them rather than reduce uninitialised memory. */
     size_t bytes = (size_t)rank->options->to_bytes + BENCH_GUARD_BYTES;
     for (int i = rank->options->in_place ? 1 : 0; i < 2; i++) {
         if (!rank->device->allocate(rank, bytes, &rank->memory[i]) ||

@@ -126,7 +126,7 @@ static void json_string(FILE *file, const char *text)
     fputc('"', file);
 }
 
-/* A line break in a value would end the comment. */
+/* Replace line breaks, which would end the comment. */
 static void comment(FILE *file, const fact_t *fact)
 {
     fprintf(file, "# %s: ", fact->name);
@@ -147,7 +147,7 @@ typedef struct column {
     group_t group;
 } column_t;
 
-/* In the order in which fill_cells fills them. Older readers count on the first ones' places. */
+/* In the order of fill_cells. Older readers rely on the positions of the first ones. */
 static const column_t columns[] = {
     {"ranks", 0, false, ALWAYS},
     {"mode", 0, true, ALWAYS},
@@ -183,7 +183,7 @@ static const column_t columns[] = {
 };
 enum { COLUMNS = sizeof columns / sizeof columns[0], CELL_BYTES = 32 };
 
-/* One row's texts; "" where there is nothing to say. */
+/* The texts of one row; "" if there is no value. */
 typedef struct cells {
     char text[COLUMNS][CELL_BYTES];
     uint32_t filled;

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_time.c - timed runs, ours and the real NCCL's in turn.
+ * bench_time.c - timed runs, Shunt and the real NCCL in turn.
  *
- * A run is a number of calls: eager ones, or one replay of a graph of them. In a
- * round each side does a warm-up and a run on the same stream, so the ranks are
- * in step when the clock starts. Rounds of the two sides alternate, so that
- * clocks and neighbours that change meanwhile hit both alike.
+ * A run is a number of calls: eager ones, or one replay of a graph of them. In a round each side does a warm-up and a
+ * run on the same stream, so the ranks are in step when the clock starts. The two sides alternate, so that changes of
+ * clocks and load affect both alike.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -107,7 +106,7 @@ static bool time_rounds(bench_rank_t *rank, const bench_case_t *one, const bench
     uint32_t rounds = rank->options->rounds;
     for (uint32_t i = 0; i < rounds; i++) {
         for (uint32_t turn = 0; turn < rank->sides; turn++) {
-            uint32_t side = (turn + i) % rank->sides; /* each side is first in every other round */
+            uint32_t side = (turn + i) % rank->sides; /* the sides take turns to be first */
             if (!bench_round(rank, one, &run[side], &times[side][i])) {
                 return false;
             }
@@ -119,7 +118,7 @@ static bool time_rounds(bench_rank_t *rank, const bench_case_t *one, const bench
     return true;
 }
 
-/* Of the last call that went through Shunt: while the graph was captured, or just now. */
+/* The decision on Shunt's last call, eager or captured. */
 static void note_algorithm(const bench_rank_t *rank, bench_row_t *row)
 {
     shunt_decision_t decision = {.size = sizeof decision};
@@ -139,7 +138,7 @@ bool bench_time(bench_rank_t *rank, const bench_case_t *one, bench_row_t *row, u
         done = bench_run_open(rank, one, &rank->side[side], rank->options->calls, &run[side]);
     }
     done = done && time_rounds(rank, one, run, seconds);
-    /* In place, a run of several calls adds up its own results: nothing to compare with. */
+    /* In place, several calls accumulate their own results: there is no expected output. */
     if (done && rank->options->check && !rank->options->in_place) {
         done = bench_check_run(rank, one, &run[0], wrong);
     }

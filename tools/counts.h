@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * counts.h - the statistics that processes have left in a folder (SHUNT_STATS=FOLDER/stats.%h.%p), added up.
+ * counts.h - sums the statistics of processes
+ * (SHUNT_STATS=FOLDER/stats.%h.%p).
  *
  * The lines are those of shim/account/statistics.c.
  */
@@ -10,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Calls of all processes that agree in all of the texts. */
+/* Total of the calls of all processes with the same texts. */
 typedef struct tool_count {
     char collective[16], class_name[32], types[8], size[16], algorithm[24], how[12], outcome[80];
     uint64_t calls, bytes;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor.c - `shunt doctor [-- CMD]`: is Shunt in force here, and if not, why?
+ * doctor.c - `shunt doctor [-- CMD]`: does Shunt serve programs here, and if
+ * not, why?
  */
 #include "doctor.h"
 
@@ -17,13 +18,14 @@ enum { DEFAULT_LIMIT_S = 20 };
 
 static const char help[] =
     "usage: shunt doctor [--limit S] [-- CMD [ARGUMENT...]]\n\n"
-    "Looks, in about half a minute, whether Shunt is in force: GPUs and links, NCCL, shared memory, settings and the\n"
-    "tuned table; with CMD, which NCCL its processes load, whether a copy is linked into a library of theirs, and "
+    "Checks in about half a minute whether Shunt serves programs on this machine: GPUs and links, NCCL, shared "
+    "memory,\n"
+    "settings, tuned table. With CMD also which NCCL its processes load, whether NCCL is linked statically into one "
+    "of\n"
+    "their files, and what happened to their calls. Then it runs a short bench beside NCCL. Each fault comes with "
     "what\n"
-    "happened to their calls; then a short bench beside NCCL. Says what to do about each fault. Without a GPU it "
-    "looks\n"
-    "at the host device.\n\n"
-    "  --limit S     end CMD after this many seconds (default 20): its own end leaves the most to say\n"
+    "to do. Without a GPU it checks the host device.\n\n"
+    "  --limit S     end CMD after this many seconds (default 20); the report is fullest if CMD ends by itself\n"
     "  --help        print this\n\n"
     "Exit status: 0 if all is well, 1 if there is a fault, 2 for a wrong option.\n";
 

@@ -18,17 +18,17 @@
 #include "counts.h"
 #include "processes.h"
 
-/* A line is fine; worth knowing; or a fault, which the exit status tells. */
+/* A line reports that all is well, a fact worth knowing, or a fault, which sets the exit status. */
 typedef enum doctor_level { DOCTOR_OK, DOCTOR_NOTE, DOCTOR_FAULT } doctor_level_t;
 
-/* The library's own words on a machine, filled in by a process apart. */
+/* Facts of the machine from the library, filled in by a separate process. */
 typedef struct doctor_facts {
     char error[TOOL_ERROR_BYTES]; /* "": the rest is filled in */
     shunt_communicator_t all;     /* of all GPUs; ranks 0: there are not two */
     char table[PATH_MAX];         /* of this machine; "": no folder for it */
     bool tuned;                   /* that file is there */
-    char rules[512];              /* who has made the all-reduces' rules, with commas */
-    char settings[1024];          /* those that are not by default, with commas */
+    char rules[512];              /* sources of the all-reduce rules, separated by commas */
+    char settings[1024];          /* settings that differ from their defaults, separated by commas */
     bool disabled;                /* SHUNT_ENABLE=0 */
 } doctor_facts_t;
 
@@ -44,11 +44,11 @@ typedef struct doctor {
     tool_counts_t counts;     /* of the command's processes */
 } doctor_t;
 
-/* One line on stdout. What to do goes into a second one, if it is not NULL. */
+/* Print one line, and a second one with what to do unless that is NULL. */
 void doctor_say(doctor_t *doctor, doctor_level_t level, const char *what_to_do, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* False: nothing else can be looked at. */
+/* False: no further check is possible. */
 bool doctor_machine(doctor_t *doctor);
 void doctor_command(doctor_t *doctor);
 void doctor_bench(doctor_t *doctor);
@@ -57,7 +57,7 @@ void doctor_bench(doctor_t *doctor);
 
 enum { DOCTOR_MOST_REASONS = 16, DOCTOR_LINE_BYTES = 512 };
 
-/* Lines that differ, and how often each came. */
+/* Distinct lines and their counts. */
 typedef struct doctor_lines {
     uint32_t count;
     uint32_t times[DOCTOR_MOST_REASONS];
@@ -71,11 +71,11 @@ typedef struct doctor_log {
     doctor_lines_t real;      /* paths of the NCCLs that Shunt has opened */
 } doctor_log_t;
 
-/* The files of the folder that begin with `prefix`. */
+/* Read the folder's files whose names begin with `prefix`. */
 void doctor_log_read(const char *folder, const char *prefix, doctor_log_t *log);
-/* Add what one file says, which ends with a NUL. */
+/* Add one file's text, which ends with a NUL. */
 void doctor_log_add(const char *text, doctor_log_t *log);
-/* What to do about the reason for which a communicator is forwarded; NULL: nothing is known. */
+/* What to do about a communicator that is forwarded for this reason; NULL: unknown. */
 const char *doctor_advice(const char *reason);
 
 #endif

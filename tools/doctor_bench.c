@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor_bench.c - a few seconds of `shunt bench`, and what they mean, in one sentence.
+ * doctor_bench.c - a few seconds of `shunt bench` and their result in one sentence.
  *
- * Of the command's calls the ones that came most often are measured; without them, all-reduces of 64 KB.
+ * Measures the command's most frequent call; without a command, all-reduces of
+ * 64 KB.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,7 +160,7 @@ void doctor_bench(doctor_t *doctor)
     char pattern[PATH_MAX + 16];
     result_t result = {0};
     if (!machine->host && (bench_device_cuda == NULL || machine->gpus.count < 2)) {
-        return; /* told before */
+        return; /* already reported */
     }
     snprintf(pattern, sizeof pattern, "%s/bench.%%h.%%p", doctor->folder);
     if (setenv("SHUNT_DEBUG", "info", 1) != 0 || setenv("SHUNT_DEBUG_FILE", pattern, 1) != 0) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor_command.c - run a command as `shunt run` does, and look at what its processes load and log.
+ * doctor_command.c - runs a command as `shunt run` does, and checks what its processes load and log.
  *
- * A long command is ended at the limit: by SIGINT first, on which Python leaves in good order, so that statistics are
- * written. Its output goes into the private folder; the end of it is shown if the command fails.
+ * At the limit a command gets SIGINT first, so that Python exits normally and statistics are written. Its output goes
+ * into the private folder; the last lines are shown if the command fails.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -62,7 +62,7 @@ static void start_command(const doctor_t *doctor)
     _exit(tool_run_command(doctor->command, false));
 }
 
-/* Reaps whoever ends; true once the command itself has. */
+/* Reap ended processes; true once the command itself has ended. */
 static bool reap(pid_t command, int *status)
 {
     int one;
@@ -88,7 +88,7 @@ static bool wait_until(pid_t command, watched_t *watched, double end)
     return false;
 }
 
-/* All descendants, gently first. */
+/* End all descendants: SIGINT first, SIGKILL last. */
 static void end_all(pid_t command, watched_t *watched)
 {
     static const int signals[] = {SIGINT, SIGTERM, SIGKILL};
@@ -159,7 +159,7 @@ static void tell_end(doctor_t *doctor, const watched_t *watched)
     (void)tool_folder_each(doctor->folder, "output", print_tail, NULL);
 }
 
-/* Shunt opens the real NCCL itself, and says so; forked children inherit it. */
+/* Ignore the real NCCL that Shunt itself opened and logged; forked children inherit it. */
 static bool opened_by_shunt(const doctor_log_t *log, const char *nccl)
 {
     char path[PATH_MAX];
@@ -201,7 +201,7 @@ static void tell_process(doctor_t *doctor, const tool_process_t *process, const 
     }
 }
 
-/* True if a process has an NCCL that no preload replaces. Processes of one kind get one line. */
+/* True if a process has an NCCL that a preload does not replace. Equal processes get one line. */
 static bool tell_processes(doctor_t *doctor, const tool_processes_t *processes, const doctor_log_t *log)
 {
     const uint32_t faults = doctor->faults;
@@ -249,7 +249,7 @@ static void tell_counts(doctor_t *doctor, const watched_t *watched, const doctor
         doctor_say(doctor, DOCTOR_NOTE, watched->ended ? NULL : "give it more time by --limit, or less to do",
                    "Shunt serves its communicators (%u attached); %s", log->attached,
                    watched->ended ? "no process has left counts of its calls (none made, or ended by _exit or a signal)"
-                                  : "how many calls it took is not known, for the processes were ended");
+                                  : "the number of taken calls is not known, since the processes were ended");
     } else if (counts->taken == 0) {
         doctor_say(doctor, DOCTOR_FAULT, "run it by `shunt run --report -- CMD`, which tells the reason of each size",
                    "Shunt took none of %llu calls", (unsigned long long)counts->forwarded);
@@ -276,7 +276,7 @@ void doctor_command(doctor_t *doctor)
         tell_log(doctor, &log);
         tell_counts(doctor, &watched, &log);
         if (!past && log.attached == 0 && log.forwarded.count == 0) {
-            doctor_say(doctor, DOCTOR_FAULT, "give CMD that makes a communicator, and time to do so (--limit)",
+            doctor_say(doctor, DOCTOR_FAULT, "run a command that makes a communicator within the time limit (--limit)",
                        "no process made a communicator (Shunt was loaded in %u)", preloaded);
         }
     }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor_log.c - what the library logged with SHUNT_DEBUG=info, and what to do about it.
+ * doctor_log.c - reads the library's log (SHUNT_DEBUG=info) and gives advice.
  *
- * The lines are those of shim/setup/stages.c. A reason that is not known here is told as it is.
+ * The lines are those of shim/setup/stages.c. An unknown reason is printed
+ * without advice.
  */
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +27,7 @@ static const advice_t advices[] = {
     {"CUDA refuses it", "see the links above: a GPU that cannot reach the others, or containers that do not share IPC "
                         "(docker run --ipc=host)"},
     {"explicit launchOrderImplicit", "leave launchOrderImplicit of the communicator's configuration at its default"},
-    {"explicit NCCL_", "unset that variable: it asks for NCCL's own ways"},
+    {"explicit NCCL_", "unset that variable: it asks for NCCL's own algorithms"},
     {"neither peer access nor shared memory", "unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL, or NCCL_SHM_DISABLE"},
     {"NCCL_SHM_DISABLE is set", "unset NCCL_SHM_DISABLE"},
     {"SHUNT_ENABLE", "unset SHUNT_ENABLE"},

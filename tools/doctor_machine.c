@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor_machine.c - what there is before any communicator: Shunt, NCCL, GPUs, links, shared memory, settings, table.
+ * doctor_machine.c - checks without a communicator: Shunt, NCCL, GPUs, links, shared memory, settings, table.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +40,7 @@ static void read_settings(const tool_shunt_t *shunt, doctor_facts_t *facts)
     }
 }
 
-/* A row ends with "(whose)". */
+/* A row ends with its source in parentheses. */
 static void read_rules(const tool_shunt_t *shunt, doctor_facts_t *facts)
 {
     char row[256];
@@ -102,9 +102,16 @@ static void tell_gpus(doctor_t *doctor)
 {
     const tool_gpus_t *gpus = &doctor->machine->gpus;
     if (doctor->machine->host) {
-        doctor_say(doctor, DOCTOR_NOTE, NULL,
-                   "no GPU is used: no CUDA driver answers, or SHUNT_DEVICE=host; what follows is of the host device, "
-                   "which is for tests and not for speed");
+        const char *set = strstr(doctor->facts->settings, "SHUNT_DEVICE=host");
+        const bool built = bench_device_cuda != NULL; /* with CUDA */
+        doctor_say(doctor, DOCTOR_NOTE,
+                   set != NULL ? "unset SHUNT_DEVICE to use GPUs"
+                   : built ? "to use GPUs, see whether nvidia-smi lists them (in a container: docker run --gpus all)"
+                           : "to use GPUs, build Shunt where nvcc is (cmake --preset release)",
+                   "no GPU is used: %s; the checks below use the host device, which is for tests and not for speed",
+                   set != NULL ? "SHUNT_DEVICE=host is set"
+                   : built     ? "no CUDA driver answers"
+                               : "this Shunt was built without CUDA");
         return;
     }
     if (gpus->count == 0) {
@@ -220,11 +227,11 @@ static void tell_table(doctor_t *doctor)
         doctor_say(doctor, DOCTOR_OK, NULL, "tuned table: %s", facts->table);
         return;
     }
-    /* A class that nobody has measured has the cost model's rules alone. */
+    /* An unmeasured class has only the cost model's rules. */
     doctor_say(doctor, doctor->machine->host ? DOCTOR_OK : DOCTOR_NOTE,
                doctor->machine->host ? NULL : "run `shunt tune` once, on idle GPUs: three minutes",
                "no tuned table; rules for %s by: %s", facts->all.class_name,
-               facts->rules[0] != '\0' ? facts->rules : "nobody, so that everything is forwarded");
+               facts->rules[0] != '\0' ? facts->rules : "none, so everything is forwarded");
 }
 
 bool doctor_machine(doctor_t *doctor)
@@ -238,11 +245,12 @@ bool doctor_machine(doctor_t *doctor)
         doctor_say(doctor, DOCTOR_FAULT, NULL, "%s cannot be used", doctor->library);
         return false;
     }
+    const bool asked = bench_apart("doctor", "asking the library", ask_library, doctor->facts);
     tell_libraries(doctor);
     tell_gpus(doctor);
     tell_links(doctor);
     tell_shared_memory(doctor);
-    if (bench_apart("doctor", "asking the library", ask_library, doctor->facts) && doctor->facts->error[0] == '\0') {
+    if (asked && doctor->facts->error[0] == '\0') {
         tell_settings(doctor);
         tell_table(doctor);
     }

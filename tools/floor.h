@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * floor.h - the floor of a collective on this machine: what no kernel that
- * crosses its links can beat, so that a benchmark can say how far above it runs.
+ * floor.h - the floor of a collective on this machine: the least time of any kernel that uses its links.
  *
- *   t0        1 KB pushed from every GPU to every other and added, by the barest kernel that does it: no call
- *             number, no abort check, no other size or type (floor_cuda.cu). Launch, one crossing and two
- *             trips to memory are in it
- *   one way   a word that one GPU stores until another one sees it
- *   B         bytes a second out of the slowest GPU while all copy to all others with the copy engines, which
- *             are faster than any kernel's stores
- *   S         bytes of a rank's larger buffer
+ * t0        1 KB pushed from every GPU to every other and added, by a minimal kernel: no call number, no abort check,
+ * no other size or type (floor_cuda.cu). Launch, one crossing and two trips to memory are in it one way   a word that
+ * one GPU stores until another one sees it B         bytes a second out of the slowest GPU while all copy to all
+ * others with the copy engines, which are faster than any kernel's stores S         bytes of a rank's larger buffer
  *
  * All-reduce: the smaller one of
  *   one-shot  t0 + (n-1) S / B             everything crosses once
@@ -50,13 +46,13 @@ typedef struct tool_floor {
     char error[TOOL_FLOOR_ERROR_BYTES]; /* why it could not be measured; "" if it was */
 } tool_floor_t;
 
-/* Measure GPUs 0 to gpus-1, 2 at least, from this one process, which keeps what it allocates and should end
- * soon. What goes wrong is told in floor->error. */
+/* Measure GPUs 0 to gpus-1, at least 2, from this process, which frees nothing and should end soon. Errors go to
+ * floor->error. */
 void tool_floor_measure(uint32_t gpus, tool_floor_t *floor);
-/* Its part through the host's memory. False: told in floor->error. */
+/* The part through the host's memory. False: see floor->error. */
 bool tool_floor_host(uint32_t gpus, tool_floor_t *floor);
 
-/* The least time of a collective of so many bytes. */
+/* The least time of a collective of this many bytes. */
 double tool_floor_seconds(const tool_floor_t *floor, alg_collective_t collective, uint32_t gpus, bool graph,
                           uint64_t bytes);
 

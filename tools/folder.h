@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * folder.h - a private folder for what the processes of a command leave: statistics, logs, output.
+ * folder.h - a private folder for the files of a command's processes: statistics, logs, output.
  */
 #ifndef SHUNT_TOOLS_FOLDER_H
 #define SHUNT_TOOLS_FOLDER_H
@@ -8,12 +8,12 @@
 #include <limits.h>
 #include <stdbool.h>
 
-/* A new folder in $TMPDIR or /tmp that nobody else can read. False: told, for `command`. */
+/* Make a folder in $TMPDIR or /tmp that no other user can read. False after a message in the name of `command`. */
 bool tool_folder_make(const char *command, char path[PATH_MAX]);
-/* The folder and the files in it. */
+/* Remove the folder and its files. */
 void tool_folder_remove(const char *path);
-/* Visit each plain file whose name begins with `prefix`, as text that ends with a NUL; of a larger one its first 16
- * MiB. False: the folder or a file cannot be read, or the visitor said so. */
+/* Visit each plain file whose name begins with `prefix`, as text (at most the first 16 MiB) that ends with a NUL.
+ * False if the folder or a file cannot be read, or the visitor returned false. */
 bool tool_folder_each(const char *folder, const char *prefix, bool (*visit)(const char *text, void *context),
                       void *context);
 

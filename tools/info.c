@@ -12,13 +12,11 @@
 
 static const char help[] =
     "usage: shunt info [--topology [FILE] [--dump FILE]]\n\n"
-    "Prints Shunt's version and that of the real NCCL that was found, the devices and how they are linked, the "
-    "settings\n"
-    "in force with their origin, and the decision table of each collective for the devices of this machine.\n\n"
-    "  --topology       instead: GPUs, NICs, what lies between them, the class by which the table is\n"
-    "                   searched, and the table\n"
-    "  --topology FILE  of the machine that FILE describes, in NCCL's format (NCCL_TOPO_DUMP_FILE)\n"
-    "  --dump FILE      write it in that format, which NCCL_TOPO_FILE takes\n"
+    "Prints the versions of Shunt and of the real NCCL that it found, the devices and their links, the settings in\n"
+    "force with their origins, and the decision table of each collective on this machine.\n\n"
+    "  --topology       print instead GPUs, NICs, the links between them, the class that selects the table, the table\n"
+    "  --topology FILE  the same of the machine that FILE describes, in NCCL's format (NCCL_TOPO_DUMP_FILE)\n"
+    "  --dump FILE      write this machine in that format, for NCCL_TOPO_FILE\n"
     "  --help           print this\n";
 
 typedef struct options {

@@ -16,15 +16,15 @@ extern "C" {
 enum { TOOL_LOAD_ERROR_BYTES = 256 };
 typedef struct tool_load tool_load_t;
 
-/* On the current device. `nccl_path`: the real NCCL's, for a cuBLAS of the same Python wheels lies near it; may be "".
- * NULL: see `error`. */
+/* On the current device. `nccl_path`: the real NCCL's, for a cuBLAS of the same Python wheels lies near it; may be
+ * "". NULL: `error` has the reason. */
 tool_load_t *tool_load_open(const char *nccl_path, char error[TOOL_LOAD_ERROR_BYTES]);
 /* Enqueue the products, about 12 ms on an H200, on the load's stream, behind what `stream` (a cudaStream_t) has now.
  * A cudaError_t. */
 int tool_load_start(tool_load_t *load, void *stream);
-/* What comes to `stream` from now on waits for them. A cudaError_t. */
+/* Make later work on `stream` wait for the products. A cudaError_t. */
 int tool_load_join(tool_load_t *load, void *stream);
-/* May be NULL. The products are through. */
+/* Call it when the products have ended. NULL is fine. */
 void tool_load_close(tool_load_t *load);
 
 #ifdef __cplusplus

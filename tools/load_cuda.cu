@@ -2,8 +2,8 @@
 /*
  * load_cuda.cu - the products of load.h.
  *
- * Nobody looks at the results: the blocks shall hold the multiprocessors. The matrices are not zero, since products
- * of zeros draw less power than a program's.
+ * The results are not used: the blocks only occupy the multiprocessors. The matrices are not zero, since products of
+ * zeros draw less power.
  */
 #include "load.h"
 
@@ -85,7 +85,7 @@ static bool open_cublas(cublas_t *cublas, const char *path)
            cublas->create(&cublas->handle) == 0;
 }
 
-/* As the linker finds it, in the wheels beside NCCL's, in the toolkit. */
+/* Searched by the linker, in the wheels beside NCCL's, in the toolkit. */
 static void find_cublas(cublas_t *cublas, const char *nccl_path)
 {
     const char *end = strrchr(nccl_path, '/');
@@ -118,7 +118,7 @@ static bool ok(cudaError_t status, const char *call, char *error)
 }
 #define OK(call) ok(call, #call, error)
 
-/* So much that no second block fits beside a block and its static shared memory. */
+/* Enough dynamic shared memory that no second block fits on a multiprocessor. */
 static size_t shared_bytes()
 {
     int device = 0, most = 0;
@@ -196,7 +196,7 @@ extern "C" void tool_load_close(tool_load_t *load)
 {
     if (load == NULL)
         return;
-    /* On the way out; the handle of cuBLAS goes with the process. */
+    /* The process ends soon, so the cuBLAS handle is not destroyed. */
     for (int i = 0; i < 3; i++)
         (void)cudaFree(load->matrix[i]);
     if (load->begin != NULL)

@@ -51,7 +51,7 @@ static uint32_t read_all(parent_t *all, uint32_t capacity)
     return count;
 }
 
-/* Ids of processes are given out anew, so parents need not come before their children. */
+/* Process ids are reused, so a parent's id may be larger than its child's. */
 static uint32_t find_descendants(pid_t found[TOOL_MOST_PROCESSES])
 {
     static parent_t all[1 << 16];
@@ -115,7 +115,7 @@ static void look_at_file(tool_processes_t *processes, tool_process_t *process, c
     }
 }
 
-/* "7f00-7f10 r-xp 00000000 08:01 123   /path"; another process's may not be ours to read. */
+/* "7f00-7f10 r-xp 00000000 08:01 123   /path"; another process's may be unreadable. */
 static void look_at_maps(tool_processes_t *processes, tool_process_t *process)
 {
     char path[64], *line = NULL;

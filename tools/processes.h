@@ -21,7 +21,7 @@ typedef struct tool_process {
     const char *static_in; /* a file of it with NCCL linked in; NULL: none */
 } tool_process_t;
 
-/* All that were ever seen. Zero is empty. */
+/* All descendants seen so far. Zero is empty. */
 typedef struct tool_processes {
     const char *library; /* Shunt's, absolute and without links */
     uint32_t count, files;
@@ -29,12 +29,12 @@ typedef struct tool_processes {
     struct {
         char *path;
         bool has_nccl;
-    } file[TOOL_MOST_FILES]; /* that were looked into */
+    } file[TOOL_MOST_FILES]; /* files that were examined */
 } tool_processes_t;
 
-/* Look at all descendants that live. The program calls prctl(PR_SET_CHILD_SUBREAPER) first, so that none gets lost. */
+/* Examine all living descendants. The program calls prctl(PR_SET_CHILD_SUBREAPER) first, so that none is missed. */
 void tool_processes_look(tool_processes_t *processes);
-/* Send a signal to all descendants that live; how many there are. */
+/* Send a signal to all living descendants; returns their number. */
 uint32_t tool_processes_kill(int signal);
 void tool_processes_free(tool_processes_t *processes);
 

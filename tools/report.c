@@ -2,9 +2,9 @@
 /*
  * report.c - see report.h.
  *
- * A saving is claimed for eager calls whose algorithm, class, type and size `shunt tune` measured on this machine.
- * A captured call counts once, and runs whenever its graph is replayed, which makes no calls: its saving is told
- * for one replay, apart from the sum.
+ * A saving is claimed for eager calls whose algorithm, class, type and size `shunt tune` measured on this machine. A
+ * captured call counts once, though each replay of its graph runs it: its saving is reported separately, for one
+ * replay.
  */
 #include "report.h"
 
@@ -16,7 +16,7 @@
 /* Calls of one line of the table. */
 typedef struct line {
     const tool_count_t *first;
-    uint64_t calls, known; /* known: whose saving is */
+    uint64_t calls, known; /* known: calls with a known saving */
     double saved_us;
 } line_t;
 

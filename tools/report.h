@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report.h - what `shunt run --report` says at the end.
+ * report.h - the final report of `shunt run --report`.
  */
 #ifndef SHUNT_TOOLS_REPORT_H
 #define SHUNT_TOOLS_REPORT_H
@@ -10,10 +10,10 @@
 #include "counts.h"
 #include "times.h"
 
-/* A table per collective and size. `times`: what was measured here; empty: nothing. Sorts the counts. */
+/* Print a table per collective and size. `times`: measured on this machine; may be empty. Sorts the counts. */
 void tool_report_print(FILE *out, tool_counts_t *counts, const tool_times_t *times);
 
-/* The times that belong to a machine's table: that of SHUNT_TABLE, or of the cache folder. Empty: there are none. */
+/* The times beside a machine's table (SHUNT_TABLE, or in the cache folder). Empty: there are none. */
 void tool_report_times(uint64_t machine, tool_times_t *times);
 
 #endif

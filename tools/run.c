@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run.c - `shunt run -- CMD`: the environment in which programs that link
- * NCCL, or open it by name, get Shunt; then CMD in this process's place, or with
- * --report in a child's, to tell at its end what happened to its calls.
+ * run.c - `shunt run -- CMD`: sets the environment in which programs that link NCCL, or open it by name, get Shunt,
+ * and executes CMD; with --report in a child, to report on its calls at the end.
  *
- * LD_PRELOAD serves whoever links libnccl.so.2 or opens it by that name. vLLM
- * and SGLang may open it by an absolute path, which a preload does not change,
- * so the variables that name that path are set too. For others that do, --audit
- * sets LD_AUDIT to the audit library; not always, for under LD_AUDIT the dynamic
- * linker binds every call between libraries by a slower way.
+ * LD_PRELOAD serves programs that link libnccl.so.2 or open it by that name. vLLM and SGLang may open it by an
+ * absolute path, which a preload does not change, so the variables that hold the path are set too. For other such
+ * programs --audit sets LD_AUDIT to the audit library. That is not the default, since under LD_AUDIT calls between
+ * libraries are slower.
  */
 #include "run.h"
 
@@ -41,7 +39,7 @@ typedef struct options {
     bool audit, report;
 } options_t;
 
-/* LD_PRELOAD and LD_AUDIT split their values at colons (the first at blanks too), and know no quotes. */
+/* LD_PRELOAD and LD_AUDIT split their values at colons (the first also at blanks) and have no quoting. */
 static bool put_first(const char *variable, const char *library)
 {
     const char *old = secure_getenv(variable);
@@ -64,7 +62,7 @@ static bool can_preload(const char *path)
     return strpbrk(path, " \t:") == NULL;
 }
 
-/* A program that may want names which are newer than this Shunt finds them in the real NCCL, behind ours. */
+/* If the program's NCCL is newer than this Shunt, preload it behind ours for the newer names. */
 static bool put_behind(const char *library, const char *command)
 {
     char real[PATH_MAX], name[128];
@@ -90,7 +88,7 @@ static bool put_behind(const char *library, const char *command)
     return false;
 }
 
-/* The audit library lies beside the library; it is told which that is. */
+/* The audit library lies beside Shunt's library and gets its path in SHUNT_LIB. */
 static bool audit(const char *library)
 {
     char path[PATH_MAX + 32];
@@ -142,7 +140,7 @@ static void pass_on(int signal)
     }
 }
 
-/* A terminal sends SIGINT and SIGQUIT to the command as well. */
+/* Ignore SIGINT and SIGQUIT, which a terminal sends to the command as well. */
 static int wait_for(pid_t pid)
 {
     const struct sigaction ignore = {.sa_handler = SIG_IGN}, pass = {.sa_handler = pass_on};
@@ -199,7 +197,7 @@ static int report(char **command, bool audited)
     return status;
 }
 
-/* Index of the command in argv; 0 if there is none, after saying so. */
+/* Index of the command in argv; 0 after a message if there is none. */
 static int read_options(int argc, char **argv, options_t *options)
 {
     int at = 1;

@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* Put the command in this process's place; `audited`: with LD_AUDIT as well. Returns only if that failed, which is
- * told, with an exit status. */
+/* Execute the command in this process; `audited`: with LD_AUDIT. Returns only on failure, with an exit status, after
+ * a message. */
 int tool_run_command(char **command, bool audited);
 
 #endif

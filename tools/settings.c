@@ -22,7 +22,7 @@ static void text(const shunt_setting_t *setting)
            setting->help);
 }
 
-/* A bar would end the cell. */
+/* Escape bars, which would end the cell. */
 static void cell(const char *text)
 {
     for (; *text != '\0'; text++) {
@@ -52,7 +52,7 @@ static void roff(const char *words)
     for (; *words != '\0'; words++) {
         if (*words == '\\' || *words == '-') {
             printf("%s", *words == '-' ? "\\-" : "\\e");
-        } else if (*words != '`') { /* the Markdown's, for code */
+        } else if (*words != '`') { /* Markdown's code marks */
             putchar(*words);
         }
     }

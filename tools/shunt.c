@@ -15,9 +15,9 @@ typedef struct command {
 
 static const command_t commands[] = {
     {"bench", tool_bench, "measure collectives, ours and the real NCCL's in the same run"},
-    {"tune", tool_tune, "measure every algorithm on this machine, and leave a table that every program then uses"},
+    {"tune", tool_tune, "measure every algorithm on this machine, and write a table that every program then uses"},
     {"run", tool_run, "run a program with Shunt in NCCL's place: shunt run -- CMD"},
-    {"doctor", tool_doctor, "is Shunt in force here, and if not, why: shunt doctor [-- CMD]"},
+    {"doctor", tool_doctor, "check whether Shunt serves programs here, and if not, why: shunt doctor [-- CMD]"},
     {"info", tool_info, "devices, links, the NCCL found, settings, decision table"},
     {"settings", tool_settings, "the settings and what each means"},
 };

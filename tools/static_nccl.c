@@ -2,9 +2,9 @@
 /*
  * static_nccl.c - see static_nccl.h.
  *
- * A symbol table may have a million entries, so names are not compared one by one: the places of the one name in the
- * table of strings are found first, then symbols that point there. The file is read and not mapped, so that one that
- * shrinks meanwhile is a short read and no signal.
+ * A symbol table may have a million entries, so names are not compared one by one: the name's offsets in the string
+ * table are found first, then symbols with these offsets. The file is read, not mapped, so a file that shrinks
+ * meanwhile gives a short read, not a signal.
  */
 #include "static_nccl.h"
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 static const char head[] = "# shunt times 1\n";
-static const double most_step = 4; /* from one measured size to the next between which a time is still known */
+static const double most_step = 4; /* largest ratio of two measured sizes between which times are interpolated */
 
 void tool_times_path(const char *table, char path[PATH_MAX])
 {
@@ -91,7 +91,7 @@ void tool_times_write(FILE *file, const tool_times_t *times)
     }
 }
 
-/* Between two sizes as a straight line where both axes are logarithmic. */
+/* Interpolate linearly on logarithmic axes. */
 static double between(double low, double high, double part)
 {
     return exp(log(low) + (log(high) - log(low)) * part);

@@ -38,14 +38,14 @@ typedef struct tool_times {
 
 /* The file beside a table. */
 void tool_times_path(const char *table, char path[PATH_MAX]);
-/* False: there is no such file, or it is none of these. Lines that make no sense are left out. */
+/* False: there is no such file, or it is not a times file. Malformed lines are skipped. */
 bool tool_times_read(const char *path, tool_times_t *times);
 void tool_times_write(FILE *file, const tool_times_t *times);
-/* A row, in place of that of the same case. False: no memory. */
+/* Add a row, replacing one of the same case. False: no memory. */
 bool tool_times_put(tool_times_t *times, const tool_time_t *row);
 
-/* Microseconds that a call saved over the real NCCL, if a size up to a factor of four below it and one above it, or it
- * itself, were measured with that algorithm, class and type; between them in powers. False: nothing is known.
+/* Microseconds that a call saves over the real NCCL. Known if its size was measured with this algorithm, class and
+ * type, or sizes below and above it at most a factor of four apart, between which it interpolates. False: not known.
  * `like->us` and `nccl_us` are not read. */
 bool tool_times_saved(const tool_times_t *times, const tool_time_t *like, double *us);
 

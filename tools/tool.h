@@ -2,10 +2,9 @@
 /*
  * tool.h - what the sub-commands of `shunt` share.
  *
- * The command is a client of the library like any other: it opens libnccl.so.2
- * with dlopen, so that it also runs, and says what is wrong, where the library
- * cannot be loaded. Of the other rooms it links the format of tables, and the search for a real NCCL, which
- * `shunt run` makes before there is a library (behind.c).
+ * The command is an ordinary client of the library: it opens libnccl.so.2 with dlopen, so it can report why the
+ * library cannot be loaded. Of other rooms it links the table format and the search for a real NCCL, which `shunt run`
+ * needs before the library is loaded (behind.c).
  */
 #ifndef SHUNT_TOOL_H
 #define SHUNT_TOOL_H
@@ -26,9 +25,9 @@ int tool_doctor(int argc, char **argv);
 int tool_info(int argc, char **argv);
 int tool_settings(int argc, char **argv);
 
-/* Say on stderr what is wrong, and where help is. Returns TOOL_USAGE. */
+/* Report a wrong argument on stderr, with a hint to --help. Returns TOOL_USAGE. */
 int tool_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* For a sub-command without arguments: TOOL_OK and *help set, or TOOL_USAGE with the fault told. */
+/* For a sub-command without arguments: TOOL_OK with *help set, or TOOL_USAGE after a message. */
 int tool_no_arguments(const char *command, int argc, char **argv, bool *help);
 
 /* A decimal number from low to high; a size with K, M or G for powers of 1024, from 1 to 1024G. */
@@ -54,7 +53,7 @@ bool tool_size(const char *text, uint64_t *value);
     X(ncclGroupEnd)             \
     X(ncclRedOpCreatePreMulSum) \
     X(ncclRedOpDestroy)
-/* NULL where the library is older: NCCL has them since 2.28. */
+/* NULL in a library before NCCL 2.28. */
 #define TOOL_LATER_NCCL_CALLS(X) \
     X(ncclAlltoAll)              \
     X(ncclGather)                \

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tune.c - `shunt tune`: one family of ranks for each number of them, from all
- * GPUs down, and a table of what they found.
+ * tune.c - `shunt tune`: runs one family of ranks for each number of ranks, from all GPUs down, and writes a table of
+ * the results.
  *
- * It ends at its time limit, or when it is interrupted, with what there is until
- * then; the table is written after each family, so that not even a kill takes all.
+ * At its time limit, or when interrupted, it keeps the results so far; the table is written after each family, so even
+ * a kill loses only one family.
  */
 #include <math.h>
 #include <signal.h>
@@ -16,7 +16,7 @@
 #include "progress.h"
 #include "tune.h"
 
-/* A second run is slower than the better of NCCL and the built-in choice if it takes more than this. */
+/* --check fails if the table is slower than the better of NCCL and the built-in choice by more than this. */
 #define MOST_RATIO (1 / 0.98)
 
 typedef struct tuning {
@@ -79,7 +79,7 @@ static uint32_t in_32_bits(double figure)
     return (uint32_t)fmin(round(figure), UINT32_MAX);
 }
 
-/* Of all GPUs, whichever ranks are asked for: the table is the machine's. Without it there are still rows. */
+/* Measure all GPUs, whatever -g says: the table is the machine's. A failure here leaves the rows unaffected. */
 static void measure_links(tuning_t *tuning)
 {
     const uint32_t count = tuning->machine->gpus.count, gpus = count < TOOL_FLOOR_GPUS ? count : TOOL_FLOOR_GPUS;
@@ -92,7 +92,7 @@ static void measure_links(tuning_t *tuning)
                                         .gpus = gpus,
                                         .one_way_ns = in_32_bits(floor->one_way * 1e9)};
     }
-    if (floor->host_store > 0 && floor->host_load > 0) { /* also where GPUs do not reach each other */
+    if (floor->host_store > 0 && floor->host_load > 0) { /* also without peer access */
         tuning->host = (sel_host_measured_t){.store_bytes_per_us = in_32_bits(floor->host_store * 1e-6),
                                              .load_bytes_per_us = in_32_bits(floor->host_load * 1e-6),
                                              .gpus = gpus,
@@ -123,7 +123,7 @@ static bool run_family(tuning_t *tuning, uint32_t ranks)
     return done;
 }
 
-/* Makes no CUDA call, so that more ranks can be forked afterwards. */
+/* Makes no CUDA call, so that ranks can be forked afterwards. */
 static bool table_path(const tuning_t *tuning, char path[PATH_MAX])
 {
     tool_shunt_t shunt;
@@ -149,7 +149,7 @@ static bool write_table(const tuning_t *tuning, char path[PATH_MAX])
             tune_times_write(path, tuning->result, tuning->results));
 }
 
-/* What programs use most comes first, in case that there is no time for all: every GPU, then powers of two. */
+/* The most used numbers first, in case the time runs out: all GPUs, then powers of two. */
 static uint32_t order_families(uint32_t asked, uint32_t most, uint32_t ranks[BENCH_MAX_RANKS])
 {
     uint32_t count = 0;
@@ -233,9 +233,9 @@ static int run(tuning_t *tuning)
         perror("shunt tune");
         return TOOL_FAILED;
     }
-    tool_progress_open(&tuning->progress, 0); /* the weight is known when the families are */
+    tool_progress_open(&tuning->progress, 0); /* the weight is known once the families are */
     tuning->progress.limit = tuning->options->limit_s;
-    measure_links(tuning); /* until it is done, there is nothing that an interrupted run could keep */
+    measure_links(tuning); /* an interrupt before this point keeps no results */
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     bool done = run_families(tuning, path);

@@ -5,7 +5,7 @@
  *   tune.c          the command: one family of ranks for each number of them,
  *                   progress, what to do when it is interrupted
  *   tune_options.c  the command line, and the cases that it asks for
- *   tune_rank.c     one rank: who takes part in a case, who is out, who wins
+ *   tune_rank.c     one rank: the candidates of a case, heats, the winner
  *   tune_beside.c   --beside: candidates beside matrix products
  *   tune_choice.c   --beside: the choice by two prices
  *   tune_table.c    from results to the rows of a table, and into the file
@@ -37,11 +37,11 @@ typedef struct tune_options {
     uint32_t ranks;       /* 0: every number from 2 to all GPUs */
     uint32_t collectives; /* bit c: an alg_collective_t */
     uint32_t types;       /* bit i: bench_types[i] */
-    bool eager;           /* calls are timed one by one; otherwise in graphs, as on every GPU they may be */
-    uint32_t limit_s;     /* when it stops with what it has */
+    bool eager;           /* time eager calls; otherwise graphs */
+    uint32_t limit_s;     /* the time limit */
     bool to_given, mode_given;
     bool check;
-    bool beside; /* the choice rests on the time beside products, too; with `check`, it may cost TUNE_MOST_COST */
+    bool beside; /* choose also by the time beside products; with `check`, a row may cost TUNE_MOST_COST */
     bool help;
     const char *table;   /* the file to write, or with `check` to look at; NULL: the cache folder's */
     const char *csv;     /* NULL: none */
@@ -52,15 +52,15 @@ typedef struct tune_options {
     char line[512]; /* the command line, for the files */
 } tune_options_t;
 
-/* TOOL_OK, or TOOL_USAGE with the fault told on stderr. */
+/* TOOL_OK, or TOOL_USAGE after a message on stderr. */
 int tune_options_parse(tune_options_t *options, int argc, char **argv);
 extern const char tune_help[];
-/* Fill in what depends on the machine; the same results as above, or TOOL_FAILED. */
+/* Fill in options that depend on the machine; returns as above, or TOOL_FAILED. */
 int tune_settle(tune_options_t *options, const bench_machine_t *machine);
 
 /* ---- One case, measured ----------------------------------------------------------------- */
 
-/* The word for the built-in choice: no row, unless it was a guess. */
+/* Stands for the built-in choice: no row, unless that was a prediction. */
 #define TUNE_BUILTIN "builtin"
 
 typedef struct tune_result {
@@ -74,9 +74,9 @@ typedef struct tune_result {
     char choice[SEL_FILE_NAME_BYTES]; /* algorithm, nccl or TUNE_BUILTIN; --check: what the tuned table takes */
     uint32_t blocks, threads;
     char builtin[SEL_FILE_NAME_BYTES]; /* what the built-in table takes: algorithm or nccl */
-    bool guessed;                      /* by the cost model, for want of a row */
+    bool guessed;                      /* predicted by the cost model, without a row */
     double seconds;                    /* of the choice: median over rounds of the slowest rank */
-    double spread;                     /* of its rounds: half of them lie within this part of the median */
+    double spread;                     /* spread of its rounds: half of them lie within this fraction of the median */
     double builtin_seconds;
     double nccl_seconds;   /* 0: not measured */
     double beside_seconds; /* of many calls and products, until both are through; 0: not measured */
@@ -84,24 +84,24 @@ typedef struct tune_result {
     uint32_t candidates; /* launches that differ */
 } tune_result_t;
 
-/* The first type at `type` or after that is to be measured of a collective, of which data that is only moved needs
- * one; bench_type_count: no more. */
+/* The next type to measure, from `type` on; collectives that only move data need one type. bench_type_count: no
+ * more. */
 uint32_t tune_next_type(const tune_options_t *options, alg_collective_t collective, uint32_t type);
 
-/* What a choice may cost alone, where it gains beside products. */
+/* The most that a choice may cost alone if it gains beside products. */
 #define TUNE_MOST_COST 1.03
 
 /* Seconds of one call alone, and of a number of calls beside products. */
 typedef struct tune_price {
     double alone, beside;
 } tune_price_t;
-/* Who is taken, where `first`, with both prices, is the choice by the time alone. Beside 0: is not. Pure. */
+/* The choice by both prices; `first` is the choice by the time alone. Beside 0: not measured. Pure. */
 uint32_t tune_choose(const tune_price_t *price, uint32_t count, uint32_t first);
 
-/* The better of what there is without tuning. */
+/* The better of NCCL and the built-in choice. */
 double tune_better(const tune_result_t *result);
 
-/* What ranks of one family do; every rank walks through the same cases. */
+/* The work of one family; every rank runs the same cases. */
 typedef struct tune_job {
     const tune_options_t *options;
     uint32_t ranks;
@@ -120,42 +120,42 @@ typedef struct tune_rows {
     sel_file_row_t *row;
 } tune_rows_t;
 
-/* Read a table's file; what is wrong with a row is told on stderr. False, and told: it is no table; a file that
- * is missing is an empty one where it may be. */
+/* Read a table's file; faulty rows are reported on stderr. False, after a message, if it is not a table. A missing
+ * file counts as empty if that is allowed. */
 bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows);
 
 /* Rows of one collective, number of ranks and class. */
 bool tune_same_place(const sel_file_row_t *a, const sel_file_row_t *b);
 /* Results of one collective, number of ranks and type: they follow each other, in order of size. */
 bool tune_same_group(const tune_result_t *a, const tune_result_t *b);
-/* What a table says of a size and kind of type at a row's place: the last of its rows, or NULL for the built-in
+/* The table's row for a size and kind of type at a row's place: the last that matches, or NULL for the built-in
  * choice. */
 const sel_file_row_t *tune_rows_find(const tune_rows_t *rows, const sel_file_row_t *like, uint32_t kind,
                                      uint64_t bytes);
 
-/* Put results, in the order in which ranks send them, into the table of this machine: in place of what it says
- * of the same sizes. A size holds half way, in powers, to its neighbours. What it says of the links and the host's
- * memory stays where `link` and `host` are all zero. False, and told: it cannot be written. */
+/* Merge results, in the order in which ranks send them, into this machine's table, replacing its rows for the same
+ * sizes. A size covers half the way, on a logarithmic scale, to its neighbours. Figures of the links and the host's
+ * memory stay if `link` and `host` are zero. False, after a message, if the file cannot be written. */
 bool tune_table_write(const char *path, const tune_options_t *options, const bench_machine_t *machine,
                       const sel_measured_t *link, const sel_host_measured_t *host, const tune_result_t *results,
                       uint32_t count);
 
-/* Put the times of results into the file beside the table (times.h), in place of what it has of the same cases. False,
- * and told: it cannot be written. */
+/* Merge the times of results into the file beside the table (times.h), replacing the same cases. False, after a
+ * message, if it cannot be written. */
 bool tune_times_write(const char *table, const tune_result_t *results, uint32_t count);
-/* Write a file beside its place and rename it into it, so that a program that starts meanwhile reads the old one or the
- * new one, whole. Makes its folders. False, and told: it cannot be written. */
+/* Replace a file atomically: a starting program reads the whole old or the whole new one. Makes its folders. False,
+ * after a message, if it cannot be written. */
 bool tune_file_replace(const char *path, bool (*write)(FILE *file, const void *context), const void *context);
 
-/* On stdout, and to --csv. False, and told: the CSV file cannot be written. */
+/* Print to stdout and to --csv. False, after a message, if the CSV file cannot be written. */
 bool tune_report(const tune_options_t *options, const bench_machine_t *machine, const tune_result_t *results,
                  uint32_t count);
 /* The lines "# hardware: " and so on. */
 void tune_report_head(FILE *file, const tune_options_t *options, const bench_machine_t *machine);
 
-/* Where two tables differ, on stdout. TOOL_OK, or TOOL_FAILED if one cannot be read. */
+/* Print where two tables differ. TOOL_OK, or TOOL_FAILED if one cannot be read. */
 int tune_diff(const char *const path[2]);
-/* A table as a picture, an SVG on stdout; the same results. */
+/* Print a table as an SVG picture; returns likewise. */
 int tune_plot(const char *path);
 
 #endif

@@ -3,14 +3,14 @@
  * tune_beside.c - a choice by two prices (--beside): the time of a call alone, and
  * of many calls beside matrix products until both are through.
  *
- * A program overlaps its calls with computation or it does not; the table does not
- * know. So what is taken may cost a little alone if it gains beside products.
+ * The table cannot know if a program overlaps its calls with computation. So a choice may cost a little alone if it
+ * gains beside products.
  */
 #include "tune_rank.h"
 
 enum { ROUNDS = 5 };
 
-/* Calls are eager, as training makes them, and as many for everybody. */
+/* Eager calls, as in training; the same number for every candidate. */
 static bool round_of(tuner_t *tuner, const bench_case_t *one, const entrant_t *entrant, uint32_t calls, double *seconds)
 {
     const bench_run_t run = {.side = &tuner->rank.side[entrant->nccl ? 1 : 0], .calls = calls};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tune_choice.c - who is taken by two prices.
+ * tune_choice.c - the choice by two prices.
  */
 #include "tune.h"
 

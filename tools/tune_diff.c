@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tune_diff.c - where two tables differ: for each collective, number of ranks, class
- * and kind of type, the sizes for which they say different things.
+ * tune_diff.c - where two tables differ: for each collective, number of ranks,
+ * class and kind of type, the sizes with different choices.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static int by_bytes(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Every size at which either table may change its mind. */
+/* Every size at which either table may change its choice. */
 static uint32_t bounds_of(const tune_rows_t rows[2], uint64_t *bounds)
 {
     uint32_t count = 0;

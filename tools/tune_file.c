@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tune_file.c - a file that is replaced as a whole. See tune.h.
+ * tune_file.c - replaces a file atomically. See tune.h.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +18,7 @@ static void make_folders(const char *path)
     snprintf(folder, sizeof folder, "%s", path);
     for (char *slash = strchr(folder + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        (void)mkdir(folder, 0755); /* opening the file says what is wrong */
+        (void)mkdir(folder, 0755); /* opening the file reports the error */
         *slash = '/';
     }
 }
@@ -31,7 +31,7 @@ bool tune_file_replace(const char *path, bool (*write)(FILE *file, const void *c
     umask(mask);
     snprintf(beside, sizeof beside, "%s.XXXXXX", path);
     make_folders(path);
-    int descriptor = mkostemp(beside, O_CLOEXEC); /* a name that nobody else can have put there */
+    int descriptor = mkostemp(beside, O_CLOEXEC); /* a unique name */
     if (descriptor >= 0 && fchmod(descriptor, 0644 & ~mask) == 0) {
         file = fdopen(descriptor, "w");
     }

@@ -16,25 +16,24 @@ const char tune_help[] =
     "       shunt tune --check [OPTIONS]\n"
     "       shunt tune --diff TABLE TABLE\n"
     "       shunt tune --plot TABLE > PICTURE.svg\n\n"
-    "Measures every algorithm with several grids against the real NCCL, collectives between processes, one a GPU,\n"
-    "and what the links carry, and leaves a table in the cache folder that every program on this machine uses from\n"
-    "then on. Interrupted, or at its time limit, it leaves what it has. With --check it measures what the table "
-    "takes,\n"
-    "the built-in choice and the real NCCL anew, and fails if the table is slower than 0.98 times the better of the "
-    "two\n"
-    "at any size.\n\n"
+    "Measures every algorithm with several grids against the real NCCL, one process per GPU, and the rates of the\n"
+    "links. Writes a table into the cache folder, which every program on this machine then uses. Interrupted, or at "
+    "its\n"
+    "time limit, it keeps the results so far. With --check it measures the table's choice, the built-in choice and "
+    "the\n"
+    "real NCCL anew, and fails if the table is slower than 0.98 times the better of the other two at any size.\n\n"
     "  --collective NAMES  as for shunt bench, with commas (default: all)\n"
     "  -b SIZE       from this many bytes (default 1K); K, M and G are powers of 1024\n"
     "  -e SIZE       to this many bytes (default 256M; host device 1M): powers of two and a few between\n"
-    "  -g N          that many ranks alone (default: 2, 3 ... all GPUs; host device up to 4)\n"
-    "  -d TYPES      types, as for shunt bench, with commas (default bfloat16,float); where data is only moved, the\n"
-    "                first of them\n"
+    "  -g N          only this number of ranks (default: 2, 3 ... all GPUs; host device up to 4)\n"
+    "  -d TYPES      types, as for shunt bench, with commas (default bfloat16,float); collectives that only move\n"
+    "                data use the first\n"
     "  --mode MODE   eager or captured: how calls are timed (default captured; host device eager)\n"
     "  --limit S     stop after this many seconds (default 170)\n"
     "  --table FILE  the table to write, or to check (default: this machine's in the cache folder)\n"
     "  --csv FILE    write what was measured as CSV\n"
-    "  --beside      measure candidates beside matrix products, too; what costs at most 3% alone and gains there is\n"
-    "                taken. With --check: a row may cost those 3%\n"
+    "  --beside      measure candidates beside matrix products, too; one that gains there may be up to 3% slower\n"
+    "                alone. With --check, too\n"
     "  --check       as above; no table is written\n"
     "  --diff A B    where two tables differ\n"
     "  --plot TABLE  which algorithm for which size, as a picture\n"
@@ -192,7 +191,7 @@ int tune_options_parse(tune_options_t *options, int argc, char **argv)
     options->collectives = (1u << ALG_COLLECTIVE_COUNT) - 1;
     options->types = 1u << bench_type_find("bfloat16") | 1u << bench_type_find("float");
     options->limit_s = 170;
-    keep_line(options, argc, argv); /* before getopt moves words about */
+    keep_line(options, argc, argv); /* before getopt reorders the arguments */
     int fault = TOOL_OK, option;
     opterr = 0;
     while (fault == TOOL_OK && (option = getopt_long(argc, argv, ":b:e:g:d:h", long_options, NULL)) != -1) {
@@ -214,7 +213,7 @@ static void add_size(tune_options_t *options, uint64_t bytes)
     }
 }
 
-/* Powers of two, from and to themselves, and one between where one algorithm hands over to the next. */
+/* Powers of two, the two ends, and one size between where algorithms usually change. */
 static void fill_sizes(tune_options_t *options)
 {
     uint64_t power = 1;

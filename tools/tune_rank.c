@@ -2,12 +2,10 @@
 /*
  * tune_rank.c - one rank of `shunt tune`, a process of its own.
  *
- * Every rank does the same for each case: each algorithm with each grid enters,
- * what comes to a launch that is there already is left out, and two heats of
- * growing length leave a few for the final. The final is measured afresh, in turn
- * with the built-in choice and the real NCCL, so that who won a heat by luck gains
- * nothing by it. All decisions rest on times that every rank has read from the
- * same shared memory, so all ranks take the same.
+ * Every rank does the same for each case: each algorithm with each grid is a candidate, duplicates of a launch are
+ * dropped, and two heats of growing length leave a few for the final. The final is measured afresh, in turn with the
+ * built-in choice and the real NCCL, so luck in a heat does not count. All ranks decide alike, since they read the
+ * same times from shared memory.
  */
 #include <math.h>
 #include <stdio.h>
@@ -24,15 +22,15 @@ enum {
 };
 #define RUN_SECONDS 1e-3 /* of the real NCCL's, about */
 
-/* What a candidate must gain; and the middle half of its times must lie below that of the other's. Less is noise, and
- * the choice stays what it is without a table. */
+/* The gain that a candidate needs; also, the middle half of its times must lie below the other's. Less is noise, and
+ * the choice stays as without a table. */
 #define LEAD 1.02
-/* Short eager calls go at the pace of the processor that launches them, which drifts by this much within minutes. */
+/* The speed of short eager calls depends on the processor, which drifts by this much within minutes. */
 #define EAGER_LEAD 1.10
-/* Of several that are about as fast, the one that holds for the size before: fewer rows. */
+/* Among equals, prefer the winner of the size before: fewer rows. */
 #define SAME_SPEED 1.015
 
-/* A heat: so many rounds, and who is this much slower than the fastest is out, as are all but the first few. */
+/* A heat: its rounds; candidates slower than the fastest by this factor are out, as are all but the first few. */
 typedef struct heat {
     uint32_t rounds;
     double within;
@@ -40,19 +38,19 @@ typedef struct heat {
 } heat_t;
 enum { HEATS = 2 };
 static const heat_t heats[HEATS] = {{1, 1.3, 8}, {3, 1.08, 3}};
-/* With --beside, where the best alone need not win. */
+/* With --beside, where the fastest alone need not win. */
 static const heat_t beside_heats[HEATS] = {{1, 1.3, 16}, {3, 1.08, 8}};
 
-/* The usual one first: of grids that come to the same launch it is the one that goes into the table. No more
- * blocks than what leaves room for the program's own kernels. */
+/* The default first: of grids with the same launch, the first goes into the table. Few enough blocks to leave room
+ * for the program's own kernels. */
 static const grid_t short_grids[] = {{32, 1024}, {16, 1024}, {32, 512}, {16, 512}, {8, 512}, {32, 256}, {32, 128}};
 static const grid_t long_grids[] = {{64, 1024}, {64, 512}, {48, 1024}, {32, 1024}, {48, 512}, {32, 512}};
-/* The same with --beside: what holds fewer multiprocessors costs the program less. */
+/* The same with --beside: fewer multiprocessors cost the program less. */
 static const grid_t beside_grids[] = {{64, 1024}, {64, 512}, {48, 1024}, {32, 1024}, {48, 512}, {32, 512},
                                       {24, 1024}, {24, 512}, {16, 1024}, {16, 512},  {8, 512}};
 static const grid_t host_grids[] = {{1, 1}, {2, 1}};
 
-/* ---- Who takes part ---- */
+/* ---- Candidates ---- */
 
 bool tune_set_policy(tuner_t *tuner, const entrant_t *entrant)
 {
@@ -73,7 +71,7 @@ static bool note_launch(tuner_t *tuner, entrant_t *entrant)
     return true;
 }
 
-/* Let it make one call, which also connects and loads whatever is left until then. */
+/* Make one call, which also completes lazy connecting and loading. */
 static bool enter(tuner_t *tuner, const bench_case_t *one, const entrant_t *from)
 {
     entrant_t *entrant = &tuner->entrant[tuner->entrants];
@@ -98,7 +96,7 @@ static bool same_launch(const entrant_t *a, const entrant_t *b)
            a->launched.threads == b->launched.threads;
 }
 
-/* Whether another enters with the same launch, or the case was handed to the real NCCL: it did not fit. */
+/* Whether another candidate has the same launch, or the call was forwarded because the algorithm does not fit. */
 static bool needless(const tuner_t *tuner, const entrant_t *entrant)
 {
     if (strcmp(entrant->name, "nccl") == 0) {
@@ -176,7 +174,7 @@ static bool round_of(tuner_t *tuner, const bench_case_t *one, entrant_t *entrant
     return bench_round(&tuner->rank, one, &entrant->run, seconds);
 }
 
-/* Everyone who is not out, in turn, beginning with another one each time. */
+/* All remaining candidates in turn, starting with a different one each round. */
 static bool rounds_of(tuner_t *tuner, const bench_case_t *one, uint32_t rounds)
 {
     for (uint32_t i = 0; i < rounds; i++) {
@@ -195,7 +193,7 @@ static bool rounds_of(tuner_t *tuner, const bench_case_t *one, uint32_t rounds)
     return true;
 }
 
-/* The number of calls that takes about RUN_SECONDS, by the slower of what there is without tuning. */
+/* The number of calls that takes about RUN_SECONDS at the slower of NCCL and the built-in choice. */
 static bool set_calls(tuner_t *tuner, const bench_case_t *one)
 {
     double slower = 0;
@@ -272,7 +270,7 @@ static double fastest(const tuner_t *tuner)
 static bool run_heat(tuner_t *tuner, const bench_case_t *one, const heat_t *heat)
 {
     for (uint32_t i = 0; i < first_candidate(tuner); i++) {
-        tuner->entrant[i].out = true; /* they rest until the final */
+        tuner->entrant[i].out = true; /* not measured again until the final */
     }
     if (!rounds_of(tuner, one, heat->rounds)) {
         return false;
@@ -329,7 +327,7 @@ static bool clearly_faster(const entrant_t *entrant, const entrant_t *other, dou
     return entrant->median * lead < other->median && quartile(entrant, 3) < quartile(other, 1);
 }
 
-/* A candidate that is clearly better than what there is without it, or the better of that. */
+/* A candidate that is clearly better than NCCL and the built-in choice, else the better of these. */
 static const entrant_t *choose(const tuner_t *tuner, bool captured)
 {
     const double lead = captured ? LEAD : EAGER_LEAD;
@@ -372,7 +370,7 @@ static void fill_result(const tuner_t *tuner, const bench_case_t *one, const ent
     result->candidates = tuner->entrants - first_candidate(tuner);
 }
 
-/* What the table takes is the built-in choice where both come to the same launch: one time for both. */
+/* If the table's choice and the built-in one are the same launch, they share one time. */
 static const entrant_t *table_choice(const tuner_t *tuner)
 {
     const entrant_t *table = &tuner->entrant[tuner->entrants - 1];
@@ -404,7 +402,7 @@ static bool measure(tuner_t *tuner, const bench_case_t *one, bool captured, tune
 
 /* ---- The cases ---- */
 
-/* Roots take turns: a root that stays runs ahead of the others, and its calls seem shorter than a program's are. */
+/* Rotate roots: a fixed root runs ahead of the others, and its calls seem too short. */
 static bool run_case(tuner_t *tuner, const bench_kind_t *kind, bool captured, uint64_t bytes, int rows)
 {
     const bench_case_t one = {.collective = kind->collective,

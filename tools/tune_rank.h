@@ -13,7 +13,7 @@ typedef struct grid {
     uint32_t blocks, threads;
 } grid_t;
 
-/* Someone who takes part: ours with a policy, or the real NCCL. */
+/* A candidate: Shunt with a policy, or the real NCCL. */
 typedef struct entrant {
     bool nccl;
     bool out;
@@ -29,7 +29,7 @@ typedef struct entrant {
 
 typedef struct tuner {
     const tune_options_t *options;
-    bench_options_t bench; /* what the parts of shunt bench go by; changes with the case */
+    bench_options_t bench; /* options for the parts of shunt bench; change with the case */
     bench_rank_t rank;
     shunt_communicator_t facts;
     entrant_t entrant[TUNE_MOST_ENTRANTS];
@@ -38,8 +38,8 @@ typedef struct tuner {
 } tuner_t;
 
 bool tune_set_policy(tuner_t *tuner, const entrant_t *entrant);
-/* Measure who is not out beside products, and put the choice by both prices in place of *choice, that by the time
- * alone. */
+/* Measure the remaining candidates beside products; replace *choice, made by the time alone, by the choice by both
+ * prices. */
 bool tune_beside(tuner_t *tuner, const bench_case_t *one, const entrant_t **choice);
 
 #endif

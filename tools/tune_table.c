@@ -2,8 +2,8 @@
 /*
  * tune_table.c - from results to the rows of a table, and into its file.
  *
- * What another run measured of other collectives, numbers of ranks, types or
- * sizes stays.
+ * Rows of earlier runs for other collectives, numbers of ranks, types or sizes
+ * stay.
  */
 #include <errno.h>
 #include <math.h>
@@ -107,7 +107,7 @@ static uint64_t between(uint64_t a, uint64_t b)
     return (uint64_t)sqrt((double)a * (double)b);
 }
 
-/* The last size that result i of a group speaks of; the first one's begins at the group's. */
+/* The last size that result i of a group covers; the first result begins at the group's first size. */
 static uint64_t upper(const group_t *group, uint32_t i)
 {
     const uint64_t bytes = group->result[i].bytes;
@@ -120,13 +120,13 @@ static group_t next_group(const tune_result_t *results, uint32_t count)
     while (group.count < count && tune_same_group(&results[group.count], results)) {
         group.count++;
     }
-    /* Below the smallest size that anyone measures nothing changes. */
+    /* 1 KB, the smallest default size, covers all sizes below it. */
     group.from_bytes = results->bytes <= 1024 ? 0 : between(results->bytes / 2, results->bytes) + 1;
     group.to_bytes = upper(&group, group.count - 1);
     return group;
 }
 
-/* Data that is only moved goes at one pace whatever it is. */
+/* The speed of moved data does not depend on its type. */
 static uint8_t kinds_of(const tune_result_t *result)
 {
     return alg_collective_reduces(result->collective)
@@ -142,7 +142,7 @@ static bool concerns(const group_t *group, const sel_file_row_t *row)
            row->from_bytes <= group->to_bytes && row->to_bytes >= group->from_bytes;
 }
 
-/* Take what a group speaks of out of a row: what is left of it, before, beside and behind, is pushed. */
+/* Cut the sizes and types that a group covers out of a row; push the remaining pieces. */
 static void cut_row(const group_t *group, const sel_file_row_t *row, tune_rows_t *left)
 {
     sel_file_row_t part = *row;
@@ -183,8 +183,8 @@ static bool same_choice(const sel_file_row_t *a, const sel_file_row_t *b)
     return strcmp(a->algorithm, b->algorithm) == 0 && a->blocks == b->blocks && a->threads == b->threads;
 }
 
-/* A row for each stretch of sizes with one choice; none where the choice is a row that is built in. Where it was a
- * guess it gets a row, for the next guess may be another one: it follows the figures of the links. */
+/* A row for each range of sizes with one choice; none where a built-in row makes the same choice. A prediction gets
+ * a row, since a later one may differ: it depends on the figures of the links. */
 static void add(const group_t *group, const char *source, tune_rows_t *rows)
 {
     const uint32_t first = rows->count;
@@ -215,7 +215,7 @@ static void add(const group_t *group, const char *source, tune_rows_t *rows)
     }
 }
 
-/* Rows that differ in nothing but their kinds become one. */
+/* Merge rows that differ only in their kinds. */
 static void merge(tune_rows_t *rows)
 {
     for (uint32_t i = 0; i < rows->count; i++) {
@@ -253,7 +253,7 @@ static int by_place(const void *a, const void *b)
 
 /* ---- The file ---- */
 
-/* A communicator takes no more than it can hand to its ranks. */
+/* A communicator uses a limited number of rows. */
 static void warn_of_many(const tune_rows_t *rows)
 {
     for (uint32_t ranks = 2; ranks <= BENCH_MAX_RANKS; ranks++) {
@@ -309,7 +309,7 @@ bool tune_table_write(const char *path, const tune_options_t *options, const ben
     struct tm utc;
     strftime(source, sizeof source, "tune %Y-%m-%d", gmtime_r(&now, &utc));
     if (!tune_rows_read(path, true, &rows) || rows.machine != results->machine) {
-        free(rows.row); /* no table, or another machine's: nothing to keep */
+        free(rows.row); /* not a table, or another machine's: keep nothing */
         rows = (tune_rows_t){.machine = results->machine};
     }
     if (link->gpus != 0) {

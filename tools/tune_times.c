@@ -9,15 +9,14 @@
 #include "times.h"
 #include "tune.h"
 
-/* Data that is only moved goes at one pace whatever it is. */
+/* The speed of moved data does not depend on its type. */
 static void types_of(const tune_result_t *result, char types[SEL_FILE_TYPES_BYTES])
 {
     const uint32_t kind = sel_kind((alg_type_t)bench_types[result->type].type);
     sel_file_types(alg_collective_reduces(result->collective) ? (uint8_t)(1u << kind) : SEL_ANY_KIND, types);
 }
 
-/* The built-in choice first: where it is the same algorithm with another grid, the time of what the table says holds.
- */
+/* The built-in choice first: if it is the same algorithm with another grid, the table's time replaces it. */
 static bool put(tool_times_t *times, const tune_result_t *result)
 {
     const char *const names[] = {result->builtin, result->choice};
@@ -50,7 +49,7 @@ bool tune_times_write(const char *table, const tune_result_t *results, uint32_t 
     tool_times_t times;
     tool_times_path(table, path);
     if (!tool_times_read(path, &times) || times.machine != results->machine) {
-        free(times.row); /* none, or another machine's: nothing to keep */
+        free(times.row); /* none, or another machine's: keep nothing */
         times = (tool_times_t){.machine = results->machine};
     }
     bool done = true;

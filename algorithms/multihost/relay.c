@@ -178,14 +178,13 @@ static bool look(alg_relay_t *relay)
 {
     if (!relay->network)
         return false;
-    bool any = false;
-    while (relay->laid - relay->put[relay->host] < QUEUE && find_step(relay))
-        any = true;
-    /* Asked after the words were read: of a block whose lane gave up, the word may be there and the data not. */
     if (relay->control && __atomic_load_n(&relay->control->abort, __ATOMIC_ACQUIRE)) {
         end_network(relay); /* that is how the others learn of it */
         return false;
     }
+    bool any = false;
+    while (relay->laid - relay->put[relay->host] < QUEUE && find_step(relay))
+        any = true;
     for (uint32_t h = 0; h < relay->hosts; h++) {
         if (h == relay->host)
             continue;

@@ -25,7 +25,7 @@
 enum {
     BINS = 44, /* bin 0: no bytes; bin b: 2^(b-1) up to 2^b; the last one: all beyond */
     TABLES = 16,
-    CELLS = 1024, /* of a table; a power of two. A program makes some dozens of kinds of calls */
+    CELLS = 1024, /* a table's; a power of two. Programs use some dozens of keys */
     PATH_BYTES = 4096
 };
 
@@ -53,13 +53,13 @@ typedef struct cell {
 /* All tables but the last one have one thread each that writes. */
 typedef struct table {
     _Alignas(64) cell_t cell[CELLS];
-    cell_t rest[2]; /* for which there was no cell: forwarded, taken */
+    cell_t rest[2]; /* calls that found no free cell: forwarded, taken */
 } table_t;
 
 static table_t tables[TABLES];
 static atomic_uint threads;                                       /* that have counted */
 static _Atomic uint64_t machine;                                  /* the last communicator's fingerprint */
-static pthread_mutex_t cells_of_many = PTHREAD_MUTEX_INITIALIZER; /* to take one of the last table's cells */
+static pthread_mutex_t cells_of_many = PTHREAD_MUTEX_INITIALIZER; /* guards taking a cell of the last table */
 static _Thread_local struct {
     table_t *table; /* NULL: this thread has not counted yet */
     cell_t *cell;   /* of the last call; NULL: none */
@@ -81,13 +81,13 @@ static const char *reason_text(int reason)
 {
     switch (reason) {
     case SHIM_REASON_ARGUMENTS:
-        return "forwarded: empty, or for the real NCCL to judge";
+        return "forwarded: empty, or perhaps invalid, which the real NCCL decides";
     case SHIM_REASON_NOT_READY:
         return "forwarded: the communicator is not ready";
     case SHIM_REASON_CONFIGURATION:
-        return "forwarded: the call has a configuration for the real NCCL";
+        return "forwarded: the call's configuration asks for a feature of the real NCCL";
     case SHIM_REASON_STREAM:
-        return "forwarded: the stream cannot be asked whether it is captured";
+        return "forwarded: the stream's capture state cannot be queried";
     default:
         return sel_reason_text((sel_reason_t)reason);
     }
@@ -102,7 +102,7 @@ static uint32_t tables_in_use(void)
 static void forget_in_child(void)
 {
     memset(tables, 0, tables_in_use() * sizeof(tables[0]));
-    pthread_mutex_init(&cells_of_many, NULL); /* a thread that only the parent has may have held it */
+    pthread_mutex_init(&cells_of_many, NULL); /* the child lacks the thread that may have held it */
 }
 
 static void write_to(const char *pattern, const char *text)
@@ -113,7 +113,8 @@ static void write_to(const char *pattern, const char *text)
     if (strcmp(pattern, "1") != 0) {
         fd = shim_setting_expand(pattern, path, sizeof(path)) ? shim_file_open(path, O_WRONLY | O_APPEND, &why) : -1;
         if (fd < 0) {
-            shim_warn("SHUNT_STATS=%.200s cannot be written (%s); using stderr", pattern, why);
+            shim_warn("SHUNT_STATS=%.200s cannot be written (%s); using stderr; name a file that you may write",
+                      pattern, why);
             fd = STDERR_FILENO;
         }
     }
@@ -158,11 +159,11 @@ static void add(_Atomic uint64_t *sum, uint64_t value)
 {
     if (last.table == &tables[TABLES - 1])
         atomic_fetch_add_explicit(sum, value, memory_order_relaxed);
-    else /* this thread alone writes it: half the time */
+    else /* one writer: no atomic addition, half the time */
         atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + value, memory_order_relaxed);
 }
 
-/* The cell of a key, or the free one where it would be; NULL: the table is full. */
+/* The key's cell, else the free cell where it belongs; NULL: the table is full. */
 static cell_t *find_cell(table_t *table, uint64_t key, const char *algorithm)
 {
     const uint64_t hash = (key ^ (uintptr_t)algorithm) * UINT64_C(0x9e3779b97f4a7c15);
@@ -175,14 +176,14 @@ static cell_t *find_cell(table_t *table, uint64_t key, const char *algorithm)
     return NULL;
 }
 
-/* Of the key, and not free. */
+/* The cell is taken, and by this key. */
 static bool is_cell_of(cell_t *cell, uint64_t key, const char *algorithm)
 {
     return cell != NULL && atomic_load_explicit(&cell->key, memory_order_acquire) == key &&
            cell->algorithm == algorithm;
 }
 
-/* A free cell becomes that of a key. Only for a reader of all tables need the key come last. */
+/* Give a free cell to a key. The key is stored last, for threads that read all tables. */
 static cell_t *take_cell(table_t *table, uint64_t key, const char *algorithm)
 {
     const bool many = table == &tables[TABLES - 1];
@@ -266,7 +267,7 @@ bool shim_statistics_fresh(shunt_decision_t *decision)
 
 /* ---- All tables together ---- */
 
-/* What all tables have of one key. */
+/* Totals of one key over all tables. */
 typedef struct sum {
     uint64_t key, calls, bytes;
     const char *algorithm;
@@ -297,7 +298,7 @@ static sum_t read_cell(cell_t *cell)
                    .algorithm = key != 0 ? cell->algorithm : NULL};
 }
 
-/* Sorted, each key once; for the caller to free. NULL: there are none, or no memory. */
+/* Sorted, each key once; the caller frees it. NULL: no calls, or no memory. */
 static sum_t *sums_of_all(uint32_t *count)
 {
     const uint32_t used = tables_in_use();
@@ -371,7 +372,7 @@ static void bin_text(int bin, char *text, size_t capacity)
         snprintf(text, capacity, "%s-%s", from, to);
 }
 
-/* Where the calls of a key were made: the class of the communicator, the kind of type. */
+/* The communicator's class and the kind of type. */
 static void place_text(uint64_t key, char class[SEL_CLASS_BYTES], char types[SEL_FILE_TYPES_BYTES])
 {
     const uint32_t place = (uint32_t)key, kind = place >> PLACE_KIND & 15;
@@ -412,7 +413,7 @@ static void print_table(FILE *out)
     for (uint32_t i = 0, told = 0; i < tables_in_use() && !told; i++) {
         told = atomic_load(&tables[i].rest[0].calls) + atomic_load(&tables[i].rest[1].calls) > 0;
         if (told)
-            fprintf(out, "shunt: and calls of more kinds than are kept apart\n");
+            fprintf(out, "shunt: calls beyond the limit of separate lines\n");
     }
 }
 

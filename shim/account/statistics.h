@@ -19,12 +19,12 @@
 /* What a call is counted as: an alg_collective_t, or one of these. */
 enum { SHIM_SEND = ALG_COLLECTIVE_COUNT, SHIM_RECV, SHIM_COLLECTIVE_COUNT };
 
-/* Why a call went where it went: the selector's reasons, and those that come before the choice. */
+/* Why a call was forwarded: besides the selector's reasons, those found before the selector is asked. */
 typedef enum shim_reason {
-    SHIM_REASON_ARGUMENTS = SEL_REASON_COUNT, /* empty, or not surely valid */
-    SHIM_REASON_NOT_READY,                    /* non-blocking, and the last call is not through */
-    SHIM_REASON_CONFIGURATION,                /* it asks for what the real NCCL has */
-    SHIM_REASON_STREAM,                       /* the stream does not answer what its capture state is */
+    SHIM_REASON_ARGUMENTS = SEL_REASON_COUNT, /* empty, or perhaps invalid */
+    SHIM_REASON_NOT_READY,                    /* non-blocking, and the last call is in progress */
+    SHIM_REASON_CONFIGURATION,                /* its configuration asks for a feature of the real NCCL */
+    SHIM_REASON_STREAM,                       /* the stream's capture state cannot be queried */
     SHIM_REASON_COUNT
 } shim_reason_t;
 
@@ -39,7 +39,7 @@ void shim_count_forwarded(uint32_t collective, shim_place_t place, uint64_t byte
 
 /* False if this thread has made no call. */
 bool shim_statistics_last(shunt_decision_t *decision);
-/* The same for the call that this thread is in: false if nothing was counted since the last time. */
+/* The same for this thread's present call: false if nothing was counted since this was last asked. */
 bool shim_statistics_fresh(shunt_decision_t *decision);
 /* Fills all but size and communicators_attached. */
 void shim_statistics_totals(shunt_statistics_t *statistics);

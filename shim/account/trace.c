@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -42,22 +43,22 @@ enum {
 static const char tail[] = "\n]\n";
 
 typedef struct ring {
-    struct ring *next; /* of all */
-    atomic_bool owned; /* by a thread that lives */
+    struct ring *next; /* the list of all rings */
+    atomic_bool owned; /* by a living thread */
     _Alignas(64) _Atomic uint32_t begun;
     _Alignas(64) _Atomic uint32_t ended;
     _Alignas(64) shim_trace_call_t call[RING_CALLS];
 } ring_t;
 
-atomic_bool shim_trace_off; /* for good */
+atomic_bool shim_trace_off; /* stays set until the process ends */
 
 static _Atomic(ring_t *) rings;
 static atomic_uint ring_count;
 static _Thread_local ring_t *own_ring;
 static _Thread_local int32_t own_tid; /* 0: not asked for yet */
-static _Atomic uint64_t dropped;      /* and not told yet */
+static _Atomic uint64_t dropped;      /* not yet reported */
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the file; a call takes it once a process */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the file; only the first call takes it */
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
 static atomic_bool running; /* the file is open, the thread is there */
 static pthread_t writer;
@@ -79,7 +80,7 @@ static uint64_t now_of(clockid_t clock)
 
 static pthread_key_t ring_key;
 
-/* At the end of a thread. */
+/* Runs when a thread ends. */
 static void let_go(void *ring)
 {
     own_ring = NULL;
@@ -127,7 +128,7 @@ void shim_trace_end(shim_trace_call_t *call)
 {
     call->host_ns = now_of(CLOCK_MONOTONIC) - call->start_ns;
     if (own_tid == 0)
-        own_tid = (int32_t)gettid();
+        own_tid = (int32_t)syscall(SYS_gettid); /* glibc 2.28 has no gettid */
     call->tid = own_tid;
     ring_t *ring = own_ring != NULL ? own_ring : take_ring();
     if (ring == NULL) {
@@ -150,25 +151,26 @@ void shim_trace_end(shim_trace_call_t *call)
 
 static void give_up(const char *why)
 {
-    shim_warn("SHUNT_TRACE=%.200s cannot be written (%s); there is no trace", shim_settings()->trace, why);
+    shim_warn("SHUNT_TRACE=%.200s cannot be written (%s); there is no trace; name a file that you may write",
+              shim_settings()->trace, why);
     atomic_store(&shim_trace_off, true);
 }
 
-/* Leave what was there whole. */
+/* Keep the previous trace well-formed. */
 static void close_early(void)
 {
     if (ftruncate(file, position) != 0 || pwrite(file, tail, TAIL_BYTES, position) != TAIL_BYTES)
-        shim_info("SHUNT_TRACE: the end of the previous trace could not be written, so that file is incomplete");
+        shim_info("SHUNT_TRACE: the end of the trace could not be written, so the file is incomplete");
     close(file);
     file = -1;
 }
 
-/* Put what was worded where the tail is, and the tail behind it. */
+/* Write the formatted events over the tail, then a new tail. */
 static void write_out(void)
 {
     size_t size = text_bytes + TAIL_BYTES;
     memcpy(text + text_bytes, tail, TAIL_BYTES);
-    errno = ENOSPC; /* what a short write does not say */
+    errno = ENOSPC; /* a short write sets no errno */
     if (file >= 0 && text_bytes > 0) {
         if (pwrite(file, text, size, position) == (ssize_t)size) {
             position += (off_t)text_bytes;
@@ -246,7 +248,7 @@ void shim_trace_flush(void)
 
 static const char in_use[] = "another process writes it";
 
-/* A file of one's own, empty and locked as long as it is open; -1 and why. */
+/* Open a file that no other process writes: empty, and locked while it is open. -1 with the reason. */
 static int open_own(const char *path, const char **why)
 {
     int fd = shim_file_open(path, O_RDWR, why);
@@ -269,13 +271,13 @@ static int open_file(const char *pattern, const char **why)
     if (fd >= 0 || *why != in_use)
         return fd;
     snprintf(other, sizeof(other), "%s.%d", path, pid);
-    shim_info("SHUNT_TRACE: another process writes %s; this one writes %s", path, other);
+    shim_info("SHUNT_TRACE: another process writes %s, so this one writes %s", path, other);
     return open_own(other, why);
 }
 
 static bool start_thread(void)
 {
-    /* The program's signals are for the program's threads. */
+    /* Block signals: the program's threads handle them. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -299,8 +301,9 @@ static void end(void)
     pthread_mutex_unlock(&lock);
     pthread_join(writer, NULL);
     if (dropped_in_all > 0)
-        shim_warn("SHUNT_TRACE: %llu calls came faster than they could be written; the trace lacks them",
-                  (unsigned long long)dropped_in_all);
+        shim_warn(
+            "SHUNT_TRACE: the trace lacks %llu calls, made faster than they could be written; use a faster file system",
+            (unsigned long long)dropped_in_all);
 }
 
 static void forget_in_child(void)

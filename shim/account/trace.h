@@ -3,12 +3,11 @@
  * trace.h - SHUNT_TRACE: every call as an event of a trace that Perfetto and
  * chrome://tracing open.
  *
- * A call costs two looks at the clock and a copy into a ring of its thread; a
- * thread of its own words and writes the events later. Where a ring is full,
- * events are dropped and counted, so memory is bounded. After every write the
- * file is a whole JSON array, whatever becomes of the process.
+ * A call costs two looks at the clock and a copy into a ring of its thread; a background thread formats and writes the
+ * events later. A full ring drops events and counts them, so memory is bounded. After every write the file is a
+ * complete JSON array, even if the process is killed.
  *
- * Off, which is the rule: one relaxed load and a branch.
+ * When off (the default), a call costs one relaxed load and a branch.
  */
 #ifndef SHUNT_SHIM_TRACE_H
 #define SHUNT_SHIM_TRACE_H
@@ -50,16 +49,16 @@ static inline uint64_t shim_trace_begin(void)
 /* A call that began at call->start_ns ends; host_ns and tid are filled in here. */
 void shim_trace_end(shim_trace_call_t *call);
 
-/* Write what there is. */
+/* Write all pending events. */
 void shim_trace_flush(void);
 
-/* ---- For trace.c: the words (trace_text.c). No newline at the end; the length. ------------------ */
+/* ---- For trace.c: formatting (trace_text.c). Returns the length; no newline at the end. ------------------ */
 
 size_t shim_trace_call_text(const shim_trace_call_t *call, int pid, char text[SHIM_TRACE_EVENT_BYTES]);
-/* The first event of a file, with what ties its clock to the time of day. */
+/* The first event of a file; it relates the trace's clock to the time of day. */
 size_t shim_trace_head_text(const char *host, int pid, uint64_t now_ns, uint64_t realtime_ns,
                             char text[SHIM_TRACE_EVENT_BYTES]);
-/* Calls that found no room. */
+/* Dropped calls. */
 size_t shim_trace_dropped_text(uint64_t calls, int pid, uint64_t now_ns, char text[SHIM_TRACE_EVENT_BYTES]);
 
 #endif

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace_text.c - events in the words of the Trace Event Format: one JSON object
- * each; "X" is a slice, "i" an instant, "M" a name. Times are in microseconds.
+ * trace_text.c - formats events in the Trace Event Format: one JSON object each; "X" is a slice, "i" an instant, "M" a
+ * name. Times are in microseconds.
  *
- * All texts that come in are names of ours, but the host's.
+ * Only the host's name comes from outside Shunt.
  */
 #include <stdio.h>
 
 #include "shim/account/trace.h"
 
-/* printf's answer is what it would have liked to write. */
+/* printf returns the untruncated length. */
 static size_t fitting(int length)
 {
     return length < 0 ? 0 : length < SHIM_TRACE_EVENT_BYTES ? (size_t)length : SHIM_TRACE_EVENT_BYTES - 1;

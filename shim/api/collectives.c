@@ -2,8 +2,8 @@
 /*
  * collectives.c - NCCL's collectives, and its sends and receives.
  *
- * Each says what it was given and how the real NCCL is given the same; make.c
- * does the rest.
+ * Each entry point states its arguments and how to forward them; make.c does
+ * the rest.
  */
 #include "shim/call/make.h"
 #include "shim/names/names.h"
@@ -131,7 +131,7 @@ ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncc
                                     .alg.count = count, .alg.root = (uint32_t)root));
 }
 
-/* ---- No collectives ------------------------------------------------------------------- */
+/* ---- Sends and receives ------------------------------------------------------------------- */
 
 static ncclResult_t forward_ncclSend(const shim_real_t *real, const shim_call_t *c)
 {

@@ -2,10 +2,9 @@
 /*
  * collectives_config.c - NCCL's collectives with a configuration of their own (NCCL 2.31).
  *
- * Without one, and with one that asks for nothing, they are the plain calls: in
- * NCCL, too, one rank may give the first and its peer the second. Whatever a
- * configuration asks for is what the real NCCL has, so the call is forwarded,
- * and ordered with Shunt's work as the plain ones are.
+ * Without a configuration, or with one that sets nothing, they are the plain calls: in NCCL, too, one rank may pass
+ * the first and its peer the second. Only the real NCCL has what a configuration can ask for, so such a call is
+ * forwarded, in order with Shunt's work.
  */
 #include <stddef.h>
 
@@ -14,7 +13,7 @@
 
 static const unsigned config_magic = 0xcafebeef;
 
-/* ncclCollConfig_t as of NCCL 2.32, whatever nccl.h we are built with. It only grows at its end. */
+/* ncclCollConfig_t as of NCCL 2.32, for builds with an older nccl.h. It only grows at its end. */
 typedef struct config {
     size_t size;
     unsigned magic, version;
@@ -32,7 +31,7 @@ _Static_assert(offsetof(config_t, user_profiler_tag) == offsetof(ncclCollConfig_
                "a mirror of ncclCollConfig_t");
 #endif
 
-/* False for one that is wrong, or of an NCCL whose additions we do not know, too. */
+/* Whether it sets nothing. False also if it is malformed or has fields unknown to us. */
 static bool asks_nothing(const ncclCollConfig_t *given)
 {
     const config_t *c = (const void *)given;

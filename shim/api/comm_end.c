@@ -2,18 +2,14 @@
 /*
  * comm_end.c - the entry points that end communicators.
  *
- * On GPUs each one detaches Shunt's state and forwards the call. No lock is held
- * while a call is forwarded, for it may wait for other ranks, or be the abort that
- * ends such a wait.
+ * On GPUs each one detaches Shunt's state and forwards the call. No lock is held while forwarding: the call may wait
+ * for other ranks, or be the abort that ends such a wait.
  *
- * A destroy must leave nothing of ours behind the handle, whose address the real
- * NCCL may give to the next communicator. Its scratch goes back to the pool only
- * if it ended in good order: our own kernels have ended (drained), none was
- * aborted or timed out. Peers' kernels cannot touch it any more: a kernel ends
- * only after it has got everything that its peers sent in that call, so once
- * ours have ended, no store of theirs is on its way; what still runs there polls
- * its own scratch. And nobody re-arms a pooled scratch before all ranks have
- * said, in the next set-up, that theirs is idle too.
+ * A destroy removes our state of the handle, whose address the real NCCL may reuse. The scratch goes back to the pool
+ * only after a clean end: our kernels have drained, and none was aborted or timed out. Peers' kernels cannot touch it
+ * any more: a kernel ends only after it has received all that its peers sent in that call, so once ours have ended, no
+ * store of theirs is in flight; kernels still running there poll their own scratch. A pooled scratch is re-armed only
+ * after all ranks have reported, in the next set-up, that theirs is idle too.
  */
 #include "shim/account/trace.h"
 #include "shim/api/nccl.h"
@@ -24,7 +20,7 @@
 #include "shim/comm/stop.h"
 #include "shim/setup/attach.h"
 
-/* Take no more calls. Waits for a launch that is under way, but not for its kernel. */
+/* Stop taking calls. Waits for a launch in progress, but not for its kernel. */
 static void kill_state(shim_comm_t *comm)
 {
     pthread_mutex_lock(&comm->lock);
@@ -32,7 +28,7 @@ static void kill_state(shim_comm_t *comm)
     pthread_mutex_unlock(&comm->lock);
 }
 
-/* Nothing has gone wrong on this rank. */
+/* No failure on this rank. */
 static bool in_good_order(shim_comm_t *comm)
 {
     if (!comm->scratch || atomic_load(&comm->async_error) != ncclSuccess)
@@ -49,7 +45,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     if (!nccl)
         return ncclSystemError;
     shim_comm_t *state = shim_nccl_comm(comm);
-    /* Finalize flushes what was issued. One that must not block leaves that to ncclCommGetAsyncError. */
+    /* Finalize flushes issued work. A non-blocking one leaves that to ncclCommGetAsyncError. */
     if (state && state->config.blocking && shim_group_depth() == 0)
         shim_drain(state, 0);
     if (state && shim_comm_find(comm) != state) { /* an abort from another thread has ended it */
@@ -66,8 +62,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     return result;
 }
 
-/* NCCL refused (the communicator is not ready) and the handle lives on: so does its state, or this
- * rank would route calls in another way than its peers. */
+/* NCCL refused (the communicator is not ready), so the handle stays valid. Keep its state, too, or this rank would
+ * route calls differently from its peers. */
 static void revive(shim_comm_t *comm, ncclComm_t handle, int phase)
 {
     if (shim_comm_find(handle))
@@ -81,7 +77,7 @@ static void revive(shim_comm_t *comm, ncclComm_t handle, int phase)
 SHIM_PUBLIC(ncclCommDestroy);
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
-    shim_trace_flush(); /* the process may end without its exit handlers */
+    shim_trace_flush(); /* the process may end without running exit handlers */
     const shim_real_t *nccl = shim_nccl("ncclCommDestroy");
     if (!nccl)
         return ncclSystemError;
@@ -92,10 +88,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     bool grouped = shim_group_depth() > 0;
     int phase = atomic_load(&state->phase);
     kill_state(state);
-    /* Still in the table while it drains, so that an abort from another thread can end that. */
+    /* It stays in the table while it drains, so that an abort from another thread can end the wait. */
     bool drained = grouped || shim_drain(state, 0);
     atomic_store(&state->reusable, drained && in_good_order(state));
-    /* An abort from another thread ended the wait: it frees the handle, too. */
+    /* An abort from another thread ended the wait, and frees the handle. */
     bool aborted = !shim_comm_drop(state, comm);
     ncclResult_t result = aborted ? ncclSuccess : shim_nccl_answer(nccl->ncclCommDestroy(comm));
     if (result == ncclInvalidArgument)
@@ -148,12 +144,12 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags)
     const shim_real_t *nccl = shim_nccl("ncclCommRevoke");
     if (!nccl)
         return ncclSystemError;
-    /* Only what NCCL will do too. The state stays, for the key of a shrink. */
+    /* Stop our kernels only if NCCL will revoke, too. The state stays, for the key of a shrink. */
     if (revokeFlags != 0 || !shim_real_symbol(nccl, "ncclCommRevoke"))
         return shim_nccl_answer(nccl->ncclCommRevoke(comm, revokeFlags));
     shim_comm_t *state = shim_nccl_comm(comm);
-    /* NCCL refuses to revoke what was finalized or revoked before: our kernels go on then. It cannot simply be asked
-     * first: a revoke waits for NCCL's own kernels, which may stand behind one of ours that waits. */
+    /* NCCL refuses to revoke a communicator that was finalized or revoked; our kernels go on then. Forwarding first
+     * would deadlock: a revoke waits for NCCL's own kernels, which may queue behind a waiting kernel of ours. */
     bool refused = state && (atomic_load(&state->finalized) || atomic_load(&state->revoked));
     if (state && !refused)
         give_up(state, comm);

@@ -2,9 +2,8 @@
 /*
  * comm_init.c - the entry points that make communicators.
  *
- * On GPUs each one publishes Shunt's state and forwards the call with the
- * application's own pointers; what the real NCCL answers is the answer. No lock is
- * held while a call is forwarded, for it may wait for other ranks.
+ * On GPUs each one publishes Shunt's state and forwards the call with the application's own pointers; the real NCCL's
+ * result is returned. No lock is held while forwarding: the call may wait for other ranks.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -35,13 +34,13 @@ static net_key_t key_of_split(const net_key_t *parent, unsigned number, int colo
     return net_key_hash(&whole, sizeof(whole));
 }
 
-/* In host mode communicators are Shunt's own, and host/ sets them up. */
+/* In host mode host/ sets the communicators up. */
 static bool takes_part(void)
 {
     return !shim_host_mode() && shim_settings()->enable && shim_real_alone(shim_real());
 }
 
-/* NULL where there is nothing for Shunt: switched off, one rank, arguments that NCCL will refuse, or two NCCLs. */
+/* NULL if Shunt stays out: switched off, one rank, arguments that NCCL will refuse, or two NCCLs. */
 static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int id_count, int rank,
                                   const ncclConfig_t *config)
 {
@@ -70,10 +69,10 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId)
     const shim_real_t *nccl = shim_nccl("ncclGetUniqueId");
     if (!nccl)
         return ncclSystemError;
-    if (uniqueId) /* older ones leave in it what they find */
+    if (uniqueId) /* an older NCCL leaves it as it is */
         memset(uniqueId, 0, sizeof(*uniqueId));
     const ncclResult_t result = shim_nccl_answer(nccl->ncclGetUniqueId(uniqueId));
-    /* With NCCL_COMM_ID every rank makes the id, and all must be the same. */
+    /* With NCCL_COMM_ID every rank makes the id, and all ids must be equal. */
     if (result == ncclSuccess && uniqueId && takes_part() && !shim_nccl_env("NCCL_COMM_ID"))
         shim_hosts_invite(uniqueId);
     return result;
@@ -112,7 +111,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myran
         &setup, 1, shim_nccl_answer(nccl->ncclCommInitRankScalable(newcomm, nranks, myrank, nId, commIds, config)));
 }
 
-/* All ranks are here, so the key is a secret of this process. */
+/* All ranks are in this process, so the key never leaves it. */
 static uint32_t publish_all(ncclComm_t *comms, int count, shim_setup_t **setups)
 {
     ncclUniqueId id;
@@ -171,7 +170,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
                                                 : NULL;
     ncclResult_t result = shim_nccl_answer(nccl->ncclCommSplit(comm, color, key, newcomm, config));
     unsigned taken = number + 1;
-    if (shim_is_error(result)) /* the other ranks wait for this one under the same number */
+    if (shim_is_error(result)) /* the other ranks use this number for the next split */
         atomic_compare_exchange_strong(&parent->splits, &taken, number);
     shim_comm_release(parent);
     return shim_attach_forwarded(&setup, 1, result);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory.c - ncclMemAlloc, ncclMemFree and buffer registration: Shunt has no part
- * in them on GPUs.
+ * memory.c - ncclMemAlloc, ncclMemFree and buffer registration: on GPUs they are only forwarded.
  */
 #include "shim/api/nccl.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * operators.c - ncclRedOpCreatePreMulSum and ncclRedOpDestroy: what an operator
- * stands for is remembered here.
+ * operators.c - ncclRedOpCreatePreMulSum and ncclRedOpDestroy: they record the meaning of each operator.
  */
 #include <string.h>
 
@@ -10,7 +9,7 @@
 #include "shim/base/last_error.h"
 #include "shim/comm/redop.h"
 
-/* What the operator stands for; a scalar of the host is read now. */
+/* The operator's meaning; a host scalar is read now. */
 static shim_redop_t describe(const void *scalar, ncclDataType_t type, ncclScalarResidence_t residence)
 {
     shim_redop_t redop = {.type = type, .scalar_pointer = NULL, .scalar_bits = 0};
@@ -32,8 +31,8 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t *op, void *scalar, ncclDataTyp
     shim_comm_t *state = result == ncclSuccess ? shim_comm_acquire(comm) : NULL;
     if (state == NULL)
         return result;
-    /* What cannot be remembered is forwarded wherever it is used, and that on this rank alone would
-     * part the ranks; so the operator is given back. */
+    /* Calls with an unrecorded operator would be forwarded on this rank alone, so the operator is destroyed and the
+     * call fails. */
     shim_redop_t redop = describe(scalar, datatype, residence);
     if (!shim_redop_remember(state, *op, &redop)) {
         nccl->ncclRedOpDestroy(*op, comm);

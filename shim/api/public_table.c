@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * public_table.c - the functions of shunt.h about tables and those who make them.
+ * public_table.c - the functions of shunt.h for tables and for tools that make
+ * them.
  */
 /* Before any other header: the names of shunt.h can be seen from outside. */
 #pragma GCC visibility push(default)
@@ -45,7 +46,7 @@ static void row_text(const sel_row_t *row, char *text, size_t capacity)
              to, rule->algorithm->name, rule->blocks, rule->threads, rule->source);
 }
 
-/* Of a structure that may be of an older header, or not filled. */
+/* For a structure of an older header, or an unfilled one. */
 static bool facts_topology(const shunt_communicator_t *facts, sel_topology_t *topology)
 {
     char name[sizeof(facts->class_name)];
@@ -58,7 +59,7 @@ static bool facts_topology(const shunt_communicator_t *facts, sel_topology_t *to
     return true;
 }
 
-/* ALG_COLLECTIVE_COUNT: none of that name. */
+/* ALG_COLLECTIVE_COUNT: unknown name. */
 static alg_collective_t find_collective(const char *name)
 {
     return name != NULL ? alg_collective_find(name) : ALG_COLLECTIVE_COUNT;

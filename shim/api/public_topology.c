@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * public_topology.c - the functions of shunt.h about machines.
+ * public_topology.c - the functions of shunt.h for machines.
  */
 #define _GNU_SOURCE
 /* Before any other header: the names of shunt.h can be seen from outside. */

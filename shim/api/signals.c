@@ -6,7 +6,7 @@
 #include "shim/call/make.h"
 #include "shim/names/names.h"
 
-/* What a call of either kind is given beyond other calls. */
+/* Arguments that other calls lack. */
 typedef struct target {
     ncclWindow_t window;
     size_t offset;

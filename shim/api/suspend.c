@@ -2,9 +2,8 @@
 /*
  * suspend.c - ncclCommSuspend and ncclCommResume (NCCL 2.29.7).
  *
- * Between the two a communicator must not be used. Shunt takes no calls on it
- * then: the real NCCL tells who makes one. Shunt's scratch stays where it is,
- * for its peers have it mapped.
+ * A suspended communicator must not be used. Shunt forwards calls on it, and the real NCCL refuses them. Shunt's
+ * scratch stays, since its peers have it mapped.
  */
 #include "shim/api/nccl.h"
 

@@ -2,8 +2,8 @@
 /*
  * version.c - calls that answer about the library: version, texts of errors.
  *
- * They answer for the real NCCL; programs compare its version and match its
- * texts. Without one, for the NCCL whose API this was built with.
+ * They answer for the real NCCL, since programs compare its version and match its texts; without one, for the NCCL
+ * whose header Shunt was built with.
  */
 #include "shim/base/device.h"
 #include "shim/base/last_error.h"
@@ -58,8 +58,7 @@ const char *ncclGetErrorString(ncclResult_t result)
     }
 }
 
-/* What Shunt itself found last; a forwarded call that fails takes that back, and the text is the real
- * NCCL's. */
+/* The last error that Shunt found. A forwarded call that fails clears it; then the text is the real NCCL's. */
 SHIM_PUBLIC(ncclGetLastError);
 const char *ncclGetLastError(ncclComm_t comm)
 {

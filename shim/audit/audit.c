@@ -2,20 +2,16 @@
 /*
  * audit.c - libshunt_audit.so: Shunt for programs that open NCCL by an absolute path.
  *
- * LD_PRELOAD changes what a name means, and an absolute path is no name to look
- * up. The dynamic linker asks an audit library (LD_AUDIT; ld.so(7), rtld-audit(7))
- * about every object before it is opened: where the last part of the path is
- * libnccl.so.2 or libnccl.so, this one answers with Shunt's library.
+ * LD_PRELOAD does not change a dlopen by absolute path. The dynamic linker asks an audit library (LD_AUDIT; ld.so(7),
+ * rtld-audit(7)) before it opens any object: for a path that ends in libnccl.so.2 or libnccl.so, this one answers with
+ * Shunt's library.
  *
- * An NCCL that asks for an NCCL gets what it asks for: that is Shunt opening the
- * real one. The cookie that the linker hands over tells who asks; it points at
- * that object's link map as long as the library has no la_objopen, and then the
- * linker does no other work for us either.
+ * A request from an NCCL is not changed: that is Shunt opening the real one. The linker's cookie identifies the
+ * requester: it points at its link map as long as this library has no la_objopen, which also spares other work.
  *
- * Shunt's library is $SHUNT_LIB, or libnccl.so.2 beside this one. If it is not
- * there, one line says so and the program runs as if nothing had been asked for.
- * The linker keeps audit libraries in a world of their own, with a C library of
- * their own: nothing here is shared with the program.
+ * Shunt's library is $SHUNT_LIB, or libnccl.so.2 beside this one. If it is missing, one line says so and the program
+ * runs without Shunt. Audit libraries live in a separate link namespace with their own C library: nothing here is
+ * shared with the program.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -45,14 +41,15 @@ static bool is_nccl(const char *path)
     return strcmp(base, "libnccl.so.2") == 0 || strcmp(base, "libnccl.so") == 0;
 }
 
-/* NCCL's file may have a longer name: libnccl.so.2.28.9. */
+/* Also matches versioned names: libnccl.so.2.28.9. */
 static bool asked_by_nccl(const uintptr_t *cookie)
 {
     const struct link_map *caller = (const struct link_map *)*cookie;
     return caller && caller->l_name && strncmp(base_of(caller->l_name), "libnccl.so", 10) == 0;
 }
 
-/* At the start, what LD_PRELOAD names is let be: `shunt run` puts a newer NCCL behind Shunt so (tools/behind.c). */
+/* Do not redirect the objects of LD_PRELOAD at start: `shunt run` preloads a newer NCCL behind Shunt
+ * (tools/behind.c). */
 static bool is_preloaded(const char *name)
 {
     const char *list = started ? NULL : secure_getenv("LD_PRELOAD");
@@ -64,7 +61,7 @@ static bool is_preloaded(const char *name)
     return false;
 }
 
-/* Shunt's library, absolute and without links; false if there is none. */
+/* The real path of Shunt's library; false if there is none. */
 static bool find_library(void)
 {
     char beside[PATH_MAX];
@@ -98,6 +95,6 @@ EXPORT void la_preinit(uintptr_t *cookie)
 
 EXPORT char *la_objsearch(const char *name, uintptr_t *cookie, unsigned flag)
 {
-    (void)flag; /* the name as it was given, or a place where the linker would look for it */
+    (void)flag; /* the name as requested, or a candidate path of the linker's search */
     return is_nccl(name) && !asked_by_nccl(cookie) && !is_preloaded(name) ? library : (char *)name;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * clock.h - the time that waits are measured with.
+ * clock.h - the clock of all waits.
  */
 #ifndef SHUNT_SHIM_CLOCK_H
 #define SHUNT_SHIM_CLOCK_H

@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#ifndef SHIM_CONF_SYSTEM_FILE /* a test has another */
+#ifndef SHIM_CONF_SYSTEM_FILE /* tests override it */
 #define SHIM_CONF_SYSTEM_FILE "/etc/shunt.conf"
 #endif
 
@@ -49,7 +49,7 @@ static void fault(reader_t *reader, const char *at, const char *format, ...)
     va_list arguments;
     va_start(arguments, format);
     if (reader->faults > SHIM_CONF_MOST_FAULTS)
-        snprintf(text + used, sizeof(text) - (size_t)used, "there are more faults than %d; the others are not told",
+        snprintf(text + used, sizeof(text) - (size_t)used, "more than %d faults; the others are not reported",
                  SHIM_CONF_MOST_FAULTS);
     else
         vsnprintf(text + used, sizeof(text) - (size_t)used, format, arguments);
@@ -62,7 +62,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* The end of what counts in a line: before a comment and the blanks in front of it. */
+/* The end of a line's content: before a comment and the blanks in front of it. */
 static char *end_of(char *line, char *end)
 {
     for (char *c = line; c < end; c++) {
@@ -83,7 +83,7 @@ static int index_of(const char *name, size_t length)
     return -1;
 }
 
-/* The first byte that no value may have, NULL if there is none: a name or a path cannot hold it. */
+/* The first control character, which no value may contain; NULL if there is none. */
 static const char *control_in(const char *text, const char *end)
 {
     for (; text < end; text++) {
@@ -103,24 +103,24 @@ static void take_line(reader_t *reader, char *line, char *end)
         return;
     const char *control = control_in(line, end);
     if (control != NULL) {
-        fault(reader, control, "expected text, found the byte %d", *control);
+        fault(reader, control, "expected text, found the control character %d; the line is skipped", *control);
         return;
     }
     char *equals = memchr(line, '=', (size_t)(end - line));
     if (equals == NULL) {
-        fault(reader, end, "expected NAME=value");
+        fault(reader, end, "expected NAME=value; the line is skipped");
         return;
     }
     const char *name_end = end_of(line, equals);
     int index = index_of(line, (size_t)(name_end - line));
     if (index < 0) {
-        fault(reader, line, "expected the name of a setting; %.*s is none",
+        fault(reader, line, "expected the name of a setting, not \"%.*s\" (see `shunt settings`); the line is skipped",
               (int)(name_end - line < 80 ? name_end - line : 80), line);
         return;
     }
     shim_conf_value_t *value = &reader->conf->value[index];
     if (value->text != NULL) {
-        fault(reader, line, "expected %s once; line %u, which counts, has set it", names[index], value->line);
+        fault(reader, line, "%s is set twice; line %u is used, this one is skipped", names[index], value->line);
         return;
     }
     char *text = equals + 1;
@@ -144,7 +144,7 @@ void shim_conf_parse(shim_conf_t *conf, char *text, size_t size, shim_conf_compl
     }
 }
 
-/* It lies in a home that this user may not enter (a container's /root, under a user number of its own). */
+/* The home is not accessible (a container's /root under another user id). */
 static bool out_of_reach(const char *path)
 {
     char folder[PATH_BYTES];
@@ -159,7 +159,7 @@ static ssize_t load(const char *path, char *text, size_t capacity, const char **
 {
     struct stat about;
     ssize_t size = -1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* to open a pipe would wait for its writer */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe would wait for its writer */
     int opened = fd >= 0 ? 0 : errno;
     bool none = opened == ENOENT || opened == ENOTDIR || (opened == EACCES && out_of_reach(path));
     *error = opened == 0 || none ? NULL : strerror(opened);
@@ -173,7 +173,7 @@ static ssize_t load(const char *path, char *text, size_t capacity, const char **
     return size;
 }
 
-/* `text` holds FILE_BYTES, and the values from then on. */
+/* `text` holds FILE_BYTES; the values point into it afterwards. */
 static void read_file(shim_conf_t *conf, char *text, shim_conf_complain_t complain)
 {
     const char *error;
@@ -187,7 +187,7 @@ static void read_file(shim_conf_t *conf, char *text, shim_conf_complain_t compla
         shim_conf_parse(conf, text, (size_t)size, complain);
 }
 
-/* False where there is no such place. */
+/* False where no such path can be named. */
 static bool user_path(char *path, size_t capacity)
 {
     const char *config = secure_getenv("XDG_CONFIG_HOME"), *home = secure_getenv("HOME");

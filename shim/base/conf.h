@@ -3,10 +3,9 @@
  * conf.h - Shunt's own configuration files: the user's,
  * ${XDG_CONFIG_HOME:-~/.config}/shunt/shunt.conf, then /etc/shunt.conf.
  *
- * A line is NAME=value with the names of settings.def; blanks around either do
- * not count, an empty line does not, and a # at the start of a line or after a
- * blank begins a comment. What is wrong in a line is told with file, line and
- * column, and the rest of the file still counts.
+ * A line is NAME=value with the names of settings.def; blanks around either do not count, an empty line does not, and
+ * a # at the start of a line or after a blank begins a comment. A fault is reported with file, line and column, and
+ * the other lines still count.
  */
 #ifndef SHUNT_SHIM_CONF_H
 #define SHUNT_SHIM_CONF_H
@@ -32,17 +31,16 @@ typedef struct shim_conf {
     shim_conf_value_t value[SHIM_SETTING_COUNT];
 } shim_conf_t;
 
-enum { SHIM_CONF_FILES = 2, SHIM_CONF_MOST_FAULTS = 8 /* of one file that are told */ };
+enum { SHIM_CONF_FILES = 2, SHIM_CONF_MOST_FAULTS = 8 /* reported of one file */ };
 
-/* Called with one line a fault. */
+/* Called once a fault, with one line of text. */
 typedef void (*shim_conf_complain_t)(const char *line);
 
-/* Parse `size` bytes, which become the values and must be kept as long as they; text[size] is writable
- * too. Any bytes are safe. `conf` holds a path, and no values yet. */
+/* Parse `size` bytes in place: the values point into `text`, so it must outlive them. text[size] must be writable.
+ * Any bytes are safe. `conf` holds a path and no values yet. */
 void shim_conf_parse(shim_conf_t *conf, char *text, size_t size, shim_conf_complain_t complain);
 
-/* Both files, the user's first; what they say lives as long as the process. A file that is not there
- * has no values. */
+/* Both files, the user's first; values live as long as the process. A missing file has no values. */
 void shim_conf_read(shim_conf_t conf[SHIM_CONF_FILES], shim_conf_complain_t complain);
 
 #endif

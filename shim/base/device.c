@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device.c - which device this process is for: GPUs, or the host.
+ * device.c - does this process use GPUs, or the host device?
  *
- * With `auto` the question is whether a CUDA driver answers. It may be asked by
- * a parent that only makes a unique id and then forks its workers, and a child
- * cannot use CUDA once the parent has initialised it; NCCL itself does not
- * initialise CUDA there. So cuInit is called only where everything else says
- * nothing: without the driver's library or its device node there is no GPU, and
- * with a GPU listed by the kernel there is one, unless the user has hidden all.
+ * `auto` asks whether a CUDA driver answers. A parent may ask that only makes a unique id and then forks its workers;
+ * a child cannot use CUDA if the parent has initialised it, and NCCL does not initialise CUDA there. So cuInit is the
+ * last resort. Without the driver's library or device node there is no GPU; if the kernel lists a GPU there is one,
+ * unless the user has hidden all.
  */
 #define _GNU_SOURCE
 #include "shim/base/device.h"
@@ -65,7 +63,7 @@ static bool driver_answers(void)
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!driver)
         return false;
-    /* It stays open: a driver that was initialised does not like to be unloaded. */
+    /* Never closed: unloading an initialised driver is unsafe. */
     return kernel_lists_gpu() || driver_counts_gpus(driver);
 }
 #else

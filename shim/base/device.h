@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device.h - which device this process is for.
+ * device.h - does this process use GPUs, or the host device?
  */
 #ifndef SHUNT_SHIM_DEVICE_H
 #define SHUNT_SHIM_DEVICE_H

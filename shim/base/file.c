@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* A copy of a descriptor that the path names; -1 if it names none. Both are links. */
+/* A duplicate of stdout or stderr if the path is /dev/stdout or /dev/stderr (both are links); else -1. */
 static int file_standard(const char *path)
 {
     int standard = strcmp(path, "/dev/stderr") == 0   ? STDERR_FILENO
@@ -33,7 +33,7 @@ static const char *file_fault(int fd)
         return "not a file";
     if (info.st_uid != geteuid())
         return "another user's file";
-    return info.st_nlink > 1 ? "the file has another name, too" : NULL;
+    return info.st_nlink > 1 ? "the file has a second name (a hard link)" : NULL;
 }
 
 int shim_file_open(const char *path, int flags, const char **why)
@@ -42,7 +42,7 @@ int shim_file_open(const char *path, int flags, const char **why)
     int fd = file_standard(path);
     if (fd >= 0)
         return fd;
-    flags |= O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK; /* to open a pipe would wait for its other end */
+    flags |= O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK; /* opening a pipe would wait for its other end */
     fd = open(path, flags | O_CREAT | O_EXCL, 0644);
     if (fd < 0 && errno == EEXIST) {
         fd = open(path, flags);
@@ -56,6 +56,6 @@ int shim_file_open(const char *path, int flags, const char **why)
         close(fd);
         return -1;
     }
-    fcntl(fd, F_SETFL, flags & ~O_NONBLOCK); /* a terminal may be slow */
+    fcntl(fd, F_SETFL, flags & ~O_NONBLOCK); /* blocking again: a terminal may be slow */
     return fd;
 }

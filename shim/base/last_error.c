@@ -2,9 +2,8 @@
 /*
  * last_error.c - the text behind ncclGetLastError, where Shunt found the error.
  *
- * As NCCL's, it belongs to the process: a watchdog thread may ask for what
- * another thread met. The reader gets a copy of its own, which the next error
- * cannot tear.
+ * As in NCCL it is one per process: a watchdog thread may ask for another thread's error. Each reader gets its own
+ * copy, which the next error cannot overwrite.
  */
 #include "shim/base/last_error.h"
 

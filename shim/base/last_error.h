@@ -5,9 +5,9 @@
 #ifndef SHUNT_SHIM_LAST_ERROR_H
 #define SHUNT_SHIM_LAST_ERROR_H
 
-/* What ncclGetLastError says from now on; with an empty text, what the real NCCL says. */
+/* Set the text of ncclGetLastError; an empty text restores the real NCCL's. */
 void shim_set_last_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* "" where the real NCCL is to be asked. The thread's own copy, until it asks again. */
+/* "" means: ask the real NCCL. The text is a copy that the thread owns until it asks again. */
 const char *shim_last_error(void);
 
 #endif

@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "shim/base/file.h"
@@ -40,7 +41,7 @@ static bool is_open(bool own_file)
     return atomic_load(&log_fd) >= 0 && (!own_file || atomic_load(&log_pid) == getpid());
 }
 
-/* The descriptor to write to; *fault gets why it is not the file, the first time. */
+/* The descriptor to write to. If the file cannot be opened, *fault gets the reason, once. */
 static int descriptor(const char **fault)
 {
     const char *pattern = shim_settings()->debug_file;
@@ -52,7 +53,7 @@ static int descriptor(const char **fault)
         return atomic_load(&log_fd);
     net_lock_take(&lock);
     if (!is_open(own_file)) {
-        /* A forked child leaves its parent's descriptor open: a thread of it may be writing. */
+        /* A forked child keeps its parent's descriptor open: another thread may be writing to it. */
         atomic_store(&log_fd, open_file(pattern, fault));
         atomic_store(&log_pid, getpid());
     }
@@ -77,7 +78,8 @@ static int prefix(char *line, size_t capacity, shim_log_level_t level)
     char host[HOST_BYTES] = "localhost";
     gethostname(host, sizeof(host) - 1);
     host[strcspn(host, ".")] = '\0';
-    return snprintf(line, capacity, "shunt: %s:%d:%d %s ", host, (int)getpid(), (int)gettid(), level_name(level));
+    const int tid = (int)syscall(SYS_gettid); /* glibc 2.28 has no gettid */
+    return snprintf(line, capacity, "shunt: %s:%d:%d %s ", host, (int)getpid(), tid, level_name(level));
 }
 
 static void write_line(int fd, shim_log_level_t level, const char *text)
@@ -89,7 +91,7 @@ static void write_line(int fd, shim_log_level_t level, const char *text)
         if ((unsigned char)line[i] < ' ')
             line[i] = ' ';
     line[length++] = '\n';
-    /* Nobody to tell if the log cannot be written. */
+    /* A failed write to the log cannot be reported. */
     ssize_t ignored = write(fd, line, (size_t)length);
     (void)ignored;
 }
@@ -101,7 +103,7 @@ bool shim_log_on(shim_log_level_t level)
 
 void shim_log(shim_log_level_t level, const char *format, ...)
 {
-    int saved = errno; /* even reading the settings may change it */
+    int saved = errno; /* reading the settings may change errno */
     if (!shim_log_on(level)) {
         errno = saved;
         return;
@@ -116,7 +118,8 @@ void shim_log(shim_log_level_t level, const char *format, ...)
     int fd = descriptor(&fault);
     if (fault) {
         char line[LINE_BYTES];
-        snprintf(line, sizeof(line), "SHUNT_DEBUG_FILE=%.200s cannot be written (%s); using stderr",
+        snprintf(line, sizeof(line),
+                 "SHUNT_DEBUG_FILE=%.200s cannot be written (%s); using stderr; name a file that you may write",
                  shim_settings()->debug_file, fault);
         write_line(fd, SHIM_LOG_WARN, line);
     }

@@ -3,8 +3,8 @@
  * log.h - Shunt's log: one line, one write(2), to stderr or SHUNT_DEBUG_FILE.
  *
  * Never to stdout, which belongs to the program. Safe from any thread; errno
- * is left as it was. Not for signal handlers and not for the fast path, save
- * behind shim_log_on.
+ * is left as it was. Not for signal handlers; on the fast path only behind
+ * shim_log_on.
  */
 #ifndef SHUNT_SHIM_LOG_H
 #define SHUNT_SHIM_LOG_H

@@ -17,7 +17,7 @@
 
 #define SYSTEM_FILE "/etc/nccl.conf"
 
-/* What NCCL's own reader can hold of a line, a name and a value. */
+/* NCCL's own limits of a line, a name and a value. */
 enum { LINE_BYTES = 4096, PART_BYTES = 1024 };
 
 typedef struct entry {

@@ -28,7 +28,7 @@ enum {
     FAULT_BYTES = 160,
     COMPLAINT_BYTES = 1536
 };
-#define MIN_SCRATCH (UINT64_C(1) << 20) /* the least that alg_map_init takes */
+#define MIN_SCRATCH (UINT64_C(1) << 20) /* the minimum of alg_map_init */
 #define MAX_SCRATCH (UINT64_C(16) << 30)
 
 /* Parsers: false if `text` is not allowed, with a reason in `fault` where there is more to say. */
@@ -145,7 +145,7 @@ static bool parse_LEVEL(const char *text, void *field, char *fault)
     return true;
 }
 
-/* Our word for one of NCCL's; the text itself where the words are the same. */
+/* Translate a value of NCCL's variable into ours; most values are the same. */
 static const char *translate(const char *variable, const char *text)
 {
     if (strcmp(variable, "NCCL_DEBUG") != 0)
@@ -190,7 +190,7 @@ static char *complaints[MOST_COMPLAINTS]; /* freed when written */
 static uint32_t complaint_count;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static _Atomic(const shim_settings_t *) ready; /* spares the fast path the pthread_once */
+static _Atomic(const shim_settings_t *) ready; /* lets the fast path skip pthread_once */
 static atomic_bool complained;
 
 static void *field_of(const row_t *row)
@@ -236,7 +236,7 @@ static bool is_value(const row_t *row, const char *text)
     return text != NULL && (text[0] != '\0' || row->may_be_empty);
 }
 
-/* What is said of a setting: by the environment, else by the first file that does, ours before NCCL's. */
+/* Find a setting's value: the environment, else the first file that sets it, Shunt's files before NCCL's. */
 static bool find_source(uint32_t index, source_t *source)
 {
     const row_t *row = &rows[index];
@@ -252,10 +252,10 @@ static bool find_source(uint32_t index, source_t *source)
     return is_value(row, source->text);
 }
 
-/* Put a text in force; false with a reason in `fault` if it is not allowed. */
+/* Apply a value; false with a reason in `fault` if it is not allowed. */
 static bool use(uint32_t index, const char *text, const char *origin, char *fault)
 {
-    /* The environment may change later; what is in force must not. */
+    /* Copied, since the environment may change later. */
     char *copy = strdup(text);
     if (copy == NULL)
         return false;
@@ -282,7 +282,7 @@ static void read_row(uint32_t index)
         return;
     }
     const char *text = row->fallback[0] != '\0' ? shim_nccl_env(row->fallback) : NULL;
-    /* A wrong value of NCCL's own variable is for NCCL to complain about. */
+    /* NCCL itself reports a wrong value of its variable. */
     if (is_value(row, text))
         use(index, translate(row->fallback, text), row->fallback, fault);
 }

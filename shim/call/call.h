@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * call.h - one of NCCL's calls that put work on a stream, from its entry point to its launch.
- * The steps of its way share it.
+ * call.h - a call of NCCL's API that puts work on a stream, from its entry point to its launch. All steps share it.
  */
 #ifndef SHUNT_SHIM_CALL_H
 #define SHUNT_SHIM_CALL_H
@@ -16,17 +15,16 @@
 
 typedef struct shim_call shim_call_t;
 struct shim_call {
-    /* From the entry point. In `alg` that is the buffers, count, type (any number that the program gave) and root
-     * (likewise; or the peer). */
+    /* Set by the entry point. In `alg`: buffers, count, type and root (or peer), the last two unchecked. */
     const char *function; /* static */
     uint32_t collective;  /* an alg_collective_t, SHIM_SEND or SHIM_RECV */
-    ncclResult_t (*forward)(const shim_real_t *real, const shim_call_t *call); /* the same to the real NCCL */
-    const void *more; /* what `forward` needs beyond the rest. Such a call is never taken, and so never queued */
+    ncclResult_t (*forward)(const shim_real_t *real, const shim_call_t *call); /* the real NCCL's */
+    const void *more; /* further arguments for `forward`. A call with them is never taken, so never queued */
     ncclRedOp_t op;
     ncclComm_t handle;
     void *stream;
 
-    /* On the way. */
+    /* Set by later steps. */
     uint64_t start_ns;  /* 0: there is no trace */
     shim_comm_t *comm;  /* retained; NULL if Shunt does not know the handle */
     bool attached;      /* on a GPU */
@@ -34,12 +32,12 @@ struct shim_call {
     int reason;         /* for forwarding; a sel_reason_t or shim_reason_t */
     const char *source; /* of the rule that was asked; NULL: none */
     shim_capture_t capture;
-    const alg_algorithm_t *algorithm; /* that takes it */
+    const alg_algorithm_t *algorithm; /* serves the call */
     alg_call_t alg;
     alg_message_t message; /* of a send or receive that is taken */
 };
 
-/* Whose work a stream has in a group. Of one communicator the three run beside one another. */
+/* Kinds of work on a stream in a group. The three kinds of one communicator run concurrently. */
 typedef enum shim_use {
     SHIM_USE_FORWARDED, /* the real NCCL's */
     SHIM_USE_COLLECTIVE,
@@ -52,8 +50,8 @@ static inline ncclDataType_t shim_call_type(const shim_call_t *call)
     return (ncclDataType_t)call->alg.type;
 }
 
-/* Of the larger buffer of a rank, as all sizes in tables and limits; of a block where the ranks are not known. The type
- * is one. */
+/* Bytes of a rank's larger buffer, the unit of all tables and limits; bytes of one block if the number of ranks is
+ * unknown. The type must be valid. */
 static inline uint64_t shim_call_bytes(const shim_call_t *call)
 {
     uint64_t bytes = call->alg.count * alg_type_bytes(call->alg.type);
@@ -62,7 +60,7 @@ static inline uint64_t shim_call_bytes(const shim_call_t *call)
     return bytes;
 }
 
-/* A send or a receive, of those that Shunt has an algorithm for. */
+/* A send or receive that Shunt may serve. */
 static inline bool shim_call_is_message(const shim_call_t *call)
 {
     return (call->collective == SHIM_SEND || call->collective == SHIM_RECV) && call->more == NULL;

@@ -1,33 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group.c - groups: what is taken waits for the outermost end.
+ * group.c - groups: taken calls are queued until the outermost end.
  *
- * On CUDA the real NCCL hears of every start and end, and its end runs first:
- * it alone knows of errors in the calls that were forwarded, and only its
- * success lets ours launch. All streams that the group uses on one communicator
- * join before and after; our work of one communicator goes to one of them, its
- * lead. Where the real NCCL has work of the same communicator, ours goes beside
- * it: another rank may make these calls without a group, in either order, and
- * then neither of the two may wait for the other. For the same reason messages go
- * beside collectives. All messages of a communicator are one call, in which they
- * progress side by side, so that it ends whatever groups their other ends stand in.
- * They launch first: behind a full launch queue of collectives they could be what
- * another rank waits for before it makes its collectives. Where several
- * communicators have one stream, messages leave it, too.
+ * On CUDA every start and end is forwarded, and the real NCCL's end runs first: only it knows of errors in forwarded
+ * calls, and ours launch only if it succeeds. All streams that the group uses on one communicator join before and
+ * after; our work of a communicator goes to one of them, its lead. Our work runs concurrently with the real NCCL's
+ * work of the same communicator: another rank may make these calls without a group, in either order, so neither may
+ * wait for the other. For the same reason messages run concurrently with collectives. All messages of a communicator
+ * are one call, in which they progress side by side, so the call ends however their peers group them. Messages launch
+ * first: behind a full launch queue of collectives they could block a peer that needs them before it makes its
+ * collectives. If several communicators share a stream, messages get a branch of their own, too.
  *
- * Our collectives launch communicator by communicator, in the order of their
- * keys: under a key the ranks of a communicator have met, so it is the same on all
- * of them, which the order of creation need not be. Ranks of one communicator that
- * belong to this thread launch in turn, call by call: a launch queue is finite, and
- * what fills the first GPU's would wait for the second's.
+ * Our collectives launch communicator by communicator, sorted by key: all ranks of a communicator have the same key,
+ * while the order of creation may differ. Several ranks of one communicator in this thread launch in turn, call by
+ * call: a launch queue is finite, and filling the first GPU's would wait for kernels that the second has yet to get.
  *
- * A rank that leaves out a call is one behind its peers for good. So whatever
- * keeps a call from its launch, but for errors of the program, which are the
- * same on every rank, ends the communicator (async_error).
+ * A rank that skips a call stays one call behind its peers. So any failure to launch ends the communicator
+ * (async_error), except errors of the program, which are the same on every rank.
  *
- * On the host device the calls run at the end, those of different communicators
- * at the same time, since each waits for its peers and the peers may be of the
- * same thread; and messages beside collectives, as above.
+ * On the host device the calls run at the group's end. Different communicators run concurrently, since the peers of a
+ * call may be ranks of the same thread; messages run concurrently with collectives, as above.
  *
  * The state belongs to the thread; its buffers are kept from group to group
  * and freed when the thread ends. Communicators in it are retained until the
@@ -46,7 +38,7 @@
 #include "shim/real/real.h"
 #include "shim/setup/attach.h"
 
-enum { MOST_NAPS = 10000 }; /* two seconds */
+enum { MOST_NAPS = 10000 }; /* two seconds of polls */
 /* The first NCCL that simulates, and what its initializer writes. */
 enum { SIMULATE_VERSION = 22200, SIMULATE_MAGIC = 0x74685283 };
 
@@ -64,7 +56,7 @@ ncclResult_t shim_group_check(ncclResult_t result)
 
 static bool is_used(const shim_comm_t *comm, void *stream)
 {
-    for (uint32_t i = shim_group.use_count; i > 0; i--) /* the last one most often */
+    for (uint32_t i = shim_group.use_count; i > 0; i--) /* usually the last one */
         if (shim_group.uses[i - 1].comm == comm && shim_group.uses[i - 1].stream == stream)
             return true;
     return false;
@@ -111,21 +103,21 @@ void shim_group_let_polls_end(shim_comm_t *comm)
 
 /* ---- The end ---------------------------------------------------------------------------- */
 
-/* The real NCCL does not know of an error that Shunt found; a call without a communicator makes it
- * cancel its part of the group. */
+/* Tell the real NCCL of an error that Shunt found: an invalid call (no communicator) makes it cancel its part of the
+ * group. */
 static void poison_real(const shim_real_t *real)
 {
     real->ncclAllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, NULL, NULL);
 }
 
-/* The real NCCL estimates the time of its group, so it gets the calls that Shunt would run, too. It finds
- * what is wrong with one at the end. */
+/* The real NCCL estimates the time of the whole group, so it also gets the calls that Shunt would run. It reports
+ * invalid ones at the end. */
 static void queue_in_real(const shim_real_t *real)
 {
     for (uint32_t i = 0; i < shim_group.call_count; i++) {
         shim_call_t call = shim_group.calls[i].call;
         if (call.alg.op == ALG_PREMUL_SUM)
-            call.op = ncclSum; /* the operator may be gone */
+            call.op = ncclSum; /* the operator may have been destroyed */
         call.forward(real, &call);
     }
 }
@@ -144,7 +136,7 @@ static ncclResult_t end_cuda(ncclSimInfo_t *info)
         return ncclSystemError;
     if (simulate && real->version < SIMULATE_VERSION)
         return real->ncclGroupSimulateEnd(info); /* refused; the group stays open */
-    if (shim_group.depth != 1) {                 /* an inner one; or one too many, for the real one to refuse */
+    if (shim_group.depth != 1) {                 /* an inner end; or one end too many, which the real NCCL refuses */
         if (shim_group.depth > 0)
             shim_group.depth--;
         return real_end(real, info);
@@ -224,7 +216,7 @@ ncclResult_t ncclGroupEnd(void)
     return result;
 }
 
-/* With NULL it ends the group like ncclGroupEnd, as the real one's does. */
+/* With NULL it acts like ncclGroupEnd, as in NCCL. */
 SHIM_PUBLIC(ncclGroupSimulateEnd);
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
 {

@@ -10,7 +10,7 @@
 
 #include "shim/call/call.h"
 
-/* Explicit ncclGroupStart calls of this thread that have not been ended. */
+/* Open ncclGroupStart calls of this thread. */
 unsigned shim_group_depth(void);
 
 /* In a group, an error that is neither success nor in progress makes the outermost end return it and
@@ -22,11 +22,11 @@ ncclResult_t shim_group_check(ncclResult_t result);
  * from that of the communicator's other streams in the group, ncclSystemError if memory is short. */
 ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_t *capture, shim_use_t use);
 
-/* The communicator is dead, and its handle is about to go: let the ends of groups in other threads that ask the real
- * NCCL about it come out of there (within 2 s). */
+/* The communicator is dead and its handle will be freed: wait (at most 2 s) until no group end in another thread
+ * polls the real NCCL about it. */
 void shim_group_let_polls_end(shim_comm_t *comm);
 
-/* Word that a message to the own rank finds no other end of as many bytes, and give what NCCL gives. */
+/* Report that a message to the own rank has no matching send or receive of as many bytes; returns NCCL's error. */
 ncclResult_t shim_group_self_fault(const char *function);
 
 /* Queue a call that Shunt takes, after shim_group_use (host mode: without it). Copies `call`. */

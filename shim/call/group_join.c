@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group_join.c - the calls of a group in the order in which they launch, the messages of each communicator as one
- * call. Why so: the head of group.c.
+ * group_join.c - sorts the calls of a group into launch order and merges the messages of each communicator into one
+ * call. Reasons: the head of group.c.
  */
 #include <stdlib.h>
 
 #include "shim/base/last_error.h"
 #include "shim/call/group_state.h"
 
-/* See the head of group.c. Those of messages stand together, communicator by communicator. */
+/* Launch order, see the head of group.c. Messages come first, sorted by communicator. */
 static int compare_calls(const void *first, const void *second)
 {
     const shim_queued_t *a = first, *b = second;
@@ -30,7 +30,7 @@ static void sort_calls(shim_group_t *g)
     for (uint32_t i = 0; i < g->call_count; i++) {
         shim_queued_t *queued = &g->calls[i];
         shim_stream_use_t *lead =
-            shim_group_lead(g, queued->comm); /* the host device has none, nor any need of rounds */
+            shim_group_lead(g, queued->comm); /* the host device has no streams and needs no rounds */
         queued->round = lead != NULL && !shim_group_is_message(queued) ? lead->calls++ : 0;
         sorted = sorted && (i == 0 || compare_calls(queued - 1, queued) < 0);
     }
@@ -45,7 +45,7 @@ ncclResult_t shim_group_self_fault(const char *function)
     return ncclInvalidUsage;
 }
 
-/* The first message to or from this rank itself, from number `at` on. */
+/* The first message to or from this rank itself, from index `at` on. */
 static uint32_t next_self(const alg_call_t *call, uint32_t rank, bool send, uint32_t at)
 {
     while (at < call->message_count && (call->messages[at].peer != rank || call->messages[at].send != send))
@@ -69,7 +69,7 @@ static uint32_t most(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* The first of a run of messages takes the others in. Returns the run's length. */
+/* Merge a run of messages into its first call. Returns the run's length. */
 static uint32_t join_run(shim_queued_t *run, uint32_t calls, alg_message_t *list)
 {
     alg_call_t *call = &run->call.alg;

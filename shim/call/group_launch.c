@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * group_launch.c - the end of a group on CUDA: the streams of a communicator join, our work launches beside the real
- * NCCL's, and the streams go on. Why so: the head of group.c.
+ * NCCL's, and the streams go on. Reasons: the head of group.c.
  */
 #include "shim/base/device.h"
 #include "shim/base/last_error.h"
@@ -33,7 +33,7 @@ static int spread_streams(const shim_group_t *g, const shim_stream_use_t *lead)
     return error;
 }
 
-/* Before the real end: the communicator's earlier work, then all its streams of the group. */
+/* Before the real end: wait for the communicator's earlier work, then join all its streams of the group. */
 static int join_before(const shim_group_t *g, shim_stream_use_t *lead)
 {
     int error = shim_order_enter(lead->comm, lead->stream, &lead->capture);
@@ -62,8 +62,8 @@ static int make_branch(shim_stream_use_t *lead, shim_use_t use, bool wanted)
     return track->branched ? shim_branch_make(lead->comm, side, lead->stream, &lead->capture, &track->branch) : 0;
 }
 
-/* Communicators may share a stream, so each of these steps is made for all of them before the next: a branch begins
- * when all have joined. */
+/* Communicators may share a stream, so each step is made for all communicators before the next: a branch begins when
+ * all have joined. */
 static int branch_before(const shim_group_t *g, shim_stream_use_t *lead)
 {
     const bool forwarded = lead->track[SHIM_USE_FORWARDED].used;
@@ -91,7 +91,7 @@ static int branch_after(const shim_group_t *g, shim_stream_use_t *lead)
     return error;
 }
 
-/* In the end. What was only forwarded has been joined by the real NCCL. */
+/* At the end. The real NCCL has joined streams that have only forwarded calls. */
 static int join_after(const shim_group_t *g, shim_stream_use_t *lead)
 {
     const bool both = lead->track[SHIM_USE_FORWARDED].used && has_ours(lead);
@@ -103,8 +103,8 @@ static int join_after(const shim_group_t *g, shim_stream_use_t *lead)
     return error;
 }
 
-/* One step for every communicator of the group, on its device and under its lock. One that fails keeps no other from
- * it; the first error counts. */
+/* Run one step for every communicator of the group, on its device and under its lock. A failure does not stop the
+ * others; the first error is returned. */
 static ncclResult_t for_each_lead(const shim_group_t *g, int (*step)(const shim_group_t *g, shim_stream_use_t *lead))
 {
     ncclResult_t result = ncclSuccess;
@@ -139,8 +139,8 @@ ncclResult_t shim_group_gather(shim_group_t *g)
 
 /* ---- Launches ------------------------------------------------------------------ */
 
-/* Another thread may abort the communicator, which frees the handle: the abort waits for polls under way, and none
- * begins after it. */
+/* Another thread may abort the communicator, which frees the handle: the abort waits for polls in progress, and no
+ * poll starts after it. */
 static ncclResult_t poll_real(const shim_real_t *real, shim_comm_t *comm, ncclResult_t *state)
 {
     ncclResult_t result = ncclInvalidUsage;
@@ -153,8 +153,8 @@ static ncclResult_t poll_real(const shim_real_t *real, shim_comm_t *comm, ncclRe
     return result;
 }
 
-/* Non-blocking communicators get their work from a thread of the real NCCL. Ours must come after it,
- * as on every other rank. */
+/* A thread of the real NCCL issues the work of non-blocking communicators. Ours must come after it, as on every
+ * other rank. */
 static ncclResult_t wait_forwarded(const shim_group_t *g, const shim_real_t *real)
 {
     for (uint32_t i = 0; i < g->use_count; i++) {
@@ -175,7 +175,7 @@ static ncclResult_t wait_forwarded(const shim_group_t *g, const shim_real_t *rea
     return ncclSuccess;
 }
 
-/* Where a call of ours goes. */
+/* The stream of a call of ours. */
 static ncclResult_t launch_on(const shim_stream_use_t *lead, const shim_queued_t *queued, const shim_track_t *track,
                               uint32_t beside)
 {
@@ -193,7 +193,7 @@ static ncclResult_t launch_on(const shim_stream_use_t *lead, const shim_queued_t
     return result;
 }
 
-/* Messages have their branch to themselves while they launch, for what comes next on its stream is not theirs. */
+/* Only messages launch on their branch: later work on its stream must not wait for them. */
 static ncclResult_t launch_messages(shim_stream_use_t *lead, const shim_queued_t *queued)
 {
     shim_track_t *track = &lead->track[SHIM_USE_MESSAGE];
@@ -222,7 +222,7 @@ static ncclResult_t launch_one(const shim_group_t *g, const shim_queued_t *queue
 ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in_progress)
 {
     if (in_progress && g->call_count == 0)
-        return ncclSuccess; /* nothing of ours has to come after it */
+        return ncclSuccess; /* no work of ours follows it */
     ncclResult_t result = wait_forwarded(g, real);
     if (result == ncclSuccess)
         result = for_each_lead(g, branch_off);
@@ -232,7 +232,7 @@ ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in
         launched += result == ncclSuccess;
     }
     shim_group_end_comms(g, launched, result);
-    /* What launched is ordered, whatever failed. */
+    /* Order what was launched, even after a failure. */
     ncclResult_t merged = for_each_lead(g, branch_after), joined = for_each_lead(g, join_after);
     if (result == ncclSuccess)
         result = merged;

@@ -8,11 +8,11 @@
 #include "shim/call/call.h"
 #include "shim/comm/order.h"
 
-/* What a communicator has of one kind of work. */
+/* A communicator's work of one kind. */
 typedef struct shim_track {
     bool used;
-    bool branched;   /* it goes to `branch`, else to the lead's stream */
-    uint32_t blocks; /* the most that a call of it wants */
+    bool branched;   /* it runs on `branch`, else on the lead's stream */
+    uint32_t blocks; /* the largest grid of its calls */
     shim_branch_t branch;
 } shim_track_t;
 
@@ -37,7 +37,7 @@ typedef struct shim_group {
     ncclResult_t error; /* the last one that Shunt found */
     shim_stream_use_t *uses;
     shim_queued_t *calls;
-    alg_message_t *messages; /* of the calls, once they are joined */
+    alg_message_t *messages; /* launch order of the calls, once merged */
     uint32_t use_count, use_room;
     uint32_t call_count, call_room;
     uint32_t message_room;
@@ -46,10 +46,10 @@ typedef struct shim_group {
 /* This thread's. Its buffers are freed when the thread ends. */
 extern _Thread_local shim_group_t shim_group;
 
-/* The group is over: communicators are released, buffers kept. */
+/* End the group: release communicators, keep buffers. */
 void shim_group_drop(shim_group_t *g);
 
-/* Room for one more in a buffer of the group. */
+/* Grow a buffer of the group by one entry if it is full. */
 bool shim_group_grow(void **buffer, uint32_t count, uint32_t *room, size_t size);
 
 /* The first stream of a communicator, which has the rest; NULL if it has none in the group. */
@@ -60,7 +60,7 @@ static inline bool shim_group_is_message(const shim_queued_t *queued)
     return shim_call_is_message(&queued->call);
 }
 
-/* A call of the communicator does not launch here, while it does on the peers; none from number `first` on does. */
+/* Calls of the communicator from number `first` on will not launch here, though they do on the peers. */
 void shim_group_end_comm(shim_comm_t *comm, ncclResult_t result);
 void shim_group_end_comms(const shim_group_t *g, uint32_t first, ncclResult_t result);
 ncclResult_t shim_group_out_of_memory(shim_comm_t *comm);
@@ -68,7 +68,7 @@ ncclResult_t shim_group_out_of_memory(shim_comm_t *comm);
 /* Between two polls: 10 us at first, 200 us after 100 rounds. */
 void shim_group_nap(unsigned round);
 
-/* Sort the calls, and make the messages of each communicator one call (group_join.c). */
+/* Sort the calls and merge the messages of each communicator into one (group_join.c). */
 ncclResult_t shim_group_join(shim_group_t *g);
 
 /* CUDA (group_launch.c). Before the real NCCL's end: the streams of each communicator wait for one another. */

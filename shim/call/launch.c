@@ -21,7 +21,8 @@ ncclResult_t shim_launch_failed(int error, const char *what)
     const char *text = "no CUDA in this build";
 #endif
     shim_set_last_error("%s: CUDA error %d, %s", what, error, text);
-    shim_warn("%s: CUDA error %d, %s", what, error, text);
+    shim_warn("%s: CUDA error %d, %s; the call fails; look for an earlier CUDA error of the program", what, error,
+              text);
     return ncclUnhandledCudaError;
 }
 
@@ -45,7 +46,7 @@ ncclResult_t shim_launch(const shim_launch_t *launch)
 {
     shim_comm_t *comm = launch->comm;
     const char *name = launch->algorithm->name;
-    /* Whoever ends a communicator says so first and drains it under its lock afterwards. */
+    /* A thread that ends a communicator sets its phase first, then drains it under this lock. */
     if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED) {
         shim_set_last_error("%s: the communicator was aborted or destroyed meanwhile", name);
         return ncclInvalidUsage;
@@ -58,8 +59,8 @@ ncclResult_t shim_launch(const shim_launch_t *launch)
     int error = launch_in_order(launch);
     if (error == 0)
         return ncclSuccess;
-    /* The peers' kernels of this call would meet this rank's next one, and add what does not belong together; or the
-     * next one would not come after this one. */
+    /* Otherwise this call on the peers would pair with this rank's next call and add unrelated data, or the next
+     * call would not be ordered after this one. */
     atomic_store(&comm->async_error, ncclUnhandledCudaError);
     return shim_launch_failed(error, name);
 }
@@ -96,7 +97,7 @@ ncclResult_t shim_host_run(const shim_call_t *call)
             alg_relay_call(comm->relay, team, &call->alg, false);
         int status = call->algorithm->launch_host(team, &call->alg);
         if (comm->relay && status == ALG_STATUS_OK)
-            alg_relay_flush(comm->relay); /* the process may be gone after the call */
+            alg_relay_flush(comm->relay); /* print now: the process may be gone after the call */
         atomic_fetch_add(&comm->calls_ended, 1);
         result = result_of(comm, status);
     } else {

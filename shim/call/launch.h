@@ -7,7 +7,7 @@
 
 #include "shim/call/call.h"
 
-/* A call that was taken, on its way to the device. */
+/* A taken call about to be launched. */
 typedef struct shim_launch {
     shim_comm_t *comm;
     const alg_algorithm_t *algorithm;
@@ -15,13 +15,13 @@ typedef struct shim_launch {
     void *stream;
     const shim_capture_t *capture;
     uint32_t beside; /* blocks of the communicator's calls that run at the same time; 0: there are none */
-    bool joined;     /* by the group: what is before it and after it on the communicator */
+    bool joined;     /* the group orders it on the communicator */
 } shim_launch_t;
 
 /* On GPUs. The communicator's device is current, its lock is held. Once a launch was tried there is no way back: an
  * error ends the communicator. */
 ncclResult_t shim_launch(const shim_launch_t *launch);
-/* A CUDA call of ours failed: word it, and give what NCCL gives. */
+/* Log a failed CUDA call of ours; returns NCCL's error for it. */
 ncclResult_t shim_launch_failed(int error, const char *what);
 
 /* Run one call of an attached communicator to its end in this thread, watched: the death of a peer, an

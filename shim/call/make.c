@@ -2,8 +2,7 @@
 /*
  * make.c - see make.h.
  *
- * On an attached communicator forwarded calls are ordered with ours over
- * streams, and noted in the group.
+ * On an attached communicator, forwarded calls are ordered with ours across streams and recorded in the group.
  */
 #include "shim/call/make.h"
 
@@ -57,7 +56,7 @@ static void trace(const shim_call_t *call, ncclResult_t result)
 
 /* ---- Forwarding -------------------------------------------------------------------------- */
 
-/* What Shunt itself found broken, the real NCCL does not know of; forwarding would wait for ever. */
+/* The real NCCL does not know of a failure that Shunt found; a forwarded call would hang. */
 static bool is_broken(const shim_call_t *call, ncclResult_t *result)
 {
     if (call->comm == NULL)
@@ -74,7 +73,7 @@ static bool is_broken(const shim_call_t *call, ncclResult_t *result)
 static ncclResult_t order_before(shim_call_t *call)
 {
     if (shim_capture_query(call->stream, &call->capture) != 0)
-        return ncclSuccess; /* the real NCCL will meet it too, and words it */
+        return ncclSuccess; /* the real NCCL will hit and report the same error */
     if (shim_group_depth() > 0)
         return shim_group_check(shim_group_use(call->comm, call->stream, &call->capture, SHIM_USE_FORWARDED));
     pthread_mutex_lock(&call->comm->lock);
@@ -94,7 +93,7 @@ static void order_after(const shim_call_t *call, bool pending)
     shim_device_leave(call->comm->device, previous);
 }
 
-/* No lock is held meanwhile. */
+/* No lock is held here. */
 static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
 {
     ncclResult_t result = call->forward(real, call);
@@ -120,9 +119,9 @@ static ncclResult_t forward(shim_call_t *call)
     return result == ncclSuccess ? hand_on(real, call) : result;
 }
 
-/* ---- The way of a call ------------------------------------------------------------------- */
+/* ---- Making a call ------------------------------------------------------------------- */
 
-/* Find the communicator, and settle its set-up if that is pending. */
+/* Find the communicator; finish its set-up if that is pending. */
 static void find_comm(shim_call_t *call)
 {
     call->comm = shim_comm_acquire(call->handle);
@@ -135,7 +134,7 @@ static void find_comm(shim_call_t *call)
                      !atomic_load_explicit(&call->comm->suspended, memory_order_relaxed);
 }
 
-/* Shunt has an algorithm for it; if not, why. */
+/* Whether Shunt has an algorithm for the call; sets the reason if not. */
 static bool is_ours(const shim_call_t *call, int *reason)
 {
     *reason = SEL_FORWARD_COLLECTIVE;

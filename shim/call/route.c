@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route.c - the way of a collective through Shunt.
+ * route.c - decides whether Shunt takes a call.
  *
- * Only what is surely valid is taken; for the rest the real NCCL finds the
- * error, words it and poisons its group. Once a launch was tried there is no
- * way back: other ranks may have launched, so an error is returned and the
- * call is not forwarded.
+ * Only calls that are certainly valid are taken; for the rest the real NCCL finds and reports the error and cancels
+ * its group. After a launch was tried the call is never forwarded: other ranks may have launched, so the error is
+ * returned.
  *
- * The choice depends on facts alone that are the same on every rank, but for
- * one: a buffer that this rank needs and that is NULL. Its peers take the call
- * then and wait for this rank, as they would in the real NCCL, whose kernel on
- * this rank reads or writes address 0. Which buffers a rank needs depends on
- * the root: a NULL that is allowed changes nothing.
+ * The choice depends only on facts that are the same on every rank, with one exception: a NULL buffer that this rank
+ * needs. Its peers then take the call and wait for this rank, as in the real NCCL, whose kernel faults at address 0.
+ * Which buffers a rank needs depends on the root: an allowed NULL changes nothing.
  */
 #include "shim/call/route.h"
 
@@ -40,7 +37,7 @@ _Static_assert((int)ALG_SUM == (int)ncclSum && (int)ALG_PROD == (int)ncclProd &&
 /* The first NCCL that knows the 8-bit floats, and the first with ncclAlltoAll, ncclGather and ncclScatter. */
 enum { FLOAT8_VERSION = 22400, BLOCKS_VERSION = 22800 };
 
-/* Fill in the operator; false if it is none, or one that was made for another type. */
+/* Fill in the operator; false if it is invalid or was made for another type. */
 static bool set_op(shim_call_t *call)
 {
     if ((unsigned)call->op < (unsigned)ncclNumOps) {
@@ -56,7 +53,7 @@ static bool set_op(shim_call_t *call)
     return true;
 }
 
-/* An empty message is nothing at both ends. One to this rank itself meets its like in a group alone. */
+/* An empty message is a no-op at both ends. A message to the own rank can be matched only inside a group. */
 static bool set_message(shim_call_t *call)
 {
     const bool send = call->collective == SHIM_SEND;
@@ -69,7 +66,7 @@ static bool set_message(shim_call_t *call)
            (shim_call_has_buffers(call) && (alg->root != call->comm->rank || shim_group_depth() > 0));
 }
 
-/* False for all that is not surely valid, and for collectives with nothing to do. */
+/* False unless the call is certainly valid, and for empty collectives. */
 static bool set_call(shim_call_t *call)
 {
     alg_call_t *alg = &call->alg;
@@ -98,7 +95,7 @@ static sel_choice_t choose(shim_call_t *call)
     return choice;
 }
 
-/* A non-blocking communicator whose last forwarded call is not through refuses the next one. */
+/* A non-blocking communicator refuses a call while its last forwarded call is in progress. */
 static bool ready(shim_comm_t *comm)
 {
     if (comm->all_block)
@@ -126,7 +123,7 @@ static ncclResult_t queue(const shim_call_t *call)
     return shim_group_check(result);
 }
 
-/* A call of one message, if it is one. */
+/* Fill in the message of a send or receive. */
 static void list_message(shim_call_t *call)
 {
     call->alg.messages = &call->message;
@@ -188,14 +185,14 @@ static ncclResult_t run_on_host(shim_call_t *call)
         return ncclInvalidUsage;
     }
     shim_count_taken(call->collective, shim_call_place(call), shim_call_bytes(call), &choice);
-    /* One rank waits for nobody: as in NCCL, its collectives run at once, even in a group. */
+    /* A single rank has no peers: as in NCCL, its collectives run at once, even in a group. */
     if (shim_group_depth() > 0 && (call->comm->nranks > 1 || shim_call_is_message(call)))
         return shim_group_queue(call);
     list_message(call);
     return shim_host_run(call);
 }
 
-/* Alone, every collective is an all-reduce; one that moves data, of bytes. */
+/* With one rank every collective is an all-reduce; a moving one, of bytes. */
 static ncclResult_t run_alone(const shim_call_t *call)
 {
     shim_call_t alone = *call;

@@ -2,21 +2,17 @@
 /*
  * capture.c - see capture.h.
  *
- * A replay makes no calls, so what orders it must lie in its graph. As with
- * NCCL that is one node that waits for the communicator's event before the
- * first call, and one that records it after the last: so each launch waits for
- * what was launched or called before it, and eager calls wait for the launch.
+ * A replay makes no calls, so the graph itself must order it. As in NCCL, one node waits for the communicator's event
+ * before the first call and one node records it after the last. So each graph launch waits for earlier launches and
+ * calls, and eager calls wait for the launch.
  *
- * While a capture is under way no node may be removed from its graph, and
- * nobody says which call is the last. So the record node is made with the first
- * call, and its edges are moved on with each one. It lies beside the calls, not
- * among them, and costs them nothing.
+ * During a capture no node may be removed from its graph, and the last call is not known. So the record node is made
+ * with the first call, and each call moves its edges. The node is off the calls' path and costs them nothing.
  *
  * The last call is remembered by its nodes, because its stream may be gone
  * when the next call comes.
  *
- * Memory: what is known of a capture is freed when its graph is gone and the
- * next capture begins, or with the communicator.
+ * Memory: a capture's record is freed when its graph is gone and the next capture begins, or with the communicator.
  */
 #include "shim/comm/capture.h"
 
@@ -36,14 +32,14 @@ struct shim_captured {
     struct shim_captured *next;
     shim_comm_t *comm;
     unsigned long long id;
-    unsigned long long stream_id; /* that the last call was on */
+    unsigned long long stream_id; /* the last call's */
     cudaGraph_t graph;
     shim_nodes_t last;      /* nodes of the last call */
     cudaGraphNode_t record; /* depends on them; NULL before the first call has ended, or without mixing */
-    atomic_bool gone;       /* set by the driver: the graph and all that was made of it */
+    atomic_bool gone;       /* set by the driver: the graph and its instances are gone */
 };
 
-/* The runtime is linked in statically, so its last error is ours alone; still, none is left behind. */
+/* Clear the runtime's last error (the runtime is linked statically, so nobody else sees it). */
 static int cleared(cudaError_t error)
 {
     if (error != cudaSuccess)
@@ -66,8 +62,8 @@ int shim_capture_query(void *stream, shim_capture_t *capture)
     if (error != cudaSuccess)
         return cleared(error);
     const bool active = status == cudaStreamCaptureStatusActive;
-    /* cudaStreamPerThread is one name for many streams. A stream that is being captured is there, and is asked for
-     * nothing else: its handle names it within the capture. */
+    /* cudaStreamPerThread is one name for many streams, so its id equals no other. A stream in a capture exists; its
+     * handle identifies it within the capture. */
     if (stream != (void *)cudaStreamPerThread) {
         if (active)
             stream_id = (uintptr_t)stream;
@@ -92,7 +88,7 @@ static cudaError_t nodes_room(shim_nodes_t *nodes, size_t count)
     return cudaSuccess;
 }
 
-/* The edges are asked for because with some the query fails without; a plain edge is never weaker than they are. */
+/* Ask for the edge data, since the query fails without if there is any. A plain edge is at least as strong. */
 int shim_nodes_read(void *stream, shim_nodes_t *nodes)
 {
     enum cudaStreamCaptureStatus status;
@@ -136,7 +132,7 @@ static void captured_free(shim_captured_t *captured)
     free(captured);
 }
 
-/* Called by the driver, which allows no CUDA call here. */
+/* Driver callback: no CUDA call is allowed here. */
 static void CUDART_CB graph_gone(void *argument)
 {
     shim_captured_t *captured = argument;
@@ -145,7 +141,7 @@ static void CUDART_CB graph_gone(void *argument)
     shim_comm_release(comm);
 }
 
-/* The graph, and what is made of it, keeps the communicator's state alive as long as it may replay our kernels. */
+/* The graph and its instances hold a reference on the communicator's state as long as they may replay our kernels. */
 static cudaError_t retain(shim_captured_t *captured)
 {
     cudaUserObject_t object;
@@ -175,7 +171,7 @@ static void free_gone(shim_order_t *order)
     }
 }
 
-/* NULL: no call of the communicator in that capture yet. What is found comes first from then on. */
+/* NULL: no call of the communicator in that capture yet. The record found moves to the front. */
 static shim_captured_t *find(shim_order_t *order, unsigned long long id)
 {
     for (shim_captured_t **link = &order->captured; *link; link = &(*link)->next) {
@@ -208,7 +204,7 @@ static int begin(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
         return cleared(error);
     order->mixed = true;
     error = cudaStreamWaitEvent(stream, order->event, cudaEventWaitExternal);
-    /* Whatever its stream, a call of this capture comes after the wait. */
+    /* Every call of this capture, on any stream, comes after the wait. */
     return error == cudaSuccess ? shim_nodes_read(stream, &captured->last) : cleared(error);
 }
 
@@ -236,7 +232,7 @@ int shim_captured_leave(shim_comm_t *comm, void *stream, const shim_capture_t *c
 {
     shim_captured_t *captured = find(&comm->order, capture->id);
     if (!captured)
-        return 0; /* it could not be entered */
+        return 0; /* the call could not be entered */
     cudaError_t error = captured->record ? link_record(captured, false) : cudaSuccess;
     if (error == cudaSuccess)
         error = (cudaError_t)shim_nodes_read(stream, &captured->last);

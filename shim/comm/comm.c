@@ -2,17 +2,14 @@
 /*
  * comm.c - the table from handles to Shunt's state, and references.
  *
- * Every call of the application passes through a look-up, so look-ups take no
- * lock: an open-addressed array of pointers that only writers (under one mutex)
- * change. Two things make that safe. States are type-stable: they are recycled
- * through a free list, oldest first, and never unmapped, so a pointer read from
- * the array always points at a state, and the handle inside tells whether it is the wanted one. And an
- * array that was outgrown is kept (all of them together are smaller than the
- * current one), so a reader may finish in an old one. A state is some 300 bytes, and a
- * program has few.
+ * Every call needs a look-up, so look-ups take no lock: the table is an open-addressed array of pointers that only
+ * writers (under one mutex) change. Two rules make that safe. States are type-stable: they are recycled through a free
+ * list, oldest first, and never unmapped, so a pointer from the array always points at a state, whose handle tells if
+ * it is the right one. And an outgrown array is kept (all old ones together are smaller than the current one), so a
+ * reader may finish in it. A state is some 300 bytes, and a program has few.
  *
- * Memory: the table and free states live as long as the process. What a state
- * owns (scratch, plan, rendezvous, event) is freed by reap.c.
+ * Memory: the table and free states live as long as the process. reap.c frees what a state owns (scratch, plan,
+ * rendezvous, event).
  */
 #include "shim/comm/comm.h"
 
@@ -32,7 +29,7 @@ static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 static _Atomic(table_t *) g_table;
 static shim_comm_t g_tombstone;           /* marks a slot of a removed state: probing continues */
-static _Atomic(shim_comm_t *) g_released; /* a stack: its last reference is gone */
+static _Atomic(shim_comm_t *) g_released; /* a stack of states without references */
 static shim_comm_t *g_free_first, *g_free_last;
 static _Atomic(shim_comm_t *) g_made; /* every state */
 
@@ -79,8 +76,8 @@ shim_comm_t *shim_comm_acquire(ncclComm_t handle)
         if (!comm)
             return NULL;
         if (!try_retain(comm))
-            continue; /* removed since: the next look does not find it, or finds its successor */
-        /* Between the look and the reference it may have been freed and given to another handle. */
+            continue; /* removed meanwhile: the retry does not find it, or finds its successor */
+        /* Before the reference was taken, the state may have been freed and reused for another handle. */
         if (shim_comm_find(handle) == comm)
             return comm;
         shim_comm_release(comm);
@@ -185,8 +182,8 @@ static table_t *table_with_room(void)
     return larger;
 }
 
-/* Empty a slot. Where nothing follows it in its run, it and the tombstones before it become NULL
- * again, so that tombstones cannot pile up. Under the lock. */
+/* Empty a slot. At the end of a run, the slot and the tombstones before it become NULL, so tombstones cannot pile
+ * up. Under the lock. */
 static void table_clear(table_t *table, size_t i)
 {
     atomic_store_explicit(&table->slot[i], &g_tombstone, memory_order_release);
@@ -246,7 +243,7 @@ bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle)
 
 void shim_comm_recycle(shim_comm_t *comm)
 {
-    /* Everything but the mutex and the links starts anew; a late reader sees no handle first. */
+    /* Reset all but the mutex and the links; the handle goes first, for late readers. */
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->phase, SHIM_COMM_JOINING);
     atomic_store(&comm->async_error, ncclSuccess);

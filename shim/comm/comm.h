@@ -7,9 +7,8 @@
  * A handle's address may be reused by the real NCCL after a destroy: state is
  * removed before Destroy or Abort is forwarded, and an insert overwrites.
  *
- * States are type-stable: they come from a free list and are never unmapped, so
- * a thread that looks a handle up while another destroys it reads a state, if
- * perhaps not its own any more. shim_comm_acquire closes that gap.
+ * States are type-stable: they come from a free list and are never unmapped, so a look-up that races a destroy still
+ * reads a state, though perhaps one that was reused. shim_comm_acquire closes that gap.
  */
 #ifndef SHUNT_SHIM_COMM_H
 #define SHUNT_SHIM_COMM_H
@@ -23,9 +22,8 @@
 #include "selector/selector.h"
 #include "transport/transport.h"
 
-/* Life of the state. Only SHIM_COMM_ATTACHED takes calls; the others forward
- * (host mode: SHIM_COMM_ATTACHED or an error). A caller that finds JOINING asks
- * shim_attach_settle (attach.h) first. */
+/* Life of the state. Only SHIM_COMM_ATTACHED takes calls; the others forward (host mode: SHIM_COMM_ATTACHED or an
+ * error). A caller that finds JOINING calls shim_attach_settle (attach.h) first. */
 typedef enum shim_comm_phase {
     SHIM_COMM_JOINING = 0, /* published, verdict not known */
     SHIM_COMM_ATTACHED = 1,
@@ -33,26 +31,26 @@ typedef enum shim_comm_phase {
     SHIM_COMM_DEAD = 3     /* aborted, revoked, finalized or failed */
 } shim_comm_phase_t;
 
-/* A capture that the communicator has calls in; private to capture.c. */
+/* A capture with calls of the communicator; private to capture.c. */
 typedef struct shim_captured shim_captured_t;
 
 /* Order of work on one communicator over several streams; order.c. */
 typedef struct shim_order {
-    void *event;                       /* cudaEvent_t, made on first need; recorded after each call and each replay */
-    void *side[2];                     /* cudaStream_t, made on first need: for groups of several kinds of calls */
-    unsigned long long last_stream_id; /* of the last call outside capture */
-    bool recorded;                     /* there was one, and `event` was recorded after it */
-    bool lost;                         /* it could not be recorded: the end of that call is unknown */
+    void *event;                       /* cudaEvent_t, made lazily; recorded after each call and each replay */
+    void *side[2];                     /* cudaStream_t, made lazily: for groups of several kinds of calls */
+    unsigned long long last_stream_id; /* the last eager call's */
+    bool recorded;                     /* `event` was recorded after an eager call */
+    bool lost;                         /* recording failed: the end of that call is unknown */
     bool mixed;                        /* graphs record `event`, too, from now on */
     shim_captured_t *captured;
 } shim_order_t;
 
-/* Of the multiprocessors of its GPU; private to room.c. */
+/* The communicator's share of its GPU's multiprocessors; private to room.c. */
 typedef struct shim_share {
-    uint32_t blocks;   /* granted: held by kernels and their early successors */
-    uint32_t asked;    /* the most blocks that a call wanted, with what runs beside it */
-    uint32_t releases; /* of other shares, when it was asked last */
-    bool leads;        /* successors do not count while no other communicator has asked */
+    uint32_t blocks;   /* granted: blocks that kernels and their early successors may hold */
+    uint32_t asked;    /* the largest request so far, concurrent work included */
+    uint32_t releases; /* room.c's count of releases at the last request */
+    bool leads;        /* its early successors do not count until another communicator asks */
 } shim_share_t;
 
 typedef struct shim_shrink shim_shrink_t;
@@ -73,28 +71,28 @@ typedef struct shim_comm {
     atomic_bool host;           /* host mode: `handle` is this pointer */
     atomic_bool finalized;      /* ncclCommFinalize was called */
     atomic_bool revoked;        /* ncclCommRevoke was called */
-    atomic_bool suspended;      /* on GPUs: by ncclCommSuspend; everything is forwarded, to be refused */
+    atomic_bool suspended;      /* on GPUs, by ncclCommSuspend: everything is forwarded, and NCCL refuses it */
     int device;                 /* CUDA ordinal; host mode: the rank */
     uint32_t rank, nranks;
     shim_config_t config;             /* this rank's */
     bool all_block;                   /* the configuration of every rank says so; this rank's until attached */
-    uint64_t family;                  /* of this rank's communicators that an abort ends together; never 0 */
+    uint64_t family;                  /* an abort ends all communicators of this rank with this number; never 0 */
     net_key_t key;                    /* of this communicator; children derive theirs from it */
     atomic_uint splits;               /* splits so far: part of the children's keys */
     _Atomic(shim_shrink_t *) shrinks; /* private to shrink.c */
     net_rendezvous_t *rendezvous;     /* host mode: to watch peers; CUDA: NULL */
     alg_scratch_t *scratch;           /* owned; NULL unless attached. Private memory: read it under a reference */
-    alg_relay_t *relay;               /* ranks of several hosts: owned; NULL: of one */
+    alg_relay_t *relay;               /* for ranks of several hosts: owned; NULL: one host */
     alg_hosts_t *hosts;               /* host mode: likewise */
-    net_invitation_t invitation;      /* where ranks of several hosts meet, for children too */
+    net_invitation_t invitation;      /* where ranks of several hosts meet; children use it too */
     sel_plan_t *plan;                 /* owned; NULL unless attached */
-    atomic_bool reusable;             /* destroyed in good order: the scratch may go to the pool */
+    atomic_bool reusable;             /* ended cleanly: the scratch may go to the pool */
     pthread_mutex_t lock;             /* one launch at a time: order, scratch */
     pthread_mutex_t message_lock;     /* host mode: for messages, which a group has beside its collectives */
     shim_order_t order;
     shim_share_t share;
-    atomic_uint polls;             /* of the handle, under way at a group's end: an abort lets them end */
-    atomic_uint references;        /* table, graphs, calls in flight; the last one frees */
+    atomic_uint polls;             /* polls of the handle in progress at a group's end; an abort waits for them */
+    atomic_uint references;        /* held by the table, graphs, calls in flight; the last one frees */
     _Atomic uint64_t calls_begun;  /* host mode, for watch.c: calls begun ... */
     _Atomic uint64_t calls_ended;  /* ... and ended */
     void *_Atomic redops;          /* private to redop.c: the user's operators */
@@ -106,24 +104,24 @@ typedef struct shim_comm {
  * the parent made). No lock, tens of ns. The caller must know that no thread destroys the
  * handle meanwhile; otherwise it uses shim_comm_acquire. */
 shim_comm_t *shim_comm_find(ncclComm_t handle);
-/* The same with a reference, for the caller to release; never the state of another handle. */
+/* The same with a reference that the caller releases; never the state of another handle. */
 shim_comm_t *shim_comm_acquire(ncclComm_t handle);
 /* A fresh state with one reference, the caller's; NULL without memory. */
 shim_comm_t *shim_comm_new(void);
 /* Put state into the table, over any older state of the same address; the table takes a reference of
  * its own. False without memory. comm->handle is set. */
 bool shim_comm_insert(shim_comm_t *comm);
-/* Take it out of the table. The table's reference is now the caller's, to release; NULL if it was not
- * there. Of several threads that remove one handle, one gets it. */
+/* Remove it from the table. The table's reference passes to the caller; NULL if it was not there. If several threads
+ * remove one handle, one of them gets it. */
 shim_comm_t *shim_comm_remove(ncclComm_t handle);
-/* The same if it is still this state that is there; the table's reference is dropped. False: it was not there. */
+/* Remove it only if the table still has this very state; drops the table's reference. False: it was not there. */
 bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle);
 void shim_comm_retain(shim_comm_t *comm);
 /* Drop a reference (NULL is fine). The last one puts the state on a list that shim_comm_reap (reap.h) frees: a release
  * may come from a driver callback, where no CUDA call is allowed. */
 void shim_comm_release(shim_comm_t *comm);
-/* For reap.c: the states, linked by `next`, whose last reference is gone; and one that owns nothing any more goes to
- * the free list. */
+/* For reap.c: take the list of states without references, linked by `next`; put a state that owns nothing any more
+ * on the free list. */
 shim_comm_t *shim_comm_take_released(void);
 void shim_comm_recycle(shim_comm_t *comm);
 /* Communicators attached now. */

@@ -2,10 +2,8 @@
 /*
  * drain.c - the end of our kernels on a communicator, before its scratch goes.
  *
- * What is known of them is what order.c keeps: the event after the last call. It
- * is asked instead of waited for, so that a limit is possible and so that an
- * abort from another thread can end the wait.
- * Nothing here is kept.
+ * order.c keeps the event after the last call. It is polled, so that the wait can have a limit and an abort from
+ * another thread can end it. No state is kept here.
  */
 #define _GNU_SOURCE
 #include "shim/comm/drain.h"
@@ -44,7 +42,7 @@ bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
 bool shim_drained(shim_comm_t *comm)
 {
     if (pthread_mutex_trylock(&comm->lock) != 0)
-        return false; /* a launch is under way, which may itself wait for a kernel */
+        return false; /* a launch is in progress, which may itself wait for a kernel */
     shim_order_t order = comm->order;
     pthread_mutex_unlock(&comm->lock);
     net_scope_t scope;

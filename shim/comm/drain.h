@@ -12,9 +12,9 @@
  * must not be used again, and while kernels may run it must not be freed either. Captured work needs no wait: its graph
  * holds a reference. Takes comm->lock. */
 bool shim_drain(shim_comm_t *comm, uint32_t limit_ms);
-/* False while eager calls of it are known to run, or are being launched. Does not wait. */
+/* False while eager calls are known to run or are being launched. Does not wait. */
 bool shim_drained(shim_comm_t *comm);
-/* Free what order.c keeps of the communicator. */
+/* Free order.c's part of the communicator's state. */
 void shim_drain_forget(shim_comm_t *comm);
 
 #endif

@@ -13,8 +13,8 @@ void shim_comm_fail(shim_comm_t *comm, ncclResult_t result, const char *text)
     atomic_store(&comm->phase, SHIM_COMM_DEAD);
     atomic_store(&comm->reusable, false);
     shim_set_last_error("rank %u of %u: %s", comm->rank, comm->nranks, text);
-    shim_warn("communicator %p has failed: rank %u of %u: %s", (void *)atomic_load(&comm->handle), comm->rank,
-              comm->nranks, text);
+    shim_warn("communicator %p has failed: rank %u of %u: %s; its calls fail from now on; abort it (ncclCommAbort)",
+              (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, text);
 }
 
 const char *shim_comm_status_text(uint32_t status)

@@ -2,12 +2,10 @@
 /*
  * order.c - the order of one communicator's work over several streams.
  *
- * An event follows every call outside captures. It is recorded at the call,
- * because later the stream may be gone, and the driver does not survive a
- * question about a stream that was destroyed. The event belongs to the
- * communicator's state. What is captured is capture.c's; graphs wait for the
- * same event and record it, so once there is one a call waits for the event
- * even on the stream that recorded it last: nobody tells of a replay.
+ * Every eager call records an event. It is recorded at the call, because the stream may be destroyed later, and the
+ * driver crashes on a query of a destroyed stream. The communicator's state owns the event. capture.c handles
+ * captures; graphs wait for the same event and record it. Once there is a graph, a call waits for the event even on
+ * the stream that recorded it last, since replays go unnoticed.
  */
 #include "shim/comm/order.h"
 
@@ -15,7 +13,7 @@
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
 
-/* The runtime is linked in statically, so its last error is ours alone; still, none is left behind. */
+/* Clear the runtime's last error (the runtime is linked statically, so nobody else sees it). */
 static int cleared(cudaError_t error)
 {
     if (error != cudaSuccess)
@@ -37,7 +35,7 @@ void shim_device_leave(int device, int previous)
         cleared(cudaSetDevice(previous));
 }
 
-/* Making an event or a stream must not break a capture that another thread has begun in global mode. */
+/* Creating an event or a stream must not break another thread's global-mode capture. */
 static cudaError_t event_create(cudaEvent_t *event)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -94,7 +92,7 @@ int shim_order_join(void *waiter, void *stream)
     error = cudaEventRecord(event, stream);
     if (error == cudaSuccess)
         error = cudaStreamWaitEvent(waiter, event, 0);
-    cudaEventDestroy(event); /* lives on until nobody waits for it */
+    cudaEventDestroy(event); /* the driver keeps it until no stream waits for it */
     return cleared(error);
 }
 
@@ -124,7 +122,7 @@ int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capt
 int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool pending)
 {
     if (pending)
-        return 0; /* what was recorded before still has to be waited for, and drained */
+        return 0; /* the earlier recording must still be waited for and drained */
     if (capture->id != 0)
         return shim_captured_leave(comm, stream, capture);
     comm->order.last_stream_id = capture->stream_id;
@@ -133,7 +131,7 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
 
 /* ---- Branches ----------------------------------------------------------------------------- */
 
-/* A stream that has been in a capture belongs to it until its end, so a capture gets none: its own stream goes back
+/* A captured stream stays in its capture until the end, so a capture gets no side stream: its own stream is rewound
  * to the nodes where it branched. */
 int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_capture_t *capture, shim_branch_t *branch)
 {
@@ -150,7 +148,7 @@ int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_captu
     return failed ? failed : shim_order_join(branch->stream, stream);
 }
 
-/* The captured stream goes on where the other way was left. */
+/* The captured stream continues at the end of the other path. */
 static int change_ways(shim_branch_t *branch)
 {
     shim_nodes_t other = {0};
@@ -194,7 +192,7 @@ void shim_order_forget(shim_comm_t *comm)
     comm->order = (shim_order_t){0};
 }
 
-#else /* no CUDA: nothing is ever attached on a GPU, and nothing has to be ordered */
+#else /* no CUDA: nothing is attached on a GPU, so there is nothing to order */
 
 int shim_device_enter(int device, int *previous)
 {

@@ -3,11 +3,9 @@
  * order.h - streams and capture: the order of one communicator's work over
  * several streams, ours and forwarded alike.
  *
- * NCCL lets the work of one communicator run in the order of the calls,
- * whatever their streams, and our kernels share one scratch, so they need the
- * same order. On one stream this costs the question whether the stream is being
- * captured, and outside captures an event after the call; with graphs that are
- * to be ordered with it, a wait before the call, too.
+ * NCCL lets the work of one communicator run in the order of the calls, whatever their streams, and our kernels share
+ * one scratch, so they need the same order. On one stream this costs a capture query and, outside captures, an event
+ * after the call; with graphs to be ordered with it, a wait before the call, too.
  *
  * Functions return a cudaError_t. The caller has made the communicator's
  * device current (shim_device_enter), and for those that take a communicator
@@ -20,37 +18,37 @@
 
 #include "shim/comm/capture.h"
 
-/* Make `device` current; *previous gets what shim_device_leave puts back. */
+/* Make `device` current; *previous gets the device that shim_device_leave restores. */
 int shim_device_enter(int device, int *previous);
 void shim_device_leave(int device, int previous);
 
-/* Before a call on `stream`: let it wait for the communicator's last call. */
+/* Before a call on `stream`: make it wait for the communicator's last call. */
 int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture);
 /* After the call: `stream` has the communicator's last work. pending: the real NCCL has not put its work on
  * the stream yet (non-blocking communicators), so there is nothing to record, and nothing of ours to wait for. */
 int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool pending);
 
-/* Let `waiter` wait for what is on `stream` now; both captured by the same graph, or neither. */
+/* Make `waiter` wait for the work now on `stream`; both captured by the same graph, or neither. */
 int shim_order_join(void *waiter, void *stream);
 
-/* Work that runs beside what comes to a stream meanwhile. */
+/* A branch: work that runs concurrently with later work of a stream. */
 typedef struct shim_branch {
-    void *stream; /* for the work: a stream of the communicator's, in a capture the one that it branched from */
+    void *stream; /* the branch's stream: one of the communicator's; in a capture the one it branched from */
     shim_capture_t capture;
-    shim_nodes_t nodes; /* in a capture: what the way has come to that is not the stream's at present */
+    shim_nodes_t nodes; /* in a capture: the end of the path that is not active at present */
     bool begun;
 } shim_branch_t;
 
 /* It begins where `stream` is now, on side stream number `side`. The caller frees branch->nodes.node in the end. */
 int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_capture_t *capture, shim_branch_t *branch);
-/* From here on what comes to branch->stream belongs to the branch ... */
+/* From here on work put on branch->stream belongs to the branch ... */
 int shim_branch_begin(shim_branch_t *branch);
-/* ... from here on, in a capture, it does not any more (begin and pause may take turns) ... */
+/* ... in a capture, until here (begin and pause may alternate) ... */
 int shim_branch_pause(shim_branch_t *branch);
 /* ... and here `stream` waits for it. */
 int shim_branch_end(shim_branch_t *branch, void *stream);
 
-/* The end of a communicator's state: free events, streams, and what is known of captures. */
+/* The end of a communicator's state: free events, streams, and records of captures. */
 void shim_order_forget(shim_comm_t *comm);
 
 #endif

@@ -3,15 +3,13 @@
  * reap.c - the end of a state, and when the scratch of communicators that have ended
  * may be freed.
  *
- * The driver frees device memory, and unmaps a peer's, only after every kernel of the
- * device has ended. A kernel of another communicator may wait for a peer that is dead,
- * until this thread aborts that communicator too. So nothing is freed while a kernel of
- * a living communicator runs, or a graph could run one: it stays on the lists of
- * algorithms/ and transport/ until the next init, destroy or abort. Kernels of a
- * communicator that was told to stop end by themselves.
+ * The driver frees device memory, and unmaps a peer's, only after every kernel of the device has ended. A kernel of
+ * another communicator may wait for a peer that is dead, until this thread aborts that communicator too. So nothing is
+ * freed while a kernel of a living communicator runs, or a graph could run one: the memory stays on the lists of
+ * algorithms/ and transport/ until the next init, destroy or abort. Kernels of a stopped communicator end by
+ * themselves.
  *
- * Memory stays bounded: when more than a few are waiting, a graph that could run does
- * not count, and calls that run are given a moment to end.
+ * Memory stays bounded: if more than a few states wait, graphs are ignored, and running calls get a moment to end.
  */
 #define _GNU_SOURCE
 #include "shim/comm/reap.h"
@@ -53,7 +51,7 @@ static void release_drained(void)
     while (comm) {
         shim_comm_t *next = comm->next;
         comm->next = NULL;
-        if (shim_drained(comm) && shim_drain(comm, 1)) /* the latter tells an end from an error */
+        if (shim_drained(comm) && shim_drain(comm, 1)) /* `drained` tells an end from an error */
             shim_comm_release(comm);
         else
             shim_comm_release_later(comm);
@@ -62,8 +60,8 @@ static void release_drained(void)
 }
 
 typedef struct sight {
-    bool running;  /* calls of a living communicator */
-    bool replayed; /* a graph may run some */
+    bool running;  /* eager calls of a living communicator */
+    bool replayed; /* a graph could launch some */
 } sight_t;
 
 static bool may_wait(const shim_comm_t *comm)
@@ -80,7 +78,7 @@ static void look_at(shim_comm_t *comm, void *context)
     if (!may_wait(comm))
         return;
     sight->running = sight->running || !shim_drained(comm);
-    /* One reference is the table's, one that of this look; of the rest each may be a graph's. */
+    /* One reference is the table's, one is this visit's; each further one may be a graph's. */
     bool in_table = shim_comm_find(atomic_load(&comm->handle)) == comm;
     sight->replayed = sight->replayed || atomic_load(&comm->references) > 1u + in_table;
 }
@@ -111,7 +109,7 @@ static void comm_free(shim_comm_t *comm)
     shim_room_release(comm);
     shim_redop_forget(comm);
     shim_shrink_forget(comm);
-    alg_relay_destroy(comm->relay); /* which looks at the scratch's control words */
+    alg_relay_destroy(comm->relay); /* reads the scratch's control words */
     alg_hosts_destroy(comm->hosts);
     if (comm->scratch)
         alg_scratch_release(comm->scratch, comm->reusable);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reap.h - the end of states that nobody refers to.
+ * reap.h - frees states without references.
  */
 #ifndef SHUNT_SHIM_REAP_H
 #define SHUNT_SHIM_REAP_H
 
 #include "shim/comm/comm.h"
 
-/* Free what was released. Called at the start of init and after destroy and abort. */
+/* Free released states. Called at the start of init and after destroy and abort. */
 void shim_comm_reap(void);
-/* Its kernels were told to leave, and have not yet: release it when they have (reap.c). Takes the reference. */
+/* Its kernels were told to leave but still run: release the state when they have ended. Takes the reference. */
 void shim_comm_release_later(shim_comm_t *comm);
 
 #endif

@@ -2,9 +2,8 @@
 /*
  * redop.c - the user's operators of a communicator.
  *
- * A small table a communicator, made with its first operator, with a lock of
- * its own that calls with built-in operators never take. Owned by the
- * communicator's state; freed with it.
+ * A small table per communicator, made with its first operator. Its lock is never taken by calls with built-in
+ * operators. Owned by the communicator's state; freed with it.
  */
 #include "shim/comm/redop.h"
 
@@ -53,7 +52,7 @@ static entry_t *entry_of(table_t *table, ncclRedOp_t op)
     return NULL;
 }
 
-/* A free entry, more of them if there is none; NULL without memory. Under the lock. */
+/* A free entry, growing the table if need be; NULL without memory. Under the lock. */
 static entry_t *entry_free(table_t *table)
 {
     entry_t *entry = entry_of(table, FREE_OP);

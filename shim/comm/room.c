@@ -2,12 +2,10 @@
 /*
  * room.c - see room.h.
  *
- * A kernel of ours waits for its peers, so all its blocks must find a place on every
- * GPU. With several communicators whose calls no stream orders, GPU 0 may be full of
- * kernels of the first, which wait for GPU 1, which is full of kernels of the second.
- * So each communicator gets a share of its GPU's multiprocessors, one for a block, and
- * the shares together are no more than there are: whatever the others do, the blocks of
- * each find places.
+ * A kernel of ours waits for its peers, so all its blocks must find a place on every GPU. With several communicators
+ * whose calls no stream orders, GPU 0 may be full of kernels of the first, which wait for GPU 1, which is full of
+ * kernels of the second. So each communicator gets a share of its GPU's multiprocessors, one per block, and the shares
+ * add up to at most the GPU: whatever the others do, the blocks of each find places.
  *
  * A kernel and its early-placed successor hold twice a kernel's blocks. Both count
  * towards the share, except for a leader that is alone: no other communicator has asked
@@ -35,10 +33,10 @@ enum { DEVICES = 64 };
 
 static struct device_room {
     pthread_mutex_t lock;
-    uint32_t taken;            /* of all shares */
+    uint32_t taken;            /* blocks of all shares */
     uint32_t askers;           /* communicators that have asked for room */
-    uint32_t releases;         /* so far: what was refused may be there now */
-    const shim_comm_t *leader; /* or the one that claims to be, until its set-up ends */
+    uint32_t releases;         /* counts releases: a refused request may succeed now */
+    const shim_comm_t *leader; /* or a claimant, until its set-up ends */
 } g_room[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 static struct device_room *room_of(const shim_comm_t *comm)
@@ -72,12 +70,12 @@ void shim_room_settle(shim_comm_t *comm, bool leads)
     pthread_mutex_unlock(&room->lock);
 }
 
-/* Raise the share towards so many blocks. */
+/* Grow the share towards this many blocks. */
 static void grow(struct device_room *room, shim_share_t *share, uint32_t blocks, uint32_t all)
 {
     const uint32_t left = all > room->taken ? all - room->taken : 0;
     uint32_t most = (share->blocks + left) / 2;
-    most = most > 0 ? most : 1; /* nobody is refused: from the ninth on, they may be one too many */
+    most = most > 0 ? most : 1; /* from the ninth communicator on, the total may exceed the GPU */
     const uint32_t wanted = least(blocks, most);
     if (wanted > share->blocks) {
         room->taken += wanted - share->blocks;
@@ -85,7 +83,7 @@ static void grow(struct device_room *room, shim_share_t *share, uint32_t blocks,
     }
 }
 
-/* Of a share that is too small for two calls at once each gets its part, and one block at least. */
+/* If the share is too small for two concurrent calls, each gets a part, at least one block. */
 static uint32_t part_of(uint32_t share, uint32_t blocks, uint32_t beside)
 {
     const uint32_t part = share * blocks / (blocks + beside);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * room_cuda.c - the multiprocessors that kernels on a stream can be placed on: those of
- * its green context, if it has one, else what the context has (less under MPS).
+ * room_cuda.c - the multiprocessors that kernels on a stream can be placed on: those of its green context if it has
+ * one, else those of the context (fewer under MPS).
  */
 #include "shim/comm/room.h"
 
@@ -9,7 +9,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-#if CUDA_VERSION >= 12050 /* green contexts; streams tell theirs */
+#if CUDA_VERSION >= 12050 /* the first driver whose streams report their green context */
 static void *driver_function(const char *name)
 {
     void *function = NULL;

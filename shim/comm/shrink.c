@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shrink.c - which shrink of its parent a child comes from.
+ * shrink.c - which shrink of its parent made a child.
  *
- * The ranks of a child find each other by a key that each of them makes alone.
- * They have taken part in different shrinks of the parent (a rank does not call
- * one that excludes it), but each has taken part in every one that excluded the
- * same ranks as this: so these are what is counted.
+ * The ranks of a child find each other by a key that each computes alone. They may have taken part in different
+ * shrinks of the parent (an excluded rank does not call), but each took part in every shrink that excluded the same
+ * ranks. So shrinks are counted per set of excluded ranks.
  *
- * The list belongs to the parent's state and only grows; it is read and pushed
- * without a lock, for a shrink may come while another thread waits in a call.
+ * The list belongs to the parent's state and only grows; it is read and pushed without a lock, since a shrink may come
+ * while another thread waits in a call.
  */
 #include "shim/comm/shrink.h"
 

@@ -7,12 +7,13 @@
 
 #include "shim/comm/comm.h"
 
-/* A shrink of `parent` without these ranks (in any order) begins: the key of its child, the same on all
- * ranks that are left. NULL for a list that is none, or without memory. */
+/* A shrink of `parent` without these ranks (in any order) begins: the key of its child, the same on all ranks that
+ * are left. NULL for an invalid list, or without memory. */
 shim_shrink_t *shim_shrink_begin(shim_comm_t *parent, const int *excluded, int count, net_key_t *child);
-/* It was refused at once, so the other ranks wait for this one under the same key. NULL is fine. */
+/* The shrink was refused at once: take the count back, since the other ranks use the same key next time. NULL is
+ * fine. */
 void shim_shrink_take_back(shim_shrink_t *shrink);
-/* The end of a state: free what was counted. */
+/* Free the counts when the state ends. */
 void shim_shrink_forget(shim_comm_t *comm);
 
 #endif

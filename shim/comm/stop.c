@@ -4,7 +4,7 @@
 
 #include "shim/comm/drain.h"
 
-/* No lock: the thread that launches may hold it and wait. */
+/* No lock: a launching thread may hold it while it waits. */
 static void stop_one(shim_comm_t *comm)
 {
     int phase = atomic_exchange(&comm->phase, SHIM_COMM_DEAD);

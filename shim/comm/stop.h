@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stop.h - our kernels leave their waits, because the program gives a
+ * stop.h - makes our kernels leave their waits when the program gives a
  * communicator up.
  */
 #ifndef SHUNT_SHIM_STOP_H
@@ -10,10 +10,10 @@
 
 enum { SHIM_ABORT_DRAIN_MS = 2000 };
 
-/* Let our kernels leave their waits now, those of communicators that share resources with this one too. */
+/* Make our kernels leave their waits now, also those of communicators that share resources with this one. */
 void shim_comm_stop(shim_comm_t *comm);
-/* They were told to stop. As of NCCL's own none runs any more when a call that blocks returns: the program may free
- * its buffers. */
+/* Wait for the stopped kernels. As in NCCL, none may run any more when a blocking call returns, since the program
+ * may then free its buffers. */
 void shim_comm_let_end(shim_comm_t *comm, bool grouped);
 
 #endif

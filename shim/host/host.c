@@ -2,10 +2,9 @@
 /*
  * host.c - how communicators of the host device are made, and how they end.
  *
- * Set-up is the same as on GPUs (attach.c), but nobody else finds the ranks: the
- * first stage waits for them, with a limit, and a failure is the caller's error. A
- * handle is the address of Shunt's state; whether it is valid is asked of the table,
- * so a destroyed one is recognised and never read.
+ * Set-up is the same as on GPUs (attach.c), but there is no real init that waits for the ranks: the first stage waits
+ * for them, with a limit, and a failure is the caller's error. A handle is the address of Shunt's state; the table
+ * tells if it is valid, so a destroyed handle is recognised and never read.
  */
 #include "shim/host/host.h"
 
@@ -32,7 +31,7 @@ static ncclResult_t make_id(ncclUniqueId *id)
 {
     memset(id, 0, sizeof(*id));
     memcpy(id->internal, id_magic, sizeof(id_magic));
-    size_t size = sizeof(id->internal) - sizeof(id_magic) - sizeof(net_invitation_t); /* whose place stays empty */
+    size_t size = sizeof(id->internal) - sizeof(id_magic) - sizeof(net_invitation_t); /* the invitation stays empty */
     if (getrandom(id->internal + sizeof(id_magic), size, 0) != (ssize_t)size) {
         shim_set_last_error("ncclGetUniqueId: the system gives no random bytes: %s", strerror(errno));
         return ncclSystemError;
@@ -50,7 +49,7 @@ ncclResult_t shim_host_get_unique_id(ncclUniqueId *id)
     return result;
 }
 
-/* Where the application may look from another thread while the call is under way. */
+/* The application may read this from another thread during the call. */
 static void clear(ncclComm_t *newcomm)
 {
     __atomic_store_n(newcomm, NULL, __ATOMIC_RELEASE);
@@ -166,7 +165,7 @@ static net_key_t key_of_split(const net_key_t *parent, unsigned number)
     return net_key_hash(&whole, sizeof(whole));
 }
 
-/* A call on a parent that does not block does not either; the child is as its configuration says. */
+/* A call on a non-blocking parent does not block; the child's configuration decides for the child. */
 static ncclResult_t publish_child(shim_setup_request_t *request, const shim_comm_t *parent, ncclComm_t handle,
                                   const char *function)
 {
@@ -217,7 +216,7 @@ ncclResult_t shim_host_split(ncclComm_t comm, int color, int key, ncclComm_t *ne
     return result;
 }
 
-/* Ranks that are left below and in all; -1 if this rank is excluded or the list is wrong. */
+/* Counts the remaining ranks, below this one and in all; -1 if this rank is excluded or the list is invalid. */
 static int rank_after_shrink(const shim_comm_t *parent, const int *exclude, int count, int *nranks)
 {
     bool excluded[ALG_MAX_RANKS] = {false};
@@ -233,7 +232,7 @@ static int rank_after_shrink(const shim_comm_t *parent, const int *exclude, int 
     return excluded[parent->rank] ? -1 : rank;
 }
 
-/* Let a call that another thread runs end, and take no more. */
+/* Take no more calls, and wait for one that runs in another thread. */
 static void stop(shim_comm_t *comm)
 {
     int phase = atomic_exchange(&comm->phase, SHIM_COMM_DEAD);
@@ -254,7 +253,7 @@ ncclResult_t shim_host_shrink(ncclComm_t comm, const int *exclude, int exclude_c
         return result;
     if (flags & NCCL_SHRINK_ABORT) {
         stop(parent);
-        atomic_store(&parent->async_error, ncclSuccess); /* the dead are what a shrink is for */
+        atomic_store(&parent->async_error, ncclSuccess); /* a shrink is meant to exclude dead ranks */
     }
     result = check_parent(parent, newcomm, config, function);
     if (result == ncclSuccess && (!exclude || exclude_count <= 0))
@@ -293,7 +292,7 @@ ncclResult_t shim_host_finalize(ncclComm_t comm)
     return result;
 }
 
-/* In a group, calls that were queued before may still run at its end: the state stays until then. */
+/* In a group, queued calls still run at its end: the state stays until then. */
 static void let_go(shim_comm_t *state)
 {
     if (shim_group_depth() > 0)
@@ -350,7 +349,7 @@ ncclResult_t shim_host_revoke(ncclComm_t comm, int flags)
     } else {
         atomic_store(&state->revoked, true);
         stop(state);
-        atomic_store(&state->async_error, ncclSuccess); /* quiet again; only children can be made */
+        atomic_store(&state->async_error, ncclSuccess); /* no call runs any more; only children can be made */
     }
     shim_comm_release(state);
     return result;

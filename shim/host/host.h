@@ -8,7 +8,7 @@
 
 #include <nccl.h>
 
-/* Bodies of NCCL's functions. The caller tells the group of their errors. */
+/* Bodies of NCCL's functions. The caller reports their errors to the group. */
 ncclResult_t shim_host_get_unique_id(ncclUniqueId *id);
 ncclResult_t shim_host_init_rank(ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int id_count, int rank,
                                  const ncclConfig_t *config);

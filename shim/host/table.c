@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.c - host mode: the table of functions that the real NCCL fills elsewhere.
+ * table.c - host mode: the table of functions that stands in for the real
+ * NCCL's.
  *
- * Here an error of a call that makes, ends or uses a communicator is one of its
- * group too, as in NCCL. Memory is plain memory, and there is nothing to gain from
- * registering it: a registration succeeds and its handle is NULL, as NCCL's is where
- * it has no use for one.
+ * As in NCCL, an error of a call that makes, ends or uses a communicator also fails its group. Memory is plain memory;
+ * registering it succeeds with a NULL handle, as NCCL does where it has no use for a registration.
  */
 #include "shim/host/table.h"
 
@@ -150,10 +149,9 @@ static ncclResult_t deregister_buffer(const ncclComm_t comm, void *handle)
     return shim_group_check(result);
 }
 
-/* ---- Operators. What they stand for is remembered by the entry points. --------------- */
+/* ---- Operators. The entry points record their meaning. --------------- */
 
-/* A number that no other operator of this process has, so that one of another communicator, or one
- * that was destroyed, is never mistaken for it. */
+/* Unique in this process, so an operator of another communicator, or a destroyed one, is never mistaken for it. */
 static ncclRedOp_t new_op(void)
 {
     static atomic_uint next;

@@ -8,8 +8,8 @@
 
 #include "shim/real/real.h"
 
-/* Stands in for the real NCCL where no call of a stream is concerned (those are call/'s). What it lacks logs one line
- * and returns ncclInvalidUsage, as in the real one's table. */
+/* Stands in for the real NCCL, except for calls on streams (call/). A function that it lacks logs one line and
+ * returns ncclInvalidUsage, as in the real table. */
 const shim_real_t *shim_host_nccl(void);
 
 #endif

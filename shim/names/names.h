@@ -22,7 +22,7 @@
 SHIM_DECLARE(CommRevoke, ncclComm_t comm, int revokeFlags);
 #endif
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 29, 0)
-typedef struct ncclWaitSignalDesc ncclWaitSignalDesc_t; /* only handed on, as are configurations below */
+typedef struct ncclWaitSignalDesc ncclWaitSignalDesc_t; /* only passed on, as are configurations below */
 SHIM_DECLARE(PutSignal, const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin,
              size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream);
 SHIM_DECLARE(Signal, int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream);
@@ -56,7 +56,7 @@ SHIM_DECLARE(ScatterConfig, const void *sendbuff, void *recvbuff, size_t count, 
 #define SHIM_TREATED(name) extern __attribute__((visibility("default"))) __typeof__(name) name, p##name;
 #include "shim/names/names.def"
 
-/* Once a treated name, in the file that has its body: pncclX becomes a second name of ncclX. */
+/* Used once per treated name, in the file with its body: makes pncclX an alias of ncclX. */
 #define SHIM_PUBLIC(name) extern __typeof__(name) p##name __attribute__((alias(#name), visibility("default")))
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * answer.c - how the real NCCL is asked, and how its answer is passed on.
+ * answer.c - calls into the real NCCL, and its results.
  */
 #include "shim/base/last_error.h"
 #include "shim/real/real.h"

@@ -2,12 +2,10 @@
 /*
  * forward.S - the names that Shunt does not treat: jumps to the real NCCL.
  *
- * A jump needs no signature: registers and stack are the caller's, so a
- * function that no header of ours declares works as well. The target is in the
- * table of forward.c; while it is not, the slow path saves every register that
- * can carry an argument, asks shim_forward_resolve for the address, restores
- * and jumps. Vector registers are saved to their 128 bits: NCCL passes nothing
- * wider. Code is position independent, and nothing here needs relocation.
+ * A jump needs no signature: registers and stack are the caller's, so a function that no header of ours declares works
+ * as well. The target is in the table of forward.c; while its slot is empty, the slow path saves every register that
+ * can carry an argument, calls shim_forward_resolve for the address, restores and jumps. Vector registers are saved to
+ * their 128 bits: NCCL passes nothing wider. Code is position independent, and nothing here needs relocation.
  */
 #if defined(__linux__) && defined(__ELF__)
     .section .note.GNU-stack, "", %progbits

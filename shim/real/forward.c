@@ -27,8 +27,8 @@ enum { FORWARD_COUNT = sizeof forward_names / sizeof *forward_names };
 __attribute__((visibility("hidden"))) _Atomic(void *) shim_forward_table[FORWARD_COUNT];
 __attribute__((visibility("hidden"))) void *shim_forward_resolve(uint32_t index);
 
-/* Stands in for every name that is missing. Most return an ncclResult_t; to those that return an int, a
- * small struct or nothing, the value means little and harms nothing. */
+/* Stands in for every missing name. Most return an ncclResult_t; for the others (an int, a small struct, nothing)
+ * the value is harmless. */
 static ncclResult_t forward_missing(void)
 {
     return ncclInvalidUsage;
@@ -43,7 +43,7 @@ void *shim_forward_resolve(uint32_t index)
         atomic_store_explicit(&shim_forward_table[index], target, memory_order_release);
         return target;
     }
-    /* Called from a constructor of the NCCL that is being opened: there is no answer yet, so none is kept. */
+    /* Called from a constructor of the NCCL that is being opened: the answer is not final, so it is not kept. */
     if (!real && !shim_host_mode() && shim_real_failure()[0] == '\0')
         return (void *)forward_missing;
     void *empty = NULL;

@@ -2,11 +2,9 @@
 /*
  * real.c - the real NCCL: looked for, opened and made ready, once.
  *
- * Opened by its absolute path: by its SONAME the dynamic linker would return
- * Shunt. RTLD_LOCAL keeps its names out of the global scope. The answer is
- * final, also when it is "none": a program must not get one NCCL for its first
- * communicator and another for its second. The state is static and is never
- * freed, as threads of NCCL may run until the process ends.
+ * Opened by its absolute path: by its SONAME the dynamic linker would return Shunt. RTLD_LOCAL keeps its names out of
+ * the global scope. The answer is final, even "none": a program must not get different NCCLs for two communicators.
+ * The state is static and is never freed, as threads of NCCL may run until the process ends.
  */
 #define _GNU_SOURCE
 #include "shim/real/real.h"
@@ -39,13 +37,13 @@ static bool real_searching;
 static shim_real_t real;
 static char real_path[PATH_MAX];
 static char real_why[PATH_MAX + 512];     /* shim_real_failure */
-static char real_refused[PATH_MAX + 256]; /* the first file that was there and would not do */
+static char real_refused[PATH_MAX + 256]; /* the first file that was found and refused */
 
 void shim_real_say_missing(const char *name)
 {
     if (shim_host_mode()) {
-        shim_warn("%s is not there on the host device: it returns ncclInvalidUsage; calls that only the real NCCL "
-                  "has need GPUs and SHUNT_DEVICE=cuda",
+        shim_warn("%s does not exist on the host device and returns ncclInvalidUsage; it needs GPUs and the real NCCL "
+                  "(SHUNT_DEVICE=cuda)",
                   name);
         return;
     }
@@ -56,7 +54,7 @@ void shim_real_say_missing(const char *name)
             "SHUNT_NCCL_PATH",
             name, SHIM_VERSION_PARTS(library->version), library->path);
     else
-        shim_warn("%s has no NCCL to go to: it returns ncclInvalidUsage; %s", name, shim_real_failure());
+        shim_warn("%s needs a real NCCL and returns ncclInvalidUsage; %s", name, shim_real_failure());
 }
 
 /* Stand in for a treated function that the library lacks. They ignore their arguments, so one shape serves all;
@@ -82,7 +80,7 @@ void *shim_real_symbol(const shim_real_t *library, const char *name)
     struct link_map *own = NULL, *found = NULL;
     Dl_info info;
     void *address = library->handle ? dlsym(library->handle, name) : NULL;
-    /* dlsym goes on to the library's dependencies, which may lead back to us. */
+    /* dlsym also searches the library's dependencies, which may include us. */
     if (!address || dlinfo(library->handle, RTLD_DI_LINKMAP, &own) != 0 ||
         !dladdr1(address, &info, (void **)&found, RTLD_DL_LINKMAP) || found != own)
         return NULL;
@@ -108,7 +106,7 @@ static bool real_is_self(const char *path)
            stat(path, &theirs) == 0 && ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
 }
 
-/* Look at an opened library: which NCCL is it? 0 and the reason if none that will do. */
+/* The version code of an opened library; 0 and the reason if it is not usable. */
 static int real_version(void *handle, char *why, size_t capacity)
 {
     static const char *const required[] = {"ncclCommInitRank", "ncclGetErrorString", "ncclGetLastError"};
@@ -132,7 +130,7 @@ static int real_version(void *handle, char *why, size_t capacity)
     return version;
 }
 
-/* The library that an open gave us; NULL if none, or if it is ourselves. */
+/* The opened library; NULL if there is none, or if the linker returned Shunt itself. */
 static struct link_map *real_map(void *handle)
 {
     struct link_map *map = NULL;
@@ -142,8 +140,8 @@ static struct link_map *real_map(void *handle)
     return (void *)map->l_addr == own.dli_fbase ? NULL : map;
 }
 
-/* If an audit library has answered for this path, the linker has recorded it as another name of Shunt and does not
- * ask again. So the file is opened by an equal path that is never used otherwise. */
+/* If an audit library redirected this path before, the linker has recorded it as a name of Shunt and does not ask
+ * again. So open the file by an equivalent path that nobody else uses. */
 static void *real_dlopen(const char *path)
 {
     char unheard[PATH_MAX + 2];
@@ -167,7 +165,7 @@ static bool real_open(const char *path, char *why, size_t capacity)
     void *handle = real_dlopen(path);
     const struct link_map *library = real_map(handle);
     if (!library) {
-        const char *error = handle ? "the dynamic linker gives Shunt itself for it" : dlerror();
+        const char *error = handle ? "the dynamic linker returns Shunt itself for it" : dlerror();
         snprintf(why, capacity, "%s", error ? error : "dlopen failed");
         if (handle)
             dlclose(handle);
@@ -176,7 +174,7 @@ static bool real_open(const char *path, char *why, size_t capacity)
     if (!shim_bind_own_slots(library))
         shim_warn(
             "%s: some of its calls to its own functions go through Shunt; results stay right, but traces and counts "
-            "may show calls that the program did not make",
+            "may show calls that the program did not make; nothing needs to be done",
             path);
     int version = real_version(handle, why, capacity);
     if (version == 0) {
@@ -191,7 +189,7 @@ static bool real_open(const char *path, char *why, size_t capacity)
     return true;
 }
 
-/* Try a path that may not be there. The first one that is there and will not do is remembered. */
+/* Try a path that may not exist. The first file that is found and refused is recorded. */
 static bool real_try(const char *path)
 {
     char file[PATH_MAX], why[384] = "";
@@ -220,7 +218,7 @@ static bool real_try_folder(const char *folder)
         return false;
     if (real_try(path))
         return true;
-    /* Where Shunt replaced the file or its link, the real one is beside it under a longer name. */
+    /* If Shunt replaced the file or its link, the real one lies beside it under a longer name. */
     struct dirent **names = NULL;
     int count = scandir(folder, &names, real_is_versioned, versionsort);
     bool opened = false;
@@ -233,7 +231,7 @@ static bool real_try_folder(const char *folder)
     return opened;
 }
 
-/* The user named it: this one or none. */
+/* The user named it, so there is no other candidate. */
 static bool real_try_setting(const char *setting)
 {
     struct stat status;
@@ -266,7 +264,7 @@ static bool real_search(void)
     return opened;
 }
 
-/* A fork waits until no other thread is loading: the child would find the lock shut, and half a library. */
+/* A fork waits until no other thread is loading: the child would find a held lock and a half-loaded library. */
 static void real_before_fork(void)
 {
     pthread_mutex_lock(&real_lock);

@@ -19,25 +19,24 @@ typedef struct shim_real {
     void *handle;     /* of dlopen */
     const char *path; /* absolute, without links */
     int version;      /* as ncclGetVersion says: 22809 */
-/* Each treated function, never NULL: what the library lacks logs one line and returns ncclInvalidUsage. */
+/* Each treated function, never NULL: one that the library lacks logs one line and returns ncclInvalidUsage. */
 #define SHIM_TREATED(name) __typeof__(&name) name;
 #include "shim/names/names.def"
 } shim_real_t;
 
-/* NULL if there is none; the answer does not change. Host mode has no use for it, and should not ask.
- * The first call may take a second: it searches, and opens a library of hundreds of MB. */
+/* NULL if there is none; the answer is final. Host mode must not call it. The first call may take a second: it
+ * searches, and opens a library of hundreds of MB. */
 const shim_real_t *shim_real(void);
 /* After shim_real said NULL: why, and what to do, as one line without an end. "" otherwise. */
 const char *shim_real_failure(void);
-/* The same for a call that cannot do without: where there is none it has the last error, and returns ncclSystemError.
- */
+/* For a call that needs it: if there is none, sets the last error; the caller returns ncclSystemError. */
 const shim_real_t *shim_real_need(const char *function);
 static inline bool shim_is_error(ncclResult_t result)
 {
     return result != ncclSuccess && result != ncclInProgress;
 }
 
-/* Gives what the real NCCL returned. If it refused, the words are its own: ncclGetLastError asks it. */
+/* Returns the real NCCL's result. After an error, ncclGetLastError returns its text. */
 ncclResult_t shim_real_answer(ncclResult_t result);
 /* Every function of the table becomes one that logs one line and returns ncclInvalidUsage. */
 void shim_real_fill_missing(shim_real_t *table);

@@ -57,15 +57,15 @@ static bool copies_find(const shim_real_t *real)
     copies_search_t search = {.own = (ElfW(Addr))own.dli_fbase, .real = map->l_addr};
     dl_iterate_phdr(copies_look, &search);
     if (search.other && !atomic_exchange(&said, true))
-        shim_warn("two NCCLs in this process: %s, which Shunt forwards to, and %s; Shunt takes no calls on "
-                  "communicators that are made from now on; let both be opened by the same path, or by name",
+        shim_warn("two NCCLs in this process: %s, which Shunt forwards to, and %s; Shunt forwards all calls of "
+                  "communicators made from now on; let the program load only one of them",
                   real->path, search.other);
     return search.other == NULL;
 }
 
 bool shim_real_alone(const shim_real_t *real)
 {
-    /* What was found when so many objects had been loaded; the lowest bit is the answer. */
+    /* The number of loaded objects at the last search; the lowest bit is its answer. */
     static atomic_ullong known;
     unsigned long long adds = 0, seen = atomic_load(&known);
     dl_iterate_phdr(copies_adds, &adds);

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * real_elf.c - a look at a library's file before it is opened.
+ * real_elf.c - checks a library's file before it is opened.
  *
- * dlopen runs constructors, and maps what the file's header promises: a file
- * that was cut short ends in SIGBUS, another copy of Shunt would be found only
- * after the fact and forward to itself. So the header is read first, every read
- * within bounds, with pread rather than mmap, so a file that shrinks meanwhile
- * is a short read and not a signal.
+ * dlopen runs constructors and maps the file by its header: a truncated file causes SIGBUS, and another copy of Shunt
+ * would forward to itself. So the header is checked first, within bounds, with pread rather than mmap: a file that
+ * shrinks meanwhile gives a short read, not a signal.
  *
- * Which names a library knows is read from its dynamic string table alone: it
- * has every name that the library defines or wants, and neither a real NCCL nor
- * anything that could stand for one wants shunt_version.
+ * The names of a library are searched in its dynamic string table alone. It holds defined and imported names, and no
+ * real NCCL imports shunt_version.
  */
 #define _GNU_SOURCE
 #include <elf.h>
@@ -64,7 +61,7 @@ static bool elf_read(const elf_file_t *file, uint64_t offset, void *to, uint64_t
     return true;
 }
 
-/* Reads the program headers and holds each loaded piece against the file's size. */
+/* Reads the program headers and checks each loaded segment against the file's size. */
 static const char *elf_read_headers(elf_file_t *file)
 {
     ElfW(Ehdr) elf;
@@ -89,7 +86,7 @@ static const char *elf_read_headers(elf_file_t *file)
     return NULL;
 }
 
-/* Where in the file `bytes` bytes of the address `address` lie. */
+/* The file offset of `bytes` bytes at the address `address`. */
 static bool elf_offset(const elf_file_t *file, uint64_t address, uint64_t bytes, uint64_t *offset)
 {
     for (size_t i = 0; i < file->headers; i++) {
@@ -135,7 +132,7 @@ static char *elf_strings(const elf_file_t *file, size_t *bytes)
     return strings;
 }
 
-/* Linkers let a name be the tail of another one, so only its end is looked at. */
+/* Linkers store a name as the tail of another one, so only the end is compared. */
 static bool elf_knows(const char *strings, size_t bytes, const char *name)
 {
     return memmem(strings, bytes, name, strlen(name) + 1) != NULL;
@@ -160,7 +157,7 @@ static const char *elf_check_names(const elf_file_t *file)
 static const char *elf_open(elf_file_t *file, const char *path)
 {
     struct stat status;
-    /* O_NONBLOCK: a pipe of that name must not hold us up. */
+    /* O_NONBLOCK: opening a pipe would block. */
     *file = (elf_file_t){.descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
     if (file->descriptor < 0 || fstat(file->descriptor, &status) != 0)
         return strerror(errno);

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * real_find.c - where a real NCCL may lie.
+ * real_find.c - the folders in which to look for the real NCCL.
  *
- * Without Shunt the dynamic linker, or Python, would have picked the program's
- * NCCL. With Shunt loaded under the same SONAME they no longer search, so Shunt
- * searches the same places in the same order: beside an NCCL that was already
- * opened by its path, run paths that rule out the environment
- * (DT_RPATH), the wheels of the running Python, our own folder (a replaced NCCL
- * often stays there under a longer name), LD_LIBRARY_PATH, the other run paths,
- * the linker's cache, the system's folders, CUDA's. The list holds folders
- * whether or not they exist; each string is owned by the list.
+ * Without Shunt the dynamic linker, or Python, would have picked the program's NCCL. With Shunt loaded under the same
+ * SONAME they do not search, so Shunt searches the same places in the same order: beside an NCCL that was already
+ * opened by its path, run paths that rule out the environment (DT_RPATH), the wheels of the running Python, our own
+ * folder (a replaced NCCL often stays there under a longer name), LD_LIBRARY_PATH, the other run paths, the linker's
+ * cache, the system's folders, CUDA's. The list holds folders whether or not they exist; each string is owned by the
+ * list.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -36,7 +34,7 @@
 #define FIND_CACHE_FLAGS 0x0a03
 #endif
 
-/* Adds a folder unless it is there already. A path that is too long, or memory that is short, is a folder less. */
+/* Adds a folder unless the list has it. A path that is too long, or lack of memory, drops the folder. */
 static void find_add(shim_folders_t *folders, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void find_add(shim_folders_t *folders, const char *format, ...)
 {
@@ -92,7 +90,7 @@ typedef struct find_objects {
     int64_t tag; /* DT_RPATH or DT_RUNPATH */
 } find_objects_t;
 
-/* A program with more rights than its caller, which chooses the path by which it is run. */
+/* A set-user-id program, whose caller chooses the path by which it is run. */
 static bool find_is_secure(void)
 {
     return getauxval(AT_SECURE) != 0;
@@ -132,7 +130,7 @@ static const char *find_dynamic_text(const struct dl_phdr_info *info, const ElfW
     ElfW(Xword) offset = 0;
     for (const ElfW(Dyn) *entry = dynamic; entry->d_tag != DT_NULL; entry++) {
         if (entry->d_tag == DT_STRTAB) {
-            /* glibc has made it an address, except in the kernel's own object. */
+            /* glibc turns it into an address, except in the vDSO. */
             ElfW(Addr) table = entry->d_un.d_ptr;
             strings = (const char *)(table < info->dlpi_addr ? info->dlpi_addr + table : table);
         }
@@ -143,7 +141,7 @@ static const char *find_dynamic_text(const struct dl_phdr_info *info, const ElfW
             found = true;
         }
     }
-    /* The linker does not look at a DT_RPATH beside a DT_RUNPATH. */
+    /* The linker ignores DT_RPATH if there is a DT_RUNPATH. */
     if (!found || !strings || (tag == DT_RPATH && newer))
         return NULL;
     return strings + offset;
@@ -167,7 +165,7 @@ static int find_run_paths(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-/* An NCCL that was opened by its path: a second one in the process would have state of its own. */
+/* Beside an NCCL that was opened by its path: a second NCCL in the process would have separate state. */
 static int find_loaded(struct dl_phdr_info *info, size_t size, void *data)
 {
     (void)size;
@@ -217,7 +215,7 @@ static void find_add_prefix(shim_folders_t *folders, const char *prefix)
         }
         closedir(folder);
     }
-    /* conda has NCCL as a package of its own, which goes into the environment's lib. */
+    /* conda's NCCL package installs into the environment's lib. */
     char conda[PATH_MAX];
     struct stat status;
     if ((size_t)snprintf(conda, sizeof conda, "%s/conda-meta", prefix) < sizeof conda && stat(conda, &status) == 0)
@@ -246,7 +244,7 @@ static bool find_program_is_python(const char *program)
 static void find_add_python(shim_folders_t *folders, const char *executed, const char *program)
 {
     static const char *const variables[] = {"VIRTUAL_ENV", "PYTHONHOME", "CONDA_PREFIX"};
-    /* The path that was executed keeps a virtual environment's link, which the program's file does not. */
+    /* The executed path leads to the virtual environment; the program's real file does not. */
     if (executed && find_program_is_python(executed) && !find_is_secure())
         find_add_python_file(folders, executed);
     const char *path = secure_getenv("PYTHONPATH");
@@ -356,7 +354,7 @@ static void find_add_glob(shim_folders_t *folders, const char *pattern)
 {
     glob_t found = {0};
     if (glob(pattern, 0, NULL, &found) == 0)
-        for (size_t i = found.gl_pathc; i-- > 0;) /* the newest first, as far as names tell */
+        for (size_t i = found.gl_pathc; i-- > 0;) /* newest first, judging by names */
             find_add(folders, "%s", found.gl_pathv[i]);
     globfree(&found);
 }
@@ -426,6 +424,6 @@ void shim_find_folders(shim_folders_t *folders, const char *executed)
     find_add_cache(folders, "/etc/ld.so.cache");
     find_add_system(folders);
     find_add_cuda(folders);
-    if (!python) /* an environment that is active, for a program that is no Python */
+    if (!python) /* an active environment, for programs other than Python */
         find_add_python(folders, executed, program);
 }

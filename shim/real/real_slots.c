@@ -113,7 +113,7 @@ static bool slots_store(const slots_t *slots, uintptr_t *slot, uintptr_t target)
     bool read_only = page >= slots->relro && page < slots->relro_end;
     if (read_only && mprotect((void *)page, slots->page, PROT_READ | PROT_WRITE) != 0)
         return false;
-    /* The library may have been in use before, by its path: a call finds the old or the new target. */
+    /* The library may be in use already (opened by its path): a concurrent call finds the old or the new target. */
     __atomic_store_n(slot, target, __ATOMIC_RELEASE);
     if (read_only)
         mprotect((void *)page, slots->page, PROT_READ);

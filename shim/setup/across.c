@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * across.c - a set-up whose ranks are not all on this host.
+ * across.c - set-up of ranks on several hosts.
  *
- * On the host device ranks wait for each other in shared memory for a moment; on GPUs
- * the real init has waited for all. Where some are missing then, they meet those of
- * other hosts (hosts.c). Then the ranks of each host set up their team as if they were
- * alone, in the stages of stages.c, and at its end wait for the other hosts. A split of a
- * communicator of several hosts begins at the meeting.
+ * On the host device ranks first wait briefly for each other in shared memory; on GPUs the real init has waited for
+ * all. If some are missing, the ranks meet those of other hosts (hosts.c). Then the ranks of each host set up their
+ * team by the stages of stages.c and finally wait for the other hosts. A split of a communicator of several hosts
+ * begins with the meeting.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,7 @@
 void shim_setup_begin_hosts(shim_setup_t *setup)
 {
     const shim_setup_request_t *request = &setup->request;
-    const bool asked = request->rank < 0; /* a child on GPUs: the real NCCL said who it is */
+    const bool asked = request->rank < 0; /* a child on GPUs: the real NCCL gives its rank */
     if (!request->host) {
         setup->limit_ms = SHIM_HOSTS_LIMIT_MS;
         setup->deadline_ns = setup->since_ns + SHIM_HOSTS_LIMIT_MS * UINT64_C(1000000);
@@ -39,7 +38,7 @@ void shim_setup_begin_hosts(shim_setup_t *setup)
         shim_setup_decline(setup, "no thread to meet ranks of other hosts");
 }
 
-/* From now on the communicator is that of this host's ranks, until they have attached. */
+/* Until they have attached, the communicator stands for this host's ranks alone. */
 static void enter_team(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
 {
     shim_comm_t *comm = setup->comm;
@@ -57,7 +56,7 @@ static void enter_team(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
     shim_setup_rejoin(setup, &team);
 }
 
-/* All ranks know of each other now. */
+/* The meeting is complete: all ranks know each other. */
 static void met(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
 {
     net_leave(setup->rendezvous); /* of those on this host */
@@ -77,7 +76,7 @@ static void met(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
         enter_team(setup, outcome);
 }
 
-/* The ranks on this host have had their time, and are not all. */
+/* The wait for ranks on this host is over, and some are missing. */
 static bool is_due(const shim_setup_t *setup)
 {
     return setup->request.host && !setup->request.regroup && !setup->hosts && !setup->across && setup->rendezvous &&
@@ -92,7 +91,7 @@ static void end_meeting(shim_setup_t *setup)
     setup->hosts = NULL;
 }
 
-/* An init on GPUs does not wait for a rank whose program has yet to come to it, which may wait for this one. */
+/* An init on GPUs must not wait for a rank whose program has not reached it: that program may wait for this rank. */
 static void postpone(shim_setup_t *setup)
 {
     if (!setup->request.host && !setup->patient && shim_now_ns() > setup->since_ns + SHIM_AWAY_MS * UINT64_C(1000000))
@@ -111,7 +110,7 @@ void shim_setup_forget_across(shim_setup_t *setup)
     setup->across = NULL;
 }
 
-/* This host's ranks are attached; the others'? */
+/* This host's ranks are attached; are those of the other hosts? */
 static bool step_agreement(shim_setup_t *setup, bool *moved)
 {
     const char *failure = NULL;
@@ -120,7 +119,7 @@ static bool step_agreement(shim_setup_t *setup, bool *moved)
         postpone(setup);
         if (needed == 0 || shim_now_ns() < needed + SHIM_SETTLE_LIMIT_MS * UINT64_C(1000000))
             return true;
-        failure = "a rank of another host stayed away while a call waited"; /* who leaves ends it for all */
+        failure = "a rank of another host stayed away while a call waited"; /* leaving ends the meeting for all ranks */
     }
     *moved = true;
     if (failure)
@@ -135,7 +134,7 @@ static bool step_meeting(shim_setup_t *setup, bool *moved)
 {
     shim_hosts_outcome_t outcome;
     if (setup->request.host && setup->rendezvous && net_count(setup->rendezvous) >= setup->comm->nranks) {
-        end_meeting(setup); /* the last of them was late, and is here */
+        end_meeting(setup); /* the last of this host's ranks was late and has come */
         return false;
     }
     if (!shim_hosts_poll(setup->hosts, &outcome)) {

@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attach.c - the set-ups of this process: who steps them, and when.
+ * attach.c - the set-ups of this process: which thread steps them, and when.
  *
- * A set-up is begun by the thread that calls an init function, and finished
- * there (blocking), at the end of that thread's group, or by whoever polls
- * (non-blocking). All of them are on one list. A thread claims the set-ups that
- * it wants to step under the lock, steps them without it (a step calls CUDA and
- * the real NCCL), and then gives them back; the one that holds a finished set-up
- * frees it. So a set-up is stepped by one thread at a time, and abort can reach
- * it at any moment.
+ * The thread that calls an init function begins a set-up. It is finished there (blocking), at the end of that thread's
+ * group, or by polls (non-blocking). All set-ups are on one list. A thread claims set-ups under the lock, steps them
+ * without it (a step calls CUDA and the real NCCL) and gives them back; the holder of a finished set-up frees it. So
+ * one thread at a time steps a set-up, and abort can reach it at any moment.
  *
  * Memory: the list owns the set-ups; a set-up owns a reference on its
  * communicator's state.
@@ -30,12 +27,12 @@ static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t g_returned = PTHREAD_COND_INITIALIZER; /* a claimed set-up came back */
 static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 static shim_setup_t *g_setups;
-static atomic_uint g_count; /* on the list; polls look at it first */
+static atomic_uint g_count; /* length of the list; polls check it first */
 static uint64_t g_batches;
 static _Atomic uint64_t g_families;
 
 static _Thread_local char g_self;             /* its address names the thread */
-static _Thread_local shim_comm_t *g_deferred; /* destroyed in a group; linked by `next` */
+static _Thread_local shim_comm_t *g_deferred; /* states destroyed in a group; linked by `next` */
 
 static void forget_in_child(void)
 {
@@ -53,7 +50,7 @@ static void watch_forks(void)
 
 /* ---- Birth --------------------------------------------------------------------- */
 
-/* In host mode the state is its own handle. As with NCCL, an init shows it at once, a split at the end. */
+/* In host mode the state is its own handle. As in NCCL, an init publishes the handle at once, a split at the end. */
 static bool own_handle(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
@@ -99,7 +96,7 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     comm->invitation = request->invitation;
     const net_key_t key = shim_hosts_local_key(&request->key);
     setup->join_error = request->publish ? net_join(&key, &setup->rendezvous) : 0;
-    if (setup->rendezvous) /* then its set-up does not begin with the real one's end */
+    if (setup->rendezvous) /* this rank's set-up does not follow the real init at once */
         net_set_away(setup->rendezvous, request->grouped || !request->wait);
 
     pthread_mutex_lock(&g_lock);
@@ -116,13 +113,13 @@ free_setup:
     return NULL;
 }
 
-/* ---- Passes -------------------------------------------------------------------- */
+/* ---- Claiming and stepping -------------------------------------------------------------------- */
 
 typedef struct filter {
-    uint64_t batch;          /* of this batch; or */
+    uint64_t batch;          /* set-ups of this batch; or */
     bool lingering;          /* those that wait for polls; or */
-    bool told;               /* those of them that the program takes for ready; or */
-    const shim_comm_t *comm; /* the one of this state; or */
+    bool told;               /* those of them that the program was told are ready; or */
+    const shim_comm_t *comm; /* the set-up of this state; or */
     ncclComm_t handle;       /* those that this handle concerns */
 } filter_t;
 
@@ -148,8 +145,8 @@ static void setup_free(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
     if (setup->request.host && setup->result != ncclSuccess && !setup->lingering) {
-        /* In host mode the handle is ours: what was not set up does not exist. (Not blocking: it does, as
-         * a broken communicator, for the application to abort.) */
+        /* In host mode the handle is ours: a failed set-up leaves no communicator. (Non-blocking: it leaves a broken
+         * one, which the application aborts.) */
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
         shim_comm_drop(comm, atomic_load(&comm->handle));
     }
@@ -168,8 +165,8 @@ static shim_setup_t *claim(const filter_t *filter)
     for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {
         if (setup->busy || !passes(setup, filter))
             continue;
-        /* Only the thread that began a set-up asks the real NCCL on its own: to ask has effects
-         * there, and another thread of the application may be asking at this moment. */
+        /* Only the thread that began a set-up polls the real NCCL on its own: the poll has side effects, and another
+         * thread of the application may be polling now. */
         setup->poll_real = setup->lingering && setup->owner == &g_self;
         setup->patient = setup->lingering;
         setup->busy = true;
@@ -180,7 +177,7 @@ static shim_setup_t *claim(const filter_t *filter)
     return claimed;
 }
 
-/* Give back what was claimed; free what is done. Returns how many that pass are left, busy ones too. */
+/* Give back claimed set-ups and free finished ones. Returns how many that match are left, busy ones included. */
 static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclResult_t *result)
 {
     shim_setup_t *done = NULL;
@@ -195,7 +192,7 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
     }
     for (shim_setup_t **link = &g_setups; *link;) {
         shim_setup_t *setup = *link;
-        if (!setup->busy && setup->done) { /* a busy one belongs to its thread */
+        if (!setup->busy && setup->done) { /* its thread frees a busy one */
             *link = setup->next;
             setup->next = done;
             done = setup;
@@ -216,11 +213,11 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
         done = next;
     }
     if (any)
-        shim_comm_reap(); /* what a declined one had, and what its ranks have let go of */
+        shim_comm_reap(); /* scratch of declined set-ups, and memory that peers have unmapped */
     return left;
 }
 
-/* Step each set-up that passes once. Returns how many are left. */
+/* Step each matching set-up once. Returns how many are left. */
 static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
 {
     shim_setup_t *claimed = claim(filter);
@@ -229,8 +226,8 @@ static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
     return give_back(claimed, filter, result);
 }
 
-/* Step until none is left; naps grow from 20 µs to 1 ms. The limit is in the steps. Those that the program takes
- * for ready are stepped too: a rank that waits for another in here may be waited for in one of them. */
+/* Step until none is left; naps grow from 20 µs to 1 ms. The steps have the time limit. Set-ups that the program was
+ * told are ready are stepped too: a peer may wait for this rank in one of them. */
 static ncclResult_t finish(const filter_t *filter)
 {
     const filter_t told = {.told = true};
@@ -253,19 +250,19 @@ static ncclResult_t finish(const filter_t *filter)
 
 /* ---- After the call was forwarded ------------------------------------------------ */
 
-/* The real call failed: end the set-up without a word. A handle that the failed call has freed must
- * not stay in the table; where the application keeps it, abort and destroy work without a state. */
+/* The real call failed: end the set-up silently. The failed call may have freed the handle, so it leaves the table;
+ * if the application keeps it, abort and destroy work without a state. */
 static void discard(shim_setup_t *setup)
 {
     shim_comm_drop(setup->comm, atomic_load(&setup->comm->handle));
     if (setup->request.host)
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
-    setup->request.host = false; /* no error of its own, no handle to take back */
+    setup->request.host = false; /* the error is reported already, and there is no handle to take back */
     atomic_store(&setup->cancel, true);
 }
 
-/* Let it wait for polls, or be finished with its batch. The real NCCL says when it is ready; in host
- * mode there is nobody to wait for. */
+/* Leave it to polls, or finish it with its batch. The real NCCL says when it is ready; host mode has no real NCCL to
+ * wait for. */
 static void place(shim_setup_t *setup, uint64_t batch, bool linger)
 {
     setup->lingering = linger;
@@ -273,8 +270,8 @@ static void place(shim_setup_t *setup, uint64_t batch, bool linger)
     atomic_store(&setup->ready, !linger || setup->request.host);
 }
 
-/* All of this thread that wait for its group: some to polls, the rest into one batch. Returns how many
- * those are. */
+/* Sort this thread's set-ups that wait for its group: some to polls, the rest into one batch. Returns the size of
+ * the batch. */
 static uint32_t take_grouped(uint64_t *batch, bool failed, bool linger)
 {
     uint32_t taken = 0;
@@ -312,7 +309,7 @@ ncclResult_t shim_attach_forwarded(shim_setup_t **setups, uint32_t count, ncclRe
         else
             shim_setup_adopt(setup); /* so that abort finds it */
         waits |= !setup->grouped && !setup->lingering;
-        /* Not blocking, and the real one is ready at once: Shunt is not. */
+        /* Non-blocking, and the real communicator is ready at once; Shunt is not. */
         answers_early |= setup->lingering && result == ncclSuccess && !setup->request.parent;
     }
     pthread_mutex_unlock(&g_lock);
@@ -367,7 +364,7 @@ void shim_attach_defer_release(shim_comm_t *comm)
 
 bool shim_attach_poll(ncclComm_t handle)
 {
-    /* Acquire: what another thread's steps wrote for this one (a split's handle) is seen. */
+    /* Acquire: makes another thread's writes for this one (a split's handle) visible. */
     if (atomic_load_explicit(&g_count, memory_order_acquire) == 0)
         return false;
     pthread_mutex_lock(&g_lock);
@@ -415,8 +412,8 @@ void shim_attach_cancel(ncclComm_t handle)
     limit.tv_sec++;
     bool any = false, busy = true;
     pthread_mutex_lock(&g_lock);
-    /* A step in another thread may still read the application's pointer: wait for it, but not for
-     * ever, for it may wait for a GPU that only the abort will free. */
+    /* A step in another thread may still read the application's pointer. Wait for it with a limit: it may wait for a
+     * GPU that only the abort will free. */
     for (int error = 0; busy && error != ETIMEDOUT;) {
         any = busy = false;
         for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {

@@ -37,7 +37,7 @@ void shim_setup_adopt(shim_setup_t *setup)
     shim_comm_insert(comm);
 }
 
-/* The real communicator is ready: who are we in it? False if it will not say. */
+/* The real communicator is ready: ask it for this rank and device. False if that fails. */
 static bool ask_real(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
@@ -95,7 +95,7 @@ static void begin_cuda(shim_setup_t *setup)
         return;
     }
     uint32_t here = setup->rendezvous ? net_count(setup->rendezvous) : 0;
-    /* Two ranks, of one host each, have rows; others meet where the user wants an algorithm for them. */
+    /* Only two ranks on two hosts have table rows; others meet only if SHUNT_ALGO is set. */
     const bool elsewhere = setup->rendezvous && here < comm->nranks &&
                            net_invitation_valid(&setup->request.invitation) &&
                            comm->nranks <= (shim_settings()->algo[0] ? NET_NETWORK_RANKS : 2);

@@ -15,7 +15,7 @@
 
 static const unsigned config_magic = 0xcafebeef;
 
-/* The structure's beginning as of NCCL 2.31, in which it has grown beyond the nccl.h that we may be built with. */
+/* The first fields as of NCCL 2.31, for builds with an older nccl.h. */
 typedef struct config_2_31 {
     size_t size;
     unsigned magic, version;

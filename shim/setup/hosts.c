@@ -2,16 +2,14 @@
 /*
  * hosts.c - ranks of several hosts find each other.
  *
- * The id carries the address of a listener in the process that made it
- * (transport/network/). Ranks that have not all met on this host go there: each
- * posts who it is, where it listens and what it wants; each learns the same of all,
- * connects to them, and posts how that went. Then the ranks of each host set up their
- * team (stages.c), and a second meeting, which they have joined before, hears of it. So
- * all ranks come to one outcome, but for one that dies at the very end, whose peers see
- * their connections end.
+ * The id carries the address of a listener in the process that made it (transport/network/). Ranks that are not all on
+ * one host go there. Each posts its identity, address and settings, reads those of all, connects to them, and posts
+ * the result. Then the ranks of each host set up their team (stages.c) and report to a second meeting, joined
+ * beforehand. So all ranks reach the same outcome, unless one dies at the very end; its peers then see their
+ * connections close.
  *
- * All this waits, so each set-up has a thread for it, and polls that. The thread owns
- * what it makes until the outcome is taken.
+ * All this blocks, so each set-up runs it in a thread and polls that. The thread owns its results until the outcome is
+ * taken.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -30,16 +28,16 @@
 
 enum { ROUNDS = 2, AGREE_ROUNDS = 2, RECORD_LAYOUT = 3 };
 
-/* What a rank posts first. Plain data without padding. */
+/* A rank's first record. Plain data without padding. */
 typedef struct record {
     uint32_t version, layout;
-    net_key_t host, nccl_host;  /* what is the same host to Shunt, and to NCCL */
-    net_address_t relay, every; /* where it listens for them */
+    net_key_t host, nccl_host;  /* identify the host, to Shunt and to NCCL */
+    net_address_t relay, every; /* the listener's address */
     int32_t color, order;
     uint32_t blocking, reserved;
 } record_t;
 
-/* What it posts last. */
+/* A rank's last record. */
 typedef struct ready {
     net_key_t plan;
 } ready_t;
@@ -60,10 +58,10 @@ struct shim_hosts {
     atomic_bool met, agreed;
     pthread_t thread;
     char failure[160];
-    const char **failed; /* outcome.failure, and once that was given out `refusal` */
+    const char **failed; /* outcome.failure; after the outcome was given out, `refusal` */
     const char *refusal;
     shim_hosts_outcome_t outcome;
-    net_meeting_t *last; /* NULL: nothing is to be agreed on */
+    net_meeting_t *last; /* NULL: there is nothing to agree on */
     ready_t ready;       /* once `is_ready` says so */
     pthread_mutex_t lock;
     pthread_cond_t told;
@@ -86,7 +84,7 @@ void shim_hosts_invite(ncclUniqueId *id)
     net_invitation_t invitation;
     const net_interfaces_t wanted = interfaces();
     if (!shim_host_mode() && !shim_identity_sockets())
-        return; /* nobody will meet (begin.c) */
+        return; /* no ranks will meet (begin.c) */
     if (memcmp(id->internal + INVITATION_AT, &empty, sizeof(empty)) != 0)
         return;
     int error = net_invite(&wanted, &invitation);
@@ -160,7 +158,7 @@ static void meeting_failed(shim_hosts_t *hosts, int error)
     }
 }
 
-/* The sockets that others call, until they are connected. */
+/* Listeners for the other ranks, until they are connected. */
 typedef struct sockets {
     net_network_t *relay, *every; /* every: host device; else NULL */
 } sockets_t;
@@ -192,16 +190,16 @@ static int open_sockets(const shim_hosts_request_t *request, sockets_t *sockets,
     return error;
 }
 
-/* Those who stay together, in their order. */
+/* The ranks of one colour, in order of their keys. */
 typedef struct members {
     uint32_t count, own;
-    uint32_t rank[NET_NETWORK_RANKS]; /* of the group that meets */
+    uint32_t rank[NET_NETWORK_RANKS]; /* indexed by rank in the group that meets */
     bool one_host, blocking;
     uint32_t host[NET_NETWORK_RANKS], host_rank[NET_NETWORK_RANKS]; /* of each member */
     uint32_t hosts, host_ranks;
 } members_t;
 
-/* Number the hosts in the order of their first ranks. False: they have not as many ranks each, or too many. */
+/* Number the hosts in the order of their first ranks. False: the hosts have different numbers of ranks, or too many. */
 static bool number_hosts(members_t *members, const record_t *records)
 {
     uint32_t ranks_of[NET_NETWORK_RANKS] = {0};
@@ -223,7 +221,7 @@ static bool number_hosts(members_t *members, const record_t *records)
 
 static members_t find_members(const shim_hosts_request_t *request, const record_t *records)
 {
-    /* Ranks of an init that come here have not met in shared memory, so they are not on one host. */
+    /* Ranks of an init come here only if they have not met in shared memory, so they are not on one host. */
     members_t members = {.one_host = request->regroup, .blocking = true};
     const record_t *own = &records[request->rank];
     for (uint32_t r = 0; r < request->nranks; r++) {
@@ -256,7 +254,7 @@ static net_key_t key_of_members(const shim_hosts_request_t *request)
     return request->regroup ? shim_setup_key_of_color(&request->key, request->color) : request->key;
 }
 
-/* The ranks of this one's number, on all hosts. */
+/* Connect the ranks with this local rank on all hosts. */
 static int connect_relay(shim_hosts_t *hosts, const members_t *members, const record_t *records, sockets_t *sockets,
                          const net_limit_t *limit)
 {
@@ -281,7 +279,7 @@ static int connect_relay(shim_hosts_t *hosts, const members_t *members, const re
     return 0;
 }
 
-/* All ranks (host device). */
+/* Connect all ranks (host device). */
 static int connect_every(shim_hosts_t *hosts, const members_t *members, const record_t *records, sockets_t *sockets,
                          const net_limit_t *limit)
 {
@@ -304,7 +302,7 @@ static int connect_every(shim_hosts_t *hosts, const members_t *members, const re
     return 0;
 }
 
-/* How it went for everyone; the first one's trouble is everyone's. */
+/* Exchange results; the first rank that failed decides for all. */
 static void settle(shim_hosts_t *hosts, net_meeting_t *meeting, int32_t own, const net_limit_t *limit)
 {
     int32_t all[NET_NETWORK_RANKS];
@@ -317,8 +315,8 @@ static void settle(shim_hosts_t *hosts, net_meeting_t *meeting, int32_t own, con
         meeting_failed(hosts, error);
 }
 
-/* Members alone, for what their hosts come to. The first round tells that all have joined: from then on one that dies
- * is noticed. */
+/* The second meeting: members only, for the outcome of their hosts. After the first round all have joined, and a
+ * death is noticed from then on. */
 static int join_last(shim_hosts_t *hosts, const members_t *members, const net_limit_t *limit)
 {
     const struct {
@@ -332,7 +330,7 @@ static int join_last(shim_hosts_t *hosts, const members_t *members, const net_li
     return error ? error : net_meeting_exchange(hosts->last, &here, sizeof(here), all, limit);
 }
 
-/* Containers of one machine, say. NCCL may have faster ways between them than sockets. */
+/* Containers of one machine, for example. NCCL may have faster paths between them than sockets. */
 static bool one_host_to_nccl(const shim_hosts_request_t *request, const record_t *records)
 {
     for (uint32_t r = 1; r < request->nranks; r++) {
@@ -405,7 +403,7 @@ static void meet(shim_hosts_t *hosts)
     }
     if (error) {
         meeting_failed(hosts, error);
-        /* The first to run out of time leaves; the others see that. */
+        /* The first rank to time out leaves, and the others see it. */
         atomic_store(&g_alone, error == -ETIMEDOUT || error == -ESRCH || shim_hosts_alone());
     }
     close_sockets(&sockets);
@@ -456,7 +454,7 @@ shim_hosts_t *shim_hosts_begin(const shim_hosts_request_t *request)
     hosts->failed = &hosts->outcome.failure;
     pthread_mutex_init(&hosts->lock, NULL);
     pthread_cond_init(&hosts->told, NULL);
-    /* The program's signals are for the program's threads. */
+    /* Block signals: the program's threads handle them. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);

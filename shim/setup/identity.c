@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * identity.c - who a rank is and what it wants, and what the identities of all
- * ranks come to: who may not take part, whose settings hold, which scratch could
- * be shared, what the GPUs have in common.
+ * identity.c - a rank's identity and settings, and the comparison of all ranks' identities: may they form a team,
+ * which settings are in force, which scratch can be reused, what the GPUs have in common.
  *
- * A rank knows its own side alone when it fills an identity in; everything else
- * here is asked of the records of all ranks, and is the same on every rank.
+ * A rank fills in its own identity; everything else here reads the records of all ranks and gives the same result on
+ * every rank.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -29,14 +28,14 @@
 #include "shim/setup/setup.h"
 #include "shim/setup/table_load.h"
 
-/* Of the records, of a scratch's map, and of what kernels do in it: raise it when one of these changes, for ranks of
- * two builds with one version number must not meet. */
+/* Version of the records, of the scratch's map and of the kernels' protocol. Raise it when one of these changes:
+ * ranks of two builds with the same version number must not meet. */
 enum { RECORD_LAYOUT = 7 };
 #define MOST_SCRATCH_BYTES (UINT64_C(16) << 30) /* as settings.def allows */
 
 _Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does not fit into a record");
 
-/* ---- What this rank is, and wants ---------------------------------------------- */
+/* ---- This rank's identity ---------------------------------------------- */
 
 static bool variable_is(const char *name, const char *value)
 {
@@ -56,11 +55,11 @@ static bool variable_is_on(const char *name)
     return text && atoi(text) != 0;
 }
 
-/* The farthest GPUs that NCCL may let reach each other. */
+/* The largest distance at which NCCL's settings allow peer access. */
 static sel_link_t farthest_peer(void)
 {
     static const struct {
-        const char *name, *number; /* as NCCL counted before it had names */
+        const char *name, *number; /* NCCL's older numeric levels */
         sel_link_t link;
     } levels[] = {{"LOC", "0", SEL_LINK_HOST},
                   {"NVL", "NVL", SEL_LINK_BRIDGES},
@@ -90,7 +89,7 @@ const char *shim_identity_refusal(char *text, size_t capacity)
     const char *order = shim_nccl_env("NCCL_LAUNCH_ORDER_IMPLICIT");
     if (order && atoi(order) != 0)
         return "explicit NCCL_LAUNCH_ORDER_IMPLICIT: forwarding";
-    /* NCCL then looks at pointers, and refuses what a kernel would fault at. */
+    /* NCCL then checks pointers and refuses those at which a kernel would fault. */
     const char *pointers = shim_nccl_env("NCCL_CHECK_POINTERS"), *mode = shim_nccl_env("NCCL_CHECK_MODE");
     if (pointers && atoi(pointers) != 0)
         return "explicit NCCL_CHECK_POINTERS: forwarding";
@@ -99,7 +98,7 @@ const char *shim_identity_refusal(char *text, size_t capacity)
     return NULL;
 }
 
-/* A device that the kernel's RDMA drivers show. */
+/* Whether the kernel lists an RDMA device. */
 static bool has_rdma(void)
 {
     DIR *folder = opendir("/sys/class/infiniband");
@@ -166,14 +165,14 @@ static uint64_t random_id(void)
     uint64_t id = 0;
     if (getrandom(&id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
         id = shim_now_ns() ^ (uint64_t)getpid() << 40;
-    return id & ~UINT64_C(3) ? id & ~UINT64_C(3) : 4; /* that of a later try is this plus its number */
+    return id & ~UINT64_C(3) ? id & ~UINT64_C(3) : 4; /* a later try adds its number */
 }
 
 static sel_settings_t own_settings(const shim_comm_t *comm, uint64_t machine)
 {
     const shim_settings_t *settings = shim_settings();
     sel_settings_t wanted;
-    memset(&wanted, 0, sizeof(wanted)); /* what the text leaves of its field is compared too */
+    memset(&wanted, 0, sizeof(wanted)); /* the whole field is compared, padding included */
     wanted.scratch_bytes = settings->scratch_bytes;
     wanted.max_blocks = settings->max_ctas;
     if (comm->config.max_blocks && (!wanted.max_blocks || comm->config.max_blocks < wanted.max_blocks))
@@ -204,14 +203,14 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     int error = setup->request.host ? 0 : shim_link_gpu(comm->device, &identity->gpu, &kind);
     if (variable_is("NCCL_NVLS_ENABLE", "0"))
         identity->gpu.multicast = 0;
-    /* Where the ranks' GPUs are of several kinds, this table is not theirs, and sel_plan_init leaves it out. */
+    /* If the ranks' GPUs differ in kind, the table does not apply, and sel_plan_init leaves it out. */
     identity->settings = own_settings(comm, setup->request.host ? 0 : sel_fingerprint(&identity->gpu.fingerprint, 1));
     return error;
 }
 
-/* ---- What the identities come to ----------------------------------------------- */
+/* ---- Comparison of the identities ----------------------------------------------- */
 
-/* Why this rank cannot be in a team with rank 0 and those before it; NULL if it can. */
+/* The reason why this rank cannot join rank 0 and the ranks before it; NULL if it can. */
 static const char *rank_mismatch(const shim_setup_t *setup, uint32_t rank, char *text, size_t capacity)
 {
     const shim_identity_t *first = &setup->identity[0], *other = &setup->identity[rank];
@@ -242,7 +241,7 @@ const char *shim_identity_mismatch(const shim_setup_t *setup, char *text, size_t
     return what;
 }
 
-/* What is compared, by the name that the user knows it by. (max_blocks: or the configuration's maxCTAs.) */
+/* The compared settings, by the user's name. (max_blocks: or the configuration's maxCTAs.) */
 #define WISHES(wish)                                                              \
     wish("SHUNT_SCRATCH_BYTES", scratch_bytes) wish("SHUNT_MAX_CTAS", max_blocks) \
         wish("SHUNT_DETERMINISTIC", deterministic) wish("SHUNT_ALGO", policy) wish("SHUNT_TABLE", tuned)
@@ -255,7 +254,7 @@ static const struct wish {
     size_t offset, size;
 } wishes[] = {WISHES(WISH_ROW)};
 
-/* The ranks that want something else than rank 0, as "2, 3"; how many there are. */
+/* The ranks whose setting differs from rank 0's, as "2, 3"; returns their number. */
 static uint32_t differing_ranks(const shim_setup_t *setup, const struct wish *wish, char *list, size_t capacity)
 {
     const char *first = (const char *)&setup->identity[0].settings + wish->offset;
@@ -271,7 +270,7 @@ static uint32_t differing_ranks(const shim_setup_t *setup, const struct wish *wi
 
 void shim_identity_tell_differences(const shim_setup_t *setup)
 {
-    static atomic_bool told; /* a program may make hundreds of communicators with the same mistake in them */
+    static atomic_bool told; /* warn once: a program may make hundreds of such communicators */
     char text[sizeof(wishes) / sizeof(wishes[0]) * (ALG_MAX_RANKS * 4 + 40)];
     size_t used = 0;
     for (size_t i = 0; i < sizeof(wishes) / sizeof(wishes[0]); i++) {
@@ -283,7 +282,7 @@ void shim_identity_tell_differences(const shim_setup_t *setup)
     }
     if (used && setup->comm->rank == 0)
         shim_log(atomic_exchange(&told, true) ? SHIM_LOG_INFO : SHIM_LOG_WARN,
-                 "communicator %p: settings differ from rank 0's, which hold for all: %s",
+                 "communicator %p: settings differ between ranks; rank 0's are used; set them alike: %s",
                  (void *)atomic_load(&setup->comm->handle), text);
 }
 

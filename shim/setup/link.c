@@ -2,10 +2,8 @@
 /*
  * link.c - the GPU of a rank, and how it reaches the others.
  *
- * NVML says whether, and by how many NVLinks; what is reached over PCIe is
- * placed by /sys, or by the file that NCCL places devices by (pci_tree.c). Without
- * NVML, a visible peer with native atomics counts as NVLink by a switch, for over
- * PCIe there are none: a driver that says no more has told all that it can.
+ * NVML reports NVLinks and their number; for PCIe, /sys or NCCL's topology file (pci_tree.c) gives the distance.
+ * Without NVML, a visible peer with native atomics counts as NVLink by a switch, since PCIe has no such atomics.
  */
 #include "shim/setup/link.h"
 
@@ -34,7 +32,7 @@ static bool nvlink_by_cuda(int device, const char *to)
            atomics;
 }
 
-/* *machine: read for the first pair that needs it. */
+/* *machine is read lazily, for the first pair that needs it. */
 static sel_reach_t reach_by_pci(sel_machine_t **machine, const char *from, const char *to)
 {
     if (!*machine) {
@@ -81,7 +79,7 @@ sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uin
     return all;
 }
 
-/* A GPU that this process does not see may be reached. */
+/* A GPU that this process does not see counts as reachable. */
 bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count)
 {
     net_scope_t scope;
@@ -99,7 +97,7 @@ bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t c
     return peers;
 }
 
-/* The runtime does not tell, so the driver is asked, which is loaded by now. */
+/* The runtime lacks this query; the driver has it and is loaded by now. */
 static bool has_multicast(int device)
 {
     enum { MULTICAST_SUPPORTED = 132 }; /* CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, from CUDA 12.1 on */

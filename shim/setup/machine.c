@@ -14,7 +14,7 @@
 
 #include "transport/transport.h"
 
-/* What only CUDA knows, and only of GPUs that this process may use. */
+/* Facts that only CUDA has, and only for visible GPUs. */
 static void add_cuda_facts(sel_machine_t *machine)
 {
     int count = 0;

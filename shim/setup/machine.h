@@ -8,7 +8,7 @@
 
 #include "selector/topology.h"
 
-/* Read all of it. Asks NVML, /sys and CUDA; may take as long as their first start. */
+/* Read all of it. Queries NVML, /sys and CUDA, and may start them, which takes a while. */
 void shim_machine_read(sel_machine_t *machine);
 
 #endif

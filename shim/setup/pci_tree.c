@@ -2,9 +2,8 @@
 /*
  * pci_tree.c - see pci_tree.h.
  *
- * Virtual machines hide where PCI devices hang, so whoever made one says it in a
- * file (NCCL_TOPO_FILE), which NCCL believes rather than /sys; so do we. What
- * devices there are, and what they can do, is asked of the drivers all the same.
+ * Virtual machines hide the PCI tree, so their makers describe it in a file (NCCL_TOPO_FILE), which NCCL prefers to
+ * /sys; so do we. The list of devices and their properties still comes from the drivers.
  */
 #include "shim/setup/pci_tree.h"
 
@@ -15,7 +14,7 @@
 #include "shim/base/log.h"
 #include "shim/base/nccl_env.h"
 
-/* Where NCCL looks when nobody names a file. */
+/* NCCL's default path. */
 #define USUAL_FILE "/var/run/nvidia-topologyd/virtualTopology.xml"
 
 void shim_pci_tree_read(sel_machine_t *machine)
@@ -29,7 +28,7 @@ void shim_pci_tree_read(sel_machine_t *machine)
         return;
     if (!sel_machine_load(machine, file, fault, sizeof(fault))) {
         if (!atomic_exchange(&told, true))
-            shim_warn("topology file: %s; /sys is read instead", fault);
+            shim_warn("topology file: %s; /sys is read instead; correct the file, or unset NCCL_TOPO_FILE", fault);
         return;
     }
     machine->gpus = machine->nics = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pci_tree.h - where the machine's PCI devices hang.
+ * pci_tree.h - the machine's PCI tree.
  */
 #ifndef SHUNT_SHIM_PCI_TREE_H
 #define SHUNT_SHIM_PCI_TREE_H
@@ -9,8 +9,8 @@
 
 #define SHIM_SYS "/sys"
 
-/* An empty machine, or one with the PCI tree alone of the file that the real NCCL takes it from. `machine`
- * is zero. */
+/* Fill in the PCI tree of the topology file that the real NCCL reads, or nothing if there is none. `machine` is
+ * zero. */
 void shim_pci_tree_read(sel_machine_t *machine);
 
 #endif

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stages.c - what the ranks of a communicator tell each other, step by step.
+ * stages.c - the stages of a set-up: the records that ranks exchange.
  *
- * A step does what it can without waiting for another rank and comes back, so
- * that one thread can set up several ranks and a poll of the application never
- * blocks. In every stage a rank posts a record; when all have, each acts and
- * posts the next. Whatever fails is posted as an error number, and all ranks see
- * the same numbers and take the same turn; the verdict settles the rest.
+ * A step never waits for another rank, so one thread can set up several ranks and a poll of the application never
+ * blocks. In every stage each rank posts a record; when all have, each acts and posts the next. A failure is posted as
+ * an error number: all ranks see the same numbers and take the same branch; the verdict settles the rest.
  *
  *   IDENTITY  who I am, what I want            -> compare (identity.c), take rank 0's settings
  *   AGREE     link to the peers, idle scratch  -> plan; take or make the scratch
@@ -15,12 +13,11 @@
  *   OPENED    errno                            -> check own mailboxes
  *   PROOF     errno                            -> attached
  *
- * The last four are of one kind of memory (`kinds`). Where one rank is refused it,
- * before the proof, all drop their scratch and go through them with the next kind.
- * Host mode has a stage before all this for a split (begin.c).
+ * The last four belong to one kind of memory (`kinds`). If it fails on a rank before the proof, all ranks drop their
+ * scratch and repeat them with the next kind. In host mode a split has one stage before all these (begin.c).
  *
- * How long: see out_of_time. Whether a rank lives is asked of the system, so one
- * that lives may take its time; a rank that is not seen has the limit.
+ * Time limits: see out_of_time. The system tells if a rank is alive; a live rank may be slow, a missing one has the
+ * limit.
  *
  * Who owns what: the set-up owns scratch and plan until the verdict (verdict.c).
  */
@@ -36,7 +33,7 @@ typedef struct agree {
     uint64_t pooled; /* id of the idle scratch, 0: none */
     uint32_t link;   /* sel_reach_t, to every peer */
     uint32_t lanes;
-    uint32_t peers; /* CUDA does not deny access to one of them */
+    uint32_t peers; /* CUDA denies access to none of them */
     uint32_t unused;
 } agree_t;
 
@@ -45,7 +42,7 @@ typedef struct offer {
     uint8_t bytes[NET_OFFER_BYTES];
 } offer_t;
 
-/* Of a team on GPUs, in the order in which they are tried. */
+/* Kinds of a team on GPUs, in the order of the tries. */
 static const struct kind {
     net_memory_kind_t kind;
     alg_memory_t memory;
@@ -83,7 +80,7 @@ static void post_next(shim_setup_t *setup, uint32_t stage, const void *record, s
         shim_setup_fail(setup, "stage %u: %s", stage, strerror(-error));
 }
 
-/* Errors that ranks posted first in their record: 0, or the first of them with its rank. */
+/* Each record begins with an error: 0 if all are 0, else the first one and its rank. */
 static int first_error(shim_setup_t *setup, uint32_t stage, size_t size, uint32_t *rank)
 {
     uint8_t record[NET_RECORD_BYTES];
@@ -112,7 +109,7 @@ static int read_identities(shim_setup_t *setup)
             return error;
         identity->settings.policy[SEL_POLICY_BYTES - 1] = 0;
         identity->fresh_id |= identity->fresh_id ? 0 : TRIES + 1;
-        if (setup->across && nranks == 1) /* all that it needs is a control page */
+        if (setup->across && nranks == 1) /* it needs a control page only */
             identity->settings.scratch_bytes = ALONE_BYTES;
     }
     return 0;
@@ -129,8 +126,8 @@ static bool make_plan(shim_setup_t *setup)
     return true;
 }
 
-/* An idle scratch of this team: of the plan's memory, or, if these GPUs turned out not to reach each other, the host's.
- */
+/* An idle scratch of this team: in the plan's memory, or in host memory if these GPUs turned out not to reach each
+ * other. */
 static uint64_t find_idle(shim_setup_t *setup)
 {
     const uint32_t rank = setup->comm->rank;
@@ -166,7 +163,7 @@ static void identities_done(shim_setup_t *setup)
         return;
     }
     setup->memory = peers ? ALG_MEMORY_PEER : ALG_MEMORY_HOST;
-    setup->reach.link = host ? SEL_LINK_HOST : SEL_LINK_PCIE; /* until it is known */
+    setup->reach.link = host ? SEL_LINK_HOST : SEL_LINK_PCIE; /* until the reach is known */
     uint64_t bytes = setup->identity[0].settings.scratch_bytes;
     if (!alg_map_init(&setup->map, bytes) || !make_plan(setup)) {
         shim_setup_decline(setup, "no plan for a scratch of %llu bytes", (unsigned long long)bytes);
@@ -196,7 +193,7 @@ static int preload(alg_memory_t memory)
     return 0;
 }
 
-/* Own scratch: out of the pool, or new. */
+/* Get the own scratch: from the pool, or new. */
 static int obtain_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
 {
     const shim_comm_t *comm = setup->comm;
@@ -213,7 +210,7 @@ static int obtain_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
         error = alg_scratch_create(device, comm->device, kind, &setup->set, id, comm->rank, comm->nranks,
                                    &setup->plan->map, &setup->scratch, offer);
         if (error == -ENOMEM)
-            shim_comm_reap(); /* it may be there, only not freed yet */
+            shim_comm_reap(); /* memory may be waiting to be freed: reap and retry */
     }
     return error;
 }
@@ -226,7 +223,7 @@ static void post_offer(shim_setup_t *setup)
     bool host = setup->request.host;
     record.error = host ? 0 : net_scope_enter(&scope, setup->comm->device);
     if (!record.error && !host &&
-        (!setup->pooled || setup->across)) /* a scratch of the pool was made here, after this */
+        (!setup->pooled || setup->across)) /* for a pooled scratch this step was done when it was made */
         record.error = preload(setup->across ? ALG_MEMORY_HOSTS : setup->memory);
     if (!record.error)
         record.error = obtain_scratch(setup, record.bytes);
@@ -235,8 +232,8 @@ static void post_offer(shim_setup_t *setup)
     post_next(setup, shim_setup_try_stage(setup, TRY_OFFER), &record, sizeof(record));
 }
 
-/* Whether a kind may serve this team. Over NVLink the host's memory is left to the real NCCL, which may reach the
- * peers' in ways that we are refused. */
+/* Whether to try a kind of memory. Over NVLink, host memory is not tried: the real NCCL may have peer access that we
+ * are refused. */
 static bool usable(const shim_setup_t *setup, uint32_t attempt)
 {
     const bool allowed = shim_identity_peers(setup, setup->reach.link);
@@ -254,7 +251,7 @@ static bool usable(const shim_setup_t *setup, uint32_t attempt)
     }
 }
 
-/* Go to the first kind from `attempt` on that may do; false if there is none. */
+/* Go to the first suitable kind from `attempt` on; false if there is none. */
 static bool try_from(shim_setup_t *setup, uint32_t attempt)
 {
     while (attempt < TRIES && !usable(setup, attempt))
@@ -293,14 +290,14 @@ static void agreed(shim_setup_t *setup)
         make_plan(setup);
         post_offer(setup);
     } else if (setup->pooled && setup->pooled_in == ALG_MEMORY_HOST && usable(setup, TRIES - 1)) {
-        try_from(setup, TRIES - 1); /* the others were refused before */
+        try_from(setup, TRIES - 1); /* the other kinds failed before */
     } else if (!try_from(setup, 0)) {
         make_plan(setup);
         shim_setup_decline(setup, "its GPUs do not reach each other, and NCCL_SHM_DISABLE is set");
     }
 }
 
-/* One rank could not: all go to the next kind of memory. */
+/* A rank failed: all go to the next kind of memory. */
 static void next_try(shim_setup_t *setup, const char *what, uint32_t rank, int error)
 {
     if (setup->scratch)
@@ -415,9 +412,9 @@ static void late(shim_setup_t *setup)
         shim_setup_fail(setup, "a rank stayed away for %u ms during set-up", setup->limit_ms);
 }
 
-/* Nobody has come to the stage for a while. A rank that lives comes to the meeting, and a rank whose program
- * calls now and then comes to any stage; while no thread waits, there is no hurry. One that waits in an init
- * is let go, if it must wait for the program of another rank: that may wait for this one. */
+/* Nobody has reached the stage for a while. A live rank reaches the meeting, and a rank whose program calls now and
+ * then reaches any stage; without a waiting thread there is no limit. A thread that waits in an init is released if
+ * it depends on another rank's program, which may be waiting for this rank. */
 static bool out_of_time(shim_setup_t *setup)
 {
     const uint64_t now = shim_now_ns(), needed = atomic_load(&setup->needed_ns);

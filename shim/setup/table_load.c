@@ -2,10 +2,9 @@
 /*
  * table_load.c - finds and reads the tuned table.
  *
- * The text is read once and kept as long as the process lives: every communicator
- * takes from it the rows for its own number of ranks and what it says of the links.
- * A line that makes no sense, or a row that names an algorithm that this version lacks, is skipped and told in one
- * line; a file that is no table, or another machine's, is not used at all.
+ * The text is read once and kept as long as the process lives: every communicator takes the rows for its number of
+ * ranks and the links' figures. A malformed line, or a row with an unknown algorithm, is skipped with a warning; a
+ * file that is not a table, or is for another machine, is not used.
  */
 #define _GNU_SOURCE
 #include "shim/setup/table_load.h"
@@ -25,8 +24,8 @@
 
 enum { TABLE_PATH_BYTES = 4096, TOLD_FAULTS = 8 };
 
-static pthread_once_t once = PTHREAD_ONCE_INIT; /* no lock: what is wrong is logged, which takes one */
-static _Thread_local uint64_t asked;            /* the machine, for the thread that loads */
+static pthread_once_t once = PTHREAD_ONCE_INIT; /* a flag instead of a lock, since logging takes a lock */
+static _Thread_local uint64_t asked;            /* the machine; used by the loading thread only */
 static char *text;                              /* NULL: no table; read-only once it is loaded */
 static size_t text_bytes;
 static char path[TABLE_PATH_BYTES];
@@ -37,7 +36,7 @@ static bool cache_folder(char *folder, size_t capacity)
     int length = 0;
     if (own[0] != '\0')
         length = snprintf(folder, capacity, "%s", own);
-    else if (xdg != NULL && xdg[0] == '/') /* a relative one does not count, says its specification */
+    else if (xdg != NULL && xdg[0] == '/') /* the XDG specification says to ignore a relative path */
         length = snprintf(folder, capacity, "%s/shunt", xdg);
     else if (home != NULL && home[0] != '\0')
         length = snprintf(folder, capacity, "%s/.cache/shunt", home);
@@ -56,11 +55,11 @@ bool shim_table_path(uint64_t machine, char *to, size_t capacity)
     return true;
 }
 
-/* All of a regular file of a table's size. 0, or a negative errno. */
+/* Read a whole regular file of at most a table's size. 0, or a negative errno. */
 static int read_file(const char *name, char **to, size_t *bytes)
 {
     struct stat facts;
-    int file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* nobody should wait for the other end of a pipe */
+    int file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe would block */
     if (file < 0)
         return -errno;
     int error = fstat(file, &facts) != 0                                         ? -errno
@@ -115,10 +114,10 @@ static void tell_fault(uint32_t faults, const char *fault)
     if (faults < TOLD_FAULTS)
         shim_warn("%s:%s; the line is skipped", path, fault);
     else if (faults == TOLD_FAULTS)
-        shim_warn("%s: more lines are skipped", path);
+        shim_warn("%s: further faulty lines are skipped; write the table again with `shunt tune`", path);
 }
 
-/* Say once what is wrong with the rows. */
+/* Report the faults of the rows, once. */
 static void check_rows(sel_file_t file)
 {
     sel_file_row_t row;
@@ -132,15 +131,15 @@ static void check_rows(sel_file_t file)
                      alg_collective_name(row.collective));
         } else if (step == SEL_FILE_ROW) {
             if (++rows[row.ranks] == SEL_TUNED_ROWS + 1)
-                shim_warn("%s:%u: more than %d rows for %u ranks; the rest of them is not used", path, file.line,
-                          SEL_TUNED_ROWS, row.ranks);
+                shim_warn("%s:%u: more than %d rows for %u ranks; the others are not used; tune fewer sizes", path,
+                          file.line, SEL_TUNED_ROWS, row.ranks);
             continue;
         }
         tell_fault(faults++, fault);
     }
 }
 
-/* Why the text is not to be used; NULL if it is. */
+/* The reason not to use the text; NULL if it is usable. */
 static const char *refusal(uint64_t machine, char *reason, size_t capacity)
 {
     sel_file_t file;
@@ -154,7 +153,8 @@ static const char *refusal(uint64_t machine, char *reason, size_t capacity)
         return NULL;
     }
     snprintf(reason, capacity,
-             "%s was measured on another machine (%016llx, this is %016llx); SHUNT_TABLE_FORCE=1 uses it all the same",
+             "%s was measured on another machine (%016llx, this is %016llx); run `shunt tune` here, or set "
+             "SHUNT_TABLE_FORCE=1",
              path, (unsigned long long)file.machine, (unsigned long long)machine);
     return reason;
 }
@@ -168,7 +168,8 @@ static void load(void)
     if (!named)
         return;
     int error = read_file(path, &text, &text_bytes);
-    bool none = error == -ENOENT || error == -ENOTDIR || error == -EACCES; /* or no cache folder for this user */
+    bool none =
+        error == -ENOENT || error == -ENOTDIR || error == -EACCES; /* or there is no cache folder for this user */
     if (error && (given[0] != '\0' || !none)) {
         shim_warn("%s: %s; the built-in table is used", path,
                   error == -EFBIG ? "not a file of at most 1 MiB" : strerror(-error));

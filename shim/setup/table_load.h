@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table_load.h - the tuned table of this process: which file, and what of it a
- * communicator wants.
+ * table_load.h - the tuned table of this process: its file, and the part for a communicator.
  */
 #ifndef SHUNT_SHIM_TABLE_LOAD_H
 #define SHUNT_SHIM_TABLE_LOAD_H
@@ -12,9 +11,9 @@
  * no such folder to name, or the path does not fit. */
 bool shim_table_path(uint64_t machine, char *path, size_t capacity);
 
-/* The rows for so many ranks and the links' figures, of SHUNT_TABLE or of this machine's table. `tuned` is all zero;
- * without a table, or with one of another machine, it stays so. The file is read once, at the first call, and what is
- * wrong with it is said then. */
+/* Fill in the rows for this number of ranks and the links' figures, from SHUNT_TABLE or this machine's table.
+ * `tuned` is zero, and stays so without a table or with another machine's. The first call reads the file and reports
+ * its faults. */
 void shim_table_wanted(uint32_t nranks, uint64_t machine, sel_tuned_t *tuned);
 
 #endif

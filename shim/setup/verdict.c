@@ -2,14 +2,12 @@
 /*
  * verdict.c - the end of a set-up: attached, or declined with a reason.
  *
- * The verdict is one word that all ranks of a communicator obey; whatever fails
- * on a rank moves it to declined. In host mode, where nobody else serves the
- * communicator, a decline is the application's error.
+ * All ranks of a communicator follow one shared word, the verdict; any failure on a rank sets it to declined. In host
+ * mode a decline is an error of the application's call, since there is no real NCCL.
  *
- * Who owns what: the set-up owns scratch and plan until here, then the
- * communicator's state. After a decline the scratch is given back; a peer may be
- * writing into it at that moment, so its memory stays as long as a peer has it
- * mapped (transport sees to that).
+ * Ownership: the set-up owns scratch and plan until here, then the communicator's state does. After a decline the
+ * scratch is given back; a peer may be writing into it, so transport/ keeps its memory as long as a peer has it
+ * mapped.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,7 +22,7 @@
 #include "shim/setup/setup.h"
 #include "shim/setup/watch.h"
 
-/* One line a process: the lowest of its ranks speaks. */
+/* One line per process: its lowest rank logs. */
 static bool speaks(const shim_setup_t *setup)
 {
     const shim_comm_t *comm = setup->comm;
@@ -35,7 +33,7 @@ static bool speaks(const shim_setup_t *setup)
     return true;
 }
 
-/* Host mode: the caller gets an error, or, if it does not wait, the communicator that it polls does. */
+/* Host mode: the caller gets an error; a non-blocking one gets it by polling the communicator. */
 static void conclude_broken(shim_setup_t *setup, const char *reason)
 {
     char text[192];
@@ -82,7 +80,7 @@ static void conclude_forward(shim_setup_t *setup, const char *reason)
         conclude_broken(setup, reason);
         return;
     }
-    int joining = SHIM_COMM_JOINING; /* an abort may have made it DEAD already */
+    int joining = SHIM_COMM_JOINING; /* an abort may have set it to DEAD */
     atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_FORWARD);
     if (setup->quiet)
         return;
@@ -92,7 +90,7 @@ static void conclude_forward(shim_setup_t *setup, const char *reason)
                  (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class, reason);
 }
 
-/* Host mode's split: now the application may see the handle. */
+/* Host mode's split: publish the handle to the application. */
 static void show_split(shim_setup_t *setup)
 {
     if (shim_comm_insert(setup->comm))
@@ -101,7 +99,7 @@ static void show_split(shim_setup_t *setup)
         setup->result = ncclSystemError;
 }
 
-/* Who has made the rules of a plan, each once: "policy, tuned table, ..." */
+/* The sources of a plan's rules, each once: "policy, tuned table, ..." */
 static void name_sources(const sel_plan_t *plan, char *text, size_t capacity)
 {
     size_t used = 0;
@@ -126,7 +124,7 @@ static void tell_attached(const shim_setup_t *setup)
               comm->plan->map.total_bytes / 1024, setup->pooled ? ", reused" : "");
 }
 
-/* The plan of all hosts' ranks, in place of that of this host's. Its scratch is the same. */
+/* Replace this host's plan by the plan of all hosts' ranks. The scratch stays. */
 static void plan_for_hosts(shim_setup_t *setup, sel_plan_t *plan)
 {
     sel_topology_t topology = plan->topology;
@@ -139,7 +137,7 @@ static void plan_for_hosts(shim_setup_t *setup, sel_plan_t *plan)
     sel_plan_init(plan, &topology, &setup->identity[0].settings);
 }
 
-/* This host's ranks are ready: tell the others, on what terms. */
+/* This host's ranks are ready: send the others the plan's hash. */
 static void begin_agreement(shim_setup_t *setup)
 {
     struct {
@@ -159,7 +157,7 @@ static void begin_agreement(shim_setup_t *setup)
     shim_hosts_agree(setup->hosts, &key);
 }
 
-/* False without a thread to serve them. */
+/* False if no thread can be started for them. */
 static bool join_hosts(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
@@ -186,7 +184,7 @@ static bool all_blocking(const shim_setup_t *setup)
     return blocking;
 }
 
-/* Those of several hosts do not ask each other. */
+/* Ranks of several hosts do not compare this. */
 static bool all_lead(const shim_setup_t *setup)
 {
     bool leads = !setup->request.host && !setup->across;
@@ -240,7 +238,7 @@ void shim_setup_attach(shim_setup_t *setup)
     leave_rendezvous(setup);
 }
 
-/* Only a rank that is broken moves the verdict before this one has posted its proof. */
+/* Only a broken rank sets the verdict before this one has posted its proof. */
 static bool has_proven(const shim_setup_t *setup)
 {
     return setup->scratch && !setup->regrouping && setup->stage == shim_setup_try_stage(setup, TRY_PROOF);
@@ -274,7 +272,7 @@ static void decline(shim_setup_t *setup, const char *format, va_list arguments)
 {
     char reason[160];
     vsnprintf(reason, sizeof(reason), format, arguments);
-    if (setup->agreeing || !setup->rendezvous) { /* this host's verdict has fallen */
+    if (setup->agreeing || !setup->rendezvous) { /* this host has its verdict */
         conclude_forward(setup, reason);
         leave_rendezvous(setup);
         return;

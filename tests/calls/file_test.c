@@ -100,7 +100,7 @@ static void nothing_else(void **state)
     assert_int_equal(access("/tmp/shunt-file-elsewhere", F_OK), -1);
     unlink(path);
     assert_int_equal(link(target, path), 0);
-    assert_refused(path, "the file has another name, too");
+    assert_refused(path, "the file has a second name (a hard link)");
     unlink(path);
     assert_int_equal(mkfifo(path, 0600), 0);
     assert_refused(path, "not a file");

@@ -86,7 +86,7 @@ static void two_policies(void **state)
     static const char *const set[][2] = {{"SHUNT_ALGO", "twoshot"}, {"SHUNT_ALGO", "oneshot"}};
     char log[LOG_BYTES];
     run(2, set, "twoshot", log);
-    expect_one_line(log, "which hold for all: SHUNT_ALGO (rank 1)\n");
+    expect_one_line(log, "set them alike: SHUNT_ALGO (rank 1)\n");
 }
 
 static void unset_on_rank_0(void **state)
@@ -96,7 +96,7 @@ static void unset_on_rank_0(void **state)
         {"SHUNT_ALGO", NULL}, {"SHUNT_ALGO", "staged"}, {"SHUNT_ALGO", NULL}, {"SHUNT_ALGO", "^staged"}};
     char log[LOG_BYTES];
     run(4, set, NULL, log);
-    expect_one_line(log, "which hold for all: SHUNT_ALGO (ranks 1, 3)\n");
+    expect_one_line(log, "set them alike: SHUNT_ALGO (ranks 1, 3)\n");
 }
 
 /* nccl could not be obeyed on the host device: rank 0 wants otherwise. */
@@ -137,10 +137,10 @@ static void two_tables(void **state)
     write_table(path, "allreduce,2,host-2,any,any,0,,staged,1,1,test");
     const char *const tuned_first[][2] = {{"SHUNT_TABLE", path}, {"SHUNT_TABLE", NULL}};
     run(2, tuned_first, "staged", log);
-    expect_one_line(log, "which hold for all: SHUNT_TABLE (rank 1)\n");
+    expect_one_line(log, "set them alike: SHUNT_TABLE (rank 1)\n");
     const char *const tuned_last[][2] = {{"SHUNT_TABLE", NULL}, {"SHUNT_TABLE", path}};
     run(2, tuned_last, NULL, log);
-    expect_one_line(log, "which hold for all: SHUNT_TABLE (rank 1)\n");
+    expect_one_line(log, "set them alike: SHUNT_TABLE (rank 1)\n");
     unlink(path);
 }
 
@@ -153,7 +153,7 @@ static void two_links(void **state)
     write_table(path[1], "# link: 20 GB/s among 2 GPUs, one way 1 us");
     const char *const differ[][2] = {{"SHUNT_TABLE", path[0]}, {"SHUNT_TABLE", path[1]}};
     run(2, differ, NULL, log);
-    expect_one_line(log, "which hold for all: SHUNT_TABLE (rank 1)\n");
+    expect_one_line(log, "set them alike: SHUNT_TABLE (rank 1)\n");
     const char *const alike[][2] = {{"SHUNT_TABLE", path[1]}, {"SHUNT_TABLE", path[1]}};
     run(2, alike, NULL, log);
     assert_string_equal(log, "");

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""test_check.py - scripts/check and scripts/nccl-header in a checkout made for it.
+"""test_check.py - scripts/check, scripts/nccl-header and scripts/setup in a checkout made for it.
 
 usage: test_check.py SOURCE_FOLDER CASE
 """
@@ -20,7 +20,7 @@ def checkout(folder, files):
     """A repository with one script of the project's, and these files."""
     scripts = pathlib.Path(folder, "scripts")
     scripts.mkdir()
-    for name in ("check", "nccl-header", "wheel_files.py"):
+    for name in ("check", "nccl-header", "wheel_files.py", "setup", "common.sh"):
         shutil.copy(pathlib.Path(SOURCE, "scripts", name), scripts)
     for name, text in files.items():
         path = pathlib.Path(folder, name)
@@ -81,4 +81,35 @@ def header():
         assert done.returncode == 0 and "NCCL_VERSION_CODE" in taken.read_text(), done.stderr
 
 
-{"check": check, "header": header}[CASE]()
+def setup():
+    """On a machine without a compiler or Python: an ordinary user gets one line, and --build asks for less."""
+    with tempfile.TemporaryDirectory() as folder:
+        checkout(folder, {"README.md": "x\n"})
+        path = pathlib.Path(folder, "bin")
+        path.mkdir()
+        for name in ("basename", "bash", "cat", "dirname", "echo", "env", "head", "mkdir", "sed", "sort", "xargs"):
+            (path / name).symlink_to(shutil.which(name))
+        stubs = {"sudo": "exit 1", "apt-get": 'echo "$*" >>apt.log', "id": "cat user"}
+        for name, text in stubs.items():
+            (path / name).write_text(f"#!{path}/bash\n{text}\n")
+            (path / name).chmod(0o755)
+
+        def setup_as(user, *options):
+            pathlib.Path(folder, "user").write_text(user)
+            return subprocess.run([path / "bash", "scripts/setup", *options], cwd=folder, capture_output=True, text=True,
+                                  check=False, env={"PATH": str(path), "CUDA_HOME": folder})
+
+        log = pathlib.Path(folder, "apt.log")
+        done = setup_as("1000")
+        assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+        assert "this user may not install packages; have root run: apt-get install build-essential" in done.stderr
+        assert not log.exists()
+        done = setup_as("0", "--build")
+        assert done.returncode == 1 and "apt-get could not install them" in done.stderr, done.stderr
+        asked = log.read_text()
+        assert "build-essential" in asked and "libcmocka-dev" in asked and "clang-format" not in asked, asked
+        setup_as("0")
+        assert "clang-format" in log.read_text()
+
+
+{"check": check, "header": header, "setup": setup}[CASE]()
