@@ -158,9 +158,10 @@ void shim_setup_leave_idle(shim_setup_t *setup);
 /* What the user asked of NCCL that Shunt must leave to it; NULL if nothing. Read after the real init,
  * which has put NCCL's configuration files into the environment. */
 const char *shim_identity_refusal(char *text, size_t capacity);
-/* The real NCCL reaches other hosts by sockets, as Shunt does: by RDMA, or a plugin's ways, it is faster. Read after
- * the real init. */
-bool shim_identity_sockets(void);
+/* Whether communicators of several hosts are Shunt's: where the real NCCL reaches other hosts by sockets, or the user
+ * wants the exchange (SHUNT_ALGO). By RDMA nothing was measured, and a plugin's ways may be faster. Read after the real
+ * init. */
+bool shim_identity_takes_hosts(void);
 /* Which host this is: its kernel's boot id, NCCL_HOSTID, and the file system of shared memory, which containers have
  * for themselves. */
 net_key_t shim_identity_host(void);
