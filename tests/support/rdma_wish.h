@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rdma_wish.h - how tests of the network reach other ranks: by sockets, or, where SHUNT_IBV_SO is set, by RDMA. The
- * ranks take the devices of RDMA_DEVICES ("rxe0,rxe1") in turn.
+ * rdma_wish.h - how tests of the network reach other ranks: by sockets, or, where SHUNT_IBV_SO or
+ * RDMA_DEVICES is set, by RDMA. The ranks take the devices of RDMA_DEVICES ("rxe0,rxe1") in turn.
  */
 #ifndef SHUNT_TESTS_RDMA_WISH_H
 #define SHUNT_TESTS_RDMA_WISH_H
@@ -27,14 +27,14 @@ static inline const net_rdma_t *rdma_wish(rdma_wish_t *made, uint32_t rank)
         snprintf(made->device, sizeof(made->device), "=%.*s", (int)strcspn(one, ","), one);
         made->wish.devices = made->device;
     }
-    return library ? &made->wish : NULL;
+    return library || devices ? &made->wish : NULL;
 }
 
 static inline bool rdma_as_wished(const net_network_t *network)
 {
     char way[NET_WAY_TEXT];
     net_network_way(network, way);
-    const bool right = strncmp(way, getenv("SHUNT_IBV_SO") ? "RDMA" : "sockets", 4) == 0;
+    const bool right = strncmp(way, getenv("SHUNT_IBV_SO") || getenv("RDMA_DEVICES") ? "RDMA" : "sockets", 4) == 0;
     if (!right)
         fprintf(stderr, "the way is %s\n", way);
     return right;
