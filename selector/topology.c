@@ -101,18 +101,36 @@ sel_path_t sel_nic_path(const sel_machine_t *machine, uint32_t gpu, uint32_t nic
     return pci_path(machine, (int32_t)pci, port->pci);
 }
 
+/* Whether port a is to be taken before port b. */
+static bool nic_is_better(const sel_machine_t *machine, int32_t gpu, uint32_t a, uint32_t b)
+{
+    const sel_nic_t *one = &machine->nic[a], *other = &machine->nic[b];
+    if (one->down != other->down)
+        return other->down;
+    if (gpu >= 0) {
+        const sel_path_t path = sel_nic_path(machine, (uint32_t)gpu, a);
+        const sel_path_t best = sel_nic_path(machine, (uint32_t)gpu, b);
+        if (path != best)
+            return path < best;
+    }
+    return one->mbps > other->mbps;
+}
+
+void sel_nics_near(const sel_machine_t *machine, int32_t gpu, uint32_t order[SEL_MAX_NICS])
+{
+    for (uint32_t i = 0; i < machine->nics; i++) {
+        uint32_t at = i;
+        for (; at > 0 && nic_is_better(machine, gpu, i, order[at - 1]); at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+}
+
 int32_t sel_nic_near(const sel_machine_t *machine, uint32_t gpu)
 {
-    int32_t near = -1;
-    for (uint32_t i = 0; i < machine->nics; i++) {
-        if (machine->nic[i].down)
-            continue;
-        const sel_path_t path = sel_nic_path(machine, gpu, i);
-        const sel_path_t best = near < 0 ? path : sel_nic_path(machine, gpu, (uint32_t)near);
-        if (near < 0 || path < best || (path == best && machine->nic[i].mbps > machine->nic[near].mbps))
-            near = (int32_t)i;
-    }
-    return near;
+    uint32_t order[SEL_MAX_NICS];
+    sel_nics_near(machine, (int32_t)gpu, order);
+    return machine->nics > 0 && !machine->nic[order[0]].down ? (int32_t)order[0] : -1;
 }
 
 /* ---- A communicator ------------------------------------------------------------ */

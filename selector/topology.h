@@ -143,8 +143,10 @@ sel_path_t sel_gpu_path(const sel_machine_t *machine, uint32_t a, uint32_t b, ui
 /* The same as a communicator's ranks see it. */
 sel_reach_t sel_gpu_reach(const sel_machine_t *machine, uint32_t a, uint32_t b);
 sel_path_t sel_nic_path(const sel_machine_t *machine, uint32_t gpu, uint32_t nic);
-/* The port that a GPU should use: of those that are up the nearest, of equally near ones the fastest,
- * and of those the first. -1: none is up. */
+/* All ports in the order in which a GPU should use them: those that are up first, of these the nearest first, of
+ * equally near ones the fastest, and of those the first. GPU -1: none is nearer. */
+void sel_nics_near(const sel_machine_t *machine, int32_t gpu, uint32_t order[SEL_MAX_NICS]);
+/* The first of them. -1: none is up. */
 int32_t sel_nic_near(const sel_machine_t *machine, uint32_t gpu);
 /* NVLinks of a GPU: all of them, those to switches, those to one GPU. */
 uint32_t sel_nvlinks_count(const sel_nvlinks_t *links);

@@ -248,7 +248,7 @@ int alg_hosts_create(uint32_t rank, uint32_t nranks, alg_hosts_t **hosts)
 
 net_landing_t alg_hosts_landing(const alg_hosts_t *hosts)
 {
-    return {hosts->windows, WINDOW, const_cast<uint64_t *>(hosts->flags)};
+    return {hosts->windows, WINDOW, const_cast<uint64_t *>(hosts->flags), nullptr, 0};
 }
 
 void alg_hosts_connected(alg_hosts_t *hosts, net_network_t *network)

@@ -329,7 +329,11 @@ int alg_relay_create(alg_device_t device, int ordinal, uint32_t host, uint32_t h
 
 net_landing_t alg_relay_landing(const alg_relay_t *relay)
 {
-    return (net_landing_t){relay->at + RELAY_INBOX, RELAY_WINDOW_BYTES, flag_of(relay, 0)};
+    return (net_landing_t){.windows = relay->at + RELAY_INBOX,
+                           .window_bytes = RELAY_WINDOW_BYTES,
+                           .flags = flag_of(relay, 0),
+                           .source = relay->at + RELAY_OUTBOX,
+                           .source_bytes = RELAY_WINDOW_BYTES};
 }
 
 void alg_relay_connected(alg_relay_t *relay, net_network_t *network)

@@ -116,7 +116,7 @@ static void begin_cuda(shim_setup_t *setup)
         shim_setup_decline(setup, "%s", refused);
     } else if (comm->config.launch_order) {
         shim_setup_decline(setup, "explicit launchOrderImplicit: forwarding");
-    } else if (elsewhere && !shim_identity_sockets()) {
+    } else if (elsewhere && !shim_identity_takes_hosts()) {
         shim_setup_decline(setup, "its ranks are on several hosts, which NCCL reaches by more than sockets");
     } else if (elsewhere && shim_hosts_alone()) {
         shim_setup_decline(setup, "ranks of other hosts did not come to an earlier meeting");

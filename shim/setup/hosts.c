@@ -24,9 +24,10 @@
 #include "shim/base/log.h"
 #include "shim/base/nccl_env.h"
 #include "shim/base/settings.h"
+#include "shim/setup/rdma.h"
 #include "shim/setup/setup.h"
 
-enum { ROUNDS = 2, AGREE_ROUNDS = 2, RECORD_LAYOUT = 3 };
+enum { ROUNDS = 2, AGREE_ROUNDS = 2, RECORD_LAYOUT = 4 };
 
 /* A rank's first record. Plain data without padding. */
 typedef struct record {
@@ -83,8 +84,8 @@ void shim_hosts_invite(ncclUniqueId *id)
     static const net_invitation_t empty;
     net_invitation_t invitation;
     const net_interfaces_t wanted = interfaces();
-    if (!shim_host_mode() && !shim_identity_sockets())
-        return; /* no ranks will meet (begin.c) */
+    if (!shim_host_mode() && !shim_identity_takes_hosts())
+        return; /* nobody will meet (begin.c) */
     if (memcmp(id->internal + INVITATION_AT, &empty, sizeof(empty)) != 0)
         return;
     int error = net_invite(&wanted, &invitation);
@@ -173,6 +174,8 @@ static void close_sockets(sockets_t *sockets)
 static int open_sockets(const shim_hosts_request_t *request, sockets_t *sockets, record_t *record)
 {
     const net_interfaces_t wanted = interfaces();
+    shim_rdma_t rdma;
+    shim_rdma_read(request->host_device ? -1 : request->device, &rdma);
     *sockets = (sockets_t){NULL, NULL};
     memset(record, 0, sizeof(*record));
     record->version = SHUNT_VERSION_CODE;
@@ -182,9 +185,9 @@ static int open_sockets(const shim_hosts_request_t *request, sockets_t *sockets,
     record->color = request->color;
     record->order = request->order;
     record->blocking = request->blocking;
-    int error = net_network_open(&wanted, &sockets->relay, &record->relay);
+    int error = net_network_open(&wanted, &rdma.wish, &sockets->relay, &record->relay);
     if (!error && request->host_device)
-        error = net_network_open(&wanted, &sockets->every, &record->every);
+        error = net_network_open(&wanted, &rdma.wish, &sockets->every, &record->every);
     if (error)
         close_sockets(sockets);
     return error;
@@ -274,6 +277,9 @@ static int connect_relay(shim_hosts_t *hosts, const members_t *members, const re
                                 address, &landing, limit);
     if (error)
         return error;
+    char way[NET_WAY_TEXT];
+    net_network_way(sockets->relay, way);
+    shim_info("ranks of other hosts are reached by %s", way);
     alg_relay_connected(outcome->relay, sockets->relay);
     sockets->relay = NULL;
     return 0;

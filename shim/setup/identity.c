@@ -110,8 +110,17 @@ static bool has_rdma(void)
     return any;
 }
 
-bool shim_identity_sockets(void)
+/* "allreduce:exchange", but not "^exchange". */
+static bool wants_exchange(void)
 {
+    const char *algo = shim_settings()->algo, *name = strstr(algo, "exchange");
+    return name && (name == algo || name[-1] != '^');
+}
+
+bool shim_identity_takes_hosts(void)
+{
+    if (wants_exchange())
+        return true;
     if (variable_names_something("NCCL_NET"))
         return variable_is("NCCL_NET", "Socket");
     void *plugin = dlopen("libnccl-net.so", RTLD_NOW | RTLD_NOLOAD);

@@ -156,11 +156,12 @@ void shim_setup_leave_idle(shim_setup_t *setup);
 /* The user's NCCL setting that forces forwarding; NULL if none. Call it after the real init, which copies NCCL's
  * configuration files into the environment. */
 const char *shim_identity_refusal(char *text, size_t capacity);
-/* Whether the real NCCL reaches other hosts by sockets, as Shunt does; by RDMA or a plugin it is faster. Call it
- * after the real init. */
-bool shim_identity_sockets(void);
-/* Identifies this host: the kernel's boot id, NCCL_HOSTID, and the file system of shared memory, which containers
- * have for themselves. */
+/* Whether communicators of several hosts are Shunt's: where the real NCCL reaches other hosts by sockets, or the user
+ * wants the exchange (SHUNT_ALGO). By RDMA nothing was measured, and a plugin's ways may be faster. Read after the real
+ * init. */
+bool shim_identity_takes_hosts(void);
+/* Which host this is: its kernel's boot id, NCCL_HOSTID, and the file system of shared memory, which containers have
+ * for themselves. */
 net_key_t shim_identity_host(void);
 /* The host's identity as the real NCCL sees it. */
 net_key_t shim_identity_nccl_host(void);

@@ -3,6 +3,7 @@
  * All-reduce of several hosts on the host device: ranks are threads, each with a relay of its own, and the proxy
  * of this process serves all of them over sockets. Who is late, and where, is drawn.
  */
+#include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,6 +18,7 @@
 #include "algorithms/multihost/multihost.h"
 #include "algorithms/multihost/relay.h"
 #include "tests/support/data.h"
+#include "tests/support/rdma_wish.h"
 #include "world.h"
 
 #ifndef ROUNDS
@@ -54,7 +56,8 @@ static int connect_relay(member_t *m, alg_relay_t *relay)
     net_address_t own, all[ALG_MAX_RANKS];
     net_network_t *network;
     net_meeting_t *meeting;
-    int error = net_network_open(&loopback, &network, &own);
+    rdma_wish_t wish;
+    int error = net_network_open(&loopback, rdma_wish(&wish, m->host), &network, &own);
     if (!error)
         error = net_meeting_join(&c->invitation, &key, m->host, c->hosts, 1, &limit, &meeting);
     if (!error)
@@ -65,7 +68,7 @@ static int connect_relay(member_t *m, alg_relay_t *relay)
         net_meeting_leave(meeting);
         alg_relay_connected(relay, network);
     }
-    return error;
+    return error || rdma_as_wished(network) ? error : -EOPNOTSUPP;
 }
 
 static void call_once(member_t *m, alg_relay_t *relay, const alg_team_t *team, uint64_t *state)

@@ -16,6 +16,7 @@
 #include "shim/host/table.h"
 #include "shim/real/real.h"
 #include "shim/setup/link.h"
+#include "shim/setup/rdma.h"
 
 fake_t fake;
 _Thread_local unsigned fake_depth;
@@ -307,6 +308,12 @@ void shim_group_let_polls_end(shim_comm_t *comm)
 void shim_drain_forget(shim_comm_t *comm)
 {
     (void)comm;
+}
+
+void shim_rdma_read(int device, shim_rdma_t *rdma)
+{
+    (void)device;
+    *rdma = (shim_rdma_t){.wish.off = "made-up GPUs"};
 }
 
 int shim_link_gpu(int device, shim_gpu_t *gpu, sel_gpu_kind_t *kind)

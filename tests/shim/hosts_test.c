@@ -183,13 +183,26 @@ static void some_decline(void **state)
 
 static void by_rdma(int rank)
 {
+    no_algorithm(rank);
+    setenv("NCCL_NET", "IB", 1);
+}
+
+static void by_rdma_as_asked(int rank)
+{
     (void)rank;
     setenv("NCCL_NET", "IB", 1);
 }
 
-static void by_a_plugin(int rank)
+static void by_rdma_without_exchange(int rank)
 {
     (void)rank;
+    setenv("NCCL_NET", "IB", 1);
+    setenv("SHUNT_ALGO", "^exchange", 1);
+}
+
+static void by_a_plugin(int rank)
+{
+    no_algorithm(rank);
     unsetenv("NCCL_NET");
     setenv("NCCL_IB_DISABLE", "1", 1);
     setenv("NCCL_NET_PLUGIN", "other", 1);
@@ -206,6 +219,8 @@ static void networks(void **state)
 {
     (void)state;
     run((trial_t){2, 1, by_rdma, false, 0, 0, false});
+    run((trial_t){2, 1, by_rdma_as_asked, true, 2, 1, false});
+    run((trial_t){2, 1, by_rdma_without_exchange, false, 0, 0, false});
     run((trial_t){2, 1, by_a_plugin, false, 0, 0, false});
     run((trial_t){2, 1, without_rdma, true, 2, 1, false});
 }

@@ -29,7 +29,7 @@ int alg_relay_create(alg_device_t device, int ordinal, uint32_t host, uint32_t h
 net_landing_t alg_relay_landing(const alg_relay_t *relay)
 {
     alg_relay_t *own = (alg_relay_t *)(uintptr_t)relay;
-    return (net_landing_t){own->windows, WINDOW, own->flags};
+    return (net_landing_t){.windows = own->windows, .window_bytes = WINDOW, .flags = own->flags};
 }
 
 void alg_relay_connected(alg_relay_t *relay, net_network_t *network)

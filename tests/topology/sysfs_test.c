@@ -134,6 +134,13 @@ static void reads(void **state)
     assert_int_equal(machine.nic[1].mbps, 2500);
     assert_true(machine.nic[1].down);
     assert_int_equal(sel_nic_near(&machine, 1), 0); /* the one beside it is down */
+    uint32_t order[SEL_MAX_NICS];
+    for (int32_t gpu = -1; gpu < 3; gpu++) {
+        sel_nics_near(&machine, gpu, order);
+        assert_int_equal(order[0], 0);
+        assert_int_equal(order[1], 2);
+        assert_int_equal(order[2], 1);
+    }
     assert_int_equal(machine.nic[2].pci, -1);
     assert_int_equal(machine.nic[2].mbps, 0);
 }

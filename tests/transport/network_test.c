@@ -24,37 +24,8 @@
 
 #include <cmocka.h>
 
-#include "children.h"
-#include "transport/network/meeting.h"
-
-#ifndef LONG_S
-#define LONG_S 300
-#endif
-enum { MOST = 4, WINDOW = 1 << 20 };
-static const net_interfaces_t loopback = {"lo", "AF_INET"};
-
-static net_limit_t for_long(void)
-{
-    return (net_limit_t){wire_now_ns() + LONG_S * UINT64_C(1000000000), NULL};
-}
-
-static net_limit_t for_ms(uint32_t ms)
-{
-    return (net_limit_t){wire_now_ns() + ms * UINT64_C(1000000), NULL};
-}
-
-/* One group of ranks, each a thread. */
-typedef struct group {
-    net_invitation_t invitation;
-    net_key_t key;
-} group_t;
-
-static group_t new_group(void)
-{
-    group_t group = {.key = random_key()};
-    assert_int_equal(net_invite(&loopback, &group.invitation), 0);
-    return group;
-}
+#include "network_ranks.h"
+#include "transport/network/wire.h"
 
 /* ---- Strangers: plain sockets ------------------------------------------------------ */
 
@@ -421,22 +392,6 @@ static void leaving_is_told(void **state)
     assert_int_equal(run_threads(2, meets, &group), 0);
 }
 
-static net_landing_t new_landing(uint32_t nranks)
-{
-    return (net_landing_t){calloc(nranks, WINDOW), WINDOW, calloc(nranks, sizeof(uint64_t))};
-}
-
-static void free_landing(net_landing_t *landing)
-{
-    free(landing->windows);
-    free(landing->flags);
-}
-
-static uint64_t flag_of(const net_landing_t *landing, uint32_t peer)
-{
-    return __atomic_load_n(&landing->flags[peer], __ATOMIC_ACQUIRE);
-}
-
 static void *raise_flag(void *argument)
 {
     usleep(20000);
@@ -467,7 +422,7 @@ static void waits_have_limits(void **state)
     net_address_t address[2];
     stop = 0;
     soon = for_ms(30);
-    assert_int_equal(net_network_open(&loopback, &network, &address[0]), 0);
+    assert_int_equal(net_network_open(&loopback, NULL, &network, &address[0]), 0);
     net_landing_t landing = new_landing(2);
     assert_int_equal(net_network_connect(network, &group.invitation, &group.key, 0, 2, address, &landing, &soon),
                      -ETIMEDOUT);
@@ -601,69 +556,16 @@ static void interfaces_are_chosen(void **state)
 
 /* ---- Put and flag ------------------------------------------------------------------ */
 
-/* All ranks of a test connect; 0 or a line. */
-static int connect_all(const group_t *group, const net_interfaces_t *wanted, uint32_t rank, uint32_t nranks,
-                       const net_landing_t *landing, net_network_t **network)
-{
-    const net_limit_t limit = for_long();
-    net_address_t own, all[MOST];
-    net_meeting_t *meeting;
-    CHECK(net_network_open(wanted, network, &own) == 0);
-    CHECK(net_meeting_join(&group->invitation, &group->key, rank, nranks, 1, &limit, &meeting) == 0);
-    CHECK(net_meeting_exchange(meeting, &own, sizeof(own), all, &limit) == 0);
-    net_meeting_leave(meeting);
-    CHECK(net_network_connect(*network, &group->invitation, &group->key, rank, nranks, all, landing, &limit) == 0);
-    return 0;
-}
-
-static uint8_t pattern(uint32_t from, uint32_t to, uint64_t step, uint64_t i)
-{
-    return (uint8_t)(from * 31 + to * 17 + step * 7 + i * 3 + i / 256);
-}
-
-/* Each step to every peer, in turn at both ends of the window. */
-static int put_steps(uint32_t rank, uint32_t nranks, void *argument)
-{
-    static const uint64_t sizes[] = {0, 1, 4096, WINDOW / 2, 77777};
-    net_network_t *network;
-    uint8_t *data = malloc(MOST * (size_t)WINDOW / 2);
-    net_landing_t landing = new_landing(nranks);
-    int line = connect_all(argument, &loopback, rank, nranks, &landing, &network);
-    if (line)
-        return line;
-    for (uint64_t step = 1; step <= 20; step++) {
-        const uint64_t bytes = sizes[step % 5], offset = step % 2 ? 0 : WINDOW - bytes;
-        for (uint32_t p = 0; p < nranks; p++) {
-            uint8_t *to = data + p * (size_t)WINDOW / 2;
-            for (uint64_t i = 0; i < bytes; i++)
-                to[i] = pattern(rank, p, step, i);
-            if (p != rank)
-                CHECK(net_network_put(network, p, offset, to, bytes, step) == 0);
-        }
-        for (uint32_t p = 0; p < nranks; p++) {
-            while (p != rank && (flag_of(&landing, p) < step || !net_network_sent(network, p))) {
-                CHECK(net_network_alive(network, p));
-                net_network_progress(network, 100);
-            }
-            for (uint64_t i = 0; i < bytes && p != rank; i++)
-                CHECK(landing.windows[p * (size_t)WINDOW + offset + i] == pattern(p, rank, step, i));
-        }
-    }
-    free(data);
-    net_network_close(network);
-    free_landing(&landing);
-    return 0;
-}
-
 static void bytes_arrive_before_flags(void **state)
 {
     (void)state;
     for (uint32_t n = 2; n <= MOST; n++) {
         group_t group = new_group();
-        assert_int_equal(run_threads(n, put_steps, &group), 0);
+        assert_int_equal(run_threads(n, connect_and_put, &group), 0);
     }
     group_t group = new_group();
-    assert_int_equal(run_processes(3, put_steps, &group), 0);
+    if (CHILDREN_HAVE_DEVICES || !getenv("SHUNT_IBV_SO"))
+        assert_int_equal(run_processes(3, connect_and_put, &group), 0);
 }
 
 /* Rank 0 of two, whose peer is the test itself, on a plain socket. */
@@ -691,7 +593,7 @@ static int connect_by_hand(half_t *half)
     uint64_t welcome = 0;
     half->group = new_group();
     half->landing = new_landing(2);
-    assert_int_equal(net_network_open(&loopback, &half->network, &half->address[0]), 0);
+    assert_int_equal(net_network_open(&loopback, NULL, &half->network, &half->address[0]), 0);
     assert_int_equal(pthread_create(&thread, NULL, connect_half, half), 0);
     for (int wrong = 0; wrong < 7; wrong++) {
         wire_hello_t hello = hello_of(&half->group, 1, 2);
@@ -798,10 +700,10 @@ static void nothing_is_left(void **state)
 {
     (void)state;
     group_t group = new_group();
-    assert_int_equal(run_threads(2, put_steps, &group), 0);
+    assert_int_equal(run_threads(2, connect_and_put, &group), 0);
     const int before = open_descriptors();
     for (int i = 0; i < 3; i++)
-        assert_int_equal(run_threads(3, put_steps, &group), 0);
+        assert_int_equal(run_threads(3, connect_and_put, &group), 0);
     /* The listener closes its side a moment after the ranks have gone. */
     while (open_descriptors() > before)
         usleep(1000);

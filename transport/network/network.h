@@ -14,6 +14,8 @@
  *
  * Network. One connection between each two ranks. A rank puts bytes into a window
  * of a peer's memory, and a flag behind them: whoever sees the flag sees the bytes.
+ * Bytes go over the connection itself (sockets.c), or by RDMA (verbs.c) where both
+ * ranks have a port for it and a first write gets through.
  */
 #ifndef SHUNT_NETWORK_H
 #define SHUNT_NETWORK_H
@@ -27,7 +29,8 @@ extern "C" {
 enum {
     NET_NETWORK_RANKS = NET_MAX_SLOTS,
     NET_ROUND_BYTES = 256, /* the most bytes of a record */
-    NET_ADDRESS_TEXT = 64
+    NET_ADDRESS_TEXT = 64,
+    NET_WAY_TEXT = 200
 };
 
 /* How long to wait. */
@@ -50,6 +53,25 @@ typedef struct net_interfaces {
         *names; /* NCCL_SOCKET_IFNAME: prefixes with commas between; "=" before them: whole names; "^": not these */
     const char *family; /* NCCL_SOCKET_FAMILY: AF_INET or AF_INET6 */
 } net_interfaces_t;
+
+/* A port of an RDMA device: "mlx5_0", 1. */
+typedef struct net_port {
+    char device[32];
+    uint32_t port;
+} net_port_t;
+
+/* Which RDMA port, and how it is used; numbers as libibverbs has them. */
+typedef struct net_rdma {
+    const char *off;     /* not NULL: RDMA is not used, and why */
+    const char *library; /* the file of libibverbs; NULL: libibverbs.so.1 */
+    const char *devices; /* NCCL_IB_HCA: prefixes, each with ":port" or without, with commas between; "=" and "^" as
+                            above; NULL: any */
+    const net_port_t *nearest; /* the best first; others come behind them. Read by net_network_open alone */
+    uint32_t nearest_count;
+    int gid_index; /* of RoCE; -1: of RoCE v2 over IPv4, else v2 over IPv6, else the first */
+    int service_level, traffic_class;
+    int timeout, retries; /* of a packet: 4.096 us * 2^timeout, and how often after the first time */
+} net_rdma_t;
 
 /* An address of this host with port 0. Where no name is given, loopback and container bridges come last. -ENODEV: no
  * interface that is up is among those asked for. */
@@ -88,23 +110,32 @@ void net_meeting_leave(net_meeting_t *meeting); /* NULL is fine */
 
 typedef struct net_network net_network_t;
 
-/* Listen for peers at an address of this host. */
-int net_network_open(const net_interfaces_t *wanted, net_network_t **network, net_address_t *address);
+/* Listen for peers at an address of this host. Without an RDMA port it is the sockets. `rdma` NULL: likewise. */
+int net_network_open(const net_interfaces_t *wanted, const net_rdma_t *rdma, net_network_t **network,
+                     net_address_t *address);
 /* Where puts land: a window for each rank, and a word for each with the last flag that came. The caller's; the words
- * are zero at first. Kernels may wait for these words: they are stored with release. */
+ * are zero at first. Kernels may wait for these words: they are stored with release, or by a device whose writes come
+ * in order. */
 typedef struct net_landing {
     uint8_t *windows;
     size_t window_bytes; /* of one */
     uint64_t *flags;
+    const uint8_t *source; /* RDMA: all that is put lies here. NULL: anywhere, and is copied first */
+    size_t source_bytes;
 } net_landing_t;
 
 /* Connect to every other rank, with windows of the same size; all do so at once. They show each other the invitation's
- * secret and the group's key; strangers are sent away. What lands may be touched until net_network_close. */
+ * secret and the group's key; strangers are sent away. What lands may be touched until net_network_close. Ranks of a
+ * pair agree on RDMA or the socket: without memory to register, or where the first write does not get through within
+ * 2 s, it is the socket. */
 int net_network_connect(net_network_t *network, const net_invitation_t *invitation, const net_key_t *group,
                         uint32_t rank, uint32_t nranks, const net_address_t *addresses, const net_landing_t *landing,
                         const net_limit_t *limit);
+/* How peers are reached: "RDMA (mlx5_0:1)", or "sockets" and why not RDMA. */
+void net_network_way(const net_network_t *network, char text[NET_WAY_TEXT]);
 /* Put `bytes` at `offset` of this rank's window at the peer, and `flag`, larger than the one before, behind them. The
- * data stays as it is until net_network_sent. -EBUSY: the last one is not sent; -ECONNRESET: the connection ended. */
+ * data stays as it is until net_network_sent. -EBUSY: the last one is not sent; -ECONNRESET: the connection ended.
+ * RDMA: a put beside the window is -EINVAL. */
 int net_network_put(net_network_t *network, uint32_t peer, uint64_t offset, const void *data, uint64_t bytes,
                     uint64_t flag);
 bool net_network_sent(const net_network_t *network, uint32_t peer);

@@ -15,6 +15,7 @@
 #include "transport/network/network.h"
 
 #define WIRE_MAGIC UINT64_C(0x31304e5448534b54)
+#define WIRE_MAGIC_VERBS UINT64_C(0x31304e5448534b56) /* an answer: both ranks have an RDMA port */
 
 enum {
     WIRE_CONNECT_MS = 2000, /* of one connection */
@@ -28,7 +29,10 @@ typedef struct wire_hello {
     uint64_t secret[2];
     net_key_t group;
     uint32_t rank, nranks;
-    uint32_t rounds; /* meeting; between ranks 0 */
+    union {
+        uint32_t rounds; /* meeting */
+        uint32_t verbs;  /* between ranks: not 0: it has an RDMA port */
+    };
     uint32_t target; /* between ranks: who is called */
 } wire_hello_t;
 

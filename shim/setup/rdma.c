@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rdma.c - see rdma.h. NCCL_IB_* mean what they mean to NCCL, and have its defaults.
+ *
+ * Where NCCL is told to use sockets (NCCL_NET, NCCL_IB_DISABLE), so is Shunt. Without a
+ * device in /sys libibverbs is not opened: to have it in the process has no use then.
+ */
+#include "shim/setup/rdma.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#if SHUNT_HAS_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
+#include "shim/base/nccl_env.h"
+#include "shim/base/settings.h"
+#include "shim/setup/pci_tree.h"
+
+static int number(const char *name, int otherwise)
+{
+    const char *text = shim_nccl_env(name);
+    if (!text || !*text)
+        return otherwise;
+    errno = 0;
+    const long value = strtol(text, NULL, 0);
+    return errno ? otherwise : (int)value;
+}
+
+/* -1: nobody knows. */
+static int32_t add_gpu(sel_machine_t *machine, int device)
+{
+#if SHUNT_HAS_CUDA
+    char bus[SEL_BUS_BYTES], text[32];
+    if (device >= 0 && cudaDeviceGetPCIBusId(text, sizeof(text), device) == cudaSuccess && sel_bus_normal(text, bus))
+        return sel_machine_add_gpu(machine, SHIM_SYS, bus);
+#endif
+    (void)machine;
+    (void)device;
+    return -1;
+}
+
+static void find_nearest(int device, shim_rdma_t *rdma)
+{
+    uint32_t order[SEL_MAX_NICS];
+    sel_machine_t *machine = calloc(1, sizeof(*machine));
+    if (!machine)
+        return;
+    shim_pci_tree_read(machine);
+    const int32_t gpu = add_gpu(machine, device);
+    sel_machine_add_nics(machine, SHIM_SYS);
+    sel_nics_near(machine, gpu, order);
+    for (uint32_t i = 0; i < machine->nics; i++) {
+        const sel_nic_t *nic = &machine->nic[order[i]];
+        snprintf(rdma->nearest[i].device, sizeof(rdma->nearest[i].device), "%s", nic->name);
+        rdma->nearest[i].port = nic->port;
+    }
+    rdma->wish.nearest = rdma->nearest;
+    rdma->wish.nearest_count = machine->nics;
+    free(machine);
+}
+
+static const char *why_not(const shim_rdma_t *rdma)
+{
+    const char *net = shim_nccl_env("NCCL_NET");
+    if (number("NCCL_IB_DISABLE", 0) != 0)
+        return "NCCL_IB_DISABLE is set";
+    if (net && *net && strcasecmp(net, "IB") != 0)
+        return "NCCL_NET is not IB";
+    return rdma->wish.nearest_count == 0 && !rdma->wish.library ? "no RDMA device" : NULL;
+}
+
+void shim_rdma_read(int device, shim_rdma_t *rdma)
+{
+    const char *library = shim_settings()->ibv_so;
+    *rdma = (shim_rdma_t){.wish = {.library = *library ? library : NULL,
+                                   .devices = shim_nccl_env("NCCL_IB_HCA"),
+                                   .gid_index = number("NCCL_IB_GID_INDEX", -1),
+                                   .service_level = number("NCCL_IB_SL", -1),
+                                   .traffic_class = number("NCCL_IB_TC", -1),
+                                   .timeout = number("NCCL_IB_TIMEOUT", 20),
+                                   .retries = number("NCCL_IB_RETRY_CNT", 7)}};
+    if (rdma->wish.service_level == -1)
+        rdma->wish.service_level = 0;
+    if (rdma->wish.traffic_class == -1)
+        rdma->wish.traffic_class = 0;
+    find_nearest(device, rdma);
+    rdma->wish.off = why_not(rdma);
+}

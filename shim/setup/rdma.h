@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * rdma.h - the RDMA port by which a rank should reach other hosts, and what NCCL's variables say of it.
+ */
+#ifndef SHUNT_SHIM_RDMA_H
+#define SHUNT_SHIM_RDMA_H
+
+#include "selector/topology.h"
+#include "transport/network/network.h"
+
+typedef struct shim_rdma {
+    net_rdma_t wish;
+    net_port_t nearest[SEL_MAX_NICS];
+} shim_rdma_t;
+
+/* For a rank on the GPU with this ordinal; -1: on the host device. What `wish` points to lies in `rdma`, or for good.
+ */
+void shim_rdma_read(int device, shim_rdma_t *rdma);
+
+#endif

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * connect.c - one connection between each two ranks.
+ *
+ * Each calls the ranks below it and is called by those above. The caller says who it
+ * is and whether it has an RDMA port; the answer says whether both have one.
+ *
+ * Memory: connections belong to the network once they are made.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "transport/network/link.h"
+
+enum { MOST_CALLERS = 32 };
+
+/* A connection to a rank below, which answers; or one that was accepted, whose hello is awaited. */
+typedef struct caller {
+    int connection;
+    uint32_t rank;  /* called */
+    bool connected; /* called, and said hello */
+    wire_hello_t hello;
+    uint64_t welcome;
+    size_t got;
+    uint64_t deadline_ns;
+} caller_t;
+
+typedef struct connecting {
+    net_network_t *network;
+    wire_hello_t hello; /* but for the target */
+    caller_t called[NET_NETWORK_RANKS];
+    uint32_t calls;
+    caller_t caller[MOST_CALLERS];
+    uint32_t callers;
+    uint32_t missing; /* peers without a connection */
+    uint32_t offers;  /* the bits of those that have a port, as this rank has */
+} connecting_t;
+
+static uint64_t after_ms(uint32_t ms)
+{
+    return wire_now_ns() + ms * UINT64_C(1000000);
+}
+
+static void install(connecting_t *state, uint32_t rank, int connection, bool offers)
+{
+    state->network->link[rank].connection = connection;
+    state->offers |= (uint32_t)offers << rank;
+    state->missing--;
+}
+
+static int call_peers(connecting_t *state, const net_address_t *addresses)
+{
+    for (uint32_t r = 0; r < state->hello.rank; r++) {
+        caller_t *called = &state->called[state->calls];
+        *called = (caller_t){.rank = r, .deadline_ns = after_ms(WIRE_CONNECT_MS)};
+        int error = wire_connect_begin(&addresses[r], &called->connection);
+        if (error)
+            return error;
+        state->calls++;
+    }
+    return 0;
+}
+
+/* One of those we have called is connected, or has answered. Its answer has no limit but the caller's: the peer may
+ * have yet to look. */
+static int hear_called(connecting_t *state, caller_t *called)
+{
+    if (!called->connected) {
+        int error = wire_connected(called->connection);
+        if (error)
+            return error;
+        wire_hello_t hello = state->hello;
+        hello.target = called->rank;
+        if (wire_write_some(called->connection, &hello, sizeof(hello)) != (ssize_t)sizeof(hello))
+            return -ECONNRESET;
+        called->connected = true;
+        return 0;
+    }
+    ssize_t got = wire_read_some(called->connection, (uint8_t *)&called->welcome + called->got,
+                                 sizeof(called->welcome) - called->got);
+    if (got < 0)
+        return (int)got;
+    called->got += (size_t)got;
+    if (called->got < sizeof(called->welcome))
+        return 0;
+    if (called->welcome != WIRE_MAGIC && called->welcome != WIRE_MAGIC_VERBS)
+        return -EPROTO;
+    install(state, called->rank, called->connection, called->welcome == WIRE_MAGIC_VERBS);
+    called->connection = -1;
+    return 0;
+}
+
+static bool is_expected(const connecting_t *state, const wire_hello_t *hello)
+{
+    const wire_hello_t *own = &state->hello;
+    return hello->magic == WIRE_MAGIC && wire_secret_equal(hello->secret, own->secret) &&
+           memcmp(&hello->group, &own->group, sizeof(own->group)) == 0 && hello->target == own->rank &&
+           hello->nranks == own->nranks && hello->rank > own->rank && hello->rank < own->nranks &&
+           state->network->link[hello->rank].connection < 0;
+}
+
+/* True if it is still to be heard. */
+static bool hear_caller(connecting_t *state, caller_t *caller)
+{
+    ssize_t got = wire_read_some(caller->connection, (uint8_t *)&caller->hello + caller->got,
+                                 sizeof(caller->hello) - caller->got);
+    if (got >= 0) {
+        caller->got += (size_t)got;
+        if (caller->got < sizeof(caller->hello))
+            return true;
+        const bool offers = caller->hello.verbs && state->hello.verbs;
+        const uint64_t welcome = offers ? WIRE_MAGIC_VERBS : WIRE_MAGIC;
+        if (is_expected(state, &caller->hello) &&
+            wire_write_some(caller->connection, &welcome, sizeof(welcome)) == (ssize_t)sizeof(welcome)) {
+            install(state, caller->hello.rank, caller->connection, offers);
+            caller->connection = -1;
+        }
+    }
+    wire_close(caller->connection);
+    return false;
+}
+
+static void drop_caller(connecting_t *state, uint32_t index)
+{
+    state->caller[index] = state->caller[--state->callers];
+}
+
+static void accept_callers(connecting_t *state)
+{
+    int connection, error;
+    while ((error = wire_accept(state->network->listener, &connection)) == 0) {
+        if (state->callers == MOST_CALLERS) { /* the first of those that say nothing */
+            wire_close(state->caller[0].connection);
+            memmove(state->caller, state->caller + 1, sizeof(state->caller[0]) * --state->callers);
+        }
+        state->caller[state->callers++] = (caller_t){.connection = connection, .deadline_ns = after_ms(WIRE_HELLO_MS)};
+    }
+    if (error == -EMFILE)
+        poll(NULL, 0, WIRE_NAP_MS);
+}
+
+/* Look once at all sockets. */
+static int look(connecting_t *state)
+{
+    struct pollfd ready[1 + NET_NETWORK_RANKS + MOST_CALLERS];
+    const uint32_t calls = state->calls, callers = state->callers;
+    ready[0] = (struct pollfd){.fd = state->network->listener, .events = POLLIN};
+    for (uint32_t i = 0; i < calls; i++)
+        ready[1 + i] =
+            (struct pollfd){.fd = state->called[i].connection, .events = state->called[i].connected ? POLLIN : POLLOUT};
+    for (uint32_t i = 0; i < callers; i++)
+        ready[1 + calls + i] = (struct pollfd){.fd = state->caller[i].connection, .events = POLLIN};
+    if (poll(ready, 1 + calls + callers, WIRE_NAP_MS) < 0)
+        return 0;
+    const uint64_t now = wire_now_ns();
+    for (uint32_t i = 0; i < calls; i++) {
+        caller_t *called = &state->called[i];
+        int error = ready[1 + i].revents ? hear_called(state, called) : 0;
+        if (!error && called->connection >= 0 && !called->connected && now > called->deadline_ns)
+            error = -ETIMEDOUT;
+        if (error)
+            return error;
+    }
+    for (uint32_t i = callers; i-- > 0;) {
+        caller_t *caller = &state->caller[i];
+        if (ready[1 + calls + i].revents) {
+            if (!hear_caller(state, caller))
+                drop_caller(state, i);
+        } else if (now > caller->deadline_ns) {
+            wire_close(caller->connection);
+            drop_caller(state, i);
+        }
+    }
+    if (ready[0].revents)
+        accept_callers(state);
+    return 0;
+}
+
+int connect_links(net_network_t *network, const net_invitation_t *invitation, const net_key_t *group, uint32_t rank,
+                  const net_address_t *addresses, const net_limit_t *limit, uint32_t *offers)
+{
+    connecting_t *state = calloc(1, sizeof(*state));
+    if (!state)
+        return -ENOMEM;
+    state->network = network;
+    state->missing = network->nranks - 1;
+    state->hello = (wire_hello_t){.magic = WIRE_MAGIC,
+                                  .secret = {invitation->secret[0], invitation->secret[1]},
+                                  .group = *group,
+                                  .rank = rank,
+                                  .nranks = network->nranks,
+                                  .verbs = network->verbs != NULL};
+    int error = call_peers(state, addresses);
+    while (!error && state->missing > 0) {
+        error = look(state);
+        if (!error && state->missing > 0)
+            error = wire_check(limit);
+    }
+    for (uint32_t i = 0; i < state->calls; i++)
+        wire_close(state->called[i].connection);
+    for (uint32_t i = 0; i < state->callers; i++)
+        wire_close(state->caller[i].connection);
+    *offers = state->offers;
+    free(state);
+    return error;
+}

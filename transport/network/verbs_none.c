@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* verbs_none.c - in place of verbs*.c where this was built without libibverbs' headers. */
+#include <errno.h>
+#include <stdio.h>
+
+#include "transport/network/link.h"
+
+int verbs_open(const net_rdma_t *wanted, verbs_t **verbs, char way[NET_WAY_TEXT])
+{
+    (void)wanted;
+    (void)verbs;
+    snprintf(way, NET_WAY_TEXT, "built without libibverbs");
+    return -ENOSYS;
+}
+
+/* Nothing below is called. */
+
+int verbs_connect(net_network_t *network, uint32_t offers, const net_limit_t *limit, char why[NET_WAY_TEXT])
+{
+    (void)network;
+    (void)offers;
+    (void)limit;
+    (void)why;
+    return -ENOSYS;
+}
+
+const char *verbs_way(const verbs_t *verbs)
+{
+    (void)verbs;
+    return "";
+}
+
+int verbs_put(net_network_t *network, uint32_t peer, uint64_t offset, const void *data, uint64_t bytes, uint64_t flag)
+{
+    (void)network;
+    (void)peer;
+    (void)offset;
+    (void)data;
+    (void)bytes;
+    (void)flag;
+    return -ENOSYS;
+}
+
+bool verbs_poll(net_network_t *network, uint32_t *ended)
+{
+    (void)network;
+    *ended = 0;
+    return false;
+}
+
+void verbs_end(verbs_t *verbs, uint32_t peer)
+{
+    (void)verbs;
+    (void)peer;
+}
+
+void verbs_close(verbs_t *verbs)
+{
+    (void)verbs;
+}
