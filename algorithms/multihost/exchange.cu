@@ -88,24 +88,28 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return (uint64_t)slot(c) * RELAY_STEP_BYTES + (uint64_t)(first + k) * VEC;
     }
 
-    /* What this rank sends of its slice: its host's sum. */
+    /* What this rank sends of its slice: its host's sum. False: the wait of a lane was broken, and no word says that
+     * the step is whole. */
     LANE_FN bool lay(lane_t &lane, const alg_team_t &team, uint32_t c) const
     {
         const uint32_t count = step_vectors(c);
+        bool broken = false;
         for (uint32_t k = 0; first + k < count; k += stride) {
             const uint32_t at = c * STEP_VECTORS + k;
             vec16_t x = t.r.load(t.at[0] + at);
             if (!alone()) {
                 vec16_t others[N - 1];
-                if (!t.s.take(lane, team, t.s.all(), at, others))
-                    return false;
+                broken = !t.s.take(lane, team, t.s.all(), at, others);
+                if (broken)
+                    break;
                 x = sums.combine(others, team.rank, x);
                 t.s.rearm(t.s.all(), at);
                 lane_copy_out(partial + (uint64_t)at * VEC, x);
             }
             lane_post(team.relay + RELAY_OUTBOX + place(c, k), x);
         }
-        lane_sync();
+        if (lane_sync_any(broken))
+            return false;
         if (lane.thread == 0) {
             const uint64_t now = tag(c);
             const uint32_t last = c + 1 == steps ? (uint32_t)RELAY_LAST : 0;

@@ -354,6 +354,8 @@ int alg_relay_serve(alg_relay_t *relay, alg_team_t *team, alg_control_t *control
         relay->next = g_proxy.relays;
         g_proxy.relays = relay;
         pthread_cond_signal(&g_proxy.wake);
+    } else {
+        relay->control = NULL; /* which may be gone before the relay */
     }
     give_lock();
     return running ? 0 : -EAGAIN;

@@ -50,8 +50,12 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
         return ncclSystemError;
     shim_comm_t *state = shim_nccl_comm(comm);
     /* Finalize flushes what was issued. One that must not block leaves that to ncclCommGetAsyncError. */
-    if (state && state->blocking && shim_group_depth() == 0)
+    if (state && state->config.blocking && shim_group_depth() == 0)
         shim_drain(state, 0);
+    if (state && shim_comm_find(comm) != state) { /* an abort from another thread has ended it */
+        shim_comm_release(state);
+        return ncclSuccess;
+    }
     ncclResult_t result = shim_nccl_answer(nccl->ncclCommFinalize(comm));
     if (state && (result == ncclSuccess || result == ncclInProgress)) {
         shim_attach_cancel(comm);
@@ -91,8 +95,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     /* Still in the table while it drains, so that an abort from another thread can end that. */
     bool drained = grouped || shim_drain(state, 0);
     atomic_store(&state->reusable, drained && in_good_order(state));
-    shim_comm_drop(state, comm);
-    ncclResult_t result = shim_nccl_answer(nccl->ncclCommDestroy(comm));
+    /* An abort from another thread ended the wait: it frees the handle, too. */
+    bool aborted = !shim_comm_drop(state, comm);
+    ncclResult_t result = aborted ? ncclSuccess : shim_nccl_answer(nccl->ncclCommDestroy(comm));
     if (result == ncclInvalidArgument)
         revive(state, comm, phase);
     if (grouped && result == ncclSuccess)

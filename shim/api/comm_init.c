@@ -49,20 +49,15 @@ static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUni
     if (!newcomm || !ids || id_count < 1 || nranks < 2 || rank < 0 || rank >= nranks || id_count > nranks ||
         !takes_part())
         return NULL;
-    bool blocking = shim_config_blocking(config, true);
+    const shim_config_t said = shim_config_read(config, NULL);
     const net_invitation_t invitation = shim_hosts_invitation(ids, id_count);
     const int most = net_invitation_valid(&invitation) ? NET_NETWORK_RANKS : ALG_MAX_RANKS;
     const shim_setup_request_t request = {.key = shim_attach_key(ids, id_count, nranks),
                                           .newcomm = newcomm,
-                                          .wait = blocking,
+                                          .wait = said.blocking,
                                           .grouped = shim_group_depth() > 0,
-                                          .blocking = blocking,
                                           .publish = nranks <= most,
-                                          .max_blocks = shim_config_max_blocks(config, 0),
-                                          .launch_order = shim_config_launch_order(config, false),
-                                          .graph_mixing = shim_config_graph_mixing(config, true),
-                                          .split_share = shim_config_split_share(config, false),
-                                          .shrink_share = shim_config_shrink_share(config, false),
+                                          .config = said,
                                           .rank = rank,
                                           .nranks = nranks,
                                           .invitation = invitation};
@@ -142,6 +137,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
     return result;
 }
 
+/* `shared`: the child's abort is the parent's. Nothing is shared with a communicator that was revoked. */
 static shim_setup_t *publish_child(shim_comm_t *parent, ncclComm_t handle, net_key_t key, bool shared,
                                    ncclComm_t *newcomm, const ncclConfig_t *config)
 {
@@ -149,16 +145,11 @@ static shim_setup_t *publish_child(shim_comm_t *parent, ncclComm_t handle, net_k
     const shim_setup_request_t request = {.key = key,
                                           .newcomm = newcomm,
                                           .parent = handle,
-                                          .wait = parent->blocking,
+                                          .wait = parent->config.blocking,
                                           .grouped = shim_group_depth() > 0,
-                                          .blocking = shim_config_blocking(config, parent->blocking),
                                           .publish = true,
-                                          .max_blocks = shim_config_max_blocks(config, parent->max_blocks),
-                                          .launch_order = shim_config_launch_order(config, parent->launch_order),
-                                          .graph_mixing = shim_config_graph_mixing(config, parent->graph_mixing),
-                                          .split_share = shim_config_split_share(config, parent->split_share),
-                                          .shrink_share = shim_config_shrink_share(config, parent->shrink_share),
-                                          .family = shared ? parent->family : 0,
+                                          .config = shim_config_read(config, &parent->config),
+                                          .family = shared && !atomic_load(&parent->revoked) ? parent->family : 0,
                                           .rank = -1,
                                           .nranks = -1,
                                           .invitation = parent->invitation};
@@ -176,7 +167,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
         return shim_nccl_answer(nccl->ncclCommSplit(comm, color, key, newcomm, config));
     unsigned number = atomic_fetch_add(&parent->splits, 1);
     shim_setup_t *setup = newcomm && color >= 0 ? publish_child(parent, comm, key_of_split(&parent->key, number, color),
-                                                                parent->split_share, newcomm, config)
+                                                                parent->config.split_share, newcomm, config)
                                                 : NULL;
     ncclResult_t result = shim_nccl_answer(nccl->ncclCommSplit(comm, color, key, newcomm, config));
     unsigned taken = number + 1;
@@ -201,7 +192,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeR
         shim_comm_stop(parent);
     net_key_t key;
     shim_shrink_t *shrink = shim_shrink_begin(parent, excludeRanksList, excludeRanksCount, &key);
-    bool shared = parent->shrink_share && !(shrinkFlags & NCCL_SHRINK_ABORT);
+    bool shared = parent->config.shrink_share && !(shrinkFlags & NCCL_SHRINK_ABORT);
     shim_setup_t *setup = newcomm && shrink ? publish_child(parent, comm, key, shared, newcomm, config) : NULL;
     ncclResult_t result =
         shim_nccl_answer(nccl->ncclCommShrink(comm, excludeRanksList, excludeRanksCount, newcomm, config, shrinkFlags));

@@ -159,7 +159,7 @@ static ncclResult_t wait_forwarded(const shim_group_t *g, const shim_real_t *rea
 {
     for (uint32_t i = 0; i < g->use_count; i++) {
         shim_comm_t *comm = g->uses[i].comm;
-        if (!g->uses[i].track[SHIM_USE_FORWARDED].used || comm->blocking)
+        if (!g->uses[i].track[SHIM_USE_FORWARDED].used || comm->all_block)
             continue;
         ncclResult_t state = ncclInProgress;
         for (unsigned round = 0; state == ncclInProgress; round++) {

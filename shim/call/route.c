@@ -101,7 +101,7 @@ static sel_choice_t choose(shim_call_t *call)
 /* A non-blocking communicator whose last forwarded call is not through refuses the next one. */
 static bool ready(shim_comm_t *comm)
 {
-    if (comm->blocking)
+    if (comm->all_block)
         return true;
     ncclResult_t state;
     return shim_real()->ncclCommGetAsyncError(atomic_load(&comm->handle), &state) == ncclSuccess &&

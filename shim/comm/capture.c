@@ -204,7 +204,7 @@ static int begin(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
     captured->next = order->captured;
     order->captured = captured;
     cudaError_t error = retain(captured);
-    if (error != cudaSuccess || !comm->graph_mixing)
+    if (error != cudaSuccess || !comm->config.graph_mixing)
         return cleared(error);
     order->mixed = true;
     error = cudaStreamWaitEvent(stream, order->event, cudaEventWaitExternal);
@@ -242,7 +242,7 @@ int shim_captured_leave(shim_comm_t *comm, void *stream, const shim_capture_t *c
         error = (cudaError_t)shim_nodes_read(stream, &captured->last);
     if (error == cudaSuccess && captured->record)
         error = link_record(captured, true);
-    else if (error == cudaSuccess && comm->graph_mixing)
+    else if (error == cudaSuccess && comm->config.graph_mixing)
         error = cudaGraphAddEventRecordNode(&captured->record, captured->graph, captured->last.node,
                                             captured->last.count, comm->order.event);
     return cleared(error);

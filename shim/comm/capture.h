@@ -30,9 +30,9 @@ typedef struct shim_nodes {
 int shim_capture_query(void *stream, shim_capture_t *capture);
 
 /* Before a call in a capture. The first one of a communicator there lets the graph hold a reference on the
- * communicator's state, and with comm->graph_mixing puts a wait for order.event before the call. */
+ * communicator's state, and with comm->config.graph_mixing puts a wait for order.event before the call. */
 int shim_captured_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture);
-/* After the call. With comm->graph_mixing the graph records order.event after it. */
+/* After the call. With comm->config.graph_mixing the graph records order.event after it. */
 int shim_captured_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture);
 /* No graph holds a reference any more: free what is known of captures. */
 void shim_captured_forget(shim_comm_t *comm);

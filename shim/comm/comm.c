@@ -237,10 +237,11 @@ shim_comm_t *shim_comm_remove(ncclComm_t handle)
     return comm;
 }
 
-void shim_comm_drop(shim_comm_t *comm, ncclComm_t handle)
+bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle)
 {
-    if (shim_comm_find(handle) == comm)
-        shim_comm_release(shim_comm_remove(handle));
+    shim_comm_t *removed = shim_comm_find(handle) == comm ? shim_comm_remove(handle) : NULL;
+    shim_comm_release(removed);
+    return removed != NULL;
 }
 
 void shim_comm_recycle(shim_comm_t *comm)
@@ -256,10 +257,10 @@ void shim_comm_recycle(shim_comm_t *comm)
     atomic_store(&comm->splits, 0);
     atomic_store(&comm->calls_begun, 0);
     atomic_store(&comm->calls_ended, 0);
-    comm->blocking = false;
     comm->device = 0;
-    comm->rank = comm->nranks = comm->max_blocks = 0;
-    comm->launch_order = comm->graph_mixing = comm->split_share = comm->shrink_share = false;
+    comm->rank = comm->nranks = 0;
+    comm->config = (shim_config_t){0};
+    comm->all_block = false;
     comm->family = 0;
     comm->key = (net_key_t){{0, 0}};
     comm->rendezvous = NULL;

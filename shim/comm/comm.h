@@ -52,26 +52,32 @@ typedef struct shim_share {
     uint32_t blocks;   /* granted: held by kernels and their early successors */
     uint32_t asked;    /* the most blocks that a call wanted, with what runs beside it */
     uint32_t releases; /* of other shares, when it was asked last */
-    bool leads;        /* successors do not count */
+    bool leads;        /* successors do not count while no other communicator has asked */
 } shim_share_t;
 
 typedef struct shim_shrink shim_shrink_t;
+
+/* Of the application's ncclConfig_t (setup/config.h). */
+typedef struct shim_config {
+    bool blocking;
+    bool launch_order; /* among communicators, which NCCL alone keeps */
+    bool graph_mixing; /* of graphs and eager work, which are to be ordered */
+    bool split_share, shrink_share;
+    uint32_t max_blocks; /* 0: not set */
+} shim_config_t;
 
 typedef struct shim_comm {
     _Atomic(ncclComm_t) handle; /* NULL until known, and in a state on the free list */
     _Atomic int phase;          /* shim_comm_phase_t */
     _Atomic int async_error;    /* ncclResult_t that Shunt itself found; ncclSuccess if none */
     atomic_bool host;           /* host mode: `handle` is this pointer */
-    bool blocking;              /* this rank's configuration; once attached: every rank's */
     atomic_bool finalized;      /* ncclCommFinalize was called */
     atomic_bool revoked;        /* ncclCommRevoke was called */
     atomic_bool suspended;      /* on GPUs: by ncclCommSuspend; everything is forwarded, to be refused */
     int device;                 /* CUDA ordinal; host mode: the rank */
     uint32_t rank, nranks;
-    uint32_t max_blocks;              /* ncclConfig_t.maxCTAs; 0: not set */
-    bool launch_order;                /* ncclConfig_t.launchOrderImplicit */
-    bool graph_mixing;                /* ncclConfig_t.graphUsageMode is 2: graphs and eager work are ordered */
-    bool split_share, shrink_share;   /* ncclConfig_t.splitShare, shrinkShare: with such children */
+    shim_config_t config;             /* this rank's */
+    bool all_block;                   /* the configuration of every rank says so; this rank's until attached */
     uint64_t family;                  /* of this rank's communicators that an abort ends together; never 0 */
     net_key_t key;                    /* of this communicator; children derive theirs from it */
     atomic_uint splits;               /* splits so far: part of the children's keys */
@@ -112,8 +118,8 @@ bool shim_comm_insert(shim_comm_t *comm);
 /* Take it out of the table. The table's reference is now the caller's, to release; NULL if it was not
  * there. Of several threads that remove one handle, one gets it. */
 shim_comm_t *shim_comm_remove(ncclComm_t handle);
-/* The same if it is still this state that is there; the table's reference is dropped. */
-void shim_comm_drop(shim_comm_t *comm, ncclComm_t handle);
+/* The same if it is still this state that is there; the table's reference is dropped. False: it was not there. */
+bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle);
 void shim_comm_retain(shim_comm_t *comm);
 /* Drop a reference (NULL is fine). The last one puts the state on a list that shim_comm_reap (reap.h) frees: a release
  * may come from a driver callback, where no CUDA call is allowed. */

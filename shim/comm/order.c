@@ -112,7 +112,7 @@ int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capt
 {
     shim_order_t *order = &comm->order;
     if (capture->id != 0) {
-        cudaError_t error = comm->graph_mixing ? need_event(order) : cudaSuccess;
+        cudaError_t error = comm->config.graph_mixing ? need_event(order) : cudaSuccess;
         return error == cudaSuccess ? shim_captured_enter(comm, stream, capture) : cleared(error);
     }
     bool same = order->last_stream_id == capture->stream_id && capture->stream_id != SHIM_STREAM_UNKNOWN;

@@ -10,11 +10,14 @@
  * each find places.
  *
  * A kernel and its early-placed successor hold twice a kernel's blocks. Both count
- * towards the share, except for a leader. A leader's successors may fill the rest of a
- * GPU; the other communicators then wait until the leader is through. It gets through,
+ * towards the share, except for a leader that is alone: no other communicator has asked
+ * for room yet. Graphs of that time keep their early successors, which may fill the rest of
+ * a GPU; the other communicators then wait until the leader is through. It gets through,
  * because on each of its GPUs all others leave room for its share. So a leader leads on all
  * its GPUs or on none, and no GPU has two: the ranks agree on it at set-up. Two leaders,
- * each on one of two GPUs, would wait for each other.
+ * each on one of two GPUs, would wait for each other. Beside others even one is too many:
+ * where a stream of one rank orders another communicator's call before the leader's, and on
+ * the other rank the leader's successor has taken that call's place.
  *
  * A share grows with what the communicator asks for, and never shrinks while it lives:
  * kernels that were launched, and graphs, hold it. Each leaves as much as it has for those
@@ -26,11 +29,14 @@
  */
 #include "shim/comm/room.h"
 
+#include "shim/base/settings.h"
+
 enum { DEVICES = 64 };
 
 static struct device_room {
     pthread_mutex_t lock;
     uint32_t taken;            /* of all shares */
+    uint32_t askers;           /* communicators that have asked for room */
     uint32_t releases;         /* so far: what was refused may be there now */
     const shim_comm_t *leader; /* or the one that claims to be, until its set-up ends */
 } g_room[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
@@ -95,11 +101,13 @@ void shim_room_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void 
     if (wanted > share->asked || share->releases != room->releases) {
         const uint32_t all = shim_room_multiprocessors(comm->device, stream);
         grow(room, share, wanted, all > 0 ? all : 2 * (call->blocks + beside));
+        room->askers += share->asked == 0;
         share->asked = wanted > share->asked ? wanted : share->asked;
         share->releases = room->releases;
     }
     call->most_blocks = beside > 0 ? part_of(share->blocks, call->blocks, beside) : least(share->blocks, call->blocks);
-    call->early = beside == 0 && (share->leads || 2 * call->most_blocks <= share->blocks);
+    const bool alone = share->leads && room->askers == 1;
+    call->early = beside == 0 && shim_settings()->early && (alone || 2 * call->most_blocks <= share->blocks);
     pthread_mutex_unlock(&room->lock);
 }
 
@@ -108,6 +116,7 @@ void shim_room_release(shim_comm_t *comm)
     struct device_room *room = room_of(comm);
     pthread_mutex_lock(&room->lock);
     room->taken -= least(comm->share.blocks, room->taken);
+    room->askers -= comm->share.asked > 0;
     room->releases++;
     if (room->leader == comm)
         room->leader = NULL;

@@ -30,6 +30,6 @@ void shim_comm_stop(shim_comm_t *comm)
 
 void shim_comm_let_end(shim_comm_t *comm, bool grouped)
 {
-    if (comm->blocking && !grouped)
+    if (comm->config.blocking && !grouped)
         shim_drain(comm, SHIM_ABORT_DRAIN_MS);
 }

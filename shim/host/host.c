@@ -68,23 +68,23 @@ static ncclResult_t no_memory(const char *function)
     return ncclSystemError;
 }
 
-static shim_setup_request_t request_for(net_key_t key, ncclComm_t *newcomm, const ncclConfig_t *config)
+static shim_setup_request_t request_for(net_key_t key, ncclComm_t *newcomm, const ncclConfig_t *config,
+                                        const shim_config_t *parent)
 {
-    bool blocking = shim_config_blocking(config, true);
+    const shim_config_t said = shim_config_read(config, parent);
     return (shim_setup_request_t){.key = key,
                                   .newcomm = newcomm,
                                   .host = true,
-                                  .wait = blocking,
+                                  .wait = said.blocking,
                                   .grouped = shim_group_depth() > 0,
-                                  .blocking = blocking,
                                   .publish = true,
-                                  .max_blocks = shim_config_max_blocks(config, 0)};
+                                  .config = said};
 }
 
 static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int id_count, int rank,
                                   const ncclConfig_t *config)
 {
-    shim_setup_request_t request = request_for(shim_attach_key(ids, id_count, nranks), newcomm, config);
+    shim_setup_request_t request = request_for(shim_attach_key(ids, id_count, nranks), newcomm, config, NULL);
     request.rank = rank;
     request.nranks = nranks;
     request.invitation = shim_hosts_invitation(ids, id_count);
@@ -168,11 +168,10 @@ static net_key_t key_of_split(const net_key_t *parent, unsigned number)
 
 /* A call on a parent that does not block does not either; the child is as its configuration says. */
 static ncclResult_t publish_child(shim_setup_request_t *request, const shim_comm_t *parent, ncclComm_t handle,
-                                  const ncclConfig_t *config, const char *function)
+                                  const char *function)
 {
     request->parent = handle;
-    request->wait = parent->blocking;
-    request->blocking = shim_config_blocking(config, parent->blocking);
+    request->wait = parent->config.blocking;
     shim_setup_t *setup = shim_attach_publish(request);
     return setup ? shim_attach_forwarded(&setup, 1, ncclSuccess) : no_memory(function);
 }
@@ -203,7 +202,8 @@ ncclResult_t shim_host_split(ncclComm_t comm, int color, int key, ncclComm_t *ne
         result = shim_host_invalid(function, "the colour is negative");
     if (result == ncclSuccess) {
         unsigned number = atomic_fetch_add(&parent->splits, 1);
-        shim_setup_request_t request = request_for(key_of_split(&parent->key, number), newcomm, config);
+        shim_setup_request_t request =
+            request_for(key_of_split(&parent->key, number), newcomm, config, &parent->config);
         request.rank = (int)parent->rank;
         request.nranks = (int)parent->nranks;
         request.regroup = true;
@@ -211,7 +211,7 @@ ncclResult_t shim_host_split(ncclComm_t comm, int color, int key, ncclComm_t *ne
         request.invitation = parent->invitation;
         request.color = color;
         request.order = key;
-        result = publish_child(&request, parent, comm, config, function);
+        result = publish_child(&request, parent, comm, function);
     }
     shim_comm_release(parent);
     return result;
@@ -265,11 +265,11 @@ ncclResult_t shim_host_shrink(ncclComm_t comm, const int *exclude, int exclude_c
     if (result == ncclSuccess) {
         net_key_t key = {{0, 0}};
         shim_shrink_t *shrink = shim_shrink_begin(parent, exclude, exclude_count, &key);
-        shim_setup_request_t request = request_for(key, newcomm, config);
+        shim_setup_request_t request = request_for(key, newcomm, config, &parent->config);
         request.rank = rank;
         request.nranks = nranks;
         request.invitation = parent->invitation;
-        result = shrink ? publish_child(&request, parent, comm, config, function) : no_memory(function);
+        result = shrink ? publish_child(&request, parent, comm, function) : no_memory(function);
     }
     shim_comm_release(parent);
     return result;

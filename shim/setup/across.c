@@ -28,7 +28,7 @@ void shim_setup_begin_hosts(shim_setup_t *setup)
                                           .nranks = asked ? setup->comm->nranks : (uint32_t)request->nranks,
                                           .deadline_ns = setup->deadline_ns,
                                           .limit_ms = setup->limit_ms,
-                                          .blocking = request->blocking,
+                                          .blocking = request->config.blocking,
                                           .host_device = request->host,
                                           .device = setup->comm->device,
                                           .regroup = request->regroup,

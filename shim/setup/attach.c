@@ -85,12 +85,8 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
         goto free_setup;
     atomic_store(&comm->host, request->host);
     comm->key = request->key;
-    comm->blocking = request->blocking;
-    comm->max_blocks = request->max_blocks;
-    comm->launch_order = request->launch_order;
-    comm->graph_mixing = request->graph_mixing;
-    comm->split_share = request->split_share;
-    comm->shrink_share = request->shrink_share;
+    comm->config = request->config;
+    comm->all_block = request->config.blocking;
     comm->family = request->family ? request->family : atomic_fetch_add(&g_families, 1) + 1;
     comm->rank = request->rank < 0 ? 0 : (uint32_t)request->rank;
     comm->nranks = request->nranks < 0 ? 0 : (uint32_t)request->nranks;

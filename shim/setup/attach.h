@@ -37,17 +37,13 @@ typedef struct shim_setup_request {
     ncclComm_t *newcomm; /* the application's; read once the real call has succeeded */
     ncclComm_t parent;   /* of a split: polled until *newcomm is there; else NULL */
     bool host;
-    bool wait;     /* the call blocks until the communicator is ready */
-    bool grouped;  /* it stands in a group of this thread */
-    bool blocking; /* the new communicator's configuration */
-    bool publish;  /* false: keep the key alone, for children (too many ranks to attach); in host mode: the parent's
+    bool wait;    /* the call blocks until the communicator is ready */
+    bool grouped; /* it stands in a group of this thread */
+    bool publish; /* false: keep the key alone, for children (too many ranks to attach); in host mode: the parent's
                       ranks, of several hosts, meet by the invitation */
-    uint32_t max_blocks;
-    bool launch_order; /* among communicators, which NCCL alone keeps */
-    bool graph_mixing; /* of graphs and eager work, which are to be ordered */
-    bool split_share, shrink_share;
-    uint64_t family;  /* 0: a new one */
-    int rank, nranks; /* -1: ask the real NCCL afterwards */
+    shim_config_t config; /* the new communicator's */
+    uint64_t family;      /* 0: a new one */
+    int rank, nranks;     /* -1: ask the real NCCL afterwards */
     /* Host mode's split: rank and nranks are the parent's; the new ones come of all ranks' colours. */
     bool regroup;
     int color, order;

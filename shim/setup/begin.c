@@ -114,7 +114,7 @@ static void begin_cuda(shim_setup_t *setup)
         shim_setup_decline(setup, "%u of its %u ranks are on this host and run Shunt", here, comm->nranks);
     } else if (refused) {
         shim_setup_decline(setup, "%s", refused);
-    } else if (comm->launch_order) {
+    } else if (comm->config.launch_order) {
         shim_setup_decline(setup, "explicit launchOrderImplicit: forwarding");
     } else if (elsewhere && !shim_identity_takes_hosts()) {
         shim_setup_decline(setup, "its ranks are on several hosts, which NCCL reaches by more than sockets");

@@ -45,52 +45,45 @@ static int defined(int value, int fallback)
     return value == NCCL_CONFIG_UNDEF_INT ? fallback : value;
 }
 
-static bool switched(const char *variable, bool fallback)
+/* NCCL's variable overrides the configuration. */
+static void switched(const char *variable, bool *value)
 {
     const char *text = shim_nccl_env(variable);
-    return text && (!strcmp(text, "0") || !strcmp(text, "1")) ? text[0] == '1' : fallback;
+    if (text && (!strcmp(text, "0") || !strcmp(text, "1")))
+        *value = text[0] == '1';
 }
 
-bool shim_config_blocking(const ncclConfig_t *config, bool fallback)
-{
-    bool said = covers(config, offsetof(ncclConfig_t, blocking) + sizeof(config->blocking));
-    return switched("NCCL_COMM_BLOCKING", said ? defined(config->blocking, fallback) != 0 : fallback);
-}
+#define COVERS(config, type, field) covers(config, offsetof(type, field) + sizeof(((const type *)0)->field))
 
-uint32_t shim_config_max_blocks(const ncclConfig_t *config, uint32_t fallback)
-{
-    if (!covers(config, offsetof(ncclConfig_t, maxCTAs) + sizeof(config->maxCTAs)))
-        return fallback;
-    int blocks = defined(config->maxCTAs, 0);
-    return blocks > 0 ? (uint32_t)blocks : fallback;
-}
-
-bool shim_config_split_share(const ncclConfig_t *config, bool fallback)
-{
-    bool said = covers(config, offsetof(ncclConfig_t, splitShare) + sizeof(config->splitShare));
-    return switched("NCCL_COMM_SPLIT_SHARE_RESOURCES", said ? defined(config->splitShare, fallback) != 0 : fallback);
-}
-
-bool shim_config_shrink_share(const ncclConfig_t *config, bool fallback)
-{
-    bool said = covers(config, offsetof(ncclConfig_t, shrinkShare) + sizeof(config->shrinkShare));
-    return switched("NCCL_COMM_SHRINK_SHARE_RESOURCES", said ? defined(config->shrinkShare, fallback) != 0 : fallback);
-}
-
-bool shim_config_launch_order(const ncclConfig_t *config, bool fallback)
+static void read_fields(const ncclConfig_t *config, shim_config_t *said)
 {
     const config_2_31_t *newer = (const config_2_31_t *)config;
-    if (!covers(config, offsetof(config_2_31_t, launch_order_implicit) + sizeof(newer->launch_order_implicit)))
-        return fallback;
-    return defined(newer->launch_order_implicit, fallback) != 0;
+    if (COVERS(config, ncclConfig_t, blocking))
+        said->blocking = defined(config->blocking, said->blocking) != 0;
+    if (COVERS(config, ncclConfig_t, maxCTAs) && defined(config->maxCTAs, 0) > 0)
+        said->max_blocks = (uint32_t)config->maxCTAs;
+    if (COVERS(config, ncclConfig_t, splitShare))
+        said->split_share = defined(config->splitShare, said->split_share) != 0;
+    if (COVERS(config, ncclConfig_t, shrinkShare))
+        said->shrink_share = defined(config->shrinkShare, said->shrink_share) != 0;
+    if (COVERS(config, config_2_31_t, launch_order_implicit))
+        said->launch_order = defined(newer->launch_order_implicit, said->launch_order) != 0;
+    if (COVERS(config, config_2_31_t, graph_usage) && defined(newer->graph_usage, -1) >= 0)
+        said->graph_mixing = newer->graph_usage >= 2;
 }
 
-bool shim_config_graph_mixing(const ncclConfig_t *config, bool fallback)
+shim_config_t shim_config_read(const ncclConfig_t *config, const shim_config_t *parent)
 {
-    const config_2_31_t *newer = (const config_2_31_t *)config;
-    bool said = covers(config, offsetof(config_2_31_t, graph_usage) + sizeof(newer->graph_usage));
-    int mode = said ? defined(newer->graph_usage, -1) : -1;
-    return switched("NCCL_GRAPH_MIXING_SUPPORT", mode < 0 ? fallback : mode >= 2);
+    shim_config_t said = {.blocking = true, .graph_mixing = true};
+    if (config)
+        read_fields(config, &said);
+    else if (parent)
+        said = *parent;
+    switched("NCCL_COMM_BLOCKING", &said.blocking);
+    switched("NCCL_COMM_SPLIT_SHARE_RESOURCES", &said.split_share);
+    switched("NCCL_COMM_SHRINK_SHARE_RESOURCES", &said.shrink_share);
+    switched("NCCL_GRAPH_MIXING_SUPPORT", &said.graph_mixing);
+    return said;
 }
 
 const char *shim_config_fault(const ncclConfig_t *config)

@@ -185,8 +185,8 @@ static sel_settings_t own_settings(const shim_comm_t *comm, uint64_t machine)
     memset(&wanted, 0, sizeof(wanted)); /* what the text leaves of its field is compared too */
     wanted.scratch_bytes = settings->scratch_bytes;
     wanted.max_blocks = settings->max_ctas;
-    if (comm->max_blocks && (!wanted.max_blocks || comm->max_blocks < wanted.max_blocks))
-        wanted.max_blocks = comm->max_blocks;
+    if (comm->config.max_blocks && (!wanted.max_blocks || comm->config.max_blocks < wanted.max_blocks))
+        wanted.max_blocks = comm->config.max_blocks;
     wanted.deterministic = settings->deterministic;
     snprintf(wanted.policy, sizeof(wanted.policy), "%s", settings->algo);
     shim_table_wanted(comm->nranks, machine, &wanted.tuned);
@@ -203,7 +203,7 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     identity->boot = boot_id();
     identity->host_id = hash_text(shim_nccl_env("NCCL_HOSTID"));
     identity->fresh_id = random_id();
-    identity->blocking = setup->request.blocking;
+    identity->blocking = setup->request.config.blocking;
     identity->vmm = !variable_is("NCCL_CUMEM_ENABLE", "0");
     identity->farthest = farthest_peer();
     identity->shared_memory = setup->request.host || !variable_is_on("NCCL_SHM_DISABLE");

@@ -211,7 +211,7 @@ static void conclude_attached(shim_setup_t *setup)
     comm->plan = setup->plan;
     setup->scratch = NULL;
     setup->plan = NULL;
-    comm->blocking = all_blocking(setup);
+    comm->all_block = all_blocking(setup);
     shim_room_settle(comm, all_lead(setup));
     shim_setup_forget_across(setup);
     if (host) {

@@ -17,9 +17,10 @@
 
 #include "algorithms/algorithm.h"
 #include "tests/support/collective.h"
+#include "tests/support/scaled.h"
 #include "world.h"
 
-#define MAX_BLOCKS 3
+enum { MAX_BLOCKS = 3, SCRATCH = 8 << 20 };
 
 /* One rank's way through a sequence of calls that all ranks draw from the same seed. */
 typedef struct actor {
@@ -85,7 +86,7 @@ static void buffers_free(buffers_t *b)
 static coll_t draw_case(uint64_t *state, const alg_algorithm_t *algorithm, uint32_t nranks)
 {
     coll_t k = {.collective = algorithm->collective, .root = (uint32_t)data_below(state, nranks)};
-    k.c = (data_case_t){.type = (ncclDataType_t)data_below(state, ALG_TYPE_COUNT),
+    k.c = (data_case_t){.type = world_draw_type(state),
                         .op = (ref_op_t)data_below(state, REF_OPS),
                         .kind = (data_kind_t)data_below(state, DATA_KINDS),
                         .nranks = (int)nranks};
@@ -202,8 +203,9 @@ static void each_algorithm(void **state)
     for (int algorithm = 0; algorithm < (int)alg_registry_count; algorithm++) {
         const alg_memory_t memory = alg_registry[algorithm]->memory;
         for (uint32_t n = 2; n <= ALG_MAX_RANKS && memory < ALG_MEMORY_COUNT; n++) { /* several hosts: relay_test.c */
-            world_t *w = world_make(n, memory, 8u << 20);
-            play(w, 1000u * n + (uint32_t)algorithm, n <= 4 ? 24 : 6, 40000, algorithm);
+            world_t *w = world_make(n, memory, SCRATCH);
+            play(w, 1000u * n + (uint32_t)algorithm, n <= 4 ? 4 + (uint32_t)scaled(20) : 2 + (uint32_t)scaled(4), 40000,
+                 algorithm);
             world_free(w);
         }
     }
@@ -217,8 +219,8 @@ static void mixed(void **state)
         const uint32_t n = 2 + i % 3;
         if (!has_memory((alg_memory_t)(i / 3)))
             continue;
-        world_t *w = world_make(n, (alg_memory_t)(i / 3), 8u << 20);
-        play(w, 77u + n, 400, 3000, -1);
+        world_t *w = world_make(n, (alg_memory_t)(i / 3), SCRATCH);
+        play(w, 77u + n, 40 + (uint32_t)scaled(360), 3000, -1);
         world_free(w);
     }
 }
@@ -229,7 +231,7 @@ static void largest(void **state)
     (void)state;
     for (uint32_t i = 0; i < ALG_MEMORY_COUNT * 3; i++) {
         const uint32_t n = 2 + i % 3;
-        world_t *w = world_make(n, (alg_memory_t)(i / 3), 2u << 20);
+        world_t *w = world_make(n, (alg_memory_t)(i / 3), SCRATCH);
         const bool shorter = w->map.memory == ALG_MEMORY_HOST; /* chunks, so there are more of them */
         for (int algorithm = 0; algorithm < (int)alg_registry_count; algorithm++) {
             const bool longer = alg_registry[algorithm]->collective == ALG_ALL_REDUCE;
@@ -271,7 +273,7 @@ enum { WAITING = sizeof waiting / sizeof waiting[0] };
 
 static world_t *world_for(const char *algorithm)
 {
-    return world_make(2, alg_find(ALG_ALL_REDUCE, algorithm)->memory, 8u << 20);
+    return world_make(2, alg_find(ALG_ALL_REDUCE, algorithm)->memory, SCRATCH);
 }
 
 /* A rank that never comes: the others leave at the time limit, or when told to. */
@@ -350,7 +352,7 @@ static void wrapped_epochs(void **state)
     for (size_t i = 0; i < ALG_MEMORY_COUNT * BEGINS; i++) {
         if (!has_memory((alg_memory_t)(i / BEGINS)))
             continue;
-        world_t *w = world_make(3, (alg_memory_t)(i / BEGINS), 8u << 20);
+        world_t *w = world_make(3, (alg_memory_t)(i / BEGINS), SCRATCH);
         const uint64_t at = begin[i % BEGINS];
         for (uint32_t r = 0; r < 3; r++) {
             memcpy(w->scratch[r] + ALG_EPOCH_OFFSET, &at, sizeof at);
@@ -484,6 +486,7 @@ static void stale_marks(void **state)
     world_free(w);
 }
 
+#ifndef PART
 /* Every pair of bytes. Input begins with `place` bytes of nothing, so that pairs come to lie elsewhere in their words.
  */
 static void join_pairs(world_t *w, ncclDataType_t type, ref_op_t op, uint32_t place)
@@ -524,8 +527,6 @@ static void join_pairs(world_t *w, ncclDataType_t type, ref_op_t op, uint32_t pl
 static void pairs_of_bytes(void **state)
 {
     (void)state;
-    if (!has("oneshot"))
-        return;
     world_t *w = world_for("oneshot");
     for (ref_op_t op = REF_SUM; op < REF_PREMUL; op++) {
         for (uint32_t place = 0; place < 4; place++) {
@@ -535,13 +536,17 @@ static void pairs_of_bytes(void **state)
     }
     world_free(w);
 }
+#endif
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_algorithm), cmocka_unit_test(mixed),        cmocka_unit_test(largest),
         cmocka_unit_test(broken_waits),   cmocka_unit_test(calls_behind), cmocka_unit_test(wrapped_epochs),
-        cmocka_unit_test(slow_peers),     cmocka_unit_test(stale_marks),  cmocka_unit_test(pairs_of_bytes),
+        cmocka_unit_test(slow_peers),     cmocka_unit_test(stale_marks),
+#ifndef PART
+        cmocka_unit_test(pairs_of_bytes),
+#endif
     };
     return world_run("kernels", tests, sizeof tests / sizeof tests[0]);
 }

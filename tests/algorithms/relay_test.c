@@ -76,7 +76,7 @@ static void call_once(member_t *m, alg_relay_t *relay, const alg_team_t *team, u
     const cluster_t *c = m->cluster;
     static const size_t counts[] = {1, 3, 17, 1000, 4099, 20000};
     const int nranks = (int)(c->hosts * c->each), rank = (int)(m->host * c->each + m->rank);
-    data_case_t d = {.type = (ncclDataType_t)data_below(state, ALG_TYPE_COUNT),
+    data_case_t d = {.type = world_draw_type(state),
                      .op = (ref_op_t)data_below(state, REF_OPS),
                      .kind = (data_kind_t)data_below(state, DATA_KINDS),
                      .nranks = nranks,

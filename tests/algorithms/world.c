@@ -12,6 +12,18 @@
 
 #include <cmocka.h>
 
+#include "tests/support/data.h"
+
+ncclDataType_t world_draw_type(uint64_t *state)
+{
+#ifdef PART
+    static const ncclDataType_t types[] = {ncclInt32, ncclUint32, ncclFloat16, ncclFloat32};
+    return types[data_below(state, sizeof types / sizeof types[0])];
+#else
+    return (ncclDataType_t)data_below(state, ALG_TYPE_COUNT);
+#endif
+}
+
 world_t *world_make(uint32_t nranks, alg_memory_t memory, size_t bytes)
 {
     world_t *w = calloc(1, sizeof *w);

@@ -6,6 +6,8 @@
 #ifndef TEST_WORLD_H
 #define TEST_WORLD_H
 
+#include <nccl.h>
+
 #include "algorithms/algorithm.h"
 
 #ifndef WAIT_NS
@@ -19,6 +21,9 @@ typedef struct world {
     alg_control_t control[ALG_MAX_RANKS];
     uint8_t counts[ALG_MAX_RANKS][ALG_COUNTS_BYTES];
 } world_t;
+
+/* The type of a call: any, or one that a broken build has. */
+ncclDataType_t world_draw_type(uint64_t *state);
 
 /* `bytes` of scratch for each rank. */
 world_t *world_make(uint32_t nranks, alg_memory_t memory, size_t bytes);

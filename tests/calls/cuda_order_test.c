@@ -500,7 +500,7 @@ static void grouped_calls_are_in_order_with_graphs(void **state)
 static void without_mixing_the_program_orders_them(void **state)
 {
     shim_comm_t *comm = *state;
-    comm->graph_mixing = false;
+    comm->config.graph_mixing = false;
     reduce(comm, SMALL, 3);
     const int first = fake.cuda_calls;
     capture(comm, 9);

@@ -356,9 +356,9 @@ shim_comm_t *fake_comm(int device, bool blocking)
     shim_comm_t *comm = shim_comm_new();
     atomic_store(&comm->handle, (ncclComm_t)(next += 256));
     comm->device = device;
-    comm->blocking = blocking;
+    comm->config.blocking = comm->all_block = blocking;
     comm->nranks = 2;
-    comm->graph_mixing = true;
+    comm->config.graph_mixing = true;
     atomic_store(&comm->phase, SHIM_COMM_ATTACHED);
     shim_comm_insert(comm);
     shim_comm_release(comm); /* the table's reference is left */

@@ -10,10 +10,17 @@
 
 #include <cmocka.h>
 
+#include "shim/base/settings.h"
 #include "shim/comm/room.h"
 #include "tests/support/data.h"
 
 static uint32_t multiprocessors;
+static shim_settings_t settings = {.early = true};
+
+const shim_settings_t *shim_settings(void)
+{
+    return &settings;
+}
 
 uint32_t shim_room_multiprocessors(int device, void *stream)
 {
@@ -48,9 +55,28 @@ static void a_leader_has_all_and_early(void **state)
         assert_int_equal(call.most_blocks, 64);
         assert_int_equal(call.early, 1);
     }
+    assert_int_equal(grant(&other, 64).early, 0);
+    assert_int_equal(grant(&comm, 64).early, 0); /* they would hold nearly all of the GPU */
+    shim_room_release(&other);
+    assert_int_equal(grant(&comm, 64).early, 1);
     shim_room_release(&comm);
     lead(&other);
     shim_room_release(&other);
+}
+
+/* SHUNT_EARLY=0: never, for a leader or a small call. */
+static void early(void **state)
+{
+    (void)state;
+    shim_comm_t comm = {0};
+    multiprocessors = 132;
+    lead(&comm);
+    for (int on = 0; on < 2; on++) {
+        settings.early = on;
+        assert_int_equal(grant(&comm, 64).early, on);
+        assert_int_equal(grant(&comm, 1).early, on);
+    }
+    shim_room_release(&comm);
 }
 
 /* A claim that not all ranks could make is given up. */
@@ -159,6 +185,7 @@ typedef struct sim {
     bool early[SIM_GPUS][SIM_COMMS];
     uint32_t placed[SIM_GPUS][SIM_COMMS][SIM_CALLS];
     uint32_t through[SIM_COMMS]; /* calls */
+    bool ordered;                /* a stream of GPU 1 orders the calls: of each round the last communicator's first */
     uint32_t places[SIM_GPUS];
 } sim_t;
 
@@ -166,6 +193,10 @@ static bool sim_may_place(const sim_t *s, uint32_t g, uint32_t c, uint32_t call)
 {
     if (call >= SIM_CALLS || s->placed[g][c][call] == s->blocks[g][c] || s->places[g] == 0)
         return false;
+    for (uint32_t other = c + 1; other < SIM_COMMS && s->ordered && g == 1; other++) {
+        if (s->through[other] <= call)
+            return false;
+    }
     const bool next = call == s->through[c] + 1 && s->early[g][c] && s->placed[g][c][call - 1] == s->blocks[g][c];
     return call == s->through[c] || next;
 }
@@ -212,19 +243,22 @@ static bool sim_gets_through(sim_t *s, uint64_t *random)
     }
 }
 
-/* Shares as asked for in another order on every GPU. `agreed`: one communicator leads on both. */
-static uint32_t lock_ups(bool agreed, uint32_t rounds)
+/* Shares as asked for in another order on every GPU. `agreed`: one communicator leads on both, else the first to ask.
+ * `ordered`: all ranks make the calls in one order, which a stream of GPU 1 keeps. `graphs`: calls are as they were
+ * granted when their communicator first asked; else as they are when all have asked. */
+static uint32_t lock_ups(bool agreed, bool ordered, bool graphs, uint32_t rounds)
 {
     uint64_t random = 3;
     uint32_t stuck = 0;
     for (uint32_t round = 0; round < rounds; round++) {
-        sim_t s = {0};
+        sim_t s = {.ordered = ordered};
         for (uint32_t g = 0; g < SIM_GPUS; g++) {
             shim_comm_t comms[SIM_COMMS] = {0};
             s.places[g] = multiprocessors = round % 2 ? 132 : 52;
-            lead(&comms[agreed ? round % SIM_COMMS : g]);
-            for (uint32_t i = 0; i < SIM_COMMS; i++) {
-                const uint32_t c = g % 2 ? SIM_COMMS - 1 - i : i;
+            const bool downwards = g % 2 && !ordered;
+            lead(&comms[agreed ? round % SIM_COMMS : downwards ? SIM_COMMS - 1 : 0]);
+            for (uint32_t i = 0; i < SIM_COMMS * (graphs ? 1 : 2); i++) {
+                const uint32_t c = (downwards ? 2 * SIM_COMMS - 1 - i : i) % SIM_COMMS;
                 const alg_call_t call = grant(&comms[c], 64);
                 s.blocks[g][c] = call.most_blocks;
                 s.early[g][c] = call.early;
@@ -237,18 +271,23 @@ static uint32_t lock_ups(bool agreed, uint32_t rounds)
     return stuck;
 }
 
-/* With a leader of its own on every GPU, which the ranks have not agreed on, communicators lock each other out. */
+/* With a leader of its own on every GPU, which the ranks have not agreed on, communicators lock each other out. So do
+ * the graphs of a leader that was alone, where a stream orders the calls (docs/limits.md). */
 static void nobody_is_locked_out(void **state)
 {
     (void)state;
-    assert_int_equal(lock_ups(true, 2000), 0);
-    assert_int_not_equal(lock_ups(false, 2000), 0);
+    assert_int_equal(lock_ups(true, false, true, 2000), 0);
+    assert_int_equal(lock_ups(true, false, false, 2000), 0);
+    assert_int_equal(lock_ups(true, true, false, 2000), 0);
+    assert_int_not_equal(lock_ups(false, false, true, 2000), 0);
+    assert_int_not_equal(lock_ups(true, true, true, 2000), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_leader_has_all_and_early),
+        cmocka_unit_test(early),
         cmocka_unit_test(claims_end),
         cmocka_unit_test(calls_run_beside_each_other),
         cmocka_unit_test(random_shares_fit),

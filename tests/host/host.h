@@ -16,6 +16,7 @@
 #include "call.h"
 #include "data.h"
 #include "ranks.h"
+#include "scaled.h"
 
 /* Run a body as ranks; the test passes if all ranks end well. */
 static inline void host_run(ranks_shape_t shape, int nranks, ranks_body_t body, const void *arg)

@@ -41,7 +41,7 @@ static void visit_all(int nranks, visit_t visit, void *context)
                     visit_roots(&k, visit, context);
                 }
             }
-            k.c.count = (size_t)ranks_scaled(4097);
+            k.c.count = (size_t)scaled(4097);
             visit(&k, context);
             k.c.count = 0;
             visit(&k, context);
@@ -192,7 +192,7 @@ static void offsets_body(ranks_t *ranks)
     static const size_t sizes[] = {1, 2, 9, 15, 16, 17, 33, 127, 260, 1031, 5003};
     ncclComm_t comm = ranks_init(ranks);
     uint64_t hash = 0, seed = 5, own = 77 + (uint64_t)ranks->rank;
-    for (int i = 0; i < ranks_scaled(1500); i++) {
+    for (int i = 0; i < scaled(1500); i++) {
         coll_t k = draw_coll(&seed, ranks->nranks);
         const size_t width = ref_bytes(k.c.type), steps = 16 / width + 1;
         call_shape_t shape = {data_below(&own, steps) * width, data_below(&own, steps) * width,
@@ -222,7 +222,7 @@ static void large_body(ranks_t *ranks)
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
             coll_t k = draw_coll(&seed, ranks->nranks);
             k.collective = (alg_collective_t)collective;
-            k.c.count = (size_t)ranks_scaled((int)sizes[i]);
+            k.c.count = (size_t)scaled((int)sizes[i]);
             call_run_coll(comm, ranks->rank, &k, (call_shape_t){8, 8, i == 1}, &hash);
         }
     call_agree(ranks, hash);

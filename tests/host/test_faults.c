@@ -142,7 +142,7 @@ static void killed(void **state)
     (void)state;
     fault_run(RANKS_PROCESSES, 4, 1u << 3, NULL, killed_between_calls_body);
     fault_run(RANKS_PROCESSES, 2, 1u << 1, NULL, killed_between_calls_body);
-    for (int i = 0; i < ranks_scaled(10); i++)
+    for (int i = 0; i < scaled(10); i++)
         fault_run(RANKS_PROCESSES, 3, 1u << 2, NULL, killed_in_mid_call_body);
 }
 

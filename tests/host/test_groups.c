@@ -28,7 +28,7 @@ static void many_body(ranks_t *ranks)
 
     for (int i = 0; i < MAX_COMMS; i++)
         comms[i] = ranks_init(ranks);
-    for (int round = 0; round < ranks_scaled(20); round++) {
+    for (int round = 0; round < scaled(20); round++) {
         for (int i = 0; i < GROUP_CALLS; i++) {
             coll_t k = random_coll(&seed, ranks->nranks);
             shape.in_place = (i & 3) == 0;

@@ -96,7 +96,7 @@ static void queued_body(ranks_t *ranks)
     const int *group = ranks->arg; /* of each rank; 1: none */
     static _Thread_local message_end_t ends[MOST_GROUP];
     ncclComm_t comm = ranks_init(ranks);
-    const int all = ranks_scaled(MESSAGES), mine = group[ranks->rank];
+    const int all = scaled(MESSAGES), mine = group[ranks->rank];
     for (int first = 0; first < all; first += mine) {
         const int last = first + mine < all ? first + mine : all;
         for (int i = first; i < last; i++) {
@@ -190,7 +190,7 @@ static void all_pairs(ncclComm_t comm, int rank, int n, uint64_t round)
 static void exchanges_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
-    for (size_t count = 1; count < (size_t)ranks_scaled(1000000); count *= 6)
+    for (size_t count = 1; count < (size_t)scaled(1000000); count *= 6)
         ring(comm, ranks->rank, ranks->nranks, count);
     for (uint64_t round = 0; round < 20; round++)
         all_pairs(comm, ranks->rank, ranks->nranks, round);
@@ -315,7 +315,7 @@ static void oneself_body(ranks_t *ranks)
     const int me = ranks->rank;
     uint8_t in[64], out[64];
     memset(in, 7, sizeof(in));
-    for (size_t count = 1; count < (size_t)ranks_scaled(2000000); count *= 5) {
+    for (size_t count = 1; count < (size_t)scaled(2000000); count *= 5) {
         message_end_t ends[4];
         for (uint64_t i = 0; i < 2; i++) {
             const message_t m = make(me, me, count + i, ncclUint8, i);
@@ -361,7 +361,7 @@ static void mix_body(ranks_t *ranks)
     mix_t mix = *(const mix_t *)ranks->arg;
     for (int i = 0; i < mix.comms; i++)
         comms[i * ranks->nranks + ranks->rank] = ranks_init(ranks);
-    mix.events = ranks_scaled(mix.events);
+    mix.events = scaled(mix.events);
     mix_run(&mix, comms, ranks->nranks, mix.seed + (uint64_t)ranks->rank);
     for (int i = 0; i < mix.comms; i++)
         CHECK_NCCL(ncclCommDestroy(comms[i * ranks->nranks + ranks->rank]));
@@ -374,7 +374,7 @@ static void solo_body(ranks_t *ranks)
     mix_t mix = *(const mix_t *)ranks->arg;
     for (int i = 0; i < mix.comms; i++)
         CHECK_NCCL(ncclCommInitAll(comms + i * N, N, NULL));
-    mix.events = ranks_scaled(mix.events);
+    mix.events = scaled(mix.events);
     mix_run(&mix, comms, N, mix.seed);
     for (int i = 0; i < mix.comms * N; i++)
         CHECK_NCCL(ncclCommDestroy(comms[i]));

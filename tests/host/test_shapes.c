@@ -16,7 +16,7 @@ static void counts_body(ranks_t *ranks)
     data_case_t c = {.op = REF_SUM, .kind = DATA_BITS, .nranks = ranks->nranks};
     call_shape_t shape = {0, 0, false};
     uint64_t hash = 0;
-    int largest = ranks_scaled(1 << 10) > 500 ? 20 : 16;
+    int largest = scaled(1 << 10) > 500 ? 20 : 16;
 
     for (int t = 0; t < SIZES; t++) {
         c.type = type_of_size[t];
@@ -96,7 +96,7 @@ static void large_body(ranks_t *ranks)
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         data_case_t c = {ncclFloat32, REF_SUM, DATA_RANDOM, i, sizes[i], ranks->nranks};
         ncclResult_t result;
-        if (ranks_scaled(10) < 10 && c.count > 300001)
+        if (scaled(10) < 10 && c.count > 300001)
             continue;
         call_prepare(&call, comm, ranks->rank, &c, shape);
         result = call_issue(&call);

@@ -82,7 +82,7 @@ static void racing_twins_body(ranks_t *ranks)
 static void twins(void **state)
 {
     (void)state;
-    for (int i = 0; i < ranks_scaled(8); i++)
+    for (int i = 0; i < scaled(8); i++)
         run(RANKS_PROCESSES, 4, racing_twins_body);
 }
 

@@ -198,11 +198,75 @@ static void solo(void **state)
     host_run(RANKS_SOLO, 1, solo_body, NULL);
 }
 
+/* ---- Modes -------------------------------------------------------------------------------- */
+
+static void poll_ready(ncclComm_t comm)
+{
+    ncclResult_t state = ncclInProgress;
+    for (; state == ncclInProgress; usleep(100))
+        CHECK_NCCL(ncclCommGetAsyncError(comm, &state));
+    CHECK(state == ncclSuccess);
+}
+
+static ncclComm_t init_mode(ranks_t *ranks, int blocking)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm = NULL;
+    config.blocking = blocking;
+    const ncclResult_t result = ncclCommInitRankConfig(&comm, ranks->nranks, ranks_id(ranks), ranks->rank, &config);
+    CHECK(result == ncclSuccess || (result == ncclInProgress && !blocking));
+    poll_ready(comm);
+    return comm;
+}
+
+/* Rank 0 blocks, the others do not: each keeps its mode, and its children have it. */
+static void mixed_modes_body(ranks_t *ranks)
+{
+    const bool blocks = ranks->rank == 0;
+    ncclComm_t comm[3] = {init_mode(ranks, blocks)};
+    for (int i = 1; i < 3; i++) {
+        CHECK_NCCL(ncclCommSplit(comm[i - 1], 0, ranks->rank, &comm[i], NULL));
+        CHECK(comm[i] != NULL || !blocks);
+        while (!comm[i])
+            poll_ready(comm[i - 1]);
+        poll_ready(comm[i]);
+        call_agree(ranks, use(comm[i], (uint64_t)i));
+    }
+    ranks_barrier(ranks);
+    for (int i = 2; i >= 0; i--)
+        CHECK_NCCL(ncclCommDestroy(comm[i]));
+}
+
+/* A configuration that leaves the mode out has NCCL's default, whatever the parent's mode. */
+static void default_mode_body(ranks_t *ranks)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclComm_t comm[3] = {init_mode(ranks, 0)};
+    CHECK_NCCL(ncclCommSplit(comm[0], 0, ranks->rank, &comm[1], &config));
+    while (!comm[1])
+        poll_ready(comm[0]);
+    poll_ready(comm[1]);
+    CHECK_NCCL(ncclCommSplit(comm[1], 0, ranks->rank, &comm[2], NULL));
+    CHECK(comm[2] != NULL);
+    call_agree(ranks, use(comm[2], 3));
+    ranks_barrier(ranks);
+    for (int i = 2; i >= 0; i--)
+        CHECK_NCCL(ncclCommDestroy(comm[i]));
+}
+
+static void modes(void **state)
+{
+    (void)state;
+    host_run(RANKS_PROCESSES, 3, mixed_modes_body, NULL);
+    host_run(RANKS_THREADS, 2, mixed_modes_body, NULL);
+    host_run(RANKS_PROCESSES, 2, default_mode_body, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(colours),  cmocka_unit_test(no_colour),  cmocka_unit_test(deep),
-        cmocka_unit_test(siblings), cmocka_unit_test(concurrent), cmocka_unit_test(solo),
+        cmocka_unit_test(colours),    cmocka_unit_test(no_colour), cmocka_unit_test(deep),  cmocka_unit_test(siblings),
+        cmocka_unit_test(concurrent), cmocka_unit_test(solo),      cmocka_unit_test(modes),
     };
     host_limit(80);
     return cmocka_run_group_tests(tests, NULL, NULL);

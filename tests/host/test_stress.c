@@ -40,7 +40,7 @@ static void stress_body(ranks_t *ranks)
     ncclComm_t comm = ranks_init(ranks);
     stress_t how = *(const stress_t *)ranks->arg;
     uint64_t hash = 0;
-    how.calls = ranks_scaled(how.calls);
+    how.calls = scaled(how.calls);
     stress(comm, ranks->rank, ranks->nranks, 1234, &how, &hash);
     call_agree(ranks, hash);
     CHECK_NCCL(ncclCommDestroy(comm));
@@ -70,7 +70,7 @@ static void *side_main(void *argument)
     side_t *side = argument;
     stress_t how = how_many;
     ncclComm_t comm = NULL;
-    how.calls = ranks_scaled(how.calls);
+    how.calls = scaled(how.calls);
     CHECK_NCCL(ncclCommInitRank(&comm, side->nranks, side->id, side->rank));
     stress(comm, side->rank, side->nranks, side->seed, &how, &side->hash);
     CHECK_NCCL(ncclCommDestroy(comm));
@@ -104,7 +104,7 @@ static void side_by_side(void **state)
 static void in_turn_body(ranks_t *ranks)
 {
     ncclComm_t first = ranks_init(ranks), second = ranks_init(ranks);
-    stress_t how = {ranks_scaled(40), 500, 0};
+    stress_t how = {scaled(40), 500, 0};
     uint64_t hash = 0;
     CHECK(first != second);
     for (uint64_t i = 0; i < 10; i++)

@@ -30,7 +30,7 @@ static void visit_all(int nranks, visit_t visit, void *context)
         }
         c = (data_case_t){(ncclDataType_t)type, (ref_op_t)(type % REF_OPS), DATA_RANDOM, next, 4097, nranks};
         visit(&c, context);
-        c = (data_case_t){(ncclDataType_t)type, REF_SUM, DATA_BITS, next, (size_t)ranks_scaled(65537), nranks};
+        c = (data_case_t){(ncclDataType_t)type, REF_SUM, DATA_BITS, next, (size_t)scaled(65537), nranks};
         visit(&c, context);
     }
 }

@@ -131,7 +131,7 @@ static uint64_t first_seed = 1;
 
 static void body(ranks_t *ranks)
 {
-    for (uint64_t round = 0; round < (uint64_t)ranks_scaled(ROUNDS); round++) {
+    for (uint64_t round = 0; round < (uint64_t)scaled(ROUNDS); round++) {
         ncclUniqueId id = ranks_id(ranks);
         ncclComm_t comm = NULL;
         if (ranks->rank == 1) {

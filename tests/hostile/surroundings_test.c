@@ -291,7 +291,7 @@ static void death_in_mid_call(void **state)
 {
     ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 3, .killed = 1u << 2, .body = death_body};
     (void)state;
-    for (int i = 0; i < ranks_scaled(4); i++)
+    for (int i = 0; i < scaled(4); i++)
         assert_int_equal(ranks_run(&plan), 0);
 }
 

@@ -103,7 +103,7 @@ static void group_attaches(void **state)
         const shim_comm_t *comm = shim_comm_find(comms[r]);
         assert_int_equal(comm->rank, r);
         assert_int_equal(comm->nranks, N);
-        assert_true(comm->blocking);
+        assert_true(comm->all_block);
         assert_int_equal(comm->plan->topology.link, SEL_LINK_NVSWITCH);
         assert_int_equal(comm->plan->topology.arch, 90);
     }
@@ -384,7 +384,7 @@ static void non_blocking(void **state)
     assert_int_equal(poll_once(comms[0]), ncclInProgress); /* the real ones are ready, the verdict is not there */
     poll_until_ready(comms, N);
     expect_phase(comms, N, SHIM_COMM_ATTACHED);
-    assert_false(shim_comm_find(comms[0])->blocking);
+    assert_false(shim_comm_find(comms[0])->all_block);
     destroy_all(comms, N);
 }
 
@@ -574,6 +574,25 @@ static void an_abort_ends_who_shares(void **state)
     }
 }
 
+/* A revoked communicator's resources are shared with nobody: what replaces it lives on. */
+static void a_revoked_one_shares_nothing(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N], children[N];
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    fake_reset();
+    config.splitShare = 1;
+    init_configured(comms, &config);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(ncclCommRevoke(comms[i], 0), ncclSuccess);
+    copy_all(comms, children);
+    expect_phase(children, N, SHIM_COMM_ATTACHED);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(ncclCommAbort(comms[i]), ncclSuccess);
+    expect_phase(children, N, SHIM_COMM_ATTACHED);
+    destroy_all(children, N);
+}
+
 static void refused_split_counts_not(void **state)
 {
     (void)state;
@@ -664,6 +683,25 @@ static void abort_stops_kernels(void **state)
     destroy_all(comms + 1, N - 1);
     assert_int_equal(fake.freed, 2);
     assert_int_equal(fake.pooled, 2);
+}
+
+/* An abort from another thread that ends the wait of a destroy or a finalize frees the handle: nobody uses it then. */
+static void abort_in_a_drain(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    init_group(comms, N, fresh_id());
+    fake.abort_in_drain = comms[0];
+    assert_int_equal(ncclCommDestroy(comms[0]), ncclSuccess);
+    fake.abort_in_drain = comms[1];
+    assert_int_equal(ncclCommFinalize(comms[1]), ncclSuccess);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(comms[r]->aborts, 1);
+        assert_int_equal(comms[r]->destroys + comms[r]->finalizes, 0);
+        assert_int_equal(phase_of(comms[r]), -1);
+    }
+    destroy_all(comms + 2, N - 2);
 }
 
 /* With kernels of all of them waiting for a peer that is dead, from one thread: to free memory of the first would
@@ -784,8 +822,8 @@ static void graph_mixing_is_inherited(void **state)
         unsetenv("NCCL_GRAPH_MIXING_SUPPORT");
         copy_all(comms, children);
         for (int i = 0; i < N; i++) {
-            assert_int_equal(shim_comm_find(comms[i])->graph_mixing, wanted);
-            assert_int_equal(shim_comm_find(children[i])->graph_mixing, wanted);
+            assert_int_equal(shim_comm_find(comms[i])->config.graph_mixing, wanted);
+            assert_int_equal(shim_comm_find(children[i])->config.graph_mixing, wanted);
         }
         destroy_all(children, N);
         destroy_all(comms, N);
@@ -870,11 +908,13 @@ int main(void)
         cmocka_unit_test(abort_while_pending),
         cmocka_unit_test(splits),
         cmocka_unit_test(an_abort_ends_who_shares),
+        cmocka_unit_test(a_revoked_one_shares_nothing),
         cmocka_unit_test(refused_split_counts_not),
         cmocka_unit_test(split_of_unknown),
         cmocka_unit_test(late_split),
         cmocka_unit_test(refused_destroy_keeps_state),
         cmocka_unit_test(abort_stops_kernels),
+        cmocka_unit_test(abort_in_a_drain),
         cmocka_unit_test(aborts_one_after_another),
         cmocka_unit_test(graphs_keep_little),
         cmocka_unit_test(destroy_in_group),

@@ -39,7 +39,7 @@ static shim_real_t nccl;
 static struct {
     ncclUniqueId id;
     _Atomic int joined;
-} worlds[64];
+} worlds[256];
 static int world_count;
 static pthread_mutex_t world_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -49,8 +49,11 @@ static _Atomic int *world_of(const ncclUniqueId *id)
     int i = 0;
     while (i < world_count && memcmp(&worlds[i].id, id, sizeof(*id)))
         i++;
-    if (i == world_count)
+    if (i == world_count) {
+        if (i == sizeof(worlds) / sizeof(worlds[0]))
+            abort();
         worlds[world_count++].id = *id;
+    }
     pthread_mutex_unlock(&world_lock);
     return &worlds[i].joined;
 }
@@ -279,6 +282,10 @@ bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
     (void)comm;
     (void)limit_ms;
     fake.drains++;
+    const ncclComm_t aborted = fake.abort_in_drain; /* by another thread, as it were */
+    fake.abort_in_drain = NULL;
+    if (aborted)
+        ncclCommAbort(aborted);
     return true;
 }
 

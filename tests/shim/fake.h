@@ -40,6 +40,7 @@ typedef struct fake {
     int split_rank[FAKE_RANKS], split_nranks[FAKE_RANKS]; /* by the parent's rank */
     bool split_late;                                      /* a split shows its communicator when the parent is polled */
     bool running;                                         /* our kernels, on every communicator */
+    ncclComm_t abort_in_drain;
     atomic_int created, taken, freed, pooled, sent, polls, drains;
     atomic_int left_idle;
     atomic_int retired; /* given back, not freed yet */

@@ -78,7 +78,7 @@ static int check(const trial_t *trial, ncclComm_t comm, int rank)
     EXPECT(strcmp(class, expected) == 0);
     EXPECT(topology->nranks == (uint32_t)trial->nranks && state->relay != NULL);
     EXPECT(team->hosts == trial->hosts && team->host == (uint32_t)rank / trial->team);
-    EXPECT(state->blocking);
+    EXPECT(state->all_block);
     return 0;
 }
 

@@ -221,13 +221,15 @@ static int share(void *argument)
     config.splitShare = config.shrinkShare = !wanted;
     clearenv();
     setenv("HOME", "/nonexistent", 1);
-    CHILD_CHECK(shim_config_split_share(&config, wanted) == !wanted);
-    CHILD_CHECK(shim_config_shrink_share(NULL, wanted) == wanted);
+    const shim_config_t same = {.split_share = wanted, .shrink_share = wanted}, other = {0};
+    CHILD_CHECK(shim_config_read(&config, &same).split_share == !wanted);
+    CHILD_CHECK(shim_config_read(NULL, &same).shrink_share == wanted);
     setenv("NCCL_COMM_SPLIT_SHARE_RESOURCES", value, 1);
-    CHILD_CHECK(shim_config_split_share(&config, !wanted) == wanted);
-    CHILD_CHECK(shim_config_shrink_share(&config, wanted) == !wanted);
+    CHILD_CHECK(shim_config_read(&config, &same).split_share == wanted);
+    CHILD_CHECK(shim_config_read(&config, &same).shrink_share == !wanted);
     setenv("NCCL_COMM_SHRINK_SHARE_RESOURCES", value, 1);
-    CHILD_CHECK(shim_config_shrink_share(&config, !wanted) == wanted);
+    CHILD_CHECK(shim_config_read(&config, &other).shrink_share == wanted);
+    CHILD_CHECK(shim_config_read(NULL, &other).shrink_share == wanted);
     return 0;
 }
 
@@ -254,24 +256,25 @@ static int mixing(void *argument)
     newer.config.size = sizeof(newer);
     clearenv();
     setenv("HOME", "/nonexistent", 1);
-    for (int fallback = 0; fallback < 2; fallback++) {
+    for (int of_parent = 0; of_parent < 2; of_parent++) {
+        const shim_config_t parent = {.graph_mixing = of_parent};
         newer.word[place] = NCCL_CONFIG_UNDEF_INT;
-        CHILD_CHECK(shim_config_graph_mixing(NULL, fallback) == fallback);
-        CHILD_CHECK(shim_config_graph_mixing(&newer.config, fallback) == fallback);
+        CHILD_CHECK(shim_config_read(NULL, &parent).graph_mixing == of_parent);
+        CHILD_CHECK(shim_config_read(&newer.config, &parent).graph_mixing);
         for (int mode = 0; mode < 3; mode++) {
             newer.word[place] = mode;
             newer.config.size = sizeof(newer);
-            CHILD_CHECK(shim_config_graph_mixing(&newer.config, fallback) == (mode == 2));
+            CHILD_CHECK(shim_config_read(&newer.config, &parent).graph_mixing == (mode == 2));
             newer.config.size = (place + 1) * sizeof(int) - 1; /* an older NCCL's */
-            CHILD_CHECK(shim_config_graph_mixing(&newer.config, fallback) == fallback);
+            CHILD_CHECK(shim_config_read(&newer.config, &parent).graph_mixing);
         }
     }
     newer.config.size = sizeof(newer);
     setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 1);
-    CHILD_CHECK(!shim_config_graph_mixing(&newer.config, true));
+    CHILD_CHECK(!shim_config_read(&newer.config, NULL).graph_mixing);
     newer.word[place] = 0;
     setenv("NCCL_GRAPH_MIXING_SUPPORT", "1", 1);
-    CHILD_CHECK(shim_config_graph_mixing(&newer.config, false));
+    CHILD_CHECK(shim_config_read(&newer.config, NULL).graph_mixing);
     return 0;
 }
 

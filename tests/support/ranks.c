@@ -40,16 +40,6 @@ double ranks_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-int ranks_scaled(int n)
-{
-#if defined(__SANITIZE_THREAD__)
-    n /= 10;
-#elif defined(__SANITIZE_ADDRESS__)
-    n /= 4;
-#endif
-    return n > 0 ? n : 1;
-}
-
 void ranks_barrier(ranks_t *ranks)
 {
     ranks_shared_t *shared = ranks->shared;

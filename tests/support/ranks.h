@@ -67,8 +67,6 @@ ncclUniqueId ranks_id(ranks_t *ranks);
 ncclComm_t ranks_init(ranks_t *ranks);
 /* Wait until word `index` is at least `value`. */
 void ranks_wait(ranks_t *ranks, int index, uint64_t value);
-/* Iterations that fit the time: n, less under a sanitizer. */
-int ranks_scaled(int n);
 double ranks_seconds(void);
 
 /* Report and end this process with status 1. Never returns. */
