@@ -325,7 +325,8 @@ static void bytes_arrive_before_flags(void **state)
         assert_int_equal(run_threads(n, connect_and_put, &group), 0);
     }
     group_t group = new_group();
-    assert_int_equal(run_processes(3, connect_and_put, &group), 0);
+    if (CHILDREN_HAVE_DEVICES || !getenv("SHUNT_IBV_SO"))
+        assert_int_equal(run_processes(3, connect_and_put, &group), 0);
 }
 
 /* Rank 0 of two, whose peer is the test itself, on a plain socket. */

@@ -264,8 +264,7 @@ int verbs_connect(net_network_t *network, uint32_t offers, const net_limit_t *li
     verbs_t *verbs = network->verbs;
     state_t state = {.network = network, .verbs = verbs, .peers = offers, .usable = offers, .limit = limit, .why = why};
     int error = show_cards(&state);
-    if (!error)
-        error = settle(&state);
+    error = error ? error : settle(&state);
     if (!error)
         try_writes(&state);
     /* What a socket moves must not be written by the peer's first write, late. */

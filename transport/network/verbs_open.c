@@ -2,7 +2,7 @@
 /*
  * verbs_open.c - libibverbs, opened at run time: machines without it have no RDMA.
  *
- * It is never closed: its drivers have threads and forked children of their own ways.
+ * It is never closed: queue pairs of other communicators may be in use.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -45,6 +45,7 @@ const verbs_calls_t *verbs_calls(const char *library, char why[NET_WAY_TEXT])
 {
     net_lock_take(&g_lock);
     g_opened = g_opened || open_library(library ? library : "libibverbs.so.1", why);
+    const bool opened = g_opened;
     net_lock_give(&g_lock);
-    return g_opened ? &g_calls : NULL;
+    return opened ? &g_calls : NULL;
 }
