@@ -20,14 +20,6 @@
 #include "shim/comm/stop.h"
 #include "shim/setup/attach.h"
 
-/* Stop taking calls. Waits for a launch in progress, but not for its kernel. */
-static void kill_state(shim_comm_t *comm)
-{
-    pthread_mutex_lock(&comm->lock);
-    atomic_store(&comm->phase, SHIM_COMM_DEAD);
-    pthread_mutex_unlock(&comm->lock);
-}
-
 /* No failure on this rank. */
 static bool in_good_order(shim_comm_t *comm)
 {
@@ -45,8 +37,10 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     if (!nccl)
         return ncclSystemError;
     shim_comm_t *state = shim_nccl_comm(comm);
-    /* Finalize flushes issued work. A non-blocking one leaves that to ncclCommGetAsyncError. */
-    if (state && state->config.blocking && shim_group_depth() == 0)
+    const bool grouped = shim_group_depth() > 0;
+    /* Finalize flushes issued work; in a group its end does. A non-blocking one leaves that to ncclCommGetAsyncError.
+     */
+    if (state && state->config.blocking && !grouped)
         shim_drain(state, 0);
     if (state && shim_comm_find(comm) != state) { /* an abort from another thread has ended it */
         shim_comm_release(state);
@@ -55,7 +49,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     ncclResult_t result = shim_nccl_answer(nccl->ncclCommFinalize(comm));
     if (state && (result == ncclSuccess || result == ncclInProgress)) {
         shim_attach_cancel(comm);
-        kill_state(state);
+        if (!grouped || !shim_group_finalize(state))
+            shim_comm_close(state);
         atomic_store(&state->finalized, true);
     }
     shim_comm_release(state);
@@ -87,7 +82,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
         return shim_nccl_answer(nccl->ncclCommDestroy(comm));
     bool grouped = shim_group_depth() > 0;
     int phase = atomic_load(&state->phase);
-    kill_state(state);
+    shim_comm_close(state);
     /* It stays in the table while it drains, so that an abort from another thread can end the wait. */
     bool drained = grouped || shim_drain(state, 0);
     atomic_store(&state->reusable, drained && in_good_order(state));

@@ -34,6 +34,8 @@
 #include "shim/base/device.h"
 #include "shim/base/last_error.h"
 #include "shim/call/group_state.h"
+#include "shim/comm/drain.h"
+#include "shim/comm/stop.h"
 #include "shim/names/names.h"
 #include "shim/real/real.h"
 #include "shim/setup/attach.h"
@@ -128,6 +130,25 @@ static ncclResult_t real_end(const shim_real_t *real, ncclSimInfo_t *info)
     return info != NULL ? real->ncclGroupSimulateEnd(info) : real->ncclGroupEnd();
 }
 
+bool shim_group_finalize(shim_comm_t *comm)
+{
+    shim_group_t *g = &shim_group;
+    if (!shim_group_grow((void **)&g->finalized, g->finalized_count, &g->finalized_room, sizeof(g->finalized[0])))
+        return false;
+    shim_comm_retain(comm);
+    g->finalized[g->finalized_count++] = comm;
+    return true;
+}
+
+static void finish_finalized(const shim_group_t *g)
+{
+    for (uint32_t i = 0; i < g->finalized_count; i++) {
+        if (g->finalized[i]->config.blocking)
+            shim_drain(g->finalized[i], 0);
+        shim_comm_close(g->finalized[i]);
+    }
+}
+
 static ncclResult_t end_cuda(ncclSimInfo_t *info)
 {
     const shim_real_t *real = shim_real_need("ncclGroupEnd");
@@ -162,6 +183,7 @@ static ncclResult_t end_cuda(ncclSimInfo_t *info)
     } else if (!simulate && result != ncclInvalidArgument && result != ncclInvalidUsage) {
         shim_group_end_comms(&shim_group, 0, result);
     }
+    finish_finalized(&shim_group);
     shim_group_drop(&shim_group);
     return result;
 }

@@ -26,6 +26,10 @@ ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_
  * polls the real NCCL about it. */
 void shim_group_let_polls_end(shim_comm_t *comm);
 
+/* ncclCommFinalize in a group on GPUs: the communicator takes no calls behind the group's, and where it blocks, the
+ * group's end waits for our kernels. False without memory. */
+bool shim_group_finalize(shim_comm_t *comm);
+
 /* Report that a message to the own rank has no matching send or receive of as many bytes; returns NCCL's error. */
 ncclResult_t shim_group_self_fault(const char *function);
 

@@ -25,7 +25,9 @@ void shim_group_drop(shim_group_t *g)
         free_use(&g->uses[i]);
     for (uint32_t i = 0; i < g->call_count; i++)
         shim_comm_release(g->calls[i].comm);
-    g->use_count = g->call_count = 0;
+    for (uint32_t i = 0; i < g->finalized_count; i++)
+        shim_comm_release(g->finalized[i]);
+    g->use_count = g->call_count = g->finalized_count = 0;
     g->error = ncclSuccess;
 }
 
@@ -36,6 +38,7 @@ static void thread_ends(void *state)
     free(g->uses);
     free(g->calls);
     free(g->messages);
+    free(g->finalized);
     memset(g, 0, sizeof(*g));
 }
 

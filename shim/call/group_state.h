@@ -38,9 +38,11 @@ typedef struct shim_group {
     shim_stream_use_t *uses;
     shim_queued_t *calls;
     alg_message_t *messages; /* launch order of the calls, once merged */
+    shim_comm_t **finalized; /* retained */
     uint32_t use_count, use_room;
     uint32_t call_count, call_room;
     uint32_t message_room;
+    uint32_t finalized_count, finalized_room;
 } shim_group_t;
 
 /* This thread's. Its buffers are freed when the thread ends. */

@@ -28,6 +28,13 @@ void shim_comm_stop(shim_comm_t *comm)
     shim_comm_each(stop_relative, comm);
 }
 
+void shim_comm_close(shim_comm_t *comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    atomic_store(&comm->phase, SHIM_COMM_DEAD);
+    pthread_mutex_unlock(&comm->lock);
+}
+
 void shim_comm_let_end(shim_comm_t *comm, bool grouped)
 {
     if (comm->config.blocking && !grouped)

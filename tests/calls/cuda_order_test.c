@@ -618,6 +618,28 @@ static void calls_are_drained(void **state)
     assert_true(shim_drained(comm));
 }
 
+/* A finalize in a group lets the group's calls launch; its end waits for them where the communicator blocks. */
+static void a_finalize_in_a_group_comes_last(void **state)
+{
+    (void)state;
+    for (int blocking = 0; blocking < 2; blocking++) {
+        shim_comm_t *comm = fake_comm(0, blocking);
+        const uint32_t launches = fake.launches;
+        fake.running = true;
+        fake.ends_after = blocking ? 3 : 0;
+        assert_int_equal(ncclGroupStart(), ncclSuccess);
+        assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+        assert_true(shim_group_finalize(comm));
+        assert_int_equal(atomic_load(&comm->phase), SHIM_COMM_ATTACHED);
+        assert_int_equal(ncclGroupEnd(), ncclSuccess);
+        assert_int_equal(fake.launches, launches + 1);
+        assert_int_equal(fake.running, !blocking);
+        assert_int_equal(atomic_load(&comm->phase), SHIM_COMM_DEAD);
+        fake.running = false;
+        fake_comm_end(comm);
+    }
+}
+
 static void what_is_not_surely_valid_is_forwarded(void **state)
 {
     shim_comm_t *comm = *state;
@@ -1415,6 +1437,7 @@ int main(void)
                                        TEST(a_call_whose_graph_holds_nothing_is_the_last),
                                        TEST(a_call_that_was_not_recorded_is_the_last),
                                        TEST(calls_are_drained),
+                                       TEST(a_finalize_in_a_group_comes_last),
                                        TEST(what_is_not_surely_valid_is_forwarded),
                                        TEST(a_broken_communicator_says_so),
                                        TEST(not_ready_is_forwarded),

@@ -43,6 +43,7 @@ typedef struct fake {
     int launch_error;                           /* what the next launches return ... */
     int wait_error, record_error, retain_error; /* ... and what comes around them */
     bool running;                               /* what was recorded has not ended */
+    int ends_after;                             /* so many queries, if not 0 */
     uint32_t launches_left;                     /* if not 0: launches until they fail */
     ncclResult_t real_state;                    /* of every communicator: what ncclCommGetAsyncError says */
     uint32_t polls;                             /* of it; each one moves ncclInProgress on, the third to success */

@@ -416,6 +416,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     (void)event;
+    if (fake.ends_after > 0 && --fake.ends_after == 0)
+        fake.running = false;
     return fake.running ? cudaErrorNotReady : cudaSuccess;
 }
 
