@@ -7,8 +7,8 @@
  * Data path: input slice o -> rank o of this host adds in rank order -> outbox of the
  * relay -> every other host's inbox (by the proxy, relay.h) -> rank o there adds the
  * hosts' sums in the order of the hosts -> output, and its peers' gather slots -> output.
- * The sum of a host is rounded to the type before it travels. Of an average of 8- and
- * 16-bit floats it is the host's average, for their sum may be out of range. Where each
+ * The sum of a host is rounded to the type before it travels. For averages of 8- and
+ * 16-bit floats the host's average travels, since their sum may be out of range. Where each
  * host has one rank there is nothing but the exchange.
  *
  * The first and the last part are two-shot's (allreduce/twoshot.h). Between them the own

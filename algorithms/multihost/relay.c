@@ -355,7 +355,7 @@ int alg_relay_serve(alg_relay_t *relay, alg_team_t *team, alg_control_t *control
         g_proxy.relays = relay;
         pthread_cond_signal(&g_proxy.wake);
     } else {
-        relay->control = NULL; /* which may be gone before the relay */
+        relay->control = NULL; /* the control words may be freed before the relay */
     }
     give_lock();
     return running ? 0 : -EAGAIN;

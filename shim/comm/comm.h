@@ -75,7 +75,7 @@ typedef struct shim_comm {
     int device;                 /* CUDA ordinal; host mode: the rank */
     uint32_t rank, nranks;
     shim_config_t config;             /* this rank's */
-    bool all_block;                   /* the configuration of every rank says so; this rank's until attached */
+    bool all_block;                   /* every rank blocks; until attached: this rank does */
     uint64_t family;                  /* an abort ends all communicators of this rank with this number; never 0 */
     net_key_t key;                    /* of this communicator; children derive theirs from it */
     atomic_uint splits;               /* splits so far: part of the children's keys */

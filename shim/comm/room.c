@@ -9,7 +9,7 @@
  *
  * A kernel and its early-placed successor hold twice a kernel's blocks. Both count
  * towards the share, except for a leader that is alone: no other communicator has asked
- * for room yet. Graphs of that time keep their early successors, which may fill the rest of
+ * for room yet. Graphs captured then keep their early successors, which may fill the rest of
  * a GPU; the other communicators then wait until the leader is through. It gets through,
  * because on each of its GPUs all others leave room for its share. So a leader leads on all
  * its GPUs or on none, and no GPU has two: the ranks agree on it at set-up. Two leaders,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rdma.c - see rdma.h. NCCL_IB_* mean what they mean to NCCL, and have its defaults.
+ * rdma.c - see rdma.h. NCCL_IB_* have NCCL's meaning and defaults.
  *
- * Where NCCL is told to use sockets (NCCL_NET, NCCL_IB_DISABLE), so is Shunt. Without a
- * device in /sys libibverbs is not opened: to have it in the process has no use then.
+ * Variables that make NCCL use sockets (NCCL_NET, NCCL_IB_DISABLE) do the same here. If
+ * /sys has no RDMA device, libibverbs is not opened.
  */
 #include "shim/setup/rdma.h"
 
@@ -31,7 +31,7 @@ static int number(const char *name, int otherwise)
     return errno ? otherwise : (int)value;
 }
 
-/* -1: nobody knows. */
+/* -1: unknown. */
 static int32_t add_gpu(sel_machine_t *machine, int device)
 {
 #if SHUNT_HAS_CUDA
@@ -64,14 +64,15 @@ static void find_nearest(int device, shim_rdma_t *rdma)
     free(machine);
 }
 
-static const char *why_not(const shim_rdma_t *rdma)
+/* Why not, as the variables say; NULL: they allow it. */
+static const char *forbidden(void)
 {
     const char *net = shim_nccl_env("NCCL_NET");
     if (number("NCCL_IB_DISABLE", 0) != 0)
         return "NCCL_IB_DISABLE is set";
     if (net && *net && strcasecmp(net, "IB") != 0)
         return "NCCL_NET is not IB";
-    return rdma->wish.nearest_count == 0 && !rdma->wish.library ? "no RDMA device" : NULL;
+    return NULL;
 }
 
 void shim_rdma_read(int device, shim_rdma_t *rdma)
@@ -88,6 +89,10 @@ void shim_rdma_read(int device, shim_rdma_t *rdma)
         rdma->wish.service_level = 0;
     if (rdma->wish.traffic_class == -1)
         rdma->wish.traffic_class = 0;
+    rdma->wish.off = forbidden();
+    if (rdma->wish.off)
+        return;
     find_nearest(device, rdma);
-    rdma->wish.off = why_not(rdma);
+    if (rdma->wish.nearest_count == 0 && !rdma->wish.library)
+        rdma->wish.off = "no RDMA device";
 }

@@ -3,6 +3,7 @@
 # claims to prevent does happen without it. A mutant is a copy of algorithms/ with one text replaced by another; if
 # the text is not there any more, configuring fails.
 
+include(${CMAKE_SOURCE_DIR}/cmake/broken.cmake)
 file(GLOB_RECURSE kernel_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
   ${CMAKE_SOURCE_DIR}/algorithms/*.h ${CMAKE_SOURCE_DIR}/algorithms/*.def ${CMAKE_SOURCE_DIR}/algorithms/*/*.cu
   ${CMAKE_SOURCE_DIR}/algorithms/multihost/relay.c)
@@ -53,15 +54,7 @@ function(add_copy target file)
         string(REPLACE "ALG_PER_OPS(X, A, ALG_${type})" "{}" text "${text}")
       endforeach()
     elseif(source STREQUAL "algorithms/${file}")
-      set(pairs ${ARGN})
-      while(pairs)
-        list(POP_FRONT pairs from to)
-        string(FIND "${text}" "${from}" at)
-        if(at EQUAL -1)
-          message(FATAL_ERROR "${target}: ${file} has no \"${from}\" any more")
-        endif()
-        string(REPLACE "${from}" "${to}" text "${text}")
-      endwhile()
+      shunt_break(text ${target} ${file} ${ARGN})
     endif()
     # Written only when it differs, so that a build stays up to date.
     set(old "")
@@ -104,7 +97,7 @@ endfunction()
 function(add_broken name file)
   add_copy(broken_${name} ${file} ${ARGN})
   target_compile_definitions(broken_${name} PRIVATE WAIT_NS=300000000u)
-  if(name MATCHES "relay_early_") # what it does happens at the end
+  if(name MATCHES "relay_early_") # it fails when communicators end
     target_compile_definitions(broken_${name} PRIVATE ROUNDS=2 ENDS=300)
   elseif(file MATCHES "^multihost") # until it fails
     target_compile_definitions(broken_${name} PRIVATE ROUNDS=400)

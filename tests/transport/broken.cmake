@@ -3,6 +3,8 @@
 # prevent does happen without it. As tests/algorithms/broken.cmake: the room's objects, with one of them made from a
 # changed file.
 
+include(${CMAKE_SOURCE_DIR}/cmake/broken.cmake)
+
 # add_broken(NAME PROGRAM TEST FILE FROM TO [FROM TO]...): the test TEST of PROGRAM alone, or all where it is "".
 function(add_broken name program test file)
   set(target transport_broken_${name})
@@ -10,15 +12,7 @@ function(add_broken name program test file)
   set(copy ${CMAKE_CURRENT_BINARY_DIR}/broken_${name}.c)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
   file(READ ${path} text)
-  set(pairs ${ARGN})
-  while(pairs)
-    list(POP_FRONT pairs from to)
-    string(FIND "${text}" "${from}" at)
-    if(at EQUAL -1)
-      message(FATAL_ERROR "${target}: ${file} has no \"${from}\" any more")
-    endif()
-    string(REPLACE "${from}" "${to}" text "${text}")
-  endwhile()
+  shunt_break(text ${target} ${file} ${ARGN})
   file(GENERATE OUTPUT ${copy} CONTENT "${text}")
   add_executable(${target} ${copy} ${program}_test.c network_ranks.c children.c
     $<FILTER:$<TARGET_OBJECTS:shunt_transport>,EXCLUDE,network/${file}.o>)

@@ -2,8 +2,8 @@
 /*
  * connect.c - one connection between each two ranks.
  *
- * Each calls the ranks below it and is called by those above. The caller says who it
- * is and whether it has an RDMA port; the answer says whether both have one.
+ * Each rank calls the ranks below it and is called by those above. The caller sends its
+ * identity and whether it has an RDMA port; the answer says whether both have one.
  *
  * Memory: connections belong to the network once they are made.
  */
@@ -102,7 +102,7 @@ static bool is_expected(const connecting_t *state, const wire_hello_t *hello)
            state->network->link[hello->rank].connection < 0;
 }
 
-/* True if it is still to be heard. */
+/* True while its hello is incomplete. */
 static bool hear_caller(connecting_t *state, caller_t *caller)
 {
     ssize_t got = wire_read_some(caller->connection, (uint8_t *)&caller->hello + caller->got,

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "transport/network/names.h"
 #include "transport/network/network.h"
 
 /* Whether a name is in the list (prefixes, or whole names). */
@@ -34,11 +35,9 @@ static bool is_wanted(const char *list, const char *name)
 {
     if (!list || !*list)
         return true;
-    const bool inverted = *list == '^';
-    list += inverted;
-    const bool whole = *list == '=';
-    list += whole;
-    return listed(list, whole, name) != inverted;
+    bool excluded, whole;
+    list = names_of(list, &excluded, &whole);
+    return listed(list, whole, name) != excluded;
 }
 
 /* The lower the better. */

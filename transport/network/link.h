@@ -3,8 +3,9 @@
  * link.h - what a network is made of, and its two ways to move bytes. Private to this
  * folder.
  *
- * Each peer has a connection (connect.c). It moves the bytes (sockets.c), or a queue
- * pair does (verbs.h), and then its end alone is of interest: that of the peer.
+ * Each peer has a connection (connect.c). Either the connection moves the bytes
+ * (sockets.c), or a queue pair does (verbs.h), and the connection only shows that the peer
+ * lives.
  */
 #ifndef SHUNT_NETWORK_LINK_H
 #define SHUNT_NETWORK_LINK_H

@@ -16,7 +16,7 @@
 
 enum {
     LISTEN_NS = 100000, /* between two looks for the ends of connections (by_verbs) */
-    SPINS = 50,         /* then naps: nothing wakes who waits for memory */
+    SPINS = 50,         /* then naps, since no event tells that memory has changed */
     NAP_NS = 50000
 };
 
@@ -91,7 +91,7 @@ void net_network_way(const net_network_t *network, char text[NET_WAY_TEXT])
 
 /* ---- Moving ------------------------------------------------------------------------ */
 
-/* The queue pair first: a flag does not change once a link is not alive. */
+/* The queue pair ends first, so that no flag changes once the link is reported dead. */
 static void end_link(net_network_t *network, uint32_t peer)
 {
     link_t *link = &network->link[peer];
@@ -128,7 +128,7 @@ bool net_network_alive(const net_network_t *network, uint32_t peer)
     return network->link[peer].connection >= 0;
 }
 
-/* Once bytes go by RDMA, what a connection has to tell is its end; a peer that sends anything is none. */
+/* Beside RDMA a connection carries no data: any event means that the peer has ended, or is broken. */
 static bool is_quiet(const link_t *link)
 {
     struct pollfd one = {.fd = link->connection, .events = POLLIN | POLLRDHUP};
@@ -151,7 +151,7 @@ static bool serve_verbs(net_network_t *network)
     return moved;
 }
 
-/* Who does not wait need not ask which sockets are ready. */
+/* Try all links; to ask first which sockets are ready would cost another system call. */
 static bool serve_all(net_network_t *network)
 {
     bool moved = network->verbs && serve_verbs(network);
@@ -163,7 +163,7 @@ static bool serve_all(net_network_t *network)
     return moved;
 }
 
-/* The sockets to wait for; *verbs: something may move that none of them tells. */
+/* The sockets to wait for; *verbs: some peers are reached by RDMA, of which no socket tells. */
 static uint32_t list_sockets(const net_network_t *network, struct pollfd *ready, bool *verbs)
 {
     uint32_t count = 0;

@@ -3,19 +3,19 @@
  * verbs.h - queue pairs to other ranks, by libibverbs. Private to this folder.
  *
  * Data is an RDMA write into the window, and the flag another one of 8 bytes behind it
- * on the same queue pair. Why who sees the flag sees the data:
+ * on the same queue pair. Why a reader that sees the flag sees the data:
  *   - A responder carries out the requests of a reliable connection in their order.
  *   - Its writes reach memory in the order in which it makes them, as PCIe keeps posted
  *     writes in order, for memory is registered without IBV_ACCESS_RELAXED_ORDERING. So
  *     a CPU's or a GPU's acquire of the flag is followed by reads of the data.
  *   - Aligned 8 bytes are one write to memory. A device in software that copies bytes,
  *     from the first one on, shows a value between the old flag and the new one, which
- *     for who waits for the new one is the old one.
- * The InfiniBand specification itself promises the order only to who takes a completion
- * at the receiver. That memory may be polled is a property of the devices (ConnectX and
- * those like it), on which NCCL's ready-to-receive entries, MSCCL++ and NVSHMEM count,
- * too. It does not hold where the user turns it off (MLX5_RELAXED_PACKET_ORDERING_ON),
- * nor for devices without reliable connections in order (EFA), which are not taken.
+ *     is too small for a reader that waits for the new one.
+ * The InfiniBand specification promises the order only to a receiver that takes a
+ * completion. That memory may be polled is a property of the devices (ConnectX and
+ * similar ones); NCCL's ready-to-receive entries, MSCCL++ and NVSHMEM rely on it, too. It does not hold where the user
+ * turns it off (MLX5_RELAXED_PACKET_ORDERING_ON), nor for devices without reliable connections in order (EFA), which
+ * are not taken.
  *
  * A queue pair ends before what it may write to: first all queue pairs, then the
  * registrations, then the caller frees.

@@ -267,7 +267,7 @@ int verbs_connect(net_network_t *network, uint32_t offers, const net_limit_t *li
     error = error ? error : settle(&state);
     if (!error)
         try_writes(&state);
-    /* What a socket moves must not be written by the peer's first write, late. */
+    /* A late first write must not land in memory that a socket fills. */
     for (uint32_t r = 0; r < network->nranks && !error; r++) {
         if (!has(state.usable, r))
             verbs_end(verbs, r);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "transport/network/names.h"
 #include "transport/network/verbs_queue.h"
 
 enum { COMPLETIONS = 4 * NET_NETWORK_RANKS };
@@ -31,11 +32,9 @@ static bool is_wanted(const char *list, const char *device, uint32_t port)
 {
     if (!list || !*list)
         return true;
-    const bool inverted = *list == '^';
-    list += inverted;
-    const bool whole = *list == '=';
-    list += whole;
-    return !*list || listed(list, whole, device, port) != inverted;
+    bool excluded, whole;
+    list = names_of(list, &excluded, &whole);
+    return !*list || listed(list, whole, device, port) != excluded;
 }
 
 /* The lower the better. */

@@ -58,7 +58,7 @@ struct verbs {
 
 /* Write the flag, with a completion, behind `data`, which may be NULL. 0 or -ECONNRESET. */
 int verbs_post(verbs_t *verbs, uint32_t peer, struct ibv_send_wr *data, uint64_t flag);
-/* What the peer's queue pair, which has ended, was for. */
+/* Release the peer's registrations. Its queue pair has ended. */
 void verbs_unregister(verbs_t *verbs, uint32_t peer);
 
 #endif

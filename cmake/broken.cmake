@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+# For builds with one protection taken out, in which a test must fail.
+
+# shunt_break(TEXT TARGET FILE FROM TO [FROM TO]...): replace texts in the variable TEXT, the content of FILE. If one is
+# not there any more, configuring fails.
+function(shunt_break variable target file)
+  set(text "${${variable}}")
+  set(pairs ${ARGN})
+  while(pairs)
+    list(POP_FRONT pairs from to)
+    string(FIND "${text}" "${from}" at)
+    if(at EQUAL -1)
+      message(FATAL_ERROR "${target}: ${file} has no \"${from}\" any more")
+    endif()
+    string(REPLACE "${from}" "${to}" text "${text}")
+  endwhile()
+  set(${variable} "${text}" PARENT_SCOPE)
+endfunction()
