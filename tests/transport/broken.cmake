@@ -21,12 +21,16 @@ function(add_broken name program test file)
     ${CMAKE_DL_LIBS} rt)
   target_compile_definitions(${target} PRIVATE LONG_S=5)
   target_compile_options(${target} PRIVATE -w)
+  target_link_options(${target} PRIVATE $<$<STREQUAL:${program},network>:-Wl,--wrap=accept4>)
   add_test(NAME transport.broken_${name} COMMAND ${target} ${test})
   set_tests_properties(transport.broken_${name} PROPERTIES LABELS unit WILL_FAIL TRUE)
 endfunction()
 
 # A rank that comes again is taken for a second one while its first connection's end has not been heard.
 add_broken(come_again network a_rank_may_come_again listener.c "!wire_ended(other->connection)" "true")
+# A listener without descriptors spins.
+add_broken(spinning network no_descriptor_is_waited_for listener.c "listener->deaf_until_ns = wire_now_ns() + DEAF_MS"
+  "listener->deaf_until_ns = 0 * DEAF_MS")
 # Why the listener refused is lost where the record could not be written any more.
 add_broken(deaf_rank network a_refusal_is_heard_though_writing_fails meeting.c
   "if (error == -ECANCELED || error == -ETIMEDOUT)" "if (error)")
