@@ -61,7 +61,7 @@ static int fail(alg_hosts_t *hosts, int status)
 static bool is_through(const alg_hosts_t *hosts, uint32_t peer)
 {
     return peer == hosts->team.rank || (__atomic_load_n(&hosts->flags[peer], __ATOMIC_ACQUIRE) >= hosts->step &&
-                                        net_network_sent(hosts->network, peer));
+                                        net_network_sent(hosts->network, peer) >= hosts->step);
 }
 
 static int wait_for(alg_hosts_t *hosts, uint32_t peer, uint64_t deadline)

@@ -6,7 +6,7 @@
 include(${CMAKE_SOURCE_DIR}/cmake/broken.cmake)
 file(GLOB_RECURSE kernel_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
   ${CMAKE_SOURCE_DIR}/algorithms/*.h ${CMAKE_SOURCE_DIR}/algorithms/*.def ${CMAKE_SOURCE_DIR}/algorithms/*/*.cu
-  ${CMAKE_SOURCE_DIR}/algorithms/multihost/relay.c)
+  ${CMAKE_SOURCE_DIR}/algorithms/multihost/*.c)
 list(TRANSFORM kernel_sources PREPEND ${CMAKE_SOURCE_DIR}/ OUTPUT_VARIABLE kernel_paths)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${kernel_paths})
 
@@ -74,7 +74,7 @@ function(add_copy target file)
     endif()
   endforeach()
   if(file MATCHES "^multihost")
-    list(APPEND kernels ${root}/algorithms/multihost/relay.c $<TARGET_OBJECTS:shunt_transport>)
+    list(APPEND kernels ${root}/algorithms/multihost/proxy.c ${root}/algorithms/multihost/relay.c $<TARGET_OBJECTS:shunt_transport>)
   endif()
   add_executable(${target} ${test} world.c ${kernels} ${support}
     ${CMAKE_SOURCE_DIR}/algorithms/collective.c ${CMAKE_SOURCE_DIR}/algorithms/map.c

@@ -38,7 +38,12 @@ add_broken(deaf_rank network a_refusal_is_heard_though_writing_fails meeting.c
 add_broken(early_flag network cut_connections_are_seen sockets.c
   "if (in_head && link->got == head && !is_sound(network, peer))"
   "if (in_head && link->got == head &&
-      (!is_sound(network, peer) || (network->landing.flags[peer] = link->in.flag, false)))")
+      (!is_sound(network, peer) || (network->landing.flags[peer] = link->head.flag, false)))")
+# Two threads that read from one connection; one that reads from a connection that has ended.
+add_broken(two_readers network a_second_thread_may_read network.c
+  "return !atomic_flag_test_and_set_explicit(&network->reads, memory_order_acquire)" "return true")
+# A put that takes the place of one that is under way.
+add_broken(many_puts network slow_readers_are_waited_for network.c "given - link->sent == NET_PUTS" "given < link->sent")
 # A process's copies of another one's sockets keep its connections alive.
 add_broken(copied_socket network a_copy_keeps_no_connection wire.c "shutdown(socket, SHUT_RDWR)" "(void)0")
 add_broken(inherited_socket network children_keep_no_connection wire.c "close(g_sockets[--g_count])" "g_count--")
@@ -50,7 +55,8 @@ if(SHUNT_VERBS_INCLUDE_DIR)
     "data ? data : &last, &bad" "&last, &bad")
   add_broken(verbs_memory_first verbs "" verbs.c "verbs_end(verbs, r)" "(void)r")
   add_broken(verbs_early_write verbs "" verbs_connect.c "error = error ? error : settle(&state)" "error = error")
-  add_broken(verbs_early_sent verbs "" verbs.c "sending = !error" "sending = false")
+  add_broken(verbs_early_sent verbs "" verbs.c "link_give(&network->link[peer], head, data);"
+    "link_give(&network->link[peer], head, data), link_sent(&network->link[peer]);")
   foreach(name flag_first memory_first early_write early_sent)
     target_compile_definitions(transport_broken_verbs_${name} PRIVATE FAKE="$<TARGET_FILE:fake_verbs>")
     add_dependencies(transport_broken_verbs_${name} fake_verbs)

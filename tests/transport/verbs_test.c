@@ -186,18 +186,21 @@ static int put_halves(net_network_t *network, const net_landing_t *landing, uint
     CHECK(net_network_put(network, peer, 0, source + 1, WINDOW, 1) == -EINVAL);
     CHECK(net_network_put(network, peer, 1, source, WINDOW, 1) == -EINVAL);
     CHECK(net_network_put(network, peer, UINT64_MAX, source, 2, 1) == -EINVAL);
-    CHECK(net_network_sent(network, peer) && net_network_alive(network, peer));
-    for (uint64_t flag = 1; flag <= 30; flag++) {
-        uint8_t *own = source + flag % 2 * HALF;
-        memset(own, (int)(flag + rank), HALF);
-        CHECK(net_network_put(network, peer, flag % 2 * HALF, own, HALF, flag) == 0);
-        CHECK(net_network_put(network, peer, 0, source, 1, flag + 1) == -EBUSY);
-        while (flag_of(landing, peer) < flag || !net_network_sent(network, peer)) {
+    CHECK(net_network_sent(network, peer) == 0 && net_network_alive(network, peer));
+    for (uint64_t step = 1; step <= 30; step++) {
+        uint8_t *own = source + step % 2 * HALF;
+        uint64_t flag = step * NET_PUTS;
+        memset(own, (int)(step + rank), HALF);
+        CHECK(net_network_put(network, peer, step % 2 * HALF, own, HALF, flag) == 0);
+        while (++flag < (step + 1) * NET_PUTS)
+            CHECK(net_network_put(network, peer, 0, source, 0, flag) == 0);
+        CHECK(net_network_put(network, peer, 0, source, 0, flag--) == -EBUSY);
+        while (flag_of(landing, peer) < flag || net_network_sent(network, peer) < flag) {
             CHECK(net_network_alive(network, peer));
             net_network_progress(network, 100);
         }
         for (size_t i = 0; i < HALF; i++)
-            CHECK(landing->windows[peer * (size_t)WINDOW + flag % 2 * HALF + i] == (uint8_t)(flag + peer));
+            CHECK(landing->windows[peer * (size_t)WINDOW + step % 2 * HALF + i] == (uint8_t)(step + peer));
     }
     return 0;
 }
@@ -241,7 +244,7 @@ static int put_to_the_end(uint32_t rank, uint32_t nranks, void *argument)
     int error = 0;
     for (uint64_t flag = 1; error == 0; flag++) {
         error = net_network_put(network, peer, 0, data, sizeof(data), flag);
-        while (error == 0 && net_network_alive(network, peer) && !net_network_sent(network, peer))
+        while (error == 0 && net_network_alive(network, peer) && net_network_sent(network, peer) < flag)
             net_network_progress(network, 100);
         if (error == 0 && rank == 1 && flag == 5 && getenv("KILL"))
             raise(SIGKILL);
@@ -291,7 +294,7 @@ static int wait_for_the_end(uint32_t rank, uint32_t nranks, void *argument)
     const uint64_t flag = UINT64_C(77) + rank;
     if (rank == 0)
         CHECK(net_network_put(network, 1, 0, &flag, sizeof(flag), flag) == 0);
-    while (rank == 0 && !net_network_sent(network, 1))
+    while (rank == 0 && net_network_sent(network, 1) < flag)
         net_network_progress(network, 10);
     while (rank == 1 && net_network_alive(network, 0))
         net_network_progress(network, 1000);

@@ -12,7 +12,7 @@
 #include "transport/network/names.h"
 #include "transport/network/verbs_queue.h"
 
-enum { COMPLETIONS = 4 * NET_NETWORK_RANKS };
+enum { COMPLETIONS = NET_PUTS * NET_NETWORK_RANKS };
 
 /* Whether "mlx5_0:1,mlx5_1" has the port. */
 static bool listed(const char *list, bool whole, const char *device, uint32_t port)

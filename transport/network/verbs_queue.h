@@ -30,7 +30,8 @@ const verbs_calls_t *verbs_calls(const char *library, char why[NET_WAY_TEXT]);
 typedef struct verbs_queue {
     struct ibv_qp *qp;            /* NULL: none, or ended */
     struct ibv_mr *window, *flag; /* what the peer writes to */
-    uint8_t *copy;                /* of what is put from memory that is not registered; NULL: all is */
+    uint8_t *copy;                /* of what is put from memory that is not registered, at its place in the window;
+                                     NULL: all is */
     size_t copy_bytes;
     struct ibv_mr *copy_key;
     uint32_t inline_bytes;
