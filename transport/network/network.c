@@ -124,8 +124,10 @@ static bool try_turn(net_network_t *network)
 
 static void take_turn(net_network_t *network)
 {
+    atomic_store(&network->ends, true);
     while (!try_turn(network))
         sched_yield();
+    atomic_store(&network->ends, false);
 }
 
 static void give_turn(net_network_t *network)
@@ -221,7 +223,7 @@ bool net_network_write(net_network_t *network)
 
 bool net_network_receive(net_network_t *network)
 {
-    const bool turn = try_turn(network), moved = turn && read_all(network);
+    const bool turn = !atomic_load(&network->ends) && try_turn(network), moved = turn && read_all(network);
     if (turn)
         give_turn(network);
     return moved;
