@@ -43,13 +43,7 @@ add_broken(early_flag network cut_connections_are_seen sockets.c
 add_broken(two_readers network a_second_thread_may_read network.c
   "return !atomic_flag_test_and_set_explicit(&network->reads, memory_order_acquire)" "return true")
 # One that reads from a connection while another one ends it.
-add_broken(early_close network a_cut_is_seen_by_both network.c "take_turn(network);
-    wire_close(link->out)" "wire_close(link->out)" "give_turn(network);
-}
-
-/* ---- Moving" "}
-
-/* ---- Moving")
+add_broken(early_close network a_cut_is_seen_by_both network.c "    take_turn(network)" "    (void)0")
 # A put that takes the place of one that is under way.
 add_broken(many_puts network slow_readers_are_waited_for network.c "given - link->sent == NET_PUTS" "given < link->sent")
 # A process's copies of another one's sockets keep its connections alive.
