@@ -36,6 +36,8 @@ struct alg_relay {
     uint64_t kernels_begun;       /* that have ended laying out */
     _Atomic uint64_t kernels_due; /* that were launched */
     atomic_bool captured;
+    char fault[NET_WAY_TEXT]; /* written before kernels are told that a host is lost */
+    atomic_bool has_fault;
 };
 
 /* ---- relay.c ---- */

@@ -11,6 +11,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -82,6 +83,11 @@ static bool give_to_network(alg_relay_t *relay, uint32_t host)
 /* It has sent all that it will. Kernels that need more are told. */
 static void lose(alg_relay_t *relay, uint32_t host)
 {
+    const char *fault = net_network_fault(relay->network);
+    if (fault && !atomic_load(&relay->has_fault)) {
+        snprintf(relay->fault, sizeof(relay->fault), "%s", fault);
+        atomic_store(&relay->has_fault, true);
+    }
     if (__atomic_load_n(flag_of(relay, host), __ATOMIC_RELAXED) < relay->last_tag)
         __atomic_store_n(flag_of(relay, host), RELAY_LOST, __ATOMIC_RELEASE);
 }
@@ -196,6 +202,11 @@ int alg_relay_serve(alg_relay_t *relay, alg_team_t *team, alg_control_t *control
     if (error)
         relay->control = NULL; /* the control words may be freed before the relay */
     return error;
+}
+
+const char *alg_relay_fault(const alg_relay_t *relay)
+{
+    return atomic_load(&relay->has_fault) ? relay->fault : NULL;
 }
 
 void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t *call, bool captured)

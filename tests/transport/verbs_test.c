@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -231,6 +232,8 @@ static void registered_memory_is_not_copied(void **state)
 
 /* ---- The end ---------------------------------------------------------------------------- */
 
+static atomic_int faults_named;
+
 /* Puts until the peer is gone. */
 static int put_to_the_end(uint32_t rank, uint32_t nranks, void *argument)
 {
@@ -250,6 +253,10 @@ static int put_to_the_end(uint32_t rank, uint32_t nranks, void *argument)
             raise(SIGKILL);
     }
     CHECK(error == -ECONNRESET);
+    const char *fault = net_network_fault(network);
+    CHECK(!fault || (strstr(fault, "fake0:1") && strstr(fault, "transport retry counter exceeded")));
+    if (fault)
+        atomic_fetch_add(&faults_named, 1);
     CHECK(!net_network_alive(network, peer));
     CHECK(net_network_put(network, peer, 0, data, 1, 100) == -ECONNRESET);
     const uint64_t last = flag_of(&landing, peer);
@@ -267,7 +274,9 @@ static void failures_are_the_end(void **state)
     for (size_t f = 0; f < sizeof(faults) / sizeof(faults[0]); f++) {
         group_t group = new_group();
         setenv("FAKE_VERBS", faults[f], 1);
+        faults_named = 0;
         assert_int_equal(run_threads(2, put_to_the_end, &group), 0);
+        assert_true(faults_named > 0);
     }
 }
 

@@ -44,11 +44,12 @@ struct net_network {
     int listener; /* until all are connected, else -1 */
     net_landing_t landing;
     link_t link[NET_NETWORK_RANKS];
-    atomic_flag reads;      /* a thread has the turn to read */
-    atomic_bool ends;       /* who ends a connection waits for the turn */
-    verbs_t *verbs;         /* NULL: sockets */
-    uint64_t heard_ns;      /* when the ends of connections were looked for (by_verbs) */
-    char why[NET_WAY_TEXT]; /* not verbs */
+    atomic_flag reads;        /* a thread has the turn to read */
+    atomic_bool ends;         /* who ends a connection waits for the turn */
+    verbs_t *verbs;           /* NULL: sockets */
+    uint64_t heard_ns;        /* when the ends of connections were looked for (by_verbs) */
+    char why[NET_WAY_TEXT];   /* not verbs */
+    char fault[NET_WAY_TEXT]; /* of the first queue pair that failed; "" */
 };
 
 /* ---- network.c ---- */

@@ -187,6 +187,11 @@ bool net_network_alive(const net_network_t *network, uint32_t peer)
     return network->link[peer].out >= 0;
 }
 
+const char *net_network_fault(const net_network_t *network)
+{
+    return network->fault[0] ? network->fault : NULL;
+}
+
 /* Beside RDMA a connection carries no data: any event means that the peer has ended, or is broken. */
 static bool is_quiet(const link_t *link)
 {

@@ -71,6 +71,7 @@ typedef struct net_rdma {
     uint32_t nearest_count;
     int gid_index; /* of RoCE; -1: of RoCE v2 over IPv4, else v2 over IPv6, else the first */
     int service_level, traffic_class;
+    int pkey_index;       /* of the partition */
     int timeout, retries; /* of a packet: 4.096 us * 2^timeout, and how often after the first time */
 } net_rdma_t;
 
@@ -144,6 +145,8 @@ int net_network_put(net_network_t *network, uint32_t peer, uint64_t offset, cons
 uint64_t net_network_sent(const net_network_t *network, uint32_t peer);
 /* False once the connection has ended: the peer has closed it, is gone, or has sent what no peer sends. */
 bool net_network_alive(const net_network_t *network, uint32_t peer);
+/* Why RDMA to a peer failed, the first time; NULL: it has not. */
+const char *net_network_fault(const net_network_t *network);
 /* Move what can be moved; if that is nothing, wait for up to `wait_ms` until something can. True if any data has moved.
  * One thread at a time. */
 bool net_network_progress(net_network_t *network, int wait_ms);

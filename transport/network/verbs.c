@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verbs.c - see verbs.h. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -68,6 +69,15 @@ int verbs_put(net_network_t *network, uint32_t peer, const put_head_t *head, con
 
 /* ---- Hearing ------------------------------------------------------------------------- */
 
+/* The first one is the cause. */
+static void note_failure(net_network_t *network, uint32_t peer, const struct ibv_wc *done, uint32_t *ended)
+{
+    if (!network->fault[0])
+        snprintf(network->fault, sizeof(network->fault), "an RDMA write by %s ended with \"%.80s\" (completion %d)",
+                 network->verbs->way, network->verbs->calls->wc_status_str(done->status), (int)done->status);
+    *ended |= UINT32_C(1) << peer;
+}
+
 bool verbs_poll(net_network_t *network, uint32_t *ended)
 {
     verbs_t *verbs = network->verbs;
@@ -83,7 +93,7 @@ bool verbs_poll(net_network_t *network, uint32_t *ended)
         if (done[i].status == IBV_WC_SUCCESS)
             link_sent(&network->link[peer]);
         else
-            *ended |= UINT32_C(1) << peer;
+            note_failure(network, peer, &done[i], ended);
         moved = true;
     }
     for (uint32_t r = 0; r < network->nranks; r++) {

@@ -182,6 +182,7 @@ int verbs_open(const net_rdma_t *wanted, verbs_t **verbs, char way[NET_WAY_TEXT]
     made->process = getpid();
     made->service_level = wanted->service_level;
     made->traffic_class = wanted->traffic_class;
+    made->pkey_index = wanted->pkey_index;
     made->timeout = wanted->timeout;
     made->retries = wanted->retries;
     if (!find_port(made, wanted, way)) {
