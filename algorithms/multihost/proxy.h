@@ -9,9 +9,8 @@
 #include <stdatomic.h>
 
 #include "algorithms/multihost/multihost.h"
-#include "algorithms/multihost/relay.h"
 
-enum { RELAY_QUEUE = 2 * RELAY_SLOTS }; /* steps laid out and not put: RELAY_SLOTS at most (relay.h) */
+enum { RELAY_QUEUE = 16 }; /* steps laid out and not put */
 
 typedef struct step {
     uint64_t tag;

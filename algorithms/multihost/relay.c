@@ -16,6 +16,7 @@
 #include <time.h>
 
 #include "algorithms/multihost/proxy.h"
+#include "algorithms/multihost/relay.h"
 
 #define MS UINT64_C(1000000)
 
@@ -24,6 +25,8 @@ enum {
     NAP_NS = 50000,
     SEND_LIMIT_MS = 5000 /* for what peers are owed at the end */
 };
+
+_Static_assert((int)RELAY_QUEUE >= (int)RELAY_SLOTS, "as many steps as may be laid out (relay.h)");
 
 static uint64_t now_ns(void)
 {

@@ -8,16 +8,16 @@
 #include "transport/network/link.h"
 
 /* Of libibverbs. The rest of what is called is inline in its header. */
-#define VERBS_CALLS(X)                                                                                     \
-    X(get_device_list)                                                                                     \
-    X(free_device_list)                                                                                    \
-    X(open_device)                                                                                         \
-    X(close_device)                                                                                        \
-    X(query_device)                                                                                        \
-    X(query_port)                                                                                          \
-    X(alloc_pd)                                                                                            \
-    X(dealloc_pd) X(reg_mr) X(dereg_mr) X(create_cq) X(destroy_cq) X(create_qp) X(modify_qp) X(destroy_qp) \
-        X(wc_status_str)
+#define VERBS_CALLS(X)  \
+    X(get_device_list)  \
+    X(free_device_list) \
+    X(open_device)      \
+    X(close_device)     \
+    X(query_device)     \
+    X(query_port)       \
+    X(alloc_pd)         \
+    X(dealloc_pd)       \
+    X(reg_mr) X(dereg_mr) X(create_cq) X(destroy_cq) X(create_qp) X(modify_qp) X(destroy_qp) X(wc_status_str)
 
 typedef struct verbs_calls {
 #define VERBS_MEMBER(name) __typeof__(ibv_##name) *name;
