@@ -21,7 +21,7 @@
 #define MS UINT64_C(1000000)
 
 enum {
-    LONG_STEP = RELAY_STEP_BYTES / 2, /* whose copy takes long enough to share it with the reader */
+    LONG_STEP = 12 << 10, /* whose copy takes long enough to share it with the reader */
     NAP_NS = 50000,
     SEND_LIMIT_MS = 5000 /* for what peers are owed at the end */
 };

@@ -26,7 +26,7 @@
 enum {
     RELAY_AHEAD = 4,
     RELAY_SLOTS = 2 * RELAY_AHEAD, /* of a half */
-    RELAY_STEP_BYTES = 32 << 10,
+    RELAY_STEP_BYTES = 64 << 10,
     RELAY_STEPS = 256, /* of a kernel, at most */
     RELAY_BLOCKS = 64,
     RELAY_WORD_BYTES = 16,
