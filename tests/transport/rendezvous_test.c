@@ -67,7 +67,7 @@ static int whole_way(uint32_t rank, uint32_t nranks, void *argument)
             for (size_t i = 0; i < got; i++)
                 CHECK(record[i] == peer * 16 + stage);
             /* After the last stage a peer's process may rightly be gone. */
-            CHECK(stage == NET_STAGES - 1 || !net_gone(rendezvous, peer));
+            CHECK(stage == NET_STAGES - 1 || !net_rank_gone(rendezvous, peer));
         }
         if (stage == 0)
             net_unlink(rendezvous);
@@ -155,7 +155,7 @@ static void test_ranks_are_checked(void **state)
     assert_int_equal(net_set_rank(b, 1, 2), -EEXIST);
     assert_int_equal(net_set_rank(b, 0, 3), -EPROTO);
     assert_int_equal(net_set_rank(b, 0, 2), 0);
-    assert_true(net_gone(a, 2));
+    assert_true(net_rank_gone(a, 2));
     net_leave(b);
     net_leave(a);
     net_leave(NULL);
@@ -240,10 +240,10 @@ static void test_killed_joiner_is_noticed(void **state)
     assert_int_equal(net_poll(rendezvous, 0), 0);
     kill(child, SIGKILL);
     assert_int_equal(wait_stage(rendezvous, 0), -ESRCH); /* still a zombie */
-    assert_true(net_gone(rendezvous, 1));
+    assert_true(net_rank_gone(rendezvous, 1));
     assert_int_equal(waitpid(child, NULL, 0), child);
     assert_int_equal(net_poll(rendezvous, 0), -ESRCH);
-    assert_false(net_gone(rendezvous, 0));
+    assert_false(net_rank_gone(rendezvous, 0));
     net_leave(rendezvous);
     assert_false(name_exists(&key));
 }
@@ -258,9 +258,9 @@ static void test_who_left_is_not_waited_for(void **state)
     assert_int_equal(net_set_rank(a, 0, 2), 0);
     assert_int_equal(net_set_rank(b, 1, 2), 0);
     assert_int_equal(net_post(b, 0, NULL, 0), 0);
-    assert_false(net_gone(a, 1));
+    assert_false(net_rank_gone(a, 1));
     net_leave(b);
-    assert_true(net_gone(a, 1));
+    assert_true(net_rank_gone(a, 1));
     assert_int_equal(net_poll(a, 0), 0); /* b has posted this one */
     assert_int_equal(net_poll(a, 1), -ESRCH);
     net_leave(a);
@@ -636,7 +636,7 @@ static void test_garbage_behind_a_good_head(void **state)
                     assert_true(size <= sizeof record);
         }
         assert_true(strlen(net_reason(rendezvous)) < SEGMENT_REASON_BYTES);
-        (void)net_gone(rendezvous, 3);
+        (void)net_rank_gone(rendezvous, 3);
         net_leave(rendezvous);
         munmap(bytes, sizeof(net_segment_t));
         close(fd);
