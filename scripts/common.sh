@@ -52,7 +52,7 @@ configure() {
         if nvcc=$(find_nvcc); then
             cuda=(-DSHUNT_CUDA=ON "-DCMAKE_CUDA_COMPILER=$nvcc")
         else
-            say "no nvcc: building the host device alone, without CUDA"
+            say "no nvcc (CUDA's compiler): building only the host device, without kernels for GPUs"
             cuda=(-DSHUNT_CUDA=OFF)
         fi
     fi

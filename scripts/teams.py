@@ -116,7 +116,7 @@ def served(taken):
     print(f"# calls taken by Shunt: {taken['shunt']}")
     if taken["shunt"] and taken["nccl"] is None:
         return True
-    print("FAILED: Shunt took no call, or was there in the set that was to run without it")
+    print("FAILED: Shunt took no call, or was loaded in the set that runs without it")
     return False
 
 
