@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conf_test.c - shunt.conf: which file counts, what a line may be, and what is
- * said of a wrong one. This program is built with another place for the
- * system's file. Settings are read once a process, so each case has its own.
+ * conf_test.c - shunt.conf: which file counts, the form of a line, and the message
+ * for a wrong one. This program is built with another path for the system's file.
+ * Settings are read once a process, so each case has its own.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ static char folder[] = "/tmp/shunt-conf-XXXXXX";
 static char user_file[PATH_BYTES], home_file[PATH_BYTES], nccl_file[PATH_BYTES];
 static const char *const system_file = SHIM_CONF_SYSTEM_FILE;
 
-/* What a process finds, and what it must make of it. */
+/* What a process is given, and what it must read from it. */
 typedef struct scenario {
     const char *user, *home, *system, *nccl; /* contents of the files; NULL: there is none */
     const char *set[2];                      /* a variable of the environment */
@@ -115,7 +115,7 @@ static void which_file_counts(void **state)
     assert_quiet(one);
 }
 
-/* NCCL's own variable speaks only where ours says nothing anywhere. */
+/* NCCL's own variable counts only if ours is not set anywhere. */
 static void before_nccls_variables(void **state)
 {
     (void)state;
@@ -148,7 +148,7 @@ static void what_a_line_may_be(void **state)
         (scenario_t){.user = "SHUNT_DEVICE=\n", .variable = "SHUNT_DEVICE", .value = "auto", .origin = "default"});
 }
 
-/* Each wrong line gives one line with its place; the last line of the file counts all the same. */
+/* Each wrong line is reported once with its position; the file's last line counts all the same. */
 static void what_is_wrong(void **state)
 {
     (void)state;
@@ -204,7 +204,7 @@ static void what_is_no_file(void **state)
     run(scenario, log);
     assert_int_equal(child_count(log, "\n"), 1);
     assert_non_null(strstr(log, "shunt.conf:1:1: expected a file of less than 64 KiB; the file is not used\n"));
-    /* Something else of that name: nothing to wait for. */
+    /* The name is of something other than a file, for which the library must not wait. */
     scenario_t other = scenario;
     other.user = NULL;
     unlink(user_file);
@@ -214,7 +214,7 @@ static void what_is_no_file(void **state)
     unlink(user_file);
 }
 
-/* What is wrong is told only where the log's level lets it through. */
+/* A wrong line is reported only if the log's level allows it. */
 static void silence_is_kept(void **state)
 {
     (void)state;
@@ -222,7 +222,7 @@ static void silence_is_kept(void **state)
         .user = "nonsense\nSHUNT_DEBUG=none\n", .variable = "SHUNT_DEBUG", .value = "none", .origin = user_file});
 }
 
-/* "<folder>/<name>" into path, for a folder to make or a file. */
+/* "<folder>/<name>" into path, to make a folder or a file there. */
 static void join(char *path, const char *name)
 {
     snprintf(path, PATH_BYTES, "%s/%s", folder, name);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * file_test.c - what log, statistics and trace are written to: the user's own
- * files and new ones, and nothing that another user has put in their place.
+ * file_test.c - the files of log, statistics and trace: the user's own and new
+ * ones, and never one that another user put in their place.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -136,7 +136,7 @@ static int write_all(void *variable)
     exit(0);
 }
 
-/* A link that somebody has laid for root. */
+/* A link that another user has made for root to follow. */
 static void each_of_them_looks(void **state)
 {
     (void)state;

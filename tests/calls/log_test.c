@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * log_test.c - lines of the log: their form, their levels, where they go.
+ * log_test.c - lines of the log: their form, levels and destination.
  */
 #include <setjmp.h>
 #include <stdarg.h>
