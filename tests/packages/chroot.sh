@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# chroot.sh - the Debian package, and a fresh clone, in a bare Debian 12: as a new user meets them.
+# chroot.sh - try the Debian package, and a fresh clone, in a bare Debian 12, like a new user.
 #
 # usage: chroot.sh [deb] [clone]     (default deb, of dist/; `clone` builds, which takes minutes)
 #
-# Needs root, debootstrap and Debian's mirror; `clone` also the package index. Everything is in a temporary folder. Exit
-# status 77: something of this is not to be had.
+# Needs root, debootstrap and Debian's mirror; `clone` also the package index. All files are in a temporary folder. Exit
+# status 77: one of these is missing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/common.sh
@@ -24,7 +24,7 @@ mkdir -p "$root/dev/shm"
 mount -t tmpfs tmpfs "$root/dev/shm"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 
-# inside COMMAND: with an environment of its own.
+# inside COMMAND: in the chroot, with a bare environment.
 inside() {
     local more=()
     if [ -n "${PIP_CERT:-}" ]; then

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm_test.c - the table of communicators: what it finds, what it keeps, and look-ups beside writers. */
+/* comm_test.c - the table of communicators: look-ups, removal, and look-ups beside writers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,7 +58,7 @@ static void finds_what_was_put(void **state)
         drop(i);
 }
 
-/* Handles come and go for ever: neither the table nor a miss may grow with them. */
+/* Many handles, one after the other: neither the table nor a miss may grow with them. */
 static void does_not_fill_up(void **state)
 {
     (void)state;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""test_tools.py - the command `shunt`, run as a user would run it.
+"""test_tools.py - the command `shunt`, run like a user runs it.
 
 usage: test_tools.py SHUNT PRELOADABLE_LIBRARY SOURCE_FOLDER CASE
 
 On the host device. Exit status 0: the case passed; a failed assertion shows
-what was expected and what came.
+the expected and the actual value.
 """
 
 import csv
@@ -25,12 +25,12 @@ import time
 import xml.etree.ElementTree
 
 SHUNT, PRELOADABLE, SOURCE = sys.argv[1:4]
-LIMIT = 800  # seconds, against hanging alone: a sanitizer's build on a busy machine is slow
+LIMIT = 800  # seconds, only against hanging: a sanitizer's build on a busy machine is slow
 
 
 def shunt(*arguments, **variables):
-    # A machine may be so busy that ranks take longer to meet than the default allows.
-    # No table of whoever runs this.
+    # On a busy machine ranks may take longer to meet than the default allows.
+    # Not the tuned table of the user who runs this.
     environment = dict(os.environ, SHUNT_TIMEOUT_MS="600000", SHUNT_CACHE_DIR="/nowhere")
     environment.update(variables)
     return subprocess.run([SHUNT, *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True,
@@ -38,7 +38,7 @@ def shunt(*arguments, **variables):
 
 
 def expect(done, status, *words):
-    """The exit status, and words on stderr (or, on success, stdout)."""
+    """Checks the exit status, and words on stderr (or, on success, stdout)."""
     text = done.stderr if status else done.stdout
     assert done.returncode == status, f"{done.args}: status {done.returncode}, not {status}\n{done.stdout}{done.stderr}"
     for word in words:
@@ -106,11 +106,11 @@ def run():
     done = expect(shunt("run", sys.executable, "-c", show, LD_PRELOAD=library,
                         ASAN_OPTIONS="verify_asan_link_order=0", **environment), 0)
     assert done.stdout.split()[0] == f"{library}:{library}", done.stdout
-    # The program's status is ours; arguments arrive as they are.
+    # The program's exit status is returned; arguments arrive unchanged.
     expect(shunt("run", "--", "sh", "-c", "exit 7", **environment), 7)
     assert shunt("run", "--", "printf", "%s", "a  b", **environment).stdout == "a  b"
     expect(shunt("run", "--", "/nowhere/program", **environment), 127, "/nowhere/program")
-    # LD_PRELOAD has no way to write a blank.
+    # LD_PRELOAD cannot contain a blank.
     blank = shutil.copy(library, os.path.join(folder.name, "a b.so"))
     expect(shunt("run", "true", SHUNT_LIB=blank), 1, "blank")
     folder.cleanup()
@@ -126,14 +126,14 @@ def topology():
     expect(shunt("info", "--topology"), 0, "GPUs:", "NICs:", "allreduce, host-4:")
     expect(shunt("info", "--topology", machines / "nvswitch-8-nics-8.xml"), 0, "nvswitch-sm90-8", "NVS18", "mlx5_7",
            "allreduce, nvswitch-sm90-8:")
-    # What is written is read again as the same machine.
+    # The written file is read back as the same machine.
     with tempfile.TemporaryDirectory() as folder:
         dump = os.path.join(folder, "dump.xml")
         first = expect(shunt("info", "--topology", machines / "cube-8.xml", "--dump", dump), 0, "bridges-sm70-8")
         assert first.stdout == expect(shunt("info", "--topology", dump), 0).stdout
         pathlib.Path(dump).write_text('<system version="1">\n  <cpu numaid="x"/>\n</system>\n')
         expect(shunt("info", "--topology", dump), 1, "dump.xml:2:16: expected numaid")
-        # NCCL's own variable: where devices hang is taken from that file, and a malformed one is passed over.
+        # NCCL's own variable: devices' positions come from that file, and a malformed file is ignored.
         done = expect(shunt("info", "--topology", NCCL_TOPO_FILE=dump), 0, "GPUs:")
         assert "dump.xml:2:16: expected numaid" in done.stderr, done.stderr
     expect(shunt("info", "--topology", "/nowhere/file.xml"), 1, "/nowhere/file.xml: No such file")
@@ -150,7 +150,7 @@ def settings():
 
 
 def documents():
-    """What scripts/update-docs generates is as it would be now."""
+    """The parts that scripts/update-docs generates are up to date."""
     done = subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/update-docs", "--check", SHUNT], capture_output=True,
                           text=True, timeout=LIMIT)
     assert done.returncode == 0, f"{done.stderr}run scripts/update-docs"
@@ -161,7 +161,7 @@ def documents():
 
 
 def options():
-    """Every option that a command knows is in its help, and the other way round; the version is one."""
+    """Every option of a command is in its help, and the reverse; there is one version."""
     for command in re.findall(r"^  (\w+) ", shunt("--help").stdout, re.MULTILINE):
         help_text = expect(shunt(command, "--help"), 0).stdout
         sources = [pathlib.Path(SOURCE, f"tools/{command}{rest}.c") for rest in ("", "_options")]
@@ -202,7 +202,7 @@ def bench_right():
 
 
 def bench_collectives():
-    """Every collective whose algorithms are here: right, in place and not, at every root."""
+    """Every collective with algorithms here: right, in place and not, at every root."""
     known = [line.split(",")[0] for line in shunt("info").stdout.splitlines() if line.endswith(", host-4:")]
     assert "allreduce" in known, known
     small = ("-n", "3", "-w", "1", "--rounds", "1")
@@ -226,14 +226,14 @@ def bench_collectives():
 
 
 def csv_rows(path):
-    """The facts of the head, and the rows."""
+    """The header's facts, and the rows."""
     lines = pathlib.Path(path).read_text().splitlines()
     facts = dict(line[2:].split(": ", 1) for line in lines if line.startswith("#"))
     return facts, list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 
 def bench_choose():
-    """The time of the choice is measured at each size. How long it is depends on the machine, so it decides nothing."""
+    """The time of the choice is measured at each size. It depends on the machine, so it is not checked."""
     with tempfile.TemporaryDirectory() as folder:
         expect(shunt("bench", "-g", "2", "-b", "1K", "-e", "1M", "-n", "2", "--choose", "--csv", f"{folder}/rows.csv"), 0,
                "choice_ns")
@@ -242,7 +242,7 @@ def bench_choose():
 
 
 def on_terminal(*arguments):
-    """What a command prints on stderr, if that is a terminal."""
+    """The command's output on stderr, when that is a terminal."""
     ours, theirs = pty.openpty()
     environment = dict(os.environ, SHUNT_TIMEOUT_MS="600000", SHUNT_CACHE_DIR="/nowhere")
     parent = subprocess.Popen([SHUNT, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -259,7 +259,7 @@ def on_terminal(*arguments):
 
 
 def progress():
-    """A bar with an estimate on a terminal, taken away at the end; not a word in a pipe."""
+    """A bar with an estimate on a terminal, removed at the end; no output in a pipe."""
     with tempfile.TemporaryDirectory() as folder:
         for arguments in (("bench", "-g", "2", "-b", "1K", "-e", "16K", "-f", "2"),
                           ("tune", "-g", "2", "-b", "1K", "-e", "4K", "--collective", "allreduce", "--table",
@@ -308,7 +308,7 @@ def curves(picture):
 
 
 def plots():
-    """Lines go where the numbers are; the same files give the same picture; what cannot be joined is told."""
+    """Lines follow the numbers; the same files give the same picture; files that cannot be joined are reported."""
     with tempfile.TemporaryDirectory() as folder:
         first = plot_file(folder, "a.csv", ["4,graph,out,1024,512,bfloat16,sum,oneshot,2,8,1.9",
                                             "4,graph,out,65536,512,bfloat16,sum,oneshot,4,8,2.5"])
@@ -353,7 +353,7 @@ def plots():
 
 
 def plot_sheet():
-    """A panel for each collective, on the same axes; what Shunt hands over is shaded."""
+    """A panel for each collective, on the same axes; forwarded sizes are shaded."""
     columns = "ranks,mode,place,bytes,count,type,op,algorithm,us,nccl_us,ratio,collective"
     rows = ["4,graph,out,1024,512,bfloat16,none,push,2,8,4,allgather", "4,graph,out,65536,512,bfloat16,none,nccl,8,8,1,allgather",
             "4,graph,out,1024,512,bfloat16,sum,one,4,8,2,allreduce", "4,graph,out,65536,512,bfloat16,sum,one,8,16,2,allreduce"]
@@ -380,7 +380,7 @@ def plot_sheet():
 
 
 def pictures():
-    """Every picture among the results is what its CSV file gives now."""
+    """Every picture among the results is up to date with its CSV file."""
     names = ("allreduce", "reducescatter", "reduce", "allgather", "alltoall", "broadcast", "gather", "scatter")
     found = [picture for name in names for picture in sorted(pathlib.Path(SOURCE, "docs/results").glob(f"{name}-*.svg"))]
     assert found
@@ -416,7 +416,7 @@ def skips_without_gpus(name):
 
 
 def decode():
-    """scripts/decode-bench: its arithmetic, and that it says why it does nothing where there is no GPU."""
+    """scripts/decode-bench: its arithmetic, and the reason it prints without a GPU."""
     bench = script_module("decode-bench")
     times = {("nccl", 1): [{"step": step, "exchanges": 640} for step in (5000, 1000, 900)],
              ("shunt", 1): [{"step": 800, "exchanges": 320}],
@@ -433,7 +433,7 @@ def decode():
 
 
 def train():
-    """scripts/train-bench: the slowest rank counts, of the rounds the median; the worst loss of any rank and step."""
+    """scripts/train-bench: the slowest rank's time, the median of the rounds, the worst loss of any rank and step."""
     bench = script_module("train-bench")
     found = {(team, mode, n): [[{"ms": ms, "losses": [2.0, 1.0]}, {"ms": 1, "losses": [2.0, last]}] for ms in (50, 10, 20)]
              for mode in bench.MODES for n in bench.SEQUENCES for team, last in (("nccl", 1.0), ("shunt", 1.25))}
@@ -446,7 +446,7 @@ def train():
 
 
 def offenders():
-    """Each promise: a row that just keeps it, and one that just breaks it."""
+    """Each promise: a row that barely keeps it, and one that barely breaks it."""
     def run(folder, rows, *options):
         path = plot_file(folder, "rows.csv", rows, "ranks,mode,place,bytes,count,type,op,algorithm,us,wrong,nccl_us")
         return subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/offenders", *options, path],
@@ -485,7 +485,7 @@ def offenders():
 
 
 def trace():
-    """Every call of a run is an event as the Trace Event Format has it; one file a process."""
+    """Every call of a run is an event in the Trace Event Format; one file a process."""
     with tempfile.TemporaryDirectory() as folder:
         expect(shunt("bench", "-g", "2", "-b", "1K", "-e", "4K", "-f", "2", "-n", "3", "-w", "0", "--rounds", "1",
                      "-d", "float", "-o", "max", SHUNT_TRACE=f"{folder}/%h.%p.json"), 0)
@@ -539,7 +539,7 @@ def children(pid):
 
 
 def bench_dies():
-    """A rank that is killed ends the whole run, with a message, and leaves no process behind."""
+    """A killed rank ends the whole run, with a message, and leaves no process behind."""
     parent = subprocess.Popen([SHUNT, "bench", "-g", "3", "-n", "100000", "--rounds", "101", "-b", "64K", "-e", "64K"],
                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + LIMIT
@@ -553,7 +553,7 @@ def bench_dies():
 
 
 def bench_gpu():
-    """On GPUs, NCCL beside ours: eager, in place, captured; every type and operator."""
+    """On GPUs, Shunt beside NCCL: eager, in place, captured; every type and operator."""
     listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True) if shutil.which(
         "nvidia-smi") else None
     gpus = sum(line.startswith("GPU") for line in listed.stdout.splitlines()) if listed else 0
@@ -574,12 +574,12 @@ def bench_gpu():
         done = expect(shunt("bench", *arguments, *small), 0)
         rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
         assert rows and all(row[8] == "0" and float(row[9]) > 0 for row in rows), done.stdout
-        assert gpus not in (2, 4) or any(row[4] != "nccl" for row in rows), done.stdout  # there are rows of ours
+        assert gpus not in (2, 4) or any(row[4] != "nccl" for row in rows), done.stdout  # Shunt has rows
     with tempfile.TemporaryDirectory() as folder:
         for arguments in (("--graph", "--floor"), ("--floor", "--host-time")):
             expect(shunt("bench", "-b", "1K", "-e", "64K", "-f", "64", *arguments, "--csv", f"{folder}/rows.csv"), 0)
             for row in csv_rows(f"{folder}/rows.csv")[1]:
-                assert float(row["floor_us"]) > 0.5 and float(row["floor_ratio"]) > 0.9, row  # nothing beats a floor
+                assert float(row["floor_us"]) > 0.5 and float(row["floor_ratio"]) > 0.9, row  # no time is below the floor
                 if "call_ns" in row:
                     assert float(row["call_ns"]) > 0 and float(row["sync_us"]) > float(row["launch_us"]) > 0, row
         for arguments in ((), ("--graph",)):

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is taken by two prices: what a choice may cost alone, and what it must gain beside products.
+ * Calls are taken by two prices: what a choice may cost alone, and what it must
+ * gain beside products.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -44,7 +45,7 @@ static void who_was_not_measured_is_not_taken(void **state)
     assert_int_equal(tune_choose(price, COUNT, 1), 1);
 }
 
-/* The choice by the time alone is not always the fastest one: the built-in row stays where another gains too little. */
+/* The choice is not always the fastest alone: the built-in row stays where another gains too little. */
 static void the_cost_counts_from_the_first_choice(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory_test.c - peer memory of the host, the box that descriptors travel
- * through, and what damaged or hostile offers and messages can do: nothing.
+ * memory_test.c - peer memory of the host, the box for descriptors, and that
+ * damaged or hostile offers and messages do no harm.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -99,7 +99,7 @@ static void test_node_of_a_device(void **state)
     assert_int_equal(system(command), 0);
 }
 
-/* A node that there is holds the pages; one that there is not, or none, does no harm. */
+/* Pages come from an existing node; a missing or unknown one does no harm. */
 static void test_node_of_pages(void **state)
 {
     (void)state;
@@ -128,7 +128,7 @@ static void test_siblings_share(void **state)
     assert_ptr_equal(net_mapping_pointer(mapping), net_memory_pointer(a));
     assert_int_equal(net_mapping_bytes(mapping), BYTES);
     assert_true(net_mapping_alive(mapping));
-    /* The owner goes first: the memory stays for the sibling, and takes no new ones. */
+    /* The owner ends first: the memory stays for the other rank of the process, and takes no new ones. */
     net_memory_destroy(a);
     assert_int_equal(net_memory_open(b, 0, offer_a, &again), -ESRCH);
     uint8_t *at = net_mapping_pointer(mapping);
@@ -193,7 +193,7 @@ static void test_no_cuda_no_memory(void **state)
 
 /* ---- Damaged offers ---------------------------------------------------------------------- */
 
-/* Whatever an offer says: refused, or the memory that it truly means. */
+/* Any offer: refused, or the memory that it really names. */
 static int try_offer(net_memory_t *own, const offer_t offer)
 {
     net_mapping_t *mapping = NULL;
@@ -266,7 +266,7 @@ static void test_dead_owner(void **state)
     munmap(shared, 4096);
 }
 
-/* A peer that offers memory which it could shorten under us, or which is no memory at all. */
+/* A peer offers memory that it could shorten, or something that is not memory. */
 static int refuse_impostors(uint32_t rank, uint32_t nranks, void *argument)
 {
     const int *descriptors = argument;
@@ -338,7 +338,7 @@ static void test_other_user(void **state)
     net_memory_destroy(memory);
 }
 
-/* Memory that is sealed cannot be shortened by anyone. */
+/* Sealed memory cannot be shortened by any process. */
 static void test_sealed(void **state)
 {
     (void)state;
@@ -445,7 +445,7 @@ static int send_rubbish(uint32_t rank, uint32_t nranks, void *argument)
     return 0;
 }
 
-/* Another user can put nothing into the box, so it cannot fill it: a friend's letter finds room. */
+/* Another user cannot send to the box, so it cannot fill it: a message of this user finds room. */
 static int send_as_stranger(uint32_t rank, uint32_t nranks, void *argument)
 {
     const box_target_t *target = argument;
@@ -490,7 +490,7 @@ static void test_box_of_a_stranger(void **state)
     net_box_close(&box);
 }
 
-/* No name is left; that of a box whose owner died is swept, one that is open stays. */
+/* No name remains; that of a box whose owner died is swept, an open one stays. */
 static void test_box_names(void **state)
 {
     (void)state;

@@ -66,7 +66,7 @@ static int whole_way(uint32_t rank, uint32_t nranks, void *argument)
             CHECK(got == (peer == 0 ? 0 : net_record_bytes(stage) - peer));
             for (size_t i = 0; i < got; i++)
                 CHECK(record[i] == peer * 16 + stage);
-            /* After the last stage a peer's process may rightly be gone. */
+            /* After the last stage a peer's process may have ended. */
             CHECK(stage == NET_STAGES - 1 || !net_rank_gone(rendezvous, peer));
         }
         if (stage == 0)
@@ -267,7 +267,7 @@ static void test_who_left_is_not_waited_for(void **state)
     assert_false(name_exists(&key));
 }
 
-/* Who is missing: one that has not come, one that comes at a poll, one that waits too. */
+/* Who is missing: a rank that has not come, one that comes at a poll, one that waits too. */
 static void test_who_is_missing(void **state)
 {
     (void)state;
@@ -307,7 +307,7 @@ static int join_for_ever(uint32_t rank, uint32_t nranks, void *argument)
     }
 }
 
-/* Kill a joiner at any moment: whoever comes next finds or makes a sound segment. */
+/* Kill a joiner at any moment: the next one finds or makes a valid segment. */
 static void test_killed_while_joining(void **state)
 {
     (void)state;
@@ -373,7 +373,7 @@ static void test_other_pid_namespace_counts_as_alive(void **state)
         skip();
     }
     assert_int_equal(net_poll(rendezvous, 0), 0);
-    assert_int_equal(net_missing(rendezvous, 0), NET_MISSING_UNSEEN); /* it may be dead for all we know */
+    assert_int_equal(net_missing(rendezvous, 0), NET_MISSING_UNSEEN); /* its death cannot be seen */
     net_unlink(rendezvous);
     net_leave(rendezvous);
 }
@@ -386,7 +386,7 @@ static int live_elsewhere(uint32_t rank, uint32_t nranks, void *argument)
     return join_and_hang(1, 2, argument);
 }
 
-/* The same, whose child leaves what it never joined. */
+/* The same; its child leaves a segment that it never joined. */
 static int child_leaves_elsewhere(uint32_t rank, uint32_t nranks, void *argument)
 {
     net_rendezvous_t *rendezvous;
@@ -418,7 +418,8 @@ static int contain(uint32_t rank, uint32_t nranks, void *argument)
     return wait_child(start_child(container->body, rank, nranks, &container->key)) ? 0 : 1;
 }
 
-/* What lives in a container stays; what lived in one is removed, or gives way to who has the same key. */
+/* A segment in use by a container stays; one whose container is gone is removed, or replaced by the next joiner with
+ * its key. */
 static void live_and_die_elsewhere(body_t body, uint32_t joiners)
 {
     container_t container = {body, random_key()};
@@ -563,7 +564,7 @@ static void test_unlinked_takes_nobody(void **state)
 
 /* ---- Segments that are not ours ------------------------------------------------------ */
 
-/* Put a file under the segment's name; what joining it then gives. */
+/* Put a file under the segment's name; returns the result of joining it. */
 static int join_over(mode_t mode, off_t size, const net_segment_t *head)
 {
     char name[SEGMENT_NAME_BYTES];
@@ -603,13 +604,13 @@ static void test_damaged_segments_are_refused(void **state)
     assert_int_equal(join_over(0600, 1, NULL), -EPROTO);
     assert_int_equal(join_over(0660, size, NULL), -EPERM);
     assert_int_equal(join_over(0604, 0, NULL), -EPERM);
-    /* Half made by someone who died: finished by the next. */
+    /* Half made by a process that died: completed by the next. */
     assert_int_equal(join_over(0600, 0, NULL), 0);
     assert_int_equal(join_over(0600, size, NULL), 0);
     free(head);
 }
 
-/* Random bytes everywhere behind the head: nothing may crash, whatever it answers. */
+/* Random bytes everywhere behind the header: any result, but no crash. */
 static void test_garbage_behind_a_good_head(void **state)
 {
     (void)state;
@@ -644,7 +645,7 @@ static void test_garbage_behind_a_good_head(void **state)
     }
 }
 
-/* Something that is no file: what joining it gives. */
+/* Something other than a file; returns the result of joining it. */
 static int join_over_thing(int (*make)(const char *path))
 {
     char name[SEGMENT_NAME_BYTES], path[SEGMENT_NAME_BYTES + 16];
@@ -683,7 +684,7 @@ static void test_things_that_are_no_files(void **state)
     assert_int_equal(join_over_thing(make_folder), -EINVAL); /* as shm_open words it */
 }
 
-/* A word that no rank has written ends the waiting all the same. */
+/* A verdict that no rank has written also ends the waiting. */
 static void test_senseless_verdict(void **state)
 {
     (void)state;
@@ -701,7 +702,7 @@ static void test_senseless_verdict(void **state)
     net_leave(rendezvous);
 }
 
-/* All have posted, and yet a rank's record is nowhere: nobody can mend that by coming. */
+/* All have posted, yet one rank's record is missing: no later joiner can repair that. */
 static void test_lost_rank(void **state)
 {
     (void)state;
@@ -770,7 +771,7 @@ static void test_foreign_owner_is_refused(void **state)
 
 /* ---- Where shared memory is missing --------------------------------------------------- */
 
-/* Put a small tmpfs of its own over /dev/shm, in this process alone. */
+/* Mount a small tmpfs over /dev/shm, in this process only. */
 static int cover_shm(const char *options)
 {
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
@@ -838,7 +839,7 @@ static void test_no_leak(void **state)
             net_decide(b, NET_DECLINED, "cycle");
         net_leave(a);
         net_leave(b);
-        assert_false(name_exists(&key)); /* its own: other Shunts may run on this machine */
+        assert_false(name_exists(&key)); /* its own key: other Shunts may run on this machine */
         if (cycle == 10) {
             descriptors = open_descriptors();
             mappings = mappings_of("/dev/shm/shunt-");
