@@ -108,7 +108,7 @@ static void end_early(world_t *w, caller_t caller[RANKS])
     }
 }
 
-static void who_has_ended_a_call_is_not_missed(void **state)
+static void a_rank_that_ended_a_call_is_not_missed(void **state)
 {
     (void)state;
     each_algorithm(end_early);
@@ -128,7 +128,7 @@ static void stay_away(world_t *w, caller_t caller[RANKS])
         assert_true(caller[r].status == ALG_STATUS_PEER_DEAD || caller[r].status == ALG_STATUS_PEER_LEFT);
 }
 
-static void who_never_comes_is_missed(void **state)
+static void a_rank_that_never_comes_is_missed(void **state)
 {
     (void)state;
     each_algorithm(stay_away);
@@ -186,7 +186,7 @@ static void messages_of_others_go_on(void **state)
 
 /* Rank 2 never sends: rank 1 finds that out, and tells rank 0, which waits for rank 1. Other ranks are not disturbed.
  * */
-static void who_never_sends_is_missed(void **state)
+static void a_rank_that_never_sends_is_missed(void **state)
 {
     (void)state;
     uint8_t data[4][100];
@@ -260,8 +260,10 @@ static void what_was_sent_before_arrives(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_has_ended_a_call_is_not_missed), cmocka_unit_test(who_never_comes_is_missed),
-        cmocka_unit_test(messages_of_others_go_on),           cmocka_unit_test(who_never_sends_is_missed),
+        cmocka_unit_test(a_rank_that_ended_a_call_is_not_missed),
+        cmocka_unit_test(a_rank_that_never_comes_is_missed),
+        cmocka_unit_test(messages_of_others_go_on),
+        cmocka_unit_test(a_rank_that_never_sends_is_missed),
         cmocka_unit_test(what_was_sent_before_arrives),
     };
     return world_run("gone", tests, sizeof tests / sizeof tests[0]);

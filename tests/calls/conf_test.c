@@ -84,7 +84,7 @@ static void assert_quiet(scenario_t scenario)
     assert_string_equal(log, "");
 }
 
-static void which_file_counts(void **state)
+static void which_file_is_read(void **state)
 {
     (void)state;
     const scenario_t all = {.user = "SHUNT_MAX_CTAS=1\n",
@@ -126,7 +126,7 @@ static void before_nccls_variables(void **state)
                               .origin = user_file});
 }
 
-static void what_a_line_may_be(void **state)
+static void forms_of_a_line(void **state)
 {
     (void)state;
     static const struct {
@@ -149,7 +149,7 @@ static void what_a_line_may_be(void **state)
 }
 
 /* Each wrong line is reported once with its position; the file's last line counts all the same. */
-static void what_is_wrong(void **state)
+static void wrong_lines_are_reported(void **state)
 {
     (void)state;
     static const struct {
@@ -193,7 +193,7 @@ static void faults_are_told_up_to_a_limit(void **state)
     assert_int_equal(child_count(log, "\n"), SHIM_CONF_MOST_FAULTS + 1);
 }
 
-static void what_is_no_file(void **state)
+static void unsuitable_files_are_not_read(void **state)
 {
     (void)state;
     char log[LOG_BYTES];
@@ -215,7 +215,7 @@ static void what_is_no_file(void **state)
 }
 
 /* A wrong line is reported only if the log's level allows it. */
-static void silence_is_kept(void **state)
+static void no_log_means_no_line(void **state)
 {
     (void)state;
     assert_quiet((scenario_t){
@@ -257,13 +257,13 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(which_file_counts),
+        cmocka_unit_test(which_file_is_read),
         cmocka_unit_test(before_nccls_variables),
-        cmocka_unit_test(what_a_line_may_be),
-        cmocka_unit_test(what_is_wrong),
+        cmocka_unit_test(forms_of_a_line),
+        cmocka_unit_test(wrong_lines_are_reported),
         cmocka_unit_test(faults_are_told_up_to_a_limit),
-        cmocka_unit_test(what_is_no_file),
-        cmocka_unit_test(silence_is_kept),
+        cmocka_unit_test(unsuitable_files_are_not_read),
+        cmocka_unit_test(no_log_means_no_line),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -165,7 +165,7 @@ static int kind_with(shim_comm_t *comm, const void *config)
 }
 
 /* One rank may give such a configuration and its peer none. */
-static void a_configuration_that_asks_nothing_is_none(void **state)
+static void a_configuration_without_requests_is_taken(void **state)
 {
     shim_comm_t *comm = *state;
     config_t some = no_wish;
@@ -179,7 +179,7 @@ static void a_configuration_that_asks_nothing_is_none(void **state)
     assert_int_equal(kind_with(comm, &some), FAKE_OURS);
 }
 
-static void what_a_configuration_asks_is_the_real_nccls(void **state)
+static void a_configuration_with_requests_is_forwarded(void **state)
 {
     shim_comm_t *comm = *state;
     config_t wishes[11];
@@ -219,7 +219,7 @@ static void signals_share_it_too(void **state)
     assert_int_equal(fake.work[5].before, ALL_OF(5));
 }
 
-static void a_suspended_communicator_is_the_real_nccls(void **state)
+static void a_suspended_communicator_takes_no_call(void **state)
 {
     shim_comm_t *comm = *state;
     fake.forward_result = ncclInvalidUsage;
@@ -250,7 +250,7 @@ static void a_stream_may_be_gone(void **state)
     assert_in_order(5);
 }
 
-static void a_dead_stream_is_the_real_nccls_to_refuse(void **state)
+static void a_call_on_a_dead_stream_is_forwarded(void **state)
 {
     shim_comm_t *comm = *state;
     fake_stream_destroy(fake_stream(1));
@@ -573,7 +573,7 @@ static void a_call_that_was_not_waited_for_is_the_last(void **state)
     assert_int_equal(fake.works, 1);
 }
 
-static void a_call_whose_graph_holds_nothing_is_the_last(void **state)
+static void an_unheld_captured_call_is_the_last(void **state)
 {
     shim_comm_t *comm = *state;
     fake_stream_capture(fake_stream(1), 9);
@@ -640,7 +640,7 @@ static void a_finalize_in_a_group_comes_last(void **state)
     }
 }
 
-static void what_is_not_surely_valid_is_forwarded(void **state)
+static void a_possibly_invalid_call_is_forwarded(void **state)
 {
     shim_comm_t *comm = *state;
     ncclComm_t handle = comm->handle;
@@ -658,7 +658,7 @@ static void what_is_not_surely_valid_is_forwarded(void **state)
     assert_int_equal(ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclSum, NULL, stream), ncclInvalidArgument);
 }
 
-static void a_broken_communicator_says_so(void **state)
+static void a_broken_communicator_reports_its_error(void **state)
 {
     shim_comm_t *comm = *state;
     atomic_store(&comm->phase, SHIM_COMM_DEAD);
@@ -1408,12 +1408,12 @@ int main(void)
                                        TEST(streams_take_turns_in_order),
                                        TEST(forwarded_and_taken_share_the_order),
                                        TEST(configured_calls_share_it_too),
-                                       TEST(a_configuration_that_asks_nothing_is_none),
-                                       TEST(what_a_configuration_asks_is_the_real_nccls),
+                                       TEST(a_configuration_without_requests_is_taken),
+                                       TEST(a_configuration_with_requests_is_forwarded),
                                        TEST(signals_share_it_too),
-                                       TEST(a_suspended_communicator_is_the_real_nccls),
+                                       TEST(a_suspended_communicator_takes_no_call),
                                        TEST(a_stream_may_be_gone),
-                                       TEST(a_dead_stream_is_the_real_nccls_to_refuse),
+                                       TEST(a_call_on_a_dead_stream_is_forwarded),
                                        TEST(legacy_stream_has_two_names),
                                        TEST(implicit_capture_is_forwarded),
                                        TEST(the_device_is_lent),
@@ -1434,12 +1434,12 @@ int main(void)
                                        TEST(graphs_keep_the_communicator),
                                        TEST(a_failed_launch_is_not_forwarded),
                                        TEST(a_call_that_was_not_waited_for_is_the_last),
-                                       TEST(a_call_whose_graph_holds_nothing_is_the_last),
+                                       TEST(an_unheld_captured_call_is_the_last),
                                        TEST(a_call_that_was_not_recorded_is_the_last),
                                        TEST(calls_are_drained),
                                        TEST(a_finalize_in_a_group_comes_last),
-                                       TEST(what_is_not_surely_valid_is_forwarded),
-                                       TEST(a_broken_communicator_says_so),
+                                       TEST(a_possibly_invalid_call_is_forwarded),
+                                       TEST(a_broken_communicator_reports_its_error),
                                        TEST(not_ready_is_forwarded),
                                        TEST(work_that_comes_late),
                                        TEST(each_collective_is_taken),

@@ -108,7 +108,7 @@ static void routes_share_the_order(void **state)
     assert_string_equal(fake.real_call[1], "ncclRecv");
 }
 
-static void what_is_not_surely_valid_is_forwarded(void **state)
+static void a_possibly_invalid_call_is_forwarded(void **state)
 {
     shim_comm_t *comm = *state;
     cudaStream_t stream = fake_stream(1);
@@ -419,7 +419,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(a_message_is_a_call_of_its_own),
                                        TEST(routes_share_the_order),
-                                       TEST(what_is_not_surely_valid_is_forwarded),
+                                       TEST(a_possibly_invalid_call_is_forwarded),
                                        TEST(an_empty_message_is_nothing),
                                        TEST(a_failed_launch_is_the_last),
                                        TEST(a_group_is_one_call),

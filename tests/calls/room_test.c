@@ -274,7 +274,7 @@ static uint32_t lock_ups(bool agreed, bool ordered, bool graphs, uint32_t rounds
 
 /* With a different leader on every GPU, communicators block each other. So do the graphs of a leader that was alone,
  * where a stream orders the calls (docs/limits.md). */
-static void nobody_is_locked_out(void **state)
+static void no_communicator_is_blocked(void **state)
 {
     (void)state;
     assert_int_equal(lock_ups(true, false, true, 2000), 0);
@@ -293,7 +293,7 @@ int main(void)
         cmocka_unit_test(calls_run_beside_each_other),
         cmocka_unit_test(random_shares_fit),
         cmocka_unit_test(four_at_once),
-        cmocka_unit_test(nobody_is_locked_out),
+        cmocka_unit_test(no_communicator_is_blocked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,7 +162,7 @@ static void wrong_values(void **state)
     assert_refused("SHUNT_DEBUG", "loud", "warn", "none, warn, info or trace");
 }
 
-static void an_empty_value_is_no_value(void **state)
+static void an_empty_value_counts_as_unset(void **state)
 {
     (void)state;
     assert_quiet(
@@ -171,7 +171,7 @@ static void an_empty_value_is_no_value(void **state)
         (scenario_t){.set = {"SHUNT_MAX_CTAS", ""}, .variable = "SHUNT_MAX_CTAS", .value = "0", .origin = "default"});
 }
 
-static void nccls_own_variables_speak_where_ours_do_not(void **state)
+static void nccls_variables_count_where_ours_are_unset(void **state)
 {
     (void)state;
     static const char *const words[][2] = {
@@ -192,7 +192,7 @@ static void nccls_own_variables_speak_where_ours_do_not(void **state)
         (scenario_t){.set = {"NCCL_DEBUG", "bogus"}, .variable = "SHUNT_DEBUG", .value = "warn", .origin = "default"});
 }
 
-static void silence_is_kept(void **state)
+static void no_log_means_no_line(void **state)
 {
     (void)state;
     assert_quiet((scenario_t){.set = {"SHUNT_DEBUG", "none", "SHUNT_DEVICE", "gpu"},
@@ -295,9 +295,9 @@ int main(void)
         cmocka_unit_test(defaults),
         cmocka_unit_test(right_values),
         cmocka_unit_test(wrong_values),
-        cmocka_unit_test(an_empty_value_is_no_value),
-        cmocka_unit_test(nccls_own_variables_speak_where_ours_do_not),
-        cmocka_unit_test(silence_is_kept),
+        cmocka_unit_test(an_empty_value_counts_as_unset),
+        cmocka_unit_test(nccls_variables_count_where_ours_are_unset),
+        cmocka_unit_test(no_log_means_no_line),
         cmocka_unit_test_setup_teardown(nccls_files, set_up_file, tear_down_file),
         cmocka_unit_test(settings_are_read_once),
         cmocka_unit_test(paths_are_filled_in),

@@ -71,7 +71,7 @@ static void expect_one_line(const char *log, const char *text)
         fail_msg("not one warning with \"%s\":\n%s", text, log);
 }
 
-static void the_same_wishes(void **state)
+static void the_same_settings(void **state)
 {
     (void)state;
     static const char *const set[][2] = {{"SHUNT_ALGO", "twoshot"}, {"SHUNT_ALGO", "twoshot"}};
@@ -164,7 +164,7 @@ static void two_links(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_wishes),   cmocka_unit_test(two_policies),
+        cmocka_unit_test(the_same_settings), cmocka_unit_test(two_policies),
         cmocka_unit_test(unset_on_rank_0),   cmocka_unit_test(forwarding_on_one_rank),
         cmocka_unit_test(several_variables), cmocka_unit_test(two_tables),
         cmocka_unit_test(two_links),

@@ -193,7 +193,7 @@ static int written(void)
     return count;
 }
 
-static void the_environment_says_nothing(void **state)
+static void the_environment_is_not_read(void **state)
 {
     (void)state;
     if (geteuid() != 0) {
@@ -223,7 +223,7 @@ static void the_environment_says_nothing(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_environment_says_nothing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_environment_is_not_read)};
     if (argc == 2 && strcmp(argv[1], "probe") == 0)
         return probe();
     return cmocka_run_group_tests_name("secure", tests, NULL, NULL);

@@ -240,7 +240,7 @@ static void tuned_rows(void **state)
 }
 
 /* The two ends of a message may have different types of as many bytes. */
-static void messages_go_by_their_bytes(void **state)
+static void bytes_decide_a_messages_route(void **state)
 {
     (void)state;
     sel_tuned_row_t row = {.from_bytes = 1024,
@@ -378,7 +378,7 @@ int main(void)
         cmocka_unit_test(multicast),
         cmocka_unit_test(policies),
         cmocka_unit_test(tuned_rows),
-        cmocka_unit_test(messages_go_by_their_bytes),
+        cmocka_unit_test(bytes_decide_a_messages_route),
         cmocka_unit_test(nothing_forwarded),
         cmocka_unit_test(old_gpus),
         cmocka_unit_test(predictions),

@@ -551,7 +551,7 @@ static void splits(void **state)
 }
 
 /* Children that share resources share the abort; others live on. */
-static void an_abort_ends_who_shares(void **state)
+static void an_abort_ends_communicators_that_share(void **state)
 {
     (void)state;
     for (int share = 0; share < 2; share++) {
@@ -575,7 +575,7 @@ static void an_abort_ends_who_shares(void **state)
 }
 
 /* A revoked communicator shares its resources with none: its replacement lives on. */
-static void a_revoked_one_shares_nothing(void **state)
+static void a_revoked_communicator_shares_nothing(void **state)
 {
     (void)state;
     ncclComm_t comms[N], children[N];
@@ -908,8 +908,8 @@ int main(void)
         cmocka_unit_test(blocking_beside_polled),
         cmocka_unit_test(abort_while_pending),
         cmocka_unit_test(splits),
-        cmocka_unit_test(an_abort_ends_who_shares),
-        cmocka_unit_test(a_revoked_one_shares_nothing),
+        cmocka_unit_test(an_abort_ends_communicators_that_share),
+        cmocka_unit_test(a_revoked_communicator_shares_nothing),
         cmocka_unit_test(refused_split_counts_not),
         cmocka_unit_test(split_of_unknown),
         cmocka_unit_test(late_split),

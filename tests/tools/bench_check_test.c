@@ -247,7 +247,7 @@ static uint32_t kinds(const char *line, const char *first)
     return count;
 }
 
-static void options_ask(void **state)
+static void options_select_cases(void **state)
 {
     (void)state;
     assert_int_equal(kinds("-g 2", "allreduce bfloat16 sum"), 1);
@@ -302,7 +302,7 @@ static int free_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(right_ones), cmocka_unit_test(long_ones),
-                                       cmocka_unit_test(faults), cmocka_unit_test(options_ask),
+                                       cmocka_unit_test(faults), cmocka_unit_test(options_select_cases),
                                        cmocka_unit_test(bus_factors)};
     return cmocka_run_group_tests(tests, make_ranks, free_ranks);
 }

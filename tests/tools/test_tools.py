@@ -101,8 +101,8 @@ def run():
     environment = {"SHUNT_LIB": library}
     done = expect(shunt("run", "--", sys.executable, "-c", show, **environment), 0)
     assert done.stdout.split() == [library] * 3, done.stdout
-    # In front of what is preloaded already, and without the dashes. (An address sanitizer's run time wants to
-    # be the first library of a process.)
+    # Before other preloaded libraries, and without the dashes. (An address sanitizer's run time must be the
+    # first library of a process.)
     done = expect(shunt("run", sys.executable, "-c", show, LD_PRELOAD=library,
                         ASAN_OPTIONS="verify_asan_link_order=0", **environment), 0)
     assert done.stdout.split()[0] == f"{library}:{library}", done.stdout

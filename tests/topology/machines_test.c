@@ -184,7 +184,7 @@ static void round_trip(void **state)
     }
 }
 
-static void for_people(void **state)
+static void printed_for_users(void **state)
 {
     (void)state;
     size_t bytes = 0;
@@ -200,7 +200,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(classes), cmocka_unit_test(near_ports), cmocka_unit_test(subsets),
-        cmocka_unit_test(ways),    cmocka_unit_test(round_trip), cmocka_unit_test(for_people),
+        cmocka_unit_test(ways),    cmocka_unit_test(round_trip), cmocka_unit_test(printed_for_users),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

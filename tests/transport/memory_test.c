@@ -469,7 +469,7 @@ static int open_and_vanish(uint32_t rank, uint32_t nranks, void *argument)
     return net_box_open(&box, TOKEN_A, target->name);
 }
 
-static void test_box_of_a_stranger(void **state)
+static void test_box_of_another_user(void **state)
 {
     (void)state;
     box_target_t target;
@@ -518,7 +518,7 @@ static void test_box_names(void **state)
     munmap(dead, sizeof *dead);
 }
 
-static void test_box_survives_rubbish(void **state)
+static void test_box_survives_invalid_messages(void **state)
 {
     (void)state;
     box_target_t target;
@@ -583,8 +583,8 @@ int main(void)
         cmocka_unit_test(test_sealed),
         cmocka_unit_test(test_box_delivers),
         cmocka_unit_test(test_box_refuses),
-        cmocka_unit_test(test_box_survives_rubbish),
-        cmocka_unit_test(test_box_of_a_stranger),
+        cmocka_unit_test(test_box_survives_invalid_messages),
+        cmocka_unit_test(test_box_of_another_user),
         cmocka_unit_test(test_box_names),
         cmocka_unit_test(test_no_leak),
     };

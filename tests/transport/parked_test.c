@@ -216,7 +216,7 @@ static int peer_that_dies(uint32_t rank, uint32_t nranks, void *argument)
     return 0;
 }
 
-static void freed_when_the_peer_lets_go(void **state)
+static void freed_when_the_peer_releases(void **state)
 {
     (void)state;
     team_plan_t plan = new_plan();
@@ -297,7 +297,7 @@ static void pooled_by_the_peer(void **state)
 }
 
 /* Ranks that are threads, or one thread: each releases at its own time. */
-static void siblings_let_go_too(void **state)
+static void ranks_of_one_process_release_too(void **state)
 {
     (void)state;
     team_plan_t plan = new_plan();
@@ -319,7 +319,7 @@ static void siblings_let_go_too(void **state)
 }
 
 /* A rank of another pid namespace cannot report its release. */
-static void shared_with_strangers(void **state)
+static void shared_with_another_pid_namespace(void **state)
 {
     (void)state;
     net_memory_t *own, *other;
@@ -429,11 +429,11 @@ int main(void)
     if (gpu == MAP_FAILED || memory == MAP_FAILED)
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(freed_when_the_peer_lets_go, reset),
+        cmocka_unit_test_setup(freed_when_the_peer_releases, reset),
         cmocka_unit_test_setup(freed_when_the_peer_is_dead, reset),
         cmocka_unit_test_setup(pooled_by_the_peer, reset),
-        cmocka_unit_test_setup(siblings_let_go_too, reset),
-        cmocka_unit_test_setup(shared_with_strangers, reset),
+        cmocka_unit_test_setup(ranks_of_one_process_release_too, reset),
+        cmocka_unit_test_setup(shared_with_another_pid_namespace, reset),
         cmocka_unit_test_setup(a_late_guest_is_turned_away, reset),
         cmocka_unit_test_setup(seats_are_left, reset),
         cmocka_unit_test_setup(a_child_frees_nothing, reset),

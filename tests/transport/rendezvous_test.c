@@ -248,7 +248,7 @@ static void test_killed_joiner_is_noticed(void **state)
     assert_false(name_exists(&key));
 }
 
-static void test_who_left_is_not_waited_for(void **state)
+static void test_a_rank_that_left_is_not_waited_for(void **state)
 {
     (void)state;
     net_key_t key = random_key();
@@ -675,7 +675,7 @@ static int make_folder(const char *path)
     return mkdir(path, 0700);
 }
 
-static void test_things_that_are_no_files(void **state)
+static void test_names_of_non_files(void **state)
 {
     (void)state;
     assert_int_equal(join_over_thing(make_link), -ELOOP);
@@ -685,7 +685,7 @@ static void test_things_that_are_no_files(void **state)
 }
 
 /* A verdict that no rank has written also ends the waiting. */
-static void test_senseless_verdict(void **state)
+static void test_invalid_verdict(void **state)
 {
     (void)state;
     net_key_t key = random_key();
@@ -861,7 +861,7 @@ int main(void)
         cmocka_unit_test(test_stale_is_replaced),
         cmocka_unit_test(test_stale_is_replaced_once),
         cmocka_unit_test(test_killed_joiner_is_noticed),
-        cmocka_unit_test(test_who_left_is_not_waited_for),
+        cmocka_unit_test(test_a_rank_that_left_is_not_waited_for),
         cmocka_unit_test(test_who_is_missing),
         cmocka_unit_test(test_killed_while_joining),
         cmocka_unit_test(test_sweep),
@@ -873,8 +873,8 @@ int main(void)
         cmocka_unit_test(test_unlinked_takes_nobody),
         cmocka_unit_test(test_damaged_segments_are_refused),
         cmocka_unit_test(test_garbage_behind_a_good_head),
-        cmocka_unit_test(test_things_that_are_no_files),
-        cmocka_unit_test(test_senseless_verdict),
+        cmocka_unit_test(test_names_of_non_files),
+        cmocka_unit_test(test_invalid_verdict),
         cmocka_unit_test(test_lost_rank),
         cmocka_unit_test(test_foreign_owner_is_refused),
         cmocka_unit_test(test_full_and_closed_shm),
