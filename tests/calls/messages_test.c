@@ -7,26 +7,10 @@
  * order and groups other ranks make its calls. A message's bytes alone decide
  * whether it is forwarded or taken.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-/* cmocka wants the four above first */
-#include <cmocka.h>
-
-#include "fake.h"
+#include "fake_calls.h"
 #include "shim/call/group.h"
 #include "shim/host/host.h"
 #include "shunt.h"
-
-#define ALL_OF(n) ((UINT64_C(1) << (n)) - 1)
-enum { SMALL = 10, LARGE = FAKE_TAKEN_LIMIT + 1 };
-
-static float buffer[2];
-
-static ncclResult_t reduce(shim_comm_t *comm, size_t count, int stream)
-{
-    return ncclAllReduce(buffer, buffer, count, ncclFloat32, ncclSum, comm->handle, fake_stream(stream));
-}
 
 static ncclResult_t send_to(shim_comm_t *comm, size_t count, int peer, int stream)
 {
@@ -38,36 +22,12 @@ static ncclResult_t receive(shim_comm_t *comm, size_t count, int peer, int strea
     return ncclRecv(buffer + 1, count, ncclFloat32, peer, comm->handle, fake_stream(stream));
 }
 
-static bool after(uint32_t later, uint32_t sooner)
-{
-    return fake.work[later].before >> sooner & 1;
-}
-
-static bool beside(uint32_t a, uint32_t b)
-{
-    return !after(a, b) && !after(b, a);
-}
-
 static void assert_message(const alg_message_t *message, size_t bytes, uint32_t peer, bool send)
 {
     assert_ptr_equal(message->buffer, send ? buffer : buffer + 1);
     assert_int_equal(message->bytes, bytes);
     assert_int_equal(message->peer, peer);
     assert_int_equal(message->send, send);
-}
-
-static int set_up(void **state)
-{
-    fake_reset();
-    *state = fake_comm(0, true);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fake_graphs_destroy();
-    fake_comm_end(*state);
-    return 0;
 }
 
 /* ---- Alone -------------------------------------------------------------------------------- */
@@ -412,8 +372,6 @@ static void a_capture_decides_nothing(void **state)
     assert_int_equal(fake.work[4].before, 12); /* the two of the replay */
     assert_int_equal(fake.wrong_waits, 0);
 }
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
 {
