@@ -25,7 +25,7 @@ static double now_ms(void)
 static void check(int holds, const char *what)
 {
     if (!holds) {
-        printf("not so: %s\n", what);
+        printf("check failed: %s\n", what);
         faults++;
     }
 }
