@@ -169,7 +169,7 @@ static void identities_done(shim_setup_t *setup)
         shim_setup_decline(setup, "no plan for a scratch of %llu bytes", (unsigned long long)bytes);
         return;
     }
-    shim_identity_tell_differences(setup);
+    shim_identity_log_differences(setup);
     setup->set = shim_identity_set(setup);
     const sel_reach_t reach = shim_identity_reach(setup);
     agree_t record = {
@@ -387,7 +387,7 @@ static void proven(shim_setup_t *setup)
     shim_setup_apply_verdict(setup);
 }
 
-static void act(shim_setup_t *setup)
+static void take_step(shim_setup_t *setup)
 {
     static void (*const action[TRY_STAGES])(shim_setup_t *) = {
         [TRY_OFFER] = offered, [TRY_SENT] = sent, [TRY_OPENED] = opened, [TRY_PROOF] = proven};
@@ -456,7 +456,7 @@ bool shim_setup_step(shim_setup_t *setup)
     net_set_away(setup->rendezvous, setup->patient);
     switch (net_poll(setup->rendezvous, setup->stage)) {
     case 1:
-        act(setup);
+        take_step(setup);
         return true;
     case 0:
         if ((setup->hosts && !setup->across) || !out_of_time(setup)) /* a meeting has its own limit */
