@@ -306,7 +306,7 @@ bool shim_group_finalize(shim_comm_t *comm)
     return false;
 }
 
-void shim_group_let_polls_end(shim_comm_t *comm)
+void shim_group_wait_for_polls(shim_comm_t *comm)
 {
     (void)comm;
 }
