@@ -40,6 +40,10 @@ static void look_around(void *argument)
         machine->collectives |= (uint32_t)known << c;
     }
     if (!machine->host) {
+        shunt_communicator_t facts = {.size = sizeof facts};
+        if (shunt.shunt_topology_class(NULL, &facts) == 0) {
+            machine->fingerprint = facts.machine;
+        }
         tool_gpus_read(&machine->gpus);
         const char *path = shunt.shunt_nccl_path();
         if (path != NULL && nccl.ncclGetVersion(&machine->nccl_version) == ncclSuccess) {

@@ -246,21 +246,6 @@ static void late_links(void **state)
     assert_true(oneshot_to[0] > 0 && oneshot_to[1] > oneshot_to[0]);
 }
 
-/* Where nobody has run `shunt tune`, PCIe serves short messages alone, the fewer the farther the GPUs are. */
-static void untuned_pcie(void **state)
-{
-    (void)state;
-    for (uint32_t ranks = 2; ranks <= ALG_MAX_RANKS; ranks++) {
-        uint64_t before = UINT64_MAX;
-        for (int link = SEL_LINK_PCIE; link <= SEL_LINK_SYS; link++) {
-            const sel_topology_t topology = {.link = (sel_link_t)link, .nranks = ranks, .arch = 89};
-            const uint64_t last = last_taken(&topology);
-            assert_true(last >= 2 << 10 && last <= 256 << 10 && last <= before);
-            before = last;
-        }
-    }
-}
-
 static const alg_algorithm_t *choose_shm(const sel_topology_t *topology, int collective, uint64_t bytes)
 {
     alg_map_t map;
@@ -330,9 +315,8 @@ int main(int argc, char **argv)
         return 2;
     }
     folder = argv[1];
-    const struct CMUnitTest tests[] = {cmocka_unit_test(near_the_best),  cmocka_unit_test(unsure),
-                                       cmocka_unit_test(measured_links), cmocka_unit_test(late_links),
-                                       cmocka_unit_test(untuned_pcie),   cmocka_unit_test(through_the_host),
-                                       cmocka_unit_test(near_the_host)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(near_the_best),    cmocka_unit_test(unsure),
+                                       cmocka_unit_test(measured_links),   cmocka_unit_test(late_links),
+                                       cmocka_unit_test(through_the_host), cmocka_unit_test(near_the_host)};
     return cmocka_run_group_tests(tests, read_figures, NULL);
 }
