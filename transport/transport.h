@@ -35,6 +35,15 @@ net_process_t net_process_self(void);
  * and counts as alive. Some µs. */
 bool net_process_alive(const net_process_t *process);
 
+/* ---- Threads -------------------------------------------------------------------
+ *
+ * Start a thread that handles no signals: those of the program are for its own threads. With thread NULL it is
+ * detached.
+ */
+int net_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
+/* The kernel's id of the calling thread. */
+int net_thread_id(void);
+
 /* ---- Locks ---------------------------------------------------------------------
  *
  * For static data that a forked child goes on using: a fork waits for such a lock

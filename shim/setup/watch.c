@@ -14,11 +14,11 @@
 #define _GNU_SOURCE
 #include "shim/setup/watch.h"
 
-#include <signal.h>
 #include <time.h>
 
 #include "shim/base/log.h"
 #include "shim/comm/comm.h"
+#include "transport/transport.h"
 
 enum { PERIOD_MS = 100 };
 
@@ -79,19 +79,8 @@ void shim_host_watch(void)
 {
     pthread_once(&g_fork_once, watch_forks);
     net_lock_take(&g_lock);
-    if (!g_running) {
-        /* The program's signals are for the program's threads. */
-        sigset_t all, before;
-        sigfillset(&all);
-        pthread_attr_t attributes;
-        pthread_attr_init(&attributes);
-        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        pthread_t thread;
-        g_running = pthread_create(&thread, &attributes, watch, NULL) == 0;
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        pthread_attr_destroy(&attributes);
-    }
+    if (!g_running)
+        g_running = net_thread_start(NULL, watch, NULL) == 0;
     bool running = g_running;
     net_lock_give(&g_lock);
     if (!running)
