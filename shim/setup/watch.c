@@ -41,7 +41,7 @@ static uint32_t gone_peers(const shim_comm_t *comm)
     const alg_team_t *team = alg_scratch_team(comm->scratch); /* of this host; the others' connections end with them */
     uint32_t gone = 0;
     for (uint32_t r = 0; r < team->nranks; r++) {
-        if (r != team->rank && net_gone(comm->rendezvous, r))
+        if (r != team->rank && net_rank_gone(comm->rendezvous, r))
             gone |= 1u << r;
     }
     return gone;
