@@ -30,7 +30,7 @@
 
 /* Version of the records, of the scratch's map and of the kernels' protocol. Raise it when one of these changes:
  * ranks of two builds with the same version number must not meet. */
-enum { RECORD_LAYOUT = 7 };
+enum { RECORD_LAYOUT = 8 };
 #define MOST_SCRATCH_BYTES (UINT64_C(16) << 30) /* as settings.def allows */
 
 _Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does not fit into a record");
@@ -361,7 +361,7 @@ bool shim_identity_sees_peers(const shim_setup_t *setup)
 sel_reach_t shim_identity_reach(const shim_setup_t *setup)
 {
     if (setup->request.host)
-        return (sel_reach_t){SEL_LINK_HOST, 0};
+        return (sel_reach_t){.link = SEL_LINK_HOST};
     shim_gpu_t gpu[ALG_MAX_RANKS];
     for (uint32_t r = 0; r < setup->comm->nranks; r++)
         gpu[r] = setup->identity[r].gpu;

@@ -89,6 +89,7 @@ struct shim_setup {
     uint64_t offered;       /* the same, until it is taken or given up */
     sel_reach_t reach;      /* the worst over all ranks */
     bool sees_peers;        /* every rank does */
+    bool host_first;        /* the host's memory serves better than peer access */
     alg_memory_t memory;    /* of the plan */
     alg_memory_t pooled_in; /* of the idle scratch */
     uint32_t attempt;       /* at a kind of memory */
