@@ -18,7 +18,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <time.h>
 
 #define MS UINT64_C(1000000)
@@ -105,18 +104,7 @@ static void pause_between(server_t *server, long nap_ns)
 /* Under its lock. */
 static bool start(server_t *server, void *(*body)(void *))
 {
-    sigset_t all, before;
-    pthread_attr_t attributes;
-    pthread_t thread;
-    if (server->running)
-        return true;
-    sigfillset(&all); /* the program's signals are for the program's threads */
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    server->running = pthread_create(&thread, &attributes, body, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
+    server->running = server->running || net_thread_start(NULL, body, NULL) == 0;
     return server->running;
 }
 
