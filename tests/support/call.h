@@ -28,6 +28,7 @@ typedef struct call {
     void *recv;           /*   by turns */
     uint64_t input_hash;  /* in place: of what is not the output */
     bool in_place;
+    cudaStream_t stream;
 } call_t;
 
 /* Buffers and operator; call_issue then makes the call (which in a group does nothing yet). */
