@@ -32,9 +32,9 @@ enum {
 #define PAIRS_MOST_BYTES ((uint64_t)32 << 30)
 
 #ifdef __CUDACC__
-enum { PAIRS_LANES = 32, PAIRS_NO_MEMORY = cudaErrorMemoryAllocation };
+enum { PAIRS_LANES = 32 };
 #else
-enum { PAIRS_LANES = 1, PAIRS_NO_MEMORY = ALG_STATUS_ABORTED };
+enum { PAIRS_LANES = 1 };
 #endif
 
 static uint32_t pairs_list(const alg_message_t &m)
@@ -45,7 +45,8 @@ static uint32_t pairs_list(const alg_message_t &m)
 /* What exchange_fill found. */
 typedef struct filled {
     uint32_t parts, items;
-    uint32_t most; /* rows of a channel, if no list has more than one message */
+    uint32_t sends, copies; /* items to other ranks, and to this one */
+    uint32_t most;          /* rows of a channel, if no list has more than one message */
 } filled_t;
 
 /* x and the list `part`, with messages begin .. begin + share - 1 of each list. */
@@ -54,9 +55,11 @@ static filled_t exchange_fill(exchange_head &x, part_t *part, const alg_team_t *
 {
     uint32_t length[EXCHANGE_LISTS] = {0}, seen[EXCHANGE_LISTS] = {0}, channels[EXCHANGE_LISTS] = {0};
     uint16_t next[EXCHANGE_LISTS];
-    filled_t f = {0, 0, 1};
+    const uint32_t self = 2 * team->rank;
+    filled_t f = {0, 0, 0, 0, 1};
     x.rings = rings_make(team->rings_bytes, team->nranks, PAIRS_LANES);
     x.early = call->early;
+    x.copiers = 0;
     for (uint32_t i = 0; i < call->message_count; i++)
         length[pairs_list(call->messages[i])]++;
     for (uint32_t l = 0; l < EXCHANGE_LISTS; l++) {
@@ -74,39 +77,54 @@ static filled_t exchange_fill(exchange_head &x, part_t *part, const alg_team_t *
         part[next[l]++] = part_t{(uint8_t *)m.buffer, m.bytes};
         const uint64_t rows = message_rows(m.bytes, PAIRS_LANES);
         const uint32_t wanted = rings_channels(x.rings, rows), deep = (uint32_t)((rows - 1) / wanted + 1);
-        f.most = deep > f.most ? deep : f.most;
+        f.most = m.peer != team->rank && deep > f.most ? deep : f.most;
         channels[l] = wanted > channels[l] ? wanted : channels[l];
     }
     for (uint32_t l = 0; l < EXCHANGE_LISTS; l++) {
-        f.items += l == 2 * team->rank + EXCHANGE_RECEIVE ? 0 : channels[l];
+        f.items += l == self + EXCHANGE_RECEIVE ? 0 : channels[l];
+        f.sends += l % 2 == EXCHANGE_SEND && l != self ? channels[l] : 0;
         x.item_end[l] = (uint16_t)f.items;
     }
+    f.copies = channels[self];
     return f;
 }
 
-/* A call with more messages than its kernel's arguments hold: the list goes to memory, with `store`, and the kernel
- * follows, with `launch`. Only a list that is too long even for that memory goes in slices, of each list its next
- * messages. That what a slice needs does not wait, at a peer, for a message of a later one is sure for ranks that group
- * the same messages. */
-template <class S, class L> static int pairs_listed(const alg_team_t *team, const alg_call_t *call, S store, L launch)
+/* Messages that one launch of a listed call takes of each list. */
+static uint32_t pairs_share(const alg_team_t *team, const alg_call_t *call)
 {
-    const uint32_t count = call->message_count, room = exchange_room(team->rings_bytes);
-    const uint32_t share = count <= room ? count : room / EXCHANGE_LISTS;
-    part_t *part = (part_t *)malloc((count < room ? count : room) * sizeof(part_t));
-    if (!part)
-        return PAIRS_NO_MEMORY;
+    const uint32_t room = exchange_room(team->rings_bytes);
+    return call->message_count <= room ? call->message_count : room / EXCHANGE_LISTS;
+}
+
+/* A call with more messages than its kernel's arguments hold: the list goes to memory, and the kernel follows, with
+ * `launch`. `part` has room for the list. Only a list that is too long even for that memory goes in slices, of each
+ * list its next messages. That what a slice needs does not wait, at a peer, for a message of a later one is sure for
+ * ranks that group the same messages. */
+template <class L> static int pairs_listed(const alg_team_t *team, const alg_call_t *call, part_t *part, L launch)
+{
+    const uint32_t share = pairs_share(team, call);
     int error = 0;
-    for (uint32_t begin = 0, done = 0; done < count && error == 0; begin += share) {
+    for (uint32_t begin = 0, done = 0; done < call->message_count && error == 0; begin += share) {
         exchange<EXCHANGE_LISTED> x;
         x.part = exchange_list(*team);
         const filled_t f = exchange_fill(x, part, team, call, begin, share);
-        error = store(part, f.parts);
-        if (error == 0)
-            error = launch(x, f);
+        error = launch(x, f);
         done += f.parts;
     }
-    free(part);
     return error;
+}
+
+/* For alone.h, whose items that send share the copies; if there are such items. */
+static uint32_t pairs_shared_copies(const filled_t &f)
+{
+    return f.sends > 0 ? f.copies : 0;
+}
+
+static void pairs_share_copies(exchange_head &x, const filled_t &f, uint32_t rank)
+{
+    x.copiers = pairs_shared_copies(f) > 0 ? f.sends : 0;
+    for (uint32_t l = 2 * rank; l < EXCHANGE_LISTS; l++)
+        x.item_end[l] = (uint16_t)(x.item_end[l] - pairs_shared_copies(f));
 }
 
 /* Rows of a batch for a launch that alone.h serves; more than `most` rows of a channel go in several. The ring holds a
@@ -114,7 +132,7 @@ template <class S, class L> static int pairs_listed(const alg_team_t *team, cons
 static uint32_t pairs_batch(const exchange_head &x, const filled_t &f, uint32_t workers)
 {
     uint32_t batch = 1;
-    if (f.items > workers || f.most == UINT32_MAX)
+    if (f.items - pairs_shared_copies(f) > workers || f.most == UINT32_MAX)
         return 0;
     while (batch < f.most && batch < (uint32_t)RING_BATCH)
         batch *= 2;
@@ -171,45 +189,68 @@ static int pairs_store_all(const alg_team_t *team, const alg_call_t *call, const
     return error;
 }
 
-template <int MOST>
-static int pairs_launch(const alg_team_t *team, const alg_call_t *call, const exchange<MOST> &x, const filled_t &f,
-                        void *stream)
+typedef struct pairs_shape {
+    uint32_t blocks, threads, workers;
+} pairs_shape_t;
+
+static pairs_shape_t pairs_shape_of(const alg_call_t *call, uint32_t items)
 {
-    alg_call_t part = *call;
-    part.blocks = launch_blocks(call);
-    pairs_grid(f.items, &part.blocks, &part.threads);
-    const uint32_t workers = part.blocks * (part.threads / 32);
-    const size_t kept = (f.items + workers - 1) / workers * (part.threads / 32) * sizeof(progress_t);
-    void (*kernel)(alg_team_t, exchange<MOST>) = pairs_kernel<pairs_mixed, MOST>;
-    if constexpr (MOST == PAIRS_FEW) {
-        const uint32_t batch = pairs_batch(x, f, workers);
-        kernel = batch == 0       ? kernel
-                 : batch < f.most ? pairs_kernel<pairs_alone<RING_BATCH, true>, MOST>
-                 : batch == 1     ? pairs_kernel<pairs_alone<1, false>, MOST>
-                 : batch == 2     ? pairs_kernel<pairs_alone<2, false>, MOST>
-                 : batch == 4     ? pairs_kernel<pairs_alone<4, false>, MOST>
-                                  : pairs_kernel<pairs_alone<RING_BATCH, false>, MOST>;
-    }
-    return launch_grid(kernel, team, x, part.blocks, part.threads, kept, stream);
+    pairs_shape_t g = {launch_blocks(call), call->threads, 0};
+    pairs_grid(items, &g.blocks, &g.threads);
+    g.workers = g.blocks * (g.threads / 32);
+    return g;
 }
 
-template <int MOST> static int pairs_fill_and_launch(const alg_team_t *team, const alg_call_t *call, void *stream)
+template <int MOST>
+static int pairs_launch_mixed(const alg_team_t *team, const alg_call_t *call, const exchange<MOST> &x,
+                              const filled_t &f, void *stream)
 {
-    exchange<MOST> x;
-    const filled_t f = exchange_fill(x, x.part, team, call, 0, MOST);
-    return pairs_launch(team, call, x, f, stream);
+    const pairs_shape_t g = pairs_shape_of(call, f.items);
+    const size_t kept = (f.items + g.workers - 1) / g.workers * (g.threads / 32) * sizeof(progress_t);
+    return launch_grid(pairs_kernel<pairs_mixed, MOST>, team, x, g.blocks, g.threads, kept, stream);
+}
+
+static int pairs_launch_few(const alg_team_t *team, const alg_call_t *call, void *stream)
+{
+    exchange<PAIRS_FEW> x;
+    const filled_t f = exchange_fill(x, x.part, team, call, 0, PAIRS_FEW);
+    const pairs_shape_t g = pairs_shape_of(call, f.items - pairs_shared_copies(f));
+    const uint32_t batch = pairs_batch(x, f, g.workers);
+    if (batch == 0)
+        return pairs_launch_mixed(team, call, x, f, stream);
+    pairs_share_copies(x, f, team->rank);
+    void (*kernel)(alg_team_t, exchange<PAIRS_FEW>) =
+        batch < f.most ? pairs_kernel<pairs_alone<RING_BATCH, true>, PAIRS_FEW>
+        : batch == 1   ? pairs_kernel<pairs_alone<1, false>, PAIRS_FEW>
+        : batch == 2   ? pairs_kernel<pairs_alone<2, false>, PAIRS_FEW>
+        : batch == 4   ? pairs_kernel<pairs_alone<4, false>, PAIRS_FEW>
+                       : pairs_kernel<pairs_alone<RING_BATCH, false>, PAIRS_FEW>;
+    return launch_grid(kernel, team, x, g.blocks, g.threads, 0, stream);
+}
+
+static int pairs_launch_many(const alg_team_t *team, const alg_call_t *call, void *stream)
+{
+    exchange<PAIRS_MANY> x;
+    const filled_t f = exchange_fill(x, x.part, team, call, 0, PAIRS_MANY);
+    return pairs_launch_mixed(team, call, x, f, stream);
 }
 
 extern "C" int alg_pairs_launch(const alg_team_t *team, const alg_call_t *call, void *stream)
 {
     if (call->message_count <= (uint32_t)PAIRS_FEW)
-        return pairs_fill_and_launch<PAIRS_FEW>(team, call, stream);
+        return pairs_launch_few(team, call, stream);
     if (call->message_count <= (uint32_t)PAIRS_MANY)
-        return pairs_fill_and_launch<PAIRS_MANY>(team, call, stream);
-    return pairs_listed(
-        team, call,
-        [=](const part_t *part, uint32_t count) { return pairs_store_all(team, call, part, count, stream); },
-        [=](const exchange<EXCHANGE_LISTED> &x, const filled_t &f) { return pairs_launch(team, call, x, f, stream); });
+        return pairs_launch_many(team, call, stream);
+    const uint32_t room = exchange_room(team->rings_bytes);
+    part_t *part = (part_t *)malloc((call->message_count < room ? call->message_count : room) * sizeof(part_t));
+    if (!part)
+        return cudaErrorMemoryAllocation;
+    const int error = pairs_listed(team, call, part, [=](exchange<EXCHANGE_LISTED> &x, const filled_t &f) {
+        const int failed = pairs_store_all(team, call, part, f.parts, stream);
+        return failed ? failed : pairs_launch_mixed(team, call, x, f, stream);
+    });
+    free(part);
+    return error;
 }
 
 /* 0, or not. One block may have to keep the progress of all items. */
@@ -239,23 +280,20 @@ template <class A> static void pairs_body(lane_t lane, const alg_team_t &team, c
 
 static int alg_pairs_host(const alg_team_t *team, const alg_call_t *call)
 {
-    return pairs_listed(
-        team, call,
-        [=](const part_t *part, uint32_t count) {
-            memcpy(exchange_list(*team), part, count * sizeof(part_t));
-            return 0;
-        },
-        [=](const exchange<EXCHANGE_LISTED> &x, const filled_t &f) {
-            const uint32_t blocks = launch_blocks(call),
-                           workers = blocks < LAUNCH_HOST_BLOCKS ? blocks : (uint32_t)LAUNCH_HOST_BLOCKS;
-            const uint32_t batch = pairs_batch(x, f, workers);
-            void (*body)(lane_t, const alg_team_t &, const exchange<EXCHANGE_LISTED> &) =
-                batch == 0       ? pairs_body<pairs_mixed>
-                : batch < f.most ? pairs_body<pairs_alone<RING_BATCH, true>>
-                : batch == 1     ? pairs_body<pairs_alone<1, false>>
-                                 : pairs_body<pairs_alone<RING_BATCH, false>>;
-            return launch_threads(body, team, x, f.items < workers ? f.items : workers, false, 0);
-        });
+    return pairs_listed(team, call, exchange_list(*team), [=](exchange<EXCHANGE_LISTED> &x, const filled_t &f) {
+        const uint32_t blocks = launch_blocks(call),
+                       workers = blocks < LAUNCH_HOST_BLOCKS ? blocks : (uint32_t)LAUNCH_HOST_BLOCKS;
+        const uint32_t batch = pairs_batch(x, f, workers);
+        void (*body)(lane_t, const alg_team_t &, const exchange<EXCHANGE_LISTED> &) =
+            batch == 0       ? pairs_body<pairs_mixed>
+            : batch < f.most ? pairs_body<pairs_alone<RING_BATCH, true>>
+            : batch == 1     ? pairs_body<pairs_alone<1, false>>
+                             : pairs_body<pairs_alone<RING_BATCH, false>>;
+        if (batch > 0)
+            pairs_share_copies(x, f, team->rank);
+        const uint32_t items = x.item_end[EXCHANGE_LISTS - 1];
+        return launch_threads(body, team, x, items < workers ? items : workers, false, 0);
+    });
 }
 
 ALG_CUDA_DECLARE(alg_pairs)

@@ -97,20 +97,25 @@ template <int ROWS> struct span {
     }
 };
 
-/* From `row` on, which is the channel's. */
-template <int ROWS> LANE_FN span<ROWS> span_make(const item &it, const part_t &part, const rings_t &rings, uint32_t row)
+/* From `row` on, every `channels`-th. */
+template <int ROWS> LANE_FN span<ROWS> span_make(const part_t &part, uint32_t row, uint32_t channels, uint32_t lane)
 {
     span<ROWS> s;
-    const uint32_t rows = (uint32_t)message_rows(part.bytes, lane_warp_size()), channels = rings_channels(rings, rows);
+    const uint32_t rows = (uint32_t)message_rows(part.bytes, lane_warp_size());
     s.buffer = buffer_make(part.buffer, part.bytes);
     s.vectors = buffer_vectors(part.bytes);
     s.stride = channels * lane_warp_size();
-    s.first = row * lane_warp_size() + it.lane;
+    s.first = row * lane_warp_size() + lane;
     s.rows = 0;
     LANE_UNROLL
     for (uint32_t b = 0; b < ROWS; b++)
         s.rows += row + b * channels < rows;
     return s;
+}
+
+LANE_FN uint32_t part_channels(const part_t &part, const rings_t &rings)
+{
+    return rings_channels(rings, message_rows(part.bytes, lane_warp_size()));
 }
 
 /* What is not a whole vector, out of the way of the rest: fetching code takes time. */
@@ -205,17 +210,24 @@ template <int ROWS> LANE_FN void ring_put(const item &it, uint64_t count, const 
     }
 }
 
-/* Of rows that are all whole. */
-template <int ROWS> LANE_FN void ring_put_some(const item &it, uint64_t count, uint32_t rows, const vec16_t (&x)[ROWS])
+/* The same of whole rows. Few have words to escape, but in long messages half of the batches may have one. */
+template <int ROWS> LANE_FN void ring_put_whole(const item &it, uint64_t count, uint32_t rows, const vec16_t (&x)[ROWS])
 {
-    vec16_t y[ROWS]; /* x stays in registers */
-    vec_copy(y, x);
-    LANE_ROLL
-    for (uint32_t b = 0; b < rows; b++) {
-        if (mark_top(y[b]) >= ESCAPED)
-            ring_put_escaped(it.vector(count + b), it.word(count + b), y[b]);
-        else
-            lane_put(it.vector(count + b), y[b]);
+    uint32_t odd = 0; /* bits of rows */
+    LANE_UNROLL
+    for (uint32_t b = 0; b < ROWS; b++)
+        odd |= b < rows && mark_top(x[b]) >= ESCAPED ? 1u << b : 0;
+    LANE_UNROLL
+    for (uint32_t b = 0; b < ROWS; b++) {
+        if (b < rows && !(odd >> b & 1))
+            lane_put(it.vector(count + b), x[b]);
+    }
+    if (odd == 0)
+        return;
+    LANE_UNROLL
+    for (uint32_t b = 0; b < ROWS; b++) {
+        if (odd >> b & 1)
+            ring_put_escaped(it.vector(count + b), it.word(count + b), x[b]);
     }
 }
 
@@ -228,42 +240,58 @@ template <int ROWS> LANE_FN void ring_poll(const item &it, uint64_t count, const
     }
 }
 
-/* Escape words of this lane's vectors `b` with has(b) that have arrived; they are on their way. False: the wait was
- * broken. */
-template <int ROWS, class H>
-LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it, uint64_t count, H has,
+/* The escape words of those of a lane's vectors that have one, bits of `odd`: they are on their way, and all are polled
+ * in one go. False: the wait was broken. */
+template <int ROWS>
+LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it, uint64_t count, uint32_t odd,
                            vec16_t (&x)[ROWS])
 {
-    vec16_t y[ROWS];
-    vec_copy(y, x);
-    LANE_ROLL
-    for (uint32_t b = 0; b < ROWS; b++) {
-        if (!has(b) || !mark_escaped(y[b]))
-            continue;
-        uint32_t escape;
-        lane_awaits(lane, 1u << it.peer);
-        while ((escape = lane_poll_word(it.word(count + b))) == SENTINEL) {
-            if (lane_stop(lane, team))
-                return false;
-        }
-        lane_rearm_word(it.word(count + b));
-        mark_unescape(y[b], escape);
+    uint32_t word[ROWS];
+    for (;;) {
+        bool arrived = true;
+        LANE_UNROLL
+        for (uint32_t b = 0; b < ROWS; b++)
+            word[b] = odd >> b & 1 ? lane_poll_word(it.word(count + b)) : 0;
+        LANE_UNROLL
+        for (uint32_t b = 0; b < ROWS; b++)
+            arrived = arrived && word[b] != SENTINEL;
+        if (arrived)
+            break;
+        if (lane_stop(lane, team))
+            return false;
     }
-    vec_copy(x, y);
+    LANE_UNROLL
+    for (uint32_t b = 0; b < ROWS; b++) {
+        if (!(odd >> b & 1))
+            continue;
+        lane_rearm_word(it.word(count + b));
+        mark_unescape(x[b], word[b]);
+    }
     return true;
 }
 
-/* The same for a span, in which there may be none. */
+/* For vectors that have arrived. */
+template <int ROWS> LANE_FN uint32_t rows_escaped(uint32_t rows, const vec16_t (&x)[ROWS])
+{
+    uint32_t odd = 0;
+    LANE_UNROLL
+    for (uint32_t b = 0; b < ROWS; b++)
+        odd |= b < rows && mark_escaped(x[b]) ? 1u << b : 0;
+    return odd;
+}
+
 template <int ROWS>
 LANE_FN bool span_unescape(lane_t &lane, const alg_team_t &team, const item &it, uint64_t count, const span<ROWS> &s,
                            vec16_t (&x)[ROWS])
 {
-    bool any = false;
+    uint32_t odd = 0;
     LANE_UNROLL
     for (uint32_t b = 0; b < ROWS; b++)
-        any = any || (s.has(b) && mark_escaped(x[b]));
-    return !any || ring_unescape(
-                       lane, team, it, count, [&s](uint32_t b) { return s.has(b); }, x);
+        odd |= s.has(b) && mark_escaped(x[b]) ? 1u << b : 0;
+    if (odd == 0)
+        return true;
+    lane_awaits(lane, 1u << it.peer);
+    return ring_unescape(lane, team, it, count, odd, x);
 }
 
 template <int ROWS> LANE_FN void ring_rearm(const item &it, uint64_t count, const span<ROWS> &s)

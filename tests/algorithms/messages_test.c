@@ -36,7 +36,7 @@ static void fill(uint8_t *at, size_t bytes, uint64_t seed)
 {
     for (size_t i = 0; i < bytes; i++) {
         if (i % 64 == 0 && data_below(&seed, 4) == 0) {
-            const size_t run = bytes - i < 64 ? bytes - i : 64;
+            const size_t most = 1 + data_below(&seed, 64), run = bytes - i < most ? bytes - i : most;
             memset(at + i, data_below(&seed, 2) ? 0xff : 0xfe, run);
             i += run - 1;
         } else
