@@ -37,7 +37,7 @@ LANE_FN plain plain_make(const item &it, const part_t &part, const rings_t &ring
     return p;
 }
 
-/* Messages of which no channel takes more than ROWS rows, or LONG ones. */
+/* Messages of which no channel takes more than ROWS rows; or LONG, of some more. */
 template <int ROWS, bool LONG> struct pairs_alone {
     template <int MOST> LANE_FN static void run(lane_t lane, const alg_team_t &team, const exchange<MOST> &x)
     {
@@ -83,26 +83,6 @@ template <int ROWS, bool LONG> struct pairs_alone {
             return;
         if (it.data)
             ring_write_count(it, end, credit);
-        if (x.copiers > 0 && it.sends)
-            copy(team, x, it.list, it.channel, it.lane);
-    }
-
-    /* What goes to this rank itself, the part of channel `row` of list `mine`. */
-    template <int MOST>
-    LANE_COLD_FN void copy(const alg_team_t &team, const exchange<MOST> &x, uint32_t mine, uint32_t row, uint32_t lane)
-    {
-        const uint32_t self = 2 * team.rank + EXCHANGE_SEND;
-        const part_t &from = x.part[x.part_end[self] - 1], &to = x.part[x.part_end[self + 1] - 1];
-        const uint32_t rows = (uint32_t)message_rows(from.bytes, lane_warp_size());
-        for (uint32_t list = EXCHANGE_SEND; list < mine; list += 2)
-            row += x.item_end[list] - (list ? x.item_end[list - 1] : 0);
-        for (; row < rows; row += ROWS * x.copiers) {
-            const span<ROWS> s = span_make<ROWS>(from, row, x.copiers, lane);
-            vec16_t y[ROWS];
-            span_load(s, true, team.own, y);
-            span_complete(s, y);
-            span_store(span_make<ROWS>(to, row, x.copiers, lane), y);
-        }
     }
 
     /* The whole rows; y has the first ROWS of them. */
@@ -118,7 +98,15 @@ template <int ROWS, bool LONG> struct pairs_alone {
                 if (lane_stop(lane, team))
                     return false;
             }
-            ring_put_whole(it, count, rows, y);
+            if (rows_top(y) >= ESCAPED)
+                ring_put_some(it, count, rows, y);
+            else {
+                LANE_UNROLL
+                for (uint32_t b = 0; b < ROWS; b++) {
+                    if (b < rows)
+                        lane_put(it.vector(count + b), y[b]);
+                }
+            }
             left -= rows;
             if (!LONG || left == 0)
                 return true;
@@ -152,7 +140,8 @@ template <int ROWS, bool LONG> struct pairs_alone {
                 if (lane_stop(lane, team))
                     return false;
             }
-            if (top == ESCAPED && !ring_unescape(lane, team, it, count, rows_escaped(rows, y), y))
+            if (top == ESCAPED && !ring_unescape(
+                                      lane, team, it, count, [rows](uint32_t b) { return b < rows; }, y))
                 return false;
             LANE_UNROLL
             for (uint32_t b = 0; b < ROWS; b++) {
@@ -180,13 +169,13 @@ template <int ROWS, bool LONG> struct pairs_alone {
         const uint64_t end = count + p.all - p.whole;
         for (uint32_t done = p.whole; done < p.all; done += ROWS) {
             const uint32_t row = it.channel + done * p.channels;
-            const span<ROWS> s = span_make<ROWS>(x.part[it.end - 1], row, p.channels, it.lane);
+            const span<ROWS> s = span_make<ROWS>(it, x.part[it.end - 1], x.rings, row);
             vec16_t y[ROWS];
             span_load(s, it.sends, team.own, y);
             if (it.sends)
                 span_complete(s, y);
             if (!it.data)
-                span_store(span_make<ROWS>(x.part[it.end], row, p.channels, it.lane), y);
+                span_store(span_make<ROWS>(it, x.part[it.end], x.rings, row), y);
             else if (!(it.sends ? send_rest(lane, team, it, count, credit, s, y)
                                 : receive_rest(lane, team, it, count, s, y)))
                 return false;

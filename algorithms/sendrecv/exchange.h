@@ -80,7 +80,6 @@ enum { EXCHANGE_LISTS = 2 * ALG_MAX_RANKS };
 struct exchange_head {
     rings_t rings;
     uint32_t early;
-    uint32_t copiers; /* items that send and share the message to this rank itself, which then has none; or 0 */
     uint16_t part_end[EXCHANGE_LISTS]; /* of each list; the next one begins there */
     uint16_t item_end[EXCHANGE_LISTS];
 };

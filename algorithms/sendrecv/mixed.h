@@ -151,12 +151,11 @@ struct pairs_mixed {
     LANE_FN static void copy(const alg_team_t &team, const exchange<MOST> &x, const item &it, progress_t &p)
     {
         const uint32_t parts = it.end - (it.list ? x.part_end[it.list - 1] : 0u);
-        const batch_t s = span_make<RING_BATCH>(x.part[p.part], p.row, part_channels(x.part[p.part], x.rings), it.lane);
+        const batch_t s = span_make<RING_BATCH>(it, x.part[p.part], x.rings, p.row);
         vec16_t v[RING_BATCH];
         span_load(s, true, team.own, v);
         span_complete(s, v);
-        span_store(
-            span_make<RING_BATCH>(x.part[p.part + parts], p.row, part_channels(x.part[p.part], x.rings), it.lane), v);
+        span_store(span_make<RING_BATCH>(it, x.part[p.part + parts], x.rings, p.row), v);
         p.row += s.rows * (s.stride / lane_warp_size());
     }
 
@@ -167,7 +166,7 @@ struct pairs_mixed {
         if (p.ahead >= it.rows)
             p.ahead = it.rows - lane_warp_least(it.rows - (uint32_t)(p.count - lane_flag(it.credit)));
         const uint32_t room = it.rows - p.ahead;
-        batch_t s = span_make<RING_BATCH>(x.part[p.part], p.row, part_channels(x.part[p.part], x.rings), it.lane);
+        batch_t s = span_make<RING_BATCH>(it, x.part[p.part], x.rings, p.row);
         s.rows = room < s.rows ? room : s.rows;
         if (s.rows == 0)
             return STEP_IDLE;
@@ -186,7 +185,7 @@ struct pairs_mixed {
     LANE_FN static step_t receive(lane_t &lane, const alg_team_t &team, const exchange<MOST> &x, const item &it,
                                   progress_t &p)
     {
-        batch_t s = span_make<RING_BATCH>(x.part[p.part], p.row, part_channels(x.part[p.part], x.rings), it.lane);
+        batch_t s = span_make<RING_BATCH>(it, x.part[p.part], x.rings, p.row);
         vec16_t v[RING_BATCH];
         /* A look that found nothing is repeated at the first row alone: others need the memory more. */
         if (!p.arriving)
@@ -204,7 +203,7 @@ struct pairs_mixed {
             return STEP_BROKEN;
         span_store(s, v);
         ring_rearm(it, p.count, s);
-        ring_give_credit(it, p.count / ring_part(it) * ring_part(it), p.count + s.rows, UINT64_MAX);
+        ring_give_credit(it, p.count & ~(uint64_t)(ring_part(it) - 1), p.count + s.rows, UINT64_MAX);
         p.count += s.rows;
         p.row += s.rows * (s.stride / lane_warp_size());
         return STEP_MOVED;

@@ -45,8 +45,7 @@ static uint32_t pairs_list(const alg_message_t &m)
 /* What exchange_fill found. */
 typedef struct filled {
     uint32_t parts, items;
-    uint32_t sends, copies; /* items to other ranks, and to this one */
-    uint32_t most;          /* rows of a channel, if no list has more than one message */
+    uint32_t most; /* rows of a channel, if no list has more than one message */
 } filled_t;
 
 /* x and the list `part`, with messages begin .. begin + share - 1 of each list. */
@@ -55,11 +54,9 @@ static filled_t exchange_fill(exchange_head &x, part_t *part, const alg_team_t *
 {
     uint32_t length[EXCHANGE_LISTS] = {0}, seen[EXCHANGE_LISTS] = {0}, channels[EXCHANGE_LISTS] = {0};
     uint16_t next[EXCHANGE_LISTS];
-    const uint32_t self = 2 * team->rank;
-    filled_t f = {0, 0, 0, 0, 1};
+    filled_t f = {0, 0, 1};
     x.rings = rings_make(team->rings_bytes, team->nranks, PAIRS_LANES);
     x.early = call->early;
-    x.copiers = 0;
     for (uint32_t i = 0; i < call->message_count; i++)
         length[pairs_list(call->messages[i])]++;
     for (uint32_t l = 0; l < EXCHANGE_LISTS; l++) {
@@ -77,23 +74,14 @@ static filled_t exchange_fill(exchange_head &x, part_t *part, const alg_team_t *
         part[next[l]++] = part_t{(uint8_t *)m.buffer, m.bytes};
         const uint64_t rows = message_rows(m.bytes, PAIRS_LANES);
         const uint32_t wanted = rings_channels(x.rings, rows), deep = (uint32_t)((rows - 1) / wanted + 1);
-        f.most = m.peer != team->rank && deep > f.most ? deep : f.most;
+        f.most = deep > f.most ? deep : f.most;
         channels[l] = wanted > channels[l] ? wanted : channels[l];
     }
     for (uint32_t l = 0; l < EXCHANGE_LISTS; l++) {
-        f.items += l == self + EXCHANGE_RECEIVE ? 0 : channels[l];
-        f.sends += l % 2 == EXCHANGE_SEND && l != self ? channels[l] : 0;
+        f.items += l == 2 * team->rank + EXCHANGE_RECEIVE ? 0 : channels[l];
         x.item_end[l] = (uint16_t)f.items;
     }
-    f.copies = channels[self];
     return f;
-}
-
-/* Messages that one launch of a listed call takes of each list. */
-static uint32_t pairs_share(const alg_team_t *team, const alg_call_t *call)
-{
-    const uint32_t room = exchange_room(team->rings_bytes);
-    return call->message_count <= room ? call->message_count : room / EXCHANGE_LISTS;
 }
 
 /* A call with more messages than its kernel's arguments hold: the list goes to memory, and the kernel follows, with
@@ -102,9 +90,10 @@ static uint32_t pairs_share(const alg_team_t *team, const alg_call_t *call)
  * ranks that group the same messages. */
 template <class L> static int pairs_listed(const alg_team_t *team, const alg_call_t *call, part_t *part, L launch)
 {
-    const uint32_t share = pairs_share(team, call);
+    const uint32_t count = call->message_count, room = exchange_room(team->rings_bytes);
+    const uint32_t share = count <= room ? count : room / EXCHANGE_LISTS;
     int error = 0;
-    for (uint32_t begin = 0, done = 0; done < call->message_count && error == 0; begin += share) {
+    for (uint32_t begin = 0, done = 0; done < count && error == 0; begin += share) {
         exchange<EXCHANGE_LISTED> x;
         x.part = exchange_list(*team);
         const filled_t f = exchange_fill(x, part, team, call, begin, share);
@@ -114,25 +103,13 @@ template <class L> static int pairs_listed(const alg_team_t *team, const alg_cal
     return error;
 }
 
-/* For alone.h, whose items that send share the copies; if there are such items. */
-static uint32_t pairs_shared_copies(const filled_t &f)
-{
-    return f.sends > 0 ? f.copies : 0;
-}
-
-static void pairs_share_copies(exchange_head &x, const filled_t &f, uint32_t rank)
-{
-    x.copiers = pairs_shared_copies(f) > 0 ? f.sends : 0;
-    for (uint32_t l = 2 * rank; l < EXCHANGE_LISTS; l++)
-        x.item_end[l] = (uint16_t)(x.item_end[l] - pairs_shared_copies(f));
-}
-
-/* Rows of a batch for a launch that alone.h serves; more than `most` rows of a channel go in several. The ring holds a
- * batch beside what no credit has been given for. 0: it is mixed.h's. */
+/* Rows of a batch for a launch that alone.h serves, in one batch or two. More rows go through mixed.h: with words of
+ * all-ones in the data, alone.h takes 5% longer than that at 16 MiB, and 12% at 64. The ring holds a batch beside what
+ * no credit has been given for. 0: it is mixed.h's. */
 static uint32_t pairs_batch(const exchange_head &x, const filled_t &f, uint32_t workers)
 {
     uint32_t batch = 1;
-    if (f.items - pairs_shared_copies(f) > workers || f.most == UINT32_MAX)
+    if (f.items > workers || f.most > 2 * RING_BATCH)
         return 0;
     while (batch < f.most && batch < (uint32_t)RING_BATCH)
         batch *= 2;
@@ -189,65 +166,48 @@ static int pairs_store_all(const alg_team_t *team, const alg_call_t *call, const
     return error;
 }
 
-typedef struct pairs_shape {
-    uint32_t blocks, threads, workers;
-} pairs_shape_t;
-
-static pairs_shape_t pairs_shape_of(const alg_call_t *call, uint32_t items)
-{
-    pairs_shape_t g = {launch_blocks(call), call->threads, 0};
-    pairs_grid(items, &g.blocks, &g.threads);
-    g.workers = g.blocks * (g.threads / 32);
-    return g;
-}
-
 template <int MOST>
-static int pairs_launch_mixed(const alg_team_t *team, const alg_call_t *call, const exchange<MOST> &x,
-                              const filled_t &f, void *stream)
+static int pairs_launch(const alg_team_t *team, const alg_call_t *call, const exchange<MOST> &x, const filled_t &f,
+                        void *stream)
 {
-    const pairs_shape_t g = pairs_shape_of(call, f.items);
-    const size_t kept = (f.items + g.workers - 1) / g.workers * (g.threads / 32) * sizeof(progress_t);
-    return launch_grid(pairs_kernel<pairs_mixed, MOST>, team, x, g.blocks, g.threads, kept, stream);
+    alg_call_t part = *call;
+    part.blocks = launch_blocks(call);
+    pairs_grid(f.items, &part.blocks, &part.threads);
+    const uint32_t workers = part.blocks * (part.threads / 32);
+    const size_t kept = (f.items + workers - 1) / workers * (part.threads / 32) * sizeof(progress_t);
+    void (*kernel)(alg_team_t, exchange<MOST>) = pairs_kernel<pairs_mixed, MOST>;
+    if constexpr (MOST == PAIRS_FEW) {
+        const uint32_t batch = pairs_batch(x, f, workers);
+        kernel = batch == 0       ? kernel
+                 : batch < f.most ? pairs_kernel<pairs_alone<RING_BATCH, true>, MOST>
+                 : batch == 1     ? pairs_kernel<pairs_alone<1, false>, MOST>
+                 : batch == 2     ? pairs_kernel<pairs_alone<2, false>, MOST>
+                 : batch == 4     ? pairs_kernel<pairs_alone<4, false>, MOST>
+                                  : pairs_kernel<pairs_alone<RING_BATCH, false>, MOST>;
+    }
+    return launch_grid(kernel, team, x, part.blocks, part.threads, kept, stream);
 }
 
-static int pairs_launch_few(const alg_team_t *team, const alg_call_t *call, void *stream)
+template <int MOST> static int pairs_fill_and_launch(const alg_team_t *team, const alg_call_t *call, void *stream)
 {
-    exchange<PAIRS_FEW> x;
-    const filled_t f = exchange_fill(x, x.part, team, call, 0, PAIRS_FEW);
-    const pairs_shape_t g = pairs_shape_of(call, f.items - pairs_shared_copies(f));
-    const uint32_t batch = pairs_batch(x, f, g.workers);
-    if (batch == 0)
-        return pairs_launch_mixed(team, call, x, f, stream);
-    pairs_share_copies(x, f, team->rank);
-    void (*kernel)(alg_team_t, exchange<PAIRS_FEW>) =
-        batch < f.most ? pairs_kernel<pairs_alone<RING_BATCH, true>, PAIRS_FEW>
-        : batch == 1   ? pairs_kernel<pairs_alone<1, false>, PAIRS_FEW>
-        : batch == 2   ? pairs_kernel<pairs_alone<2, false>, PAIRS_FEW>
-        : batch == 4   ? pairs_kernel<pairs_alone<4, false>, PAIRS_FEW>
-                       : pairs_kernel<pairs_alone<RING_BATCH, false>, PAIRS_FEW>;
-    return launch_grid(kernel, team, x, g.blocks, g.threads, 0, stream);
-}
-
-static int pairs_launch_many(const alg_team_t *team, const alg_call_t *call, void *stream)
-{
-    exchange<PAIRS_MANY> x;
-    const filled_t f = exchange_fill(x, x.part, team, call, 0, PAIRS_MANY);
-    return pairs_launch_mixed(team, call, x, f, stream);
+    exchange<MOST> x;
+    const filled_t f = exchange_fill(x, x.part, team, call, 0, MOST);
+    return pairs_launch(team, call, x, f, stream);
 }
 
 extern "C" int alg_pairs_launch(const alg_team_t *team, const alg_call_t *call, void *stream)
 {
     if (call->message_count <= (uint32_t)PAIRS_FEW)
-        return pairs_launch_few(team, call, stream);
+        return pairs_fill_and_launch<PAIRS_FEW>(team, call, stream);
     if (call->message_count <= (uint32_t)PAIRS_MANY)
-        return pairs_launch_many(team, call, stream);
+        return pairs_fill_and_launch<PAIRS_MANY>(team, call, stream);
     const uint32_t room = exchange_room(team->rings_bytes);
     part_t *part = (part_t *)malloc((call->message_count < room ? call->message_count : room) * sizeof(part_t));
     if (!part)
         return cudaErrorMemoryAllocation;
-    const int error = pairs_listed(team, call, part, [=](exchange<EXCHANGE_LISTED> &x, const filled_t &f) {
+    const int error = pairs_listed(team, call, part, [=](const exchange<EXCHANGE_LISTED> &x, const filled_t &f) {
         const int failed = pairs_store_all(team, call, part, f.parts, stream);
-        return failed ? failed : pairs_launch_mixed(team, call, x, f, stream);
+        return failed ? failed : pairs_launch(team, call, x, f, stream);
     });
     free(part);
     return error;
@@ -280,7 +240,7 @@ template <class A> static void pairs_body(lane_t lane, const alg_team_t &team, c
 
 static int alg_pairs_host(const alg_team_t *team, const alg_call_t *call)
 {
-    return pairs_listed(team, call, exchange_list(*team), [=](exchange<EXCHANGE_LISTED> &x, const filled_t &f) {
+    return pairs_listed(team, call, exchange_list(*team), [=](const exchange<EXCHANGE_LISTED> &x, const filled_t &f) {
         const uint32_t blocks = launch_blocks(call),
                        workers = blocks < LAUNCH_HOST_BLOCKS ? blocks : (uint32_t)LAUNCH_HOST_BLOCKS;
         const uint32_t batch = pairs_batch(x, f, workers);
@@ -289,10 +249,7 @@ static int alg_pairs_host(const alg_team_t *team, const alg_call_t *call)
             : batch < f.most ? pairs_body<pairs_alone<RING_BATCH, true>>
             : batch == 1     ? pairs_body<pairs_alone<1, false>>
                              : pairs_body<pairs_alone<RING_BATCH, false>>;
-        if (batch > 0)
-            pairs_share_copies(x, f, team->rank);
-        const uint32_t items = x.item_end[EXCHANGE_LISTS - 1];
-        return launch_threads(body, team, x, items < workers ? items : workers, false, 0);
+        return launch_threads(body, team, x, f.items < workers ? f.items : workers, false, 0);
     });
 }
 

@@ -97,25 +97,20 @@ template <int ROWS> struct span {
     }
 };
 
-/* From `row` on, every `channels`-th. */
-template <int ROWS> LANE_FN span<ROWS> span_make(const part_t &part, uint32_t row, uint32_t channels, uint32_t lane)
+/* From `row` on, which is the channel's. */
+template <int ROWS> LANE_FN span<ROWS> span_make(const item &it, const part_t &part, const rings_t &rings, uint32_t row)
 {
     span<ROWS> s;
-    const uint32_t rows = (uint32_t)message_rows(part.bytes, lane_warp_size());
+    const uint32_t rows = (uint32_t)message_rows(part.bytes, lane_warp_size()), channels = rings_channels(rings, rows);
     s.buffer = buffer_make(part.buffer, part.bytes);
     s.vectors = buffer_vectors(part.bytes);
     s.stride = channels * lane_warp_size();
-    s.first = row * lane_warp_size() + lane;
+    s.first = row * lane_warp_size() + it.lane;
     s.rows = 0;
     LANE_UNROLL
     for (uint32_t b = 0; b < ROWS; b++)
         s.rows += row + b * channels < rows;
     return s;
-}
-
-LANE_FN uint32_t part_channels(const part_t &part, const rings_t &rings)
-{
-    return rings_channels(rings, message_rows(part.bytes, lane_warp_size()));
 }
 
 /* What is not a whole vector, out of the way of the rest: fetching code takes time. */
@@ -210,24 +205,17 @@ template <int ROWS> LANE_FN void ring_put(const item &it, uint64_t count, const 
     }
 }
 
-/* The same of whole rows. Few have words to escape, but in long messages half of the batches may have one. */
-template <int ROWS> LANE_FN void ring_put_whole(const item &it, uint64_t count, uint32_t rows, const vec16_t (&x)[ROWS])
+/* Of rows that are all whole. */
+template <int ROWS> LANE_FN void ring_put_some(const item &it, uint64_t count, uint32_t rows, const vec16_t (&x)[ROWS])
 {
-    uint32_t odd = 0; /* bits of rows */
-    LANE_UNROLL
-    for (uint32_t b = 0; b < ROWS; b++)
-        odd |= b < rows && mark_top(x[b]) >= ESCAPED ? 1u << b : 0;
-    LANE_UNROLL
-    for (uint32_t b = 0; b < ROWS; b++) {
-        if (b < rows && !(odd >> b & 1))
-            lane_put(it.vector(count + b), x[b]);
-    }
-    if (odd == 0)
-        return;
-    LANE_UNROLL
-    for (uint32_t b = 0; b < ROWS; b++) {
-        if (odd >> b & 1)
-            ring_put_escaped(it.vector(count + b), it.word(count + b), x[b]);
+    vec16_t y[ROWS]; /* x stays in registers */
+    vec_copy(y, x);
+    LANE_ROLL
+    for (uint32_t b = 0; b < rows; b++) {
+        if (mark_top(y[b]) >= ESCAPED)
+            ring_put_escaped(it.vector(count + b), it.word(count + b), y[b]);
+        else
+            lane_put(it.vector(count + b), y[b]);
     }
 }
 
@@ -240,58 +228,42 @@ template <int ROWS> LANE_FN void ring_poll(const item &it, uint64_t count, const
     }
 }
 
-/* The escape words of those of a lane's vectors that have one, bits of `odd`: they are on their way, and all are polled
- * in one go. False: the wait was broken. */
-template <int ROWS>
-LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it, uint64_t count, uint32_t odd,
+/* Escape words of this lane's vectors `b` with has(b) that have arrived; they are on their way. False: the wait was
+ * broken. */
+template <int ROWS, class H>
+LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it, uint64_t count, H has,
                            vec16_t (&x)[ROWS])
 {
-    uint32_t word[ROWS];
-    for (;;) {
-        bool arrived = true;
-        LANE_UNROLL
-        for (uint32_t b = 0; b < ROWS; b++)
-            word[b] = odd >> b & 1 ? lane_poll_word(it.word(count + b)) : 0;
-        LANE_UNROLL
-        for (uint32_t b = 0; b < ROWS; b++)
-            arrived = arrived && word[b] != SENTINEL;
-        if (arrived)
-            break;
-        if (lane_stop(lane, team))
-            return false;
-    }
-    LANE_UNROLL
+    vec16_t y[ROWS];
+    vec_copy(y, x);
+    LANE_ROLL
     for (uint32_t b = 0; b < ROWS; b++) {
-        if (!(odd >> b & 1))
+        if (!has(b) || !mark_escaped(y[b]))
             continue;
+        uint32_t escape;
+        lane_awaits(lane, 1u << it.peer);
+        while ((escape = lane_poll_word(it.word(count + b))) == SENTINEL) {
+            if (lane_stop(lane, team))
+                return false;
+        }
         lane_rearm_word(it.word(count + b));
-        mark_unescape(x[b], word[b]);
+        mark_unescape(y[b], escape);
     }
+    vec_copy(x, y);
     return true;
 }
 
-/* For vectors that have arrived. */
-template <int ROWS> LANE_FN uint32_t rows_escaped(uint32_t rows, const vec16_t (&x)[ROWS])
-{
-    uint32_t odd = 0;
-    LANE_UNROLL
-    for (uint32_t b = 0; b < ROWS; b++)
-        odd |= b < rows && mark_escaped(x[b]) ? 1u << b : 0;
-    return odd;
-}
-
+/* The same for a span, in which there may be none. */
 template <int ROWS>
 LANE_FN bool span_unescape(lane_t &lane, const alg_team_t &team, const item &it, uint64_t count, const span<ROWS> &s,
                            vec16_t (&x)[ROWS])
 {
-    uint32_t odd = 0;
+    bool any = false;
     LANE_UNROLL
     for (uint32_t b = 0; b < ROWS; b++)
-        odd |= s.has(b) && mark_escaped(x[b]) ? 1u << b : 0;
-    if (odd == 0)
-        return true;
-    lane_awaits(lane, 1u << it.peer);
-    return ring_unescape(lane, team, it, count, odd, x);
+        any = any || (s.has(b) && mark_escaped(x[b]));
+    return !any || ring_unescape(
+                       lane, team, it, count, [&s](uint32_t b) { return s.has(b); }, x);
 }
 
 template <int ROWS> LANE_FN void ring_rearm(const item &it, uint64_t count, const span<ROWS> &s)
@@ -310,7 +282,7 @@ LANE_FN void ring_tell(const item &it, uint64_t count)
         lane_raise(it.credit, count);
 }
 
-/* Rows for which credit is given at once, since a fence waits for the stores of its multiprocessor. */
+/* Rows, a power of two, for which credit is given at once, since a fence waits for the stores of its multiprocessor. */
 LANE_FN uint32_t ring_part(const item &it)
 {
     return it.rows < 4 * RING_BATCH ? it.rows / 2 : 2 * RING_BATCH;
