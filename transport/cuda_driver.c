@@ -2,8 +2,8 @@
 /*
  * cuda_driver.c - see cuda_driver.h.
  *
- * Each function is asked for in the version of the first CUDA that had it in its
- * present form, so that any driver from 11.2 on gives the same ABI.
+ * Each function is requested in the version of the first CUDA that had it in its
+ * present form, so any driver from 11.2 on gives the same ABI.
  */
 #define _GNU_SOURCE
 #include "transport/cuda_driver.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 
 typedef struct entry {
-    size_t offset; /* of the pointer in net_driver_t */
+    size_t offset; /* in net_driver_t */
     const char *name;
 } entry_t;
 
@@ -40,7 +40,7 @@ static net_driver_t driver;
 static bool driver_complete;
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 
-static cudaError_t ask_runtime(const char *name, void **function)
+static cudaError_t query_runtime(const char *name, void **function)
 {
 #if CUDART_VERSION >= 12050
     enum cudaDriverEntryPointQueryResult found;
@@ -57,7 +57,7 @@ static cudaError_t ask_runtime(const char *name, void **function)
 static void *look_up(const char *name)
 {
     void *function = NULL;
-    if (ask_runtime(name, &function) == cudaSuccess)
+    if (query_runtime(name, &function) == cudaSuccess)
         return function;
     (void)cudaGetLastError();
     return NULL;
@@ -65,7 +65,7 @@ static void *look_up(const char *name)
 
 static void fill_table(void)
 {
-    /* Initialises the driver, if nobody has yet, and makes no context. */
+    /* Initialises the driver if it is not yet, and makes no context. */
     int devices;
     if (cudaGetDeviceCount(&devices) != cudaSuccess) {
         (void)cudaGetLastError();

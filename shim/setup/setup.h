@@ -89,6 +89,7 @@ struct shim_setup {
     uint64_t offered;       /* the same, until it is taken or given up */
     sel_reach_t reach;      /* the worst over all ranks */
     bool sees_peers;        /* every rank does */
+    bool host_first;        /* the host's memory serves better than peer access */
     alg_memory_t memory;    /* of the plan */
     alg_memory_t pooled_in; /* of the idle scratch */
     uint32_t attempt;       /* at a kind of memory */
@@ -143,7 +144,7 @@ void shim_setup_forget_across(shim_setup_t *setup);
 /* All hosts are ready. */
 void shim_setup_attach(shim_setup_t *setup);
 /* Apply the verdict, if there is one. */
-bool shim_setup_obey(shim_setup_t *setup);
+bool shim_setup_apply_verdict(shim_setup_t *setup);
 /* End it as declined, with a text for the log. */
 void shim_setup_decline(shim_setup_t *setup, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Declined because of a fault. All ranks may find it; the rank that recorded the verdict logs it. */
@@ -170,7 +171,7 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity);
 /* The reason why these ranks cannot form a team, in `text`; NULL if they can. */
 const char *shim_identity_mismatch(const shim_setup_t *setup, char *text, size_t capacity);
 /* Rank 0's settings apply to all ranks; it warns once, with the variables and the ranks that differ. */
-void shim_identity_tell_differences(const shim_setup_t *setup);
+void shim_identity_log_differences(const shim_setup_t *setup);
 /* Identifies the team of a scratch: the same processes on the same devices, in this order. */
 alg_set_t shim_identity_set(const shim_setup_t *setup);
 /* The common facts of the GPUs. */

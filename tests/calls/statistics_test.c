@@ -69,7 +69,7 @@ static void *calls_of_a_thread(void *unused)
     return unused;
 }
 
-/* More threads than there are tables to count in. */
+/* More threads than tables to count in. */
 static int check_threads(void *argument)
 {
     (void)argument;
@@ -139,7 +139,7 @@ static void the_table(void **state)
     assert_non_null(strstr(log, "\nshunt: taken 2 calls, forwarded 2\n"));
 }
 
-/* Calls that differ in place, capture, size or algorithm have rows of their own. */
+/* Calls that differ in place, capture, size or algorithm have separate rows. */
 static int check_places(void *argument)
 {
     (void)argument;
@@ -152,6 +152,9 @@ static int check_places(void *argument)
     shim_count_taken(ALG_ALL_REDUCE, shim_place(&four, ALG_BFLOAT16, true), 65536, &choice);
     shim_count_taken(ALG_ALL_REDUCE, shim_place(&four, ALG_INT32, false), 65536, &choice);
     shim_count_forwarded(ALG_ALL_REDUCE, shim_place(&two, (alg_type_t)99, false), 65536, SEL_FORWARD_TABLE, NULL);
+    sel_topology_t host = four;
+    host.memory = ALG_MEMORY_HOST;
+    shim_count_taken(ALG_ALL_REDUCE, shim_place(&host, ALG_BFLOAT16, false), 65536, &choice);
     char *text = shim_statistics_text();
     fputs(text, stderr);
     free(text);
@@ -173,10 +176,11 @@ static void places(void **state)
     assert_non_null(strstr(log, row));
     assert_non_null(strstr(log, "nvswitch-sm90-4    i4 "));
     assert_non_null(strstr(log, "pcie-sm120-2-mc    -        64K-128K            1              65536 nccl      -   "));
-    assert_int_equal(child_count(log, "shunt: allreduce"), 4);
+    assert_non_null(strstr(log, "allreduce     shm-sm90-4         f2       64K-128K            1              65536 "));
+    assert_int_equal(child_count(log, "shunt: allreduce"), 5);
 }
 
-/* No cell for all: the sums are right all the same. */
+/* Too few cells for all: the sums are still right. */
 static int check_many_kinds(void *argument)
 {
     (void)argument;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * refuse.c - an audit library (LD_AUDIT) that takes from a program what its machine has.
+ * refuse.c - an audit library (LD_AUDIT) that hides parts of the machine from a
+ * program.
  *
  * REFUSE=peer  GPUs 0 and 1 have no access to each other's memory. The driver's
- *              functions that tell or grant it are bound to the ones here, also
- *              for those who look them up with dlsym or cuGetProcAddress.
+ *              functions that report or grant it are bound to the ones here, also
+ *              for lookups with dlsym or cuGetProcAddress.
  * REFUSE=nvml  there is no libnvidia-ml.so.1, as in a container without it.
+ * REFUSE=nvlink  NVML knows of no NVLink: GPUs reach each other over PCIe, as far as it tells.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -19,7 +21,7 @@
 #undef cuIpcOpenMemHandle
 #define EXPORT __attribute__((visibility("default")))
 
-enum { FIRST = 0, SECOND = 1, VERSION = 12000 }; /* the two; the CUDA whose functions this file calls */
+enum { FIRST = 0, SECOND = 1, VERSION = 12000 }; /* the two GPUs; CUDA version of the driver calls here */
 
 typedef CUresult get_proc_t(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
 typedef CUresult can_access_t(int *, CUdevice, CUdevice);
@@ -27,6 +29,8 @@ typedef CUresult p2p_attribute_t(int *, CUdevice_P2PAttribute, CUdevice, CUdevic
 typedef CUresult enable_peer_t(CUcontext, unsigned);
 typedef CUresult ipc_open_t(CUdeviceptr *, CUipcMemHandle, unsigned);
 typedef CUresult set_access_t(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+typedef int p2p_status_t(void *, void *, int, int *); /* NVML's */
+typedef int link_state_t(void *, unsigned, int *);
 
 static get_proc_t get_proc;
 static can_access_t can_access;
@@ -34,21 +38,26 @@ static p2p_attribute_t p2p_attribute;
 static enable_peer_t enable_peer;
 static ipc_open_t ipc_open;
 static set_access_t set_access;
+static p2p_status_t p2p_status;
+static link_state_t link_state;
 
-enum { GET_PROC, CAN_ACCESS, P2P_ATTRIBUTE, ENABLE_PEER, IPC_OPEN, SET_ACCESS, REFUSALS };
+enum { GET_PROC, CAN_ACCESS, P2P_ATTRIBUTE, ENABLE_PEER, IPC_OPEN, SET_ACCESS, P2P_STATUS, LINK_STATE, REFUSALS };
 
-/* What stands for a function of the driver, and the function itself once somebody asked for it. */
+/* Replacement of a driver function, and the real one once it has been looked up. */
 static struct {
+    const char *what; /* REFUSE */
     const char *name; /* a version may follow: _v2 */
     void *here;
     void *driver;
 } refusals[REFUSALS] = {
-    [GET_PROC] = {"cuGetProcAddress", (void *)get_proc, NULL},
-    [CAN_ACCESS] = {"cuDeviceCanAccessPeer", (void *)can_access, NULL},
-    [P2P_ATTRIBUTE] = {"cuDeviceGetP2PAttribute", (void *)p2p_attribute, NULL},
-    [ENABLE_PEER] = {"cuCtxEnablePeerAccess", (void *)enable_peer, NULL},
-    [IPC_OPEN] = {"cuIpcOpenMemHandle", (void *)ipc_open, NULL},
-    [SET_ACCESS] = {"cuMemSetAccess", (void *)set_access, NULL},
+    [GET_PROC] = {"peer", "cuGetProcAddress", (void *)get_proc, NULL},
+    [CAN_ACCESS] = {"peer", "cuDeviceCanAccessPeer", (void *)can_access, NULL},
+    [P2P_ATTRIBUTE] = {"peer", "cuDeviceGetP2PAttribute", (void *)p2p_attribute, NULL},
+    [ENABLE_PEER] = {"peer", "cuCtxEnablePeerAccess", (void *)enable_peer, NULL},
+    [IPC_OPEN] = {"peer", "cuIpcOpenMemHandle", (void *)ipc_open, NULL},
+    [SET_ACCESS] = {"peer", "cuMemSetAccess", (void *)set_access, NULL},
+    [P2P_STATUS] = {"nvlink", "nvmlDeviceGetP2PStatus", (void *)p2p_status, NULL},
+    [LINK_STATE] = {"nvlink", "nvmlDeviceGetNvLinkState", (void *)link_state, NULL},
 };
 
 static bool asked_to(const char *what)
@@ -57,12 +66,13 @@ static bool asked_to(const char *what)
     return refuse && strcmp(refuse, what) == 0;
 }
 
-/* What a program that asked for `name`, and would get `function`, is given. */
+/* The function for a program that looked up `name`, and would get `function`. */
 static void *instead(const char *name, void *function)
 {
     for (int i = 0; i < REFUSALS; i++) {
         const size_t length = strlen(refusals[i].name);
-        if (strncmp(name, refusals[i].name, length) != 0 || (name[length] && strcmp(name + length, "_v2") != 0))
+        if (strncmp(name, refusals[i].name, length) != 0 || (name[length] && strcmp(name + length, "_v2") != 0) ||
+            !asked_to(refusals[i].what))
             continue;
         if (function != refusals[i].here)
             refusals[i].driver = function;
@@ -80,14 +90,14 @@ static CUresult get_proc(const char *name, void **function, int version, cuuint6
     return result;
 }
 
-/* Of the driver, for the use of this file. */
+/* Driver functions used by this file itself. */
 static void *driver_has(const char *name)
 {
     CUdriverProcAddressQueryResult status;
     void *function = NULL;
     ((get_proc_t *)refusals[GET_PROC].driver)(name, &function, VERSION, CU_GET_PROC_ADDRESS_DEFAULT, &status);
     if (!function)
-        abort(); /* no driver for this test; it fails, and the signal says where to look */
+        abort(); /* without a driver for this test it fails, and the signal shows where */
     return function;
 }
 
@@ -131,7 +141,7 @@ static CUresult enable_peer(CUcontext peer, unsigned flags)
     return ((enable_peer_t *)refusals[ENABLE_PEER].driver)(peer, flags);
 }
 
-/* A handle does not tell whose memory it is: the two get nobody's. */
+/* A handle does not show its owner: these two GPUs can open none. */
 static CUresult ipc_open(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned flags)
 {
     const CUdevice device = current_device();
@@ -140,7 +150,7 @@ static CUresult ipc_open(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned f
     return ((ipc_open_t *)refusals[IPC_OPEN].driver)(pointer, handle, flags);
 }
 
-/* The GPU whose memory is mapped there; -1 if it is the host's. */
+/* The GPU whose memory is mapped there; -1 for host memory. */
 static CUdevice owner_of(CUdeviceptr pointer)
 {
     CUmemGenericAllocationHandle block;
@@ -163,6 +173,24 @@ static CUresult set_access(CUdeviceptr pointer, size_t bytes, const CUmemAccessD
     return ((set_access_t *)refusals[SET_ACCESS].driver)(pointer, bytes, access, count);
 }
 
+/* ---- NVML ------------------------------------------------------------------------- */
+
+enum { NVML_OVER_NVLINK = 2, NVML_NOT_OK = 1, NVML_NOT_SUPPORTED = 3 };
+
+static int p2p_status(void *one, void *other, int index, int *status)
+{
+    const int result = ((p2p_status_t *)refusals[P2P_STATUS].driver)(one, other, index, status);
+    if (result == 0 && index == NVML_OVER_NVLINK)
+        *status = NVML_NOT_OK;
+    return result;
+}
+
+static int link_state(void *device, unsigned link, int *active)
+{
+    (void)device, (void)link, (void)active;
+    return NVML_NOT_SUPPORTED;
+}
+
 /* ---- What the linker calls ------------------------------------------------------- */
 
 EXPORT unsigned la_version(unsigned version)
@@ -180,8 +208,6 @@ EXPORT uintptr_t la_symbind64(Elf64_Sym *symbol, unsigned index, uintptr_t *from
                               const char *name)
 {
     (void)index, (void)from, (void)to, (void)flags;
-    if (!asked_to("peer"))
-        return symbol->st_value;
     return (uintptr_t)instead(name, (void *)symbol->st_value);
 }
 

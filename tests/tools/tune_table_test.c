@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From results to rows: how far a size's choice reaches, what becomes one row,
- * and what an older table keeps, of rows and of links.
+ * From results to rows: the range of a size's choice, what becomes one row, and
+ * what an older table keeps, of rows and of links.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,7 +52,7 @@ static void write_file(const char *text)
     fclose(file);
 }
 
-/* The file's rows, but for what the date is in; NULL-terminated. */
+/* The file's rows, without the lines that contain the date; NULL-terminated. */
 static void expect_rows(const char *const *rows)
 {
     tune_rows_t read;
@@ -101,7 +101,7 @@ static void alike(void **state)
                                       "allgather,2,c-2,any,0,1448,one,4,4,tune 20", NULL});
 }
 
-/* Of what no row decides, the measured choice is kept even where it is what was guessed. */
+/* For sizes without a row, the measured choice is kept even if it equals the prediction. */
 static void guesses(void **state)
 {
     (void)state;
@@ -133,7 +133,7 @@ static void older_rows(void **state)
                                       "allreduce,2,c-2,any,100,2896,old,1,1,s", "allreduce,2,c-2,any,5793,,old,1,1,s",
                                       "allreduce,2,other-2,any,0,,old,1,1,s", "allreduce,3,c-2,any,0,,old,1,1,s",
                                       "alltoall,2,c-2,any,0,,old,1,1,s", NULL});
-    /* Another machine's is no older one. */
+    /* Another machine's table does not count as an older one. */
     write_file("# shunt table 2\n# machine: 8\nallreduce,3,c-2,any,0,,old,1,1,s\n");
     assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_host, results, 1));
     expect_rows((const char *const[]){NULL});
@@ -150,7 +150,7 @@ static void expect_link(uint32_t bytes_per_us, uint32_t gpus, uint32_t one_way_n
     free(read.row);
 }
 
-/* What was measured of the links takes the older figures' place; where nothing was, they stay. */
+/* New measurements of the links replace the older figures; without new ones, the older stay. */
 static void links(void **state)
 {
     (void)state;
@@ -171,6 +171,25 @@ static void links(void **state)
     expect_link(0, 0, 0, 0); /* they were another machine's */
 }
 
+/* Before any result: the ranks that are to measure read the figures, and which rows there are. */
+static void links_alone(void **state)
+{
+    (void)state;
+    unlink(path);
+    const sel_measured_t measured = {384812, 4, 760, 0};
+    const sel_host_measured_t host = {50000, 40000, 2, 1660};
+    const bench_machine_t gpus = {.fingerprint = 7};
+    const tune_result_t results[] = {result(4096, "float", "one", 1)};
+    static const char *const row[] = {"allreduce,2,c-2,f4,", NULL};
+    assert_true(tune_table_write(path, &options, &gpus, &measured, &host, NULL, 0));
+    expect_rows(&row[1]);
+    expect_link(384812, 4, 760, 40000);
+    assert_true(tune_table_write(path, &options, &gpus, &unmeasured, &no_host, results, 1));
+    assert_true(tune_table_write(path, &options, &gpus, &measured, &no_host, NULL, 0));
+    expect_rows(row);
+    expect_link(384812, 4, 760, 40000);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -187,7 +206,7 @@ static int remove_folder(void **state)
     return rmdir(path) == 0 && rmdir(folder) == 0 ? 0 : -1; /* nothing else is left */
 }
 
-/* Only where NCCL was measured; ours alone; the table's choice over the built-in one of the same name. */
+/* Only where NCCL was measured; Shunt's alone; the table's choice over the built-in one of the same name. */
 static void times(void **state)
 {
     (void)state;
@@ -219,7 +238,7 @@ static void times(void **state)
         assert_string_equal(read.row[i].types, "f4");
     }
     free(read.row);
-    /* Another run: what it did not measure stays; another machine's goes. */
+    /* Another run: rows that it did not measure stay; another machine's are removed. */
     assert_true(tune_times_write(path, results + 1, 1));
     assert_true(tool_times_read(beside, &read));
     assert_int_equal(read.count, 3);
@@ -234,7 +253,8 @@ static void times(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(reach),      cmocka_unit_test(alike), cmocka_unit_test(guesses),
-                                       cmocka_unit_test(older_rows), cmocka_unit_test(links), cmocka_unit_test(times)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reach), cmocka_unit_test(alike),       cmocka_unit_test(guesses), cmocka_unit_test(older_rows),
+        cmocka_unit_test(links), cmocka_unit_test(links_alone), cmocka_unit_test(times)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The machine that this runs on, as the drivers show it: what NVML says must hold
- * together, come back from its own file, and be asked quickly enough for an init.
+ * This machine as the drivers show it: NVML's answers must be consistent, be read
+ * back from their own file, and come quickly enough for an init.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static double now_ms(void)
 static void check(int holds, const char *what)
 {
     if (!holds) {
-        printf("not so: %s\n", what);
+        printf("check failed: %s\n", what);
         faults++;
     }
 }
@@ -35,7 +35,7 @@ static const char *bus_of(uint32_t gpu)
     return machine.pci[machine.gpu[gpu].pci].bus;
 }
 
-/* In the order of an init: the first question starts NVML, the second asks for a GPU's links. */
+/* In the order of an init: the first query starts NVML, the second reads a GPU's links. */
 static void time_questions(void)
 {
     sel_reach_t reach;
@@ -54,7 +54,7 @@ static void compare_answers(void)
 {
     for (uint32_t a = 0; a < machine.gpus; a++) {
         for (uint32_t b = 0; b < machine.gpus; b++) {
-            sel_reach_t out = {SEL_LINK_HOST, 0}, in = {SEL_LINK_HOST, 0};
+            sel_reach_t out = {.link = SEL_LINK_HOST}, in = {.link = SEL_LINK_HOST};
             if (a == b)
                 continue;
             const int there = sel_nvml_reach(bus_of(a), bus_of(b), &out);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is made of NVML's answers, with a made-up NVML (fake_nvml.c).
+ * The machine made from the answers of the fake NVML (fake_nvml.c).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +16,7 @@ static sel_machine_t machine;
 
 static void expect_reach(const char *from, const char *to, int answer, sel_link_t link, uint32_t lanes)
 {
-    sel_reach_t reach = {SEL_LINK_HOST, 0};
+    sel_reach_t reach = {.link = SEL_LINK_HOST};
     assert_int_equal(sel_nvml_reach(from, to, &reach), answer);
     assert_int_equal(reach.link, link);
     assert_int_equal(reach.lanes, lanes);
@@ -80,7 +80,7 @@ static void bridges(void **state)
     expect_reach("0000:40:00.0", "0000:42:00.0", 0, SEL_LINK_HOST, 0);
 }
 
-/* NVLink without a word on links counts as before there were classes of it. */
+/* NVLink without reported links is classed as before there were classes of links. */
 static void mute(void **state)
 {
     (void)state;
