@@ -113,7 +113,7 @@ typedef struct alg_map {
     size_t total_bytes;  /* of the whole scratch */
     size_t half_offset;  /* of half 0; half 1 follows at half_offset + half_bytes */
     size_t half_bytes;   /* of one half */
-    size_t rings_offset; /* of messages; behind half 1. All-ones at the start, like the halves */
+    size_t rings_offset; /* of messages, and their list; behind half 1. All-ones at the start, like the halves */
     size_t rings_bytes;
     size_t flags_offset; /* the staged algorithm's flags. All from here on is zero at the start */
     size_t flags_bytes;

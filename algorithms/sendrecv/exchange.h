@@ -30,7 +30,8 @@ typedef struct rings {
     uint32_t rows;     /* of a ring: a power of two */
 } rings_t;
 
-enum { RINGS_LEAST_ROWS = 8, RINGS_MOST_ROWS = 64 };
+/* RINGS_PER_LIST: of the rings' bytes, one in so many is for the list of a large group (exchange_list). */
+enum { RINGS_LEAST_ROWS = 8, RINGS_MOST_ROWS = 64, RINGS_PER_LIST = 64 };
 
 LANE_HOST_FN uint64_t ring_bytes(uint32_t rows, uint32_t lanes)
 {
@@ -45,6 +46,7 @@ static inline rings_t rings_make(uint64_t bytes, uint32_t nranks, uint32_t lanes
      * took 274 us with 256 channels, 213 with 512. The host has no link, and no more cores than ranks. */
     r.channels = lanes == 1 ? 4 : nranks <= 4 ? (uint32_t)ALG_PAIR_CHANNELS : (uint32_t)ALG_PAIR_CHANNELS / 2;
     r.rows = RINGS_MOST_ROWS;
+    bytes -= bytes / RINGS_PER_LIST;
     while (ring_bytes(r.rows, lanes) * r.channels * (nranks - 1) > bytes) {
         if (r.rows > RINGS_LEAST_ROWS)
             r.rows /= 2;
@@ -75,12 +77,33 @@ typedef struct part {
  * no items.) */
 enum { EXCHANGE_LISTS = 2 * ALG_MAX_RANKS };
 
-template <int MOST> struct exchange {
+struct exchange_head {
     rings_t rings;
     uint32_t early;
     uint16_t part_end[EXCHANGE_LISTS]; /* of each list; the next one begins there */
     uint16_t item_end[EXCHANGE_LISTS];
+};
+
+/* MOST: messages that a kernel's arguments hold; or EXCHANGE_LISTED, more, which lie in memory of the device. */
+template <int MOST> struct exchange : exchange_head {
     part_t part[MOST];
 };
+
+enum { EXCHANGE_LISTED = 0 };
+template <> struct exchange<EXCHANGE_LISTED> : exchange_head {
+    const part_t *part;
+};
+
+/* Messages for whose list there is room behind the rings; and where it lies. The next launch on this scratch comes
+ * after this one, so there is one list. */
+LANE_HOST_FN uint32_t exchange_room(uint64_t rings_bytes)
+{
+    return (uint32_t)(rings_bytes / RINGS_PER_LIST / sizeof(part_t));
+}
+
+LANE_HOST_FN part_t *exchange_list(const alg_team_t &team)
+{
+    return (part_t *)(team.scratch[team.rank] + team.rings_offset + team.rings_bytes) - exchange_room(team.rings_bytes);
+}
 
 #endif

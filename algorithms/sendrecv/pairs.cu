@@ -10,536 +10,26 @@
  * A message's rows go to the channels in turn: row r to channel r % channels, as
  * its next row. So both ends know from the lengths of the messages alone where
  * each vector lies, whatever else their groups hold. A channel of one direction is
- * an item, which one warp works on.
+ * an item, which one warp works on. Nothing but the room in a ring (ring.h) waits for
+ * the receiver, so a short message is sent before anyone receives.
  *
- * What guards a ring: the receiver arms a row again when it has read it, and from
- * time to time tells the sender how many it has armed. The sender puts a row only
- * if its count is less than a ring ahead of that credit. Nothing else waits for the
- * receiver, so a short message is sent before anyone receives.
- *
- * No step waits for a peer: a warp with several items goes on with one as long as it
- * moves, and then to the next. So any grid serves any number of items without a lock-up,
- * and the order in which other ranks list their messages does not matter. (A grid is
- * resident as a whole, as every grid here.) A row that has arrived may have an escape
- * word that has not; its sender has stored it already, so that wait is short.
+ * The kernels: alone.h for the usual groups, mixed.h for all.
  */
-#include "algorithms/device/buffers.h"
-#include "algorithms/device/epoch.h"
+#include <stdlib.h>
+#include <string.h>
+
 #include "algorithms/device/launch.h"
-#include "algorithms/sendrecv/exchange.h"
+#include "algorithms/sendrecv/alone.h"
+#include "algorithms/sendrecv/mixed.h"
 
 enum {
-    PAIRS_BATCH = 8, /* rows under way in a warp */
     PAIRS_MOST_THREADS = 512,
     PAIRS_FEW = 2 * ALG_MAX_RANKS, /* messages of the usual kernels: one a list */
     PAIRS_MANY = 216,              /* of the next one, whose arguments fill 4 KiB, the most that every driver takes */
-    PAIRS_VAST = 1960,             /* of the last one: 32,764 bytes, from CUDA 12.1 on */
-    PAIRS_HOST_ITEMS = 64,
     PAIRS_MOST_ITEMS = 15 * ALG_PAIR_CHANNELS / 2 /* of 8 ranks (rings_make); of 4 there are 7 * ALG_PAIR_CHANNELS */
 };
 
 #define PAIRS_MOST_BYTES ((uint64_t)32 << 30)
-
-/* Where an item stands. Alike on all lanes of its warp, and kept for it between two steps. */
-typedef struct progress {
-    uint64_t count;   /* rows that have passed through the ring */
-    uint32_t row;     /* of the message: the channel's next */
-    uint32_t ahead;   /* sender: rows of `count` for which it has seen no credit */
-    uint16_t part;    /* message */
-    uint8_t arriving; /* receiver: the last look found something */
-    uint8_t done;     /* all messages */
-} progress_t;
-
-typedef enum step { STEP_IDLE, STEP_MOVED, STEP_DONE, STEP_BROKEN } step_t;
-
-/* One channel of one direction, and a lane's place in it. */
-struct item {
-    uint32_t list, channel, peer, end; /* end: of its messages */
-    bool sends;
-    uint32_t lane, lanes, rows; /* rows of the ring */
-    uint8_t *data, *words;      /* this lane's, of row 0 of the ring; NULL: to this rank itself */
-    uint8_t *count;             /* own: SENT or RECEIVED */
-    uint8_t *seen;              /* own */
-    uint8_t *credit;            /* own, or for the receiver the peer's */
-
-    LANE_FN uint8_t *vector(uint64_t row) const
-    {
-        return data + ((uint32_t)row & (rows - 1)) * lanes * VEC;
-    }
-
-    LANE_FN uint8_t *word(uint64_t row) const
-    {
-        return words + ((uint32_t)row & (rows - 1)) * lanes * 4;
-    }
-};
-
-template <int MOST>
-LANE_FN item item_make(const alg_team_t &team, const exchange<MOST> &x, uint32_t index, uint32_t lane)
-{
-    item it;
-    it.list = 0;
-    while (index >= x.item_end[it.list])
-        it.list++;
-    it.channel = index - (it.list ? x.item_end[it.list - 1] : 0);
-    it.peer = it.list / 2;
-    it.sends = it.list % 2 == EXCHANGE_SEND;
-    it.end = x.part_end[it.list];
-    it.lanes = lane_warp_size();
-    it.lane = lane;
-    it.rows = x.rings.rows;
-    it.data = it.words = it.count = it.seen = it.credit = NULL;
-    if (it.peer == team.rank)
-        return it;
-    const uint32_t at = it.sends ? it.peer : team.rank, from = it.sends ? team.rank : it.peer;
-    const uint64_t ring = (uint64_t)other_place(from, at) * x.rings.channels + it.channel;
-    it.data = team.scratch[at] + team.rings_offset + ring * ring_bytes(it.rows, it.lanes);
-    it.words = it.data + (uint64_t)it.rows * it.lanes * VEC + lane * 4;
-    it.data += lane * VEC;
-    const uint64_t column = (uint64_t)it.channel * 8;
-    uint8_t *own = team.own_counts + column, *credits = team.scratch[team.rank] + team.counts_offset + column;
-    uint8_t *theirs = team.scratch[it.peer] + team.counts_offset + column;
-    it.count = own + count_place(it.sends ? COUNT_SENT : COUNT_RECEIVED, it.peer);
-    it.seen = own + count_place(COUNT_SEEN, it.peer);
-    it.credit = it.sends ? credits + count_place(COUNT_CREDIT, it.peer) : theirs + count_place(COUNT_CREDIT, team.rank);
-    return it;
-}
-
-/* ---- Rows of a message ------------------------------------------------------------------ */
-
-/* This lane's vectors in up to ROWS rows of a channel. */
-template <int ROWS> struct span {
-    buffer_t buffer;
-    uint32_t vectors, first, stride; /* vectors of the message; the lane's first one, and from one to the next */
-    uint32_t rows;
-
-    LANE_FN uint32_t at(uint32_t b) const
-    {
-        return first + b * stride;
-    }
-
-    LANE_FN bool has(uint32_t b) const
-    {
-        return b < rows && at(b) < vectors;
-    }
-
-    LANE_FN bool whole(uint32_t b) const
-    {
-        return b < rows && at(b) < buffer.whole;
-    }
-
-    /* A vector at the end, or anywhere in a buffer that is not aligned. */
-    LANE_FN bool has_rest() const
-    {
-        return rows > 0 && vectors > buffer.whole && first < vectors && at(rows - 1) >= buffer.whole;
-    }
-};
-
-/* From `row` on, which is the channel's. */
-template <int ROWS> LANE_FN span<ROWS> span_make(const item &it, const part_t &part, const rings_t &rings, uint32_t row)
-{
-    span<ROWS> s;
-    const uint32_t rows = (uint32_t)message_rows(part.bytes, it.lanes), channels = rings_channels(rings, rows);
-    s.buffer = buffer_make(part.buffer, part.bytes);
-    s.vectors = buffer_vectors(part.bytes);
-    s.stride = channels * it.lanes;
-    s.first = row * it.lanes + it.lane;
-    s.rows = 0;
-    LANE_UNROLL
-    for (uint32_t b = 0; b < ROWS; b++)
-        s.rows += row + b * channels < rows;
-    return s;
-}
-
-/* What is not a whole vector, out of the way of the rest: fetching code takes time. */
-template <int ROWS> LANE_COLD_FN void span_load_rest(span<ROWS> s, vec16_t *x)
-{
-    LANE_UNROLL
-    for (uint32_t b = 0; b < ROWS; b++) {
-        if (s.has(b) && !s.whole(b))
-            x[b] = buffer_load<uint8_t>(s.buffer, s.at(b));
-    }
-}
-
-template <int ROWS> LANE_COLD_FN void span_store_rest(span<ROWS> s, const vec16_t *x)
-{
-    LANE_UNROLL
-    for (uint32_t b = 0; b < ROWS; b++) {
-        if (s.has(b) && !s.whole(b))
-            buffer_store<uint8_t>(s.buffer, s.at(b), x[b]);
-    }
-}
-
-template <int ROWS> LANE_FN void vec_copy(vec16_t (&to)[ROWS], const vec16_t (&from)[ROWS])
-{
-    LANE_UNROLL
-    for (uint32_t b = 0; b < ROWS; b++)
-        to[b] = from[b];
-}
-
-/* In flight beside what was loaded before; the rest is not, and comes with span_complete. */
-template <int ROWS> LANE_FN void span_load(const span<ROWS> &s, bool wanted, const uint8_t *any, vec16_t (&x)[ROWS])
-{
-    LANE_UNROLL
-    for (uint32_t b = 0; b < ROWS; b++)
-        x[b] = buffer_load_whole_if(wanted && s.whole(b), s.buffer, s.at(b), any);
-}
-
-template <int ROWS> LANE_FN void span_complete(const span<ROWS> &s, vec16_t (&x)[ROWS])
-{
-    if (s.has_rest()) {
-        vec16_t y[ROWS]; /* x stays in registers */
-        vec_copy(y, x);
-        span_load_rest(s, y);
-        vec_copy(x, y);
-    }
-}
-
-template <int ROWS> LANE_FN void span_store(const span<ROWS> &s, const vec16_t (&x)[ROWS])
-{
-    LANE_UNROLL
-    for (uint32_t b = 0; b < ROWS; b++) {
-        if (s.whole(b))
-            buffer_store_whole(s.buffer, s.at(b), x[b]);
-    }
-    if (s.has_rest()) {
-        vec16_t y[ROWS];
-        vec_copy(y, x);
-        span_store_rest(s, y);
-    }
-}
-
-/* ---- Through a ring ----------------------------------------------------------------------- */
-
-LANE_COLD_FN void ring_put_escaped(uint8_t *vector, uint8_t *word, vec16_t v)
-{
-    const uint32_t escape = mark_clean<MARK_ESCAPE>(v);
-    lane_put(vector, v);
-    lane_put_word(word, escape);
-}
-
-template <int ROWS> LANE_FN void ring_put(const item &it, uint64_t count, const span<ROWS> &s, const vec16_t (&x)[ROWS])
-{
-    LANE_UNROLL
-    for (uint32_t b = 0; b < ROWS; b++) {
-        if (!s.has(b))
-            continue;
-        if (mark_top(x[b]) >= ESCAPED)
-            ring_put_escaped(it.vector(count + b), it.word(count + b), x[b]);
-        else
-            lane_put(it.vector(count + b), x[b]);
-    }
-}
-
-template <int ROWS> LANE_FN void ring_poll(const item &it, uint64_t count, const span<ROWS> &s, vec16_t (&x)[ROWS])
-{
-    LANE_UNROLL
-    for (uint32_t b = 0; b < ROWS; b++) {
-        if (s.has(b))
-            x[b] = lane_poll(it.vector(count + b));
-    }
-}
-
-/* Escape words of vectors that have arrived; they are on their way. False: the wait was broken. */
-template <int ROWS>
-LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it, uint64_t count, const span<ROWS> &s,
-                           vec16_t (&x)[ROWS])
-{
-    bool any = false;
-    LANE_UNROLL
-    for (uint32_t b = 0; b < ROWS; b++)
-        any = any || (s.has(b) && mark_escaped(x[b]));
-    if (!any)
-        return true;
-    vec16_t y[ROWS];
-    vec_copy(y, x);
-    LANE_ROLL
-    for (uint32_t b = 0; b < s.rows; b++) {
-        if (!s.has(b) || !mark_escaped(y[b]))
-            continue;
-        uint32_t escape;
-        lane_awaits(lane, 1u << it.peer);
-        while ((escape = lane_poll_word(it.word(count + b))) == SENTINEL) {
-            if (lane_stop(lane, team))
-                return false;
-        }
-        lane_rearm_word(it.word(count + b));
-        mark_unescape(y[b], escape);
-    }
-    vec_copy(x, y);
-    return true;
-}
-
-template <int ROWS> LANE_FN void ring_rearm(const item &it, uint64_t count, const span<ROWS> &s)
-{
-    LANE_UNROLL
-    for (uint32_t b = 0; b < ROWS; b++) {
-        if (s.has(b))
-            lane_rearm(it.vector(count + b));
-    }
-}
-
-/* For rows that the whole warp has armed again. Some batches at a time, since a fence waits for the warp's stores: at
- * most half a ring, so that a sender sees the other half when all has been received. */
-LANE_FN void ring_give_credit(const item &it, uint64_t from, uint64_t to)
-{
-    const uint64_t part = it.rows < 4 * PAIRS_BATCH ? it.rows / 2 : 2 * PAIRS_BATCH, told = to & ~(part - 1);
-    if (told == (from & ~(part - 1)))
-        return;
-    lane_warp_sync();
-    if (it.lane == 0) {
-        lane_fence();
-        lane_raise(it.credit, told);
-    }
-}
-
-LANE_FN void ring_write_count(const item &it, uint64_t count, uint64_t credit)
-{
-    if (it.lane != 0)
-        return;
-    lane_write_own((uint64_t *)it.count, count);
-    if (it.sends)
-        lane_write_own((uint64_t *)it.seen, credit);
-}
-
-/* ---- The kernels -------------------------------------------------------------------------- */
-
-/* Messages of which no channel takes more than ROWS rows, nor any list more than one message, with a warp for each
- * item: the usual short ones. The same steps as below without what the others need; and lanes go their own ways. */
-template <int ROWS> struct pairs_brief {
-    template <int MOST> LANE_FN static void run(lane_t lane, const alg_team_t &team, const exchange<MOST> &x)
-    {
-        const uint32_t lanes = lane_warp_size();
-        const uint32_t index = lane.block * (lane.threads / lanes) + lane.thread / lanes;
-        const bool any = index < x.item_end[EXCHANGE_LISTS - 1];
-        const item it = item_make(team, x, any ? index : 0, lane.thread % lanes);
-        const span<ROWS> s = span_make<ROWS>(it, x.part[it.end - 1], x.rings, it.channel);
-        uint8_t *own = team.own;
-
-        lane_begin((uintptr_t)own | (uintptr_t)it.data, x.early);
-        const uint64_t epoch = epoch_read(team);
-        const uint64_t count = lane_read_own((const uint64_t *)(it.data ? it.count : own + ALG_EPOCH_OFFSET));
-        uint64_t credit = lane_read_own((const uint64_t *)(it.data ? it.seen : own + ALG_EPOCH_OFFSET));
-        vec16_t y[ROWS];
-        span_load(s, any && it.sends, own, y);
-        if (epoch_stopped(epoch) || !any)
-            return;
-        if (it.sends)
-            span_complete(s, y);
-        if (!it.data) {
-            span_store(span_make<ROWS>(it, x.part[it.end], x.rings, it.channel), y);
-            return;
-        }
-        lane_awaits(lane, 1u << it.peer);
-        if (it.sends) {
-            while (count + s.rows - credit > it.rows) {
-                credit = lane_flag(it.credit);
-                if (lane_stop(lane, team))
-                    return;
-            }
-            ring_put(it, count, s, y);
-            ring_write_count(it, count + s.rows, credit);
-            return;
-        }
-        for (;;) {
-            ring_poll(it, count, s, y);
-            bool arrived = true;
-            LANE_UNROLL
-            for (uint32_t b = 0; b < ROWS; b++)
-                arrived = arrived && (!s.has(b) || mark_arrived<MARK_ESCAPE>(y[b]));
-            if (arrived)
-                break;
-            if (lane_stop(lane, team))
-                return;
-        }
-        if (!ring_unescape(lane, team, it, count, s, y))
-            return;
-        span_store(s, y);
-        ring_rearm(it, count, s);
-        ring_give_credit(it, count, count + s.rows);
-        ring_write_count(it, count + s.rows, 0);
-    }
-};
-
-/* Any messages. */
-struct pairs {
-    typedef span<PAIRS_BATCH> batch_t;
-
-    template <int MOST> LANE_FN static void run(lane_t lane, const alg_team_t &team, const exchange<MOST> &x)
-    {
-#ifdef __CUDACC__
-        extern __shared__ progress_t kept[];
-#else
-        progress_t kept[PAIRS_HOST_ITEMS];
-#endif
-        const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, items = x.item_end[EXCHANGE_LISTS - 1];
-        /* Neighbouring items share a block: a receiver's fences wait for what else its multiprocessor stores, and
-         * the stores of senders take long. */
-        const uint32_t first = lane.block * warps + lane.thread / lanes, workers = lane.blocks * warps;
-        const bool alone = items <= workers; /* every item has a warp of its own */
-        progress_t *mine = kept + lane.thread / lanes * ((items + workers - 1) / workers);
-        const uint32_t here = lane.thread % lanes;
-        uint32_t index = first < items ? first : 0, at = 0, left = 0;
-        item it = item_make(team, x, index, here);
-
-        lane_begin((uintptr_t)team.own | (uintptr_t)it.data, x.early);
-        const uint64_t epoch = epoch_read(team);
-        progress_t p = progress_make(x, it);
-        if (epoch_stopped(epoch) || first >= items)
-            return;
-        for (uint32_t i = first; i < items; i += workers, left++) {
-            if (i == first)
-                continue;
-            const progress_t other = progress_make(x, item_make(team, x, i, here));
-            if (here == 0)
-                mine[left] = other;
-        }
-        lane_warp_sync();
-        bool moved = true;
-        uint32_t idle = 0; /* ranks (bits) with which no item has moved */
-        for (;;) {
-            const step_t step = work(lane, team, x, it, p);
-            idle |= step == STEP_IDLE ? 1u << it.peer : 0;
-            if (step == STEP_BROKEN || (step == STEP_DONE && --left == 0))
-                return;
-            moved = moved || step != STEP_IDLE;
-            if (step == STEP_MOVED)
-                continue;
-            if (!alone && !next_item(team, x, mine, workers, here, index, at, it, p))
-                continue;
-            /* All have been tried. */
-            lane_awaits(lane, idle);
-            idle = 0;
-            if (moved)
-                lane_wait_begins(lane);
-            else if (lane_warp_any(lane_stop(lane, team)))
-                return;
-            moved = false;
-        }
-    }
-
-    /* To this warp's next item that is not done; true when it begins again with its first. */
-    template <int MOST>
-    LANE_FN static bool next_item(const alg_team_t &team, const exchange<MOST> &x, progress_t *mine, uint32_t workers,
-                                  uint32_t lane, uint32_t &index, uint32_t &at, item &it, progress_t &p)
-    {
-        const uint32_t items = x.item_end[EXCHANGE_LISTS - 1];
-        bool round = false;
-        lane_warp_sync();
-        if (lane == 0)
-            mine[at] = p;
-        lane_warp_sync();
-        do {
-            index += workers;
-            at++;
-            if (index >= items) {
-                index -= at * workers;
-                at = 0;
-                round = true;
-            }
-            p = mine[at];
-        } while (p.done);
-        it = item_make(team, x, index, lane);
-        return round;
-    }
-
-    template <int MOST> LANE_FN static progress_t progress_make(const exchange<MOST> &x, const item &it)
-    {
-        progress_t p = {0, it.channel, 0, it.list ? x.part_end[it.list - 1] : (uint16_t)0, 1, 0};
-        if (it.data) {
-            p.count = lane_read_own((const uint64_t *)it.count);
-            p.ahead = it.sends ? (uint32_t)(p.count - lane_read_own((const uint64_t *)it.seen)) : 0;
-        }
-        return p;
-    }
-
-    template <int MOST>
-    LANE_FN static step_t work(lane_t &lane, const alg_team_t &team, const exchange<MOST> &x, const item &it,
-                               progress_t &p)
-    {
-        step_t step = STEP_MOVED;
-        if (p.row < message_rows(x.part[p.part].bytes, it.lanes)) {
-            if (it.peer == team.rank)
-                copy(team, x, it, p);
-            else if (it.sends)
-                step = send(team, x, it, p);
-            else
-                step = receive(lane, team, x, it, p);
-        }
-        if (step == STEP_BROKEN || p.row < message_rows(x.part[p.part].bytes, it.lanes))
-            return step;
-        p.row = it.channel;
-        if (++p.part < it.end)
-            return STEP_MOVED;
-        p.done = 1;
-        if (it.data)
-            ring_write_count(it, p.count, p.count - p.ahead);
-        return STEP_DONE;
-    }
-
-    template <int MOST>
-    LANE_FN static void copy(const alg_team_t &team, const exchange<MOST> &x, const item &it, progress_t &p)
-    {
-        const uint32_t parts = it.end - (it.list ? x.part_end[it.list - 1] : 0u);
-        const batch_t s = span_make<PAIRS_BATCH>(it, x.part[p.part], x.rings, p.row);
-        vec16_t v[PAIRS_BATCH];
-        span_load(s, true, team.own, v);
-        span_complete(s, v);
-        span_store(span_make<PAIRS_BATCH>(it, x.part[p.part + parts], x.rings, p.row), v);
-        p.row += s.rows * (s.stride / it.lanes);
-    }
-
-    template <int MOST>
-    LANE_FN static step_t send(const alg_team_t &team, const exchange<MOST> &x, const item &it, progress_t &p)
-    {
-        /* Lanes may see different credits; each has acquired the least. */
-        if (p.ahead >= it.rows)
-            p.ahead = it.rows - lane_warp_least(it.rows - (uint32_t)(p.count - lane_flag(it.credit)));
-        const uint32_t room = it.rows - p.ahead;
-        batch_t s = span_make<PAIRS_BATCH>(it, x.part[p.part], x.rings, p.row);
-        s.rows = room < s.rows ? room : s.rows;
-        if (s.rows == 0)
-            return STEP_IDLE;
-        vec16_t v[PAIRS_BATCH];
-        span_load(s, true, team.own, v);
-        span_complete(s, v);
-        ring_put(it, p.count, s, v);
-        p.count += s.rows;
-        p.ahead += s.rows;
-        p.row += s.rows * (s.stride / it.lanes);
-        return STEP_MOVED;
-    }
-
-    /* What has arrived of the next rows, up to the first that has not. */
-    template <int MOST>
-    LANE_FN static step_t receive(lane_t &lane, const alg_team_t &team, const exchange<MOST> &x, const item &it,
-                                  progress_t &p)
-    {
-        batch_t s = span_make<PAIRS_BATCH>(it, x.part[p.part], x.rings, p.row);
-        vec16_t v[PAIRS_BATCH];
-        /* A look that found nothing is repeated at the first row alone: others need the memory more. */
-        if (!p.arriving)
-            s.rows = 1;
-        ring_poll(it, p.count, s, v);
-        uint32_t here = 0;
-        LANE_UNROLL
-        for (uint32_t b = 0; b < PAIRS_BATCH; b++)
-            here += here == b && b < s.rows && (!s.has(b) || mark_arrived<MARK_ESCAPE>(v[b]));
-        s.rows = lane_warp_least(here);
-        p.arriving = s.rows > 0;
-        if (s.rows == 0)
-            return STEP_IDLE;
-        if (lane_warp_any(!ring_unescape(lane, team, it, p.count, s, v)))
-            return STEP_BROKEN;
-        span_store(s, v);
-        ring_rearm(it, p.count, s);
-        ring_give_credit(it, p.count, p.count + s.rows);
-        p.count += s.rows;
-        p.row += s.rows * (s.stride / it.lanes);
-        return STEP_MOVED;
-    }
-};
-
-/* ---- Launch ------------------------------------------------------------------------------- */
 
 #ifdef __CUDACC__
 enum { PAIRS_LANES = 32 };
@@ -552,58 +42,78 @@ static uint32_t pairs_list(const alg_message_t &m)
     return 2 * m.peer + (m.send ? EXCHANGE_SEND : EXCHANGE_RECEIVE);
 }
 
-/* The messages in slices that a kernel's arguments can hold: of each list its next `share`. That what this slice needs
- * does not wait, at a peer, for a message of a later one is sure for ranks that group the same messages; so a slice is
- * as large as can be. */
-template <int MOST, class F> static int pairs_slices(const alg_team_t *team, const alg_call_t *call, F launch)
+/* What exchange_fill found. */
+typedef struct filled {
+    uint32_t parts, items;
+    uint32_t most; /* rows of a channel, if no list has more than one message */
+} filled_t;
+
+/* x and the list `part`, with messages begin .. begin + share - 1 of each list. */
+static filled_t exchange_fill(exchange_head &x, part_t *part, const alg_team_t *team, const alg_call_t *call,
+                              uint32_t begin, uint32_t share)
 {
-    uint32_t length[EXCHANGE_LISTS] = {0}, longest = 0, lists = 0;
-    for (uint32_t i = 0; i < call->message_count; i++) {
-        const uint32_t list = pairs_list(call->messages[i]);
-        lists += length[list]++ == 0;
-        longest = length[list] > longest ? length[list] : longest;
-    }
-    const uint32_t share = call->message_count <= (uint32_t)MOST ? longest : MOST / lists;
-    exchange<MOST> x = {};
+    uint32_t length[EXCHANGE_LISTS] = {0}, seen[EXCHANGE_LISTS] = {0}, channels[EXCHANGE_LISTS] = {0};
+    uint16_t next[EXCHANGE_LISTS];
+    filled_t f = {0, 0, 1};
     x.rings = rings_make(team->rings_bytes, team->nranks, PAIRS_LANES);
     x.early = call->early;
+    for (uint32_t i = 0; i < call->message_count; i++)
+        length[pairs_list(call->messages[i])]++;
+    for (uint32_t l = 0; l < EXCHANGE_LISTS; l++) {
+        const uint32_t rest = length[l] > begin ? length[l] - begin : 0;
+        next[l] = (uint16_t)f.parts;
+        f.parts += rest < share ? rest : share;
+        f.most = length[l] > 1 ? UINT32_MAX : f.most;
+        x.part_end[l] = (uint16_t)f.parts;
+    }
+    for (uint32_t i = 0; i < call->message_count; i++) {
+        const alg_message_t &m = call->messages[i];
+        const uint32_t l = pairs_list(m), at = seen[l]++;
+        if (at < begin || at >= begin + share)
+            continue;
+        part[next[l]++] = part_t{(uint8_t *)m.buffer, m.bytes};
+        const uint64_t rows = message_rows(m.bytes, PAIRS_LANES);
+        const uint32_t wanted = rings_channels(x.rings, rows), deep = (uint32_t)((rows - 1) / wanted + 1);
+        f.most = deep > f.most ? deep : f.most;
+        channels[l] = wanted > channels[l] ? wanted : channels[l];
+    }
+    for (uint32_t l = 0; l < EXCHANGE_LISTS; l++) {
+        f.items += l == 2 * team->rank + EXCHANGE_RECEIVE ? 0 : channels[l];
+        x.item_end[l] = (uint16_t)f.items;
+    }
+    return f;
+}
+
+/* A call with more messages than its kernel's arguments hold: the list goes to memory, and the kernel follows, with
+ * `launch`. `part` has room for the list. Only a list that is too long even for that memory goes in slices, of each
+ * list its next messages. That what a slice needs does not wait, at a peer, for a message of a later one is sure for
+ * ranks that group the same messages. */
+template <class L> static int pairs_listed(const alg_team_t *team, const alg_call_t *call, part_t *part, L launch)
+{
+    const uint32_t count = call->message_count, room = exchange_room(team->rings_bytes);
+    const uint32_t share = count <= room ? count : room / EXCHANGE_LISTS;
     int error = 0;
-    for (uint32_t begin = 0; begin < longest && error == 0; begin += share) {
-        uint16_t next[EXCHANGE_LISTS];
-        uint32_t parts = 0, items = 0;
-        for (uint32_t l = 0; l < EXCHANGE_LISTS; l++) {
-            next[l] = (uint16_t)parts;
-            const uint32_t rest = length[l] > begin ? length[l] - begin : 0;
-            parts += rest < share ? rest : share;
-            x.part_end[l] = (uint16_t)parts;
-        }
-        uint32_t seen[EXCHANGE_LISTS] = {0}, channels[EXCHANGE_LISTS] = {0};
-        uint32_t most = longest == 1 ? 1 : UINT32_MAX; /* rows of a channel, if there is one message a list */
-        for (uint32_t i = 0; i < call->message_count; i++) {
-            const alg_message_t &m = call->messages[i];
-            const uint32_t l = pairs_list(m), at = seen[l]++;
-            if (at < begin || at >= begin + share)
-                continue;
-            x.part[next[l]++] = part_t{(uint8_t *)m.buffer, m.bytes};
-            const uint64_t rows = message_rows(m.bytes, PAIRS_LANES);
-            const uint32_t wanted = rings_channels(x.rings, rows);
-            if (longest == 1 && (rows - 1) / wanted >= most)
-                most = (uint32_t)((rows - 1) / wanted + 1);
-            channels[l] = wanted > channels[l] ? wanted : channels[l];
-        }
-        for (uint32_t l = 0; l < EXCHANGE_LISTS; l++) {
-            items += l == 2 * team->rank + EXCHANGE_RECEIVE ? 0 : channels[l];
-            x.item_end[l] = (uint16_t)items;
-        }
-        error = launch(x, items, most);
+    for (uint32_t begin = 0, done = 0; done < count && error == 0; begin += share) {
+        exchange<EXCHANGE_LISTED> x;
+        x.part = exchange_list(*team);
+        const filled_t f = exchange_fill(x, part, team, call, begin, share);
+        error = launch(x, f);
+        done += f.parts;
     }
     return error;
 }
 
-/* `most` rows in a channel find room in a ring of which all but the last part has been told free. */
-template <int MOST> static bool pairs_is_brief(const exchange<MOST> &x, uint32_t most)
+/* Rows of a batch for a launch that alone.h serves, in one batch or two. More rows go through mixed.h: with words of
+ * all-ones in the data, alone.h takes 5% longer than that at 16 MiB, and 12% at 64. The ring holds a batch beside what
+ * no credit has been given for. 0: it is mixed.h's. */
+static uint32_t pairs_batch(const exchange_head &x, const filled_t &f, uint32_t workers)
 {
-    return most <= (uint32_t)PAIRS_BATCH && most <= x.rings.rows / 2;
+    uint32_t batch = 1;
+    if (f.items > workers || f.most > 2 * RING_BATCH)
+        return 0;
+    while (batch < f.most && batch < (uint32_t)RING_BATCH)
+        batch *= 2;
+    return batch <= x.rings.rows / 2 ? batch : 0;
 }
 
 /* Blocks and threads for so many items, within the call's: few warps a block, which hold each other up. */
@@ -621,7 +131,6 @@ static void pairs_grid(uint32_t items, uint32_t *blocks, uint32_t *threads)
 #ifdef __CUDACC__
 
 static_assert(sizeof(alg_team_t) + sizeof(exchange<PAIRS_MANY>) <= 4096, "too many messages");
-static_assert(sizeof(alg_team_t) + sizeof(exchange<PAIRS_VAST>) <= 32764, "too many messages");
 
 template <class A, int MOST>
 __global__ void __launch_bounds__(PAIRS_MOST_THREADS, LAUNCH_BLOCKS_A_MULTIPROCESSOR)
@@ -630,80 +139,118 @@ __global__ void __launch_bounds__(PAIRS_MOST_THREADS, LAUNCH_BLOCKS_A_MULTIPROCE
     A::template run<MOST>(lane_here(), team, x);
 }
 
-template <int MOST> static int pairs_launch(const alg_team_t *team, const alg_call_t *call, void *stream)
+/* A piece of the list on its way to memory. */
+typedef struct pairs_piece {
+    uint32_t first, count, early;
+    part_t part[PAIRS_MANY];
+} pairs_piece_t;
+
+__global__ void pairs_store(const __grid_constant__ alg_team_t team, const __grid_constant__ pairs_piece_t piece)
 {
-    return pairs_slices<MOST>(team, call, [team, call, stream](const exchange<MOST> &x, uint32_t items, uint32_t most) {
-        alg_call_t part = *call;
-        part.blocks = launch_blocks(call);
-        pairs_grid(items, &part.blocks, &part.threads);
-        const uint32_t workers = part.blocks * (part.threads / 32);
-        const size_t kept = (items + workers - 1) / workers * (part.threads / 32) * sizeof(progress_t);
-        void (*kernel)(alg_team_t, exchange<MOST>) = pairs_kernel<pairs, MOST>;
-        if constexpr (MOST == PAIRS_FEW) {
-            if (items <= workers && pairs_is_brief(x, most))
-                kernel = most == 1 ? pairs_kernel<pairs_brief<1>, MOST> : pairs_kernel<pairs_brief<PAIRS_BATCH>, MOST>;
-        }
-        return launch_grid(kernel, team, x, part.blocks, part.threads, kept, stream);
-    });
+    lane_begin((uintptr_t)team.own_counts, piece.early);
+    for (uint32_t i = threadIdx.x; i < piece.count; i += blockDim.x)
+        exchange_list(team)[piece.first + i] = piece.part[i];
 }
 
-#if CUDART_VERSION >= 12010
-/* Whether a kernel may have more than 4 KiB of arguments. */
-static bool pairs_vast(void)
+static int pairs_store_all(const alg_team_t *team, const alg_call_t *call, const part_t *part, uint32_t count,
+                           void *stream)
 {
-    int version = 0;
-    return cudaDriverGetVersion(&version) == cudaSuccess && version >= 12010;
+    pairs_piece_t piece;
+    int error = 0;
+    for (piece.first = 0; piece.first < count && error == 0; piece.first += PAIRS_MANY) {
+        piece.early = call->early;
+        piece.count = count - piece.first < (uint32_t)PAIRS_MANY ? count - piece.first : (uint32_t)PAIRS_MANY;
+        memcpy(piece.part, part + piece.first, piece.count * sizeof(part_t));
+        error = launch_grid(pairs_store, team, piece, 1, 128, 0, stream);
+    }
+    return error;
 }
-#endif
+
+template <int MOST>
+static int pairs_launch(const alg_team_t *team, const alg_call_t *call, const exchange<MOST> &x, const filled_t &f,
+                        void *stream)
+{
+    alg_call_t part = *call;
+    part.blocks = launch_blocks(call);
+    pairs_grid(f.items, &part.blocks, &part.threads);
+    const uint32_t workers = part.blocks * (part.threads / 32);
+    const size_t kept = (f.items + workers - 1) / workers * (part.threads / 32) * sizeof(progress_t);
+    void (*kernel)(alg_team_t, exchange<MOST>) = pairs_kernel<pairs_mixed, MOST>;
+    if constexpr (MOST == PAIRS_FEW) {
+        const uint32_t batch = pairs_batch(x, f, workers);
+        kernel = batch == 0       ? kernel
+                 : batch < f.most ? pairs_kernel<pairs_alone<RING_BATCH, true>, MOST>
+                 : batch == 1     ? pairs_kernel<pairs_alone<1, false>, MOST>
+                 : batch == 2     ? pairs_kernel<pairs_alone<2, false>, MOST>
+                 : batch == 4     ? pairs_kernel<pairs_alone<4, false>, MOST>
+                                  : pairs_kernel<pairs_alone<RING_BATCH, false>, MOST>;
+    }
+    return launch_grid(kernel, team, x, part.blocks, part.threads, kept, stream);
+}
+
+template <int MOST> static int pairs_fill_and_launch(const alg_team_t *team, const alg_call_t *call, void *stream)
+{
+    exchange<MOST> x;
+    const filled_t f = exchange_fill(x, x.part, team, call, 0, MOST);
+    return pairs_launch(team, call, x, f, stream);
+}
 
 extern "C" int alg_pairs_launch(const alg_team_t *team, const alg_call_t *call, void *stream)
 {
     if (call->message_count <= (uint32_t)PAIRS_FEW)
-        return pairs_launch<PAIRS_FEW>(team, call, stream);
-#if CUDART_VERSION >= 12010
-    if (call->message_count > (uint32_t)PAIRS_MANY && pairs_vast())
-        return pairs_launch<PAIRS_VAST>(team, call, stream);
-#endif
-    return pairs_launch<PAIRS_MANY>(team, call, stream);
+        return pairs_fill_and_launch<PAIRS_FEW>(team, call, stream);
+    if (call->message_count <= (uint32_t)PAIRS_MANY)
+        return pairs_fill_and_launch<PAIRS_MANY>(team, call, stream);
+    const uint32_t room = exchange_room(team->rings_bytes);
+    part_t *part = (part_t *)malloc((call->message_count < room ? call->message_count : room) * sizeof(part_t));
+    if (!part)
+        return cudaErrorMemoryAllocation;
+    const int error = pairs_listed(team, call, part, [=](const exchange<EXCHANGE_LISTED> &x, const filled_t &f) {
+        const int failed = pairs_store_all(team, call, part, f.parts, stream);
+        return failed ? failed : pairs_launch(team, call, x, f, stream);
+    });
+    free(part);
+    return error;
 }
 
 /* 0, or not. One block may have to keep the progress of all items. */
 template <int MOST> static int pairs_preload_of(void)
 {
-    return (int)cudaFuncSetAttribute(pairs_kernel<pairs, MOST>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+    return (int)cudaFuncSetAttribute(pairs_kernel<pairs_mixed, MOST>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                      PAIRS_MOST_ITEMS * sizeof(progress_t)) |
-           launch_preload(pairs_kernel<pairs, MOST>);
+           launch_preload(pairs_kernel<pairs_mixed, MOST>);
 }
 
 extern "C" int alg_pairs_preload(void)
 {
-    int error = pairs_preload_of<PAIRS_FEW>() | pairs_preload_of<PAIRS_MANY>();
-#if CUDART_VERSION >= 12010
-    error |= pairs_vast() ? pairs_preload_of<PAIRS_VAST>() : 0;
-#endif
-    return error | launch_preload(pairs_kernel<pairs_brief<1>, PAIRS_FEW>) |
-           launch_preload(pairs_kernel<pairs_brief<PAIRS_BATCH>, PAIRS_FEW>);
+    return pairs_preload_of<PAIRS_FEW>() | pairs_preload_of<PAIRS_MANY>() | pairs_preload_of<EXCHANGE_LISTED>() |
+           launch_preload(pairs_store) | launch_preload(pairs_kernel<pairs_alone<1, false>, PAIRS_FEW>) |
+           launch_preload(pairs_kernel<pairs_alone<2, false>, PAIRS_FEW>) |
+           launch_preload(pairs_kernel<pairs_alone<4, false>, PAIRS_FEW>) |
+           launch_preload(pairs_kernel<pairs_alone<RING_BATCH, false>, PAIRS_FEW>) |
+           launch_preload(pairs_kernel<pairs_alone<RING_BATCH, true>, PAIRS_FEW>);
 }
 
 #else
 
-template <class A, int MOST> static void pairs_body(lane_t lane, const alg_team_t &team, const exchange<MOST> &x)
+template <class A> static void pairs_body(lane_t lane, const alg_team_t &team, const exchange<EXCHANGE_LISTED> &x)
 {
-    A::template run<MOST>(lane, team, x);
+    A::template run<EXCHANGE_LISTED>(lane, team, x);
 }
 
 static int alg_pairs_host(const alg_team_t *team, const alg_call_t *call)
 {
-    return pairs_slices<PAIRS_VAST>(
-        team, call, [team, call](const exchange<PAIRS_VAST> &x, uint32_t items, uint32_t most) {
-            const uint32_t blocks = launch_blocks(call),
-                           workers = blocks < LAUNCH_HOST_BLOCKS ? blocks : (uint32_t)LAUNCH_HOST_BLOCKS;
-            void (*body)(lane_t, const alg_team_t &, const exchange<PAIRS_VAST> &) = pairs_body<pairs, PAIRS_VAST>;
-            if (items <= workers && pairs_is_brief(x, most))
-                body = most == 1 ? pairs_body<pairs_brief<1>, PAIRS_VAST>
-                                 : pairs_body<pairs_brief<PAIRS_BATCH>, PAIRS_VAST>;
-            return launch_threads(body, team, x, items < workers ? items : workers, false, 0);
-        });
+    return pairs_listed(team, call, exchange_list(*team), [=](const exchange<EXCHANGE_LISTED> &x, const filled_t &f) {
+        const uint32_t blocks = launch_blocks(call),
+                       workers = blocks < LAUNCH_HOST_BLOCKS ? blocks : (uint32_t)LAUNCH_HOST_BLOCKS;
+        const uint32_t batch = pairs_batch(x, f, workers);
+        void (*body)(lane_t, const alg_team_t &, const exchange<EXCHANGE_LISTED> &) =
+            batch == 0       ? pairs_body<pairs_mixed>
+            : batch < f.most ? pairs_body<pairs_alone<RING_BATCH, true>>
+            : batch == 1     ? pairs_body<pairs_alone<1, false>>
+                             : pairs_body<pairs_alone<RING_BATCH, false>>;
+        return launch_threads(body, team, x, f.items < workers ? f.items : workers, false, 0);
+    });
 }
 
 ALG_CUDA_DECLARE(alg_pairs)

@@ -72,6 +72,15 @@ static int branch_before(const shim_group_t *g, shim_stream_use_t *lead)
     return error != 0 ? error : make_branch(lead, SHIM_USE_MESSAGE, beside || shares_stream(g, lead));
 }
 
+/* Whether a communicator's collectives have a branch. */
+static bool branches(const shim_group_t *g)
+{
+    for (uint32_t i = 0; i < g->use_count; i++)
+        if (g->uses[i].track[SHIM_USE_COLLECTIVE].branched)
+            return true;
+    return false;
+}
+
 /* Between the real end and our collectives' launches. */
 static int branch_off(const shim_group_t *g, shim_stream_use_t *lead)
 {
@@ -103,38 +112,52 @@ static int join_after(const shim_group_t *g, shim_stream_use_t *lead)
     return error;
 }
 
-/* Run one step for every communicator of the group, on its device and under its lock. A failure does not stop the
- * others; the first error is returned. */
-static ncclResult_t for_each_lead(const shim_group_t *g, int (*step)(const shim_group_t *g, shim_stream_use_t *lead))
+typedef int (*step_t)(const shim_group_t *g, shim_stream_use_t *lead);
+
+/* Run steps for one communicator, on its device and under its lock, up to the first that fails; or all. */
+static ncclResult_t run_steps(const shim_group_t *g, shim_stream_use_t *lead, const step_t *step, uint32_t steps,
+                              bool all)
 {
-    ncclResult_t result = ncclSuccess;
-    for (uint32_t i = 0; i < g->use_count; i++) {
-        shim_stream_use_t *lead = &g->uses[i];
-        if (shim_group_lead(g, lead->comm) != lead)
-            continue;
-        int previous;
-        int error = shim_device_enter(lead->comm->device, &previous);
-        if (error == 0) {
-            pthread_mutex_lock(&lead->comm->lock);
-            error = step(g, lead);
-            pthread_mutex_unlock(&lead->comm->lock);
-            shim_device_leave(lead->comm->device, previous);
+    int previous;
+    int error = shim_device_enter(lead->comm->device, &previous);
+    if (error == 0) {
+        pthread_mutex_lock(&lead->comm->lock);
+        for (uint32_t i = 0; i < steps && (all || error == 0); i++) {
+            const int failed = step[i](g, lead);
+            error = error == 0 ? failed : error;
         }
-        if (error == 0)
-            continue;
-        ncclResult_t failed = shim_launch_failed(error, "ncclGroupEnd");
-        if (has_ours(lead))
-            shim_group_end_comm(lead->comm, failed);
-        if (result == ncclSuccess)
-            result = failed;
+        pthread_mutex_unlock(&lead->comm->lock);
+        shim_device_leave(lead->comm->device, previous);
     }
+    if (error == 0)
+        return ncclSuccess;
+    ncclResult_t failed = shim_launch_failed(error, "ncclGroupEnd");
+    if (has_ours(lead))
+        shim_group_end_comm(lead->comm, failed);
+    return failed;
+}
+
+/* Run each step for every communicator of the group before the next step. A failure does not stop the other
+ * communicators, and with `all` no later step; the first error is returned. */
+static ncclResult_t for_each_lead(const shim_group_t *g, const step_t *step, uint32_t steps, bool all)
+{
+    const uint32_t at_once = g->use_count == 1 ? steps : 1; /* entering a device takes longer than most steps */
+    ncclResult_t result = ncclSuccess;
+    for (uint32_t s = 0; s < steps && (all || result == ncclSuccess); s += at_once)
+        for (uint32_t i = 0; i < g->use_count; i++) {
+            shim_stream_use_t *lead = &g->uses[i];
+            if (shim_group_lead(g, lead->comm) != lead)
+                continue;
+            const ncclResult_t ran = run_steps(g, lead, step + s, at_once, all);
+            result = result == ncclSuccess ? ran : result;
+        }
     return result;
 }
 
 ncclResult_t shim_group_gather(shim_group_t *g)
 {
-    const ncclResult_t result = for_each_lead(g, join_before);
-    return result != ncclSuccess ? result : for_each_lead(g, branch_before);
+    static const step_t steps[] = {join_before, branch_before};
+    return for_each_lead(g, steps, 2, false);
 }
 
 /* ---- Launches ------------------------------------------------------------------ */
@@ -223,9 +246,10 @@ ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in
 {
     if (in_progress && g->call_count == 0)
         return ncclSuccess; /* no work of ours follows it */
+    static const step_t before[] = {branch_off}, after[] = {branch_after, join_after};
     ncclResult_t result = wait_forwarded(g, real);
-    if (result == ncclSuccess)
-        result = for_each_lead(g, branch_off);
+    if (result == ncclSuccess && branches(g))
+        result = for_each_lead(g, before, 1, false);
     uint32_t launched = 0;
     while (launched < g->call_count && result == ncclSuccess) {
         result = launch_one(g, &g->calls[launched]);
@@ -233,8 +257,6 @@ ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in
     }
     shim_group_end_comms(g, launched, result);
     /* Order what was launched, even after a failure. */
-    ncclResult_t merged = for_each_lead(g, branch_after), joined = for_each_lead(g, join_after);
-    if (result == ncclSuccess)
-        result = merged;
-    return result != ncclSuccess ? result : joined;
+    const ncclResult_t ordered = for_each_lead(g, after, 2, true);
+    return result != ncclSuccess ? result : ordered;
 }

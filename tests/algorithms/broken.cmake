@@ -166,22 +166,26 @@ if(SHUNT_SANITIZE STREQUAL "")
   # A reader that does not wait for its flag.
   add_broken(no_flag allreduce/staged.cu "lane_flag(flag(team, team.rank, phase, r)) - value >= 2 * EPOCH_UNIT" "false")
   # A sender that does not wait for credit.
-  add_broken(no_credit sendrecv/pairs.cu "const uint32_t room = it.rows - p.ahead" "const uint32_t room = it.rows")
+  add_broken(no_credit sendrecv/mixed.h "const uint32_t room = it.rows - p.ahead" "const uint32_t room = it.rows")
+  add_broken(no_credit_alone sendrecv/alone.h "while (count + rows - credit > it.rows)" "while (false)")
   # Credit for rows that are not armed again.
-  add_broken(false_credit sendrecv/pairs.cu "told = to & ~(part - 1)" "told = (to + 2 * part) & ~(part - 1)")
-  # No credit at all. (A sender does not need the credit of a ring's last quarter.)
-  add_broken(mean_credit sendrecv/pairs.cu "lane_raise(it.credit, told)" "lane_raise(it.credit, 0)")
-  add_broken(no_ring_rearm sendrecv/pairs.cu "lane_rearm(it.vector(count + b))" "(void)b")
+  add_broken(false_credit sendrecv/ring.h "lane_raise(it.credit, to)" "lane_raise(it.credit, to + it.rows)")
+  # No credit within a launch.
+  add_broken(mean_credit sendrecv/ring.h "lane_raise(it.credit, to)" "lane_raise(it.credit, 0)")
+  # A launch that does not begin with credit for what earlier ones have received.
+  add_broken(no_tell sendrecv/ring.h "lane_raise(it.credit, count)" "(void)count")
+  add_broken(no_ring_rearm sendrecv/ring.h "lane_rearm(it.vector(count + b))" "(void)b")
+  add_broken(no_ring_rearm_alone sendrecv/alone.h "lane_rearm(at[b])" "(void)b")
   # A warp that waits in one of its items, for a peer that waits in another one.
-  add_broken(one_item sendrecv/pairs.cu "if (!alone && !next_item(team, x, mine, workers, here, index, at, it, p))" "if (false)")
+  add_broken(one_item sendrecv/mixed.h "if (!alone && !next_item(team, x, mine, workers, here, index, at, it, p))" "if (false)")
   # A rank that has done its part of a collective and left; one that has, while others still send; a message that came
   # while its receiver was on the way to see that the sender is gone.
   add_broken(gone_ended device/lane_host.h "if (missed >> r & 1 &&" "if (false &&")
-  add_broken(gone_others sendrecv/pairs.cu "lane_awaits(lane, idle)" "lane_awaits(lane, ~0u)")
+  add_broken(gone_others sendrecv/mixed.h "lane_awaits(lane, idle)" "lane_awaits(lane, ~0u)")
   add_broken(gone_at_once device/lane_host.h "missed = lane_missed(lane, team)"
     "missed = (lane.lost = team.control->gone | lane_stopped(team), lane_missed(lane, team))")
   # Credit that overtakes the re-arming of a ring in the host's memory.
-  add_broken(late_credit sendrecv/pairs.cu "lane_fence();" "")
+  add_broken(late_credit sendrecv/ring.h "lane_fence();" "")
   # Bulk copies: a sender that does not wait for credit, or takes a first ring as given, where a slow peer still reads
   # what the last call sent; credit for what is not read; a reader that does not wait for its flag; flags of earlier
   # calls that count; a flag before its chunk is complete; a stage that is filled before it was read.
@@ -194,7 +198,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(bulk_early_flag push/bulk_roles.h "bulk_done<LAG>(*j.out)" "bulk_read<LAG>(*j.out)")
   add_broken(bulk_early_stage push/bulk_roles.h "bulk_read<LAG>(*j.in)" "bulk_commit(*j.in)")
   # The next launch does not know the position in the ring.
-  add_broken(no_count sendrecv/pairs.cu "lane_write_own((uint64_t *)it.count, count)" "(void)count")
+  add_broken(no_count sendrecv/ring.h "lane_write_own((uint64_t *)it.count, count)" "(void)count")
   # A half whose last call a slow peer still reads; a tile of which some units have arrived; marks of 2^31 calls ago.
   add_broken(shm_one_half hostmem/outbox.h "half = epoch_half(team, epoch);" "half = 0;")
   add_broken(shm_torn hostmem/outbox.h "wrong |= x.v[i].w[3] ^ mark;" "")

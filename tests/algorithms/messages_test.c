@@ -18,7 +18,7 @@
 #include "tests/support/data.h"
 #include "world.h"
 
-enum { MOST_MESSAGES = 4000, SCRATCH = 1 << 20 };
+enum { MOST_MESSAGES = 4000, SCRATCH = 1 << 20, LARGE_SCRATCH = 12 << 20 };
 
 /* The memory under test: rings are in the receiver's device memory, or in the host's. */
 static alg_memory_t memory;
@@ -36,7 +36,7 @@ static void fill(uint8_t *at, size_t bytes, uint64_t seed)
 {
     for (size_t i = 0; i < bytes; i++) {
         if (i % 64 == 0 && data_below(&seed, 4) == 0) {
-            const size_t run = bytes - i < 64 ? bytes - i : 64;
+            const size_t most = 1 + data_below(&seed, 64), run = bytes - i < most ? bytes - i : most;
             memset(at + i, data_below(&seed, 2) ? 0xff : 0xfe, run);
             i += run - 1;
         } else
@@ -246,9 +246,66 @@ static void *turn_main(void *argument)
     return (void *)(intptr_t)alg_find(ALG_SEND_RECV, pairs_in[memory])->launch_host(&t->team, &call);
 }
 
+/* Short messages one by one, many more than a ring holds: the sender runs ahead of a receiver that comes late, and no
+ * further. */
+enum { RUN_MESSAGES = 300, RUN_BYTES = 64 };
+
+typedef struct run {
+    alg_team_t team;
+    bool sends;
+    _Alignas(16) uint8_t data[RUN_MESSAGES][RUN_BYTES];
+} run_t;
+
+static _Atomic uint32_t run_sent;
+
+static void wait_for_stillness(void)
+{
+    for (uint32_t before = ~0u; before == 0 || before != run_sent; usleep(5000))
+        before = run_sent;
+}
+
+static void *run_main(void *argument)
+{
+    run_t *r = argument;
+    intptr_t status = ALG_STATUS_OK;
+    if (!r->sends)
+        wait_for_stillness();
+    for (uint32_t i = 0; i < RUN_MESSAGES && status == ALG_STATUS_OK; i++) {
+        const alg_message_t message = {r->data[i], RUN_BYTES, r->sends ? 1 : 0, r->sends};
+        const alg_call_t call = {
+            .collective = ALG_SEND_RECV, .blocks = 8, .threads = 1, .messages = &message, .message_count = 1};
+        status = alg_find(ALG_SEND_RECV, pairs_in[memory])->launch_host(&r->team, &call);
+        run_sent += r->sends;
+    }
+    return (void *)status;
+}
+
+static void running_ahead(void **state)
+{
+    (void)state;
+    static run_t run[2];
+    pthread_t thread[2];
+    world_t *w = world_make(2, memory, SCRATCH);
+    run_sent = 0;
+    for (uint32_t r = 0; r < 2; r++) {
+        run[r].team = world_team(w, r);
+        run[r].sends = r == 0;
+        for (uint32_t i = 0; i < RUN_MESSAGES; i++)
+            memset(run[r].data[i], r == 0 ? (int)(i % 251) : 0xee, RUN_BYTES);
+        assert_int_equal(pthread_create(&thread[r], NULL, run_main, &run[r]), 0);
+    }
+    for (uint32_t r = 0; r < 2; r++) {
+        void *status;
+        pthread_join(thread[r], &status);
+        assert_int_equal((intptr_t)status, ALG_STATUS_OK);
+    }
+    assert_memory_equal(run[0].data, run[1].data, sizeof run[0].data);
+    world_free(w);
+}
+
 /* One rank groups messages for which its peers make two calls each; their second call waits for the other peer. So all
- * messages of the group must progress together. */
-enum { TOGETHER_MESSAGES = 150 };
+ * messages of the group must progress together. They are more than the arguments of any kernel hold. */
+enum { TOGETHER_MESSAGES = 1100 };
 
 typedef struct chain {
     alg_team_t team;
@@ -275,7 +332,7 @@ static void one_group_of_many(void **state)
     static chain_t chain[3];
     static uint8_t data[3][2 * TOGETHER_MESSAGES];
     pthread_t thread[3];
-    world_t *w = world_make(3, memory, SCRATCH);
+    world_t *w = world_make(3, memory, LARGE_SCRATCH);
     const uint32_t n = TOGETHER_MESSAGES;
     for (uint32_t r = 0; r < 3; r++) {
         chain[r].team = world_team(w, r);
@@ -337,11 +394,8 @@ static void broken_waits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups),
-        cmocka_unit_test(many),
-        cmocka_unit_test(long_messages),
-        cmocka_unit_test(deposits),
-        cmocka_unit_test(one_group_of_many),
+        cmocka_unit_test(groups),       cmocka_unit_test(many),          cmocka_unit_test(long_messages),
+        cmocka_unit_test(deposits),     cmocka_unit_test(running_ahead), cmocka_unit_test(one_group_of_many),
         cmocka_unit_test(broken_waits),
     };
     int failed = 0;

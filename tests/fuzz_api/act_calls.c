@@ -122,7 +122,7 @@ void act_messages(actor_t *actor, const fuzz_step_t *step)
         for (int m = 0; m < comm->members; m++)
             if (act_owns(actor, slots[c], m))
                 comms[c * comm->members + m] = act_handle(actor, slots[c], m);
-    mix_run(&mix, comms, comm->members, mix.seed + (uint64_t)actor->me);
+    mix_run(&mix, NULL, comms, comm->members, mix.seed + (uint64_t)actor->me);
 }
 
 /* ---- Operators ----------------------------------------------------------------------- */

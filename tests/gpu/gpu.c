@@ -25,7 +25,7 @@ typedef struct gpu_plan {
 
 /* ---- Calls ---------------------------------------------------------------------- */
 
-static size_t block_bytes(const data_buffer_t *buffer)
+size_t gpu_block_bytes(const data_buffer_t *buffer)
 {
     /* from the base to the end of the guard behind, as data_buffer_make lays it out */
     return (size_t)(buffer->data - buffer->base) + buffer->size + DATA_GUARD_BYTES;
@@ -34,7 +34,7 @@ static size_t block_bytes(const data_buffer_t *buffer)
 static uint8_t *pool_take(gpu_t *gpu, const data_buffer_t *buffer)
 {
     uint8_t *memory = gpu->pool + gpu->pool_used;
-    gpu->pool_used += (block_bytes(buffer) + POOL_ALIGNMENT - 1) / POOL_ALIGNMENT * POOL_ALIGNMENT;
+    gpu->pool_used += (gpu_block_bytes(buffer) + POOL_ALIGNMENT - 1) / POOL_ALIGNMENT * POOL_ALIGNMENT;
     CHECK(gpu->pool_used <= POOL_BYTES);
     return memory;
 }
@@ -59,9 +59,9 @@ void gpu_load(gpu_call_t *call)
 {
     cudaStream_t stream = call->gpu->stream;
     const data_buffer_t *out = &call->output, *in = &call->input;
-    CHECK_CUDA(cudaMemcpyAsync(call->device_output, out->base, block_bytes(out), cudaMemcpyHostToDevice, stream));
+    CHECK_CUDA(cudaMemcpyAsync(call->device_output, out->base, gpu_block_bytes(out), cudaMemcpyHostToDevice, stream));
     if (!call->in_place)
-        CHECK_CUDA(cudaMemcpyAsync(call->device_input, in->base, block_bytes(in), cudaMemcpyHostToDevice, stream));
+        CHECK_CUDA(cudaMemcpyAsync(call->device_input, in->base, gpu_block_bytes(in), cudaMemcpyHostToDevice, stream));
     CHECK_CUDA(cudaStreamSynchronize(stream));
 }
 
@@ -106,7 +106,7 @@ static bool comparable(const gpu_call_t *call)
 void gpu_verify(gpu_call_t *call, int shard, int shards, uint64_t *hash)
 {
     data_buffer_t got = call->output;
-    size_t bytes = block_bytes(&got);
+    size_t bytes = gpu_block_bytes(&got);
     ref_precision_t precision = call->taken ? REF_STRICT : REF_BOUND;
     char fault[256];
 
@@ -126,7 +126,7 @@ void gpu_verify(gpu_call_t *call, int shard, int shards, uint64_t *hash)
     free(got.base);
     if (call->in_place)
         return;
-    bytes = block_bytes(&call->input);
+    bytes = gpu_block_bytes(&call->input);
     got.base = malloc(bytes);
     CHECK(got.base != NULL);
     CHECK_CUDA(cudaMemcpyAsync(got.base, call->device_input, bytes, cudaMemcpyDeviceToHost, call->gpu->stream));

@@ -70,6 +70,9 @@ typedef struct gpu_call {
     uint8_t *device_input, *device_output;
 } gpu_call_t;
 
+/* Of a buffer with its guards, from its base on. */
+size_t gpu_block_bytes(const data_buffer_t *buffer);
+
 /* Device memory and streams of one rank. */
 void gpu_open(gpu_t *gpu);
 void gpu_close(gpu_t *gpu);

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sends and receives on GPUs: rings, all pairs, thousands in flight, graphs, beside collectives, on both routes. */
+/* Sends and receives on GPUs: rings, all pairs, thousands in flight, graphs, beside collectives, on both routes; and
+ * random programs of them and collectives. */
 #include "gpu.h"
 
 #include "message.h"
+#include "mix.h"
 
 enum { MOST_ENDS = 4 * REF_MAX_RANKS, LONG_BYTES = 3000000 };
 
@@ -22,8 +24,7 @@ typedef struct ends {
 
 static size_t block_of(const gpu_end_t *end)
 {
-    const data_buffer_t *buffer = &end->host.buffer;
-    return (size_t)(buffer->data - buffer->base) + buffer->size + DATA_GUARD_BYTES;
+    return gpu_block_bytes(&end->host.buffer);
 }
 
 static ends_t ends_begin(gpu_t *gpu)
@@ -314,11 +315,105 @@ static void routes(gpu_t *gpu)
     ring(gpu);
 }
 
+/* ---- Random programs ------------------------------------------------------------------------------- */
+
+/* Each communicator has a stream of its own: a group's collectives of two communicators run one after the other on one
+ * stream, and their order is not that of the other rank, which makes them one by one. */
+typedef struct place {
+    gpu_t *gpu;
+    cudaStream_t second; /* beside the rank's own */
+    cudaEvent_t event;
+    bool captures;
+} place_t;
+
+static uint8_t *place_put(void *context, const data_buffer_t *buffer)
+{
+    gpu_t *gpu = ((place_t *)context)->gpu;
+    uint8_t *copy = gpu->pool + gpu->pool_used;
+    const size_t bytes = gpu_block_bytes(buffer);
+    gpu->pool_used += (bytes + 255) / 256 * 256;
+    CHECK_CUDA(cudaMemcpyAsync(copy, buffer->base, bytes, cudaMemcpyHostToDevice, gpu->stream));
+    return copy + (buffer->data - buffer->base);
+}
+
+static void follow(const place_t *p, cudaStream_t waiter, cudaStream_t stream)
+{
+    CHECK_CUDA(cudaEventRecord(p->event, stream));
+    CHECK_CUDA(cudaStreamWaitEvent(waiter, p->event, 0));
+}
+
+/* Captured now and then, both streams by one graph. */
+static void place_begin(void *context, uint64_t *own, cudaStream_t streams[MIX_COMMS])
+{
+    place_t *p = context;
+    streams[0] = p->gpu->stream;
+    streams[1] = p->second;
+    p->captures = data_below(own, 4) == 0;
+    CHECK_CUDA(cudaStreamSynchronize(p->gpu->stream));
+    if (p->captures) {
+        CHECK_CUDA(cudaStreamBeginCapture(p->gpu->stream, cudaStreamCaptureModeThreadLocal));
+        follow(p, p->second, p->gpu->stream);
+    }
+}
+
+static void place_end(void *context)
+{
+    place_t *p = context;
+    if (p->captures) {
+        cudaGraph_t graph;
+        cudaGraphExec_t exec;
+        follow(p, p->gpu->stream, p->second);
+        CHECK_CUDA(cudaStreamEndCapture(p->gpu->stream, &graph));
+        CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+        CHECK_CUDA(cudaGraphLaunch(exec, p->gpu->stream));
+        CHECK_CUDA(cudaStreamSynchronize(p->gpu->stream));
+        CHECK_CUDA(cudaGraphExecDestroy(exec));
+        CHECK_CUDA(cudaGraphDestroy(graph));
+    }
+    CHECK_CUDA(cudaStreamSynchronize(p->gpu->stream));
+    CHECK_CUDA(cudaStreamSynchronize(p->second));
+    p->gpu->pool_used = 0;
+}
+
+static void place_get(void *context, const data_buffer_t *buffer, const uint8_t *data)
+{
+    gpu_t *gpu = ((place_t *)context)->gpu;
+    CHECK_CUDA(cudaMemcpyAsync(buffer->base, data - (buffer->data - buffer->base), gpu_block_bytes(buffer),
+                               cudaMemcpyDeviceToHost, gpu->stream));
+    CHECK_CUDA(cudaStreamSynchronize(gpu->stream));
+}
+
+/* For -t seconds. */
+static void programs(gpu_t *gpu)
+{
+    place_t p = {.gpu = gpu};
+    const mix_place_t place = {&p, place_put, place_begin, place_end, place_get};
+    const mix_t mix = {.events = 150,
+                       .comms = MIX_COMMS,
+                       .collectives = 4,
+                       .largest = 1000000,
+                       .group = MIX_MOST_GROUP,
+                       .stall_one_in = 10,
+                       .seed = gpu->options->seed};
+    ncclComm_t comms[MIX_COMMS * REF_MAX_RANKS] = {0};
+    comms[gpu->rank] = gpu->comm;
+    comms[gpu->nranks + gpu->rank] = ranks_init(gpu->ranks);
+    CHECK_CUDA(cudaStreamCreateWithFlags(&p.second, cudaStreamNonBlocking));
+    CHECK_CUDA(cudaEventCreateWithFlags(&p.event, cudaEventDisableTiming));
+    const uint64_t made = mix_run_for(gpu->options->seconds, &mix, &place, gpu->ranks, comms, gpu->nranks);
+    if (gpu->rank == 0)
+        printf("%llu programs of %d events\n", (unsigned long long)made, mix.events);
+    CHECK_CUDA(cudaEventDestroy(p.event));
+    CHECK_CUDA(cudaStreamDestroy(p.second));
+    CHECK_NCCL(ncclCommDestroy(comms[gpu->nranks + gpu->rank]));
+}
+
 int main(int argc, char **argv)
 {
     static const gpu_case_t cases[] = {
         {"ring", ring, GPU_RANKS, 120},         {"pairs", pairs, GPU_RANKS, 120},   {"queued", queued, GPU_RANKS, 60},
         {"captured", captured, GPU_RANKS, 120}, {"beside", beside, GPU_RANKS, 120}, {"routes", routes, GPU_RANKS, 120},
+        {"programs", programs, GPU_RANKS, 40},
     };
     return gpu_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -354,6 +354,11 @@ static void oneself(void **state)
 
 /* ---- Random programs ---------------------------------------------------------------------------------- */
 
+/* As the command says: -t SECONDS in all instead of one program in each shape, -s SEED. */
+enum { RUNS = 8 };
+static int lasting_seconds;
+static uint64_t lasting_seed;
+
 static void mix_body(ranks_t *ranks)
 {
     ncclComm_t comms[MIX_COMMS * REF_MAX_RANKS] = {0};
@@ -361,7 +366,7 @@ static void mix_body(ranks_t *ranks)
     for (int i = 0; i < mix.comms; i++)
         comms[i * ranks->nranks + ranks->rank] = ranks_init(ranks);
     mix.events = scaled(mix.events);
-    mix_run(&mix, comms, ranks->nranks, mix.seed + (uint64_t)ranks->rank);
+    mix_run_for(lasting_seconds / RUNS, &mix, NULL, ranks, comms, ranks->nranks);
     for (int i = 0; i < mix.comms; i++)
         CHECK_NCCL(ncclCommDestroy(comms[i * ranks->nranks + ranks->rank]));
 }
@@ -374,35 +379,57 @@ static void solo_body(ranks_t *ranks)
     for (int i = 0; i < mix.comms; i++)
         CHECK_NCCL(ncclCommInitAll(comms + i * N, N, NULL));
     mix.events = scaled(mix.events);
-    mix_run(&mix, comms, N, mix.seed);
+    mix_run_for(lasting_seconds / RUNS, &mix, NULL, ranks, comms, N);
     for (int i = 0; i < mix.comms * N; i++)
         CHECK_NCCL(ncclCommDestroy(comms[i]));
 }
 
 static void programs(void **state)
 {
-    static const mix_t alone = {.events = 1500, .comms = 1, .largest = 600000, .group = 1, .seed = 1},
-                       pairs = {.events = 3000, .comms = 1, .largest = 600000, .group = 12, .seed = 2},
-                       mixed =
-                           {.events = 2000, .comms = 2, .collectives = 4, .largest = 300000, .group = 40, .seed = 3},
-                       stalled = {400, 2, 4, 300000, 16, 4, 4};
+    static const mix_t
+        alone = {.events = 1500, .comms = 1, .largest = 600000, .group = 1, .seed = 1},
+        pairs = {.events = 3000, .comms = 1, .largest = 600000, .group = 12, .seed = 2},
+        mixed = {.events = 2000, .comms = 2, .collectives = 4, .largest = 300000, .group = 40, .seed = 3},
+        stalled = {
+            .events = 400, .comms = 2, .collectives = 4, .largest = 300000, .group = 16, .stall_one_in = 4, .seed = 4};
+    static const struct {
+        ranks_shape_t shape;
+        int nranks;
+        ranks_body_t body;
+        const mix_t *mix;
+    } runs[RUNS] = {{RANKS_PROCESSES, 2, mix_body, &alone},   {RANKS_PROCESSES, 2, mix_body, &pairs},
+                    {RANKS_PROCESSES, 4, mix_body, &mixed},   {RANKS_THREADS, 3, mix_body, &mixed},
+                    {RANKS_PROCESSES, 3, mix_body, &stalled}, {RANKS_PROCESSES, 8, mix_body, &stalled},
+                    {RANKS_SOLO, 1, solo_body, &pairs},       {RANKS_SOLO, 1, solo_body, &mixed}};
     (void)state;
-    host_run(RANKS_PROCESSES, 2, mix_body, &alone);
-    host_run(RANKS_PROCESSES, 2, mix_body, &pairs);
-    host_run(RANKS_PROCESSES, 4, mix_body, &mixed);
-    host_run(RANKS_THREADS, 3, mix_body, &mixed);
-    host_run(RANKS_PROCESSES, 3, mix_body, &stalled);
-    host_run(RANKS_PROCESSES, 8, mix_body, &stalled);
-    host_run(RANKS_SOLO, 1, solo_body, &pairs);
-    host_run(RANKS_SOLO, 1, solo_body, &mixed);
+    for (int i = 0; i < RUNS; i++) {
+        mix_t mix = *runs[i].mix;
+        mix.seed += lasting_seed;
+        const ranks_plan_t plan = {.shape = runs[i].shape,
+                                   .nranks = runs[i].nranks,
+                                   .seconds = 300 + lasting_seconds,
+                                   .body = runs[i].body,
+                                   .arg = &mix};
+        assert_int_equal(ranks_run(&plan), 0);
+    }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes),  cmocka_unit_test(one_way), cmocka_unit_test(exchanges),
         cmocka_unit_test(beside), cmocka_unit_test(oneself), cmocka_unit_test(programs),
     };
-    host_limit(120);
+    for (int option; (option = getopt(argc, argv, "t:s:")) != -1;) {
+        if (option != 't' && option != 's')
+            return 2;
+        if (option == 't')
+            lasting_seconds = atoi(optarg);
+        else
+            lasting_seed = strtoull(optarg, NULL, 0);
+    }
+    host_limit(120 + (unsigned)lasting_seconds);
+    if (lasting_seconds > 0)
+        cmocka_set_test_filter("programs");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

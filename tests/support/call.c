@@ -83,23 +83,23 @@ ncclResult_t call_issue_with(const call_t *call, ncclRedOp_t op)
     const int root = (int)call->k.root;
     switch (call->k.collective) {
     case ALG_REDUCE_SCATTER:
-        return ncclReduceScatter(send, recv, count, type, op, call->comm, NULL);
+        return ncclReduceScatter(send, recv, count, type, op, call->comm, call->stream);
     case ALG_REDUCE:
-        return ncclReduce(send, recv, count, type, op, root, call->comm, NULL);
+        return ncclReduce(send, recv, count, type, op, root, call->comm, call->stream);
     case ALG_ALL_GATHER:
-        return ncclAllGather(send, recv, count, type, call->comm, NULL);
+        return ncclAllGather(send, recv, count, type, call->comm, call->stream);
     case ALG_ALL_TO_ALL:
-        return ncclAlltoAll(send, recv, count, type, call->comm, NULL);
+        return ncclAlltoAll(send, recv, count, type, call->comm, call->stream);
     case ALG_BROADCAST:
         if (send == recv) /* in place, and the call has that form */
-            return ncclBcast(recv, count, type, root, call->comm, NULL);
-        return ncclBroadcast(send, recv, count, type, root, call->comm, NULL);
+            return ncclBcast(recv, count, type, root, call->comm, call->stream);
+        return ncclBroadcast(send, recv, count, type, root, call->comm, call->stream);
     case ALG_GATHER:
-        return ncclGather(send, recv, count, type, root, call->comm, NULL);
+        return ncclGather(send, recv, count, type, root, call->comm, call->stream);
     case ALG_SCATTER:
-        return ncclScatter(send, recv, count, type, root, call->comm, NULL);
+        return ncclScatter(send, recv, count, type, root, call->comm, call->stream);
     default:
-        return ncclAllReduce(send, recv, count, type, op, call->comm, NULL);
+        return ncclAllReduce(send, recv, count, type, op, call->comm, call->stream);
     }
 }
 

@@ -28,6 +28,7 @@ typedef struct call {
     void *recv;           /* alternately */
     uint64_t input_hash;  /* in place: the bytes other than the output */
     bool in_place;
+    cudaStream_t stream;
 } call_t;
 
 /* Makes buffers and operator; call_issue then makes the call (which in a group does nothing yet). */

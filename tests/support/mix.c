@@ -7,7 +7,7 @@
 #include "call.h"
 #include "message.h"
 
-enum { MOST_CALLS = MIX_MOST_GROUP * REF_MAX_RANKS };
+enum { MOST_CALLS = MIX_MOST_GROUP * REF_MAX_RANKS, WORD_GO_ON = RANKS_WORDS - 3 };
 
 typedef struct event {
     int comm;
@@ -22,6 +22,7 @@ typedef struct slot {
     int comm, rank;
     call_t call;
     message_end_t end;
+    uint8_t *input, *output; /* copies of the buffers, if the library works elsewhere */
 } slot_t;
 
 static coll_t draw_collective(uint64_t *seed, int nranks)
@@ -113,9 +114,46 @@ static void shuffle(slot_t **order, int calls, uint64_t *own)
     }
 }
 
-static ncclResult_t issue(slot_t *slot)
+/* The place of p, which lies in the buffer or is NULL, in the buffer's copy. */
+static void *in_copy(const void *p, const data_buffer_t *buffer, uint8_t *copy)
 {
-    return slot->collective ? call_issue(&slot->call) : message_issue(&slot->end);
+    return p ? copy + ((const uint8_t *)p - buffer->data) : NULL;
+}
+
+static const data_buffer_t *output_of(const slot_t *slot)
+{
+    return slot->collective ? &slot->call.output : &slot->end.buffer;
+}
+
+static bool has_input(const slot_t *slot)
+{
+    return slot->collective && !slot->call.in_place;
+}
+
+static void put(const mix_place_t *place, slot_t *slot)
+{
+    slot->output = place->put(place->context, output_of(slot));
+    slot->input = has_input(slot) ? place->put(place->context, &slot->call.input) : slot->output;
+}
+
+static void get(const mix_place_t *place, const slot_t *slot)
+{
+    place->get(place->context, output_of(slot), slot->output);
+    if (has_input(slot))
+        place->get(place->context, &slot->call.input, slot->input);
+}
+
+static ncclResult_t issue(slot_t *slot, cudaStream_t stream)
+{
+    if (!slot->collective)
+        return message_issue_at(&slot->end, slot->output ? slot->output : slot->end.buffer.data, stream);
+    call_t here = slot->call;
+    here.stream = stream;
+    if (slot->output) {
+        here.send = in_copy(here.send, here.in_place ? &here.output : &here.input, slot->input);
+        here.recv = in_copy(here.recv, &here.output, slot->output);
+    }
+    return call_issue(&here);
 }
 
 static void finish(slot_t *slot, int nranks)
@@ -127,21 +165,32 @@ static void finish(slot_t *slot, int nranks)
         message_finish(&slot->end);
 }
 
-static void run_calls(slot_t *slot, int calls, int nranks, bool grouped, uint64_t *own)
+static void run_calls(const mix_place_t *place, slot_t *slot, int calls, int nranks, bool grouped, uint64_t *own)
 {
     slot_t *order[MOST_CALLS];
-    for (int i = 0; i < calls; i++)
+    cudaStream_t streams[MIX_COMMS] = {0};
+    for (int i = 0; i < calls; i++) {
         order[i] = &slot[i];
+        if (place)
+            put(place, &slot[i]);
+    }
+    if (place)
+        place->begin(place->context, own, streams);
     if (grouped) {
         shuffle(order, calls, own);
         CHECK_NCCL(ncclGroupStart());
     }
     for (int i = 0; i < calls; i++)
-        CHECK_NCCL(issue(order[i]));
+        CHECK_NCCL(issue(order[i], streams[order[i]->comm]));
     if (grouped)
         CHECK_NCCL(ncclGroupEnd());
-    for (int i = 0; i < calls; i++)
+    if (place)
+        place->end(place->context);
+    for (int i = 0; i < calls; i++) {
+        if (place)
+            get(place, &slot[i]);
         finish(&slot[i], nranks);
+    }
 }
 
 /* ---- Programs ------------------------------------------------------------------------------- */
@@ -167,7 +216,7 @@ static int prepare_all(slot_t *slot, const event_t *event, const mix_t *mix, con
     return calls;
 }
 
-void mix_run(const mix_t *mix, const ncclComm_t *comms, int nranks, uint64_t own)
+void mix_run(const mix_t *mix, const mix_place_t *place, const ncclComm_t *comms, int nranks, uint64_t own)
 {
     static _Thread_local slot_t slot[MOST_CALLS];
     uint64_t seed = mix->seed;
@@ -180,7 +229,33 @@ void mix_run(const mix_t *mix, const ncclComm_t *comms, int nranks, uint64_t own
         }
         if (mix->stall_one_in > 0 && data_below(&own, (uint64_t)mix->stall_one_in) == 0)
             usleep((useconds_t)data_below(&own, 2000));
-        run_calls(slot, calls, nranks, events > 1 || calls > 1, &own);
+        run_calls(place, slot, calls, nranks, events > 1 || calls > 1, &own);
         done += events;
     }
+}
+
+/* Rank 0 decides, and all obey. */
+static bool has_time(ranks_t *ranks, double end)
+{
+    _Atomic uint64_t *word = &ranks->shared->words[WORD_GO_ON];
+    if (ranks->rank == 0)
+        atomic_store(word, ranks_seconds() < end);
+    ranks_barrier(ranks);
+    const bool more = atomic_load(word);
+    ranks_barrier(ranks);
+    return more;
+}
+
+uint64_t mix_run_for(int seconds, const mix_t *mix, const mix_place_t *place, ranks_t *ranks, const ncclComm_t *comms,
+                     int nranks)
+{
+    enum { APART = 1000 }; /* seeds of two programs: the ranks' own lie between */
+    const double end = ranks_seconds() + seconds;
+    mix_t program = *mix;
+    uint64_t programs = 0;
+    do {
+        program.seed = mix->seed + APART * programs++;
+        mix_run(&program, place, comms, nranks, program.seed + (uint64_t)ranks->rank);
+    } while (has_time(ranks, end));
+    return programs;
 }

@@ -12,6 +12,7 @@
 #ifndef TEST_MIX_H
 #define TEST_MIX_H
 
+#include "data.h"
 #include "ranks.h"
 
 enum { MIX_COMMS = 2, MIX_MOST_GROUP = 40 };
@@ -26,7 +27,24 @@ typedef struct mix {
     uint64_t seed;    /* of the program */
 } mix_t;
 
-/* For all ranks of this thread: comms[c * nranks + rank], NULL for another thread's. `own` is its own seed. */
-void mix_run(const mix_t *mix, const ncclComm_t *comms, int nranks, uint64_t own);
+/* Where the library's buffers are, if not in the host's memory (on GPUs). `context` is the caller's. */
+typedef struct mix_place {
+    void *context;
+    /* A copy of the buffer, guards and all, for the next group; the address of its data. */
+    uint8_t *(*put)(void *context, const data_buffer_t *buffer);
+    /* The streams of a group's calls, one a communicator; all copies are there. */
+    void (*begin)(void *context, uint64_t *own, cudaStream_t streams[MIX_COMMS]);
+    /* Its work has ended. */
+    void (*end)(void *context);
+    /* The buffer gets what its copy holds. */
+    void (*get)(void *context, const data_buffer_t *buffer, const uint8_t *data);
+} mix_place_t;
+
+/* For all ranks of this thread: comms[c * nranks + rank], NULL for another thread's. `own` is its own seed.
+ * place: NULL for the host's memory. */
+void mix_run(const mix_t *mix, const mix_place_t *place, const ncclComm_t *comms, int nranks, uint64_t own);
+/* That program, and in `seconds` by rank 0's clock others of further seeds; returns how many there were. */
+uint64_t mix_run_for(int seconds, const mix_t *mix, const mix_place_t *place, ranks_t *ranks, const ncclComm_t *comms,
+                     int nranks);
 
 #endif

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * alone.h - the kernels of the usual groups: no list has more than one message, and each item has a warp of its own,
+ * which may wait for its peer.
+ *
+ * They do the same steps as mixed.h with less code: fetching and issuing it is most of a short message's time. The
+ * counts and the first rows are loaded together. Rows whose vectors are all whole are moved without a look at single
+ * lanes; what is left, or not aligned, is the work of a function.
+ */
+#ifndef SHUNT_ALONE_H
+#define SHUNT_ALONE_H
+
+#include "algorithms/sendrecv/ring.h"
+
+/* Rows of a message in a channel: this lane's vectors of the whole ones are `step` bytes apart. */
+struct plain {
+    uint8_t *at;
+    uint64_t step;
+    uint32_t whole, all, channels;
+};
+
+LANE_FN uint32_t plain_rows(uint32_t rows, uint32_t channel, uint32_t channels)
+{
+    return channel < rows ? (rows - channel - 1) / channels + 1 : 0;
+}
+
+LANE_FN plain plain_make(const item &it, const part_t &part, const rings_t &rings)
+{
+    const uint32_t lanes = lane_warp_size(), rows = (uint32_t)message_rows(part.bytes, lanes);
+    const buffer_t buffer = buffer_make(part.buffer, part.bytes);
+    plain p;
+    p.channels = rings_channels(rings, rows);
+    p.at = buffer.base + (uint64_t)(it.channel * lanes + it.lane) * VEC;
+    p.step = (uint64_t)p.channels * lanes * VEC;
+    p.whole = it.data ? plain_rows(buffer.whole / lanes, it.channel, p.channels) : 0;
+    p.all = plain_rows(rows, it.channel, p.channels);
+    return p;
+}
+
+/* Messages of which no channel takes more than ROWS rows; or LONG, of some more. */
+template <int ROWS, bool LONG> struct pairs_alone {
+    template <int MOST> LANE_FN static void run(lane_t lane, const alg_team_t &team, const exchange<MOST> &x)
+    {
+        const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, warp = lane.thread / lanes;
+        /* A block that sends and receives is faster, but for its fences, which wait for what the block sends. */
+        const uint32_t index = LONG ? lane.block * warps + warp : warp * lane.blocks + lane.block;
+        const bool any = index < x.item_end[EXCHANGE_LISTS - 1];
+        const item it = item_make(team, x, any ? index : 0, lane.thread % lanes);
+        const plain p = plain_make(it, x.part[it.end - 1], x.rings);
+        const bool loads = it.sends && p.whole > 0;
+        uint8_t *own = team.own;
+        const uint64_t *counts = (const uint64_t *)(it.data ? it.count : own + ALG_EPOCH_OFFSET);
+        const uint64_t *seen = (const uint64_t *)(it.data ? it.seen : own + ALG_EPOCH_OFFSET);
+        const uint8_t *from[ROWS];
+        uintptr_t held = (uintptr_t)own | (uintptr_t)it.data | (uintptr_t)counts | (uintptr_t)seen;
+        LANE_UNROLL
+        for (uint32_t b = 0; b < ROWS; b++) {
+            from[b] = loads ? p.at + (b < p.whole ? b : 0) * p.step : own;
+            held |= (uintptr_t)from[b];
+        }
+
+        lane_begin(held, x.early);
+        const uint64_t epoch = epoch_read(team);
+        uint64_t count = lane_read_own(counts);
+        uint64_t credit = lane_read_own(seen);
+        vec16_t y[ROWS];
+        LANE_UNROLL
+        for (uint32_t b = 0; b < ROWS; b++)
+            y[b] = lane_load_if(loads, from[b], own);
+        if (epoch_stopped(epoch) || !any)
+            return;
+        lane_awaits(lane, 1u << it.peer);
+        const uint64_t end = count + p.all;
+        uint64_t told = count;
+        if (it.data && !it.sends)
+            ring_tell(it, count);
+        if (p.whole > 0) {
+            if (!(it.sends ? send(lane, team, it, p, count, credit, y) : receive(lane, team, it, p, count, told, y)))
+                return;
+            count += p.whole;
+        }
+        if (p.whole < p.all && !rest(lane, team, x, it, p, count, it.sends ? credit : told))
+            return;
+        if (it.data)
+            ring_write_count(it, end, credit);
+    }
+
+    /* The whole rows; y has the first ROWS of them. */
+    LANE_FN static bool send(lane_t &lane, const alg_team_t &team, const item &it, const plain &p, uint64_t count,
+                             uint64_t &credit, vec16_t (&y)[ROWS])
+    {
+        const uint8_t *from = p.at;
+        for (uint32_t left = p.whole;;) {
+            const uint32_t rows = left < ROWS ? left : ROWS;
+            lane_wait_begins(lane);
+            while (count + rows - credit > it.rows) {
+                credit = lane_flag(it.credit);
+                if (lane_stop(lane, team))
+                    return false;
+            }
+            if (rows_top(y) >= ESCAPED)
+                ring_put_some(it, count, rows, y);
+            else {
+                LANE_UNROLL
+                for (uint32_t b = 0; b < ROWS; b++) {
+                    if (b < rows)
+                        lane_put(it.vector(count + b), y[b]);
+                }
+            }
+            left -= rows;
+            if (!LONG || left == 0)
+                return true;
+            count += ROWS;
+            from += ROWS * p.step;
+            LANE_UNROLL
+            for (uint32_t b = 0; b < ROWS; b++)
+                y[b] = lane_load_if(true, from + (b < left ? b : 0) * p.step, from);
+        }
+    }
+
+    LANE_FN static bool receive(lane_t &lane, const alg_team_t &team, const item &it, const plain &p, uint64_t count,
+                                uint64_t &told, vec16_t (&y)[ROWS])
+    {
+        const uint64_t end = count + p.all;
+        uint8_t *to = p.at, *at[ROWS];
+        for (uint32_t left = p.whole;;) {
+            const uint32_t rows = left < ROWS ? left : ROWS;
+            uint32_t top;
+            LANE_UNROLL
+            for (uint32_t b = 0; b < ROWS; b++)
+                at[b] = it.vector(count + (b < rows ? b : 0));
+            lane_wait_begins(lane);
+            for (;;) {
+                LANE_UNROLL
+                for (uint32_t b = 0; b < ROWS; b++)
+                    y[b] = lane_poll(at[b]);
+                top = rows_top(y);
+                if (top != SENTINEL)
+                    break;
+                if (lane_stop(lane, team))
+                    return false;
+            }
+            if (top == ESCAPED && !ring_unescape(
+                                      lane, team, it, count, [rows](uint32_t b) { return b < rows; }, y))
+                return false;
+            LANE_UNROLL
+            for (uint32_t b = 0; b < ROWS; b++) {
+                if (b < rows)
+                    lane_store(to + b * p.step, y[b]);
+            }
+            LANE_UNROLL
+            for (uint32_t b = 0; b < ROWS; b++)
+                lane_rearm(at[b]);
+            if (LONG)
+                told = ring_give_credit(it, told, count + rows, end);
+            left -= rows;
+            if (!LONG || left == 0)
+                return true;
+            count += rows;
+            to += ROWS * p.step;
+        }
+    }
+
+    /* The rows behind the whole ones, and copies to this rank itself. credit: that was got, or given. */
+    template <int MOST>
+    LANE_COLD_FN bool rest(lane_t lane, const alg_team_t &team, const exchange<MOST> &x, item it, plain p,
+                           uint64_t count, uint64_t credit)
+    {
+        const uint64_t end = count + p.all - p.whole;
+        for (uint32_t done = p.whole; done < p.all; done += ROWS) {
+            const uint32_t row = it.channel + done * p.channels;
+            const span<ROWS> s = span_make<ROWS>(it, x.part[it.end - 1], x.rings, row);
+            vec16_t y[ROWS];
+            span_load(s, it.sends, team.own, y);
+            if (it.sends)
+                span_complete(s, y);
+            if (!it.data)
+                span_store(span_make<ROWS>(it, x.part[it.end], x.rings, row), y);
+            else if (!(it.sends ? send_rest(lane, team, it, count, credit, s, y)
+                                : receive_rest(lane, team, it, count, s, y)))
+                return false;
+            count += s.rows;
+            if (it.data && !it.sends)
+                credit = ring_give_credit(it, credit, count, end);
+        }
+        return true;
+    }
+
+    LANE_FN static bool send_rest(lane_t &lane, const alg_team_t &team, const item &it, uint64_t count,
+                                  uint64_t &credit, const span<ROWS> &s, const vec16_t (&y)[ROWS])
+    {
+        lane_wait_begins(lane);
+        while (count + s.rows - credit > it.rows) {
+            credit = lane_flag(it.credit);
+            if (lane_stop(lane, team))
+                return false;
+        }
+        ring_put(it, count, s, y);
+        return true;
+    }
+
+    LANE_FN static bool receive_rest(lane_t &lane, const alg_team_t &team, const item &it, uint64_t count,
+                                     const span<ROWS> &s, vec16_t (&y)[ROWS])
+    {
+        lane_wait_begins(lane);
+        for (;;) {
+            ring_poll(it, count, s, y);
+            bool arrived = true;
+            LANE_UNROLL
+            for (uint32_t b = 0; b < ROWS; b++)
+                arrived = arrived && (!s.has(b) || mark_arrived<MARK_ESCAPE>(y[b]));
+            if (arrived)
+                break;
+            if (lane_stop(lane, team))
+                return false;
+        }
+        if (!span_unescape(lane, team, it, count, s, y))
+            return false;
+        span_store(s, y);
+        ring_rearm(it, count, s);
+        return true;
+    }
+};
+
+#endif

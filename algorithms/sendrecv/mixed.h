@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mixed.h - the kernel for any messages: several in a list, and several items for a warp.
+ *
+ * No step waits for a peer: a warp with several items goes on with one as long as it
+ * moves, and then to the next. So any grid serves any number of items without a lock-up,
+ * and the order in which other ranks list their messages does not matter. (A grid is
+ * resident as a whole, as every grid here.) A row that has arrived may have an escape
+ * word that has not; its sender has stored it already, so that wait is short.
+ */
+#ifndef SHUNT_MIXED_H
+#define SHUNT_MIXED_H
+
+#include "algorithms/sendrecv/ring.h"
+
+enum { PAIRS_HOST_ITEMS = 64 };
+
+/* Where an item stands. Alike on all lanes of its warp, and kept for it between two steps. */
+typedef struct progress {
+    uint64_t count;   /* rows that have passed through the ring */
+    uint32_t row;     /* of the message: the channel's next */
+    uint32_t ahead;   /* sender: rows of `count` for which it has seen no credit */
+    uint16_t part;    /* message */
+    uint8_t arriving; /* receiver: the last look found something */
+    uint8_t done;     /* all messages */
+} progress_t;
+
+typedef enum step { STEP_IDLE, STEP_MOVED, STEP_DONE, STEP_BROKEN } step_t;
+
+struct pairs_mixed {
+    typedef span<RING_BATCH> batch_t;
+
+    template <int MOST> LANE_FN static void run(lane_t lane, const alg_team_t &team, const exchange<MOST> &x)
+    {
+#ifdef __CUDACC__
+        extern __shared__ progress_t kept[];
+#else
+        progress_t kept[PAIRS_HOST_ITEMS];
+#endif
+        const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, items = x.item_end[EXCHANGE_LISTS - 1];
+        /* Neighbouring items share a block: a receiver's fences wait for what else its multiprocessor stores, and
+         * the stores of senders take long. */
+        const uint32_t first = lane.block * warps + lane.thread / lanes, workers = lane.blocks * warps;
+        const bool alone = items <= workers; /* every item has a warp of its own */
+        progress_t *mine = kept + lane.thread / lanes * ((items + workers - 1) / workers);
+        const uint32_t here = lane.thread % lanes;
+        uint32_t index = first < items ? first : 0, at = 0, left = 0;
+        item it = item_make(team, x, index, here);
+
+        lane_begin((uintptr_t)team.own | (uintptr_t)it.data, x.early);
+        const uint64_t epoch = epoch_read(team);
+        progress_t p = progress_make(x, it);
+        if (epoch_stopped(epoch) || first >= items)
+            return;
+        if (it.data && !it.sends)
+            ring_tell(it, p.count);
+        for (uint32_t i = first; i < items; i += workers, left++) {
+            if (i == first)
+                continue;
+            const item next = item_make(team, x, i, here);
+            const progress_t other = progress_make(x, next);
+            if (here == 0)
+                mine[left] = other;
+            if (next.data && !next.sends)
+                ring_tell(next, other.count);
+        }
+        lane_warp_sync();
+        bool moved = true;
+        uint32_t idle = 0; /* ranks (bits) with which no item has moved */
+        for (;;) {
+            const step_t step = work(lane, team, x, it, p);
+            idle |= step == STEP_IDLE ? 1u << it.peer : 0;
+            if (step == STEP_BROKEN || (step == STEP_DONE && --left == 0))
+                return;
+            moved = moved || step != STEP_IDLE;
+            if (step == STEP_MOVED)
+                continue;
+            if (!alone && !next_item(team, x, mine, workers, here, index, at, it, p))
+                continue;
+            /* All have been tried. */
+            lane_awaits(lane, idle);
+            idle = 0;
+            if (moved)
+                lane_wait_begins(lane);
+            else if (lane_warp_any(lane_stop(lane, team)))
+                return;
+            moved = false;
+        }
+    }
+
+    /* To this warp's next item that is not done; true when it begins again with its first. */
+    template <int MOST>
+    LANE_FN static bool next_item(const alg_team_t &team, const exchange<MOST> &x, progress_t *mine, uint32_t workers,
+                                  uint32_t lane, uint32_t &index, uint32_t &at, item &it, progress_t &p)
+    {
+        const uint32_t items = x.item_end[EXCHANGE_LISTS - 1];
+        bool round = false;
+        lane_warp_sync();
+        if (lane == 0)
+            mine[at] = p;
+        lane_warp_sync();
+        do {
+            index += workers;
+            at++;
+            if (index >= items) {
+                index -= at * workers;
+                at = 0;
+                round = true;
+            }
+            p = mine[at];
+        } while (p.done);
+        it = item_make(team, x, index, lane);
+        return round;
+    }
+
+    template <int MOST> LANE_FN static progress_t progress_make(const exchange<MOST> &x, const item &it)
+    {
+        progress_t p = {0, it.channel, 0, it.list ? x.part_end[it.list - 1] : (uint16_t)0, 1, 0};
+        if (it.data) {
+            p.count = lane_read_own((const uint64_t *)it.count);
+            p.ahead = it.sends ? (uint32_t)(p.count - lane_read_own((const uint64_t *)it.seen)) : 0;
+        }
+        return p;
+    }
+
+    template <int MOST>
+    LANE_FN static step_t work(lane_t &lane, const alg_team_t &team, const exchange<MOST> &x, const item &it,
+                               progress_t &p)
+    {
+        step_t step = STEP_MOVED;
+        if (p.row < message_rows(x.part[p.part].bytes, lane_warp_size())) {
+            if (it.peer == team.rank)
+                copy(team, x, it, p);
+            else if (it.sends)
+                step = send(team, x, it, p);
+            else
+                step = receive(lane, team, x, it, p);
+        }
+        if (step == STEP_BROKEN || p.row < message_rows(x.part[p.part].bytes, lane_warp_size()))
+            return step;
+        p.row = it.channel;
+        if (++p.part < it.end)
+            return STEP_MOVED;
+        p.done = 1;
+        if (it.data)
+            ring_write_count(it, p.count, p.count - p.ahead);
+        return STEP_DONE;
+    }
+
+    template <int MOST>
+    LANE_FN static void copy(const alg_team_t &team, const exchange<MOST> &x, const item &it, progress_t &p)
+    {
+        const uint32_t parts = it.end - (it.list ? x.part_end[it.list - 1] : 0u);
+        const batch_t s = span_make<RING_BATCH>(it, x.part[p.part], x.rings, p.row);
+        vec16_t v[RING_BATCH];
+        span_load(s, true, team.own, v);
+        span_complete(s, v);
+        span_store(span_make<RING_BATCH>(it, x.part[p.part + parts], x.rings, p.row), v);
+        p.row += s.rows * (s.stride / lane_warp_size());
+    }
+
+    template <int MOST>
+    LANE_FN static step_t send(const alg_team_t &team, const exchange<MOST> &x, const item &it, progress_t &p)
+    {
+        /* Lanes may see different credits; each has acquired the least. */
+        if (p.ahead >= it.rows)
+            p.ahead = it.rows - lane_warp_least(it.rows - (uint32_t)(p.count - lane_flag(it.credit)));
+        const uint32_t room = it.rows - p.ahead;
+        batch_t s = span_make<RING_BATCH>(it, x.part[p.part], x.rings, p.row);
+        s.rows = room < s.rows ? room : s.rows;
+        if (s.rows == 0)
+            return STEP_IDLE;
+        vec16_t v[RING_BATCH];
+        span_load(s, true, team.own, v);
+        span_complete(s, v);
+        ring_put(it, p.count, s, v);
+        p.count += s.rows;
+        p.ahead += s.rows;
+        p.row += s.rows * (s.stride / lane_warp_size());
+        return STEP_MOVED;
+    }
+
+    /* What has arrived of the next rows, up to the first that has not. */
+    template <int MOST>
+    LANE_FN static step_t receive(lane_t &lane, const alg_team_t &team, const exchange<MOST> &x, const item &it,
+                                  progress_t &p)
+    {
+        batch_t s = span_make<RING_BATCH>(it, x.part[p.part], x.rings, p.row);
+        vec16_t v[RING_BATCH];
+        /* A look that found nothing is repeated at the first row alone: others need the memory more. */
+        if (!p.arriving)
+            s.rows = 1;
+        ring_poll(it, p.count, s, v);
+        uint32_t here = 0;
+        LANE_UNROLL
+        for (uint32_t b = 0; b < RING_BATCH; b++)
+            here += here == b && b < s.rows && (!s.has(b) || mark_arrived<MARK_ESCAPE>(v[b]));
+        s.rows = lane_warp_least(here);
+        p.arriving = s.rows > 0;
+        if (s.rows == 0)
+            return STEP_IDLE;
+        if (lane_warp_any(!span_unescape(lane, team, it, p.count, s, v)))
+            return STEP_BROKEN;
+        span_store(s, v);
+        ring_rearm(it, p.count, s);
+        ring_give_credit(it, p.count & ~(uint64_t)(ring_part(it) - 1), p.count + s.rows, UINT64_MAX);
+        p.count += s.rows;
+        p.row += s.rows * (s.stride / lane_warp_size());
+        return STEP_MOVED;
+    }
+};
+
+#endif

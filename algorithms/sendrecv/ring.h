@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * ring.h - one channel of a pair of ranks, and rows of a message on their way through its ring.
+ *
+ * What guards a ring: the receiver arms a row again when it has read it. The sender puts a row only if its count is
+ * less than a ring ahead of the credit that the receiver gave it. A launch that receives begins by giving credit for
+ * all that earlier ones have received; kernel boundaries order their re-arming before it. Further credit needs a fence,
+ * which takes about a microsecond, and is given only for what this launch has still to receive beyond a ring.
+ */
+#ifndef SHUNT_RING_H
+#define SHUNT_RING_H
+
+#include "algorithms/device/buffers.h"
+#include "algorithms/device/epoch.h"
+#include "algorithms/sendrecv/exchange.h"
+
+enum { RING_BATCH = 8 }; /* rows under way in a warp */
+
+/* One channel of one direction, and a lane's place in it. */
+struct item {
+    uint32_t list, channel, peer, end; /* end: of its messages */
+    bool sends;
+    uint32_t lane, rows;   /* rows of the ring */
+    uint8_t *data, *words; /* this lane's, of row 0 of the ring; NULL: to this rank itself */
+    uint8_t *count;        /* own: SENT or RECEIVED */
+    uint8_t *seen;         /* own */
+    uint8_t *credit;       /* own, or for the receiver the peer's */
+
+    LANE_FN uint8_t *vector(uint64_t row) const
+    {
+        return data + ((uint32_t)row & (rows - 1)) * lane_warp_size() * VEC;
+    }
+
+    LANE_FN uint8_t *word(uint64_t row) const
+    {
+        return words + ((uint32_t)row & (rows - 1)) * lane_warp_size() * 4;
+    }
+};
+
+template <int MOST>
+LANE_FN item item_make(const alg_team_t &team, const exchange<MOST> &x, uint32_t index, uint32_t lane)
+{
+    item it;
+    it.list = 0;
+    while (index >= x.item_end[it.list])
+        it.list++;
+    it.channel = index - (it.list ? x.item_end[it.list - 1] : 0);
+    it.peer = it.list / 2;
+    it.sends = it.list % 2 == EXCHANGE_SEND;
+    it.end = x.part_end[it.list];
+    it.lane = lane;
+    it.rows = x.rings.rows;
+    it.data = it.words = it.count = it.seen = it.credit = NULL;
+    if (it.peer == team.rank)
+        return it;
+    const uint32_t at = it.sends ? it.peer : team.rank, from = it.sends ? team.rank : it.peer;
+    const uint64_t ring = (uint64_t)other_place(from, at) * x.rings.channels + it.channel;
+    it.data = team.scratch[at] + team.rings_offset + ring * ring_bytes(it.rows, lane_warp_size());
+    it.words = it.data + (uint64_t)it.rows * lane_warp_size() * VEC + lane * 4;
+    it.data += lane * VEC;
+    const uint64_t column = (uint64_t)it.channel * 8;
+    uint8_t *own = team.own_counts + column, *credits = team.scratch[team.rank] + team.counts_offset + column;
+    uint8_t *theirs = team.scratch[it.peer] + team.counts_offset + column;
+    it.count = own + count_place(it.sends ? COUNT_SENT : COUNT_RECEIVED, it.peer);
+    it.seen = own + count_place(COUNT_SEEN, it.peer);
+    it.credit = it.sends ? credits + count_place(COUNT_CREDIT, it.peer) : theirs + count_place(COUNT_CREDIT, team.rank);
+    return it;
+}
+
+/* ---- Rows of a message ------------------------------------------------------------------ */
+
+/* This lane's vectors in up to ROWS rows of a channel. */
+template <int ROWS> struct span {
+    buffer_t buffer;
+    uint32_t vectors, first, stride; /* vectors of the message; the lane's first one, and from one to the next */
+    uint32_t rows;
+
+    LANE_FN uint32_t at(uint32_t b) const
+    {
+        return first + b * stride;
+    }
+
+    LANE_FN bool has(uint32_t b) const
+    {
+        return b < rows && at(b) < vectors;
+    }
+
+    LANE_FN bool whole(uint32_t b) const
+    {
+        return b < rows && at(b) < buffer.whole;
+    }
+
+    /* A vector at the end, or anywhere in a buffer that is not aligned. */
+    LANE_FN bool has_rest() const
+    {
+        return rows > 0 && vectors > buffer.whole && first < vectors && at(rows - 1) >= buffer.whole;
+    }
+};
+
+/* From `row` on, which is the channel's. */
+template <int ROWS> LANE_FN span<ROWS> span_make(const item &it, const part_t &part, const rings_t &rings, uint32_t row)
+{
+    span<ROWS> s;
+    const uint32_t rows = (uint32_t)message_rows(part.bytes, lane_warp_size()), channels = rings_channels(rings, rows);
+    s.buffer = buffer_make(part.buffer, part.bytes);
+    s.vectors = buffer_vectors(part.bytes);
+    s.stride = channels * lane_warp_size();
+    s.first = row * lane_warp_size() + it.lane;
+    s.rows = 0;
+    LANE_UNROLL
+    for (uint32_t b = 0; b < ROWS; b++)
+        s.rows += row + b * channels < rows;
+    return s;
+}
+
+/* What is not a whole vector, out of the way of the rest: fetching code takes time. */
+template <int ROWS> LANE_COLD_FN void span_load_rest(span<ROWS> s, vec16_t *x)
+{
+    LANE_UNROLL
+    for (uint32_t b = 0; b < ROWS; b++) {
+        if (s.has(b) && !s.whole(b))
+            x[b] = buffer_load<uint8_t>(s.buffer, s.at(b));
+    }
+}
+
+template <int ROWS> LANE_COLD_FN void span_store_rest(span<ROWS> s, const vec16_t *x)
+{
+    LANE_UNROLL
+    for (uint32_t b = 0; b < ROWS; b++) {
+        if (s.has(b) && !s.whole(b))
+            buffer_store<uint8_t>(s.buffer, s.at(b), x[b]);
+    }
+}
+
+template <int ROWS> LANE_FN void vec_copy(vec16_t (&to)[ROWS], const vec16_t (&from)[ROWS])
+{
+    LANE_UNROLL
+    for (uint32_t b = 0; b < ROWS; b++)
+        to[b] = from[b];
+}
+
+/* In flight beside what was loaded before; the rest is not, and comes with span_complete. */
+template <int ROWS> LANE_FN void span_load(const span<ROWS> &s, bool wanted, const uint8_t *any, vec16_t (&x)[ROWS])
+{
+    LANE_UNROLL
+    for (uint32_t b = 0; b < ROWS; b++)
+        x[b] = buffer_load_whole_if(wanted && s.whole(b), s.buffer, s.at(b), any);
+}
+
+template <int ROWS> LANE_FN void span_complete(const span<ROWS> &s, vec16_t (&x)[ROWS])
+{
+    if (s.has_rest()) {
+        vec16_t y[ROWS]; /* x stays in registers */
+        vec_copy(y, x);
+        span_load_rest(s, y);
+        vec_copy(x, y);
+    }
+}
+
+template <int ROWS> LANE_FN void span_store(const span<ROWS> &s, const vec16_t (&x)[ROWS])
+{
+    LANE_UNROLL
+    for (uint32_t b = 0; b < ROWS; b++) {
+        if (s.whole(b))
+            buffer_store_whole(s.buffer, s.at(b), x[b]);
+    }
+    if (s.has_rest()) {
+        vec16_t y[ROWS];
+        vec_copy(y, x);
+        span_store_rest(s, y);
+    }
+}
+
+/* The greatest word of a lane's vectors: SENTINEL or ESCAPED, if there is one. */
+template <int ROWS> LANE_FN uint32_t rows_top(const vec16_t (&x)[ROWS])
+{
+    uint32_t top = 0;
+    LANE_UNROLL
+    for (uint32_t b = 0; b < ROWS; b++) {
+        const uint32_t one = mark_top(x[b]);
+        top = one > top ? one : top;
+    }
+    return top;
+}
+
+/* ---- Through a ring ----------------------------------------------------------------------- */
+
+LANE_COLD_FN void ring_put_escaped(uint8_t *vector, uint8_t *word, vec16_t v)
+{
+    const uint32_t escape = mark_clean<MARK_ESCAPE>(v);
+    lane_put(vector, v);
+    lane_put_word(word, escape);
+}
+
+template <int ROWS> LANE_FN void ring_put(const item &it, uint64_t count, const span<ROWS> &s, const vec16_t (&x)[ROWS])
+{
+    LANE_UNROLL
+    for (uint32_t b = 0; b < ROWS; b++) {
+        if (!s.has(b))
+            continue;
+        if (mark_top(x[b]) >= ESCAPED)
+            ring_put_escaped(it.vector(count + b), it.word(count + b), x[b]);
+        else
+            lane_put(it.vector(count + b), x[b]);
+    }
+}
+
+/* Of rows that are all whole. */
+template <int ROWS> LANE_FN void ring_put_some(const item &it, uint64_t count, uint32_t rows, const vec16_t (&x)[ROWS])
+{
+    vec16_t y[ROWS]; /* x stays in registers */
+    vec_copy(y, x);
+    LANE_ROLL
+    for (uint32_t b = 0; b < rows; b++) {
+        if (mark_top(y[b]) >= ESCAPED)
+            ring_put_escaped(it.vector(count + b), it.word(count + b), y[b]);
+        else
+            lane_put(it.vector(count + b), y[b]);
+    }
+}
+
+template <int ROWS> LANE_FN void ring_poll(const item &it, uint64_t count, const span<ROWS> &s, vec16_t (&x)[ROWS])
+{
+    LANE_UNROLL
+    for (uint32_t b = 0; b < ROWS; b++) {
+        if (s.has(b))
+            x[b] = lane_poll(it.vector(count + b));
+    }
+}
+
+/* Escape words of this lane's vectors `b` with has(b) that have arrived; they are on their way. False: the wait was
+ * broken. */
+template <int ROWS, class H>
+LANE_FN bool ring_unescape(lane_t &lane, const alg_team_t &team, const item &it, uint64_t count, H has,
+                           vec16_t (&x)[ROWS])
+{
+    vec16_t y[ROWS];
+    vec_copy(y, x);
+    LANE_ROLL
+    for (uint32_t b = 0; b < ROWS; b++) {
+        if (!has(b) || !mark_escaped(y[b]))
+            continue;
+        uint32_t escape;
+        lane_awaits(lane, 1u << it.peer);
+        while ((escape = lane_poll_word(it.word(count + b))) == SENTINEL) {
+            if (lane_stop(lane, team))
+                return false;
+        }
+        lane_rearm_word(it.word(count + b));
+        mark_unescape(y[b], escape);
+    }
+    vec_copy(x, y);
+    return true;
+}
+
+/* The same for a span, in which there may be none. */
+template <int ROWS>
+LANE_FN bool span_unescape(lane_t &lane, const alg_team_t &team, const item &it, uint64_t count, const span<ROWS> &s,
+                           vec16_t (&x)[ROWS])
+{
+    bool any = false;
+    LANE_UNROLL
+    for (uint32_t b = 0; b < ROWS; b++)
+        any = any || (s.has(b) && mark_escaped(x[b]));
+    return !any || ring_unescape(
+                       lane, team, it, count, [&s](uint32_t b) { return s.has(b); }, x);
+}
+
+template <int ROWS> LANE_FN void ring_rearm(const item &it, uint64_t count, const span<ROWS> &s)
+{
+    LANE_UNROLL
+    for (uint32_t b = 0; b < ROWS; b++) {
+        if (s.has(b))
+            lane_rearm(it.vector(count + b));
+    }
+}
+
+/* At the beginning of a launch that receives. */
+LANE_FN void ring_tell(const item &it, uint64_t count)
+{
+    if (it.lane == 0)
+        lane_raise(it.credit, count);
+}
+
+/* Rows, a power of two, for which credit is given at once, since a fence waits for the stores of its multiprocessor. */
+LANE_FN uint32_t ring_part(const item &it)
+{
+    return it.rows < 4 * RING_BATCH ? it.rows / 2 : 2 * RING_BATCH;
+}
+
+/* For rows up to `to` that the whole warp has armed again; credit for those up to `told` was given before. Returns what
+ * is so then. `end`: of what this launch receives, counted as they are; half a ring before it is left to the next
+ * launch, so that short messages find the other half free. */
+LANE_FN uint64_t ring_give_credit(const item &it, uint64_t told, uint64_t to, uint64_t end)
+{
+    if (to - told < ring_part(it) || told + it.rows / 2 >= end)
+        return told;
+    lane_warp_sync();
+    if (it.lane == 0) {
+        lane_fence();
+        lane_raise(it.credit, to);
+    }
+    return to;
+}
+
+LANE_FN void ring_write_count(const item &it, uint64_t count, uint64_t credit)
+{
+    if (it.lane != 0)
+        return;
+    lane_write_own((uint64_t *)it.count, count);
+    if (it.sends)
+        lane_write_own((uint64_t *)it.seen, credit);
+}
+
+#endif
