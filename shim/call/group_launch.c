@@ -103,6 +103,13 @@ static int join_after(const shim_group_t *g, shim_stream_use_t *lead)
     return error;
 }
 
+/* For join_after: the real NCCL has yet to put its work on the streams. */
+static int leave_pending(const shim_group_t *g, shim_stream_use_t *lead)
+{
+    (void)g;
+    return shim_order_leave(lead->comm, lead->stream, &lead->capture, true);
+}
+
 /* Run one step for every communicator of the group, on its device and under its lock. A failure does not stop the
  * others; the first error is returned. */
 static ncclResult_t for_each_lead(const shim_group_t *g, int (*step)(const shim_group_t *g, shim_stream_use_t *lead))
@@ -222,7 +229,7 @@ static ncclResult_t launch_one(const shim_group_t *g, const shim_queued_t *queue
 ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in_progress)
 {
     if (in_progress && g->call_count == 0)
-        return ncclSuccess; /* no work of ours follows it */
+        return for_each_lead(g, leave_pending); /* no work of ours follows it in the group */
     ncclResult_t result = wait_forwarded(g, real);
     if (result == ncclSuccess)
         result = for_each_lead(g, branch_off);
