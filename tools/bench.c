@@ -37,11 +37,18 @@ static int settle_cuda(bench_options_t *options, const bench_machine_t *machine)
         fprintf(stderr, "shunt bench: the library uses CUDA, but no GPU can be used: %s\n", machine->gpus.error);
         return TOOL_FAILED;
     }
-    if (options->ranks > machine->gpus.count) {
+    if (options->launch.on && options->launch.local >= machine->gpus.count) {
+        return tool_usage("bench", "--launched: local rank %u: there are %u GPUs", options->launch.local,
+                          machine->gpus.count);
+    }
+    if (!options->launch.on && options->ranks > machine->gpus.count) {
         return tool_usage("bench", "-g %u: there are %u GPUs", options->ranks, machine->gpus.count);
     }
     if (options->ranks == 0) {
         options->ranks = machine->gpus.count < BENCH_MAX_RANKS ? machine->gpus.count : BENCH_MAX_RANKS;
+    }
+    if (options->floor && options->launch.on) {
+        return tool_usage("bench", "--floor: is of the GPUs of one host, not of a launcher's ranks");
     }
     if (options->floor && options->ranks < 2) {
         return tool_usage("bench", "--floor: one rank has nothing to wait for");
@@ -56,7 +63,15 @@ static int settle_cuda(bench_options_t *options, const bench_machine_t *machine)
 
 static int settle(bench_options_t *options, const bench_machine_t *machine)
 {
-    int fault = machine->host ? settle_host(options) : settle_cuda(options, machine);
+    if (options->launch.on && options->ranks != 0) {
+        return tool_usage("bench", "--launched: the launcher says how many ranks there are, not -g");
+    }
+    int fault = options->launch.on ? bench_launch_find(&options->launch) : TOOL_OK;
+    if (fault != TOOL_OK) {
+        return fault;
+    }
+    options->ranks = options->launch.on ? options->launch.ranks : options->ranks;
+    fault = machine->host ? settle_host(options) : settle_cuda(options, machine);
     if (fault != TOOL_OK) {
         return fault;
     }
@@ -103,7 +118,7 @@ static bool take_row(void *context, const void *from_rank)
     if (row != NULL) {
         bench_report_row(collection->report, row);
         collection->right = collection->right && (row->wrong == 0 || row->wrong == UINT64_MAX);
-    } else {
+    } else if (collection->report != NULL) {
         bench_report_progress(collection->report);
     }
     return true;
@@ -111,14 +126,18 @@ static bool take_row(void *context, const void *from_rank)
 
 static int run_ranks(const bench_options_t *options, bench_shared_t *shared)
 {
-    bench_report_t *report = bench_report_open(options, &shared->machine, weigh_cases(options, &shared->machine));
-    if (report == NULL) {
+    const bench_launch_t *launch = &options->launch;
+    const bool reports = launch->rank == 0;
+    bench_report_t *report =
+        reports ? bench_report_open(options, &shared->machine, weigh_cases(options, &shared->machine)) : NULL;
+    if (reports && report == NULL) {
         return TOOL_FAILED;
     }
-    bench_family_t family = {.command = "bench", .shared = shared, .ranks = options->ranks};
+    bench_family_t family = {
+        .command = "bench", .shared = shared, .first = launch->rank, .ranks = launch->on ? 1 : options->ranks};
     collection_t collection = {report, true};
     bool done = bench_family_run(&family, rank_body, options, sizeof(bench_row_t), take_row, &collection);
-    done = bench_report_close(report) && done;
+    done = (!reports || bench_report_close(report)) && done;
     return done && collection.right ? TOOL_OK : TOOL_FAILED;
 }
 

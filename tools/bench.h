@@ -11,6 +11,7 @@
  *   bench_time.c     rounds, ours and NCCL's in turn
  *   bench_calls.c    what a call costs the host (--host-time)
  *   bench_beside.c   calls beside matrix products (--beside; the products are load.h's)
+ *   bench_launch.c   ranks that torchrun, mpirun or srun started (--launched)
  *   bench_type.c     element types and operators
  *   bench_host.c, bench_cuda.c, bench_nocuda.c  memory, streams and clocks
  *   bench_report.c   table, CSV, JSON
@@ -20,7 +21,8 @@
  *
  * Each rank is a process, forked before any call of CUDA. Ranks meet in one
  * anonymous shared mapping, which the parent owns; rank 0 sends finished rows to
- * the parent through a pipe.
+ * the parent through a pipe. With --launched each rank has a parent of its own, and
+ * they meet by TCP.
  */
 #ifndef SHUNT_BENCH_H
 #define SHUNT_BENCH_H
@@ -80,11 +82,21 @@ int bench_scalar(const bench_type_t *type, uint32_t rank);
 
 /* ---- Options ------------------------------------------------------------------------ */
 
+/* One rank of a launcher's. */
+typedef struct bench_launch {
+    bool on;
+    uint32_t rank, ranks;
+    uint32_t local; /* of those on this host: its GPU */
+    uint32_t port;
+    char address[256]; /* rank 0's */
+} bench_launch_t;
+
 typedef struct bench_options {
     uint64_t from_bytes;
     uint64_t to_bytes;
     uint32_t factor;
-    uint32_t ranks;      /* 0: all GPUs, or 4 on the host */
+    uint32_t ranks; /* 0: all GPUs, or 4 on the host */
+    bench_launch_t launch;
     uint32_t calls;      /* of one timed run; 0: the device's default */
     uint32_t warmup;     /* calls before each timed run */
     uint32_t rounds;     /* timed runs; the median counts */
@@ -175,6 +187,7 @@ typedef struct bench_shared {
     double seconds[BENCH_MAX_RANKS];
     uint64_t wrong[BENCH_MAX_RANKS];
     char error[BENCH_MAX_RANKS][BENCH_ERROR_BYTES];
+    uint64_t window_bytes; /* that rank 0 shows at the next barrier */
     uint8_t window[BENCH_WINDOW_BYTES];
 } bench_shared_t;
 
@@ -201,9 +214,9 @@ bool bench_look(const char *command, bench_machine_t *machine);
 bool bench_floor(const char *command, uint32_t gpus, tool_floor_t *floor);
 
 typedef struct bench_family {
-    const char *command;    /* in messages */
-    bench_shared_t *shared; /* fresh for every family */
-    uint32_t ranks;
+    const char *command;        /* in messages */
+    bench_shared_t *shared;     /* fresh for every family */
+    uint32_t first, ranks;      /* of them, and how many */
     pid_t pid[BENCH_MAX_RANKS]; /* the fields from here on are private; 0: ended */
     int rows;                   /* our end of the pipe */
     unsigned long long pulse;
@@ -233,6 +246,8 @@ typedef struct bench_rank {
     bench_shared_t *shared;
     uint32_t rank;
     uint32_t nranks;
+    uint32_t local;            /* its GPU */
+    int peer[BENCH_MAX_RANKS]; /* of a launcher's ranks: sockets; 0: none */
     const bench_device_t *device;
     void *device_state; /* owned by the device */
     void *stream;       /* cudaStream_t; NULL on the host */
@@ -280,6 +295,12 @@ double bench_bus_factor(alg_collective_t collective, uint32_t nranks);
 bool bench_fail(bench_rank_t *rank, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Wait for all ranks. */
 void bench_barrier(bench_rank_t *rank);
+/* What the launcher says of this process's rank; TOOL_OK, or TOOL_USAGE after a message. */
+int bench_launch_find(bench_launch_t *launch);
+/* A launcher's ranks meet. */
+bool bench_launch_open(bench_rank_t *rank);
+/* Wait for all, who then have each other's part of what is shared. Ends the process where one is gone. */
+void bench_launch_barrier(bench_rank_t *rank);
 /* Issue call `call` of a run on the stream. */
 bool bench_issue(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one, uint32_t call);
 /* Begin a case: set its buffers and sides. */

@@ -50,7 +50,7 @@ static bool cuda_open(bench_rank_t *rank)
         return bench_fail(rank, "out of memory");
     }
     rank->device_state = state;
-    if (!ok(rank, cudaSetDevice((int)rank->rank), "cudaSetDevice") ||
+    if (!ok(rank, cudaSetDevice((int)rank->local), "cudaSetDevice") ||
         !ok(rank, cudaStreamCreateWithFlags(&state->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags") ||
         !ok(rank, cudaEventCreate(&state->mark[0]), "cudaEventCreate") ||
         !ok(rank, cudaEventCreate(&state->mark[1]), "cudaEventCreate")) {

@@ -148,6 +148,11 @@ static void kill_all(bench_family_t *family)
     }
 }
 
+static uint32_t number_of(const bench_family_t *family, uint32_t index)
+{
+    return family->first + index;
+}
+
 static bool fork_ranks(bench_family_t *family, bench_body_t body, const void *job)
 {
     int ends[2];
@@ -159,7 +164,7 @@ static bool fork_ranks(bench_family_t *family, bench_body_t body, const void *jo
         if (fork_child(&family->pid[i])) {
             close(ends[0]);
             setenv("SHUNT_TIMEOUT_MS", "0", 0); /* the parent watches; a busy machine may delay a rank for long */
-            _exit(body(job, family->shared, i, ends[1]) ? TOOL_OK : TOOL_FAILED);
+            _exit(body(job, family->shared, number_of(family, i), ends[1]) ? TOOL_OK : TOOL_FAILED);
         }
         if (family->pid[i] < 0) {
             fprintf(stderr, "shunt %s: fork: %s\n", family->command, strerror(errno));
@@ -196,14 +201,14 @@ static bool watch(bench_family_t *family)
             family->pid[i] = 0;
             family->pulse_time = now();
             if (!WIFEXITED(status) || WEXITSTATUS(status) != TOOL_OK) {
-                tell(family, i, status);
+                tell(family, number_of(family, i), status);
                 return false;
             }
         }
     }
     unsigned long long pulse = 0;
     for (uint32_t i = 0; i < family->ranks; i++) {
-        pulse += atomic_load_explicit(&family->shared->pulse[i].steps, memory_order_relaxed);
+        pulse += atomic_load_explicit(&family->shared->pulse[number_of(family, i)].steps, memory_order_relaxed);
     }
     if (pulse != family->pulse) {
         family->pulse = pulse;

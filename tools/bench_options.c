@@ -22,6 +22,8 @@ const char bench_help[] =
     "  -e SIZE       to this many bytes (default 16M; host device 1M)\n"
     "  -f N          each size is N times the one before (default 2; host device 4)\n"
     "  -g N          ranks, 1 to 8 (default: every GPU; host device 4)\n"
+    "  --launched    be one rank of those that torchrun, mpirun or srun started, on one host or several; they meet at\n"
+    "                MASTER_ADDR, port MASTER_PORT + 1, and rank 0 reports\n"
     "  -n N          calls of one timed run, and of one graph (default 50; host device 20)\n"
     "  -w N          calls before each timed run (default 10)\n"
     "  -d TYPE       int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2, or all\n"
@@ -67,7 +69,8 @@ enum {
     OPTION_FLOOR,
     OPTION_HOST_TIME,
     OPTION_CHOOSE,
-    OPTION_BESIDE
+    OPTION_BESIDE,
+    OPTION_LAUNCHED
 };
 
 static const struct option long_options[] = {
@@ -86,6 +89,7 @@ static const struct option long_options[] = {
     {"host-time", no_argument, NULL, OPTION_HOST_TIME},
     {"choose", no_argument, NULL, OPTION_CHOOSE},
     {"beside", no_argument, NULL, OPTION_BESIDE},
+    {"launched", no_argument, NULL, OPTION_LAUNCHED},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
@@ -215,6 +219,9 @@ static int one_option(bench_options_t *options, int option)
         return TOOL_OK;
     case OPTION_CHOOSE:
         options->choose = true;
+        return TOOL_OK;
+    case OPTION_LAUNCHED:
+        options->launch.on = true;
         return TOOL_OK;
     case OPTION_BESIDE:
         options->beside = true;

@@ -44,6 +44,11 @@ static void pulse(bench_rank_t *rank)
 void bench_barrier(bench_rank_t *rank)
 {
     bench_shared_t *shared = rank->shared;
+    if (rank->options->launch.on) {
+        pulse(rank);
+        bench_launch_barrier(rank);
+        return;
+    }
     uint32_t phase = atomic_load(&shared->phase);
     if (atomic_fetch_add(&shared->waiting, 1) + 1 == rank->nranks) {
         atomic_store(&shared->waiting, 0);
@@ -218,8 +223,9 @@ bool bench_rank_open(bench_rank_t *rank, const bench_options_t *options, bench_s
     rank->shared = shared;
     rank->rank = number;
     rank->nranks = options->ranks;
+    rank->local = options->launch.on ? options->launch.local : number;
     rank->device = shared->machine.host ? &bench_device_host : bench_device_cuda;
-    if (!open_libraries(rank) || !rank->device->open(rank)) {
+    if ((options->launch.on && !bench_launch_open(rank)) || !open_libraries(rank) || !rank->device->open(rank)) {
         return false;
     }
     for (uint32_t side = 0; side < rank->comms; side++) {

@@ -35,6 +35,8 @@ void alg_relay_connected(alg_relay_t *relay, net_network_t *network);
 /* From now on the proxy serves this team's calls. An abort of theirs, or a wait that ran out of time, ends the
  * connections; a connection that ends while a call needs it ends the call (ALG_STATUS_PEER_LEFT). */
 int alg_relay_serve(alg_relay_t *relay, alg_team_t *team, alg_control_t *control);
+/* Why other hosts were lost, if RDMA said so; NULL: not known. */
+const char *alg_relay_fault(const alg_relay_t *relay);
 /* Before a call is launched, or captured. */
 void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t *call, bool captured);
 /* Wait until all that kernels have laid out is sent: a kernel ends when it has what it needs, which may be before.
@@ -57,6 +59,8 @@ net_landing_t alg_hosts_landing(const alg_hosts_t *hosts);
 void alg_hosts_connected(alg_hosts_t *hosts, net_network_t *network);
 /* For alg_network's calls on `team`, whose abort and time limit hold. */
 void alg_hosts_serve(alg_hosts_t *hosts, alg_team_t *team);
+/* As alg_relay_fault. */
+const char *alg_hosts_fault(const alg_hosts_t *hosts);
 /* No call may be under way. NULL is fine. */
 void alg_hosts_destroy(alg_hosts_t *hosts);
 

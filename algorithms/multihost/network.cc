@@ -18,6 +18,7 @@
 #include "algorithms/multihost/multihost.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "algorithms/device/input.h"
@@ -36,6 +37,7 @@ struct alg_hosts {
     uint8_t *windows;
     uint64_t flags[ALG_MAX_RANKS];
     uint8_t *staging; /* a segment a rank: this rank's contributions, as they are sent */
+    char fault[NET_WAY_TEXT];
 };
 
 /* ---- A step ------------------------------------------------------------------------ */
@@ -52,6 +54,9 @@ static const uint8_t *landed(const alg_hosts_t *hosts, uint32_t peer)
 
 static int fail(alg_hosts_t *hosts, int status)
 {
+    const char *fault = net_network_fault(hosts->network);
+    if (fault)
+        snprintf(hosts->fault, sizeof(hosts->fault), "%s", fault);
     net_network_close(hosts->network);
     hosts->network = NULL;
     return status;
@@ -61,7 +66,7 @@ static int fail(alg_hosts_t *hosts, int status)
 static bool is_through(const alg_hosts_t *hosts, uint32_t peer)
 {
     return peer == hosts->team.rank || (__atomic_load_n(&hosts->flags[peer], __ATOMIC_ACQUIRE) >= hosts->step &&
-                                        net_network_sent(hosts->network, peer));
+                                        net_network_sent(hosts->network, peer) >= hosts->step);
 }
 
 static int wait_for(alg_hosts_t *hosts, uint32_t peer, uint64_t deadline)
@@ -261,6 +266,11 @@ void alg_hosts_serve(alg_hosts_t *hosts, alg_team_t *team)
     hosts->team.control = team->control;
     hosts->team.timeout_ns = team->timeout_ns;
     team->every = hosts;
+}
+
+const char *alg_hosts_fault(const alg_hosts_t *hosts)
+{
+    return hosts->fault[0] ? hosts->fault : nullptr;
 }
 
 void alg_hosts_destroy(alg_hosts_t *hosts)

@@ -1,104 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * relay.c - relays, and the proxy that serves them (relay.h, multihost.h).
+ * relay.c - relays: what the proxy finds in one, and its life (relay.h, multihost.h).
  *
  * The list of relays and what is in them is the proxy's, under one lock that it holds
- * while it looks at all of them once. It gives the lock away between two looks, and a
- * look waits for nothing. The landing and the outbox are also the kernels'; words and
- * flags order them.
+ * while it looks at all of them once (proxy.c). A look waits for nothing. The landing and
+ * the outbox are also the kernels'; words and flags order them.
  *
  * Memory: a relay owns its memory and its network. The network goes first: nothing
  * lands in memory that is gone.
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "algorithms/multihost/multihost.h"
+#include "algorithms/multihost/proxy.h"
 #include "algorithms/multihost/relay.h"
 
 #define MS UINT64_C(1000000)
 
 enum {
-    QUEUE = 2 * RELAY_SLOTS, /* steps laid out and not sent: RELAY_SLOTS at most (relay.h) */
-    POLL_MS = 2,             /* after the last step; then it naps while a graph, or a late launch, may begin a call */
+    LONG_STEP = 12 << 10, /* whose copy takes long enough to share it with the reader */
     NAP_NS = 50000,
-    LONG_NAP_NS = 500000, /* after IDLE_MS */
-    IDLE_MS = 100,
     SEND_LIMIT_MS = 5000 /* for what peers are owed at the end */
 };
 
-typedef struct step {
-    uint64_t tag;
-    uint32_t slot, bytes;
-} step_t;
-
-struct alg_relay {
-    alg_relay_t *next;
-    alg_device_t device;
-    uint32_t host, hosts;
-    net_memory_t *memory;
-    uint8_t *at;
-    net_network_t *network; /* NULL: ended */
-    alg_control_t *control; /* NULL until it is served */
-    step_t queue[QUEUE];
-    uint64_t laid;                /* steps that were found */
-    uint64_t put[ALG_MAX_RANKS];  /* of them, given to the network for that host */
-    uint64_t call;                /* the next step is of this one ... */
-    uint32_t step;                /* ... and has this number */
-    uint64_t last_tag;            /* of the last step that was found; 0: none */
-    uint64_t kernels_begun;       /* that have ended laying out */
-    _Atomic uint64_t kernels_due; /* that were launched */
-    atomic_bool captured;
-};
-
-static struct proxy {
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
-    alg_relay_t *relays;
-    bool running;
-    atomic_bool sleeps;
-    atomic_uint wanted; /* by those who wait for the lock */
-} g_proxy = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
-static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
+_Static_assert((int)RELAY_QUEUE >= (int)RELAY_SLOTS, "as many steps as may be laid out (relay.h)");
 
 static uint64_t now_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000 * MS + (uint64_t)t.tv_nsec;
-}
-
-/* The child has neither the proxy nor the communicators. */
-static void forget_in_child(void)
-{
-    pthread_mutex_init(&g_proxy.lock, NULL);
-    pthread_cond_init(&g_proxy.wake, NULL);
-    g_proxy.relays = NULL;
-    g_proxy.running = false;
-    atomic_store(&g_proxy.sleeps, false);
-    atomic_store(&g_proxy.wanted, 0);
-}
-
-static void watch_forks(void)
-{
-    pthread_atfork(NULL, NULL, forget_in_child);
-}
-
-static void take_lock(void)
-{
-    atomic_fetch_add(&g_proxy.wanted, 1);
-    pthread_mutex_lock(&g_proxy.lock);
-    atomic_fetch_sub(&g_proxy.wanted, 1);
-}
-
-static void give_lock(void)
-{
-    pthread_mutex_unlock(&g_proxy.lock);
 }
 
 /* ---- One look at one relay ------------------------------------------------------------- */
@@ -122,7 +56,9 @@ static bool find_step(alg_relay_t *relay)
         if (__atomic_load_n(word + 2 * b + 1, __ATOMIC_ACQUIRE) != tag)
             return false;
     }
-    relay->queue[relay->laid++ % QUEUE] = (step_t){tag, slot, bytes};
+    relay->queue[relay->laid++ % RELAY_QUEUE] = (step_t){tag, slot, bytes};
+    if (relay->copies && bytes > LONG_STEP)
+        proxy_call_reader();
     relay->last_tag = tag;
     relay->step++;
     if (first >> 32 & RELAY_LAST) {
@@ -136,8 +72,8 @@ static bool find_step(alg_relay_t *relay)
 static bool give_to_network(alg_relay_t *relay, uint32_t host)
 {
     bool any = false;
-    while (relay->put[host] < relay->laid && net_network_sent(relay->network, host)) {
-        const step_t *step = &relay->queue[relay->put[host] % QUEUE];
+    while (relay->put[host] < relay->laid) {
+        const step_t *step = &relay->queue[relay->put[host] % RELAY_QUEUE];
         const uint64_t at = (uint64_t)step->slot * RELAY_STEP_BYTES;
         if (net_network_put(relay->network, host, at, relay->at + RELAY_OUTBOX + at, step->bytes, step->tag) != 0)
             break;
@@ -150,14 +86,29 @@ static bool give_to_network(alg_relay_t *relay, uint32_t host)
 /* It has sent all that it will. Kernels that need more are told. */
 static void lose(alg_relay_t *relay, uint32_t host)
 {
+    const char *fault = net_network_fault(relay->network);
+    if (fault && !atomic_load(&relay->has_fault)) {
+        snprintf(relay->fault, sizeof(relay->fault), "%s", fault);
+        atomic_store(&relay->has_fault, true);
+    }
     if (__atomic_load_n(flag_of(relay, host), __ATOMIC_RELAXED) < relay->last_tag)
         __atomic_store_n(flag_of(relay, host), RELAY_LOST, __ATOMIC_RELEASE);
 }
 
 static void end_network(alg_relay_t *relay)
 {
-    net_network_close(relay->network);
+    net_network_t *network = relay->network;
+    proxy_hold_reader();
     relay->network = NULL;
+    proxy_let_reader();
+    net_network_close(network);
+}
+
+/* That host has yet to be sent something. */
+static bool owes_to(const alg_relay_t *relay, uint32_t host)
+{
+    return host != relay->host && net_network_alive(relay->network, host) &&
+           net_network_sent(relay->network, host) < relay->last_tag;
 }
 
 /* Steps are on their way, or a kernel has more of them to come. */
@@ -166,14 +117,12 @@ static bool under_way(const alg_relay_t *relay)
     bool any = relay->step > 0;
     for (uint32_t h = 0; h < relay->hosts; h++) {
         if (h != relay->host && net_network_alive(relay->network, h))
-            any = any || relay->put[h] < relay->laid || !net_network_sent(relay->network, h) ||
-                  __atomic_load_n(flag_of(relay, h), __ATOMIC_RELAXED) < relay->last_tag;
+            any = any || owes_to(relay, h) || __atomic_load_n(flag_of(relay, h), __ATOMIC_RELAXED) < relay->last_tag;
     }
     return any;
 }
 
-/* True if something was done, or is under way. */
-static bool look(alg_relay_t *relay)
+bool relay_look(alg_relay_t *relay)
 {
     if (!relay->network)
         return false;
@@ -182,7 +131,7 @@ static bool look(alg_relay_t *relay)
         return false;
     }
     bool any = false;
-    while (relay->laid - relay->put[relay->host] < QUEUE && find_step(relay))
+    while (relay->laid - relay->put[relay->host] < RELAY_QUEUE && find_step(relay))
         any = true;
     for (uint32_t h = 0; h < relay->hosts; h++) {
         if (h == relay->host)
@@ -191,7 +140,7 @@ static bool look(alg_relay_t *relay)
         if (!net_network_alive(relay->network, h))
             lose(relay, h);
     }
-    any |= net_network_progress(relay->network, 0);
+    any |= proxy_has_reader() ? net_network_write(relay->network) : net_network_progress(relay->network, 0);
     /* The own entry is the slowest host's: a place in the queue is free when all have it. */
     uint64_t least = relay->laid;
     for (uint32_t h = 0; h < relay->hosts; h++) {
@@ -202,93 +151,9 @@ static bool look(alg_relay_t *relay)
     return any || under_way(relay);
 }
 
-/* ---- The proxy --------------------------------------------------------------------------- */
-
-typedef struct sight {
-    bool busy; /* something was done, or is under way */
-    bool due;  /* a call may begin without a word to the host, or was launched and has yet to begin */
-} sight_t;
-
-static bool is_due(const alg_relay_t *relay)
+bool relay_is_due(const alg_relay_t *relay)
 {
     return relay->network && (atomic_load(&relay->captured) || relay->kernels_begun < atomic_load(&relay->kernels_due));
-}
-
-static sight_t look_at_all(void)
-{
-    sight_t sight = {false, false};
-    for (alg_relay_t *relay = g_proxy.relays; relay; relay = relay->next) {
-        sight.busy |= look(relay);
-        sight.due |= is_due(relay);
-    }
-    return sight;
-}
-
-/* Until a call is launched, or for a while: what a peer sends meanwhile must be read, or its system takes this one for
- * dead (TCP_USER_TIMEOUT). Under the lock. */
-static void sleep_until_call(void)
-{
-    bool due = false;
-    atomic_store(&g_proxy.sleeps, true);
-    for (alg_relay_t *relay = g_proxy.relays; relay; relay = relay->next)
-        due |= is_due(relay);
-    if (!due) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec++;
-        pthread_cond_timedwait(&g_proxy.wake, &g_proxy.lock, &until);
-    }
-    atomic_store(&g_proxy.sleeps, false);
-}
-
-/* Others may need the core that this thread is bound to. */
-static void pause_a_moment(long nap_ns)
-{
-    const struct timespec moment = {0, nap_ns};
-    if (nap_ns > 0)
-        nanosleep(&moment, NULL);
-    else
-        sched_yield();
-}
-
-static void *serve_all(void *unused)
-{
-    uint64_t busy_ns = now_ns();
-    pthread_mutex_lock(&g_proxy.lock);
-    while (g_proxy.relays) {
-        const sight_t sight = look_at_all();
-        const uint64_t now = now_ns();
-        if (sight.busy)
-            busy_ns = now;
-        const uint64_t idle_ns = now - busy_ns;
-        if (idle_ns > POLL_MS * MS && !sight.due) {
-            sleep_until_call();
-            busy_ns = now_ns();
-            continue;
-        }
-        give_lock();
-        pause_a_moment(idle_ns < POLL_MS * MS ? 0 : idle_ns < IDLE_MS * MS ? NAP_NS : LONG_NAP_NS);
-        while (atomic_load(&g_proxy.wanted) > 0)
-            sched_yield();
-        pthread_mutex_lock(&g_proxy.lock);
-    }
-    g_proxy.running = false;
-    give_lock();
-    return unused;
-}
-
-/* Under the lock. */
-static bool start_proxy(void)
-{
-    g_proxy.running = g_proxy.running || net_thread_start(NULL, serve_all, NULL) == 0;
-    return g_proxy.running;
-}
-
-static void wake_proxy(void)
-{
-    take_lock();
-    pthread_cond_signal(&g_proxy.wake);
-    give_lock();
 }
 
 /* ---- A relay's life -------------------------------------------------------------------- */
@@ -327,26 +192,24 @@ net_landing_t alg_relay_landing(const alg_relay_t *relay)
 void alg_relay_connected(alg_relay_t *relay, net_network_t *network)
 {
     relay->network = network;
+    relay->copies = net_network_copies(network);
 }
 
 int alg_relay_serve(alg_relay_t *relay, alg_team_t *team, alg_control_t *control)
 {
-    pthread_once(&g_fork_once, watch_forks);
     team->host = relay->host;
     team->hosts = relay->hosts;
     team->relay = relay->at;
     relay->control = control;
-    take_lock();
-    const bool running = start_proxy();
-    if (running) {
-        relay->next = g_proxy.relays;
-        g_proxy.relays = relay;
-        pthread_cond_signal(&g_proxy.wake);
-    } else {
+    const int error = proxy_add(relay);
+    if (error)
         relay->control = NULL; /* the control words may be freed before the relay */
-    }
-    give_lock();
-    return running ? 0 : -EAGAIN;
+    return error;
+}
+
+const char *alg_relay_fault(const alg_relay_t *relay)
+{
+    return atomic_load(&relay->has_fault) ? relay->fault : NULL;
 }
 
 void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t *call, bool captured)
@@ -355,19 +218,16 @@ void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t
         atomic_store(&relay->captured, true);
     else
         atomic_fetch_add(&relay->kernels_due, alg_exchange_kernels(team, call));
-    if (atomic_load(&g_proxy.sleeps))
-        wake_proxy();
+    proxy_wake();
 }
 
 /* The last step may be on its way to a slow host, or not have been found yet. */
 static bool owes(alg_relay_t *relay)
 {
     bool any = false;
-    (void)look(relay);
-    for (uint32_t h = 0; relay->network && h < relay->hosts; h++) {
-        if (h != relay->host && net_network_alive(relay->network, h))
-            any = any || relay->put[h] < relay->laid || !net_network_sent(relay->network, h);
-    }
+    (void)relay_look(relay);
+    for (uint32_t h = 0; relay->network && h < relay->hosts; h++)
+        any = any || owes_to(relay, h);
     return any;
 }
 
@@ -375,13 +235,13 @@ void alg_relay_flush(alg_relay_t *relay)
 {
     const struct timespec moment = {0, NAP_NS};
     const uint64_t limit = now_ns() + SEND_LIMIT_MS * MS;
-    take_lock();
+    proxy_take();
     while (owes(relay) && now_ns() < limit) {
-        give_lock();
+        proxy_give();
         nanosleep(&moment, NULL);
-        take_lock();
+        proxy_take();
     }
-    give_lock();
+    proxy_give();
 }
 
 void alg_relay_destroy(alg_relay_t *relay)
@@ -389,15 +249,7 @@ void alg_relay_destroy(alg_relay_t *relay)
     if (!relay)
         return;
     alg_relay_flush(relay);
-    take_lock();
-    for (alg_relay_t **at = &g_proxy.relays; *at; at = &(*at)->next) {
-        if (*at == relay) {
-            *at = relay->next;
-            break;
-        }
-    }
-    pthread_cond_signal(&g_proxy.wake);
-    give_lock();
+    proxy_remove(relay);
     end_network(relay);
     net_memory_destroy(relay->memory);
     free(relay);

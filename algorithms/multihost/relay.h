@@ -24,7 +24,7 @@
 #include "algorithms/algorithm.h"
 
 enum {
-    RELAY_AHEAD = 2,
+    RELAY_AHEAD = 4,
     RELAY_SLOTS = 2 * RELAY_AHEAD, /* of a half */
     RELAY_STEP_BYTES = 64 << 10,
     RELAY_STEPS = 256, /* of a kernel, at most */

@@ -19,7 +19,7 @@ static ncclResult_t own_error(shim_comm_t *comm)
     uint32_t status = __atomic_load_n(&alg_scratch_control(comm->scratch)->status, __ATOMIC_ACQUIRE);
     if (status == ALG_STATUS_OK)
         return ncclSuccess;
-    shim_comm_fail(comm, ncclRemoteError, shim_comm_status_text(status));
+    shim_comm_fail_call(comm, status);
     return ncclRemoteError;
 }
 

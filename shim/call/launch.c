@@ -79,7 +79,7 @@ static ncclResult_t result_of(shim_comm_t *comm, int status)
     case ALG_STATUS_TIMEOUT:
     case ALG_STATUS_PEER_DEAD:
     case ALG_STATUS_PEER_LEFT:
-        shim_comm_fail(comm, ncclRemoteError, shim_comm_status_text((uint32_t)status));
+        shim_comm_fail_call(comm, (uint32_t)status);
         return ncclRemoteError;
     default:
         atomic_store(&comm->reusable, false);

@@ -2,6 +2,8 @@
 /* failure.c - see failure.h. */
 #include "shim/comm/failure.h"
 
+#include <stdio.h>
+
 #include "shim/base/last_error.h"
 #include "shim/base/log.h"
 
@@ -17,7 +19,7 @@ void shim_comm_fail(shim_comm_t *comm, ncclResult_t result, const char *text)
               (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, text);
 }
 
-const char *shim_comm_status_text(uint32_t status)
+static const char *text_of(uint32_t status)
 {
     switch (status) {
     case ALG_STATUS_TIMEOUT:
@@ -27,4 +29,14 @@ const char *shim_comm_status_text(uint32_t status)
     default:
         return "a peer that the call needs has left, or its process is gone";
     }
+}
+
+void shim_comm_fail_call(shim_comm_t *comm, uint32_t status)
+{
+    char text[NET_WAY_TEXT + 100];
+    const char *fault = comm->relay ? alg_relay_fault(comm->relay) : NULL;
+    if (!fault && comm->hosts)
+        fault = alg_hosts_fault(comm->hosts);
+    snprintf(text, sizeof text, "%s%s%s", text_of(status), fault ? ": " : "", fault ? fault : "");
+    shim_comm_fail(comm, ncclRemoteError, text);
 }

@@ -9,7 +9,7 @@
 
 /* The communicator is broken: every later call returns `result`. The first failure wins. */
 void shim_comm_fail(shim_comm_t *comm, ncclResult_t result, const char *text);
-/* The meaning of a kernel's status other than OK. */
-const char *shim_comm_status_text(uint32_t status);
+/* Likewise, with ncclRemoteError: a call's kernel ended with this status. */
+void shim_comm_fail_call(shim_comm_t *comm, uint32_t status);
 
 #endif

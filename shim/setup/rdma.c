@@ -83,6 +83,7 @@ void shim_rdma_read(int device, shim_rdma_t *rdma)
                                    .gid_index = number("NCCL_IB_GID_INDEX", -1),
                                    .service_level = number("NCCL_IB_SL", -1),
                                    .traffic_class = number("NCCL_IB_TC", -1),
+                                   .pkey_index = number("NCCL_IB_PKEY", 0),
                                    .timeout = number("NCCL_IB_TIMEOUT", 20),
                                    .retries = number("NCCL_IB_RETRY_CNT", 7)}};
     if (rdma->wish.service_level == -1)

@@ -6,7 +6,7 @@
 include(${CMAKE_SOURCE_DIR}/cmake/broken.cmake)
 file(GLOB_RECURSE kernel_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
   ${CMAKE_SOURCE_DIR}/algorithms/*.h ${CMAKE_SOURCE_DIR}/algorithms/*.def ${CMAKE_SOURCE_DIR}/algorithms/*/*.cu
-  ${CMAKE_SOURCE_DIR}/algorithms/multihost/relay.c)
+  ${CMAKE_SOURCE_DIR}/algorithms/multihost/*.c)
 list(TRANSFORM kernel_sources PREPEND ${CMAKE_SOURCE_DIR}/ OUTPUT_VARIABLE kernel_paths)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${kernel_paths})
 
@@ -74,7 +74,7 @@ function(add_copy target file)
     endif()
   endforeach()
   if(file MATCHES "^multihost")
-    list(APPEND kernels ${root}/algorithms/multihost/relay.c $<TARGET_OBJECTS:shunt_transport>)
+    list(APPEND kernels ${root}/algorithms/multihost/proxy.c ${root}/algorithms/multihost/relay.c $<TARGET_OBJECTS:shunt_transport>)
   endif()
   add_executable(${target} ${test} world.c ${kernels} ${support}
     ${CMAKE_SOURCE_DIR}/algorithms/collective.c ${CMAKE_SOURCE_DIR}/algorithms/map.c
@@ -103,6 +103,26 @@ function(add_broken name file)
     target_compile_definitions(broken_${name} PRIVATE ROUNDS=400)
   endif()
   set_tests_properties(algorithms.broken_${name} PROPERTIES WILL_FAIL TRUE)
+endfunction()
+
+# add_broken_network(NAME FROM TO [FROM TO]...): of multihost/network.cc. The room's objects, with this one made from a
+# changed file.
+function(add_broken_network name)
+  set(target broken_network_${name})
+  set(path ${CMAKE_SOURCE_DIR}/algorithms/multihost/network.cc)
+  set(copy ${CMAKE_CURRENT_BINARY_DIR}/broken_network_${name}.cc)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
+  file(READ ${path} text)
+  shunt_break(text ${target} multihost/network.cc ${ARGN})
+  file(GENERATE OUTPUT ${copy} CONTENT "${text}")
+  add_executable(${target} between_test.c world.c ${support} ${copy} $<TARGET_OBJECTS:shunt_transport>
+    $<FILTER:$<TARGET_OBJECTS:shunt_algorithms>,EXCLUDE,multihost/network.cc.o>)
+  target_link_libraries(${target} PRIVATE shunt_options cmocka::cmocka ${SHUNT_LIBRARIES} m)
+  target_link_options(${target} PRIVATE -Wl,--wrap=sendmsg)
+  target_compile_options(${target} PRIVATE -w)
+  target_compile_definitions(${target} PRIVATE WAIT_NS=300000000u ROUNDS=400)
+  add_test(NAME algorithms.${target} COMMAND ${target})
+  set_tests_properties(algorithms.${target} PROPERTIES LABELS unit WILL_FAIL TRUE)
 endfunction()
 
 # Stores to the host's memory arrive late and in any order: kernels rely on no more order than PCIe gives. (Not under
@@ -185,6 +205,12 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(relay_no_fence multihost/exchange.cu "lane_fence();" "")
   add_broken(relay_no_flag multihost/exchange.cu "(seen = lane_flag(team.relay + RELAY_FLAGS + 8 * h)) < wanted" "false")
   add_broken(relay_early_end multihost/relay.c "alg_relay_flush(relay);" "")
+  # The same of the other collectives: a half of the window that a slow peer still reads; a segment that has not come;
+  # one that is changed before it is sent; an end of which nobody is told.
+  add_broken_network(one_half "(hosts->step & 1) * ALG" "0 * ALG" "(step & 1) * ALG" "0 * ALG")
+  add_broken_network(no_flag "__atomic_load_n(&hosts->flags[peer], __ATOMIC_ACQUIRE) >= hosts->step" "true")
+  add_broken_network(early_sent "net_network_sent(hosts->network, peer) >= hosts->step" "true")
+  add_broken_network(silent_end "net_network_close(hosts->network)" "(void)0")
   add_broken(relay_early_loss multihost/relay.c "__ATOMIC_RELAXED) < relay->last_tag)" "__ATOMIC_RELAXED) < RELAY_LOST)")
 elseif(SHUNT_SANITIZE STREQUAL "thread")
   # Scatter and gather staging that move with the grid: a call stores where a slow peer still reads.

@@ -169,6 +169,14 @@ static ncclResult_t sum(ncclComm_t comm)
     return result;
 }
 
+/* The warning and the last error name what the device said. */
+static void expect_named(ncclComm_t comm, const char *what)
+{
+    if (!strstr(ncclGetLastError(comm), what))
+        fprintf(stderr, "last error: %s\n", ncclGetLastError(comm));
+    CHECK(strstr(ncclGetLastError(comm), what) != NULL);
+}
+
 static void expect_failed(ncclComm_t comm, ncclResult_t result)
 {
     ncclResult_t async = ncclSuccess;
@@ -206,6 +214,29 @@ static void cut_wire(void **state)
     if (!has_wire())
         skip();
     run_hosts(2, quick, 0, cut_wire_body);
+}
+
+/* A write of rank 0's fails. */
+static void failed_write_body(ranks_t *ranks)
+{
+    if (ranks->rank == 0)
+        setenv("FAKE_VERBS", "two,fail=60", 1);
+    ncclComm_t comm = init_host(ranks);
+    expect_rdma(ranks);
+    ncclResult_t result = ncclSuccess;
+    while (result == ncclSuccess)
+        result = sum(comm);
+    if (ranks->rank == 0)
+        expect_named(comm, "transport retry counter exceeded");
+    expect_failed(comm, result);
+}
+
+static void failed_write(void **state)
+{
+    (void)state;
+    if (has_wire())
+        skip();
+    run_hosts(2, patient, 0, failed_write_body);
 }
 
 /* Rank 0 writes with a wrong key; rank 1 sees that rank 0 is gone. */
@@ -254,8 +285,8 @@ static void killed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums),    cmocka_unit_test(collectives), cmocka_unit_test(cut_wire),
-        cmocka_unit_test(bad_key), cmocka_unit_test(killed),
+        cmocka_unit_test(sums),         cmocka_unit_test(collectives), cmocka_unit_test(cut_wire),
+        cmocka_unit_test(failed_write), cmocka_unit_test(bad_key),     cmocka_unit_test(killed),
     };
     host_limit(30);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -32,12 +32,14 @@ static void ib_variables(void **state)
     assert_int_equal(wish.gid_index, -1);
     assert_int_equal(wish.service_level, 0);
     assert_int_equal(wish.traffic_class, 0);
+    assert_int_equal(wish.pkey_index, 0);
     assert_int_equal(wish.timeout, 20);
     assert_int_equal(wish.retries, 7);
     setenv("NCCL_IB_HCA", "=mlx5_1:1", 1);
     setenv("NCCL_IB_GID_INDEX", "3", 1);
     setenv("NCCL_IB_SL", "5", 1);
     setenv("NCCL_IB_TC", "0x6a", 1);
+    setenv("NCCL_IB_PKEY", "4", 1);
     setenv("NCCL_IB_TIMEOUT", "14", 1);
     setenv("NCCL_IB_RETRY_CNT", "2", 1);
     wish = read_wish();
@@ -45,6 +47,7 @@ static void ib_variables(void **state)
     assert_int_equal(wish.gid_index, 3);
     assert_int_equal(wish.service_level, 5);
     assert_int_equal(wish.traffic_class, 106);
+    assert_int_equal(wish.pkey_index, 4);
     assert_int_equal(wish.timeout, 14);
     assert_int_equal(wish.retries, 2);
 }

@@ -53,6 +53,18 @@ void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t
     (void)captured;
 }
 
+const char *alg_relay_fault(const alg_relay_t *relay)
+{
+    (void)relay;
+    return NULL;
+}
+
+const char *alg_hosts_fault(const alg_hosts_t *hosts)
+{
+    (void)hosts;
+    return NULL;
+}
+
 void alg_relay_flush(alg_relay_t *relay)
 {
     (void)relay;

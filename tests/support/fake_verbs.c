@@ -202,6 +202,11 @@ bool fake_may(uint32_t key, uint64_t at, uint64_t bytes, int access, const struc
     return may;
 }
 
+EXPORT const char *ibv_wc_status_str(enum ibv_wc_status status)
+{
+    return status == IBV_WC_RETRY_EXC_ERR ? "transport retry counter exceeded" : "another one";
+}
+
 /* ---- Completions ------------------------------------------------------------------------- */
 
 typedef struct completions {

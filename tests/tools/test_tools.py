@@ -16,6 +16,7 @@ import pty
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -76,6 +77,8 @@ def usage():
         (("bench", "--beside=1"), "--beside=1"),
         (("bench", "--host-time", "--graph"), "eager"),
         (("bench", "-b", "1M", "-e", "1K"), "-b"),
+        (("bench", "--launched"), "which rank this is"),
+        (("bench", "--launched", "-g", "2"), "not -g"),
         (("run",), "no command"),
         (("run", "-x"), "-x"),
         (("info", "x"), "x"),
@@ -332,6 +335,29 @@ def bench_dies():
     assert not any(os.path.exists(f"/proc/{rank}") for rank in ranks), ranks
 
 
+def bench_launched():
+    """Ranks that a launcher starts, here of two hosts of two: rank 0 reports, and the others say nothing. What
+    launchers say of a rank is theirs."""
+    launchers = [("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+                 ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+                 ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"), ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1] - 1
+    for names in launchers[:2]:
+        ranks = []
+        for rank in range(4):
+            env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), NCCL_HOSTID=f"host{rank // 2}",
+                       NCCL_SOCKET_IFNAME="lo", SHUNT_SCRATCH_BYTES="4M", **dict(zip(names, (str(rank), "4", str(rank % 2)))))
+            ranks.append(subprocess.Popen([SHUNT, "bench", "--launched", "-b", "1K", "-e", "256K", "-f", "16", "-n", "3",
+                                           "-w", "1", "--rounds", "1"],
+                                          env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        done = [rank.communicate(timeout=LIMIT) for rank in ranks]
+        assert [rank.returncode for rank in ranks] == [0] * 4, done
+        assert re.search(r"^ *262144 .* exchange ", done[0][0], re.M), done[0][0]
+        assert all(out == "" for out, _ in done[1:]), done
+
+
 def bench_gpu():
     """On GPUs, Shunt beside NCCL: eager, in place, captured; every type and operator."""
     listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True) if shutil.which(
@@ -371,4 +397,5 @@ def bench_gpu():
 
 if __name__ == "__main__":
     {case.__name__: case for case in (usage, run, info, topology, settings, documents, options, bench_right, bench_collectives,
-                                      bench_files, bench_dies, bench_choose, progress, bench_gpu, trace)}[sys.argv[4]]()
+                                      bench_files, bench_dies, bench_launched, bench_choose, progress, bench_gpu,
+                                      trace)}[sys.argv[4]]()

@@ -38,6 +38,7 @@ TESTS = {
     "NCCL_IB_GID_INDEX": ("rdma/variables_test.c", "ib_variables"),
     "NCCL_IB_SL": ("rdma/variables_test.c", "ib_variables"),
     "NCCL_IB_TC": ("rdma/variables_test.c", "ib_variables"),
+    "NCCL_IB_PKEY": ("rdma/variables_test.c", "ib_variables"),
     "NCCL_IB_TIMEOUT": ("rdma/variables_test.c", "ib_variables"),
     "NCCL_IB_RETRY_CNT": ("rdma/variables_test.c", "ib_variables"),
     "NCCL_CONF_FILE": ("calls/settings_test.c", "nccls_files"),

@@ -21,7 +21,7 @@ function(add_broken name program test file)
     ${CMAKE_DL_LIBS} rt)
   target_compile_definitions(${target} PRIVATE LONG_S=5)
   target_compile_options(${target} PRIVATE -w)
-  target_link_options(${target} PRIVATE $<$<STREQUAL:${program},network>:-Wl,--wrap=accept4>)
+  target_link_options(${target} PRIVATE $<$<STREQUAL:${program},network>:-Wl,--wrap=accept4$<COMMA>--wrap=recv$<COMMA>--wrap=shutdown>)
   add_test(NAME transport.broken_${name} COMMAND ${target} ${test})
   set_tests_properties(transport.broken_${name} PROPERTIES LABELS unit WILL_FAIL TRUE)
 endfunction()
@@ -38,7 +38,14 @@ add_broken(deaf_rank network a_refusal_is_heard_though_writing_fails meeting.c
 add_broken(early_flag network cut_connections_are_seen sockets.c
   "if (in_head && link->got == head && !is_sound(network, peer))"
   "if (in_head && link->got == head &&
-      (!is_sound(network, peer) || (network->landing.flags[peer] = link->in.flag, false)))")
+      (!is_sound(network, peer) || (network->landing.flags[peer] = link->head.flag, false)))")
+# Two threads that read from one connection.
+add_broken(two_readers network a_second_thread_may_read network.c
+  "return !atomic_flag_test_and_set_explicit(&network->reads, memory_order_acquire)" "return true")
+# One that reads from a connection while another one ends it.
+add_broken(early_close network a_cut_is_seen_by_both network.c "    take_turn(network)" "    (void)0")
+# A put that takes the place of one that is under way.
+add_broken(many_puts network slow_readers_are_waited_for network.c "given - link->sent == NET_PUTS" "given < link->sent")
 # A process's copies of another one's sockets keep its connections alive.
 add_broken(copied_socket network a_copy_keeps_no_connection wire.c "shutdown(socket, SHUT_RDWR)" "(void)0")
 add_broken(inherited_socket network children_keep_no_connection wire.c "close(g_sockets[--g_count])" "g_count--")
@@ -50,7 +57,8 @@ if(SHUNT_VERBS_INCLUDE_DIR)
     "data ? data : &last, &bad" "&last, &bad")
   add_broken(verbs_memory_first verbs "" verbs.c "verbs_end(verbs, r)" "(void)r")
   add_broken(verbs_early_write verbs "" verbs_connect.c "error = error ? error : settle(&state)" "error = error")
-  add_broken(verbs_early_sent verbs "" verbs.c "sending = !error" "sending = false")
+  add_broken(verbs_early_sent verbs "" network.c "return network->link[peer].sent_flag;"
+    "return network->link[peer].put[(network->link[peer].given + NET_PUTS - 1) % NET_PUTS].head.flag;")
   foreach(name flag_first memory_first early_write early_sent)
     target_compile_definitions(transport_broken_verbs_${name} PRIVATE FAKE="$<TARGET_FILE:fake_verbs>")
     add_dependencies(transport_broken_verbs_${name} fake_verbs)

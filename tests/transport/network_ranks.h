@@ -32,7 +32,7 @@ uint64_t flag_of(const net_landing_t *landing, uint32_t peer);
 /* All ranks of a test connect; 0 or a line. */
 int connect_all(const group_t *group, const net_rdma_t *rdma, uint32_t rank, uint32_t nranks,
                 const net_landing_t *landing, net_network_t **network);
-/* Each puts 20 steps to every peer, in turn at both ends of the window. */
+/* Each puts 20 steps to every peer, in turn at both ends of the window, and then NET_PUTS at a time. */
 int put_steps(net_network_t *network, const net_landing_t *landing, uint32_t rank, uint32_t nranks);
 /* Made-up devices have threads, which the thread sanitizer allows to no child of a program that has some. */
 #if defined(__SANITIZE_THREAD__)

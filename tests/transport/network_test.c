@@ -222,6 +222,8 @@ static void descriptors_are_left_for_the_program(void **state)
     end_process(callers);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
     assert_true(most <= LIMIT / 4 + 4); /* and what counts them */
+    while (open_descriptors() > before) /* or the next test finds descriptors that become free */
+        usleep(1000);
 }
 
 /* Calls of accept4 (--wrap) that found no descriptor. */
@@ -442,9 +444,14 @@ static void waits_have_limits(void **state)
     soon = for_ms(30);
     assert_int_equal(net_network_open(&loopback, NULL, &network, &address[0]), 0);
     net_landing_t landing = new_landing(2);
+    int silent;
+    address[1] = address[0];
+    address[1].port = 0;
+    assert_int_equal(wire_listen(&address[1], &silent), 0);
     assert_int_equal(net_network_connect(network, &group.invitation, &group.key, 0, 2, address, &landing, &soon),
                      -ETIMEDOUT);
     net_network_close(network);
+    wire_close(silent);
     free_landing(&landing);
 
     /* Nobody listens any more. */
@@ -586,12 +593,13 @@ static void bytes_arrive_before_flags(void **state)
         assert_int_equal(run_processes(3, connect_and_put, &group), 0);
 }
 
-/* Rank 0 of two, whose peer is the test itself, on a plain socket. */
+/* Rank 0 of two, whose peer is the test itself, on plain sockets. */
 typedef struct half {
     group_t group;
     net_network_t *network;
     net_landing_t landing;
     net_address_t address[2];
+    int hears; /* what rank 0 puts */
     int result;
 } half_t;
 
@@ -604,14 +612,42 @@ static void *connect_half(void *argument)
     return NULL;
 }
 
+/* Rank 0 calls. */
+static void answer(half_t *half, int listener)
+{
+    const uint64_t welcome = WIRE_MAGIC;
+    wire_hello_t hello;
+    while (wire_accept(listener, &half->hears) != 0)
+        usleep(100);
+    const net_limit_t limit = for_long();
+    assert_int_equal(wire_read(half->hears, &hello, sizeof(hello), &limit), 0);
+    assert_int_equal(hello.magic, WIRE_MAGIC);
+    assert_int_equal(hello.rank, 0);
+    assert_int_equal(hello.target, 1);
+    assert_int_equal(wire_write(half->hears, &welcome, sizeof(welcome), &limit), 0);
+    wire_close(listener);
+}
+
+static void end_half(half_t *half, int connection)
+{
+    net_network_close(half->network);
+    free_landing(&half->landing);
+    wire_close(half->hears);
+    close(connection);
+}
+
 /* Strangers and wrong ranks are sent away; then rank 1 comes. Returns its socket. */
 static int connect_by_hand(half_t *half)
 {
     pthread_t thread;
     uint64_t welcome = 0;
+    int listener;
     half->group = new_group();
     half->landing = new_landing(2);
     assert_int_equal(net_network_open(&loopback, NULL, &half->network, &half->address[0]), 0);
+    half->address[1] = half->address[0];
+    half->address[1].port = 0;
+    assert_int_equal(wire_listen(&half->address[1], &listener), 0);
     assert_int_equal(pthread_create(&thread, NULL, connect_half, half), 0);
     for (int wrong = 0; wrong < 7; wrong++) {
         wire_hello_t hello = hello_of(&half->group, 1, 2);
@@ -631,6 +667,7 @@ static int connect_by_hand(half_t *half)
     int connection = call(&half->address[0]);
     assert_int_equal(send(connection, &hello, sizeof(hello), MSG_NOSIGNAL), sizeof(hello));
     assert_int_equal(recv(connection, &welcome, sizeof(welcome), MSG_WAITALL), sizeof(welcome));
+    answer(half, listener);
     pthread_join(thread, NULL);
     assert_int_equal(half->result, 0);
     return connection;
@@ -661,9 +698,7 @@ static void heads_are_checked(void **state)
             net_network_progress(half.network, 100);
         assert_int_equal(flag_of(&half.landing, 1), 1);
         assert_int_equal(net_network_put(half.network, 1, 0, &byte, 1, 1), -ECONNRESET);
-        net_network_close(half.network);
-        free_landing(&half.landing);
-        close(connection);
+        end_half(&half, connection);
     }
 }
 
@@ -684,34 +719,143 @@ static void cut_connections_are_seen(void **state)
         while (net_network_alive(half.network, 1))
             net_network_progress(half.network, 100);
         assert_int_equal(flag_of(&half.landing, 1), 0);
-        net_network_close(half.network);
-        free_landing(&half.landing);
+        end_half(&half, -1);
     }
 }
 
-/* A put that the peer does not read is not sent, and its data is not given back. */
+/* Puts that the peer does not read are not sent, and there is an end of them. */
 static void slow_readers_are_waited_for(void **state)
 {
     (void)state;
     half_t half;
     int connection = connect_by_hand(&half);
     const size_t large = (size_t)64 << 20; /* more than sockets keep */
-    uint8_t *data = calloc(1, large), *got = malloc(large + sizeof(head_t));
+    const size_t total = large + NET_PUTS - 1 + NET_PUTS * sizeof(head_t);
+    uint8_t *data = calloc(1, large), *got = malloc(total);
     assert_int_equal(net_network_put(half.network, 1, 0, data, large, 1), 0);
-    assert_false(net_network_sent(half.network, 1));
-    assert_int_equal(net_network_put(half.network, 1, 0, data, 1, 2), -EBUSY);
-    for (size_t all = 0; all < large + sizeof(head_t);) {
-        ssize_t some = recv(connection, got + all, large + sizeof(head_t) - all, MSG_DONTWAIT);
+    for (uint64_t flag = 2; flag <= NET_PUTS; flag++)
+        assert_int_equal(net_network_put(half.network, 1, flag, data + flag, 1, flag), 0);
+    assert_int_equal(net_network_sent(half.network, 1), 0);
+    assert_int_equal(net_network_put(half.network, 1, 0, data, 1, NET_PUTS + 1), -EBUSY);
+    for (size_t all = 0; all < total;) {
+        ssize_t some = recv(half.hears, got + all, total - all, MSG_DONTWAIT);
         all += some > 0 ? (size_t)some : 0;
         net_network_progress(half.network, 0);
     }
-    assert_true(net_network_sent(half.network, 1));
+    for (uint64_t flag = 1; flag <= NET_PUTS; flag++) {
+        const head_t wanted = {flag == 1 ? 0 : flag, flag == 1 ? large : 1, flag};
+        assert_memory_equal(got + (flag == 1 ? 0 : large + (flag - 2) + (flag - 1) * sizeof(head_t)), &wanted,
+                            sizeof(wanted));
+    }
+    assert_int_equal(net_network_sent(half.network, 1), NET_PUTS);
     assert_true(net_network_alive(half.network, 1));
-    net_network_close(half.network);
-    free_landing(&half.landing);
-    close(connection);
+    end_half(&half, connection);
     free(data);
     free(got);
+}
+
+/* Calls of recv (--wrap), which are slow then, while another thread is in one for the same socket, or ends it. */
+enum { MOST_SOCKETS = 1024 };
+static atomic_bool slow_recv;
+static atomic_uint overlaps, inside[MOST_SOCKETS];
+
+ssize_t __real_recv(int connection, void *bytes, size_t size, int flags);
+ssize_t __wrap_recv(int connection, void *bytes, size_t size, int flags);
+int __real_shutdown(int connection, int how);
+int __wrap_shutdown(int connection, int how);
+
+int __wrap_shutdown(int connection, int how)
+{
+    overlaps += slow_recv && connection < MOST_SOCKETS && inside[connection] > 0;
+    return __real_shutdown(connection, how);
+}
+
+ssize_t __wrap_recv(int connection, void *bytes, size_t size, int flags)
+{
+    if (!slow_recv || connection >= MOST_SOCKETS)
+        return __real_recv(connection, bytes, size, flags);
+    overlaps += atomic_fetch_add(&inside[connection], 1) > 0;
+    usleep(10);
+    const ssize_t got = __real_recv(connection, bytes, size, flags);
+    atomic_fetch_sub(&inside[connection], 1);
+    return got;
+}
+
+typedef struct reading {
+    net_network_t *network;
+    atomic_bool stop;
+} reading_t;
+
+static void *read_beside(void *argument)
+{
+    reading_t *reading = argument;
+    while (!atomic_load(&reading->stop))
+        net_network_receive(reading->network);
+    return NULL;
+}
+
+/* Beside the rank's own thread, up to the end of the connections. */
+static int put_beside_a_reader(uint32_t rank, uint32_t nranks, void *argument)
+{
+    net_landing_t landing = new_landing(nranks);
+    reading_t reading = {.stop = false};
+    pthread_t thread;
+    int line = connect_all(argument, NULL, rank, nranks, &landing, &reading.network);
+    if (line)
+        return line;
+    CHECK(pthread_create(&thread, NULL, read_beside, &reading) == 0);
+    line = put_steps(reading.network, &landing, rank, nranks);
+    atomic_store(&reading.stop, true);
+    pthread_join(thread, NULL);
+    net_network_close(reading.network);
+    free_landing(&landing);
+    return line;
+}
+
+static void a_second_thread_may_read(void **state)
+{
+    (void)state;
+    group_t group = new_group();
+    slow_recv = true;
+    assert_int_equal(run_threads(3, put_beside_a_reader, &group), 0);
+    slow_recv = false;
+    assert_int_equal(overlaps, 0);
+}
+
+/* A cut that the reader sees; and one that the other thread sees, while the reader reads. */
+static void a_cut_is_seen_by_both(void **state)
+{
+    (void)state;
+    overlaps = 0;
+    for (int i = 0; i < 20; i++) {
+        half_t half;
+        pthread_t thread;
+        int connection = connect_by_hand(&half);
+        reading_t reading = {half.network, false};
+        const head_t good = {0, 1, 1};
+        const uint8_t byte = 0xa5;
+        slow_recv = true;
+        assert_int_equal(pthread_create(&thread, NULL, read_beside, &reading), 0);
+        assert_int_equal(send(connection, &good, sizeof(good), MSG_NOSIGNAL), sizeof(good));
+        assert_int_equal(send(connection, &byte, 1, MSG_NOSIGNAL), 1);
+        while (flag_of(&half.landing, 1) < 1)
+            usleep(10);
+        if (i % 2)
+            wire_close(half.hears);
+        else
+            close(connection);
+        for (uint64_t flag = 1; net_network_alive(half.network, 1); flag++) {
+            if (i % 2)
+                net_network_put(half.network, 1, 0, &byte, 1, flag);
+            net_network_write(half.network);
+        }
+        atomic_store(&reading.stop, true);
+        pthread_join(thread, NULL);
+        slow_recv = false;
+        half.hears = i % 2 ? -1 : half.hears;
+        end_half(&half, i % 2 ? connection : -1);
+    }
+    assert_int_equal(overlaps, 0);
 }
 
 static void nothing_is_left(void **state)
@@ -756,6 +900,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(heads_are_checked),
         cmocka_unit_test(cut_connections_are_seen),
         cmocka_unit_test(slow_readers_are_waited_for),
+        cmocka_unit_test(a_second_thread_may_read),
+        cmocka_unit_test(a_cut_is_seen_by_both),
         cmocka_unit_test(nothing_is_left),
     };
     if (argc > 1)

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,18 +187,21 @@ static int put_halves(net_network_t *network, const net_landing_t *landing, uint
     CHECK(net_network_put(network, peer, 0, source + 1, WINDOW, 1) == -EINVAL);
     CHECK(net_network_put(network, peer, 1, source, WINDOW, 1) == -EINVAL);
     CHECK(net_network_put(network, peer, UINT64_MAX, source, 2, 1) == -EINVAL);
-    CHECK(net_network_sent(network, peer) && net_network_alive(network, peer));
-    for (uint64_t flag = 1; flag <= 30; flag++) {
-        uint8_t *own = source + flag % 2 * HALF;
-        memset(own, (int)(flag + rank), HALF);
-        CHECK(net_network_put(network, peer, flag % 2 * HALF, own, HALF, flag) == 0);
-        CHECK(net_network_put(network, peer, 0, source, 1, flag + 1) == -EBUSY);
-        while (flag_of(landing, peer) < flag || !net_network_sent(network, peer)) {
+    CHECK(net_network_sent(network, peer) == 0 && net_network_alive(network, peer));
+    for (uint64_t step = 1; step <= 30; step++) {
+        uint8_t *own = source + step % 2 * HALF;
+        uint64_t flag = step * NET_PUTS;
+        memset(own, (int)(step + rank), HALF);
+        CHECK(net_network_put(network, peer, step % 2 * HALF, own, HALF, flag) == 0);
+        while (++flag < (step + 1) * NET_PUTS)
+            CHECK(net_network_put(network, peer, 0, source, 0, flag) == 0);
+        CHECK(net_network_put(network, peer, 0, source, 0, flag--) == -EBUSY);
+        while (flag_of(landing, peer) < flag || net_network_sent(network, peer) < flag) {
             CHECK(net_network_alive(network, peer));
             net_network_progress(network, 100);
         }
         for (size_t i = 0; i < HALF; i++)
-            CHECK(landing->windows[peer * (size_t)WINDOW + flag % 2 * HALF + i] == (uint8_t)(flag + peer));
+            CHECK(landing->windows[peer * (size_t)WINDOW + step % 2 * HALF + i] == (uint8_t)(step + peer));
     }
     return 0;
 }
@@ -228,6 +232,8 @@ static void registered_memory_is_not_copied(void **state)
 
 /* ---- The end ---------------------------------------------------------------------------- */
 
+static atomic_int faults_named;
+
 /* Puts until the peer is gone. */
 static int put_to_the_end(uint32_t rank, uint32_t nranks, void *argument)
 {
@@ -241,12 +247,16 @@ static int put_to_the_end(uint32_t rank, uint32_t nranks, void *argument)
     int error = 0;
     for (uint64_t flag = 1; error == 0; flag++) {
         error = net_network_put(network, peer, 0, data, sizeof(data), flag);
-        while (error == 0 && net_network_alive(network, peer) && !net_network_sent(network, peer))
+        while (error == 0 && net_network_alive(network, peer) && net_network_sent(network, peer) < flag)
             net_network_progress(network, 100);
         if (error == 0 && rank == 1 && flag == 5 && getenv("KILL"))
             raise(SIGKILL);
     }
     CHECK(error == -ECONNRESET);
+    const char *fault = net_network_fault(network);
+    CHECK(!fault || (strstr(fault, "fake0:1") && strstr(fault, "transport retry counter exceeded")));
+    if (fault)
+        atomic_fetch_add(&faults_named, 1);
     CHECK(!net_network_alive(network, peer));
     CHECK(net_network_put(network, peer, 0, data, 1, 100) == -ECONNRESET);
     const uint64_t last = flag_of(&landing, peer);
@@ -264,7 +274,9 @@ static void failures_are_the_end(void **state)
     for (size_t f = 0; f < sizeof(faults) / sizeof(faults[0]); f++) {
         group_t group = new_group();
         setenv("FAKE_VERBS", faults[f], 1);
+        faults_named = 0;
         assert_int_equal(run_threads(2, put_to_the_end, &group), 0);
+        assert_true(faults_named > 0);
     }
 }
 
@@ -291,7 +303,7 @@ static int wait_for_the_end(uint32_t rank, uint32_t nranks, void *argument)
     const uint64_t flag = UINT64_C(77) + rank;
     if (rank == 0)
         CHECK(net_network_put(network, 1, 0, &flag, sizeof(flag), flag) == 0);
-    while (rank == 0 && !net_network_sent(network, 1))
+    while (rank == 0 && net_network_sent(network, 1) < flag)
         net_network_progress(network, 10);
     while (rank == 1 && net_network_alive(network, 0))
         net_network_progress(network, 1000);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * connect.c - one connection between each two ranks.
+ * connect.c - a connection from each rank to each other one.
  *
- * Each rank calls the ranks below it and is called by those above. The caller sends its
- * identity and whether it has an RDMA port; the answer says whether both have one.
+ * Each rank calls all others; what it sends goes by the connection that it made. The
+ * caller sends its identity and whether it has an RDMA port; the answer says whether both
+ * have one.
  *
  * Memory: connections belong to the network once they are made.
  */
@@ -17,7 +18,7 @@
 
 enum { MOST_CALLERS = 32 };
 
-/* A connection to a rank below, which answers; or one that was accepted, whose hello is awaited. */
+/* A connection to a peer, which answers; or one that was accepted, whose hello is awaited. */
 typedef struct caller {
     int connection;
     uint32_t rank;  /* called */
@@ -35,7 +36,7 @@ typedef struct connecting {
     uint32_t calls;
     caller_t caller[MOST_CALLERS];
     uint32_t callers;
-    uint32_t missing; /* peers without a connection */
+    uint32_t missing; /* connections, of both directions */
     uint32_t offers;  /* the bits of those that have a port, as this rank has */
 } connecting_t;
 
@@ -44,16 +45,19 @@ static uint64_t after_ms(uint32_t ms)
     return wire_now_ns() + ms * UINT64_C(1000000);
 }
 
-static void install(connecting_t *state, uint32_t rank, int connection, bool offers)
+/* `*end` is the link's. */
+static void install(connecting_t *state, uint32_t rank, int *end, int connection, bool offers)
 {
-    state->network->link[rank].connection = connection;
+    *end = connection;
     state->offers |= (uint32_t)offers << rank;
     state->missing--;
 }
 
 static int call_peers(connecting_t *state, const net_address_t *addresses)
 {
-    for (uint32_t r = 0; r < state->hello.rank; r++) {
+    for (uint32_t r = 0; r < state->hello.nranks; r++) {
+        if (r == state->hello.rank)
+            continue;
         caller_t *called = &state->called[state->calls];
         *called = (caller_t){.rank = r, .deadline_ns = after_ms(WIRE_CONNECT_MS)};
         int error = wire_connect_begin(&addresses[r], &called->connection);
@@ -88,7 +92,8 @@ static int hear_called(connecting_t *state, caller_t *called)
         return 0;
     if (called->welcome != WIRE_MAGIC && called->welcome != WIRE_MAGIC_VERBS)
         return -EPROTO;
-    install(state, called->rank, called->connection, called->welcome == WIRE_MAGIC_VERBS);
+    install(state, called->rank, &state->network->link[called->rank].out, called->connection,
+            called->welcome == WIRE_MAGIC_VERBS);
     called->connection = -1;
     return 0;
 }
@@ -98,8 +103,8 @@ static bool is_expected(const connecting_t *state, const wire_hello_t *hello)
     const wire_hello_t *own = &state->hello;
     return hello->magic == WIRE_MAGIC && wire_secret_equal(hello->secret, own->secret) &&
            memcmp(&hello->group, &own->group, sizeof(own->group)) == 0 && hello->target == own->rank &&
-           hello->nranks == own->nranks && hello->rank > own->rank && hello->rank < own->nranks &&
-           state->network->link[hello->rank].connection < 0;
+           hello->nranks == own->nranks && hello->rank != own->rank && hello->rank < own->nranks &&
+           state->network->link[hello->rank].in < 0;
 }
 
 /* True while its hello is incomplete. */
@@ -115,7 +120,8 @@ static bool hear_caller(connecting_t *state, caller_t *caller)
         const uint64_t welcome = offers ? WIRE_MAGIC_VERBS : WIRE_MAGIC;
         if (is_expected(state, &caller->hello) &&
             wire_write_some(caller->connection, &welcome, sizeof(welcome)) == (ssize_t)sizeof(welcome)) {
-            install(state, caller->hello.rank, caller->connection, offers);
+            install(state, caller->hello.rank, &state->network->link[caller->hello.rank].in, caller->connection,
+                    offers);
             caller->connection = -1;
         }
     }
@@ -186,7 +192,7 @@ int connect_links(net_network_t *network, const net_invitation_t *invitation, co
     if (!state)
         return -ENOMEM;
     state->network = network;
-    state->missing = network->nranks - 1;
+    state->missing = 2 * (network->nranks - 1);
     state->hello = (wire_hello_t){.magic = WIRE_MAGIC,
                                   .secret = {invitation->secret[0], invitation->secret[1]},
                                   .group = *group,

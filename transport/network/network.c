@@ -2,6 +2,9 @@
 /*
  * network.c - put and flag between ranks, whichever way each peer is reached.
  *
+ * One thread does everything, but for reading, for which there is a turn (`reads`): who
+ * reads from sockets, or ends a connection, has it.
+ *
  * Memory: the network owns its connections and its RDMA port; what is put, and where it
  * lands, is the caller's.
  */
@@ -32,7 +35,8 @@ int net_network_open(const net_interfaces_t *wanted, const net_rdma_t *rdma, net
         return -ENOMEM;
     made->listener = -1;
     for (uint32_t r = 0; r < NET_NETWORK_RANKS; r++)
-        made->link[r].connection = -1;
+        made->link[r].out = made->link[r].in = -1;
+    atomic_flag_clear(&made->reads);
     error = wire_listen(&own, &made->listener);
     if (error) {
         net_network_close(made);
@@ -77,8 +81,8 @@ void net_network_way(const net_network_t *network, char text[NET_WAY_TEXT])
 {
     uint32_t peers = 0, by_verbs = 0;
     for (uint32_t r = 0; r < network->nranks; r++) {
-        peers += network->link[r].connection >= 0;
-        by_verbs += network->link[r].connection >= 0 && network->link[r].by_verbs;
+        peers += net_network_alive(network, r);
+        by_verbs += net_network_alive(network, r) && network->link[r].by_verbs;
     }
     if (by_verbs > 0 && by_verbs == peers)
         snprintf(text, NET_WAY_TEXT, "RDMA (%s)", verbs_way(network->verbs));
@@ -89,7 +93,59 @@ void net_network_way(const net_network_t *network, char text[NET_WAY_TEXT])
         snprintf(text, NET_WAY_TEXT, "sockets (%.180s)", network->why);
 }
 
-/* ---- Moving ------------------------------------------------------------------------ */
+/* ---- Puts under way ---------------------------------------------------------------- */
+
+bool link_is_full(const link_t *link)
+{
+    return link->given - link->sent == NET_PUTS;
+}
+
+bool link_is_idle(const link_t *link)
+{
+    return link->given == link->sent;
+}
+
+void link_give(link_t *link, const put_head_t *head, const void *data)
+{
+    link->put[link->given++ % NET_PUTS] = (put_t){*head, data};
+}
+
+void link_sent(link_t *link)
+{
+    link->sent_flag = link->put[link->sent++ % NET_PUTS].head.flag;
+}
+
+/* ---- The turn to read -------------------------------------------------------------- */
+
+static bool try_turn(net_network_t *network)
+{
+    return !atomic_flag_test_and_set_explicit(&network->reads, memory_order_acquire);
+}
+
+static void take_turn(net_network_t *network)
+{
+    atomic_store(&network->ends, true);
+    while (!try_turn(network))
+        sched_yield();
+    atomic_store(&network->ends, false);
+}
+
+static void give_turn(net_network_t *network)
+{
+    atomic_flag_clear_explicit(&network->reads, memory_order_release);
+}
+
+/* What has come from all. In turn. */
+static bool read_all(net_network_t *network)
+{
+    bool moved = false;
+    for (uint32_t r = 0; r < network->nranks; r++) {
+        link_t *link = &network->link[r];
+        if (!link->by_verbs && link->in >= 0 && !atomic_load(&link->ended) && !sockets_read(network, r, &moved))
+            atomic_store(&link->ended, true);
+    }
+    return moved;
+}
 
 /* The queue pair ends first, so that no flag changes once the link is reported dead. */
 static void end_link(net_network_t *network, uint32_t peer)
@@ -97,41 +153,49 @@ static void end_link(net_network_t *network, uint32_t peer)
     link_t *link = &network->link[peer];
     if (link->by_verbs)
         verbs_end(network->verbs, peer);
-    wire_close(link->connection);
-    link->connection = -1;
+    take_turn(network);
+    wire_close(link->out);
+    wire_close(link->in);
+    link->out = link->in = -1;
+    give_turn(network);
 }
+
+/* ---- Moving ------------------------------------------------------------------------ */
 
 int net_network_put(net_network_t *network, uint32_t peer, uint64_t offset, const void *data, uint64_t bytes,
                     uint64_t flag)
 {
     link_t *link = &network->link[peer];
     const put_head_t head = {offset, bytes, flag};
-    if (link->connection < 0)
+    if (link->out < 0)
         return -ECONNRESET;
-    if (link->sending)
+    if (link_is_full(link))
         return -EBUSY;
-    const int error = link->by_verbs                   ? verbs_put(network, peer, offset, data, bytes, flag)
-                      : sockets_put(link, &head, data) ? 0
-                                                       : -ECONNRESET;
+    const int error = link->by_verbs ? verbs_put(network, peer, &head, data) : sockets_put(link, &head, data);
     if (error == -ECONNRESET)
         end_link(network, peer);
     return error;
 }
 
-bool net_network_sent(const net_network_t *network, uint32_t peer)
+uint64_t net_network_sent(const net_network_t *network, uint32_t peer)
 {
-    return !network->link[peer].sending;
+    return network->link[peer].sent_flag;
 }
 
 bool net_network_alive(const net_network_t *network, uint32_t peer)
 {
-    return network->link[peer].connection >= 0;
+    return network->link[peer].out >= 0;
+}
+
+const char *net_network_fault(const net_network_t *network)
+{
+    return network->fault[0] ? network->fault : NULL;
 }
 
 /* Beside RDMA a connection carries no data: any event means that the peer has ended, or is broken. */
 static bool is_quiet(const link_t *link)
 {
-    struct pollfd one = {.fd = link->connection, .events = POLLIN | POLLRDHUP};
+    struct pollfd one = {.fd = link->in, .events = POLLIN | POLLRDHUP};
     return poll(&one, 1, 0) <= 0;
 }
 
@@ -145,22 +209,44 @@ static bool serve_verbs(net_network_t *network)
         network->heard_ns = now;
     for (uint32_t r = 0; r < network->nranks; r++) {
         const link_t *link = &network->link[r];
-        if (link->by_verbs && link->connection >= 0 && ((ended >> r & 1) || (listens && !is_quiet(link))))
+        if (link->by_verbs && link->in >= 0 && ((ended >> r & 1) || (listens && !is_quiet(link))))
             end_link(network, r);
     }
+    return moved;
+}
+
+bool net_network_write(net_network_t *network)
+{
+    bool moved = network->verbs && serve_verbs(network);
+    for (uint32_t r = 0; r < network->nranks; r++) {
+        link_t *link = &network->link[r];
+        if (!link->by_verbs && link->out >= 0 && (atomic_load(&link->ended) || !sockets_write(link, &moved)))
+            end_link(network, r);
+    }
+    return moved;
+}
+
+bool net_network_receive(net_network_t *network)
+{
+    const bool turn = !atomic_load(&network->ends) && try_turn(network), moved = turn && read_all(network);
+    if (turn)
+        give_turn(network);
     return moved;
 }
 
 /* Try all links; to ask first which sockets are ready would cost another system call. */
 static bool serve_all(net_network_t *network)
 {
-    bool moved = network->verbs && serve_verbs(network);
-    for (uint32_t r = 0; r < network->nranks; r++) {
-        link_t *link = &network->link[r];
-        if (link->connection >= 0 && !link->by_verbs && !sockets_serve(network, r, &moved))
-            end_link(network, r);
-    }
-    return moved;
+    const bool moved = net_network_receive(network);
+    return net_network_write(network) || moved;
+}
+
+bool net_network_copies(const net_network_t *network)
+{
+    bool copies = false;
+    for (uint32_t r = 0; r < network->nranks; r++)
+        copies |= net_network_alive(network, r) && !network->link[r].by_verbs;
+    return copies;
 }
 
 /* The sockets to wait for; *verbs: some peers are reached by RDMA, of which no socket tells. */
@@ -170,10 +256,11 @@ static uint32_t list_sockets(const net_network_t *network, struct pollfd *ready,
     *verbs = false;
     for (uint32_t r = 0; r < network->nranks; r++) {
         const link_t *link = &network->link[r];
-        if (link->connection < 0)
+        if (link->out < 0)
             continue;
-        const bool writes = link->sending && !link->by_verbs;
-        ready[count++] = (struct pollfd){.fd = link->connection, .events = (short)(POLLIN | (writes ? POLLOUT : 0))};
+        ready[count++] = (struct pollfd){.fd = link->in, .events = POLLIN};
+        if (!link->by_verbs && !link_is_idle(link))
+            ready[count++] = (struct pollfd){.fd = link->out, .events = POLLOUT};
         *verbs |= link->by_verbs;
     }
     return count;
@@ -181,7 +268,7 @@ static uint32_t list_sockets(const net_network_t *network, struct pollfd *ready,
 
 bool net_network_progress(net_network_t *network, int wait_ms)
 {
-    struct pollfd ready[NET_NETWORK_RANKS];
+    struct pollfd ready[2 * NET_NETWORK_RANKS];
     bool verbs;
     if (wait_ms == 0)
         return serve_all(network);
@@ -208,7 +295,9 @@ void net_network_close(net_network_t *network)
         return;
     verbs_close(network->verbs); /* before the caller frees what it writes to */
     wire_close(network->listener);
-    for (uint32_t r = 0; r < NET_NETWORK_RANKS; r++)
-        wire_close(network->link[r].connection);
+    for (uint32_t r = 0; r < NET_NETWORK_RANKS; r++) {
+        wire_close(network->link[r].out);
+        wire_close(network->link[r].in);
+    }
     free(network);
 }

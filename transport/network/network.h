@@ -12,7 +12,7 @@
  * Ranks connect, and exchange records in rounds: each posts one, and gets everyone's
  * when all have posted. Only who knows the secret is answered.
  *
- * Network. One connection between each two ranks. A rank puts bytes into a window
+ * Network. A connection from each rank to each other one. A rank puts bytes into a window
  * of a peer's memory, and a flag behind them: whoever sees the flag sees the bytes.
  * Bytes go over the connection itself (sockets.c), or by RDMA (verbs.c) where both
  * ranks have a port for it and a first write gets through.
@@ -28,6 +28,7 @@ extern "C" {
 
 enum {
     NET_NETWORK_RANKS = NET_MAX_SLOTS,
+    NET_PUTS = 8,          /* to a peer, under way at a time */
     NET_ROUND_BYTES = 256, /* the most bytes of a record */
     NET_ADDRESS_TEXT = 64,
     NET_WAY_TEXT = 200
@@ -70,6 +71,7 @@ typedef struct net_rdma {
     uint32_t nearest_count;
     int gid_index; /* of RoCE; -1: of RoCE v2 over IPv4, else v2 over IPv6, else the first */
     int service_level, traffic_class;
+    int pkey_index;       /* of the partition */
     int timeout, retries; /* of a packet: 4.096 us * 2^timeout, and how often after the first time */
 } net_rdma_t;
 
@@ -134,16 +136,26 @@ int net_network_connect(net_network_t *network, const net_invitation_t *invitati
 /* How peers are reached: "RDMA (mlx5_0:1)", or "sockets" and why not RDMA. */
 void net_network_way(const net_network_t *network, char text[NET_WAY_TEXT]);
 /* Put `bytes` at `offset` of this rank's window at the peer, and `flag`, larger than the one before, behind them. The
- * data stays as it is until net_network_sent. -EBUSY: the last one is not sent; -ECONNRESET: the connection ended.
- * RDMA: a put beside the window is -EINVAL. */
+ * data stays as it is, and no other put goes to the same place, until it is sent or the peer is known to have it.
+ * -EBUSY: NET_PUTS of them are not sent; -ECONNRESET: the connection ended. RDMA: a put beside the window is -EINVAL.
+ */
 int net_network_put(net_network_t *network, uint32_t peer, uint64_t offset, const void *data, uint64_t bytes,
                     uint64_t flag);
-bool net_network_sent(const net_network_t *network, uint32_t peer);
+/* Of the last put to the peer that is sent, as all before it are: its flag. 0: none is. */
+uint64_t net_network_sent(const net_network_t *network, uint32_t peer);
 /* False once the connection has ended: the peer has closed it, is gone, or has sent what no peer sends. */
 bool net_network_alive(const net_network_t *network, uint32_t peer);
+/* Why RDMA to a peer failed, the first time; NULL: it has not. */
+const char *net_network_fault(const net_network_t *network);
 /* Move what can be moved; if that is nothing, wait for up to `wait_ms` until something can. True if any data has moved.
  * One thread at a time. */
 bool net_network_progress(net_network_t *network, int wait_ms);
+/* Whether peers' bytes come by sockets, so that this process copies them. */
+bool net_network_copies(const net_network_t *network);
+/* The two halves of net_network_progress, without waiting. A second thread may receive beside all but
+ * net_network_close. */
+bool net_network_write(net_network_t *network);
+bool net_network_receive(net_network_t *network);
 /* Peers see the end of the connections once they have what was put. NULL is fine. */
 void net_network_close(net_network_t *network);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verbs.c - see verbs.h. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -34,8 +35,9 @@ int verbs_post(verbs_t *verbs, uint32_t peer, struct ibv_send_wr *data, uint64_t
     return ibv_post_send(queue->qp, data ? data : &last, &bad) ? -ECONNRESET : 0;
 }
 
-int verbs_put(net_network_t *network, uint32_t peer, uint64_t offset, const void *data, uint64_t bytes, uint64_t flag)
+int verbs_put(net_network_t *network, uint32_t peer, const put_head_t *head, const void *data)
 {
+    const uint64_t offset = head->offset, bytes = head->bytes;
     verbs_t *verbs = network->verbs;
     verbs_queue_t *queue = &verbs->queue[peer];
     const net_landing_t *landing = &network->landing;
@@ -51,20 +53,30 @@ int verbs_put(net_network_t *network, uint32_t peer, uint64_t offset, const void
     if (bytes <= queue->inline_bytes) {
         write.send_flags = IBV_SEND_INLINE;
     } else if (queue->copy) {
-        memcpy(queue->copy, data, bytes);
-        piece.addr = (uintptr_t)queue->copy;
+        memcpy(queue->copy + offset, data, bytes);
+        piece.addr = (uintptr_t)queue->copy + offset;
         piece.lkey = queue->copy_key->lkey;
     } else {
         if (at < from || bytes > landing->source_bytes || at - from > landing->source_bytes - bytes)
             return -EINVAL;
         piece.lkey = verbs->source->lkey;
     }
-    const int error = verbs_post(verbs, peer, bytes > 0 ? &write : NULL, flag);
-    network->link[peer].sending = !error;
+    const int error = verbs_post(verbs, peer, bytes > 0 ? &write : NULL, head->flag);
+    if (!error)
+        link_give(&network->link[peer], head, data);
     return error;
 }
 
 /* ---- Hearing ------------------------------------------------------------------------- */
+
+/* The first one is the cause. */
+static void note_failure(net_network_t *network, uint32_t peer, const struct ibv_wc *done, uint32_t *ended)
+{
+    if (!network->fault[0])
+        snprintf(network->fault, sizeof(network->fault), "an RDMA write by %s ended with \"%.80s\" (completion %d)",
+                 network->verbs->way, network->verbs->calls->wc_status_str(done->status), (int)done->status);
+    *ended |= UINT32_C(1) << peer;
+}
 
 bool verbs_poll(net_network_t *network, uint32_t *ended)
 {
@@ -79,9 +91,9 @@ bool verbs_poll(net_network_t *network, uint32_t *ended)
         if (!queue->qp || queue->qp->qp_num != done[i].qp_num)
             continue; /* of one that has ended */
         if (done[i].status == IBV_WC_SUCCESS)
-            network->link[peer].sending = false;
+            link_sent(&network->link[peer]);
         else
-            *ended |= UINT32_C(1) << peer;
+            note_failure(network, peer, &done[i], ended);
         moved = true;
     }
     for (uint32_t r = 0; r < network->nranks; r++) {

@@ -29,6 +29,7 @@
 #include "transport/network/network.h"
 
 typedef struct verbs verbs_t;
+struct put_head;
 
 /* The best port. way[]: it, or why there is none. */
 int verbs_open(const net_rdma_t *wanted, verbs_t **verbs, char way[NET_WAY_TEXT]);
@@ -37,7 +38,7 @@ int verbs_open(const net_rdma_t *wanted, verbs_t **verbs, char way[NET_WAY_TEXT]
 int verbs_connect(net_network_t *network, uint32_t offers, const net_limit_t *limit, char why[NET_WAY_TEXT]);
 const char *verbs_way(const verbs_t *verbs);
 /* 0, -EINVAL beside the window, or -ECONNRESET. */
-int verbs_put(net_network_t *network, uint32_t peer, uint64_t offset, const void *data, uint64_t bytes, uint64_t flag);
+int verbs_put(net_network_t *network, uint32_t peer, const struct put_head *head, const void *data);
 /* Take completions, and look for new flags. Peers whose bit is set in *ended have a queue pair that failed. True if
  * data has moved. */
 bool verbs_poll(net_network_t *network, uint32_t *ended);

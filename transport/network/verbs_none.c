@@ -30,14 +30,12 @@ const char *verbs_way(const verbs_t *verbs)
     return "";
 }
 
-int verbs_put(net_network_t *network, uint32_t peer, uint64_t offset, const void *data, uint64_t bytes, uint64_t flag)
+int verbs_put(net_network_t *network, uint32_t peer, const put_head_t *head, const void *data)
 {
     (void)network;
     (void)peer;
-    (void)offset;
+    (void)head;
     (void)data;
-    (void)bytes;
-    (void)flag;
     return -ENOSYS;
 }
 

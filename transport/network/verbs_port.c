@@ -12,7 +12,7 @@
 #include "transport/network/names.h"
 #include "transport/network/verbs_queue.h"
 
-enum { COMPLETIONS = 4 * NET_NETWORK_RANKS };
+enum { COMPLETIONS = NET_PUTS * NET_NETWORK_RANKS };
 
 /* Whether "mlx5_0:1,mlx5_1" has the port. */
 static bool listed(const char *list, bool whole, const char *device, uint32_t port)
@@ -182,6 +182,7 @@ int verbs_open(const net_rdma_t *wanted, verbs_t **verbs, char way[NET_WAY_TEXT]
     made->process = getpid();
     made->service_level = wanted->service_level;
     made->traffic_class = wanted->traffic_class;
+    made->pkey_index = wanted->pkey_index;
     made->timeout = wanted->timeout;
     made->retries = wanted->retries;
     if (!find_port(made, wanted, way)) {

@@ -15,7 +15,9 @@
     X(close_device)     \
     X(query_device)     \
     X(query_port)       \
-    X(alloc_pd) X(dealloc_pd) X(reg_mr) X(dereg_mr) X(create_cq) X(destroy_cq) X(create_qp) X(modify_qp) X(destroy_qp)
+    X(alloc_pd)         \
+    X(dealloc_pd)       \
+    X(reg_mr) X(dereg_mr) X(create_cq) X(destroy_cq) X(create_qp) X(modify_qp) X(destroy_qp) X(wc_status_str)
 
 typedef struct verbs_calls {
 #define VERBS_MEMBER(name) __typeof__(ibv_##name) *name;
@@ -30,7 +32,8 @@ const verbs_calls_t *verbs_calls(const char *library, char why[NET_WAY_TEXT]);
 typedef struct verbs_queue {
     struct ibv_qp *qp;            /* NULL: none, or ended */
     struct ibv_mr *window, *flag; /* what the peer writes to */
-    uint8_t *copy;                /* of what is put from memory that is not registered; NULL: all is */
+    uint8_t *copy;                /* of what is put from memory that is not registered, at its place in the window;
+                                     NULL: all is */
     size_t copy_bytes;
     struct ibv_mr *copy_key;
     uint32_t inline_bytes;
@@ -50,7 +53,7 @@ struct verbs {
     struct ibv_port_attr attributes;
     int gid_index;
     union ibv_gid gid;
-    int service_level, traffic_class, timeout, retries;
+    int service_level, traffic_class, pkey_index, timeout, retries;
     struct ibv_mr *source; /* what is put without a copy */
     verbs_queue_t queue[NET_NETWORK_RANKS];
     char way[48];

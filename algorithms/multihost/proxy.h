@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * proxy.h - a relay's state, what the proxy's threads do with it, and what they offer.
+ * Private to relay.c and proxy.c.
+ */
+#ifndef SHUNT_PROXY_H
+#define SHUNT_PROXY_H
+
+#include <stdatomic.h>
+
+#include "algorithms/multihost/multihost.h"
+
+enum { RELAY_QUEUE = 16 }; /* steps laid out and not put */
+
+typedef struct step {
+    uint64_t tag;
+    uint32_t slot, bytes;
+} step_t;
+
+struct alg_relay {
+    alg_relay_t *next;
+    alg_device_t device;
+    uint32_t host, hosts;
+    net_memory_t *memory;
+    uint8_t *at;
+    net_network_t *network; /* NULL: ended. Changed under both of the proxy's locks */
+    bool copies;            /* the network does */
+    alg_control_t *control; /* NULL until it is served */
+    step_t queue[RELAY_QUEUE];
+    uint64_t laid;                /* steps that were found */
+    uint64_t put[ALG_MAX_RANKS];  /* of them, given to the network for that host */
+    uint64_t call;                /* the next step is of this one ... */
+    uint32_t step;                /* ... and has this number */
+    uint64_t last_tag;            /* of the last step that was found; 0: none */
+    uint64_t kernels_begun;       /* that have ended laying out */
+    _Atomic uint64_t kernels_due; /* that were launched */
+    atomic_bool captured;
+    char fault[NET_WAY_TEXT]; /* written before kernels are told that a host is lost */
+    atomic_bool has_fault;
+};
+
+/* ---- relay.c ---- */
+
+/* Under the proxy's lock. True if something was done, or is under way. */
+bool relay_look(alg_relay_t *relay);
+/* A call may begin without a word to the host, or was launched and has yet to begin. */
+bool relay_is_due(const alg_relay_t *relay);
+
+/* ---- proxy.c ---- */
+
+/* Wait for the lock, under which relays are looked at. */
+void proxy_take(void);
+void proxy_give(void);
+/* The proxy looks at the relay from now on. -EAGAIN: there is no thread. */
+int proxy_add(alg_relay_t *relay);
+void proxy_remove(alg_relay_t *relay);
+/* A call was launched or captured. */
+void proxy_wake(void);
+/* Under the lock: a long step was found. */
+void proxy_call_reader(void);
+/* Its thread is awake: reading is left to it. */
+bool proxy_has_reader(void);
+/* Under the lock: it touches no network until it is let go. */
+void proxy_hold_reader(void);
+void proxy_let_reader(void);
+
+#endif
