@@ -6,6 +6,7 @@
 #include "shim/base/device.h"
 #include "shim/comm/drain.h"
 #include "shim/comm/failure.h"
+#include "shim/comm/order.h"
 #include "shim/setup/attach.h"
 
 /* Failures of our own kernels. */
@@ -22,12 +23,21 @@ static ncclResult_t own_error(shim_comm_t *comm)
     return ncclRemoteError;
 }
 
+static unsigned long long pending_of(ncclComm_t comm)
+{
+    shim_comm_t *state = shim_nccl_comm(comm);
+    const unsigned long long number = state ? shim_order_pending(state) : 0;
+    shim_comm_release(state);
+    return number;
+}
+
 SHIM_PUBLIC(ncclCommGetAsyncError);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
 {
     const shim_real_t *nccl = shim_nccl("ncclCommGetAsyncError");
     if (!nccl)
         return ncclSystemError;
+    const unsigned long long late = shim_host_mode() ? 0 : pending_of(comm);
     ncclResult_t result = nccl->ncclCommGetAsyncError(comm, asyncError);
     if (result != ncclSuccess || !asyncError || shim_host_mode())
         return result;
@@ -44,6 +54,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
     }
     shim_comm_t *state = shim_nccl_comm(comm);
     if (state) {
+        shim_order_settle(state, late);
         *asyncError = own_error(state);
         if (*asyncError == ncclSuccess && atomic_load(&state->finalized) && !shim_drained(state))
             *asyncError = ncclInProgress;

@@ -114,6 +114,13 @@ static int join_after(const shim_group_t *g, shim_stream_use_t *lead)
 
 typedef int (*step_t)(const shim_group_t *g, shim_stream_use_t *lead);
 
+/* For join_after: the real NCCL has yet to put its work on the streams. */
+static int leave_pending(const shim_group_t *g, shim_stream_use_t *lead)
+{
+    (void)g;
+    return shim_order_leave(lead->comm, lead->stream, &lead->capture, true);
+}
+
 /* Run steps for one communicator, on its device and under its lock, up to the first that fails; or all. */
 static ncclResult_t run_steps(const shim_group_t *g, shim_stream_use_t *lead, const step_t *step, uint32_t steps,
                               bool all)
@@ -244,9 +251,9 @@ static ncclResult_t launch_one(const shim_group_t *g, const shim_queued_t *queue
 
 ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in_progress)
 {
+    static const step_t pending[] = {leave_pending}, before[] = {branch_off}, after[] = {branch_after, join_after};
     if (in_progress && g->call_count == 0)
-        return ncclSuccess; /* no work of ours follows it */
-    static const step_t before[] = {branch_off}, after[] = {branch_after, join_after};
+        return for_each_lead(g, pending, 1, true); /* no work of ours follows it in the group */
     ncclResult_t result = wait_forwarded(g, real);
     if (result == ncclSuccess && branches(g))
         result = for_each_lead(g, before, 1, false);

@@ -29,17 +29,21 @@ ncclResult_t shim_launch_failed(int error, const char *what)
 /* A cudaError_t. */
 static int launch_in_order(const shim_launch_t *launch)
 {
-    const bool captured = launch->capture->id != 0;
+    shim_comm_t *comm = launch->comm;
+    const unsigned long long capture = launch->capture->id;
     alg_call_t granted = *launch->call;
-    shim_room_grant(launch->comm, &granted, launch->beside, captured ? NULL : launch->stream);
-    int error = launch->joined ? 0 : shim_order_enter(launch->comm, launch->stream, launch->capture);
-    if (error == 0 && launch->comm->relay)
-        alg_relay_call(launch->comm->relay, alg_scratch_team(launch->comm->scratch), &granted, captured);
-    if (error == 0)
-        error = launch->algorithm->launch_cuda(alg_scratch_team(launch->comm->scratch), &granted, launch->stream);
-    if (error == 0 && !launch->joined)
-        error = shim_order_leave(launch->comm, launch->stream, launch->capture, false);
-    return error;
+    alg_team_t team = *alg_scratch_team(comm->scratch);
+    if (!shim_room_grant(comm, &granted, launch->beside, capture != 0 ? NULL : launch->stream, capture))
+        team.dependent_launch = 0;
+    int error = launch->joined ? 0 : shim_order_enter(comm, launch->stream, launch->capture);
+    if (error != 0)
+        return error;
+    if (comm->relay)
+        alg_relay_call(comm->relay, &team, &granted, capture != 0);
+    error = launch->algorithm->launch_cuda(&team, &granted, launch->stream);
+    /* After a failure, too: kernels of the call may have been launched before it. */
+    const int left = launch->joined ? 0 : shim_order_leave(comm, launch->stream, launch->capture, false);
+    return error != 0 ? error : left;
 }
 
 ncclResult_t shim_launch(const shim_launch_t *launch)

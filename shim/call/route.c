@@ -101,8 +101,11 @@ static bool ready(shim_comm_t *comm)
     if (comm->all_block)
         return true;
     ncclResult_t state;
-    return shim_real()->ncclCommGetAsyncError(atomic_load(&comm->handle), &state) == ncclSuccess &&
-           state == ncclSuccess;
+    const unsigned long long pending = shim_order_pending(comm);
+    if (shim_real()->ncclCommGetAsyncError(atomic_load(&comm->handle), &state) != ncclSuccess || state != ncclSuccess)
+        return false;
+    shim_order_settle(comm, pending);
+    return true;
 }
 
 static bool real_knows(const shim_call_t *call)

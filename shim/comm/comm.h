@@ -36,21 +36,28 @@ typedef struct shim_captured shim_captured_t;
 
 /* Order of work on one communicator over several streams; order.c. */
 typedef struct shim_order {
-    void *event;                       /* cudaEvent_t, made lazily; recorded after each call and each replay */
-    void *side[2];                     /* cudaStream_t, made lazily: for groups of several kinds of calls */
-    unsigned long long last_stream_id; /* the last eager call's */
-    bool recorded;                     /* `event` was recorded after an eager call */
-    bool lost;                         /* recording failed: the end of that call is unknown */
-    bool mixed;                        /* graphs record `event`, too, from now on */
+    void *event;                        /* cudaEvent_t, made lazily; recorded after each call and each replay */
+    void *side[2];                      /* cudaStream_t, made lazily: for groups of several kinds of calls */
+    unsigned long long last_stream_id;  /* the last eager call's */
+    bool recorded;                      /* `event` was recorded after an eager call */
+    bool lost;                          /* recording failed: the end of that call is unknown */
+    bool mixed;                         /* graphs record `event`, too, from now on */
+    atomic_ullong pending;              /* number of the call whose work is not on its stream yet; 0: none */
+    unsigned long long pendings;        /* such calls so far */
+    void *pending_stream;               /* its stream ... */
+    unsigned long long pending_capture; /* ... in this capture, 0: in none */
     shim_captured_t *captured;
 } shim_order_t;
 
 /* The communicator's share of its GPU's multiprocessors; private to room.c. */
 typedef struct shim_share {
-    uint32_t blocks;   /* granted: blocks that kernels and their early successors may hold */
-    uint32_t asked;    /* the largest request so far, concurrent work included */
-    uint32_t releases; /* room.c's count of releases at the last request */
-    bool leads;        /* its early successors do not count until another communicator asks */
+    uint32_t blocks;                 /* granted: blocks that kernels and their early successors may hold */
+    uint32_t asked;                  /* the largest request so far, concurrent work included */
+    uint32_t releases;               /* room.c's count of releases at the last request */
+    bool leads;                      /* its early successors do not count until another communicator asks */
+    uint32_t early;                  /* blocks of the largest kernel so far that lets its successor in */
+    bool last_early;                 /* the last call did, which was ... */
+    unsigned long long last_capture; /* ... in this capture, 0: in none */
 } shim_share_t;
 
 typedef struct shim_shrink shim_shrink_t;

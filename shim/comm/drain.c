@@ -2,8 +2,8 @@
 /*
  * drain.c - the end of our kernels on a communicator, before its scratch goes.
  *
- * order.c keeps the event after the last call. It is polled, so that the wait can have a limit and an abort from
- * another thread can end it. No state is kept here.
+ * order.c keeps the event after the last call or replay. It is polled, so that the wait can have a limit and an abort
+ * from another thread can end it. No state is kept here.
  */
 #define _GNU_SOURCE
 #include "shim/comm/drain.h"
@@ -22,7 +22,7 @@ bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
     pthread_mutex_lock(&comm->lock);
     shim_order_t order = comm->order;
     pthread_mutex_unlock(&comm->lock);
-    if (!order.recorded && !order.lost)
+    if (!order.recorded && !order.mixed && !order.lost)
         return true;
     net_scope_t scope;
     if (order.lost || net_scope_enter(&scope, comm->device) != 0)
@@ -46,7 +46,7 @@ bool shim_drained(shim_comm_t *comm)
     shim_order_t order = comm->order;
     pthread_mutex_unlock(&comm->lock);
     net_scope_t scope;
-    if (!order.recorded || net_scope_enter(&scope, comm->device) != 0)
+    if ((!order.recorded && !order.mixed) || net_scope_enter(&scope, comm->device) != 0)
         return true;
     cudaError_t error = cudaEventQuery((cudaEvent_t)order.event);
     net_scope_leave(&scope);

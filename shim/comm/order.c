@@ -121,12 +121,43 @@ int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capt
 
 int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool pending)
 {
+    comm->order.pending_stream = stream;
+    comm->order.pending_capture = capture->id;
+    atomic_store(&comm->order.pending, pending ? ++comm->order.pendings : 0);
     if (pending)
         return 0; /* the earlier recording must still be waited for and drained */
     if (capture->id != 0)
         return shim_captured_leave(comm, stream, capture);
     comm->order.last_stream_id = capture->stream_id;
     return record(&comm->order, stream);
+}
+
+/* The stream is alive: until the program has heard that its work is there, it cannot be done with it. */
+static void settle(shim_comm_t *comm)
+{
+    void *stream = comm->order.pending_stream;
+    shim_capture_t capture;
+    atomic_store(&comm->order.pending, 0);
+    /* The work of a capture that has ended is the graph's, and the program's to order. */
+    if (shim_capture_query(stream, &capture) == 0 && capture.id == comm->order.pending_capture)
+        shim_order_leave(comm, stream, &capture, false);
+}
+
+unsigned long long shim_order_pending(shim_comm_t *comm)
+{
+    return atomic_load(&comm->order.pending);
+}
+
+void shim_order_settle(shim_comm_t *comm, unsigned long long number)
+{
+    int previous;
+    if (number == 0 || shim_device_enter(comm->device, &previous) != 0)
+        return;
+    pthread_mutex_lock(&comm->lock);
+    if (atomic_load(&comm->order.pending) == number)
+        settle(comm);
+    pthread_mutex_unlock(&comm->lock);
+    shim_device_leave(comm->device, previous);
 }
 
 /* ---- Branches ----------------------------------------------------------------------------- */
@@ -221,6 +252,17 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
 {
     (void)comm, (void)stream, (void)capture, (void)pending;
     return 0;
+}
+
+unsigned long long shim_order_pending(shim_comm_t *comm)
+{
+    (void)comm;
+    return 0;
+}
+
+void shim_order_settle(shim_comm_t *comm, unsigned long long number)
+{
+    (void)comm, (void)number;
 }
 
 int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_capture_t *capture, shim_branch_t *branch)

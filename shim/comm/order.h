@@ -25,8 +25,14 @@ void shim_device_leave(int device, int previous);
 /* Before a call on `stream`: make it wait for the communicator's last call. */
 int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture);
 /* After the call: `stream` has the communicator's last work. pending: the real NCCL has not put its work on
- * the stream yet (non-blocking communicators), so there is nothing to record, and nothing of ours to wait for. */
+ * the stream yet (non-blocking communicators), so there is nothing to record before shim_order_settle. */
 int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool pending);
+
+/* Number of the call that was pending at shim_order_leave, 0: none. Once the real NCCL, asked after this, says that
+ * nothing of the communicator is in progress, that call's work is on its stream: record it there. No lock is held; any
+ * device may be current. */
+unsigned long long shim_order_pending(shim_comm_t *comm);
+void shim_order_settle(shim_comm_t *comm, unsigned long long number);
 
 /* Make `waiter` wait for the work now on `stream`; both captured by the same graph, or neither. */
 int shim_order_join(void *waiter, void *stream);

@@ -17,6 +17,9 @@
  * where a stream of one rank orders another communicator's call before the leader's, and on
  * the other rank the leader's successor has taken that call's place.
  *
+ * A successor may be larger than the kernel that lets it in. One that does not fit beside that kernel is launched
+ * without dependent launch, so it is not placed early.
+ *
  * A share grows with what the communicator asks for, and never shrinks while it lives:
  * kernels that were launched, and graphs, hold it. Each leaves as much as it has for those
  * that come later. The ranks need not agree on shares: a kernel's grid may differ from its
@@ -90,7 +93,16 @@ static uint32_t part_of(uint32_t share, uint32_t blocks, uint32_t beside)
     return part > 0 ? least(part, blocks) : 1;
 }
 
-void shim_room_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void *stream)
+/* Whether the call's blocks fit beside those of the kernel ahead of it in its stream: the communicator's last one, if
+ * that was in the same capture; else it may be any of them, or none. */
+static bool fits_beside_last(const shim_share_t *share, const alg_call_t *call, uint32_t beside,
+                             unsigned long long capture)
+{
+    const bool waits = !share->last_early && share->last_capture == capture;
+    return waits || share->early == 0 || (beside == 0 && share->early + call->most_blocks <= share->blocks);
+}
+
+bool shim_room_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void *stream, unsigned long long capture)
 {
     struct device_room *room = room_of(comm);
     shim_share_t *share = &comm->share;
@@ -105,8 +117,16 @@ void shim_room_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void 
     }
     call->most_blocks = beside > 0 ? part_of(share->blocks, call->blocks, beside) : least(share->blocks, call->blocks);
     const bool alone = share->leads && room->askers == 1;
-    call->early = beside == 0 && shim_settings()->early && (alone || 2 * call->most_blocks <= share->blocks);
     pthread_mutex_unlock(&room->lock);
+    call->early = beside == 0 && shim_settings()->early && (alone || 2 * call->most_blocks <= share->blocks);
+    const bool fits = alone || fits_beside_last(share, call, beside, capture);
+    if (beside > 0)
+        return fits; /* both of them may have the same kernel ahead */
+    if (call->early && call->most_blocks > share->early)
+        share->early = call->most_blocks;
+    share->last_early = call->early;
+    share->last_capture = capture;
+    return fits;
 }
 
 void shim_room_release(shim_comm_t *comm)

@@ -13,10 +13,11 @@
 bool shim_room_claim(shim_comm_t *comm);
 void shim_room_settle(shim_comm_t *comm, bool leads);
 
-/* Before a launch on `stream` (NULL: it is being captured and must not be queried): set the call's most_blocks, and
- * `early` if its successor fits beside it. `beside`: blocks of another call of the communicator that must fit at the
- * same time; 0: none. The communicator's lock is held, its device is current. */
-void shim_room_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void *stream);
+/* Before a launch on `stream` (NULL: it is being captured, by `capture`, and must not be queried): set the call's
+ * most_blocks, and `early` if a successor of its size fits beside it. `beside`: blocks of another call of the
+ * communicator that must fit at the same time; 0: none. False: the call's own blocks must not be placed before the
+ * kernel ahead of it has ended. The communicator's lock is held, its device is current. */
+bool shim_room_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void *stream, unsigned long long capture);
 /* Release the share; the communicator and all its graphs are gone. */
 void shim_room_release(shim_comm_t *comm);
 

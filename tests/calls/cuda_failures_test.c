@@ -22,6 +22,21 @@ static void a_failed_launch_is_not_forwarded(void **state)
     assert_int_equal(fake.works, 0);
 }
 
+/* A call of several kernels may fail at the second: the first one runs, and waits for its peers. */
+static void a_call_that_launched_in_part_is_drained(void **state)
+{
+    shim_comm_t *comm = *state;
+    fake.launch_error = cudaErrorInvalidResourceHandle;
+    fake.launches_part = true;
+    assert_int_equal(reduce(comm, SMALL, 1), ncclUnhandledCudaError);
+    assert_int_equal(fake.works, 1);
+    fake.running = true;
+    assert_false(shim_drain(comm, 1));
+    assert_false(shim_drained(comm));
+    fake.running = false;
+    assert_true(shim_drain(comm, 1));
+}
+
 /* The peers' kernels of a call that did not launch here would meet the next one. */
 static void a_call_that_was_not_waited_for_is_the_last(void **state)
 {
@@ -73,6 +88,23 @@ static void calls_are_drained(void **state)
     assert_true(shim_drain(comm, 1));
     assert_true(shim_drained(comm));
     reduce(comm, SMALL, 1);
+    assert_false(shim_drain(comm, 1));
+    assert_false(shim_drained(comm));
+    fake.running = false;
+    assert_true(shim_drain(comm, 0));
+    assert_true(shim_drained(comm));
+}
+
+/* A replay records the event, too. */
+static void replays_are_drained(void **state)
+{
+    shim_comm_t *comm = *state;
+    fake_stream_capture(fake_stream(1), 9);
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    fake_stream_capture(fake_stream(1), 0);
+    assert_true(shim_drained(comm));
+    fake_graph_launch(9, fake_stream(3));
+    fake.running = true;
     assert_false(shim_drain(comm, 1));
     assert_false(shim_drained(comm));
     fake.running = false;
@@ -203,10 +235,12 @@ static void a_group_that_fails_in_the_real_nccl(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(a_failed_launch_is_not_forwarded),
+                                       TEST(a_call_that_launched_in_part_is_drained),
                                        TEST(a_call_that_was_not_waited_for_is_the_last),
                                        TEST(an_unheld_captured_call_is_the_last),
                                        TEST(a_call_that_was_not_recorded_is_the_last),
                                        TEST(calls_are_drained),
+                                       TEST(replays_are_drained),
                                        TEST(a_finalize_in_a_group_comes_last),
                                        TEST(a_broken_communicator_reports_its_error),
                                        TEST(a_failed_group_launches_nothing),

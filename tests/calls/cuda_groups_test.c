@@ -184,18 +184,6 @@ static void an_abort_lets_polls_end(void **state)
     pthread_join(thread, NULL);
 }
 
-static void a_group_without_ours_does_not_wait(void **state)
-{
-    (void)state;
-    shim_comm_t *comm = fake_comm(0, false);
-    ncclGroupStart();
-    broadcast(comm, 1);
-    fake.real_state = ncclInProgress;
-    assert_int_equal(ncclGroupEnd(), ncclInProgress);
-    assert_int_equal(fake.polls, 0);
-    fake_comm_end(comm);
-}
-
 /* Ours waits for what was before the group, as the real NCCL's does, and what follows waits for both. */
 static void taken_and_forwarded_run_side_by_side(void **state)
 {
@@ -376,7 +364,6 @@ int main(void)
                                        TEST(a_group_under_way_is_waited_for),
                                        TEST(a_group_under_way_ends_with_its_communicator),
                                        TEST(an_abort_lets_polls_end),
-                                       TEST(a_group_without_ours_does_not_wait),
                                        TEST(taken_and_forwarded_run_side_by_side),
                                        TEST(communicators_may_share_the_streams_of_a_group),
                                        TEST(groups_of_one_kind_need_no_stream),

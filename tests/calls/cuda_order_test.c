@@ -261,23 +261,19 @@ static void not_ready_is_forwarded(void **state)
     fake_comm_end(comm);
 }
 
-/* A thread of the real NCCL puts the work on the stream after the call has returned: nothing can be
- * recorded then, and what comes next on another stream does not wait for it. */
-static void work_that_comes_late(void **state)
+/* A share of 6 blocks (room_test.c). */
+static void a_larger_call_is_launched_apart(void **state)
 {
-    (void)state;
-    shim_comm_t *comm = fake_comm(0, false);
-    reduce(comm, SMALL, 1);
-    reduce(comm, SMALL, 2);
-    fake.forward_result = ncclInProgress;
-    assert_int_equal(broadcast(comm, 1), ncclInProgress);
-    fake_work(FAKE_REAL, fake_stream(1), 0);
-    assert_int_equal(reduce(comm, SMALL, 2), ncclSuccess);
-    assert_int_equal(reduce(comm, SMALL, 3), ncclSuccess);
-    assert_int_equal(fake.work[3].before & 2, 2);
-    assert_int_equal(fake.work[4].before & 8, 8);
-    assert_int_equal(fake.wrong_waits, 0);
-    fake_comm_end(comm);
+    shim_comm_t *comm = *state;
+    fake.multiprocessors = 12;
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    assert_int_equal(fake.launched_apart, 0);
+    assert_int_equal(reduce(comm, FAKE_TAKEN_LIMIT, 1), ncclSuccess);
+    assert_int_equal(fake.launched_apart, 1);
+    assert_int_equal(reduce(comm, FAKE_TAKEN_LIMIT, 1), ncclSuccess);
+    assert_int_equal(fake.launched_apart, 1);
+    assert_in_order(4);
 }
 
 int main(void)
@@ -299,7 +295,7 @@ int main(void)
                                        TEST(many_captures_may_take_turns),
                                        TEST(a_captured_stream_may_be_gone),
                                        TEST(a_handle_may_come_again),
-                                       TEST(not_ready_is_forwarded),
-                                       TEST(work_that_comes_late)};
+                                       TEST(a_larger_call_is_launched_apart),
+                                       TEST(not_ready_is_forwarded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,10 +45,13 @@ typedef struct fake {
     bool running;                               /* recorded work has not ended */
     int ends_after;                             /* so many queries, if not 0 */
     uint32_t launches_left;                     /* if not 0: launches until they fail */
+    bool launches_part;                         /* a launch that fails puts some of its work on the stream */
     ncclResult_t real_state;                    /* of every communicator: the answer of ncclCommGetAsyncError */
     uint32_t polls;                             /* of it; each one moves ncclInProgress on, the third to success */
     ncclResult_t forward_result;
+    uint32_t multiprocessors; /* of a GPU; 0: not known */
     uint32_t launches;
+    uint32_t launched_apart;         /* of them: without dependent launch */
     alg_call_t launched[FAKE_WORKS]; /* by Shunt; their lists of messages are copies */
     alg_message_t message[FAKE_MESSAGES];
     uint32_t messages;
@@ -62,6 +65,9 @@ extern fake_t fake;
 
 /* Add work to a stream; for fake_rooms.c. */
 void fake_work(fake_kind_t kind, cudaStream_t stream, uint64_t scalar_bits);
+
+/* The stream's next work runs after all work of the other one. */
+void fake_join(cudaStream_t stream, cudaStream_t other);
 
 /* Forget all but communicators. */
 void fake_reset(void);

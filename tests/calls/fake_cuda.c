@@ -226,6 +226,12 @@ void fake_work(fake_kind_t kind, cudaStream_t stream, uint64_t scalar_bits)
     fake.works++;
 }
 
+void fake_join(cudaStream_t stream, cudaStream_t other)
+{
+    stream_of(stream)->known |= stream_of(other)->known;
+    stream_of(stream)->front |= stream_of(other)->front;
+}
+
 void fake_graphs_destroy(void)
 {
     for (uint32_t i = 0; i < held_count; i++) {

@@ -16,35 +16,42 @@
 
 /* ---- The real NCCL: whatever is forwarded is a name and a stream ------------------------ */
 
-static cudaStream_t pending[FAKE_WORKS];
+static struct pending {
+    ncclComm_t comm;
+    cudaStream_t stream;
+} pending[FAKE_WORKS];
 static uint32_t pending_count;
+
+/* Calls without work, which are on no stream. */
+static ncclResult_t real_name(const char *name, ncclComm_t comm)
+{
+    fake.real_call[fake.real_calls++] = name;
+    const ncclResult_t result = comm == NULL ? ncclInvalidArgument : fake.forward_result;
+    if (fake.real_depth > 0 && result != ncclSuccess)
+        fake.real_error = result;
+    return result;
+}
 
 static ncclResult_t real_call(const char *name, ncclComm_t comm, cudaStream_t stream)
 {
-    fake.real_call[fake.real_calls++] = name;
-    ncclResult_t result = comm == NULL ? ncclInvalidArgument : fake.forward_result;
-    if (fake.real_depth == 0) {
+    const ncclResult_t result = real_name(name, comm);
+    if (result == ncclSuccess && fake.real_depth > 0) {
+        pending[pending_count++] = (struct pending){comm, stream};
+    } else if (result == ncclSuccess) {
         const int device = fake.device;
-        if (result != ncclSuccess)
-            return result;
         const shim_comm_t *known = shim_comm_find(comm);
         fake.device = known != NULL ? known->device : device;
         fake_work(FAKE_REAL, stream, 0);
         fake.device = device;
-        return result;
     }
-    if (result != ncclSuccess)
-        fake.real_error = result;
-    else
-        pending[pending_count++] = stream;
     return result;
 }
 
 static ncclResult_t real_ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type, ncclRedOp_t op,
                                        ncclComm_t comm, cudaStream_t stream)
 {
-    (void)send, (void)recv, (void)count, (void)type, (void)op;
-    return real_call("ncclAllReduce", comm, stream);
+    (void)send, (void)recv, (void)type, (void)op;
+    return count == 0 ? real_name("ncclAllReduce", comm) : real_call("ncclAllReduce", comm, stream);
 }
 
 static ncclResult_t real_ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
@@ -157,7 +164,12 @@ static ncclResult_t real_end(void)
         return ncclSuccess;
     ncclResult_t result = fake.real_error;
     for (uint32_t i = 0; i < pending_count && result == ncclSuccess; i++)
-        fake_work(FAKE_REAL, pending[i], 0);
+        fake_work(FAKE_REAL, pending[i].stream, 0);
+    for (uint32_t i = 0; i < pending_count * pending_count; i++) {
+        const struct pending *one = &pending[i / pending_count], *other = &pending[i % pending_count];
+        if (one->comm == other->comm)
+            fake_join(one->stream, other->stream);
+    }
     pending_count = 0;
     fake.real_error = ncclSuccess;
     return result != ncclSuccess ? result : fake.real_state;
@@ -230,11 +242,13 @@ const char *shim_real_failure(void)
 
 static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
 {
-    (void)team;
     if (fake.launches_left > 0 && --fake.launches_left == 0)
         fake.launch_error = cudaErrorInvalidResourceHandle;
+    if (fake.launch_error != 0 && fake.launches_part)
+        fake_work(FAKE_OURS, stream, 0);
     if (fake.launch_error == 0) {
         alg_call_t *launched = &fake.launched[fake.launches++];
+        fake.launched_apart += !team->dependent_launch;
         *launched = *call;
         launched->messages = &fake.message[fake.messages];
         for (uint32_t i = 0; i < call->message_count; i++)
@@ -276,7 +290,8 @@ const char *sel_reason_text(sel_reason_t reason)
 alg_team_t *alg_scratch_team(alg_scratch_t *scratch)
 {
     (void)scratch;
-    return NULL;
+    static alg_team_t team = {.dependent_launch = 1};
+    return &team;
 }
 
 void alg_scratch_release(alg_scratch_t *scratch, bool reusable)
@@ -312,7 +327,7 @@ void net_leave(net_rendezvous_t *rendezvous)
 uint32_t shim_room_multiprocessors(int device, void *stream)
 {
     (void)device, (void)stream;
-    return 0;
+    return fake.multiprocessors;
 }
 
 /* ---- Set-up and host mode ------------------------------------------------------------------ */

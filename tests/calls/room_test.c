@@ -31,9 +31,39 @@ uint32_t shim_room_multiprocessors(int device, void *stream)
 static alg_call_t grant(shim_comm_t *comm, uint32_t blocks)
 {
     alg_call_t call = {.blocks = blocks, .threads = 512};
-    shim_room_grant(comm, &call, 0, NULL);
+    shim_room_grant(comm, &call, 0, NULL, 0);
     assert_in_range(call.most_blocks, 1, blocks);
     return call;
+}
+
+static bool may_come_early(shim_comm_t *comm, uint32_t blocks, unsigned long long capture)
+{
+    alg_call_t call = {.blocks = blocks, .threads = 512};
+    return shim_room_grant(comm, &call, 0, NULL, capture);
+}
+
+/* A call larger than its place beside a kernel that lets it in waits for that kernel's end: the next one of the
+ * capture, and any that is the first of another one. */
+static void larger_successors_wait(void **state)
+{
+    (void)state;
+    shim_comm_t comm = {0};
+    multiprocessors = 132;
+    assert_true(may_come_early(&comm, 64, 0)); /* of a share of 66 */
+    assert_true(may_come_early(&comm, 16, 0));
+    assert_true(may_come_early(&comm, 16, 0));
+    assert_false(may_come_early(&comm, 64, 0));
+    assert_true(may_come_early(&comm, 64, 0)); /* behind one that lets nobody in */
+    assert_true(may_come_early(&comm, 50, 9));
+    assert_false(may_come_early(&comm, 51, 8));
+    assert_true(may_come_early(&comm, 51, 8));
+    assert_true(may_come_early(&comm, 16, 8));
+    assert_false(may_come_early(&comm, 64, 0));
+    assert_true(may_come_early(&comm, 16, 0));
+    alg_call_t one = {.blocks = 32}, other = {.blocks = 20};
+    assert_false(shim_room_grant(&comm, &one, 20, NULL, 0)); /* both come behind the 16 blocks */
+    assert_false(shim_room_grant(&comm, &other, 32, NULL, 0));
+    shim_room_release(&comm);
 }
 
 static void lead(shim_comm_t *comm)
@@ -108,8 +138,8 @@ static void calls_run_beside_each_other(void **state)
             if (leads)
                 lead(&comm);
             grant(&comm, 64);
-            shim_room_grant(&comm, &one, 32, NULL);
-            shim_room_grant(&comm, &other, 64, NULL);
+            shim_room_grant(&comm, &one, 32, NULL, 0);
+            shim_room_grant(&comm, &other, 64, NULL, 0);
             assert_true(one.most_blocks > 0 && other.most_blocks > 0 && !one.early && !other.early);
             assert_true(one.most_blocks + other.most_blocks <= (sizes[i] > 2 ? sizes[i] : 2));
             if (sizes[i] == 200)
@@ -182,8 +212,9 @@ static void four_at_once(void **state)
  */
 enum { SIM_GPUS = 2, SIM_COMMS = 4, SIM_CALLS = 4 };
 typedef struct sim {
-    uint32_t blocks[SIM_GPUS][SIM_COMMS]; /* of a call */
-    bool early[SIM_GPUS][SIM_COMMS];
+    uint32_t blocks[SIM_GPUS][SIM_COMMS][SIM_CALLS];
+    bool early[SIM_GPUS][SIM_COMMS][SIM_CALLS]; /* the call lets its successor in ... */
+    bool waits[SIM_GPUS][SIM_COMMS][SIM_CALLS]; /* ... which does not come early itself */
     uint32_t placed[SIM_GPUS][SIM_COMMS][SIM_CALLS];
     uint32_t through[SIM_COMMS]; /* calls */
     bool ordered;                /* a stream of GPU 1 orders the calls: of each round the last communicator's first */
@@ -192,13 +223,14 @@ typedef struct sim {
 
 static bool sim_may_place(const sim_t *s, uint32_t g, uint32_t c, uint32_t call)
 {
-    if (call >= SIM_CALLS || s->placed[g][c][call] == s->blocks[g][c] || s->places[g] == 0)
+    if (call >= SIM_CALLS || s->placed[g][c][call] == s->blocks[g][c][call] || s->places[g] == 0)
         return false;
     for (uint32_t other = c + 1; other < SIM_COMMS && s->ordered && g == 1; other++) {
         if (s->through[other] <= call)
             return false;
     }
-    const bool next = call == s->through[c] + 1 && s->early[g][c] && s->placed[g][c][call - 1] == s->blocks[g][c];
+    const bool next = call == s->through[c] + 1 && s->early[g][c][call - 1] && !s->waits[g][c][call] &&
+                      s->placed[g][c][call - 1] == s->blocks[g][c][call - 1];
     return call == s->through[c] || next;
 }
 
@@ -209,9 +241,9 @@ static bool sim_end_calls(sim_t *s)
         const uint32_t call = s->through[c];
         bool whole = call < SIM_CALLS;
         for (uint32_t g = 0; g < SIM_GPUS && whole; g++)
-            whole = s->placed[g][c][call] == s->blocks[g][c];
+            whole = s->placed[g][c][call] == s->blocks[g][c][call];
         for (uint32_t g = 0; g < SIM_GPUS && whole; g++)
-            s->places[g] += s->blocks[g][c];
+            s->places[g] += s->blocks[g][c][call];
         s->through[c] += whole;
         ended = ended || whole;
     }
@@ -237,32 +269,45 @@ static bool sim_gets_through(sim_t *s, uint64_t *random)
         if (through == SIM_COMMS || count == 0)
             return through == SIM_COMMS;
         const uint32_t *one = choices[data_below(random, count)];
-        uint32_t room = s->blocks[one[0]][one[1]] - s->placed[one[0]][one[1]][one[2]];
+        uint32_t room = s->blocks[one[0]][one[1]][one[2]] - s->placed[one[0]][one[1]][one[2]];
         room = room < s->places[one[0]] ? room : s->places[one[0]];
         s->placed[one[0]][one[1]][one[2]] += room;
         s->places[one[0]] -= room;
     }
 }
 
-/* Shares requested in another order on every GPU. `agreed`: one communicator leads on both, else the first that asks.
- * `ordered`: all ranks make the calls in one order, which a stream of GPU 1 keeps. `graphs`: calls have the share
- * granted when their communicator first asked; else that granted after all have asked. */
-static uint32_t lock_ups(bool agreed, bool ordered, bool graphs, uint32_t rounds)
+typedef struct sim_rule {
+    bool agreed;  /* one communicator leads on both GPUs, else the first that asks */
+    bool ordered; /* all ranks make the calls in one order, which a stream of GPU 1 keeps */
+    bool graphs;  /* calls have the share granted when their communicator first asked; else that after all have asked */
+    bool mixed;   /* large and small calls */
+    bool larger;  /* a small one lets a large one in, whatever the share */
+} sim_rule_t;
+
+/* Shares requested in another order on every GPU. */
+static uint32_t lock_ups(sim_rule_t rule, uint32_t rounds)
 {
+    static const uint32_t sizes[] = {64, 48, 32, 16, 4};
     uint64_t random = 3;
     uint32_t stuck = 0;
     for (uint32_t round = 0; round < rounds; round++) {
-        sim_t s = {.ordered = ordered};
+        sim_t s = {.ordered = rule.ordered};
+        uint32_t size[SIM_COMMS][SIM_CALLS];
+        for (uint32_t i = 0; i < SIM_COMMS * SIM_CALLS; i++)
+            size[i / SIM_CALLS][i % SIM_CALLS] = rule.mixed ? sizes[data_below(&random, 5)] : 64;
         for (uint32_t g = 0; g < SIM_GPUS; g++) {
             shim_comm_t comms[SIM_COMMS] = {0};
             s.places[g] = multiprocessors = round % 2 ? 132 : 52;
-            const bool downwards = g % 2 && !ordered;
-            lead(&comms[agreed ? round % SIM_COMMS : downwards ? SIM_COMMS - 1 : 0]);
-            for (uint32_t i = 0; i < SIM_COMMS * (graphs ? 1 : 2); i++) {
-                const uint32_t c = (downwards ? 2 * SIM_COMMS - 1 - i : i) % SIM_COMMS;
-                const alg_call_t call = grant(&comms[c], 64);
-                s.blocks[g][c] = call.most_blocks;
-                s.early[g][c] = call.early;
+            const bool downwards = g % 2 && !rule.ordered;
+            lead(&comms[rule.agreed ? round % SIM_COMMS : downwards ? SIM_COMMS - 1 : 0]);
+            for (uint32_t i = 0; i < SIM_COMMS && !rule.graphs; i++)
+                grant(&comms[downwards ? SIM_COMMS - 1 - i : i], 64);
+            for (uint32_t i = 0; i < SIM_COMMS * SIM_CALLS; i++) {
+                const uint32_t c = downwards ? SIM_COMMS - 1 - i / SIM_CALLS : i / SIM_CALLS, k = i % SIM_CALLS;
+                alg_call_t call = {.blocks = size[c][k], .threads = 512};
+                s.waits[g][c][k] = !shim_room_grant(&comms[c], &call, 0, NULL, 0) && !rule.larger;
+                s.blocks[g][c][k] = call.most_blocks;
+                s.early[g][c][k] = call.early;
             }
             for (uint32_t c = 0; c < SIM_COMMS; c++)
                 shim_room_release(&comms[c]);
@@ -273,15 +318,20 @@ static uint32_t lock_ups(bool agreed, bool ordered, bool graphs, uint32_t rounds
 }
 
 /* With a different leader on every GPU, communicators block each other. So do the graphs of a leader that was alone,
- * where a stream orders the calls (docs/limits.md). */
+ * where a stream orders the calls (docs/limits.md), and large calls that small ones let in. */
 static void no_communicator_is_blocked(void **state)
 {
     (void)state;
-    assert_int_equal(lock_ups(true, false, true, 2000), 0);
-    assert_int_equal(lock_ups(true, false, false, 2000), 0);
-    assert_int_equal(lock_ups(true, true, false, 2000), 0);
-    assert_int_not_equal(lock_ups(false, false, true, 2000), 0);
-    assert_int_not_equal(lock_ups(true, true, true, 2000), 0);
+    enum { ROUNDS = 2000 };
+    for (int mixed = 0; mixed < 2; mixed++) {
+        assert_int_equal(lock_ups((sim_rule_t){.agreed = true, .graphs = true, .mixed = mixed}, ROUNDS), 0);
+        assert_int_equal(lock_ups((sim_rule_t){.agreed = true, .mixed = mixed}, ROUNDS), 0);
+        assert_int_equal(lock_ups((sim_rule_t){.agreed = true, .ordered = true, .mixed = mixed}, ROUNDS), 0);
+    }
+    assert_int_not_equal(lock_ups((sim_rule_t){.graphs = true}, ROUNDS), 0);
+    assert_int_not_equal(lock_ups((sim_rule_t){.agreed = true, .ordered = true, .graphs = true}, ROUNDS), 0);
+    assert_int_not_equal(lock_ups((sim_rule_t){.agreed = true, .ordered = true, .mixed = true, .larger = true}, ROUNDS),
+                         0);
 }
 
 int main(void)
@@ -290,6 +340,7 @@ int main(void)
         cmocka_unit_test(a_leader_has_all_and_early),
         cmocka_unit_test(early),
         cmocka_unit_test(claims_end),
+        cmocka_unit_test(larger_successors_wait),
         cmocka_unit_test(calls_run_beside_each_other),
         cmocka_unit_test(random_shares_fit),
         cmocka_unit_test(four_at_once),

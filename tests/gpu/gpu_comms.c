@@ -175,31 +175,35 @@ static void at_once(gpu_t *gpu)
 /* Communicators, a stream each, with many large calls, which every other rank issues in the reverse order. A kernel
  * that waits behind its predecessor must leave room for the first call of each other communicator, since the peers'
  * kernels of that call already run. */
-static void crossed_among(gpu_t *gpu, int count, size_t elements)
+static void crossed_among(gpu_t *gpu, int count, const size_t *elements, int sizes)
 {
-    enum { CALLS = 4, MOST = 8 };
+    enum { CALLS = 4, MOST = 8, MOST_SIZES = 2 };
     ncclComm_t comms[MOST] = {gpu->comm};
     cudaStream_t streams[MOST] = {gpu->stream};
-    gpu_call_t calls[MOST];
+    gpu_call_t calls[MOST][MOST_SIZES];
     uint64_t hash = 0;
     for (int i = 0; i < count; i++) {
         if (i > 0) {
             comms[i] = ranks_init(gpu->ranks);
             CHECK_CUDA(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking));
         }
-        data_case_t c = {ncclBfloat16, REF_SUM, DATA_RANDOM, (uint64_t)i, elements, gpu->nranks};
-        gpu_prepare(gpu, &calls[i], comms[i], gpu->rank, &c, (gpu_shape_t){0, 0, false});
+        for (int s = 0; s < sizes; s++) {
+            data_case_t c = {ncclBfloat16, REF_SUM, DATA_RANDOM, (uint64_t)i, elements[s], gpu->nranks};
+            gpu_prepare(gpu, &calls[i][s], comms[i], gpu->rank, &c, (gpu_shape_t){0, 0, false});
+        }
     }
     for (int turn = 0; turn < count; turn++) {
         const int i = gpu->rank % 2 ? count - 1 - turn : turn;
-        for (int k = 0; k < CALLS; k++)
-            CHECK_NCCL(gpu_issue(&calls[i], streams[i]));
+        for (int k = 0; k < CALLS * sizes; k++)
+            CHECK_NCCL(gpu_issue(&calls[i][k % sizes], streams[i]));
     }
     for (int i = 0; i < count; i++)
         CHECK_CUDA(cudaStreamSynchronize(streams[i]));
     for (int i = count - 1; i >= 0; i--) {
-        gpu_verify(&calls[i], gpu->rank, gpu->nranks, &hash);
-        gpu_release(&calls[i]);
+        for (int s = sizes - 1; s >= 0; s--) {
+            gpu_verify(&calls[i][s], gpu->rank, gpu->nranks, &hash);
+            gpu_release(&calls[i][s]);
+        }
     }
     gpu_agree(gpu, hash);
     for (int i = 1; i < count; i++) {
@@ -210,17 +214,24 @@ static void crossed_among(gpu_t *gpu, int count, size_t elements)
 
 static void crossed(gpu_t *gpu)
 {
-    crossed_among(gpu, 2, 12 << 20); /* staged, which has the largest grids */
+    crossed_among(gpu, 2, &(size_t){12 << 20}, 1); /* staged, which has the largest grids */
 }
 
 static void crossed_four(gpu_t *gpu)
 {
-    crossed_among(gpu, 4, 12 << 20);
+    crossed_among(gpu, 4, &(size_t){12 << 20}, 1);
+}
+
+/* Short calls let longer ones in early. */
+static void crossed_mixed(gpu_t *gpu)
+{
+    static const size_t sizes[] = {32 << 10, 4 << 20};
+    crossed_among(gpu, 4, sizes, 2);
 }
 
 static void crossed_eight(gpu_t *gpu)
 {
-    crossed_among(gpu, 8, 2 << 20);
+    crossed_among(gpu, 8, &(size_t){2 << 20}, 1);
 }
 
 /* One thread that is all ranks: everything in groups. */
@@ -343,6 +354,7 @@ int main(int argc, char **argv)
         {"one-thread", one_thread, GPU_SOLO, 90},
         {"crossed-four", crossed_four, GPU_RANKS, 60},
         {"crossed-eight", crossed_eight, GPU_RANKS, 60},
+        {"crossed-mixed", crossed_mixed, GPU_RANKS, 60},
     };
     return gpu_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }
