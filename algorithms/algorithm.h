@@ -50,7 +50,7 @@ typedef enum alg_op {
 /* Where a team's memory lies and which device runs its kernels. */
 typedef enum alg_device { ALG_DEVICE_CUDA = 0, ALG_DEVICE_HOST = 1 } alg_device_t;
 
-/* Bytes of one element; 0 for a value that is no type. */
+/* Bytes of one element; 0 for an invalid type. */
 size_t alg_type_bytes(alg_type_t type);
 
 /* ---- The scratch of one rank -------------------------------------------------
@@ -65,18 +65,18 @@ size_t alg_type_bytes(alg_type_t type);
  *   ...          counts |  values only grow. Counts: how far each ring has come.
  *   ...          staging|  The staged algorithm's data, guarded by flags.
  *
- * Rings have credits of their own. One rule guards all else, whatever a call's collective, layout and grid: a
- * call ends on a rank only after that rank has heard, directly or through others,
- * from every rank in that call. A rank that has no data for a peer sends it a
- * notice instead (notice.h; the staged algorithms' flags go to everybody anyway).
- * So when any rank begins call e+2, every rank has ended call e.
- *   Halves: call number e (counted on the device) uses half e & 1 only, and reads
+ * Rings have credits of their own. One rule guards all else, whatever a call's
+ * collective, layout and grid: a call ends on a rank only after that rank has heard
+ * from every rank in that call, directly or through others. A rank that has no data
+ * for a peer sends it a notice instead (notice.h; the staged algorithms' flags go to
+ * all ranks anyway). So when any rank begins call e+2, every rank has ended call e.
+ *   Halves: call number e (counted on the device) uses only half e & 1, and reads
  * and re-arms every word that peers wrote there: the half is armed everywhere when
  * call e+2 begins. Kernel boundaries order the re-arming before the next data. Short
  * broadcasts, or reduces, of rising roots one after the other count as one call (series.h).
  *   A kernel that leaves a call before its end sets ALG_EPOCH_STOPPED. Kernels behind
  * it leave before their first store, for a peer may still be in that call. Peers are
- * told at ALG_STOP_OFFSET, unless it was an abort that ended the wait.
+ * told at ALG_STOP_OFFSET, unless an abort ended the wait.
  *   On the host device a rank may leave, or its process end, as soon as its part is done:
  * what it stored stays. Peers whose call needs more of it leave that call.
  */
@@ -94,9 +94,9 @@ enum {
 /* In the word at ALG_EPOCH_OFFSET: a call was not finished here. */
 #define ALG_EPOCH_STOPPED UINT64_C(1)
 
-/* The staged algorithms' channels of one call, at most: the warps of 64 blocks of 16, or of 128 of 8. */
+/* Largest number of the staged algorithm's channels in a call: the warps of 64 blocks of 16, or of 128 blocks of 8. */
 enum { ALG_STAGED_CHANNELS = 1024 };
-/* Of one in the host's memory: blocks. */
+/* The same in the host's memory, where a block is a channel. */
 enum { ALG_HOST_CHANNELS = 128 };
 
 /* How the ranks of a team reach each other's scratch. */
@@ -104,11 +104,11 @@ typedef enum alg_memory {
     ALG_MEMORY_PEER = 0, /* device memory, into which the peers store */
     ALG_MEMORY_HOST = 1, /* the host's memory: a rank stores into its own, and its peers load (hostmem/outbox.h) */
     ALG_MEMORY_COUNT = 2,
-    ALG_MEMORY_HOSTS = ALG_MEMORY_COUNT /* ALG_MEMORY_PEER within each of several hosts; between them the memory that
+    ALG_MEMORY_HOSTS = ALG_MEMORY_COUNT /* ALG_MEMORY_PEER within each of several hosts; between hosts, memory that
                                            kernels share with their proxy (multihost/relay.h) */
 } alg_memory_t;
 
-/* Of the rings: for each of four kinds and each peer a word of 8 bytes a channel. */
+/* Counts of the rings: four kinds, each with 8 bytes for every peer and channel. */
 enum { ALG_PAIR_CHANNELS = 512, ALG_COUNTS_BYTES = 4 * ALG_MAX_RANKS * ALG_PAIR_CHANNELS * 8 };
 
 typedef struct alg_map {
@@ -116,35 +116,35 @@ typedef struct alg_map {
     size_t total_bytes;  /* of the whole scratch */
     size_t half_offset;  /* of half 0; half 1 follows at half_offset + half_bytes */
     size_t half_bytes;   /* of one half */
-    size_t rings_offset; /* of messages; behind half 1. All-ones at the start, as the halves */
+    size_t rings_offset; /* of messages; behind half 1. All-ones at the start, like the halves */
     size_t rings_bytes;
-    size_t flags_offset; /* the staged algorithm's flags. From here on all is zero at the start */
+    size_t flags_offset; /* the staged algorithm's flags. All from here on is zero at the start */
     size_t flags_bytes;
     size_t counts_offset;  /* ALG_COUNTS_BYTES for the rings */
     size_t staging_offset; /* the staged algorithm's data */
     size_t staging_bytes;
 } alg_map_t;
 
-/* The map for a scratch of at most `bytes`. The same on every rank for the same input.
- * Returns false if `bytes` is too small for any algorithm (under 1 MiB). */
+/* The map for a scratch of up to `bytes`. The same on every rank for the same input. Returns false if `bytes` is too
+ * small for any algorithm (under 1 MiB). */
 bool alg_map_init(alg_map_t *map, size_t bytes);
-/* The same for a scratch in the host's memory, which is pinned, and scarcer: it takes ALG_HOST_MOST_BYTES at most.
- * Halves hold vectors with marks, staging what flags guard; all but the rings is zero at the start. */
+/* The same for a scratch in the host's memory, which is pinned and scarce: at most ALG_HOST_MOST_BYTES. Halves hold
+ * marked vectors, staging holds data behind flags; all but the rings is zero at the start. */
 #define ALG_HOST_MOST_BYTES ((size_t)12 << 20)
-/* Where a rank's own words lie in memory of its device (alg_team_t.own): the control page, then counts. */
+/* Layout of a rank's own words in memory of its device (alg_team_t.own): the control page, then counts. */
 enum { ALG_OWN_BYTES = ALG_CONTROL_BYTES + ALG_COUNTS_BYTES };
 bool alg_map_init_host(alg_map_t *map, size_t bytes);
 
-/* Words that a rank's kernels and its host share. On CUDA: pinned, mapped host
- * memory. Private to one rank: a peer never touches it. */
+/* Words that a rank's kernels and its host share. On CUDA: pinned, mapped host memory. Private to one rank: no peer
+ * touches it. */
 typedef struct alg_control {
     uint32_t abort;  /* host -> kernel: leave every wait now */
     uint32_t status; /* kernel -> host: an alg_status_t */
     uint32_t gone;   /* host device, host -> kernel: ranks (bits) from which nothing more comes */
     uint32_t reserved[13];
-    uint64_t stop_at[ALG_MAX_RANKS]; /* address of this rank's word at ALG_STOP_OFFSET in peer r's scratch, as the
-                                        kernels address it; 0: there is nobody to tell */
-    uint64_t stop_here;              /* address of the own words at ALG_STOP_OFFSET; 0: nobody tells */
+    uint64_t stop_at[ALG_MAX_RANKS]; /* address of this rank's word at ALG_STOP_OFFSET in peer r's scratch, as kernels
+                                        address it; 0: no peer to tell */
+    uint64_t stop_here;              /* address of the own words at ALG_STOP_OFFSET; 0: no peer tells */
 } alg_control_t;
 
 typedef enum alg_status {
@@ -155,19 +155,18 @@ typedef enum alg_status {
     ALG_STATUS_PEER_LEFT = 4  /* a peer's wait ran out of time, or its connection ended */
 } alg_status_t;
 
-/* What a kernel needs to know of the ranks; passed to it by value. */
+/* What a kernel needs to know of the ranks; passed by value. */
 typedef struct alg_team {
     uint32_t rank;
     uint32_t nranks;
     uint8_t *scratch[ALG_MAX_RANKS]; /* rank r's scratch, as this process (CUDA: this device) addresses it */
-    uint8_t *own;                    /* this rank's control words, in memory of its own device: at the head of its
-                                        scratch where that is (ALG_MEMORY_PEER) */
-    uint8_t *own_counts;             /* its counts of the rings, likewise */
-    alg_control_t *control;          /* as the device addresses it */
-    uint64_t timeout_ns;             /* of one wait; 0: none */
-    uint32_t dependent_launch;       /* CUDA: the kernels have programmatic dependent launch (code for sm_90 on) */
-    int32_t priority;                /* CUDA: of the launches, as cudaStreamCreateWithPriority takes it; 0: none */
-    uint64_t half_offset;            /* from the map */
+    uint8_t *own;              /* its control words, in memory of its device: the scratch's head if peers map that */
+    uint8_t *own_counts;       /* its counts of the rings, in the same place */
+    alg_control_t *control;    /* as the device addresses it */
+    uint64_t timeout_ns;       /* of one wait; 0: none */
+    uint32_t dependent_launch; /* CUDA: kernels support programmatic dependent launch (code for sm_90 or newer) */
+    int32_t priority;          /* CUDA: priority of launches, as for cudaStreamCreateWithPriority; 0: none */
+    uint64_t half_offset;      /* from the map */
     uint64_t half_bytes;
     uint64_t rings_offset;
     uint64_t rings_bytes;
@@ -175,10 +174,10 @@ typedef struct alg_team {
     uint64_t counts_offset;
     uint64_t staging_offset;
     uint64_t staging_bytes;
-    /* Ranks of several hosts: this team is the ranks of one, as many as each has. The others' of this rank's number
-     * reach it through the relay. */
+    /* Ranks of several hosts: this team is the ranks of one host, and every host has as many. This rank reaches the
+     * ranks of the same number on other hosts through the relay. */
     uint32_t host;
-    uint32_t hosts;          /* 0: one */
+    uint32_t hosts;          /* 0: one host */
     uint8_t *relay;          /* multihost/relay.h */
     struct alg_hosts *every; /* host device: how each rank reaches every other (multihost/network.cc) */
 } alg_team_t;
@@ -192,29 +191,28 @@ typedef enum alg_collective {
     ALG_BROADCAST = 5,
     ALG_GATHER = 6,
     ALG_SCATTER = 7,
-    ALG_SEND_RECV = 8, /* messages between pairs of ranks: no collective, but a key as the others are */
+    ALG_SEND_RECV = 8, /* messages between pairs of ranks: not a collective, but used as a key like one */
     ALG_COLLECTIVE_COUNT = 9
 } alg_collective_t;
 
 /* "allreduce", "reducescatter", "reduce", "allgather", "alltoall", "broadcast", "gather", "scatter", "sendrecv", as in
- * tables, settings and options; NULL for a value that is none. */
+ * tables, settings and options; NULL for an invalid value. */
 const char *alg_collective_name(alg_collective_t collective);
 /* The collective of that name; ALG_COLLECTIVE_COUNT if there is none. */
 alg_collective_t alg_collective_find(const char *name);
-/* Whether it has an operator; and a root. */
+/* Whether it has an operator, and whether it has a root. */
 bool alg_collective_reduces(alg_collective_t collective);
 bool alg_collective_rooted(alg_collective_t collective);
-/* How many times `count` elements the larger buffer of a rank has: nranks where every rank has a block of its own
- * (reducescatter, allgather, alltoall, gather, scatter), else 1. The bytes of a call, in tables and limits, are
- * those of this buffer. */
+/* A rank's larger buffer has this many times `count` elements: nranks where every rank has its own block
+ * (reducescatter, allgather, alltoall, gather, scatter), else 1. Tables and limits count the bytes of this buffer. */
 uint32_t alg_collective_blocks(alg_collective_t collective, uint32_t nranks);
 
-/* One message of ALG_SEND_RECV. Of any alignment, and not empty. */
+/* One message of ALG_SEND_RECV. Any alignment; never empty. */
 typedef struct alg_message {
-    void *buffer; /* only read, if it is sent */
+    void *buffer; /* only read if it is sent */
     uint64_t bytes;
-    uint32_t peer; /* this rank itself, too */
-    bool send;     /* to the peer; else from it */
+    uint32_t peer; /* may be this rank itself */
+    bool send;     /* to the peer; false: from it */
 } alg_message_t;
 
 /* One of several broadcasts, or reduces, of a call. */
@@ -226,11 +224,11 @@ typedef struct alg_part {
 } alg_part_t;
 
 /* One call. `count` is that of NCCL's entry point: the elements of a block where every rank has one, else of the
- * message. Buffers have any alignment that the type itself allows; they are disjoint, or in place as NCCL defines it.
- * A buffer that the collective does not use on this rank is not touched. */
+ * message. Buffers have any alignment that the type allows; they are disjoint, or in place as NCCL defines it. A buffer
+ * that the collective does not use on this rank is not touched. */
 typedef struct alg_call {
     alg_collective_t collective;
-    uint32_t root; /* of a collective that has one */
+    uint32_t root; /* where the collective has one */
     const void *input;
     void *output;
     uint64_t count;
@@ -243,12 +241,12 @@ typedef struct alg_call {
     uint64_t stride;            /* bytes from one rank's block to the next; set by the launch, as what follows */
     uint32_t room;              /* vectors of a slot */
     uint32_t series;            /* of rooted calls: SERIES_* (series.h); 0: none */
-    uint32_t most_blocks;       /* CUDA: this rank has room for so many of them at once; 0: for all */
-    uint32_t early;             /* CUDA: the kernel that follows may be placed while this one runs */
-    /* ALG_SEND_RECV, which uses nothing of the above but blocks, threads (most of both; they may differ between ranks),
-     * most_blocks and early. The messages progress side by side; those of one pair in one direction arrive in the
-     * order in which they are listed, launch after launch. To this rank itself there are as many sends as receives,
-     * of the same bytes in the same order. The list is the caller's again after the launch. */
+    uint32_t most_blocks;       /* CUDA: blocks that fit this rank's share of its GPU at once; 0: all */
+    uint32_t early;             /* CUDA: the next kernel of the stream may be placed while this one runs */
+    /* ALG_SEND_RECV uses, of the above, only blocks and threads (upper limits, which may differ between ranks),
+     * most_blocks and early. The messages progress side by side; those of one pair in one direction arrive in the order
+     * of the list, launch after launch. Sends and receives of this rank to itself match in number, bytes and order. The
+     * launch copies the list. */
     const alg_message_t *messages;
     uint32_t message_count;
     /* A broadcast or reduce: several, which progress side by side, as if they were calls one after the other: on other
@@ -263,21 +261,21 @@ typedef struct alg_call {
 typedef struct alg_algorithm {
     const char *name; /* as in tables, settings and traces */
     alg_collective_t collective;
-    /* The most bytes (of alg_collective_blocks; of one message) one call can move with this scratch; UINT64_MAX: any.
-     * Pure. */
+    /* The most bytes (of alg_collective_blocks; of one message) that one call can move with this scratch; UINT64_MAX:
+     * any. Pure. */
     uint64_t (*max_bytes)(const alg_map_t *map, uint32_t nranks, alg_type_t type);
     /* Lower a row's blocks and threads to what `bytes` can use. Pure. */
     void (*shape)(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads);
-    /* Enqueue the call's kernel, or several, on `stream` (a cudaStream_t) of the current device: no
-     * allocation, legal in capture. Returns a cudaError_t; NULL in a build without CUDA. */
+    /* Enqueue the call's kernels on `stream` (a cudaStream_t) of the current device: no allocation, legal in capture.
+     * Returns a cudaError_t; NULL in a build without CUDA. */
     int (*launch_cuda)(const alg_team_t *team, const alg_call_t *call, void *stream);
-    /* Run the kernel to its end in the calling thread, block after block concurrently in threads of
-     * its own when blocks > 1. Returns an alg_status_t; all but OK leave the output undefined. */
+    /* Run the kernel to its end in the calling thread; with blocks > 1, its blocks run concurrently in threads of their
+     * own. Returns an alg_status_t; unless OK, the output is undefined. */
     int (*launch_host)(const alg_team_t *team, const alg_call_t *call);
-    /* Load the kernels into the current device now, so that no later launch can block behind a
-     * spinning kernel of another rank in this process. Returns a cudaError_t; NULL without CUDA. */
+    /* Load the kernels into the current device now, so that no later launch blocks behind a waiting kernel of another
+     * rank in this process. Returns a cudaError_t; NULL without CUDA. */
     int (*preload_cuda)(void);
-    alg_memory_t memory; /* that it is for */
+    alg_memory_t memory; /* the memory that it works with */
     /* The most bytes of such a call, but for its count, that can be a part of another one; NULL: none can. Pure. */
     uint64_t (*part_bytes)(const alg_team_t *team, const alg_call_t *call);
 } alg_algorithm_t;
@@ -285,8 +283,8 @@ typedef struct alg_algorithm {
 /* All algorithms, in registry order. */
 extern const alg_algorithm_t *const alg_registry[];
 extern const uint32_t alg_registry_count;
-/* By collective, but for all-reduce: between hosts, on the host device (multihost/network.cc). Not in the registry: no
- * other communicator has these. */
+/* By collective, but for all-reduce: between hosts, on the host device (multihost/network.cc). Not in the registry,
+ * since only communicators of several hosts have these. */
 extern const alg_algorithm_t alg_network[];
 /* NULL if there is none of that name. */
 const alg_algorithm_t *alg_find(alg_collective_t collective, const char *name);

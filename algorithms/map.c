@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * map.c - where things lie in a rank's scratch, and how large a type is.
+ * map.c - the layout of a rank's scratch, and the sizes of types.
  *
- * Both are pure functions: the ranks compute them apart and must agree.
+ * Both are pure functions: each rank computes them by itself, and all must agree.
  */
 #include "algorithms/algorithm.h"
 
@@ -34,9 +34,8 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
 {
     if (bytes < MIB)
         return false;
-    /* 80 MiB give rings of 16 MiB, with 8 KiB for each channel of four ranks, which is 12 us of a link's speed;
-     * staging of 24 MiB and the flags, the largest chunks that help; and halves of 19 MiB, which hold 13 MiB of
-     * two-shot at four ranks. */
+    /* 80 MiB give rings of 16 MiB, 8 KiB for each channel of four ranks, which a link fills in 12 us; staging of 24 MiB
+     * with its flags, for the largest chunks that help; and halves of 19 MiB, for two-shot's 13 MiB at four ranks. */
     const size_t rings = round_down(bytes / 5, 4 * KIB);
     const size_t rest = bytes - rings - ALG_CONTROL_BYTES - ALG_COUNTS_BYTES;
     const size_t staging = round_down(rest / 128 * 49, 4 * KIB);
@@ -49,7 +48,7 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
     map->flags_bytes = staging > 2 * FLAGS_BYTES ? FLAGS_BYTES : 0;
     map->counts_offset = map->flags_offset + map->flags_bytes;
     map->staging_offset = map->counts_offset + ALG_COUNTS_BYTES;
-    map->staging_bytes = map->flags_bytes ? staging - map->flags_bytes : 0; /* its half is a multiple of 16 */
+    map->staging_bytes = map->flags_bytes ? staging - map->flags_bytes : 0; /* so that its half is a multiple of 16 */
     map->total_bytes = bytes;
     return true;
 }
@@ -60,7 +59,7 @@ bool alg_map_init_host(alg_map_t *map, size_t bytes)
         return false;
     if (bytes > ALG_HOST_MOST_BYTES)
         bytes = ALG_HOST_MOST_BYTES;
-    /* Halves are for messages of some 100 KiB, staging for what is under way of any length (hostmem/shm_staged.cu). */
+    /* Halves serve messages of some 100 KiB, staging the chunks under way of any length (hostmem/shm_staged.cu). */
     const size_t rings = round_down(bytes / 3, 4 * KIB);
     map->memory = ALG_MEMORY_HOST;
     map->half_offset = ALG_CONTROL_BYTES;

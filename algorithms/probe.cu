@@ -3,14 +3,14 @@
  * probe.cu - the kernel of the attach proof: one word to each peer.
  *
  * It stores as the algorithms do, from a kernel through the peer mapping, since
- * copies by the driver can work where such stores do not. It reads nothing from
- * peers and waits for nobody. Targets belong to the ranks' scratches.
+ * the driver's copies can work where such stores do not. It reads nothing from
+ * peers and waits for none. Targets belong to the ranks' scratches.
  */
 #include <cuda_runtime.h>
 
 #include "algorithms/scratch_device.h"
 
-/* Ordering: the host waits for the kernel's end before it tells the peers to look. */
+/* The host waits for the kernel's end before it tells the peers to check. */
 static __global__ void probe_store_words(alg_probe_t probe)
 {
     const unsigned peer = threadIdx.x;

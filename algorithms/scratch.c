@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch.c - build, prove and give back the memory of a team.
+ * scratch.c - build, prove and release the memory of a team.
  *
- * A scratch owns its memory, its mappings of the peers', and its control words.
- * It belongs to one communicator or to the pool. Steps and their order are in
- * scratch.h; who waits for whom between them is the caller's affair.
+ * A scratch owns its memory, its mappings of the peers', and its control words. It
+ * belongs to one communicator or to the pool. The steps and their order are in
+ * scratch.h; the caller makes ranks wait for each other between them.
  *
- * That memory is reachable is proven, not asked for: drivers say yes where
- * containers and virtual machines then say no. Each rank stores a word into
- * every peer's mailbox, and each pair of ranks has a word of its own, so a
- * mapping that leads to the wrong rank's memory is found too.
+ * Drivers report access that containers and virtual machines then refuse, so
+ * access is proven: each rank stores a word into every peer's mailbox. Each pair
+ * of ranks has a word of its own, so a mapping of the wrong rank's memory is found
+ * too.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -95,7 +95,7 @@ static const alg_scratch_ops_t host_ops = {.control_create = host_control_create
                                            .store = host_store,
                                            .collect = host_collect};
 
-/* NULL: this build has no such device, or the kind of memory does not fit it. */
+/* NULL: this build has no such device, or not this kind of memory for it. */
 static const alg_scratch_ops_t *ops_of(alg_device_t device, net_memory_kind_t kind, alg_memory_t memory)
 {
     if (device == ALG_DEVICE_HOST)
@@ -146,7 +146,8 @@ static void fill_team(alg_scratch_t *scratch, alg_control_t *device_control)
     scratch->control->stop_here = (uintptr_t)memory + ALG_STOP_OFFSET;
 }
 
-/* Idle scratches are a cache: when memory runs out, they go first. (On CUDA the caller has to reap, and try again.) */
+/* Idle scratches are a cache: when memory runs out, they are freed first. (On CUDA the caller has to reap, and try
+ * again.) */
 static int allocate(alg_scratch_t *scratch, net_memory_kind_t kind, uint8_t offer[NET_OFFER_BYTES])
 {
     int error = net_memory_create(kind, scratch->ordinal, scratch->map.total_bytes, &scratch->memory, offer);
@@ -239,7 +240,7 @@ int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES])
     return 0;
 }
 
-/* The word that `writer` leaves with `reader`: no two pairs share one, and none is 0. */
+/* The word that `writer` leaves with `reader`: different for each pair, and never 0. */
 static uint64_t pair_word(uint64_t token, uint32_t writer, uint32_t reader)
 {
     uint64_t word = token + (uint64_t)(writer * ALG_MAX_RANKS + reader + 1) * UINT64_C(0x9e3779b97f4a7c15);

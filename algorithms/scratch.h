@@ -4,8 +4,8 @@
  * control words, and the pool that keeps them between communicators.
  *
  * Built in steps, so that one thread can build for several ranks by doing each
- * step for all of them before the next. Between two steps the caller exchanges
- * the offers (transport's stages). Functions return 0 or a negative errno, log
+ * step for all of them before the next. Between two steps the caller exchanges the
+ * offers (transport's stages). Functions return 0 or a negative errno, log
  * nothing, and leave the current device as they found it.
  */
 #ifndef SHUNT_SCRATCH_H
@@ -20,55 +20,54 @@ extern "C" {
 
 typedef struct alg_scratch alg_scratch_t;
 
-/* The set of ranks that share a scratch: who, in rank order, on which devices. Made by the caller from
- * the identities all ranks posted; equal sets of equal maps may reuse each other's scratch. */
+/* The ranks that share a scratch, in rank order, with their devices. The caller makes it from the identities that all
+ * ranks posted; equal sets with equal maps may reuse each other's scratch. */
 typedef struct alg_set {
     uint64_t hash[2];
 } alg_set_t;
 
-/* Pool: the id (never 0) of an idle scratch of this set, rank and map, or 0. Every rank posts its
- * answer; only if all ranks hold the same id may they take it, else all create and leave it idle. Until one
- * or the other it is not offered again, and stays. Of the rest at most 4 are kept for each device. */
+/* Pool: the id (never 0) of an idle scratch of this set, rank and map, or 0. Every rank posts its answer; only if all
+ * ranks hold the same id do they take it, else all create and leave it idle. Until it is taken or left it is not
+ * offered again, and stays. Of the others up to 4 are kept for each device. */
 uint64_t alg_scratch_idle(const alg_set_t *set, uint32_t rank, const alg_map_t *map);
 void alg_scratch_leave_idle(uint64_t id, uint32_t rank);
-/* Take it out of the pool, re-armed and with its epochs at 0; complete when this returns. -ENOENT if it
- * is no longer there. Post that you have taken it before any rank may launch: only then is it armed. */
+/* Take it out of the pool, re-armed and with its epochs at 0; complete on return. -ENOENT if it is not there any more.
+ * No rank may launch before all have posted that they took it: only then is it armed everywhere. */
 int alg_scratch_take(uint64_t id, uint32_t rank, alg_scratch_t **scratch);
 
-/* Step 1: allocate, arm (halves all-ones, the rest zero), make the offer. `id` is the same on all
- * ranks, not 0, and no other scratch's (make it random). The arming is complete when this returns.
- * -ENOSYS: this build or machine has no such device or memory; then try another kind. */
+/* Step 1: allocate, arm (halves all-ones, the rest zero), make the offer. `id` is the same on all ranks, not 0, and
+ * unique (make it random). The arming is complete on return. -ENOSYS: this build or machine has no such device or
+ * memory; then try another kind. */
 int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind, const alg_set_t *set, uint64_t id,
                        uint32_t rank, uint32_t nranks, const alg_map_t *map, alg_scratch_t **scratch,
                        uint8_t offer[NET_OFFER_BYTES]);
-/* Step 2 (VMM only, otherwise it does nothing): hand descriptors to the peers. offers[rank] in rank order. */
+/* Step 2 (VMM only, else nothing): send descriptors to the peers. offers[rank] in rank order. */
 int alg_scratch_send(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
 /* Step 3: map the peers' memory. */
 int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
-/* Step 4: store a word of this rank into every peer's mailbox, from a kernel (CUDA) as algorithms
- * will; complete when this returns. Step 5, when all ranks have done step 4: check and clear the own
- * mailboxes; -EIO if a word is missing or wrong. `token` is the same on all ranks; each pair of ranks
- * gets a word of its own, made from it. */
+/* Step 4: store a word of this rank into every peer's mailbox, from a kernel (CUDA) as algorithms will; complete on
+ * return. Step 5, when all ranks have done step 4: check and clear the own mailboxes; -EIO if a word is missing or
+ * wrong. `token` is the same on all ranks; each pair's word is made from it. */
 int alg_scratch_prove_write(alg_scratch_t *scratch, uint64_t token);
 int alg_scratch_prove_read(alg_scratch_t *scratch, uint64_t token);
 
-/* What kernels get; timeout_ns is the caller's to set. */
+/* The team for kernels; the caller sets timeout_ns. */
 alg_team_t *alg_scratch_team(alg_scratch_t *scratch);
 /* The control words as the host addresses them. */
 alg_control_t *alg_scratch_control(alg_scratch_t *scratch);
 
-/* Give it back; NULL is fine. reusable: all its kernels ended well on every rank, so it may go to the
- * pool (it goes only if the proof was good and abort and status are still 0); else it is freed: on the host
- * at once, on CUDA by alg_scratch_reap. No kernel of this rank may still use it; one of a peer may. Never
- * blocks. Ranks of one process may release in any order: memory that a sibling still has mapped lives until
- * that one has let go too. Makes CUDA calls; never call it from a driver callback. */
+/* Release it; NULL is allowed. reusable: all its kernels ended well on every rank, so it may go to the pool (if the
+ * proof was good and abort and status are still 0); else it is freed: on the host at once, on CUDA by alg_scratch_reap.
+ * No kernel of this rank may still use it; one of a peer may. Never blocks. Ranks of one process may release in any
+ * order: memory that another of them has mapped lives until that one has released it too. Makes CUDA calls; never call
+ * it from a driver callback. */
 void alg_scratch_release(alg_scratch_t *scratch, bool reusable);
-/* CUDA: free what was given back and not kept. That waits for every kernel of the devices, so call it when no
- * kernel runs that may wait for ever. Memory that a living peer has mapped stays for a later time. */
+/* CUDA: free what was released and not kept. Waits for every kernel of the devices, so call it when none runs that may
+ * wait for ever. Memory that a living peer has mapped stays for a later time. */
 void alg_scratch_reap(void);
-/* How many wait for alg_scratch_reap. */
+/* Number of scratches that wait for alg_scratch_reap. */
 uint32_t alg_scratch_retired(void);
-/* Give up every idle scratch of the pool that is not offered (tests, and when an allocation fails). */
+/* Free every idle scratch of the pool that is not offered (in tests, and when an allocation fails). */
 void alg_scratch_pool_trim(void);
 
 #ifdef __cplusplus

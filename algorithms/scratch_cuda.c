@@ -2,10 +2,10 @@
 /*
  * scratch_cuda.c - a scratch on a CUDA device: control words, arming, proof.
  *
- * Everything runs on a stream of its own that is made for the purpose and does
- * not synchronize with the program's default stream, and is waited for here.
- * Control words are pinned host memory: the host can set the abort word while
- * the device's queues are full of a kernel that spins.
+ * All work runs on a stream made for it, which does not synchronize with the
+ * program's default stream, and is waited for here. Control words are pinned host
+ * memory, so the host can set the abort word while a spinning kernel fills the
+ * device's queues.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
@@ -31,7 +31,7 @@ static int task_begin(cuda_task_t *task, int ordinal)
     return error;
 }
 
-/* Wait for the task's work; `result` is what enqueueing it gave. */
+/* Wait for the task's work; `result` is the result of enqueueing it. */
 static int task_end(cuda_task_t *task, int result)
 {
     cudaError_t waited = cudaStreamSynchronize(task->stream);
@@ -96,7 +96,7 @@ static void cuda_own_destroy(int ordinal, uint8_t *own)
     net_scope_leave(&scope);
 }
 
-/* Graphs know dependent launches from the driver of CUDA 12.3 on. */
+/* Graphs accept dependent launches from the driver of CUDA 12.3 on. */
 static bool cuda_dependent_launch(int ordinal)
 {
     net_scope_t scope;

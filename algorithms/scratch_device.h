@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch_device.h - what a scratch holds, and the few things about it that
- * differ between CUDA and the host. Private to scratch*.c and probe.cu.
+ * scratch_device.h - the contents of a scratch, and its few operations that differ
+ * between CUDA and the host. Private to scratch*.c and probe.cu.
  */
 #ifndef SHUNT_SCRATCH_DEVICE_H
 #define SHUNT_SCRATCH_DEVICE_H
@@ -18,7 +18,7 @@ struct alg_scratch {
     const alg_scratch_ops_t *ops;
     alg_device_t device;
     int ordinal;
-    int64_t pid; /* of the process that made it: a forked child must not free what is the driver's */
+    int64_t pid; /* of the process that made it: a forked child must not free the driver's memory */
     alg_set_t set;
     uint64_t id;
     uint32_t rank;
@@ -30,10 +30,10 @@ struct alg_scratch {
     alg_control_t *control;              /* as the host addresses it */
     alg_team_t team;
     bool proven;         /* all peers' tokens have arrived once: fit for the pool */
-    alg_scratch_t *next; /* in the pool, or among those that wait for their end */
-    /* The pool's. */
+    alg_scratch_t *next; /* in the pool, or in the list of retired scratches */
+    /* For the pool. */
     uint64_t birth; /* order of creation in this process */
-    bool offered;   /* to a caller of alg_scratch_idle, which has neither taken nor left it yet */
+    bool offered;   /* to a caller of alg_scratch_idle, which has not taken or left it yet */
 };
 
 /* Tokens of the proof: word p goes to target p; a NULL target is skipped. */
@@ -47,12 +47,12 @@ struct alg_scratch_ops {
     /* Control words, zeroed: as the host and as the device addresses them. */
     int (*control_create)(int ordinal, alg_control_t **host, alg_control_t **device);
     void (*control_destroy)(int ordinal, alg_control_t *host);
-    /* ALG_OWN_BYTES in memory of the device, which `arm` fills. */
+    /* ALG_OWN_BYTES in memory of the device; `arm` fills them. */
     int (*own_create)(int ordinal, uint8_t **own);
     void (*own_destroy)(int ordinal, uint8_t *own);
-    /* Kernels of this device may be launched dependently (alg_team_t). NULL: no. */
+    /* Whether kernels of this device support dependent launch (alg_team_t). NULL: no. */
     bool (*dependent_launch)(int ordinal);
-    /* The highest priority of a launch, as cudaStreamCreateWithPriority takes it. NULL: there are none. */
+    /* The highest priority of a launch, as for cudaStreamCreateWithPriority. NULL: no priorities. */
     int (*priority)(int ordinal);
     /* Halves and rings all-ones (ALG_MEMORY_HOST: rings alone), the rest zero. */
     int (*arm)(const alg_scratch_t *scratch);
@@ -64,15 +64,15 @@ struct alg_scratch_ops {
 
 extern const alg_scratch_ops_t alg_scratch_cuda; /* only in builds with CUDA */
 
-/* Launch the kernel of the proof on `stream` of the current device; a cudaError_t. */
+/* Launch the proof's kernel on `stream` of the current device; a cudaError_t. */
 int alg_probe_launch(const alg_probe_t *probe, void *stream);
-/* The kernels were compiled for sm_90 or newer, so they have the wait that a dependent launch needs. Code for an older
- * one, compiled anew by the driver, has not. Of the current device. */
+/* The kernels for the current device were compiled for sm_90 or newer, so they have the wait that a dependent launch
+ * needs. Code for an older one that the driver recompiled has not. */
 bool alg_probe_dependent(void);
 
-/* Close, free, or leave it to alg_scratch_reap: the end of a scratch that no pool holds. */
+/* End a scratch that no pool holds: close and free, or leave that to alg_scratch_reap. */
 void alg_scratch_free(alg_scratch_t *scratch);
-/* Into the pool, which owns it from now on. */
+/* Into the pool, which then owns it. */
 void alg_pool_put(alg_scratch_t *scratch);
 /* Out of the pool; NULL if it is not there. */
 alg_scratch_t *alg_pool_get(uint64_t id, uint32_t rank);

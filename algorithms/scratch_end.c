@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch_end.c - the end of a scratch: into the pool, or freed when that can harm nobody.
+ * scratch_end.c - the end of a scratch: into the pool, or freed when no kernel can
+ * use it.
  *
- * The driver's calls that free and unmap wait for every kernel of the device. One of
- * them may wait for a peer that is dead, until its communicator is aborted, maybe by
- * this very thread, later. So on CUDA a scratch that is done with is retired: its
- * memory and its mappings stay as they are until alg_scratch_reap is called and told
- * that nothing runs there. Then the mappings of the peers' memory go first, which
- * tells the peers; own memory waits in transport until they have done the same.
+ * The driver's calls that free and unmap wait for every kernel of the device. Such
+ * a kernel may wait for a dead peer until its communicator is aborted, maybe later
+ * by this very thread. So on CUDA a released scratch is retired: its memory and
+ * mappings stay as they are until alg_scratch_reap is called, whose caller knows
+ * that no kernel runs there. Then the mappings of the peers' memory go first,
+ * which tells the peers; own memory waits in transport until they have done the
+ * same.
  *
- * The list owns what is in it, until then.
+ * The list owns the retired scratches.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -32,7 +34,7 @@ static void free_now(alg_scratch_t *scratch)
     free(scratch);
 }
 
-/* Whether its end makes calls of the driver, which wait for every kernel of the device. */
+/* Whether its end makes driver calls that wait for every kernel of the device. */
 static bool can_block(const alg_scratch_t *scratch)
 {
     return scratch->device == ALG_DEVICE_CUDA && scratch->pid == getpid();
@@ -78,7 +80,7 @@ void alg_scratch_reap(void)
     net_memory_reap();
 }
 
-/* A kernel that was told to leave, or that left by itself, may have stopped half way. */
+/* A kernel that was told to leave, or left by itself, may have stopped half way. */
 static bool ended_well(const alg_scratch_t *scratch)
 {
     return __atomic_load_n(&scratch->control->abort, __ATOMIC_ACQUIRE) == 0 &&

@@ -3,15 +3,15 @@
  * scratch_pool.c - idle scratches, kept for the next communicator of the same
  * ranks: allocation and mapping are the slow part of a set-up.
  *
- * The pool owns what is in it. It is a list, newest first, under one lock; frees
- * (driver calls, maybe slow) happen outside it. At most a few are kept for each
- * device; the oldest goes first.
+ * The pool owns its scratches. It is a list, newest first, under one lock; frees
+ * (driver calls, maybe slow) happen outside it. A few are kept for each device;
+ * the oldest is dropped first.
  *
- * All ranks must come to the same scratch. Of several that fit, the one made last
- * is offered: communicators of one set of ranks are made in the same order on
- * each, and if one rank has had to drop an older one, the newest is still common.
- * What was offered stays for who asked, until it takes it or says that it will not:
- * a set-up may take long, and another may come meanwhile.
+ * All ranks must choose the same scratch. Of several that fit, the newest is
+ * offered: all ranks make the communicators of one set in the same order, and if
+ * one rank has dropped an older scratch, the newest is still common. An offered
+ * scratch stays reserved until the caller takes or leaves it: a set-up may take
+ * long, and another may come meanwhile.
  */
 #define _GNU_SOURCE
 #include <string.h>
@@ -63,7 +63,7 @@ static void move(alg_scratch_t **at, alg_scratch_t **list)
     *list = moved;
 }
 
-/* Under the lock: cut what is beyond the limit of `added`'s device; it stands first. */
+/* Called with the lock held: remove what exceeds the limit of `added`'s device; it is the first. */
 static void cut_oldest(const alg_scratch_t *added, alg_scratch_t **victims)
 {
     uint32_t kept = 0;

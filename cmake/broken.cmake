@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# For builds with one protection taken out, in which a test must fail.
+# For builds with one protection removed, in which a test must fail.
 
 # shunt_break(TEXT TARGET FILE FROM TO [FROM TO]...): replace texts in the variable TEXT, the content of FILE. If one is
 # not there any more, configuring fails.

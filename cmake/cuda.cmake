@@ -2,7 +2,7 @@
 # Whether the CUDA kernels are built, for which GPUs, and where CUDA's headers are.
 include(CheckLanguage)
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
-  # CMake itself looks in PATH alone.
+  # CMake itself looks only in PATH.
   find_program(SHUNT_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES bin)
   mark_as_advanced(SHUNT_NVCC)
   if(SHUNT_NVCC)
@@ -22,7 +22,7 @@ option(SHUNT_CUDA "Build the CUDA kernels (otherwise the host device alone)" ${S
 if(SHUNT_CUDA)
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
-  # "-real" is machine code alone; the last one has PTX too, which newer GPUs compile at load.
+  # "-real" is machine code only; the last one also has PTX, which newer GPUs compile at load.
   if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.8)
     set(SHUNT_CUDA_ARCHITECTURES_DEFAULT "80-real;90-real;100")
   elseif(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.0)
@@ -40,5 +40,5 @@ if(SHUNT_CUDA)
   message(STATUS "Shunt: CUDA ${CUDAToolkit_VERSION} for ${SHUNT_CUDA_ARCHITECTURES}")
 else()
   set(SHUNT_CUDA_INCLUDE_DIRS ${CMAKE_SOURCE_DIR}/cmake/nocuda)
-  message(STATUS "Shunt: host device alone, no CUDA")
+  message(STATUS "Shunt: host device only, no CUDA")
 endif()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# common.sh - what the scripts beside it share; sourced, with the project's root as working directory.
+# common.sh - functions of the scripts in this folder; sourced, with the project's root as working directory.
 
 say() {
     printf '%s: %s\n' "$(basename "$0")" "$*" >&2
@@ -10,7 +10,7 @@ have() {
     command -v "$1" >/dev/null 2>&1
 }
 
-# Print the path of nvcc, where PATH or CUDA's usual folder has it.
+# Print the path of nvcc, from PATH or CUDA's usual folder.
 find_nvcc() {
     local place
     for place in "$(command -v nvcc || true)" "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc"; do
@@ -22,7 +22,7 @@ find_nvcc() {
     return 1
 }
 
-# Whether there is an nccl.h that cmake/nccl.cmake takes.
+# Whether there is an nccl.h that cmake/nccl.cmake accepts.
 nccl_header_is_new() {
     local folder code
     for folder in /usr/include /usr/local/include "${CUDA_HOME:-/usr/local/cuda}/include" \
@@ -35,7 +35,7 @@ nccl_header_is_new() {
     return 1
 }
 
-# The compute capabilities of the GPUs here as CMake wants them ("90-real;100-real"); fails without a GPU.
+# The compute capabilities of the GPUs here in CMake's form ("90-real;100-real"); fails without a GPU.
 gpu_architectures() {
     have nvidia-smi || return 1
     local found
@@ -44,7 +44,7 @@ gpu_architectures() {
     [ -n "$found" ] && printf '%s\n' "$found"
 }
 
-# configure PRESET [CMAKE OPTION...]: with CUDA in the plain builds if nvcc is there, and say so if not.
+# configure PRESET [CMAKE OPTION...]: with CUDA in the plain builds if nvcc is found; else says that it is not.
 configure() {
     local preset=$1 cuda=() nvcc
     shift
@@ -52,7 +52,7 @@ configure() {
         if nvcc=$(find_nvcc); then
             cuda=(-DSHUNT_CUDA=ON "-DCMAKE_CUDA_COMPILER=$nvcc")
         else
-            say "no nvcc: building the host device alone, without CUDA"
+            say "no nvcc (CUDA's compiler): building only the host device, without kernels for GPUs"
             cuda=(-DSHUNT_CUDA=OFF)
         fi
     fi

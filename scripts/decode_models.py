@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """decode_models.py - the models of decode-bench: a rank's part of the weights, and one step of decoding.
 
-Weights are random, from the rank alone, so both sets of ranks have the same. What adds neither weights nor an exchange
-is left out (rotary positions, sampling).
+Weights are random, seeded by the rank alone, so both sets of ranks have the same. Parts without weights or exchanges
+(rotary positions, sampling) are left out.
 """
 
 import math
@@ -18,7 +18,7 @@ class Model:
         self.norm = torch.ones(shape["hidden"], device=device, dtype=self.type)
 
     def random(self, *sizes):
-        """Of such a size that a product with it keeps its input's."""
+        """Scaled so that a product with it keeps the size of its input."""
         import torch
 
         whole = torch.randn(sizes, generator=self.generator, device=self.device, dtype=self.type)
@@ -78,7 +78,7 @@ class Dense(Model):
         return part
 
     def step(self, x, caches):
-        """One token of each sequence: the hidden state, and this rank's part of the words' scores."""
+        """One token of each sequence: returns the hidden state, and this rank's part of the logits."""
         import torch.nn.functional as F
 
         for layer, (keys, values) in zip(self.layers, caches):
@@ -90,8 +90,8 @@ class Dense(Model):
 
 class Mixture(Model):
     """The depth and the hidden size of DeepSeek-V3's 58 layers of experts, with few and small experts, so that two sets
-    of ranks fit on two GPUs. Attention is done for the own sequences, experts are cut over the ranks: an all-gather and
-    a reduce-scatter of 1 MB a layer. Every expert works on every token, by its weight: in decoding all are read anyway."""
+    of ranks fit on two GPUs. A rank computes attention for its own sequences and has a part of the experts: an all-gather and
+    a reduce-scatter of 1 MB a layer. Every expert computes every token, weighted: decoding reads all of them anyway."""
 
     BATCHES = (72,)
     EXCHANGES = 1
@@ -134,7 +134,7 @@ class Mixture(Model):
         return self.scattered(self.gathered(part))
 
     def step(self, x, caches):
-        """One token of each own sequence: the hidden states of all, and the scores of the own."""
+        """One token of each own sequence: returns the hidden states of all, and the logits of the own."""
         import torch.nn.functional as F
 
         for layer, (keys, values) in zip(self.layers, caches):

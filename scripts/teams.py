@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""teams.py - what decode-bench and train-bench share: two sets of ranks, with Shunt and with NCCL, that take turns.
+"""teams.py - two sets of ranks, with Shunt and with NCCL, that take turns; for decode-bench and train-bench.
 
-Both sets live side by side, so that they see the same machine; the one that waits leaves the GPUs idle. A rank is this
-very script, started with --rank; it reads requests, a line each, and answers each with `answer`.
+Both sets run side by side, so that they see the same machine; the waiting one leaves the GPUs idle. A rank is the
+calling script, started with --rank; it reads requests, one a line, and answers each with `answer`.
 """
 
 import argparse
@@ -59,7 +59,7 @@ class Team:
         self.ranks = [Rank(command, dict(environment, RANK=str(rank))) for rank in range(options.gpus)]
 
     def collect(self):
-        """An answer of each rank."""
+        """One answer of each rank."""
         answers = []
         for number, rank in enumerate(self.ranks):
             try:
@@ -80,7 +80,7 @@ class Team:
         return self.collect()
 
     def end(self):
-        """The calls that Shunt took, by its own count; None if it was not there."""
+        """The calls that Shunt took, by its statistics; None if it was not loaded."""
         for rank in self.ranks:
             rank.process.stdin.close()
         for number, rank in enumerate(self.ranks):
@@ -97,7 +97,7 @@ class Team:
 
 @contextlib.contextmanager
 def both(options, prefix, arguments=()):
-    """The teams, ready: {"nccl": ..., "shunt": ...}."""
+    """The started teams: {"nccl": ..., "shunt": ...}."""
     deadline = time.monotonic() + options.seconds
     teams = {}
     try:
@@ -112,11 +112,11 @@ def both(options, prefix, arguments=()):
 
 
 def served(taken):
-    """Whether Shunt took calls in its team, and was not there in the other."""
+    """Whether Shunt took calls in its team, and was not loaded in the other."""
     print(f"# calls taken by Shunt: {taken['shunt']}")
     if taken["shunt"] and taken["nccl"] is None:
         return True
-    print("FAILED: Shunt took no call, or was there in the set that was to run without it")
+    print("FAILED: Shunt took no call, or was loaded in the set that runs without it")
     return False
 
 
@@ -157,7 +157,7 @@ def hardware(options):
 
 
 def settle(options):
-    """The number of ranks, and how Shunt's are started; or an exit with the reason."""
+    """The number of ranks, and the command that starts Shunt's; exits with the reason if they cannot run."""
     if options.cpu:
         options.gpus = options.gpus or 2
         return []

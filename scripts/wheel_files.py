@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""wheel_files.py - single files out of a wheel of the package index, without downloading the rest.
+"""wheel_files.py - download single files of a wheel from the package index, without the rest.
 
 usage: wheel_files.py PACKAGE FOLDER ENDING...     (files whose names end with an ENDING go below FOLDER)
 
 pip finds the wheel by its own settings (index, proxy, certificates), and the zip is read by HTTP ranges. That reader
-is inside pip and not public: whatever goes wrong is an exception, and a caller needs another way.
+is inside pip and not public: any failure is an exception, and callers need a fallback.
 """
 
 import pathlib

@@ -2,8 +2,8 @@
 /*
  * cuda_driver.c - see cuda_driver.h.
  *
- * Each function is asked for in the version of the first CUDA that had it in its
- * present form, so that any driver from 11.2 on gives the same ABI.
+ * Each function is requested in the version of the first CUDA that had it in its
+ * present form, so any driver from 11.2 on gives the same ABI.
  */
 #define _GNU_SOURCE
 #include "transport/cuda_driver.h"
@@ -16,7 +16,7 @@
 #include <string.h>
 
 typedef struct entry {
-    size_t offset; /* of the pointer in net_driver_t */
+    size_t offset; /* in net_driver_t */
     const char *name;
 } entry_t;
 
@@ -65,7 +65,7 @@ static void *look_up(const char *name)
 
 static void fill_table(void)
 {
-    /* Initialises the driver, if nobody has yet, and makes no context. */
+    /* Initialises the driver if it is not yet, and makes no context. */
     int devices;
     if (cudaGetDeviceCount(&devices) != cudaSuccess) {
         (void)cudaGetLastError();

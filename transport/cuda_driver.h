@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_driver.h - the driver's functions that the runtime does not offer.
- * Private to this room; only in builds with CUDA. Nothing links libcuda: it may
- * be absent, and the runtime knows where it is.
+ * cuda_driver.h - driver functions that the runtime does not offer. Private to
+ * this room; only in builds with CUDA. libcuda may be absent, so nothing links it:
+ * the runtime finds it.
  */
 #ifndef SHUNT_TRANSPORT_CUDA_DRIVER_H
 #define SHUNT_TRANSPORT_CUDA_DRIVER_H
@@ -12,7 +12,7 @@
 typedef struct net_driver {
     CUresult (*context_get)(CUcontext *context);
     CUresult (*context_set)(CUcontext context);
-    CUresult (*capture_mode)(CUstreamCaptureMode *mode); /* exchanges this thread's */
+    CUresult (*capture_mode)(CUstreamCaptureMode *mode); /* exchanges this thread's capture mode */
     CUresult (*granularity)(size_t *bytes, const CUmemAllocationProp *prop, CUmemAllocationGranularity_flags option);
     CUresult (*create)(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
                        unsigned long long flags);
@@ -28,7 +28,7 @@ typedef struct net_driver {
     CUresult (*set_access)(CUdeviceptr at, size_t size, const CUmemAccessDesc *desc, size_t count);
 } net_driver_t;
 
-/* The table, filled on first need; NULL if the driver is missing or lacks any of them. */
+/* The table, filled on first use; NULL if the driver or one of the functions is missing. */
 const net_driver_t *net_driver(void);
 /* A CUresult as a negative errno; 0 for success. */
 int net_driver_errno(CUresult result);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_scope.c - make CUDA calls without being noticed.
+ * cuda_scope.c - make CUDA calls that leave the program's state as it was.
  *
- * The context is saved and put back through the driver: a thread may have none,
- * or one that the runtime does not know, and cudaSetDevice could restore neither.
- * The capture mode is relaxed meanwhile, because an allocation in the strict
- * modes breaks a capture that another thread of the program is in. Both go by the
- * driver's functions also because a runtime call, made before the device is set,
- * would create a context on device 0.
+ * The context is saved and restored through the driver: a thread may have none, or
+ * one that the runtime does not know, and cudaSetDevice can restore neither. The
+ * capture mode is relaxed meanwhile, because in the strict modes an allocation
+ * breaks a capture of another thread. Both use driver functions because a runtime
+ * call before the device is set would create a context on device 0.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -49,7 +48,7 @@ int net_scope_enter(net_scope_t *scope, int device)
         return -ENOSYS;
     CUcontext context = NULL;
     if (driver->context_get(&context) != CUDA_SUCCESS)
-        context = NULL; /* the driver is not initialised: nothing is current */
+        context = NULL; /* the driver is not initialised, so no context is current */
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     if (driver->capture_mode(&mode) != CUDA_SUCCESS)
         return -ENOSYS;

@@ -2,10 +2,10 @@
 /*
  * guests.c - see guests.h.
  *
- * The page is host memory like any other (memory_host.c): sealed, so that a read
- * of it cannot fault, and reached through /proc. What peers write into it is
- * checked like everything that comes from them: a broken peer can keep memory from
- * being freed, or let go of its own mapping too early, and no more.
+ * The page is host memory as in memory_host.c: sealed, so a read of it cannot
+ * fault, and reached through /proc. Its contents come from peers and are checked:
+ * a broken peer can only keep memory from being freed, or release its own mapping
+ * too early.
  */
 #define _GNU_SOURCE
 #include "transport/guests.h"
@@ -18,7 +18,7 @@
 
 enum { SEATS = 16 };
 
-/* `pid` alone says that the seat is taken: a guest that dies before it has said more counts by its pid. */
+/* A seat is taken as soon as `pid` is set: a guest that dies before it has written the rest counts by its pid. */
 typedef struct seat {
     _Atomic int64_t pid;
     _Atomic uint64_t start_ticks;
@@ -43,7 +43,7 @@ int net_guests_open(net_guest_book_t *book, net_host_place_t *place)
     return 0;
 }
 
-/* Guests open /proc/<pid> of the owner, so they are of its pid namespace unless they say otherwise. */
+/* Guests open /proc/<pid> of the owner, so their pid namespace is the owner's if the seat does not name one yet. */
 static bool is_taken(seat_t *seat, uint64_t pid_namespace)
 {
     int64_t pid = atomic_load(&seat->pid);
@@ -53,13 +53,13 @@ static bool is_taken(seat_t *seat, uint64_t pid_namespace)
         .pid = pid, .start_ticks = atomic_load(&seat->start_ticks), .pid_namespace = atomic_load(&seat->pid_namespace)};
     if (process.start_ticks == 0)
         process.pid_namespace = pid_namespace;
-    return net_process_alive(&process); /* who comes after the close leaves again, whatever is read of it here */
+    return net_process_alive(&process); /* a guest that enters after the close leaves again */
 }
 
-bool net_guests_gone(const net_guest_book_t *book)
+bool net_guests_have_left(const net_guest_book_t *book)
 {
     const net_process_t self = net_process_self();
-    /* In one order with the guests' own: either this sees the guest, or the guest sees this. */
+    /* Sequentially consistent with the guests' stores: either this loop sees the guest, or the guest sees `closed`. */
     atomic_store(&book->page->closed, 1);
     for (uint32_t i = 0; i < SEATS; i++)
         if (is_taken(&book->page->seat[i], self.pid_namespace))

@@ -2,8 +2,8 @@
 /*
  * key.c - a 128-bit hash for names of segments.
  *
- * Keys come from random unique ids, so this must spread well and need not resist
- * an attacker: the segment's owner and mode do that.
+ * The input is a random unique id, so the hash must spread well but need not
+ * resist an attacker: the segment's owner and mode protect it.
  */
 #include <string.h>
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lock.c - locks that a forked child finds open.
+ * lock.c - locks that are open in a forked child.
  *
- * A child has the one thread that forked. A lock that another thread held at that
- * moment would stay shut in it for ever, and what the lock guards would be in the
- * middle of a change. So a fork waits until it holds all of these locks itself.
- * They are few, are held for short, and no thread holds two, so their order is free.
+ * A child has only the thread that forked. A lock that another thread held at the
+ * fork would stay locked in the child, and its data half changed. So a fork first
+ * takes all of these locks. They are few, are held briefly, and no thread holds
+ * two, so their order does not matter.
  */
 #include "transport/transport.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
-static net_lock_t *list; /* all that were ever taken */
+static net_lock_t *list; /* all locks taken so far */
 
 static void before_fork(void)
 {

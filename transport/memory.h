@@ -2,10 +2,10 @@
 /*
  * memory.h - what the kinds of peer memory have in common. Private to this room.
  *
- * peer_memory.c keeps the books (tokens, siblings of one process, who frees
- * when); a kind allocates, exports, imports. An offer is what travels: plain
- * data, written by a process that may be broken, so every field that is used
- * is checked, by the code here or by the kernel.
+ * peer_memory.c keeps the books (tokens, other ranks of this process, when to
+ * free); a kind allocates, exports and imports. An offer is plain data that a
+ * possibly broken process wrote, so every field is checked before use, here or by
+ * the kernel.
  */
 #ifndef SHUNT_TRANSPORT_MEMORY_H
 #define SHUNT_TRANSPORT_MEMORY_H
@@ -35,7 +35,7 @@ typedef struct net_offer {
             net_host_place_t guests;
         } ipc;
         struct {
-            char box[NET_BOX_NAME_BYTES]; /* where the owner receives descriptors; NUL-terminated */
+            char box[NET_BOX_NAME_BYTES]; /* path at which the owner receives descriptors; NUL-terminated */
         } vmm;
         uint8_t bytes[200];
     } as;
@@ -45,8 +45,8 @@ _Static_assert(sizeof(net_offer_t) == NET_OFFER_BYTES, "an offer's size is part 
 struct net_memory {
     net_memory_kind_t kind;
     int device;
-    size_t bytes; /* that may be touched */
-    int node;     /* host: NUMA node that its pages should come from */
+    size_t bytes; /* usable bytes */
+    int node;     /* host: the NUMA node for its pages */
     void *pointer;
     net_token_t token;
     net_process_t owner;
@@ -54,39 +54,38 @@ struct net_memory {
     int descriptor;          /* host: memfd; VMM: exported handle; else -1 */
     net_box_t box;           /* VMM */
     net_guest_book_t guests; /* IPC */
-    bool strangers;          /* IPC: ranks of another pid namespace share it, which cannot enter the book */
-    uint32_t references;     /* the owner's, and one for each sibling's mapping; guarded by the books' lock */
-    bool destroyed;          /* the owner has let go; no new siblings */
-    net_memory_t *next;      /* in the books */
+    bool strangers;          /* IPC: ranks of another pid namespace have it mapped and cannot enter the book */
+    uint32_t references;     /* the owner's, and one a mapping of this process; under the books' lock */
+    bool destroyed;          /* the owner has destroyed it; no rank of this process may map it any more */
+    net_memory_t *next;      /* next memory in the books */
 };
 
 struct net_mapping {
-    int device; /* whose kernels use it */
+    int device; /* device whose kernels use it */
     size_t bytes;
     void *pointer;
     net_process_t owner;
     net_memory_kind_t kind;
     uint64_t handle;       /* VMM */
     net_guest_t guest;     /* IPC */
-    pid_t pid;             /* of the process that mapped it */
-    net_memory_t *sibling; /* the memory itself, when its owner is this process; else NULL */
+    pid_t pid;             /* identity of the process that mapped it */
+    net_memory_t *sibling; /* the memory itself if its owner is this process, else NULL */
 };
 
 /* One kind. Each function undoes what it did before it fails. */
 typedef struct net_memory_ops {
-    /* memory->device and ->bytes are set; fill the rest of it and offer->as. */
+    /* memory->device and ->bytes are set; fill in the rest and offer->as. */
     int (*create)(net_memory_t *memory, net_offer_t *offer);
-    /* -EAGAIN: it must not be freed now: the driver does not allow it, or a peer has it mapped. Else it is
-     * done with. */
+    /* -EAGAIN: cannot be freed now, because the driver does not allow it or a peer has it mapped. Else it is gone. */
     int (*destroy)(net_memory_t *memory);
-    /* NULL: nothing to send. */
+    /* NULL if nothing has to be sent. */
     int (*send)(const net_memory_t *memory, const net_offer_t *peer);
-    /* The offer's common fields have been checked; mapping->device, ->owner and ->bytes are set. */
+    /* The offer's common fields are checked; mapping->device, ->owner and ->bytes are set. */
     int (*open)(net_memory_t *own, const net_offer_t *peer, net_mapping_t *mapping);
     void (*close)(net_mapping_t *mapping);
-    /* Let kernels of `device` use memory of this process. NULL: they can. */
+    /* Let kernels of `device` use memory of this process. NULL if they always can. */
     int (*share)(net_memory_t *memory, int device);
-    bool driver; /* it calls the driver, which a forked child must not */
+    bool driver; /* calls the driver, which a forked child must not do */
 } net_memory_ops_t;
 
 extern const net_memory_ops_t net_memory_host;

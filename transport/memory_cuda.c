@@ -2,12 +2,12 @@
 /*
  * memory_cuda.c - device memory that other processes open by CUDA IPC.
  *
- * Plain cudaMalloc memory: the oldest way, and the fastest to set up. What happens
- * to a peer that still has freed memory mapped is undefined in CUDA's documents, so
- * a block has a guest book (guests.h), and is freed when nobody has it mapped. Ranks
- * of another pid namespace cannot reach the book: what they share is not freed.
- * Sizes are rounded to 2 MiB, the unit in which the driver maps: a smaller block
- * would let peers see what else of this process lies in the same unit.
+ * Plain cudaMalloc memory: the oldest way, and the fastest to set up. CUDA does
+ * not define what happens to a peer that still has freed memory mapped, so a block
+ * has a guest book (guests.h) and is freed when no process has it mapped. Ranks of
+ * another pid namespace cannot reach the book, so memory shared with them is never
+ * freed. Sizes are rounded to 2 MiB, the unit in which the driver maps: a smaller
+ * block would show peers other memory of this process in the same unit.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
@@ -52,11 +52,11 @@ leave:
 static int ipc_destroy(net_memory_t *memory)
 {
     net_scope_t scope;
-    if (memory->strangers) { /* nobody can say when they have let go: it stays for good */
+    if (memory->strangers) { /* cannot know when those ranks unmap it, so it is never freed */
         net_guests_close(&memory->guests);
         return -EBUSY;
     }
-    if (!net_guests_gone(&memory->guests))
+    if (!net_guests_have_left(&memory->guests))
         return -EAGAIN;
     int error = net_scope_enter(&scope, memory->device);
     if (error)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory_host.c - host memory that the ranks of several processes share.
+ * memory_host.c - host memory that ranks of several processes share.
  *
- * A memfd has no name, so nothing is left behind by a crash, and it does not
- * count against the size of /dev/shm, which containers keep tiny. Peers open it
- * through /proc/<pid>/fd, which the kernel allows to the same user alone. It is
- * sealed, so that nobody can truncate it while another process reads: a mapping
- * of sealed memory whose size was checked never faults. The pages are reserved
- * at once, so that a lack of memory is an error here and not a SIGBUS later.
+ * A memfd has no name, so a crash leaves nothing behind, and it does not count
+ * against the size of /dev/shm, which is small in containers. Peers open it
+ * through /proc/<pid>/fd, which the kernel allows only to the same user. It is
+ * sealed, so no process can truncate it while another reads: a mapping of sealed
+ * memory with a checked size never faults. The pages are reserved at once, so that
+ * a lack of memory is an error here and not a SIGBUS later.
  *
- * The owner keeps the descriptor open for peers; a peer closes its own once it
- * has mapped. The memory lives while anyone has it mapped.
+ * The owner keeps the descriptor open for peers; a peer closes its own once it has
+ * mapped. The memory lives while any process has it mapped.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -28,10 +28,10 @@
 #include "transport/reserve.h"
 
 #define HOST_NAME "shunt"
-#define HOST_LINK "/memfd:" HOST_NAME /* how /proc shows it */
+#define HOST_LINK "/memfd:" HOST_NAME /* as /proc shows it */
 enum { HOST_SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
-/* A memfd has no limit but the machine's memory, and the kernel would kill for what is beyond it. */
+/* A memfd may be larger than the machine's memory, and the kernel would kill a process for using it. */
 static bool too_large(size_t bytes)
 {
     long pages = sysconf(_SC_PHYS_PAGES);
@@ -56,7 +56,7 @@ static int host_create(net_memory_t *memory, net_offer_t *offer)
     if (fd < 0)
         return -errno;
     int error;
-    /* Before there are pages: the mapping tells where they come from. */
+    /* Before the pages exist: the mapping's policy decides their node. */
     void *at = mmap(NULL, memory->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) {
         error = -errno;
@@ -88,7 +88,7 @@ static int host_destroy(net_memory_t *memory)
     return 0;
 }
 
-/* Look before opening: an offer with a wrong number must not make us open a device or a pipe. */
+/* Check before opening: an offer with a wrong number must not make this process open a device or a pipe. */
 static int open_peer(const net_offer_t *peer)
 {
     char path[64];

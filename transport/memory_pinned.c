@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory_pinned.c - host memory of several processes that kernels reach over PCIe,
- * for GPUs which cannot reach each other's.
+ * memory_pinned.c - host memory shared by processes that kernels reach over PCIe,
+ * for GPUs without peer access.
  *
- * It is memory_host.c's, which each process registers with CUDA, for all of its
- * devices. Its pages live while anyone has them mapped, so there is no guest book.
- * Registering and its undoing are calls of the driver, which may wait for kernels.
+ * The memory is memory_host.c's; each process registers it with CUDA for all of
+ * its devices. Its pages live while any process has them mapped, so there is no
+ * guest book. Registering and unregistering are driver calls, which may wait for
+ * kernels.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
@@ -41,7 +42,7 @@ static int unpin(void *at, int device)
     return error;
 }
 
-/* The own GPU's: its stores and flags stay there, and the peers read wherever it is. */
+/* The node of the own GPU: its stores and flags stay there, and peers read from any node. */
 static int node_of(int device)
 {
     char bus[32];
@@ -78,7 +79,7 @@ static int pinned_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t
     return error;
 }
 
-/* What stays registered stays mapped: kernels may be in it. */
+/* Memory that cannot be unregistered stays mapped: kernels may be using it. */
 static void pinned_close(net_mapping_t *mapping)
 {
     if (unpin(mapping->pointer, mapping->device) == 0)

@@ -3,10 +3,10 @@
  * memory_vmm.c - device memory made of a physical block and a mapping (cuMem*).
  *
  * Used where IPC is refused. The physical block is exported as a file descriptor,
- * which each peer gets through its descriptor box and imports; the block lives
- * while anyone holds it, so an owner may free before its peers have closed.
- * Access is granted mapping by mapping and device by device; no peer access has
- * to be enabled between contexts.
+ * which each peer receives through its descriptor box and imports. The block lives
+ * while any process holds it, so an owner may free before its peers have closed.
+ * Access is granted for each mapping and device; peer access between contexts need
+ * not be enabled.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -40,7 +40,7 @@ static int grant(const net_driver_t *driver, void *at, size_t bytes, int device)
     return net_driver_errno(driver->set_access((CUdeviceptr)at, bytes, &access, 1));
 }
 
-/* Give a block addresses that `device` may use. */
+/* Map a block at addresses that `device` may use. */
 static int map_block(const net_driver_t *driver, uint64_t handle, size_t bytes, int device, void **pointer)
 {
     CUdeviceptr at = 0;
@@ -143,7 +143,7 @@ static int vmm_import(const net_driver_t *driver, int descriptor, net_mapping_t 
         driver->import_handle(&handle, (void *)(intptr_t)descriptor, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
     if (error)
         return error;
-    /* The driver refuses to map more than the block has, so a wrong size in an offer ends here. */
+    /* The driver refuses to map more than the block has, so a wrong size in an offer fails here. */
     error = map_block(driver, handle, mapping->bytes, mapping->device, &mapping->pointer);
     if (error) {
         (void)driver->release(handle);

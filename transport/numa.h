@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* numa.h - which NUMA node a device is at, and memory there. Private to this room. */
+/* numa.h - a device's NUMA node, and memory from it. Private to this room. */
 #ifndef SHUNT_TRANSPORT_NUMA_H
 #define SHUNT_TRANSPORT_NUMA_H
 
@@ -7,11 +7,11 @@
 
 enum { NET_ANY_NODE = -1, NET_MOST_NODES = 1024 };
 
-/* The node of the PCI device `bus` ("0000:17:00.0", in any case), as the files below `sys` ("/sys") say; NET_ANY_NODE
- * where they do not. */
+/* The node of the PCI device `bus` ("0000:17:00.0", in any case) according to the files below `sys` ("/sys");
+ * NET_ANY_NODE if they do not tell. */
 int net_numa_of_device(const char *sys, const char *bus);
-/* Pages of a mapping that do not exist yet come from this node if it has any: of shared memory whoever touches them
- * first. Where the system does not allow it, they come from anywhere. */
+/* Pages of a mapping that are not allocated yet come from this node while it has free ones; of shared memory, whichever
+ * process touches them first. Where the system does not allow it, they come from any node. */
 void net_numa_prefer(void *at, size_t bytes, int node);
 
 #endif

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peer_memory.c - own memory and mappings of the peers', whatever their kind.
+ * peer_memory.c - own memory and mappings of the peers', of all kinds.
  *
- * The books: a list of all memory that this process owns. A peer of the same
- * process (a thread that is a rank of its own) is given the memory itself: it
- * is found in the books by its random token, never by a pointer from an offer.
- * Each such sibling holds a reference, so that one rank's destroy does not pull
- * the memory from under another. The lock guards lists, references and
- * `destroyed`; no driver call is made under it.
+ * The books are a list of all memory that this process owns. A peer of the same
+ * process (another thread's rank) gets the memory itself: it is found in the books
+ * by its random token, never by a pointer from an offer. Each such rank holds a
+ * reference, so that one rank's destroy does not free the memory under another.
+ * The lock guards lists, references and `destroyed`; no driver call is made under
+ * it.
  *
  * A driver's free waits for every kernel of the device, and a peer may still have
- * the memory mapped. So what is done with is parked, and freed by net_memory_reap,
- * whose caller knows when nothing runs there.
+ * the memory mapped. So released memory is parked, and net_memory_reap frees it;
+ * its caller knows when no kernel runs there.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,7 +25,7 @@
 
 static net_lock_t books_lock = NET_LOCK_INITIALIZER;
 static net_memory_t *books;  /* owned or used by this process */
-static net_memory_t *parked; /* nobody of this process uses it: to be freed */
+static net_memory_t *parked; /* released by all ranks of this process, to be freed */
 
 static const net_memory_ops_t *ops_of(uint32_t kind)
 {
@@ -53,7 +53,7 @@ static void park(net_memory_t *memory)
     net_lock_give(&books_lock);
 }
 
-/* Free, or park. A forked child forgets what belongs to its parent's driver. */
+/* Free, or park. A forked child forgets memory of its parent's driver. */
 static void free_memory(net_memory_t *memory)
 {
     const net_memory_ops_t *ops = ops_of(memory->kind);
@@ -108,7 +108,7 @@ static void drop(net_memory_t *memory, bool owner)
         free_memory(memory);
 }
 
-/* Find memory of this process and hold it; NULL if there is none (any more). */
+/* Find memory of this process and take a reference; NULL if there is none (any more). */
 static net_memory_t *hold(const net_offer_t *offer)
 {
     net_lock_take(&books_lock);

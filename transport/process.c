@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * process.c - who a process is, and whether it still is.
+ * process.c - the identity of a process, and whether it still runs.
  *
- * A pid alone is reused, so it is compared with the start time that the kernel
- * keeps in clock ticks since boot. Nothing is cached: a fork would make it wrong.
+ * A pid is reused, so the start time that the kernel keeps (clock ticks since
+ * boot) is compared too. Nothing is cached: a fork would make it wrong.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,8 +23,8 @@ typedef struct process_stat {
     uint64_t start_ticks;
 } process_stat_t;
 
-/* Read /proc/<pid>/stat. The command in parentheses may hold anything, so fields are counted from the
- * last parenthesis: state is field 3, the number of threads 20, the start time 22. */
+/* Read /proc/<pid>/stat. The command in parentheses may contain any character, so fields are counted from the last
+ * parenthesis: state is field 3, the number of threads 20, the start time 22. */
 static int read_stat(int64_t pid, process_stat_t *stat)
 {
     char path[64];
@@ -76,7 +76,7 @@ bool net_process_alive(const net_process_t *process)
         return error != -ENOENT && error != -ESRCH;
     if (process->start_ticks != 0 && stat.start_ticks != process->start_ticks)
         return false;
-    /* A process whose first thread has ended shows as a zombie too, but still counts its other threads. */
+    /* A process whose first thread has ended also shows as a zombie, but still counts its other threads. */
     bool ended = stat.state == 'Z' || stat.state == 'X' || stat.state == 'x';
     return !ended || stat.threads > 1;
 }

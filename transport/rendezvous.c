@@ -2,15 +2,15 @@
 /*
  * rendezvous.c - slots, stages and the verdict, in a segment that ranks share.
  *
- * Each joiner writes its own slot alone; what it writes becomes visible by one
- * release store (of the slot's state, a record's size, or the verdict), so a
- * reader sees whole things or none, and a joiner killed at any point leaves
- * nothing half done. The verdict names the slot whose reason counts, so that
- * one compare-and-swap settles both.
+ * Each joiner writes only its own slot, and one release store (of the slot's
+ * state, a record's size, or the verdict) makes the contents visible. So a reader
+ * sees whole records or none, and a joiner killed at any point leaves nothing half
+ * done. The verdict names the slot with its reason, so one compare-and-swap sets
+ * both.
  *
- * Numbers read from the segment are checked before use: peers are the same
- * user's processes, but they may be broken. The mapping belongs to the handle;
- * the name to whoever unlinks it first.
+ * Numbers read from the segment are checked before use: peers are processes of the
+ * same user, but may be broken. The mapping belongs to the handle, the name to the
+ * process that unlinks it first.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,13 +26,13 @@ enum { REASON_TEXT_BYTES = 120, NO_RANK = -1 };
 
 struct net_rendezvous {
     net_named_t named;
-    bool has_slot; /* false: overfull */
+    bool has_slot; /* false: no slot was free */
     uint32_t slot;
     int rank;        /* NO_RANK until net_set_rank */
     uint32_t nranks; /* 0 until net_set_rank */
     bool unlinked;
-    pid_t pid;    /* a forked child must not speak for this joiner */
-    char *reason; /* is reason_copy, which net_reason fills though the handle is const for it */
+    pid_t pid;    /* a forked child must not post or leave for this joiner */
+    char *reason; /* points to reason_copy, which net_reason fills although the handle is const there */
     char reason_copy[SEGMENT_REASON_BYTES];
 };
 
@@ -43,8 +43,8 @@ static net_segment_t *segment_of(const net_rendezvous_t *rendezvous)
     return rendezvous->named.segment;
 }
 
-/* Under the segment's lock. The slot is complete before it counts: whoever sees the count can tell
- * whether each joiner is alive, and one killed half way has not joined. */
+/* Called with the segment locked. The slot is complete before it counts: a reader of the count can tell whether each
+ * joiner is alive, and a joiner killed half way has not joined. */
 static void take_slot(net_rendezvous_t *rendezvous)
 {
     net_segment_t *segment = segment_of(rendezvous);
@@ -105,7 +105,7 @@ int net_set_rank(net_rendezvous_t *rendezvous, uint32_t rank, uint32_t nranks)
     return 0;
 }
 
-/* The slot of a rank, or NULL while it has none (or a number that is none). */
+/* The slot of a rank; NULL if it has none yet, or the number is invalid. */
 static net_slot_t *slot_of_rank(const net_rendezvous_t *rendezvous, uint32_t rank)
 {
     net_segment_t *segment = segment_of(rendezvous);
@@ -152,7 +152,7 @@ static bool all_posted(const net_rendezvous_t *rendezvous, uint32_t stage)
     return true;
 }
 
-/* All that may join have, and each has posted. It had its rank by then. */
+/* Every expected joiner is there and has posted, so each had its rank by then. */
 static bool all_slots_posted(const net_rendezvous_t *rendezvous, uint32_t stage)
 {
     net_segment_t *segment = segment_of(rendezvous);
@@ -162,14 +162,14 @@ static bool all_slots_posted(const net_rendezvous_t *rendezvous, uint32_t stage)
     return all;
 }
 
-/* A joiner that can no longer post: it has left, or its process is gone. */
+/* A joiner that cannot post any more: it has left, or its process is gone. */
 static bool lost_one(const net_rendezvous_t *rendezvous, uint32_t stage)
 {
     net_segment_t *segment = segment_of(rendezvous);
     uint32_t joined = net_count(rendezvous);
     for (uint32_t i = 0; i < joined && i < NET_MAX_SLOTS; i++) {
         net_slot_t *slot = &segment->slot[i];
-        /* Look at the record last: it may have posted before it went. */
+        /* Check for the record last: the joiner may have posted before it left. */
         if (i != rendezvous->slot && net_slot_gone(slot) && !has_posted(slot, stage))
             return true;
     }
@@ -182,7 +182,7 @@ int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage)
         return -EINVAL;
     if (net_verdict(rendezvous) == NET_DECLINED)
         return -ECANCELED;
-    const bool whole = all_slots_posted(rendezvous, stage); /* before the ranks are looked at */
+    const bool whole = all_slots_posted(rendezvous, stage); /* read before the ranks are checked */
     if (all_posted(rendezvous, stage))
         return 1;
     if (whole)
@@ -276,8 +276,7 @@ net_verdict_t net_decide(net_rendezvous_t *rendezvous, net_verdict_t verdict, co
     return net_verdict(rendezvous);
 }
 
-/* A word that is none of ours is no longer pending: net_decide could not move it, and who waits for it
- * would wait for ever. */
+/* An invalid word counts as declined: net_decide cannot change it, and ranks would wait for ever for a verdict. */
 static net_verdict_t verdict_in(uint32_t word)
 {
     return word == 0 ? NET_PENDING : (word & 0xff) == NET_ATTACHED ? NET_ATTACHED : NET_DECLINED;
@@ -308,11 +307,11 @@ const char *net_reason(const net_rendezvous_t *rendezvous)
     text[SEGMENT_REASON_BYTES - 1] = '\0';
     for (char *at = text; *at; at++)
         if (*at < ' ' || *at > '~')
-            *at = '?'; /* it ends in a log */
+            *at = '?'; /* printable, since it goes into a log */
     return text;
 }
 
-bool net_gone(const net_rendezvous_t *rendezvous, uint32_t rank)
+bool net_rank_gone(const net_rendezvous_t *rendezvous, uint32_t rank)
 {
     net_slot_t *slot = rank < rendezvous->nranks ? slot_of_rank(rendezvous, rank) : NULL;
     return slot ? net_slot_gone(slot) : rank >= rendezvous->nranks;
@@ -327,7 +326,7 @@ void net_unlink(net_rendezvous_t *rendezvous)
         net_segment_remove(&rendezvous->named);
         net_segment_unlock(&rendezvous->named);
     }
-    net_segment_let_go(&rendezvous->named, true);
+    net_segment_release(&rendezvous->named, true);
 }
 
 static bool alone(const net_rendezvous_t *rendezvous)
@@ -354,7 +353,7 @@ void net_leave(net_rendezvous_t *rendezvous)
             net_segment_unlock(&rendezvous->named);
         }
     }
-    net_segment_let_go(&rendezvous->named, rendezvous->pid == getpid());
+    net_segment_release(&rendezvous->named, rendezvous->pid == getpid());
     net_segment_unmap(&rendezvous->named);
     free(rendezvous);
 }

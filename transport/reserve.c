@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reserve.c - see reserve.h. The limit on the size of files (ulimit -f) holds for
- * memory too, and the kernel answers what is beyond it with a signal that ends the
- * program. A library is a guest, so it looks first.
+ * reserve.c - see reserve.h. The limit on file sizes (ulimit -f) also holds for
+ * files in memory, and the kernel sends a signal that ends the program at a larger
+ * one. So the limit is checked first.
  */
 #define _GNU_SOURCE
 #include "transport/reserve.h"

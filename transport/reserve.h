@@ -5,8 +5,8 @@
 
 #include <stddef.h>
 
-/* Give the file this size and all its pages now: a lack of memory is -ENOSPC or -ENOMEM here and not a
- * SIGBUS later. -EFBIG where the process may not have files of that size. */
+/* Give the file this size and all its pages now: a lack of memory is -ENOSPC or -ENOMEM here and not a SIGBUS later.
+ * -EFBIG if it is above the process's limit on file sizes. */
 int net_reserve(int fd, size_t bytes);
 
 #endif

@@ -2,23 +2,23 @@
 /*
  * segment.c - named segments in /dev/shm: open, create, replace, remove.
  *
- * Everything that gives a name its meaning happens under the file's lock
- * (flock): making the contents, judging that a segment is dead, removing the
- * name. The kernel drops the lock of a process that dies, so a creator killed
- * half way leaves a segment that the next one simply fills. Who waited for the
- * lock of a file that lost its name meanwhile sees so and starts over: no two
- * replacers can remove each other's segments.
+ * Every step that gives a name its meaning is done under the file's lock (flock):
+ * filling the segment, judging that it is dead, removing the name. The kernel
+ * drops the lock of a process that dies, so the next process simply fills a
+ * segment whose creator was killed half way. A process that waited for the lock
+ * checks that the file still has its name, and else starts over, so two replacers
+ * cannot remove each other's segments.
  *
- * A joiner is dead if its process is; where that cannot be seen, in another pid
- * namespace, if nobody holds the lock of its slot's byte (of the open file, so a
- * forked child may hold it longer, and threads count one by one). It takes that
- * lock under the first one, before its slot counts: no joiner that lives can be
- * taken for dead.
+ * A joiner is dead if its process is. If it is in another pid namespace, where
+ * that cannot be seen, it is dead when the lock on its slot's byte is free (an
+ * open-file lock, so a forked child may hold it longer, and each thread has its
+ * own). It takes that lock under the first one, before its slot counts, so a
+ * living joiner is never taken for dead.
  *
- * The file belongs to the user, mode 0600: no other user can open it, so none
- * can lock, shorten or read it. A file under our name that is not like that is
- * refused, never repaired. The memory is reserved at once, so that a full
- * /dev/shm is an error here and not a SIGBUS later.
+ * The file belongs to the user, mode 0600, so no other user can open, lock,
+ * shorten or read it. A file under our name with another owner or mode is refused,
+ * never repaired. The memory is reserved at once, so that a full /dev/shm is an
+ * error here and not a SIGBUS later.
  */
 #define _GNU_SOURCE
 #include "transport/segment.h"
@@ -38,12 +38,12 @@
 #include "transport/descriptor_box.h"
 #include "transport/reserve.h"
 
-/* Segments mapped by this process. Ranks that are threads of it share one mapping: less memory, and tools
- * that watch threads see that one's store is what the other loads. */
+/* Segments mapped by this process. Ranks that are threads of it share one mapping: less memory, and the thread
+ * sanitizer can follow a store to the load in another rank. */
 typedef struct mapped {
     struct mapped *next;
     dev_t device;
-    ino_t inode; /* no other file can get it while this is mapped */
+    ino_t inode; /* no other file can get this inode while it is mapped */
     net_segment_t *segment;
     uint32_t references;
 } mapped_t;
@@ -51,11 +51,11 @@ typedef struct mapped {
 static net_lock_t mapped_lock = NET_LOCK_INITIALIZER;
 static mapped_t *mapped_list;
 
-/* Where glibc and musl keep shared memory; only the sweep needs to list it. */
+/* The folder of shared memory in glibc and musl; only the sweep lists it. */
 #define SEGMENT_FOLDER "/dev/shm"
 
 enum {
-    OPEN_ATTEMPTS = 64, /* each failed one means that someone else replaced the segment meanwhile */
+    OPEN_ATTEMPTS = 64, /* each failed try means that another process replaced the segment meanwhile */
     LOCK_NAPS = 10000,  /* of 1 ms; the lock is held for microseconds */
     SWEEP_ENTRIES = 1024,
     SWEEP_BOX_SECONDS = 60
@@ -84,7 +84,7 @@ static int lock_file(int fd)
     return -ETIMEDOUT;
 }
 
-/* Does the name still mean this file? */
+/* Whether the name still refers to this file. */
 static bool name_means(const char *name, dev_t device, ino_t inode)
 {
     struct stat info;
@@ -105,7 +105,7 @@ static int check_owner(const struct stat *info)
     return 0;
 }
 
-/* The file was just made, or its creator died before it was done: all bytes that matter are zero. */
+/* The file was just made, or its creator died before it was done: all relevant bytes are zero. */
 static void fill(net_segment_t *segment)
 {
     segment->version = SEGMENT_VERSION;
@@ -134,7 +134,7 @@ static struct flock life_of(uint32_t slot, short type)
     return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
 }
 
-/* The pid of a joiner in another container says nothing here; the lock that it held does. */
+/* The pid of a joiner in another container says nothing here, but the lock that it held does. */
 static bool joiner_gone(net_segment_t *segment, uint32_t slot, int fd)
 {
     struct flock life = life_of(slot, F_WRLCK);
@@ -142,7 +142,8 @@ static bool joiner_gone(net_segment_t *segment, uint32_t slot, int fd)
            (segment->slot[slot].kept && fcntl(fd, F_OFD_GETLK, &life) == 0 && life.l_type == F_UNLCK);
 }
 
-/* Decided, or joined by processes that have all gone. A segment that nobody has joined yet is new. Under the lock. */
+/* Called with the segment locked. True if decided, or if all processes that joined are gone. A segment without joiners
+ * is new. */
 static bool finished(net_segment_t *segment, int fd)
 {
     if (atomic_load_explicit(&segment->verdict, memory_order_acquire) != NET_PENDING)
@@ -156,7 +157,7 @@ static bool finished(net_segment_t *segment, int fd)
     return true;
 }
 
-/* Under the lock. */
+/* Called with the segment locked. */
 static int map_anew(const net_named_t *named, mapped_t **made)
 {
     mapped_t *entry = malloc(sizeof *entry);
@@ -211,14 +212,14 @@ static int open_file(const char *name)
     int fd = shm_open(name, O_RDWR | O_CREAT, 0600);
     if (fd >= 0 || errno != EACCES)
         return fd >= 0 ? fd : -errno;
-    /* Another user's file, or a folder that we may not write to? */
+    /* Distinguish another user's file from a folder without write permission. */
     fd = shm_open(name, O_RDWR, 0);
     if (fd >= 0)
         close(fd);
     return fd < 0 && errno == ENOENT ? -EACCES : -EPERM;
 }
 
-/* The file is open and locked. 0: mapped and ours to join; -EAGAIN: finished. */
+/* The file is open and locked. 0: mapped and free to join; -EAGAIN: finished. */
 static int adopt(net_named_t *named, const struct stat *info)
 {
     int error = check_owner(info);
@@ -312,7 +313,7 @@ void net_segment_remove(const net_named_t *named)
 
 void net_segment_unlock(net_named_t *named)
 {
-    /* Said aloud, for a process forked meanwhile holds the same open file. */
+    /* Unlocked explicitly: closing is not enough if a process forked meanwhile has the same open file. */
     flock(named->fd, LOCK_UN);
     close(named->fd);
     named->fd = -1;
@@ -324,15 +325,15 @@ bool net_segment_keep(net_named_t *named, uint32_t slot)
     named->life = fcntl(named->fd, F_DUPFD_CLOEXEC, 0);
     if (named->life >= 0 && fcntl(named->life, F_OFD_SETLK, &life) == 0)
         return true;
-    net_segment_let_go(named, false);
+    net_segment_release(named, false);
     return false;
 }
 
-void net_segment_let_go(net_named_t *named, bool own)
+void net_segment_release(net_named_t *named, bool own)
 {
     if (named->life < 0)
         return;
-    /* As above: said aloud. */
+    /* Explicitly, as above. */
     struct flock all = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
     if (own)
         fcntl(named->life, F_OFD_SETLK, &all);
@@ -340,7 +341,7 @@ void net_segment_let_go(net_named_t *named, bool own)
     named->life = -1;
 }
 
-/* Remove one segment if nobody alive has to do with it. One that is locked is in use. */
+/* Remove one segment that no living process uses. A locked one is in use. */
 static void sweep_one(const char *name)
 {
     struct stat info;
@@ -358,7 +359,7 @@ static void sweep_one(const char *name)
     net_segment_t *segment = mmap(NULL, sizeof *segment, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (segment == MAP_FAILED)
         goto unlock;
-    /* Making a segment and joining it happen under one lock: who did the one and not the other is dead. */
+    /* A creator makes a segment and joins it under one lock, so one without joiners belongs to a dead creator. */
     if (atomic_load_explicit(&segment->magic, memory_order_acquire) == 0 ||
         (check_layout(segment) == 0 && (atomic_load(&segment->joined) == 0 || finished(segment, fd))))
         shm_unlink(name);

@@ -3,9 +3,9 @@
  * transport.h - how ranks of one host find each other and share memory.
  *
  * The one header of this room. Nothing here knows of NCCL, of algorithms or of
- * settings. Functions return 0 or a negative errno, set their outputs only on
- * success, log nothing, and never block for another rank unless the comment
- * says so. All are safe to call from any thread for different objects.
+ * settings. Functions return 0 or a negative errno, set outputs only on success,
+ * log nothing, and block for another rank only where the comment says so. All may
+ * be called from any thread for different objects.
  */
 #ifndef SHUNT_TRANSPORT_H
 #define SHUNT_TRANSPORT_H
@@ -21,9 +21,9 @@ extern "C" {
 
 /* ---- Processes -----------------------------------------------------------------
  *
- * Who a process is, for pools and for liveness. pid and start time alone are not
- * enough: containers that share /dev/shm may give two processes the same pair.
- * No padding, so the bytes can be hashed and compared.
+ * The identity of a process, for pools and liveness. pid and start time alone are
+ * not enough: containers that share /dev/shm may have two processes with the same
+ * pair. No padding, so the bytes can be hashed and compared.
  */
 typedef struct net_process {
     int64_t pid;
@@ -31,18 +31,27 @@ typedef struct net_process {
     uint64_t pid_namespace; /* inode of /proc/self/ns/pid; 0 where there is no /proc */
 } net_process_t;
 net_process_t net_process_self(void);
-/* False once it is gone (a zombie is gone). A process of another pid namespace cannot be looked at
- * and counts as alive. Some µs. */
+/* False once the process is gone (a zombie is). A process of another pid namespace cannot be checked and counts as
+ * alive. Takes some µs. */
 bool net_process_alive(const net_process_t *process);
+
+/* ---- Threads -------------------------------------------------------------------
+ *
+ * Start a thread that handles no signals: those of the program are for its own threads. With thread NULL it is
+ * detached.
+ */
+int net_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
+/* The kernel's id of the calling thread. */
+int net_thread_id(void);
 
 /* ---- Locks ---------------------------------------------------------------------
  *
- * For static data that a forked child goes on using: a fork waits for such a lock
- * to be open. Held for short, never two at once by one thread, never over a fork.
+ * For static data that a forked child goes on using: a fork waits until such locks
+ * are open. Hold one briefly, never two in one thread, never across a fork.
  */
 typedef struct net_lock {
     pthread_mutex_t mutex;
-    int listed; /* private to lock.c, as is next */
+    int listed; /* private to lock.c, like next */
     struct net_lock *next;
 } net_lock_t;
 #define NET_LOCK_INITIALIZER               \
@@ -54,18 +63,18 @@ void net_lock_give(net_lock_t *lock);
 
 /* ---- Rendezvous ---------------------------------------------------------------
  *
- * A segment of POSIX shared memory, mode 0600, named by uid and key, in which
- * the ranks of one communicator publish records. A rank joins before the real
- * init, which returns only when all ranks have joined; so afterwards
- * count == nranks means that all ranks are on this host and run Shunt.
+ * A segment of POSIX shared memory, mode 0600, named by uid and key, in which the
+ * ranks of one communicator publish records. A rank joins before the real init,
+ * which returns only when all ranks have joined; so afterwards count == nranks
+ * means that all ranks are on this host and run Shunt.
  *
- * Set-up then goes in stages: each rank posts its record of stage s, and reads
- * the others' once all have posted. One word, the verdict, changes once, by
- * compare-and-swap, from pending to attached or declined; every rank obeys it.
+ * Set-up then goes in stages: each rank posts its record of stage s, and reads the
+ * others' once all have posted. The verdict changes once, by compare-and-swap,
+ * from pending to attached or declined; every rank follows it.
  */
 enum {
     NET_MAX_SLOTS = 16,      /* joiners beyond this make the segment "overfull": count exceeds any nranks */
-    NET_STAGES = 14,         /* stages 0 .. NET_STAGES-1; what each is for: shim/setup/stages.c */
+    NET_STAGES = 14,         /* stages 0 .. NET_STAGES-1; their purposes: shim/setup/stages.c */
     NET_RECORD_BYTES = 3584, /* the most bytes that a rank can post in stage 0 */
     NET_LATER_BYTES = 512    /* and in a later one: /dev/shm may be small */
 };
@@ -86,76 +95,75 @@ typedef enum net_verdict { NET_PENDING = 0, NET_ATTACHED = 1, NET_DECLINED = 2 }
 /* Hash of bytes into a key (for a unique id, a parent key with colour and number, ...). */
 net_key_t net_key_hash(const void *bytes, size_t size);
 
-/* Create or open the segment and take the next free slot. A stale segment (its joiners have all left
- * or died, in whatever pid namespace) and one whose verdict has fallen take nobody in any more and are replaced; one of
- * another user or with another layout version is refused (-EPERM, -EPROTO). -ENOSPC: /dev/shm is full. Waits at most 10
- * s (-ETIMEDOUT) for another joiner that holds the segment's lock, which takes microseconds unless that process is
- * stopped. The first join of a process also looks at up to 1024 segments of this user and removes those that crashed
- * runs left behind. Until net_unlink or net_leave a joiner has a file open. */
+/* Create or open the segment and take the next free slot. A stale segment (all joiners have left or died, in any pid
+ * namespace) or a decided one is replaced; one of another user or with another layout version is refused (-EPERM,
+ * -EPROTO). -ENOSPC: /dev/shm is full. Waits up to 10 s (-ETIMEDOUT) for another joiner that holds the segment's lock,
+ * which takes microseconds unless that process is stopped. The first join of a process also checks up to 1024 segments
+ * of this user and removes those that crashed runs left behind. Until net_unlink or net_leave a joiner has a file open.
+ * */
 int net_join(const net_key_t *key, net_rendezvous_t **rendezvous);
 /* Joiners so far, NET_MAX_SLOTS + 1 when overfull. */
 uint32_t net_count(const net_rendezvous_t *rendezvous);
-/* Say which rank of how many this joiner is; once, before the first post. -EEXIST if another joiner
- * has that rank; -ERANGE if nranks > NET_MAX_SLOTS, rank >= nranks, or this joiner got no slot
- * (overfull); -EPROTO if another joiner gave another nranks. */
+/* Set this joiner's rank and the number of ranks; once, before the first post. -EEXIST if another joiner has that rank;
+ * -ERANGE if nranks > NET_MAX_SLOTS, rank >= nranks, or this joiner got no slot (overfull); -EPROTO if another joiner
+ * gave another nranks. */
 int net_set_rank(net_rendezvous_t *rendezvous, uint32_t rank, uint32_t nranks);
 /* Post this rank's record of a stage (size <= net_record_bytes), once a stage (-EEXIST). */
 int net_post(net_rendezvous_t *rendezvous, uint32_t stage, const void *record, size_t size);
-/* 1: all nranks have posted the stage; 0: not yet; -ECANCELED: declined meanwhile;
- * -ESRCH: a joiner that has not posted is dead or has left; -EPROTO: all have posted, and a rank is
- * nobody's. Never blocks; while incomplete it looks at the processes of those who are missing (some µs
- * each), so nap between two polls. */
+/* 1: all nranks have posted the stage; 0: not yet; -ECANCELED: declined meanwhile; -ESRCH: a joiner that has not posted
+ * is dead or has left; -EPROTO: all have posted, and a rank belongs to no joiner. Never blocks; while incomplete it
+ * checks the processes of the missing ranks (some µs each), so sleep between two polls. */
 int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage);
-/* Say that this joiner comes to its next stage when its program happens to call again (true), or that a thread
- * of it waits for the others (false, as at first). */
+/* Tell the others that this joiner goes on when its program next calls (true), or that one of its threads waits for
+ * them (false, the initial state). */
 void net_set_away(net_rendezvous_t *rendezvous, bool away);
-/* Of those who have not posted the stage: */
+/* State of the ranks that have not posted the stage: */
 typedef enum net_missing {
-    NET_MISSING_UNSEEN = 0, /* one has not joined, or is not known to live */
-    NET_MISSING_AWAY = 1,   /* all live, and one at least is away */
-    NET_MISSING_WAITING = 2 /* all live, and wait too (or none is missing) */
+    NET_MISSING_UNSEEN = 0, /* at least one has not joined, or is not known to live */
+    NET_MISSING_AWAY = 1,   /* all live, and at least one is away */
+    NET_MISSING_WAITING = 2 /* all live and wait too (or none is missing) */
 } net_missing_t;
 net_missing_t net_missing(const net_rendezvous_t *rendezvous, uint32_t stage);
 /* Copy rank's record of a stage that net_poll said is complete; *size gets its true size.
  * -EMSGSIZE if it does not fit, -EAGAIN if it is not there, -EPROTO if it is malformed. */
 int net_read(const net_rendezvous_t *rendezvous, uint32_t stage, uint32_t rank, void *record, size_t capacity,
              size_t *size);
-/* Try to move the verdict from pending; returns the verdict that now holds. `reason` (at most 120
- * bytes, cut beyond) is kept with the first decline, prefixed by the rank if known. */
+/* Try to move the verdict from pending; returns the verdict that now holds. `reason` (up to 120 bytes, cut beyond) is
+ * kept with the first decline, prefixed by the rank if known. */
 net_verdict_t net_decide(net_rendezvous_t *rendezvous, net_verdict_t verdict, const char *reason);
 net_verdict_t net_verdict(const net_rendezvous_t *rendezvous);
-/* Whether the verdict that holds is the one this joiner gave. */
+/* Whether this joiner decided the verdict. */
 bool net_decided(const net_rendezvous_t *rendezvous);
 /* The reason of a decline ("" if none), printable; valid until net_leave. */
 const char *net_reason(const net_rendezvous_t *rendezvous);
-/* Whether that rank has joined, has not left, and is known to live (a process of another pid namespace is not). */
+/* Whether that rank has joined, has not left, and is known to live (unknown for a process of another pid namespace). */
 bool net_present(const net_rendezvous_t *rendezvous, uint32_t rank);
-/* True once that rank has left, or its process is gone: nothing more comes from it. One that has not joined may still
- * come. Cheap enough for a slow path (some µs), not for a hot one. */
-bool net_gone(const net_rendezvous_t *rendezvous, uint32_t rank);
-/* Remove the name from the system (idempotent; the mapping stays). Call when all have posted the
- * first stage after the real init: from then on nobody else may join. */
+/* True once that rank has left or its process is gone; false while it has not joined yet. Takes some µs: for slow paths
+ * only. */
+bool net_rank_gone(const net_rendezvous_t *rendezvous, uint32_t rank);
+/* Remove the name from the system (idempotent; the mapping stays). Call when all have posted the first stage after the
+ * real init: from then on no rank may join. */
 void net_unlink(net_rendezvous_t *rendezvous);
-/* Unmap. Unlinks too if this rank still may and no one else is alive in it. NULL is fine. */
+/* Unmap, and unlink if this rank still may and no other joiner lives. NULL is allowed. */
 void net_leave(net_rendezvous_t *rendezvous);
 
 /* ---- Peer memory ---------------------------------------------------------------
  *
- * A block of memory of one rank that its peers map. On the host device: a
- * sealed memfd, which peers open through /proc, so that no name can outlive a
- * crash and nobody can truncate it under a reader. On CUDA: cudaMalloc exported
- * by CUDA IPC; where the export or the open is refused, VMM memory (cuMemCreate)
- * whose file descriptor travels over a unix datagram socket; and for GPUs that
- * cannot reach each other's memory, the host device's, pinned. Ranks of one process
- * address each other's memory directly; such memory lives until its owner has
- * destroyed it and the last of those ranks has closed it. The current context and
- * device are left as they were found. Without CUDA its kinds give -ENOSYS.
+ * A block of memory of one rank that its peers map. On the host device: a sealed
+ * memfd, which peers open through /proc, so that no name can outlive a crash and
+ * no process can truncate it under a reader. On CUDA: cudaMalloc exported by CUDA
+ * IPC; where the export or the open is refused, VMM memory (cuMemCreate) whose
+ * file descriptor travels over a unix datagram socket; and for GPUs without peer
+ * access, the host device's memory, pinned. Ranks of one process address each
+ * other's memory directly; such memory lives until its owner has destroyed it and
+ * the last of those ranks has closed it. The current context and device are left
+ * as they were found. Without CUDA its kinds return -ENOSYS.
  */
 enum { NET_OFFER_BYTES = 256 };
 
 typedef enum net_memory_kind {
     NET_MEMORY_HOST = 0,     /* shared memory of the host */
-    NET_MEMORY_CUDA_IPC = 1, /* sizes are rounded up to 2 MiB, so that a block shares nothing else */
+    NET_MEMORY_CUDA_IPC = 1, /* sizes are rounded up to 2 MiB: a block shares no unit of mapping */
     NET_MEMORY_CUDA_VMM = 2,
     NET_MEMORY_PINNED = 3 /* as NET_MEMORY_HOST, for kernels of CUDA too; device addresses are the host's */
 } net_memory_kind_t;
@@ -163,39 +171,39 @@ typedef enum net_memory_kind {
 typedef struct net_memory net_memory_t;   /* own memory */
 typedef struct net_mapping net_mapping_t; /* a peer's memory, mapped here */
 
-/* Allocate `bytes` on `device` (ignored for host) and make the offer that peers open.
- * -ENOSYS: this kind cannot be had here; -ENOMEM: no memory. */
+/* Allocate `bytes` on `device` (ignored for host) and make the offer that peers open. -ENOSYS: this kind is not
+ * available here; -ENOMEM: no memory. */
 int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memory_t **memory,
                       uint8_t offer[NET_OFFER_BYTES]);
 void *net_memory_pointer(const net_memory_t *memory);
-/* VMM only (others: nothing to do, 0): hand the descriptor to the peer that made `offer`. Every rank
- * sends to every peer after all have made their offers, and opens after all have sent. */
+/* VMM only (other kinds: returns 0): send the descriptor to the peer that made `offer`. Every rank sends to every peer
+ * after all have made their offers, and opens after all have sent. */
 int net_memory_send(const net_memory_t *memory, const uint8_t peer_offer[NET_OFFER_BYTES]);
-/* Map the memory of another rank for kernels of `device`. `own` is this rank's memory of the same
- * kind (VMM receives through it). -EPROTO: the offer is malformed or not what it says; -ESRCH: its
- * owner is gone; -ENOENT: no descriptor has come (VMM); -ENOSYS: no peer access. */
+/* Map the memory of another rank for kernels of `device`. `own` is this rank's memory of the same kind (VMM receives
+ * through it). -EPROTO: the offer is malformed or wrong; -ESRCH: its owner is gone; -ENOENT: no descriptor has arrived
+ * (VMM); -ENOSYS: no peer access. */
 int net_memory_open(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_mapping_t **mapping);
 void *net_mapping_pointer(const net_mapping_t *mapping);
-/* Bytes that may be touched; at least what the owner asked for. */
+/* Usable bytes; at least what the owner asked for. */
 size_t net_mapping_bytes(const net_mapping_t *mapping);
 /* False once the owner's process is gone; by IPC also when the owner wants to free it. */
 bool net_mapping_alive(const net_mapping_t *mapping);
-void net_mapping_close(net_mapping_t *mapping); /* NULL is fine */
-/* Give up own memory; NULL is fine. No kernel of this process may still use it. Host memory is unmapped at
- * once, and lives on for peers that have it mapped. Device memory is parked for net_memory_reap; peers may
- * go on using what they have mapped, and nobody can map it anew. */
+void net_mapping_close(net_mapping_t *mapping); /* NULL is allowed */
+/* Release own memory; NULL is allowed. No kernel of this process may still use it. Host memory is unmapped at once, and
+ * lives on for peers that have it mapped. Device memory is parked for net_memory_reap; peers may go on using their
+ * mappings, and no peer can map it anew. */
 void net_memory_destroy(net_memory_t *memory);
-/* Free what is parked. That waits for every kernel of its device, and maybe of others that can reach it. What
- * a living peer has mapped by IPC stays parked, and what the driver refuses to free now (a callback, a
- * capture). */
+/* Free parked memory. Waits for every kernel of its device, and maybe of others that can reach it. Memory that a living
+ * peer has mapped by IPC stays parked, as does memory that the driver refuses to free now (in a callback or a capture).
+ * */
 void net_memory_reap(void);
 
 /* ---- CUDA as a guest -----------------------------------------------------------
  *
- * Between enter and leave `device` is current in this thread and its calls cannot
- * break a capture of another thread. leave puts back the context that was current,
- * even none or one that is not primary, and clears this library's own last error.
- * -ENOSYS in a build without CUDA.
+ * Between enter and leave `device` is current in this thread, and its calls cannot
+ * break a capture of another thread. leave restores the context that was current,
+ * including none or one that is not primary, and clears this library's own last
+ * error. -ENOSYS in a build without CUDA.
  */
 typedef struct net_scope {
     void *context;

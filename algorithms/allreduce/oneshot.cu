@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * oneshot.cu - all-reduce, one-shot push: put everything everywhere, add here.
+ * oneshot.cu - all-reduce, one-shot push: every rank sends its input to all peers,
+ * and adds.
  *
- * Data path: input -> this rank's slot at every peer -> each rank adds its own
- * and the slots in rank order -> output. One crossing of the link, (n-1) S bytes
- * out of each rank: time = t0 + (n-1) S / B. It wins while latency rules: up to
- * 192 KiB on four H200, and 512 KiB on two, where it moves no more bytes than
- * two-shot but reads, re-arms and adds twice as many on every rank (so that on
- * two it wins again from 1 MiB to 1.5, where twice the blocks are allowed).
+ * Data path: input -> this rank's slot at every peer -> each rank adds its own and
+ * the slots in rank order -> output. One crossing of the link, (n-1) S bytes out
+ * of each rank: time = t0 + (n-1) S / B. It wins while latency dominates: up to
+ * 192 KiB on four H200, and 512 KiB on two. With two ranks it moves no more bytes
+ * than two-shot but reads, re-arms and adds twice as many on every rank, so there
+ * it wins again from 1 to 1.5 MiB, where twice the blocks are allowed.
  *
- * Arrival is told by the data (slots.h), so there is no flag and no barrier.
- * In place is free: a lane has put its own value before it writes that vector.
+ * The data itself shows that it arrived (slots.h), so there is no flag and no
+ * barrier. In place needs no copy: a lane sends its own value before it writes
+ * that vector.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
@@ -31,7 +33,7 @@ struct oneshot {
         lane_begin(r.held() | s.held(), call.early);
         r.begin(call);
         const uint64_t epoch = epoch_read(team);
-        /* Most messages of this size have a lane for every vector, which then keeps its value in registers. */
+        /* Most messages of this size have one lane a vector, which keeps its value in registers. */
         vec16_t own = r.load_if(first < vectors, first), x[N - 1];
         if (epoch_stopped(epoch))
             return;

@@ -1,34 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * staged.cu - all-reduce, two-shot push through staging chunks, for messages
- * that outgrow the halves.
+ * staged.cu - all-reduce, two-shot push through staging chunks, for messages too
+ * large for the halves.
  *
  * Data path: input chunk of slice o -> rank o's scatter staging -> flag -> rank o
  * adds in rank order -> output, and every peer's gather staging -> flag -> output.
  * 2 (n-1)/n S bytes out of each rank, as for two-shot, but raw data behind flags:
- * nothing is polled but flags and nothing is re-armed, so every type runs alike,
- * and a staging of some MB serves any length.
+ * only flags are polled and nothing is re-armed, so every type runs alike, and a
+ * staging of some MB serves any length.
  *
  * A warp is a channel: it takes each of its chunks through both crossings alone,
  * and hundreds of channels in different steps keep the link busy. Staging holds
  * one chunk a channel and peer, and no credit crosses the link:
+ *
  *   - scatter chunk c+1 goes to owner o after its gather chunk c came from there,
  *     which o sent after it had read scatter chunk c;
  *   - gather chunk c+1 goes to rank p after p's scatter chunk c+1 came, which p
  *     sent after it had read gather chunk c.
- * Between two calls, whatever their grids: a rank ends when it has every owner's
- * last gather chunk, so every owner has read its whole scatter staging; and it
- * puts into gather staging only behind a scatter flag that its reader raised in
- * the new call. That is why scatter and gather staging are two fixed halves and
- * never share memory, whatever the grids.
+ *
+ * Between two calls: a rank ends when it has every owner's last gather chunk, so
+ * every owner has read its whole scatter staging; and it writes gather staging
+ * only behind a scatter flag that the reader raised in the new call. That holds
+ * for any grids because scatter and gather staging are two fixed halves that never
+ * share memory.
  *
  * Flags hold the number of the chunk counted over all calls, in 8 bytes, and are
- * never cleared. A flag is new if it is at most two calls ahead of what is waited
- * for; one that was left alone is behind.
+ * never cleared. A flag is new if it is at most two calls ahead of the awaited
+ * number; a flag left from an earlier call is behind it.
  *
- * The number of channels is the same on all ranks. The number of warps need not be:
+ * The number of channels is the same on all ranks; the number of warps may differ:
  * a warp takes its channels one after the other, in growing order, so the lowest
- * channel that is not through is under way on every rank.
+ * unfinished channel is under way on every rank.
  */
 #include "algorithms/device/epoch.h"
 #include "algorithms/device/input.h"
@@ -36,11 +38,11 @@
 
 enum {
     STAGED_BATCH = 4,          /* loads in flight before the first store */
-    STAGED_MOST = 24,          /* rows of a chunk: 12 KiB of a warp's, for which 1024 of two ranks find room */
-    STAGED_MOST_CHUNKS = 60000 /* less than EPOCH_UNIT; of more, chunks grow */
+    STAGED_MOST = 24,          /* rows of a chunk: 12 KiB a warp, for which two ranks have room in 1024 channels */
+    STAGED_MOST_CHUNKS = 60000 /* less than EPOCH_UNIT; for more, chunks grow */
 };
 
-/* Vectors are counted in 32 bits; a bound below their end keeps every sum in range too. */
+/* Vectors are counted in 32 bits; this bound leaves room for sums of positions. */
 #define STAGED_MOST_BYTES ((uint64_t)32 << 30)
 
 /* A row is one vector of every lane of a channel. */
@@ -48,16 +50,16 @@ typedef struct staged_plan {
     uint32_t slice;    /* vectors of a rank's slice */
     uint32_t channels; /* of the call */
     uint32_t chunks;   /* each channel's, of each slice */
-    uint32_t rows;     /* of a chunk; the slice's last may have fewer */
+    uint32_t rows;     /* of a chunk; the slice's last one may be shorter */
 } staged_plan_t;
 
-/* Bytes of both stagings, if chunks had one row. */
+/* Bytes of both stagings with chunks of one row. */
 LANE_HOST_FN uint64_t staged_row(uint32_t nranks, uint32_t channels, uint32_t lanes)
 {
     return (uint64_t)2 * (nranks - 1) * channels * lanes * VEC;
 }
 
-/* As few chunks as the staging allows, all alike. */
+/* As few chunks as the staging allows, all of one size. */
 LANE_HOST_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint32_t vectors, uint32_t nranks, uint32_t channels,
                                        uint32_t lanes)
 {
@@ -112,7 +114,7 @@ struct channel {
         return span_t{first, left < plan.rows ? left : plan.rows};
     }
 
-    /* What this channel stored for the peers is there when they see the flag. */
+    /* The fence before the flag makes what this channel stored visible to the peers. */
     LANE_FN void raise(const alg_team_t &team, int phase, uint64_t value) const
     {
         lane_warp_sync();
@@ -124,7 +126,7 @@ struct channel {
         }
     }
 
-    /* Until every peer has raised its flag to `value`. False: the wait was broken. */
+    /* Wait until every peer has raised its flag to `value`. False: the wait was broken. */
     LANE_FN bool wait(lane_t &l, const alg_team_t &team, int phase, uint64_t value) const
     {
         bool broken = false;

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * twoshot.cu - all-reduce, two-shot push: scatter to owners, owners add and put
- * the result everywhere.
+ * twoshot.cu - all-reduce, two-shot push: scatter slices to their owners, which
+ * add and send the result to all.
  *
- * Data path: input slice o -> this rank's scatter slot at rank o -> rank o adds
- * in rank order -> output slice o, and rank o's gather slot at every peer ->
- * output. Two crossings, 2 (n-1)/n S bytes out of each rank:
- * time = t0 + one crossing + 2 (n-1)/n S / B. It wins in the middle, from where
- * n/2 times fewer bytes pay for the second crossing to where the half is full.
+ * Data path: input slice o -> this rank's scatter slot at rank o -> rank o adds in
+ * rank order -> output slice o, and rank o's gather slot at every peer -> output.
+ * Two crossings, 2 (n-1)/n S bytes out of each rank: time = t0 + one crossing + 2
+ * (n-1)/n S / B. It wins in the middle: from where n/2 times fewer bytes pay for
+ * the second crossing to where the half is full.
  *
- * There is no barrier: arrival is told by the data (slots.h). A result's arrival
- * also proves that its owner has read this rank's contribution, so in place is
- * free: output slices are written after the same lanes have put the input.
- * The rule of the halves (algorithm.h) holds for the shortest message too: slice
- * 0 is never empty, its owner hears from every rank, and every rank from it.
+ * The data itself shows that it arrived (slots.h), so there is no barrier. An
+ * arrived result also proves that its owner has read this rank's contribution, so
+ * in place needs no copy: output slices are written after the same lanes have sent
+ * the input. The rule of the halves (algorithm.h) holds for the shortest message
+ * too: slice 0 is never empty, its owner hears from every rank, and every rank
+ * from it.
  */
 #include "algorithms/allreduce/twoshot.h"
 #include "algorithms/device/launch.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * twoshot.h - what one lane does in two crossings: it sends slices to their owners,
- * and takes results from them. For twoshot.cu, and for multihost/exchange.cu, which goes
- * to other hosts between the two.
+ * twoshot.h - what one lane does in two crossings: send slices to their owners,
+ * and take results from them. For twoshot.cu, and for multihost/exchange.cu, which
+ * visits the other hosts between the two.
  */
 #ifndef SHUNT_TWOSHOT_H
 #define SHUNT_TWOSHOT_H
@@ -15,7 +15,7 @@ LANE_HOST_FN uint32_t twoshot_slice(uint32_t vectors, uint32_t nranks)
     return (vectors + nranks - 1) / nranks;
 }
 
-/* Bytes of a message for which a half has room. */
+/* Bytes of the longest message that fits a half. */
 static inline uint64_t twoshot_room(uint64_t half_bytes, uint32_t nranks, alg_type_t type)
 {
     const uint64_t vector = slots_bytes(mark_of(type), 2 * (nranks - 1), 4) / 4; /* of a slice */
@@ -42,7 +42,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
         return all;
     }
 
-    /* Of every other slice, if this lane has any of it. All are in flight at once. */
+    /* Load every other slice, as far as this lane has vectors in it. All loads are in flight at once. */
     LANE_FN void load(bool any, uint32_t k, vec16_t x[N]) const
     {
         LANE_UNROLL
@@ -52,7 +52,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
         }
     }
 
-    /* Each to its owner. */
+    /* Send each to its owner. */
     LANE_FN void put(uint32_t k, const vec16_t x[N]) const
     {
         LANE_UNROLL
@@ -62,7 +62,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
         }
     }
 
-    /* Of the own slice, of all ranks, added; the result to everybody. */
+    /* Add all ranks' values of the own slice; send the result to all. */
     LANE_FN bool reduce(lane_t &lane, const alg_team_t &team, uint32_t k) const
     {
         if (at[0] + k >= vectors)
@@ -78,7 +78,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
         return true;
     }
 
-    /* Of every other slice, from its owner. */
+    /* Take every other slice from its owner. */
     LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t k) const
     {
         const uint32_t first = at[0] - team.rank * slice;

@@ -4,9 +4,9 @@
  * alignment and length.
  *
  * Vector v holds bytes 16v .. 16v+15 of the buffer, counted from its first
- * element, so ranks with differently aligned buffers agree on what a vector
- * is. The last one may be short: its rest reads as zero and is never written.
- * A buffer has fewer than 2^32 vectors (64 GiB).
+ * element, so ranks with differently aligned buffers agree on what a vector is.
+ * The last one may be short: its rest reads as zero and is never written. A buffer
+ * has fewer than 2^32 vectors (64 GiB).
  */
 #ifndef SHUNT_BUFFERS_H
 #define SHUNT_BUFFERS_H
@@ -16,7 +16,7 @@
 typedef struct buffer {
     uint8_t *base;
     uint64_t bytes;
-    uint32_t whole; /* vectors, from the first on, that move in one go; 0 if base is not aligned to that */
+    uint32_t whole; /* number of leading vectors that move whole; 0 if base is not aligned to a vector */
 } buffer_t;
 
 LANE_FN buffer_t buffer_make(const void *base, uint64_t bytes)
@@ -31,18 +31,17 @@ LANE_HOST_FN uint32_t buffer_vectors(uint64_t bytes)
 
 /* ---- What is not a whole aligned vector. E: an unsigned integer as wide as the type, and alignment. ---- */
 
-/* 4 bytes from `bytes` (under 4) on of the 8 that are lo, hi. */
+/* 4 bytes at offset `bytes` (under 4) of the 8 bytes lo, hi. */
 LANE_FN uint32_t buffer_shift(uint32_t lo, uint32_t hi, uint32_t bytes)
 {
     return (uint32_t)(((uint64_t)hi << 32 | lo) >> (8 * bytes));
 }
 
-/* A vector that ends a word or more before the buffer's end lies in aligned words that end inside the buffer, too. */
+/* A vector that ends at least a word before the buffer's end lies in aligned words that end inside the buffer. */
 enum { BUFFER_WORD = 4 };
 
-/* A whole vector at any place, by the aligned words that it lies in. The bytes at both ends that are not its own are
- * read and not used: they are another lane's, who may be storing there (in place), or up to 3 bytes before the buffer.
- */
+/* A whole vector at any address, by the aligned words that contain it. The extra bytes at both ends are read and not
+ * used: they are another lane's, which may be storing there (in place), or up to 3 bytes before the buffer. */
 template <class E> LANE_FN vec16_t buffer_load_words(const uint8_t *p)
 {
     constexpr bool ALIGNED = sizeof(E) >= BUFFER_WORD;
@@ -58,7 +57,7 @@ template <class E> LANE_FN vec16_t buffer_load_words(const uint8_t *p)
     return x;
 }
 
-/* The aligned words inside, and elements at both ends: what lies beyond them is another lane's. */
+/* Stores the aligned words inside, and elements at both ends: the bytes beyond are another lane's. */
 template <class E> LANE_FN void buffer_store_words(uint8_t *p, const vec16_t &x)
 {
     if constexpr (sizeof(E) >= BUFFER_WORD) {
@@ -80,7 +79,7 @@ template <class E> LANE_FN void buffer_store_words(uint8_t *p, const vec16_t &x)
     }
 }
 
-/* The last one or two of a buffer, element by element. */
+/* A buffer's last one or two vectors, element by element. */
 template <class E> LANE_COLD_FN vec16_t buffer_load_last(const uint8_t *p, uint64_t rest)
 {
     E e[VEC / sizeof(E)];

@@ -2,9 +2,9 @@
 /*
  * convert_host.h - 8- and 16-bit floats to fp32 and back, for the host device.
  *
- * Rounds to nearest even. The 8-bit types saturate to their largest finite
- * value and keep NaN, the 16-bit types overflow to infinity and have one NaN:
- * what CUDA's conversion instructions do, so both devices give the same bits.
+ * Rounds to nearest even. The 8-bit types saturate to their largest finite value
+ * and keep NaN, the 16-bit types overflow to infinity and have one NaN, like
+ * CUDA's conversion instructions, so both devices give the same bits.
  */
 #ifndef SHUNT_CONVERT_HOST_H
 #define SHUNT_CONVERT_HOST_H
@@ -29,10 +29,10 @@ static inline uint32_t convert_to_bits(float f)
 /* Any float format of at most 16 bits: sign, `exponent` bits with a bias, `mantissa` bits. */
 typedef struct small_float {
     int exponent, mantissa, bias;
-    uint32_t nan;              /* magnitude bits that a NaN is written with */
+    uint32_t nan;              /* magnitude bits of the NaN that is written */
     uint32_t largest;          /* magnitude bits of the largest finite value */
-    bool infinity;             /* has one, just above `largest`; otherwise it saturates */
-    bool all_ones_is_nan_only; /* e4m3: the top exponent still counts, only all ones is NaN */
+    bool infinity;             /* has an infinity, just above `largest`; otherwise it saturates */
+    bool all_ones_is_nan_only; /* e4m3: the top exponent is also of finite values; only all ones is NaN */
 } small_float_t;
 
 inline constexpr small_float_t FORMAT_F16 = {5, 10, 15, 0x7fff, 0x7bff, true, false};
@@ -71,7 +71,7 @@ static inline uint32_t convert_narrow(const small_float_t &format, float value)
     const int exponent = (int)(magnitude >> 23) - 127 + format.bias;
     if (exponent > (1 << format.exponent))
         return sign | (format.infinity ? format.largest + 1 : format.largest);
-    /* Drop bits from the 24-bit significand, more of them below the normal range. */
+    /* Drop bits from the 24-bit significand; more of them below the normal range. */
     const uint32_t significand = (magnitude & 0x7fffff) | (magnitude >= 0x800000 ? 0x800000 : 0);
     const int drop = 23 - format.mantissa + (exponent > 0 ? 0 : 1 - exponent);
     if (drop > 25)
@@ -80,7 +80,7 @@ static inline uint32_t convert_narrow(const small_float_t &format, float value)
     const uint32_t rest = significand & ((1u << drop) - 1), half = 1u << (drop - 1);
     if (rest > half || (rest == half && (kept & 1)))
         kept++;
-    /* A carry out of the significand moves the exponent on by itself. */
+    /* A carry out of the significand increments the exponent. */
     const uint32_t result = exponent > 0 ? ((uint32_t)(exponent - 1) << format.mantissa) + kept : kept;
     if (result > format.largest)
         return sign | (format.infinity ? format.largest + 1 : format.largest);

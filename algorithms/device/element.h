@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * element.h - a type's way from a vector to what it is reduced in and back, and
- * the arithmetic there.
+ * element.h - conversion between a vector and the type in which its elements are
+ * reduced, and the arithmetic there.
  *
  * An element<TYPE> has `acc`, COUNT of them a vector, and the BYTES of one value.
- * Types below 32 bits are floats there, but for 8-bit integers, which stay in
+ * Types below 32 bits are reduced as floats, except 8-bit integers, which stay in
  * their words, four at a time.
  */
 #ifndef SHUNT_ELEMENT_H
@@ -198,7 +198,7 @@ template <class A> LANE_FN A op_max(A a, A b)
     return a > b ? a : b;
 }
 
-/* The sign bits of a word's bytes, and what is below them: there bytes add and subtract without touching each other. */
+/* The sign bits of a word's bytes, and the other bits, in which bytes add and subtract without carries between them. */
 static const uint32_t BYTES_TOP = 0x80808080, BYTES_LOW = 0x7f7f7f7f, BYTES_EACH = 0x01010101;
 
 LANE_FN bytes4_t op_sum(bytes4_t a, bytes4_t b)
@@ -215,7 +215,7 @@ LANE_FN bytes4_t op_prod(bytes4_t a, bytes4_t b)
 }
 LANE_FN bytes4_t op_max(bytes4_t a, bytes4_t b)
 {
-    const uint32_t low = (a.w | BYTES_TOP) - (b.w & BYTES_LOW); /* top bit: the lower bits of a are not less */
+    const uint32_t low = (a.w | BYTES_TOP) - (b.w & BYTES_LOW); /* top bit: the lower bits of a are not less than b's */
     const uint32_t first = ((b.w & ~a.w) | (~(a.w ^ b.w) & low)) & BYTES_TOP;
     const uint32_t mask = (first << 1) - (first >> 7); /* a byte of ones for each top bit */
     return {(a.w & mask) | (b.w & ~mask)};
@@ -229,13 +229,13 @@ LANE_FN double op_max(double a, double b)
 LANE_FN float op_max(float a, float b)
 {
 #ifdef __CUDACC__
-    return fmaxf(a, b); /* one instruction, which does just that; the host's keeps a signalling NaN */
+    return fmaxf(a, b); /* one instruction with just these rules; the host's fmaxf keeps a signalling NaN */
 #else
     return a != a ? b : b != b || a > b ? a : b;
 #endif
 }
 
-/* A sum over n ranks to their average: floats are scaled once, integers truncate toward zero. */
+/* The average from a sum over n ranks: floats are scaled once, integers truncate toward zero. */
 template <bool UNSIGNED, class A> LANE_FN A op_divide(A a, uint32_t n)
 {
     typedef typename wrapping<A>::type U;
@@ -250,7 +250,7 @@ template <bool UNSIGNED> LANE_FN double op_divide(double a, uint32_t n)
     return a * (1.0 / n);
 }
 
-/* All four at once by 2 or 4: with n - 1 added to what is negative, a shift truncates toward zero. */
+/* All four at once by 2 or 4: after n - 1 is added to negative ones, a shift truncates toward zero. */
 template <bool UNSIGNED> LANE_FN bytes4_t bytes_shift(bytes4_t a, uint32_t n)
 {
     const uint32_t bits = n / 2, mask = BYTES_EACH * (0xff >> bits), negative = UNSIGNED ? 0 : (a.w & BYTES_TOP) >> 7;

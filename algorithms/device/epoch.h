@@ -2,41 +2,42 @@
 /*
  * epoch.h - the number of a call, kept on the device; and the order of peers.
  *
- * A captured graph replays its arguments unchanged, so no argument may say
- * which call this is. Every lane reads the counter in its own scratch; the
- * ranks' counters agree because they issue the same calls in the same order.
+ * A captured graph replays its arguments unchanged, so no argument may number the
+ * call. Every lane reads the counter in its own scratch; the ranks' counters agree
+ * because they issue the same calls in the same order.
  */
 #ifndef SHUNT_EPOCH_H
 #define SHUNT_EPOCH_H
 
 #include "algorithms/device/lane.h"
 
-/* The rank `step` places after `rank`. Peers are visited from rank + 1 on, so that no GPU is hit by all at once. */
+/* The rank `step` places after `rank`. Peers are visited from rank + 1 on, so that all ranks do not store to one GPU at
+ * once. */
 LANE_FN uint32_t ring_next(const alg_team_t &team, uint32_t step)
 {
     const uint32_t r = team.rank + step;
     return r < team.nranks ? r : r - team.nranks;
 }
 
-/* The ranks but this one in their order: the one at place j. */
+/* The other ranks in order: the one at position j. */
 LANE_FN uint32_t other_rank(const alg_team_t &team, uint32_t j)
 {
     return j + (j >= team.rank);
 }
 
-/* And the place of `rank` among the others of `among`. */
+/* The reverse: position of `rank` among the others of `among`. */
 LANE_FN uint32_t other_place(uint32_t rank, uint32_t among)
 {
     return rank - (rank > among);
 }
 
-/* The counter at ALG_EPOCH_OFFSET moves on by so much a call. It wraps around after 2^48 calls, which is harmless: only
- * the last bit of a call's number and differences of neighbouring ones are used. The staged algorithms number their
- * chunks within a unit (staged.h). */
+/* Each call advances the counter at ALG_EPOCH_OFFSET by this much. It wraps around after 2^48 calls, which is harmless:
+ * only the last bit of a call's number and differences of neighbouring ones are used. The staged algorithms number
+ * their chunks within a unit (staged.cu, hostmem/chunks.h). */
 static const uint64_t EPOCH_UNIT = 1u << 16;
 
-/* The counter as it stands: bit 0 is ALG_EPOCH_STOPPED; the rest of what is less than a unit is of blocks that have
- * left this call. Issue independent loads before using the result. */
+/* The raw counter: bit 0 is ALG_EPOCH_STOPPED; the other bits below a unit are shares of blocks that have left this
+ * call. Issue independent loads before using the result. */
 LANE_FN uint64_t epoch_read(const alg_team_t &team)
 {
     return lane_read_own((const uint64_t *)(team.own + ALG_EPOCH_OFFSET));
@@ -48,15 +49,16 @@ LANE_FN bool epoch_stopped(uint64_t epoch)
     return epoch & ALG_EPOCH_STOPPED;
 }
 
-/* Of this call: a multiple of EPOCH_UNIT. */
+/* Number of this call: a multiple of EPOCH_UNIT. */
 LANE_FN uint64_t epoch_base(uint64_t epoch)
 {
     return epoch / EPOCH_UNIT * EPOCH_UNIT;
 }
 
 /* Once a lane, after its epoch_read. Each block adds its share of a unit when all its lanes have read, so the counter
- * moves on when all blocks have: no lane of this call sees the new value; and none of the next call sees the old one,
- * because its kernel begins after this one ended. Nobody waits for the sum. Shares are even: they leave bit 0 alone. */
+ * reaches the next number when all blocks have: no lane of this call sees the new value, and none of the next call sees
+ * the old one, because its kernel begins after this one ended. No lane waits for the sum. Shares are even, so bit 0
+ * stays. */
 LANE_FN void epoch_leave(const lane_t &lane, const alg_team_t &team)
 {
     lane_sync();
@@ -65,7 +67,7 @@ LANE_FN void epoch_leave(const lane_t &lane, const alg_team_t &team)
                      lane.grid_block == 0 ? EPOCH_UNIT - 2 * (lane.grid_blocks - 1) : 2);
 }
 
-/* How far the call's half lies behind half 0. */
+/* Distance of the call's half from half 0. */
 LANE_FN uint64_t epoch_half(const alg_team_t &team, uint64_t epoch)
 {
     return (epoch / EPOCH_UNIT & 1) * team.half_bytes;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * input.h - what a kernel that reduces is given, prepared once per lane: the
+ * input.h - the arguments of a kernel that reduces, prepared once per lane: the
  * caller's buffers as vectors, the pre-multiplier, the order of summation.
  */
 #ifndef SHUNT_INPUT_H
@@ -9,8 +9,8 @@
 #include "algorithms/device/buffers.h"
 #include "algorithms/device/reduce.h"
 
-/* N: the number of ranks, or its upper bound (EXACT_RANKS), for which loops unroll. WHOLE: buffers are aligned and
- * end with a whole vector; then a load is an instruction, and several are in flight at once. */
+/* N: the number of ranks, or its upper bound (EXACT_RANKS), for unrolling loops. WHOLE: buffers are aligned and end
+ * with a whole vector, so a load is one instruction, and several are in flight at once. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     typedef element<TYPE> E;
     typedef typename unsigned_of<E::BYTES>::type U;
@@ -21,10 +21,10 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     ordering_t order;
     const uint8_t *readable; /* memory of this device */
     uint32_t nranks;
-    alg_type_t type; /* TYPE, or the unsigned one of its size */
+    alg_type_t type; /* TYPE, or the unsigned type of its size */
     alg_op_t op;
 
-    /* From the arguments alone: before lane_begin. */
+    /* Needs only the arguments: before lane_begin. */
     LANE_FN static reduction make(const alg_team_t &team, const alg_call_t &call)
     {
         const uint64_t bytes = call.count * E::BYTES;
@@ -43,7 +43,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         return (uintptr_t)input.base | (uintptr_t)output.base;
     }
 
-    /* What lies in memory: after it. */
+    /* Reads memory: after lane_begin. */
     LANE_FN void begin(const alg_call_t &call)
     {
         if (OPS == OPS_OTHER && op == ALG_PREMUL_SUM) {
@@ -59,19 +59,19 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         return buffer_vectors(input.bytes);
     }
 
-    /* This rank's contribution. The same bits each time it is loaded, and (but for integers) fit to be sent. */
+    /* This rank's contribution. The same bits each time it is loaded, and (except integers) ready to send. */
     LANE_FN vec16_t load(uint32_t v) const
     {
         return load_from(input, v);
     }
 
-    /* The same if it is wanted; else anything. In flight beside what was loaded before. */
+    /* The same if `wanted`; else undefined. In flight beside earlier loads. */
     LANE_FN vec16_t load_if(bool wanted, uint32_t v) const
     {
         return load_from_if(wanted, input, v);
     }
 
-    /* The same of a part of the input that is a buffer of its own. */
+    /* The same for a part of the input that is a buffer of its own. */
     LANE_FN vec16_t load_from(const buffer_t &part, uint32_t v) const
     {
         return prepare(WHOLE ? buffer_load_whole(part, v) : buffer_load<U>(part, v));
@@ -106,14 +106,14 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
             buffer_store<U>(part, v, x);
     }
 
-    /* The values of all ranks, in rank order, joined by the operator and rounded once; x: the others', which are used
-     * up. Cleaned like load, so that every algorithm gives every rank the same bits for a NaN too. */
+    /* The values of all ranks, joined in rank order by the operator and rounded once; x: the others' values,
+     * overwritten. Cleaned like load, so that for a NaN too every algorithm gives every rank the same bits. */
     LANE_FN vec16_t combine(vec16_t x[N - 1], uint32_t rank, vec16_t own) const
     {
         return combine_of(x, rank, own, nranks);
     }
 
-    /* The same where each value is of several ranks already: an average is a share of their sum by `all`. */
+    /* The same where each value is already the result of several ranks: an average divides their sum by `all`. */
     LANE_FN vec16_t combine_of(vec16_t x[N - 1], uint32_t rank, vec16_t own, uint32_t all) const
     {
         typename E::acc a[E::COUNT];

@@ -12,21 +12,21 @@
 #define LANE_HOST_FN __host__ __device__ __forceinline__ /* for launch code too */
 #define LANE_UNROLL _Pragma("unroll")
 #define LANE_ROLL _Pragma("unroll 1")
-/* What is rarely run stays out of line: fetching code is part of a short message's latency. */
+/* Rarely run code stays out of line: fetching code is part of a short message's latency. */
 #define LANE_COLD_FN static __device__ __noinline__
 
-/* PTX ISA: a NaN that add, mul and max of f32 give is 0x7fffffff, and the maximum of both zeros is +0. */
+/* PTX ISA: add, mul and max of f32 give the NaN 0x7fffffff, and the maximum of both zeros is +0. */
 #define LANE_ANY_ORDER true
 
-/* The other lanes' are ahead, too. */
+/* More is of no use: a GPU's other lanes are ahead, too. */
 static const uint32_t LANE_AHEAD = 1;
 
-/* Of a chunk; more only make the pipeline's ends longer. */
+/* Of a chunk; more only lengthens both ends of the pipeline. */
 static const uint32_t LANE_ROWS = 4;
 
 typedef struct lane {
     uint32_t block, blocks, thread, threads;
-    uint32_t polls;    /* of all waits: a count for each makes the compiler spill */
+    uint32_t polls;    /* of all waits: a count for each wait makes the compiler spill */
     uint64_t deadline; /* ns of globaltimer; 0: the first look sets it */
     uint32_t grid_block, grid_blocks;
 } lane_t;
@@ -42,9 +42,9 @@ LANE_FN void lane_part(lane_t &lane, uint32_t, uint32_t from, uint32_t to)
     lane.blocks = to - from;
 }
 
-/* griddepcontrol.wait: until all that came before in the stream is complete and visible. Without the launch
- * attribute it returns at once. The assembler would sink all arithmetic behind it, to where it is used: a
- * branch on `held`, which is never 0, keeps before it what makes `held`. early: let the successor in (alg_call_t). */
+/* griddepcontrol.wait: until all earlier work of the stream is complete and visible. Without the launch attribute it
+ * returns at once. The assembler would move all arithmetic behind it, to its use: a branch on `held`, which is never 0,
+ * keeps the arithmetic for `held` before it. early: let the successor in (alg_call_t). */
 LANE_FN void lane_begin(uint64_t held, uint32_t early)
 {
 #if __CUDA_ARCH__ >= 900
@@ -61,14 +61,14 @@ LANE_FN uint32_t lane_warp_size()
     return 32;
 }
 
-/* ld.global.v4: the caller's input, constant while the kernel runs except by this lane's own stores. */
+/* ld.global.v4: the caller's input, constant while the kernel runs except for this lane's own stores. */
 LANE_FN vec16_t lane_load(const void *p)
 {
     const uint4 v = *(const uint4 *)p;
     return vec16_t{{v.x, v.y, v.z, v.w}};
 }
 
-/* ld.relaxed.gpu, which comes from L2 and stays where it is written. */
+/* ld.relaxed.gpu: read from L2, and not moved by the compiler. */
 LANE_FN vec16_t lane_load_relaxed(const void *p)
 {
     vec16_t v;
@@ -79,9 +79,10 @@ LANE_FN vec16_t lane_load_relaxed(const void *p)
     return v;
 }
 
-/* The assembler moves what is made of an earlier load up to before a branch, and waits for it there, so a load behind a
- * branch (or a predicate, which it makes one) is not in flight beside it: 0.2 us of a short message. A plain load it
- * would move down behind the branch of who uses it. Nothing orders it: the input is constant, as for lane_load. */
+/* The assembler moves the use of an earlier load up to before a branch, and waits for it there. So a load behind a
+ * branch (or a predicate, which it turns into one) is not in flight beside it, which costs 0.2 us of a short message;
+ * and it would move a plain load down behind the branch of its user. Needs no order: the input is constant, as for
+ * lane_load. */
 LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *any)
 {
     return lane_load_relaxed(wanted ? p : any);
@@ -115,7 +116,7 @@ LANE_FN void lane_put_word(void *p, uint32_t w)
     asm volatile("st.relaxed.sys.global.b32 [%0], %1;" ::"l"(p), "r"(w) : "memory");
 }
 
-/* ld.relaxed.sys: sees a peer's put some time after it was made; its elements of 8 bytes are whole. */
+/* ld.relaxed.sys: sees a peer's put some time after it was made; each 8 bytes of it are whole. */
 LANE_FN vec16_t lane_poll(const void *p)
 {
     uint64_t lo, hi;
@@ -130,7 +131,7 @@ LANE_FN uint32_t lane_poll_word(const void *p)
     return w;
 }
 
-/* Plain store: the end of the kernel orders it before anything a peer can put there (algorithm.h). */
+/* Plain store: the end of the kernel orders it before any later put of a peer there (algorithm.h). */
 LANE_FN void lane_rearm(void *p)
 {
     *(uint4 *)p = make_uint4(SENTINEL, SENTINEL, SENTINEL, SENTINEL);
@@ -154,14 +155,14 @@ LANE_FN vec16_t lane_copy_in(const void *p)
     return lane_load_relaxed(p);
 }
 
-/* fence.acq_rel.sys: cumulative over what the warp's other lanes stored before lane_warp_sync. One
- * fence serves the flags to all peers. */
+/* fence.acq_rel.sys: cumulative over what the warp's other lanes stored before lane_warp_sync. One fence serves the
+ * flags to all peers. */
 LANE_FN void lane_fence()
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
 }
 
-/* Behind lane_fence. */
+/* After lane_fence, which orders it. */
 LANE_FN void lane_raise(void *p, uint64_t value)
 {
     asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
@@ -175,13 +176,13 @@ LANE_FN uint64_t lane_flag(const void *p)
     return w;
 }
 
-/* st.relaxed.sys. An aligned vector is one store of the GPU, and is not parted by a host's lines of 64 bytes. */
+/* st.relaxed.sys. An aligned vector is one store of the GPU, and the host's lines of 64 bytes do not split it. */
 LANE_FN void lane_post(void *p, const vec16_t &v)
 {
     lane_put(p, v);
 }
 
-/* ld.relaxed.sys: nothing nearer than the host's memory may answer. */
+/* ld.relaxed.sys: must be answered by the host's memory, not by a cache. */
 LANE_FN vec16_t lane_fetch(const void *p)
 {
     return lane_poll(p);
@@ -202,7 +203,7 @@ LANE_FN void lane_warp_sync()
     __syncwarp();
 }
 
-/* True on every lane of the warp if it is on any. */
+/* True on every lane of the warp if it is true on any. */
 LANE_FN bool lane_warp_any(bool x)
 {
     return __any_sync(0xffffffffu, x);
@@ -243,16 +244,16 @@ LANE_FN void lane_write_own(uint64_t *p, uint64_t w)
     asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"(w) : "memory");
 }
 
-/* The host's abort word lies a PCIe read away, and such reads, of which a GPU has some five million a second, hold up
- * what comes over the link. So per scratch one waiting lane makes one every LANE_LOOK_NS: the word at
- * ALG_LOOK_OFFSET tells when the last was made, or (LANE_STOP) that the kernels are to stop; such a scratch is not used
- * again (scratch.c). A warp comes here after LANE_POLLS polls, of some 0.8 us: an abort frees a kernel within half a
- * millisecond. When every lane looked, a peer 1 ms late cost 0.4 ms more; every warp in its turn, a peer 0.3 ms late
- * 0.2 ms (docs/notebook/kernels.md). */
+/* The host's abort word is a PCIe read away. A GPU can make some five million such reads a second, and they delay data
+ * that comes over the link. So per scratch one waiting lane reads it every LANE_LOOK_NS: the word at ALG_LOOK_OFFSET
+ * says when it was last read, or (LANE_STOP) that the kernels are to stop; such a scratch is not used again
+ * (scratch.c). A warp comes here after LANE_POLLS polls of some 0.8 us, so an abort frees a kernel within half a
+ * millisecond. When every lane read it, a peer 1 ms late cost 0.4 ms more; with every warp in turn, a peer 0.3 ms late
+ * cost 0.2 ms (docs/notebook/kernels.md). */
 enum { LANE_POLLS = 256, LANE_LOOK_NS = 100000, LANE_STOP = 1 };
 
-/* Leave the call: no kernel behind this one may store. tell: the peers, which will not get this rank's data, are to
- * leave it too (after an abort they are the program's to abort). The word in the peer's scratch orders nothing. */
+/* Leave the call: no kernel behind this one may store. tell: make the peers, which will not get this rank's data, leave
+ * it too (after an abort the program aborts them). The word in the peer's scratch orders nothing. */
 LANE_FN void lane_leave(volatile alg_control_t *control, uint8_t *own, bool tell)
 {
     lane_or_own((uint64_t *)(own + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);
@@ -323,7 +324,8 @@ LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, 
     return LANE_STOP;
 }
 
-/* One lane for all of the warp that came here together. All by value: a team's address would cost the hot path. */
+/* One lane for all of the warp that arrived together. All arguments by value: a team's address would slow the hot path.
+ * */
 LANE_COLD_FN uint64_t lane_look(volatile alg_control_t *control, uint8_t *own, uint64_t timeout_ns, uint64_t deadline)
 {
     const uint32_t here = __activemask(), first = __ffs((int)here) - 1;
@@ -337,7 +339,7 @@ LANE_FN void lane_wait_begins(lane_t &lane)
     lane.deadline = 0;
 }
 
-/* Nobody tells a kernel here which ranks are gone. */
+/* A kernel here does not learn which ranks are gone. */
 LANE_FN void lane_awaits(lane_t &, uint32_t)
 {
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lane_host.h - the vocabulary of lane.h on the host: a block is a thread with
- * one lane, scratch is shared memory.
+ * lane_host.h - the vocabulary of lane.h on the host: a block is a thread with one
+ * lane, scratch is shared memory.
  *
- * Puts and re-arming release, polls acquire: so what a CUDA kernel boundary
- * orders there (algorithm.h) is ordered here by happens-before, and the thread
- * sanitizer can follow it. Words are 8 bytes, or 4, and always whole.
+ * Puts and re-arming release, polls acquire. So happens-before orders here what a
+ * kernel boundary orders on CUDA (algorithm.h), and the thread sanitizer can
+ * follow it. Words are 8 bytes, or 4, and always whole.
  */
 #ifndef SHUNT_LANE_HOST_H
 #define SHUNT_LANE_HOST_H
@@ -23,18 +23,18 @@
 /* The sum of two NaNs is the first, the maximum of two zeros the second. */
 #define LANE_ANY_ORDER false
 
-/* Ranks may outnumber cores: one vector at a time, each would cost a switch to another rank and back. */
+/* Ranks may outnumber cores: with one vector at a time, each would cost a switch to another rank and back. */
 static const uint32_t LANE_AHEAD = 1024;
 static const uint32_t LANE_ROWS = 32;
 
 typedef struct lane {
     uint32_t block, blocks, thread, threads;
     uint32_t polls;
-    uint64_t deadline; /* ns of CLOCK_MONOTONIC; 0: the first look sets it */
+    uint64_t deadline; /* ns of CLOCK_MONOTONIC; 0: the first check sets it */
     uint32_t awaited;  /* ranks (bits) */
-    uint32_t lost;     /* ranks (bits) that the last look found gone, or stopped */
-    bool counted;      /* a collective, and ... */
-    uint64_t call;     /* ... how many came before it */
+    uint32_t lost;     /* ranks (bits) that the last check found gone or stopped */
+    bool counted;      /* the call is a collective, ... */
+    uint64_t call;     /* ... and how many came before it */
     uint32_t grid_block, grid_blocks;
 } lane_t;
 
@@ -89,8 +89,7 @@ LANE_FN void lane_put_now(void *p, const vec16_t &v)
 }
 
 #ifdef LANE_LATE_POSTS
-/* For tests: what is stored into the host's memory lingers, and lands in any order, as far as PCIe allows it and
- * further. */
+/* For tests: stores into the host's memory are delayed and reordered, as far as PCIe allows and further. */
 enum { LANE_POSTS = 48 };
 typedef struct lane_posts {
     uint32_t count, seed;
@@ -117,7 +116,7 @@ LANE_FN void lane_land_one()
     lane_land((all.seed >> 8) % all.count);
 }
 
-/* What this lane stores to one place and loads from there stays in order. */
+/* A lane's store and its later load of the same place stay in order. */
 LANE_FN void lane_land_at(const void *p)
 {
     for (uint32_t i = 0; i < lane_posts.count; i++) {
@@ -200,7 +199,7 @@ LANE_FN vec16_t lane_copy_in(const void *p)
     return lane_load(p);
 }
 
-/* The upper half, which holds the mark if there is one, comes last, and is looked at first. */
+/* The upper half, which holds the mark if there is one, is written last and read first. */
 LANE_FN void lane_post(void *p, const vec16_t &v)
 {
     lane_put(p, v);
@@ -291,8 +290,8 @@ LANE_FN void lane_awaits(lane_t &lane, uint32_t ranks)
     lane.awaited = ranks;
 }
 
-/* Leave the call: no call behind this one may store. tell: the peers, which will not get this rank's data, are to leave
- * it too (after an abort they are the program's to abort). */
+/* Leave the call: no call behind this one may store. tell: make the peers, which will not get this rank's data, leave
+ * it too (after an abort the program aborts them). */
 LANE_FN void lane_leave(const alg_team_t &team, bool tell)
 {
     lane_or_own((uint64_t *)(team.own + ALG_EPOCH_OFFSET), ALG_EPOCH_STOPPED);
@@ -323,8 +322,8 @@ LANE_FN uint32_t lane_stopped(const alg_team_t &team)
     return ranks;
 }
 
-/* Of the ranks that were lost at the look before, so that what they sent until then has been looked at, those that this
- * wait needs. A rank that has ended this collective has stored all of its part. */
+/* The awaited ranks that were already lost at the check before, so that all they sent until then has been read. A rank
+ * that has ended this collective has stored all of its part. */
 LANE_FN uint32_t lane_missed(const lane_t &lane, const alg_team_t &team)
 {
     uint32_t missed = lane.lost & lane.awaited;
@@ -335,7 +334,7 @@ LANE_FN uint32_t lane_missed(const lane_t &lane, const alg_team_t &team)
     return missed;
 }
 
-/* Look who is lost; the status that the wait ends with. */
+/* Check which ranks are lost; returns the status that ends the wait. */
 LANE_FN uint32_t lane_look(lane_t &lane, const alg_team_t &team)
 {
     const uint32_t missed = lane_missed(lane, team);
@@ -344,7 +343,7 @@ LANE_FN uint32_t lane_look(lane_t &lane, const alg_team_t &team)
     return !missed ? ALG_STATUS_OK : missed & gone ? ALG_STATUS_PEER_DEAD : ALG_STATUS_PEER_LEFT;
 }
 
-/* Ranks may outnumber cores, so a waiting lane gives its core away early. */
+/* Ranks may outnumber cores, so a waiting lane yields its core early. */
 LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
 {
     lane_land_one();

@@ -15,10 +15,9 @@
  *   MOST_THREADS, of a block
  * (N: for 2, 3, 4 or up to 8 ranks; WHOLE: of reduction, input.h.) A file ends with
  * ALG_REDUCER or ALG_MOVER, which make its kernels, and an ALG_DESCRIBE (in the
- * host's memory: an ALG_DESCRIBE_FOR) for each collective that they serve. On CUDA the first gives `<family>_launch`
- * and
- * `<family>_preload`; compiled for the host the second gives the descriptors, which
- * refer to those two when the build has CUDA.
+ * host's memory: an ALG_DESCRIBE_FOR) for each collective that they serve. On CUDA the
+ * first gives `<family>_launch` and `<family>_preload`; compiled for the host the
+ * second gives the descriptors, which refer to those two when the build has CUDA.
  */
 #ifndef SHUNT_LAUNCH_H
 #define SHUNT_LAUNCH_H
@@ -29,9 +28,9 @@
 #include "algorithms/device/route.h"
 #include "algorithms/device/series.h"
 
-/* Kernels are unrolled for just 2, 3 or 4 ranks, or serve any number: less code to fetch is what a short message feels.
- * The host device has one of each sort, which is enough to test all. Each kernel has a brother for buffers that are not
- * whole (input.h). */
+/* Kernels are unrolled for exactly 2, 3 or 4 ranks, or serve any number: a short message's latency includes fetching
+ * the code. The host device has one kernel of each sort, which is enough to test all. Each has a variant for buffers
+ * that are not whole (input.h). */
 #ifdef __CUDACC__
 #define ALG_PER_RANKS(X, A, T, O, W) X<A, T, O, 8, W>, X<A, T, O, 2, W>, X<A, T, O, 3, W>, X<A, T, O, 4, W>
 enum { BODY_RANKS = 4, BODY_LEAST_EXACT = 2 };
@@ -39,9 +38,9 @@ enum { BODY_RANKS = 4, BODY_LEAST_EXACT = 2 };
 #define ALG_PER_RANKS(X, A, T, O, W) X<A, T, O, 8, W>, X<A, T, O, 4, W>
 enum { BODY_RANKS = 2, BODY_LEAST_EXACT = 4 };
 #endif
-enum { BODY_KINDS = 2 * BODY_RANKS }; /* first those for buffers that are not whole */
+enum { BODY_KINDS = 2 * BODY_RANKS }; /* variants for buffers that are not whole come first */
 
-/* Ranks may differ in wholeness: what crosses the link is the same. */
+/* Ranks may differ in wholeness: it does not change what crosses the link. */
 static inline int launch_body_kind(const alg_team_t *team, const alg_call_t *call)
 {
     const uint64_t bytes = call->count * alg_type_bytes(call->type);
@@ -50,13 +49,13 @@ static inline int launch_body_kind(const alg_team_t *team, const alg_call_t *cal
     return (whole ? BODY_RANKS : 0) + (exact ? (int)team->nranks - BODY_LEAST_EXACT + 1 : 0);
 }
 
-/* Fewer than the call's where this rank has no room for all at once: no kernel needs as many as its peers'. */
+/* Fewer blocks than the call's where this rank's share has no room for all at once: ranks' grids may differ. */
 static inline uint32_t launch_blocks(const alg_call_t *call)
 {
     return call->most_blocks > 0 && call->most_blocks < call->blocks ? call->most_blocks : call->blocks;
 }
 
-/* Values of more ranks need more registers than 1024 threads can have. */
+/* Values of more ranks need more registers than a block of 1024 threads has. */
 static const uint32_t LAUNCH_USUAL_THREADS = 512;
 
 template <class A> LANE_HOST_FN constexpr uint32_t launch_most_threads(uint32_t nranks)
@@ -81,7 +80,7 @@ template <class A> LANE_HOST_FN constexpr uint32_t launch_most_threads(uint32_t 
             ALG_PER_OPS(X, A, ALG_BFLOAT16), ALG_PER_OPS(X, A, ALG_FLOAT8_E4M3), ALG_PER_OPS(X, A, ALG_FLOAT8_E5M2) \
     }
 
-/* The same without type and operator: [EACH][kind]. */
+/* The same for kernels without type and operator: [EACH][kind]. */
 #define ALG_PER_BLOCKS(X, A)                                                     \
     {                                                                            \
         {ALG_MOVE_RANKS(X, A, false, false), ALG_MOVE_RANKS(X, A, true, false)}, \
@@ -103,7 +102,7 @@ static inline alg_call_t launch_in_bytes(const alg_call_t *call)
     return moved;
 }
 
-/* Bytes of a kernel's segment, the last one of a call but for the rest: whole pages, at most `most`. */
+/* Bytes of a kernel's segment, except the call's last, which may be shorter: whole pages, up to `most`. */
 static inline uint64_t launch_segment(uint64_t bytes, uint64_t most)
 {
     const uint64_t page = 4096, segments = (bytes - 1) / most + 1;
@@ -120,8 +119,7 @@ static inline void launch_slots(alg_call_t *call, uint64_t most)
     call->room = (uint32_t)((call->series && call->collective == ALG_BROADCAST ? most : bytes + VEC - 1) / VEC);
 }
 
-/* A call as kernels take it: a segment of every block. Callbacks return 0, or an
- * error that ends the call. */
+/* The call of one kernel: a segment of every block. Callbacks return 0, or an error that ends the call. */
 template <class F> static int launch_segments(const alg_call_t *call, uint64_t most, F launch)
 {
     const uint64_t width = alg_type_bytes(call->type), bytes = call->count * width;
@@ -141,9 +139,9 @@ template <class F> static int launch_segments(const alg_call_t *call, uint64_t m
 
 #ifdef __CUDACC__
 
-/* Registers are for one block. Not told so, the compiler spilled some kernels of 1024 threads to make room for two. */
+/* Registers are for one block. Without this the compiler spilled some kernels of 1024 threads to make room for two. */
 enum { LAUNCH_BLOCKS_A_MULTIPROCESSOR = 1 };
-/* An algorithm may say otherwise for N ranks. */
+/* An algorithm may specialise this for N ranks. */
 template <class A, int N> constexpr int LAUNCH_BLOCKS_OF = LAUNCH_BLOCKS_A_MULTIPROCESSOR;
 
 template <class A, int TYPE, int OPS, int N, bool WHOLE>
@@ -170,14 +168,14 @@ static int launch_grid(void (*kernel)(alg_team_t, P), const alg_team_t *team, co
 {
     cudaLaunchAttribute attribute[2] = {};
     unsigned count = 0;
-    /* Programmatic dependent launch: blocks may be placed while the stream's last kernel drains, or earlier where
-     * that says so (lane_begin, which also waits for its end). Measured on H200: 0.25 us a call
+    /* Programmatic dependent launch: blocks may be placed while the stream's last kernel drains, or earlier where that
+     * one allows it (lane_begin, which also waits for its end). Measured on H200: saves 0.25 us a call
      * (docs/notebook/kernels.md), and as much again where grids trigger it early. */
     if (team->dependent_launch) {
         attribute[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute[count++].val.programmaticStreamSerializationAllowed = 1;
     }
-    /* Beside matrix products a block of ours takes the next free place. */
+    /* Beside matrix products our blocks take the next free place. */
     if (team->priority) {
         attribute[count].id = cudaLaunchAttributePriority;
         attribute[count++].val.priority = team->priority;
@@ -203,8 +201,8 @@ template <class P> static int launch_preload(void (*kernel)(alg_team_t, P))
     return (int)cudaFuncGetAttributes(&attributes, (const void *)kernel);
 }
 
-/* A file that reduces is compiled once for each type, with ALG_ONE_TYPE, and once without, for what joins them: one
- * compiler would take minutes. */
+/* A file that reduces is compiled once for each type, with ALG_ONE_TYPE, and once without, to join them: one
+ * compilation of all would take minutes. */
 #define ALG_TYPE_ROW(family, type) family##_kernels_##type
 #ifdef ALG_ONE_TYPE
 #define ALG_REDUCER_OF(family, A, type)                                                \
@@ -306,14 +304,14 @@ template <class P> static void *launch_block_main(void *argument)
 {
     const launch_block<P> *b = (const launch_block<P> *)argument;
     b->body(b->lane, *b->team, *b->what);
-    lane_fence(); /* as the end of a kernel is */
+    lane_fence(); /* as the end of a kernel does */
     return NULL;
 }
 
 enum { LAUNCH_HOST_BLOCKS = 16 };
 
-/* Blocks 1.. in threads of their own, block 0 here. A block that gets no thread would leave the peers'
- * block waiting, so then the team is given up. A block has one thread, whatever the row says. */
+/* Blocks 1.. run in threads of their own, block 0 here. A block without a thread would leave the peers' block waiting,
+ * so then the team is given up. A block has one thread, whatever the row says. */
 template <class P>
 static int launch_threads(void (*body)(lane_t, const alg_team_t &, const P &), const alg_team_t *team, const P &what,
                           uint32_t wanted, bool counted, uint64_t call)
@@ -415,8 +413,8 @@ static inline int launch_host(alg_body_t body, const alg_team_t *team, const alg
     ALG_DESCRIBE_WITH(memory, symbol, title, kind, family, A, NULL)
 #define ALG_DESCRIBE(symbol, title, kind, family, A) ALG_DESCRIBE_FOR(ALG_MEMORY_PEER, symbol, title, kind, family, A)
 
-/* One vector a lane; as many blocks as there may be, of as few threads as that takes (64 at least): warps of
- * one block hold each other up, blocks on other multiprocessors do not. */
+/* One vector a lane; as many blocks as allowed, of as few threads as that takes (64 at least): warps of one block delay
+ * each other, blocks on other multiprocessors do not. */
 static inline void launch_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
 {
     uint32_t wanted = 64;

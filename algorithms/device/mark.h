@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mark.h - how a value tells that it has arrived.
+ * mark.h - how a value shows that it has arrived.
  *
- * Scratch is all-ones before a peer's value lands there, so a value must never
- * be all-ones:
+ * Scratch is all-ones before a peer's value lands there, so a sent value must
+ * never be all-ones:
+ *
  *   MARK_WORD    floats up to 32 bits: a word of all-ones is one or more NaNs, and
  *                becomes another NaN by losing its top bit.
  *   MARK_DOUBLE  fp64: the same with 8 bytes.
- *   MARK_ESCAPE  integers use every pattern: words of all-ones travel as ESCAPED, and only
- *                where a vector has such a word, an extra one tells what it was.
+ *   MARK_ESCAPE  integers use every pattern: words of all-ones travel as ESCAPED, and
+ *                a vector with such a word is followed by an escape word that tells
+ *                which words were all-ones.
  */
 #ifndef SHUNT_MARK_H
 #define SHUNT_MARK_H
@@ -28,15 +30,15 @@ LANE_HOST_FN constexpr mark_t mark_of(int type)
 
 static const uint32_t ESCAPED = SENTINEL - 1;
 
-/* The greatest word: SENTINEL or ESCAPED, if there is one. */
+/* The greatest word: SENTINEL or ESCAPED, if the vector has one. */
 LANE_FN uint32_t mark_top(const vec16_t &v)
 {
     const uint32_t low = v.w[0] > v.w[1] ? v.w[0] : v.w[1], high = v.w[2] > v.w[3] ? v.w[2] : v.w[3];
     return low > high ? low : high;
 }
 
-/* Make v fit to be sent. MARK_ESCAPE: returns the extra word, or 0 if there is none: bit i says that word i was
- * all-ones, bit 4 that there is something to say. */
+/* Make v fit to be sent. MARK_ESCAPE: returns the escape word: bit i says that word i was all-ones, bit 4 that the word
+ * is valid; 0 if none is needed. */
 template <mark_t MARK> LANE_FN uint32_t mark_clean(vec16_t &v)
 {
     uint32_t escape = 0;
@@ -72,7 +74,7 @@ template <mark_t MARK> LANE_FN bool mark_arrived(const vec16_t &v)
     return v.w[0] != SENTINEL && v.w[1] != SENTINEL && v.w[2] != SENTINEL && v.w[3] != SENTINEL;
 }
 
-/* Of one that has arrived. */
+/* The reverse, for a vector that has arrived. */
 LANE_FN bool mark_escaped(const vec16_t &v)
 {
     return mark_top(v) == ESCAPED;

@@ -2,13 +2,13 @@
 /*
  * notice.h - "I am in this call", to a peer that gets no data from this rank.
  *
- * The rule that guards the scratch (algorithm.h) wants every rank to hear from
+ * The rule that guards the scratch (algorithm.h) needs every rank to hear from
  * every other in each call. Where a collective has a root, some pairs exchange
- * nothing, and a root could run ahead and store into a half that a slow peer
- * still reads. So for each such pair a vector of zeros goes into the call's half
- * of scratch, behind the slots, and is waited for at the call's end.
+ * nothing, and a root could run ahead and store into a half that a slow peer still
+ * reads. So each such pair exchanges a vector of zeros in the call's half of
+ * scratch, behind the slots, and waits for it at the call's end.
  *
- * A rank's first block sends and takes them: a lane a peer.
+ * A rank's first block sends and takes notices, one lane a peer.
  */
 #ifndef SHUNT_NOTICE_H
 #define SHUNT_NOTICE_H
@@ -16,7 +16,7 @@
 #include "algorithms/device/epoch.h"
 #include "algorithms/device/mark.h"
 
-/* Scratch that notices take at the end of what a call uses of its half. */
+/* Scratch for notices, at the end of what a call uses of its half. */
 LANE_HOST_FN uint64_t notice_bytes(uint32_t nranks)
 {
     return (uint64_t)(nranks - 1) * VEC;
@@ -24,7 +24,7 @@ LANE_HOST_FN uint64_t notice_bytes(uint32_t nranks)
 
 typedef struct notices {
     uint64_t at;       /* from the start of a scratch; in the call's half */
-    uint32_t to, from; /* bit r: rank r is owed one; owes us one */
+    uint32_t to, from; /* bit r: rank r gets one; rank r sends one */
 } notices_t;
 
 /* sent, received: bit r: data goes to rank r, comes from it. */
@@ -44,8 +44,8 @@ LANE_FN void notices_send(const lane_t &lane, const alg_team_t &team, const noti
     }
 }
 
-/* Wait for all that are owed, and re-arm. Every word has to be there: one that landed after the re-arming would pass
- * for data in a later call. False: the wait was broken. */
+/* Wait for all expected notices, and re-arm. Every word must have arrived: one that landed after the re-arming would
+ * look like data in a later call. False: the wait was broken. */
 LANE_FN bool notices_take(lane_t &lane, const alg_team_t &team, const notices_t &n)
 {
     if (lane.block != 0)

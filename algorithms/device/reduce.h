@@ -2,8 +2,8 @@
 /*
  * reduce.h - the values of all ranks, joined by an operator.
  *
- * Types below 32 bits add in fp32 and round once; the order is the caller's
- * (rank 0 .. n-1), so every algorithm gives the same bits.
+ * Types below 32 bits add in fp32 and round once; the caller gives the order (rank
+ * 0 .. n-1), so every algorithm gives the same bits.
  */
 #ifndef SHUNT_REDUCE_H
 #define SHUNT_REDUCE_H
@@ -11,11 +11,11 @@
 #include "algorithms/device/element.h"
 #include "algorithms/device/mark.h"
 
-/* A kernel for N ranks serves just N where N <= EXACT_RANKS, and any number up to N above. */
+/* A kernel for N ranks serves exactly N where N <= EXACT_RANKS, and any number up to N above. */
 enum { EXACT_RANKS = 4 };
 
-/* Kernels come in three kinds, so that a short message need not fetch what its operator does not use: sum and avg; max
- * and min; the rest, which switch on the operator. */
+/* Kernels come in three kinds, so that a short message does not fetch code that its operator does not use: sum and avg;
+ * max and min; the rest, which switch on the operator. */
 enum { OPS_SUM = 0, OPS_MAX = 1, OPS_OTHER = 2, OPS_KINDS = 3 };
 
 LANE_HOST_FN int ops_kind(alg_op_t op)
@@ -23,8 +23,8 @@ LANE_HOST_FN int ops_kind(alg_op_t op)
     return op == ALG_SUM || op == ALG_AVG ? OPS_SUM : op == ALG_MAX || op == ALG_MIN ? OPS_MAX : OPS_OTHER;
 }
 
-/* Unsigned integers have the kernels of signed ones: they add and multiply alike; the rest asks (ordering_of,
- * reduce_average). */
+/* Unsigned integers use the kernels of signed ones: they add and multiply alike, and ordering_of and reduce_average
+ * handle the differences. */
 LANE_HOST_FN constexpr bool is_unsigned(int type)
 {
     return type == ALG_UINT8 || type == ALG_UINT32 || type == ALG_UINT64;
@@ -41,7 +41,7 @@ LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
         a[i] = OP == ALG_SUM ? op_sum(a[i], b[i]) : OP == ALG_PROD ? op_prod(a[i], b[i]) : op_max(a[i], b[i]);
 }
 
-/* Word by word: a choice between vectors would be made by their addresses, in memory. */
+/* Word by word: the compiler would make a choice between vectors by address, in memory. */
 LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
 {
     vec16_t v;
@@ -51,9 +51,9 @@ LANE_FN vec16_t vec_select(bool first, const vec16_t &a, const vec16_t &b)
     return v;
 }
 
-/* What turns the order that a call wants into that of max over the kernel's type, when every word of a vector is xored
- * with it (even and odd ones apart, for 8 bytes), before and after. The sign bit mirrors floats (-x) and takes unsigned
- * integers to signed ones; ~x mirrors integers. Mirrored, the smallest is the largest, which is min. */
+/* Xored with every word of a vector before and after (even and odd words apart, for 8 bytes), this turns max over the
+ * kernel's type into the order that the call wants. The sign bit mirrors floats (-x) and maps unsigned integers to
+ * signed ones; ~x mirrors integers. Mirrored, max gives min. */
 typedef struct ordering {
     uint32_t even, odd;
 } ordering_t;
@@ -75,12 +75,12 @@ LANE_FN void vec_order(vec16_t &v, ordering_t order)
         v.w[i] ^= i % 2 ? order.odd : order.even;
 }
 
-/* a = the values of all ranks in rank order, joined by OP: `own` is this rank's, x are the others' in their order. */
+/* a = the values of all ranks joined in rank order by OP: `own` is this rank's, x are the others' in their order. */
 template <int TYPE, alg_op_t OP, int N>
 LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t x[N - 1], uint32_t nranks,
                          uint32_t rank, const vec16_t &own)
 {
-    /* Two values may be joined in any order. It is less code: 0.15 us of a short message. */
+    /* Two values may be joined in any order, which is less code: 0.15 us of a short message. */
     constexpr bool ANY_ORDER =
         N == 2 && (mark_of(TYPE) == MARK_ESCAPE || (LANE_ANY_ORDER && mark_of(TYPE) != MARK_DOUBLE));
     element<TYPE>::unpack(vec_select(ANY_ORDER || rank == 0, own, x[0]), a);
@@ -92,11 +92,11 @@ LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
     }
 }
 
-/* The sum over all ranks to their average. */
+/* The average from the sum over all ranks. */
 template <int TYPE, int N>
 LANE_FN void reduce_average(typename element<TYPE>::acc a[element<TYPE>::COUNT], uint32_t nranks, alg_type_t type)
 {
-    const uint32_t n = N <= EXACT_RANKS ? N : nranks; /* by a constant, a division is a few instructions */
+    const uint32_t n = N <= EXACT_RANKS ? N : nranks; /* with a constant, a division is a few instructions */
     if (mark_of(TYPE) == MARK_ESCAPE && is_unsigned(type)) {
         LANE_UNROLL
         for (int i = 0; i < element<TYPE>::COUNT; i++)
@@ -108,7 +108,7 @@ LANE_FN void reduce_average(typename element<TYPE>::acc a[element<TYPE>::COUNT],
         a[i] = op_divide<false>(a[i], n);
 }
 
-/* This rank's input times its scalar, rounded to the type: what it sends and what it adds itself. */
+/* This rank's input times its scalar, rounded to the type: the value that it sends and adds itself. */
 template <int TYPE> LANE_FN void reduce_premultiply(vec16_t &v, const vec16_t &scalar)
 {
     typename element<TYPE>::acc a[element<TYPE>::COUNT], s[element<TYPE>::COUNT];

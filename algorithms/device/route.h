@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route.h - which rank sends what to which, for each collective but all-reduce:
- * senders give each taker its block, or the same to all. What differs between
- * collectives is here, so that an algorithm serves them all.
+ * route.h - which rank sends to which, for each collective but all-reduce: senders
+ * give each taker its block, or the same to all. All that differs between
+ * collectives is here, so that one algorithm serves them all.
  */
 #ifndef SHUNT_ROUTE_H
 #define SHUNT_ROUTE_H
@@ -24,13 +24,13 @@ LANE_FN bool route_has(uint32_t set, uint32_t rank)
     return set >> rank & 1;
 }
 
-/* Each rank has a block of its own at the senders: it lies at rank times the block's bytes. */
+/* The senders' buffers have a block for each rank, at rank times the block's bytes. */
 LANE_HOST_FN constexpr bool route_input_blocks(int collective)
 {
     return collective == ALG_REDUCE_SCATTER || collective == ALG_ALL_TO_ALL || collective == ALG_SCATTER;
 }
 
-/* Each rank's block has a place of its own where it arrives. */
+/* The takers' buffers have a block for each rank. */
 LANE_HOST_FN constexpr bool route_output_blocks(int collective)
 {
     return collective == ALG_ALL_GATHER || collective == ALG_ALL_TO_ALL || collective == ALG_GATHER;

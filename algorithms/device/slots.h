@@ -4,11 +4,11 @@
  *
  * A set of nranks - 1 slots of `vectors` vectors, one for each peer in rank order,
  * lies at the same place in every rank's scratch; a second set may follow it. A
- * peer puts into its slot, the owner takes. Who takes also re-arms, which is the
- * rule of algorithm.h that all users of the halves live by.
+ * peer puts into its slot, the owner takes. Taking includes re-arming, the rule of
+ * algorithm.h for all users of the halves.
  *
- * A lane finds its places in all slots from the arguments, before lane_begin;
- * when the epoch is known, they move to the call's half.
+ * A lane finds its places in all slots from the arguments, before lane_begin; when
+ * the epoch is known, they move to the call's half.
  */
 #ifndef SHUNT_SLOTS_H
 #define SHUNT_SLOTS_H
@@ -16,17 +16,17 @@
 #include "algorithms/device/epoch.h"
 #include "algorithms/device/reduce.h"
 
-/* Scratch that slots take: the data of all, then (MARK_ESCAPE) room for an escape word a vector. */
+/* Scratch for slots: the data of all, then (MARK_ESCAPE) room for an escape word a vector. */
 LANE_HOST_FN uint64_t slots_bytes(mark_t mark, uint32_t slots, uint32_t vectors)
 {
     const uint64_t all = (uint64_t)slots * vectors;
     return all * VEC + (mark == MARK_ESCAPE ? (all * 4 + VEC - 1) / VEC * VEC : 0);
 }
 
-/* k, below: how many vectors after the lane's first one; and in the second set, second_set() more. */
+/* k, below: position after the lane's first vector; in the second set, second_set() more. */
 template <mark_t MARK, int N> struct slots {
-    uint8_t *to[N];      /* [i]: our slot at the rank i places after us; [0] is not used */
-    uint8_t *from;       /* slot 0 of our own */
+    uint8_t *to[N];      /* [i]: our slot at the rank i places after us; [0] is unused */
+    uint8_t *from;       /* our own slot 0 */
     uint8_t *to_word[N]; /* the same for escape words */
     uint8_t *from_word;
     uint32_t vectors, nranks;
@@ -90,7 +90,7 @@ template <mark_t MARK, int N> struct slots {
         }
     }
 
-    /* x to the rank i places after us. What is not an integer has been cleaned before (input.h). */
+    /* Send x to the rank i places after us. Values other than integers have been cleaned before (input.h). */
     LANE_FN void put(uint32_t i, uint32_t k, vec16_t x) const
     {
         const uint32_t escape = MARK == MARK_ESCAPE ? mark_clean<MARK>(x) : 0;
@@ -120,15 +120,15 @@ template <mark_t MARK, int N> struct slots {
         return (1u << (ranks() - 1)) - 1;
     }
 
-    /* Wait for the vector of every slot j with `wanted >> j & 1`, into x. All are polled in one go, so their loads
-     * are in flight together. False: the wait was broken. */
+    /* Wait for the vector of every slot j with `wanted >> j & 1`, into x. All are polled together, so their loads are
+     * in flight at once. False: the wait was broken. */
     LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t wanted, uint32_t k, vec16_t x[N - 1]) const
     {
         vec16_t(&row)[1][N - 1] = *reinterpret_cast<vec16_t(*)[1][N - 1]>(x);
         return take_rows(lane, team, wanted, k, 0, 1, row);
     }
 
-    /* The same of ROWS vectors, `stride` apart, as far as they are among the next `left` of the slot. */
+    /* The same for ROWS vectors, `stride` apart, as far as they are among the next `left` of the slot. */
     template <uint32_t ROWS, int WIDTH>
     LANE_FN bool take_rows(lane_t &lane, const alg_team_t &team, uint32_t wanted, uint32_t k, uint32_t stride,
                            uint32_t left, vec16_t (&x)[ROWS][WIDTH]) const
@@ -169,7 +169,7 @@ template <mark_t MARK, int N> struct slots {
         return true;
     }
 
-    /* The same of slot j alone. */
+    /* The same for slot j alone. */
     LANE_FN bool take_one(lane_t &lane, const alg_team_t &team, uint32_t j, uint32_t k, vec16_t &x) const
     {
         lane_wait_begins(lane);
@@ -180,7 +180,7 @@ template <mark_t MARK, int N> struct slots {
         return MARK != MARK_ESCAPE || !mark_escaped(x) || take_escape(lane, team, word_at(j, k), x);
     }
 
-    /* The word beside x, which x says is on its way. */
+    /* The escape word of x; x shows that it is on its way. */
     LANE_FN static bool take_escape(lane_t &lane, const alg_team_t &team, uint8_t *word, vec16_t &x)
     {
         uint32_t escape;
@@ -193,7 +193,7 @@ template <mark_t MARK, int N> struct slots {
         return true;
     }
 
-    /* Owed for all that was taken (escape words have been). Nobody waits for it, so it comes last. */
+    /* Must follow every take (of escape words too). No rank waits for it, so it comes last. */
     LANE_FN void rearm(uint32_t wanted, uint32_t k) const
     {
         LANE_UNROLL

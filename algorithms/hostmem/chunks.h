@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * chunks.h - longer messages through the host's memory: chunk by chunk, raw data
- * behind flags. What counts over PCIe:
+ * behind flags. What matters over PCIe:
+ *
  *   - a rank's flags to a block of ours lie in one line of our own scratch, so one
- *     warp of the block waits for all of them with one load, and lets the block go on;
- *   - one fence and one flag a step serve everybody: flag c + 1 says that chunk c was
- *     posted and chunk c - 1 fetched;
+ *     warp waits for all of them with one load, and lets the block go on;
+ *   - one fence and one flag a step serve all peers: flag c + 1 says that chunk c
+ *     was posted and chunk c - 1 fetched;
  *   - chunk c + 1 is posted before flag c is waited for, so that a GPU stores while
  *     it loads.
  *
- * A block is a channel, and its memory is ordered by its own flags. Of chunks an
- * outbox holds SHM_CHUNKS, for each rank that gets its own: chunk c + 1 takes the
- * place of c - 2 after flag c came from everybody, who had fetched that by then. Calls
- * take two such areas in turn, as they do halves (algorithm.h): a rank raises flags to
- * all others in each call, whether it has data for them or not, so who begins call
- * e + 2 knows that nobody reads there any more.
+ * A block is a channel, and its own flags order its memory. An outbox holds
+ * SHM_CHUNKS chunks, for each rank that gets its own: chunk c + 1 replaces c - 2
+ * after flag c came from all ranks, which had fetched that by then. Calls use two
+ * such areas in turn, as they do halves (algorithm.h): a rank raises flags to all
+ * others in each call, even without data for them, so when a rank begins call e +
+ * 2, no rank reads there any more.
  *
- * Flags hold the number of the step counted over all calls, and are never cleared. A
- * flag is new if it is at most two calls ahead of what is waited for.
+ * Flags hold the number of the step counted over all calls, and are never cleared.
+ * A flag is new if it is at most two calls ahead of the awaited one.
  */
 #ifndef SHUNT_CHUNKS_H
 #define SHUNT_CHUNKS_H
@@ -27,10 +28,10 @@
 
 enum {
     SHM_CHUNKS = 3,
-    SHM_SUMS = 2,           /* of what was added up (shm_staged.cu), in an area of their own */
+    SHM_SUMS = 2,           /* sums (shm_staged.cu), in an area of their own */
     SHM_LANES = 8192,       /* of a call, at most: 512 each in 16 blocks */
     SHM_BATCH = 4,          /* rows that a lane copies at a time */
-    SHM_MOST_STEPS = 60000, /* less than EPOCH_UNIT; of more, chunks grow */
+    SHM_MOST_STEPS = 60000, /* less than EPOCH_UNIT; for more, chunks grow */
     SHM_FLAGS_LINE = 8 * ALG_MAX_RANKS
 };
 
@@ -55,7 +56,7 @@ static inline uint64_t shm_most_bytes(const alg_map_t *map, uint32_t nranks)
     return nranks >= 2 && map->staging_bytes >= least + VEC * ALG_MAX_RANKS ? UINT64_MAX : 0;
 }
 
-/* vectors: of what a rank sends to another one. */
+/* vectors that a rank sends to another */
 static inline void shm_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
 {
     launch_shape(vectors, most_threads, blocks, threads);
@@ -66,9 +67,9 @@ static inline void shm_shape(uint64_t vectors, uint32_t most_threads, uint32_t *
 /* A row is one vector of every lane of a channel. */
 typedef struct shm_plan {
     uint32_t channels;
-    uint32_t sections; /* of a chunk's slot: ranks that get a chunk of their own */
+    uint32_t sections; /* parts of a chunk's slot: ranks that get a chunk of their own */
     uint32_t chunks;   /* each channel's */
-    uint32_t rows;     /* of a chunk; the last may have fewer */
+    uint32_t rows;     /* of a chunk; the last one may be shorter */
 } shm_plan_t;
 
 LANE_FN shm_plan_t shm_plan(const alg_team_t &team, uint32_t vectors, uint32_t sections, uint32_t channels,
@@ -118,14 +119,14 @@ struct shm_channel {
         chunks += (epoch / EPOCH_UNIT & 1) * shm_area(team.staging_bytes, team.nranks);
     }
 
-    /* This lane's first vector of chunk c that rank `from` posted, for rank `to` if each has its own. */
+    /* This lane's first vector of the chunk c that rank `from` posted; for rank `to` if each has its own. */
     LANE_FN uint8_t *outbox(const alg_team_t &team, uint32_t from, uint32_t to, uint32_t c) const
     {
         const uint32_t slot = c % SHM_CHUNKS * plan.sections + (plan.sections > 1 ? other_place(to, from) : 0);
         return at(team, from, chunks, slot);
     }
 
-    /* And of the sums. */
+    /* The same for sums. */
     LANE_FN uint8_t *sum(const alg_team_t &team, uint32_t from, uint32_t c) const
     {
         return at(team, from, sums, c % SHM_SUMS);
@@ -150,7 +151,7 @@ struct shm_channel {
         return team.scratch[at] + team.flags_offset + (uint64_t)index * SHM_FLAGS_LINE + 8 * from;
     }
 
-    /* What this block posted and fetched is done with when they see the flag. */
+    /* When peers see the flag, this block has posted and fetched all before it. */
     LANE_FN void raise(const lane_t &l, const alg_team_t &team, uint64_t value) const
     {
         lane_sync();
@@ -162,7 +163,7 @@ struct shm_channel {
         }
     }
 
-    /* Until every peer has raised its flag to `value`. False: the wait was broken. */
+    /* Wait until every peer has raised its flag to `value`. False: the wait was broken. */
     LANE_FN bool wait(lane_t &l, const alg_team_t &team, uint64_t value) const
     {
         bool broken = false;

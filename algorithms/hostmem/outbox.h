@@ -3,20 +3,20 @@
  * outbox.h - short messages through the host's memory: a rank writes once, into
  * its own outbox, and its peers read there.
  *
- * Over PCIe a store is posted and cheap, a load is a round trip of some 1.5 us.
- * So there is no flag behind the data, whose fence and load would be two more of
- * them: each unit of 16 bytes has 12 bytes of data and the number of the call as
- * its mark, and tells by itself that it arrived. Nothing is re-armed, and every
- * type travels as it is.
+ * Over PCIe a store is posted and cheap, a load is a round trip of some 1.5 us. A
+ * flag behind the data would cost two more of them, for its fence and its load. So
+ * each unit of 16 bytes has 12 bytes of data and the number of the call as its
+ * mark, and shows by itself that it arrived. Nothing is re-armed, and every type
+ * travels unchanged.
  *
- * Call e uses half e & 1 of the scratch. When a rank begins call e + 2, every
- * rank has ended call e (algorithm.h), so nobody reads there any more.
+ * Call e uses half e & 1 of the scratch. When a rank begins call e + 2, every rank
+ * has ended call e (algorithm.h), so no rank reads there any more.
  *
- * A mark comes again after 2^31 calls. So that a unit which none of them used does
- * not pass for new then, each call clears one of those behind what it uses, in turn.
+ * A mark comes again after 2^31 calls. A unit unused since then would look new, so
+ * each call clears one unit behind those it uses, in turn.
  *
- * A lane has three vectors at a time, for which it takes four units. Those of a
- * warp lie in a tile, so that each of its stores and loads is of whole lines.
+ * A lane has three vectors at a time, which take four units. Those of a warp form
+ * a tile, so that each of its stores and loads is of whole lines.
  */
 #ifndef SHUNT_OUTBOX_H
 #define SHUNT_OUTBOX_H
@@ -28,7 +28,7 @@
 
 enum { OUTBOX_VECTORS = 3, OUTBOX_UNITS = 4 };
 
-/* The vectors that a lane has at a time, of one rank. */
+/* Vectors of one rank that a lane has at a time. */
 typedef struct triple {
     vec16_t v[OUTBOX_VECTORS];
 } triple_t;
@@ -43,13 +43,13 @@ LANE_HOST_FN uint64_t outbox_tile_bytes(uint32_t lanes)
     return (uint64_t)OUTBOX_UNITS * VEC * lanes;
 }
 
-/* Vectors that find room in so many bytes, whatever a tile is. */
+/* Vectors that fit so many bytes, for any size of tile. */
 static inline uint64_t outbox_room(uint64_t bytes)
 {
     return bytes / outbox_tile_bytes(32) * OUTBOX_VECTORS * 32;
 }
 
-/* For a call of one crossing: how many bytes it may move, and its grid. A block for each rank has a section. */
+/* For a call of one crossing: the bytes it may move, and its grid. Each rank's block has a section. */
 static inline uint64_t outbox_most_bytes(int collective, const alg_map_t *map, uint32_t nranks)
 {
     const uint32_t sections = route_input_blocks(collective) ? nranks : 1;
@@ -65,7 +65,7 @@ static inline void outbox_shape(int collective, uint64_t bytes, uint32_t most_th
     launch_shape((uint64_t)outbox_tiles(buffer_vectors(block), 32) * 32, most_threads, blocks, threads);
 }
 
-/* Never 0, as memory is at first. */
+/* Never 0, the initial value of memory. */
 LANE_FN uint32_t outbox_mark(uint64_t epoch)
 {
     return (uint32_t)(epoch / EPOCH_UNIT) | 1u << 31;
@@ -144,14 +144,14 @@ template <int N> struct outbox {
         lane_post(at + OUTBOX_VECTORS * lanes * VEC, vec16_t{{x.v[0].w[3], x.v[1].w[3], x.v[2].w[3], mark}});
     }
 
-    /* Every other rank, by its place among them. */
+    /* Every other rank, by its position among them. */
     LANE_FN uint32_t all() const
     {
         return (1u << peers()) - 1;
     }
 
-    /* Wait for tile `tile` + r * `step` of every other rank r whose place is in `missing`, into x. All that have yet to
-     * come are polled in one go, so their loads are in flight together. False: the wait was broken. */
+    /* Wait for tile `tile` + r * `step` of every other rank r whose position is in `missing`, into x. All missing tiles
+     * are polled together, so their loads are in flight at once. False: the wait was broken. */
     LANE_FN bool take(lane_t &l, const alg_team_t &team, uint32_t missing, uint32_t tile, uint32_t step,
                       triple_t (&x)[N - 1]) const
     {
@@ -183,7 +183,7 @@ template <int N> struct outbox {
         rest = lane_fetch(at + OUTBOX_VECTORS * lanes * VEC);
     }
 
-    /* Four units to three vectors; false: not all of them have come. */
+    /* Four units to three vectors; false: at least one has not arrived. */
     LANE_FN bool join(triple_t &x, const vec16_t &rest) const
     {
         uint32_t wrong = rest.w[3] ^ mark;
@@ -196,9 +196,9 @@ template <int N> struct outbox {
     }
 };
 
-/* A rank that sends nothing in a call posts the first unit of its half alone, which tells that it is in this call;
- * whoever gets no data from a rank waits for that rank's first unit. So every rank hears from all others in each call
- * (algorithm.h), and a root does not run ahead of a peer that still reads. */
+/* A rank that sends nothing in a call posts only the first unit of its half, which tells that it is in this call; a
+ * rank that gets no data from it waits for that unit. So every rank hears from all others in each call (algorithm.h),
+ * and a root does not run ahead of a peer that still reads. */
 LANE_FN void outbox_notice(const lane_t &l, const alg_team_t &team, uint64_t epoch)
 {
     if (l.block == 0 && l.thread == 0)
@@ -206,8 +206,8 @@ LANE_FN void outbox_notice(const lane_t &l, const alg_team_t &team, uint64_t epo
                   vec16_t{{0, 0, 0, outbox_mark(epoch)}});
 }
 
-/* Until the ranks of the set are in this call: a lane each, of the warp that has the least data of its own. False: the
- * wait was broken. */
+/* Wait until the ranks of the set are in this call: one lane each, of the warp with the least data. False: the wait was
+ * broken. */
 LANE_FN bool outbox_hear(lane_t &l, const alg_team_t &team, uint64_t epoch, uint32_t ranks)
 {
     const uint32_t lanes = lane_warp_size(), first = (l.threads / lanes - 1) * lanes;
@@ -226,7 +226,7 @@ LANE_FN bool outbox_hear(lane_t &l, const alg_team_t &team, uint64_t epoch, uint
     return true;
 }
 
-/* Clear a unit of the call's half, in turn; the call uses the first `used` bytes itself. */
+/* Clear a unit of the call's half, in turn; the call itself uses the first `used` bytes. */
 LANE_FN void outbox_clear_one(const lane_t &l, const alg_team_t &team, uint64_t epoch, uint64_t used)
 {
     const uint64_t at = (epoch / EPOCH_UNIT / 2) % (team.half_bytes / VEC) * VEC;

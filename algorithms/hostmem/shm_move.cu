@@ -3,11 +3,12 @@
  * shm_move.cu - all-gather, all-to-all, broadcast, gather, scatter through the
  * host's memory in one crossing.
  *
- * Data path: input -> own outbox (a block for each rank: section o) -> output of who
- * takes it. What all take is written once. Every type travels as it is, so data
- * arrives bit for bit.
+ * Data path: input -> own outbox (a block for each rank: section o) -> the takers'
+ * outputs. Data that all ranks take is written once. Every type travels unchanged,
+ * so data arrives bit for bit.
  *
- * In place is free: a rank's own block is not stored, and no other one is loaded.
+ * In place needs no copy: a rank's own block is not stored, and no other one is
+ * loaded.
  */
 #include "algorithms/device/buffers.h"
 #include "algorithms/device/launch.h"
@@ -59,7 +60,7 @@ struct shm_move {
             }
         }
 
-        /* x[0] is loaded: what goes to everybody, or to the next rank. */
+        /* x[0] is loaded: the data for all ranks, or for the next one. */
         LANE_FN void put(const alg_team_t &team, uint32_t tile, triple_t (&x)[N - 1]) const
         {
             LANE_UNROLL

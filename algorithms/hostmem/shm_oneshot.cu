@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shm_oneshot.cu - all-reduce, reduce-scatter, reduce through the host's memory in
- * one crossing: each rank puts its input into its outbox, takes what is for it from
- * all others', and adds.
+ * one crossing: each rank posts its input into its outbox, fetches its part from
+ * all others' outboxes, and adds.
  *
- * Data path: input -> own outbox (reduce-scatter: block o -> section o) -> each taker
- * adds in rank order -> output. All-reduce: 4/3 S written, 4/3 (n-1) S read over each
- * GPU's PCIe link. It wins while the crossing is what takes the time.
+ * Data path: input -> own outbox (reduce-scatter: block o -> section o) -> each
+ * taker adds in rank order -> output. All-reduce: 4/3 S written, 4/3 (n-1) S read
+ * over each GPU's PCIe link. It wins while the crossing dominates.
  *
- * In place is free: a lane has put its own vectors before it stores there, and both
- * lie at the same place of their blocks.
+ * In place needs no copy: a lane posts its own vectors before it stores there, and
+ * both are at the same position of their blocks.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
@@ -18,11 +18,11 @@
 struct shm_oneshot {
     enum { MOST_THREADS = 512 };
 
-    /* What one lane has to know besides its outboxes. */
+    /* What one lane needs besides its outboxes. */
     template <class R, int N> struct view {
         R r;
         outbox<N> o;
-        uint64_t stride; /* of the blocks in the input; 0: there is one for all */
+        uint64_t stride; /* of the blocks in the input; 0: one block for all */
         uint32_t vectors, tiles;
 
         /* The section for the rank i places after us. */
@@ -39,7 +39,7 @@ struct shm_oneshot {
                 x.v[i] = r.load_from_if(o.vector(tile, i) < vectors, part, o.vector(tile, i));
         }
 
-        /* x[0] is loaded: what goes to everybody, or to the next rank. */
+        /* x[0] is loaded: the data for all ranks, or for the next one. */
         LANE_FN void put(const alg_team_t &team, uint32_t tile, triple_t (&x)[N - 1]) const
         {
             LANE_UNROLL

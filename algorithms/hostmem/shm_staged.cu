@@ -5,13 +5,13 @@
  *
  * Data path: input chunk of slice o -> own outbox -> flag -> rank o adds in rank
  * order -> output; but for reduce-scatter also -> its outbox -> flag -> output of
- * every peer, or of the root. All-reduce: S written, 2 (n-1)/n S read over each GPU's
- * PCIe link. Both crossings go side by side: in step c the scattered chunk c is added
- * while the sums of chunk c - 1 are fetched.
+ * every peer, or of the root. All-reduce: S written, 2 (n-1)/n S read over each
+ * GPU's PCIe link. Both crossings overlap: in step c the scattered chunk c is
+ * added while the sums of chunk c - 1 are fetched.
  *
- * Of sums an outbox holds two chunks, in a place that is the same in all calls. Those
- * of chunk c take the place of c - 2 after flag c came, whose sender had fetched them;
- * and the first of a call come behind a flag of that call from every rank, which had
+ * An outbox holds two chunks of sums, at the same place in all calls. Those of
+ * chunk c replace c - 2 after flag c came, whose sender had fetched them; and the
+ * first of a call come behind a flag of that call from every rank, which had
  * fetched the last call's.
  */
 #include "algorithms/device/input.h"
@@ -21,16 +21,16 @@
 struct shm_staged {
     enum { MOST_THREADS = 512 };
 
-    /* What one lane has to know besides its channel. */
+    /* What one lane needs besides its channel. */
     template <class R, int N> struct view {
         R r;
         shm_channel ch;
-        uint64_t stride;  /* of the blocks in the input, which are the slices; 0: the message is cut */
+        uint64_t stride;  /* of the blocks in the input, which are the slices; 0: the message is cut into slices */
         uint32_t vectors; /* of the message, or of a block */
         uint32_t slice;
-        bool keeps, gathers; /* this rank's output has its own sums; all others' */
+        bool keeps, gathers; /* whether this rank's output has its own sums, and all others' */
 
-        /* Where a rank's slice lies in its buffer. */
+        /* Position of a rank's slice in its buffer. */
         LANE_FN shm_span_t span(uint32_t owner, uint32_t c) const
         {
             const uint32_t begin = stride ? 0 : owner * slice;
@@ -155,7 +155,7 @@ struct shm_staged {
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         w.r.begin(call);
         epoch_leave(lane, team);
-        /* The block leaves as one: its flags stand for what all of its lanes posted. */
+        /* The block's lanes leave together: its flags stand for what all of them posted. */
         if (lane_sync_any(epoch_stopped(epoch)))
             return;
         w.ch.begin(team, epoch);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shm_twoshot.cu - all-reduce through the host's memory in two crossings: rank r
- * reads slice r of all others' inputs, adds, and puts the sum into its outbox,
+ * reads slice r of all others' inputs, adds, and posts the sum into its outbox,
  * where all read it.
  *
  * Data path: input slice o -> section o of the own outbox -> rank o adds in rank
- * order -> output, and section o of rank o's outbox -> output of every peer.
- * 4/3 S written, 8/3 (n-1)/n S read over each GPU's PCIe link, against the 4/3 (n-1) S
+ * order -> output, and section o of rank o's outbox -> output of every peer. 4/3 S
+ * written, 8/3 (n-1)/n S read over each GPU's PCIe link, against the 4/3 (n-1) S
  * of one crossing.
  *
- * In place is free: a lane has put what it was given at a place before it stores
+ * In place needs no copy: a lane posts its input at a position before it stores
  * there.
  */
 #include "algorithms/device/input.h"
@@ -19,13 +19,13 @@
 struct shm_twoshot {
     enum { MOST_THREADS = 512 };
 
-    /* Of the vectors; a slice at the end may be short, or missing. */
+    /* In vectors; the last slices may be short or empty. */
     LANE_HOST_FN static uint32_t slice_vectors(uint32_t vectors, uint32_t nranks)
     {
         return (vectors + nranks - 1) / nranks;
     }
 
-    /* What one lane has to know besides its outboxes. */
+    /* What one lane needs besides its outboxes. */
     template <class R, int N> struct view {
         R r;
         outbox<N> o;

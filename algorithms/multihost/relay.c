@@ -14,7 +14,6 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
@@ -281,18 +280,7 @@ static void *serve_all(void *unused)
 /* Under the lock. */
 static bool start_proxy(void)
 {
-    sigset_t all, before;
-    pthread_attr_t attributes;
-    pthread_t thread;
-    if (g_proxy.running)
-        return true;
-    sigfillset(&all); /* the program's signals are for the program's threads */
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    g_proxy.running = pthread_create(&thread, &attributes, serve_all, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
+    g_proxy.running = g_proxy.running || net_thread_start(NULL, serve_all, NULL) == 0;
     return g_proxy.running;
 }
 

@@ -2,9 +2,9 @@
 /*
  * broadcast.cu - broadcast in two crossings (rooted.h).
  *
- * Data path: slice o of the root's input -> the root's slot at rank o -> output, and
- * rank o's slot at every other rank but the root -> output there. Data arrives bit
- * for bit: words that look like an armed slot travel as escapes (mark.h).
+ * Data path: slice o of the root's input -> the root's slot at rank o -> output,
+ * and rank o's slot at every other rank but the root -> output there. Data arrives
+ * bit for bit: words equal to the sentinel travel as escapes (mark.h).
  */
 #include "algorithms/device/buffers.h"
 #include "algorithms/rooted/rooted.h"
@@ -12,7 +12,7 @@
 struct rooted_broadcast {
     enum { MOST_THREADS = 1024 };
 
-    /* k: how many places after the lane's first one. */
+    /* k: position after the lane's first vector. */
     template <int N, bool WHOLE> struct view {
         slices_t p;
         slots<MARK_ESCAPE, N> s;
@@ -29,7 +29,7 @@ struct rooted_broadcast {
                 buffer_store<uint8_t>(out, v, x);
         }
 
-        /* Root: of every slice. All are in flight at once. */
+        /* Root: load every slice. All loads are in flight at once. */
         LANE_FN void load(const alg_team_t &team, bool any, uint32_t k, vec16_t (&x)[N]) const
         {
             LANE_UNROLL
@@ -45,7 +45,7 @@ struct rooted_broadcast {
             }
         }
 
-        /* Each to its owner. */
+        /* Send each to its owner. */
         LANE_FN void send(const alg_team_t &team, uint32_t k, const vec16_t (&x)[N]) const
         {
             LANE_UNROLL
@@ -59,7 +59,7 @@ struct rooted_broadcast {
             }
         }
 
-        /* Of the own slice, from the root, and on to the other owners. */
+        /* Take the own slice from the root, and pass it on to the other owners. */
         LANE_FN bool relay(lane_t &lane, const alg_team_t &team, uint32_t k) const
         {
             if (!slices_has(p, team.rank, first + k))
@@ -80,7 +80,7 @@ struct rooted_broadcast {
             return true;
         }
 
-        /* Of every other slice, from its owner. */
+        /* Take every other slice from its owner. */
         LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t k) const
         {
             uint32_t wanted = 0;
@@ -137,7 +137,7 @@ struct rooted_broadcast {
             w.load(team, true, k, x);
             w.send(team, k, x);
         }
-        /* A lane's next vector is passed on before it takes what the others pass on. */
+        /* A lane passes its next vector on before it takes those that the others pass on. */
         const uint32_t ahead = LANE_AHEAD * stride;
         for (uint32_t k = 0; !root && w.first + k < w.p.each + ahead; k += stride) {
             if (w.first + k < w.p.each && !w.relay(lane, team, k))

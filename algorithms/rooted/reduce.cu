@@ -3,14 +3,14 @@
  * reduce.cu - reduce in two crossings (rooted.h).
  *
  * Data path: slice o of every rank's input, the root's too -> that rank's slot at
- * rank o -> added there in rank order -> rank o's slot at the root -> output. A lane
- * puts its vectors before it stores results, and both lie at the same places of the
- * message, so in place is free.
+ * rank o -> added there in rank order -> rank o's slot at the root -> output. In
+ * place needs no copy: a lane sends its vectors before it stores results, and both
+ * are at the same positions of the message.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/rooted/rooted.h"
 
-/* k: how many places after the lane's first one. */
+/* k: position after the lane's first vector. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct reduce_lane {
     typedef reduction<TYPE, OPS, N, WHOLE> R;
     typedef slots<R::MARK, N> slots_t;
@@ -30,7 +30,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduce_lane {
         return l;
     }
 
-    /* Of every slice but our own. All are in flight at once. */
+    /* Load every slice but the own. All loads are in flight at once. */
     LANE_FN void load(const alg_team_t &team, bool any, uint32_t k, vec16_t (&x)[N]) const
     {
         LANE_UNROLL
@@ -42,7 +42,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduce_lane {
         }
     }
 
-    /* Each to its owner. */
+    /* Send each to its owner. */
     LANE_FN void put(const alg_team_t &team, uint32_t k, const vec16_t (&x)[N]) const
     {
         LANE_UNROLL
@@ -52,7 +52,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduce_lane {
         }
     }
 
-    /* Of our own slice, of all ranks, added; the result to the root. */
+    /* Add all ranks' values of the own slice; send the result to the root. */
     LANE_FN bool reduce(lane_t &lane, const alg_team_t &team, uint32_t k) const
     {
         if (!slices_has(p, team.rank, first + k))
@@ -71,7 +71,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduce_lane {
         return true;
     }
 
-    /* Root: of every slice, from its owner. */
+    /* Root: take every slice from its owner. */
     LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t k) const
     {
         uint32_t wanted = 0;
@@ -119,7 +119,7 @@ struct rooted_reduce {
         if (first < l.p.each)
             l.put(team, 0, x);
         epoch_leave(lane, team);
-        /* A lane's next vectors are on their way while it takes these. */
+        /* A lane's next vectors travel while it takes these. */
         const uint32_t ahead = LANE_AHEAD * stride;
         for (uint32_t k = stride; k < ahead && first + k < l.p.each; k += stride) {
             l.load(team, true, k, x);

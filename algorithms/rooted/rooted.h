@@ -6,21 +6,21 @@
  * Every rank but the root owns a slice of the message. Broadcast: the root sends
  * each owner its slice, and the owner passes it on to the other owners. Reduce:
  * every rank sends each owner its part, and the owner adds and sends the result to
- * the root. S bytes leave and enter the busiest rank: time = t0 + one crossing + S / B.
- * If the root owned a slice, too, its link would carry 2 (n-1)/n S.
+ * the root. S bytes leave and enter the busiest rank: time = t0 + one crossing + S
+ * / B. If the root also owned a slice, its link would carry 2 (n-1)/n S.
  *
- * Between two ranks goes at most one slice each way, so one set of slots (slots.h)
- * holds a call. What has no room in a half goes in segments, a launch each.
+ * Each rank sends another at most one slice, so one set of slots (slots.h) holds a
+ * call. A message too large for a half goes in segments, a launch each.
  *
- * The rule that guards the scratch (algorithm.h): slices may be empty, and the root
- * of a broadcast gets no data at all. So every pair exchanges a notice in every
- * call, whatever data it exchanges: each rank hears from every other directly, and
- * when it begins call e+2 all have ended call e. Without notices a root stores the
- * slices of call e+2 over those of call e that a slow owner still reads.
+ * The rule that guards the scratch (algorithm.h): slices may be empty, and the
+ * root of a broadcast gets no data. So in every call every pair exchanges a
+ * notice, whatever data it exchanges: each rank hears from every other directly,
+ * and when it begins call e+2 all have ended call e. Without notices a root stores
+ * the slices of call e+2 over those of call e that a slow owner still reads.
  *
- * No lane waits in a circle, whatever the grids: before it puts or passes on what
- * lies at place u of the slices, a lane waits for places below u only. So the lowest
- * place that is not through is under way on every rank.
+ * No circular wait, whatever the grids: before a lane sends position u of a slice,
+ * it waits only for positions below u. So the lowest unfinished position is under
+ * way on every rank.
  */
 #ifndef SHUNT_ROOTED_H
 #define SHUNT_ROOTED_H
@@ -29,7 +29,7 @@
 
 typedef struct slices {
     uint32_t vectors; /* of the message */
-    uint32_t each;    /* of a slice; the last ones have fewer, or none */
+    uint32_t each;    /* of a slice; the last ones have fewer or none */
     uint32_t root;
 } slices_t;
 
@@ -43,7 +43,7 @@ LANE_FN slices_t slices_make(const alg_team_t &team, const alg_call_t &call, uin
     return slices_t{vectors, slices_each(vectors, team.nranks), call.root};
 }
 
-/* The vector of the message at place u of the slice that `owner`, which is not the root, has. */
+/* The vector of the message at position u of the slice of `owner`, which is not the root. */
 LANE_FN uint32_t slices_at(const slices_t &s, uint32_t owner, uint32_t u)
 {
     return other_place(owner, s.root) * s.each + u;
@@ -55,7 +55,7 @@ LANE_FN bool slices_has(const slices_t &s, uint32_t owner, uint32_t u)
     return owner != s.root && slices_at(s, owner, u) < s.vectors;
 }
 
-/* To and from everybody, behind the slots. */
+/* To and from all ranks, behind the slots. */
 LANE_FN notices_t slices_notices(const alg_team_t &team, const slices_t &s, mark_t mark)
 {
     return notices_make(team, team.half_offset + slots_bytes(mark, team.nranks - 1, s.each), 0, 0);

@@ -19,18 +19,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "shim/base/file.h"
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
+#include "transport/transport.h"
 
 enum {
     RING_CALLS = 8192, /* a power of two; about 1 MiB */
@@ -128,7 +127,7 @@ void shim_trace_end(shim_trace_call_t *call)
 {
     call->host_ns = now_of(CLOCK_MONOTONIC) - call->start_ns;
     if (own_tid == 0)
-        own_tid = (int32_t)syscall(SYS_gettid); /* glibc 2.28 has no gettid */
+        own_tid = (int32_t)net_thread_id();
     call->tid = own_tid;
     ring_t *ring = own_ring != NULL ? own_ring : take_ring();
     if (ring == NULL) {
@@ -275,17 +274,6 @@ static int open_file(const char *pattern, const char **why)
     return open_own(other, why);
 }
 
-static bool start_thread(void)
-{
-    /* Block signals: the program's threads handle them. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool started = pthread_create(&writer, NULL, write_behind, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
-}
-
 static void end(void)
 {
     bool was_running = atomic_load(&running);
@@ -350,7 +338,7 @@ static void begin(void)
     char *event = next_event();
     text_bytes += shim_trace_head_text(host, pid, now_of(CLOCK_MONOTONIC), now_of(CLOCK_REALTIME), event);
     write_out();
-    if (file >= 0 && !start_thread()) {
+    if (file >= 0 && !net_thread_start(&writer, write_behind, NULL) == 0) {
         close(file);
         file = -1;
         give_up("no thread to write it");

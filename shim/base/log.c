@@ -15,7 +15,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "shim/base/file.h"
@@ -78,7 +77,7 @@ static int prefix(char *line, size_t capacity, shim_log_level_t level)
     char host[HOST_BYTES] = "localhost";
     gethostname(host, sizeof(host) - 1);
     host[strcspn(host, ".")] = '\0';
-    const int tid = (int)syscall(SYS_gettid); /* glibc 2.28 has no gettid */
+    const int tid = net_thread_id();
     return snprintf(line, capacity, "shunt: %s:%d:%d %s ", host, (int)getpid(), tid, level_name(level));
 }
 

@@ -3,11 +3,11 @@
  * group_host.c - the end of a group on the host device: a thread for the collectives of each communicator, and one for
  * its messages.
  */
-#include <signal.h>
 #include <stdlib.h>
 
 #include "shim/call/group_state.h"
 #include "shim/call/launch.h"
+#include "transport/transport.h"
 
 /* The collectives of one communicator, or its messages. */
 typedef struct lane {
@@ -43,14 +43,9 @@ static uint32_t make_lanes(const shim_group_t *g, lane_t *lanes)
     return count;
 }
 
-/* The program's signals are for the program's threads. */
 static void start_lane(lane_t *lane)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    lane->started = pthread_create(&lane->thread, NULL, run_lane, lane) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    lane->started = net_thread_start(&lane->thread, run_lane, lane) == 0;
     if (!lane->started)
         lane->result = shim_group_out_of_memory(lane->comm);
 }

@@ -13,7 +13,6 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -460,13 +459,7 @@ shim_hosts_t *shim_hosts_begin(const shim_hosts_request_t *request)
     hosts->failed = &hosts->outcome.failure;
     pthread_mutex_init(&hosts->lock, NULL);
     pthread_cond_init(&hosts->told, NULL);
-    /* Block signals: the program's threads handle them. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const bool started = pthread_create(&hosts->thread, NULL, run, hosts) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!started) {
+    if (net_thread_start(&hosts->thread, run, hosts)) {
         free(hosts);
         return NULL;
     }

@@ -143,7 +143,7 @@ void shim_setup_forget_across(shim_setup_t *setup);
 /* All hosts are ready. */
 void shim_setup_attach(shim_setup_t *setup);
 /* Apply the verdict, if there is one. */
-bool shim_setup_obey(shim_setup_t *setup);
+bool shim_setup_apply_verdict(shim_setup_t *setup);
 /* End it as declined, with a text for the log. */
 void shim_setup_decline(shim_setup_t *setup, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Declined because of a fault. All ranks may find it; the rank that recorded the verdict logs it. */

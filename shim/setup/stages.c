@@ -384,7 +384,7 @@ static void proven(shim_setup_t *setup)
         return;
     }
     net_decide(setup->rendezvous, NET_ATTACHED, "");
-    shim_setup_obey(setup);
+    shim_setup_apply_verdict(setup);
 }
 
 static void act(shim_setup_t *setup)
@@ -402,7 +402,7 @@ static void act(shim_setup_t *setup)
         action[(setup->stage - STAGE_FIRST_TRY) % TRY_STAGES](setup);
 }
 
-static void late(shim_setup_t *setup)
+static void time_out(shim_setup_t *setup)
 {
     uint32_t nranks = setup->regrouping ? (uint32_t)setup->request.nranks : setup->comm->nranks;
     if (setup->regrouping || setup->stage == STAGE_IDENTITY)
@@ -449,7 +449,7 @@ bool shim_setup_step(shim_setup_t *setup)
     if (!setup->begun)
         return shim_setup_begin(setup);
     bool moved = false;
-    if (setup->rendezvous && !setup->regrouping && !setup->agreeing && shim_setup_obey(setup))
+    if (setup->rendezvous && !setup->regrouping && !setup->agreeing && shim_setup_apply_verdict(setup))
         return true;
     if (shim_setup_step_hosts(setup, &moved))
         return moved;
@@ -461,10 +461,10 @@ bool shim_setup_step(shim_setup_t *setup)
     case 0:
         if ((setup->hosts && !setup->across) || !out_of_time(setup)) /* a meeting has its own limit */
             return false;
-        late(setup);
+        time_out(setup);
         return true;
     case -ECANCELED:
-        shim_setup_obey(setup);
+        shim_setup_apply_verdict(setup);
         return true;
     case -ESRCH:
         shim_setup_decline(setup, "a rank died or gave up during set-up");

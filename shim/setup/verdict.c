@@ -23,7 +23,7 @@
 #include "shim/setup/watch.h"
 
 /* One line per process: its lowest rank logs. */
-static bool speaks(const shim_setup_t *setup)
+static bool logs_for_process(const shim_setup_t *setup)
 {
     const shim_comm_t *comm = setup->comm;
     for (uint32_t r = 0; setup->identity && r < comm->rank; r++) {
@@ -73,7 +73,7 @@ static void conclude_forward(shim_setup_t *setup, const char *reason)
     free(setup->plan);
     setup->plan = NULL;
     setup->done = true;
-    const bool tells = speaks(setup);
+    const bool logs = logs_for_process(setup);
     shim_setup_forget_across(setup);
 
     if (setup->request.host) {
@@ -85,7 +85,7 @@ static void conclude_forward(shim_setup_t *setup, const char *reason)
     if (setup->quiet)
         return;
     shim_log_level_t level = setup->fault ? SHIM_LOG_WARN : SHIM_LOG_INFO;
-    if (setup->fault || tells)
+    if (setup->fault || logs)
         shim_log(level, "Shunt forwards communicator %p (rank %u of %u, class %s) to NCCL: %s",
                  (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class, reason);
 }
@@ -197,7 +197,7 @@ static void conclude_attached(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
     bool host = setup->request.host;
-    const bool tells = speaks(setup);
+    const bool logs = logs_for_process(setup);
     alg_scratch_team(setup->scratch)->timeout_ns = shim_setting_timeout_ns(host);
     if (!shim_settings()->priority)
         alg_scratch_team(setup->scratch)->priority = 0;
@@ -222,7 +222,7 @@ static void conclude_attached(shim_setup_t *setup)
     atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_ATTACHED);
     if (setup->request.regroup)
         show_split(setup);
-    if (tells)
+    if (logs)
         tell_attached(setup);
 }
 
@@ -244,7 +244,7 @@ static bool has_proven(const shim_setup_t *setup)
     return setup->scratch && !setup->regrouping && setup->stage == shim_setup_try_stage(setup, TRY_PROOF);
 }
 
-bool shim_setup_obey(shim_setup_t *setup)
+bool shim_setup_apply_verdict(shim_setup_t *setup)
 {
     switch (net_verdict(setup->rendezvous)) {
     case NET_ATTACHED:
@@ -278,7 +278,7 @@ static void decline(shim_setup_t *setup, const char *format, va_list arguments)
         return;
     }
     net_decide(setup->rendezvous, NET_DECLINED, reason);
-    shim_setup_obey(setup);
+    shim_setup_apply_verdict(setup);
 }
 
 void shim_setup_decline(shim_setup_t *setup, const char *format, ...)

@@ -14,11 +14,11 @@
 #define _GNU_SOURCE
 #include "shim/setup/watch.h"
 
-#include <signal.h>
 #include <time.h>
 
 #include "shim/base/log.h"
 #include "shim/comm/comm.h"
+#include "transport/transport.h"
 
 enum { PERIOD_MS = 100 };
 
@@ -41,7 +41,7 @@ static uint32_t gone_peers(const shim_comm_t *comm)
     const alg_team_t *team = alg_scratch_team(comm->scratch); /* of this host; the others' connections end with them */
     uint32_t gone = 0;
     for (uint32_t r = 0; r < team->nranks; r++) {
-        if (r != team->rank && net_gone(comm->rendezvous, r))
+        if (r != team->rank && net_rank_gone(comm->rendezvous, r))
             gone |= 1u << r;
     }
     return gone;
@@ -79,19 +79,8 @@ void shim_host_watch(void)
 {
     pthread_once(&g_fork_once, watch_forks);
     net_lock_take(&g_lock);
-    if (!g_running) {
-        /* The program's signals are for the program's threads. */
-        sigset_t all, before;
-        sigfillset(&all);
-        pthread_attr_t attributes;
-        pthread_attr_init(&attributes);
-        pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-        pthread_sigmask(SIG_SETMASK, &all, &before);
-        pthread_t thread;
-        g_running = pthread_create(&thread, &attributes, watch, NULL) == 0;
-        pthread_sigmask(SIG_SETMASK, &before, NULL);
-        pthread_attr_destroy(&attributes);
-    }
+    if (!g_running)
+        g_running = net_thread_start(NULL, watch, NULL) == 0;
     bool running = g_running;
     net_lock_give(&g_lock);
     if (!running)

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # exports.sh SOURCE_FOLDER LIBRARY INSTALLED_NCCL SANITIZER
 #
-# Shunt's library against the names of real ones: the table and the committed list are equal, the library
-# exports all of them, those of the installed NCCL ("" if none), and nothing else but shunt_*; SONAME and
-# run-time dependencies are what a drop-in may have. SANITIZER ("" if none) may add its own run time.
+# Compares Shunt's library with real ones: the table and the committed list are equal; the library exports all of
+# them, those of the installed NCCL ("" if none), and otherwise only shunt_*; SONAME and run-time dependencies are
+# those of a drop-in. SANITIZER ("" if none) may add its own run time.
 set -euo pipefail
 source=$1 library=$2 installed=$3 sanitizer=$4
 here=$source/tests/abi
@@ -43,7 +43,7 @@ if [ -n "$installed" ]; then
     fail_if_any "exported by $installed, not by Shunt (a newer NCCL? run scripts/nccl-names)" "$work/not-as-installed"
 fi
 
-# A treated name and its pnccl twin are one body.
+# A treated name and its pnccl alias have one body.
 nm -D --defined-only "$library" | awk '{print $NF, $1}' > "$work/addresses"
 sed -nE 's/^SHIM_TREATED\((\w+)\)$/\1/p' "$source/shim/names/names.def" |
     awk 'NR == FNR { at[$1] = $2; next } at[$1] != at["p" $1] { print $1 }' "$work/addresses" - > "$work/no-twin"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fake_nccl.c - a libnccl.so.2 that shows what reaches it.
+ * fake_nccl.c - a libnccl.so.2 that records the calls it gets.
  *
- * Built like the real one where it matters: the SONAME, exported names, calls
- * to its own public functions through the PLT, an address in the GOT and one in
- * data. It has no names of its newest neighbours, so a name can be missing.
+ * Like the real one in all that matters: the SONAME, exported names, calls to its
+ * own public functions through the PLT, an address in the GOT and one in data. It
+ * lacks the newest names, so that a name can be missing.
  */
 #include "fake_nccl.h"
 
@@ -48,7 +48,7 @@ int ncclCommInitRank(void **comm)
     return FAKE_INVALID_ARGUMENT;
 }
 
-/* Counts up in the buffer. */
+/* Increments the counter in the buffer. */
 int ncclBroadcast(const void *from, void *to, uint64_t count)
 {
     (void)from;
@@ -74,8 +74,8 @@ int pncclNewest(void *buffer)
 }
 #endif
 
-/* Functions whose address alone is wanted, so that the linker makes no jump slot but a GOT entry of the one, and
- * a word in data of the other. */
+/* Functions used only by address, so that the linker makes no jump slot but a GOT entry for one, and a word in data for
+ * the other. */
 void *fake_address_in_code(void)
 {
     return ncclGetErrorString;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * newer_client.c - a program that is linked against a newer NCCL than Shunt knows.
- * Prints whether Shunt answers the names that it knows, the version, what the newest
- * call did, how many calls Shunt has counted since, and how many NCCLs are loaded.
+ * newer_client.c - a program linked against an NCCL newer than Shunt. Prints
+ * whether Shunt answers the names that it knows, the version, the newest call's
+ * result, the number of calls that Shunt has counted since, and the number of
+ * loaded NCCLs.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_find.c - the search's parsers on good, cut and mangled input: run paths,
- * the linker's cache, a library's header. It includes the file under test, whose
- * parsers are static.
+ * the linker's cache, a library's header. It includes the file under test for its
+ * static parsers.
  */
-#include "shim/real/real_find.c" /* first: it asks for GNU's extensions */
+#include "shim/real/real_find.c" /* first, since it defines _GNU_SOURCE */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +32,7 @@ static int has(const shim_folders_t *folders, const char *path)
     return 0;
 }
 
-/* A small generator, so that a failure repeats. */
+/* A small generator, so that a failure can be repeated. */
 static uint32_t random_state = 12345;
 static uint32_t random_next(void)
 {
@@ -114,7 +114,7 @@ static void test_cache(void **state)
     assert_string_equal(folders.path[0], "/two");
     shim_folders_free(&folders);
 
-    char older[64 + sizeof cache] = "ld.so-1.7.0"; /* the table that came first until glibc 2.32 */
+    char older[64 + sizeof cache] = "ld.so-1.7.0"; /* the table that preceded it until glibc 2.32 */
     memcpy(older + 64, &cache, sizeof cache);
     write_file(older, sizeof older);
     find_add_cache(&folders, file_path);
@@ -154,7 +154,7 @@ static void test_header_mangled(void **state)
     assert_true(shim_elf_check(ABI_FAKE, why, sizeof why));
     for (int round = 0; round < 500; round++) {
         memcpy(bad, good, size);
-        for (int flips = 0; flips < 4; flips++) /* header, program headers, and now and then anything */
+        for (int flips = 0; flips < 4; flips++) /* header, program headers, and sometimes any byte */
             bad[random_next() % (round % 4 ? 700 : size)] = (char)random_next();
         write_file(bad, size);
         why[0] = '\0';

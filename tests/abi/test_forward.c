@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_forward.c - the trampolines: they carry every argument, also when many
- * threads call a name for the first time at once, and a name that is not there
- * is an error with one line in the log.
+ * threads first call a name at once; and a missing name is an error with one line
+ * in the log.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -71,7 +71,7 @@ static void *first_callers(void *argument)
     uintptr_t wrong = 0;
     int i = (int)(intptr_t)argument;
     pthread_barrier_wait(&start);
-    wrong += ncclCommGrow() != INVALID_USAGE; /* first, as all come back from loading at once */
+    wrong += ncclCommGrow() != INVALID_USAGE; /* first, since all threads return from loading at once */
     wrong += ncclParamGetI8(i) != i + 1;
     wrong += pncclParamGetI8(i) != i + 2;
     wrong += call_many(ncclDevCommCreate, &seen) != 42 || !seen_is_right(&seen);
@@ -101,7 +101,7 @@ static void test_threads(void **state)
     (void)state;
     for (int round = 0; round < 5; round++) {
         assert_int_equal(child_run(scenario_threads, NULL, log_text, sizeof log_text), 0);
-        assert_int_equal(child_count(log_text, "\n"), 1); /* the missing name's, once for all threads */
+        assert_int_equal(child_count(log_text, "\n"), 1); /* the missing name's line, once for all threads */
     }
 }
 

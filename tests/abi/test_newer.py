@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""test_newer.py - `shunt run` where the program's NCCL has names that Shunt lacks.
+"""test_newer.py - `shunt run` for a program whose NCCL has names that Shunt lacks.
 
 usage: test_newer.py CLIENT NEWER_NCCL KNOWN_NCCL SHUNT_LIBRARY AUDIT_LIBRARY SHUNT_COMMAND
 """
@@ -31,20 +31,20 @@ def expect(done, out, *words):
 
 
 def copied(source, *parts):
-    """A copy; the build folder's path may have blanks, which LD_PRELOAD cannot write."""
+    """A copy, since LD_PRELOAD cannot contain blanks and the build folder's path may."""
     path = pathlib.Path(*parts)
     path.parent.mkdir(parents=True, exist_ok=True)
     return str(shutil.copy(source, path))
 
 
 def linked(folder, shunt):
-    """A program that is linked against it."""
+    """A program linked against the newer NCCL."""
     newer = copied(NEWER, folder, "newer", "libnccl.so.2")
     path = {"LD_LIBRARY_PATH": os.path.dirname(newer)}
     expect(run(CLIENT, **path), "plain 23199 1 0 1")
     done = run(CLIENT, LD_PRELOAD=shunt, **path)
     assert done.returncode != 0 and "ncclNewest" in done.stderr, done
-    # Ours answers what it knows, nothing of the real one's own calls comes back to us, and there is one real NCCL.
+    # Shunt answers the names it knows, the real NCCL's own calls do not reach Shunt, and one real NCCL is loaded.
     for audit in ((), ("--audit",)):
         expect(run(COMMAND, "run", *audit, "--", CLIENT, SHUNT_LIB=shunt, **path), "shunt 23199 1 0 2", newer,
                "ncclNewest")
@@ -57,7 +57,7 @@ def linked(folder, shunt):
 
 
 def python(folder, shunt):
-    """A Python with it in a wheel: its interpreter's place tells, also by the first line of a script."""
+    """A Python with the newer NCCL in a wheel: found by the interpreter's path, also from a script's first line."""
     newer = copied(NEWER, folder, "venv/lib/python3.9/site-packages/nvidia/nccl/lib/libnccl.so.2")
     interpreter = pathlib.Path(folder, "venv/bin/python3")
     interpreter.parent.mkdir()
@@ -72,7 +72,7 @@ def python(folder, shunt):
 
 
 def others(folder, shunt):
-    """The user's word; one that has nothing new; a path that cannot be preloaded."""
+    """The user's setting; an NCCL without new names; a path that cannot be preloaded."""
     newer, known = copied(NEWER, folder, "some", "libnccl.so.2"), copied(KNOWN, folder, "known", "libnccl.so.2")
     blank = copied(NEWER, folder, "a b", "libnccl.so.2")
     say = ("sh", "-c", 'echo "$LD_PRELOAD"')

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * test_real.c - which library becomes the real NCCL, which never does, and that
- * its calls to itself stay inside.
+ * its calls to itself do not reach Shunt.
  *
- * This program has Shunt in its global scope, as a preload would: a library
- * opened here binds its nccl* calls to Shunt unless something is done about it.
+ * This program has Shunt in its global scope, like a preload: the nccl* calls of a
+ * library opened here bind to Shunt unless it prevents that.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -50,7 +50,7 @@ static const char *in_work(const char *name)
 /* ---- Slots ----------------------------------------------------------------------------- */
 
 typedef struct slot_count {
-    int own, foreign, writable; /* writable: the slot's page, in /proc/self/maps */
+    int own, foreign, writable; /* writable: whether the slot's page is, in /proc/self/maps */
 } slot_count_t;
 
 static int page_is_writable(uintptr_t address)
@@ -88,7 +88,7 @@ static void count_table(const struct link_map *map, const ElfW(Sym) * symbols, c
     }
 }
 
-/* Where a library's references to its own nccl* names lead. */
+/* The targets of a library's references to its own nccl* names. */
 static slot_count_t count_slots(void *handle)
 {
     slot_count_t count = {0};
@@ -126,12 +126,12 @@ static int scenario_fake_slots(void *unused)
     child_settings("cuda", ABI_FAKE);
     void *fake = dlopen(ABI_FAKE, RTLD_NOW | RTLD_LOCAL);
     CHILD_CHECK(fake != NULL);
-    /* The trap is there: before Shunt has seen it, the fake's calls lead to Shunt. */
+    /* The premise: before Shunt has seen it, the fake's calls lead to Shunt. */
     CHILD_CHECK(count_slots(fake).foreign >= 3);
     CHILD_CHECK(ncclGetVersion(&version) == 0 && version == FAKE_VERSION_CODE);
     slot_count_t count = count_slots(fake);
     CHILD_CHECK(count.foreign == 0 && count.own >= 3);
-    CHILD_CHECK(count.own > count.writable); /* read-only pages are read-only again */
+    CHILD_CHECK(count.own > count.writable); /* relocated pages are read-only again */
     void *(*in_code)(void) = (void *(*)(void))dlsym(fake, "fake_address_in_code");
     void *(*in_data)(void) = (void *(*)(void))dlsym(fake, "fake_address_in_data");
     int (*bcast)(void *, uint64_t) = (int (*)(void *, uint64_t))dlsym(fake, "ncclBcast");
@@ -171,7 +171,7 @@ static void test_installed(void **state)
 
 /* ---- The setting -------------------------------------------------------------------------- */
 
-/* With a path that names no NCCL: an error from the first call on, and the program goes on. */
+/* With a path that is no NCCL: an error from the first call on, and the program continues. */
 static int scenario_refused(void *path)
 {
     char id[128];
@@ -237,7 +237,7 @@ static void test_no_library(void **state)
         assert_refused(in_work("secret.so"), "denied");
 }
 
-/* Whatever needs the real NCCL says the same: which call, and why there is none. */
+/* Every call that needs the real NCCL reports the same: its name, and why there is no NCCL. */
 static int scenario_one_error(void *path)
 {
     static const char *const names[] = {"ncclGetUniqueId",  "ncclCommInitRank", "ncclCommInitAll", "ncclCommSplit",
@@ -296,7 +296,7 @@ static off_t mapped_bytes(const char *path)
     return end;
 }
 
-/* Cut anywhere in what is mapped, a library is refused; dlopen would end in a signal for most of these. */
+/* Cut anywhere in the mapped part, a library is refused; for most of these dlopen would end in a signal. */
 static void test_cut_short(void **state)
 {
     enum { CUTS = 12 };
@@ -342,7 +342,7 @@ static int scenario_library_path(void *unused)
     return 0;
 }
 
-/* A loaded extension of Python's: NCCL's wheel beside it comes before LD_LIBRARY_PATH. */
+/* A loaded Python extension: the NCCL wheel beside it comes before LD_LIBRARY_PATH. */
 static int scenario_wheel(void *unused)
 {
     char folder[] = ABI_FAKE;
@@ -355,7 +355,7 @@ static int scenario_wheel(void *unused)
     return 0;
 }
 
-/* One that is loaded already, by its path, comes before everything but the setting. */
+/* One already loaded, by its path, comes before all but the setting. */
 static int scenario_loaded(void *unused)
 {
     (void)unused;
@@ -365,7 +365,7 @@ static int scenario_loaded(void *unused)
     return 0;
 }
 
-/* The real one was kept under a longer name where Shunt took its place. */
+/* The real one kept under a longer name where Shunt took its place. */
 static int scenario_replaced(void *unused)
 {
     char shunt[PATH_MAX], kept[PATH_MAX];
@@ -395,7 +395,7 @@ static int scenario_two_copies(void *second)
     void *comm = NULL;
     unique_id_t id = {{0}};
     child_settings("cuda", ABI_FAKE);
-    CHILD_CHECK(ncclCommInitRank(&comm, 2, id, 0) == 4); /* the fake's word, with one NCCL or two */
+    CHILD_CHECK(ncclCommInitRank(&comm, 2, id, 0) == 4); /* what the fake returns, with one NCCL or two */
     CHILD_CHECK(dlopen(second, RTLD_NOW | RTLD_LOCAL) != NULL);
     for (int i = 0; i < 3; i++)
         CHILD_CHECK(ncclCommInitRank(&comm, 2, id, 0) == 4);
@@ -408,7 +408,7 @@ static void test_two_copies(void **state)
     assert_int_equal(child_run(scenario_two_copies, ABI_WHEEL, log_text, sizeof log_text), 0);
     assert_int_equal(child_count(log_text, "two NCCLs in this process"), 1);
     assert_int_equal(child_count(log_text, ABI_WHEEL), 1);
-    /* The same file again, or Shunt under another name, is no second NCCL. */
+    /* The same file again, or Shunt under another name, is not a second NCCL. */
     assert_int_equal(child_run(scenario_two_copies, ABI_FAKE, log_text, sizeof log_text), 0);
     assert_int_equal(child_count(log_text, "two NCCLs"), 0);
     char copy[PATH_MAX], command[2 * PATH_MAX];

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Builds of the kernels with one protection taken out, in which the test of the kernels must fail: what a comment
-# claims to prevent does happen without it. A mutant is a copy of algorithms/ with one text replaced by another; if
-# the text is not there any more, configuring fails.
+# Builds of the kernels with one protection removed, in which the kernels' test must fail: without it, the failure that a
+# comment claims to prevent does happen. A mutant is a copy of algorithms/ with one text replaced; if the text is
+# missing, configuring fails.
 
 include(${CMAKE_SOURCE_DIR}/cmake/broken.cmake)
 file(GLOB_RECURSE kernel_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
@@ -10,18 +10,18 @@ file(GLOB_RECURSE kernel_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
 list(TRANSFORM kernel_sources PREPEND ${CMAKE_SOURCE_DIR}/ OUTPUT_VARIABLE kernel_paths)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${kernel_paths})
 
-# add_copy(TARGET FILE FROM TO [FROM TO]...): a program of the test and the mutant. It has the kernels that FILE is
-# about: those of one folder or algorithm alone where the test needs no others.
+# add_copy(TARGET FILE FROM TO [FROM TO]...): a program of the test and the mutant, with the kernels that FILE concerns:
+# only those of one folder or algorithm where the test needs no others.
 function(add_copy target file)
   set(root ${CMAKE_CURRENT_BINARY_DIR}/broken/${target})
   set(test kernels_test.c)
-  # Only what the mutant needs, for compiling them is most of the tests' time.
+  # Only the needed kernels: compiling them is most of the tests' time.
   set(part "allreduce|push")
   set(others "shm_") # that match, too
-  if(file MATCHES "^sendrecv/") # messages are a world of their own
+  if(file MATCHES "^sendrecv/") # messages have a test of their own
     set(test messages_test.c)
     set(part "sendrecv")
-  elseif(file MATCHES "^multihost") # and so are several hosts
+  elseif(file MATCHES "^multihost") # so have several hosts
     set(test relay_test.c)
     set(part "exchange")
   elseif(file MATCHES "^hostmem/(outbox.h|shm_move)")
@@ -112,32 +112,32 @@ function(add_broken name file)
   set_tests_properties(algorithms.broken_${name} PROPERTIES WILL_FAIL TRUE)
 endfunction()
 
-# Stores to the host's memory that come late and in any order: no kernel counts on more order than PCIe gives. (Not
-# under the sanitizers, where it takes minutes.)
+# Stores to the host's memory arrive late and in any order: kernels rely on no more order than PCIe gives. (Not under
+# the sanitizers, where it takes minutes.)
 if(SHUNT_SANITIZE STREQUAL "")
   add_copy(late_posts hostmem)
   add_copy(late_messages sendrecv/)
   # A call that uses its predecessor's half writes where a slow peer still reads.
   add_broken(one_half device/epoch.h "(epoch / EPOCH_UNIT & 1) * team.half_bytes" "0 * epoch")
-  # A word that is not re-armed is taken for the next value.
+  # A word that is not re-armed passes for the next value.
   add_broken(no_rearm device/slots.h "lane_rearm(data_at(j, k))" "(void)j")
   # An epoch that moves on before every block has read it.
   add_broken(early_epoch device/epoch.h "EPOCH_UNIT - 2 * (lane.grid_blocks - 1) : 2" "EPOCH_UNIT : 0")
-  # A call's number with what blocks have added that left already.
+  # A call's number that includes the shares of blocks that have left.
   add_broken(shares device/epoch.h "epoch / EPOCH_UNIT * EPOCH_UNIT" "epoch")
-  # Data that looks like an armed word is waited for for ever.
+  # Data that equals the sentinel is never seen.
   add_broken(unclean device/mark.h "v.w[i] = SENTINEL >> 1" "(void)i")
   add_broken(unclean_integers device/mark.h "else if (mark_top(v) >= ESCAPED)" "else if (false)")
-  # An escape word that is left is taken for the next one.
+  # An escape word that is not re-armed passes for the next one.
   add_broken(stale_escape device/slots.h "lane_rearm_word(word);" "")
-  # A time limit that runs on from wait to wait.
+  # A time limit over several waits.
   add_broken(long_wait device/slots.h "lane_wait_begins(lane);" "")
-  # Integers that were all-ones arrive as one less.
+  # Integers of all-ones arrive as one less.
   add_broken(no_escape device/slots.h "mark_unescape(x, escape);" "(void)x;")
-  # Every rank adds its own value first: other bits on every rank.
+  # Every rank adds its own value first: different bits on every rank.
   add_broken(own_first device/reduce.h "vec_select(ANY_ORDER || rank == 0, own, x[0])" "own"
     "vec_select(!ANY_ORDER && r == rank, own, other)" "x[r - 1]")
-  # A root that hears from nobody runs ahead, into a half that a slow peer still reads.
+  # A root that hears from no rank runs ahead, into a half that a slow peer still reads.
   add_broken(no_notice device/notice.h "others & ~received" "0")
   # Calls of a series: slots as long as a message overlap; a root stores over what a slow peer still reads, of its own
   # call before, of another collective's, of a call between; roots have the same notices; a block that comes late takes
@@ -153,16 +153,16 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(reduce_no_notice rooted/reduce.cu "slices_notices(team, l.p, lane_of::R::MARK)" "notices_make(team, 0, ~0u, ~0u)")
   # A call behind one that was given up sends.
   add_broken(no_stop device/epoch.h "return epoch & ALG_EPOCH_STOPPED" "return false && epoch")
-  # A flag that was left alone for long looks new.
+  # A flag not raised for long looks new.
   add_broken(stale_flag allreduce/staged.cu "lane_flag(flag(team, team.rank, phase, r)) - value >= 2 * EPOCH_UNIT"
     "(int64_t)(lane_flag(flag(team, team.rank, phase, r)) - value) < 0")
   # A reader that does not wait for its flag.
   add_broken(no_flag allreduce/staged.cu "lane_flag(flag(team, team.rank, phase, r)) - value >= 2 * EPOCH_UNIT" "false")
   # A sender that does not wait for credit.
   add_broken(no_credit sendrecv/pairs.cu "const uint32_t room = it.rows - p.ahead" "const uint32_t room = it.rows")
-  # Credit for what is not armed again.
+  # Credit for rows that are not armed again.
   add_broken(false_credit sendrecv/pairs.cu "told = to & ~(part - 1)" "told = (to + 2 * part) & ~(part - 1)")
-  # Credit that is not given for the last quarter of a ring is missed by nobody; none at all is.
+  # No credit at all. (A sender does not need the credit of a ring's last quarter.)
   add_broken(mean_credit sendrecv/pairs.cu "lane_raise(it.credit, told)" "lane_raise(it.credit, 0)")
   add_broken(no_ring_rearm sendrecv/pairs.cu "lane_rearm(it.vector(count + b))" "(void)b")
   # A warp that waits in one of its items, for a peer that waits in another one.
@@ -177,20 +177,20 @@ if(SHUNT_SANITIZE STREQUAL "")
     "missed = (lane.lost = team.control->gone | lane_stopped(team), lane_missed(lane, team))")
   # Credit that overtakes the re-arming of a ring in the host's memory.
   add_broken(late_credit sendrecv/pairs.cu "lane_fence();" "")
-  # The next launch does not know how far the ring has come.
+  # The next launch does not know the position in the ring.
   add_broken(no_count sendrecv/pairs.cu "lane_write_own((uint64_t *)it.count, count)" "(void)count")
-  # A half whose last call a slow peer still reads; a tile of which some units have come; marks of 2^31 calls ago.
+  # A half whose last call a slow peer still reads; a tile of which some units have arrived; marks of 2^31 calls ago.
   add_broken(shm_one_half hostmem/outbox.h "half = epoch_half(team, epoch);" "half = 0;")
   add_broken(shm_torn hostmem/outbox.h "wrong |= x.v[i].w[3] ^ mark;" "")
   add_broken(shm_stale hostmem/outbox.h "l.thread == 0 && at >= used" "false")
-  # A flag before what it guards; a reader that does not wait for it; chunks that take the place of one in use.
+  # A flag before its data; a reader that does not wait for it; chunks that replace one in use.
   add_broken(shm_no_fence hostmem/chunks.h "lane_fence();" "")
   add_broken(shm_no_flag hostmem/chunks.h "lane_flag(flag(team, team.rank, r)) - value >= 2 * EPOCH_UNIT" "false")
   add_broken(shm_few_chunks hostmem/chunks.h "c % SHM_CHUNKS" "0 * c")
   add_broken(shm_few_sums hostmem/chunks.h "c % SHM_SUMS" "0 * c")
   # The next call posts its first chunks where a slow peer still reads the last ones.
   add_broken(shm_one_area hostmem/chunks.h "(epoch / EPOCH_UNIT & 1) * shm_area" "0 * shm_area")
-  # A root that hears from nobody runs ahead.
+  # A root that hears from no rank runs ahead.
   add_broken(shm_no_notice hostmem/shm_move.cu "outbox_hear(lane, team, epoch, route_all(team) & ~self & ~from);" "")
   add_broken(shm_no_answer hostmem/shm_oneshot.cu "outbox_hear(lane, team, epoch, route_all(team) & ~self);" "")
   add_copy(late_relay_posts multihost)

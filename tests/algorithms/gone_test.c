@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that leave, on the host device: one that has done its part is not missed, and
- * calls that need more of it end. Ranks are threads; the test says who is gone, as
- * shim/setup/watch.c does.
+ * Ranks that leave, on the host device: a rank that has done its part does not
+ * disturb the others, and calls that need more of it end. Ranks are threads; the
+ * test marks who is gone, as shim/setup/watch.c does.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -50,7 +50,7 @@ static void *call_once(void *argument)
                        .blocks = 2,
                        .threads = 1};
     if (c->rank == 0)
-        usleep(3000); /* the others wait, and look who is gone */
+        usleep(3000); /* the others wait, and check who is gone */
     const bool together = c->roots > 1 && c->rank % 2 == 1;
     const alg_part_t parts[] = {{1, c->in, c->out, COUNT}, {2, c->in + COUNT, c->out + COUNT, COUNT}};
     if (together) {
@@ -103,7 +103,7 @@ static void each_algorithm(try_t try)
     }
 }
 
-/* The word that tells so is written before the call: what the others make of it is the subject. */
+/* The word is written before the call: the subject is what the others do with it. */
 static void end_early(world_t *w, caller_t caller[RANKS])
 {
     pthread_t thread[RANKS];
@@ -121,7 +121,7 @@ static void end_early(world_t *w, caller_t caller[RANKS])
     }
 }
 
-static void who_has_ended_a_call_is_not_missed(void **state)
+static void a_rank_that_ended_a_call_is_not_missed(void **state)
 {
     (void)state;
     each_algorithm(end_early);
@@ -141,7 +141,7 @@ static void stay_away(world_t *w, caller_t caller[RANKS])
         assert_true(caller[r].status == ALG_STATUS_PEER_DEAD || caller[r].status == ALG_STATUS_PEER_LEFT);
 }
 
-static void who_never_comes_is_missed(void **state)
+static void a_rank_that_never_comes_is_missed(void **state)
 {
     (void)state;
     each_algorithm(stay_away);
@@ -172,7 +172,7 @@ static int turn_of(world_t *w, uint32_t rank, void *buffer, uint64_t bytes, uint
     return t.status;
 }
 
-/* Rank 2 has sent, and is gone; rank 0 receives from it and from rank 1, which sends when rank 0 has long waited. */
+/* Rank 2 has sent and is gone; rank 0 receives from it and from rank 1, which sends after rank 0 has waited long. */
 static void messages_of_others_go_on(void **state)
 {
     (void)state;
@@ -197,8 +197,9 @@ static void messages_of_others_go_on(void **state)
     world_free(w);
 }
 
-/* Rank 2 never sends: rank 1 finds that, and rank 0, which waits for rank 1, hears of it. Others are not disturbed. */
-static void who_never_sends_is_missed(void **state)
+/* Rank 2 never sends: rank 1 finds that out, and tells rank 0, which waits for rank 1. Other ranks are not disturbed.
+ * */
+static void a_rank_that_never_sends_is_missed(void **state)
 {
     (void)state;
     uint8_t data[4][100];
@@ -229,10 +230,10 @@ static void who_never_sends_is_missed(void **state)
 /* ---- Between a look at the data and a look at the peers -------------------------------------- */
 
 static world_t *world_of_two;
-static alg_control_t *shut; /* rank 0's, in a page that cannot be read */
+static alg_control_t *shut; /* rank 0's, in an unreadable page */
 static uint8_t sent_late[32];
 
-/* Rank 0 has looked for data, and now for who is gone: in between the messages come, and their sender goes. */
+/* Rank 0 has checked for data, and now checks who is gone: in between the messages arrive and their sender leaves. */
 static void open_control(int signal)
 {
     (void)signal;
@@ -246,7 +247,7 @@ static void what_was_sent_before_arrives(void **state)
 {
     (void)state;
     struct sigaction action = {.sa_handler = open_control}, before;
-    for (uint32_t count = 1; count <= 2; count++) { /* of one message a pair there is a kernel of its own */
+    for (uint32_t count = 1; count <= 2; count++) { /* a kernel of its own serves one message a pair */
         uint8_t got[2][16] = {{0}};
         world_of_two = world_make(2, ALG_MEMORY_PEER, SCRATCH);
         shut = mmap(NULL, sizeof *shut, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -272,8 +273,10 @@ static void what_was_sent_before_arrives(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_has_ended_a_call_is_not_missed), cmocka_unit_test(who_never_comes_is_missed),
-        cmocka_unit_test(messages_of_others_go_on),           cmocka_unit_test(who_never_sends_is_missed),
+        cmocka_unit_test(a_rank_that_ended_a_call_is_not_missed),
+        cmocka_unit_test(a_rank_that_never_comes_is_missed),
+        cmocka_unit_test(messages_of_others_go_on),
+        cmocka_unit_test(a_rank_that_never_sends_is_missed),
         cmocka_unit_test(what_was_sent_before_arrives),
     };
     return world_run("gone", tests, sizeof tests / sizeof tests[0]);

@@ -48,7 +48,7 @@ static void buffers_free(const buffers_t *b, const gpu_team_t *g)
     }
 }
 
-/* A build may have the algorithms of one memory alone. */
+/* A build may have only the algorithms of one memory. */
 static bool in_build(alg_memory_t memory)
 {
     bool any = false;
@@ -94,7 +94,7 @@ static draw_t draw(const gpu_team_t *g, const buffers_t *b, uint64_t *state, int
         const ptrdiff_t at = coll_in_place_at(&d.k, r) * (ptrdiff_t)width;
         uint8_t *input = b->input[r] + SLACK + shift / 2 / width * width, *output = b->output[r] + SLACK + shift;
         if (!coll_input_count(&d.k, r) || !coll_output_count(&d.k, r)) {
-            /* one buffer: nothing to be in place of */
+            /* one buffer only, so in place does not apply */
         } else if (d.in_place && at < 0) { /* the input holds the output */
             input = output;
             output = input - at;
@@ -117,7 +117,7 @@ static draw_t draw(const gpu_team_t *g, const buffers_t *b, uint64_t *state, int
     return d;
 }
 
-/* All that a rank's call may have touched, and something around it. */
+/* All bytes that a rank's call may touch, and a margin around them. */
 static size_t extent(const draw_t *d, int r)
 {
     const size_t in = coll_input_count(&d->k, (uint32_t)r), out = coll_output_count(&d->k, (uint32_t)r);
@@ -158,7 +158,7 @@ static bool may_change(const draw_t *d, const buffers_t *b, int r, size_t i)
     return input && byte >= input && byte < input + coll_input_count(&d->k, (uint32_t)r) * width;
 }
 
-/* Right everywhere, and nothing around it touched. */
+/* The result is right everywhere, and the bytes around it are unchanged. */
 static bool check(gpu_team_t *g, const buffers_t *b, const draw_t *d)
 {
     for (int r = 0; r < g->nranks; r++) {
@@ -198,8 +198,8 @@ static int eager(gpu_team_t *g, const buffers_t *b, uint64_t *state, int calls, 
     return wrong;
 }
 
-/* A graph of many calls that overwrite each other's buffers; only the last is checked, out of place, so that
- * its input survives. Eager calls in between move the epoch to odd values. */
+/* A graph of many calls that overwrite each other's buffers; only the last is checked, out of place, so its input
+ * survives. Eager calls in between make the epoch odd. */
 static int replayed(gpu_team_t *g, const buffers_t *b, uint64_t *state)
 {
     draw_t d[GRAPH_CALLS];
@@ -252,7 +252,7 @@ static int team(gpu_team_t *g, uint64_t *state, int calls)
         wrong += drawn(g, alg_registry[a]) ? eager(g, &b, state, calls / 4, a, 300000) : 0;
     wrong += eager(g, &b, state, calls, -1, 50000);
     wrong += eager(g, &b, state, 12, -1, MOST_BYTES);
-    for (int i = 0; i < 4 && !g->shared; i++) /* the launch of a graph may wait for what a GPU runs */
+    for (int i = 0; i < 4 && !g->shared; i++) /* launching a graph may wait for running kernels */
         wrong += replayed(g, &b, state);
     buffers_free(&b, g);
     return wrong;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sends and receives of the kernels on GPUs, from one thread: rounds of random
- * messages, each rank's in an order and on a grid of its own, several rounds queued
- * behind each other, eagerly and replayed. Every byte is compared.
+ * messages, each rank with its own order and grid, several rounds queued behind
+ * each other, eagerly and replayed. Every byte is compared.
+ *
  * Usage: gpu_pairs [-g GPUs] [-n batches] [-s seed]
  */
 #include <stdio.h>
@@ -18,7 +19,7 @@ enum { ROUNDS = 6, MOST = 40, AREA = 24 << 20 };
 
 typedef struct message {
     uint32_t from, to;
-    size_t bytes, out, in; /* where it lies in the sender's input, and in the receiver's output */
+    size_t bytes, out, in; /* position in the sender's input, and in the receiver's output */
 } message_t;
 
 typedef struct round {
@@ -29,7 +30,7 @@ typedef struct round {
 } round_t;
 
 static uint8_t *input[ALG_MAX_RANKS], *output[ALG_MAX_RANKS]; /* on the GPUs */
-static uint8_t *sent[ALG_MAX_RANKS], *got;                    /* here */
+static uint8_t *sent[ALG_MAX_RANKS], *got;                    /* on the host */
 static round_t rounds[ROUNDS];
 
 /* Bytes with runs of all-ones. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How fast the data of a scatter leaves a GPU, all GPUs at once, when nobody
- * waits for it: what bounds every all-reduce here. By the stores of a kernel,
- * which walks the peers from rank + 1 on, tile by tile; and by copy engines, one
- * copy to a peer after the other, alone and between two kernels. CSV on stdout;
- * the median of some rounds, of the slowest GPU. Usage: gpu_stores [-g GPUs]
+ * Speed of a scatter's data leaving a GPU, on all GPUs at once, with no rank
+ * waiting for it: the bound of every all-reduce here. By a kernel's stores, which
+ * go from peer rank + 1 on, tile by tile; and by copy engines, one copy to a peer
+ * after the other, alone and between two kernels. CSV on stdout: the median of
+ * some rounds, of the slowest GPU. Usage: gpu_stores [-g GPUs]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,7 +85,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* us of one, of `calls` in a graph. */
+/* us a call, of `calls` in a graph. */
 static float measure(gpu_team_t *g, how_t how, const args_t *args, uint32_t blocks, int calls, volatile int *go)
 {
     cudaGraphExec_t exec[ALG_MAX_RANKS];
@@ -131,7 +131,7 @@ static float measure(gpu_team_t *g, how_t how, const args_t *args, uint32_t bloc
     return round[ROUNDS / 2] * 1000 / (float)calls;
 }
 
-/* bytes: of the message that is scattered. blocks 0: copy engines. */
+/* bytes: of the scattered message. blocks 0: copy engines. */
 static void row(gpu_team_t *g, how_t how, args_t *args, size_t bytes, uint32_t blocks, volatile int *go)
 {
     for (int r = 0; r < g->nranks; r++)

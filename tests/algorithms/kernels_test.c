@@ -30,7 +30,7 @@ typedef struct actor {
     uint64_t seed;
     uint32_t calls;
     size_t most_bytes;
-    int algorithm; /* registry index, or -1: drawn for each call */
+    int algorithm; /* registry index, or -1: drawn anew for each call */
     uint32_t failures;
     char fault[300];
 } actor_t;
@@ -60,12 +60,12 @@ static void actor_call(actor_t *a, uint64_t *state)
     size_t most = algorithm->max_bytes(&a->world->map, nranks, (alg_type_t)k.c.type);
     most = (most < a->most_bytes ? most : a->most_bytes) / parts;
     if (most < width)
-        return; /* this scratch is too small for it */
+        return; /* this scratch is too small for the algorithm */
     k.c.count = place_draw_count(state, most / width);
     k.c.seed = data_random(state);
     const bool in_place = data_below(state, 2) && k.collective != ALG_ALL_TO_ALL;
     const uint32_t blocks = 1 + (uint32_t)data_below(state, MAX_BLOCKS);
-    uint64_t local = k.c.seed + a->rank; /* what may differ between ranks: alignment, the room for blocks */
+    uint64_t local = k.c.seed + a->rank; /* may differ between ranks: alignment, the room for blocks */
     place_t b;
     if (!place_make(&b, &k, a->rank, in_place, &local)) {
         snprintf(a->fault, sizeof a->fault, "no memory");
@@ -84,7 +84,7 @@ static void actor_call(actor_t *a, uint64_t *state)
                        .most_blocks = (uint32_t)data_below(&local, MAX_BLOCKS + 1)};
     data_scalar(&k.c, (int)a->rank, &call.scalar_bits);
     if (data_below(&local, 8) == 0)
-        usleep((useconds_t)data_below(&local, 400)); /* a rank that comes late */
+        usleep((useconds_t)data_below(&local, 400)); /* this rank comes late */
     algorithm->shape(k.c.count * width * parts, nranks, &call.blocks, &call.threads);
     call.threads = 1;
     const alg_team_t team = world_team(a->world, a->rank);
@@ -145,7 +145,7 @@ static bool has(const char *algorithm)
 #endif
 }
 
-/* One algorithm alone, so that a fault names it. */
+/* One algorithm, so that a fault names it. */
 static void each_algorithm(void **state)
 {
     (void)state;
@@ -160,7 +160,7 @@ static void each_algorithm(void **state)
     }
 }
 
-/* All algorithms share a scratch in random order: the rule of the halves, and grids that change. */
+/* All algorithms share a scratch in random order: checks the rule of the halves, and changing grids. */
 static void mixed(void **state)
 {
     (void)state;
@@ -174,14 +174,14 @@ static void mixed(void **state)
     }
 }
 
-/* To the limit of the scratch, and (staged) far beyond it. */
+/* Up to the limit of the scratch, and (staged) far beyond it. */
 static void largest(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < ALG_MEMORY_COUNT * 3; i++) {
         const uint32_t n = 2 + i % 3;
         if (scaled(2) < 2 && n != 3)
-            continue; /* under a sanitizer three ranks are enough */
+            continue; /* under a sanitizer three ranks suffice */
         world_t *w = world_make(n, (alg_memory_t)(i / 3), SCRATCH);
         const bool shorter = w->map.memory == ALG_MEMORY_HOST; /* chunks, so there are more of them */
         for (int algorithm = 0; algorithm < (int)alg_registry_count; algorithm++) {
@@ -206,7 +206,7 @@ static void *turn_main(void *argument)
     return (void *)(intptr_t)alg_find(ALG_ALL_REDUCE, t->algorithm)->launch_host(&t->team, &t->call);
 }
 
-/* Rank 0's, of `count` floats in place, which are few. */
+/* Rank 0's call, of `count` floats in place, which are few. */
 static turn_t turn_of_floats(world_t *w, const char *algorithm, uint64_t count, uint64_t timeout_us)
 {
     static float x[4096];
@@ -218,7 +218,7 @@ static turn_t turn_of_floats(world_t *w, const char *algorithm, uint64_t count, 
     return t;
 }
 
-/* Of all-reduce, one for each way to wait. */
+/* All-reduce algorithms, one for each way to wait. */
 static const char *const waiting[] = {"oneshot", "staged", "shm-oneshot", "shm-twoshot", "shm-staged"};
 enum { WAITING = sizeof waiting / sizeof waiting[0] };
 
@@ -227,7 +227,7 @@ static world_t *world_for(const char *algorithm)
     return world_make(2, alg_find(ALG_ALL_REDUCE, algorithm)->memory, SCRATCH);
 }
 
-/* A rank that never comes: the others leave at the time limit, or when told to. */
+/* A rank that never comes: the others leave at the time limit, or on an abort. */
 static void broken_wait(const char *algorithm)
 {
     world_t *w = world_for(algorithm);
@@ -255,7 +255,7 @@ static void broken_waits(void **state)
     }
 }
 
-/* Calls that stand behind one that was given up send nothing: a late peer would add what does not belong together. */
+/* Calls behind one that was given up send nothing: a late peer would add data of different calls. */
 static void calls_behind(void **state)
 {
     (void)state;
@@ -281,20 +281,20 @@ static void calls_behind(void **state)
         for (int k = 0; k < COUNT; k++)
             y[k] = 10;
         turn.team = world_team(w, 1);
-        turn.team.timeout_ns = 1000000000; /* an aborted rank has told nobody */
+        turn.team.timeout_ns = 1000000000; /* an aborted rank tells no peer */
         turn.call.input = turn.call.output = y;
         if ((intptr_t)turn_main(&turn) == ALG_STATUS_OK) {
             for (int k = 0; k < COUNT; k++)
                 assert_float_equal(y[k], 11, 0);
         }
-        /* Who ran out of time has told it, so its next call does not wait for ever. */
+        /* A rank whose wait ran out of time has told this one, so its next call does not wait for ever. */
         turn.team.timeout_ns = abort ? 50000000 : 0;
         assert_int_equal((intptr_t)turn_main(&turn), abort ? ALG_STATUS_TIMEOUT : ALG_STATUS_PEER_LEFT);
         world_free(w);
     }
 }
 
-/* The counter of calls wraps around, and flags that nobody has raised for half of its range are not new. */
+/* The counter of calls wraps around; flags not raised for half of its range do not look new. */
 static void wrapped_epochs(void **state)
 {
     (void)state;
@@ -307,7 +307,7 @@ static void wrapped_epochs(void **state)
         const uint64_t at = begin[i % BEGINS];
         for (uint32_t r = 0; r < 3; r++) {
             memcpy(w->scratch[r] + ALG_EPOCH_OFFSET, &at, sizeof at);
-            /* Near the end of the range a flag of its beginning, 0, would look new: the last raise was later. */
+            /* Near the end of the range a flag from its beginning, 0, would look new: the last raise was later. */
             for (size_t f = 0; i % BEGINS == 1 && f < w->map.flags_bytes; f += sizeof at)
                 memcpy(w->scratch[r] + w->map.flags_offset + f, &at, sizeof at);
         }
@@ -316,8 +316,8 @@ static void wrapped_epochs(void **state)
     }
 }
 
-/* The time limit is of one wait: a call of many waits, each far within it, may take longer. Rank 1 is played by hand.
- */
+/* The time limit holds for one wait: a call with many waits, each far within it, may take longer. The test plays rank
+ * 1. */
 enum { SLOW_STEPS = 16, SLOW_STEP_US = 400000, SLOW_LIMIT_US = 6000000 };
 
 /* The vectors that rank 1 would put into half 0 (slots.h). */
@@ -350,7 +350,7 @@ static void raise_step(world_t *w, uint64_t i)
     __atomic_store_n(&flags[1], i + 1, __ATOMIC_RELEASE);
 }
 
-/* Side by side, since all of it is waiting. */
+/* Side by side, since all of them only wait. */
 static void slow_peers(void **state)
 {
     (void)state;
@@ -394,8 +394,8 @@ static void slow_peers(void **state)
     }
 }
 
-/* A mark comes again after 2^31 calls. Units that a longer message left then do not pass for new: the calls between
- * have cleared them (outbox.h). */
+/* A mark comes again after 2^31 calls. Units left by a longer message do not look new then: the calls between have
+ * cleared them (outbox.h). */
 enum { STALE_UNITS = 64, STALE_COUNT = 24 };
 
 static void *shorter_and_shorter(void *argument)
@@ -438,8 +438,7 @@ static void stale_marks(void **state)
 }
 
 #ifndef PART
-/* Every pair of bytes. Input begins with `place` bytes of nothing, so that pairs come to lie elsewhere in their words.
- */
+/* Every pair of bytes. The input begins with `place` zero bytes, which moves the pairs within their words. */
 static void join_pairs(world_t *w, ncclDataType_t type, ref_op_t op, uint32_t place)
 {
     enum { PAIRS = 256 * 256 };
@@ -474,7 +473,7 @@ static void join_pairs(world_t *w, ncclDataType_t type, ref_op_t op, uint32_t pl
     }
 }
 
-/* 8-bit integers are joined four at a time, in words. */
+/* 8-bit integers are reduced four at a time, in words. */
 static void pairs_of_bytes(void **state)
 {
     (void)state;

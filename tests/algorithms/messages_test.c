@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Sends and receives on the host device: ranks are threads, scratch is plain
- * memory. All ranks draw the same messages, and each lists its own in an order of
- * its own.
+ * memory. All ranks draw the same messages, and each lists its own in another
+ * order.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -20,18 +20,18 @@
 
 enum { MOST_MESSAGES = 4000, SCRATCH = 1 << 20 };
 
-/* What the tests are about now: its rings lie in the receiver's device memory, or in the host's. */
+/* The memory under test: rings are in the receiver's device memory, or in the host's. */
 static alg_memory_t memory;
 static const char *const pairs_in[ALG_MEMORY_COUNT] = {[ALG_MEMORY_PEER] = "pairs", [ALG_MEMORY_HOST] = "shm-pairs"};
 
-/* Of a round, in the order that holds for each pair. */
+/* A round's messages, in the order that holds for each pair. */
 typedef struct message {
     uint32_t from, to;
     size_t bytes;
     uint64_t seed;
 } message_t;
 
-/* Bytes, now and then runs of all-ones. */
+/* Random bytes, sometimes runs of all-ones. */
 static void fill(uint8_t *at, size_t bytes, uint64_t seed)
 {
     for (size_t i = 0; i < bytes; i++) {
@@ -83,7 +83,7 @@ static bool launch(const actor_t *a, alg_message_t *list, uint32_t count, uint64
     return algorithm->launch_host(&team, &call) == ALG_STATUS_OK;
 }
 
-/* A rank's list: those of one pair in their order, apart from that any. */
+/* A rank's list: those of one pair in their order, otherwise in any. */
 static void shuffle(alg_message_t *list, const uint32_t *at, uint32_t count, uint64_t *local, uint32_t *to)
 {
     (void)list;
@@ -167,7 +167,7 @@ static void *actor_main(void *argument)
                 all[i].to = (all[i].to + 1) % a->world->nranks;
         }
         if (data_below(&local, 4) == 0)
-            usleep((useconds_t)data_below(&local, 400)); /* a rank that comes late */
+            usleep((useconds_t)data_below(&local, 400)); /* this rank comes late */
         if (!round_right(a, all, count, &local))
             return a->fault;
     }
@@ -201,7 +201,7 @@ static void play(uint32_t nranks, uint32_t rounds, uint32_t most, size_t most_by
     world_free(w);
 }
 
-/* Any messages, to oneself too; each rank in an order and with a grid of its own. */
+/* Random messages, also to oneself; each rank with its own order and grid. */
 static void groups(void **state)
 {
     (void)state;
@@ -209,7 +209,7 @@ static void groups(void **state)
         play(n, n <= 4 ? 60 : 15, 8, 20000, TOGETHER);
 }
 
-/* More than a kernel's arguments hold. */
+/* More than a kernel's arguments can hold. */
 static void many(void **state)
 {
     (void)state;
@@ -224,7 +224,7 @@ static void long_messages(void **state)
         play(n, 3, 4, 3 << 20, TOGETHER);
 }
 
-/* A short message is sent before anybody receives, and the next launches go on where the last one ended. */
+/* A short message is sent before its receive, and the next launches continue where the last one ended. */
 static void deposits(void **state)
 {
     (void)state;
@@ -246,8 +246,8 @@ static void *turn_main(void *argument)
     return (void *)(intptr_t)alg_find(ALG_SEND_RECV, pairs_in[memory])->launch_host(&t->team, &call);
 }
 
-/* One rank groups what its peers make in two calls each, the second of which waits for the other peer: all messages of
- * the one group must be under way together. */
+/* One rank groups messages for which its peers make two calls each; their second call waits for the other peer. So all
+ * messages of the group must progress together. */
 enum { TOGETHER_MESSAGES = 150 };
 
 typedef struct chain {
@@ -310,7 +310,7 @@ static void one_group_of_many(void **state)
     world_free(w);
 }
 
-/* A message that never comes: the receiver leaves at the time limit, or when told to; and then sends nothing more. */
+/* A message that never comes: the receiver leaves at the time limit, or on an abort, and then sends nothing more. */
 static void broken_waits(void **state)
 {
     (void)state;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All-reduce of several hosts on the host device: ranks are threads, each with a relay of its own, and the proxy
- * of this process serves all of them over sockets. Who is late, and where, is drawn.
+ * All-reduce of several hosts on the host device: ranks are threads, each with a
+ * relay of its own, and this process's proxy serves all of them over sockets.
+ * Random ranks are late at random places.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -125,7 +126,7 @@ static void call_once(member_t *m, alg_relay_t *relay, const alg_team_t *team, u
     data_buffer_free(&out);
 }
 
-/* All inputs are the largest number of their type: the average is the same number, while a host's sum is none. */
+/* All inputs are the largest number of their type: the average is the same number, while a host's sum is infinite. */
 static void average_largest(member_t *m, alg_relay_t *relay, const alg_team_t *team)
 {
     enum { COUNT = 100 };
@@ -178,7 +179,7 @@ static void *member_main(void *argument)
     average_largest(m, relay, &team);
     for (int i = 0; i < ROUNDS && !m->fault[0]; i++)
         call_once(m, relay, &team, &state);
-    alg_relay_destroy(relay); /* at once: a slower host still wants the last step */
+    alg_relay_destroy(relay); /* at once: a slower host still needs the last step */
     return NULL;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * world.h - ranks of kernels on the host device, in one process: scratch is plain memory, and a rank's
- * kernels run in whatever thread calls them.
+ * world.h - ranks of kernels on the host device, in one process: scratch is plain
+ * memory, and a rank's kernels run in the thread that calls them.
  */
 #ifndef TEST_WORLD_H
 #define TEST_WORLD_H
@@ -11,7 +11,7 @@
 #include "algorithms/algorithm.h"
 
 #ifndef WAIT_NS
-#define WAIT_NS 20000000000u /* a broken build (broken.cmake) waits less */
+#define WAIT_NS 20000000000u /* a mutant (broken.cmake) waits less */
 #endif
 
 typedef struct world {
@@ -22,7 +22,7 @@ typedef struct world {
     uint8_t counts[ALG_MAX_RANKS][ALG_COUNTS_BYTES];
 } world_t;
 
-/* The type of a call: any, or one that a broken build has. */
+/* The type of a call: any, or one that a mutant has. */
 ncclDataType_t world_draw_type(uint64_t *state);
 
 /* `bytes` of scratch for each rank. */
@@ -30,7 +30,7 @@ world_t *world_make(uint32_t nranks, alg_memory_t memory, size_t bytes);
 void world_free(world_t *w);
 alg_team_t world_team(world_t *w, uint32_t rank);
 
-/* Runs tests up to the first that fails: a broken build has shown enough then. The number of failures. */
+/* Runs tests up to the first failure: enough for a mutant. Returns the number of failures. */
 struct CMUnitTest;
 int world_run(const char *name, const struct CMUnitTest *tests, size_t count);
 

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""test_audit.py - libshunt_audit.so, as a program meets it.
+"""test_audit.py - libshunt_audit.so, used by a program.
 
 usage: test_audit.py CLIENT LINKED_CLIENT SHUNT_LIBRARY AUDIT_LIBRARY FAKE_NCCL SHUNT_COMMAND
 
 The client opens an NCCL by an absolute path; a fake plays the real one. The
-version that comes back is the fake's either way: with Shunt in between it has
-come through Shunt, which must have opened the fake although the audit library
-watches every open.
+version is the fake's in any case: with Shunt in between it came through Shunt,
+which must have opened the fake although the audit library watches every open.
 """
 
 import os
@@ -42,24 +41,24 @@ def main():
         alone = shutil.copy(AUDIT, os.path.join(folder, "libshunt_audit.so"))
         for path in (FAKE, old_name):
             expect("plain", 1, CLIENT, path)
-            expect("plain", 2, CLIENT, path, LD_PRELOAD=SHUNT)  # what a preload cannot do
+            expect("plain", 2, CLIENT, path, LD_PRELOAD=SHUNT)  # a preload cannot do this
             expect("shunt", 2, CLIENT, path, LD_AUDIT=AUDIT)
             expect("shunt", 2, COMMAND, "run", "--audit", "--", CLIENT, path, SHUNT_LIB=SHUNT)
         # By name, and linked: the audit library alone is enough.
         expect("shunt", 2, CLIENT, "libnccl.so.2", LD_AUDIT=AUDIT)
         expect("plain", 1, LINKED, FAKE)
         expect("shunt", 2, LINKED, FAKE, LD_AUDIT=AUDIT)
-        # What only looks like it is left alone.
+        # A similar name is left alone.
         run(CLIENT, other, LD_AUDIT=AUDIT)
         assert run(CLIENT, other, LD_AUDIT=AUDIT).stdout.startswith("plain")
-        # Told where Shunt is; and not finding it.
+        # The path of Shunt is given; and is wrong.
         expect("shunt", 2, CLIENT, FAKE, LD_AUDIT=alone, SHUNT_LIB=SHUNT)
         os.remove(old_name)
         done = expect("plain", 1, CLIENT, FAKE, LD_AUDIT=alone)
         assert done.stderr.count("\n") == 1 and "SHUNT_LIB" in done.stderr, done.stderr
         done = expect("plain", 1, CLIENT, FAKE, LD_AUDIT=AUDIT, SHUNT_LIB="/nowhere/libnccl.so.2")
         assert done.stderr.count("\n") == 1, done.stderr
-        # The command says so when the audit library is not beside the library.
+        # The command reports an audit library that is not beside the library.
         moved = shutil.copy(SHUNT, os.path.join(pathlib.Path(folder), "libnccl.so.2"))
         os.remove(alone)
         done = subprocess.run([COMMAND, "run", "--audit", "true"], env=dict(os.environ, SHUNT_LIB=moved),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conf_test.c - shunt.conf: which file counts, what a line may be, and what is
- * said of a wrong one. This program is built with another place for the
- * system's file. Settings are read once a process, so each case has its own.
+ * conf_test.c - shunt.conf: which file counts, the form of a line, and the message
+ * for a wrong one. This program is built with another path for the system's file.
+ * Settings are read once a process, so each case has its own.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ static char folder[] = "/tmp/shunt-conf-XXXXXX";
 static char user_file[PATH_BYTES], home_file[PATH_BYTES], nccl_file[PATH_BYTES];
 static const char *const system_file = SHIM_CONF_SYSTEM_FILE;
 
-/* What a process finds, and what it must make of it. */
+/* What a process is given, and what it must read from it. */
 typedef struct scenario {
     const char *user, *home, *system, *nccl; /* contents of the files; NULL: there is none */
     const char *set[2];                      /* a variable of the environment */
@@ -84,7 +84,7 @@ static void assert_quiet(scenario_t scenario)
     assert_string_equal(log, "");
 }
 
-static void which_file_counts(void **state)
+static void which_file_is_read(void **state)
 {
     (void)state;
     const scenario_t all = {.user = "SHUNT_MAX_CTAS=1\n",
@@ -115,7 +115,7 @@ static void which_file_counts(void **state)
     assert_quiet(one);
 }
 
-/* NCCL's own variable speaks only where ours says nothing anywhere. */
+/* NCCL's own variable counts only if ours is not set anywhere. */
 static void before_nccls_variables(void **state)
 {
     (void)state;
@@ -126,7 +126,7 @@ static void before_nccls_variables(void **state)
                               .origin = user_file});
 }
 
-static void what_a_line_may_be(void **state)
+static void forms_of_a_line(void **state)
 {
     (void)state;
     static const struct {
@@ -148,8 +148,8 @@ static void what_a_line_may_be(void **state)
         (scenario_t){.user = "SHUNT_DEVICE=\n", .variable = "SHUNT_DEVICE", .value = "auto", .origin = "default"});
 }
 
-/* Each wrong line gives one line with its place; the last line of the file counts all the same. */
-static void what_is_wrong(void **state)
+/* Each wrong line is reported once with its position; the file's last line counts all the same. */
+static void wrong_lines_are_reported(void **state)
 {
     (void)state;
     static const struct {
@@ -193,7 +193,7 @@ static void faults_are_told_up_to_a_limit(void **state)
     assert_int_equal(child_count(log, "\n"), SHIM_CONF_MOST_FAULTS + 1);
 }
 
-static void what_is_no_file(void **state)
+static void unsuitable_files_are_not_read(void **state)
 {
     (void)state;
     char log[LOG_BYTES];
@@ -204,7 +204,7 @@ static void what_is_no_file(void **state)
     run(scenario, log);
     assert_int_equal(child_count(log, "\n"), 1);
     assert_non_null(strstr(log, "shunt.conf:1:1: expected a file of less than 64 KiB; the file is not used\n"));
-    /* Something else of that name: nothing to wait for. */
+    /* The name is of something other than a file, for which the library must not wait. */
     scenario_t other = scenario;
     other.user = NULL;
     unlink(user_file);
@@ -214,15 +214,15 @@ static void what_is_no_file(void **state)
     unlink(user_file);
 }
 
-/* What is wrong is told only where the log's level lets it through. */
-static void silence_is_kept(void **state)
+/* A wrong line is reported only if the log's level allows it. */
+static void no_log_means_no_line(void **state)
 {
     (void)state;
     assert_quiet((scenario_t){
         .user = "nonsense\nSHUNT_DEBUG=none\n", .variable = "SHUNT_DEBUG", .value = "none", .origin = user_file});
 }
 
-/* "<folder>/<name>" into path, for a folder to make or a file. */
+/* "<folder>/<name>" into path, to make a folder or a file there. */
 static void join(char *path, const char *name)
 {
     snprintf(path, PATH_BYTES, "%s/%s", folder, name);
@@ -257,13 +257,13 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(which_file_counts),
+        cmocka_unit_test(which_file_is_read),
         cmocka_unit_test(before_nccls_variables),
-        cmocka_unit_test(what_a_line_may_be),
-        cmocka_unit_test(what_is_wrong),
+        cmocka_unit_test(forms_of_a_line),
+        cmocka_unit_test(wrong_lines_are_reported),
         cmocka_unit_test(faults_are_told_up_to_a_limit),
-        cmocka_unit_test(what_is_no_file),
-        cmocka_unit_test(silence_is_kept),
+        cmocka_unit_test(unsuitable_files_are_not_read),
+        cmocka_unit_test(no_log_means_no_line),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

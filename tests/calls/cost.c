@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cost.c - measures what the account of a call costs the caller with everything
- * off: the counters, the last decision, the trace that is not there. It should
- * stay below 20 ns. Not a test: no verdict follows from a time.
+ * cost.c - measures the account's cost for a call with everything off: the
+ * counters, the last decision, the disabled trace. It should stay below 20 ns. Not
+ * a test: no verdict follows from a time.
  *
- * The least of many short rounds, since a busy machine adds time and takes none
- * away.
+ * Takes the least of many short rounds, since a busy machine only adds time.
  */
 #include <stdio.h>
 #include <time.h>
@@ -22,7 +21,7 @@ static double now_ns(void)
     return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
-/* What a call does of it. */
+/* The account's work for one call. */
 static void account(const sel_choice_t *choice)
 {
     uint64_t start_ns = shim_trace_begin();

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fake.h - a GPU, a real NCCL and an algorithm that only keep book, so that
- * the order of work over streams, groups and captures can be checked anywhere.
+ * fake.h - a GPU, a real NCCL and an algorithm that only record, so that the order
+ * of work over streams, groups and captures can be checked on any machine.
  *
- * Work is numbered. A stream knows the set of works that have certainly run
- * before what comes next on it; events carry such sets from stream to stream.
- * A capture builds a graph of nodes: works, and waits for and records of events
- * from outside. What a launch of it runs are works of their own.
+ * Work is numbered. A stream knows the set of works that certainly ran before its
+ * next work; events carry such sets from stream to stream. A capture builds a
+ * graph of nodes: works, and waits for and records of outside events. A launch of
+ * it runs as works of its own.
  */
 #ifndef TEST_FAKE_H
 #define TEST_FAKE_H
@@ -27,7 +27,7 @@ typedef struct fake_work {
     int device;
     void *stream;
     uint64_t before;            /* works (bits) that have run before it */
-    unsigned long long capture; /* it was captured, so it did not run */
+    unsigned long long capture; /* captured, so it did not run */
     uint64_t scalar_bits;
 } fake_work_t;
 
@@ -35,57 +35,57 @@ typedef struct fake {
     int device; /* current */
     uint32_t works;
     fake_work_t work[FAKE_WORKS];
-    uint32_t cuda_calls;  /* all, but questions about device and capture */
-    uint32_t queries;     /* questions about a capture */
-    uint32_t wrong_waits; /* an event of a capture was waited for outside of it, or the other way round */
+    uint32_t cuda_calls;  /* all but queries of device and capture */
+    uint32_t queries;     /* queries of a capture */
+    uint32_t wrong_waits; /* an event of a capture was waited for outside of it, or the reverse */
     uint32_t graph_references;
-    uint32_t events, streams_made;              /* by the code under test, that are not destroyed */
+    uint32_t events, streams_made;              /* made by the code under test, and not destroyed */
     int launch_error;                           /* what the next launches return ... */
-    int wait_error, record_error, retain_error; /* ... and what comes around them */
-    bool running;                               /* what was recorded has not ended */
+    int wait_error, record_error, retain_error; /* ... and of the calls around them */
+    bool running;                               /* recorded work has not ended */
     int ends_after;                             /* so many queries, if not 0 */
     uint32_t launches_left;                     /* if not 0: launches until they fail */
-    ncclResult_t real_state;                    /* of every communicator: what ncclCommGetAsyncError says */
+    ncclResult_t real_state;                    /* of every communicator: the answer of ncclCommGetAsyncError */
     uint32_t polls;                             /* of it; each one moves ncclInProgress on, the third to success */
     ncclResult_t forward_result;
     uint32_t launches;
-    alg_call_t launched[FAKE_WORKS]; /* by us; their lists of messages and of parts are copies */
+    alg_call_t launched[FAKE_WORKS]; /* by Shunt; their lists of messages and of parts are copies */
     alg_message_t message[FAKE_MESSAGES];
     alg_part_t part[FAKE_WORKS];
     uint32_t messages, parts;
     uint32_t real_calls;
-    const char *real_call[FAKE_WORKS]; /* names of the real NCCL's functions that were called, but for groups' */
+    const char *real_call[FAKE_WORKS]; /* names of the real NCCL's functions that were called, except groups' */
     unsigned real_depth;
     ncclResult_t real_error; /* of the real NCCL's group */
 } fake_t;
 
 extern fake_t fake;
 
-/* Work comes to a stream; from fake_rooms.c. */
+/* Add work to a stream; for fake_rooms.c. */
 void fake_work(fake_kind_t kind, cudaStream_t stream, uint64_t scalar_bits);
 
-/* Forget everything but communicators. */
+/* Forget all but communicators. */
 void fake_reset(void);
 /* Stream number 1 .. FAKE_STREAMS-1. */
 cudaStream_t fake_stream(int number);
 void fake_stream_destroy(cudaStream_t stream);
-/* The handle of a destroyed stream is given to a new one. */
+/* Give a destroyed stream's handle to a new one. */
 void fake_stream_again(cudaStream_t stream);
-/* id 0: not captured; ~0: asking fails. */
+/* id 0: not captured; ~0: the query fails. */
 void fake_stream_capture(cudaStream_t stream, unsigned long long id);
-/* Works that have run before what comes next on the stream. */
+/* Works that ran before the stream's next work. */
 uint64_t fake_known(cudaStream_t stream);
 /* Nodes of the graph of a capture. */
 uint32_t fake_nodes(unsigned long long capture, fake_node_t kind);
-/* Works of it that its record nodes come right after, and those that come after all its waits. */
+/* Works right before its record nodes, and works after all its waits. */
 uint64_t fake_recorded(unsigned long long capture);
 uint64_t fake_after_waits(unsigned long long capture);
 /* Launch that graph: its works run once more. */
 void fake_graph_launch(unsigned long long capture, cudaStream_t stream);
-/* Run what the graphs of all captures hold back. */
+/* Run the works that the graphs of all captures hold back. */
 void fake_graphs_destroy(void);
 
-/* An attached communicator on a device. fake_comm_end takes it out and frees it. */
+/* An attached communicator on a device. fake_comm_end removes and frees it. */
 shim_comm_t *fake_comm(int device, bool blocking);
 void fake_comm_end(shim_comm_t *comm);
 

@@ -46,7 +46,7 @@ static uint32_t node_count;
 static struct CUuserObject_st *held[OBJECTS];
 static uint32_t held_count;
 
-/* Streams are numbers times 16, so that none looks like a special handle; those are stream 0. */
+/* Streams are numbers times 16, so that none equals a special handle; special handles are stream 0. */
 static stream_t *stream_of(cudaStream_t stream)
 {
     uintptr_t number = (uintptr_t)stream / 16;
@@ -170,7 +170,7 @@ static uint64_t run_node(struct CUgraphNode_st *node, uint64_t known, cudaStream
     return known | bit(fake.works++);
 }
 
-/* What a node waits for is what was recorded before the launch, whatever the graph itself records. */
+/* A node waits for the state recorded before the launch, whatever the graph itself records. */
 void fake_graph_launch(unsigned long long capture, cudaStream_t stream)
 {
     stream_t *s = stream_of(stream);
@@ -359,7 +359,7 @@ cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t *f
     (void)graph, (void)edges;
     for (size_t i = 0; i < count; i++) {
         if (closed(bit(number_of(from[i]))) & bit(number_of(to[i])) || to[i]->after & bit(number_of(from[i])))
-            return cudaErrorInvalidValue; /* a cycle, or one that is there */
+            return cudaErrorInvalidValue; /* a cycle, or an edge that exists */
         to[i]->after |= bit(number_of(from[i]));
     }
     return cudaSuccess;
@@ -428,7 +428,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     return cudaSuccess;
 }
 
-/* A wait may take a stream into a capture: of ours that is meant, of the program's it never is. */
+/* A wait may take a stream into a capture: intended for Shunt's streams, never for the program's. */
 static bool may_wait(const stream_t *s, const struct CUevent_st *event)
 {
     return s->capture == event->capture || (s->made && s->capture == 0);

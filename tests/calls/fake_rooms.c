@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fake_rooms.c - what surrounds the calls: the real NCCL, the selector, an
- * algorithm, set-up. Only what the calls under test touch does anything.
+ * fake_rooms.c - the surroundings of the calls: the real NCCL, the selector, an
+ * algorithm, set-up. Only functions that the tested calls use do anything.
  */
 #include "fake.h"
 
@@ -381,7 +381,7 @@ shim_comm_t *fake_comm(int device, bool blocking)
     comm->config.graph_mixing = true;
     atomic_store(&comm->phase, SHIM_COMM_ATTACHED);
     shim_comm_insert(comm);
-    shim_comm_release(comm); /* the table's reference is left */
+    shim_comm_release(comm); /* the table's reference remains */
     return comm;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * file_test.c - what log, statistics and trace are written to: the user's own
- * files and new ones, and nothing that another user has put in their place.
+ * file_test.c - the files of log, statistics and trace: the user's own and new
+ * ones, and never one that another user put in their place.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -76,7 +76,7 @@ static void assert_refused(const char *name, const char *expected)
     assert_string_equal(why, expected);
 }
 
-static void ones_own_and_new_ones(void **state)
+static void own_and_new_files_are_written(void **state)
 {
     (void)state;
     struct stat info;
@@ -110,7 +110,7 @@ static void nothing_else(void **state)
     assert_kept();
 }
 
-static void not_another_users(void **state)
+static void another_users_file_is_not_written(void **state)
 {
     (void)state;
     if (geteuid() != 0) {
@@ -136,8 +136,8 @@ static int write_all(void *variable)
     exit(0);
 }
 
-/* A link that somebody has laid for root. */
-static void each_of_them_looks(void **state)
+/* A link that another user has made for root to follow. */
+static void every_file_is_checked_for_a_link(void **state)
 {
     (void)state;
     static const char *const variables[] = {"SHUNT_DEBUG_FILE", "SHUNT_STATS", "SHUNT_TRACE"};
@@ -154,10 +154,10 @@ static void each_of_them_looks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(ones_own_and_new_ones, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(own_and_new_files_are_written, set_up, tear_down),
         cmocka_unit_test_setup_teardown(nothing_else, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(not_another_users, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(each_of_them_looks, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(another_users_file_is_not_written, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(every_file_is_checked_for_a_link, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("file", tests, NULL, NULL);
 }

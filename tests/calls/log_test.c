@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * log_test.c - lines of the log: their form, their levels, where they go.
+ * log_test.c - lines of the log: their form, levels and destination.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -93,7 +93,7 @@ static int odd_lines(void *argument)
     return 0;
 }
 
-static void a_line_is_a_line(void **state)
+static void control_characters_stay_in_one_line(void **state)
 {
     (void)state;
     char log[LOG_BYTES];
@@ -180,7 +180,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_line_has_its_form),
         cmocka_unit_test(levels),
-        cmocka_unit_test(a_line_is_a_line),
+        cmocka_unit_test(control_characters_stay_in_one_line),
         cmocka_unit_test_setup_teardown(a_file_for_each_process, make_folder, remove_folder),
         cmocka_unit_test(a_file_that_cannot_be_written),
     };

@@ -1,30 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * messages_test.c - sends and receives on a fake GPU: what is launched, beside what, and what is refused.
+ * messages_test.c - sends and receives on a fake GPU: what is launched,
+ * concurrently with what, and what is refused.
  *
- * Where two works are beside each other neither waits for the other, so a group ends in whatever order and in whatever
- * groups other ranks make its calls. Which message is forwarded and which is taken depends on its bytes alone.
+ * Two concurrent works do not wait for each other, so a group ends in whatever
+ * order and groups other ranks make its calls. A message's bytes alone decide
+ * whether it is forwarded or taken.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-/* cmocka wants the four above first */
-#include <cmocka.h>
-
-#include "fake.h"
+#include "fake_calls.h"
 #include "shim/call/group.h"
 #include "shim/host/host.h"
 #include "shunt.h"
-
-#define ALL_OF(n) ((UINT64_C(1) << (n)) - 1)
-enum { SMALL = 10, LARGE = FAKE_TAKEN_LIMIT + 1 };
-
-static float buffer[2];
-
-static ncclResult_t reduce(shim_comm_t *comm, size_t count, int stream)
-{
-    return ncclAllReduce(buffer, buffer, count, ncclFloat32, ncclSum, comm->handle, fake_stream(stream));
-}
 
 static ncclResult_t send_to(shim_comm_t *comm, size_t count, int peer, int stream)
 {
@@ -36,36 +22,12 @@ static ncclResult_t receive(shim_comm_t *comm, size_t count, int peer, int strea
     return ncclRecv(buffer + 1, count, ncclFloat32, peer, comm->handle, fake_stream(stream));
 }
 
-static bool after(uint32_t later, uint32_t sooner)
-{
-    return fake.work[later].before >> sooner & 1;
-}
-
-static bool beside(uint32_t a, uint32_t b)
-{
-    return !after(a, b) && !after(b, a);
-}
-
 static void assert_message(const alg_message_t *message, size_t bytes, uint32_t peer, bool send)
 {
     assert_ptr_equal(message->buffer, send ? buffer : buffer + 1);
     assert_int_equal(message->bytes, bytes);
     assert_int_equal(message->peer, peer);
     assert_int_equal(message->send, send);
-}
-
-static int set_up(void **state)
-{
-    fake_reset();
-    *state = fake_comm(0, true);
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fake_graphs_destroy();
-    fake_comm_end(*state);
-    return 0;
 }
 
 /* ---- Alone -------------------------------------------------------------------------------- */
@@ -86,10 +48,10 @@ static void a_message_is_a_call_of_its_own(void **state)
         assert_int_equal(fake.launched[i].message_count, 1);
         assert_message(fake.launched[i].messages, 4 * SMALL, 1, i == 0);
     }
-    assert_true(after(1, 0)); /* whatever the streams */
+    assert_true(after(1, 0)); /* for any streams */
 }
 
-/* Large ones are the real NCCL's, in order with ours. */
+/* Large ones go to the real NCCL, in order with ours. */
 static void routes_share_the_order(void **state)
 {
     shim_comm_t *comm = *state;
@@ -106,7 +68,7 @@ static void routes_share_the_order(void **state)
     assert_string_equal(fake.real_call[1], "ncclRecv");
 }
 
-static void what_is_not_surely_valid_is_forwarded(void **state)
+static void a_possibly_invalid_call_is_forwarded(void **state)
 {
     shim_comm_t *comm = *state;
     cudaStream_t stream = fake_stream(1);
@@ -122,7 +84,7 @@ static void what_is_not_surely_valid_is_forwarded(void **state)
     ncclSend(buffer, SMALL, (ncclDataType_t)99, 1, comm->handle, stream);
     ncclRecv(buffer, 0, (ncclDataType_t)-1, 1, comm->handle, stream);
     send_to(comm, SIZE_MAX / 4 + 1, 1, 1);
-    send_to(comm, SMALL, 0, 1); /* to itself, where nothing can receive it */
+    send_to(comm, SMALL, 0, 1); /* to itself, without a receive */
     receive(comm, SMALL, 0, 1);
     assert_int_equal(fake.real_calls, calls + 7);
     assert_int_equal(fake.launches, 0);
@@ -164,13 +126,13 @@ static void a_group_is_one_call(void **state)
         assert_int_equal(send_to(comm, SMALL, peer, peer), ncclSuccess);
         assert_int_equal(receive(comm, 100 * (size_t)peer, peer, 1), ncclSuccess);
     }
-    send_to(comm, SMALL + 1, 3, 1); /* the second one to that peer */
+    send_to(comm, SMALL + 1, 3, 1); /* the second message to that peer */
     assert_int_equal(fake.launches, 1);
     assert_int_equal(ncclGroupEnd(), ncclSuccess);
     assert_int_equal(fake.launches, 2);
     const alg_call_t *call = &fake.launched[1];
     assert_int_equal(call->message_count, 7);
-    assert_int_equal(call->blocks, 4); /* what the longest one wants */
+    assert_int_equal(call->blocks, 4); /* the grid of the longest one */
     assert_int_equal(call->threads, 32);
     for (uint32_t i = 0; i < 6; i++)
         assert_message(&call->messages[i], i % 2 == 0 ? 4 * SMALL : 400 * (3 - i / 2), 3 - i / 2, i % 2 == 0);
@@ -200,7 +162,7 @@ static void messages_run_beside_collectives(void **state)
         receive(comm, SMALL, 1, 1);
         assert_int_equal(ncclGroupEnd(), ncclSuccess);
         assert_int_equal(fake.works, first + 4);
-        assert_int_equal(fake.launched[fake.launches - 3].message_count, 2); /* first, or a full queue keeps it back */
+        assert_int_equal(fake.launched[fake.launches - 3].message_count, 2); /* first, or a full queue delays it */
         for (uint32_t i = first + 1; i < first + 4; i++)
             assert_true(after(i, first));
         assert_true(beside(first + 1, first + 2) && beside(first + 1, first + 3));
@@ -219,7 +181,7 @@ static void messages_run_beside_collectives(void **state)
     assert_int_equal(fake.streams_made, 1); /* a capture needs none */
 }
 
-/* Collectives and messages of both routes: three ways. */
+/* Collectives and messages of both routes: three branches. */
 static void three_kinds_run_side_by_side(void **state)
 {
     for (unsigned long long id = 0; id < 2; id++) {
@@ -250,8 +212,8 @@ static void three_kinds_run_side_by_side(void **state)
     assert_int_equal(fake.streams_made, 2);
 }
 
-/* Of two messages of a pair one is forwarded and the other taken: the other rank may make them without a group, the
- * receive before the send or after it. */
+/* One of a pair's two messages is forwarded and the other taken: the other rank may make them without a group, the
+ * receive before or after the send. */
 static void messages_of_both_routes_run_side_by_side(void **state)
 {
     shim_comm_t *comm = *state;
@@ -269,7 +231,7 @@ static void messages_of_both_routes_run_side_by_side(void **state)
     }
 }
 
-/* Whichever key comes first, the other communicator's calls do not wait for messages, nor they for them. */
+/* In any order of keys, the other communicator's calls do not wait for messages, nor messages for them. */
 static void communicators_may_share_a_stream(void **state)
 {
     for (unsigned long long id = 0; id < 2; id++)
@@ -300,7 +262,7 @@ static void communicators_may_share_a_stream(void **state)
         }
 }
 
-/* Ranks of one thread, each with its own stream: a call each, and no stream of ours. */
+/* Ranks of one thread, each with its own stream: one call each, and no stream of Shunt's. */
 static void one_thread_for_several_gpus(void **state)
 {
     (void)state;
@@ -358,7 +320,7 @@ static void those_that_do_not_meet_are_refused(void **state)
         assert_int_equal(fake.works, 0);
         assert_int_equal(fake.real_depth, 0);
     }
-    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess); /* an error of the program ends nothing */
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess); /* an error of the program does not end the communicator */
     assert_int_equal(fake.works, 1);
 }
 
@@ -389,7 +351,7 @@ static void a_group_that_stops_half_way(void **state)
     assert_int_equal(ncclGroupEnd(), ncclUnhandledCudaError);
     fake.launch_error = 0;
     assert_int_equal(send_to(comm, SMALL, 1, 1), ncclUnhandledCudaError);
-    assert_int_equal(fake_known(fake_stream(1)), 1); /* what launched is ordered */
+    assert_int_equal(fake_known(fake_stream(1)), 1); /* launched work is ordered */
     assert_int_equal(atomic_load(&comm->references), 1);
 }
 
@@ -411,13 +373,11 @@ static void a_capture_decides_nothing(void **state)
     assert_int_equal(fake.wrong_waits, 0);
 }
 
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(a_message_is_a_call_of_its_own),
                                        TEST(routes_share_the_order),
-                                       TEST(what_is_not_surely_valid_is_forwarded),
+                                       TEST(a_possibly_invalid_call_is_forwarded),
                                        TEST(an_empty_message_is_nothing),
                                        TEST(a_failed_launch_is_the_last),
                                        TEST(a_group_is_one_call),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Shares of a GPU's multiprocessors: whatever communicators ask for and in which order, their kernels and early
- * successors fit together, and each can launch.
+ * Shares of a GPU's multiprocessors: whatever communicators request in any order,
+ * their kernels and early successors fit together, and each can launch.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -79,7 +79,7 @@ static void early(void **state)
     shim_room_release(&comm);
 }
 
-/* A claim that not all ranks could make is given up. */
+/* A claim that some rank could not make is given up. */
 static void claims_end(void **state)
 {
     (void)state;
@@ -95,7 +95,7 @@ static void claims_end(void **state)
     shim_room_release(&other);
 }
 
-/* Two calls of a communicator that must have places at once get them within its share, and let nobody in early. */
+/* Two calls of a communicator that need places at once get them within its share, and let no successor in early. */
 static void calls_run_beside_each_other(void **state)
 {
     (void)state;
@@ -118,7 +118,7 @@ static void calls_run_beside_each_other(void **state)
         }
 }
 
-/* What the communicators may hold at once, but for the leader's successors. */
+/* The most that the communicators may hold at once, without the leader's successors. */
 static void random_shares_fit(void **state)
 {
     (void)state;
@@ -175,9 +175,10 @@ static void four_at_once(void **state)
 }
 
 /*
- * GPUs whose blocks are placed in any order. Each communicator has calls on all of them, one after the other; a call is
- * through when all its blocks on all GPUs are placed; its successor may be placed before that if the call lets it.
- * True if all calls get through.
+ * GPUs whose blocks are placed in any order. Each communicator has calls on all of
+ * them, one after the other; a call ends when all its blocks on all GPUs are
+ * placed; its successor may be placed before that if the call allows it. True if
+ * all calls end.
  */
 enum { SIM_GPUS = 2, SIM_COMMS = 4, SIM_CALLS = 4 };
 typedef struct sim {
@@ -243,9 +244,9 @@ static bool sim_gets_through(sim_t *s, uint64_t *random)
     }
 }
 
-/* Shares as asked for in another order on every GPU. `agreed`: one communicator leads on both, else the first to ask.
- * `ordered`: all ranks make the calls in one order, which a stream of GPU 1 keeps. `graphs`: calls are as they were
- * granted when their communicator first asked; else as they are when all have asked. */
+/* Shares requested in another order on every GPU. `agreed`: one communicator leads on both, else the first that asks.
+ * `ordered`: all ranks make the calls in one order, which a stream of GPU 1 keeps. `graphs`: calls have the share
+ * granted when their communicator first asked; else that granted after all have asked. */
 static uint32_t lock_ups(bool agreed, bool ordered, bool graphs, uint32_t rounds)
 {
     uint64_t random = 3;
@@ -271,9 +272,9 @@ static uint32_t lock_ups(bool agreed, bool ordered, bool graphs, uint32_t rounds
     return stuck;
 }
 
-/* With a leader of its own on every GPU, which the ranks have not agreed on, communicators lock each other out. So do
- * the graphs of a leader that was alone, where a stream orders the calls (docs/limits.md). */
-static void nobody_is_locked_out(void **state)
+/* With a different leader on every GPU, communicators block each other. So do the graphs of a leader that was alone,
+ * where a stream orders the calls (docs/limits.md). */
+static void no_communicator_is_blocked(void **state)
 {
     (void)state;
     assert_int_equal(lock_ups(true, false, true, 2000), 0);
@@ -292,7 +293,7 @@ int main(void)
         cmocka_unit_test(calls_run_beside_each_other),
         cmocka_unit_test(random_shares_fit),
         cmocka_unit_test(four_at_once),
-        cmocka_unit_test(nobody_is_locked_out),
+        cmocka_unit_test(no_communicator_is_blocked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * settings_test.c - every setting: right values, wrong values, fallbacks,
- * files. Settings are read once a process, so each case has one of its own.
+ * settings_test.c - every setting: right values, wrong values, fallbacks, files.
+ * Settings are read once a process, so each case has its own.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 
 enum { LOG_BYTES = 8192, PAIRS = 8 };
 
-/* Variables to set, and what a setting must be then. */
+/* Variables to set, and the expected value of a setting. */
 typedef struct scenario {
     const char *set[2 * PAIRS]; /* name, value, ..., NULL */
     const char *variable;       /* NULL: nothing more to check */
@@ -54,7 +54,7 @@ static int check_scenario(void *argument)
     return 0;
 }
 
-/* Run a scenario that must give no line in the log. */
+/* Run a scenario that must write no line to the log. */
 static void assert_quiet(scenario_t scenario)
 {
     char log[LOG_BYTES];
@@ -62,7 +62,7 @@ static void assert_quiet(scenario_t scenario)
     assert_string_equal(log, "");
 }
 
-/* A wrong value: the default, and one line that names variable, value and what is allowed. */
+/* A wrong value: the default, and one line that names the variable, the value and the allowed values. */
 static void assert_refused(const char *variable, const char *value, const char *initial, const char *allowed)
 {
     char log[LOG_BYTES];
@@ -162,7 +162,7 @@ static void wrong_values(void **state)
     assert_refused("SHUNT_DEBUG", "loud", "warn", "none, warn, info or trace");
 }
 
-static void an_empty_value_is_no_value(void **state)
+static void an_empty_value_counts_as_unset(void **state)
 {
     (void)state;
     assert_quiet(
@@ -171,7 +171,7 @@ static void an_empty_value_is_no_value(void **state)
         (scenario_t){.set = {"SHUNT_MAX_CTAS", ""}, .variable = "SHUNT_MAX_CTAS", .value = "0", .origin = "default"});
 }
 
-static void nccls_own_variables_speak_where_ours_do_not(void **state)
+static void nccls_variables_count_where_ours_are_unset(void **state)
 {
     (void)state;
     static const char *const words[][2] = {
@@ -187,12 +187,12 @@ static void nccls_own_variables_speak_where_ours_do_not(void **state)
                               .variable = "SHUNT_MAX_CTAS",
                               .value = "4",
                               .origin = "environment"});
-    /* What is wrong in NCCL's own variables is for NCCL to say. */
+    /* NCCL itself reports wrong values of its own variables. */
     assert_quiet(
         (scenario_t){.set = {"NCCL_DEBUG", "bogus"}, .variable = "SHUNT_DEBUG", .value = "warn", .origin = "default"});
 }
 
-static void silence_is_kept(void **state)
+static void no_log_means_no_line(void **state)
 {
     (void)state;
     assert_quiet((scenario_t){.set = {"SHUNT_DEBUG", "none", "SHUNT_DEVICE", "gpu"},
@@ -295,9 +295,9 @@ int main(void)
         cmocka_unit_test(defaults),
         cmocka_unit_test(right_values),
         cmocka_unit_test(wrong_values),
-        cmocka_unit_test(an_empty_value_is_no_value),
-        cmocka_unit_test(nccls_own_variables_speak_where_ours_do_not),
-        cmocka_unit_test(silence_is_kept),
+        cmocka_unit_test(an_empty_value_counts_as_unset),
+        cmocka_unit_test(nccls_variables_count_where_ours_are_unset),
+        cmocka_unit_test(no_log_means_no_line),
         cmocka_unit_test_setup_teardown(nccls_files, set_up_file, tear_down_file),
         cmocka_unit_test(settings_are_read_once),
         cmocka_unit_test(paths_are_filled_in),

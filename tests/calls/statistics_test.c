@@ -69,7 +69,7 @@ static void *calls_of_a_thread(void *unused)
     return unused;
 }
 
-/* More threads than there are tables to count in. */
+/* More threads than tables to count in. */
 static int check_threads(void *argument)
 {
     (void)argument;
@@ -139,7 +139,7 @@ static void the_table(void **state)
     assert_non_null(strstr(log, "\nshunt: taken 2 calls, forwarded 2\n"));
 }
 
-/* Calls that differ in place, capture, size or algorithm have rows of their own. */
+/* Calls that differ in place, capture, size or algorithm have separate rows. */
 static int check_places(void *argument)
 {
     (void)argument;
@@ -176,7 +176,7 @@ static void places(void **state)
     assert_int_equal(child_count(log, "shunt: allreduce"), 4);
 }
 
-/* No cell for all: the sums are right all the same. */
+/* Too few cells for all: the sums are still right. */
 static int check_many_kinds(void *argument)
 {
     (void)argument;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace_test.c - SHUNT_TRACE: which events a file has, that it is whole whenever
- * somebody looks, and what happens at forks, floods and full disks.
+ * trace_test.c - SHUNT_TRACE: the events of a file, that the file is complete at
+ * any time, and forks, floods and full disks.
  *
  * That a file is JSON as Perfetto expects it is tested in tests/tools, from
- * outside. Here an event is a line, and a file is whole if it ends as one.
+ * outside. Here an event is a line, and a complete file ends with one.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -58,7 +58,7 @@ static void some_calls(int count)
     }
 }
 
-/* What a file says. */
+/* The contents of a file. */
 typedef struct summary {
     int files;         /* 0 or 1 */
     int calls, begins; /* events */
@@ -88,14 +88,14 @@ static summary_t summary_of(const char *path)
     return summary;
 }
 
-/* The writer is at work in its own time. */
+/* The writer runs in its own time. */
 static void wait_until_written(int calls)
 {
     for (int round = 0; round < 2000 && summary_of(getenv("SHUNT_TRACE")).calls < calls; round++)
         usleep(10000);
 }
 
-/* Of a file of the folder, whose name may leave the process id open ("*" at its end); it is removed. */
+/* Of a file in the folder, whose name may end with "*" for the process id; removes it. */
 static summary_t take(const char *name)
 {
     size_t length = strcspn(name, "*");
@@ -179,7 +179,7 @@ static void *calls_of_a_thread(void *unused)
     return unused;
 }
 
-/* More threads, one after the other and at once, than there are rings. */
+/* More threads, in sequence and at once, than there are rings. */
 static int exit_after_threads(void *argument)
 {
     (void)argument;
@@ -277,7 +277,7 @@ static int end_after_flush(void *argument)
     (void)argument;
     set_trace("flush");
     some_calls(10);
-    shim_trace_flush(); /* as the end of a communicator does */
+    shim_trace_flush(); /* as at the end of a communicator */
     _exit(0);
 }
 
@@ -297,7 +297,7 @@ static int exit_after_flood(void *argument)
     exit(0);
 }
 
-/* Every call is an event, or counted as dropped, which is told. */
+/* Every call is an event, or is counted and reported as dropped. */
 static void a_flood(void **state)
 {
     (void)state;

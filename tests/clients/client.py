@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the scripts of this folder share: run a client twice, with Shunt and without, and compare.
+"""For the scripts of this folder: run a client twice, with Shunt and without, and compare.
 
-Nothing is fetched. The library is the one named by --library, else the newest libnccl.so.2 of this
-checkout's build folders. Multicast over NVLink stays off for all libraries; every run has a time limit.
+Downloads nothing. The library is that of --library, else the newest libnccl.so.2 of this checkout's
+build folders. NVLink multicast stays off for all libraries; every run has a time limit.
 
-A worker prints what it found as lines `RESULT {"check": outcome, ...}`, and `SKIP why` if it lacks what
-it needs. An outcome is true, false, or a word (PyTorch's own tests: ok, failed, skipped).
+A worker prints its outcomes as lines `RESULT {"check": outcome, ...}`, or `SKIP why` if something is
+missing. An outcome is true, false, or a word (PyTorch's own tests: ok, failed, skipped).
 """
 
 import argparse
@@ -46,8 +46,8 @@ def library(options):
 
 
 def ended_by_force(process):
-    """Its output, after the end of it and its ranks. torchrun gives each rank a session of its own and ends
-    them when it is asked to; the others are in the session that we made."""
+    """Its output, after it and its ranks have ended. torchrun gives each rank a session of its own and ends
+    them on request; other ranks are in the session made here."""
     os.killpg(process.pid, signal.SIGTERM)
     try:
         return process.communicate(timeout=10)[0]
@@ -55,12 +55,12 @@ def ended_by_force(process):
         os.killpg(process.pid, signal.SIGKILL)
     try:
         return process.communicate(timeout=5)[0]
-    except subprocess.TimeoutExpired as late:  # a rank holds the pipe still
+    except subprocess.TimeoutExpired as late:  # a rank still holds the pipe
         return (late.output or b"").decode(errors="replace")
 
 
 class Run:
-    """One finished run: status, text, and what Shunt counted (None if it said nothing)."""
+    """One finished run: status, text, and Shunt's statistics (None if it printed none)."""
 
     def __init__(self, command, seconds, preload=None, audit=False):
         environment = dict(os.environ, **QUIET)
@@ -87,7 +87,7 @@ class Run:
         return [line[len(prefix):].strip() for line in self.text.splitlines() if line.startswith(prefix)]
 
     def results(self):
-        """All RESULT lines as one."""
+        """All RESULT lines, merged."""
         return {name: outcome for line in self.lines("RESULT ") for name, outcome in json.loads(line).items()}
 
 
@@ -114,12 +114,12 @@ def torchrun(gpus, script, *arguments):
 
 
 def report(results):
-    """From a worker; in pieces, so that what is done is known when the time is up."""
+    """Called by a worker, in pieces, so that finished checks are known when the time is up."""
     print("RESULT " + json.dumps(results), flush=True)
 
 
 def skip(why):
-    """The client lacks what it needs."""
+    """The client cannot run here."""
     print("SKIP " + why, flush=True)
     sys.exit(0)
 
@@ -133,13 +133,13 @@ def gpus_here():
 
 
 def same(name, plain, shunt):
-    """Shunt may do no worse: it is right, or NCCL alone is wrong, or leaves it out, in the same way."""
+    """Shunt must do no worse: it is right, or NCCL alone fails or skips in the same way."""
     good = shunt in (True, "ok") or shunt == plain
     return good, f"{name}: {shunt}, plain {plain}"
 
 
 def compare(doc, worker, seconds=42, torchrun_ranks=False, audit=False):
-    """The whole of a script: a worker run twice in processes of its own, then the comparison."""
+    """A script's main: the worker, run twice in processes of its own, then the comparison."""
     p = parser(doc.splitlines()[0])
     p.set_defaults(seconds=seconds)
     p.add_argument("--worker", action="store_true", help="the program itself")
@@ -178,7 +178,7 @@ def compare(doc, worker, seconds=42, torchrun_ranks=False, audit=False):
     if both:
         print(f"note: these fail with NCCL alone too: {', '.join(both)}")
     alone = before.keys() ^ after.keys()
-    if alone:  # both ended well, or it is counted above: the time was up earlier in one
+    if alone:  # both ended well, or the fault is counted above: one ran out of time earlier
         print(f"not compared, for one run alone came so far: {', '.join(sorted(alone))}")
     for who, run in (("Shunt", with_shunt),) if host else (("plain", plain), ("Shunt", with_shunt)):
         for line in run.lines("NOTE "):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A controller hands one unique id over pipes to workers, threads and then processes, with Shunt and without.
+"""A controller sends one unique id over pipes to workers (threads, then processes), with Shunt and without.
 
 Each worker makes a communicator of its own, then: all-reduce with sum, product, min, max and average; broadcast and
 scatter of weights from worker 0, gather of results to it; all-gather and reduce-scatter; scatter and gather again by
@@ -22,7 +22,7 @@ COUNTS = (1, 1001, 20011)
 
 
 def values(rank, count):
-    """Small whole numbers, whose product over eight ranks is exact too."""
+    """Small integers, whose product over eight ranks is exact too."""
     return [float((i + rank) % 3 + 1) for i in range(count)]
 
 
@@ -116,7 +116,7 @@ def by_sends(nccl, device, comm, rank, n):
 
 
 def work(rank, n, receive, send):
-    """One worker: the id comes first, what it found goes back."""
+    """One worker: receives the id, returns its outcomes."""
     try:
         nccl = Nccl()
         device = Device(nccl, rank)
@@ -185,7 +185,7 @@ def worker(options):
     for shape, run in (("processes", with_processes), ("threads", with_threads)):
         if client.wanted(options, shape):
             client.report(run(n, options.seconds / 3))
-    os._exit(0)  # a thread without an answer must not keep the process
+    os._exit(0)  # a thread that gives no answer must not keep the process alive
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 """CuPy with Shunt and without: cupy.cuda.nccl in one process, cupyx.distributed with a process a GPU.
 
 Needs CuPy built with NCCL and two GPUs or more. CuPy opens NCCL by an absolute path where it finds a
-wheel, so Shunt comes in by the audit library. The last line is `N passed, N failed`.
+wheel, so Shunt is loaded by the audit library. The last line is `N passed, N failed`.
 """
 
 import multiprocessing
@@ -52,7 +52,7 @@ def one_process(cupy, nccl, n):
 
 
 def rank_main(rank, n, port, pipe):
-    # CuPy's store runs in a process of its own and holds a lock, which a spawned process cannot be given.
+    # CuPy's store runs in its own process and holds a lock, which cannot be passed to a spawned process.
     multiprocessing.set_start_method("fork", force=True)
     import cupy
     import cupyx.distributed

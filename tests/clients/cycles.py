@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Communicators made and destroyed again and again by the same ranks: time of each, and device memory, which stays.
+"""The same ranks make and destroy communicators many times: time of each, and constant device memory.
 
 A long-lived communicator of all ranks stays beside the short-lived ones. Prints the time of creations 1, 2 and
 100, with Shunt and without, as NOTE lines, and checks that free device memory after the last cycle is what it
@@ -28,7 +28,7 @@ def shared_mappings():
 
 
 def held(nccl, device):
-    """What must not grow: bytes of the GPU in use (negative), or shared mappings of the process."""
+    """A number that must not grow: used bytes of the GPU (negative), or shared mappings of the process."""
     return shared_mappings() if nccl.host else -device.free_bytes()
 
 
@@ -53,7 +53,7 @@ def rank_main(rank, n, cycles, pipe, barrier):
         times.append(time.monotonic() - start)
         good = use(comm) and use(lasting) and good
         nccl.ncclCommDestroy(comm)
-        barrier.wait(60)  # of ranks in one process the last to destroy frees for all
+        barrier.wait(60)  # with ranks in one process, the last destroy frees for all
         if cycle == SETTLED:
             settled = held(nccl, device)
         pipe.send(True)
@@ -75,7 +75,7 @@ def worker(options):
         one.start()
     if start is not threading.Thread:
         for _, end_of_rank in pipes:
-            end_of_rank.close()  # so that the death of a rank is an error here, and no wait
+            end_of_rank.close()  # so that a rank's death is an error here and not an endless wait
     nccl = Nccl()
 
     def tell(data):

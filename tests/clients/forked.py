@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes for programs that spawn theirs with multiprocessing: forked from a server that has imported torch.
 
-Of the time that one of PyTorch's tests takes most is spent on importing torch in each of its ranks. The server makes
-no CUDA context, which a fork would break; each process gets its maker's environment, main module and arguments, and
-ends, as a spawned one does. What is forked has loaded the libraries already, Shunt too where it is preloaded.
+Most of the time of one of PyTorch's tests is the import of torch in each of its ranks. The server makes no CUDA
+context, which a fork would break; each process gets its creator's environment, main module and arguments, and exits
+like a spawned one. Forked processes have the libraries loaded already, Shunt too where it is preloaded.
 """
 
 import ctypes
@@ -15,11 +15,11 @@ import os
 
 IMPORTS = ["torch", "torch.distributed", "torch.testing._internal.common_distributed",
            "torch.testing._internal.common_fsdp", "torch._dynamo"]
-ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # how many GPUs there are, without CUDA
+ASK_NVML = "PYTORCH_NVML_BASED_CUDA_CHECK"  # the number of GPUs, without CUDA
 
 
 class Sent:
-    """A process on its way to the server, and what it is there."""
+    """A process as it is sent to the server, and as it runs there."""
 
     def __init__(self, process):
         self._name, self.process, self.environment = process._name, process, dict(os.environ)
@@ -28,7 +28,7 @@ class Sent:
         os.environ.clear()
         os.environ.update(self.environment)
         status = self.process._bootstrap(*arguments)
-        ctypes.pythonapi.Py_Exit(status)  # with all that libraries do at exit; the server would leave it out
+        ctypes.pythonapi.Py_Exit(status)  # with the libraries' exit handlers, which the server would skip
 
 
 class Process(multiprocessing.context.ForkServerProcess):
@@ -42,7 +42,7 @@ class Context(multiprocessing.context.ForkServerContext):
 
 
 def instead_of_spawned():
-    """From here on whoever asks multiprocessing for "spawn" gets these; nobody gets others."""
+    """From here on multiprocessing's "spawn" gives these processes; no other method works."""
     multiprocessing.context._concrete_contexts["spawn"] = Context()
     multiprocessing.set_start_method("spawn")
     multiprocessing.forkserver.set_forkserver_preload(IMPORTS)

@@ -3,7 +3,7 @@
 """JAX in one process over all GPUs: pmap and shard_map psum, pmean, pmax, all_gather, with Shunt and without.
 
 Needs JAX with CUDA and two GPUs or more. JAX opens its wheel's NCCL by an absolute path where it finds
-one, so Shunt comes in by the audit library. The last line is `N passed, N failed`.
+one, so Shunt is loaded by the audit library. The last line is `N passed, N failed`.
 """
 
 import client

@@ -3,7 +3,7 @@
 """NCCL's own Python bindings (nccl4py) on PyTorch's tensors, a process a GPU, with Shunt and without.
 
 Needs nccl4py, PyTorch with CUDA, and two GPUs or more. The bindings find NCCL through cuda.pathfinder, by an
-absolute path, so Shunt comes in by the audit library. The last line is `N passed, N failed`.
+absolute path, so Shunt is loaded by the audit library. The last line is `N passed, N failed`.
 """
 
 import os

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NCCL, and memory for it, through ctypes: on GPUs with libcudart, on Shunt's host device without anything.
+"""NCCL, and memory for it, through ctypes: on GPUs with libcudart, on Shunt's host device with nothing else.
 
-Nothing here knows of Shunt but for the question whether this is its host device, where there are no streams and
-memory is the process's own.
+Independent of Shunt, except for the check for its host device, which has no streams and uses the process's own
+memory.
 """
 
 import array
@@ -102,7 +102,7 @@ class Device:
         return pointer
 
     def get(self, memory, count):
-        """After all work of the stream."""
+        """Waits for all work of the stream."""
         if not self.cuda:
             return array.array("f", memory[:count])
         data = (ctypes.c_float * count)()
@@ -115,7 +115,7 @@ class Device:
             self.check(self.cuda.cudaFree(memory))
 
     def free_bytes(self):
-        """Of the GPU; on the host, of nothing."""
+        """A stream of the GPU; on the host, none."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         if self.cuda:
             self.check(self.cuda.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)))

@@ -4,8 +4,8 @@
 #
 #   NCCL_TESTS_DIR=<folder with all_reduce_perf> nccl_tests.sh [LIBRARY]
 #
-# Needs GPUs and a built nccl-tests; fetches nothing. LIBRARY is Shunt's libnccl.so.2 (default: of the newest
-# build*/lib here). The parts, of which ONLY names those to run (default: all, in this order):
+# Needs GPUs and a built nccl-tests; downloads nothing. LIBRARY is Shunt's libnccl.so.2 (default: of the newest
+# build*/lib here). ONLY names the parts to run (default: all, in this order):
 #
 #   process        one process with all GPUs: every type and operator, 8 bytes to END (16M)
 #   threads        the same, one thread a GPU
@@ -14,11 +14,11 @@
 #   collectives    each of PROGRAMS (default: all but all_reduce): every type, operator and, for broadcast, root, 64 bytes
 #                  to END; then, timed in graphs with bf16, Shunt beside NCCL alone. A row of the file TABLE each
 #   mpi            one process a GPU; needs nccl-tests built with MPI and mpirun (NCCL_TESTS_MPI_DIR may name that
-#                  build). Without them this says so; tests/gpu covers that shape, its cases run as processes too.
+#                  build). Without them this says so; the cases of tests/gpu run as processes too.
 #
-# The whole ends after LIMIT seconds (90); parts that this cuts off fail and say so. GPUS can be set. Each run is checked
-# four ways: exit status, "Out of bounds values : 0 OK", no row with a wrong count, and, but for `registered`, that Shunt
-# took calls. The last line is `N passed, N failed`.
+# All ends after LIMIT seconds (90); parts that are cut off fail and say so. GPUS can be set. Each run is checked for its
+# exit status, "Out of bounds values : 0 OK", rows with wrong counts, and (except `registered`) calls taken by Shunt.
+# The last line is `N passed, N failed`.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1 SHUNT_STATS=1
@@ -46,7 +46,7 @@ wrong_rows() {
     awk '$1 ~ /^[0-9]+$/ && NF >= 12 && (($(NF - 4) != "0" && $(NF - 4) != "N/A") || ($NF != "0" && $NF != "N/A"))' "$log"
 }
 
-# run TAKES NAME COMMAND...: TAKES is 1 where Shunt must have taken calls.
+# run TAKES NAME COMMAND...: TAKES is 1 if Shunt must take calls.
 run() {
     local takes=$1 name=$2 status=0 why="" left=$((end - SECONDS))
     shift 2
@@ -97,7 +97,7 @@ part_registered() {
     done
 }
 
-# busbw SIZE: that of the row in the log, out of place.
+# busbw SIZE: from the log's row of that size, out of place.
 busbw() {
     awk -v size="$1" '$1 == size && NF >= 12 { print $(NF - 5) }' "$log"
 }

@@ -4,11 +4,11 @@
 #
 #   nccl_versions.sh [--library LIBRARY] FOLDER...
 #
-# Needs nm and python3 (its own library alone); fetches nothing. LIBRARY is Shunt's libnccl.so.2 (default: of the
+# Needs nm and python3 (standard library only); downloads nothing. LIBRARY is Shunt's libnccl.so.2 (default: of the
 # newest build*/lib here). Without GPUs, for each folder: every nccl* and pnccl* name that NCCL exports, Shunt exports;
 # Shunt opens it as the real one, by SHUNT_NCCL_PATH; and ncclGetVersion answers as that NCCL does. With two GPUs or
 # more and NCCL_TESTS_DIR, then nccl_tests.sh over each: its parts ONLY (process graphs), LIMIT (45) seconds each. An
-# NCCL that this machine's driver is too old for is told by its own error. The last line is `N passed, N failed`.
+# NCCL too new for this machine's driver is reported by its own error. The last line is `N passed, N failed`.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 library=""

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The communicators by which vLLM and SGLang call NCCL on PyTorch's tensors, in the programs of their own tests.
+"""The communicators of vLLM and SGLang, which call NCCL on PyTorch's tensors, in programs like their own tests.
 
 All-reduce, all-gather and reduce-scatter with and without sizes (groups of broadcasts and of reduces), broadcast,
 reduce, scatter, sends and receives alone and in groups, all of it eagerly and in a CUDA graph; every type, random sizes,
@@ -9,7 +9,7 @@ results known bit by bit. PYNCCL names a folder with the files of pynccl_wrapper
     scripts/wheel_files.py vllm FOLDER device_communicators/pynccl.py
     scripts/wheel_files.py sglang FOLDER srt/distributed/device_communicators/pynccl.py
 
-Small stand-ins take the place of what these import of the rest. A process a rank, with PyTorch; on two GPUs or more, or
+Small stand-ins replace their other imports. One process a rank, with PyTorch; on two GPUs or more, or
 on the host device. The last line is `N passed, N failed`.
 """
 
@@ -117,7 +117,7 @@ def scatter(t, comm, dtype):
 
 
 def ring(t, comm, dtype):
-    """As pipeline stages do: the even ranks send first."""
+    """As in pipeline stages: the even ranks send first."""
     t.seed += 1
     count, n = t.count(), t.size
     own, out = t.bits(t.rank, count, dtype), t.empty(count, dtype)
@@ -128,7 +128,7 @@ def ring(t, comm, dtype):
 
 
 def group(t, comm, dtype):
-    """A message from each to each, and an all-reduce, in one group."""
+    """A message from every rank to every rank, and an all-reduce, in one group."""
     t.seed += 1
     n, counts = t.size, [t.count(most=15) for _ in range(t.size)]  # by sender
     sent = [t.bits(r, counts[r], dtype) for r in range(n)]
@@ -161,7 +161,7 @@ MOVES = (all_gather_sizes, broadcast, scatter, ring, group, all_to_all_single)
 
 
 def fitting(t, comm):
-    """The pairs of a program and a type that this communicator knows."""
+    """The pairs of a program and a type that this communicator supports."""
     torch = t.torch
     types_known = [torch.int8, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
                    torch.float64]

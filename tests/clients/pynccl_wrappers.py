@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The modules by which vLLM and SGLang call NCCL, driven alone: find the library, make communicators, call, destroy.
+"""vLLM's and SGLang's modules for NCCL, run alone: find the library, make communicators, call, destroy.
 
 The whole programs are too large for a test. PYNCCL names a folder that has `vllm/` or `sglang/` or both; of each only
-the wrapper (and vLLM's utils/nccl.py) is loaded, and small stand-ins take the place of what it imports. Fetch them with
+the wrapper (and vLLM's utils/nccl.py) is loaded, with small stand-ins for its imports. Fetch them with
 
     scripts/wheel_files.py vllm FOLDER device_communicators/pynccl_wrapper.py vllm/utils/nccl.py
     scripts/wheel_files.py sglang FOLDER srt/distributed/device_communicators/pynccl_wrapper.py
@@ -41,7 +41,7 @@ def stand_in(name, **members):
 
 
 class Anything:
-    """Every attribute is another one, each its own value."""
+    """Every attribute is a stand-in too, equal only to itself."""
 
     def __getattr__(self, name):
         made = Anything()
@@ -88,7 +88,7 @@ def load(folder, names):
 
 
 def programs(wanted):
-    """The last module of each program whose files lie in the folder PYNCCL."""
+    """The last module of each program whose files are in the folder PYNCCL."""
     found = False
     for name, (variable, files) in wanted.items():
         if os.environ.get("LD_PRELOAD"):  # as `shunt run` sets it
@@ -102,14 +102,14 @@ def programs(wanted):
 
 
 class Host:
-    """What Device asks of NCCL: whether this is Shunt's host device."""
+    """Device's query of NCCL: whether this is Shunt's host device."""
 
     def __init__(self, library):
         self.host = hasattr(library, "shunt_host_mode") and bool(library.shunt_host_mode())
 
 
 def address(module, memory):
-    """A buffer as the wrappers want it."""
+    """A buffer in the form that the wrappers take."""
     return module.buffer_type(ctypes.cast(memory, ctypes.c_void_p).value)
 
 
@@ -145,7 +145,7 @@ def rank_calls(module, library, unique, ranks, rank, good):
 def check(module, name, ranks):
     try:
         library = module.NCCLLibrary()  # finds it by the program's own rule
-    except AttributeError as error:  # the program wants a newer NCCL than the one that is here
+    except AttributeError as error:  # the program needs a newer NCCL than the one here
         print(f"NOTE {name}: {error}")
         client.report(dict.fromkeys([f"{name} version", *(f"{name} {what} {count}" for what in CALLS for count in COUNTS)],
                                     False))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""All of PyTorch's collectives and messages, programs and pipelines made of them, with Shunt and without.
+"""All of PyTorch's collectives and messages, and programs and pipelines of them, with Shunt and without.
 
 Each form (pytorch_forms.py) with every type, operator and random sizes; random programs on several process groups at
 once beside matrix products; CUDA graphs beside eager calls; a GPipe and a 1F1B pipeline, a stage on each rank. Results
-are equal to the reference bit by bit, the pipelines' to those of the model in one piece within rounding. Needs PyTorch
+equal the reference bit by bit; the pipelines' equal those of the undivided model within rounding. Needs PyTorch
 with CUDA and two GPUs or more. The last line is `N passed, N failed`.
 """
 
@@ -17,7 +17,7 @@ CALLS, ROUNDS, REPLAYS, MICROBATCHES, WIDTH = 250, 4, 20, 8, 512
 
 
 def program(t, groups, seed):
-    """Calls of any kind, each group with a stream of its own, and products on the first stream beside them."""
+    """Random calls, each group with a stream of its own, beside matrix products on the first stream."""
     torch, plan = t.torch, random.Random(seed)
     a = torch.randn(1024, 1024, device=t.device, generator=torch.Generator(t.device).manual_seed(seed))
     first = a @ a
@@ -30,7 +30,7 @@ def program(t, groups, seed):
         if plan.random() < 0.3:
             products.append(a @ a)
         if groups[at].me is not None:
-            with torch.cuda.stream(streams[at]):  # which does nothing where it is None
+            with torch.cuda.stream(streams[at]):  # no effect if it is None
                 pairs += any_form(t, groups[at])
         if i % 50 == 49:
             t.finish()
@@ -42,7 +42,7 @@ def program(t, groups, seed):
 
 
 def graphs(t, g, other):
-    """A graph of collectives and messages, replayed between eager calls of its own and of another group."""
+    """A graph of collectives and messages, replayed between eager calls of the same and of another group."""
     torch, dist, n, me = t.torch, t.dist, g.size, g.me
     count = 3000
     whole, piece = torch.empty(count * n, device=t.device), torch.empty(count, device=t.device)
@@ -91,7 +91,7 @@ def graphs(t, g, other):
 
 
 def blocks(t, stages):
-    """A stage's layers each; the same on all ranks."""
+    """The layers of each stage; the same on all ranks."""
     torch = t.torch
     torch.manual_seed(3)
     return [torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU(), torch.nn.Linear(WIDTH, WIDTH)).to(t.device)
@@ -99,7 +99,7 @@ def blocks(t, stages):
 
 
 def pipeline(t, name):
-    """Three steps of training; losses, gradients and weights as in the model in one piece."""
+    """Three steps of training; losses, gradients and weights as in the undivided model."""
     from torch.distributed import pipelining
 
     torch = t.torch

@@ -3,8 +3,8 @@
 """DDP training of a small network under torchrun, with Shunt preloaded and without: the same losses.
 
 Needs PyTorch with CUDA and two GPUs or more. For each of eager and CUDA graphs, training runs twice.
-Ranks add in another order than NCCL's rings do, so the losses agree within fp32 rounding that has gone
-through the steps (relative 1e-4), not bit for bit. Each rank's parameters must agree bit for bit with
+Ranks add in another order than NCCL's rings, so the losses agree within fp32 rounding accumulated
+over the steps (relative 1e-4), not bit for bit. Each rank's parameters must agree bit for bit with
 rank 0's. The last line is `N passed, N failed`.
 """
 
@@ -15,7 +15,7 @@ import sys
 import client
 
 TOLERANCE = 1e-4
-WARMUP = 11  # DDP's own advice before a capture: it builds its buckets anew in the first iterations
+WARMUP = 11  # DDP's documents say so for captures: it rebuilds its buckets in the first iterations
 
 
 def make(device):

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own NCCL test files, each test with Shunt and without: the same outcome test by test.
+"""PyTorch's own NCCL test files, each test with Shunt and without: the outcomes must be the same.
 
 Needs two GPUs, PyTorch with CUDA, expecttest, and in PYTORCH_TESTS the folder `test` of PyTorch's source, which
-wheels do not ship; another version's than the installed one will do where it can be imported. Tests run as
+wheels do not ship; that of another version works if it can be imported. Tests run as
 `python FILE Class.test Class.other` would, some of a class in turn, without and with Shunt; --jobs of such runs share
 the GPUs. Each test has ranks of its own, forked from a server that has imported torch (forked.py), but for classes
-whose ranks stay from test to test: these are run whole. An outcome is passed, skipped and why, failed, or timed out;
-what differs, or did not end, is made again, each test alone, and a difference counts if it is there twice more. First
-comes what Shunt serves; what --seconds, the limit of it all, cuts off is told. --only takes beginnings of
+whose ranks stay from test to test: these run as a whole. An outcome is passed, skipped and why, failed, or timed out.
+Tests that differ or did not end are run again, each alone, and a difference counts if it appears twice more. Tests of
+calls that Shunt serves come first; tests beyond --seconds, the limit of all, are listed. --only takes prefixes of
 FILE.Class.test. The last line is `N passed, N failed`.
 """
 
@@ -33,10 +33,10 @@ SELF = str(Path(__file__).resolve())
 FILES = ("test_c10d_ops_nccl.py", "test_c10d_functional_native.py", "test_functional_api.py", "test_c10d_nccl.py",
          "test_c10d_spawn_nccl.py", "fsdp/test_fsdp_core.py", "_composable/fsdp/test_fully_shard_training.py",
          "_composable/fsdp/test_fully_shard_comm.py", "fsdp/test_fsdp_misc.py", "test_c10d_object_collectives.py")
-# Of FILE.Class.test; among those that fit the same one the classes take turns.
+# Patterns of FILE.Class.test; among those of one pattern the classes take turns.
 FIRST = ("test_c10d_ops_nccl", "all_?reduce", "^(?!.*Trace)", "")
 LATE = re.compile("Large|CPU")  # four GPUs or more, or gloo
-# Multicast over NVLink, which stays off; kernels that trap, which count as faults of a shared GPU.
+# NVLink multicast, which stays off; kernels that trap, which look like faults of a shared GPU.
 LEFT_OUT = re.compile("UserBufferRegistration|AllocFromPG|symm_mem|multicast|nan_assert")
 OUTCOMES = {"addSuccess": "passed", "addExpectedFailure": "passed", "addUnexpectedSuccess": "failed",
             "addFailure": "failed", "addError": "failed", "addSubTest": "failed", "addSkip": "skipped"}
@@ -84,7 +84,7 @@ def telling(word, original):
 
 
 def named(text):
-    """The first line that names an error: those of a test's ranks come to it as text."""
+    """The first line that names an error: the errors of a test's ranks arrive as text."""
     found = re.search(r"^\s*([\w.]*(Error|Exception): .{0,200})", text, re.MULTILINE)
     return found[1] if found else ""
 
@@ -96,8 +96,8 @@ def cause(error):
 def worker(file, tests):
     sys.path[:] = [os.path.dirname(file), *sys.path[1:], os.path.dirname(SELF)]
     os.environ["PYTORCH_PRINT_REPRO_ON_FAILURE"] = "0"
-    os.environ.pop("CI", None)  # by which the files would write reports, with a package of their own
-    os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "0"  # else each import compiles C++ to see what the CPU can do
+    os.environ.pop("CI", None)  # by which the files would write reports, with an extra package
+    os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = "0"  # else each import compiles C++ to test the CPU's features
     if not tests:
         list_tests(file)
         return
@@ -108,14 +108,14 @@ def worker(file, tests):
     runpy.run_path(file, run_name="__main__")
 
 
-# In the process that compares.
+# In the comparing process.
 
 class TimeIsUp(Exception):
     pass
 
 
 class Outcomes:
-    """What one run said of its tests."""
+    """The outcomes of one run's tests."""
 
     def __init__(self, file, tests, limit, end, preload):
         limit += EACH * (len(tests) - 1)
@@ -134,7 +134,7 @@ class Outcomes:
             self.found.setdefault(tests[0], ["failed", f"status {run.status} {named(run.text)}"])
 
     def word(self, test):
-        """What has to be the same; nothing where the run ended before the test did."""
+        """The part of an outcome that must be the same; nothing if the run ended before the test."""
         word, why = self.found.get(test, ("", ""))
         return f"skipped: {why}" if word == "skipped" else word
 
@@ -169,7 +169,7 @@ class Comparison:
                                      f"{shunt.text[-TAIL:]}")
 
     def several(self, file, tests):
-        """Tests in one process; what is not settled by it comes next, test by test."""
+        """Tests in one process; unsettled ones follow, test by test."""
         plain, shunt = self.both(file, tests)
         settled = [test for test in tests if plain.word(test) and plain.word(test) == shunt.word(test)]
         for test in settled:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The forms of PyTorch's collectives and messages, each with random data and what must come out of it.
+"""The forms of PyTorch's collectives and messages, each with random data and its expected result.
 
-Every rank can make every rank's input, so nothing is exchanged to know the result. What is only moved is random bytes
-(NaNs too); what is summed is small integers, exact in every type and order. So results are equal or wrong, whoever
-serves the call. A form issues its call and returns pairs (got, wanted), to be compared when the call is through.
+Every rank can make every rank's input, so the expected result needs no exchange. Moved data is random bytes (NaNs
+too); summed data is small integers, exact in every type and order. So results are equal or wrong, whichever library
+serves the call. A form issues its call and returns pairs (got, wanted), to be compared when the call has ended.
 """
 
 import random
@@ -12,7 +12,7 @@ from pytorch_ops import Ranks
 
 
 class Group:
-    """A process group; made on all ranks, used by its members."""
+    """A process group, made on all ranks and used by its members."""
 
     def __init__(self, t, ranks):
         self.handle, self.ranks, self.size = t.dist.new_group(ranks), ranks, len(ranks)
@@ -38,7 +38,7 @@ class Forms(Ranks):
             self.operators.append(ops.AVG)
 
     def count(self, least=1, most=19):
-        """Of elements: small odd ones, and up to 2^most, spread over the powers of two."""
+        """Numbers of elements: small odd ones, and up to 2^most, spread over the powers of two."""
         if self.dice.random() < 0.2:
             return max(least, self.dice.choice((0, 1, 2, 3, 7, 17, 129, 1000)))
         return max(least, int(2 ** self.dice.uniform(0, most)))
@@ -48,7 +48,7 @@ class Forms(Ranks):
         return self.torch.randint(low, high, (count,), generator=generator, device=self.device, dtype=kind)
 
     def bits(self, rank, count, dtype):
-        """Random bytes in a buffer that may begin at any element."""
+        """Random bytes in a buffer that may begin at any element of its storage."""
         torch = self.torch
         if dtype == torch.bool:
             return self.random(rank, count, torch.uint8, 0, 2).view(dtype)
@@ -78,7 +78,7 @@ class Forms(Ranks):
         return (value // len(tensors) if op == ops.AVG else value).to(dtype)
 
     def empty(self, count, dtype):
-        """Poisoned, so that what nobody wrote is seen; it may begin at any element."""
+        """Poisoned, so that unwritten bytes are seen; may begin at any element of its storage."""
         start = self.seed // 3 % 3
         made = self.torch.full(((count + start) * dtype.itemsize,), 0xA5, dtype=self.torch.uint8, device=self.device)
         return made.view(dtype)[start:]
@@ -151,7 +151,7 @@ def all_to_all_even(t, g, dtype):
 
 
 def splits_of(t, g):
-    """[from][to], nothing now and then."""
+    """Counts [from][to], sometimes 0."""
     return [[0 if t.dice.random() < 0.2 else t.count(most=16) for _ in g.ranks] for _ in g.ranks]
 
 
@@ -280,7 +280,7 @@ def coalesced(t, g, dtype, op):
 
 
 def messages(t, g, dtype):
-    """Up to three messages from each to each, listed in another order on every rank."""
+    """Up to three messages from every rank to every rank, listed in another order on each."""
     t.seed += 1
     sends, receives, pairs = [], [], []
     for a in range(g.size):
@@ -323,7 +323,7 @@ SUMS = (all_reduce, reduce, reduce_scatter_tensor, reduce_scatter_list, reduce_s
 
 
 def any_form(t, g):
-    """One call of any form, type and operator: the same one on all members, whose dice and seeds are alike."""
+    """One call of a random form, type and operator: the same one on all members, which share their seeds."""
     form = t.dice.choice(MOVES + SUMS)
     if form in MOVES:
         return form(t, g, t.dice.choice(t.moved))

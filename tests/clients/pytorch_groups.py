@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's process groups made, split and destroyed again and again, with Shunt and without.
+"""PyTorch's process groups, made, split and destroyed repeatedly, with Shunt and without.
 
-Groups over subsets with destroy_process_group and, dropped, without; a long-lived group beside short-lived
-ones over the same ranks, with device memory, which must stay; split_group; a group that is aborted; and a
-runtime of its own (ctypes) that is handed PyTorch's communicator and enqueues all-gather, reduce-scatter and
-all-reduce on its own stream. Needs PyTorch with CUDA and two GPUs or more. The last line is
+Groups over subsets, with destroy_process_group and dropped without it; a long-lived group beside short-lived
+ones over the same ranks, with constant device memory; split_group; a group that is aborted; and another
+runtime (ctypes) that gets PyTorch's communicator and enqueues all-gather, reduce-scatter and all-reduce on
+its own stream. Needs PyTorch with CUDA and two GPUs or more. The last line is
 `N passed, N failed`.
 """
 
@@ -26,7 +26,7 @@ class Ranks:
         self.local = int(os.environ["LOCAL_RANK"])
         torch.cuda.set_device(self.local)
         self.device = torch.device("cuda", self.local)
-        # With "cpu:gloo,cuda:nccl", split_group makes gloo groups of both halves at one place of the store, and hangs.
+        # With "cpu:gloo,cuda:nccl", split_group makes gloo groups of both halves under one key of the store, and hangs.
         dist.init_process_group("nccl", device_id=self.device)
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.talk = dist.new_group(backend="gloo")
@@ -70,7 +70,7 @@ def subsets(t, destroy):
 
 
 def lasting(t):
-    """The second creation and all after it reuse what the first took."""
+    """The second and all later creations reuse the first one's memory."""
     group, times, free = t.dist.new_group(list(range(t.size))), [], []
     for _ in range(ROUNDS):
         t.torch.cuda.synchronize()

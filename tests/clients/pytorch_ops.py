@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's collectives with Shunt preloaded and without, each result against a reference on the CPU.
 
-Needs PyTorch with CUDA and two GPUs or more. Every rank can make every rank's input, so nothing is
-gathered to know what must come out. Floats are compared with an fp64 reference within
+Needs PyTorch with CUDA and two GPUs or more. Every rank can make every rank's input, so the expected
+result needs no exchange. Floats are compared with an fp64 reference within
 (n + 3) * eps * sum |x|, integers exactly. The last line is `N passed, N failed`: the checks of the
 preloaded run, and for each check whether the plain run agrees.
 """
@@ -26,7 +26,7 @@ class Ranks:
 
         self.torch, self.dist, self.options = torch, dist, options
         self.local = int(os.environ["LOCAL_RANK"])
-        self.cuda = torch.cuda.is_available()  # without a GPU all goes over gloo: for working on these scripts
+        self.cuda = torch.cuda.is_available()  # without a GPU all calls use gloo: for work on these scripts
         self.device = torch.device("cuda", self.local) if self.cuda else torch.device("cpu")
         if self.cuda:
             torch.cuda.set_device(self.device)
@@ -83,12 +83,12 @@ class Ranks:
         return bool(((got.to(self.torch.float64) - value).abs() <= bound).all())
 
     def check(self, name, body):
-        """Ranks agree on each verdict over gloo, so that one that fails does not leave the others waiting."""
+        """Ranks agree on each verdict over gloo, so that a failing one does not leave the others waiting."""
         if not client.wanted(self.options, name):
             return
         try:
             good, why = bool(body()), ""
-        except Exception:  # whatever a library does wrong shows up here
+        except Exception:  # any fault of a library appears here
             good, why = False, traceback.format_exc(limit=2)
         self.synchronize()
         both = [None] * self.size

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's own tests of its NCCL backend, each with Shunt and without: the same outcome test by test.
+"""PyTorch's own tests of its NCCL backend, each with Shunt and without: the outcomes must be the same.
 
 Needs PyTorch with CUDA, numpy, and two GPUs or more. PyTorch's wheels do not ship
 test/distributed, but they do ship the class that most of it stands on,
 torch.testing._internal.distributed.distributed_test.DistributedTest: all of its collectives, groups,
-point-to-point calls and DDP. There each test is a run of its own, with processes that import PyTorch
-anew; here the ranks stay (torchrun) and make one test after the other, so that many fit into a minute.
-Tests that tear the process group down, or that expect to be killed, are left out. --only takes beginnings
-of names (test_all_reduce,test_ddp). What the time limit cuts off is told. The last line is
-`N passed, N failed`.
+point-to-point calls and DDP. There each test starts processes that import PyTorch; here the ranks stay
+(torchrun) and run one test after the other, so that many fit into a minute. Tests that end the process
+group, or expect to be killed, are left out. --only takes prefixes of names (test_all_reduce,test_ddp).
+Tests that the time limit cuts off are counted. The last line is `N passed, N failed`.
 """
 
 import os
@@ -22,11 +21,11 @@ import unittest
 
 import client
 
-# First what Shunt serves; the rest as far as the time goes.
+# Calls that Shunt serves come first; the others while there is time.
 FIRST = ("test_all_reduce", "test_allreduce", "test_DistributedDataParallel", "test_ddp", "test_reduce",
          "test_broadcast", "test_barrier", "test_all_to_all", "test_")
-STUCK = 20  # seconds after which a test will not end: some need what the real runner sets up
-MARGIN = 20  # of the limit, for what comes before and after the tests
+STUCK = 20  # seconds after which a test counts as hung: some need the real runner's set-up
+MARGIN = 20  # seconds of the limit, for the start and the end
 # They end the group or a process, or time out on purpose.
 LEFT_OUT = ("test_ddp_has_finalized", "test_ddp_model_diff", "test_destroy", "test_monitored_barrier",
             "test_barrier_timeout", "test_nccl_init_abort", "test_ddp_uneven", "test_stateless_api",
@@ -69,7 +68,7 @@ def run_one(case):
         return "skipped", str(why)
     except SystemExit as why:  # how these tests skip
         return "skipped", f"exit {why.code}"
-    except Exception as error:  # whatever went wrong, the other run has to show it too
+    except Exception as error:  # any failure must appear in the other run too
         return "failed", f"{type(error).__name__}: {str(error)[:300]}"
     finally:
         watchdog.cancel()

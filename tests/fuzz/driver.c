@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * driver.c - a main for the harnesses of this folder: every file of a corpus,
- * then mutations of them, the same ones each time.
+ * driver.c - a main for the harnesses of this folder: every file of a corpus, then
+ * mutations of them, the same ones each time.
  *
  * usage: HARNESS CORPUS_FOLDER MUTATIONS [FIRST]
  *
- * It needs no fuzzer and no coverage, so every build can run a harness; what
- * finds new ways is libFuzzer, with the same harness and corpus (CMakeLists.txt
- * says how). Mutation n is a function of n and the corpus alone. The inputs run
- * in a child, so that its parent can tell which of them was the last.
+ * It needs no fuzzer and no coverage, so every build can run a harness; libFuzzer
+ * finds new inputs with the same harness and corpus (CMakeLists.txt says how).
+ * Mutation n is a function of n and the corpus alone. The inputs run in a child,
+ * so that the parent can report the last one.
  */
 #include <dirent.h>
 #include <signal.h>
@@ -79,7 +79,7 @@ static size_t below(uint64_t *state, size_t limit)
     return limit > 0 ? (size_t)(next(state) % limit) : 0;
 }
 
-/* Put a piece into the buffer at a place, over what is there or between; returns the new size. */
+/* Insert a piece into the buffer, or overwrite with it; returns the new size. */
 static size_t put(uint8_t *bytes, size_t size, size_t at, const uint8_t *piece, size_t length, size_t replaced)
 {
     if (size - replaced + length > MOST_BYTES)
@@ -104,7 +104,7 @@ static size_t change(uint8_t *bytes, size_t size, uint64_t *state)
         if (left > 0)
             bytes[at] ^= (uint8_t)(1u << next(state) % 8);
         return size;
-    case 1: /* a byte that means something, in place of another or between two */
+    case 1: /* a byte with a meaning, inserted or in place of another */
         copy[0] = odd[below(state, sizeof(odd))];
         return put(bytes, size, at, copy, 1, left > 0 ? next(state) % 2 : 0);
     case 2: /* a number at the edge of a type */
@@ -112,12 +112,12 @@ static size_t change(uint8_t *bytes, size_t size, uint64_t *state)
         const char *number = numbers[below(state, sizeof(numbers) / sizeof(numbers[0]))];
         return put(bytes, size, at, (const uint8_t *)number, strlen(number), 0);
     }
-    case 3: /* a piece away */
+    case 3: /* remove a piece */
         return put(bytes, size, at, copy, 0, length);
-    case 4: /* a piece twice */
+    case 4: /* repeat a piece */
         memcpy(copy, bytes + at, length);
         return put(bytes, size, at, copy, length, 0);
-    case 5: /* the end away */
+    case 5: /* cut the end off */
         return at;
     default: /* a piece of another file */
     {
@@ -139,7 +139,7 @@ static size_t mutate(uint64_t number, uint8_t *bytes)
     return size;
 }
 
-/* In memory of exactly this size, so that an address sanitizer sees a byte too far. */
+/* In memory of exactly this size, so that an address sanitizer sees any byte beyond it. */
 static void run_one(const uint8_t *bytes, size_t size)
 {
     uint8_t *exact = malloc(size > 0 ? size : 1);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_policy.c - SHUNT_ALGO's parser: any text is a policy or has a fault, which is
- * one line with its column; and a policy makes a plan that answers for every size.
+ * fuzz_policy.c - SHUNT_ALGO's parser: any text is a policy or has a fault,
+ * reported in one line with its column; and a policy makes a plan that answers
+ * every size.
  */
 #include <stdint.h>
 #include <stdlib.h>

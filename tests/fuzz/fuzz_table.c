@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_table.c - a table's file: any bytes have rows, or faults of one line with
- * their place; a row and the link are within their limits, and written out they are
- * read as the same.
+ * fuzz_table.c - a table's file: any bytes give rows, or faults of one line with
+ * their position; a row and the link are within their limits, and are read back as
+ * they were written.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static void expect_fault(const char *fault)
     expect(digits > 0 && fault[digits] == ':' && strstr(fault, ": expected ") != NULL && strchr(fault, '\n') == NULL);
 }
 
-/* Modes that have different kinds have no text of their own: a file's row gives each mode the same kinds. */
+/* Modes with different kinds have no text of their own: a file's row gives each mode the same kinds. */
 static void try_row(const sel_file_row_t *row)
 {
     char text[3 * SEL_FILE_LINE_BYTES], fault[SEL_FILE_FAULT_BYTES];

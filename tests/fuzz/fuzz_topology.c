@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fuzz_topology.c - the parser of NCCL's topology files: any bytes give a machine
- * of which everything can be asked and which comes back from its own file, or one
- * line that says where the fault is.
+ * that answers all queries and is read back as it was written, or one line with
+ * the position of the fault.
  */
 #include <stdint.h>
 #include <stdio.h>

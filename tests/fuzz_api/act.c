@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* act.c - an actor walks a program. Handles and operators lie where the process's watcher sees them. */
+/* act.c - an actor executes a program. Handles and operators are where the process's watcher sees them. */
 #include "act.h"
 
 #include <pthread.h>
 #include <string.h>
 #include <sys/wait.h>
 
-/* One table an actor: it may use a slot anew while a slower one still ends what was there. */
+/* One table for each actor: it may reuse a slot while a slower actor still ends the slot's last communicator. */
 static ncclComm_t handles[FUZZ_ACTORS][FUZZ_SLOTS][FUZZ_MEMBERS];
 static ncclRedOp_t ops[FUZZ_ACTORS][FUZZ_SLOTS][FUZZ_OPS][FUZZ_MEMBERS];
 
@@ -116,11 +116,11 @@ static void step_ask(actor_t *actor, const fuzz_step_t *step)
 
 /* ---- Forks ---------------------------------------------------------------------------- */
 
-/* A child knows no communicator of its parent's, and can make its own. */
+/* A child cannot use its parent's communicators, but can make its own. */
 static void child_main(ncclComm_t parents)
 {
     alarm(20);
-/* Their own locks stay shut in the child of several threads. */
+/* The sanitizers' own locks stay locked in the child of a process with several threads. */
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
     float in = 3, out = 0;
     int count;
@@ -142,7 +142,7 @@ static void child_main(ncclComm_t parents)
 static void step_fork(actor_t *actor, const fuzz_step_t *step)
 {
     const fuzz_comm_t *comm = &actor->comm[step->slot];
-    bool busy = act_draw(actor, 2) == 0; /* between the fork and the child's end the parent goes on */
+    bool busy = act_draw(actor, 2) == 0; /* between the fork and the child's end the parent continues */
     ncclComm_t known = NULL;
     int status = -1;
     if ((int)act_draw(actor, (uint64_t)actor->run->program->actors) != actor->me)
@@ -168,7 +168,7 @@ static void step_meet(actor_t *actor, const fuzz_step_t *step)
     ranks_barrier(actor->ranks);
 }
 
-/* A program's watchdog: it asks for the state of whatever it sees, for as long as it is there. */
+/* A program's watchdog: it queries the state of every communicator it sees, as long as it exists. */
 static void *watcher_main(void *unused)
 {
     (void)unused;

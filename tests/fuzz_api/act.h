@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * act.h - what the steps of an actor share; act*.c alone.
+ * act.h - shared by the steps of an actor; only for act*.c.
  *
- * All that decides what happens is drawn with act_draw, which gives every actor
- * the same numbers as long as all of them draw equally often in a step. What may
- * differ (how long to wait) is drawn from the actor's own dice.
+ * All decisions are drawn with act_draw, which gives every actor the same numbers
+ * as long as all draw equally often in a step. Values that may differ (how long to
+ * wait) come from the actor's own generator.
  */
 #ifndef TEST_FUZZ_ACT_H
 #define TEST_FUZZ_ACT_H
@@ -24,16 +24,16 @@ typedef struct actor {
 uint64_t act_draw(actor_t *actor, uint64_t limit);
 bool act_owns(const actor_t *actor, int slot, int member);
 int act_owned(const actor_t *actor, int slot);
-/* The handle of a rank of this process. The library may fill in what it points to from another thread. */
+/* The handle of a rank of this process. The library may fill in its target from another thread. */
 ncclComm_t *act_place(const actor_t *actor, int slot, int member);
 ncclComm_t act_handle(const actor_t *actor, int slot, int member);
 void act_forget(const actor_t *actor, int slot, int member);
-/* An operator of the user's, as this rank holds it. */
+/* A user's operator, as this rank holds it. */
 ncclRedOp_t *act_op(const actor_t *actor, int slot, int op, int member);
 
-/* Groups around a step: drawn, and at least one where this actor has several ranks to speak for. */
+/* Groups around a step: random, and at least one if this actor has several ranks. */
 int act_open(actor_t *actor, int slot);
-/* `expected` is the outermost end's answer; in progress is as good as success. */
+/* `expected` is the result of the outermost end; in progress counts as success. */
 void act_close(int depth, ncclResult_t expected);
 #define CHECK_STARTED(call)                     \
     do {                                        \
@@ -42,7 +42,7 @@ void act_close(int depth, ncclResult_t expected);
             CHECK_RESULT(started, ncclSuccess); \
     } while (0)
 
-/* Poll this actor's ranks until they are ready, then ask what is known of them. */
+/* Poll this actor's ranks until they are ready, then query them. */
 void act_settle(actor_t *actor, int slot);
 void act_ask(const actor_t *actor, int slot);
 void act_wait_ready(ncclComm_t comm);
@@ -54,7 +54,7 @@ void act_twins(actor_t *actor, const fuzz_step_t *step);
 void act_abandon(actor_t *actor, const fuzz_step_t *step);
 void act_split(actor_t *actor, const fuzz_step_t *step);
 void act_shrink(actor_t *actor, const fuzz_step_t *step);
-/* The excluded ranks are the ones where `gone` is set; into a slot that is empty. */
+/* The ranks with `gone` set are excluded; the child goes into an empty slot. */
 void act_shrink_to(actor_t *actor, int slot, int other, const bool *gone, bool abort, bool blocking);
 /* act_calls.c */
 void act_reduce(actor_t *actor, const fuzz_step_t *step);

@@ -8,7 +8,7 @@
 
 typedef struct issued {
     call_t call[FUZZ_MEMBERS];
-    int op; /* of the user's, -1: the call's own */
+    int op; /* the user's; -1: the call's own */
 } issued_t;
 
 /* ---- One call at a time --------------------------------------------------------------------- */
@@ -40,7 +40,8 @@ static void prepare(actor_t *actor, int slot, issued_t *issued)
     coll_t k = {.collective = (alg_collective_t)act_draw(actor, COLL_COUNT),
                 .root = (uint32_t)act_draw(actor, (uint64_t)comm->members),
                 .c = draw_case(actor, comm->members)};
-    if (coll_input_count(&k, k.root) + coll_output_count(&k, k.root) > 2 * k.c.count) /* blocks; the scratch is small */
+    if (coll_input_count(&k, k.root) + coll_output_count(&k, k.root) >
+        2 * k.c.count) /* a block a rank; the scratch is small */
         k.c.count = k.c.count / (size_t)comm->members + 1;
     int op = (int)act_draw(actor, FUZZ_OPS);
     bool own = comm->op[op].made && act_draw(actor, 3) == 0;
@@ -168,7 +169,7 @@ void act_drop_op(actor_t *actor, const fuzz_step_t *step)
 typedef enum ending { ENDS_WELL, ENDS_POISONED, ENDS_SIMULATED } ending_t;
 enum { GROUP_CALLS = 6 };
 
-/* One of several wrong calls; what it and so the group's end returns. */
+/* One of several wrong calls; returns its result, which is also the group end's. */
 static ncclResult_t wrong_call(uint64_t which)
 {
     float value = 1;
@@ -191,7 +192,7 @@ static ncclResult_t wrong_call(uint64_t which)
     return ncclInvalidArgument;
 }
 
-/* The end that an ending calls for. Simulating with no structure is NCCL's other way to end a group. */
+/* The group end for this ending. Simulating without a structure is NCCL's other way to end a group. */
 static ncclResult_t end_group(ending_t ending, bool null)
 {
     ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
@@ -267,7 +268,7 @@ void act_simulate(actor_t *actor, const fuzz_step_t *step)
 /* ---- Two threads ------------------------------------------------------------------------- */
 
 typedef struct lane {
-    actor_t actor; /* a copy: the lanes draw each on their own, but alike in all actors */
+    actor_t actor; /* a copy: the threads draw independently, but alike in all actors */
     int slot;
 } lane_t;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* act_end.c - communicators end: in order, at once, in mid-call, by the death of a rank, with the program. */
+/* act_end.c - ends of communicators: in order, at once, during a call, by the death of a rank, with the program. */
 #include "act.h"
 
 #include <pthread.h>
@@ -27,7 +27,7 @@ void act_revoke(actor_t *actor, const fuzz_step_t *step)
     fuzz_comm_t *comm = &actor->comm[slot];
     if (comm->state != STATE_LIVE)
         return;
-    ranks_barrier(actor->ranks); /* or it would break a call of the slower ones */
+    ranks_barrier(actor->ranks); /* else it would break a call of the slower ones */
     for (int m = 0; m < comm->members; m++)
         if (act_owns(actor, slot, m))
             CHECK_STARTED(ncclCommRevoke(act_handle(actor, slot, m), NCCL_REVOKE_DEFAULT));
@@ -36,7 +36,7 @@ void act_revoke(actor_t *actor, const fuzz_step_t *step)
 
 typedef ncclResult_t (*end_t)(ncclComm_t comm);
 
-/* With everybody waiting before and after, no other thread can be given the handle's address: it is nobody's. */
+/* All actors wait before and after, so no other thread can get the handle's address: it refers to no communicator. */
 static void end_comm(actor_t *actor, int slot, end_t end, bool meet)
 {
     fuzz_comm_t *comm = &actor->comm[slot];
@@ -139,7 +139,7 @@ static void stop_call(actor_t *actor, const fuzz_step_t *step, uint64_t how, con
     }
 }
 
-/* All ranks but one call, which then cannot end but by abort, revoke or shrink. */
+/* All ranks but one make the call, so only abort, revoke or shrink can end it. */
 void act_interrupt(actor_t *actor, const fuzz_step_t *step)
 {
     int slot = (int)step->slot, member = own_member(actor, slot);
@@ -165,12 +165,12 @@ void act_interrupt(actor_t *actor, const fuzz_step_t *step)
         CHECK(pthread_join(waiting.thread, NULL) == 0);
         CHECK(waiting.result != ncclSuccess && waiting.result != ncclInProgress);
     }
-    ranks_barrier(actor->ranks); /* no handle's address is used anew before */
+    ranks_barrier(actor->ranks); /* no handle's address is reused before */
 }
 
 /* ---- Death --------------------------------------------------------------------------------- */
 
-/* The survivors' calls fail, and they go on without the dead one. */
+/* The survivors' calls fail, and they continue without the dead rank. */
 static void outlive(actor_t *actor, int slot)
 {
     const fuzz_program_t *program = actor->run->program;

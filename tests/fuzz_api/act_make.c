@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* act_make.c - communicators come to be: init, init all, split, shrink, and inits that are given up. */
+/* act_make.c - creation of communicators: init, init all, split, shrink, and inits that are given up. */
 #include "act.h"
 
 #include <string.h>
@@ -29,7 +29,7 @@ static drawn_config_t draw_config(actor_t *actor, bool *blocking)
 static void draw_owners(actor_t *actor, fuzz_comm_t *comm)
 {
     int actors = actor->run->program->actors, order[FUZZ_ACTORS];
-    uint64_t how = act_draw(actor, 4); /* 0: one actor for all; 1: anyone; else each its own */
+    uint64_t how = act_draw(actor, 4); /* 0: one actor for all; 1: any actor; else one actor each */
     for (int i = 0; i < actors; i++) {
         int j = (int)act_draw(actor, (uint64_t)i + 1);
         order[i] = order[j];
@@ -62,7 +62,7 @@ void act_init(actor_t *actor, const fuzz_step_t *step)
 
     int depth = act_open(actor, slot);
     for (int m = 0; m < comm->members; m++) {
-        ncclConfig_t config = drawn.config; /* the caller's may go right after the call */
+        ncclConfig_t config = drawn.config; /* the caller's may be freed right after the call */
         if (!act_owns(actor, slot, m))
             continue;
         if (ids)
@@ -113,7 +113,7 @@ static void init_members(actor_t *actor, int slot, const ncclUniqueId *id)
         CHECK_STARTED(ncclGroupEnd());
 }
 
-/* Each actor says for itself if it groups the two, and comes to them, and polls, when it likes. */
+/* Each actor decides by itself whether it groups the two, and when it makes and polls them. */
 void act_twins(actor_t *actor, const fuzz_step_t *step)
 {
     const int slot[2] = {(int)step->slot, (int)step->other};
@@ -146,7 +146,7 @@ void act_twins(actor_t *actor, const fuzz_step_t *step)
     }
 }
 
-/* All ranks but the last are this actor's; they wait without end, until they are aborted. */
+/* All ranks but the last are this actor's; they wait until they are aborted. */
 void act_abandon(actor_t *actor, const fuzz_step_t *step)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -182,7 +182,7 @@ void act_abandon(actor_t *actor, const fuzz_step_t *step)
 typedef struct division {
     int color[FUZZ_MEMBERS]; /* 0, 1, or -1: none */
     int key[FUZZ_MEMBERS];
-    int slot[2]; /* of the colours; -1: no room for this one */
+    int slot[2]; /* number of colours; -1: the last split has no free slot */
 } division_t;
 
 static void draw_division(actor_t *actor, const fuzz_step_t *step, division_t *division)
@@ -200,7 +200,7 @@ static void draw_division(actor_t *actor, const fuzz_step_t *step, division_t *d
     }
 }
 
-/* The child's ranks: by key, and the parent's order where keys are equal. */
+/* The child's ranks: by key, and by the parent's order for equal keys. */
 static int order_of(const fuzz_comm_t *parent, const division_t *division, int color, int *order)
 {
     int count = 0;
@@ -224,7 +224,7 @@ static int place_in(const int *order, int count, int member)
     return at;
 }
 
-/* What a rank without a colour gets; NCCL may still hold the pointer when the call has returned. */
+/* The result for a rank without a colour; NCCL may still hold the pointer after the call has returned. */
 static ncclComm_t nowhere[FUZZ_SLOTS][FUZZ_MEMBERS];
 
 void act_split(actor_t *actor, const fuzz_step_t *step)
@@ -258,7 +258,7 @@ void act_split(actor_t *actor, const fuzz_step_t *step)
                                     act_place(actor, division.slot[color], place), drawn.any ? &config : NULL));
     }
     act_close(depth, ncclSuccess);
-    act_settle(actor, slot); /* a parent that does not block says when the child is there */
+    act_settle(actor, slot); /* a non-blocking parent reports when the child is ready */
     for (int color = 0; color < 2; color++) {
         if (count[color] == 0)
             continue;
@@ -277,7 +277,7 @@ void act_shrink_to(actor_t *actor, int slot, int other, const bool *gone, bool a
     config.blocking = blocking;
     for (int m = parent->members - 1; m >= 0; m--)
         if (gone[m])
-            list[excluded++] = m; /* NCCL asks for no order */
+            list[excluded++] = m; /* NCCL requires no order */
     for (int m = 0; m < parent->members; m++)
         if (!gone[m])
             order[count++] = m;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * act_wrong.c - calls that are refused: each with NCCL's code, and without any harm.
+ * act_wrong.c - calls that are refused: each with NCCL's code, and without any
+ * damage.
  *
- * They are made by one actor alone, on one of its ranks that blocks (NCCL lets a
- * refused call break a communicator that does not), sometimes in a group, whose
- * end then returns the last of the errors that NCCL remembers in groups.
+ * One actor alone makes them, on one of its blocking ranks (in NCCL a refused call
+ * may break a non-blocking communicator), sometimes in a group, whose end then
+ * returns the last of the errors that NCCL remembers in groups.
  */
 #include "act.h"
 
@@ -22,7 +23,7 @@ typedef struct wrong {
         (wrong)->last = expected;                  \
     } while (0)
 
-/* No communicator: NULL, or memory that never was one. */
+/* Not a communicator: NULL, or memory that never was one. */
 static void try_handle(wrong_t *wrong, ncclComm_t comm)
 {
     float x = 1;
@@ -80,8 +81,8 @@ static void try_init(actor_t *actor, wrong_t *wrong)
     CHECK(comm == NULL);
 }
 
-/* Arguments drawn at random, one of which may be bad: the order of the checks shows. Only calls that
- * cannot succeed with data are made, for they would wait for the other ranks. */
+/* Random arguments, several of which may be bad: this shows the order of the checks. Only calls that cannot succeed
+ * with data are made, since they would wait for the other ranks. */
 static void try_call(actor_t *actor, wrong_t *wrong, int slot, int member)
 {
     static const int types[] = {-1, ncclNumTypes, 99, ncclFloat32, ncclInt8, ncclBfloat16};
@@ -124,7 +125,7 @@ static void try_children(actor_t *actor, wrong_t *wrong, int slot, int member)
     REFUSED(wrong, ncclCommSplit(parent, 0, 0, NULL, NULL), ncclInvalidArgument);
     REFUSED(wrong, ncclCommShrink(parent, NULL, 1, &child, NULL, NCCL_SHRINK_DEFAULT), ncclInvalidArgument);
     REFUSED(wrong, ncclCommShrink(parent, list, 0, &child, NULL, NCCL_SHRINK_DEFAULT), ncclInvalidArgument);
-    list[0] = member; /* itself */
+    list[0] = member; /* to itself */
     REFUSED(wrong, ncclCommShrink(parent, list, 1, &child, NULL, NCCL_SHRINK_DEFAULT), ncclInvalidArgument);
     list[0] = comm->members;
     REFUSED(wrong, ncclCommShrink(parent, list, 1, &child, NULL, NCCL_SHRINK_DEFAULT), ncclInvalidArgument);

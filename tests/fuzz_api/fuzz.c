@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz.c - make random programs of API calls, run them, and make those shorter
- * that fail.
+ * fuzz.c - make random programs of API calls, run them, and shorten those that
+ * fail.
  *
  *   fuzz_api [--seed N] [--seconds N] [--programs N]    random programs, from seed N on
- *   fuzz_api FILE...                                    programs that were kept
+ *   fuzz_api FILE...                                    stored programs
  *
- * A program that goes wrong (a wrong answer, a crash, a report of a sanitizer, or
- * no end within the limit) is printed with what was said, then without the steps
- * that do not matter. Exit status 1 if there was any.
+ * A program that fails (a wrong result, a crash, a sanitizer's report, or no end
+ * within the limit) is printed with its output, then without the steps that do not
+ * matter. Exit status 1 if there was any.
  */
 #include "fuzz.h"
 
@@ -18,11 +18,11 @@
 
 enum { LIMIT_SECONDS = 300, SHRINK_SECONDS = 240, AGAIN = 3 };
 
-/* 0 if the program went as it should. What the run says goes to the file. */
+/* 0 if the program succeeded. The run's output goes to the file. */
 static int run(const fuzz_program_t *program, int output)
 {
     int screen = dup(STDERR_FILENO);
-    /* A call that no act ends does not end within the program's limit: a busy machine fails no program. */
+    /* A call that no act ends does not end within the program's limit, so that no program fails on a busy machine. */
     static const char *const patient[] = {"SHUNT_TIMEOUT_MS", "600000", NULL};
     fuzz_run_t arg = {.program = program};
     arg.shared = mmap(NULL, sizeof(*arg.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -45,7 +45,7 @@ static int run(const fuzz_program_t *program, int output)
     return wrong;
 }
 
-/* A fault may need luck. */
+/* A failure may need several runs. */
 static bool fails(const fuzz_program_t *program, int output)
 {
     for (int i = 0; i < AGAIN; i++)
@@ -63,7 +63,7 @@ static fuzz_program_t without(const fuzz_program_t *program, int first, int coun
     return less;
 }
 
-/* Leave out halves, quarters, and so on down to single steps, while it still fails. */
+/* Remove halves, quarters, and so on down to single steps, while it still fails. */
 static void shorten(fuzz_program_t *program, int output)
 {
     double end = ranks_seconds() + SHRINK_SECONDS;

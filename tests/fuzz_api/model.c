@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * model.c - what NCCL would answer, read off its documentation and its order of
- * checks (ncclEnqueueCheck, ArgsCheck, ncclCommFinalize, ncclCommRevoke). It
- * knows nothing of Shunt.
+ * model.c - NCCL's answers, from its documentation and its order of checks
+ * (ncclEnqueueCheck, ArgsCheck, ncclCommFinalize, ncclCommRevoke). Independent of
+ * Shunt.
  */
 #include "fuzz.h"
 
 #include <string.h>
 
-/* Handle; revoked; finalized; datatype; operator; then an empty call is well; then buffers. */
+/* Order: handle; revoked; finalized; datatype; operator; then an empty call succeeds; then buffers. */
 ncclResult_t fuzz_expect_call(fuzz_state_t state, const fuzz_call_t *call)
 {
     if (state == STATE_NONE)

@@ -86,7 +86,7 @@ static bool read_head(const char *line, fuzz_program_t *program)
     return program->actors >= 1 && program->actors <= FUZZ_ACTORS && program->dies < program->actors;
 }
 
-/* Lines that begin with # say what a program found. */
+/* Lines that begin with # are comments on what a program found. */
 bool fuzz_read(fuzz_program_t *program, const char *path)
 {
     char line[256];

@@ -97,7 +97,7 @@ ncclResult_t gpu_issue(gpu_call_t *call, cudaStream_t stream)
     return result;
 }
 
-/* Infinities and NaN through the real NCCL's own order of rounding have no one right answer. */
+/* Infinities and NaN through the real NCCL's own order of rounding have no single right result. */
 static bool comparable(const gpu_call_t *call)
 {
     return call->taken || call->c.kind != DATA_BITS || !ref_is_float(call->c.type);
@@ -113,8 +113,8 @@ void gpu_verify(gpu_call_t *call, int shard, int shards, uint64_t *hash)
     got.base = malloc(bytes);
     CHECK(got.base != NULL);
     got.data = got.base + (call->output.data - call->output.base);
-    /* The rank's own stream: a copy on the default stream would wait for every other one, and a
-     * graph or a rank of the same process may still be running there. */
+    /* The rank's own stream: a copy on the default stream would wait for all other streams, and a graph or a rank of
+     * the same process may still be running there. */
     CHECK_CUDA(cudaMemcpyAsync(got.base, call->device_output, bytes, cudaMemcpyDeviceToHost, call->gpu->stream));
     CHECK_CUDA(cudaStreamSynchronize(call->gpu->stream));
     CHECK(data_buffer_guarded(&got));
@@ -267,7 +267,7 @@ static void rank_main(ranks_t *ranks)
     }
     plan->test->body(&gpu);
     if (plan->shape != RANKS_SOLO)
-        ranks_barrier(ranks); /* nobody frees memory while another still runs */
+        ranks_barrier(ranks); /* no rank frees memory while another still runs */
     if (gpu.comm)
         CHECK_NCCL(ncclCommDestroy(gpu.comm));
     if (plan->shape == RANKS_PROCESSES || ranks->rank == 0)
@@ -360,7 +360,7 @@ int gpu_main(int argc, char **argv, const gpu_case_t *cases, size_t count)
     if (!parse(&options, argc, argv))
         return usage(argv[0]);
     alarm(LIMIT_SECONDS);
-    /* Multicast set-up can wedge a shared machine's fabric; these tests need none of it. */
+    /* Multicast set-up can disable a shared machine's fabric; these tests need none of it. */
     setenv("NCCL_NVLS_ENABLE", "0", 1);
     visible = visible_gpus();
     if (visible < 2 || visible < options.gpus) {

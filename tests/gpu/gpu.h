@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu.h - what every program of this folder starts with: ranks on real GPUs.
+ * gpu.h - common start of this folder's programs: ranks on real GPUs.
  *
- * Programs need CUDA, nccl.h and libnccl.so.2, nothing else, so that they can
- * be carried to a machine with GPUs. shunt.h's functions are looked up: the
- * same program runs over the real NCCL (--allow-forward) for comparison.
- * Exit status: 0 passed, 1 failed, 77 skipped (with a reason on stdout).
+ * Programs need only CUDA, nccl.h and libnccl.so.2, so that they can be carried to
+ * a machine with GPUs. shunt.h's functions are looked up at run time: the same
+ * program runs over the real NCCL (--allow-forward) for comparison. Exit status: 0
+ * passed, 1 failed, 77 skipped (with a reason on stdout).
  */
 #ifndef TEST_GPU_H
 #define TEST_GPU_H
@@ -17,11 +17,11 @@
 
 typedef struct gpu_options {
     int gpus;
-    int seconds; /* of a program that runs for a while */
+    int seconds; /* seconds, for a program that runs for a while */
     uint64_t seed;
-    bool allow_forward; /* a run in which Shunt took nothing is fine */
-    bool processes;     /* cases in that shape alone */
-    const char *only;   /* the one case to run, or NULL */
+    bool allow_forward; /* no failure if Shunt took nothing */
+    bool processes;     /* run only cases of that shape */
+    const char *only;   /* the only case to run, or NULL */
 } gpu_options_t;
 
 /* One rank. In RANKS_SOLO the body gets rank 0's, with no communicator. */
@@ -30,7 +30,7 @@ typedef struct gpu {
     int rank, nranks, device;
     cudaStream_t stream;
     ncclComm_t comm;     /* a body that destroys it sets it to NULL */
-    double init_seconds; /* that making it took: the first of its process */
+    double init_seconds; /* time to make it: the first of its process */
     uint8_t *pool;       /* device memory of this rank's calls */
     size_t pool_used;
     const gpu_options_t *options;
@@ -65,7 +65,7 @@ typedef struct gpu_call {
     int rank;
     ncclComm_t comm;
     bool in_place;
-    bool taken; /* by Shunt, as far as it says */
+    bool taken; /* by Shunt, according to its extension */
     data_buffer_t input, output;
     uint8_t *device_input, *device_output;
 } gpu_call_t;
@@ -75,30 +75,30 @@ void gpu_open(gpu_t *gpu);
 void gpu_close(gpu_t *gpu);
 
 void gpu_prepare(gpu_t *gpu, gpu_call_t *call, ncclComm_t comm, int rank, const data_case_t *c, gpu_shape_t shape);
-/* Put input and poison (back) into device memory; returns when they are there. */
+/* Copy input and poison (back) to device memory; complete on return. */
 void gpu_load(gpu_call_t *call);
 ncclResult_t gpu_issue(gpu_call_t *call, cudaStream_t stream);
-/* The streams have been waited for: fetch and check the output and the guards. Elements shard,
- * shard + shards, ... against the reference; the hash covers all, for calls that Shunt took. */
+/* The streams must have ended: fetch and check the output and the guards. Compares elements shard, shard + shards, ...
+ * with the reference; the hash covers all, for calls that Shunt took. */
 void gpu_verify(gpu_call_t *call, int shard, int shards, uint64_t *hash);
 /* Free the call's host memory, and the pool if it was the last (LIFO). */
 void gpu_release(gpu_call_t *call);
-/* All of it on the rank's stream. Returns whether Shunt took it. */
+/* All of it on the rank's stream. Returns whether Shunt took the call. */
 bool gpu_run_on(gpu_t *gpu, ncclComm_t comm, int rank, const data_case_t *c, gpu_shape_t shape, uint64_t *hash);
 /* The same on the rank's own communicator. */
 void gpu_run(gpu_t *gpu, const data_case_t *c, gpu_shape_t shape, uint64_t *hash);
-/* Of `count` times, which it sorts. */
+/* The median of `count` times, which it sorts. */
 double gpu_median(double *times, size_t count);
 
 /* All ranks hold the same hash; a barrier. */
 void gpu_agree(gpu_t *gpu, uint64_t hash);
-/* A case drawn from *seed: all types, operators, kinds; up to `largest` elements, mostly few. */
+/* A case drawn from *seed: all types, operators, kinds; up to `largest` elements, usually few. */
 data_case_t gpu_random_case(uint64_t *seed, int nranks, size_t largest);
 gpu_shape_t gpu_random_shape(uint64_t *seed, ncclDataType_t type);
-/* This rank's choices on a communicator from now on, as SHUNT_ALGO; every rank does it between the same calls. Without
- * Shunt nothing. */
+/* Sets this rank's policy for a communicator from now on, as SHUNT_ALGO; every rank does so between the same calls.
+ * Without Shunt it does nothing. */
 void gpu_policy(ncclComm_t comm, const char *policy);
-/* The next result of a non-blocking communicator, waited for. */
+/* Waits for a non-blocking communicator's next result. */
 void gpu_ready(ncclComm_t comm);
 
 #define CHECK_CUDA(call)                                                                   \

@@ -16,8 +16,8 @@ static void use(gpu_t *gpu, ncclComm_t comm, uint64_t seed, uint64_t *hash)
     }
 }
 
-/* Of ranks in one process the last to destroy frees for all of them, on their devices, and waits there for kernels
- * that wait for its own next call. So with the real NCCL alone, too, nobody may go on before all are through. */
+/* With ranks in one process, the last destroy frees for all of them, on their devices, and waits there for kernels that
+ * wait for its own next call. So with the real NCCL too, no rank may go on before all are done. */
 static void destroy(gpu_t *gpu, ncclComm_t comm)
 {
     if (comm)
@@ -50,11 +50,11 @@ static void split(gpu_t *gpu)
     gpu_agree(gpu, whole);
 }
 
-/* Made and destroyed again and again over the same ranks: device memory stays flat. Few times, since the real
- * NCCL takes up to a second for each; gpu_creation does it often. */
+/* Made and destroyed repeatedly over the same ranks: device memory stays constant. Few times, since the real NCCL takes
+ * up to a second for each; gpu_creation does it often. */
 static void again(gpu_t *gpu)
 {
-    /* Every fourth is aborted and leaves nothing for the next; SETTLED and the last are destroyed. */
+    /* Every fourth is aborted, so its scratch is not reused; SETTLED and the last are destroyed. */
     enum { CYCLES = 9, SETTLED = 4, SLACK = 8 << 20 };
     size_t settled = 0, now, total;
     uint64_t hash = 0;
@@ -172,9 +172,9 @@ static void at_once(gpu_t *gpu)
     }
 }
 
-/* Communicators, a stream each, full of large calls, which every other rank issues in the other order. What waits
- * behind its predecessor must leave the first call of each other communicator its room: its peers are in there already.
- */
+/* Communicators, a stream each, with many large calls, which every other rank issues in the reverse order. A kernel
+ * that waits behind its predecessor must leave room for the first call of each other communicator, since the peers'
+ * kernels of that call already run. */
 static void crossed_among(gpu_t *gpu, int count, size_t elements)
 {
     enum { CALLS = 4, MOST = 8 };

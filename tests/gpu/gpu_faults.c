@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels that wait for a rank which does not come are freed by abort; stalled ranks are waited for,
- * and cost no more than their lateness. */
+/* Abort frees kernels that wait for a rank that never comes; stalled ranks are waited for, and cost no more than their
+ * delay. */
 #include "gpu.h"
 
 /* Shared words below REF_MAX_RANKS belong to gpu_agree. */
@@ -98,9 +98,9 @@ static void abort_graph(gpu_t *gpu)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* Kernels of two communicators wait for rank 0, which is on its way out, and one thread aborts them one after the
- * other: what the first abort has to free must not wait for the kernel of the second. As threads alone: as processes
- * it did not end on 4 H200, with the real NCCL alone (22 s) no more than with Shunt. */
+/* Kernels of two communicators wait for rank 0, which exits, and one thread aborts them one after the other: the first
+ * abort's frees must not wait for the second's kernel. Only as threads: as processes it did not end on 4 H200 with the
+ * real NCCL alone either (22 s). */
 static void abort_both(gpu_t *gpu)
 {
     ncclComm_t a = ranks_init(gpu->ranks), b = ranks_init(gpu->ranks);
@@ -115,7 +115,7 @@ static void abort_both(gpu_t *gpu)
         wait_all_in(gpu);
         CHECK(cudaStreamQuery(other) == cudaErrorNotReady);
         abort_and_recover(gpu, a);
-        CHECK(cudaStreamQuery(other) == cudaErrorNotReady); /* it waits still, and the abort did not */
+        CHECK(cudaStreamQuery(other) == cudaErrorNotReady); /* it still waits, and the abort did not */
         CHECK_NCCL(ncclCommAbort(b));
         CHECK_CUDA(cudaStreamSynchronize(other));
         atomic_fetch_add(&gpu->ranks->shared->words[WORD_FREED], 1);
@@ -131,7 +131,7 @@ static void abort_both(gpu_t *gpu)
     CHECK_NCCL(ncclCommDestroy(a));
 }
 
-/* What aborted communicators had is given back, while others live: memory does not grow with their number. */
+/* Memory of aborted communicators is freed while others live: it does not grow with their number. */
 static void abort_many(gpu_t *gpu)
 {
     size_t first = 0, now = 0, total;
@@ -148,7 +148,7 @@ static void abort_many(gpu_t *gpu)
     CHECK(now + ((size_t)300 << 20) > first);
 }
 
-/* Each rank is late now and then, on the host, by up to 20 ms, and once by a second. */
+/* Each rank is sometimes late, on the host, by up to 20 ms, and once by a second. */
 static void stalled(gpu_t *gpu)
 {
     uint64_t shared = gpu->options->seed, own = shared + (uint64_t)gpu->rank + 1, hash = 0;
@@ -163,7 +163,7 @@ static void stalled(gpu_t *gpu)
     gpu_agree(gpu, hash);
 }
 
-/* Rank 0 is late for its work, not asleep: after 10 ms of sleep the next call alone keeps its host for 60 us, with the
+/* Rank 0 delays its work without sleeping: after 10 ms of sleep the next call alone keeps its host for 60 us, with the
  * real NCCL for 90. */
 static void work_for(gpu_t *gpu, double us)
 {
@@ -175,7 +175,7 @@ static void work_for(gpu_t *gpu, double us)
     }
 }
 
-/* How long after rank 0 came to a call this rank is through, when rank 0 comes `us` after the others: the median. */
+/* Median time from rank 0's call to this rank's end, when rank 0 comes `us` after the others. */
 static double through(gpu_t *gpu, gpu_call_t *call, double us)
 {
     enum { ROUNDS = 21 };
@@ -197,7 +197,7 @@ static double through(gpu_t *gpu, gpu_call_t *call, double us)
     return gpu_median(times, ROUNDS);
 }
 
-/* Who waits long looks at the host's words now and then; that must not make the call slower once the peer is there. */
+/* A rank that waits long polls the host's words sometimes; that must not slow the call once the peer is there. */
 static void late(gpu_t *gpu)
 {
     static const size_t bytes[] = {64 << 10, 256 << 10, 4 << 20, 64 << 20};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Captured calls: every capture mode, replays mixed with eager calls, ordered and not, graphs that outlive and that
- * precede. */
+/* Captured calls: every capture mode, replays mixed with eager calls, ordered and not, graphs that outlive the
+ * communicator and graphs that precede eager calls. */
 #include "gpu.h"
 
 enum { CALLS = 6, REPLAYS = 120 };
@@ -35,8 +35,8 @@ static void record(gpu_t *gpu, recorded_t *r, uint64_t *seed, uint64_t *own, enu
     record_on(gpu, r, gpu->comm, seed, own, true, mode);
 }
 
-/* Launch `times`, and once more on fresh inputs where a rank may have reduced its own in place; check; load. All
- * ranks launch alike, whichever of them work in place. */
+/* Launch `times`, and once more on fresh inputs where a rank may have reduced its own in place; check; load. All ranks
+ * launch alike, whether or not they work in place. */
 static void replay(gpu_t *gpu, recorded_t *r, int times, uint64_t *hash)
 {
     for (int i = 0; i < times; i++)
@@ -97,8 +97,8 @@ static void several(gpu_t *gpu)
         forget(&r[g]);
 }
 
-/* Two graphs and eager calls of one communicator, each on a stream of its own, and nothing between them: it orders
- * them by itself. Of `other`, if there is one, the graphs have calls as well. */
+/* Two graphs and eager calls of one communicator, each on its own stream, without any ordering by the program: the
+ * communicator orders them. If `other` is given, the graphs also have its calls. */
 static void race(gpu_t *gpu, ncclComm_t other)
 {
     enum { GRAPHS = 2, EAGER = 3, ROUNDS = 200, GATHERED = 64 };
@@ -249,7 +249,7 @@ static void grouped(gpu_t *gpu)
     free(whole);
 }
 
-/* The communicator goes first; its graph still replays. The real NCCL waits for its own graphs in
+/* The communicator is destroyed first; its graph still replays. The real NCCL waits for its own graphs in
  * ncclCommDestroy, so this runs only if all captured calls are Shunt's. */
 static void outlives(gpu_t *gpu)
 {
@@ -283,10 +283,10 @@ static void outlives(gpu_t *gpu)
     }
     forget(&r);
     if (!gpu->comm)
-        gpu->comm = ranks_init(gpu->ranks); /* where what was left is freed */
+        gpu->comm = ranks_init(gpu->ranks); /* frees the remains */
 }
 
-/* Captured and thrown away: never instantiated, and a capture that was broken off. */
+/* Captures that are discarded: never instantiated, or broken off. */
 static void abandoned(gpu_t *gpu)
 {
     uint64_t hash = 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the parts of an eager call cost, on the host and on the stream: a program
- * to decide with, not a test. One GPU; prints CSV.
+ * The cost of each part of an eager call, on the host and on the stream: a program
+ * for decisions, not a test. One GPU; prints CSV.
  *
- * A call of Shunt's is: the current device and the stream's capture state asked
- * for, a launch with some 300 bytes of arguments and programmatic dependent
- * launch, an event record. Each row adds or exchanges a part. The kernel does
- * nothing but wait for its predecessor, as Shunt's do.
+ * A call of Shunt's is: queries of the current device and the stream's capture
+ * state, a launch with some 300 bytes of arguments and programmatic dependent
+ * launch, an event record. Each row adds or replaces a part. The kernel only waits
+ * for its predecessor, as Shunt's do.
  */
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -20,13 +20,13 @@
 enum { CALLS = 200, ROUNDS = 15, BLOCKS = 8, THREADS = 64, ARGUMENT_BYTES = 304 };
 
 enum part {
-    BARE = 1,         /* an empty kernel without arguments, in place of ours */
+    BARE = 1,         /* an empty kernel without arguments instead of Shunt's */
     DEPENDENT = 2,    /* programmatic dependent launch */
     RECORD = 4,       /* an event record after it */
     IN_LAUNCH = 8,    /* an event as an attribute of the launch */
     ASK = 16,         /* device and capture state */
-    DRIVER = 32,      /* launch by the driver's function, not by the runtime's */
-    DRIVER_EVENT = 64 /* likewise the event record */
+    DRIVER = 32,      /* launch by the driver's function instead of the runtime's */
+    DRIVER_EVENT = 64 /* the same for the event record */
 };
 
 typedef struct variant {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Device memory that one rank does not have when a communicator is made: all
- * ranks forward, sums are right, nothing is lost, and the next communicator is
- * Shunt's again. So that the real NCCL still fits, scratch is large here.
+ * One rank lacks device memory when a communicator is made: all ranks forward,
+ * sums are right, nothing leaks, and Shunt serves the next communicator. Scratch
+ * is large here, so that the real NCCL still fits.
  */
 #include "gpu.h"
 
@@ -41,7 +41,7 @@ static void crowded(gpu_t *gpu)
     ranks_barrier(gpu->ranks);
     if (crowd)
         CHECK_CUDA(cudaFree(crowd));
-    CHECK(free_bytes() + SLACK > before); /* the ranks that had room gave theirs back */
+    CHECK(free_bytes() + SLACK > before); /* the ranks with enough memory freed theirs */
     ranks_barrier(gpu->ranks);
     rich = ranks_init(gpu->ranks);
     CHECK(one_call(gpu, rich, &hash));

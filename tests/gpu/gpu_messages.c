@@ -6,7 +6,7 @@
 
 enum { MOST_ENDS = 4 * REF_MAX_RANKS };
 
-/* A message_end_t whose buffer, guards and all, has a copy on the GPU. */
+/* A message_end_t whose buffer, including guards, has a copy on the GPU. */
 typedef struct gpu_end {
     message_end_t host;
     size_t offset;
@@ -70,7 +70,7 @@ static void issue_all(ends_t *ends, bool grouped, cudaStream_t stream)
         CHECK_NCCL(ncclGroupEnd());
 }
 
-/* The stream has been waited for. */
+/* The stream must have ended. */
 static void check(ends_t *ends)
 {
     cudaStream_t stream = ends->gpu->stream;
@@ -133,7 +133,7 @@ static void ring(gpu_t *gpu)
         }
 }
 
-/* Unequal parts, some empty, to oneself too; in another order on each rank, all in one group. */
+/* Unequal parts, some empty, also to oneself; in another order on each rank, all in one group. */
 static void pairs(gpu_t *gpu)
 {
     const int n = gpu->nranks;
@@ -150,7 +150,7 @@ static void pairs(gpu_t *gpu)
     }
 }
 
-/* Thousands of short ones without a wait: one by one, in one group on rank 0 alone, and in one on each. */
+/* Thousands of short ones without a wait: one by one, in one group on rank 0 only, and in one group on each. */
 static void queued(gpu_t *gpu)
 {
     enum { MESSAGES = 3000, MOST = 2048 };
@@ -221,7 +221,7 @@ static void captured(gpu_t *gpu)
 }
 
 /* Rank 0 groups two all-reduces with its messages; the others make them one by one, the collective first, between or
- * last. Captured on rank 0 in every other round. */
+ * last. On rank 0 captured in every other round. */
 static void beside(gpu_t *gpu)
 {
     enum { CALLS = 2 };
@@ -276,13 +276,13 @@ static void beside(gpu_t *gpu)
     }
 }
 
-/* Long ones by the real NCCL and short ones by Shunt: of one pair, in both directions, in either order, grouped on
- * rank 0 alone. */
+/* Long ones by the real NCCL and short ones by Shunt: between one pair, in both directions, in either order, grouped on
+ * rank 0 only. */
 static void routes(gpu_t *gpu)
 {
     static const size_t sizes[2] = {1000, 3000000};
     gpu_policy(gpu->comm, "sendrecv:64K-=nccl");
-    /* The real NCCL connects two ranks in their first messages, and wants both to connect the same directions then. */
+    /* The real NCCL connects two ranks at their first messages, and needs both to connect the same directions then. */
     if (gpu->rank < 2) {
         ends_t ends = ends_begin(gpu);
         add(&ends, gpu->comm, message(0, 1, sizes[1], 5), 0);

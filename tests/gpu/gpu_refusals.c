@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Under an audit library that takes from the machine what Shunt would use (refuse.c):
+ * Under an audit library that hides parts of the machine from Shunt (refuse.c):
  *
  *   LD_AUDIT=lib/libgpu_refuse.so REFUSE=peer gpu_refusals -k peer
  *   LD_AUDIT=lib/libgpu_refuse.so REFUSE=nvml gpu_refusals -k nvml --allow-forward
@@ -29,7 +29,7 @@ static void no_peer_access(gpu_t *gpu)
     CHECK_NCCL(ncclCommDestroy(child));
 }
 
-/* The real NCCL cannot go without NVML: its error is what the program gets. */
+/* The real NCCL needs NVML: the program gets its error. */
 static void no_nvml(gpu_t *gpu)
 {
     typedef ncclResult_t init_t(ncclComm_t *, int, const int *);

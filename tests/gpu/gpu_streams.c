@@ -25,8 +25,8 @@ static void wait_streams(cudaStream_t streams[STREAMS])
         CHECK_CUDA(cudaStreamSynchronize(streams[i]));
 }
 
-/* Calls on changing streams with nothing between them: the communicator orders itself. Small and
- * large sizes, so that Shunt's calls and forwarded ones take turns. */
+/* Calls on changing streams without any ordering by the program: the communicator orders itself. Small and large sizes,
+ * so that Shunt's calls and forwarded ones alternate. */
 static void turns(gpu_t *gpu)
 {
     cudaStream_t streams[STREAMS];
@@ -52,7 +52,7 @@ static void turns(gpu_t *gpu)
     drop_streams(streams);
 }
 
-/* What a stream does before the call is seen by it; what it does after sees the result. */
+/* A call sees the stream's earlier work; later work sees the result. */
 static void order(gpu_t *gpu)
 {
     enum { COUNT = 5000, ROUNDS = 300 };
@@ -172,7 +172,7 @@ static void mixed(gpu_t *gpu)
         wait_streams(streams);
         others_verify(gpu, &o);
         for (int i = 0; i < BATCH; i++) {
-            calls[i].taken = calls[i].taken && !group; /* in a group the route is settled at its end */
+            calls[i].taken = calls[i].taken && !group; /* in a group the route is decided at its end */
             gpu_verify(&calls[i], gpu->rank, gpu->nranks, &hash);
         }
         for (int i = BATCH - 1; i >= 0; i--)
@@ -191,8 +191,8 @@ static void pass_on(gpu_t *gpu, float *data)
     CHECK_NCCL(ncclRecv(data + SLOT, SLOT, ncclFloat32, left, gpu->comm, gpu->stream));
 }
 
-/* All-reduces beside sends and receives, ours and the real NCCL's, in one group on some ranks and one after another on
- * the rest. */
+/* All-reduces beside sends and receives, Shunt's and the real NCCL's, in one group on some ranks and one after another
+ * on the rest. */
 static void apart(gpu_t *gpu)
 {
     enum { ROUNDS = 100, GROUPED = 4 };
@@ -230,7 +230,7 @@ static void apart(gpu_t *gpu)
         for (int i = 0; i < SLOT; i++)
             CHECK(host[SLOT + i] == (float)(left + round));
         for (int i = 0; i < GROUPED; i++) {
-            calls[i].taken = false; /* in a group the route is settled at its end */
+            calls[i].taken = false; /* in a group the route is decided at its end */
             gpu_verify(&calls[i], gpu->rank, gpu->nranks, &hash);
         }
         for (int i = GROUPED - 1; i >= 0; i--)

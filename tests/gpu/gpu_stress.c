@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Everything at random for -t seconds: calls of all sorts, eager and captured,
- * alone and in groups, on several streams and two communicators, with stalls.
- * What is done comes from the seed, the same on all ranks; where and when, from
- * the rank.
+ * Random work for -t seconds: calls of all sorts, eager and captured, alone and in
+ * groups, on several streams and two communicators, with stalls. The seed, the
+ * same on all ranks, decides what is done; the rank decides where and when.
  */
 #include "gpu.h"
 
@@ -40,7 +39,7 @@ static void finish(stress_t *s, gpu_call_t *calls, int count)
         gpu_release(&calls[i]);
 }
 
-/* A message that two-shot or staged serves, among the short ones. */
+/* A message that two-shot or staged serves, between short ones. */
 static void large(stress_t *s)
 {
     static const ncclDataType_t types[] = {ncclBfloat16, ncclFloat32, ncclInt32, ncclFloat64};
@@ -132,7 +131,7 @@ static void graph(stress_t *s)
         gpu_release(&calls[i]);
 }
 
-/* Graphs and eager calls of one communicator on streams that nothing orders. */
+/* Graphs and eager calls of one communicator on unordered streams. */
 static void unordered(stress_t *s)
 {
     gpu_call_t calls[STREAMS][GRAPH_CALLS], between[STREAMS];
@@ -226,7 +225,7 @@ static void renew(stress_t *s)
     s->comms[1] = ranks_init(s->gpu->ranks);
 }
 
-/* Rank 0 decides whether there is time for another lot; all obey. */
+/* Rank 0 decides whether there is time for another round; all ranks follow. */
 static bool go_on(stress_t *s, double end)
 {
     _Atomic uint64_t *word = &s->gpu->ranks->shared->words[WORD_GO_ON];

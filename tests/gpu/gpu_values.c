@@ -32,7 +32,7 @@ static void counts(gpu_t *gpu)
                 data_case_t c = {kinds[t], REF_SUM, DATA_RANDOM, seed++, 0, gpu->nranks};
                 c.count = (size_t)((1ll << power) / (long long)ref_bytes(c.type) + around);
                 if (c.count == 0 || (power > 20 && around == 0))
-                    continue; /* large ones take their time in the reference */
+                    continue; /* the reference takes long for large ones */
                 gpu_run(gpu, &c, shape, &hash);
             }
         }
@@ -43,7 +43,7 @@ static void counts(gpu_t *gpu)
     gpu_agree(gpu, hash);
 }
 
-/* All pairs of offsets; every other call this rank chooses its own, unlike the others. */
+/* All pairs of offsets; in every other call this rank chooses its own, different from the others'. */
 static void offsets(gpu_t *gpu)
 {
     static const ncclDataType_t kinds[] = {ncclUint8, ncclFloat16, ncclFloat32, ncclFloat64};
@@ -63,7 +63,7 @@ static void offsets(gpu_t *gpu)
     gpu_agree(gpu, hash);
 }
 
-/* In place again and again, nothing waited for in between: x becomes x0-sum times nranks^(k-1), wrapped. */
+/* In place repeatedly, without waits between: x becomes x0-sum times nranks^(k-1), wrapped. */
 static void chain(gpu_t *gpu)
 {
     enum { LINKS = 2000 };
@@ -95,7 +95,7 @@ static void chain(gpu_t *gpu)
     }
 }
 
-/* Read when the kernel runs, from device memory that a kernel before it may have written. */
+/* The scalar is read when the kernel runs, from device memory that an earlier kernel may have written. */
 static void scalars(gpu_t *gpu)
 {
     float in = (float)(gpu->rank + 1), out = 0, sum = 0, scalar, *memory;

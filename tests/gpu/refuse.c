@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * refuse.c - an audit library (LD_AUDIT) that takes from a program what its machine has.
+ * refuse.c - an audit library (LD_AUDIT) that hides parts of the machine from a
+ * program.
  *
  * REFUSE=peer  GPUs 0 and 1 have no access to each other's memory. The driver's
- *              functions that tell or grant it are bound to the ones here, also
- *              for those who look them up with dlsym or cuGetProcAddress.
+ *              functions that report or grant it are bound to the ones here, also
+ *              for lookups with dlsym or cuGetProcAddress.
  * REFUSE=nvml  there is no libnvidia-ml.so.1, as in a container without it.
  */
 #define _GNU_SOURCE
@@ -19,7 +20,7 @@
 #undef cuIpcOpenMemHandle
 #define EXPORT __attribute__((visibility("default")))
 
-enum { FIRST = 0, SECOND = 1, VERSION = 12000 }; /* the two; the CUDA whose functions this file calls */
+enum { FIRST = 0, SECOND = 1, VERSION = 12000 }; /* the two GPUs; CUDA version of the driver calls here */
 
 typedef CUresult get_proc_t(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
 typedef CUresult can_access_t(int *, CUdevice, CUdevice);
@@ -37,7 +38,7 @@ static set_access_t set_access;
 
 enum { GET_PROC, CAN_ACCESS, P2P_ATTRIBUTE, ENABLE_PEER, IPC_OPEN, SET_ACCESS, REFUSALS };
 
-/* What stands for a function of the driver, and the function itself once somebody asked for it. */
+/* Replacement of a driver function, and the real one once it has been looked up. */
 static struct {
     const char *name; /* a version may follow: _v2 */
     void *here;
@@ -57,7 +58,7 @@ static bool asked_to(const char *what)
     return refuse && strcmp(refuse, what) == 0;
 }
 
-/* What a program that asked for `name`, and would get `function`, is given. */
+/* The function for a program that looked up `name`, and would get `function`. */
 static void *instead(const char *name, void *function)
 {
     for (int i = 0; i < REFUSALS; i++) {
@@ -80,14 +81,14 @@ static CUresult get_proc(const char *name, void **function, int version, cuuint6
     return result;
 }
 
-/* Of the driver, for the use of this file. */
+/* Driver functions used by this file itself. */
 static void *driver_has(const char *name)
 {
     CUdriverProcAddressQueryResult status;
     void *function = NULL;
     ((get_proc_t *)refusals[GET_PROC].driver)(name, &function, VERSION, CU_GET_PROC_ADDRESS_DEFAULT, &status);
     if (!function)
-        abort(); /* no driver for this test; it fails, and the signal says where to look */
+        abort(); /* without a driver for this test it fails, and the signal shows where */
     return function;
 }
 
@@ -131,7 +132,7 @@ static CUresult enable_peer(CUcontext peer, unsigned flags)
     return ((enable_peer_t *)refusals[ENABLE_PEER].driver)(peer, flags);
 }
 
-/* A handle does not tell whose memory it is: the two get nobody's. */
+/* A handle does not show its owner: these two GPUs can open none. */
 static CUresult ipc_open(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned flags)
 {
     const CUdevice device = current_device();
@@ -140,7 +141,7 @@ static CUresult ipc_open(CUdeviceptr *pointer, CUipcMemHandle handle, unsigned f
     return ((ipc_open_t *)refusals[IPC_OPEN].driver)(pointer, handle, flags);
 }
 
-/* The GPU whose memory is mapped there; -1 if it is the host's. */
+/* The GPU whose memory is mapped there; -1 for host memory. */
 static CUdevice owner_of(CUdeviceptr pointer)
 {
     CUmemGenericAllocationHandle block;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host.h - what every test program of this folder starts with.
+ * host.h - common start of this folder's test programs.
  *
  * Tests run in forked ranks (support/ranks.h); the cmocka program only counts.
  */
@@ -25,8 +25,8 @@ static inline void host_run(ranks_shape_t shape, int nranks, ranks_body_t body, 
     assert_int_equal(ranks_run(&plan), 0);
 }
 
-/* Nothing may hang a build machine: a program that idle needs at most `seconds` ends after ten times as long. The
- * library's own limit is beyond that of a run, so that a slow machine fails no test. */
+/* No program may hang a build machine: one that needs at most `seconds` on an idle machine is killed after ten times as
+ * long. The library's own limit is longer than a run's, so that a slow machine fails no test. */
 static inline void host_limit(unsigned seconds)
 {
     alarm(10 * seconds);

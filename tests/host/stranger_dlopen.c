@@ -49,7 +49,7 @@ static int use(const nccl_t *nccl, const ncclComm_t *comms)
 
 static pthread_barrier_t closed;
 
-/* Uses groups, whose state is the thread's, and ends when the library has long been closed. */
+/* Uses groups, whose state belongs to the thread, and ends long after the library was closed. */
 static void *thread_main(void *argument)
 {
     const nccl_t *nccl = argument;

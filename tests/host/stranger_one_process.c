@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program as a stranger would write it from NCCL's manual: one process, one
- * thread, several devices, ncclCommInitAll, groups. It knows nothing of Shunt.
+ * A program written from NCCL's manual: one process, one thread, several devices,
+ * ncclCommInitAll, groups. It does not know Shunt.
  */
 #include <nccl.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program as a stranger would write it: rank 0 makes the unique id and hands
- * it to the other processes through a file; each is its own executable, run
- * again with its rank as argument. It knows nothing of Shunt.
+ * A program written from NCCL's manual: rank 0 makes the unique id and passes it
+ * to the other processes through a file; each runs the executable again with its
+ * rank as argument. It does not know Shunt.
  */
 #include <nccl.h>
 #include <stdio.h>

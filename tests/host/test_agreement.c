@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that were started with different settings: rank 0's hold for all, one
- * line in all the logs says which ranks and variables differ, results are right.
+ * Ranks started with different settings: rank 0's apply to all, one line in all
+ * the logs says which ranks and variables differ, results are right.
  */
 #include "host.h"
 
@@ -12,7 +12,7 @@ enum { LOG_BYTES = 8192, TABLE_PATH_BYTES = 32 };
 
 typedef struct wishes {
     const char *const (*set)[2]; /* variable and value, one pair a rank; value NULL: not set */
-    const char *algorithm;       /* what every rank must use; NULL: not looked at */
+    const char *algorithm;       /* what every rank must use; NULL: not checked */
     const char *log;             /* where all ranks write */
 } wishes_t;
 
@@ -39,11 +39,11 @@ static void wishing_body(ranks_t *ranks)
     if (pair[1] != NULL)
         setenv(pair[0], pair[1], 1);
     setenv("SHUNT_DEBUG_FILE", wishes->log, 1);
-    for (int again = 0; again < 2; again++) /* the second communicator is not worth another line */
+    for (int again = 0; again < 2; again++) /* the second communicator logs no other line */
         reduce_and_destroy(ranks, ranks_init(ranks), wishes->algorithm);
 }
 
-/* Run ranks with these wishes; what all of them logged. */
+/* Run ranks with these settings; returns the logs of all. */
 static void run(int nranks, const char *const (*set)[2], const char *algorithm, char *log)
 {
     char path[] = "/tmp/shunt-agreement-XXXXXX";
@@ -71,7 +71,7 @@ static void expect_one_line(const char *log, const char *text)
         fail_msg("not one warning with \"%s\":\n%s", text, log);
 }
 
-static void the_same_wishes(void **state)
+static void the_same_settings(void **state)
 {
     (void)state;
     static const char *const set[][2] = {{"SHUNT_ALGO", "twoshot"}, {"SHUNT_ALGO", "twoshot"}};
@@ -99,7 +99,7 @@ static void unset_on_rank_0(void **state)
     expect_one_line(log, "set them alike: SHUNT_ALGO (ranks 1, 3)\n");
 }
 
-/* nccl could not be obeyed on the host device: rank 0 wants otherwise. */
+/* The host device cannot follow `nccl`: rank 0's setting is another. */
 static void forwarding_on_one_rank(void **state)
 {
     (void)state;
@@ -144,7 +144,7 @@ static void two_tables(void **state)
     unlink(path);
 }
 
-/* The same rows, but other figures of the links, from which ranks could predict different things. */
+/* The same rows with other figures of the links, from which ranks could make different predictions. */
 static void two_links(void **state)
 {
     (void)state;
@@ -164,14 +164,14 @@ static void two_links(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_same_wishes),   cmocka_unit_test(two_policies),
+        cmocka_unit_test(the_same_settings), cmocka_unit_test(two_policies),
         cmocka_unit_test(unset_on_rank_0),   cmocka_unit_test(forwarding_on_one_rank),
         cmocka_unit_test(several_variables), cmocka_unit_test(two_tables),
         cmocka_unit_test(two_links),
     };
-    /* Sanitizer runs give every rank a small scratch, which is a wish too. */
+    /* Sanitizer runs give every rank a small scratch, which is a setting too. */
     unsetenv("SHUNT_SCRATCH_BYTES");
-    setenv("SHUNT_CACHE_DIR", "/nowhere", 1); /* no table of whoever runs this */
+    setenv("SHUNT_CACHE_DIR", "/nowhere", 1); /* not the tuned table of the user who runs this */
     host_limit(120);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

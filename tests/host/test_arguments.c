@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bad input at every entry point: NCCL's codes, in NCCL's order of checks, with a word on what was wrong. */
+/* Bad input at every entry point: NCCL's codes, in NCCL's order of checks, with a message that says what was wrong. */
 #include "host.h"
 
 #include <string.h>
@@ -69,7 +69,7 @@ static void init_body(ranks_t *ranks)
     CHECK_INVALID(ncclCommInitAll(comms, 2, negative));
     CHECK_RESULT(ncclCommInitAll(comms, 2, twice), ncclInvalidUsage);
 
-    /* none of it has spoiled the next one, with a default configuration or none */
+    /* it has not affected the next one, with a default configuration or none */
     CHECK_NCCL(ncclCommInitRankConfig(&comm, 1, id, 0, NULL));
     CHECK_NCCL(ncclCommDestroy(comm));
     CHECK_NCCL(ncclCommInitRankConfig(&comm, 1, id, 0, &config));
@@ -123,7 +123,7 @@ static void handles_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommRevoke(null_comm, NCCL_REVOKE_DEFAULT));
 #endif
     bad_handle(NULL);
-    bad_handle((ncclComm_t)(void *)junk); /* readable, but no communicator */
+    bad_handle((ncclComm_t)(void *)junk); /* readable memory, but not a communicator */
     CHECK_INVALID(ncclCommDestroy((ncclComm_t)(void *)junk));
     CHECK_NCCL(ncclCommDestroy(comm));
     bad_handle(gone);
@@ -155,11 +155,11 @@ static void all_reduce_body(ranks_t *ranks)
     CHECK_NCCL(ncclAllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, comm, NULL));
     CHECK(out[0] == 9 && out[3] == 9);
 
-    /* operators of the user: of another type, destroyed, destroyed twice, built-in */
+    /* user's operators: of another type, destroyed, destroyed twice, built-in */
     CHECK_NCCL(ncclRedOpCreatePreMulSum(&op, &scalar, ncclFloat32, ncclScalarHostImmediate, comm));
     CHECK(op >= ncclNumOps);
     CHECK_INVALID(ncclAllReduce(in, out, 4, ncclInt32, op, comm, NULL));
-    CHECK_NCCL(ncclAllReduce(in, out, 0, ncclInt32, op, comm, NULL)); /* an empty call never looks that far */
+    CHECK_NCCL(ncclAllReduce(in, out, 0, ncclInt32, op, comm, NULL)); /* an empty call is not checked that far */
     CHECK_NCCL(ncclRedOpDestroy(op, comm));
     CHECK_INVALID(ncclRedOpDestroy(op, comm));
     CHECK_INVALID(ncclAllReduce(in, out, 4, ncclFloat32, op, comm, NULL));
@@ -230,7 +230,7 @@ static void refused(int collective, ncclComm_t comm, int nranks)
     CHECK(recv[0] == 9 && recv[7] == 9);
 }
 
-/* A NULL that a rank needs is refused there; one that it does not need is not. Who the root is makes the difference. */
+/* A NULL that a rank needs is refused there; one that it does not need is not. The root decides which. */
 static void null_buffers(int collective, ncclComm_t comm, int rank, int nranks)
 {
     float send[8] = {1}, recv[8] = {9};
@@ -255,7 +255,7 @@ static void each_collective_body(ranks_t *ranks)
     for (int collective = 0; collective < COLL_COUNT; collective++) {
         refused(collective, comm, ranks->nranks);
         null_buffers(collective, comm, ranks->rank, ranks->nranks);
-        /* nothing was launched, nothing is broken; buffers without a use are NULL on every other rank */
+        /* nothing was launched, nothing is broken; unused buffers are NULL on every other rank */
         coll_t k = {.collective = (alg_collective_t)collective, .root = (uint32_t)ranks->nranks - 1};
         k.c = (data_case_t){ncclFloat32, REF_SUM, DATA_RANDOM, (uint64_t)collective, 12, ranks->nranks};
         call_run_coll(comm, ranks->rank, &k, (call_shape_t){0, 0, false}, &hash);
@@ -266,7 +266,7 @@ static void each_collective_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* An operator of the user's in each collective that reduces. */
+/* A user's operator in each collective that reduces. */
 static void own_operator(ncclComm_t comm, int nranks, const float *in, float *out, ncclRedOp_t op, float scalar)
 {
     CHECK_NCCL(ncclReduce(in, out, 1, ncclFloat32, op, nranks - 1, comm, NULL));
@@ -294,7 +294,7 @@ static void own_operators_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* A scalar in memory is read when the call runs; many operators live at once, each on its own. */
+/* A scalar in memory is read when the call runs; many operators live at once. */
 static void operators_body(ranks_t *ranks)
 {
     enum { MANY = 40 };
@@ -320,7 +320,7 @@ static void operators_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* A message that is refused, in a group too, leaves nothing behind. An empty one is valid but for that. */
+/* A refused message, in a group too, leaves nothing behind. An empty one is valid otherwise. */
 static void messages_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -336,7 +336,7 @@ static void messages_body(ranks_t *ranks)
     CHECK_INVALID(ncclSend(NULL, 1, ncclFloat32, peer, comm, NULL));
     CHECK_INVALID(ncclRecv(NULL, 1, ncclFloat32, peer, comm, NULL));
     CHECK_INVALID(ncclSend(in, SIZE_MAX / 2, ncclFloat32, peer, comm, NULL));
-    CHECK_NCCL(ncclSend(NULL, 0, ncclFloat32, peer, comm, NULL)); /* nobody receives it, nor need be */
+    CHECK_NCCL(ncclSend(NULL, 0, ncclFloat32, peer, comm, NULL)); /* no rank has to receive it */
     CHECK_NCCL(ncclGroupStart());
     CHECK_NCCL(ncclSend(in, 1, ncclFloat32, peer, comm, NULL));
     CHECK_INVALID(ncclRecv(out, 1, ncclFloat32, 2, comm, NULL));
@@ -347,7 +347,7 @@ static void messages_body(ranks_t *ranks)
     CHECK_NCCL(ncclRecv(out, 1, ncclFloat32, peer, comm, NULL));
     CHECK_NCCL(ncclGroupEnd());
     CHECK(out[0] == 5);
-    /* registration has nothing to do here, and a program that registers runs on */
+    /* registration has no effect here, and a program that registers continues */
     CHECK_NCCL(ncclCommRegister(comm, in, sizeof(in), &handle));
     CHECK_NCCL(ncclCommDeregister(comm, handle));
     in[0] = 1;

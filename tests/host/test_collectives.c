@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The collectives beside all-reduce: every type and operator, every root, each rank at addresses of its own, in place,
- * empty, beyond the scratch; and moved data bit for bit.
+ * The collectives other than all-reduce: every type and operator, every root, each
+ * rank at its own addresses, in place, empty, beyond the scratch; and data moved
+ * bit for bit.
  */
 #include "host.h"
 
@@ -12,7 +13,7 @@ enum { COUNTS = sizeof(counts) / sizeof(counts[0]) };
 
 typedef void (*visit_t)(const coll_t *k, void *context);
 
-/* Every root in turn: which count meets which root moves on from case to case. */
+/* Every root in turn: the pairing of counts and roots moves on from case to case. */
 static void visit_roots(coll_t *k, visit_t visit, void *context)
 {
     const bool rooted = coll_rooted(k);
@@ -112,7 +113,7 @@ static void one_thread(void **state)
 
 enum { PATTERNS = 1 << 16 };
 
-/* What `sender` has for `receiver` at element i: every pattern of 16 bits, in an order of the pair's own. */
+/* The 16 bits that `sender` has for `receiver` at element i: every pattern, in an order specific to the pair. */
 static uint16_t pattern(int sender, int receiver, size_t i)
 {
     return (uint16_t)(i * 40503u + (unsigned)sender * 977u + (unsigned)receiver * 131u);
@@ -186,7 +187,8 @@ static coll_t draw_coll(uint64_t *seed, int nranks)
     return k;
 }
 
-/* Each rank at addresses of its own, and in place or not by itself: which way a call goes must not depend on them. */
+/* Each rank at its own addresses, and in place or not independently: the choice of algorithm must not depend on them.
+ * */
 static void offsets_body(ranks_t *ranks)
 {
     static const size_t sizes[] = {1, 2, 9, 15, 16, 17, 33, 127, 260, 1031, 5003};
@@ -212,7 +214,7 @@ static void offsets(void **state)
     host_run(RANKS_THREADS, 2, offsets_body, NULL);
 }
 
-/* More bytes than the scratch has: there is an algorithm for them too, if it is not the smallest. */
+/* More bytes than the scratch: each collective has an algorithm that serves them. */
 static void large_body(ranks_t *ranks)
 {
     static const size_t sizes[] = {100000, 262144, 700001};

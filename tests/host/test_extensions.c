@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shunt.h as a client sees it: found with dlsym, absent in any other NCCL. */
+/* shunt.h as a client uses it: found with dlsym, absent in any other NCCL. */
 #include "host.h"
 
 #include <dlfcn.h>
@@ -43,7 +43,7 @@ static void extensions_body(ranks_t *ranks)
     CHECK(after.calls_taken >= before.calls_taken + 1);
     CHECK(after.bytes_taken >= before.bytes_taken + sizeof(in));
     CHECK(stats(&cut) == 0);
-    CHECK(cut.calls_forwarded == 77); /* beyond what the caller's struct has */
+    CHECK(cut.calls_forwarded == 77); /* beyond the caller's struct */
     ranks_barrier(ranks);
     CHECK_NCCL(ncclCommDestroy(comm));
 }
@@ -64,7 +64,7 @@ static const char *algorithm_of_a_call(ncclComm_t comm)
     return decision.algorithm;
 }
 
-/* What `shunt tune` does: a policy for one communicator, from one call to the next. */
+/* As `shunt tune` does: a policy for one communicator, from one call to the next. */
 static void measuring_body(ranks_t *ranks)
 {
     shunt_communicator_t facts = {.size = sizeof(facts)}, cut = {.size = offsetof(shunt_communicator_t, machine)};
@@ -94,7 +94,7 @@ static void measuring_body(ranks_t *ranks)
     CHECK(shunt_choose(comm, "allsend", 300, ncclFloat32, &decision) == -1);
     CHECK(shunt_set_policy(comm, NULL) == -1);
     CHECK(shunt_set_policy(comm, "twoshot") == 0 && shunt_set_policy(comm, "nonsense") == -1);
-    CHECK(strcmp(algorithm_of_a_call(comm), "twoshot") == 0); /* as it was */
+    CHECK(strcmp(algorithm_of_a_call(comm), "twoshot") == 0); /* unchanged */
     CHECK(shunt_set_policy(comm, "") == 0);
     CHECK(strcmp(algorithm_of_a_call(comm), "oneshot") == 0);
     CHECK(shunt_table_path(0x1f, path, sizeof(path)) == 0 && shunt_table_path(0x1f, path, 10) == -1);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that die, never come, leave or stall; and abort. Whatever happens, the
- * others get an error and can clean up: nothing hangs.
+ * Ranks that die, never come, leave or stall; and abort. In each case the others
+ * get an error and can clean up: nothing hangs.
  *
- * Where an abort or a look after peers is to end a wait, the library's limit is longer than that of the run: a
- * call that comes back was ended by what the test is about.
+ * Where an abort or the check of peers must end a wait, the library's limit is
+ * longer than that of the run, so a call that returns was ended by what the test
+ * is about.
  */
 #include "host.h"
 
@@ -12,9 +13,9 @@
 #include <signal.h>
 #include <string.h>
 
-/* Of inits that cannot succeed. */
+/* For inits that cannot succeed. */
 static const char *const short_limit[] = {"SHUNT_TIMEOUT_MS", "1000", NULL};
-/* Where all that comes before the wait that must end by it has to keep it too. */
+/* For tests in which the time limit must end a wait, and all before it must stay within the limit too. */
 static const char *const long_limit[] = {"SHUNT_TIMEOUT_MS", "15000", NULL};
 
 static void fault_run(ranks_shape_t shape, int nranks, uint32_t killed, const char *const *env, ranks_body_t body)
@@ -86,7 +87,7 @@ static void missing_at_init(void **state)
     fault_run(RANKS_THREADS, 2, 0, short_limit, never_arrives_body);
 }
 
-/* The survivors go on without the dead one. */
+/* The survivors continue without the dead one. */
 static void start_over(ranks_t *ranks, int survivors)
 {
     ranks_shared_t *shared = ranks->shared;
@@ -146,7 +147,7 @@ static void killed(void **state)
         fault_run(RANKS_PROCESSES, 3, 1u << 2, NULL, killed_in_mid_call_body);
 }
 
-/* Alive, but it does not make the call. */
+/* Alive, but does not make the call. */
 static void call_alone_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -160,7 +161,7 @@ static void call_alone_body(ranks_t *ranks)
     atomic_fetch_add(&ranks->shared->words[0], 1);
 }
 
-/* It has destroyed its communicator while the others go on: they see that, without a limit. */
+/* It has destroyed its communicator while the others go on: they detect that, without a limit. */
 static void peer_left_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -184,7 +185,7 @@ static void call_alone(void **state)
     fault_run(RANKS_THREADS, 3, 0, NULL, peer_left_body);
 }
 
-/* Slower than usual is not dead. */
+/* A slow rank does not count as dead. */
 static void stalled_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -209,7 +210,7 @@ static void *abort_soon(void *comm)
     return NULL;
 }
 
-/* An abort from another thread frees a call that waits. */
+/* An abort from another thread frees a waiting call. */
 static void abort_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -226,7 +227,7 @@ static void abort_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommAbort(comm));
 }
 
-/* The same for a group that waits. */
+/* The same for a waiting group. */
 static void abort_group_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -265,7 +266,7 @@ static void abort_init_body(ranks_t *ranks)
 
 /* ---- In a message ------------------------------------------------------------------------ */
 
-/* A receive whose sender is gone, or never sends; or a send of more than fits, to one who does not receive. */
+/* A receive whose sender is gone or never sends; or a send larger than the ring, to a rank that does not receive. */
 static ncclResult_t wait_for(ranks_t *ranks, ncclComm_t comm)
 {
     static char data[16 << 20];
@@ -298,7 +299,7 @@ static void late_message_body(ranks_t *ranks)
     atomic_fetch_add(&ranks->shared->words[0], 1);
 }
 
-/* Beside a collective that waits as well. */
+/* Beside a collective that also waits. */
 static void abort_messages_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);

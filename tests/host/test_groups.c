@@ -60,7 +60,7 @@ static void many(void **state)
 }
 
 /* Parts of unequal length, some empty, as PyTorch's and vLLM's all-gather-v and reduce-scatter-v: a broadcast or a
- * reduce from or to each rank, all in one group, into one buffer. Some ranks may make them one by one. */
+ * reduce from or to each rank, all in one group, in one buffer. Some ranks may make them one by one. */
 static size_t part_of(int rank, uint64_t round)
 {
     return (round + (uint64_t)rank) % 3 == 0 ? 0 : 1 + (round * 37 + (uint64_t)rank * 101) % 900;
@@ -171,7 +171,7 @@ static void nested(void **state)
     host_run(RANKS_THREADS, 2, nested_body, NULL);
 }
 
-/* One bad call cancels its whole group and leaves the communicator fit. */
+/* One bad call cancels its whole group; the communicator stays usable. */
 static void poisoned_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -187,7 +187,7 @@ static void poisoned_body(ranks_t *ranks)
         CHECK_NCCL(call_issue(&before));
         CHECK_RESULT(ncclAllReduce(before.input.data, after.output.data, 1, (ncclDataType_t)99, ncclSum, comm, NULL),
                      ncclInvalidArgument);
-        (void)call_issue(&after); /* NCCL goes on taking calls; the end tells */
+        (void)call_issue(&after); /* NCCL goes on taking calls; the group's end returns the error */
         CHECK_RESULT(ncclGroupEnd(), ncclInvalidArgument);
         call_cancelled(&before);
         call_cancelled(&after);
@@ -249,7 +249,7 @@ static void simulated(void **state)
     host_run(RANKS_PROCESSES, 2, simulated_body, NULL);
 }
 
-/* One thread that is all ranks of two communicators: init, calls on both, and destroy, each in a group. */
+/* One thread for all ranks of two communicators: init, calls on both, and destroy, each in a group. */
 static void solo_body(ranks_t *ranks)
 {
     enum { SOLO = 4 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that take each other for ranks of several hosts (NCCL_HOSTID): how they
+ * Ranks that count each other as ranks of several hosts (NCCL_HOSTID): how they
  * meet, what they compute, and what happens when one of them is gone.
  *
- * The other programs of this folder run on such hosts, too (CMakeLists.txt).
+ * The other programs of this folder also run on such hosts (CMakeLists.txt).
  */
 #include "host.h"
 
@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* Where all that comes before the wait that must end by it has to keep it too. */
+/* For tests in which the time limit must end a wait, and all before it must stay within the limit too. */
 static const char *const long_limit[] = {"SHUNT_TIMEOUT_MS", "15000", NULL};
 
 typedef struct layout {
@@ -48,7 +48,7 @@ static void run_layout(int nranks, int per_host, const char *const *env, uint32_
 
 /* ---- The same values, whatever the layout --------------------------------------------- */
 
-/* Returns the hash of all results; *exact gets that of those which depend on no order. */
+/* Returns the hash of all results; *exact gets the hash of those that do not depend on the order of summation. */
 static uint64_t compute(ranks_t *ranks, ncclComm_t comm, uint64_t *exact)
 {
     static const ncclDataType_t types[] = {ncclFloat16, ncclFloat32, ncclInt8, ncclUint64, ncclBfloat16, ncclFloat64};
@@ -63,7 +63,7 @@ static uint64_t compute(ranks_t *ranks, ncclComm_t comm, uint64_t *exact)
     return hash ^ *exact;
 }
 
-/* The last word: the hash of the first layout. */
+/* The last word is the hash of the first layout. */
 static void values_body(ranks_t *ranks)
 {
     set_host(ranks);
@@ -160,7 +160,7 @@ static void expect_remote_error(ncclComm_t comm, int nranks)
     CHECK_NCCL(ncclCommAbort(comm));
 }
 
-/* The one that dies has children, who have copies of its sockets for longer. */
+/* The rank that dies has children, which hold copies of its sockets for longer. */
 static void killed_body(ranks_t *ranks)
 {
     set_host(ranks);
@@ -185,7 +185,7 @@ static void killed(void **state)
     run_layout(4, 2, NULL, 1u << 3, killed_body);
 }
 
-/* It stays away for longer than the limit, alive; its next call finds that the others have gone. */
+/* It stays away for longer than the limit, alive; its next call detects that the others have left. */
 static void stalled_body(ranks_t *ranks)
 {
     set_host(ranks);
@@ -273,7 +273,7 @@ static bool has_six(void)
     return bound;
 }
 
-/* Where the ranks are to meet is in the words of those that could not. */
+/* The error of ranks that could not meet names the place where they tried. */
 static void interface_body(ranks_t *ranks)
 {
     const char *family = getenv("NCCL_SOCKET_FAMILY");
@@ -299,7 +299,7 @@ static void socket_variables(void **state)
     run_layout(2, 1, none, 0, interface_body);
 }
 
-/* An id that was changed has no listener: the ranks wait for each other here alone. */
+/* A changed id has no listener: the ranks wait for each other only on this host. */
 static void spoilt_id_body(ranks_t *ranks)
 {
     set_host(ranks);
@@ -318,7 +318,7 @@ static void missing_body(ranks_t *ranks)
     ranks_barrier(ranks);
 }
 
-/* Two that say they are the same. */
+/* Two ranks with the same number. */
 static void twice_body(ranks_t *ranks)
 {
     ncclComm_t comm = NULL;

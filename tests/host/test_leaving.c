@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ranks that have done their part and go: by the end of their process, by a destroy, by both.
- * The others do not notice, but where they need more of one that is gone.
+ * Ranks that have done their part and leave: by the end of their process, by a
+ * destroy, by both. The others are not disturbed unless they need more of a rank
+ * that is gone.
  *
  * The library's limit is longer than that of the run, so no call ends by it.
  */
@@ -52,7 +53,7 @@ static void wait_for_end_of(ranks_t *ranks, int rank)
         usleep(1000);
 }
 
-/* Ranks 2, 3 and 4 go, each in its way, while rank 0 waits for rank 1. */
+/* Ranks 2, 3 and 4 leave, each in its way, while rank 0 waits for rank 1. */
 static void messages_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -62,7 +63,7 @@ static void messages_body(ranks_t *ranks)
         CHECK_NCCL(receive_from(2, LONG, comm));
         CHECK_NCCL(receive_from(1, LONG, comm));
         send_to(1, 1000, comm);
-        CHECK_RESULT(receive_from(1, 10, comm), ncclRemoteError); /* which fails itself */
+        CHECK_RESULT(receive_from(1, 10, comm), ncclRemoteError); /* which itself fails */
         break;
     case 1:
         wait_for_end_of(ranks, 2);
@@ -90,7 +91,7 @@ static void messages_body(ranks_t *ranks)
     atomic_fetch_add(&ranks->shared->words[10], 1);
 }
 
-/* Nobody stays longer than his own part takes, and some are slow. */
+/* No rank stays longer than its own part takes, and some are slow. */
 static void hurry_body(ranks_t *ranks)
 {
     static float in[100000], out[100000];

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators come and go: every way to make one, again and again, non-blocking, finalized, left behind. */
+/* Creation and end of communicators: every way to make one, repeatedly, non-blocking, finalized, left behind. */
 #include "host.h"
 
 #include <dirent.h>
 #include <string.h>
 #include <sys/wait.h>
 
-/* Every third communicator is aborted, and keeps nothing for the next; SETTLED and the last are not. */
+/* Every third communicator is aborted, so its scratch is not reused; SETTLED and the last are not. */
 enum { CYCLES = 50, SETTLED = 6 };
 
 static void use(ncclComm_t comm, int rank, int nranks, uint64_t seed)
@@ -17,7 +17,7 @@ static void use(ncclComm_t comm, int rank, int nranks, uint64_t seed)
     call_run(comm, rank, &c, shape, &hash);
 }
 
-/* What a process holds of the system: open files, and mappings of shared memory. */
+/* System resources of a process: open files, and mappings of shared memory. */
 static int open_files(void)
 {
     DIR *folder = opendir("/proc/self/fd");
@@ -41,7 +41,7 @@ static int shared_mappings(void)
     return count;
 }
 
-/* One rank at a time looks: to look takes a file of its own, and threads see each other's. */
+/* One rank counts at a time: counting opens a file, and threads see each other's. */
 static void look(ranks_t *ranks, int *files, int *mappings)
 {
     for (int r = 0; r < ranks->nranks; r++) {
@@ -124,7 +124,7 @@ static void check_started(ncclResult_t result)
         CHECK_NCCL(result);
 }
 
-/* Non-blocking: init returns at once, a look at the state brings it on. Also a split, and a call. */
+/* Non-blocking: init returns at once, polling the state completes it. Also a split, and a call. */
 static void non_blocking_body(ranks_t *ranks)
 {
     ncclUniqueId id = ranks_id(ranks);
@@ -172,8 +172,7 @@ static void non_blocking(void **state)
     host_run(RANKS_THREADS, 2, non_blocking_body, NULL);
 }
 
-/* Poll for the first time one rank after another, each longer after the one before than ranks that are not seen at all
- * may take. */
+/* The ranks first poll one after another, each later than the one before by more than the limit for unseen ranks. */
 static void poll_in_turn(ranks_t *ranks, ncclComm_t comm)
 {
     ncclResult_t result;
@@ -219,8 +218,8 @@ static void late_polls(void **state)
     assert_int_equal(ranks_run(&plan), 0);
 }
 
-/* Rank 0 makes two communicators in a group, the others one after the other, and each waits for it longer than ranks
- * that are not seen at all may take. */
+/* Rank 0 makes two communicators in a group, the others one after the other, and each waits for it longer than the
+ * limit for unseen ranks. */
 static void grouped_inits_body(ranks_t *ranks)
 {
     ncclUniqueId id[2];
@@ -332,7 +331,7 @@ static void finalize(void **state)
     host_run(RANKS_THREADS, 2, finalize_body, NULL);
 }
 
-/* One rank leaves at once, the others take their time: destroy waits for nobody. */
+/* One rank leaves at once, the others later: destroy waits for no rank. */
 static void early_leaver_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -343,14 +342,14 @@ static void early_leaver_body(ranks_t *ranks)
     atomic_store(&ranks->shared->words[0], 1);
 }
 
-/* Ends with a live communicator: nothing may hang or fail at exit. */
+/* Exits with a live communicator: nothing may hang or fail at exit. */
 static void left_behind_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
     use(comm, ranks->rank, ranks->nranks, 1);
 }
 
-/* A worker that is forked and ends must not disturb the rank. */
+/* A forked worker that exits must not disturb the rank. */
 static void forked_worker_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);

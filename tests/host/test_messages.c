@@ -41,7 +41,7 @@ static void sizes_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* Data of nothing but ones, which armed memory looks like. */
+/* Data of only ones, which equals armed memory. */
 static void ones_body(ranks_t *ranks)
 {
     enum { MOST = 300000 };
@@ -73,7 +73,7 @@ static void sizes(void **state)
 
 /* ---- One way --------------------------------------------------------------------------------- */
 
-/* A short send ends before anyone receives. */
+/* A short send ends before its receive. */
 static void early_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
@@ -88,7 +88,7 @@ static void early_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* Thousands of one pair, each end grouped in its own way: in order, and of all lengths. */
+/* Thousands of one pair, with different groups at each end: in order, and of all lengths. */
 static void queued_body(ranks_t *ranks)
 {
     enum { MESSAGES = 3000, MOST_GROUP = 700 };
@@ -114,7 +114,7 @@ static void queued_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* Messages that nobody receives are gone with their communicator: the next one, which may have its memory, is clean. */
+/* Unreceived messages end with their communicator: the next one, which may get its memory, is clean. */
 static void left_behind_body(ranks_t *ranks)
 {
     for (uint64_t round = 0; round < 4; round++) {
@@ -154,7 +154,7 @@ static void run_group(message_end_t *ends, int count)
         message_finish(&ends[i]);
 }
 
-/* Each to the next one, as nccl-tests do it. */
+/* Each to the next one, as in nccl-tests. */
 static void ring(ncclComm_t comm, int rank, int n, size_t count)
 {
     message_end_t ends[2];
@@ -165,7 +165,7 @@ static void ring(ncclComm_t comm, int rank, int n, size_t count)
     run_group(ends, 2);
 }
 
-/* Unequal parts, some empty, as PyTorch's all_to_all_single with splits; to oneself, too. */
+/* Unequal parts, some empty, as in PyTorch's all_to_all_single with splits; also to oneself. */
 static size_t part_of(int from, int to, uint64_t round)
 {
     const uint64_t draw = (uint64_t)(from * 31 + to * 17) + round * 13;
@@ -196,7 +196,7 @@ static void exchanges_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comm));
 }
 
-/* Rank 0 groups what the others call one by one, in either order. */
+/* Rank 0 groups calls that the others make one by one, in either order. */
 static void opposite_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);

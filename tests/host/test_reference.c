@@ -81,7 +81,7 @@ static void integers(void **state)
     assert_int_equal(third, -1);
 }
 
-/* A wrong element must be seen: a checker that cannot fail is worth nothing. */
+/* A wrong element must be detected: this tests the checker itself. */
 static void faults_are_seen(void **state)
 {
     data_case_t c = {ncclBfloat16, REF_SUM, DATA_RANDOM, 5, 40, 4};

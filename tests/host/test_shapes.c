@@ -25,7 +25,7 @@ static void counts_body(ranks_t *ranks)
             c.seed++;
             call_run(comm, ranks->rank, &c, shape, &hash);
         }
-        /* Slots, chunks and thresholds are powers of two in bytes; meet each from both sides. */
+        /* Slots, chunks and thresholds are powers of two in bytes; test each from both sides. */
         for (int power = 4; power <= largest; power++) {
             for (int around = -1; around <= 1; around++) {
                 c.count = (size_t)((1ll << power) / (long long)ref_bytes(c.type) + around);
@@ -48,7 +48,7 @@ static void counts(void **state)
     host_run(RANKS_PROCESSES, 8, counts_body, NULL);
 }
 
-/* Each rank at addresses of its own: which way a call goes must not depend on them. */
+/* Each rank at its own addresses: the choice of algorithm must not depend on them. */
 static void offsets_body(ranks_t *ranks)
 {
     static const size_t sizes[] = {1, 2, 9, 15, 16, 17, 33, 127, 260, 1031};
@@ -64,7 +64,7 @@ static void offsets_body(ranks_t *ranks)
         for (size_t i = 0; i < steps * steps; i++) {
             size_t input = i / steps, output = i % steps;
             call_shape_t shape = {input * bytes, output * bytes, data_below(&own, 4) == 0};
-            if (i & 1) { /* every other time this rank alone is elsewhere */
+            if (i & 1) { /* every other time only this rank is elsewhere */
                 shape.input_offset = data_below(&own, steps) * bytes;
                 shape.output_offset = data_below(&own, steps) * bytes;
             }
@@ -84,7 +84,7 @@ static void offsets(void **state)
     host_run(RANKS_THREADS, 2, offsets_body, NULL);
 }
 
-/* The host device has nothing to forward to: a large call works, or fails clearly and alike on every rank. */
+/* The host device cannot forward: a large call works, or fails clearly and alike on every rank. */
 static void large_body(ranks_t *ranks)
 {
     static const size_t sizes[] = {100000, 262144, 300001, 1048577, 2500000};

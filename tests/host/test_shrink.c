@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ncclCommShrink: who is left, in which order, again and again, from a broken parent, and after a revoke. */
+/* ncclCommShrink: which ranks remain, in which order, repeatedly, from a broken parent, and after a revoke. */
 #include "host.h"
 
 #include <pthread.h>
@@ -17,7 +17,7 @@ static void use(ncclComm_t comm, int nranks, int rank)
     CHECK(out == (float)nranks);
 }
 
-/* Shrink by one rank; the others go on in its order. */
+/* Shrink by one rank; the others continue in its order. */
 static void without(ranks_t *ranks, ncclComm_t parent, int gone)
 {
     ncclComm_t child = NULL;

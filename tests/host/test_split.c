@@ -76,7 +76,7 @@ static void no_colour(void **state)
     host_run(RANKS_THREADS, 3, no_colour_body, NULL);
 }
 
-/* Down to single ranks, and then the parents go before their children. */
+/* Down to single ranks, and then the parents end before their children. */
 static void deep_body(ranks_t *ranks)
 {
     ncclComm_t comms[4];
@@ -219,7 +219,7 @@ static ncclComm_t init_mode(ranks_t *ranks, int blocking)
     return comm;
 }
 
-/* Rank 0 blocks, the others do not: each keeps its mode, and its children have it. */
+/* Rank 0 blocks, the others do not: each keeps its mode, and its children inherit it. */
 static void mixed_modes_body(ranks_t *ranks)
 {
     const bool blocks = ranks->rank == 0;
@@ -237,7 +237,7 @@ static void mixed_modes_body(ranks_t *ranks)
         CHECK_NCCL(ncclCommDestroy(comm[i]));
 }
 
-/* A configuration that leaves the mode out has NCCL's default, whatever the parent's mode. */
+/* A configuration without a mode has NCCL's default, whatever the parent's mode. */
 static void default_mode_body(ranks_t *ranks)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

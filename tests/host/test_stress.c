@@ -7,10 +7,10 @@
 typedef struct stress {
     int calls;
     size_t largest;
-    int stall_one_in; /* a rank sleeps a little before one call in so many; 0: never */
+    int stall_one_in; /* a rank sleeps a little before one call in this many; 0: never */
 } stress_t;
 
-/* What is called comes from `seed`, the same on all ranks; where it lies and when, from the rank. */
+/* `seed`, the same on all ranks, decides the calls; the rank decides buffers and times. */
 static void stress(ncclComm_t comm, int rank, int nranks, uint64_t seed, const stress_t *how, uint64_t *hash)
 {
     uint64_t shared = seed, own = seed * 31 + (uint64_t)rank + 1;

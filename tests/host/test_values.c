@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every type with every operator, 1 to 8 ranks, as processes, as threads, and
- * as one thread that is all ranks; exact, random and hostile data.
+ * Every type with every operator, 1 to 8 ranks, as processes, as threads, and as
+ * one thread for all ranks; exact, random and hostile data.
  */
 #include "host.h"
 
@@ -10,7 +10,7 @@ enum { COUNTS = sizeof(counts) / sizeof(counts[0]), CALLS_A_CASE = 3 };
 
 typedef void (*visit_t)(const data_case_t *c, void *context);
 
-/* Each type, operator and kind with a few counts; which ones moves on from case to case. */
+/* Each type, operator and kind with a few counts, which change from case to case. */
 static void visit_all(int nranks, visit_t visit, void *context)
 {
     data_case_t c = {.nranks = nranks};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Variables of docs/settings.md that can be seen at work on the host device, each
- * from outside: what a program meets that sets it. tests/tools/test_variables.py
- * knows where the others are.
+ * Variables of docs/settings.md whose effect shows on the host device, each from
+ * outside, as a program sees it. tests/tools/test_variables.py lists where the
+ * others are tested.
  */
 #include "host.h"
 
@@ -75,7 +75,7 @@ static void algo_body(ranks_t *ranks)
     CHECK(strcmp(decision.source, strcmp(setting->value, "nccl") == 0 ? "host device" : "policy") == 0);
 }
 
-/* (The host device has nothing to forward to, so it does not obey nccl.) */
+/* (The host device cannot forward, so it does not follow `nccl`.) */
 static void algo(void **state)
 {
     (void)state;
@@ -108,7 +108,7 @@ static void max_ctas(void **state)
     run("NCCL_MAX_CTAS", &(setting_t){"2", "2"}, 2, max_ctas_body);
 }
 
-/* The log says how much; a message of 2 MiB fits, or does not. */
+/* The log prints the size; a message of 2 MiB fits, or does not. */
 static void scratch_bytes_body(ranks_t *ranks)
 {
     enum { LARGE = 1 << 19 };
@@ -128,7 +128,7 @@ static void scratch_bytes_body(ranks_t *ranks)
     log[got > 0 ? got : 0] = '\0';
     close(fd);
     unlink(path);
-    /* One rank of a process, and so each of these, says it. */
+    /* One rank of a process logs it, and so each of these. */
     CHECK(strstr(log, "class host-2") != NULL && strstr(log, "rules: host device") != NULL);
     CHECK(strstr(log, setting->expected) != NULL);
 }
@@ -160,7 +160,7 @@ static void timeout_ms(void **state)
     run("SHUNT_TIMEOUT_MS", &(setting_t){"300", "within 300 ms"}, 1, timeout_body);
 }
 
-/* Ranks that say they are on other hosts reach each other as such. */
+/* Ranks set to be on other hosts reach each other as such. */
 static void host_id_body(ranks_t *ranks)
 {
     const setting_t *setting = ranks->arg;
@@ -183,7 +183,7 @@ static void host_id(void **state)
     run("NCCL_HOSTID", &(setting_t){"host", "network-2"}, 2, host_id_body);
 }
 
-/* The variable, whatever the configuration says. */
+/* The variable counts, whatever the configuration says. */
 static void comm_blocking_body(ranks_t *ranks)
 {
     const setting_t *setting = ranks->arg;

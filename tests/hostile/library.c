@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* library.c - passes for a real NCCL until it is opened, and leaves a mark when its code has run. */
+/* library.c - looks like a real NCCL until it is opened, and leaves a mark when its code has run. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>

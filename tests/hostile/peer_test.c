@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peer_test.c - a rank whose peer lies.
+ * peer_test.c - a rank whose peer sends wrong data.
  *
- * Rank 0 is the library. Rank 1 is this test: it knows the way of a set-up, and in
- * each round posts records that are copies of rank 0's, cut, torn or made up; or
- * offers memory that is not what it says; or moves the verdict too early; or writes
- * over the whole segment while rank 0 reads it. Whatever it does, rank 0 comes
- * back, with an error or a communicator that it can end, and does not crash. (It
- * runs under the address sanitizer too.)
+ * Rank 0 is the library. Rank 1 is this test: it knows the steps of a set-up, and
+ * in each round posts copies of rank 0's records, cut, torn or made up; or offers
+ * wrong memory; or decides the verdict too early; or overwrites the whole segment
+ * while rank 0 reads it. In each case rank 0 returns, with an error or a
+ * communicator that it can end, and does not crash. (It runs under the address
+ * sanitizer too.)
  */
 #define _GNU_SOURCE
 #include "../host/host.h"
@@ -32,12 +32,12 @@ static net_key_t key_of(const ncclUniqueId *id)
 }
 
 typedef enum lie {
-    LIE_COPY,     /* rank 0's own words, as they are */
+    LIE_COPY,     /* rank 0's own records, unchanged */
     LIE_FLIP,     /* ... with some bits turned */
     LIE_RANDOM,   /* noise of the right size */
     LIE_SIZE,     /* of any size */
-    LIE_OFFER,    /* true but for the memory: too small */
-    LIE_VERDICT,  /* attached, says this one, before anything was proven */
+    LIE_OFFER,    /* right except for the memory: too small */
+    LIE_VERDICT,  /* attached, before the proof */
     LIE_SCRIBBLE, /* the whole segment */
     LIES
 } lie_t;
@@ -126,7 +126,7 @@ static void lie_to(const ncclUniqueId *id, uint64_t seed)
     net_memory_destroy(memory);
 }
 
-/* Other rounds than those of CI: hostile_peer SEED. */
+/* Other rounds than in CI: hostile_peer SEED. */
 static uint64_t first_seed = 1;
 
 static void body(ranks_t *ranks)

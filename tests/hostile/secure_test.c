@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * secure_test.c - a program that has more rights than its caller takes no word
- * from the environment.
+ * secure_test.c - a program with more rights than its caller reads nothing from
+ * the environment.
  *
  * As root, a copy of this program is made setuid root, and another user runs it
- * with every variable that could name a file, load a library or change what the
- * library does. The copy, with `probe` as its only argument, tells what it took.
- * The same environment is given to a copy without more rights, which must obey it:
- * otherwise the test would show nothing.
+ * with every variable that could name a file, load a library or change the
+ * library's behaviour. The copy, with `probe` as its only argument, reports what
+ * it read. A copy without more rights gets the same environment and must follow
+ * it, which shows that the attack works.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -37,10 +37,10 @@
 
 enum { STRANGER = 54321, NOT_SECURE = 77 };
 
-/* Of the attacker; everything in it is his. */
+/* The attacker's folder; all files in it are his. */
 static char folder[] = "/tmp/shunt-secure-XXXXXX";
 
-/* The end of a process with more rights may not be watched by a leak checker. */
+/* A leak checker may not watch the end of a process with more rights. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
@@ -49,7 +49,7 @@ const char *__asan_default_options(void)
 
 /* ---- The copy ----------------------------------------------------------------------- */
 
-/* How many settings come from somewhere else than the system's own file; prints them. */
+/* Prints the settings with a source other than the system's own file; returns their number. */
 static int obeyed(void)
 {
     int count = 0;
@@ -83,7 +83,7 @@ static int probe(void)
     taken += call.start_ns != 0;
     printf("%s: %d taken, the real NCCL: %s\n", secure ? "secure" : "plain", taken, real ? real->path : "none");
     if (secure)
-        exit(taken == 0 ? 0 : 1); /* what is written at the end is written */
+        exit(taken == 0 ? 0 : 1); /* so that files written at exit are written */
     exit(taken == 0 ? 1 : NOT_SECURE);
 }
 
@@ -127,19 +127,19 @@ static void make_folder(void)
     assert_int_equal(chmod(folder, 0755), 0);
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++)
         assert_int_equal(mkdir(in_folder(folders[i]), 0755), 0);
-    /* <folder>/bin/python3 has its wheels in <folder>/lib/python3.11/site-packages. */
+    /* The wheels of <folder>/bin/python3 are in <folder>/lib/python3.11/site-packages. */
     assert_int_equal(symlink("../../wheel", in_folder("lib/python3.11/site-packages")), 0);
     make_file(".config/shunt/shunt.conf", "SHUNT_DETERMINISTIC=1\n");
     make_file(".nccl.conf", "NCCL_PROTO=Simple\n");
     make_file("named.conf", "NCCL_PROTO=LL\n");
     copy_file(HOSTILE_LIBRARY, in_folder("wheel/nvidia/nccl/lib/libnccl.so.2"), 0755);
-    /* By their names they are Pythons, for which wheels come before the system's folders. */
+    /* Named like Python interpreters, for which wheels come before the system's folders. */
     copy_file("/proc/self/exe", in_folder("bin/python-plain"), 0755);
     copy_file("/proc/self/exe", in_folder("bin/python-secure"), 04755);
     assert_int_equal(chmod(in_folder("outer"), 0777), 0); /* what the copies write */
 }
 
-/* Run a copy as the stranger; its exit status. */
+/* Run a copy as the other user; returns its exit status. */
 static int run_copy(const char *copy, const char *device)
 {
     int status = -1;
@@ -193,7 +193,7 @@ static int written(void)
     return count;
 }
 
-static void the_environment_says_nothing(void **state)
+static void the_environment_is_not_read(void **state)
 {
     (void)state;
     if (geteuid() != 0) {
@@ -201,7 +201,7 @@ static void the_environment_says_nothing(void **state)
         skip();
     }
     make_folder();
-    /* The attack works where it may; by name, and by where a Python would look. */
+    /* The attack works where it may: by name, and by a Python's search path. */
     assert_int_equal(run_copy("bin/python-plain", "host"), NOT_SECURE);
     assert_int_equal(written(), 4);
     assert_int_equal(run_copy("bin/python-plain", ""), NOT_SECURE);
@@ -223,7 +223,7 @@ static void the_environment_says_nothing(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_environment_says_nothing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_environment_is_not_read)};
     if (argc == 2 && strcmp(argv[1], "probe") == 0)
         return probe();
     return cmocka_run_group_tests_name("secure", tests, NULL, NULL);

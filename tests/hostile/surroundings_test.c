@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * surroundings_test.c - the library where the system refuses what it wants: each
- * case ends with right results or with errors, and with words that say why.
+ * surroundings_test.c - the library where the system refuses its requests: each
+ * case ends with right results or with errors, and with messages that say why.
  *
  * Private mounts need root, or a kernel that lets users make namespaces; without,
  * those cases are skipped.
@@ -109,7 +109,7 @@ static void works_body(ranks_t *ranks)
     works(ranks_init(ranks), ranks->nranks);
 }
 
-/* The init fails; what it says contains one of these words. */
+/* The init fails, and its error contains one of these words. */
 static void fails(ranks_t *ranks, const char *word, const char *other)
 {
     ncclUniqueId id = ranks_id(ranks);
@@ -145,7 +145,7 @@ static void shm_is_full(void **state)
     under("/dev/shm", "size=16k,mode=1777", full_body);
 }
 
-/* What containers give by default is enough: only the rendezvous lies there. */
+/* The default of containers is enough: only the rendezvous is there. */
 static void shm_is_small(void **state)
 {
     (void)state;
@@ -162,7 +162,7 @@ static void shm_is_closed(void **state)
     under("/dev/shm", "size=1m,mode=0755", closed_body);
 }
 
-/* Containers with an IPC namespace each: they are hosts to each other. */
+/* Containers with an IPC namespace each: they count as different hosts. */
 static void shm_is_not_shared(void **state)
 {
     ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .body = apart_body};
@@ -225,7 +225,7 @@ static void homeless_body(ranks_t *ranks)
     works_body(ranks);
 }
 
-/* A home that is another user's, as in a container run under a number of its own: no word about it. */
+/* A home of another user, as in a container run under an unknown user id: no log line about it. */
 static void foreign_home_body(ranks_t *ranks)
 {
     char log[] = "/tmp/shunt-home-XXXXXX";
@@ -267,7 +267,7 @@ static void homes(void **state)
 
 /* ---- Deaths ----------------------------------------------------------------------------------- */
 
-/* Nothing but the look after peers can end the wait: the time limit is beyond that of the run. */
+/* Only the check of peers can end the wait: the time limit is longer than that of the run. */
 static void death_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks), next = NULL;
@@ -333,7 +333,7 @@ static void crashed_run(void **state)
 
 /* ---- Another user -------------------------------------------------------------------------------- */
 
-/* Open whatever of a folder's names begin so; returns how many were there, fails if one could be opened. */
+/* Open all files in a folder with this prefix; returns how many there are, fails if one could be opened. */
 static int pry(const char *folder, const char *prefix)
 {
     int seen = 0;
@@ -351,7 +351,7 @@ static int pry(const char *folder, const char *prefix)
     return seen;
 }
 
-/* Ranks 0 and 1 make communicators as one user; rank 2 is another and tries every door. */
+/* Ranks 0 and 1 make communicators as one user; rank 2 is another user and tries to open every file. */
 static void stranger_body(ranks_t *ranks)
 {
     enum { SEEN = 4 };
@@ -360,7 +360,7 @@ static void stranger_body(ranks_t *ranks)
     snprintf(prefix, sizeof(prefix), "shunt-%d-", STRANGER);
     CHECK(setgid(ranks->rank < 2 ? STRANGER : OTHER) == 0);
     CHECK(setuid(ranks->rank < 2 ? STRANGER : OTHER) == 0);
-    CHECK(prctl(PR_SET_DUMPABLE, 1) == 0); /* which the change of user took away: peers could not open /proc/<pid>/fd */
+    CHECK(prctl(PR_SET_DUMPABLE, 1) == 0); /* the change of user removed it: peers could not open /proc/<pid>/fd */
     if (ranks->rank < 2) {
         atomic_store(&ranks->shared->words[2 + ranks->rank], (uint64_t)getpid());
         for (int i = 0; i < 40; i++) {
@@ -372,7 +372,7 @@ static void stranger_body(ranks_t *ranks)
             ranks_wait(ranks, 0, (uint64_t)i + 1);
             ncclUniqueId id = ranks->shared->id;
             if (ranks->rank == 1)
-                ranks_wait(ranks, SEEN, (uint64_t)i + 1); /* the first one's segment stays until it is seen */
+                ranks_wait(ranks, SEEN, (uint64_t)i + 1); /* the first rank's segment stays until it has been checked */
             CHECK_NCCL(ncclCommInitRank(&comm, 2, id, ranks->rank));
             works(comm, 2);
         }

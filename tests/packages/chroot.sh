@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# chroot.sh - the Debian package, and a fresh clone, in a bare Debian 12: as a new user meets them.
+# chroot.sh - try the Debian package, and a fresh clone, in a bare system, like a new user.
 #
-# usage: chroot.sh [deb] [clone]     (default deb, of dist/; `clone` builds, which takes minutes)
+# usage: chroot.sh [bookworm|jammy|noble] [deb] [clone]     (Debian 12, Ubuntu 22.04 or 24.04, default bookworm; default
+#                                                           deb, of dist/; `clone` builds, which takes minutes)
 #
-# Needs root, debootstrap and Debian's mirror; `clone` also the package index. Everything is in a temporary folder. Exit
-# status 77: something of this is not to be had.
+# Needs root, debootstrap and the system's mirror; `clone` also the package index. All files are in a temporary folder.
+# Exit status 77: one of these is missing.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . scripts/common.sh
@@ -17,14 +18,27 @@ leave() {
     rm -rf --one-file-system "$root"
 }
 trap leave EXIT
-debootstrap --variant=minbase bookworm "$root" >"$root.log" 2>&1 || { tail -n 3 "$root.log"; say "SKIP: no Debian"; exit 77; }
+# Debian has no keys of Ubuntu's, and Debian 12's debootstrap has no script for noble.
+case "${1:-}" in
+jammy | noble)
+    system=(--no-check-gpg --components=main,universe "$1" "$root" http://archive.ubuntu.com/ubuntu
+        /usr/share/debootstrap/scripts/jammy)
+    shift
+    ;;
+bookworm)
+    system=("$1" "$root")
+    shift
+    ;;
+*) system=(bookworm "$root") ;;
+esac
+debootstrap --variant=minbase "${system[@]}" >"$root.log" 2>&1 || { tail -n 3 "$root.log"; say "SKIP: no ${system[*]}"; exit 77; }
 rm -f "$root.log"
 mount -t proc proc "$root/proc"
 mkdir -p "$root/dev/shm"
 mount -t tmpfs tmpfs "$root/dev/shm"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 
-# inside COMMAND: with an environment of its own.
+# inside COMMAND: in the chroot, with a bare environment.
 inside() {
     local more=()
     if [ -n "${PIP_CERT:-}" ]; then

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""test_check.py - scripts/check, scripts/nccl-header and scripts/setup in a checkout made for it.
+"""test_check.py - scripts/check, scripts/nccl-header and scripts/setup in a temporary checkout.
 
 usage: test_check.py SOURCE_FOLDER CASE
 """
@@ -36,7 +36,7 @@ def run(folder, *command, **variables):
 
 
 def check():
-    """Each fault is a line; a checkout without one passes; --fix adds licence lines and nothing else."""
+    """Each fault is a line; a checkout without faults passes; --fix adds only licence lines."""
     if shutil.which("git") is None:
         sys.exit(77)
     good = {"README.md": "See [the code](src/a.c) and `src/a.c`.\n", "src/a.c": f"/* {LICENCE} */\nint a;\n",
@@ -62,7 +62,7 @@ def check():
 
 
 def header():
-    """The header beside an activated environment's PyTorch is taken; one that is too old is not."""
+    """Takes the header beside an activated environment's PyTorch, but not one that is too old."""
     with tempfile.TemporaryDirectory() as folder:
         inside = "lib/python3.9/site-packages/nvidia/nccl/include/nccl.h"
         for name, code in (("old", 22703), ("new", 22907)):
@@ -71,7 +71,7 @@ def header():
             path.write_text(f"#define NCCL_VERSION_CODE {code}\n")
         checkout(folder, {"README.md": "x\n"})
         taken = pathlib.Path(folder, ".deps/nvidia/nccl/include/nccl.h")
-        # No index: what is not on this machine cannot be had.
+        # No index: nothing can be downloaded.
         nowhere = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", "CONDA_PREFIX": ""}
         done = run(folder, "scripts/nccl-header", VIRTUAL_ENV=f"{folder}/old", **nowhere)
         assert (done.returncode == 0) == taken.exists(), done.stderr  # this Python may have a wheel of its own

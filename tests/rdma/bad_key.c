@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bad_key.c - libibverbs whose writes have a wrong key as soon as bad_key_on is set. Named by SHUNT_IBV_SO.
+ * bad_key.c - libibverbs whose writes have a wrong key as soon as bad_key_on is
+ * set. Loaded by SHUNT_IBV_SO.
  *
- * All else is libibverbs's own: this library depends on it, so dlsym finds its functions here, too. Posts go through a
- * table of the device's, which is why the device's opening is what is replaced.
+ * All else is libibverbs's own: this library depends on it, so dlsym finds its
+ * functions here too. Posts go through a table of the device, so opening the
+ * device is the function that is replaced.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

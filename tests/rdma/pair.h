@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pair.h - two RDMA devices of one machine, a queue pair on each, connected to each other.
+ * pair.h - two RDMA devices of one machine, with a queue pair on each, connected
+ * to each other.
  *
- * For tests of what RDMA itself promises; the project's own code is not in it. The
- * devices are those that scripts/rdma-vm makes. Every failure of a set-up fails the test.
+ * For tests of RDMA's own guarantees; none of the project's code is in it. The
+ * devices are those of scripts/rdma-vm. Every failure of a set-up fails the test.
  */
 #ifndef SHUNT_TESTS_RDMA_PAIR_H
 #define SHUNT_TESTS_RDMA_PAIR_H
@@ -20,18 +21,18 @@ typedef struct pair_end {
     struct ibv_qp *queue;
     struct ibv_mr *region;
     union ibv_gid gid;
-    char *memory; /* PAIR_BYTES that the other end may write to */
+    char *memory; /* PAIR_BYTES that the other end may write */
 } pair_end_t;
 
 typedef struct pair {
     pair_end_t end[2]; /* rxe0, rxe1 */
 } pair_t;
 
-/* A packet that is not answered is sent anew after 4.096 us * 2^timeout, `retries` times. */
+/* An unanswered packet is sent again after 4.096 us * 2^timeout, `retries` times. */
 void pair_open(pair_t *pair, uint8_t timeout, uint8_t retries);
 void pair_close(pair_t *pair);
 
-/* Writes `bytes` at `from` of the own memory to `to` of the other end's; a completion tells of it if `signalled`. */
+/* Writes `bytes` at `from` of the own memory to `to` of the other end's, with a completion if `signalled`. */
 void pair_write(pair_t *pair, int from_end, uint64_t from, uint64_t to, uint32_t bytes, uint32_t key, int signalled);
 uint32_t pair_key(const pair_t *pair, int of_end);
 

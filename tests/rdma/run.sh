@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# run.sh - in the virtual machine: all tests on real verbs, each though one before it fails.
-# usage: run.sh FOLDER BAD_KEY, where the programs are, and what bad_key.c became
+# run.sh - in the virtual machine: runs all tests on real verbs, even if one fails.
+# usage: run.sh FOLDER BAD_KEY: the programs' folder, and the library made from bad_key.c
 cd "$1" || exit 1
 export RDMA_DEVICES=rxe0,rxe1 RDMA_BAD_KEY="$2" SHUNT_DEVICE=host
 status=0

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the project builds on when it puts data and a flag by RDMA, shown on real
- * verbs: writes of one queue pair arrive in order, and a write that may not or cannot
- * arrive ends in a completion with an error. Runs in scripts/rdma-vm.
+ * The guarantees that the project relies on when it puts data and a flag by RDMA,
+ * checked on real verbs: writes of one queue pair arrive in order, and a write
+ * that may not or cannot arrive ends in a completion with an error. Runs in
+ * scripts/rdma-vm.
  */
 #include "pair.h"
 
@@ -20,8 +21,8 @@
 enum {
     ROUNDS = 400,
     DATA_BYTES = 16384,    /* up to 16 packets */
-    FLAG = PAIR_BYTES - 8, /* an end's flag lies behind its data, in memory that no data reaches */
-    PATIENT_TIMEOUT = 18,  /* 1.07 s: an emulated processor may stand still for a while */
+    FLAG = PAIR_BYTES - 8, /* an end's flag is behind its data, in memory that data never reaches */
+    PATIENT_TIMEOUT = 18,  /* 1.07 s: an emulated processor may pause for a while */
     SHORT_TIMEOUT = 14,    /* 67 ms */
     RETRIES = 3,
     HANG_SECONDS = 200,
@@ -29,7 +30,7 @@ enum {
 
 /* ---- Order ------------------------------------------------------------------------------ */
 
-/* Of another length every time: some fill packets, some end in the middle of one. */
+/* A different length every time: some fill packets, some end in the middle of one. */
 static uint32_t round_bytes(uint64_t round)
 {
     return (uint32_t)(1 + round * 2654435761u % DATA_BYTES);
@@ -80,7 +81,7 @@ static void flag_after_data(void **state)
         memset(pair.end[0].memory, (char)round, DATA_BYTES);
         pair_write(&pair, 0, 0, 0, round_bytes(round), pair_key(&pair, 1), 0);
         put_flag(&pair, 0, FLAG - 8, round);
-        /* One completion a round: it tells of the data, too, and the queue never runs full. */
+        /* One completion a round: it covers the data too, and the queue never fills up. */
         assert_int_equal(pair_completion(&pair, 0), IBV_WC_SUCCESS);
         while (atomic_load_explicit(flag_of(&pair, 0), memory_order_acquire) < round)
             ;
@@ -102,7 +103,7 @@ static void wrong_key(void **state)
     pair_write(&pair, 0, 0, 0, 64, pair_key(&pair, 1) ^ 0x100, 1);
     assert_int_equal(pair_completion(&pair, 0), IBV_WC_REM_ACCESS_ERR);
     assert_int_equal(pair.end[1].memory[0], 0);
-    /* The queue pair is of no use from then on: what is posted later comes back, and is not written. */
+    /* The queue pair is unusable from then on: later posts come back, and are not written. */
     pair_write(&pair, 0, 0, 0, 64, pair_key(&pair, 1), 1);
     assert_int_equal(pair_completion(&pair, 0), IBV_WC_WR_FLUSH_ERR);
     assert_int_equal(pair.end[1].memory[0], 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The choice for each collective, with a registry in which all have their
- * algorithms: how bytes are counted, whom a policy and a row speak of, the
+ * algorithms: how bytes are counted, which calls a policy and a row apply to, the
  * built-in rows, what is served where nothing may be forwarded.
  */
 #include <setjmp.h>
@@ -107,7 +107,7 @@ static void expect(alg_collective_t collective, uint64_t bytes, const char *name
         fail_msg("%s, %llu bytes: %s, not %s", alg_collective_name(collective), (unsigned long long)bytes, found, name);
 }
 
-/* What serves short ones, but for all-reduce. */
+/* The algorithms for short messages, except all-reduce's. */
 static const char *one_crossing(int collective)
 {
     return collective == ALG_SCATTER ? "staged" : collective == ALG_SEND_RECV ? "pairs" : "push";
@@ -151,7 +151,7 @@ static void built_in_rows(void **state)
             assert_true(choose(messages[i], ALG_INT8, MIB).blocks <= 32);
         }
         expect(ALG_ALL_REDUCE, 1024, "oneshot");
-        expect(ALG_SCATTER, 1024, "nccl"); /* the row's algorithm is not there */
+        expect(ALG_SCATTER, 1024, "nccl"); /* the row's algorithm does not exist */
         expect(ALG_SEND_RECV, 1024, "pairs");
         expect(ALG_SEND_RECV, UINT64_MAX, "pairs");
     }
@@ -215,7 +215,7 @@ static uint8_t index_of(alg_collective_t collective, const char *name)
     return i;
 }
 
-/* A row is its collective's alone; one whose algorithm is another collective's is nobody's. */
+/* A row applies only to its collective; one with another collective's algorithm applies to none. */
 static void tuned_rows(void **state)
 {
     (void)state;
@@ -240,7 +240,7 @@ static void tuned_rows(void **state)
 }
 
 /* The two ends of a message may have different types of as many bytes. */
-static void messages_go_by_their_bytes(void **state)
+static void bytes_decide_a_messages_route(void **state)
 {
     (void)state;
     sel_tuned_row_t row = {.from_bytes = 1024,
@@ -300,7 +300,7 @@ static void old_gpus(void **state)
     assert_int_equal(sel_choose(&plan, &none).reason, SEL_FORWARD_COLLECTIVE);
 }
 
-/* Where nobody has measured: short messages in one crossing, long ones never, nothing on unequal links. */
+/* Without measurements: short messages in one crossing, long ones never, nothing on unequal links. */
 static void predictions(void **state)
 {
     (void)state;
@@ -316,7 +316,7 @@ static void predictions(void **state)
             expect((alg_collective_t)c, 42 * KIB, "push");
             expect((alg_collective_t)c, 1024 * MIB, "nccl");
         }
-        expect(ALG_BROADCAST, 4 * MIB, "twoshot"); /* in one crossing the root's link has it n-1 times */
+        expect(ALG_BROADCAST, 4 * MIB, "twoshot"); /* in one crossing the root's link carries it n-1 times */
         expect(ALG_ALL_GATHER, 840 * KIB, "push");
     }
     const sel_topology_t unknown = {.link = SEL_LINK_BRIDGES, .nranks = 4, .arch = 90, .fingerprint = 7};
@@ -330,7 +330,7 @@ static void predictions(void **state)
     }
 }
 
-/* The most that policy and tables can say of all collectives at once fits a plan, and its rows cover every size. */
+/* The longest policy and tables for all collectives at once fit a plan, and its rows cover every size. */
 static void the_most(void **state)
 {
     (void)state;
@@ -378,7 +378,7 @@ int main(void)
         cmocka_unit_test(multicast),
         cmocka_unit_test(policies),
         cmocka_unit_test(tuned_rows),
-        cmocka_unit_test(messages_go_by_their_bytes),
+        cmocka_unit_test(bytes_decide_a_messages_route),
         cmocka_unit_test(nothing_forwarded),
         cmocka_unit_test(old_gpus),
         cmocka_unit_test(predictions),

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cost model, on machines that were measured after all: what its choices
- * cost over the best of all algorithms, grids and the real NCCL, as the CSV files
- * in docs/results have them.
+ * The cost model, checked on measured machines: the time of its choices against
+ * the best of all algorithms, grids and the real NCCL, from the CSV files in
+ * docs/results.
  *
  * usage: cost_test RESULTS_FOLDER
  */
@@ -91,8 +91,7 @@ static double best_of(unsigned ranks, unsigned long long bytes)
     return best;
 }
 
-/* With the measured grid that is nearest: how grids are lowered for short messages may
- * have changed since the sweep. */
+/* With the nearest measured grid: the grids for short messages may have changed since the sweep. */
 static double time_of(unsigned ranks, unsigned long long bytes, const sel_choice_t *choice)
 {
     const char *name = choice->algorithm ? choice->algorithm->name : "nccl";
@@ -119,7 +118,7 @@ static double time_of(unsigned ranks, unsigned long long bytes, const sel_choice
     return nearest->us;
 }
 
-/* Averaged over the sizes that were swept. */
+/* Averaged over the measured sizes. */
 static double cost_over_best(unsigned ranks)
 {
     const sel_topology_t topology = {.link = SEL_LINK_NVSWITCH, .nranks = ranks, .arch = 90, .multiprocessors = 132};
@@ -151,7 +150,7 @@ static void near_the_best(void **state)
     assert_true(cost_over_best(4) <= 0.10);
 }
 
-/* No lead is claimed where little is known of the link, and none for messages that fill it. */
+/* No gain is claimed where little is known of the link, and none for messages that fill it. */
 static void unsure(void **state)
 {
     (void)state;
@@ -172,7 +171,7 @@ static void unsure(void **state)
     }
 }
 
-/* The largest size that the model trusts anything with; 0: none. */
+/* The largest size for which the model chooses an algorithm; 0: none. */
 static uint64_t last_taken(const sel_topology_t *topology)
 {
     alg_map_t map;
@@ -193,7 +192,7 @@ static sel_topology_t measured(sel_link_t link, uint32_t nranks, uint32_t gigaby
                             .measured = {.bytes_per_us = gigabytes * 1000, .gpus = 4, .one_way_ns = one_way_ns}};
 }
 
-/* Figures that were measured here take the place of the nominal ones, and speak for links that have none. */
+/* Figures measured here replace the nominal ones, and serve for links that have none. */
 static void measured_links(void **state)
 {
     (void)state;
@@ -220,14 +219,14 @@ static void measured_links(void **state)
     for (size_t i = 0; i < sizeof slow / sizeof slow[0]; i++) {
         const sel_topology_t topology = measured(slow[i], 4, 20, 1500);
         const uint64_t last = last_taken(&topology);
-        assert_true(last >= 8 << 10 && last <= 256 << 10); /* starts are what they know; NCCL's ring may be faster */
+        assert_true(last >= 8 << 10 && last <= 256 << 10); /* only starts are known; NCCL's ring may be faster */
     }
     sel_topology_t old = measured(SEL_LINK_PCIE, 4, 10, 1500);
-    old.arch = 70; /* of its kernels nothing is known */
+    old.arch = 70; /* nothing is known of its kernels */
     assert_int_equal(last_taken(&old), 0);
 }
 
-/* One-shot crosses once, two-shot twice: the later a word arrives, the longer one-shot stays ahead. */
+/* One-shot crosses once, two-shot twice: the later a word arrives, the longer one-shot is faster. */
 static void late_links(void **state)
 {
     (void)state;
@@ -246,7 +245,7 @@ static void late_links(void **state)
     assert_true(oneshot_to[0] > 0 && oneshot_to[1] > oneshot_to[0]);
 }
 
-/* Where nobody has run `shunt tune`, PCIe serves short messages alone, the fewer the farther the GPUs are. */
+/* Without `shunt tune`, PCIe serves only short messages, and fewer the farther apart the GPUs are. */
 static void untuned_pcie(void **state)
 {
     (void)state;
@@ -268,8 +267,8 @@ static const alg_algorithm_t *choose_shm(const sel_topology_t *topology, int col
     return sel_cost_choose(topology, &map, (alg_collective_t)collective, bytes).algorithm;
 }
 
-/* Through the host's memory: every collective's short messages, long ones never unless they were measured; and nothing
- * of a kind of memory that the communicator does not have. */
+/* Through the host's memory: every collective's short messages, long ones only if they were measured; and no algorithm
+ * of a kind of memory that the communicator lacks. */
 static void through_the_host(void **state)
 {
     (void)state;
@@ -289,8 +288,8 @@ static void through_the_host(void **state)
     }
 }
 
-/* With the figures of H200 the model stays near what was measured there (docs/results/shm-*-2-h200.csv): what it
- * takes was faster than NCCL. */
+/* With the figures of H200 the model is close to the measurements there (docs/results/shm-*-2-h200.csv): what it takes
+ * was faster than NCCL. */
 static void near_the_host(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The choice: policies good and bad, plans of the built-in table and of a
- * policy, caps, what does not fit, what is never forwarded.
+ * The choice: valid and invalid policies, plans of the built-in table and of a
+ * policy, caps, calls that do not fit, calls that are never forwarded.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -101,7 +101,7 @@ static void bad_policies(void **state)
         "nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl;nccl", NULL, 0));
 }
 
-/* Any bytes: no crash, and a fault is said when refused. */
+/* Any bytes: no crash, and a refusal names a fault. */
 static void noise(void **state)
 {
     (void)state;
@@ -179,7 +179,7 @@ static void policy_wins(void **state)
     assert_string_equal(name_of(&plan, 4096), "oneshot");
 }
 
-/* A policy's grid, or the usual one; whole warps on a GPU, one thread on the host. */
+/* A policy's grid, or the default one; whole warps on a GPU, one thread on the host. */
 static void grids(void **state)
 {
     (void)state;
@@ -217,7 +217,7 @@ static sel_plan_t tuned_plan(const sel_topology_t *topology, const char *policy,
     return plan;
 }
 
-/* Policy over tuned table over built-in rows over cost model over the real NCCL. */
+/* Precedence: policy, tuned table, built-in rows, cost model, the real NCCL. */
 static void precedence(void **state)
 {
     (void)state;
@@ -263,7 +263,7 @@ static void precedence(void **state)
     assert_string_equal(name_of(&plan, 1024), "oneshot");
 
     topology = four;
-    topology.nranks = 8; /* nobody has measured it */
+    topology.nranks = 8; /* not measured */
     plan = tuned_plan(&topology, "", &tuned);
     sel_row_t row;
     assert_true(sel_plan_row(&plan, ALG_ALL_REDUCE, 0, 0, &row));
@@ -321,7 +321,7 @@ static void kinds(void **state)
     assert_string_equal(choose(&plan, ALG_INT32, 64).algorithm->name, "oneshot");
 }
 
-/* Rows of another process may hold anything. */
+/* Rows of another process may contain anything. */
 static void foreign_rows(void **state)
 {
     (void)state;
@@ -357,11 +357,11 @@ static void nothing_forwarded(void **state)
     assert_string_equal(name_of(&plan, 1024), "twoshot");
     const sel_topology_t host = {.link = SEL_LINK_HOST, .nranks = 8};
     plan = plan_of(&host, "nccl", 0, false);
-    assert_string_equal(name_of(&plan, 1024), "oneshot"); /* the host device has nothing to forward to */
+    assert_string_equal(name_of(&plan, 1024), "oneshot"); /* the host device cannot forward */
     assert_string_equal(name_of(&plan, 1 << 30), "staged");
 }
 
-/* The same of those of the host's memory. */
+/* The same for algorithms of the host's memory. */
 static void measured_host(void **state)
 {
     (void)state;
@@ -382,7 +382,7 @@ static void measured_host(void **state)
     }
 }
 
-/* What is for one memory is not chosen for the other, by row, policy or need. */
+/* An algorithm of one memory is not chosen for the other, by row, policy or need. */
 static void host_memory(void **state)
 {
     (void)state;
@@ -406,7 +406,7 @@ static void host_memory(void **state)
     assert_string_equal(name_of(&plan, 1 << 30), "staged");
 }
 
-/* Two-shot has less room for integers: those that do not fit go by the row of larger messages. */
+/* Two-shot has less room for integers: those that do not fit take the row of larger messages. */
 static void less_room(void **state)
 {
     (void)state;
@@ -442,7 +442,7 @@ static void limits(void **state)
     assert_int_equal(choose(&plan, ALG_BFLOAT16, 8).reason, SEL_TAKEN);
 }
 
-/* No launch asks for more threads than its kernel is built for: more values in registers, fewer threads. */
+/* No launch asks for more threads than its kernel was built for: more values in registers, fewer threads. */
 static void shape_fits_kernels(void **state)
 {
     (void)state;
@@ -462,7 +462,7 @@ static void shape_fits_kernels(void **state)
     }
 }
 
-/* What an algorithm says it can move fits its scratch, for every type and number of ranks. */
+/* The maximum that an algorithm reports fits its scratch, for every type and number of ranks. */
 static void scratch_holds_it(void **state)
 {
     (void)state;

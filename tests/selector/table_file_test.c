@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The table as text: what is read, what is refused and where, and that what is
- * written is read again.
+ * The table as text: valid input, refused input and the position of the fault, and
+ * that written text is read back the same.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,7 +56,7 @@ static void rows(void **state)
     assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_END);
 }
 
-/* The first format told eager from captured calls: rows for eager ones alone are left out. */
+/* The first format distinguished eager from captured calls: rows only for eager calls are left out. */
 static void first_format(void **state)
 {
     (void)state;
@@ -81,7 +81,7 @@ static void first_format(void **state)
 
 enum { TEXT_BYTES = 512 };
 
-/* A table with this line before its one good row. */
+/* A table with this line before its one valid row. */
 static sel_file_t with_line(const char *line, char text[TEXT_BYTES])
 {
     snprintf(text, TEXT_BYTES, HEAD "%s\n" GOOD, line);
@@ -124,7 +124,7 @@ static void host_line(void **state)
     assert_int_equal(file.link.bytes_per_us, 0);
 }
 
-/* A wrong row is told with its place, and costs no other. */
+/* A wrong row is reported with its position, and does not affect others. */
 static void wrong_rows(void **state)
 {
     (void)state;

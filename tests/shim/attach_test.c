@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attach_test.c - set-up and life of communicators on made-up GPUs: who attaches,
- * who declines and why, and that all ranks of a communicator agree.
+ * attach_test.c - set-up and life of communicators on fake GPUs: which attach,
+ * which decline and why, and that all ranks of a communicator agree.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -81,7 +81,7 @@ static void destroy_all(ncclComm_t *comms, int nranks)
     }
 }
 
-/* Init N ranks in a group with the fake's present faults, look at the phase, and destroy. */
+/* Init N ranks in a group with the fake's current faults, check the phase, and destroy. */
 static void try_group(shim_comm_phase_t phase)
 {
     ncclComm_t comms[N];
@@ -139,7 +139,7 @@ static void threads_attach(void **state)
     destroy_all(comms, N);
 }
 
-/* What the ranks see comes together: one that sees it otherwise changes the class on all of them. */
+/* The ranks' views are combined: one that differs changes the class on all of them. */
 static void expect_link(int rank, sel_reach_t reach, sel_link_t link)
 {
     ncclComm_t comms[N];
@@ -157,7 +157,7 @@ static void links_are_joined(void **state)
     expect_link(2, (sel_reach_t){SEL_LINK_NVSWITCH, 18}, SEL_LINK_NVSWITCH);
     expect_link(2, (sel_reach_t){SEL_LINK_NVSWITCH, 17}, SEL_LINK_BRIDGES);
     expect_link(2, (sel_reach_t){SEL_LINK_PHB, 0}, SEL_LINK_BRIDGES);
-    expect_link(2, (sel_reach_t){SEL_LINK_HOST, 0}, SEL_LINK_BRIDGES); /* what no rank with a GPU says */
+    expect_link(2, (sel_reach_t){SEL_LINK_HOST, 0}, SEL_LINK_BRIDGES); /* a value that no rank with a GPU reports */
     for (int r = 0; r < N; r++)
         fake.reach[r] = (sel_reach_t){SEL_LINK_PHB, 0};
     expect_link(0, (sel_reach_t){SEL_LINK_PCIE, 0}, SEL_LINK_PHB);
@@ -171,7 +171,7 @@ static void machines_are_told_apart(void **state)
     for (int i = 0; i < 3; i++) {
         ncclComm_t comms[N];
         fake_reset();
-        fake.kind[i] = i ? 8 : 7; /* one kind; then two, whoever has which */
+        fake.kind[i] = i ? 8 : 7; /* one kind; then two, in any order */
         init_group(comms, N, fresh_id());
         machine[i] = shim_comm_find(comms[0])->plan->topology.fingerprint;
         for (int r = 1; r < N; r++)
@@ -191,7 +191,7 @@ static void ipc_refused(void **state)
     try_group(SHIM_COMM_ATTACHED);
     fake.open_error[3] = fake.vmm_error[0] = -38;
     try_group(SHIM_COMM_FORWARD);
-    fake.ipc_error[1] = -12; /* no memory: VMM memory would not be there either */
+    fake.ipc_error[1] = -12; /* no memory: VMM memory would fail too */
     try_group(SHIM_COMM_FORWARD);
 }
 
@@ -215,7 +215,7 @@ static void try_memory(alg_memory_t memory)
     destroy_all(comms, N);
 }
 
-/* Where GPUs do not reach each other, the host's memory; over NVLink the real NCCL may know better. */
+/* Without peer access, the host's memory; over NVLink the real NCCL may have better. */
 static void no_peer_access(void **state)
 {
     (void)state;
@@ -296,7 +296,7 @@ static void pool_is_used(void **state)
     destroy_all(comms, N);
 }
 
-/* A rank that does not run Shunt joins the real NCCL alone: nobody waits for it here. */
+/* A rank without Shunt joins only the real NCCL: no rank waits for it here. */
 static void a_rank_without_shunt(void **state)
 {
     (void)state;
@@ -336,7 +336,7 @@ static void one_or_too_many(void **state)
     assert_int_equal(ncclCommInitRank(&comms[0], 1, fresh_id(), 0), ncclSuccess);
     assert_int_equal(phase_of(comms[0]), -1);
     init_group(comms, 12, fresh_id());
-    expect_phase(comms, 12, SHIM_COMM_FORWARD); /* known for its key, so that its children can attach */
+    expect_phase(comms, 12, SHIM_COMM_FORWARD); /* known by its key, so that its children can attach */
     destroy_all(comms, 12);
 }
 
@@ -381,7 +381,7 @@ static void non_blocking(void **state)
     ncclComm_t comms[N];
     fake_reset();
     begin_non_blocking(comms);
-    assert_int_equal(poll_once(comms[0]), ncclInProgress); /* the real ones are ready, the verdict is not there */
+    assert_int_equal(poll_once(comms[0]), ncclInProgress); /* the real ones are ready, the verdict is not */
     poll_until_ready(comms, N);
     expect_phase(comms, N, SHIM_COMM_ATTACHED);
     assert_false(shim_comm_find(comms[0])->all_block);
@@ -394,8 +394,8 @@ static void *begin_in_thread(void *comms)
     return NULL;
 }
 
-/* However far apart the ranks are first polled: while they live, they meet. (Of the set-ups that this thread has not
- * begun, only those that it polls go on.) */
+/* The ranks may be first polled at any times: while they live, they meet. (Of the set-ups that this thread has not
+ * begun, only polled ones proceed.) */
 static void late_polls(void **state)
 {
     (void)state;
@@ -424,7 +424,7 @@ static void *init_singly(void *argument)
         if (ncclCommInitRank(&comms[i], 2, grouped_ids[i], 1) != ncclSuccess)
             return argument;
     for (int i = 0; i < 2; i++) {
-        if (poll_of(comms[i]) != ncclSuccess) /* it was told so */
+        if (poll_of(comms[i]) != ncclSuccess) /* a rank told it so */
             return argument;
         shim_comm_t *comm = shim_comm_acquire(comms[i]);
         shim_attach_settle(comm);
@@ -464,7 +464,7 @@ static void grouped_against_single(void **state)
     destroy_all(theirs, 2);
 }
 
-/* One rank polls, the other waits: it is let go, and its first call waits instead. */
+/* One rank polls, the other's init returns without waiting, and its first call waits instead. */
 static void blocking_beside_polled(void **state)
 {
     (void)state;
@@ -511,7 +511,7 @@ static void split_all(ncclComm_t *comms, ncclComm_t *children, const int *colors
     assert_int_equal(shim_attach_after_group(ncclSuccess), ncclSuccess);
 }
 
-/* A split that leaves all ranks as they are. */
+/* A split that keeps all ranks. */
 static void copy_all(ncclComm_t *comms, ncclComm_t *children)
 {
     static const int one[N];
@@ -551,7 +551,7 @@ static void splits(void **state)
 }
 
 /* Children that share resources share the abort; others live on. */
-static void an_abort_ends_who_shares(void **state)
+static void an_abort_ends_communicators_that_share(void **state)
 {
     (void)state;
     for (int share = 0; share < 2; share++) {
@@ -574,8 +574,8 @@ static void an_abort_ends_who_shares(void **state)
     }
 }
 
-/* A revoked communicator's resources are shared with nobody: what replaces it lives on. */
-static void a_revoked_one_shares_nothing(void **state)
+/* A revoked communicator shares its resources with none: its replacement lives on. */
+static void a_revoked_communicator_shares_nothing(void **state)
 {
     (void)state;
     ncclComm_t comms[N], children[N];
@@ -618,7 +618,7 @@ static void split_of_unknown(void **state)
     assert_int_equal(ncclCommDestroy(child), ncclSuccess);
 }
 
-/* The child of a parent that does not block shows up late, and the parent is what is polled. */
+/* The child of a non-blocking parent appears later, when the parent is polled. */
 static void late_split(void **state)
 {
     (void)state;
@@ -638,7 +638,7 @@ static void late_split(void **state)
     assert_null(child);
     poll_until_ready(comms, 1);
     assert_non_null(child);
-    assert_int_equal(phase_of(child), SHIM_COMM_FORWARD); /* one rank: known, and NCCL's own */
+    assert_int_equal(phase_of(child), SHIM_COMM_FORWARD); /* one rank: known, and NCCL's */
     ncclCommDestroy(child);
     ncclCommDestroy(comms[0]);
     ncclCommDestroy(other);
@@ -685,7 +685,8 @@ static void abort_stops_kernels(void **state)
     assert_int_equal(fake.pooled, 2);
 }
 
-/* An abort from another thread that ends the wait of a destroy or a finalize frees the handle: nobody uses it then. */
+/* An abort from another thread that ends the wait of a destroy or a finalize frees the handle: no thread may use it
+ * then. */
 static void abort_in_a_drain(void **state)
 {
     (void)state;
@@ -704,8 +705,8 @@ static void abort_in_a_drain(void **state)
     destroy_all(comms + 2, N - 2);
 }
 
-/* With kernels of all of them waiting for a peer that is dead, from one thread: to free memory of the first would
- * wait for the kernels of the others, which this thread has yet to abort. */
+/* Kernels of all of them wait for a dead peer, in one thread: freeing memory of the first would wait for the kernels of
+ * the others, which this thread has yet to abort. */
 static void aborts_one_after_another(void **state)
 {
     (void)state;
@@ -723,7 +724,7 @@ static void aborts_one_after_another(void **state)
     assert_int_equal(fake.stuck, 0);
 }
 
-/* A graph may run at any time, and nothing tells when: what it keeps waiting is bounded. */
+/* A graph may run at any time without notice: the memory that it keeps is bounded. */
 static void graphs_keep_little(void **state)
 {
     (void)state;
@@ -741,7 +742,7 @@ static void graphs_keep_little(void **state)
         assert_true(cycle > 0 || fake.freed == 0);
     }
     assert_int_equal(ncclCommAbort(comms[0]), ncclSuccess);
-    assert_int_equal(fake.freed, 5 * N); /* a graph of an aborted one waits for nobody */
+    assert_int_equal(fake.freed, 5 * N); /* a graph of an aborted one waits for no rank */
     shim_comm_release(captured);
     destroy_all(comms + 1, N - 1);
 }
@@ -774,7 +775,7 @@ static void kernel_error_is_reported(void **state)
     assert_int_equal(poll_once(comms[2]), ncclRemoteError);
     assert_int_equal(phase_of(comms[2]), SHIM_COMM_DEAD);
     assert_non_null(strstr(shim_last_error(), "SHUNT_TIMEOUT_MS"));
-    atomic_store(&comms[2]->failed, true); /* the real one's own error wins */
+    atomic_store(&comms[2]->failed, true); /* the real NCCL's own error takes precedence */
     assert_int_equal(poll_once(comms[2]), ncclSystemError);
     destroy_all(comms, N);
     assert_int_equal(fake.freed, 1);
@@ -793,7 +794,7 @@ static void finalize(void **state)
     assert_int_equal(fake.pooled, N);
 }
 
-/* One that does not block is finalized when its calls have ended, ours too. */
+/* A non-blocking one is finalized when its calls have ended, Shunt's too. */
 static void finalize_without_blocking(void **state)
 {
     (void)state;
@@ -810,7 +811,7 @@ static void finalize_without_blocking(void **state)
     destroy_all(comms, N);
 }
 
-/* Children that say nothing of it mix graphs and eager work as their parents do. */
+/* Children without a setting of their own mix graphs and eager work as their parents do. */
 static void graph_mixing_is_inherited(void **state)
 {
     (void)state;
@@ -830,7 +831,7 @@ static void graph_mixing_is_inherited(void **state)
     }
 }
 
-/* NCCL refuses to revoke what is being finalized: our kernels, which it waits for, must end as they would. */
+/* NCCL refuses to revoke during a finalize: Shunt's kernels, which it waits for, must end normally. */
 static void a_refused_revoke_stops_nothing(void **state)
 {
     (void)state;
@@ -855,8 +856,8 @@ static void a_refused_revoke_stops_nothing(void **state)
     assert_int_equal(fake.pooled, N - 1);
 }
 
-/* An order among communicators is NCCL's to keep, for children that say nothing of it too. The field is newer than
- * the nccl.h we may be built with: it comes seven words after nvlsCTAs. */
+/* NCCL keeps an order among communicators, for children without the setting too. The field is newer than the nccl.h of
+ * the build: it comes seven words after nvlsCTAs. */
 static void launch_order_is_forwarded(void **state)
 {
     (void)state;
@@ -907,8 +908,8 @@ int main(void)
         cmocka_unit_test(blocking_beside_polled),
         cmocka_unit_test(abort_while_pending),
         cmocka_unit_test(splits),
-        cmocka_unit_test(an_abort_ends_who_shares),
-        cmocka_unit_test(a_revoked_one_shares_nothing),
+        cmocka_unit_test(an_abort_ends_communicators_that_share),
+        cmocka_unit_test(a_revoked_communicator_shares_nothing),
         cmocka_unit_test(refused_split_counts_not),
         cmocka_unit_test(split_of_unknown),
         cmocka_unit_test(late_split),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm_test.c - the table of communicators: what it finds, what it keeps, and look-ups beside writers. */
+/* comm_test.c - the table of communicators: look-ups, removal, and look-ups beside writers. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,7 +39,7 @@ static void drop(uintptr_t number)
     shim_comm_reap();
 }
 
-static void finds_what_was_put(void **state)
+static void finds_added_handles(void **state)
 {
     (void)state;
     assert_null(shim_comm_find(NULL));
@@ -58,8 +58,8 @@ static void finds_what_was_put(void **state)
         drop(i);
 }
 
-/* Handles come and go for ever: neither the table nor a miss may grow with them. */
-static void does_not_fill_up(void **state)
+/* Many handles, one after the other: neither the table nor a miss may grow with them. */
+static void many_handles_do_not_fill_the_table(void **state)
 {
     (void)state;
     for (uintptr_t i = 0; i < 200000; i++) {
@@ -97,7 +97,7 @@ static void references_keep(void **state)
     assert_null(atomic_load(&comm->handle)); /* recycled, not unmapped */
 }
 
-static void a_child_knows_nothing(void **state)
+static void a_child_inherits_no_communicator(void **state)
 {
     (void)state;
     add(3);
@@ -146,11 +146,11 @@ static void look_ups_beside_writers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(finds_what_was_put),
-        cmocka_unit_test(does_not_fill_up),
+        cmocka_unit_test(finds_added_handles),
+        cmocka_unit_test(many_handles_do_not_fill_the_table),
         cmocka_unit_test(overwrites),
         cmocka_unit_test(references_keep),
-        cmocka_unit_test(a_child_knows_nothing),
+        cmocka_unit_test(a_child_inherits_no_communicator),
         cmocka_unit_test(look_ups_beside_writers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

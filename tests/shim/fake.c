@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fake.c - see fake.h. Communicators of the fake NCCL are never freed: a test may look at one that was destroyed. */
+/* fake.c - see fake.h. Communicators of the fake NCCL are never freed: a test may check a destroyed one. */
 #include "fake.h"
 
 #include <errno.h>
@@ -182,7 +182,7 @@ static ncclResult_t finalize(ncclComm_t comm)
     return atomic_fetch_add(&comm->finalizes, 1) ? ncclInvalidArgument : ncclSuccess;
 }
 
-/* As NCCL's: not while it is being finalized, and once. */
+/* As in NCCL: not during a finalize, and once. */
 static ncclResult_t revoke_comm(ncclComm_t comm, int flags)
 {
     if (flags != 0 || atomic_load(&comm->finalizes) || atomic_fetch_add(&comm->revokes, 1))
@@ -282,7 +282,7 @@ bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
     (void)comm;
     (void)limit_ms;
     fake.drains++;
-    const ncclComm_t aborted = fake.abort_in_drain; /* by another thread, as it were */
+    const ncclComm_t aborted = fake.abort_in_drain; /* as if by another thread */
     fake.abort_in_drain = NULL;
     if (aborted)
         ncclCommAbort(aborted);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fake.h - the rooms around a set-up, made up: a real NCCL whose ranks are
- * threads or one thread, GPUs, and scratch that fails where a test says so.
+ * fake.h - fakes of the rooms around a set-up: a real NCCL whose ranks are threads
+ * or one thread, GPUs, and scratch that fails where a test says so.
  */
 #ifndef SHUNT_TESTS_SHIM_FAKE_H
 #define SHUNT_TESTS_SHIM_FAKE_H
@@ -19,7 +19,7 @@ struct ncclComm {
     _Atomic int *joined; /* of its id */
     atomic_bool failed;
     atomic_int aborts, destroys, finalizes, revokes;
-    bool waits;       /* our kernel runs until it is told to stop */
+    bool waits;       /* our kernel runs until it is stopped */
     ncclComm_t older; /* all of them, so that none counts as leaked */
 };
 
@@ -32,29 +32,29 @@ typedef struct fake {
     int open_error[FAKE_RANKS];    /* of alg_scratch_open with IPC memory */
     int vmm_error[FAKE_RANKS];     /* of alg_scratch_create with VMM memory */
     int pinned_error[FAKE_RANKS];  /* of alg_scratch_create with the host's memory */
-    bool unreached[FAKE_RANKS];    /* CUDA says that a peer's memory cannot be reached */
+    bool unreached[FAKE_RANKS];    /* CUDA reports that a peer's memory cannot be reached */
     int proof_error[FAKE_RANKS];   /* of alg_scratch_prove_read */
     uint64_t idle[FAKE_RANKS];     /* of alg_scratch_idle */
     ncclResult_t destroy_result;   /* of ncclCommDestroy */
     ncclResult_t split_result;
     int split_rank[FAKE_RANKS], split_nranks[FAKE_RANKS]; /* by the parent's rank */
-    bool split_late;                                      /* a split shows its communicator when the parent is polled */
+    bool split_late;                                      /* a split's communicator appears when the parent is polled */
     bool running;                                         /* our kernels, on every communicator */
     ncclComm_t abort_in_drain;
     atomic_int created, taken, freed, pooled, sent, polls, drains;
     atomic_int left_idle;
-    atomic_int retired; /* given back, not freed yet */
-    atomic_int stuck;   /* frees that would have waited for a kernel that nothing ends */
+    atomic_int retired; /* released, not freed yet */
+    atomic_int stuck;   /* frees that would have waited for a kernel that never ends */
 } fake_t;
 
 extern fake_t fake;
-extern _Thread_local unsigned fake_depth; /* of this thread's group, as group.c would say */
-extern atomic_int fake_late_s;            /* seconds that the monotonic clock is ahead */
+extern _Thread_local unsigned fake_depth; /* of this thread's group, as group.c would report */
+extern atomic_int fake_late_s;            /* seconds by which the monotonic clock is ahead */
 
 /* What the real ncclGroupEnd waits for. */
 void fake_wait_ready(ncclComm_t comm);
 
-/* Everything as at first: no errors, one kind of GPU, 18 NVLinks over NVSwitch everywhere. */
+/* Initial state: no errors, one kind of GPU, 18 NVLinks over NVSwitch everywhere. */
 void fake_reset(void);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * variables_test.c - variables of docs/settings.md that decide whether and how a
- * communicator of GPUs attaches: on made-up GPUs, each in a process of its own.
+ * communicator of GPUs attaches: on fake GPUs, each in a process of its own.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,16 +18,16 @@
 
 enum { N = 2, LOG_BYTES = 4096, UNKNOWN = -1 };
 
-/* Two ranks in a group, in this environment; what becomes of them. */
+/* Two ranks in a group, in this environment, and the expected outcome. */
 typedef struct scenario {
     const char *set[4];     /* name, value, ... */
     int ipc_error, failing; /* of which rank */
     int phase;              /* of both; UNKNOWN: Shunt does not know the communicator */
-    const char *reason;     /* in the log; NULL: not looked at */
+    const char *reason;     /* in the log; NULL: not checked */
     int warnings;           /* lines of the log */
-    int blocks, multicast;  /* of the plan; -1: not looked at */
+    int blocks, multicast;  /* of the plan; -1: not checked */
     bool deterministic;
-    bool plain_priority; /* kernels have that of their stream */
+    bool plain_priority; /* kernels inherit that of their stream */
 } scenario_t;
 
 static int phase_of(ncclComm_t comm)
@@ -100,7 +100,7 @@ static void enable(void **state)
     expect((scenario_t){.set = {"SHUNT_ENABLE", "0"}, .phase = UNKNOWN});
 }
 
-/* What the user asks of NCCL and Shunt does not have is NCCL's to do. */
+/* What the user requests of NCCL and Shunt lacks is forwarded to NCCL. */
 static void explicit_choices(void **state)
 {
     (void)state;
@@ -144,7 +144,7 @@ static void no_peer_access(void **state)
     expect_attached("NCCL_P2P_DISABLE", "0");
 }
 
-/* Then there is nothing left but the network, which is NCCL's. */
+/* Only the network is left, which is NCCL's. */
 static void shm_disable(void **state)
 {
     (void)state;
@@ -157,7 +157,7 @@ static void shm_disable(void **state)
     expect_attached("NCCL_SHM_DISABLE", "1");
 }
 
-/* Where IPC is refused, VMM memory serves, unless the user has switched it off. */
+/* Where IPC is refused, VMM memory is used, unless the user has switched it off. */
 static void cumem_enable(void **state)
 {
     (void)state;
@@ -166,7 +166,7 @@ static void cumem_enable(void **state)
     expect(refused);
     refused.set[0] = "NCCL_CUMEM_ENABLE", refused.set[1] = "0";
     refused.phase = SHIM_COMM_FORWARD, refused.reason = "could not share memory of its GPU: CUDA refuses it";
-    refused.warnings = 1; /* whichever rank it is, and whichever finds it first */
+    refused.warnings = 1; /* for any rank, whichever finds it first */
     for (refused.failing = 0; refused.failing < N; refused.failing++)
         expect(refused);
 }
@@ -180,7 +180,7 @@ static void nvls_enable(void **state)
     expect(multicast);
 }
 
-/* It reaches the plan; what that makes of it is tested in tests/selector, nothing_forwarded. */
+/* It reaches the plan; tests/selector, nothing_forwarded, tests its effect. */
 static void deterministic(void **state)
 {
     (void)state;
@@ -212,7 +212,7 @@ static void max_ctas(void **state)
     expect(capped);
 }
 
-/* They override the configuration; what follows from it is tested in attach_test.c, an_abort_ends_who_shares. */
+/* They override the configuration; attach_test.c, an_abort_ends_communicators_that_share, tests the effect. */
 static int share(void *argument)
 {
     const char *value = argument;
@@ -241,7 +241,7 @@ static void share_resources(void **state)
     assert_int_equal(child_run(share, "1", log, sizeof(log)), 0);
 }
 
-/* The field is newer than the nccl.h we may be built with: it comes three words after nvlsCTAs. */
+/* The field is newer than the nccl.h of the build: it comes three words after nvlsCTAs. */
 static int mixing(void *argument)
 {
     (void)argument;

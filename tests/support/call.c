@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the larger buffer of any rank. */
+/* Elements of the largest buffer of any rank. */
 static size_t most_bytes(const coll_t *k)
 {
     size_t in = coll_input_count(k, k->root), out = coll_output_count(k, k->root);
@@ -17,7 +17,7 @@ static size_t output_bytes(const call_t *call)
     return coll_output_count(&call->k, (uint32_t)call->rank) * ref_bytes(call->k.c.type);
 }
 
-/* Of the buffer's bytes that are not the output. */
+/* First of the buffer's bytes that are not the output. */
 static uint64_t rest_hash(const call_t *call)
 {
     const data_buffer_t *buffer = &call->output;
@@ -37,7 +37,7 @@ static void prepare_in_place(call_t *call, size_t offset)
     call->input_hash = rest_hash(call);
 }
 
-/* A buffer that this rank has no use for. */
+/* A buffer that this rank does not use. */
 static bool is_given(const call_t *call)
 {
     return (call->k.c.seed + (uint64_t)call->rank) % 2 == 0;
@@ -91,7 +91,7 @@ ncclResult_t call_issue_with(const call_t *call, ncclRedOp_t op)
     case ALG_ALL_TO_ALL:
         return ncclAlltoAll(send, recv, count, type, call->comm, NULL);
     case ALG_BROADCAST:
-        if (send == recv) /* in place, and there is a word for it */
+        if (send == recv) /* in place, and the call has that form */
             return ncclBcast(recv, count, type, root, call->comm, NULL);
         return ncclBroadcast(send, recv, count, type, root, call->comm, NULL);
     case ALG_GATHER:
@@ -106,7 +106,7 @@ ncclResult_t call_issue_with(const call_t *call, ncclRedOp_t op)
 ncclResult_t call_issue(call_t *call)
 {
     ncclResult_t result = call_issue_with(call, call->op);
-    /* NCCL lets an operator go right after the call that uses it, even inside a group. */
+    /* NCCL allows destroying an operator right after the call that uses it, even inside a group. */
     if (call->op >= ncclNumOps)
         CHECK_NCCL(ncclRedOpDestroy(call->op, call->comm));
     return result;
@@ -132,8 +132,8 @@ static void check_all_reduce(const call_t *call, int shard, int shards)
             : data_right(&call->k.c, REF_STRICT, call->recv, (size_t)shard, (size_t)shards, fault, sizeof(fault));
     if (!right)
         check_failed(__FILE__, __LINE__, "right result: ", fault);
-    /* The bound is looser than the rules for taken calls; it is checked so that a fault shared by the
-     * rules and the library cannot hide. */
+    /* The bound is looser than the rules for taken calls; it is checked too, so that a fault shared by the rules and
+     * the library shows. */
     if (call->k.c.kind != DATA_BITS &&
         !data_right(&call->k.c, REF_BOUND, call->recv, (size_t)shard, (size_t)shards, fault, sizeof(fault)))
         check_failed(__FILE__, __LINE__, "result near the fp64 reference: ", fault);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * call.h - one collective on host memory with everything that can be checked
- * about it: the result, the guards around the buffers, the input left alone.
+ * call.h - one collective on host memory with all checks: the result, the guards
+ * around the buffers, the unchanged input.
  */
 #ifndef TEST_CALL_H
 #define TEST_CALL_H
@@ -13,7 +13,7 @@
 typedef struct call_shape {
     size_t input_offset;  /* bytes from a 64-byte boundary, a multiple of the element's size */
     size_t output_offset; /* in place: of the one buffer */
-    bool in_place;        /* where the collective has that, and this rank uses both buffers */
+    bool in_place;        /* if the collective has it, and this rank uses both buffers */
 } call_shape_t;
 
 /* A call that has been issued and is not yet checked. */
@@ -24,20 +24,20 @@ typedef struct call {
     ncclRedOp_t op;
     data_buffer_t input;  /* unused in place */
     data_buffer_t output; /* in place: the larger one, with the other inside */
-    const void *send;     /* what the call is given. One that this rank has no use for is NULL or never touched, */
-    void *recv;           /*   by turns */
-    uint64_t input_hash;  /* in place: of what is not the output */
+    const void *send;     /* the call's arguments. An unused one is NULL or never touched, */
+    void *recv;           /* alternately */
+    uint64_t input_hash;  /* in place: the bytes other than the output */
     bool in_place;
 } call_t;
 
-/* Buffers and operator; call_issue then makes the call (which in a group does nothing yet). */
+/* Makes buffers and operator; call_issue then makes the call (which in a group does nothing yet). */
 void call_prepare_coll(call_t *call, ncclComm_t comm, int rank, const coll_t *k, call_shape_t shape);
 ncclResult_t call_issue(call_t *call);
-/* The same with another operator, which stays. */
+/* The same with another operator, which is not destroyed. */
 ncclResult_t call_issue_with(const call_t *call, ncclRedOp_t op);
-/* Check the output, and fold it into *hash where all ranks get the same. Of an all-reduce every `shards`-th element
- * from `shard` on is checked against the reference (the other ranks check the rest: their outputs must have the same
- * hash). Frees. */
+/* Check the output, and fold it into *hash if all ranks get the same. Of an all-reduce every `shards`-th element from
+ * `shard` on is compared with the reference (other ranks compare the rest: their outputs must have the same hash).
+ * Frees. */
 void call_finish(call_t *call, int shard, int shards, uint64_t *hash);
 /* The call never ran: the output is untouched. Frees. */
 void call_cancelled(call_t *call);

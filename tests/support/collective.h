@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collective.h - what each collective reads and must leave, for tests of kernels
+ * collective.h - the inputs and results of each collective, for tests of kernels
  * and of the library: sizes, inputs, and the check of an output.
  *
- * A data_case_t's count is that of NCCL's entry point; its operator counts for
+ * A data_case_t's count is that of NCCL's entry point; its operator applies to
  * collectives that reduce.
  */
 #ifndef TEST_COLLECTIVE_H
@@ -12,7 +12,7 @@
 #include "algorithms/algorithm.h"
 #include "data.h"
 
-enum { COLL_COUNT = ALG_SEND_RECV }; /* messages are no collective: messages.h */
+enum { COLL_COUNT = ALG_SEND_RECV }; /* messages are not collectives: messages.h */
 
 typedef struct coll {
     alg_collective_t collective;
@@ -20,7 +20,7 @@ typedef struct coll {
     data_case_t c;
 } coll_t;
 
-/* It has an operator; a root. (The library's own words for this are not for its clients.) */
+/* Whether it has an operator, or a root. (The library's own functions for this are not public.) */
 bool coll_reduces(const coll_t *k);
 bool coll_rooted(const coll_t *k);
 /* Every rank gets the same. */
@@ -28,8 +28,8 @@ bool coll_alike(const coll_t *k);
 /* Elements of the rank's buffer; 0: this rank does not use it. */
 size_t coll_input_count(const coll_t *k, uint32_t rank);
 size_t coll_output_count(const coll_t *k, uint32_t rank);
-/* Where an in-place call has its input: elements from the output's start on (for a rank that uses both), or, negative,
- * where its output begins in the input. */
+/* Position of the input in place: elements from the output's start (for a rank that uses both), or, negative, position
+ * of the output in the input. */
 ptrdiff_t coll_in_place_at(const coll_t *k, uint32_t rank);
 void coll_fill(const coll_t *k, uint32_t rank, void *input);
 /* On a fault: false, one line in `fault`. Moved data is compared bit for bit. */

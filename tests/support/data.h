@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * data.h - inputs that any rank can make for every other, the check of an
- * output, and buffers with guards.
+ * data.h - inputs that any rank can make for every other, the check of an output,
+ * and buffers with guards.
  *
- * An element is a pure function of case, rank and index. So a rank needs no
- * memory of the others to know what must come out.
+ * An element is a pure function of case, rank and index, so a rank needs no data
+ * of the others to know the expected result.
  */
 #ifndef TEST_DATA_H
 #define TEST_DATA_H
@@ -15,10 +15,10 @@
 enum { DATA_GUARD_BYTES = 128 };
 
 typedef enum data_kind {
-    DATA_SMALL,  /* small integers and powers of two: exact in any order, but for avg and premulsum */
+    DATA_SMALL,  /* small integers and powers of two: exact in any order, except for avg and premulsum */
     DATA_RANDOM, /* floats in [-1, 1) (prod: 0.5 .. 2, both signs); integers of random bits */
-    DATA_BITS,   /* random bits with NaN, infinities, subnormals, and runs of all-ones, the byte
-                  * pattern that a library which arms its memory with all-ones must not lose */
+    DATA_BITS, /* random bits with NaN, infinities, subnormals, and runs of all-ones, which a library whose armed memory
+                  is all-ones must not lose */
     DATA_KINDS
 } data_kind_t;
 
@@ -46,15 +46,14 @@ bool data_right(const data_case_t *c, ref_precision_t precision, const void *out
 /* The same, strictly, of an all-reduce of several hosts (ref_right_on_hosts). */
 bool data_right_on(const data_case_t *c, const int *host_of, const void *output, size_t first, size_t step, char *fault,
                    size_t fault_bytes);
-/* The same where nobody has said which ranks are on which of several hosts: there is one way in which
- * they could be, as many on each, that makes all these elements right. */
+/* The same if it is unknown which ranks are on which host: some placement, with as many on each host, makes all these
+ * elements right. */
 bool data_right_on_hosts(const data_case_t *c, const void *output, size_t first, size_t step, char *fault,
                          size_t fault_bytes);
 /* Fold bytes into a hash. */
 uint64_t data_hash(uint64_t hash, const void *bytes, size_t size);
-/* Fold an output into a hash, so that ranks can compare whole outputs cheaply: all bits count, but every
- * NaN is one. (Which of two NaNs a machine's addition hands on depends on the order of its operands,
- * which a compiler may swap.) */
+/* Fold an output into a hash, so that ranks can compare whole outputs cheaply: all bits count, but all NaNs count as
+ * one. (Which of two NaNs an addition returns depends on the order of its operands, which a compiler may swap.) */
 uint64_t data_hash_output(uint64_t hash, const data_case_t *c, const void *output);
 
 /* `size` bytes at `offset` (0 .. 64) from a 64-byte boundary, guards on both sides, all poisoned. */
@@ -65,7 +64,7 @@ typedef struct data_buffer {
     size_t offset;
 } data_buffer_t;
 bool data_buffer_make(data_buffer_t *buffer, size_t size, size_t offset);
-/* The guards are as they were. */
+/* The guards are unchanged. */
 bool data_buffer_guarded(const data_buffer_t *buffer);
 /* Nothing has been written at all. */
 bool data_buffer_untouched(const data_buffer_t *buffer);

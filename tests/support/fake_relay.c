@@ -65,7 +65,7 @@ void alg_relay_destroy(alg_relay_t *relay)
     free(relay);
 }
 
-/* Of the host device, which is not here. */
+/* For the host device, which is not linked here. */
 void alg_hosts_destroy(alg_hosts_t *hosts)
 {
     (void)hosts;

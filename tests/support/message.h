@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * message.h - one end of a message, on host memory, with everything that can be checked about it: what arrived, the
- * guards around the buffer, what was sent left alone.
+ * message.h - one end of a message, on host memory, with all checks: the received
+ * data, the guards around the buffer, the unchanged sent data.
  */
 #ifndef TEST_MESSAGE_H
 #define TEST_MESSAGE_H
@@ -9,12 +9,12 @@
 #include "data.h"
 #include "ranks.h"
 
-/* Alike on every rank. */
+/* The same on every rank. */
 typedef struct message {
     int from, to;
     size_t count; /* of the sender's type */
     ncclDataType_t type;
-    bool as_bytes; /* the receiver calls it that many bytes */
+    bool as_bytes; /* the receiver gives that many bytes as its type */
     uint64_t seed; /* of its data: random bits with runs of all-ones */
 } message_t;
 
@@ -23,14 +23,14 @@ typedef struct message_end {
     bool sends;
     ncclComm_t comm;
     data_buffer_t buffer;
-    uint64_t hash; /* of what is sent */
+    uint64_t hash; /* of sent data */
 } message_end_t;
 
 /* A buffer at `offset` (a multiple of the type's size, up to 64), then the call, then the check, which frees. An empty
  * message has a NULL buffer. */
 void message_prepare(message_end_t *end, const message_t *m, bool sends, ncclComm_t comm, size_t offset);
 ncclResult_t message_issue(const message_end_t *end);
-/* The same with the buffer's copy elsewhere, on a GPU say. */
+/* The same with a copy of the buffer elsewhere, such as on a GPU. */
 ncclResult_t message_issue_at(const message_end_t *end, void *data, cudaStream_t stream);
 void message_finish(message_end_t *end);
 

@@ -96,7 +96,7 @@ static int peer_of(const slot_t *slot)
     return slot->end.sends ? slot->end.m.to : slot->end.m.from;
 }
 
-/* Calls whose order counts. */
+/* Calls whose order matters. */
 static bool ordered(const slot_t *a, const slot_t *b)
 {
     if (a->comm != b->comm || a->rank != b->rank || a->collective != b->collective)
@@ -104,7 +104,7 @@ static bool ordered(const slot_t *a, const slot_t *b)
     return a->collective || (a->end.sends == b->end.sends && peer_of(a) == peer_of(b));
 }
 
-/* Neighbours change places, where they may. */
+/* Swap neighbours where allowed. */
 static void shuffle(slot_t **order, int calls, uint64_t *own)
 {
     for (int i = 0; i < 4 * calls; i++) {

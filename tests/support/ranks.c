@@ -60,7 +60,7 @@ ncclUniqueId ranks_id(ranks_t *ranks)
         CHECK_NCCL(ncclGetUniqueId(&ranks->shared->id));
     ranks_barrier(ranks);
     id = ranks->shared->id;
-    ranks_barrier(ranks); /* nobody makes the next id before all have read this one */
+    ranks_barrier(ranks); /* no rank makes the next id before all have read this one */
     return id;
 }
 
@@ -102,7 +102,7 @@ static void run_threads(const ranks_plan_t *plan, ranks_shared_t *shared)
         pthread_join(threads[r], NULL);
 }
 
-/* RANKS_PER_HOST: the ranks of a run take each other for ranks of several hosts, so many on each. */
+/* RANKS_PER_HOST: the ranks of a run count each other as ranks of several hosts, this many on each. */
 static void set_host(int rank)
 {
     const char *per_host = getenv("RANKS_PER_HOST");
@@ -126,10 +126,10 @@ static void child_main(const ranks_plan_t *plan, int rank, ranks_shared_t *share
     else
         plan->body(&ranks);
     fflush(NULL);
-    exit(0); /* not _exit: the library's own end, and a leak checker's, belong to the test */
+    exit(0); /* not _exit: the test includes the library's exit handlers and a leak checker's */
 }
 
-/* True when the process has ended; *right says whether as planned. */
+/* True when the process has ended; *right says whether as expected. */
 static bool reap(const ranks_plan_t *plan, int rank, pid_t pid, bool *right)
 {
     int status;

@@ -2,10 +2,10 @@
 /*
  * ranks.h - run the same function as several ranks, with a time limit.
  *
- * The test program itself never calls the library: it forks before the first
- * call, so a rank that hangs or crashes cannot take the test down, every run
- * starts with a fresh library, and settings can be given to one run alone.
- * Threads live in one forked process for the same reasons.
+ * The test program itself never calls the library: it forks before the first call.
+ * So a rank that hangs or crashes cannot stop the test, every run starts with a
+ * fresh library, and each run can have its own settings. Threads run in one forked
+ * process for the same reasons.
  */
 #ifndef TEST_RANKS_H
 #define TEST_RANKS_H
@@ -23,7 +23,7 @@ enum { RANKS_MAX = 16, RANKS_WORDS = 64 };
 typedef enum ranks_shape {
     RANKS_PROCESSES, /* one process a rank */
     RANKS_THREADS,   /* one process, one thread a rank */
-    RANKS_SOLO       /* one process, one thread that is all ranks: the body runs once, as rank 0 */
+    RANKS_SOLO       /* one process, one thread for all ranks: the body runs once, as rank 0 */
 } ranks_shape_t;
 
 /* Memory that all ranks of a run see. */
@@ -46,7 +46,7 @@ typedef void (*ranks_body_t)(ranks_t *ranks);
 typedef struct ranks_plan {
     ranks_shape_t shape;
     int nranks;
-    int seconds;            /* limit of the run, against hanging alone; 0: 300 */
+    int seconds;            /* limit of the run, only against hanging; 0: 300 */
     uint32_t killed;        /* ranks (bits) that must die by SIGKILL; all others must exit with 0 */
     const char *const *env; /* name, value, name, value, ..., NULL; or NULL */
     ranks_body_t body;
@@ -56,10 +56,10 @@ typedef struct ranks_plan {
 
 /* Zeroed memory that forked ranks share with this process; lives as long as the process. */
 ranks_shared_t *ranks_share(void);
-/* The number of ranks that did not end as planned, after a line each on stderr. */
+/* Returns the number of ranks that did not end as expected, after a line each on stderr. */
 int ranks_run(const ranks_plan_t *plan);
 
-/* Meet all ranks. */
+/* A barrier of all ranks. */
 void ranks_barrier(ranks_t *ranks);
 /* A fresh unique id from rank 0, for all; a barrier. */
 ncclUniqueId ranks_id(ranks_t *ranks);
@@ -78,7 +78,7 @@ const char *check_detail(ncclResult_t result);
         if (!(condition))                                     \
             check_failed(__FILE__, __LINE__, #condition, ""); \
     } while (0)
-/* The call gives exactly this result. */
+/* The call must return exactly this result. */
 #define CHECK_RESULT(call, expected)                                                              \
     do {                                                                                          \
         ncclResult_t check_result = (call);                                                       \
@@ -86,7 +86,7 @@ const char *check_detail(ncclResult_t result);
             check_failed(__FILE__, __LINE__, #call " == " #expected, check_detail(check_result)); \
     } while (0)
 #define CHECK_NCCL(call) CHECK_RESULT(call, ncclSuccess)
-/* The call fails, with whatever code. */
+/* The call must fail, with any code. */
 #define CHECK_FAILS(call)                                                                 \
     do {                                                                                  \
         ncclResult_t check_result = (call);                                               \

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reference.c - reductions element by element, slow and plain.
+ * reference.c - reductions element by element, slow and simple.
  *
  * Conversions go through double and one generic rounding, so that they share
- * nothing with the library's own bit tricks. Compiled with -ffp-contract=off:
- * a fused multiply-add would round once where the rules round twice.
+ * nothing with the library's bit operations. Compiled with -ffp-contract=off: a
+ * fused multiply-add would round once where the rules round twice.
  */
 #include "reference.h"
 
@@ -159,7 +159,7 @@ static void store_small_float(const ref_format_t *f, double value, void *element
         }
         magnitude = f->largest;
     }
-    /* The step count may have grown by a binade; take exponent and mantissa from the rounded value. */
+    /* Rounding may have moved the value to the next binade; take exponent and mantissa from the rounded value. */
     (void)frexp(magnitude, &exponent);
     if (magnitude < ldexp(1.0, 1 - f->bias)) {
         store_bits(f, sign | (uint64_t)ldexp(magnitude, f->bias - 1 + f->mantissa), element);
@@ -301,7 +301,7 @@ static int64_t ordered(const ref_format_t *f, const void *element)
     return (bits >> (width - 1)) ? -(int64_t)magnitude : (int64_t)magnitude;
 }
 
-/* The average `expected`, or what the sum times 1/n gives, or a neighbour. */
+/* The average `expected`, or the sum times 1/n, or a neighbour. */
 static bool right_average(ncclDataType_t type, int n, int all, const void *inputs, uint64_t expected, const void *got)
 {
     uint64_t other = 0;
@@ -325,7 +325,7 @@ static bool right_strict(ncclDataType_t type, ref_op_t op, int n, const void *in
     return op == REF_AVG && ref_is_float(type) && n > 1 && right_average(type, n, n, inputs, expected, got);
 }
 
-/* What a host's ranks send: an average of floats below 32 bits, so that it stays in range, or a sum. */
+/* The value that a host's ranks send: an average for floats below 32 bits, so that it stays in range, else a sum. */
 static bool averages_hosts(ncclDataType_t type, ref_op_t op)
 {
     return op == REF_AVG && ref_is_float(type) && ref_bytes(type) < sizeof(float);

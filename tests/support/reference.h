@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reference.h - what a reduction must give, in plain C, independent of the
+ * reference.h - the right result of a reduction, in plain C, independent of the
  * library under test.
  *
- * The rules that hold for a call which Shunt serves itself (REF_STRICT):
+ * The rules for a call that Shunt serves itself (REF_STRICT):
  *   8- and 16-bit floats  each input is widened to fp32, combined in fp32 in rank order 0..n-1,
  *                         rounded once to the type (nearest even; fp8 saturates at its largest
  *                         finite value, as CUDA's __NV_SATFINITE does; NaN stays NaN)
@@ -23,7 +23,7 @@
  *   avg                   (n + 3) u S / n + n m     (NCCL rounds 1/n to the type first)
  *   prod                  2 n u |r| + n m
  *   min, max, integers    exact
- * Under DATA_BITS (infinities, NaN, overflow) only integers, min and max are comparable that way.
+ * Under DATA_BITS (infinities, NaN, overflow) only integers, min and max can be compared that way.
  */
 #ifndef TEST_REFERENCE_H
 #define TEST_REFERENCE_H
@@ -45,18 +45,18 @@ const char *ref_op_name(ref_op_t op);
 bool ref_is_float(ncclDataType_t type);
 bool ref_is_signed(ncclDataType_t type);
 
-/* One element as a number (integers of 64 bits lose low bits), and the nearest element to a number. */
+/* One element as a number (64-bit integers lose low bits), and the nearest element to a number. */
 double ref_value(ncclDataType_t type, const void *element);
 void ref_encode(ncclDataType_t type, double value, void *element);
 
-/* Reduce one element: `inputs` and `scalars` (REF_PREMUL alone) hold n elements in rank order. */
+/* Reduce one element: `inputs` and `scalars` (only for REF_PREMUL) hold n elements in rank order. */
 void ref_reduce(ncclDataType_t type, ref_op_t op, int n, const void *inputs, const void *scalars, void *result);
-/* Is `got` right? */
+/* Whether `got` is right. */
 bool ref_right(ncclDataType_t type, ref_op_t op, ref_precision_t precision, int n, const void *inputs,
                const void *scalars, const void *got);
-/* The same, strictly, of an all-reduce of several hosts, as many ranks on each, rank r on host_of[r]: each host's sum
- * (of an average of 8- and 16-bit floats: its average) is made like that of one host, and rounded; then the sums are.
- * Hosts are numbered by their first ranks. */
+/* The same, strictly, of an all-reduce of several hosts, with as many ranks on each, rank r on host_of[r]: each host's
+ * sum (of an average of 8- and 16-bit floats: its average) follows the rules of one host, and is rounded; then the sums
+ * are added the same way. Hosts are numbered by their first ranks. */
 bool ref_right_on_hosts(ncclDataType_t type, ref_op_t op, int n, const int *host_of, const void *inputs,
                         const void *scalars, const void *got);
 

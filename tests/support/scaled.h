@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scaled.h - how much of a test fits the time. */
+/* scaled.h - the share of a test that fits the time. */
 #ifndef TEST_SCALED_H
 #define TEST_SCALED_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Calls beside products, on a device whose clock is a sum: products take 12 s, and a call of ours or of NCCL's adds
- * its own time.
+ * Calls beside products, on a device whose clock is a sum: products take 12 s, and
+ * each call, Shunt's or NCCL's, adds its own time.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -122,7 +122,7 @@ static void both_sides_make_as_many_calls(void **state)
     bench_beside_t beside;
     call_seconds[0] = 0.25, call_seconds[1] = 2;
     assert_true(bench_beside(&rank, &one, &row, &beside));
-    assert_int_equal(beside.calls, 9); /* three quarters of 12 s, by the slower */
+    assert_int_equal(beside.calls, 9); /* three quarters of 12 s, for the slower */
     assert_float_equal(beside.products, 12, 1e-9);
     assert_float_equal(beside.total, 12 + 9 * 0.25, 1e-9);
     assert_float_equal(beside.nccl_total, 12 + 9 * 2, 1e-9);

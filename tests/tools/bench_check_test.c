@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `shunt bench` holds outputs against, by collectives as their definition
- * says them, between threads: right ones pass in place and not, at any root, and
- * each fault is seen.
+ * The check of outputs in `shunt bench`, on collectives computed by their
+ * definition, between threads: right ones pass in place and not, at any root, and
+ * each fault is detected.
  */
 #include <getopt.h>
 #include <pthread.h>
@@ -31,7 +31,7 @@ static bench_case_t now; /* the case that runs */
 static uint64_t wrong[RANKS];
 static bool done[RANKS];
 
-/* ---- What the checks call ---- */
+/* ---- Functions that the checks call ---- */
 
 bool bench_fail(bench_rank_t *rank, const char *format, ...)
 {
@@ -92,7 +92,7 @@ static bool to_root_alone(void)
     return now.collective == ALG_REDUCE || now.collective == ALG_GATHER;
 }
 
-/* What a rank gets, worked out while nobody writes. */
+/* A rank's result, computed while no rank writes. */
 static uint8_t *result_of(const bench_rank_t *rank, uint32_t root)
 {
     const uint64_t count = bench_output_count(rank, &now);
@@ -184,7 +184,7 @@ static void right_ones(void **state)
     }
 }
 
-/* Inputs repeat, and blocks begin anywhere in them. */
+/* Inputs repeat, and blocks begin at any place in them. */
 static void long_ones(void **state)
 {
     (void)state;
@@ -219,7 +219,7 @@ static void faults(void **state)
     }
 }
 
-/* The kinds that a command line asks for, as "collective type op" of the first and how many. */
+/* The kinds that a command line selects, as "collective type op" of the first, and their number. */
 static uint32_t kinds(const char *line, const char *first)
 {
     char words[200], *argv[16] = {"bench"};
@@ -247,7 +247,7 @@ static uint32_t kinds(const char *line, const char *first)
     return count;
 }
 
-static void options_ask(void **state)
+static void options_select_cases(void **state)
 {
     (void)state;
     assert_int_equal(kinds("-g 2", "allreduce bfloat16 sum"), 1);
@@ -302,7 +302,7 @@ static int free_ranks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(right_ones), cmocka_unit_test(long_ones),
-                                       cmocka_unit_test(faults), cmocka_unit_test(options_ask),
+                                       cmocka_unit_test(faults), cmocka_unit_test(options_select_cases),
                                        cmocka_unit_test(bus_factors)};
     return cmocka_run_group_tests(tests, make_ranks, free_ranks);
 }

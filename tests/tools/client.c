@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * client.c - a program that uses NCCL, for `shunt run --report` and `shunt doctor`: opens LIBRARY, forks RANKS
- * processes, and makes CALLS all-reduces of COUNT floats in each. Knows nothing of Shunt.
+ * client.c - a program that uses NCCL, for `shunt run --report` and `shunt
+ * doctor`: opens LIBRARY, forks RANKS processes, and makes CALLS all-reduces of
+ * COUNT floats in each. Does not know Shunt.
  *
  * usage: tools_client LIBRARY RANKS COUNT CALLS [SECONDS [gpu]]
  *
- * RANKS 0: open it, no more. SECONDS: to sleep at the end. gpu: buffers on the rank's GPU, for the real NCCL is there.
+ * RANKS 0: only open it. SECONDS: to sleep at the end. gpu: buffers on the rank's
+ * GPU, for the real NCCL.
  */
 #include <dlfcn.h>
 #include <nccl.h>
@@ -35,7 +37,7 @@ static void find(void *library, const char *name, void *pointer)
     memcpy(pointer, &found, sizeof found);
 }
 
-/* The driver's functions by hand: there may be no cuda.h here. Leaves the GPU current. */
+/* Driver functions looked up by name: there may be no cuda.h here. Leaves the GPU current. */
 static float *on_gpu(int device, size_t bytes, int (**wait)(void))
 {
     void *driver = dlopen("libcuda.so.1", RTLD_NOW), *context;
@@ -59,7 +61,7 @@ typedef struct shared {
     ncclUniqueId id;
 } shared_t;
 
-/* Rank 0 makes the id, for the parent may not touch CUDA before it forks. */
+/* Rank 0 makes the id, since the parent may not use CUDA before it forks. */
 static int meet(shared_t *shared, int rank)
 {
     if (rank == 0) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What `shunt doctor` reads from the library's log, and what it advises.
+ * What `shunt doctor` reads from the library's log, and its advice.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -36,7 +36,7 @@ static void entries(void **state)
     assert_string_equal(log.warnings.text[0], "a thing happened");
 }
 
-/* More reasons than are kept, and one that is too long. */
+/* More reasons than are stored, and one that is too long. */
 static void bounds(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* floor_test.c - the formula of the floor, at figures measured on 4 and 2 H200 and worked out by hand. */
+/* floor_test.c - the formula of the floor, with figures measured on 4 and 2 H200 and results computed by hand. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>

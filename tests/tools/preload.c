@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* preload.c - a library to preload that does nothing but be found. */
+/* preload.c - an empty library to preload. */
 int tools_preload_marker(void);
 
 int tools_preload_marker(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The estimate of the time left; what the bar looks like, the terminal's test sees (test_tools.py).
+ * The estimate of the time left; test_tools.py tests the bar on a terminal.
  */
 #include <setjmp.h>
 #include <stdarg.h>

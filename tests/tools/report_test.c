@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From statistics and measured times to what `shunt run --report` claims: what is added up, between which sizes a
- * time is known, what a captured call is worth.
+ * From statistics and measured times to the claims of `shunt run --report`: what
+ * is added up, between which sizes a time is known, the gain of a captured call.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +47,7 @@ static void known_between_sizes(void **state)
         like.bytes = unknown[i];
         assert_false(tool_times_saved(&times, &like, &us));
     }
-    /* Measured again: the later figure. */
+    /* Measured again: the later figure counts. */
     const tool_time_t again = a_time(4096, 5, 16);
     assert_true(tool_times_put(&times, &again));
     assert_int_equal(times.count, 3);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* static.c - a program with something of NCCL's name linked into it, for `shunt doctor`. */
+/* static.c - a program with an NCCL name linked into it, for `shunt doctor`. */
 #include <unistd.h>
 
 int ncclCommInitRank(void);

@@ -16,11 +16,11 @@ from test_tools import LIMIT, SHUNT, expect, shunt
 CLIENT, STATIC, FAKE = sys.argv[5:8]
 # An address sanitizer's run time wants to be the first library of a process.
 SANITIZED = {"ASAN_OPTIONS": "verify_asan_link_order=0:detect_leaks=0"}
-LINGER = "2"  # seconds that a client stays, to be seen
+LINGER = "2"  # seconds that a client sleeps, so that the doctor sees it
 
 
 def see(status, *words, command=(), limit=str(LIMIT), **variables):
-    """The exit status, and words of the lines."""
+    """Runs the doctor; checks its exit status and words of its lines."""
     arguments = ("--limit", limit, "--", *command) if command else ()
     done = shunt("doctor", *arguments, **SANITIZED, **variables)
     assert done.returncode == status, f"status {done.returncode}, not {status}\n{done.stdout}{done.stderr}"
@@ -54,17 +54,17 @@ def doctor_machine():
 def doctor_command():
     with tempfile.TemporaryDirectory() as folder:
         where = {"TMPDIR": folder}
-        # Counts by each process; the size that came most often is the bench's.
+        # Counts of each process; the bench uses the most frequent size.
         see(0, "tools_client ran to its end", "ok     taken: 20 calls, forwarded 0, in 2 processes", "ok     8 KB all-reduces",
             command=(CLIENT, "libnccl.so.2", "2", "2048", "10"), **where)
-        # An NCCL by its path; the same without the preload; one that is linked in; none.
+        # An NCCL by its path; the same without the preload; a statically linked one; none.
         see(1, f"opened {os.path.realpath(FAKE)} by its path", "shunt run --audit -- CMD",
             command=(CLIENT, FAKE, "0", "0", "0", LINGER), **where)
         see(1, f"loaded {os.path.realpath(FAKE)}: it was started without", "pass LD_PRELOAD on",
             command=("env", "-u", "LD_PRELOAD", CLIENT, FAKE, "0", "0", "0", LINGER), **where)
         see(1, f"{STATIC} (process tools_static) has NCCL linked into it", "take a build", command=(STATIC,), **where)
         see(1, "no process made a communicator", command=("sleep", LINGER), **where)
-        # A command that fails, is not there, or does not end.
+        # A command that fails, does not exist, or does not end.
         see(1, "sh ended with exit status 3; its last lines:", "| two\n", command=("sh", "-c", "echo one; echo two; exit 3"), **where)
         see(1, "ended with exit status 127", command=("/nowhere/program",), **where)
         text = see(1, "was ended after", command=(CLIENT, "libnccl.so.2", "0", "0", "0", str(LIMIT)), limit="1", **where)

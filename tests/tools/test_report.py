@@ -25,7 +25,7 @@ def run(*command, **variables):
 
 
 def report():
-    """Counts of all processes; a saving where it was measured, and nowhere else; CMD's status; nothing left behind."""
+    """Counts of all processes; a saving only where it was measured; CMD's status; no files left behind."""
     with tempfile.TemporaryDirectory() as folder:
         os.mkdir(f"{folder}/tmp")
         where = {"TMPDIR": f"{folder}/tmp", "SHUNT_CACHE_DIR": folder}
@@ -45,13 +45,13 @@ def report():
         rows = [line.split() for line in done.stderr.splitlines() if line.startswith("  allreduce")]
         assert [row[1:8] for row in rows] == [["64K-128K", "10", "-", "2.50", "us", "25.00", "us"]], done.stderr
         assert "25.00 us of GPU time saved" in done.stderr, done.stderr
-        # The same size of another type, of other ranks, or of another algorithm says nothing.
+        # The same size of another type, number of ranks, or algorithm does not count.
         for row in (f"allreduce,host-2,f2,65536,{algorithm}", f"allreduce,host-4,f4,65536,{algorithm}",
                     "allreduce,host-2,f4,65536,other", f"allreduce,host-2,f4,32768,{algorithm}"):
             times.write_text(text + row + ",10.000,12.500\n")
             done = run(*client, **where)
             assert "0.00 us of GPU time saved" in done.stderr and "measured 0 of the 10" in done.stderr, done.stderr
-        # A table that is named has its times beside it.
+        # A named table has its times beside it.
         times.rename(f"{folder}/named.csv.times")
         done = run(*client, SHUNT_TABLE=f"{folder}/named.csv", **where)
         assert "measured 0 of the 10" in done.stderr, done.stderr
@@ -66,7 +66,7 @@ def report():
 
 
 def report_signals():
-    """A signal to `shunt run` reaches the command; one that ends it is in the status."""
+    """A signal to `shunt run` reaches the command; one that kills it is in the status."""
     done = run("sh", "-c", "kill -KILL $$")
     assert done.returncode == 128 + signal.SIGKILL, done.returncode
     with tempfile.TemporaryDirectory() as folder:

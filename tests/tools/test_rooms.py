@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""test_rooms.py - the arrows between rooms go the way that docs/design.md says.
+"""test_rooms.py - includes between rooms follow docs/design.md.
 
 usage: test_rooms.py SOURCE_FOLDER
 
-The tables under "Rooms" there say what each folder may include ("may use"); a
-folder in a folder is bound by both rows. An include that no row allows fails, and
-so do rows that allow a circle or what no file needs, and files that include each
-other in a circle. A file and the header of its name count as one; a header without
-a file of its name only declares what several share, and does not count.
+The tables under "Rooms" there say what each folder may include ("may use"); both
+rows apply to a folder in a folder. An include that no row allows fails, and so do
+rows that allow a cycle or an include that no file needs, and files that include
+each other in a cycle. A file and the header of its name count as one; a header
+without such a file only has shared declarations, and does not count.
 """
 
 import os
@@ -19,12 +19,12 @@ import sys
 ROW = re.compile(r"^\| `([\w/]+/)` \|[^|]*\|([^|]*)\|", re.MULTILINE)
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)', re.MULTILINE)
 SUFFIXES = {".c", ".h", ".S", ".cu", ".cuh", ".def"}
-# The log has settings, and a wrong setting is told in the log.
+# The log has settings, and reports wrong settings.
 EXCUSED = {("shim/base/log", "shim/base/settings")}
 
 
 def rows(design):
-    """What each folder may use."""
+    """The rows of the tables: what each folder may include."""
     text = design.split("\n## Rooms\n", 1)[1].split("\n## ", 1)[0]
     return {folder: re.findall(r"`([\w./]+)`", uses) for folder, uses in ROW.findall(text)}
 
@@ -64,7 +64,7 @@ def forbidden(table, files):
 
 
 def unused(table, files):
-    """What a row allows, and no file needs."""
+    """Includes that a row allows and no file needs."""
     return [f"{room} does not use {use}" for room, uses in table.items() for use in uses
             if not any(target.startswith(use) for file in files if file.startswith(room) for target in files[file])]
 
@@ -98,7 +98,7 @@ def module(file):
 
 
 def arrows(table):
-    """What the rows allow, as arrows between rooms."""
+    """The includes that the rows allow, as edges between rooms."""
     return {room: {other for other in table for use in uses if use.startswith(other) and other != room}
             for room, uses in table.items()}
 
@@ -125,7 +125,7 @@ def main():
     files, found = read(source, table)
     found += faults(table, files)
     if not found:
-        # It would find them.
+        # The checks find these faults.
         for file, target in (("shim/base/log.c", "shim/comm/comm.h"), ("transport/lock.c", "algorithms/algorithm.h"),
                              ("selector/policy.c", "shim/base/log.h"), ("tools/run.c", "shim/comm/comm.h"),
                              ("shim/call/launch.h", "shim/call/route.h")):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""test_tune.py - `shunt tune`, and what a table does to a program, on the host device.
+"""test_tune.py - `shunt tune`, and the effect of a table on a program, on the host device.
 
 usage: test_tune.py SHUNT PRELOADABLE_LIBRARY SOURCE_FOLDER CASE
 """
@@ -27,20 +27,20 @@ def row(ranks=2, types="any", start=0, end="", algorithm="twoshot", grid="1,1", 
 
 
 def rows_of(path):
-    """The rows of a table, after a look at its head."""
+    """The rows of a table, after a check of its header."""
     lines = pathlib.Path(path).read_text().splitlines()
     assert lines[0] == "# shunt table 2" and lines[1].startswith("# machine: "), lines
     return [line.split(",") for line in lines if line.startswith("allreduce,")]
 
 
 def algorithms(*arguments, **variables):
-    """What `shunt bench` says was used for 1K and 4K, and what the library said on stderr."""
+    """The algorithms that `shunt bench` prints for 1K and 4K, and the library's stderr."""
     done = expect(shunt("bench", "-g", "2", "-b", "1K", "-e", "4K", "-f", "4", *QUICK, *arguments, **variables), 0)
     return [line.split()[4] for line in done.stdout.splitlines() if not line.startswith("#")], done.stderr
 
 
 def tables():
-    """A table in the cache folder is used; one that is wrong, or another machine's, is told and does no harm."""
+    """A table in the cache folder is used; a wrong one, or another machine's, is reported and not used."""
     with tempfile.TemporaryDirectory() as folder:
         table = pathlib.Path(folder, NAME)
         assert algorithms(SHUNT_CACHE_DIR=folder) == (["oneshot", "oneshot"], "")
@@ -54,7 +54,7 @@ def tables():
         pathlib.Path(folder, "shunt").rename(pathlib.Path(folder, ".cache", "shunt"))
         assert algorithms(HOME=folder, XDG_CACHE_HOME="", SHUNT_CACHE_DIR="") == (["oneshot", "staged"], "")
         assert algorithms(HOME="/dev/null", XDG_CACHE_HOME="", SHUNT_CACHE_DIR="") == (["oneshot", "oneshot"], "")
-        # Only floats of two bytes; a policy wins; the built-in table can be asked for.
+        # Only floats of two bytes; a policy has precedence; the built-in table can be selected.
         table.write_text(HEAD % HOST + row(types="f2"))
         assert algorithms(SHUNT_CACHE_DIR=folder)[0] == ["twoshot", "twoshot"]
         assert algorithms("-d", "int32", SHUNT_CACHE_DIR=folder)[0] == ["oneshot", "oneshot"]
@@ -63,7 +63,7 @@ def tables():
         table.write_text(HEAD % HOST + row(ranks=4))
         expect(shunt("info", SHUNT_CACHE_DIR=folder), 0, "0- twoshot, at most 1 blocks of 1 threads (tuned table)")
 
-        # Wrong rows cost no right one.
+        # Wrong rows do not affect right ones.
         table.write_text(HEAD % HOST + row(end=2047) + "allreduce,2,host-2,some,0,,staged,1,1,s\n" +
                          row(algorithm="later"))
         names, log = algorithms(SHUNT_CACHE_DIR=folder)
@@ -80,7 +80,7 @@ def tables():
             names, log = algorithms(SHUNT_CACHE_DIR=folder)
             assert names == ["oneshot", "oneshot"] and f"{table}" in log and words in log, (names, log)
 
-        # The first format: what held for captured calls holds for all.
+        # The first format: rows for captured calls apply to all.
         table.write_text("# shunt table 1\n# machine: " + HOST + "\nallreduce,2,host-2,eager,any,0,,staged,1,1,s\n"
                          "allreduce,2,host-2,captured,any,0,2047,twoshot,1,1,s\n")
         assert algorithms(SHUNT_CACHE_DIR=folder) == (["twoshot", "oneshot"], "")
@@ -93,7 +93,7 @@ def tables():
         assert algorithms(SHUNT_TABLE=other, SHUNT_TABLE_FORCE="1") == (["twoshot", "twoshot"], "")
         names, log = algorithms(SHUNT_TABLE=f"{folder}/none.csv")
         assert names == ["oneshot", "oneshot"] and "none.csv: No such file" in log, log
-        os.mkfifo(f"{folder}/pipe")  # nobody writes into it, and nobody waits
+        os.mkfifo(f"{folder}/pipe")  # never written to, and the library must not wait for it
         names, log = algorithms(SHUNT_TABLE=f"{folder}/pipe")
         assert names == ["oneshot", "oneshot"] and "pipe: not a file" in log, log
         many = HEAD % HOST + "".join(row(start=i, end=i) for i in range(100)) + row(algorithm="staged")
@@ -103,7 +103,7 @@ def tables():
 
 
 def tune():
-    """A run leaves a table and a report; what it did not measure stays."""
+    """A run leaves a table and a report; rows that it did not measure stay."""
     with tempfile.TemporaryDirectory() as folder:
         table, report = f"{folder}/a/b/{NAME}", f"{folder}/report.csv"
         os.makedirs(f"{folder}/a/b")
@@ -119,21 +119,21 @@ def tune():
             (t, b) for t in ("float", "bfloat16") for b in ("1024", "2048", "4096")], measured
         for r in measured:
             assert float(r["us"]) > 0 and r["builtin"] == "oneshot" and r["nccl_us"] == "", r
-            assert (r["algorithm"] == "builtin") == (r["blocks"] == "0"), r  # there is no NCCL to hand it to
+            assert (r["algorithm"] == "builtin") == (r["blocks"] == "0"), r  # there is no NCCL to forward to
         rows = rows_of(table)
         assert "".join(",".join(r) + "\n" for r in rows if r[3] == "i8" or r[1] == "3") == kept, rows
         assert link in pathlib.Path(table).read_text()  # the host device has no links to measure
-        # The old row holds for what was not measured: other types, larger messages.
+        # The old row stays for unmeasured types and larger messages.
         for r in rows:
             if r[7] == "7" and ("f2" in r[3] or "f4" in r[3]):
-                assert int(r[4]) == 5793, r  # half way from 4K to 8K, in powers
+                assert int(r[4]) == 5793, r  # half way from 4K to 8K, logarithmically
         assert any(r[7] == "7" and r[3] == "f8" for r in rows), rows
         assert sorted(os.listdir(f"{folder}/a/b")) == [NAME], os.listdir(f"{folder}/a/b")  # nothing beside it
         expect(shunt("tune", "-g", "2", "-e", "1K", SHUNT_CACHE_DIR="/proc/nowhere"), 1, "cannot be written")
 
 
 def tune_collectives():
-    """Every collective that has algorithms here; what is only moved once, for all types."""
+    """Every collective with algorithms here; those that only move data once, for all types."""
     known = [line.split(",")[0] for line in shunt("info").stdout.splitlines() if line.endswith(", host-4:")]
     with tempfile.TemporaryDirectory() as folder:
         report = f"{folder}/report.csv"
@@ -144,11 +144,11 @@ def tune_collectives():
 
 
 def tune_check():
-    """The verdict on a table follows from what was measured; one that says nothing is never slower."""
+    """The verdict on a table follows from the measurements; an empty table is never slower."""
     with tempfile.TemporaryDirectory() as folder:
         table = f"{folder}/table.csv"
-        # On the host a block is a thread that the call makes: sixteen should cost more than they bring, but this
-        # machine may be busy. What was measured decides; a figure within a hundredth of the limit is rounded.
+        # On the host a block is a thread that the call makes: sixteen should cost more than they gain, but this
+        # machine may be busy. The measurement decides; a figure within a hundredth of the limit is rounded.
         pathlib.Path(table).write_text(HEAD % HOST + row(end=10000, algorithm="oneshot", grid="16,1"))
         case = ("tune", "--check", "-g", "2", "-b", "8K", "-e", "16K", "-d", "float",
                 "--collective", "allreduce", "--table", table)

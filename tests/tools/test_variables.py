@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""test_variables.py - each variable that docs/settings.md promises has a test that it does what it says.
+"""test_variables.py - each variable of docs/settings.md has a test of its effect.
 
 usage: test_variables.py SOURCE_FOLDER
 
-The table says which. A variable without a row fails, and so does a row whose
-test is gone, is not run, or is in a file that does not speak of the variable.
+The table names the test. A variable without a row fails, and so does a row whose
+test is missing, is not run, or is in a file without the variable's name.
 
-And nothing reads the environment but secure_getenv, to which a program with more
-rights than its caller has none (tests/hostile/secure_test.c).
+And only secure_getenv reads the environment, which finds none in a program with more
+rights than its caller (tests/hostile/secure_test.c).
 """
 
 import pathlib
@@ -59,7 +59,7 @@ TESTS = {
     "NCCL_CUMEM_ENABLE": ("shim/variables_test.c", "cumem_enable"),
     "NCCL_NVLS_ENABLE": ("shim/variables_test.c", "nvls_enable"),
     "NCCL_MAX_CTAS": ("shim/variables_test.c", "max_ctas"),
-    "NCCL_DEBUG": ("calls/settings_test.c", "nccls_own_variables_speak_where_ours_do_not"),
+    "NCCL_DEBUG": ("calls/settings_test.c", "nccls_variables_count_where_ours_are_unset"),
     "NCCL_HOSTID": ("host/test_variables.c", "host_id"),
     "NCCL_SOCKET_IFNAME": ("host/test_hosts.c", "socket_variables"),
     "NCCL_SOCKET_FAMILY": ("host/test_hosts.c", "socket_variables"),
@@ -72,7 +72,7 @@ TESTS = {
 
 
 def promised(source):
-    """The names in settings.def, and those of NCCL's that the document speaks of."""
+    """The names in settings.def, and NCCL's names in the document."""
     rows = re.findall(r'^SHIM_SETTING\(\w+, \w+, "(\w+)"', (source / "shim/base/settings.def").read_text(), re.MULTILINE)
     assert len(rows) > 10, rows
     nccls = set(re.findall(r"\bNCCL_[A-Z0-9_]+", (source / "docs/settings.md").read_text()))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who is taken by two prices: what a choice may cost alone, and what it must gain beside products.
+ * Calls are taken by two prices: what a choice may cost alone, and what it must
+ * gain beside products.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,14 +38,14 @@ static void noise_changes_nothing(void **state)
     assert_int_equal(tune_choose(price, COUNT, 2), 1);
 }
 
-static void who_was_not_measured_is_not_taken(void **state)
+static void an_unmeasured_call_is_not_taken(void **state)
 {
     (void)state;
     const tune_price_t price[COUNT] = {{100, 0}, {100, 20}, {90, 0}};
     assert_int_equal(tune_choose(price, COUNT, 1), 1);
 }
 
-/* The choice by the time alone is not always the fastest one: the built-in row stays where another gains too little. */
+/* The choice is not always the fastest alone: the built-in row stays where another gains too little. */
 static void the_cost_counts_from_the_first_choice(void **state)
 {
     (void)state;
@@ -57,6 +58,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_gain_beside_products_is_taken),
         cmocka_unit_test(it_may_not_cost_more_than_three_percent_alone), cmocka_unit_test(noise_changes_nothing),
-        cmocka_unit_test(who_was_not_measured_is_not_taken), cmocka_unit_test(the_cost_counts_from_the_first_choice)};
+        cmocka_unit_test(an_unmeasured_call_is_not_taken), cmocka_unit_test(the_cost_counts_from_the_first_choice)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

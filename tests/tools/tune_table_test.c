@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From results to rows: how far a size's choice reaches, what becomes one row,
- * and what an older table keeps, of rows and of links.
+ * From results to rows: the range of a size's choice, what becomes one row, and
+ * what an older table keeps, of rows and of links.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -52,7 +52,7 @@ static void write_file(const char *text)
     fclose(file);
 }
 
-/* The file's rows, but for what the date is in; NULL-terminated. */
+/* The file's rows, without the lines that contain the date; NULL-terminated. */
 static void expect_rows(const char *const *rows)
 {
     tune_rows_t read;
@@ -101,7 +101,7 @@ static void alike(void **state)
                                       "allgather,2,c-2,any,0,1448,one,4,4,tune 20", NULL});
 }
 
-/* Of what no row decides, the measured choice is kept even where it is what was guessed. */
+/* For sizes without a row, the measured choice is kept even if it equals the prediction. */
 static void guesses(void **state)
 {
     (void)state;
@@ -133,7 +133,7 @@ static void older_rows(void **state)
                                       "allreduce,2,c-2,any,100,2896,old,1,1,s", "allreduce,2,c-2,any,5793,,old,1,1,s",
                                       "allreduce,2,other-2,any,0,,old,1,1,s", "allreduce,3,c-2,any,0,,old,1,1,s",
                                       "alltoall,2,c-2,any,0,,old,1,1,s", NULL});
-    /* Another machine's is no older one. */
+    /* Another machine's table does not count as an older one. */
     write_file("# shunt table 2\n# machine: 8\nallreduce,3,c-2,any,0,,old,1,1,s\n");
     assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_host, results, 1));
     expect_rows((const char *const[]){NULL});
@@ -150,7 +150,7 @@ static void expect_link(uint32_t bytes_per_us, uint32_t gpus, uint32_t one_way_n
     free(read.row);
 }
 
-/* What was measured of the links takes the older figures' place; where nothing was, they stay. */
+/* New measurements of the links replace the older figures; without new ones, the older stay. */
 static void links(void **state)
 {
     (void)state;
@@ -187,7 +187,7 @@ static int remove_folder(void **state)
     return rmdir(path) == 0 && rmdir(folder) == 0 ? 0 : -1; /* nothing else is left */
 }
 
-/* Only where NCCL was measured; ours alone; the table's choice over the built-in one of the same name. */
+/* Only where NCCL was measured; Shunt's alone; the table's choice over the built-in one of the same name. */
 static void times(void **state)
 {
     (void)state;
@@ -219,7 +219,7 @@ static void times(void **state)
         assert_string_equal(read.row[i].types, "f4");
     }
     free(read.row);
-    /* Another run: what it did not measure stays; another machine's goes. */
+    /* Another run: rows that it did not measure stay; another machine's are removed. */
     assert_true(tune_times_write(path, results + 1, 1));
     assert_true(tool_times_read(beside, &read));
     assert_int_equal(read.count, 3);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Class names, how links of parts join, and what a fingerprint minds.
+ * Class names, the combination of parts' links, and the parts of a fingerprint.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -88,7 +88,7 @@ static void joins(void **state)
                             sel_reach_join(all[a], sel_reach_join(all[b], all[c])));
         }
     }
-    const sel_reach_t untold = {SEL_LINK_NVSWITCH, 0}; /* a rank whose driver does not say how many */
+    const sel_reach_t untold = {SEL_LINK_NVSWITCH, 0}; /* a rank whose driver does not report the number */
     expect_join(untold, all[0], all[0]);
     expect_join(sel_reach_join(untold, all[0]), all[1], all[UNEQUAL]);
     expect_join(untold, all[2], all[UNEQUAL]);

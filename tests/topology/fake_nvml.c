@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fake_nvml.c - an NVML of machines that are not here; libnvidia-ml.so.1 for the
- * tests, which name one in FAKE_NVML before they ask:
- *   switch   4 GPUs, 18 links each over 4 switches, states as fields (as from Hopper on)
+ * fake_nvml.c - a fake libnvidia-ml.so.1 with the machine that a test names in
+ * FAKE_NVML before the first call:
+ *
+ *   switch   4 GPUs, 18 links each over 4 switches, states as fields (from Hopper on)
  *   lame     the same, but one link of the third GPU is down
- *   hidden   4 GPUs, 18 links each to what a virtual machine does not see
- *   bridges  4 GPUs in two pairs of 12 links, states one by one (as before Hopper)
- *   mute     2 GPUs with peer access over NVLink, of which no link is told
+ *   hidden   4 GPUs, 18 links each to devices that a virtual machine does not see
+ *   bridges  4 GPUs in two pairs of 12 links, states one by one (before Hopper)
+ *   mute     2 GPUs with peer access over NVLink, whose links are not reported
  *   none     NVML cannot be initialised
  */
 #include <stdio.h>
@@ -36,7 +37,7 @@ static int scene(const char *name)
     return now && strcmp(now, name) == 0;
 }
 
-/* Of each scene its own, for answers are kept: switch 1x, lame 2x, hidden 3x, bridges 4x, mute 5x. */
+/* Each scene has its own, since results are cached: switch 1x, lame 2x, hidden 3x, bridges 4x, mute 5x. */
 static unsigned bus_of(unsigned gpu)
 {
     static const char *const scenes[] = {"switch", "lame", "hidden", "bridges", "mute"};
@@ -168,7 +169,7 @@ EXPORT int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned link, pci_
     return OK;
 }
 
-/* Old libraries lack it; there the address tells a GPU from a switch. */
+/* Missing in old libraries; there the address tells a GPU from a switch. */
 EXPORT int nvmlDeviceGetNvLinkRemoteDeviceType(void *device, unsigned link, int *type)
 {
     (void)device;

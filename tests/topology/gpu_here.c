@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The machine that this runs on, as the drivers show it: what NVML says must hold
- * together, come back from its own file, and be asked quickly enough for an init.
+ * This machine as the drivers show it: NVML's answers must be consistent, be read
+ * back from their own file, and come quickly enough for an init.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static const char *bus_of(uint32_t gpu)
     return machine.pci[machine.gpu[gpu].pci].bus;
 }
 
-/* In the order of an init: the first question starts NVML, the second asks for a GPU's links. */
+/* In the order of an init: the first query starts NVML, the second reads a GPU's links. */
 static void time_questions(void)
 {
     sel_reach_t reach;

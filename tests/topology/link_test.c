@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a rank sees its peers, with a made-up CUDA here and the made-up NVML: what
- * NVML says; without it, what CUDA says; over PCIe, the file that NCCL believes.
+ * How a rank sees its peers, with a fake CUDA and the fake NVML: NVML's answer;
+ * without NVML, CUDA's; over PCIe, the file that NCCL uses.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -26,7 +26,7 @@
 enum { GPUS = 4 };
 static unsigned first_bus = 0x11, bus_step = 0x10;
 static int atomics;
-static int lonely = -1; /* whose memory nobody reaches */
+static int lonely = -1; /* without peer access */
 static char logged[512];
 
 cudaError_t cudaGetDeviceCount(int *count)
@@ -133,7 +133,7 @@ static void by_cuda(void **state)
     atomics = 1;
     expect((int[]){0, 1, 2}, 3, SEL_LINK_NVSWITCH, 0);
     atomics = 0;
-    expect((int[]){0, 1, 2}, 3, SEL_LINK_PHB, 0); /* /sys does not know them */
+    expect((int[]){0, 1, 2}, 3, SEL_LINK_PHB, 0); /* /sys does not have them */
     setenv("NCCL_TOPO_FILE", SHUNT_MACHINES "/sockets-2x4.xml", 1);
     expect((int[]){0, 3}, 2, SEL_LINK_PHB, 0);
     first_bus = 0x21; /* the last of them is on the other socket */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Machines that nobody here has, from files in NCCL's format: the class of all
- * GPUs and of some, the port near each GPU, and files that come back as they went.
+ * Machines from files in NCCL's format: the class of all GPUs and of some, the
+ * port near each GPU, and files that are read back as they were written.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@ static const expected_t MACHINES[] = {
     {"nvswitch-8-nics-8",
      "nvswitch-sm90-8",
      {"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_7"}},
-    {"h200-4", "nvswitch-sm90-4", {NULL}}, /* not made up: 4 GPUs of a virtual machine */
+    {"h200-4", "nvswitch-sm90-4", {NULL}}, /* a real machine: 4 GPUs of a virtual machine */
     {"nvswitch-hidden-8", "nvswitch-sm100-8", {"eth0", "eth0", "eth0", "eth0", "eth0", "eth0", "eth0", "eth0"}},
     {"nvswitch-lame-4", "bridges-sm90-4", {NULL}},
     {"pcie-switch-4", "pcie-sm80-4", {"mlx5_0", "mlx5_0", "mlx5_0", "mlx5_0"}},
@@ -166,7 +166,7 @@ static void round_trip(void **state)
         char fault[256] = "";
         size_t bytes = 0, bytes_again = 0;
         load(MACHINES[i].file);
-        for (uint32_t g = 0; g < machine.gpus; g++) { /* what NCCL's own files do not hold */
+        for (uint32_t g = 0; g < machine.gpus; g++) { /* not in NCCL's own files */
             snprintf(machine.gpu[g].kind.name, sizeof machine.gpu[g].kind.name, "NVIDIA GPU");
             machine.gpu[g].kind.multiprocessors = 132;
             machine.gpu[g].kind.memory_bytes = UINT64_C(150754820096);
@@ -184,7 +184,7 @@ static void round_trip(void **state)
     }
 }
 
-static void for_people(void **state)
+static void printed_for_users(void **state)
 {
     (void)state;
     size_t bytes = 0;
@@ -200,7 +200,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(classes), cmocka_unit_test(near_ports), cmocka_unit_test(subsets),
-        cmocka_unit_test(ways),    cmocka_unit_test(round_trip), cmocka_unit_test(for_people),
+        cmocka_unit_test(ways),    cmocka_unit_test(round_trip), cmocka_unit_test(printed_for_users),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A /sys of our own making, without NVML: switches found past their ports, root
- * ports passed over, NUMA nodes, RDMA ports, and things that are missing.
+ * A fake /sys, without NVML: switches found past their ports, root ports passed
+ * over, NUMA nodes, RDMA ports, and missing files.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files that are not what they should be: what is said of them, and where; and
- * what is passed over.
+ * Invalid files: the reported fault and its position; and what is ignored.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -86,7 +85,7 @@ static void faults(void **state)
     }
 }
 
-/* Every beginning of a good file that is not the whole of it. */
+/* Every proper prefix of a valid file. */
 static void cut_short(void **state)
 {
     (void)state;
@@ -129,7 +128,7 @@ static void passed_over(void **state)
     assert_int_equal(machine.nic[0].mbps, 0);
 }
 
-/* Too deep, too many: a fault, whatever the number. */
+/* Too deep, too many: a fault, for any number. */
 static void bounds(void **state)
 {
     (void)state;

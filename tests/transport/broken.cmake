@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# Builds of transport/network/ with one protection taken out, in which a test must fail: what a comment claims to
-# prevent does happen without it. As tests/algorithms/broken.cmake: the room's objects, with one of them made from a
-# changed file.
+# Builds of transport/network/ with one protection removed, in which a test must fail: without it, the failure that a
+# comment claims to prevent does happen. As in tests/algorithms/broken.cmake: the room's objects, with one of them made
+# from a changed file.
 
 include(${CMAKE_SOURCE_DIR}/cmake/broken.cmake)
 

@@ -2,7 +2,7 @@
 /*
  * children.h - run a body as several ranks, each in a process or a thread.
  *
- * Bodies return 0 or the line of the first check that failed, after saying so on
+ * Bodies return 0 or the line of the first failed check, after reporting it on
  * stderr: cmocka's assertions belong to the test's own process and thread.
  */
 #ifndef SHUNT_TESTS_CHILDREN_H
@@ -27,7 +27,7 @@ typedef int (*body_t)(uint32_t rank, uint32_t nranks, void *argument);
 
 enum { CHILD_SECONDS = 300 /* after which a child is killed by its alarm */ };
 
-/* How many of the ranks failed. */
+/* Returns the number of ranks that failed. */
 int run_processes(uint32_t nranks, body_t body, void *argument);
 int run_threads(uint32_t nranks, body_t body, void *argument);
 /* One child; its pid. wait_child: true if it returned 0. */
@@ -35,13 +35,13 @@ pid_t start_child(body_t body, uint32_t rank, uint32_t nranks, void *argument);
 bool wait_child(pid_t pid);
 
 net_key_t random_key(void);
-/* Wait until `count` have joined (200 s), or all have posted a stage. 0, or what net_poll said. */
+/* Wait until `count` have joined (200 s), or all have posted a stage. 0, or net_poll's error. */
 int wait_count(const net_rendezvous_t *rendezvous, uint32_t count);
 int wait_stage(const net_rendezvous_t *rendezvous, uint32_t stage);
-/* Segments of this user whose name is there now. */
+/* Number of segments of this user that have a name now. */
 int segment_names(void);
 int open_descriptors(void);
-/* Lines of /proc/self/maps that hold `text`. */
+/* Number of lines of /proc/self/maps that contain `text`. */
 int mappings_of(const char *text);
 
 #endif

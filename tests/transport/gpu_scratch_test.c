@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gpu_scratch_test.c - scratch on GPUs: both kinds of memory, ranks as processes
- * and as threads, one GPU a rank or all ranks on one. Exit status 77 without a
- * GPU, and then it says why.
+ * and as threads, one GPU a rank or all ranks on one. Without a GPU it says so,
+ * with exit status 77.
  *
- * CUDA does not survive a fork, so the parent never touches it: each case runs in
+ * CUDA does not survive a fork, so the parent never uses it: each case runs in
  * children of its own.
  */
 #define _GNU_SOURCE
@@ -43,7 +43,7 @@ static int count_gpus(uint32_t rank, uint32_t nranks, void *argument)
     return 0;
 }
 
-/* What set-up leaves behind in the program's thread: nothing. */
+/* Set-up must leave the thread's state unchanged. */
 static int check_guest(int device)
 {
     int now = -1;
@@ -76,7 +76,7 @@ static int check_armed(alg_scratch_t *scratch, const alg_map_t *map)
     return 0;
 }
 
-/* Write a word to every peer, see the peers' words, give back, take again, armed. */
+/* Write a word to every peer, check the peers' words, release, take again, armed. */
 static int build_twice(uint32_t rank, uint32_t nranks, void *argument)
 {
     team_plan_t plan = *(const team_plan_t *)argument;
@@ -117,7 +117,7 @@ static int build_twice(uint32_t rank, uint32_t nranks, void *argument)
     return 0;
 }
 
-/* Threads need a process of their own, for the parent must stay clear of CUDA. */
+/* Threads need a process of their own, since the parent must not use CUDA. */
 static int build_twice_in_threads(uint32_t rank, uint32_t nranks, void *argument)
 {
     (void)rank;
@@ -125,7 +125,7 @@ static int build_twice_in_threads(uint32_t rank, uint32_t nranks, void *argument
     return 0;
 }
 
-/* Memory of the device after many lives of a scratch: flat, and so are the descriptors. */
+/* Memory of the device after many lives of a scratch: constant, and so is the number of descriptors. */
 static int live_often(uint32_t rank, uint32_t nranks, void *argument)
 {
     team_plan_t plan = *(const team_plan_t *)argument;
@@ -140,16 +140,16 @@ static int live_often(uint32_t rank, uint32_t nranks, void *argument)
         CHECK(team_build(&plan, rank, nranks, &scratch, &reused) == 0);
         CHECK(team_meet(&plan, "built", rank, nranks) == 0);
         alg_scratch_release(scratch, cycle % 3 != 0);
-        alg_scratch_reap(); /* lets go of the peers' memory ... */
+        alg_scratch_reap(); /* releases the peers' memory ... */
         CHECK(team_meet(&plan, "given back", rank, nranks) == 0);
-        alg_scratch_reap(); /* ... and frees the own, which they have let go of */
+        alg_scratch_reap(); /* ... and frees its own, which they have released */
         if (cycle != 15 && cycle != 57)
             continue; /* both multiples of 3: nothing is idle */
         CUDA_CHECK(cudaMemGetInfo(cycle == 15 ? &first : &last, &total));
         if (cycle == 15)
             descriptors = open_descriptors();
         else
-            CHECK(open_descriptors() <= descriptors + 4); /* the driver has some of its own; 42 lives would leak more */
+            CHECK(open_descriptors() <= descriptors + 4); /* the driver uses some itself; 42 lives would leak more */
         CHECK(team_meet(&plan, "measured", rank, nranks) == 0);
     }
     alg_scratch_pool_trim();
@@ -157,7 +157,7 @@ static int live_often(uint32_t rank, uint32_t nranks, void *argument)
     return 0;
 }
 
-/* A set-up beside another thread's capture in the strictest mode must not break it. */
+/* A set-up must not break another thread's capture in the strictest mode. */
 static void *build_beside(void *argument)
 {
     const team_plan_t *plan = argument;

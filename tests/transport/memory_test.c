@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory_test.c - peer memory of the host, the box that descriptors travel
- * through, and what damaged or hostile offers and messages can do: nothing.
+ * memory_test.c - peer memory of the host, and that damaged or hostile offers do no
+ * harm.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -13,10 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <setjmp.h>
@@ -27,7 +25,7 @@
 #include "transport/memory.h"
 #include "transport/numa.h"
 
-enum { STRANGER = 54321, BYTES = 1 << 20, PATTERN = 0x5c };
+enum { ANOTHER_USER = 54321, BYTES = 1 << 20, PATTERN = 0x5c };
 
 typedef uint8_t offer_t[NET_OFFER_BYTES];
 
@@ -99,7 +97,7 @@ static void test_node_of_a_device(void **state)
     assert_int_equal(system(command), 0);
 }
 
-/* A node that there is holds the pages; one that there is not, or none, does no harm. */
+/* Pages come from an existing node; a missing or unknown one does no harm. */
 static void test_node_of_pages(void **state)
 {
     (void)state;
@@ -128,7 +126,7 @@ static void test_siblings_share(void **state)
     assert_ptr_equal(net_mapping_pointer(mapping), net_memory_pointer(a));
     assert_int_equal(net_mapping_bytes(mapping), BYTES);
     assert_true(net_mapping_alive(mapping));
-    /* The owner goes first: the memory stays for the sibling, and takes no new ones. */
+    /* The owner ends first: the memory stays for the other rank of the process, and takes no new ones. */
     net_memory_destroy(a);
     assert_int_equal(net_memory_open(b, 0, offer_a, &again), -ESRCH);
     uint8_t *at = net_mapping_pointer(mapping);
@@ -193,7 +191,7 @@ static void test_no_cuda_no_memory(void **state)
 
 /* ---- Damaged offers ---------------------------------------------------------------------- */
 
-/* Whatever an offer says: refused, or the memory that it truly means. */
+/* Any offer: refused, or the memory that it really names. */
 static int try_offer(net_memory_t *own, const offer_t offer)
 {
     net_mapping_t *mapping = NULL;
@@ -266,7 +264,7 @@ static void test_dead_owner(void **state)
     munmap(shared, 4096);
 }
 
-/* A peer that offers memory which it could shorten under us, or which is no memory at all. */
+/* A peer offers memory that it could shorten, or something that is not memory. */
 static int refuse_impostors(uint32_t rank, uint32_t nranks, void *argument)
 {
     const int *descriptors = argument;
@@ -318,7 +316,7 @@ static int open_as_stranger(uint32_t rank, uint32_t nranks, void *argument)
     offer_t own_offer;
     net_mapping_t *mapping;
     (void)rank, (void)nranks;
-    CHECK(setuid(STRANGER) == 0);
+    CHECK(setuid(ANOTHER_USER) == 0);
     net_memory_t *own = make_memory(own_offer);
     CHECK(net_memory_open(own, 0, argument, &mapping) < 0);
     net_memory_destroy(own);
@@ -338,7 +336,7 @@ static void test_other_user(void **state)
     net_memory_destroy(memory);
 }
 
-/* Memory that is sealed cannot be shortened by anyone. */
+/* Sealed memory cannot be shortened by any process. */
 static void test_sealed(void **state)
 {
     (void)state;
@@ -347,189 +345,6 @@ static void test_sealed(void **state)
     assert_int_equal(ftruncate(memory->descriptor, 0), -1);
     assert_int_equal(errno, EPERM);
     net_memory_destroy(memory);
-}
-
-/* ---- The box --------------------------------------------------------------------------------- */
-
-static const uint64_t TOKEN_A[2] = {1, 2}, TOKEN_B[2] = {3, 4}, TOKEN_C[2] = {5, 6};
-
-static bool same_file(int a, int b)
-{
-    struct stat info_a, info_b;
-    return fstat(a, &info_a) == 0 && fstat(b, &info_b) == 0 && info_a.st_ino == info_b.st_ino &&
-           info_a.st_dev == info_b.st_dev;
-}
-
-static void test_box_delivers(void **state)
-{
-    (void)state;
-    char name_a[NET_BOX_NAME_BYTES], name_b[NET_BOX_NAME_BYTES];
-    net_box_t a, b;
-    int got;
-    int before = open_descriptors();
-    int one = memfd_create("one", 0), two = memfd_create("two", 0);
-    assert_int_equal(net_box_open(&a, TOKEN_A, name_a), 0);
-    assert_int_equal(net_box_open(&b, TOKEN_B, name_b), 0);
-    assert_string_not_equal(name_a, name_b);
-    assert_int_equal(net_box_take(&b, TOKEN_A, &got), -ENOENT);
-    assert_int_equal(net_box_send(&a, name_b, TOKEN_B, one), 0);
-    assert_int_equal(net_box_send(&b, name_b, TOKEN_B, two), 0);
-    assert_int_equal(net_box_take(&b, TOKEN_C, &got), -ENOENT);
-    assert_int_equal(net_box_take(&b, TOKEN_A, &got), 0);
-    assert_true(same_file(got, one));
-    close(got);
-    assert_int_equal(net_box_take(&b, TOKEN_A, &got), -ENOENT);
-    /* The second is never taken: closing the box closes it. */
-    net_box_close(&a);
-    net_box_close(&b);
-    assert_int_equal(net_box_send(&a, name_b, TOKEN_B, one), -EBADF);
-    close(one);
-    close(two);
-    assert_int_equal(open_descriptors(), before);
-}
-
-static void test_box_refuses(void **state)
-{
-    (void)state;
-    char name_a[NET_BOX_NAME_BYTES], name_b[NET_BOX_NAME_BYTES], unterminated[NET_BOX_NAME_BYTES];
-    net_box_t a, b;
-    int got;
-    assert_int_equal(net_box_open(&a, TOKEN_A, name_a), 0);
-    assert_int_equal(net_box_open(&b, TOKEN_B, name_b), 0);
-    int before = open_descriptors();
-    assert_int_equal(net_box_send(&a, name_b, TOKEN_C, a.socket), 0); /* not b's token */
-    assert_int_equal(net_box_take(&b, TOKEN_A, &got), -ENOENT);
-    memset(unterminated, 'x', sizeof unterminated);
-    assert_int_equal(net_box_send(&a, unterminated, TOKEN_B, a.socket), -EPROTO);
-    assert_int_equal(net_box_send(&a, "", TOKEN_B, a.socket), -EPROTO);
-    net_box_close(&b);
-    assert_int_equal(net_box_send(&a, name_b, TOKEN_B, a.socket), -ENOENT);
-    assert_int_equal(open_descriptors(), before - 1);
-    net_box_close(&a);
-}
-
-typedef struct box_target {
-    char name[NET_BOX_NAME_BYTES];
-} box_target_t;
-
-/* Short messages, messages with two descriptors, and none: sent raw. */
-static int send_rubbish(uint32_t rank, uint32_t nranks, void *argument)
-{
-    const box_target_t *target = argument;
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    (void)rank, (void)nranks;
-    memcpy(address.sun_path, target->name, strlen(target->name));
-    const socklen_t size = sizeof address;
-    int fd = socket(AF_UNIX, SOCK_DGRAM, 0);
-    CHECK(fd >= 0);
-    uint64_t words[8] = {TOKEN_B[0], TOKEN_B[1], TOKEN_A[0], TOKEN_A[1]};
-    CHECK(sendto(fd, words, 32, 0, (struct sockaddr *)&address, size) == 32); /* no descriptor */
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(2 * sizeof(int))];
-    } control = {0};
-    struct iovec part = {.iov_base = words, .iov_len = 8};
-    struct msghdr header = {.msg_name = &address,
-                            .msg_namelen = size,
-                            .msg_iov = &part,
-                            .msg_iovlen = 1,
-                            .msg_control = control.bytes,
-                            .msg_controllen = sizeof control.bytes};
-    struct cmsghdr *rights = CMSG_FIRSTHDR(&header);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(2 * sizeof(int));
-    memcpy(CMSG_DATA(rights), (int[]){0, 1}, 2 * sizeof(int));
-    for (part.iov_len = 8; part.iov_len <= 64; part.iov_len += 28) /* too short, short, too long */
-        CHECK(sendmsg(fd, &header, 0) == (ssize_t)part.iov_len);
-    return 0;
-}
-
-/* Another user can put nothing into the box, so it cannot fill it: a friend's letter finds room. */
-static int send_as_stranger(uint32_t rank, uint32_t nranks, void *argument)
-{
-    const box_target_t *target = argument;
-    char name[NET_BOX_NAME_BYTES];
-    net_box_t box;
-    (void)rank, (void)nranks;
-    CHECK(setuid(STRANGER) == 0);
-    CHECK(net_box_open(&box, TOKEN_A, name) == 0);
-    for (int i = 0; i < 1000; i++)
-        CHECK(net_box_send(&box, target->name, TOKEN_B, box.socket) == -EACCES);
-    CHECK(unlink(target->name) != 0);
-    net_box_close(&box);
-    return 0;
-}
-
-static int open_and_vanish(uint32_t rank, uint32_t nranks, void *argument)
-{
-    box_target_t *target = argument;
-    net_box_t box;
-    (void)rank, (void)nranks;
-    return net_box_open(&box, TOKEN_A, target->name);
-}
-
-static void test_box_of_a_stranger(void **state)
-{
-    (void)state;
-    box_target_t target;
-    net_box_t box, friend;
-    char name[NET_BOX_NAME_BYTES];
-    int got;
-    if (geteuid() != 0) {
-        print_message("skipped: another user needs root\n");
-        skip();
-    }
-    assert_int_equal(net_box_open(&box, TOKEN_B, target.name), 0);
-    assert_int_equal(net_box_open(&friend, TOKEN_A, name), 0);
-    assert_int_equal(run_processes(1, send_as_stranger, &target), 0);
-    assert_int_equal(net_box_send(&friend, target.name, TOKEN_B, friend.socket), 0);
-    assert_int_equal(net_box_take(&box, TOKEN_A, &got), 0);
-    close(got);
-    net_box_close(&friend);
-    net_box_close(&box);
-}
-
-/* No name is left; that of a box whose owner died is swept, one that is open stays. */
-static void test_box_names(void **state)
-{
-    (void)state;
-    box_target_t *dead = mmap(NULL, sizeof *dead, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    net_box_t box, friend;
-    char name[NET_BOX_NAME_BYTES], other[NET_BOX_NAME_BYTES];
-    int got;
-    assert_true(dead != MAP_FAILED);
-    assert_int_equal(net_box_open(&box, TOKEN_B, name), 0);
-    assert_int_equal(net_box_open(&friend, TOKEN_A, other), 0);
-    assert_int_equal(run_processes(1, open_and_vanish, dead), 0);
-    net_box_sweep(dead->name, 60);
-    assert_int_equal(access(dead->name, F_OK), 0);
-    net_box_sweep(dead->name, 0);
-    assert_int_equal(access(dead->name, F_OK), -1);
-    net_box_sweep(name, 0);
-    assert_int_equal(access(name, F_OK), 0);
-    assert_int_equal(net_box_send(&friend, name, TOKEN_B, friend.socket), 0);
-    assert_int_equal(net_box_take(&box, TOKEN_A, &got), 0);
-    close(got);
-    assert_int_equal(access(name, F_OK), -1);
-    net_box_close(&friend);
-    assert_int_equal(access(other, F_OK), -1);
-    net_box_close(&box);
-    munmap(dead, sizeof *dead);
-}
-
-static void test_box_survives_rubbish(void **state)
-{
-    (void)state;
-    box_target_t target;
-    net_box_t box;
-    int got;
-    assert_int_equal(net_box_open(&box, TOKEN_B, target.name), 0);
-    int before = open_descriptors();
-    assert_int_equal(run_processes(1, send_rubbish, &target), 0);
-    assert_int_equal(net_box_take(&box, TOKEN_A, &got), -ENOENT);
-    assert_int_equal(open_descriptors(), before);
-    net_box_close(&box);
 }
 
 /* ---- Leaks -------------------------------------------------------------------------------------- */
@@ -569,23 +384,12 @@ static void test_no_leak(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_processes),
-        cmocka_unit_test(test_node_of_a_device),
-        cmocka_unit_test(test_node_of_pages),
-        cmocka_unit_test(test_siblings_share),
-        cmocka_unit_test(test_processes_share),
-        cmocka_unit_test(test_sizes_are_checked),
-        cmocka_unit_test(test_no_cuda_no_memory),
-        cmocka_unit_test(test_damaged_offers),
-        cmocka_unit_test(test_dead_owner),
-        cmocka_unit_test(test_impostors),
-        cmocka_unit_test(test_other_user),
-        cmocka_unit_test(test_sealed),
-        cmocka_unit_test(test_box_delivers),
-        cmocka_unit_test(test_box_refuses),
-        cmocka_unit_test(test_box_survives_rubbish),
-        cmocka_unit_test(test_box_of_a_stranger),
-        cmocka_unit_test(test_box_names),
+        cmocka_unit_test(test_processes),         cmocka_unit_test(test_node_of_a_device),
+        cmocka_unit_test(test_node_of_pages),     cmocka_unit_test(test_siblings_share),
+        cmocka_unit_test(test_processes_share),   cmocka_unit_test(test_sizes_are_checked),
+        cmocka_unit_test(test_no_cuda_no_memory), cmocka_unit_test(test_damaged_offers),
+        cmocka_unit_test(test_dead_owner),        cmocka_unit_test(test_impostors),
+        cmocka_unit_test(test_other_user),        cmocka_unit_test(test_sealed),
         cmocka_unit_test(test_no_leak),
     };
     return cmocka_run_group_tests_name("memory", tests, NULL, NULL);

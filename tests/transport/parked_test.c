@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * parked_test.c - device memory that peers have mapped by IPC is not freed before
- * they let go of it or die, and nothing is freed or unmapped but by a reap. CUDA is
- * made of memory that the processes of this test share, and tells a free that comes
+ * they release it or die, and only a reap frees or unmaps. The fake CUDA is made
+ * of memory that the processes of this test share, and detects a free that comes
  * too early.
  */
 #define _GNU_SOURCE
@@ -25,14 +25,14 @@
 
 #include "transport/memory.h"
 
-const net_memory_ops_t net_memory_pinned = {0}; /* asked for by nobody here */
+const net_memory_ops_t net_memory_pinned = {0}; /* unused here */
 
 enum { BLOCKS = 64, BLOCK_BYTES = 2 << 20, SCRATCH_BYTES = 1 << 20 };
 
 /* Shared by all processes of the test. */
 typedef struct gpu {
     atomic_int next, frees, unmaps, torn; /* torn: freed while a living process had it mapped */
-    atomic_int mapped[BLOCKS];            /* pid of who has mapped it */
+    atomic_int mapped[BLOCKS];            /* pid of the process that mapped it */
     atomic_bool alive[BLOCKS];
     atomic_int go; /* children wait for it */
 } gpu_t;
@@ -192,7 +192,7 @@ static team_plan_t new_plan(void)
     return plan;
 }
 
-/* Build, wait for the word, give up, wait, reap. */
+/* Build, wait for the word, release, wait, reap. */
 static int peer(uint32_t rank, uint32_t nranks, void *argument)
 {
     alg_scratch_t *scratch;
@@ -216,7 +216,7 @@ static int peer_that_dies(uint32_t rank, uint32_t nranks, void *argument)
     return 0;
 }
 
-static void freed_when_the_peer_lets_go(void **state)
+static void freed_when_the_peer_releases(void **state)
 {
     (void)state;
     team_plan_t plan = new_plan();
@@ -227,14 +227,14 @@ static void freed_when_the_peer_lets_go(void **state)
     assert_int_equal(team_build(&plan, 0, 2, &scratch, &reused), 0);
     alg_scratch_release(scratch, false);
     assert_int_equal(alg_scratch_retired(), 1);
-    assert_int_equal(gpu->unmaps, 0); /* to unmap may wait for kernels, as to free does */
+    assert_int_equal(gpu->unmaps, 0); /* unmapping may wait for kernels, like freeing */
     alg_scratch_reap();
     assert_int_equal(alg_scratch_retired(), 0);
     assert_int_equal(gpu->unmaps, 1);
     assert_int_equal(gpu->frees, 0);
     atomic_store(&gpu->go, 1);
     wait_for(&gpu->go, 2);
-    assert_int_equal(gpu->frees, 1); /* the peer's own, which this rank had let go of */
+    assert_int_equal(gpu->frees, 1); /* the peer's own, which this rank had released */
     alg_scratch_reap();
     assert_int_equal(gpu->frees, 2);
     atomic_store(&gpu->go, 3);
@@ -276,7 +276,7 @@ static int peer_that_pools(uint32_t rank, uint32_t nranks, void *argument)
     return 0;
 }
 
-/* An end that was good on one rank and bad on another: what lies in the pool is of no use any more. */
+/* An end that was good on one rank and bad on another: the pooled scratch is not usable any more. */
 static void pooled_by_the_peer(void **state)
 {
     (void)state;
@@ -296,8 +296,8 @@ static void pooled_by_the_peer(void **state)
     assert_int_equal(gpu->torn, 0);
 }
 
-/* Ranks that are threads, or one thread: each lets go in its own time. */
-static void siblings_let_go_too(void **state)
+/* Ranks that are threads, or one thread: each releases at its own time. */
+static void ranks_of_one_process_release_too(void **state)
 {
     (void)state;
     team_plan_t plan = new_plan();
@@ -318,8 +318,8 @@ static void siblings_let_go_too(void **state)
     assert_int_equal(gpu->frees, 2);
 }
 
-/* A rank of another pid namespace cannot say that it has let go. */
-static void shared_with_strangers(void **state)
+/* A rank of another pid namespace cannot report its release. */
+static void shared_with_another_pid_namespace(void **state)
 {
     (void)state;
     net_memory_t *own, *other;
@@ -360,7 +360,7 @@ static int open_it(uint32_t rank, uint32_t nranks, void *argument)
     return 0;
 }
 
-/* Whoever comes when the owner has begun to free finds it closed. */
+/* A guest that comes after the owner has begun to free finds the book closed. */
 static void a_late_guest_is_turned_away(void **state)
 {
     (void)state;
@@ -381,7 +381,7 @@ static void a_late_guest_is_turned_away(void **state)
     assert_true(wait_child(start_child(open_it, 1, 2, &offered))); /* the book is gone with the memory */
 }
 
-/* More guests than there are seats, one after another, and dead ones. */
+/* More guests than seats, one after another, and dead ones. */
 static void seats_are_left(void **state)
 {
     (void)state;
@@ -404,7 +404,7 @@ static int forget(uint32_t rank, uint32_t nranks, void *argument)
     return 0;
 }
 
-/* What a forked child has inherited is the driver's in its parent. */
+/* Memory inherited by a forked child belongs to its parent's driver. */
 static void a_child_frees_nothing(void **state)
 {
     (void)state;
@@ -429,11 +429,11 @@ int main(void)
     if (gpu == MAP_FAILED || memory == MAP_FAILED)
         return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(freed_when_the_peer_lets_go, reset),
+        cmocka_unit_test_setup(freed_when_the_peer_releases, reset),
         cmocka_unit_test_setup(freed_when_the_peer_is_dead, reset),
         cmocka_unit_test_setup(pooled_by_the_peer, reset),
-        cmocka_unit_test_setup(siblings_let_go_too, reset),
-        cmocka_unit_test_setup(shared_with_strangers, reset),
+        cmocka_unit_test_setup(ranks_of_one_process_release_too, reset),
+        cmocka_unit_test_setup(shared_with_another_pid_namespace, reset),
         cmocka_unit_test_setup(a_late_guest_is_turned_away, reset),
         cmocka_unit_test_setup(seats_are_left, reset),
         cmocka_unit_test_setup(a_child_frees_nothing, reset),

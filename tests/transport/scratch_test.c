@@ -53,7 +53,7 @@ static int check_armed(alg_scratch_t *scratch, const alg_map_t *map)
 
 /* ---- Teams ------------------------------------------------------------------------------ */
 
-/* Build, write into every peer's memory, see theirs in mine, give back, build again from the pool. */
+/* Build, write into every peer's memory, check theirs in mine, release, build again from the pool. */
 static int build_twice(uint32_t rank, uint32_t nranks, void *argument)
 {
     team_plan_t plan = *(const team_plan_t *)argument;
@@ -75,7 +75,7 @@ static int build_twice(uint32_t rank, uint32_t nranks, void *argument)
     CHECK(team_meet(&plan, "read everywhere", rank, nranks) == 0);
     team->timeout_ns = 5;
     alg_scratch_release(scratch, true);
-    /* All have given theirs back before any asks, as ranks that destroy and create in order do. */
+    /* All have released theirs before any asks, as with ranks that destroy and create in order. */
     CHECK(team_meet(&plan, "given back", rank, nranks) == 0);
     plan.key.word[0]++;
     plan.id++;
@@ -152,7 +152,7 @@ static void test_proof_finds_faults(void **state)
     alg_scratch_t *scratch[3];
     build_alone(&plan, 3, scratch);
     alg_team_t *team = alg_scratch_team(scratch[0]);
-    /* Nobody has written. */
+    /* No rank has written. */
     assert_int_equal(alg_scratch_prove_read(scratch[0], 5), -EIO);
     /* One is missing. */
     assert_int_equal(alg_scratch_prove_write(scratch[1], 5), 0);
@@ -161,7 +161,7 @@ static void test_proof_finds_faults(void **state)
     assert_int_equal(alg_scratch_prove_write(scratch[1], 5), 0);
     assert_int_equal(alg_scratch_prove_write(scratch[2], 6), 0);
     assert_int_equal(alg_scratch_prove_read(scratch[0], 5), -EIO);
-    /* The peers' mappings are mixed up: the words land, but with the wrong rank. */
+    /* The peers' mappings are swapped: the words arrive, but at the wrong rank. */
     team = alg_scratch_team(scratch[2]);
     uint8_t *kept = team->scratch[0];
     team->scratch[0] = team->scratch[1];
@@ -199,7 +199,7 @@ static void test_arguments(void **state)
         assert_int_equal(CREATE(ALG_DEVICE_CUDA, NET_MEMORY_CUDA_VMM, 1, 0, 2, &plan.map), -ENOSYS);
     }
     assert_null(a);
-    alg_map_t pinned; /* its parts lie otherwise */
+    alg_map_t pinned; /* its layout differs */
     assert_true(alg_map_init_host(&pinned, SCRATCH_BYTES));
     assert_int_equal(CREATE(ALG_DEVICE_HOST, NET_MEMORY_HOST, 1, 0, 2, &pinned), 0);
     alg_scratch_release(a, false);
@@ -255,7 +255,7 @@ static void test_pool_offers_the_newest_once(void **state)
     alg_scratch_release(taken, true);
     assert_int_equal(alg_scratch_idle(&plan.set, 0, &plan.map), 500);
     alg_scratch_leave_idle(1000, 0);
-    alg_scratch_pool_trim(); /* 500 was promised */
+    alg_scratch_pool_trim(); /* 500 was offered */
     assert_int_equal(alg_scratch_take(1000, 0, &taken), -ENOENT);
     alg_scratch_leave_idle(500, 1); /* another rank's */
     assert_int_equal(alg_scratch_idle(&plan.set, 0, &plan.map), 0);
@@ -323,7 +323,7 @@ static void test_dead_peers_are_swept(void **state)
     assert_int_equal(open_descriptors(), before);
 }
 
-/* A child that is forked while the pool is full neither uses nor harms what it inherited. */
+/* A child forked while the pool is full neither uses nor damages the inherited scratches. */
 static int use_after_fork(uint32_t rank, uint32_t nranks, void *argument)
 {
     team_plan_t plan = new_plan();

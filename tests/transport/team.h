@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * team.h - build a scratch with other ranks, stage by stage, as the set-up of a
- * communicator does it. For bodies of children.h: 0, or the line that failed.
+ * team.h - build a scratch with other ranks, stage by stage, as in the set-up of a
+ * communicator. For bodies of children.h: 0, or the line that failed.
  */
 #ifndef SHUNT_TESTS_TEAM_H
 #define SHUNT_TESTS_TEAM_H
@@ -21,7 +21,7 @@ typedef struct team_plan {
 
 /* Make or reuse the scratch of `rank` and prove it. *reused says which. */
 int team_build(const team_plan_t *plan, uint32_t rank, uint32_t nranks, alg_scratch_t **scratch, bool *reused);
-/* Wait until all ranks have come here: `round` names the place. */
+/* A barrier of all ranks: `round` names it. */
 int team_meet(const team_plan_t *plan, const char *round, uint32_t rank, uint32_t nranks);
 
 #endif

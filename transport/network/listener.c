@@ -19,7 +19,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -332,22 +331,6 @@ static void *listen_on(void *argument)
     return NULL;
 }
 
-static int start_thread(listener_t *listener)
-{
-    /* The program's signals are for the program's threads. */
-    sigset_t all, before;
-    pthread_attr_t attributes;
-    pthread_t thread;
-    sigfillset(&all);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int error = -pthread_create(&thread, &attributes, listen_on, listener);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return error;
-}
-
 /* ---- Invitations ------------------------------------------------------------------- */
 
 static uint64_t checksum_of(const net_invitation_t *invitation)
@@ -418,7 +401,7 @@ int net_invite(const net_interfaces_t *wanted, net_invitation_t *invitation)
         return error;
     net_lock_take(&g_lock);
     const bool first = g_listener == NULL; /* another thread may have come first */
-    error = first ? start_thread(listener) : 0;
+    error = first ? net_thread_start(NULL, listen_on, listener) : 0;
     if (first && !error) {
         g_listener = listener;
         g_invitation = made;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_runtime_api.h - the little of CUDA that shim/ calls, for tests without
- * a GPU: streams, events, captures and graphs that know what must have run
- * before what.
+ * cuda_runtime_api.h - the part of CUDA that shim/ calls, for tests without a GPU:
+ * streams, events, captures and graphs that record the order of work.
  *
  * A stream is a number of fake.h. Functions are in fake_cuda.c.
  */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* As much of CUDA as shim/setup/link.c and shim/setup/machine.c ask; link_test.c answers. */
+/* The part of CUDA that shim/setup/link.c and shim/setup/machine.c use; link_test.c defines it. */
 #ifndef FAKE_CUDA_RUNTIME_H
 #define FAKE_CUDA_RUNTIME_H
 

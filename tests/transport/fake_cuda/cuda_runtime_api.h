@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_runtime_api.h - the little of CUDA that transport/memory_cuda.c calls, made of host memory; parked_test.c. */
+/* cuda_runtime_api.h - the part of CUDA that transport/memory_cuda.c calls, made of host memory in parked_test.c. */
 #ifndef TEST_FAKE_CUDA_MEMORY_H
 #define TEST_FAKE_CUDA_MEMORY_H
 

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda_graphs_test.c - captured calls beside eager ones, on a fake GPU: each graph is ordered with all other work of
+ * its communicator.
+ */
+#include "fake_calls.h"
+#include "shim/comm/reap.h"
+
+/* A capture of a call of each kind, on two streams, which it takes out of the capture again. */
+static void capture(shim_comm_t *comm, unsigned long long id)
+{
+    for (int i = 1; i < 3; i++)
+        fake_stream_capture(fake_stream(i), id);
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    assert_int_equal(broadcast(comm, 1), ncclSuccess);
+    assert_int_equal(reduce(comm, SMALL, 2), ncclSuccess);
+    for (int i = 1; i < 3; i++)
+        fake_stream_capture(fake_stream(i), 0);
+}
+
+/* A wait before the first call, a record after the last, and both once. */
+static void a_graph_waits_and_records(void **state)
+{
+    shim_comm_t *comm = *state;
+    for (int i = 1; i < 3; i++)
+        fake_stream_capture(fake_stream(i), 9);
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_int_equal(i == 2 ? broadcast(comm, 1) : reduce(comm, SMALL, i == 4 ? 2 : 1), ncclSuccess);
+        assert_int_equal(fake_nodes(9, FAKE_WAIT), 1);
+        assert_int_equal(fake_nodes(9, FAKE_RECORD), 1);
+        assert_int_equal(fake_recorded(9), UINT64_C(1) << i);
+    }
+    assert_int_equal(fake_nodes(9, FAKE_WORK), 5);
+    assert_int_equal(fake_after_waits(9), ALL_OF(5));
+    assert_in_order(5);
+}
+
+static void replays_and_eager_calls_are_in_order(void **state)
+{
+    shim_comm_t *comm = *state;
+    reduce(comm, SMALL, 3);
+    capture(comm, 9);
+    fake_graph_launch(9, fake_stream(4));
+    reduce(comm, SMALL, 3);
+    reduce(comm, SMALL, 3);
+    fake_graph_launch(9, fake_stream(4));
+    broadcast(comm, 3);
+    fake_graph_launch(9, fake_stream(5));
+    fake_graph_launch(9, fake_stream(6));
+    reduce(comm, SMALL, 3);
+    reduce(comm, SMALL, 7);
+    assert_run_in_order(0, 6 + 4 * 3);
+}
+
+static void a_graph_may_come_before_all_eager_calls(void **state)
+{
+    shim_comm_t *comm = *state;
+    capture(comm, 9);
+    fake_graph_launch(9, fake_stream(4));
+    reduce(comm, SMALL, 3);
+    fake_graph_launch(9, fake_stream(4));
+    assert_run_in_order(0, 7);
+}
+
+static void graphs_are_in_order_among_themselves(void **state)
+{
+    shim_comm_t *comm = *state;
+    capture(comm, 9);
+    capture(comm, 10);
+    fake_graph_launch(9, fake_stream(3));
+    fake_graph_launch(10, fake_stream(4));
+    fake_stream_capture(fake_stream(1), 11);
+    reduce(comm, SMALL, 1);
+    fake_graph_launch(9, fake_stream(3)); /* while a capture is under way */
+    reduce(comm, SMALL, 5);
+    reduce(comm, SMALL, 1);
+    fake_stream_capture(fake_stream(1), 0);
+    fake_graph_launch(11, fake_stream(5));
+    fake_graph_launch(10, fake_stream(4));
+    assert_run_in_order(0, 4 * 3 + 1 + 2);
+}
+
+static void communicators_have_their_own_order(void **state)
+{
+    shim_comm_t *first = *state, *second = fake_comm(1, true);
+    reduce(second, SMALL, 6);
+    capture(first, 9);
+    capture(second, 9);
+    assert_int_equal(fake_nodes(9, FAKE_WAIT), 2);
+    assert_int_equal(fake_nodes(9, FAKE_RECORD), 2);
+    fake_graph_launch(9, fake_stream(3));
+    reduce(first, SMALL, 4);
+    reduce(second, SMALL, 5);
+    fake_graph_launch(9, fake_stream(3));
+    reduce(second, SMALL, 6);
+    assert_run_in_order(0, 2 * 3 + 1);
+    assert_run_in_order(1, 2 * 3 + 3);
+    assert_int_equal(fake.work[7].before & fake.work[8].before, 0); /* each beside the other */
+    fake_graphs_destroy();
+    fake_comm_end(second);
+}
+
+static void grouped_calls_are_in_order_with_graphs(void **state)
+{
+    shim_comm_t *comm = *state;
+    capture(comm, 9);
+    fake_graph_launch(9, fake_stream(4));
+    ncclGroupStart();
+    reduce(comm, SMALL, 3);
+    reduce(comm, SMALL, 3);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    fake_graph_launch(9, fake_stream(4));
+    assert_run_in_order(0, 8);
+}
+
+/* As NCCL_GRAPH_MIXING_SUPPORT=0 has it. */
+static void without_mixing_the_program_orders_them(void **state)
+{
+    shim_comm_t *comm = *state;
+    comm->config.graph_mixing = false;
+    reduce(comm, SMALL, 3);
+    const int first = fake.cuda_calls;
+    capture(comm, 9);
+    assert_int_equal(fake.cuda_calls, first);
+    assert_int_equal(fake_nodes(9, FAKE_WAIT) + fake_nodes(9, FAKE_RECORD), 0);
+    assert_int_equal(fake.work[2].before, 2);
+    assert_int_equal(fake.work[3].before, 2 | 4); /* among themselves they are in order, still */
+    fake_graph_launch(9, fake_stream(4));
+    assert_int_equal(fake.work[4].before, 0);
+    reduce(comm, SMALL, 3);
+    assert_int_equal(fake.work[7].before, 1);
+}
+
+/* What its nodes use goes with the last graph, not before; the driver's callback makes no CUDA call. */
+static void a_graph_may_outlive_its_communicator(void **state)
+{
+    (void)state;
+    shim_comm_t *comm = fake_comm(0, true);
+    capture(comm, 9);
+    fake_comm_end(comm);
+    assert_int_equal(fake.events, 1);
+    fake_graph_launch(9, fake_stream(3));
+    fake_graph_launch(9, fake_stream(4));
+    assert_run_in_order(0, 6);
+    const uint32_t events = fake.events;
+    fake_graphs_destroy();
+    assert_int_equal(fake.events, events);
+    shim_comm_reap();
+    assert_int_equal(fake.events, 0);
+}
+
+static void graphs_keep_the_communicator(void **state)
+{
+    shim_comm_t *comm = *state;
+    fake_stream_capture(fake_stream(1), 9);
+    reduce(comm, SMALL, 1);
+    reduce(comm, SMALL, 1);
+    assert_int_equal(fake.graph_references, 1);
+    assert_int_equal(atomic_load(&comm->references), 2);
+    fake_stream_capture(fake_stream(1), 10);
+    reduce(comm, SMALL, 1);
+    assert_int_equal(fake.graph_references, 2);
+    fake_graphs_destroy();
+    assert_int_equal(atomic_load(&comm->references), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {TEST(a_graph_waits_and_records),
+                                       TEST(replays_and_eager_calls_are_in_order),
+                                       TEST(a_graph_may_come_before_all_eager_calls),
+                                       TEST(graphs_are_in_order_among_themselves),
+                                       TEST(communicators_have_their_own_order),
+                                       TEST(grouped_calls_are_in_order_with_graphs),
+                                       TEST(without_mixing_the_program_orders_them),
+                                       TEST(a_graph_may_outlive_its_communicator),
+                                       TEST(graphs_keep_the_communicator)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,244 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""test_scripts.py - the scripts that draw, compare and measure: their arithmetic and their output.
+
+usage: test_scripts.py SOURCE_FOLDER CASE
+
+Exit status 0: the case passed; a failed assertion shows the expected and the actual value.
+"""
+
+import csv
+import importlib.machinery
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree
+
+SOURCE = sys.argv[1]
+LIMIT = 800  # seconds, only against hanging
+
+
+def plot(*arguments):
+    return subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/plot", *arguments], capture_output=True, text=True,
+                          timeout=LIMIT)
+
+
+def plot_file(folder, name, rows, columns="ranks,mode,place,bytes,count,type,op,algorithm,us,nccl_us,floor_us"):
+    path = pathlib.Path(folder, name)
+    path.write_text("\n".join(["# hardware: 4 x <GPU> & Co", columns, *rows]) + "\n")
+    return str(path)
+
+
+def curves(picture):
+    """The points of each line of the picture, panel by panel."""
+    found = {}
+    for line in xml.etree.ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}polyline"):
+        points = [tuple(map(float, point.split(","))) for point in line.get("points").split()]
+        found.setdefault(line.get("class"), []).append(points)
+    return found
+
+
+def plots():
+    """Lines follow the numbers; the same files give the same picture; files that cannot be joined are reported."""
+    with tempfile.TemporaryDirectory() as folder:
+        first = plot_file(folder, "a.csv", ["4,graph,out,1024,512,bfloat16,sum,oneshot,2,8,1.9",
+                                            "4,graph,out,65536,512,bfloat16,sum,oneshot,4,8,2.5"])
+        second = plot_file(folder, "b.csv", ["4,graph,out,65536,512,bfloat16,sum,oneshot,4,16,2.5",
+                                             "4,graph,out,1048576,512,bfloat16,sum,nccl,16,16,"])
+        one, two = f"{folder}/one.svg", f"{folder}/two.svg"
+        for picture in (one, two):
+            done = plot(first, second, "-o", picture)
+            assert done.returncode == 0, done.stderr
+        assert pathlib.Path(one).read_bytes() == pathlib.Path(two).read_bytes()
+        lines = curves(one)
+        assert sorted(lines) == ["NCCL", "Shunt", "floor"] and all(len(panels) == 2 for panels in lines.values()), lines
+        (times, rates), (nccl_times, _) = lines["Shunt"], lines["NCCL"]
+        assert len(times) == 3 and len(lines["floor"][0]) == 2, lines
+        assert times[0][1] > times[1][1] > times[2][1] and rates[0][1] > rates[1][1] > rates[2][1], times  # y grows down
+        assert times[2] == nccl_times[2] and times[1][0] == nccl_times[1][0] and nccl_times[1] != times[1], lines
+        # Logarithmic: 2 to 4 is as far as 8 to 16; and equal steps of the size are equal steps to the right.
+        assert abs((times[0][1] - times[1][1]) - (nccl_times[0][1] - nccl_times[1][1])) < 0.2, lines
+        assert abs((times[1][0] - times[0][0]) / (times[2][0] - times[1][0]) - 6 / 4) < 0.01, times
+
+        # By collective: its name, and the factor of its bus bandwidth; files without the column are all-reduces.
+        columns = "ranks,mode,place,bytes,count,type,op,algorithm,us,nccl_us,ratio,collective"
+        titles = {"broadcast": "Broadcast, int8, out of place, 4 ranks", "reduce": "Reduce, int8 sum",
+                  "allgather": "All-gather, int8,"}
+        for name, title in titles.items():
+            op = "sum" if name == "reduce" else "none"
+            table = plot_file(folder, f"{name}.csv", [f"4,graph,out,1000,1000,int8,{op},push,1,2,2,{name}"], columns)
+            assert plot(table, "-o", two).returncode == 0
+            text = pathlib.Path(two).read_text()
+            assert title in text and ("Shunt 0.75" if name == "allgather" else "Shunt 1<") in text, text
+            assert plot(first, table, "--collective", name, "-o", two).returncode == 0
+            assert pathlib.Path(two).read_text() == text
+            done = plot(first, table, "-o", two)
+            assert done.returncode == 1 and "rows of several kinds: " in done.stderr, done.stderr
+
+        eager = plot_file(folder, "c.csv", ["4,eager,out,1024,512,bfloat16,sum,oneshot,2,8,1.9"])
+        assert plot(eager, "-o", one).returncode == 0  # a single point
+        for files, word in (((first, eager), "eager"), ((plot_file(folder, "d.csv", []),), "no rows"),
+                            ((plot_file(folder, "e.csv", ["1"], "x"),), "e.csv"), (("/nowhere.csv",), "/nowhere.csv")):
+            done = plot(*files, "-o", two)
+            assert done.returncode == 1 and word in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def plot_sheet():
+    """A panel for each collective, on the same axes; forwarded sizes are shaded."""
+    columns = "ranks,mode,place,bytes,count,type,op,algorithm,us,nccl_us,ratio,collective"
+    rows = ["4,graph,out,1024,512,bfloat16,none,push,2,8,4,allgather", "4,graph,out,65536,512,bfloat16,none,nccl,8,8,1,allgather",
+            "4,graph,out,1024,512,bfloat16,sum,one,4,8,2,allreduce", "4,graph,out,65536,512,bfloat16,sum,one,8,16,2,allreduce"]
+    with tempfile.TemporaryDirectory() as folder:
+        table, picture = plot_file(folder, "a.csv", rows, columns), f"{folder}/sheet.svg"
+        assert plot("--sheet", table, "-o", picture).returncode == 0
+        first = pathlib.Path(picture).read_bytes()
+        assert plot("--sheet", table, "-o", picture).returncode == 0 and pathlib.Path(picture).read_bytes() == first
+        text = first.decode()
+        assert text.index(">All-reduce<") < text.index(">All-gather<") and text.count('class="handed"') == 1, text
+        assert "1 KB 2.00x, 64 KB 2.00x" in text and "1 KB 4.00x<" in text, text
+        shunt_lines, nccl_lines = (curves(picture)[name] for name in ("Shunt", "NCCL"))
+        assert len(shunt_lines) == len(nccl_lines) == 2, text
+        # 8 us lie at one height in both panels, which begin at the same size.
+        assert shunt_lines[0][1][1] == shunt_lines[1][1][1] == nccl_lines[0][0][1] == nccl_lines[1][0][1], shunt_lines
+        assert shunt_lines[1][0][0] - shunt_lines[0][0][0] == 250, shunt_lines
+        for more, words in (("4,eager,out,1024,512,bfloat16,sum,one,4,8,2,reduce", "eager"),
+                            ("4,graph,out,64,512,bfloat16,max,one,4,8,2,allreduce", "rows of several kinds")):
+            other = plot_file(folder, "b.csv", [more], columns)
+            done = plot("--sheet", table, other, "-o", picture)
+            assert done.returncode == 1 and words in done.stderr, done.stderr
+        assert plot("--sheet", plot_file(folder, "c.csv", [], columns), "-o", picture).returncode == 1
+        assert plot("--sheet", table, "--collective", "allgather", "-o", picture).returncode == 2
+
+
+def pictures():
+    """Every picture among the results is up to date with its CSV file."""
+    names = ("allreduce", "reducescatter", "reduce", "allgather", "alltoall", "broadcast", "gather", "scatter")
+    found = [picture for name in names for picture in sorted(pathlib.Path(SOURCE, "docs/results").glob(f"{name}-*.svg"))]
+    assert found
+    with tempfile.TemporaryDirectory() as folder:
+        for picture in found:
+            name, rest = picture.stem.split("-", 1)
+            table = picture.with_name(("graph-" if name == "allreduce" else "collectives-") + rest + ".csv")
+            done = plot(str(table), "--collective", name, "-o", f"{folder}/now.svg")
+            assert done.returncode == 0, done.stderr
+            assert pathlib.Path(folder, "now.svg").read_bytes() == picture.read_bytes(), (
+                f"{picture.name} is stale: scripts/plot docs/results/{table.name} -o docs/results/{picture.name}")
+        sheets = sorted(pathlib.Path(SOURCE, "docs/results").glob("collectives-*.svg"))
+        assert sheets
+        for picture in sheets:
+            done = plot("--sheet", str(picture.with_suffix(".csv")), "-o", f"{folder}/now.svg")
+            assert done.returncode == 0, done.stderr
+            assert pathlib.Path(folder, "now.svg").read_bytes() == picture.read_bytes(), f"{picture.name} is stale"
+
+
+def script_module(name):
+    """A script of scripts/ as a module."""
+    sys.path.insert(0, f"{SOURCE}/scripts")
+    loader = importlib.machinery.SourceFileLoader(name.replace("-", "_"), f"{SOURCE}/scripts/{name}")
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+def skips_without_gpus(name):
+    done = subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/{name}"], env=dict(os.environ, PATH="/nowhere"),
+                          capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 77 and "SKIP" in done.stdout, (done.returncode, done.stdout, done.stderr)
+
+
+def decode():
+    """scripts/decode-bench: its arithmetic, and the reason it prints without a GPU."""
+    bench = script_module("decode-bench")
+    times = {("nccl", 1): [{"step": step, "exchanges": 640} for step in (5000, 1000, 900)],
+             ("shunt", 1): [{"step": 800, "exchanges": 320}],
+             ("nccl", 16): [{"step": 1600, "exchanges": 640}], ("shunt", 16): [{"step": 1600, "exchanges": 640}]}
+    one, many = bench.rows_of(times, 4, bench.MODELS["dense"])
+    assert (one["tokens_s"], one["nccl_tokens_s"], one["gain"]) == ("1250.0", "1000.0", "1.250"), one
+    assert (one["predicted_us"], one["gained_us"], one["share"], one["exchange_us"]) == (
+        "320.0", "200.0", "0.62", "5.00"), one
+    assert (one["bytes"], many["bytes"], many["tokens_s"], many["share"]) == (8192, 131072, "10000.0", ""), many
+    assert abs(bench.difference([3.0, 4.0], [3.0, 4.5]) - 0.5 / 29.25 ** 0.5) < 1e-12
+    for bad in ([float("nan"), 1.0], [float("inf"), 1.0]):
+        assert bench.difference(bad, [1.0, 1.0]) == float("inf") and bench.difference([1.0, 1.0], bad) == float("inf")
+    skips_without_gpus("decode-bench")
+
+
+def train():
+    """scripts/train-bench: the slowest rank's time, the median of the rounds, the worst loss of any rank and step."""
+    bench = script_module("train-bench")
+    found = {(team, mode, n): [[{"ms": ms, "losses": [2.0, 1.0]}, {"ms": 1, "losses": [2.0, last]}] for ms in (50, 10, 20)]
+             for mode in bench.MODES for n in bench.SEQUENCES for team, last in (("nccl", 1.0), ("shunt", 1.25))}
+    found["shunt", "ddp", 4] = [[{"ms": 10, "losses": [2.0, 1.0]}, {"ms": 1, "losses": [2.0, 1.0]}]] * 3
+    rows = list(bench.rows_of(found, 2, 1000))
+    assert [row["tokens"] for row in rows] == [2000, 8000, 2000, 8000], rows
+    assert (rows[0]["tokens_s"], rows[0]["gain"], rows[0]["worst"]) == ("100000", "1.000", "0.25"), rows[0]
+    assert (rows[3]["tokens_s"], rows[3]["gain"], rows[3]["worst"]) == ("800000", "2.000", "0"), rows[3]
+    skips_without_gpus("train-bench")
+
+
+def offenders():
+    """Each promise: a row that barely keeps it, and one that barely breaks it."""
+    def run(folder, rows, *options):
+        path = plot_file(folder, "rows.csv", rows, "ranks,mode,place,bytes,count,type,op,algorithm,us,wrong,nccl_us")
+        return subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/offenders", *options, path],
+                              capture_output=True, text=True, timeout=LIMIT)
+
+    keep = ["4,graph,out,4096,2048,bfloat16,sum,a,10,0,9.81",
+            "4,graph,in,4096,2048,bfloat16,sum,a,10.9,0,",
+            "4,graph,out,4096,512,double,max,a,12.4,,12.4",
+            "4,graph,out,4096,1024,float,prod,a,12.4,0,",
+            "4,graph,out+1,4094,2047,bfloat16,sum,a,14.9,0,15",
+            "3,graph,out,4096,2048,bfloat16,avg,a,90,0,",  # nothing to compare with
+            "4,eager,out,4096,2048,bfloat16,avg,a,90,0,"]
+    broken = {"nccl": "4,graph,out,8192,2048,float,sum,a,10,0,9.79", "wrong": "4,graph,out,64,64,int8,sum,a,1,3,",
+              "type": "4,graph,out,4096,1024,float,sum,a,11.1,0,", "skew": "4,graph,out+1,4092,1023,float,prod,a,19,0,"}
+    with tempfile.TemporaryDirectory() as folder:
+        done = run(folder, keep)
+        assert done.returncode == 0 and "nccl 0/3, type 0/3, skew 0/1, wrong 0/6" in done.stdout, done.stdout + done.stderr
+        for promise, row in broken.items():
+            done = run(folder, [*keep, row])
+            lines = done.stdout.splitlines()
+            assert done.returncode == 1 and len(lines) == 3 and lines[0].startswith(promise), (promise, done.stdout)
+        assert lines[1].split("bench ")[1] == "-g 4 -b 4096 -e 4096 -d float -o prod --rounds 15 --graph --skew", lines
+        # By collective: the skewed row's blocks are one element shorter each.
+        columns = "ranks,mode,place,bytes,count,type,op,algorithm,us,wrong,nccl_us,ratio,collective"
+        path = plot_file(folder, "moved.csv", ["4,graph,out,4096,512,bfloat16,none,push,10,0,9.81,,allgather",
+                                               "4,graph,out+1,4088,511,bfloat16,none,push,16,0,16,,allgather"], columns)
+        done = subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/offenders", path], capture_output=True,
+                              text=True, timeout=LIMIT)
+        assert "nccl 0/2, type 0/0, skew 1/1, wrong 0/2" in done.stdout, done.stdout + done.stderr
+        assert "-b 4096 -e 4096 -d bfloat16 --rounds 15 --collective allgather --graph --skew" in done.stdout, done.stdout
+        table = run(folder, keep, "--table").stdout.splitlines()
+        assert table[2] == "| bfloat16 | 1.09, 1.09 | | | | |", table  # the first row's in place; nothing else compares
+        assert table[4] == "| float | | | | 1.24, 1.24 | |", table
+        assert subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/offenders", "/nowhere.csv"],
+                              capture_output=True).returncode == 2
+
+
+def plot_trace():
+    """scripts/plot-trace: a bar a call, in the row of its rank; a trace may lack its end."""
+    def call(rank, at, route, count):
+        return json.dumps({"ph": "X", "name": f"ncclAllReduce {route}", "ts": at, "dur": 5, "pid": rank, "tid": 0,
+                           "args": {"rank": rank, "bytes": count, "algorithm": "oneshot", "route": route}})
+
+    with tempfile.TemporaryDirectory() as folder:
+        traces = [pathlib.Path(folder, f"{rank}.json") for rank in range(2)]
+        for rank, trace in enumerate(traces):
+            trace.write_text("[" + ",\n".join([call(rank, 10, "shunt", 2048), call(rank, 90, "nccl", 64 << 20)]) +
+                             (",\n" if rank else "\n]"))
+        done = subprocess.run([f"{SOURCE}/scripts/plot-trace", *map(str, traces)], text=True, capture_output=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("<title>ncclAllReduce shunt, 2 KB oneshot, 5.0 us<") == 2, done.stdout
+        assert done.stdout.count("<title>ncclAllReduce nccl, 64 MB") == 2 and "rank 1" in done.stdout
+        traces[0].write_text("[]")
+        done = subprocess.run([f"{SOURCE}/scripts/plot-trace", str(traces[0])], text=True, capture_output=True)
+        assert done.returncode == 1 and "no calls" in done.stderr, done.stderr
+
+
+if __name__ == "__main__":
+    {case.__name__: case for case in (plots, plot_sheet, plot_trace, pictures, decode, train, offenders)}[sys.argv[2]]()
