@@ -42,13 +42,23 @@ LANE_FN alg_call_t parts_take(const parts_t &p, lane_t &lane)
     return parts_one(p.call, p.part[i]);
 }
 
+static inline uint32_t parts_blocks(const alg_call_t *call)
+{
+    const uint32_t blocks = launch_blocks(call);
+#ifdef __CUDACC__
+    return blocks;
+#else
+    return blocks < LAUNCH_HOST_BLOCKS ? blocks : (uint32_t)LAUNCH_HOST_BLOCKS;
+#endif
+}
+
 /* `call` in the units of `as` (launch_in_bytes). Each part has a block, and of the others as many as its length is
  * worth. most: alg_algorithm_t.part_bytes. */
 static inline parts_t parts_make(const alg_call_t *call, const alg_call_t *as, uint64_t most)
 {
     parts_t p = {*as, call->part_count, {0}, {}};
     const uint64_t unit = alg_type_bytes(call->type) / alg_type_bytes(as->type);
-    const uint32_t others = launch_blocks(call) - p.count;
+    const uint32_t others = parts_blocks(call) - p.count;
     uint64_t all = 0, before = 0;
     for (uint32_t i = 0; i < p.count; i++) {
         p.part[i] = call->parts[i];
@@ -84,7 +94,7 @@ static int parts_launch(const alg_call_t *call, const alg_call_t *as, uint64_t m
 {
     if (call->part_count == 0)
         return alone(call);
-    if (call->part_count <= launch_blocks(call))
+    if (call->part_count <= parts_blocks(call))
         return together(parts_make(call, as, most));
     int error = 0;
     for (uint32_t i = 0; i < call->part_count && error == 0; i++) {
@@ -139,7 +149,7 @@ static inline int parts_grid(parts_kernel_t kernel, const alg_team_t *team, cons
                              void *stream)
 {
     const uint32_t threads = p.call.threads < most_threads ? p.call.threads : most_threads;
-    return launch_grid(kernel, team, p, launch_blocks(&p.call), threads, 0, stream);
+    return launch_grid(kernel, team, p, parts_blocks(&p.call), threads, 0, stream);
 }
 
 #ifdef ALG_ONE_TYPE
@@ -221,7 +231,7 @@ template <class A, int N, bool WHOLE> void parts_move(lane_t lane, const alg_tea
 static inline int parts_host(parts_body_t body, const alg_team_t *team, parts_t p)
 {
     p.call.threads = 1;
-    return launch_counted(body, team, p, launch_blocks(&p.call), p.count);
+    return launch_counted(body, team, p, parts_blocks(&p.call), p.count);
 }
 
 #define ALG_REDUCER_OF_PARTS(family, alone, A)                                                                     \

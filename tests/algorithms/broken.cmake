@@ -171,7 +171,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   # while its receiver was on the way to see that the sender is gone.
   add_broken(gone_ended device/lane_host.h "if (missed >> r & 1 &&" "if (false &&")
   # The calls of a kernel count one by one, as they do where they are kernels of their own.
-  add_broken(gone_parts device/parts.h "launch_blocks(&p.call), p.count" "launch_blocks(&p.call), 1")
+  add_broken(gone_parts device/parts.h "parts_blocks(&p.call), p.count" "parts_blocks(&p.call), 1")
   add_broken(gone_others sendrecv/pairs.cu "lane_awaits(lane, idle)" "lane_awaits(lane, ~0u)")
   add_broken(gone_at_once device/lane_host.h "missed = lane_missed(lane, team)"
     "missed = (lane.lost = team.control->gone | lane_stopped(team), lane_missed(lane, team))")

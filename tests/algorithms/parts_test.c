@@ -90,7 +90,8 @@ static bool make(actor_t *a, const list_t *l, uint32_t at, uint32_t parts, uint6
     const size_t width = alg_type_bytes((alg_type_t)k->c.type);
     place_t place[MOST_CALLS];
     alg_part_t part[MOST_CALLS];
-    const uint32_t blocks = parts > 1 && data_below(local, 8) ? parts + (uint32_t)data_below(local, 4) : 1;
+    const uint32_t blocks =
+        parts > 1 && data_below(local, 8) ? parts + (uint32_t)data_below(local, data_below(local, 8) ? 4 : 16) : 1;
     for (uint32_t i = 0; i < parts; i++) {
         const bool in_place = data_below(local, 2) && k->collective != ALG_ALL_TO_ALL;
         if (!place_make(&place[i], &k[i], a->rank, in_place, local))
