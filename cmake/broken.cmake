@@ -2,7 +2,7 @@
 # For builds with one protection removed, in which a test must fail.
 
 # shunt_break(TEXT TARGET FILE FROM TO [FROM TO]...): replace texts in the variable TEXT, the content of FILE. If one is
-# not there any more, configuring fails.
+# missing, configuring fails.
 function(shunt_break variable target file)
   set(text "${${variable}}")
   set(pairs ${ARGN})

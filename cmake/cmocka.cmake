@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The target cmocka::cmocka: the system's, or the copy that scripts/setup keeps in .deps/cmocka so that it
-# can be carried to a machine that lacks it. SHUNT_CMOCKA says whether there is one.
+# The target cmocka::cmocka: the system's, or the copy in .deps/cmocka that scripts/setup keeps for machines without it.
+# SHUNT_CMOCKA says whether there is one.
 find_path(SHUNT_CMOCKA_INCLUDE cmocka.h)
 find_library(SHUNT_CMOCKA_LIBRARY cmocka)
 if(NOT SHUNT_CMOCKA_INCLUDE OR NOT SHUNT_CMOCKA_LIBRARY)

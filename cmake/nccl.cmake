@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Where nccl.h is: a folder the user names, the system, CUDA's folder, or where scripts/nccl-header put it.
-# An older one than 2.28 is passed over.
+# One older than 2.28 is ignored.
 set(SHUNT_NCCL_INCLUDE_DIR "" CACHE PATH "Folder with nccl.h (2.28 or newer)")
 
 # Sets `code` to NCCL_VERSION_CODE of the header in `folder`, 0 if there is none.

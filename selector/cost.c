@@ -7,7 +7,8 @@
  * docs/kernels.md; how far above them each algorithm stays, and what the real NCCL takes, was fitted to
  * docs/results/graph-{2,3,4}-h200.csv; of other machines, only the link is known: its rate in the tuned table, or else
  * its nominal rate. A wrong prediction costs more than a missed gain, so an algorithm is chosen only with a clear
- * lead, and an unknown link counts as slow for us and fast for the real NCCL.
+ * lead, and an unknown link counts as slow for us and fast for the real NCCL. PCIe without a table's figures rests on
+ * times that others published (docs/notebook/pcie.md), and needs twice NCCL's speed.
  */
 #include "selector/cost.h"
 
@@ -18,6 +19,7 @@
 
 /* The lead over the real NCCL that an algorithm needs. */
 #define LEAD 1.15
+#define UNTUNED_LEAD 2.0
 
 /* Time of a word between two GPUs, in us, on the machine for which the starts below were fitted:
  * docs/results/graph-4-h200.csv. */
@@ -45,12 +47,14 @@ static link_rate_t measured_rate(const sel_topology_t *topology, double whole)
     return (link_rate_t){rate, rate > whole ? rate : whole};
 }
 
-/* Nothing was measured over PCIe: we assume the oldest 16 lanes, shared, and for NCCL the newest that such GPUs
- * have, unshared. */
+/* Nothing was measured over PCIe: we assume the oldest 16 lanes, shared, and for NCCL the newest that such GPUs have,
+ * unshared. Stores to several GPUs at once collapse in a CPU's host bridge. */
 static link_rate_t pcie_rate(const sel_topology_t *topology)
 {
     const double most = topology->arch >= 90 ? 50e3 : 25e3;
-    return (link_rate_t){topology->link == SEL_LINK_PCIE ? 10e3 : topology->link == SEL_LINK_PHB ? 6e3 : 3e3, most};
+    if (topology->link == SEL_LINK_PCIE)
+        return (link_rate_t){10e3, most};
+    return (link_rate_t){topology->nranks > 2 ? 2e3 : topology->link == SEL_LINK_PHB ? 6e3 : 3e3, most};
 }
 
 /* Rate of copies out of one GPU: 390 GB/s was measured on sm_90; the others have the same part of their nominal
@@ -84,6 +88,12 @@ static late_t late_of(const sel_topology_t *topology)
         return (late_t){late, late};
     }
     return topology->link >= SEL_LINK_PCIE ? (late_t){1.5, 0} : (late_t){0, 0};
+}
+
+/* Whether the table has figures of the path that this memory takes. */
+static bool tuned(const sel_topology_t *topology)
+{
+    return topology->memory == ALG_MEMORY_HOST ? topology->host.store_bytes_per_us : topology->measured.bytes_per_us;
 }
 
 /* Traffic out of or into the busiest GPU, in units of a rank's larger buffer. */
@@ -155,12 +165,24 @@ static double own_time(const own_cost_t *cost, double nranks, double bytes, doub
     return start_of(nranks) + cost->more + load_of(cost->load, nranks) * bytes / (cost->part * rate);
 }
 
-static double nccl_time(const nccl_cost_t *cost, double nranks, double bytes, double rate)
+/* Over PCIe, the least that was published for the start of short calls: 8.3 us on 2 GPUs, 13.6 on 4, 36 on 8. Of calls
+ * with a root and of messages nothing was. */
+double sel_cost_pcie_start(alg_collective_t collective, double nranks)
 {
-    const double load = load_of(cost->load, nranks) * bytes / rate;
-    const double soon = cost->soon + cost->soon_a_rank * nranks + load / cost->soon_part;
-    const double full = cost->full + load / cost->full_part;
-    return soon < full ? soon : full;
+    const bool published = COSTS[collective] == &ALL_REDUCE || COSTS[collective] == &FROM_ALL;
+    return published ? 3.8 + 2.2 * nranks : 0;
+}
+
+static double nccl_time(const sel_topology_t *topology, alg_collective_t collective, double bytes)
+{
+    const nccl_cost_t *cost = &COSTS[collective]->nccl;
+    const double nranks = topology->nranks, load = load_of(cost->load, nranks) * bytes / rate_of(topology).most;
+    const bool guess = topology->link >= SEL_LINK_PCIE && !tuned(topology);
+    const double published = guess ? sel_cost_pcie_start(collective, nranks) : 0;
+    double start = cost->soon + cost->soon_a_rank * nranks;
+    start = start > published ? start : published;
+    const double soon = start + load / cost->soon_part, full = cost->full + load / cost->full_part;
+    return (soon < full ? soon : full) + cost->crossings * late_of(topology).nccl;
 }
 
 /* ---- The choice --------------------------------------------------------------------------- */
@@ -181,26 +203,42 @@ sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes)
     return (sel_choice_t){.blocks = bytes <= MIB ? 32 : 64, .threads = 1024};
 }
 
+const alg_algorithm_t *sel_cost_fastest(const sel_topology_t *topology, const alg_map_t *map,
+                                        alg_collective_t collective, uint64_t bytes, double *time)
+{
+    const link_rate_t rate = rate_of(topology);
+    const alg_algorithm_t *fastest = NULL;
+    if (topology->memory == ALG_MEMORY_HOST)
+        return sel_cost_shm_fastest(topology, map, collective, bytes, time);
+    const cost_t *cost = COSTS[collective];
+    for (const own_cost_t *own = cost->own; rate.sure > 0 && own < cost->own + MOST_OWN && own->name; own++) {
+        const alg_algorithm_t *algorithm = alg_find(collective, own->name);
+        const double one =
+            own_time(own, topology->nranks, (double)bytes, rate.sure) + own->crossings * late_of(topology).ours;
+        if (algorithm && one < *time && bytes <= algorithm->max_bytes(map, topology->nranks, ALG_FLOAT32)) {
+            *time = one;
+            fastest = algorithm;
+        }
+    }
+    return fastest;
+}
+
+double sel_cost_to_beat(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes)
+{
+    const bool host = topology->memory == ALG_MEMORY_HOST, peers = host ? topology->peers : true;
+    const bool sure = topology->link < SEL_LINK_PCIE || tuned(topology) || !peers;
+    if (!host && rate_of(topology).sure == 0)
+        return 0;
+    return (host ? sel_cost_shm_nccl(topology, collective, bytes) : nccl_time(topology, collective, (double)bytes)) /
+           (sure ? LEAD : UNTUNED_LEAD);
+}
+
 sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
                              uint64_t bytes)
 {
-    const link_rate_t rate = rate_of(topology);
     sel_choice_t choice = sel_usual_grid(topology, bytes);
-    if (topology->memory == ALG_MEMORY_HOST)
-        choice.algorithm = sel_cost_shm(topology, map, collective, bytes);
-    if (rate.sure == 0)
-        return choice;
-    const cost_t *cost = COSTS[collective];
-    const late_t late = late_of(topology);
-    double best =
-        (nccl_time(&cost->nccl, topology->nranks, (double)bytes, rate.most) + cost->nccl.crossings * late.nccl) / LEAD;
-    for (const own_cost_t *own = cost->own; own < cost->own + MOST_OWN && own->name; own++) {
-        const alg_algorithm_t *algorithm = alg_find(collective, own->name);
-        const double time = own_time(own, topology->nranks, (double)bytes, rate.sure) + own->crossings * late.ours;
-        if (algorithm && time < best && bytes <= algorithm->max_bytes(map, topology->nranks, ALG_FLOAT32)) {
-            best = time;
-            choice.algorithm = algorithm;
-        }
-    }
+    double time = sel_cost_to_beat(topology, collective, bytes);
+    if (topology->memory != ALG_MEMORY_HOSTS)
+        choice.algorithm = sel_cost_fastest(topology, map, collective, bytes, &time);
     return choice;
 }

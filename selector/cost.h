@@ -18,8 +18,19 @@ sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes);
  * NULL without a clear lead. */
 sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
                              uint64_t bytes);
-/* The same where they reach each other through the host's memory (cost_shm.c). */
-const alg_algorithm_t *sel_cost_shm(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
-                                    uint64_t bytes);
+
+/* ---- Its parts; times in us ---- */
+
+/* The fastest of our algorithms, if it takes less than *time, which is then its time; else NULL. */
+const alg_algorithm_t *sel_cost_fastest(const sel_topology_t *topology, const alg_map_t *map,
+                                        alg_collective_t collective, uint64_t bytes, double *time);
+/* The real NCCL's time over the lead that an algorithm needs; 0: nothing is known. */
+double sel_cost_to_beat(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes);
+/* The real NCCL's start over PCIe; 0: unknown. */
+double sel_cost_pcie_start(alg_collective_t collective, double nranks);
+/* The same through the host's memory (cost_shm.c). */
+const alg_algorithm_t *sel_cost_shm_fastest(const sel_topology_t *topology, const alg_map_t *map,
+                                            alg_collective_t collective, uint64_t bytes, double *time);
+double sel_cost_shm_nccl(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes);
 
 #endif

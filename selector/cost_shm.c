@@ -4,43 +4,48 @@
  *
  * A call costs its start, its consecutive crossings, and a GPU's writes and reads over its PCIe link. Our times were
  * fitted to docs/results/shm-*-2-h200.csv; those of the real NCCL, a ring through shared memory, below its times on 2
- * and 4 H200 with NCCL_P2P_DISABLE=1. The link's rate is what `shunt tune` measured, or else slow for us and fast for
- * NCCL.
+ * and 4 H200 with NCCL_P2P_DISABLE=1 (there, and docs/results/shm-nccl-4-h200.csv). The link's rate is what `shunt
+ * tune` measured, or else slow for us and fast for NCCL. Where the GPUs reach each other too (memory.c), NCCL may go
+ * that way, so its times are the better of both.
  */
 #include "selector/cost.h"
 
 #include <stddef.h>
-#include <string.h>
-
-/* The lead over the real NCCL that an algorithm needs. */
-#define LEAD 1.15
 
 /* Rates in bytes per us, times in us. */
 typedef struct pcie {
     double store, load, one_way;
 } pcie_t;
 
-static const pcie_t SLOW = {10e3, 8e3, 2.2};
+static const pcie_t SLOW = {10e3, 8e3, 2.2}, PCIE_4 = {15e3, 15e3, 2.2}; /* 16 lanes, all GPUs at once */
 static const pcie_t FAST = {25e3, 25e3, 1.2}, FAST_NEW = {50e3, 50e3, 1.2};
 
 static pcie_t ours_of(const sel_topology_t *topology)
 {
     const sel_host_measured_t *host = &topology->host;
-    if (!host->store_bytes_per_us)
+    if (host->store_bytes_per_us)
+        return (pcie_t){host->store_bytes_per_us, host->load_bytes_per_us, host->one_way_ns * 1e-3};
+    if (!topology->peers)
         return SLOW;
-    return (pcie_t){host->store_bytes_per_us, host->load_bytes_per_us, host->one_way_ns * 1e-3};
+    /* Below a switch all share its link to the host. */
+    const double part = topology->link == SEL_LINK_PCIE ? 1.0 / topology->nranks : 1;
+    return (pcie_t){part * PCIE_4.store, part * PCIE_4.load, PCIE_4.one_way};
+}
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
 }
 
 /* Fewer GPUs than were measured may get more each. */
 static pcie_t pcie_of_nccl(const sel_topology_t *topology)
 {
     const pcie_t fast = topology->arch >= 90 ? FAST_NEW : FAST;
+    const double peers = topology->peers ? topology->measured.bytes_per_us : 0;
     pcie_t p = topology->host.store_bytes_per_us ? ours_of(topology) : fast;
-    if (topology->nranks < topology->host.gpus) {
-        p.store = p.store > fast.store ? p.store : fast.store;
-        p.load = p.load > fast.load ? p.load : fast.load;
-    }
-    return p;
+    if (topology->nranks < topology->host.gpus)
+        p = (pcie_t){larger(p.store, fast.store), larger(p.load, fast.load), p.one_way};
+    return (pcie_t){larger(p.store, peers), larger(p.load, peers), p.one_way};
 }
 
 /* Writes and reads of the busiest GPU, in units of a rank's larger buffer; the number of hops of the real NCCL's
@@ -103,38 +108,44 @@ static double pairs_time(const pcie_t *p, double bytes)
     return 2.4 + p->one_way + bytes / (0.2 * rate);
 }
 
-static double nccl_time(const pcie_t *p, alg_collective_t collective, double n, double bytes)
+double sel_cost_shm_nccl(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes)
 {
+    const pcie_t p = pcie_of_nccl(topology);
+    const double n = topology->nranks;
     const traffic_t t = traffic_of(collective, n);
-    const double rate = p->store < p->load ? p->store : p->load;
-    const double most = t.write > t.read ? t.write : t.read, ring = 2 * (n - 1) / n;
-    const double load = (collective == ALG_ALL_REDUCE ? ring : collective == ALG_REDUCE ? 1 : most) * bytes / rate;
-    const double soon = 4.5 + p->one_way * t.hops + load / 0.45, full = 20 + p->one_way * t.hops + load;
+    const double rate = p.store < p.load ? p.store : p.load, ring = 2 * (n - 1) / n;
+    const double load = (collective == ALG_ALL_REDUCE ? ring
+                         : collective == ALG_REDUCE   ? 1
+                                                      : larger(t.write, t.read)) *
+                        (double)bytes / rate;
+    double start = 4.5 + p.one_way * t.hops;
+    if (topology->peers && !topology->host.store_bytes_per_us) /* what was published holds for both ways */
+        start = larger(start, sel_cost_pcie_start(collective, n));
+    const double soon = start + load / 0.45, full = 20 + p.one_way * t.hops + load;
     return soon < full ? soon : full;
 }
 
-const alg_algorithm_t *sel_cost_shm(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
-                                    uint64_t bytes)
+const alg_algorithm_t *sel_cost_shm_fastest(const sel_topology_t *topology, const alg_map_t *map,
+                                            alg_collective_t collective, uint64_t bytes, double *time)
 {
-    const pcie_t ours = ours_of(topology), nccl = pcie_of_nccl(topology);
+    const pcie_t p = ours_of(topology);
     const double n = topology->nranks, size = (double)bytes;
     if (topology->arch < 80)
         return NULL;
     const struct {
         const char *name;
         double time;
-    } own[] = {{"shm-oneshot", oneshot_time(&ours, collective, n, size)},
-               {"shm-twoshot", twoshot_time(&ours, n, size)},
-               {"shm-staged", staged_time(&ours, collective, n, size)},
-               {"shm-pairs", pairs_time(&ours, size)}};
-    double best = nccl_time(&nccl, collective, n, size) / LEAD;
-    const alg_algorithm_t *chosen = NULL;
+    } own[] = {{"shm-oneshot", oneshot_time(&p, collective, n, size)},
+               {"shm-twoshot", twoshot_time(&p, n, size)},
+               {"shm-staged", staged_time(&p, collective, n, size)},
+               {"shm-pairs", pairs_time(&p, size)}};
+    const alg_algorithm_t *fastest = NULL;
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
         const alg_algorithm_t *algorithm = alg_find(collective, own[i].name);
-        if (algorithm && own[i].time < best && bytes <= algorithm->max_bytes(map, topology->nranks, ALG_FLOAT32)) {
-            best = own[i].time;
-            chosen = algorithm;
+        if (algorithm && own[i].time < *time && bytes <= algorithm->max_bytes(map, topology->nranks, ALG_FLOAT32)) {
+            *time = own[i].time;
+            fastest = algorithm;
         }
     }
-    return chosen;
+    return fastest;
 }

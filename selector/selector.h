@@ -53,6 +53,7 @@ typedef struct sel_topology {
     uint32_t arch;  /* the lowest compute capability, 10 * major + minor; 0 for host */
     uint32_t multiprocessors; /* the lowest of all ranks; host: 0 */
     bool multicast;           /* the real NCCL may use NVLink multicast on every rank */
+    bool peers;               /* ALG_MEMORY_HOST: chosen by sel_plan_prefers_host; the real NCCL may have peer access */
     uint64_t fingerprint;     /* of this machine's kind: sel_fingerprint; host: 0 */
     sel_measured_t measured;  /* set by sel_plan_init, from the tuned table */
     sel_host_measured_t host; /* likewise */
@@ -179,6 +180,8 @@ typedef struct sel_query {
 bool sel_policy_check(const char *policy, char *fault, size_t fault_bytes);
 /* Fill a plan. Settings have been checked; the same input gives the same plan on every rank. */
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings);
+/* For a plan of ALG_MEMORY_PEER: whether the host's memory would serve this communicator better. Only over PCIe. */
+bool sel_plan_prefers_host(const sel_plan_t *plan);
 /* Row `index` of a collective and kind of type, in order of size; false past the end. */
 bool sel_plan_row(const sel_plan_t *plan, alg_collective_t collective, uint32_t kind, uint32_t index, sel_row_t *row);
 /* The choice. Pure, no allocation, tens of ns. */

@@ -9,6 +9,7 @@
  */
 #include "selector/built_in.h"
 #include "selector/cost.h"
+#include "selector/memory.h"
 #include "selector/policy.h"
 #include "selector/topology.h"
 
@@ -36,8 +37,7 @@ typedef struct sources {
     uint32_t built_in_rows;
 } sources_t;
 
-/* The loader has refused another machine's table; this also refuses it if a communicator's GPUs differ in kind. */
-static bool tuned_is_ours(const sel_plan_t *plan)
+bool sel_tuned_is_ours(const sel_plan_t *plan)
 {
     const sel_tuned_t *tuned = &plan->settings.tuned;
     return tuned->forced || tuned->machine == plan->topology.fingerprint;
@@ -47,11 +47,11 @@ static bool tuned_is_ours(const sel_plan_t *plan)
 static void find_measured(sel_plan_t *plan)
 {
     const sel_measured_t *link = &plan->settings.tuned.link;
-    const bool found = tuned_is_ours(plan) && link->bytes_per_us > 0 && link->gpus >= 2;
+    const bool found = sel_tuned_is_ours(plan) && link->bytes_per_us > 0 && link->gpus >= 2;
     plan->topology.measured = found ? *link : (sel_measured_t){0};
     const sel_host_measured_t *host = &plan->settings.tuned.host;
     const bool both = host->store_bytes_per_us > 0 && host->load_bytes_per_us > 0;
-    plan->topology.host = tuned_is_ours(plan) && both && host->gpus >= 2 ? *host : (sel_host_measured_t){0};
+    plan->topology.host = sel_tuned_is_ours(plan) && both && host->gpus >= 2 ? *host : (sel_host_measured_t){0};
 }
 
 static void find_tuned(sources_t *sources)
@@ -62,7 +62,7 @@ static void find_tuned(sources_t *sources)
     sel_topology_class(topology, name);
     const uint32_t hash = sel_class_hash(name);
     sources->tuned_rows = 0;
-    if (!tuned_is_ours(sources->plan))
+    if (!sel_tuned_is_ours(sources->plan))
         return;
     for (uint32_t i = 0; i < tuned->rows && i < SEL_TUNED_ROWS; i++) {
         const sel_tuned_row_t *row = &tuned->row[i];
@@ -86,6 +86,8 @@ static void find_built_in(sources_t *sources)
         snprintf(name, sizeof name, "network-%ux%u", topology.hosts, sel_team_ranks(&topology));
     const char *class_name = topology.link == SEL_LINK_HOST ? "host" : name;
     sources->built_in_rows = 0;
+    if (topology.peers) /* the rows were measured against an NCCL without peer access */
+        return;
     for (uint32_t i = 0; i < sel_built_in_count && sources->built_in_rows < SEL_BUILT_IN_MOST; i++) {
         const sel_built_in_t *row = &sel_built_in[i];
         if (row->collective == sources->collective && strcmp(row->class_name, class_name) == 0)

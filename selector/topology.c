@@ -140,7 +140,7 @@ sel_reach_t sel_gpu_reach(const sel_machine_t *machine, uint32_t a, uint32_t b)
     static const sel_link_t link[] = {
         [SEL_PATH_NVSWITCH] = SEL_LINK_NVSWITCH, [SEL_PATH_NVLINK] = SEL_LINK_MESH, [SEL_PATH_PIX] = SEL_LINK_PCIE,
         [SEL_PATH_PXB] = SEL_LINK_PCIE,          [SEL_PATH_PHB] = SEL_LINK_PHB,     [SEL_PATH_SYS] = SEL_LINK_SYS};
-    sel_reach_t reach;
+    sel_reach_t reach = {0};
     reach.link = link[sel_gpu_path(machine, a, b, &reach.lanes)];
     return reach;
 }
@@ -165,7 +165,7 @@ sel_topology_t sel_machine_topology(const sel_machine_t *machine, const uint32_t
                                .arch = first->arch,
                                .multiprocessors = first->multiprocessors,
                                .multicast = true};
-    sel_reach_t reach = {SEL_LINK_PCIE, 0};
+    sel_reach_t reach = {.link = SEL_LINK_PCIE};
     uint64_t kind[SEL_MAX_GPUS];
     for (uint32_t i = 0; i < count; i++) {
         const sel_gpu_t *one = &machine->gpu[gpu[i]];

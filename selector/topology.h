@@ -37,6 +37,7 @@ bool sel_topology_parse(const char *class, sel_topology_t *topology);
 typedef struct sel_reach {
     sel_link_t link;
     uint32_t lanes; /* NVSWITCH, MESH: NVLinks between each pair, 0 if unknown; else 0 */
+    sel_link_t far; /* BRIDGES: the farthest of the pairs without NVLink; else 0 */
 } sel_reach_t;
 
 /* Join the results of two sets of pairs: equal ones stay, NVLink with anything else gives SEL_LINK_BRIDGES,

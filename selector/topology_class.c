@@ -79,14 +79,21 @@ bool sel_topology_parse(const char *class, sel_topology_t *topology)
     return false;
 }
 
+static sel_link_t over_pcie(sel_reach_t reach)
+{
+    return reach.link >= SEL_LINK_PCIE ? reach.link : reach.far;
+}
+
 sel_reach_t sel_reach_join(sel_reach_t a, sel_reach_t b)
 {
-    if (a.link == b.link && (a.lanes == b.lanes || b.lanes == 0))
+    if (a.link == b.link && a.link != SEL_LINK_BRIDGES && (a.lanes == b.lanes || b.lanes == 0))
         return a;
-    if (a.link == b.link && a.lanes == 0)
+    if (a.link == b.link && a.link != SEL_LINK_BRIDGES && a.lanes == 0)
         return b;
-    if (a.link < SEL_LINK_PCIE || b.link < SEL_LINK_PCIE)
-        return (sel_reach_t){SEL_LINK_BRIDGES, 0};
+    if (a.link < SEL_LINK_PCIE || b.link < SEL_LINK_PCIE) {
+        const sel_link_t far_a = over_pcie(a), far_b = over_pcie(b);
+        return (sel_reach_t){SEL_LINK_BRIDGES, 0, far_a > far_b ? far_a : far_b};
+    }
     return a.link > b.link ? a : b;
 }
 

@@ -220,9 +220,10 @@ int sel_nvml_reach(const char *from, const char *to, sel_reach_t *reach)
     const uint32_t switched = links ? sel_nvlinks_switched(links) : 0;
     const uint32_t direct = links ? sel_nvlinks_to(links, to) : 0;
     if (switched || !links || !links->targets) /* the driver hides its links: count them as switched */
-        *reach = (sel_reach_t){SEL_LINK_NVSWITCH, switched};
+        *reach = (sel_reach_t){.link = SEL_LINK_NVSWITCH, .lanes = switched};
     else
-        *reach = direct ? (sel_reach_t){SEL_LINK_MESH, direct} : (sel_reach_t){SEL_LINK_BRIDGES, 0};
+        *reach =
+            direct ? (sel_reach_t){.link = SEL_LINK_MESH, .lanes = direct} : (sel_reach_t){.link = SEL_LINK_BRIDGES};
     return 1;
 }
 

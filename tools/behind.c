@@ -138,7 +138,7 @@ static bool read_list(int from, char path[PATH_MAX])
     return found;
 }
 
-static bool ask_linker(const char *linker, const char *program, char path[PATH_MAX])
+static bool query_linker(const char *linker, const char *program, char path[PATH_MAX])
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
@@ -203,7 +203,7 @@ static bool find_real(const char *command, char real[PATH_MAX])
     for (int i = 0; i < MOST_INTERPRETERS && interpreter_of(program, next); i++) {
         memcpy(program, next, sizeof program);
     }
-    if (linker_of(program, linker) && ask_linker(linker, program, listed) && is_real(listed, real)) {
+    if (linker_of(program, linker) && query_linker(linker, program, listed) && is_real(listed, real)) {
         return true;
     }
     return search(program, real);

@@ -155,6 +155,7 @@ typedef struct bench_machine {
     int shunt_version;
     int nccl_version;     /* 0: none */
     uint32_t collectives; /* bit c: Shunt has an algorithm of this one */
+    uint64_t fingerprint; /* of all its GPUs, as tables name it; 0: unknown */
     char nccl_path[PATH_MAX];
     char error[TOOL_ERROR_BYTES];
     tool_gpus_t gpus;

@@ -26,7 +26,7 @@ static uint32_t calls_of(const bench_rank_t *rank)
 }
 
 /* Wait until the stream is empty and all ranks are here. */
-static bool stand_ready(bench_rank_t *rank)
+static bool wait_for_all(bench_rank_t *rank)
 {
     if (!rank->device->wait(rank)) {
         return false;
@@ -39,7 +39,7 @@ static bool stand_ready(bench_rank_t *rank)
 static bool round_call(bench_rank_t *rank, const bench_case_t *one, const bench_side_t *side, double *seconds)
 {
     uint32_t calls = calls_of(rank);
-    if (!stand_ready(rank)) {
+    if (!wait_for_all(rank)) {
         return false;
     }
     double start = now();
@@ -57,7 +57,7 @@ static bool round_sync(bench_rank_t *rank, const bench_case_t *one, const bench_
 {
     double times[MOST_CALLS];
     uint32_t calls = calls_of(rank);
-    if (!stand_ready(rank)) {
+    if (!wait_for_all(rank)) {
         return false;
     }
     for (uint32_t i = 0; i < calls; i++) {

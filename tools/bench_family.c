@@ -40,6 +40,10 @@ static void look_around(void *argument)
         machine->collectives |= (uint32_t)known << c;
     }
     if (!machine->host) {
+        shunt_communicator_t facts = {.size = sizeof facts};
+        if (shunt.shunt_topology_class(NULL, &facts) == 0) {
+            machine->fingerprint = facts.machine;
+        }
         tool_gpus_read(&machine->gpus);
         const char *path = shunt.shunt_nccl_path();
         if (path != NULL && nccl.ncclGetVersion(&machine->nccl_version) == ncclSuccess) {
@@ -154,6 +158,7 @@ static bool fork_ranks(bench_family_t *family, bench_body_t body, const void *jo
     for (uint32_t i = 0; i < family->ranks; i++) {
         if (fork_child(&family->pid[i])) {
             close(ends[0]);
+            setenv("SHUNT_TIMEOUT_MS", "0", 0); /* the parent watches; a busy machine may delay a rank for long */
             _exit(body(job, family->shared, i, ends[1]) ? TOOL_OK : TOOL_FAILED);
         }
         if (family->pid[i] < 0) {

@@ -29,7 +29,7 @@ static const char help[] =
     "  --help        print this\n\n"
     "Exit status: 0 if all is well, 1 if there is a fault, 2 for a wrong option.\n";
 
-void doctor_say(doctor_t *doctor, doctor_level_t level, const char *what_to_do, const char *format, ...)
+void doctor_print(doctor_t *doctor, doctor_level_t level, const char *what_to_do, const char *format, ...)
 {
     static const char *const words[] = {"ok   ", "note ", "fault"}, *const colours[] = {"32", "33", "1;31"};
     va_list arguments;

@@ -45,7 +45,7 @@ typedef struct doctor {
 } doctor_t;
 
 /* Print one line, and a second one with what to do unless that is NULL. */
-void doctor_say(doctor_t *doctor, doctor_level_t level, const char *what_to_do, const char *format, ...)
+void doctor_print(doctor_t *doctor, doctor_level_t level, const char *what_to_do, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* False: no further check is possible. */

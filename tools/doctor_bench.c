@@ -108,48 +108,48 @@ static bool measure(const doctor_t *doctor, const subject_t *subject, result_t *
 
 /* ---- The sentence ---- */
 
-static void tell_why_not(doctor_t *doctor, const subject_t *subject, const char *size)
+static void report_why_not(doctor_t *doctor, const subject_t *subject, const char *size)
 {
     doctor_log_t log;
     doctor_log_read(doctor->folder, "bench.", &log);
     if (log.forwarded.count > 0) {
-        doctor_say(doctor, DOCTOR_FAULT, doctor_advice(log.forwarded.text[0]),
-                   "the bench's communicator was forwarded: %s", log.forwarded.text[0]);
+        doctor_print(doctor, DOCTOR_FAULT, doctor_advice(log.forwarded.text[0]),
+                     "the bench's communicator was forwarded: %s", log.forwarded.text[0]);
     } else {
-        doctor_say(doctor, DOCTOR_NOTE, "run `shunt tune`, which measures what is faster here",
-                   "the table gives %s %s to NCCL on this machine", size, plural(subject->collective));
+        doctor_print(doctor, DOCTOR_NOTE, "run `shunt tune`, which measures what is faster here",
+                     "the table gives %s %s to NCCL on this machine", size, plural(subject->collective));
     }
 }
 
-static void tell_times(doctor_t *doctor, const subject_t *subject, const bench_row_t *row)
+static void report_times(doctor_t *doctor, const subject_t *subject, const bench_row_t *row)
 {
     char size[16], calls[64] = "";
     size_text(row->bytes, size);
     if (row->wrong != 0) {
-        doctor_say(doctor, DOCTOR_FAULT, "report it, with the output of `shunt info`", "%llu wrong elements in %s %s",
-                   (unsigned long long)row->wrong, size, plural(subject->collective));
+        doctor_print(doctor, DOCTOR_FAULT, "report it, with the output of `shunt info`", "%llu wrong elements in %s %s",
+                     (unsigned long long)row->wrong, size, plural(subject->collective));
         return;
     }
     if (doctor->machine->host) {
-        doctor_say(doctor, DOCTOR_OK, NULL,
-                   "%s %s of %d ranks are right on the host device (its times say nothing of "
-                   "GPUs)",
-                   size, plural(subject->collective), HOST_RANKS);
+        doctor_print(doctor, DOCTOR_OK, NULL,
+                     "%s %s of %d ranks are right on the host device (its times say nothing of "
+                     "GPUs)",
+                     size, plural(subject->collective), HOST_RANKS);
         return;
     }
     if (subject->calls > 0) {
         snprintf(calls, sizeof calls, ", which came most often,");
     }
     if (strcmp(row->algorithm, "nccl") == 0) {
-        tell_why_not(doctor, subject, size);
+        report_why_not(doctor, subject, size);
     } else if (row->nccl_seconds == 0) {
-        doctor_say(doctor, DOCTOR_NOTE, NULL, "your %s %s take %.3g us; there is no NCCL to compare with", size,
-                   plural(subject->collective), row->seconds * 1e6);
+        doctor_print(doctor, DOCTOR_NOTE, NULL, "your %s %s take %.3g us; there is no NCCL to compare with", size,
+                     plural(subject->collective), row->seconds * 1e6);
     } else {
         const bool slower = row->seconds > row->nccl_seconds;
-        doctor_say(doctor, slower ? DOCTOR_NOTE : DOCTOR_OK, slower ? "run `shunt tune`" : NULL,
-                   "on this machine your %s %s%s go from %.3g to %.3g us", size, plural(subject->collective), calls,
-                   row->nccl_seconds * 1e6, row->seconds * 1e6);
+        doctor_print(doctor, slower ? DOCTOR_NOTE : DOCTOR_OK, slower ? "run `shunt tune`" : NULL,
+                     "on this machine your %s %s%s go from %.3g to %.3g us", size, plural(subject->collective), calls,
+                     row->nccl_seconds * 1e6, row->seconds * 1e6);
     }
 }
 
@@ -167,8 +167,8 @@ void doctor_bench(doctor_t *doctor)
         return;
     }
     if (measure(doctor, &subject, &result)) {
-        tell_times(doctor, &subject, &result.row);
+        report_times(doctor, &subject, &result.row);
     } else {
-        doctor_say(doctor, DOCTOR_FAULT, "run `shunt bench` for more", "the bench failed, as told above");
+        doctor_print(doctor, DOCTOR_FAULT, "run `shunt bench` for more", "the bench failed, as told above");
     }
 }

@@ -79,7 +79,7 @@ static bool reap(pid_t command, int *status)
 static bool wait_until(pid_t command, watched_t *watched, double end)
 {
     while (now() < end) {
-        tool_processes_look(watched->processes);
+        tool_processes_update(watched->processes);
         if (reap(command, &watched->status)) {
             return true;
         }
@@ -111,7 +111,7 @@ static bool watch(doctor_t *doctor, watched_t *watched)
         start_command(doctor);
     }
     if (command < 0) {
-        doctor_say(doctor, DOCTOR_FAULT, NULL, "fork: %s", strerror(errno));
+        doctor_print(doctor, DOCTOR_FAULT, NULL, "fork: %s", strerror(errno));
         return false;
     }
     watched->ended = wait_until(command, watched, start + doctor->limit_s);
@@ -140,22 +140,22 @@ static bool print_tail(const char *text, void *unused)
     return true;
 }
 
-static void tell_end(doctor_t *doctor, const watched_t *watched)
+static void report_end(doctor_t *doctor, const watched_t *watched)
 {
     const int status = watched->status;
     if (!watched->ended) {
-        doctor_say(doctor, DOCTOR_NOTE, NULL, "%s was ended after %.0f s (--limit)", doctor->command[0],
-                   watched->seconds);
+        doctor_print(doctor, DOCTOR_NOTE, NULL, "%s was ended after %.0f s (--limit)", doctor->command[0],
+                     watched->seconds);
         return;
     }
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
-        doctor_say(doctor, DOCTOR_OK, NULL, "%s ran to its end in %.1f s", doctor->command[0], watched->seconds);
+        doctor_print(doctor, DOCTOR_OK, NULL, "%s ran to its end in %.1f s", doctor->command[0], watched->seconds);
         return;
     }
-    doctor_say(doctor, DOCTOR_FAULT, "see whether it fails without Shunt as well",
-               "%s ended with %s %d; its last lines:", doctor->command[0],
-               WIFSIGNALED(status) ? "signal" : "exit status",
-               WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    doctor_print(doctor, DOCTOR_FAULT, "see whether it fails without Shunt as well",
+                 "%s ended with %s %d; its last lines:", doctor->command[0],
+                 WIFSIGNALED(status) ? "signal" : "exit status",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     (void)tool_folder_each(doctor->folder, "output", print_tail, NULL);
 }
 
@@ -183,26 +183,26 @@ static bool same_fault(const tool_process_t *a, const tool_process_t *b, const d
            (!past[0] || strcmp(a->nccl, b->nccl) == 0);
 }
 
-static void tell_process(doctor_t *doctor, const tool_process_t *process, const doctor_log_t *log)
+static void report_process(doctor_t *doctor, const tool_process_t *process, const doctor_log_t *log)
 {
     if (process->static_in != NULL) {
-        doctor_say(
+        doctor_print(
             doctor, DOCTOR_FAULT, "take a build of it that links libnccl.so.2 (Horovod: HOROVOD_NCCL_LINK=SHARED)",
             "%s (process %s) has NCCL linked into it: Shunt cannot take its place", process->static_in, process->name);
     }
     if (gets_past(process, log) && process->preload) {
-        doctor_say(doctor, DOCTOR_FAULT, "run it by `shunt run --audit -- CMD`",
-                   "%s opened %s by its path, which a preload does not change", process->name, process->nccl);
+        doctor_print(doctor, DOCTOR_FAULT, "run it by `shunt run --audit -- CMD`",
+                     "%s opened %s by its path, which a preload does not change", process->name, process->nccl);
     } else if (gets_past(process, log)) {
-        doctor_say(doctor, DOCTOR_FAULT,
-                   "let its launcher pass LD_PRELOAD on (mpirun -x LD_PRELOAD, srun --export=ALL, docker run -e "
-                   "LD_PRELOAD)",
-                   "%s loaded %s: it was started without Shunt's LD_PRELOAD", process->name, process->nccl);
+        doctor_print(doctor, DOCTOR_FAULT,
+                     "let its launcher pass LD_PRELOAD on (mpirun -x LD_PRELOAD, srun --export=ALL, docker run -e "
+                     "LD_PRELOAD)",
+                     "%s loaded %s: it was started without Shunt's LD_PRELOAD", process->name, process->nccl);
     }
 }
 
 /* True if a process has an NCCL that a preload does not replace. Equal processes get one line. */
-static bool tell_processes(doctor_t *doctor, const tool_processes_t *processes, const doctor_log_t *log)
+static bool report_processes(doctor_t *doctor, const tool_processes_t *processes, const doctor_log_t *log)
 {
     const uint32_t faults = doctor->faults;
     for (uint32_t i = 0; i < processes->count; i++) {
@@ -211,7 +211,7 @@ static bool tell_processes(doctor_t *doctor, const tool_processes_t *processes, 
             told = same_fault(&processes->process[k], &processes->process[i], log);
         }
         if (!told) {
-            tell_process(doctor, &processes->process[i], log);
+            report_process(doctor, &processes->process[i], log);
         }
     }
     return doctor->faults > faults;
@@ -226,36 +226,37 @@ static uint32_t count_preloaded(const tool_processes_t *processes)
     return count;
 }
 
-static void tell_log(doctor_t *doctor, const doctor_log_t *log)
+static void report_log(doctor_t *doctor, const doctor_log_t *log)
 {
     for (uint32_t i = 0; i < log->forwarded.count; i++) {
         const char *advice = doctor_advice(log->forwarded.text[i]);
         const bool meant = advice != NULL && strncmp(advice, "nothing", 7) == 0;
-        doctor_say(doctor, meant ? DOCTOR_NOTE : DOCTOR_FAULT, advice, "communicators forwarded to NCCL (%u): %s",
-                   log->forwarded.times[i], log->forwarded.text[i]);
+        doctor_print(doctor, meant ? DOCTOR_NOTE : DOCTOR_FAULT, advice, "communicators forwarded to NCCL (%u): %s",
+                     log->forwarded.times[i], log->forwarded.text[i]);
     }
     for (uint32_t i = 0; i < log->warnings.count; i++) {
-        doctor_say(doctor, DOCTOR_NOTE, NULL, "warned: %s", log->warnings.text[i]);
+        doctor_print(doctor, DOCTOR_NOTE, NULL, "warned: %s", log->warnings.text[i]);
     }
 }
 
-static void tell_counts(doctor_t *doctor, const watched_t *watched, const doctor_log_t *log)
+static void report_counts(doctor_t *doctor, const watched_t *watched, const doctor_log_t *log)
 {
     const tool_counts_t *counts = &doctor->counts;
     if (log->attached == 0) {
         return;
     }
     if (counts->processes == 0) {
-        doctor_say(doctor, DOCTOR_NOTE, watched->ended ? NULL : "give it more time by --limit, or less to do",
-                   "Shunt serves its communicators (%u attached); %s", log->attached,
-                   watched->ended ? "no process has left counts of its calls (none made, or ended by _exit or a signal)"
-                                  : "the number of taken calls is not known, since the processes were ended");
+        doctor_print(doctor, DOCTOR_NOTE, watched->ended ? NULL : "give it more time by --limit, or less to do",
+                     "Shunt serves its communicators (%u attached); %s", log->attached,
+                     watched->ended
+                         ? "no process has left counts of its calls (none made, or ended by _exit or a signal)"
+                         : "the number of taken calls is not known, since the processes were ended");
     } else if (counts->taken == 0) {
-        doctor_say(doctor, DOCTOR_FAULT, "run it by `shunt run --report -- CMD`, which tells the reason of each size",
-                   "Shunt took none of %llu calls", (unsigned long long)counts->forwarded);
+        doctor_print(doctor, DOCTOR_FAULT, "run it by `shunt run --report -- CMD`, which tells the reason of each size",
+                     "Shunt took none of %llu calls", (unsigned long long)counts->forwarded);
     } else {
-        doctor_say(doctor, DOCTOR_OK, NULL, "taken: %llu calls, forwarded %llu, in %u processes",
-                   (unsigned long long)counts->taken, (unsigned long long)counts->forwarded, counts->processes);
+        doctor_print(doctor, DOCTOR_OK, NULL, "taken: %llu calls, forwarded %llu, in %u processes",
+                     (unsigned long long)counts->taken, (unsigned long long)counts->forwarded, counts->processes);
     }
 }
 
@@ -268,16 +269,17 @@ void doctor_command(doctor_t *doctor)
     }
     watched.processes->library = doctor->library;
     if (watch(doctor, &watched)) {
-        tell_end(doctor, &watched);
+        report_end(doctor, &watched);
         doctor_log_read(doctor->folder, "log.", &log);
         (void)tool_counts_read(doctor->folder, &doctor->counts);
         const uint32_t preloaded = count_preloaded(watched.processes);
-        const bool past = tell_processes(doctor, watched.processes, &log);
-        tell_log(doctor, &log);
-        tell_counts(doctor, &watched, &log);
+        const bool past = report_processes(doctor, watched.processes, &log);
+        report_log(doctor, &log);
+        report_counts(doctor, &watched, &log);
         if (!past && log.attached == 0 && log.forwarded.count == 0) {
-            doctor_say(doctor, DOCTOR_FAULT, "run a command that makes a communicator within the time limit (--limit)",
-                       "no process made a communicator (Shunt was loaded in %u)", preloaded);
+            doctor_print(doctor, DOCTOR_FAULT,
+                         "run a command that makes a communicator within the time limit (--limit)",
+                         "no process made a communicator (Shunt was loaded in %u)", preloaded);
         }
     }
     tool_processes_free(watched.processes);

@@ -55,7 +55,7 @@ static void read_rules(const tool_shunt_t *shunt, doctor_facts_t *facts)
     }
 }
 
-static void ask_library(void *argument)
+static void query_library(void *argument)
 {
     doctor_facts_t *facts = argument;
     tool_shunt_t shunt;
@@ -82,55 +82,55 @@ static void ask_library(void *argument)
 
 /* ---- Lines ---- */
 
-static void tell_libraries(doctor_t *doctor)
+static void report_libraries(doctor_t *doctor)
 {
     const bench_machine_t *machine = doctor->machine;
     char version[16];
-    doctor_say(doctor, DOCTOR_OK, NULL, "Shunt %d.%d.%d, %s", machine->shunt_version / 10000,
-               machine->shunt_version / 100 % 100, machine->shunt_version % 100, doctor->library);
+    doctor_print(doctor, DOCTOR_OK, NULL, "Shunt %d.%d.%d, %s", machine->shunt_version / 10000,
+                 machine->shunt_version / 100 % 100, machine->shunt_version % 100, doctor->library);
     if (machine->nccl_version != 0) {
         tool_version_text(machine->nccl_version, version);
-        doctor_say(doctor, DOCTOR_OK, NULL, "NCCL %s, %s", version, machine->nccl_path);
+        doctor_print(doctor, DOCTOR_OK, NULL, "NCCL %s, %s", version, machine->nccl_path);
     } else if (!machine->host) {
-        doctor_say(doctor, DOCTOR_FAULT,
-                   "install NCCL (PyTorch's wheels bring it), or name it by SHUNT_NCCL_PATH=/path/libnccl.so.2",
-                   "no NCCL found to forward calls to");
+        doctor_print(doctor, DOCTOR_FAULT,
+                     "install NCCL (PyTorch's wheels bring it), or name it by SHUNT_NCCL_PATH=/path/libnccl.so.2",
+                     "no NCCL found to forward calls to");
     }
 }
 
-static void tell_gpus(doctor_t *doctor)
+static void report_gpus(doctor_t *doctor)
 {
     const tool_gpus_t *gpus = &doctor->machine->gpus;
     if (doctor->machine->host) {
         const char *set = strstr(doctor->facts->settings, "SHUNT_DEVICE=host");
         const bool built = bench_device_cuda != NULL; /* with CUDA */
-        doctor_say(doctor, DOCTOR_NOTE,
-                   set != NULL ? "unset SHUNT_DEVICE to use GPUs"
-                   : built ? "to use GPUs, see whether nvidia-smi lists them (in a container: docker run --gpus all)"
-                           : "to use GPUs, build Shunt where nvcc is (cmake --preset release)",
-                   "no GPU is used: %s; the checks below use the host device, which is for tests and not for speed",
-                   set != NULL ? "SHUNT_DEVICE=host is set"
-                   : built     ? "no CUDA driver answers"
-                               : "this Shunt was built without CUDA");
+        doctor_print(doctor, DOCTOR_NOTE,
+                     set != NULL ? "unset SHUNT_DEVICE to use GPUs"
+                     : built ? "to use GPUs, see whether nvidia-smi lists them (in a container: docker run --gpus all)"
+                             : "to use GPUs, build Shunt where nvcc is (cmake --preset release)",
+                     "no GPU is used: %s; the checks below use the host device, which is for tests and not for speed",
+                     set != NULL ? "SHUNT_DEVICE=host is set"
+                     : built     ? "no CUDA driver answers"
+                                 : "this Shunt was built without CUDA");
         return;
     }
     if (gpus->count == 0) {
-        doctor_say(doctor, DOCTOR_FAULT,
-                   gpus->cuda_runtime == 0
-                       ? "build Shunt where nvcc is (cmake --preset release)"
-                       : "see whether nvidia-smi lists GPUs here (in a container: docker run --gpus all)",
-                   "no GPU can be used: %s", gpus->error);
+        doctor_print(doctor, DOCTOR_FAULT,
+                     gpus->cuda_runtime == 0
+                         ? "build Shunt where nvcc is (cmake --preset release)"
+                         : "see whether nvidia-smi lists GPUs here (in a container: docker run --gpus all)",
+                     "no GPU can be used: %s", gpus->error);
         return;
     }
-    doctor_say(doctor, DOCTOR_OK, NULL, "%u x %s, driver %s, CUDA %u.%u", gpus->count, gpus->gpu[0].name,
-               gpus->driver[0] != '\0' ? gpus->driver : "unknown", gpus->cuda_driver / 1000,
-               gpus->cuda_driver % 1000 / 10);
+    doctor_print(doctor, DOCTOR_OK, NULL, "%u x %s, driver %s, CUDA %u.%u", gpus->count, gpus->gpu[0].name,
+                 gpus->driver[0] != '\0' ? gpus->driver : "unknown", gpus->cuda_driver / 1000,
+                 gpus->cuda_driver % 1000 / 10);
     if (gpus->count == 1) {
-        doctor_say(doctor, DOCTOR_NOTE, NULL, "one GPU: its collectives are copies, and there is nothing to gain");
+        doctor_print(doctor, DOCTOR_NOTE, NULL, "one GPU: its collectives are copies, and there is nothing to gain");
     }
 }
 
-static void tell_links(doctor_t *doctor)
+static void report_links(doctor_t *doctor)
 {
     const tool_gpus_t *gpus = &doctor->machine->gpus;
     uint32_t pairs[TOOL_LINK_NONE + 1] = {0}, apart[2] = {0, 0};
@@ -147,17 +147,17 @@ static void tell_links(doctor_t *doctor)
         return;
     }
     if (pairs[TOOL_LINK_NONE] > 0) {
-        doctor_say(
+        doctor_print(
             doctor, DOCTOR_NOTE,
             "choose GPUs that reach each other (CUDA_VISIBLE_DEVICES; `shunt info` shows the pairs); in a virtual "
             "machine or with PCIe access control (ACS) ask for peer access to be let through",
             "no peer access between %u of %u pairs of GPUs, such as %u and %u", pairs[TOOL_LINK_NONE] / 2,
             gpus->listed * (gpus->listed - 1) / 2, apart[0], apart[1]);
     } else {
-        doctor_say(doctor, DOCTOR_OK, NULL, "peer access between all pairs of GPUs, %s",
-                   pairs[TOOL_LINK_PEER] == 0     ? "over NVLink"
-                   : pairs[TOOL_LINK_NVLINK] == 0 ? "not over NVLink"
-                                                  : "some of them over NVLink");
+        doctor_print(doctor, DOCTOR_OK, NULL, "peer access between all pairs of GPUs, %s",
+                     pairs[TOOL_LINK_PEER] == 0     ? "over NVLink"
+                     : pairs[TOOL_LINK_NVLINK] == 0 ? "not over NVLink"
+                                                    : "some of them over NVLink");
     }
 }
 
@@ -182,77 +182,77 @@ static bool in_container(void)
            secure_getenv("KUBERNETES_SERVICE_HOST") != NULL;
 }
 
-static void tell_shared_memory(doctor_t *doctor)
+static void report_shared_memory(doctor_t *doctor)
 {
     static const char advice[] = "give the container shared memory: docker run --ipc=host, or --shm-size=1g; in "
                                  "Kubernetes an emptyDir with medium Memory at /dev/shm";
     struct statvfs space;
     const int error = try_shared_memory();
     if (error != 0) {
-        doctor_say(doctor, DOCTOR_FAULT, advice, "ranks cannot meet: no shared memory in /dev/shm: %s",
-                   strerror(error));
+        doctor_print(doctor, DOCTOR_FAULT, advice, "ranks cannot meet: no shared memory in /dev/shm: %s",
+                     strerror(error));
         return;
     }
     const uint64_t free_mib = statvfs("/dev/shm", &space) == 0 ? (uint64_t)space.f_bavail * space.f_frsize >> 20 : 0;
     if (free_mib < LEAST_SHARED_MIB) {
-        doctor_say(doctor, DOCTOR_FAULT, advice, "/dev/shm has %llu MiB left", (unsigned long long)free_mib);
+        doctor_print(doctor, DOCTOR_FAULT, advice, "/dev/shm has %llu MiB left", (unsigned long long)free_mib);
         return;
     }
-    doctor_say(doctor, DOCTOR_OK, NULL, "/dev/shm: %llu MiB free", (unsigned long long)free_mib);
+    doctor_print(doctor, DOCTOR_OK, NULL, "/dev/shm: %llu MiB free", (unsigned long long)free_mib);
     if (in_container()) {
-        doctor_say(doctor, DOCTOR_NOTE, NULL,
-                   "in a container: ranks in several containers of a host meet only if these share IPC (docker run "
-                   "--ipc=host)");
+        doctor_print(doctor, DOCTOR_NOTE, NULL,
+                     "in a container: ranks in several containers of a host meet only if these share IPC (docker run "
+                     "--ipc=host)");
     }
 }
 
-static void tell_settings(doctor_t *doctor)
+static void report_settings(doctor_t *doctor)
 {
     const doctor_facts_t *facts = doctor->facts;
     if (facts->disabled) {
-        doctor_say(doctor, DOCTOR_FAULT, "unset SHUNT_ENABLE", "SHUNT_ENABLE=0: Shunt forwards every call");
+        doctor_print(doctor, DOCTOR_FAULT, "unset SHUNT_ENABLE", "SHUNT_ENABLE=0: Shunt forwards every call");
     }
     if (facts->settings[0] != '\0') {
-        doctor_say(doctor, DOCTOR_NOTE, NULL, "settings: %s", facts->settings);
+        doctor_print(doctor, DOCTOR_NOTE, NULL, "settings: %s", facts->settings);
     }
 }
 
-static void tell_table(doctor_t *doctor)
+static void report_table(doctor_t *doctor)
 {
     const doctor_facts_t *facts = doctor->facts;
     if (facts->all.ranks == 0) {
         return;
     }
     if (facts->tuned) {
-        doctor_say(doctor, DOCTOR_OK, NULL, "tuned table: %s", facts->table);
+        doctor_print(doctor, DOCTOR_OK, NULL, "tuned table: %s", facts->table);
         return;
     }
     /* An unmeasured class has only the cost model's rules. */
-    doctor_say(doctor, doctor->machine->host ? DOCTOR_OK : DOCTOR_NOTE,
-               doctor->machine->host ? NULL : "run `shunt tune` once, on idle GPUs: three minutes",
-               "no tuned table; rules for %s by: %s", facts->all.class_name,
-               facts->rules[0] != '\0' ? facts->rules : "none, so everything is forwarded");
+    doctor_print(doctor, doctor->machine->host ? DOCTOR_OK : DOCTOR_NOTE,
+                 doctor->machine->host ? NULL : "run `shunt tune` once, on idle GPUs: three minutes",
+                 "no tuned table; rules for %s by: %s", facts->all.class_name,
+                 facts->rules[0] != '\0' ? facts->rules : "none, so everything is forwarded");
 }
 
 bool doctor_machine(doctor_t *doctor)
 {
     char error[TOOL_ERROR_BYTES] = "";
     if (!tool_library_path(doctor->library, error)) {
-        doctor_say(doctor, DOCTOR_FAULT, "set SHUNT_LIB to Shunt's libnccl.so.2", "no library: %s", error);
+        doctor_print(doctor, DOCTOR_FAULT, "set SHUNT_LIB to Shunt's libnccl.so.2", "no library: %s", error);
         return false;
     }
     if (!bench_look("doctor", doctor->machine)) {
-        doctor_say(doctor, DOCTOR_FAULT, NULL, "%s cannot be used", doctor->library);
+        doctor_print(doctor, DOCTOR_FAULT, NULL, "%s cannot be used", doctor->library);
         return false;
     }
-    const bool asked = bench_apart("doctor", "asking the library", ask_library, doctor->facts);
-    tell_libraries(doctor);
-    tell_gpus(doctor);
-    tell_links(doctor);
-    tell_shared_memory(doctor);
+    const bool asked = bench_apart("doctor", "asking the library", query_library, doctor->facts);
+    report_libraries(doctor);
+    report_gpus(doctor);
+    report_links(doctor);
+    report_shared_memory(doctor);
     if (asked && doctor->facts->error[0] == '\0') {
-        tell_settings(doctor);
-        tell_table(doctor);
+        report_settings(doctor);
+        report_table(doctor);
     }
     return true;
 }

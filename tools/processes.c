@@ -103,7 +103,7 @@ static const char *has_nccl(tool_processes_t *processes, const char *path)
     return processes->file[at].has_nccl ? copy : NULL;
 }
 
-static void look_at_file(tool_processes_t *processes, tool_process_t *process, const char *path)
+static void check_file(tool_processes_t *processes, tool_process_t *process, const char *path)
 {
     const char *slash = strrchr(path, '/');
     if (strcmp(path, processes->library) == 0) {
@@ -116,7 +116,7 @@ static void look_at_file(tool_processes_t *processes, tool_process_t *process, c
 }
 
 /* "7f00-7f10 r-xp 00000000 08:01 123   /path"; another process's may be unreadable. */
-static void look_at_maps(tool_processes_t *processes, tool_process_t *process)
+static void read_maps(tool_processes_t *processes, tool_process_t *process)
 {
     char path[64], *line = NULL;
     size_t capacity = 0;
@@ -127,7 +127,7 @@ static void look_at_maps(tool_processes_t *processes, tool_process_t *process)
         const char *rights = strchr(line, ' ');
         if (mapped != NULL && rights != NULL && rights[3] == 'x') {
             mapped[strcspn(mapped, "\n")] = '\0';
-            look_at_file(processes, process, mapped);
+            check_file(processes, process, mapped);
         }
     }
     free(line);
@@ -136,7 +136,7 @@ static void look_at_maps(tool_processes_t *processes, tool_process_t *process)
     }
 }
 
-static void look_at_environment(const tool_processes_t *processes, tool_process_t *process)
+static void read_environment(const tool_processes_t *processes, tool_process_t *process)
 {
     char path[64], *variable = NULL;
     size_t capacity = 0;
@@ -154,7 +154,7 @@ static void look_at_environment(const tool_processes_t *processes, tool_process_
     }
 }
 
-static void look_at_name(tool_process_t *process)
+static void read_name(tool_process_t *process)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/comm", (int)process->pid);
@@ -181,16 +181,16 @@ static tool_process_t *process_of(tool_processes_t *processes, pid_t pid)
     return &processes->process[processes->count++];
 }
 
-void tool_processes_look(tool_processes_t *processes)
+void tool_processes_update(tool_processes_t *processes)
 {
     pid_t found[TOOL_MOST_PROCESSES];
     const uint32_t count = find_descendants(found);
     for (uint32_t i = 0; i < count; i++) {
         tool_process_t *process = process_of(processes, found[i]);
         if (process != NULL) {
-            look_at_name(process);
-            look_at_environment(processes, process);
-            look_at_maps(processes, process);
+            read_name(process);
+            read_environment(processes, process);
+            read_maps(processes, process);
         }
     }
 }

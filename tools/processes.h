@@ -33,7 +33,7 @@ typedef struct tool_processes {
 } tool_processes_t;
 
 /* Examine all living descendants. The program calls prctl(PR_SET_CHILD_SUBREAPER) first, so that none is missed. */
-void tool_processes_look(tool_processes_t *processes);
+void tool_processes_update(tool_processes_t *processes);
 /* Send a signal to all living descendants; returns their number. */
 uint32_t tool_processes_kill(int signal);
 void tool_processes_free(tool_processes_t *processes);

@@ -156,7 +156,7 @@ static int wait_for(pid_t pid)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static void tell(const char *folder)
+static void print_report(const char *folder)
 {
     tool_counts_t counts;
     tool_times_t times = {0};
@@ -189,7 +189,7 @@ static int report(char **command, bool audited)
     int status = TOOL_FAILED;
     if (pid > 0) {
         status = wait_for(pid);
-        tell(folder);
+        print_report(folder);
     } else {
         perror("shunt run: fork");
     }

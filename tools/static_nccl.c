@@ -58,7 +58,7 @@ static bool is_defined(const ElfW(Sym) * symbol, const places_t *places)
     return false;
 }
 
-static bool look_in(int file, const ElfW(Shdr) * symbols, const places_t *places)
+static bool has_nccl_symbol(int file, const ElfW(Shdr) * symbols, const places_t *places)
 {
     ElfW(Sym) part[MOST_SYMBOL_BYTES / sizeof(ElfW(Sym))];
     for (uint64_t done = 0; done < symbols->sh_size;) {
@@ -89,7 +89,7 @@ static bool table_defines(int file, const ElfW(Shdr) * sections, uint32_t count,
         find_places(text, strings->sh_size, &places);
     }
     free(text);
-    return places.count > 0 && look_in(file, symbols, &places);
+    return places.count > 0 && has_nccl_symbol(file, symbols, &places);
 }
 
 static bool file_defines(int file)

@@ -100,6 +100,48 @@ static void measure_links(tuning_t *tuning)
     }
 }
 
+/* ---- The table ---- */
+
+/* Makes no CUDA call, so that ranks can be forked afterwards. */
+static bool table_path(const tuning_t *tuning, uint64_t machine, char path[PATH_MAX])
+{
+    tool_shunt_t shunt;
+    char error[TOOL_ERROR_BYTES];
+    if (tuning->options->table != NULL) {
+        snprintf(path, PATH_MAX, "%s", tuning->options->table);
+        return true;
+    }
+    if (tool_open_shunt(&shunt, NULL, error) && shunt.shunt_table_path(machine, path, PATH_MAX) == 0) {
+        return true;
+    }
+    fprintf(stderr, "shunt tune: there is no cache folder: SHUNT_CACHE_DIR, XDG_CACHE_HOME and HOME name none\n");
+    return false;
+}
+
+/* Before the ranks start: over PCIe the figures decide through which memory they go. */
+static bool write_links(const tuning_t *tuning)
+{
+    char path[PATH_MAX];
+    const uint64_t machine = tuning->machine->fingerprint;
+    if ((tuning->link.gpus == 0 && tuning->host.gpus == 0) || machine == 0) {
+        return true;
+    }
+    if (!table_path(tuning, machine, path) ||
+        !tune_table_write(path, tuning->options, tuning->machine, &tuning->link, &tuning->host, NULL, 0)) {
+        return false;
+    }
+    return tuning->options->table == NULL || setenv("SHUNT_TABLE", path, 1) == 0;
+}
+
+static bool write_table(const tuning_t *tuning, char path[PATH_MAX])
+{
+    return tuning->results == 0 || tuning->options->check ||
+           (table_path(tuning, tuning->result[0].machine, path) &&
+            tune_table_write(path, tuning->options, tuning->machine, &tuning->link, &tuning->host, tuning->result,
+                             tuning->results) &&
+            tune_times_write(path, tuning->result, tuning->results));
+}
+
 /* ---- Families ---- */
 
 static bool rank_body(const void *job, bench_shared_t *shared, uint32_t rank, int rows)
@@ -121,32 +163,6 @@ static bool run_family(tuning_t *tuning, uint32_t ranks)
     bool done = bench_family_run(&family, rank_body, &job, sizeof(tune_result_t), take_result, tuning);
     munmap(shared, sizeof *shared);
     return done;
-}
-
-/* Makes no CUDA call, so that ranks can be forked afterwards. */
-static bool table_path(const tuning_t *tuning, char path[PATH_MAX])
-{
-    tool_shunt_t shunt;
-    char error[TOOL_ERROR_BYTES];
-    if (tuning->options->table != NULL) {
-        snprintf(path, PATH_MAX, "%s", tuning->options->table);
-        return true;
-    }
-    if (tool_open_shunt(&shunt, NULL, error) &&
-        shunt.shunt_table_path(tuning->result[0].machine, path, PATH_MAX) == 0) {
-        return true;
-    }
-    fprintf(stderr, "shunt tune: there is no cache folder: SHUNT_CACHE_DIR, XDG_CACHE_HOME and HOME name none\n");
-    return false;
-}
-
-static bool write_table(const tuning_t *tuning, char path[PATH_MAX])
-{
-    return tuning->results == 0 || tuning->options->check ||
-           (table_path(tuning, path) &&
-            tune_table_write(path, tuning->options, tuning->machine, &tuning->link, &tuning->host, tuning->result,
-                             tuning->results) &&
-            tune_times_write(path, tuning->result, tuning->results));
 }
 
 /* The most used numbers first, in case the time runs out: all GPUs, then powers of two. */
@@ -238,7 +254,7 @@ static int run(tuning_t *tuning)
     measure_links(tuning); /* an interrupt before this point keeps no results */
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    bool done = run_families(tuning, path);
+    bool done = write_links(tuning) && run_families(tuning, path);
     int status = conclude(tuning, done, path);
     free(tuning->result);
     return status;

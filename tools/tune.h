@@ -135,7 +135,8 @@ const sel_file_row_t *tune_rows_find(const tune_rows_t *rows, const sel_file_row
 
 /* Merge results, in the order in which ranks send them, into this machine's table, replacing its rows for the same
  * sizes. A size covers half the way, on a logarithmic scale, to its neighbours. Figures of the links and the host's
- * memory stay if `link` and `host` are zero. False, after a message, if the file cannot be written. */
+ * memory stay if `link` and `host` are zero. Without results, the machine is that of `machine`. False, after a message,
+ * if the file cannot be written. */
 bool tune_table_write(const char *path, const tune_options_t *options, const bench_machine_t *machine,
                       const sel_measured_t *link, const sel_host_measured_t *host, const tune_result_t *results,
                       uint32_t count);

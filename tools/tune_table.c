@@ -308,9 +308,10 @@ bool tune_table_write(const char *path, const tune_options_t *options, const ben
     time_t now = time(NULL);
     struct tm utc;
     strftime(source, sizeof source, "tune %Y-%m-%d", gmtime_r(&now, &utc));
-    if (!tune_rows_read(path, true, &rows) || rows.machine != results->machine) {
+    const uint64_t fingerprint = count > 0 ? results->machine : machine->fingerprint;
+    if (!tune_rows_read(path, true, &rows) || rows.machine != fingerprint) {
         free(rows.row); /* not a table, or another machine's: keep nothing */
-        rows = (tune_rows_t){.machine = results->machine};
+        rows = (tune_rows_t){.machine = fingerprint};
     }
     if (link->gpus != 0) {
         rows.link = *link;

@@ -40,7 +40,7 @@ static net_driver_t driver;
 static bool driver_complete;
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 
-static cudaError_t ask_runtime(const char *name, void **function)
+static cudaError_t query_runtime(const char *name, void **function)
 {
 #if CUDART_VERSION >= 12050
     enum cudaDriverEntryPointQueryResult found;
@@ -57,7 +57,7 @@ static cudaError_t ask_runtime(const char *name, void **function)
 static void *look_up(const char *name)
 {
     void *function = NULL;
-    if (ask_runtime(name, &function) == cudaSuccess)
+    if (query_runtime(name, &function) == cudaSuccess)
         return function;
     (void)cudaGetLastError();
     return NULL;

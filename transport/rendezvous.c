@@ -163,7 +163,7 @@ static bool all_slots_posted(const net_rendezvous_t *rendezvous, uint32_t stage)
 }
 
 /* A joiner that cannot post any more: it has left, or its process is gone. */
-static bool lost_one(const net_rendezvous_t *rendezvous, uint32_t stage)
+static bool has_lost_joiner(const net_rendezvous_t *rendezvous, uint32_t stage)
 {
     net_segment_t *segment = segment_of(rendezvous);
     uint32_t joined = net_count(rendezvous);
@@ -187,7 +187,7 @@ int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage)
         return 1;
     if (whole)
         return -EPROTO;
-    return lost_one(rendezvous, stage) ? -ESRCH : 0;
+    return has_lost_joiner(rendezvous, stage) ? -ESRCH : 0;
 }
 
 void net_set_away(net_rendezvous_t *rendezvous, bool away)
@@ -329,7 +329,7 @@ void net_unlink(net_rendezvous_t *rendezvous)
     net_segment_release(&rendezvous->named, true);
 }
 
-static bool alone(const net_rendezvous_t *rendezvous)
+static bool is_alone(const net_rendezvous_t *rendezvous)
 {
     net_segment_t *segment = segment_of(rendezvous);
     uint32_t joined = net_count(rendezvous);
@@ -348,7 +348,7 @@ void net_leave(net_rendezvous_t *rendezvous)
         if (rendezvous->has_slot)
             atomic_store_explicit(&segment->slot[rendezvous->slot].state, SLOT_LEFT, memory_order_release);
         if (!rendezvous->unlinked && net_segment_lock(&rendezvous->named) == 0) {
-            if (alone(rendezvous))
+            if (is_alone(rendezvous))
                 net_segment_remove(&rendezvous->named);
             net_segment_unlock(&rendezvous->named);
         }

@@ -80,7 +80,7 @@ static uint64_t now_of(clockid_t clock)
 static pthread_key_t ring_key;
 
 /* Runs when a thread ends. */
-static void let_go(void *ring)
+static void release_ring(void *ring)
 {
     own_ring = NULL;
     atomic_store_explicit(&((ring_t *)ring)->owned, false, memory_order_release);
@@ -315,7 +315,7 @@ static void forget_in_child(void)
 
 static void once_a_program(void)
 {
-    pthread_key_create(&ring_key, let_go);
+    pthread_key_create(&ring_key, release_ring);
     pthread_atfork(NULL, NULL, forget_in_child);
     atexit(end);
 }

@@ -32,7 +32,7 @@ _Static_assert(offsetof(config_t, user_profiler_tag) == offsetof(ncclCollConfig_
 #endif
 
 /* Whether it sets nothing. False also if it is malformed or has fields unknown to us. */
-static bool asks_nothing(const ncclCollConfig_t *given)
+static bool has_no_requests(const ncclCollConfig_t *given)
 {
     const config_t *c = (const void *)given;
     if (c == NULL)
@@ -58,7 +58,7 @@ SHIM_PUBLIC(ncclAllReduceConfig);
 ncclResult_t ncclAllReduceConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
                                  ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
 {
-    if (asks_nothing(config))
+    if (has_no_requests(config))
         return ncclAllReduce(sendbuff, recvbuff, count, datatype, op, comm, stream);
     return shim_call_make(SHIM_CALL(ncclAllReduceConfig, ALG_ALL_REDUCE, .alg.input = sendbuff, .alg.output = recvbuff,
                                     .alg.count = count, .op = op, .more = config));
@@ -74,7 +74,7 @@ SHIM_PUBLIC(ncclBroadcastConfig);
 ncclResult_t ncclBroadcastConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                                  ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
 {
-    if (asks_nothing(config))
+    if (has_no_requests(config))
         return ncclBroadcast(sendbuff, recvbuff, count, datatype, root, comm, stream);
     return shim_call_make(SHIM_CALL(ncclBroadcastConfig, ALG_BROADCAST, .alg.input = sendbuff, .alg.output = recvbuff,
                                     .alg.count = count, .alg.root = (uint32_t)root, .more = config));
@@ -91,7 +91,7 @@ ncclResult_t ncclReduceConfig(const void *sendbuff, void *recvbuff, size_t count
                               ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream,
                               const ncclCollConfig_t *config)
 {
-    if (asks_nothing(config))
+    if (has_no_requests(config))
         return ncclReduce(sendbuff, recvbuff, count, datatype, op, root, comm, stream);
     return shim_call_make(SHIM_CALL(ncclReduceConfig, ALG_REDUCE, .alg.input = sendbuff, .alg.output = recvbuff,
                                     .alg.count = count, .op = op, .alg.root = (uint32_t)root, .more = config));
@@ -108,7 +108,7 @@ ncclResult_t ncclReduceScatterConfig(const void *sendbuff, void *recvbuff, size_
                                      ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream,
                                      const ncclCollConfig_t *config)
 {
-    if (asks_nothing(config))
+    if (has_no_requests(config))
         return ncclReduceScatter(sendbuff, recvbuff, recvcount, datatype, op, comm, stream);
     return shim_call_make(SHIM_CALL(ncclReduceScatterConfig, ALG_REDUCE_SCATTER, .alg.input = sendbuff,
                                     .alg.output = recvbuff, .alg.count = recvcount, .op = op, .more = config));
@@ -124,7 +124,7 @@ SHIM_PUBLIC(ncclAllGatherConfig);
 ncclResult_t ncclAllGatherConfig(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
                                  ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
 {
-    if (asks_nothing(config))
+    if (has_no_requests(config))
         return ncclAllGather(sendbuff, recvbuff, sendcount, datatype, comm, stream);
     return shim_call_make(SHIM_CALL(ncclAllGatherConfig, ALG_ALL_GATHER, .alg.input = sendbuff, .alg.output = recvbuff,
                                     .alg.count = sendcount, .more = config));
@@ -140,7 +140,7 @@ SHIM_PUBLIC(ncclAlltoAllConfig);
 ncclResult_t ncclAlltoAllConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype,
                                 ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
 {
-    if (asks_nothing(config))
+    if (has_no_requests(config))
         return ncclAlltoAll(sendbuff, recvbuff, count, datatype, comm, stream);
     return shim_call_make(SHIM_CALL(ncclAlltoAllConfig, ALG_ALL_TO_ALL, .alg.input = sendbuff, .alg.output = recvbuff,
                                     .alg.count = count, .more = config));
@@ -156,7 +156,7 @@ SHIM_PUBLIC(ncclGatherConfig);
 ncclResult_t ncclGatherConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                               ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
 {
-    if (asks_nothing(config))
+    if (has_no_requests(config))
         return ncclGather(sendbuff, recvbuff, count, datatype, root, comm, stream);
     return shim_call_make(SHIM_CALL(ncclGatherConfig, ALG_GATHER, .alg.input = sendbuff, .alg.output = recvbuff,
                                     .alg.count = count, .alg.root = (uint32_t)root, .more = config));
@@ -172,7 +172,7 @@ SHIM_PUBLIC(ncclScatterConfig);
 ncclResult_t ncclScatterConfig(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                                ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config)
 {
-    if (asks_nothing(config))
+    if (has_no_requests(config))
         return ncclScatter(sendbuff, recvbuff, count, datatype, root, comm, stream);
     return shim_call_make(SHIM_CALL(ncclScatterConfig, ALG_SCATTER, .alg.input = sendbuff, .alg.output = recvbuff,
                                     .alg.count = count, .alg.root = (uint32_t)root, .more = config));

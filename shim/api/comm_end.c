@@ -115,7 +115,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     if (!state)
         return shim_nccl_answer(nccl->ncclCommAbort(comm));
     shim_comm_drop(state, comm);
-    shim_group_let_polls_end(state);
+    shim_group_wait_for_polls(state);
     ncclResult_t result = shim_nccl_answer(nccl->ncclCommAbort(comm));
     if (shim_group_depth() > 0)
         shim_attach_defer_release(state);
@@ -153,7 +153,7 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags)
         if (refused)
             give_up(state, comm);
         atomic_store(&state->revoked, true);
-        shim_comm_let_end(state, shim_group_depth() > 0);
+        shim_comm_wait_for_calls(state, shim_group_depth() > 0);
     }
     shim_comm_release(state);
     return result;

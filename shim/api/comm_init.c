@@ -198,7 +198,7 @@ ncclResult_t ncclCommShrink(ncclComm_t comm, int *excludeRanksList, int excludeR
     if (shim_is_error(result))
         shim_shrink_take_back(shrink);
     if (shrinkFlags & NCCL_SHRINK_ABORT)
-        shim_comm_let_end(parent, shim_group_depth() > 0);
+        shim_comm_wait_for_calls(parent, shim_group_depth() > 0);
     shim_comm_release(parent);
     return shim_attach_forwarded(&setup, 1, result);
 }

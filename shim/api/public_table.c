@@ -29,6 +29,12 @@ static sel_plan_t *made_up_plan(const sel_topology_t *topology)
     snprintf(settings.policy, sizeof(settings.policy), "%s", own->algo);
     shim_table_wanted(topology->nranks, topology->fingerprint, &settings.tuned);
     sel_plan_init(plan, topology, &settings);
+    if (sel_plan_prefers_host(plan)) { /* as in a set-up */
+        sel_topology_t host = *topology;
+        host.memory = ALG_MEMORY_HOST;
+        host.peers = true;
+        sel_plan_init(plan, &host, &settings);
+    }
     return plan;
 }
 

@@ -97,7 +97,7 @@ ncclResult_t shim_group_queue(const shim_call_t *call)
     return ncclSuccess;
 }
 
-void shim_group_let_polls_end(shim_comm_t *comm)
+void shim_group_wait_for_polls(shim_comm_t *comm)
 {
     for (unsigned round = 0; atomic_load(&comm->polls) > 0 && round < MOST_NAPS; round++)
         shim_group_nap(round);

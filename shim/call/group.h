@@ -24,7 +24,7 @@ ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_
 
 /* The communicator is dead and its handle will be freed: wait (at most 2 s) until no group end in another thread
  * polls the real NCCL about it. */
-void shim_group_let_polls_end(shim_comm_t *comm);
+void shim_group_wait_for_polls(shim_comm_t *comm);
 
 /* ncclCommFinalize in a group on GPUs: the communicator takes no calls behind the group's, and where it blocks, the
  * group's end waits for our kernels. False without memory. */

@@ -72,7 +72,7 @@ static bool may_wait(const shim_comm_t *comm)
     return __atomic_load_n(&alg_scratch_control(comm->scratch)->abort, __ATOMIC_ACQUIRE) == 0;
 }
 
-static void look_at(shim_comm_t *comm, void *context)
+static void check_comm(shim_comm_t *comm, void *context)
 {
     sight_t *sight = context;
     if (!may_wait(comm))
@@ -83,10 +83,10 @@ static void look_at(shim_comm_t *comm, void *context)
     sight->replayed = sight->replayed || atomic_load(&comm->references) > 1u + in_table;
 }
 
-static sight_t look(void)
+static sight_t check_all(void)
 {
     sight_t sight = {false, false};
-    shim_comm_each_held(look_at, &sight);
+    shim_comm_each_held(check_comm, &sight);
     return sight;
 }
 
@@ -94,10 +94,10 @@ static void free_scratch(void)
 {
     const struct timespec nap = {0, 1000000};
     bool many = alg_scratch_retired() > RETIRED_MOST;
-    sight_t sight = look();
+    sight_t sight = check_all();
     for (int naps = 0; many && sight.running && naps < PATIENCE_MS; naps++) {
         nanosleep(&nap, NULL);
-        sight = look();
+        sight = check_all();
     }
     if (!sight.running && (!sight.replayed || many))
         alg_scratch_reap();

@@ -35,7 +35,7 @@ void shim_comm_close(shim_comm_t *comm)
     pthread_mutex_unlock(&comm->lock);
 }
 
-void shim_comm_let_end(shim_comm_t *comm, bool grouped)
+void shim_comm_wait_for_calls(shim_comm_t *comm, bool grouped)
 {
     if (comm->config.blocking && !grouped)
         shim_drain(comm, SHIM_ABORT_DRAIN_MS);

@@ -16,6 +16,6 @@ void shim_comm_stop(shim_comm_t *comm);
 void shim_comm_close(shim_comm_t *comm);
 /* Wait for the stopped kernels. As in NCCL, none may run any more when a blocking call returns, since the program
  * may then free its buffers. */
-void shim_comm_let_end(shim_comm_t *comm, bool grouped);
+void shim_comm_wait_for_calls(shim_comm_t *comm, bool grouped);
 
 #endif

@@ -293,7 +293,7 @@ ncclResult_t shim_host_finalize(ncclComm_t comm)
 }
 
 /* In a group, queued calls still run at its end: the state stays until then. */
-static void let_go(shim_comm_t *state)
+static void release_state(shim_comm_t *state)
 {
     if (shim_group_depth() > 0)
         shim_attach_defer_release(state);
@@ -314,7 +314,7 @@ ncclResult_t shim_host_destroy(ncclComm_t comm)
     int phase = atomic_load(&state->phase);
     atomic_store(&state->reusable, phase == SHIM_COMM_ATTACHED);
     shim_comm_drop(state, comm);
-    let_go(state);
+    release_state(state);
     return ncclSuccess;
 }
 
@@ -329,7 +329,7 @@ ncclResult_t shim_host_abort(ncclComm_t comm)
     stop(state);
     shim_attach_cancel(comm);
     shim_comm_drop(state, comm);
-    let_go(state);
+    release_state(state);
     return ncclSuccess;
 }
 

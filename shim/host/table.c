@@ -77,7 +77,7 @@ static ncclResult_t revoke(ncclComm_t comm, int flags)
 
 typedef enum { FACT_COUNT, FACT_DEVICE, FACT_RANK } fact_t;
 
-static ncclResult_t tell(ncclComm_t handle, int *value, fact_t fact, const char *function)
+static ncclResult_t get_fact(ncclComm_t handle, int *value, fact_t fact, const char *function)
 {
     ncclResult_t result = shim_host_check_comm(handle, function);
     if (result != ncclSuccess)
@@ -94,17 +94,17 @@ static ncclResult_t tell(ncclComm_t handle, int *value, fact_t fact, const char 
 
 static ncclResult_t count_of(const ncclComm_t comm, int *count)
 {
-    return tell(comm, count, FACT_COUNT, "ncclCommCount");
+    return get_fact(comm, count, FACT_COUNT, "ncclCommCount");
 }
 
 static ncclResult_t device_of(const ncclComm_t comm, int *device)
 {
-    return tell(comm, device, FACT_DEVICE, "ncclCommCuDevice");
+    return get_fact(comm, device, FACT_DEVICE, "ncclCommCuDevice");
 }
 
 static ncclResult_t rank_of(const ncclComm_t comm, int *rank)
 {
-    return tell(comm, rank, FACT_RANK, "ncclCommUserRank");
+    return get_fact(comm, rank, FACT_RANK, "ncclCommUserRank");
 }
 
 /* ---- Memory ------------------------------------------------------------------------ */

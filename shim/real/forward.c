@@ -48,6 +48,6 @@ void *shim_forward_resolve(uint32_t index)
         return (void *)forward_missing;
     void *empty = NULL;
     if (atomic_compare_exchange_strong(&shim_forward_table[index], &empty, (void *)forward_missing))
-        shim_real_say_missing(name);
+        shim_real_log_missing(name);
     return (void *)forward_missing;
 }

@@ -39,7 +39,7 @@ static char real_path[PATH_MAX];
 static char real_why[PATH_MAX + 512];     /* shim_real_failure */
 static char real_refused[PATH_MAX + 256]; /* the first file that was found and refused */
 
-void shim_real_say_missing(const char *name)
+void shim_real_log_missing(const char *name)
 {
     if (shim_host_mode()) {
         shim_warn("%s does not exist on the host device and returns ncclInvalidUsage; it needs GPUs and the real NCCL "
@@ -64,7 +64,7 @@ void shim_real_say_missing(const char *name)
     {                                        \
         static atomic_bool said;             \
         if (!atomic_exchange(&said, true))   \
-            shim_real_say_missing(#name);    \
+            shim_real_log_missing(#name);    \
         return ncclInvalidUsage;             \
     }
 #include "shim/names/names.def"

@@ -41,7 +41,7 @@ ncclResult_t shim_real_answer(ncclResult_t result);
 /* Every function of the table becomes one that logs one line and returns ncclInvalidUsage. */
 void shim_real_fill_missing(shim_real_t *table);
 /* One log line for a name of NCCL's that cannot be called here: why, and what to do. */
-void shim_real_say_missing(const char *name);
+void shim_real_log_missing(const char *name);
 /* Address of any function of the library itself, NULL if it does not define it, or in a table without a library. */
 void *shim_real_symbol(const shim_real_t *real, const char *name);
 

@@ -34,7 +34,7 @@ static int copies_adds(struct dl_phdr_info *info, size_t size, void *data)
     return 1;
 }
 
-static int copies_look(struct dl_phdr_info *info, size_t size, void *data)
+static int find_copy(struct dl_phdr_info *info, size_t size, void *data)
 {
     char why[256];
     (void)size;
@@ -55,7 +55,7 @@ static bool copies_find(const shim_real_t *real)
     if (dlinfo(real->handle, RTLD_DI_LINKMAP, &map) != 0 || !dladdr((void *)shim_real_alone, &own))
         return true;
     copies_search_t search = {.own = (ElfW(Addr))own.dli_fbase, .real = map->l_addr};
-    dl_iterate_phdr(copies_look, &search);
+    dl_iterate_phdr(find_copy, &search);
     if (search.other && !atomic_exchange(&said, true))
         shim_warn("two NCCLs in this process: %s, which Shunt forwards to, and %s; Shunt forwards all calls of "
                   "communicators made from now on; let the program load only one of them",

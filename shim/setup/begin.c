@@ -38,7 +38,7 @@ void shim_setup_adopt(shim_setup_t *setup)
 }
 
 /* The real communicator is ready: ask it for this rank and device. False if that fails. */
-static bool ask_real(shim_setup_t *setup)
+static bool query_real(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
     const shim_real_t *real = shim_real();
@@ -90,7 +90,7 @@ static void enter_rendezvous(shim_setup_t *setup)
 static void begin_cuda(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
-    if (!ask_real(setup)) {
+    if (!query_real(setup)) {
         shim_setup_decline(setup, "NCCL does not say which rank this is");
         return;
     }

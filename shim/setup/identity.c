@@ -30,7 +30,7 @@
 
 /* Version of the records, of the scratch's map and of the kernels' protocol. Raise it when one of these changes:
  * ranks of two builds with the same version number must not meet. */
-enum { RECORD_LAYOUT = 7 };
+enum { RECORD_LAYOUT = 8 };
 #define MOST_SCRATCH_BYTES (UINT64_C(16) << 30) /* as settings.def allows */
 
 _Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does not fit into a record");
@@ -251,43 +251,43 @@ const char *shim_identity_mismatch(const shim_setup_t *setup, char *text, size_t
 }
 
 /* The compared settings, by the user's name. (max_blocks: or the configuration's maxCTAs.) */
-#define WISHES(wish)                                                              \
-    wish("SHUNT_SCRATCH_BYTES", scratch_bytes) wish("SHUNT_MAX_CTAS", max_blocks) \
-        wish("SHUNT_DETERMINISTIC", deterministic) wish("SHUNT_ALGO", policy) wish("SHUNT_TABLE", tuned)
-#define WISH_BYTES(variable, field) sizeof(((sel_settings_t *)0)->field) +
-#define WISH_ROW(variable, field) {variable, offsetof(sel_settings_t, field), sizeof(((sel_settings_t *)0)->field)},
-_Static_assert(WISHES(WISH_BYTES) 0 == sizeof(sel_settings_t), "a field of sel_settings_t is not compared");
+#define COMPARED(setting)                                                               \
+    setting("SHUNT_SCRATCH_BYTES", scratch_bytes) setting("SHUNT_MAX_CTAS", max_blocks) \
+        setting("SHUNT_DETERMINISTIC", deterministic) setting("SHUNT_ALGO", policy) setting("SHUNT_TABLE", tuned)
+#define COMPARED_BYTES(variable, field) sizeof(((sel_settings_t *)0)->field) +
+#define COMPARED_ROW(variable, field) {variable, offsetof(sel_settings_t, field), sizeof(((sel_settings_t *)0)->field)},
+_Static_assert(COMPARED(COMPARED_BYTES) 0 == sizeof(sel_settings_t), "a field of sel_settings_t is not compared");
 
-static const struct wish {
+static const struct compared {
     const char *variable;
     size_t offset, size;
-} wishes[] = {WISHES(WISH_ROW)};
+} compared[] = {COMPARED(COMPARED_ROW)};
 
 /* The ranks whose setting differs from rank 0's, as "2, 3"; returns their number. */
-static uint32_t differing_ranks(const shim_setup_t *setup, const struct wish *wish, char *list, size_t capacity)
+static uint32_t differing_ranks(const shim_setup_t *setup, const struct compared *setting, char *list, size_t capacity)
 {
-    const char *first = (const char *)&setup->identity[0].settings + wish->offset;
+    const char *first = (const char *)&setup->identity[0].settings + setting->offset;
     uint32_t count = 0;
     size_t used = 0;
     for (uint32_t r = 1; r < setup->comm->nranks; r++) {
-        const char *other = (const char *)&setup->identity[r].settings + wish->offset;
-        if (memcmp(other, first, wish->size) != 0)
+        const char *other = (const char *)&setup->identity[r].settings + setting->offset;
+        if (memcmp(other, first, setting->size) != 0)
             used += (size_t)snprintf(list + used, capacity - used, "%s%u", count++ ? ", " : "", r);
     }
     return count;
 }
 
-void shim_identity_tell_differences(const shim_setup_t *setup)
+void shim_identity_log_differences(const shim_setup_t *setup)
 {
     static atomic_bool told; /* warn once: a program may make hundreds of such communicators */
-    char text[sizeof(wishes) / sizeof(wishes[0]) * (ALG_MAX_RANKS * 4 + 40)];
+    char text[sizeof(compared) / sizeof(compared[0]) * (ALG_MAX_RANKS * 4 + 40)];
     size_t used = 0;
-    for (size_t i = 0; i < sizeof(wishes) / sizeof(wishes[0]); i++) {
+    for (size_t i = 0; i < sizeof(compared) / sizeof(compared[0]); i++) {
         char list[ALG_MAX_RANKS * 4];
-        uint32_t count = differing_ranks(setup, &wishes[i], list, sizeof(list));
+        uint32_t count = differing_ranks(setup, &compared[i], list, sizeof(list));
         if (count)
             used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s (rank%s %s)", used ? ", " : "",
-                                     wishes[i].variable, count > 1 ? "s" : "", list);
+                                     compared[i].variable, count > 1 ? "s" : "", list);
     }
     if (used && setup->comm->rank == 0)
         shim_log(atomic_exchange(&told, true) ? SHIM_LOG_INFO : SHIM_LOG_WARN,
@@ -361,7 +361,7 @@ bool shim_identity_sees_peers(const shim_setup_t *setup)
 sel_reach_t shim_identity_reach(const shim_setup_t *setup)
 {
     if (setup->request.host)
-        return (sel_reach_t){SEL_LINK_HOST, 0};
+        return (sel_reach_t){.link = SEL_LINK_HOST};
     shim_gpu_t gpu[ALG_MAX_RANKS];
     for (uint32_t r = 0; r < setup->comm->nranks; r++)
         gpu[r] = setup->identity[r].gpu;

@@ -43,13 +43,13 @@ static sel_reach_t reach_by_pci(sel_machine_t **machine, const char *from, const
     const int32_t a = *machine ? sel_machine_add_gpu(*machine, SHIM_SYS, from) : -1;
     const int32_t b = *machine ? sel_machine_add_gpu(*machine, SHIM_SYS, to) : -1;
     if (a < 0 || b < 0)
-        return (sel_reach_t){SEL_LINK_SYS, 0};
+        return (sel_reach_t){.link = SEL_LINK_SYS};
     return sel_gpu_reach(*machine, (uint32_t)a, (uint32_t)b);
 }
 
 static sel_reach_t reach_one(int device, sel_machine_t **machine, const char *from, const char *to)
 {
-    sel_reach_t reach = {SEL_LINK_NVSWITCH, 0};
+    sel_reach_t reach = {.link = SEL_LINK_NVSWITCH};
     const int nvlink = sel_nvml_reach(from, to, &reach);
     if (nvlink > 0 || (nvlink < 0 && nvlink_by_cuda(device, to)))
         return reach;
@@ -58,7 +58,7 @@ static sel_reach_t reach_one(int device, sel_machine_t **machine, const char *fr
 
 sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count)
 {
-    sel_reach_t all = {SEL_LINK_SYS, 0};
+    sel_reach_t all = {.link = SEL_LINK_SYS};
     net_scope_t scope;
     if (net_scope_enter(&scope, device) != 0)
         return all;
@@ -168,7 +168,7 @@ sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uin
     (void)gpu;
     (void)own;
     (void)count;
-    return (sel_reach_t){SEL_LINK_SYS, 0};
+    return (sel_reach_t){.link = SEL_LINK_SYS};
 }
 
 bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count)

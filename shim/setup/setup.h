@@ -89,6 +89,7 @@ struct shim_setup {
     uint64_t offered;       /* the same, until it is taken or given up */
     sel_reach_t reach;      /* the worst over all ranks */
     bool sees_peers;        /* every rank does */
+    bool host_first;        /* the host's memory serves better than peer access */
     alg_memory_t memory;    /* of the plan */
     alg_memory_t pooled_in; /* of the idle scratch */
     uint32_t attempt;       /* at a kind of memory */
@@ -170,7 +171,7 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity);
 /* The reason why these ranks cannot form a team, in `text`; NULL if they can. */
 const char *shim_identity_mismatch(const shim_setup_t *setup, char *text, size_t capacity);
 /* Rank 0's settings apply to all ranks; it warns once, with the variables and the ranks that differ. */
-void shim_identity_tell_differences(const shim_setup_t *setup);
+void shim_identity_log_differences(const shim_setup_t *setup);
 /* Identifies the team of a scratch: the same processes on the same devices, in this order. */
 alg_set_t shim_identity_set(const shim_setup_t *setup);
 /* The common facts of the GPUs. */

@@ -33,8 +33,8 @@ typedef struct agree {
     uint64_t pooled; /* id of the idle scratch, 0: none */
     uint32_t link;   /* sel_reach_t, to every peer */
     uint32_t lanes;
+    uint32_t far;
     uint32_t peers; /* CUDA denies access to none of them */
-    uint32_t unused;
 } agree_t;
 
 typedef struct offer {
@@ -42,14 +42,15 @@ typedef struct offer {
     uint8_t bytes[NET_OFFER_BYTES];
 } offer_t;
 
-/* Kinds of a team on GPUs, in the order of the tries. */
-static const struct kind {
+/* Kinds of a team on GPUs, in the order of the tries; the last one comes first if it serves better. */
+typedef struct kind {
     net_memory_kind_t kind;
     alg_memory_t memory;
     const char *told;
-} kinds[] = {{NET_MEMORY_CUDA_IPC, ALG_MEMORY_PEER, ""},
-             {NET_MEMORY_CUDA_VMM, ALG_MEMORY_PEER, ", by VMM"},
-             {NET_MEMORY_PINNED, ALG_MEMORY_HOST, ", through the host's memory"}};
+} kind_t;
+static const kind_t kinds[] = {{NET_MEMORY_CUDA_IPC, ALG_MEMORY_PEER, ""},
+                               {NET_MEMORY_CUDA_VMM, ALG_MEMORY_PEER, ", by VMM"},
+                               {NET_MEMORY_PINNED, ALG_MEMORY_HOST, ", through the host's memory"}};
 enum { ALONE_BYTES = 1 << 20 };
 enum { TRIES = sizeof(kinds) / sizeof(kinds[0]) };
 
@@ -67,9 +68,20 @@ uint32_t shim_setup_try_stage(const shim_setup_t *setup, uint32_t stage)
     return STAGE_FIRST_TRY + setup->attempt * TRY_STAGES + stage;
 }
 
+static const kind_t *kind_of(const shim_setup_t *setup, uint32_t attempt)
+{
+    return &kinds[setup->host_first ? (attempt + TRIES - 1) % TRIES : attempt];
+}
+
+/* The attempt at the host's memory. */
+static uint32_t host_attempt(const shim_setup_t *setup)
+{
+    return setup->host_first ? 0 : TRIES - 1;
+}
+
 const char *shim_setup_memory_text(const shim_setup_t *setup)
 {
-    return setup->request.host ? "" : kinds[setup->attempt].told;
+    return setup->request.host ? "" : kind_of(setup, setup->attempt)->told;
 }
 
 static void post_next(shim_setup_t *setup, uint32_t stage, const void *record, size_t size)
@@ -122,6 +134,7 @@ static bool make_plan(shim_setup_t *setup)
     if (!setup->plan)
         return false;
     sel_topology_t topology = shim_identity_topology(setup, setup->reach.link, setup->memory);
+    topology.peers = setup->host_first && setup->memory == ALG_MEMORY_HOST;
     sel_plan_init(setup->plan, &topology, &setup->identity[0].settings);
     return true;
 }
@@ -169,11 +182,14 @@ static void identities_done(shim_setup_t *setup)
         shim_setup_decline(setup, "no plan for a scratch of %llu bytes", (unsigned long long)bytes);
         return;
     }
-    shim_identity_tell_differences(setup);
+    shim_identity_log_differences(setup);
     setup->set = shim_identity_set(setup);
     const sel_reach_t reach = shim_identity_reach(setup);
-    agree_t record = {
-        .pooled = find_idle(setup), .link = reach.link, .lanes = reach.lanes, .peers = shim_identity_sees_peers(setup)};
+    agree_t record = {.pooled = find_idle(setup),
+                      .link = reach.link,
+                      .lanes = reach.lanes,
+                      .far = reach.far,
+                      .peers = shim_identity_sees_peers(setup)};
     setup->pooled = setup->offered = record.pooled;
     post_next(setup, STAGE_AGREE, &record, sizeof(record));
 }
@@ -197,7 +213,7 @@ static int preload(alg_memory_t memory)
 static int obtain_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
 {
     const shim_comm_t *comm = setup->comm;
-    const net_memory_kind_t kind = setup->request.host ? NET_MEMORY_HOST : kinds[setup->attempt].kind;
+    const net_memory_kind_t kind = setup->request.host ? NET_MEMORY_HOST : kind_of(setup, setup->attempt)->kind;
     if (setup->pooled) {
         setup->offered = 0;
         return alg_scratch_take(setup->pooled, comm->rank, &setup->scratch);
@@ -232,15 +248,22 @@ static void post_offer(shim_setup_t *setup)
     post_next(setup, shim_setup_try_stage(setup, TRY_OFFER), &record, sizeof(record));
 }
 
+/* Whether NCCL's variables allow peer access between all pairs. */
+static bool allowed_peers(const shim_setup_t *setup)
+{
+    const sel_reach_t *reach = &setup->reach;
+    return shim_identity_peers(setup, reach->far > reach->link ? reach->far : reach->link);
+}
+
 /* Whether to try a kind of memory. Over NVLink, host memory is not tried: the real NCCL may have peer access that we
  * are refused. */
 static bool usable(const shim_setup_t *setup, uint32_t attempt)
 {
-    const bool allowed = shim_identity_peers(setup, setup->reach.link);
+    const bool allowed = allowed_peers(setup);
     bool vmm = true;
     for (uint32_t r = 0; r < setup->comm->nranks; r++)
         vmm = vmm && setup->identity[r].vmm;
-    switch (kinds[attempt].kind) {
+    switch (kind_of(setup, attempt)->kind) {
     case NET_MEMORY_PINNED:
         return !setup->across && shim_identity_shared_memory(setup) &&
                (!allowed || !setup->sees_peers || setup->reach.link >= SEL_LINK_PCIE);
@@ -259,12 +282,21 @@ static bool try_from(shim_setup_t *setup, uint32_t attempt)
     if (attempt == TRIES)
         return false;
     setup->attempt = attempt;
-    setup->memory = kinds[attempt].memory;
+    setup->memory = kind_of(setup, attempt)->memory;
     if (setup->pooled_in != setup->memory)
         setup->pooled = 0;
     make_plan(setup);
     post_offer(setup);
     return true;
+}
+
+/* Where the GPUs reach each other, the host's memory may be the faster way. */
+static bool prefers_host(shim_setup_t *setup)
+{
+    if (!usable(setup, host_attempt(setup)) || !allowed_peers(setup) || !setup->sees_peers)
+        return false;
+    setup->memory = ALG_MEMORY_PEER;
+    return make_plan(setup) && sel_plan_prefers_host(setup->plan);
 }
 
 static void agreed(shim_setup_t *setup)
@@ -278,19 +310,22 @@ static void agreed(shim_setup_t *setup)
             shim_setup_fail(setup, "rank %u's record: %s", r, strerror(-error));
             return;
         }
-        const bool sane = other.link < SEL_LINK_COUNT && (other.link == SEL_LINK_HOST) == host;
-        const sel_reach_t one = {sane ? (sel_link_t)other.link : SEL_LINK_SYS, other.lanes};
+        const bool sane =
+            other.link < SEL_LINK_COUNT && other.far < SEL_LINK_COUNT && (other.link == SEL_LINK_HOST) == host;
+        const sel_reach_t one = sane ? (sel_reach_t){(sel_link_t)other.link, other.lanes, (sel_link_t)other.far}
+                                     : (sel_reach_t){SEL_LINK_SYS, 0, SEL_LINK_HOST};
         setup->reach = r == 0 ? one : sel_reach_join(setup->reach, one);
         setup->sees_peers = setup->sees_peers && other.peers;
         if (other.pooled != setup->pooled)
             setup->pooled = 0;
     }
     setup->classed = true;
+    setup->host_first = !host && prefers_host(setup);
     if (host) {
         make_plan(setup);
         post_offer(setup);
-    } else if (setup->pooled && setup->pooled_in == ALG_MEMORY_HOST && usable(setup, TRIES - 1)) {
-        try_from(setup, TRIES - 1); /* the other kinds failed before */
+    } else if (setup->pooled && setup->pooled_in == ALG_MEMORY_HOST && usable(setup, host_attempt(setup))) {
+        try_from(setup, host_attempt(setup)); /* the other kinds failed before, or it comes first */
     } else if (!try_from(setup, 0)) {
         make_plan(setup);
         shim_setup_decline(setup, "its GPUs do not reach each other, and NCCL_SHM_DISABLE is set");
@@ -342,7 +377,7 @@ static void offered(shim_setup_t *setup)
         next_try(setup, "share memory of its GPU", rank, error);
         return;
     }
-    if (setup->request.host || kinds[setup->attempt].kind != NET_MEMORY_CUDA_VMM) {
+    if (setup->request.host || kind_of(setup, setup->attempt)->kind != NET_MEMORY_CUDA_VMM) {
         open_and_write(setup);
         return;
     }
@@ -387,7 +422,7 @@ static void proven(shim_setup_t *setup)
     shim_setup_apply_verdict(setup);
 }
 
-static void act(shim_setup_t *setup)
+static void take_step(shim_setup_t *setup)
 {
     static void (*const action[TRY_STAGES])(shim_setup_t *) = {
         [TRY_OFFER] = offered, [TRY_SENT] = sent, [TRY_OPENED] = opened, [TRY_PROOF] = proven};
@@ -456,7 +491,7 @@ bool shim_setup_step(shim_setup_t *setup)
     net_set_away(setup->rendezvous, setup->patient);
     switch (net_poll(setup->rendezvous, setup->stage)) {
     case 1:
-        act(setup);
+        take_step(setup);
         return true;
     case 0:
         if ((setup->hosts && !setup->across) || !out_of_time(setup)) /* a meeting has its own limit */

@@ -109,7 +109,7 @@ static bool bind_row(const sel_file_row_t *row, sel_tuned_row_t *bound)
     return true;
 }
 
-static void tell_fault(uint32_t faults, const char *fault)
+static void log_fault(uint32_t faults, const char *fault)
 {
     if (faults < TOLD_FAULTS)
         shim_warn("%s:%s; the line is skipped", path, fault);
@@ -135,7 +135,7 @@ static void check_rows(sel_file_t file)
                           file.line, SEL_TUNED_ROWS, row.ranks);
             continue;
         }
-        tell_fault(faults++, fault);
+        log_fault(faults++, fault);
     }
 }
 

@@ -111,7 +111,7 @@ static void name_sources(const sel_plan_t *plan, char *text, size_t capacity)
     }
 }
 
-static void tell_attached(const shim_setup_t *setup)
+static void log_attached(const shim_setup_t *setup)
 {
     const shim_comm_t *comm = setup->comm;
     char class[SEL_CLASS_BYTES], sources[200];
@@ -223,7 +223,7 @@ static void conclude_attached(shim_setup_t *setup)
     if (setup->request.regroup)
         show_split(setup);
     if (logs)
-        tell_attached(setup);
+        log_attached(setup);
 }
 
 static void leave_rendezvous(shim_setup_t *setup)

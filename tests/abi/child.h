@@ -12,12 +12,12 @@
 #include <stdio.h>
 
 /* In a scenario: fail, print where, and exit. */
-#define CHILD_CHECK(condition)                                                      \
-    do {                                                                            \
-        if (!(condition)) {                                                         \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-            return 1;                                                               \
-        }                                                                           \
+#define CHILD_CHECK(condition)                                                            \
+    do {                                                                                  \
+        if (!(condition)) {                                                               \
+            fprintf(stderr, "%s:%d: check failed: %s\n", __FILE__, __LINE__, #condition); \
+            return 1;                                                                     \
+        }                                                                                 \
     } while (0)
 
 /* 0 if the scenario returned 0. A signal, another value or more than 300 s give -1, and the child's stderr is shown.

@@ -179,7 +179,7 @@ static void an_abort_lets_polls_end(void **state)
     pthread_t thread;
     atomic_fetch_add(&comm->polls, 1);
     assert_int_equal(pthread_create(&thread, NULL, poll_for_a_while, comm), 0);
-    shim_group_let_polls_end(comm);
+    shim_group_wait_for_polls(comm);
     assert_int_equal(comm->polls, 0);
     pthread_join(thread, NULL);
 }

@@ -152,6 +152,9 @@ static int check_places(void *argument)
     shim_count_taken(ALG_ALL_REDUCE, shim_place(&four, ALG_BFLOAT16, true), 65536, &choice);
     shim_count_taken(ALG_ALL_REDUCE, shim_place(&four, ALG_INT32, false), 65536, &choice);
     shim_count_forwarded(ALG_ALL_REDUCE, shim_place(&two, (alg_type_t)99, false), 65536, SEL_FORWARD_TABLE, NULL);
+    sel_topology_t host = four;
+    host.memory = ALG_MEMORY_HOST;
+    shim_count_taken(ALG_ALL_REDUCE, shim_place(&host, ALG_BFLOAT16, false), 65536, &choice);
     char *text = shim_statistics_text();
     fputs(text, stderr);
     free(text);
@@ -173,7 +176,8 @@ static void places(void **state)
     assert_non_null(strstr(log, row));
     assert_non_null(strstr(log, "nvswitch-sm90-4    i4 "));
     assert_non_null(strstr(log, "pcie-sm120-2-mc    -        64K-128K            1              65536 nccl      -   "));
-    assert_int_equal(child_count(log, "shunt: allreduce"), 4);
+    assert_non_null(strstr(log, "allreduce     shm-sm90-4         f2       64K-128K            1              65536 "));
+    assert_int_equal(child_count(log, "shunt: allreduce"), 5);
 }
 
 /* Too few cells for all: the sums are still right. */

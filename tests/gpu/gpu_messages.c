@@ -4,7 +4,7 @@
 
 #include "message.h"
 
-enum { MOST_ENDS = 4 * REF_MAX_RANKS };
+enum { MOST_ENDS = 4 * REF_MAX_RANKS, LONG_BYTES = 3000000 };
 
 /* A message_end_t whose buffer, including guards, has a copy on the GPU. */
 typedef struct gpu_end {
@@ -220,6 +220,19 @@ static void captured(gpu_t *gpu)
     gpu->pool_used = ends.used;
 }
 
+/* The real NCCL connects two ranks at the first messages that it gets, and needs both to connect the same directions
+ * then. */
+static void connect_both_ways(gpu_t *gpu, int ranks)
+{
+    ends_t ends = ends_begin(gpu);
+    for (int peer = 1; peer < ranks; peer++) {
+        add(&ends, gpu->comm, message(0, peer, LONG_BYTES, 5), 0);
+        add(&ends, gpu->comm, message(peer, 0, LONG_BYTES, 6), 0);
+    }
+    issue_all(&ends, true, gpu->stream);
+    finish(&ends);
+}
+
 /* Rank 0 groups two all-reduces with its messages; the others make them one by one, the collective first, between or
  * last. On rank 0 captured in every other round. */
 static void beside(gpu_t *gpu)
@@ -227,6 +240,7 @@ static void beside(gpu_t *gpu)
     enum { CALLS = 2 };
     const int n = gpu->nranks;
     uint64_t hash = 0;
+    connect_both_ways(gpu, n);
     for (int round = 0; round < 60; round++) {
         gpu_call_t calls[CALLS];
         ends_t ends = ends_begin(gpu);
@@ -280,16 +294,9 @@ static void beside(gpu_t *gpu)
  * rank 0 only. */
 static void routes(gpu_t *gpu)
 {
-    static const size_t sizes[2] = {1000, 3000000};
+    static const size_t sizes[2] = {1000, LONG_BYTES};
     gpu_policy(gpu->comm, "sendrecv:64K-=nccl");
-    /* The real NCCL connects two ranks at their first messages, and needs both to connect the same directions then. */
-    if (gpu->rank < 2) {
-        ends_t ends = ends_begin(gpu);
-        add(&ends, gpu->comm, message(0, 1, sizes[1], 5), 0);
-        add(&ends, gpu->comm, message(1, 0, sizes[1], 6), 0);
-        issue_all(&ends, true, gpu->stream);
-        finish(&ends);
-    }
+    connect_both_ways(gpu, 2);
     for (int round = 0; round < 80 && gpu->rank < 2; round++) {
         ends_t ends = ends_begin(gpu);
         const message_t there[2] = {message(0, 1, sizes[round & 1], 1), message(0, 1, sizes[~round & 1], 2)},

@@ -4,11 +4,13 @@
  *
  *   LD_AUDIT=lib/libgpu_refuse.so REFUSE=peer gpu_refusals -k peer
  *   LD_AUDIT=lib/libgpu_refuse.so REFUSE=nvml gpu_refusals -k nvml --allow-forward
+ *   LD_AUDIT=lib/libgpu_refuse.so REFUSE=nvlink gpu_refusals -k nvlink
  */
 #include "gpu.h"
 
 #include <dlfcn.h>
 #include <shunt.h>
+#include <string.h>
 
 /* Short messages go through the host's memory, on children too, and all sums are right. */
 static void no_peer_access(gpu_t *gpu)
@@ -46,8 +48,26 @@ static void no_nvml(gpu_t *gpu)
     CHECK(result == expected);
 }
 
+/* Over PCIe, with nothing set and no table: short all-reduces are served, through whichever memory. */
+static void no_nvlink(gpu_t *gpu)
+{
+    typedef int facts_t(ncclComm_t, shunt_communicator_t *);
+    facts_t *facts_of = (facts_t *)dlsym(RTLD_DEFAULT, "shunt_communicator");
+    shunt_communicator_t facts = {.size = sizeof(facts)};
+    uint64_t hash = 0;
+    CHECK(facts_of && facts_of(gpu->comm, &facts) == 0);
+    printf("class %s\n", facts.class_name);
+    CHECK(strncmp(facts.class_name, "nvswitch", 8) != 0 && strncmp(facts.class_name, "mesh", 4) != 0);
+    for (size_t count = 1; count <= 1 << 20; count *= 32) {
+        data_case_t c = {ncclFloat32, REF_SUM, DATA_RANDOM, count, count, gpu->nranks};
+        const bool taken = gpu_run_on(gpu, gpu->comm, gpu->rank, &c, (gpu_shape_t){0, 0, false}, &hash);
+        CHECK(taken || count > 256);
+    }
+}
+
 int main(int argc, char **argv)
 {
-    static const gpu_case_t cases[] = {{"peer", no_peer_access, GPU_RANKS, 60}, {"nvml", no_nvml, GPU_SOLO, 60}};
+    static const gpu_case_t cases[] = {
+        {"peer", no_peer_access, GPU_RANKS, 60}, {"nvml", no_nvml, GPU_SOLO, 60}, {"nvlink", no_nvlink, GPU_RANKS, 60}};
     return gpu_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -237,10 +237,10 @@ static bool go_on(stress_t *s, double end)
 
 static void stress(gpu_t *gpu)
 {
-    static void (*const acts[])(stress_t *) = {eager, eager, spread, group, graph, unordered, apart};
+    static void (*const steps[])(stress_t *) = {eager, eager, spread, group, graph, unordered, apart};
     stress_t s = {.gpu = gpu, .shared = gpu->options->seed, .own = gpu->options->seed * 31 + (uint64_t)gpu->rank};
     double end = ranks_seconds() + gpu->options->seconds;
-    uint64_t lots = 0;
+    uint64_t rounds = 0;
     s.comms[0] = gpu->comm;
     s.comms[1] = ranks_init(gpu->ranks);
     for (int i = 0; i < STREAMS; i++)
@@ -249,12 +249,12 @@ static void stress(gpu_t *gpu)
     while (go_on(&s, end)) {
         large(&s);
         for (int i = 0; i < 20; i++)
-            acts[data_below(&s.shared, sizeof(acts) / sizeof(acts[0]))](&s);
-        if (++lots % 10 == 0)
+            steps[data_below(&s.shared, sizeof(steps) / sizeof(steps[0]))](&s);
+        if (++rounds % 10 == 0)
             renew(&s);
     }
     if (gpu->rank == 0)
-        printf("%llu lots of 21 acts\n", (unsigned long long)lots);
+        printf("%llu rounds of 21 steps\n", (unsigned long long)rounds);
     CHECK_NCCL(ncclCommDestroy(s.comms[1]));
     CHECK_CUDA(cudaFree(s.passed));
     for (int i = 0; i < STREAMS; i++)

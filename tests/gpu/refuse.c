@@ -7,6 +7,7 @@
  *              functions that report or grant it are bound to the ones here, also
  *              for lookups with dlsym or cuGetProcAddress.
  * REFUSE=nvml  there is no libnvidia-ml.so.1, as in a container without it.
+ * REFUSE=nvlink  NVML knows of no NVLink: GPUs reach each other over PCIe, as far as it tells.
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -28,6 +29,8 @@ typedef CUresult p2p_attribute_t(int *, CUdevice_P2PAttribute, CUdevice, CUdevic
 typedef CUresult enable_peer_t(CUcontext, unsigned);
 typedef CUresult ipc_open_t(CUdeviceptr *, CUipcMemHandle, unsigned);
 typedef CUresult set_access_t(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
+typedef int p2p_status_t(void *, void *, int, int *); /* NVML's */
+typedef int link_state_t(void *, unsigned, int *);
 
 static get_proc_t get_proc;
 static can_access_t can_access;
@@ -35,21 +38,26 @@ static p2p_attribute_t p2p_attribute;
 static enable_peer_t enable_peer;
 static ipc_open_t ipc_open;
 static set_access_t set_access;
+static p2p_status_t p2p_status;
+static link_state_t link_state;
 
-enum { GET_PROC, CAN_ACCESS, P2P_ATTRIBUTE, ENABLE_PEER, IPC_OPEN, SET_ACCESS, REFUSALS };
+enum { GET_PROC, CAN_ACCESS, P2P_ATTRIBUTE, ENABLE_PEER, IPC_OPEN, SET_ACCESS, P2P_STATUS, LINK_STATE, REFUSALS };
 
 /* Replacement of a driver function, and the real one once it has been looked up. */
 static struct {
+    const char *what; /* REFUSE */
     const char *name; /* a version may follow: _v2 */
     void *here;
     void *driver;
 } refusals[REFUSALS] = {
-    [GET_PROC] = {"cuGetProcAddress", (void *)get_proc, NULL},
-    [CAN_ACCESS] = {"cuDeviceCanAccessPeer", (void *)can_access, NULL},
-    [P2P_ATTRIBUTE] = {"cuDeviceGetP2PAttribute", (void *)p2p_attribute, NULL},
-    [ENABLE_PEER] = {"cuCtxEnablePeerAccess", (void *)enable_peer, NULL},
-    [IPC_OPEN] = {"cuIpcOpenMemHandle", (void *)ipc_open, NULL},
-    [SET_ACCESS] = {"cuMemSetAccess", (void *)set_access, NULL},
+    [GET_PROC] = {"peer", "cuGetProcAddress", (void *)get_proc, NULL},
+    [CAN_ACCESS] = {"peer", "cuDeviceCanAccessPeer", (void *)can_access, NULL},
+    [P2P_ATTRIBUTE] = {"peer", "cuDeviceGetP2PAttribute", (void *)p2p_attribute, NULL},
+    [ENABLE_PEER] = {"peer", "cuCtxEnablePeerAccess", (void *)enable_peer, NULL},
+    [IPC_OPEN] = {"peer", "cuIpcOpenMemHandle", (void *)ipc_open, NULL},
+    [SET_ACCESS] = {"peer", "cuMemSetAccess", (void *)set_access, NULL},
+    [P2P_STATUS] = {"nvlink", "nvmlDeviceGetP2PStatus", (void *)p2p_status, NULL},
+    [LINK_STATE] = {"nvlink", "nvmlDeviceGetNvLinkState", (void *)link_state, NULL},
 };
 
 static bool asked_to(const char *what)
@@ -63,7 +71,8 @@ static void *instead(const char *name, void *function)
 {
     for (int i = 0; i < REFUSALS; i++) {
         const size_t length = strlen(refusals[i].name);
-        if (strncmp(name, refusals[i].name, length) != 0 || (name[length] && strcmp(name + length, "_v2") != 0))
+        if (strncmp(name, refusals[i].name, length) != 0 || (name[length] && strcmp(name + length, "_v2") != 0) ||
+            !asked_to(refusals[i].what))
             continue;
         if (function != refusals[i].here)
             refusals[i].driver = function;
@@ -164,6 +173,24 @@ static CUresult set_access(CUdeviceptr pointer, size_t bytes, const CUmemAccessD
     return ((set_access_t *)refusals[SET_ACCESS].driver)(pointer, bytes, access, count);
 }
 
+/* ---- NVML ------------------------------------------------------------------------- */
+
+enum { NVML_OVER_NVLINK = 2, NVML_NOT_OK = 1, NVML_NOT_SUPPORTED = 3 };
+
+static int p2p_status(void *one, void *other, int index, int *status)
+{
+    const int result = ((p2p_status_t *)refusals[P2P_STATUS].driver)(one, other, index, status);
+    if (result == 0 && index == NVML_OVER_NVLINK)
+        *status = NVML_NOT_OK;
+    return result;
+}
+
+static int link_state(void *device, unsigned link, int *active)
+{
+    (void)device, (void)link, (void)active;
+    return NVML_NOT_SUPPORTED;
+}
+
 /* ---- What the linker calls ------------------------------------------------------- */
 
 EXPORT unsigned la_version(unsigned version)
@@ -181,8 +208,6 @@ EXPORT uintptr_t la_symbind64(Elf64_Sym *symbol, unsigned index, uintptr_t *from
                               const char *name)
 {
     (void)index, (void)from, (void)to, (void)flags;
-    if (!asked_to("peer"))
-        return symbol->st_value;
     return (uintptr_t)instead(name, (void *)symbol->st_value);
 }
 

@@ -154,14 +154,15 @@ static void links_are_joined(void **state)
 {
     (void)state;
     fake_reset();
-    expect_link(2, (sel_reach_t){SEL_LINK_NVSWITCH, 18}, SEL_LINK_NVSWITCH);
-    expect_link(2, (sel_reach_t){SEL_LINK_NVSWITCH, 17}, SEL_LINK_BRIDGES);
-    expect_link(2, (sel_reach_t){SEL_LINK_PHB, 0}, SEL_LINK_BRIDGES);
-    expect_link(2, (sel_reach_t){SEL_LINK_HOST, 0}, SEL_LINK_BRIDGES); /* a value that no rank with a GPU reports */
+    expect_link(2, (sel_reach_t){.link = SEL_LINK_NVSWITCH, .lanes = 18}, SEL_LINK_NVSWITCH);
+    expect_link(2, (sel_reach_t){.link = SEL_LINK_NVSWITCH, .lanes = 17}, SEL_LINK_BRIDGES);
+    expect_link(2, (sel_reach_t){.link = SEL_LINK_PHB}, SEL_LINK_BRIDGES);
+    expect_link(2, (sel_reach_t){.link = SEL_LINK_HOST},
+                SEL_LINK_BRIDGES); /* a value that no rank with a GPU reports */
     for (int r = 0; r < N; r++)
-        fake.reach[r] = (sel_reach_t){SEL_LINK_PHB, 0};
-    expect_link(0, (sel_reach_t){SEL_LINK_PCIE, 0}, SEL_LINK_PHB);
-    expect_link(1, (sel_reach_t){SEL_LINK_SYS, 0}, SEL_LINK_SYS);
+        fake.reach[r] = (sel_reach_t){.link = SEL_LINK_PHB};
+    expect_link(0, (sel_reach_t){.link = SEL_LINK_PCIE}, SEL_LINK_PHB);
+    expect_link(1, (sel_reach_t){.link = SEL_LINK_SYS}, SEL_LINK_SYS);
 }
 
 static void machines_are_told_apart(void **state)
@@ -199,7 +200,7 @@ static void all_linked_by(sel_link_t link)
 {
     fake_reset();
     for (int r = 0; r < N; r++)
-        fake.reach[r] = (sel_reach_t){link, 0};
+        fake.reach[r] = (sel_reach_t){.link = link};
 }
 
 static void try_memory(alg_memory_t memory)
@@ -233,6 +234,82 @@ static void no_peer_access(void **state)
     try_group(SHIM_COMM_FORWARD);
 }
 
+/* Bridges between pairs, or two sockets: some GPUs reach each other, and all go through the host's memory. */
+static void some_peer_access(void **state)
+{
+    (void)state;
+    static const sel_link_t links[] = {SEL_LINK_BRIDGES, SEL_LINK_PHB, SEL_LINK_SYS};
+    for (size_t i = 0; i < sizeof(links) / sizeof(links[0]); i++) {
+        for (int lonely = 0; lonely < N; lonely++) {
+            all_linked_by(links[i]);
+            fake.unreached[lonely] = true;
+            try_memory(ALG_MEMORY_HOST);
+        }
+    }
+    all_linked_by(SEL_LINK_BRIDGES);
+    try_memory(ALG_MEMORY_PEER);
+    fake.unreached[0] = fake.unreached[1] = true;
+    setenv("NCCL_SHM_DISABLE", "1", 1);
+    try_group(SHIM_COMM_FORWARD);
+    unsetenv("NCCL_SHM_DISABLE");
+}
+
+static void expect_peers(alg_memory_t memory, bool peers)
+{
+    ncclComm_t comms[N];
+    init_group(comms, N, fresh_id());
+    for (int r = 0; r < N; r++) {
+        assert_int_equal(phase_of(comms[r]), SHIM_COMM_ATTACHED);
+        assert_int_equal(shim_comm_find(comms[r])->plan->topology.memory, memory);
+        assert_int_equal(shim_comm_find(comms[r])->plan->topology.peers, peers);
+    }
+    destroy_all(comms, N);
+}
+
+/* Over PCIe the host's memory may be the better way; peer access is what is left if it fails. */
+static void host_memory_first(void **state)
+{
+    (void)state;
+    all_linked_by(SEL_LINK_SYS);
+    fake.prefers_host = true;
+    expect_peers(ALG_MEMORY_HOST, true);
+    assert_int_equal(fake.created, N); /* nothing else was tried */
+    fake.pinned_error[3] = -38;
+    expect_peers(ALG_MEMORY_PEER, false);
+    fake.ipc_error[1] = -38;
+    expect_peers(ALG_MEMORY_PEER, false);
+    fake.vmm_error[1] = -38;
+    try_group(SHIM_COMM_FORWARD);
+
+    all_linked_by(SEL_LINK_SYS);
+    fake.prefers_host = true;
+    setenv("NCCL_SHM_DISABLE", "1", 1);
+    expect_peers(ALG_MEMORY_PEER, false);
+    unsetenv("NCCL_SHM_DISABLE");
+    fake.unreached[2] = true; /* then the real NCCL has no peer access either */
+    expect_peers(ALG_MEMORY_HOST, false);
+    all_linked_by(SEL_LINK_NVSWITCH);
+    fake.prefers_host = true;
+    expect_peers(ALG_MEMORY_PEER, false);
+}
+
+/* The next communicator of a team that goes through the host's memory takes its idle scratch. */
+static void host_memory_from_the_pool(void **state)
+{
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        all_linked_by(SEL_LINK_SYS);
+        fake.prefers_host = first == 1;
+        fake.unreached[0] = first == 0;
+        fake.idle_in = ALG_MEMORY_HOST;
+        for (int r = 0; r < N; r++)
+            fake.idle[r] = 77;
+        expect_peers(ALG_MEMORY_HOST, first == 1);
+        assert_int_equal(fake.taken, N);
+        assert_int_equal(fake.created, 0);
+    }
+}
+
 /* NCCL_P2P_LEVEL is about distance. */
 static void peer_level(void **state)
 {
@@ -246,6 +323,26 @@ static void peer_level(void **state)
     try_group(SHIM_COMM_FORWARD);
     unsetenv("NCCL_P2P_LEVEL");
     unsetenv("NCCL_SHM_DISABLE");
+}
+
+/* Of GPUs of which some pairs have bridges, too: the distance between the others counts. */
+static void peer_level_with_bridges(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *level;
+        sel_link_t far;
+        alg_memory_t memory;
+    } cases[] = {{"NVL", SEL_LINK_PCIE, ALG_MEMORY_HOST}, {"NVL", SEL_LINK_HOST, ALG_MEMORY_PEER},
+                 {"PHB", SEL_LINK_PHB, ALG_MEMORY_PEER},  {"PHB", SEL_LINK_SYS, ALG_MEMORY_HOST},
+                 {"SYS", SEL_LINK_SYS, ALG_MEMORY_PEER},  {"LOC", SEL_LINK_HOST, ALG_MEMORY_HOST}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        all_linked_by(SEL_LINK_MESH);
+        fake.reach[1] = (sel_reach_t){SEL_LINK_BRIDGES, 0, cases[i].far}; /* one rank sees it */
+        setenv("NCCL_P2P_LEVEL", cases[i].level, 1);
+        try_memory(cases[i].memory);
+    }
+    unsetenv("NCCL_P2P_LEVEL");
 }
 
 static void vmm_is_sent(void **state)
@@ -893,7 +990,11 @@ int main(void)
         cmocka_unit_test(machines_are_told_apart),
         cmocka_unit_test(ipc_refused),
         cmocka_unit_test(no_peer_access),
+        cmocka_unit_test(some_peer_access),
+        cmocka_unit_test(host_memory_first),
+        cmocka_unit_test(host_memory_from_the_pool),
         cmocka_unit_test(peer_level),
+        cmocka_unit_test(peer_level_with_bridges),
         cmocka_unit_test(vmm_is_sent),
         cmocka_unit_test(proof_fails),
         cmocka_unit_test(same_gpu),

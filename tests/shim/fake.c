@@ -216,7 +216,7 @@ void fake_reset(void)
 {
     memset(&fake, 0, sizeof(fake));
     for (int i = 0; i < FAKE_RANKS; i++) {
-        fake.reach[i] = (sel_reach_t){SEL_LINK_NVSWITCH, 18};
+        fake.reach[i] = (sel_reach_t){.link = SEL_LINK_NVSWITCH, .lanes = 18};
         fake.kind[i] = 7;
     }
     nccl = (shim_real_t){.path = "fake", .version = 22809};
@@ -306,7 +306,7 @@ bool shim_group_finalize(shim_comm_t *comm)
     return false;
 }
 
-void shim_group_let_polls_end(shim_comm_t *comm)
+void shim_group_wait_for_polls(shim_comm_t *comm)
 {
     (void)comm;
 }
@@ -384,6 +384,11 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
         alg_map_init(&plan->map, settings->scratch_bytes);
 }
 
+bool sel_plan_prefers_host(const sel_plan_t *plan)
+{
+    return fake.prefers_host && plan->topology.link >= SEL_LINK_PCIE && plan->topology.memory == ALG_MEMORY_PEER;
+}
+
 const alg_algorithm_t *const alg_registry[1];
 const uint32_t alg_registry_count = 0;
 
@@ -404,8 +409,7 @@ struct alg_scratch {
 uint64_t alg_scratch_idle(const alg_set_t *set, uint32_t rank, const alg_map_t *map)
 {
     (void)set;
-    (void)map;
-    return fake.idle[rank];
+    return map->memory == fake.idle_in ? fake.idle[rank] : 0;
 }
 
 void alg_scratch_leave_idle(uint64_t id, uint32_t rank)
@@ -464,7 +468,9 @@ int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES])
 {
     if (offers[scratch->rank][0] != scratch->rank + 1)
         return -EPROTO;
-    return scratch->kind == NET_MEMORY_CUDA_IPC ? fake.open_error[scratch->rank] : 0;
+    return scratch->kind == NET_MEMORY_CUDA_IPC ? fake.open_error[scratch->rank]
+           : scratch->kind == NET_MEMORY_PINNED ? fake.unopened[scratch->rank]
+                                                : 0;
 }
 
 int alg_scratch_prove_write(alg_scratch_t *scratch, uint64_t token)

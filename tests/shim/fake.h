@@ -32,9 +32,12 @@ typedef struct fake {
     int open_error[FAKE_RANKS];    /* of alg_scratch_open with IPC memory */
     int vmm_error[FAKE_RANKS];     /* of alg_scratch_create with VMM memory */
     int pinned_error[FAKE_RANKS];  /* of alg_scratch_create with the host's memory */
+    int unopened[FAKE_RANKS];      /* of alg_scratch_open with the host's memory */
     bool unreached[FAKE_RANKS];    /* CUDA reports that a peer's memory cannot be reached */
+    bool prefers_host;             /* the selector, of GPUs that reach each other over PCIe */
     int proof_error[FAKE_RANKS];   /* of alg_scratch_prove_read */
     uint64_t idle[FAKE_RANKS];     /* of alg_scratch_idle */
+    alg_memory_t idle_in;          /* and what it is of */
     ncclResult_t destroy_result;   /* of ncclCommDestroy */
     ncclResult_t split_result;
     int split_rank[FAKE_RANKS], split_nranks[FAKE_RANKS]; /* by the parent's rank */

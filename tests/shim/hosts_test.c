@@ -53,7 +53,7 @@ static ncclUniqueId fresh_id(pid_t *maker)
     return id;
 }
 
-/* 0, or the line of what is not so. */
+/* 0, or the line of the failed check. */
 #define EXPECT(what)         \
     do {                     \
         if (!(what))         \

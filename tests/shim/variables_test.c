@@ -8,6 +8,7 @@
 #include <stddef.h>
 /* cmocka wants the three above first */
 #include <cmocka.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@ enum { N = 2, LOG_BYTES = 4096, UNKNOWN = -1 };
 typedef struct scenario {
     const char *set[4];     /* name, value, ... */
     int ipc_error, failing; /* of which rank */
+    int unopened;           /* likewise: it cannot open the others' host memory */
     int phase;              /* of both; UNKNOWN: Shunt does not know the communicator */
     const char *reason;     /* in the log; NULL: not checked */
     int warnings;           /* lines of the log */
@@ -50,6 +52,7 @@ static int attach(void *argument)
     fake_reset();
     fake.multicast = true;
     fake.ipc_error[scenario->failing] = scenario->ipc_error;
+    fake.unopened[scenario->failing] = scenario->unopened;
     fake_depth = 1;
     for (int r = 0; r < N; r++)
         CHILD_CHECK(ncclCommInitRank(&comms[r], N, id, r) == ncclSuccess);
@@ -142,6 +145,19 @@ static void no_peer_access(void **state)
     host.set[1] = "NVL";
     expect(host);
     expect_attached("NCCL_P2P_DISABLE", "0");
+}
+
+/* Containers that share /dev/shm meet, but processes of one may not see the other's: NCCL serves, and one line says so.
+ */
+static void containers(void **state)
+{
+    (void)state;
+    expect((scenario_t){.set = {"NCCL_P2P_DISABLE", "1"},
+                        .unopened = -ESRCH,
+                        .failing = 1,
+                        .phase = SHIM_COMM_FORWARD,
+                        .reason = "rank 1 could not map the memory of its peers: No such process",
+                        .warnings = 1});
 }
 
 /* Only the network is left, which is NCCL's. */
@@ -288,10 +304,10 @@ static void graph_mixing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(enable),       cmocka_unit_test(explicit_choices), cmocka_unit_test(no_peer_access),
-        cmocka_unit_test(shm_disable),  cmocka_unit_test(cumem_enable),     cmocka_unit_test(nvls_enable),
-        cmocka_unit_test(max_ctas),     cmocka_unit_test(deterministic),    cmocka_unit_test(share_resources),
-        cmocka_unit_test(graph_mixing), cmocka_unit_test(priority),
+        cmocka_unit_test(enable),          cmocka_unit_test(explicit_choices), cmocka_unit_test(no_peer_access),
+        cmocka_unit_test(containers),      cmocka_unit_test(shm_disable),      cmocka_unit_test(cumem_enable),
+        cmocka_unit_test(nvls_enable),     cmocka_unit_test(max_ctas),         cmocka_unit_test(deterministic),
+        cmocka_unit_test(share_resources), cmocka_unit_test(graph_mixing),     cmocka_unit_test(priority),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

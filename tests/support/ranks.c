@@ -21,7 +21,7 @@ void check_failed(const char *file, int line, const char *what, const char *deta
 {
     const char *name = strrchr(file, '/');
     fflush(stdout); /* what led to it */
-    fprintf(stderr, "%s:%d: rank %d: not so: %s%s\n", name ? name + 1 : file, line, current_rank, what, detail);
+    fprintf(stderr, "%s:%d: rank %d: check failed: %s%s\n", name ? name + 1 : file, line, current_rank, what, detail);
     _exit(1);
 }
 

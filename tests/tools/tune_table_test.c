@@ -171,6 +171,25 @@ static void links(void **state)
     expect_link(0, 0, 0, 0); /* they were another machine's */
 }
 
+/* Before any result: the ranks that are to measure read the figures, and which rows there are. */
+static void links_alone(void **state)
+{
+    (void)state;
+    unlink(path);
+    const sel_measured_t measured = {384812, 4, 760, 0};
+    const sel_host_measured_t host = {50000, 40000, 2, 1660};
+    const bench_machine_t gpus = {.fingerprint = 7};
+    const tune_result_t results[] = {result(4096, "float", "one", 1)};
+    static const char *const row[] = {"allreduce,2,c-2,f4,", NULL};
+    assert_true(tune_table_write(path, &options, &gpus, &measured, &host, NULL, 0));
+    expect_rows(&row[1]);
+    expect_link(384812, 4, 760, 40000);
+    assert_true(tune_table_write(path, &options, &gpus, &unmeasured, &no_host, results, 1));
+    assert_true(tune_table_write(path, &options, &gpus, &measured, &no_host, NULL, 0));
+    expect_rows(row);
+    expect_link(384812, 4, 760, 40000);
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -234,7 +253,8 @@ static void times(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(reach),      cmocka_unit_test(alike), cmocka_unit_test(guesses),
-                                       cmocka_unit_test(older_rows), cmocka_unit_test(links), cmocka_unit_test(times)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reach), cmocka_unit_test(alike),       cmocka_unit_test(guesses), cmocka_unit_test(older_rows),
+        cmocka_unit_test(links), cmocka_unit_test(links_alone), cmocka_unit_test(times)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -69,30 +69,47 @@ static void expect_join(sel_reach_t a, sel_reach_t b, sel_reach_t both)
     assert_int_equal(ab.lanes, both.lanes);
     assert_int_equal(ba.link, both.link);
     assert_int_equal(ba.lanes, both.lanes);
+    assert_int_equal(ab.far, ba.far);
 }
 
 static void joins(void **state)
 {
     (void)state;
     static const sel_reach_t all[] = {
-        {SEL_LINK_NVSWITCH, 18}, {SEL_LINK_NVSWITCH, 17}, {SEL_LINK_MESH, 4}, {SEL_LINK_MESH, 18},
-        {SEL_LINK_BRIDGES, 0},   {SEL_LINK_PCIE, 0},      {SEL_LINK_PHB, 0},  {SEL_LINK_SYS, 0},
+        {.link = SEL_LINK_NVSWITCH, .lanes = 18},
+        {.link = SEL_LINK_NVSWITCH, .lanes = 17},
+        {.link = SEL_LINK_MESH, .lanes = 4},
+        {.link = SEL_LINK_MESH, .lanes = 18},
+        {.link = SEL_LINK_BRIDGES},
+        {.link = SEL_LINK_PCIE},
+        {.link = SEL_LINK_PHB},
+        {.link = SEL_LINK_SYS},
     };
     enum { ALL = sizeof all / sizeof all[0], UNEQUAL = 4 };
     for (size_t a = 0; a < ALL; a++) {
         for (size_t b = 0; b < ALL; b++) {
             const bool nvlink = a < UNEQUAL + 1 || b < UNEQUAL + 1;
             expect_join(all[a], all[b], a == b ? all[a] : nvlink ? all[UNEQUAL] : all[a > b ? a : b]);
-            for (size_t c = 0; c < ALL; c++) /* in any order */
-                expect_join(sel_reach_join(all[a], all[b]), all[c],
-                            sel_reach_join(all[a], sel_reach_join(all[b], all[c])));
+            for (size_t c = 0; c < ALL; c++) { /* in any order */
+                const sel_reach_t last = sel_reach_join(all[a], sel_reach_join(all[b], all[c]));
+                expect_join(sel_reach_join(all[a], all[b]), all[c], last);
+                assert_int_equal(sel_reach_join(sel_reach_join(all[a], all[b]), all[c]).far, last.far);
+            }
         }
     }
-    const sel_reach_t untold = {SEL_LINK_NVSWITCH, 0}; /* a rank whose driver does not report the number */
+    const sel_reach_t untold = {.link = SEL_LINK_NVSWITCH}; /* a rank whose driver does not report the number */
     expect_join(untold, all[0], all[0]);
     expect_join(sel_reach_join(untold, all[0]), all[1], all[UNEQUAL]);
     expect_join(untold, all[2], all[UNEQUAL]);
     expect_join(untold, untold, untold);
+
+    /* With bridges, the farthest of the other pairs stays known. */
+    const sel_reach_t phb = sel_reach_join(all[2], all[6]), sys = sel_reach_join(all[7], phb);
+    assert_int_equal(phb.far, SEL_LINK_PHB);
+    assert_int_equal(sys.far, SEL_LINK_SYS);
+    assert_int_equal(sel_reach_join(phb, sys).far, SEL_LINK_SYS);
+    assert_int_equal(sel_reach_join(phb, all[2]).far, SEL_LINK_PHB);
+    assert_int_equal(sel_reach_join(all[2], all[3]).far, SEL_LINK_HOST);
 }
 
 static void fingerprints(void **state)

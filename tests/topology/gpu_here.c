@@ -25,7 +25,7 @@ static double now_ms(void)
 static void check(int holds, const char *what)
 {
     if (!holds) {
-        printf("not so: %s\n", what);
+        printf("check failed: %s\n", what);
         faults++;
     }
 }
@@ -54,7 +54,7 @@ static void compare_answers(void)
 {
     for (uint32_t a = 0; a < machine.gpus; a++) {
         for (uint32_t b = 0; b < machine.gpus; b++) {
-            sel_reach_t out = {SEL_LINK_HOST, 0}, in = {SEL_LINK_HOST, 0};
+            sel_reach_t out = {.link = SEL_LINK_HOST}, in = {.link = SEL_LINK_HOST};
             if (a == b)
                 continue;
             const int there = sel_nvml_reach(bus_of(a), bus_of(b), &out);

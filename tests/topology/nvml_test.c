@@ -16,7 +16,7 @@ static sel_machine_t machine;
 
 static void expect_reach(const char *from, const char *to, int answer, sel_link_t link, uint32_t lanes)
 {
-    sel_reach_t reach = {SEL_LINK_HOST, 0};
+    sel_reach_t reach = {.link = SEL_LINK_HOST};
     assert_int_equal(sel_nvml_reach(from, to, &reach), answer);
     assert_int_equal(reach.link, link);
     assert_int_equal(reach.lanes, lanes);

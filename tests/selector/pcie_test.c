@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * GPUs that reach each other over PCIe, without NVLink: what is served where nobody has run `shunt tune`, held against
+ * times that others published, and through which memory.
+ *
+ * usage: pcie_test RESULTS_FOLDER
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "selector/cost.h"
+#include "selector/topology.h"
+
+enum { LINE_BYTES = 512 };
+
+static const char *folder;
+static sel_plan_t plan;
+
+/* The communicator, with the memory that its set-up would choose. */
+static sel_topology_t over_pcie(sel_link_t link, uint32_t ranks, const sel_tuned_t *tuned)
+{
+    sel_topology_t topology = {.link = link, .nranks = ranks, .arch = 89, .fingerprint = 7};
+    sel_settings_t settings = {.scratch_bytes = 80u << 20};
+    if (tuned)
+        settings.tuned = *tuned;
+    sel_plan_init(&plan, &topology, &settings);
+    if (sel_plan_prefers_host(&plan)) {
+        topology.memory = ALG_MEMORY_HOST;
+        topology.peers = true;
+        sel_plan_init(&plan, &topology, &settings);
+    }
+    return plan.topology;
+}
+
+static double predicted(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes)
+{
+    double time = INFINITY;
+    (void)sel_cost_fastest(topology, &plan.map, collective, bytes, &time);
+    return time;
+}
+
+/* What a decode step needs is served on any number of GPUs, with nothing set: an all-reduce of 4 KB. Long messages wait
+ * for `shunt tune`. */
+static void untuned_pcie(void **state)
+{
+    (void)state;
+    for (uint32_t ranks = 2; ranks <= ALG_MAX_RANKS; ranks++) {
+        for (int link = SEL_LINK_PCIE; link <= SEL_LINK_SYS; link++) {
+            const sel_topology_t topology = over_pcie((sel_link_t)link, ranks, NULL);
+            for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+                const sel_query_t often = {(alg_collective_t)c, ALG_INT8, ALG_SUM, 2048};
+                const sel_query_t large = {(alg_collective_t)c, ALG_INT8, ALG_SUM, 1 << 20};
+                assert_true(sel_choose(&plan, &often).algorithm || c != ALG_ALL_REDUCE);
+                assert_null(sel_choose(&plan, &large).algorithm);
+            }
+            /* Through host bridges, stores to several GPUs at once collapse; below a switch they do not. */
+            const bool host = link == SEL_LINK_SYS || (link == SEL_LINK_PHB && ranks > 2);
+            assert_int_equal(topology.memory, host ? ALG_MEMORY_HOST : ALG_MEMORY_PEER);
+        }
+    }
+}
+
+/* What is served takes half of the time that others published for NCCL, and more than what they published for kernels
+ * like ours. */
+static void near_the_published(void **state)
+{
+    (void)state;
+    char line[LINE_BYTES], link[8], collective[24];
+    int rows = 0, taken = 0;
+    char path[LINE_BYTES];
+    snprintf(path, sizeof path, "%s/published-pcie.csv", folder);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) {
+        unsigned ranks;
+        unsigned long long bytes;
+        double nccl_us, other_us = 0;
+        if (sscanf(line, "%*[^,],%*[^,],%u,%7[^,],%23[^,],%llu,%lf,%lf", &ranks, link, collective, &bytes, &nccl_us,
+                   &other_us) < 5)
+            continue;
+        rows++;
+        sel_topology_t topology = {.link = SEL_LINK_SYS, .memory = ALG_MEMORY_HOST, .nranks = ranks, .arch = 89};
+        const bool shm = strcmp(link, "shm") == 0;
+        const alg_collective_t which = alg_collective_find(collective);
+        if (shm)
+            assert_true(alg_map_init_host(&plan.map, 80u << 20));
+        else
+            topology = over_pcie(link[0] == 's'   ? SEL_LINK_SYS
+                                 : link[1] == 'h' ? SEL_LINK_PHB
+                                                  : SEL_LINK_PCIE,
+                                 ranks, NULL);
+        if (!sel_cost_choose(&topology, &plan.map, which, bytes).algorithm)
+            continue;
+        taken++;
+        const double ours = predicted(&topology, which, bytes);
+        if (ours > nccl_us / (shm ? 1.15 : 2) || (other_us > 0 && ours < other_us))
+            fail_msg("%u ranks, %s, %s of %llu bytes: %.1f us predicted, %.1f published for NCCL, %.1f for others",
+                     ranks, link, collective, bytes, ours, nccl_us, other_us);
+    }
+    fclose(file);
+    assert_true(rows >= 15 && taken >= 6);
+}
+
+/* `shunt tune` has the last word: the rows that it measured are of one memory. Without rows, its figures are the
+ * model's. */
+static void tuned_pcie(void **state)
+{
+    (void)state;
+    /* Stores to peers as slow as on some boards; then as fast as below a switch, and host memory slow. */
+    const sel_tuned_t slow = {.machine = 7, .link = {2600, 4, 1500, 0}, .host = {26000, 24000, 4, 1700}};
+    const sel_tuned_t fast = {.machine = 7, .link = {24000, 4, 1200, 0}, .host = {6000, 6000, 4, 2000}};
+    for (int link = SEL_LINK_PCIE; link <= SEL_LINK_SYS; link++) {
+        assert_int_equal(over_pcie((sel_link_t)link, 4, &slow).memory, ALG_MEMORY_HOST);
+        assert_non_null(sel_cost_choose(&plan.topology, &plan.map, ALG_ALL_REDUCE, 16 << 10).algorithm);
+        assert_int_equal(over_pcie((sel_link_t)link, 4, &fast).memory, ALG_MEMORY_PEER);
+        for (int host = 0; host < 2; host++) {
+            sel_tuned_t rows = host ? fast : slow;
+            char name[SEL_CLASS_BYTES];
+            snprintf(name, sizeof name, "%s-sm89-4", host ? "shm" : sel_link_text((sel_link_t)link));
+            rows.rows = 1;
+            rows.row[0] = (sel_tuned_row_t){.to_bytes = UINT64_MAX,
+                                            .class_hash = sel_class_hash(name),
+                                            .algorithm = SEL_NCCL,
+                                            .kinds = SEL_ANY_KIND};
+            assert_int_equal(over_pcie((sel_link_t)link, 4, &rows).memory, host ? ALG_MEMORY_HOST : ALG_MEMORY_PEER);
+            rows.machine = 8; /* another machine's */
+            assert_int_equal(over_pcie((sel_link_t)link, 4, &rows).memory, over_pcie((sel_link_t)link, 4, NULL).memory);
+        }
+    }
+}
+
+/* An algorithm that the user names brings its memory. Over NVLink nothing does. */
+static void asked_memory(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *policy;
+        bool host;
+    } cases[] = {{"", false},
+                 {"oneshot", false},
+                 {"shm-oneshot", true},
+                 {"nccl", false},
+                 {"0-4K=shm-staged", true},
+                 {"64K-=nccl;allgather:shm-oneshot", true},
+                 {"^shm-oneshot", false}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        sel_settings_t settings = {.scratch_bytes = 80u << 20};
+        sel_topology_t topology = {.link = SEL_LINK_PCIE, .nranks = 4, .arch = 89};
+        snprintf(settings.policy, sizeof settings.policy, "%s", cases[i].policy);
+        sel_plan_init(&plan, &topology, &settings);
+        assert_int_equal(sel_plan_prefers_host(&plan), cases[i].host);
+        topology.link = SEL_LINK_NVSWITCH;
+        sel_plan_init(&plan, &topology, &settings);
+        assert_false(sel_plan_prefers_host(&plan));
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 2) {
+        fprintf(stderr, "usage: %s RESULTS_FOLDER\n", argv[0]);
+        return 2;
+    }
+    folder = argv[1];
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(untuned_pcie),
+        cmocka_unit_test(near_the_published),
+        cmocka_unit_test(tuned_pcie),
+        cmocka_unit_test(asked_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

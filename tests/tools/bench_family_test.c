@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The parent of a measurement's ranks: it alone decides when they have waited too long. A rank's own limit would end
+ * one whose peer a busy machine holds up.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+#include "tools/bench.h"
+
+enum { RANKS = 2 };
+
+/* ---- The parts of the command that this file does not need ---- */
+
+bool tool_open_shunt(tool_shunt_t *shunt, tool_nccl_t *nccl, char error[TOOL_ERROR_BYTES])
+{
+    (void)shunt, (void)nccl, (void)error;
+    return false;
+}
+
+void tool_gpus_read(tool_gpus_t *gpus)
+{
+    (void)gpus;
+}
+
+void tool_floor_measure(uint32_t gpus, tool_floor_t *floor)
+{
+    (void)gpus, (void)floor;
+}
+
+/* ---- The tests ---- */
+
+static bool has_limit(const void *job, bench_shared_t *shared, uint32_t rank, int rows)
+{
+    (void)shared, (void)rank, (void)rows;
+    const char *limit = getenv("SHUNT_TIMEOUT_MS");
+    return limit != NULL && strcmp(limit, job) == 0;
+}
+
+static bool take(void *context, const void *row)
+{
+    (void)context, (void)row;
+    return true;
+}
+
+static bool ranks_have(const char *limit)
+{
+    bench_shared_t *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(shared != MAP_FAILED);
+    bench_family_t family = {.command = "test", .shared = shared, .ranks = RANKS};
+    const bool have = bench_family_run(&family, has_limit, limit, 1, take, NULL);
+    munmap(shared, sizeof *shared);
+    return have;
+}
+
+static void ranks_wait_as_long_as_the_parent(void **state)
+{
+    (void)state;
+    unsetenv("SHUNT_TIMEOUT_MS");
+    assert_true(ranks_have("0"));
+    setenv("SHUNT_TIMEOUT_MS", "500", 1); /* unless the user says otherwise */
+    assert_true(ranks_have("500"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_wait_as_long_as_the_parent)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
