@@ -3,29 +3,29 @@
  * series.h - broadcasts of rising roots, one after the other, share a half of
  * scratch; so do reduces.
  *
- * A group of them, one of each root, is how programs gather, or reduce and scatter,
- * parts of unequal length. One rank may run such calls in one kernel, side by side
- * (parts.h), and another one by one, so what a call does on the link depends on
- * the order of calls alone. Were each to have a half of its own, the second could
- * not begin before the first has heard from everybody (algorithm.h), and the third
- * not before the first has ended. So they count as one call: what lets the first
- * begin lets all begin. None touches what is another's:
+ * Programs group one of each root to gather, or to reduce and scatter, parts of
+ * unequal length. One rank may run such calls in one kernel, side by side (parts.h),
+ * and another rank one by one. So what a call does on the link depends only on the
+ * order of calls. If each used a half of its own, the second could not begin before
+ * the first has heard from every rank (algorithm.h), nor the third before the first
+ * has ended. So the calls of a series have one number and one half: when the first may
+ * begin, all may. Each uses words of the half that no other one does:
  *   - A broadcast uses the root's slot at the other ranks. Slots are as long as a half
  *     allows (alg_call_t.room), whatever the message.
  *   - A reduce uses the slots at its root.
- *   - Each root has notices of its own (push.h).
- * Each call has all ranks hear from each other, so whoever is behind a series knows
- * that everybody is in it or behind it.
+ *   - Each root has its own notices (push.h).
+ * In each call all ranks hear from each other. So when a rank begins the call behind a
+ * series, every rank is in the series or behind it.
  *
- * A call goes on with its predecessor's series if that was of the same collective and of
- * a lower root. Only the device knows the predecessor, for graphs are replayed in any
- * order. So the word at ALG_SERIES_OFFSET has the number of the last series, and its
- * collective and last root. A call that goes on leaves the epoch alone.
+ * A call continues its predecessor's series if that has the same collective and a lower
+ * root. Only the device knows the predecessor, for graphs are replayed in any order: the
+ * word at ALG_SERIES_OFFSET has the number of the last series, its collective and its
+ * last root. A call that continues a series leaves the epoch alone.
  *
- * The word changes only when no block of the call will misread it: a call that begins
- * a series stores the call's own number, which tells late blocks so. One that goes on
- * has each block add its share (as epoch_leave does); a word with shares is in the
- * middle of that.
+ * No block may misread the word after another block of its kernel has changed it. A call
+ * that begins a series stores its own number, which no predecessor can have. In one that
+ * continues a series each block adds its share, as in epoch_leave; a word with shares
+ * belongs to the call itself.
  */
 #ifndef SHUNT_SERIES_H
 #define SHUNT_SERIES_H
