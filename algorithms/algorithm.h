@@ -72,7 +72,8 @@ size_t alg_type_bytes(alg_type_t type);
  * all ranks anyway). So when any rank begins call e+2, every rank has ended call e.
  *   Halves: call number e (counted on the device) uses only half e & 1, and reads
  * and re-arms every word that peers wrote there: the half is armed everywhere when
- * call e+2 begins. Kernel boundaries order the re-arming before the next data.
+ * call e+2 begins. Kernel boundaries order the re-arming before the next data. Short
+ * broadcasts, or reduces, of rising roots one after the other count as one call (series.h).
  *   A kernel that leaves a call before its end sets ALG_EPOCH_STOPPED. Kernels behind
  * it leave before their first store, for a peer may still be in that call. Peers are
  * told at ALG_STOP_OFFSET, unless an abort ended the wait.
@@ -82,9 +83,11 @@ size_t alg_type_bytes(alg_type_t type);
 enum {
     ALG_CONTROL_BYTES = 4096,
     ALG_EPOCH_OFFSET = 0,     /* uint64_t: counts the calls on this scratch (epoch.h) */
+    ALG_SERIES_OFFSET = 8,    /* uint64_t: the last series of rooted calls (series.h) */
     ALG_LOOK_OFFSET = 256,    /* uint64_t, CUDA: when a waiting kernel last looked at the host's words */
     ALG_STOP_OFFSET = 512,    /* ALG_MAX_RANKS words of 8 bytes: peer r stores 1 when its wait ran out of time */
-    ALG_ENDED_OFFSET = 1024,  /* uint64_t, host device: the epoch behind the last collective that ended on this rank */
+    ALG_ENDED_OFFSET = 1024,  /* uint64_t, host device: how many kernels of collectives have ended on this rank */
+    ALG_CALLS_OFFSET = 1032,  /* uint64_t, host device: the same for this rank alone */
     ALG_MAILBOX_OFFSET = 2048 /* ALG_MAX_RANKS words of 8 bytes, one each peer, for the attach proof */
 };
 
@@ -212,6 +215,14 @@ typedef struct alg_message {
     bool send;     /* to the peer; false: from it */
 } alg_message_t;
 
+/* One of several broadcasts, or reduces, of a call. */
+typedef struct alg_part {
+    uint32_t root;
+    const void *input;
+    void *output;
+    uint64_t count;
+} alg_part_t;
+
 /* One call. `count` is that of NCCL's entry point: the elements of a block where every rank has one, else of the
  * message. Buffers have any alignment that the type allows; they are disjoint, or in place as NCCL defines it. A buffer
  * that the collective does not use on this rank is not touched. */
@@ -227,7 +238,9 @@ typedef struct alg_call {
     uint64_t scalar_bits;       /* ALG_PREMUL_SUM with no pointer: the element's bytes, low end first */
     uint32_t blocks;            /* the same on every rank; the row's, lowered by `shape` */
     uint32_t threads;           /* of a block, the same on every rank; a multiple of 32; CUDA only */
-    uint64_t stride;            /* bytes from one rank's block to the next; set by the launch */
+    uint64_t stride;            /* bytes from one rank's block to the next; set by the launch, as what follows */
+    uint32_t room;              /* vectors of a slot */
+    uint32_t series;            /* of rooted calls: SERIES_* (series.h); 0: none */
     uint32_t most_blocks;       /* CUDA: blocks that fit this rank's share of its GPU at once; 0: all */
     uint32_t early;             /* CUDA: the next kernel of the stream may be placed while this one runs */
     /* ALG_SEND_RECV uses, of the above, only blocks and threads (upper limits, which may differ between ranks),
@@ -236,6 +249,11 @@ typedef struct alg_call {
      * launch copies the list. */
     const alg_message_t *messages;
     uint32_t message_count;
+    /* A broadcast or reduce: several, which progress side by side, as if they were calls one after the other: on other
+     * ranks they may be. Their roots rise, and they replace root, buffers and count. 0: the call itself alone. The list
+     * is the caller's again after the launch. */
+    uint32_t part_count;
+    const alg_part_t *parts;
 } alg_call_t;
 
 /* ---- Algorithms ---------------------------------------------------------------- */
@@ -258,6 +276,8 @@ typedef struct alg_algorithm {
      * rank in this process. Returns a cudaError_t; NULL without CUDA. */
     int (*preload_cuda)(void);
     alg_memory_t memory; /* the memory that it works with */
+    /* The most bytes of such a call, but for its count, that can be a part of another one; NULL: none can. Pure. */
+    uint64_t (*part_bytes)(const alg_team_t *team, const alg_call_t *call);
 } alg_algorithm_t;
 
 /* All algorithms, in registry order. */

@@ -16,9 +16,11 @@
 /* A line of one word a peer for each channel. */
 #define HOST_FLAGS_BYTES ((size_t)ALG_HOST_CHANNELS * ALG_MAX_RANKS * 8)
 
-static_assert(ALG_EPOCH_OFFSET + 8 <= ALG_LOOK_OFFSET, "words of the control page overlap");
+static_assert(ALG_EPOCH_OFFSET % 16 == 0 && ALG_SERIES_OFFSET == ALG_EPOCH_OFFSET + 8, "these two are read in one go");
+static_assert(ALG_SERIES_OFFSET + 8 <= ALG_LOOK_OFFSET, "words of the control page overlap");
 static_assert(ALG_LOOK_OFFSET + 8 <= ALG_STOP_OFFSET, "words of the control page overlap");
-static_assert(ALG_STOP_OFFSET + 8 * ALG_MAX_RANKS <= ALG_MAILBOX_OFFSET, "words of the control page overlap");
+static_assert(ALG_STOP_OFFSET + 8 * ALG_MAX_RANKS <= ALG_ENDED_OFFSET, "words of the control page overlap");
+static_assert(ALG_CALLS_OFFSET + 8 <= ALG_MAILBOX_OFFSET, "words of the control page overlap");
 static_assert(ALG_MAILBOX_OFFSET + 8 * ALG_MAX_RANKS <= ALG_CONTROL_BYTES, "mailboxes leave the control page");
 static_assert(HOST_FLAGS_BYTES % 4096 == 0, "staging begins on a page");
 static_assert(FLAGS_BYTES % 4096 == 0 && ALG_COUNTS_BYTES % 4096 == 0, "staging begins on a page");

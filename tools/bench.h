@@ -113,6 +113,7 @@ typedef struct bench_options {
     bool floor;
     bool host_time;
     bool messages; /* all-to-all by sends and receives */
+    bool roots;    /* all-gather by broadcasts, reduce-scatter by reduces */
     bool choose;
     bool beside;
     bool help;

@@ -83,6 +83,24 @@ static ncclResult_t all_pairs(bench_rank_t *rank, const bench_side_t *side, cons
     return nccl->ncclGroupEnd();
 }
 
+/* A broadcast of each rank's block, or a reduce to it. */
+static ncclResult_t all_roots(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one)
+{
+    const tool_nccl_t *nccl = side->nccl;
+    const size_t bytes = one->count * one->type->bytes;
+    nccl->ncclGroupStart();
+    for (uint32_t i = 0; i < rank->nranks; i++) {
+        if (one->collective == ALG_ALL_GATHER) {
+            nccl->ncclBroadcast(rank->input, rank->output + i * bytes, one->count, one->type->type, (int)i, side->comm,
+                                rank->stream);
+        } else {
+            nccl->ncclReduce(rank->input + i * bytes, rank->output, one->count, one->type->type, side->op, (int)i,
+                             side->comm, rank->stream);
+        }
+    }
+    return nccl->ncclGroupEnd();
+}
+
 ncclResult_t bench_call(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one, uint32_t call)
 {
     const tool_nccl_t *nccl = side->nccl;
@@ -91,6 +109,9 @@ ncclResult_t bench_call(bench_rank_t *rank, const bench_side_t *side, const benc
     const size_t count = one->count;
     const ncclDataType_t type = one->type->type;
     const int root = (int)bench_root(rank, one, call);
+    if (rank->options->roots) {
+        return all_roots(rank, side, one);
+    }
     switch (one->collective) {
     case ALG_ALL_REDUCE:
         return nccl->ncclAllReduce(in, out, count, type, side->op, side->comm, rank->stream);

@@ -34,6 +34,7 @@ const char bench_help[] =
     "  --in-place    output over input, or one within the other, as NCCL defines it (alltoall and sendrecv have\n"
     "                no such form)\n"
     "  --messages    alltoall by sends and receives in a group\n"
+    "  --roots       allgather by broadcasts, reducescatter by reduces, in a group: one of each root\n"
     "  --skew        all buffers one element off alignment, and one element fewer\n"
     "  --check 0|1   compare every element with the expected one, and the ranks' bits (default 1)\n"
     "  --csv FILE    write the rows as CSV\n"
@@ -61,6 +62,7 @@ enum {
     OPTION_GRAPH,
     OPTION_IN_PLACE,
     OPTION_MESSAGES,
+    OPTION_ROOTS,
     OPTION_SKEW,
     OPTION_CHECK,
     OPTION_CSV,
@@ -80,6 +82,7 @@ static const struct option long_options[] = {
     {"graph", no_argument, NULL, OPTION_GRAPH},
     {"in-place", no_argument, NULL, OPTION_IN_PLACE},
     {"messages", no_argument, NULL, OPTION_MESSAGES},
+    {"roots", no_argument, NULL, OPTION_ROOTS},
     {"skew", no_argument, NULL, OPTION_SKEW},
     {"check", required_argument, NULL, OPTION_CHECK},
     {"csv", required_argument, NULL, OPTION_CSV},
@@ -197,6 +200,9 @@ static int one_option(bench_options_t *options, int option)
     case OPTION_MESSAGES:
         options->messages = true;
         return TOOL_OK;
+    case OPTION_ROOTS:
+        options->roots = true;
+        return TOOL_OK;
     case OPTION_SKEW:
         options->skew = true;
         return TOOL_OK;
@@ -281,6 +287,9 @@ int bench_options_parse(bench_options_t *options, int argc, char **argv)
     }
     if (fault == TOOL_OK && options->messages && collective != ALG_ALL_TO_ALL) {
         fault = tool_usage("bench", "--messages is for --collective alltoall");
+    }
+    if (fault == TOOL_OK && options->roots && collective != ALG_ALL_GATHER && collective != ALG_REDUCE_SCATTER) {
+        fault = tool_usage("bench", "--roots is for --collective allgather or reducescatter");
     }
     return fault;
 }

@@ -64,7 +64,7 @@ LANE_FN void epoch_leave(const lane_t &lane, const alg_team_t &team)
     lane_sync();
     if (lane.thread == 0)
         lane_add_own((uint64_t *)(team.own + ALG_EPOCH_OFFSET),
-                     lane.block == 0 ? EPOCH_UNIT - 2 * (lane.blocks - 1) : 2);
+                     lane.grid_block == 0 ? EPOCH_UNIT - 2 * (lane.grid_blocks - 1) : 2);
 }
 
 /* Distance of the call's half from half 0. */

@@ -7,7 +7,8 @@
  * and device memory is shared memory of the host. A protocol (who writes what,
  * where, when) is written once, in these words, and compiled twice.
  *
- *   lane_t              block, blocks, thread, threads: where this lane stands
+ *   lane_t              block, blocks, thread, threads: where this lane stands; grid_block, grid_blocks: in the kernel
+ *   lane_part           the kernel's calls have some of its blocks each: those from..to are for number `part`
  *   lane_begin          wait until all earlier work of the stream is complete. Before it a kernel may use
  *                       only its arguments; values computed from them (`held`) cost no time there.
  *                       Afterwards a kernel that begins with the same wait may be placed

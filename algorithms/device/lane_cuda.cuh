@@ -28,11 +28,18 @@ typedef struct lane {
     uint32_t block, blocks, thread, threads;
     uint32_t polls;    /* of all waits: a count for each wait makes the compiler spill */
     uint64_t deadline; /* ns of globaltimer; 0: the first look sets it */
+    uint32_t grid_block, grid_blocks;
 } lane_t;
 
 LANE_FN lane_t lane_here()
 {
-    return lane_t{blockIdx.x, gridDim.x, threadIdx.x, blockDim.x, 0, 0};
+    return lane_t{blockIdx.x, gridDim.x, threadIdx.x, blockDim.x, 0, 0, blockIdx.x, gridDim.x};
+}
+
+LANE_FN void lane_part(lane_t &lane, uint32_t, uint32_t from, uint32_t to)
+{
+    lane.block -= from;
+    lane.blocks = to - from;
 }
 
 /* griddepcontrol.wait: until all earlier work of the stream is complete and visible. Without the launch attribute it
@@ -214,6 +221,12 @@ LANE_FN uint64_t lane_read_own(const uint64_t *p)
     uint64_t w;
     asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(w) : "l"(p) : "memory");
     return w;
+}
+
+/* Two neighbours, aligned to 16 bytes. */
+LANE_FN void lane_read_both(const uint64_t *p, uint64_t &first, uint64_t &second)
+{
+    asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(first), "=l"(second) : "l"(p) : "memory");
 }
 
 LANE_FN void lane_add_own(uint64_t *p, uint64_t x)

@@ -34,8 +34,16 @@ typedef struct lane {
     uint32_t awaited;  /* ranks (bits) */
     uint32_t lost;     /* ranks (bits) that the last check found gone or stopped */
     bool counted;      /* the call is a collective, ... */
-    uint64_t epoch;    /* ... and the epoch before it */
+    uint64_t call;     /* ... and how many came before it */
+    uint32_t grid_block, grid_blocks;
 } lane_t;
+
+LANE_FN void lane_part(lane_t &lane, uint32_t part, uint32_t from, uint32_t to)
+{
+    lane.block -= from;
+    lane.blocks = to - from;
+    lane.call += part;
+}
 
 LANE_FN void lane_begin(uint64_t, uint32_t)
 {
@@ -249,6 +257,12 @@ LANE_FN uint64_t lane_read_own(const uint64_t *p)
     return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 
+LANE_FN void lane_read_both(const uint64_t *p, uint64_t &first, uint64_t &second)
+{
+    first = lane_read_own(p);
+    second = lane_read_own(p + 1);
+}
+
 LANE_FN void lane_add_own(uint64_t *p, uint64_t x)
 {
     __atomic_fetch_add(p, x, __ATOMIC_ACQ_REL);
@@ -314,7 +328,7 @@ LANE_FN uint32_t lane_missed(const lane_t &lane, const alg_team_t &team)
 {
     uint32_t missed = lane.lost & lane.awaited;
     for (uint32_t r = 0; lane.counted && r < team.nranks; r++) {
-        if (missed >> r & 1 && (int64_t)(lane_flag(team.scratch[r] + ALG_ENDED_OFFSET) - lane.epoch) > 0)
+        if (missed >> r & 1 && (int64_t)(lane_flag(team.scratch[r] + ALG_ENDED_OFFSET) - lane.call) > 0)
             missed &= ~(1u << r);
     }
     return missed;

@@ -26,6 +26,7 @@
 #include "algorithms/device/lane.h"
 #include "algorithms/device/reduce.h"
 #include "algorithms/device/route.h"
+#include "algorithms/device/series.h"
 
 /* Kernels are unrolled for exactly 2, 3 or 4 ranks, or serve any number: a short message's latency includes fetching
  * the code. The host device has one kernel of each sort, which is enough to test all. Each has a variant for buffers
@@ -110,6 +111,14 @@ static inline uint64_t launch_segment(uint64_t bytes, uint64_t most)
     return segment < most ? segment : most;
 }
 
+/* most: bytes of a block that one kernel takes; 0: the call takes several kernels, and so no part in a series. */
+static inline void launch_slots(alg_call_t *call, uint64_t most)
+{
+    const uint64_t bytes = call->count * alg_type_bytes(call->type);
+    call->series = most > 0 ? series_of(call->collective, call->root, call->root) : 0;
+    call->room = (uint32_t)((call->series && call->collective == ALG_BROADCAST ? most : bytes + VEC - 1) / VEC);
+}
+
 /* The call of one kernel: a segment of every block. Callbacks return 0, or an error that ends the call. */
 template <class F> static int launch_segments(const alg_call_t *call, uint64_t most, F launch)
 {
@@ -122,6 +131,7 @@ template <class F> static int launch_segments(const alg_call_t *call, uint64_t m
         part.input = call->input ? (const uint8_t *)call->input + at : NULL;
         part.output = call->output ? (uint8_t *)call->output + at : NULL;
         part.count = (bytes - at < segment ? bytes - at : segment) / width;
+        launch_slots(&part, bytes <= most ? most : 0);
         error = launch(part);
     }
     return error;
@@ -203,25 +213,27 @@ template <class P> static int launch_preload(void (*kernel)(alg_team_t, P))
 #define ALG_REDUCER_ONE(family, A, type) ALG_REDUCER_OF(family, A, type)
 #define ALG_REDUCER(family, A) ALG_REDUCER_ONE(family, A, ALG_ONE_TYPE)
 #else
-#define ALG_TYPE_DECLARE(family, type) extern "C" const alg_kernels_t ALG_TYPE_ROW(family, type);
+#define ALG_TYPE_DECLARE(kernels_t, family, type) extern "C" const kernels_t ALG_TYPE_ROW(family, type);
+/* By alg_type_t; an unsigned integer takes the signed one's. */
+#define ALG_TYPE_TABLE(kernels_t, family)                                            \
+    ALG_TYPE_DECLARE(kernels_t, family, ALG_INT8)                                    \
+    ALG_TYPE_DECLARE(kernels_t, family, ALG_INT32)                                   \
+    ALG_TYPE_DECLARE(kernels_t, family, ALG_INT64)                                   \
+    ALG_TYPE_DECLARE(kernels_t, family, ALG_FLOAT16)                                 \
+    ALG_TYPE_DECLARE(kernels_t, family, ALG_FLOAT32)                                 \
+    ALG_TYPE_DECLARE(kernels_t, family, ALG_FLOAT64)                                 \
+    ALG_TYPE_DECLARE(kernels_t, family, ALG_BFLOAT16)                                \
+    ALG_TYPE_DECLARE(kernels_t, family, ALG_FLOAT8_E4M3)                             \
+    ALG_TYPE_DECLARE(kernels_t, family, ALG_FLOAT8_E5M2)                             \
+    static const kernels_t *const family##_kernels[ALG_TYPE_COUNT] = {               \
+        &ALG_TYPE_ROW(family, ALG_INT8),        &ALG_TYPE_ROW(family, ALG_INT8),     \
+        &ALG_TYPE_ROW(family, ALG_INT32),       &ALG_TYPE_ROW(family, ALG_INT32),    \
+        &ALG_TYPE_ROW(family, ALG_INT64),       &ALG_TYPE_ROW(family, ALG_INT64),    \
+        &ALG_TYPE_ROW(family, ALG_FLOAT16),     &ALG_TYPE_ROW(family, ALG_FLOAT32),  \
+        &ALG_TYPE_ROW(family, ALG_FLOAT64),     &ALG_TYPE_ROW(family, ALG_BFLOAT16), \
+        &ALG_TYPE_ROW(family, ALG_FLOAT8_E4M3), &ALG_TYPE_ROW(family, ALG_FLOAT8_E5M2)};
 #define ALG_REDUCER(family, A)                                                                        \
-    ALG_TYPE_DECLARE(family, ALG_INT8)                                                                \
-    ALG_TYPE_DECLARE(family, ALG_INT32)                                                               \
-    ALG_TYPE_DECLARE(family, ALG_INT64)                                                               \
-    ALG_TYPE_DECLARE(family, ALG_FLOAT16)                                                             \
-    ALG_TYPE_DECLARE(family, ALG_FLOAT32)                                                             \
-    ALG_TYPE_DECLARE(family, ALG_FLOAT64)                                                             \
-    ALG_TYPE_DECLARE(family, ALG_BFLOAT16)                                                            \
-    ALG_TYPE_DECLARE(family, ALG_FLOAT8_E4M3)                                                         \
-    ALG_TYPE_DECLARE(family, ALG_FLOAT8_E5M2)                                                         \
-    /* In the order of alg_type_t; an unsigned integer takes the signed one's. */                     \
-    static const alg_kernels_t *const family##_kernels[ALG_TYPE_COUNT] = {                            \
-        &ALG_TYPE_ROW(family, ALG_INT8),        &ALG_TYPE_ROW(family, ALG_INT8),                      \
-        &ALG_TYPE_ROW(family, ALG_INT32),       &ALG_TYPE_ROW(family, ALG_INT32),                     \
-        &ALG_TYPE_ROW(family, ALG_INT64),       &ALG_TYPE_ROW(family, ALG_INT64),                     \
-        &ALG_TYPE_ROW(family, ALG_FLOAT16),     &ALG_TYPE_ROW(family, ALG_FLOAT32),                   \
-        &ALG_TYPE_ROW(family, ALG_FLOAT64),     &ALG_TYPE_ROW(family, ALG_BFLOAT16),                  \
-        &ALG_TYPE_ROW(family, ALG_FLOAT8_E4M3), &ALG_TYPE_ROW(family, ALG_FLOAT8_E5M2)};              \
+    ALG_TYPE_TABLE(alg_kernels_t, family)                                                             \
     extern "C" int family##_launch(const alg_team_t *team, const alg_call_t *call, void *stream)      \
     {                                                                                                 \
         return launch_segments(call, A::segment(team, call), [team, stream](const alg_call_t &part) { \
@@ -258,7 +270,7 @@ template <class P> static int launch_preload(void (*kernel)(alg_team_t, P))
         return error;                                                                                     \
     }
 
-#define ALG_DESCRIBE_FOR(memory, symbol, title, kind, family, A)
+#define ALG_DESCRIBE_WITH(memory, symbol, title, kind, family, A, part_bytes)
 
 #else
 
@@ -302,13 +314,13 @@ enum { LAUNCH_HOST_BLOCKS = 16 };
  * so then the team is given up. A block has one thread, whatever the row says. */
 template <class P>
 static int launch_threads(void (*body)(lane_t, const alg_team_t &, const P &), const alg_team_t *team, const P &what,
-                          uint32_t wanted, bool counted, uint64_t epoch)
+                          uint32_t wanted, bool counted, uint64_t call)
 {
     launch_block<P> block[LAUNCH_HOST_BLOCKS];
     const uint32_t blocks = wanted < LAUNCH_HOST_BLOCKS ? wanted : (uint32_t)LAUNCH_HOST_BLOCKS;
     uint32_t started = 1;
     for (uint32_t i = 0; i < blocks; i++)
-        block[i] = {body, team, &what, {i, blocks, 0, 1, 0, 0, ~0u, 0, counted, epoch}, 0};
+        block[i] = {body, team, &what, {i, blocks, 0, 1, 0, 0, ~0u, 0, counted, call, i, blocks}, 0};
     for (; started < blocks; started++) {
         if (pthread_create(&block[started].thread, NULL, launch_block_main<P>, &block[started]) != 0) {
             __atomic_store_n(&team->control->abort, 1u, __ATOMIC_RELEASE);
@@ -324,15 +336,26 @@ static int launch_threads(void (*body)(lane_t, const alg_team_t &, const P &), c
     return status == ALG_STATUS_OK ? ALG_STATUS_ABORTED : (int)status;
 }
 
+/* A kernel that makes `calls` calls. */
+template <class P>
+static int launch_counted(void (*body)(lane_t, const alg_team_t &, const P &), const alg_team_t *team, const P &what,
+                          uint32_t blocks, uint32_t calls)
+{
+    uint64_t *const count = (uint64_t *)(team->own + ALG_CALLS_OFFSET);
+    const uint64_t before = lane_read_own(count);
+    const int status = launch_threads(body, team, what, blocks, true, before);
+    if (status != ALG_STATUS_OK)
+        return status;
+    lane_write_own(count, before + calls);
+    lane_raise(team->scratch[team->rank] + ALG_ENDED_OFFSET, before + calls);
+    return status;
+}
+
 static inline int launch_host(alg_body_t body, const alg_team_t *team, const alg_call_t *whole_call)
 {
     alg_call_t call = *whole_call;
-    const uint64_t epoch = epoch_base(epoch_read(*team));
     call.threads = 1;
-    const int status = launch_threads(body, team, call, launch_blocks(&call), true, epoch);
-    if (status == ALG_STATUS_OK)
-        lane_raise(team->scratch[team->rank] + ALG_ENDED_OFFSET, epoch + EPOCH_UNIT);
-    return status;
+    return launch_counted(body, team, call, launch_blocks(&call), 1);
 }
 
 #if SHUNT_HAS_CUDA
@@ -368,23 +391,26 @@ static inline int launch_host(alg_body_t body, const alg_team_t *team, const alg
     }                                                                                             \
     ALG_CUDA_DECLARE(family)
 
-#define ALG_DESCRIBE_FOR(memory, symbol, title, kind, family, A) \
-    extern "C" {                                                 \
-    extern const alg_algorithm_t symbol;                         \
-    const alg_algorithm_t symbol = {                             \
-        title,                                                   \
-        kind,                                                    \
-        A::max_bytes<kind>,                                      \
-        A::shape<kind>,                                          \
-        ALG_CUDA(family, launch),                                \
-        family##_host,                                           \
-        ALG_CUDA(family, preload),                               \
-        memory,                                                  \
-    };                                                           \
+#define ALG_DESCRIBE_WITH(memory, symbol, title, kind, family, A, part_bytes) \
+    extern "C" {                                                              \
+    extern const alg_algorithm_t symbol;                                      \
+    const alg_algorithm_t symbol = {                                          \
+        title,                                                                \
+        kind,                                                                 \
+        A::max_bytes<kind>,                                                   \
+        A::shape<kind>,                                                       \
+        ALG_CUDA(family, launch),                                             \
+        family##_host,                                                        \
+        ALG_CUDA(family, preload),                                            \
+        memory,                                                               \
+        part_bytes,                                                           \
+    };                                                                        \
     }
 
 #endif
 
+#define ALG_DESCRIBE_FOR(memory, symbol, title, kind, family, A) \
+    ALG_DESCRIBE_WITH(memory, symbol, title, kind, family, A, NULL)
 #define ALG_DESCRIBE(symbol, title, kind, family, A) ALG_DESCRIBE_FOR(ALG_MEMORY_PEER, symbol, title, kind, family, A)
 
 /* One vector a lane; as many blocks as allowed, of as few threads as that takes (64 at least): warps of one block delay

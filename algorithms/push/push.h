@@ -12,8 +12,8 @@
 #ifndef SHUNT_PUSH_H
 #define SHUNT_PUSH_H
 
-#include "algorithms/device/launch.h"
 #include "algorithms/device/notice.h"
+#include "algorithms/device/parts.h"
 #include "algorithms/device/route.h"
 #include "algorithms/device/slots.h"
 
@@ -34,11 +34,16 @@ typedef struct push {
     bool rooted;       /* there are such pairs */
 } push_t;
 
-LANE_FN push_t push_make(const alg_team_t &team, const alg_call_t &call, mark_t mark, uint32_t vectors)
+/* Behind the slots lie the notices of calls with a root: a set for each root. */
+LANE_HOST_FN uint64_t push_notice_bytes(uint32_t nranks)
+{
+    return nranks * notice_bytes(nranks);
+}
+
+LANE_FN push_t push_make(const alg_team_t &team, const alg_call_t &call)
 {
     const route_t route = route_of(team, call);
     const bool sends = route_has(route.senders, team.rank), takes = route_has(route.takers, team.rank);
-    const uint64_t behind = team.half_offset + slots_bytes(mark, team.nranks - 1, vectors);
     push_t p = {0, 0, sends && takes, {0, 0, 0}, (route.senders & route.takers) != route_all(team)};
     for (uint32_t i = 1; i < team.nranks; i++) {
         if (sends && route_has(route.takers, ring_next(team, i)))
@@ -46,8 +51,11 @@ LANE_FN push_t push_make(const alg_team_t &team, const alg_call_t &call, mark_t 
         if (takes && route_has(route.senders, other_rank(team, i - 1)))
             p.takes |= 1u << (i - 1);
     }
-    if (p.rooted)
-        p.notices = notices_make(team, behind, sends ? route.takers : 0, takes ? route.senders : 0);
+    if (p.rooted) {
+        const uint64_t at = team.half_offset + team.half_bytes - push_notice_bytes(team.nranks);
+        p.notices = notices_make(team, at + call.root * notice_bytes(team.nranks), sends ? route.takers : 0,
+                                 takes ? route.senders : 0);
+    }
     return p;
 }
 
@@ -55,7 +63,7 @@ LANE_FN push_t push_make(const alg_team_t &team, const alg_call_t &call, mark_t 
 static inline uint64_t push_segment(uint64_t half_bytes, uint32_t nranks, mark_t mark)
 {
     const uint64_t vector = slots_bytes(mark, nranks - 1, 4) / 4;
-    return (half_bytes - notice_bytes(nranks)) / vector / 4 * 4 * VEC;
+    return (half_bytes - push_notice_bytes(nranks)) / vector / 4 * 4 * VEC;
 }
 
 /* Vectors are counted in 32 bits. */

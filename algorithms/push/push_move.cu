@@ -87,8 +87,8 @@ struct push_move {
         view<N, WHOLE, EACH> w;
         w.bytes = bytes;
         w.vectors = buffer_vectors(bytes);
-        w.p = push_make(team, call, MARK_ESCAPE, w.vectors);
-        w.s = slots<MARK_ESCAPE, N>::make(team, 1, w.vectors, first);
+        w.p = push_make(team, call);
+        w.s = slots<MARK_ESCAPE, N>::make(team, 1, call.room, first);
         LANE_UNROLL
         for (uint32_t i = 0; i < N; i++) {
             if (i < w.s.ranks())
@@ -100,20 +100,21 @@ struct push_move {
         const bool reads = w.p.sends || w.keep;
 
         lane_begin(w.s.held(), call.early);
-        const uint64_t epoch = epoch_read(team);
+        series_t turn = series_read(team);
         constexpr uint32_t ROWS = PUSH_ROWS<N>;
         vec16_t x[ROWS][N];
         w.load(reads && first < w.vectors, first, x[0]);
-        if (epoch_stopped(epoch))
+        if (epoch_stopped(turn.epoch))
             return;
-        const uint64_t half = epoch_half(team, epoch);
+        series_find(turn, call.series);
+        const uint64_t half = series_half(team, turn);
         w.s.move(half);
         w.p.notices.at += half;
         if (w.p.rooted)
             notices_send(lane, team, w.p.notices);
         if (reads && first < w.vectors)
             w.put(0, first, x[0]);
-        epoch_leave(lane, team);
+        series_leave(lane, team, turn, call.series);
         /* A lane's next vectors are on their way while it takes these. */
         const uint32_t ahead = (LANE_AHEAD > ROWS ? LANE_AHEAD : ROWS) * stride;
         for (uint32_t k = stride; reads && k < ahead && first + k < w.vectors; k += stride) {
@@ -161,8 +162,9 @@ struct push_move {
 };
 
 ALG_MOVER(alg_push_move, push_move)
+ALG_MOVER_OF_PARTS(alg_push_broadcasts, alg_push_move, push_move)
 ALG_DESCRIBE(alg_allgather_push, "push", ALG_ALL_GATHER, alg_push_move, push_move)
 ALG_DESCRIBE(alg_alltoall_push, "push", ALG_ALL_TO_ALL, alg_push_move, push_move)
-ALG_DESCRIBE(alg_broadcast_push, "push", ALG_BROADCAST, alg_push_move, push_move)
+ALG_DESCRIBE_PARTS(alg_broadcast_push, "push", ALG_BROADCAST, alg_push_broadcasts, push_move)
 ALG_DESCRIBE(alg_gather_push, "push", ALG_GATHER, alg_push_move, push_move)
 ALG_DESCRIBE(alg_scatter_push, "push", ALG_SCATTER, alg_push_move, push_move)

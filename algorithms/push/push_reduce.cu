@@ -21,7 +21,7 @@ struct push_reduce {
         const uint32_t vectors = r.vectors(), stride = lane.blocks * lane.threads;
         const uint32_t first = lane.block * lane.threads + lane.thread;
         const uint64_t step = route_input_blocks(call.collective) ? call.stride : 0;
-        const push_t p = push_make(team, call, R::MARK, vectors);
+        const push_t p = push_make(team, call);
         slots_t s = slots_t::make(team, 1, vectors, first);
         buffer_t in[N]; /* [i]: for the rank i places after us; [0]: our own */
         LANE_UNROLL
@@ -32,20 +32,21 @@ struct push_reduce {
 
         lane_begin(r.held() | s.held(), call.early);
         r.begin(call);
-        const uint64_t epoch = epoch_read(team);
+        series_t turn = series_read(team);
         constexpr uint32_t ROWS = PUSH_ROWS<N>;
         vec16_t x[ROWS][N];
         load(r, s, p, in, first < vectors, first, x[0]);
-        if (epoch_stopped(epoch))
+        if (epoch_stopped(turn.epoch))
             return;
-        const uint64_t half = epoch_half(team, epoch);
+        series_find(turn, call.series);
+        const uint64_t half = series_half(team, turn);
         s.move(half);
         notices_t notices = p.notices;
         notices.at += half;
         if (p.rooted)
             notices_send(lane, team, notices);
         put(s, p, first < vectors, 0, x[0]);
-        epoch_leave(lane, team);
+        series_leave(lane, team, turn, call.series);
         /* A lane's next vectors are on their way while it takes these. */
         const uint32_t ahead = (LANE_AHEAD > ROWS ? LANE_AHEAD : ROWS) * stride;
         for (uint32_t k = stride; k < ahead && first + k < vectors; k += stride) {
@@ -127,5 +128,6 @@ struct push_reduce {
 };
 
 ALG_REDUCER(alg_push_reduce, push_reduce)
+ALG_REDUCER_OF_PARTS(alg_push_reduces, alg_push_reduce, push_reduce)
 ALG_DESCRIBE(alg_reducescatter_push, "push", ALG_REDUCE_SCATTER, alg_push_reduce, push_reduce)
-ALG_DESCRIBE(alg_reduce_push, "push", ALG_REDUCE, alg_push_reduce, push_reduce)
+ALG_DESCRIBE_PARTS(alg_reduce_push, "push", ALG_REDUCE, alg_push_reduces, push_reduce)

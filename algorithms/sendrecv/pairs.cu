@@ -277,7 +277,8 @@ static void pairs_shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint3
                                     ALG_CUDA(alg_pairs, launch),  \
                                     alg_pairs_host,               \
                                     ALG_CUDA(alg_pairs, preload), \
-                                    memory};                      \
+                                    memory,                       \
+                                    NULL};                        \
     }
 PAIRS_DESCRIBE(ALG_MEMORY_PEER, alg_sendrecv_pairs, "pairs")
 PAIRS_DESCRIBE(ALG_MEMORY_HOST, alg_sendrecv_shm_pairs, "shm-pairs")

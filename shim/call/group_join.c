@@ -98,9 +98,11 @@ static void note_blocks(const shim_group_t *g, const shim_queued_t *queued)
 
 ncclResult_t shim_group_join(shim_group_t *g)
 {
-    const uint32_t count = g->call_count;
     uint32_t kept = 0, run = 0;
-    ncclResult_t result = ncclSuccess;
+    ncclResult_t result = shim_group_join_parts(g);
+    const uint32_t count = g->call_count;
+    if (result != ncclSuccess)
+        return result;
     while (g->message_room < count)
         if (!shim_group_grow((void **)&g->messages, g->message_room, &g->message_room, sizeof(alg_message_t)))
             return shim_group_out_of_memory(g->calls[0].comm);

@@ -27,7 +27,7 @@ void shim_group_drop(shim_group_t *g)
         shim_comm_release(g->calls[i].comm);
     for (uint32_t i = 0; i < g->finalized_count; i++)
         shim_comm_release(g->finalized[i]);
-    g->use_count = g->call_count = g->finalized_count = 0;
+    g->use_count = g->call_count = g->finalized_count = g->part_count = 0;
     g->error = ncclSuccess;
 }
 
@@ -38,6 +38,7 @@ static void thread_ends(void *state)
     free(g->uses);
     free(g->calls);
     free(g->messages);
+    free(g->parts);
     free(g->finalized);
     memset(g, 0, sizeof(*g));
 }

@@ -38,10 +38,12 @@ typedef struct shim_group {
     shim_stream_use_t *uses;
     shim_queued_t *calls;
     alg_message_t *messages; /* launch order of the calls, once merged */
+    alg_part_t *parts;       /* ALG_MAX_RANKS for each call that has some */
     shim_comm_t **finalized; /* retained */
     uint32_t use_count, use_room;
     uint32_t call_count, call_room;
     uint32_t message_room;
+    uint32_t part_count, part_room;
     uint32_t finalized_count, finalized_room;
 } shim_group_t;
 
@@ -70,6 +72,8 @@ ncclResult_t shim_group_out_of_memory(shim_comm_t *comm);
 /* Between two polls: 10 us at first, 200 us after 100 rounds. */
 void shim_group_nap(unsigned round);
 
+/* Merge broadcasts, and reduces, of rising roots into calls of several parts (group_parts.c). */
+ncclResult_t shim_group_join_parts(shim_group_t *g);
 /* Sort the calls and merge the messages of each communicator into one (group_join.c). */
 ncclResult_t shim_group_join(shim_group_t *g);
 

@@ -102,10 +102,11 @@ static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
     return shim_real_answer(result);
 }
 
-/* The real NCCL drops an empty collective, so its stream neither waits for anything nor joins a group's. */
-static bool is_dropped(const shim_call_t *call)
+/* The real NCCL drops it once it has checked its arguments, so its stream neither waits nor joins a group's. Part of a
+ * group's all-gather may be empty, and is not to send the other parts to a branch of their own. */
+static bool is_empty(const shim_call_t *call)
 {
-    return call->collective < ALG_COLLECTIVE_COUNT && call->alg.count == 0 && call->more == NULL;
+    return call->collective < ALG_COLLECTIVE_COUNT && call->more == NULL && call->alg.count == 0;
 }
 
 static ncclResult_t forward(shim_call_t *call)
@@ -118,7 +119,7 @@ static ncclResult_t forward(shim_call_t *call)
         return result;
     shim_count_forwarded(call->collective, shim_call_place(call), shim_call_bytes(call), call->reason, call->source);
     int previous;
-    if (call->attached && !is_dropped(call) && shim_device_enter(call->comm->device, &previous) == 0) {
+    if (call->attached && !is_empty(call) && shim_device_enter(call->comm->device, &previous) == 0) {
         result = order_before(call);
         shim_device_leave(call->comm->device, previous);
     }

@@ -36,9 +36,16 @@ function(add_copy target file)
   elseif(file MATCHES "^rooted")
     set(part "allreduce|twoshot|rooted")
   endif()
+  if(target MATCHES "series_") # calls of several parts
+    set(test parts_test.c)
+    set(part "push")
+  endif()
   if(target MATCHES "gone_") # ranks that leave
     set(test gone_test.c)
     set(part "oneshot|pairs")
+    if(target MATCHES "gone_parts")
+      set(part "push")
+    endif()
   endif()
   if(part MATCHES "shm_")
     set(others "sendrecv")
@@ -79,7 +86,7 @@ function(add_copy target file)
   if(file MATCHES "^multihost")
     list(APPEND kernels ${root}/algorithms/multihost/proxy.c ${root}/algorithms/multihost/relay.c $<TARGET_OBJECTS:shunt_transport>)
   endif()
-  add_executable(${target} ${test} world.c ${kernels} ${support}
+  add_executable(${target} ${test} place.c world.c ${kernels} ${support}
     ${CMAKE_SOURCE_DIR}/algorithms/collective.c ${CMAKE_SOURCE_DIR}/algorithms/map.c
     ${CMAKE_SOURCE_DIR}/algorithms/registry.c)
   target_include_directories(${target} BEFORE PRIVATE ${root})
@@ -138,7 +145,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   # A word that is not re-armed passes for the next value.
   add_broken(no_rearm device/slots.h "lane_rearm(data_at(j, k))" "(void)j")
   # An epoch that moves on before every block has read it.
-  add_broken(early_epoch device/epoch.h "lane.block == 0 ? EPOCH_UNIT - 2 * (lane.blocks - 1) : 2" "lane.block == 0 ? EPOCH_UNIT : 0")
+  add_broken(early_epoch device/epoch.h "EPOCH_UNIT - 2 * (lane.grid_blocks - 1) : 2" "EPOCH_UNIT : 0")
   # A call's number that includes the shares of blocks that have left.
   add_broken(shares device/epoch.h "epoch / EPOCH_UNIT * EPOCH_UNIT" "epoch")
   # Data that equals the sentinel is never seen.
@@ -155,6 +162,15 @@ if(SHUNT_SANITIZE STREQUAL "")
     "vec_select(!ANY_ORDER && r == rank, own, other)" "x[r - 1]")
   # A root that hears from no rank runs ahead, into a half that a slow peer still reads.
   add_broken(no_notice device/notice.h "others & ~received" "0")
+  # Calls of a series: slots as long as a message overlap; a root stores over what a slow peer still reads, of its own
+  # call before, of another collective's, of a call between; roots have the same notices; a block that comes late takes
+  # its own call's word for its predecessor's.
+  add_broken(series_slots push/push_move.cu "call.room, first" "w.vectors, first")
+  add_broken(series_roots device/series.h "before % SERIES_BROADCAST < series / SERIES_FIRST" "true")
+  add_broken(series_kinds device/series.h "(before & SERIES_KIND) == (series & SERIES_KIND)" "(before & SERIES_KIND)")
+  add_broken(series_between device/series.h "epoch_base(s.word) == last" "epoch_base(s.word) <= last")
+  add_broken(series_notices push/push.h "at + call.root * notice_bytes(team.nranks)" "at")
+  add_broken(series_shares device/series.h "(lane.grid_blocks - 1)" "0" ": 1);" ": 0);")
   # The same in two crossings: a root that gets no data; a rank whose slice is empty.
   add_broken(broadcast_no_notice rooted/broadcast.cu "slices_notices(team, w.p, MARK_ESCAPE)" "notices_make(team, 0, ~0u, ~0u)")
   add_broken(reduce_no_notice rooted/reduce.cu "slices_notices(team, l.p, lane_of::R::MARK)" "notices_make(team, 0, ~0u, ~0u)")
@@ -181,6 +197,8 @@ if(SHUNT_SANITIZE STREQUAL "")
   # A rank that has done its part of a collective and left; one that has, while others still send; a message that came
   # while its receiver was on the way to see that the sender is gone.
   add_broken(gone_ended device/lane_host.h "if (missed >> r & 1 &&" "if (false &&")
+  # The calls of a kernel count one by one, as they do where they are kernels of their own.
+  add_broken(gone_parts device/parts.h "parts_blocks(&p.call), p.count" "parts_blocks(&p.call), 1")
   add_broken(gone_others sendrecv/mixed.h "lane_awaits(lane, idle)" "lane_awaits(lane, ~0u)")
   add_broken(gone_at_once device/lane_host.h "missed = lane_missed(lane, team)"
     "missed = (lane.lost = team.control->gone | lane_stopped(team), lane_missed(lane, team))")

@@ -7,8 +7,9 @@
  * slowest GPU. Usage: gpu_sweep [-g GPUs] [-c collective] [-a algorithm] [-b from] [-e to] [-s factor] [-t type]
  *                              [-B blocks,...] [-T threads,...] [-E 0|1: early] [-P priority]
  *                              [-m ring|pair|all: messages to the next rank, from rank 0 to 1, between all]
- *                              [-M: through the host's memory]
- * Bytes are those of a message, but of -m all those of a rank's messages to all, itself included.
+ *                              [-M: through the host's memory] [-p: calls of a part for each root]
+ * Bytes are those of a message, but of -m all those of a rank's messages to all, itself included, and of -p those of
+ * all parts.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,7 @@ typedef struct options {
     alg_memory_t memory;
     uint32_t early;
     int priority;
+    int parts;
     alg_type_t type;
     uint32_t blocks[MOST_LIST], threads[MOST_LIST];
     int nblocks, nthreads;
@@ -109,6 +111,20 @@ static uint32_t list_messages(const options_t *o, uint32_t rank, uint32_t nranks
     return n;
 }
 
+/* As a group of broadcasts makes an all-gather, or of reduces a reduce-scatter. */
+static void list_parts(alg_call_t *call, uint32_t nranks, size_t bytes, alg_part_t *list)
+{
+    const size_t part = bytes / nranks;
+    const bool gathers = call->collective == ALG_BROADCAST;
+    for (uint32_t i = 0; i < nranks; i++)
+        list[i] = (alg_part_t){.root = i,
+                               .input = (const char *)call->input + (gathers ? 0 : i * part),
+                               .output = (char *)call->output + (gathers ? i * part : 0),
+                               .count = part / alg_type_bytes(call->type)};
+    call->parts = list;
+    call->part_count = nranks;
+}
+
 static void sweep_size(gpu_team_t *g, const options_t *o, uint8_t **input, uint8_t **output, size_t bytes)
 {
     const int calls = bytes <= 1 << 20 ? 100 : bytes <= 16 << 20 ? 20 : 4;
@@ -117,7 +133,7 @@ static void sweep_size(gpu_team_t *g, const options_t *o, uint8_t **input, uint8
         const uint32_t parts = alg_collective_blocks(algorithm->collective, (uint32_t)g->nranks);
         if (algorithm->memory != o->memory || (o->algorithm && strcmp(o->algorithm, algorithm->name) != 0) ||
             (o->collective && strcmp(o->collective, alg_collective_name(algorithm->collective)) != 0) ||
-            bytes > algorithm->max_bytes(&g->map, (uint32_t)g->nranks, o->type))
+            bytes > algorithm->max_bytes(&g->map, (uint32_t)g->nranks, o->type) || (o->parts && !algorithm->part_bytes))
             continue;
         uint32_t done[MOST_LIST * MOST_LIST] = {0};
         int ndone = 0;
@@ -132,6 +148,7 @@ static void sweep_size(gpu_team_t *g, const options_t *o, uint8_t **input, uint8
             done[ndone++] = blocks << 16 | threads;
             alg_call_t call[ALG_MAX_RANKS];
             alg_message_t list[ALG_MAX_RANKS][2 * ALG_MAX_RANKS];
+            alg_part_t part[ALG_MAX_RANKS][ALG_MAX_RANKS];
             for (int r = 0; r < g->nranks; r++) {
                 call[r] = (alg_call_t){.collective = algorithm->collective,
                                        .input = input[r],
@@ -146,6 +163,8 @@ static void sweep_size(gpu_team_t *g, const options_t *o, uint8_t **input, uint8
                 if (algorithm->collective == ALG_SEND_RECV)
                     call[r].message_count =
                         list_messages(o, (uint32_t)r, (uint32_t)g->nranks, input[r], output[r], bytes, list[r]);
+                if (o->parts)
+                    list_parts(&call[r], (uint32_t)g->nranks, bytes, part[r]);
             }
             const float us = measure(g, algorithm, call, calls);
             printf("%d,%s,%zu,%d,%s,%u,%u,%.3f\n", g->nranks, alg_collective_name(algorithm->collective), bytes,
@@ -168,7 +187,7 @@ int main(int argc, char **argv)
                    .threads = {256, 512},
                    .nthreads = 2};
     int option;
-    while ((option = getopt(argc, argv, "g:c:a:b:e:s:t:B:T:E:P:m:M")) != -1) {
+    while ((option = getopt(argc, argv, "g:c:a:b:e:s:t:B:T:E:P:m:Mp")) != -1) {
         switch (option) {
         case 'g':
             o.gpus = atoi(optarg);
@@ -190,6 +209,9 @@ int main(int argc, char **argv)
             break;
         case 'M':
             o.memory = ALG_MEMORY_HOST;
+            break;
+        case 'p':
+            o.parts = 1;
             break;
         case 'a':
             o.algorithm = optarg;

@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "algorithms/algorithm.h"
+#include "place.h"
 #include "tests/support/collective.h"
 #include "tests/support/scaled.h"
 #include "world.h"
@@ -33,55 +34,6 @@ typedef struct actor {
     uint32_t failures;
     char fault[300];
 } actor_t;
-
-static size_t draw_count(uint64_t *state, size_t most)
-{
-    static const size_t awkward[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 127, 1000, 4097};
-    size_t count = awkward[data_below(state, sizeof awkward / sizeof awkward[0])];
-    if (data_below(state, 3) == 0)
-        count = 1 + data_below(state, most);
-    return count < most ? count : most;
-}
-
-/* The buffers of one rank in one call. In place: one of them holds the other. */
-typedef struct buffers {
-    data_buffer_t input, output;
-    const void *from;
-    void *to;
-} buffers_t;
-
-static bool buffers_make(buffers_t *b, const coll_t *k, uint32_t rank, bool in_place, uint64_t *local)
-{
-    const size_t width = alg_type_bytes((alg_type_t)k->c.type);
-    const size_t in = coll_input_count(k, rank), out = coll_output_count(k, rank);
-    *b = (buffers_t){0};
-    in_place = in_place && in && out;
-    const bool in_larger = in_place && in > out;
-    if (in && (!in_place || in_larger) &&
-        !data_buffer_make(&b->input, in * width, data_below(local, 16 / width) * width))
-        return false;
-    if (out && !in_larger && !data_buffer_make(&b->output, out * width, data_below(local, 16 / width) * width))
-        return false;
-    b->from = b->input.data;
-    b->to = b->output.data;
-    const ptrdiff_t at = coll_in_place_at(k, rank) * (ptrdiff_t)width;
-    if (in_larger)
-        b->to = b->input.data - at;
-    else if (in_place)
-        b->from = b->output.data + at;
-    return true;
-}
-
-static bool buffers_guarded(const buffers_t *b)
-{
-    return (!b->input.base || data_buffer_guarded(&b->input)) && (!b->output.base || data_buffer_guarded(&b->output));
-}
-
-static void buffers_free(buffers_t *b)
-{
-    data_buffer_free(&b->input);
-    data_buffer_free(&b->output);
-}
 
 static coll_t draw_case(uint64_t *state, const alg_algorithm_t *algorithm, uint32_t nranks)
 {
@@ -109,19 +61,17 @@ static void actor_call(actor_t *a, uint64_t *state)
     most = (most < a->most_bytes ? most : a->most_bytes) / parts;
     if (most < width)
         return; /* this scratch is too small for the algorithm */
-    k.c.count = draw_count(state, most / width);
+    k.c.count = place_draw_count(state, most / width);
     k.c.seed = data_random(state);
     const bool in_place = data_below(state, 2) && k.collective != ALG_ALL_TO_ALL;
     const uint32_t blocks = 1 + (uint32_t)data_below(state, MAX_BLOCKS);
     uint64_t local = k.c.seed + a->rank; /* may differ between ranks: alignment, the room for blocks */
-    buffers_t b;
-    if (!buffers_make(&b, &k, a->rank, in_place, &local)) {
+    place_t b;
+    if (!place_make(&b, &k, a->rank, in_place, &local)) {
         snprintf(a->fault, sizeof a->fault, "no memory");
         a->failures++;
         return;
     }
-    if (coll_input_count(&k, a->rank))
-        coll_fill(&k, a->rank, (void *)b.from);
     alg_call_t call = {.collective = k.collective,
                        .root = k.root,
                        .input = b.from,
@@ -140,13 +90,12 @@ static void actor_call(actor_t *a, uint64_t *state)
     const alg_team_t team = world_team(a->world, a->rank);
     const int status = algorithm->launch_host(&team, &call);
     char fault[120] = "";
-    const bool right =
-        status == ALG_STATUS_OK && coll_right(&k, a->rank, b.to, fault, sizeof fault) && buffers_guarded(&b);
+    const bool right = status == ALG_STATUS_OK && place_right(&b, &k, a->rank, fault, sizeof fault);
     if (!right && a->failures++ == 0)
         snprintf(a->fault, sizeof a->fault, "%s %s %s %s count %zu root %u in place %d blocks %u of %u: status %d %s",
                  alg_collective_name(k.collective), algorithm->name, ref_type_name(k.c.type), ref_op_name(k.c.op),
                  k.c.count, k.root, in_place, call.most_blocks, call.blocks, status, fault);
-    buffers_free(&b);
+    place_free(&b);
 }
 
 static void *actor_main(void *argument)

@@ -17,7 +17,7 @@
 
 #include "shim/comm/comm.h"
 
-enum { FAKE_STREAMS = 16, FAKE_WORKS = 64, FAKE_TAKEN_LIMIT = 1000, FAKE_MESSAGES = 4096 };
+enum { FAKE_STREAMS = 16, FAKE_WORKS = 64, FAKE_TAKEN_LIMIT = 1000, FAKE_MESSAGES = 4096, FAKE_PART_BYTES = 800 };
 
 typedef enum fake_kind { FAKE_OURS, FAKE_REAL } fake_kind_t;
 typedef enum fake_node { FAKE_WORK, FAKE_WAIT, FAKE_RECORD } fake_node_t;
@@ -52,9 +52,10 @@ typedef struct fake {
     uint32_t multiprocessors; /* of a GPU; 0: not known */
     uint32_t launches;
     uint32_t launched_apart;         /* of them: without dependent launch */
-    alg_call_t launched[FAKE_WORKS]; /* by Shunt; their lists of messages are copies */
+    alg_call_t launched[FAKE_WORKS]; /* by Shunt; their lists of messages and of parts are copies */
     alg_message_t message[FAKE_MESSAGES];
-    uint32_t messages;
+    alg_part_t part[FAKE_WORKS];
+    uint32_t messages, parts;
     uint32_t real_calls;
     const char *real_call[FAKE_WORKS]; /* names of the real NCCL's functions that were called, except groups' */
     unsigned real_depth;

@@ -253,18 +253,38 @@ static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
         launched->messages = &fake.message[fake.messages];
         for (uint32_t i = 0; i < call->message_count; i++)
             fake.message[fake.messages++] = call->messages[i];
+        launched->parts = &fake.part[fake.parts];
+        for (uint32_t i = 0; i < call->part_count; i++)
+            fake.part[fake.parts++] = call->parts[i];
         fake_work(FAKE_OURS, stream, call->scalar_bits);
     }
     return fake.launch_error;
 }
 
+static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+{
+    (void)bytes, (void)nranks, (void)blocks, (void)threads;
+}
+
+static uint64_t part_bytes(const alg_team_t *team, const alg_call_t *call)
+{
+    (void)team, (void)call;
+    return FAKE_PART_BYTES;
+}
+
 sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
 {
     (void)plan;
-    static const alg_algorithm_t algorithm = {.name = "fake", .launch_cuda = launch};
+    static const alg_algorithm_t whole = {.name = "fake", .launch_cuda = launch};
+    static const alg_algorithm_t parts[2] = {
+        {.name = "fake", .launch_cuda = launch, .shape = shape, .part_bytes = part_bytes},
+        {.name = "fake", .launch_cuda = launch, .shape = shape, .part_bytes = part_bytes}};
+    const alg_algorithm_t *algorithm = query->collective == ALG_BROADCAST ? &parts[0]
+                                       : query->collective == ALG_REDUCE  ? &parts[1]
+                                                                          : &whole;
     if (query->count > FAKE_TAKEN_LIMIT)
         return (sel_choice_t){.reason = SEL_FORWARD_TABLE, .source = "policy"};
-    return (sel_choice_t){.algorithm = &algorithm,
+    return (sel_choice_t){.algorithm = algorithm,
                           .blocks = 1 + (uint32_t)query->count / 100,
                           .threads = 32,
                           .reason = SEL_TAKEN,

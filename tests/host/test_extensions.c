@@ -105,6 +105,36 @@ static void measuring_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(other));
 }
 
+/* Long broadcasts and reduces of three ranks and more have two crossings to try, though no row says so yet. */
+static void two_crossings_body(ranks_t *ranks)
+{
+    enum { COUNT = 300000 };
+    static float in[COUNT], out[COUNT];
+    shunt_decision_t decision = {.size = sizeof(decision)};
+    ncclComm_t comm = ranks_init(ranks);
+    for (int reduces = 0; reduces < 2; reduces++) {
+        const char *collective = reduces ? "reduce" : "broadcast", *name = "";
+        for (uint32_t i = 0; name != NULL && strcmp(name, "twoshot") != 0; i++)
+            name = shunt_algorithm(collective, i);
+        CHECK(name != NULL);
+        CHECK(shunt_set_policy(comm, reduces ? "reduce:twoshot:64x1024" : "broadcast:twoshot:64x1024") == 0);
+        for (int i = 0; i < COUNT; i++)
+            in[i] = (float)(i % 1000 + ranks->rank);
+        CHECK_NCCL(reduces ? ncclReduce(in, out, COUNT, ncclFloat32, ncclSum, 1, comm, NULL)
+                           : ncclBroadcast(in, out, COUNT, ncclFloat32, 1, comm, NULL));
+        CHECK(shunt_last_decision(&decision) == 0 && decision.taken && strcmp(decision.algorithm, "twoshot") == 0);
+        for (int i = 0; i < COUNT && (!reduces || ranks->rank == 1); i++)
+            CHECK(out[i] == (float)(reduces ? 3 * (i % 1000) + 3 : i % 1000 + 1));
+    }
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void two_crossings(void **state)
+{
+    (void)state;
+    host_run(RANKS_PROCESSES, 3, two_crossings_body, NULL);
+}
+
 static void measuring(void **state)
 {
     (void)state;
@@ -153,7 +183,7 @@ static void tables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(extensions), cmocka_unit_test(measuring),
-                                       cmocka_unit_test(tables)};
+                                       cmocka_unit_test(two_crossings), cmocka_unit_test(tables)};
     host_limit(30);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,13 +60,13 @@ static void many(void **state)
 }
 
 /* Parts of unequal length, some empty, as PyTorch's and vLLM's all-gather-v and reduce-scatter-v: a broadcast or a
- * reduce from or to each rank, all in one group, in one buffer. */
+ * reduce from or to each rank, all in one group, in one buffer. Some ranks may make them one by one. */
 static size_t part_of(int rank, uint64_t round)
 {
     return (round + (uint64_t)rank) % 3 == 0 ? 0 : 1 + (round * 37 + (uint64_t)rank * 101) % 900;
 }
 
-static void gather_parts(ncclComm_t comm, int rank, int nranks, uint64_t round, bool in_place)
+static void gather_parts(ncclComm_t comm, int rank, int nranks, uint64_t round, bool in_place, bool grouped)
 {
     static _Thread_local int32_t all[RANKS_MAX * 900], own[900];
     const size_t count = part_of(rank, round);
@@ -74,7 +74,8 @@ static void gather_parts(ncclComm_t comm, int rank, int nranks, uint64_t round, 
     for (size_t i = 0; i < count; i++)
         own[i] = (int32_t)(round * 1000000 + (uint64_t)rank * 10000 + i);
     memset(all, 0, sizeof(all));
-    CHECK_NCCL(ncclGroupStart());
+    if (grouped)
+        CHECK_NCCL(ncclGroupStart());
     for (int root = 0; root < nranks; root++) {
         int32_t *part = all + at;
         if (in_place && root == rank)
@@ -83,27 +84,30 @@ static void gather_parts(ncclComm_t comm, int rank, int nranks, uint64_t round, 
                                  comm, NULL));
         at += part_of(root, round);
     }
-    CHECK_NCCL(ncclGroupEnd());
+    if (grouped)
+        CHECK_NCCL(ncclGroupEnd());
     at = 0;
     for (int root = 0; root < nranks; root++)
         for (size_t i = 0; i < part_of(root, round); i++)
             CHECK(all[at++] == (int32_t)(round * 1000000 + (uint64_t)root * 10000 + i));
 }
 
-static void reduce_parts(ncclComm_t comm, int rank, int nranks, uint64_t round)
+static void reduce_parts(ncclComm_t comm, int rank, int nranks, uint64_t round, bool grouped)
 {
     static _Thread_local int32_t all[RANKS_MAX * 900], own[900];
     size_t at = 0;
     for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
         all[i] = (int32_t)(i + round) * (rank + 1);
     memset(own, 0, sizeof(own));
-    CHECK_NCCL(ncclGroupStart());
+    if (grouped)
+        CHECK_NCCL(ncclGroupStart());
     for (int root = 0; root < nranks; root++) {
         CHECK_NCCL(ncclReduce(all + at, root == rank ? own : NULL, part_of(root, round), ncclInt32, ncclSum, root, comm,
                               NULL));
         at += part_of(root, round);
     }
-    CHECK_NCCL(ncclGroupEnd());
+    if (grouped)
+        CHECK_NCCL(ncclGroupEnd());
     at = 0;
     for (int root = 0; root < rank; root++)
         at += part_of(root, round);
@@ -115,8 +119,9 @@ static void parts_body(ranks_t *ranks)
 {
     ncclComm_t comm = ranks_init(ranks);
     for (uint64_t round = 0; round < 30; round++) {
-        gather_parts(comm, ranks->rank, ranks->nranks, round, round & 1);
-        reduce_parts(comm, ranks->rank, ranks->nranks, round);
+        const uint64_t way = round + (uint64_t)ranks->rank;
+        gather_parts(comm, ranks->rank, ranks->nranks, round, round & 1, round < 10 || way % 3 > 0);
+        reduce_parts(comm, ranks->rank, ranks->nranks, round, round < 10 || way % 2 > 0);
     }
     CHECK_NCCL(ncclCommDestroy(comm));
 }

@@ -31,6 +31,10 @@ static coll_t draw_collective(uint64_t *seed, int nranks)
                 .root = (uint32_t)data_below(seed, (uint64_t)nranks),
                 .c = {.nranks = nranks, .kind = DATA_RANDOM, .op = REF_SUM}};
     k.c.type = (ncclDataType_t)data_below(seed, REF_TYPES);
+    if (data_below(seed, 2)) { /* of which groups make one call */
+        k.collective = data_below(seed, 2) ? ALG_BROADCAST : ALG_REDUCE;
+        k.c.type = ncclInt32;
+    }
     k.c.count = 1 + data_below(seed, 500);
     k.c.seed = data_random(seed);
     return k;

@@ -63,6 +63,7 @@ def usage():
         (("bench", "--collective", "alltoall", "--in-place"), "no such form"),
         (("bench", "--collective", "sendrecv", "--in-place"), "no such form"),
         (("bench", "--messages"), "alltoall"),
+        (("bench", "--roots"), "allgather"),
         (("bench", "--root", "8"), "--root 8"),
         (("bench", "-g", "2", "--root", "2"), "--root 2"),
         (("bench", "--check", "2"), "--check 2"),
@@ -223,6 +224,8 @@ def bench_collectives():
             assert rows and all(row[8] == "0" and row[-1] == name for row in rows), done.stdout
     done = expect(shunt("bench", "--collective", "alltoall", "--messages", "-g", "3", "-b", "3K", "-e", "3K", *small), 0)
     assert "pairs" in done.stdout, done.stdout
+    for name in ("allgather", "reducescatter"):
+        done = expect(shunt("bench", "--collective", name, "--roots", "-g", "3", "-b", "3K", "-e", "3K", *small), 0)
 
 
 def csv_rows(path):

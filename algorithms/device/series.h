@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * series.h - broadcasts of rising roots, one after the other, share a half of
+ * scratch; so do reduces.
+ *
+ * Programs group one of each root to gather, or to reduce and scatter, parts of
+ * unequal length. One rank may run such calls in one kernel, side by side (parts.h),
+ * and another rank one by one. So what a call does on the link depends only on the
+ * order of calls. If each used a half of its own, the second could not begin before
+ * the first has heard from every rank (algorithm.h), nor the third before the first
+ * has ended. So the calls of a series have one number and one half: when the first may
+ * begin, all may. Each uses words of the half that no other one does:
+ *   - A broadcast uses the root's slot at the other ranks. Slots are as long as a half
+ *     allows (alg_call_t.room), whatever the message.
+ *   - A reduce uses the slots at its root.
+ *   - Each root has its own notices (push.h).
+ * In each call all ranks hear from each other. So when a rank begins the call behind a
+ * series, every rank is in the series or behind it.
+ *
+ * A call continues its predecessor's series if that has the same collective and a lower
+ * root. Only the device knows the predecessor, for graphs are replayed in any order: the
+ * word at ALG_SERIES_OFFSET has the number of the last series, its collective and its
+ * last root. A call that continues a series leaves the epoch alone.
+ *
+ * No block may misread the word after another block of its kernel has changed it. A call
+ * that begins a series stores its own number, which no predecessor can have. In one that
+ * continues a series each block adds its share, as in epoch_leave; a word with shares
+ * belongs to the call itself.
+ */
+#ifndef SHUNT_SERIES_H
+#define SHUNT_SERIES_H
+
+#include "algorithms/device/epoch.h"
+
+/* alg_call_t.series: a broadcast or a reduce, the roots of the kernel's first and last part. Also (a unit of
+ * SERIES_SHARES) in the word, behind which lies the number of the series, a multiple of EPOCH_UNIT. */
+enum { SERIES_BROADCAST = 8, SERIES_REDUCE = 16, SERIES_KIND = 24, SERIES_FIRST = 32 };
+static const uint64_t SERIES_SHARES = 1u << 11; /* more than blocks */
+
+LANE_HOST_FN uint32_t series_of(int collective, uint32_t first, uint32_t last)
+{
+    return collective == ALG_BROADCAST ? SERIES_BROADCAST | last | SERIES_FIRST * first
+           : collective == ALG_REDUCE  ? SERIES_REDUCE | last | SERIES_FIRST * first
+                                       : 0;
+}
+
+typedef struct series {
+    uint64_t epoch, word; /* as they were read */
+    bool goes_on;
+} series_t;
+
+/* Of the call, and of its predecessor. Issue independent loads before using the result. */
+LANE_FN series_t series_read(const alg_team_t &team)
+{
+    series_t s;
+    lane_read_both((const uint64_t *)(team.own + ALG_EPOCH_OFFSET), s.epoch, s.word);
+    return s;
+}
+
+LANE_FN void series_find(series_t &s, uint32_t series)
+{
+    const uint64_t last = epoch_base(s.epoch) - EPOCH_UNIT;
+    const uint32_t before = (uint32_t)(s.word % EPOCH_UNIT / SERIES_SHARES);
+    s.goes_on = series && ((s.word % SERIES_SHARES) ||
+                           (epoch_base(s.word) == last && (before & SERIES_KIND) == (series & SERIES_KIND) &&
+                            before % SERIES_BROADCAST < series / SERIES_FIRST));
+}
+
+/* Once a lane, after series_find, in place of epoch_leave. */
+LANE_FN void series_leave(const lane_t &lane, const alg_team_t &team, const series_t &s, uint32_t series)
+{
+    uint64_t *const word = (uint64_t *)(team.own + ALG_SERIES_OFFSET);
+    const uint64_t now = series % SERIES_FIRST * SERIES_SHARES;
+    if (!s.goes_on) {
+        epoch_leave(lane, team);
+        if (series && lane.grid_block == 0 && lane.thread == 0)
+            lane_write_own(word, epoch_base(s.epoch) | now);
+        return;
+    }
+    lane_sync();
+    if (lane.thread == 0)
+        lane_add_own(word, lane.grid_block == 0
+                               ? now - s.word % EPOCH_UNIT / SERIES_SHARES * SERIES_SHARES - (lane.grid_blocks - 1)
+                               : 1);
+}
+
+/* How far the call's half lies behind half 0. */
+LANE_FN uint64_t series_half(const alg_team_t &team, const series_t &s)
+{
+    return epoch_half(team, s.epoch - (s.goes_on ? EPOCH_UNIT : 0));
+}
+
+#endif

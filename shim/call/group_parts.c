@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * group_parts.c - broadcasts and reduces of rising roots, as programs group them to gather or reduce parts of unequal
+ * length, become one call. What goes over the link stays the same, for another rank may make them one by one
+ * (algorithms/device/series.h).
+ */
+#include "shim/call/group_state.h"
+
+#define MIB ((uint64_t)1 << 20)
+
+/* As the built-in rows have it for messages of that length. */
+enum { BLOCKS = 32, LONG_BLOCKS = 64, THREADS = 1024 };
+
+static bool can_be_part(const shim_queued_t *queued)
+{
+    const alg_algorithm_t *algorithm = queued->call.algorithm;
+    const alg_call_t *call = &queued->call.alg;
+    return algorithm->part_bytes != NULL && call->count * alg_type_bytes(call->type) <=
+                                                algorithm->part_bytes(alg_scratch_team(queued->comm->scratch), call);
+}
+
+static bool are_alike(const alg_call_t *a, const alg_call_t *b)
+{
+    if (a->collective != b->collective || a->type != b->type)
+        return false;
+    return !alg_collective_reduces(a->collective) ||
+           (a->op == b->op && a->scalar_pointer == b->scalar_pointer && a->scalar_bits == b->scalar_bits);
+}
+
+static bool fits_behind(const shim_queued_t *before, const shim_queued_t *queued)
+{
+    const alg_call_t *call = &before->call.alg;
+    const uint32_t last = call->part_count > 0 ? call->parts[call->part_count - 1].root : call->root;
+    return before->call.algorithm == queued->call.algorithm && are_alike(call, &queued->call.alg) &&
+           queued->call.alg.root > last && can_be_part(before) && can_be_part(queued);
+}
+
+static alg_part_t part_of(const alg_call_t *call)
+{
+    return (alg_part_t){.root = call->root, .input = call->input, .output = call->output, .count = call->count};
+}
+
+/* There is room for it: roots rise. */
+static void add_part(shim_group_t *g, alg_call_t *call, const alg_call_t *other)
+{
+    if (call->part_count == 0) {
+        alg_part_t *parts = &g->parts[ALG_MAX_RANKS * g->part_count++];
+        parts[call->part_count++] = part_of(call);
+        call->parts = parts;
+    }
+    g->parts[call->parts - g->parts + call->part_count++] = part_of(other);
+}
+
+static void shape(const shim_queued_t *queued, alg_call_t *call)
+{
+    const shim_comm_t *comm = queued->comm;
+    const uint32_t most = comm->plan->settings.max_blocks;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < call->part_count; i++)
+        bytes += call->parts[i].count * alg_type_bytes(call->type);
+    uint32_t blocks = bytes <= MIB ? BLOCKS : LONG_BLOCKS, threads = THREADS;
+    queued->call.algorithm->shape(bytes, comm->nranks, &blocks, &threads);
+    blocks = blocks > call->part_count && !comm->host ? blocks : call->part_count;
+    call->blocks = most > 0 && blocks > most ? most : blocks;
+    call->threads = threads;
+}
+
+/* The communicator's last collective among the first `count` calls. */
+static shim_queued_t *last_of(const shim_group_t *g, uint32_t count, const shim_comm_t *comm)
+{
+    while (count > 0 && (g->calls[count - 1].comm != comm || shim_group_is_message(&g->calls[count - 1])))
+        count--;
+    return count > 0 ? &g->calls[count - 1] : NULL;
+}
+
+ncclResult_t shim_group_join_parts(shim_group_t *g)
+{
+    uint32_t kept = 0, may = 0;
+    for (uint32_t i = 0; i < g->call_count; i++)
+        may += g->calls[i].call.algorithm->part_bytes != NULL;
+    if (may < 2)
+        return ncclSuccess;
+    while (g->part_room < ALG_MAX_RANKS / 2 * may) /* a call with parts has two or more */
+        if (!shim_group_grow((void **)&g->parts, g->part_room, &g->part_room, sizeof(alg_part_t)))
+            return shim_group_out_of_memory(g->calls[0].comm);
+    for (uint32_t i = 0; i < g->call_count; i++) {
+        const shim_queued_t *queued = &g->calls[i];
+        shim_queued_t *before = queued->call.algorithm->part_bytes ? last_of(g, kept, queued->comm) : NULL;
+        if (before != NULL && fits_behind(before, queued)) {
+            add_part(g, &before->call.alg, &queued->call.alg);
+            shim_comm_release(queued->comm);
+        } else {
+            if (kept != i)
+                g->calls[kept] = *queued;
+            kept++;
+        }
+    }
+    g->call_count = kept;
+    for (uint32_t i = 0; i < kept; i++)
+        if (g->calls[i].call.alg.part_count > 0)
+            shape(&g->calls[i], &g->calls[i].call.alg);
+    return ncclSuccess;
+}

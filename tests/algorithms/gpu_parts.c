@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Broadcasts and reduces of several roots on GPUs, from one thread: lists of them, which each rank makes in one
+ * kernel or in several, with other collectives between, several lists queued behind each other, eagerly and
+ * replayed. Every element is compared.
+ * Usage: gpu_parts [-g GPUs] [-n batches] [-s seed]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/algorithms/gpu_team.h"
+#include "tests/support/collective.h"
+
+enum { LISTS = 5, MOST = 2 * ALG_MAX_RANKS, AREA = 24 << 20, LONG_BYTES = 3 << 20, REPLAYS = 3 };
+
+typedef struct list {
+    coll_t k[MOST];
+    uint32_t count;
+    uint8_t *in[MOST][ALG_MAX_RANKS], *out[MOST][ALG_MAX_RANKS];
+    uint32_t parts[MOST][ALG_MAX_RANKS]; /* that the rank makes in one, from this call on */
+    uint32_t blocks[ALG_MAX_RANKS], threads[ALG_MAX_RANKS], most_blocks[ALG_MAX_RANKS];
+    bool other; /* an all-gather comes behind it */
+} list_t;
+
+static uint8_t *area[ALG_MAX_RANKS], *spare[ALG_MAX_RANKS]; /* on the GPUs */
+static uint8_t *host;
+static list_t lists[LISTS];
+
+static size_t place(size_t used[ALG_MAX_RANKS], uint32_t rank, size_t bytes, size_t width, uint64_t *state)
+{
+    const size_t at = used[rank] + (data_below(state, 3) ? 0 : data_below(state, 16 / width) * width);
+    used[rank] = (at + bytes + 31) / 16 * 16;
+    return at;
+}
+
+/* False: no room for it. */
+static bool draw_call(const gpu_team_t *g, list_t *l, coll_t k, size_t used[ALG_MAX_RANKS], uint64_t *state)
+{
+    const size_t width = alg_type_bytes((alg_type_t)k.c.type), bytes = k.c.count * width;
+    for (int r = 0; r < g->nranks; r++) {
+        if (used[r] + 2 * bytes + 128 > AREA)
+            return false;
+    }
+    for (uint32_t r = 0; r < (uint32_t)g->nranks; r++) {
+        l->in[l->count][r] = area[r] + place(used, r, bytes, width, state);
+        l->out[l->count][r] = area[r] + place(used, r, bytes, width, state);
+    }
+    l->k[l->count++] = k;
+    return true;
+}
+
+static void draw_list(const gpu_team_t *g, list_t *l, size_t used[ALG_MAX_RANKS], uint64_t *state)
+{
+    const uint32_t n = (uint32_t)g->nranks;
+    const bool any = data_below(state, 4) == 0;
+    coll_t k = {.collective = data_below(state, 2) ? ALG_BROADCAST : ALG_REDUCE,
+                .c = {.type = (ncclDataType_t)data_below(state, ALG_TYPE_COUNT),
+                      .op = (ref_op_t)data_below(state, REF_PREMUL),
+                      .kind = (data_kind_t)data_below(state, DATA_KINDS),
+                      .nranks = g->nranks}};
+    const size_t width = alg_type_bytes((alg_type_t)k.c.type);
+    const size_t most = (data_below(state, 4) ? 5000 : data_below(state, 4) ? 200000 : LONG_BYTES / n) / width;
+    const bool whole = data_below(state, 2);
+    *l = (list_t){.other = data_below(state, 3) == 0};
+    for (uint32_t i = 0; i < (any ? 1 + data_below(state, MOST) : n); i++) {
+        k.root = any ? (uint32_t)data_below(state, n) : i;
+        k.c.count = 1 + data_below(state, most);
+        if (whole)
+            k.c.count = (k.c.count + 15) / 16 * 16;
+        k.c.seed = data_random(state);
+        if (data_below(state, 5) && !draw_call(g, l, k, used, state))
+            break;
+    }
+    for (uint32_t r = 0; r < n; r++) {
+        const uint32_t together = (uint32_t)data_below(state, 3); /* all, none, some */
+        l->blocks[r] = 1 + (uint32_t)data_below(state, g->shared ? 12 : 64);
+        l->threads[r] = 32u << data_below(state, 5);
+        l->most_blocks[r] = data_below(state, 3) ? 0 : 1 + (uint32_t)data_below(state, 16);
+        for (uint32_t at = 0; at < l->count; at += l->parts[at][r]) {
+            uint32_t *parts = &l->parts[at][r];
+            for (*parts = 1; at + *parts < l->count && l->k[at + *parts].root > l->k[at + *parts - 1].root &&
+                             (together == 0 || (together == 2 && data_below(state, 4)));)
+                ++*parts;
+        }
+    }
+}
+
+static void launch_list(gpu_team_t *g, const list_t *l, uint32_t r)
+{
+    for (uint32_t at = 0; at < l->count; at += l->parts[at][r]) {
+        const coll_t *k = &l->k[at];
+        alg_part_t part[MOST];
+        for (uint32_t i = 0; i < l->parts[at][r]; i++)
+            part[i] = (alg_part_t){k[i].root, l->in[at + i][r], l->out[at + i][r], k[i].c.count};
+        const alg_call_t call = {.collective = k->collective,
+                                 .root = k->root,
+                                 .input = part[0].input,
+                                 .output = part[0].output,
+                                 .count = k->c.count,
+                                 .type = (alg_type_t)k->c.type,
+                                 .op = (alg_op_t)k->c.op,
+                                 .blocks = l->blocks[r],
+                                 .threads = l->threads[r],
+                                 .most_blocks = l->most_blocks[r],
+                                 .early = !g->shared,
+                                 .part_count = l->parts[at][r] > 1 ? l->parts[at][r] : 0,
+                                 .parts = part};
+        GPU((cudaError_t)alg_find(k->collective, "push")->launch_cuda(&g->team[r], &call, g->stream[r]));
+    }
+    if (l->other) {
+        const alg_call_t call = {.collective = ALG_ALL_GATHER,
+                                 .input = spare[r],
+                                 .output = spare[r] + 4096,
+                                 .count = 1000,
+                                 .type = ALG_UINT8,
+                                 .blocks = 2,
+                                 .threads = 64};
+        GPU((cudaError_t)alg_find(ALG_ALL_GATHER, "push")->launch_cuda(&g->team[r], &call, g->stream[r]));
+    }
+}
+
+static void launch(gpu_team_t *g, uint32_t r)
+{
+    GPU(cudaSetDevice(g->device[r]));
+    for (int i = 0; i < LISTS; i++)
+        launch_list(g, &lists[i], r);
+}
+
+static void load(gpu_team_t *g)
+{
+    for (uint32_t r = 0; r < (uint32_t)g->nranks; r++) {
+        GPU(cudaSetDevice(g->device[r]));
+        GPU(cudaMemset(area[r], 0xa5, AREA));
+        for (int i = 0; i < LISTS; i++) {
+            for (uint32_t at = 0; at < lists[i].count; at++) {
+                const coll_t *k = &lists[i].k[at];
+                if (coll_input_count(k, r) == 0)
+                    continue;
+                coll_fill(k, r, host);
+                GPU(cudaMemcpy(lists[i].in[at][r], host, k->c.count * alg_type_bytes((alg_type_t)k->c.type),
+                               cudaMemcpyHostToDevice));
+            }
+        }
+        GPU(cudaDeviceSynchronize());
+    }
+}
+
+static int check(const gpu_team_t *g)
+{
+    int wrong = 0;
+    for (uint32_t r = 0; r < (uint32_t)g->nranks; r++) {
+        GPU(cudaSetDevice(g->device[r]));
+        GPU(cudaMemcpy(host, area[r], AREA, cudaMemcpyDeviceToHost));
+        for (int i = 0; i < LISTS; i++) {
+            for (uint32_t at = 0; at < lists[i].count; at++) {
+                const coll_t *k = &lists[i].k[at];
+                char fault[160] = "";
+                if (coll_output_count(k, r) == 0 ||
+                    coll_right(k, r, host + (lists[i].out[at][r] - area[r]), fault, sizeof fault))
+                    continue;
+                if (wrong++ == 0)
+                    printf("rank %u, list %d, %s %s %s, call %u, root %u: %s\n", r, i,
+                           alg_collective_name(k->collective), ref_type_name(k->c.type), ref_op_name(k->c.op), at,
+                           k->root, fault);
+            }
+        }
+    }
+    return wrong;
+}
+
+static int batch(gpu_team_t *g, uint64_t *state, bool replay)
+{
+    size_t used[ALG_MAX_RANKS] = {0};
+    cudaGraphExec_t exec[ALG_MAX_RANKS];
+    for (int i = 0; i < LISTS; i++)
+        draw_list(g, &lists[i], used, state);
+    load(g);
+    for (int r = 0; replay && r < g->nranks; r++) {
+        cudaGraph_t graph;
+        GPU(cudaSetDevice(g->device[r]));
+        GPU(cudaStreamBeginCapture(g->stream[r], cudaStreamCaptureModeThreadLocal));
+        launch(g, (uint32_t)r);
+        GPU(cudaStreamEndCapture(g->stream[r], &graph));
+        GPU(cudaGraphInstantiate(&exec[r], graph, 0));
+        GPU(cudaGraphDestroy(graph));
+    }
+    for (int i = 0; i < (replay ? REPLAYS : 1); i++) {
+        for (int r = 0; r < g->nranks; r++) {
+            GPU(cudaSetDevice(g->device[r]));
+            if (replay)
+                GPU(cudaGraphLaunch(exec[r], g->stream[r]));
+            else
+                launch(g, (uint32_t)r);
+        }
+    }
+    gpu_team_sync(g);
+    for (int r = 0; replay && r < g->nranks; r++)
+        GPU(cudaGraphExecDestroy(exec[r]));
+    return check(g);
+}
+
+static int team(int nranks, int gpus, int batches, uint64_t *state)
+{
+    gpu_team_t g;
+    int wrong = 0;
+    gpu_team_make(&g, nranks, gpus, ALG_MEMORY_PEER, 80u << 20);
+    for (int r = 0; r < nranks; r++) {
+        GPU(cudaSetDevice(g.device[r]));
+        GPU(cudaMalloc((void **)&area[r], AREA));
+        GPU(cudaMalloc((void **)&spare[r], 4096 + 1000 * ALG_MAX_RANKS));
+    }
+    for (int i = 0; i < batches && wrong == 0; i++)
+        wrong = batch(&g, state, i % 4 == 3 && !g.shared);
+    for (int r = 0; r < nranks; r++) {
+        GPU(cudaSetDevice(g.device[r]));
+        GPU(cudaFree(area[r]));
+        GPU(cudaFree(spare[r]));
+    }
+    gpu_team_free(&g);
+    printf("%d ranks on %d GPUs: %s\n", nranks, nranks < gpus ? nranks : gpus, wrong ? "wrong" : "right");
+    fflush(stdout);
+    return wrong;
+}
+
+int main(int argc, char **argv)
+{
+    int gpus = 0, batches = 24, option, wrong = 0;
+    uint64_t seed = (uint64_t)time(NULL);
+    while ((option = getopt(argc, argv, "g:n:s:")) != -1) {
+        if (option == 'g')
+            gpus = atoi(optarg);
+        else if (option == 'n')
+            batches = atoi(optarg);
+        else if (option == 's')
+            seed = strtoull(optarg, NULL, 0);
+        else
+            return 2;
+    }
+    alarm(200);
+    gpus = gpu_count_or_skip(gpus);
+    host = malloc(AREA);
+    printf("seed %llu\n", (unsigned long long)seed);
+    for (int n = 2; n <= ALG_MAX_RANKS && wrong == 0; n++)
+        wrong = team(n, gpus, n > gpus ? batches / 3 + 1 : batches, &seed);
+    free(host);
+    return wrong ? 1 : 0;
+}
