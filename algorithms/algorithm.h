@@ -61,9 +61,9 @@ size_t alg_type_bytes(alg_type_t type);
  *   4 KiB        half 0 |  raw data with a sentinel. Between two calls both
  *   ...          half 1 |  halves are all-ones ("armed") in every word.
  *   ...          rings  |  messages of pairs of ranks (pairs.h): armed, but for what was sent and not yet received
- *   ...          flags  |  staged and bulk: a word a channel and peer,
+ *   ...          flags  |  the staged algorithm: a word a channel and peer,
  *   ...          counts |  values only grow. Counts: how far each ring has come.
- *   ...          staging|  Data that flags guard: staged's, and in the second half bulk's (bulk_move.cu).
+ *   ...          staging|  The staged algorithm's data, guarded by flags.
  *
  * Rings have credits of their own. One rule guards all else, whatever a call's
  * collective, layout and grid: a call ends on a rank only after that rank has heard

@@ -31,26 +31,17 @@
 /* The same between two ranks: 64 blocks of 512 threads, two per multiprocessor, cost at most 2.1% alone and gain 3
  * to 6% beside matrix products. Reduce-scatter loses 4 to 5% alone, except at 16 MB. */
 #define BESIDE "docs/results/few-blocks-2-h200.csv"
-#define PUSH_TWO(collective, from, to)                                           \
-    {collective, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)},  \
-        {collective, "nvswitch-sm90-2", from, "push", 64, 1024, COLLECTIVES(2)}, \
-    {                                                                            \
-        collective, "nvswitch-sm90-2", to, "push", 64, 512, BESIDE               \
+#define PUSH_TWO(collective, from, to)                                                \
+    {collective, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)},       \
+        {collective, "nvswitch-sm90-2", from, "push", 64, 1024, COLLECTIVES(2)},      \
+        {collective, "nvswitch-sm90-2", to, "push", 64, 512, BESIDE},                 \
+        {collective, "nvswitch-sm90-2", 512 * MIB, "push", 64, 1024, COLLECTIVES(2)}, \
+    {                                                                                 \
+        collective, "nvswitch-sm90-2", UINT64_MAX, "nccl", 0, 0, COLLECTIVES(2)       \
     }
-#define REST_TWO(collective, algorithm, blocks, threads, source)                    \
-    {collective, "nvswitch-sm90-2", 512 * MIB, algorithm, blocks, threads, source}, \
-    {                                                                               \
-        collective, "nvswitch-sm90-2", UINT64_MAX, "nccl", 0, 0, COLLECTIVES(2)     \
-    }
-#define MORE_THAN_TWO(collective) PUSH(collective, 3, 128 * MIB), PUSH(collective, 4, 128 * MIB)
-/* Bulk copies win 3% at 64 MB and 8% at 256 MB, with half as many blocks, and up to 15% beside products. */
-#define BULK "docs/results/bulk-2-h200.csv"
-#define BULK_ROWS(collective)                                                                      \
-    {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH_TWO(collective, 3 * MIB, 56 * MIB), \
-        REST_TWO(collective, "bulk", 32, 352, BULK), MORE_THAN_TWO(collective)
 #define BESIDE_ROWS(collective, from, to)                                                 \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH_TWO(collective, from, to), \
-        REST_TWO(collective, "push", 64, 1024, COLLECTIVES(2)), MORE_THAN_TWO(collective)
+        PUSH(collective, 3, 128 * MIB), PUSH(collective, 4, 128 * MIB)
 
 #define BLOCK_ROWS(collective, most)                                                                                 \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, most), PUSH(collective, 3, 128 * MIB), \
@@ -130,8 +121,8 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "network-2x1", UINT64_MAX, "nccl", 0, 0, "docs/results/hosts-2-h200.csv"},
 
     BESIDE_ROWS(ALG_REDUCE_SCATTER, 12 * MIB, 24 * MIB),
-    BULK_ROWS(ALG_ALL_GATHER),
-    BULK_ROWS(ALG_ALL_TO_ALL),
+    BESIDE_ROWS(ALG_ALL_GATHER, 3 * MIB, 384 * MIB),
+    BESIDE_ROWS(ALG_ALL_TO_ALL, 3 * MIB, 384 * MIB),
     BLOCK_ROWS(ALG_GATHER, 128 * MIB),
     BLOCK_ROWS(ALG_SCATTER, 128 * MIB),
     MESSAGE_ROWS(ALG_BROADCAST),
