@@ -9,7 +9,8 @@
 #include "algorithms/device/input.h"
 #include "algorithms/push/push.h"
 
-struct push_reduce {
+/* ROOTED: reduces, which have notices and may continue the series of the call before (series.h). */
+template <bool ROOTED> struct push_add {
     enum { MOST_THREADS = 1024 };
 
     template <int TYPE, int OPS, int N, bool WHOLE>
@@ -32,21 +33,25 @@ struct push_reduce {
 
         lane_begin(r.held() | s.held(), call.early);
         r.begin(call);
-        series_t turn = series_read(team);
+        series_t turn = ROOTED ? series_read(team) : series_t{epoch_read(team), 0, false};
         constexpr uint32_t ROWS = PUSH_ROWS<N>;
         vec16_t x[ROWS][N];
         load(r, s, p, in, first < vectors, first, x[0]);
         if (epoch_stopped(turn.epoch))
             return;
-        series_find(turn, call.series);
+        if (ROOTED)
+            series_find(turn, call.series);
         const uint64_t half = series_half(team, turn);
         s.move(half);
         notices_t notices = p.notices;
         notices.at += half;
-        if (p.rooted)
+        if (ROOTED && p.rooted)
             notices_send(lane, team, notices);
         put(s, p, first < vectors, 0, x[0]);
-        series_leave(lane, team, turn, call.series);
+        if (ROOTED)
+            series_leave(lane, team, turn, call.series);
+        else
+            epoch_leave(lane, team);
         /* A lane's next vectors are on their way while it takes these. */
         const uint32_t ahead = (LANE_AHEAD > ROWS ? LANE_AHEAD : ROWS) * stride;
         for (uint32_t k = stride; k < ahead && first + k < vectors; k += stride) {
@@ -71,7 +76,7 @@ struct push_reduce {
                 s.rearm(s.all(), k + b * stride);
             }
         }
-        if (p.rooted)
+        if (ROOTED && p.rooted)
             notices_take(lane, team, notices);
     }
 
@@ -123,11 +128,17 @@ struct push_reduce {
     template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
         push_shape(bytes / alg_collective_blocks((alg_collective_t)COLLECTIVE, nranks),
-                   launch_most_threads<push_reduce>(nranks), blocks, threads);
+                   launch_most_threads<push_add>(nranks), blocks, threads);
     }
 };
 
+struct push_scatter : push_add<false> {
+};
+struct push_reduce : push_add<true> {
+};
+
+ALG_REDUCER(alg_push_scatter, push_scatter)
 ALG_REDUCER(alg_push_reduce, push_reduce)
 ALG_REDUCER_OF_PARTS(alg_push_reduces, alg_push_reduce, push_reduce)
-ALG_DESCRIBE(alg_reducescatter_push, "push", ALG_REDUCE_SCATTER, alg_push_reduce, push_reduce)
+ALG_DESCRIBE(alg_reducescatter_push, "push", ALG_REDUCE_SCATTER, alg_push_scatter, push_scatter)
 ALG_DESCRIBE_PARTS(alg_reduce_push, "push", ALG_REDUCE, alg_push_reduces, push_reduce)
