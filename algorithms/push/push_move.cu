@@ -11,7 +11,8 @@
 #include "algorithms/device/buffers.h"
 #include "algorithms/push/push.h"
 
-struct push_move {
+/* ROOTED: calls with a root, which have notices; broadcasts may continue the series of the call before (series.h). */
+template <bool ROOTED> struct push_copy {
     enum { MOST_THREADS = 1024 };
 
     /* EACH: every peer has a block of its own in the input. call.count is in bytes. */
@@ -100,21 +101,25 @@ struct push_move {
         const bool reads = w.p.sends || w.keep;
 
         lane_begin(w.s.held(), call.early);
-        series_t turn = series_read(team);
+        series_t turn = ROOTED ? series_read(team) : series_t{epoch_read(team), 0, false};
         constexpr uint32_t ROWS = PUSH_ROWS<N>;
         vec16_t x[ROWS][N];
         w.load(reads && first < w.vectors, first, x[0]);
         if (epoch_stopped(turn.epoch))
             return;
-        series_find(turn, call.series);
+        if (ROOTED)
+            series_find(turn, call.series);
         const uint64_t half = series_half(team, turn);
         w.s.move(half);
         w.p.notices.at += half;
-        if (w.p.rooted)
+        if (ROOTED && w.p.rooted)
             notices_send(lane, team, w.p.notices);
         if (reads && first < w.vectors)
             w.put(0, first, x[0]);
-        series_leave(lane, team, turn, call.series);
+        if (ROOTED)
+            series_leave(lane, team, turn, call.series);
+        else
+            epoch_leave(lane, team);
         /* A lane's next vectors are on their way while it takes these. */
         const uint32_t ahead = (LANE_AHEAD > ROWS ? LANE_AHEAD : ROWS) * stride;
         for (uint32_t k = stride; reads && k < ahead && first + k < w.vectors; k += stride) {
@@ -139,7 +144,7 @@ struct push_move {
                 w.s.rearm(w.p.takes, k + b * stride);
             }
         }
-        if (w.p.rooted)
+        if (ROOTED && w.p.rooted)
             notices_take(lane, team, w.p.notices);
     }
 
@@ -157,14 +162,20 @@ struct push_move {
     template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
         push_shape(bytes / alg_collective_blocks((alg_collective_t)COLLECTIVE, nranks),
-                   launch_most_threads<push_move>(nranks), blocks, threads);
+                   launch_most_threads<push_copy>(nranks), blocks, threads);
     }
 };
 
+struct push_exchange : push_copy<false> {
+};
+struct push_move : push_copy<true> {
+};
+
+ALG_MOVER(alg_push_exchange, push_exchange)
 ALG_MOVER(alg_push_move, push_move)
 ALG_MOVER_OF_PARTS(alg_push_broadcasts, alg_push_move, push_move)
-ALG_DESCRIBE(alg_allgather_push, "push", ALG_ALL_GATHER, alg_push_move, push_move)
-ALG_DESCRIBE(alg_alltoall_push, "push", ALG_ALL_TO_ALL, alg_push_move, push_move)
+ALG_DESCRIBE(alg_allgather_push, "push", ALG_ALL_GATHER, alg_push_exchange, push_exchange)
+ALG_DESCRIBE(alg_alltoall_push, "push", ALG_ALL_TO_ALL, alg_push_exchange, push_exchange)
 ALG_DESCRIBE_PARTS(alg_broadcast_push, "push", ALG_BROADCAST, alg_push_broadcasts, push_move)
 ALG_DESCRIBE(alg_gather_push, "push", ALG_GATHER, alg_push_move, push_move)
 ALG_DESCRIBE(alg_scatter_push, "push", ALG_SCATTER, alg_push_move, push_move)
