@@ -250,8 +250,8 @@ typedef struct alg_call {
     const alg_message_t *messages;
     uint32_t message_count;
     /* A broadcast or reduce: several, which progress side by side, as if they were calls one after the other: on other
-     * ranks they may be. Their roots rise, and they replace root, buffers and count. 0: the call itself alone. The list
-     * is the caller's again after the launch. */
+     * ranks they may be. None is empty. Their roots rise, and they replace root, buffers and count. 0: the call itself
+     * alone. The list is the caller's again after the launch. */
     uint32_t part_count;
     const alg_part_t *parts;
 } alg_call_t;

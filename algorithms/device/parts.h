@@ -75,6 +75,15 @@ static inline parts_t parts_make(const alg_call_t *call, const alg_call_t *as, u
     return p;
 }
 
+/* For all of them: a part's first wait begins with the first part's, while another rank may make the calls one by one.
+ */
+static inline alg_team_t parts_team(const alg_team_t *team, const parts_t &p)
+{
+    alg_team_t patient = *team;
+    patient.timeout_ns *= p.count;
+    return patient;
+}
+
 /* Of a kernel for all of them: whole only if all are. */
 static inline int parts_body_kind(const alg_team_t *team, const parts_t *p)
 {
@@ -149,7 +158,8 @@ static inline int parts_grid(parts_kernel_t kernel, const alg_team_t *team, cons
                              void *stream)
 {
     const uint32_t threads = p.call.threads < most_threads ? p.call.threads : most_threads;
-    return launch_grid(kernel, team, p, parts_blocks(&p.call), threads, 0, stream);
+    const alg_team_t patient = parts_team(team, p);
+    return launch_grid(kernel, &patient, p, parts_blocks(&p.call), threads, 0, stream);
 }
 
 #ifdef ALG_ONE_TYPE
@@ -230,8 +240,9 @@ template <class A, int N, bool WHOLE> void parts_move(lane_t lane, const alg_tea
 
 static inline int parts_host(parts_body_t body, const alg_team_t *team, parts_t p)
 {
+    const alg_team_t patient = parts_team(team, p);
     p.call.threads = 1;
-    return launch_counted(body, team, p, parts_blocks(&p.call), p.count);
+    return launch_counted(body, &patient, p, parts_blocks(&p.call), p.count);
 }
 
 #define ALG_REDUCER_OF_PARTS(family, alone, A)                                                                     \

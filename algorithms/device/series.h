@@ -37,6 +37,8 @@
 enum { SERIES_BROADCAST = 8, SERIES_REDUCE = 16, SERIES_KIND = 24, SERIES_FIRST = 32 };
 static const uint64_t SERIES_SHARES = 1u << 11; /* more than blocks */
 
+static_assert(ALG_MAX_RANKS <= SERIES_BROADCAST, "a root fits the code of a series");
+
 LANE_HOST_FN uint32_t series_of(int collective, uint32_t first, uint32_t last)
 {
     return collective == ALG_BROADCAST ? SERIES_BROADCAST | last | SERIES_FIRST * first

@@ -98,7 +98,8 @@ template <> struct exchange<EXCHANGE_LISTED> : exchange_head {
  * after this one, so there is one list. */
 LANE_HOST_FN uint32_t exchange_room(uint64_t rings_bytes)
 {
-    return (uint32_t)(rings_bytes / RINGS_PER_LIST / sizeof(part_t));
+    const uint64_t room = rings_bytes / RINGS_PER_LIST / sizeof(part_t);
+    return room < UINT16_MAX ? (uint32_t)room : UINT16_MAX; /* part_end */
 }
 
 LANE_HOST_FN part_t *exchange_list(const alg_team_t &team)
