@@ -138,7 +138,7 @@ static void built_in_rows(void **state)
         sel_topology_t topology = four;
         topology.nranks = n;
         plan_of(&topology, "", NULL);
-        const uint64_t once = (n == 2 ? 128 : n == 3 ? 2 : 1) * MIB;
+        const uint64_t once = (n == 2 ? 24 : n == 3 ? 2 : 1) * MIB;
         for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
             const uint64_t most = (n == 2 && blocks[i] != ALG_GATHER ? 512 : 128) * MIB;
             expect(blocks[i], 1024, "push");
