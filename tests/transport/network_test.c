@@ -160,6 +160,12 @@ static pid_t start_callers(const group_t *group, int count, bool known)
     if (pid != 0)
         return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    struct rlimit files; /* a test's limit is for its own process */
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0)
+        _exit(1);
+    files.rlim_cur = files.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &files) != 0)
+        _exit(1);
     for (int i = 0; i < count; i++) {
         wire_hello_t hello = hello_of(group, 0, 2);
         int connection = call(&group->invitation.address);
@@ -251,8 +257,8 @@ static void no_descriptor_is_waited_for(void **state)
     int last = dup(0);
     close(last);
     none = (struct rlimit){(rlim_t)last, files.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0); /* before there is a caller to accept */
     pid_t callers = start_callers(&group, 1, false);
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
     while (refused_accepts == 0)
         usleep(1000);
     const uint64_t from = wire_now_ns();
