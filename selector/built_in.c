@@ -117,8 +117,8 @@ const sel_built_in_t sel_built_in[] = {
     SHM_END(ALG_SEND_RECV),
 
     {ALG_ALL_REDUCE, "network-2x1", 32 * KIB, "exchange", 4, 256, "docs/results/hosts-2-h200.csv"},
-    {ALG_ALL_REDUCE, "network-2x1", 1 * MIB, "exchange", 2, 512, "docs/results/hosts-2-h200.csv"},
-    {ALG_ALL_REDUCE, "network-2x1", UINT64_MAX, "nccl", 0, 0, "docs/results/hosts-2-h200.csv"},
+    {ALG_ALL_REDUCE, "network-2x1", 1 * MIB, "exchange", 2, 512, "docs/results/hosts-steps-2-h200.csv"},
+    {ALG_ALL_REDUCE, "network-2x1", UINT64_MAX, "nccl", 0, 0, "docs/results/hosts-steps-2-h200.csv"},
 
     BESIDE_ROWS(ALG_REDUCE_SCATTER, 12 * MIB, 24 * MIB),
     BESIDE_ROWS(ALG_ALL_GATHER, 3 * MIB, 384 * MIB),

@@ -77,17 +77,17 @@ static link_rate_t rate_of(const sel_topology_t *topology)
 }
 
 /* Extra time of a word on this machine: for us, for the real NCCL. */
-typedef struct late {
+typedef struct delay {
     double ours, nccl;
-} late_t;
+} delay_t;
 
-static late_t late_of(const sel_topology_t *topology)
+static delay_t delay_of(const sel_topology_t *topology)
 {
     if (topology->measured.bytes_per_us) {
-        const double late = topology->measured.one_way_ns * 1e-3 - FITTED_ONE_WAY;
-        return (late_t){late, late};
+        const double more = topology->measured.one_way_ns * 1e-3 - FITTED_ONE_WAY;
+        return (delay_t){more, more};
     }
-    return topology->link >= SEL_LINK_PCIE ? (late_t){1.5, 0} : (late_t){0, 0};
+    return topology->link >= SEL_LINK_PCIE ? (delay_t){1.5, 0} : (delay_t){0, 0};
 }
 
 /* Whether the table has figures of the path that this memory takes. */
@@ -182,7 +182,7 @@ static double nccl_time(const sel_topology_t *topology, alg_collective_t collect
     double start = cost->soon + cost->soon_a_rank * nranks;
     start = start > published ? start : published;
     const double soon = start + load / cost->soon_part, full = cost->full + load / cost->full_part;
-    return (soon < full ? soon : full) + cost->crossings * late_of(topology).nccl;
+    return (soon < full ? soon : full) + cost->crossings * delay_of(topology).nccl;
 }
 
 /* ---- The choice --------------------------------------------------------------------------- */
@@ -214,7 +214,7 @@ const alg_algorithm_t *sel_cost_fastest(const sel_topology_t *topology, const al
     for (const own_cost_t *own = cost->own; rate.sure > 0 && own < cost->own + MOST_OWN && own->name; own++) {
         const alg_algorithm_t *algorithm = alg_find(collective, own->name);
         const double one =
-            own_time(own, topology->nranks, (double)bytes, rate.sure) + own->crossings * late_of(topology).ours;
+            own_time(own, topology->nranks, (double)bytes, rate.sure) + own->crossings * delay_of(topology).ours;
         if (algorithm && one < *time && bytes <= algorithm->max_bytes(map, topology->nranks, ALG_FLOAT32)) {
             *time = one;
             fastest = algorithm;

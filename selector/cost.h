@@ -12,8 +12,6 @@
 enum { SEL_COST_BOUNDS = 41 };
 uint64_t sel_cost_bound(uint32_t index);
 
-/* A default grid, for an algorithm without a measured one; `algorithm` is NULL. */
-sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes);
 /* The algorithm that the model expects to be faster than the real NCCL, among those whose scratch holds the message;
  * NULL without a clear lead. */
 sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,

@@ -184,6 +184,8 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
 bool sel_plan_prefers_host(const sel_plan_t *plan);
 /* Row `index` of a collective and kind of type, in order of size; false past the end. */
 bool sel_plan_row(const sel_plan_t *plan, alg_collective_t collective, uint32_t kind, uint32_t index, sel_row_t *row);
+/* A default grid, for an algorithm without a measured one; `algorithm` is NULL. */
+sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes);
 /* The choice. Pure, no allocation, tens of ns. */
 sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query);
 const char *sel_reason_text(sel_reason_t reason);

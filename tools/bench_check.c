@@ -344,9 +344,13 @@ static bool compare_ranks(bench_rank_t *rank, const bench_case_t *one, uint64_t 
         uint64_t part = total - at < BENCH_WINDOW_BYTES ? total - at : BENCH_WINDOW_BYTES;
         uint8_t *to = rank->rank == 0 ? rank->shared->window : own;
         done = rank->device->download(rank, to, rank->output + at, part);
-        rank->shared->window_bytes = part;
+        if (rank->rank == 0) {
+            rank->shared->window_bytes = part;
+        }
         bench_barrier(rank);
-        rank->shared->window_bytes = 0;
+        if (rank->rank == 0) {
+            rank->shared->window_bytes = 0;
+        }
         if (done && rank->rank != 0) {
             *wrong += count_wrong(one, own, rank->shared->window, part / bytes, 0);
         }

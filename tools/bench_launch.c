@@ -230,7 +230,7 @@ static bool tell_all(bench_rank_t *rank)
     bench_shared_t *shared = rank->shared;
     bool done = true;
     for (uint32_t r = 1; r < rank->nranks && done; r++) {
-        own_part_t part;
+        own_part_t part = {0};
         done = move_all(rank->peer[r], &part, sizeof part, false);
         shared->seconds[r] = part.seconds;
         shared->wrong[r] = part.wrong;

@@ -201,6 +201,17 @@ template <class P> static int launch_preload(void (*kernel)(alg_team_t, P))
     return (int)cudaFuncGetAttributes(&attributes, (const void *)kernel);
 }
 
+/* Of all types; an unsigned integer has the signed one's. */
+template <class K> static int launch_preload_types(const K *const (&kernels)[ALG_TYPE_COUNT])
+{
+    int error = 0;
+    for (int type = 0; type < ALG_TYPE_COUNT; type++) {
+        for (int i = 0; i < OPS_KINDS * BODY_KINDS && error == 0 && !is_unsigned(type); i++)
+            error = launch_preload((*kernels[type])[i / BODY_KINDS][i % BODY_KINDS]);
+    }
+    return error;
+}
+
 /* A file that reduces is compiled once for each type, with ALG_ONE_TYPE, and once without, to join them: one
  * compilation of all would take minutes. */
 #define ALG_TYPE_ROW(family, type) family##_kernels_##type
@@ -243,12 +254,7 @@ template <class P> static int launch_preload(void (*kernel)(alg_team_t, P))
     }                                                                                                 \
     extern "C" int family##_preload(void)                                                             \
     {                                                                                                 \
-        int error = 0;                                                                                \
-        for (int type = 0; type < ALG_TYPE_COUNT && error == 0; type++) {                             \
-            for (int i = 0; i < OPS_KINDS * BODY_KINDS && error == 0 && !is_unsigned(type); i++)      \
-                error = launch_preload((*family##_kernels[type])[i / BODY_KINDS][i % BODY_KINDS]);    \
-        }                                                                                             \
-        return error;                                                                                 \
+        return launch_preload_types(family##_kernels);                                                \
     }
 #endif
 

@@ -140,17 +140,9 @@ __global__ void __launch_bounds__(launch_most_threads<A>(N), LAUNCH_BLOCKS_OF<A,
     A::template run<N, WHOLE, false>(lane, team, call);
 }
 
-#define PARTS_WHOLE(A, T, O, W)                                                         \
-    parts_kernel<A, T, O, PARTS_RANKS<8>, W>, parts_kernel<A, T, O, PARTS_RANKS<2>, W>, \
-        parts_kernel<A, T, O, PARTS_RANKS<3>, W>, parts_kernel<A, T, O, PARTS_RANKS<4>, W>
-#define PARTS_OPS(A, T, O)                                      \
-    {                                                           \
-        PARTS_WHOLE(A, T, O, false), PARTS_WHOLE(A, T, O, true) \
-    }
-#define PARTS_TYPE(A, T)                                                               \
-    {                                                                                  \
-        PARTS_OPS(A, T, OPS_SUM), PARTS_OPS(A, T, OPS_MAX), PARTS_OPS(A, T, OPS_OTHER) \
-    }
+template <class A, int TYPE, int OPS, int N, bool WHOLE>
+constexpr parts_kernel_t parts_kernel_of = parts_kernel<A, TYPE, OPS, PARTS_RANKS<N>, WHOLE>;
+
 #define PARTS_MOVE(A, W) \
     parts_move_kernel<A, 8, W>, parts_move_kernel<A, 2, W>, parts_move_kernel<A, 3, W>, parts_move_kernel<A, 4, W>
 
@@ -163,10 +155,10 @@ static inline int parts_grid(parts_kernel_t kernel, const alg_team_t *team, cons
 }
 
 #ifdef ALG_ONE_TYPE
-#define ALG_REDUCER_OF_PARTS_OF(family, A, type)                            \
-    extern "C" {                                                            \
-    extern const parts_kernels_t ALG_TYPE_ROW(family, type);                \
-    const parts_kernels_t ALG_TYPE_ROW(family, type) = PARTS_TYPE(A, type); \
+#define ALG_REDUCER_OF_PARTS_OF(family, A, type)                                              \
+    extern "C" {                                                                              \
+    extern const parts_kernels_t ALG_TYPE_ROW(family, type);                                  \
+    const parts_kernels_t ALG_TYPE_ROW(family, type) = ALG_PER_OPS(parts_kernel_of, A, type); \
     }
 #define ALG_REDUCER_OF_PARTS_ONE(family, A, type) ALG_REDUCER_OF_PARTS_OF(family, A, type)
 #define ALG_REDUCER_OF_PARTS(family, alone, A) ALG_REDUCER_OF_PARTS_ONE(family, A, ALG_ONE_TYPE)
@@ -186,12 +178,8 @@ static inline int parts_grid(parts_kernel_t kernel, const alg_team_t *team, cons
     }                                                                                                     \
     extern "C" int family##_preload(void)                                                                 \
     {                                                                                                     \
-        int error = alone##_preload();                                                                    \
-        for (int type = 0; type < ALG_TYPE_COUNT && error == 0; type++) {                                 \
-            for (int i = 0; i < OPS_KINDS * BODY_KINDS && error == 0 && !is_unsigned(type); i++)          \
-                error = launch_preload((*family##_kernels[type])[i / BODY_KINDS][i % BODY_KINDS]);        \
-        }                                                                                                 \
-        return error;                                                                                     \
+        const int error = alone##_preload();                                                              \
+        return error ? error : launch_preload_types(family##_kernels);                                    \
     }
 #endif
 

@@ -46,7 +46,7 @@ static server_t g_proxy = SERVER, g_reader = SERVER;
 static alg_relay_t *g_relays;
 static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 
-static uint64_t now_ns(void)
+uint64_t proxy_now_ns(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -143,18 +143,18 @@ static void sleep_until_call(void)
 
 static void *serve_all(void *unused)
 {
-    uint64_t busy_ns = now_ns();
+    uint64_t busy_ns = proxy_now_ns();
     pthread_mutex_lock(&g_proxy.lock);
     atomic_store(&g_proxy.sleeps, false);
     while (g_relays) {
         const sight_t sight = look_at_all();
-        const uint64_t now = now_ns();
+        const uint64_t now = proxy_now_ns();
         if (sight.busy)
             busy_ns = now;
         const uint64_t idle_ns = now - busy_ns;
         if (idle_ns > POLL_MS * MS && !sight.due) {
             sleep_until_call();
-            busy_ns = now_ns();
+            busy_ns = proxy_now_ns();
             continue;
         }
         pause_between(&g_proxy, idle_ns < POLL_MS * MS ? 0 : idle_ns < IDLE_MS * MS ? NAP_NS : LONG_NAP_NS);
@@ -188,14 +188,14 @@ void proxy_wake(void)
 
 static void *read_all(void *unused)
 {
-    uint64_t busy_ns = now_ns();
+    uint64_t busy_ns = proxy_now_ns();
     pthread_mutex_lock(&g_reader.lock);
     atomic_store(&g_reader.sleeps, false);
     while (g_relays) {
         bool moved = false;
         for (alg_relay_t *relay = g_relays; relay; relay = relay->next)
             moved |= relay->network && net_network_receive(relay->network);
-        const uint64_t now = now_ns();
+        const uint64_t now = proxy_now_ns();
         busy_ns = moved ? now : busy_ns;
         if (now - busy_ns < POLL_MS * MS) {
             pause_between(&g_reader, 0);
@@ -204,7 +204,7 @@ static void *read_all(void *unused)
         atomic_store(&g_reader.sleeps, true);
         pthread_cond_wait(&g_reader.wake, &g_reader.lock);
         atomic_store(&g_reader.sleeps, false);
-        busy_ns = now_ns();
+        busy_ns = proxy_now_ns();
     }
     g_reader.running = false;
     atomic_store(&g_reader.sleeps, true);

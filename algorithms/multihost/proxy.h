@@ -48,6 +48,8 @@ bool relay_is_due(const alg_relay_t *relay);
 
 /* ---- proxy.c ---- */
 
+/* CLOCK_MONOTONIC. */
+uint64_t proxy_now_ns(void);
 /* Wait for the lock, under which relays are looked at. */
 void proxy_take(void);
 void proxy_give(void);

@@ -28,13 +28,6 @@ enum {
 
 _Static_assert((int)RELAY_QUEUE >= (int)RELAY_SLOTS, "as many steps as may be laid out (relay.h)");
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000 * MS + (uint64_t)t.tv_nsec;
-}
-
 /* ---- One look at one relay ------------------------------------------------------------- */
 
 static uint64_t *flag_of(const alg_relay_t *relay, uint32_t host)
@@ -234,9 +227,9 @@ static bool owes(alg_relay_t *relay)
 void alg_relay_flush(alg_relay_t *relay)
 {
     const struct timespec moment = {0, NAP_NS};
-    const uint64_t limit = now_ns() + SEND_LIMIT_MS * MS;
+    const uint64_t limit = proxy_now_ns() + SEND_LIMIT_MS * MS;
     proxy_take();
-    while (owes(relay) && now_ns() < limit) {
+    while (owes(relay) && proxy_now_ns() < limit) {
         proxy_give();
         nanosleep(&moment, NULL);
         proxy_take();

@@ -6,11 +6,6 @@
  */
 #include "shim/call/group_state.h"
 
-#define MIB ((uint64_t)1 << 20)
-
-/* As the built-in rows have it for messages of that length. */
-enum { BLOCKS = 32, LONG_BLOCKS = 64, THREADS = 1024 };
-
 static bool can_be_part(const shim_queued_t *queued)
 {
     const alg_algorithm_t *algorithm = queued->call.algorithm;
@@ -58,11 +53,11 @@ static void shape(const shim_queued_t *queued, alg_call_t *call)
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < call->part_count; i++)
         bytes += call->parts[i].count * alg_type_bytes(call->type);
-    uint32_t blocks = bytes <= MIB ? BLOCKS : LONG_BLOCKS, threads = THREADS;
-    queued->call.algorithm->shape(bytes, comm->nranks, &blocks, &threads);
-    blocks = blocks > call->part_count && !comm->host ? blocks : call->part_count;
-    call->blocks = most > 0 && blocks > most ? most : blocks;
-    call->threads = threads;
+    sel_choice_t grid = sel_usual_grid(&comm->plan->topology, bytes);
+    queued->call.algorithm->shape(bytes, comm->nranks, &grid.blocks, &grid.threads);
+    call->blocks = grid.blocks > call->part_count ? grid.blocks : call->part_count;
+    call->blocks = most > 0 && call->blocks > most ? most : call->blocks;
+    call->threads = grid.threads;
 }
 
 /* The communicator's last collective among the first `count` calls. */

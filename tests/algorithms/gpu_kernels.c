@@ -260,18 +260,9 @@ static int team(gpu_team_t *g, uint64_t *state, int calls)
 
 int main(int argc, char **argv)
 {
-    int gpus = 0, calls = 300, wrong = 0, option;
+    int gpus = 0, calls = 300, wrong = 0;
     uint64_t seed = (uint64_t)time(NULL);
-    while ((option = getopt(argc, argv, "g:n:s:")) != -1) {
-        if (option == 'g')
-            gpus = atoi(optarg);
-        else if (option == 'n')
-            calls = atoi(optarg);
-        else if (option == 's')
-            seed = strtoull(optarg, NULL, 0);
-        else
-            return 2;
-    }
+    gpu_options(argc, argv, &gpus, &calls, &seed);
     alarm(200);
     gpus = gpu_count_or_skip(gpus);
     host = malloc(MOST_BYTES);

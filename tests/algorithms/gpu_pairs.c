@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "tests/algorithms/gpu_team.h"
 #include "tests/support/data.h"
@@ -179,18 +178,9 @@ static int team(int nranks, int gpus, alg_memory_t memory, int batches, uint64_t
 
 int main(int argc, char **argv)
 {
-    int gpus = 0, batches = 24, option, wrong = 0;
+    int gpus = 0, batches = 24, wrong = 0;
     uint64_t seed = (uint64_t)time(NULL);
-    while ((option = getopt(argc, argv, "g:n:s:")) != -1) {
-        if (option == 'g')
-            gpus = atoi(optarg);
-        else if (option == 'n')
-            batches = atoi(optarg);
-        else if (option == 's')
-            seed = strtoull(optarg, NULL, 0);
-        else
-            return 2;
-    }
+    gpu_options(argc, argv, &gpus, &batches, &seed);
     gpus = gpu_count_or_skip(gpus);
     got = malloc(AREA);
     printf("seed %llu\n", (unsigned long long)seed);

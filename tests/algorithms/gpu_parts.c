@@ -227,18 +227,9 @@ static int team(int nranks, int gpus, int batches, uint64_t *state)
 
 int main(int argc, char **argv)
 {
-    int gpus = 0, batches = 24, option, wrong = 0;
+    int gpus = 0, batches = 24, wrong = 0;
     uint64_t seed = (uint64_t)time(NULL);
-    while ((option = getopt(argc, argv, "g:n:s:")) != -1) {
-        if (option == 'g')
-            gpus = atoi(optarg);
-        else if (option == 'n')
-            batches = atoi(optarg);
-        else if (option == 's')
-            seed = strtoull(optarg, NULL, 0);
-        else
-            return 2;
-    }
+    gpu_options(argc, argv, &gpus, &batches, &seed);
     alarm(200);
     gpus = gpu_count_or_skip(gpus);
     host = malloc(AREA);

@@ -4,11 +4,26 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void gpu_fail(const char *file, int line, const char *what, const char *why)
 {
     fprintf(stderr, "%s:%d: %s: %s\n", file, line, what, why);
     exit(1);
+}
+
+void gpu_options(int argc, char **argv, int *gpus, int *amount, uint64_t *seed)
+{
+    for (int option; (option = getopt(argc, argv, "g:n:s:")) != -1;) {
+        if (option == 'g')
+            *gpus = atoi(optarg);
+        else if (option == 'n')
+            *amount = atoi(optarg);
+        else if (option == 's')
+            *seed = strtoull(optarg, NULL, 0);
+        else
+            exit(2);
+    }
 }
 
 int gpu_count_or_skip(int wanted)

@@ -6,9 +6,11 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -215,9 +217,94 @@ static void wrapped_epochs(void **state)
     world_free(w);
 }
 
+#ifndef PART /* the clock is not wrapped there */
+
+/* The kernels' clock (--wrap): `skipped` later than the real one. */
+static _Atomic int64_t skipped;
+static atomic_uint looks;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+    const int error = __real_clock_gettime(clock, now);
+    now->tv_sec += skipped;
+    looks++;
+    return error;
+}
+
+typedef struct merged {
+    alg_team_t team;
+    atomic_int status; /* -1: under way */
+} merged_t;
+
+static const alg_algorithm_t *broadcast(void)
+{
+    return alg_find(ALG_BROADCAST, "push");
+}
+
+static void *broadcast_two(void *argument)
+{
+    merged_t *m = argument;
+    uint8_t data[2][64] = {{0}};
+    const alg_part_t part[2] = {{0, data[0], data[0], 64}, {1, data[1], data[1], 64}};
+    const alg_call_t call = {
+        .collective = ALG_BROADCAST, .type = ALG_INT8, .blocks = 2, .threads = 1, .part_count = 2, .parts = part};
+    m->status = broadcast()->launch_host(&m->team, &call);
+    return NULL;
+}
+
+/* A wait that has begun has its limit from then on. */
+static void let_it_look(const merged_t *m)
+{
+    const unsigned before = looks;
+    while (m->status < 0 && looks < before + 8)
+        usleep(100);
+}
+
+/* Each of two calls comes later than two thirds of the limit behind the last: so does neither wait of a rank that
+ * makes them one by one end, nor one that joins them. */
+static void a_limit_is_for_each_call(void **state)
+{
+    (void)state;
+    enum { LIMIT_S = 900 };
+    world_t *w = world_make(2, ALG_MEMORY_PEER, SCRATCH);
+    merged_t m = {.team = world_team(w, 0), .status = -1};
+    alg_team_t other = world_team(w, 1);
+    m.team.timeout_ns = (uint64_t)LIMIT_S * 1000000000u;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, broadcast_two, &m), 0);
+    for (uint32_t root = 0; root < 2; root++) {
+        let_it_look(&m);
+        skipped += LIMIT_S * 2 / 3;
+        let_it_look(&m);
+        uint8_t data[64] = {0};
+        const alg_call_t call = {.collective = ALG_BROADCAST,
+                                 .root = root,
+                                 .input = data,
+                                 .output = data,
+                                 .count = sizeof data,
+                                 .type = ALG_INT8,
+                                 .blocks = 1,
+                                 .threads = 1};
+        assert_int_equal(broadcast()->launch_host(&other, &call), ALG_STATUS_OK);
+    }
+    pthread_join(thread, NULL);
+    skipped = 0;
+    assert_int_equal(m.status, ALG_STATUS_OK);
+    world_free(w);
+}
+
+#endif
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(all_together), cmocka_unit_test(some_together),
-                                       cmocka_unit_test(as_they_like), cmocka_unit_test(wrapped_epochs)};
+    const struct CMUnitTest tests[] = {
+#ifndef PART
+        cmocka_unit_test(a_limit_is_for_each_call),
+#endif
+        cmocka_unit_test(all_together), cmocka_unit_test(some_together), cmocka_unit_test(as_they_like),
+        cmocka_unit_test(wrapped_epochs)};
     return world_run("parts", tests, sizeof tests / sizeof tests[0]);
 }

@@ -291,6 +291,12 @@ sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
                           .source = "tuned table"};
 }
 
+sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes)
+{
+    (void)topology, (void)bytes;
+    return (sel_choice_t){.blocks = 32, .threads = 1024};
+}
+
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings)
 {
     (void)plan, (void)topology, (void)settings;

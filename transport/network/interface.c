@@ -4,7 +4,7 @@
  *
  * NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY mean what they mean to NCCL. Without
  * them an interface that leads out of the host comes first, then bridges of
- * containers, then loopback, on which ranks of one machine that take each other for
+ * containers, then one that is up without a link, then loopback, on which ranks of one machine that take each other for
  * other hosts still meet. Addresses of one link alone (fe80::) are left out.
  */
 #define _GNU_SOURCE
@@ -44,6 +44,8 @@ static bool is_wanted(const char *list, const char *name)
 static int rank_of(const struct ifaddrs *one)
 {
     if (one->ifa_flags & IFF_LOOPBACK)
+        return 4;
+    if (!(one->ifa_flags & IFF_RUNNING)) /* also the first second of a new one */
         return 3;
     if (listed("docker,veth,virbr,br-,cni,flannel", false, one->ifa_name))
         return 2;
@@ -53,7 +55,7 @@ static int rank_of(const struct ifaddrs *one)
 static bool read_address(const struct ifaddrs *one, net_address_t *address)
 {
     memset(address, 0, sizeof(*address));
-    if (!one->ifa_addr || !(one->ifa_flags & IFF_UP) || !(one->ifa_flags & IFF_RUNNING))
+    if (!one->ifa_addr || !(one->ifa_flags & IFF_UP))
         return false;
     address->family = one->ifa_addr->sa_family;
     if (address->family == AF_INET) {
