@@ -228,7 +228,7 @@ static void max_ctas(void **state)
     expect(capped);
 }
 
-/* They override the configuration; attach_test.c, an_abort_ends_communicators_that_share, tests the effect. */
+/* They override the configuration; life_test.c, an_abort_ends_communicators_that_share, tests the effect. */
 static int share(void *argument)
 {
     const char *value = argument;

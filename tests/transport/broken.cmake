@@ -14,25 +14,26 @@ function(add_broken name program test file)
   file(READ ${path} text)
   shunt_break(text ${target} ${file} ${ARGN})
   file(GENERATE OUTPUT ${copy} CONTENT "${text}")
-  add_executable(${target} ${copy} ${program}_test.c network_ranks.c children.c
+  add_executable(${target} ${copy} ${program}_test.c network_ranks.c strangers.c children.c
     $<FILTER:$<TARGET_OBJECTS:shunt_transport>,EXCLUDE,network/${file}.o>)
   target_include_directories(${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
   target_link_libraries(${target} PRIVATE shunt_options ${SHUNT_LIBRARIES} cmocka::cmocka Threads::Threads
     ${CMAKE_DL_LIBS} rt)
   target_compile_definitions(${target} PRIVATE LONG_S=5)
   target_compile_options(${target} PRIVATE -w)
-  target_link_options(${target} PRIVATE $<$<STREQUAL:${program},network>:-Wl,--wrap=accept4$<COMMA>--wrap=recv$<COMMA>--wrap=shutdown>)
+  target_link_options(${target} PRIVATE $<$<STREQUAL:${program},listener>:-Wl,--wrap=accept4>
+    $<$<STREQUAL:${program},network>:-Wl,--wrap=recv,--wrap=shutdown>)
   add_test(NAME transport.broken_${name} COMMAND ${target} ${test})
   set_tests_properties(transport.broken_${name} PROPERTIES LABELS unit WILL_FAIL TRUE)
 endfunction()
 
 # A rank that comes again is taken for a second one while its first connection's end has not been heard.
-add_broken(come_again network a_rank_may_come_again listener.c "!wire_ended(other->connection)" "true")
+add_broken(come_again listener a_rank_may_come_again listener.c "!wire_ended(other->connection)" "true")
 # A listener without descriptors spins.
-add_broken(spinning network no_descriptor_is_waited_for listener.c "listener->deaf_until_ns = wire_now_ns() + DEAF_MS"
+add_broken(spinning listener no_descriptor_is_waited_for listener.c "listener->deaf_until_ns = wire_now_ns() + DEAF_MS"
   "listener->deaf_until_ns = 0 * DEAF_MS")
 # Why the listener refused is lost where the record could not be written any more.
-add_broken(deaf_rank network a_refusal_is_heard_though_writing_fails meeting.c
+add_broken(deaf_rank listener a_refusal_is_heard_though_writing_fails meeting.c
   "if (error == -ECANCELED || error == -ETIMEDOUT)" "if (error)")
 # A flag before the bytes that it stands for.
 add_broken(early_flag network cut_connections_are_seen sockets.c
@@ -47,8 +48,8 @@ add_broken(early_close network a_cut_is_seen_by_both network.c "    take_turn(ne
 # A put that takes the place of one that is under way.
 add_broken(many_puts network slow_readers_are_waited_for network.c "given - link->sent == NET_PUTS" "given < link->sent")
 # A process's copies of another one's sockets keep its connections alive.
-add_broken(copied_socket network a_copy_keeps_no_connection wire.c "shutdown(socket, SHUT_RDWR)" "(void)0")
-add_broken(inherited_socket network children_keep_no_connection wire.c "close(g_sockets[--g_count])" "g_count--")
+add_broken(copied_socket meeting a_copy_keeps_no_connection wire.c "shutdown(socket, SHUT_RDWR)" "(void)0")
+add_broken(inherited_socket meeting children_keep_no_connection wire.c "close(g_sockets[--g_count])" "g_count--")
 
 if(SHUNT_VERBS_INCLUDE_DIR)
   # A flag before its data; a registration that ends before what writes there; a first write before the peer is ready;

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -43,6 +44,13 @@ bool wait_child(pid_t pid)
     if (WIFSIGNALED(status))
         fprintf(stderr, "child %d: signal %d\n", (int)pid, WTERMSIG(status));
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+bool end_child(pid_t pid)
+{
+    int status;
+    kill(pid, SIGKILL);
+    return waitpid(pid, &status, 0) == pid && WIFSIGNALED(status);
 }
 
 int run_processes(uint32_t nranks, body_t body, void *argument)

@@ -33,6 +33,8 @@ int run_threads(uint32_t nranks, body_t body, void *argument);
 /* One child; its pid. wait_child: true if it returned 0. */
 pid_t start_child(body_t body, uint32_t rank, uint32_t nranks, void *argument);
 bool wait_child(pid_t pid);
+/* A child that waits for its end; true if it lived until then. */
+bool end_child(pid_t pid);
 
 net_key_t random_key(void);
 /* Wait until `count` have joined (200 s), or all have posted a stage. 0, or net_poll's error. */

@@ -2,8 +2,15 @@
 #define _GNU_SOURCE
 #include "network_ranks.h"
 
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
 
 #include "tests/support/rdma_wish.h"
 #include "transport/network/wire.h"
@@ -26,6 +33,24 @@ group_t new_group(void)
     if (net_invite(&loopback, &group.invitation) != 0)
         group = (group_t){0};
     return group;
+}
+
+int meet_twice(uint32_t rank, uint32_t nranks, void *argument)
+{
+    const group_t *group = argument;
+    const net_limit_t limit = for_long();
+    net_meeting_t *meeting;
+    CHECK(net_meeting_join(&group->invitation, &group->key, rank, nranks, 2, &limit, &meeting) == 0);
+    for (uint32_t round = 0; round < 2; round++) {
+        const uint32_t bytes = round ? 4 : NET_ROUND_BYTES;
+        uint8_t own[NET_ROUND_BYTES], all[MOST * NET_ROUND_BYTES];
+        memset(own, (int)(16 * round + rank), sizeof(own));
+        CHECK(net_meeting_exchange(meeting, own, bytes, all, &limit) == 0);
+        for (uint32_t i = 0; i < nranks * bytes; i++)
+            CHECK(all[i] == 16 * round + i / bytes);
+    }
+    net_meeting_leave(meeting);
+    return 0;
 }
 
 net_landing_t new_landing(uint32_t nranks)
@@ -136,4 +161,19 @@ int connect_and_put(uint32_t rank, uint32_t nranks, void *argument)
     net_network_close(network);
     free_landing(&landing);
     return line;
+}
+
+static void out_of_time(int signal)
+{
+    (void)signal;
+    _exit(1);
+}
+
+int network_run(const struct CMUnitTest *tests, size_t count, int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    signal(SIGALRM, out_of_time); /* a broken build (broken.cmake) hangs */
+    alarm(LONG_S);
+    return _cmocka_run_group_tests("network", tests, count, NULL, NULL);
 }

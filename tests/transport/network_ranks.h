@@ -24,6 +24,8 @@ typedef struct group {
 
 /* The key is of zeros where there is no invitation. */
 group_t new_group(void);
+/* Meet, and exchange records of two lengths. `argument` is a group. */
+int meet_twice(uint32_t rank, uint32_t nranks, void *argument);
 
 net_landing_t new_landing(uint32_t nranks);
 void free_landing(net_landing_t *landing);
@@ -39,8 +41,18 @@ int put_steps(net_network_t *network, const net_landing_t *landing, uint32_t ran
 #define CHILDREN_HAVE_DEVICES false
 #else
 #define CHILDREN_HAVE_DEVICES true
+/* Runs the tests, or the one that the program's first argument names, for at most LONG_S. Returns the number of
+ * failures. */
+struct CMUnitTest;
+int network_run(const struct CMUnitTest *tests, size_t count, int argc, char **argv);
+
 #endif
 /* Connect as SHUNT_IBV_SO says (rdma_wish.h), put, and close. `argument` is a group. */
 int connect_and_put(uint32_t rank, uint32_t nranks, void *argument);
+
+/* Runs the tests, or the one that the program's first argument names, for at most LONG_S. Returns the number of
+ * failures. */
+struct CMUnitTest;
+int network_run(const struct CMUnitTest *tests, size_t count, int argc, char **argv);
 
 #endif

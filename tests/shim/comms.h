@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * comms.h - communicators of fake GPUs, all ranks in one thread.
+ */
+#ifndef SHUNT_TESTS_SHIM_COMMS_H
+#define SHUNT_TESTS_SHIM_COMMS_H
+
+#include "fake.h"
+
+enum { N = 4 }; /* ranks, where nothing else is said */
+
+ncclUniqueId comms_id(void);
+/* Init all ranks in one group. */
+void comms_init(ncclComm_t *comms, int nranks, ncclUniqueId id);
+void comms_init_configured(ncclComm_t *comms, ncclConfig_t *config);
+/* Without blocking, so they are not ready yet. */
+void comms_begin(ncclComm_t *comms);
+/* -1: unknown. */
+int comms_phase(ncclComm_t comm);
+void comms_expect(ncclComm_t *comms, int nranks, shim_comm_phase_t phase);
+void comms_destroy(ncclComm_t *comms, int nranks);
+/* Init N ranks with the fake's current faults, check the phase, destroy, and reset the faults. */
+void comms_try(shim_comm_phase_t phase);
+/* The asynchronous error. */
+ncclResult_t comms_poll(ncclComm_t comm);
+/* The same, where the question itself must succeed. */
+ncclResult_t comms_poll_once(ncclComm_t comm);
+void comms_poll_until_ready(ncclComm_t *comms, int nranks);
+
+#endif
