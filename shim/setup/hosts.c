@@ -279,9 +279,10 @@ static int connect_relay(shim_hosts_t *hosts, const members_t *members, const re
     char way[NET_WAY_TEXT];
     net_network_way(sockets->relay, way);
     shim_info("ranks of other hosts are reached by %s", way);
-    alg_relay_connected(outcome->relay, sockets->relay);
-    sockets->relay = NULL;
-    return 0;
+    error = alg_relay_connected(outcome->relay, sockets->relay);
+    if (!error)
+        sockets->relay = NULL;
+    return error;
 }
 
 /* Connect all ranks (host device). */

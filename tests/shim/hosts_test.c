@@ -4,6 +4,7 @@
  * and that all ranks decline where one cannot. Each rank is a process; the listener is that of one more: this one stays
  * without threads, for the thread sanitizer has none in children of a process with threads.
  */
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -20,6 +21,7 @@
 #include "shim/comm/comm.h"
 #include "shim/setup/attach.h"
 #include "shim/setup/hosts.h"
+#include "tests/support/fake_relay.h"
 
 typedef struct trial {
     int nranks, per_host;
@@ -161,6 +163,11 @@ static void dies(int rank)
         _exit(0);
 }
 
+static void no_proxy(int rank)
+{
+    fake_relay_error = rank == 1 ? -EAGAIN : 0;
+}
+
 static void no_algorithm(int rank)
 {
     (void)rank;
@@ -173,6 +180,7 @@ static void some_decline(void **state)
     run((trial_t){4, 2, proof_fails_on_one, false, 0, 0, false});
     run((trial_t){4, 2, other_settings, false, 0, 0, false});
     run((trial_t){4, 2, other_gpus, false, 0, 0, false});
+    run((trial_t){4, 2, no_proxy, false, 0, 0, false});
     run((trial_t){4, 2, no_algorithm, false, 0, 0, false});
     run((trial_t){2, 1, no_algorithm, true, 2, 1, false});
     /* Or does not run Shunt: the meeting has its limit, and the process waits for no other one. */
