@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * When a process's proxy serves a relay: from the moment its connections exist, however late its program goes on with
- * the set-up. The other host is a bare network, which puts as its proxy would.
+ * the set-up, and whatever happens to the system's clock. The other host is a bare network, which puts as its proxy
+ * would.
  */
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +33,22 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *argument)
 {
     return no_threads ? EAGAIN : __real_pthread_create(thread, attributes, body, argument);
+}
+
+/* ---- A clock that is set back (--wrap) ------------------------------------------------- */
+
+static atomic_bool clock_goes_back;
+
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+
+/* The time of day is always read before the change, and what waits for it waits after it. */
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+    const int error = __real_clock_gettime(clock, now);
+    if (clock == CLOCK_REALTIME && clock_goes_back)
+        now->tv_sec += 3600;
+    return error;
 }
 
 /* ---- Two hosts ------------------------------------------------------------------------- */
@@ -133,6 +151,23 @@ static void read_before_it_is_served(void **state)
     end_pair(&p);
 }
 
+/* The proxy that sleeps looks again within a second of its own clock. */
+static void read_while_the_clock_goes_back(void **state)
+{
+    (void)state;
+    const struct timespec until_it_sleeps = {0, 50000000};
+    pair_t p;
+    connect_pair(&p);
+    clock_goes_back = true;
+    assert_int_equal(alg_relay_connected(p.relay, p.network[OWN]), 0);
+    for (uint64_t flag = 1; flag <= 2; flag++) {
+        nanosleep(&until_it_sleeps, NULL); /* if it does not yet, it reads all the same */
+        put_and_wait(&p, flag);
+    }
+    clock_goes_back = false;
+    end_pair(&p);
+}
+
 /* The control words come later, and are heard. */
 static void aborted_when_it_is_served(void **state)
 {
@@ -160,6 +195,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_thread), /* first: while no proxy runs */
         cmocka_unit_test(read_before_it_is_served),
+        cmocka_unit_test(read_while_the_clock_goes_back),
         cmocka_unit_test(aborted_when_it_is_served),
     };
     return cmocka_run_group_tests_name("proxy", tests, NULL, NULL);
