@@ -12,11 +12,11 @@
 #include "tests/support/data.h"
 
 /* Grids of up to so many blocks, of 32 threads or up to so many times doubled; messages of so many bytes, which
- * fill the rings of such a scratch. */
+ * fill the rings of such a scratch. A program's time; 0: any. */
 #ifdef EMULATED
-enum { GPU_BLOCKS = 4, GPU_DOUBLED = 2, GPU_BYTES = 48 << 10, GPU_SCRATCH = 1 << 20 };
+enum { GPU_BLOCKS = 4, GPU_DOUBLED = 2, GPU_BYTES = 48 << 10, GPU_SCRATCH = 1 << 20, GPU_SECONDS = 0 };
 #else
-enum { GPU_BLOCKS = 64, GPU_DOUBLED = 4, GPU_BYTES = 4 << 20, GPU_SCRATCH = 80 << 20 };
+enum { GPU_BLOCKS = 64, GPU_DOUBLED = 4, GPU_BYTES = 4 << 20, GPU_SCRATCH = 80 << 20, GPU_SECONDS = 200 };
 #endif
 
 static inline ncclDataType_t gpu_draw_type(uint64_t *state)

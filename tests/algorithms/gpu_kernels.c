@@ -265,7 +265,7 @@ int main(int argc, char **argv)
     int gpus = 0, calls = 300, wrong = 0;
     uint64_t seed = (uint64_t)time(NULL);
     gpu_options(argc, argv, &gpus, &calls, &seed);
-    alarm(200);
+    alarm(GPU_SECONDS);
     gpus = gpu_count_or_skip(gpus);
     host = malloc(MOST_BYTES);
     landed = malloc(MOST_BYTES + 2 * SLACK);

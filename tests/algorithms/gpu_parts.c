@@ -232,7 +232,7 @@ int main(int argc, char **argv)
     int gpus = 0, batches = 24, wrong = 0;
     uint64_t seed = (uint64_t)time(NULL);
     gpu_options(argc, argv, &gpus, &batches, &seed);
-    alarm(200);
+    alarm(GPU_SECONDS);
     gpus = gpu_count_or_skip(gpus);
     host = malloc(AREA);
     printf("seed %llu\n", (unsigned long long)seed);
