@@ -54,7 +54,6 @@ struct net_memory {
     int descriptor;          /* host: memfd; VMM: exported handle; else -1 */
     net_box_t box;           /* VMM */
     net_guest_book_t guests; /* IPC */
-    bool strangers;          /* IPC: ranks of another pid namespace have it mapped and cannot enter the book */
     uint32_t references;     /* the owner's, and one a mapping of this process; under the books' lock */
     bool destroyed;          /* the owner has destroyed it; no rank of this process may map it any more */
     net_memory_t *next;      /* next memory in the books */

@@ -255,6 +255,15 @@ static bool allowed_peers(const shim_setup_t *setup)
     return shim_identity_peers(setup, reach->far > reach->link ? reach->far : reach->link);
 }
 
+/* Ranks of several pid namespaces cannot tell each other when they unmap IPC memory. */
+static bool one_pid_namespace(const shim_setup_t *setup)
+{
+    bool one = true;
+    for (uint32_t r = 1; r < setup->comm->nranks; r++)
+        one = one && setup->identity[r].process.pid_namespace == setup->identity[0].process.pid_namespace;
+    return one;
+}
+
 /* Whether to try a kind of memory. Over NVLink, host memory is not tried: the real NCCL may have peer access that we
  * are refused. */
 static bool usable(const shim_setup_t *setup, uint32_t attempt)
@@ -270,7 +279,7 @@ static bool usable(const shim_setup_t *setup, uint32_t attempt)
     case NET_MEMORY_CUDA_VMM:
         return allowed && setup->sees_peers && vmm;
     default:
-        return allowed && setup->sees_peers;
+        return allowed && setup->sees_peers && one_pid_namespace(setup);
     }
 }
 
@@ -328,7 +337,9 @@ static void agreed(shim_setup_t *setup)
         try_from(setup, host_attempt(setup)); /* the other kinds failed before, or it comes first */
     } else if (!try_from(setup, 0)) {
         make_plan(setup);
-        shim_setup_decline(setup, "its GPUs do not reach each other, and NCCL_SHM_DISABLE is set");
+        shim_setup_decline(setup, allowed_peers(setup) && setup->sees_peers
+                                      ? "its ranks are in several pid namespaces, and NCCL_CUMEM_ENABLE is 0"
+                                      : "its GPUs do not reach each other, and NCCL_SHM_DISABLE is set");
     }
 }
 
@@ -377,7 +388,7 @@ static void offered(shim_setup_t *setup)
         next_try(setup, "share memory of its GPU", rank, error);
         return;
     }
-    if (setup->request.host || kind_of(setup, setup->attempt)->kind != NET_MEMORY_CUDA_VMM) {
+    if (setup->request.host || setup->pooled || kind_of(setup, setup->attempt)->kind != NET_MEMORY_CUDA_VMM) {
         open_and_write(setup);
         return;
     }

@@ -35,28 +35,12 @@ static void group_attaches(void **state)
     assert_int_equal(shim_comm_attached(), 0);
 }
 
-static ncclUniqueId threads_id;
-
-static void *init_one(void *argument)
-{
-    ncclComm_t *comm = argument; /* holds the rank, in place of a handle */
-    return (void *)(intptr_t)ncclCommInitRank(comm, N, threads_id, (int)(intptr_t)*comm);
-}
-
 static void threads_attach(void **state)
 {
     (void)state;
-    pthread_t threads[N];
-    void *result;
     ncclComm_t comms[N];
     fake_reset();
-    threads_id = comms_id();
-    for (int r = 0; r < N; r++) {
-        comms[r] = (ncclComm_t)(intptr_t)r;
-        pthread_create(&threads[r], NULL, init_one, &comms[r]);
-    }
-    for (int r = 0; r < N; r++)
-        assert_int_equal(pthread_join(threads[r], &result) + (int)(intptr_t)result, 0);
+    comms_init_threads(comms, 0);
     comms_expect(comms, N, SHIM_COMM_ATTACHED);
     comms_destroy(comms, N);
 }

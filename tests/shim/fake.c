@@ -22,6 +22,8 @@
 fake_t fake;
 _Thread_local unsigned fake_depth;
 atomic_int fake_late_s;
+atomic_bool fake_stopped;
+_Thread_local unsigned fake_pids;
 
 int __real_clock_gettime(clockid_t clock, struct timespec *now);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
@@ -29,10 +31,23 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 {
     int error = __real_clock_gettime(clock, now);
+    if (clock == CLOCK_MONOTONIC && atomic_load(&fake_stopped))
+        *now = (struct timespec){.tv_sec = 1};
     if (clock == CLOCK_MONOTONIC)
         now->tv_sec += atomic_load(&fake_late_s);
     return error;
 }
+
+net_process_t __real_net_process_self(void);
+net_process_t __wrap_net_process_self(void);
+
+net_process_t __wrap_net_process_self(void)
+{
+    net_process_t self = __real_net_process_self();
+    self.pid_namespace += fake_pids;
+    return self;
+}
+
 static shim_real_t nccl;
 
 /* ---- The real NCCL --------------------------------------------------------------- */
@@ -471,7 +486,8 @@ int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind,
 
 int alg_scratch_send(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES])
 {
-    (void)offers;
+    if (offers[scratch->rank][0] != scratch->rank + 1) /* none was made for a pooled one */
+        return -EPROTO;
     atomic_fetch_add(&fake.sent, scratch->kind == NET_MEMORY_CUDA_VMM);
     return 0;
 }
