@@ -28,12 +28,13 @@ typedef enum sel_link {
     SEL_LINK_COUNT
 } sel_link_t;
 
-/* The rate of a machine's links, as `shunt tune` measured it; all zero: not measured. */
+/* The rate of a machine's links, as `shunt tune` measured it; all zero: not measured. A table holds for a kind of GPU,
+ * so `link` says how those that were measured reach each other. */
 typedef struct sel_measured {
     uint32_t bytes_per_us; /* out of each GPU while all copy to all others */
     uint32_t gpus;         /* number of GPUs in that measurement */
     uint32_t one_way_ns;   /* latency of a store to another GPU */
-    uint32_t unused;
+    uint32_t link;         /* a sel_link_t; SEL_LINK_HOST: unknown (an older table) */
 } sel_measured_t;
 
 /* The same through the host's memory, with all GPUs active. */
@@ -42,6 +43,8 @@ typedef struct sel_host_measured {
     uint32_t load_bytes_per_us;  /* loads of each GPU from the host's memory */
     uint32_t gpus;
     uint32_t one_way_ns; /* latency of a store that another GPU loads there */
+    uint32_t link;       /* as above */
+    uint32_t unused;
 } sel_host_measured_t;
 
 /* Facts of a communicator; the same on every rank after agreement. */

@@ -43,6 +43,7 @@ static void look_around(void *argument)
         shunt_communicator_t facts = {.size = sizeof facts};
         if (shunt.shunt_topology_class(NULL, &facts) == 0) {
             machine->fingerprint = facts.machine;
+            snprintf(machine->class_name, sizeof machine->class_name, "%s", facts.class_name);
         }
         tool_gpus_read(&machine->gpus);
         const char *path = shunt.shunt_nccl_path();
