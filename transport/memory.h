@@ -71,9 +71,10 @@ struct net_mapping {
     net_memory_t *sibling; /* the memory itself if its owner is this process, else NULL */
 };
 
-/* One kind. Each function undoes what it did before it fails. */
+/* One kind. Each function undoes what it did before it fails; but for memory whose free may wait for kernels. */
 typedef struct net_memory_ops {
-    /* memory->device and ->bytes are set; fill in the rest and offer->as. */
+    /* memory->device and ->bytes are set; fill in the rest and offer->as. After a failure memory->pointer says if there
+     * is something for `destroy`. */
     int (*create)(net_memory_t *memory, net_offer_t *offer);
     /* -EAGAIN: cannot be freed now, because the driver does not allow it or a peer has it mapped. Else it is gone. */
     int (*destroy)(net_memory_t *memory);

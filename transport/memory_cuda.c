@@ -30,19 +30,14 @@ static int ipc_create(net_memory_t *memory, net_offer_t *offer)
     cudaError_t result = cudaMalloc(&memory->pointer, memory->bytes);
     if (result != cudaSuccess) {
         error = net_cuda_errno(result);
+        memory->pointer = NULL;
         goto leave;
     }
-    if (cudaIpcGetMemHandle(&handle, memory->pointer) != cudaSuccess) {
-        error = -ENOSYS;
-        (void)cudaFree(memory->pointer);
-        goto leave;
-    }
-    error = net_guests_open(&memory->guests, &offer->as.ipc.guests);
-    if (error) {
-        (void)cudaFree(memory->pointer);
-        goto leave;
-    }
-    memcpy(offer->as.ipc.handle, &handle, sizeof handle);
+    error = cudaIpcGetMemHandle(&handle, memory->pointer) == cudaSuccess
+                ? net_guests_open(&memory->guests, &offer->as.ipc.guests)
+                : -ENOSYS;
+    if (!error)
+        memcpy(offer->as.ipc.handle, &handle, sizeof handle);
 leave:
     net_scope_leave(&scope);
     return error;
@@ -51,7 +46,7 @@ leave:
 static int ipc_destroy(net_memory_t *memory)
 {
     net_scope_t scope;
-    if (!net_guests_have_left(&memory->guests))
+    if (memory->guests.page && !net_guests_have_left(&memory->guests))
         return -EAGAIN;
     int error = net_scope_enter(&scope, memory->device);
     if (error)

@@ -93,6 +93,7 @@ static ncclComm_t make(int rank, int nranks, _Atomic int *joined)
 
 static ncclResult_t init(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
+    fake.freed_before = fake.freed;
     *comm = make(rank, nranks, world_of(&id));
     atomic_fetch_add((*comm)->joined, 1);
     if (config && config->blocking == 0)
@@ -136,6 +137,7 @@ static ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t *newco
 {
     (void)key;
     (void)config;
+    fake.freed_before = fake.freed;
     *newcomm = NULL;
     if (fake.split_result != ncclSuccess)
         return fake.split_result;
@@ -539,7 +541,9 @@ uint32_t alg_scratch_retired(void)
 static void count_stuck(shim_comm_t *comm, void *unused)
 {
     (void)unused;
-    atomic_fetch_add(&fake.stuck, atomic_load(&fake.retired) > 0 && waits(comm));
+    const ncclComm_t handle = atomic_load(&comm->handle);
+    const bool forwarded = atomic_load(&comm->phase) == SHIM_COMM_FORWARD && handle && handle->waits;
+    atomic_fetch_add(&fake.stuck, atomic_load(&fake.retired) > 0 && (forwarded || waits(comm)));
 }
 
 /* As the driver's frees: each waits for all kernels. */

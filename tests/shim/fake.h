@@ -19,7 +19,7 @@ struct ncclComm {
     _Atomic int *joined; /* of its id */
     atomic_bool failed;
     atomic_int aborts, destroys, finalizes, revokes;
-    bool waits;       /* our kernel runs until it is stopped */
+    bool waits;       /* our kernel, or NCCL's of a forwarded one, runs until it is stopped */
     ncclComm_t older; /* all of them, so that none counts as leaked */
 };
 
@@ -47,6 +47,7 @@ typedef struct fake {
     atomic_int created, taken, freed, pooled, sent, polls, drains;
     atomic_int left_idle;
     atomic_int retired; /* released, not freed yet */
+    int freed_before;   /* when the real NCCL was last asked for a communicator */
     atomic_int stuck;   /* frees that would have waited for a kernel that never ends */
 } fake_t;
 
