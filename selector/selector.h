@@ -185,6 +185,8 @@ bool sel_policy_check(const char *policy, char *fault, size_t fault_bytes);
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings);
 /* For a plan of ALG_MEMORY_PEER: whether the host's memory would serve this communicator better. Only over PCIe. */
 bool sel_plan_prefers_host(const sel_plan_t *plan);
+/* Whether the plan takes any call, or may be replaced by one that does: SHUNT_ALGO is set. */
+bool sel_plan_serves(const sel_plan_t *plan);
 /* Row `index` of a collective and kind of type, in order of size; false past the end. */
 bool sel_plan_row(const sel_plan_t *plan, alg_collective_t collective, uint32_t kind, uint32_t index, sel_row_t *row);
 /* A default grid, for an algorithm without a measured one; `algorithm` is NULL. */

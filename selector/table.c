@@ -377,6 +377,14 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
     }
 }
 
+bool sel_plan_serves(const sel_plan_t *plan)
+{
+    bool serves = plan->own_only || plan->settings.policy[0];
+    for (uint32_t i = 0; i < plan->rules && !serves; i++)
+        serves = plan->rule[i].algorithm != NULL;
+    return serves;
+}
+
 bool sel_plan_row(const sel_plan_t *plan, alg_collective_t collective, uint32_t kind, uint32_t index, sel_row_t *row)
 {
     uint32_t first = collective > 0 ? plan->bands_end[collective - 1] : 0;

@@ -157,6 +157,9 @@ static bool write_table(const tuning_t *tuning, char path[PATH_MAX])
 static bool rank_body(const void *job, bench_shared_t *shared, uint32_t rank, int rows)
 {
     signal(SIGINT, SIG_IGN); /* the parent ends its ranks */
+    if (!shared->machine.policy) {
+        setenv("SHUNT_ALGO", "builtin", 1); /* or no communicator is attached where NCCL gets all calls */
+    }
     return tune_rank_run(job, shared, rank, rows);
 }
 

@@ -52,6 +52,7 @@ static const kind_t kinds[] = {{NET_MEMORY_CUDA_IPC, ALG_MEMORY_PEER, ""},
                                {NET_MEMORY_CUDA_VMM, ALG_MEMORY_PEER, ", by VMM"},
                                {NET_MEMORY_PINNED, ALG_MEMORY_HOST, ", through the host's memory"}};
 enum { ALONE_BYTES = 1 << 20 };
+enum { OLDEST_ARCH = 80 }; /* that kernels are built for */
 enum { TRIES = sizeof(kinds) / sizeof(kinds[0]) };
 
 _Static_assert(STAGE_FIRST_TRY + (int)TRIES * TRY_STAGES <= (int)NET_STAGES, "transport has too few stages");
@@ -283,7 +284,8 @@ static bool usable(const shim_setup_t *setup, uint32_t attempt)
     }
 }
 
-/* Go to the first suitable kind from `attempt` on; false if there is none. */
+/* Go to the first suitable kind from `attempt` on; false if there is none. Without a call that may use the scratch
+ * there will be none. (The plan of several hosts' ranks is made when they agree.) */
 static bool try_from(shim_setup_t *setup, uint32_t attempt)
 {
     while (attempt < TRIES && !usable(setup, attempt))
@@ -295,7 +297,10 @@ static bool try_from(shim_setup_t *setup, uint32_t attempt)
     if (setup->pooled_in != setup->memory)
         setup->pooled = 0;
     make_plan(setup);
-    post_offer(setup);
+    if (setup->across || sel_plan_serves(setup->plan))
+        post_offer(setup);
+    else
+        shim_setup_decline(setup, "no call is expected to be faster with Shunt; `shunt tune` measures it");
     return true;
 }
 
@@ -333,6 +338,10 @@ static void agreed(shim_setup_t *setup)
     if (host) {
         make_plan(setup);
         post_offer(setup);
+    } else if (setup->plan->topology.arch < OLDEST_ARCH) {
+        make_plan(setup);
+        shim_setup_decline(setup, "some of its GPUs are older than sm_%d, and Shunt has no kernels for them",
+                           OLDEST_ARCH);
     } else if (setup->pooled && setup->pooled_in == ALG_MEMORY_HOST && usable(setup, host_attempt(setup))) {
         try_from(setup, host_attempt(setup)); /* the other kinds failed before, or it comes first */
     } else if (!try_from(setup, 0)) {

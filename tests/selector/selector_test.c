@@ -326,6 +326,44 @@ static void measured_elsewhere(void **state)
     }
 }
 
+/* Where every size goes to the real NCCL there is nothing to set up; but who names a policy may change it later. */
+static void served(void **state)
+{
+    (void)state;
+    const sel_topology_t unequal = {.link = SEL_LINK_BRIDGES, .nranks = 4, .arch = 80, .fingerprint = 7};
+    const sel_topology_t host = {.link = SEL_LINK_HOST, .nranks = 4};
+    sel_tuned_t none = {0}, row = {.machine = 7, .rows = 1};
+    row.row[0] = (sel_tuned_row_t){.to_bytes = 1024,
+                                   .class_hash = sel_class_hash("bridges-sm80-4"),
+                                   .blocks = 16,
+                                   .threads = 512,
+                                   .collective = ALG_ALL_REDUCE,
+                                   .algorithm = index_of("oneshot"),
+                                   .kinds = SEL_ANY_KIND};
+    const struct {
+        const sel_topology_t *topology;
+        const char *policy;
+        const sel_tuned_t *tuned;
+        bool serves;
+    } cases[] = {{&unequal, "", &none, false},
+                 {&unequal, "", &row, true},
+                 {&unequal, "^oneshot", &row, true},
+                 {&unequal, "builtin", &none, true},
+                 {&unequal, "oneshot", &none, true},
+                 {&four, "", &none, true},
+                 {&host, "", &none, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const sel_plan_t plan = tuned_plan(cases[i].topology, cases[i].policy, cases[i].tuned);
+        assert_int_equal(sel_plan_serves(&plan), cases[i].serves);
+    }
+    const sel_plan_t always = plan_of(&unequal, "", 0, true); /* SHUNT_DETERMINISTIC */
+    assert_true(sel_plan_serves(&always));
+    row.row[0].algorithm = SEL_NCCL;
+    row.row[0].blocks = row.row[0].threads = 0;
+    const sel_plan_t tuned = tuned_plan(&unequal, "", &row);
+    assert_false(sel_plan_serves(&tuned));
+}
+
 /* Kinds of types have rows of their own. */
 static void kinds(void **state)
 {
@@ -530,6 +568,7 @@ int main(void)
         cmocka_unit_test(foreign_rows),
         cmocka_unit_test(measured_links),
         cmocka_unit_test(measured_elsewhere),
+        cmocka_unit_test(served),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -236,6 +236,7 @@ void fake_reset(void)
     for (int i = 0; i < FAKE_RANKS; i++) {
         fake.reach[i] = (sel_reach_t){.link = SEL_LINK_NVSWITCH, .lanes = 18};
         fake.kind[i] = 7;
+        fake.arch[i] = 90;
     }
     nccl = (shim_real_t){.path = "fake", .version = 22809};
     nccl.ncclGetUniqueId = get_unique_id;
@@ -354,8 +355,10 @@ void shim_rdma_read(int device, shim_rdma_t *rdma)
 int shim_link_gpu(int device, shim_gpu_t *gpu, sel_gpu_kind_t *kind)
 {
     (void)kind;
-    *gpu =
-        (shim_gpu_t){.arch = 90, .multiprocessors = 132, .multicast = fake.multicast, .fingerprint = fake.kind[device]};
+    *gpu = (shim_gpu_t){.arch = fake.arch[device],
+                        .multiprocessors = 132,
+                        .multicast = fake.multicast,
+                        .fingerprint = fake.kind[device]};
     gpu->uuid[0] = fake.same_gpu ? 1 : (uint8_t)(device + 1);
     return 0;
 }
@@ -416,6 +419,12 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
 bool sel_plan_prefers_host(const sel_plan_t *plan)
 {
     return fake.prefers_host && plan->topology.link >= SEL_LINK_PCIE && plan->topology.memory == ALG_MEMORY_PEER;
+}
+
+bool sel_plan_serves(const sel_plan_t *plan)
+{
+    (void)plan;
+    return !fake.serves_nothing;
 }
 
 const alg_algorithm_t *const alg_registry[1];

@@ -26,6 +26,7 @@ struct ncclComm {
 typedef struct fake {
     bool same_gpu;                 /* two ranks on one GPU */
     bool multicast;                /* every GPU has it */
+    uint32_t arch[FAKE_RANKS];     /* compute capability */
     sel_reach_t reach[FAKE_RANKS]; /* of shim_link_reach */
     uint64_t kind[FAKE_RANKS];     /* a GPU's fingerprint */
     int ipc_error[FAKE_RANKS];     /* of alg_scratch_create with IPC memory */
@@ -34,6 +35,7 @@ typedef struct fake {
     int pinned_error[FAKE_RANKS];  /* of alg_scratch_create with the host's memory */
     int unopened[FAKE_RANKS];      /* of alg_scratch_open with the host's memory */
     bool unreached[FAKE_RANKS];    /* CUDA reports that a peer's memory cannot be reached */
+    bool serves_nothing;           /* the plan leaves every size to the real NCCL */
     bool prefers_host;             /* the selector, of GPUs that reach each other over PCIe */
     int proof_error[FAKE_RANKS];   /* of alg_scratch_prove_read */
     uint64_t idle[FAKE_RANKS];     /* of alg_scratch_idle */

@@ -262,6 +262,37 @@ static void other_pid_namespaces_and_the_pool(void **state)
     comms_destroy(comms, N);
 }
 
+/* Scratch that no call would use is not made, nor an idle one kept. */
+static void nothing_to_serve(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    fake.serves_nothing = true;
+    for (int r = 0; r < N; r++)
+        fake.idle[r] = 77;
+    comms_init(comms, N, comms_id());
+    comms_expect(comms, N, SHIM_COMM_FORWARD);
+    assert_int_equal(fake.created + fake.taken, 0);
+    assert_int_equal(fake.left_idle, N);
+    comms_destroy(comms, N);
+}
+
+/* There are no kernels for them, of any memory; one such GPU is enough. */
+static void old_gpus(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    fake.arch[2] = 75;
+    comms_init(comms, N, comms_id());
+    comms_expect(comms, N, SHIM_COMM_FORWARD);
+    assert_int_equal(fake.created, 0);
+    comms_destroy(comms, N);
+    fake.arch[2] = 80;
+    comms_try(SHIM_COMM_ATTACHED);
+}
+
 static void proof_fails(void **state)
 {
     (void)state;
@@ -286,6 +317,8 @@ int main(void)
         cmocka_unit_test(vmm_is_sent),
         cmocka_unit_test(other_pid_namespaces),
         cmocka_unit_test(other_pid_namespaces_and_the_pool),
+        cmocka_unit_test(nothing_to_serve),
+        cmocka_unit_test(old_gpus),
         cmocka_unit_test(proof_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
