@@ -468,23 +468,23 @@ static void time_out(shim_setup_t *setup)
 }
 
 /* Nobody has reached the stage for a while. A live rank reaches the meeting, and a rank whose program calls now and
- * then reaches any stage; without a waiting thread there is no limit. A thread that waits in an init is released if
- * it depends on another rank's program, which may be waiting for this rank. */
+ * then reaches any stage; without a waiting thread there is no limit. One that is not seen may be dead. A thread that
+ * waits in an init is released if it depends on another rank's program, which may be waiting for this rank. */
 static bool out_of_time(shim_setup_t *setup)
 {
     const uint64_t now = shim_now_ns(), needed = atomic_load(&setup->needed_ns);
     const uint64_t ms = UINT64_C(1000000);
     if (now < setup->since_ns + SHIM_AWAY_MS * ms)
         return false;
-    net_missing_t missing = net_missing(setup->rendezvous, setup->stage);
-    if (missing == NET_MISSING_AWAY && !setup->patient && !setup->request.host) {
+    const uint32_t missing = net_missing(setup->rendezvous, setup->stage);
+    if (missing & NET_MISSING_AWAY && !setup->patient && !setup->request.host) {
         net_set_away(setup->rendezvous, true);
         setup->postpone = true;
         return false;
     }
     if (now < setup->deadline_ns)
         return false;
-    if (missing == NET_MISSING_UNSEEN && !shim_setup_parents_present(setup))
+    if (missing & NET_MISSING_UNSEEN && !shim_setup_parents_present(setup))
         return true;
     if (needed)
         return now > needed + SHIM_SETTLE_LIMIT_MS * ms;

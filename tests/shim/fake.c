@@ -23,7 +23,9 @@ fake_t fake;
 _Thread_local unsigned fake_depth;
 atomic_int fake_late_s;
 atomic_bool fake_stopped;
+_Thread_local unsigned fake_ticks;
 _Thread_local unsigned fake_pids;
+static _Thread_local long ticked;
 
 int __real_clock_gettime(clockid_t clock, struct timespec *now);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
@@ -31,8 +33,11 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 {
     int error = __real_clock_gettime(clock, now);
-    if (clock == CLOCK_MONOTONIC && atomic_load(&fake_stopped))
-        *now = (struct timespec){.tv_sec = 1};
+    if (clock == CLOCK_MONOTONIC && atomic_load(&fake_stopped)) {
+        ticked += fake_ticks > 0;
+        fake_ticks -= fake_ticks > 0;
+        *now = (struct timespec){1 + ticked / 10, ticked % 10 * 100000000};
+    }
     if (clock == CLOCK_MONOTONIC)
         now->tv_sec += atomic_load(&fake_late_s);
     return error;

@@ -57,6 +57,7 @@ extern fake_t fake;
 extern _Thread_local unsigned fake_depth; /* of this thread's group, as group.c would report */
 extern atomic_int fake_late_s;            /* seconds by which the monotonic clock is ahead */
 extern atomic_bool fake_stopped;          /* the monotonic clock stands: no limit of time ends */
+extern _Thread_local unsigned fake_ticks; /* this many readings of it in this thread find it 0.1 s later each */
 extern _Thread_local unsigned fake_pids;  /* this thread's rank runs in a pid namespace of its own; 0: the test's */
 
 /* What the real ncclGroupEnd waits for. */
