@@ -98,7 +98,7 @@ static ncclComm_t make(int rank, int nranks, _Atomic int *joined)
 
 static ncclResult_t init(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
-    fake.freed_before = fake.freed;
+    atomic_store(&fake.freed_before, fake.freed);
     *comm = make(rank, nranks, world_of(&id));
     atomic_fetch_add((*comm)->joined, 1);
     if (config && config->blocking == 0)
@@ -142,7 +142,7 @@ static ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t *newco
 {
     (void)key;
     (void)config;
-    fake.freed_before = fake.freed;
+    atomic_store(&fake.freed_before, fake.freed);
     *newcomm = NULL;
     if (fake.split_result != ncclSuccess)
         return fake.split_result;

@@ -48,9 +48,9 @@ typedef struct fake {
     ncclComm_t abort_in_drain;
     atomic_int created, taken, freed, pooled, sent, polls, drains;
     atomic_int left_idle;
-    atomic_int retired; /* released, not freed yet */
-    int freed_before;   /* when the real NCCL was last asked for a communicator */
-    atomic_int stuck;   /* frees that would have waited for a kernel that never ends */
+    atomic_int retired;      /* released, not freed yet */
+    atomic_int freed_before; /* freed when the real NCCL was last asked for a communicator */
+    atomic_int stuck;        /* frees that would have waited for a kernel that never ends */
 } fake_t;
 
 extern fake_t fake;
