@@ -28,12 +28,13 @@ typedef enum sel_link {
     SEL_LINK_COUNT
 } sel_link_t;
 
-/* The rate of a machine's links, as `shunt tune` measured it; all zero: not measured. */
+/* The rate of a machine's links, as `shunt tune` measured it; all zero: not measured. A table holds for a kind of GPU,
+ * so `link` says how those that were measured reach each other. */
 typedef struct sel_measured {
     uint32_t bytes_per_us; /* out of each GPU while all copy to all others */
     uint32_t gpus;         /* number of GPUs in that measurement */
     uint32_t one_way_ns;   /* latency of a store to another GPU */
-    uint32_t unused;
+    uint32_t link;         /* a sel_link_t; SEL_LINK_HOST: unknown (an older table) */
 } sel_measured_t;
 
 /* The same through the host's memory, with all GPUs active. */
@@ -42,6 +43,8 @@ typedef struct sel_host_measured {
     uint32_t load_bytes_per_us;  /* loads of each GPU from the host's memory */
     uint32_t gpus;
     uint32_t one_way_ns; /* latency of a store that another GPU loads there */
+    uint32_t link;       /* as above */
+    uint32_t unused;
 } sel_host_measured_t;
 
 /* Facts of a communicator; the same on every rank after agreement. */
@@ -183,6 +186,8 @@ bool sel_policy_check(const char *policy, char *fault, size_t fault_bytes);
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings);
 /* For a plan of ALG_MEMORY_PEER: whether the host's memory would serve this communicator better. Only over PCIe. */
 bool sel_plan_prefers_host(const sel_plan_t *plan);
+/* Whether the plan takes any call, or may be replaced by one that does: SHUNT_ALGO is set. */
+bool sel_plan_serves(const sel_plan_t *plan);
 /* Row `index` of a collective and kind of type, in order of size; false past the end. */
 bool sel_plan_row(const sel_plan_t *plan, alg_collective_t collective, uint32_t kind, uint32_t index, sel_row_t *row);
 /* A default grid, for an algorithm without a measured one; `algorithm` is NULL. */

@@ -43,15 +43,21 @@ bool sel_tuned_is_ours(const sel_plan_t *plan)
     return tuned->forced || tuned->machine == plan->topology.fingerprint;
 }
 
-/* Take the links' figures; impossible values from another process are ignored. */
+/* Take the links' figures, of such links and at least as many GPUs; impossible values from another process are
+ * ignored. Behind NVSwitch each GPU has the same rate whatever the others do, and is never slower than figures of an
+ * older table, which does not name the links. */
 static void find_measured(sel_plan_t *plan)
 {
+    const sel_topology_t *topology = &plan->topology;
+    const bool ours = sel_tuned_is_ours(plan), switched = topology->link == SEL_LINK_NVSWITCH;
     const sel_measured_t *link = &plan->settings.tuned.link;
-    const bool found = sel_tuned_is_ours(plan) && link->bytes_per_us > 0 && link->gpus >= 2;
-    plan->topology.measured = found ? *link : (sel_measured_t){0};
+    const bool same = link->link == topology->link || (switched && link->link == SEL_LINK_HOST);
+    const bool found = ours && link->bytes_per_us > 0 && link->gpus >= 2 && same;
+    plan->topology.measured = found && (switched || topology->nranks <= link->gpus) ? *link : (sel_measured_t){0};
     const sel_host_measured_t *host = &plan->settings.tuned.host;
-    const bool both = host->store_bytes_per_us > 0 && host->load_bytes_per_us > 0;
-    plan->topology.host = sel_tuned_is_ours(plan) && both && host->gpus >= 2 ? *host : (sel_host_measured_t){0};
+    const bool both = host->store_bytes_per_us > 0 && host->load_bytes_per_us > 0 && host->gpus >= 2;
+    const bool enough = host->link == topology->link && topology->nranks <= host->gpus;
+    plan->topology.host = ours && both && enough ? *host : (sel_host_measured_t){0};
 }
 
 static void find_tuned(sources_t *sources)
@@ -369,6 +375,14 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
             add_collective(plan, &sources, (alg_collective_t)c);
         plan->bands_end[c] = plan->bands;
     }
+}
+
+bool sel_plan_serves(const sel_plan_t *plan)
+{
+    bool serves = plan->own_only || plan->settings.policy[0];
+    for (uint32_t i = 0; i < plan->rules && !serves; i++)
+        serves = plan->rule[i].algorithm != NULL;
+    return serves;
 }
 
 bool sel_plan_row(const sel_plan_t *plan, alg_collective_t collective, uint32_t kind, uint32_t index, sel_row_t *row)

@@ -266,43 +266,69 @@ static bool in_range(uint64_t number, const figure_t *figure)
     return number >= figure->least && number <= figure->most && number % figure->step == 0;
 }
 
-/* Parse a line's figures after the `name` at its start. */
+/* How the measured GPUs reach each other; older tables do not say. */
+static const char OVER[] = ", over ";
+
+static bool read_over(piece_t rest, uint32_t *link)
+{
+    *link = SEL_LINK_HOST;
+    if (rest.bytes == 0)
+        return true;
+    const size_t name = sizeof OVER - 1;
+    if (!begins(rest, OVER))
+        return false;
+    for (uint32_t one = SEL_LINK_NVSWITCH; one < SEL_LINK_NETWORK; one++) {
+        if (equals((piece_t){rest.at + name, rest.bytes - name}, sel_link_text((sel_link_t)one)))
+            *link = one;
+    }
+    return *link != SEL_LINK_HOST;
+}
+
+/* Parse a line's figures after the `name` at its start, and the links. */
 static bool read_figures(sel_file_t *file, piece_t line, const char *name, const figure_t *figure, int count,
-                         uint64_t *number, char fault[SEL_FILE_FAULT_BYTES])
+                         uint64_t *number, uint32_t *link, char fault[SEL_FILE_FAULT_BYTES])
 {
     piece_t rest = {line.at + strlen(name), line.bytes - strlen(name)};
     for (int i = 0; i < count; i++) {
         const char *after = figure[i].after;
         const size_t column = (size_t)(rest.at - line.at);
         const bool right = read_thousandths(cut(&rest, ' '), &number[i]) && in_range(number[i], &figure[i]) &&
-                           (i + 1 < count ? begins(rest, after) : equals(rest, after));
+                           begins(rest, after) &&
+                           (i + 1 < count || equals(rest, after) || rest.at[strlen(after)] == ',');
         if (!right)
             return fault_at(file, column, figure[i].expected, fault);
         rest.at += strlen(after);
         rest.bytes -= strlen(after);
     }
-    return true;
+    return read_over(rest, link) ||
+           fault_at(file, (size_t)(rest.at - line.at),
+                    "nothing, or \", over \" and nvswitch, mesh, bridges, pcie, phb or sys", fault);
 }
 
 static bool read_link(sel_file_t *file, piece_t line, char fault[SEL_FILE_FAULT_BYTES])
 {
     uint64_t number[LINK_COUNT];
-    if (!read_figures(file, line, LINK, LINK_FIGURES, LINK_COUNT, number, fault))
+    uint32_t link;
+    if (!read_figures(file, line, LINK, LINK_FIGURES, LINK_COUNT, number, &link, fault))
         return false;
-    file->link = (sel_measured_t){
-        .bytes_per_us = (uint32_t)number[0], .gpus = (uint32_t)number[1] / 1000, .one_way_ns = (uint32_t)number[2]};
+    file->link = (sel_measured_t){.bytes_per_us = (uint32_t)number[0],
+                                  .gpus = (uint32_t)number[1] / 1000,
+                                  .one_way_ns = (uint32_t)number[2],
+                                  .link = link};
     return true;
 }
 
 static bool read_host(sel_file_t *file, piece_t line, char fault[SEL_FILE_FAULT_BYTES])
 {
     uint64_t number[HOST_COUNT];
-    if (!read_figures(file, line, HOST, HOST_FIGURES, HOST_COUNT, number, fault))
+    uint32_t link;
+    if (!read_figures(file, line, HOST, HOST_FIGURES, HOST_COUNT, number, &link, fault))
         return false;
     file->host = (sel_host_measured_t){.store_bytes_per_us = (uint32_t)number[0],
                                        .load_bytes_per_us = (uint32_t)number[1],
                                        .gpus = (uint32_t)number[2] / 1000,
-                                       .one_way_ns = (uint32_t)number[3]};
+                                       .one_way_ns = (uint32_t)number[3],
+                                       .link = link};
     return true;
 }
 
@@ -383,25 +409,38 @@ void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES])
     snprintf(text, SEL_FILE_LINE_BYTES, "%s\n%s%016llx\n", MAGIC, MACHINE, (unsigned long long)machine);
 }
 
+/* Ends a line of figures. */
+static void write_over(uint32_t link, char text[SEL_FILE_LINE_BYTES])
+{
+    const bool known = link > SEL_LINK_HOST && link < SEL_LINK_NETWORK;
+    const size_t used = strlen(text);
+    snprintf(text + used, SEL_FILE_LINE_BYTES - used, "%s%s\n", known ? OVER : "",
+             known ? sel_link_text((sel_link_t)link) : "");
+}
+
 void sel_file_link(const sel_measured_t *link, char text[SEL_FILE_LINE_BYTES])
 {
     text[0] = '\0';
     if (in_range(link->bytes_per_us, &LINK_FIGURES[0]) && in_range((uint64_t)link->gpus * 1000, &LINK_FIGURES[1]) &&
-        in_range(link->one_way_ns, &LINK_FIGURES[2]))
-        snprintf(text, SEL_FILE_LINE_BYTES, "%s%u.%03u GB/s among %u GPUs, one way %u.%03u us\n", LINK,
+        in_range(link->one_way_ns, &LINK_FIGURES[2])) {
+        snprintf(text, SEL_FILE_LINE_BYTES, "%s%u.%03u GB/s among %u GPUs, one way %u.%03u us", LINK,
                  link->bytes_per_us / 1000, link->bytes_per_us % 1000, link->gpus, link->one_way_ns / 1000,
                  link->one_way_ns % 1000);
+        write_over(link->link, text);
+    }
 }
 
 void sel_file_host(const sel_host_measured_t *host, char text[SEL_FILE_LINE_BYTES])
 {
     text[0] = '\0';
     if (in_range(host->store_bytes_per_us, &HOST_FIGURES[0]) && in_range(host->load_bytes_per_us, &HOST_FIGURES[1]) &&
-        in_range((uint64_t)host->gpus * 1000, &HOST_FIGURES[2]) && in_range(host->one_way_ns, &HOST_FIGURES[3]))
+        in_range((uint64_t)host->gpus * 1000, &HOST_FIGURES[2]) && in_range(host->one_way_ns, &HOST_FIGURES[3])) {
         snprintf(text, SEL_FILE_LINE_BYTES,
-                 "%s%u.%03u GB/s stored, %u.%03u GB/s loaded among %u GPUs, one way %u.%03u us\n", HOST,
+                 "%s%u.%03u GB/s stored, %u.%03u GB/s loaded among %u GPUs, one way %u.%03u us", HOST,
                  host->store_bytes_per_us / 1000, host->store_bytes_per_us % 1000, host->load_bytes_per_us / 1000,
                  host->load_bytes_per_us % 1000, host->gpus, host->one_way_ns / 1000, host->one_way_ns % 1000);
+        write_over(host->link, text);
+    }
 }
 
 void sel_file_types(uint8_t kinds, char types[SEL_FILE_TYPES_BYTES])

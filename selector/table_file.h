@@ -13,7 +13,8 @@
  * The first line is as above; other lines that begin with '#' are comments, but
  * for "# machine: ", "# link: " and "# host: ". The link's figures are what all GPUs
  * of the machine got when they copied to each other, the host's what they got when
- * they stored into the host's memory and loaded there; both may be missing. collective
+ * they stored into the host's memory and loaded there, and both say over which links
+ * (older ones do not); both may be missing. collective
  * is a name of
  * alg_collective_name; types are any, or kinds of selector.h joined by '+'; from and to
  * are bytes of a rank's larger buffer, both inclusive, an empty `to` is no end; algorithm

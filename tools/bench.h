@@ -168,6 +168,8 @@ typedef struct bench_machine {
     int nccl_version;     /* 0: none */
     uint32_t collectives; /* bit c: Shunt has an algorithm of this one */
     uint64_t fingerprint; /* of all its GPUs, as tables name it; 0: unknown */
+    bool policy;          /* SHUNT_ALGO is set */
+    char class_name[32];  /* theirs, as in shunt.h; "": unknown */
     char nccl_path[PATH_MAX];
     char error[TOOL_ERROR_BYTES];
     tool_gpus_t gpus;

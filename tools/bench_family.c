@@ -39,10 +39,15 @@ static void look_around(void *argument)
         const bool known = shunt.shunt_algorithm(alg_collective_name((alg_collective_t)c), 0) != NULL;
         machine->collectives |= (uint32_t)known << c;
     }
+    shunt_setting_t setting;
+    for (uint32_t i = 0; shunt.shunt_setting(i, &setting) == 0; i++) {
+        machine->policy = machine->policy || (strcmp(setting.name, "SHUNT_ALGO") == 0 && setting.value[0] != '\0');
+    }
     if (!machine->host) {
         shunt_communicator_t facts = {.size = sizeof facts};
         if (shunt.shunt_topology_class(NULL, &facts) == 0) {
             machine->fingerprint = facts.machine;
+            snprintf(machine->class_name, sizeof machine->class_name, "%s", facts.class_name);
         }
         tool_gpus_read(&machine->gpus);
         const char *path = shunt.shunt_nccl_path();

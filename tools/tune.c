@@ -79,6 +79,14 @@ static uint32_t in_32_bits(double figure)
     return (uint32_t)fmin(round(figure), UINT32_MAX);
 }
 
+/* How the measured GPUs reach each other. The machine's class is that of all its GPUs. */
+static uint32_t link_of(const bench_machine_t *machine, uint32_t gpus)
+{
+    sel_topology_t topology;
+    const bool known = machine->gpus.count == gpus && sel_topology_parse(machine->class_name, &topology);
+    return known ? topology.link : SEL_LINK_HOST;
+}
+
 /* Measure all GPUs, whatever -g says: the table is the machine's. A failure here leaves the rows unaffected. */
 static void measure_links(tuning_t *tuning)
 {
@@ -90,13 +98,15 @@ static void measure_links(tuning_t *tuning)
     if (bench_floor("tune", gpus, floor)) {
         tuning->link = (sel_measured_t){.bytes_per_us = in_32_bits(floor->bandwidth * 1e-6),
                                         .gpus = gpus,
-                                        .one_way_ns = in_32_bits(floor->one_way * 1e9)};
+                                        .one_way_ns = in_32_bits(floor->one_way * 1e9),
+                                        .link = link_of(tuning->machine, gpus)};
     }
     if (floor->host_store > 0 && floor->host_load > 0) { /* also without peer access */
         tuning->host = (sel_host_measured_t){.store_bytes_per_us = in_32_bits(floor->host_store * 1e-6),
                                              .load_bytes_per_us = in_32_bits(floor->host_load * 1e-6),
                                              .gpus = gpus,
-                                             .one_way_ns = in_32_bits(floor->host_one_way * 1e9)};
+                                             .one_way_ns = in_32_bits(floor->host_one_way * 1e9),
+                                             .link = link_of(tuning->machine, gpus)};
     }
 }
 
@@ -147,6 +157,9 @@ static bool write_table(const tuning_t *tuning, char path[PATH_MAX])
 static bool rank_body(const void *job, bench_shared_t *shared, uint32_t rank, int rows)
 {
     signal(SIGINT, SIG_IGN); /* the parent ends its ranks */
+    if (!shared->machine.policy) {
+        setenv("SHUNT_ALGO", "builtin", 1); /* or no communicator is attached where NCCL gets all calls */
+    }
     return tune_rank_run(job, shared, rank, rows);
 }
 

@@ -54,7 +54,6 @@ struct net_memory {
     int descriptor;          /* host: memfd; VMM: exported handle; else -1 */
     net_box_t box;           /* VMM */
     net_guest_book_t guests; /* IPC */
-    bool strangers;          /* IPC: ranks of another pid namespace have it mapped and cannot enter the book */
     uint32_t references;     /* the owner's, and one a mapping of this process; under the books' lock */
     bool waits;              /* a reap could not free it */
     bool destroyed;          /* the owner has destroyed it; no rank of this process may map it any more */
@@ -73,9 +72,10 @@ struct net_mapping {
     net_memory_t *sibling; /* the memory itself if its owner is this process, else NULL */
 };
 
-/* One kind. Each function undoes what it did before it fails. */
+/* One kind. Each function undoes what it did before it fails; but for memory whose free may wait for kernels. */
 typedef struct net_memory_ops {
-    /* memory->device and ->bytes are set; fill in the rest and offer->as. */
+    /* memory->device and ->bytes are set; fill in the rest and offer->as. After a failure memory->pointer says if there
+     * is something for `destroy`. */
     int (*create)(net_memory_t *memory, net_offer_t *offer);
     /* -EAGAIN: cannot be freed now, because the driver does not allow it or a peer has it mapped. Else it is gone. */
     int (*destroy)(net_memory_t *memory);

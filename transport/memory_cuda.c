@@ -5,9 +5,8 @@
  * Plain cudaMalloc memory: the oldest way, and the fastest to set up. CUDA does
  * not define what happens to a peer that still has freed memory mapped, so a block
  * has a guest book (guests.h) and is freed when no process has it mapped. Ranks of
- * another pid namespace cannot reach the book, so memory shared with them is never
- * freed. Sizes are rounded to 2 MiB, the unit in which the driver maps: a smaller
- * block would show peers other memory of this process in the same unit.
+ * another pid namespace cannot reach the book, so they are refused. Sizes are rounded to 2 MiB, the unit in which the
+ * driver maps: a smaller block would show peers other memory of this process in the same unit.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
@@ -31,19 +30,14 @@ static int ipc_create(net_memory_t *memory, net_offer_t *offer)
     cudaError_t result = cudaMalloc(&memory->pointer, memory->bytes);
     if (result != cudaSuccess) {
         error = net_cuda_errno(result);
+        memory->pointer = NULL;
         goto leave;
     }
-    if (cudaIpcGetMemHandle(&handle, memory->pointer) != cudaSuccess) {
-        error = -ENOSYS;
-        (void)cudaFree(memory->pointer);
-        goto leave;
-    }
-    error = net_guests_open(&memory->guests, &offer->as.ipc.guests);
-    if (error) {
-        (void)cudaFree(memory->pointer);
-        goto leave;
-    }
-    memcpy(offer->as.ipc.handle, &handle, sizeof handle);
+    error = cudaIpcGetMemHandle(&handle, memory->pointer) == cudaSuccess
+                ? net_guests_open(&memory->guests, &offer->as.ipc.guests)
+                : -ENOSYS;
+    if (!error)
+        memcpy(offer->as.ipc.handle, &handle, sizeof handle);
 leave:
     net_scope_leave(&scope);
     return error;
@@ -52,11 +46,7 @@ leave:
 static int ipc_destroy(net_memory_t *memory)
 {
     net_scope_t scope;
-    if (memory->strangers) { /* cannot know when those ranks unmap it, so it is never freed */
-        net_guests_close(&memory->guests);
-        return -EBUSY;
-    }
-    if (!net_guests_have_left(&memory->guests))
+    if (memory->guests.page && !net_guests_have_left(&memory->guests))
         return -EAGAIN;
     int error = net_scope_enter(&scope, memory->device);
     if (error)
@@ -72,17 +62,17 @@ static int ipc_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t *m
 {
     net_scope_t scope;
     cudaIpcMemHandle_t handle;
-    const bool stranger = peer->owner.pid_namespace != own->owner.pid_namespace;
-    own->strangers = own->strangers || stranger;
+    if (peer->owner.pid_namespace != own->owner.pid_namespace)
+        return -ENOSYS;
     memcpy(&handle, peer->as.ipc.handle, sizeof handle);
     int error = net_scope_enter(&scope, mapping->device);
     if (error)
         return error;
-    error = stranger ? 0 : net_guest_enter(&mapping->guest, &peer->owner, &peer->as.ipc.guests);
+    error = net_guest_enter(&mapping->guest, &peer->owner, &peer->as.ipc.guests);
     if (error)
         goto leave;
     error = net_cuda_errno(cudaIpcOpenMemHandle(&mapping->pointer, handle, cudaIpcMemLazyEnablePeerAccess));
-    if (error && !stranger)
+    if (error)
         net_guest_leave(&mapping->guest);
 leave:
     net_scope_leave(&scope);
@@ -94,7 +84,7 @@ static void ipc_close(net_mapping_t *mapping)
     net_scope_t scope;
     if (net_scope_enter(&scope, mapping->device) != 0)
         return;
-    if (cudaIpcCloseMemHandle(mapping->pointer) == cudaSuccess && mapping->guest.page)
+    if (cudaIpcCloseMemHandle(mapping->pointer) == cudaSuccess)
         net_guest_leave(&mapping->guest);
     net_scope_leave(&scope);
 }

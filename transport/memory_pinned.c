@@ -57,8 +57,10 @@ static int pinned_create(net_memory_t *memory, net_offer_t *offer)
     if (error)
         return error;
     error = pin(memory->pointer, memory->bytes, memory->device);
-    if (error)
+    if (error) {
         (void)net_memory_host.destroy(memory);
+        memory->pointer = NULL;
+    }
     return error;
 }
 

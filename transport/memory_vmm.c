@@ -97,16 +97,9 @@ static int vmm_create(net_memory_t *memory, net_offer_t *offer)
         goto release;
     error = net_driver_errno(
         driver->export_handle(&memory->descriptor, memory->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    if (error)
-        goto unmap;
-    error = net_box_open(&memory->box, memory->token.word, offer->as.vmm.box);
-    if (error)
-        goto close;
+    if (!error)
+        error = net_box_open(&memory->box, memory->token.word, offer->as.vmm.box);
     goto leave;
-close:
-    close(memory->descriptor);
-unmap:
-    (void)unmap_block(driver, memory->pointer, memory->bytes);
 release:
     (void)driver->release(memory->handle);
 leave:
@@ -124,7 +117,8 @@ static int vmm_destroy(net_memory_t *memory)
     error = unmap_block(driver, memory->pointer, memory->bytes);
     if (error != -EAGAIN) {
         (void)driver->release(memory->handle);
-        close(memory->descriptor);
+        if (memory->descriptor >= 0)
+            close(memory->descriptor);
         net_box_close(&memory->box);
     }
     net_scope_leave(&scope);

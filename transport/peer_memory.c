@@ -172,7 +172,10 @@ int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memo
     if (!error)
         error = ops->create(made, &written);
     if (error) {
-        free(made);
+        if (made->pointer)
+            park(made);
+        else
+            free(made);
         return error;
     }
     written.token = made->token;

@@ -207,21 +207,21 @@ static bool is_seen(net_slot_t *slot)
     return slot && slot->process.pid_namespace == here && !net_slot_gone(slot);
 }
 
-net_missing_t net_missing(const net_rendezvous_t *rendezvous, uint32_t stage)
+uint32_t net_missing(const net_rendezvous_t *rendezvous, uint32_t stage)
 {
     net_segment_t *segment = segment_of(rendezvous);
     uint32_t joined = net_count(rendezvous);
     if (joined < rendezvous->nranks || joined > NET_MAX_SLOTS)
         return NET_MISSING_UNSEEN;
-    net_missing_t missing = NET_MISSING_WAITING;
+    uint32_t missing = NET_MISSING_WAITING;
     for (uint32_t i = 0; i < joined; i++) {
         net_slot_t *slot = &segment->slot[i];
         if (has_posted(slot, stage))
             continue;
         if (!is_seen(slot))
-            return NET_MISSING_UNSEEN;
+            missing |= NET_MISSING_UNSEEN;
         if (atomic_load(&segment->away) >> i & 1)
-            missing = NET_MISSING_AWAY;
+            missing |= NET_MISSING_AWAY;
     }
     return missing;
 }

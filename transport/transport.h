@@ -117,13 +117,13 @@ int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage);
 /* Tell the others that this joiner goes on when its program next calls (true), or that one of its threads waits for
  * them (false, the initial state). */
 void net_set_away(net_rendezvous_t *rendezvous, bool away);
-/* State of the ranks that have not posted the stage: */
-typedef enum net_missing {
-    NET_MISSING_UNSEEN = 0, /* at least one has not joined, or is not known to live */
-    NET_MISSING_AWAY = 1,   /* all live, and at least one is away */
-    NET_MISSING_WAITING = 2 /* all live and wait too (or none is missing) */
-} net_missing_t;
-net_missing_t net_missing(const net_rendezvous_t *rendezvous, uint32_t stage);
+/* State of the ranks that have not posted the stage, bits: */
+enum {
+    NET_MISSING_WAITING = 0, /* all live and wait too (or none is missing) */
+    NET_MISSING_UNSEEN = 1,  /* at least one has not joined, or is not known to live */
+    NET_MISSING_AWAY = 2     /* at least one is away */
+};
+uint32_t net_missing(const net_rendezvous_t *rendezvous, uint32_t stage);
 /* Copy rank's record of a stage that net_poll said is complete; *size gets its true size.
  * -EMSGSIZE if it does not fit, -EAGAIN if it is not there, -EPROTO if it is malformed. */
 int net_read(const net_rendezvous_t *rendezvous, uint32_t stage, uint32_t rank, void *record, size_t capacity,

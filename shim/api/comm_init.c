@@ -44,7 +44,7 @@ static bool takes_part(void)
 static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int id_count, int rank,
                                   const ncclConfig_t *config)
 {
-    shim_comm_reap();
+    shim_comm_collect();
     if (!newcomm || !ids || id_count < 1 || nranks < 2 || rank < 0 || rank >= nranks || id_count > nranks ||
         !takes_part())
         return NULL;
@@ -140,7 +140,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
 static shim_setup_t *publish_child(shim_comm_t *parent, ncclComm_t handle, net_key_t key, bool shared,
                                    ncclComm_t *newcomm, const ncclConfig_t *config)
 {
-    shim_comm_reap();
+    shim_comm_collect();
     const shim_setup_request_t request = {.key = key,
                                           .newcomm = newcomm,
                                           .parent = handle,

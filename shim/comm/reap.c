@@ -5,11 +5,12 @@
  *
  * The driver frees device memory, and unmaps a peer's, only after every kernel of the device has ended. A kernel of
  * another communicator may wait for a peer that is dead, until this thread aborts that communicator too. So nothing is
- * freed while a kernel of a living communicator runs, or a graph could run one: the memory stays on the lists of
- * algorithms/ and transport/ until the next init, destroy or abort. Kernels of a stopped communicator end by
- * themselves.
+ * freed while a kernel of a living communicator runs, or an unseen one may: a graph could run it, or the real NCCL, on
+ * a communicator that is forwarded. The memory stays on the lists of algorithms/ and transport/ until the end of the
+ * next init, a destroy or an abort. Kernels of a stopped communicator end by themselves.
  *
- * Memory stays bounded: if more than a few states wait, graphs are ignored, and running calls get a moment to end.
+ * Memory stays bounded: if more than a few states wait, unseen kernels are ignored, and running calls get a moment to
+ * end.
  */
 #define _GNU_SOURCE
 #include "shim/comm/reap.h"
@@ -60,8 +61,8 @@ static void release_drained(void)
 }
 
 typedef struct sight {
-    bool running;  /* eager calls of a living communicator */
-    bool replayed; /* a graph could launch some */
+    bool running; /* eager calls of a living communicator */
+    bool unseen;  /* a graph could launch some, and forwarded calls have no event */
 } sight_t;
 
 static bool may_wait(const shim_comm_t *comm)
@@ -75,12 +76,13 @@ static bool may_wait(const shim_comm_t *comm)
 static void check_comm(shim_comm_t *comm, void *context)
 {
     sight_t *sight = context;
+    sight->unseen = sight->unseen || (atomic_load(&comm->phase) == SHIM_COMM_FORWARD && !atomic_load(&comm->host));
     if (!may_wait(comm))
         return;
     sight->running = sight->running || !shim_drained(comm);
     /* One reference is the table's, one is this visit's; each further one may be a graph's. */
     bool in_table = shim_comm_find(atomic_load(&comm->handle)) == comm;
-    sight->replayed = sight->replayed || atomic_load(&comm->references) > 1u + in_table;
+    sight->unseen = sight->unseen || atomic_load(&comm->references) > 1u + in_table;
 }
 
 static sight_t check_all(void)
@@ -99,7 +101,7 @@ static void free_scratch(void)
         nanosleep(&nap, NULL);
         sight = check_all();
     }
-    if (!sight.running && (!sight.replayed || many))
+    if (!sight.running && (!sight.unseen || many))
         alg_scratch_reap();
 }
 
@@ -118,7 +120,7 @@ static void comm_free(shim_comm_t *comm)
     shim_comm_recycle(comm);
 }
 
-void shim_comm_reap(void)
+void shim_comm_collect(void)
 {
     release_drained();
     shim_comm_t *comm = shim_comm_take_released();
@@ -127,5 +129,10 @@ void shim_comm_reap(void)
         comm_free(comm);
         comm = next;
     }
+}
+
+void shim_comm_reap(void)
+{
+    shim_comm_collect();
     free_scratch();
 }

@@ -7,7 +7,10 @@
 
 #include "shim/comm/comm.h"
 
-/* Free released states. Called at the start of init and after destroy and abort. */
+/* Free released states; their scratch goes to the pool, or waits for shim_comm_reap. For the start of an init: it waits
+ * for no kernel, since other ranks may wait for this one in the real init. */
+void shim_comm_collect(void);
+/* The same, and free scratch, which waits for kernels. Called after set-ups, destroy and abort. */
 void shim_comm_reap(void);
 /* Its kernels were told to leave but still run: release the state when they have ended. Takes the reference. */
 void shim_comm_release_later(shim_comm_t *comm);

@@ -52,6 +52,7 @@ static const kind_t kinds[] = {{NET_MEMORY_CUDA_IPC, ALG_MEMORY_PEER, ""},
                                {NET_MEMORY_CUDA_VMM, ALG_MEMORY_PEER, ", by VMM"},
                                {NET_MEMORY_PINNED, ALG_MEMORY_HOST, ", through the host's memory"}};
 enum { ALONE_BYTES = 1 << 20 };
+enum { OLDEST_ARCH = 80 }; /* that kernels are built for */
 enum { TRIES = sizeof(kinds) / sizeof(kinds[0]) };
 
 _Static_assert(STAGE_FIRST_TRY + (int)TRIES * TRY_STAGES <= (int)NET_STAGES, "transport has too few stages");
@@ -255,6 +256,15 @@ static bool allowed_peers(const shim_setup_t *setup)
     return shim_identity_peers(setup, reach->far > reach->link ? reach->far : reach->link);
 }
 
+/* Ranks of several pid namespaces cannot tell each other when they unmap IPC memory. */
+static bool one_pid_namespace(const shim_setup_t *setup)
+{
+    bool one = true;
+    for (uint32_t r = 1; r < setup->comm->nranks; r++)
+        one = one && setup->identity[r].process.pid_namespace == setup->identity[0].process.pid_namespace;
+    return one;
+}
+
 /* Whether to try a kind of memory. Over NVLink, host memory is not tried: the real NCCL may have peer access that we
  * are refused. */
 static bool usable(const shim_setup_t *setup, uint32_t attempt)
@@ -270,11 +280,12 @@ static bool usable(const shim_setup_t *setup, uint32_t attempt)
     case NET_MEMORY_CUDA_VMM:
         return allowed && setup->sees_peers && vmm;
     default:
-        return allowed && setup->sees_peers;
+        return allowed && setup->sees_peers && one_pid_namespace(setup);
     }
 }
 
-/* Go to the first suitable kind from `attempt` on; false if there is none. */
+/* Go to the first suitable kind from `attempt` on; false if there is none. Without a call that may use the scratch
+ * there will be none. (The plan of several hosts' ranks is made when they agree.) */
 static bool try_from(shim_setup_t *setup, uint32_t attempt)
 {
     while (attempt < TRIES && !usable(setup, attempt))
@@ -286,7 +297,10 @@ static bool try_from(shim_setup_t *setup, uint32_t attempt)
     if (setup->pooled_in != setup->memory)
         setup->pooled = 0;
     make_plan(setup);
-    post_offer(setup);
+    if (setup->across || sel_plan_serves(setup->plan))
+        post_offer(setup);
+    else
+        shim_setup_decline(setup, "no call is expected to be faster with Shunt; `shunt tune` measures it");
     return true;
 }
 
@@ -324,11 +338,17 @@ static void agreed(shim_setup_t *setup)
     if (host) {
         make_plan(setup);
         post_offer(setup);
+    } else if (setup->plan->topology.arch < OLDEST_ARCH) {
+        make_plan(setup);
+        shim_setup_decline(setup, "some of its GPUs are older than sm_%d, and Shunt has no kernels for them",
+                           OLDEST_ARCH);
     } else if (setup->pooled && setup->pooled_in == ALG_MEMORY_HOST && usable(setup, host_attempt(setup))) {
         try_from(setup, host_attempt(setup)); /* the other kinds failed before, or it comes first */
     } else if (!try_from(setup, 0)) {
         make_plan(setup);
-        shim_setup_decline(setup, "its GPUs do not reach each other, and NCCL_SHM_DISABLE is set");
+        shim_setup_decline(setup, allowed_peers(setup) && setup->sees_peers
+                                      ? "its ranks are in several pid namespaces, and NCCL_CUMEM_ENABLE is 0"
+                                      : "its GPUs do not reach each other, and NCCL_SHM_DISABLE is set");
     }
 }
 
@@ -377,7 +397,7 @@ static void offered(shim_setup_t *setup)
         next_try(setup, "share memory of its GPU", rank, error);
         return;
     }
-    if (setup->request.host || kind_of(setup, setup->attempt)->kind != NET_MEMORY_CUDA_VMM) {
+    if (setup->request.host || setup->pooled || kind_of(setup, setup->attempt)->kind != NET_MEMORY_CUDA_VMM) {
         open_and_write(setup);
         return;
     }
@@ -448,23 +468,23 @@ static void time_out(shim_setup_t *setup)
 }
 
 /* Nobody has reached the stage for a while. A live rank reaches the meeting, and a rank whose program calls now and
- * then reaches any stage; without a waiting thread there is no limit. A thread that waits in an init is released if
- * it depends on another rank's program, which may be waiting for this rank. */
+ * then reaches any stage; without a waiting thread there is no limit. One that is not seen may be dead. A thread that
+ * waits in an init is released if it depends on another rank's program, which may be waiting for this rank. */
 static bool out_of_time(shim_setup_t *setup)
 {
     const uint64_t now = shim_now_ns(), needed = atomic_load(&setup->needed_ns);
     const uint64_t ms = UINT64_C(1000000);
     if (now < setup->since_ns + SHIM_AWAY_MS * ms)
         return false;
-    net_missing_t missing = net_missing(setup->rendezvous, setup->stage);
-    if (missing == NET_MISSING_AWAY && !setup->patient && !setup->request.host) {
+    const uint32_t missing = net_missing(setup->rendezvous, setup->stage);
+    if (missing & NET_MISSING_AWAY && !setup->patient && !setup->request.host) {
         net_set_away(setup->rendezvous, true);
         setup->postpone = true;
         return false;
     }
     if (now < setup->deadline_ns)
         return false;
-    if (missing == NET_MISSING_UNSEEN && !shim_setup_parents_present(setup))
+    if (missing & NET_MISSING_UNSEEN && !shim_setup_parents_present(setup))
         return true;
     if (needed)
         return now > needed + SHIM_SETTLE_LIMIT_MS * ms;

@@ -321,7 +321,7 @@ static void predictions(void **state)
         expect(ALG_ALL_GATHER, 840 * KIB, "push");
     }
     const sel_topology_t unknown = {.link = SEL_LINK_BRIDGES, .nranks = 4, .arch = 90, .fingerprint = 7};
-    const sel_tuned_t measured = {.machine = 7, .link = {20000, 4, 1500, 0}};
+    const sel_tuned_t measured = {.machine = 7, .link = {20000, 4, 1500, SEL_LINK_BRIDGES}};
     for (int c = 1; c < ALG_SCATTER; c++) {
         plan_of(&unknown, "", NULL);
         expect((alg_collective_t)c, 1024, "nccl");

@@ -114,9 +114,10 @@ static void tuned_pcie(void **state)
 {
     (void)state;
     /* Stores to peers as slow as on some boards; then as fast as below a switch, and host memory slow. */
-    const sel_tuned_t slow = {.machine = 7, .link = {2600, 4, 1500, 0}, .host = {26000, 24000, 4, 1700}};
-    const sel_tuned_t fast = {.machine = 7, .link = {24000, 4, 1200, 0}, .host = {6000, 6000, 4, 2000}};
-    for (int link = SEL_LINK_PCIE; link <= SEL_LINK_SYS; link++) {
+    for (uint32_t link = SEL_LINK_PCIE; link <= SEL_LINK_SYS; link++) {
+        const sel_tuned_t slow = {
+            .machine = 7, .link = {2600, 4, 1500, link}, .host = {26000, 24000, 4, 1700, link, 0}};
+        const sel_tuned_t fast = {.machine = 7, .link = {24000, 4, 1200, link}, .host = {6000, 6000, 4, 2000, link, 0}};
         assert_int_equal(over_pcie((sel_link_t)link, 4, &slow).memory, ALG_MEMORY_HOST);
         assert_non_null(sel_cost_choose(&plan.topology, &plan.map, ALG_ALL_REDUCE, 16 << 10).algorithm);
         assert_int_equal(over_pcie((sel_link_t)link, 4, &fast).memory, ALG_MEMORY_PEER);

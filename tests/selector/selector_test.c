@@ -277,7 +277,7 @@ static void measured_links(void **state)
 {
     (void)state;
     const sel_topology_t unequal = {.link = SEL_LINK_BRIDGES, .nranks = 4, .arch = 90, .fingerprint = 7};
-    const sel_tuned_t ours = {.machine = 7, .link = {20000, 4, 1500, 0}};
+    const sel_tuned_t ours = {.machine = 7, .link = {20000, 4, 1500, SEL_LINK_BRIDGES}};
     sel_tuned_t other = ours, empty = ours, foreign = ours;
     other.machine = 8;
     empty.link.bytes_per_us = 0;
@@ -301,6 +301,67 @@ static void measured_links(void **state)
         const bool taken = strcmp(cases[i].source, "predicted") == 0;
         assert_int_equal(plan.topology.measured.bytes_per_us, taken ? 20000 : 0);
     }
+}
+
+/* The file of a kind of GPU is found on every machine with such GPUs, and in every job: figures of other links, of
+ * unknown ones, or of fewer GPUs count only where the switch gives each GPU its own. */
+static void measured_elsewhere(void **state)
+{
+    (void)state;
+    for (int on = SEL_LINK_HOST; on < SEL_LINK_NETWORK; on++) {
+        for (int link = SEL_LINK_NVSWITCH; link < SEL_LINK_NETWORK; link++) {
+            for (uint32_t nranks = 2; nranks <= ALG_MAX_RANKS; nranks++) {
+                const sel_topology_t topology = {
+                    .link = (sel_link_t)link, .nranks = nranks, .arch = 80, .fingerprint = 7};
+                const sel_tuned_t tuned = {.machine = 7,
+                                           .link = {90000, 4, 900, (uint32_t)on},
+                                           .host = {20000, 20000, 4, 1600, (uint32_t)on, 0}};
+                const sel_plan_t plan = tuned_plan(&topology, "", &tuned);
+                const bool same = on == link && nranks <= 4;
+                assert_int_equal(plan.topology.host.store_bytes_per_us, same ? 20000 : 0);
+                const bool counts = same || (link == SEL_LINK_NVSWITCH && (on == link || on == SEL_LINK_HOST));
+                assert_int_equal(plan.topology.measured.bytes_per_us, counts ? 90000 : 0);
+            }
+        }
+    }
+}
+
+/* Where every size goes to the real NCCL there is nothing to set up; but who names a policy may change it later. */
+static void served(void **state)
+{
+    (void)state;
+    const sel_topology_t unequal = {.link = SEL_LINK_BRIDGES, .nranks = 4, .arch = 80, .fingerprint = 7};
+    const sel_topology_t host = {.link = SEL_LINK_HOST, .nranks = 4};
+    sel_tuned_t none = {0}, row = {.machine = 7, .rows = 1};
+    row.row[0] = (sel_tuned_row_t){.to_bytes = 1024,
+                                   .class_hash = sel_class_hash("bridges-sm80-4"),
+                                   .blocks = 16,
+                                   .threads = 512,
+                                   .collective = ALG_ALL_REDUCE,
+                                   .algorithm = index_of("oneshot"),
+                                   .kinds = SEL_ANY_KIND};
+    const struct {
+        const sel_topology_t *topology;
+        const char *policy;
+        const sel_tuned_t *tuned;
+        bool serves;
+    } cases[] = {{&unequal, "", &none, false},
+                 {&unequal, "", &row, true},
+                 {&unequal, "^oneshot", &row, true},
+                 {&unequal, "builtin", &none, true},
+                 {&unequal, "oneshot", &none, true},
+                 {&four, "", &none, true},
+                 {&host, "", &none, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const sel_plan_t plan = tuned_plan(cases[i].topology, cases[i].policy, cases[i].tuned);
+        assert_int_equal(sel_plan_serves(&plan), cases[i].serves);
+    }
+    const sel_plan_t always = plan_of(&unequal, "", 0, true); /* SHUNT_DETERMINISTIC */
+    assert_true(sel_plan_serves(&always));
+    row.row[0].algorithm = SEL_NCCL;
+    row.row[0].blocks = row.row[0].threads = 0;
+    const sel_plan_t tuned = tuned_plan(&unequal, "", &row);
+    assert_false(sel_plan_serves(&tuned));
 }
 
 /* Kinds of types have rows of their own. */
@@ -367,7 +428,8 @@ static void measured_host(void **state)
     (void)state;
     const sel_topology_t cards = {
         .link = SEL_LINK_SYS, .memory = ALG_MEMORY_HOST, .nranks = 4, .arch = 89, .fingerprint = 7};
-    sel_tuned_t ours = {.machine = 7, .host = {26000, 24000, 4, 1800}}, half = ours, other = ours, foreign = ours;
+    sel_tuned_t ours = {.machine = 7, .host = {26000, 24000, 4, 1800, SEL_LINK_SYS, 0}}, half = ours, other = ours,
+                foreign = ours;
     half.host.load_bytes_per_us = 0;
     other.machine = 8;
     foreign.host.gpus = 1;
@@ -505,6 +567,8 @@ int main(void)
         cmocka_unit_test(kinds),
         cmocka_unit_test(foreign_rows),
         cmocka_unit_test(measured_links),
+        cmocka_unit_test(measured_elsewhere),
+        cmocka_unit_test(served),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,6 +99,8 @@ static void link_line(void **state)
         {"# link: 384.8 GB/s among 4 GPUs, one way 0.76 us", {384800, 4, 760, 0}},
         {"# link: 0.1 GB/s among 2 GPUs, one way 1000 us\r", {100, 2, 1000000, 0}},
         {"# link: 99999.999 GB/s among 8 GPUs, one way 0.010 us", {99999999, 8, 10, 0}},
+        {"# link: 384.8 GB/s among 4 GPUs, one way 0.76 us, over nvswitch", {384800, 4, 760, SEL_LINK_NVSWITCH}},
+        {"# link: 2.8 GB/s among 4 GPUs, one way 0.76 us, over sys\r", {2800, 4, 760, SEL_LINK_SYS}},
         {"# link: 1 GB/s among 2 GPUs, one way 1 us\n# link: 2 GB/s among 3 GPUs, one way 3 us", {2000, 3, 3000, 0}},
     };
     for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
@@ -119,9 +121,13 @@ static void host_line(void **state)
     sel_file_t file = with_line("# host: 30.1 GB/s stored, 36.25 GB/s loaded among 4 GPUs, one way 1.66 us", text);
     assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_ROW);
     assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_END);
-    const sel_host_measured_t right = {30100, 36250, 4, 1660};
+    const sel_host_measured_t right = {30100, 36250, 4, 1660, 0, 0};
     assert_memory_equal(&file.host, &right, sizeof right);
     assert_int_equal(file.link.bytes_per_us, 0);
+    file = with_line("# host: 30.1 GB/s stored, 36.25 GB/s loaded among 4 GPUs, one way 1.66 us, over phb", text);
+    assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_ROW);
+    assert_int_equal(sel_file_next(&file, &row, fault), SEL_FILE_END);
+    assert_int_equal(file.host.link, SEL_LINK_PHB);
 }
 
 /* A wrong row is reported with its position, and does not affect others. */
@@ -173,6 +179,10 @@ static void wrong_rows(void **state)
         {"# link: 390 GB/s among 4 GPUs, one way 0 us", "3:40: expected a time"},
         {"# link: 390 GB/s among 4 GPUs, one way 1000.001 us", "3:40: expected a time"},
         {"# link: 390 GB/s among 4 GPUs, one way 0.7 us.", "3:40: expected a time"},
+        {"# link: 390 GB/s among 4 GPUs, one way 0.7 us,", "3:46: expected nothing, or"},
+        {"# link: 390 GB/s among 4 GPUs, one way 0.7 us, over ", "3:46: expected nothing, or"},
+        {"# link: 390 GB/s among 4 GPUs, one way 0.7 us, over host", "3:46: expected nothing, or"},
+        {"# link: 390 GB/s among 4 GPUs, one way 0.7 us, over mesh-sm80-4", "3:46: expected nothing, or"},
         {"# host: 30 GB/s among 4 GPUs, one way 0.7 us", "3:9: expected a rate"},
         {"# host: 30 GB/s stored, 0 GB/s loaded among 4 GPUs, one way 0.7 us", "3:25: expected a rate"},
         {"# host: 30 GB/s stored, 36 GB/s loaded among 9 GPUs, one way 0.7 us", "3:46: expected a number of GPUs"},
@@ -227,11 +237,11 @@ static void written_is_read(void **state)
         {ALG_SCATTER, "host-8", 8, 0x66, 1, 1, "staged", 1024, 512, "x"},
     };
     char text[8 * SEL_FILE_LINE_BYTES], fault[SEL_FILE_FAULT_BYTES];
-    static const sel_measured_t link = {384812, 4, 1007, 0}, never = {1, 4, 760, 0};
-    static const sel_host_measured_t host = {51000, 50001, 2, 1660}, none = {0};
+    static const sel_measured_t link = {384812, 4, 1007, SEL_LINK_MESH}, never = {1, 4, 760, 0};
+    static const sel_host_measured_t host = {51000, 50001, 2, 1660, 0, 0}, none = {0};
     sel_file_head(UINT64_C(0xfedcba9876543210), text);
     sel_file_link(&link, text + strlen(text));
-    assert_non_null(strstr(text, "\n# link: 384.812 GB/s among 4 GPUs, one way 1.007 us\n"));
+    assert_non_null(strstr(text, "\n# link: 384.812 GB/s among 4 GPUs, one way 1.007 us, over mesh\n"));
     sel_file_host(&host, text + strlen(text));
     assert_non_null(strstr(text, "\n# host: 51.000 GB/s stored, 50.001 GB/s loaded among 2 GPUs, one way 1.660 us\n"));
     for (size_t i = 0; i < sizeof written / sizeof written[0]; i++)

@@ -35,28 +35,12 @@ static void group_attaches(void **state)
     assert_int_equal(shim_comm_attached(), 0);
 }
 
-static ncclUniqueId threads_id;
-
-static void *init_one(void *argument)
-{
-    ncclComm_t *comm = argument; /* holds the rank, in place of a handle */
-    return (void *)(intptr_t)ncclCommInitRank(comm, N, threads_id, (int)(intptr_t)*comm);
-}
-
 static void threads_attach(void **state)
 {
     (void)state;
-    pthread_t threads[N];
-    void *result;
     ncclComm_t comms[N];
     fake_reset();
-    threads_id = comms_id();
-    for (int r = 0; r < N; r++) {
-        comms[r] = (ncclComm_t)(intptr_t)r;
-        pthread_create(&threads[r], NULL, init_one, &comms[r]);
-    }
-    for (int r = 0; r < N; r++)
-        assert_int_equal(pthread_join(threads[r], &result) + (int)(intptr_t)result, 0);
+    comms_init_threads(comms, 0);
     comms_expect(comms, N, SHIM_COMM_ATTACHED);
     comms_destroy(comms, N);
 }
@@ -187,11 +171,14 @@ static void late_polls(void **state)
 }
 
 static ncclUniqueId grouped_ids[2];
+static bool grouped_apart; /* rank 1 is in a pid namespace of its own */
 
-/* Rank 1 makes one communicator after the other, and a call on each at the end. */
+/* Rank 1 makes one communicator after the other, and a call on each at the end. Its clock goes on for 2 s. */
 static void *init_singly(void *argument)
 {
     ncclComm_t *comms = argument;
+    fake_pids = grouped_apart;
+    fake_ticks = 20;
     for (int i = 0; i < 2; i++)
         if (ncclCommInitRank(&comms[i], 2, grouped_ids[i], 1) != ncclSuccess)
             return argument;
@@ -206,13 +193,14 @@ static void *init_singly(void *argument)
 }
 
 /* Rank 0 makes both in a group, whose end waits for both: rank 1 must come to the second meanwhile. */
-static void grouped_against_single(void **state)
+static void grouped_against_single(bool apart)
 {
-    (void)state;
     ncclComm_t mine[2], theirs[2];
     pthread_t thread;
     void *failed = NULL;
     fake_reset();
+    grouped_apart = apart;
+    atomic_store(&fake_stopped, true);
     for (int i = 0; i < 2; i++)
         grouped_ids[i] = comms_id();
     fake_depth = 1;
@@ -220,6 +208,9 @@ static void grouped_against_single(void **state)
         assert_int_equal(ncclCommInitRank(&mine[i], 2, grouped_ids[i], 0), ncclSuccess);
     fake_depth = 0;
     assert_int_equal(pthread_create(&thread, NULL, init_singly, theirs), 0);
+    for (int naps = 0; atomic_load(mine[1]->joined) < 2 && naps < 60000; naps++)
+        usleep(1000);
+    atomic_fetch_add(&fake_late_s, atomic_load(mine[1]->joined) < 2 ? 30 : 0); /* against hanging alone */
     for (int i = 0; i < 2; i++)
         fake_wait_ready(mine[i]);
     assert_int_equal(shim_attach_after_group(ncclSuccess), ncclSuccess);
@@ -229,11 +220,58 @@ static void grouped_against_single(void **state)
         shim_comm_release(comm);
     }
     pthread_join(thread, &failed);
+    atomic_store(&fake_stopped, false);
     assert_null(failed);
     comms_expect(mine, 2, SHIM_COMM_ATTACHED);
     comms_expect(theirs, 2, SHIM_COMM_ATTACHED);
     comms_destroy(mine, 2);
     comms_destroy(theirs, 2);
+}
+
+static void grouped_against_single_here(void **state)
+{
+    (void)state;
+    grouped_against_single(false);
+}
+
+static void grouped_against_single_elsewhere(void **state)
+{
+    (void)state;
+    grouped_against_single(true);
+}
+
+static ncclUniqueId unseen_id;
+
+static void *begin_unseen(void *comm)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    fake_pids = 1;
+    return ncclCommInitRankConfig(comm, 2, unseen_id, 1, &config) == ncclInProgress ? NULL : comm;
+}
+
+/* A rank that continues when its program calls again, and whose death would not be seen, may have died. */
+static void an_unseen_rank_that_is_away_has_a_limit(void **state)
+{
+    (void)state;
+    ncclComm_t comms[2];
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    pthread_t thread;
+    void *failed = NULL;
+    fake_reset();
+    config.blocking = 0;
+    unseen_id = comms_id();
+    assert_int_equal(ncclCommInitRankConfig(&comms[0], 2, unseen_id, 0, &config), ncclInProgress);
+    assert_int_equal(pthread_create(&thread, NULL, begin_unseen, &comms[1]), 0);
+    pthread_join(thread, &failed);
+    assert_null(failed);
+    for (int polls = 0; polls < 3; polls++)
+        assert_int_equal(comms_poll_once(comms[0]), ncclInProgress);
+    atomic_fetch_add(&fake_late_s, 30);
+    comms_poll_until_ready(comms, 1);
+    comms_expect(comms, 1, SHIM_COMM_FORWARD);
+    comms_poll_until_ready(comms + 1, 1);
+    comms_destroy(comms, 2);
 }
 
 /* One rank polls, the other's init returns without waiting, and its first call waits instead. */
@@ -288,7 +326,9 @@ int main(void)
         cmocka_unit_test(all_at_once),
         cmocka_unit_test(non_blocking),
         cmocka_unit_test(late_polls),
-        cmocka_unit_test(grouped_against_single),
+        cmocka_unit_test(grouped_against_single_here),
+        cmocka_unit_test(grouped_against_single_elsewhere),
+        cmocka_unit_test(an_unseen_rank_that_is_away_has_a_limit),
         cmocka_unit_test(blocking_beside_polled),
         cmocka_unit_test(abort_while_pending),
     };

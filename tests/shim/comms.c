@@ -47,6 +47,38 @@ void comms_init_configured(ncclComm_t *comms, ncclConfig_t *config)
     assert_int_equal(shim_attach_after_group(ncclSuccess), ncclSuccess);
 }
 
+typedef struct one {
+    ncclComm_t *comm;
+    ncclUniqueId id;
+    int rank;
+    unsigned pids;
+} one_t;
+
+static void *init_one(void *argument)
+{
+    const one_t *one = argument;
+    fake_pids = one->pids;
+    return ncclCommInitRank(one->comm, N, one->id, one->rank) == ncclSuccess ? NULL : argument;
+}
+
+void comms_init_threads(ncclComm_t *comms, unsigned apart)
+{
+    pthread_t threads[N];
+    one_t ranks[N];
+    const ncclUniqueId id = comms_id();
+    atomic_store(&fake_stopped, true); /* a rank that is not seen has a limit */
+    for (unsigned r = 0; r < N; r++) {
+        ranks[r] = (one_t){&comms[r], id, (int)r, r < apart ? r + 1 : 0};
+        assert_int_equal(pthread_create(&threads[r], NULL, init_one, &ranks[r]), 0);
+    }
+    for (int r = 0; r < N; r++) {
+        void *failed = NULL;
+        assert_int_equal(pthread_join(threads[r], &failed), 0);
+        assert_null(failed);
+    }
+    atomic_store(&fake_stopped, false);
+}
+
 void comms_begin(ncclComm_t *comms)
 {
     ncclUniqueId id = comms_id();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * comms.h - communicators of fake GPUs, all ranks in one thread.
+ * comms.h - communicators of fake GPUs, all ranks in one thread but where it says otherwise.
  */
 #ifndef SHUNT_TESTS_SHIM_COMMS_H
 #define SHUNT_TESTS_SHIM_COMMS_H
@@ -13,6 +13,8 @@ ncclUniqueId comms_id(void);
 /* Init all ranks in one group. */
 void comms_init(ncclComm_t *comms, int nranks, ncclUniqueId id);
 void comms_init_configured(ncclComm_t *comms, ncclConfig_t *config);
+/* Init N ranks, each in a thread; the first `apart` in a pid namespace of their own each. */
+void comms_init_threads(ncclComm_t *comms, unsigned apart);
 /* Without blocking, so they are not ready yet. */
 void comms_begin(ncclComm_t *comms);
 /* -1: unknown. */

@@ -22,6 +22,10 @@
 fake_t fake;
 _Thread_local unsigned fake_depth;
 atomic_int fake_late_s;
+atomic_bool fake_stopped;
+_Thread_local unsigned fake_ticks;
+_Thread_local unsigned fake_pids;
+static _Thread_local long ticked;
 
 int __real_clock_gettime(clockid_t clock, struct timespec *now);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
@@ -29,10 +33,26 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 {
     int error = __real_clock_gettime(clock, now);
+    if (clock == CLOCK_MONOTONIC && atomic_load(&fake_stopped)) {
+        ticked += fake_ticks > 0;
+        fake_ticks -= fake_ticks > 0;
+        *now = (struct timespec){1 + ticked / 10, ticked % 10 * 100000000};
+    }
     if (clock == CLOCK_MONOTONIC)
         now->tv_sec += atomic_load(&fake_late_s);
     return error;
 }
+
+net_process_t __real_net_process_self(void);
+net_process_t __wrap_net_process_self(void);
+
+net_process_t __wrap_net_process_self(void)
+{
+    net_process_t self = __real_net_process_self();
+    self.pid_namespace += fake_pids;
+    return self;
+}
+
 static shim_real_t nccl;
 
 /* ---- The real NCCL --------------------------------------------------------------- */
@@ -78,6 +98,7 @@ static ncclComm_t make(int rank, int nranks, _Atomic int *joined)
 
 static ncclResult_t init(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
 {
+    atomic_store(&fake.freed_before, fake.freed);
     *comm = make(rank, nranks, world_of(&id));
     atomic_fetch_add((*comm)->joined, 1);
     if (config && config->blocking == 0)
@@ -121,6 +142,7 @@ static ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t *newco
 {
     (void)key;
     (void)config;
+    atomic_store(&fake.freed_before, fake.freed);
     *newcomm = NULL;
     if (fake.split_result != ncclSuccess)
         return fake.split_result;
@@ -219,6 +241,7 @@ void fake_reset(void)
     for (int i = 0; i < FAKE_RANKS; i++) {
         fake.reach[i] = (sel_reach_t){.link = SEL_LINK_NVSWITCH, .lanes = 18};
         fake.kind[i] = 7;
+        fake.arch[i] = 90;
     }
     nccl = (shim_real_t){.path = "fake", .version = 22809};
     nccl.ncclGetUniqueId = get_unique_id;
@@ -337,8 +360,10 @@ void shim_rdma_read(int device, shim_rdma_t *rdma)
 int shim_link_gpu(int device, shim_gpu_t *gpu, sel_gpu_kind_t *kind)
 {
     (void)kind;
-    *gpu =
-        (shim_gpu_t){.arch = 90, .multiprocessors = 132, .multicast = fake.multicast, .fingerprint = fake.kind[device]};
+    *gpu = (shim_gpu_t){.arch = fake.arch[device],
+                        .multiprocessors = 132,
+                        .multicast = fake.multicast,
+                        .fingerprint = fake.kind[device]};
     gpu->uuid[0] = fake.same_gpu ? 1 : (uint8_t)(device + 1);
     return 0;
 }
@@ -399,6 +424,12 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
 bool sel_plan_prefers_host(const sel_plan_t *plan)
 {
     return fake.prefers_host && plan->topology.link >= SEL_LINK_PCIE && plan->topology.memory == ALG_MEMORY_PEER;
+}
+
+bool sel_plan_serves(const sel_plan_t *plan)
+{
+    (void)plan;
+    return !fake.serves_nothing;
 }
 
 const alg_algorithm_t *const alg_registry[1];
@@ -471,7 +502,8 @@ int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind,
 
 int alg_scratch_send(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES])
 {
-    (void)offers;
+    if (offers[scratch->rank][0] != scratch->rank + 1) /* none was made for a pooled one */
+        return -EPROTO;
     atomic_fetch_add(&fake.sent, scratch->kind == NET_MEMORY_CUDA_VMM);
     return 0;
 }
@@ -523,7 +555,9 @@ uint32_t alg_scratch_retired(void)
 static void count_stuck(shim_comm_t *comm, void *unused)
 {
     (void)unused;
-    atomic_fetch_add(&fake.stuck, atomic_load(&fake.retired) > 0 && waits(comm));
+    const ncclComm_t handle = atomic_load(&comm->handle);
+    const bool forwarded = atomic_load(&comm->phase) == SHIM_COMM_FORWARD && handle && handle->waits;
+    atomic_fetch_add(&fake.stuck, atomic_load(&fake.retired) > 0 && (forwarded || waits(comm)));
 }
 
 /* As the driver's frees: each waits for all kernels. */

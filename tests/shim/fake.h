@@ -19,13 +19,14 @@ struct ncclComm {
     _Atomic int *joined; /* of its id */
     atomic_bool failed;
     atomic_int aborts, destroys, finalizes, revokes;
-    bool waits;       /* our kernel runs until it is stopped */
+    bool waits;       /* our kernel, or NCCL's of a forwarded one, runs until it is stopped */
     ncclComm_t older; /* all of them, so that none counts as leaked */
 };
 
 typedef struct fake {
     bool same_gpu;                 /* two ranks on one GPU */
     bool multicast;                /* every GPU has it */
+    uint32_t arch[FAKE_RANKS];     /* compute capability */
     sel_reach_t reach[FAKE_RANKS]; /* of shim_link_reach */
     uint64_t kind[FAKE_RANKS];     /* a GPU's fingerprint */
     int ipc_error[FAKE_RANKS];     /* of alg_scratch_create with IPC memory */
@@ -34,6 +35,7 @@ typedef struct fake {
     int pinned_error[FAKE_RANKS];  /* of alg_scratch_create with the host's memory */
     int unopened[FAKE_RANKS];      /* of alg_scratch_open with the host's memory */
     bool unreached[FAKE_RANKS];    /* CUDA reports that a peer's memory cannot be reached */
+    bool serves_nothing;           /* the plan leaves every size to the real NCCL */
     bool prefers_host;             /* the selector, of GPUs that reach each other over PCIe */
     int proof_error[FAKE_RANKS];   /* of alg_scratch_prove_read */
     uint64_t idle[FAKE_RANKS];     /* of alg_scratch_idle */
@@ -46,13 +48,17 @@ typedef struct fake {
     ncclComm_t abort_in_drain;
     atomic_int created, taken, freed, pooled, sent, polls, drains;
     atomic_int left_idle;
-    atomic_int retired; /* released, not freed yet */
-    atomic_int stuck;   /* frees that would have waited for a kernel that never ends */
+    atomic_int retired;      /* released, not freed yet */
+    atomic_int freed_before; /* freed when the real NCCL was last asked for a communicator */
+    atomic_int stuck;        /* frees that would have waited for a kernel that never ends */
 } fake_t;
 
 extern fake_t fake;
 extern _Thread_local unsigned fake_depth; /* of this thread's group, as group.c would report */
 extern atomic_int fake_late_s;            /* seconds by which the monotonic clock is ahead */
+extern atomic_bool fake_stopped;          /* the monotonic clock stands: no limit of time ends */
+extern _Thread_local unsigned fake_ticks; /* this many readings of it in this thread find it 0.1 s later each */
+extern _Thread_local unsigned fake_pids;  /* this thread's rank runs in a pid namespace of its own; 0: the test's */
 
 /* What the real ncclGroupEnd waits for. */
 void fake_wait_ready(ncclComm_t comm);

@@ -260,6 +260,54 @@ static void graphs_keep_little(void **state)
     comms_destroy(comms + 1, N - 1);
 }
 
+/* Of the real NCCL's kernels on a communicator that is forwarded no event tells: one may wait for a rank that waits for
+ * this thread. As with graphs, little is kept for that. */
+static void forwarded_kernels_count_as_running(void **state)
+{
+    (void)state;
+    enum { TOO_MANY = 12 };
+    ncclComm_t forwarded[TOO_MANY], comms[N];
+    fake_reset();
+    comms_init(forwarded, TOO_MANY, comms_id());
+    comms_expect(forwarded, TOO_MANY, SHIM_COMM_FORWARD);
+    forwarded[0]->waits = true;
+    comms_init(comms, N, comms_id());
+    for (int r = 0; r < N; r++)
+        assert_int_equal(ncclCommAbort(comms[r]), ncclSuccess);
+    comms_init(comms, N, comms_id());
+    assert_int_equal(fake.stuck, 0);
+    assert_int_equal(fake.retired, N);
+    assert_int_equal(ncclCommAbort(comms[0]), ncclSuccess);
+    assert_int_equal(fake.freed, N + 1);
+    comms_destroy(forwarded, TOO_MANY);
+    comms_destroy(comms + 1, N - 1);
+}
+
+/* A free may wait for a kernel of a peer that waits for this rank in the real init. */
+static void nothing_is_freed_before_the_real_init(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N], others[N], children[N];
+    for (int split = 0; split < 2; split++) {
+        fake_reset();
+        comms_init(comms, N, comms_id());
+        comms_init(others, N, comms_id());
+        fake.running = true;
+        for (int r = 0; r < N; r++)
+            assert_int_equal(ncclCommAbort(others[r]), ncclSuccess);
+        fake.running = false;
+        assert_int_equal(fake.retired, N);
+        if (split)
+            copy_all(comms, children);
+        else
+            comms_init(children, N, comms_id());
+        assert_int_equal(fake.freed_before, 0);
+        assert_int_equal(fake.freed, N); /* but after it */
+        comms_destroy(children, N);
+        comms_destroy(comms, N);
+    }
+}
+
 static void destroy_in_group(void **state)
 {
     (void)state;
@@ -411,6 +459,8 @@ int main(void)
         cmocka_unit_test(abort_in_a_drain),
         cmocka_unit_test(aborts_one_after_another),
         cmocka_unit_test(graphs_keep_little),
+        cmocka_unit_test(forwarded_kernels_count_as_running),
+        cmocka_unit_test(nothing_is_freed_before_the_real_init),
         cmocka_unit_test(destroy_in_group),
         cmocka_unit_test(kernel_error_is_reported),
         cmocka_unit_test(finalize),

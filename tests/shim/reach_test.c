@@ -230,6 +230,69 @@ static void vmm_is_sent(void **state)
     comms_destroy(comms, N);
 }
 
+/* Memory shared by IPC with a rank of another pid namespace could never be freed. */
+static void other_pid_namespaces(void **state)
+{
+    (void)state;
+    for (int vmm = 0; vmm < 2; vmm++) {
+        ncclComm_t comms[N];
+        fake_reset();
+        setenv("NCCL_CUMEM_ENABLE", vmm ? "1" : "0", 1);
+        comms_init_threads(comms, 1);
+        comms_expect(comms, N, vmm ? SHIM_COMM_ATTACHED : SHIM_COMM_FORWARD);
+        assert_int_equal(fake.created, vmm ? N : 0);
+        assert_int_equal(fake.sent, vmm ? N : 0);
+        comms_destroy(comms, N);
+    }
+    unsetenv("NCCL_CUMEM_ENABLE");
+}
+
+/* The idle scratch of such a team is VMM memory, whose descriptors were sent when it was made. */
+static void other_pid_namespaces_and_the_pool(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    for (int r = 0; r < N; r++)
+        fake.idle[r] = 77;
+    comms_init_threads(comms, 2);
+    comms_expect(comms, N, SHIM_COMM_ATTACHED);
+    assert_int_equal(fake.taken, N);
+    assert_int_equal(fake.created + fake.sent, 0);
+    comms_destroy(comms, N);
+}
+
+/* Scratch that no call would use is not made, nor an idle one kept. */
+static void nothing_to_serve(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    fake.serves_nothing = true;
+    for (int r = 0; r < N; r++)
+        fake.idle[r] = 77;
+    comms_init(comms, N, comms_id());
+    comms_expect(comms, N, SHIM_COMM_FORWARD);
+    assert_int_equal(fake.created + fake.taken, 0);
+    assert_int_equal(fake.left_idle, N);
+    comms_destroy(comms, N);
+}
+
+/* There are no kernels for them, of any memory; one such GPU is enough. */
+static void old_gpus(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    fake.arch[2] = 75;
+    comms_init(comms, N, comms_id());
+    comms_expect(comms, N, SHIM_COMM_FORWARD);
+    assert_int_equal(fake.created, 0);
+    comms_destroy(comms, N);
+    fake.arch[2] = 80;
+    comms_try(SHIM_COMM_ATTACHED);
+}
+
 static void proof_fails(void **state)
 {
     (void)state;
@@ -252,6 +315,10 @@ int main(void)
         cmocka_unit_test(peer_level),
         cmocka_unit_test(peer_level_with_bridges),
         cmocka_unit_test(vmm_is_sent),
+        cmocka_unit_test(other_pid_namespaces),
+        cmocka_unit_test(other_pid_namespaces_and_the_pool),
+        cmocka_unit_test(nothing_to_serve),
+        cmocka_unit_test(old_gpus),
         cmocka_unit_test(proof_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

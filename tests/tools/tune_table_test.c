@@ -141,8 +141,9 @@ static void older_rows(void **state)
 
 static void expect_link(uint32_t bytes_per_us, uint32_t gpus, uint32_t one_way_ns, uint32_t loaded)
 {
-    const sel_measured_t link = {bytes_per_us, gpus, one_way_ns, 0};
-    const sel_host_measured_t host = loaded ? (sel_host_measured_t){50000, loaded, 2, 1660} : no_host;
+    const uint32_t over = one_way_ns == 760 ? SEL_LINK_PHB : 0; /* older tables do not say */
+    const sel_measured_t link = {bytes_per_us, gpus, one_way_ns, over};
+    const sel_host_measured_t host = loaded ? (sel_host_measured_t){50000, loaded, 2, 1660, over, 0} : no_host;
     tune_rows_t read;
     assert_true(tune_rows_read(path, false, &read));
     assert_memory_equal(&read.link, &link, sizeof link);
@@ -156,8 +157,8 @@ static void links(void **state)
     (void)state;
     unlink(path);
     const tune_result_t results[] = {result(4096, "float", "one", 1)};
-    const sel_measured_t measured = {384812, 4, 760, 0};
-    const sel_host_measured_t host = {50000, 40000, 2, 1660};
+    const sel_measured_t measured = {384812, 4, 760, SEL_LINK_PHB};
+    const sel_host_measured_t host = {50000, 40000, 2, 1660, SEL_LINK_PHB, 0};
     assert_true(tune_table_write(path, &options, &machine, &unmeasured, &no_host, results, 1));
     expect_link(0, 0, 0, 0);
     write_file("# shunt table 2\n# machine: 7\n# link: 20.5 GB/s among 2 GPUs, one way 1 us\n"
@@ -176,8 +177,8 @@ static void links_alone(void **state)
 {
     (void)state;
     unlink(path);
-    const sel_measured_t measured = {384812, 4, 760, 0};
-    const sel_host_measured_t host = {50000, 40000, 2, 1660};
+    const sel_measured_t measured = {384812, 4, 760, SEL_LINK_PHB};
+    const sel_host_measured_t host = {50000, 40000, 2, 1660, SEL_LINK_PHB, 0};
     const bench_machine_t gpus = {.fingerprint = 7};
     const tune_result_t results[] = {result(4096, "float", "one", 1)};
     static const char *const row[] = {"allreduce,2,c-2,f4,", NULL};

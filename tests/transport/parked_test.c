@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -40,6 +41,7 @@ typedef struct gpu {
 static gpu_t *gpu;
 static uint8_t *memory; /* BLOCKS of them */
 static bool refuses;    /* the driver does not allow frees now */
+static bool refuses_ipc;
 
 static size_t block_of(const void *pointer)
 {
@@ -72,7 +74,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *pointer)
 {
     memset(handle, 0, sizeof *handle);
     memcpy(handle, &pointer, sizeof pointer);
-    return cudaSuccess;
+    return refuses_ipc ? cudaErrorNotPermitted : cudaSuccess;
 }
 
 cudaError_t cudaIpcOpenMemHandle(void **pointer, cudaIpcMemHandle_t handle, unsigned flags)
@@ -172,7 +174,7 @@ static int reset(void **state)
 {
     (void)state;
     memset(gpu, 0, sizeof *gpu);
-    refuses = false;
+    refuses = refuses_ipc = false;
     return 0;
 }
 
@@ -335,8 +337,8 @@ static void memory_that_is_no_scratch(void **state)
     assert_int_equal(alg_scratch_retired(), 0);
 }
 
-/* A rank of another pid namespace cannot report its release. */
-static void shared_with_another_pid_namespace(void **state)
+/* A rank of another pid namespace could not report its release: it is refused, and the memory does not wait for it. */
+static void not_shared_with_another_pid_namespace(void **state)
 {
     (void)state;
     net_memory_t *own, *other;
@@ -346,14 +348,33 @@ static void shared_with_another_pid_namespace(void **state)
     assert_int_equal(net_memory_create(NET_MEMORY_CUDA_IPC, 0, 4096, &own, mine), 0);
     assert_int_equal(net_memory_create(NET_MEMORY_CUDA_IPC, 0, 4096, &other, (uint8_t *)&theirs), 0);
     theirs.owner.pid_namespace++;
-    assert_int_equal(net_memory_open(own, 0, (const uint8_t *)&theirs, &mapping), 0);
-    assert_true(net_mapping_alive(mapping));
-    net_mapping_close(mapping);
+    assert_int_equal(net_memory_open(own, 0, (const uint8_t *)&theirs, &mapping), -ENOSYS);
     net_memory_destroy(own);
     net_memory_destroy(other);
     net_memory_reap();
+    assert_int_equal(gpu->frees, 2);
+}
+
+/* A free may wait for a kernel, and the peers for this rank: what cannot be shared waits for a reap, too. */
+static void unshared_memory_is_parked(void **state)
+{
+    (void)state;
+    net_memory_t *block;
+    uint8_t offer[NET_OFFER_BYTES];
+    const int descriptors = open_descriptors();
+    struct rlimit files;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    const struct rlimit none = {0, files.rlim_max};
+    refuses_ipc = true;
+    assert_int_equal(net_memory_create(NET_MEMORY_CUDA_IPC, 0, 4096, &block, offer), -ENOSYS);
+    refuses_ipc = false;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_int_equal(net_memory_create(NET_MEMORY_CUDA_IPC, 0, 4096, &block, offer), -EMFILE);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    assert_int_equal(gpu->frees, 0);
     net_memory_reap();
-    assert_int_equal(gpu->frees, 1);
+    assert_int_equal(gpu->frees, 2);
+    assert_int_equal(open_descriptors(), descriptors);
 }
 
 typedef struct offered {
@@ -451,7 +472,8 @@ int main(void)
         cmocka_unit_test_setup(pooled_by_the_peer, reset),
         cmocka_unit_test_setup(ranks_of_one_process_release_too, reset),
         cmocka_unit_test_setup(memory_that_is_no_scratch, reset),
-        cmocka_unit_test_setup(shared_with_another_pid_namespace, reset),
+        cmocka_unit_test_setup(not_shared_with_another_pid_namespace, reset),
+        cmocka_unit_test_setup(unshared_memory_is_parked, reset),
         cmocka_unit_test_setup(a_late_guest_is_turned_away, reset),
         cmocka_unit_test_setup(seats_are_left, reset),
         cmocka_unit_test_setup(a_child_frees_nothing, reset),
