@@ -173,6 +173,28 @@ static void refused_destroy_keeps_state(void **state)
     assert_int_equal(ncclCommAbort(NULL), ncclSuccess);
 }
 
+/* Whatever the error: NCCL has refused it before it began, and the calls of before may still run. */
+static void a_destroy_refused_in_a_group_keeps_state(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    comms_init(comms, N, comms_id());
+    const shim_comm_t *comm = shim_comm_find(comms[0]);
+    fake.destroy_result = ncclRemoteError;
+    fake_depth = 1;
+    assert_int_equal(ncclCommDestroy(comms[0]), ncclRemoteError);
+    fake_depth = 0;
+    shim_attach_after_group(ncclRemoteError);
+    assert_int_equal(fake.pooled + fake.freed + fake.retired, 0);
+    assert_ptr_equal(shim_comm_find(comms[0]), comm);
+    assert_int_equal(ncclCommAbort(comms[0]), ncclSuccess);
+    assert_int_equal(fake.pooled, 0);
+    assert_int_equal(fake.freed, 1);
+    fake.destroy_result = ncclSuccess;
+    comms_destroy(comms + 1, N - 1);
+}
+
 static void abort_stops_kernels(void **state)
 {
     (void)state;
@@ -407,6 +429,7 @@ int main(void)
         cmocka_unit_test(split_of_unknown),
         cmocka_unit_test(late_split),
         cmocka_unit_test(refused_destroy_keeps_state),
+        cmocka_unit_test(a_destroy_refused_in_a_group_keeps_state),
         cmocka_unit_test(abort_stops_kernels),
         cmocka_unit_test(abort_in_a_drain),
         cmocka_unit_test(aborts_one_after_another),
