@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch_cuda.c - a scratch on a CUDA device: control words, arming, proof.
+ * scratch_cuda.c - a scratch on a CUDA device: own memory, arming, proof.
  *
  * All work runs on a stream made for it, which does not synchronize with the
- * program's default stream, and is waited for here. Control words are pinned host
- * memory, so the host can set the abort word while a spinning kernel fills the
- * device's queues.
+ * program's default stream, and is waited for here.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
@@ -38,39 +36,6 @@ static int task_end(cuda_task_t *task, int result)
     (void)cudaStreamDestroy(task->stream);
     net_scope_leave(&task->scope);
     return net_cuda_errno(result != cudaSuccess ? result : (int)waited);
-}
-
-static int cuda_control_create(int ordinal, alg_control_t **host, alg_control_t **device)
-{
-    net_scope_t scope;
-    void *at_host = NULL;
-    void *at_device = NULL;
-    int error = net_scope_enter(&scope, ordinal);
-    if (error)
-        return error;
-    error = net_cuda_errno(cudaHostAlloc(&at_host, sizeof(alg_control_t), cudaHostAllocMapped | cudaHostAllocPortable));
-    if (error)
-        goto leave;
-    memset(at_host, 0, sizeof(alg_control_t));
-    error = net_cuda_errno(cudaHostGetDevicePointer(&at_device, at_host, 0));
-    if (error) {
-        (void)cudaFreeHost(at_host);
-        goto leave;
-    }
-    *host = at_host;
-    *device = at_device;
-leave:
-    net_scope_leave(&scope);
-    return error;
-}
-
-static void cuda_control_destroy(int ordinal, alg_control_t *host)
-{
-    net_scope_t scope;
-    if (net_scope_enter(&scope, ordinal) != 0)
-        return;
-    (void)cudaFreeHost(host);
-    net_scope_leave(&scope);
 }
 
 static int cuda_own_create(int ordinal, uint8_t **own)
@@ -168,8 +133,8 @@ static int cuda_collect(const alg_scratch_t *scratch, uint64_t words[ALG_MAX_RAN
     return task_end(&task, result);
 }
 
-const alg_scratch_ops_t alg_scratch_cuda = {.control_create = cuda_control_create,
-                                            .control_destroy = cuda_control_destroy,
+const alg_scratch_ops_t alg_scratch_cuda = {.control_create = alg_control_create_cuda,
+                                            .control_destroy = alg_control_destroy_cuda,
                                             .own_create = cuda_own_create,
                                             .own_destroy = cuda_own_destroy,
                                             .dependent_launch = cuda_dependent_launch,

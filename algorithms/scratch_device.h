@@ -65,6 +65,10 @@ struct alg_scratch_ops {
 
 extern const alg_scratch_ops_t alg_scratch_cuda; /* only in builds with CUDA */
 
+/* Its control words (control_cuda.c). */
+int alg_control_create_cuda(int ordinal, alg_control_t **host, alg_control_t **device);
+void alg_control_destroy_cuda(int ordinal, alg_control_t *host);
+
 /* Launch the proof's kernel on `stream` of the current device; a cudaError_t. */
 int alg_probe_launch(const alg_probe_t *probe, void *stream);
 /* The kernels for the current device were compiled for sm_90 or newer, so they have the wait that a dependent launch

@@ -71,7 +71,7 @@ uint32_t alg_scratch_retired(void)
     for (const alg_scratch_t *at = retired; at; at = at->next)
         count++;
     net_lock_give(&retired_lock);
-    return count;
+    return count + net_memory_parked();
 }
 
 void alg_scratch_reap(void)

@@ -127,7 +127,7 @@ def program():
 def report(rows, options, model):
     """To the screen, and to the file of --csv."""
     facts = {"model": model,
-             "hardware": hardware(options), "rounds": options.rounds,
+             "hardware": hardware(options), "multicast": "off (NCCL_NVLS_ENABLE=0)", "rounds": options.rounds,
              "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
              "command": " ".join([f"scripts/{program()}", *sys.argv[1:]])}
     for name, value in facts.items():

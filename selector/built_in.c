@@ -63,7 +63,7 @@
 #define SHM_ROWS(collective, few, once, most) \
     SHM_ONCE(collective, few, once), {collective, "shm-2", most, "shm-staged", 32, 256, SHM}, SHM_END(collective)
 
-/* Above that the root's link carries the message n - 1 times. Two-shot (rooted/) carries it once; it has no rows,
+/* Longer broadcasts and reduces load the root's link n - 1 times. Two-shot (rooted/) loads it once; it has no rows,
  * since it was not measured on 3 and 4 GPUs. Between 2, long ones of a group cannot share a kernel, and NCCL's can. */
 #define MESSAGE_ROWS(collective)                                                                                       \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, 24 * MIB), PUSH(collective, 3, 2 * MIB), \

@@ -59,10 +59,11 @@ typedef struct sel_topology {
     sel_host_measured_t host; /* likewise */
 } sel_topology_t;
 
-/* ---- Rows of a table ------------------------------------------------------------  A row belongs to one
- * collective. Times differ between types: floats travel with a sentinel, integers with escape words, and the width
- * decides how much arithmetic a byte costs. So a row names a set of kinds of types, one bit each. Capture is not a
- * key: NCCL allows one rank to capture a call that another makes eagerly. */
+/* ---- Rows of a table ------------------------------------------------------------ */
+
+/* A row belongs to one collective. Times differ between types: floats travel with a sentinel, integers with escape
+ * words, and the width decides how much arithmetic a byte costs. So a row names a set of kinds of types, one bit each.
+ * Capture is not a key: NCCL allows one rank to capture a call that another makes eagerly. */
 enum { SEL_KINDS = 8, SEL_ANY_KIND = (1 << SEL_KINDS) - 1 };
 
 /* f1 f2 f4 f8 i1 i2 i4 i8: floats, then integers, by bytes. */

@@ -61,9 +61,11 @@ uint64_t sel_gpu_fingerprint(const sel_gpu_kind_t *kind);
 /* The fingerprint of a communicator's GPUs: the set of kinds, whatever their number and order. */
 uint64_t sel_fingerprint(const uint64_t *gpu, uint32_t count);
 
-/* ---- A machine ---------------------------------------------------------------  PCI devices form a tree below each
- * NUMA node. As in NCCL, a switch is one node, though /sys has an upstream and a downstream port, and root ports are
- * not nodes. A parent comes before its children. No pointers, so machines can be compared. */
+/* ---- A machine --------------------------------------------------------------- */
+
+/* PCI devices form a tree below each NUMA node. As in NCCL, a switch is one node, though /sys has an upstream and a
+ * downstream port, and root ports are not nodes. A parent comes before its children. No pointers, so machines can be
+ * compared. */
 enum {
     SEL_MAX_CPUS = 64,
     SEL_MAX_PCI = 256,

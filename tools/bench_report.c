@@ -3,8 +3,9 @@
  * bench_report.c - the table on stdout, and the same rows as CSV and JSON.
  *
  * CSV: first lines that begin with '#': "# name: value" for hardware (GPU name
- * and count, or host), driver, cuda, nccl, shunt, date (UTC), command. Then one
- * line of column names and one line a row:
+ * and count, or host), driver, cuda, nccl, multicast (what NCCL_NVLS_ENABLE says of
+ * NVLink multicast), shunt, date (UTC), command. Then one line of column names and one
+ * line a row:
  *   ranks        number of ranks, each a process
  *   mode         graph or eager
  *   place        in or out; in+1 and out+1 with --skew
@@ -61,7 +62,7 @@ typedef struct fact {
     char value[1024];
 } fact_t;
 
-enum { FACTS = 8 };
+enum { FACTS = 9 };
 
 static void facts_of(const bench_options_t *options, const bench_machine_t *machine, fact_t facts[FACTS])
 {
@@ -79,6 +80,7 @@ static void facts_of(const bench_options_t *options, const bench_machine_t *mach
     facts[5].name = "date";
     facts[6].name = "command";
     facts[7].name = "floor";
+    facts[8].name = "multicast";
     for (int i = 0; i < FACTS; i++) {
         facts[i].value[0] = '\0';
     }
@@ -108,6 +110,9 @@ static void facts_of(const bench_options_t *options, const bench_machine_t *mach
                  floor->launch_graph * 1e6, floor->launch_eager * 1e6, floor->push * 1e6, floor->one_way * 1e6,
                  floor->bandwidth * 1e-9, floor->host_one_way * 1e6, floor->host_store * 1e-9, floor->host_load * 1e-9);
     }
+    const char *nvls = secure_getenv("NCCL_NVLS_ENABLE");
+    snprintf(facts[8].value, sizeof facts[8].value, "NCCL_NVLS_ENABLE%s%s",
+             nvls != NULL ? "=" : " not in the environment", nvls != NULL ? nvls : "");
 }
 
 static void json_string(FILE *file, const char *text)

@@ -57,6 +57,7 @@ struct net_memory {
     net_guest_book_t guests; /* IPC */
     bool strangers;          /* IPC: ranks of another pid namespace have it mapped and cannot enter the book */
     uint32_t references;     /* the owner's, and one a mapping of this process; under the books' lock */
+    bool waits;              /* a reap could not free it */
     bool destroyed;          /* the owner has destroyed it; no rank of this process may map it any more */
     net_memory_t *next;      /* next memory in the books */
 };

@@ -75,11 +75,22 @@ void net_memory_reap(void)
     while (list) {
         net_memory_t *memory = list;
         list = memory->next;
-        if (memory->owner.pid == getpid() && ops_of(memory->kind)->destroy(memory) == -EAGAIN)
+        memory->waits = memory->owner.pid == getpid() && ops_of(memory->kind)->destroy(memory) == -EAGAIN;
+        if (memory->waits)
             park(memory);
         else
             free(memory);
     }
+}
+
+uint32_t net_memory_parked(void)
+{
+    uint32_t count = 0;
+    net_lock_take(&books_lock);
+    for (const net_memory_t *at = parked; at; at = at->next)
+        count += !at->waits;
+    net_lock_give(&books_lock);
+    return count;
 }
 
 static void enter_books(net_memory_t *memory)

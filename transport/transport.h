@@ -99,8 +99,8 @@ net_key_t net_key_hash(const void *bytes, size_t size);
  * namespace) or a decided one is replaced; one of another user or with another layout version is refused (-EPERM,
  * -EPROTO). -ENOSPC: /dev/shm is full. Waits up to 10 s (-ETIMEDOUT) for another joiner that holds the segment's lock,
  * which takes microseconds unless that process is stopped. The first join of a process also checks up to 1024 segments
- * of this user and removes those that crashed runs left behind. Until net_unlink or net_leave a joiner has a file open.
- * */
+ * of this user and removes those that crashed runs left behind. A joiner has a file open until net_unlink or
+ * net_leave. */
 int net_join(const net_key_t *key, net_rendezvous_t **rendezvous);
 /* Joiners so far, NET_MAX_SLOTS + 1 when overfull. */
 uint32_t net_count(const net_rendezvous_t *rendezvous);
@@ -194,9 +194,11 @@ void net_mapping_close(net_mapping_t *mapping); /* NULL is allowed */
  * mappings, and no peer can map it anew. */
 void net_memory_destroy(net_memory_t *memory);
 /* Free parked memory. Waits for every kernel of its device, and maybe of others that can reach it. Memory that a living
- * peer has mapped by IPC stays parked, as does memory that the driver refuses to free now (in a callback or a capture).
- * */
+ * peer has mapped by IPC stays parked, as does memory that the driver refuses to free now (in a callback or capture).
+ */
 void net_memory_reap(void);
+/* How much of it no reap has tried to free yet. */
+uint32_t net_memory_parked(void);
 
 /* ---- CUDA as a guest -----------------------------------------------------------
  *

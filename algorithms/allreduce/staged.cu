@@ -287,8 +287,8 @@ struct staged {
 };
 
 #ifdef __CUDACC__
-/* Two blocks, of a call or of two in a row, share a multiprocessor that products leave: 64 MB beside products take 5%
- * less until both are through, alone as long (docs/results/few-blocks-2-h200.csv). More ranks would spill. */
+/* With 64 registers two blocks fit a multiprocessor: 64 MB beside matrix products end 5% sooner, alone unchanged
+ * (docs/results/few-blocks-2-h200.csv). More ranks would spill. */
 template <> constexpr int LAUNCH_BLOCKS_OF<staged, 2> = 2;
 #endif
 

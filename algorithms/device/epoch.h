@@ -55,6 +55,14 @@ LANE_FN uint64_t epoch_base(uint64_t epoch)
     return epoch / EPOCH_UNIT * EPOCH_UNIT;
 }
 
+/* Of epoch_leave, behind its lane_sync. */
+LANE_FN void epoch_add_share(const lane_t &lane, const alg_team_t &team)
+{
+    if (lane.thread == 0)
+        lane_add_own((uint64_t *)(team.own + ALG_EPOCH_OFFSET),
+                     lane.grid_block == 0 ? EPOCH_UNIT - 2 * (lane.grid_blocks - 1) : 2);
+}
+
 /* Once a lane, after its epoch_read. Each block adds its share of a unit when all its lanes have read, so the counter
  * reaches the next number when all blocks have: no lane of this call sees the new value, and none of the next call sees
  * the old one, because its kernel begins after this one ended. No lane waits for the sum. Shares are even, so bit 0
@@ -62,9 +70,7 @@ LANE_FN uint64_t epoch_base(uint64_t epoch)
 LANE_FN void epoch_leave(const lane_t &lane, const alg_team_t &team)
 {
     lane_sync();
-    if (lane.thread == 0)
-        lane_add_own((uint64_t *)(team.own + ALG_EPOCH_OFFSET),
-                     lane.grid_block == 0 ? EPOCH_UNIT - 2 * (lane.grid_blocks - 1) : 2);
+    epoch_add_share(lane, team);
 }
 
 /* Distance of the call's half from half 0. */

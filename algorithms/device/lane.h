@@ -5,7 +5,8 @@
  * A lane is one thread of a kernel. The words below have two implementations:
  * lane_cuda.cuh, and lane_host.h, where a block is a thread with a single lane
  * and device memory is shared memory of the host. A protocol (who writes what,
- * where, when) is written once, in these words, and compiled twice.
+ * where, when) is written once, in these words, and compiled twice. Tests also run
+ * the CUDA code on emulated GPUs (tests/emulator/).
  *
  *   lane_t              block, blocks, thread, threads: where this lane stands; grid_block, grid_blocks: in the kernel
  *   lane_part           the kernel's calls have some of its blocks each: those from..to are for number `part`
@@ -22,21 +23,26 @@
  *   lane_put_word, lane_poll_word     the same with 4 bytes
  *   lane_rearm*         own scratch back to the sentinel, after its value was read
  *   lane_copy_out, lane_copy_in       16 bytes of staging, ordered by flags alone
- *   lane_raise          a flag in a peer's scratch: every lane_copy_out of this lane's warp
- *                       before lane_warp_sync is visible to a rank that sees the flag
+ *   lane_fence          what this lane stored, and what lanes stored that it has met in lane_sync or lane_warp_sync
+ *                       since, is visible to a rank that sees a flag which this lane raises later
+ *   lane_raise          a flag in a peer's scratch. Data that it announces needs lane_fence before it, unless an
+ *                       earlier kernel stored it
  *   lane_flag           read a flag; the data that it guards is visible afterwards
  *   lane_post           16 bytes into own scratch in the host's memory; they arrive whole, and before flags that
  *                       this lane raises after a lane_fence; nothing else orders two posts
  *   lane_fetch          16 bytes of a peer's scratch there
- *   lane_fence          posts of this block before lane_sync arrive before flags that this lane raises
  *   lane_sync           all lanes of the block
  *   lane_sync_any       the same; true on all of them if true on any
- *   lane_warp_sync      all lanes of the warp
+ *   lane_warp_sync      all lanes of the warp: lane_warp_size of them
+ *   lane_warp_any, lane_warp_least    the same; true on all if true on any; the least x of them
+ *   lane_read_own, lane_read_both     words of the own rank's control page and counts: one, two neighbours
+ *   lane_write_own, lane_add_own, lane_or_own     the same, stored; not ordered with other stores
  *   lane_wait_begins    the time limit counts from here
  *   lane_awaits         ranks (bits) that the next lane_stop waits for; default: all
  *   lane_stop           called while waiting, after each poll of all awaited data: true when the wait must end
  *                       (abort, time limit; on the host device: an awaited rank is gone)
  *   lane_lose           awaited data will never come: leave the call, as lane_stop does at a time limit
+ *   LANE_FN, LANE_HOST_FN, LANE_COLD_FN   a function of kernels; of launches too; one that is rarely called
  *   LANE_AHEAD          by how many vectors a lane puts ahead of those that it takes
  *   LANE_ROWS           vectors of a lane between two flags of the host's memory (hostmem/chunks.h)
  *   LANE_ANY_ORDER      two floats have one sum, product and maximum, to the bit, in either order

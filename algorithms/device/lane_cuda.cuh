@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lane_cuda.cuh - the vocabulary of lane.h on CUDA. All inline PTX of the
- * kernels is here; each wrapper says who supplies the ordering.
+ * lane_cuda.cuh - the vocabulary of lane.h on CUDA. What takes PTX is in lane_ptx.cuh.
  */
 #ifndef SHUNT_LANE_CUDA_CUH
 #define SHUNT_LANE_CUDA_CUH
@@ -42,150 +41,11 @@ LANE_FN void lane_part(lane_t &lane, uint32_t, uint32_t from, uint32_t to)
     lane.blocks = to - from;
 }
 
-/* griddepcontrol.wait: until all earlier work of the stream is complete and visible. Without the launch attribute it
- * returns at once. The assembler would move all arithmetic behind it, to its use: a branch on `held`, which is never 0,
- * keeps the arithmetic for `held` before it. early: let the successor in (alg_call_t). */
-LANE_FN void lane_begin(uint64_t held, uint32_t early)
-{
-#if __CUDA_ARCH__ >= 900
-    if (held == 0)
-        __trap();
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    if (early)
-        asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
+#include "algorithms/device/lane_ptx.cuh"
 
 LANE_FN uint32_t lane_warp_size()
 {
     return 32;
-}
-
-/* ld.global.v4: the caller's input, constant while the kernel runs except for this lane's own stores. */
-LANE_FN vec16_t lane_load(const void *p)
-{
-    const uint4 v = *(const uint4 *)p;
-    return vec16_t{{v.x, v.y, v.z, v.w}};
-}
-
-/* ld.relaxed.gpu: read from L2, and not moved by the compiler. */
-LANE_FN vec16_t lane_load_relaxed(const void *p)
-{
-    vec16_t v;
-    asm volatile("ld.relaxed.gpu.global.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
-                 : "l"(p)
-                 : "memory");
-    return v;
-}
-
-/* The assembler moves the use of an earlier load up to before a branch, and waits for it there. So a load behind a
- * branch (or a predicate, which it turns into one) is not in flight beside it, which costs 0.2 us of a short message;
- * and it would move a plain load down behind the branch of its user. Needs no order: the input is constant, as for
- * lane_load. */
-LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *any)
-{
-    return lane_load_relaxed(wanted ? p : any);
-}
-
-/* st.global.cs: results leave L2 first, so that staging and scratch stay. */
-LANE_FN void lane_store(void *p, const vec16_t &v)
-{
-    __stcs((uint4 *)p, make_uint4(v.w[0], v.w[1], v.w[2], v.w[3]));
-}
-
-LANE_FN uint32_t lane_load_word(const void *p)
-{
-    return *(const uint32_t *)p;
-}
-
-template <class T> LANE_FN void lane_store_part(void *p, T x)
-{
-    *(T *)p = x;
-}
-
-/* st.relaxed.sys: no order with other stores; the sentinel protocol needs none. */
-LANE_FN void lane_put(void *p, const vec16_t &v)
-{
-    const uint64_t lo = (uint64_t)v.w[1] << 32 | v.w[0], hi = (uint64_t)v.w[3] << 32 | v.w[2];
-    asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(p), "l"(lo), "l"(hi) : "memory");
-}
-
-LANE_FN void lane_put_word(void *p, uint32_t w)
-{
-    asm volatile("st.relaxed.sys.global.b32 [%0], %1;" ::"l"(p), "r"(w) : "memory");
-}
-
-/* ld.relaxed.sys: sees a peer's put some time after it was made; each 8 bytes of it are whole. */
-LANE_FN vec16_t lane_poll(const void *p)
-{
-    uint64_t lo, hi;
-    asm volatile("ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];" : "=l"(lo), "=l"(hi) : "l"(p) : "memory");
-    return vec16_t{{(uint32_t)lo, (uint32_t)(lo >> 32), (uint32_t)hi, (uint32_t)(hi >> 32)}};
-}
-
-LANE_FN uint32_t lane_poll_word(const void *p)
-{
-    uint32_t w;
-    asm volatile("ld.relaxed.sys.global.b32 %0, [%1];" : "=r"(w) : "l"(p) : "memory");
-    return w;
-}
-
-/* Plain store: the end of the kernel orders it before any later put of a peer there (algorithm.h). */
-LANE_FN void lane_rearm(void *p)
-{
-    *(uint4 *)p = make_uint4(SENTINEL, SENTINEL, SENTINEL, SENTINEL);
-}
-
-LANE_FN void lane_rearm_word(void *p)
-{
-    *(uint32_t *)p = SENTINEL;
-}
-
-/* Staging: lane_raise and lane_flag order these accesses. The store is weak; the load must not be served by L1, which a
- * peer's stores do not invalidate. */
-LANE_FN void lane_copy_out(void *p, const vec16_t &v)
-{
-    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(p), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]), "r"(v.w[3])
-                 : "memory");
-}
-
-LANE_FN vec16_t lane_copy_in(const void *p)
-{
-    return lane_load_relaxed(p);
-}
-
-/* fence.acq_rel.sys: cumulative over what the warp's other lanes stored before lane_warp_sync. One fence serves the
- * flags to all peers. */
-LANE_FN void lane_fence()
-{
-    asm volatile("fence.acq_rel.sys;" ::: "memory");
-}
-
-/* After lane_fence, which orders it. */
-LANE_FN void lane_raise(void *p, uint64_t value)
-{
-    asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(p), "l"(value) : "memory");
-}
-
-/* ld.acquire.sys; the warp's other lanes are ordered by lane_warp_sync after it. */
-LANE_FN uint64_t lane_flag(const void *p)
-{
-    uint64_t w;
-    asm volatile("ld.acquire.sys.global.b64 %0, [%1];" : "=l"(w) : "l"(p) : "memory");
-    return w;
-}
-
-/* st.relaxed.sys. An aligned vector is one store of the GPU, and the host's lines of 64 bytes do not split it. */
-LANE_FN void lane_post(void *p, const vec16_t &v)
-{
-    lane_put(p, v);
-}
-
-/* ld.relaxed.sys: must be answered by the host's memory, not by a cache. */
-LANE_FN vec16_t lane_fetch(const void *p)
-{
-    return lane_poll(p);
 }
 
 LANE_FN void lane_sync()
@@ -215,35 +75,6 @@ LANE_FN uint32_t lane_warp_least(uint32_t x)
     return __reduce_min_sync(0xffffffffu, x);
 }
 
-/* Words of the control page, and counts. */
-LANE_FN uint64_t lane_read_own(const uint64_t *p)
-{
-    uint64_t w;
-    asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(w) : "l"(p) : "memory");
-    return w;
-}
-
-/* Two neighbours, aligned to 16 bytes. */
-LANE_FN void lane_read_both(const uint64_t *p, uint64_t &first, uint64_t &second)
-{
-    asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(first), "=l"(second) : "l"(p) : "memory");
-}
-
-LANE_FN void lane_add_own(uint64_t *p, uint64_t x)
-{
-    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory");
-}
-
-LANE_FN void lane_or_own(uint64_t *p, uint64_t x)
-{
-    asm volatile("red.relaxed.gpu.global.or.b64 [%0], %1;" ::"l"(p), "l"(x) : "memory");
-}
-
-LANE_FN void lane_write_own(uint64_t *p, uint64_t w)
-{
-    asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(p), "l"(w) : "memory");
-}
-
 /* The host's abort word is a PCIe read away. A GPU can make some five million such reads a second, and they delay data
  * that comes over the link. So per scratch one waiting lane reads it every LANE_LOOK_NS: the word at ALG_LOOK_OFFSET
  * says when it was last read, or (LANE_STOP) that the kernels are to stop; such a scratch is not used again
@@ -261,7 +92,7 @@ LANE_FN void lane_leave(volatile alg_control_t *control, uint8_t *own, bool tell
     for (int r = 0; tell && r < ALG_MAX_RANKS; r++) {
         const uint64_t at = control->stop_at[r];
         if (at)
-            asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(at), "l"((uint64_t)1) : "memory");
+            lane_raise((void *)at, 1);
     }
 }
 
@@ -300,8 +131,7 @@ LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, 
     const uint64_t last = lane_read_own(look);
     if (last == LANE_STOP)
         return LANE_STOP;
-    uint64_t now;
-    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    const uint64_t now = lane_now();
     uint32_t status = ALG_STATUS_OK;
     if (now - last > LANE_LOOK_NS && atomicCAS((unsigned long long *)look, last, now) == last) {
         if (control->abort) {
@@ -324,8 +154,7 @@ LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, 
     return LANE_STOP;
 }
 
-/* One lane for all of the warp that arrived together. All arguments by value: a team's address would slow the hot path.
- * */
+/* One lane for all of the warp that arrived together. Arguments by value: a team's address would slow the hot path. */
 LANE_COLD_FN uint64_t lane_look(volatile alg_control_t *control, uint8_t *own, uint64_t timeout_ns, uint64_t deadline)
 {
     const uint32_t here = __activemask(), first = __ffs((int)here) - 1;

@@ -73,13 +73,13 @@ LANE_FN void series_leave(const lane_t &lane, const alg_team_t &team, const seri
 {
     uint64_t *const word = (uint64_t *)(team.own + ALG_SERIES_OFFSET);
     const uint64_t now = series % SERIES_FIRST * SERIES_SHARES;
+    lane_sync();
     if (!s.goes_on) {
-        epoch_leave(lane, team);
+        epoch_add_share(lane, team);
         if (series && lane.grid_block == 0 && lane.thread == 0)
             lane_write_own(word, epoch_base(s.epoch) | now);
         return;
     }
-    lane_sync();
     if (lane.thread == 0)
         lane_add_own(word, lane.grid_block == 0
                                ? now - s.word % EPOCH_UNIT / SERIES_SHARES * SERIES_SHARES - (lane.grid_blocks - 1)

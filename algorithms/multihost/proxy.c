@@ -32,19 +32,19 @@ enum {
 /* A thread, and the lock that it gives away between two rounds. */
 typedef struct server {
     pthread_mutex_t lock;
-    pthread_cond_t wake;
+    pthread_cond_t wake; /* made by make_wake */
     bool running;
     atomic_bool sleeps; /* or is not there */
     atomic_uint wanted; /* by those who wait for the lock */
 } server_t;
 
-#define SERVER                                                                              \
-    {                                                                                       \
-        .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .sleeps = true \
+#define SERVER                                            \
+    {                                                     \
+        .lock = PTHREAD_MUTEX_INITIALIZER, .sleeps = true \
     }
 static server_t g_proxy = SERVER, g_reader = SERVER;
 static alg_relay_t *g_relays;
-static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
+static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 
 uint64_t proxy_now_ns(void)
 {
@@ -53,10 +53,20 @@ uint64_t proxy_now_ns(void)
     return (uint64_t)t.tv_sec * 1000 * MS + (uint64_t)t.tv_nsec;
 }
 
+/* Its waits are on proxy_now_ns's clock: the time of day may be set back meanwhile. */
+static void make_wake(server_t *server)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&server->wake, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
 static void forget(server_t *server)
 {
     pthread_mutex_init(&server->lock, NULL);
-    pthread_cond_init(&server->wake, NULL);
+    make_wake(server);
     server->running = false;
     atomic_store(&server->sleeps, true);
     atomic_store(&server->wanted, 0);
@@ -70,8 +80,10 @@ static void forget_in_child(void)
     g_relays = NULL;
 }
 
-static void watch_forks(void)
+static void prepare(void)
 {
+    make_wake(&g_proxy);
+    make_wake(&g_reader);
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
@@ -134,7 +146,7 @@ static void sleep_until_call(void)
         due |= relay_is_due(relay);
     if (!due) {
         struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
+        clock_gettime(CLOCK_MONOTONIC, &until);
         until.tv_sec++;
         pthread_cond_timedwait(&g_proxy.wake, &g_proxy.lock, &until);
     }
@@ -242,7 +254,7 @@ void proxy_let_reader(void)
 
 int proxy_add(alg_relay_t *relay)
 {
-    pthread_once(&g_fork_once, watch_forks);
+    pthread_once(&g_once, prepare);
     take(&g_proxy);
     const bool running = start(&g_proxy, serve_all);
     if (running) {
@@ -256,7 +268,7 @@ int proxy_add(alg_relay_t *relay)
     return running ? 0 : -EAGAIN;
 }
 
-/* Whichever thread finds the list empty ends. */
+/* Whichever thread finds the list empty ends. A relay whose network never connected is not there. */
 void proxy_remove(alg_relay_t *relay)
 {
     take(&g_proxy);
@@ -264,10 +276,11 @@ void proxy_remove(alg_relay_t *relay)
     alg_relay_t **at = &g_relays;
     while (*at && *at != relay)
         at = &(*at)->next;
-    if (*at)
+    if (*at) {
         *at = relay->next;
-    pthread_cond_signal(&g_reader.wake);
+        pthread_cond_signal(&g_reader.wake);
+        pthread_cond_signal(&g_proxy.wake);
+    }
     give(&g_reader);
-    pthread_cond_signal(&g_proxy.wake);
     give(&g_proxy);
 }

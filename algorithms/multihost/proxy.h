@@ -25,7 +25,7 @@ struct alg_relay {
     uint8_t *at;
     net_network_t *network; /* NULL: ended. Changed under both of the proxy's locks */
     bool copies;            /* the network does */
-    alg_control_t *control; /* NULL until it is served */
+    alg_control_t *control; /* NULL until it is served. Under the proxy's lock */
     step_t queue[RELAY_QUEUE];
     uint64_t laid;                /* steps that were found */
     uint64_t put[ALG_MAX_RANKS];  /* of them, given to the network for that host */

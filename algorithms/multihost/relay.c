@@ -182,22 +182,24 @@ net_landing_t alg_relay_landing(const alg_relay_t *relay)
                            .source_bytes = RELAY_WINDOW_BYTES};
 }
 
-void alg_relay_connected(alg_relay_t *relay, net_network_t *network)
+int alg_relay_connected(alg_relay_t *relay, net_network_t *network)
 {
     relay->network = network;
     relay->copies = net_network_copies(network);
+    const int error = proxy_add(relay);
+    if (error)
+        relay->network = NULL;
+    return error;
 }
 
-int alg_relay_serve(alg_relay_t *relay, alg_team_t *team, alg_control_t *control)
+void alg_relay_serve(alg_relay_t *relay, alg_team_t *team, alg_control_t *control)
 {
     team->host = relay->host;
     team->hosts = relay->hosts;
     team->relay = relay->at;
+    proxy_take();
     relay->control = control;
-    const int error = proxy_add(relay);
-    if (error)
-        relay->control = NULL; /* the control words may be freed before the relay */
-    return error;
+    proxy_give();
 }
 
 const char *alg_relay_fault(const alg_relay_t *relay)

@@ -47,7 +47,7 @@ template <bool ROOTED> struct push_copy {
                 buffer_store<uint8_t>(buffer_make(block, bytes), v, x);
         }
 
-        /* ROWS vectors from v on, which is there, as far as there are so many. */
+        /* Up to ROWS vectors from v; v itself exists. */
         template <uint32_t ROWS>
         LANE_FN void put_rows(uint32_t k, uint32_t v, uint32_t stride, vec16_t (&x)[ROWS][N]) const
         {

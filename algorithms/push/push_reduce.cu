@@ -80,7 +80,7 @@ template <bool ROOTED> struct push_add {
             notices_take(lane, team, notices);
     }
 
-    /* ROWS vectors from v on, which is there, as far as there are so many. */
+    /* Up to ROWS vectors from v; v itself exists. */
     template <uint32_t ROWS, class R, class S, int N>
     LANE_FN static void put_rows(const R &r, const S &s, const push_t &p, const buffer_t (&in)[N], uint32_t k,
                                  uint32_t v, uint32_t stride, uint32_t vectors, vec16_t (&x)[ROWS][N])

@@ -69,6 +69,7 @@ template <int ROWS, bool LONG> struct pairs_alone {
             y[b] = lane_load_if(loads, from[b], own);
         if (epoch_stopped(epoch) || !any)
             return;
+        lane_warp_sync(); /* all have read the count, which lane 0 is going to write */
         lane_awaits(lane, 1u << it.peer);
         const uint64_t end = count + p.all;
         uint64_t told = count;

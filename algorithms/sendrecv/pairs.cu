@@ -86,8 +86,8 @@ static filled_t exchange_fill(exchange_head &x, part_t *part, const alg_team_t *
 
 /* A call with more messages than its kernel's arguments hold: the list goes to memory, and the kernel follows, with
  * `launch`. `part` has room for the list. Only a list that is too long even for that memory goes in slices, of each
- * list its next messages. That what a slice needs does not wait, at a peer, for a message of a later one is sure for
- * ranks that group the same messages. */
+ * list its next messages. If ranks group the same messages, no slice waits for a later slice of a peer. Otherwise it
+ * may deadlock. */
 template <class L> static int pairs_listed(const alg_team_t *team, const alg_call_t *call, part_t *part, L launch)
 {
     const uint32_t count = call->message_count, room = exchange_room(team->rings_bytes);

@@ -288,9 +288,9 @@ LANE_FN uint32_t ring_part(const item &it)
     return it.rows < 4 * RING_BATCH ? it.rows / 2 : 2 * RING_BATCH;
 }
 
-/* For rows up to `to` that the whole warp has armed again; credit for those up to `told` was given before. Returns what
- * is so then. `end`: of what this launch receives, counted as they are; half a ring before it is left to the next
- * launch, so that short messages find the other half free. */
+/* Give credit for the rows up to `to`, which the whole warp has armed again; credit for those up to `told` was given
+ * before. Returns the row up to which credit is now given. end: row count when this launch has received everything; the
+ * half ring before it is left to the next launch, so that short messages find the other half free. */
 LANE_FN uint64_t ring_give_credit(const item &it, uint64_t told, uint64_t to, uint64_t end)
 {
     if (to - told < ring_part(it) || told + it.rows / 2 >= end)

@@ -6,9 +6,16 @@
  * its group. After a launch was tried the call is never forwarded: other ranks may have launched, so the error is
  * returned.
  *
- * The choice depends only on facts that are the same on every rank, with one exception: a NULL buffer that this rank
- * needs. Its peers then take the call and wait for this rank, as in the real NCCL, whose kernel faults at address 0.
- * Which buffers a rank needs depends on the root: an allowed NULL changes nothing.
+ * The choice depends only on facts that are the same on every rank, with four exceptions. In each the call is forwarded
+ * on this rank alone, and its peers take it and wait for this rank:
+ * - A NULL buffer that this rank needs: the real NCCL's kernel faults at address 0. Which buffers a rank needs
+ *   depends on the root: an allowed NULL changes nothing.
+ * - A non-blocking communicator that is not ready: the real NCCL asks for the same state and returns its error, for
+ *   ncclInProgress ncclInvalidArgument. If the state becomes ncclSuccess between the two queries, it takes the call
+ *   and waits for the peers. A program that polls until ncclSuccess, as NCCL demands, never gets there.
+ * - A stream whose capture cannot be queried: the real NCCL makes the same query and returns its error. It takes an
+ *   invalidated capture for none, so there its launch fails; before that it may wait for the peers to connect.
+ * - A device that cannot be made current: the real NCCL makes it current before it connects or launches, and fails.
  */
 #include "shim/call/route.h"
 

@@ -119,7 +119,7 @@ static void begin_cuda(shim_setup_t *setup)
     } else if (elsewhere && !shim_identity_takes_hosts()) {
         shim_setup_decline(setup, "its ranks are on several hosts, which NCCL reaches by more than sockets");
     } else if (elsewhere && shim_hosts_alone()) {
-        shim_setup_decline(setup, "ranks of other hosts did not come to an earlier meeting");
+        shim_setup_decline(setup, "ranks of other hosts did not come to an earlier meeting, or could not be reached");
     } else if (elsewhere) {
         shim_setup_begin_hosts(setup);
     } else {

@@ -279,9 +279,10 @@ static int connect_relay(shim_hosts_t *hosts, const members_t *members, const re
     char way[NET_WAY_TEXT];
     net_network_way(sockets->relay, way);
     shim_info("ranks of other hosts are reached by %s", way);
-    alg_relay_connected(outcome->relay, sockets->relay);
-    sockets->relay = NULL;
-    return 0;
+    error = alg_relay_connected(outcome->relay, sockets->relay);
+    if (!error)
+        sockets->relay = NULL;
+    return error;
 }
 
 /* Connect all ranks (host device). */
@@ -307,12 +308,22 @@ static int connect_every(shim_hosts_t *hosts, const members_t *members, const re
     return 0;
 }
 
+/* Ranks that do not come, or cannot be reached, cost a meeting its whole limit. The first rank to time out leaves, and
+ * the others see it. */
+static void note_absence(int error)
+{
+    if (error == -ETIMEDOUT || error == -ESRCH)
+        atomic_store(&g_alone, true);
+}
+
 /* Exchange results; the first rank that failed decides for all. */
 static void settle(shim_hosts_t *hosts, net_meeting_t *meeting, int32_t own, const net_limit_t *limit)
 {
     int32_t all[NET_NETWORK_RANKS];
     int error = net_meeting_exchange(meeting, &own, sizeof(own), all, limit);
+    note_absence(error);
     for (uint32_t r = 0; !error && r < hosts->request.nranks; r++) {
+        note_absence(all[r]);
         if (all[r] && !hosts->outcome.failure)
             failed(hosts, "rank %u could not connect to the others: %s", r, strerror(-all[r]));
     }
@@ -408,8 +419,7 @@ static void meet(shim_hosts_t *hosts)
     }
     if (error) {
         meeting_failed(hosts, error);
-        /* The first rank to time out leaves, and the others see it. */
-        atomic_store(&g_alone, error == -ETIMEDOUT || error == -ESRCH || shim_hosts_alone());
+        note_absence(error);
     }
     close_sockets(&sockets);
 }

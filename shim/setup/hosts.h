@@ -15,8 +15,8 @@
 void shim_hosts_invite(ncclUniqueId *id);
 /* The first invitation in these ids; all zero if there is none. */
 net_invitation_t shim_hosts_invitation(const ncclUniqueId *ids, int count);
-/* An earlier meeting of this process failed because ranks of other hosts did not come, so no later one waits for
- * them. */
+/* An earlier meeting of this process failed because ranks of other hosts did not come, or could not be connected to, so
+ * no later one waits for them. */
 bool shim_hosts_alone(void);
 /* The key under which ranks of one host meet; different values of NCCL_HOSTID give different keys. */
 net_key_t shim_hosts_local_key(const net_key_t *key);

@@ -157,21 +157,18 @@ static void begin_agreement(shim_setup_t *setup)
     shim_hosts_agree(setup->hosts, &key);
 }
 
-/* False if no thread can be started for them. */
-static bool join_hosts(shim_setup_t *setup)
+static void join_hosts(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
     shim_hosts_outcome_t *across = setup->across;
     alg_team_t *team = alg_scratch_team(setup->scratch);
-    if (alg_relay_serve(across->relay, team, alg_scratch_control(setup->scratch)) != 0)
-        return false;
+    alg_relay_serve(across->relay, team, alg_scratch_control(setup->scratch));
     comm->relay = across->relay;
     comm->hosts = across->every;
     if (comm->hosts)
         alg_hosts_serve(comm->hosts, team);
     across->relay = NULL;
     across->every = NULL;
-    return true;
 }
 
 static bool all_blocking(const shim_setup_t *setup)
@@ -201,10 +198,8 @@ static void conclude_attached(shim_setup_t *setup)
     alg_scratch_team(setup->scratch)->timeout_ns = shim_setting_timeout_ns(host);
     if (!shim_settings()->priority)
         alg_scratch_team(setup->scratch)->priority = 0;
-    if (setup->across && !join_hosts(setup)) {
-        conclude_forward(setup, "no thread to serve ranks of other hosts");
-        return;
-    }
+    if (setup->across)
+        join_hosts(setup);
     comm->scratch = setup->scratch;
     comm->plan = setup->plan;
     setup->scratch = NULL;

@@ -197,8 +197,7 @@ static void messages_of_others_go_on(void **state)
     world_free(w);
 }
 
-/* Rank 2 never sends: rank 1 finds that out, and tells rank 0, which waits for rank 1. Other ranks are not disturbed.
- * */
+/* Rank 2 never sends: rank 1 finds that out, and tells rank 0, which waits for rank 1. Others are not disturbed. */
 static void a_rank_that_never_sends_is_missed(void **state)
 {
     (void)state;

@@ -12,10 +12,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/algorithms/gpu_draw.h"
 #include "tests/algorithms/gpu_team.h"
 #include "tests/support/collective.h"
 
-enum { MOST_BYTES = 4 << 20, SLACK = 64, GRAPH_CALLS = 12, REPLAYS = 50, SHARED_BLOCKS = 16 };
+enum { MOST_BYTES = GPU_BYTES, SLACK = 64, GRAPH_CALLS = 12, REPLAYS = 50, SHARED_BLOCKS = 16 };
 
 typedef struct buffers {
     uint8_t *input[ALG_MAX_RANKS], *output[ALG_MAX_RANKS]; /* device */
@@ -73,7 +74,7 @@ static draw_t draw(const gpu_team_t *g, const buffers_t *b, uint64_t *state, int
     const uint32_t nranks = (uint32_t)g->nranks;
     d.k.collective = d.algorithm->collective;
     d.k.root = (uint32_t)data_below(state, nranks);
-    d.k.c = (data_case_t){.type = (ncclDataType_t)data_below(state, ALG_TYPE_COUNT),
+    d.k.c = (data_case_t){.type = gpu_draw_type(state),
                           .op = (ref_op_t)data_below(state, REF_OPS),
                           .kind = (data_kind_t)data_below(state, DATA_KINDS),
                           .seed = data_random(state),
@@ -81,13 +82,14 @@ static draw_t draw(const gpu_team_t *g, const buffers_t *b, uint64_t *state, int
     const size_t width = alg_type_bytes((alg_type_t)d.k.c.type);
     const uint32_t parts = alg_collective_blocks(d.k.collective, nranks);
     size_t most = d.algorithm->max_bytes(&g->map, nranks, (alg_type_t)d.k.c.type);
+    most_bytes = most_bytes < MOST_BYTES ? most_bytes : MOST_BYTES;
     most = (most < most_bytes ? most : most_bytes) / width / parts;
     size_t count = data_below(state, 4) ? awkward[data_below(state, sizeof awkward / sizeof awkward[0])]
                                         : 1 + data_below(state, most);
     d.k.c.count = count < most ? count : most;
     d.in_place = data_below(state, 2) && d.k.collective != ALG_ALL_TO_ALL;
-    uint32_t blocks = 1 + (uint32_t)data_below(state, g->shared ? SHARED_BLOCKS : 64),
-             threads = 32u << data_below(state, 5);
+    const uint64_t most_blocks = g->shared && GPU_BLOCKS > (int)SHARED_BLOCKS ? (int)SHARED_BLOCKS : GPU_BLOCKS;
+    uint32_t blocks = 1 + (uint32_t)data_below(state, most_blocks), threads = 32u << data_below(state, GPU_DOUBLED + 1);
     d.algorithm->shape(d.k.c.count * width * parts, nranks, &blocks, &threads);
     for (uint32_t r = 0; r < nranks; r++) {
         const size_t shift = data_below(state, 3) ? 0 : data_below(state, 16 / width) * width;

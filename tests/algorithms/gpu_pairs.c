@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "tests/algorithms/gpu_draw.h"
 #include "tests/algorithms/gpu_team.h"
 #include "tests/support/data.h"
 
@@ -50,11 +51,10 @@ static void draw_round(const gpu_team_t *g, round_t *r, uint64_t *state, size_t 
     r->count = brief ? 1 + r->count % 3 : r->count;
     for (uint32_t i = 0; i < r->count; i++) {
         message_t *m = &r->message[i];
-        *m = (message_t){(uint32_t)data_below(state, n), (uint32_t)data_below(state, n),
-                         data_below(state, 3) ? awkward[data_below(state, sizeof awkward / sizeof awkward[0])]
-                                              : 1 + data_below(state, data_below(state, 4) ? 300000 : 4 << 20),
-                         0, 0};
-        m->bytes = brief ? 1 + m->bytes % 131072 : m->bytes;
+        *m = (message_t){.from = (uint32_t)data_below(state, n), .to = (uint32_t)data_below(state, n)};
+        m->bytes = data_below(state, 3) ? awkward[data_below(state, sizeof awkward / sizeof awkward[0])]
+                                        : 1 + data_below(state, data_below(state, 4) ? GPU_BYTES / 16 : GPU_BYTES);
+        m->bytes = brief ? 1 + m->bytes % (GPU_BYTES / 32) : m->bytes;
         m->out = out[m->from] + (data_below(state, 3) ? 0 : data_below(state, 16));
         m->in = in[m->to] + (data_below(state, 3) ? 0 : data_below(state, 16));
         if (m->out + m->bytes > AREA || m->in + m->bytes > AREA) {
@@ -77,8 +77,8 @@ static void draw_round(const gpu_team_t *g, round_t *r, uint64_t *state, size_t 
             }
         }
         r->call[k] = (alg_call_t){.collective = ALG_SEND_RECV,
-                                  .blocks = 1 + (uint32_t)data_below(state, g->shared ? 4 : 64),
-                                  .threads = 64u << data_below(state, 4),
+                                  .blocks = 1 + (uint32_t)data_below(state, g->shared ? 4 : GPU_BLOCKS),
+                                  .threads = 64u << data_below(state, GPU_DOUBLED),
                                   .most_blocks = data_below(state, 3) ? 0 : 1 + (uint32_t)data_below(state, 2),
                                   .early = (uint32_t)data_below(state, g->shared ? 1 : 2),
                                   .messages = r->list[k],
@@ -153,7 +153,7 @@ static int team(int nranks, int gpus, alg_memory_t memory, int batches, uint64_t
 {
     gpu_team_t g;
     int wrong = 0;
-    gpu_team_make(&g, nranks, gpus, memory, 80u << 20);
+    gpu_team_make(&g, nranks, gpus, memory, GPU_SCRATCH);
     for (int k = 0; k < nranks; k++) {
         GPU(cudaSetDevice(g.device[k]));
         GPU(cudaMalloc((void **)&input[k], AREA));

@@ -11,10 +11,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tests/algorithms/gpu_draw.h"
 #include "tests/algorithms/gpu_team.h"
 #include "tests/support/collective.h"
 
-enum { LISTS = 5, MOST = 2 * ALG_MAX_RANKS, AREA = 24 << 20, LONG_BYTES = 3 << 20, REPLAYS = 3 };
+enum { LISTS = 5, MOST = 2 * ALG_MAX_RANKS, AREA = 24 << 20, LONG_BYTES = GPU_BYTES / 4 * 3, REPLAYS = 3 };
 
 typedef struct list {
     coll_t k[MOST];
@@ -56,13 +57,14 @@ static void draw_list(const gpu_team_t *g, list_t *l, size_t used[ALG_MAX_RANKS]
 {
     const uint32_t n = (uint32_t)g->nranks;
     const bool any = data_below(state, 4) == 0;
-    coll_t k = {.collective = data_below(state, 2) ? ALG_BROADCAST : ALG_REDUCE,
-                .c = {.type = (ncclDataType_t)data_below(state, ALG_TYPE_COUNT),
+    const bool reduces = data_below(state, 2) && alg_find(ALG_REDUCE, "push"); /* a mutant may have no reduce */
+    coll_t k = {.collective = reduces ? ALG_REDUCE : ALG_BROADCAST,
+                .c = {.type = gpu_draw_type(state),
                       .op = (ref_op_t)data_below(state, REF_PREMUL),
                       .kind = (data_kind_t)data_below(state, DATA_KINDS),
                       .nranks = g->nranks}};
     const size_t width = alg_type_bytes((alg_type_t)k.c.type);
-    const size_t most = (data_below(state, 4) ? 5000 : data_below(state, 4) ? 200000 : LONG_BYTES / n) / width;
+    const size_t most = (data_below(state, 4) ? 5000 : data_below(state, 4) ? LONG_BYTES / 16 : LONG_BYTES / n) / width;
     const bool whole = data_below(state, 2);
     *l = (list_t){.other = data_below(state, 3) == 0};
     for (uint32_t i = 0; i < (any ? 1 + data_below(state, MOST) : n); i++) {
@@ -76,8 +78,8 @@ static void draw_list(const gpu_team_t *g, list_t *l, size_t used[ALG_MAX_RANKS]
     }
     for (uint32_t r = 0; r < n; r++) {
         const uint32_t together = (uint32_t)data_below(state, 3); /* all, none, some */
-        l->blocks[r] = 1 + (uint32_t)data_below(state, g->shared ? 12 : 64);
-        l->threads[r] = 32u << data_below(state, 5);
+        l->blocks[r] = 1 + (uint32_t)data_below(state, g->shared && GPU_BLOCKS > 12 ? 12 : GPU_BLOCKS);
+        l->threads[r] = 32u << data_below(state, GPU_DOUBLED + 1);
         l->most_blocks[r] = data_below(state, 3) ? 0 : 1 + (uint32_t)data_below(state, 16);
         for (uint32_t at = 0; at < l->count; at += l->parts[at][r]) {
             uint32_t *parts = &l->parts[at][r];

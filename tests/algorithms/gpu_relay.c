@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the parts of an all-reduce between two hosts of one GPU cost, as CSV: the model of docs/hosts.md is made of
- * them. kernel   the kernel on one host: it lays out what it would send, and waits for nobody echo     the same with
- * another host that answers at once: a thread that sees the words of a step raises the flag, so the data crosses PCIe
- * out and back, and no network look     one look of a polling thread, which takes and gives a lock, reads the clock and
- * yields, as the proxy does sockets  one way of a put between two threads, over TCP on the loopback, in steps as the
- * proxy makes them bf16 sums; graphs of 20 calls, the median of 9 replays; half of a round trip, the median of 200.
+ * them.
+ *
+ *   kernel   the kernel on one host: it lays out what it would send, and waits for nobody
+ *   echo     the same with another host that answers at once: a thread that sees the words of a step raises the flag,
+ *            so the data crosses PCIe out and back, and no network
+ *   look     one look of a polling thread, which takes and gives a lock, reads the clock and yields, as the proxy does
+ *   sockets  one way of a put between two threads, over TCP on the loopback, in steps as the proxy makes them
+ *
+ * bf16 sums; graphs of 20 calls, the median of 9 replays; half of a round trip, the median of 200.
+ *
  * Usage: gpu_relay [blocks threads]
  */
 #include <pthread.h>

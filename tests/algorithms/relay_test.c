@@ -68,11 +68,10 @@ static int connect_relay(member_t *m, alg_relay_t *relay)
         error = net_meeting_exchange(meeting, &own, sizeof(own), all, &limit);
     if (!error)
         error = net_network_connect(network, &c->invitation, &key, m->host, c->hosts, all, &landing, &limit);
-    if (!error) {
-        net_meeting_leave(meeting);
-        alg_relay_connected(relay, network);
-    }
-    return error || rdma_as_wished(network) ? error : -EOPNOTSUPP;
+    if (error)
+        return error;
+    net_meeting_leave(meeting);
+    return rdma_as_wished(network) ? alg_relay_connected(relay, network) : -EOPNOTSUPP;
 }
 
 static void call_once(member_t *m, alg_relay_t *relay, const alg_team_t *team, uint64_t *state)
@@ -170,12 +169,11 @@ static void *member_main(void *argument)
     int error = alg_relay_create(ALG_DEVICE_HOST, 0, m->host, c->hosts, &relay);
     if (!error)
         error = connect_relay(m, relay);
-    if (!error)
-        error = alg_relay_serve(relay, &team, team.control);
     if (error) {
         snprintf(m->fault, sizeof m->fault, "set-up: %s", strerror(-error));
         return NULL;
     }
+    alg_relay_serve(relay, &team, team.control);
     average_largest(m, relay, &team);
     for (int i = 0; i < ROUNDS && !m->fault[0]; i++)
         call_once(m, relay, &team, &state);

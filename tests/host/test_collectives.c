@@ -187,8 +187,7 @@ static coll_t draw_coll(uint64_t *seed, int nranks)
     return k;
 }
 
-/* Each rank at its own addresses, and in place or not independently: the choice of algorithm must not depend on them.
- * */
+/* Each rank at its own addresses, and in place or not independently: the algorithm must not depend on them. */
 static void offsets_body(ranks_t *ranks)
 {
     static const size_t sizes[] = {1, 2, 9, 15, 16, 17, 33, 127, 260, 1031, 5003};

@@ -4,6 +4,7 @@
  * and that all ranks decline where one cannot. Each rank is a process; the listener is that of one more: this one stays
  * without threads, for the thread sanitizer has none in children of a process with threads.
  */
+#include <errno.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -20,13 +21,15 @@
 #include "shim/comm/comm.h"
 #include "shim/setup/attach.h"
 #include "shim/setup/hosts.h"
+#include "tests/support/fake_relay.h"
 
 typedef struct trial {
     int nranks, per_host;
     void (*fault)(int rank);
     bool attaches;
     uint32_t hosts, team;
-    bool missed; /* ranks of other hosts did not come */
+    bool missed;  /* ranks of other hosts did not come */
+    bool blocked; /* they could not be connected to */
 } trial_t;
 
 /* From a process that lives until it is killed. */
@@ -66,7 +69,8 @@ static int check(const trial_t *trial, ncclComm_t comm, int rank)
     EXPECT(state != NULL);
     shim_attach_settle(state); /* as its first call: on a busy machine an init does not wait that long */
     EXPECT(atomic_load(&state->phase) == (trial->attaches ? SHIM_COMM_ATTACHED : SHIM_COMM_FORWARD));
-    EXPECT(!shim_hosts_alone() || trial->missed); /* one whose neighbour left first does not know */
+    /* Of those that were missed, one whose neighbour left first does not know. */
+    EXPECT(trial->missed || shim_hosts_alone() == trial->blocked);
     EXPECT(state->rank == (uint32_t)rank && state->nranks == (uint32_t)trial->nranks);
     if (!trial->attaches)
         return 0;
@@ -131,11 +135,11 @@ static void run(trial_t trial)
 static void hosts_attach(void **state)
 {
     (void)state;
-    run((trial_t){2, 1, NULL, true, 2, 1, false});
-    run((trial_t){4, 2, NULL, true, 2, 2, false});
-    run((trial_t){16, 8, NULL, true, 2, 8, false});
+    run((trial_t){2, 1, NULL, true, 2, 1, false, false});
+    run((trial_t){4, 2, NULL, true, 2, 2, false, false});
+    run((trial_t){16, 8, NULL, true, 2, 8, false, false});
     /* Not as many on each: every rank is a host of its own. */
-    run((trial_t){3, 2, NULL, true, 3, 1, false});
+    run((trial_t){3, 2, NULL, true, 3, 1, false, false});
 }
 
 static void proof_fails_on_one(int rank)
@@ -161,6 +165,40 @@ static void dies(int rank)
         _exit(0);
 }
 
+/* A firewall that drops what goes one way (--wrap). */
+static bool unheard;
+
+int __real_net_network_connect(net_network_t *network, const net_invitation_t *invitation, const net_key_t *group,
+                               uint32_t rank, uint32_t nranks, const net_address_t *addresses,
+                               const net_landing_t *landing, const net_limit_t *limit);
+int __wrap_net_network_connect(net_network_t *network, const net_invitation_t *invitation, const net_key_t *group,
+                               uint32_t rank, uint32_t nranks, const net_address_t *addresses,
+                               const net_landing_t *landing, const net_limit_t *limit);
+
+int __wrap_net_network_connect(net_network_t *network, const net_invitation_t *invitation, const net_key_t *group,
+                               uint32_t rank, uint32_t nranks, const net_address_t *addresses,
+                               const net_landing_t *landing, const net_limit_t *limit)
+{
+    return unheard ? -ETIMEDOUT
+                   : __real_net_network_connect(network, invitation, group, rank, nranks, addresses, landing, limit);
+}
+
+static void all_unheard(int rank)
+{
+    (void)rank;
+    unheard = true;
+}
+
+static void one_unheard(int rank)
+{
+    unheard = rank == 1;
+}
+
+static void no_proxy(int rank)
+{
+    fake_relay_error = rank == 1 ? -EAGAIN : 0;
+}
+
 static void no_algorithm(int rank)
 {
     (void)rank;
@@ -170,13 +208,16 @@ static void no_algorithm(int rank)
 static void some_decline(void **state)
 {
     (void)state;
-    run((trial_t){4, 2, proof_fails_on_one, false, 0, 0, false});
-    run((trial_t){4, 2, other_settings, false, 0, 0, false});
-    run((trial_t){4, 2, other_gpus, false, 0, 0, false});
-    run((trial_t){4, 2, no_algorithm, false, 0, 0, false});
-    run((trial_t){2, 1, no_algorithm, true, 2, 1, false});
+    run((trial_t){4, 2, proof_fails_on_one, false, 0, 0, false, false});
+    run((trial_t){4, 2, other_settings, false, 0, 0, false, false});
+    run((trial_t){4, 2, other_gpus, false, 0, 0, false, false});
+    run((trial_t){4, 2, no_proxy, false, 0, 0, false, false});
+    run((trial_t){4, 2, no_algorithm, false, 0, 0, false, false});
+    run((trial_t){2, 1, no_algorithm, true, 2, 1, false, false});
     /* Or does not run Shunt: the meeting has its limit, and the process waits for no other one. */
     run((trial_t){.nranks = 4, .per_host = 2, .fault = dies, .missed = true});
+    run((trial_t){.nranks = 4, .per_host = 2, .fault = all_unheard, .blocked = true});
+    run((trial_t){.nranks = 2, .per_host = 1, .fault = one_unheard, .blocked = true});
 }
 
 /* ---- What NCCL reaches the others by ------------------------------------------------ */
@@ -218,11 +259,11 @@ static void without_rdma(int rank)
 static void networks(void **state)
 {
     (void)state;
-    run((trial_t){2, 1, by_rdma, false, 0, 0, false});
-    run((trial_t){2, 1, by_rdma_as_asked, true, 2, 1, false});
-    run((trial_t){2, 1, by_rdma_without_exchange, false, 0, 0, false});
-    run((trial_t){2, 1, by_a_plugin, false, 0, 0, false});
-    run((trial_t){2, 1, without_rdma, true, 2, 1, false});
+    run((trial_t){2, 1, by_rdma, false, 0, 0, false, false});
+    run((trial_t){2, 1, by_rdma_as_asked, true, 2, 1, false, false});
+    run((trial_t){2, 1, by_rdma_without_exchange, false, 0, 0, false, false});
+    run((trial_t){2, 1, by_a_plugin, false, 0, 0, false, false});
+    run((trial_t){2, 1, without_rdma, true, 2, 1, false, false});
 }
 
 /* An id carries an invitation where ranks may meet; but one that every rank makes for itself has to be the same. */

@@ -83,8 +83,8 @@ static void raw_element(const data_case_t *c, int rank, uint64_t index, uint64_t
     if ((bits_at(c, rank, index / RUN_ELEMENTS + (1ull << 40)) & 3) == 0)
         bits = ~0ull;
     memcpy(element, &bits, bytes);
-    /* An infinity of e5m2 has two right results under min and max: kept, or saturated by the conversion. Make it a NaN.
-     * */
+    /* An infinity of e5m2 has two right results under min and max: kept, or saturated by the conversion. So it is made
+     * a NaN. */
     if (c->type == ncclFloat8e5m2 && (bits & 0x7f) == 0x7c)
         memset(element, 0x7f, 1);
 }

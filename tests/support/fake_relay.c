@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "algorithms/multihost/multihost.h"
+#include "fake_relay.h"
 
 enum { WINDOW = 64 };
+
+int fake_relay_error;
 
 struct alg_relay {
     net_network_t *network;
@@ -32,17 +34,18 @@ net_landing_t alg_relay_landing(const alg_relay_t *relay)
     return (net_landing_t){.windows = own->windows, .window_bytes = WINDOW, .flags = own->flags};
 }
 
-void alg_relay_connected(alg_relay_t *relay, net_network_t *network)
+int alg_relay_connected(alg_relay_t *relay, net_network_t *network)
 {
-    relay->network = network;
+    if (fake_relay_error == 0)
+        relay->network = network;
+    return fake_relay_error;
 }
 
-int alg_relay_serve(alg_relay_t *relay, alg_team_t *team, alg_control_t *control)
+void alg_relay_serve(alg_relay_t *relay, alg_team_t *team, alg_control_t *control)
 {
     (void)control;
     team->host = relay->host;
     team->hosts = relay->hosts;
-    return 0;
 }
 
 void alg_relay_call(alg_relay_t *relay, const alg_team_t *team, const alg_call_t *call, bool captured)

@@ -276,8 +276,9 @@ def bench_files():
     with tempfile.TemporaryDirectory() as folder:
         table, tree = f"{folder}/rows.csv", f"{folder}/rows.json"
         expect(shunt("bench", "-g", "2", "-b", "1K", "-e", "4K", "-f", "2", "-n", "3", "-d", "float", "-o", "max",
-                     "--csv", table, "--json", tree), 0)
+                     "--csv", table, "--json", tree, NCCL_NVLS_ENABLE="0"), 0)
         facts, rows = csv_rows(table)
+        assert facts["multicast"] == "NCCL_NVLS_ENABLE=0", facts
         assert facts["command"].startswith("shunt bench -g 2 -b 1K") and "host device" in facts["hardware"], facts
         assert [row["bytes"] for row in rows] == ["1024", "2048", "4096"], rows
         for row in rows:

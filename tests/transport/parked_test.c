@@ -395,6 +395,23 @@ static void ranks_of_one_process_release_too(void **state)
     assert_int_equal(gpu->frees, 2);
 }
 
+/* As a relay's: it is released while the communicator's scratch goes to the pool, and waits for a reap all the same. */
+static void memory_that_is_no_scratch(void **state)
+{
+    (void)state;
+    enum { MANY = 6 };
+    uint8_t offer[NET_OFFER_BYTES];
+    for (uint32_t i = 0; i < MANY; i++) {
+        net_memory_t *block;
+        assert_int_equal(net_memory_create(NET_MEMORY_CUDA_IPC, 0, 4096, &block, offer), 0);
+        net_memory_destroy(block);
+        assert_int_equal(alg_scratch_retired(), i + 1);
+    }
+    alg_scratch_reap();
+    assert_int_equal(gpu->frees, MANY);
+    assert_int_equal(alg_scratch_retired(), 0);
+}
+
 /* A rank of another pid namespace cannot report its release. */
 static void shared_with_another_pid_namespace(void **state)
 {
@@ -511,6 +528,7 @@ int main(void)
         cmocka_unit_test_setup(pooled_by_the_peer, reset),
         cmocka_unit_test_setup(a_reset_takes_everything, reset),
         cmocka_unit_test_setup(ranks_of_one_process_release_too, reset),
+        cmocka_unit_test_setup(memory_that_is_no_scratch, reset),
         cmocka_unit_test_setup(shared_with_another_pid_namespace, reset),
         cmocka_unit_test_setup(a_late_guest_is_turned_away, reset),
         cmocka_unit_test_setup(seats_are_left, reset),

@@ -16,7 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A host that has vanished acknowledges nothing: its connection ends after some 20 s, used or not. */
+/* A host that has vanished acknowledges nothing: its connection ends after some 20 s, used or not. So does one that is
+ * full and of which the peer reads nothing. */
 enum { BACKLOG = 64, IDLE_S = 10, PROBE_S = 3, PROBES = 3, UNACKNOWLEDGED_MS = 20000 };
 
 uint64_t wire_now_ns(void)

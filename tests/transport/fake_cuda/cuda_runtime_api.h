@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_runtime_api.h - the part of CUDA that transport/memory_cuda.c calls, made of host memory in parked_test.c. */
+/* cuda_runtime_api.h - the part of CUDA that transport/memory_cuda.c and algorithms/control_cuda.c call, made of host
+ * memory in parked_test.c and control_test.c. */
 #ifndef TEST_FAKE_CUDA_MEMORY_H
 #define TEST_FAKE_CUDA_MEMORY_H
 
@@ -14,10 +15,21 @@ typedef enum cudaError {
 typedef struct cudaIpcMemHandle_st {
     char reserved[64];
 } cudaIpcMemHandle_t;
-enum { cudaIpcMemLazyEnablePeerAccess = 1 };
+enum {
+    cudaIpcMemLazyEnablePeerAccess = 1,
+    cudaHostAllocPortable = 1,
+    cudaHostAllocMapped = 2,
+    cudaHostRegisterPortable = 1,
+    cudaHostRegisterMapped = 2
+};
 
 cudaError_t cudaMalloc(void **pointer, size_t bytes);
 cudaError_t cudaFree(void *pointer);
+cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void *pointer);
+cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned flags);
+cudaError_t cudaHostUnregister(void *pointer);
+cudaError_t cudaHostGetDevicePointer(void **device, void *pointer, unsigned flags);
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *pointer);
 cudaError_t cudaIpcOpenMemHandle(void **pointer, cudaIpcMemHandle_t handle, unsigned flags);
 cudaError_t cudaIpcCloseMemHandle(void *pointer);

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * control_cuda.c - control words on a CUDA device: memory of the host that its kernels reach, so that the host can set
+ * the abort word while a spinning kernel fills the device's queues.
+ *
+ * The page is our own and only registered with CUDA. What CUDA allocates is unmapped when the program resets the
+ * device, or ends, while it still has communicators; and the proxy (multihost/proxy.c) may look at the words at any
+ * time. It is shared, so that a fork does not part the host's page from the device's.
+ *
+ * Memory: the scratch's, which destroys it.
+ */
+#define _GNU_SOURCE
+#include <cuda_runtime_api.h>
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "algorithms/scratch_device.h"
+
+int alg_control_create_cuda(int ordinal, alg_control_t **host, alg_control_t **device)
+{
+    const size_t bytes = sizeof(alg_control_t);
+    net_scope_t scope;
+    void *at_device = NULL;
+    void *at_host = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0); /* zero */
+    if (at_host == MAP_FAILED)
+        return -errno;
+    int error = net_scope_enter(&scope, ordinal);
+    if (error)
+        goto unmap;
+    error = net_cuda_errno(cudaHostRegister(at_host, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped));
+    if (!error) {
+        error = net_cuda_errno(cudaHostGetDevicePointer(&at_device, at_host, 0));
+        if (error)
+            (void)cudaHostUnregister(at_host);
+    }
+    net_scope_leave(&scope);
+    if (error)
+        goto unmap;
+    *host = at_host;
+    *device = at_device;
+    return 0;
+unmap:
+    (void)munmap(at_host, bytes);
+    return error;
+}
+
+/* Words that cannot be unregistered stay mapped: kernels may be using them. */
+void alg_control_destroy_cuda(int ordinal, alg_control_t *host)
+{
+    net_scope_t scope;
+    if (net_scope_enter(&scope, ordinal) != 0)
+        return;
+    if (cudaHostUnregister(host) == cudaSuccess)
+        (void)munmap(host, sizeof(*host));
+    net_scope_leave(&scope);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gpu_draw.h - what tests of kernels draw, on GPUs and on emulated ones (tests/emulator/),
+ * which are slow and have few types.
+ */
+#ifndef TEST_GPU_DRAW_H
+#define TEST_GPU_DRAW_H
+
+#include <nccl.h>
+
+#include "algorithms/algorithm.h"
+#include "tests/support/data.h"
+
+/* Grids of up to so many blocks, of 32 threads or up to so many times doubled; messages of so many bytes, which
+ * fill the rings of such a scratch. */
+#ifdef EMULATED
+enum { GPU_BLOCKS = 4, GPU_DOUBLED = 2, GPU_BYTES = 48 << 10, GPU_SCRATCH = 1 << 20 };
+#else
+enum { GPU_BLOCKS = 64, GPU_DOUBLED = 4, GPU_BYTES = 4 << 20, GPU_SCRATCH = 80 << 20 };
+#endif
+
+static inline ncclDataType_t gpu_draw_type(uint64_t *state)
+{
+#ifdef EMULATED
+    static const ncclDataType_t types[] = {ncclInt8, ncclUint8, ncclFloat32, ncclBfloat16};
+    return types[data_below(state, sizeof types / sizeof types[0])];
+#else
+    return (ncclDataType_t)data_below(state, ALG_TYPE_COUNT);
+#endif
+}
+
+#endif

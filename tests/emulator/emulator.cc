@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * emulator.cc - fibers, their order and their stores: see emulator.h. All in the thread
+ * of the program that synchronises a stream.
+ */
+#include "emulator.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <list>
+#include <memory>
+#include <vector>
+
+#include "streams.h"
+
+enum { WARP = 32, STACK_BYTES = 48 << 10, MOST_STORES = 24, STEP_NS = 100 };
+
+typedef enum kind { STORE, ADD, OR } kind_t;
+
+/* Made, but not visible to others yet. */
+typedef struct pending {
+    uint8_t *to;
+    uint64_t value[2];
+    uint32_t bytes;
+    kind_t kind;
+    uint32_t warp_meets, block_meets; /* of its lane, when it was made */
+} pending_t;
+
+typedef enum state { RUNS, MEETS_WARP, MEETS_BLOCK, WAITS, ENDED } state_t;
+
+struct block;
+struct grid;
+
+typedef struct meeting {
+    uint32_t living, waiting, value;
+    int result; /* EMULATOR_ANY or EMULATOR_LEAST */
+} meeting_t;
+
+typedef struct fiber {
+    emulator_lane_t lane;
+    grid *its_grid;
+    block *its_block;
+    char *stack;
+    ucontext_t begin;
+    jmp_buf at;
+    state_t state;
+    bool begun, let_in;
+    uint32_t index; /* among those that run */
+    uint32_t warp_meets, block_meets, met;
+    bool listed; /* among those with stores, though there may be none left */
+    uint32_t stores;
+    pending_t store[MOST_STORES];
+} fiber_t;
+
+struct block {
+    std::vector<fiber_t *> fibers;
+    std::vector<meeting_t> warps;
+    meeting_t all;
+    std::vector<uint8_t> shared;
+    uint32_t slowness; /* it runs once in so many turns */
+};
+
+struct grid {
+    uint32_t left, closed; /* lanes that have not ended; that have neither ended nor let the successor in */
+    grid *before;          /* that it may run beside; NULL: it has ended */
+    grid *behind;
+    std::vector<std::unique_ptr<block>> blocks;
+    std::function<void()> kernel;
+};
+
+static uint64_t g_random = 1;
+static uint64_t g_steps;
+static fiber_t *g_now;
+static jmp_buf g_scheduler;
+static std::vector<fiber_t *> g_running, g_with_stores;
+static std::vector<char *> g_stacks;
+static std::list<std::unique_ptr<grid>> g_grids;
+
+static uint32_t below(uint32_t n)
+{
+    g_random = g_random * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)((g_random >> 32) * n >> 32);
+}
+
+static void fail(const char *what)
+{
+    fprintf(stderr, "emulator: %s (block %u, thread %u)\n", what, g_now ? g_now->lane.block : 0,
+            g_now ? g_now->lane.thread : 0);
+    abort();
+}
+
+/* ---- Stores ---- */
+
+static void land(fiber_t *f, uint32_t i)
+{
+    pending_t *p = &f->store[i];
+    if (p->kind == STORE)
+        memcpy(p->to, p->value, p->bytes);
+    else if (p->kind == ADD)
+        *(uint64_t *)p->to += p->value[0];
+    else
+        *(uint64_t *)p->to |= p->value[0];
+    *p = f->store[--f->stores];
+}
+
+static bool overlap(const pending_t *p, const void *at, size_t bytes)
+{
+    return p->to < (const uint8_t *)at + bytes && (const uint8_t *)at < p->to + p->bytes;
+}
+
+/* A lane's accesses to one place stay in order: there is never more than one of its stores pending for it. */
+static void settle(fiber_t *f, const void *at, size_t bytes)
+{
+    for (uint32_t i = 0; i < f->stores;) {
+        if (overlap(&f->store[i], at, bytes))
+            land(f, i);
+        else
+            i++;
+    }
+}
+
+static void make_pending(void *to, const void *from, size_t bytes, kind_t kind)
+{
+    fiber_t *f = g_now;
+    settle(f, to, bytes);
+    if (f->stores == MOST_STORES)
+        land(f, below(f->stores));
+    if (!f->listed)
+        g_with_stores.push_back(f);
+    f->listed = true;
+    pending_t *p = &f->store[f->stores++];
+    *p = pending_t{(uint8_t *)to, {0, 0}, (uint32_t)bytes, kind, f->warp_meets, f->block_meets};
+    memcpy(p->value, from, bytes);
+}
+
+/* ---- Fibers ---- */
+
+static void run_again(fiber_t *f)
+{
+    f->state = RUNS;
+    f->index = (uint32_t)g_running.size();
+    g_running.push_back(f);
+}
+
+static void stop_running(fiber_t *f, state_t state)
+{
+    f->state = state;
+    g_running[f->index] = g_running.back();
+    g_running[f->index]->index = f->index;
+    g_running.pop_back();
+}
+
+static void leave_fiber(void)
+{
+    if (_setjmp(g_now->at) == 0)
+        _longjmp(g_scheduler, 1);
+}
+
+static void open_meeting(block *b, meeting_t *m, int of, uint32_t warp)
+{
+    const uint32_t value = m->value;
+    m->waiting = 0;
+    for (fiber_t *f : b->fibers) {
+        if (of == EMULATOR_WARP ? f->state == MEETS_WARP && f->lane.thread / WARP == warp : f->state == MEETS_BLOCK) {
+            f->met = value;
+            ++*(of == EMULATOR_WARP ? &f->warp_meets : &f->block_meets);
+            run_again(f);
+        }
+    }
+}
+
+static void let_in(fiber_t *f)
+{
+    if (!f->let_in) {
+        f->let_in = true;
+        f->its_grid->closed--;
+    }
+}
+
+static void end_lane(fiber_t *f)
+{
+    block *b = f->its_block;
+    const uint32_t warp = f->lane.thread / WARP;
+    let_in(f);
+    f->its_grid->left--;
+    stop_running(f, ENDED);
+    if (--b->warps[warp].living > 0 && b->warps[warp].waiting == b->warps[warp].living)
+        open_meeting(b, &b->warps[warp], EMULATOR_WARP, warp);
+    if (--b->all.living > 0 && b->all.waiting == b->all.living)
+        open_meeting(b, &b->all, EMULATOR_BLOCK, 0);
+}
+
+static void fiber_main(void)
+{
+    g_now->its_grid->kernel();
+    end_lane(g_now);
+    _longjmp(g_scheduler, 1);
+}
+
+static char *take_stack(void)
+{
+    if (g_stacks.empty()) {
+        char *all = (char *)mmap(NULL, 64 * STACK_BYTES, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (all == MAP_FAILED)
+            fail("no memory for stacks");
+        for (int i = 0; i < 64; i++)
+            g_stacks.push_back(all + i * STACK_BYTES);
+    }
+    char *stack = g_stacks.back();
+    g_stacks.pop_back();
+    return stack;
+}
+
+static void begin_fiber(fiber_t *f)
+{
+    f->begun = true;
+    f->stack = take_stack();
+    getcontext(&f->begin);
+    f->begin.uc_stack.ss_sp = f->stack;
+    f->begin.uc_stack.ss_size = STACK_BYTES;
+    f->begin.uc_link = NULL;
+    makecontext(&f->begin, fiber_main, 0);
+    setcontext(&f->begin);
+}
+
+static void run_fiber(fiber_t *f)
+{
+    g_now = f;
+    if (_setjmp(g_scheduler) == 0) {
+        if (f->begun)
+            _longjmp(f->at, 1);
+        begin_fiber(f);
+    }
+    g_now = NULL;
+    if (f->state == ENDED) {
+        g_stacks.push_back(f->stack);
+        f->stack = NULL;
+    }
+}
+
+/* A point at which others may run. */
+static void step(void)
+{
+    g_steps++;
+    if (g_now->stores && below(4) == 0)
+        land(g_now, below(g_now->stores));
+    if (below(4) == 0)
+        leave_fiber();
+}
+
+/* ---- Kernels ---- */
+
+static bool is_over(grid *g)
+{
+    if (g->left)
+        return false;
+    for (auto &b : g->blocks) {
+        for (fiber_t *f : b->fibers) {
+            if (f->stores)
+                return false;
+        }
+    }
+    return true;
+}
+
+static void destroy(grid *g)
+{
+    for (auto &b : g->blocks) {
+        for (fiber_t *f : b->fibers)
+            delete f;
+    }
+}
+
+static void wake_successor(grid *g)
+{
+    if (!g->behind)
+        return;
+    g->behind->before = NULL;
+    for (auto &b : g->behind->blocks) {
+        for (fiber_t *f : b->fibers) {
+            if (f->state == WAITS)
+                run_again(f);
+        }
+    }
+}
+
+/* Some stores become visible, and blocks become slow or fast. */
+static void pass_time(void)
+{
+    for (uint32_t i = 0; i < 2 && !g_with_stores.empty(); i++) {
+        const uint32_t at = below((uint32_t)g_with_stores.size());
+        fiber_t *f = g_with_stores[at];
+        if (f->stores)
+            land(f, below(f->stores));
+        if (f->stores == 0) {
+            f->listed = false;
+            g_with_stores[at] = g_with_stores.back();
+            g_with_stores.pop_back();
+        }
+    }
+    if (below(2000) == 0) {
+        for (auto &g : g_grids) {
+            const uint32_t all = below(4) ? 1 : 50;
+            for (auto &b : g->blocks)
+                b->slowness = all * (below(4) ? 1 : 50);
+        }
+    }
+}
+
+const emulator_lane_t *emulator_lane(void)
+{
+    return &g_now->lane;
+}
+
+void *emulator_shared(void)
+{
+    return g_now->its_block->shared.data();
+}
+
+uint64_t emulator_now_ns(void)
+{
+    return (g_steps + 1) * STEP_NS;
+}
+
+uint32_t emulator_meet(int of, int result, uint32_t x)
+{
+    fiber_t *f = g_now;
+    block *b = f->its_block;
+    const uint32_t warp = f->lane.thread / WARP;
+    meeting_t *m = of == EMULATOR_WARP ? &b->warps[warp] : &b->all;
+    if (m->waiting && m->result != result)
+        fail("lanes meet at different places");
+    m->value = m->waiting == 0 ? x : result == EMULATOR_ANY ? m->value | x : m->value < x ? m->value : x;
+    m->result = result;
+    m->waiting++;
+    stop_running(f, of == EMULATOR_WARP ? MEETS_WARP : MEETS_BLOCK);
+    if (m->waiting == m->living)
+        open_meeting(b, m, of, warp);
+    leave_fiber();
+    return f->met;
+}
+
+void emulator_wait_for_predecessor(void)
+{
+    fiber_t *f = g_now;
+    if (f->its_grid->before) {
+        stop_running(f, WAITS);
+        leave_fiber();
+    }
+}
+
+void emulator_let_successor_in(void)
+{
+    let_in(g_now);
+}
+
+void emulator_store(void *to, const void *from, size_t bytes)
+{
+    step();
+    make_pending(to, from, bytes, STORE);
+}
+
+void emulator_add(uint64_t *to, uint64_t x)
+{
+    step();
+    make_pending(to, &x, sizeof x, ADD);
+}
+
+void emulator_or(uint64_t *to, uint64_t x)
+{
+    step();
+    make_pending(to, &x, sizeof x, OR);
+}
+
+void emulator_load(const void *from, void *to, size_t bytes)
+{
+    step();
+    settle(g_now, from, bytes);
+    memcpy(to, from, bytes);
+}
+
+void emulator_fence(void)
+{
+    const fiber_t *now = g_now;
+    for (fiber_t *f : now->its_block->fibers) {
+        const bool warp = f->lane.thread / WARP == now->lane.thread / WARP;
+        for (uint32_t i = 0; i < f->stores;) {
+            const pending_t *p = &f->store[i];
+            if (f == now || p->block_meets < now->block_meets || (warp && p->warp_meets < now->warp_meets))
+                land(f, i);
+            else
+                i++;
+        }
+    }
+}
+
+/* ---- For streams.cc ---- */
+
+void emulator_seed(uint64_t seed)
+{
+    g_random = seed * 2 + 1;
+}
+
+grid_t *emulator_begin(const launch_t &launch, grid_t *before)
+{
+    g_grids.emplace_back(new grid);
+    grid *g = g_grids.back().get();
+    g->left = g->closed = launch.blocks * launch.threads;
+    g->before = before;
+    g->behind = NULL;
+    g->kernel = launch.kernel;
+    if (before)
+        before->behind = g;
+    const uint32_t all = below(4) ? 1 : 50;
+    for (uint32_t i = 0; i < launch.blocks; i++) {
+        g->blocks.emplace_back(new block);
+        block *b = g->blocks.back().get();
+        b->shared.resize(launch.shared_bytes + 16);
+        b->slowness = all * (below(4) ? 1 : 50);
+        b->all = meeting_t{launch.threads, 0, 0, 0};
+        for (uint32_t t = 0; t < launch.threads; t++) {
+            if (t % WARP == 0)
+                b->warps.push_back(meeting_t{std::min(launch.threads - t, (uint32_t)WARP), 0, 0, 0});
+            fiber_t *f = new fiber_t();
+            f->lane = emulator_lane_t{t, launch.threads, i, launch.blocks};
+            f->its_grid = g;
+            f->its_block = b;
+            b->fibers.push_back(f);
+            run_again(f);
+        }
+    }
+    return g;
+}
+
+bool emulator_lets_in(const grid_t *g)
+{
+    return g->closed == 0;
+}
+
+bool emulator_over(grid_t *g)
+{
+    if (!is_over(g))
+        return false;
+    wake_successor(g);
+    for (size_t i = 0; i < g_with_stores.size();) { /* none of them has any left */
+        if (g_with_stores[i]->its_grid == g) {
+            g_with_stores[i] = g_with_stores.back();
+            g_with_stores.pop_back();
+        } else {
+            i++;
+        }
+    }
+    destroy(g);
+    g_grids.remove_if([g](const std::unique_ptr<grid> &x) { return x.get() == g; });
+    return true;
+}
+
+bool emulator_run(uint32_t turns)
+{
+    for (uint32_t i = 0; i < turns; i++) {
+        if (g_running.empty() && g_with_stores.empty())
+            return i > 0;
+        pass_time();
+        if (g_running.empty())
+            continue;
+        fiber_t *f = g_running[below((uint32_t)g_running.size())];
+        g_steps++;
+        if (f->its_block->slowness == 1 || below(f->its_block->slowness) == 0)
+            run_fiber(f);
+    }
+    return true;
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * lane_ptx.cuh - algorithms/device/lane_ptx.cuh for emulated GPUs: what is one access
+ * there is one here, and is ordered by no more.
+ */
+#ifndef SHUNT_LANE_PTX_CUH
+#define SHUNT_LANE_PTX_CUH
+
+LANE_FN void lane_begin(uint64_t held, uint32_t early)
+{
+    if (held == 0)
+        abort();
+    emulator_wait_for_predecessor();
+    if (early)
+        emulator_let_successor_in();
+}
+
+template <class T> LANE_FN T lane_load_of(const void *p)
+{
+    T x;
+    emulator_load(p, &x, sizeof x);
+    return x;
+}
+
+template <class T> LANE_FN void lane_store_of(void *p, const T &x)
+{
+    emulator_store(p, &x, sizeof x);
+}
+
+/* Of 16 bytes each aligned 8 are one store. */
+LANE_FN void lane_store_halves(void *p, const vec16_t &v)
+{
+    emulator_store(p, &v.w[0], 8);
+    emulator_store((uint8_t *)p + 8, &v.w[2], 8);
+}
+
+LANE_FN vec16_t lane_load_halves(const void *p)
+{
+    vec16_t v;
+    emulator_load(p, &v.w[0], 8);
+    emulator_load((const uint8_t *)p + 8, &v.w[2], 8);
+    return v;
+}
+
+LANE_FN vec16_t lane_load(const void *p)
+{
+    return lane_load_halves(p);
+}
+
+LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *any)
+{
+    return lane_load_halves(wanted ? p : any);
+}
+
+LANE_FN void lane_store(void *p, const vec16_t &v)
+{
+    lane_store_halves(p, v);
+}
+
+LANE_FN uint32_t lane_load_word(const void *p)
+{
+    return lane_load_of<uint32_t>(p);
+}
+
+template <class T> LANE_FN void lane_store_part(void *p, T x)
+{
+    lane_store_of(p, x);
+}
+
+LANE_FN void lane_put(void *p, const vec16_t &v)
+{
+    lane_store_halves(p, v);
+}
+
+LANE_FN void lane_put_word(void *p, uint32_t w)
+{
+    lane_store_of(p, w);
+}
+
+LANE_FN vec16_t lane_poll(const void *p)
+{
+    return lane_load_halves(p);
+}
+
+LANE_FN uint32_t lane_poll_word(const void *p)
+{
+    return lane_load_of<uint32_t>(p);
+}
+
+LANE_FN void lane_rearm(void *p)
+{
+    lane_store_halves(p, vec16_t{{SENTINEL, SENTINEL, SENTINEL, SENTINEL}});
+}
+
+LANE_FN void lane_rearm_word(void *p)
+{
+    lane_store_of(p, SENTINEL);
+}
+
+LANE_FN void lane_copy_out(void *p, const vec16_t &v)
+{
+    lane_store_halves(p, v);
+}
+
+LANE_FN vec16_t lane_copy_in(const void *p)
+{
+    return lane_load_halves(p);
+}
+
+LANE_FN void lane_fence()
+{
+    emulator_fence();
+}
+
+LANE_FN void lane_raise(void *p, uint64_t value)
+{
+    lane_store_of(p, value);
+}
+
+LANE_FN uint64_t lane_flag(const void *p)
+{
+    return lane_load_of<uint64_t>(p);
+}
+
+/* One store, and one load. */
+LANE_FN void lane_post(void *p, const vec16_t &v)
+{
+    emulator_store(p, v.w, VEC);
+}
+
+LANE_FN vec16_t lane_fetch(const void *p)
+{
+    return lane_load_of<vec16_t>(p);
+}
+
+LANE_FN uint64_t lane_read_own(const uint64_t *p)
+{
+    return lane_load_of<uint64_t>(p);
+}
+
+LANE_FN void lane_read_both(const uint64_t *p, uint64_t &first, uint64_t &second)
+{
+    first = lane_read_own(p);
+    second = lane_read_own(p + 1);
+}
+
+LANE_FN void lane_add_own(uint64_t *p, uint64_t x)
+{
+    emulator_add(p, x);
+}
+
+LANE_FN void lane_or_own(uint64_t *p, uint64_t x)
+{
+    emulator_or(p, x);
+}
+
+LANE_FN void lane_write_own(uint64_t *p, uint64_t w)
+{
+    lane_store_of(p, w);
+}
+
+LANE_FN uint64_t lane_now()
+{
+    return emulator_now_ns();
+}
+
+#endif
