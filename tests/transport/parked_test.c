@@ -40,9 +40,9 @@ typedef struct gpu {
 } gpu_t;
 
 static gpu_t *gpu;
-static uint8_t *memory; /* BLOCKS of them */
-static bool refuses;    /* the driver does not allow frees now */
-static void *controls[BLOCKS];
+static uint8_t *memory;        /* BLOCKS of them */
+static bool refuses;           /* the driver does not allow frees now */
+static void *controls[BLOCKS]; /* a reset frees them, so that a use after it is found */
 
 static size_t block_of(const void *pointer)
 {
