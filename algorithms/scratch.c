@@ -179,6 +179,7 @@ int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind,
                             .rank = rank,
                             .nranks = nranks,
                             .map = *map,
+                            .life = device == ALG_DEVICE_CUDA ? net_device_life(ordinal) : 0,
                             .birth = atomic_fetch_add(&births, 1)};
     alg_control_t *device_control;
     int error = allocate(made, kind, offer);

@@ -24,6 +24,7 @@ struct alg_scratch {
     uint32_t rank;
     uint32_t nranks;
     alg_map_t map;
+    uint64_t life;                       /* of the device (net_device_life); on the host 0 */
     net_memory_t *memory;                /* own */
     net_mapping_t *peers[ALG_MAX_RANKS]; /* NULL for the own rank */
     uint8_t *own;                        /* ALG_MEMORY_HOST: the team's, as the device addresses it; else NULL */

@@ -22,13 +22,21 @@
 static net_lock_t retired_lock = NET_LOCK_INITIALIZER;
 static alg_scratch_t *retired;
 
+/* After a fork the driver's memory is the parent's, and after a reset of the device nobody's. */
+static bool is_ours(const alg_scratch_t *scratch)
+{
+    return scratch->device == ALG_DEVICE_HOST ||
+           (scratch->pid == getpid() && !net_device_lost(scratch->ordinal, scratch->life));
+}
+
 static void free_now(alg_scratch_t *scratch)
 {
+    const bool ours = is_ours(scratch);
     for (uint32_t peer = 0; peer < scratch->nranks; peer++)
         net_mapping_close(scratch->peers[peer]);
-    if (scratch->control && (scratch->device == ALG_DEVICE_HOST || scratch->pid == getpid()))
+    if (scratch->control && ours)
         scratch->ops->control_destroy(scratch->ordinal, scratch->control);
-    if (scratch->own && (scratch->device == ALG_DEVICE_HOST || scratch->pid == getpid()))
+    if (scratch->own && ours)
         scratch->ops->own_destroy(scratch->ordinal, scratch->own);
     net_memory_destroy(scratch->memory);
     free(scratch);

@@ -103,18 +103,33 @@ alg_scratch_t *alg_pool_get(uint64_t id, uint32_t rank)
     return taken;
 }
 
-uint64_t alg_scratch_idle(const alg_set_t *set, uint32_t rank, const alg_map_t *map)
+/* Reserve the newest that fits; false: there is none. */
+static bool reserve(const alg_set_t *set, uint32_t rank, const alg_map_t *map, alg_scratch_t *copy)
 {
     alg_scratch_t *newest = NULL;
     net_lock_take(&pool_lock);
     for (alg_scratch_t *at = pool; at; at = at->next)
         if (fits(at, set, rank, map) && !at->offered && (!newest || at->birth > newest->birth))
             newest = at;
-    if (newest)
+    if (newest) {
         newest->offered = true;
-    uint64_t id = newest ? newest->id : 0;
+        *copy = *newest;
+    }
     net_lock_give(&pool_lock);
-    return id;
+    return newest != NULL;
+}
+
+uint64_t alg_scratch_idle(const alg_set_t *set, uint32_t rank, const alg_map_t *map)
+{
+    alg_scratch_t idle;
+    while (reserve(set, rank, map, &idle)) {
+        if (!net_device_lost(idle.ordinal, idle.life))
+            return idle.id;
+        alg_scratch_t *lost = alg_pool_get(idle.id, rank);
+        if (lost)
+            alg_scratch_free(lost);
+    }
+    return 0;
 }
 
 void alg_scratch_leave_idle(uint64_t id, uint32_t rank)

@@ -23,6 +23,7 @@ typedef struct entry {
 static const entry_t entries[] = {
     {offsetof(net_driver_t, context_get), "cuCtxGetCurrent"},
     {offsetof(net_driver_t, context_set), "cuCtxSetCurrent"},
+    {offsetof(net_driver_t, pointer_attribute), "cuPointerGetAttribute"},
     {offsetof(net_driver_t, capture_mode), "cuThreadExchangeStreamCaptureMode"},
     {offsetof(net_driver_t, granularity), "cuMemGetAllocationGranularity"},
     {offsetof(net_driver_t, create), "cuMemCreate"},

@@ -45,8 +45,9 @@ _Static_assert(sizeof(net_offer_t) == NET_OFFER_BYTES, "an offer's size is part 
 struct net_memory {
     net_memory_kind_t kind;
     int device;
-    size_t bytes; /* usable bytes */
-    int node;     /* host: the NUMA node for its pages */
+    uint64_t life; /* of the device; 0: not of CUDA, or not known */
+    size_t bytes;  /* usable bytes */
+    int node;      /* host: the NUMA node for its pages */
     void *pointer;
     net_token_t token;
     net_process_t owner;
@@ -61,7 +62,8 @@ struct net_memory {
 };
 
 struct net_mapping {
-    int device; /* device whose kernels use it */
+    int device;    /* device whose kernels use it */
+    uint64_t life; /* of that device, likewise */
     size_t bytes;
     void *pointer;
     net_process_t owner;

@@ -51,7 +51,8 @@ static int ipc_destroy(net_memory_t *memory)
     int error = net_scope_enter(&scope, memory->device);
     if (error)
         return error;
-    error = net_cuda_errno(cudaFree(memory->pointer));
+    if (!net_device_lost(memory->device, memory->life))
+        error = net_cuda_errno(cudaFree(memory->pointer));
     net_scope_leave(&scope);
     if (error != -EAGAIN)
         net_guests_close(&memory->guests);
@@ -84,7 +85,8 @@ static void ipc_close(net_mapping_t *mapping)
     net_scope_t scope;
     if (net_scope_enter(&scope, mapping->device) != 0)
         return;
-    if (cudaIpcCloseMemHandle(mapping->pointer) == cudaSuccess)
+    const bool lost = net_device_lost(mapping->device, mapping->life);
+    if (lost || cudaIpcCloseMemHandle(mapping->pointer) == cudaSuccess)
         net_guest_leave(&mapping->guest);
     net_scope_leave(&scope);
 }

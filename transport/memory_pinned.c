@@ -31,9 +31,11 @@ static int pin(void *at, size_t bytes, int device)
     return error;
 }
 
-static int unpin(void *at, int device)
+static int unpin(void *at, int device, uint64_t life)
 {
     net_scope_t scope;
+    if (net_device_lost(device, life))
+        return 0;
     int error = net_scope_enter(&scope, device);
     if (error)
         return error;
@@ -66,7 +68,7 @@ static int pinned_create(net_memory_t *memory, net_offer_t *offer)
 
 static int pinned_destroy(net_memory_t *memory)
 {
-    int error = unpin(memory->pointer, memory->device);
+    int error = unpin(memory->pointer, memory->device, memory->life);
     return error ? error : net_memory_host.destroy(memory);
 }
 
@@ -84,7 +86,7 @@ static int pinned_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t
 /* Memory that cannot be unregistered stays mapped: kernels may be using it. */
 static void pinned_close(net_mapping_t *mapping)
 {
-    if (unpin(mapping->pointer, mapping->device) == 0)
+    if (unpin(mapping->pointer, mapping->device, mapping->life) == 0)
         net_memory_host.close(mapping);
 }
 

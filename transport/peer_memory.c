@@ -161,6 +161,7 @@ int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memo
         return -ENOMEM;
     *made = (net_memory_t){.kind = kind,
                            .device = device,
+                           .life = ops->driver ? net_device_life(device) : 0,
                            .bytes = bytes,
                            .node = NET_ANY_NODE,
                            .owner = net_process_self(),
@@ -228,8 +229,12 @@ int net_memory_open(net_memory_t *own, int device, const uint8_t peer_offer[NET_
     net_mapping_t *made = calloc(1, sizeof *made);
     if (!made)
         return -ENOMEM;
-    *made = (net_mapping_t){
-        .device = device, .bytes = offer.bytes, .owner = offer.owner, .kind = own->kind, .pid = getpid()};
+    *made = (net_mapping_t){.device = device,
+                            .life = ops->driver ? net_device_life(device) : 0,
+                            .bytes = offer.bytes,
+                            .owner = offer.owner,
+                            .kind = own->kind,
+                            .pid = getpid()};
     if (same_process(&offer.owner, &own->owner))
         error = open_sibling(ops, &offer, made);
     else if (!net_process_alive(&offer.owner))

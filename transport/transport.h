@@ -216,6 +216,11 @@ int net_scope_enter(net_scope_t *scope, int device);
 void net_scope_leave(net_scope_t *scope);
 /* A cudaError_t as a negative errno; 0 for success. */
 int net_cuda_errno(int cuda_error);
+/* A number that changes when the program resets the device (cudaDeviceReset); 0: not known. */
+uint64_t net_device_life(int device);
+/* Whether it has changed since it was `life`: memory and mappings of that time are gone, and their addresses may be the
+ * program's. */
+bool net_device_lost(int device, uint64_t life);
 
 #ifdef __cplusplus
 }

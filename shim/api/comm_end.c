@@ -57,8 +57,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     return result;
 }
 
-/* NCCL refused (the communicator is not ready), so the handle stays valid. Keep its state, too, or this rank would
- * route calls differently from its peers. */
+/* NCCL refused, so the handle stays valid. Keep its state, too, or this rank would route calls differently from its
+ * peers, and an abort would not stop our kernels. */
 static void revive(shim_comm_t *comm, ncclComm_t handle, int phase)
 {
     if (shim_comm_find(handle))
@@ -89,9 +89,11 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     /* An abort from another thread ended the wait, and frees the handle. */
     bool aborted = !shim_comm_drop(state, comm);
     ncclResult_t result = aborted ? ncclSuccess : shim_nccl_answer(nccl->ncclCommDestroy(comm));
-    if (result == ncclInvalidArgument)
+    /* Not ready; or, in a group, whose end does the work, failed before. */
+    const bool refused = result == ncclInvalidArgument || (grouped && shim_is_error(result));
+    if (refused)
         revive(state, comm, phase);
-    if (grouped && result == ncclSuccess)
+    if (grouped && !refused)
         shim_attach_defer_release(state);
     else if (drained)
         shim_comm_release(state);

@@ -15,11 +15,37 @@
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime.h>
 
+enum { NAP_US = 50 };
+
+/* A nap of a wait; false at its limit. */
+static bool nap(uint64_t *naps, uint32_t limit_ms)
+{
+    const struct timespec time = {0, NAP_US * 1000};
+    if (limit_ms && *naps >= limit_ms * UINT64_C(1000) / NAP_US)
+        return false;
+    nanosleep(&time, NULL);
+    ++*naps;
+    return true;
+}
+
+/* A launch holds the lock, and may wait there for a kernel of a communicator that this thread has yet to abort. */
+static bool lock_within(shim_comm_t *comm, uint64_t *naps, uint32_t limit_ms)
+{
+    if (!limit_ms)
+        return pthread_mutex_lock(&comm->lock) == 0;
+    while (pthread_mutex_trylock(&comm->lock) != 0)
+        if (!nap(naps, limit_ms))
+            return false;
+    return true;
+}
+
 bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
 {
+    uint64_t naps = 0;
     if (atomic_load(&comm->host))
         return true;
-    pthread_mutex_lock(&comm->lock);
+    if (!lock_within(comm, &naps, limit_ms))
+        return false;
     shim_order_t order = comm->order;
     pthread_mutex_unlock(&comm->lock);
     if (!order.recorded && !order.mixed && !order.lost)
@@ -27,14 +53,9 @@ bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
     net_scope_t scope;
     if (order.lost || net_scope_enter(&scope, comm->device) != 0)
         return false;
-    const struct timespec nap = {0, 50 * 1000};
     cudaError_t error = cudaEventQuery((cudaEvent_t)order.event);
-    for (uint64_t naps = 0; error == cudaErrorNotReady; naps++) {
-        if (limit_ms && naps >= limit_ms * UINT64_C(20))
-            break;
-        nanosleep(&nap, NULL);
+    while (error == cudaErrorNotReady && nap(&naps, limit_ms))
         error = cudaEventQuery((cudaEvent_t)order.event);
-    }
     net_scope_leave(&scope);
     return error == cudaSuccess;
 }

@@ -79,6 +79,23 @@ static cudaError_t need_side(void **side)
     return error;
 }
 
+/* A graph is to wait for the event in every replay. The driver may drop a wait for an event that was never recorded, so
+ * before the first capture it is recorded once: not on the program's stream, which is captured. */
+static cudaError_t need_recorded_event(shim_order_t *order)
+{
+    if (order->recorded || order->mixed)
+        return cudaSuccess;
+    cudaError_t error = need_event(order);
+    if (error == cudaSuccess)
+        error = need_side(&order->side[0]);
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    if (error == cudaSuccess)
+        error = cudaEventRecord(order->event, order->side[0]);
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    return error;
+}
+
 /* ---- Calls ------------------------------------------------------------------------------ */
 
 int shim_order_join(void *waiter, void *stream)
@@ -110,7 +127,7 @@ int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capt
 {
     shim_order_t *order = &comm->order;
     if (capture->id != 0) {
-        cudaError_t error = comm->config.graph_mixing ? need_event(order) : cudaSuccess;
+        cudaError_t error = comm->config.graph_mixing ? need_recorded_event(order) : cudaSuccess;
         return error == cudaSuccess ? shim_captured_enter(comm, stream, capture) : cleared(error);
     }
     bool same = order->last_stream_id == capture->stream_id && capture->stream_id != SHIM_STREAM_UNKNOWN;

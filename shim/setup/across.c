@@ -91,10 +91,11 @@ static void end_meeting(shim_setup_t *setup)
     setup->hosts = NULL;
 }
 
-/* An init on GPUs must not wait for a rank whose program has not reached it: that program may wait for this rank. */
+/* On GPUs neither an init nor a poll must wait for a rank whose program has not reached it: that program may wait for
+ * this rank. */
 static void postpone(shim_setup_t *setup)
 {
-    if (!setup->request.host && !setup->patient && shim_now_ns() > setup->since_ns + SHIM_AWAY_MS * UINT64_C(1000000))
+    if (!setup->request.host && !setup->told && shim_now_ns() > setup->since_ns + SHIM_AWAY_MS * UINT64_C(1000000))
         setup->postpone = true;
 }
 

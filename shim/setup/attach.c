@@ -185,7 +185,7 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
     pthread_mutex_lock(&g_lock);
     for (; claimed; claimed = claimed->claimed_next) {
         claimed->busy = false;
-        if (claimed->postpone && !claimed->lingering) {
+        if (claimed->postpone && !claimed->told) {
             claimed->lingering = claimed->told = true;
             claimed->batch = 0;
         }

@@ -469,7 +469,8 @@ static void time_out(shim_setup_t *setup)
 
 /* Nobody has reached the stage for a while. A live rank reaches the meeting, and a rank whose program calls now and
  * then reaches any stage; without a waiting thread there is no limit. One that is not seen may be dead. A thread that
- * waits in an init is released if it depends on another rank's program, which may be waiting for this rank. */
+ * waits in an init, or polls until the communicator is ready, is released if it depends on another rank's program,
+ * which may be waiting for this rank: this thread may itself be the one that polls that rank next. */
 static bool out_of_time(shim_setup_t *setup)
 {
     const uint64_t now = shim_now_ns(), needed = atomic_load(&setup->needed_ns);
@@ -477,7 +478,7 @@ static bool out_of_time(shim_setup_t *setup)
     if (now < setup->since_ns + SHIM_AWAY_MS * ms)
         return false;
     const uint32_t missing = net_missing(setup->rendezvous, setup->stage);
-    if (missing & NET_MISSING_AWAY && !setup->patient && !setup->request.host) {
+    if (missing & NET_MISSING_AWAY && !setup->told && !setup->request.host) {
         net_set_away(setup->rendezvous, true);
         setup->postpone = true;
         return false;

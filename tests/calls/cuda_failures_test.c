@@ -3,7 +3,10 @@
  * cuda_failures_test.c - calls and groups that fail half way on a fake GPU, and the end of a communicator: what still
  * runs, and that no later call meets the peers' kernels of one that did not launch.
  */
+#define _GNU_SOURCE
+#include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include "fake_calls.h"
 #include "shim/call/group.h"
@@ -67,12 +70,13 @@ static void a_call_that_was_not_recorded_is_the_last(void **state)
     shim_comm_t *comm = *state;
     for (unsigned long long id = 0; id < 2; id++) {
         shim_comm_t *other = fake_comm(0, true);
+        assert_int_equal(reduce(other, SMALL, 1), ncclSuccess);
         fake_stream_capture(fake_stream(1), id);
         fake.record_error = cudaErrorInvalidResourceHandle;
         assert_int_equal(reduce(other, SMALL, 1), ncclUnhandledCudaError);
         fake.record_error = 0;
         assert_int_equal(reduce(other, SMALL, 1), ncclUnhandledCudaError);
-        assert_int_equal(fake.works, 1 + id);
+        assert_int_equal(fake.works, 2 * (1 + id));
         assert_int_equal(shim_drain(other, 1), id != 0); /* nobody knows when it ends; what is captured does not run */
         fake_graphs_destroy();
         fake_comm_end(other);
@@ -93,6 +97,33 @@ static void calls_are_drained(void **state)
     fake.running = false;
     assert_true(shim_drain(comm, 0));
     assert_true(shim_drained(comm));
+}
+
+static void *drain_for_a_while(void *comm)
+{
+    return shim_drain(comm, 1) ? comm : NULL;
+}
+
+/* A launch holds the lock while the launch queue is full, perhaps until this very thread aborts another communicator.
+ */
+static void a_drain_with_a_limit_does_not_wait_for_a_launch(void **state)
+{
+    shim_comm_t *comm = *state;
+    pthread_t thread;
+    struct timespec limit; /* against hanging alone */
+    void *drained = comm;
+    reduce(comm, SMALL, 1);
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec += 20;
+    pthread_mutex_lock(&comm->lock);
+    assert_int_equal(pthread_create(&thread, NULL, drain_for_a_while, comm), 0);
+    const int error = pthread_timedjoin_np(thread, &drained, &limit);
+    pthread_mutex_unlock(&comm->lock);
+    if (error != 0)
+        pthread_join(thread, &drained);
+    assert_int_equal(error, 0);
+    assert_null(drained);
+    assert_true(shim_drain(comm, 1));
 }
 
 /* A replay records the event, too. */
@@ -240,6 +271,7 @@ int main(void)
                                        TEST(an_unheld_captured_call_is_the_last),
                                        TEST(a_call_that_was_not_recorded_is_the_last),
                                        TEST(calls_are_drained),
+                                       TEST(a_drain_with_a_limit_does_not_wait_for_a_launch),
                                        TEST(replays_are_drained),
                                        TEST(a_finalize_in_a_group_comes_last),
                                        TEST(a_broken_communicator_reports_its_error),

@@ -60,6 +60,7 @@ static void a_graph_may_come_before_all_eager_calls(void **state)
     reduce(comm, SMALL, 3);
     fake_graph_launch(9, fake_stream(4));
     assert_run_in_order(0, 7);
+    assert_int_equal(fake_nodes(9, FAKE_WAIT), 1); /* none without a record of the event before */
 }
 
 static void graphs_are_in_order_among_themselves(void **state)

@@ -22,6 +22,7 @@ typedef struct stream {
 struct CUevent_st {
     uint64_t known, front;
     unsigned long long capture;
+    bool recorded; /* ever */
 };
 
 struct CUgraphNode_st {
@@ -160,7 +161,7 @@ static uint64_t run_node(struct CUgraphNode_st *node, uint64_t known, cudaStream
     if (node->kind == FAKE_WAIT)
         return known | node->known;
     if (node->kind == FAKE_RECORD) {
-        *node->event = (struct CUevent_st){.known = known};
+        *node->event = (struct CUevent_st){.known = known, .recorded = true};
         return known;
     }
     fake.work[fake.works] = fake.work[node->work];
@@ -415,7 +416,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
         return cudaErrorInvalidResourceHandle;
     if (fake.record_error != 0)
         return (cudaError_t)fake.record_error;
-    *event = (struct CUevent_st){.known = s->known, .front = s->front, .capture = s->capture};
+    *event = (struct CUevent_st){.known = s->known, .front = s->front, .capture = s->capture, .recorded = true};
     return cudaSuccess;
 }
 
@@ -448,6 +449,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         return cudaErrorInvalidResourceHandle;
     if (fake.wait_error != 0)
         return (cudaError_t)fake.wait_error;
+    if (!event->recorded) /* nothing to wait for, so there may be no node */
+        return cudaSuccess;
     if (flags == cudaEventWaitExternal && s->capture != 0 && event->capture == 0) {
         struct CUgraphNode_st *node = node_add(FAKE_WAIT, s->capture, s->front);
         node->event = event;

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * One rank lacks device memory when a communicator is made: all ranks forward,
- * sums are right, nothing leaks, and Shunt serves the next communicator. Scratch
- * is large here, so that the real NCCL still fits.
+ * sums are right, nothing leaks, and Shunt serves the next communicator. And the
+ * program resets its devices. Scratch is large here, so that the real NCCL still
+ * fits.
  */
+#include <stdlib.h>
+#include <string.h>
+
 #include "gpu.h"
 
 #define SCRATCH "4G"
 
-static const size_t LEFT = (size_t)3 << 30, SLACK = (size_t)1 << 30;
+static const size_t LEFT = (size_t)3 << 30, SLACK = (size_t)1 << 30, OWN = (size_t)8 << 30;
 
 static size_t free_bytes(void)
 {
@@ -52,9 +56,49 @@ static void crowded(gpu_t *gpu)
     gpu_agree(gpu, hash);
 }
 
+/* Every byte is `value`. */
+static bool is_filled(const uint8_t *at, size_t bytes, uint8_t value)
+{
+    enum { CHUNK = 1 << 26 };
+    uint8_t *copy = malloc(CHUNK), *filled = malloc(CHUNK);
+    bool same = copy && filled;
+    if (same)
+        memset(filled, value, CHUNK);
+    for (size_t done = 0; same && done < bytes; done += CHUNK) {
+        CHECK_CUDA(cudaMemcpy(copy, at + done, CHUNK, cudaMemcpyDeviceToHost));
+        same = memcmp(copy, filled, CHUNK) == 0;
+    }
+    free(copy);
+    free(filled);
+    return same;
+}
+
+/* The program resets its devices between two communicators, and takes what was the scratch's memory. */
+static void reset(gpu_t *gpu)
+{
+    uint8_t *own;
+    uint64_t hash = 0;
+    CHECK(one_call(gpu, gpu->comm, &hash));
+    ranks_barrier(gpu->ranks);
+    CHECK_NCCL(ncclCommDestroy(gpu->comm));
+    gpu_close(gpu);
+    ranks_barrier(gpu->ranks);
+    CHECK_CUDA(cudaDeviceReset());
+    ranks_barrier(gpu->ranks);
+    gpu_open(gpu);
+    CHECK_CUDA(cudaMalloc((void **)&own, OWN));
+    CHECK_CUDA(cudaMemset(own, 0x5a, OWN));
+    CHECK_CUDA(cudaDeviceSynchronize());
+    gpu->comm = ranks_init(gpu->ranks);
+    CHECK(one_call(gpu, gpu->comm, &hash));
+    CHECK(is_filled(own, OWN, 0x5a));
+    CHECK_CUDA(cudaFree(own));
+    gpu_agree(gpu, hash);
+}
+
 int main(int argc, char **argv)
 {
-    static const gpu_case_t cases[] = {{"crowded", crowded, GPU_RANKS, 60}};
+    static const gpu_case_t cases[] = {{"crowded", crowded, GPU_RANKS, 60}, {"reset", reset, GPU_RANKS, 60}};
     setenv("SHUNT_SCRATCH_BYTES", SCRATCH, 1); /* before the ranks are forked */
     return gpu_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * parked_test.c - device memory that peers have mapped by IPC is not freed before
- * they release it or die, and only a reap frees or unmaps. The fake CUDA is made
- * of memory that the processes of this test share, and detects a free that comes
- * too early.
+ * they release it or die, only a reap frees or unmaps, and nothing is freed that a
+ * reset of the device has taken. The fake CUDA is made of memory that the
+ * processes of this test share, and detects a free that comes too early, or of
+ * what is not there.
  */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
@@ -22,8 +23,7 @@
 
 #include "algorithms/scratch_device.h"
 #include "team.h"
-#include "transport/memory.h"
-
+#include "transport/cuda_driver.h"
 #include "transport/memory.h"
 
 const net_memory_ops_t net_memory_pinned = {0}; /* unused here */
@@ -32,7 +32,9 @@ enum { BLOCKS = 64, BLOCK_BYTES = 2 << 20, SCRATCH_BYTES = 1 << 20 };
 
 /* Shared by all processes of the test. */
 typedef struct gpu {
-    atomic_int next, frees, unmaps, torn; /* torn: freed while a living process had it mapped */
+    atomic_int next, frees, unmaps, torn; /* torn: freed while a living process had it mapped, or not there */
+    atomic_int owner[BLOCKS];             /* pid of the process that allocated it; 0: freed */
+    unsigned long long number[BLOCKS];    /* of the allocation, in that process */
     atomic_int mapped[BLOCKS];            /* pid of the process that mapped it */
     atomic_bool alive[BLOCKS];
     atomic_int go; /* children wait for it */
@@ -42,6 +44,7 @@ static gpu_t *gpu;
 static uint8_t *memory; /* BLOCKS of them */
 static bool refuses;    /* the driver does not allow frees now */
 static bool refuses_ipc;
+static void *controls[BLOCKS]; /* a reset frees them, so that a use after it is found */
 
 static size_t block_of(const void *pointer)
 {
@@ -53,6 +56,9 @@ cudaError_t cudaMalloc(void **pointer, size_t bytes)
     int block = atomic_fetch_add(&gpu->next, 1);
     if (block >= BLOCKS || bytes > BLOCK_BYTES)
         return cudaErrorMemoryAllocation;
+    static unsigned long long allocations;
+    gpu->number[block] = ++allocations;
+    atomic_store(&gpu->owner[block], getpid());
     atomic_store(&gpu->alive[block], true);
     *pointer = memory + (size_t)block * BLOCK_BYTES;
     return cudaSuccess;
@@ -64,7 +70,8 @@ cudaError_t cudaFree(void *pointer)
         return cudaErrorNotPermitted;
     size_t block = block_of(pointer);
     pid_t guest = atomic_load(&gpu->mapped[block]);
-    atomic_fetch_add(&gpu->torn, guest != 0 && kill(guest, 0) == 0);
+    atomic_fetch_add(&gpu->torn, (guest != 0 && kill(guest, 0) == 0) || !atomic_load(&gpu->alive[block]));
+    atomic_store(&gpu->owner[block], 0);
     atomic_store(&gpu->alive[block], false);
     atomic_fetch_add(&gpu->frees, 1);
     return cudaSuccess;
@@ -88,7 +95,8 @@ cudaError_t cudaIpcOpenMemHandle(void **pointer, cudaIpcMemHandle_t handle, unsi
 
 cudaError_t cudaIpcCloseMemHandle(void *pointer)
 {
-    atomic_store(&gpu->mapped[block_of(pointer)], 0);
+    const pid_t guest = atomic_exchange(&gpu->mapped[block_of(pointer)], 0);
+    atomic_fetch_add(&gpu->torn, guest != getpid());
     atomic_fetch_add(&gpu->unmaps, 1);
     return cudaSuccess;
 }
@@ -97,6 +105,35 @@ cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned flags)
 {
     (void)device, (void)flags;
     return cudaSuccess;
+}
+
+/* Frees and unmaps whatever this process has there. */
+static void reset_device(void)
+{
+    for (int block = 0; block < BLOCKS; block++) {
+        pid_t self = getpid();
+        atomic_compare_exchange_strong(&gpu->mapped[block], &self, 0);
+        self = getpid();
+        if (atomic_compare_exchange_strong(&gpu->owner[block], &self, 0))
+            atomic_store(&gpu->alive[block], false);
+        free(controls[block]);
+        controls[block] = NULL;
+    }
+}
+
+static CUresult pointer_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr at)
+{
+    const size_t block = block_of((const void *)(uintptr_t)at);
+    if (attribute != CU_POINTER_ATTRIBUTE_BUFFER_ID || atomic_load(&gpu->owner[block]) != getpid())
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(data, &gpu->number[block], sizeof gpu->number[block]);
+    return CUDA_SUCCESS;
+}
+
+const net_driver_t *net_driver(void)
+{
+    static const net_driver_t driver = {.pointer_attribute = pointer_attribute};
+    return &driver;
 }
 
 /* ---- The rest of the driver --------------------------------------------------------- */
@@ -130,8 +167,12 @@ static int control_create(int ordinal, alg_control_t **host, alg_control_t **dev
 {
     (void)ordinal;
     *host = *device = aligned_alloc(64, (sizeof(alg_control_t) + 63) / 64 * 64);
-    if (!*host)
+    size_t place = 0;
+    while (place < BLOCKS && controls[place])
+        place++;
+    if (!*host || place == BLOCKS)
         return -ENOMEM;
+    controls[place] = *host;
     memset(*host, 0, sizeof **host);
     return 0;
 }
@@ -139,6 +180,9 @@ static int control_create(int ordinal, alg_control_t **host, alg_control_t **dev
 static void control_destroy(int ordinal, alg_control_t *host)
 {
     (void)ordinal;
+    for (size_t place = 0; place < BLOCKS; place++)
+        if (controls[place] == host)
+            controls[place] = NULL;
     free(host);
 }
 
@@ -293,6 +337,39 @@ static void pooled_by_the_peer(void **state)
     assert_int_equal(gpu->frees, 0);
     atomic_store(&gpu->go, 2);
     assert_true(wait_child(child));
+    alg_scratch_reap();
+    assert_int_equal(gpu->frees, 2);
+    assert_int_equal(gpu->torn, 0);
+}
+
+/* Idle, retired and parked memory: none of it is offered, armed, freed or unmapped after a reset, since its addresses
+ * may be the program's by then. Peers are told, and what is not CUDA's is released. */
+static void a_reset_takes_everything(void **state)
+{
+    (void)state;
+    team_plan_t plan = new_plan(), alone = new_plan();
+    alg_scratch_t *pooled, *retired;
+    bool reused;
+    const int descriptors = open_descriptors();
+    pid_t child = start_child(peer_that_pools, 1, 2, &plan);
+    assert_int_equal(team_build(&plan, 0, 2, &pooled, &reused), 0);
+    assert_int_equal(team_build(&alone, 0, 1, &retired, &reused), 0);
+    wait_for(&gpu->go, 1);
+    alg_scratch_release(pooled, true);
+    alg_scratch_release(retired, false);
+    reset_device();
+    assert_int_equal(alg_scratch_idle(&plan.set, 0, &plan.map), 0);
+    alg_scratch_reap();
+    atomic_store(&gpu->go, 2);
+    assert_true(wait_child(child));
+    assert_int_equal(gpu->unmaps, 1); /* the child's */
+    assert_int_equal(gpu->frees, 1);
+    alg_scratch_reap();
+    assert_int_equal(gpu->frees, 1);
+    assert_int_equal(open_descriptors(), descriptors);
+    assert_int_equal(team_build(&alone, 0, 1, &retired, &reused), 0);
+    assert_false(reused);
+    alg_scratch_release(retired, false);
     alg_scratch_reap();
     assert_int_equal(gpu->frees, 2);
     assert_int_equal(gpu->torn, 0);
@@ -470,6 +547,7 @@ int main(void)
         cmocka_unit_test_setup(freed_when_the_peer_releases, reset),
         cmocka_unit_test_setup(freed_when_the_peer_is_dead, reset),
         cmocka_unit_test_setup(pooled_by_the_peer, reset),
+        cmocka_unit_test_setup(a_reset_takes_everything, reset),
         cmocka_unit_test_setup(ranks_of_one_process_release_too, reset),
         cmocka_unit_test_setup(memory_that_is_no_scratch, reset),
         cmocka_unit_test_setup(not_shared_with_another_pid_namespace, reset),

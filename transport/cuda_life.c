@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuda_life.c - whether the program has reset a device (cudaDeviceReset) since memory
+ * was made there.
+ *
+ * A reset frees all memory of the device and closes all mappings, and later
+ * allocations may get their addresses. Nobody reports it. So each device has a mark:
+ * a small allocation, whose number the driver never gives to another one. If no
+ * allocation with that number is at the mark's address, the device has been reset,
+ * and gets a new mark.
+ *
+ * Memory: a mark is never freed; a reset takes it.
+ */
+#define _GNU_SOURCE
+#include "transport/transport.h"
+
+bool net_device_lost(int device, uint64_t life)
+{
+    return life != 0 && net_device_life(device) != life;
+}
+
+#if SHUNT_HAS_CUDA
+#include <cuda_runtime_api.h>
+#include <stddef.h>
+
+#include "transport/cuda_driver.h"
+
+enum { DEVICES = 64, MARK_BYTES = 256 };
+
+typedef struct mark {
+    void *at;
+    unsigned long long number; /* 0: the driver does not number allocations */
+    uint64_t life;
+} mark_t;
+
+static net_lock_t lock = NET_LOCK_INITIALIZER;
+static mark_t marks[DEVICES];
+
+static CUresult ask_number(const void *at, unsigned long long *number)
+{
+    *number = 0;
+    return net_driver()->pointer_attribute(number, CU_POINTER_ATTRIBUTE_BUFFER_ID, (CUdeviceptr)(uintptr_t)at);
+}
+
+static bool stands(const mark_t *mark)
+{
+    unsigned long long number;
+    if (!mark->at || !mark->number)
+        return mark->at != NULL;
+    const CUresult result = ask_number(mark->at, &number);
+    return result == CUDA_SUCCESS ? number == mark->number : result == CUDA_ERROR_NOT_PERMITTED; /* in a callback */
+}
+
+static void renew(mark_t *mark)
+{
+    *mark = (mark_t){.life = mark->life + 1};
+    if (cudaMalloc(&mark->at, MARK_BYTES) != cudaSuccess)
+        mark->at = NULL;
+    else if (ask_number(mark->at, &mark->number) != CUDA_SUCCESS)
+        mark->number = 0;
+}
+
+uint64_t net_device_life(int device)
+{
+    net_scope_t scope;
+    if (device < 0 || device >= DEVICES || net_scope_enter(&scope, device) != 0)
+        return 0;
+    net_lock_take(&lock);
+    mark_t *mark = &marks[device];
+    if (!stands(mark))
+        renew(mark);
+    const uint64_t life = mark->number ? mark->life : 0;
+    net_lock_give(&lock);
+    net_scope_leave(&scope);
+    return life;
+}
+
+#else
+
+uint64_t net_device_life(int device)
+{
+    (void)device;
+    return 0;
+}
+
+#endif
