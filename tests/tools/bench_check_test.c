@@ -18,7 +18,12 @@
 
 #include "tools/bench.h"
 
-enum { RANKS = 3, BYTES = 7 * 1024 * 1024, CALLS = 4 };
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { BYTES = 3 << 20 };
+#else
+enum { BYTES = 7 << 20 };
+#endif
+enum { RANKS = 3, CALLS = 4 };
 
 typedef enum fault { NONE, LAST_BIT, BEHIND, OTHER_ROOT, OTHER_BLOCK, UNASKED, FAULTS } fault_t;
 

@@ -7,7 +7,8 @@
  * to others some time after it was made, in any order with the lane's other stores, but
  * for stores to the same place, and for fences. So what a kernel counts on beyond what
  * the CUDA model promises can fail here. Loads take effect in program order: what a GPU
- * may load early is not shown.
+ * may load early is not shown. A barrier makes stores to global memory visible to nobody,
+ * where CUDA's makes them visible to the block: no kernel relies on it.
  *
  * A kernel that is launched with the attribute for dependent launch begins when all
  * blocks of its predecessor have let it in or ended; any other one when the
