@@ -48,10 +48,11 @@ static void find_places(const char *strings, uint64_t bytes, places_t *places)
     }
 }
 
+/* One without a size is a stub that opens the shared library (JAX's plugin has one for each of NCCL's functions). */
 static bool is_defined(const ElfW(Sym) * symbol, const places_t *places)
 {
     for (uint32_t i = 0; i < places->count; i++) {
-        if (symbol->st_name == places->at[i] && symbol->st_shndx != SHN_UNDEF) {
+        if (symbol->st_name == places->at[i] && symbol->st_shndx != SHN_UNDEF && symbol->st_size > 0) {
             return true;
         }
     }

@@ -8,7 +8,8 @@
 #include <stdbool.h>
 
 /* Whether an ELF file of this machine's kind defines ncclCommInitRank, in its dynamic symbols or, where it is not
- * stripped, in the others. Runs no code of the file. False if it cannot be read. */
+ * stripped, in the others; a function without a size does not count. Runs no code of the file. False if it cannot be
+ * read. */
 bool tool_static_nccl(const char *path);
 
 #endif
