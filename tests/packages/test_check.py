@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""test_check.py - scripts/check, scripts/nccl-header and scripts/setup in a temporary checkout.
+"""test_check.py - scripts/check, nccl-header, setup, bench and package in a temporary checkout, with fake programs.
 
 usage: test_check.py SOURCE_FOLDER CASE
 """
@@ -20,7 +20,7 @@ def checkout(folder, files):
     """A repository with one script of the project's, and these files."""
     scripts = pathlib.Path(folder, "scripts")
     scripts.mkdir()
-    for name in ("check", "nccl-header", "wheel_files.py", "setup", "common.sh"):
+    for name in ("check", "nccl-header", "wheel_files.py", "setup", "bench", "package", "common.sh"):
         shutil.copy(pathlib.Path(SOURCE, "scripts", name), scripts)
     for name, text in files.items():
         path = pathlib.Path(folder, name)
@@ -81,6 +81,48 @@ def header():
         assert done.returncode == 0 and "NCCL_VERSION_CODE" in taken.read_text(), done.stderr
 
 
+def fakes(folder, **programs):
+    """A folder of shell scripts, to be put into PATH."""
+    path = pathlib.Path(folder, "bin")
+    path.mkdir(exist_ok=True)
+    for name, text in programs.items():
+        program = path / name.replace("_", "-")
+        program.write_text(f"#!{shutil.which('bash')}\n{text}\n")
+        program.chmod(0o755)
+    return path
+
+
+def bench():
+    """scripts/bench compiles for the GPUs here, as far as Shunt and nvcc can, and measures in graphs where there are some."""
+    with tempfile.TemporaryDirectory() as folder:
+        checkout(folder, {"README.md": "x\n"})
+        pathlib.Path(folder, "scripts/setup").write_text("#!/bin/sh\n")
+        pathlib.Path(folder, "build").mkdir()
+        # More text than a pipe holds: who stops reading early ends `shunt info` by a signal.
+        fakes(pathlib.Path(folder, "build"), shunt=f"""
+            echo "$*" >>{folder}/benches
+            [ "$1" != info ] || {{ cat {folder}/device; yes | head -n 500000; }}""")
+        path = fakes(folder, cmake=f'echo "$*" >>{folder}/log', nvidia_smi=f"cat {folder}/gpus",
+                     nvcc="printf 'sm_75\nsm_80\nsm_90\nsm_100\n'")
+        device, log, benches = (pathlib.Path(folder, name) for name in ("device", "log", "benches"))
+        device.write_text("Device: CUDA\n")
+        for gpus, option in (("9.0\n9.0\n8.0\n", "-DSHUNT_CUDA_ARCHITECTURES=80-real;90-real"), ("[N/A]\n", "")):
+            pathlib.Path(folder, "gpus").write_text(gpus)
+            log.write_text("")
+            benches.write_text("")
+            done = subprocess.run(["scripts/bench"], cwd=folder, capture_output=True, text=True, check=False,
+                                  env=dict(os.environ, PATH=f"{path}:{os.environ['PATH']}"))
+            assert done.returncode == 0, done.stderr
+            options = [word for word in log.read_text().splitlines()[0].split() if "ARCHITECTURES" in word]
+            assert options == ([option] if option else []), (gpus, options)
+            assert benches.read_text() == "info\nbench\nbench --graph\n", (benches.read_text(), done.stderr)
+        device.write_text("Device: host\n")
+        benches.write_text("")
+        done = subprocess.run(["scripts/bench"], cwd=folder, capture_output=True, text=True, check=False,
+                              env=dict(os.environ, PATH=f"{path}:{os.environ['PATH']}"))
+        assert done.returncode == 0 and "no GPU" in done.stderr and benches.read_text() == "info\nbench\n", done.stderr
+
+
 def setup():
     """On a machine without a compiler or Python: an ordinary user gets one line, and --build asks for less."""
     with tempfile.TemporaryDirectory() as folder:
@@ -112,4 +154,4 @@ def setup():
         assert "clang-format" in log.read_text()
 
 
-{"check": check, "header": header, "setup": setup}[CASE]()
+{"check": check, "header": header, "setup": setup, "bench": bench}[CASE]()
