@@ -35,13 +35,24 @@ nccl_header_is_new() {
     return 1
 }
 
-# The compute capabilities of the GPUs here in CMake's form ("90-real;100-real"); fails without a GPU.
-gpu_architectures() {
+# The CMake option that compiles for the GPUs here alone; fails where none is new enough for the kernels. Where one is
+# newer than nvcc, the option takes back to the default, whose PTX serves it.
+gpu_option() {
+    local found capability nvcc known=
     have nvidia-smi || return 1
-    local found
-    found=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | grep -E '^[0-9]+\.[0-9]+' |
-        tr -d '. ' | sort -un | sed 's/$/-real/' | paste -sd ';') || return 1
-    [ -n "$found" ] && printf '%s\n' "$found"
+    found=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | sed -n 's/^\([0-9]*\)\.\([0-9]\) *$/\1\2/p' |
+        sort -un | awk '$1 >= 80') || return 1
+    [ -n "$found" ] || return 1
+    if nvcc=$(find_nvcc); then
+        known=$("$nvcc" --list-gpu-code) || return 1
+    fi
+    for capability in $found; do
+        if ! grep -qx "sm_$capability" <<<"$known"; then
+            echo "-USHUNT_CUDA_ARCHITECTURES"
+            return 0
+        fi
+    done
+    printf -- '-DSHUNT_CUDA_ARCHITECTURES=%s\n' "$(sed 's/$/-real/' <<<"$found" | paste -sd ';')"
 }
 
 # configure PRESET [CMAKE OPTION...]: with CUDA in the plain builds if nvcc is found; else says that it is not.

@@ -106,7 +106,11 @@ def bench():
                      nvcc="printf 'sm_75\nsm_80\nsm_90\nsm_100\n'")
         device, log, benches = (pathlib.Path(folder, name) for name in ("device", "log", "benches"))
         device.write_text("Device: CUDA\n")
-        for gpus, option in (("9.0\n9.0\n8.0\n", "-DSHUNT_CUDA_ARCHITECTURES=80-real;90-real"), ("[N/A]\n", "")):
+        for gpus, option in (("9.0\n9.0\n8.0\n", "-DSHUNT_CUDA_ARCHITECTURES=80-real;90-real"),
+                             ("7.5\n9.0\n", "-DSHUNT_CUDA_ARCHITECTURES=90-real"),  # too old for the kernels
+                             ("6.1\n", ""),
+                             ("9.0\n12.0\n", "-USHUNT_CUDA_ARCHITECTURES"),  # too new for nvcc: PTX serves it
+                             ("[N/A]\n", "")):
             pathlib.Path(folder, "gpus").write_text(gpus)
             log.write_text("")
             benches.write_text("")
@@ -121,6 +125,25 @@ def bench():
         done = subprocess.run(["scripts/bench"], cwd=folder, capture_output=True, text=True, check=False,
                               env=dict(os.environ, PATH=f"{path}:{os.environ['PATH']}"))
         assert done.returncode == 0 and "no GPU" in done.stderr and benches.read_text() == "info\nbench\n", done.stderr
+
+
+def package():
+    """scripts/package says so where the built tree serves only some GPUs."""
+    with tempfile.TemporaryDirectory() as folder:
+        checkout(folder, {"README.md": "x\n"})
+        path = fakes(folder, cmake="", python3="exit 1")
+        for name in ("basename", "bash", "cat", "dirname", "grep", "mkdir", "mktemp", "realpath", "rm", "sed"):
+            (path / name).symlink_to(shutil.which(name))
+        build = pathlib.Path(folder, "build")
+        build.mkdir()
+        for cuda, gpus, told in (("ON", "80-real;90-real", True), ("ON", "80-real;90", False), ("OFF", "90-real", False),
+                                 ("ON", "90-virtual", False)):
+            (build / "CMakeCache.txt").write_text(
+                f"SHUNT_CUDA:BOOL={cuda}\nSHUNT_CUDA_ARCHITECTURES:STRING={gpus}\n")
+            done = subprocess.run(["scripts/package"], cwd=folder, capture_output=True, text=True, check=False,
+                                  env={"PATH": str(path)})
+            assert done.returncode == 0 and "no .deb" in done.stderr and "no wheel" in done.stderr, done.stderr
+            assert (f"serve only GPUs of {gpus}" in done.stderr) == told, done.stderr
 
 
 def setup():
@@ -154,4 +177,4 @@ def setup():
         assert "clang-format" in log.read_text()
 
 
-{"check": check, "header": header, "setup": setup, "bench": bench}[CASE]()
+{"check": check, "header": header, "setup": setup, "bench": bench, "package": package}[CASE]()
