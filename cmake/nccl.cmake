@@ -38,3 +38,7 @@ math(EXPR SHUNT_NCCL_MINOR "${SHUNT_NCCL_CODE} / 100 % 100")
 math(EXPR SHUNT_NCCL_PATCH "${SHUNT_NCCL_CODE} % 100")
 set(SHUNT_NCCL_VERSION ${SHUNT_NCCL_MAJOR}.${SHUNT_NCCL_MINOR}.${SHUNT_NCCL_PATCH})
 message(STATUS "Shunt: nccl.h ${SHUNT_NCCL_VERSION} in ${SHUNT_NCCL_INCLUDE_DIR}")
+# A copy, so that its folder can be the first one that compilers search: an older nccl.h may lie beside CUDA's headers,
+# and other headers beside this one (/usr/include) are not to come first.
+set(SHUNT_NCCL_COPY_DIR "${CMAKE_BINARY_DIR}/include")
+configure_file("${SHUNT_NCCL_INCLUDE_DIR}/nccl.h" "${SHUNT_NCCL_COPY_DIR}/nccl.h" COPYONLY)
