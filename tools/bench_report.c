@@ -307,15 +307,28 @@ static void put(cells_t *cells, const char *format, ...)
     va_end(arguments);
 }
 
+static void put_nothing(cells_t *cells)
+{
+    cells->filled++;
+}
+
 /* Times are positive where they were measured. */
 static void put_time(cells_t *cells, int digits, double time)
 {
-    put(cells, time > 0 ? "%.*f" : "", digits, time);
+    if (time > 0) {
+        put(cells, "%.*f", digits, time);
+    } else {
+        put_nothing(cells);
+    }
 }
 
 static void put_ratio(cells_t *cells, double over, double under)
 {
-    put(cells, over > 0 && under > 0 ? "%.2f" : "", over / under);
+    if (over > 0 && under > 0) {
+        put(cells, "%.2f", over / under);
+    } else {
+        put_nothing(cells);
+    }
 }
 
 static void fill_cells(const bench_options_t *options, const tool_floor_t *floor, const bench_row_t *row,
@@ -334,7 +347,11 @@ static void fill_cells(const bench_options_t *options, const tool_floor_t *floor
     put(cells, "%.3f", row->seconds * 1e6);
     put(cells, "%.3f", algbw);
     put(cells, "%.3f", algbw * bench_bus_factor(row->collective, options->ranks));
-    put(cells, row->wrong != UINT64_MAX ? "%llu" : "", (unsigned long long)row->wrong);
+    if (row->wrong != UINT64_MAX) {
+        put(cells, "%llu", (unsigned long long)row->wrong);
+    } else {
+        put_nothing(cells);
+    }
     put_time(cells, 2, row->nccl_seconds * 1e6);
     put_ratio(cells, row->nccl_seconds, row->seconds);
     put(cells, "%s", alg_collective_name(row->collective));

@@ -338,7 +338,7 @@ static void begin(void)
     char *event = next_event();
     text_bytes += shim_trace_head_text(host, pid, now_of(CLOCK_MONOTONIC), now_of(CLOCK_REALTIME), event);
     write_out();
-    if (file >= 0 && !net_thread_start(&writer, write_behind, NULL) == 0) {
+    if (file >= 0 && net_thread_start(&writer, write_behind, NULL) != 0) {
         close(file);
         file = -1;
         give_up("no thread to write it");

@@ -75,7 +75,7 @@ static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w)
 }
 typedef struct dim3 {
     uint32_t x;
-    explicit dim3(uint32_t n = 1) : x(n)
+    dim3(uint32_t n = 1) : x(n)
     {
     }
 } dim3;

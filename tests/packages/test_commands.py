@@ -1,0 +1,44 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""test_commands.py - how the build calls the compiler.
+
+usage: test_commands.py BUILD_FOLDER SHUNT_WERROR CASE
+"""
+
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+
+BUILD, WERROR, CASE = sys.argv[1:4]
+COMMANDS = json.loads(pathlib.Path(BUILD, "compile_commands.json").read_text())
+
+
+def old_header():
+    """An older nccl.h in the compiler's search path is not taken in place of the one that CMake chose."""
+    one = next(entry for entry in COMMANDS if entry["file"].endswith("/tools/tool.c"))
+    words = shlex.split(one["command"])
+    at = words.index("-o")
+    del words[at:at + 2]
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "nccl.h").write_text("#error an older nccl.h\n")
+        # CPATH is searched before every -isystem folder, as CUDA's own is if it comes first among these.
+        done = subprocess.run([*words, "-E"], cwd=one["directory"], capture_output=True, text=True, check=False,
+                              env=dict(os.environ, CPATH=folder))
+    assert done.returncode == 0, done.stderr
+    assert '/nccl.h"' in done.stdout, f"{one['file']} does not include nccl.h"
+
+
+def warnings():
+    """Warnings are shown; they are errors only where that was asked for."""
+    wanted = WERROR in ("ON", "TRUE", "1")
+    for entry in COMMANDS:
+        if "-Wall" in entry["command"] and "/tests/" not in entry["file"]:
+            assert ("-Werror" in entry["command"]) == wanted, entry["command"]
+        assert wanted or "-Werror" not in entry["command"], entry["command"]
+
+
+{"old_header": old_header, "warnings": warnings}[CASE]()
