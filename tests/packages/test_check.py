@@ -177,4 +177,49 @@ def setup():
         assert "clang-format" in log.read_text()
 
 
-{"check": check, "header": header, "setup": setup, "bench": bench, "package": package}[CASE]()
+def setup_detours():
+    """Sources that cannot be updated, an active Python without pip, an older cmake in front: no dead ends."""
+    with tempfile.TemporaryDirectory() as folder:
+        checkout(folder, {"README.md": "x\n"})
+        common = pathlib.Path(folder, "scripts/common.sh")
+        assert "/usr/include /usr/local/include" in common.read_text()
+        common.write_text(common.read_text().replace("/usr/include /usr/local/include", "include"))
+        path = fakes(folder, id="echo 0", gcc="", g__="", make="", ninja="", cmake="cat cmake-version",
+                     dpkg_query='[ "${@: -1}" = cmake ] && echo installed',
+                     apt_get=f"""echo "$*" >>apt.log
+                         [ "$1" != update ] || exit 100
+                         [[ "$*" != *python3-pip* ]] || touch pip""",
+                     python3=f"""case "$*" in
+                         *nccl-header) [ -f pip ] || exit 1
+                             mkdir -p .deps/nvidia/nccl/include
+                             echo "#define NCCL_VERSION_CODE 22809" >.deps/nvidia/nccl/include/nccl.h ;;
+                         *pip*) [ -f pip ] ;;
+                         esac""")
+        (path / "g--").rename(path / "g++")
+        for name in ("basename", "bash", "cat", "dirname", "echo", "env", "head", "mkdir", "sed", "sort", "touch", "xargs"):
+            (path / name).symlink_to(shutil.which(name))
+        pathlib.Path(folder, "venv").mkdir()
+        venv = fakes(pathlib.Path(folder, "venv"), python3="exit 1")
+        version = pathlib.Path(folder, "cmake-version")
+        version.write_text("cmake version 3.25.1\n")
+
+        def setup_now():
+            return subprocess.run([path / "bash", "scripts/setup", "--build"], cwd=folder, capture_output=True, text=True,
+                                  check=False, env={"PATH": f"{venv}:{path}", "CUDA_HOME": folder})
+
+        done = setup_now()
+        asked = pathlib.Path(folder, "apt.log").read_text()
+        assert "install" in asked and "python3-pip" in asked and "DPkg::Lock::Timeout" in asked, asked
+        assert done.returncode == 0 and "cannot" not in done.stderr, done.stderr
+        # Where a Python in PATH has pip, none is installed.
+        shutil.rmtree(pathlib.Path(folder, ".deps"))
+        pathlib.Path(folder, "apt.log").write_text("")
+        done = setup_now()
+        assert done.returncode == 0 and "python3-pip" not in pathlib.Path(folder, "apt.log").read_text(), done.stderr
+        version.write_text("cmake version 3.10.0\n")
+        done = setup_now()
+        assert done.returncode == 1 and f"installed, but PATH has {path}/cmake first" in done.stderr, done.stderr
+
+
+CASES = {"check": check, "header": header, "setup": setup, "setup_detours": setup_detours, "bench": bench, "package": package}
+CASES[CASE]()
