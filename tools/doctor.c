@@ -5,11 +5,14 @@
  */
 #include "doctor.h"
 
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "folder.h"
@@ -85,6 +88,61 @@ static void examine(doctor_t *doctor)
         doctor_command(doctor);
     }
     doctor_bench(doctor);
+    free(doctor->counts.row);
+}
+
+/* The signals that ask the doctor to end, but for those that are ignored (nohup), and SIGCHLD. */
+static void signals_of(sigset_t *set)
+{
+    static const int asking[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action;
+    sigemptyset(set);
+    sigaddset(set, SIGCHLD);
+    for (size_t i = 0; i < sizeof asking / sizeof asking[0]; i++) {
+        if (sigaction(asking[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) {
+            sigaddset(set, asking[i]);
+        }
+    }
+}
+
+/* Wait for the child. 0, or the signal that asked for the end before. */
+static int wait_for(pid_t child, const sigset_t *set, int *status)
+{
+    while (waitpid(child, status, WNOHANG) == 0) {
+        const int signal = sigwaitinfo(set, NULL);
+        if (signal > 0 && signal != SIGCHLD) {
+            return signal;
+        }
+    }
+    return 0;
+}
+
+/* A child examines, so that whatever ends it or this process leaves neither processes nor the folder behind. */
+static int examine_apart(doctor_t *doctor)
+{
+    sigset_t set, old;
+    int status = -1;
+    signals_of(&set);
+    sigprocmask(SIG_BLOCK, &set, &old);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        sigprocmask(SIG_SETMASK, &old, NULL);
+        examine(doctor);
+        _exit(doctor->faults == 0 ? TOOL_OK : TOOL_FAILED); /* each line has been flushed */
+    }
+    if (child < 0) {
+        perror("shunt doctor: fork");
+    }
+    const int asked = child > 0 ? wait_for(child, &set, &status) : 0;
+    tool_processes_end();
+    tool_folder_remove(doctor->folder);
+    if (asked != 0) {
+        raise(asked); /* ends the process once it is not blocked */
+    }
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : TOOL_FAILED;
 }
 
 int tool_doctor(int argc, char **argv)
@@ -109,9 +167,7 @@ int tool_doctor(int argc, char **argv)
     doctor.machine = &shared->machine;
     doctor.facts = &shared->facts;
     doctor.colours = isatty(STDOUT_FILENO) == 1;
-    examine(&doctor);
-    tool_folder_remove(doctor.folder);
-    free(doctor.counts.row);
+    const int result = examine_apart(&doctor);
     munmap(shared, sizeof *shared);
-    return doctor.faults == 0 ? TOOL_OK : TOOL_FAILED;
+    return result;
 }

@@ -21,7 +21,7 @@
 #include "folder.h"
 #include "run.h"
 
-enum { LOOK_MS = 100, GRACE_S = 5, LAST_LINES = 8 };
+enum { LOOK_MS = 100, LAST_LINES = 8 };
 
 typedef struct watched {
     tool_processes_t *processes;
@@ -88,19 +88,6 @@ static bool wait_until(pid_t command, watched_t *watched, double end)
     return false;
 }
 
-/* End all descendants: SIGINT first, SIGKILL last. */
-static void end_all(pid_t command, watched_t *watched)
-{
-    static const int signals[] = {SIGINT, SIGTERM, SIGKILL};
-    for (size_t i = 0; i < sizeof signals / sizeof signals[0] && tool_processes_kill(signals[i]) > 0; i++) {
-        for (const double end = now() + GRACE_S; now() < end && tool_processes_kill(0) > 0;) {
-            reap(command, &watched->status);
-            poll(NULL, 0, LOOK_MS);
-        }
-    }
-    reap(command, &watched->status);
-}
-
 static bool watch(doctor_t *doctor, watched_t *watched)
 {
     const double start = now();
@@ -116,9 +103,7 @@ static bool watch(doctor_t *doctor, watched_t *watched)
     }
     watched->ended = wait_until(command, watched, start + doctor->limit_s);
     watched->seconds = now() - start;
-    if (!watched->ended) {
-        end_all(command, watched);
-    }
+    tool_processes_end(); /* also what a command that has ended leaves running, beside the bench */
     return true;
 }
 

@@ -116,8 +116,9 @@ static void report_gpus(doctor_t *doctor)
     }
     if (gpus->count == 0) {
         doctor_print(doctor, DOCTOR_FAULT,
-                     gpus->cuda_runtime == 0
-                         ? "build Shunt where nvcc is (cmake --preset release)"
+                     gpus->cuda_runtime == 0 ? "build Shunt where nvcc is (cmake --preset release)"
+                     : gpus->cuda_driver != 0 && gpus->cuda_driver / 1000 < gpus->cuda_runtime / 1000
+                         ? "install a newer driver, or build Shunt with a CUDA toolkit that this driver knows"
                          : "see whether nvidia-smi lists GPUs here (in a container: docker run --gpus all)",
                      "no GPU can be used: %s", gpus->error);
         return;

@@ -5,13 +5,18 @@
 #include "processes.h"
 
 #include <dirent.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "static_nccl.h"
+
+enum { LOOK_MS = 100, GRACE_S = 5 };
 
 /* ---- Descendants ---- */
 
@@ -82,6 +87,25 @@ uint32_t tool_processes_kill(int signal)
         kill(found[i], signal);
     }
     return count;
+}
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+void tool_processes_end(void)
+{
+    static const int signals[] = {SIGINT, SIGTERM, SIGKILL};
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0] && tool_processes_kill(signals[i]) > 0; i++) {
+        for (const double end = now() + GRACE_S; now() < end && tool_processes_kill(0) > 0;) {
+            poll(NULL, 0, LOOK_MS);
+        }
+    }
+    while (waitpid(-1, NULL, WNOHANG) > 0) {
+    }
 }
 
 /* ---- What each has loaded ---- */

@@ -36,6 +36,8 @@ typedef struct tool_processes {
 void tool_processes_update(tool_processes_t *processes);
 /* Send a signal to all living descendants; returns their number. */
 uint32_t tool_processes_kill(int signal);
+/* End all descendants: SIGINT first, so that Python exits normally and statistics are written; SIGKILL last. */
+void tool_processes_end(void);
 void tool_processes_free(tool_processes_t *processes);
 
 #endif

@@ -6,10 +6,13 @@ usage: test_doctor.py SHUNT PRELOADABLE_LIBRARY SOURCE_FOLDER CASE CLIENT STATIC
 """
 
 import os
+import pathlib
 import pty
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 from test_tools import LIMIT, SHUNT, expect, shunt
 
@@ -72,6 +75,35 @@ def doctor_command():
         assert os.listdir(folder) == [], os.listdir(folder)
 
 
+def lives(pid):
+    """A zombie does not: whoever inherits it may not reap it at once."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def doctor_leaves_nothing():
+    """What the command leaves behind is ended; so is all, and the folder removed, where a signal ends the doctor."""
+    with tempfile.TemporaryDirectory() as folder:
+        where = {"TMPDIR": f"{folder}/tmp"}
+        os.mkdir(where["TMPDIR"])
+        file = pathlib.Path(folder, "pid")
+        # With job control, since a shell's background processes ignore SIGINT without.
+        see(1, "ran to its end", command=("bash", "-c", f"set -m; sleep 777 & echo $! >{file}"), **where)
+        assert not lives(int(file.read_text()))
+        for sent in (signal.SIGTERM, signal.SIGHUP):
+            file.unlink()
+            done = subprocess.Popen([SHUNT, "doctor", "--", "sh", "-c", f"echo $$ >{file}.new; mv {file}.new {file}; exec sleep 777"],
+                                    env=dict(os.environ, **SANITIZED, **where), stdout=subprocess.DEVNULL)
+            while not file.exists():
+                time.sleep(0.02)
+            done.send_signal(sent)
+            assert done.wait(LIMIT) == -sent, done.returncode
+            assert not lives(int(file.read_text()))
+            assert os.listdir(where["TMPDIR"]) == [], os.listdir(where["TMPDIR"])
+
+
 def doctor_colours():
     """Colours on a terminal."""
     ours, theirs = pty.openpty()
@@ -84,4 +116,4 @@ def doctor_colours():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (doctor, doctor_machine, doctor_command, doctor_colours)}[sys.argv[4]]()
+    {case.__name__: case for case in (doctor, doctor_machine, doctor_command, doctor_leaves_nothing, doctor_colours)}[sys.argv[4]]()
