@@ -37,6 +37,9 @@ static int settle_cuda(bench_options_t *options, const bench_machine_t *machine)
         fprintf(stderr, "shunt bench: the library uses CUDA, but no GPU can be used: %s\n", machine->gpus.error);
         return TOOL_FAILED;
     }
+    if (machine->gpus.count == 1) {
+        options->launch.local = 0; /* the launcher may have bound each rank to a GPU of its own */
+    }
     if (options->launch.on && options->launch.local >= machine->gpus.count) {
         return tool_usage("bench", "--launched: local rank %u: there are %u GPUs", options->launch.local,
                           machine->gpus.count);
