@@ -417,17 +417,21 @@ void bench_report_row(bench_report_t *report, const bench_row_t *row)
     bench_report_progress(report);
 }
 
+static bool told_whole(bool whole, const char *path)
+{
+    if (!whole) {
+        fprintf(stderr, "shunt bench: %s could not be written whole\n", path);
+    }
+    return whole;
+}
+
 static bool close_file(FILE *file, const char *path)
 {
     if (file == NULL) {
         return true;
     }
-    bool whole = ferror(file) == 0;
-    whole = fclose(file) == 0 && whole;
-    if (!whole) {
-        fprintf(stderr, "shunt bench: %s could not be written whole\n", path);
-    }
-    return whole;
+    const bool whole = ferror(file) == 0;
+    return told_whole(fclose(file) == 0 && whole, path);
 }
 
 bool bench_report_close(bench_report_t *report)
@@ -438,6 +442,7 @@ bool bench_report_close(bench_report_t *report)
     }
     bool whole = close_file(report->csv, report->options->csv);
     whole = close_file(report->json, report->options->json) && whole;
+    whole = told_whole(fflush(stdout) == 0 && ferror(stdout) == 0, "the table") && whole;
     free(report);
     return whole;
 }

@@ -289,6 +289,11 @@ def bench_files():
         whole = json.loads(pathlib.Path(tree).read_text())
         assert [row["bytes"] for row in whole["rows"]] == [1024, 2048, 4096], whole
         assert whole["rows"][0]["nccl_us"] is None and whole["command"] == facts["command"], whole
+    for arguments in ((), ("--csv", "/dev/full")):  # a row not written is a fault, of the table on stdout too
+        with open("/dev/full" if not arguments else os.devnull, "wb") as out:
+            done = subprocess.run([SHUNT, "bench", "-g", "2", "-b", "1K", "-e", "1K", "-n", "1", *arguments], stdout=out,
+                                  stderr=subprocess.PIPE, text=True, timeout=LIMIT)
+        assert done.returncode == 1 and "could not be written whole" in done.stderr, (arguments, done)
 
 
 def trace():
