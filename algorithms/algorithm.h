@@ -239,11 +239,11 @@ typedef struct alg_call {
     uint64_t scalar_bits;       /* ALG_PREMUL_SUM with no pointer: the element's bytes, low end first */
     uint32_t blocks;            /* the same on every rank; the row's, lowered by `shape` */
     uint32_t threads;           /* of a block, the same on every rank; a multiple of 32; CUDA only */
-    uint64_t stride;            /* bytes from one rank's block to the next; set by the launch, as are room and series */
-    uint32_t room;              /* vectors of a slot */
-    uint32_t series;            /* of rooted calls: SERIES_* (series.h); 0: none */
-    uint32_t most_blocks;       /* CUDA: blocks that fit this rank's share of its GPU; 0: all; set by shim_room_grant */
-    uint32_t early;             /* CUDA: the stream's next kernel may be placed while this one runs; likewise */
+    uint64_t stride; /* bytes from one rank's block to the next; set by the launch, as are slot_vectors and series */
+    uint32_t slot_vectors; /* of push/push_move.cu */
+    uint32_t series;       /* of rooted calls: SERIES_* (series.h); 0: none */
+    uint32_t most_blocks;  /* CUDA: blocks that fit this rank's share of its GPU; 0: all; set by shim_room_grant */
+    uint32_t early;        /* CUDA: the stream's next kernel may be placed while this one runs; likewise */
     /* ALG_SEND_RECV uses, of the above, only blocks and threads (upper limits, which may differ between ranks),
      * most_blocks and early. The messages progress side by side; those of one pair in one direction arrive in the order
      * of the list, launch after launch. Sends and receives of this rank to itself match in number, bytes and order. The

@@ -89,7 +89,7 @@ template <bool ROOTED> struct push_copy {
         w.bytes = bytes;
         w.vectors = buffer_vectors(bytes);
         w.p = push_make(team, call);
-        w.s = slots<MARK_ESCAPE, N>::make(team, 1, call.room, first);
+        w.s = slots<MARK_ESCAPE, N>::make(team, 1, call.slot_vectors, first);
         LANE_UNROLL
         for (uint32_t i = 0; i < N; i++) {
             if (i < w.s.ranks())
