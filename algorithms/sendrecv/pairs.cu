@@ -281,6 +281,6 @@ static void pairs_shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint3
                                     NULL};                        \
     }
 PAIRS_DESCRIBE(ALG_MEMORY_PEER, alg_sendrecv_pairs, "pairs")
-PAIRS_DESCRIBE(ALG_MEMORY_HOST, alg_sendrecv_shm_pairs, "shm-pairs")
+PAIRS_DESCRIBE(ALG_MEMORY_SHM, alg_sendrecv_shm_pairs, "shm-pairs")
 
 #endif

@@ -426,8 +426,8 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
     memset(plan, 0, sizeof(*plan));
     plan->topology = *topology;
     plan->settings = *settings;
-    if (topology->memory == ALG_MEMORY_HOST)
-        alg_map_init_host(&plan->map, settings->scratch_bytes);
+    if (topology->memory == ALG_MEMORY_SHM)
+        alg_map_init_shm(&plan->map, settings->scratch_bytes);
     else
         alg_map_init(&plan->map, settings->scratch_bytes);
 }
