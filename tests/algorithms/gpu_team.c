@@ -26,6 +26,14 @@ void gpu_options(int argc, char **argv, int *gpus, int *amount, uint64_t *seed)
     }
 }
 
+bool gpu_has_memory(alg_memory_t memory)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < alg_registry_count; i++)
+        any = any || alg_registry[i]->memory == memory;
+    return any;
+}
+
 int gpu_count_or_skip(int wanted)
 {
     int count = 0;

@@ -32,6 +32,8 @@ void gpu_fail(const char *file, int line, const char *what, const char *why) __a
 
 /* -g GPUS -n AMOUNT -s SEED; what is not given stays as it is. Ends the program with 2 on others. */
 void gpu_options(int argc, char **argv, int *gpus, int *amount, uint64_t *seed);
+/* A build may have only the algorithms of one memory. */
+bool gpu_has_memory(alg_memory_t memory);
 /* Ends the program with 77 and the reason where there are fewer than two GPUs that reach each other. */
 int gpu_count_or_skip(int wanted);
 /* Rank r on GPU r % gpus. Ranks that share a GPU need grids that fit on it together, twice over: a small grid lets its

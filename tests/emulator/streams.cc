@@ -96,6 +96,14 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     }
 }
 
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    for (cudaStream_t s : g_streams)
+        advance(s);
+    emulator_run(TURNS / 4);
+    return idle(stream) ? cudaSuccess : cudaErrorNotReady;
+}
+
 cudaError_t cudaDeviceSynchronize(void)
 {
     for (cudaStream_t s : g_streams)
