@@ -478,7 +478,8 @@ static bool out_of_time(shim_setup_t *setup)
     if (now < setup->since_ns + SHIM_AWAY_MS * ms)
         return false;
     const uint32_t missing = net_missing(setup->rendezvous, setup->stage);
-    if (missing & NET_MISSING_AWAY && !setup->told && !setup->request.host) {
+    const uint64_t away_ms = setup->patient ? SHIM_POLLS_MS : SHIM_AWAY_MS;
+    if (missing & NET_MISSING_AWAY && !setup->told && !setup->request.host && now > setup->since_ns + away_ms * ms) {
         net_set_away(setup->rendezvous, true);
         setup->postpone = true;
         return false;
