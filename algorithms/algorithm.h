@@ -98,15 +98,15 @@ enum {
 /* Largest number of the staged algorithm's channels in a call: the warps of 64 blocks of 16, or of 128 blocks of 8. */
 enum { ALG_STAGED_CHANNELS = 1024 };
 /* The same in the host's memory, where a block is a channel. */
-enum { ALG_HOST_CHANNELS = 128 };
+enum { ALG_SHM_CHANNELS = 128 };
 
 /* How the ranks of a team reach each other's scratch. */
 typedef enum alg_memory {
     ALG_MEMORY_PEER = 0, /* device memory, into which the peers store */
-    ALG_MEMORY_HOST = 1, /* the host's memory: a rank stores into its own, and its peers load (hostmem/outbox.h) */
+    ALG_MEMORY_SHM = 1,  /* the host's memory: a rank stores into its own, and its peers load (hostmem/outbox.h) */
     ALG_MEMORY_COUNT = 2,
-    ALG_MEMORY_HOSTS = ALG_MEMORY_COUNT /* ALG_MEMORY_PEER within each of several hosts; between hosts, memory that
-                                           kernels share with their proxy (multihost/relay.h) */
+    ALG_MEMORY_NETWORK = ALG_MEMORY_COUNT /* ALG_MEMORY_PEER within each of several hosts; between hosts, memory that
+                                             kernels share with their proxy (multihost/relay.h) */
 } alg_memory_t;
 
 /* Counts of the rings: four kinds, each with 8 bytes for every peer and channel. */
@@ -129,12 +129,12 @@ typedef struct alg_map {
 /* The map for a scratch of up to `bytes`. The same on every rank for the same input. Returns false if `bytes` is too
  * small for any algorithm (under 1 MiB). */
 bool alg_map_init(alg_map_t *map, size_t bytes);
-/* The same for a scratch in the host's memory, which is pinned and scarce: at most ALG_HOST_MOST_BYTES. Halves hold
+/* The same for a scratch in the host's memory, which is pinned and scarce: at most ALG_SHM_MOST_BYTES. Halves hold
  * marked vectors, staging holds data behind flags; all but the rings is zero at the start. */
-#define ALG_HOST_MOST_BYTES ((size_t)12 << 20)
+#define ALG_SHM_MOST_BYTES ((size_t)12 << 20)
 /* Layout of a rank's own words in memory of its device (alg_team_t.own): the control page, then counts. */
 enum { ALG_OWN_BYTES = ALG_CONTROL_BYTES + ALG_COUNTS_BYTES };
-bool alg_map_init_host(alg_map_t *map, size_t bytes);
+bool alg_map_init_shm(alg_map_t *map, size_t bytes);
 
 /* Words that a rank's kernels and its host share. On CUDA: pinned, mapped host memory. Private to one rank: no peer
  * touches it. */
@@ -239,11 +239,11 @@ typedef struct alg_call {
     uint64_t scalar_bits;       /* ALG_PREMUL_SUM with no pointer: the element's bytes, low end first */
     uint32_t blocks;            /* the same on every rank; the row's, lowered by `shape` */
     uint32_t threads;           /* of a block, the same on every rank; a multiple of 32; CUDA only */
-    uint64_t stride;            /* bytes from one rank's block to the next; set by the launch, as are room and series */
-    uint32_t room;              /* vectors of a slot */
-    uint32_t series;            /* of rooted calls: SERIES_* (series.h); 0: none */
-    uint32_t most_blocks;       /* CUDA: blocks that fit this rank's share of its GPU; 0: all; set by shim_room_grant */
-    uint32_t early;             /* CUDA: the stream's next kernel may be placed while this one runs; likewise */
+    uint64_t stride; /* bytes from one rank's block to the next; set by the launch, as are slot_vectors and series */
+    uint32_t slot_vectors; /* of push/push_move.cu */
+    uint32_t series;       /* of rooted calls: SERIES_* (series.h); 0: none */
+    uint32_t most_blocks;  /* CUDA: blocks that fit this rank's share of its GPU; 0: all; set by shim_room_grant */
+    uint32_t early;        /* CUDA: the stream's next kernel may be placed while this one runs; likewise */
     /* ALG_SEND_RECV uses, of the above, only blocks and threads (upper limits, which may differ between ranks),
      * most_blocks and early. The messages progress side by side; those of one pair in one direction arrive in the order
      * of the list, launch after launch. Sends and receives of this rank to itself match in number, bytes and order. The

@@ -14,7 +14,7 @@
 /* One word of 8 bytes a phase, channel and peer. */
 #define FLAGS_BYTES ((size_t)2 * ALG_STAGED_CHANNELS * ALG_MAX_RANKS * 8)
 /* A line of one word a peer for each channel. */
-#define HOST_FLAGS_BYTES ((size_t)ALG_HOST_CHANNELS * ALG_MAX_RANKS * 8)
+#define SHM_FLAGS_BYTES ((size_t)ALG_SHM_CHANNELS * ALG_MAX_RANKS * 8)
 
 static_assert(ALG_EPOCH_OFFSET % 16 == 0 && ALG_SERIES_OFFSET == ALG_EPOCH_OFFSET + 8, "these two are read in one go");
 static_assert(ALG_SERIES_OFFSET + 8 <= ALG_LOOK_OFFSET, "words of the control page overlap");
@@ -22,7 +22,7 @@ static_assert(ALG_LOOK_OFFSET + 8 <= ALG_STOP_OFFSET, "words of the control page
 static_assert(ALG_STOP_OFFSET + 8 * ALG_MAX_RANKS <= ALG_ENDED_OFFSET, "words of the control page overlap");
 static_assert(ALG_CALLS_OFFSET + 8 <= ALG_MAILBOX_OFFSET, "words of the control page overlap");
 static_assert(ALG_MAILBOX_OFFSET + 8 * ALG_MAX_RANKS <= ALG_CONTROL_BYTES, "mailboxes leave the control page");
-static_assert(HOST_FLAGS_BYTES % 4096 == 0, "staging begins on a page");
+static_assert(SHM_FLAGS_BYTES % 4096 == 0, "staging begins on a page");
 static_assert(FLAGS_BYTES % 4096 == 0 && ALG_COUNTS_BYTES % 4096 == 0, "staging begins on a page");
 
 static size_t round_down(size_t bytes, size_t unit)
@@ -53,21 +53,21 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
     return true;
 }
 
-bool alg_map_init_host(alg_map_t *map, size_t bytes)
+bool alg_map_init_shm(alg_map_t *map, size_t bytes)
 {
     if (bytes < MIB)
         return false;
-    if (bytes > ALG_HOST_MOST_BYTES)
-        bytes = ALG_HOST_MOST_BYTES;
+    if (bytes > ALG_SHM_MOST_BYTES)
+        bytes = ALG_SHM_MOST_BYTES;
     /* Halves serve messages of some 100 KiB, staging the chunks under way of any length (hostmem/shm_staged.cu). */
     const size_t rings = round_down(bytes / 3, 4 * KIB);
-    map->memory = ALG_MEMORY_HOST;
+    map->memory = ALG_MEMORY_SHM;
     map->half_offset = ALG_CONTROL_BYTES;
     map->half_bytes = round_down((bytes - rings) / 8, 4 * KIB);
     map->rings_offset = map->half_offset + 2 * map->half_bytes;
     map->rings_bytes = rings;
     map->flags_offset = map->rings_offset + rings;
-    map->flags_bytes = HOST_FLAGS_BYTES;
+    map->flags_bytes = SHM_FLAGS_BYTES;
     map->counts_offset = map->flags_offset + map->flags_bytes;
     map->staging_offset = map->counts_offset + ALG_COUNTS_BYTES;
     map->staging_bytes = round_down(bytes - map->staging_offset, 4 * KIB);

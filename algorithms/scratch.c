@@ -59,7 +59,7 @@ static int host_arm(const alg_scratch_t *scratch)
 {
     uint8_t *at = net_memory_pointer(scratch->memory);
     const alg_map_t *map = &scratch->map;
-    if (map->memory == ALG_MEMORY_HOST) {
+    if (map->memory == ALG_MEMORY_SHM) {
         memset(scratch->own, 0, ALG_OWN_BYTES);
         memset(at, 0, map->total_bytes);
         memset(at + map->rings_offset, 0xff, map->rings_bytes);
@@ -102,7 +102,7 @@ static const alg_scratch_ops_t *ops_of(alg_device_t device, net_memory_kind_t ki
         return kind == NET_MEMORY_HOST ? &host_ops : NULL;
 #if SHUNT_HAS_CUDA
     if (device == ALG_DEVICE_CUDA && kind != NET_MEMORY_HOST &&
-        (kind == NET_MEMORY_PINNED) == (memory == ALG_MEMORY_HOST))
+        (kind == NET_MEMORY_PINNED) == (memory == ALG_MEMORY_SHM))
         return &alg_scratch_cuda;
 #else
     (void)memory;
@@ -188,7 +188,7 @@ int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind,
     error = ops->control_create(ordinal, &made->control, &device_control);
     if (error)
         goto free;
-    error = map->memory == ALG_MEMORY_HOST ? ops->own_create(ordinal, &made->own) : 0;
+    error = map->memory == ALG_MEMORY_SHM ? ops->own_create(ordinal, &made->own) : 0;
     if (error)
         goto free;
     error = ops->arm(made);

@@ -96,7 +96,7 @@ static int cuda_arm(const alg_scratch_t *scratch)
     if (error)
         return error;
     cudaError_t result;
-    if (map->memory == ALG_MEMORY_HOST) {
+    if (map->memory == ALG_MEMORY_SHM) {
         memset(at, 0, map->total_bytes);
         memset(at + map->rings_offset, 0xff, map->rings_bytes);
         result = cudaMemsetAsync(scratch->own, 0, ALG_OWN_BYTES, task.stream);

@@ -27,7 +27,7 @@ struct alg_scratch {
     uint64_t life;                       /* of the device (net_device_life); on the host 0 */
     net_memory_t *memory;                /* own */
     net_mapping_t *peers[ALG_MAX_RANKS]; /* NULL for the own rank */
-    uint8_t *own;                        /* ALG_MEMORY_HOST: the team's, as the device addresses it; else NULL */
+    uint8_t *own;                        /* ALG_MEMORY_SHM: the team's, as the device addresses it; else NULL */
     alg_control_t *control;              /* as the host addresses it */
     alg_team_t team;
     bool proven;         /* all peers' tokens have arrived once: fit for the pool */
@@ -55,7 +55,7 @@ struct alg_scratch_ops {
     bool (*dependent_launch)(int ordinal);
     /* The highest priority of a launch, as for cudaStreamCreateWithPriority. NULL: no priorities. */
     int (*priority)(int ordinal);
-    /* Halves and rings all-ones (ALG_MEMORY_HOST: rings alone), the rest zero. */
+    /* Halves and rings all-ones (ALG_MEMORY_SHM: rings alone), the rest zero. */
     int (*arm)(const alg_scratch_t *scratch);
     /* Store as an algorithm's kernel would. */
     int (*store)(const alg_scratch_t *scratch, const alg_probe_t *probe);

@@ -43,7 +43,7 @@
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH_TWO(collective, from, to), \
         PUSH(collective, 3, 128 * MIB), PUSH(collective, 4, 128 * MIB)
 
-#define BLOCK_ROWS(collective, most)                                                                                 \
+#define GATHER_SCATTER_ROWS(collective, most)                                                                        \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, most), PUSH(collective, 3, 128 * MIB), \
         PUSH(collective, 4, 128 * MIB)
 /* Through the host's memory, between two GPUs: one crossing up to `once`, then chunks up to `most`; more GPUs follow
@@ -65,7 +65,7 @@
 
 /* Longer broadcasts and reduces load the root's link n - 1 times. Two-shot (rooted/) loads it once; it has no rows,
  * since it was not measured on 3 and 4 GPUs. Between 2, long ones of a group cannot share a kernel, and NCCL's can. */
-#define MESSAGE_ROWS(collective)                                                                                       \
+#define ROOTED_ROWS(collective)                                                                                        \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, 24 * MIB), PUSH(collective, 3, 2 * MIB), \
         PUSH(collective, 4, 1 * MIB)
 
@@ -123,10 +123,10 @@ const sel_built_in_t sel_built_in[] = {
     BESIDE_ROWS(ALG_REDUCE_SCATTER, 12 * MIB, 24 * MIB),
     BESIDE_ROWS(ALG_ALL_GATHER, 3 * MIB, 384 * MIB),
     BESIDE_ROWS(ALG_ALL_TO_ALL, 3 * MIB, 384 * MIB),
-    BLOCK_ROWS(ALG_GATHER, 128 * MIB),
-    BLOCK_ROWS(ALG_SCATTER, 128 * MIB),
-    MESSAGE_ROWS(ALG_BROADCAST),
-    MESSAGE_ROWS(ALG_REDUCE),
+    GATHER_SCATTER_ROWS(ALG_GATHER, 128 * MIB),
+    GATHER_SCATTER_ROWS(ALG_SCATTER, 128 * MIB),
+    ROOTED_ROWS(ALG_BROADCAST),
+    ROOTED_ROWS(ALG_REDUCE),
     {ALG_SEND_RECV, "host", UINT64_MAX, "pairs", 1, 1, HOST},
     PAIRS(2, "docs/results/sendrecv-2-h200.csv"),
     PAIRS(3, ESTIMATE),

@@ -93,7 +93,7 @@ static delay_t delay_of(const sel_topology_t *topology)
 /* Whether the table has figures of the path that this memory takes. */
 static bool tuned(const sel_topology_t *topology)
 {
-    return topology->memory == ALG_MEMORY_HOST ? topology->host.store_bytes_per_us : topology->measured.bytes_per_us;
+    return topology->memory == ALG_MEMORY_SHM ? topology->host.store_bytes_per_us : topology->measured.bytes_per_us;
 }
 
 /* Traffic out of or into the busiest GPU, in units of a rank's larger buffer. */
@@ -208,7 +208,7 @@ const alg_algorithm_t *sel_cost_fastest(const sel_topology_t *topology, const al
 {
     const link_rate_t rate = rate_of(topology);
     const alg_algorithm_t *fastest = NULL;
-    if (topology->memory == ALG_MEMORY_HOST)
+    if (topology->memory == ALG_MEMORY_SHM)
         return sel_cost_shm_fastest(topology, map, collective, bytes, time);
     const cost_t *cost = COSTS[collective];
     for (const own_cost_t *own = cost->own; rate.sure > 0 && own < cost->own + MOST_OWN && own->name; own++) {
@@ -225,7 +225,7 @@ const alg_algorithm_t *sel_cost_fastest(const sel_topology_t *topology, const al
 
 double sel_cost_to_beat(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes)
 {
-    const bool host = topology->memory == ALG_MEMORY_HOST, peers = host ? topology->peers : true;
+    const bool host = topology->memory == ALG_MEMORY_SHM, peers = host ? topology->peers : true;
     const bool sure = topology->link < SEL_LINK_PCIE || tuned(topology) || !peers;
     if (!host && rate_of(topology).sure == 0)
         return 0;
@@ -238,7 +238,7 @@ sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *ma
 {
     sel_choice_t choice = sel_usual_grid(topology, bytes);
     double time = sel_cost_to_beat(topology, collective, bytes);
-    if (topology->memory != ALG_MEMORY_HOSTS)
+    if (topology->memory != ALG_MEMORY_NETWORK)
         choice.algorithm = sel_cost_fastest(topology, map, collective, bytes, &time);
     return choice;
 }

@@ -43,7 +43,7 @@ static alg_memory_t tuned_memory(const sel_plan_t *plan, const sel_topology_t *h
         if (tuned->row[i].class_hash == peer_hash)
             return ALG_MEMORY_PEER;
         if (tuned->row[i].class_hash == host_hash)
-            return ALG_MEMORY_HOST;
+            return ALG_MEMORY_SHM;
     }
     return ALG_MEMORY_COUNT;
 }
@@ -59,7 +59,7 @@ static bool predicted_faster(const sel_plan_t *plan, const sel_topology_t *host)
 {
     alg_map_t map;
     double ratio = 1;
-    if (!alg_map_init_host(&map, plan->settings.scratch_bytes))
+    if (!alg_map_init_shm(&map, plan->settings.scratch_bytes))
         return false;
     for (uint32_t i = 0; i < SEL_COST_BOUNDS; i++) {
         const uint64_t bytes = sel_cost_bound(i);
@@ -75,9 +75,9 @@ bool sel_plan_prefers_host(const sel_plan_t *plan)
     sel_topology_t host = plan->topology;
     if (host.link < SEL_LINK_PCIE || host.link == SEL_LINK_NETWORK || host.memory != ALG_MEMORY_PEER)
         return false;
-    host.memory = ALG_MEMORY_HOST;
+    host.memory = ALG_MEMORY_SHM;
     host.peers = true;
     const alg_memory_t asked = asked_memory(plan);
     const alg_memory_t settled = asked < ALG_MEMORY_COUNT ? asked : tuned_memory(plan, &host);
-    return settled < ALG_MEMORY_COUNT ? settled == ALG_MEMORY_HOST : predicted_faster(plan, &host);
+    return settled < ALG_MEMORY_COUNT ? settled == ALG_MEMORY_SHM : predicted_faster(plan, &host);
 }

@@ -50,13 +50,13 @@ typedef struct sel_host_measured {
 /* Facts of a communicator; the same on every rank after agreement. */
 typedef struct sel_topology {
     sel_link_t link;
-    alg_memory_t memory; /* ALG_MEMORY_HOST: no peer access, or it is not allowed */
+    alg_memory_t memory; /* ALG_MEMORY_SHM: no peer access, or it is not allowed */
     uint32_t nranks;
-    uint32_t hosts; /* ALG_MEMORY_HOSTS: number of hosts, with equally many ranks; `link` is that within a host */
+    uint32_t hosts; /* ALG_MEMORY_NETWORK: number of hosts, with equally many ranks; `link` is that within a host */
     uint32_t arch;  /* the lowest compute capability, 10 * major + minor; 0 for host */
     uint32_t multiprocessors; /* the lowest of all ranks; host: 0 */
     bool multicast;           /* the real NCCL may use NVLink multicast on every rank */
-    bool peers;               /* ALG_MEMORY_HOST: chosen by sel_plan_prefers_host; the real NCCL may have peer access */
+    bool peers;               /* ALG_MEMORY_SHM: chosen by sel_plan_prefers_host; the real NCCL may have peer access */
     uint64_t fingerprint;     /* of this machine's kind: sel_fingerprint; host: 0 */
     sel_measured_t measured;  /* set by sel_plan_init, from the tuned table */
     sel_host_measured_t host; /* likewise */
@@ -199,7 +199,7 @@ const char *sel_link_text(sel_link_t link);
 /* The topology of a team of kernels: the ranks of one host. */
 static inline uint32_t sel_team_ranks(const sel_topology_t *topology)
 {
-    return topology->memory == ALG_MEMORY_HOSTS ? topology->nranks / topology->hosts : topology->nranks;
+    return topology->memory == ALG_MEMORY_NETWORK ? topology->nranks / topology->hosts : topology->nranks;
 }
 /* Links of the host device. */
 bool sel_link_on_host(sel_link_t link);

@@ -86,9 +86,9 @@ static void find_built_in(sources_t *sources)
     char name[SEL_CLASS_BYTES];
     topology.multicast = false; /* see MULTICAST_MOST_BYTES */
     sel_topology_class(&topology, name);
-    if (topology.memory == ALG_MEMORY_HOST) /* PCIe decides, not the GPUs' architecture */
+    if (topology.memory == ALG_MEMORY_SHM) /* PCIe decides, not the GPUs' architecture */
         snprintf(name, sizeof name, "shm-%u", topology.nranks);
-    if (topology.memory == ALG_MEMORY_HOSTS) /* the network decides */
+    if (topology.memory == ALG_MEMORY_NETWORK) /* the network decides */
         snprintf(name, sizeof name, "network-%ux%u", topology.hosts, sel_team_ranks(&topology));
     const char *class_name = topology.link == SEL_LINK_HOST ? "host" : name;
     sources->built_in_rows = 0;
@@ -368,8 +368,8 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
     plan->excluded = sources.policy.excluded;
     plan->own_only = topology->link == SEL_LINK_HOST || settings->deterministic;
     plan->collectives = find_collectives(topology->memory);
-    const bool room = topology->memory == ALG_MEMORY_HOST ? alg_map_init_host(&plan->map, settings->scratch_bytes)
-                                                          : alg_map_init(&plan->map, settings->scratch_bytes);
+    const bool room = topology->memory == ALG_MEMORY_SHM ? alg_map_init_shm(&plan->map, settings->scratch_bytes)
+                                                         : alg_map_init(&plan->map, settings->scratch_bytes);
     for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
         if (room && plan->collectives >> c & 1)
             add_collective(plan, &sources, (alg_collective_t)c);

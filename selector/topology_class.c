@@ -28,11 +28,11 @@ void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES
 {
     if (sel_link_on_host(topology->link))
         snprintf(out, SEL_CLASS_BYTES, "%s-%u", sel_link_text(topology->link), topology->nranks);
-    else if (topology->memory == ALG_MEMORY_HOSTS)
+    else if (topology->memory == ALG_MEMORY_NETWORK)
         snprintf(out, SEL_CLASS_BYTES, HOSTS "-sm%u-%ux%u", topology->arch, topology->hosts, sel_team_ranks(topology));
     else
         snprintf(out, SEL_CLASS_BYTES, "%s-sm%u-%u%s",
-                 topology->memory == ALG_MEMORY_HOST ? SHM : sel_link_text(topology->link), topology->arch,
+                 topology->memory == ALG_MEMORY_SHM ? SHM : sel_link_text(topology->link), topology->arch,
                  topology->nranks, topology->multicast ? "-mc" : "");
 }
 
@@ -44,7 +44,7 @@ static bool parse_hosts(const char *class, sel_topology_t *topology)
     if (sscanf(class, HOSTS "-sm%3u-%1ux%1u", &arch, &hosts, &each) != 3 || hosts == 0 || each == 0)
         return false;
     const sel_topology_t one = {
-        .link = SEL_LINK_SYS, .memory = ALG_MEMORY_HOSTS, .nranks = hosts * each, .hosts = hosts, .arch = arch};
+        .link = SEL_LINK_SYS, .memory = ALG_MEMORY_NETWORK, .nranks = hosts * each, .hosts = hosts, .arch = arch};
     sel_topology_class(&one, again);
     if (strcmp(again, class) != 0)
         return false;
@@ -61,7 +61,7 @@ bool sel_topology_parse(const char *class, sel_topology_t *topology)
         const char *name = shm ? SHM : sel_link_text((sel_link_t)link);
         const size_t bytes = strlen(name);
         sel_topology_t one = {.link = shm ? SEL_LINK_SYS : (sel_link_t)link,
-                              .memory = shm ? ALG_MEMORY_HOST : ALG_MEMORY_PEER};
+                              .memory = shm ? ALG_MEMORY_SHM : ALG_MEMORY_PEER};
         if (strncmp(class, name, bytes) != 0)
             continue;
         if (sel_link_on_host(one.link))

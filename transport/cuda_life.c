@@ -14,13 +14,9 @@
 #define _GNU_SOURCE
 #include "transport/transport.h"
 
-bool net_device_lost(int device, uint64_t life)
-{
-    return life != 0 && net_device_life(device) != life;
-}
-
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime_api.h>
+#include <pthread.h>
 #include <stddef.h>
 
 #include "transport/cuda_driver.h"
@@ -33,7 +29,8 @@ typedef struct mark {
     uint64_t life;
 } mark_t;
 
-static net_lock_t lock = NET_LOCK_INITIALIZER;
+/* Not a net_lock_t, which a fork takes: it is held over calls of the driver, and a child makes none. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static mark_t marks[DEVICES];
 
 static CUresult ask_number(const void *at, unsigned long long *number)
@@ -60,19 +57,33 @@ static void renew(mark_t *mark)
         mark->number = 0;
 }
 
-uint64_t net_device_life(int device)
+/* False: it is not known now. *life: 0 if the driver does not tell. */
+static bool ask_life(int device, uint64_t *life)
 {
     net_scope_t scope;
     if (device < 0 || device >= DEVICES || net_scope_enter(&scope, device) != 0)
-        return 0;
-    net_lock_take(&lock);
+        return false;
+    pthread_mutex_lock(&lock);
     mark_t *mark = &marks[device];
     if (!stands(mark))
         renew(mark);
-    const uint64_t life = mark->number ? mark->life : 0;
-    net_lock_give(&lock);
+    *life = mark->number ? mark->life : 0;
+    pthread_mutex_unlock(&lock);
     net_scope_leave(&scope);
+    return true;
+}
+
+uint64_t net_device_life(int device)
+{
+    uint64_t life = 0;
+    (void)ask_life(device, &life);
     return life;
+}
+
+bool net_device_lost(int device, uint64_t life)
+{
+    uint64_t now;
+    return life != 0 && ask_life(device, &now) && now != life;
 }
 
 #else
@@ -81,6 +92,13 @@ uint64_t net_device_life(int device)
 {
     (void)device;
     return 0;
+}
+
+bool net_device_lost(int device, uint64_t life)
+{
+    (void)device;
+    (void)life;
+    return false;
 }
 
 #endif

@@ -116,23 +116,23 @@ static inline void launch_slots(alg_call_t *call, uint64_t most)
 {
     const uint64_t bytes = call->count * alg_type_bytes(call->type);
     call->series = most > 0 ? series_of(call->collective, call->root, call->root) : 0;
-    call->room = (uint32_t)((call->series && call->collective == ALG_BROADCAST ? most : bytes + VEC - 1) / VEC);
+    call->slot_vectors = (uint32_t)((call->series && call->collective == ALG_BROADCAST ? most : bytes + VEC - 1) / VEC);
 }
 
 /* The call of one kernel: a segment of every block. Callbacks return 0, or an error that ends the call. */
 template <class F> static int launch_segments(const alg_call_t *call, uint64_t most, F launch)
 {
     const uint64_t width = alg_type_bytes(call->type), bytes = call->count * width;
-    const uint64_t segment = launch_segment(bytes, most);
+    const uint64_t segment_bytes = launch_segment(bytes, most);
     int error = 0;
-    for (uint64_t at = 0; at < bytes && error == 0; at += segment) {
-        alg_call_t part = *call;
-        part.stride = bytes;
-        part.input = call->input ? (const uint8_t *)call->input + at : NULL;
-        part.output = call->output ? (uint8_t *)call->output + at : NULL;
-        part.count = (bytes - at < segment ? bytes - at : segment) / width;
-        launch_slots(&part, bytes <= most ? most : 0);
-        error = launch(part);
+    for (uint64_t at = 0; at < bytes && error == 0; at += segment_bytes) {
+        alg_call_t segment = *call;
+        segment.stride = bytes;
+        segment.input = call->input ? (const uint8_t *)call->input + at : NULL;
+        segment.output = call->output ? (uint8_t *)call->output + at : NULL;
+        segment.count = (bytes - at < segment_bytes ? bytes - at : segment_bytes) / width;
+        launch_slots(&segment, bytes <= most ? most : 0);
+        error = launch(segment);
     }
     return error;
 }
@@ -243,37 +243,37 @@ template <class K> static int launch_preload_types(const K *const (&kernels)[ALG
         &ALG_TYPE_ROW(family, ALG_FLOAT16),     &ALG_TYPE_ROW(family, ALG_FLOAT32),  \
         &ALG_TYPE_ROW(family, ALG_FLOAT64),     &ALG_TYPE_ROW(family, ALG_BFLOAT16), \
         &ALG_TYPE_ROW(family, ALG_FLOAT8_E4M3), &ALG_TYPE_ROW(family, ALG_FLOAT8_E5M2)};
-#define ALG_REDUCER(family, A)                                                                        \
-    ALG_TYPE_TABLE(alg_kernels_t, family)                                                             \
-    extern "C" int family##_launch(const alg_team_t *team, const alg_call_t *call, void *stream)      \
-    {                                                                                                 \
-        return launch_segments(call, A::segment(team, call), [team, stream](const alg_call_t &part) { \
-            const alg_kernel_t *kernels = (*family##_kernels[part.type])[ops_kind(part.op)];          \
-            return launch_cuda(kernels[launch_body_kind(team, &part)], team, &part, stream);          \
-        });                                                                                           \
-    }                                                                                                 \
-    extern "C" int family##_preload(void)                                                             \
-    {                                                                                                 \
-        return launch_preload_types(family##_kernels);                                                \
+#define ALG_REDUCER(family, A)                                                                           \
+    ALG_TYPE_TABLE(alg_kernels_t, family)                                                                \
+    extern "C" int family##_launch(const alg_team_t *team, const alg_call_t *call, void *stream)         \
+    {                                                                                                    \
+        return launch_segments(call, A::segment(team, call), [team, stream](const alg_call_t &segment) { \
+            const alg_kernel_t *kernels = (*family##_kernels[segment.type])[ops_kind(segment.op)];       \
+            return launch_cuda(kernels[launch_body_kind(team, &segment)], team, &segment, stream);       \
+        });                                                                                              \
+    }                                                                                                    \
+    extern "C" int family##_preload(void)                                                                \
+    {                                                                                                    \
+        return launch_preload_types(family##_kernels);                                                   \
     }
 #endif
 
-#define ALG_MOVER(family, A)                                                                              \
-    static const alg_move_kernels_t family##_kernels = ALG_PER_BLOCKS(alg_move_kernel, A);                \
-    extern "C" int family##_launch(const alg_team_t *team, const alg_call_t *call, void *stream)          \
-    {                                                                                                     \
-        const alg_call_t moved = launch_in_bytes(call);                                                   \
-        return launch_segments(&moved, A::segment(team, &moved), [team, stream](const alg_call_t &part) { \
-            const alg_kernel_t *kernels = family##_kernels[route_input_blocks(part.collective)];          \
-            return launch_cuda(kernels[launch_body_kind(team, &part)], team, &part, stream);              \
-        });                                                                                               \
-    }                                                                                                     \
-    extern "C" int family##_preload(void)                                                                 \
-    {                                                                                                     \
-        int error = 0;                                                                                    \
-        for (int i = 0; i < 2 * BODY_KINDS && error == 0; i++)                                            \
-            error = launch_preload((&family##_kernels[0][0])[i]);                                         \
-        return error;                                                                                     \
+#define ALG_MOVER(family, A)                                                                                 \
+    static const alg_move_kernels_t family##_kernels = ALG_PER_BLOCKS(alg_move_kernel, A);                   \
+    extern "C" int family##_launch(const alg_team_t *team, const alg_call_t *call, void *stream)             \
+    {                                                                                                        \
+        const alg_call_t moved = launch_in_bytes(call);                                                      \
+        return launch_segments(&moved, A::segment(team, &moved), [team, stream](const alg_call_t &segment) { \
+            const alg_kernel_t *kernels = family##_kernels[route_input_blocks(segment.collective)];          \
+            return launch_cuda(kernels[launch_body_kind(team, &segment)], team, &segment, stream);           \
+        });                                                                                                  \
+    }                                                                                                        \
+    extern "C" int family##_preload(void)                                                                    \
+    {                                                                                                        \
+        int error = 0;                                                                                       \
+        for (int i = 0; i < 2 * BODY_KINDS && error == 0; i++)                                               \
+            error = launch_preload((&family##_kernels[0][0])[i]);                                            \
+        return error;                                                                                        \
     }
 
 #define ALG_DESCRIBE_WITH(memory, symbol, title, kind, family, A, part_bytes)
@@ -374,27 +374,27 @@ static inline int launch_host(alg_body_t body, const alg_team_t *team, const alg
 #define ALG_CUDA(family, what) NULL
 #endif
 
-#define ALG_REDUCER(family, A)                                                                \
-    static const alg_bodies_t family##_bodies = ALG_PER_TYPE(alg_body, A);                    \
-    static int family##_host(const alg_team_t *team, const alg_call_t *call)                  \
-    {                                                                                         \
-        return launch_segments(call, A::segment(team, call), [team](const alg_call_t &part) { \
-            const alg_body_t *bodies = family##_bodies[part.type][ops_kind(part.op)];         \
-            return launch_host(bodies[launch_body_kind(team, &part)], team, &part);           \
-        });                                                                                   \
-    }                                                                                         \
+#define ALG_REDUCER(family, A)                                                                   \
+    static const alg_bodies_t family##_bodies = ALG_PER_TYPE(alg_body, A);                       \
+    static int family##_host(const alg_team_t *team, const alg_call_t *call)                     \
+    {                                                                                            \
+        return launch_segments(call, A::segment(team, call), [team](const alg_call_t &segment) { \
+            const alg_body_t *bodies = family##_bodies[segment.type][ops_kind(segment.op)];      \
+            return launch_host(bodies[launch_body_kind(team, &segment)], team, &segment);        \
+        });                                                                                      \
+    }                                                                                            \
     ALG_CUDA_DECLARE(family)
 
-#define ALG_MOVER(family, A)                                                                      \
-    static const alg_move_bodies_t family##_bodies = ALG_PER_BLOCKS(alg_move_body, A);            \
-    static int family##_host(const alg_team_t *team, const alg_call_t *call)                      \
-    {                                                                                             \
-        const alg_call_t moved = launch_in_bytes(call);                                           \
-        return launch_segments(&moved, A::segment(team, &moved), [team](const alg_call_t &part) { \
-            const alg_body_t *bodies = family##_bodies[route_input_blocks(part.collective)];      \
-            return launch_host(bodies[launch_body_kind(team, &part)], team, &part);               \
-        });                                                                                       \
-    }                                                                                             \
+#define ALG_MOVER(family, A)                                                                         \
+    static const alg_move_bodies_t family##_bodies = ALG_PER_BLOCKS(alg_move_body, A);               \
+    static int family##_host(const alg_team_t *team, const alg_call_t *call)                         \
+    {                                                                                                \
+        const alg_call_t moved = launch_in_bytes(call);                                              \
+        return launch_segments(&moved, A::segment(team, &moved), [team](const alg_call_t &segment) { \
+            const alg_body_t *bodies = family##_bodies[route_input_blocks(segment.collective)];      \
+            return launch_host(bodies[launch_body_kind(team, &segment)], team, &segment);            \
+        });                                                                                          \
+    }                                                                                                \
     ALG_CUDA_DECLARE(family)
 
 #define ALG_DESCRIBE_WITH(memory, symbol, title, kind, family, A, part_bytes) \

@@ -11,7 +11,7 @@
  * has ended. So the calls of a series have one number and one half: when the first may
  * begin, all may. Each uses words of the half that no other one does:
  *   - A broadcast uses the root's slot at the other ranks. Slots are as long as a half
- *     allows (alg_call_t.room), whatever the message.
+ *     allows (alg_call_t.slot_vectors), whatever the message.
  *   - A reduce uses the slots at its root.
  *   - Each root has its own notices (push.h).
  * In each call all ranks hear from each other. So when a rank begins the call behind a

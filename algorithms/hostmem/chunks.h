@@ -60,7 +60,7 @@ static inline uint64_t shm_most_bytes(const alg_map_t *map, uint32_t nranks)
 static inline void shm_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
 {
     launch_shape(vectors, most_threads, blocks, threads);
-    while (*blocks > 1 && (*blocks > ALG_HOST_CHANNELS || *blocks * *threads > SHM_LANES))
+    while (*blocks > 1 && (*blocks > ALG_SHM_CHANNELS || *blocks * *threads > SHM_LANES))
         --*blocks;
 }
 

@@ -165,8 +165,8 @@ struct shm_copy {
 };
 
 ALG_MOVER(alg_shm_copy, shm_copy)
-ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_allgather_shm_staged, "shm-staged", ALG_ALL_GATHER, alg_shm_copy, shm_copy)
-ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_alltoall_shm_staged, "shm-staged", ALG_ALL_TO_ALL, alg_shm_copy, shm_copy)
-ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_broadcast_shm_staged, "shm-staged", ALG_BROADCAST, alg_shm_copy, shm_copy)
-ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_gather_shm_staged, "shm-staged", ALG_GATHER, alg_shm_copy, shm_copy)
-ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_scatter_shm_staged, "shm-staged", ALG_SCATTER, alg_shm_copy, shm_copy)
+ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_allgather_shm_staged, "shm-staged", ALG_ALL_GATHER, alg_shm_copy, shm_copy)
+ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_alltoall_shm_staged, "shm-staged", ALG_ALL_TO_ALL, alg_shm_copy, shm_copy)
+ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_broadcast_shm_staged, "shm-staged", ALG_BROADCAST, alg_shm_copy, shm_copy)
+ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_gather_shm_staged, "shm-staged", ALG_GATHER, alg_shm_copy, shm_copy)
+ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_scatter_shm_staged, "shm-staged", ALG_SCATTER, alg_shm_copy, shm_copy)

@@ -151,8 +151,8 @@ struct shm_move {
 };
 
 ALG_MOVER(alg_shm_move, shm_move)
-ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_allgather_shm_oneshot, "shm-oneshot", ALG_ALL_GATHER, alg_shm_move, shm_move)
-ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_alltoall_shm_oneshot, "shm-oneshot", ALG_ALL_TO_ALL, alg_shm_move, shm_move)
-ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_broadcast_shm_oneshot, "shm-oneshot", ALG_BROADCAST, alg_shm_move, shm_move)
-ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_gather_shm_oneshot, "shm-oneshot", ALG_GATHER, alg_shm_move, shm_move)
-ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_scatter_shm_oneshot, "shm-oneshot", ALG_SCATTER, alg_shm_move, shm_move)
+ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_allgather_shm_oneshot, "shm-oneshot", ALG_ALL_GATHER, alg_shm_move, shm_move)
+ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_alltoall_shm_oneshot, "shm-oneshot", ALG_ALL_TO_ALL, alg_shm_move, shm_move)
+ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_broadcast_shm_oneshot, "shm-oneshot", ALG_BROADCAST, alg_shm_move, shm_move)
+ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_gather_shm_oneshot, "shm-oneshot", ALG_GATHER, alg_shm_move, shm_move)
+ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_scatter_shm_oneshot, "shm-oneshot", ALG_SCATTER, alg_shm_move, shm_move)

@@ -127,8 +127,7 @@ struct shm_oneshot {
 };
 
 ALG_REDUCER(alg_shm_oneshot, shm_oneshot)
-ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_allreduce_shm_oneshot, "shm-oneshot", ALG_ALL_REDUCE, alg_shm_oneshot,
+ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_allreduce_shm_oneshot, "shm-oneshot", ALG_ALL_REDUCE, alg_shm_oneshot, shm_oneshot)
+ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_reducescatter_shm_oneshot, "shm-oneshot", ALG_REDUCE_SCATTER, alg_shm_oneshot,
                  shm_oneshot)
-ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_reducescatter_shm_oneshot, "shm-oneshot", ALG_REDUCE_SCATTER, alg_shm_oneshot,
-                 shm_oneshot)
-ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_reduce_shm_oneshot, "shm-oneshot", ALG_REDUCE, alg_shm_oneshot, shm_oneshot)
+ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_reduce_shm_oneshot, "shm-oneshot", ALG_REDUCE, alg_shm_oneshot, shm_oneshot)

@@ -196,7 +196,7 @@ struct shm_staged {
 };
 
 ALG_REDUCER(alg_shm_staged, shm_staged)
-ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_allreduce_shm_staged, "shm-staged", ALG_ALL_REDUCE, alg_shm_staged, shm_staged)
-ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_reducescatter_shm_staged, "shm-staged", ALG_REDUCE_SCATTER, alg_shm_staged,
+ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_allreduce_shm_staged, "shm-staged", ALG_ALL_REDUCE, alg_shm_staged, shm_staged)
+ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_reducescatter_shm_staged, "shm-staged", ALG_REDUCE_SCATTER, alg_shm_staged,
                  shm_staged)
-ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_reduce_shm_staged, "shm-staged", ALG_REDUCE, alg_shm_staged, shm_staged)
+ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_reduce_shm_staged, "shm-staged", ALG_REDUCE, alg_shm_staged, shm_staged)

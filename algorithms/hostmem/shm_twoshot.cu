@@ -150,5 +150,4 @@ struct shm_twoshot {
 };
 
 ALG_REDUCER(alg_shm_twoshot, shm_twoshot)
-ALG_DESCRIBE_FOR(ALG_MEMORY_HOST, alg_allreduce_shm_twoshot, "shm-twoshot", ALG_ALL_REDUCE, alg_shm_twoshot,
-                 shm_twoshot)
+ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_allreduce_shm_twoshot, "shm-twoshot", ALG_ALL_REDUCE, alg_shm_twoshot, shm_twoshot)

@@ -239,4 +239,4 @@ extern "C" uint64_t alg_exchange_kernels(const alg_team_t *team, const alg_call_
 #endif
 
 ALG_REDUCER(alg_exchange, exchange)
-ALG_DESCRIBE_FOR(ALG_MEMORY_HOSTS, alg_hosts_exchange, "exchange", ALG_ALL_REDUCE, alg_exchange, exchange)
+ALG_DESCRIBE_FOR(ALG_MEMORY_NETWORK, alg_hosts_exchange, "exchange", ALG_ALL_REDUCE, alg_exchange, exchange)

@@ -299,9 +299,9 @@ static void shape(uint64_t, uint32_t, uint32_t *blocks, uint32_t *threads)
     *blocks = *threads = 1;
 }
 
-#define DESCRIBE(collective)                                                                         \
-    {                                                                                                \
-        "network", collective, max_bytes, shape, nullptr, launch, nullptr, ALG_MEMORY_HOSTS, nullptr \
+#define DESCRIBE(collective)                                                                           \
+    {                                                                                                  \
+        "network", collective, max_bytes, shape, nullptr, launch, nullptr, ALG_MEMORY_NETWORK, nullptr \
     }
 const alg_algorithm_t alg_network[ALG_SEND_RECV] = {{},
                                                     DESCRIBE(ALG_REDUCE_SCATTER),

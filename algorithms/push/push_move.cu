@@ -89,7 +89,7 @@ template <bool ROOTED> struct push_copy {
         w.bytes = bytes;
         w.vectors = buffer_vectors(bytes);
         w.p = push_make(team, call);
-        w.s = slots<MARK_ESCAPE, N>::make(team, 1, call.room, first);
+        w.s = slots<MARK_ESCAPE, N>::make(team, 1, call.slot_vectors, first);
         LANE_UNROLL
         for (uint32_t i = 0; i < N; i++) {
             if (i < w.s.ranks())
@@ -166,16 +166,18 @@ template <bool ROOTED> struct push_copy {
     }
 };
 
-struct push_exchange : push_copy<false> {
+/* All-gather and all-to-all. */
+struct push_copy_all : push_copy<false> {
 };
-struct push_move : push_copy<true> {
+/* Broadcast, gather and scatter. */
+struct push_copy_rooted : push_copy<true> {
 };
 
-ALG_MOVER(alg_push_exchange, push_exchange)
-ALG_MOVER(alg_push_move, push_move)
-ALG_MOVER_OF_PARTS(alg_push_broadcasts, alg_push_move, push_move)
-ALG_DESCRIBE(alg_allgather_push, "push", ALG_ALL_GATHER, alg_push_exchange, push_exchange)
-ALG_DESCRIBE(alg_alltoall_push, "push", ALG_ALL_TO_ALL, alg_push_exchange, push_exchange)
-ALG_DESCRIBE_PARTS(alg_broadcast_push, "push", ALG_BROADCAST, alg_push_broadcasts, push_move)
-ALG_DESCRIBE(alg_gather_push, "push", ALG_GATHER, alg_push_move, push_move)
-ALG_DESCRIBE(alg_scatter_push, "push", ALG_SCATTER, alg_push_move, push_move)
+ALG_MOVER(alg_push_copy_all, push_copy_all)
+ALG_MOVER(alg_push_copy_rooted, push_copy_rooted)
+ALG_MOVER_OF_PARTS(alg_push_copy_parts, alg_push_copy_rooted, push_copy_rooted)
+ALG_DESCRIBE(alg_allgather_push, "push", ALG_ALL_GATHER, alg_push_copy_all, push_copy_all)
+ALG_DESCRIBE(alg_alltoall_push, "push", ALG_ALL_TO_ALL, alg_push_copy_all, push_copy_all)
+ALG_DESCRIBE_PARTS(alg_broadcast_push, "push", ALG_BROADCAST, alg_push_copy_parts, push_copy_rooted)
+ALG_DESCRIBE(alg_gather_push, "push", ALG_GATHER, alg_push_copy_rooted, push_copy_rooted)
+ALG_DESCRIBE(alg_scatter_push, "push", ALG_SCATTER, alg_push_copy_rooted, push_copy_rooted)

@@ -132,13 +132,15 @@ template <bool ROOTED> struct push_add {
     }
 };
 
-struct push_scatter : push_add<false> {
+/* Reduce-scatter. */
+struct push_add_all : push_add<false> {
 };
-struct push_reduce : push_add<true> {
+/* Reduce. */
+struct push_add_rooted : push_add<true> {
 };
 
-ALG_REDUCER(alg_push_scatter, push_scatter)
-ALG_REDUCER(alg_push_reduce, push_reduce)
-ALG_REDUCER_OF_PARTS(alg_push_reduces, alg_push_reduce, push_reduce)
-ALG_DESCRIBE(alg_reducescatter_push, "push", ALG_REDUCE_SCATTER, alg_push_scatter, push_scatter)
-ALG_DESCRIBE_PARTS(alg_reduce_push, "push", ALG_REDUCE, alg_push_reduces, push_reduce)
+ALG_REDUCER(alg_push_add_all, push_add_all)
+ALG_REDUCER(alg_push_add_rooted, push_add_rooted)
+ALG_REDUCER_OF_PARTS(alg_push_add_parts, alg_push_add_rooted, push_add_rooted)
+ALG_DESCRIBE(alg_reducescatter_push, "push", ALG_REDUCE_SCATTER, alg_push_add_all, push_add_all)
+ALG_DESCRIBE_PARTS(alg_reduce_push, "push", ALG_REDUCE, alg_push_add_parts, push_add_rooted)

@@ -24,10 +24,10 @@ LANE_FN uint32_t plain_rows(uint32_t rows, uint32_t channel, uint32_t channels)
     return channel < rows ? (rows - channel - 1) / channels + 1 : 0;
 }
 
-LANE_FN plain plain_make(const item &it, const part_t &part, const rings_t &rings)
+LANE_FN plain plain_make(const item &it, const message_t &message, const rings_t &rings)
 {
-    const uint32_t lanes = lane_warp_size(), rows = (uint32_t)message_rows(part.bytes, lanes);
-    const buffer_t buffer = buffer_make(part.buffer, part.bytes);
+    const uint32_t lanes = lane_warp_size(), rows = (uint32_t)message_rows(message.bytes, lanes);
+    const buffer_t buffer = buffer_make(message.buffer, message.bytes);
     plain p;
     p.channels = rings_channels(rings, rows);
     p.at = buffer.base + (uint64_t)(it.channel * lanes + it.lane) * VEC;
@@ -39,14 +39,14 @@ LANE_FN plain plain_make(const item &it, const part_t &part, const rings_t &ring
 
 /* Messages of which no channel takes more than ROWS rows; or LONG, of some more. */
 template <int ROWS, bool LONG> struct pairs_alone {
-    template <int MOST> LANE_FN static void run(lane_t lane, const alg_team_t &team, const exchange<MOST> &x)
+    template <int MOST> LANE_FN static void run(lane_t lane, const alg_team_t &team, const messages<MOST> &m)
     {
         const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, warp = lane.thread / lanes;
         /* A block that sends and receives is faster, but for its fences, which wait for what the block sends. */
         const uint32_t index = LONG ? lane.block * warps + warp : warp * lane.blocks + lane.block;
-        const bool any = index < x.item_end[EXCHANGE_LISTS - 1];
-        const item it = item_make(team, x, any ? index : 0, lane.thread % lanes);
-        const plain p = plain_make(it, x.part[it.end - 1], x.rings);
+        const bool any = index < m.item_end[MESSAGES_LISTS - 1];
+        const item it = item_make(team, m, any ? index : 0, lane.thread % lanes);
+        const plain p = plain_make(it, m.message[it.end - 1], m.rings);
         const bool loads = it.sends && p.whole > 0;
         uint8_t *own = team.own;
         const uint64_t *counts = (const uint64_t *)(it.data ? it.count : own + ALG_EPOCH_OFFSET);
@@ -59,7 +59,7 @@ template <int ROWS, bool LONG> struct pairs_alone {
             held |= (uintptr_t)from[b];
         }
 
-        lane_begin(held, x.early);
+        lane_begin(held, m.early);
         const uint64_t epoch = epoch_read(team);
         uint64_t count = lane_read_own(counts);
         uint64_t credit = lane_read_own(seen);
@@ -80,7 +80,7 @@ template <int ROWS, bool LONG> struct pairs_alone {
                 return;
             count += p.whole;
         }
-        if (p.whole < p.all && !rest(lane, team, x, it, p, count, it.sends ? credit : told))
+        if (p.whole < p.all && !rest(lane, team, m, it, p, count, it.sends ? credit : told))
             return;
         if (it.data)
             ring_write_count(it, end, credit);
@@ -164,19 +164,19 @@ template <int ROWS, bool LONG> struct pairs_alone {
 
     /* The rows behind the whole ones, and copies to this rank itself. credit: that was got, or given. */
     template <int MOST>
-    LANE_COLD_FN bool rest(lane_t lane, const alg_team_t &team, const exchange<MOST> &x, item it, plain p,
+    LANE_COLD_FN bool rest(lane_t lane, const alg_team_t &team, const messages<MOST> &m, item it, plain p,
                            uint64_t count, uint64_t credit)
     {
         const uint64_t end = count + p.all - p.whole;
         for (uint32_t done = p.whole; done < p.all; done += ROWS) {
             const uint32_t row = it.channel + done * p.channels;
-            const span<ROWS> s = span_make<ROWS>(it, x.part[it.end - 1], x.rings, row);
+            const span<ROWS> s = span_make<ROWS>(it, m.message[it.end - 1], m.rings, row);
             vec16_t y[ROWS];
             span_load(s, it.sends, team.own, y);
             if (it.sends)
                 span_complete(s, y);
             if (!it.data)
-                span_store(span_make<ROWS>(it, x.part[it.end], x.rings, row), y);
+                span_store(span_make<ROWS>(it, m.message[it.end], m.rings, row), y);
             else if (!(it.sends ? send_rest(lane, team, it, count, credit, s, y)
                                 : receive_rest(lane, team, it, count, s, y)))
                 return false;

@@ -20,7 +20,7 @@ typedef struct progress {
     uint64_t count;   /* rows that have passed through the ring */
     uint32_t row;     /* of the message: the channel's next */
     uint32_t ahead;   /* sender: rows of `count` for which it has seen no credit */
-    uint16_t part;    /* message */
+    uint16_t message; /* the one under way */
     uint8_t arriving; /* receiver: the last look found something */
     uint8_t done;     /* all messages */
 } progress_t;
@@ -30,14 +30,14 @@ typedef enum step { STEP_IDLE, STEP_MOVED, STEP_DONE, STEP_BROKEN } step_t;
 struct pairs_mixed {
     typedef span<RING_BATCH> batch_t;
 
-    template <int MOST> LANE_FN static void run(lane_t lane, const alg_team_t &team, const exchange<MOST> &x)
+    template <int MOST> LANE_FN static void run(lane_t lane, const alg_team_t &team, const messages<MOST> &m)
     {
 #ifdef __CUDACC__
         extern __shared__ progress_t kept[];
 #else
         progress_t kept[PAIRS_HOST_ITEMS];
 #endif
-        const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, items = x.item_end[EXCHANGE_LISTS - 1];
+        const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, items = m.item_end[MESSAGES_LISTS - 1];
         /* Neighbouring items share a block: a receiver's fences wait for what else its multiprocessor stores, and
          * the stores of senders take long. */
         const uint32_t first = lane.block * warps + lane.thread / lanes, workers = lane.blocks * warps;
@@ -45,11 +45,11 @@ struct pairs_mixed {
         progress_t *mine = kept + lane.thread / lanes * ((items + workers - 1) / workers);
         const uint32_t here = lane.thread % lanes;
         uint32_t index = first < items ? first : 0, at = 0, left = 0;
-        item it = item_make(team, x, index, here);
+        item it = item_make(team, m, index, here);
 
-        lane_begin((uintptr_t)team.own | (uintptr_t)it.data, x.early);
+        lane_begin((uintptr_t)team.own | (uintptr_t)it.data, m.early);
         const uint64_t epoch = epoch_read(team);
-        progress_t p = progress_make(x, it);
+        progress_t p = progress_make(m, it);
         if (epoch_stopped(epoch) || first >= items)
             return;
         if (it.data && !it.sends)
@@ -57,8 +57,8 @@ struct pairs_mixed {
         for (uint32_t i = first; i < items; i += workers, left++) {
             if (i == first)
                 continue;
-            const item next = item_make(team, x, i, here);
-            const progress_t other = progress_make(x, next);
+            const item next = item_make(team, m, i, here);
+            const progress_t other = progress_make(m, next);
             if (here == 0)
                 mine[left] = other;
             if (next.data && !next.sends)
@@ -68,14 +68,14 @@ struct pairs_mixed {
         bool moved = true;
         uint32_t idle = 0; /* ranks (bits) with which no item has moved */
         for (;;) {
-            const step_t step = work(lane, team, x, it, p);
+            const step_t step = work(lane, team, m, it, p);
             idle |= step == STEP_IDLE ? 1u << it.peer : 0;
             if (step == STEP_BROKEN || (step == STEP_DONE && --left == 0))
                 return;
             moved = moved || step != STEP_IDLE;
             if (step == STEP_MOVED)
                 continue;
-            if (!alone && !next_item(team, x, mine, workers, here, index, at, it, p))
+            if (!alone && !next_item(team, m, mine, workers, here, index, at, it, p))
                 continue;
             /* All have been tried. */
             lane_awaits(lane, idle);
@@ -90,10 +90,10 @@ struct pairs_mixed {
 
     /* To this warp's next item that is not done; true when it begins again with its first. */
     template <int MOST>
-    LANE_FN static bool next_item(const alg_team_t &team, const exchange<MOST> &x, progress_t *mine, uint32_t workers,
+    LANE_FN static bool next_item(const alg_team_t &team, const messages<MOST> &m, progress_t *mine, uint32_t workers,
                                   uint32_t lane, uint32_t &index, uint32_t &at, item &it, progress_t &p)
     {
-        const uint32_t items = x.item_end[EXCHANGE_LISTS - 1];
+        const uint32_t items = m.item_end[MESSAGES_LISTS - 1];
         bool round = false;
         lane_warp_sync();
         if (lane == 0)
@@ -109,13 +109,13 @@ struct pairs_mixed {
             }
             p = mine[at];
         } while (p.done);
-        it = item_make(team, x, index, lane);
+        it = item_make(team, m, index, lane);
         return round;
     }
 
-    template <int MOST> LANE_FN static progress_t progress_make(const exchange<MOST> &x, const item &it)
+    template <int MOST> LANE_FN static progress_t progress_make(const messages<MOST> &m, const item &it)
     {
-        progress_t p = {0, it.channel, 0, it.list ? x.part_end[it.list - 1] : (uint16_t)0, 1, 0};
+        progress_t p = {0, it.channel, 0, it.list ? m.message_end[it.list - 1] : (uint16_t)0, 1, 0};
         if (it.data) {
             p.count = lane_read_own((const uint64_t *)it.count);
             p.ahead = it.sends ? (uint32_t)(p.count - lane_read_own((const uint64_t *)it.seen)) : 0;
@@ -124,22 +124,22 @@ struct pairs_mixed {
     }
 
     template <int MOST>
-    LANE_FN static step_t work(lane_t &lane, const alg_team_t &team, const exchange<MOST> &x, const item &it,
+    LANE_FN static step_t work(lane_t &lane, const alg_team_t &team, const messages<MOST> &m, const item &it,
                                progress_t &p)
     {
         step_t step = STEP_MOVED;
-        if (p.row < message_rows(x.part[p.part].bytes, lane_warp_size())) {
+        if (p.row < message_rows(m.message[p.message].bytes, lane_warp_size())) {
             if (it.peer == team.rank)
-                copy(team, x, it, p);
+                copy(team, m, it, p);
             else if (it.sends)
-                step = send(team, x, it, p);
+                step = send(team, m, it, p);
             else
-                step = receive(lane, team, x, it, p);
+                step = receive(lane, team, m, it, p);
         }
-        if (step == STEP_BROKEN || p.row < message_rows(x.part[p.part].bytes, lane_warp_size()))
+        if (step == STEP_BROKEN || p.row < message_rows(m.message[p.message].bytes, lane_warp_size()))
             return step;
         p.row = it.channel;
-        if (++p.part < it.end)
+        if (++p.message < it.end)
             return STEP_MOVED;
         p.done = 1;
         if (it.data)
@@ -148,25 +148,25 @@ struct pairs_mixed {
     }
 
     template <int MOST>
-    LANE_FN static void copy(const alg_team_t &team, const exchange<MOST> &x, const item &it, progress_t &p)
+    LANE_FN static void copy(const alg_team_t &team, const messages<MOST> &m, const item &it, progress_t &p)
     {
-        const uint32_t parts = it.end - (it.list ? x.part_end[it.list - 1] : 0u);
-        const batch_t s = span_make<RING_BATCH>(it, x.part[p.part], x.rings, p.row);
+        const uint32_t count = it.end - (it.list ? m.message_end[it.list - 1] : 0u);
+        const batch_t s = span_make<RING_BATCH>(it, m.message[p.message], m.rings, p.row);
         vec16_t v[RING_BATCH];
         span_load(s, true, team.own, v);
         span_complete(s, v);
-        span_store(span_make<RING_BATCH>(it, x.part[p.part + parts], x.rings, p.row), v);
+        span_store(span_make<RING_BATCH>(it, m.message[p.message + count], m.rings, p.row), v);
         p.row += s.rows * (s.stride / lane_warp_size());
     }
 
     template <int MOST>
-    LANE_FN static step_t send(const alg_team_t &team, const exchange<MOST> &x, const item &it, progress_t &p)
+    LANE_FN static step_t send(const alg_team_t &team, const messages<MOST> &m, const item &it, progress_t &p)
     {
         /* Lanes may see different credits; each has acquired the least. */
         if (p.ahead >= it.rows)
             p.ahead = it.rows - lane_warp_least(it.rows - (uint32_t)(p.count - lane_flag(it.credit)));
         const uint32_t room = it.rows - p.ahead;
-        batch_t s = span_make<RING_BATCH>(it, x.part[p.part], x.rings, p.row);
+        batch_t s = span_make<RING_BATCH>(it, m.message[p.message], m.rings, p.row);
         s.rows = room < s.rows ? room : s.rows;
         if (s.rows == 0)
             return STEP_IDLE;
@@ -182,10 +182,10 @@ struct pairs_mixed {
 
     /* What has arrived of the next rows, up to the first that has not. */
     template <int MOST>
-    LANE_FN static step_t receive(lane_t &lane, const alg_team_t &team, const exchange<MOST> &x, const item &it,
+    LANE_FN static step_t receive(lane_t &lane, const alg_team_t &team, const messages<MOST> &m, const item &it,
                                   progress_t &p)
     {
-        batch_t s = span_make<RING_BATCH>(it, x.part[p.part], x.rings, p.row);
+        batch_t s = span_make<RING_BATCH>(it, m.message[p.message], m.rings, p.row);
         vec16_t v[RING_BATCH];
         /* A look that found nothing is repeated at the first row alone: others need the memory more. */
         if (!p.arriving)
@@ -203,7 +203,7 @@ struct pairs_mixed {
             return STEP_BROKEN;
         span_store(s, v);
         ring_rearm(it, p.count, s);
-        ring_give_credit(it, p.count & ~(uint64_t)(ring_part(it) - 1), p.count + s.rows, UINT64_MAX);
+        ring_give_credit(it, p.count & ~(uint64_t)(ring_credit_rows(it) - 1), p.count + s.rows, UINT64_MAX);
         p.count += s.rows;
         p.row += s.rows * (s.stride / lane_warp_size());
         return STEP_MOVED;

@@ -39,66 +39,66 @@ enum { PAIRS_LANES = 1 };
 
 static uint32_t pairs_list(const alg_message_t &m)
 {
-    return 2 * m.peer + (m.send ? EXCHANGE_SEND : EXCHANGE_RECEIVE);
+    return 2 * m.peer + (m.send ? MESSAGES_SEND : MESSAGES_RECEIVE);
 }
 
-/* What exchange_fill found. */
+/* What messages_fill found. */
 typedef struct filled {
-    uint32_t parts, items;
+    uint32_t messages, items;
     uint32_t most; /* rows of a channel, if no list has more than one message */
 } filled_t;
 
-/* x and the list `part`, with messages begin .. begin + share - 1 of each list. */
-static filled_t exchange_fill(exchange_head &x, part_t *part, const alg_team_t *team, const alg_call_t *call,
+/* m, and its messages into `list`: numbers begin .. begin + share - 1 of each peer and direction. */
+static filled_t messages_fill(messages_head &m, message_t *list, const alg_team_t *team, const alg_call_t *call,
                               uint32_t begin, uint32_t share)
 {
-    uint32_t length[EXCHANGE_LISTS] = {0}, seen[EXCHANGE_LISTS] = {0}, channels[EXCHANGE_LISTS] = {0};
-    uint16_t next[EXCHANGE_LISTS];
+    uint32_t length[MESSAGES_LISTS] = {0}, seen[MESSAGES_LISTS] = {0}, channels[MESSAGES_LISTS] = {0};
+    uint16_t next[MESSAGES_LISTS];
     filled_t f = {0, 0, 1};
-    x.rings = rings_make(team->rings_bytes, team->nranks, PAIRS_LANES);
-    x.early = call->early;
+    m.rings = rings_make(team->rings_bytes, team->nranks, PAIRS_LANES);
+    m.early = call->early;
     for (uint32_t i = 0; i < call->message_count; i++)
         length[pairs_list(call->messages[i])]++;
-    for (uint32_t l = 0; l < EXCHANGE_LISTS; l++) {
+    for (uint32_t l = 0; l < MESSAGES_LISTS; l++) {
         const uint32_t rest = length[l] > begin ? length[l] - begin : 0;
-        next[l] = (uint16_t)f.parts;
-        f.parts += rest < share ? rest : share;
+        next[l] = (uint16_t)f.messages;
+        f.messages += rest < share ? rest : share;
         f.most = length[l] > 1 ? UINT32_MAX : f.most;
-        x.part_end[l] = (uint16_t)f.parts;
+        m.message_end[l] = (uint16_t)f.messages;
     }
     for (uint32_t i = 0; i < call->message_count; i++) {
-        const alg_message_t &m = call->messages[i];
-        const uint32_t l = pairs_list(m), at = seen[l]++;
+        const alg_message_t &one = call->messages[i];
+        const uint32_t l = pairs_list(one), at = seen[l]++;
         if (at < begin || at >= begin + share)
             continue;
-        part[next[l]++] = part_t{(uint8_t *)m.buffer, m.bytes};
-        const uint64_t rows = message_rows(m.bytes, PAIRS_LANES);
-        const uint32_t wanted = rings_channels(x.rings, rows), deep = (uint32_t)((rows - 1) / wanted + 1);
+        list[next[l]++] = message_t{(uint8_t *)one.buffer, one.bytes};
+        const uint64_t rows = message_rows(one.bytes, PAIRS_LANES);
+        const uint32_t wanted = rings_channels(m.rings, rows), deep = (uint32_t)((rows - 1) / wanted + 1);
         f.most = deep > f.most ? deep : f.most;
         channels[l] = wanted > channels[l] ? wanted : channels[l];
     }
-    for (uint32_t l = 0; l < EXCHANGE_LISTS; l++) {
-        f.items += l == 2 * team->rank + EXCHANGE_RECEIVE ? 0 : channels[l];
-        x.item_end[l] = (uint16_t)f.items;
+    for (uint32_t l = 0; l < MESSAGES_LISTS; l++) {
+        f.items += l == 2 * team->rank + MESSAGES_RECEIVE ? 0 : channels[l];
+        m.item_end[l] = (uint16_t)f.items;
     }
     return f;
 }
 
 /* A call with more messages than its kernel's arguments hold: the list goes to memory, and the kernel follows, with
- * `launch`. `part` has room for the list. Only a list that is too long even for that memory goes in slices, of each
- * list its next messages. If ranks group the same messages, no slice waits for a later slice of a peer. Otherwise it
- * may deadlock. */
-template <class L> static int pairs_listed(const alg_team_t *team, const alg_call_t *call, part_t *part, L launch)
+ * `launch`. `list` has room for messages_room. Only a list that is too long even for that memory goes in slices, of
+ * each list its next messages. If ranks group the same messages, no slice waits for a later slice of a peer. Otherwise
+ * it may deadlock. */
+template <class L> static int pairs_listed(const alg_team_t *team, const alg_call_t *call, message_t *list, L launch)
 {
-    const uint32_t count = call->message_count, room = exchange_room(team->rings_bytes);
-    const uint32_t share = count <= room ? count : room / EXCHANGE_LISTS;
+    const uint32_t count = call->message_count, room = messages_room(team->rings_bytes);
+    const uint32_t share = count <= room ? count : room / MESSAGES_LISTS;
     int error = 0;
     for (uint32_t begin = 0, done = 0; done < count && error == 0; begin += share) {
-        exchange<EXCHANGE_LISTED> x;
-        x.part = exchange_list(*team);
-        const filled_t f = exchange_fill(x, part, team, call, begin, share);
-        error = launch(x, f);
-        done += f.parts;
+        messages<MESSAGES_LISTED> m;
+        m.message = messages_list(*team);
+        const filled_t f = messages_fill(m, list, team, call, begin, share);
+        error = launch(m, f);
+        done += f.messages;
     }
     return error;
 }
@@ -106,14 +106,14 @@ template <class L> static int pairs_listed(const alg_team_t *team, const alg_cal
 /* Rows of a batch for a launch that alone.h serves, in one batch or two. More rows go through mixed.h: with words of
  * all-ones in the data, alone.h takes 5% longer than that at 16 MiB, and 12% at 64. The ring holds a batch beside what
  * no credit has been given for. 0: it is mixed.h's. */
-static uint32_t pairs_batch(const exchange_head &x, const filled_t &f, uint32_t workers)
+static uint32_t pairs_batch(const messages_head &m, const filled_t &f, uint32_t workers)
 {
     uint32_t batch = 1;
     if (f.items > workers || f.most > 2 * RING_BATCH)
         return 0;
     while (batch < f.most && batch < (uint32_t)RING_BATCH)
         batch *= 2;
-    return batch <= x.rings.rows / 2 ? batch : 0;
+    return batch <= m.rings.rows / 2 ? batch : 0;
 }
 
 /* Blocks and threads for so many items, within the call's: few warps a block, which hold each other up. */
@@ -130,29 +130,29 @@ static void pairs_grid(uint32_t items, uint32_t *blocks, uint32_t *threads)
 
 #ifdef __CUDACC__
 
-static_assert(sizeof(alg_team_t) + sizeof(exchange<PAIRS_MANY>) <= 4096, "too many messages");
+static_assert(sizeof(alg_team_t) + sizeof(messages<PAIRS_MANY>) <= 4096, "too many messages");
 
 template <class A, int MOST>
 __global__ void __launch_bounds__(PAIRS_MOST_THREADS, LAUNCH_BLOCKS_A_MULTIPROCESSOR)
-    pairs_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ exchange<MOST> x)
+    pairs_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ messages<MOST> m)
 {
-    A::template run<MOST>(lane_here(), team, x);
+    A::template run<MOST>(lane_here(), team, m);
 }
 
 /* A piece of the list on its way to memory. */
 typedef struct pairs_piece {
     uint32_t first, count, early;
-    part_t part[PAIRS_MANY];
+    message_t message[PAIRS_MANY];
 } pairs_piece_t;
 
 __global__ void pairs_store(const __grid_constant__ alg_team_t team, const __grid_constant__ pairs_piece_t piece)
 {
     lane_begin((uintptr_t)team.own_counts, piece.early);
     for (uint32_t i = threadIdx.x; i < piece.count; i += blockDim.x)
-        exchange_list(team)[piece.first + i] = piece.part[i];
+        messages_list(team)[piece.first + i] = piece.message[i];
 }
 
-static int pairs_store_all(const alg_team_t *team, const alg_call_t *call, const part_t *part, uint32_t count,
+static int pairs_store_all(const alg_team_t *team, const alg_call_t *call, const message_t *list, uint32_t count,
                            void *stream)
 {
     pairs_piece_t piece;
@@ -160,24 +160,23 @@ static int pairs_store_all(const alg_team_t *team, const alg_call_t *call, const
     for (piece.first = 0; piece.first < count && error == 0; piece.first += PAIRS_MANY) {
         piece.early = call->early;
         piece.count = count - piece.first < (uint32_t)PAIRS_MANY ? count - piece.first : (uint32_t)PAIRS_MANY;
-        memcpy(piece.part, part + piece.first, piece.count * sizeof(part_t));
+        memcpy(piece.message, list + piece.first, piece.count * sizeof(message_t));
         error = launch_grid(pairs_store, team, piece, 1, 128, 0, stream);
     }
     return error;
 }
 
 template <int MOST>
-static int pairs_launch(const alg_team_t *team, const alg_call_t *call, const exchange<MOST> &x, const filled_t &f,
+static int pairs_launch(const alg_team_t *team, const alg_call_t *call, const messages<MOST> &m, const filled_t &f,
                         void *stream)
 {
-    alg_call_t part = *call;
-    part.blocks = launch_blocks(call);
-    pairs_grid(f.items, &part.blocks, &part.threads);
-    const uint32_t workers = part.blocks * (part.threads / 32);
-    const size_t kept = (f.items + workers - 1) / workers * (part.threads / 32) * sizeof(progress_t);
-    void (*kernel)(alg_team_t, exchange<MOST>) = pairs_kernel<pairs_mixed, MOST>;
+    uint32_t blocks = launch_blocks(call), threads = call->threads;
+    pairs_grid(f.items, &blocks, &threads);
+    const uint32_t workers = blocks * (threads / 32);
+    const size_t kept = (f.items + workers - 1) / workers * (threads / 32) * sizeof(progress_t);
+    void (*kernel)(alg_team_t, messages<MOST>) = pairs_kernel<pairs_mixed, MOST>;
     if constexpr (MOST == PAIRS_FEW) {
-        const uint32_t batch = pairs_batch(x, f, workers);
+        const uint32_t batch = pairs_batch(m, f, workers);
         kernel = batch == 0       ? kernel
                  : batch < f.most ? pairs_kernel<pairs_alone<RING_BATCH, true>, MOST>
                  : batch == 1     ? pairs_kernel<pairs_alone<1, false>, MOST>
@@ -185,14 +184,14 @@ static int pairs_launch(const alg_team_t *team, const alg_call_t *call, const ex
                  : batch == 4     ? pairs_kernel<pairs_alone<4, false>, MOST>
                                   : pairs_kernel<pairs_alone<RING_BATCH, false>, MOST>;
     }
-    return launch_grid(kernel, team, x, part.blocks, part.threads, kept, stream);
+    return launch_grid(kernel, team, m, blocks, threads, kept, stream);
 }
 
 template <int MOST> static int pairs_fill_and_launch(const alg_team_t *team, const alg_call_t *call, void *stream)
 {
-    exchange<MOST> x;
-    const filled_t f = exchange_fill(x, x.part, team, call, 0, MOST);
-    return pairs_launch(team, call, x, f, stream);
+    messages<MOST> m;
+    const filled_t f = messages_fill(m, m.message, team, call, 0, MOST);
+    return pairs_launch(team, call, m, f, stream);
 }
 
 extern "C" int alg_pairs_launch(const alg_team_t *team, const alg_call_t *call, void *stream)
@@ -201,15 +200,16 @@ extern "C" int alg_pairs_launch(const alg_team_t *team, const alg_call_t *call, 
         return pairs_fill_and_launch<PAIRS_FEW>(team, call, stream);
     if (call->message_count <= (uint32_t)PAIRS_MANY)
         return pairs_fill_and_launch<PAIRS_MANY>(team, call, stream);
-    const uint32_t room = exchange_room(team->rings_bytes);
-    part_t *part = (part_t *)malloc((call->message_count < room ? call->message_count : room) * sizeof(part_t));
-    if (!part)
+    const uint32_t room = messages_room(team->rings_bytes);
+    message_t *list =
+        (message_t *)malloc((call->message_count < room ? call->message_count : room) * sizeof(message_t));
+    if (!list)
         return cudaErrorMemoryAllocation;
-    const int error = pairs_listed(team, call, part, [=](const exchange<EXCHANGE_LISTED> &x, const filled_t &f) {
-        const int failed = pairs_store_all(team, call, part, f.parts, stream);
-        return failed ? failed : pairs_launch(team, call, x, f, stream);
+    const int error = pairs_listed(team, call, list, [=](const messages<MESSAGES_LISTED> &m, const filled_t &f) {
+        const int failed = pairs_store_all(team, call, list, f.messages, stream);
+        return failed ? failed : pairs_launch(team, call, m, f, stream);
     });
-    free(part);
+    free(list);
     return error;
 }
 
@@ -223,7 +223,7 @@ template <int MOST> static int pairs_preload_of(void)
 
 extern "C" int alg_pairs_preload(void)
 {
-    return pairs_preload_of<PAIRS_FEW>() | pairs_preload_of<PAIRS_MANY>() | pairs_preload_of<EXCHANGE_LISTED>() |
+    return pairs_preload_of<PAIRS_FEW>() | pairs_preload_of<PAIRS_MANY>() | pairs_preload_of<MESSAGES_LISTED>() |
            launch_preload(pairs_store) | launch_preload(pairs_kernel<pairs_alone<1, false>, PAIRS_FEW>) |
            launch_preload(pairs_kernel<pairs_alone<2, false>, PAIRS_FEW>) |
            launch_preload(pairs_kernel<pairs_alone<4, false>, PAIRS_FEW>) |
@@ -233,23 +233,23 @@ extern "C" int alg_pairs_preload(void)
 
 #else
 
-template <class A> static void pairs_body(lane_t lane, const alg_team_t &team, const exchange<EXCHANGE_LISTED> &x)
+template <class A> static void pairs_body(lane_t lane, const alg_team_t &team, const messages<MESSAGES_LISTED> &m)
 {
-    A::template run<EXCHANGE_LISTED>(lane, team, x);
+    A::template run<MESSAGES_LISTED>(lane, team, m);
 }
 
 static int alg_pairs_host(const alg_team_t *team, const alg_call_t *call)
 {
-    return pairs_listed(team, call, exchange_list(*team), [=](const exchange<EXCHANGE_LISTED> &x, const filled_t &f) {
+    return pairs_listed(team, call, messages_list(*team), [=](const messages<MESSAGES_LISTED> &m, const filled_t &f) {
         const uint32_t blocks = launch_blocks(call),
                        workers = blocks < LAUNCH_HOST_BLOCKS ? blocks : (uint32_t)LAUNCH_HOST_BLOCKS;
-        const uint32_t batch = pairs_batch(x, f, workers);
-        void (*body)(lane_t, const alg_team_t &, const exchange<EXCHANGE_LISTED> &) =
+        const uint32_t batch = pairs_batch(m, f, workers);
+        void (*body)(lane_t, const alg_team_t &, const messages<MESSAGES_LISTED> &) =
             batch == 0       ? pairs_body<pairs_mixed>
             : batch < f.most ? pairs_body<pairs_alone<RING_BATCH, true>>
             : batch == 1     ? pairs_body<pairs_alone<1, false>>
                              : pairs_body<pairs_alone<RING_BATCH, false>>;
-        return launch_threads(body, team, x, f.items < workers ? f.items : workers, false, 0);
+        return launch_threads(body, team, m, f.items < workers ? f.items : workers, false, 0);
     });
 }
 
@@ -281,6 +281,6 @@ static void pairs_shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint3
                                     NULL};                        \
     }
 PAIRS_DESCRIBE(ALG_MEMORY_PEER, alg_sendrecv_pairs, "pairs")
-PAIRS_DESCRIBE(ALG_MEMORY_HOST, alg_sendrecv_shm_pairs, "shm-pairs")
+PAIRS_DESCRIBE(ALG_MEMORY_SHM, alg_sendrecv_shm_pairs, "shm-pairs")
 
 #endif

@@ -12,7 +12,7 @@
 
 #include "algorithms/device/buffers.h"
 #include "algorithms/device/epoch.h"
-#include "algorithms/sendrecv/exchange.h"
+#include "algorithms/sendrecv/messages.h"
 
 enum { RING_BATCH = 8 }; /* rows under way in a warp */
 
@@ -38,23 +38,23 @@ struct item {
 };
 
 template <int MOST>
-LANE_FN item item_make(const alg_team_t &team, const exchange<MOST> &x, uint32_t index, uint32_t lane)
+LANE_FN item item_make(const alg_team_t &team, const messages<MOST> &m, uint32_t index, uint32_t lane)
 {
     item it;
     it.list = 0;
-    while (index >= x.item_end[it.list])
+    while (index >= m.item_end[it.list])
         it.list++;
-    it.channel = index - (it.list ? x.item_end[it.list - 1] : 0);
+    it.channel = index - (it.list ? m.item_end[it.list - 1] : 0);
     it.peer = it.list / 2;
-    it.sends = it.list % 2 == EXCHANGE_SEND;
-    it.end = x.part_end[it.list];
+    it.sends = it.list % 2 == MESSAGES_SEND;
+    it.end = m.message_end[it.list];
     it.lane = lane;
-    it.rows = x.rings.rows;
+    it.rows = m.rings.rows;
     it.data = it.words = it.count = it.seen = it.credit = NULL;
     if (it.peer == team.rank)
         return it;
     const uint32_t at = it.sends ? it.peer : team.rank, from = it.sends ? team.rank : it.peer;
-    const uint64_t ring = (uint64_t)other_place(from, at) * x.rings.channels + it.channel;
+    const uint64_t ring = (uint64_t)other_place(from, at) * m.rings.channels + it.channel;
     it.data = team.scratch[at] + team.rings_offset + ring * ring_bytes(it.rows, lane_warp_size());
     it.words = it.data + (uint64_t)it.rows * lane_warp_size() * VEC + lane * 4;
     it.data += lane * VEC;
@@ -98,12 +98,14 @@ template <int ROWS> struct span {
 };
 
 /* From `row` on, which is the channel's. */
-template <int ROWS> LANE_FN span<ROWS> span_make(const item &it, const part_t &part, const rings_t &rings, uint32_t row)
+template <int ROWS>
+LANE_FN span<ROWS> span_make(const item &it, const message_t &message, const rings_t &rings, uint32_t row)
 {
     span<ROWS> s;
-    const uint32_t rows = (uint32_t)message_rows(part.bytes, lane_warp_size()), channels = rings_channels(rings, rows);
-    s.buffer = buffer_make(part.buffer, part.bytes);
-    s.vectors = buffer_vectors(part.bytes);
+    const uint32_t rows = (uint32_t)message_rows(message.bytes, lane_warp_size()),
+                   channels = rings_channels(rings, rows);
+    s.buffer = buffer_make(message.buffer, message.bytes);
+    s.vectors = buffer_vectors(message.bytes);
     s.stride = channels * lane_warp_size();
     s.first = row * lane_warp_size() + it.lane;
     s.rows = 0;
@@ -283,7 +285,7 @@ LANE_FN void ring_tell(const item &it, uint64_t count)
 }
 
 /* Rows, a power of two, for which credit is given at once, since a fence waits for the stores of its multiprocessor. */
-LANE_FN uint32_t ring_part(const item &it)
+LANE_FN uint32_t ring_credit_rows(const item &it)
 {
     return it.rows < 4 * RING_BATCH ? it.rows / 2 : 2 * RING_BATCH;
 }
@@ -293,7 +295,7 @@ LANE_FN uint32_t ring_part(const item &it)
  * half ring before it is left to the next launch, so that short messages find the other half free. */
 LANE_FN uint64_t ring_give_credit(const item &it, uint64_t told, uint64_t to, uint64_t end)
 {
-    if (to - told < ring_part(it) || told + it.rows / 2 >= end)
+    if (to - told < ring_credit_rows(it) || told + it.rows / 2 >= end)
         return told;
     lane_warp_sync();
     if (it.lane == 0) {

@@ -31,7 +31,7 @@ static sel_plan_t *made_up_plan(const sel_topology_t *topology)
     sel_plan_init(plan, topology, &settings);
     if (sel_plan_prefers_host(plan)) { /* as in a set-up */
         sel_topology_t host = *topology;
-        host.memory = ALG_MEMORY_HOST;
+        host.memory = ALG_MEMORY_SHM;
         host.peers = true;
         sel_plan_init(plan, &host, &settings);
     }

@@ -15,20 +15,10 @@ static void stop_one(shim_comm_t *comm)
     }
 }
 
-static bool are_related(const shim_comm_t *comm, const shim_comm_t *other)
+static void stop_relative(shim_comm_t *comm, void *context)
 {
-    return comm != other && comm->family == other->family;
-}
-
-static void stop_relative(shim_comm_t *comm, void *stopped)
-{
-    if (are_related(comm, stopped))
-        stop_one(comm);
-}
-
-static void stop_running_relative(shim_comm_t *comm, void *stopped)
-{
-    if (are_related(comm, stopped) && !shim_drained(comm))
+    const shim_comm_t *stopped = context;
+    if (comm != stopped && comm->family == stopped->family)
         stop_one(comm);
 }
 
@@ -36,12 +26,6 @@ void shim_comm_stop(shim_comm_t *comm)
 {
     stop_one(comm);
     shim_comm_each(stop_relative, comm);
-}
-
-void shim_comm_stop_running(shim_comm_t *comm)
-{
-    stop_one(comm);
-    shim_comm_each(stop_running_relative, comm);
 }
 
 void shim_comm_close(shim_comm_t *comm)

@@ -12,9 +12,6 @@ enum { SHIM_ABORT_DRAIN_MS = 2000 };
 
 /* Make our kernels leave their waits now, also those of communicators that share resources with this one. */
 void shim_comm_stop(shim_comm_t *comm);
-/* The same for a shrink: NCCL breaks what runs on communicators that share resources, and they go on. Those with calls
- * now end, since their ranks have lost step; idle ones stay, as they do on an excluded rank, which hears nothing. */
-void shim_comm_stop_running(shim_comm_t *comm);
 /* Take no more calls. Waits for a launch in progress, but not for its kernel. */
 void shim_comm_close(shim_comm_t *comm);
 /* Wait for the stopped kernels. As in NCCL, none may run any more when a blocking call returns, since the program

@@ -95,7 +95,8 @@ static void end_meeting(shim_setup_t *setup)
  * this rank. */
 static void postpone(shim_setup_t *setup)
 {
-    if (!setup->request.host && !setup->told && shim_now_ns() > setup->since_ns + SHIM_AWAY_MS * UINT64_C(1000000))
+    const uint64_t away_ms = setup->patient ? SHIM_POLLS_MS : SHIM_AWAY_MS;
+    if (!setup->request.host && !setup->told && shim_now_ns() > setup->since_ns + away_ms * UINT64_C(1000000))
         setup->postpone = true;
 }
 

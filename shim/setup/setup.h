@@ -14,8 +14,9 @@ enum {
     SHIM_SETUP_LIMIT_MS = 10000,  /* limit of a stage, for a rank that is missing or makes no progress */
     SHIM_SETTLE_LIMIT_MS = 60000, /* limit of a call that waits for the verdict */
     SHIM_AWAY_MS = 200,           /* an init's wait for a rank that continues only when its program calls again */
-    SHIM_HOSTS_MS = 100,          /* host mode: the wait for ranks on this host before looking on other hosts */
-    SHIM_HOSTS_LIMIT_MS = 3000    /* on GPUs: limit of the meeting with other hosts, which may not run Shunt */
+    SHIM_POLLS_MS = 5000,      /* the same of polls: the other program may poll seldom, or never while this one polls */
+    SHIM_HOSTS_MS = 100,       /* host mode: the wait for ranks on this host before looking on other hosts */
+    SHIM_HOSTS_LIMIT_MS = 3000 /* on GPUs: limit of the meeting with other hosts, which may not run Shunt */
 };
 
 /* The stages; described in stages.c. */

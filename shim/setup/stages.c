@@ -50,7 +50,7 @@ typedef struct kind {
 } kind_t;
 static const kind_t kinds[] = {{NET_MEMORY_CUDA_IPC, ALG_MEMORY_PEER, ""},
                                {NET_MEMORY_CUDA_VMM, ALG_MEMORY_PEER, ", by VMM"},
-                               {NET_MEMORY_PINNED, ALG_MEMORY_HOST, ", through the host's memory"}};
+                               {NET_MEMORY_PINNED, ALG_MEMORY_SHM, ", through the host's memory"}};
 enum { ALONE_BYTES = 1 << 20 };
 enum { OLDEST_ARCH = 80 }; /* that kernels are built for */
 enum { TRIES = sizeof(kinds) / sizeof(kinds[0]) };
@@ -135,7 +135,7 @@ static bool make_plan(shim_setup_t *setup)
     if (!setup->plan)
         return false;
     sel_topology_t topology = shim_identity_topology(setup, setup->reach.link, setup->memory);
-    topology.peers = setup->host_first && setup->memory == ALG_MEMORY_HOST;
+    topology.peers = setup->host_first && setup->memory == ALG_MEMORY_SHM;
     sel_plan_init(setup->plan, &topology, &setup->identity[0].settings);
     return true;
 }
@@ -148,10 +148,10 @@ static uint64_t find_idle(shim_setup_t *setup)
     uint64_t id = alg_scratch_idle(&setup->set, rank, &setup->plan->map);
     alg_map_t other;
     setup->pooled_in = setup->memory;
-    if (id || setup->request.host || setup->memory == ALG_MEMORY_HOST ||
-        !alg_map_init_host(&other, setup->identity[0].settings.scratch_bytes))
+    if (id || setup->request.host || setup->memory == ALG_MEMORY_SHM ||
+        !alg_map_init_shm(&other, setup->identity[0].settings.scratch_bytes))
         return id;
-    setup->pooled_in = ALG_MEMORY_HOST;
+    setup->pooled_in = ALG_MEMORY_SHM;
     return alg_scratch_idle(&setup->set, rank, &other);
 }
 
@@ -176,7 +176,7 @@ static void identities_done(shim_setup_t *setup)
         shim_setup_decline(setup, "NCCL's variables allow neither peer access nor shared memory");
         return;
     }
-    setup->memory = peers ? ALG_MEMORY_PEER : ALG_MEMORY_HOST;
+    setup->memory = peers ? ALG_MEMORY_PEER : ALG_MEMORY_SHM;
     setup->reach.link = host ? SEL_LINK_HOST : SEL_LINK_PCIE; /* until the reach is known */
     uint64_t bytes = setup->identity[0].settings.scratch_bytes;
     if (!alg_map_init(&setup->map, bytes) || !make_plan(setup)) {
@@ -241,7 +241,7 @@ static void post_offer(shim_setup_t *setup)
     record.error = host ? 0 : net_scope_enter(&scope, setup->comm->device);
     if (!record.error && !host &&
         (!setup->pooled || setup->across)) /* for a pooled scratch this step was done when it was made */
-        record.error = preload(setup->across ? ALG_MEMORY_HOSTS : setup->memory);
+        record.error = preload(setup->across ? ALG_MEMORY_NETWORK : setup->memory);
     if (!record.error)
         record.error = obtain_scratch(setup, record.bytes);
     if (!host)
@@ -342,7 +342,7 @@ static void agreed(shim_setup_t *setup)
         make_plan(setup);
         shim_setup_decline(setup, "some of its GPUs are older than sm_%d, and Shunt has no kernels for them",
                            OLDEST_ARCH);
-    } else if (setup->pooled && setup->pooled_in == ALG_MEMORY_HOST && usable(setup, host_attempt(setup))) {
+    } else if (setup->pooled && setup->pooled_in == ALG_MEMORY_SHM && usable(setup, host_attempt(setup))) {
         try_from(setup, host_attempt(setup)); /* the other kinds failed before, or it comes first */
     } else if (!try_from(setup, 0)) {
         make_plan(setup);
@@ -478,7 +478,8 @@ static bool out_of_time(shim_setup_t *setup)
     if (now < setup->since_ns + SHIM_AWAY_MS * ms)
         return false;
     const uint32_t missing = net_missing(setup->rendezvous, setup->stage);
-    if (missing & NET_MISSING_AWAY && !setup->told && !setup->request.host) {
+    const uint64_t away_ms = setup->patient ? SHIM_POLLS_MS : SHIM_AWAY_MS;
+    if (missing & NET_MISSING_AWAY && !setup->told && !setup->request.host && now > setup->since_ns + away_ms * ms) {
         net_set_away(setup->rendezvous, true);
         setup->postpone = true;
         return false;

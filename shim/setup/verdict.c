@@ -128,7 +128,7 @@ static void log_attached(const shim_setup_t *setup)
 static void plan_for_hosts(shim_setup_t *setup, sel_plan_t *plan)
 {
     sel_topology_t topology = plan->topology;
-    topology.memory = ALG_MEMORY_HOSTS;
+    topology.memory = ALG_MEMORY_NETWORK;
     topology.nranks = setup->across->nranks;
     topology.hosts = setup->across->hosts;
     topology.multicast = false;

@@ -161,7 +161,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   # Calls of a series: slots as long as a message overlap; a root stores over what a slow peer still reads, of its own
   # call before, of another collective's, of a call between; roots have the same notices; a block that comes late takes
   # its own call's word for its predecessor's.
-  add_broken(series_slots push/push_move.cu "call.room, first" "w.vectors, first")
+  add_broken(series_slots push/push_move.cu "call.slot_vectors, first" "w.vectors, first")
   add_broken(series_roots device/series.h "before % SERIES_BROADCAST < series / SERIES_FIRST" "true")
   add_broken(series_kinds device/series.h "(before & SERIES_KIND) == (series & SERIES_KIND)" "(before & SERIES_KIND)")
   add_broken(series_between device/series.h "epoch_base(s.word) == last" "epoch_base(s.word) <= last")
@@ -189,7 +189,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(no_ring_rearm sendrecv/ring.h "lane_rearm(it.vector(count + b))" "(void)b")
   add_broken(no_ring_rearm_alone sendrecv/alone.h "lane_rearm(at[b])" "(void)b")
   # A warp that waits in one of its items, for a peer that waits in another one.
-  add_broken(one_item sendrecv/mixed.h "if (!alone && !next_item(team, x, mine, workers, here, index, at, it, p))" "if (false)")
+  add_broken(one_item sendrecv/mixed.h "if (!alone && !next_item(team, m, mine, workers, here, index, at, it, p))" "if (false)")
   # A rank that has done its part of a collective and left; one that has, while others still send; a message that came
   # while its receiver was on the way to see that the sender is gone.
   add_broken(gone_ended device/lane_host.h "if (missed >> r & 1 &&" "if (false &&")

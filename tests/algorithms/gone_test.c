@@ -90,7 +90,7 @@ static void each_algorithm(try_t try)
 {
     for (uint32_t i = 0; i < alg_registry_count; i++) {
         const alg_algorithm_t *a = alg_registry[i];
-        if (a->collective == ALG_SEND_RECV || a->memory == ALG_MEMORY_HOSTS)
+        if (a->collective == ALG_SEND_RECV || a->memory == ALG_MEMORY_NETWORK)
             continue;
         static caller_t caller[RANKS];
         for (uint32_t roots = 1; roots <= (a->part_bytes ? 2 : 1); roots++) {

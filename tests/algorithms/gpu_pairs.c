@@ -88,8 +88,7 @@ static void draw_round(const gpu_team_t *g, round_t *r, uint64_t *state, size_t 
 
 static void launch(gpu_team_t *g, int k)
 {
-    const alg_algorithm_t *algorithm =
-        alg_find(ALG_SEND_RECV, g->map.memory == ALG_MEMORY_HOST ? "shm-pairs" : "pairs");
+    const alg_algorithm_t *algorithm = alg_find(ALG_SEND_RECV, g->map.memory == ALG_MEMORY_SHM ? "shm-pairs" : "pairs");
     GPU(cudaSetDevice(g->device[k]));
     for (int i = 0; i < ROUNDS; i++) {
         if (rounds[i].call[k].message_count)
@@ -171,7 +170,7 @@ static int team(int nranks, int gpus, alg_memory_t memory, int batches, uint64_t
     }
     gpu_team_free(&g);
     printf("%d ranks on %d GPUs, %s memory: %s\n", nranks, nranks < gpus ? nranks : gpus,
-           memory == ALG_MEMORY_HOST ? "the host's" : "device", wrong ? "wrong" : "right");
+           memory == ALG_MEMORY_SHM ? "the host's" : "device", wrong ? "wrong" : "right");
     fflush(stdout);
     return wrong;
 }

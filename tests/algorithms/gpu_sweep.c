@@ -208,7 +208,7 @@ int main(int argc, char **argv)
             o.messages = optarg;
             break;
         case 'M':
-            o.memory = ALG_MEMORY_HOST;
+            o.memory = ALG_MEMORY_SHM;
             break;
         case 'p':
             o.parts = 1;

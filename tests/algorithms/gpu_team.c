@@ -51,7 +51,7 @@ int gpu_count_or_skip(int wanted)
 /* Own scratch of the current device's rank, armed. */
 static void make_scratch(const alg_map_t *map, uint8_t **scratch, uint8_t **own)
 {
-    if (map->memory == ALG_MEMORY_HOST) {
+    if (map->memory == ALG_MEMORY_SHM) {
         GPU(cudaHostAlloc((void **)scratch, map->total_bytes, cudaHostAllocMapped | cudaHostAllocPortable));
         memset(*scratch, 0, map->total_bytes);
         memset(*scratch + map->rings_offset, 0xff, map->rings_bytes);
@@ -70,7 +70,7 @@ void gpu_team_make(gpu_team_t *g, int nranks, int gpus, alg_memory_t memory, siz
     memset(g, 0, sizeof *g);
     g->nranks = nranks;
     g->shared = nranks > gpus;
-    if (!(memory == ALG_MEMORY_HOST ? alg_map_init_host : alg_map_init)(&g->map, scratch_bytes))
+    if (!(memory == ALG_MEMORY_SHM ? alg_map_init_shm : alg_map_init)(&g->map, scratch_bytes))
         gpu_fail(__FILE__, __LINE__, "alg_map_init", "too small");
     uint8_t *scratch[ALG_MAX_RANKS], *own[ALG_MAX_RANKS];
     int major[ALG_MAX_RANKS];
@@ -98,8 +98,8 @@ void gpu_team_make(gpu_team_t *g, int nranks, int gpus, alg_memory_t memory, siz
         g->team[r] = (alg_team_t){.rank = (uint32_t)r,
                                   .nranks = (uint32_t)nranks,
                                   .own = own[r],
-                                  .own_counts = memory == ALG_MEMORY_HOST ? own[r] + ALG_CONTROL_BYTES
-                                                                          : own[r] + g->map.counts_offset,
+                                  .own_counts = memory == ALG_MEMORY_SHM ? own[r] + ALG_CONTROL_BYTES
+                                                                         : own[r] + g->map.counts_offset,
                                   .control = g->control[r],
                                   .timeout_ns = 5000000000u,
                                   .dependent_launch = major[r] >= 9,
@@ -124,7 +124,7 @@ void gpu_team_free(gpu_team_t *g)
         GPU(cudaSetDevice(g->device[r]));
         GPU(cudaStreamDestroy(g->stream[r]));
         GPU(cudaFree(g->team[r].own));
-        if (g->map.memory == ALG_MEMORY_HOST)
+        if (g->map.memory == ALG_MEMORY_SHM)
             GPU(cudaFreeHost(g->team[r].scratch[r]));
         GPU(cudaFreeHost(g->control[r]));
     }

@@ -183,7 +183,7 @@ static void largest(void **state)
         if (scaled(2) < 2 && n != 3)
             continue; /* under a sanitizer three ranks suffice */
         world_t *w = world_make(n, (alg_memory_t)(i / 3), SCRATCH);
-        const bool shorter = w->map.memory == ALG_MEMORY_HOST; /* chunks, so there are more of them */
+        const bool shorter = w->map.memory == ALG_MEMORY_SHM; /* chunks, so there are more of them */
         for (int algorithm = 0; algorithm < (int)alg_registry_count; algorithm++) {
             const bool longer = alg_registry[algorithm]->collective == ALG_ALL_REDUCE;
             if (alg_registry[algorithm]->memory == w->map.memory && (longer || !shorter || n == 3))

@@ -22,7 +22,7 @@ enum { MOST_MESSAGES = 4000, SCRATCH = 1 << 20, LARGE_SCRATCH = 12 << 20 };
 
 /* The memory under test: rings are in the receiver's device memory, or in the host's. */
 static alg_memory_t memory;
-static const char *const pairs_in[ALG_MEMORY_COUNT] = {[ALG_MEMORY_PEER] = "pairs", [ALG_MEMORY_HOST] = "shm-pairs"};
+static const char *const pairs_in[ALG_MEMORY_COUNT] = {[ALG_MEMORY_PEER] = "pairs", [ALG_MEMORY_SHM] = "shm-pairs"};
 
 /* A round's messages, in the order that holds for each pair. */
 typedef struct message {

@@ -30,7 +30,7 @@ world_t *world_make(uint32_t nranks, alg_memory_t memory, size_t bytes)
     assert_non_null(w);
     assert_true(memory < ALG_MEMORY_COUNT);
     w->nranks = nranks;
-    assert_true(memory == ALG_MEMORY_HOST ? alg_map_init_host(&w->map, bytes) : alg_map_init(&w->map, bytes));
+    assert_true(memory == ALG_MEMORY_SHM ? alg_map_init_shm(&w->map, bytes) : alg_map_init(&w->map, bytes));
     for (uint32_t r = 0; r < nranks; r++) {
         w->scratch[r] = aligned_alloc(4096, w->map.total_bytes);
         assert_non_null(w->scratch[r]);

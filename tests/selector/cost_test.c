@@ -248,7 +248,7 @@ static void late_links(void **state)
 static const alg_algorithm_t *choose_shm(const sel_topology_t *topology, int collective, uint64_t bytes)
 {
     alg_map_t map;
-    assert_true(alg_map_init_host(&map, 64u << 20));
+    assert_true(alg_map_init_shm(&map, 64u << 20));
     return sel_cost_choose(topology, &map, (alg_collective_t)collective, bytes).algorithm;
 }
 
@@ -258,13 +258,13 @@ static void through_the_host(void **state)
 {
     (void)state;
     for (uint32_t ranks = 2; ranks <= ALG_MAX_RANKS; ranks++) {
-        sel_topology_t topology = {.link = SEL_LINK_SYS, .memory = ALG_MEMORY_HOST, .nranks = ranks, .arch = 89};
+        sel_topology_t topology = {.link = SEL_LINK_SYS, .memory = ALG_MEMORY_SHM, .nranks = ranks, .arch = 89};
         for (int c = 0; c < ALG_SEND_RECV; c++) {
             assert_non_null(choose_shm(&topology, c, 1024));
             assert_null(choose_shm(&topology, c, 64 << 20));
             for (uint32_t i = 0; i < SEL_COST_BOUNDS; i++) {
                 const alg_algorithm_t *algorithm = choose_shm(&topology, c, sel_cost_bound(i));
-                assert_true(!algorithm || algorithm->memory == ALG_MEMORY_HOST);
+                assert_true(!algorithm || algorithm->memory == ALG_MEMORY_SHM);
             }
         }
         assert_null(choose_shm(&topology, ALG_SEND_RECV, 64 << 10));
@@ -279,7 +279,7 @@ static void near_the_host(void **state)
 {
     (void)state;
     const sel_topology_t two = {
-        .link = SEL_LINK_NVSWITCH, .memory = ALG_MEMORY_HOST, .nranks = 2, .arch = 90, .host = {51000, 50000, 2, 1660}};
+        .link = SEL_LINK_NVSWITCH, .memory = ALG_MEMORY_SHM, .nranks = 2, .arch = 90, .host = {51000, 50000, 2, 1660}};
     assert_string_equal(choose_shm(&two, ALG_ALL_REDUCE, 1024)->name, "shm-oneshot");
     assert_string_equal(choose_shm(&two, ALG_ALL_REDUCE, 16 << 10)->name, "shm-oneshot");
     assert_non_null(choose_shm(&two, ALG_ALL_REDUCE, 64 << 10));
@@ -312,11 +312,11 @@ static void four_through_the_host(void **state)
 {
     (void)state;
     const sel_topology_t four = {
-        .link = SEL_LINK_NVSWITCH, .memory = ALG_MEMORY_HOST, .nranks = 4, .arch = 90, .host = {30000, 36000, 4, 1660}};
+        .link = SEL_LINK_NVSWITCH, .memory = ALG_MEMORY_SHM, .nranks = 4, .arch = 90, .host = {30000, 36000, 4, 1660}};
     char line[LINE_BYTES], collective[24];
     int taken = 0, rows = 0;
     alg_map_t map;
-    assert_true(alg_map_init_host(&map, 64u << 20));
+    assert_true(alg_map_init_shm(&map, 64u << 20));
     FILE *file = open_results("shm-nccl-4-h200.csv");
     while (fgets(line, sizeof line, file)) {
         unsigned long long bytes;

@@ -32,7 +32,7 @@ static sel_topology_t over_pcie(sel_link_t link, uint32_t ranks, const sel_tuned
         settings.tuned = *tuned;
     sel_plan_init(&plan, &topology, &settings);
     if (sel_plan_prefers_host(&plan)) {
-        topology.memory = ALG_MEMORY_HOST;
+        topology.memory = ALG_MEMORY_SHM;
         topology.peers = true;
         sel_plan_init(&plan, &topology, &settings);
     }
@@ -62,7 +62,7 @@ static void untuned_pcie(void **state)
             }
             /* Through host bridges, stores to several GPUs at once collapse; below a switch they do not. */
             const bool host = link == SEL_LINK_SYS || (link == SEL_LINK_PHB && ranks > 2);
-            assert_int_equal(topology.memory, host ? ALG_MEMORY_HOST : ALG_MEMORY_PEER);
+            assert_int_equal(topology.memory, host ? ALG_MEMORY_SHM : ALG_MEMORY_PEER);
         }
     }
 }
@@ -86,11 +86,11 @@ static void near_the_published(void **state)
                    &other_us) < 5)
             continue;
         rows++;
-        sel_topology_t topology = {.link = SEL_LINK_SYS, .memory = ALG_MEMORY_HOST, .nranks = ranks, .arch = 89};
+        sel_topology_t topology = {.link = SEL_LINK_SYS, .memory = ALG_MEMORY_SHM, .nranks = ranks, .arch = 89};
         const bool shm = strcmp(link, "shm") == 0;
         const alg_collective_t which = alg_collective_find(collective);
         if (shm)
-            assert_true(alg_map_init_host(&plan.map, 80u << 20));
+            assert_true(alg_map_init_shm(&plan.map, 80u << 20));
         else
             topology = over_pcie(link[0] == 's'   ? SEL_LINK_SYS
                                  : link[1] == 'h' ? SEL_LINK_PHB
@@ -118,7 +118,7 @@ static void tuned_pcie(void **state)
         const sel_tuned_t slow = {
             .machine = 7, .link = {2600, 4, 1500, link}, .host = {26000, 24000, 4, 1700, link, 0}};
         const sel_tuned_t fast = {.machine = 7, .link = {24000, 4, 1200, link}, .host = {6000, 6000, 4, 2000, link, 0}};
-        assert_int_equal(over_pcie((sel_link_t)link, 4, &slow).memory, ALG_MEMORY_HOST);
+        assert_int_equal(over_pcie((sel_link_t)link, 4, &slow).memory, ALG_MEMORY_SHM);
         assert_non_null(sel_cost_choose(&plan.topology, &plan.map, ALG_ALL_REDUCE, 16 << 10).algorithm);
         assert_int_equal(over_pcie((sel_link_t)link, 4, &fast).memory, ALG_MEMORY_PEER);
         for (int host = 0; host < 2; host++) {
@@ -130,7 +130,7 @@ static void tuned_pcie(void **state)
                                             .class_hash = sel_class_hash(name),
                                             .algorithm = SEL_NCCL,
                                             .kinds = SEL_ANY_KIND};
-            assert_int_equal(over_pcie((sel_link_t)link, 4, &rows).memory, host ? ALG_MEMORY_HOST : ALG_MEMORY_PEER);
+            assert_int_equal(over_pcie((sel_link_t)link, 4, &rows).memory, host ? ALG_MEMORY_SHM : ALG_MEMORY_PEER);
             rows.machine = 8; /* another machine's */
             assert_int_equal(over_pcie((sel_link_t)link, 4, &rows).memory, over_pcie((sel_link_t)link, 4, NULL).memory);
         }

@@ -427,7 +427,7 @@ static void measured_host(void **state)
 {
     (void)state;
     const sel_topology_t cards = {
-        .link = SEL_LINK_SYS, .memory = ALG_MEMORY_HOST, .nranks = 4, .arch = 89, .fingerprint = 7};
+        .link = SEL_LINK_SYS, .memory = ALG_MEMORY_SHM, .nranks = 4, .arch = 89, .fingerprint = 7};
     sel_tuned_t ours = {.machine = 7, .host = {26000, 24000, 4, 1800, SEL_LINK_SYS, 0}}, half = ours, other = ours,
                 foreign = ours;
     half.host.load_bytes_per_us = 0;
@@ -450,7 +450,7 @@ static void host_memory(void **state)
     (void)state;
     sel_topology_t topology = four;
     topology.link = SEL_LINK_PHB;
-    topology.memory = ALG_MEMORY_HOST;
+    topology.memory = ALG_MEMORY_SHM;
     sel_plan_t plan = plan_of(&topology, "", 0, false);
     assert_string_equal(name_of(&plan, 1024), "shm-oneshot");
     assert_string_equal(name_of(&plan, 1 << 30), "nccl");

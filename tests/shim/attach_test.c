@@ -182,6 +182,32 @@ static void late_polls(void **state)
     comms_destroy(comms, N);
 }
 
+/* Rank 0 polls more often than the others, whose programs poll once a second: who is told that it is ready is, and its
+ * first call does not wait for the others' next polls. */
+static void seldom_polls(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    pthread_t thread;
+    uint32_t ready = 0;
+    fake_reset();
+    pthread_create(&thread, NULL, begin_in_thread, comms);
+    pthread_join(thread, NULL);
+    for (int rounds = 0; ready + 1 < 1u << N && rounds < 60; rounds++) {
+        for (int poll = 0; poll <= N; poll++) {
+            const int r = poll > 0 ? poll - 1 : 0; /* twice */
+            if (!(ready >> r & 1) && comms_poll_once(comms[r]) == ncclSuccess) {
+                assert_int_equal(comms_phase(comms[r]), SHIM_COMM_ATTACHED);
+                ready |= 1u << r;
+            }
+            if (poll == 0)
+                atomic_fetch_add(&fake_late_s, 1);
+        }
+    }
+    assert_int_equal(ready, (1u << N) - 1);
+    comms_destroy(comms, N);
+}
+
 static ncclUniqueId grouped_ids[2];
 static bool grouped_apart; /* rank 1 is in a pid namespace of its own */
 
@@ -338,6 +364,7 @@ int main(void)
         cmocka_unit_test(all_at_once),
         cmocka_unit_test(non_blocking),
         cmocka_unit_test(late_polls),
+        cmocka_unit_test(seldom_polls),
         cmocka_unit_test(grouped_against_single_here),
         cmocka_unit_test(grouped_against_single_elsewhere),
         cmocka_unit_test(an_unseen_rank_that_is_away_has_a_limit),

@@ -157,16 +157,6 @@ static ncclResult_t split(ncclComm_t comm, int color, int key, ncclComm_t *newco
     return ncclSuccess;
 }
 
-/* All ranks but the one that is excluded. */
-static ncclResult_t shrink(ncclComm_t comm, int *excluded, int count, ncclComm_t *newcomm, ncclConfig_t *config,
-                           int flags)
-{
-    (void)config;
-    (void)flags;
-    *newcomm = make(comm->rank - (comm->rank > excluded[0]), comm->nranks - count, NULL);
-    return ncclSuccess;
-}
-
 static ncclResult_t async_error(ncclComm_t comm, ncclResult_t *error)
 {
     atomic_fetch_add(&fake.polls, 1);
@@ -259,7 +249,6 @@ void fake_reset(void)
     nccl.ncclCommInitRankConfig = init;
     nccl.ncclCommInitAll = init_all;
     nccl.ncclCommSplit = split;
-    nccl.ncclCommShrink = shrink;
     nccl.ncclCommGetAsyncError = async_error;
     nccl.ncclCommCount = count_of;
     nccl.ncclCommUserRank = rank_of;
@@ -426,8 +415,8 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
     memset(plan, 0, sizeof(*plan));
     plan->topology = *topology;
     plan->settings = *settings;
-    if (topology->memory == ALG_MEMORY_HOST)
-        alg_map_init_host(&plan->map, settings->scratch_bytes);
+    if (topology->memory == ALG_MEMORY_SHM)
+        alg_map_init_shm(&plan->map, settings->scratch_bytes);
     else
         alg_map_init(&plan->map, settings->scratch_bytes);
 }

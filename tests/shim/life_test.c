@@ -87,46 +87,6 @@ static void an_abort_ends_communicators_that_share(void **state)
     }
 }
 
-static void shrink_without(ncclComm_t *comms, int excluded, ncclComm_t *smaller)
-{
-    fake_depth = 1;
-    for (int r = 0; r < N; r++)
-        if (r != excluded)
-            assert_int_equal(ncclCommShrink(comms[r], &excluded, 1, &smaller[r], NULL, NCCL_SHRINK_ABORT), ncclSuccess);
-    fake_depth = 0;
-    assert_int_equal(shim_attach_after_group(ncclSuccess), ncclSuccess);
-}
-
-/* A shrink that aborts breaks what runs, on the ranks that call it alone: relatives without a call go on, there as on a
- * living rank that is excluded. */
-static void a_shrink_ends_no_idle_relative(void **state)
-{
-    (void)state;
-    ncclComm_t comms[N], idle[N], waiting[N], smaller[N];
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    fake_reset();
-    config.splitShare = 1;
-    comms_init_configured(comms, &config);
-    copy_all(comms, idle);
-    copy_all(comms, waiting);
-    for (int r = 0; r < N; r++)
-        waiting[r]->waits = true;
-    shrink_without(comms, N - 1, smaller);
-    comms_expect(smaller, N - 1, SHIM_COMM_ATTACHED);
-    comms_expect(comms, N - 1, SHIM_COMM_DEAD);
-    comms_expect(waiting, N - 1, SHIM_COMM_DEAD);
-    comms_expect(idle, N, SHIM_COMM_ATTACHED);
-    for (int r = 0; r < N; r++) {
-        assert_int_equal(alg_scratch_control(shim_comm_find(idle[r])->scratch)->abort, 0);
-        assert_int_equal(alg_scratch_control(shim_comm_find(waiting[r])->scratch)->abort, r < N - 1);
-    }
-    waiting[N - 1]->waits = false;
-    comms_destroy(smaller, N - 1);
-    comms_destroy(waiting, N);
-    comms_destroy(idle, N);
-    comms_destroy(comms, N);
-}
-
 /* A revoked communicator shares its resources with none: its replacement lives on. */
 static void a_revoked_communicator_shares_nothing(void **state)
 {
@@ -512,7 +472,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(splits),
         cmocka_unit_test(an_abort_ends_communicators_that_share),
-        cmocka_unit_test(a_shrink_ends_no_idle_relative),
         cmocka_unit_test(a_revoked_communicator_shares_nothing),
         cmocka_unit_test(refused_split_counts_not),
         cmocka_unit_test(split_of_unknown),

@@ -96,12 +96,12 @@ static void no_peer_access(void **state)
     all_linked_by(SEL_LINK_SYS);
     try_memory(ALG_MEMORY_PEER);
     fake.unreached[1] = true;
-    try_memory(ALG_MEMORY_HOST);
+    try_memory(ALG_MEMORY_SHM);
     fake.pinned_error[3] = -38;
     comms_try(SHIM_COMM_FORWARD);
     all_linked_by(SEL_LINK_PCIE);
     fake.open_error[2] = fake.vmm_error[0] = -38;
-    try_memory(ALG_MEMORY_HOST);
+    try_memory(ALG_MEMORY_SHM);
     all_linked_by(SEL_LINK_NVSWITCH);
     fake.open_error[2] = fake.vmm_error[0] = -38;
     comms_try(SHIM_COMM_FORWARD);
@@ -116,7 +116,7 @@ static void some_peer_access(void **state)
         for (int lonely = 0; lonely < N; lonely++) {
             all_linked_by(links[i]);
             fake.unreached[lonely] = true;
-            try_memory(ALG_MEMORY_HOST);
+            try_memory(ALG_MEMORY_SHM);
         }
     }
     all_linked_by(SEL_LINK_BRIDGES);
@@ -145,7 +145,7 @@ static void host_memory_first(void **state)
     (void)state;
     all_linked_by(SEL_LINK_SYS);
     fake.prefers_host = true;
-    expect_peers(ALG_MEMORY_HOST, true);
+    expect_peers(ALG_MEMORY_SHM, true);
     assert_int_equal(fake.created, N); /* nothing else was tried */
     fake.pinned_error[3] = -38;
     expect_peers(ALG_MEMORY_PEER, false);
@@ -160,7 +160,7 @@ static void host_memory_first(void **state)
     expect_peers(ALG_MEMORY_PEER, false);
     unsetenv("NCCL_SHM_DISABLE");
     fake.unreached[2] = true; /* then the real NCCL has no peer access either */
-    expect_peers(ALG_MEMORY_HOST, false);
+    expect_peers(ALG_MEMORY_SHM, false);
     all_linked_by(SEL_LINK_NVSWITCH);
     fake.prefers_host = true;
     expect_peers(ALG_MEMORY_PEER, false);
@@ -174,10 +174,10 @@ static void host_memory_from_the_pool(void **state)
         all_linked_by(SEL_LINK_SYS);
         fake.prefers_host = first == 1;
         fake.unreached[0] = first == 0;
-        fake.idle_in = ALG_MEMORY_HOST;
+        fake.idle_in = ALG_MEMORY_SHM;
         for (int r = 0; r < N; r++)
             fake.idle[r] = 77;
-        expect_peers(ALG_MEMORY_HOST, first == 1);
+        expect_peers(ALG_MEMORY_SHM, first == 1);
         assert_int_equal(fake.taken, N);
         assert_int_equal(fake.created, 0);
     }
@@ -191,7 +191,7 @@ static void peer_level(void **state)
     all_linked_by(SEL_LINK_PHB);
     try_memory(ALG_MEMORY_PEER);
     all_linked_by(SEL_LINK_SYS);
-    try_memory(ALG_MEMORY_HOST);
+    try_memory(ALG_MEMORY_SHM);
     setenv("NCCL_SHM_DISABLE", "1", 1);
     comms_try(SHIM_COMM_FORWARD);
     unsetenv("NCCL_P2P_LEVEL");
@@ -206,9 +206,9 @@ static void peer_level_with_bridges(void **state)
         const char *level;
         sel_link_t far;
         alg_memory_t memory;
-    } cases[] = {{"NVL", SEL_LINK_PCIE, ALG_MEMORY_HOST}, {"NVL", SEL_LINK_HOST, ALG_MEMORY_PEER},
-                 {"PHB", SEL_LINK_PHB, ALG_MEMORY_PEER},  {"PHB", SEL_LINK_SYS, ALG_MEMORY_HOST},
-                 {"SYS", SEL_LINK_SYS, ALG_MEMORY_PEER},  {"LOC", SEL_LINK_HOST, ALG_MEMORY_HOST}};
+    } cases[] = {{"NVL", SEL_LINK_PCIE, ALG_MEMORY_SHM}, {"NVL", SEL_LINK_HOST, ALG_MEMORY_PEER},
+                 {"PHB", SEL_LINK_PHB, ALG_MEMORY_PEER}, {"PHB", SEL_LINK_SYS, ALG_MEMORY_SHM},
+                 {"SYS", SEL_LINK_SYS, ALG_MEMORY_PEER}, {"LOC", SEL_LINK_HOST, ALG_MEMORY_SHM}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         all_linked_by(SEL_LINK_MESH);
         fake.reach[1] = (sel_reach_t){SEL_LINK_BRIDGES, 0, cases[i].far}; /* one rank sees it */

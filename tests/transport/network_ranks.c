@@ -89,6 +89,21 @@ static uint8_t pattern(uint32_t from, uint32_t to, uint64_t step, uint64_t i)
     return (uint8_t)(from * 31 + to * 17 + step * 7 + i * 3 + i / 256);
 }
 
+/* Waits until the peer's step has come and this rank's has been sent. A peer that has both may leave before this rank
+ * hears that the last one was sent. */
+static bool is_through(net_network_t *network, const net_landing_t *landing, uint32_t peer, uint64_t step)
+{
+    for (;;) {
+        const bool alive = net_network_alive(network, peer);
+        net_network_progress(network, 0);
+        if (flag_of(landing, peer) >= step && (!alive || net_network_sent(network, peer) >= step))
+            return true;
+        if (!alive)
+            return false;
+        net_network_progress(network, 100);
+    }
+}
+
 enum { AHEAD_BYTES = WINDOW / 2 / NET_PUTS };
 
 /* As many at a time as there may be, at other places of the window than the last ones. */
@@ -107,10 +122,7 @@ static int put_ahead(net_network_t *network, const net_landing_t *landing, uint3
                 CHECK(net_network_put(network, p, offset + at, to, AHEAD_BYTES - step, step) == 0);
         }
         for (uint32_t p = 0; p < nranks; p++) {
-            while (p != rank && (flag_of(landing, p) < last || net_network_sent(network, p) < last)) {
-                CHECK(net_network_alive(network, p));
-                net_network_progress(network, 100);
-            }
+            CHECK(p == rank || is_through(network, landing, p, last));
             for (uint64_t i = 0; i < WINDOW / 2 && p != rank; i++) {
                 const uint64_t step = last - NET_PUTS + 1 + i / AHEAD_BYTES, b = i % AHEAD_BYTES;
                 CHECK(b >= AHEAD_BYTES - step ||
@@ -136,10 +148,7 @@ int put_steps(net_network_t *network, const net_landing_t *landing, uint32_t ran
                 CHECK(net_network_put(network, p, offset, to, bytes, step) == 0);
         }
         for (uint32_t p = 0; p < nranks; p++) {
-            while (p != rank && (flag_of(landing, p) < step || net_network_sent(network, p) < step)) {
-                CHECK(net_network_alive(network, p));
-                net_network_progress(network, 100);
-            }
+            CHECK(p == rank || is_through(network, landing, p, step));
             for (uint64_t i = 0; i < bytes && p != rank; i++)
                 CHECK(landing->windows[p * (size_t)WINDOW + offset + i] == pattern(p, rank, step, i));
         }

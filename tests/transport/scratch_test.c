@@ -200,7 +200,7 @@ static void test_arguments(void **state)
     }
     assert_null(a);
     alg_map_t pinned; /* its layout differs */
-    assert_true(alg_map_init_host(&pinned, SCRATCH_BYTES));
+    assert_true(alg_map_init_shm(&pinned, SCRATCH_BYTES));
     assert_int_equal(CREATE(ALG_DEVICE_HOST, NET_MEMORY_HOST, 1, 0, 2, &pinned), 0);
     alg_scratch_release(a, false);
     assert_int_equal(CREATE(ALG_DEVICE_HOST, NET_MEMORY_HOST, 1, 0, 2, &plan.map), 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exchange.h - the messages of one launch as its kernel gets them, and the
+ * messages.h - the messages of one launch as its kernel gets them, and the
  * rings that they pass through.
  *
  * Each ordered pair of ranks has some channels, and a channel has a ring in the
@@ -11,13 +11,13 @@
  * and the receiver writes it. All is derived from the map and the number of ranks, so that
  * both ends agree.
  */
-#ifndef SHUNT_EXCHANGE_H
-#define SHUNT_EXCHANGE_H
+#ifndef SHUNT_MESSAGES_H
+#define SHUNT_MESSAGES_H
 
 #include "algorithms/device/mark.h"
 
 enum { COUNT_SENT = 0, COUNT_RECEIVED = 1, COUNT_CREDIT = 2, COUNT_SEEN = 3 };
-enum { EXCHANGE_SEND = 0, EXCHANGE_RECEIVE = 1 };
+enum { MESSAGES_SEND = 0, MESSAGES_RECEIVE = 1 };
 
 /* From channel 0's word of SENT and rank 0 on. */
 LANE_FN uint64_t count_place(uint32_t kind, uint32_t peer)
@@ -30,7 +30,7 @@ typedef struct rings {
     uint32_t rows;     /* of a ring: a power of two */
 } rings_t;
 
-/* RINGS_PER_LIST: of the rings' bytes, one in so many is for the list of a large group (exchange_list). */
+/* RINGS_PER_LIST: of the rings' bytes, one in so many is for the list of a large group (messages_list). */
 enum { RINGS_LEAST_ROWS = 8, RINGS_MOST_ROWS = 64, RINGS_PER_LIST = 64 };
 
 LANE_HOST_FN uint64_t ring_bytes(uint32_t rows, uint32_t lanes)
@@ -67,44 +67,45 @@ LANE_HOST_FN uint64_t message_rows(uint64_t bytes, uint32_t lanes)
     return (bytes + (uint64_t)lanes * VEC - 1) / (lanes * VEC);
 }
 
-typedef struct part {
+typedef struct message {
     uint8_t *buffer;
     uint64_t bytes;
-} part_t;
+} message_t;
 
 /* Lists, one for each peer and direction: list 2p is what goes to rank p, 2p+1 what comes from there. A list's items
  * are the channels that its messages take. (To this rank itself, list 2p copies to the buffers of list 2p+1, which has
  * no items.) */
-enum { EXCHANGE_LISTS = 2 * ALG_MAX_RANKS };
+enum { MESSAGES_LISTS = 2 * ALG_MAX_RANKS };
 
-struct exchange_head {
+struct messages_head {
     rings_t rings;
     uint32_t early;
-    uint16_t part_end[EXCHANGE_LISTS]; /* of each list; the next one begins there */
-    uint16_t item_end[EXCHANGE_LISTS];
+    uint16_t message_end[MESSAGES_LISTS]; /* of each list; the next one begins there */
+    uint16_t item_end[MESSAGES_LISTS];
 };
 
-/* MOST: messages that a kernel's arguments hold; or EXCHANGE_LISTED, more, which lie in memory of the device. */
-template <int MOST> struct exchange : exchange_head {
-    part_t part[MOST];
+/* MOST: messages that a kernel's arguments hold; or MESSAGES_LISTED, more, which lie in memory of the device. */
+template <int MOST> struct messages : messages_head {
+    message_t message[MOST];
 };
 
-enum { EXCHANGE_LISTED = 0 };
-template <> struct exchange<EXCHANGE_LISTED> : exchange_head {
-    const part_t *part;
+enum { MESSAGES_LISTED = 0 };
+template <> struct messages<MESSAGES_LISTED> : messages_head {
+    const message_t *message;
 };
 
 /* Messages for whose list there is room behind the rings; and where it lies. The next launch on this scratch comes
  * after this one, so there is one list. */
-LANE_HOST_FN uint32_t exchange_room(uint64_t rings_bytes)
+LANE_HOST_FN uint32_t messages_room(uint64_t rings_bytes)
 {
-    const uint64_t room = rings_bytes / RINGS_PER_LIST / sizeof(part_t);
-    return room < UINT16_MAX ? (uint32_t)room : UINT16_MAX; /* part_end */
+    const uint64_t room = rings_bytes / RINGS_PER_LIST / sizeof(message_t);
+    return room < UINT16_MAX ? (uint32_t)room : UINT16_MAX; /* message_end */
 }
 
-LANE_HOST_FN part_t *exchange_list(const alg_team_t &team)
+LANE_HOST_FN message_t *messages_list(const alg_team_t &team)
 {
-    return (part_t *)(team.scratch[team.rank] + team.rings_offset + team.rings_bytes) - exchange_room(team.rings_bytes);
+    return (message_t *)(team.scratch[team.rank] + team.rings_offset + team.rings_bytes) -
+           messages_room(team.rings_bytes);
 }
 
 #endif
