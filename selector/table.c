@@ -43,9 +43,9 @@ bool sel_tuned_is_ours(const sel_plan_t *plan)
     return tuned->forced || tuned->machine == plan->topology.fingerprint;
 }
 
-/* Take the links' figures, of such links and at least as many GPUs; impossible values from another process are
- * ignored. Behind NVSwitch each GPU has the same rate whatever the others do, and is never slower than figures of an
- * older table, which does not name the links. */
+/* Take the table's figures if they were measured on such links and with at least as many GPUs. Behind NVSwitch a GPU's
+ * rate does not depend on their number. Older tables do not name their links (SEL_LINK_HOST): their figures of links
+ * count behind NVSwitch alone, whose rate is at least theirs. Impossible values from another process are ignored. */
 static void find_measured(sel_plan_t *plan)
 {
     const sel_topology_t *topology = &plan->topology;

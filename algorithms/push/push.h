@@ -73,9 +73,18 @@ static inline uint64_t push_most_bytes(uint32_t nranks)
     return nranks < 2 ? 0 : (uint64_t)32 << 30;
 }
 
-static inline void push_shape(uint64_t block_bytes, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
-{
-    launch_shape(buffer_vectors(block_bytes), most_threads, blocks, threads);
-}
+/* What the descriptors of an algorithm A need (launch.h), but for its segment. */
+template <class A> struct push_limits {
+    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *, uint32_t nranks, alg_type_t)
+    {
+        return push_most_bytes(nranks);
+    }
+
+    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    {
+        const uint64_t block_bytes = bytes / alg_collective_blocks((alg_collective_t)COLLECTIVE, nranks);
+        launch_shape(buffer_vectors(block_bytes), launch_most_threads<A>(nranks), blocks, threads);
+    }
+};
 
 #endif

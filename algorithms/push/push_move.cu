@@ -12,7 +12,7 @@
 #include "algorithms/push/push.h"
 
 /* ROOTED: calls with a root, which have notices; broadcasts may continue the series of the call before (series.h). */
-template <bool ROOTED> struct push_copy {
+template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
     enum { MOST_THREADS = 1024 };
 
     /* EACH: every peer has a block of its own in the input. call.count is in bytes. */
@@ -152,17 +152,6 @@ template <bool ROOTED> struct push_copy {
     {
         (void)call;
         return push_segment(team->half_bytes, team->nranks, MARK_ESCAPE);
-    }
-
-    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *, uint32_t nranks, alg_type_t)
-    {
-        return push_most_bytes(nranks);
-    }
-
-    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
-    {
-        push_shape(bytes / alg_collective_blocks((alg_collective_t)COLLECTIVE, nranks),
-                   launch_most_threads<push_copy>(nranks), blocks, threads);
     }
 };
 

@@ -10,7 +10,7 @@
 #include "algorithms/push/push.h"
 
 /* ROOTED: reduces, which have notices and may continue the series of the call before (series.h). */
-template <bool ROOTED> struct push_add {
+template <bool ROOTED> struct push_add : push_limits<push_add<ROOTED>> {
     enum { MOST_THREADS = 1024 };
 
     template <int TYPE, int OPS, int N, bool WHOLE>
@@ -118,17 +118,6 @@ template <bool ROOTED> struct push_add {
     static uint64_t segment(const alg_team_t *team, const alg_call_t *call)
     {
         return push_segment(team->half_bytes, team->nranks, mark_of(call->type));
-    }
-
-    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *, uint32_t nranks, alg_type_t)
-    {
-        return push_most_bytes(nranks);
-    }
-
-    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
-    {
-        push_shape(bytes / alg_collective_blocks((alg_collective_t)COLLECTIVE, nranks),
-                   launch_most_threads<push_add>(nranks), blocks, threads);
     }
 };
 

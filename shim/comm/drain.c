@@ -33,9 +33,10 @@ static bool lock_within(shim_comm_t *comm, uint64_t *naps, uint32_t limit_ms)
 {
     if (!limit_ms)
         return pthread_mutex_lock(&comm->lock) == 0;
-    while (pthread_mutex_trylock(&comm->lock) != 0)
+    while (pthread_mutex_trylock(&comm->lock) != 0) {
         if (!nap(naps, limit_ms))
             return false;
+    }
     return true;
 }
 

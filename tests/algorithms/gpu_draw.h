@@ -11,8 +11,8 @@
 #include "algorithms/algorithm.h"
 #include "tests/support/data.h"
 
-/* Grids of up to so many blocks, of 32 threads or up to so many times doubled; messages of so many bytes, which
- * fill the rings of such a scratch. A program's time; 0: any. */
+/* GPU_BLOCKS: most blocks of a grid. GPU_DOUBLED: blocks have 32 threads, doubled up to so often. GPU_BYTES: of the
+ * longest message. GPU_SCRATCH: a scratch whose rings such messages fill. GPU_SECONDS: limit of a program; 0: none. */
 #ifdef EMULATED
 enum { GPU_BLOCKS = 4, GPU_DOUBLED = 2, GPU_BYTES = 48 << 10, GPU_SCRATCH = 1 << 20, GPU_SECONDS = 0 };
 #else

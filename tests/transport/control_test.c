@@ -70,24 +70,6 @@ static void reset_device(void)
     allocated = registered = NULL;
 }
 
-int net_cuda_errno(int error)
-{
-    return error == 0 ? 0 : error == cudaErrorMemoryAllocation ? -ENOMEM : -EAGAIN;
-}
-
-int net_scope_enter(net_scope_t *scope, int device)
-{
-    (void)device;
-    scope->entered = true;
-    return 0;
-}
-
-void net_scope_leave(net_scope_t *scope)
-{
-    assert_true(scope->entered);
-    scope->entered = false;
-}
-
 /* ---- Tests ----------------------------------------------------------------------------- */
 
 static bool is_mapped(const void *at)

@@ -138,23 +138,6 @@ const net_driver_t *net_driver(void)
 
 /* ---- The rest of the driver --------------------------------------------------------- */
 
-int net_cuda_errno(int error)
-{
-    return error == 0 ? 0 : error == cudaErrorMemoryAllocation ? -ENOMEM : -EAGAIN;
-}
-
-int net_scope_enter(net_scope_t *scope, int device)
-{
-    (void)device;
-    scope->entered = true;
-    return 0;
-}
-
-void net_scope_leave(net_scope_t *scope)
-{
-    scope->entered = false;
-}
-
 static int refuse_vmm(net_memory_t *block, net_offer_t *offer)
 {
     (void)block, (void)offer;

@@ -4,8 +4,9 @@
  *
  * NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY mean what they mean to NCCL. Without
  * them an interface that leads out of the host comes first, then bridges of
- * containers, then one that is up without a link, then loopback, on which ranks of one machine that take each other for
- * other hosts still meet. Addresses of one link alone (fe80::) are left out.
+ * containers, then one that is up without a link, then loopback, on which ranks of
+ * one machine that take each other for other hosts still meet. Addresses of one link
+ * alone (fe80::) are left out.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

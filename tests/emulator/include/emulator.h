@@ -5,15 +5,15 @@
  * Each lane of each block of each kernel is a fiber. They run in an order drawn from
  * EMULATOR_SEED, with ranks and blocks that are slow for a while. A store is visible
  * to others some time after it was made, in any order with the lane's other stores, but
- * for stores to the same place, and for fences. So what a kernel counts on beyond what
+ * for stores to the same place, and for fences. So a kernel that relies on more than
  * the CUDA model promises can fail here. Loads take effect in program order: what a GPU
  * may load early is not shown. A barrier makes stores to global memory visible to nobody,
- * where CUDA's makes them visible to the block: no kernel relies on it.
+ * where CUDA's makes them visible to the block; no kernel relies on that.
  *
  * A kernel that is launched with the attribute for dependent launch begins when all
  * blocks of its predecessor have let it in or ended; any other one when the
- * predecessor's stores are visible. Multiprocessors have no end of room. The clock
- * counts steps.
+ * predecessor's stores are visible. There is room for any number of blocks at once. The
+ * clock counts steps.
  */
 #ifndef SHUNT_EMULATOR_H
 #define SHUNT_EMULATOR_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * prelude.h - what kernels include of others, before they are compiled in a namespace of
- * their own: functions and types of the same names are the host device's in the same
- * program.
+ * prelude.h - the headers that kernels include. They come before the namespace in which
+ * the emulated kernels are compiled: the host device's kernels, in the same program, have
+ * functions and types of the same names.
  */
 #include <cuda_runtime.h>
 #include <math.h>
