@@ -29,19 +29,19 @@
     }
 
 /* The same between two ranks: 64 blocks of 512 threads, two per multiprocessor, cost at most 2.1% alone and gain 3
- * to 6% beside matrix products. Reduce-scatter loses 4 to 5% alone, except at 16 MB. */
+ * to 6% beside matrix products. Reduce-scatter loses 4 to 5% alone, except at 16 MB, so it has them there and above
+ * 128 MB, where a call is part of a training step. */
 #define BESIDE "docs/results/few-blocks-2-h200.csv"
-#define PUSH_TWO(collective, from, to)                                                \
-    {collective, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)},       \
-        {collective, "nvswitch-sm90-2", from, "push", 64, 1024, COLLECTIVES(2)},      \
-        {collective, "nvswitch-sm90-2", to, "push", 64, 512, BESIDE},                 \
-        {collective, "nvswitch-sm90-2", 512 * MIB, "push", 64, 1024, COLLECTIVES(2)}, \
-    {                                                                                 \
-        collective, "nvswitch-sm90-2", UINT64_MAX, "nccl", 0, 0, COLLECTIVES(2)       \
+#define PUSH_TWO(collective, from)                                               \
+    {collective, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)},  \
+        {collective, "nvswitch-sm90-2", from, "push", 64, 1024, COLLECTIVES(2)}, \
+    {                                                                            \
+        collective, "nvswitch-sm90-2", 512 * MIB, "push", 64, 512, BESIDE        \
     }
-#define BESIDE_ROWS(collective, from, to)                                                 \
-    {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH_TWO(collective, from, to), \
-        PUSH(collective, 3, 128 * MIB), PUSH(collective, 4, 128 * MIB)
+#define PUSH_REST(collective)                                                                 \
+    {collective, "nvswitch-sm90-2", UINT64_MAX, "nccl", 0, 0, COLLECTIVES(2)},                \
+        {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 3, 128 * MIB), \
+        PUSH(collective, 4, 128 * MIB)
 
 #define GATHER_SCATTER_ROWS(collective, most)                                                                        \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, most), PUSH(collective, 3, 128 * MIB), \
@@ -120,9 +120,16 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "network-2x1", 1 * MIB, "exchange", 2, 512, "docs/results/hosts-steps-2-h200.csv"},
     {ALG_ALL_REDUCE, "network-2x1", UINT64_MAX, "nccl", 0, 0, "docs/results/hosts-steps-2-h200.csv"},
 
-    BESIDE_ROWS(ALG_REDUCE_SCATTER, 12 * MIB, 24 * MIB),
-    BESIDE_ROWS(ALG_ALL_GATHER, 3 * MIB, 384 * MIB),
-    BESIDE_ROWS(ALG_ALL_TO_ALL, 3 * MIB, 384 * MIB),
+    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)},
+    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 12 * MIB, "push", 64, 1024, COLLECTIVES(2)},
+    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 24 * MIB, "push", 64, 512, BESIDE},
+    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 128 * MIB, "push", 64, 1024, COLLECTIVES(2)},
+    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 512 * MIB, "push", 64, 512, BESIDE},
+    PUSH_REST(ALG_REDUCE_SCATTER),
+    PUSH_TWO(ALG_ALL_GATHER, 3 * MIB),
+    PUSH_REST(ALG_ALL_GATHER),
+    PUSH_TWO(ALG_ALL_TO_ALL, 3 * MIB),
+    PUSH_REST(ALG_ALL_TO_ALL),
     GATHER_SCATTER_ROWS(ALG_GATHER, 128 * MIB),
     GATHER_SCATTER_ROWS(ALG_SCATTER, 128 * MIB),
     ROOTED_ROWS(ALG_BROADCAST),
