@@ -10,7 +10,9 @@
  * with the first call, and each call moves its edges. The node is off the calls' path and costs them nothing.
  *
  * The last call is remembered by its nodes, because its stream may be gone
- * when the next call comes.
+ * when the next call comes. The same stream need not come after them: the program may have taken it back to an
+ * earlier node. So the graph is asked, and an edge is added only where there is no path, for a second edge to a
+ * kernel would keep it from dependent launch.
  *
  * Memory: a capture's record is freed when its graph is gone and the next capture begins, or with the communicator.
  */
@@ -124,6 +126,56 @@ int shim_nodes_write(void *stream, const shim_nodes_t *nodes, bool add)
     return cleared(cudaStreamUpdateCaptureDependencies(stream, nodes->node, NO_EDGES nodes->count, flags));
 }
 
+enum { SEARCHED = 128 }; /* nodes at most */
+
+/* What a node depends on, as far as there is room; nothing, if the driver does not tell. */
+static size_t node_dependencies(cudaGraphNode_t node, cudaGraphNode_t *list, size_t room)
+{
+    size_t count = room;
+#if CUDART_VERSION >= 12030
+    cudaGraphEdgeData edges[SEARCHED]; /* room <= SEARCHED */
+#endif
+#if CUDART_VERSION >= 13000
+    cudaError_t error = cudaGraphNodeGetDependencies(node, list, edges, &count);
+#elif CUDART_VERSION >= 12030
+    cudaError_t error = cudaGraphNodeGetDependencies_v2(node, list, edges, &count);
+#else
+    cudaError_t error = cudaGraphNodeGetDependencies(node, list, &count);
+#endif
+    if (cleared(error) != 0)
+        return 0;
+    return count < room ? count : room;
+}
+
+static bool among(const cudaGraphNode_t *list, size_t count, cudaGraphNode_t node)
+{
+    for (size_t i = 0; i < count; i++)
+        if (list[i] == node)
+            return true;
+    return false;
+}
+
+/* Whether each of `nodes` is one of `later` or before them. Few kernels stand between most calls, so the search goes by
+ * distance. False, too, if it did not end: an edge too many is only slow. */
+static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
+{
+    cudaGraphNode_t seen[SEARCHED], next[SEARCHED];
+    const cudaGraphNode_t *list = later->node;
+    size_t length = later->count, count = 0, found = 0;
+    for (size_t at = 0;; at++) {
+        for (size_t i = 0; i < length && count < SEARCHED; i++) {
+            if (among(seen, count, list[i]))
+                continue;
+            seen[count++] = list[i];
+            found += among(nodes->node, nodes->count, list[i]);
+        }
+        if (found == nodes->count || at == count || count == SEARCHED)
+            return found == nodes->count;
+        length = node_dependencies(seen[at], next, SEARCHED);
+        list = next;
+    }
+}
+
 /* ---- The captures of a communicator ----------------------------------------------------- */
 
 static void captured_free(shim_captured_t *captured)
@@ -208,6 +260,15 @@ static int begin(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
     return error == cudaSuccess ? shim_nodes_read(stream, &captured->last) : cleared(error);
 }
 
+static int is_behind(const shim_captured_t *captured, void *stream, bool *behind)
+{
+    shim_nodes_t front = {0};
+    const int error = shim_nodes_read(stream, &front);
+    *behind = error == 0 && come_before(&captured->last, &front);
+    free(front.node);
+    return error;
+}
+
 int shim_captured_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
 {
     shim_captured_t *captured = find(&comm->order, capture->id);
@@ -215,7 +276,9 @@ int shim_captured_enter(shim_comm_t *comm, void *stream, const shim_capture_t *c
         return begin(comm, stream, capture);
     bool same = captured->stream_id == capture->stream_id && capture->stream_id != SHIM_STREAM_UNKNOWN;
     captured->stream_id = capture->stream_id;
-    return same ? 0 : shim_nodes_write(stream, &captured->last, true);
+    bool behind = false;
+    const int error = same ? is_behind(captured, stream, &behind) : 0;
+    return error != 0 || behind ? error : shim_nodes_write(stream, &captured->last, true);
 }
 
 /* Add or remove the edges from the last call to the record node. */

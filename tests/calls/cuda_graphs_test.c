@@ -165,6 +165,64 @@ static void graphs_keep_the_communicator(void **state)
     assert_int_equal(atomic_load(&comm->references), 1);
 }
 
+/* A program may take its stream back to an earlier node of the capture, to go on from there beside the rest. */
+static void a_rewound_stream_is_in_order(void **state)
+{
+    shim_comm_t *comm = *state;
+    fake_stream_capture(fake_stream(1), 9);
+    fake_work(FAKE_REAL, fake_stream(1), 0); /* 0: the program's */
+    reduce(comm, SMALL, 1);
+    fake_stream_rewind(fake_stream(1), 0);
+    reduce(comm, SMALL, 1);
+    assert_true(after(2, 1));
+    fake_work(FAKE_REAL, fake_stream(1), 0);
+    fake_work(FAKE_REAL, fake_stream(1), 0);
+    fake_stream_rewind(fake_stream(1), 1);
+    broadcast(comm, 1);
+    assert_true(after(5, 2) && !after(5, 3));
+    fake_stream_rewind(fake_stream(1), 4);
+    reduce(comm, SMALL, 1);
+    assert_true(after(6, 5) && after(6, 4));
+    assert_int_equal(fake_nodes(9, FAKE_RECORD), 1);
+    assert_int_equal(fake_recorded(9), UINT64_C(1) << 6);
+}
+
+/* A second edge to a kernel of ours would keep it from dependent launch. */
+static void a_stream_in_order_gets_no_edge(void **state)
+{
+    shim_comm_t *comm = *state;
+    fake_stream_capture(fake_stream(1), 9);
+    for (int i = 0; i < 3; i++)
+        reduce(comm, SMALL, 1);
+    assert_int_equal(fake.searched, 0); /* each comes right behind the other */
+    for (int i = 0; i < 10; i++)
+        fake_work(FAKE_REAL, fake_stream(1), 0);
+    reduce(comm, SMALL, 1);
+    assert_int_equal(fake.searched, 10);
+    assert_int_equal(fake_edges(9), 3 + 10 + 1);
+    fake_stream_capture(fake_stream(2), 9); /* two branches of the program's, which join */
+    fake_join(fake_stream(2), fake_stream(1));
+    fake_work(FAKE_REAL, fake_stream(1), 0);
+    fake_work(FAKE_REAL, fake_stream(2), 0);
+    fake_join(fake_stream(1), fake_stream(2));
+    reduce(comm, SMALL, 1);
+    assert_int_equal(fake_edges(9), 14 + 2 + 2);
+    assert_true(after(16, 13) && after(16, 15));
+}
+
+/* Where the driver does not tell what a node depends on, the edge is there. */
+static void an_unknown_path_gets_an_edge(void **state)
+{
+    shim_comm_t *comm = *state;
+    fake.search_error = cudaErrorInvalidValue;
+    fake_stream_capture(fake_stream(1), 9);
+    reduce(comm, SMALL, 1);
+    fake_work(FAKE_REAL, fake_stream(1), 0);
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    assert_int_equal(fake_edges(9), 1 + 1 + 2);
+    assert_in_order(3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(a_graph_waits_and_records),
@@ -175,6 +233,9 @@ int main(void)
                                        TEST(grouped_calls_are_in_order_with_graphs),
                                        TEST(without_mixing_the_program_orders_them),
                                        TEST(a_graph_may_outlive_its_communicator),
-                                       TEST(graphs_keep_the_communicator)};
+                                       TEST(graphs_keep_the_communicator),
+                                       TEST(a_rewound_stream_is_in_order),
+                                       TEST(a_stream_in_order_gets_no_edge),
+                                       TEST(an_unknown_path_gets_an_edge)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

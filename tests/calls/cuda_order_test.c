@@ -248,6 +248,18 @@ static void a_handle_may_come_again(void **state)
     assert_in_order(3);
 }
 
+static void a_handle_may_come_again_in_a_capture(void **state)
+{
+    shim_comm_t *comm = *state;
+    for (int i = 0; i < 3; i++) {
+        fake_stream_capture(fake_stream(1), 9);
+        assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+        fake_stream_destroy(fake_stream(1));
+        fake_stream_again(fake_stream(1));
+    }
+    assert_in_order(3);
+}
+
 static void not_ready_is_forwarded(void **state)
 {
     (void)state;
@@ -295,6 +307,7 @@ int main(void)
                                        TEST(many_captures_may_take_turns),
                                        TEST(a_captured_stream_may_be_gone),
                                        TEST(a_handle_may_come_again),
+                                       TEST(a_handle_may_come_again_in_a_capture),
                                        TEST(a_larger_call_is_launched_apart),
                                        TEST(not_ready_is_forwarded)};
     return cmocka_run_group_tests(tests, NULL, NULL);

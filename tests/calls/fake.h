@@ -37,11 +37,13 @@ typedef struct fake {
     fake_work_t work[FAKE_WORKS];
     uint32_t cuda_calls;  /* all but queries of device and capture */
     uint32_t queries;     /* queries of a capture */
+    uint32_t searched;    /* nodes that were asked for what they depend on */
     uint32_t wrong_waits; /* an event of a capture was waited for outside of it, or the reverse */
     uint32_t graph_references;
     uint32_t events, streams_made;              /* made by the code under test, and not destroyed */
     int launch_error;                           /* what the next launches return ... */
     int wait_error, record_error, retain_error; /* ... and of the calls around them */
+    int search_error;                           /* of the question what a node depends on */
     bool running;                               /* recorded work has not ended */
     int ends_after;                             /* so many queries, if not 0 */
     uint32_t launches_left;                     /* if not 0: launches until they fail */
@@ -83,6 +85,10 @@ void fake_stream_capture(cudaStream_t stream, unsigned long long id);
 uint64_t fake_known(cudaStream_t stream);
 /* Nodes of the graph of a capture. */
 uint32_t fake_nodes(unsigned long long capture, fake_node_t kind);
+/* Edges to its works. */
+uint32_t fake_edges(unsigned long long capture);
+/* The next node of a captured stream depends on this captured work alone. */
+void fake_stream_rewind(cudaStream_t stream, uint32_t work);
 /* Works right before its record nodes, and works after all its waits. */
 uint64_t fake_recorded(unsigned long long capture);
 uint64_t fake_after_waits(unsigned long long capture);

@@ -135,6 +135,22 @@ uint32_t fake_nodes(unsigned long long capture, fake_node_t kind)
     return count;
 }
 
+uint32_t fake_edges(unsigned long long capture)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < node_count; i++)
+        if (nodes[i].capture == capture && nodes[i].kind == FAKE_WORK)
+            count += (uint32_t)__builtin_popcountll(nodes[i].after);
+    return count;
+}
+
+void fake_stream_rewind(cudaStream_t stream, uint32_t work)
+{
+    for (uint32_t i = 0; i < node_count; i++)
+        if (nodes[i].kind == FAKE_WORK && nodes[i].work == work)
+            stream_of(stream)->front = bit(i);
+}
+
 uint64_t fake_recorded(unsigned long long capture)
 {
     uint64_t works = 0;
@@ -381,6 +397,23 @@ cudaError_t cudaGraphRemoveDependencies(cudaGraph_t graph, const cudaGraphNode_t
             return cudaErrorInvalidValue;
         to[i]->after &= ~bit(number_of(from[i]));
     }
+    return cudaSuccess;
+}
+
+/* As the driver does, with room for edge data alone: an edge may have some. */
+cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *list, cudaGraphEdgeData *edges,
+                                         size_t *count)
+{
+    const size_t room = *count;
+    fake.searched++;
+    if (edges == NULL)
+        return cudaErrorInvalidValue;
+    if (fake.search_error != 0)
+        return (cudaError_t)fake.search_error;
+    *count = 0;
+    for (uint32_t i = 0; i < node_count && *count < room; i++)
+        if (node->after & bit(i))
+            list[(*count)++] = &nodes[i];
     return cudaSuccess;
 }
 

@@ -17,7 +17,9 @@ typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
 typedef struct CUgraph_st *cudaGraph_t;
 typedef struct CUgraphNode_st *cudaGraphNode_t;
-typedef struct cudaGraphEdgeData cudaGraphEdgeData;
+typedef struct cudaGraphEdgeData {
+    unsigned char type;
+} cudaGraphEdgeData;
 typedef struct CUuserObject_st *cudaUserObject_t;
 typedef void (*cudaHostFn_t)(void *argument);
 
@@ -69,6 +71,8 @@ cudaError_t cudaUserObjectCreate(cudaUserObject_t *object, void *pointer, cudaHo
                                  unsigned flags);
 cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned count);
 cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object, unsigned count, unsigned flags);
+cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *list, cudaGraphEdgeData *edges,
+                                         size_t *count);
 cudaError_t cudaGraphAddEventRecordNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *after,
                                         size_t count, cudaEvent_t event);
 cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
