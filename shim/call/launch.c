@@ -30,16 +30,17 @@ ncclResult_t shim_launch_failed(int error, const char *what)
 static int launch_in_order(const shim_launch_t *launch)
 {
     shim_comm_t *comm = launch->comm;
-    const unsigned long long capture = launch->capture->id;
+    const bool captured = launch->capture->id != 0;
     alg_call_t granted = *launch->call;
     alg_team_t team = *alg_scratch_team(comm->scratch);
-    if (!shim_room_grant(comm, &granted, launch->beside, capture != 0 ? NULL : launch->stream, capture))
-        team.dependent_launch = 0;
     int error = launch->joined ? 0 : shim_order_enter(comm, launch->stream, launch->capture);
     if (error != 0)
         return error;
+    shim_ahead_t *ahead = captured ? shim_captured_ahead(comm, launch->capture) : NULL;
+    if (!shim_room_grant(comm, &granted, launch->beside, captured ? NULL : launch->stream, ahead))
+        team.dependent_launch = 0;
     if (comm->relay)
-        alg_relay_call(comm->relay, &team, &granted, capture != 0);
+        alg_relay_call(comm->relay, &team, &granted, captured);
     error = launch->algorithm->launch_cuda(&team, &granted, launch->stream);
     /* After a failure, too: kernels of the call may have been launched before it. */
     const int left = launch->joined ? 0 : shim_order_leave(comm, launch->stream, launch->capture, false);

@@ -37,6 +37,7 @@ struct shim_captured {
     unsigned long long stream_id; /* the last call's */
     cudaGraph_t graph;
     shim_nodes_t last;      /* nodes of the last call */
+    shim_ahead_t ahead;     /* of ours */
     cudaGraphNode_t record; /* depends on them; NULL before the first call has ended, or without mixing */
     atomic_bool gone;       /* set by the driver: the graph and its instances are gone */
 };
@@ -307,6 +308,12 @@ int shim_captured_leave(shim_comm_t *comm, void *stream, const shim_capture_t *c
     return cleared(error);
 }
 
+shim_ahead_t *shim_captured_ahead(shim_comm_t *comm, const shim_capture_t *capture)
+{
+    shim_captured_t *captured = find(&comm->order, capture->id);
+    return captured ? &captured->ahead : NULL;
+}
+
 void shim_captured_forget(shim_comm_t *comm)
 {
     while (comm->order.captured) {
@@ -323,6 +330,12 @@ int shim_capture_query(void *stream, shim_capture_t *capture)
     (void)stream;
     *capture = (shim_capture_t){0};
     return 0;
+}
+
+shim_ahead_t *shim_captured_ahead(shim_comm_t *comm, const shim_capture_t *capture)
+{
+    (void)comm, (void)capture;
+    return NULL;
 }
 
 #endif

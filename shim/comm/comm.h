@@ -51,14 +51,19 @@ typedef struct shim_order {
 
 /* The communicator's share of its GPU's multiprocessors; private to room.c. */
 typedef struct shim_share {
-    uint32_t blocks;                 /* granted: blocks that kernels and their early successors may hold */
-    uint32_t asked;                  /* the largest request so far, concurrent work included */
-    uint32_t releases;               /* room.c's count of releases at the last request */
-    bool leads;                      /* its early successors do not count until another communicator asks */
-    uint32_t early;                  /* blocks of the largest kernel so far that lets its successor in */
-    bool last_early;                 /* the last call did, which was ... */
-    unsigned long long last_capture; /* ... in this capture, 0: in none */
+    uint32_t blocks;   /* granted: blocks that kernels and their early successors may hold */
+    uint32_t asked;    /* the largest request so far, concurrent work included */
+    uint32_t releases; /* room.c's count of releases at the last request */
+    bool leads;        /* its early successors do not count until another communicator asks */
+    uint32_t early;    /* blocks of the largest kernel so far that lets its successor in */
+    bool shut;         /* the last call was eager and does not */
 } shim_share_t;
+
+/* The last call of a capture, zeroed: none; private to room.c. */
+typedef struct shim_ahead {
+    uint32_t blocks; /* the call's, not those granted */
+    uint32_t early;  /* blocks granted, if it lets its successor in; else 0 */
+} shim_ahead_t;
 
 typedef struct shim_shrink shim_shrink_t;
 

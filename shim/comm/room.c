@@ -20,6 +20,11 @@
  * A successor may be larger than the kernel that lets it in. One that does not fit beside that kernel is launched
  * without dependent launch, so it is not placed early.
  *
+ * Dependent launch is also the kind of a graph's edge, and an instance can be updated only with a graph of the same
+ * topology. So within a capture the calls alone decide: the first one has none, and a later one if it wants no more
+ * blocks than the one before it. Such a call fits: a kernel that lets its successor in was granted all that it wanted,
+ * at most half of the share. Only of a leader that was alone then, and is not any more, that may not hold.
+ *
  * A share grows with what the communicator asks for, and never shrinks while it lives:
  * kernels that were launched, and graphs, hold it. Each leaves as much as it has for those
  * that come later. The ranks need not agree on shares: a kernel's grid may differ from its
@@ -94,15 +99,22 @@ static uint32_t part_of(uint32_t share, uint32_t blocks, uint32_t beside)
 }
 
 /* Whether the call's blocks fit beside those of the kernel ahead of it in its stream: the communicator's last one, if
- * that was in the same capture; else it may be any of them, or none. */
-static bool fits_beside_last(const shim_share_t *share, const alg_call_t *call, uint32_t beside,
-                             unsigned long long capture)
+ * both are eager; else it may be any of them, or none. */
+static bool fits_beside_last(const shim_share_t *share, const alg_call_t *call, uint32_t beside)
 {
-    const bool waits = !share->last_early && share->last_capture == capture;
-    return waits || share->early == 0 || (beside == 0 && share->early + call->most_blocks <= share->blocks);
+    return share->shut || share->early == 0 || (beside == 0 && share->early + call->most_blocks <= share->blocks);
 }
 
-bool shim_room_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void *stream, unsigned long long capture)
+/* The same in a capture, where the kernel ahead is known. */
+static bool fits_in_capture(const shim_share_t *share, const alg_call_t *call, uint32_t beside,
+                            const shim_ahead_t *ahead, bool alone)
+{
+    if (!shim_settings()->early)
+        return true;
+    return beside == 0 && call->blocks <= ahead->blocks && (alone || ahead->early + call->most_blocks <= share->blocks);
+}
+
+bool shim_room_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void *stream, shim_ahead_t *ahead)
 {
     struct device_room *room = room_of(comm);
     shim_share_t *share = &comm->share;
@@ -119,13 +131,15 @@ bool shim_room_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void 
     const bool alone = share->leads && room->askers == 1;
     pthread_mutex_unlock(&room->lock);
     call->early = beside == 0 && shim_settings()->early && (alone || 2 * call->most_blocks <= share->blocks);
-    const bool fits = alone || fits_beside_last(share, call, beside, capture);
+    const bool fits =
+        ahead ? fits_in_capture(share, call, beside, ahead, alone) : alone || fits_beside_last(share, call, beside);
     if (beside > 0)
         return fits; /* both of them may have the same kernel ahead */
     if (call->early && call->most_blocks > share->early)
         share->early = call->most_blocks;
-    share->last_early = call->early;
-    share->last_capture = capture;
+    share->shut = !ahead && !call->early;
+    if (ahead)
+        *ahead = (shim_ahead_t){.blocks = call->blocks, .early = call->early ? call->most_blocks : 0};
     return fits;
 }
 

@@ -5,6 +5,7 @@
  */
 #include "fake_calls.h"
 #include "shim/comm/reap.h"
+#include "shim/comm/room.h"
 
 /* A capture of a call of each kind, on two streams, which it takes out of the capture again. */
 static void capture(shim_comm_t *comm, unsigned long long id)
@@ -223,6 +224,58 @@ static void an_unknown_path_gets_an_edge(void **state)
     assert_in_order(3);
 }
 
+/* Captures some calls; returns those (bits) without dependent launch, which changes the kinds of a graph's edges. */
+static uint64_t shape_of(shim_comm_t *comm, unsigned long long id)
+{
+    const uint32_t first = fake.launches;
+    fake_stream_capture(fake_stream(1), id);
+    for (int i = 0; i < 3; i++)
+        reduce(comm, SMALL, 1);
+    for (int i = 0; i < 2; i++)
+        reduce(comm, FAKE_TAKEN_LIMIT, 1);
+    reduce(comm, SMALL, 1);
+    reduce(comm, 600, 1);
+    fake_stream_capture(fake_stream(1), 0);
+    return fake.apart >> first & ALL_OF(fake.launches - first);
+}
+
+/* So that a program may update an instance with a graph of the same calls, captured again. Only the first call and one
+ * that is larger than the call before it are launched apart. */
+static void calls_captured_again_have_the_same_shape(void **state)
+{
+    shim_comm_t *comm = *state, *other = fake_comm(0, true);
+    const uint64_t apart = 1 | 1 << 3 | 1 << 6;
+    fake.multiprocessors = 12;
+    assert_true(shim_room_claim(comm));
+    shim_room_settle(comm, true);
+    assert_int_equal(shape_of(comm, 9), apart);
+    reduce(comm, SMALL, 3);
+    assert_int_equal(shape_of(comm, 10), apart);
+    reduce(comm, FAKE_TAKEN_LIMIT, 3);
+    assert_int_equal(shape_of(comm, 11), apart);
+    reduce(other, FAKE_TAKEN_LIMIT, 4);
+    reduce(comm, SMALL, 3);
+    assert_int_equal(shape_of(comm, 12), apart);
+    assert_int_equal(shape_of(other, 13), apart);
+    fake_graphs_destroy();
+    fake_comm_end(other);
+}
+
+/* An eager call, or one in another capture, changes nothing. */
+static void captures_do_not_change_each_other(void **state)
+{
+    shim_comm_t *comm = *state;
+    for (int i = 1; i < 3; i++)
+        fake_stream_capture(fake_stream(i), 8 + (unsigned)i);
+    for (int i = 0; i < 3; i++) {
+        reduce(comm, 600, 1);
+        reduce(comm, SMALL, 3);
+        reduce(comm, SMALL, 2);
+    }
+    assert_int_equal(fake.apart & 0111, 1); /* the calls of stream 1 are every third, and so on */
+    assert_int_equal(fake.apart & 0444, 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(a_graph_waits_and_records),
@@ -236,6 +289,8 @@ int main(void)
                                        TEST(graphs_keep_the_communicator),
                                        TEST(a_rewound_stream_is_in_order),
                                        TEST(a_stream_in_order_gets_no_edge),
-                                       TEST(an_unknown_path_gets_an_edge)};
+                                       TEST(an_unknown_path_gets_an_edge),
+                                       TEST(calls_captured_again_have_the_same_shape),
+                                       TEST(captures_do_not_change_each_other)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -280,11 +280,11 @@ static void a_larger_call_is_launched_apart(void **state)
     fake.multiprocessors = 12;
     assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
     assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
-    assert_int_equal(fake.launched_apart, 0);
+    assert_int_equal(fake.apart, 0);
     assert_int_equal(reduce(comm, FAKE_TAKEN_LIMIT, 1), ncclSuccess);
-    assert_int_equal(fake.launched_apart, 1);
+    assert_int_equal(fake.apart, 4);
     assert_int_equal(reduce(comm, FAKE_TAKEN_LIMIT, 1), ncclSuccess);
-    assert_int_equal(fake.launched_apart, 1);
+    assert_int_equal(fake.apart, 4);
     assert_in_order(4);
 }
 

@@ -53,7 +53,7 @@ typedef struct fake {
     ncclResult_t forward_result;
     uint32_t multiprocessors; /* of a GPU; 0: not known */
     uint32_t launches;
-    uint32_t launched_apart;         /* of them: without dependent launch */
+    uint64_t apart;                  /* of them (bits): without dependent launch */
     alg_call_t launched[FAKE_WORKS]; /* by Shunt; their lists of messages and of parts are copies */
     alg_message_t message[FAKE_MESSAGES];
     alg_part_t part[FAKE_WORKS];

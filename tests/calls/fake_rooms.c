@@ -247,8 +247,8 @@ static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     if (fake.launch_error != 0 && fake.launches_part)
         fake_work(FAKE_OURS, stream, 0);
     if (fake.launch_error == 0) {
+        fake.apart |= (uint64_t)!team->dependent_launch << fake.launches;
         alg_call_t *launched = &fake.launched[fake.launches++];
-        fake.launched_apart += !team->dependent_launch;
         *launched = *call;
         launched->messages = &fake.message[fake.messages];
         for (uint32_t i = 0; i < call->message_count; i++)

@@ -31,38 +31,38 @@ uint32_t shim_room_multiprocessors(int device, void *stream)
 static alg_call_t grant(shim_comm_t *comm, uint32_t blocks)
 {
     alg_call_t call = {.blocks = blocks, .threads = 512};
-    shim_room_grant(comm, &call, 0, NULL, 0);
+    shim_room_grant(comm, &call, 0, NULL, NULL);
     assert_in_range(call.most_blocks, 1, blocks);
     return call;
 }
 
-static bool may_come_early(shim_comm_t *comm, uint32_t blocks, unsigned long long capture)
+static bool may_come_early(shim_comm_t *comm, uint32_t blocks, shim_ahead_t *ahead)
 {
     alg_call_t call = {.blocks = blocks, .threads = 512};
-    return shim_room_grant(comm, &call, 0, NULL, capture);
+    return shim_room_grant(comm, &call, 0, NULL, ahead);
 }
 
-/* A call larger than its place beside a kernel that lets it in waits for that kernel's end: the next one of the
- * capture, and any that is the first of another one. */
+/* A call larger than its place beside a kernel that lets it in waits for that kernel's end. An eager one behind a
+ * capture may follow any of the kernels. */
 static void larger_successors_wait(void **state)
 {
     (void)state;
     shim_comm_t comm = {0};
     multiprocessors = 132;
-    assert_true(may_come_early(&comm, 64, 0)); /* of a share of 66 */
-    assert_true(may_come_early(&comm, 16, 0));
-    assert_true(may_come_early(&comm, 16, 0));
-    assert_false(may_come_early(&comm, 64, 0));
-    assert_true(may_come_early(&comm, 64, 0)); /* behind one that lets nobody in */
-    assert_true(may_come_early(&comm, 50, 9));
-    assert_false(may_come_early(&comm, 51, 8));
-    assert_true(may_come_early(&comm, 51, 8));
-    assert_true(may_come_early(&comm, 16, 8));
-    assert_false(may_come_early(&comm, 64, 0));
-    assert_true(may_come_early(&comm, 16, 0));
+    assert_true(may_come_early(&comm, 64, NULL)); /* of a share of 66 */
+    assert_true(may_come_early(&comm, 16, NULL));
+    assert_true(may_come_early(&comm, 16, NULL));
+    assert_false(may_come_early(&comm, 64, NULL));
+    assert_true(may_come_early(&comm, 64, NULL)); /* behind one that lets nobody in */
+    may_come_early(&comm, 64, &(shim_ahead_t){0});
+    assert_true(may_come_early(&comm, 50, NULL));
+    may_come_early(&comm, 64, &(shim_ahead_t){0});
+    assert_false(may_come_early(&comm, 51, NULL));
+    assert_true(may_come_early(&comm, 51, NULL));
+    assert_true(may_come_early(&comm, 16, NULL));
     alg_call_t one = {.blocks = 32}, other = {.blocks = 20};
-    assert_false(shim_room_grant(&comm, &one, 20, NULL, 0)); /* both come behind the 16 blocks */
-    assert_false(shim_room_grant(&comm, &other, 32, NULL, 0));
+    assert_false(shim_room_grant(&comm, &one, 20, NULL, NULL)); /* both come behind the 16 blocks */
+    assert_false(shim_room_grant(&comm, &other, 32, NULL, NULL));
     shim_room_release(&comm);
 }
 
@@ -94,6 +94,48 @@ static void a_leader_has_all_and_early(void **state)
     shim_room_release(&other);
 }
 
+/* In a capture the calls alone decide, and what is let in fits, whatever else has asked. */
+static void captured_successors(void **state)
+{
+    (void)state;
+    static const uint32_t sizes[] = {64, 16, 16, 8, 32, 33, 33, 64};
+    static const bool early_ones[] = {false, true, true, true, false, false, true, false};
+    for (int leads = 0; leads < 2; leads++) {
+        shim_comm_t comm = {0}, other = {0};
+        multiprocessors = 132;
+        if (leads)
+            lead(&comm);
+        for (int round = 0; round < 4; round++) {
+            shim_ahead_t ahead = {0};
+            for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
+                assert_int_equal(may_come_early(&comm, sizes[i], &ahead), early_ones[i]);
+            grant(round == 2 ? &other : &comm, round == 1 ? 8 : 64);
+        }
+        alg_call_t one = {.blocks = 8};
+        shim_ahead_t ahead = {.blocks = 8};
+        assert_false(shim_room_grant(&comm, &one, 8, NULL, &ahead)); /* beside another one */
+        shim_room_release(&comm);
+        shim_room_release(&other);
+    }
+}
+
+/* The one exception: the leader's large call let its successor in, and since then another communicator has asked. */
+static void a_leader_that_is_not_alone_any_more(void **state)
+{
+    (void)state;
+    shim_comm_t comm = {0}, other = {0};
+    shim_ahead_t ahead = {0};
+    multiprocessors = 132;
+    lead(&comm);
+    assert_false(may_come_early(&comm, 64, &ahead));
+    assert_true(may_come_early(&comm, 64, &ahead));
+    grant(&other, 64);
+    assert_false(may_come_early(&comm, 64, &ahead));
+    assert_true(may_come_early(&comm, 64, &ahead));
+    shim_room_release(&comm);
+    shim_room_release(&other);
+}
+
 /* SHUNT_EARLY=0: never, for a leader or a small call. */
 static void early(void **state)
 {
@@ -105,6 +147,7 @@ static void early(void **state)
         settings.early = on;
         assert_int_equal(grant(&comm, 64).early, on);
         assert_int_equal(grant(&comm, 1).early, on);
+        assert_int_equal(may_come_early(&comm, 64, &(shim_ahead_t){.blocks = 1}), !on); /* nobody is let in */
     }
     shim_room_release(&comm);
 }
@@ -138,8 +181,8 @@ static void calls_run_beside_each_other(void **state)
             if (leads)
                 lead(&comm);
             grant(&comm, 64);
-            shim_room_grant(&comm, &one, 32, NULL, 0);
-            shim_room_grant(&comm, &other, 64, NULL, 0);
+            shim_room_grant(&comm, &one, 32, NULL, NULL);
+            shim_room_grant(&comm, &other, 64, NULL, NULL);
             assert_true(one.most_blocks > 0 && other.most_blocks > 0 && !one.early && !other.early);
             assert_true(one.most_blocks + other.most_blocks <= (sizes[i] > 2 ? sizes[i] : 2));
             if (sizes[i] == 200)
@@ -281,7 +324,8 @@ typedef struct sim_rule {
     bool ordered; /* all ranks make the calls in one order, which a stream of GPU 1 keeps */
     bool graphs;  /* calls have the share granted when their communicator first asked; else that after all have asked */
     bool mixed;   /* large and small calls */
-    bool larger;  /* a small one lets a large one in, whatever the share */
+    bool captured; /* a communicator's calls are one graph */
+    bool larger;   /* a small one lets a large one in, whatever the share */
 } sim_rule_t;
 
 /* Shares requested in another order on every GPU. */
@@ -297,6 +341,7 @@ static uint32_t lock_ups(sim_rule_t rule, uint32_t rounds)
             size[i / SIM_CALLS][i % SIM_CALLS] = rule.mixed ? sizes[data_below(&random, 5)] : 64;
         for (uint32_t g = 0; g < SIM_GPUS; g++) {
             shim_comm_t comms[SIM_COMMS] = {0};
+            shim_ahead_t ahead[SIM_COMMS] = {0};
             s.places[g] = multiprocessors = round % 2 ? 132 : 52;
             const bool downwards = g % 2 && !rule.ordered;
             lead(&comms[rule.agreed ? round % SIM_COMMS : downwards ? SIM_COMMS - 1 : 0]);
@@ -305,7 +350,8 @@ static uint32_t lock_ups(sim_rule_t rule, uint32_t rounds)
             for (uint32_t i = 0; i < SIM_COMMS * SIM_CALLS; i++) {
                 const uint32_t c = downwards ? SIM_COMMS - 1 - i / SIM_CALLS : i / SIM_CALLS, k = i % SIM_CALLS;
                 alg_call_t call = {.blocks = size[c][k], .threads = 512};
-                s.waits[g][c][k] = !shim_room_grant(&comms[c], &call, 0, NULL, 0) && !rule.larger;
+                s.waits[g][c][k] =
+                    !shim_room_grant(&comms[c], &call, 0, NULL, rule.captured ? &ahead[c] : NULL) && !rule.larger;
                 s.blocks[g][c][k] = call.most_blocks;
                 s.early[g][c][k] = call.early;
             }
@@ -323,10 +369,13 @@ static void no_communicator_is_blocked(void **state)
 {
     (void)state;
     enum { ROUNDS = 2000 };
-    for (int mixed = 0; mixed < 2; mixed++) {
-        assert_int_equal(lock_ups((sim_rule_t){.agreed = true, .graphs = true, .mixed = mixed}, ROUNDS), 0);
-        assert_int_equal(lock_ups((sim_rule_t){.agreed = true, .mixed = mixed}, ROUNDS), 0);
-        assert_int_equal(lock_ups((sim_rule_t){.agreed = true, .ordered = true, .mixed = mixed}, ROUNDS), 0);
+    for (int i = 0; i < 4; i++) {
+        const sim_rule_t rule = {.agreed = true, .mixed = i % 2, .captured = i / 2};
+        sim_rule_t graphs = rule, ordered = rule;
+        graphs.graphs = ordered.ordered = true;
+        assert_int_equal(lock_ups(rule, ROUNDS), 0);
+        assert_int_equal(lock_ups(graphs, ROUNDS), 0);
+        assert_int_equal(lock_ups(ordered, ROUNDS), 0);
     }
     assert_int_not_equal(lock_ups((sim_rule_t){.graphs = true}, ROUNDS), 0);
     assert_int_not_equal(lock_ups((sim_rule_t){.agreed = true, .ordered = true, .graphs = true}, ROUNDS), 0);
@@ -341,6 +390,8 @@ int main(void)
         cmocka_unit_test(early),
         cmocka_unit_test(claims_end),
         cmocka_unit_test(larger_successors_wait),
+        cmocka_unit_test(captured_successors),
+        cmocka_unit_test(a_leader_that_is_not_alone_any_more),
         cmocka_unit_test(calls_run_beside_each_other),
         cmocka_unit_test(random_shares_fit),
         cmocka_unit_test(four_at_once),
