@@ -162,7 +162,8 @@ struct staged {
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         r.begin(call);
         epoch_leave(lane, team);
-        if (epoch_stopped(epoch))
+        /* A warp's lanes leave together: its flags stand for what all of them stored. */
+        if (lane_warp_any(epoch_stopped(epoch)))
             return;
 
         for (; ch.index < ch.plan.channels; ch.index += lane.blocks * warps) {
