@@ -224,6 +224,7 @@ bool shim_real_alone(const shim_real_t *real)
 
 const shim_real_t *shim_real(void)
 {
+    nccl.version = fake.real_version;
     return &nccl;
 }
 

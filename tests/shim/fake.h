@@ -24,8 +24,9 @@ struct ncclComm {
 };
 
 typedef struct fake {
-    bool same_gpu;                 /* two ranks on one GPU */
-    bool multicast;                /* every GPU has it */
+    bool same_gpu;  /* two ranks on one GPU */
+    bool multicast; /* every GPU has it */
+    int real_version;
     uint32_t arch[FAKE_RANKS];     /* compute capability */
     sel_reach_t reach[FAKE_RANKS]; /* of shim_link_reach */
     uint64_t kind[FAKE_RANKS];     /* a GPU's fingerprint */
