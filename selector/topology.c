@@ -173,7 +173,7 @@ sel_topology_t sel_machine_topology(const sel_machine_t *machine, const uint32_t
         topology.arch = one->kind.arch < topology.arch ? one->kind.arch : topology.arch;
         if (one->kind.multiprocessors < topology.multiprocessors)
             topology.multiprocessors = one->kind.multiprocessors;
-        topology.multicast = topology.multicast && one->multicast;
+        topology.multicast = topology.multicast && one->multicast && one->multicast <= count;
         for (uint32_t k = 0; k < count; k++) {
             if (k == i)
                 continue;

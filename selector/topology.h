@@ -106,8 +106,8 @@ typedef struct sel_nvlinks {
 
 typedef struct sel_gpu {
     uint32_t pci;
-    int32_t index; /* NVML's; -1: unknown */
-    bool multicast;
+    int32_t index;       /* NVML's; -1: unknown */
+    uint32_t multicast;  /* the real NCCL may use NVLink multicast between so many GPUs or more; 0: it may not */
     sel_gpu_kind_t kind; /* what is unknown is 0 or "" */
     sel_nvlinks_t nvlinks;
 } sel_gpu_t;

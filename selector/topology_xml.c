@@ -164,12 +164,10 @@ static bool begin_gpu(parser_t *p)
         return false;
     sel_gpu_t *gpu = &machine->gpu[machine->gpus++];
     int64_t index = -1;
-    uint32_t multicast = 0;
     gpu->pci = (uint32_t)p->pci;
-    const bool good =
-        read_kind(p, &gpu->kind) && number(p, "dev", -1, 65535, &index) && number32(p, "multicast", 1, &multicast);
+    const bool good = read_kind(p, &gpu->kind) && number(p, "dev", -1, 65535, &index) &&
+                      number32(p, "multicast", SEL_MAX_GPUS, &gpu->multicast);
     gpu->index = (int32_t)index;
-    gpu->multicast = multicast;
     return good;
 }
 

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <signal.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "transport/transport.h"
@@ -21,6 +22,22 @@ int net_thread_start(pthread_t *thread, void *(*run)(void *), void *argument)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     return error;
+}
+
+void net_condition_make(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC); /* glibc 2.28 has no pthread_cond_clockwait */
+    pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+int net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns)
+{
+    const uint64_t second_ns = UINT64_C(1000000000);
+    const struct timespec until = {(time_t)(until_ns / second_ns), (long)(until_ns % second_ns)};
+    return -pthread_cond_timedwait(condition, mutex, &until);
 }
 
 int net_thread_id(void)

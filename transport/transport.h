@@ -43,6 +43,10 @@ bool net_process_alive(const net_process_t *process);
 int net_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
 /* The kernel's id of the calling thread. */
 int net_thread_id(void);
+/* Make a condition for net_condition_wait, in a forked child anew. */
+void net_condition_make(pthread_cond_t *condition);
+/* Wait until a signal, or -ETIMEDOUT at `until_ns` of CLOCK_MONOTONIC: the time of day may be set meanwhile. */
+int net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns);
 
 /* ---- Locks ---------------------------------------------------------------------
  *

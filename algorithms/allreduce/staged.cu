@@ -162,7 +162,8 @@ struct staged {
         const uint64_t epoch = epoch_read(team), base = epoch_base(epoch);
         r.begin(call);
         epoch_leave(lane, team);
-        if (epoch_stopped(epoch))
+        /* A warp's lanes leave together: its flags stand for what all of them stored. */
+        if (lane_warp_any(epoch_stopped(epoch)))
             return;
 
         for (; ch.index < ch.plan.channels; ch.index += lane.blocks * warps) {
@@ -289,7 +290,7 @@ struct staged {
 #ifdef __CUDACC__
 /* With 64 registers two blocks fit a multiprocessor: 64 MB beside matrix products end 5% sooner, alone unchanged
  * (docs/results/few-blocks-2-h200.csv). More ranks would spill. */
-template <> constexpr int LAUNCH_BLOCKS_OF<staged, 2> = 2;
+template <> inline constexpr int LAUNCH_BLOCKS_OF<staged, 2> = 2;
 #endif
 
 ALG_REDUCER(alg_staged, staged)

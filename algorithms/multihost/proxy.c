@@ -32,7 +32,7 @@ enum {
 /* A thread, and the lock that it gives away between two rounds. */
 typedef struct server {
     pthread_mutex_t lock;
-    pthread_cond_t wake; /* made by make_wake */
+    pthread_cond_t wake; /* made by prepare */
     bool running;
     atomic_bool sleeps; /* or is not there */
     atomic_uint wanted; /* by those who wait for the lock */
@@ -53,20 +53,10 @@ uint64_t proxy_now_ns(void)
     return (uint64_t)t.tv_sec * 1000 * MS + (uint64_t)t.tv_nsec;
 }
 
-/* Its waits are on proxy_now_ns's clock: the time of day may be set back meanwhile. */
-static void make_wake(server_t *server)
-{
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&server->wake, &attributes);
-    pthread_condattr_destroy(&attributes);
-}
-
 static void forget(server_t *server)
 {
     pthread_mutex_init(&server->lock, NULL);
-    make_wake(server);
+    net_condition_make(&server->wake);
     server->running = false;
     atomic_store(&server->sleeps, true);
     atomic_store(&server->wanted, 0);
@@ -82,8 +72,8 @@ static void forget_in_child(void)
 
 static void prepare(void)
 {
-    make_wake(&g_proxy);
-    make_wake(&g_reader);
+    net_condition_make(&g_proxy.wake);
+    net_condition_make(&g_reader.wake);
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
@@ -144,12 +134,8 @@ static void sleep_until_call(void)
     atomic_store(&g_proxy.sleeps, true);
     for (alg_relay_t *relay = g_relays; relay; relay = relay->next)
         due |= relay_is_due(relay);
-    if (!due) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_sec++;
-        pthread_cond_timedwait(&g_proxy.wake, &g_proxy.lock, &until);
-    }
+    if (!due)
+        net_condition_wait(&g_proxy.wake, &g_proxy.lock, proxy_now_ns() + 1000 * MS);
     atomic_store(&g_proxy.sleeps, false);
 }
 

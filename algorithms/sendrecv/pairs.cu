@@ -213,11 +213,12 @@ extern "C" int alg_pairs_launch(const alg_team_t *team, const alg_call_t *call, 
     return error;
 }
 
-/* 0, or not. One block may have to keep the progress of all items. */
+/* 0, or not. One block may have to keep the progress of all items, the same number for each warp. */
 template <int MOST> static int pairs_preload_of(void)
 {
+    const uint32_t most = PAIRS_MOST_ITEMS + PAIRS_MOST_THREADS / 32 - 1;
     return (int)cudaFuncSetAttribute(pairs_kernel<pairs_mixed, MOST>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     PAIRS_MOST_ITEMS * sizeof(progress_t)) |
+                                     most * sizeof(progress_t)) |
            launch_preload(pairs_kernel<pairs_mixed, MOST>);
 }
 

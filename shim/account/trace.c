@@ -58,8 +58,8 @@ static _Thread_local int32_t own_tid; /* 0: not asked for yet */
 static _Atomic uint64_t dropped;      /* not yet reported */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the file; only the first call takes it */
-static pthread_cond_t wake = PTHREAD_COND_INITIALIZER;
-static atomic_bool running; /* the file is open, the thread is there */
+static pthread_cond_t wake;                              /* made by once_a_program */
+static atomic_bool running;                              /* the file is open, the thread is there */
 static pthread_t writer;
 static int file = -1;
 static off_t position; /* where the tail begins */
@@ -222,12 +222,7 @@ static void *write_behind(void *unused)
 {
     pthread_mutex_lock(&lock);
     while (file >= 0) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += PERIOD_MS * 1000000;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        pthread_cond_timedwait(&wake, &lock, &until);
+        net_condition_wait(&wake, &lock, now_of(CLOCK_MONOTONIC) + PERIOD_MS * UINT64_C(1000000));
         flush();
     }
     pthread_mutex_unlock(&lock);
@@ -297,7 +292,7 @@ static void end(void)
 static void forget_in_child(void)
 {
     pthread_mutex_init(&lock, NULL);
-    pthread_cond_init(&wake, NULL);
+    net_condition_make(&wake);
     if (file >= 0)
         close(file);
     file = -1;
@@ -315,6 +310,7 @@ static void forget_in_child(void)
 
 static void once_a_program(void)
 {
+    net_condition_make(&wake);
     pthread_key_create(&ring_key, release_ring);
     pthread_atfork(NULL, NULL, forget_in_child);
     atexit(end);

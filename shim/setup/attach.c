@@ -24,8 +24,8 @@
 #include "shim/setup/setup.h"
 
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t g_returned = PTHREAD_COND_INITIALIZER; /* a claimed set-up came back */
-static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
+static pthread_cond_t g_returned; /* a claimed set-up came back; made before the first one */
+static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static shim_setup_t *g_setups;
 static atomic_uint g_count; /* length of the list; polls check it first */
 static uint64_t g_batches;
@@ -37,14 +37,15 @@ static _Thread_local shim_comm_t *g_deferred; /* states destroyed in a group; li
 static void forget_in_child(void)
 {
     pthread_mutex_init(&g_lock, NULL);
-    pthread_cond_init(&g_returned, NULL);
+    net_condition_make(&g_returned);
     g_setups = NULL;
     atomic_store(&g_count, 0);
     g_deferred = NULL;
 }
 
-static void watch_forks(void)
+static void prepare(void)
 {
+    net_condition_make(&g_returned);
     pthread_atfork(NULL, NULL, forget_in_child);
 }
 
@@ -73,7 +74,7 @@ net_key_t shim_attach_key(const ncclUniqueId *ids, int id_count, int nranks)
 
 shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
 {
-    pthread_once(&g_fork_once, watch_forks);
+    pthread_once(&g_once, prepare);
     shim_setup_t *setup = calloc(1, sizeof(*setup));
     if (!setup)
         return NULL;
@@ -407,14 +408,12 @@ void shim_attach_cancel(ncclComm_t handle)
     if (!handle || atomic_load(&g_count) == 0)
         return;
     const filter_t filter = {.handle = handle};
-    struct timespec limit;
-    clock_gettime(CLOCK_REALTIME, &limit);
-    limit.tv_sec++;
+    const uint64_t limit_ns = shim_now_ns() + UINT64_C(1000000000);
     bool any = false, busy = true;
     pthread_mutex_lock(&g_lock);
     /* A step in another thread may still read the application's pointer. Wait for it with a limit: it may wait for a
      * GPU that only the abort will free. */
-    for (int error = 0; busy && error != ETIMEDOUT;) {
+    for (int error = 0; busy && error != -ETIMEDOUT;) {
         any = busy = false;
         for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {
             if (!passes(setup, &filter))
@@ -424,7 +423,7 @@ void shim_attach_cancel(ncclComm_t handle)
             busy |= setup->busy;
         }
         if (busy)
-            error = pthread_cond_timedwait(&g_returned, &g_lock, &limit);
+            error = net_condition_wait(&g_returned, &g_lock, limit_ns);
     }
     pthread_mutex_unlock(&g_lock);
     bool moved = false;

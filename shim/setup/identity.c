@@ -25,12 +25,13 @@
 #include "shim/base/nccl_env.h"
 #include "shim/base/settings.h"
 #include "shim/comm/room.h"
+#include "shim/setup/multicast.h"
 #include "shim/setup/setup.h"
 #include "shim/setup/table_load.h"
 
 /* Version of the records, of the scratch's map and of the kernels' protocol. Raise it when one of these changes:
  * ranks of two builds with the same version number must not meet. */
-enum { RECORD_LAYOUT = 9 };
+enum { RECORD_LAYOUT = 10 };
 #define MOST_SCRATCH_BYTES (UINT64_C(16) << 30) /* as settings.def allows */
 
 _Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does not fit into a record");
@@ -210,8 +211,8 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     identity->leads = !setup->request.host && shim_room_claim(setup->comm);
     sel_gpu_kind_t kind;
     int error = setup->request.host ? 0 : shim_link_gpu(comm->device, &identity->gpu, &kind);
-    if (variable_is("NCCL_NVLS_ENABLE", "0"))
-        identity->gpu.multicast = 0;
+    if (!setup->request.host)
+        identity->gpu.multicast = shim_multicast_least(identity->gpu.multicast);
     /* If the ranks' GPUs differ in kind, the table does not apply, and sel_plan_init leaves it out. */
     identity->settings = own_settings(comm, setup->request.host ? 0 : sel_fingerprint(&identity->gpu.fingerprint, 1));
     return error;
@@ -327,7 +328,7 @@ sel_topology_t shim_identity_topology(const shim_setup_t *setup, sel_link_t link
         topology.arch = gpu->arch < topology.arch ? gpu->arch : topology.arch;
         if (gpu->multiprocessors < topology.multiprocessors)
             topology.multiprocessors = gpu->multiprocessors;
-        topology.multicast = topology.multicast && gpu->multicast;
+        topology.multicast = topology.multicast && gpu->multicast && gpu->multicast <= topology.nranks;
     }
     if (!setup->request.host)
         topology.fingerprint = sel_fingerprint(kind, topology.nranks);

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "shim/base/device.h"
-#include "shim/base/nccl_env.h"
 #include "shim/setup/link.h"
+#include "shim/setup/multicast.h"
 #include "shim/setup/pci_tree.h"
 
 #if SHUNT_HAS_CUDA
@@ -21,7 +21,6 @@ static void add_cuda_facts(sel_machine_t *machine)
     net_scope_t scope;
     if (cudaGetDeviceCount(&count) != cudaSuccess || net_scope_enter(&scope, 0) != 0)
         return;
-    const char *nvls = shim_nccl_env("NCCL_NVLS_ENABLE");
     for (int device = 0; device < count; device++) {
         shim_gpu_t gpu;
         sel_gpu_kind_t kind;
@@ -33,7 +32,7 @@ static void add_cuda_facts(sel_machine_t *machine)
         if (place < 0)
             continue;
         machine->gpu[place].kind = kind;
-        machine->gpu[place].multicast = gpu.multicast && !(nvls && strcmp(nvls, "0") == 0);
+        machine->gpu[place].multicast = shim_multicast_least(gpu.multicast);
     }
     net_scope_leave(&scope);
 }

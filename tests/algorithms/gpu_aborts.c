@@ -14,21 +14,24 @@
 #include "tests/algorithms/gpu_calls.h"
 #include "tests/algorithms/gpu_draw.h"
 
-enum { CALLS = 3, MOST_QUERIES = 200, LIMIT_MS = 20 };
+enum { MOST_CALLS = 3, SHORT = 3000, MOST_QUERIES = 200, LIMIT_MS = 20 };
 
 typedef struct queue {
     gpu_team_t team;
-    gpu_buffers_t buffers[CALLS];
-    gpu_call_t call[CALLS];
+    int calls;
+    gpu_buffers_t buffers[MOST_CALLS];
+    gpu_call_t call[MOST_CALLS];
 } queue_t;
 
 static void draw(queue_t *q, uint64_t *state)
 {
     for (int r = 0; r < q->team.nranks; r++)
         q->team.team[r].timeout_ns = LIMIT_MS * UINT64_C(1000000);
-    for (int i = 0; i < CALLS; i++) {
+    q->calls = 1 + (int)data_below(state, MOST_CALLS);
+    const size_t most = data_below(state, 2) ? SHORT : GPU_BYTES / 8; /* short calls lie closer to the abort */
+    for (int i = 0; i < q->calls; i++) {
         gpu_buffers_make(&q->buffers[i], &q->team);
-        q->call[i] = gpu_call_draw(&q->team, &q->buffers[i], state, -1, GPU_BYTES / 8);
+        q->call[i] = gpu_call_draw(&q->team, &q->buffers[i], state, -1, most);
         gpu_call_load(&q->team, &q->buffers[i], &q->call[i]);
     }
 }
@@ -61,7 +64,7 @@ static int play(queue_t *q, uint64_t *state, int *unhurt)
     const int n = q->team.nranks, victim = (int)data_below(state, (uint64_t)n);
     int before[ALG_MAX_RANKS], wrong = 0;
     for (int r = 0; r < n; r++) {
-        before[r] = r == victim ? CALLS : (int)data_below(state, CALLS + 1);
+        before[r] = r == victim ? q->calls : (int)data_below(state, (uint64_t)q->calls + 1);
         launch(q, r, 0, before[r]);
     }
     GPU(cudaSetDevice(q->team.device[victim]));
@@ -69,7 +72,7 @@ static int play(queue_t *q, uint64_t *state, int *unhurt)
         (void)cudaStreamQuery(q->team.stream[victim]); /* time passes */
     __atomic_store_n(&q->team.control[victim]->abort, 1, __ATOMIC_RELEASE);
     GPU(cudaStreamSynchronize(q->team.stream[victim]));
-    for (int i = 0; i < CALLS; i++) {
+    for (int i = 0; i < q->calls; i++) {
         for (int r = 0; r < n; r++) {
             if (r != victim && before[r] <= i)
                 launch(q, r, i, i + 1);
@@ -97,10 +100,10 @@ int main(int argc, char **argv)
         const int n = 2 + (int)data_below(&seed, (uint64_t)gpus - 1);
         const alg_memory_t memory =
             gpu_has_memory(ALG_MEMORY_SHM) && data_below(&seed, 3) == 0 ? ALG_MEMORY_SHM : ALG_MEMORY_PEER;
-        gpu_team_make(&q.team, n, gpus, memory, 8u << 20);
+        gpu_team_make(&q.team, n, gpus, memory, 16u << 20); /* staged of 4 ranks needs as much */
         draw(&q, &seed);
         wrong = play(&q, &seed, &unhurt);
-        for (int c = 0; c < CALLS; c++)
+        for (int c = 0; c < q.calls; c++)
             gpu_buffers_free(&q.buffers[c], &q.team);
         gpu_team_free(&q.team);
     }

@@ -18,6 +18,7 @@
 
 #include "algorithms/multihost/multihost.h"
 #include "algorithms/multihost/relay.h"
+#include "tests/support/clock_back.h"
 
 enum { OWN, PEER, HOSTS, LIMIT_S = 60 }; /* the limit is against hanging alone */
 
@@ -33,22 +34,6 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *argument)
 {
     return no_threads ? EAGAIN : __real_pthread_create(thread, attributes, body, argument);
-}
-
-/* ---- A clock that is set back (--wrap) ------------------------------------------------- */
-
-static atomic_bool clock_goes_back;
-
-int __real_clock_gettime(clockid_t clock, struct timespec *now);
-int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
-
-/* The time of day is always read before the change, and what waits for it waits after it. */
-int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
-{
-    const int error = __real_clock_gettime(clock, now);
-    if (clock == CLOCK_REALTIME && clock_goes_back)
-        now->tv_sec += 3600;
-    return error;
 }
 
 /* ---- Two hosts ------------------------------------------------------------------------- */

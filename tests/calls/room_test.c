@@ -47,7 +47,7 @@ static bool may_come_early(shim_comm_t *comm, uint32_t blocks, shim_ahead_t *ahe
 static void larger_successors_wait(void **state)
 {
     (void)state;
-    shim_comm_t comm = {0};
+    shim_comm_t comm = {.handle = NULL};
     multiprocessors = 132;
     assert_true(may_come_early(&comm, 64, NULL)); /* of a share of 66 */
     assert_true(may_come_early(&comm, 16, NULL));
@@ -75,7 +75,7 @@ static void lead(shim_comm_t *comm)
 static void a_leader_has_all_and_early(void **state)
 {
     (void)state;
-    shim_comm_t comm = {0}, other = {0};
+    shim_comm_t comm = {.handle = NULL}, other = {.handle = NULL};
     multiprocessors = 132;
     lead(&comm);
     assert_false(shim_room_claim(&other)); /* one a GPU */
@@ -101,7 +101,7 @@ static void captured_successors(void **state)
     static const uint32_t sizes[] = {64, 16, 16, 8, 32, 33, 33, 64};
     static const bool early_ones[] = {false, true, true, true, false, false, true, false};
     for (int leads = 0; leads < 2; leads++) {
-        shim_comm_t comm = {0}, other = {0};
+        shim_comm_t comm = {.handle = NULL}, other = {.handle = NULL};
         multiprocessors = 132;
         if (leads)
             lead(&comm);
@@ -123,7 +123,7 @@ static void captured_successors(void **state)
 static void a_leader_that_is_not_alone_any_more(void **state)
 {
     (void)state;
-    shim_comm_t comm = {0}, other = {0};
+    shim_comm_t comm = {.handle = NULL}, other = {.handle = NULL};
     shim_ahead_t ahead = {0};
     multiprocessors = 132;
     lead(&comm);
@@ -140,7 +140,7 @@ static void a_leader_that_is_not_alone_any_more(void **state)
 static void early(void **state)
 {
     (void)state;
-    shim_comm_t comm = {0};
+    shim_comm_t comm = {.handle = NULL};
     multiprocessors = 132;
     lead(&comm);
     for (int on = 0; on < 2; on++) {
@@ -156,7 +156,7 @@ static void early(void **state)
 static void claims_end(void **state)
 {
     (void)state;
-    shim_comm_t comm = {0}, other = {0};
+    shim_comm_t comm = {.handle = NULL}, other = {.handle = NULL};
     multiprocessors = 132;
     assert_true(shim_room_claim(&comm));
     assert_false(shim_room_claim(&other));
@@ -175,7 +175,7 @@ static void calls_run_beside_each_other(void **state)
     static const uint32_t sizes[] = {200, 132, 64, 20, 3, 2};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         for (int leads = 0; leads < 2; leads++) {
-            shim_comm_t comm = {0};
+            shim_comm_t comm = {.handle = NULL};
             alg_call_t one = {.blocks = 64}, other = {.blocks = 32};
             multiprocessors = sizes[i];
             if (leads)
@@ -198,7 +198,7 @@ static void random_shares_fit(void **state)
     enum { COMMS = 8 };
     uint64_t random = 7;
     for (int round = 0; round < 300; round++) {
-        shim_comm_t comms[COMMS] = {0};
+        shim_comm_t comms[COMMS] = {{.handle = NULL}};
         uint32_t held[COMMS] = {0};
         multiprocessors = 20 + (uint32_t)data_below(&random, 130);
         lead(&comms[0]);
@@ -233,7 +233,7 @@ static void four_at_once(void **state)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
-        shim_comm_t comms[4] = {0};
+        shim_comm_t comms[4] = {{.handle = NULL}};
         uint32_t all = 0;
         multiprocessors = i == 0 ? 132 : 52;
         lead(&comms[0]);
@@ -340,8 +340,8 @@ static uint32_t lock_ups(sim_rule_t rule, uint32_t rounds)
         for (uint32_t i = 0; i < SIM_COMMS * SIM_CALLS; i++)
             size[i / SIM_CALLS][i % SIM_CALLS] = rule.mixed ? sizes[data_below(&random, 5)] : 64;
         for (uint32_t g = 0; g < SIM_GPUS; g++) {
-            shim_comm_t comms[SIM_COMMS] = {0};
-            shim_ahead_t ahead[SIM_COMMS] = {0};
+            shim_comm_t comms[SIM_COMMS] = {{.handle = NULL}};
+            shim_ahead_t ahead[SIM_COMMS] = {{0}};
             s.places[g] = multiprocessors = round % 2 ? 132 : 52;
             const bool downwards = g % 2 && !rule.ordered;
             lead(&comms[rule.agreed ? round % SIM_COMMS : downwards ? SIM_COMMS - 1 : 0]);

@@ -22,6 +22,7 @@
 
 #include "shim/account/trace.h"
 #include "tests/abi/child.h"
+#include "tests/support/clock_back.h"
 
 enum { LOG_BYTES = 16384, PATH_BYTES = 512, FLOOD = 100000 };
 
@@ -272,6 +273,24 @@ static void whole_after_a_kill(void **state)
     assert_nothing_left();
 }
 
+static int written_as_the_clock_goes_back(void *argument)
+{
+    (void)argument;
+    set_trace("back");
+    atomic_store(&clock_goes_back, true);
+    some_calls(30);
+    wait_until_written(30);
+    _exit(0);
+}
+
+static void written_whatever_the_time_of_day(void **state)
+{
+    (void)state;
+    run(written_as_the_clock_goes_back, "");
+    assert_calls(take("back"), 30);
+    assert_nothing_left();
+}
+
 static int end_after_flush(void *argument)
 {
     (void)argument;
@@ -369,6 +388,7 @@ int main(void)
         cmocka_unit_test(threads),
         cmocka_unit_test(forks),
         cmocka_unit_test(whole_after_a_kill),
+        cmocka_unit_test(written_whatever_the_time_of_day),
         cmocka_unit_test(written_before_the_exit),
         cmocka_unit_test(a_flood),
         cmocka_unit_test(a_file_that_cannot_be_written),

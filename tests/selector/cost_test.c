@@ -279,7 +279,11 @@ static void near_the_host(void **state)
 {
     (void)state;
     const sel_topology_t two = {
-        .link = SEL_LINK_NVSWITCH, .memory = ALG_MEMORY_SHM, .nranks = 2, .arch = 90, .host = {51000, 50000, 2, 1660}};
+        .link = SEL_LINK_NVSWITCH,
+        .memory = ALG_MEMORY_SHM,
+        .nranks = 2,
+        .arch = 90,
+        .host = {.store_bytes_per_us = 51000, .load_bytes_per_us = 50000, .gpus = 2, .one_way_ns = 1660}};
     assert_string_equal(choose_shm(&two, ALG_ALL_REDUCE, 1024)->name, "shm-oneshot");
     assert_string_equal(choose_shm(&two, ALG_ALL_REDUCE, 16 << 10)->name, "shm-oneshot");
     assert_non_null(choose_shm(&two, ALG_ALL_REDUCE, 64 << 10));
@@ -312,7 +316,11 @@ static void four_through_the_host(void **state)
 {
     (void)state;
     const sel_topology_t four = {
-        .link = SEL_LINK_NVSWITCH, .memory = ALG_MEMORY_SHM, .nranks = 4, .arch = 90, .host = {30000, 36000, 4, 1660}};
+        .link = SEL_LINK_NVSWITCH,
+        .memory = ALG_MEMORY_SHM,
+        .nranks = 4,
+        .arch = 90,
+        .host = {.store_bytes_per_us = 30000, .load_bytes_per_us = 36000, .gpus = 4, .one_way_ns = 1660}};
     char line[LINE_BYTES], collective[24];
     int taken = 0, rows = 0;
     alg_map_t map;

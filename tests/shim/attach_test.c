@@ -330,26 +330,6 @@ static void blocking_beside_polled(void **state)
     comms_destroy(comms, 2);
 }
 
-static void abort_while_pending(void **state)
-{
-    (void)state;
-    ncclComm_t comms[N];
-    fake_reset();
-    comms_begin(comms);
-    comms_poll_once(comms[0]);
-    assert_int_equal(ncclCommAbort(comms[1]), ncclSuccess);
-    assert_int_equal(comms[1]->aborts, 1);
-    assert_int_equal(comms_phase(comms[1]), -1);
-    for (int r = 0; r < N; r++) {
-        if (r == 1)
-            continue;
-        while (comms_poll_once(comms[r]) == ncclInProgress)
-            usleep(10);
-        assert_int_equal(comms_phase(comms[r]), SHIM_COMM_FORWARD);
-        ncclCommAbort(comms[r]);
-    }
-}
-
 int main(void)
 {
     setenv("SHUNT_DEBUG", "none", 1);
@@ -369,7 +349,6 @@ int main(void)
         cmocka_unit_test(grouped_against_single_elsewhere),
         cmocka_unit_test(an_unseen_rank_that_is_away_has_a_limit),
         cmocka_unit_test(blocking_beside_polled),
-        cmocka_unit_test(abort_while_pending),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

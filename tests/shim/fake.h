@@ -24,8 +24,9 @@ struct ncclComm {
 };
 
 typedef struct fake {
-    bool same_gpu;                 /* two ranks on one GPU */
-    bool multicast;                /* every GPU has it */
+    bool same_gpu;  /* two ranks on one GPU */
+    bool multicast; /* every GPU has it */
+    int real_version;
     uint32_t arch[FAKE_RANKS];     /* compute capability */
     sel_reach_t reach[FAKE_RANKS]; /* of shim_link_reach */
     uint64_t kind[FAKE_RANKS];     /* a GPU's fingerprint */
@@ -45,6 +46,7 @@ typedef struct fake {
     int split_rank[FAKE_RANKS], split_nranks[FAKE_RANKS]; /* by the parent's rank */
     bool split_late;                                      /* a split's communicator appears when the parent is polled */
     bool running;                                         /* our kernels, on every communicator */
+    void (*_Atomic in_step)(void);                        /* called once, in a step */
     ncclComm_t abort_in_drain;
     atomic_int created, taken, freed, pooled, sent, polls, drains;
     atomic_int left_idle;
@@ -56,6 +58,7 @@ typedef struct fake {
 extern fake_t fake;
 extern _Thread_local unsigned fake_depth; /* of this thread's group, as group.c would report */
 extern atomic_int fake_late_s;            /* seconds by which the monotonic clock is ahead */
+extern atomic_int fake_day_s;             /* seconds by which the time of day is set forward after each reading */
 extern atomic_bool fake_stopped;          /* the monotonic clock stands: no limit of time ends */
 extern _Thread_local unsigned fake_ticks; /* this many readings of it in this thread find it 0.1 s later each */
 extern _Thread_local unsigned fake_pids;  /* this thread's rank runs in a pid namespace of its own; 0: the test's */

@@ -28,6 +28,7 @@ typedef struct scenario {
     const char *reason;     /* in the log; NULL: not checked */
     int warnings;           /* lines of the log */
     int blocks, multicast;  /* of the plan; -1: not checked */
+    int real_version;
     bool deterministic;
     bool plain_priority; /* kernels inherit that of their stream */
 } scenario_t;
@@ -51,6 +52,7 @@ static int attach(void *argument)
         setenv(scenario->set[i], scenario->set[i + 1], 1);
     fake_reset();
     fake.multicast = true;
+    fake.real_version = scenario->real_version;
     fake.ipc_error[scenario->failing] = scenario->ipc_error;
     fake.unopened[scenario->failing] = scenario->unopened;
     fake_depth = 1;
@@ -187,10 +189,13 @@ static void cumem_enable(void **state)
         expect(refused);
 }
 
+/* Between two GPUs NCCL uses multicast from 2.28.7 on. */
 static void nvls_enable(void **state)
 {
     (void)state;
-    scenario_t multicast = {.phase = SHIM_COMM_ATTACHED, .blocks = -1, .multicast = 1};
+    scenario_t multicast = {.phase = SHIM_COMM_ATTACHED, .blocks = -1, .real_version = 22803, .multicast = 0};
+    expect(multicast);
+    multicast.real_version = 22807, multicast.multicast = 1;
     expect(multicast);
     multicast.set[0] = "NCCL_NVLS_ENABLE", multicast.set[1] = "0", multicast.multicast = 0;
     expect(multicast);

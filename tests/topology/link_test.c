@@ -19,6 +19,7 @@
 #include "shim/base/nccl_env.h"
 #include "shim/setup/link.h"
 #include "shim/setup/machine.h"
+#include "shim/setup/multicast.h"
 #include "transport/transport.h"
 
 /* ---- CUDA: four GPUs at bus 0x11 and on, as in sockets-2x4.xml -------------------------- */
@@ -101,6 +102,11 @@ bool shim_host_mode(void)
 const char *shim_nccl_env(const char *name)
 {
     return getenv(name);
+}
+
+uint32_t shim_multicast_least(bool has)
+{
+    return has ? 2 : 0;
 }
 
 void shim_log(shim_log_level_t level, const char *format, ...)

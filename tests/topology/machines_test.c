@@ -171,7 +171,7 @@ static void round_trip(void **state)
             machine.gpu[g].kind.multiprocessors = 132;
             machine.gpu[g].kind.memory_bytes = UINT64_C(150754820096);
             machine.gpu[g].kind.driver = 13000;
-            machine.gpu[g].multicast = true;
+            machine.gpu[g].multicast = 3;
         }
         char *text = print(sel_machine_print_xml, &machine, &bytes);
         if (!sel_machine_parse(&again, "text", text, bytes, fault, sizeof fault))
