@@ -129,12 +129,12 @@ int shim_nodes_write(void *stream, const shim_nodes_t *nodes, bool add)
 
 enum { SEARCHED = 128 }; /* nodes at most */
 
-/* What a node depends on, as far as there is room; nothing, if the driver does not tell. */
-static size_t node_dependencies(cudaGraphNode_t node, cudaGraphNode_t *list, size_t room)
+/* What a node depends on: up to SEARCHED nodes; none, if the driver does not tell. */
+static size_t node_dependencies(cudaGraphNode_t node, cudaGraphNode_t *list)
 {
-    size_t count = room;
+    size_t count = SEARCHED;
 #if CUDART_VERSION >= 12030
-    cudaGraphEdgeData edges[SEARCHED]; /* room <= SEARCHED */
+    cudaGraphEdgeData edges[SEARCHED];
 #endif
 #if CUDART_VERSION >= 13000
     cudaError_t error = cudaGraphNodeGetDependencies(node, list, edges, &count);
@@ -145,7 +145,7 @@ static size_t node_dependencies(cudaGraphNode_t node, cudaGraphNode_t *list, siz
 #endif
     if (cleared(error) != 0)
         return 0;
-    return count < room ? count : room;
+    return count < SEARCHED ? count : SEARCHED;
 }
 
 static bool among(const cudaGraphNode_t *list, size_t count, cudaGraphNode_t node)
@@ -172,7 +172,7 @@ static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
         }
         if (found == nodes->count || at == count || count == SEARCHED)
             return found == nodes->count;
-        length = node_dependencies(seen[at], next, SEARCHED);
+        length = node_dependencies(seen[at], next);
         list = next;
     }
 }
