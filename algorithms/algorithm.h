@@ -2,10 +2,9 @@
 /*
  * algorithm.h - what an algorithm is, and what it is given.
  *
- * The one header of this room. An algorithm knows ranks, peer pointers, a
- * scratch map, buffers and a stream; it knows nothing of NCCL's API, of
- * environment variables or of communicator handles. Everything here is plain
- * data that compiles as C17, C++17 and CUDA.
+ * The room's main header; shim/ also includes scratch.h and multihost/multihost.h. An algorithm knows ranks, peer
+ * pointers, a scratch map, buffers and a stream; it knows nothing of NCCL's API, of environment variables or of
+ * communicator handles. Everything here is plain data that compiles as C17, C++17 and CUDA.
  */
 #ifndef SHUNT_ALGORITHM_H
 #define SHUNT_ALGORITHM_H
@@ -284,8 +283,8 @@ typedef struct alg_algorithm {
 /* All algorithms, in registry order. */
 extern const alg_algorithm_t *const alg_registry[];
 extern const uint32_t alg_registry_count;
-/* By collective, but for all-reduce: between hosts, on the host device (multihost/network.cc). Not in the registry,
- * since only communicators of several hosts have these. */
+/* Between hosts on the host device, by collective; all-reduce has the exchange instead (multihost/network.cc). Not in
+ * the registry, since no table or policy can choose them. */
 extern const alg_algorithm_t alg_network[];
 /* NULL if there is none of that name. */
 const alg_algorithm_t *alg_find(alg_collective_t collective, const char *name);

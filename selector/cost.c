@@ -47,8 +47,9 @@ static link_rate_t measured_rate(const sel_topology_t *topology, double whole)
     return (link_rate_t){rate, rate > whole ? rate : whole};
 }
 
-/* Nothing was measured over PCIe: we assume the oldest 16 lanes, shared, and for NCCL the newest that such GPUs have,
- * unshared. Stores to several GPUs at once collapse in a CPU's host bridge. */
+/* We measured nothing over PCIe. Our rates below one switch, and between more than 2 GPUs without one, are published
+ * figures; those between 2 GPUs without one, and NCCL's (16 lanes, unshared), are assumed (docs/tuning.md). Stores to
+ * several GPUs at once collapse in a CPU's host bridge. */
 static link_rate_t pcie_rate(const sel_topology_t *topology)
 {
     const double most = topology->arch >= 90 ? 50e3 : 25e3;
@@ -165,8 +166,8 @@ static double own_time(const own_cost_t *cost, double nranks, double bytes, doub
     return start_of(nranks) + cost->more + load_of(cost->load, nranks) * bytes / (cost->part * rate);
 }
 
-/* Over PCIe, the least that was published for the start of short calls: 8.3 us on 2 GPUs, 13.6 on 4, 36 on 8. Of calls
- * with a root and of messages nothing was. */
+/* Over PCIe, in us: below the least published start of short calls (8.3 on 2 GPUs, 13.6 on 4, 36 on 8;
+ * docs/results/published-pcie.csv). 0: none was published, as for calls with a root and for messages. */
 double sel_cost_pcie_start(alg_collective_t collective, double nranks)
 {
     const bool published = COSTS[collective] == &ALL_REDUCE || COSTS[collective] == &FROM_ALL;

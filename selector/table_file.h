@@ -5,20 +5,19 @@
  *
  *   # shunt table 2
  *   # machine: 5a3c...  (sel_fingerprint, 16 hexadecimal digits)
- *   # link: 384.800 GB/s among 4 GPUs, one way 0.760 us
- *   # host: 30.100 GB/s stored, 36.200 GB/s loaded among 4 GPUs, one way 1.660 us
+ *   # link: 384.800 GB/s among 4 GPUs, one way 0.760 us, over nvswitch
+ *   # host: 30.100 GB/s stored, 36.200 GB/s loaded among 4 GPUs, one way 1.660 us, over nvswitch
  *   collective,ranks,class,types,from,to,algorithm,blocks,threads,source
  *   allreduce,4,nvswitch-sm90-4,f2+f4,0,65536,oneshot,32,128,tune 2026-11-21
  *
  * The first line is as above; other lines that begin with '#' are comments, but
- * for "# machine: ", "# link: " and "# host: ". The link's figures are what all GPUs
- * of the machine got when they copied to each other, the host's what they got when
- * they stored into the host's memory and loaded there, and both say over which links
- * (older ones do not); both may be missing. collective
- * is a name of
- * alg_collective_name; types are any, or kinds of selector.h joined by '+'; from and to
- * are bytes of a rank's larger buffer, both inclusive, an empty `to` is no end; algorithm
- * is a name or nccl (blocks and threads are then 0).
+ * for "# machine: ", "# link: " and "# host: ". "# link: " has the rate at which all GPUs of the machine copied to each
+ * other, "# host: " the rates at which they stored into the host's memory and loaded from it. Each line may be missing.
+ * Each ends with the kind of link (", over nvswitch"), which older tables lack.
+ *
+ * collective is a name of alg_collective_name; types are any, or kinds of selector.h joined by '+'; from and to are
+ * bytes of a rank's larger buffer, both inclusive, an empty `to` is no end; algorithm is a name or nccl (blocks and
+ * threads are then 0).
  *
  * "# shunt table 1" is read too. There a column before the types says "eager", "captured"
  * or "any": rows of eager calls alone are left out, the others hold for all calls.

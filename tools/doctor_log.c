@@ -2,8 +2,8 @@
 /*
  * doctor_log.c - reads the library's log (SHUNT_DEBUG=info) and gives advice.
  *
- * The lines are those of shim/setup/stages.c. An unknown reason is printed
- * without advice.
+ * The lines are those of shim/setup/verdict.c and shim/real/real.c; the reasons come from all of shim/setup/. An
+ * unknown reason is printed without advice.
  */
 #include <stdio.h>
 #include <string.h>
@@ -22,6 +22,11 @@ static const advice_t advices[] = {
      "(mpirun -x LD_PRELOAD, srun --export=ALL, docker run -e LD_PRELOAD)"},
     {"no shared memory", "give the container shared memory: docker run --ipc=host, or --shm-size=1g"},
     {"is on another host", "nothing: Shunt serves communicators of one host"},
+    {"by more than sockets", "nothing: across hosts Shunt serves those that NCCL connects by sockets; "
+                             "SHUNT_ALGO=allreduce:exchange tries RDMA (docs/hosts.md)"},
+    {"did not come to an earlier meeting",
+     "start every rank under `shunt run`, let the hosts reach each other's ports, "
+     "and name their network in NCCL_SOCKET_IFNAME"},
     {"another version of Shunt", "let all ranks load the same libnccl.so.2"},
     {"shares its GPU", "give each rank a GPU of its own"},
     {"CUDA refuses it", "see the links above: a GPU that cannot reach the others, or containers that do not share IPC "

@@ -2,10 +2,12 @@
 /*
  * floor.h - the floor of a collective on this machine: the least time of any kernel that uses its links.
  *
- * t0        1 KB pushed from every GPU to every other and added, by a minimal kernel: no call number, no abort check,
- * no other size or type (floor_cuda.cu). Launch, one crossing and two trips to memory are in it one way   a word that
- * one GPU stores until another one sees it B         bytes a second out of the slowest GPU while all copy to all
- * others with the copy engines, which are faster than any kernel's stores S         bytes of a rank's larger buffer
+ * t0       1 KB pushed from every GPU to every other one and added, by a minimal kernel: no call number, no abort
+ *          check, one size and type (floor_cuda.cu). It contains the launch, one crossing and two trips to memory
+ * one way  from one GPU's store of a word until another GPU sees it
+ * B        bytes a second out of the slowest GPU while all GPUs copy to all others with the copy engines, which are
+ *          faster than any kernel's stores
+ * S        bytes of a rank's larger buffer
  *
  * All-reduce: the smaller one of
  *   one-shot  t0 + (n-1) S / B             everything crosses once

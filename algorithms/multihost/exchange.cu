@@ -13,8 +13,8 @@
  *
  * The first and the last part are two-shot's (allreduce/twoshot.h). Between them the own
  * slice goes in steps, of which RELAY_AHEAD are on their way at a time. This rank's sums
- * wait in its staging, each for the lane that made it. In place is free, as there: a
- * lane has laid what it was given at a place before it stores there.
+ * wait in its staging, each for the lane that made it. In place needs no copy, as in
+ * two-shot: a lane posts or sends its input at a position before it stores there.
  */
 #include "algorithms/allreduce/twoshot.h"
 #include "algorithms/device/launch.h"
@@ -199,7 +199,7 @@ struct exchange {
         }
     }
 
-    /* Of a slice RELAY_STEPS and what staging holds; of the message what a half holds. */
+    /* The most bytes of a message for one kernel: slices must fit RELAY_STEPS steps and staging, slots a half. */
     static uint64_t room(uint64_t half_bytes, uint64_t staging_bytes, uint32_t nranks, alg_type_t type)
     {
         const uint64_t steps = (uint64_t)RELAY_STEPS * RELAY_STEP_BYTES;

@@ -8,9 +8,9 @@
  * the same bits as on one host. Ranks of one host are peers like the others.
  *
  * A step sends one segment to every peer, of no bytes where there is nothing to
- * send, and ends when every peer's has come and all own ones are written. Step s
- * uses half s & 1 of the windows: who has heard of a peer's step s + 1 knows that it
- * is done with what lay in that half before.
+ * send, and ends when every peer's has come and all own ones are written. Step s uses
+ * half s & 1 of the windows. A peer sends its step s + 1 only after it has read what step
+ * s put into its window, so a rank that has received s + 1 may use that half for s + 2.
  *
  * After a wait that ran out of time, and after a peer has left, the connections are
  * closed: that is how the others learn of it.

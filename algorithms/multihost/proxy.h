@@ -24,16 +24,16 @@ struct alg_relay {
     net_memory_t *memory;
     uint8_t *at;
     net_network_t *network; /* NULL: ended. Changed under both of the proxy's locks */
-    bool copies;            /* the network does */
+    bool copies;            /* this process copies the bytes: the network uses sockets */
     alg_control_t *control; /* NULL until it is served. Under the proxy's lock */
     step_t queue[RELAY_QUEUE];
-    uint64_t laid;                /* steps that were found */
-    uint64_t put[ALG_MAX_RANKS];  /* of them, given to the network for that host */
-    uint64_t call;                /* the next step is of this one ... */
-    uint32_t step;                /* ... and has this number */
-    uint64_t last_tag;            /* of the last step that was found; 0: none */
-    uint64_t kernels_begun;       /* that have ended laying out */
-    _Atomic uint64_t kernels_due; /* that were launched */
+    uint64_t laid;                /* steps found so far */
+    uint64_t put[ALG_MAX_RANKS];  /* steps given to the network, by host; own entry: the slowest host's */
+    uint64_t call;                /* number of the next step's call */
+    uint32_t step;                /* number of the next step in its call */
+    uint64_t last_tag;            /* tag of the last step found; 0: none */
+    uint64_t kernels_begun;       /* kernels whose last step was found */
+    _Atomic uint64_t kernels_due; /* kernels launched */
     atomic_bool captured;
     char fault[NET_WAY_TEXT]; /* written before kernels are told that a host is lost */
     atomic_bool has_fault;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * push.h - one crossing: every rank puts its data straight into the slots of who
- * wants it, whose poll tells that it arrived (slots.h).
+ * push.h - one crossing: every rank puts its data straight into slots at the ranks
+ * that want it, and these poll their slots until it has arrived (slots.h).
  *
  * Time = t0 + what the busiest link carries / B. A block that has no room in a half
  * of the scratch goes in segments, a launch each: their starts overlap. 64 MB of

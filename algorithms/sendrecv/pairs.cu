@@ -85,9 +85,9 @@ static filled_t messages_fill(messages_head &m, message_t *list, const alg_team_
 }
 
 /* A call with more messages than its kernel's arguments hold: the list goes to memory, and the kernel follows, with
- * `launch`. `list` has room for messages_room. Only a list that is too long even for that memory goes in slices, of
- * each list its next messages. If ranks group the same messages, no slice waits for a later slice of a peer. Otherwise
- * it may deadlock. */
+ * `launch`. `list` has room for messages_room. A call too large even for that memory takes several launches, each with
+ * the next messages of every peer and direction. No launch waits for a peer's later launch if all ranks group the same
+ * messages; if they do not, the launches may deadlock. */
 template <class L> static int pairs_listed(const alg_team_t *team, const alg_call_t *call, message_t *list, L launch)
 {
     const uint32_t count = call->message_count, room = messages_room(team->rings_bytes);
@@ -103,9 +103,9 @@ template <class L> static int pairs_listed(const alg_team_t *team, const alg_cal
     return error;
 }
 
-/* Rows of a batch for a launch that alone.h serves, in one batch or two. More rows go through mixed.h: with words of
- * all-ones in the data, alone.h takes 5% longer than that at 16 MiB, and 12% at 64. The ring holds a batch beside what
- * no credit has been given for. 0: it is mixed.h's. */
+/* Rows of a batch if alone.h serves the launch, in one batch or two; 0: mixed.h serves it. Messages of more rows go
+ * through mixed.h: with words of all-ones in the data, alone.h takes 5% longer than mixed.h at 16 MiB, and 12% at 64.
+ * A batch is at most half a ring, since the other half may still be without credit. */
 static uint32_t pairs_batch(const messages_head &m, const filled_t &f, uint32_t workers)
 {
     uint32_t batch = 1;

@@ -159,7 +159,8 @@ static void give_up(const char *why)
 static void close_early(void)
 {
     if (ftruncate(file, position) != 0 || pwrite(file, tail, TAIL_BYTES, position) != TAIL_BYTES)
-        shim_info("SHUNT_TRACE: the end of the trace could not be written, so the file is incomplete");
+        shim_info("SHUNT_TRACE: the end of the trace could not be written, so the file is incomplete: see whether its "
+                  "disk is full");
     close(file);
     file = -1;
 }

@@ -13,9 +13,10 @@
  * a GPU; the other communicators then wait until the leader is through. It gets through,
  * because on each of its GPUs all others leave room for its share. So a leader leads on all
  * its GPUs or on none, and no GPU has two: the ranks agree on it at set-up. Two leaders,
- * each on one of two GPUs, would wait for each other. Beside others even one is too many:
- * where a stream of one rank orders another communicator's call before the leader's, and on
- * the other rank the leader's successor has taken that call's place.
+ * each on one of two GPUs, would wait for each other. Once another communicator asks for
+ * room, the leader's successors count as well. Otherwise the two could deadlock: one rank's
+ * stream orders the other communicator's call before the leader's, and on another rank the
+ * leader's successor has taken the place of that call.
  *
  * A successor may be larger than the kernel that lets it in. One that does not fit beside that kernel is launched
  * without dependent launch, so it is not placed early.

@@ -32,7 +32,7 @@ enum { ROUNDS = 2, AGREE_ROUNDS = 2, RECORD_LAYOUT = 4 };
 typedef struct record {
     uint32_t version, layout;
     net_key_t host, nccl_host;  /* identify the host, to Shunt and to NCCL */
-    net_address_t relay, every; /* the listener's address */
+    net_address_t relay, every; /* where peers connect to this rank, for each of its two networks (sockets_t) */
     int32_t color, order;
     uint32_t blocking, reserved;
 } record_t;
@@ -89,7 +89,8 @@ void shim_hosts_invite(ncclUniqueId *id)
         return;
     int error = net_invite(&wanted, &invitation);
     if (error)
-        shim_info("this id has no address, so ranks of other hosts cannot meet: %s", strerror(-error));
+        shim_info("no listener for this unique id (%s), so only ranks of one host can meet; check NCCL_SOCKET_IFNAME",
+                  strerror(-error));
     else
         memcpy(id->internal + INVITATION_AT, &invitation, sizeof(invitation));
 }

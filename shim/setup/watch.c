@@ -2,11 +2,11 @@
 /*
  * watch.c - host mode: a peer that dies must not leave the others waiting.
  *
- * A waiting kernel polls its control words and its own time limit; that a peer has left,
- * or that its process is gone, it cannot see. One thread of the process looks after all
- * communicators, ten times a second, and only at those with a call under way. It tells
- * the kernels who is gone, and no more: only they know whether they still need that rank,
- * which may have done its part before (lane_host.h).
+ * A waiting kernel polls its control words and its own time limit; it cannot see that a
+ * peer has left or that the peer's process is gone. So one thread of the process checks,
+ * ten times a second, the peers of each communicator with a call under way. It only tells
+ * the kernels which ranks are gone: a kernel itself knows whether it still needs such a
+ * rank, which may have done its part before (lane_host.h).
  *
  * The thread ends when the last communicator of the host device is gone, so that
  * the library can be unloaded, and is started again on need.
@@ -84,5 +84,6 @@ void shim_host_watch(void)
     bool running = g_running;
     net_lock_give(&g_lock);
     if (!running)
-        shim_warn("no thread to watch peers: the death of one is noticed by the time limit alone");
+        shim_warn("no thread to watch peers could be started: a call notices a dead peer only at its time limit "
+                  "(SHUNT_TIMEOUT_MS); allow this user more threads (ulimit -u)");
 }

@@ -24,9 +24,8 @@ struct ncclComm {
 };
 
 typedef struct fake {
-    bool same_gpu;  /* two ranks on one GPU */
-    bool multicast; /* every GPU has it */
-    int real_version;
+    bool same_gpu;                 /* two ranks on one GPU */
+    bool multicast;                /* every GPU has it */
     uint32_t arch[FAKE_RANKS];     /* compute capability */
     sel_reach_t reach[FAKE_RANKS]; /* of shim_link_reach */
     uint64_t kind[FAKE_RANKS];     /* a GPU's fingerprint */
@@ -67,6 +66,7 @@ extern _Thread_local unsigned fake_pids;  /* this thread's rank runs in a pid na
 void fake_wait_ready(ncclComm_t comm);
 
 /* Initial state: no errors, one kind of GPU, 18 NVLinks over NVSwitch everywhere. */
+void fake_real_version(int version); /* as ncclGetVersion says; before any other thread */
 void fake_reset(void);
 
 #endif

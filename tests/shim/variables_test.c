@@ -52,7 +52,7 @@ static int attach(void *argument)
         setenv(scenario->set[i], scenario->set[i + 1], 1);
     fake_reset();
     fake.multicast = true;
-    fake.real_version = scenario->real_version;
+    fake_real_version(scenario->real_version);
     fake.ipc_error[scenario->failing] = scenario->ipc_error;
     fake.unopened[scenario->failing] = scenario->unopened;
     fake_depth = 1;

@@ -59,6 +59,10 @@ static void advice(void **state)
     assert_non_null(strstr(doctor_advice("2 of its 4 ranks are on this host and run Shunt"), "shunt run"));
     assert_non_null(strstr(doctor_advice("no shared memory to meet the other ranks in: No space"), "--ipc=host"));
     assert_non_null(strstr(doctor_advice("explicit NCCL_ALGO: forwarding"), "unset"));
+    assert_non_null(strstr(doctor_advice("its ranks are on several hosts, which NCCL reaches by more than sockets"),
+                           "docs/hosts.md"));
+    assert_non_null(strstr(
+        doctor_advice("ranks of other hosts did not come to an earlier meeting, or could not be reached"), "ports"));
     assert_non_null(strstr(doctor_advice("16 ranks"), "2 to 8"));
     assert_null(doctor_advice("rank 3 has settings that nobody knows"));
 }

@@ -2,8 +2,8 @@
 /*
  * network.c - put and flag between ranks, whichever way each peer is reached.
  *
- * One thread does everything, but for reading, for which there is a turn (`reads`): who
- * reads from sockets, or ends a connection, has it.
+ * One thread does everything, except that a second one may read. Only the thread that holds
+ * the turn (`reads`) may read from sockets or end a connection.
  *
  * Memory: the network owns its connections and its RDMA port; what is put, and where it
  * lands, is the caller's.
