@@ -17,7 +17,7 @@ function(add_copy target file)
   set(test kernels_test.c)
   # Only the needed kernels: compiling them is most of the tests' time.
   set(part "allreduce|push")
-  set(others "shm_") # that match, too
+  set(others "shm_|bulk") # that match, too
   if(file MATCHES "^sendrecv/") # messages have a test of their own
     set(test messages_test.c)
     set(part "sendrecv")
@@ -30,6 +30,9 @@ function(add_copy target file)
     set(part "shm_staged|shm_copy")
   elseif(file MATCHES "^hostmem")
     set(part "shm_")
+  elseif(file MATCHES "^bulk/") # with who shares its staging
+    set(part "bulk|staged")
+    set(others "shm_")
   elseif(file MATCHES "^rooted")
     set(part "allreduce|twoshot|rooted")
   endif()
