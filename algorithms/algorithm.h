@@ -89,6 +89,7 @@ enum {
     ALG_STOP_OFFSET = 512,    /* ALG_MAX_RANKS words of 8 bytes: peer r stores 1 when its wait ran out of time */
     ALG_ENDED_OFFSET = 1024,  /* uint64_t, host device: how many kernels of collectives have ended on this rank */
     ALG_CALLS_OFFSET = 1032,  /* uint64_t, host device: the same for this rank alone */
+    ALG_GATE_OFFSET = 1536,   /* ALG_MAX_RANKS words of 8 bytes: the last call at whose gate peer r has been (gate.h) */
     ALG_MAILBOX_OFFSET = 2048 /* ALG_MAX_RANKS words of 8 bytes, one each peer, for the attach proof */
 };
 

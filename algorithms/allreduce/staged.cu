@@ -290,6 +290,7 @@ struct staged {
 /* With 64 registers two blocks fit a multiprocessor: 64 MB beside matrix products end 5% sooner, alone unchanged
  * (docs/results/few-blocks-2-h200.csv). More ranks would spill. */
 template <> constexpr int LAUNCH_BLOCKS_OF<staged, 2> = 2;
+template <> constexpr bool LAUNCH_GATED<staged> = true;
 #endif
 
 ALG_REDUCER(alg_staged, staged)

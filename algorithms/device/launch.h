@@ -23,6 +23,7 @@
 #define SHUNT_LAUNCH_H
 
 #include "algorithms/device/epoch.h"
+#include "algorithms/device/gate.h"
 #include "algorithms/device/lane.h"
 #include "algorithms/device/reduce.h"
 #include "algorithms/device/route.h"
@@ -195,6 +196,24 @@ static inline int launch_cuda(alg_kernel_t kernel, const alg_team_t *team, const
     return launch_grid(kernel, team, *call, launch_blocks(call), call->threads, 0, stream);
 }
 
+static __global__ void alg_gate_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ uint32_t)
+{
+    gate_wait(lane_here(), team);
+}
+
+/* Whether long calls of an algorithm have a gate. */
+template <class A> constexpr bool LAUNCH_GATED = false;
+
+/* Before the first kernel of a call. */
+template <class A> static int launch_gate(const alg_team_t *team, const alg_call_t *call, void *stream)
+{
+    const uint64_t bytes = call->count * alg_type_bytes(call->type);
+    const uint64_t sent = call->collective == ALG_ALL_REDUCE ? bytes / team->nranks : bytes;
+    if (!LAUNCH_GATED<A> || sent < GATE_LEAST_BYTES)
+        return 0;
+    return launch_grid(alg_gate_kernel, team, (uint32_t)0, 1, 32, 0, stream);
+}
+
 template <class P> static int launch_preload(void (*kernel)(alg_team_t, P))
 {
     cudaFuncAttributes attributes;
@@ -243,37 +262,41 @@ template <class K> static int launch_preload_types(const K *const (&kernels)[ALG
         &ALG_TYPE_ROW(family, ALG_FLOAT16),     &ALG_TYPE_ROW(family, ALG_FLOAT32),  \
         &ALG_TYPE_ROW(family, ALG_FLOAT64),     &ALG_TYPE_ROW(family, ALG_BFLOAT16), \
         &ALG_TYPE_ROW(family, ALG_FLOAT8_E4M3), &ALG_TYPE_ROW(family, ALG_FLOAT8_E5M2)};
-#define ALG_REDUCER(family, A)                                                                           \
-    ALG_TYPE_TABLE(alg_kernels_t, family)                                                                \
-    extern "C" int family##_launch(const alg_team_t *team, const alg_call_t *call, void *stream)         \
-    {                                                                                                    \
-        return launch_segments(call, A::segment(team, call), [team, stream](const alg_call_t &segment) { \
-            const alg_kernel_t *kernels = (*family##_kernels[segment.type])[ops_kind(segment.op)];       \
-            return launch_cuda(kernels[launch_body_kind(team, &segment)], team, &segment, stream);       \
-        });                                                                                              \
-    }                                                                                                    \
-    extern "C" int family##_preload(void)                                                                \
-    {                                                                                                    \
-        return launch_preload_types(family##_kernels);                                                   \
+#define ALG_REDUCER(family, A)                                                                                    \
+    ALG_TYPE_TABLE(alg_kernels_t, family)                                                                         \
+    extern "C" int family##_launch(const alg_team_t *team, const alg_call_t *call, void *stream)                  \
+    {                                                                                                             \
+        const int error = launch_gate<A>(team, call, stream);                                                     \
+        return error ? error                                                                                      \
+                     : launch_segments(call, A::segment(team, call), [team, stream](const alg_call_t &segment) {  \
+                           const alg_kernel_t *kernels = (*family##_kernels[segment.type])[ops_kind(segment.op)]; \
+                           return launch_cuda(kernels[launch_body_kind(team, &segment)], team, &segment, stream); \
+                       });                                                                                        \
+    }                                                                                                             \
+    extern "C" int family##_preload(void)                                                                         \
+    {                                                                                                             \
+        return launch_preload_types(family##_kernels);                                                            \
     }
 #endif
 
-#define ALG_MOVER(family, A)                                                                                 \
-    static const alg_move_kernels_t family##_kernels = ALG_PER_BLOCKS(alg_move_kernel, A);                   \
-    extern "C" int family##_launch(const alg_team_t *team, const alg_call_t *call, void *stream)             \
-    {                                                                                                        \
-        const alg_call_t moved = launch_in_bytes(call);                                                      \
-        return launch_segments(&moved, A::segment(team, &moved), [team, stream](const alg_call_t &segment) { \
-            const alg_kernel_t *kernels = family##_kernels[route_input_blocks(segment.collective)];          \
-            return launch_cuda(kernels[launch_body_kind(team, &segment)], team, &segment, stream);           \
-        });                                                                                                  \
-    }                                                                                                        \
-    extern "C" int family##_preload(void)                                                                    \
-    {                                                                                                        \
-        int error = 0;                                                                                       \
-        for (int i = 0; i < 2 * BODY_KINDS && error == 0; i++)                                               \
-            error = launch_preload((&family##_kernels[0][0])[i]);                                            \
-        return error;                                                                                        \
+#define ALG_MOVER(family, A)                                                                                         \
+    static const alg_move_kernels_t family##_kernels = ALG_PER_BLOCKS(alg_move_kernel, A);                           \
+    extern "C" int family##_launch(const alg_team_t *team, const alg_call_t *call, void *stream)                     \
+    {                                                                                                                \
+        const alg_call_t moved = launch_in_bytes(call);                                                              \
+        const int error = launch_gate<A>(team, call, stream);                                                        \
+        return error ? error                                                                                         \
+                     : launch_segments(&moved, A::segment(team, &moved), [team, stream](const alg_call_t &segment) { \
+                           const alg_kernel_t *kernels = family##_kernels[route_input_blocks(segment.collective)];   \
+                           return launch_cuda(kernels[launch_body_kind(team, &segment)], team, &segment, stream);    \
+                       });                                                                                           \
+    }                                                                                                                \
+    extern "C" int family##_preload(void)                                                                            \
+    {                                                                                                                \
+        int error = 0;                                                                                               \
+        for (int i = 0; i < 2 * BODY_KINDS && error == 0; i++)                                                       \
+            error = launch_preload((&family##_kernels[0][0])[i]);                                                    \
+        return error;                                                                                                \
     }
 
 #define ALG_DESCRIBE_WITH(memory, symbol, title, kind, family, A, part_bytes)

@@ -162,6 +162,10 @@ struct push_copy_all : push_copy<false> {
 struct push_copy_rooted : push_copy<true> {
 };
 
+#ifdef __CUDACC__
+template <> constexpr bool LAUNCH_GATED<push_copy_all> = true;
+#endif
+
 ALG_MOVER(alg_push_copy_all, push_copy_all)
 ALG_MOVER(alg_push_copy_rooted, push_copy_rooted)
 ALG_MOVER_OF_PARTS(alg_push_copy_parts, alg_push_copy_rooted, push_copy_rooted)

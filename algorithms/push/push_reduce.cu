@@ -128,6 +128,10 @@ struct push_add_all : push_add<false> {
 struct push_add_rooted : push_add<true> {
 };
 
+#ifdef __CUDACC__
+template <> constexpr bool LAUNCH_GATED<push_add_all> = true;
+#endif
+
 ALG_REDUCER(alg_push_add_all, push_add_all)
 ALG_REDUCER(alg_push_add_rooted, push_add_rooted)
 ALG_REDUCER_OF_PARTS(alg_push_add_parts, alg_push_add_rooted, push_add_rooted)
