@@ -160,18 +160,19 @@ static void read_maps(tool_processes_t *processes, tool_process_t *process)
     }
 }
 
+/* A process that is ending has none any more: what was read before stays. */
 static void read_environment(const tool_processes_t *processes, tool_process_t *process)
 {
     char path[64], *variable = NULL;
     size_t capacity = 0;
     snprintf(path, sizeof path, "/proc/%d/environ", (int)process->pid);
     FILE *file = fopen(path, "re");
-    process->preload = false;
+    bool any = false, preload = false;
     while (file != NULL && getdelim(&variable, &capacity, '\0', file) > 0) {
-        if (strncmp(variable, "LD_PRELOAD=", 11) == 0 && strstr(variable, processes->library) != NULL) {
-            process->preload = true;
-        }
+        any = true;
+        preload |= strncmp(variable, "LD_PRELOAD=", 11) == 0 && strstr(variable, processes->library) != NULL;
     }
+    process->preload = any ? preload : process->preload;
     free(variable);
     if (file != NULL) {
         fclose(file);
