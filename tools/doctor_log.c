@@ -21,9 +21,9 @@ static const advice_t advices[] = {
      "start every rank under `shunt run`, all on one host; where a launcher drops LD_PRELOAD, let it pass it on "
      "(mpirun -x LD_PRELOAD, srun --export=ALL, docker run -e LD_PRELOAD)"},
     {"no shared memory", "give the container shared memory: docker run --ipc=host, or --shm-size=1g"},
-    {"is on another host", "nothing: Shunt serves communicators of one host"},
-    {"by more than sockets", "nothing: across hosts Shunt serves those that NCCL connects by sockets; "
-                             "SHUNT_ALGO=allreduce:exchange tries RDMA (docs/hosts.md)"},
+    {"is on another host", "nothing: between hosts Shunt serves only short all-reduces (docs/hosts.md)"},
+    {"by more than sockets",
+     "try SHUNT_ALGO=allreduce:exchange, which has not been measured with RDMA (docs/hosts.md)"},
     {"did not come to an earlier meeting",
      "start every rank under `shunt run`, let the hosts reach each other's ports, "
      "and name their network in NCCL_SOCKET_IFNAME"},

@@ -25,7 +25,6 @@
 #include "shim/base/nccl_env.h"
 #include "shim/base/settings.h"
 #include "shim/comm/room.h"
-#include "shim/setup/multicast.h"
 #include "shim/setup/setup.h"
 #include "shim/setup/table_load.h"
 
@@ -211,8 +210,6 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     identity->leads = !setup->request.host && shim_room_claim(setup->comm);
     sel_gpu_kind_t kind;
     int error = setup->request.host ? 0 : shim_link_gpu(comm->device, &identity->gpu, &kind);
-    if (!setup->request.host)
-        identity->gpu.multicast = shim_multicast_least(identity->gpu.multicast);
     /* If the ranks' GPUs differ in kind, the table does not apply, and sel_plan_init leaves it out. */
     identity->settings = own_settings(comm, setup->request.host ? 0 : sel_fingerprint(&identity->gpu.fingerprint, 1));
     return error;

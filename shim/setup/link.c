@@ -21,6 +21,7 @@ void shim_link_bus(const shim_gpu_t *gpu, char bus[SEL_BUS_BYTES])
 #include <stdlib.h>
 #include <string.h>
 
+#include "shim/setup/multicast.h"
 #include "shim/setup/pci_tree.h"
 #include "transport/transport.h"
 
@@ -139,7 +140,7 @@ int shim_link_gpu(int device, shim_gpu_t *gpu, sel_gpu_kind_t *kind)
         *gpu = (shim_gpu_t){.pci_domain = (uint32_t)properties.pciDomainID,
                             .pci_bus = (uint32_t)properties.pciBusID,
                             .pci_device = (uint32_t)properties.pciDeviceID,
-                            .multicast = has_multicast(device)};
+                            .multicast = shim_multicast_least(has_multicast(device))};
         memcpy(gpu->uuid, properties.uuid.bytes, sizeof(gpu->uuid));
         char bus[SEL_BUS_BYTES];
         shim_link_bus(gpu, bus);

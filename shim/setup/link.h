@@ -15,7 +15,7 @@ typedef struct shim_gpu {
     uint32_t pci_domain, pci_bus, pci_device;
     uint32_t arch; /* 10 * major + minor */
     uint32_t multiprocessors;
-    uint32_t multicast;   /* the device has NVLink multicast; in an identity: shim_multicast_least */
+    uint32_t multicast;   /* shim_multicast_least */
     uint64_t fingerprint; /* sel_gpu_fingerprint of its kind */
 } shim_gpu_t;
 

@@ -6,7 +6,6 @@
 
 #include "shim/base/device.h"
 #include "shim/setup/link.h"
-#include "shim/setup/multicast.h"
 #include "shim/setup/pci_tree.h"
 
 #if SHUNT_HAS_CUDA
@@ -32,7 +31,7 @@ static void add_cuda_facts(sel_machine_t *machine)
         if (place < 0)
             continue;
         machine->gpu[place].kind = kind;
-        machine->gpu[place].multicast = shim_multicast_least(gpu.multicast);
+        machine->gpu[place].multicast = gpu.multicast;
     }
     net_scope_leave(&scope);
 }

@@ -17,6 +17,7 @@
 #include "shim/host/table.h"
 #include "shim/real/real.h"
 #include "shim/setup/link.h"
+#include "shim/setup/multicast.h"
 #include "shim/setup/rdma.h"
 
 fake_t fake;
@@ -373,7 +374,7 @@ int shim_link_gpu(int device, shim_gpu_t *gpu, sel_gpu_kind_t *kind)
         in_step();
     *gpu = (shim_gpu_t){.arch = fake.arch[device],
                         .multiprocessors = 132,
-                        .multicast = fake.multicast,
+                        .multicast = shim_multicast_least(fake.multicast),
                         .fingerprint = fake.kind[device]};
     gpu->uuid[0] = fake.same_gpu ? 1 : (uint8_t)(device + 1);
     return 0;

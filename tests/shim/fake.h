@@ -66,7 +66,8 @@ extern _Thread_local unsigned fake_pids;  /* this thread's rank runs in a pid na
 void fake_wait_ready(ncclComm_t comm);
 
 /* Initial state: no errors, one kind of GPU, 18 NVLinks over NVSwitch everywhere. */
-void fake_real_version(int version); /* as ncclGetVersion says; before any other thread */
 void fake_reset(void);
+/* Of the real NCCL, as ncclGetVersion says. Before other threads run. */
+void fake_real_version(int version);
 
 #endif
