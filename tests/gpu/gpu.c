@@ -257,8 +257,8 @@ static void count_calls(ranks_shared_t *shared)
 static void rank_main(ranks_t *ranks)
 {
     const gpu_plan_t *plan = ranks->arg;
-    gpu_t gpu = {.ranks = ranks, .rank = ranks->rank, .nranks = ranks->nranks, .device = ranks->rank};
-    gpu.options = plan->options;
+    gpu_t gpu = {.ranks = ranks, .rank = ranks->rank, .nranks = ranks->nranks, .options = plan->options};
+    gpu.device = ranks->rank % plan->options->visible;
     gpu_open(&gpu);
     if (plan->shape != RANKS_SOLO) {
         double start = ranks_seconds();
@@ -292,7 +292,8 @@ static int visible_gpus(void)
 
 static int usage(const char *program)
 {
-    fprintf(stderr, "usage: %s [-g GPUS] [-t SECONDS] [-s SEED] [-k CASE] [--processes] [--allow-forward]\n", program);
+    fprintf(stderr, "usage: %s [-g GPUS] [-t SECONDS] [-s SEED] [-k CASE] [--processes] [--share] [--allow-forward]\n",
+            program);
     return 2;
 }
 
@@ -306,6 +307,10 @@ static bool parse(gpu_options_t *options, int argc, char **argv)
         }
         if (strcmp(argv[i], "--processes") == 0) {
             options->processes = true;
+            continue;
+        }
+        if (strcmp(argv[i], "--share") == 0) {
+            options->processes = options->share = true;
             continue;
         }
         if (!value || argv[i][0] != '-' || strlen(argv[i]) != 2)
@@ -362,13 +367,16 @@ int gpu_main(int argc, char **argv, const gpu_case_t *cases, size_t count)
     alarm(LIMIT_SECONDS);
     /* Multicast set-up can disable a shared machine's fabric; these tests need none of it. */
     setenv("NCCL_NVLS_ENABLE", "0", 1);
-    visible = visible_gpus();
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", options.share ? "1" : "0", 1);
+    options.visible = visible = visible_gpus();
+    if (options.share && visible > 0)
+        visible = REF_MAX_RANKS;
     if (visible < 2 || visible < options.gpus) {
         printf("SKIP: %d GPUs are visible, %d are needed\n", visible, options.gpus > 2 ? options.gpus : 2);
         return SKIPPED;
     }
     if (options.gpus < 2)
-        options.gpus = visible < REF_MAX_RANKS ? visible : REF_MAX_RANKS;
+        options.gpus = options.share ? 2 : visible < REF_MAX_RANKS ? visible : REF_MAX_RANKS;
     printf("%d GPUs, seed %llu\n", options.gpus, (unsigned long long)options.seed);
     for (size_t i = 0; i < count; i++) {
         for (int shape = RANKS_PROCESSES; shape <= (options.processes ? RANKS_PROCESSES : RANKS_SOLO); shape++) {

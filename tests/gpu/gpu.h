@@ -16,11 +16,13 @@
 #include "ranks.h"
 
 typedef struct gpu_options {
-    int gpus;
+    int gpus; /* ranks */
+    int visible;
     int seconds; /* seconds, for a program that runs for a while */
     uint64_t seed;
     bool allow_forward; /* no failure if Shunt took nothing */
     bool processes;     /* run only cases of that shape */
+    bool share;         /* several ranks a GPU, as processes; needs an NCCL that allows it, and REFUSE=sharing */
     const char *only;   /* the only case to run, or NULL */
 } gpu_options_t;
 
