@@ -6,7 +6,7 @@
  * sees them all, by PCI address. It is opened with dlopen, once, and stays open: NCCL has it open as well. Values that
  * an older NVML lacks are unknown.
  */
-#include "selector/topology.h"
+#include "selector/topology/topology.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

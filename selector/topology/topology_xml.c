@@ -8,8 +8,8 @@
  * below its <cpu>. NCCL skips unknown elements and fills in missing
  * attributes; so do we.
  */
-#include "selector/topology.h"
-#include "selector/xml.h"
+#include "selector/topology/topology.h"
+#include "selector/topology/xml.h"
 
 #include <errno.h>
 #include <stdlib.h>

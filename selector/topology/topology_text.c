@@ -3,7 +3,7 @@
  * topology_text.c - a machine as human-readable text: devices, paths between
  * them, class.
  */
-#include "selector/topology.h"
+#include "selector/topology/topology.h"
 
 static void print_node(const sel_cpu_t *cpu, FILE *out)
 {

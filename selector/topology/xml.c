@@ -2,7 +2,7 @@
 /*
  * xml.c - see xml.h.
  */
-#include "selector/xml.h"
+#include "selector/topology/xml.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
  * open device or rights. Missing or malformed values are unknown.
  */
 #define _GNU_SOURCE
-#include "selector/topology.h"
+#include "selector/topology/topology.h"
 
 #include <ctype.h>
 #include <dirent.h>

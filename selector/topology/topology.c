@@ -2,7 +2,7 @@
 /*
  * topology.c - queries of a machine: the path between two devices, the port near a GPU, the class of a set of GPUs.
  */
-#include "selector/topology.h"
+#include "selector/topology/topology.h"
 
 #include <string.h>
 

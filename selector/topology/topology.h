@@ -16,7 +16,7 @@
 
 #include <stdio.h>
 
-#include "selector/selector.h"
+#include "selector/topology/links.h"
 
 #ifdef __cplusplus
 extern "C" {

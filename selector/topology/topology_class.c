@@ -2,7 +2,7 @@
 /*
  * topology_class.c - a communicator's class, and the fingerprint of its machine.
  */
-#include "selector/topology.h"
+#include "selector/topology/topology.h"
 
 #include <stdio.h>
 #include <string.h>
