@@ -11,7 +11,7 @@
 
 #include "selector/cost.h"
 #include "selector/policy.h"
-#include "selector/topology.h"
+#include "selector/topology/topology.h"
 
 /* What a user asked for, or ALG_MEMORY_COUNT. */
 static alg_memory_t asked_memory(const sel_plan_t *plan)

@@ -11,7 +11,7 @@
 #include "selector/cost.h"
 #include "selector/memory.h"
 #include "selector/policy.h"
-#include "selector/topology.h"
+#include "selector/topology/topology.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -28,7 +28,8 @@
 #ifndef SHUNT_TABLE_FILE_H
 #define SHUNT_TABLE_FILE_H
 
-#include "selector/topology.h"
+#include "selector/selector.h"
+#include "selector/topology/topology.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,10 +2,15 @@
 /*
  * shunt.c - the command `shunt`: finds the sub-command and hands over.
  */
-#include "tool.h"
-
 #include <stdio.h>
 #include <string.h>
+
+#include "tools/base/tool.h"
+#include "tools/bench/bench.h"
+#include "tools/doctor/doctor.h"
+#include "tools/info/info.h"
+#include "tools/run/run.h"
+#include "tools/tune/tune.h"
 
 typedef struct command {
     const char *name;

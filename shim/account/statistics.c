@@ -390,7 +390,7 @@ static void place_text(uint64_t key, char class[SEL_CLASS_BYTES], char types[SEL
         sel_file_types((uint8_t)(1u << (kind - 1)), types);
 }
 
-/* tools/counts.c parses this line. */
+/* tools/run/counts.c parses this line. */
 static void print_sum(FILE *out, const sum_t *sum)
 {
     char class[SEL_CLASS_BYTES], types[SEL_FILE_TYPES_BYTES], size[40];

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "selector/topology.h"
+#include "selector/topology/topology.h"
 #include "shim/base/settings.h"
 #include "shim/comm/comm.h"
 #include "shim/setup/table_load.h"

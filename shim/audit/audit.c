@@ -49,7 +49,7 @@ static bool asked_by_nccl(const uintptr_t *cookie)
 }
 
 /* Do not redirect the objects of LD_PRELOAD at start: `shunt run` preloads a newer NCCL behind Shunt
- * (tools/behind.c). */
+ * (tools/run/behind.c). */
 static bool is_preloaded(const char *name)
 {
     const char *list = started ? NULL : secure_getenv("LD_PRELOAD");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * real_parts.h - the steps of finding the real NCCL. Private to real*.c and `shunt run`, which predicts the NCCL of a
- * program before it starts (tools/behind.c).
+ * program before it starts (tools/run/behind.c).
  */
 #ifndef SHUNT_SHIM_REAL_PARTS_H
 #define SHUNT_SHIM_REAL_PARTS_H

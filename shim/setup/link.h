@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "selector/topology.h"
+#include "selector/topology/topology.h"
 
 /* Facts of a GPU for other processes; plain data, without padding. */
 typedef struct shim_gpu {

@@ -5,7 +5,7 @@
 #ifndef SHUNT_SHIM_PCI_TREE_H
 #define SHUNT_SHIM_PCI_TREE_H
 
-#include "selector/topology.h"
+#include "selector/topology/topology.h"
 
 #define SHIM_SYS "/sys"
 

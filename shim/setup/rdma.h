@@ -5,7 +5,7 @@
 #ifndef SHUNT_SHIM_RDMA_H
 #define SHUNT_SHIM_RDMA_H
 
-#include "selector/topology.h"
+#include "selector/topology/topology.h"
 #include "transport/network/network.h"
 
 typedef struct shim_rdma {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "selector/topology.h"
+#include "selector/topology/topology.h"
 
 static sel_machine_t machine, again;
 

@@ -20,7 +20,7 @@ COMMANDS = json.loads(pathlib.Path(BUILD, "compile_commands.json").read_text())
 
 def old_header():
     """An older nccl.h in the compiler's search path is not taken in place of the one that CMake chose."""
-    one = next(entry for entry in COMMANDS if entry["file"].endswith("/tools/tool.c"))
+    one = next(entry for entry in COMMANDS if entry["file"].endswith("/tools/base/tool.c"))
     words = shlex.split(one["command"])
     at = words.index("-o")
     del words[at:at + 2]

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #include "selector/cost.h"
-#include "selector/topology.h"
+#include "selector/topology/topology.h"
 
 enum { LINE_BYTES = 512 };
 

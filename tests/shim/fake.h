@@ -8,7 +8,7 @@
 
 #include <stdbool.h>
 
-#include "selector/topology.h"
+#include "selector/topology/topology.h"
 #include "shim/setup/attach.h"
 
 enum { FAKE_RANKS = 16, FAKE_NEVER = -1, FAKE_PRIORITY = -5 };

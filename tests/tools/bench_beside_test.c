@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "tools/bench.h"
+#include "tools/bench/bench.h"
 
 static double clock_now, mark_at[2], call_seconds[2];
 static uint32_t starts, joins, opened, closed;

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "tools/bench.h"
+#include "tools/bench/bench.h"
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 enum { BYTES = 3 << 20 };

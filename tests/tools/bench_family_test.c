@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "tools/bench.h"
+#include "tools/bench/bench.h"
 
 enum { RANKS = 2 };
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "tools/doctor.h"
+#include "tools/doctor/doctor.h"
 
 static void entries(void **state)
 {

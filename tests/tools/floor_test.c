@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "tools/floor.h"
+#include "tools/floor/floor.h"
 
 static const tool_floor_t four = {
     .launch_graph = 0.5e-6, .launch_eager = 4.1e-6, .push = 2.0e-6, .one_way = 0.7e-6, .bandwidth = 390e9};

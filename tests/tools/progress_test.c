@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "tools/progress.h"
+#include "tools/base/progress.h"
 
 static void left(void **state)
 {

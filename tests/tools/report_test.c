@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "tools/report.h"
+#include "tools/run/report.h"
 
 static tool_time_t a_time(uint64_t bytes, double us, double nccl_us)
 {

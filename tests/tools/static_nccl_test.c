@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "tools/static_nccl.h"
+#include "tools/doctor/static_nccl.h"
 
 /* As in JAX's plugin: a function that opens the shared library and jumps into it. It has NCCL's name, and no size. */
 __asm__(".pushsection .text\n"

@@ -127,7 +127,9 @@ def main():
     if not found:
         # The checks find these faults.
         for file, target in (("shim/base/log.c", "shim/comm/comm.h"), ("transport/lock.c", "algorithms/algorithm.h"),
-                             ("selector/policy.c", "shim/base/log.h"), ("tools/run.c", "shim/comm/comm.h"),
+                             ("selector/policy.c", "shim/base/log.h"), ("tools/run/run.c", "shim/comm/comm.h"),
+                             ("selector/topology/xml.c", "selector/selector.h"),
+                             ("tools/base/tool.c", "tools/run/run.h"),
                              ("shim/call/launch.h", "shim/call/route.h")):
             if not faults(table, added(files, file, target)):
                 found.append(f"an include of {target} in {file} is not found")

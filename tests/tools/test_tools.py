@@ -165,8 +165,9 @@ def options():
     """Every option of a command is in its help, and the reverse; there is one version."""
     for command in re.findall(r"^  (\w+) ", shunt("--help").stdout, re.MULTILINE):
         help_text = expect(shunt(command, "--help"), 0).stdout
-        sources = [pathlib.Path(SOURCE, f"tools/{command}{rest}.c") for rest in ("", "_options")]
-        text = "".join(source.read_text() for source in sources if source.exists())
+        sources = [path for rest in ("", "_options") for path in pathlib.Path(SOURCE, "tools").glob(f"*/{command}{rest}.c")]
+        assert sources, command
+        text = "".join(source.read_text() for source in sources)
         known = {f"--{name}" for name in re.findall(r'\{"([a-z-]+)", (?:no|required)_argument', text)}
         known |= set(re.findall(r'strcmp\(argv\[\w+\], "(--[a-z-]+)"\)', text)) | {"--help"}
         told = set(re.findall(r"^  (--[a-z-]+)", help_text, re.MULTILINE))

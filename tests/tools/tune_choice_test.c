@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "tools/tune.h"
+#include "tools/tune/tune.h"
 
 enum { COUNT = 3 };
 

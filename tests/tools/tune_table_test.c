@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
-#include "tools/times.h"
-#include "tools/tune.h"
+#include "tools/base/times.h"
+#include "tools/tune/tune.h"
 
 enum { MOST_LINES = 16 };
 

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "selector/topology.h"
+#include "selector/topology/topology.h"
 
 static void names(void **state)
 {

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "selector/topology.h"
+#include "selector/topology/topology.h"
 
 enum { SKIP = 77, SLOWEST_MS = 100 };
 

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "selector/topology.h"
+#include "selector/topology/topology.h"
 
 typedef struct expected {
     const char *file, *class;

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "selector/topology.h"
+#include "selector/topology/topology.h"
 
 static sel_machine_t machine, again;
 static char sys[64] = "/tmp/shunt-sysfs-XXXXXX";

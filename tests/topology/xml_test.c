@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "selector/topology.h"
-#include "selector/xml.h"
+#include "selector/topology/topology.h"
+#include "selector/topology/xml.h"
 
 static sel_machine_t machine;
 

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * topology_class.c - a communicator's class, and the fingerprint of its machine.
+ */
+#include "selector/topology/topology.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const char *sel_link_text(sel_link_t link)
+{
+    static const char *const text[SEL_LINK_COUNT] = {
+        [SEL_LINK_HOST] = "host",       [SEL_LINK_NVSWITCH] = "nvswitch", [SEL_LINK_MESH] = "mesh",
+        [SEL_LINK_BRIDGES] = "bridges", [SEL_LINK_PCIE] = "pcie",         [SEL_LINK_PHB] = "phb",
+        [SEL_LINK_SYS] = "sys",         [SEL_LINK_NETWORK] = "network"};
+    return (unsigned)link < SEL_LINK_COUNT ? text[link] : "?";
+}
+
+bool sel_link_on_host(sel_link_t link)
+{
+    return link == SEL_LINK_HOST || link == SEL_LINK_NETWORK;
+}
+
+#define SHM "shm"
+#define HOSTS "network"
+
+void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES])
+{
+    if (sel_link_on_host(topology->link))
+        snprintf(out, SEL_CLASS_BYTES, "%s-%u", sel_link_text(topology->link), topology->nranks);
+    else if (topology->memory == ALG_MEMORY_NETWORK)
+        snprintf(out, SEL_CLASS_BYTES, HOSTS "-sm%u-%ux%u", topology->arch, topology->hosts, sel_team_ranks(topology));
+    else
+        snprintf(out, SEL_CLASS_BYTES, "%s-sm%u-%u%s",
+                 topology->memory == ALG_MEMORY_SHM ? SHM : sel_link_text(topology->link), topology->arch,
+                 topology->nranks, topology->multicast ? "-mc" : "");
+}
+
+/* Of several hosts. */
+static bool parse_hosts(const char *class, sel_topology_t *topology)
+{
+    uint32_t arch, hosts, each;
+    char again[SEL_CLASS_BYTES];
+    if (sscanf(class, HOSTS "-sm%3u-%1ux%1u", &arch, &hosts, &each) != 3 || hosts == 0 || each == 0)
+        return false;
+    const sel_topology_t one = {
+        .link = SEL_LINK_SYS, .memory = ALG_MEMORY_NETWORK, .nranks = hosts * each, .hosts = hosts, .arch = arch};
+    sel_topology_class(&one, again);
+    if (strcmp(again, class) != 0)
+        return false;
+    *topology = one;
+    return true;
+}
+
+bool sel_topology_parse(const char *class, sel_topology_t *topology)
+{
+    if (parse_hosts(class, topology))
+        return true;
+    for (int link = SEL_LINK_HOST; link <= SEL_LINK_COUNT; link++) {
+        const bool shm = link == SEL_LINK_COUNT;
+        const char *name = shm ? SHM : sel_link_text((sel_link_t)link);
+        const size_t bytes = strlen(name);
+        sel_topology_t one = {.link = shm ? SEL_LINK_SYS : (sel_link_t)link,
+                              .memory = shm ? ALG_MEMORY_SHM : ALG_MEMORY_PEER};
+        if (strncmp(class, name, bytes) != 0)
+            continue;
+        if (sel_link_on_host(one.link))
+            sscanf(class + bytes, "-%3u", &one.nranks);
+        else
+            sscanf(class + bytes, "-sm%3u-%3u", &one.arch, &one.nranks);
+        one.multicast = !sel_link_on_host(one.link) && strstr(class, "-mc");
+        char again[SEL_CLASS_BYTES]; /* no other text, and no sign before the numbers */
+        sel_topology_class(&one, again);
+        if (strcmp(again, class) == 0) {
+            *topology = one;
+            return true;
+        }
+    }
+    return false;
+}
+
+static sel_link_t over_pcie(sel_reach_t reach)
+{
+    return reach.link >= SEL_LINK_PCIE ? reach.link : reach.far;
+}
+
+sel_reach_t sel_reach_join(sel_reach_t a, sel_reach_t b)
+{
+    if (a.link == b.link && a.link != SEL_LINK_BRIDGES && (a.lanes == b.lanes || b.lanes == 0))
+        return a;
+    if (a.link == b.link && a.link != SEL_LINK_BRIDGES && a.lanes == 0)
+        return b;
+    if (a.link < SEL_LINK_PCIE || b.link < SEL_LINK_PCIE) {
+        const sel_link_t far_a = over_pcie(a), far_b = over_pcie(b);
+        return (sel_reach_t){SEL_LINK_BRIDGES, 0, far_a > far_b ? far_a : far_b};
+    }
+    return a.link > b.link ? a : b;
+}
+
+/* FNV-1a, over bytes in one order on every machine. */
+#define FNV_START UINT64_C(0xcbf29ce484222325)
+
+static uint64_t hash_byte(uint64_t hash, uint8_t byte)
+{
+    return (hash ^ byte) * UINT64_C(0x100000001b3);
+}
+
+static uint64_t hash_word(uint64_t hash, uint64_t word)
+{
+    for (int i = 0; i < 8; i++)
+        hash = hash_byte(hash, (uint8_t)(word >> 8 * i));
+    return hash;
+}
+
+uint64_t sel_gpu_fingerprint(const sel_gpu_kind_t *kind)
+{
+    const uint64_t gib = UINT64_C(1) << 30;
+    uint64_t hash = FNV_START;
+    for (size_t i = 0; i < sizeof kind->name && kind->name[i]; i++)
+        hash = hash_byte(hash, (uint8_t)kind->name[i]);
+    hash = hash_word(hash, kind->arch);
+    hash = hash_word(hash, kind->multiprocessors);
+    hash = hash_word(hash, (kind->memory_bytes + gib / 2) / gib);
+    hash = hash_word(hash, kind->nvlinks);
+    hash = hash_word(hash, kind->driver);
+    return hash ? hash : 1;
+}
+
+uint64_t sel_fingerprint(const uint64_t *gpu, uint32_t count)
+{
+    uint64_t hash = FNV_START, last = 0;
+    for (;;) { /* repeatedly the next larger one */
+        uint64_t next = UINT64_MAX;
+        bool found = false;
+        for (uint32_t i = 0; i < count; i++) {
+            if (gpu[i] > last && gpu[i] <= next) {
+                next = gpu[i];
+                found = true;
+            }
+        }
+        if (!found)
+            return hash ? hash : 1;
+        hash = hash_word(hash, next);
+        last = next;
+    }
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * progress.c - see progress.h.
+ */
+#include "tools/base/progress.h"
+
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+static const double least_part = 0.02; /* of the whole, before an estimate says anything */
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+double tool_progress_weight(uint64_t bytes)
+{
+    return 1 + (double)bytes / (32 << 20);
+}
+
+void tool_progress_open(tool_progress_t *progress, double weight)
+{
+    *progress = (tool_progress_t){.terminal = isatty(STDERR_FILENO) == 1, .start = now(), .weight = weight};
+}
+
+double tool_progress_elapsed(const tool_progress_t *progress)
+{
+    return now() - progress->start;
+}
+
+static double part_of(const tool_progress_t *progress)
+{
+    const double part = progress->weight > 0 ? progress->done / progress->weight : 0;
+    return part < 1 ? part : 1;
+}
+
+double tool_progress_left(const tool_progress_t *progress, double elapsed)
+{
+    const double part = part_of(progress), most = progress->limit - elapsed;
+    const double left = part >= least_part ? elapsed / part * (1 - part) : -1;
+    return progress->limit > 0 && left > most ? (most > 0 ? most : 0) : left;
+}
+
+void tool_progress_show(const tool_progress_t *progress)
+{
+    enum { WIDTH = 30 };
+    static const char full[] = "##############################", empty[] = "                              ";
+    const int filled = (int)(part_of(progress) * WIDTH);
+    const double left = tool_progress_left(progress, tool_progress_elapsed(progress));
+    if (!progress->terminal) {
+        return;
+    }
+    fprintf(stderr, "\r[%.*s%.*s] %3.0f%%", filled, full, WIDTH - filled, empty, part_of(progress) * 100);
+    if (left >= 60) {
+        fprintf(stderr, ", about %d min %d s left", (int)(left / 60), (int)left % 60);
+    } else if (left >= 0) {
+        fprintf(stderr, ", about %.0f s left", left);
+    }
+    fputs("\033[K", stderr); /* the line may have been longer */
+    fflush(stderr);
+}
+
+void tool_progress_hide(const tool_progress_t *progress)
+{
+    if (progress->terminal) {
+        fputs("\r\033[K", stderr);
+        fflush(stderr);
+    }
+}

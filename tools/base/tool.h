@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tool.h - what the sub-commands of `shunt` share.
+ *
+ * The command is an ordinary client of the library: it opens libnccl.so.2 with dlopen, so it can report why the
+ * library cannot be loaded. Of other rooms it links the table format and the search for a real NCCL, which `shunt run`
+ * needs before the library is loaded (tools/run/behind.c).
+ */
+#ifndef SHUNT_TOOL_H
+#define SHUNT_TOOL_H
+
+#include <limits.h>
+#include <nccl.h>
+#include <shunt.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2 }; /* exit status */
+
+/* Report a wrong argument on stderr, with a hint to --help. Returns TOOL_USAGE. */
+int tool_usage(const char *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* For a sub-command without arguments: TOOL_OK with *help set, or TOOL_USAGE after a message. */
+int tool_no_arguments(const char *command, int argc, char **argv, bool *help);
+
+/* A decimal number from low to high; a size with K, M or G for powers of 1024, from 1 to 1024G. */
+bool tool_number(const char *text, uint64_t low, uint64_t high, uint64_t *value);
+bool tool_size(const char *text, uint64_t *value);
+
+/* The functions that the command calls, of ours or of the real library. */
+#define TOOL_NCCL_CALLS(X)      \
+    X(ncclGetVersion)           \
+    X(ncclGetUniqueId)          \
+    X(ncclGetErrorString)       \
+    X(ncclGetLastError)         \
+    X(ncclCommInitRank)         \
+    X(ncclCommDestroy)          \
+    X(ncclAllReduce)            \
+    X(ncclReduceScatter)        \
+    X(ncclReduce)               \
+    X(ncclAllGather)            \
+    X(ncclBroadcast)            \
+    X(ncclSend)                 \
+    X(ncclRecv)                 \
+    X(ncclGroupStart)           \
+    X(ncclGroupEnd)             \
+    X(ncclRedOpCreatePreMulSum) \
+    X(ncclRedOpDestroy)
+/* NULL in a library before NCCL 2.28. */
+#define TOOL_LATER_NCCL_CALLS(X) \
+    X(ncclAlltoAll)              \
+    X(ncclGather)                \
+    X(ncclScatter)
+#define TOOL_SHUNT_CALLS(X) \
+    X(shunt_version)        \
+    X(shunt_host_mode)      \
+    X(shunt_nccl_path)      \
+    X(shunt_last_decision)  \
+    X(shunt_setting)        \
+    X(shunt_topology)       \
+    X(shunt_topology_class) \
+    X(shunt_table_row)      \
+    X(shunt_communicator)   \
+    X(shunt_algorithm)      \
+    X(shunt_choose)         \
+    X(shunt_set_policy)     \
+    X(shunt_table_path)
+#define TOOL_POINTER(name) __typeof__(&name) name;
+typedef struct tool_nccl {
+    TOOL_NCCL_CALLS(TOOL_POINTER)
+    TOOL_LATER_NCCL_CALLS(TOOL_POINTER)
+} tool_nccl_t;
+typedef struct tool_shunt {
+    TOOL_SHUNT_CALLS(TOOL_POINTER)
+} tool_shunt_t;
+#undef TOOL_POINTER
+
+enum { TOOL_ERROR_BYTES = 512 };
+
+/* The absolute path of Shunt's library: SHUNT_LIB, or beside this program. */
+bool tool_library_path(char path[PATH_MAX], char error[TOOL_ERROR_BYTES]);
+/* Open Shunt's library. It stays open as long as the process lives. `nccl` may be NULL. */
+bool tool_open_shunt(tool_shunt_t *shunt, tool_nccl_t *nccl, char error[TOOL_ERROR_BYTES]);
+/* Open the real NCCL at an absolute path. It stays open as well. */
+bool tool_open_nccl(const char *path, tool_nccl_t *nccl, char error[TOOL_ERROR_BYTES]);
+/* "2.28.9" for 22809. */
+void tool_version_text(int code, char text[16]);
+
+#endif

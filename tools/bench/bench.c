@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench.c - `shunt bench`: checks the machine, runs the ranks and reports the rows that rank 0 sends.
+ */
+#include <stdio.h>
+#include <sys/mman.h>
+
+#include "tools/base/progress.h"
+#include "tools/bench/bench.h"
+
+/* ---- Defaults that depend on the machine ---- */
+
+static int settle_host(bench_options_t *options)
+{
+    const char *needy = options->graph       ? "--graph"
+                        : options->host_time ? "--host-time"
+                        : options->beside    ? "--beside"
+                                             : NULL;
+    if (needy != NULL) {
+        return tool_usage("bench", "%s needs a GPU", needy);
+    }
+    if (options->floor) {
+        return tool_usage("bench", "--floor: the host device has no floor");
+    }
+    options->ranks = options->ranks != 0 ? options->ranks : 4;
+    options->calls = options->calls != 0 ? options->calls : 20;
+    options->factor = options->factor != 0 ? options->factor : 4;
+    if (!options->sizes_given[1]) {
+        options->to_bytes = 1 << 20;
+    }
+    return TOOL_OK;
+}
+
+static int settle_cuda(bench_options_t *options, const bench_machine_t *machine)
+{
+    if (bench_device_cuda == NULL || machine->gpus.count == 0) {
+        fprintf(stderr, "shunt bench: the library uses CUDA, but no GPU can be used: %s\n", machine->gpus.error);
+        return TOOL_FAILED;
+    }
+    if (machine->gpus.count == 1) {
+        options->launch.local = 0; /* the launcher may have bound each rank to a GPU of its own */
+    }
+    if (options->launch.on && options->launch.local >= machine->gpus.count) {
+        return tool_usage("bench", "--launched: local rank %u: there are %u GPUs", options->launch.local,
+                          machine->gpus.count);
+    }
+    if (!options->launch.on && options->ranks > machine->gpus.count) {
+        return tool_usage("bench", "-g %u: there are %u GPUs", options->ranks, machine->gpus.count);
+    }
+    if (options->ranks == 0) {
+        options->ranks = machine->gpus.count < BENCH_MAX_RANKS ? machine->gpus.count : BENCH_MAX_RANKS;
+    }
+    if (options->floor && options->launch.on) {
+        return tool_usage("bench", "--floor: is of the GPUs of one host, not of a launcher's ranks");
+    }
+    if (options->floor && options->ranks < 2) {
+        return tool_usage("bench", "--floor: one rank has nothing to wait for");
+    }
+    options->calls = options->calls != 0 ? options->calls : 50;
+    options->factor = options->factor != 0 ? options->factor : 2;
+    if (!options->sizes_given[1]) {
+        options->to_bytes = 16 << 20;
+    }
+    return TOOL_OK;
+}
+
+static int settle(bench_options_t *options, const bench_machine_t *machine)
+{
+    if (options->launch.on && options->ranks != 0) {
+        return tool_usage("bench", "--launched: the launcher says how many ranks there are, not -g");
+    }
+    int fault = options->launch.on ? bench_launch_find(&options->launch) : TOOL_OK;
+    if (fault != TOOL_OK) {
+        return fault;
+    }
+    options->ranks = options->launch.on ? options->launch.ranks : options->ranks;
+    fault = machine->host ? settle_host(options) : settle_cuda(options, machine);
+    if (fault != TOOL_OK) {
+        return fault;
+    }
+    if (!options->sizes_given[1] && options->from_bytes > options->to_bytes) {
+        options->to_bytes = options->from_bytes;
+    }
+    if (options->from_bytes > options->to_bytes) {
+        return tool_usage("bench", "-b is more than -e");
+    }
+    if (options->root != BENCH_ROTATE && options->root >= options->ranks) {
+        return tool_usage("bench", "--root %u: there are %u ranks", options->root, options->ranks);
+    }
+    return TOOL_OK;
+}
+
+static double weigh_cases(const bench_options_t *options, const bench_machine_t *machine)
+{
+    double weight = 0;
+    bench_kind_t kind;
+    for (uint32_t at = 0; bench_next_kind(options, machine, &at, &kind);) {
+        for (uint64_t bytes = options->from_bytes; bytes <= options->to_bytes; bytes *= options->factor) {
+            weight += bench_count(options, &kind, bytes) != 0 ? tool_progress_weight(bytes) : 0;
+        }
+    }
+    return weight;
+}
+
+/* ---- The ranks ---- */
+
+static bool rank_body(const void *job, bench_shared_t *shared, uint32_t rank, int rows)
+{
+    return bench_rank_run(job, shared, rank, rows);
+}
+
+typedef struct collection {
+    bench_report_t *report;
+    bool right;
+} collection_t;
+
+static bool take_row(void *context, const void *from_rank)
+{
+    collection_t *collection = context;
+    const bench_row_t *row = from_rank;
+    if (row != NULL) {
+        bench_report_row(collection->report, row);
+        collection->right = collection->right && (row->wrong == 0 || row->wrong == UINT64_MAX);
+    } else if (collection->report != NULL) {
+        bench_report_progress(collection->report);
+    }
+    return true;
+}
+
+static int run_ranks(const bench_options_t *options, bench_shared_t *shared)
+{
+    const bench_launch_t *launch = &options->launch;
+    const bool reports = launch->rank == 0;
+    bench_report_t *report =
+        reports ? bench_report_open(options, &shared->machine, weigh_cases(options, &shared->machine)) : NULL;
+    if (reports && report == NULL) {
+        return TOOL_FAILED;
+    }
+    bench_family_t family = {
+        .command = "bench", .shared = shared, .first = launch->rank, .ranks = launch->on ? 1 : options->ranks};
+    collection_t collection = {report, true};
+    bool done = bench_family_run(&family, rank_body, options, sizeof(bench_row_t), take_row, &collection);
+    done = (!reports || bench_report_close(report)) && done;
+    return done && collection.right ? TOOL_OK : TOOL_FAILED;
+}
+
+int tool_bench(int argc, char **argv)
+{
+    bench_options_t options;
+    int fault = bench_options_parse(&options, argc, argv);
+    if (fault != TOOL_OK) {
+        return fault;
+    }
+    if (options.help) {
+        fputs(bench_help, stdout);
+        return TOOL_OK;
+    }
+    bench_shared_t *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        perror("shunt bench: mmap");
+        return TOOL_FAILED;
+    }
+    fault = bench_look("bench", &shared->machine) ? TOOL_OK : TOOL_FAILED;
+    if (fault == TOOL_OK) {
+        fault = settle(&options, &shared->machine);
+    }
+    if (fault == TOOL_OK && options.floor) {
+        fault = bench_floor("bench", options.ranks, &shared->machine.floor) ? TOOL_OK : TOOL_FAILED;
+    }
+    if (fault == TOOL_OK) {
+        fault = run_ranks(&options, shared);
+    }
+    munmap(shared, sizeof *shared);
+    return fault;
+}

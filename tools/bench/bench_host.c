@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench_host.c - the host device for a rank: plain memory, calls that end
+ * before they return, the monotonic clock.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tools/bench/bench.h"
+
+typedef struct host_state {
+    double mark[2];
+} host_state_t;
+
+static bool host_open(bench_rank_t *rank)
+{
+    rank->device_state = calloc(1, sizeof(host_state_t));
+    return rank->device_state != NULL || bench_fail(rank, "out of memory");
+}
+
+static void host_close(bench_rank_t *rank)
+{
+    free(rank->device_state);
+    rank->device_state = NULL;
+}
+
+static bool host_allocate(bench_rank_t *rank, size_t bytes, uint8_t **memory)
+{
+    *memory = malloc(bytes);
+    return *memory != NULL || bench_fail(rank, "no memory for a buffer of %zu bytes", bytes);
+}
+
+static void host_release(bench_rank_t *rank, uint8_t *memory)
+{
+    (void)rank;
+    free(memory);
+}
+
+static bool host_upload(bench_rank_t *rank, uint8_t *to, const void *from, size_t bytes)
+{
+    (void)rank;
+    memcpy(to, from, bytes);
+    return true;
+}
+
+static bool host_download(bench_rank_t *rank, void *to, const uint8_t *from, size_t bytes)
+{
+    (void)rank;
+    memcpy(to, from, bytes);
+    return true;
+}
+
+static bool host_fill(bench_rank_t *rank, uint8_t *to, int byte, size_t bytes)
+{
+    (void)rank;
+    memset(to, byte, bytes);
+    return true;
+}
+
+static bool host_wait(bench_rank_t *rank)
+{
+    (void)rank;
+    return true;
+}
+
+static bool host_mark(bench_rank_t *rank, int which)
+{
+    host_state_t *state = rank->device_state;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    state->mark[which] = (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+    return true;
+}
+
+static bool host_elapsed(bench_rank_t *rank, double *seconds)
+{
+    const host_state_t *state = rank->device_state;
+    *seconds = state->mark[1] - state->mark[0];
+    return true;
+}
+
+const bench_device_t bench_device_host = {
+    .open = host_open,
+    .close = host_close,
+    .allocate = host_allocate,
+    .release = host_release,
+    .upload = host_upload,
+    .download = host_download,
+    .fill = host_fill,
+    .wait = host_wait,
+    .mark = host_mark,
+    .elapsed = host_elapsed,
+};

@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench_options.c - the command line of `shunt bench`. Names follow nccl-tests.
+ */
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/bench/bench.h"
+
+const char bench_help[] =
+    "usage: shunt bench [OPTIONS]\n\n"
+    "Measures a collective between processes, one per rank: on the GPUs, or without a GPU on the host device. If "
+    "there\n"
+    "is a real NCCL, it is measured in the same run, in alternate rounds.\n\n"
+    "  --collective NAME  allreduce reducescatter reduce allgather alltoall broadcast gather scatter sendrecv, or all\n"
+    "                (default allreduce). sendrecv: each rank sends to the next and receives from the one before\n"
+    "  --root N      root of reduce, broadcast, gather and scatter: a rank, or rotate for a new one in each call\n"
+    "                (default 0)\n"
+    "  -b SIZE       from this many bytes (default 1K); K, M and G are powers of 1024. Bytes are those of the larger\n"
+    "                buffer of a rank, as nccl-tests count them\n"
+    "  -e SIZE       to this many bytes (default 16M; host device 1M)\n"
+    "  -f N          each size is N times the one before (default 2; host device 4)\n"
+    "  -g N          ranks, 1 to 8 (default: every GPU; host device 4)\n"
+    "  --launched    be one rank of those that torchrun, mpirun or srun started, on one host or several; they meet at\n"
+    "                MASTER_ADDR, port MASTER_PORT + 1, and rank 0 reports\n"
+    "  -n N          calls of one timed run, and of one graph (default 50; host device 20)\n"
+    "  -w N          calls before each timed run (default 10)\n"
+    "  -d TYPE       int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2, or all\n"
+    "                (default bfloat16)\n"
+    "  -o OPERATOR   sum prod max min avg premulsum, or all (default sum); ignored where nothing is reduced\n"
+    "  --rounds N    timed runs; the median counts (default 5)\n"
+    "  --graph       capture the calls of a run into a CUDA graph and replay it\n"
+    "  --in-place    output over input, or one within the other, as NCCL defines it (alltoall and sendrecv have\n"
+    "                no such form)\n"
+    "  --messages    alltoall by sends and receives in a group\n"
+    "  --roots       allgather by broadcasts, reducescatter by reduces, in a group: one of each root\n"
+    "  --skew        all buffers one element off alignment, and one element fewer\n"
+    "  --check 0|1   compare every element with the expected one, and the ranks' bits (default 1)\n"
+    "  --csv FILE    write the rows as CSV\n"
+    "  --json FILE   write the rows as JSON\n"
+    "  --no-nccl     do not measure the real NCCL\n"
+    "  --floor       measure what this machine's links and launches allow, and print each time's ratio to that\n"
+    "  --host-time   measure what a call costs the host, and a launch of an empty kernel in its place\n"
+    "  --beside      measure the calls beside matrix products, too: milliseconds until both have ended\n"
+    "  --choose      measure how long the library takes to choose what to do with a call (choice_ns)\n"
+    "  --help        print this\n\n"
+    "Columns: us is the time of the slowest rank, the median over the rounds; algbw is bytes over time in GB/s; busbw\n"
+    "is algbw times 2(n-1)/n for allreduce, 1 for reduce, broadcast and sendrecv, else (n-1)/n; ratio is NCCL's time\n"
+    "over ours; floor_ratio is our time over the floor. With --host-time: call_ns is the host time of a call, "
+    "launch_ns\n"
+    "that of an empty kernel's launch, call_ratio their ratio; launch_us is the GPU's time from one empty kernel to "
+    "the\n"
+    "next, launch_ratio our time over it; sync_us is the time of one call and a wait for the stream. With --beside:\n"
+    "beside_ms is the time of beside_calls calls and the products together, products_ms that of the products alone.\n"
+    "Exit status: 0 if all elements were right, 1 if not or if a rank failed, 2 for a wrong option.\n";
+
+enum {
+    OPTION_ROUNDS = 256,
+    OPTION_COLLECTIVE,
+    OPTION_ROOT,
+    OPTION_GRAPH,
+    OPTION_IN_PLACE,
+    OPTION_MESSAGES,
+    OPTION_ROOTS,
+    OPTION_SKEW,
+    OPTION_CHECK,
+    OPTION_CSV,
+    OPTION_JSON,
+    OPTION_NO_NCCL,
+    OPTION_FLOOR,
+    OPTION_HOST_TIME,
+    OPTION_CHOOSE,
+    OPTION_BESIDE,
+    OPTION_LAUNCHED
+};
+
+static const struct option long_options[] = {
+    {"rounds", required_argument, NULL, OPTION_ROUNDS},
+    {"collective", required_argument, NULL, OPTION_COLLECTIVE},
+    {"root", required_argument, NULL, OPTION_ROOT},
+    {"graph", no_argument, NULL, OPTION_GRAPH},
+    {"in-place", no_argument, NULL, OPTION_IN_PLACE},
+    {"messages", no_argument, NULL, OPTION_MESSAGES},
+    {"roots", no_argument, NULL, OPTION_ROOTS},
+    {"skew", no_argument, NULL, OPTION_SKEW},
+    {"check", required_argument, NULL, OPTION_CHECK},
+    {"csv", required_argument, NULL, OPTION_CSV},
+    {"json", required_argument, NULL, OPTION_JSON},
+    {"no-nccl", no_argument, NULL, OPTION_NO_NCCL},
+    {"floor", no_argument, NULL, OPTION_FLOOR},
+    {"host-time", no_argument, NULL, OPTION_HOST_TIME},
+    {"choose", no_argument, NULL, OPTION_CHOOSE},
+    {"beside", no_argument, NULL, OPTION_BESIDE},
+    {"launched", no_argument, NULL, OPTION_LAUNCHED},
+    {"help", no_argument, NULL, 'h'},
+    {NULL, 0, NULL, 0},
+};
+
+static int number_option(const char *name, const char *text, uint32_t low, uint32_t high, uint32_t *value)
+{
+    uint64_t number = 0;
+    if (!tool_number(text, low, high, &number)) {
+        return tool_usage("bench", "%s %s: a number from %u to %u is wanted", name, text, low, high);
+    }
+    *value = (uint32_t)number;
+    return TOOL_OK;
+}
+
+static int size_option(const char *name, const char *text, uint64_t *value)
+{
+    if (!tool_size(text, value)) {
+        return tool_usage("bench", "%s %s: a size like 1024, 64K, 16M or 1G is wanted, at most 1024G", name, text);
+    }
+    return TOOL_OK;
+}
+
+static int type_option(const char *text, int32_t *index)
+{
+    if (strcmp(text, "all") == 0) {
+        *index = -1;
+        return TOOL_OK;
+    }
+    *index = bench_type_find(text);
+    return *index >= 0 ? TOOL_OK : tool_usage("bench", "-d %s: no such type", text);
+}
+
+static int op_option(const char *text, int32_t *index)
+{
+    if (strcmp(text, "all") == 0) {
+        *index = -1;
+        return TOOL_OK;
+    }
+    for (uint32_t i = 0; i < bench_op_count; i++) {
+        if (strcmp(text, bench_ops[i].name) == 0) {
+            *index = (int32_t)i;
+            return TOOL_OK;
+        }
+    }
+    return tool_usage("bench", "-o %s: no such operator", text);
+}
+
+static int collective_option(const char *text, int32_t *collective)
+{
+    const alg_collective_t found = alg_collective_find(text);
+    const bool all = strcmp(text, "all") == 0;
+    *collective = all ? -1 : (int32_t)found;
+    return all || found < ALG_COLLECTIVE_COUNT ? TOOL_OK
+                                               : tool_usage("bench", "--collective %s: no such collective", text);
+}
+
+static int root_option(const char *text, uint32_t *root)
+{
+    *root = BENCH_ROTATE;
+    return strcmp(text, "rotate") == 0 ? TOOL_OK : number_option("--root", text, 0, BENCH_MAX_RANKS - 1, root);
+}
+
+static int check_option(const char *text, bool *check)
+{
+    if (strcmp(text, "0") != 0 && strcmp(text, "1") != 0) {
+        return tool_usage("bench", "--check %s: 0 or 1 is wanted", text);
+    }
+    *check = text[0] == '1';
+    return TOOL_OK;
+}
+
+static int one_option(bench_options_t *options, int option)
+{
+    switch (option) {
+    case 'b':
+        options->sizes_given[0] = true;
+        return size_option("-b", optarg, &options->from_bytes);
+    case 'e':
+        options->sizes_given[1] = true;
+        return size_option("-e", optarg, &options->to_bytes);
+    case 'f':
+        return number_option("-f", optarg, 2, 1 << 20, &options->factor);
+    case 'g':
+        return number_option("-g", optarg, 1, BENCH_MAX_RANKS, &options->ranks);
+    case 'n':
+        return number_option("-n", optarg, 1, 100000, &options->calls);
+    case 'w':
+        return number_option("-w", optarg, 0, 100000, &options->warmup);
+    case 'd':
+        return type_option(optarg, &options->type);
+    case 'o':
+        return op_option(optarg, &options->op);
+    case OPTION_COLLECTIVE:
+        return collective_option(optarg, &options->collective);
+    case OPTION_ROOT:
+        return root_option(optarg, &options->root);
+    case OPTION_ROUNDS:
+        return number_option("--rounds", optarg, 1, BENCH_MAX_ROUNDS, &options->rounds);
+    case OPTION_GRAPH:
+        options->graph = true;
+        return TOOL_OK;
+    case OPTION_IN_PLACE:
+        options->in_place = true;
+        return TOOL_OK;
+    case OPTION_MESSAGES:
+        options->messages = true;
+        return TOOL_OK;
+    case OPTION_ROOTS:
+        options->roots = true;
+        return TOOL_OK;
+    case OPTION_SKEW:
+        options->skew = true;
+        return TOOL_OK;
+    case OPTION_CHECK:
+        return check_option(optarg, &options->check);
+    case OPTION_CSV:
+        options->csv = optarg;
+        return TOOL_OK;
+    case OPTION_JSON:
+        options->json = optarg;
+        return TOOL_OK;
+    case OPTION_NO_NCCL:
+        options->nccl = false;
+        return TOOL_OK;
+    case OPTION_FLOOR:
+        options->floor = true;
+        return TOOL_OK;
+    case OPTION_HOST_TIME:
+        options->host_time = true;
+        return TOOL_OK;
+    case OPTION_CHOOSE:
+        options->choose = true;
+        return TOOL_OK;
+    case OPTION_LAUNCHED:
+        options->launch.on = true;
+        return TOOL_OK;
+    case OPTION_BESIDE:
+        options->beside = true;
+        return TOOL_OK;
+    default:
+        options->help = true;
+        return TOOL_OK;
+    }
+}
+
+static void keep_line(bench_options_t *options, int argc, char **argv)
+{
+    size_t used = (size_t)snprintf(options->line, sizeof options->line, "shunt");
+    for (int i = 0; i < argc && used < sizeof options->line; i++) {
+        used += (size_t)snprintf(options->line + used, sizeof options->line - used, " %s", argv[i]);
+    }
+}
+
+/* The option that getopt_long refused; ':' means a missing value. */
+static int refused(int option, int argc, char **argv)
+{
+    const char *word = optind > 0 && optind <= argc ? argv[optind - 1] : "";
+    if (optopt != 0 && optopt < OPTION_ROUNDS) {
+        return tool_usage("bench", option == ':' ? "option -%c needs a value" : "there is no option -%c", optopt);
+    }
+    const char *fault = option == ':' ? "needs a value" : optopt != 0 ? "takes no value" : "is unknown or ambiguous";
+    return tool_usage("bench", "option %s %s", word, fault);
+}
+
+int bench_options_parse(bench_options_t *options, int argc, char **argv)
+{
+    memset(options, 0, sizeof *options);
+    options->from_bytes = 1024;
+    options->warmup = 10;
+    options->rounds = 5;
+    options->check = true;
+    options->nccl = true;
+    int fault = type_option("bfloat16", &options->type);
+    keep_line(options, argc, argv); /* before getopt reorders the arguments */
+    opterr = 0;
+    int option;
+    while (fault == TOOL_OK && (option = getopt_long(argc, argv, ":b:e:f:g:n:w:d:o:h", long_options, NULL)) != -1) {
+        if (option == '?' || option == ':') {
+            return refused(option, argc, argv);
+        }
+        fault = one_option(options, option);
+    }
+    if (fault == TOOL_OK && optind < argc) {
+        fault = tool_usage("bench", "%s is not an option", argv[optind]);
+    }
+    if (fault == TOOL_OK && options->host_time && options->graph) {
+        fault = tool_usage("bench", "--host-time is about eager calls, not about --graph");
+    }
+    const alg_collective_t collective = (alg_collective_t)options->collective;
+    if (fault == TOOL_OK && options->in_place && options->collective >= 0 && !bench_has_place(collective)) {
+        fault = tool_usage("bench", "--in-place: %s has no such form", alg_collective_name(collective));
+    }
+    if (fault == TOOL_OK && options->messages && collective != ALG_ALL_TO_ALL) {
+        fault = tool_usage("bench", "--messages is for --collective alltoall");
+    }
+    if (fault == TOOL_OK && options->roots && collective != ALG_ALL_GATHER && collective != ALG_REDUCE_SCATTER) {
+        fault = tool_usage("bench", "--roots is for --collective allgather or reducescatter");
+    }
+    return fault;
+}
+
+/* NCCL has fp8 since 2.24, and reduces it on GPUs since sm_90. */
+static bool supported(const bench_machine_t *machine, const bench_kind_t *kind)
+{
+    const bench_type_t *type = &bench_types[kind->type];
+    if (machine->host || type->kind != BENCH_FLOAT || type->bytes != 1) {
+        return true;
+    }
+    for (uint32_t i = 0; i < machine->gpus.listed && alg_collective_reduces(kind->collective); i++) {
+        if (machine->gpus.gpu[i].capability < 90) {
+            return false;
+        }
+    }
+    return machine->nccl_version >= 22400;
+}
+
+uint64_t bench_count(const bench_options_t *options, const bench_kind_t *kind, uint64_t bytes)
+{
+    uint64_t count = bytes / bench_types[kind->type].bytes / alg_collective_blocks(kind->collective, options->ranks);
+    return options->skew && count > 0 ? count - 1 : count;
+}
+
+static bool wanted(const bench_options_t *options, const bench_machine_t *machine, const bench_kind_t *kind)
+{
+    const bool known = !machine->host || (machine->collectives >> kind->collective & 1) != 0;
+    if (options->collective == -1 ? !known : options->collective != (int32_t)kind->collective) {
+        return false;
+    }
+    if (alg_collective_reduces(kind->collective) ? options->op != -1 && options->op != kind->op : kind->op != 0) {
+        return false;
+    }
+    if (options->in_place && !bench_has_place(kind->collective)) {
+        return false;
+    }
+    return options->type == -1 ? supported(machine, kind) : options->type == kind->type;
+}
+
+bool bench_next_kind(const bench_options_t *options, const bench_machine_t *machine, uint32_t *at, bench_kind_t *kind)
+{
+    while (*at < ALG_COLLECTIVE_COUNT * bench_type_count * bench_op_count) {
+        const uint32_t index = (*at)++;
+        *kind = (bench_kind_t){(alg_collective_t)(index / bench_op_count / bench_type_count),
+                               (int32_t)(index / bench_op_count % bench_type_count), (int32_t)(index % bench_op_count)};
+        if (wanted(options, machine, kind)) {
+            return true;
+        }
+    }
+    return false;
+}

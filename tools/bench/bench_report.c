@@ -1,0 +1,448 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bench_report.c - the table on stdout, and the same rows as CSV and JSON.
+ *
+ * CSV: first lines that begin with '#': "# name: value" for hardware (GPU name
+ * and count, or host), driver, cuda, nccl, multicast (what NCCL_NVLS_ENABLE says of
+ * NVLink multicast), shunt, date (UTC), command. Then one line of column names and one
+ * line a row:
+ *   ranks        number of ranks, each a process
+ *   mode         graph or eager
+ *   place        in or out; in+1 and out+1 with --skew
+ *   bytes        of one rank's larger buffer
+ *   count        as the call takes it
+ *   type,op      as given to -d and -o; op is none where nothing is reduced
+ *   algorithm    Shunt's choice; nccl: forwarded
+ *   us           microseconds of one call
+ *   algbw,busbw  GB/s (1e9)
+ *   wrong        elements over all ranks; empty: not checked
+ *   nccl_us      the real NCCL's time in the same run; empty: not measured
+ *   ratio        nccl_us / us; empty: not measured
+ *   collective   as given to --collective
+ * With --floor (the floor's own figures are in "# floor: ..."):
+ *   floor_us     the least time that this machine allows (floor.h)
+ *   floor_ratio  us / floor_us
+ * With --host-time (empty where the real NCCL was not measured):
+ *   call_ns,nccl_call_ns   until the call returns
+ *   launch_ns              until the launch of an empty kernel returns
+ *   call_ratio             call_ns / launch_ns
+ *   launch_us              from one empty kernel to the next, launched back to back
+ *   launch_ratio           us / launch_us
+ *   sync_us,nccl_sync_us   one call and a wait for the stream, from the host
+ * With --choose:
+ *   choice_ns    until the library has chosen what to do, for messages of up to this size
+ * With --beside:
+ *   beside_calls             calls beside the products
+ *   products_ms              of the products alone
+ *   beside_ms,nccl_beside_ms until calls and products are through
+ *   beside_ratio             nccl_beside_ms / beside_ms
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/base/progress.h"
+#include "tools/bench/bench.h"
+
+struct bench_report {
+    const bench_options_t *options;
+    const tool_floor_t *floor;
+    FILE *csv;  /* NULL: not wanted */
+    FILE *json; /* NULL: not wanted */
+    uint32_t rows;
+    tool_progress_t progress;
+};
+
+typedef struct fact {
+    const char *name;
+    char value[1024];
+} fact_t;
+
+enum { FACTS = 9 };
+
+static void facts_of(const bench_options_t *options, const bench_machine_t *machine, fact_t facts[FACTS])
+{
+    const tool_gpus_t *gpus = &machine->gpus;
+    char version[16];
+    time_t now = time(NULL);
+    struct tm utc;
+    gmtime_r(&now, &utc);
+
+    facts[0].name = "hardware";
+    facts[1].name = "driver";
+    facts[2].name = "cuda";
+    facts[3].name = "nccl";
+    facts[4].name = "shunt";
+    facts[5].name = "date";
+    facts[6].name = "command";
+    facts[7].name = "floor";
+    facts[8].name = "multicast";
+    for (int i = 0; i < FACTS; i++) {
+        facts[i].value[0] = '\0';
+    }
+    if (machine->host) {
+        snprintf(facts[0].value, sizeof facts[0].value, "host device, %u ranks, %ld processors", options->ranks,
+                 sysconf(_SC_NPROCESSORS_ONLN));
+    } else {
+        snprintf(facts[0].value, sizeof facts[0].value, "%u of %u x %s", options->ranks, gpus->count,
+                 gpus->gpu[0].name);
+        snprintf(facts[1].value, sizeof facts[1].value, "%s", gpus->driver);
+        snprintf(facts[2].value, sizeof facts[2].value, "%u.%u", gpus->cuda_driver / 1000,
+                 gpus->cuda_driver % 1000 / 10);
+    }
+    if (machine->nccl_version != 0) {
+        tool_version_text(machine->nccl_version, version);
+        snprintf(facts[3].value, sizeof facts[3].value, "%s", version);
+    }
+    snprintf(facts[4].value, sizeof facts[4].value, "%d.%d.%d", machine->shunt_version / 10000,
+             machine->shunt_version / 100 % 100, machine->shunt_version % 100);
+    strftime(facts[5].value, sizeof facts[5].value, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    snprintf(facts[6].value, sizeof facts[6].value, "%s", options->line);
+    if (options->floor) {
+        const tool_floor_t *floor = &machine->floor;
+        snprintf(facts[7].value, sizeof facts[7].value,
+                 "launch %.2f us (eager %.2f), push of 1 KB %.2f us, one way %.2f us, %.1f GB/s; through the host's "
+                 "memory one way %.2f us, %.1f GB/s stored, %.1f GB/s loaded",
+                 floor->launch_graph * 1e6, floor->launch_eager * 1e6, floor->push * 1e6, floor->one_way * 1e6,
+                 floor->bandwidth * 1e-9, floor->host_one_way * 1e6, floor->host_store * 1e-9, floor->host_load * 1e-9);
+    }
+    const char *nvls = secure_getenv("NCCL_NVLS_ENABLE");
+    snprintf(facts[8].value, sizeof facts[8].value, "NCCL_NVLS_ENABLE%s%s",
+             nvls != NULL ? "=" : " not in the environment", nvls != NULL ? nvls : "");
+}
+
+static void json_string(FILE *file, const char *text)
+{
+    fputc('"', file);
+    for (; *text != '\0'; text++) {
+        unsigned char letter = (unsigned char)*text;
+        if (letter == '"' || letter == '\\') {
+            fprintf(file, "\\%c", letter);
+        } else if (letter < 0x20) {
+            fprintf(file, "\\u%04x", letter);
+        } else {
+            fputc(letter, file);
+        }
+    }
+    fputc('"', file);
+}
+
+/* Replace line breaks, which would end the comment. */
+static void comment(FILE *file, const fact_t *fact)
+{
+    fprintf(file, "# %s: ", fact->name);
+    for (const char *at = fact->value; *at != '\0'; at++) {
+        fputc((unsigned char)*at < 0x20 ? ' ' : *at, file);
+    }
+    fputc('\n', file);
+}
+
+/* ---- Columns ---- */
+
+typedef enum group { ALWAYS, WITH_FLOOR, WITH_HOST_TIME, WITH_CHOICE, WITH_BESIDE } group_t;
+
+typedef struct column {
+    const char *name;
+    int width;  /* in the table on stdout; 0: in the files alone */
+    bool words; /* quoted in JSON */
+    group_t group;
+} column_t;
+
+/* In the order of fill_cells. Older readers rely on the positions of the first ones. */
+static const column_t columns[] = {
+    {"ranks", 0, false, ALWAYS},
+    {"mode", 0, true, ALWAYS},
+    {"place", 0, true, ALWAYS},
+    {"bytes", 12, false, ALWAYS},
+    {"count", 11, false, ALWAYS},
+    {"type", 9, true, ALWAYS},
+    {"op", 9, true, ALWAYS},
+    {"algorithm", 12, true, ALWAYS},
+    {"us", 10, false, ALWAYS},
+    {"algbw", 8, false, ALWAYS},
+    {"busbw", 8, false, ALWAYS},
+    {"wrong", 7, false, ALWAYS},
+    {"nccl_us", 9, false, ALWAYS},
+    {"ratio", 6, false, ALWAYS},
+    {"collective", 13, true, ALWAYS},
+    {"floor_us", 9, false, WITH_FLOOR},
+    {"floor_ratio", 11, false, WITH_FLOOR},
+    {"call_ns", 8, false, WITH_HOST_TIME},
+    {"nccl_call_ns", 12, false, WITH_HOST_TIME},
+    {"launch_ns", 9, false, WITH_HOST_TIME},
+    {"call_ratio", 10, false, WITH_HOST_TIME},
+    {"launch_us", 9, false, WITH_HOST_TIME},
+    {"launch_ratio", 12, false, WITH_HOST_TIME},
+    {"sync_us", 8, false, WITH_HOST_TIME},
+    {"nccl_sync_us", 12, false, WITH_HOST_TIME},
+    {"choice_ns", 9, false, WITH_CHOICE},
+    {"beside_calls", 12, false, WITH_BESIDE},
+    {"products_ms", 11, false, WITH_BESIDE},
+    {"beside_ms", 9, false, WITH_BESIDE},
+    {"nccl_beside_ms", 14, false, WITH_BESIDE},
+    {"beside_ratio", 12, false, WITH_BESIDE},
+};
+enum { COLUMNS = sizeof columns / sizeof columns[0], CELL_BYTES = 32 };
+
+/* The texts of one row; "" if there is no value. */
+typedef struct cells {
+    char text[COLUMNS][CELL_BYTES];
+    uint32_t filled;
+} cells_t;
+
+static bool shown(const bench_options_t *options, uint32_t column)
+{
+    switch (columns[column].group) {
+    case WITH_FLOOR:
+        return options->floor;
+    case WITH_HOST_TIME:
+        return options->host_time;
+    case WITH_CHOICE:
+        return options->choose;
+    case WITH_BESIDE:
+        return options->beside;
+    default:
+        return true;
+    }
+}
+
+static void table_cell(uint32_t column, const char *text)
+{
+    if (columns[column].width > 0) {
+        printf(" %*s", columns[column].width, text[0] != '\0' ? text : "-");
+    }
+}
+
+static void heads(const bench_report_t *report, const fact_t facts[FACTS])
+{
+    for (int i = 0; i < FACTS; i++) {
+        if (facts[i].value[0] != '\0') {
+            comment(stdout, &facts[i]);
+            if (report->csv != NULL) {
+                comment(report->csv, &facts[i]);
+            }
+        }
+        if (report->json != NULL) {
+            fprintf(report->json, "%s\"%s\": ", i == 0 ? "{" : ",\n ", facts[i].name);
+            json_string(report->json, facts[i].value);
+        }
+    }
+    printf("# %s, %s of place, times in microseconds, bandwidths in GB/s\n#",
+           report->options->graph ? "graph" : "eager", report->options->in_place ? "in" : "out");
+    for (uint32_t i = 0; i < COLUMNS; i++) {
+        if (shown(report->options, i)) {
+            table_cell(i, columns[i].name);
+            if (report->csv != NULL) {
+                fprintf(report->csv, "%s%s", i == 0 ? "" : ",", columns[i].name);
+            }
+        }
+    }
+    printf("\n");
+    if (report->csv != NULL) {
+        fprintf(report->csv, "\n");
+    }
+    if (report->json != NULL) {
+        fprintf(report->json, ",\n \"rows\": [");
+    }
+}
+
+static bool open_file(const char *path, FILE **file)
+{
+    *file = NULL;
+    if (path == NULL) {
+        return true;
+    }
+    *file = fopen(path, "we");
+    if (*file == NULL) {
+        fprintf(stderr, "shunt bench: %s: %s\n", path, strerror(errno));
+    }
+    return *file != NULL;
+}
+
+void bench_report_progress(const bench_report_t *report)
+{
+    tool_progress_show(&report->progress);
+}
+
+bench_report_t *bench_report_open(const bench_options_t *options, const bench_machine_t *machine, double weight)
+{
+    bench_report_t *report = calloc(1, sizeof *report);
+    if (report == NULL) {
+        return NULL;
+    }
+    report->options = options;
+    report->floor = &machine->floor;
+    if (!open_file(options->csv, &report->csv)) {
+        goto free_report;
+    }
+    if (!open_file(options->json, &report->json)) {
+        goto close_csv;
+    }
+    fact_t facts[FACTS];
+    facts_of(options, machine, facts);
+    heads(report, facts);
+    tool_progress_open(&report->progress, weight);
+    bench_report_progress(report);
+    return report;
+
+close_csv:
+    if (report->csv != NULL) {
+        fclose(report->csv);
+    }
+free_report:
+    free(report);
+    return NULL;
+}
+
+static void put(cells_t *cells, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(cells_t *cells, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(cells->text[cells->filled++], CELL_BYTES, format, arguments);
+    va_end(arguments);
+}
+
+static void put_nothing(cells_t *cells)
+{
+    cells->filled++;
+}
+
+/* Times are positive where they were measured. */
+static void put_time(cells_t *cells, int digits, double time)
+{
+    if (time > 0) {
+        put(cells, "%.*f", digits, time);
+    } else {
+        put_nothing(cells);
+    }
+}
+
+static void put_ratio(cells_t *cells, double over, double under)
+{
+    if (over > 0 && under > 0) {
+        put(cells, "%.2f", over / under);
+    } else {
+        put_nothing(cells);
+    }
+}
+
+static void fill_cells(const bench_options_t *options, const tool_floor_t *floor, const bench_row_t *row,
+                       cells_t *cells)
+{
+    const bench_calls_t *calls = &row->calls;
+    double algbw = row->seconds > 0 ? (double)row->bytes / row->seconds * 1e-9 : 0;
+    put(cells, "%u", options->ranks);
+    put(cells, "%s", options->graph ? "graph" : "eager");
+    put(cells, "%s%s", options->in_place ? "in" : "out", options->skew ? "+1" : "");
+    put(cells, "%llu", (unsigned long long)row->bytes);
+    put(cells, "%llu", (unsigned long long)row->count);
+    put(cells, "%s", bench_types[row->type].name);
+    put(cells, "%s", alg_collective_reduces(row->collective) ? bench_ops[row->op].name : "none");
+    put(cells, "%.31s", row->algorithm);
+    put(cells, "%.3f", row->seconds * 1e6);
+    put(cells, "%.3f", algbw);
+    put(cells, "%.3f", algbw * bench_bus_factor(row->collective, options->ranks));
+    if (row->wrong != UINT64_MAX) {
+        put(cells, "%llu", (unsigned long long)row->wrong);
+    } else {
+        put_nothing(cells);
+    }
+    put_time(cells, 2, row->nccl_seconds * 1e6);
+    put_ratio(cells, row->nccl_seconds, row->seconds);
+    put(cells, "%s", alg_collective_name(row->collective));
+
+    double least =
+        options->floor ? tool_floor_seconds(floor, row->collective, options->ranks, options->graph, row->bytes) : 0;
+    put_time(cells, 3, least * 1e6);
+    put_ratio(cells, row->seconds, least);
+
+    put_time(cells, 0, calls->call * 1e9);
+    put_time(cells, 0, calls->nccl_call * 1e9);
+    put_time(cells, 0, calls->launch * 1e9);
+    put_ratio(cells, calls->call, calls->launch);
+    put_time(cells, 2, calls->launch_each * 1e6);
+    put_ratio(cells, row->seconds, calls->launch_each);
+    put_time(cells, 2, calls->sync * 1e6);
+    put_time(cells, 2, calls->nccl_sync * 1e6);
+
+    put_time(cells, 1, row->choice * 1e9);
+
+    const bench_beside_t *beside = &row->beside;
+    put(cells, "%u", beside->calls);
+    put_time(cells, 3, beside->products * 1e3);
+    put_time(cells, 3, beside->total * 1e3);
+    put_time(cells, 3, beside->nccl_total * 1e3);
+    put_ratio(cells, beside->nccl_total, beside->total);
+}
+
+void bench_report_row(bench_report_t *report, const bench_row_t *row)
+{
+    cells_t cells = {.filled = 0};
+    fill_cells(report->options, report->floor, row, &cells);
+    tool_progress_hide(&report->progress); /* both may be on one terminal */
+    printf(" ");
+    for (uint32_t i = 0; i < COLUMNS; i++) {
+        const char *text = cells.text[i];
+        if (!shown(report->options, i)) {
+            continue;
+        }
+        table_cell(i, text);
+        if (report->csv != NULL) {
+            fprintf(report->csv, "%s%s", i == 0 ? "" : ",", text);
+        }
+        if (report->json != NULL) {
+            fprintf(report->json, "%s\"%s\": ", i > 0 ? ", " : report->rows > 0 ? ",\n  {" : "\n  {", columns[i].name);
+            if (columns[i].words) {
+                json_string(report->json, text);
+            } else {
+                fputs(text[0] != '\0' ? text : "null", report->json);
+            }
+        }
+    }
+    printf("\n");
+    fflush(stdout);
+    if (report->csv != NULL) {
+        fprintf(report->csv, "\n");
+    }
+    if (report->json != NULL) {
+        fputc('}', report->json);
+    }
+    report->rows++;
+    report->progress.done += tool_progress_weight(row->bytes);
+    bench_report_progress(report);
+}
+
+static bool told_whole(bool whole, const char *path)
+{
+    if (!whole) {
+        fprintf(stderr, "shunt bench: %s could not be written whole\n", path);
+    }
+    return whole;
+}
+
+static bool close_file(FILE *file, const char *path)
+{
+    if (file == NULL) {
+        return true;
+    }
+    const bool whole = ferror(file) == 0;
+    return told_whole(fclose(file) == 0 && whole, path);
+}
+
+bool bench_report_close(bench_report_t *report)
+{
+    tool_progress_hide(&report->progress);
+    if (report->json != NULL) {
+        fprintf(report->json, "\n ]\n}\n");
+    }
+    bool whole = close_file(report->csv, report->options->csv);
+    whole = close_file(report->json, report->options->json) && whole;
+    whole = told_whole(fflush(stdout) == 0 && ferror(stdout) == 0, "the table") && whole;
+    free(report);
+    return whole;
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * doctor.c - `shunt doctor [-- CMD]`: does Shunt serve programs here, and if
+ * not, why?
+ */
+#include "tools/doctor/doctor.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tools/base/folder.h"
+
+enum { DEFAULT_LIMIT_S = 20 };
+
+static const char help[] =
+    "usage: shunt doctor [--limit S] [-- CMD [ARGUMENT...]]\n\n"
+    "Checks in about half a minute whether Shunt serves programs on this machine: GPUs and links, NCCL, shared "
+    "memory,\n"
+    "settings, tuned table. With CMD also which NCCL its processes load, whether NCCL is linked statically into one "
+    "of\n"
+    "their files, and what happened to their calls. Then it runs a short bench beside NCCL. Each fault comes with "
+    "what\n"
+    "to do. Without a GPU it checks the host device.\n\n"
+    "  --limit S     end CMD after this many seconds (default 20); the report is fullest if CMD ends by itself\n"
+    "  --help        print this\n\n"
+    "Exit status: 0 if all is well, 1 if there is a fault, 2 for a wrong option.\n";
+
+void doctor_print(doctor_t *doctor, doctor_level_t level, const char *what_to_do, const char *format, ...)
+{
+    static const char *const words[] = {"ok   ", "note ", "fault"}, *const colours[] = {"32", "33", "1;31"};
+    va_list arguments;
+    if (doctor->colours) {
+        printf("\033[%sm%s\033[0m  ", colours[level], words[level]);
+    } else {
+        printf("%s  ", words[level]);
+    }
+    va_start(arguments, format);
+    vprintf(format, arguments);
+    va_end(arguments);
+    printf("\n");
+    if (what_to_do != NULL) {
+        printf("       what to do: %s\n", what_to_do);
+    }
+    fflush(stdout);
+    doctor->faults += level == DOCTOR_FAULT;
+}
+
+static int parse(int argc, char **argv, doctor_t *doctor, bool *asked)
+{
+    for (int i = 1; i < argc; i++) {
+        uint64_t seconds;
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            *asked = true;
+            return TOOL_OK;
+        }
+        if (strcmp(argv[i], "--limit") == 0 && i + 1 < argc) {
+            if (!tool_number(argv[++i], 1, 86400, &seconds)) {
+                return tool_usage("doctor", "--limit %s: a number from 1 to 86400 is wanted", argv[i]);
+            }
+            doctor->limit_s = (uint32_t)seconds;
+        } else if (strcmp(argv[i], "--") == 0 && i + 1 < argc) {
+            doctor->command = argv + i + 1;
+            return TOOL_OK;
+        } else {
+            return tool_usage("doctor",
+                              argv[i][0] == '-' ? "option %s is unknown, or lacks something"
+                                                : "%s: a command "
+                                                  "stands behind --",
+                              argv[i]);
+        }
+    }
+    return TOOL_OK;
+}
+
+static void examine(doctor_t *doctor)
+{
+    if (!doctor_machine(doctor)) {
+        return;
+    }
+    if (doctor->command != NULL) {
+        doctor_command(doctor);
+    }
+    doctor_bench(doctor);
+    free(doctor->counts.row);
+}
+
+/* The signals that ask the doctor to end, but for those that are ignored (nohup), and SIGCHLD. */
+static void signals_of(sigset_t *set)
+{
+    static const int asking[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action;
+    sigemptyset(set);
+    sigaddset(set, SIGCHLD);
+    for (size_t i = 0; i < sizeof asking / sizeof asking[0]; i++) {
+        if (sigaction(asking[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN) {
+            sigaddset(set, asking[i]);
+        }
+    }
+}
+
+/* Wait for the child. 0, or the signal that asked for the end before. */
+static int wait_for(pid_t child, const sigset_t *set, int *status)
+{
+    while (waitpid(child, status, WNOHANG) == 0) {
+        const int signal = sigwaitinfo(set, NULL);
+        if (signal > 0 && signal != SIGCHLD) {
+            return signal;
+        }
+    }
+    return 0;
+}
+
+/* A child examines, so that whatever ends it or this process leaves neither processes nor the folder behind. */
+static int examine_apart(doctor_t *doctor)
+{
+    sigset_t set, old;
+    int status = -1;
+    signals_of(&set);
+    sigprocmask(SIG_BLOCK, &set, &old);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    fflush(NULL);
+    const pid_t child = fork();
+    if (child == 0) {
+        sigprocmask(SIG_SETMASK, &old, NULL);
+        examine(doctor);
+        _exit(doctor->faults == 0 ? TOOL_OK : TOOL_FAILED); /* each line has been flushed */
+    }
+    if (child < 0) {
+        perror("shunt doctor: fork");
+    }
+    const int asked = child > 0 ? wait_for(child, &set, &status) : 0;
+    tool_processes_end();
+    tool_folder_remove(doctor->folder);
+    if (asked != 0) {
+        raise(asked); /* ends the process once it is not blocked */
+    }
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : TOOL_FAILED;
+}
+
+int tool_doctor(int argc, char **argv)
+{
+    static doctor_t doctor = {.limit_s = DEFAULT_LIMIT_S};
+    bool asked = false;
+    const int fault = parse(argc, argv, &doctor, &asked);
+    if (fault != TOOL_OK) {
+        return fault;
+    }
+    if (asked) {
+        fputs(help, stdout);
+        return TOOL_OK;
+    }
+    struct {
+        bench_machine_t machine;
+        doctor_facts_t facts;
+    } *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED || !tool_folder_make("doctor", doctor.folder)) {
+        return TOOL_FAILED;
+    }
+    doctor.machine = &shared->machine;
+    doctor.facts = &shared->facts;
+    doctor.colours = isatty(STDOUT_FILENO) == 1;
+    const int result = examine_apart(&doctor);
+    munmap(shared, sizeof *shared);
+    return result;
+}

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * doctor_command.c - runs a command as `shunt run` does, and checks what its processes load and log.
+ *
+ * At the limit a command gets SIGINT first, so that Python exits normally and statistics are written. Its output goes
+ * into the private folder; the last lines are shown if the command fails.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/base/folder.h"
+#include "tools/doctor/doctor.h"
+#include "tools/run/run.h"
+
+enum { LOOK_MS = 100, LAST_LINES = 8 };
+
+typedef struct watched {
+    tool_processes_t *processes;
+    int status; /* of the command, as waitpid gives it */
+    bool ended; /* by itself, within the limit */
+    double seconds;
+} watched_t;
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+/* ---- The run ---- */
+
+static bool set_folder(const doctor_t *doctor, const char *variable, const char *name)
+{
+    char pattern[PATH_MAX + 16];
+    snprintf(pattern, sizeof pattern, "%s/%s", doctor->folder, name);
+    return setenv(variable, pattern, 1) == 0;
+}
+
+static void start_command(const doctor_t *doctor)
+{
+    char output[PATH_MAX + 16];
+    snprintf(output, sizeof output, "%s/output", doctor->folder);
+    const int file = open(output, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    const int none = open("/dev/null", O_RDONLY);
+    if (file < 0 || none < 0 || dup2(file, STDOUT_FILENO) < 0 || dup2(file, STDERR_FILENO) < 0 ||
+        dup2(none, STDIN_FILENO) < 0 || !set_folder(doctor, "SHUNT_STATS", "stats.%h.%p") ||
+        !set_folder(doctor, "SHUNT_DEBUG_FILE", "log.%h.%p") || setenv("SHUNT_DEBUG", "info", 1) != 0) {
+        _exit(TOOL_FAILED);
+    }
+    close(file);
+    close(none);
+    _exit(tool_run_command(doctor->command, false));
+}
+
+/* Reap ended processes; true once the command itself has ended. */
+static bool reap(pid_t command, int *status)
+{
+    int one;
+    bool ended = false;
+    for (pid_t pid; (pid = waitpid(-1, &one, WNOHANG)) > 0;) {
+        if (pid == command) {
+            *status = one;
+            ended = true;
+        }
+    }
+    return ended;
+}
+
+static bool wait_until(pid_t command, watched_t *watched, double end)
+{
+    while (now() < end) {
+        tool_processes_update(watched->processes);
+        if (reap(command, &watched->status)) {
+            return true;
+        }
+        poll(NULL, 0, LOOK_MS);
+    }
+    return false;
+}
+
+static bool watch(doctor_t *doctor, watched_t *watched)
+{
+    const double start = now();
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    fflush(NULL);
+    const pid_t command = fork();
+    if (command == 0) {
+        start_command(doctor);
+    }
+    if (command < 0) {
+        doctor_print(doctor, DOCTOR_FAULT, NULL, "fork: %s", strerror(errno));
+        return false;
+    }
+    watched->ended = wait_until(command, watched, start + doctor->limit_s);
+    watched->seconds = now() - start;
+    tool_processes_end(); /* also what a command that has ended leaves running, beside the bench */
+    return true;
+}
+
+/* ---- What it tells ---- */
+
+static bool print_tail(const char *text, void *unused)
+{
+    (void)unused;
+    const char *at = text + strlen(text);
+    for (int lines = 0; at > text; at--) {
+        lines += at[-1] == '\n';
+        if (lines > LAST_LINES) {
+            break;
+        }
+    }
+    for (; at[0] != '\0'; at += strcspn(at, "\n"), at += at[0] == '\n') {
+        printf("       | %.*s\n", (int)strcspn(at, "\n"), at);
+    }
+    return true;
+}
+
+static void report_end(doctor_t *doctor, const watched_t *watched)
+{
+    const int status = watched->status;
+    if (!watched->ended) {
+        doctor_print(doctor, DOCTOR_NOTE, NULL, "%s was ended after %.0f s (--limit)", doctor->command[0],
+                     watched->seconds);
+        return;
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+        doctor_print(doctor, DOCTOR_OK, NULL, "%s ran to its end in %.1f s", doctor->command[0], watched->seconds);
+        return;
+    }
+    doctor_print(doctor, DOCTOR_FAULT, "see whether it fails without Shunt as well",
+                 "%s ended with %s %d; its last lines:", doctor->command[0],
+                 WIFSIGNALED(status) ? "signal" : "exit status",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    (void)tool_folder_each(doctor->folder, "output", print_tail, NULL);
+}
+
+/* Ignore the real NCCL that Shunt itself opened and logged; forked children inherit it. */
+static bool opened_by_shunt(const doctor_log_t *log, const char *nccl)
+{
+    char path[PATH_MAX];
+    for (uint32_t i = 0; i < log->real.count; i++) {
+        if (realpath(log->real.text[i], path) != NULL && strcmp(path, nccl) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool gets_past(const tool_process_t *process, const doctor_log_t *log)
+{
+    return process->nccl != NULL && (!process->shunt || !opened_by_shunt(log, process->nccl));
+}
+
+static bool same_fault(const tool_process_t *a, const tool_process_t *b, const doctor_log_t *log)
+{
+    const bool past[] = {gets_past(a, log), gets_past(b, log)};
+    return a->static_in == b->static_in && past[0] == past[1] && a->preload == b->preload &&
+           (!past[0] || strcmp(a->nccl, b->nccl) == 0);
+}
+
+static void report_process(doctor_t *doctor, const tool_process_t *process, const doctor_log_t *log)
+{
+    if (process->static_in != NULL) {
+        doctor_print(
+            doctor, DOCTOR_FAULT, "take a build of it that links libnccl.so.2 (Horovod: HOROVOD_NCCL_LINK=SHARED)",
+            "%s (process %s) has NCCL linked into it: Shunt cannot take its place", process->static_in, process->name);
+    }
+    if (gets_past(process, log) && process->preload) {
+        doctor_print(doctor, DOCTOR_FAULT, "run it by `shunt run --audit -- CMD`",
+                     "%s opened %s by its path, which a preload does not change", process->name, process->nccl);
+    } else if (gets_past(process, log)) {
+        doctor_print(doctor, DOCTOR_FAULT,
+                     "let its launcher pass LD_PRELOAD on (mpirun -x LD_PRELOAD, srun --export=ALL, docker run -e "
+                     "LD_PRELOAD)",
+                     "%s loaded %s: it was started without Shunt's LD_PRELOAD", process->name, process->nccl);
+    }
+}
+
+/* True if a process has an NCCL that a preload does not replace. Equal processes get one line. */
+static bool report_processes(doctor_t *doctor, const tool_processes_t *processes, const doctor_log_t *log)
+{
+    const uint32_t faults = doctor->faults;
+    for (uint32_t i = 0; i < processes->count; i++) {
+        bool told = false;
+        for (uint32_t k = 0; k < i && !told; k++) {
+            told = same_fault(&processes->process[k], &processes->process[i], log);
+        }
+        if (!told) {
+            report_process(doctor, &processes->process[i], log);
+        }
+    }
+    return doctor->faults > faults;
+}
+
+static uint32_t count_preloaded(const tool_processes_t *processes)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < processes->count; i++) {
+        count += processes->process[i].shunt;
+    }
+    return count;
+}
+
+static void report_log(doctor_t *doctor, const doctor_log_t *log)
+{
+    for (uint32_t i = 0; i < log->forwarded.count; i++) {
+        const char *advice = doctor_advice(log->forwarded.text[i]);
+        const bool meant = advice != NULL && strncmp(advice, "nothing", 7) == 0;
+        doctor_print(doctor, meant ? DOCTOR_NOTE : DOCTOR_FAULT, advice, "communicators forwarded to NCCL (%u): %s",
+                     log->forwarded.times[i], log->forwarded.text[i]);
+    }
+    for (uint32_t i = 0; i < log->warnings.count; i++) {
+        doctor_print(doctor, DOCTOR_NOTE, NULL, "warned: %s", log->warnings.text[i]);
+    }
+}
+
+static void report_counts(doctor_t *doctor, const watched_t *watched, const doctor_log_t *log)
+{
+    const tool_counts_t *counts = &doctor->counts;
+    if (log->attached == 0) {
+        return;
+    }
+    if (counts->processes == 0) {
+        doctor_print(doctor, DOCTOR_NOTE, watched->ended ? NULL : "give it more time by --limit, or less to do",
+                     "Shunt serves its communicators (%u attached); %s", log->attached,
+                     watched->ended
+                         ? "no process has left counts of its calls (none made, or ended by _exit or a signal)"
+                         : "the number of taken calls is not known, since the processes were ended");
+    } else if (counts->taken == 0) {
+        doctor_print(doctor, DOCTOR_FAULT, "run it by `shunt run --report -- CMD`, which tells the reason of each size",
+                     "Shunt took none of %llu calls", (unsigned long long)counts->forwarded);
+    } else {
+        doctor_print(doctor, DOCTOR_OK, NULL, "taken: %llu calls, forwarded %llu, in %u processes",
+                     (unsigned long long)counts->taken, (unsigned long long)counts->forwarded, counts->processes);
+    }
+}
+
+void doctor_command(doctor_t *doctor)
+{
+    doctor_log_t log;
+    watched_t watched = {.processes = calloc(1, sizeof *watched.processes)};
+    if (watched.processes == NULL) {
+        return;
+    }
+    watched.processes->library = doctor->library;
+    if (watch(doctor, &watched)) {
+        report_end(doctor, &watched);
+        doctor_log_read(doctor->folder, "log.", &log);
+        (void)tool_counts_read(doctor->folder, &doctor->counts);
+        const uint32_t preloaded = count_preloaded(watched.processes);
+        const bool past = report_processes(doctor, watched.processes, &log);
+        report_log(doctor, &log);
+        report_counts(doctor, &watched, &log);
+        if (!past && log.attached == 0 && log.forwarded.count == 0) {
+            doctor_print(doctor, DOCTOR_FAULT,
+                         "run a command that makes a communicator within the time limit (--limit)",
+                         "no process made a communicator (Shunt was loaded in %u)", preloaded);
+        }
+    }
+    tool_processes_free(watched.processes);
+    free(watched.processes);
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * doctor_machine.c - checks without a communicator: Shunt, NCCL, GPUs, links, shared memory, settings, table.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "tools/doctor/doctor.h"
+
+enum { LEAST_SHARED_MIB = 16 }; /* NCCL's own needs some MiB a rank; Shunt's some KiB */
+
+/* ---- In a process apart: what the library says ---- */
+
+static void append(char *list, size_t capacity, const char *words)
+{
+    const size_t used = strlen(list);
+    snprintf(list + used, capacity - used, "%s%s", used > 0 ? ", " : "", words);
+}
+
+static void read_settings(const tool_shunt_t *shunt, doctor_facts_t *facts)
+{
+    shunt_setting_t setting;
+    for (uint32_t i = 0; shunt->shunt_setting(i, &setting) == 0; i++) {
+        char text[256];
+        if (strcmp(setting.origin, "default") == 0 || strcmp(setting.value, setting.initial) == 0) {
+            continue;
+        }
+        snprintf(text, sizeof text, "%s=%.100s (%.100s)", setting.name, setting.value, setting.origin);
+        append(facts->settings, sizeof facts->settings, text);
+        facts->disabled = facts->disabled || strcmp(setting.name, "SHUNT_ENABLE") == 0;
+        if (strcmp(setting.name, "SHUNT_TABLE") == 0) {
+            snprintf(facts->table, sizeof facts->table, "%s", setting.value);
+        }
+    }
+}
+
+/* A row ends with its source in parentheses. */
+static void read_rules(const tool_shunt_t *shunt, doctor_facts_t *facts)
+{
+    char row[256];
+    for (uint32_t i = 0; shunt->shunt_table_row(&facts->all, "allreduce", i, row, sizeof row) == 0; i++) {
+        char *from = strrchr(row, '('), *to = strrchr(row, ')');
+        if (from != NULL && to > from) {
+            *to = '\0';
+            if (strstr(facts->rules, from + 1) == NULL) {
+                append(facts->rules, sizeof facts->rules, from + 1);
+            }
+        }
+    }
+}
+
+static void query_library(void *argument)
+{
+    doctor_facts_t *facts = argument;
+    tool_shunt_t shunt;
+    if (!tool_open_shunt(&shunt, NULL, facts->error)) {
+        return;
+    }
+    facts->all = (shunt_communicator_t){.size = sizeof facts->all};
+    if (shunt.shunt_host_mode() == 1) {
+        facts->all.ranks = 4;
+        snprintf(facts->all.class_name, sizeof facts->all.class_name, "host-4");
+    } else if (shunt.shunt_topology_class(NULL, &facts->all) != 0) {
+        facts->all.ranks = 0;
+    }
+    read_settings(&shunt, facts);
+    if (facts->all.ranks == 0) {
+        return;
+    }
+    read_rules(&shunt, facts);
+    if (facts->table[0] == '\0' && shunt.shunt_table_path(facts->all.machine, facts->table, sizeof facts->table) != 0) {
+        facts->table[0] = '\0';
+    }
+    facts->tuned = facts->table[0] != '\0' && access(facts->table, R_OK) == 0;
+}
+
+/* ---- Lines ---- */
+
+static void report_libraries(doctor_t *doctor)
+{
+    const bench_machine_t *machine = doctor->machine;
+    char version[16];
+    doctor_print(doctor, DOCTOR_OK, NULL, "Shunt %d.%d.%d, %s", machine->shunt_version / 10000,
+                 machine->shunt_version / 100 % 100, machine->shunt_version % 100, doctor->library);
+    if (machine->nccl_version != 0) {
+        tool_version_text(machine->nccl_version, version);
+        doctor_print(doctor, DOCTOR_OK, NULL, "NCCL %s, %s", version, machine->nccl_path);
+    } else if (!machine->host) {
+        doctor_print(doctor, DOCTOR_FAULT,
+                     "install NCCL (PyTorch's wheels bring it), or name it by SHUNT_NCCL_PATH=/path/libnccl.so.2",
+                     "no NCCL found to forward calls to");
+    }
+}
+
+static void report_gpus(doctor_t *doctor)
+{
+    const tool_gpus_t *gpus = &doctor->machine->gpus;
+    if (doctor->machine->host) {
+        const char *set = strstr(doctor->facts->settings, "SHUNT_DEVICE=host");
+        const bool built = bench_device_cuda != NULL; /* with CUDA */
+        doctor_print(doctor, DOCTOR_NOTE,
+                     set != NULL ? "unset SHUNT_DEVICE to use GPUs"
+                     : built ? "to use GPUs, see whether nvidia-smi lists them (in a container: docker run --gpus all)"
+                             : "to use GPUs, build Shunt where nvcc is (cmake --preset release)",
+                     "no GPU is used: %s; the checks below use the host device, which is for tests and not for speed",
+                     set != NULL ? "SHUNT_DEVICE=host is set"
+                     : built     ? "no CUDA driver answers"
+                                 : "this Shunt was built without CUDA");
+        return;
+    }
+    if (gpus->count == 0) {
+        doctor_print(doctor, DOCTOR_FAULT,
+                     gpus->cuda_runtime == 0 ? "build Shunt where nvcc is (cmake --preset release)"
+                     : gpus->cuda_driver != 0 && gpus->cuda_driver / 1000 < gpus->cuda_runtime / 1000
+                         ? "install a newer driver, or build Shunt with a CUDA toolkit that this driver knows"
+                         : "see whether nvidia-smi lists GPUs here (in a container: docker run --gpus all)",
+                     "no GPU can be used: %s", gpus->error);
+        return;
+    }
+    doctor_print(doctor, DOCTOR_OK, NULL, "%u x %s, driver %s, CUDA %u.%u", gpus->count, gpus->gpu[0].name,
+                 gpus->driver[0] != '\0' ? gpus->driver : "unknown", gpus->cuda_driver / 1000,
+                 gpus->cuda_driver % 1000 / 10);
+    if (gpus->count == 1) {
+        doctor_print(doctor, DOCTOR_NOTE, NULL, "one GPU: its collectives are copies, and there is nothing to gain");
+    }
+}
+
+static void report_links(doctor_t *doctor)
+{
+    const tool_gpus_t *gpus = &doctor->machine->gpus;
+    uint32_t pairs[TOOL_LINK_NONE + 1] = {0}, apart[2] = {0, 0};
+    for (uint32_t from = 0; from < gpus->listed; from++) {
+        for (uint32_t to = 0; to < gpus->listed; to++) {
+            pairs[gpus->link[from][to]]++;
+            if (gpus->link[from][to] == TOOL_LINK_NONE) {
+                apart[0] = from;
+                apart[1] = to;
+            }
+        }
+    }
+    if (gpus->listed < 2) {
+        return;
+    }
+    if (pairs[TOOL_LINK_NONE] > 0) {
+        doctor_print(
+            doctor, DOCTOR_NOTE,
+            "choose GPUs that reach each other (CUDA_VISIBLE_DEVICES; `shunt info` shows the pairs); in a virtual "
+            "machine or with PCIe access control (ACS) ask for peer access to be let through",
+            "no peer access between %u of %u pairs of GPUs, such as %u and %u", pairs[TOOL_LINK_NONE] / 2,
+            gpus->listed * (gpus->listed - 1) / 2, apart[0], apart[1]);
+    } else {
+        doctor_print(doctor, DOCTOR_OK, NULL, "peer access between all pairs of GPUs, %s",
+                     pairs[TOOL_LINK_PEER] == 0     ? "over NVLink"
+                     : pairs[TOOL_LINK_NVLINK] == 0 ? "not over NVLink"
+                                                    : "some of them over NVLink");
+    }
+}
+
+/* 0, or the error: of a page that other processes could open. */
+static int try_shared_memory(void)
+{
+    char name[64];
+    snprintf(name, sizeof name, "/shunt-doctor-%d", (int)getpid());
+    const int file = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+    if (file < 0) {
+        return errno;
+    }
+    const int error = posix_fallocate(file, 0, 4096);
+    close(file);
+    shm_unlink(name);
+    return error;
+}
+
+static bool in_container(void)
+{
+    return access("/.dockerenv", F_OK) == 0 || access("/run/.containerenv", F_OK) == 0 ||
+           secure_getenv("KUBERNETES_SERVICE_HOST") != NULL;
+}
+
+static void report_shared_memory(doctor_t *doctor)
+{
+    static const char advice[] = "give the container shared memory: docker run --ipc=host, or --shm-size=1g; in "
+                                 "Kubernetes an emptyDir with medium Memory at /dev/shm";
+    struct statvfs space;
+    const int error = try_shared_memory();
+    if (error != 0) {
+        doctor_print(doctor, DOCTOR_FAULT, advice, "ranks cannot meet: no shared memory in /dev/shm: %s",
+                     strerror(error));
+        return;
+    }
+    const uint64_t free_mib = statvfs("/dev/shm", &space) == 0 ? (uint64_t)space.f_bavail * space.f_frsize >> 20 : 0;
+    if (free_mib < LEAST_SHARED_MIB) {
+        doctor_print(doctor, DOCTOR_FAULT, advice, "/dev/shm has %llu MiB left", (unsigned long long)free_mib);
+        return;
+    }
+    doctor_print(doctor, DOCTOR_OK, NULL, "/dev/shm: %llu MiB free", (unsigned long long)free_mib);
+    if (in_container()) {
+        doctor_print(doctor, DOCTOR_NOTE, NULL,
+                     "in a container: ranks in several containers of a host meet only if these share IPC (docker run "
+                     "--ipc=host)");
+    }
+}
+
+static void report_settings(doctor_t *doctor)
+{
+    const doctor_facts_t *facts = doctor->facts;
+    if (facts->disabled) {
+        doctor_print(doctor, DOCTOR_FAULT, "unset SHUNT_ENABLE", "SHUNT_ENABLE=0: Shunt forwards every call");
+    }
+    if (facts->settings[0] != '\0') {
+        doctor_print(doctor, DOCTOR_NOTE, NULL, "settings: %s", facts->settings);
+    }
+}
+
+static void report_table(doctor_t *doctor)
+{
+    const doctor_facts_t *facts = doctor->facts;
+    if (facts->all.ranks == 0) {
+        return;
+    }
+    if (facts->tuned) {
+        doctor_print(doctor, DOCTOR_OK, NULL, "tuned table: %s", facts->table);
+        return;
+    }
+    /* An unmeasured class has only the cost model's rules. */
+    doctor_print(doctor, doctor->machine->host ? DOCTOR_OK : DOCTOR_NOTE,
+                 doctor->machine->host ? NULL : "run `shunt tune` once, on idle GPUs: three minutes",
+                 "no tuned table; rules for %s by: %s", facts->all.class_name,
+                 facts->rules[0] != '\0' ? facts->rules : "none, so everything is forwarded");
+}
+
+bool doctor_machine(doctor_t *doctor)
+{
+    char error[TOOL_ERROR_BYTES] = "";
+    if (!tool_library_path(doctor->library, error)) {
+        doctor_print(doctor, DOCTOR_FAULT, "set SHUNT_LIB to Shunt's libnccl.so.2", "no library: %s", error);
+        return false;
+    }
+    if (!bench_look("doctor", doctor->machine)) {
+        doctor_print(doctor, DOCTOR_FAULT, NULL, "%s cannot be used", doctor->library);
+        return false;
+    }
+    const bool asked = bench_apart("doctor", "asking the library", query_library, doctor->facts);
+    report_libraries(doctor);
+    report_gpus(doctor);
+    report_links(doctor);
+    report_shared_memory(doctor);
+    if (asked && doctor->facts->error[0] == '\0') {
+        report_settings(doctor);
+        report_table(doctor);
+    }
+    return true;
+}

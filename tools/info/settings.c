@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * settings.c - `shunt settings`: every setting with its default and meaning, as
+ * text, as the Markdown table of docs/settings.md, or as a part of the manual
+ * page. The library's own table is the only source.
+ */
+#include "tools/info/info.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/base/tool.h"
+
+static const char help[] =
+    "usage: shunt settings [--markdown | --man]\n\n"
+    "Lists Shunt's settings (environment variables, or lines of shunt.conf): default and meaning.\n\n"
+    "  --markdown    as the table of docs/settings.md\n"
+    "  --man         as a part of the manual page\n"
+    "  --help        print this\n";
+
+static void text(const shunt_setting_t *setting)
+{
+    printf("%s (default: %s)\n    %s\n", setting->name, setting->initial[0] != '\0' ? setting->initial : "none",
+           setting->help);
+}
+
+/* Escape bars, which would end the cell. */
+static void cell(const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (*text == '|') {
+            putchar('\\');
+        }
+        putchar(*text);
+    }
+}
+
+static void markdown(const shunt_setting_t *setting)
+{
+    printf("| `%s` | ", setting->name);
+    if (setting->initial[0] != '\0') {
+        printf("`");
+        cell(setting->initial);
+        printf("`");
+    }
+    printf(" | ");
+    cell(setting->help);
+    printf(" |\n");
+}
+
+/* A word or a sentence of a manual page. */
+static void roff(const char *words)
+{
+    for (; *words != '\0'; words++) {
+        if (*words == '\\' || *words == '-') {
+            printf("%s", *words == '-' ? "\\-" : "\\e");
+        } else if (*words != '`') { /* Markdown's code marks */
+            putchar(*words);
+        }
+    }
+}
+
+/* Each line begins with a macro or a bracket, so that no word is taken for a macro. */
+static void man(const shunt_setting_t *setting)
+{
+    printf(".TP\n.B %s\n", setting->name);
+    printf("(default: ");
+    roff(setting->initial[0] != '\0' ? setting->initial : "none");
+    printf(") ");
+    roff(setting->help);
+    printf("\n");
+}
+
+int tool_settings(int argc, char **argv)
+{
+    void (*write)(const shunt_setting_t *) = text;
+    bool asked = false;
+    if (argc == 2 && strcmp(argv[1], "--markdown") == 0) {
+        write = markdown;
+    } else if (argc == 2 && strcmp(argv[1], "--man") == 0) {
+        write = man;
+    } else {
+        int fault = tool_no_arguments("settings", argc, argv, &asked);
+        if (fault != TOOL_OK) {
+            return fault;
+        }
+    }
+    if (asked) {
+        fputs(help, stdout);
+        return TOOL_OK;
+    }
+    tool_shunt_t shunt;
+    char error[TOOL_ERROR_BYTES];
+    if (!tool_open_shunt(&shunt, NULL, error)) {
+        fprintf(stderr, "shunt settings: %s\n", error);
+        return TOOL_FAILED;
+    }
+    if (write == markdown) {
+        printf("| variable | default | meaning |\n|---|---|---|\n");
+    }
+    shunt_setting_t setting;
+    for (uint32_t i = 0; shunt.shunt_setting(i, &setting) == 0; i++) {
+        write(&setting);
+    }
+    return TOOL_OK;
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * counts.c - see counts.h.
+ */
+#include "tools/run/counts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/base/folder.h"
+
+bool tool_count_is_taken(const tool_count_t *count)
+{
+    return strcmp(count->how, "-") != 0;
+}
+
+static bool same_texts(const tool_count_t *a, const tool_count_t *b)
+{
+    return strcmp(a->collective, b->collective) == 0 && strcmp(a->class_name, b->class_name) == 0 &&
+           strcmp(a->types, b->types) == 0 && strcmp(a->size, b->size) == 0 &&
+           strcmp(a->algorithm, b->algorithm) == 0 && strcmp(a->how, b->how) == 0 &&
+           strcmp(a->outcome, b->outcome) == 0;
+}
+
+static bool put(tool_counts_t *counts, const tool_count_t *row)
+{
+    for (uint32_t i = 0; i < counts->count; i++) {
+        if (same_texts(&counts->row[i], row)) {
+            counts->row[i].calls += row->calls;
+            counts->row[i].bytes += row->bytes;
+            return true;
+        }
+    }
+    if (counts->count == counts->capacity) {
+        const uint32_t capacity = counts->capacity != 0 ? 2 * counts->capacity : 64;
+        tool_count_t *more = realloc(counts->row, capacity * sizeof *more);
+        if (more == NULL) {
+            return false;
+        }
+        counts->row = more;
+        counts->capacity = capacity;
+    }
+    counts->row[counts->count++] = *row;
+    return true;
+}
+
+static bool read_line(const char *line, tool_counts_t *counts)
+{
+    tool_count_t row = {0};
+    unsigned long long first, second;
+    if (sscanf(line, "shunt: taken %llu calls, forwarded %llu", &first, &second) == 2) {
+        counts->taken += first;
+        counts->forwarded += second;
+        return true;
+    }
+    if (strncmp(line, "shunt: calls of ", 16) == 0) {
+        const char *machine = strstr(line, ", machine ");
+        counts->processes++;
+        if (machine != NULL && sscanf(machine, ", machine %16llx", &first) == 1) {
+            counts->machine = first;
+        }
+        return true;
+    }
+    if (sscanf(line, "shunt: %15s %31s %7s %15s %llu %llu %23s %11s %79[^\n]", row.collective, row.class_name,
+               row.types, row.size, &first, &second, row.algorithm, row.how, row.outcome) != 9) {
+        return true; /* a head, or another line of the log */
+    }
+    row.calls = first;
+    row.bytes = second;
+    return put(counts, &row);
+}
+
+bool tool_counts_add(const char *text, tool_counts_t *counts)
+{
+    bool good = true;
+    for (const char *line = text; good && line[0] != '\0'; line += strcspn(line, "\n"), line += line[0] == '\n') {
+        good = read_line(line, counts);
+    }
+    return good;
+}
+
+static bool add_file(const char *text, void *counts)
+{
+    return tool_counts_add(text, counts);
+}
+
+bool tool_counts_read(const char *folder, tool_counts_t *counts)
+{
+    *counts = (tool_counts_t){0};
+    return tool_folder_each(folder, "stats.", add_file, counts);
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * report.c - see report.h.
+ *
+ * A saving is claimed for eager calls whose algorithm, class, type and size `shunt tune` measured on this machine. A
+ * captured call counts once, though each replay of its graph runs it: its saving is reported separately, for one
+ * replay.
+ */
+#include "tools/run/report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/base/tool.h"
+
+/* Calls of one line of the table. */
+typedef struct line {
+    const tool_count_t *first;
+    uint64_t calls, known; /* known: calls with a known saving */
+    double saved_us;
+} line_t;
+
+/* ---- Order ---- */
+
+static uint64_t mean_bytes(const tool_count_t *row)
+{
+    return row->calls > 0 ? row->bytes / row->calls : 0;
+}
+
+static int order_of(const tool_count_t *row)
+{
+    return (int)alg_collective_find(row->collective); /* sends and receives last */
+}
+
+static int by_line(const void *a, const void *b)
+{
+    const tool_count_t *x = a, *y = b;
+    if (order_of(x) != order_of(y)) {
+        return order_of(x) - order_of(y);
+    }
+    int order = strcmp(x->collective, y->collective);
+    if (order == 0 && strcmp(x->size, y->size) != 0) {
+        order = mean_bytes(x) < mean_bytes(y) ? -1 : 1;
+    }
+    if (order == 0) {
+        order = tool_count_is_taken(y) - tool_count_is_taken(x);
+    }
+    order = order != 0 ? order : strcmp(x->algorithm, y->algorithm);
+    order = order != 0 ? order : -strcmp(x->how, y->how); /* eager before captured */
+    return order != 0 ? order : strcmp(x->outcome, y->outcome);
+}
+
+static bool same_line(const tool_count_t *a, const tool_count_t *b)
+{
+    return strcmp(a->collective, b->collective) == 0 && strcmp(a->size, b->size) == 0 &&
+           strcmp(a->algorithm, b->algorithm) == 0 && strcmp(a->how, b->how) == 0 &&
+           strcmp(a->outcome, b->outcome) == 0;
+}
+
+/* ---- Savings ---- */
+
+static bool saved_each(const tool_times_t *times, const tool_count_t *row, double *us)
+{
+    tool_time_t like = {.collective = alg_collective_find(row->collective), .bytes = mean_bytes(row)};
+    if (!tool_count_is_taken(row) || like.collective == ALG_COLLECTIVE_COUNT || like.bytes == 0) {
+        return false;
+    }
+    snprintf(like.class_name, sizeof like.class_name, "%s", row->class_name);
+    snprintf(like.types, sizeof like.types, "%s", alg_collective_reduces(like.collective) ? row->types : "any");
+    snprintf(like.algorithm, sizeof like.algorithm, "%s", row->algorithm);
+    return tool_times_saved(times, &like, us);
+}
+
+static void add(line_t *line, const tool_times_t *times, const tool_count_t *row)
+{
+    double us;
+    line->calls += row->calls;
+    if (saved_each(times, row, &us)) {
+        line->known += row->calls;
+        line->saved_us += us * (double)row->calls;
+    }
+}
+
+/* ---- Text ---- */
+
+static void duration(double us, char text[16])
+{
+    const double size = us < 0 ? -us : us;
+    if (size >= 1e6) {
+        snprintf(text, 16, "%.2f s", us * 1e-6);
+    } else if (size >= 1e3) {
+        snprintf(text, 16, "%.2f ms", us * 1e-3);
+    } else {
+        snprintf(text, 16, "%.2f us", us);
+    }
+}
+
+static void print_line(FILE *out, const line_t *line)
+{
+    const tool_count_t *row = line->first;
+    const bool taken = tool_count_is_taken(row), captured = strcmp(row->how, "captured") == 0;
+    char each[16] = "-", all[16] = "-", calls[2][24] = {"-", "-"};
+    if (line->known > 0) {
+        duration(line->saved_us / (double)line->known, each);
+        if (!captured) {
+            duration(line->saved_us, all);
+        }
+    }
+    snprintf(calls[taken ? 0 : 1], sizeof calls[0], "%llu", (unsigned long long)line->calls);
+    const char *why = strncmp(row->outcome, "forwarded: ", 11) == 0 ? row->outcome + 11 : row->outcome;
+    fprintf(out, "  %-13s %11s %10s %10s %10s %10s  %s%s", row->collective, row->size, calls[0], calls[1], each, all,
+            taken ? row->algorithm : why, captured ? ", captured" : "");
+    if (line->known > 0 && line->known < line->calls) {
+        fprintf(out, " (saving known for %llu)", (unsigned long long)line->known);
+    }
+    fputc('\n', out);
+}
+
+static void print_sums(FILE *out, const tool_counts_t *counts, const tool_times_t *times, const line_t sums[2])
+{
+    char text[16];
+    fprintf(out, "shunt: %llu calls taken, %llu forwarded, by %u process%s of this host\n",
+            (unsigned long long)counts->taken, (unsigned long long)counts->forwarded, counts->processes,
+            counts->processes == 1 ? "" : "es");
+    if (counts->taken == 0) {
+        return;
+    }
+    if (times->count == 0) {
+        fprintf(out, "shunt: what that saved is not known: `shunt tune` has not measured this machine beside NCCL\n");
+        return;
+    }
+    if (sums[0].calls > 0) {
+        duration(sums[0].saved_us, text);
+        fprintf(out,
+                "shunt: %s of GPU time saved, all ranks together, by what `shunt tune` measured here; it measured %llu "
+                "of the %llu eager calls' sizes\n",
+                text, (unsigned long long)sums[0].known, (unsigned long long)sums[0].calls);
+    }
+    if (sums[1].calls > 0) {
+        duration(sums[1].saved_us, text);
+        fprintf(out,
+                "shunt: each replay of all that was captured saves %s, all ranks together; replays make no calls and "
+                "are not counted\n",
+                text);
+    }
+}
+
+void tool_report_print(FILE *out, tool_counts_t *counts, const tool_times_t *times)
+{
+    line_t sums[2] = {{0}, {0}}; /* eager, captured */
+    if (counts->count == 0) {
+        fprintf(out, "shunt: no process made a call that Shunt saw, or none ended by itself; `shunt doctor -- CMD` "
+                     "looks for the reason\n");
+        return;
+    }
+    qsort(counts->row, counts->count, sizeof counts->row[0], by_line);
+    fprintf(out, "shunt: collectives of this run; saved: GPU time against NCCL's, all ranks together\n");
+    fprintf(out, "  %-13s %11s %10s %10s %10s %10s  %s\n", "collective", "bytes each", "taken", "forwarded",
+            "saved each", "saved", "by, or why not");
+    for (uint32_t i = 0; i < counts->count;) {
+        line_t line = {.first = &counts->row[i]};
+        for (; i < counts->count && same_line(line.first, &counts->row[i]); i++) {
+            add(&line, times, &counts->row[i]);
+        }
+        print_line(out, &line);
+        if (tool_count_is_taken(line.first)) {
+            line_t *sum = &sums[strcmp(line.first->how, "captured") == 0];
+            sum->calls += line.calls;
+            sum->known += line.known;
+            sum->saved_us += line.saved_us;
+        }
+    }
+    print_sums(out, counts, times, sums);
+}
+
+void tool_report_times(uint64_t machine, tool_times_t *times)
+{
+    tool_shunt_t shunt;
+    shunt_setting_t setting;
+    char error[TOOL_ERROR_BYTES], table[PATH_MAX] = "", path[PATH_MAX];
+    *times = (tool_times_t){0};
+    if (!tool_open_shunt(&shunt, NULL, error)) {
+        return;
+    }
+    for (uint32_t i = 0; shunt.shunt_setting(i, &setting) == 0; i++) {
+        if (strcmp(setting.name, "SHUNT_TABLE") == 0) {
+            snprintf(table, sizeof table, "%s", setting.value);
+        }
+    }
+    if (table[0] == '\0' && shunt.shunt_table_path(machine, table, sizeof table) != 0) {
+        return;
+    }
+    tool_times_path(table, path);
+    if (!tool_times_read(path, times) || times->machine != machine) {
+        free(times->row);
+        *times = (tool_times_t){0};
+    }
+}

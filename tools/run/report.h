@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * report.h - the final report of `shunt run --report`.
+ */
+#ifndef SHUNT_TOOLS_REPORT_H
+#define SHUNT_TOOLS_REPORT_H
+
+#include <stdio.h>
+
+#include "tools/base/times.h"
+#include "tools/run/counts.h"
+
+/* Print a table per collective and size. `times`: measured on this machine; may be empty. Sorts the counts. */
+void tool_report_print(FILE *out, tool_counts_t *counts, const tool_times_t *times);
+
+/* The times beside a machine's table (SHUNT_TABLE, or in the cache folder). Empty: there are none. */
+void tool_report_times(uint64_t machine, tool_times_t *times);
+
+#endif

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run.c - `shunt run -- CMD`: sets the environment in which programs that link NCCL, or open it by name, get Shunt,
+ * and executes CMD; with --report in a child, to report on its calls at the end.
+ *
+ * LD_PRELOAD serves programs that link libnccl.so.2 or open it by that name. vLLM and SGLang may open it by an
+ * absolute path, which a preload does not change, so the variables that hold the path are set too. For other such
+ * programs --audit sets LD_AUDIT to the audit library. That is not the default, since under LD_AUDIT calls between
+ * libraries are slower.
+ */
+#include "tools/run/run.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tools/base/folder.h"
+#include "tools/base/tool.h"
+#include "tools/run/behind.h"
+#include "tools/run/report.h"
+
+static const char help[] =
+    "usage: shunt run [--audit] [--report] [--] CMD [ARGUMENT...]\n\n"
+    "Runs CMD with Shunt's libnccl.so.2 in NCCL's place: puts it in front of LD_PRELOAD and into\n"
+    "VLLM_NCCL_SO_PATH and SGLANG_NCCL_SO_PATH.\n\n"
+    "  --audit       give Shunt also to programs that open NCCL by any other absolute path (LD_AUDIT,\n"
+    "                libshunt_audit.so)\n"
+    "  --report      at the end, on stderr: for each collective and size how many calls were taken or forwarded, why,\n"
+    "                and what that saved, where `shunt tune` measured it on this machine (uses SHUNT_STATS)\n"
+    "  --help        print this\n\n"
+    "Exit status: CMD's; 127 if there is no such program, 126 if it cannot be run; with --report 128 and the signal's\n"
+    "number if a signal ended CMD.\n";
+
+typedef struct options {
+    bool audit, report;
+} options_t;
+
+/* LD_PRELOAD and LD_AUDIT split their values at colons (the first also at blanks) and have no quoting. */
+static bool put_first(const char *variable, const char *library)
+{
+    const char *old = secure_getenv(variable);
+    if (old == NULL || old[0] == '\0') {
+        return setenv(variable, library, 1) == 0;
+    }
+    size_t size = strlen(library) + strlen(old) + 2;
+    char *value = malloc(size);
+    if (value == NULL) {
+        return false;
+    }
+    snprintf(value, size, "%s:%s", library, old);
+    bool set = setenv(variable, value, 1) == 0;
+    free(value);
+    return set;
+}
+
+static bool can_preload(const char *path)
+{
+    return strpbrk(path, " \t:") == NULL;
+}
+
+/* If the program's NCCL is newer than this Shunt, preload it behind ours for the newer names. */
+static bool put_behind(const char *library, const char *command)
+{
+    char real[PATH_MAX], name[128];
+    if (!tool_behind(library, command, real, name, sizeof name)) {
+        return true;
+    }
+    if (!can_preload(real)) {
+        fprintf(
+            stderr,
+            "shunt run: %s has %s, which this Shunt does not know, and LD_PRELOAD cannot name its path, which has a "
+            "blank or a colon: take a newer Shunt, or move that library and name it by SHUNT_NCCL_PATH\n",
+            real, name);
+        return false;
+    }
+    fprintf(stderr,
+            "shunt run: %s is newer than this Shunt; %s, and whatever else Shunt does not know, goes to it "
+            "directly\n",
+            real, name);
+    if (put_first("LD_PRELOAD", real)) {
+        return true;
+    }
+    perror("shunt run");
+    return false;
+}
+
+/* The audit library lies beside Shunt's library and gets its path in SHUNT_LIB. */
+static bool audit(const char *library)
+{
+    char path[PATH_MAX + 32];
+    int folder = (int)(strrchr(library, '/') - library);
+    snprintf(path, sizeof path, "%.*s/libshunt_audit.so", folder, library);
+    if (access(path, R_OK) != 0) {
+        fprintf(stderr, "shunt run: %s: %s\n", path, strerror(errno));
+        return false;
+    }
+    return put_first("LD_AUDIT", path) && setenv("SHUNT_LIB", library, 1) == 0;
+}
+
+int tool_run_command(char **command, bool audited)
+{
+    char library[PATH_MAX];
+    char error[TOOL_ERROR_BYTES];
+    if (!tool_library_path(library, error)) {
+        fprintf(stderr, "shunt run: %s\n", error);
+        return TOOL_FAILED;
+    }
+    if (!can_preload(library)) {
+        fprintf(stderr, "shunt run: LD_PRELOAD cannot name a path with a blank or a colon: %s\n", library);
+        return TOOL_FAILED;
+    }
+    if (!put_behind(library, command[0])) {
+        return TOOL_FAILED;
+    }
+    if (!put_first("LD_PRELOAD", library) || setenv("VLLM_NCCL_SO_PATH", library, 1) != 0 ||
+        setenv("SGLANG_NCCL_SO_PATH", library, 1) != 0) {
+        perror("shunt run");
+        return TOOL_FAILED;
+    }
+    if (audited && !audit(library)) {
+        return TOOL_FAILED;
+    }
+    execvp(command[0], command);
+    fprintf(stderr, "shunt run: %s: %s\n", command[0], strerror(errno));
+    return errno == ENOENT ? 127 : 126;
+}
+
+/* ---- Report ---- */
+
+static volatile sig_atomic_t child;
+
+static void pass_on(int signal)
+{
+    if (child > 0) {
+        kill(child, signal);
+    }
+}
+
+/* Ignore SIGINT and SIGQUIT, which a terminal sends to the command as well. */
+static int wait_for(pid_t pid)
+{
+    const struct sigaction ignore = {.sa_handler = SIG_IGN}, pass = {.sa_handler = pass_on};
+    int status = 0;
+    child = pid;
+    sigaction(SIGINT, &ignore, NULL);
+    sigaction(SIGQUIT, &ignore, NULL);
+    sigaction(SIGTERM, &pass, NULL);
+    sigaction(SIGHUP, &pass, NULL);
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    child = 0;
+    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void print_report(const char *folder)
+{
+    tool_counts_t counts;
+    tool_times_t times = {0};
+    if (tool_counts_read(folder, &counts)) {
+        tool_report_times(counts.machine, &times);
+        tool_report_print(stderr, &counts, &times);
+    } else {
+        fprintf(stderr, "shunt run: %s cannot be read: there is no report\n", folder);
+    }
+    free(counts.row);
+    free(times.row);
+}
+
+static int report(char **command, bool audited)
+{
+    char folder[PATH_MAX], pattern[PATH_MAX + 16];
+    const char *stats = secure_getenv("SHUNT_STATS");
+    if (stats != NULL && stats[0] != '\0') {
+        fprintf(stderr, "shunt run: --report takes the place of SHUNT_STATS=%s\n", stats);
+    }
+    if (!tool_folder_make("run", folder)) {
+        return TOOL_FAILED;
+    }
+    snprintf(pattern, sizeof pattern, "%s/stats.%%h.%%p", folder);
+    fflush(NULL);
+    const pid_t pid = fork();
+    if (pid == 0) {
+        _exit(setenv("SHUNT_STATS", pattern, 1) == 0 ? tool_run_command(command, audited) : TOOL_FAILED);
+    }
+    int status = TOOL_FAILED;
+    if (pid > 0) {
+        status = wait_for(pid);
+        print_report(folder);
+    } else {
+        perror("shunt run: fork");
+    }
+    tool_folder_remove(folder);
+    return status;
+}
+
+/* Index of the command in argv; 0 after a message if there is none. */
+static int read_options(int argc, char **argv, options_t *options)
+{
+    int at = 1;
+    for (; at < argc && argv[at][0] == '-'; at++) {
+        if (strcmp(argv[at], "--") == 0) {
+            at++;
+            break;
+        }
+        if (strcmp(argv[at], "--audit") == 0) {
+            options->audit = true;
+        } else if (strcmp(argv[at], "--report") == 0) {
+            options->report = true;
+        } else {
+            tool_usage("run", "option %s is unknown", argv[at]);
+            return 0;
+        }
+    }
+    if (at < argc) {
+        return at;
+    }
+    tool_usage("run", "no command to run");
+    return 0;
+}
+
+int tool_run(int argc, char **argv)
+{
+    options_t options = {0};
+    if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+        fputs(help, stdout);
+        return TOOL_OK;
+    }
+    const int first = read_options(argc, argv, &options);
+    if (first == 0) {
+        return TOOL_USAGE;
+    }
+    return options.report ? report(argv + first, options.audit) : tool_run_command(argv + first, options.audit);
+}

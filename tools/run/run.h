@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * run.h - a command with Shunt in NCCL's place, for `shunt run` and `shunt doctor`.
+ */
+#ifndef SHUNT_TOOLS_RUN_H
+#define SHUNT_TOOLS_RUN_H
+
+#include <stdbool.h>
+
+/* The sub-command; argv[0] is its name. */
+int tool_run(int argc, char **argv);
+/* Execute the command in this process; `audited`: with LD_AUDIT. Returns only on failure, with an exit status, after
+ * a message. */
+int tool_run_command(char **command, bool audited);
+
+#endif

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tune.c - `shunt tune`: runs one family of ranks for each number of ranks, from all GPUs down, and writes a table of
+ * the results.
+ *
+ * At its time limit, or when interrupted, it keeps the results so far; the table is written after each family, so even
+ * a kill loses only one family.
+ */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "tools/base/progress.h"
+#include "tools/tune/tune.h"
+
+/* --check fails if the table is slower than the better of NCCL and the built-in choice by more than this. */
+#define MOST_RATIO (1 / 0.98)
+
+typedef struct tuning {
+    tune_options_t *options;
+    bench_machine_t *machine; /* shared memory */
+    sel_measured_t link;      /* all zero: not measured */
+    sel_host_measured_t host; /* likewise */
+    uint32_t results;
+    tune_result_t *result;
+    tool_progress_t progress;
+    bool stopped;
+} tuning_t;
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal)
+{
+    (void)signal;
+    interrupted = 1;
+}
+
+/* ---- Progress ---- */
+
+static double weight_of_family(const tune_options_t *options)
+{
+    double weight = 0;
+    for (uint32_t i = 0; i < options->sizes; i++) {
+        weight += tool_progress_weight(options->size[i]);
+    }
+    uint32_t kinds = 0;
+    for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
+        const alg_collective_t collective = (alg_collective_t)c;
+        for (uint32_t type = 0; (options->collectives >> c & 1) != 0; type++, kinds++) {
+            type = tune_next_type(options, collective, type);
+            if (type == bench_type_count) {
+                break;
+            }
+        }
+    }
+    return weight * kinds;
+}
+
+static bool take_result(void *context, const void *row)
+{
+    tuning_t *tuning = context;
+    if (row != NULL && tuning->results < TUNE_MOST_RESULTS) {
+        const tune_result_t *result = row;
+        tuning->result[tuning->results++] = *result;
+        tuning->progress.done += tool_progress_weight(result->bytes);
+    }
+    tool_progress_show(&tuning->progress);
+    tuning->stopped = interrupted != 0 || tool_progress_elapsed(&tuning->progress) > tuning->options->limit_s;
+    return !tuning->stopped;
+}
+
+/* ---- The links ---- */
+
+static uint32_t in_32_bits(double figure)
+{
+    return (uint32_t)fmin(round(figure), UINT32_MAX);
+}
+
+/* How the measured GPUs reach each other. The machine's class is that of all its GPUs. */
+static uint32_t link_of(const bench_machine_t *machine, uint32_t gpus)
+{
+    sel_topology_t topology;
+    const bool known = machine->gpus.count == gpus && sel_topology_parse(machine->class_name, &topology);
+    return known ? topology.link : SEL_LINK_HOST;
+}
+
+/* Measure all GPUs, whatever -g says: the table is the machine's. A failure here leaves the rows unaffected. */
+static void measure_links(tuning_t *tuning)
+{
+    const uint32_t count = tuning->machine->gpus.count, gpus = count < TOOL_FLOOR_GPUS ? count : TOOL_FLOOR_GPUS;
+    tool_floor_t *floor = &tuning->machine->floor;
+    if (tuning->machine->host || tuning->options->check) {
+        return;
+    }
+    if (bench_floor("tune", gpus, floor)) {
+        tuning->link = (sel_measured_t){.bytes_per_us = in_32_bits(floor->bandwidth * 1e-6),
+                                        .gpus = gpus,
+                                        .one_way_ns = in_32_bits(floor->one_way * 1e9),
+                                        .link = link_of(tuning->machine, gpus)};
+    }
+    if (floor->host_store > 0 && floor->host_load > 0) { /* also without peer access */
+        tuning->host = (sel_host_measured_t){.store_bytes_per_us = in_32_bits(floor->host_store * 1e-6),
+                                             .load_bytes_per_us = in_32_bits(floor->host_load * 1e-6),
+                                             .gpus = gpus,
+                                             .one_way_ns = in_32_bits(floor->host_one_way * 1e9),
+                                             .link = link_of(tuning->machine, gpus)};
+    }
+}
+
+/* ---- The table ---- */
+
+/* Makes no CUDA call, so that ranks can be forked afterwards. */
+static bool table_path(const tuning_t *tuning, uint64_t machine, char path[PATH_MAX])
+{
+    tool_shunt_t shunt;
+    char error[TOOL_ERROR_BYTES];
+    if (tuning->options->table != NULL) {
+        snprintf(path, PATH_MAX, "%s", tuning->options->table);
+        return true;
+    }
+    if (tool_open_shunt(&shunt, NULL, error) && shunt.shunt_table_path(machine, path, PATH_MAX) == 0) {
+        return true;
+    }
+    fprintf(stderr, "shunt tune: there is no cache folder: SHUNT_CACHE_DIR, XDG_CACHE_HOME and HOME name none\n");
+    return false;
+}
+
+/* Before the ranks start: over PCIe the figures decide through which memory they go. */
+static bool write_links(const tuning_t *tuning)
+{
+    char path[PATH_MAX];
+    const uint64_t machine = tuning->machine->fingerprint;
+    if ((tuning->link.gpus == 0 && tuning->host.gpus == 0) || machine == 0) {
+        return true;
+    }
+    if (!table_path(tuning, machine, path) ||
+        !tune_table_write(path, tuning->options, tuning->machine, &tuning->link, &tuning->host, NULL, 0)) {
+        return false;
+    }
+    return tuning->options->table == NULL || setenv("SHUNT_TABLE", path, 1) == 0;
+}
+
+static bool write_table(const tuning_t *tuning, char path[PATH_MAX])
+{
+    return tuning->results == 0 || tuning->options->check ||
+           (table_path(tuning, tuning->result[0].machine, path) &&
+            tune_table_write(path, tuning->options, tuning->machine, &tuning->link, &tuning->host, tuning->result,
+                             tuning->results) &&
+            tune_times_write(path, tuning->result, tuning->results));
+}
+
+/* ---- Families ---- */
+
+static bool rank_body(const void *job, bench_shared_t *shared, uint32_t rank, int rows)
+{
+    signal(SIGINT, SIG_IGN); /* the parent ends its ranks */
+    if (!shared->machine.policy) {
+        setenv("SHUNT_ALGO", "builtin", 1); /* or no communicator is attached where NCCL gets all calls */
+    }
+    return tune_rank_run(job, shared, rank, rows);
+}
+
+static bool run_family(tuning_t *tuning, uint32_t ranks)
+{
+    bench_shared_t *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        perror("shunt tune: mmap");
+        return false;
+    }
+    shared->machine = *tuning->machine;
+    const tune_job_t job = {tuning->options, ranks};
+    bench_family_t family = {.command = "tune", .shared = shared, .ranks = ranks};
+    bool done = bench_family_run(&family, rank_body, &job, sizeof(tune_result_t), take_result, tuning);
+    munmap(shared, sizeof *shared);
+    return done;
+}
+
+/* The most used numbers first, in case the time runs out: all GPUs, then powers of two. */
+static uint32_t order_families(uint32_t asked, uint32_t most, uint32_t ranks[BENCH_MAX_RANKS])
+{
+    uint32_t count = 0;
+    ranks[count++] = asked != 0 ? asked : most;
+    for (int power = 1; asked == 0 && power >= 0; power--) {
+        for (uint32_t n = most - 1; n >= 2; n--) {
+            if (((n & (n - 1)) == 0) == (power == 1)) {
+                ranks[count++] = n;
+            }
+        }
+    }
+    return count;
+}
+
+static bool run_families(tuning_t *tuning, char path[PATH_MAX])
+{
+    const uint32_t most = tuning->machine->host                           ? 4
+                          : tuning->machine->gpus.count < BENCH_MAX_RANKS ? tuning->machine->gpus.count
+                                                                          : BENCH_MAX_RANKS;
+    uint32_t ranks[BENCH_MAX_RANKS];
+    const uint32_t families = order_families(tuning->options->ranks, most, ranks);
+    bool done = true;
+    tuning->progress.weight = weight_of_family(tuning->options) * families;
+    for (uint32_t i = 0; done && i < families && !tuning->stopped; i++) {
+        done = run_family(tuning, ranks[i]);
+        done = write_table(tuning, path) && done;
+    }
+    tool_progress_hide(&tuning->progress);
+    return done;
+}
+
+/* ---- The end ---- */
+
+static bool passes(const tuning_t *tuning)
+{
+    const double most = MOST_RATIO * (tuning->options->beside ? TUNE_MOST_COST : 1);
+    uint32_t slower = 0;
+    for (uint32_t i = 0; i < tuning->results; i++) {
+        const tune_result_t *result = &tuning->result[i];
+        if (result->seconds > tune_better(result) * most) {
+            slower++;
+            fprintf(stderr, "shunt tune: %s, %u ranks, %s, %s, %llu bytes: %.2f us, where %.2f us are to be had\n",
+                    alg_collective_name(result->collective), result->ranks, result->captured ? "captured" : "eager",
+                    bench_types[result->type].name, (unsigned long long)result->bytes, result->seconds * 1e6,
+                    tune_better(result) * 1e6);
+        }
+    }
+    printf("# %u of %u sizes slower than %.2f times the better of NCCL and the built-in table\n", slower,
+           tuning->results, 1 / most);
+    return slower == 0;
+}
+
+static int conclude(const tuning_t *tuning, bool done, const char *path)
+{
+    if (tuning->stopped) {
+        fprintf(stderr, "shunt tune: %s after %.0f s, with %.0f%% measured\n",
+                interrupted ? "interrupted" : "the time limit was reached", tool_progress_elapsed(&tuning->progress),
+                100 * tuning->progress.done / tuning->progress.weight);
+    }
+    if (tuning->results == 0) {
+        return TOOL_FAILED;
+    }
+    done = tune_report(tuning->options, tuning->machine, tuning->result, tuning->results) && done;
+    if (tuning->options->check) {
+        done = passes(tuning) && done;
+    } else if (path[0] != '\0') {
+        printf("# table: %s\n", path);
+    }
+    return done ? TOOL_OK : TOOL_FAILED;
+}
+
+static int run(tuning_t *tuning)
+{
+    const struct sigaction action = {.sa_handler = on_interrupt};
+    char path[PATH_MAX] = "";
+    if (tuning->options->check && tuning->options->table != NULL) {
+        setenv("SHUNT_TABLE", tuning->options->table, 1); /* for the ranks */
+    }
+    tuning->result = calloc(TUNE_MOST_RESULTS, sizeof *tuning->result);
+    if (tuning->result == NULL) {
+        perror("shunt tune");
+        return TOOL_FAILED;
+    }
+    tool_progress_open(&tuning->progress, 0); /* the weight is known once the families are */
+    tuning->progress.limit = tuning->options->limit_s;
+    measure_links(tuning); /* an interrupt before this point keeps no results */
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    bool done = write_links(tuning) && run_families(tuning, path);
+    int status = conclude(tuning, done, path);
+    free(tuning->result);
+    return status;
+}
+
+int tool_tune(int argc, char **argv)
+{
+    static tune_options_t options;
+    int fault = tune_options_parse(&options, argc, argv);
+    if (fault != TOOL_OK) {
+        return fault;
+    }
+    if (options.help) {
+        fputs(tune_help, stdout);
+        return TOOL_OK;
+    }
+    if (options.diff[0] != NULL) {
+        return tune_diff(options.diff);
+    }
+    if (options.plot != NULL) {
+        return tune_plot(options.plot);
+    }
+    bench_machine_t *machine = mmap(NULL, sizeof *machine, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (machine == MAP_FAILED) {
+        perror("shunt tune: mmap");
+        return TOOL_FAILED;
+    }
+    tuning_t tuning = {.options = &options, .machine = machine};
+    fault = bench_look("tune", machine) ? tune_settle(&options, machine) : TOOL_FAILED;
+    fault = fault == TOOL_OK ? run(&tuning) : fault;
+    munmap(machine, sizeof *machine);
+    return fault;
+}

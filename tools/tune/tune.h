@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tune.h - the parts of `shunt tune` and what passes between them.
+ *
+ *   tune.c          the command: one family of ranks for each number of them,
+ *                   progress, what to do when it is interrupted
+ *   tune_options.c  the command line, and the cases that it asks for
+ *   tune_rank.c     one rank: the candidates of a case, heats, the winner
+ *   tune_beside.c   --beside: candidates beside matrix products
+ *   tune_choice.c   --beside: the choice by two prices
+ *   tune_table.c    from results to the rows of a table, and into the file
+ *   tune_times.c    the times themselves, beside the table
+ *   tune_file.c     how both are written
+ *   tune_report.c   what was measured, as text and CSV
+ *   tune_diff.c     --diff
+ *   tune_plot.c     --plot
+ *
+ * Ranks, clocks and libraries are those of `shunt bench` (bench.h). Candidates are
+ * put in force by shunt_set_policy, so one family of ranks measures them all.
+ */
+#ifndef SHUNT_TUNE_H
+#define SHUNT_TUNE_H
+
+#include <stdio.h>
+
+#include "selector/table_file.h"
+#include "tools/bench/bench.h"
+
+/* The sub-command; argv[0] is its name. */
+int tool_tune(int argc, char **argv);
+
+enum {
+    TUNE_MOST_SIZES = 96,
+    TUNE_MOST_TYPES = 16, /* at least bench_type_count */
+    TUNE_MOST_RESULTS = ALG_COLLECTIVE_COUNT * BENCH_MAX_RANKS * TUNE_MOST_TYPES * TUNE_MOST_SIZES
+};
+
+typedef struct tune_options {
+    uint64_t from_bytes, to_bytes;
+    uint32_t ranks;       /* 0: every number from 2 to all GPUs */
+    uint32_t collectives; /* bit c: an alg_collective_t */
+    uint32_t types;       /* bit i: bench_types[i] */
+    bool eager;           /* time eager calls; otherwise graphs */
+    uint32_t limit_s;     /* the time limit */
+    bool to_given, mode_given;
+    bool check;
+    bool beside; /* choose also by the time beside products; with `check`, a row may cost TUNE_MOST_COST */
+    bool help;
+    const char *table;   /* the file to write, or with `check` to look at; NULL: the cache folder's */
+    const char *csv;     /* NULL: none */
+    const char *diff[2]; /* two tables; NULL: no comparison */
+    const char *plot;    /* a table; NULL: no picture */
+    uint32_t sizes;      /* by tune_settle */
+    uint64_t size[TUNE_MOST_SIZES];
+    char line[512]; /* the command line, for the files */
+} tune_options_t;
+
+/* TOOL_OK, or TOOL_USAGE after a message on stderr. */
+int tune_options_parse(tune_options_t *options, int argc, char **argv);
+extern const char tune_help[];
+/* Fill in options that depend on the machine; returns as above, or TOOL_FAILED. */
+int tune_settle(tune_options_t *options, const bench_machine_t *machine);
+
+/* ---- One case, measured ----------------------------------------------------------------- */
+
+/* Stands for the built-in choice: no row, unless that was a prediction. */
+#define TUNE_BUILTIN "builtin"
+
+typedef struct tune_result {
+    alg_collective_t collective;
+    uint32_t ranks;
+    bool captured;
+    int32_t type; /* of bench_types */
+    uint64_t bytes;
+    uint64_t machine; /* as shunt_communicator has it */
+    char class_name[SEL_CLASS_BYTES];
+    char choice[SEL_FILE_NAME_BYTES]; /* algorithm, nccl or TUNE_BUILTIN; --check: what the tuned table takes */
+    uint32_t blocks, threads;
+    char builtin[SEL_FILE_NAME_BYTES]; /* what the built-in table takes: algorithm or nccl */
+    bool guessed;                      /* predicted by the cost model, without a row */
+    double seconds;                    /* of the choice: median over rounds of the slowest rank */
+    double spread;                     /* spread of its rounds: half of them lie within this fraction of the median */
+    double builtin_seconds;
+    double nccl_seconds;   /* 0: not measured */
+    double beside_seconds; /* of many calls and products, until both are through; 0: not measured */
+    double builtin_beside_seconds, nccl_beside_seconds;
+    uint32_t candidates; /* launches that differ */
+} tune_result_t;
+
+/* The next type to measure, from `type` on; collectives that only move data need one type. bench_type_count: no
+ * more. */
+uint32_t tune_next_type(const tune_options_t *options, alg_collective_t collective, uint32_t type);
+
+/* The most that a choice may cost alone if it gains beside products. */
+#define TUNE_MOST_COST 1.03
+
+/* Seconds of one call alone, and of a number of calls beside products. */
+typedef struct tune_price {
+    double alone, beside;
+} tune_price_t;
+/* The choice by both prices; `first` is the choice by the time alone. Beside 0: not measured. Pure. */
+uint32_t tune_choose(const tune_price_t *price, uint32_t count, uint32_t first);
+
+/* The better of NCCL and the built-in choice. */
+double tune_better(const tune_result_t *result);
+
+/* The work of one family; every rank runs the same cases. */
+typedef struct tune_job {
+    const tune_options_t *options;
+    uint32_t ranks;
+} tune_job_t;
+/* A bench_body_t; `job` is a tune_job_t, rows are tune_result_t. */
+bool tune_rank_run(const void *job, bench_shared_t *shared, uint32_t rank, int rows);
+
+/* ---- Results ------------------------------------------------------------------------------ */
+
+/* Rows of a table. Zero is empty; free `row` in the end. */
+typedef struct tune_rows {
+    uint64_t machine;
+    sel_measured_t link;
+    sel_host_measured_t host;
+    uint32_t count, capacity;
+    sel_file_row_t *row;
+} tune_rows_t;
+
+/* Read a table's file; faulty rows are reported on stderr. False, after a message, if it is not a table. A missing
+ * file counts as empty if that is allowed. */
+bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows);
+
+/* Rows of one collective, number of ranks and class. */
+bool tune_same_place(const sel_file_row_t *a, const sel_file_row_t *b);
+/* Results of one collective, number of ranks and type: they follow each other, in order of size. */
+bool tune_same_group(const tune_result_t *a, const tune_result_t *b);
+/* The table's row for a size and kind of type at a row's place: the last that matches, or NULL for the built-in
+ * choice. */
+const sel_file_row_t *tune_rows_find(const tune_rows_t *rows, const sel_file_row_t *like, uint32_t kind,
+                                     uint64_t bytes);
+
+/* Merge results, in the order in which ranks send them, into this machine's table, replacing its rows for the same
+ * sizes. A size covers half the way, on a logarithmic scale, to its neighbours. Figures of the links and the host's
+ * memory stay if `link` and `host` are zero. Without results, the machine is that of `machine`. False, after a message,
+ * if the file cannot be written. */
+bool tune_table_write(const char *path, const tune_options_t *options, const bench_machine_t *machine,
+                      const sel_measured_t *link, const sel_host_measured_t *host, const tune_result_t *results,
+                      uint32_t count);
+
+/* Merge the times of results into the file beside the table (times.h), replacing the same cases. False, after a
+ * message, if it cannot be written. */
+bool tune_times_write(const char *table, const tune_result_t *results, uint32_t count);
+/* Replace a file atomically: a starting program reads the whole old or the whole new one. Makes its folders. False,
+ * after a message, if it cannot be written. */
+bool tune_file_replace(const char *path, bool (*write)(FILE *file, const void *context), const void *context);
+
+/* Print to stdout and to --csv. False, after a message, if the CSV file cannot be written. */
+bool tune_report(const tune_options_t *options, const bench_machine_t *machine, const tune_result_t *results,
+                 uint32_t count);
+/* The lines "# hardware: " and so on. */
+void tune_report_head(FILE *file, const tune_options_t *options, const bench_machine_t *machine);
+
+/* Print where two tables differ. TOOL_OK, or TOOL_FAILED if one cannot be read. */
+int tune_diff(const char *const path[2]);
+/* Print a table as an SVG picture; returns likewise. */
+int tune_plot(const char *path);
+
+#endif

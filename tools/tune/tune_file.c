@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tune_file.c - replaces a file atomically. See tune.h.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/tune/tune.h"
+
+static void make_folders(const char *path)
+{
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%s", path);
+    for (char *slash = strchr(folder + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        (void)mkdir(folder, 0755); /* opening the file reports the error */
+        *slash = '/';
+    }
+}
+
+bool tune_file_replace(const char *path, bool (*write)(FILE *file, const void *context), const void *context)
+{
+    char beside[PATH_MAX + 32];
+    FILE *file = NULL;
+    const mode_t mask = umask(0);
+    umask(mask);
+    snprintf(beside, sizeof beside, "%s.XXXXXX", path);
+    make_folders(path);
+    int descriptor = mkostemp(beside, O_CLOEXEC); /* a unique name */
+    if (descriptor >= 0 && fchmod(descriptor, 0644 & ~mask) == 0) {
+        file = fdopen(descriptor, "w");
+    }
+    bool done = file != NULL && write(file, context);
+    int error = errno;
+    if (file == NULL && descriptor >= 0) {
+        close(descriptor);
+    }
+    if (file != NULL && fclose(file) != 0 && done) {
+        done = false;
+        error = errno;
+    }
+    if (done && rename(beside, path) != 0) {
+        done = false;
+        error = errno;
+    }
+    if (!done) {
+        fprintf(stderr, "shunt tune: %s cannot be written: %s\n", path, strerror(error));
+        (void)unlink(beside);
+    }
+    return done;
+}

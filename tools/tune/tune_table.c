@@ -1,0 +1,337 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tune_table.c - from results to the rows of a table, and into its file.
+ *
+ * Rows of earlier runs for other collectives, numbers of ranks, types or sizes
+ * stay.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tools/tune/tune.h"
+
+/* ---- Rows ---- */
+
+static void push(tune_rows_t *rows, const sel_file_row_t *row)
+{
+    if (rows->count == rows->capacity) {
+        rows->capacity = rows->capacity != 0 ? 2 * rows->capacity : 64;
+        rows->row = realloc(rows->row, rows->capacity * sizeof *row);
+        if (rows->row == NULL) {
+            perror("shunt tune");
+            exit(TOOL_FAILED);
+        }
+    }
+    rows->row[rows->count++] = *row;
+}
+
+static bool read_text(const char *path, char **text, size_t *bytes)
+{
+    FILE *file = fopen(path, "re");
+    if (file == NULL) {
+        return false;
+    }
+    *text = malloc(SEL_FILE_MOST_BYTES + 1);
+    *bytes = *text != NULL ? fread(*text, 1, SEL_FILE_MOST_BYTES + 1, file) : 0;
+    bool whole = *text != NULL && ferror(file) == 0;
+    fclose(file);
+    if (!whole) {
+        free(*text);
+    }
+    return whole;
+}
+
+bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows)
+{
+    char *text, fault[SEL_FILE_FAULT_BYTES];
+    size_t bytes;
+    sel_file_t file;
+    *rows = (tune_rows_t){0};
+    if (!read_text(path, &text, &bytes)) {
+        if (may_miss && errno == ENOENT) {
+            return true;
+        }
+        fprintf(stderr, "shunt tune: %s: %s\n", path, strerror(errno));
+        return false;
+    }
+    bool whole = sel_file_open(&file, text, bytes, fault);
+    if (!whole) {
+        fprintf(stderr, "shunt tune: %s:%s\n", path, fault);
+    }
+    rows->machine = file.machine;
+    sel_file_row_t row;
+    for (sel_file_step_t step; whole && (step = sel_file_next(&file, &row, fault)) != SEL_FILE_END;) {
+        if (step == SEL_FILE_ROW) {
+            push(rows, &row);
+        } else {
+            fprintf(stderr, "shunt tune: %s:%s; the line is skipped\n", path, fault);
+        }
+    }
+    rows->link = file.link;
+    rows->host = file.host;
+    free(text);
+    return whole;
+}
+
+bool tune_same_place(const sel_file_row_t *a, const sel_file_row_t *b)
+{
+    return a->collective == b->collective && a->ranks == b->ranks && strcmp(a->class_name, b->class_name) == 0;
+}
+
+const sel_file_row_t *tune_rows_find(const tune_rows_t *rows, const sel_file_row_t *like, uint32_t kind, uint64_t bytes)
+{
+    for (uint32_t i = rows->count; i-- > 0;) {
+        const sel_file_row_t *row = &rows->row[i];
+        if (tune_same_place(row, like) && (row->kinds >> kind & 1) != 0 && bytes >= row->from_bytes &&
+            bytes <= row->to_bytes) {
+            return row;
+        }
+    }
+    return NULL;
+}
+
+/* ---- Results of one collective, number of ranks and type ---- */
+
+typedef struct group {
+    const tune_result_t *result;
+    uint32_t count;
+    uint64_t from_bytes, to_bytes; /* that they speak of */
+} group_t;
+
+static uint64_t between(uint64_t a, uint64_t b)
+{
+    return (uint64_t)sqrt((double)a * (double)b);
+}
+
+/* The last size that result i of a group covers; the first result begins at the group's first size. */
+static uint64_t upper(const group_t *group, uint32_t i)
+{
+    const uint64_t bytes = group->result[i].bytes;
+    return between(bytes, i + 1 < group->count ? group->result[i + 1].bytes : 2 * bytes);
+}
+
+static group_t next_group(const tune_result_t *results, uint32_t count)
+{
+    group_t group = {.result = results, .count = 1};
+    while (group.count < count && tune_same_group(&results[group.count], results)) {
+        group.count++;
+    }
+    /* 1 KB, the smallest default size, covers all sizes below it. */
+    group.from_bytes = results->bytes <= 1024 ? 0 : between(results->bytes / 2, results->bytes) + 1;
+    group.to_bytes = upper(&group, group.count - 1);
+    return group;
+}
+
+/* The speed of moved data does not depend on its type. */
+static uint8_t kinds_of(const tune_result_t *result)
+{
+    return alg_collective_reduces(result->collective)
+               ? (uint8_t)(1u << sel_kind((alg_type_t)bench_types[result->type].type))
+               : SEL_ANY_KIND;
+}
+
+static bool concerns(const group_t *group, const sel_file_row_t *row)
+{
+    const tune_result_t *result = group->result;
+    return row->collective == result->collective && row->ranks == result->ranks &&
+           strcmp(row->class_name, result->class_name) == 0 && (row->kinds & kinds_of(result)) != 0 &&
+           row->from_bytes <= group->to_bytes && row->to_bytes >= group->from_bytes;
+}
+
+/* Cut the sizes and types that a group covers out of a row; push the remaining pieces. */
+static void cut_row(const group_t *group, const sel_file_row_t *row, tune_rows_t *left)
+{
+    sel_file_row_t part = *row;
+    if (row->from_bytes < group->from_bytes) {
+        part.to_bytes = group->from_bytes - 1;
+        push(left, &part);
+    }
+    if (row->to_bytes > group->to_bytes) {
+        part = *row;
+        part.from_bytes = group->to_bytes + 1;
+        push(left, &part);
+    }
+    part = *row;
+    part.kinds &= (uint8_t)~kinds_of(group->result);
+    if (part.kinds != 0) {
+        part.from_bytes = row->from_bytes > group->from_bytes ? row->from_bytes : group->from_bytes;
+        part.to_bytes = row->to_bytes < group->to_bytes ? row->to_bytes : group->to_bytes;
+        push(left, &part);
+    }
+}
+
+static void cut(const group_t *group, tune_rows_t *rows)
+{
+    tune_rows_t left = {.machine = rows->machine, .link = rows->link, .host = rows->host};
+    for (uint32_t i = 0; i < rows->count; i++) {
+        if (concerns(group, &rows->row[i])) {
+            cut_row(group, &rows->row[i], &left);
+        } else {
+            push(&left, &rows->row[i]);
+        }
+    }
+    free(rows->row);
+    *rows = left;
+}
+
+static bool same_choice(const sel_file_row_t *a, const sel_file_row_t *b)
+{
+    return strcmp(a->algorithm, b->algorithm) == 0 && a->blocks == b->blocks && a->threads == b->threads;
+}
+
+/* A row for each range of sizes with one choice; none where a built-in row makes the same choice. A prediction gets
+ * a row, since a later one may differ: it depends on the figures of the links. */
+static void add(const group_t *group, const char *source, tune_rows_t *rows)
+{
+    const uint32_t first = rows->count;
+    uint64_t from = group->from_bytes;
+    for (uint32_t i = 0; i < group->count; i++) {
+        const tune_result_t *result = &group->result[i];
+        sel_file_row_t row = {.collective = result->collective,
+                              .ranks = result->ranks,
+                              .kinds = kinds_of(result),
+                              .from_bytes = from,
+                              .to_bytes = upper(group, i),
+                              .blocks = (uint16_t)result->blocks,
+                              .threads = (uint16_t)result->threads};
+        memcpy(row.class_name, result->class_name, sizeof row.class_name);
+        const bool builtin = strcmp(result->choice, TUNE_BUILTIN) == 0;
+        memcpy(row.algorithm, builtin ? result->builtin : result->choice, sizeof row.algorithm);
+        snprintf(row.source, sizeof row.source, "%s", source);
+        from = row.to_bytes + 1;
+        sel_file_row_t *last = rows->count > first ? &rows->row[rows->count - 1] : NULL;
+        if (builtin && !result->guessed) {
+            continue;
+        }
+        if (last != NULL && same_choice(last, &row) && last->to_bytes + 1 == row.from_bytes) {
+            last->to_bytes = row.to_bytes;
+        } else {
+            push(rows, &row);
+        }
+    }
+}
+
+/* Merge rows that differ only in their kinds. */
+static void merge(tune_rows_t *rows)
+{
+    for (uint32_t i = 0; i < rows->count; i++) {
+        for (uint32_t k = i + 1; k < rows->count;) {
+            sel_file_row_t *a = &rows->row[i], *b = &rows->row[k];
+            if (tune_same_place(a, b) && a->from_bytes == b->from_bytes && a->to_bytes == b->to_bytes &&
+                same_choice(a, b) && strcmp(a->source, b->source) == 0) {
+                a->kinds |= b->kinds;
+                rows->row[k] = rows->row[--rows->count];
+            } else {
+                k++;
+            }
+        }
+    }
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const sel_file_row_t *x = a, *y = b;
+    const int class_order = strcmp(x->class_name, y->class_name);
+    if (x->collective != y->collective) {
+        return x->collective < y->collective ? -1 : 1;
+    }
+    if (x->ranks != y->ranks) {
+        return x->ranks < y->ranks ? -1 : 1;
+    }
+    if (class_order != 0) {
+        return class_order;
+    }
+    if (x->kinds != y->kinds) {
+        return x->kinds < y->kinds ? -1 : 1;
+    }
+    return (x->from_bytes > y->from_bytes) - (x->from_bytes < y->from_bytes);
+}
+
+/* ---- The file ---- */
+
+/* A communicator uses a limited number of rows. */
+static void warn_of_many(const tune_rows_t *rows)
+{
+    for (uint32_t ranks = 2; ranks <= BENCH_MAX_RANKS; ranks++) {
+        uint32_t count = 0;
+        for (uint32_t i = 0; i < rows->count; i++) {
+            count += rows->row[i].ranks == ranks;
+        }
+        if (count > SEL_TUNED_ROWS) {
+            fprintf(stderr, "shunt tune: %u rows for %u ranks, of which programs take the first %d\n", count, ranks,
+                    SEL_TUNED_ROWS);
+        }
+    }
+}
+
+static bool write_rows(FILE *file, const tune_options_t *options, const bench_machine_t *machine,
+                       const tune_rows_t *rows)
+{
+    char line[SEL_FILE_LINE_BYTES];
+    sel_file_head(rows->machine, line);
+    fputs(line, file);
+    sel_file_link(&rows->link, line);
+    fputs(line, file);
+    sel_file_host(&rows->host, line);
+    fputs(line, file);
+    tune_report_head(file, options, machine);
+    fprintf(file, "%s\n", sel_file_columns);
+    for (uint32_t i = 0; i < rows->count; i++) {
+        sel_file_line(&rows->row[i], line);
+        fputs(line, file);
+    }
+    return fflush(file) == 0 && ferror(file) == 0;
+}
+
+typedef struct table {
+    const tune_options_t *options;
+    const bench_machine_t *machine;
+    const tune_rows_t *rows;
+} table_t;
+
+static bool write_table(FILE *file, const void *context)
+{
+    const table_t *table = context;
+    return write_rows(file, table->options, table->machine, table->rows);
+}
+
+bool tune_table_write(const char *path, const tune_options_t *options, const bench_machine_t *machine,
+                      const sel_measured_t *link, const sel_host_measured_t *host, const tune_result_t *results,
+                      uint32_t count)
+{
+    tune_rows_t rows;
+    char source[SEL_FILE_SOURCE_BYTES];
+    time_t now = time(NULL);
+    struct tm utc;
+    strftime(source, sizeof source, "tune %Y-%m-%d", gmtime_r(&now, &utc));
+    const uint64_t fingerprint = count > 0 ? results->machine : machine->fingerprint;
+    if (!tune_rows_read(path, true, &rows) || rows.machine != fingerprint) {
+        free(rows.row); /* not a table, or another machine's: keep nothing */
+        rows = (tune_rows_t){.machine = fingerprint};
+    }
+    if (link->gpus != 0) {
+        rows.link = *link;
+    }
+    if (host->gpus != 0) {
+        rows.host = *host;
+    }
+    for (uint32_t done = 0; done < count;) {
+        const group_t group = next_group(results + done, count - done);
+        cut(&group, &rows);
+        add(&group, source, &rows);
+        done += group.count;
+    }
+    merge(&rows);
+    if (rows.count != 0) {
+        qsort(rows.row, rows.count, sizeof rows.row[0], by_place);
+    }
+    warn_of_many(&rows);
+    const table_t table = {options, machine, &rows};
+    bool done = tune_file_replace(path, write_table, &table);
+    free(rows.row);
+    return done;
+}
