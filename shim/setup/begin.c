@@ -30,8 +30,10 @@ int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *re
 void shim_setup_adopt(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
+    if (atomic_load(&comm->handle)) /* then the application's variable may be gone */
+        return;
     ncclComm_t handle = __atomic_load_n(setup->request.newcomm, __ATOMIC_ACQUIRE);
-    if (!handle || atomic_load(&comm->handle))
+    if (!handle)
         return;
     atomic_store(&comm->handle, handle);
     shim_comm_insert(comm);
