@@ -91,7 +91,7 @@ bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t c
         char bus[SEL_BUS_BYTES];
         int peer = -1, can = 1;
         shim_link_bus(&gpu[r], bus);
-        if (r != own && cudaDeviceGetByPCIBusId(&peer, bus) == cudaSuccess)
+        if (r != own && cudaDeviceGetByPCIBusId(&peer, bus) == cudaSuccess && peer != device)
             peers = cudaDeviceCanAccessPeer(&can, device, peer) != cudaSuccess || can;
     }
     net_scope_leave(&scope);

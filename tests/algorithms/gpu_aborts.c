@@ -93,11 +93,11 @@ int main(int argc, char **argv)
     uint64_t seed = (uint64_t)time(NULL);
     gpu_options(argc, argv, &gpus, &rounds, &seed);
     alarm(GPU_SECONDS);
-    gpus = gpu_count_or_skip(gpus);
+    gpus = gpu_count_or_skip(gpus, 1);
     printf("seed %llu\n", (unsigned long long)seed);
     for (int i = 0; i < rounds && wrong == 0; i++) {
         queue_t q;
-        const int n = 2 + (int)data_below(&seed, (uint64_t)gpus - 1);
+        const int n = 2 + (int)data_below(&seed, (uint64_t)gpu_most_ranks(gpus) - 1);
         const alg_memory_t memory =
             gpu_has_memory(ALG_MEMORY_SHM) && data_below(&seed, 3) == 0 ? ALG_MEMORY_SHM : ALG_MEMORY_PEER;
         gpu_team_make(&q.team, n, gpus, memory, 16u << 20); /* staged of 4 ranks needs as much */

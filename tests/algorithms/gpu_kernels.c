@@ -110,7 +110,7 @@ int main(int argc, char **argv)
     uint64_t seed = (uint64_t)time(NULL);
     gpu_options(argc, argv, &gpus, &calls, &seed);
     alarm(GPU_SECONDS);
-    gpus = gpu_count_or_skip(gpus);
+    gpus = gpu_count_or_skip(gpus, 1);
     for (int i = 0; i < ALG_MEMORY_COUNT * (ALG_MAX_RANKS - 1); i++) {
         gpu_team_t g;
         if (!gpu_has_memory((alg_memory_t)(i % ALG_MEMORY_COUNT)))

@@ -180,10 +180,10 @@ int main(int argc, char **argv)
     int gpus = 0, batches = 24, wrong = 0;
     uint64_t seed = (uint64_t)time(NULL);
     gpu_options(argc, argv, &gpus, &batches, &seed);
-    gpus = gpu_count_or_skip(gpus);
+    gpus = gpu_count_or_skip(gpus, 1);
     got = malloc(AREA);
     printf("seed %llu\n", (unsigned long long)seed);
-    for (int i = 0; i < ALG_MEMORY_COUNT * (gpus - 1) && wrong == 0; i++)
+    for (int i = 0; i < ALG_MEMORY_COUNT * (gpu_most_ranks(gpus) - 1) && wrong == 0; i++)
         wrong = team(2 + i / ALG_MEMORY_COUNT, gpus, (alg_memory_t)(i % ALG_MEMORY_COUNT), batches, &seed);
     free(got);
     return wrong ? 1 : 0;

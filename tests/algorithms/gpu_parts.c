@@ -233,7 +233,7 @@ int main(int argc, char **argv)
     uint64_t seed = (uint64_t)time(NULL);
     gpu_options(argc, argv, &gpus, &batches, &seed);
     alarm(GPU_SECONDS);
-    gpus = gpu_count_or_skip(gpus);
+    gpus = gpu_count_or_skip(gpus, 1);
     host = malloc(AREA);
     printf("seed %llu\n", (unsigned long long)seed);
     for (int n = 2; n <= ALG_MAX_RANKS && wrong == 0; n++)

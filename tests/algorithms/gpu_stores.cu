@@ -149,7 +149,7 @@ int main(int argc, char **argv)
     gpu_team_t g;
     args_t args[ALG_MAX_RANKS];
     int *go;
-    const int gpus = gpu_count_or_skip(argc == 3 && strcmp(argv[1], "-g") == 0 ? atoi(argv[2]) : 0);
+    const int gpus = gpu_count_or_skip(argc == 3 && strcmp(argv[1], "-g") == 0 ? atoi(argv[2]) : 0, 2);
     gpu_team_make(&g, gpus, gpus, ALG_MEMORY_PEER, 1 << 20);
     GPU(cudaHostAlloc((void **)&go, sizeof *go, cudaHostAllocMapped | cudaHostAllocPortable));
     for (int r = 0; r < g.nranks; r++) {

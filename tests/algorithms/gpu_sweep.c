@@ -235,7 +235,7 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    o.gpus = gpu_count_or_skip(o.gpus);
+    o.gpus = gpu_count_or_skip(o.gpus, 2);
     gpu_team_t g;
     gpu_team_make(&g, o.gpus, o.gpus, o.memory, 80u << 20);
     uint8_t *input[ALG_MAX_RANKS], *output[ALG_MAX_RANKS];

@@ -34,11 +34,11 @@ bool gpu_has_memory(alg_memory_t memory)
     return any;
 }
 
-int gpu_count_or_skip(int wanted)
+int gpu_count_or_skip(int wanted, int least)
 {
     int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count < 2) {
-        printf("skipped: needs two GPUs, there are %d\n", count);
+    if (cudaGetDeviceCount(&count) != cudaSuccess || count < least) {
+        printf("skipped: needs %d GPUs, there are %d\n", least, count);
         exit(77);
     }
     if (wanted > count || wanted > ALG_MAX_RANKS) {
@@ -46,6 +46,12 @@ int gpu_count_or_skip(int wanted)
         exit(77);
     }
     return wanted ? wanted : count < ALG_MAX_RANKS ? count : ALG_MAX_RANKS;
+}
+
+int gpu_most_ranks(int gpus)
+{
+    enum { LEAST = 4 };
+    return gpus > LEAST ? gpus : LEAST;
 }
 
 /* Own scratch of the current device's rank, armed. */

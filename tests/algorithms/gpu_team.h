@@ -34,8 +34,10 @@ void gpu_fail(const char *file, int line, const char *what, const char *why) __a
 void gpu_options(int argc, char **argv, int *gpus, int *amount, uint64_t *seed);
 /* A build may have only the algorithms of one memory. */
 bool gpu_has_memory(alg_memory_t memory);
-/* Ends the program with 77 and the reason where there are fewer than two GPUs that reach each other. */
-int gpu_count_or_skip(int wanted);
+/* All GPUs, or `wanted`. Ends the program with 77 and the reason where there are fewer than `least`. */
+int gpu_count_or_skip(int wanted, int least);
+/* The ranks of the largest team: some share a GPU where there are few. */
+int gpu_most_ranks(int gpus);
 /* Rank r on GPU r % gpus. Ranks that share a GPU need grids that fit on it together, twice over: a small grid lets its
  * successor in while it runs. */
 void gpu_team_make(gpu_team_t *g, int nranks, int gpus, alg_memory_t memory, size_t scratch_bytes);

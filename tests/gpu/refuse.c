@@ -7,8 +7,8 @@
  *              for lookups with dlsym or cuGetProcAddress.
  * REFUSE=nvml  there is no libnvidia-ml.so.1, as in a container without it.
  * REFUSE=nvlink  NVML knows of no NVLink: GPUs reach each other over PCIe, as far as it tells.
- * REFUSE=sharing  ranks that share a GPU look like ranks of several GPUs with NVLink: each process sees another UUID.
- *                 So the tests of several ranks run on one GPU (gpu.h, --share).
+ * REFUSE=sharing  a GPU reaches itself by NVLink: ranks that share one are served like those of several (gpu.h,
+ * --share).
  */
 #define _GNU_SOURCE
 #include <cuda.h>
@@ -17,7 +17,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #undef cuGetProcAddress
 #undef cuIpcOpenMemHandle
@@ -31,7 +30,6 @@ typedef CUresult p2p_attribute_t(int *, CUdevice_P2PAttribute, CUdevice, CUdevic
 typedef CUresult enable_peer_t(CUcontext, unsigned);
 typedef CUresult ipc_open_t(CUdeviceptr *, CUipcMemHandle, unsigned);
 typedef CUresult set_access_t(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
-typedef CUresult uuid_t(CUuuid *, CUdevice);
 typedef int p2p_status_t(void *, void *, int, int *); /* NVML's */
 typedef int link_state_t(void *, unsigned, int *);
 
@@ -41,8 +39,6 @@ static p2p_attribute_t p2p_attribute;
 static enable_peer_t enable_peer;
 static ipc_open_t ipc_open;
 static set_access_t set_access;
-static uuid_t own_uuid;
-static can_access_t can_access_itself;
 static p2p_status_t p2p_status, p2p_status_itself;
 static link_state_t link_state;
 
@@ -53,8 +49,6 @@ enum {
     ENABLE_PEER,
     IPC_OPEN,
     SET_ACCESS,
-    OWN_UUID,
-    ACCESS_ITSELF,
     P2P_STATUS,
     STATUS_ITSELF,
     LINK_STATE,
@@ -63,19 +57,17 @@ enum {
 
 /* Replacement of a driver function, and the real one once it has been looked up. */
 static struct {
-    const char *what; /* REFUSE; NULL: whatever it is */
+    const char *what; /* REFUSE */
     const char *name; /* a version may follow: _v2 */
     void *here;
     void *driver;
 } refusals[REFUSALS] = {
-    [GET_PROC] = {NULL, "cuGetProcAddress", (void *)get_proc, NULL},
+    [GET_PROC] = {"peer", "cuGetProcAddress", (void *)get_proc, NULL},
     [CAN_ACCESS] = {"peer", "cuDeviceCanAccessPeer", (void *)can_access, NULL},
     [P2P_ATTRIBUTE] = {"peer", "cuDeviceGetP2PAttribute", (void *)p2p_attribute, NULL},
     [ENABLE_PEER] = {"peer", "cuCtxEnablePeerAccess", (void *)enable_peer, NULL},
     [IPC_OPEN] = {"peer", "cuIpcOpenMemHandle", (void *)ipc_open, NULL},
     [SET_ACCESS] = {"peer", "cuMemSetAccess", (void *)set_access, NULL},
-    [OWN_UUID] = {"sharing", "cuDeviceGetUuid", (void *)own_uuid, NULL},
-    [ACCESS_ITSELF] = {"sharing", "cuDeviceCanAccessPeer", (void *)can_access_itself, NULL},
     [STATUS_ITSELF] = {"sharing", "nvmlDeviceGetP2PStatus", (void *)p2p_status_itself, NULL},
     [P2P_STATUS] = {"nvlink", "nvmlDeviceGetP2PStatus", (void *)p2p_status, NULL},
     [LINK_STATE] = {"nvlink", "nvmlDeviceGetNvLinkState", (void *)link_state, NULL},
@@ -93,7 +85,7 @@ static void *instead(const char *name, void *function)
     for (int i = 0; i < REFUSALS; i++) {
         const size_t length = strlen(refusals[i].name);
         if (strncmp(name, refusals[i].name, length) != 0 || (name[length] && strcmp(name + length, "_v2") != 0) ||
-            (refusals[i].what && !asked_to(refusals[i].what)))
+            !asked_to(refusals[i].what))
             continue;
         if (function != refusals[i].here)
             refusals[i].driver = function;
@@ -192,26 +184,6 @@ static CUresult set_access(CUdeviceptr pointer, size_t bytes, const CUmemAccessD
         if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && strangers(owner, access[i].location.id))
             return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     return ((set_access_t *)refusals[SET_ACCESS].driver)(pointer, bytes, access, count);
-}
-
-/* ---- Ranks that share a GPU ------------------------------------------------------- */
-
-static CUresult own_uuid(CUuuid *uuid, CUdevice device)
-{
-    const pid_t self = getpid();
-    const CUresult result = ((uuid_t *)refusals[OWN_UUID].driver)(uuid, device);
-    if (result == CUDA_SUCCESS)
-        memcpy(uuid->bytes, &self, sizeof(self));
-    return result;
-}
-
-static CUresult can_access_itself(int *can, CUdevice one, CUdevice other)
-{
-    const CUresult result = ((can_access_t *)refusals[ACCESS_ITSELF].driver)(can, one, other);
-    if (one != other)
-        return result;
-    *can = 1;
-    return CUDA_SUCCESS;
 }
 
 /* ---- NVML ------------------------------------------------------------------------- */
