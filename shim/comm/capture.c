@@ -7,7 +7,9 @@
  * calls, and eager calls wait for the launch.
  *
  * During a capture no node may be removed from its graph, and the last call is not known. So the record node is made
- * with the first call, and each call moves its edges. The node is off the calls' path and costs them nothing.
+ * with the first call, and each call moves its edges. The node is off the calls' path and costs them nothing. A graph
+ * that allocates memory loses no edge either (a captured cudaMallocAsync, which cuBLAS makes for its workspace): there
+ * each call adds a record node behind the last one.
  *
  * The last call is remembered by its nodes, because its stream may be gone
  * when the next call comes. The same stream need not come after them: the program may have taken it back to an
@@ -292,19 +294,28 @@ static cudaError_t link_record(const shim_captured_t *captured, bool add)
     return error;
 }
 
+/* A new record node after the last call, and after the record node so far. */
+static cudaError_t add_record(shim_captured_t *captured, void *event)
+{
+    cudaGraphNode_t before = captured->record;
+    cudaError_t error = cudaGraphAddEventRecordNode(&captured->record, captured->graph, captured->last.node,
+                                                    captured->last.count, event);
+    if (error == cudaSuccess && before)
+        error = cudaGraphAddDependencies(captured->graph, &before, &captured->record, NO_EDGES 1);
+    return error;
+}
+
 int shim_captured_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
 {
     shim_captured_t *captured = find(&comm->order, capture->id);
     if (!captured)
         return 0; /* the call could not be entered */
-    cudaError_t error = captured->record ? link_record(captured, false) : cudaSuccess;
-    if (error == cudaSuccess)
-        error = (cudaError_t)shim_nodes_read(stream, &captured->last);
-    if (error == cudaSuccess && captured->record)
+    const bool moves = captured->record && cleared(link_record(captured, false)) == cudaSuccess;
+    cudaError_t error = (cudaError_t)shim_nodes_read(stream, &captured->last);
+    if (error == cudaSuccess && moves)
         error = link_record(captured, true);
     else if (error == cudaSuccess && comm->config.graph_mixing)
-        error = cudaGraphAddEventRecordNode(&captured->record, captured->graph, captured->last.node,
-                                            captured->last.count, comm->order.event);
+        error = add_record(captured, comm->order.event);
     return cleared(error);
 }
 

@@ -71,6 +71,7 @@ typedef struct shim_shrink shim_shrink_t;
 typedef struct shim_config {
     bool blocking;
     bool launch_order; /* among communicators, which NCCL alone keeps */
+    bool cta_policy;   /* for few of the GPU's multiprocessors, or none, as NCCL alone can */
     bool graph_mixing; /* of graphs and eager work, which are to be ordered */
     bool split_share, shrink_share;
     uint32_t max_blocks; /* 0: not set */

@@ -30,8 +30,10 @@ int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *re
 void shim_setup_adopt(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
+    if (atomic_load(&comm->handle)) /* then the application's variable may be gone */
+        return;
     ncclComm_t handle = __atomic_load_n(setup->request.newcomm, __ATOMIC_ACQUIRE);
-    if (!handle || atomic_load(&comm->handle))
+    if (!handle)
         return;
     atomic_store(&comm->handle, handle);
     shim_comm_insert(comm);
@@ -116,6 +118,8 @@ static void begin_cuda(shim_setup_t *setup)
         shim_setup_decline(setup, "%s", refused);
     } else if (comm->config.launch_order) {
         shim_setup_decline(setup, "explicit launchOrderImplicit: forwarding");
+    } else if (comm->config.cta_policy) {
+        shim_setup_decline(setup, "explicit CTA policy: forwarding");
     } else if (elsewhere && !shim_identity_takes_hosts()) {
         shim_setup_decline(setup, "its ranks are on several hosts, which NCCL reaches by more than sockets");
     } else if (elsewhere && shim_hosts_alone()) {

@@ -6,6 +6,7 @@
  * application built against an older NCCL is not read beyond its end. Nothing is
  * kept.
  */
+#define _GNU_SOURCE
 #include "shim/setup/config.h"
 
 #include <stddef.h>
@@ -53,6 +54,17 @@ static void switched(const char *variable, bool *value)
         *value = text[0] == '1';
 }
 
+/* One digit, or names joined by '|'. What NCCL does not know leaves the configuration's policy. */
+static void cta_policy(bool *value)
+{
+    const char *text = shim_nccl_env("NCCL_CTA_POLICY");
+    if (!text)
+        return;
+    const bool asks = text[0] == '1' || text[0] == '2' || strcasestr(text, "EFFICIENCY") || strcasestr(text, "ZERO");
+    if (asks || text[0] == '0' || strcasestr(text, "DEFAULT"))
+        *value = asks;
+}
+
 #define COVERS(config, type, field) covers(config, offsetof(type, field) + sizeof(((const type *)0)->field))
 
 static void read_fields(const ncclConfig_t *config, shim_config_t *said)
@@ -62,6 +74,8 @@ static void read_fields(const ncclConfig_t *config, shim_config_t *said)
         said->blocking = defined(config->blocking, said->blocking) != 0;
     if (COVERS(config, ncclConfig_t, maxCTAs) && defined(config->maxCTAs, 0) > 0)
         said->max_blocks = (uint32_t)config->maxCTAs;
+    if (COVERS(config, ncclConfig_t, CTAPolicy))
+        said->cta_policy = defined(config->CTAPolicy, 0) != 0;
     if (COVERS(config, ncclConfig_t, splitShare))
         said->split_share = defined(config->splitShare, said->split_share) != 0;
     if (COVERS(config, ncclConfig_t, shrinkShare))
@@ -83,6 +97,7 @@ shim_config_t shim_config_read(const ncclConfig_t *config, const shim_config_t *
     switched("NCCL_COMM_SPLIT_SHARE_RESOURCES", &said.split_share);
     switched("NCCL_COMM_SHRINK_SHARE_RESOURCES", &said.shrink_share);
     switched("NCCL_GRAPH_MIXING_SUPPORT", &said.graph_mixing);
+    cta_policy(&said.cta_policy);
     return said;
 }
 

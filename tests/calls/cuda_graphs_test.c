@@ -82,6 +82,28 @@ static void graphs_are_in_order_among_themselves(void **state)
     assert_run_in_order(0, 4 * 3 + 1 + 2);
 }
 
+/* A graph that allocates memory loses no edge: cuBLAS allocates in a capture. */
+static void a_graph_that_allocates_memory_is_in_order(void **state)
+{
+    shim_comm_t *comm = *state;
+    fake_stream_capture(fake_stream(1), 9);
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    fake.remove_error = cudaErrorInvalidValue; /* memory is allocated now */
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    assert_int_equal(broadcast(comm, 1), ncclSuccess);
+    fake_stream_capture(fake_stream(1), 0);
+    assert_int_equal(comm->async_error, ncclSuccess);
+    assert_int_equal(fake_nodes(9, FAKE_WAIT), 1);
+    for (int i = 0; i < 2; i++) {
+        fake_graph_launch(9, fake_stream(4));
+        assert_int_equal(reduce(comm, SMALL, 3), ncclSuccess);
+    }
+    fake.remove_error = 0;
+    assert_run_in_order(0, 2 * (5 + 1));
+}
+
 static void communicators_have_their_own_order(void **state)
 {
     shim_comm_t *first = *state, *second = fake_comm(1, true);
@@ -282,6 +304,7 @@ int main(void)
                                        TEST(replays_and_eager_calls_are_in_order),
                                        TEST(a_graph_may_come_before_all_eager_calls),
                                        TEST(graphs_are_in_order_among_themselves),
+                                       TEST(a_graph_that_allocates_memory_is_in_order),
                                        TEST(communicators_have_their_own_order),
                                        TEST(grouped_calls_are_in_order_with_graphs),
                                        TEST(without_mixing_the_program_orders_them),

@@ -44,6 +44,7 @@ typedef struct fake {
     int launch_error;                           /* what the next launches return ... */
     int wait_error, record_error, retain_error; /* ... and of the calls around them */
     int search_error;                           /* of the question what a node depends on */
+    int remove_error;                           /* of taking an edge away */
     bool running;                               /* recorded work has not ended */
     int ends_after;                             /* so many queries, if not 0 */
     uint32_t launches_left;                     /* if not 0: launches until they fail */

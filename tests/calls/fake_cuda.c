@@ -392,6 +392,8 @@ cudaError_t cudaGraphRemoveDependencies(cudaGraph_t graph, const cudaGraphNode_t
                                         const cudaGraphEdgeData *edges, size_t count)
 {
     (void)graph, (void)edges;
+    if (fake.remove_error != 0)
+        return (cudaError_t)fake.remove_error;
     for (size_t i = 0; i < count; i++) {
         if (!(to[i]->after & bit(number_of(from[i]))))
             return cudaErrorInvalidValue;

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -141,6 +142,22 @@ static void non_blocking(void **state)
     comms_poll_until_ready(comms, N);
     comms_expect(comms, N, SHIM_COMM_ATTACHED);
     assert_false(shim_comm_find(comms[0])->all_block);
+    comms_destroy(comms, N);
+}
+
+/* NCCL has set the handle when an init returns, and does not touch the program's variable again: it may be gone. */
+static void the_handle_may_move(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    ncclComm_t *places = mmap(NULL, sizeof(comms), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(places, MAP_FAILED);
+    fake_reset();
+    comms_begin(places);
+    memcpy(comms, places, sizeof(comms));
+    assert_int_equal(munmap(places, sizeof(comms)), 0);
+    comms_poll_until_ready(comms, N);
+    comms_expect(comms, N, SHIM_COMM_ATTACHED);
     comms_destroy(comms, N);
 }
 
@@ -343,6 +360,7 @@ int main(void)
         cmocka_unit_test(one_or_too_many),
         cmocka_unit_test(all_at_once),
         cmocka_unit_test(non_blocking),
+        cmocka_unit_test(the_handle_may_move),
         cmocka_unit_test(late_polls),
         cmocka_unit_test(seldom_polls),
         cmocka_unit_test(grouped_against_single_here),

@@ -466,6 +466,21 @@ static void launch_order_is_forwarded(void **state)
     }
 }
 
+/* How few multiprocessors NCCL takes is its own affair: of registered memory, say, copy engines move it all. */
+static void a_cta_policy_is_forwarded(void **state)
+{
+    (void)state;
+    for (int policy = 0; policy < 3; policy++) {
+        ncclComm_t comms[N];
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        fake_reset();
+        config.CTAPolicy = policy;
+        comms_init_configured(comms, &config);
+        comms_expect(comms, N, policy ? SHIM_COMM_FORWARD : SHIM_COMM_ATTACHED);
+        comms_destroy(comms, N);
+    }
+}
+
 int main(void)
 {
     setenv("SHUNT_DEBUG", "none", 1);
@@ -491,6 +506,7 @@ int main(void)
         cmocka_unit_test(graph_mixing_is_inherited),
         cmocka_unit_test(a_refused_revoke_stops_nothing),
         cmocka_unit_test(launch_order_is_forwarded),
+        cmocka_unit_test(a_cta_policy_is_forwarded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -128,6 +128,44 @@ static void explicit_choices(void **state)
     expect_attached("NCCL_LAUNCH_ORDER_IMPLICIT", "0");
     expect_attached("NCCL_CHECK_POINTERS", "0");
     expect_attached("NCCL_CHECK_MODE", "DEFAULT");
+    expect_forwarded("NCCL_CTA_POLICY", "ZERO", "explicit CTA policy: forwarding");
+    expect_forwarded("NCCL_CTA_POLICY", "default|Efficiency", "explicit CTA policy: forwarding");
+    expect_forwarded("NCCL_CTA_POLICY", "2", "explicit CTA policy: forwarding");
+    expect_attached("NCCL_CTA_POLICY", "DEFAULT");
+    expect_attached("NCCL_CTA_POLICY", "0");
+    expect_attached("NCCL_CTA_POLICY", "thrift");
+}
+
+/* The variable overrides the configuration, if NCCL knows its value; life_test.c, a_cta_policy_is_forwarded, tests the
+ * effect. */
+static int policies(void *argument)
+{
+    (void)argument;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    const shim_config_t parent = {.cta_policy = true};
+    clearenv();
+    setenv("HOME", "/nonexistent", 1);
+    CHILD_CHECK(!shim_config_read(&config, &parent).cta_policy);
+    CHILD_CHECK(shim_config_read(NULL, &parent).cta_policy);
+    config.CTAPolicy = 0;
+    CHILD_CHECK(!shim_config_read(&config, NULL).cta_policy);
+    setenv("NCCL_CTA_POLICY", "1", 1);
+    CHILD_CHECK(shim_config_read(&config, NULL).cta_policy);
+    config.CTAPolicy = 2;
+    setenv("NCCL_CTA_POLICY", "Default", 1);
+    CHILD_CHECK(!shim_config_read(&config, NULL).cta_policy);
+    setenv("NCCL_CTA_POLICY", "thrift", 1);
+    CHILD_CHECK(shim_config_read(&config, NULL).cta_policy);
+    config.size = offsetof(ncclConfig_t, CTAPolicy); /* an older NCCL's */
+    CHILD_CHECK(!shim_config_read(&config, NULL).cta_policy);
+    return 0;
+}
+
+static void cta_policy(void **state)
+{
+    (void)state;
+    char log[LOG_BYTES];
+    assert_int_equal(child_run(policies, NULL, log, sizeof(log)), 0);
 }
 
 static void no_peer_access(void **state)
@@ -313,6 +351,7 @@ int main(void)
         cmocka_unit_test(containers),      cmocka_unit_test(shm_disable),      cmocka_unit_test(cumem_enable),
         cmocka_unit_test(nvls_enable),     cmocka_unit_test(max_ctas),         cmocka_unit_test(deterministic),
         cmocka_unit_test(share_resources), cmocka_unit_test(graph_mixing),     cmocka_unit_test(priority),
+        cmocka_unit_test(cta_policy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,6 +50,7 @@ TESTS = {
     "NCCL_LAUNCH_ORDER_IMPLICIT": ("shim/variables_test.c", "explicit_choices"),
     "NCCL_CHECK_POINTERS": ("shim/variables_test.c", "explicit_choices"),
     "NCCL_CHECK_MODE": ("shim/variables_test.c", "explicit_choices"),
+    "NCCL_CTA_POLICY": ("shim/variables_test.c", "explicit_choices"),
     "NCCL_COMM_SPLIT_SHARE_RESOURCES": ("shim/variables_test.c", "share_resources"),
     "NCCL_COMM_SHRINK_SHARE_RESOURCES": ("shim/variables_test.c", "share_resources"),
     "NCCL_GRAPH_MIXING_SUPPORT": ("shim/variables_test.c", "graph_mixing"),

@@ -32,6 +32,8 @@ static const advice_t advices[] = {
     {"CUDA refuses it", "see the links above: a GPU that cannot reach the others, or containers that do not share IPC "
                         "(docker run --ipc=host)"},
     {"explicit launchOrderImplicit", "leave launchOrderImplicit of the communicator's configuration at its default"},
+    {"explicit CTA policy",
+     "leave NCCL_CTA_POLICY unset, and CTAPolicy of the communicator's configuration at its default"},
     {"explicit NCCL_", "unset that variable: it asks for NCCL's own algorithms"},
     {"neither peer access nor shared memory", "unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL, or NCCL_SHM_DISABLE"},
     {"NCCL_SHM_DISABLE is set", "unset NCCL_SHM_DISABLE"},
