@@ -223,37 +223,36 @@ typedef struct alg_part {
     uint64_t count;
 } alg_part_t;
 
-/* One call. `count` is that of NCCL's entry point: the elements of a block where every rank has one, else of the
- * message. Buffers have any alignment that the type allows; they are disjoint, or in place as NCCL defines it. A buffer
- * that the collective does not use on this rank is not touched. */
+/* One call. Kernels get a kernel_call_t instead (device/kernel_call.h). */
 typedef struct alg_call {
     alg_collective_t collective;
+    /* A collective. `count` is that of NCCL's entry point: the elements of a block where every rank has one, else of
+     * the message. Buffers have any alignment that the type allows; they are disjoint, or in place as NCCL defines it.
+     * A buffer that the collective does not use on this rank is not touched. */
     uint32_t root; /* where the collective has one */
     const void *input;
     void *output;
     uint64_t count;
     alg_type_t type;
-    alg_op_t op;
+    alg_op_t op;                /* where it reduces */
     const void *scalar_pointer; /* ALG_PREMUL_SUM: device memory with one element, read by the kernel; or NULL */
     uint64_t scalar_bits;       /* ALG_PREMUL_SUM with no pointer: the element's bytes, low end first */
-    uint32_t blocks;            /* the same on every rank; the row's, lowered by `shape` */
-    uint32_t threads;           /* of a block, the same on every rank; a multiple of 32; CUDA only */
-    uint64_t stride; /* bytes from one rank's block to the next; set by the launch, as are slot_vectors and series */
-    uint32_t slot_vectors; /* of push/push_move.cu */
-    uint32_t series;       /* of rooted calls: SERIES_* (series.h); 0: none */
-    uint32_t most_blocks;  /* CUDA: blocks that fit this rank's share of its GPU; 0: all; set by shim_room_grant */
-    uint32_t early;        /* CUDA: the stream's next kernel may be placed while this one runs; likewise */
-    /* ALG_SEND_RECV uses, of the above, only blocks and threads (upper limits, which may differ between ranks),
-     * most_blocks and early. The messages progress side by side; those of one pair in one direction arrive in the order
-     * of the list, launch after launch. Sends and receives of this rank to itself match in number, bytes and order. The
-     * launch copies the list. */
-    const alg_message_t *messages;
-    uint32_t message_count;
-    /* A broadcast or reduce: several, which progress side by side, as if they were calls one after the other: on other
-     * ranks they may be. None is empty. Their roots rise, and they replace root, buffers and count. 0: the call itself
-     * alone. The list is the caller's again after the launch. */
-    uint32_t part_count;
+    /* Several broadcasts, or reduces, in place of root, buffers and count. They progress side by side, as if they were
+     * calls one after the other: on other ranks they may be. None is empty, and their roots rise. The list is the
+     * caller's again after the launch. */
+    uint32_t part_count; /* 0: the call itself alone */
     const alg_part_t *parts;
+    /* ALG_SEND_RECV, which uses none of the above. The messages progress side by side; those of one pair in one
+     * direction arrive in the order of the list, launch after launch. Sends and receives of this rank to itself match
+     * in number, bytes and order. The launch copies the list. */
+    uint32_t message_count;
+    const alg_message_t *messages;
+    /* The grid. Of a collective, blocks and threads are the same on every rank (the row's, lowered by `shape`); of
+     * messages, they are upper limits. shim_room_grant sets the last two. CUDA, but for blocks. */
+    uint32_t blocks;
+    uint32_t threads;     /* of a block; a multiple of 32 */
+    uint32_t most_blocks; /* that fit this rank's share of its GPU; 0: all */
+    uint32_t early;       /* the stream's next kernel may be placed while this one runs */
 } alg_call_t;
 
 /* ---- Algorithms ---------------------------------------------------------------- */

@@ -22,7 +22,7 @@ struct oneshot {
     enum { MOST_THREADS = 1024 };
 
     template <int TYPE, int OPS, int N, bool WHOLE>
-    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
         typedef reduction<TYPE, OPS, N, WHOLE> R;
         R r = R::make(team, call);
@@ -53,22 +53,22 @@ struct oneshot {
         }
     }
 
-    static uint64_t segment(const alg_team_t *, const alg_call_t *)
+    static uint64_t segment_bytes(const alg_team_t *, const alg_call_t *)
     {
         return UINT64_MAX;
     }
 
-    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)
+    static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t type)
     {
         const uint64_t vector = slots_bytes(mark_of(type), nranks - 1, 4) / 4;
         return nranks < 2 ? 0 : map->half_bytes / vector / 4 * 4 * VEC;
     }
 
-    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    static void shape(alg_collective_t, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
-        launch_shape(buffer_vectors(bytes), launch_most_threads<oneshot>(nranks), blocks, threads);
+        grid_shape(buffer_vectors(bytes), grid_most_threads<oneshot>(nranks), blocks, threads);
     }
 };
 
-ALG_REDUCER(alg_oneshot, oneshot)
-ALG_DESCRIBE(alg_allreduce_oneshot, "oneshot", ALG_ALL_REDUCE, alg_oneshot, oneshot)
+ALG_ENTRIES(alg_oneshot, reducer<oneshot>)
+ALG_DESCRIBE(alg_allreduce_oneshot, "oneshot", ALG_ALL_REDUCE, ALG_MEMORY_PEER, alg_oneshot)

@@ -145,7 +145,7 @@ struct staged {
     enum { MOST_THREADS = 512 };
 
     template <int TYPE, int OPS, int N, bool WHOLE>
-    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
         typedef reduction<TYPE, OPS, N, WHOLE> R;
         R r = R::make(team, call);
@@ -267,21 +267,20 @@ struct staged {
         }
     }
 
-    static uint64_t segment(const alg_team_t *, const alg_call_t *)
+    static uint64_t segment_bytes(const alg_team_t *, const alg_call_t *)
     {
         return UINT64_MAX;
     }
 
-    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)
+    static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t type)
     {
         (void)type;
         return map->staging_bytes >= staged_row(nranks, ALG_STAGED_CHANNELS, 32) ? STAGED_MOST_BYTES : 0;
     }
 
-    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    static void shape(alg_collective_t, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
-        launch_shape((buffer_vectors(bytes) + nranks - 1) / nranks, launch_most_threads<staged>(nranks), blocks,
-                     threads);
+        grid_shape((buffer_vectors(bytes) + nranks - 1) / nranks, grid_most_threads<staged>(nranks), blocks, threads);
         while (*blocks > 1 && (uint64_t)*blocks * (*threads / 32) > ALG_STAGED_CHANNELS)
             --*blocks;
     }
@@ -290,8 +289,8 @@ struct staged {
 #ifdef __CUDACC__
 /* With 64 registers two blocks fit a multiprocessor: 64 MB beside matrix products end 5% sooner, alone unchanged
  * (docs/results/few-blocks-2-h200.csv). More ranks would spill. */
-template <> inline constexpr int LAUNCH_BLOCKS_OF<staged, 2> = 2;
+template <> inline constexpr int BLOCKS_A_MULTIPROCESSOR<staged, 2> = 2;
 #endif
 
-ALG_REDUCER(alg_staged, staged)
-ALG_DESCRIBE(alg_allreduce_staged, "staged", ALG_ALL_REDUCE, alg_staged, staged)
+ALG_ENTRIES(alg_staged, reducer<staged>)
+ALG_DESCRIBE(alg_allreduce_staged, "staged", ALG_ALL_REDUCE, ALG_MEMORY_PEER, alg_staged)

@@ -23,7 +23,7 @@ struct twoshot {
     enum { MOST_THREADS = 1024 };
 
     template <int TYPE, int OPS, int N, bool WHOLE>
-    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
         const uint32_t stride = lane.blocks * lane.threads;
         const uint32_t first = lane.block * lane.threads + lane.thread;
@@ -54,22 +54,21 @@ struct twoshot {
         }
     }
 
-    static uint64_t segment(const alg_team_t *, const alg_call_t *)
+    static uint64_t segment_bytes(const alg_team_t *, const alg_call_t *)
     {
         return UINT64_MAX;
     }
 
-    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)
+    static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t type)
     {
         return twoshot_room(map->half_bytes, nranks, type);
     }
 
-    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    static void shape(alg_collective_t, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
-        launch_shape(twoshot_slice(buffer_vectors(bytes), nranks), launch_most_threads<twoshot>(nranks), blocks,
-                     threads);
+        grid_shape(twoshot_slice(buffer_vectors(bytes), nranks), grid_most_threads<twoshot>(nranks), blocks, threads);
     }
 };
 
-ALG_REDUCER(alg_twoshot, twoshot)
-ALG_DESCRIBE(alg_allreduce_twoshot, "twoshot", ALG_ALL_REDUCE, alg_twoshot, twoshot)
+ALG_ENTRIES(alg_twoshot, reducer<twoshot>)
+ALG_DESCRIBE(alg_allreduce_twoshot, "twoshot", ALG_ALL_REDUCE, ALG_MEMORY_PEER, alg_twoshot)

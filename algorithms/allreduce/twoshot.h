@@ -31,7 +31,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
     uint32_t vectors, slice;
     uint32_t at[N]; /* the lane's first vector in the slice of the rank i places after us */
 
-    LANE_FN static twoshot_lane make(const alg_team_t &team, const alg_call_t &call, uint32_t first);
+    LANE_FN static twoshot_lane make(const alg_team_t &team, const kernel_call_t &call, uint32_t first);
 
     LANE_FN uint64_t held()
     {
@@ -103,7 +103,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
 
 template <int TYPE, int OPS, int N, bool WHOLE>
 LANE_FN twoshot_lane<TYPE, OPS, N, WHOLE>
-twoshot_lane<TYPE, OPS, N, WHOLE>::make(const alg_team_t &team, const alg_call_t &call, uint32_t first)
+twoshot_lane<TYPE, OPS, N, WHOLE>::make(const alg_team_t &team, const kernel_call_t &call, uint32_t first)
 {
     twoshot_lane l;
     l.r = R::make(team, call);

@@ -107,9 +107,9 @@ LANE_FN vec16_t buffer_load_whole(const buffer_t &b, uint32_t v)
     return lane_load(b.base + (uint64_t)v * VEC);
 }
 
-LANE_FN vec16_t buffer_load_whole_if(bool wanted, const buffer_t &b, uint32_t v, const void *any)
+LANE_FN vec16_t buffer_load_whole_if(bool wanted, const buffer_t &b, uint32_t v, const void *dummy)
 {
-    return lane_load_if(wanted, b.base + (uint64_t)v * VEC, any);
+    return lane_load_if(wanted, b.base + (uint64_t)v * VEC, dummy);
 }
 
 LANE_FN void buffer_store_whole(const buffer_t &b, uint32_t v, const vec16_t &x)

@@ -31,13 +31,15 @@ LANE_FN uint32_t other_place(uint32_t rank, uint32_t among)
     return rank - (rank > among);
 }
 
-/* Each call advances the counter at ALG_EPOCH_OFFSET by this much. It wraps around after 2^48 calls, which is harmless:
- * only the last bit of a call's number and differences of neighbouring ones are used. The staged algorithms number
- * their chunks within a unit (staged.cu, hostmem/chunks.h). */
+/* The counter at ALG_EPOCH_OFFSET:
+ *   bit 0      ALG_EPOCH_STOPPED
+ *   bits 1-15  shares: blocks that have left this call
+ *   bits 16-63 the number of this call
+ * It wraps around after 2^48 calls, which is harmless: only the last bit of a call's number and differences of
+ * neighbouring ones are used. The staged algorithms number their chunks within a unit (staged.cu, hostmem/chunks.h). */
 static const uint64_t EPOCH_UNIT = 1u << 16;
 
-/* The raw counter: bit 0 is ALG_EPOCH_STOPPED; the other bits below a unit are shares of blocks that have left this
- * call. Issue independent loads before using the result. */
+/* The raw counter. Issue independent loads before using the result. */
 LANE_FN uint64_t epoch_read(const alg_team_t &team)
 {
     return lane_read_own((const uint64_t *)(team.own + ALG_EPOCH_OFFSET));

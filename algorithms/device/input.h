@@ -7,6 +7,7 @@
 #define SHUNT_INPUT_H
 
 #include "algorithms/device/buffers.h"
+#include "algorithms/device/kernel_call.h"
 #include "algorithms/device/reduce.h"
 
 /* N: the number of ranks, or its upper bound (EXACT_RANKS), for unrolling loops. WHOLE: buffers are aligned and end
@@ -25,7 +26,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     alg_op_t op;
 
     /* Needs only the arguments: before lane_begin. */
-    LANE_FN static reduction make(const alg_team_t &team, const alg_call_t &call)
+    LANE_FN static reduction make(const alg_team_t &team, const kernel_call_t &call)
     {
         const uint64_t bytes = call.count * E::BYTES;
         return {buffer_make(call.input, bytes),
@@ -44,7 +45,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     }
 
     /* Reads memory: after lane_begin. */
-    LANE_FN void begin(const alg_call_t &call)
+    LANE_FN void begin(const kernel_call_t &call)
     {
         if (OPS == OPS_OTHER && op == ALG_PREMUL_SUM) {
             const U bits = call.scalar_pointer ? *(const U *)call.scalar_pointer : (U)call.scalar_bits;

@@ -9,12 +9,15 @@
  * the CUDA code on emulated GPUs (tests/emulator/).
  *
  *   lane_t              block, blocks, thread, threads: where this lane stands; grid_block, grid_blocks: in the kernel
- *   lane_part           the kernel's calls have some of its blocks each: those from..to are for number `part`
+ *   lane_part           in a kernel of several calls (parts.h): go on as a lane of call number `part` alone, which
+ *                       has the blocks from..to-1
  *   lane_begin          wait until all earlier work of the stream is complete. Before it a kernel may use
- *                       only its arguments; values computed from them (`held`) cost no time there.
- *                       Afterwards a kernel that begins with the same wait may be placed
+ *                       only its arguments. `held`, all values that it has computed from them or'ed together,
+ *                       keeps that arithmetic before the wait, where it costs no time. `early`: from here on the
+ *                       stream's next kernel may be placed, if it begins with the same wait
  *   lane_load, lane_store      16 bytes of the caller's buffers: plain; stored lines leave the cache first
- *   lane_load_if        branch-free lane_load: loads the dummy address `any` if not wanted; beside earlier loads
+ *   lane_load_if        lane_load without a branch, so that it is in flight beside earlier loads: if not `wanted`,
+ *                       it loads from the address `dummy`
  *   lane_load_word      4 aligned bytes of them; other lanes may be storing those bytes that the caller does not use
  *   lane_store_part     an element of them, or 4 bytes, aligned; other lanes may load the bytes beside it
  *   lane_put            16 bytes into a peer's scratch. Each aligned 8 bytes arrive whole;
@@ -45,6 +48,7 @@
  *   LANE_FN, LANE_HOST_FN, LANE_COLD_FN   a function of kernels; of launches too; one that is rarely called
  *   LANE_AHEAD          by how many vectors a lane puts ahead of those that it takes
  *   LANE_ROWS           vectors of a lane between two flags of the host's memory (hostmem/chunks.h)
+ *   LANE_MOST_BLOCKS, LANE_MOST_THREADS   of a grid, and of a block
  *   LANE_ANY_ORDER      two floats have one sum, product and maximum, to the bit, in either order
  */
 #ifndef SHUNT_LANE_H

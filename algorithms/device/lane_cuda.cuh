@@ -20,6 +20,8 @@
 /* More is of no use: a GPU's other lanes are ahead, too. */
 static const uint32_t LANE_AHEAD = 1;
 
+static const uint32_t LANE_MOST_BLOCKS = UINT32_MAX, LANE_MOST_THREADS = 1024;
+
 /* Of a chunk; more only lengthens both ends of the pipeline. */
 static const uint32_t LANE_ROWS = 4;
 

@@ -27,6 +27,8 @@
 static const uint32_t LANE_AHEAD = 1024;
 static const uint32_t LANE_ROWS = 32;
 
+static const uint32_t LANE_MOST_BLOCKS = 16, LANE_MOST_THREADS = 1;
+
 typedef struct lane {
     uint32_t block, blocks, thread, threads;
     uint32_t polls;

@@ -44,9 +44,9 @@ LANE_FN vec16_t lane_load_relaxed(const void *p)
  * branch (or a predicate, which it turns into one) is not in flight beside it, which costs 0.2 us of a short message;
  * and it would move a plain load down behind the branch of its user. Needs no order: the input is constant, as for
  * lane_load. */
-LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *any)
+LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *dummy)
 {
-    return lane_load_relaxed(wanted ? p : any);
+    return lane_load_relaxed(wanted ? p : dummy);
 }
 
 /* st.global.cs: results leave L2 first, so that staging and scratch stay. */

@@ -5,60 +5,53 @@
  * serves it like a call of its own. Why that is right on ranks that make them one by
  * one: series.h.
  *
- * A file that has an ALG_MOVER or ALG_REDUCER adds an ALG_MOVER_OF_PARTS or
- * ALG_REDUCER_OF_PARTS, which makes a family of its own with the same `run`. Each
- * ALG_DESCRIBE_PARTS refers to that.
+ * An ALG_ENTRIES of a parts_reducer or parts_mover serves calls with parts, and without.
  */
 #ifndef SHUNT_PARTS_H
 #define SHUNT_PARTS_H
 
 #include "algorithms/device/launch.h"
 
+/* A kernel's argument. */
 typedef struct parts {
-    alg_call_t call; /* what they have in common */
+    kernel_call_t call; /* what they have in common */
     uint32_t count;
     uint32_t end[ALG_MAX_RANKS]; /* the block behind each part's */
     alg_part_t part[ALG_MAX_RANKS];
 } parts_t;
 
-/* A part as a call. */
-LANE_HOST_FN alg_call_t parts_one(alg_call_t call, const alg_part_t &part)
+/* Part i as a call. */
+LANE_HOST_FN kernel_call_t parts_one(const parts_t &p, uint32_t i)
 {
-    call.root = part.root;
-    call.input = part.input;
-    call.output = part.output;
-    call.count = part.count;
-    call.part_count = 0;
+    kernel_call_t call = p.call;
+    call.root = p.part[i].root;
+    call.input = p.part[i].input;
+    call.output = p.part[i].output;
+    call.count = p.part[i].count;
     return call;
 }
 
-/* This block's part. */
-LANE_FN alg_call_t parts_take(const parts_t &p, lane_t &lane)
+/* This block's part, to which the lane is restricted. */
+LANE_FN kernel_call_t kernel_call_of(const parts_t &p, lane_t &lane)
 {
     uint32_t i = 0;
     while (lane.grid_block >= p.end[i])
         i++;
     lane_part(lane, i, i > 0 ? p.end[i - 1] : 0, p.end[i]);
-    return parts_one(p.call, p.part[i]);
+    return parts_one(p, i);
 }
 
-static inline uint32_t parts_blocks(const alg_call_t *call)
-{
-    const uint32_t blocks = launch_blocks(call);
-#ifdef __CUDACC__
-    return blocks;
-#else
-    return blocks < LAUNCH_HOST_BLOCKS ? blocks : (uint32_t)LAUNCH_HOST_BLOCKS;
-#endif
-}
+/* Reductions of three ranks and more have one kernel: a type has many, and compiling them takes long. */
+template <> inline constexpr int REDUCE_EXACT_RANKS<parts_t> = 2;
 
-/* `call` in the units of `as` (launch_in_bytes). Each part has a block, and of the others as many as its length is
- * worth. most: alg_algorithm_t.part_bytes. */
-static inline parts_t parts_make(const alg_call_t *call, const alg_call_t *as, uint64_t most)
+/* Each part gets a block, and of the others as many as its length is worth. common: the call, of the kernel's units;
+ * unit: how many of them an element is. most_threads: of a block. most_bytes: alg_algorithm_t.part_bytes. */
+static inline parts_t parts_make(const alg_call_t *call, const kernel_call_t &common, uint32_t most_threads,
+                                 uint64_t most_bytes)
 {
-    parts_t p = {*as, call->part_count, {0}, {}};
-    const uint64_t unit = alg_type_bytes(call->type) / alg_type_bytes(as->type);
-    const uint32_t others = parts_blocks(call) - p.count;
+    parts_t p = {common, call->part_count, {0}, {}};
+    const uint64_t unit = alg_type_bytes(call->type) / alg_type_bytes(common.type);
+    const uint32_t others = common.grid_blocks - p.count;
     uint64_t all = 0, before = 0;
     for (uint32_t i = 0; i < p.count; i++) {
         p.part[i] = call->parts[i];
@@ -69,198 +62,101 @@ static inline parts_t parts_make(const alg_call_t *call, const alg_call_t *as, u
         before += p.part[i].count;
         p.end[i] = i + 1 + (uint32_t)(others * before / all);
     }
-    launch_slots(&p.call, most);
-    p.call.series = series_of(call->collective, p.part[0].root, p.part[p.count - 1].root);
+    p.call.threads = common.threads < most_threads ? common.threads : most_threads;
     p.call.stride = 0;
+    kernel_call_set_series(p.call, p.part[0].root, p.part[p.count - 1].root, most_bytes);
     return p;
 }
 
-/* For all of them: a part's first wait begins with the first part's, while another rank may make the calls one by one.
- */
-static inline alg_team_t parts_team(const alg_team_t *team, const parts_t &p)
+static inline bool parts_are_whole(const parts_t &p)
 {
+    bool whole = true;
+    for (uint32_t i = 0; i < p.count; i++)
+        whole = whole && kernel_call_is_whole(parts_one(p, i));
+    return whole;
+}
+
+/* One kernel for all of them. */
+static inline int parts_launch(kernel_t<parts_t> kernel, const alg_team_t *team, const parts_t &p, void *stream)
+{
+    /* All parts begin to wait at once, but another rank may make the calls one by one. */
     alg_team_t patient = *team;
     patient.timeout_ns *= p.count;
-    return patient;
+    return launch_collective(kernel, &patient, p, p.call, p.count, stream);
 }
 
-/* Of a kernel for all of them: whole only if all are. */
-static inline int parts_body_kind(const alg_team_t *team, const parts_t *p)
-{
-    int least = BODY_KINDS;
-    for (uint32_t i = 0; i < p->count; i++) {
-        const alg_call_t call = parts_one(p->call, p->part[i]);
-        const int kind = launch_body_kind(team, &call);
-        least = kind < least ? kind : least;
-    }
-    return least;
-}
-
-/* alone(call) for a call without parts, and for each part where there are fewer blocks than parts; else
- * together(parts). The rest is parts_make's. */
-template <class F, class G>
-static int parts_launch(const alg_call_t *call, const alg_call_t *as, uint64_t most, F alone, G together)
+/* alone(call): the call itself if it has no parts, else each part. For grids that have fewer blocks than parts. */
+template <class F> static int parts_launch_apart(const alg_call_t *call, F alone)
 {
     if (call->part_count == 0)
         return alone(call);
-    if (call->part_count <= parts_blocks(call))
-        return together(parts_make(call, as, most));
     int error = 0;
     for (uint32_t i = 0; i < call->part_count && error == 0; i++) {
-        const alg_call_t one = parts_one(*call, call->parts[i]);
+        alg_call_t one = *call;
+        one.root = call->parts[i].root;
+        one.input = call->parts[i].input;
+        one.output = call->parts[i].output;
+        one.count = call->parts[i].count;
+        one.part_count = 0;
         error = alone(&one);
     }
     return error;
 }
 
-/* Reductions for three ranks and more have one kernel: a type has many, and compiling them takes long. */
-template <int N> constexpr int PARTS_RANKS = N == 2 ? 2 : ALG_MAX_RANKS;
-
-#ifdef __CUDACC__
-
-typedef void (*parts_kernel_t)(alg_team_t, parts_t);
-typedef parts_kernel_t parts_kernels_t[OPS_KINDS][BODY_KINDS]; /* of one type */
-typedef parts_kernel_t parts_move_kernels_t[BODY_KINDS];
-
-template <class A, int TYPE, int OPS, int N, bool WHOLE>
-__global__ void __launch_bounds__(launch_most_threads<A>(N), LAUNCH_BLOCKS_OF<A, N>)
-    parts_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ parts_t parts)
+static inline bool parts_fit_one_kernel(const alg_call_t *call)
 {
-    lane_t lane = lane_here();
-    const alg_call_t call = parts_take(parts, lane);
-    A::template run<TYPE, OPS, N, WHOLE>(lane, team, call);
+    return call->part_count > 0 && call->part_count <= grid_blocks(call);
 }
 
-template <class A, int N, bool WHOLE>
-__global__ void __launch_bounds__(launch_most_threads<A>(N), LAUNCH_BLOCKS_OF<A, N>)
-    parts_move_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ parts_t parts)
+namespace
 {
-    lane_t lane = lane_here();
-    const alg_call_t call = parts_take(parts, lane);
-    A::template run<N, WHOLE, false>(lane, team, call);
-}
 
-template <class A, int TYPE, int OPS, int N, bool WHOLE>
-constexpr parts_kernel_t parts_kernel_of = parts_kernel<A, TYPE, OPS, PARTS_RANKS<N>, WHOLE>;
+template <class A> struct parts_reducer {
+    typedef A algorithm;
+    typedef parts_t argument;
+    static constexpr part_bytes_t PART_BYTES = A::segment_bytes;
 
-#define PARTS_MOVE(A, W) \
-    parts_move_kernel<A, 8, W>, parts_move_kernel<A, 2, W>, parts_move_kernel<A, 3, W>, parts_move_kernel<A, 4, W>
-
-static inline int parts_grid(parts_kernel_t kernel, const alg_team_t *team, const parts_t &p, uint32_t most_threads,
-                             void *stream)
-{
-    const uint32_t threads = p.call.threads < most_threads ? p.call.threads : most_threads;
-    const alg_team_t patient = parts_team(team, p);
-    return launch_grid(kernel, &patient, p, parts_blocks(&p.call), threads, 0, stream);
-}
-
-#ifdef ALG_ONE_TYPE
-#define ALG_REDUCER_OF_PARTS_OF(family, A, type)                                              \
-    extern "C" {                                                                              \
-    extern const parts_kernels_t ALG_TYPE_ROW(family, type);                                  \
-    const parts_kernels_t ALG_TYPE_ROW(family, type) = ALG_PER_OPS(parts_kernel_of, A, type); \
-    }
-#define ALG_REDUCER_OF_PARTS_ONE(family, A, type) ALG_REDUCER_OF_PARTS_OF(family, A, type)
-#define ALG_REDUCER_OF_PARTS(family, alone, A) ALG_REDUCER_OF_PARTS_ONE(family, A, ALG_ONE_TYPE)
-#else
-#define ALG_REDUCER_OF_PARTS(family, alone, A)                                                            \
-    ALG_TYPE_TABLE(parts_kernels_t, family)                                                               \
-    extern "C" int family##_launch(const alg_team_t *team, const alg_call_t *call, void *stream)          \
-    {                                                                                                     \
-        return parts_launch(                                                                              \
-            call, call, A::segment(team, call),                                                           \
-            [team, stream](const alg_call_t *one) { return alone##_launch(team, one, stream); },          \
-            [team, stream](const parts_t &p) {                                                            \
-                const parts_kernel_t *kernels = (*family##_kernels[p.call.type])[ops_kind(p.call.op)];    \
-                return parts_grid(kernels[parts_body_kind(team, &p)], team, p,                            \
-                                  launch_most_threads<A>(team->nranks == 2 ? 2 : ALG_MAX_RANKS), stream); \
-            });                                                                                           \
-    }                                                                                                     \
-    extern "C" int family##_preload(void)                                                                 \
-    {                                                                                                     \
-        const int error = alone##_preload();                                                              \
-        return error ? error : launch_preload_types(family##_kernels);                                    \
-    }
-#endif
-
-#define ALG_MOVER_OF_PARTS(family, alone, A)                                                          \
-    static const parts_move_kernels_t family##_kernels = {PARTS_MOVE(A, false), PARTS_MOVE(A, true)}; \
-    extern "C" int family##_launch(const alg_team_t *team, const alg_call_t *call, void *stream)      \
-    {                                                                                                 \
-        const alg_call_t moved = launch_in_bytes(call);                                               \
-        return parts_launch(                                                                          \
-            call, &moved, A::segment(team, &moved),                                                   \
-            [team, stream](const alg_call_t *one) { return alone##_launch(team, one, stream); },      \
-            [team, stream](const parts_t &p) {                                                        \
-                return parts_grid(family##_kernels[parts_body_kind(team, &p)], team, p,               \
-                                  launch_most_threads<A>(team->nranks), stream);                      \
-            });                                                                                       \
-    }                                                                                                 \
-    extern "C" int family##_preload(void)                                                             \
-    {                                                                                                 \
-        int error = alone##_preload();                                                                \
-        for (int i = 0; i < BODY_KINDS && error == 0; i++)                                            \
-            error = launch_preload(family##_kernels[i]);                                              \
-        return error;                                                                                 \
+    static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
+    {
+        if (!parts_fit_one_kernel(call))
+            return parts_launch_apart(
+                call, [team, stream](const alg_call_t *one) { return reducer<A>::launch(team, one, stream); });
+        const uint32_t most_threads = grid_most_threads<A>(reduce_kernel_ranks<parts_t>(team->nranks));
+        const parts_t p = parts_make(call, kernel_call_make(*call), most_threads, A::segment_bytes(team, call));
+        const kernel_t<parts_t> kernel =
+            reduce_kernel_of<A, parts_t>(p.call.type, ops_kind(p.call.op), team->nranks, parts_are_whole(p));
+        return parts_launch(kernel, team, p, stream);
     }
 
-#else
+    static int preload(void)
+    {
+        const int error = reducer<A>::preload();
+        return error != 0 ? error : reduce_kernels_preload<A, parts_t>();
+    }
+};
 
-typedef void (*parts_body_t)(lane_t, const alg_team_t &, const parts_t &);
-typedef parts_body_t parts_bodies_t[ALG_TYPE_COUNT][OPS_KINDS][BODY_KINDS];
-typedef parts_body_t parts_move_bodies_t[BODY_KINDS];
+/* None has a block for every rank in the input (EACH). */
+template <class A> struct parts_mover {
+    typedef A algorithm;
+    static constexpr part_bytes_t PART_BYTES = A::segment_bytes;
 
-template <class A, int TYPE, int OPS, int N, bool WHOLE>
-void parts_run(lane_t lane, const alg_team_t &team, const parts_t &parts)
-{
-    const alg_call_t call = parts_take(parts, lane);
-    A::template run<TYPE, OPS, N, WHOLE>(lane, team, call);
-}
+    static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
+    {
+        if (!parts_fit_one_kernel(call))
+            return parts_launch_apart(
+                call, [team, stream](const alg_call_t *one) { return mover<A>::launch(team, one, stream); });
+        const uint32_t most_threads = grid_most_threads<A>(team->nranks);
+        const parts_t p = parts_make(call, kernel_call_make_bytes(*call), most_threads, A::segment_bytes(team, call));
+        return parts_launch(move_kernel_of<A, parts_t, false>(team->nranks, parts_are_whole(p)), team, p, stream);
+    }
 
-template <class A, int TYPE, int OPS, int N, bool WHOLE>
-constexpr parts_body_t parts_body = parts_run<A, TYPE, OPS, PARTS_RANKS<N>, WHOLE>;
+    static int preload(void)
+    {
+        const int error = mover<A>::preload();
+        return error != 0 ? error : move_kernels_preload<A, parts_t, false>();
+    }
+};
 
-template <class A, int N, bool WHOLE> void parts_move(lane_t lane, const alg_team_t &team, const parts_t &parts)
-{
-    const alg_call_t call = parts_take(parts, lane);
-    A::template run<N, WHOLE, false>(lane, team, call);
-}
-
-static inline int parts_host(parts_body_t body, const alg_team_t *team, parts_t p)
-{
-    const alg_team_t patient = parts_team(team, p);
-    p.call.threads = 1;
-    return launch_counted(body, &patient, p, parts_blocks(&p.call), p.count);
-}
-
-#define ALG_REDUCER_OF_PARTS(family, alone, A)                                                                     \
-    static const parts_bodies_t family##_bodies = ALG_PER_TYPE(parts_body, A);                                     \
-    static int family##_host(const alg_team_t *team, const alg_call_t *call)                                       \
-    {                                                                                                              \
-        return parts_launch(                                                                                       \
-            call, call, A::segment(team, call), [team](const alg_call_t *one) { return alone##_host(team, one); }, \
-            [team](const parts_t &p) {                                                                             \
-                const parts_body_t *bodies = family##_bodies[p.call.type][ops_kind(p.call.op)];                    \
-                return parts_host(bodies[parts_body_kind(team, &p)], team, p);                                     \
-            });                                                                                                    \
-    }                                                                                                              \
-    ALG_CUDA_DECLARE(family)
-
-#define ALG_MOVER_OF_PARTS(family, alone, A)                                                                           \
-    static const parts_move_bodies_t family##_bodies = {parts_move<A, 8, false>, parts_move<A, 4, false>,              \
-                                                        parts_move<A, 8, true>, parts_move<A, 4, true>};               \
-    static int family##_host(const alg_team_t *team, const alg_call_t *call)                                           \
-    {                                                                                                                  \
-        const alg_call_t moved = launch_in_bytes(call);                                                                \
-        return parts_launch(                                                                                           \
-            call, &moved, A::segment(team, &moved), [team](const alg_call_t *one) { return alone##_host(team, one); }, \
-            [team](const parts_t &p) { return parts_host(family##_bodies[parts_body_kind(team, &p)], team, p); });     \
-    }                                                                                                                  \
-    ALG_CUDA_DECLARE(family)
-
-#endif
-
-#define ALG_DESCRIBE_PARTS(symbol, title, kind, family, A) \
-    ALG_DESCRIBE_WITH(ALG_MEMORY_PEER, symbol, title, kind, family, A, A::segment)
+} // namespace
 
 #endif

@@ -7,7 +7,7 @@
 #ifndef SHUNT_ROUTE_H
 #define SHUNT_ROUTE_H
 
-#include "algorithms/device/epoch.h"
+#include "algorithms/device/kernel_call.h"
 
 /* Sets of ranks: bit r is rank r. */
 typedef struct route {
@@ -25,21 +25,21 @@ LANE_FN bool route_has(uint32_t set, uint32_t rank)
 }
 
 /* The senders' buffers have a block for each rank, at rank times the block's bytes. */
-LANE_HOST_FN constexpr bool route_input_blocks(int collective)
+LANE_HOST_FN constexpr bool route_input_has_blocks(int collective)
 {
     return collective == ALG_REDUCE_SCATTER || collective == ALG_ALL_TO_ALL || collective == ALG_SCATTER;
 }
 
 /* The takers' buffers have a block for each rank. */
-LANE_HOST_FN constexpr bool route_output_blocks(int collective)
+LANE_HOST_FN constexpr bool route_output_has_blocks(int collective)
 {
     return collective == ALG_ALL_GATHER || collective == ALG_ALL_TO_ALL || collective == ALG_GATHER;
 }
 
-LANE_FN route_t route_of(const alg_team_t &team, const alg_call_t &call)
+LANE_FN route_t route_of(const alg_team_t &team, alg_collective_t collective, uint32_t root_rank)
 {
-    const uint32_t all = route_all(team), root = 1u << call.root;
-    switch (call.collective) {
+    const uint32_t all = route_all(team), root = 1u << root_rank;
+    switch (collective) {
     case ALG_BROADCAST:
     case ALG_SCATTER:
         return route_t{root, all};

@@ -11,7 +11,7 @@
  * has ended. So the calls of a series have one number and one half: when the first may
  * begin, all may. Each uses words of the half that no other one does:
  *   - A broadcast uses the root's slot at the other ranks. Slots are as long as a half
- *     allows (alg_call_t.slot_vectors), whatever the message.
+ *     allows (kernel_call_t.slot_vectors), whatever the message.
  *   - A reduce uses the slots at its root.
  *   - Each root has its own notices (push.h).
  * In each call all ranks hear from each other. So when a rank begins the call behind a
@@ -32,13 +32,20 @@
 
 #include "algorithms/device/epoch.h"
 
-/* alg_call_t.series: a broadcast or a reduce, the roots of the kernel's first and last part. Also (a unit of
- * SERIES_SHARES) in the word, behind which lies the number of the series, a multiple of EPOCH_UNIT. */
+/* kernel_call_t.series, 0 for other collectives:
+ *   bits 0-2   the root of the kernel's last part
+ *   bits 3-4   SERIES_BROADCAST or SERIES_REDUCE
+ *   bits 5-7   the root of its first part, a multiple of SERIES_FIRST
+ * The word at ALG_SERIES_OFFSET:
+ *   bits 0-10  not 0 while blocks leave a call that continues the series: their shares
+ *   bits 11-15 bits 0-4 of the last call's kernel_call_t.series, a multiple of SERIES_SHARES
+ *   bits 16-63 the number of the call that began the series, as in the epoch */
 enum { SERIES_BROADCAST = 8, SERIES_REDUCE = 16, SERIES_KIND = 24, SERIES_FIRST = 32 };
 static const uint64_t SERIES_SHARES = 1u << 11; /* more than blocks */
 
-static_assert(ALG_MAX_RANKS <= SERIES_BROADCAST, "a root fits the code of a series");
+static_assert(ALG_MAX_RANKS <= SERIES_BROADCAST && SERIES_FIRST * SERIES_SHARES == EPOCH_UNIT, "fields of a series");
 
+/* first, last: the roots of the kernel's parts. */
 LANE_HOST_FN uint32_t series_of(int collective, uint32_t first, uint32_t last)
 {
     return collective == ALG_BROADCAST ? SERIES_BROADCAST | last | SERIES_FIRST * first
@@ -48,7 +55,7 @@ LANE_HOST_FN uint32_t series_of(int collective, uint32_t first, uint32_t last)
 
 typedef struct series {
     uint64_t epoch, word; /* as they were read */
-    bool goes_on;
+    bool continues;       /* the call continues its predecessor's series */
 } series_t;
 
 /* Of the call, and of its predecessor. Issue independent loads before using the result. */
@@ -59,22 +66,24 @@ LANE_FN series_t series_read(const alg_team_t &team)
     return s;
 }
 
-LANE_FN void series_find(series_t &s, uint32_t series)
+/* Set `continues`: the word is this call's (it has shares), or the predecessor's, of the same collective with a lower
+ * root. */
+LANE_FN void series_compare(series_t &s, uint32_t series)
 {
     const uint64_t last = epoch_base(s.epoch) - EPOCH_UNIT;
     const uint32_t before = (uint32_t)(s.word % EPOCH_UNIT / SERIES_SHARES);
-    s.goes_on = series && ((s.word % SERIES_SHARES) ||
-                           (epoch_base(s.word) == last && (before & SERIES_KIND) == (series & SERIES_KIND) &&
-                            before % SERIES_BROADCAST < series / SERIES_FIRST));
+    s.continues = series && ((s.word % SERIES_SHARES) ||
+                             (epoch_base(s.word) == last && (before & SERIES_KIND) == (series & SERIES_KIND) &&
+                              before % SERIES_BROADCAST < series / SERIES_FIRST));
 }
 
-/* Once a lane, after series_find, in place of epoch_leave. */
+/* Once a lane, after series_compare, in place of epoch_leave. */
 LANE_FN void series_leave(const lane_t &lane, const alg_team_t &team, const series_t &s, uint32_t series)
 {
     uint64_t *const word = (uint64_t *)(team.own + ALG_SERIES_OFFSET);
     const uint64_t now = series % SERIES_FIRST * SERIES_SHARES;
     lane_sync();
-    if (!s.goes_on) {
+    if (!s.continues) {
         epoch_add_share(lane, team);
         if (series && lane.grid_block == 0 && lane.thread == 0)
             lane_write_own(word, epoch_base(s.epoch) | now);
@@ -89,7 +98,7 @@ LANE_FN void series_leave(const lane_t &lane, const alg_team_t &team, const seri
 /* How far the call's half lies behind half 0. */
 LANE_FN uint64_t series_half(const alg_team_t &team, const series_t &s)
 {
-    return epoch_half(team, s.epoch - (s.goes_on ? EPOCH_UNIT : 0));
+    return epoch_half(team, s.epoch - (s.continues ? EPOCH_UNIT : 0));
 }
 
 #endif

@@ -59,7 +59,7 @@ static inline uint64_t shm_most_bytes(const alg_map_t *map, uint32_t nranks)
 /* vectors that a rank sends to another */
 static inline void shm_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
 {
-    launch_shape(vectors, most_threads, blocks, threads);
+    grid_shape(vectors, most_threads, blocks, threads);
     while (*blocks > 1 && (*blocks > ALG_SHM_CHANNELS || *blocks * *threads > SHM_LANES))
         --*blocks;
 }

@@ -105,16 +105,16 @@ struct shm_copy {
     };
 
     template <int N, bool WHOLE, bool EACH>
-    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
         view<N, WHOLE, EACH> w;
         w.input = (const uint8_t *)call.input;
         w.output = (uint8_t *)call.output;
         w.in_step = EACH ? call.stride : 0;
-        w.out_step = route_output_blocks(call.collective) ? call.stride : 0;
+        w.out_step = route_output_has_blocks(call.collective) ? call.stride : 0;
         w.bytes = call.count;
         w.vectors = buffer_vectors(call.count);
-        const route_t route = route_of(team, call);
+        const route_t route = route_of(team, call.collective, call.root);
         const uint32_t self = 1u << team.rank;
         w.from = route.takers & self ? route.senders & ~self : 0;
         const bool sends = (route.senders & self) && (route.takers & ~self);
@@ -147,26 +147,26 @@ struct shm_copy {
         }
     }
 
-    static uint64_t segment(const alg_team_t *, const alg_call_t *)
+    static uint64_t segment_bytes(const alg_team_t *, const alg_call_t *)
     {
         return SHM_SEGMENT;
     }
 
-    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t)
+    static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t)
     {
         return shm_most_bytes(map, nranks);
     }
 
-    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    static void shape(alg_collective_t collective, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
-        shm_shape(buffer_vectors(bytes / alg_collective_blocks((alg_collective_t)COLLECTIVE, nranks)),
-                  launch_most_threads<shm_copy>(nranks), blocks, threads);
+        shm_shape(buffer_vectors(bytes / alg_collective_blocks(collective, nranks)),
+                  grid_most_threads<shm_copy>(nranks), blocks, threads);
     }
 };
 
-ALG_MOVER(alg_shm_copy, shm_copy)
-ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_allgather_shm_staged, "shm-staged", ALG_ALL_GATHER, alg_shm_copy, shm_copy)
-ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_alltoall_shm_staged, "shm-staged", ALG_ALL_TO_ALL, alg_shm_copy, shm_copy)
-ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_broadcast_shm_staged, "shm-staged", ALG_BROADCAST, alg_shm_copy, shm_copy)
-ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_gather_shm_staged, "shm-staged", ALG_GATHER, alg_shm_copy, shm_copy)
-ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_scatter_shm_staged, "shm-staged", ALG_SCATTER, alg_shm_copy, shm_copy)
+ALG_ENTRIES(alg_shm_copy, mover<shm_copy>)
+ALG_DESCRIBE(alg_allgather_shm_staged, "shm-staged", ALG_ALL_GATHER, ALG_MEMORY_SHM, alg_shm_copy)
+ALG_DESCRIBE(alg_alltoall_shm_staged, "shm-staged", ALG_ALL_TO_ALL, ALG_MEMORY_SHM, alg_shm_copy)
+ALG_DESCRIBE(alg_broadcast_shm_staged, "shm-staged", ALG_BROADCAST, ALG_MEMORY_SHM, alg_shm_copy)
+ALG_DESCRIBE(alg_gather_shm_staged, "shm-staged", ALG_GATHER, ALG_MEMORY_SHM, alg_shm_copy)
+ALG_DESCRIBE(alg_scatter_shm_staged, "shm-staged", ALG_SCATTER, ALG_MEMORY_SHM, alg_shm_copy)

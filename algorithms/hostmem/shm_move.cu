@@ -75,7 +75,7 @@ struct shm_move {
     };
 
     template <int N, bool WHOLE, bool EACH>
-    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
         view<N, WHOLE, EACH> w;
         w.o = outbox<N>::make(lane, team);
@@ -83,11 +83,11 @@ struct shm_move {
         w.output = (uint8_t *)call.output;
         w.readable = team.own;
         w.in_step = EACH ? call.stride : 0;
-        w.out_step = route_output_blocks(call.collective) ? call.stride : 0;
+        w.out_step = route_output_has_blocks(call.collective) ? call.stride : 0;
         w.bytes = call.count;
         w.vectors = buffer_vectors(call.count);
         w.tiles = outbox_tiles(w.vectors, w.o.lanes);
-        const route_t route = route_of(team, call);
+        const route_t route = route_of(team, call.collective, call.root);
         const uint32_t self = 1u << team.rank, from = route.takers & self ? route.senders & ~self : 0;
         const bool sends = (route.senders & self) && (route.takers & ~self);
         const uint32_t own = EACH ? team.rank : 0;
@@ -134,25 +134,25 @@ struct shm_move {
         outbox_hear(lane, team, epoch, route_all(team) & ~self & ~from);
     }
 
-    static uint64_t segment(const alg_team_t *, const alg_call_t *)
+    static uint64_t segment_bytes(const alg_team_t *, const alg_call_t *)
     {
         return UINT64_MAX;
     }
 
-    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t)
+    static uint64_t max_bytes(alg_collective_t collective, const alg_map_t *map, uint32_t nranks, alg_type_t)
     {
-        return outbox_most_bytes(COLLECTIVE, map, nranks);
+        return outbox_most_bytes(collective, map, nranks);
     }
 
-    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    static void shape(alg_collective_t collective, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
-        outbox_shape(COLLECTIVE, bytes, launch_most_threads<shm_move>(nranks), nranks, blocks, threads);
+        outbox_shape(collective, bytes, grid_most_threads<shm_move>(nranks), nranks, blocks, threads);
     }
 };
 
-ALG_MOVER(alg_shm_move, shm_move)
-ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_allgather_shm_oneshot, "shm-oneshot", ALG_ALL_GATHER, alg_shm_move, shm_move)
-ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_alltoall_shm_oneshot, "shm-oneshot", ALG_ALL_TO_ALL, alg_shm_move, shm_move)
-ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_broadcast_shm_oneshot, "shm-oneshot", ALG_BROADCAST, alg_shm_move, shm_move)
-ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_gather_shm_oneshot, "shm-oneshot", ALG_GATHER, alg_shm_move, shm_move)
-ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_scatter_shm_oneshot, "shm-oneshot", ALG_SCATTER, alg_shm_move, shm_move)
+ALG_ENTRIES(alg_shm_move, mover<shm_move>)
+ALG_DESCRIBE(alg_allgather_shm_oneshot, "shm-oneshot", ALG_ALL_GATHER, ALG_MEMORY_SHM, alg_shm_move)
+ALG_DESCRIBE(alg_alltoall_shm_oneshot, "shm-oneshot", ALG_ALL_TO_ALL, ALG_MEMORY_SHM, alg_shm_move)
+ALG_DESCRIBE(alg_broadcast_shm_oneshot, "shm-oneshot", ALG_BROADCAST, ALG_MEMORY_SHM, alg_shm_move)
+ALG_DESCRIBE(alg_gather_shm_oneshot, "shm-oneshot", ALG_GATHER, ALG_MEMORY_SHM, alg_shm_move)
+ALG_DESCRIBE(alg_scatter_shm_oneshot, "shm-oneshot", ALG_SCATTER, ALG_MEMORY_SHM, alg_shm_move)

@@ -69,14 +69,14 @@ struct shm_oneshot {
     };
 
     template <int TYPE, int OPS, int N, bool WHOLE>
-    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
         typedef reduction<TYPE, OPS, N, WHOLE> R;
         view<R, N> w = {R::make(team, call), outbox<N>::make(lane, team), 0, 0, 0};
-        w.stride = route_input_blocks(call.collective) ? call.stride : 0;
+        w.stride = route_input_has_blocks(call.collective) ? call.stride : 0;
         w.vectors = w.r.vectors();
         w.tiles = outbox_tiles(w.vectors, w.o.lanes);
-        const uint32_t takers = route_of(team, call).takers, self = 1u << team.rank;
+        const uint32_t takers = route_of(team, call.collective, call.root).takers, self = 1u << team.rank;
         const bool sends = takers & ~self, takes = takers & self;
         const uint32_t warps = lane.threads / w.o.lanes;
         const uint32_t first = lane.block * warps + lane.thread / w.o.lanes, stride = lane.blocks * warps;
@@ -110,24 +110,23 @@ struct shm_oneshot {
             outbox_hear(lane, team, epoch, route_all(team) & ~self);
     }
 
-    static uint64_t segment(const alg_team_t *, const alg_call_t *)
+    static uint64_t segment_bytes(const alg_team_t *, const alg_call_t *)
     {
         return UINT64_MAX;
     }
 
-    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t)
+    static uint64_t max_bytes(alg_collective_t collective, const alg_map_t *map, uint32_t nranks, alg_type_t)
     {
-        return outbox_most_bytes(COLLECTIVE, map, nranks);
+        return outbox_most_bytes(collective, map, nranks);
     }
 
-    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    static void shape(alg_collective_t collective, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
-        outbox_shape(COLLECTIVE, bytes, launch_most_threads<shm_oneshot>(nranks), nranks, blocks, threads);
+        outbox_shape(collective, bytes, grid_most_threads<shm_oneshot>(nranks), nranks, blocks, threads);
     }
 };
 
-ALG_REDUCER(alg_shm_oneshot, shm_oneshot)
-ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_allreduce_shm_oneshot, "shm-oneshot", ALG_ALL_REDUCE, alg_shm_oneshot, shm_oneshot)
-ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_reducescatter_shm_oneshot, "shm-oneshot", ALG_REDUCE_SCATTER, alg_shm_oneshot,
-                 shm_oneshot)
-ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_reduce_shm_oneshot, "shm-oneshot", ALG_REDUCE, alg_shm_oneshot, shm_oneshot)
+ALG_ENTRIES(alg_shm_oneshot, reducer<shm_oneshot>)
+ALG_DESCRIBE(alg_allreduce_shm_oneshot, "shm-oneshot", ALG_ALL_REDUCE, ALG_MEMORY_SHM, alg_shm_oneshot)
+ALG_DESCRIBE(alg_reducescatter_shm_oneshot, "shm-oneshot", ALG_REDUCE_SCATTER, ALG_MEMORY_SHM, alg_shm_oneshot)
+ALG_DESCRIBE(alg_reduce_shm_oneshot, "shm-oneshot", ALG_REDUCE, ALG_MEMORY_SHM, alg_shm_oneshot)

@@ -139,15 +139,15 @@ struct shm_staged {
     };
 
     template <int TYPE, int OPS, int N, bool WHOLE>
-    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
         typedef reduction<TYPE, OPS, N, WHOLE> R;
         view<R, N> w;
         w.r = R::make(team, call);
-        w.stride = route_input_blocks(call.collective) ? call.stride : 0;
+        w.stride = route_input_has_blocks(call.collective) ? call.stride : 0;
         w.vectors = w.r.vectors();
         w.slice = w.stride ? w.vectors : (w.vectors + team.nranks - 1) / team.nranks;
-        w.keeps = route_has(route_of(team, call).takers, team.rank);
+        w.keeps = route_has(route_of(team, call.collective, call.root).takers, team.rank);
         w.gathers = w.keeps && !w.stride;
         w.ch = shm_channel::make(lane, team, shm_plan(team, w.slice, team.nranks - 1, call.blocks, lane.threads));
 
@@ -178,25 +178,24 @@ struct shm_staged {
         }
     }
 
-    static uint64_t segment(const alg_team_t *, const alg_call_t *)
+    static uint64_t segment_bytes(const alg_team_t *, const alg_call_t *)
     {
         return SHM_SEGMENT;
     }
 
-    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t)
+    static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t)
     {
         return shm_most_bytes(map, nranks);
     }
 
-    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    static void shape(alg_collective_t, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
-        shm_shape((buffer_vectors(bytes) + nranks - 1) / nranks, launch_most_threads<shm_staged>(nranks), blocks,
+        shm_shape((buffer_vectors(bytes) + nranks - 1) / nranks, grid_most_threads<shm_staged>(nranks), blocks,
                   threads);
     }
 };
 
-ALG_REDUCER(alg_shm_staged, shm_staged)
-ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_allreduce_shm_staged, "shm-staged", ALG_ALL_REDUCE, alg_shm_staged, shm_staged)
-ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_reducescatter_shm_staged, "shm-staged", ALG_REDUCE_SCATTER, alg_shm_staged,
-                 shm_staged)
-ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_reduce_shm_staged, "shm-staged", ALG_REDUCE, alg_shm_staged, shm_staged)
+ALG_ENTRIES(alg_shm_staged, reducer<shm_staged>)
+ALG_DESCRIBE(alg_allreduce_shm_staged, "shm-staged", ALG_ALL_REDUCE, ALG_MEMORY_SHM, alg_shm_staged)
+ALG_DESCRIBE(alg_reducescatter_shm_staged, "shm-staged", ALG_REDUCE_SCATTER, ALG_MEMORY_SHM, alg_shm_staged)
+ALG_DESCRIBE(alg_reduce_shm_staged, "shm-staged", ALG_REDUCE, ALG_MEMORY_SHM, alg_shm_staged)

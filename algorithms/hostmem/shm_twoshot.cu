@@ -102,7 +102,7 @@ struct shm_twoshot {
     };
 
     template <int TYPE, int OPS, int N, bool WHOLE>
-    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
         typedef reduction<TYPE, OPS, N, WHOLE> R;
         view<R, N> w = {R::make(team, call), outbox<N>::make(lane, team), 0, 0, 0};
@@ -132,22 +132,22 @@ struct shm_twoshot {
         }
     }
 
-    static uint64_t segment(const alg_team_t *, const alg_call_t *)
+    static uint64_t segment_bytes(const alg_team_t *, const alg_call_t *)
     {
         return UINT64_MAX;
     }
 
-    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t)
+    static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t)
     {
         return nranks < 2 ? 0 : outbox_room(map->half_bytes / nranks) * nranks * VEC;
     }
 
-    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    static void shape(alg_collective_t, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
-        launch_shape(outbox_tiles(slice_vectors(buffer_vectors(bytes), nranks), 32) * 32,
-                     launch_most_threads<shm_twoshot>(nranks), blocks, threads);
+        grid_shape(outbox_tiles(slice_vectors(buffer_vectors(bytes), nranks), 32) * 32,
+                   grid_most_threads<shm_twoshot>(nranks), blocks, threads);
     }
 };
 
-ALG_REDUCER(alg_shm_twoshot, shm_twoshot)
-ALG_DESCRIBE_FOR(ALG_MEMORY_SHM, alg_allreduce_shm_twoshot, "shm-twoshot", ALG_ALL_REDUCE, alg_shm_twoshot, shm_twoshot)
+ALG_ENTRIES(alg_shm_twoshot, reducer<shm_twoshot>)
+ALG_DESCRIBE(alg_allreduce_shm_twoshot, "shm-twoshot", ALG_ALL_REDUCE, ALG_MEMORY_SHM, alg_shm_twoshot)

@@ -37,7 +37,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
     uint64_t call; /* its number */
     uint8_t *partial;
 
-    LANE_FN static exchange_lane make(const lane_t &lane, const alg_team_t &team, const alg_call_t &call)
+    LANE_FN static exchange_lane make(const lane_t &lane, const alg_team_t &team, const kernel_call_t &call)
     {
         exchange_lane l;
         l.first = lane.block * lane.threads + lane.thread;
@@ -52,7 +52,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return l;
     }
 
-    LANE_FN void begin(const alg_team_t &team, const alg_call_t &what, uint64_t epoch)
+    LANE_FN void begin(const alg_team_t &team, const kernel_call_t &what, uint64_t epoch)
     {
         t.r.begin(what);
         all.begin(what);
@@ -166,7 +166,7 @@ struct exchange {
     enum { MOST_THREADS = 512 };
 
     template <int TYPE, int OPS, int N, bool WHOLE>
-    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
         auto l = exchange_lane<TYPE, OPS, N, WHOLE>::make(lane, team, call);
 
@@ -210,21 +210,21 @@ struct exchange {
         return slots < slice * nranks ? slots : slice * nranks;
     }
 
-    static uint64_t segment(const alg_team_t *team, const alg_call_t *call)
+    static uint64_t segment_bytes(const alg_team_t *team, const alg_call_t *call)
     {
         return room(team->half_bytes, team->staging_bytes, team->nranks, call->type);
     }
 
-    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t type)
+    static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t type)
     {
         return room(map->half_bytes, map->staging_bytes, nranks, type) >= VEC * nranks ? UINT64_MAX : 0;
     }
 
-    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    static void shape(alg_collective_t, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
         const uint32_t slice = twoshot_slice(buffer_vectors(bytes), nranks);
-        launch_shape(slice < (uint32_t)STEP_VECTORS || nranks > 1 ? slice : (uint32_t)STEP_VECTORS,
-                     launch_most_threads<exchange>(nranks), blocks, threads);
+        grid_shape(slice < (uint32_t)STEP_VECTORS || nranks > 1 ? slice : (uint32_t)STEP_VECTORS,
+                   grid_most_threads<exchange>(nranks), blocks, threads);
         *blocks = *blocks < RELAY_BLOCKS ? *blocks : (uint32_t)RELAY_BLOCKS;
     }
 };
@@ -233,10 +233,10 @@ struct exchange {
 extern "C" uint64_t alg_exchange_kernels(const alg_team_t *team, const alg_call_t *call)
 {
     const uint64_t bytes = call->count * alg_type_bytes(call->type);
-    const uint64_t segment = launch_segment(bytes, exchange::segment(team, call));
+    const uint64_t segment = segments_bytes(bytes, exchange::segment_bytes(team, call));
     return (bytes + segment - 1) / segment;
 }
 #endif
 
-ALG_REDUCER(alg_exchange, exchange)
-ALG_DESCRIBE_FOR(ALG_MEMORY_NETWORK, alg_hosts_exchange, "exchange", ALG_ALL_REDUCE, alg_exchange, exchange)
+ALG_ENTRIES(alg_exchange, reducer<exchange>)
+ALG_DESCRIBE(alg_hosts_exchange, "exchange", ALG_ALL_REDUCE, ALG_MEMORY_NETWORK, alg_exchange)

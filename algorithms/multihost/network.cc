@@ -23,6 +23,7 @@
 
 #include "algorithms/device/input.h"
 #include "algorithms/device/route.h"
+#include "algorithms/device/segments.h"
 
 enum {
     NAP_MS = 10,                   /* between two looks at the abort */
@@ -100,7 +101,7 @@ static int exchange(alg_hosts_t *hosts, const piece_t *to)
 /* ---- Values ------------------------------------------------------------------------ */
 
 /* This rank's contribution, as peers get it: the call's input to its output. */
-template <int TYPE, int OPS> static void prepare(const alg_team_t &team, const alg_call_t &part)
+template <int TYPE, int OPS> static void prepare(const alg_team_t &team, const kernel_call_t &part)
 {
     typedef reduction<TYPE, OPS, ALG_MAX_RANKS, false> R;
     R r = R::make(team, part);
@@ -111,7 +112,7 @@ template <int TYPE, int OPS> static void prepare(const alg_team_t &team, const a
 
 /* All ranks' contributions, to the call's output. */
 template <int TYPE, int OPS>
-static void combine(const alg_team_t &team, const alg_call_t &part, const uint8_t *const *source)
+static void combine(const alg_team_t &team, const kernel_call_t &part, const uint8_t *const *source)
 {
     typedef reduction<TYPE, OPS, ALG_MAX_RANKS, false> R;
     const R r = R::make(team, part);
@@ -143,8 +144,9 @@ static void combine(const alg_team_t &team, const alg_call_t &part, const uint8_
 
 static void stage(alg_hosts_t *hosts, const alg_call_t *call, uint32_t peer, const uint8_t *input, uint64_t count)
 {
-    static void (*const kernel[ALG_TYPE_COUNT][OPS_KINDS])(const alg_team_t &, const alg_call_t &) = PER_TYPE(prepare);
-    alg_call_t part = *call;
+    static void (*const kernel[ALG_TYPE_COUNT][OPS_KINDS])(const alg_team_t &, const kernel_call_t &) =
+        PER_TYPE(prepare);
+    kernel_call_t part = kernel_call_make(*call);
     part.input = input;
     part.output = hosts->staging + (uint64_t)peer * ALG_HOSTS_SEGMENT;
     part.count = count;
@@ -154,13 +156,13 @@ static void stage(alg_hosts_t *hosts, const alg_call_t *call, uint32_t peer, con
 /* Own values are staged. */
 static void reduce_landed(const alg_hosts_t *hosts, const alg_call_t *call, uint8_t *output, uint64_t count)
 {
-    static void (*const kernel[ALG_TYPE_COUNT][OPS_KINDS])(const alg_team_t &, const alg_call_t &,
+    static void (*const kernel[ALG_TYPE_COUNT][OPS_KINDS])(const alg_team_t &, const kernel_call_t &,
                                                            const uint8_t *const *) = PER_TYPE(combine);
     const uint32_t rank = hosts->team.rank;
     const uint8_t *source[ALG_MAX_RANKS];
     for (uint32_t p = 0; p < hosts->team.nranks; p++)
         source[p] = p == rank ? hosts->staging + (uint64_t)p * ALG_HOSTS_SEGMENT : landed(hosts, p);
-    alg_call_t part = *call;
+    kernel_call_t part = kernel_call_make(*call);
     part.input = part.output = output;
     part.count = count;
     kernel[call->type][ops_kind(call->op)](hosts->team, part, source);
@@ -176,13 +178,14 @@ typedef struct segment {
 
 static const uint8_t *input_for(const alg_call_t *call, const segment_t *segment, uint32_t peer)
 {
-    return (const uint8_t *)call->input + (route_input_blocks(call->collective) ? peer * segment->block : 0) +
+    return (const uint8_t *)call->input + (route_input_has_blocks(call->collective) ? peer * segment->block : 0) +
            segment->at;
 }
 
 static uint8_t *output_from(const alg_call_t *call, const segment_t *segment, uint32_t peer)
 {
-    return (uint8_t *)call->output + (route_output_blocks(call->collective) ? peer * segment->block : 0) + segment->at;
+    return (uint8_t *)call->output + (route_output_has_blocks(call->collective) ? peer * segment->block : 0) +
+           segment->at;
 }
 
 static void take_landed(const alg_hosts_t *hosts, const alg_call_t *call, const segment_t *segment, uint32_t senders)
@@ -201,7 +204,7 @@ static void take_landed(const alg_hosts_t *hosts, const alg_call_t *call, const 
 
 static int move_segment(alg_hosts_t *hosts, const alg_call_t *call, const segment_t *segment)
 {
-    const route_t route = route_of(hosts->team, *call);
+    const route_t route = route_of(hosts->team, call->collective, call->root);
     const uint32_t rank = hosts->team.rank;
     piece_t to[ALG_MAX_RANKS] = {};
     for (uint32_t p = 0; p < hosts->team.nranks; p++) {

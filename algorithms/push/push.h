@@ -41,9 +41,9 @@ LANE_HOST_FN uint64_t push_notice_bytes(uint32_t nranks)
     return nranks * notice_bytes(nranks);
 }
 
-LANE_FN push_t push_make(const alg_team_t &team, const alg_call_t &call)
+LANE_FN push_t push_make(const alg_team_t &team, const kernel_call_t &call)
 {
-    const route_t route = route_of(team, call);
+    const route_t route = route_of(team, call.collective, call.root);
     const bool sends = route_has(route.senders, team.rank), takes = route_has(route.takers, team.rank);
     push_t p = {0, 0, sends && takes, {0, 0, 0}, (route.senders & route.takers) != route_all(team)};
     for (uint32_t i = 1; i < team.nranks; i++) {
@@ -75,15 +75,15 @@ static inline uint64_t push_most_bytes(uint32_t nranks)
 
 /* What the descriptors of an algorithm A need (launch.h), but for its segment. */
 template <class A> struct push_limits {
-    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *, uint32_t nranks, alg_type_t)
+    static uint64_t max_bytes(alg_collective_t, const alg_map_t *, uint32_t nranks, alg_type_t)
     {
         return push_most_bytes(nranks);
     }
 
-    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    static void shape(alg_collective_t collective, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
-        const uint64_t block_bytes = bytes / alg_collective_blocks((alg_collective_t)COLLECTIVE, nranks);
-        launch_shape(buffer_vectors(block_bytes), launch_most_threads<A>(nranks), blocks, threads);
+        const uint64_t block_bytes = bytes / alg_collective_blocks(collective, nranks);
+        grid_shape(buffer_vectors(block_bytes), grid_most_threads<A>(nranks), blocks, threads);
     }
 };
 

@@ -80,10 +80,10 @@ template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
     };
 
     template <int N, bool WHOLE, bool EACH>
-    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
         const uint32_t stride = lane.blocks * lane.threads, first = lane.block * lane.threads + lane.thread;
-        const uint64_t bytes = call.count, step = route_output_blocks(call.collective) ? call.stride : 0;
+        const uint64_t bytes = call.count, step = route_output_has_blocks(call.collective) ? call.stride : 0;
         uint8_t *output = (uint8_t *)call.output;
         view<N, WHOLE, EACH> w;
         w.bytes = bytes;
@@ -108,7 +108,7 @@ template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
         if (epoch_stopped(turn.epoch))
             return;
         if (ROOTED)
-            series_find(turn, call.series);
+            series_compare(turn, call.series);
         const uint64_t half = series_half(team, turn);
         w.s.move(half);
         w.p.notices.at += half;
@@ -148,7 +148,7 @@ template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
             notices_take(lane, team, w.p.notices);
     }
 
-    static uint64_t segment(const alg_team_t *team, const alg_call_t *call)
+    static uint64_t segment_bytes(const alg_team_t *team, const alg_call_t *call)
     {
         (void)call;
         return push_segment(team->half_bytes, team->nranks, MARK_ESCAPE);
@@ -162,11 +162,11 @@ struct push_copy_all : push_copy<false> {
 struct push_copy_rooted : push_copy<true> {
 };
 
-ALG_MOVER(alg_push_copy_all, push_copy_all)
-ALG_MOVER(alg_push_copy_rooted, push_copy_rooted)
-ALG_MOVER_OF_PARTS(alg_push_copy_parts, alg_push_copy_rooted, push_copy_rooted)
-ALG_DESCRIBE(alg_allgather_push, "push", ALG_ALL_GATHER, alg_push_copy_all, push_copy_all)
-ALG_DESCRIBE(alg_alltoall_push, "push", ALG_ALL_TO_ALL, alg_push_copy_all, push_copy_all)
-ALG_DESCRIBE_PARTS(alg_broadcast_push, "push", ALG_BROADCAST, alg_push_copy_parts, push_copy_rooted)
-ALG_DESCRIBE(alg_gather_push, "push", ALG_GATHER, alg_push_copy_rooted, push_copy_rooted)
-ALG_DESCRIBE(alg_scatter_push, "push", ALG_SCATTER, alg_push_copy_rooted, push_copy_rooted)
+ALG_ENTRIES(alg_push_copy_all, mover<push_copy_all>)
+ALG_ENTRIES(alg_push_copy_rooted, mover<push_copy_rooted>)
+ALG_ENTRIES(alg_push_copy_parts, parts_mover<push_copy_rooted>)
+ALG_DESCRIBE(alg_allgather_push, "push", ALG_ALL_GATHER, ALG_MEMORY_PEER, alg_push_copy_all)
+ALG_DESCRIBE(alg_alltoall_push, "push", ALG_ALL_TO_ALL, ALG_MEMORY_PEER, alg_push_copy_all)
+ALG_DESCRIBE(alg_broadcast_push, "push", ALG_BROADCAST, ALG_MEMORY_PEER, alg_push_copy_parts)
+ALG_DESCRIBE(alg_gather_push, "push", ALG_GATHER, ALG_MEMORY_PEER, alg_push_copy_rooted)
+ALG_DESCRIBE(alg_scatter_push, "push", ALG_SCATTER, ALG_MEMORY_PEER, alg_push_copy_rooted)

@@ -14,14 +14,14 @@ template <bool ROOTED> struct push_add : push_limits<push_add<ROOTED>> {
     enum { MOST_THREADS = 1024 };
 
     template <int TYPE, int OPS, int N, bool WHOLE>
-    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
         typedef reduction<TYPE, OPS, N, WHOLE> R;
         typedef slots<R::MARK, N> slots_t;
         R r = R::make(team, call);
         const uint32_t vectors = r.vectors(), stride = lane.blocks * lane.threads;
         const uint32_t first = lane.block * lane.threads + lane.thread;
-        const uint64_t step = route_input_blocks(call.collective) ? call.stride : 0;
+        const uint64_t step = route_input_has_blocks(call.collective) ? call.stride : 0;
         const push_t p = push_make(team, call);
         slots_t s = slots_t::make(team, 1, vectors, first);
         buffer_t in[N]; /* [i]: for the rank i places after us; [0]: our own */
@@ -40,7 +40,7 @@ template <bool ROOTED> struct push_add : push_limits<push_add<ROOTED>> {
         if (epoch_stopped(turn.epoch))
             return;
         if (ROOTED)
-            series_find(turn, call.series);
+            series_compare(turn, call.series);
         const uint64_t half = series_half(team, turn);
         s.move(half);
         notices_t notices = p.notices;
@@ -115,7 +115,7 @@ template <bool ROOTED> struct push_add : push_limits<push_add<ROOTED>> {
         }
     }
 
-    static uint64_t segment(const alg_team_t *team, const alg_call_t *call)
+    static uint64_t segment_bytes(const alg_team_t *team, const alg_call_t *call)
     {
         return push_segment(team->half_bytes, team->nranks, mark_of(call->type));
     }
@@ -128,8 +128,8 @@ struct push_add_all : push_add<false> {
 struct push_add_rooted : push_add<true> {
 };
 
-ALG_REDUCER(alg_push_add_all, push_add_all)
-ALG_REDUCER(alg_push_add_rooted, push_add_rooted)
-ALG_REDUCER_OF_PARTS(alg_push_add_parts, alg_push_add_rooted, push_add_rooted)
-ALG_DESCRIBE(alg_reducescatter_push, "push", ALG_REDUCE_SCATTER, alg_push_add_all, push_add_all)
-ALG_DESCRIBE_PARTS(alg_reduce_push, "push", ALG_REDUCE, alg_push_add_parts, push_add_rooted)
+ALG_ENTRIES(alg_push_add_all, reducer<push_add_all>)
+ALG_ENTRIES(alg_push_add_rooted, reducer<push_add_rooted>)
+ALG_ENTRIES(alg_push_add_parts, parts_reducer<push_add_rooted>)
+ALG_DESCRIBE(alg_reducescatter_push, "push", ALG_REDUCE_SCATTER, ALG_MEMORY_PEER, alg_push_add_all)
+ALG_DESCRIBE(alg_reduce_push, "push", ALG_REDUCE, ALG_MEMORY_PEER, alg_push_add_parts)

@@ -104,7 +104,7 @@ struct rooted_broadcast {
 
     /* EACH: no broadcast has a block for every rank. call.count is in bytes. */
     template <int N, bool WHOLE, bool EACH>
-    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
         if (EACH)
             return;
@@ -148,21 +148,21 @@ struct rooted_broadcast {
         notices_take(lane, team, notices);
     }
 
-    static uint64_t segment(const alg_team_t *team, const alg_call_t *)
+    static uint64_t segment_bytes(const alg_team_t *team, const alg_call_t *)
     {
         return rooted_segment(team->half_bytes, team->nranks, MARK_ESCAPE);
     }
 
-    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *, uint32_t nranks, alg_type_t)
+    static uint64_t max_bytes(alg_collective_t, const alg_map_t *, uint32_t nranks, alg_type_t)
     {
         return push_most_bytes(nranks);
     }
 
-    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    static void shape(alg_collective_t, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
-        rooted_shape(bytes, nranks, launch_most_threads<rooted_broadcast>(nranks), blocks, threads);
+        rooted_shape(bytes, nranks, grid_most_threads<rooted_broadcast>(nranks), blocks, threads);
     }
 };
 
-ALG_MOVER(alg_rooted_broadcast, rooted_broadcast)
-ALG_DESCRIBE(alg_broadcast_twoshot, "twoshot", ALG_BROADCAST, alg_rooted_broadcast, rooted_broadcast)
+ALG_ENTRIES(alg_rooted_broadcast, mover<rooted_broadcast>)
+ALG_DESCRIBE(alg_broadcast_twoshot, "twoshot", ALG_BROADCAST, ALG_MEMORY_PEER, alg_rooted_broadcast)

@@ -20,7 +20,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduce_lane {
     slots_t s;
     uint32_t first;
 
-    LANE_FN static reduce_lane make(const alg_team_t &team, const alg_call_t &call, uint32_t first)
+    LANE_FN static reduce_lane make(const alg_team_t &team, const kernel_call_t &call, uint32_t first)
     {
         reduce_lane l;
         l.r = R::make(team, call);
@@ -97,7 +97,7 @@ struct rooted_reduce {
     enum { MOST_THREADS = 1024 };
 
     template <int TYPE, int OPS, int N, bool WHOLE>
-    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
         typedef reduce_lane<TYPE, OPS, N, WHOLE> lane_of;
         const uint32_t stride = lane.blocks * lane.threads;
@@ -136,21 +136,21 @@ struct rooted_reduce {
         notices_take(lane, team, notices);
     }
 
-    static uint64_t segment(const alg_team_t *team, const alg_call_t *call)
+    static uint64_t segment_bytes(const alg_team_t *team, const alg_call_t *call)
     {
         return rooted_segment(team->half_bytes, team->nranks, mark_of(call->type));
     }
 
-    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *, uint32_t nranks, alg_type_t)
+    static uint64_t max_bytes(alg_collective_t, const alg_map_t *, uint32_t nranks, alg_type_t)
     {
         return push_most_bytes(nranks);
     }
 
-    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    static void shape(alg_collective_t, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
-        rooted_shape(bytes, nranks, launch_most_threads<rooted_reduce>(nranks), blocks, threads);
+        rooted_shape(bytes, nranks, grid_most_threads<rooted_reduce>(nranks), blocks, threads);
     }
 };
 
-ALG_REDUCER(alg_rooted_reduce, rooted_reduce)
-ALG_DESCRIBE(alg_reduce_twoshot, "twoshot", ALG_REDUCE, alg_rooted_reduce, rooted_reduce)
+ALG_ENTRIES(alg_rooted_reduce, reducer<rooted_reduce>)
+ALG_DESCRIBE(alg_reduce_twoshot, "twoshot", ALG_REDUCE, ALG_MEMORY_PEER, alg_rooted_reduce)

@@ -38,7 +38,7 @@ LANE_HOST_FN uint32_t slices_each(uint32_t vectors, uint32_t nranks)
     return (vectors + nranks - 2) / (nranks - 1);
 }
 
-LANE_FN slices_t slices_make(const alg_team_t &team, const alg_call_t &call, uint32_t vectors)
+LANE_FN slices_t slices_make(const alg_team_t &team, const kernel_call_t &call, uint32_t vectors)
 {
     return slices_t{vectors, slices_each(vectors, team.nranks), call.root};
 }
@@ -70,7 +70,7 @@ static inline uint64_t rooted_segment(uint64_t half_bytes, uint32_t nranks, mark
 static inline void rooted_shape(uint64_t bytes, uint32_t nranks, uint32_t most_threads, uint32_t *blocks,
                                 uint32_t *threads)
 {
-    launch_shape(slices_each(buffer_vectors(bytes), nranks), most_threads, blocks, threads);
+    grid_shape(slices_each(buffer_vectors(bytes), nranks), most_threads, blocks, threads);
 }
 
 #endif

@@ -45,7 +45,7 @@ static uint32_t pairs_list(const alg_message_t &m)
 /* What messages_fill found. */
 typedef struct filled {
     uint32_t messages, items;
-    uint32_t most; /* rows of a channel, if no list has more than one message */
+    uint32_t rows; /* of the fullest channel; UINT32_MAX if a list has more than one message */
 } filled_t;
 
 /* m, and its messages into `list`: numbers begin .. begin + share - 1 of each peer and direction. */
@@ -63,7 +63,7 @@ static filled_t messages_fill(messages_head &m, message_t *list, const alg_team_
         const uint32_t rest = length[l] > begin ? length[l] - begin : 0;
         next[l] = (uint16_t)f.messages;
         f.messages += rest < share ? rest : share;
-        f.most = length[l] > 1 ? UINT32_MAX : f.most;
+        f.rows = length[l] > 1 ? UINT32_MAX : f.rows;
         m.message_end[l] = (uint16_t)f.messages;
     }
     for (uint32_t i = 0; i < call->message_count; i++) {
@@ -74,7 +74,7 @@ static filled_t messages_fill(messages_head &m, message_t *list, const alg_team_
         list[next[l]++] = message_t{(uint8_t *)one.buffer, one.bytes};
         const uint64_t rows = message_rows(one.bytes, PAIRS_LANES);
         const uint32_t wanted = rings_channels(m.rings, rows), deep = (uint32_t)((rows - 1) / wanted + 1);
-        f.most = deep > f.most ? deep : f.most;
+        f.rows = deep > f.rows ? deep : f.rows;
         channels[l] = wanted > channels[l] ? wanted : channels[l];
     }
     for (uint32_t l = 0; l < MESSAGES_LISTS; l++) {
@@ -109,9 +109,9 @@ template <class L> static int pairs_listed(const alg_team_t *team, const alg_cal
 static uint32_t pairs_batch(const messages_head &m, const filled_t &f, uint32_t workers)
 {
     uint32_t batch = 1;
-    if (f.items > workers || f.most > 2 * RING_BATCH)
+    if (f.items > workers || f.rows > 2 * RING_BATCH)
         return 0;
-    while (batch < f.most && batch < (uint32_t)RING_BATCH)
+    while (batch < f.rows && batch < (uint32_t)RING_BATCH)
         batch *= 2;
     return batch <= m.rings.rows / 2 ? batch : 0;
 }
@@ -128,16 +128,49 @@ static void pairs_grid(uint32_t items, uint32_t *blocks, uint32_t *threads)
     *blocks = filled < *blocks ? filled : *blocks;
 }
 
-#ifdef __CUDACC__
+/* ---- Kernels ------------------------------------------------------------------------------ */
 
+/* A: pairs_alone or pairs_mixed. */
+#ifdef __CUDACC__
 static_assert(sizeof(alg_team_t) + sizeof(messages<PAIRS_MANY>) <= 4096, "too many messages");
 
 template <class A, int MOST>
-__global__ void __launch_bounds__(PAIRS_MOST_THREADS, LAUNCH_BLOCKS_A_MULTIPROCESSOR)
+__global__ void __launch_bounds__(PAIRS_MOST_THREADS, 1)
     pairs_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ messages<MOST> m)
 {
     A::template run<MOST>(lane_here(), team, m);
 }
+#else
+template <class A, int MOST> static void pairs_kernel(lane_t lane, const alg_team_t &team, const messages<MOST> &m)
+{
+    A::template run<MOST>(lane, team, m);
+}
+#endif
+
+/* For a batch that pairs_batch gave, and so many rows. */
+template <int MOST> static kernel_t<messages<MOST>> pairs_kernel_of(uint32_t batch, uint32_t rows)
+{
+    if (batch > 0 && batch < rows)
+        return pairs_kernel<pairs_alone<RING_BATCH, true>, MOST>;
+    switch (batch) {
+    case 0:
+        return pairs_kernel<pairs_mixed, MOST>;
+    case 1:
+        return pairs_kernel<pairs_alone<1, false>, MOST>;
+#ifdef __CUDACC__
+    case 2:
+        return pairs_kernel<pairs_alone<2, false>, MOST>;
+    case 4:
+        return pairs_kernel<pairs_alone<4, false>, MOST>;
+#endif
+    default:
+        return pairs_kernel<pairs_alone<RING_BATCH, false>, MOST>;
+    }
+}
+
+/* ---- Launches ------------------------------------------------------------------------------ */
+
+#ifdef __CUDACC__
 
 /* A piece of the list on its way to memory. */
 typedef struct pairs_piece {
@@ -170,20 +203,13 @@ template <int MOST>
 static int pairs_launch(const alg_team_t *team, const alg_call_t *call, const messages<MOST> &m, const filled_t &f,
                         void *stream)
 {
-    uint32_t blocks = launch_blocks(call), threads = call->threads;
+    uint32_t blocks = grid_blocks(call), threads = call->threads;
     pairs_grid(f.items, &blocks, &threads);
     const uint32_t workers = blocks * (threads / 32);
     const size_t kept = (f.items + workers - 1) / workers * (threads / 32) * sizeof(progress_t);
-    void (*kernel)(alg_team_t, messages<MOST>) = pairs_kernel<pairs_mixed, MOST>;
-    if constexpr (MOST == PAIRS_FEW) {
-        const uint32_t batch = pairs_batch(m, f, workers);
-        kernel = batch == 0       ? kernel
-                 : batch < f.most ? pairs_kernel<pairs_alone<RING_BATCH, true>, MOST>
-                 : batch == 1     ? pairs_kernel<pairs_alone<1, false>, MOST>
-                 : batch == 2     ? pairs_kernel<pairs_alone<2, false>, MOST>
-                 : batch == 4     ? pairs_kernel<pairs_alone<4, false>, MOST>
-                                  : pairs_kernel<pairs_alone<RING_BATCH, false>, MOST>;
-    }
+    kernel_t<messages<MOST>> kernel = pairs_kernel<pairs_mixed, MOST>;
+    if constexpr (MOST == PAIRS_FEW)
+        kernel = pairs_kernel_of<MOST>(pairs_batch(m, f, workers), f.rows);
     return launch_grid(kernel, team, m, blocks, threads, kept, stream);
 }
 
@@ -194,12 +220,8 @@ template <int MOST> static int pairs_fill_and_launch(const alg_team_t *team, con
     return pairs_launch(team, call, m, f, stream);
 }
 
-extern "C" int alg_pairs_launch(const alg_team_t *team, const alg_call_t *call, void *stream)
+static int pairs_launch_listed(const alg_team_t *team, const alg_call_t *call, void *stream)
 {
-    if (call->message_count <= (uint32_t)PAIRS_FEW)
-        return pairs_fill_and_launch<PAIRS_FEW>(team, call, stream);
-    if (call->message_count <= (uint32_t)PAIRS_MANY)
-        return pairs_fill_and_launch<PAIRS_MANY>(team, call, stream);
     const uint32_t room = messages_room(team->rings_bytes);
     message_t *list =
         (message_t *)malloc((call->message_count < room ? call->message_count : room) * sizeof(message_t));
@@ -213,8 +235,8 @@ extern "C" int alg_pairs_launch(const alg_team_t *team, const alg_call_t *call, 
     return error;
 }
 
-/* 0, or not. One block may have to keep the progress of all items, the same number for each warp. */
-template <int MOST> static int pairs_preload_of(void)
+/* One block may have to keep the progress of all items, the same number for each warp. */
+template <int MOST> static int pairs_preload_mixed(void)
 {
     const uint32_t most = PAIRS_MOST_ITEMS + PAIRS_MOST_THREADS / 32 - 1;
     return (int)cudaFuncSetAttribute(pairs_kernel<pairs_mixed, MOST>, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -222,66 +244,63 @@ template <int MOST> static int pairs_preload_of(void)
            launch_preload(pairs_kernel<pairs_mixed, MOST>);
 }
 
-extern "C" int alg_pairs_preload(void)
-{
-    return pairs_preload_of<PAIRS_FEW>() | pairs_preload_of<PAIRS_MANY>() | pairs_preload_of<MESSAGES_LISTED>() |
-           launch_preload(pairs_store) | launch_preload(pairs_kernel<pairs_alone<1, false>, PAIRS_FEW>) |
-           launch_preload(pairs_kernel<pairs_alone<2, false>, PAIRS_FEW>) |
-           launch_preload(pairs_kernel<pairs_alone<4, false>, PAIRS_FEW>) |
-           launch_preload(pairs_kernel<pairs_alone<RING_BATCH, false>, PAIRS_FEW>) |
-           launch_preload(pairs_kernel<pairs_alone<RING_BATCH, true>, PAIRS_FEW>);
-}
-
-#else
-
-template <class A> static void pairs_body(lane_t lane, const alg_team_t &team, const messages<MESSAGES_LISTED> &m)
-{
-    A::template run<MESSAGES_LISTED>(lane, team, m);
-}
-
-static int alg_pairs_host(const alg_team_t *team, const alg_call_t *call)
-{
-    return pairs_listed(team, call, messages_list(*team), [=](const messages<MESSAGES_LISTED> &m, const filled_t &f) {
-        const uint32_t blocks = launch_blocks(call),
-                       workers = blocks < LAUNCH_HOST_BLOCKS ? blocks : (uint32_t)LAUNCH_HOST_BLOCKS;
-        const uint32_t batch = pairs_batch(m, f, workers);
-        void (*body)(lane_t, const alg_team_t &, const messages<MESSAGES_LISTED> &) =
-            batch == 0       ? pairs_body<pairs_mixed>
-            : batch < f.most ? pairs_body<pairs_alone<RING_BATCH, true>>
-            : batch == 1     ? pairs_body<pairs_alone<1, false>>
-                             : pairs_body<pairs_alone<RING_BATCH, false>>;
-        return launch_threads(body, team, m, f.items < workers ? f.items : workers, false, 0);
-    });
-}
-
-ALG_CUDA_DECLARE(alg_pairs)
-
-static uint64_t pairs_max_bytes(const alg_map_t *, uint32_t, alg_type_t)
-{
-    return PAIRS_MOST_BYTES;
-}
-
-/* Both directions with every peer, at most; what is launched follows the messages. */
-static void pairs_shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
-{
-    const uint64_t rows = message_rows(bytes, 32), most = ALG_PAIR_CHANNELS;
-    pairs_grid((uint32_t)(rows < most ? rows : most) * 2 * nranks, blocks, threads);
-}
-
-#define PAIRS_DESCRIBE(memory, symbol, title)                     \
-    extern "C" {                                                  \
-    extern const alg_algorithm_t symbol;                          \
-    const alg_algorithm_t symbol = {title,                        \
-                                    ALG_SEND_RECV,                \
-                                    pairs_max_bytes,              \
-                                    pairs_shape,                  \
-                                    ALG_CUDA(alg_pairs, launch),  \
-                                    alg_pairs_host,               \
-                                    ALG_CUDA(alg_pairs, preload), \
-                                    memory,                       \
-                                    NULL};                        \
-    }
-PAIRS_DESCRIBE(ALG_MEMORY_PEER, alg_sendrecv_pairs, "pairs")
-PAIRS_DESCRIBE(ALG_MEMORY_SHM, alg_sendrecv_shm_pairs, "shm-pairs")
-
 #endif
+
+namespace
+{
+
+/* In the place of a `reducer` or `mover` (launch.h). */
+struct pairs {
+    typedef pairs algorithm;
+    static constexpr part_bytes_t PART_BYTES = NULL;
+
+#ifdef __CUDACC__
+    static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
+    {
+        if (call->message_count <= (uint32_t)PAIRS_FEW)
+            return pairs_fill_and_launch<PAIRS_FEW>(team, call, stream);
+        if (call->message_count <= (uint32_t)PAIRS_MANY)
+            return pairs_fill_and_launch<PAIRS_MANY>(team, call, stream);
+        return pairs_launch_listed(team, call, stream);
+    }
+
+    /* 0, or not. */
+    static int preload(void)
+    {
+        int error = pairs_preload_mixed<PAIRS_FEW>() | pairs_preload_mixed<PAIRS_MANY>() |
+                    pairs_preload_mixed<MESSAGES_LISTED>() | launch_preload(pairs_store) |
+                    launch_preload(pairs_kernel_of<PAIRS_FEW>(RING_BATCH, 2 * RING_BATCH));
+        for (uint32_t batch = 1; batch <= RING_BATCH; batch *= 2)
+            error |= launch_preload(pairs_kernel_of<PAIRS_FEW>(batch, batch));
+        return error;
+    }
+#else
+    static int launch(const alg_team_t *team, const alg_call_t *call, void *)
+    {
+        const uint32_t workers = grid_blocks(call);
+        return pairs_listed(
+            team, call, messages_list(*team), [=](const messages<MESSAGES_LISTED> &m, const filled_t &f) {
+                return launch_threads(pairs_kernel_of<MESSAGES_LISTED>(pairs_batch(m, f, workers), f.rows), team, m,
+                                      f.items < workers ? f.items : workers, false, 0);
+            });
+    }
+#endif
+
+    static uint64_t max_bytes(alg_collective_t, const alg_map_t *, uint32_t, alg_type_t)
+    {
+        return PAIRS_MOST_BYTES;
+    }
+
+    /* Both directions with every peer, at most; what is launched follows the messages. */
+    static void shape(alg_collective_t, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    {
+        const uint64_t rows = message_rows(bytes, 32), most = ALG_PAIR_CHANNELS;
+        pairs_grid((uint32_t)(rows < most ? rows : most) * 2 * nranks, blocks, threads);
+    }
+};
+
+} // namespace
+
+ALG_ENTRIES(alg_pairs, pairs)
+ALG_DESCRIBE(alg_sendrecv_pairs, "pairs", ALG_SEND_RECV, ALG_MEMORY_PEER, alg_pairs)
+ALG_DESCRIBE(alg_sendrecv_shm_pairs, "shm-pairs", ALG_SEND_RECV, ALG_MEMORY_SHM, alg_pairs)

@@ -142,11 +142,11 @@ template <int ROWS> LANE_FN void vec_copy(vec16_t (&to)[ROWS], const vec16_t (&f
 }
 
 /* In flight beside what was loaded before; the rest is not, and comes with span_complete. */
-template <int ROWS> LANE_FN void span_load(const span<ROWS> &s, bool wanted, const uint8_t *any, vec16_t (&x)[ROWS])
+template <int ROWS> LANE_FN void span_load(const span<ROWS> &s, bool wanted, const uint8_t *dummy, vec16_t (&x)[ROWS])
 {
     LANE_UNROLL
     for (uint32_t b = 0; b < ROWS; b++)
-        x[b] = buffer_load_whole_if(wanted && s.whole(b), s.buffer, s.at(b), any);
+        x[b] = buffer_load_whole_if(wanted && s.whole(b), s.buffer, s.at(b), dummy);
 }
 
 template <int ROWS> LANE_FN void span_complete(const span<ROWS> &s, vec16_t (&x)[ROWS])

@@ -55,10 +55,10 @@ function(add_copy target file)
     file(READ ${CMAKE_SOURCE_DIR}/${source} text)
     if(source STREQUAL "algorithms/registry.def")
       list(JOIN registry "\n" text)
-    elseif(source STREQUAL "algorithms/device/launch.h")
+    elseif(source STREQUAL "algorithms/device/dispatch.h")
       # and of the types those that world_draw_type has
       foreach(type INT8 INT64 FLOAT64 BFLOAT16 FLOAT8_E4M3 FLOAT8_E5M2)
-        string(REPLACE "ALG_PER_OPS(X, A, ALG_${type})" "{}" text "${text}")
+        string(REPLACE "reduce_kernel_of_type<A, P, ALG_${type}>(ops, nranks, whole)" "NULL" text "${text}")
       endforeach()
     elseif(source STREQUAL "algorithms/${file}")
       shunt_break(text ${target} ${file} ${ARGN})
@@ -194,7 +194,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   # while its receiver was on the way to see that the sender is gone.
   add_broken(gone_ended device/lane_host.h "if (missed >> r & 1 &&" "if (false &&")
   # The calls of a kernel count one by one, as they do where they are kernels of their own.
-  add_broken(gone_parts device/parts.h "parts_blocks(&p.call), p.count" "parts_blocks(&p.call), 1")
+  add_broken(gone_parts device/parts.h "p.call, p.count, stream" "p.call, 1, stream")
   add_broken(gone_others sendrecv/mixed.h "lane_awaits(lane, idle)" "lane_awaits(lane, ~0u)")
   add_broken(gone_at_once device/lane_host.h "missed = lane_missed(lane, team)"
     "missed = (lane.lost = team.control->gone | lane_stopped(team), lane_missed(lane, team))")

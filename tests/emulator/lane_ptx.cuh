@@ -47,9 +47,9 @@ LANE_FN vec16_t lane_load(const void *p)
     return lane_load_halves(p);
 }
 
-LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *any)
+LANE_FN vec16_t lane_load_if(bool wanted, const void *p, const void *dummy)
 {
-    return lane_load_halves(wanted ? p : any);
+    return lane_load_halves(wanted ? p : dummy);
 }
 
 LANE_FN void lane_store(void *p, const vec16_t &v)

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dispatch.h - the kernel of an algorithm A that serves a call.
+ *
+ * Kernels are compiled for exactly 2, 3 or 4 ranks, or for any number: a short
+ * message's latency includes fetching the code. The host device has fewer of them,
+ * which is enough to test all code. For the same reason each kernel has a variant
+ * for whole buffers (kernel_call_is_whole); and kernels that reduce have one for each
+ * kind of operator (ops_kind) and each type, which a signed integer's kernel shares with
+ * the unsigned one (is_unsigned).
+ */
+#ifndef SHUNT_DISPATCH_H
+#define SHUNT_DISPATCH_H
+
+#include "algorithms/device/reduce.h"
+
+#ifdef __CUDACC__
+#include "algorithms/device/launch_cuda.cuh"
+#else
+#include "algorithms/device/launch_host.h"
+#endif
+
+/* ---- Kernels that move data: for any type ------------------------------------------------ */
+
+template <class A, class P, bool WHOLE, bool EACH> static kernel_t<P> move_kernel_of_ranks(uint32_t nranks)
+{
+    switch (nranks) {
+#ifdef __CUDACC__
+    case 2:
+        return move_kernel<A, P, 2, WHOLE, EACH>;
+    case 3:
+        return move_kernel<A, P, 3, WHOLE, EACH>;
+#endif
+    case 4:
+        return move_kernel<A, P, 4, WHOLE, EACH>;
+    default:
+        return move_kernel<A, P, ALG_MAX_RANKS, WHOLE, EACH>;
+    }
+}
+
+template <class A, class P, bool EACH> static kernel_t<P> move_kernel_of(uint32_t nranks, bool whole)
+{
+    return whole ? move_kernel_of_ranks<A, P, true, EACH>(nranks) : move_kernel_of_ranks<A, P, false, EACH>(nranks);
+}
+
+/* Load all of these. 0 or a cudaError_t. */
+template <class A, class P, bool EACH> static int move_kernels_preload(void)
+{
+    int error = 0;
+    for (uint32_t nranks = 2; nranks <= EXACT_RANKS + 1 && error == 0; nranks++) {
+        error = launch_preload(move_kernel_of<A, P, EACH>(nranks, false));
+        if (error == 0)
+            error = launch_preload(move_kernel_of<A, P, EACH>(nranks, true));
+    }
+    return error;
+}
+
+/* ---- Kernels that reduce ------------------------------------------------------------------ */
+
+/* The most ranks for which there is a kernel of exactly so many, if its argument is a P. */
+template <class P> constexpr int REDUCE_EXACT_RANKS = EXACT_RANKS;
+
+/* Of the kernel for nranks: the N for which it is compiled. */
+template <class P> constexpr int reduce_kernel_ranks(int nranks)
+{
+    return nranks <= REDUCE_EXACT_RANKS<P> ? nranks : ALG_MAX_RANKS;
+}
+
+template <class A, class P, int TYPE, int OPS, bool WHOLE> static kernel_t<P> reduce_kernel_of_ranks(uint32_t nranks)
+{
+    switch (nranks) {
+#ifdef __CUDACC__
+    case 2:
+        return reduce_kernel<A, P, TYPE, OPS, reduce_kernel_ranks<P>(2), WHOLE>;
+    case 3:
+        return reduce_kernel<A, P, TYPE, OPS, reduce_kernel_ranks<P>(3), WHOLE>;
+#endif
+    case 4:
+        return reduce_kernel<A, P, TYPE, OPS, reduce_kernel_ranks<P>(4), WHOLE>;
+    default:
+        return reduce_kernel<A, P, TYPE, OPS, ALG_MAX_RANKS, WHOLE>;
+    }
+}
+
+template <class A, class P, int TYPE, int OPS> static kernel_t<P> reduce_kernel_of_ops(uint32_t nranks, bool whole)
+{
+    return whole ? reduce_kernel_of_ranks<A, P, TYPE, OPS, true>(nranks)
+                 : reduce_kernel_of_ranks<A, P, TYPE, OPS, false>(nranks);
+}
+
+#if defined(__CUDACC__) && !defined(ALG_ONE_TYPE)
+/* CUDA: a file that reduces is compiled once for each type, with ALG_ONE_TYPE, where this is defined for that type, and
+ * once without: one compilation of all kernels would take minutes. */
+template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole);
+#else
+template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole)
+{
+    switch (ops) {
+    case OPS_SUM:
+        return reduce_kernel_of_ops<A, P, TYPE, OPS_SUM>(nranks, whole);
+    case OPS_MAX:
+        return reduce_kernel_of_ops<A, P, TYPE, OPS_MAX>(nranks, whole);
+    default:
+        return reduce_kernel_of_ops<A, P, TYPE, OPS_OTHER>(nranks, whole);
+    }
+}
+#endif
+
+/* ops: an ops_kind. */
+template <class A, class P> static kernel_t<P> reduce_kernel_of(int type, int ops, uint32_t nranks, bool whole)
+{
+    switch (type) {
+    case ALG_INT8:
+    case ALG_UINT8:
+        return reduce_kernel_of_type<A, P, ALG_INT8>(ops, nranks, whole);
+    case ALG_INT32:
+    case ALG_UINT32:
+        return reduce_kernel_of_type<A, P, ALG_INT32>(ops, nranks, whole);
+    case ALG_INT64:
+    case ALG_UINT64:
+        return reduce_kernel_of_type<A, P, ALG_INT64>(ops, nranks, whole);
+    case ALG_FLOAT16:
+        return reduce_kernel_of_type<A, P, ALG_FLOAT16>(ops, nranks, whole);
+    case ALG_FLOAT32:
+        return reduce_kernel_of_type<A, P, ALG_FLOAT32>(ops, nranks, whole);
+    case ALG_FLOAT64:
+        return reduce_kernel_of_type<A, P, ALG_FLOAT64>(ops, nranks, whole);
+    case ALG_BFLOAT16:
+        return reduce_kernel_of_type<A, P, ALG_BFLOAT16>(ops, nranks, whole);
+    case ALG_FLOAT8_E4M3:
+        return reduce_kernel_of_type<A, P, ALG_FLOAT8_E4M3>(ops, nranks, whole);
+    default:
+        return reduce_kernel_of_type<A, P, ALG_FLOAT8_E5M2>(ops, nranks, whole);
+    }
+}
+
+/* Load all of these. 0 or a cudaError_t. */
+template <class A, class P> static int reduce_kernels_preload(void)
+{
+    for (int type = 0; type < ALG_TYPE_COUNT; type++) {
+        for (int ops = 0; ops < OPS_KINDS && !is_unsigned(type); ops++) {
+            for (uint32_t nranks = 2; nranks <= EXACT_RANKS + 1; nranks++) {
+                int error = launch_preload(reduce_kernel_of<A, P>(type, ops, nranks, false));
+                if (error == 0)
+                    error = launch_preload(reduce_kernel_of<A, P>(type, ops, nranks, true));
+                if (error != 0)
+                    return error;
+            }
+        }
+    }
+    return 0;
+}
+
+#endif

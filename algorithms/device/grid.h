@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * grid.h - how many blocks and threads a launch has.
+ */
+#ifndef SHUNT_GRID_H
+#define SHUNT_GRID_H
+
+#include "algorithms/device/reduce.h"
+
+/* Values of more than EXACT_RANKS ranks need more registers than a block of 1024 threads has. */
+static const uint32_t GRID_USUAL_THREADS = 512;
+
+/* Of a block of algorithm A. */
+template <class A> LANE_HOST_FN constexpr uint32_t grid_most_threads(uint32_t nranks)
+{
+    return nranks <= EXACT_RANKS ? (uint32_t)A::MOST_THREADS : GRID_USUAL_THREADS;
+}
+
+/* One vector a lane; as many blocks as allowed, of as few threads as that takes (64 at least): warps of one block delay
+ * each other, blocks on other multiprocessors do not. */
+static inline void grid_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)
+{
+    uint32_t wanted = 64;
+    if (*threads > most_threads)
+        *threads = most_threads;
+    while (wanted < *threads && (uint64_t)wanted * *blocks < vectors)
+        wanted *= 2;
+    if (wanted < *threads)
+        *threads = wanted;
+    const uint64_t filled = (vectors + *threads - 1) / *threads;
+    if (filled < *blocks)
+        *blocks = filled > 0 ? (uint32_t)filled : 1;
+}
+
+/* Of this rank's grid: fewer than the call's where its share of the GPU has no room for all. Ranks may differ. */
+static inline uint32_t grid_blocks(const alg_call_t *call)
+{
+    const uint32_t wanted = call->blocks < LANE_MOST_BLOCKS ? call->blocks : LANE_MOST_BLOCKS;
+    return call->most_blocks > 0 && call->most_blocks < wanted ? call->most_blocks : wanted;
+}
+
+#endif

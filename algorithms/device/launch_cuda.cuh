@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * launch_cuda.cuh - kernels on CUDA, and how they are launched. launch_host.h has the
+ * same for the host device.
+ */
+#ifndef SHUNT_LAUNCH_CUDA_CUH
+#define SHUNT_LAUNCH_CUDA_CUH
+
+#include "algorithms/device/grid.h"
+#include "algorithms/device/kernel_call.h"
+
+/* P: what a kernel gets beside the team, by value: a kernel_call_t, or several. */
+template <class P> using kernel_t = void (*)(alg_team_t, P);
+
+/* For how many blocks of a multiprocessor registers must suffice. Without the bound the compiler spilled some kernels
+ * of 1024 threads to make room for two. An algorithm may specialise it for N ranks. */
+template <class A, int N> constexpr int BLOCKS_A_MULTIPROCESSOR = 1;
+
+template <class A, class P, int TYPE, int OPS, int N, bool WHOLE>
+__global__ void __launch_bounds__(grid_most_threads<A>(N), BLOCKS_A_MULTIPROCESSOR<A, N>)
+    reduce_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ P what)
+{
+    lane_t lane = lane_here();
+    const kernel_call_t &call = kernel_call_of(what, lane);
+    A::template run<TYPE, OPS, N, WHOLE>(lane, team, call);
+}
+
+template <class A, class P, int N, bool WHOLE, bool EACH>
+__global__ void __launch_bounds__(grid_most_threads<A>(N), BLOCKS_A_MULTIPROCESSOR<A, N>)
+    move_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ P what)
+{
+    lane_t lane = lane_here();
+    const kernel_call_t &call = kernel_call_of(what, lane);
+    A::template run<N, WHOLE, EACH>(lane, team, call);
+}
+
+/* Put it on the stream. A cudaError_t. */
+template <class P>
+static int launch_grid(kernel_t<P> kernel, const alg_team_t *team, const P &what, uint32_t blocks, uint32_t threads,
+                       size_t shared_bytes, void *stream)
+{
+    cudaLaunchAttribute attribute[2] = {};
+    unsigned count = 0;
+    /* Programmatic dependent launch: blocks may be placed while the stream's last kernel drains, or earlier where that
+     * one allows it (lane_begin, which also waits for its end). On H200 it saves 0.25 us a call
+     * (docs/notebook/kernels.md), and as much again where grids trigger it early. */
+    if (team->dependent_launch) {
+        attribute[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    /* Beside matrix products our blocks take the next free place. */
+    if (team->priority) {
+        attribute[count].id = cudaLaunchAttributePriority;
+        attribute[count++].val.priority = team->priority;
+    }
+    cudaLaunchConfig_t config = {};
+    config.attrs = attribute;
+    config.numAttrs = count;
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared_bytes;
+    config.stream = (cudaStream_t)stream;
+    return (int)cudaLaunchKernelEx(&config, kernel, *team, what);
+}
+
+/* A kernel that serves `calls` collectives; only the host device counts them. */
+template <class P>
+static int launch_collective(kernel_t<P> kernel, const alg_team_t *team, const P &what, const kernel_call_t &grid,
+                             uint32_t calls, void *stream)
+{
+    (void)calls;
+    return launch_grid(kernel, team, what, grid.grid_blocks, grid.threads, 0, stream);
+}
+
+/* Load it into the current device. A cudaError_t. */
+template <class P> static int launch_preload(kernel_t<P> kernel)
+{
+    cudaFuncAttributes attributes;
+    return (int)cudaFuncGetAttributes(&attributes, (const void *)kernel);
+}
+
+#endif

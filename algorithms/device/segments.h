@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * segments.h - a call's kernels: one, or where the scratch has no room for a whole
+ * block, one for each segment.
+ */
+#ifndef SHUNT_SEGMENTS_H
+#define SHUNT_SEGMENTS_H
+
+#include "algorithms/device/buffers.h"
+#include "algorithms/device/grid.h"
+#include "algorithms/device/kernel_call.h"
+#include "algorithms/device/series.h"
+
+/* The whole call. */
+static inline kernel_call_t kernel_call_make(const alg_call_t &call)
+{
+    kernel_call_t k = {};
+    k.collective = call.collective;
+    k.root = call.root;
+    k.input = call.input;
+    k.output = call.output;
+    k.count = call.count;
+    k.type = call.type;
+    k.op = call.op;
+    k.scalar_pointer = call.scalar_pointer;
+    k.scalar_bits = call.scalar_bits;
+    k.blocks = call.blocks;
+    k.threads = call.threads < LANE_MOST_THREADS ? call.threads : LANE_MOST_THREADS;
+    k.stride = call.count * alg_type_bytes(call.type);
+    k.grid_blocks = grid_blocks(&call);
+    k.early = call.early;
+    return k;
+}
+
+/* The same for algorithms that move data, whatever its type. */
+static inline kernel_call_t kernel_call_make_bytes(const alg_call_t &call)
+{
+    kernel_call_t k = kernel_call_make(call);
+    k.count = k.stride;
+    k.type = ALG_UINT8;
+    return k;
+}
+
+/* Bytes of every segment but the last, which may be shorter: whole pages, up to `most`. */
+static inline uint64_t segments_bytes(uint64_t bytes, uint64_t most)
+{
+    const uint64_t page = 4096, segments = (bytes - 1) / most + 1;
+    uint64_t segment = (bytes + segments - 1) / segments;
+    segment = segments > 1 ? (segment + page - 1) / page * page : bytes;
+    return segment < most ? segment : most;
+}
+
+/* The kernel serves the calls of the roots first..last of a series, or is in none. Slots of a series' broadcasts are as
+ * long as a half of scratch allows, which is `most` bytes. */
+static inline void kernel_call_set_series(kernel_call_t &call, uint32_t first, uint32_t last, uint64_t most)
+{
+    call.series = series_of(call.collective, first, last);
+    if (call.series && call.collective == ALG_BROADCAST)
+        call.slot_vectors = (uint32_t)(most / VEC);
+}
+
+/* launch(kernel call) for each segment, of up to `most` bytes of a block, until one returns an error, which is not 0.
+ */
+template <class F> static int segments_launch(const kernel_call_t &whole, uint64_t most, F launch)
+{
+    const uint64_t width = alg_type_bytes(whole.type), bytes = whole.count * width;
+    const uint64_t step = segments_bytes(bytes, most);
+    int error = 0;
+    for (uint64_t at = 0; at < bytes && error == 0; at += step) {
+        const uint64_t left = bytes - at, length = left < step ? left : step;
+        kernel_call_t segment = whole;
+        segment.input = whole.input ? (const uint8_t *)whole.input + at : NULL;
+        segment.output = whole.output ? (uint8_t *)whole.output + at : NULL;
+        segment.count = length / width;
+        segment.slot_vectors = buffer_vectors(length);
+        if (length == bytes)
+            kernel_call_set_series(segment, whole.root, whole.root, most);
+        error = launch(segment);
+    }
+    return error;
+}
+
+#endif
