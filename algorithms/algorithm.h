@@ -74,6 +74,7 @@ size_t alg_type_bytes(alg_type_t type);
  * and re-arms every word that peers wrote there: the half is armed everywhere when
  * call e+2 begins. Kernel boundaries order the re-arming before the next data. Short
  * broadcasts, or reduces, of rising roots one after the other count as one call (series.h).
+ * Short all-reduces have places in their half, so that a list of them may run ahead (list.h).
  *   A kernel that leaves a call before its end sets ALG_EPOCH_STOPPED. Kernels behind
  * it leave before their first store, for a peer may still be in that call. Peers are
  * told at ALG_STOP_OFFSET, unless an abort ended the wait.
@@ -215,9 +216,10 @@ typedef struct alg_message {
     bool send;     /* to the peer; false: from it */
 } alg_message_t;
 
-/* One of several broadcasts, or reduces, of a call. */
+/* One of several collectives of a call. */
+enum { ALG_MOST_PARTS = 64 };
 typedef struct alg_part {
-    uint32_t root;
+    uint32_t root; /* where the collective has one */
     const void *input;
     void *output;
     uint64_t count;
@@ -237,10 +239,10 @@ typedef struct alg_call {
     alg_op_t op;                /* where it reduces */
     const void *scalar_pointer; /* ALG_PREMUL_SUM: device memory with one element, read by the kernel; or NULL */
     uint64_t scalar_bits;       /* ALG_PREMUL_SUM with no pointer: the element's bytes, low end first */
-    /* Several broadcasts, or reduces, in place of root, buffers and count. They progress side by side, as if they were
-     * calls one after the other: on other ranks they may be. None is empty, and their roots rise. The list is the
-     * caller's again after the launch. */
-    uint32_t part_count; /* 0: the call itself alone */
+    /* Several broadcasts, reduces or all-reduces in place of root, buffers and count. They progress side by side, as if
+     * they were calls one after the other: on other ranks they may be. None is empty, none is longer than part_bytes,
+     * and roots rise. The list is the caller's again after the launch. */
+    uint32_t part_count; /* up to ALG_MOST_PARTS; 0: the call itself alone */
     const alg_part_t *parts;
     /* ALG_SEND_RECV, which uses none of the above. The messages progress side by side; those of one pair in one
      * direction arrive in the order of the list, launch after launch. Sends and receives of this rank to itself match

@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(grid_most_threads<A>(N), BLOCKS_A_MULTIPROCESS
     reduce_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ P what)
 {
     lane_t lane = lane_here();
-    const kernel_call_t &call = kernel_call_of(what, lane);
+    const auto &call = kernel_call_of(what, lane);
     A::template run<TYPE, OPS, N, WHOLE>(lane, team, call);
 }
 
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(grid_most_threads<A>(N), BLOCKS_A_MULTIPROCESS
     move_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ P what)
 {
     lane_t lane = lane_here();
-    const kernel_call_t &call = kernel_call_of(what, lane);
+    const auto &call = kernel_call_of(what, lane);
     A::template run<N, WHOLE, EACH>(lane, team, call);
 }
 

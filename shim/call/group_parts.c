@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group_parts.c - broadcasts and reduces of rising roots, as programs group them to gather or reduce parts of unequal
- * length, become one call. What goes over the link stays the same, for another rank may make them one by one
- * (algorithms/device/series.h).
+ * group_parts.c - collectives of a group become parts of one call: broadcasts and reduces of rising roots, as programs
+ * group them to gather or reduce parts of unequal length, and short all-reduces. What goes over the link stays the
+ * same, for another rank may make them one by one (algorithms/device/series.h, list.h).
  */
 #include "shim/call/group_state.h"
 
@@ -26,8 +26,10 @@ static bool fits_behind(const shim_queued_t *before, const shim_queued_t *queued
 {
     const alg_call_t *call = &before->call.alg;
     const uint32_t last = call->part_count > 0 ? call->parts[call->part_count - 1].root : call->root;
-    return before->call.algorithm == queued->call.algorithm && are_alike(call, &queued->call.alg) &&
-           queued->call.alg.root > last && can_be_part(before) && can_be_part(queued);
+    const bool room = alg_collective_rooted(call->collective) ? queued->call.alg.root > last
+                                                              : call->part_count < ALG_MOST_PARTS;
+    return before->call.algorithm == queued->call.algorithm && are_alike(call, &queued->call.alg) && room &&
+           can_be_part(before) && can_be_part(queued);
 }
 
 static alg_part_t part_of(const alg_call_t *call)
@@ -35,11 +37,10 @@ static alg_part_t part_of(const alg_call_t *call)
     return (alg_part_t){.root = call->root, .input = call->input, .output = call->output, .count = call->count};
 }
 
-/* There is room for it: roots rise. */
 static void add_part(shim_group_t *g, alg_call_t *call, const alg_call_t *other)
 {
     if (call->part_count == 0) {
-        alg_part_t *parts = &g->parts[ALG_MAX_RANKS * g->part_count++];
+        alg_part_t *parts = &g->parts[ALG_MOST_PARTS * g->part_count++];
         parts[call->part_count++] = part_of(call);
         call->parts = parts;
     }
@@ -51,6 +52,10 @@ static void shape(const shim_queued_t *queued, alg_call_t *call)
     const shim_comm_t *comm = queued->comm;
     const uint32_t most = comm->plan->settings.max_blocks;
     uint64_t bytes = 0;
+    if (!alg_collective_rooted(call->collective)) {
+        call->blocks = 1;
+        return;
+    }
     for (uint32_t i = 0; i < call->part_count; i++)
         bytes += call->parts[i].count * alg_type_bytes(call->type);
     sel_choice_t grid = sel_usual_grid(&comm->plan->topology, bytes);
@@ -75,7 +80,7 @@ ncclResult_t shim_group_join_parts(shim_group_t *g)
         may += g->calls[i].call.algorithm->part_bytes != NULL;
     if (may < 2)
         return ncclSuccess;
-    while (g->part_room < ALG_MAX_RANKS / 2 * may) /* a call with parts has two or more */
+    while (g->part_room < ALG_MOST_PARTS / 2 * may) /* a call with parts has two or more */
         if (!shim_group_grow((void **)&g->parts, g->part_room, &g->part_room, sizeof(alg_part_t)))
             return shim_group_out_of_memory(g->calls[0].comm);
     for (uint32_t i = 0; i < g->call_count; i++) {

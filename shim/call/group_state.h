@@ -38,7 +38,7 @@ typedef struct shim_group {
     shim_stream_use_t *uses;
     shim_queued_t *calls;
     alg_message_t *messages; /* launch order of the calls, once merged */
-    alg_part_t *parts;       /* ALG_MAX_RANKS for each call that has some */
+    alg_part_t *parts;       /* ALG_MOST_PARTS for each call that has some */
     shim_comm_t **finalized; /* retained */
     uint32_t use_count, use_room;
     uint32_t call_count, call_room;

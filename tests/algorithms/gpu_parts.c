@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Broadcasts and reduces of several roots on GPUs, from one thread: lists of them, which each rank makes in one
- * kernel or in several, with other collectives between, several lists queued behind each other, eagerly and
- * replayed. Every element is compared.
+ * Broadcasts and reduces of several roots, and short all-reduces, on GPUs, from one thread: lists of them, which each
+ * rank makes in one kernel or in several, with other collectives between, several lists queued behind each other,
+ * eagerly and replayed. Every element is compared.
  * Usage: gpu_parts [-g GPUs] [-n batches] [-s seed]
  */
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "tests/algorithms/gpu_team.h"
 #include "tests/support/collective.h"
 
-enum { LISTS = 5, MOST = 2 * ALG_MAX_RANKS, AREA = 24 << 20, LONG_BYTES = GPU_BYTES / 4 * 3, REPLAYS = 3 };
+enum { LISTS = 5, MOST = 40, AREA = 24 << 20, LONG_BYTES = GPU_BYTES / 4 * 3, REPLAYS = 3 };
 
 typedef struct list {
     coll_t k[MOST];
@@ -53,23 +53,48 @@ static bool draw_call(const gpu_team_t *g, list_t *l, coll_t k, size_t used[ALG_
     return true;
 }
 
+static const alg_algorithm_t *algorithm_of(alg_collective_t collective)
+{
+    return alg_find(collective, collective == ALG_ALL_REDUCE ? "oneshot" : "push");
+}
+
+/* One that this build has: a mutant may lack some. */
+static alg_collective_t draw_collective(uint64_t *state)
+{
+    static const alg_collective_t all[] = {ALG_BROADCAST, ALG_REDUCE, ALG_ALL_REDUCE};
+    for (;;) {
+        const alg_collective_t collective = all[data_below(state, sizeof all / sizeof all[0])];
+        if (algorithm_of(collective))
+            return collective;
+    }
+}
+
+/* Whether call i may be in one kernel with the call before it, which is number `parts` of that. */
+static bool may_join(const gpu_team_t *g, const list_t *l, uint32_t i, uint32_t parts)
+{
+    if (l->k[i].collective != ALG_ALL_REDUCE)
+        return l->k[i].root > l->k[i - 1].root;
+    const size_t width = alg_type_bytes((alg_type_t)l->k[i].c.type);
+    const size_t most = algorithm_of(ALG_ALL_REDUCE)->part_bytes(&g->team[0], NULL);
+    return parts < ALG_MOST_PARTS && l->k[i].c.count * width <= most && l->k[i - 1].c.count * width <= most;
+}
+
 static void draw_list(const gpu_team_t *g, list_t *l, size_t used[ALG_MAX_RANKS], uint64_t *state)
 {
     const uint32_t n = (uint32_t)g->nranks;
-    const bool any = data_below(state, 4) == 0;
-    const bool reduces = data_below(state, 2) && alg_find(ALG_REDUCE, "push"); /* a mutant may have no reduce */
-    coll_t k = {.collective = reduces ? ALG_REDUCE : ALG_BROADCAST,
+    coll_t k = {.collective = draw_collective(state),
                 .c = {.type = gpu_draw_type(state),
                       .op = (ref_op_t)data_below(state, REF_PREMUL),
                       .kind = (data_kind_t)data_below(state, DATA_KINDS),
                       .nranks = g->nranks}};
     const size_t width = alg_type_bytes((alg_type_t)k.c.type);
     const size_t most = (data_below(state, 4) ? 5000 : data_below(state, 4) ? LONG_BYTES / 16 : LONG_BYTES / n) / width;
-    const bool whole = data_below(state, 2);
+    const bool whole = data_below(state, 2), all = k.collective == ALG_ALL_REDUCE;
+    const bool any = all || data_below(state, 4) == 0;
     *l = (list_t){.other = data_below(state, 3) == 0};
-    for (uint32_t i = 0; i < (any ? 1 + data_below(state, MOST) : n); i++) {
-        k.root = any ? (uint32_t)data_below(state, n) : i;
-        k.c.count = 1 + data_below(state, most);
+    for (uint32_t i = 0; i < (any ? 1 + data_below(state, all ? MOST : 2 * ALG_MAX_RANKS) : n); i++) {
+        k.root = all ? 0 : any ? (uint32_t)data_below(state, n) : i;
+        k.c.count = 1 + data_below(state, all && data_below(state, 4) ? 300 : most);
         if (whole)
             k.c.count = (k.c.count + 15) / 16 * 16;
         k.c.seed = data_random(state);
@@ -83,8 +108,8 @@ static void draw_list(const gpu_team_t *g, list_t *l, size_t used[ALG_MAX_RANKS]
         l->most_blocks[r] = data_below(state, 3) ? 0 : 1 + (uint32_t)data_below(state, 16);
         for (uint32_t at = 0; at < l->count; at += l->parts[at][r]) {
             uint32_t *parts = &l->parts[at][r];
-            for (*parts = 1; at + *parts < l->count && l->k[at + *parts].root > l->k[at + *parts - 1].root &&
-                             (together == 0 || (together == 2 && data_below(state, 4)));)
+            for (*parts = 1; at + *parts < l->count && may_join(g, l, at + *parts, *parts) &&
+                             (together == 0 || (together == 2 && data_below(state, 8)));)
                 ++*parts;
         }
     }
@@ -110,9 +135,9 @@ static void launch_list(gpu_team_t *g, const list_t *l, uint32_t r)
                                  .early = !g->shared,
                                  .part_count = l->parts[at][r] > 1 ? l->parts[at][r] : 0,
                                  .parts = part};
-        GPU((cudaError_t)alg_find(k->collective, "push")->launch_cuda(&g->team[r], &call, g->stream[r]));
+        GPU((cudaError_t)algorithm_of(k->collective)->launch_cuda(&g->team[r], &call, g->stream[r]));
     }
-    if (l->other) {
+    if (l->other && algorithm_of(ALG_ALL_GATHER)) {
         const alg_call_t call = {.collective = ALG_ALL_GATHER,
                                  .input = spare[r],
                                  .output = spare[r] + 4096,

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * list.h - several short all-reduces in one kernel of one block: the parts of the
+ * call (alg_call_t.parts), which programs have put into a group.
+ *
+ * Another rank may make them one by one, so each has its own number and goes over the
+ * link as it would alone. But a kernel for each would cost a launch, and a trip over
+ * the link before the next can begin. So a block sends a round of calls, and then takes
+ * what the peers sent in those.
+ *
+ * That needs slots of their own for the calls of a round: calls up to LIST_BYTES, in a
+ * list or alone, use one of LIST_SLOTS places of their half, in turn by their numbers
+ * (list_place). Others use the whole half.
+ *
+ * Why no rank stores over what a peer has yet to read, though a rank may be up to two
+ * rounds ahead of it:
+ *   - The first call of a list is a round of its own. It may begin as it could alone
+ *     (algorithm.h), and when a rank has heard from its peers in that call, they have
+ *     ended what came before the list, for a longer call is a kernel of its own on
+ *     every rank.
+ *   - A rank sends a round when it has taken all of the round before. So a peer's call
+ *     i has been sent when that peer had taken all up to i - LIST_ROUND; a rank that has
+ *     taken it may send up to i + LIST_ROUND, whose place was last used LIST_SLOTS *
+ *     2 numbers before.
+ *   - The last call is a round of its own, too: it tells that all others have been
+ *     taken. The next call may use the whole of the other half.
+ * Between two rounds stands a fence, as between two kernels.
+ */
+#ifndef SHUNT_LIST_H
+#define SHUNT_LIST_H
+
+#include "algorithms/device/launch.h"
+#include "algorithms/device/parts.h"
+#include "algorithms/device/slots.h"
+
+enum { LIST_BYTES = 16 << 10, LIST_SLOTS = 16, LIST_ROUND = 16 };
+static_assert(LIST_ROUND <= LIST_SLOTS, "a rank may be two rounds ahead, and there are two halves of places");
+
+typedef struct list_item {
+    const void *input;
+    void *output;
+    uint64_t count;
+} list_item_t;
+
+/* A kernel's argument. */
+typedef struct list {
+    kernel_call_t call; /* what they have in common */
+    uint32_t count;
+    list_item_t item[ALG_MOST_PARTS];
+} list_t;
+
+static_assert(sizeof(list_t) + sizeof(alg_team_t) <= 4096, "a kernel's arguments");
+
+LANE_FN const list_t &kernel_call_of(const list_t &list, lane_t &)
+{
+    return list;
+}
+
+LANE_HOST_FN kernel_call_t list_one(const list_t &list, uint32_t i)
+{
+    kernel_call_t call = list.call;
+    call.input = list.item[i].input;
+    call.output = list.item[i].output;
+    call.count = list.item[i].count;
+    return call;
+}
+
+/* From one place to the next: the slots of the longest short call. 0: the scratch has no room for them. */
+LANE_HOST_FN uint64_t list_place_bytes(const alg_team_t &team)
+{
+    const uint64_t bytes = slots_bytes(MARK_ESCAPE, team.nranks - 1, LIST_BYTES / VEC);
+    return LIST_SLOTS * bytes <= team.half_bytes ? bytes : 0;
+}
+
+/* Where the slots of call number `epoch` begin in its half. place_bytes: list_place_bytes, or 0 for a longer call. */
+LANE_FN uint64_t list_place(uint64_t epoch, uint64_t place_bytes)
+{
+    return epoch / (2 * EPOCH_UNIT) % LIST_SLOTS * place_bytes;
+}
+
+/* The end of the round that begins with call `at`. */
+LANE_FN uint32_t list_round_end(uint32_t at, uint32_t count)
+{
+    if (at == 0 || at + 1 == count)
+        return at + 1;
+    return at + LIST_ROUND < count ? at + LIST_ROUND : count - 1;
+}
+
+/* Once a lane, after its epoch_read, as epoch_leave. */
+LANE_FN void list_leave(const lane_t &lane, const alg_team_t &team, uint32_t calls)
+{
+    lane_sync();
+    if (lane.thread == 0)
+        lane_add_own((uint64_t *)(team.own + ALG_EPOCH_OFFSET), calls * EPOCH_UNIT);
+}
+
+/* Behind a round: what it re-armed stands before the next one is sent. True if the wait of any lane was broken. */
+LANE_FN bool list_round_ends(bool broken)
+{
+    lane_fence();
+    return lane_sync_any(broken);
+}
+
+/* A warp's way through a round: rows of a vector for each lane, of which it has every one of as many as there are
+ * warps. */
+typedef struct list_walk {
+    uint32_t item, row, warps;
+
+    LANE_FN static list_walk make(const lane_t &lane, uint32_t at)
+    {
+        return {at, lane.thread / lane_warp_size(), lane.threads / lane_warp_size()};
+    }
+
+    /* Whether it has another row before item `end`; width: of an element. */
+    LANE_FN bool stays(const list_t &list, uint32_t end, uint32_t width)
+    {
+        for (; item < end; item++) {
+            const uint32_t vectors = buffer_vectors(list.item[item].count * width);
+            const uint32_t rows = (vectors + lane_warp_size() - 1) / lane_warp_size();
+            if (row < rows)
+                return true;
+            row -= rows;
+        }
+        return false;
+    }
+
+    LANE_FN void next()
+    {
+        row += warps;
+    }
+} list_walk_t;
+
+/* Two variants for the number of ranks are enough. */
+template <> inline constexpr int REDUCE_EXACT_RANKS<list_t> = 2;
+
+namespace
+{
+
+/* Calls alone by A, and lists by L, which is as A but for its kernel. */
+template <class A, class L> struct list_reducer {
+    typedef L algorithm;
+    typedef list_t argument;
+
+    static uint64_t most_bytes(const alg_team_t *team, const alg_call_t *)
+    {
+        return list_place_bytes(*team) > 0 ? LIST_BYTES : 0;
+    }
+    static constexpr part_bytes_t PART_BYTES = most_bytes;
+
+    static list_t make(const alg_team_t *team, const alg_call_t *call)
+    {
+        list_t list = {kernel_call_make(*call), call->part_count, {}};
+        const uint32_t most_warps = grid_most_threads<L>(reduce_kernel_ranks<list_t>(team->nranks)) / 32;
+        uint64_t warps = 0;
+        for (uint32_t i = 0; i < list.count; i++) {
+            list.item[i] = {call->parts[i].input, call->parts[i].output, call->parts[i].count};
+            warps += buffer_vectors(list.item[i].count * alg_type_bytes(call->type)) / 32 + 1;
+        }
+        list.call.stride = 0;
+        list.call.grid_blocks = 1;
+        list.call.threads = 32 * (uint32_t)(warps < most_warps ? warps : most_warps);
+        return list;
+    }
+
+    static bool is_whole(const list_t &list)
+    {
+        bool whole = true;
+        for (uint32_t i = 0; i < list.count; i++)
+            whole = whole && kernel_call_is_whole(list_one(list, i));
+        return whole;
+    }
+
+#ifdef __CUDACC__
+    static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
+    {
+        if (call->part_count == 0)
+            return reducer<A>::launch(team, call, stream);
+        const list_t list = make(team, call);
+        const kernel_t<list_t> kernel =
+            reduce_kernel_of<L, list_t>(list.call.type, ops_kind(list.call.op), team->nranks, is_whole(list));
+        return launch_collective(kernel, team, list, list.call, list.count, stream);
+    }
+
+    static int preload(void)
+    {
+        const int error = reducer<A>::preload();
+        return error != 0 ? error : reduce_kernels_preload<L, list_t>();
+    }
+#else
+    /* One by one: a launch costs nothing here. */
+    static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
+    {
+        return parts_launch_apart(
+            call, [team, stream](const alg_call_t *one) { return reducer<A>::launch(team, one, stream); });
+    }
+
+    static int preload(void)
+    {
+        return 0;
+    }
+#endif
+};
+
+} // namespace
+
+#endif
