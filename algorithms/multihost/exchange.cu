@@ -90,8 +90,8 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return (uint64_t)slot(c) * RELAY_STEP_BYTES + (uint64_t)(first + k) * VEC;
     }
 
-    /* What this rank sends of its slice: its host's sum. False: the wait of a lane was broken, and no word says that
-     * the step is whole. */
+    /* Lay step c of this rank's slice, its host's sum, out for the proxy. False: a lane's wait was broken, and no word
+     * says that the step is complete. */
     LANE_FN bool lay(lane_t &lane, const alg_team_t &team, uint32_t c) const
     {
         const uint32_t count = step_vectors(c);
@@ -122,7 +122,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return true;
     }
 
-    /* Until step c has come from every host. False: the wait was broken. */
+    /* Wait until step c has come from every host. False: the wait was broken. */
     LANE_FN bool wait(lane_t &lane, const alg_team_t &team, uint32_t c) const
     {
         const uint64_t wanted = tag(c);
@@ -140,7 +140,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return !lane_sync_any(broken);
     }
 
-    /* Add the hosts' sums; the result to the peers. */
+    /* Add the hosts' sums of step c; store the result, and send it to the peers. */
     LANE_FN void add(const alg_team_t &team, uint32_t c) const
     {
         const uint32_t count = step_vectors(c), shares = AVERAGES ? team.hosts : team.hosts * t.s.ranks();
