@@ -38,7 +38,7 @@
 
 enum {
     STAGED_BATCH = 4,          /* loads in flight before the first store */
-    STAGED_MOST = 24,          /* rows of a chunk: 12 KiB a warp, for which two ranks have room in 1024 channels */
+    STAGED_MOST_ROWS = 24,     /* of a chunk: 12 KiB a warp, for which two ranks have room in 1024 channels */
     STAGED_MOST_CHUNKS = 60000 /* less than EPOCH_UNIT; for more, chunks grow */
 };
 
@@ -68,9 +68,9 @@ LANE_HOST_FN staged_plan_t staged_plan(uint64_t staging_bytes, uint32_t vectors,
     p.channels = channels;
     const uint32_t rows = (p.slice + channels * lanes - 1) / (channels * lanes);
     const uint64_t row = staged_row(nranks, channels, lanes); /* 0 for a rank alone */
-    const uint32_t room = row ? (uint32_t)(staging_bytes / row) : (uint32_t)STAGED_MOST;
+    const uint32_t room = row ? (uint32_t)(staging_bytes / row) : (uint32_t)STAGED_MOST_ROWS;
     const uint32_t wanted = rows / STAGED_MOST_CHUNKS + 1;
-    const uint32_t most = wanted > STAGED_MOST ? wanted : (uint32_t)STAGED_MOST;
+    const uint32_t most = wanted > STAGED_MOST_ROWS ? wanted : (uint32_t)STAGED_MOST_ROWS;
     p.chunks = (rows + (most < room ? most : room) - 1) / (most < room ? most : room);
     p.rows = (rows + p.chunks - 1) / p.chunks;
     return p;
@@ -272,9 +272,8 @@ struct staged {
         return UINT64_MAX;
     }
 
-    static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t type)
+    static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t)
     {
-        (void)type;
         return map->staging_bytes >= staged_row(nranks, ALG_STAGED_CHANNELS, 32) ? STAGED_MOST_BYTES : 0;
     }
 

@@ -22,6 +22,7 @@ static inline uint64_t twoshot_room(uint64_t half_bytes, uint32_t nranks, alg_ty
     return nranks < 2 ? 0 : half_bytes / vector / 4 * 4 * VEC * nranks;
 }
 
+/* k: position after the lane's first vector of a slice. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
     typedef reduction<TYPE, OPS, N, WHOLE> R;
     typedef slots<R::MARK, N> slots_t;
@@ -31,7 +32,20 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
     uint32_t vectors, slice;
     uint32_t at[N]; /* the lane's first vector in the slice of the rank i places after us */
 
-    LANE_FN static twoshot_lane make(const alg_team_t &team, const kernel_call_t &call, uint32_t first);
+    LANE_FN static twoshot_lane make(const alg_team_t &team, const kernel_call_t &call, uint32_t first)
+    {
+        twoshot_lane l;
+        l.r = R::make(team, call);
+        l.vectors = l.r.vectors();
+        l.slice = twoshot_slice(l.vectors, N <= EXACT_RANKS ? N : team.nranks);
+        l.s = slots_t::make(team, 2, l.slice, first);
+        LANE_UNROLL
+        for (uint32_t i = 0; i < N; i++) {
+            if (i < l.s.ranks())
+                l.at[i] = ring_next(team, i) * l.slice + first;
+        }
+        return l;
+    }
 
     LANE_FN uint64_t held()
     {
@@ -42,13 +56,13 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
         return all;
     }
 
-    /* Load every other slice, as far as this lane has vectors in it. All loads are in flight at once. */
-    LANE_FN void load(bool any, uint32_t k, vec16_t x[N]) const
+    /* Load from every other slice, if the lane has a vector k there. All loads are in flight at once. */
+    LANE_FN void load(bool exists, uint32_t k, vec16_t x[N]) const
     {
         LANE_UNROLL
         for (uint32_t i = 1; i < N; i++) {
             if (i < s.ranks())
-                x[i] = r.load_if(any && at[i] + k < vectors, at[i] + k);
+                x[i] = r.load_if(exists && at[i] + k < vectors, at[i] + k);
         }
     }
 
@@ -100,22 +114,5 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
         return true;
     }
 };
-
-template <int TYPE, int OPS, int N, bool WHOLE>
-LANE_FN twoshot_lane<TYPE, OPS, N, WHOLE>
-twoshot_lane<TYPE, OPS, N, WHOLE>::make(const alg_team_t &team, const kernel_call_t &call, uint32_t first)
-{
-    twoshot_lane l;
-    l.r = R::make(team, call);
-    l.vectors = l.r.vectors();
-    l.slice = twoshot_slice(l.vectors, N <= EXACT_RANKS ? N : team.nranks);
-    l.s = slots_t::make(team, 2, l.slice, first);
-    LANE_UNROLL
-    for (uint32_t i = 0; i < N; i++) {
-        if (i < l.s.ranks())
-            l.at[i] = ring_next(team, i) * l.slice + first;
-    }
-    return l;
-}
 
 #endif

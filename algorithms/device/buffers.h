@@ -29,7 +29,8 @@ LANE_HOST_FN uint32_t buffer_vectors(uint64_t bytes)
     return (uint32_t)((bytes + VEC - 1) / VEC);
 }
 
-/* ---- What is not a whole aligned vector. E: an unsigned integer as wide as the type, and alignment. ---- */
+/* ---- Vectors that are not whole, or not aligned --------------------------------------------
+ * E: an unsigned integer of the type's width, to which buffers are aligned. */
 
 /* 4 bytes at offset `bytes` (under 4) of the 8 bytes lo, hi. */
 LANE_FN uint32_t buffer_shift(uint32_t lo, uint32_t hi, uint32_t bytes)

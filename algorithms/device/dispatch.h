@@ -2,12 +2,10 @@
 /*
  * dispatch.h - the kernel of an algorithm A that serves a call.
  *
- * Kernels are compiled for exactly 2, 3 or 4 ranks, or for any number: a short
- * message's latency includes fetching the code. The host device has fewer of them,
- * which is enough to test all code. For the same reason each kernel has a variant
- * for whole buffers (kernel_call_is_whole); and kernels that reduce have one for each
- * kind of operator (ops_kind) and each type, which a signed integer's kernel shares with
- * the unsigned one (is_unsigned).
+ * A short message's latency includes fetching the code. So there is a kernel for each
+ * of 2, 3, 4 and up to 8 ranks (the host device has fewer, enough to test all code), for
+ * whole buffers and others (kernel_call_is_whole), and where it reduces for each kind of
+ * operator (ops_kind) and each type; signed and unsigned integers share one (is_unsigned).
  */
 #ifndef SHUNT_DISPATCH_H
 #define SHUNT_DISPATCH_H

@@ -8,6 +8,10 @@
  * where, when) is written once, in these words, and compiled twice. Tests also run
  * the CUDA code on emulated GPUs (tests/emulator/).
  *
+ * What a lane keeps lies in structs (reduction, slots, outbox, ...): `make` uses the
+ * kernel's arguments alone, so it comes before lane_begin; `held` is for lane_begin;
+ * `begin`, or `move`, comes behind it, when the epoch is known.
+ *
  *   lane_t              block, blocks, thread, threads: where this lane stands; grid_block, grid_blocks: in the kernel
  *   lane_part           in a kernel of several calls (parts.h): go on as a lane of call number `part` alone, which
  *                       has the blocks from..to-1
@@ -48,7 +52,7 @@
  *   LANE_FN, LANE_HOST_FN, LANE_COLD_FN   a function of kernels; of launches too; one that is rarely called
  *   LANE_AHEAD          by how many vectors a lane puts ahead of those that it takes
  *   LANE_ROWS           vectors of a lane between two flags of the host's memory (hostmem/chunks.h)
- *   LANE_MOST_BLOCKS, LANE_MOST_THREADS   of a grid, and of a block
+ *   LANE_MOST_BLOCKS, LANE_MOST_THREADS   the most blocks of a grid, and threads of a block
  *   LANE_ANY_ORDER      two floats have one sum, product and maximum, to the bit, in either order
  */
 #ifndef SHUNT_LANE_H

@@ -2,23 +2,24 @@
 /*
  * launch.h - from an algorithm's `run` to its kernels and descriptors.
  *
- * An algorithm is a struct with a kernel's code for one lane. One that reduces has
- *   template <int TYPE, int OPS, int N, bool WHOLE> static void run(lane_t, const alg_team_t &, const kernel_call_t &)
- * where TYPE is an alg_type_t, and OPS an ops_kind. One that moves data has
- *   template <int N, bool WHOLE, bool EACH> static void run(...)
- * and gets the count in bytes; EACH: the input has a block for every rank. In both N is
- * the number of ranks, or if it is more than EXACT_RANKS their upper bound, and WHOLE
- * means kernel_call_is_whole. Its other members are for the host:
- *   MOST_THREADS of a block, and
- *   static uint64_t segment_bytes(const alg_team_t *, const alg_call_t *), the most bytes of a block that one kernel
- * takes static uint64_t max_bytes(alg_collective_t, const alg_map_t *, uint32_t nranks, alg_type_t) static void
- * shape(alg_collective_t, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads) of which the last two
- * are as in alg_algorithm_t.
+ * An algorithm is a struct whose `run` is a kernel's code for one lane. If it reduces:
+ *   template <int TYPE, int OPS, int N, bool WHOLE>
+ *   LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call);
+ * TYPE: an alg_type_t. OPS: an ops_kind. If it moves data, whose count is then in bytes:
+ *   template <int N, bool WHOLE, bool EACH>
+ *   LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call);
+ * EACH: the input has a block for every rank. N: the number of ranks; above EXACT_RANKS,
+ * their upper bound. WHOLE: kernel_call_is_whole.
+ *
+ * Its other members are for the host:
+ *   MOST_THREADS: of a block
+ *   segment_bytes(team, call): the most bytes of a block that one kernel takes
+ *   max_bytes(collective, ...), shape(collective, ...): as in alg_algorithm_t
  *
  * A file ends with an ALG_ENTRIES for each such struct, and an ALG_DESCRIBE for each
  * collective that it serves. The file is compiled for CUDA, which gives the functions
  * NAME_launch and NAME_preload, and for the host, which gives the descriptors that refer
- * to them. In between stand `reducer` and `mover`.
+ * to them.
  */
 #ifndef SHUNT_LAUNCH_H
 #define SHUNT_LAUNCH_H

@@ -86,6 +86,7 @@ LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
     element<TYPE>::unpack(vec_select(ANY_ORDER || rank == 0, own, x[0]), a);
     LANE_UNROLL
     for (uint32_t r = 1; r < N; r++) {
+        /* x leaves this rank out: rank r's value is x[r] before it, x[r - 1] behind it */
         const vec16_t other = vec_select(r < rank, x[r < N - 1 ? r : r - 1], x[r - 1]);
         if (N <= EXACT_RANKS || r < nranks)
             reduce_step<TYPE, OP>(a, vec_select(!ANY_ORDER && r == rank, own, other));

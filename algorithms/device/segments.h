@@ -25,7 +25,7 @@ static inline kernel_call_t kernel_call_make(const alg_call_t &call)
     k.scalar_pointer = call.scalar_pointer;
     k.scalar_bits = call.scalar_bits;
     k.blocks = call.blocks;
-    k.threads = call.threads < LANE_MOST_THREADS ? call.threads : LANE_MOST_THREADS;
+    k.threads = LANE_MOST_THREADS > 1 ? call.threads : 1;
     k.stride = call.count * alg_type_bytes(call.type);
     k.grid_blocks = grid_blocks(&call);
     k.early = call.early;

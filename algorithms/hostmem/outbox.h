@@ -50,18 +50,16 @@ static inline uint64_t outbox_room(uint64_t bytes)
 }
 
 /* For a call of one crossing: the bytes it may move, and its grid. Each rank's block has a section. */
-static inline uint64_t outbox_most_bytes(int collective, const alg_map_t *map, uint32_t nranks)
+static inline uint64_t outbox_most_bytes(alg_collective_t collective, const alg_map_t *map, uint32_t nranks)
 {
     const uint32_t sections = route_input_has_blocks(collective) ? nranks : 1;
-    return nranks < 2 ? 0
-                      : outbox_room(map->half_bytes / sections) * VEC *
-                            alg_collective_blocks((alg_collective_t)collective, nranks);
+    return nranks < 2 ? 0 : outbox_room(map->half_bytes / sections) * VEC * alg_collective_blocks(collective, nranks);
 }
 
-static inline void outbox_shape(int collective, uint64_t bytes, uint32_t most_threads, uint32_t nranks,
+static inline void outbox_shape(alg_collective_t collective, uint64_t bytes, uint32_t most_threads, uint32_t nranks,
                                 uint32_t *blocks, uint32_t *threads)
 {
-    const uint64_t block = bytes / alg_collective_blocks((alg_collective_t)collective, nranks);
+    const uint64_t block = bytes / alg_collective_blocks(collective, nranks);
     grid_shape((uint64_t)outbox_tiles(buffer_vectors(block), 32) * 32, most_threads, blocks, threads);
 }
 

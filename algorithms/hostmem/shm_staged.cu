@@ -9,10 +9,10 @@
  * GPU's PCIe link. Both crossings overlap: in step c the scattered chunk c is
  * added while the sums of chunk c - 1 are fetched.
  *
- * An outbox holds two chunks of sums, at the same place in all calls. Those of
- * chunk c replace c - 2 after flag c came, whose sender had fetched them; and the
- * first of a call come behind a flag of that call from every rank, which had
- * fetched the last call's.
+ * An outbox holds two chunks of sums, at the same place in all calls. The sums of
+ * chunk c replace those of c - 2 after flag c came from every rank, which had fetched
+ * c - 2 by then. The first sums of a call are posted after a flag of that call came
+ * from every rank, which had fetched all sums of the call before.
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"

@@ -26,15 +26,16 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
     typedef twoshot_lane<TYPE, OPS, N, WHOLE> local_t;
     typedef reduction<TYPE, OPS, N, WHOLE> one_host_t;
     typedef reduction<TYPE, OPS, ALG_MAX_RANKS, WHOLE> hosts_t;
-    static constexpr bool AVERAGES = local_t::R::MARK == MARK_WORD && element<TYPE>::BYTES < 4; /* travel, not sums */
+    static constexpr bool AVERAGES =
+        local_t::R::MARK == MARK_WORD && element<TYPE>::BYTES < 4; /* hosts send averages */
 
     local_t t;
-    one_host_t sums;        /* of this host's ranks */
-    hosts_t all;            /* of the hosts' sums */
+    one_host_t rank_sum;    /* of this host's ranks */
+    hosts_t host_sum;       /* of the hosts' sums */
     uint32_t own;           /* vectors of this rank's slice */
     uint32_t first, stride; /* the lane's, within a step */
     uint32_t steps;
-    uint64_t call; /* its number */
+    uint64_t number; /* of the call */
     uint8_t *partial;
 
     LANE_FN static exchange_lane make(const lane_t &lane, const alg_team_t &team, const kernel_call_t &call)
@@ -43,8 +44,8 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         l.first = lane.block * lane.threads + lane.thread;
         l.stride = lane.blocks * lane.threads;
         l.t = local_t::make(team, call, l.first);
-        l.all = hosts_t::make(team, call);
-        l.all.nranks = team.hosts;
+        l.host_sum = hosts_t::make(team, call);
+        l.host_sum.nranks = team.hosts;
         const uint32_t begin = team.rank * l.t.slice, left = begin < l.t.vectors ? l.t.vectors - begin : 0;
         l.own = left < l.t.slice ? left : l.t.slice;
         l.steps = (l.t.slice + STEP_VECTORS - 1) / STEP_VECTORS; /* the same on all ranks */
@@ -52,15 +53,15 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return l;
     }
 
-    LANE_FN void begin(const alg_team_t &team, const kernel_call_t &what, uint64_t epoch)
+    LANE_FN void begin(const alg_team_t &team, const kernel_call_t &call, uint64_t epoch)
     {
-        t.r.begin(what);
-        all.begin(what);
-        sums = t.r;
+        t.r.begin(call);
+        host_sum.begin(call);
+        rank_sum = t.r;
         if (OPS == OPS_SUM && !AVERAGES)
-            sums.op = ALG_SUM; /* an average is of all ranks */
+            rank_sum.op = ALG_SUM; /* an average is of all ranks */
         t.s.move(epoch_half(team, epoch));
-        call = epoch_base(epoch) / EPOCH_UNIT;
+        number = epoch_base(epoch) / EPOCH_UNIT;
     }
 
     LANE_FN bool alone() const
@@ -70,12 +71,12 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
 
     LANE_FN uint64_t tag(uint32_t c) const
     {
-        return RELAY_TAG(call, c);
+        return RELAY_TAG(number, c);
     }
 
     LANE_FN uint32_t slot(uint32_t c) const
     {
-        return RELAY_SLOT(call, c);
+        return RELAY_SLOT(number, c);
     }
 
     LANE_FN uint32_t step_vectors(uint32_t c) const
@@ -90,8 +91,8 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return (uint64_t)slot(c) * RELAY_STEP_BYTES + (uint64_t)(first + k) * VEC;
     }
 
-    /* What this rank sends of its slice: its host's sum. False: the wait of a lane was broken, and no word says that
-     * the step is whole. */
+    /* Lay step c of this rank's slice, its host's sum, out for the proxy. False: a lane's wait was broken, and no word
+     * says that the step is complete. */
     LANE_FN bool lay(lane_t &lane, const alg_team_t &team, uint32_t c) const
     {
         const uint32_t count = step_vectors(c);
@@ -104,7 +105,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
                 broken = !t.s.take(lane, team, t.s.all(), at, others);
                 if (broken)
                     break;
-                x = sums.combine(others, team.rank, x);
+                x = rank_sum.combine(others, team.rank, x);
                 t.s.rearm(t.s.all(), at);
                 lane_copy_out(partial + (uint64_t)at * VEC, x);
             }
@@ -122,7 +123,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return true;
     }
 
-    /* Until step c has come from every host. False: the wait was broken. */
+    /* Wait until step c has come from every host. False: the wait was broken. */
     LANE_FN bool wait(lane_t &lane, const alg_team_t &team, uint32_t c) const
     {
         const uint64_t wanted = tag(c);
@@ -140,7 +141,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         return !lane_sync_any(broken);
     }
 
-    /* Add the hosts' sums; the result to the peers. */
+    /* Add the hosts' sums of step c; store the result, and send it to the peers. */
     LANE_FN void add(const alg_team_t &team, uint32_t c) const
     {
         const uint32_t count = step_vectors(c), shares = AVERAGES ? team.hosts : team.hosts * t.s.ranks();
@@ -154,7 +155,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
                     x[j] = lane_fetch(inbox + (uint64_t)(j + (j >= team.host)) * RELAY_WINDOW_BYTES);
             }
             const vec16_t mine = alone() ? t.r.load(t.at[0] + at) : lane_copy_in(partial + (uint64_t)at * VEC);
-            const vec16_t result = all.combine_of(x, team.host, mine, shares);
+            const vec16_t result = host_sum.combine_of(x, team.host, mine, shares);
             if (!alone())
                 t.s.put_all(t.s.second_set() + at, result);
             t.r.store(t.at[0] + at, result);

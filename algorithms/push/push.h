@@ -18,8 +18,8 @@
 #include "algorithms/device/route.h"
 #include "algorithms/device/slots.h"
 
-/* Vectors that a lane of N ranks loads, and polls, in one go. Two keep blocks of 512 threads as fast as blocks of 1024,
- * of which a multiprocessor has no two. For more ranks it is not measured. */
+/* Vectors that a lane of N ranks loads, and polls, in one go. Two make 512 threads as fast as 1024, and two blocks of
+ * 512 fit a multiprocessor. For more ranks it is not measured. */
 #ifdef __CUDACC__
 template <int N> constexpr uint32_t PUSH_ROWS = N == 2 ? 2 : 1;
 #else
@@ -31,8 +31,8 @@ typedef struct push {
     uint32_t sends;    /* bit i: to the rank i places after us */
     uint32_t takes;    /* bit j: from the rank at place j of the others */
     bool keeps;        /* our own block is for us, too */
-    notices_t notices; /* pairs without data */
-    bool rooted;       /* there are such pairs */
+    notices_t notices; /* for pairs that exchange no data */
+    bool has_notices;  /* there are such pairs */
 } push_t;
 
 /* Behind the slots lie the notices of calls with a root: a set for each root. */
@@ -52,12 +52,28 @@ LANE_FN push_t push_make(const alg_team_t &team, const kernel_call_t &call)
         if (takes && route_has(route.senders, other_rank(team, i - 1)))
             p.takes |= 1u << (i - 1);
     }
-    if (p.rooted) {
+    if (p.has_notices) {
         const uint64_t at = team.half_offset + team.half_bytes - push_notice_bytes(team.nranks);
         p.notices = notices_make(team, at + call.root * notice_bytes(team.nranks), sends ? route.takers : 0,
                                  takes ? route.senders : 0);
     }
     return p;
+}
+
+/* ROOTED: the call has a root, and may continue the series of the call before (series.h). Else a series_t has the epoch
+ * alone. */
+template <bool ROOTED> LANE_FN series_t push_read(const alg_team_t &team)
+{
+    return ROOTED ? series_read(team) : series_t{epoch_read(team), 0, false};
+}
+
+template <bool ROOTED>
+LANE_FN void push_leave(const lane_t &lane, const alg_team_t &team, const series_t &turn, uint32_t series)
+{
+    if (ROOTED)
+        series_leave(lane, team, turn, series);
+    else
+        epoch_leave(lane, team);
 }
 
 /* Of a block, in a half. */

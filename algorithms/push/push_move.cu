@@ -11,27 +11,27 @@
 #include "algorithms/device/buffers.h"
 #include "algorithms/push/push.h"
 
-/* ROOTED: calls with a root, which have notices; broadcasts may continue the series of the call before (series.h). */
+/* ROOTED: broadcast, gather, scatter, which have notices (push.h). */
 template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
     enum { MOST_THREADS = 1024 };
 
-    /* EACH: every peer has a block of its own in the input. call.count is in bytes. */
+    /* What one lane needs. */
     template <int N, bool WHOLE, bool EACH> struct view {
         push_t p;
         slots<MARK_ESCAPE, N> s;
-        const uint8_t *in[N];    /* [i]: for the rank i places after us; [0]: for us */
+        const uint8_t *in[N];    /* EACH: [i]: for the rank i places after us; [0]: for us. Else [0]: for all */
         const uint8_t *readable; /* memory of this device */
         uint8_t *own_out;
-        bool keep;      /* our block goes from the input to the output */
+        bool keeps;     /* our own block goes from the input to the output */
         uint64_t bytes; /* of a block */
         uint32_t vectors;
 
-        /* What is wanted of x: EACH: all for peers, and ours; else x[0]. In flight beside what was loaded before. */
-        LANE_FN void load(bool any, uint32_t v, vec16_t (&x)[N]) const
+        /* x[i]: vector v of in[i], if it exists and is wanted. In flight beside what was loaded before. */
+        LANE_FN void load(bool exists, uint32_t v, vec16_t (&x)[N]) const
         {
             LANE_UNROLL
             for (uint32_t i = 0; i < (EACH ? N : 1); i++) {
-                const bool wanted = any && (!EACH || (i == 0 ? keep : i < s.ranks() && (p.sends >> i & 1)));
+                const bool wanted = exists && (!EACH || (i == 0 ? keeps : i < s.ranks() && (p.sends >> i & 1)));
                 if (WHOLE)
                     x[i] = lane_load_if(wanted, in[i < s.ranks() ? i : 0] + (uint64_t)v * VEC, readable);
                 else if (wanted)
@@ -47,7 +47,7 @@ template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
                 buffer_store<uint8_t>(buffer_make(block, bytes), v, x);
         }
 
-        /* Up to ROWS vectors from v; v itself exists. */
+        /* Load and put up to ROWS vectors from v; v itself exists. */
         template <uint32_t ROWS>
         LANE_FN void put_rows(uint32_t k, uint32_t v, uint32_t stride, vec16_t (&x)[ROWS][N]) const
         {
@@ -74,7 +74,7 @@ template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
                 else
                     s.put_clean(i, k, clean, escape);
             }
-            if (keep)
+            if (keeps)
                 store(own_out, v, x[0]);
         }
     };
@@ -97,11 +97,11 @@ template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
         }
         w.readable = team.own;
         w.own_out = output + team.rank * step;
-        w.keep = w.p.keeps && w.own_out != w.in[0];
-        const bool reads = w.p.sends || w.keep;
+        w.keeps = w.p.keeps && w.own_out != w.in[0];
+        const bool reads = w.p.sends || w.keeps;
 
         lane_begin(w.s.held(), call.early);
-        series_t turn = ROOTED ? series_read(team) : series_t{epoch_read(team), 0, false};
+        series_t turn = push_read<ROOTED>(team);
         constexpr uint32_t ROWS = PUSH_ROWS<N>;
         vec16_t x[ROWS][N];
         w.load(reads && first < w.vectors, first, x[0]);
@@ -112,14 +112,11 @@ template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
         const uint64_t half = series_half(team, turn);
         w.s.move(half);
         w.p.notices.at += half;
-        if (ROOTED && w.p.rooted)
+        if (ROOTED && w.p.has_notices)
             notices_send(lane, team, w.p.notices);
         if (reads && first < w.vectors)
             w.put(0, first, x[0]);
-        if (ROOTED)
-            series_leave(lane, team, turn, call.series);
-        else
-            epoch_leave(lane, team);
+        push_leave<ROOTED>(lane, team, turn, call.series);
         /* A lane's next vectors are on their way while it takes these. */
         const uint32_t ahead = (LANE_AHEAD > ROWS ? LANE_AHEAD : ROWS) * stride;
         for (uint32_t k = stride; reads && k < ahead && first + k < w.vectors; k += stride) {
@@ -144,13 +141,12 @@ template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
                 w.s.rearm(w.p.takes, k + b * stride);
             }
         }
-        if (ROOTED && w.p.rooted)
+        if (ROOTED && w.p.has_notices)
             notices_take(lane, team, w.p.notices);
     }
 
-    static uint64_t segment_bytes(const alg_team_t *team, const alg_call_t *call)
+    static uint64_t segment_bytes(const alg_team_t *team, const alg_call_t *)
     {
-        (void)call;
         return push_segment(team->half_bytes, team->nranks, MARK_ESCAPE);
     }
 };

@@ -9,7 +9,7 @@
 #include "algorithms/device/input.h"
 #include "algorithms/push/push.h"
 
-/* ROOTED: reduces, which have notices and may continue the series of the call before (series.h). */
+/* ROOTED: reduce, which has notices (push.h). */
 template <bool ROOTED> struct push_add : push_limits<push_add<ROOTED>> {
     enum { MOST_THREADS = 1024 };
 
@@ -33,7 +33,7 @@ template <bool ROOTED> struct push_add : push_limits<push_add<ROOTED>> {
 
         lane_begin(r.held() | s.held(), call.early);
         r.begin(call);
-        series_t turn = ROOTED ? series_read(team) : series_t{epoch_read(team), 0, false};
+        series_t turn = push_read<ROOTED>(team);
         constexpr uint32_t ROWS = PUSH_ROWS<N>;
         vec16_t x[ROWS][N];
         load(r, s, p, in, first < vectors, first, x[0]);
@@ -45,13 +45,10 @@ template <bool ROOTED> struct push_add : push_limits<push_add<ROOTED>> {
         s.move(half);
         notices_t notices = p.notices;
         notices.at += half;
-        if (ROOTED && p.rooted)
+        if (ROOTED && p.has_notices)
             notices_send(lane, team, notices);
         put(s, p, first < vectors, 0, x[0]);
-        if (ROOTED)
-            series_leave(lane, team, turn, call.series);
-        else
-            epoch_leave(lane, team);
+        push_leave<ROOTED>(lane, team, turn, call.series);
         /* A lane's next vectors are on their way while it takes these. */
         const uint32_t ahead = (LANE_AHEAD > ROWS ? LANE_AHEAD : ROWS) * stride;
         for (uint32_t k = stride; k < ahead && first + k < vectors; k += stride) {
@@ -76,11 +73,11 @@ template <bool ROOTED> struct push_add : push_limits<push_add<ROOTED>> {
                 s.rearm(s.all(), k + b * stride);
             }
         }
-        if (ROOTED && p.rooted)
+        if (ROOTED && p.has_notices)
             notices_take(lane, team, notices);
     }
 
-    /* Up to ROWS vectors from v; v itself exists. */
+    /* Load and put up to ROWS vectors from v; v itself exists. */
     template <uint32_t ROWS, class R, class S, int N>
     LANE_FN static void put_rows(const R &r, const S &s, const push_t &p, const buffer_t (&in)[N], uint32_t k,
                                  uint32_t v, uint32_t stride, uint32_t vectors, vec16_t (&x)[ROWS][N])
@@ -95,22 +92,22 @@ template <bool ROOTED> struct push_add : push_limits<push_add<ROOTED>> {
 
     /* What goes to every peer; all loads are in flight at once. */
     template <class R, class S, int N>
-    LANE_FN static void load(const R &r, const S &s, const push_t &p, const buffer_t (&in)[N], bool any, uint32_t v,
+    LANE_FN static void load(const R &r, const S &s, const push_t &p, const buffer_t (&in)[N], bool exists, uint32_t v,
                              vec16_t (&x)[N])
     {
         LANE_UNROLL
         for (uint32_t i = 1; i < N; i++) {
             if (i < s.ranks())
-                x[i] = r.load_from_if(any && (p.sends >> i & 1), in[i], v);
+                x[i] = r.load_from_if(exists && (p.sends >> i & 1), in[i], v);
         }
     }
 
     template <class S, int N>
-    LANE_FN static void put(const S &s, const push_t &p, bool any, uint32_t k, const vec16_t (&x)[N])
+    LANE_FN static void put(const S &s, const push_t &p, bool exists, uint32_t k, const vec16_t (&x)[N])
     {
         LANE_UNROLL
         for (uint32_t i = 1; i < N; i++) {
-            if (i < s.ranks() && any && (p.sends >> i & 1))
+            if (i < s.ranks() && exists && (p.sends >> i & 1))
                 s.put(i, k, x[i]);
         }
     }

@@ -19,7 +19,7 @@ struct rooted_broadcast {
         buffer_t in, out;
         const uint8_t *scratch; /* own */
         uint32_t first;
-        bool keep; /* root: from the input to the output */
+        bool keeps; /* root: stores what it sends in its output, too */
 
         LANE_FN void store(uint32_t v, const vec16_t &x) const
         {
@@ -29,15 +29,15 @@ struct rooted_broadcast {
                 buffer_store<uint8_t>(out, v, x);
         }
 
-        /* Root: load every slice. All loads are in flight at once. */
-        LANE_FN void load(const alg_team_t &team, bool any, uint32_t k, vec16_t (&x)[N]) const
+        /* Root: load from every slice. All loads are in flight at once. */
+        LANE_FN void load(const alg_team_t &team, bool exists, uint32_t k, vec16_t (&x)[N]) const
         {
             LANE_UNROLL
             for (uint32_t i = 1; i < N; i++) {
                 if (i >= s.ranks())
                     break;
                 const uint32_t owner = ring_next(team, i), v = slices_at(p, owner, first + k);
-                const bool wanted = any && slices_has(p, owner, first + k);
+                const bool wanted = exists && slices_has(p, owner, first + k);
                 if (WHOLE)
                     x[i] = buffer_load_whole_if(wanted, in, v, scratch);
                 else if (wanted)
@@ -54,7 +54,7 @@ struct rooted_broadcast {
                 if (i >= s.ranks() || !slices_has(p, owner, first + k))
                     continue;
                 s.put(i, k, x[i]);
-                if (keep)
+                if (keeps)
                     store(slices_at(p, owner, first + k), x[i]);
             }
         }
@@ -102,7 +102,7 @@ struct rooted_broadcast {
         }
     };
 
-    /* EACH: no broadcast has a block for every rank. call.count is in bytes. */
+    /* EACH is of other collectives: no broadcast has a block for every rank. */
     template <int N, bool WHOLE, bool EACH>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
@@ -117,7 +117,7 @@ struct rooted_broadcast {
         w.in = buffer_make(call.input, call.count);
         w.out = buffer_make(call.output, call.count);
         w.scratch = team.scratch[team.rank];
-        w.keep = call.output != call.input;
+        w.keeps = call.output != call.input;
         notices_t notices = slices_notices(team, w.p, MARK_ESCAPE);
 
         lane_begin(w.s.held(), call.early);

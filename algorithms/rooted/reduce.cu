@@ -30,15 +30,15 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduce_lane {
         return l;
     }
 
-    /* Load every slice but the own. All loads are in flight at once. */
-    LANE_FN void load(const alg_team_t &team, bool any, uint32_t k, vec16_t (&x)[N]) const
+    /* Load from every slice but the own. All loads are in flight at once. */
+    LANE_FN void load(const alg_team_t &team, bool exists, uint32_t k, vec16_t (&x)[N]) const
     {
         LANE_UNROLL
         for (uint32_t i = 1; i < N; i++) {
             if (i >= s.ranks())
                 break;
             const uint32_t owner = ring_next(team, i);
-            x[i] = r.load_if(any && slices_has(p, owner, first + k), slices_at(p, owner, first + k));
+            x[i] = r.load_if(exists && slices_has(p, owner, first + k), slices_at(p, owner, first + k));
         }
     }
 
@@ -99,11 +99,11 @@ struct rooted_reduce {
     template <int TYPE, int OPS, int N, bool WHOLE>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
-        typedef reduce_lane<TYPE, OPS, N, WHOLE> lane_of;
+        typedef reduce_lane<TYPE, OPS, N, WHOLE> L;
         const uint32_t stride = lane.blocks * lane.threads;
         const uint32_t first = lane.block * lane.threads + lane.thread;
-        lane_of l = lane_of::make(team, call, first);
-        notices_t notices = slices_notices(team, l.p, lane_of::R::MARK);
+        L l = L::make(team, call, first);
+        notices_t notices = slices_notices(team, l.p, L::R::MARK);
 
         lane_begin(l.r.held() | l.s.held(), call.early);
         l.r.begin(call);

@@ -12,28 +12,30 @@
 
 #include "algorithms/sendrecv/ring.h"
 
-/* Rows of a message in a channel: this lane's vectors of the whole ones are `step` bytes apart. */
-struct plain {
-    uint8_t *at;
-    uint64_t step;
-    uint32_t whole, all, channels;
+/* A message's rows in one channel. The whole ones come first. */
+struct channel_rows {
+    uint8_t *at;       /* this lane's vector of the first row */
+    uint64_t step;     /* bytes to that of the next */
+    uint32_t whole;    /* rows whose vectors are all whole */
+    uint32_t all;      /* rows */
+    uint32_t channels; /* of the message */
 };
 
-LANE_FN uint32_t plain_rows(uint32_t rows, uint32_t channel, uint32_t channels)
+LANE_FN uint32_t channel_rows_count(uint32_t rows, uint32_t channel, uint32_t channels)
 {
     return channel < rows ? (rows - channel - 1) / channels + 1 : 0;
 }
 
-LANE_FN plain plain_make(const item &it, const message_t &message, const rings_t &rings)
+LANE_FN channel_rows channel_rows_make(const item &it, const message_t &message, const rings_t &rings)
 {
     const uint32_t lanes = lane_warp_size(), rows = (uint32_t)message_rows(message.bytes, lanes);
     const buffer_t buffer = buffer_make(message.buffer, message.bytes);
-    plain p;
+    channel_rows p;
     p.channels = rings_channels(rings, rows);
     p.at = buffer.base + (uint64_t)(it.channel * lanes + it.lane) * VEC;
     p.step = (uint64_t)p.channels * lanes * VEC;
-    p.whole = it.data ? plain_rows(buffer.whole / lanes, it.channel, p.channels) : 0;
-    p.all = plain_rows(rows, it.channel, p.channels);
+    p.whole = it.data ? channel_rows_count(buffer.whole / lanes, it.channel, p.channels) : 0;
+    p.all = channel_rows_count(rows, it.channel, p.channels);
     return p;
 }
 
@@ -46,7 +48,7 @@ template <int ROWS, bool LONG> struct pairs_alone {
         const uint32_t index = LONG ? lane.block * warps + warp : warp * lane.blocks + lane.block;
         const bool any = index < m.item_end[MESSAGES_LISTS - 1];
         const item it = item_make(team, m, any ? index : 0, lane.thread % lanes);
-        const plain p = plain_make(it, m.message[it.end - 1], m.rings);
+        const channel_rows p = channel_rows_make(it, m.message[it.end - 1], m.rings);
         const bool loads = it.sends && p.whole > 0;
         uint8_t *own = team.own;
         const uint64_t *counts = (const uint64_t *)(it.data ? it.count : own + ALG_EPOCH_OFFSET);
@@ -74,7 +76,7 @@ template <int ROWS, bool LONG> struct pairs_alone {
         const uint64_t end = count + p.all;
         uint64_t told = count;
         if (it.data && !it.sends)
-            ring_tell(it, count);
+            ring_renew_credit(it, count);
         if (p.whole > 0) {
             if (!(it.sends ? send(lane, team, it, p, count, credit, y) : receive(lane, team, it, p, count, told, y)))
                 return;
@@ -87,8 +89,8 @@ template <int ROWS, bool LONG> struct pairs_alone {
     }
 
     /* The whole rows; y has the first ROWS of them. */
-    LANE_FN static bool send(lane_t &lane, const alg_team_t &team, const item &it, const plain &p, uint64_t count,
-                             uint64_t &credit, vec16_t (&y)[ROWS])
+    LANE_FN static bool send(lane_t &lane, const alg_team_t &team, const item &it, const channel_rows &p,
+                             uint64_t count, uint64_t &credit, vec16_t (&y)[ROWS])
     {
         const uint8_t *from = p.at;
         for (uint32_t left = p.whole;;) {
@@ -119,8 +121,8 @@ template <int ROWS, bool LONG> struct pairs_alone {
         }
     }
 
-    LANE_FN static bool receive(lane_t &lane, const alg_team_t &team, const item &it, const plain &p, uint64_t count,
-                                uint64_t &told, vec16_t (&y)[ROWS])
+    LANE_FN static bool receive(lane_t &lane, const alg_team_t &team, const item &it, const channel_rows &p,
+                                uint64_t count, uint64_t &told, vec16_t (&y)[ROWS])
     {
         const uint64_t end = count + p.all;
         uint8_t *to = p.at, *at[ROWS];
@@ -164,7 +166,7 @@ template <int ROWS, bool LONG> struct pairs_alone {
 
     /* The rows behind the whole ones, and copies to this rank itself. credit: that was got, or given. */
     template <int MOST>
-    LANE_COLD_FN bool rest(lane_t lane, const alg_team_t &team, const messages<MOST> &m, item it, plain p,
+    LANE_COLD_FN bool rest(lane_t lane, const alg_team_t &team, const messages<MOST> &m, item it, channel_rows p,
                            uint64_t count, uint64_t credit)
     {
         const uint64_t end = count + p.all - p.whole;

@@ -4,12 +4,14 @@
  * rings that they pass through.
  *
  * Each ordered pair of ranks has some channels, and a channel has a ring in the
- * scratch of who receives. A ring has `rows` rows of one vector a lane, then room
- * for an escape word a vector (mark.h). Counts of rows, which only grow, say how
- * far a ring has come. SENT and RECEIVED lie in the device memory of who counts, as does
- * SEEN, the credit that the sender's last kernel saw. CREDIT lies in the sender's scratch,
- * and the receiver writes it. All is derived from the map and the number of ranks, so that
- * both ends agree.
+ * receiver's scratch. A ring has `rows` rows of one vector a lane, then room for an
+ * escape word a vector (mark.h). All is derived from the map and the number of ranks,
+ * so that both ends agree. Four counts of rows, which only grow, say how far a ring has
+ * come:
+ *   COUNT_SENT      sent; in the sender's own memory (alg_team_t.own_counts)
+ *   COUNT_RECEIVED  received; in the receiver's own memory
+ *   COUNT_CREDIT    armed again; in the sender's scratch, where the receiver writes it
+ *   COUNT_SEEN      COUNT_CREDIT as the sender's last kernel saw it; in its own memory
  */
 #ifndef SHUNT_MESSAGES_H
 #define SHUNT_MESSAGES_H
@@ -19,7 +21,7 @@
 enum { COUNT_SENT = 0, COUNT_RECEIVED = 1, COUNT_CREDIT = 2, COUNT_SEEN = 3 };
 enum { MESSAGES_SEND = 0, MESSAGES_RECEIVE = 1 };
 
-/* From channel 0's word of SENT and rank 0 on. */
+/* From channel 0's word of COUNT_SENT and rank 0 on. */
 LANE_FN uint64_t count_place(uint32_t kind, uint32_t peer)
 {
     return (uint64_t)(kind * ALG_MAX_RANKS + peer) * ALG_PAIR_CHANNELS * 8;

@@ -53,7 +53,7 @@ struct pairs_mixed {
         if (epoch_stopped(epoch) || first >= items)
             return;
         if (it.data && !it.sends)
-            ring_tell(it, p.count);
+            ring_renew_credit(it, p.count);
         for (uint32_t i = first; i < items; i += workers, left++) {
             if (i == first)
                 continue;
@@ -62,7 +62,7 @@ struct pairs_mixed {
             if (here == 0)
                 mine[left] = other;
             if (next.data && !next.sends)
-                ring_tell(next, other.count);
+                ring_renew_credit(next, other.count);
         }
         lane_warp_sync();
         bool moved = true;

@@ -25,7 +25,7 @@
 enum {
     PAIRS_MOST_THREADS = 512,
     PAIRS_FEW = 2 * ALG_MAX_RANKS, /* messages of the usual kernels: one a list */
-    PAIRS_MANY = 216,              /* of the next one, whose arguments fill 4 KiB, the most that every driver takes */
+    PAIRS_MANY = 216,              /* of a kernel whose arguments fill 4 KiB, the most that every driver takes */
     PAIRS_MOST_ITEMS = 15 * ALG_PAIR_CHANNELS / 2 /* of 8 ranks (rings_make); of 4 there are 7 * ALG_PAIR_CHANNELS */
 };
 
@@ -48,7 +48,7 @@ typedef struct filled {
     uint32_t rows; /* of the fullest channel; UINT32_MAX if a list has more than one message */
 } filled_t;
 
-/* m, and its messages into `list`: numbers begin .. begin + share - 1 of each peer and direction. */
+/* Fill in m, and write its messages to `list`: numbers begin .. begin + share - 1 of each peer and direction. */
 static filled_t messages_fill(messages_head &m, message_t *list, const alg_team_t *team, const alg_call_t *call,
                               uint32_t begin, uint32_t share)
 {
@@ -246,15 +246,12 @@ template <int MOST> static int pairs_preload_mixed(void)
 
 #endif
 
+/* As reducer and mover (launch.h). */
 namespace
 {
 
-/* In the place of a `reducer` or `mover` (launch.h). */
-struct pairs {
-    typedef pairs algorithm;
-    static constexpr part_bytes_t PART_BYTES = NULL;
-
 #ifdef __CUDACC__
+struct pairs {
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
         if (call->message_count <= (uint32_t)PAIRS_FEW)
@@ -274,7 +271,12 @@ struct pairs {
             error |= launch_preload(pairs_kernel_of<PAIRS_FEW>(batch, batch));
         return error;
     }
+};
 #else
+struct pairs {
+    typedef pairs algorithm;
+    static constexpr part_bytes_t PART_BYTES = NULL;
+
     static int launch(const alg_team_t *team, const alg_call_t *call, void *)
     {
         const uint32_t workers = grid_blocks(call);
@@ -284,7 +286,6 @@ struct pairs {
                                       f.items < workers ? f.items : workers, false, 0);
             });
     }
-#endif
 
     static uint64_t max_bytes(alg_collective_t, const alg_map_t *, uint32_t, alg_type_t)
     {
@@ -298,6 +299,7 @@ struct pairs {
         pairs_grid((uint32_t)(rows < most ? rows : most) * 2 * nranks, blocks, threads);
     }
 };
+#endif
 
 } // namespace
 

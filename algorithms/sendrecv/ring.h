@@ -22,7 +22,7 @@ struct item {
     bool sends;
     uint32_t lane, rows;   /* rows of the ring */
     uint8_t *data, *words; /* this lane's, of row 0 of the ring; NULL: to this rank itself */
-    uint8_t *count;        /* own: SENT or RECEIVED */
+    uint8_t *count;        /* own: COUNT_SENT or COUNT_RECEIVED */
     uint8_t *seen;         /* own */
     uint8_t *credit;       /* own, or for the receiver the peer's */
 
@@ -277,8 +277,8 @@ template <int ROWS> LANE_FN void ring_rearm(const item &it, uint64_t count, cons
     }
 }
 
-/* At the beginning of a launch that receives. */
-LANE_FN void ring_tell(const item &it, uint64_t count)
+/* At the beginning of a launch that receives: credit for all that earlier ones have received. */
+LANE_FN void ring_renew_credit(const item &it, uint64_t count)
 {
     if (it.lane == 0)
         lane_raise(it.credit, count);

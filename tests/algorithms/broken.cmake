@@ -169,7 +169,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(series_shares device/series.h "(lane.grid_blocks - 1)" "0" ": 1);" ": 0);")
   # The same in two crossings: a root that gets no data; a rank whose slice is empty.
   add_broken(broadcast_no_notice rooted/broadcast.cu "slices_notices(team, w.p, MARK_ESCAPE)" "notices_make(team, 0, ~0u, ~0u)")
-  add_broken(reduce_no_notice rooted/reduce.cu "slices_notices(team, l.p, lane_of::R::MARK)" "notices_make(team, 0, ~0u, ~0u)")
+  add_broken(reduce_no_notice rooted/reduce.cu "slices_notices(team, l.p, L::R::MARK)" "notices_make(team, 0, ~0u, ~0u)")
   # A call behind one that was given up sends.
   add_broken(no_stop device/epoch.h "return epoch & ALG_EPOCH_STOPPED" "return false && epoch")
   # A flag not raised for long looks new.
