@@ -26,8 +26,8 @@ static bool fits_behind(const shim_queued_t *before, const shim_queued_t *queued
 {
     const alg_call_t *call = &before->call.alg;
     const uint32_t last = call->part_count > 0 ? call->parts[call->part_count - 1].root : call->root;
-    const bool room = alg_collective_rooted(call->collective) ? queued->call.alg.root > last
-                                                              : call->part_count < ALG_MOST_PARTS;
+    const bool room =
+        alg_collective_rooted(call->collective) ? queued->call.alg.root > last : call->part_count < ALG_MOST_PARTS;
     return before->call.algorithm == queued->call.algorithm && are_alike(call, &queued->call.alg) && room &&
            can_be_part(before) && can_be_part(queued);
 }

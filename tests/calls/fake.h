@@ -48,6 +48,7 @@ typedef struct fake {
     bool running;                               /* recorded work has not ended */
     int ends_after;                             /* so many queries, if not 0 */
     uint32_t launches_left;                     /* if not 0: launches until they fail */
+    bool lists;                                 /* short all-reduces can be parts, too */
     bool launches_part;                         /* a launch that fails puts some of its work on the stream */
     ncclResult_t real_state;                    /* of every communicator: the answer of ncclCommGetAsyncError */
     uint32_t polls;                             /* of it; each one moves ncclInProgress on, the third to success */
@@ -57,7 +58,7 @@ typedef struct fake {
     uint64_t apart;                  /* of them (bits): without dependent launch */
     alg_call_t launched[FAKE_WORKS]; /* by Shunt; their lists of messages and of parts are copies */
     alg_message_t message[FAKE_MESSAGES];
-    alg_part_t part[FAKE_WORKS];
+    alg_part_t part[FAKE_MESSAGES];
     uint32_t messages, parts;
     uint32_t real_calls;
     const char *real_call[FAKE_WORKS]; /* names of the real NCCL's functions that were called, except groups' */

@@ -276,11 +276,14 @@ sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
 {
     (void)plan;
     static const alg_algorithm_t whole = {.name = "fake", .launch_cuda = launch};
-    static const alg_algorithm_t parts[2] = {
+    static const alg_algorithm_t parts[3] = {
+        {.name = "fake", .launch_cuda = launch, .shape = shape, .part_bytes = part_bytes},
         {.name = "fake", .launch_cuda = launch, .shape = shape, .part_bytes = part_bytes},
         {.name = "fake", .launch_cuda = launch, .shape = shape, .part_bytes = part_bytes}};
+    const bool list = fake.lists && query->collective == ALG_ALL_REDUCE;
     const alg_algorithm_t *algorithm = query->collective == ALG_BROADCAST ? &parts[0]
                                        : query->collective == ALG_REDUCE  ? &parts[1]
+                                       : list                             ? &parts[2]
                                                                           : &whole;
     if (query->count > FAKE_TAKEN_LIMIT)
         return (sel_choice_t){.reason = SEL_FORWARD_TABLE, .source = "policy"};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parts_test.c - groups of broadcasts and reduces on a fake GPU: which of them become one launch, and in which order
- * it comes.
+ * parts_test.c - groups of broadcasts, reduces and all-reduces on a fake GPU: which of them become one launch, and in
+ * which order it comes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -185,6 +185,57 @@ static void the_most_blocks_hold_for_all_parts(void **state)
     assert_int_equal(fake.launched[0].blocks, 2);
 }
 
+static void all_reduce(shim_comm_t *comm, size_t count, ncclRedOp_t op)
+{
+    assert_int_equal(ncclAllReduce(in, out, count, ncclFloat32, op, comm->handle, fake_stream(1)), ncclSuccess);
+}
+
+/* They are one launch of one block, up to as many as a launch takes. */
+static void short_all_reduces_are_one_launch(void **state)
+{
+    enum { CALLS = ALG_MOST_PARTS + 6 };
+    fake.lists = true;
+    ncclGroupStart();
+    for (int i = 0; i < CALLS; i++)
+        all_reduce(*state, i % 2 ? SMALL : 3 * SMALL, ncclSum);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_int_equal(fake.launches, 2);
+    assert_int_equal(fake.launched[0].part_count, ALG_MOST_PARTS);
+    assert_int_equal(fake.launched[0].blocks, 1);
+    assert_int_equal(fake.launched[0].parts[0].count, 3 * SMALL);
+    assert_int_equal(fake.launched[0].parts[ALG_MOST_PARTS - 1].count, SMALL);
+    assert_int_equal(fake.launched[1].part_count, CALLS - ALG_MOST_PARTS);
+}
+
+/* Long ones, others, and those with another operator come in their place. */
+static void all_reduces_keep_their_order(void **state)
+{
+    static const struct {
+        alg_collective_t collective;
+        uint32_t parts;
+        uint64_t count;
+    } wanted[] = {{ALG_ALL_REDUCE, 2, SMALL}, {ALG_ALL_REDUCE, 0, LONG}, {ALG_ALL_REDUCE, 2, SMALL},
+                  {ALG_ALL_REDUCE, 0, SMALL}, {ALG_BROADCAST, 0, SMALL}, {ALG_ALL_REDUCE, 0, SMALL}};
+    fake.lists = true;
+    ncclGroupStart();
+    all_reduce(*state, SMALL, ncclSum);
+    all_reduce(*state, SMALL, ncclSum);
+    all_reduce(*state, LONG, ncclSum);
+    all_reduce(*state, SMALL, ncclSum);
+    all_reduce(*state, SMALL, ncclSum);
+    all_reduce(*state, SMALL, ncclMax);
+    broadcast(*state, SMALL, 0);
+    all_reduce(*state, SMALL, ncclMax);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_int_equal(fake.launches, sizeof(wanted) / sizeof(wanted[0]));
+    for (uint32_t i = 0; i < fake.launches; i++) {
+        const alg_call_t *call = &fake.launched[i];
+        assert_int_equal(call->collective, wanted[i].collective);
+        assert_int_equal(call->part_count, wanted[i].parts);
+        assert_int_equal(call->part_count > 0 ? call->parts[0].count : call->count, wanted[i].count);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -196,6 +247,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(messages_are_not_between, set_up, tear_down),
         cmocka_unit_test_setup_teardown(communicators_have_their_own, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_most_blocks_hold_for_all_parts, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(short_all_reduces_are_one_launch, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(all_reduces_keep_their_order, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("parts", tests, NULL, NULL);
 }
