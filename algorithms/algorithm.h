@@ -61,14 +61,15 @@ size_t alg_type_bytes(alg_type_t type);
  *   ...          half 1 |  halves are all-ones ("armed") in every word.
  *   ...          rings  |  messages of pairs of ranks (sendrecv/ring.h):
  *                          armed, but for what was sent and not yet received
- *   ...          flags  |  the staged algorithm: a word a channel and peer,
- *   ...          counts |  values only grow. Counts: how far each ring has come.
- *   ...          staging|  The staged algorithm's data, guarded by flags.
+ *   ...          flags  |  staged and bulk: words a channel and peer, whose values
+ *   ...          counts |  only grow. Counts: how far each ring has come.
+ *   ...          staging|  Data that flags guard: staged's, and in the half where it
+ *                          gathers bulk's (bulk/bulk_move.cu).
  *
  * Rings have credits of their own. One rule guards all else, whatever a call's
  * collective, layout and grid: a call ends on a rank only after that rank has heard
  * from every rank in that call, directly or through others. A rank that has no data
- * for a peer sends it a notice instead (notice.h; the staged algorithms' flags go to
+ * for a peer sends it a notice instead (notice.h; the flags of staged and bulk go to
  * all ranks anyway). So when any rank begins call e+2, every rank has ended call e.
  *   Halves: call number e (counted on the device) uses only half e & 1, and reads
  * and re-arms every word that peers wrote there: the half is armed everywhere when
@@ -119,10 +120,10 @@ typedef struct alg_map {
     size_t half_bytes;   /* of one half */
     size_t rings_offset; /* of messages, and their list; behind half 1. All-ones at the start, like the halves */
     size_t rings_bytes;
-    size_t flags_offset; /* the staged algorithm's flags. All from here on is zero at the start */
+    size_t flags_offset; /* staged's and bulk's flags. All from here on is zero at the start */
     size_t flags_bytes;
     size_t counts_offset;  /* ALG_COUNTS_BYTES for the rings */
-    size_t staging_offset; /* the staged algorithm's data */
+    size_t staging_offset; /* their data */
     size_t staging_bytes;
 } alg_map_t;
 

@@ -32,6 +32,11 @@ function(add_copy target file)
     set(part "shm_")
   elseif(file MATCHES "^rooted")
     set(part "allreduce|twoshot|rooted")
+  elseif(file MATCHES "^bulk/")
+    set(part "bulk")
+    if(target MATCHES "staged") # who shares its staging
+      set(part "bulk|staged")
+    endif()
   endif()
   if(target MATCHES "series_") # calls of several parts
     set(test parts_test.c)
@@ -200,6 +205,19 @@ if(SHUNT_SANITIZE STREQUAL "")
     "missed = (lane.lost = team.control->gone | lane_stopped(team), lane_missed(lane, team))")
   # Credit that overtakes the re-arming of a ring in the host's memory.
   add_broken(late_credit sendrecv/ring.h "lane_fence();" "")
+  # Bulk copies: a sender that does not wait for credit, or takes a first ring as given, where a slow peer still reads
+  # what the last call sent; credit for what is not read; a reader that does not wait for its flag; flags of earlier
+  # calls that count; a flag before its chunk is complete; a stage that is filled before it was read.
+  add_broken(bulk_no_credit bulk/roles.h "!bulk_reached<N>(*j.team, BULK_CREDIT, w, j.base, credit)" "false")
+  add_broken(bulk_no_entry bulk/walk.h "if (least > w.chunk)"
+    "if (least > w.chunk || (kind == BULK_CREDIT && w.chunk < w.plan.slots))")
+  add_broken(bulk_false_credit bulk/roles.h "w.plan.slots + w.chunk + 1" "w.plan.slots + w.chunk + 2")
+  add_broken(bulk_no_flag bulk/roles.h "!bulk_reached<N>(*j.team, BULK_DATA, w, j.base, arrived)" "false")
+  add_broken(bulk_stale_flag bulk/walk.h "count < 2 * EPOCH_UNIT ? (uint32_t)count : 0" "(uint32_t)count")
+  add_broken(bulk_early_flag bulk/roles.h "bulk_done<LAG>(*j.out)" "bulk_read<LAG>(*j.out)")
+  add_broken(bulk_early_stage bulk/roles.h "bulk_read<LAG>(*j.in)" "bulk_commit(*j.in)")
+  # Slots where staged scatters, as soon as it has begun its next call.
+  add_broken(bulk_staged bulk/walk.h "team.staging_bytes / 2 +" "0 +")
   # The next launch does not know the position in the ring.
   add_broken(no_count sendrecv/ring.h "lane_write_own((uint64_t *)it.count, count)" "(void)count")
   # A half whose last call a slow peer still reads; a tile of which some units have arrived; marks of 2^31 calls ago.

@@ -135,10 +135,16 @@ static bool has_memory(alg_memory_t memory)
     return any;
 }
 
+static const alg_algorithm_t *find(const char *name)
+{
+    const alg_algorithm_t *all_reduce = alg_find(ALG_ALL_REDUCE, name);
+    return all_reduce ? all_reduce : alg_find(ALG_ALL_GATHER, name);
+}
+
 static bool has(const char *algorithm)
 {
 #ifdef PART
-    return alg_find(ALG_ALL_REDUCE, algorithm) != NULL;
+    return find(algorithm) != NULL;
 #else
     (void)algorithm;
     return true;
@@ -203,7 +209,7 @@ typedef struct turn {
 static void *turn_main(void *argument)
 {
     const turn_t *t = argument;
-    return (void *)(intptr_t)alg_find(ALG_ALL_REDUCE, t->algorithm)->launch_host(&t->team, &t->call);
+    return (void *)(intptr_t)find(t->algorithm)->launch_host(&t->team, &t->call);
 }
 
 /* Rank 0's call, of `count` floats in place, which are few. */
@@ -212,7 +218,13 @@ static turn_t turn_of_floats(world_t *w, const char *algorithm, uint64_t count, 
     static float x[4096];
     turn_t t = {algorithm,
                 world_team(w, 0),
-                {.input = x, .output = x, .count = count, .type = ALG_FLOAT32, .blocks = 1, .threads = 1}};
+                {.collective = find(algorithm)->collective,
+                 .input = x,
+                 .output = x,
+                 .count = count,
+                 .type = ALG_FLOAT32,
+                 .blocks = 1,
+                 .threads = 1}};
     t.team.timeout_ns = timeout_us * 1000;
     assert_true(count <= sizeof x / sizeof x[0]);
     return t;
@@ -224,7 +236,7 @@ enum { WAITING = sizeof waiting / sizeof waiting[0] };
 
 static world_t *world_for(const char *algorithm)
 {
-    return world_make(2, alg_find(ALG_ALL_REDUCE, algorithm)->memory, SCRATCH);
+    return world_make(2, find(algorithm)->memory, SCRATCH);
 }
 
 /* A rank that never comes: the others leave at the time limit, or on an abort. */
@@ -253,6 +265,24 @@ static void broken_waits(void **state)
         if (has(waiting[i]))
             broken_wait(waiting[i]);
     }
+    if (has("bulk"))
+        broken_wait("bulk");
+}
+
+/* The same of a move: neither data nor flags. */
+static void moves_behind(void **state)
+{
+    (void)state;
+    if (!has("bulk"))
+        return;
+    world_t *w = world_for("bulk");
+    static uint8_t before[SCRATCH];
+    turn_t turn = turn_of_floats(w, "bulk", 1000, 50000);
+    assert_int_equal((intptr_t)turn_main(&turn), ALG_STATUS_TIMEOUT);
+    memcpy(before, w->scratch[1], SCRATCH);
+    assert_int_not_equal((intptr_t)turn_main(&turn), ALG_STATUS_OK);
+    assert_memory_equal(before, w->scratch[1], SCRATCH);
+    world_free(w);
 }
 
 /* Calls behind one that was given up send nothing: a late peer would add data of different calls. */
@@ -350,20 +380,27 @@ static void raise_step(world_t *w, uint64_t i)
     __atomic_store_n(&flags[1], i + 1, __ATOMIC_RELEASE);
 }
 
+/* The counts of chunks of 512 bytes that may be sent, and that have arrived (bulk/walk.h). */
+static void raise_counts(world_t *w, uint64_t i)
+{
+    uint64_t *flags = (uint64_t *)(w->scratch[0] + w->map.flags_offset);
+    __atomic_store_n(&flags[1], i + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&flags[ALG_STAGED_CHANNELS * ALG_MAX_RANKS + 1], i + 1, __ATOMIC_RELEASE);
+}
+
 /* Side by side, since all of them only wait. */
 static void slow_peers(void **state)
 {
     (void)state;
-    enum { PEERS = 4 };
+    enum { PEERS = 5 };
     static const struct {
         const char *algorithm;
         uint64_t count;
         void (*step)(world_t *, uint64_t);
     } peer[PEERS] = {
-        {"oneshot", SLOW_STEPS * 4, put_vector},
-        {"staged", SLOW_STEPS / 2 * 192, raise_flag},
-        {"shm-oneshot", SLOW_STEPS * 12, post_units},
-        {"shm-staged", (SLOW_STEPS - 1) * 32 * 2 * 4, raise_step},
+        {"oneshot", SLOW_STEPS * 4, put_vector},      {"staged", SLOW_STEPS / 2 * 192, raise_flag},
+        {"shm-oneshot", SLOW_STEPS * 12, post_units}, {"shm-staged", (SLOW_STEPS - 1) * 32 * 2 * 4, raise_step},
+        {"bulk", SLOW_STEPS * 128, raise_counts},
     };
     static float x[PEERS][4096];
     world_t *w[PEERS] = {NULL};
@@ -492,8 +529,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_algorithm), cmocka_unit_test(mixed),        cmocka_unit_test(largest),
-        cmocka_unit_test(broken_waits),   cmocka_unit_test(calls_behind), cmocka_unit_test(wrapped_epochs),
-        cmocka_unit_test(slow_peers),     cmocka_unit_test(stale_marks),
+        cmocka_unit_test(broken_waits),   cmocka_unit_test(calls_behind), cmocka_unit_test(moves_behind),
+        cmocka_unit_test(wrapped_epochs), cmocka_unit_test(slow_peers),   cmocka_unit_test(stale_marks),
 #ifndef PART
         cmocka_unit_test(pairs_of_bytes),
 #endif

@@ -49,6 +49,12 @@ static void any_shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_
         "staged", c, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL                      \
     }
 
+#define BULK(c)                                                            \
+    &(const alg_algorithm_t)                                               \
+    {                                                                      \
+        "bulk", c, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL \
+    }
+
 const alg_algorithm_t *const alg_registry[] = {
     &(const alg_algorithm_t){"oneshot", ALG_ALL_REDUCE, half, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL},
     &(const alg_algorithm_t){"twoshot", ALG_ALL_REDUCE, half, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL},
@@ -57,7 +63,9 @@ const alg_algorithm_t *const alg_registry[] = {
     PAIR(ALG_REDUCE),
     &(const alg_algorithm_t){"twoshot", ALG_REDUCE, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL},
     PAIR(ALG_ALL_GATHER),
+    BULK(ALG_ALL_GATHER),
     PAIR(ALG_ALL_TO_ALL),
+    BULK(ALG_ALL_TO_ALL),
     PAIR(ALG_BROADCAST),
     &(const alg_algorithm_t){"twoshot", ALG_BROADCAST, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL},
     PAIR(ALG_GATHER),
@@ -141,8 +149,11 @@ static void built_in_rows(void **state)
         const uint64_t once = (n == 2 ? 24 : n == 3 ? 2 : 1) * MIB;
         for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
             const uint64_t most = (n == 2 && blocks[i] != ALG_GATHER ? 512 : 128) * MIB;
+            const bool bulk = n == 2 && (blocks[i] == ALG_ALL_GATHER || blocks[i] == ALG_ALL_TO_ALL);
             expect(blocks[i], 1024, "push");
-            expect(blocks[i], most, "push");
+            expect(blocks[i], 64 * MIB, "push");
+            expect(blocks[i], 64 * MIB + n, bulk ? "bulk" : "push");
+            expect(blocks[i], most, bulk ? "bulk" : "push");
             expect(blocks[i], most + n, "nccl");
             assert_true(choose(blocks[i], ALG_INT8, MIB).blocks <= 32);
         }
@@ -203,8 +214,8 @@ static void policies(void **state)
     assert_false(sel_policy_check("scatter:push", fault, sizeof fault));
     assert_string_equal(fault, "column 9: expected an algorithm (staged), builtin or nccl");
     assert_false(sel_policy_check("fast", fault, sizeof fault));
-    assert_string_equal(fault,
-                        "column 1: expected an algorithm (oneshot, twoshot, staged, push, pairs), builtin or nccl");
+    assert_string_equal(
+        fault, "column 1: expected an algorithm (oneshot, twoshot, staged, push, bulk, pairs), builtin or nccl");
     assert_true(sel_policy_check("reducescatter:push;reduce:staged;alltoall:0-1K=push", fault, sizeof fault));
 }
 

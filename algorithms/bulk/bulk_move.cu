@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bulk_move.cu - all-gather and all-to-all of long messages with few blocks, by
+ * bulk copies (bulk.h).
+ *
+ * Data path: input -> stage of the block -> slot in the peer's staging -> flag ->
+ * stage -> output. A multiprocessor stores 50 GB/s so, of which 64 blocks of plain
+ * stores reach two thirds; and nothing is polled but flags, nothing re-armed.
+ *
+ * A block is a channel: it sends and receives its part of every rank's block, in
+ * chunks. A channel has a ring of slots at each peer. Flags are the call's number plus
+ * a count of chunks, and never cleared, as staged's. DATA: so many of the
+ * sender's chunks have arrived; CREDIT: so many may be sent.
+ *
+ * Between two calls: credit begins anew in each call, with a full ring, which the
+ * receiver gives when it has begun the call: its last kernel has ended then, and has
+ * read all that earlier calls sent. So nobody waits at the end of a call for what its
+ * peers read. No call is empty, so channel 0 has a chunk for every pair of ranks, and
+ * a rank ends only when it has heard of that (algorithm.h). The rings lie in the half
+ * of staging that staged gathers in. There staged stores only behind a flag that the
+ * reader raised in the same call, too, so either may follow the other.
+ *
+ * Roles of a block (bulk.h): the loader fills stages from the input, the sender
+ * empties them into the peers' slots (and the own block into the output); the
+ * herald raises DATA. The taker fills other stages from own slots, the keeper
+ * empties them into the output and gives CREDIT. The fence before a DATA flag takes
+ * microseconds, so the sender leaves it to the herald. Where buffers are not whole
+ * (input.h) the loader and the keeper are several warps (plain.h), and the loader keeps
+ * the own block.
+ *
+ * What crosses the link is ordered so. The sender sees its copies complete, tells the
+ * herald, which fences and raises DATA; the taker sees that, and a fence of the copies'
+ * way to memory puts its load behind it. The other way round the keeper sees the load
+ * complete and gives CREDIT; the sender sees that, fences likewise, and stores.
+ *
+ * A wait that is broken ends its role alone. The others find the stop at their next
+ * look, and go on until then as if the first were late: data and flags that still go
+ * out are right. Each role waits for its own copies before it leaves.
+ *
+ * The number of channels is the same on all ranks. The number of blocks need not be:
+ * the roles of a block take its channels one after the other, in growing order, so
+ * the lowest channel that is not through is under way on every rank.
+ */
+#include "algorithms/bulk/plain.h"
+#include "algorithms/device/launch.h"
+
+struct bulk_move {
+    enum { WHOLE_THREADS = 5 * 32, MOST_THREADS = (3 + (BULK_TURNS + 1) * BULK_WARPS) * 32 };
+
+    template <int N, bool WHOLE, bool EACH>
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    {
+        constexpr bulk_size_t SIZE = BULK_SIZE<EACH>;
+        bulk_block_t block;
+        bulk_make(block, SIZE.depth, SIZE.chunk);
+        bulk_init(lane, block, WHOLE ? 1 : BULK_WARPS);
+        bulk_job_t j;
+        j.team = &team;
+        j.out = &block.ring[0];
+        j.in = &block.ring[1];
+        j.sent = block.word;
+        j.input = (const uint8_t *)call.input;
+        j.output = (uint8_t *)call.output;
+        j.in_step = EACH ? call.stride : 0;
+        j.out_step = call.stride;
+        j.keep = j.output + team.rank * j.out_step != j.input + team.rank * j.in_step;
+        j.pieces = EACH ? team.nranks - 1 + (WHOLE && j.keep) : 1;
+        walk w = walk::make(bulk_plan(team, call.count, call.blocks, SIZE.chunk), lane);
+
+        lane_begin((uintptr_t)team.own | w.plan.span, call.early);
+        const uint64_t epoch = epoch_read(team);
+        epoch_leave(lane, team);
+        /* A warp's lanes leave together: its arrivals stand for what all of them stored. */
+        if (lane_warp_any(epoch_stopped(epoch)))
+            return;
+        j.base = epoch_base(epoch);
+        bulk_sender<N, EACH, WHOLE> sender = {j, w, {}, {}, 0, 0, 0};
+        bulk_herald herald = {j, w, 0};
+        bulk_taker<N> taker = {j, w, {}, 0, 0, 0, false};
+        if constexpr (WHOLE) {
+            bulk_loader<EACH> loader = {j, w, {}, 0, 0};
+            bulk_keeper<EACH> keeper = {j, w, {}, {}, 0, 0};
+            bulk_roles(lane, team, loader, sender, herald, taker, keeper);
+        } else {
+            bulk_plain_loader<EACH> loader = bulk_plain_loader<EACH>::make(j, w, lane);
+            bulk_plain_keeper keeper = {j, w, {}, 0, lane.thread % bulk_threads()};
+            bulk_roles(lane, team, loader, keeper, sender, herald, taker);
+        }
+    }
+
+    static uint64_t segment(const alg_team_t *team, const alg_call_t *call)
+    {
+        (void)team;
+        return (uint64_t)call->blocks * BULK_MOST_CHUNKS * size(call->collective).chunk;
+    }
+
+    static constexpr bulk_size_t size(int collective)
+    {
+        return route_input_blocks(collective) ? BULK_SIZE<true> : BULK_SIZE<false>;
+    }
+
+    /* Vectors are counted in 32 bits. */
+    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t)
+    {
+        const uint32_t chunk = size(COLLECTIVE).chunk;
+        return nranks >= 2 && map->staging_bytes / 2 >= bulk_rings(nranks, BULK_MOST_CHANNELS, BULK_LEAST_SLOTS, chunk)
+                   ? (uint64_t)32 << 30
+                   : 0;
+    }
+
+    /* At least some chunks a channel; and each role its warps. */
+    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    {
+        const uint64_t block = bytes / alg_collective_blocks((alg_collective_t)COLLECTIVE, nranks);
+        const uint64_t most = block / (2 * size(COLLECTIVE).chunk) + 1;
+        if (*blocks > BULK_MOST_CHANNELS)
+            *blocks = BULK_MOST_CHANNELS;
+        if (*blocks > most)
+            *blocks = (uint32_t)most;
+        *threads = MOST_THREADS;
+    }
+};
+
+#ifdef __CUDACC__
+
+/* With 64 registers two fit a multiprocessor. More ranks, or the code for other GPUs, would spill. */
+#if __CUDA_ARCH__ == 900
+template <> inline constexpr int LAUNCH_BLOCKS_OF<bulk_move, 2> = 2;
+#endif
+
+static const alg_move_kernels_t bulk_kernels = ALG_PER_BLOCKS(alg_move_kernel, bulk_move);
+
+static constexpr uint32_t bulk_room(bulk_size_t size)
+{
+    return bulk_shared_bytes(size.depth, size.chunk);
+}
+/* What sm_86, sm_89 and sm_120 give a block: each that is resident has a place somewhere (shim/comm/room.c). Of the
+ * 227 KiB of sm_90 and sm_100 two take less. */
+static_assert(bulk_room(BULK_SIZE<false>) <= 99 << 10 && bulk_room(BULK_SIZE<true>) <= 99 << 10, "too large a block");
+
+extern "C" int alg_bulk_move_launch(const alg_team_t *team, const alg_call_t *call, void *stream)
+{
+    const alg_call_t moved = launch_in_bytes(call);
+    return launch_segments(&moved, bulk_move::segment(team, &moved), [team, stream](const alg_call_t &part) {
+        const int kind = launch_body_kind(team, &part);
+        const alg_kernel_t kernel = bulk_kernels[route_input_blocks(part.collective)][kind];
+        const uint32_t threads = kind < BODY_RANKS ? bulk_move::MOST_THREADS : bulk_move::WHOLE_THREADS;
+        return launch_grid(kernel, team, part, launch_blocks(&part), threads,
+                           bulk_room(bulk_move::size(part.collective)), stream);
+    });
+}
+
+extern "C" int alg_bulk_move_preload(void)
+{
+    int error = 0;
+    for (int i = 0; i < 2 * BODY_KINDS && error == 0; i++) {
+        const alg_kernel_t kernel = bulk_kernels[i / BODY_KINDS][i % BODY_KINDS];
+        error = (int)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                          (int)bulk_room(i < BODY_KINDS ? BULK_SIZE<false> : BULK_SIZE<true>));
+        error = error ? error : launch_preload(kernel);
+    }
+    return error;
+}
+
+#else
+ALG_MOVER(alg_bulk_move, bulk_move)
+#endif
+ALG_DESCRIBE(alg_allgather_bulk, "bulk", ALG_ALL_GATHER, alg_bulk_move, bulk_move)
+ALG_DESCRIBE(alg_alltoall_bulk, "bulk", ALG_ALL_TO_ALL, alg_bulk_move, bulk_move)

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bulk_cuda.cuh - the vocabulary of bulk.h on CUDA: an mbarrier for each stage and
+ * direction. The block's memory has the word of roles, then barriers of each ring,
+ * then their stages. What takes PTX is in bulk_ptx.cuh.
+ */
+#ifndef SHUNT_BULK_CUDA_CUH
+#define SHUNT_BULK_CUDA_CUH
+
+#include "algorithms/device/bulk_ptx.cuh"
+
+typedef struct bulk_ring {
+    uint32_t stages, full, free; /* in memory of the block */
+    uint32_t depth, bytes;       /* of a stage */
+} bulk_ring_t;
+
+/* round: how often the ring was gone through; only its last bit counts. */
+typedef struct bulk_at {
+    uint32_t stage, round;
+} bulk_at_t;
+
+LANE_FN void bulk_next(const bulk_ring_t &r, bulk_at_t &at)
+{
+    if (++at.stage == r.depth) {
+        at.stage = 0;
+        at.round ^= 1;
+    }
+}
+
+typedef uint32_t bulk_word_t; /* in memory of the block */
+
+LANE_FN uint32_t bulk_stage(const bulk_ring_t &r, const bulk_at_t &at)
+{
+    return r.stages + at.stage * r.bytes;
+}
+
+LANE_FN bool bulk_free(const bulk_ring_t &r, const bulk_at_t &at)
+{
+    return bulk_over(r.free + 8 * at.stage, at.round ^ 1);
+}
+
+LANE_FN bool bulk_filled(const bulk_ring_t &r, const bulk_at_t &at)
+{
+    return bulk_over(r.full + 8 * at.stage, at.round);
+}
+
+LANE_FN void bulk_load(const bulk_ring_t &r, const bulk_at_t &at, const void *from, uint32_t bytes)
+{
+    bulk_copy_in(bulk_stage(r, at), from, bytes, r.full + 8 * at.stage);
+}
+
+LANE_FN void bulk_store(void *to, const bulk_ring_t &r, const bulk_at_t &at, uint32_t bytes)
+{
+    bulk_copy_out(to, bulk_stage(r, at), bytes);
+}
+
+LANE_FN void bulk_commit(const bulk_ring_t &)
+{
+    bulk_group();
+}
+
+template <int N> LANE_FN void bulk_read(const bulk_ring_t &)
+{
+    bulk_wait_read<N>();
+}
+
+template <int N> LANE_FN void bulk_done(const bulk_ring_t &)
+{
+    bulk_wait_done<N>();
+}
+
+/* Behind what the lanes of this warp did with the stage, and lane_warp_sync. */
+LANE_FN void bulk_release(const bulk_ring_t &r, const bulk_at_t &at)
+{
+    bulk_arrive(r.free + 8 * at.stage);
+}
+
+LANE_FN void bulk_stage_store(const bulk_ring_t &r, const bulk_at_t &at, uint32_t i, const vec16_t &v)
+{
+    bulk_shared_store(bulk_stage(r, at) + i * VEC, v);
+}
+
+/* What each lane of the warp stored into the stage is there for copies, too. */
+LANE_FN void bulk_fill(const bulk_ring_t &r, const bulk_at_t &at, uint32_t thread)
+{
+    bulk_stored();
+    lane_warp_sync();
+    if (thread % 32 == 0)
+        bulk_arrive(r.full + 8 * at.stage);
+}
+
+/* Else the 5 words around, of which the last is only needed where the first is not whole: it may be the next stage's.
+ */
+template <bool ALIGNED> LANE_FN vec16_t bulk_vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
+{
+    const uint32_t from = bulk_stage(r, at) + byte;
+    if constexpr (ALIGNED) {
+        return bulk_shared_vector(from);
+    } else {
+        uint32_t w[5];
+        LANE_UNROLL
+        for (uint32_t i = 0; i < 4; i++)
+            w[i] = bulk_shared_word(from / 4 * 4 + 4 * i);
+        w[4] = bulk_shared_word((from + VEC - 1) / 4 * 4);
+        vec16_t v;
+        LANE_UNROLL
+        for (uint32_t i = 0; i < 4; i++)
+            v.w[i] = buffer_shift(w[i], w[i + 1], from % 4);
+        return v;
+    }
+}
+
+LANE_FN uint8_t bulk_byte(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
+{
+    const uint32_t from = bulk_stage(r, at) + byte;
+    return (uint8_t)(bulk_shared_word(from / 4 * 4) >> 8 * (from % 4));
+}
+
+/* A block that left with loads under way would have them write into its successor's memory. */
+LANE_FN void bulk_settle(const bulk_ring_t &r, bulk_at_t at, uint32_t issued)
+{
+    for (uint32_t i = 0; i < r.depth && i < issued; i++) {
+        if (at.stage == 0) {
+            at.stage = r.depth;
+            at.round ^= 1;
+        }
+        at.stage--;
+        while (!bulk_filled(r, at))
+            ;
+    }
+}
+
+typedef struct bulk_block {
+    bulk_word_t word;
+    bulk_ring_t ring[2];
+} bulk_block_t;
+
+enum { BULK_HEAD = 512 };
+
+LANE_HOST_FN constexpr uint32_t bulk_shared_bytes(uint32_t depth, uint32_t bytes)
+{
+    return BULK_HEAD + 2 * depth * bytes;
+}
+
+LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t bytes)
+{
+    const uint32_t at = bulk_base();
+    b.word = at;
+    LANE_UNROLL
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t barriers = at + 8 + 16 * depth * i;
+        b.ring[i] = bulk_ring_t{at + BULK_HEAD + i * depth * bytes, barriers, barriers + 8 * depth, depth, bytes};
+    }
+}
+
+/* Before lane_sync. `warps` fill a stage of the first ring, and release one of the second. */
+LANE_FN void bulk_init(const lane_t &lane, const bulk_block_t &b, uint32_t warps)
+{
+    if (lane.thread != 0)
+        return;
+    bulk_tell(b.word, 0);
+    LANE_UNROLL
+    for (uint32_t i = 0; i < 2; i++) {
+        for (uint32_t s = 0; s < b.ring[i].depth; s++) {
+            bulk_barrier_make(b.ring[i].full + 8 * s, i == 0 ? warps : 1);
+            bulk_barrier_make(b.ring[i].free + 8 * s, i == 1 ? warps : 1);
+        }
+    }
+    bulk_barriers_made();
+}
+
+template <class R> LANE_FN void bulk_role(lane_t &lane, const alg_team_t &team, uint32_t &warp, R &role)
+{
+    const uint32_t here = lane.thread / 32 - warp;
+    warp += R::WARPS;
+    if (here >= R::WARPS || (R::WARPS == 1 && lane.thread % 32 != 0))
+        return;
+    lane_wait_begins(lane);
+    for (;;) {
+        const bulk_step_t step = role.step();
+        if (step == BULK_ENDED)
+            break;
+        if (step == BULK_MOVED)
+            lane_wait_begins(lane);
+        else if (R::WARPS == 1 ? lane_stop(lane, team) : lane_warp_any(lane_stop(lane, team)))
+            break;
+    }
+    role.end();
+}
+
+template <class... R> LANE_FN void bulk_roles(lane_t &lane, const alg_team_t &team, R &...role)
+{
+    uint32_t warp = 0;
+    (bulk_role(lane, team, warp, role), ...);
+}
+
+#endif
