@@ -48,7 +48,7 @@ struct bulk_move {
     enum { WHOLE_THREADS = 5 * 32, MOST_THREADS = (3 + (BULK_TURNS + 1) * BULK_WARPS) * 32 };
 
     template <int N, bool WHOLE, bool EACH>
-    LANE_FN static void run(lane_t lane, const alg_team_t &team, const alg_call_t &call)
+    LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
         constexpr bulk_size_t SIZE = BULK_SIZE<EACH>;
         bulk_block_t block;
@@ -88,31 +88,30 @@ struct bulk_move {
         }
     }
 
-    static uint64_t segment(const alg_team_t *team, const alg_call_t *call)
+    static uint64_t segment_bytes(const alg_team_t *, const alg_call_t *call)
     {
-        (void)team;
         return (uint64_t)call->blocks * BULK_MOST_CHUNKS * size(call->collective).chunk;
     }
 
-    static constexpr bulk_size_t size(int collective)
+    static constexpr bulk_size_t size(alg_collective_t collective)
     {
-        return route_input_blocks(collective) ? BULK_SIZE<true> : BULK_SIZE<false>;
+        return route_input_has_blocks(collective) ? BULK_SIZE<true> : BULK_SIZE<false>;
     }
 
     /* Vectors are counted in 32 bits. */
-    template <int COLLECTIVE> static uint64_t max_bytes(const alg_map_t *map, uint32_t nranks, alg_type_t)
+    static uint64_t max_bytes(alg_collective_t collective, const alg_map_t *map, uint32_t nranks, alg_type_t)
     {
-        const uint32_t chunk = size(COLLECTIVE).chunk;
+        const uint32_t chunk = size(collective).chunk;
         return nranks >= 2 && map->staging_bytes / 2 >= bulk_rings(nranks, BULK_MOST_CHANNELS, BULK_LEAST_SLOTS, chunk)
                    ? (uint64_t)32 << 30
                    : 0;
     }
 
     /* At least some chunks a channel; and each role its warps. */
-    template <int COLLECTIVE> static void shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
+    static void shape(alg_collective_t collective, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
-        const uint64_t block = bytes / alg_collective_blocks((alg_collective_t)COLLECTIVE, nranks);
-        const uint64_t most = block / (2 * size(COLLECTIVE).chunk) + 1;
+        const uint64_t block = bytes / alg_collective_blocks(collective, nranks);
+        const uint64_t most = block / (2 * size(collective).chunk) + 1;
         if (*blocks > BULK_MOST_CHANNELS)
             *blocks = BULK_MOST_CHANNELS;
         if (*blocks > most)
@@ -125,10 +124,8 @@ struct bulk_move {
 
 /* With 64 registers two fit a multiprocessor. More ranks, or the code for other GPUs, would spill. */
 #if __CUDA_ARCH__ == 900
-template <> inline constexpr int LAUNCH_BLOCKS_OF<bulk_move, 2> = 2;
+template <> inline constexpr int BLOCKS_A_MULTIPROCESSOR<bulk_move, 2> = 2;
 #endif
-
-static const alg_move_kernels_t bulk_kernels = ALG_PER_BLOCKS(alg_move_kernel, bulk_move);
 
 static constexpr uint32_t bulk_room(bulk_size_t size)
 {
@@ -138,32 +135,54 @@ static constexpr uint32_t bulk_room(bulk_size_t size)
  * 227 KiB of sm_90 and sm_100 two take less. */
 static_assert(bulk_room(BULK_SIZE<false>) <= 99 << 10 && bulk_room(BULK_SIZE<true>) <= 99 << 10, "too large a block");
 
-extern "C" int alg_bulk_move_launch(const alg_team_t *team, const alg_call_t *call, void *stream)
-{
-    const alg_call_t moved = launch_in_bytes(call);
-    return launch_segments(&moved, bulk_move::segment(team, &moved), [team, stream](const alg_call_t &part) {
-        const int kind = launch_body_kind(team, &part);
-        const alg_kernel_t kernel = bulk_kernels[route_input_blocks(part.collective)][kind];
-        const uint32_t threads = kind < BODY_RANKS ? bulk_move::MOST_THREADS : bulk_move::WHOLE_THREADS;
-        return launch_grid(kernel, team, part, launch_blocks(&part), threads,
-                           bulk_room(bulk_move::size(part.collective)), stream);
-    });
-}
-
-extern "C" int alg_bulk_move_preload(void)
-{
-    int error = 0;
-    for (int i = 0; i < 2 * BODY_KINDS && error == 0; i++) {
-        const alg_kernel_t kernel = bulk_kernels[i / BODY_KINDS][i % BODY_KINDS];
-        error = (int)cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                          (int)bulk_room(i < BODY_KINDS ? BULK_SIZE<false> : BULK_SIZE<true>));
-        error = error ? error : launch_preload(kernel);
-    }
-    return error;
-}
-
-#else
-ALG_MOVER(alg_bulk_move, bulk_move)
 #endif
-ALG_DESCRIBE(alg_allgather_bulk, "bulk", ALG_ALL_GATHER, alg_bulk_move, bulk_move)
-ALG_DESCRIBE(alg_alltoall_bulk, "bulk", ALG_ALL_TO_ALL, alg_bulk_move, bulk_move)
+
+namespace
+{
+
+/* A mover (launch.h) whose blocks have memory of their own, and as many threads as their roles take. */
+struct bulk_mover {
+    typedef bulk_move algorithm;
+    static constexpr part_bytes_t PART_BYTES = NULL;
+
+#ifdef __CUDACC__
+    static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
+    {
+        const kernel_call_t whole = kernel_call_make_bytes(*call);
+        return segments_launch(
+            whole, bulk_move::segment_bytes(team, call), [team, stream](const kernel_call_t &segment) {
+                const uint32_t threads =
+                    kernel_call_is_whole(segment) ? bulk_move::WHOLE_THREADS : bulk_move::MOST_THREADS;
+                return launch_grid(mover<bulk_move>::kernel_of(team, segment), team, segment, segment.grid_blocks,
+                                   threads, bulk_room(bulk_move::size(segment.collective)), stream);
+            });
+    }
+
+    template <bool EACH> static int give_room(uint32_t nranks, bool is_whole)
+    {
+        return (int)cudaFuncSetAttribute((const void *)move_kernel_of<bulk_move, kernel_call_t, EACH>(nranks, is_whole),
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bulk_room(BULK_SIZE<EACH>));
+    }
+
+    static int preload(void)
+    {
+        int error = 0;
+        for (uint32_t nranks = 2; nranks <= EXACT_RANKS + 1 && error == 0; nranks++) {
+            error = give_room<false>(nranks, false) | give_room<false>(nranks, true) | give_room<true>(nranks, false) |
+                    give_room<true>(nranks, true);
+        }
+        return error != 0 ? error : mover<bulk_move>::preload();
+    }
+#else
+    static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
+    {
+        return mover<bulk_move>::launch(team, call, stream);
+    }
+#endif
+};
+
+} // namespace
+
+ALG_ENTRIES(alg_bulk_move, bulk_mover)
+ALG_DESCRIBE(alg_allgather_bulk, "bulk", ALG_ALL_GATHER, ALG_MEMORY_PEER, alg_bulk_move)
+ALG_DESCRIBE(alg_alltoall_bulk, "bulk", ALG_ALL_TO_ALL, ALG_MEMORY_PEER, alg_bulk_move)
