@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * lane_ptx.cuh - accesses to memory on CUDA, and the instructions of dependent launch.
- * All inline PTX of the kernels is here; each wrapper says who supplies the ordering.
+ * All inline PTX of the kernels is here, but for bulk copies (bulk_ptx.cuh); each
+ * wrapper says who supplies the ordering.
  *
  * tests/emulator/ has the same functions for emulated GPUs.
  */

@@ -12,11 +12,26 @@
 #include "tests/support/data.h"
 
 /* GPU_BLOCKS: most blocks of a grid. GPU_DOUBLED: blocks have 32 threads, doubled up to so often. GPU_BYTES: of the
- * longest message. GPU_SCRATCH: a scratch whose rings such messages fill. GPU_SECONDS: limit of a program; 0: none. */
+ * longest message. GPU_SCRATCH: a scratch whose rings such messages fill. GPU_REPLAYS: of a graph. GPU_SECONDS: limit
+ * of a program; 0: none. */
 #ifdef EMULATED
-enum { GPU_BLOCKS = 4, GPU_DOUBLED = 2, GPU_BYTES = 48 << 10, GPU_SCRATCH = 1 << 20, GPU_SECONDS = 0 };
+enum {
+    GPU_BLOCKS = 4,
+    GPU_DOUBLED = 2,
+    GPU_BYTES = 48 << 10,
+    GPU_SCRATCH = 1 << 20,
+    GPU_REPLAYS = 16,
+    GPU_SECONDS = 0
+};
 #else
-enum { GPU_BLOCKS = 64, GPU_DOUBLED = 4, GPU_BYTES = 4 << 20, GPU_SCRATCH = 80 << 20, GPU_SECONDS = 200 };
+enum {
+    GPU_BLOCKS = 64,
+    GPU_DOUBLED = 4,
+    GPU_BYTES = 4 << 20,
+    GPU_SCRATCH = 80 << 20,
+    GPU_REPLAYS = 50,
+    GPU_SECONDS = 200
+};
 #endif
 
 static inline ncclDataType_t gpu_draw_type(uint64_t *state)

@@ -14,7 +14,7 @@
 #include "tests/algorithms/gpu_calls.h"
 #include "tests/algorithms/gpu_draw.h"
 
-enum { MOST_BYTES = GPU_BYTES, GRAPH_CALLS = 12, REPLAYS = 50 };
+enum { MOST_BYTES = GPU_BYTES, GRAPH_CALLS = 12 };
 
 static void launch(const gpu_team_t *g, const gpu_call_t *d)
 {
@@ -69,7 +69,7 @@ static int replayed(gpu_team_t *g, const gpu_buffers_t *b, uint64_t *state)
         GPU(cudaGraphDestroy(graph));
     }
     int wrong = 0;
-    for (int i = 0; i < REPLAYS && !wrong; i++) {
+    for (int i = 0; i < GPU_REPLAYS && !wrong; i++) {
         for (int r = 0; r < g->nranks; r++) {
             GPU(cudaSetDevice(g->device[r]));
             GPU(cudaMemsetAsync(b->output[r], 0xa5, gpu_call_bytes(last, r), g->stream[r]));
@@ -111,7 +111,7 @@ int main(int argc, char **argv)
     gpu_options(argc, argv, &gpus, &calls, &seed);
     alarm(GPU_SECONDS);
     gpus = gpu_count_or_skip(gpus, 1);
-    for (int i = 0; i < ALG_MEMORY_COUNT * (ALG_MAX_RANKS - 1); i++) {
+    for (int i = 0; i < ALG_MEMORY_COUNT * (ALG_MAX_RANKS - 1) && wrong == 0; i++) {
         gpu_team_t g;
         if (!gpu_has_memory((alg_memory_t)(i % ALG_MEMORY_COUNT)))
             continue;

@@ -8,6 +8,7 @@
  *                              [-B blocks,...] [-T threads,...] [-E 0|1: early] [-P priority]
  *                              [-m ring|pair|all: messages to the next rank, from rank 0 to 1, between all]
  *                              [-M: through the host's memory] [-p: calls of a part for each root]
+ *                              [-u bytes: inputs so far off alignment] [-i: in place, as an all-gather is]
  * Bytes are those of a message, but of -m all those of a rank's messages to all, itself included, and of -p those of
  * all parts.
  */
@@ -27,7 +28,8 @@ typedef struct options {
     alg_memory_t memory;
     uint32_t early;
     int priority;
-    int parts;
+    int parts, in_place;
+    size_t off;
     alg_type_t type;
     uint32_t blocks[MOST_LIST], threads[MOST_LIST];
     int nblocks, nthreads;
@@ -151,8 +153,8 @@ static void sweep_size(gpu_team_t *g, const options_t *o, uint8_t **input, uint8
             alg_part_t part[ALG_MAX_RANKS][ALG_MAX_RANKS];
             for (int r = 0; r < g->nranks; r++) {
                 call[r] = (alg_call_t){.collective = algorithm->collective,
-                                       .input = input[r],
-                                       .output = output[r],
+                                       .input = (o->in_place ? output[r] + r * (bytes / parts) : input[r]) + o->off,
+                                       .output = output[r] + (o->in_place ? o->off : 0),
                                        .count = bytes / parts / alg_type_bytes(o->type),
                                        .early = o->early,
                                        .type = o->type,
@@ -187,7 +189,7 @@ int main(int argc, char **argv)
                    .threads = {256, 512},
                    .nthreads = 2};
     int option;
-    while ((option = getopt(argc, argv, "g:c:a:b:e:s:t:B:T:E:P:m:Mp")) != -1) {
+    while ((option = getopt(argc, argv, "g:c:a:b:e:s:t:B:T:E:P:m:Mpu:i")) != -1) {
         switch (option) {
         case 'g':
             o.gpus = atoi(optarg);
@@ -212,6 +214,12 @@ int main(int argc, char **argv)
             break;
         case 'p':
             o.parts = 1;
+            break;
+        case 'u':
+            o.off = strtoull(optarg, NULL, 0);
+            break;
+        case 'i':
+            o.in_place = 1;
             break;
         case 'a':
             o.algorithm = optarg;
@@ -241,8 +249,8 @@ int main(int argc, char **argv)
     uint8_t *input[ALG_MAX_RANKS], *output[ALG_MAX_RANKS];
     for (int r = 0; r < o.gpus; r++) {
         GPU(cudaSetDevice(r));
-        GPU(cudaMalloc((void **)&input[r], o.to));
-        GPU(cudaMalloc((void **)&output[r], o.to));
+        GPU(cudaMalloc((void **)&input[r], o.to + o.off));
+        GPU(cudaMalloc((void **)&output[r], o.to + o.off));
         GPU(cudaMemset(input[r], 0x11 * (r + 1), o.to));
         g.team[r].priority = o.priority;
         GPU(cudaDeviceSynchronize());

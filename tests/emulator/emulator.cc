@@ -11,12 +11,14 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <list>
 #include <memory>
 #include <vector>
 
+#include "copies.h"
 #include "streams.h"
 
 enum { WARP = 32, STACK_BYTES = 48 << 10, MOST_STORES = 24, STEP_NS = 100 };
@@ -62,7 +64,8 @@ struct block {
     std::vector<fiber_t *> fibers;
     std::vector<meeting_t> warps;
     meeting_t all;
-    std::vector<uint8_t> shared;
+    copies_t copies;
+    bool copying;      /* among those with copies, though there may be none left */
     uint32_t slowness; /* it runs once in so many turns */
 };
 
@@ -79,6 +82,7 @@ static uint64_t g_steps;
 static fiber_t *g_now;
 static jmp_buf g_scheduler;
 static std::vector<fiber_t *> g_running, g_with_stores;
+static std::vector<block *> g_copying;
 static std::vector<char *> g_stacks;
 static std::list<std::unique_ptr<grid>> g_grids;
 
@@ -92,7 +96,14 @@ static void fail(const char *what)
 {
     fprintf(stderr, "emulator: %s (block %u, thread %u)\n", what, g_now ? g_now->lane.block : 0,
             g_now ? g_now->lane.thread : 0);
-    abort();
+    fflush(NULL);
+    _exit(1);
+}
+
+static void fail_if(const char *what)
+{
+    if (what)
+        fail(what);
 }
 
 /* ---- Stores ---- */
@@ -123,6 +134,20 @@ static void settle(fiber_t *f, const void *at, size_t bytes)
         else
             i++;
     }
+}
+
+static bool is_shared(const fiber_t *f, const uint8_t *at)
+{
+    const std::vector<uint8_t> &memory = f->its_block->copies.memory;
+    return at >= memory.data() && at < memory.data() + memory.size();
+}
+
+/* One of the lane's stores, perhaps. Those into its block's memory wait for emulator_stored, or the lane's end. */
+static void land_some(fiber_t *f)
+{
+    const uint32_t i = below(f->stores);
+    if (f->state == ENDED || !is_shared(f, f->store[i].to))
+        land(f, i);
 }
 
 static void make_pending(void *to, const void *from, size_t bytes, kind_t kind)
@@ -194,6 +219,8 @@ static void end_lane(fiber_t *f)
         open_meeting(b, &b->warps[warp], EMULATOR_WARP, warp);
     if (--b->all.living > 0 && b->all.waiting == b->all.living)
         open_meeting(b, &b->all, EMULATOR_BLOCK, 0);
+    if (b->all.living == 0 && copies_use_memory(&b->copies))
+        fail("a block ends, and copies use its memory");
 }
 
 static void fiber_main(void)
@@ -250,7 +277,7 @@ static void step(void)
 {
     g_steps++;
     if (g_now->stores && below(4) == 0)
-        land(g_now, below(g_now->stores));
+        land_some(g_now);
     if (below(4) == 0)
         leave_fiber();
 }
@@ -262,6 +289,8 @@ static bool is_over(grid *g)
     if (g->left)
         return false;
     for (auto &b : g->blocks) {
+        if (!b->copies.under_way.empty())
+            return false;
         for (fiber_t *f : b->fibers) {
             if (f->stores)
                 return false;
@@ -291,14 +320,29 @@ static void wake_successor(grid *g)
     }
 }
 
+static void pass_time_of_copies(void)
+{
+    const uint32_t at = below((uint32_t)g_copying.size());
+    block *b = g_copying[at];
+    if (!b->copies.under_way.empty() && below(b->slowness) == 0)
+        copies_pass_time(&b->copies, below);
+    if (b->copies.under_way.empty()) {
+        b->copying = false;
+        g_copying[at] = g_copying.back();
+        g_copying.pop_back();
+    }
+}
+
 /* Some stores become visible, and blocks become slow or fast. */
 static void pass_time(void)
 {
+    for (uint32_t i = 0; i < 2 && !g_copying.empty(); i++)
+        pass_time_of_copies();
     for (uint32_t i = 0; i < 2 && !g_with_stores.empty(); i++) {
         const uint32_t at = below((uint32_t)g_with_stores.size());
         fiber_t *f = g_with_stores[at];
         if (f->stores)
-            land(f, below(f->stores));
+            land_some(f);
         if (f->stores == 0) {
             f->listed = false;
             g_with_stores[at] = g_with_stores.back();
@@ -321,7 +365,7 @@ const emulator_lane_t *emulator_lane(void)
 
 void *emulator_shared(void)
 {
-    return g_now->its_block->shared.data();
+    return g_now->its_block->copies.memory.data();
 }
 
 uint64_t emulator_now_ns(void)
@@ -399,6 +443,85 @@ void emulator_fence(void)
                 i++;
         }
     }
+    copies_fence(&now->its_block->copies, now->lane.thread);
+}
+
+/* ---- Bulk copies ---- */
+
+static copies_t *copies_here(void)
+{
+    step();
+    return &g_now->its_block->copies;
+}
+
+/* Of the block that runs; one is under way. */
+static void count_copies(void)
+{
+    block *b = g_now->its_block;
+    if (!b->copying)
+        g_copying.push_back(b);
+    b->copying = true;
+}
+
+void emulator_barrier_make(uint32_t at, uint32_t arrivals)
+{
+    fail_if(copies_barrier_make(copies_here(), at, arrivals));
+}
+
+void emulator_arrive(uint32_t barrier, uint32_t bytes_to_come)
+{
+    fail_if(copies_arrive(copies_here(), barrier, bytes_to_come));
+}
+
+bool emulator_phase_over(uint32_t barrier, uint32_t parity)
+{
+    bool over;
+    fail_if(copies_over(copies_here(), barrier, parity, &over));
+    return over;
+}
+
+void emulator_copy_in(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
+{
+    copies_in(copies_here(), to, from, bytes, barrier);
+    count_copies();
+}
+
+void emulator_copy_out(void *to, uint32_t from, uint32_t bytes)
+{
+    copies_out(copies_here(), g_now->lane.thread, to, from, bytes);
+    count_copies();
+}
+
+void emulator_group(void)
+{
+    copies_here()->group[g_now->lane.thread]++;
+}
+
+void emulator_wait_groups(uint32_t left, bool done)
+{
+    copies_wait(copies_here(), g_now->lane.thread, left, done);
+}
+
+void emulator_stored(void)
+{
+    copies_t *c = copies_here();
+    settle(g_now, c->memory.data(), c->memory.size());
+}
+
+void emulator_tell(uint32_t at, uint32_t value)
+{
+    copies_t *c = copies_here();
+    copies_tell(c, g_now->lane.thread);
+    memcpy(c->memory.data() + at, &value, sizeof value);
+}
+
+uint32_t emulator_told(uint32_t at)
+{
+    copies_t *c = copies_here();
+    uint32_t value;
+    memcpy(&value, c->memory.data() + at, sizeof value);
+    c->told[g_now->lane.thread] = c->tells;
+    return value;
 }
 
 /* ---- For streams.cc ---- */
@@ -422,7 +545,11 @@ grid_t *emulator_begin(const launch_t &launch, grid_t *before)
     for (uint32_t i = 0; i < launch.blocks; i++) {
         g->blocks.emplace_back(new block);
         block *b = g->blocks.back().get();
-        b->shared.resize(launch.shared_bytes + 16);
+        b->copies.memory.resize(launch.shared_bytes + 16);
+        b->copies.group.resize(launch.threads);
+        b->copies.told.resize(launch.threads);
+        b->copies.tells = 0;
+        b->copying = false;
         b->slowness = all * (below(4) ? 1 : 50);
         b->all = meeting_t{launch.threads, 0, 0, 0};
         for (uint32_t t = 0; t < launch.threads; t++) {
@@ -449,7 +576,17 @@ bool emulator_over(grid_t *g)
     if (!is_over(g))
         return false;
     wake_successor(g);
-    for (size_t i = 0; i < g_with_stores.size();) { /* none of them has any left */
+    for (size_t i = 0; i < g_copying.size();) { /* none of them has any left, nor have those below */
+        const bool ours = std::any_of(g->blocks.begin(), g->blocks.end(),
+                                      [i](const std::unique_ptr<block> &b) { return b.get() == g_copying[i]; });
+        if (ours) {
+            g_copying[i] = g_copying.back();
+            g_copying.pop_back();
+        } else {
+            i++;
+        }
+    }
+    for (size_t i = 0; i < g_with_stores.size();) {
         if (g_with_stores[i]->its_grid == g) {
             g_with_stores[i] = g_with_stores.back();
             g_with_stores.pop_back();
@@ -465,7 +602,7 @@ bool emulator_over(grid_t *g)
 bool emulator_run(uint32_t turns)
 {
     for (uint32_t i = 0; i < turns; i++) {
-        if (g_running.empty() && g_with_stores.empty())
+        if (g_running.empty() && g_with_stores.empty() && g_copying.empty())
             return i > 0;
         pass_time();
         if (g_running.empty())

@@ -50,6 +50,27 @@ void emulator_load(const void *from, void *to, size_t bytes);
 /* What the lane stored, and what others stored before a barrier that it has left, comes before what it stores now. */
 void emulator_fence(void);
 
+/*
+ * Bulk copies. Each aligned 16 bytes are read some time after the copy was asked for, and
+ * written some time later, in any order. A load's barrier hears of it when all is written.
+ * A store is complete to its lane behind emulator_wait_groups, and to others when it is
+ * visible: some time later, or at a fence of its lane, or of one that was told (a word of
+ * roles stands for what its lane knew to be complete). What a lane stores into its block's
+ * memory is there for copies at emulator_stored; barriers do not count.
+ * A block must not end while copies use its memory. Places are in that memory.
+ */
+void emulator_barrier_make(uint32_t at, uint32_t arrivals);
+void emulator_arrive(uint32_t barrier, uint32_t bytes_to_come);
+bool emulator_phase_over(uint32_t barrier, uint32_t parity);
+void emulator_copy_in(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier);
+void emulator_copy_out(void *to, uint32_t from, uint32_t bytes);
+void emulator_group(void);
+/* Of the lane's groups all but the last `left` have read their sources; done: and are complete. */
+void emulator_wait_groups(uint32_t left, bool done);
+void emulator_stored(void);
+void emulator_tell(uint32_t at, uint32_t value);
+uint32_t emulator_told(uint32_t at);
+
 void emulator_launch(struct CUstream_st *stream, uint32_t blocks, uint32_t threads, size_t shared_bytes, bool early,
                      const std::function<void()> &kernel);
 
