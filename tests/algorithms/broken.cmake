@@ -10,63 +10,36 @@ file(GLOB_RECURSE kernel_sources RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS
 list(TRANSFORM kernel_sources PREPEND ${CMAKE_SOURCE_DIR}/ OUTPUT_VARIABLE kernel_paths)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${kernel_paths})
 
-# add_copy(TARGET FILE FROM TO [FROM TO]...): a program of the test and the mutant, with the kernels that FILE concerns:
-# only those of one folder or algorithm where the test needs no others.
-function(add_copy target file)
+# What no mutant changes.
+add_library(broken_support OBJECT place.c ${support})
+add_library(broken_rest OBJECT ${CMAKE_SOURCE_DIR}/algorithms/collective.c ${CMAKE_SOURCE_DIR}/algorithms/map.c)
+target_link_libraries(broken_support PRIVATE shunt_options cmocka::cmocka)
+target_link_libraries(broken_rest PRIVATE shunt_options)
+
+# add_copy(TARGET TEST KERNELS [FILE FROM TO [FROM TO]...]): a program of TEST_test.c and of a copy of the kernels, changed
+# as FILE FROM TO says. KERNELS: a pattern of their names. Compiling them is most of the tests' time, so it names only those
+# in which the test fails.
+function(add_copy target test kernels)
   set(root ${CMAKE_CURRENT_BINARY_DIR}/broken/${target})
-  set(test kernels_test.c)
-  # Only the needed kernels: compiling them is most of the tests' time.
-  set(part "allreduce|push")
-  set(others "shm_") # that match, too
-  if(file MATCHES "^sendrecv/") # messages have a test of their own
-    set(test messages_test.c)
-    set(part "sendrecv")
-  elseif(file MATCHES "^multihost") # so have several hosts
-    set(test relay_test.c)
-    set(part "exchange")
-  elseif(file MATCHES "^hostmem/(outbox.h|shm_move)")
-    set(part "shm_oneshot|shm_move")
-  elseif(file MATCHES "^hostmem/(chunks.h|shm_staged|shm_copy)")
-    set(part "shm_staged|shm_copy")
-  elseif(file MATCHES "^hostmem")
-    set(part "shm_")
-  elseif(file MATCHES "^rooted")
-    set(part "allreduce|twoshot|rooted")
-  elseif(file MATCHES "^bulk/")
-    set(part "bulk")
-    if(target MATCHES "staged") # who shares its staging
-      set(part "bulk|staged")
-    endif()
+  set(files ${SHUNT_KERNELS})
+  list(FILTER files INCLUDE REGEX "/(${kernels})$")
+  shunt_descriptors(registry ${files})
+  set(changed "")
+  if(ARGC GREATER 3)
+    set(changed ${ARGV3})
+    list(SUBLIST ARGN 1 -1 changes)
   endif()
-  if(target MATCHES "series_") # calls of several parts
-    set(test parts_test.c)
-    set(part "push")
-  endif()
-  if(target MATCHES "gone_") # ranks that leave
-    set(test gone_test.c)
-    set(part "oneshot|pairs")
-    if(target MATCHES "gone_parts")
-      set(part "push")
-    endif()
-  endif()
-  if(part MATCHES "shm_")
-    set(others "sendrecv")
-  elseif(target MATCHES "late_")
-    set(others "^$")
-  endif()
-  file(STRINGS ${CMAKE_SOURCE_DIR}/algorithms/registry.def registry REGEX "^ALG_.*(${part})")
-  list(FILTER registry EXCLUDE REGEX "${others}")
   foreach(source ${kernel_sources})
     file(READ ${CMAKE_SOURCE_DIR}/${source} text)
     if(source STREQUAL "algorithms/registry.def")
-      list(JOIN registry "\n" text)
+      set(text "${registry}")
     elseif(source STREQUAL "algorithms/device/dispatch.h")
-      # and of the types those that world_draw_type has
+      # Of the types those that world_draw_type has.
       foreach(type INT8 INT64 FLOAT64 BFLOAT16 FLOAT8_E4M3 FLOAT8_E5M2)
         string(REPLACE "reduce_kernel_of_type<A, P, ALG_${type}>(ops, nranks, whole)" "NULL" text "${text}")
       endforeach()
-    elseif(source STREQUAL "algorithms/${file}")
-      shunt_break(text ${target} ${file} ${ARGN})
+    elseif(source STREQUAL "algorithms/${changed}")
+      shunt_break(text ${target} ${changed} ${changes})
     endif()
     # Written only when it differs, so that a build stays up to date.
     set(old "")
@@ -77,41 +50,48 @@ function(add_copy target file)
       file(WRITE ${root}/${source} "${text}")
     endif()
   endforeach()
-  set(kernels)
-  foreach(path IN LISTS SHUNT_KERNELS)
-    if(path MATCHES "(${part})" AND NOT path MATCHES "${others}")
-      get_filename_component(algorithm ${path} NAME)
-      file(GENERATE OUTPUT ${root}/${algorithm}.cpp CONTENT "#include \"algorithms/${path}.cu\"\n")
-      list(APPEND kernels ${root}/${algorithm}.cpp)
-    endif()
-  endforeach()
-  if(file MATCHES "^multihost")
-    list(APPEND kernels ${root}/algorithms/multihost/proxy.c ${root}/algorithms/multihost/relay.c $<TARGET_OBJECTS:shunt_transport>)
+  set(options -USHUNT_HAS_CUDA -DSHUNT_HAS_CUDA=0 -Og -w)
+  set(definitions PART)
+  if(files MATCHES "hostmem/|multihost/" OR target MATCHES "late_")
+    list(APPEND definitions LANE_LATE_POSTS)
   endif()
-  add_executable(${target} ${test} place.c world.c ${kernels} ${support}
-    ${CMAKE_SOURCE_DIR}/algorithms/collective.c ${CMAKE_SOURCE_DIR}/algorithms/map.c
-    ${CMAKE_SOURCE_DIR}/algorithms/registry.c)
+  if(changed MATCHES "\\.c$") # a mutant of relay.c has the kernel of late_relay_posts
+    set(compiled late_relay_posts_kernels)
+  else()
+    set(compiled ${target}_kernels)
+    add_library(${compiled} OBJECT)
+    foreach(path IN LISTS files)
+      get_filename_component(name ${path} NAME)
+      file(GENERATE OUTPUT ${root}/${name}.cpp CONTENT "#include \"algorithms/${path}.cu\"\n")
+      target_sources(${compiled} PRIVATE ${root}/${name}.cpp)
+    endforeach()
+    target_include_directories(${compiled} BEFORE PRIVATE ${root})
+    target_link_libraries(${compiled} PRIVATE shunt_options)
+    target_compile_options(${compiled} PRIVATE ${options})
+    target_compile_definitions(${compiled} PRIVATE ${definitions})
+  endif()
+  add_executable(${target} ${test}_test.c world.c ${CMAKE_SOURCE_DIR}/algorithms/registry.c $<TARGET_OBJECTS:${compiled}>
+    $<TARGET_OBJECTS:broken_support> $<TARGET_OBJECTS:broken_rest>)
   target_include_directories(${target} BEFORE PRIVATE ${root})
   target_link_libraries(${target} PRIVATE shunt_options cmocka::cmocka Threads::Threads m)
-  if(file MATCHES "^multihost")
+  if(test STREQUAL "relay")
+    target_sources(${target} PRIVATE ${root}/algorithms/multihost/proxy.c ${root}/algorithms/multihost/relay.c
+      $<TARGET_OBJECTS:shunt_transport>)
     target_link_libraries(${target} PRIVATE ${SHUNT_LIBRARIES}) # of the transport
   endif()
-  target_compile_options(${target} PRIVATE -USHUNT_HAS_CUDA -DSHUNT_HAS_CUDA=0 -O1 -w)
-  target_compile_definitions(${target} PRIVATE PART)
-  if(file MATCHES "^(hostmem|multihost)" OR target MATCHES "late_")
-    target_compile_definitions(${target} PRIVATE LANE_LATE_POSTS)
-  endif()
+  target_compile_options(${target} PRIVATE ${options})
+  target_compile_definitions(${target} PRIVATE ${definitions})
   add_test(NAME algorithms.${target} COMMAND ${target})
   set_tests_properties(algorithms.${target} PROPERTIES LABELS unit)
 endfunction()
 
-# add_broken(NAME FILE FROM TO [FROM TO]...)
-function(add_broken name file)
-  add_copy(broken_${name} ${file} ${ARGN})
+# add_broken(NAME TEST KERNELS FILE FROM TO [FROM TO]...)
+function(add_broken name test)
+  add_copy(broken_${name} ${test} ${ARGN})
   target_compile_definitions(broken_${name} PRIVATE WAIT_NS=300000000u)
   if(name MATCHES "relay_early_") # it fails when communicators end
     target_compile_definitions(broken_${name} PRIVATE ROUNDS=2 ENDS=300)
-  elseif(file MATCHES "^multihost") # until it fails
+  elseif(test STREQUAL "relay") # until it fails
     target_compile_definitions(broken_${name} PRIVATE ROUNDS=400)
   endif()
   set_tests_properties(algorithms.broken_${name} PROPERTIES WILL_FAIL TRUE)
@@ -127,10 +107,11 @@ function(add_broken_network name)
   file(READ ${path} text)
   shunt_break(text ${target} multihost/network.cc ${ARGN})
   file(GENERATE OUTPUT ${copy} CONTENT "${text}")
-  add_executable(${target} between_test.c world.c ${support} ${copy} "$<FILTER:${objects},EXCLUDE,multihost/network.cc.o>")
+  add_executable(${target} between_test.c world.c ${copy} $<TARGET_OBJECTS:broken_support>
+    "$<FILTER:${objects},EXCLUDE,multihost/network.cc.o>")
   target_link_libraries(${target} PRIVATE shunt_options cmocka::cmocka ${SHUNT_LIBRARIES} m)
   target_link_options(${target} PRIVATE -Wl,--wrap=sendmsg)
-  target_compile_options(${target} PRIVATE -w)
+  target_compile_options(${target} PRIVATE -Og -w)
   target_compile_definitions(${target} PRIVATE WAIT_NS=300000000u ROUNDS=400)
   add_test(NAME algorithms.${target} COMMAND ${target})
   set_tests_properties(algorithms.${target} PROPERTIES LABELS unit WILL_FAIL TRUE)
@@ -139,120 +120,134 @@ endfunction()
 # Stores to the host's memory arrive late and in any order: kernels rely on no more order than PCIe gives. (Not under
 # the sanitizers, where it takes minutes.)
 if(SHUNT_SANITIZE STREQUAL "")
-  add_copy(late_posts hostmem)
-  add_copy(late_messages sendrecv/)
+  add_copy(late_posts kernels "shm_.*")
+  add_copy(late_messages messages pairs)
   # A call that uses its predecessor's half writes where a slow peer still reads.
-  add_broken(one_half device/epoch.h "(epoch / EPOCH_UNIT & 1) * team.half_bytes" "0 * epoch")
+  add_broken(one_half kernels oneshot device/epoch.h "(epoch / EPOCH_UNIT & 1) * team.half_bytes" "0 * epoch")
   # A word that is not re-armed passes for the next value.
-  add_broken(no_rearm device/slots.h "lane_rearm(data_at(j, k))" "(void)j")
+  add_broken(no_rearm kernels oneshot device/slots.h "lane_rearm(data_at(j, k))" "(void)j")
   # An epoch that moves on before every block has read it.
-  add_broken(early_epoch device/epoch.h "EPOCH_UNIT - 2 * (lane.grid_blocks - 1) : 2" "EPOCH_UNIT : 0")
+  add_broken(early_epoch kernels oneshot device/epoch.h "EPOCH_UNIT - 2 * (lane.grid_blocks - 1) : 2" "EPOCH_UNIT : 0")
   # A call's number that includes the shares of blocks that have left.
-  add_broken(shares device/epoch.h "epoch / EPOCH_UNIT * EPOCH_UNIT" "epoch")
+  add_broken(shares kernels staged device/epoch.h "epoch / EPOCH_UNIT * EPOCH_UNIT" "epoch")
   # Data that equals the sentinel is never seen.
-  add_broken(unclean device/mark.h "v.w[i] = SENTINEL >> 1" "(void)i")
-  add_broken(unclean_integers device/mark.h "else if (mark_top(v) >= ESCAPED)" "else if (false)")
+  add_broken(unclean kernels oneshot device/mark.h "v.w[i] = SENTINEL >> 1" "(void)i")
+  add_broken(unclean_integers kernels oneshot device/mark.h "else if (mark_top(v) >= ESCAPED)" "else if (false)")
   # An escape word that is not re-armed passes for the next one.
-  add_broken(stale_escape device/slots.h "lane_rearm_word(word);" "")
+  add_broken(stale_escape kernels oneshot device/slots.h "lane_rearm_word(word);" "")
   # A time limit over several waits.
-  add_broken(long_wait device/slots.h "lane_wait_begins(lane);" "")
+  add_broken(long_wait kernels oneshot device/slots.h "lane_wait_begins(lane);" "")
   # Integers of all-ones arrive as one less.
-  add_broken(no_escape device/slots.h "mark_unescape(x, escape);" "(void)x;")
+  add_broken(no_escape kernels oneshot device/slots.h "mark_unescape(x, escape);" "(void)x;")
   # Every rank adds its own value first: different bits on every rank.
-  add_broken(own_first device/reduce.h "vec_select(ANY_ORDER || rank == 0, own, x[0])" "own"
+  add_broken(own_first kernels oneshot device/reduce.h "vec_select(ANY_ORDER || rank == 0, own, x[0])" "own"
     "vec_select(!ANY_ORDER && r == rank, own, other)" "x[r - 1]")
   # A root that hears from no rank runs ahead, into a half that a slow peer still reads.
-  add_broken(no_notice device/notice.h "others & ~received" "0")
+  add_broken(no_notice kernels push_move device/notice.h "others & ~received" "0")
   # Calls of a series: slots as long as a message overlap; a root stores over what a slow peer still reads, of its own
   # call before, of another collective's, of a call between; roots have the same notices; a block that comes late takes
   # its own call's word for its predecessor's.
-  add_broken(series_slots push/push_move.cu "call.slot_vectors, first" "w.vectors, first")
-  add_broken(series_roots device/series.h "before % SERIES_BROADCAST < series / SERIES_FIRST" "true")
-  add_broken(series_kinds device/series.h "(before & SERIES_KIND) == (series & SERIES_KIND)" "(before & SERIES_KIND)")
-  add_broken(series_between device/series.h "epoch_base(s.word) == last" "epoch_base(s.word) <= last")
-  add_broken(series_notices push/push.h "at + call.root * notice_bytes(team.nranks)" "at")
-  add_broken(series_shares device/series.h "(lane.grid_blocks - 1)" "0" ": 1);" ": 0);")
+  add_broken(series_slots parts push_move push/push_move.cu "call.slot_vectors, first" "w.vectors, first")
+  add_broken(series_roots parts push_move device/series.h "before % SERIES_BROADCAST < series / SERIES_FIRST" "true")
+  add_broken(series_kinds parts "push_.*" device/series.h
+    "(before & SERIES_KIND) == (series & SERIES_KIND)" "(before & SERIES_KIND)")
+  add_broken(series_between parts push_move device/series.h "epoch_base(s.word) == last" "epoch_base(s.word) <= last")
+  add_broken(series_notices parts push_move push/push.h "at + call.root * notice_bytes(team.nranks)" "at")
+  add_broken(series_shares parts push_move device/series.h "(lane.grid_blocks - 1)" "0" ": 1);" ": 0);")
   # The same in two crossings: a root that gets no data; a rank whose slice is empty.
-  add_broken(broadcast_no_notice rooted/broadcast.cu "slices_notices(team, w.p, MARK_ESCAPE)" "notices_make(team, 0, ~0u, ~0u)")
-  add_broken(reduce_no_notice rooted/reduce.cu "slices_notices(team, l.p, L::R::MARK)" "notices_make(team, 0, ~0u, ~0u)")
+  add_broken(broadcast_no_notice kernels broadcast rooted/broadcast.cu
+    "slices_notices(team, w.p, MARK_ESCAPE)" "notices_make(team, 0, ~0u, ~0u)")
+  add_broken(reduce_no_notice kernels reduce rooted/reduce.cu
+    "slices_notices(team, l.p, L::R::MARK)" "notices_make(team, 0, ~0u, ~0u)")
   # A call behind one that was given up sends.
-  add_broken(no_stop device/epoch.h "return epoch & ALG_EPOCH_STOPPED" "return false && epoch")
+  add_broken(no_stop kernels oneshot device/epoch.h "return epoch & ALG_EPOCH_STOPPED" "return false && epoch")
   # A flag not raised for long looks new.
-  add_broken(stale_flag allreduce/staged.cu "lane_flag(flag(team, team.rank, phase, r)) - value >= 2 * EPOCH_UNIT"
+  add_broken(stale_flag kernels staged allreduce/staged.cu
+    "lane_flag(flag(team, team.rank, phase, r)) - value >= 2 * EPOCH_UNIT"
     "(int64_t)(lane_flag(flag(team, team.rank, phase, r)) - value) < 0")
   # A reader that does not wait for its flag.
-  add_broken(no_flag allreduce/staged.cu "lane_flag(flag(team, team.rank, phase, r)) - value >= 2 * EPOCH_UNIT" "false")
+  add_broken(no_flag kernels staged allreduce/staged.cu
+    "lane_flag(flag(team, team.rank, phase, r)) - value >= 2 * EPOCH_UNIT" "false")
   # A sender that does not wait for credit.
-  add_broken(no_credit sendrecv/mixed.h "const uint32_t room = it.rows - p.ahead" "const uint32_t room = it.rows")
-  add_broken(no_credit_alone sendrecv/alone.h "while (count + rows - credit > it.rows)" "while (false)")
+  add_broken(no_credit messages pairs sendrecv/mixed.h
+    "const uint32_t room = it.rows - p.ahead" "const uint32_t room = it.rows")
+  add_broken(no_credit_alone messages pairs sendrecv/alone.h "while (count + rows - credit > it.rows)" "while (false)")
   # Credit for rows that are not armed again.
-  add_broken(false_credit sendrecv/ring.h "lane_raise(it.credit, to)" "lane_raise(it.credit, to + it.rows)")
+  add_broken(false_credit messages pairs sendrecv/ring.h
+    "lane_raise(it.credit, to)" "lane_raise(it.credit, to + it.rows)")
   # No credit within a launch.
-  add_broken(mean_credit sendrecv/ring.h "lane_raise(it.credit, to)" "lane_raise(it.credit, 0)")
+  add_broken(mean_credit messages pairs sendrecv/ring.h "lane_raise(it.credit, to)" "lane_raise(it.credit, 0)")
   # A launch that does not begin with credit for what earlier ones have received.
-  add_broken(no_tell sendrecv/ring.h "lane_raise(it.credit, count)" "(void)count")
-  add_broken(no_ring_rearm sendrecv/ring.h "lane_rearm(it.vector(count + b))" "(void)b")
-  add_broken(no_ring_rearm_alone sendrecv/alone.h "lane_rearm(at[b])" "(void)b")
+  add_broken(no_tell messages pairs sendrecv/ring.h "lane_raise(it.credit, count)" "(void)count")
+  add_broken(no_ring_rearm messages pairs sendrecv/ring.h "lane_rearm(it.vector(count + b))" "(void)b")
+  add_broken(no_ring_rearm_alone messages pairs sendrecv/alone.h "lane_rearm(at[b])" "(void)b")
   # A warp that waits in one of its items, for a peer that waits in another one.
-  add_broken(one_item sendrecv/mixed.h "if (!alone && !next_item(team, m, mine, workers, here, index, at, it, p))" "if (false)")
+  add_broken(one_item messages pairs sendrecv/mixed.h
+    "if (!alone && !next_item(team, m, mine, workers, here, index, at, it, p))" "if (false)")
   # A rank that has done its part of a collective and left; one that has, while others still send; a message that came
   # while its receiver was on the way to see that the sender is gone.
-  add_broken(gone_ended device/lane_host.h "if (missed >> r & 1 &&" "if (false &&")
+  add_broken(gone_ended gone "oneshot|pairs" device/lane_host.h "if (missed >> r & 1 &&" "if (false &&")
   # The calls of a kernel count one by one, as they do where they are kernels of their own.
-  add_broken(gone_parts device/parts.h "p.call, p.count, stream" "p.call, 1, stream")
-  add_broken(gone_others sendrecv/mixed.h "lane_awaits(lane, idle)" "lane_awaits(lane, ~0u)")
-  add_broken(gone_at_once device/lane_host.h "missed = lane_missed(lane, team)"
+  add_broken(gone_parts gone push_move device/parts.h "p.call, p.count, stream" "p.call, 1, stream")
+  add_broken(gone_others gone pairs sendrecv/mixed.h "lane_awaits(lane, idle)" "lane_awaits(lane, ~0u)")
+  add_broken(gone_at_once gone pairs device/lane_host.h "missed = lane_missed(lane, team)"
     "missed = (lane.lost = team.control->gone | lane_stopped(team), lane_missed(lane, team))")
   # Credit that overtakes the re-arming of a ring in the host's memory.
-  add_broken(late_credit sendrecv/ring.h "lane_fence();" "")
+  add_broken(late_credit messages pairs sendrecv/ring.h "lane_fence();" "")
   # Bulk copies: a sender that does not wait for credit, or takes a first ring as given, where a slow peer still reads
   # what the last call sent; credit for what is not read; a reader that does not wait for its flag; flags of earlier
   # calls that count; a flag before its chunk is complete; a stage that is filled before it was read.
-  add_broken(bulk_no_credit bulk/roles.h "!bulk_reached<N>(*j.team, BULK_CREDIT, w, j.base, credit)" "false")
-  add_broken(bulk_no_entry bulk/walk.h "if (least > w.chunk)"
+  add_broken(bulk_no_credit kernels bulk_move bulk/roles.h "!bulk_reached<N>(*j.team, BULK_CREDIT, w, j.base, credit)" "false")
+  add_broken(bulk_no_entry kernels bulk_move bulk/walk.h "if (least > w.chunk)"
     "if (least > w.chunk || (kind == BULK_CREDIT && w.chunk < w.plan.slots))")
-  add_broken(bulk_false_credit bulk/roles.h "w.plan.slots + w.chunk + 1" "w.plan.slots + w.chunk + 2")
-  add_broken(bulk_no_flag bulk/roles.h "!bulk_reached<N>(*j.team, BULK_DATA, w, j.base, arrived)" "false")
-  add_broken(bulk_stale_flag bulk/walk.h "count < 2 * EPOCH_UNIT ? (uint32_t)count : 0" "(uint32_t)count")
-  add_broken(bulk_early_flag bulk/roles.h "bulk_done<LAG>(*j.out)" "bulk_read<LAG>(*j.out)")
-  add_broken(bulk_early_stage bulk/roles.h "bulk_read<LAG>(*j.in)" "bulk_commit(*j.in)")
+  add_broken(bulk_false_credit kernels bulk_move bulk/roles.h "w.plan.slots + w.chunk + 1" "w.plan.slots + w.chunk + 2")
+  add_broken(bulk_no_flag kernels bulk_move bulk/roles.h "!bulk_reached<N>(*j.team, BULK_DATA, w, j.base, arrived)" "false")
+  add_broken(bulk_stale_flag kernels bulk_move bulk/walk.h "count < 2 * EPOCH_UNIT ? (uint32_t)count : 0" "(uint32_t)count")
+  add_broken(bulk_early_flag kernels bulk_move bulk/roles.h "bulk_done<LAG>(*j.out)" "bulk_read<LAG>(*j.out)")
+  add_broken(bulk_early_stage kernels bulk_move bulk/roles.h "bulk_read<LAG>(*j.in)" "bulk_commit(*j.in)")
   # Slots where staged scatters, as soon as it has begun its next call.
-  add_broken(bulk_staged bulk/walk.h "team.staging_bytes / 2 +" "0 +")
+  add_broken(bulk_staged kernels "bulk_move|staged" bulk/walk.h "team.staging_bytes / 2 +" "0 +")
   # The next launch does not know the position in the ring.
-  add_broken(no_count sendrecv/ring.h "lane_write_own((uint64_t *)it.count, count)" "(void)count")
+  add_broken(no_count messages pairs sendrecv/ring.h "lane_write_own((uint64_t *)it.count, count)" "(void)count")
   # A half whose last call a slow peer still reads; a tile of which some units have arrived; marks of 2^31 calls ago.
-  add_broken(shm_one_half hostmem/outbox.h "half = epoch_half(team, epoch);" "half = 0;")
-  add_broken(shm_torn hostmem/outbox.h "wrong |= x.v[i].w[3] ^ mark;" "")
-  add_broken(shm_stale hostmem/outbox.h "l.thread == 0 && at >= used" "false")
+  add_broken(shm_one_half kernels shm_move hostmem/outbox.h "half = epoch_half(team, epoch);" "half = 0;")
+  add_broken(shm_torn kernels shm_move hostmem/outbox.h "wrong |= x.v[i].w[3] ^ mark;" "")
+  add_broken(shm_stale kernels shm_oneshot hostmem/outbox.h "l.thread == 0 && at >= used" "false")
   # A flag before its data; a reader that does not wait for it; chunks that replace one in use.
-  add_broken(shm_no_fence hostmem/chunks.h "lane_fence();" "")
-  add_broken(shm_no_flag hostmem/chunks.h "lane_flag(flag(team, team.rank, r)) - value >= 2 * EPOCH_UNIT" "false")
-  add_broken(shm_few_chunks hostmem/chunks.h "c % SHM_CHUNKS" "0 * c")
-  add_broken(shm_few_sums hostmem/chunks.h "c % SHM_SUMS" "0 * c")
+  add_broken(shm_no_fence kernels shm_copy hostmem/chunks.h "lane_fence();" "")
+  add_broken(shm_no_flag kernels shm_copy hostmem/chunks.h
+    "lane_flag(flag(team, team.rank, r)) - value >= 2 * EPOCH_UNIT" "false")
+  add_broken(shm_few_chunks kernels shm_copy hostmem/chunks.h "c % SHM_CHUNKS" "0 * c")
+  add_broken(shm_few_sums kernels shm_staged hostmem/chunks.h "c % SHM_SUMS" "0 * c")
   # The next call posts its first chunks where a slow peer still reads the last ones.
-  add_broken(shm_one_area hostmem/chunks.h "(epoch / EPOCH_UNIT & 1) * shm_area" "0 * shm_area")
+  add_broken(shm_one_area kernels shm_copy hostmem/chunks.h "(epoch / EPOCH_UNIT & 1) * shm_area" "0 * shm_area")
   # A root that hears from no rank runs ahead.
-  add_broken(shm_no_notice hostmem/shm_move.cu "outbox_hear(lane, team, epoch, route_all(team) & ~self & ~from);" "")
-  add_broken(shm_no_answer hostmem/shm_oneshot.cu "outbox_hear(lane, team, epoch, route_all(team) & ~self);" "")
-  add_copy(late_relay_posts multihost)
+  add_broken(shm_no_notice kernels shm_move hostmem/shm_move.cu
+    "outbox_hear(lane, team, epoch, route_all(team) & ~self & ~from);" "")
+  add_broken(shm_no_answer kernels shm_oneshot hostmem/shm_oneshot.cu
+    "outbox_hear(lane, team, epoch, route_all(team) & ~self);" "")
+  add_copy(late_relay_posts relay exchange)
   # Between hosts: a slot whose last step a slow peer still reads, of the same call and of the one before; a step of
   # which one block's part is missing; its word before its data; a flag that is not waited for; an end before the last
   # step was sent; a peer that has left in good order, taken for one that is lost.
-  add_broken(relay_few_slots multihost/relay.h "RELAY_SLOTS = 2 * RELAY_AHEAD" "RELAY_SLOTS = 1")
-  add_broken(relay_one_half multihost/relay.h "((call)&1) * RELAY_SLOTS" "0 * RELAY_SLOTS")
-  add_broken(relay_one_block multihost/relay.c "b < blocks" "b < 1")
-  add_broken(relay_no_fence multihost/exchange.cu "lane_fence();" "")
-  add_broken(relay_no_flag multihost/exchange.cu "(seen = lane_flag(team.relay + RELAY_FLAGS + 8 * h)) < wanted" "false")
-  add_broken(relay_early_end multihost/relay.c "alg_relay_flush(relay);" "")
+  add_broken(relay_few_slots relay exchange multihost/relay.h "RELAY_SLOTS = 2 * RELAY_AHEAD" "RELAY_SLOTS = 1")
+  add_broken(relay_one_half relay exchange multihost/relay.h "((call)&1) * RELAY_SLOTS" "0 * RELAY_SLOTS")
+  add_broken(relay_one_block relay exchange multihost/relay.c "b < blocks" "b < 1")
+  add_broken(relay_no_fence relay exchange multihost/exchange.cu "lane_fence();" "")
+  add_broken(relay_no_flag relay exchange multihost/exchange.cu
+    "(seen = lane_flag(team.relay + RELAY_FLAGS + 8 * h)) < wanted" "false")
+  add_broken(relay_early_end relay exchange multihost/relay.c "alg_relay_flush(relay);" "")
   # The same of the other collectives: a half of the window that a slow peer still reads; a segment that has not come;
   # one that is changed before it is sent; an end of which nobody is told.
   add_broken_network(one_half "(hosts->step & 1) * ALG" "0 * ALG" "(step & 1) * ALG" "0 * ALG")
   add_broken_network(no_flag "__atomic_load_n(&hosts->flags[peer], __ATOMIC_ACQUIRE) >= hosts->step" "true")
   add_broken_network(early_sent "net_network_sent(hosts->network, peer) >= hosts->step" "true")
   add_broken_network(silent_end "net_network_close(hosts->network)" "(void)0")
-  add_broken(relay_early_loss multihost/relay.c "__ATOMIC_RELAXED) < relay->last_tag)" "__ATOMIC_RELAXED) < RELAY_LOST)")
+  add_broken(relay_early_loss relay exchange multihost/relay.c
+    "__ATOMIC_RELAXED) < relay->last_tag)" "__ATOMIC_RELAXED) < RELAY_LOST)")
 elseif(SHUNT_SANITIZE STREQUAL "thread")
   # Scatter and gather staging that move with the grid: a call stores where a slow peer still reads.
-  add_broken(moving_staging allreduce/staged.cu "phase * (team.staging_bytes / 2)"
+  add_broken(moving_staging kernels staged allreduce/staged.cu "phase * (team.staging_bytes / 2)"
     "(uint64_t)phase * (team.nranks - 1) * plan.channels * plan.rows * lanes * VEC")
 endif()
+include(/tmp/citime/extra.cmake OPTIONAL)
