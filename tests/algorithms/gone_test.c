@@ -93,7 +93,9 @@ static void each_algorithm(try_t try)
         if (a->collective == ALG_SEND_RECV || a->memory == ALG_MEMORY_NETWORK)
             continue;
         static caller_t caller[RANKS];
-        for (uint32_t roots = 1; roots <= (a->part_bytes ? 2 : 1); roots++) {
+        /* The host device makes a list of all-reduces one by one. */
+        const bool together = a->part_bytes && alg_collective_rooted(a->collective);
+        for (uint32_t roots = 1; roots <= (together ? 2 : 1); roots++) {
             world_t *w = world_make(RANKS, a->memory, SCRATCH);
             for (uint32_t r = 0; r < RANKS; r++)
                 caller[r] = (caller_t){.world = w, .algorithm = a, .rank = r, .roots = roots};
