@@ -34,6 +34,9 @@
 #include "algorithms/device/slots.h"
 
 enum { LIST_BYTES = 16 << 10, LIST_SLOTS = 16, LIST_ROUND = 16 };
+/* In a graph, where a launch costs little, fewer calls are faster alone: a list of them has three rounds, of which each
+ * takes longer than a call. */
+enum { LIST_LEAST_CAPTURED = 6 };
 static_assert(LIST_ROUND <= LIST_SLOTS, "a rank may be two rounds ahead, and there are two halves of places");
 
 typedef struct list_item {
@@ -170,11 +173,21 @@ template <class A, class L> struct list_reducer {
         return whole;
     }
 
+    /* Each call by itself. */
+    static int launch_apart(const alg_team_t *team, const alg_call_t *call, void *stream)
+    {
+        return parts_launch_apart(
+            call, [team, stream](const alg_call_t *one) { return reducer<A>::launch(team, one, stream); });
+    }
+
 #ifdef __CUDACC__
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
-        if (call->part_count == 0)
-            return reducer<A>::launch(team, call, stream);
+        cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+        if (call->part_count > 0 && call->part_count < LIST_LEAST_CAPTURED)
+            (void)cudaStreamIsCapturing((cudaStream_t)stream, &capture);
+        if (call->part_count == 0 || capture != cudaStreamCaptureStatusNone)
+            return launch_apart(team, call, stream);
         const list_t list = make(team, call);
         const kernel_t<list_t> kernel =
             reduce_kernel_of<L, list_t>(list.call.type, ops_kind(list.call.op), team->nranks, is_whole(list));
@@ -187,11 +200,9 @@ template <class A, class L> struct list_reducer {
         return error != 0 ? error : reduce_kernels_preload<L, list_t>();
     }
 #else
-    /* One by one: a launch costs nothing here. */
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
-        return parts_launch_apart(
-            call, [team, stream](const alg_call_t *one) { return reducer<A>::launch(team, one, stream); });
+        return launch_apart(team, call, stream); /* a launch costs nothing here */
     }
 
     static int preload(void)

@@ -52,15 +52,14 @@ static void shape(const shim_queued_t *queued, alg_call_t *call)
     const shim_comm_t *comm = queued->comm;
     const uint32_t most = comm->plan->settings.max_blocks;
     uint64_t bytes = 0;
-    if (!alg_collective_rooted(call->collective)) {
-        call->blocks = 1;
-        return;
+    const bool rooted = alg_collective_rooted(call->collective);
+    for (uint32_t i = 0; i < call->part_count; i++) {
+        const uint64_t part = call->parts[i].count * alg_type_bytes(call->type);
+        bytes = rooted ? bytes + part : part > bytes ? part : bytes;
     }
-    for (uint32_t i = 0; i < call->part_count; i++)
-        bytes += call->parts[i].count * alg_type_bytes(call->type);
     sel_choice_t grid = sel_usual_grid(&comm->plan->topology, bytes);
     queued->call.algorithm->shape(bytes, comm->nranks, &grid.blocks, &grid.threads);
-    call->blocks = grid.blocks > call->part_count ? grid.blocks : call->part_count;
+    call->blocks = grid.blocks > call->part_count || !rooted ? grid.blocks : call->part_count;
     call->blocks = most > 0 && call->blocks > most ? most : call->blocks;
     call->threads = grid.threads;
 }
