@@ -143,7 +143,6 @@ namespace
 /* A mover (launch.h) whose blocks have memory of their own, and as many threads as their roles take. */
 struct bulk_mover {
     typedef bulk_move algorithm;
-    static constexpr part_bytes_t PART_BYTES = NULL;
 
 #ifdef __CUDACC__
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
@@ -174,6 +173,8 @@ struct bulk_mover {
         return error != 0 ? error : mover<bulk_move>::preload();
     }
 #else
+    static constexpr part_bytes_t PART_BYTES = NULL;
+
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
         return mover<bulk_move>::launch(team, call, stream);
