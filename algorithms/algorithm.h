@@ -217,8 +217,9 @@ typedef struct alg_message {
     bool send;     /* to the peer; false: from it */
 } alg_message_t;
 
-/* One of several collectives of a call. */
+/* Parts of a call, at most: what a kernel's arguments of 4 KB hold. */
 enum { ALG_MOST_PARTS = 64 };
+/* One of several collectives of a call. */
 typedef struct alg_part {
     uint32_t root; /* where the collective has one */
     const void *input;

@@ -38,8 +38,9 @@
     {                                                                            \
         collective, "nvswitch-sm90-2", 64 * MIB, "push", 64, 512, BESIDE         \
     }
-/* Longer ones by bulk copies, with half as many blocks: 8% sooner at 256 MB, and up to 16% beside matrix products,
- * where push gains nothing (docs/results/bulk-again-2-h200.csv, too). At 64 MB push is as good. */
+/* Longer ones by bulk copies, with half as many blocks. At 256 MB an all-gather is 8% sooner, an all-to-all 2 to 7%;
+ * beside matrix products they gain 16 and 12%, and push nothing (docs/results/bulk-again-2-h200.csv, too). At 64 MB
+ * push is as good. */
 #define BULK(collective)                                                                          \
     {                                                                                             \
         collective, "nvswitch-sm90-2", 512 * MIB, "bulk", 32, 480, "docs/results/bulk-2-h200.csv" \

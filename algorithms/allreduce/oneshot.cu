@@ -15,7 +15,6 @@
  * that vector.
  */
 #include "algorithms/device/input.h"
-#include "algorithms/device/launch.h"
 #include "algorithms/device/list.h"
 #include "algorithms/device/slots.h"
 
@@ -72,7 +71,7 @@ struct oneshot {
     }
 };
 
-/* Short ones, of a group. */
+/* Several short ones of a group (list.h). */
 struct oneshot_list : oneshot {
     template <int TYPE, int OPS, int N, bool WHOLE>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const list_t &list)
@@ -87,14 +86,14 @@ struct oneshot_list : oneshot {
             return;
         for (uint32_t at = 0, end; at < list.count; at = end) {
             end = list_round_end(at, list.count);
-            put<TYPE, R, N>(lane, team, list, common, epoch, at, end);
-            if (list_round_ends(!take<TYPE, R, N>(lane, team, list, common, epoch, at, end)))
+            put<R, N>(lane, team, list, common, epoch, at, end);
+            if (list_round_ends(!take<R, N>(lane, team, list, common, epoch, at, end)))
                 return;
         }
     }
 
-    /* The walk's call as if it were alone, for this lane. */
-    template <int TYPE, class R, int N> struct one {
+    /* The call at which the walk is, as if it were alone; for this lane. */
+    template <class R, int N> struct one {
         R r;
         slots<R::MARK, N> s;
         uint32_t vector, vectors;
@@ -103,35 +102,35 @@ struct oneshot_list : oneshot {
                                 uint64_t epoch, const list_walk_t &w)
         {
             one x;
-            x.r = R::make(team, list_one(list, w.item));
+            x.r = R::make(team, parts_one(list.call, list.part[w.part]));
             x.r.scalar = common.scalar;
             x.vectors = x.r.vectors();
             x.vector = w.row * lane_warp_size() + lane.thread % lane_warp_size();
             x.s = slots<R::MARK, N>::make(team, 1, x.vectors, x.vector);
-            const uint64_t number = epoch + w.item * EPOCH_UNIT;
+            const uint64_t number = epoch + w.part * EPOCH_UNIT;
             x.s.move(epoch_half(team, number) + list_place(number, list_place_bytes(team)));
             return x;
         }
     };
 
-    template <int TYPE, class R, int N>
+    template <class R, int N>
     LANE_FN static void put(const lane_t &lane, const alg_team_t &team, const list_t &list, const R &common,
                             uint64_t epoch, uint32_t at, uint32_t end)
     {
         for (list_walk_t w = list_walk_t::make(lane, at); w.stays(list, end, R::E::BYTES); w.next()) {
-            const one<TYPE, R, N> x = one<TYPE, R, N>::make(lane, team, list, common, epoch, w);
+            const one<R, N> x = one<R, N>::make(lane, team, list, common, epoch, w);
             if (x.vector < x.vectors)
                 x.s.put_all(0, x.r.load(x.vector));
         }
     }
 
     /* False: a wait was broken. */
-    template <int TYPE, class R, int N>
+    template <class R, int N>
     LANE_FN static bool take(lane_t &lane, const alg_team_t &team, const list_t &list, const R &common, uint64_t epoch,
                              uint32_t at, uint32_t end)
     {
         for (list_walk_t w = list_walk_t::make(lane, at); w.stays(list, end, R::E::BYTES); w.next()) {
-            const one<TYPE, R, N> x = one<TYPE, R, N>::make(lane, team, list, common, epoch, w);
+            const one<R, N> x = one<R, N>::make(lane, team, list, common, epoch, w);
             vec16_t others[N - 1];
             if (x.vector >= x.vectors)
                 continue;

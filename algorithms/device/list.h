@@ -1,30 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * list.h - several short all-reduces in one kernel of one block: the parts of the
- * call (alg_call_t.parts), which programs have put into a group.
+ * call (alg_call_t.parts), which a program has put into a group.
  *
- * Another rank may make them one by one, so each has its own number and goes over the
- * link as it would alone. But a kernel for each would cost a launch, and a trip over
- * the link before the next can begin. So a block sends a round of calls, and then takes
- * what the peers sent in those.
+ * Another rank may make them one by one, so each has a number of its own and goes over
+ * the link as it would alone. What the list saves is launches, and trips over the link:
+ * the block sends the calls of a round, and then takes what the peers sent in them.
  *
- * That needs slots of their own for the calls of a round: calls up to LIST_BYTES, in a
- * list or alone, use one of LIST_SLOTS places of their half, in turn by their numbers
- * (list_place). Others use the whole half.
+ * So the calls of a round need different slots. A call of up to LIST_BYTES, in a list or
+ * alone, uses one of LIST_PLACES places of its half, in turn by its number (list_place). A
+ * longer call uses the whole half.
  *
- * Why no rank stores over what a peer has yet to read, though a rank may be up to two
- * rounds ahead of it:
- *   - The first call of a list is a round of its own. It may begin as it could alone
- *     (algorithm.h), and when a rank has heard from its peers in that call, they have
- *     ended what came before the list, for a longer call is a kernel of its own on
- *     every rank.
- *   - A rank sends a round when it has taken all of the round before. So a peer's call
- *     i has been sent when that peer had taken all up to i - LIST_ROUND; a rank that has
- *     taken it may send up to i + LIST_ROUND, whose place was last used LIST_SLOTS *
- *     2 numbers before.
- *   - The last call is a round of its own, too: it tells that all others have been
- *     taken. The next call may use the whole of the other half.
- * Between two rounds stands a fence, as between two kernels.
+ * Why a rank never stores over what a peer has yet to read:
+ *   - Short calls. A rank sends call i when it has taken all calls before i's round. The
+ *     last of these was sent by a peer that had, by the same rule, taken all calls before
+ *     the round of that one. So the peer has taken call i - 2 LIST_ROUND, and call i's
+ *     place was last used by call i - 2 LIST_PLACES.
+ *   - A longer call before the list. It is a kernel of its own on every rank. The first
+ *     call of a list is a round of its own, so a rank that sends the second round has
+ *     heard that all peers have ended that kernel.
+ *   - A longer call behind the list. The last call of a list is a round of its own, too,
+ *     so a rank that has ended the list has heard that all peers have taken the other
+ *     calls; the last one lies in the other half.
+ * The fence between two rounds puts the re-arming before the next round's data, as the
+ * end of a kernel does between two kernels.
+ *
+ * An ALG_ENTRIES of a list_reducer needs one of reducer<A> in the same file (parts.h).
  */
 #ifndef SHUNT_LIST_H
 #define SHUNT_LIST_H
@@ -33,23 +34,18 @@
 #include "algorithms/device/parts.h"
 #include "algorithms/device/slots.h"
 
-enum { LIST_BYTES = 16 << 10, LIST_SLOTS = 16, LIST_ROUND = 16 };
-/* In a graph, where a launch costs little, fewer calls are faster alone: a list of them has three rounds, of which each
- * takes longer than a call. */
-enum { LIST_LEAST_CAPTURED = 6 };
-static_assert(LIST_ROUND <= LIST_SLOTS, "a rank may be two rounds ahead, and there are two halves of places");
+enum { LIST_BYTES = 16 << 10, LIST_PLACES = 16, LIST_ROUND = 16 };
+static_assert(LIST_ROUND <= LIST_PLACES, "a place is used again before all have read it");
 
-typedef struct list_item {
-    const void *input;
-    void *output;
-    uint64_t count;
-} list_item_t;
+/* Captured lists of fewer calls are launched call by call: a launch in a graph costs little, and a list has at least
+ * three rounds, each with a fence. An estimate, not measured between GPUs. */
+enum { LIST_LEAST_CAPTURED = 6 };
 
 /* A kernel's argument. */
 typedef struct list {
     kernel_call_t call; /* what they have in common */
     uint32_t count;
-    list_item_t item[ALG_MOST_PARTS];
+    alg_part_t part[ALG_MOST_PARTS];
 } list_t;
 
 static_assert(sizeof(list_t) + sizeof(alg_team_t) <= 4096, "a kernel's arguments");
@@ -59,26 +55,17 @@ LANE_FN const list_t &kernel_call_of(const list_t &list, lane_t &)
     return list;
 }
 
-LANE_HOST_FN kernel_call_t list_one(const list_t &list, uint32_t i)
-{
-    kernel_call_t call = list.call;
-    call.input = list.item[i].input;
-    call.output = list.item[i].output;
-    call.count = list.item[i].count;
-    return call;
-}
-
 /* From one place to the next: the slots of the longest short call. 0: the scratch has no room for them. */
 LANE_HOST_FN uint64_t list_place_bytes(const alg_team_t &team)
 {
     const uint64_t bytes = slots_bytes(MARK_ESCAPE, team.nranks - 1, LIST_BYTES / VEC);
-    return LIST_SLOTS * bytes <= team.half_bytes ? bytes : 0;
+    return LIST_PLACES * bytes <= team.half_bytes ? bytes : 0;
 }
 
 /* Where the slots of call number `epoch` begin in its half. place_bytes: list_place_bytes, or 0 for a longer call. */
 LANE_FN uint64_t list_place(uint64_t epoch, uint64_t place_bytes)
 {
-    return epoch / (2 * EPOCH_UNIT) % LIST_SLOTS * place_bytes;
+    return epoch / (2 * EPOCH_UNIT) % LIST_PLACES * place_bytes;
 }
 
 /* The end of the round that begins with call `at`. */
@@ -104,21 +91,21 @@ LANE_FN bool list_round_ends(bool broken)
     return lane_sync_any(broken);
 }
 
-/* A warp's way through a round: rows of a vector for each lane, of which it has every one of as many as there are
- * warps. */
+/* A warp's way through a round. A row is a vector for each lane of a warp; the warps take the rows of all calls of the
+ * round in turn. */
 typedef struct list_walk {
-    uint32_t item, row, warps;
+    uint32_t part, row, warps;
 
     LANE_FN static list_walk make(const lane_t &lane, uint32_t at)
     {
         return {at, lane.thread / lane_warp_size(), lane.threads / lane_warp_size()};
     }
 
-    /* Whether it has another row before item `end`; width: of an element. */
+    /* Whether it has another row before part `end`; width: of an element. */
     LANE_FN bool stays(const list_t &list, uint32_t end, uint32_t width)
     {
-        for (; item < end; item++) {
-            const uint32_t vectors = buffer_vectors(list.item[item].count * width);
+        for (; part < end; part++) {
+            const uint32_t vectors = buffer_vectors(list.part[part].count * width);
             const uint32_t rows = (vectors + lane_warp_size() - 1) / lane_warp_size();
             if (row < rows)
                 return true;
@@ -156,21 +143,13 @@ template <class A, class L> struct list_reducer {
         const uint32_t most_warps = grid_most_threads<L>(reduce_kernel_ranks<list_t>(team->nranks)) / 32;
         uint64_t warps = 0;
         for (uint32_t i = 0; i < list.count; i++) {
-            list.item[i] = {call->parts[i].input, call->parts[i].output, call->parts[i].count};
-            warps += buffer_vectors(list.item[i].count * alg_type_bytes(call->type)) / 32 + 1;
+            list.part[i] = call->parts[i];
+            warps += buffer_vectors(list.part[i].count * alg_type_bytes(call->type)) / 32 + 1;
         }
         list.call.stride = 0;
         list.call.grid_blocks = 1;
         list.call.threads = 32 * (uint32_t)(warps < most_warps ? warps : most_warps);
         return list;
-    }
-
-    static bool is_whole(const list_t &list)
-    {
-        bool whole = true;
-        for (uint32_t i = 0; i < list.count; i++)
-            whole = whole && kernel_call_is_whole(list_one(list, i));
-        return whole;
     }
 
     /* Each call by itself. */
@@ -189,8 +168,9 @@ template <class A, class L> struct list_reducer {
         if (call->part_count == 0 || capture != cudaStreamCaptureStatusNone)
             return launch_apart(team, call, stream);
         const list_t list = make(team, call);
+        const bool whole = parts_are_whole(list.call, list.part, list.count);
         const kernel_t<list_t> kernel =
-            reduce_kernel_of<L, list_t>(list.call.type, ops_kind(list.call.op), team->nranks, is_whole(list));
+            reduce_kernel_of<L, list_t>(list.call.type, ops_kind(list.call.op), team->nranks, whole);
         return launch_collective(kernel, team, list, list.call, list.count, stream);
     }
 
@@ -203,11 +183,6 @@ template <class A, class L> struct list_reducer {
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
         return launch_apart(team, call, stream); /* a launch costs nothing here */
-    }
-
-    static int preload(void)
-    {
-        return 0;
     }
 #endif
 };

@@ -6,6 +6,7 @@
  * one: series.h.
  *
  * An ALG_ENTRIES of a parts_reducer or parts_mover serves calls with parts, and without.
+ * The same file needs an ALG_ENTRIES of reducer<A>, which makes A's kernels for calls without.
  */
 #ifndef SHUNT_PARTS_H
 #define SHUNT_PARTS_H
@@ -20,14 +21,14 @@ typedef struct parts {
     alg_part_t part[ALG_MAX_RANKS];
 } parts_t;
 
-/* Part i as a call. */
-LANE_HOST_FN kernel_call_t parts_one(const parts_t &p, uint32_t i)
+/* A part as a call; common: what all parts have in common. */
+LANE_HOST_FN kernel_call_t parts_one(const kernel_call_t &common, const alg_part_t &part)
 {
-    kernel_call_t call = p.call;
-    call.root = p.part[i].root;
-    call.input = p.part[i].input;
-    call.output = p.part[i].output;
-    call.count = p.part[i].count;
+    kernel_call_t call = common;
+    call.root = part.root;
+    call.input = part.input;
+    call.output = part.output;
+    call.count = part.count;
     return call;
 }
 
@@ -38,7 +39,7 @@ LANE_FN kernel_call_t kernel_call_of(const parts_t &p, lane_t &lane)
     while (lane.grid_block >= p.end[i])
         i++;
     lane_part(lane, i, i > 0 ? p.end[i - 1] : 0, p.end[i]);
-    return parts_one(p, i);
+    return parts_one(p.call, p.part[i]);
 }
 
 /* Reductions of three ranks and more have one kernel: a type has many, and compiling them takes long. */
@@ -68,11 +69,11 @@ static inline parts_t parts_make(const alg_call_t *call, const kernel_call_t &co
     return p;
 }
 
-static inline bool parts_are_whole(const parts_t &p)
+static inline bool parts_are_whole(const kernel_call_t &common, const alg_part_t *part, uint32_t count)
 {
     bool whole = true;
-    for (uint32_t i = 0; i < p.count; i++)
-        whole = whole && kernel_call_is_whole(parts_one(p, i));
+    for (uint32_t i = 0; i < count; i++)
+        whole = whole && kernel_call_is_whole(parts_one(common, part[i]));
     return whole;
 }
 
@@ -123,8 +124,8 @@ template <class A> struct parts_reducer {
                 call, [team, stream](const alg_call_t *one) { return reducer<A>::launch(team, one, stream); });
         const uint32_t most_threads = grid_most_threads<A>(reduce_kernel_ranks<parts_t>(team->nranks));
         const parts_t p = parts_make(call, kernel_call_make(*call), most_threads, A::segment_bytes(team, call));
-        const kernel_t<parts_t> kernel =
-            reduce_kernel_of<A, parts_t>(p.call.type, ops_kind(p.call.op), team->nranks, parts_are_whole(p));
+        const kernel_t<parts_t> kernel = reduce_kernel_of<A, parts_t>(p.call.type, ops_kind(p.call.op), team->nranks,
+                                                                      parts_are_whole(p.call, p.part, p.count));
         return parts_launch(kernel, team, p, stream);
     }
 
@@ -147,7 +148,8 @@ template <class A> struct parts_mover {
                 call, [team, stream](const alg_call_t *one) { return mover<A>::launch(team, one, stream); });
         const uint32_t most_threads = grid_most_threads<A>(team->nranks);
         const parts_t p = parts_make(call, kernel_call_make_bytes(*call), most_threads, A::segment_bytes(team, call));
-        return parts_launch(move_kernel_of<A, parts_t, false>(team->nranks, parts_are_whole(p)), team, p, stream);
+        const bool whole = parts_are_whole(p.call, p.part, p.count);
+        return parts_launch(move_kernel_of<A, parts_t, false>(team->nranks, whole), team, p, stream);
     }
 
     static int preload(void)

@@ -38,7 +38,7 @@ int gpu_count_or_skip(int wanted, int least)
 {
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess || count < least) {
-        printf("skipped: needs %d GPUs, there are %d\n", least, count);
+        printf("skipped: GPUs needed: %d, found: %d\n", least, count);
         exit(77);
     }
     if (wanted > count || wanted > ALG_MAX_RANKS) {

@@ -21,7 +21,7 @@
 #include "copies.h"
 #include "streams.h"
 
-enum { WARP = 32, STACK_BYTES = 48 << 10, MOST_STORES = 24, STEP_NS = 100 };
+enum { WARP = 32, STACK_BYTES = 48 << 10, MOST_STORES = 24, STEP_NS = 100, LATE = 256 };
 
 typedef enum kind { STORE, ADD, OR } kind_t;
 
@@ -31,6 +31,7 @@ typedef struct pending {
     uint64_t value[2];
     uint32_t bytes;
     kind_t kind;
+    bool late;
     uint32_t warp_meets, block_meets; /* of its lane, when it was made */
 } pending_t;
 
@@ -146,7 +147,7 @@ static bool is_shared(const fiber_t *f, const uint8_t *at)
 static void land_some(fiber_t *f)
 {
     const uint32_t i = below(f->stores);
-    if (f->state == ENDED || !is_shared(f, f->store[i].to))
+    if (f->state == ENDED || (!is_shared(f, f->store[i].to) && (!f->store[i].late || below(LATE) == 0)))
         land(f, i);
 }
 
@@ -160,7 +161,7 @@ static void make_pending(void *to, const void *from, size_t bytes, kind_t kind)
         g_with_stores.push_back(f);
     f->listed = true;
     pending_t *p = &f->store[f->stores++];
-    *p = pending_t{(uint8_t *)to, {0, 0}, (uint32_t)bytes, kind, f->warp_meets, f->block_meets};
+    *p = pending_t{(uint8_t *)to, {0, 0}, (uint32_t)bytes, kind, false, f->warp_meets, f->block_meets};
     memcpy(p->value, from, bytes);
 }
 
@@ -409,6 +410,12 @@ void emulator_store(void *to, const void *from, size_t bytes)
 {
     step();
     make_pending(to, from, bytes, STORE);
+}
+
+void emulator_store_late(void *to, const void *from, size_t bytes)
+{
+    emulator_store(to, from, bytes);
+    g_now->store[g_now->stores - 1].late = below(8) == 0;
 }
 
 void emulator_add(uint64_t *to, uint64_t x)

@@ -43,6 +43,8 @@ void emulator_let_successor_in(void);
 
 /* 1 to 16 aligned bytes. */
 void emulator_store(void *to, const void *from, size_t bytes);
+/* The same; now and then it is visible much later. */
+void emulator_store_late(void *to, const void *from, size_t bytes);
 void emulator_add(uint64_t *to, uint64_t x);
 void emulator_or(uint64_t *to, uint64_t x);
 /* The lane's own stores count. */
