@@ -13,6 +13,7 @@
  *
  *   bulk_make           a block's two rings and a word; bulk_init before lane_sync
  *   bulk_ring_t, bulk_at_t, bulk_next    a ring, and a place in it
+ *   bulk_second_round   the first stage, after as many others as the ring has
  *   bulk_free           the stage may be filled again
  *   bulk_filled         what it was filled with is there
  *   bulk_load           fill a stage: global memory, 16 bytes' multiple and alignment

@@ -27,6 +27,12 @@ LANE_FN void bulk_next(const bulk_ring_t &r, bulk_at_t &at)
     }
 }
 
+/* A ring's first stage, when it has been gone through once. */
+LANE_FN bulk_at_t bulk_second_round()
+{
+    return {0, 1};
+}
+
 typedef uint32_t bulk_word_t; /* in memory of the block */
 
 LANE_FN uint32_t bulk_stage(const bulk_ring_t &r, const bulk_at_t &at)
@@ -153,8 +159,8 @@ LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t bytes)
     }
 }
 
-/* Before lane_sync. `warps` fill a stage of the first ring, and release one of the second. */
-LANE_FN void bulk_init(const lane_t &lane, const bulk_block_t &b, uint32_t warps)
+/* Before lane_sync. So many warps fill a stage of the first ring, and release one of the second. */
+LANE_FN void bulk_init(const lane_t &lane, const bulk_block_t &b, uint32_t filling, uint32_t releasing)
 {
     if (lane.thread != 0)
         return;
@@ -162,8 +168,8 @@ LANE_FN void bulk_init(const lane_t &lane, const bulk_block_t &b, uint32_t warps
     LANE_UNROLL
     for (uint32_t i = 0; i < 2; i++) {
         for (uint32_t s = 0; s < b.ring[i].depth; s++) {
-            bulk_barrier_make(b.ring[i].full + 8 * s, i == 0 ? warps : 1);
-            bulk_barrier_make(b.ring[i].free + 8 * s, i == 1 ? warps : 1);
+            bulk_barrier_make(b.ring[i].full + 8 * s, i == 0 ? filling : 1);
+            bulk_barrier_make(b.ring[i].free + 8 * s, i == 1 ? releasing : 1);
         }
     }
     bulk_barriers_made();

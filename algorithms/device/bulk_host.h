@@ -40,6 +40,11 @@ LANE_FN void bulk_next(const bulk_ring_t &r, bulk_at_t &at)
     at.stage = (at.stage + 1) % r.depth;
 }
 
+LANE_FN bulk_at_t bulk_second_round()
+{
+    return {0};
+}
+
 typedef uint32_t *bulk_word_t;
 
 LANE_FN bool bulk_free(const bulk_ring_t &r, const bulk_at_t &at)
@@ -175,7 +180,7 @@ LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t bytes)
     b.word = &b.value;
 }
 
-LANE_FN void bulk_init(const lane_t &, const bulk_block_t &, uint32_t)
+LANE_FN void bulk_init(const lane_t &, const bulk_block_t &, uint32_t, uint32_t)
 {
     /* bulk_make has done it. */
 }
