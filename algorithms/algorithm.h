@@ -88,8 +88,8 @@ enum {
     ALG_SERIES_OFFSET = 8,    /* uint64_t: the last series of rooted calls (series.h) */
     ALG_LOOK_OFFSET = 256,    /* uint64_t, CUDA: when a waiting kernel last looked at the host's words */
     ALG_STOP_OFFSET = 512,    /* ALG_MAX_RANKS words of 8 bytes: peer r stores 1 when its wait ran out of time */
-    ALG_ENDED_OFFSET = 1024,  /* uint64_t, host device: how many kernels of collectives have ended on this rank */
-    ALG_CALLS_OFFSET = 1032,  /* uint64_t, host device: the same for this rank alone */
+    ALG_ENDED_OFFSET = 1024,  /* uint64_t, host device: collectives ended on this rank, for peers to read */
+    ALG_CALLS_OFFSET = 1032,  /* uint64_t, host device: the same count, for this rank alone */
     ALG_MAILBOX_OFFSET = 2048 /* ALG_MAX_RANKS words of 8 bytes, one each peer, for the attach proof */
 };
 

@@ -102,7 +102,7 @@ ncclResult_t shim_host_run(const shim_call_t *call)
             alg_relay_call(comm->relay, team, &call->alg, false);
         int status = call->algorithm->launch_host(team, &call->alg);
         if (comm->relay && status == ALG_STATUS_OK)
-            alg_relay_flush(comm->relay); /* print now: the process may be gone after the call */
+            alg_relay_flush(comm->relay); /* send now: the process may be gone after the call */
         atomic_fetch_add(&comm->calls_ended, 1);
         result = result_of(comm, status);
     } else {

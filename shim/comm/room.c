@@ -29,7 +29,7 @@
  * A share grows with what the communicator asks for, and never shrinks while it lives:
  * kernels that were launched, and graphs, hold it. Each leaves as much as it has for those
  * that come later. The ranks need not agree on shares: a kernel's grid may differ from its
- * peers' (launch.h).
+ * peers' (algorithms/device/grid.h).
  *
  * Kernels of the program itself end by themselves. The real NCCL's are not counted:
  * where the shares fill a GPU, they wait like a communicator without a share.

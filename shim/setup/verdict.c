@@ -250,7 +250,7 @@ bool shim_setup_apply_verdict(shim_setup_t *setup)
         if (has_proven(setup))
             conclude_attached(setup);
         else
-            conclude_forward(setup, "a rank called it attached before all had proven it");
+            conclude_forward(setup, "a rank set the verdict to attached before all ranks had posted their proof");
         break;
     case NET_DECLINED:
         setup->fault = setup->fault && net_decided(setup->rendezvous);
