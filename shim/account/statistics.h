@@ -24,7 +24,7 @@ typedef enum shim_reason {
     SHIM_REASON_ARGUMENTS = SEL_REASON_COUNT, /* empty, perhaps invalid, or unknown to the real NCCL */
     SHIM_REASON_NOT_READY,                    /* non-blocking, and the last call is in progress */
     SHIM_REASON_CONFIGURATION,                /* its configuration asks for a feature of the real NCCL */
-    SHIM_REASON_STREAM,                       /* no current device, or no answer about the capture */
+    SHIM_REASON_STREAM,                       /* cudaSetDevice, or the query of the capture, failed */
     SHIM_REASON_COUNT
 } shim_reason_t;
 
