@@ -99,14 +99,14 @@ static void show_split(shim_setup_t *setup)
         setup->result = ncclSystemError;
 }
 
-/* The sources of a plan's rules, each once: "policy, tuned table, ..." */
+/* The sources of a plan's rules, each once: "policy, tuned table, ..."; those that do not fit are left out whole. */
 static void name_sources(const sel_plan_t *plan, char *text, size_t capacity)
 {
     size_t used = 0;
     text[0] = '\0';
-    for (uint32_t i = 0; i < plan->rules && used < capacity; i++) {
+    for (uint32_t i = 0; i < plan->rules; i++) {
         const char *source = plan->rule[i].source;
-        if (source && !strstr(text, source))
+        if (source && !strstr(text, source) && used + strlen(source) + sizeof(", ") <= capacity)
             used += (size_t)snprintf(text + used, capacity - used, "%s%s", used ? ", " : "", source);
     }
 }
@@ -114,7 +114,7 @@ static void name_sources(const sel_plan_t *plan, char *text, size_t capacity)
 static void log_attached(const shim_setup_t *setup)
 {
     const shim_comm_t *comm = setup->comm;
-    char class[SEL_CLASS_BYTES], sources[200];
+    char class[SEL_CLASS_BYTES], sources[640];
     sel_topology_class(&comm->plan->topology, class);
     name_sources(comm->plan, sources, sizeof(sources));
     shim_info("Shunt attached communicator %p: rank %u of %u, class %s, machine %016llx%s, rules: %s, %zu KiB of "

@@ -427,6 +427,8 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
     memset(plan, 0, sizeof(*plan));
     plan->topology = *topology;
     plan->settings = *settings;
+    for (; fake.sources && fake.sources[plan->rules]; plan->rules++)
+        plan->rule[plan->rules].source = fake.sources[plan->rules];
     if (topology->memory == ALG_MEMORY_SHM)
         alg_map_init_shm(&plan->map, settings->scratch_bytes);
     else
