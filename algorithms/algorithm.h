@@ -2,7 +2,7 @@
 /*
  * algorithm.h - what an algorithm is, and what it is given.
  *
- * The room's main header; shim/ also includes scratch.h and multihost/multihost.h. An algorithm knows ranks, peer
+ * The folder's main header; shim/ also includes scratch.h and multihost/multihost.h. An algorithm knows ranks, peer
  * pointers, a scratch map, buffers and a stream; it knows nothing of NCCL's API, of environment variables or of
  * communicator handles. Everything here is plain data that compiles as C17, C++17 and CUDA.
  */
@@ -252,7 +252,7 @@ typedef struct alg_call {
     uint32_t message_count;
     const alg_message_t *messages;
     /* The grid; all but `blocks` for CUDA alone. Of a collective, blocks and threads are the same on every rank: the
-     * row's, lowered by `shape`. Of messages they are upper limits. shim_room_grant sets the last two. */
+     * row's, lowered by `shape`. Of messages they are upper limits. shim_share_grant sets the last two. */
     uint32_t blocks;
     uint32_t threads;     /* of a block; a multiple of 32 */
     uint32_t most_blocks; /* that fit this rank's share of its GPU; 0: all */

@@ -6,7 +6,7 @@
 #include "shim/base/log.h"
 #include "shim/comm/failure.h"
 #include "shim/comm/order.h"
-#include "shim/comm/room.h"
+#include "shim/comm/share.h"
 
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime_api.h>
@@ -37,7 +37,7 @@ static int launch_in_order(const shim_launch_t *launch)
     if (error != 0)
         return error;
     shim_ahead_t *ahead = captured ? shim_captured_ahead(comm, launch->capture) : NULL;
-    if (!shim_room_grant(comm, &granted, launch->beside, captured ? NULL : launch->stream, ahead))
+    if (!shim_share_grant(comm, &granted, launch->beside, captured ? NULL : launch->stream, ahead))
         team.dependent_launch = 0;
     if (comm->relay)
         alg_relay_call(comm->relay, &team, &granted, captured);

@@ -18,7 +18,7 @@
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
 #include "shim/comm/failure.h"
-#include "shim/comm/room.h"
+#include "shim/comm/share.h"
 #include "shim/setup/setup.h"
 #include "shim/setup/watch.h"
 
@@ -62,7 +62,7 @@ void shim_setup_leave_idle(shim_setup_t *setup)
 static void conclude_forward(shim_setup_t *setup, const char *reason)
 {
     if (!setup->request.host)
-        shim_room_settle(setup->comm, false);
+        shim_share_settle(setup->comm, false);
     shim_comm_t *comm = setup->comm;
     char class[SEL_CLASS_BYTES] = "unknown";
     if (setup->classed)
@@ -205,7 +205,7 @@ static void conclude_attached(shim_setup_t *setup)
     setup->scratch = NULL;
     setup->plan = NULL;
     comm->all_block = all_blocking(setup);
-    shim_room_settle(comm, all_lead(setup));
+    shim_share_settle(comm, all_lead(setup));
     shim_setup_forget_across(setup);
     if (host) {
         comm->rendezvous = setup->rendezvous;

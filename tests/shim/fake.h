@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fake.h - fakes of the rooms around a set-up: a real NCCL whose ranks are threads
+ * fake.h - fakes of the folders around a set-up: a real NCCL whose ranks are threads
  * or one thread, GPUs, and scratch that fails where a test says so.
  */
 #ifndef SHUNT_TESTS_SHIM_FAKE_H
