@@ -12,6 +12,7 @@
 
 #include "algorithms/device/buffers.h"
 #include "algorithms/device/epoch.h"
+#include "algorithms/device/peers.h"
 #include "algorithms/sendrecv/messages.h"
 
 enum { RING_BATCH = 8 }; /* rows under way in a warp */
