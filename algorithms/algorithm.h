@@ -2,7 +2,7 @@
 /*
  * algorithm.h - what an algorithm is, and what it is given.
  *
- * The room's main header; shim/ also includes scratch.h and multihost/multihost.h. An algorithm knows ranks, peer
+ * The folder's main header; shim/ also includes scratch.h and multihost/multihost.h. An algorithm knows ranks, peer
  * pointers, a scratch map, buffers and a stream; it knows nothing of NCCL's API, of environment variables or of
  * communicator handles. Everything here is plain data that compiles as C17, C++17 and CUDA.
  */
@@ -88,8 +88,8 @@ enum {
     ALG_SERIES_OFFSET = 8,    /* uint64_t: the last series of rooted calls (series.h) */
     ALG_LOOK_OFFSET = 256,    /* uint64_t, CUDA: when a waiting kernel last looked at the host's words */
     ALG_STOP_OFFSET = 512,    /* ALG_MAX_RANKS words of 8 bytes: peer r stores 1 when its wait ran out of time */
-    ALG_ENDED_OFFSET = 1024,  /* uint64_t, host device: how many kernels of collectives have ended on this rank */
-    ALG_CALLS_OFFSET = 1032,  /* uint64_t, host device: the same for this rank alone */
+    ALG_ENDED_OFFSET = 1024,  /* uint64_t, host device: collectives ended on this rank, for peers to read */
+    ALG_CALLS_OFFSET = 1032,  /* uint64_t, host device: the same count, for this rank alone */
     ALG_MAILBOX_OFFSET = 2048 /* ALG_MAX_RANKS words of 8 bytes, one each peer, for the attach proof */
 };
 
@@ -252,7 +252,7 @@ typedef struct alg_call {
     uint32_t message_count;
     const alg_message_t *messages;
     /* The grid; all but `blocks` for CUDA alone. Of a collective, blocks and threads are the same on every rank: the
-     * row's, lowered by `shape`. Of messages they are upper limits. shim_room_grant sets the last two. */
+     * row's, lowered by `shape`. Of messages they are upper limits. shim_share_grant sets the last two. */
     uint32_t blocks;
     uint32_t threads;     /* of a block; a multiple of 32 */
     uint32_t most_blocks; /* that fit this rank's share of its GPU; 0: all */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collective.c - names and shapes of the collectives. Apart from the registry, so
- * that the command can link them without any algorithm.
+ * collective.c - names and shapes of the collectives, sizes of the types. Apart from
+ * the registry, so that the command can link them without any algorithm.
  */
 #include "algorithms/algorithm.h"
 
@@ -44,4 +44,29 @@ bool alg_collective_rooted(alg_collective_t collective)
 uint32_t alg_collective_blocks(alg_collective_t collective, uint32_t nranks)
 {
     return collectives[collective].blocks ? nranks : 1;
+}
+
+size_t alg_type_bytes(alg_type_t type)
+{
+    switch (type) {
+    case ALG_INT8:
+    case ALG_UINT8:
+    case ALG_FLOAT8_E4M3:
+    case ALG_FLOAT8_E5M2:
+        return 1;
+    case ALG_FLOAT16:
+    case ALG_BFLOAT16:
+        return 2;
+    case ALG_INT32:
+    case ALG_UINT32:
+    case ALG_FLOAT32:
+        return 4;
+    case ALG_INT64:
+    case ALG_UINT64:
+    case ALG_FLOAT64:
+        return 8;
+    case ALG_TYPE_COUNT:
+        break;
+    }
+    return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * map.c - the layout of a rank's scratch, and the sizes of types.
+ * map.c - the layout of a rank's scratch.
  *
- * Both are pure functions: each rank computes them by itself, and all must agree.
+ * It is a pure function: each rank computes it by itself, and all must agree.
  */
 #include "algorithms/algorithm.h"
 
@@ -73,29 +73,4 @@ bool alg_map_init_shm(alg_map_t *map, size_t bytes)
     map->staging_bytes = round_down(bytes - map->staging_offset, 4 * KIB);
     map->total_bytes = map->staging_offset + map->staging_bytes;
     return true;
-}
-
-size_t alg_type_bytes(alg_type_t type)
-{
-    switch (type) {
-    case ALG_INT8:
-    case ALG_UINT8:
-    case ALG_FLOAT8_E4M3:
-    case ALG_FLOAT8_E5M2:
-        return 1;
-    case ALG_FLOAT16:
-    case ALG_BFLOAT16:
-        return 2;
-    case ALG_INT32:
-    case ALG_UINT32:
-    case ALG_FLOAT32:
-        return 4;
-    case ALG_INT64:
-    case ALG_UINT64:
-    case ALG_FLOAT64:
-        return 8;
-    case ALG_TYPE_COUNT:
-        break;
-    }
-    return 0;
 }

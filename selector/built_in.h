@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * built_in.h - the built-in table's rows. Private to this room.
+ * built_in.h - the built-in table's rows. Private to this folder.
  */
 #ifndef SHUNT_BUILT_IN_H
 #define SHUNT_BUILT_IN_H

@@ -152,13 +152,13 @@ static const cost_t ALL_REDUCE = {
 static const cost_t FROM_ALL = {.own = {{"push", BLOCKS, 0, 0.74, 1}},
                                 .nccl = {BLOCKS, 3.3, 0.77, 0.46, 20.0, 0.82, 1}};
 static const cost_t AT_ROOT = {.own = {{"push", BLOCKS, 0, 0.74, 1}}, .nccl = {BLOCKS, 4.7, 0.1, 0.49, 7.0, 0.97, 1}};
-static const cost_t MESSAGE = {.own = {{"push", TO_EACH, 0, 0.74, 1}, {"twoshot", WHOLE, 0.9, 0.74, 2}},
-                               .nccl = {WHOLE, 4.2, 0.1, 0.43, 12.0, 0.94, 1}};
-static const cost_t PAIR = {.own = {{"pairs", WHOLE, 0, 0.74, 1}}, .nccl = {WHOLE, 4.2, 0.1, 0.43, 12.0, 0.94, 1}};
+static const cost_t FROM_ROOT = {.own = {{"push", TO_EACH, 0, 0.74, 1}, {"twoshot", WHOLE, 0.9, 0.74, 2}},
+                                 .nccl = {WHOLE, 4.2, 0.1, 0.43, 12.0, 0.94, 1}};
+static const cost_t MESSAGE = {.own = {{"pairs", WHOLE, 0, 0.74, 1}}, .nccl = {WHOLE, 4.2, 0.1, 0.43, 12.0, 0.94, 1}};
 static const cost_t *const COSTS[ALG_COLLECTIVE_COUNT] = {
     [ALG_ALL_REDUCE] = &ALL_REDUCE, [ALG_REDUCE_SCATTER] = &FROM_ALL, [ALG_ALL_GATHER] = &FROM_ALL,
     [ALG_ALL_TO_ALL] = &FROM_ALL,   [ALG_GATHER] = &AT_ROOT,          [ALG_SCATTER] = &AT_ROOT,
-    [ALG_BROADCAST] = &MESSAGE,     [ALG_REDUCE] = &MESSAGE,          [ALG_SEND_RECV] = &PAIR,
+    [ALG_BROADCAST] = &FROM_ROOT,   [ALG_REDUCE] = &FROM_ROOT,        [ALG_SEND_RECV] = &MESSAGE,
 };
 
 static double own_time(const own_cost_t *cost, double nranks, double bytes, double rate)

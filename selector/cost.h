@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cost.h - the predicted time of a collective on machines that were not
- * measured. Private to this room.
+ * measured. Private to this folder.
  */
 #ifndef SHUNT_COST_H
 #define SHUNT_COST_H

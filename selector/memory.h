@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory.h - what table.c and memory.c share. Private to this room.
+ * memory.h - what table.c and memory.c share. Private to this folder.
  */
 #ifndef SHUNT_MEMORY_H
 #define SHUNT_MEMORY_H

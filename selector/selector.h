@@ -3,8 +3,8 @@
  * selector.h - which algorithm serves a call: a pure function of facts that
  * are the same on every rank.
  *
- * The room's main header; neighbours also include topology/topology.h and table_file.h. Nothing here touches CUDA, the
- * environment or a lock. Rows of the built-in table name the benchmark that set them.
+ * The folder's main header; neighbours also include topology/topology.h and table_file.h. Nothing here touches CUDA,
+ * the environment or a lock. Rows of the built-in table name the benchmark that set them.
  */
 #ifndef SHUNT_SELECTOR_H
 #define SHUNT_SELECTOR_H

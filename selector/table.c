@@ -20,8 +20,8 @@
 #define KIB ((uint64_t)1024)
 #define MIB (1024 * KIB)
 
-/* The figures were taken without multicast. With it the real NCCL moves large messages up to 1.35 times
- * faster, which is more than our lead above this size; only a tuned table overrides that. */
+/* The figures were taken without multicast, with which the real NCCL moves large messages faster; by how much was not
+ * measured. Only a tuned table, or SHUNT_ALGO, overrides this limit. */
 #define MULTICAST_MOST_BYTES (4 * MIB)
 
 /* ---- Sources of rules ----------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cuda_driver.h - driver functions that the runtime does not offer. Private to
- * this room; only in builds with CUDA. libcuda may be absent, so nothing links it:
+ * this folder; only in builds with CUDA. libcuda may be absent, so nothing links it:
  * the runtime finds it.
  */
 #ifndef SHUNT_TRANSPORT_CUDA_DRIVER_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * descriptor_box.h - a mailbox for file descriptors. Private to this room.
+ * descriptor_box.h - a mailbox for file descriptors. Private to this folder.
  *
  * A non-blocking unix datagram socket under a name in /dev/shm, mode 0600. Sending
  * needs write permission, so no other user can fill the box, as any user could

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * guests.h - which processes have a block of memory mapped. Private to this room.
+ * guests.h - which processes have a block of memory mapped. Private to this folder.
  *
  * CUDA does not define what happens to a mapping when the owner frees the IPC
  * memory under it. So such memory has a guest book: a page of host memory that

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory.h - what the kinds of peer memory have in common. Private to this room.
+ * memory.h - what the kinds of peer memory have in common. Private to this folder.
  *
  * peer_memory.c keeps the books (tokens, other ranks of this process, when to
  * free); a kind allocates, exports and imports. An offer is plain data that a

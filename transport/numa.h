@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* numa.h - a device's NUMA node, and memory from it. Private to this room. */
+/* numa.h - a device's NUMA node, and memory from it. Private to this folder. */
 #ifndef SHUNT_TRANSPORT_NUMA_H
 #define SHUNT_TRANSPORT_NUMA_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reserve.h - pages for a file in memory. Private to this room. */
+/* reserve.h - pages for a file in memory. Private to this folder. */
 #ifndef SHUNT_TRANSPORT_RESERVE_H
 #define SHUNT_TRANSPORT_RESERVE_H
 

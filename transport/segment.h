@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * segment.h - the layout of a rendezvous segment, and how to open one. Private to
- * this room.
+ * this folder.
  */
 #ifndef SHUNT_TRANSPORT_SEGMENT_H
 #define SHUNT_TRANSPORT_SEGMENT_H

@@ -2,7 +2,7 @@
 /*
  * transport.h - how ranks of one host find each other and share memory.
  *
- * The one header of this room. Nothing here knows of NCCL, of algorithms or of
+ * The one header of this folder. Nothing here knows of NCCL, of algorithms or of
  * settings. Functions return 0 or a negative errno, set outputs only on success,
  * log nothing, and block for another rank only where the comment says so. All may
  * be called from any thread for different objects.

@@ -35,6 +35,7 @@
 #include "algorithms/device/epoch.h"
 #include "algorithms/device/input.h"
 #include "algorithms/device/launch.h"
+#include "algorithms/device/peers.h"
 
 enum {
     STAGED_BATCH = 4,          /* loads in flight before the first store */

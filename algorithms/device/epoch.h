@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * epoch.h - the number of a call, kept on the device; and the order of peers.
+ * epoch.h - the number of a call, kept on the device.
  *
  * A captured graph replays its arguments unchanged, so no argument may number the
  * call. Every lane reads the counter in its own scratch; the ranks' counters agree
@@ -10,26 +10,7 @@
 #define SHUNT_EPOCH_H
 
 #include "algorithms/device/lane.h"
-
-/* The rank `step` places after `rank`. Peers are visited from rank + 1 on, so that all ranks do not store to one GPU at
- * once. */
-LANE_FN uint32_t ring_next(const alg_team_t &team, uint32_t step)
-{
-    const uint32_t r = team.rank + step;
-    return r < team.nranks ? r : r - team.nranks;
-}
-
-/* The other ranks in order: the one at position j. */
-LANE_FN uint32_t other_rank(const alg_team_t &team, uint32_t j)
-{
-    return j + (j >= team.rank);
-}
-
-/* The reverse: position of `rank` among the others of `among`. */
-LANE_FN uint32_t other_place(uint32_t rank, uint32_t among)
-{
-    return rank - (rank > among);
-}
+#include "algorithms/device/peers.h"
 
 /* The counter at ALG_EPOCH_OFFSET:
  *   bit 0      ALG_EPOCH_STOPPED
@@ -57,7 +38,7 @@ LANE_FN uint64_t epoch_base(uint64_t epoch)
     return epoch / EPOCH_UNIT * EPOCH_UNIT;
 }
 
-/* Of epoch_leave, behind its lane_sync. */
+/* The part of epoch_leave after lane_sync; series_leave uses it too. */
 LANE_FN void epoch_add_share(const lane_t &lane, const alg_team_t &team)
 {
     if (lane.thread == 0)

@@ -15,6 +15,7 @@
 
 #include "algorithms/device/epoch.h"
 #include "algorithms/device/mark.h"
+#include "algorithms/device/peers.h"
 
 /* Scratch for notices, at the end of what a call uses of its half. */
 LANE_HOST_FN uint64_t notice_bytes(uint32_t nranks)

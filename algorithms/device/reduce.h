@@ -2,7 +2,7 @@
 /*
  * reduce.h - the values of all ranks, joined by an operator.
  *
- * Types below 32 bits add in fp32 and round once; the caller gives the order (rank
+ * 8- and 16-bit floats add in fp32 and round once; the caller gives the order (rank
  * 0 .. n-1), so every algorithm gives the same bits.
  */
 #ifndef SHUNT_REDUCE_H

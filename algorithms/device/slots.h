@@ -14,6 +14,7 @@
 #define SHUNT_SLOTS_H
 
 #include "algorithms/device/epoch.h"
+#include "algorithms/device/peers.h"
 #include "algorithms/device/reduce.h"
 
 /* Scratch for slots: the data of all, then (MARK_ESCAPE) room for an escape word a vector. */

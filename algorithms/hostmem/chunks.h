@@ -24,6 +24,7 @@
 #define SHUNT_CHUNKS_H
 
 #include "algorithms/device/launch.h"
+#include "algorithms/device/peers.h"
 #include "algorithms/hostmem/outbox.h"
 
 enum {

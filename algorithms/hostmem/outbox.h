@@ -24,6 +24,7 @@
 #include "algorithms/device/buffers.h"
 #include "algorithms/device/epoch.h"
 #include "algorithms/device/launch.h"
+#include "algorithms/device/peers.h"
 #include "algorithms/device/reduce.h"
 
 enum { OUTBOX_VECTORS = 3, OUTBOX_UNITS = 4 };

@@ -18,9 +18,9 @@
  * and when it begins call e+2 all have ended call e. Without notices a root stores
  * the slices of call e+2 over those of call e that a slow owner still reads.
  *
- * No circular wait, whatever the grids: before a lane sends position u of a slice,
- * it waits only for positions below u. So the lowest unfinished position is under
- * way on every rank.
+ * No circular wait, whatever the grids: a send of position u waits only for positions
+ * below u, and in the second crossing for u of the first, too. So the lowest
+ * unfinished position is under way on every rank.
  */
 #ifndef SHUNT_ROOTED_H
 #define SHUNT_ROOTED_H

@@ -5,13 +5,14 @@
  * What guards a ring: the receiver arms a row again when it has read it. The sender puts a row only if its count is
  * less than a ring ahead of the credit that the receiver gave it. A launch that receives begins by giving credit for
  * all that earlier ones have received; kernel boundaries order their re-arming before it. Further credit needs a fence,
- * which takes about a microsecond, and is given only for what this launch has still to receive beyond a ring.
+ * which takes about a microsecond, and is given only while this launch has more than half a ring still to receive.
  */
 #ifndef SHUNT_RING_H
 #define SHUNT_RING_H
 
 #include "algorithms/device/buffers.h"
 #include "algorithms/device/epoch.h"
+#include "algorithms/device/peers.h"
 #include "algorithms/sendrecv/messages.h"
 
 enum { RING_BATCH = 8 }; /* rows under way in a warp */

@@ -82,13 +82,13 @@ static const char *reason_text(int reason)
 {
     switch (reason) {
     case SHIM_REASON_ARGUMENTS:
-        return "forwarded: empty, or perhaps invalid, which the real NCCL decides";
+        return "forwarded: empty, perhaps invalid, or unknown to this NCCL, which decides";
     case SHIM_REASON_NOT_READY:
         return "forwarded: the communicator is not ready";
     case SHIM_REASON_CONFIGURATION:
         return "forwarded: the call's configuration asks for a feature of the real NCCL";
     case SHIM_REASON_STREAM:
-        return "forwarded: the stream's capture state cannot be queried";
+        return "forwarded: cudaSetDevice, or the query of the stream's capture, failed";
     default:
         return sel_reason_text((sel_reason_t)reason);
     }

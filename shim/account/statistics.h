@@ -21,10 +21,10 @@ enum { SHIM_SEND = ALG_COLLECTIVE_COUNT, SHIM_RECV, SHIM_COLLECTIVE_COUNT };
 
 /* Why a call was forwarded: besides the selector's reasons, those found before the selector is asked. */
 typedef enum shim_reason {
-    SHIM_REASON_ARGUMENTS = SEL_REASON_COUNT, /* empty, or perhaps invalid */
+    SHIM_REASON_ARGUMENTS = SEL_REASON_COUNT, /* empty, perhaps invalid, or unknown to the real NCCL */
     SHIM_REASON_NOT_READY,                    /* non-blocking, and the last call is in progress */
     SHIM_REASON_CONFIGURATION,                /* its configuration asks for a feature of the real NCCL */
-    SHIM_REASON_STREAM,                       /* the stream's capture state cannot be queried */
+    SHIM_REASON_STREAM,                       /* cudaSetDevice, or the query of the capture, failed */
     SHIM_REASON_COUNT
 } shim_reason_t;
 

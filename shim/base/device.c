@@ -5,7 +5,8 @@
  * `auto` asks whether a CUDA driver answers. A parent may ask that only makes a unique id and then forks its workers;
  * a child cannot use CUDA if the parent has initialised it, and NCCL does not initialise CUDA there. So cuInit is the
  * last resort. Without the driver's library or device node there is no GPU; if the kernel lists a GPU there is one,
- * unless the user has hidden all.
+ * unless the user has hidden all. A build without CUDA makes the same decision, and then forwards every call: the host
+ * device would read a GPU's addresses as the host's.
  */
 #define _GNU_SOURCE
 #include "shim/base/device.h"
@@ -20,7 +21,6 @@
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
 
-#if SHUNT_HAS_CUDA
 /* An empty list, or one that begins with no device, hides every GPU. */
 static bool all_hidden(void)
 {
@@ -66,12 +66,6 @@ static bool driver_answers(void)
     /* Never closed: unloading an initialised driver is unsafe. */
     return kernel_lists_gpu() || driver_counts_gpus(driver);
 }
-#else
-static bool driver_answers(void)
-{
-    return false;
-}
-#endif
 
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static bool g_host;
@@ -82,6 +76,9 @@ static void decide(void)
     g_host = wanted == SHIM_DEVICE_HOST || (wanted == SHIM_DEVICE_AUTO && !driver_answers());
     if (g_host)
         shim_info("host device: %s", wanted == SHIM_DEVICE_HOST ? "SHUNT_DEVICE=host" : "no CUDA driver answers");
+    else if (!SHUNT_HAS_CUDA && wanted == SHIM_DEVICE_AUTO)
+        shim_warn("this Shunt was built without CUDA, and there are GPUs: every call goes to the real NCCL; build it "
+                  "where nvcc is, or set SHUNT_DEVICE=host for programs whose buffers are the host's memory");
 }
 
 bool shim_host_mode(void)

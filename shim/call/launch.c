@@ -6,7 +6,7 @@
 #include "shim/base/log.h"
 #include "shim/comm/failure.h"
 #include "shim/comm/order.h"
-#include "shim/comm/room.h"
+#include "shim/comm/share.h"
 
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime_api.h>
@@ -37,7 +37,7 @@ static int launch_in_order(const shim_launch_t *launch)
     if (error != 0)
         return error;
     shim_ahead_t *ahead = captured ? shim_captured_ahead(comm, launch->capture) : NULL;
-    if (!shim_room_grant(comm, &granted, launch->beside, captured ? NULL : launch->stream, ahead))
+    if (!shim_share_grant(comm, &granted, launch->beside, captured ? NULL : launch->stream, ahead))
         team.dependent_launch = 0;
     if (comm->relay)
         alg_relay_call(comm->relay, &team, &granted, captured);
@@ -102,7 +102,7 @@ ncclResult_t shim_host_run(const shim_call_t *call)
             alg_relay_call(comm->relay, team, &call->alg, false);
         int status = call->algorithm->launch_host(team, &call->alg);
         if (comm->relay && status == ALG_STATUS_OK)
-            alg_relay_flush(comm->relay); /* print now: the process may be gone after the call */
+            alg_relay_flush(comm->relay); /* send now: the process may be gone after the call */
         atomic_fetch_add(&comm->calls_ended, 1);
         result = result_of(comm, status);
     } else {

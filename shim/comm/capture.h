@@ -34,7 +34,7 @@ int shim_capture_query(void *stream, shim_capture_t *capture);
 int shim_captured_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture);
 /* After the call. With comm->config.graph_mixing the graph records order.event after it. */
 int shim_captured_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture);
-/* What room.c keeps of the last call in a capture that a call has entered; NULL: none has. */
+/* What share.c keeps of the last call in a capture that a call has entered; NULL: none has. */
 shim_ahead_t *shim_captured_ahead(shim_comm_t *comm, const shim_capture_t *capture);
 /* Free the records of captures; no graph holds a reference any more. */
 void shim_captured_forget(shim_comm_t *comm);

@@ -6,7 +6,7 @@
  * writers (under one mutex) change. Two rules make that safe. States are type-stable: they are recycled through a free
  * list, oldest first, and never unmapped, so a pointer from the array always points at a state, whose handle tells if
  * it is the right one. And an outgrown array is kept (all old ones together are smaller than the current one), so a
- * reader may finish in it. A state is some 300 bytes, and a program has few.
+ * reader may finish in it. A state is some 430 bytes, and a program has few.
  *
  * Memory: the table and free states live as long as the process. reap.c frees what a state owns (scratch, plan,
  * rendezvous, event).

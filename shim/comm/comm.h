@@ -49,20 +49,20 @@ typedef struct shim_order {
     shim_captured_t *captured;
 } shim_order_t;
 
-/* The communicator's share of its GPU's multiprocessors; private to room.c. */
+/* The communicator's share of its GPU's multiprocessors; private to share.c. */
 typedef struct shim_share {
     uint32_t blocks;   /* granted: blocks that kernels and their early successors may hold */
     uint32_t asked;    /* the largest request so far, concurrent work included */
-    uint32_t releases; /* room.c's count of releases at the last request */
+    uint32_t releases; /* share.c's count of releases at the last request */
     bool leads;        /* its early successors do not count until another communicator asks */
-    uint32_t early;    /* blocks of the largest kernel so far that lets its successor in */
-    bool shut;         /* the last call was eager and does not */
+    uint32_t early;    /* blocks of the largest kernel so far that triggers dependent launch early */
+    bool shut;         /* the last call was eager and does not trigger it early */
 } shim_share_t;
 
-/* The last call of a capture, zeroed: none; private to room.c. */
+/* The last call of a capture, zeroed: none; private to share.c. */
 typedef struct shim_ahead {
     uint32_t blocks; /* the call's, not those granted */
-    uint32_t early;  /* blocks granted, if it lets its successor in; else 0 */
+    uint32_t early;  /* blocks granted, if it triggers dependent launch early; else 0 */
 } shim_ahead_t;
 
 typedef struct shim_shrink shim_shrink_t;

@@ -20,7 +20,7 @@
 
 #include "shim/comm/drain.h"
 #include "shim/comm/redop.h"
-#include "shim/comm/room.h"
+#include "shim/comm/share.h"
 #include "shim/comm/shrink.h"
 
 enum { RETIRED_MOST = 4, PATIENCE_MS = 100 };
@@ -108,7 +108,7 @@ static void free_scratch(void)
 static void comm_free(shim_comm_t *comm)
 {
     shim_drain_forget(comm);
-    shim_room_release(comm);
+    shim_share_release(comm);
     shim_redop_forget(comm);
     shim_shrink_forget(comm);
     alg_relay_destroy(comm->relay); /* reads the scratch's control words */

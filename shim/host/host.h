@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * host.h - how communicators of the host device are made, and how they end.
- * Private to this room.
+ * Private to this folder.
  */
 #ifndef SHUNT_SHIM_HOST_H
 #define SHUNT_SHIM_HOST_H

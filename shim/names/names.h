@@ -2,7 +2,7 @@
 /*
  * names.h - NCCL's functions that have a body here, as the compiler sees them.
  *
- * The room is compiled with hidden visibility; the functions of names.def that
+ * The folder is compiled with hidden visibility; the functions of names.def that
  * are treated are declared visible here, so their bodies need no attribute:
  *
  *     SHIM_PUBLIC(ncclCommCount);

@@ -111,7 +111,7 @@ static void begin_cuda(shim_setup_t *setup)
     } else if (!SHUNT_HAS_CUDA) {
         shim_setup_decline(setup, "built without CUDA");
     } else if (here > comm->nranks) {
-        shim_setup_decline(setup, "other ranks are in its place (is NCCL_COMM_ID shared?)");
+        shim_setup_decline(setup, "another communicator uses this id (is NCCL_COMM_ID shared?)");
     } else if (here != comm->nranks && !elsewhere) {
         shim_setup_decline(setup, "%u of its %u ranks are on this host and run Shunt", here, comm->nranks);
     } else if (refused) {

@@ -18,7 +18,7 @@
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
 #include "shim/comm/failure.h"
-#include "shim/comm/room.h"
+#include "shim/comm/share.h"
 #include "shim/setup/setup.h"
 #include "shim/setup/watch.h"
 
@@ -62,7 +62,7 @@ void shim_setup_leave_idle(shim_setup_t *setup)
 static void conclude_forward(shim_setup_t *setup, const char *reason)
 {
     if (!setup->request.host)
-        shim_room_settle(setup->comm, false);
+        shim_share_settle(setup->comm, false);
     shim_comm_t *comm = setup->comm;
     char class[SEL_CLASS_BYTES] = "unknown";
     if (setup->classed)
@@ -99,14 +99,14 @@ static void show_split(shim_setup_t *setup)
         setup->result = ncclSystemError;
 }
 
-/* The sources of a plan's rules, each once: "policy, tuned table, ..." */
+/* The sources of a plan's rules, each once: "policy, tuned table, ..."; those that do not fit are left out whole. */
 static void name_sources(const sel_plan_t *plan, char *text, size_t capacity)
 {
     size_t used = 0;
     text[0] = '\0';
-    for (uint32_t i = 0; i < plan->rules && used < capacity; i++) {
+    for (uint32_t i = 0; i < plan->rules; i++) {
         const char *source = plan->rule[i].source;
-        if (source && !strstr(text, source))
+        if (source && !strstr(text, source) && used + strlen(source) + sizeof(", ") <= capacity)
             used += (size_t)snprintf(text + used, capacity - used, "%s%s", used ? ", " : "", source);
     }
 }
@@ -114,7 +114,7 @@ static void name_sources(const sel_plan_t *plan, char *text, size_t capacity)
 static void log_attached(const shim_setup_t *setup)
 {
     const shim_comm_t *comm = setup->comm;
-    char class[SEL_CLASS_BYTES], sources[200];
+    char class[SEL_CLASS_BYTES], sources[640];
     sel_topology_class(&comm->plan->topology, class);
     name_sources(comm->plan, sources, sizeof(sources));
     shim_info("Shunt attached communicator %p: rank %u of %u, class %s, machine %016llx%s, rules: %s, %zu KiB of "
@@ -205,7 +205,7 @@ static void conclude_attached(shim_setup_t *setup)
     setup->scratch = NULL;
     setup->plan = NULL;
     comm->all_block = all_blocking(setup);
-    shim_room_settle(comm, all_lead(setup));
+    shim_share_settle(comm, all_lead(setup));
     shim_setup_forget_across(setup);
     if (host) {
         comm->rendezvous = setup->rendezvous;
@@ -250,7 +250,7 @@ bool shim_setup_apply_verdict(shim_setup_t *setup)
         if (has_proven(setup))
             conclude_attached(setup);
         else
-            conclude_forward(setup, "a rank called it attached before all had proven it");
+            conclude_forward(setup, "a rank set the verdict to attached before all ranks had posted their proof");
         break;
     case NET_DECLINED:
         setup->fault = setup->fault && net_decided(setup->rendezvous);

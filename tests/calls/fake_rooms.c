@@ -9,7 +9,7 @@
 
 #include "shim/base/device.h"
 #include "shim/comm/reap.h"
-#include "shim/comm/room.h"
+#include "shim/comm/share.h"
 #include "shim/host/table.h"
 #include "shim/real/real.h"
 #include "shim/setup/attach.h"
@@ -353,7 +353,7 @@ void net_leave(net_rendezvous_t *rendezvous)
     (void)rendezvous;
 }
 
-uint32_t shim_room_multiprocessors(int device, void *stream)
+uint32_t shim_share_multiprocessors(int device, void *stream)
 {
     (void)device, (void)stream;
     return fake.multiprocessors;

@@ -13,7 +13,7 @@
 #include "shim/comm/drain.h"
 #include "shim/comm/order.h"
 #include "shim/comm/redop.h"
-#include "shim/comm/room.h"
+#include "shim/comm/share.h"
 #include "shim/host/table.h"
 #include "shim/real/real.h"
 #include "shim/setup/link.h"
@@ -268,7 +268,7 @@ void fake_reset(void)
     nccl.ncclCommRevoke = revoke_comm;
 }
 
-/* ---- Rooms of the shim ------------------------------------------------------------- */
+/* ---- Folders of the shim ----------------------------------------------------------- */
 
 unsigned shim_group_depth(void)
 {
@@ -290,7 +290,7 @@ const shim_real_t *shim_host_nccl(void)
     return NULL;
 }
 
-uint32_t shim_room_multiprocessors(int device, void *stream)
+uint32_t shim_share_multiprocessors(int device, void *stream)
 {
     (void)device;
     (void)stream;
@@ -396,7 +396,7 @@ sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uin
     return fake.reach[device];
 }
 
-/* ---- Rooms below --------------------------------------------------------------------- */
+/* ---- Folders below ------------------------------------------------------------------- */
 
 int net_scope_enter(net_scope_t *scope, int device)
 {
@@ -427,6 +427,8 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
     memset(plan, 0, sizeof(*plan));
     plan->topology = *topology;
     plan->settings = *settings;
+    for (; fake.sources && fake.sources[plan->rules]; plan->rules++)
+        plan->rule[plan->rules].source = fake.sources[plan->rules];
     if (topology->memory == ALG_MEMORY_SHM)
         alg_map_init_shm(&plan->map, settings->scratch_bytes);
     else

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fake.h - fakes of the rooms around a set-up: a real NCCL whose ranks are threads
+ * fake.h - fakes of the folders around a set-up: a real NCCL whose ranks are threads
  * or one thread, GPUs, and scratch that fails where a test says so.
  */
 #ifndef SHUNT_TESTS_SHIM_FAKE_H
@@ -37,6 +37,7 @@ typedef struct fake {
     bool unreached[FAKE_RANKS];    /* CUDA reports that a peer's memory cannot be reached */
     bool serves_nothing;           /* the plan leaves every size to the real NCCL */
     bool prefers_host;             /* the selector, of GPUs that reach each other over PCIe */
+    const char *const *sources;    /* of the plan's rules, up to NULL; NULL: the plan has no rules */
     int proof_error[FAKE_RANKS];   /* of alg_scratch_prove_read */
     uint64_t idle[FAKE_RANKS];     /* of alg_scratch_idle */
     alg_memory_t idle_in;          /* and what it is of */

@@ -29,6 +29,7 @@ typedef struct scenario {
     int warnings;           /* lines of the log */
     int blocks, multicast;  /* of the plan; -1: not checked */
     int real_version;
+    const char *const *sources; /* of the plan's rules */
     bool deterministic;
     bool plain_priority; /* kernels inherit that of their stream */
 } scenario_t;
@@ -52,6 +53,7 @@ static int attach(void *argument)
         setenv(scenario->set[i], scenario->set[i + 1], 1);
     fake_reset();
     fake.multicast = true;
+    fake.sources = scenario->sources;
     fake_real_version(scenario->real_version);
     fake.ipc_error[scenario->failing] = scenario->ipc_error;
     fake.unopened[scenario->failing] = scenario->unopened;
@@ -166,6 +168,31 @@ static void cta_policy(void **state)
     (void)state;
     char log[LOG_BYTES];
     assert_int_equal(child_run(policies, NULL, log, sizeof(log)), 0);
+}
+
+/* Those of two H200, with a policy. A name is never cut. */
+static void sources_of_rules(void **state)
+{
+    (void)state;
+    static const char *const sources[] = {"policy",
+                                          "docs/results/graph-2-h200.csv",
+                                          "docs/results/tune-4-h200.csv",
+                                          "docs/results/graph-2-h200.csv",
+                                          "docs/results/tried-6-h200.csv",
+                                          "docs/results/large-staged-2-h200.csv",
+                                          "docs/results/collectives-2-h200.csv",
+                                          "docs/results/few-blocks-2-h200.csv",
+                                          "docs/results/bulk-2-h200.csv",
+                                          "docs/results/sendrecv-2-h200.csv",
+                                          NULL};
+    expect((scenario_t){.phase = SHIM_COMM_ATTACHED,
+                        .sources = sources,
+                        .reason = "rules: policy, docs/results/graph-2-h200.csv, docs/results/tune-4-h200.csv, "
+                                  "docs/results/tried-6-h200.csv, docs/results/large-staged-2-h200.csv, "
+                                  "docs/results/collectives-2-h200.csv, docs/results/few-blocks-2-h200.csv, "
+                                  "docs/results/bulk-2-h200.csv, docs/results/sendrecv-2-h200.csv, 81920 KiB",
+                        .blocks = -1,
+                        .multicast = -1});
 }
 
 static void no_peer_access(void **state)
@@ -351,7 +378,7 @@ int main(void)
         cmocka_unit_test(containers),      cmocka_unit_test(shm_disable),      cmocka_unit_test(cumem_enable),
         cmocka_unit_test(nvls_enable),     cmocka_unit_test(max_ctas),         cmocka_unit_test(deterministic),
         cmocka_unit_test(share_resources), cmocka_unit_test(graph_mixing),     cmocka_unit_test(priority),
-        cmocka_unit_test(cta_policy),
+        cmocka_unit_test(cta_policy),      cmocka_unit_test(sources_of_rules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""test_rooms.py - includes between rooms follow docs/design.md.
+"""test_rooms.py - includes between folders follow docs/design.md.
 
 usage: test_rooms.py SOURCE_FOLDER
 
-The tables under "Rooms" there say what each folder may include ("may use"); both
+The tables under "Folders" there say what each folder may include ("may use"); both
 rows apply to a folder in a folder. An include that no row allows fails, and so do
 rows that allow a cycle or an include that no file needs, and files that include
 each other in a cycle. A file and the header of its name count as one; a header
@@ -25,7 +25,7 @@ EXCUSED = {("shim/base/log", "shim/base/settings")}
 
 def rows(design):
     """The rows of the tables: what each folder may include."""
-    text = design.split("\n## Rooms\n", 1)[1].split("\n## ", 1)[0]
+    text = design.split("\n## Folders\n", 1)[1].split("\n## ", 1)[0]
     return {folder: re.findall(r"`([\w./]+)`", uses) for folder, uses in ROW.findall(text)}
 
 
@@ -46,7 +46,7 @@ def read(source, folders):
             found = [place for place in map(os.path.normpath, places) if place in texts]
             files[file].update(found[:1])
             if not found and mark == '"':
-                unknown.append(f"{file} includes {name}, which is in no room")
+                unknown.append(f"{file} includes {name}, which is in no folder")
     return files, unknown
 
 
@@ -54,19 +54,19 @@ def forbidden(table, files):
     """Includes that a row does not allow."""
     found = []
     for file, included in sorted(files.items()):
-        rooms = [room for room in table if file.startswith(room)]
-        if not rooms:
-            found.append(f"{file} is in no room")
+        folders = [folder for folder in table if file.startswith(folder)]
+        if not folders:
+            found.append(f"{file} is in no folder")
         for target in sorted(included):
-            if any(not target.startswith(room) and not target.startswith(tuple(table[room])) for room in rooms):
+            if any(not target.startswith(folder) and not target.startswith(tuple(table[folder])) for folder in folders):
                 found.append(f"{file} includes {target}")
     return found
 
 
 def unused(table, files):
     """Includes that a row allows and no file needs."""
-    return [f"{room} does not use {use}" for room, uses in table.items() for use in uses
-            if not any(target.startswith(use) for file in files if file.startswith(room) for target in files[file])]
+    return [f"{folder} does not use {use}" for folder, uses in table.items() for use in uses
+            if not any(target.startswith(use) for file in files if file.startswith(folder) for target in files[file])]
 
 
 def circles(graph):
@@ -98,9 +98,9 @@ def module(file):
 
 
 def arrows(table):
-    """The includes that the rows allow, as edges between rooms."""
-    return {room: {other for other in table for use in uses if use.startswith(other) and other != room}
-            for room, uses in table.items()}
+    """The includes that the rows allow, as edges between folders."""
+    return {folder: {other for other in table for use in uses if use.startswith(other) and other != folder}
+            for folder, uses in table.items()}
 
 
 def faults(table, files):

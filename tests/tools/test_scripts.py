@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -240,5 +241,31 @@ def plot_trace():
         assert done.returncode == 1 and "no calls" in done.stderr, done.stderr
 
 
+def bench_needs_nvcc():
+    """scripts/bench where there are GPUs and no nvcc: an error before the set-up, unless the host device is asked for."""
+    def run(folder, **variables):
+        path = f"{folder}/bin:/usr/bin:/bin"
+        if shutil.which("nvcc", path=path):
+            sys.exit(0)
+        return subprocess.run([f"{folder}/scripts/bench"], capture_output=True, text=True, timeout=LIMIT,
+                              env={"PATH": path, "CUDA_HOME": "/nowhere", **variables})
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in (("scripts/setup", "exit 3"), ("bin/nvidia-smi", "echo 'GPU 0: NVIDIA H200 (UUID: GPU-0)'")):
+            script = pathlib.Path(folder, name)
+            script.parent.mkdir()
+            script.write_text(f"#!/bin/sh\n{text}\n")
+            script.chmod(0o755)
+        for name in ("bench", "common.sh"):
+            shutil.copy(f"{SOURCE}/scripts/{name}", f"{folder}/scripts")
+        done = run(folder)
+        assert done.returncode == 1 and "install CUDA's toolkit" in done.stderr, (done.returncode, done.stderr)
+        assert run(folder, SHUNT_DEVICE="host").returncode == 3
+        pathlib.Path(folder, "bin/nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
+        assert run(folder).returncode == 3
+
+
+CASES = (plots, plot_sheet, plot_trace, pictures, decode, train, offenders, bench_needs_nvcc)
+
 if __name__ == "__main__":
-    {case.__name__: case for case in (plots, plot_sheet, plot_trace, pictures, decode, train, offenders)}[sys.argv[2]]()
+    {case.__name__: case for case in CASES}[sys.argv[2]]()

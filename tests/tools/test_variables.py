@@ -26,7 +26,7 @@ TESTS = {
     "SHUNT_SCRATCH_BYTES": ("host/test_variables.c", "scratch_bytes"),
     "SHUNT_MAX_CTAS": ("host/test_variables.c", "max_ctas"),
     "SHUNT_PRIORITY": ("shim/variables_test.c", "priority"),
-    "SHUNT_EARLY": ("calls/room_test.c", "early"),
+    "SHUNT_EARLY": ("calls/share_test.c", "early"),
     "SHUNT_DETERMINISTIC": ("shim/variables_test.c", "deterministic"),
     "SHUNT_TIMEOUT_MS": ("host/test_variables.c", "timeout_ms"),
     "SHUNT_DEBUG": ("calls/log_test.c", "levels"),

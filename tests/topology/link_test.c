@@ -76,7 +76,7 @@ cudaError_t cudaDeviceGetP2PAttribute(int *value, int attribute, int from, int t
     return cudaSuccess;
 }
 
-/* ---- The rooms around -------------------------------------------------------------------- */
+/* ---- The folders around ------------------------------------------------------------------ */
 
 int net_scope_enter(net_scope_t *scope, int device)
 {

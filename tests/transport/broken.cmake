@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds of transport/network/ with one protection removed, in which a test must fail: without it, the failure that a
-# comment claims to prevent does happen. As in tests/algorithms/broken.cmake: the room's objects, with one of them made
+# comment claims to prevent does happen. As in tests/algorithms/broken.cmake: the folder's objects, with one of them made
 # from a changed file.
 
 include(${CMAKE_SOURCE_DIR}/cmake/broken.cmake)

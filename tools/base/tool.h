@@ -3,8 +3,8 @@
  * tool.h - what the sub-commands of `shunt` share.
  *
  * The command is an ordinary client of the library: it opens libnccl.so.2 with dlopen, so it can report why the
- * library cannot be loaded. Of other rooms it links the table format and the search for a real NCCL, which `shunt run`
- * needs before the library is loaded (tools/run/behind.c).
+ * library cannot be loaded. Of other folders it links the table format and the search for a real NCCL, which `shunt
+ * run` needs before the library is loaded (tools/run/behind.c).
  */
 #ifndef SHUNT_TOOL_H
 #define SHUNT_TOOL_H

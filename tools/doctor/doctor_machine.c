@@ -109,9 +109,7 @@ static void report_gpus(doctor_t *doctor)
                      : built ? "to use GPUs, see whether nvidia-smi lists them (in a container: docker run --gpus all)"
                              : "to use GPUs, build Shunt where nvcc is (cmake --preset release)",
                      "no GPU is used: %s; the checks below use the host device, which is for tests and not for speed",
-                     set != NULL ? "SHUNT_DEVICE=host is set"
-                     : built     ? "no CUDA driver answers"
-                                 : "this Shunt was built without CUDA");
+                     set != NULL ? "SHUNT_DEVICE=host is set" : "no CUDA driver answers");
         return;
     }
     if (gpus->count == 0) {

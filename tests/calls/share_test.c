@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "shim/base/settings.h"
-#include "shim/comm/room.h"
+#include "shim/comm/share.h"
 #include "tests/support/data.h"
 
 static uint32_t multiprocessors;
@@ -22,7 +22,7 @@ const shim_settings_t *shim_settings(void)
     return &settings;
 }
 
-uint32_t shim_room_multiprocessors(int device, void *stream)
+uint32_t shim_share_multiprocessors(int device, void *stream)
 {
     (void)device, (void)stream;
     return multiprocessors;
@@ -31,7 +31,7 @@ uint32_t shim_room_multiprocessors(int device, void *stream)
 static alg_call_t grant(shim_comm_t *comm, uint32_t blocks)
 {
     alg_call_t call = {.blocks = blocks, .threads = 512};
-    shim_room_grant(comm, &call, 0, NULL, NULL);
+    shim_share_grant(comm, &call, 0, NULL, NULL);
     assert_in_range(call.most_blocks, 1, blocks);
     return call;
 }
@@ -39,7 +39,7 @@ static alg_call_t grant(shim_comm_t *comm, uint32_t blocks)
 static bool may_come_early(shim_comm_t *comm, uint32_t blocks, shim_ahead_t *ahead)
 {
     alg_call_t call = {.blocks = blocks, .threads = 512};
-    return shim_room_grant(comm, &call, 0, NULL, ahead);
+    return shim_share_grant(comm, &call, 0, NULL, ahead);
 }
 
 /* A call larger than its place beside a kernel that lets it in waits for that kernel's end. An eager one behind a
@@ -61,15 +61,15 @@ static void larger_successors_wait(void **state)
     assert_true(may_come_early(&comm, 51, NULL));
     assert_true(may_come_early(&comm, 16, NULL));
     alg_call_t one = {.blocks = 32}, other = {.blocks = 20};
-    assert_false(shim_room_grant(&comm, &one, 20, NULL, NULL)); /* both come behind the 16 blocks */
-    assert_false(shim_room_grant(&comm, &other, 32, NULL, NULL));
-    shim_room_release(&comm);
+    assert_false(shim_share_grant(&comm, &one, 20, NULL, NULL)); /* both come behind the 16 blocks */
+    assert_false(shim_share_grant(&comm, &other, 32, NULL, NULL));
+    shim_share_release(&comm);
 }
 
 static void lead(shim_comm_t *comm)
 {
-    assert_true(shim_room_claim(comm));
-    shim_room_settle(comm, true);
+    assert_true(shim_share_claim(comm));
+    shim_share_settle(comm, true);
 }
 
 static void a_leader_has_all_and_early(void **state)
@@ -78,8 +78,8 @@ static void a_leader_has_all_and_early(void **state)
     shim_comm_t comm = {.handle = NULL}, other = {.handle = NULL};
     multiprocessors = 132;
     lead(&comm);
-    assert_false(shim_room_claim(&other)); /* one a GPU */
-    shim_room_settle(&other, false);
+    assert_false(shim_share_claim(&other)); /* one a GPU */
+    shim_share_settle(&other, false);
     for (int i = 0; i < 3; i++) {
         const alg_call_t call = grant(&comm, 64);
         assert_int_equal(call.most_blocks, 64);
@@ -87,11 +87,11 @@ static void a_leader_has_all_and_early(void **state)
     }
     assert_int_equal(grant(&other, 64).early, 0);
     assert_int_equal(grant(&comm, 64).early, 0); /* they would hold nearly all of the GPU */
-    shim_room_release(&other);
+    shim_share_release(&other);
     assert_int_equal(grant(&comm, 64).early, 1);
-    shim_room_release(&comm);
+    shim_share_release(&comm);
     lead(&other);
-    shim_room_release(&other);
+    shim_share_release(&other);
 }
 
 /* In a capture the calls alone decide, and what is let in fits, whatever else has asked. */
@@ -113,9 +113,9 @@ static void captured_successors(void **state)
         }
         alg_call_t one = {.blocks = 8};
         shim_ahead_t ahead = {.blocks = 8};
-        assert_false(shim_room_grant(&comm, &one, 8, NULL, &ahead)); /* beside another one */
-        shim_room_release(&comm);
-        shim_room_release(&other);
+        assert_false(shim_share_grant(&comm, &one, 8, NULL, &ahead)); /* beside another one */
+        shim_share_release(&comm);
+        shim_share_release(&other);
     }
 }
 
@@ -132,8 +132,8 @@ static void a_leader_that_is_not_alone_any_more(void **state)
     grant(&other, 64);
     assert_false(may_come_early(&comm, 64, &ahead));
     assert_true(may_come_early(&comm, 64, &ahead));
-    shim_room_release(&comm);
-    shim_room_release(&other);
+    shim_share_release(&comm);
+    shim_share_release(&other);
 }
 
 /* SHUNT_EARLY=0: never, for a leader or a small call. */
@@ -149,7 +149,7 @@ static void early(void **state)
         assert_int_equal(grant(&comm, 1).early, on);
         assert_int_equal(may_come_early(&comm, 64, &(shim_ahead_t){.blocks = 1}), !on); /* nobody is let in */
     }
-    shim_room_release(&comm);
+    shim_share_release(&comm);
 }
 
 /* A claim that some rank could not make is given up. */
@@ -158,14 +158,14 @@ static void claims_end(void **state)
     (void)state;
     shim_comm_t comm = {.handle = NULL}, other = {.handle = NULL};
     multiprocessors = 132;
-    assert_true(shim_room_claim(&comm));
-    assert_false(shim_room_claim(&other));
-    shim_room_settle(&comm, false);
+    assert_true(shim_share_claim(&comm));
+    assert_false(shim_share_claim(&other));
+    shim_share_settle(&comm, false);
     assert_int_equal(grant(&comm, 64).early, 0);
     assert_int_equal(grant(&comm, 32).early, 1); /* it has room for two of these */
     lead(&other);
-    shim_room_release(&comm);
-    shim_room_release(&other);
+    shim_share_release(&comm);
+    shim_share_release(&other);
 }
 
 /* Two calls of a communicator that need places at once get them within its share, and let no successor in early. */
@@ -181,13 +181,13 @@ static void calls_run_beside_each_other(void **state)
             if (leads)
                 lead(&comm);
             grant(&comm, 64);
-            shim_room_grant(&comm, &one, 32, NULL, NULL);
-            shim_room_grant(&comm, &other, 64, NULL, NULL);
+            shim_share_grant(&comm, &one, 32, NULL, NULL);
+            shim_share_grant(&comm, &other, 64, NULL, NULL);
             assert_true(one.most_blocks > 0 && other.most_blocks > 0 && !one.early && !other.early);
             assert_true(one.most_blocks + other.most_blocks <= (sizes[i] > 2 ? sizes[i] : 2));
             if (sizes[i] == 200)
                 assert_true(one.most_blocks == 64 && other.most_blocks == 32);
-            shim_room_release(&comm);
+            shim_share_release(&comm);
         }
 }
 
@@ -205,10 +205,10 @@ static void random_shares_fit(void **state)
         for (int i = 0; i < 60; i++) {
             const size_t c = data_below(&random, COMMS);
             if (data_below(&random, 12) == 0) {
-                shim_room_release(&comms[c]);
+                shim_share_release(&comms[c]);
                 held[c] = 0;
-                if (shim_room_claim(&comms[c]))
-                    shim_room_settle(&comms[c], data_below(&random, 2));
+                if (shim_share_claim(&comms[c]))
+                    shim_share_settle(&comms[c], data_below(&random, 2));
                 continue;
             }
             const alg_call_t call = grant(&comms[c], 1 + (uint32_t)data_below(&random, 64));
@@ -224,7 +224,7 @@ static void random_shares_fit(void **state)
             assert_true(all <= multiprocessors + COMMS);
         }
         for (int k = 0; k < COMMS; k++)
-            shim_room_release(&comms[k]);
+            shim_share_release(&comms[k]);
     }
 }
 
@@ -243,7 +243,7 @@ static void four_at_once(void **state)
         }
         assert_in_range(all, multiprocessors * 3 / 4, multiprocessors);
         for (int c = 0; c < 4; c++)
-            shim_room_release(&comms[c]);
+            shim_share_release(&comms[c]);
     }
 }
 
@@ -351,12 +351,12 @@ static uint32_t lock_ups(sim_rule_t rule, uint32_t rounds)
                 const uint32_t c = downwards ? SIM_COMMS - 1 - i / SIM_CALLS : i / SIM_CALLS, k = i % SIM_CALLS;
                 alg_call_t call = {.blocks = size[c][k], .threads = 512};
                 s.waits[g][c][k] =
-                    !shim_room_grant(&comms[c], &call, 0, NULL, rule.captured ? &ahead[c] : NULL) && !rule.larger;
+                    !shim_share_grant(&comms[c], &call, 0, NULL, rule.captured ? &ahead[c] : NULL) && !rule.larger;
                 s.blocks[g][c][k] = call.most_blocks;
                 s.early[g][c][k] = call.early;
             }
             for (uint32_t c = 0; c < SIM_COMMS; c++)
-                shim_room_release(&comms[c]);
+                shim_share_release(&comms[c]);
         }
         stuck += !sim_gets_through(&s, &random);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * room.c - see room.h.
+ * share.c - see share.h.
  *
  * A kernel of ours waits for its peers, so all its blocks must find a place on every GPU. With several communicators
  * whose calls no stream orders, GPU 0 may be full of kernels of the first, which wait for GPU 1, which is full of
@@ -29,28 +29,28 @@
  * A share grows with what the communicator asks for, and never shrinks while it lives:
  * kernels that were launched, and graphs, hold it. Each leaves as much as it has for those
  * that come later. The ranks need not agree on shares: a kernel's grid may differ from its
- * peers' (launch.h).
+ * peers' (algorithms/device/grid.h).
  *
  * Kernels of the program itself end by themselves. The real NCCL's are not counted:
  * where the shares fill a GPU, they wait like a communicator without a share.
  */
-#include "shim/comm/room.h"
+#include "shim/comm/share.h"
 
 #include "shim/base/settings.h"
 
 enum { DEVICES = 64 };
 
-static struct device_room {
+static struct gpu {
     pthread_mutex_t lock;
     uint32_t taken;            /* blocks of all shares */
-    uint32_t askers;           /* communicators that have asked for room */
+    uint32_t askers;           /* communicators that have asked for a share */
     uint32_t releases;         /* counts releases: a refused request may succeed now */
     const shim_comm_t *leader; /* or a claimant, until its set-up ends */
-} g_room[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
+} g_gpu[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
-static struct device_room *room_of(const shim_comm_t *comm)
+static struct gpu *gpu_of(const shim_comm_t *comm)
 {
-    return &g_room[(unsigned)comm->device % DEVICES];
+    return &g_gpu[(unsigned)comm->device % DEVICES];
 }
 
 static uint32_t least(uint32_t a, uint32_t b)
@@ -58,36 +58,36 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-bool shim_room_claim(shim_comm_t *comm)
+bool shim_share_claim(shim_comm_t *comm)
 {
-    struct device_room *room = room_of(comm);
-    pthread_mutex_lock(&room->lock);
-    if (!room->leader)
-        room->leader = comm;
-    const bool claimed = room->leader == comm;
-    pthread_mutex_unlock(&room->lock);
+    struct gpu *gpu = gpu_of(comm);
+    pthread_mutex_lock(&gpu->lock);
+    if (!gpu->leader)
+        gpu->leader = comm;
+    const bool claimed = gpu->leader == comm;
+    pthread_mutex_unlock(&gpu->lock);
     return claimed;
 }
 
-void shim_room_settle(shim_comm_t *comm, bool leads)
+void shim_share_settle(shim_comm_t *comm, bool leads)
 {
-    struct device_room *room = room_of(comm);
-    pthread_mutex_lock(&room->lock);
-    comm->share.leads = leads && room->leader == comm;
-    if (room->leader == comm && !leads)
-        room->leader = NULL;
-    pthread_mutex_unlock(&room->lock);
+    struct gpu *gpu = gpu_of(comm);
+    pthread_mutex_lock(&gpu->lock);
+    comm->share.leads = leads && gpu->leader == comm;
+    if (gpu->leader == comm && !leads)
+        gpu->leader = NULL;
+    pthread_mutex_unlock(&gpu->lock);
 }
 
 /* Grow the share towards this many blocks. */
-static void grow(struct device_room *room, shim_share_t *share, uint32_t blocks, uint32_t all)
+static void grow(struct gpu *gpu, shim_share_t *share, uint32_t blocks, uint32_t all)
 {
-    const uint32_t left = all > room->taken ? all - room->taken : 0;
+    const uint32_t left = all > gpu->taken ? all - gpu->taken : 0;
     uint32_t most = (share->blocks + left) / 2;
     most = most > 0 ? most : 1; /* from the ninth communicator on, the total may exceed the GPU */
     const uint32_t wanted = least(blocks, most);
     if (wanted > share->blocks) {
-        room->taken += wanted - share->blocks;
+        gpu->taken += wanted - share->blocks;
         share->blocks = wanted;
     }
 }
@@ -115,22 +115,22 @@ static bool fits_in_capture(const shim_share_t *share, const alg_call_t *call, u
     return beside == 0 && call->blocks <= ahead->blocks && (alone || ahead->early + call->most_blocks <= share->blocks);
 }
 
-bool shim_room_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void *stream, shim_ahead_t *ahead)
+bool shim_share_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void *stream, shim_ahead_t *ahead)
 {
-    struct device_room *room = room_of(comm);
+    struct gpu *gpu = gpu_of(comm);
     shim_share_t *share = &comm->share;
-    pthread_mutex_lock(&room->lock);
+    pthread_mutex_lock(&gpu->lock);
     const uint32_t wanted = beside > 0 ? call->blocks + beside : share->leads ? call->blocks : 2 * call->blocks;
-    if (wanted > share->asked || share->releases != room->releases) {
-        const uint32_t all = shim_room_multiprocessors(comm->device, stream);
-        grow(room, share, wanted, all > 0 ? all : 2 * (call->blocks + beside));
-        room->askers += share->asked == 0;
+    if (wanted > share->asked || share->releases != gpu->releases) {
+        const uint32_t all = shim_share_multiprocessors(comm->device, stream);
+        grow(gpu, share, wanted, all > 0 ? all : 2 * (call->blocks + beside));
+        gpu->askers += share->asked == 0;
         share->asked = wanted > share->asked ? wanted : share->asked;
-        share->releases = room->releases;
+        share->releases = gpu->releases;
     }
     call->most_blocks = beside > 0 ? part_of(share->blocks, call->blocks, beside) : least(share->blocks, call->blocks);
-    const bool alone = share->leads && room->askers == 1;
-    pthread_mutex_unlock(&room->lock);
+    const bool alone = share->leads && gpu->askers == 1;
+    pthread_mutex_unlock(&gpu->lock);
     call->early = beside == 0 && shim_settings()->early && (alone || 2 * call->most_blocks <= share->blocks);
     const bool fits =
         ahead ? fits_in_capture(share, call, beside, ahead, alone) : alone || fits_beside_last(share, call, beside);
@@ -144,15 +144,15 @@ bool shim_room_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void 
     return fits;
 }
 
-void shim_room_release(shim_comm_t *comm)
+void shim_share_release(shim_comm_t *comm)
 {
-    struct device_room *room = room_of(comm);
-    pthread_mutex_lock(&room->lock);
-    room->taken -= least(comm->share.blocks, room->taken);
-    room->askers -= comm->share.asked > 0;
-    room->releases++;
-    if (room->leader == comm)
-        room->leader = NULL;
+    struct gpu *gpu = gpu_of(comm);
+    pthread_mutex_lock(&gpu->lock);
+    gpu->taken -= least(comm->share.blocks, gpu->taken);
+    gpu->askers -= comm->share.asked > 0;
+    gpu->releases++;
+    if (gpu->leader == comm)
+        gpu->leader = NULL;
     comm->share = (shim_share_t){0};
-    pthread_mutex_unlock(&room->lock);
+    pthread_mutex_unlock(&gpu->lock);
 }

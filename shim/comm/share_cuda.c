@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * room_cuda.c - the multiprocessors that kernels on a stream can be placed on: those of its green context if it has
+ * share_cuda.c - the multiprocessors that kernels on a stream can be placed on: those of its green context if it has
  * one, else those of the context (fewer under MPS).
  */
-#include "shim/comm/room.h"
+#include "shim/comm/share.h"
 
 #if SHUNT_HAS_CUDA
 #include <cuda.h>
@@ -51,7 +51,7 @@ static uint32_t of_green_context(void *stream)
 }
 #endif
 
-uint32_t shim_room_multiprocessors(int device, void *stream)
+uint32_t shim_share_multiprocessors(int device, void *stream)
 {
     int whole = 0;
     if (cudaDeviceGetAttribute(&whole, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
@@ -68,7 +68,7 @@ uint32_t shim_room_multiprocessors(int device, void *stream)
 
 #else
 
-uint32_t shim_room_multiprocessors(int device, void *stream)
+uint32_t shim_share_multiprocessors(int device, void *stream)
 {
     (void)device, (void)stream;
     return 0;

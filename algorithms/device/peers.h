@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * peers.h - the order of a rank's peers.
+ */
+#ifndef SHUNT_PEERS_H
+#define SHUNT_PEERS_H
+
+#include "algorithms/device/lane.h"
+
+/* The rank `step` places after `rank`. Peers are visited from rank + 1 on, so that all ranks do not store to one GPU at
+ * once. */
+LANE_FN uint32_t ring_next(const alg_team_t &team, uint32_t step)
+{
+    const uint32_t r = team.rank + step;
+    return r < team.nranks ? r : r - team.nranks;
+}
+
+/* The other ranks in order: the one at position j. */
+LANE_FN uint32_t other_rank(const alg_team_t &team, uint32_t j)
+{
+    return j + (j >= team.rank);
+}
+
+/* The reverse: position of `rank` among the others of `among`. */
+LANE_FN uint32_t other_place(uint32_t rank, uint32_t among)
+{
+    return rank - (rank > among);
+}
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_auto.c - what SHUNT_DEVICE=auto takes with and without GPUs. The driver is fake_driver.c, which this program
+ * has loaded, and which lists GPUs, where the kernel lists none. Holds for builds with and without CUDA.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "child.h"
+#include "fake_driver.h"
+#include "shunt.h"
+
+int ncclBroadcast(const void *from, void *to, size_t count, int type, int root, void *comm, void *stream);
+
+enum { LOG_BYTES = 32768 };
+static char log_text[LOG_BYTES];
+
+static void begin(int gpus)
+{
+    child_settings("auto", ABI_FAKE);
+    setenv("SHUNT_DEBUG", "info", 1);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    fake_driver_gpus = gpus;
+}
+
+/* The real NCCL counts its calls in the buffer, which would be a GPU's. */
+static int scenario_gpus(void *unused)
+{
+    int calls = 0, comm;
+    (void)unused;
+    begin(2);
+    CHILD_CHECK(ncclBroadcast(&calls, &calls, 1, 2, 0, &comm, NULL) == 0);
+    CHILD_CHECK(calls == 1);
+    CHILD_CHECK(shunt_host_mode() == 0);
+    return 0;
+}
+
+static void gpus_are_never_taken_for_the_host_device(void **state)
+{
+    (void)state;
+    assert_int_equal(child_run(scenario_gpus, NULL, log_text, sizeof log_text), 0);
+    assert_int_equal(child_count(log_text, "host device"), 0);
+    assert_int_equal(child_count(log_text, "built without CUDA"), SHUNT_HAS_CUDA ? 0 : 1);
+}
+
+static int scenario_no_gpus(void *unused)
+{
+    (void)unused;
+    begin(0);
+    CHILD_CHECK(shunt_host_mode() == 1);
+    return 0;
+}
+
+static int scenario_hidden_gpus(void *unused)
+{
+    (void)unused;
+    begin(2);
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    CHILD_CHECK(shunt_host_mode() == 1);
+    return 0;
+}
+
+static void without_gpus_it_is_the_host_device(void **state)
+{
+    (void)state;
+    if (access("/proc/driver/nvidia/gpus", F_OK) != 0) { /* the kernel's list comes before the driver's */
+        assert_int_equal(child_run(scenario_no_gpus, NULL, log_text, sizeof log_text), 0);
+        assert_int_equal(child_count(log_text, "host device: no CUDA driver answers"), 1);
+    }
+    assert_int_equal(child_run(scenario_hidden_gpus, NULL, log_text, sizeof log_text), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpus_are_never_taken_for_the_host_device),
+        cmocka_unit_test(without_gpus_it_is_the_host_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
