@@ -8,12 +8,16 @@
  * the two of staged (all-reduce: the whole input, instead of one half and the sum of the
  * other), and nobody waits for a sum to come back.
  *
- * Slots, flags, credit and roles are those of bulk_move.cu, but for the last role: the
- * adder loads the own input while it waits for what the peer has sent. Both ranks add in
- * rank order, so they have the same bits. Two groups of warps add chunks in turn; so the
- * taker gives the credit, in the order of chunks.
+ * Slots, flags, credit and roles are those of bulk_move.cu, up to the taker. It loads a
+ * chunk of the own input to each stage, behind the peer's; the adder, some warps, puts the
+ * sums there; the keeper empties the stage into the output. Only copies store, for the
+ * herald's fence waits for all that lanes of its multiprocessor have stored.
  *
- * In place, an all-reduce writes where it has to send from. So the adder stores a chunk
+ * Where buffers are not whole (input.h), groups of warps add chunks in turn, with loads
+ * and stores of their own. Therefore the taker gives the credit, in the order of chunks.
+ * Both ranks add in rank order, so they have the same bits.
+ *
+ * In place, an all-reduce writes where it has to send from. So the adder adds a chunk
  * when the sender has told that this rank's own chunk is complete at the peer. No
  * circle comes of that: what the sender waits for is credit for a chunk at least
  * `slots - lag` before the adder's, which the peer's adder gives.
@@ -22,8 +26,8 @@
 #include "algorithms/bulk/plain.h"
 #include "algorithms/device/input.h"
 
-/* Groups of warps that add chunks in turn, and that load the input where it is not whole. */
-enum { BULK_ADD_TURNS = BULK_TURNS, BULK_ADD_LOAD_TURNS = 1 };
+/* Groups of warps that add chunks in turn; where buffers are not whole they load and store, too. */
+template <bool WHOLE> constexpr uint32_t BULK_ADD_TURNS = WHOLE ? 1 : BULK_TURNS;
 
 /* What this rank sends of a vector of its input. */
 template <class R> struct bulk_prepared {
@@ -35,25 +39,26 @@ template <class R> struct bulk_prepared {
     }
 };
 
-/* Stages and the own input to the output. */
-template <class R> struct bulk_adder {
-    enum { WARPS = BULK_ADD_TURNS * BULK_WARPS, BATCH = BULK_SIZE<true>.batch };
+/* What has arrived, joined with the own input. WHOLE: that is in the stages, too, and the results stay there, for the
+ * keeper; else they go to the output. */
+template <class R, bool WHOLE> struct bulk_adder {
+    enum { TURNS = BULK_ADD_TURNS<WHOLE>, WARPS = TURNS * BULK_WARPS, BATCH = BULK_SUMS.batch };
     const bulk_job_t &j;
     const R &r;
-    buffer_t input; /* what this rank adds */
+    buffer_t input; /* the own block */
     walk w;
     bulk_at_t at;
     uint32_t thread; /* of its group */
     uint32_t chunk;  /* of the block's, of all its channels */
     uint32_t row;    /* of the chunk: first vector of the rows that are next */
     bool loaded;
-    vec16_t own[BATCH]; /* of these rows, this lane's; each `threads` behind the one before */
+    vec16_t own[BATCH]; /* not WHOLE: of these rows, this lane's; each `threads` behind the one before */
 
     LANE_FN static bulk_adder make(const bulk_job_t &j, const R &r, const buffer_t &input, const walk &w,
                                    const lane_t &lane)
     {
         bulk_adder a = {j, r, input, w, {}, lane.thread % bulk_threads(), 0, 0, false, {}};
-        for (uint32_t turn = 0; turn < lane.thread / bulk_threads() % BULK_ADD_TURNS; turn++)
+        for (uint32_t turn = 0; turn < lane.thread / bulk_threads() % TURNS; turn++)
             a.next();
         return a;
     }
@@ -73,7 +78,7 @@ template <class R> struct bulk_adder {
             return BULK_ENDED;
         const uint32_t vectors = buffer_vectors(w.bytes()), threads = bulk_threads();
         const uint32_t first = (uint32_t)(w.at / VEC);
-        if (!loaded)
+        if (!WHOLE && !loaded)
             load(first, vectors);
         loaded = true;
         if (row == 0 && lane_warp_any(!bulk_filled(*j.in, at) || !sent()))
@@ -86,17 +91,26 @@ template <class R> struct bulk_adder {
             vec16_t x[1] = {bulk_vector<true>(*j.in, at, i * VEC)};
             if (R::MARK != MARK_ESCAPE) /* as in prepare: the peer's bulk copies send its input as it is */
                 mark_clean<R::MARK>(x[0]);
-            r.store(first + i, r.combine(x, j.team->rank, own[b]));
+            const vec16_t mine = WHOLE ? r.prepare(bulk_vector<true>(*j.in, at, w.plan.slot + i * VEC)) : own[b];
+            const vec16_t sum = r.combine(x, j.team->rank, mine);
+            if (WHOLE)
+                bulk_stage_store(*j.sums, at, i, sum);
+            else
+                r.store(first + i, sum);
         }
         loaded = false;
         row += BATCH * threads;
         if (row < vectors)
             return BULK_MOVED;
         row = 0;
-        lane_warp_sync();
-        if (thread % lane_warp_size() == 0)
-            bulk_release(*j.in, at);
-        for (uint32_t turn = 0; turn < BULK_ADD_TURNS; turn++)
+        if (WHOLE) {
+            bulk_fill(*j.sums, at, thread);
+        } else {
+            lane_warp_sync();
+            if (thread % lane_warp_size() == 0)
+                bulk_release(*j.in, at);
+        }
+        for (uint32_t turn = 0; turn < TURNS; turn++)
             next();
         return BULK_MOVED;
     }
@@ -121,30 +135,68 @@ template <class R> struct bulk_adder {
     }
 };
 
+/* Results from the stages to the output. */
+struct bulk_sum_keeper {
+    enum { WARPS = 1, LAG = BULK_SUMS.lag };
+    const bulk_job_t &j;
+    walk w;
+    bulk_at_t at, read; /* the next stage to empty, and to release */
+    uint32_t issued;
+
+    LANE_FN bulk_step_t step()
+    {
+        if (w.done())
+            return BULK_ENDED;
+        if (!bulk_filled(*j.sums, at))
+            return BULK_IDLE;
+        bulk_store(j.output + w.at, *j.sums, at, w.bytes());
+        bulk_commit(*j.sums);
+        bulk_next(*j.sums, at);
+        bulk_read<LAG>(*j.sums);
+        if (++issued > LAG) {
+            bulk_release(*j.sums, read);
+            bulk_release(*j.in, read);
+            bulk_next(*j.in, read);
+        }
+        w.next();
+        return BULK_MOVED;
+    }
+
+    LANE_FN void end()
+    {
+        bulk_done<0>(*j.sums);
+    }
+};
+
 struct bulk_add {
     enum {
-        WHOLE_THREADS = (4 + BULK_ADD_TURNS * BULK_WARPS) * 32,
-        MOST_THREADS = (3 + (BULK_ADD_LOAD_TURNS + BULK_ADD_TURNS) * BULK_WARPS) * 32
+        IN_CHUNKS = 2,
+        WHOLE_THREADS = (5 + BULK_ADD_TURNS<true> * BULK_WARPS) * 32,
+        MOST_THREADS = (3 + (1 + BULK_ADD_TURNS<false>)*BULK_WARPS) * 32
     };
 
     template <int TYPE, int OPS, int N, bool WHOLE>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
         typedef reduction<TYPE, OPS, N, WHOLE> R;
-        constexpr bulk_size_t SIZE = BULK_SIZE<true>;
+        constexpr bulk_size_t SIZE = BULK_SUMS;
+        constexpr bulk_take_t TAKE = WHOLE ? BULK_LENDS_OWN : BULK_LENDS;
         R r = R::make(team, call);
         bulk_block_t block;
-        bulk_make(block, SIZE.depth, SIZE.chunk);
-        bulk_init(lane, block, WHOLE ? 1 : BULK_WARPS, BULK_WARPS);
+        bulk_make(block, SIZE.depth, SIZE.chunk, IN_CHUNKS * SIZE.chunk);
+        bulk_init(lane, block, {WHOLE ? 1 : BULK_WARPS, WHOLE ? IN_CHUNKS : 1, BULK_WARPS}, WHOLE ? 1 : BULK_WARPS);
         bulk_job_t j = {};
         j.team = &team;
         j.out = &block.ring[0];
         j.in = &block.ring[1];
+        j.sums = &block.ring[2];
         j.sent = block.word;
         j.input = (const uint8_t *)call.input;
+        j.output = (uint8_t *)call.output;
         j.in_step = route_input_has_blocks(call.collective) ? call.stride : 0;
         j.pieces = 1;
-        const buffer_t own = buffer_make(j.input + team.rank * j.in_step, r.input.bytes);
+        j.own = j.input + team.rank * j.in_step;
+        const buffer_t own = buffer_make(j.own, r.input.bytes);
         walk w = walk::make(bulk_plan(team, r.input.bytes, call.blocks, SIZE.chunk), lane);
 
         lane_begin((uintptr_t)team.own | w.plan.span | r.held(), call.early);
@@ -157,36 +209,38 @@ struct bulk_add {
         j.base = epoch_base(epoch);
         bulk_sender<N, true, false> sender = {j, w, {}, {}, 0, 0, 0};
         bulk_herald herald = {j, w, 0};
-        bulk_taker<N, true> taker = bulk_taker<N, true>::make(j, w);
-        bulk_adder<R> adder = bulk_adder<R>::make(j, r, own, w, lane);
+        bulk_taker<N, TAKE> taker = bulk_taker<N, TAKE>::make(j, w);
+        typedef bulk_adder<R, WHOLE> adder_t;
+        adder_t adder = adder_t::make(j, r, own, w, lane);
         if constexpr (WHOLE) {
             bulk_loader<true> loader = {j, w, {}, 0, 0};
-            bulk_roles(lane, team, adder, loader, sender, herald, taker);
+            bulk_sum_keeper keeper = {j, w, {}, {}, 0};
+            bulk_roles(lane, team, adder, loader, sender, herald, taker, keeper);
         } else {
-            typedef bulk_plain_loader<true, bulk_prepared<R>, BULK_ADD_LOAD_TURNS> plain_loader;
-            plain_loader loader = plain_loader::make(j, {r}, w, lane);
+            typedef bulk_plain_loader<true, bulk_prepared<R>, 1> plain_t;
+            plain_t loader = plain_t::make(j, {r}, w, lane);
             bulk_roles(lane, team, adder, loader, sender, herald, taker);
         }
     }
 
     static uint64_t segment_bytes(const alg_team_t *, const alg_call_t *call)
     {
-        return (uint64_t)call->blocks * BULK_MOST_CHUNKS * BULK_SIZE<true>.chunk;
+        return (uint64_t)call->blocks * BULK_MOST_CHUNKS * BULK_SUMS.chunk;
     }
 
     static constexpr bulk_size_t size(alg_collective_t)
     {
-        return BULK_SIZE<true>;
+        return BULK_SUMS;
     }
 
     static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t)
     {
-        return nranks == 2 && bulk_fits(map, nranks, BULK_SIZE<true>.chunk) ? BULK_MOST_BYTES : 0;
+        return nranks == 2 && bulk_fits(map, nranks, BULK_SUMS.chunk) ? BULK_MOST_BYTES : 0;
     }
 
     static void shape(alg_collective_t collective, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
-        bulk_shape(bytes / alg_collective_blocks(collective, nranks), BULK_SIZE<true>.chunk, blocks);
+        bulk_shape(bytes / alg_collective_blocks(collective, nranks), BULK_SUMS.chunk, blocks);
         *threads = MOST_THREADS;
     }
 };
@@ -203,31 +257,33 @@ namespace
 
 /* A reducer (device/launch.h). Bulk copies send the input as it is, so where it is multiplied first the kernel for
  * buffers that are not whole serves. Ranks may differ. */
-struct bulk_reducer {
-    typedef bulk_add algorithm;
+template <class A> struct bulk_reducer {
+    typedef A algorithm;
     typedef kernel_call_t argument;
+#ifndef __CUDACC__
     static constexpr part_bytes_t PART_BYTES = NULL;
+#endif
 
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
         const kernel_call_t all = kernel_call_make(*call);
-        return segments_launch(all, bulk_add::segment_bytes(team, call), [team, stream](const kernel_call_t &segment) {
+        return segments_launch(all, A::segment_bytes(team, call), [team, stream](const kernel_call_t &segment) {
             const bool whole = kernel_call_is_whole(segment) && segment.op != ALG_PREMUL_SUM;
-            return bulk_launch<bulk_add>(
-                reduce_kernel_of<bulk_add, kernel_call_t>(segment.type, ops_kind(segment.op), team->nranks, whole),
-                team, segment, whole, stream);
+            return bulk_launch<A>(
+                reduce_kernel_of<A, kernel_call_t>(segment.type, ops_kind(segment.op), team->nranks, whole), team,
+                segment, whole, stream);
         });
     }
 
     static int preload(void)
     {
-        return reduce_kernels_each<bulk_add, kernel_call_t>(
-            [](kernel_t<kernel_call_t> kernel) { return bulk_preload(kernel, BULK_SIZE<true>); });
+        return reduce_kernels_each<A, kernel_call_t>(
+            [](kernel_t<kernel_call_t> kernel) { return bulk_preload(kernel, BULK_SUMS, A::IN_CHUNKS); });
     }
 };
 
 } // namespace
 
-ALG_ENTRIES(alg_bulk_add, bulk_reducer)
+ALG_ENTRIES(alg_bulk_add, bulk_reducer<bulk_add>)
 ALG_DESCRIBE(alg_allreduce_bulk, "bulk", ALG_ALL_REDUCE, ALG_MEMORY_PEER, alg_bulk_add)
 ALG_DESCRIBE(alg_reducescatter_bulk, "bulk", ALG_REDUCE_SCATTER, ALG_MEMORY_PEER, alg_bulk_add)

@@ -45,16 +45,16 @@
 #include "algorithms/bulk/plain.h"
 
 struct bulk_move {
-    enum { WHOLE_THREADS = 5 * 32, MOST_THREADS = (3 + (BULK_TURNS + 1) * BULK_WARPS) * 32 };
+    enum { IN_CHUNKS = 1, WHOLE_THREADS = 5 * 32, MOST_THREADS = (3 + (BULK_TURNS + 1) * BULK_WARPS) * 32 };
 
     template <int N, bool WHOLE, bool EACH>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
         constexpr bulk_size_t SIZE = BULK_SIZE<EACH>;
         bulk_block_t block;
-        bulk_make(block, SIZE.depth, SIZE.chunk);
-        bulk_init(lane, block, WHOLE ? 1 : BULK_WARPS, WHOLE ? 1 : BULK_WARPS);
-        bulk_job_t j;
+        bulk_make(block, SIZE.depth, SIZE.chunk, IN_CHUNKS * SIZE.chunk);
+        bulk_init(lane, block, {WHOLE ? 1 : BULK_WARPS, 1, 1}, WHOLE ? 1 : BULK_WARPS);
+        bulk_job_t j = {};
         j.team = &team;
         j.out = &block.ring[0];
         j.in = &block.ring[1];
@@ -76,14 +76,14 @@ struct bulk_move {
         j.base = epoch_base(epoch);
         bulk_sender<N, EACH, WHOLE> sender = {j, w, {}, {}, 0, 0, 0};
         bulk_herald herald = {j, w, 0};
-        bulk_taker<N, false> taker = bulk_taker<N, false>::make(j, w);
+        bulk_taker<N, BULK_TAKES> taker = bulk_taker<N, BULK_TAKES>::make(j, w);
         if constexpr (WHOLE) {
             bulk_loader<EACH> loader = {j, w, {}, 0, 0};
             bulk_keeper<EACH> keeper = {j, w, {}, {}, 0, 0};
             bulk_roles(lane, team, loader, sender, herald, taker, keeper);
         } else {
-            typedef bulk_plain_loader<EACH, bulk_as_it_is, BULK_TURNS> plain_loader;
-            plain_loader loader = plain_loader::make(j, {}, w, lane);
+            typedef bulk_plain_loader<EACH, bulk_as_it_is, BULK_TURNS> plain_t;
+            plain_t loader = plain_t::make(j, {}, w, lane);
             bulk_plain_keeper keeper = {j, w, {}, 0, lane.thread % bulk_threads()};
             bulk_roles(lane, team, loader, keeper, sender, herald, taker);
         }
@@ -122,7 +122,9 @@ namespace
 /* A mover (device/launch.h). */
 struct bulk_mover {
     typedef bulk_move algorithm;
+#ifndef __CUDACC__
     static constexpr part_bytes_t PART_BYTES = NULL;
+#endif
 
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
@@ -137,10 +139,11 @@ struct bulk_mover {
     static int preload(void)
     {
         const int error = move_kernels_each<bulk_move, kernel_call_t, false>(
-            [](kernel_t<kernel_call_t> kernel) { return bulk_preload(kernel, BULK_SIZE<false>); });
+            [](kernel_t<kernel_call_t> kernel) { return bulk_preload(kernel, BULK_SIZE<false>, 1); });
         return error != 0 ? error
-                          : move_kernels_each<bulk_move, kernel_call_t, true>(
-                                [](kernel_t<kernel_call_t> kernel) { return bulk_preload(kernel, BULK_SIZE<true>); });
+                          : move_kernels_each<bulk_move, kernel_call_t, true>([](kernel_t<kernel_call_t> kernel) {
+                                return bulk_preload(kernel, BULK_SIZE<true>, 1);
+                            });
     }
 };
 

@@ -6,6 +6,7 @@
  * An algorithm A of such kernels has, beside what device/launch.h wants:
  *   WHOLE_THREADS       of a block, where buffers are whole
  *   size(collective)    a bulk_size_t
+ *   IN_CHUNKS           chunks of a stage of the second ring
  */
 #ifndef SHUNT_BULK_LAUNCH_H
 #define SHUNT_BULK_LAUNCH_H
@@ -15,27 +16,31 @@
 
 #ifdef __CUDACC__
 
-static constexpr uint32_t bulk_room(bulk_size_t size)
+static constexpr uint32_t bulk_room(bulk_size_t size, uint32_t in_chunks)
 {
-    return bulk_shared_bytes(size.depth, size.chunk);
+    return bulk_shared_bytes(size.depth, size.chunk, in_chunks * size.chunk);
 }
-/* What sm_86, sm_89 and sm_120 give a block: each that is resident has a place somewhere (shim/comm/room.c). Of the
+/* What sm_86, sm_89 and sm_120 give a block: each that is resident has a place somewhere (shim/comm/share.c). Of the
  * 227 KiB of sm_90 and sm_100 two take less. */
-static_assert(bulk_room(BULK_SIZE<false>) <= 99 << 10 && bulk_room(BULK_SIZE<true>) <= 99 << 10, "too large a block");
+enum { BULK_MOST_ROOM = 99 << 10 };
+static_assert(bulk_room(BULK_SIZE<false>, 1) <= BULK_MOST_ROOM && bulk_room(BULK_SIZE<true>, 1) <= BULK_MOST_ROOM &&
+                  bulk_room(BULK_SUMS, 2) <= BULK_MOST_ROOM,
+              "too large a block");
 
 template <class A>
 static int bulk_launch(kernel_t<kernel_call_t> kernel, const alg_team_t *team, const kernel_call_t &call, bool whole,
                        void *stream)
 {
     const uint32_t threads = whole ? (uint32_t)A::WHOLE_THREADS : (uint32_t)A::MOST_THREADS;
-    return launch_grid(kernel, team, call, call.grid_blocks, threads, bulk_room(A::size(call.collective)), stream);
+    return launch_grid(kernel, team, call, call.grid_blocks, threads, bulk_room(A::size(call.collective), A::IN_CHUNKS),
+                       stream);
 }
 
 /* Load it into the current device, and let it have the memory. A cudaError_t. */
-static int bulk_preload(kernel_t<kernel_call_t> kernel, bulk_size_t size)
+static int bulk_preload(kernel_t<kernel_call_t> kernel, bulk_size_t size, uint32_t in_chunks)
 {
-    const cudaError_t error =
-        cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bulk_room(size));
+    const cudaError_t error = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                   (int)bulk_room(size, in_chunks));
     return error != cudaSuccess ? (int)error : launch_preload(kernel);
 }
 
@@ -49,7 +54,7 @@ static int bulk_launch(kernel_t<kernel_call_t> kernel, const alg_team_t *team, c
 }
 
 /* There is nothing to load. */
-static inline int bulk_preload(kernel_t<kernel_call_t>, bulk_size_t)
+static inline int bulk_preload(kernel_t<kernel_call_t>, bulk_size_t, uint32_t)
 {
     return 0;
 }

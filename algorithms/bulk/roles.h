@@ -137,10 +137,16 @@ LANE_FN void bulk_give_credit(const bulk_job_t &j, const walk &w, uint32_t peer)
         bulk_raise(*j.team, peer, BULK_CREDIT, w.channel, j.base + w.plan.slots + w.chunk + 1);
 }
 
-/* Own slots to stages: of each chunk the peers' in turn, from who sends to us first. LENDS: and CREDIT for stages that
- * were emptied, in their order, where several groups of warps empty them; between two ranks alone. */
-template <int N, bool LENDS> struct bulk_taker {
-    enum { WARPS = 1 };
+/* What a taker does beside taking. Two ranks alone: */
+typedef enum bulk_take {
+    BULK_TAKES,
+    BULK_LENDS,    /* gives CREDIT for stages that were emptied, in their order: several groups of warps empty them */
+    BULK_LENDS_OWN /* and loads the chunk of the own block to each stage, behind the peer's */
+} bulk_take_t;
+
+/* Own slots to stages: of each chunk the peers' in turn, from who sends to us first. */
+template <int N, bulk_take_t TAKE> struct bulk_taker {
+    enum { WARPS = 1, LENDS = TAKE != BULK_TAKES };
     const bulk_job_t &j;
     walk w, back; /* the next chunk to take, and to give credit for */
     bulk_at_t at, freed;
@@ -170,6 +176,8 @@ template <int N, bool LENDS> struct bulk_taker {
             return BULK_IDLE;
         const uint32_t peer = ring_next(*j.team, j.team->nranks - 1 - piece);
         bulk_load(*j.in, at, bulk_slot(*j.team, j.team->rank, peer, w), w.slot_bytes());
+        if (TAKE == BULK_LENDS_OWN)
+            bulk_load(*j.in, at, j.own + w.at, w.bytes(), w.plan.slot);
         bulk_next(*j.in, at);
         issued++;
         if (++piece == j.team->nranks - 1) {

@@ -21,9 +21,11 @@ typedef struct bulk_size {
 #ifdef __CUDACC__
 template <bool EACH> constexpr bulk_size_t BULK_SIZE = {16 << 10, 3, 2, 4};
 template <> constexpr bulk_size_t BULK_SIZE<true> = {8 << 10, 6, 1, 4};
+enum { BULK_SUMS_DEPTH = 4 };
 enum { BULK_WARPS = 4, BULK_TURNS = 2, BULK_MOST_SLOTS = 16, BULK_MOST_CHUNKS = 60000 };
 #else
 template <bool EACH> constexpr bulk_size_t BULK_SIZE = {BULK_HOST_STAGE, BULK_HOST_DEPTH, EACH ? 1 : 2, 2};
+enum { BULK_SUMS_DEPTH = BULK_HOST_DEPTH };
 enum { BULK_WARPS = 1, BULK_TURNS = 1, BULK_MOST_SLOTS = 3, BULK_MOST_CHUNKS = 512 };
 #endif
 enum {
@@ -31,13 +33,16 @@ enum {
     BULK_MOST_CHANNELS = 32,
     BULK_LINE = 128 /* chunks begin at a multiple of it */
 };
+/* bulk_add.cu: a stage of the second ring has two chunks. */
+constexpr bulk_size_t BULK_SUMS = {BULK_SIZE<true>.chunk, BULK_SUMS_DEPTH, BULK_SIZE<true>.lag, BULK_SIZE<true>.batch};
 /* Chunks of a channel in a kernel. */
 static_assert(BULK_MOST_CHUNKS + BULK_MOST_SLOTS < EPOCH_UNIT, "counts run into the next call's");
 
 /* So many of the last chunks are not yet told to the peer: with as few slots, senders without credit would wait for
  * each other in a circle. A stage is free when as many others are under way. */
 static_assert(BULK_SIZE<false>.lag < BULK_LEAST_SLOTS && BULK_SIZE<true>.lag < BULK_LEAST_SLOTS, "told too late");
-static_assert(BULK_SIZE<false>.lag < BULK_SIZE<false>.depth && BULK_SIZE<true>.lag < BULK_SIZE<true>.depth,
+static_assert(BULK_SIZE<false>.lag < BULK_SIZE<false>.depth && BULK_SIZE<true>.lag < BULK_SIZE<true>.depth &&
+                  BULK_SUMS.lag < BULK_SUMS.depth,
               "no stage is ever free");
 
 /* The words are those of staged's flags. A peer that is in the next call, a staged one, may have raised scatter flags,
@@ -170,8 +175,10 @@ LANE_FN bool bulk_reached(const alg_team_t &team, int kind, const walk &w, uint6
 typedef struct bulk_job {
     alg_team_t const *team;
     const bulk_ring_t *out, *in; /* stages on the way to peers, and from them */
+    const bulk_ring_t *sums;     /* bulk_add.cu: those of `in`, with sums */
     bulk_word_t sent;            /* pieces that are complete at the peers */
     const uint8_t *input;
+    const uint8_t *own; /* bulk_add.cu: the block that this rank adds */
     uint8_t *output;
     uint64_t in_step, out_step, base;
     uint32_t pieces; /* of a chunk that go out: to each rank, or one for all */
