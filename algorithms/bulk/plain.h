@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plain.h - the loader, and the keeper of bulk_move.cu, for buffers that are not whole
+ * plain.h - the loader and the keeper of bulk_move.cu for buffers that are not whole
  * (input.h), which bulk copies cannot reach: warps that load and store words.
  *
  * What they wait for is the input's memory. So a lane has a batch of vectors on their
@@ -55,27 +55,18 @@ template <int BATCH, class F> LANE_FN void bulk_each(const uint8_t *from, uint32
         bulk_each_of<BATCH, false>(from, vectors, thread, use);
 }
 
-/* What is sent of a vector of the input, where nothing is computed. */
-struct bulk_as_it_is {
-    LANE_FN vec16_t operator()(const vec16_t &x) const
-    {
-        return x;
-    }
-};
-
-/* Input to stages; and the own block to the output. MAKE: what is sent of a vector. */
-template <bool EACH, class MAKE, uint32_t TURNS> struct bulk_plain_loader {
-    enum { WARPS = TURNS * BULK_WARPS, BATCH = BULK_SIZE<EACH>.batch };
+/* Input to stages; and the own block to the output. */
+template <bool EACH> struct bulk_plain_loader {
+    enum { WARPS = BULK_TURNS * BULK_WARPS, BATCH = BULK_SIZE<EACH>.batch };
     const bulk_job_t &j;
-    MAKE make_vector;
     walk w;
     bulk_at_t at;
     uint32_t piece, thread; /* of its group */
 
-    LANE_FN static bulk_plain_loader make(const bulk_job_t &j, const MAKE &m, const walk &w, const lane_t &lane)
+    LANE_FN static bulk_plain_loader make(const bulk_job_t &j, const walk &w, const lane_t &lane)
     {
-        bulk_plain_loader l = {j, m, w, {}, 0, lane.thread % bulk_threads()};
-        for (uint32_t turn = 0; turn < lane.thread / bulk_threads() % TURNS; turn++)
+        bulk_plain_loader l = {j, w, {}, 0, lane.thread % bulk_threads()};
+        for (uint32_t turn = 0; turn < lane.thread / bulk_threads() % BULK_TURNS; turn++)
             l.next();
         return l;
     }
@@ -101,7 +92,7 @@ template <bool EACH, class MAKE, uint32_t TURNS> struct bulk_plain_loader {
         bulk_fill(*j.out, at, thread);
         if (j.keep && piece + 1 == j.pieces)
             keep(j.input + (EACH ? j.team->rank * j.in_step : 0));
-        for (uint32_t turn = 0; turn < TURNS; turn++)
+        for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();
         return BULK_MOVED;
     }
@@ -121,9 +112,9 @@ template <bool EACH, class MAKE, uint32_t TURNS> struct bulk_plain_loader {
         const buffer_t from = buffer_make(block, w.plan.bytes);
         const uint32_t first = (uint32_t)(w.at / VEC);
         bulk_each<BATCH>(block + w.at, most, thread,
-                         [this](uint32_t i, const vec16_t &x) { bulk_stage_store(*j.out, at, i, make_vector(x)); });
+                         [this](uint32_t i, const vec16_t &x) { bulk_stage_store(*j.out, at, i, x); });
         for (uint32_t i = most + thread; i < vectors; i += bulk_threads()) /* the block's last ones */
-            bulk_stage_store(*j.out, at, i, make_vector(buffer_load<uint8_t>(from, first + i)));
+            bulk_stage_store(*j.out, at, i, buffer_load<uint8_t>(from, first + i));
     }
 
     LANE_FN void keep(const uint8_t *block) const

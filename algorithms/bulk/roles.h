@@ -129,55 +129,27 @@ struct bulk_herald {
     }
 };
 
-/* The chunk has left its slot: its load is over, so this store, which waited for that, needs no fence. Nobody waits for
- * the credit of a channel's last slots. */
-LANE_FN void bulk_give_credit(const bulk_job_t &j, const walk &w, uint32_t peer)
-{
-    if (w.at + (uint64_t)w.plan.slots * w.plan.chunk < w.end)
-        bulk_raise(*j.team, peer, BULK_CREDIT, w.channel, j.base + w.plan.slots + w.chunk + 1);
-}
-
-/* What a taker does beside taking. Two ranks alone: */
-typedef enum bulk_take {
-    BULK_TAKES,
-    BULK_LENDS,    /* gives CREDIT for stages that were emptied, in their order: several groups of warps empty them */
-    BULK_LENDS_OWN /* and loads the chunk of the own block to each stage, behind the peer's */
-} bulk_take_t;
-
 /* Own slots to stages: of each chunk the peers' in turn, from who sends to us first. */
-template <int N, bulk_take_t TAKE> struct bulk_taker {
-    enum { WARPS = 1, LENDS = TAKE != BULK_TAKES };
+template <int N> struct bulk_taker {
+    enum { WARPS = 1 };
     const bulk_job_t &j;
-    walk w, back; /* the next chunk to take, and to give credit for */
-    bulk_at_t at, freed;
-    uint32_t piece, issued, returned, arrived;
+    walk w;
+    bulk_at_t at;
+    uint32_t piece, issued, arrived;
     bool begun;
-
-    LANE_FN static bulk_taker make(const bulk_job_t &j, const walk &w)
-    {
-        return {j, w, w, {}, bulk_second_round(), 0, 0, 0, 0, false};
-    }
 
     LANE_FN bulk_step_t step()
     {
         if (!begun)
             return begin();
-        if (LENDS && returned != issued && bulk_free(*j.in, freed)) {
-            bulk_give_credit(j, back, ring_next(*j.team, 1));
-            bulk_next(*j.in, freed);
-            back.next();
-            returned++;
-        }
         if (w.done())
-            return BULK_ENDED; /* and nobody waits for credit */
-        if (LENDS ? issued - returned == j.in->depth : !bulk_free(*j.in, at))
+            return BULK_ENDED;
+        if (!bulk_free(*j.in, at))
             return BULK_IDLE;
         if (piece == 0 && !bulk_reached<N>(*j.team, BULK_DATA, w, j.base, arrived))
             return BULK_IDLE;
         const uint32_t peer = ring_next(*j.team, j.team->nranks - 1 - piece);
         bulk_load(*j.in, at, bulk_slot(*j.team, j.team->rank, peer, w), w.slot_bytes());
-        if (TAKE == BULK_LENDS_OWN)
-            bulk_load(*j.in, at, j.own + w.at, w.bytes(), w.plan.slot);
         bulk_next(*j.in, at);
         issued++;
         if (++piece == j.team->nranks - 1) {
@@ -204,6 +176,14 @@ template <int N, bulk_take_t TAKE> struct bulk_taker {
         bulk_settle(*j.in, at, issued);
     }
 };
+
+/* The chunk has left its slot: its load is over, so this store, which waited for that, needs no fence. Nobody waits for
+ * the credit of a channel's last slots. */
+LANE_FN void bulk_give_credit(const bulk_job_t &j, const walk &w, uint32_t peer)
+{
+    if (w.at + (uint64_t)w.plan.slots * w.plan.chunk < w.end)
+        bulk_raise(*j.team, peer, BULK_CREDIT, w.channel, j.base + w.plan.slots + w.chunk + 1);
+}
 
 /* Stages to the output. */
 template <bool EACH> struct bulk_keeper {

@@ -21,11 +21,9 @@ typedef struct bulk_size {
 #ifdef __CUDACC__
 template <bool EACH> constexpr bulk_size_t BULK_SIZE = {16 << 10, 3, 2, 4};
 template <> constexpr bulk_size_t BULK_SIZE<true> = {8 << 10, 6, 1, 4};
-enum { BULK_SUMS_DEPTH = 4 };
 enum { BULK_WARPS = 4, BULK_TURNS = 2, BULK_MOST_SLOTS = 16, BULK_MOST_CHUNKS = 60000 };
 #else
 template <bool EACH> constexpr bulk_size_t BULK_SIZE = {BULK_HOST_STAGE, BULK_HOST_DEPTH, EACH ? 1 : 2, 2};
-enum { BULK_SUMS_DEPTH = BULK_HOST_DEPTH };
 enum { BULK_WARPS = 1, BULK_TURNS = 1, BULK_MOST_SLOTS = 3, BULK_MOST_CHUNKS = 512 };
 #endif
 enum {
@@ -33,25 +31,22 @@ enum {
     BULK_MOST_CHANNELS = 32,
     BULK_LINE = 128 /* chunks begin at a multiple of it */
 };
-/* bulk_add.cu: a stage of the second ring has two chunks. */
-constexpr bulk_size_t BULK_SUMS = {BULK_SIZE<true>.chunk, BULK_SUMS_DEPTH, BULK_SIZE<true>.lag, BULK_SIZE<true>.batch};
 /* Chunks of a channel in a kernel. */
 static_assert(BULK_MOST_CHUNKS + BULK_MOST_SLOTS < EPOCH_UNIT, "counts run into the next call's");
 
-/* So many of the last chunks are not yet told to the peer: with as few slots, senders without credit would wait for
- * each other in a circle. A stage is free when as many others are under way. */
+/* The sender tells the herald of a chunk `lag` chunks late. With only `lag` slots, senders would wait for each other's
+ * credit in a circle. It also frees a stage `lag` chunks late, so `depth` must be larger. */
 static_assert(BULK_SIZE<false>.lag < BULK_LEAST_SLOTS && BULK_SIZE<true>.lag < BULK_LEAST_SLOTS, "told too late");
-static_assert(BULK_SIZE<false>.lag < BULK_SIZE<false>.depth && BULK_SIZE<true>.lag < BULK_SIZE<true>.depth &&
-                  BULK_SUMS.lag < BULK_SUMS.depth,
+static_assert(BULK_SIZE<false>.lag < BULK_SIZE<false>.depth && BULK_SIZE<true>.lag < BULK_SIZE<true>.depth,
               "no stage is ever free");
 
-/* The words are those of staged's flags. A peer that is in the next call, a staged one, may have raised scatter flags,
- * which look like credit: it has ended this call, so it has all that this rank had to send. Gather flags wait for the
- * reader, so DATA is bulk's own. */
+/* Bulk shares staged's flag words: CREDIT uses those of scatter, DATA those of gather. A peer that is already in the
+ * next, staged call may have raised a scatter flag, which reads as credit. That is harmless: the peer has all of this
+ * rank's data. Staged raises a gather flag only after this rank's scatter flag, so no flag of staged reads as DATA. */
 enum { BULK_CREDIT = 0, BULK_DATA = 1 };
 
 typedef struct bulk_plan {
-    uint64_t bytes, span; /* of a block; of a channel's part of it */
+    uint64_t bytes, span; /* of one rank's data; of a channel's part of it */
     uint32_t chunk, slot; /* bytes */
     uint32_t channels, slots;
 } bulk_plan_t;
@@ -175,10 +170,8 @@ LANE_FN bool bulk_reached(const alg_team_t &team, int kind, const walk &w, uint6
 typedef struct bulk_job {
     alg_team_t const *team;
     const bulk_ring_t *out, *in; /* stages on the way to peers, and from them */
-    const bulk_ring_t *sums;     /* bulk_add.cu: those of `in`, with sums */
     bulk_word_t sent;            /* pieces that are complete at the peers */
     const uint8_t *input;
-    const uint8_t *own; /* bulk_add.cu: the block that this rank adds */
     uint8_t *output;
     uint64_t in_step, out_step, base;
     uint32_t pieces; /* of a chunk that go out: to each rank, or one for all */

@@ -11,19 +11,21 @@
  * bulk_roles runs all roles of a block side by side, until they are done or the wait is
  * broken. On the host device, where a block has one lane, they take turns.
  *
- *   bulk_make           a block's rings and a word; bulk_init before lane_sync. The third ring's stages are the
- * second's: for what lanes make of what was loaded there; both are released bulk_ring_t, bulk_at_t, bulk_next    a
- * ring, and a place in it bulk_second_round   the first stage, after as many others as the ring has bulk_free the stage
- * may be filled again bulk_filled         what it was filled with is there bulk_load           fill a stage, or its
- * part from `offset` on: global memory, 16 bytes' multiple and alignment bulk_store          a stage to global memory,
- * likewise; the caller's stores up to bulk_commit are a group bulk_read<N>        until all but the last N groups have
- * read their stages bulk_done<N>        until they are complete where they go; a lane_fence behind it counts them as
- * stored bulk_release        the stage is free, by each warp that emptied it bulk_stage_store, bulk_fill    16 bytes
- * into a stage, by a lane; then by each warp that filled a stage so, of as many as the ring expects bulk_vector,
- * bulk_byte    16 bytes of a stage from any of its bytes on (ALIGNED: from a multiple of 16), and one bulk_settle until
- * what was loaded before that place is there; waits for no rank bulk_tell, bulk_told     a word for another role of the
- * block; what was done before is visible behind it bulk_seen           between a lane_flag and the copies of what it
- * guards
+ *   bulk_make           a block's two rings and a word; bulk_init before lane_sync
+ *   bulk_ring_t, bulk_at_t, bulk_next    a ring, and a place in it
+ *   bulk_free           the stage may be filled again
+ *   bulk_filled         what it was filled with is there
+ *   bulk_load           fill a stage: global memory, 16 bytes' multiple and alignment
+ *   bulk_store          a stage to global memory, likewise; the caller's stores up to bulk_commit are a group
+ *   bulk_read<N>        until all but the last N groups have read their stages
+ *   bulk_done<N>        until they are complete where they go; a lane_fence behind it counts them as stored
+ *   bulk_release        the stage is free, by each warp that emptied it
+ *   bulk_stage_store, bulk_fill    16 bytes into a stage, by a lane; then by each warp that filled a stage so, of as
+ *                       many as the ring expects
+ *   bulk_vector, bulk_byte    16 bytes of a stage from any of its bytes on (ALIGNED: from a multiple of 16), and one
+ *   bulk_settle         until what was loaded before that place is there; waits for no rank
+ *   bulk_tell, bulk_told     a word for another role of the block; what was done before is visible behind it
+ *   bulk_seen           between a lane_flag and the copies of what it guards
  */
 #ifndef SHUNT_BULK_H
 #define SHUNT_BULK_H

@@ -27,12 +27,6 @@ LANE_FN void bulk_next(const bulk_ring_t &r, bulk_at_t &at)
     }
 }
 
-/* A ring's first stage, when it has been gone through once. */
-LANE_FN bulk_at_t bulk_second_round()
-{
-    return {0, 1};
-}
-
 typedef uint32_t bulk_word_t; /* in memory of the block */
 
 LANE_FN uint32_t bulk_stage(const bulk_ring_t &r, const bulk_at_t &at)
@@ -50,9 +44,9 @@ LANE_FN bool bulk_filled(const bulk_ring_t &r, const bulk_at_t &at)
     return bulk_over(r.full + 8 * at.stage, at.round);
 }
 
-LANE_FN void bulk_load(const bulk_ring_t &r, const bulk_at_t &at, const void *from, uint32_t bytes, uint32_t offset = 0)
+LANE_FN void bulk_load(const bulk_ring_t &r, const bulk_at_t &at, const void *from, uint32_t bytes)
 {
-    bulk_copy_in(bulk_stage(r, at) + offset, from, bytes, r.full + 8 * at.stage);
+    bulk_copy_in(bulk_stage(r, at), from, bytes, r.full + 8 * at.stage);
 }
 
 LANE_FN void bulk_store(void *to, const bulk_ring_t &r, const bulk_at_t &at, uint32_t bytes)
@@ -138,40 +132,38 @@ LANE_FN void bulk_settle(const bulk_ring_t &r, bulk_at_t at, uint32_t issued)
 
 typedef struct bulk_block {
     bulk_word_t word;
-    bulk_ring_t ring[3];
+    bulk_ring_t ring[2];
 } bulk_block_t;
 
 enum { BULK_HEAD = 512 };
 
-LANE_HOST_FN constexpr uint32_t bulk_shared_bytes(uint32_t depth, uint32_t first, uint32_t second)
+LANE_HOST_FN constexpr uint32_t bulk_shared_bytes(uint32_t depth, uint32_t bytes)
 {
-    return BULK_HEAD + depth * (first + second);
+    return BULK_HEAD + 2 * depth * bytes;
 }
 
-/* first, second: bytes of a stage of these rings. */
-LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t second)
+LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t bytes)
 {
     const uint32_t at = bulk_base();
     b.word = at;
     LANE_UNROLL
-    for (uint32_t i = 0; i < 3; i++) {
-        const uint32_t barriers = at + 8 + 16 * depth * i, stages = at + BULK_HEAD + (i > 0 ? depth * first : 0);
-        b.ring[i] = bulk_ring_t{stages, barriers, barriers + 8 * depth, depth, i > 0 ? second : first};
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t barriers = at + 8 + 16 * depth * i;
+        b.ring[i] = bulk_ring_t{at + BULK_HEAD + i * depth * bytes, barriers, barriers + 8 * depth, depth, bytes};
     }
 }
 
-/* Before lane_sync. full: how many warps, or loads, fill a stage of each ring; releasing: warps release one of the
- * second. */
-LANE_FN void bulk_init(const lane_t &lane, const bulk_block_t &b, const uint32_t (&full)[3], uint32_t releasing)
+/* Before lane_sync. `warps` fill a stage of the first ring, and release one of the second. */
+LANE_FN void bulk_init(const lane_t &lane, const bulk_block_t &b, uint32_t warps)
 {
     if (lane.thread != 0)
         return;
     bulk_tell(b.word, 0);
     LANE_UNROLL
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < 2; i++) {
         for (uint32_t s = 0; s < b.ring[i].depth; s++) {
-            bulk_barrier_make(b.ring[i].full + 8 * s, full[i]);
-            bulk_barrier_make(b.ring[i].free + 8 * s, i == 1 ? releasing : 1);
+            bulk_barrier_make(b.ring[i].full + 8 * s, i == 0 ? warps : 1);
+            bulk_barrier_make(b.ring[i].free + 8 * s, i == 1 ? warps : 1);
         }
     }
     bulk_barriers_made();

@@ -11,10 +11,10 @@
 enum { BULK_HOST_DEPTH = 4, BULK_HOST_STAGE = 512, BULK_HOST_STORES = 32 };
 
 typedef struct bulk_stage {
-    const uint8_t *from[2]; /* of its halves */
+    const uint8_t *from;
     uint32_t bytes, asked;
     bool taken; /* from its filling to its release */
-    alignas(VEC) uint8_t data[2 * BULK_HOST_STAGE];
+    alignas(VEC) uint8_t data[BULK_HOST_STAGE];
 } bulk_stage_t;
 
 typedef struct bulk_pending {
@@ -40,11 +40,6 @@ LANE_FN void bulk_next(const bulk_ring_t &r, bulk_at_t &at)
     at.stage = (at.stage + 1) % r.depth;
 }
 
-LANE_FN bulk_at_t bulk_second_round()
-{
-    return {0};
-}
-
 typedef uint32_t *bulk_word_t;
 
 LANE_FN bool bulk_free(const bulk_ring_t &r, const bulk_at_t &at)
@@ -55,13 +50,11 @@ LANE_FN bool bulk_free(const bulk_ring_t &r, const bulk_at_t &at)
 LANE_FN bool bulk_filled(const bulk_ring_t &r, const bulk_at_t &at)
 {
     bulk_stage_t &s = r.stage[at.stage];
-    if (!s.taken || (s.from[0] && s.asked++ == 0))
+    if (!s.taken || (s.from && s.asked++ == 0))
         return false;
-    for (uint32_t half = 0; half < 2; half++) {
-        if (s.from[half])
-            memcpy(s.data + half * BULK_HOST_STAGE, s.from[half], s.bytes);
-        s.from[half] = NULL;
-    }
+    if (s.from)
+        memcpy(s.data, s.from, s.bytes);
+    s.from = NULL;
     return true;
 }
 
@@ -80,11 +73,11 @@ LANE_FN void bulk_stage_store(const bulk_ring_t &r, const bulk_at_t &at, uint32_
     lane_store(r.stage[at.stage].data + i * VEC, v);
 }
 
-LANE_FN void bulk_load(const bulk_ring_t &r, const bulk_at_t &at, const void *from, uint32_t bytes, uint32_t offset = 0)
+LANE_FN void bulk_load(const bulk_ring_t &r, const bulk_at_t &at, const void *from, uint32_t bytes)
 {
     bulk_stage_t &s = r.stage[at.stage];
     s.taken = true;
-    s.from[offset / BULK_HOST_STAGE] = (const uint8_t *)from;
+    s.from = (const uint8_t *)from;
     s.bytes = bytes;
     s.asked = 0;
 }
@@ -92,6 +85,7 @@ LANE_FN void bulk_load(const bulk_ring_t &r, const bulk_at_t &at, const void *fr
 LANE_FN void bulk_fill(const bulk_ring_t &r, const bulk_at_t &at, uint32_t)
 {
     r.stage[at.stage].taken = true;
+    r.stage[at.stage].from = NULL;
 }
 
 LANE_FN void bulk_release(const bulk_ring_t &r, const bulk_at_t &at)
@@ -163,25 +157,25 @@ LANE_FN uint32_t bulk_told(bulk_word_t word)
 
 typedef struct bulk_block {
     bulk_word_t word;
-    bulk_ring_t ring[3];
+    bulk_ring_t ring[2];
     uint32_t value;
 } bulk_block_t;
 
-LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t second)
+LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t bytes)
 {
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < 2; i++) {
         bulk_ring_t &r = b.ring[i];
         r.depth = depth;
-        r.bytes = i == 0 ? first : second;
+        r.bytes = bytes;
         r.group = r.begin = r.end = 0;
         for (uint32_t s = 0; s < depth; s++)
-            r.stage[s] = bulk_stage_t{};
+            r.stage[s].taken = false;
     }
     b.value = 0;
     b.word = &b.value;
 }
 
-LANE_FN void bulk_init(const lane_t &, const bulk_block_t &, const uint32_t (&)[3], uint32_t)
+LANE_FN void bulk_init(const lane_t &, const bulk_block_t &, uint32_t)
 {
     /* bulk_make has done it. */
 }

@@ -207,9 +207,6 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(bulk_stale_flag kernels bulk_move bulk/walk.h "count < 2 * EPOCH_UNIT ? (uint32_t)count : 0" "(uint32_t)count")
   add_broken(bulk_early_flag kernels bulk_move bulk/roles.h "bulk_done<LAG>(*j.out)" "bulk_read<LAG>(*j.out)")
   add_broken(bulk_early_stage kernels bulk_move bulk/roles.h "bulk_read<LAG>(*j.in)" "bulk_commit(*j.in)")
-  # A sum where this rank has yet to send from; credit for a stage that is still being filled.
-  add_broken(bulk_in_place kernels bulk_add bulk/bulk_add.cu "bulk_told(j.sent) > chunk" "true")
-  add_broken(bulk_lent kernels bulk_add bulk/roles.h "returned != issued && bulk_free(*j.in, freed)" "returned != issued")
   # Slots where staged scatters, as soon as it has begun its next call.
   add_broken(bulk_staged kernels "bulk_move|staged" bulk/walk.h "team.staging_bytes / 2 +" "0 +")
   # The next launch does not know the position in the ring.
