@@ -40,10 +40,10 @@ list_gpus() {
     nvidia-smi -L 2>/dev/null | grep '^GPU ' || true
 }
 
-# Print the folder of the NCCL in the packages of the first Python in PATH; fails if there is none.
+# Print the folder of PyTorch's NCCL, a package of the first Python in PATH: lib and include; fails if there is none.
 pytorch_nccl() {
     python3 -c 'import importlib.util as util
-print(list(util.find_spec("nvidia.nccl").submodule_search_locations)[0] + "/lib")' 2>/dev/null
+print(list(util.find_spec("nvidia.nccl").submodule_search_locations)[0])' 2>/dev/null
 }
 
 # The CMake option that compiles for the GPUs here alone; fails where none is new enough for the kernels. Where one is

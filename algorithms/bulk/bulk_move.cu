@@ -8,9 +8,9 @@
  * nothing is polled but flags, nothing re-armed.
  *
  * A CUDA block serves a channel: it sends and receives that channel's part of every
- * rank's data, in chunks. A channel has a ring of slots at each peer. Flags are the call's number plus
- * a count of chunks, and never cleared, as staged's. DATA: so many of the
- * sender's chunks have arrived; CREDIT: so many may be sent.
+ * rank's data, in chunks. A channel has a ring of slots at each peer. Flags are the
+ * call's number plus a count of chunks, and never cleared, as staged's. DATA: so many
+ * of the sender's chunks have arrived; CREDIT: so many may be sent.
  *
  * Between two calls: credit begins anew in each call, with a full ring, which the
  * receiver gives when it has begun the call: its last kernel has ended then, and has

@@ -9,6 +9,7 @@
 
 #include "algorithms/device/bulk.h"
 #include "algorithms/device/epoch.h"
+#include "algorithms/device/peers.h"
 
 /* A chunk is at most as large as a stage or a slot; `depth` stages in each of a block's two rings. `lag`: copies of the
  * sender that may be under way. A sender that could have more copies waiting in the engine of its multiprocessor holds

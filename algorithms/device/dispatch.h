@@ -88,7 +88,8 @@ template <class A, class P, int TYPE, int OPS> static kernel_t<P> reduce_kernel_
 
 #if defined(__CUDACC__) && !defined(ALG_ONE_TYPE) && !defined(ALG_ALL_TYPES)
 /* CUDA: a file that reduces is compiled once for each type, with ALG_ONE_TYPE, where this is defined for that type, and
- * once without: one compilation of all kernels would take minutes. (With ALG_ALL_TYPES that is what is done.) */
+ * once without: one compilation of all kernels would take minutes. Unoptimised it does not, so the preset quick
+ * compiles a file once, with ALG_ALL_TYPES. */
 template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole);
 #else
 template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole)

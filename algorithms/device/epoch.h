@@ -10,7 +10,6 @@
 #define SHUNT_EPOCH_H
 
 #include "algorithms/device/lane.h"
-#include "algorithms/device/peers.h"
 
 /* The counter at ALG_EPOCH_OFFSET:
  *   bit 0      ALG_EPOCH_STOPPED

@@ -246,7 +246,8 @@ def bench_needs_nvcc():
     def run(folder, **variables):
         path = f"{folder}/bin:/usr/bin:/bin"
         if shutil.which("nvcc", path=path):
-            sys.exit(0)
+            print("skipped: nvcc is in /usr/bin")
+            sys.exit(77)
         return subprocess.run([f"{folder}/scripts/bench"], capture_output=True, text=True, timeout=LIMIT,
                               env={"PATH": path, "CUDA_HOME": "/nowhere", **variables})
 
