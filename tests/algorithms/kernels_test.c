@@ -158,6 +158,8 @@ static void each_algorithm(void **state)
     for (int algorithm = 0; algorithm < (int)alg_registry_count; algorithm++) {
         const alg_memory_t memory = alg_registry[algorithm]->memory;
         for (uint32_t n = 2; n <= ALG_MAX_RANKS && memory < ALG_MEMORY_COUNT; n++) { /* several hosts: relay_test.c */
+            if (scaled(2) < 2 && (n == 6 || n == 7))
+                continue; /* under a sanitizer 5 and 8 stand for them: one kernel serves all of these */
             world_t *w = world_make(n, memory, SCRATCH);
             play(w, 1000u * n + (uint32_t)algorithm, n <= 4 ? 4 + (uint32_t)scaled(20) : 2 + (uint32_t)scaled(4), 40000,
                  algorithm);

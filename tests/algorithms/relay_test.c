@@ -23,7 +23,11 @@
 #include "world.h"
 
 #ifndef ROUNDS
+#if defined(__SANITIZE_THREAD__)
+#define ROUNDS 8
+#else
 #define ROUNDS 25
+#endif
 #endif
 #ifndef ENDS
 #define ENDS 1

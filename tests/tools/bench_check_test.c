@@ -18,7 +18,7 @@
 
 #include "tools/bench/bench.h"
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__)
 enum { BYTES = 3 << 20 };
 #else
 enum { BYTES = 7 << 20 };
