@@ -11,6 +11,7 @@
 #include "fake_calls.h"
 #include "shim/call/group.h"
 #include "shim/comm/drain.h"
+#include "shim/comm/stop.h"
 
 static void a_failed_launch_is_not_forwarded(void **state)
 {
@@ -23,6 +24,32 @@ static void a_failed_launch_is_not_forwarded(void **state)
     fake.launch_error = 0;
     assert_int_equal(reduce(comm, SMALL, 1), ncclUnhandledCudaError);
     assert_int_equal(fake.works, 0);
+}
+
+/* The set-up is over: the communicator forwards. */
+static void forward_from_now(shim_comm_t *comm)
+{
+    atomic_store(&comm->phase, SHIM_COMM_FORWARD);
+}
+
+/* Another thread aborts it; NCCL's communicator is gone. */
+static void abort_it(shim_comm_t *comm)
+{
+    shim_comm_stop(comm);
+}
+
+static void a_call_whose_communicator_is_aborted_while_it_waits(void **state)
+{
+    shim_comm_t *comm = *state;
+    atomic_store(&comm->phase, SHIM_COMM_JOINING);
+    fake.while_settling = abort_it;
+    assert_int_equal(reduce(comm, SMALL, 1), ncclInvalidUsage);
+    assert_int_equal(fake.works, 0);
+    assert_non_null(strstr(ncclGetLastError(NULL), "aborted"));
+    atomic_store(&comm->phase, SHIM_COMM_JOINING);
+    fake.while_settling = forward_from_now;
+    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    assert_int_equal(fake.works, 1);
 }
 
 /* A call of several kernels may fail at the second: the first one runs, and waits for its peers. */
@@ -266,6 +293,7 @@ static void a_group_that_fails_in_the_real_nccl(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {TEST(a_failed_launch_is_not_forwarded),
+                                       TEST(a_call_whose_communicator_is_aborted_while_it_waits),
                                        TEST(a_call_that_launched_in_part_is_drained),
                                        TEST(a_call_that_was_not_waited_for_is_the_last),
                                        TEST(an_unheld_captured_call_is_the_last),
