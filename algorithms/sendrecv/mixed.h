@@ -50,7 +50,8 @@ struct pairs_mixed {
         lane_begin((uintptr_t)team.own | (uintptr_t)it.data, m.early);
         const uint64_t epoch = epoch_read(team);
         progress_t p = progress_make(m, it);
-        if (epoch_stopped(epoch) || first >= items)
+        /* A warp's lanes leave together: lane 0 keeps the progress of all. */
+        if (lane_warp_any(epoch_stopped(epoch)) || first >= items)
             return;
         if (it.data && !it.sends)
             ring_renew_credit(it, p.count);

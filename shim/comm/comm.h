@@ -57,6 +57,8 @@ typedef struct shim_share {
     bool leads;        /* its early successors do not count until another communicator asks */
     uint32_t early;    /* blocks of the largest kernel so far that triggers dependent launch early */
     bool shut;         /* the last call was eager and does not trigger it early */
+    void *stream;      /* of the last eager call */
+    uint32_t room;     /* multiprocessors that kernels on it can be placed on; 0: not known */
 } shim_share_t;
 
 /* The last call of a capture, zeroed: none; private to share.c. */

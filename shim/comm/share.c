@@ -101,9 +101,16 @@ static uint32_t part_of(uint32_t share, uint32_t blocks, uint32_t beside)
 
 /* Whether the call's blocks fit beside those of the kernel ahead of it in its stream: the communicator's last one, if
  * both are eager; else it may be any of them, or none. */
-static bool fits_beside_last(const shim_share_t *share, const alg_call_t *call, uint32_t beside)
+static bool fits_beside_last(const shim_share_t *share, uint32_t held, const alg_call_t *call, uint32_t beside)
 {
-    return share->shut || share->early == 0 || (beside == 0 && share->early + call->most_blocks <= share->blocks);
+    return share->shut || share->early == 0 || (beside == 0 && share->early + call->most_blocks <= held);
+}
+
+/* The share is of all multiprocessors that the communicator's streams can use; a stream of a smaller green context has
+ * fewer. */
+static uint32_t held_on_stream(const shim_share_t *share)
+{
+    return share->room > 0 ? least(share->blocks, share->room) : share->blocks;
 }
 
 /* The same in a capture, where the kernel ahead is known. */
@@ -121,19 +128,27 @@ bool shim_share_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void
     shim_share_t *share = &comm->share;
     pthread_mutex_lock(&gpu->lock);
     const uint32_t wanted = beside > 0 ? call->blocks + beside : share->leads ? call->blocks : 2 * call->blocks;
-    if (wanted > share->asked || share->releases != gpu->releases) {
-        const uint32_t all = shim_share_multiprocessors(comm->device, stream);
+    const bool moved = !ahead && (stream != share->stream || share->room == 0);
+    const uint32_t before = share->room;
+    if (moved) {
+        share->stream = stream;
+        share->room = shim_share_multiprocessors(comm->device, stream);
+    }
+    if (wanted > share->asked || share->releases != gpu->releases || share->room > before) {
+        const uint32_t all = ahead ? shim_share_multiprocessors(comm->device, stream) : share->room;
         grow(gpu, share, wanted, all > 0 ? all : 2 * (call->blocks + beside));
         gpu->askers += share->asked == 0;
         share->asked = wanted > share->asked ? wanted : share->asked;
         share->releases = gpu->releases;
     }
-    call->most_blocks = beside > 0 ? part_of(share->blocks, call->blocks, beside) : least(share->blocks, call->blocks);
+    const uint32_t held = ahead ? share->blocks : held_on_stream(share);
+    call->most_blocks = beside > 0 ? part_of(held, call->blocks, beside) : least(held, call->blocks);
     const bool alone = share->leads && gpu->askers == 1;
     pthread_mutex_unlock(&gpu->lock);
-    call->early = beside == 0 && shim_settings()->early && (alone || 2 * call->most_blocks <= share->blocks);
-    const bool fits =
-        ahead ? fits_in_capture(share, call, beside, ahead, alone) : alone || fits_beside_last(share, call, beside);
+    const bool room = alone && (ahead || held == share->blocks); /* for a successor, whatever else runs */
+    call->early = beside == 0 && shim_settings()->early && (room || 2 * call->most_blocks <= held);
+    const bool fits = ahead ? fits_in_capture(share, call, beside, ahead, alone)
+                            : room || fits_beside_last(share, held, call, beside);
     if (beside > 0)
         return fits; /* both of them may have the same kernel ahead */
     if (call->early && call->most_blocks > share->early)

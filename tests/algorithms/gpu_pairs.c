@@ -2,7 +2,8 @@
 /*
  * Sends and receives of the kernels on GPUs, from one thread: rounds of random
  * messages, each rank with its own order and grid, several rounds queued behind
- * each other, eagerly and replayed. Every byte is compared.
+ * each other, eagerly and replayed. Every byte is compared. In the end one rank after
+ * the other is aborted in the middle of some: all kernels end, and fault nowhere.
  *
  * Usage: gpu_pairs [-g GPUs] [-n batches] [-s seed]
  */
@@ -15,7 +16,7 @@
 #include "tests/algorithms/gpu_team.h"
 #include "tests/support/data.h"
 
-enum { ROUNDS = 6, MOST = 40, AREA = 24 << 20 };
+enum { ROUNDS = 6, MOST = 40, AREA = 24 << 20, MOST_QUERIES = 200 };
 
 typedef struct message {
     uint32_t from, to;
@@ -148,6 +149,22 @@ static int batch(gpu_team_t *g, uint64_t *state, bool replay)
     return check(g);
 }
 
+static void abort_all(gpu_team_t *g, uint64_t *state)
+{
+    size_t out[ALG_MAX_RANKS] = {0}, in[ALG_MAX_RANKS] = {0};
+    for (int i = 0; i < ROUNDS; i++)
+        draw_round(g, &rounds[i], state, out, in);
+    for (int k = 0; k < g->nranks; k++)
+        launch(g, k);
+    for (int k = 0; k < g->nranks; k++) {
+        GPU(cudaSetDevice(g->device[k]));
+        for (uint64_t i = data_below(state, MOST_QUERIES); i > 0; i--)
+            (void)cudaStreamQuery(g->stream[k]); /* time passes */
+        __atomic_store_n(&g->control[k]->abort, 1, __ATOMIC_RELEASE);
+        GPU(cudaStreamSynchronize(g->stream[k]));
+    }
+}
+
 static int team(int nranks, int gpus, alg_memory_t memory, int batches, uint64_t *state)
 {
     gpu_team_t g;
@@ -162,6 +179,7 @@ static int team(int nranks, int gpus, alg_memory_t memory, int batches, uint64_t
     }
     for (int i = 0; i < batches && wrong == 0; i++)
         wrong = batch(&g, state, i % 4 == 3 && !g.shared);
+    abort_all(&g, state);
     for (int k = 0; k < nranks; k++) {
         GPU(cudaSetDevice(g.device[k]));
         GPU(cudaFree(input[k]));

@@ -36,6 +36,41 @@ static alg_call_t grant(shim_comm_t *comm, uint32_t blocks)
     return call;
 }
 
+static alg_call_t grant_on(shim_comm_t *comm, uint32_t blocks, void *stream, uint32_t its_multiprocessors)
+{
+    alg_call_t call = {.blocks = blocks, .threads = 512};
+    multiprocessors = its_multiprocessors;
+    shim_share_grant(comm, &call, 0, stream, NULL);
+    return call;
+}
+
+/* Streams of green contexts: a grid that is not placed as a whole can lock up with those of the peers. */
+static void streams_with_fewer_multiprocessors(void **state)
+{
+    (void)state;
+    int whole, green;
+    for (int leads = 0; leads < 2; leads++) {
+        shim_comm_t comm = {.handle = NULL};
+        if (leads) {
+            assert_true(shim_share_claim(&comm));
+            shim_share_settle(&comm, true);
+        }
+        assert_int_equal(grant_on(&comm, 64, &green, 8).most_blocks, 4);
+        assert_int_equal(grant_on(&comm, 64, &whole, 132).most_blocks, 64);
+        for (uint32_t blocks = 1; blocks <= 64; blocks++) {
+            const alg_call_t call = grant_on(&comm, blocks, &green, 16);
+            assert_in_range(call.most_blocks, 1, 16);
+            assert_true(!call.early || 2 * call.most_blocks <= 16);
+        }
+        assert_int_equal(grant_on(&comm, 64, &whole, 132).most_blocks, 64);
+        alg_call_t one = {.blocks = 32};
+        multiprocessors = 16;
+        shim_share_grant(&comm, &one, 32, &green, NULL); /* beside another one */
+        assert_int_equal(one.most_blocks, 8);
+        shim_share_release(&comm);
+    }
+}
+
 static bool may_come_early(shim_comm_t *comm, uint32_t blocks, shim_ahead_t *ahead)
 {
     alg_call_t call = {.blocks = blocks, .threads = 512};
@@ -386,6 +421,7 @@ static void no_communicator_is_blocked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(streams_with_fewer_multiprocessors),
         cmocka_unit_test(a_leader_has_all_and_early),
         cmocka_unit_test(early),
         cmocka_unit_test(claims_end),

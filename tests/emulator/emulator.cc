@@ -43,6 +43,7 @@ struct grid;
 typedef struct meeting {
     uint32_t living, waiting, value;
     int result; /* EMULATOR_ANY or EMULATOR_LEAST */
+    bool left;  /* one of its lanes, before the end */
 } meeting_t;
 
 typedef struct fiber {
@@ -216,6 +217,9 @@ static void end_lane(fiber_t *f)
     let_in(f);
     f->its_grid->left--;
     stop_running(f, ENDED);
+    if (b->warps[warp].waiting)
+        fail("a lane leaves its warp, which meets");
+    b->warps[warp].left = true;
     if (--b->warps[warp].living > 0 && b->warps[warp].waiting == b->warps[warp].living)
         open_meeting(b, &b->warps[warp], EMULATOR_WARP, warp);
     if (--b->all.living > 0 && b->all.waiting == b->all.living)
@@ -382,6 +386,8 @@ uint32_t emulator_meet(int of, int result, uint32_t x)
     meeting_t *m = of == EMULATOR_WARP ? &b->warps[warp] : &b->all;
     if (m->waiting && m->result != result)
         fail("lanes meet at different places");
+    if (of == EMULATOR_WARP && m->left)
+        fail("a warp meets without a lane that has left");
     m->value = m->waiting == 0 ? x : result == EMULATOR_ANY ? m->value | x : m->value < x ? m->value : x;
     m->result = result;
     m->waiting++;
@@ -558,10 +564,10 @@ grid_t *emulator_begin(const launch_t &launch, grid_t *before)
         b->copies.tells = 0;
         b->copying = false;
         b->slowness = all * (below(4) ? 1 : 50);
-        b->all = meeting_t{launch.threads, 0, 0, 0};
+        b->all = meeting_t{launch.threads, 0, 0, 0, false};
         for (uint32_t t = 0; t < launch.threads; t++) {
             if (t % WARP == 0)
-                b->warps.push_back(meeting_t{std::min(launch.threads - t, (uint32_t)WARP), 0, 0, 0});
+                b->warps.push_back(meeting_t{std::min(launch.threads - t, (uint32_t)WARP), 0, 0, 0, false});
             fiber_t *f = new fiber_t();
             f->lane = emulator_lane_t{t, launch.threads, i, launch.blocks};
             f->its_grid = g;
