@@ -167,14 +167,14 @@ unsigned long long shim_order_pending(shim_comm_t *comm)
 
 void shim_order_settle(shim_comm_t *comm, unsigned long long number)
 {
-    int previous;
-    if (number == 0 || shim_device_enter(comm->device, &previous) != 0)
+    net_scope_t scope; /* a thread that only polls may have no context, and cudaSetDevice would make it one on GPU 0 */
+    if (number == 0 || net_scope_enter(&scope, comm->device) != 0)
         return;
     pthread_mutex_lock(&comm->lock);
     if (atomic_load(&comm->order.pending) == number)
         settle(comm);
     pthread_mutex_unlock(&comm->lock);
-    shim_device_leave(comm->device, previous);
+    net_scope_leave(&scope);
 }
 
 /* ---- Branches ----------------------------------------------------------------------------- */

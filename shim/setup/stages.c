@@ -459,10 +459,13 @@ static void take_step(shim_setup_t *setup)
 
 static void time_out(shim_setup_t *setup)
 {
-    uint32_t nranks = setup->regrouping ? (uint32_t)setup->request.nranks : setup->comm->nranks;
-    if (setup->regrouping || setup->stage == STAGE_IDENTITY)
-        shim_setup_fail(setup, "%u of %u ranks came within %u ms", net_count(setup->rendezvous), nranks,
-                        setup->limit_ms);
+    const uint32_t nranks = setup->regrouping ? (uint32_t)setup->request.nranks : setup->comm->nranks;
+    const uint32_t came = net_count(setup->rendezvous);
+    if (came < nranks && (setup->regrouping || setup->stage == STAGE_IDENTITY))
+        shim_setup_fail(setup, "%u of %u ranks came within %u ms", came, nranks, setup->limit_ms);
+    else if (atomic_load(&setup->needed_ns))
+        shim_setup_fail(setup, "a call waited %u ms for a rank whose program has not polled or called since its init",
+                        (uint32_t)SHIM_SETTLE_LIMIT_MS);
     else
         shim_setup_fail(setup, "a rank stayed away for %u ms during set-up", setup->limit_ms);
 }

@@ -35,6 +35,7 @@ typedef struct fake {
     int device; /* current */
     uint32_t works;
     fake_work_t work[FAKE_WORKS];
+    uint32_t devices_set; /* by cudaSetDevice */
     uint32_t cuda_calls;  /* all but queries of device and capture */
     uint32_t queries;     /* queries of a capture */
     uint32_t searched;    /* nodes that were asked for what they depend on */

@@ -269,6 +269,7 @@ cudaError_t cudaGetDevice(int *device)
 cudaError_t cudaSetDevice(int device)
 {
     fake.cuda_calls++;
+    fake.devices_set++;
     fake.device = device;
     return cudaSuccess;
 }
