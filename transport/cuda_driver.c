@@ -3,12 +3,13 @@
  * cuda_driver.c - see cuda_driver.h.
  *
  * Each function is requested in the version of the first CUDA that had it in its
- * present form, so any driver from 11.2 on gives the same ABI.
+ * present form, or by its name, so any driver from 11.2 on gives the same ABI.
  */
 #define _GNU_SOURCE
 #include "transport/cuda_driver.h"
 
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdbool.h>
@@ -41,28 +42,26 @@ static net_driver_t driver;
 static bool driver_complete;
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 
-static cudaError_t query_runtime(const char *name, void **function)
-{
-#if CUDART_VERSION >= 12050
-    enum cudaDriverEntryPointQueryResult found;
-    return cudaGetDriverEntryPointByVersion(name, function, 11020, cudaEnableDefault, &found);
-#elif CUDART_VERSION >= 12000
-    enum cudaDriverEntryPointQueryResult found;
-    return cudaGetDriverEntryPoint(name, function, cudaEnableDefault, &found);
-#else
-    return cudaGetDriverEntryPoint(name, function, cudaEnableDefault);
-#endif
-}
-
 /* NULL if there is none. */
+#if CUDART_VERSION >= 12050
 static void *look_up(const char *name)
 {
     void *function = NULL;
-    if (query_runtime(name, &function) == cudaSuccess)
+    enum cudaDriverEntryPointQueryResult found;
+    if (cudaGetDriverEntryPointByVersion(name, &function, 11020, cudaEnableDefault, &found) == cudaSuccess)
         return function;
     (void)cudaGetLastError();
     return NULL;
 }
+#else
+/* These runtimes ask for a function of their own version, which an older driver refuses. None of the names here has a
+ * later form under a name of its own. The runtime has loaded the library, so it is never closed. */
+static void *look_up(const char *name)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    return library ? dlsym(library, name) : NULL;
+}
+#endif
 
 static void fill_table(void)
 {

@@ -93,22 +93,39 @@ static cudaError_t nodes_room(shim_nodes_t *nodes, size_t count)
     return cudaSuccess;
 }
 
-/* Ask for the edge data, since the query fails without if there is any. A plain edge is at least as strong. */
+/* Toolkits 12.3 to 12.9 have these questions with edge data and without, and programs run on any driver of CUDA 12.
+ * From 12.3 on a driver refuses those without where an edge has data; an older one lacks those with, and has no such
+ * edge. */
+#if CUDART_VERSION >= 13000
+#define CAPTURE_FRONT cudaStreamGetCaptureInfo
+#define NODE_DEPENDENCIES cudaGraphNodeGetDependencies
+#elif CUDART_VERSION >= 12030
+#define CAPTURE_FRONT cudaStreamGetCaptureInfo_v3
+#define NODE_DEPENDENCIES cudaGraphNodeGetDependencies_v2
+#endif
+
+/* The nodes that the next node of a captured stream depends on. */
+static cudaError_t capture_front(void *stream, enum cudaStreamCaptureStatus *status, const cudaGraphNode_t **node,
+                                 size_t *count)
+{
+    cudaError_t error = cudaErrorCallRequiresNewerDriver;
+#if CUDART_VERSION >= 12030
+    const cudaGraphEdgeData *edges; /* plain edges take its place, which are at least as strong */
+    error = CAPTURE_FRONT(stream, status, NULL, NULL, node, &edges, count);
+#endif
+#if CUDART_VERSION < 13000
+    if (cleared(error) == cudaErrorCallRequiresNewerDriver)
+        error = cudaStreamGetCaptureInfo_v2(stream, status, NULL, NULL, node, count);
+#endif
+    return error;
+}
+
 int shim_nodes_read(void *stream, shim_nodes_t *nodes)
 {
     enum cudaStreamCaptureStatus status;
     const cudaGraphNode_t *node = NULL;
     size_t count = 0;
-#if CUDART_VERSION >= 12030
-    const cudaGraphEdgeData *edges;
-#endif
-#if CUDART_VERSION >= 13000
-    cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, NULL, NULL, &node, &edges, &count);
-#elif CUDART_VERSION >= 12030
-    cudaError_t error = cudaStreamGetCaptureInfo_v3(stream, &status, NULL, NULL, &node, &edges, &count);
-#else
-    cudaError_t error = cudaStreamGetCaptureInfo_v2(stream, &status, NULL, NULL, &node, &count);
-#endif
+    cudaError_t error = capture_front(stream, &status, &node, &count);
     if (error == cudaSuccess && status != cudaStreamCaptureStatusActive)
         error = cudaErrorStreamCaptureInvalidated;
     if (error == cudaSuccess)
@@ -135,15 +152,16 @@ enum { SEARCHED = 128 }; /* nodes at most */
 static size_t node_dependencies(cudaGraphNode_t node, cudaGraphNode_t *list)
 {
     size_t count = SEARCHED;
+    cudaError_t error = cudaErrorCallRequiresNewerDriver;
 #if CUDART_VERSION >= 12030
     cudaGraphEdgeData edges[SEARCHED];
+    error = NODE_DEPENDENCIES(node, list, edges, &count);
 #endif
-#if CUDART_VERSION >= 13000
-    cudaError_t error = cudaGraphNodeGetDependencies(node, list, edges, &count);
-#elif CUDART_VERSION >= 12030
-    cudaError_t error = cudaGraphNodeGetDependencies_v2(node, list, edges, &count);
-#else
-    cudaError_t error = cudaGraphNodeGetDependencies(node, list, &count);
+#if CUDART_VERSION < 13000
+    if (cleared(error) == cudaErrorCallRequiresNewerDriver) {
+        count = SEARCHED;
+        error = cudaGraphNodeGetDependencies(node, list, &count);
+    }
 #endif
     if (cleared(error) != 0)
         return 0;

@@ -332,9 +332,8 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode
 
 /* ---- Captures --------------------------------------------------------------------------------- */
 
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
-                                     cudaGraph_t *graph, const cudaGraphNode_t **front, const cudaGraphEdgeData **edges,
-                                     size_t *count)
+static cudaError_t capture_info(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
+                                cudaGraph_t *graph, const cudaGraphNode_t **front, size_t *count)
 {
     static cudaGraphNode_t list[NODES];
     const stream_t *s = stream_of(stream);
@@ -351,7 +350,6 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCapture
         *graph = (cudaGraph_t)(uintptr_t)s->capture;
     if (front == NULL)
         return cudaSuccess;
-    *edges = NULL;
     *front = list;
     *count = 0;
     for (uint32_t i = 0; i < node_count; i++)
@@ -360,10 +358,8 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCapture
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t *list,
-                                                const cudaGraphEdgeData *edges, size_t count, unsigned flags)
+static cudaError_t update_dependencies(cudaStream_t stream, cudaGraphNode_t *list, size_t count, unsigned flags)
 {
-    (void)edges;
     stream_t *s = stream_of(stream);
     if (s->capture == 0)
         return cudaErrorIllegalState;
@@ -377,10 +373,8 @@ cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNo
     return cudaSuccess;
 }
 
-cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
-                                     const cudaGraphEdgeData *edges, size_t count)
+static cudaError_t add_edges(const cudaGraphNode_t *from, const cudaGraphNode_t *to, size_t count)
 {
-    (void)graph, (void)edges;
     for (size_t i = 0; i < count; i++) {
         if (closed(bit(number_of(from[i]))) & bit(number_of(to[i])) || to[i]->after & bit(number_of(from[i])))
             return cudaErrorInvalidValue; /* a cycle, or an edge that exists */
@@ -389,10 +383,8 @@ cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t *f
     return cudaSuccess;
 }
 
-cudaError_t cudaGraphRemoveDependencies(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
-                                        const cudaGraphEdgeData *edges, size_t count)
+static cudaError_t remove_edges(const cudaGraphNode_t *from, const cudaGraphNode_t *to, size_t count)
 {
-    (void)graph, (void)edges;
     if (fake.remove_error != 0)
         return (cudaError_t)fake.remove_error;
     for (size_t i = 0; i < count; i++) {
@@ -403,14 +395,10 @@ cudaError_t cudaGraphRemoveDependencies(cudaGraph_t graph, const cudaGraphNode_t
     return cudaSuccess;
 }
 
-/* As the driver does, with room for edge data alone: an edge may have some. */
-cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *list, cudaGraphEdgeData *edges,
-                                         size_t *count)
+static cudaError_t node_dependencies(cudaGraphNode_t node, cudaGraphNode_t *list, size_t *count)
 {
     const size_t room = *count;
     fake.searched++;
-    if (edges == NULL)
-        return cudaErrorInvalidValue;
     if (fake.search_error != 0)
         return (cudaError_t)fake.search_error;
     *count = 0;
@@ -418,6 +406,80 @@ cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *
         if (node->after & bit(i))
             list[(*count)++] = &nodes[i];
     return cudaSuccess;
+}
+
+/* With edge data, under the names of the toolkit. */
+#if CUDART_VERSION >= 13000
+#define INFO_WITH_EDGES cudaStreamGetCaptureInfo
+#define DEPENDENCIES_WITH_EDGES cudaGraphNodeGetDependencies
+#define EDGES const cudaGraphEdgeData *edges,
+#define NO_EDGES (void)edges
+#else
+#define INFO_WITH_EDGES cudaStreamGetCaptureInfo_v3
+#define DEPENDENCIES_WITH_EDGES cudaGraphNodeGetDependencies_v2
+#define EDGES
+#define NO_EDGES (void)0
+#endif
+
+#if CUDART_VERSION >= 12030
+cudaError_t INFO_WITH_EDGES(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
+                            cudaGraph_t *graph, const cudaGraphNode_t **front, const cudaGraphEdgeData **edges,
+                            size_t *count)
+{
+    if (FAKE_DRIVER < 12030)
+        return cudaErrorCallRequiresNewerDriver;
+    if (edges != NULL)
+        *edges = NULL;
+    return capture_info(stream, status, id, graph, front, count);
+}
+
+/* As the driver does, with room for edge data alone: an edge may have some. */
+cudaError_t DEPENDENCIES_WITH_EDGES(cudaGraphNode_t node, cudaGraphNode_t *list, cudaGraphEdgeData *edges,
+                                    size_t *count)
+{
+    if (FAKE_DRIVER < 12030)
+        return cudaErrorCallRequiresNewerDriver;
+    return edges != NULL ? node_dependencies(node, list, count) : cudaErrorInvalidValue;
+}
+#endif
+
+#if CUDART_VERSION < 13000
+cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
+                                        unsigned long long *id, cudaGraph_t *graph, const cudaGraphNode_t **front,
+                                        size_t *count)
+{
+    if (front != NULL && FAKE_DRIVER >= 12030)
+        return cudaErrorLossyQuery;
+    return capture_info(stream, status, id, graph, front, count);
+}
+
+cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *list, size_t *count)
+{
+    return FAKE_DRIVER < 12030 ? node_dependencies(node, list, count) : cudaErrorLossyQuery;
+}
+#endif
+
+cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t *list, EDGES size_t count,
+                                                unsigned flags)
+{
+    NO_EDGES;
+    return update_dependencies(stream, list, count, flags);
+}
+
+cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
+                                     EDGES size_t count)
+{
+    NO_EDGES;
+    (void)graph;
+    return add_edges(from, to, count);
+}
+
+cudaError_t cudaGraphRemoveDependencies(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
+                                        EDGES size_t count)
+{
+    NO_EDGES;
+    (void)graph;
+    return remove_edges(from, to, count);
 }
 
 cudaError_t cudaGraphAddEventRecordNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *after,

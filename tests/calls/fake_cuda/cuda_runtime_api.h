@@ -4,22 +4,32 @@
  * streams, events, captures and graphs that record the order of work.
  *
  * A stream is a number of fake.h. Functions are in fake_cuda.c.
+ *
+ * CUDART_VERSION may be defined to be another toolkit's, FAKE_DRIVER to be an older driver's: the fake then has the
+ * capture functions of that toolkit, and those that need edge data fail as on that driver.
  */
 #ifndef TEST_FAKE_CUDA_H
 #define TEST_FAKE_CUDA_H
 
 #include <stddef.h>
 
+#ifndef CUDART_VERSION
 #define CUDART_VERSION 13000
+#endif
+#ifndef FAKE_DRIVER
+#define FAKE_DRIVER CUDART_VERSION
+#endif
 #define CUDART_CB
 
 typedef struct CUstream_st *cudaStream_t;
 typedef struct CUevent_st *cudaEvent_t;
 typedef struct CUgraph_st *cudaGraph_t;
 typedef struct CUgraphNode_st *cudaGraphNode_t;
+#if CUDART_VERSION >= 12030
 typedef struct cudaGraphEdgeData {
     unsigned char type;
 } cudaGraphEdgeData;
+#endif
 typedef struct CUuserObject_st *cudaUserObject_t;
 typedef void (*cudaHostFn_t)(void *argument);
 
@@ -27,12 +37,14 @@ typedef enum cudaError {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
+    cudaErrorCallRequiresNewerDriver = 36,
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorIllegalState = 401,
     cudaErrorNotReady = 600,
     cudaErrorStreamCaptureInvalidated = 901,
     cudaErrorStreamCaptureIsolation = 905,
-    cudaErrorStreamCaptureImplicit = 906
+    cudaErrorStreamCaptureImplicit = 906,
+    cudaErrorLossyQuery = 402
 } cudaError_t;
 
 enum cudaStreamCaptureStatus {
@@ -56,11 +68,6 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id);
-cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
-                                     cudaGraph_t *graph, const cudaGraphNode_t **nodes, const cudaGraphEdgeData **edges,
-                                     size_t *count);
-cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t *nodes,
-                                                const cudaGraphEdgeData *edges, size_t count, unsigned flags);
 cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
@@ -71,13 +78,39 @@ cudaError_t cudaUserObjectCreate(cudaUserObject_t *object, void *pointer, cudaHo
                                  unsigned flags);
 cudaError_t cudaUserObjectRelease(cudaUserObject_t object, unsigned count);
 cudaError_t cudaGraphRetainUserObject(cudaGraph_t graph, cudaUserObject_t object, unsigned count, unsigned flags);
-cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *list, cudaGraphEdgeData *edges,
-                                         size_t *count);
 cudaError_t cudaGraphAddEventRecordNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *after,
                                         size_t count, cudaEvent_t event);
+
+#if CUDART_VERSION >= 13000
+cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream, enum cudaStreamCaptureStatus *status, unsigned long long *id,
+                                     cudaGraph_t *graph, const cudaGraphNode_t **nodes, const cudaGraphEdgeData **edges,
+                                     size_t *count);
+cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t *nodes,
+                                                const cudaGraphEdgeData *edges, size_t count, unsigned flags);
+cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *list, cudaGraphEdgeData *edges,
+                                         size_t *count);
 cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
                                      const cudaGraphEdgeData *edges, size_t count);
 cudaError_t cudaGraphRemoveDependencies(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
                                         const cudaGraphEdgeData *edges, size_t count);
+#else
+cudaError_t cudaStreamGetCaptureInfo_v2(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
+                                        unsigned long long *id, cudaGraph_t *graph, const cudaGraphNode_t **nodes,
+                                        size_t *count);
+cudaError_t cudaStreamUpdateCaptureDependencies(cudaStream_t stream, cudaGraphNode_t *nodes, size_t count,
+                                                unsigned flags);
+cudaError_t cudaGraphNodeGetDependencies(cudaGraphNode_t node, cudaGraphNode_t *list, size_t *count);
+cudaError_t cudaGraphAddDependencies(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
+                                     size_t count);
+cudaError_t cudaGraphRemoveDependencies(cudaGraph_t graph, const cudaGraphNode_t *from, const cudaGraphNode_t *to,
+                                        size_t count);
+#if CUDART_VERSION >= 12030
+cudaError_t cudaStreamGetCaptureInfo_v3(cudaStream_t stream, enum cudaStreamCaptureStatus *status,
+                                        unsigned long long *id, cudaGraph_t *graph, const cudaGraphNode_t **nodes,
+                                        const cudaGraphEdgeData **edges, size_t *count);
+cudaError_t cudaGraphNodeGetDependencies_v2(cudaGraphNode_t node, cudaGraphNode_t *list, cudaGraphEdgeData *edges,
+                                            size_t *count);
+#endif
+#endif
 
 #endif

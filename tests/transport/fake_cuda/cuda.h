@@ -1,9 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda.h - the types that transport/cuda_driver.h names; parked_test.c has the one function that is called. */
+/* cuda.h - the types that transport/cuda_driver.h names, and errors; parked_test.c has the one function that is called.
+ */
 #ifndef TEST_FAKE_CUDA_DRIVER_H
 #define TEST_FAKE_CUDA_DRIVER_H
 
-typedef enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_NOT_PERMITTED = 800 } CUresult;
+#include <stddef.h>
+
+typedef enum CUresult {
+    CUDA_SUCCESS = 0,
+    CUDA_ERROR_INVALID_VALUE = 1,
+    CUDA_ERROR_OUT_OF_MEMORY = 2,
+    CUDA_ERROR_INVALID_DEVICE = 101,
+    CUDA_ERROR_PEER_ACCESS_UNSUPPORTED = 217,
+    CUDA_ERROR_NOT_PERMITTED = 800,
+    CUDA_ERROR_NOT_SUPPORTED = 801,
+    CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900
+} CUresult;
 typedef enum CUpointer_attribute { CU_POINTER_ATTRIBUTE_BUFFER_ID = 7 } CUpointer_attribute;
 typedef unsigned long long CUdeviceptr, CUmemGenericAllocationHandle;
 typedef struct CUctx_st *CUcontext;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_runtime_api.h - the part of CUDA that transport/memory_cuda.c and algorithms/control_cuda.c call, made of host
- * memory in parked_test.c and control_test.c. */
+ * memory in parked_test.c and control_test.c, and of what transport/cuda_driver.c calls, in driver_test.c. */
 #ifndef TEST_FAKE_CUDA_MEMORY_H
 #define TEST_FAKE_CUDA_MEMORY_H
 
@@ -8,6 +8,7 @@
 
 typedef enum cudaError {
     cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
     cudaErrorNotPermitted = 800,
     cudaErrorPeerAccessAlreadyEnabled = 704
@@ -23,6 +24,13 @@ enum {
     cudaHostRegisterMapped = 2
 };
 
+enum { cudaEnableDefault = 0 };
+enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess = 0 };
+
+cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaGetLastError(void);
+cudaError_t cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags,
+                                    enum cudaDriverEntryPointQueryResult *found);
 cudaError_t cudaMalloc(void **pointer, size_t bytes);
 cudaError_t cudaFree(void *pointer);
 cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned flags);
