@@ -306,7 +306,29 @@ def build_options():
         assert said[-1].split()[-1] == off, said  # the last one counts
 
 
-CASES = (build_options, plots, plot_sheet, plot_trace, pictures, decode, train, offenders, bench_needs_nvcc)
+def check_without_git():
+    """scripts/check where git refuses the checkout or is missing: one line that says what to do."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder, "root")
+        for path in ("scripts", ".git", "bin"):
+            (root / path).mkdir(parents=True)
+        shutil.copy(f"{SOURCE}/scripts/check", root / "scripts")
+        git = root / "bin/git"
+
+        def run():
+            done = subprocess.run([sys.executable, "-B", root / "scripts/check"], capture_output=True, text=True,
+                                  timeout=LIMIT, env=dict(os.environ, PATH=str(root / "bin")))
+            assert done.returncode == 1 and done.stderr.startswith("check: ") and done.stderr.count("\n") == 1, done.stderr
+            return done.stderr
+
+        assert "install" in run()
+        for word, said in (("safe.directory", "detected dubious ownership in repository at '/x'"), ("no index", "no index")):
+            git.write_text(f"#!/bin/sh\necho \"fatal: {said}\" >&2\nexit 128\n")
+            git.chmod(0o755)
+            assert word in run()
+
+
+CASES = (build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, train, offenders, bench_needs_nvcc)
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[2]]()
