@@ -208,6 +208,11 @@ static void report_shared_memory(doctor_t *doctor)
 static void report_settings(doctor_t *doctor)
 {
     const doctor_facts_t *facts = doctor->facts;
+    char name[TOOL_NAME_BYTES];
+    for (size_t at = 0; tool_unknown_name(&at, name);) {
+        doctor_print(doctor, DOCTOR_NOTE, "see `shunt settings` for the names", "%s is no setting, and has no effect",
+                     name);
+    }
     if (facts->disabled) {
         doctor_print(doctor, DOCTOR_FAULT, "unset SHUNT_ENABLE", "SHUNT_ENABLE=0: Shunt forwards every call");
     }
