@@ -2,7 +2,8 @@
 /*
  * names.c - variables of the environment that look like settings, and are none.
  *
- * By the library's own table, without the library, which `shunt run` does not open.
+ * Names alone matter here, not values. They are those of the library's own table, without the library, which `shunt
+ * run` does not open.
  */
 #include <stdio.h>
 #include <string.h>
