@@ -28,7 +28,8 @@ if(SHUNT_CUDA)
   elseif(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.0)
     set(SHUNT_CUDA_ARCHITECTURES_DEFAULT "80-real;90")
   else()
-    message(FATAL_ERROR "CUDA ${CMAKE_CUDA_COMPILER_VERSION} is too old (12.0 or newer); -DSHUNT_CUDA=OFF builds without")
+    message(FATAL_ERROR "CUDA ${CMAKE_CUDA_COMPILER_VERSION} (${CMAKE_CUDA_COMPILER}) is too old: 12.0 or newer is wanted. "
+      "-DCMAKE_CUDA_COMPILER=/path/nvcc names another nvcc; -DSHUNT_CUDA=OFF builds without")
   endif()
   set(SHUNT_CUDA_ARCHITECTURES ${SHUNT_CUDA_ARCHITECTURES_DEFAULT} CACHE STRING
     "GPUs to compile for, as in CMAKE_CUDA_ARCHITECTURES")

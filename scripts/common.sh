@@ -10,13 +10,16 @@ have() {
     command -v "$1" >/dev/null 2>&1
 }
 
-# Print the path of nvcc, from PATH or CUDA's usual folder.
+# Print the path of an nvcc that cmake/cuda.cmake accepts, from PATH or CUDA's usual folder.
 find_nvcc() {
-    local place
+    local place release
     for place in "$(command -v nvcc || true)" "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc"; do
         if [ -n "$place" ] && [ -x "$place" ]; then
-            printf '%s\n' "$place"
-            return 0
+            release=$("$place" --version 2>/dev/null | sed -n 's/.*release \([0-9]*\)\..*/\1/p' || true)
+            if [ "${release:-0}" -ge 12 ]; then
+                printf '%s\n' "$place"
+                return 0
+            fi
         fi
     done
     return 1
@@ -66,7 +69,8 @@ gpu_option() {
     printf -- '-DSHUNT_CUDA_ARCHITECTURES=%s\n' "$(sed 's/$/-real/' <<<"$found" | paste -sd ';')"
 }
 
-# configure PRESET [CMAKE OPTION...]: with CUDA in the plain builds if nvcc is found; else says that it is not.
+# configure PRESET [CMAKE OPTION...]: with CUDA in the plain builds if nvcc is found; else says that it is not. With the
+# tests, unless an option leaves them out: CMake would keep that from an earlier time.
 configure() {
     local preset=$1 cuda=() nvcc
     shift
@@ -74,9 +78,9 @@ configure() {
         if nvcc=$(find_nvcc); then
             cuda=(-DSHUNT_CUDA=ON "-DCMAKE_CUDA_COMPILER=$nvcc")
         else
-            say "no nvcc (CUDA's compiler): building only the host device, without kernels for GPUs"
+            say "no nvcc (CUDA's compiler) of 12.0 or newer: building only the host device, without kernels for GPUs"
             cuda=(-DSHUNT_CUDA=OFF)
         fi
     fi
-    cmake --preset "$preset" "${cuda[@]}" "$@"
+    cmake --preset "$preset" -DSHUNT_TESTS=ON "${cuda[@]}" "$@"
 }

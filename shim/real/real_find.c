@@ -6,8 +6,8 @@
  * SONAME they do not search, so Shunt searches the same places in the same order: beside an NCCL that was already
  * opened by its path, run paths that rule out the environment (DT_RPATH), the wheels of the running Python, our own
  * folder (a replaced NCCL often stays there under a longer name), LD_LIBRARY_PATH, the other run paths, the linker's
- * cache, the system's folders, CUDA's. The list holds folders whether or not they exist; each string is owned by the
- * list.
+ * cache, the system's folders, CUDA's; last, for programs other than Python, the wheels of the Python in PATH. The list
+ * holds folders whether or not they exist; each string is owned by the list.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -269,6 +269,33 @@ static void find_add_python(shim_folders_t *folders, const char *executed, const
         find_add_python_file(folders, program);
 }
 
+/* A virtual environment's and that behind its link. */
+static void find_add_python_link(shim_folders_t *folders, const char *file)
+{
+    char real[PATH_MAX];
+    find_add_python_file(folders, file);
+    if (realpath(file, real))
+        find_add_python_file(folders, real);
+}
+
+/* For programs other than Python: the Python that the user would run, and the system's. */
+static void find_add_usual_python(shim_folders_t *folders)
+{
+    const char *path = secure_getenv("PATH");
+    for (size_t length; path && *path; path += length + (path[length] != '\0')) {
+        char file[PATH_MAX];
+        struct stat status;
+        length = strcspn(path, ":");
+        int bytes = snprintf(file, sizeof file, "%.*s/python3", (int)length, path);
+        if (path[0] == '/' && bytes < (int)sizeof file && stat(file, &status) == 0 && S_ISREG(status.st_mode) &&
+            access(file, X_OK) == 0) {
+            find_add_python_link(folders, file);
+            break;
+        }
+    }
+    find_add_python_link(folders, "/usr/bin/python3");
+}
+
 /* ---- The linker's cache -------------------------------------------------------------- */
 
 enum { FIND_CACHE_BYTES = 32 << 20 }; /* the most we read; a large system's has 200 KB */
@@ -424,6 +451,8 @@ void shim_find_folders(shim_folders_t *folders, const char *executed)
     find_add_cache(folders, "/etc/ld.so.cache");
     find_add_system(folders);
     find_add_cuda(folders);
-    if (!python) /* an active environment, for programs other than Python */
+    if (!python) { /* an active environment first */
         find_add_python(folders, executed, program);
+        find_add_usual_python(folders);
+    }
 }

@@ -82,6 +82,46 @@ static void test_python(void **state)
     shim_folders_free(&folders);
 }
 
+/* A program that is not Python: the first python3 in PATH that can be run, also behind a link, and the system's. */
+static void test_python_in_path(void **state)
+{
+    shim_folders_t folders = {0};
+    char command[PATH_MAX], path[PATH_MAX];
+    char *saved = getenv("PATH") ? strdup(getenv("PATH")) : NULL;
+    glob_t local = {0};
+    (void)state;
+    snprintf(
+        command, sizeof command,
+        "cd %s && for f in no dir one real later; do mkdir -p $f/bin $f/lib/python3.11; done && mkdir dir/bin/python3 "
+        "&& : >no/bin/python3 && : >real/bin/python3.11 && : >later/bin/python3 && chmod +x */bin/python3* && "
+        "chmod -x no/bin/python3 && ln -s ../../real/bin/python3.11 one/bin/python3",
+        work);
+    assert_int_equal(system(command), 0);
+    snprintf(path, sizeof path, "relative::/nowhere:%s/no/bin:%s/dir/bin:%s/one/bin:%s/later/bin", work, work, work,
+             work);
+    setenv("PATH", path, 1);
+    shim_find_folders(&folders, NULL);
+    static const char *const names[] = {"one", "real", "no", "dir", "later"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/%s/lib/python3.11/site-packages/nvidia/nccl/lib", work, names[i]);
+        assert_int_equal(has(&folders, path), i < 2);
+    }
+    if (glob("/usr/local/lib/python3*", 0, NULL, &local) == 0) { /* where Debian's pip installs */
+        snprintf(path, sizeof path, "%s/dist-packages/nvidia/nccl/lib", local.gl_pathv[0]);
+        assert_true(has(&folders, path));
+    }
+    globfree(&local);
+    shim_folders_free(&folders);
+
+    unsetenv("PATH");
+    shim_find_folders(&folders, NULL);
+    assert_true(has(&folders, "/usr/lib"));
+    shim_folders_free(&folders);
+    if (saved)
+        setenv("PATH", saved, 1);
+    free(saved);
+}
+
 enum { CACHE_ENTRIES = 3 };
 
 typedef struct cache {
@@ -197,8 +237,9 @@ static int remove_work(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_run_paths),     cmocka_unit_test(test_python),         cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_cache_mangled), cmocka_unit_test(test_header_mangled), cmocka_unit_test(test_everything),
+        cmocka_unit_test(test_run_paths),      cmocka_unit_test(test_python),         cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_cache_mangled),  cmocka_unit_test(test_header_mangled), cmocka_unit_test(test_everything),
+        cmocka_unit_test(test_python_in_path),
     };
     return cmocka_run_group_tests(tests, make_work, remove_work);
 }

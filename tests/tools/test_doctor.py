@@ -44,6 +44,8 @@ def doctor():
 def doctor_machine():
     see(1, "fault  no library: SHUNT_LIB=/nowhere/lib.so", "what to do: set SHUNT_LIB", SHUNT_LIB="/nowhere/lib.so")
     see(1, "fault  SHUNT_ENABLE=0", "what to do: unset SHUNT_ENABLE", "SHUNT_ENABLE=0 (environment)", SHUNT_ENABLE="0")
+    see(0, "note   SHUNT_STAT is no setting", "shunt settings", SHUNT_STAT="1", SHUNT_STATS="")
+    expect(shunt("doctor", TMPDIR="/proc/none"), 1, "/proc/none/shunt-", "set TMPDIR")
     with tempfile.TemporaryDirectory() as folder:
         see(0, "no tuned table; rules for host-4 by: host device", SHUNT_CACHE_DIR=folder)
         table = f"{folder}/table-0000000000000000.csv"

@@ -245,7 +245,7 @@ def bench_needs_nvcc():
     """scripts/bench where there are GPUs and no nvcc: an error before the set-up, unless the host device is asked for."""
     def run(folder, **variables):
         path = f"{folder}/bin:/usr/bin:/bin"
-        if shutil.which("nvcc", path=path):
+        if shutil.which("nvcc", path="/usr/bin:/bin"):
             print("skipped: nvcc is in /usr/bin")
             sys.exit(77)
         return subprocess.run([f"{folder}/scripts/bench"], capture_output=True, text=True, timeout=LIMIT,
@@ -259,14 +259,76 @@ def bench_needs_nvcc():
             script.chmod(0o755)
         for name in ("bench", "common.sh"):
             shutil.copy(f"{SOURCE}/scripts/{name}", f"{folder}/scripts")
-        done = run(folder)
-        assert done.returncode == 1 and "install CUDA's toolkit" in done.stderr, (done.returncode, done.stderr)
+        for nvcc in ("", "11.5"):
+            if nvcc:
+                fake_nvcc(f"{folder}/bin", nvcc)
+            done = run(folder)
+            assert done.returncode == 1, (done.returncode, done.stderr)
+            assert "12.0 or newer" in done.stderr and "from NVIDIA's repository" in done.stderr, done.stderr
         assert run(folder, SHUNT_DEVICE="host").returncode == 3
+        fake_nvcc(f"{folder}/bin", "12.0")
+        assert run(folder).returncode == 3
         pathlib.Path(folder, "bin/nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
         assert run(folder).returncode == 3
 
 
-CASES = (plots, plot_sheet, plot_trace, pictures, decode, train, offenders, bench_needs_nvcc)
+def fake_nvcc(folder, version):
+    script = pathlib.Path(folder, "nvcc")
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {version}, V{version}.1'\n")
+    script.chmod(0o755)
+    return str(script)
+
+
+def common(command, **variables):
+    """What a function of scripts/common.sh prints."""
+    done = subprocess.run(["bash", "-euc", f". scripts/common.sh; {command}"], cwd=SOURCE, capture_output=True, text=True,
+                          timeout=LIMIT, env=dict(os.environ, **variables))
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def build_options():
+    """scripts/common.sh: an nvcc that is too old does not hide a good one; no build keeps the tests left out."""
+    with tempfile.TemporaryDirectory() as folder:
+        first, second = fake_nvcc(f"{folder}/bin", "11.5"), fake_nvcc(f"{folder}/cuda/bin", "12.4")
+        places = {"PATH": f"{folder}/bin:{os.environ['PATH']}", "CUDA_HOME": f"{folder}/cuda"}
+        assert common("find_nvcc", **places) == second
+        fake_nvcc(f"{folder}/cuda/bin", "11.8")
+        assert common("find_nvcc || echo none", **places) == "none"
+        fake_nvcc(f"{folder}/bin", "13.0")
+        assert common("find_nvcc", **places) == first
+        assert common("find_nvcc", **dict(places, CUDA_HOME="/nowhere")) == first
+    off = "-DSHUNT_TESTS=OFF"
+    for preset in ("release", "quick", "asan"):
+        said = common(f"cmake() {{ echo \"$@\"; }}; configure {preset}; configure {preset} {off}").splitlines()
+        assert "-DSHUNT_TESTS=ON" in said[-2].split() and off not in said[-2], said
+        assert said[-1].split()[-1] == off, said  # the last one counts
+
+
+def check_without_git():
+    """scripts/check where git refuses the checkout or is missing: one line that says what to do."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder, "root")
+        for path in ("scripts", ".git", "bin"):
+            (root / path).mkdir(parents=True)
+        shutil.copy(f"{SOURCE}/scripts/check", root / "scripts")
+        git = root / "bin/git"
+
+        def run():
+            done = subprocess.run([sys.executable, "-B", root / "scripts/check"], capture_output=True, text=True,
+                                  timeout=LIMIT, env=dict(os.environ, PATH=str(root / "bin")))
+            assert done.returncode == 1 and done.stderr.startswith("check: ") and done.stderr.count("\n") == 1, done.stderr
+            return done.stderr
+
+        assert "install" in run()
+        for word, said in (("safe.directory", "detected dubious ownership in repository at '/x'"), ("no index", "no index")):
+            git.write_text(f"#!/bin/sh\necho \"fatal: {said}\" >&2\nexit 128\n")
+            git.chmod(0o755)
+            assert word in run()
+
+
+CASES = (build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, train, offenders, bench_needs_nvcc)
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[2]]()

@@ -35,6 +35,17 @@ def shunt(*arguments, **variables):
                           text=True, timeout=LIMIT)
 
 
+def names():
+    """A variable that looks like a setting and is none is named; settings and SHUNT_LIB are not."""
+    good = {"SHUNT_STATS": "", "SHUNT_IBV_SO": "", "SHUNT_DEBUG": "warn", "SHUNTED": "1"}
+    for command in (("info",), ("run", "--", "true"), ("run", "--report", "--", "true")):
+        lines = shunt(*command, SHUNT_STAT="1", SHUNT_="", **good).stderr.splitlines()
+        said = sorted(line for line in lines if "is no setting" in line)
+        assert len(said) == 2 and f"shunt {command[0]}: SHUNT_STAT is no setting" in said[1], (command, lines)
+        assert "is no setting" not in shunt(*command, **good).stderr
+    assert "is no setting" not in shunt("settings", SHUNT_STAT="1").stderr
+
+
 def expect(done, status, *words):
     """Checks the exit status, and words on stderr (or, on success, stdout)."""
     text = done.stderr if status else done.stdout
@@ -406,6 +417,6 @@ def bench_gpu():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (usage, run, info, topology, settings, documents, options, bench_right, bench_collectives,
+    {case.__name__: case for case in (usage, names, run, info, topology, settings, documents, options, bench_right, bench_collectives,
                                       bench_files, bench_dies, bench_launched, bench_choose, progress, bench_gpu,
                                       trace)}[sys.argv[4]]()

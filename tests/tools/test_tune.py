@@ -190,6 +190,22 @@ def tune_stops():
             rows_of(f"{folder}/{NAME}")
 
 
+def tune_unwritable():
+    """Where the table cannot be written, it says so before it measures; a folder that is missing is made."""
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "file").touch()
+        for arguments, variables in (((), {"SHUNT_CACHE_DIR": f"{folder}/file"}), ((), {"SHUNT_CACHE_DIR": "/proc/no"}),
+                                     (("--table", f"{folder}/file/t.csv"), {}), (("--table", folder), {})):
+            done = expect(shunt("tune", "-g", "2", "-e", "1K", *arguments, **variables), 1, "SHUNT_CACHE_DIR", "--table")
+            assert done.stdout == "", done.stdout
+        nowhere = dict.fromkeys(("SHUNT_CACHE_DIR", "XDG_CACHE_HOME", "HOME"), "")
+        expect(shunt("tune", "-g", "2", "-e", "1K", **nowhere), 1, "no cache folder", "--table")
+        assert [path.name for path in pathlib.Path(folder).iterdir()] == ["file"]
+        table = f"{folder}/a/b/table.csv"
+        expect(shunt("tune", "-g", "2", "-b", "1K", "-e", "1K", "--table", table), 0, f"# table: {table}\n")
+        assert pathlib.Path(table).exists()
+
+
 def tune_diff():
     with tempfile.TemporaryDirectory() as folder:
         a, b = f"{folder}/a.csv", f"{folder}/b.csv"
@@ -233,5 +249,5 @@ def tune_usage():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (tables, tune, tune_collectives, tune_check, tune_stops, tune_diff, tune_plot,
-                                      tune_usage)}[sys.argv[4]]()
+    {case.__name__: case for case in (tables, tune, tune_collectives, tune_check, tune_stops, tune_unwritable, tune_diff,
+                                      tune_plot, tune_usage)}[sys.argv[4]]()

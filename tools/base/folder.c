@@ -21,7 +21,7 @@ bool tool_folder_make(const char *command, char path[PATH_MAX])
     if (mkdtemp(path) != NULL) {
         return true;
     }
-    fprintf(stderr, "shunt %s: %s: %s\n", command, path, strerror(errno));
+    fprintf(stderr, "shunt %s: %s: %s; set TMPDIR to a folder that can be written\n", command, path, strerror(errno));
     return false;
 }
 

@@ -13,6 +13,7 @@
 #include <nccl.h>
 #include <shunt.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2 }; /* exit status */
@@ -82,6 +83,12 @@ bool tool_library_path(char path[PATH_MAX], char error[TOOL_ERROR_BYTES]);
 bool tool_open_shunt(tool_shunt_t *shunt, tool_nccl_t *nccl, char error[TOOL_ERROR_BYTES]);
 /* Open the real NCCL at an absolute path. It stays open as well. */
 bool tool_open_nccl(const char *path, tool_nccl_t *nccl, char error[TOOL_ERROR_BYTES]);
+enum { TOOL_NAME_BYTES = 64 };
+
+/* The next variable SHUNT_* of the environment, from *at on, that is no setting: mistyped, as a rule. False: none. */
+bool tool_unknown_name(size_t *at, char name[TOOL_NAME_BYTES]);
+/* A line on stderr for each. */
+void tool_warn_of_names(const char *command);
 /* "2.28.9" for 22809. */
 void tool_version_text(int code, char text[16]);
 

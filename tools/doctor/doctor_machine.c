@@ -194,7 +194,10 @@ static void report_shared_memory(doctor_t *doctor)
     }
     const uint64_t free_mib = statvfs("/dev/shm", &space) == 0 ? (uint64_t)space.f_bavail * space.f_frsize >> 20 : 0;
     if (free_mib < LEAST_SHARED_MIB) {
-        doctor_print(doctor, DOCTOR_FAULT, advice, "/dev/shm has %llu MiB left", (unsigned long long)free_mib);
+        /* On the host device no call goes to NCCL. */
+        doctor_print(doctor, doctor->machine->host ? DOCTOR_NOTE : DOCTOR_FAULT, advice,
+                     "/dev/shm has %llu MiB left: the real NCCL wants %d or more (Shunt itself some KiB a rank)",
+                     (unsigned long long)free_mib, LEAST_SHARED_MIB);
         return;
     }
     doctor_print(doctor, DOCTOR_OK, NULL, "/dev/shm: %llu MiB free", (unsigned long long)free_mib);
@@ -208,6 +211,11 @@ static void report_shared_memory(doctor_t *doctor)
 static void report_settings(doctor_t *doctor)
 {
     const doctor_facts_t *facts = doctor->facts;
+    char name[TOOL_NAME_BYTES];
+    for (size_t at = 0; tool_unknown_name(&at, name);) {
+        doctor_print(doctor, DOCTOR_NOTE, "see `shunt settings` for the names", "%s is no setting, and has no effect",
+                     name);
+    }
     if (facts->disabled) {
         doctor_print(doctor, DOCTOR_FAULT, "unset SHUNT_ENABLE", "SHUNT_ENABLE=0: Shunt forwards every call");
     }

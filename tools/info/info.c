@@ -175,6 +175,7 @@ int tool_info(int argc, char **argv)
         fputs(help, stdout);
         return TOOL_OK;
     }
+    tool_warn_of_names("info");
     tool_shunt_t shunt;
     tool_nccl_t nccl;
     char error[TOOL_ERROR_BYTES];

@@ -233,5 +233,6 @@ int tool_run(int argc, char **argv)
     if (first == 0) {
         return TOOL_USAGE;
     }
+    tool_warn_of_names("run");
     return options.report ? report(argv + first, options.audit) : tool_run_command(argv + first, options.audit);
 }

@@ -124,7 +124,9 @@ static bool table_path(const tuning_t *tuning, uint64_t machine, char path[PATH_
     if (tool_open_shunt(&shunt, NULL, error) && shunt.shunt_table_path(machine, path, PATH_MAX) == 0) {
         return true;
     }
-    fprintf(stderr, "shunt tune: there is no cache folder: SHUNT_CACHE_DIR, XDG_CACHE_HOME and HOME name none\n");
+    fprintf(stderr,
+            "shunt tune: there is no cache folder: SHUNT_CACHE_DIR, XDG_CACHE_HOME and HOME name none; set one, "
+            "or --table FILE\n");
     return false;
 }
 
@@ -143,13 +145,27 @@ static bool write_links(const tuning_t *tuning)
     return tuning->options->table == NULL || setenv("SHUNT_TABLE", path, 1) == 0;
 }
 
-static bool write_table(const tuning_t *tuning, char path[PATH_MAX])
+/* Before anything is measured: every machine's table lies in the same folder. */
+static bool can_write_table(const tuning_t *tuning)
 {
-    return tuning->results == 0 || tuning->options->check ||
-           (table_path(tuning, tuning->result[0].machine, path) &&
-            tune_table_write(path, tuning->options, tuning->machine, &tuning->link, &tuning->host, tuning->result,
-                             tuning->results) &&
-            tune_times_write(path, tuning->result, tuning->results));
+    char path[PATH_MAX];
+    return tuning->options->check || (table_path(tuning, tuning->machine->fingerprint, path) && tune_file_try(path));
+}
+
+/* `written` gets the path once the table is there. */
+static bool write_table(const tuning_t *tuning, char written[PATH_MAX])
+{
+    char path[PATH_MAX];
+    if (tuning->results == 0 || tuning->options->check) {
+        return true;
+    }
+    if (!table_path(tuning, tuning->result[0].machine, path) ||
+        !tune_table_write(path, tuning->options, tuning->machine, &tuning->link, &tuning->host, tuning->result,
+                          tuning->results)) {
+        return false;
+    }
+    snprintf(written, PATH_MAX, "%s", path);
+    return tune_times_write(path, tuning->result, tuning->results);
 }
 
 /* ---- Families ---- */
@@ -256,6 +272,9 @@ static int run(tuning_t *tuning)
     char path[PATH_MAX] = "";
     if (tuning->options->check && tuning->options->table != NULL) {
         setenv("SHUNT_TABLE", tuning->options->table, 1); /* for the ranks */
+    }
+    if (!can_write_table(tuning)) {
+        return TOOL_FAILED;
     }
     tuning->result = calloc(TUNE_MOST_RESULTS, sizeof *tuning->result);
     if (tuning->result == NULL) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tune_file.c - replaces a file atomically. See tune.h.
+ * tune_file.c - replaces a file atomically, and says beforehand whether that will do. See tune.h.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,6 +21,30 @@ static void make_folders(const char *path)
         (void)mkdir(folder, 0755); /* opening the file reports the error */
         *slash = '/';
     }
+}
+
+bool tune_file_try(const char *path)
+{
+    char beside[PATH_MAX + 32];
+    struct stat info;
+    snprintf(beside, sizeof beside, "%s.XXXXXX", path);
+    make_folders(path);
+    int descriptor = mkostemp(beside, O_CLOEXEC);
+    int error = descriptor < 0 ? errno : 0;
+    if (descriptor >= 0) {
+        close(descriptor);
+        (void)unlink(beside);
+    }
+    if (error == 0 && stat(path, &info) == 0 && S_ISDIR(info.st_mode)) {
+        error = EISDIR;
+    }
+    if (error != 0) {
+        fprintf(stderr,
+                "shunt tune: the table %s cannot be written: %s; set SHUNT_CACHE_DIR to a folder that can, or --table "
+                "FILE; nothing was measured\n",
+                path, strerror(error));
+    }
+    return error == 0;
 }
 
 bool tune_file_replace(const char *path, bool (*write)(FILE *file, const void *context), const void *context)

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * names.c - variables of the environment that look like settings, and are none.
+ *
+ * Names alone matter here, not values. They are those of the library's own table, without the library, which `shunt
+ * run` does not open.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/base/tool.h"
+
+static const char *const known[] = {
+#define SHIM_SETTING(kind, field, variable, fallback, initial, unit, allowed, help) variable,
+#include "shim/base/settings.def"
+#undef SHIM_SETTING
+    "SHUNT_LIB",
+};
+
+static bool is_known(const char *name, size_t length)
+{
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (strlen(known[i]) == length && memcmp(known[i], name, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool tool_unknown_name(size_t *at, char name[TOOL_NAME_BYTES])
+{
+    for (; environ != NULL && environ[*at] != NULL; ++*at) {
+        const char *entry = environ[*at];
+        const size_t length = strcspn(entry, "=");
+        if (strncmp(entry, "SHUNT_", 6) == 0 && !is_known(entry, length)) {
+            snprintf(name, TOOL_NAME_BYTES, "%.*s", (int)(length < TOOL_NAME_BYTES ? length : TOOL_NAME_BYTES - 1),
+                     entry);
+            ++*at;
+            return true;
+        }
+    }
+    return false;
+}
+
+void tool_warn_of_names(const char *command)
+{
+    char name[TOOL_NAME_BYTES];
+    for (size_t at = 0; tool_unknown_name(&at, name);) {
+        fprintf(stderr, "shunt %s: %s is no setting, and has no effect; see: shunt settings\n", command, name);
+    }
+}
