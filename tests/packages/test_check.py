@@ -103,7 +103,9 @@ def bench():
             echo "$*" >>{folder}/benches
             [ "$1" != info ] || {{ cat {folder}/device; yes | head -n 500000; }}""")
         path = fakes(folder, cmake=f'echo "$*" >>{folder}/log', nvidia_smi=f"cat {folder}/gpus",
-                     nvcc="printf 'sm_75\nsm_80\nsm_90\nsm_100\n'")
+                     nvcc="""
+            [ "$1" = --version ] && echo "Cuda compilation tools, release 12.8, V12.8.93" && exit
+            printf 'sm_75\\nsm_80\\nsm_90\\nsm_100\\n'""")
         device, log, benches = (pathlib.Path(folder, name) for name in ("device", "log", "benches"))
         device.write_text("Device: CUDA\n")
         for gpus, option in (("9.0\n9.0\n8.0\n", "-DSHUNT_CUDA_ARCHITECTURES=80-real;90-real"),
