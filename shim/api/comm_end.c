@@ -110,8 +110,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     if (!nccl)
         return ncclSystemError;
     shim_comm_t *state = shim_nccl_comm(comm);
-    if (state)
+    if (state) {
+        atomic_store(&state->aborted, true);
         shim_comm_stop(state);
+    }
     if (!shim_host_mode())
         shim_attach_cancel(comm);
     if (!state)

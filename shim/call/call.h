@@ -28,7 +28,6 @@ struct shim_call {
     uint64_t start_ns;  /* 0: there is no trace */
     shim_comm_t *comm;  /* retained; NULL if Shunt does not know the handle */
     bool attached;      /* on a GPU */
-    bool aborted;       /* while the call waited for the set-up: the real NCCL has freed the handle */
     bool ordered;       /* forwarded: the stream waits for the communicator's last call */
     int reason;         /* for forwarding; a sel_reason_t or shim_reason_t */
     const char *source; /* of the rule that was asked; NULL: none */

@@ -62,13 +62,13 @@ static bool is_broken(const shim_call_t *call, ncclResult_t *result)
     if (call->comm == NULL)
         return false;
     int error = atomic_load_explicit(&call->comm->async_error, memory_order_relaxed);
-    if (error == ncclSuccess && !call->aborted)
-        return false;
     if (error != ncclSuccess) {
         shim_set_last_error("%s: the communicator has failed before", call->function);
-    } else {
-        shim_set_last_error("%s: the communicator was aborted while the call waited for its set-up", call->function);
+    } else if (atomic_load(&call->comm->aborted)) { /* while this call waited for its set-up, for example */
+        shim_set_last_error("%s: the communicator was aborted during the call", call->function);
         error = ncclInvalidUsage;
+    } else {
+        return false;
     }
     *result = shim_group_check((ncclResult_t)error);
     return true;
@@ -139,10 +139,8 @@ static void find_comm(shim_call_t *call)
     call->comm = shim_comm_acquire(call->handle);
     if (call->comm == NULL)
         return;
-    if (atomic_load_explicit(&call->comm->phase, memory_order_acquire) == SHIM_COMM_JOINING) {
+    if (atomic_load_explicit(&call->comm->phase, memory_order_acquire) == SHIM_COMM_JOINING)
         shim_attach_settle(call->comm);
-        call->aborted = atomic_load(&call->comm->phase) == SHIM_COMM_DEAD && !atomic_load(&call->comm->revoked);
-    }
     call->attached = !call->comm->host &&
                      atomic_load_explicit(&call->comm->phase, memory_order_acquire) == SHIM_COMM_ATTACHED &&
                      !atomic_load_explicit(&call->comm->suspended, memory_order_relaxed);

@@ -250,6 +250,7 @@ void shim_comm_recycle(shim_comm_t *comm)
     atomic_store(&comm->host, false);
     atomic_store(&comm->finalized, false);
     atomic_store(&comm->revoked, false);
+    atomic_store(&comm->aborted, false);
     atomic_store(&comm->suspended, false);
     atomic_store(&comm->splits, 0);
     atomic_store(&comm->calls_begun, 0);

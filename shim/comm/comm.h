@@ -86,6 +86,7 @@ typedef struct shim_comm {
     atomic_bool host;           /* host mode: `handle` is this pointer */
     atomic_bool finalized;      /* ncclCommFinalize was called */
     atomic_bool revoked;        /* ncclCommRevoke was called */
+    atomic_bool aborted;        /* on GPUs, ncclCommAbort was called: the real NCCL frees the handle */
     atomic_bool suspended;      /* on GPUs, by ncclCommSuspend: everything is forwarded, and NCCL refuses it */
     int device;                 /* CUDA ordinal; host mode: the rank */
     uint32_t rank, nranks;

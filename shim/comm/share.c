@@ -31,6 +31,9 @@
  * that come later. The ranks need not agree on shares: a kernel's grid may differ from its
  * peers' (algorithms/device/grid.h).
  *
+ * A stream of a green context may have fewer multiprocessors than the share has blocks. An eager call asks when its
+ * stream is another one than the last call's, and takes no more than fit there; the share grows when a stream has more.
+ *
  * Kernels of the program itself end by themselves. The real NCCL's are not counted:
  * where the shares fill a GPU, they wait like a communicator without a share.
  */
@@ -99,18 +102,17 @@ static uint32_t part_of(uint32_t share, uint32_t blocks, uint32_t beside)
     return part > 0 ? least(part, blocks) : 1;
 }
 
+/* What of the share can be placed on the last eager call's stream. */
+static uint32_t held_on_stream(const shim_share_t *share)
+{
+    return share->room > 0 ? least(share->blocks, share->room) : share->blocks;
+}
+
 /* Whether the call's blocks fit beside those of the kernel ahead of it in its stream: the communicator's last one, if
  * both are eager; else it may be any of them, or none. */
 static bool fits_beside_last(const shim_share_t *share, uint32_t held, const alg_call_t *call, uint32_t beside)
 {
     return share->shut || share->early == 0 || (beside == 0 && share->early + call->most_blocks <= held);
-}
-
-/* The share is of all multiprocessors that the communicator's streams can use; a stream of a smaller green context has
- * fewer. */
-static uint32_t held_on_stream(const shim_share_t *share)
-{
-    return share->room > 0 ? least(share->blocks, share->room) : share->blocks;
 }
 
 /* The same in a capture, where the kernel ahead is known. */
@@ -128,9 +130,8 @@ bool shim_share_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void
     shim_share_t *share = &comm->share;
     pthread_mutex_lock(&gpu->lock);
     const uint32_t wanted = beside > 0 ? call->blocks + beside : share->leads ? call->blocks : 2 * call->blocks;
-    const bool moved = !ahead && (stream != share->stream || share->room == 0);
     const uint32_t before = share->room;
-    if (moved) {
+    if (!ahead && (stream != share->stream || share->room == 0)) {
         share->stream = stream;
         share->room = shim_share_multiprocessors(comm->device, stream);
     }
@@ -145,10 +146,10 @@ bool shim_share_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void
     call->most_blocks = beside > 0 ? part_of(held, call->blocks, beside) : least(held, call->blocks);
     const bool alone = share->leads && gpu->askers == 1;
     pthread_mutex_unlock(&gpu->lock);
-    const bool room = alone && (ahead || held == share->blocks); /* for a successor, whatever else runs */
-    call->early = beside == 0 && shim_settings()->early && (room || 2 * call->most_blocks <= held);
+    const bool leads_here = alone && held == share->blocks;
+    call->early = beside == 0 && shim_settings()->early && (leads_here || 2 * call->most_blocks <= held);
     const bool fits = ahead ? fits_in_capture(share, call, beside, ahead, alone)
-                            : room || fits_beside_last(share, held, call, beside);
+                            : leads_here || fits_beside_last(share, held, call, beside);
     if (beside > 0)
         return fits; /* both of them may have the same kernel ahead */
     if (call->early && call->most_blocks > share->early)

@@ -464,8 +464,7 @@ static void time_out(shim_setup_t *setup)
     if (came < nranks && (setup->regrouping || setup->stage == STAGE_IDENTITY))
         shim_setup_fail(setup, "%u of %u ranks came within %u ms", came, nranks, setup->limit_ms);
     else if (atomic_load(&setup->needed_ns))
-        shim_setup_fail(setup, "a call waited %u ms for a rank whose program has not polled or called since its init",
-                        (uint32_t)SHIM_SETTLE_LIMIT_MS);
+        shim_setup_fail(setup, "a call waited too long for a rank whose program neither polls nor calls");
     else
         shim_setup_fail(setup, "a rank stayed away for %u ms during set-up", setup->limit_ms);
 }

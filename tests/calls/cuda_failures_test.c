@@ -32,8 +32,15 @@ static void forward_from_now(shim_comm_t *comm)
     atomic_store(&comm->phase, SHIM_COMM_FORWARD);
 }
 
-/* Another thread aborts it; NCCL's communicator is gone. */
+/* Another thread aborts it (ncclCommAbort); NCCL's communicator is gone. */
 static void abort_it(shim_comm_t *comm)
+{
+    atomic_store(&comm->aborted, true);
+    shim_comm_stop(comm);
+}
+
+/* Another thread aborts one that shares its resources: NCCL's communicator lives. */
+static void stop_it(shim_comm_t *comm)
 {
     shim_comm_stop(comm);
 }
@@ -46,10 +53,14 @@ static void a_call_whose_communicator_is_aborted_while_it_waits(void **state)
     assert_int_equal(reduce(comm, SMALL, 1), ncclInvalidUsage);
     assert_int_equal(fake.works, 0);
     assert_non_null(strstr(ncclGetLastError(NULL), "aborted"));
-    atomic_store(&comm->phase, SHIM_COMM_JOINING);
-    fake.while_settling = forward_from_now;
-    assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
-    assert_int_equal(fake.works, 1);
+    atomic_store(&comm->aborted, false);
+    void (*const others[])(shim_comm_t *) = {forward_from_now, stop_it};
+    for (uint32_t i = 0; i < 2; i++) {
+        atomic_store(&comm->phase, SHIM_COMM_JOINING);
+        fake.while_settling = others[i];
+        assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+        assert_int_equal(fake.works, 1 + i);
+    }
 }
 
 /* A call of several kernels may fail at the second: the first one runs, and waits for its peers. */

@@ -23,13 +23,21 @@ static void make_folders(const char *path)
     }
 }
 
+enum { BESIDE_BYTES = PATH_MAX + 32 };
+
+/* A new file in the folder of `path`, with a unique name. */
+static int open_beside(const char *path, char beside[BESIDE_BYTES])
+{
+    snprintf(beside, BESIDE_BYTES, "%s.XXXXXX", path);
+    make_folders(path);
+    return mkostemp(beside, O_CLOEXEC);
+}
+
 bool tune_file_try(const char *path)
 {
-    char beside[PATH_MAX + 32];
+    char beside[BESIDE_BYTES];
     struct stat info;
-    snprintf(beside, sizeof beside, "%s.XXXXXX", path);
-    make_folders(path);
-    int descriptor = mkostemp(beside, O_CLOEXEC);
+    int descriptor = open_beside(path, beside);
     int error = descriptor < 0 ? errno : 0;
     if (descriptor >= 0) {
         close(descriptor);
@@ -49,13 +57,11 @@ bool tune_file_try(const char *path)
 
 bool tune_file_replace(const char *path, bool (*write)(FILE *file, const void *context), const void *context)
 {
-    char beside[PATH_MAX + 32];
+    char beside[BESIDE_BYTES];
     FILE *file = NULL;
     const mode_t mask = umask(0);
     umask(mask);
-    snprintf(beside, sizeof beside, "%s.XXXXXX", path);
-    make_folders(path);
-    int descriptor = mkostemp(beside, O_CLOEXEC); /* a unique name */
+    int descriptor = open_beside(path, beside);
     if (descriptor >= 0 && fchmod(descriptor, 0644 & ~mask) == 0) {
         file = fdopen(descriptor, "w");
     }
