@@ -13,11 +13,13 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "shim/base/device.h"
 #include "shim/base/last_error.h"
 #include "shim/call/check.h"
 #include "shim/call/group.h"
 #include "shim/comm/reap.h"
 #include "shim/comm/shrink.h"
+#include "shim/real/real.h"
 #include "shim/setup/attach.h"
 #include "shim/setup/config.h"
 #include "shim/setup/hosts.h"
@@ -39,10 +41,20 @@ static ncclResult_t make_id(ncclUniqueId *id)
     return ncclSuccess;
 }
 
+/* A controller's id, perhaps, for processes that see the GPUs. Here any id will do. */
+static bool real_made(ncclUniqueId *id)
+{
+    const shim_real_t *real = shim_gpus_hidden() ? shim_real() : NULL;
+    memset(id, 0, sizeof(*id));
+    return real && real->ncclGetUniqueId(id) == ncclSuccess;
+}
+
 ncclResult_t shim_host_get_unique_id(ncclUniqueId *id)
 {
     if (!id)
         return shim_host_invalid("ncclGetUniqueId", "uniqueId is NULL");
+    if (real_made(id))
+        return ncclSuccess;
     ncclResult_t result = make_id(id);
     if (result == ncclSuccess)
         shim_hosts_invite(id);
