@@ -9,6 +9,7 @@
 #include "shim/host/host.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -41,10 +42,13 @@ static ncclResult_t make_id(ncclUniqueId *id)
     return ncclSuccess;
 }
 
-/* A controller's id, perhaps, for processes that see the GPUs. Here any id will do. */
+static atomic_bool is_rank; /* it has begun a communicator */
+
+/* A controller's id, perhaps, for processes that see the GPUs: a controller is no rank itself. Here any id will do; the
+ * real NCCL's leaves a thread of its own until its ranks come. */
 static bool real_made(ncclUniqueId *id)
 {
-    const shim_real_t *real = shim_gpus_hidden() ? shim_real() : NULL;
+    const shim_real_t *real = shim_gpus_hidden() && !atomic_load(&is_rank) ? shim_real() : NULL;
     memset(id, 0, sizeof(*id));
     return real && real->ncclGetUniqueId(id) == ncclSuccess;
 }
@@ -99,6 +103,7 @@ static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUni
     request.rank = rank;
     request.nranks = nranks;
     request.invitation = shim_hosts_invitation(ids, id_count);
+    atomic_store(&is_rank, true);
     return shim_attach_publish(&request);
 }
 

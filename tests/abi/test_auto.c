@@ -18,7 +18,12 @@
 #include "fake_driver.h"
 #include "shunt.h"
 
-int ncclGetUniqueId(void *id);
+typedef struct unique_id {
+    unsigned char byte[128];
+} unique_id_t;
+int ncclGetUniqueId(unique_id_t *id);
+int ncclCommInitRank(void **comm, int nranks, unique_id_t id, int rank);
+int ncclCommDestroy(void *comm);
 int ncclBroadcast(const void *from, void *to, size_t count, int type, int root, void *comm, void *stream);
 
 enum { LOG_BYTES = 32768 };
@@ -82,24 +87,28 @@ static void without_gpus_it_is_the_host_device(void **state)
 /* A controller without GPUs makes an id for workers with GPUs, which give it to the real NCCL. */
 static int scenario_id_of_hidden_gpus(void *unused)
 {
-    unsigned char id[128] = {0};
+    unique_id_t id = {{0}}, own = {{0}};
+    void *comm = NULL;
     (void)unused;
     begin(2);
     setenv("CUDA_VISIBLE_DEVICES", "", 1);
-    CHILD_CHECK(ncclGetUniqueId(id) == 0);
-    CHILD_CHECK(id[0] == 7 && id[127] == 7); /* the fake's */
+    CHILD_CHECK(ncclGetUniqueId(&id) == 0);
+    CHILD_CHECK(id.byte[0] == 7 && id.byte[127] == 7); /* the fake's */
+    CHILD_CHECK(ncclCommInitRank(&comm, 1, id, 0) == 0 && ncclCommDestroy(comm) == 0);
+    CHILD_CHECK(ncclGetUniqueId(&own) == 0); /* of a rank of the host device, no controller */
+    CHILD_CHECK(own.byte[0] != 7);
     return 0;
 }
 
 static int scenario_id_without_nccl(void *unused)
 {
-    unsigned char id[128] = {0}, other[128] = {0};
+    unique_id_t id = {{0}}, other = {{0}};
     (void)unused;
     begin(2);
     setenv("CUDA_VISIBLE_DEVICES", "", 1);
     setenv("SHUNT_NCCL_PATH", "/nowhere", 1);
-    CHILD_CHECK(ncclGetUniqueId(id) == 0 && ncclGetUniqueId(other) == 0);
-    CHILD_CHECK(memcmp(id, other, sizeof(id)) != 0);
+    CHILD_CHECK(ncclGetUniqueId(&id) == 0 && ncclGetUniqueId(&other) == 0);
+    CHILD_CHECK(memcmp(&id, &other, sizeof(id)) != 0);
     return 0;
 }
 
