@@ -127,7 +127,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         shim_comm_release(state);
     else
         shim_comm_release_later(state);
-    shim_comm_reap();
+    shim_comm_reap_idle();
     return result;
 }
 

@@ -68,12 +68,27 @@ static bool driver_answers(void)
 }
 
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
-static bool g_host;
+static bool g_host, g_hidden;
+
+/* The parent may have hidden all GPUs from itself, to give each child one. */
+static void forget_in_child(void)
+{
+    if (g_host && shim_settings()->device == SHIM_DEVICE_AUTO)
+        g_once = (pthread_once_t)PTHREAD_ONCE_INIT;
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forget_in_child);
+}
 
 static void decide(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
     shim_device_t wanted = shim_settings()->device;
     g_host = wanted == SHIM_DEVICE_HOST || (wanted == SHIM_DEVICE_AUTO && !driver_answers());
+    g_hidden = g_host && wanted == SHIM_DEVICE_AUTO && all_hidden() && device_node();
     if (g_host)
         shim_info("host device: %s", wanted == SHIM_DEVICE_HOST ? "SHUNT_DEVICE=host" : "no CUDA driver answers");
     else if (!SHUNT_HAS_CUDA && wanted == SHIM_DEVICE_AUTO)
@@ -85,4 +100,9 @@ bool shim_host_mode(void)
 {
     pthread_once(&g_once, decide);
     return g_host;
+}
+
+bool shim_gpus_hidden(void)
+{
+    return shim_host_mode() && g_hidden;
 }

@@ -8,7 +8,9 @@
 #include <stdbool.h>
 
 /* The host device: no GPU and no real NCCL. Decided once: SHUNT_DEVICE, and with `auto` whether a CUDA driver
- * answers. */
+ * answers. A forked child of a process without GPUs decides anew. */
 bool shim_host_mode(void);
+/* It does not, but other processes of this machine may: CUDA_VISIBLE_DEVICES hides the GPUs from this one. */
+bool shim_gpus_hidden(void);
 
 #endif

@@ -10,7 +10,8 @@
  * next init, a destroy or an abort. Kernels of a stopped communicator end by themselves.
  *
  * Memory stays bounded: if more than a few states wait, unseen kernels are ignored, and running calls get a moment to
- * end.
+ * end. Not in an abort, which takes no memory: the unseen kernel may be that of the communicator that the program
+ * aborts next.
  */
 #define _GNU_SOURCE
 #include "shim/comm/reap.h"
@@ -92,10 +93,10 @@ static sight_t check_all(void)
     return sight;
 }
 
-static void free_scratch(void)
+static void free_scratch(bool bounded)
 {
     const struct timespec nap = {0, 1000000};
-    bool many = alg_scratch_retired() > RETIRED_MOST;
+    bool many = bounded && alg_scratch_retired() > RETIRED_MOST;
     sight_t sight = check_all();
     for (int naps = 0; many && sight.running && naps < PATIENCE_MS; naps++) {
         nanosleep(&nap, NULL);
@@ -134,5 +135,11 @@ void shim_comm_collect(void)
 void shim_comm_reap(void)
 {
     shim_comm_collect();
-    free_scratch();
+    free_scratch(true);
+}
+
+void shim_comm_reap_idle(void)
+{
+    shim_comm_collect();
+    free_scratch(false);
 }

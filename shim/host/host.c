@@ -9,15 +9,18 @@
 #include "shim/host/host.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
+#include "shim/base/device.h"
 #include "shim/base/last_error.h"
 #include "shim/call/check.h"
 #include "shim/call/group.h"
 #include "shim/comm/reap.h"
 #include "shim/comm/shrink.h"
+#include "shim/real/real.h"
 #include "shim/setup/attach.h"
 #include "shim/setup/config.h"
 #include "shim/setup/hosts.h"
@@ -39,10 +42,23 @@ static ncclResult_t make_id(ncclUniqueId *id)
     return ncclSuccess;
 }
 
+static atomic_bool is_rank; /* it has begun a communicator */
+
+/* A controller's id, perhaps, for processes that see the GPUs: a controller is no rank itself. Here any id will do; the
+ * real NCCL's leaves a thread of its own until its ranks come. */
+static bool real_made(ncclUniqueId *id)
+{
+    const shim_real_t *real = shim_gpus_hidden() && !atomic_load(&is_rank) ? shim_real() : NULL;
+    memset(id, 0, sizeof(*id));
+    return real && real->ncclGetUniqueId(id) == ncclSuccess;
+}
+
 ncclResult_t shim_host_get_unique_id(ncclUniqueId *id)
 {
     if (!id)
         return shim_host_invalid("ncclGetUniqueId", "uniqueId is NULL");
+    if (real_made(id))
+        return ncclSuccess;
     ncclResult_t result = make_id(id);
     if (result == ncclSuccess)
         shim_hosts_invite(id);
@@ -87,6 +103,7 @@ static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUni
     request.rank = rank;
     request.nranks = nranks;
     request.invitation = shim_hosts_invitation(ids, id_count);
+    atomic_store(&is_rank, true);
     return shim_attach_publish(&request);
 }
 

@@ -213,7 +213,9 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
         setup_free(done);
         done = next;
     }
-    if (any)
+    if (any && filter->handle) /* it is given up */
+        shim_comm_reap_idle();
+    else if (any)
         shim_comm_reap(); /* scratch of declined set-ups, and memory that peers have unmapped */
     return left;
 }
@@ -326,9 +328,11 @@ static void release_deferred(void)
 {
     shim_comm_t *comm = g_deferred;
     g_deferred = NULL;
+    bool aborts = false;
     while (comm) {
         shim_comm_t *next = comm->next;
         comm->next = NULL;
+        aborts = aborts || atomic_load(&comm->aborted);
         bool ended = shim_drain(comm, SHIM_SETUP_LIMIT_MS);
         if (!ended)
             atomic_store(&comm->reusable, false);
@@ -338,7 +342,10 @@ static void release_deferred(void)
             shim_comm_release_later(comm); /* kernels may still run */
         comm = next;
     }
-    shim_comm_reap();
+    if (aborts)
+        shim_comm_reap_idle();
+    else
+        shim_comm_reap();
 }
 
 ncclResult_t shim_attach_after_group(ncclResult_t group_result)

@@ -10,6 +10,7 @@
 #include "shim/setup/config.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "shim/base/nccl_env.h"
@@ -65,6 +66,15 @@ static void cta_policy(bool *value)
         *value = asks;
 }
 
+/* A channel of NCCL's is a block. */
+static void max_channels(uint32_t *most)
+{
+    const char *text = shim_nccl_env("NCCL_MAX_NCHANNELS");
+    const int channels = text ? atoi(text) : 0;
+    if (channels > 0 && (*most == 0 || (uint32_t)channels < *most))
+        *most = (uint32_t)channels;
+}
+
 #define COVERS(config, type, field) covers(config, offsetof(type, field) + sizeof(((const type *)0)->field))
 
 static void read_fields(const ncclConfig_t *config, shim_config_t *said)
@@ -98,6 +108,7 @@ shim_config_t shim_config_read(const ncclConfig_t *config, const shim_config_t *
     switched("NCCL_COMM_SHRINK_SHARE_RESOURCES", &said.shrink_share);
     switched("NCCL_GRAPH_MIXING_SUPPORT", &said.graph_mixing);
     cta_policy(&said.cta_policy);
+    max_channels(&said.max_blocks);
     return said;
 }
 

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -16,6 +18,12 @@
 #include "fake_driver.h"
 #include "shunt.h"
 
+typedef struct unique_id {
+    unsigned char byte[128];
+} unique_id_t;
+int ncclGetUniqueId(unique_id_t *id);
+int ncclCommInitRank(void **comm, int nranks, unique_id_t id, int rank);
+int ncclCommDestroy(void *comm);
 int ncclBroadcast(const void *from, void *to, size_t count, int type, int root, void *comm, void *stream);
 
 enum { LOG_BYTES = 32768 };
@@ -76,11 +84,74 @@ static void without_gpus_it_is_the_host_device(void **state)
     assert_int_equal(child_run(scenario_hidden_gpus, NULL, log_text, sizeof log_text), 0);
 }
 
+/* A controller without GPUs makes an id for workers with GPUs, which give it to the real NCCL. */
+static int scenario_id_of_hidden_gpus(void *unused)
+{
+    unique_id_t id = {{0}}, own = {{0}};
+    void *comm = NULL;
+    (void)unused;
+    begin(2);
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    CHILD_CHECK(ncclGetUniqueId(&id) == 0);
+    CHILD_CHECK(id.byte[0] == 7 && id.byte[127] == 7); /* the fake's */
+    CHILD_CHECK(ncclCommInitRank(&comm, 1, id, 0) == 0 && ncclCommDestroy(comm) == 0);
+    CHILD_CHECK(ncclGetUniqueId(&own) == 0); /* of a rank of the host device, no controller */
+    CHILD_CHECK(own.byte[0] != 7);
+    return 0;
+}
+
+static int scenario_id_without_nccl(void *unused)
+{
+    unique_id_t id = {{0}}, other = {{0}};
+    (void)unused;
+    begin(2);
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    setenv("SHUNT_NCCL_PATH", "/nowhere", 1);
+    CHILD_CHECK(ncclGetUniqueId(&id) == 0 && ncclGetUniqueId(&other) == 0);
+    CHILD_CHECK(memcmp(&id, &other, sizeof(id)) != 0);
+    return 0;
+}
+
+static void the_real_nccl_makes_the_ids_of_hidden_gpus(void **state)
+{
+    (void)state;
+    assert_int_equal(child_run(scenario_id_of_hidden_gpus, NULL, log_text, sizeof log_text), 0);
+    assert_int_equal(child_run(scenario_id_without_nccl, NULL, log_text, sizeof log_text), 0);
+}
+
+/* A parent without GPUs gives one to each child. */
+static int scenario_forked(void *unused)
+{
+    int status = -1;
+    (void)unused;
+    begin(2);
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    CHILD_CHECK(shunt_host_mode() == 1);
+    if (fork() == 0)
+        _exit(shunt_host_mode());
+    CHILD_CHECK(wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    if (fork() == 0) {
+        setenv("CUDA_VISIBLE_DEVICES", "1", 1);
+        _exit(shunt_host_mode());
+    }
+    CHILD_CHECK(wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHILD_CHECK(shunt_host_mode() == 1);
+    return 0;
+}
+
+static void a_forked_child_decides_anew(void **state)
+{
+    (void)state;
+    assert_int_equal(child_run(scenario_forked, NULL, log_text, sizeof log_text), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpus_are_never_taken_for_the_host_device),
         cmocka_unit_test(without_gpus_it_is_the_host_device),
+        cmocka_unit_test(the_real_nccl_makes_the_ids_of_hidden_gpus),
+        cmocka_unit_test(a_forked_child_decides_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

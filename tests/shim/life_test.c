@@ -259,7 +259,7 @@ static void aborts_one_after_another(void **state)
     assert_int_equal(fake.stuck, 0);
 }
 
-/* A graph may run at any time without notice: the memory that it keeps is bounded. */
+/* A graph may run at any time without notice: the memory that it keeps is bounded by the next init. */
 static void graphs_keep_little(void **state)
 {
     (void)state;
@@ -271,7 +271,7 @@ static void graphs_keep_little(void **state)
         comms_init(others, N, comms_id());
         for (int r = 0; r < N; r++) {
             ncclCommAbort(others[r]);
-            assert_true(fake.retired <= 4);
+            assert_true(fake.retired <= 4 + N);
             assert_int_equal(fake.freed + fake.retired, cycle * N + r + 1);
         }
         assert_true(cycle > 0 || fake.freed == 0);
@@ -300,9 +300,36 @@ static void forwarded_kernels_count_as_running(void **state)
     assert_int_equal(fake.stuck, 0);
     assert_int_equal(fake.retired, N);
     assert_int_equal(ncclCommAbort(comms[0]), ncclSuccess);
+    assert_int_equal(fake.freed, 0);
+    assert_int_equal(ncclCommDestroy(comms[1]), ncclSuccess);
     assert_int_equal(fake.freed, N + 1);
     comms_destroy(forwarded, TOO_MANY);
-    comms_destroy(comms + 1, N - 1);
+    comms_destroy(comms + 2, N - 2);
+}
+
+/* And however much there is to free, an abort does not wait: the next one may be that of the forwarded communicator. */
+static void aborts_before_that_of_a_forwarded_one(void **state)
+{
+    (void)state;
+    enum { TOO_MANY = 12 };
+    for (unsigned grouped = 0; grouped < 2; grouped++) {
+        ncclComm_t forwarded[TOO_MANY], comms[2][N];
+        fake_reset();
+        comms_init(forwarded, TOO_MANY, comms_id());
+        for (int i = 0; i < 2; i++)
+            comms_init(comms[i], N, comms_id());
+        forwarded[0]->waits = true;
+        fake_depth = grouped;
+        for (int i = 0; i < 2 * N; i++)
+            assert_int_equal(ncclCommAbort(comms[i / N][i % N]), ncclSuccess);
+        fake_depth = 0;
+        shim_attach_after_group(ncclSuccess);
+        assert_int_equal(fake.stuck, 0);
+        for (int i = 0; i < TOO_MANY; i++)
+            assert_int_equal(ncclCommAbort(forwarded[i]), ncclSuccess);
+        assert_int_equal(fake.stuck, 0);
+        assert_int_equal(fake.freed, 2 * N);
+    }
 }
 
 /* A free may wait for a kernel of a peer that waits for this rank in the real init. */
@@ -498,6 +525,7 @@ int main(void)
         cmocka_unit_test(aborts_one_after_another),
         cmocka_unit_test(graphs_keep_little),
         cmocka_unit_test(forwarded_kernels_count_as_running),
+        cmocka_unit_test(aborts_before_that_of_a_forwarded_one),
         cmocka_unit_test(nothing_is_freed_before_the_real_init),
         cmocka_unit_test(destroy_in_group),
         cmocka_unit_test(kernel_error_is_reported),

@@ -296,6 +296,12 @@ static void max_ctas(void **state)
     expect(capped);
     capped.set[2] = "SHUNT_MAX_CTAS", capped.set[3] = "5", capped.blocks = 5;
     expect(capped);
+    capped.set[0] = "NCCL_MAX_NCHANNELS", capped.set[1] = "4", capped.blocks = 4;
+    expect(capped);
+    capped.set[1] = "8", capped.blocks = 5;
+    expect(capped);
+    capped.set[1] = "-2", capped.blocks = 5; /* NCCL's default */
+    expect(capped);
 }
 
 /* They override the configuration; life_test.c, an_abort_ends_communicators_that_share, tests the effect. */

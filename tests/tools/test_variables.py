@@ -61,6 +61,7 @@ TESTS = {
     "NCCL_CUMEM_ENABLE": ("shim/variables_test.c", "cumem_enable"),
     "NCCL_NVLS_ENABLE": ("shim/variables_test.c", "nvls_enable"),
     "NCCL_MAX_CTAS": ("shim/variables_test.c", "max_ctas"),
+    "NCCL_MAX_NCHANNELS": ("shim/variables_test.c", "max_ctas"),
     "NCCL_DEBUG": ("calls/settings_test.c", "nccls_variables_count_where_ours_are_unset"),
     "NCCL_HOSTID": ("host/test_variables.c", "host_id"),
     "NCCL_SOCKET_IFNAME": ("host/test_hosts.c", "socket_variables"),
