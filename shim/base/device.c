@@ -68,7 +68,7 @@ static bool driver_answers(void)
 }
 
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
-static bool g_host, g_hidden;
+static bool g_host, g_hidden; /* g_hidden: see shim_gpus_hidden */
 
 /* The parent may have hidden all GPUs from itself, to give each child one. */
 static void forget_in_child(void)

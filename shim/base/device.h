@@ -7,10 +7,10 @@
 
 #include <stdbool.h>
 
-/* The host device: no GPU and no real NCCL. Decided once: SHUNT_DEVICE, and with `auto` whether a CUDA driver
- * answers. A forked child of a process without GPUs decides anew. */
+/* The host device: no GPU, and no calls of the real NCCL but for unique ids (host/host.c). Decided once: SHUNT_DEVICE,
+ * and with `auto` whether a CUDA driver answers. A forked child of a process without GPUs decides anew. */
 bool shim_host_mode(void);
-/* It does not, but other processes of this machine may: CUDA_VISIBLE_DEVICES hides the GPUs from this one. */
+/* This process uses the host device because CUDA_VISIBLE_DEVICES hides the GPUs; its workers may see them. */
 bool shim_gpus_hidden(void);
 
 #endif

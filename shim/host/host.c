@@ -16,6 +16,7 @@
 
 #include "shim/base/device.h"
 #include "shim/base/last_error.h"
+#include "shim/base/nccl_env.h"
 #include "shim/call/check.h"
 #include "shim/call/group.h"
 #include "shim/comm/reap.h"
@@ -42,14 +43,15 @@ static ncclResult_t make_id(ncclUniqueId *id)
     return ncclSuccess;
 }
 
-static atomic_bool is_rank; /* it has begun a communicator */
+static atomic_bool is_rank; /* this process has begun a communicator */
 
-/* A controller's id, perhaps, for processes that see the GPUs: a controller is no rank itself. Here any id will do; the
- * real NCCL's leaves a thread of its own until its ranks come. */
+/* A process without visible GPUs that is no rank may be a controller: its workers may see GPUs, and give the id to the
+ * real NCCL. The host device takes any id. Ranks of the host device make their own, since each id of the real NCCL
+ * keeps a thread until its ranks come. */
 static bool real_made(ncclUniqueId *id)
 {
     const shim_real_t *real = shim_gpus_hidden() && !atomic_load(&is_rank) ? shim_real() : NULL;
-    memset(id, 0, sizeof(*id));
+    memset(id, 0, sizeof(*id)); /* an older NCCL leaves its end as it is */
     return real && real->ncclGetUniqueId(id) == ncclSuccess;
 }
 
@@ -57,10 +59,9 @@ ncclResult_t shim_host_get_unique_id(ncclUniqueId *id)
 {
     if (!id)
         return shim_host_invalid("ncclGetUniqueId", "uniqueId is NULL");
-    if (real_made(id))
-        return ncclSuccess;
-    ncclResult_t result = make_id(id);
-    if (result == ncclSuccess)
+    ncclResult_t result = real_made(id) ? ncclSuccess : make_id(id);
+    /* With NCCL_COMM_ID every rank makes the id, and all ids must be equal. */
+    if (result == ncclSuccess && !shim_nccl_env("NCCL_COMM_ID"))
         shim_hosts_invite(id);
     return result;
 }

@@ -213,7 +213,7 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
         setup_free(done);
         done = next;
     }
-    if (any && filter->handle) /* it is given up */
+    if (any && filter->handle) /* shim_attach_cancel, perhaps for an abort */
         shim_comm_reap_idle();
     else if (any)
         shim_comm_reap(); /* scratch of declined set-ups, and memory that peers have unmapped */

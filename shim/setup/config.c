@@ -66,7 +66,7 @@ static void cta_policy(bool *value)
         *value = asks;
 }
 
-/* A channel of NCCL's is a block. */
+/* NCCL launches a block for each channel, so its cap on channels caps the blocks. */
 static void max_channels(uint32_t *most)
 {
     const char *text = shim_nccl_env("NCCL_MAX_NCHANNELS");

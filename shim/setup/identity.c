@@ -253,7 +253,8 @@ const char *shim_identity_mismatch(const shim_setup_t *setup, char *text, size_t
     return what;
 }
 
-/* The compared settings, by the user's name. (max_blocks: or the configuration's maxCTAs.) */
+/* The compared settings, by the user's name. (max_blocks: or the configuration's maxCTAs, or
+ * NCCL_MAX_NCHANNELS.) */
 #define COMPARED(setting)                                                               \
     setting("SHUNT_SCRATCH_BYTES", scratch_bytes) setting("SHUNT_MAX_CTAS", max_blocks) \
         setting("SHUNT_DETERMINISTIC", deterministic) setting("SHUNT_ALGO", policy) setting("SHUNT_TABLE", tuned)

@@ -5,6 +5,7 @@
  */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -84,16 +85,32 @@ static void without_gpus_it_is_the_host_device(void **state)
     assert_int_equal(child_run(scenario_hidden_gpus, NULL, log_text, sizeof log_text), 0);
 }
 
+/* The end of an id carries the invitation to ranks of other hosts. */
+static bool invites(const unique_id_t *id)
+{
+    unsigned any = 0;
+    for (size_t i = 64; i < sizeof(id->byte); i++)
+        any |= id->byte[i];
+    return any != 0;
+}
+
 /* A controller without GPUs makes an id for workers with GPUs, which give it to the real NCCL. */
 static int scenario_id_of_hidden_gpus(void *unused)
 {
-    unique_id_t id = {{0}}, own = {{0}};
+    unique_id_t id, own;
     void *comm = NULL;
     (void)unused;
     begin(2);
     setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    setenv("NCCL_SOCKET_IFNAME", "lo", 1);
+    setenv("NCCL_COMM_ID", "192.0.2.1:4000", 1); /* every rank makes the id, so all must be equal */
+    memset(&id, 0xee, sizeof(id));
     CHILD_CHECK(ncclGetUniqueId(&id) == 0);
-    CHILD_CHECK(id.byte[0] == 7 && id.byte[127] == 7); /* the fake's */
+    CHILD_CHECK(id.byte[0] == 7 && id.byte[47] == 7); /* the fake's */
+    CHILD_CHECK(!invites(&id));
+    unsetenv("NCCL_COMM_ID");
+    CHILD_CHECK(ncclGetUniqueId(&id) == 0);
+    CHILD_CHECK(id.byte[0] == 7 && invites(&id));
     CHILD_CHECK(ncclCommInitRank(&comm, 1, id, 0) == 0 && ncclCommDestroy(comm) == 0);
     CHILD_CHECK(ncclGetUniqueId(&own) == 0); /* of a rank of the host device, no controller */
     CHILD_CHECK(own.byte[0] != 7);
