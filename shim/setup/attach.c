@@ -213,10 +213,8 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
         setup_free(done);
         done = next;
     }
-    if (any && filter->handle) /* shim_attach_cancel, perhaps for an abort */
+    if (any) /* perhaps for a poll or an abort, which wait for no kernel */
         shim_comm_reap_idle();
-    else if (any)
-        shim_comm_reap(); /* scratch of declined set-ups, and memory that peers have unmapped */
     return left;
 }
 
@@ -239,8 +237,10 @@ static ncclResult_t finish(const filter_t *filter)
     for (;;) {
         bool moved = false;
         pass(&told, NULL, &moved);
-        if (pass(filter, &result, &moved) == 0)
+        if (pass(filter, &result, &moved) == 0) {
+            shim_comm_reap(); /* scratch of declined set-ups, and memory that peers have unmapped */
             return result;
+        }
         if (moved) {
             nap_ns = 20000;
             continue;

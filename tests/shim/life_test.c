@@ -333,6 +333,28 @@ static void aborts_before_that_of_a_forwarded_one(void **state)
     }
 }
 
+/* Nor does a poll that ends a set-up: its thread may be the one that aborts the forwarded communicator. */
+static void polls_before_the_abort_of_a_forwarded_one(void **state)
+{
+    (void)state;
+    enum { TOO_MANY = 12 };
+    ncclComm_t forwarded[TOO_MANY], comms[2][N], late[N];
+    fake_reset();
+    comms_init(forwarded, TOO_MANY, comms_id());
+    for (int i = 0; i < 2; i++)
+        comms_init(comms[i], N, comms_id());
+    forwarded[0]->waits = true;
+    for (int i = 0; i < 2 * N; i++)
+        assert_int_equal(ncclCommAbort(comms[i / N][i % N]), ncclSuccess);
+    assert_int_equal(fake.retired, 2 * N);
+    comms_begin(late);
+    comms_poll_until_ready(late, N);
+    assert_int_equal(fake.stuck, 0);
+    assert_int_equal(ncclCommAbort(forwarded[0]), ncclSuccess);
+    comms_destroy(late, N);
+    comms_destroy(forwarded + 1, TOO_MANY - 1);
+}
+
 /* A free may wait for a kernel of a peer that waits for this rank in the real init. */
 static void nothing_is_freed_before_the_real_init(void **state)
 {
@@ -527,6 +549,7 @@ int main(void)
         cmocka_unit_test(graphs_keep_little),
         cmocka_unit_test(forwarded_kernels_count_as_running),
         cmocka_unit_test(aborts_before_that_of_a_forwarded_one),
+        cmocka_unit_test(polls_before_the_abort_of_a_forwarded_one),
         cmocka_unit_test(nothing_is_freed_before_the_real_init),
         cmocka_unit_test(destroy_in_group),
         cmocka_unit_test(kernel_error_is_reported),
