@@ -213,7 +213,7 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
         setup_free(done);
         done = next;
     }
-    if (any) /* perhaps for a poll or an abort, which wait for no kernel */
+    if (any) /* perhaps in a poll, a first call or an abort, which must not wait for kernels */
         shim_comm_reap_idle();
     return left;
 }
@@ -237,10 +237,8 @@ static ncclResult_t finish(const filter_t *filter)
     for (;;) {
         bool moved = false;
         pass(&told, NULL, &moved);
-        if (pass(filter, &result, &moved) == 0) {
-            shim_comm_reap(); /* scratch of declined set-ups, and memory that peers have unmapped */
+        if (pass(filter, &result, &moved) == 0)
             return result;
-        }
         if (moved) {
             nap_ns = 20000;
             continue;
@@ -249,6 +247,14 @@ static ncclResult_t finish(const filter_t *filter)
         nanosleep(&nap, NULL);
         nap_ns = nap_ns < 500000 ? nap_ns * 2 : 1000000;
     }
+}
+
+/* For inits that block: they bound the memory that is kept. */
+static ncclResult_t finish_inits(const filter_t *filter)
+{
+    ncclResult_t result = finish(filter);
+    shim_comm_reap();
+    return result;
 }
 
 /* ---- After the call was forwarded ------------------------------------------------ */
@@ -320,7 +326,7 @@ ncclResult_t shim_attach_forwarded(shim_setup_t **setups, uint32_t count, ncclRe
         return ncclInProgress;
     if (!waits)
         return result;
-    ncclResult_t own = finish(&filter);
+    ncclResult_t own = finish_inits(&filter);
     return failed ? result : own;
 }
 
@@ -355,7 +361,7 @@ ncclResult_t shim_attach_after_group(ncclResult_t group_result)
         filter_t filter = {0};
         bool failed = shim_is_error(group_result), linger = group_result == ncclInProgress;
         if (take_grouped(&filter.batch, failed, linger))
-            own = finish(&filter);
+            own = finish_inits(&filter);
     }
     if (g_deferred)
         release_deferred();

@@ -226,8 +226,10 @@ static int obtain_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
     for (int attempt = 0; attempt < 2 && error == -ENOMEM; attempt++) {
         error = alg_scratch_create(device, comm->device, kind, &setup->set, id, comm->rank, comm->nranks,
                                    &setup->plan->map, &setup->scratch, offer);
-        if (error == -ENOMEM)
-            shim_comm_reap(); /* memory may be waiting to be freed: reap and retry */
+        if (error == -ENOMEM && setup->patient) /* memory may be waiting to be freed: reap and retry */
+            shim_comm_reap_idle();
+        else if (error == -ENOMEM)
+            shim_comm_reap();
     }
     return error;
 }

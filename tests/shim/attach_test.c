@@ -167,14 +167,6 @@ static void *begin_in_thread(void *comms)
     return NULL;
 }
 
-static ncclResult_t settle_first_call(ncclComm_t handle)
-{
-    shim_comm_t *comm = shim_comm_acquire(handle);
-    shim_attach_settle(comm);
-    shim_comm_release(comm);
-    return comms_poll_once(handle);
-}
-
 /* A thread that has not begun the set-ups polls one after the other until it is ready, at any times: of these set-ups
  * only polled ones proceed. While the ranks live, they meet, at the latest in the first call. */
 static void late_polls(void **state)
@@ -193,8 +185,10 @@ static void late_polls(void **state)
             polled = comms_poll_once(comms[r]);
         assert_int_equal(polled, ncclSuccess);
     }
-    for (int r = 0; r < N; r++)
-        assert_int_equal(settle_first_call(comms[r]), ncclSuccess);
+    for (int r = 0; r < N; r++) {
+        comms_settle(comms[r]);
+        assert_int_equal(comms_poll_once(comms[r]), ncclSuccess);
+    }
     comms_expect(comms, N, SHIM_COMM_ATTACHED);
     comms_destroy(comms, N);
 }
@@ -240,9 +234,7 @@ static void *init_singly(void *argument)
     for (int i = 0; i < 2; i++) {
         if (comms_poll(comms[i]) != ncclSuccess) /* a rank told it so */
             return argument;
-        shim_comm_t *comm = shim_comm_acquire(comms[i]);
-        shim_attach_settle(comm);
-        shim_comm_release(comm);
+        comms_settle(comms[i]);
     }
     return NULL;
 }
@@ -269,11 +261,8 @@ static void grouped_against_single(bool apart)
     for (int i = 0; i < 2; i++)
         fake_wait_ready(mine[i]);
     assert_int_equal(shim_attach_after_group(ncclSuccess), ncclSuccess);
-    for (int i = 0; i < 2; i++) {
-        shim_comm_t *comm = shim_comm_acquire(mine[i]);
-        shim_attach_settle(comm);
-        shim_comm_release(comm);
-    }
+    for (int i = 0; i < 2; i++)
+        comms_settle(mine[i]);
     pthread_join(thread, &failed);
     atomic_store(&fake_stopped, false);
     assert_null(failed);

@@ -137,3 +137,10 @@ void comms_poll_until_ready(ncclComm_t *comms, int nranks)
         assert_int_equal(comms_poll_once(comms[r]), ncclSuccess);
     }
 }
+
+void comms_settle(ncclComm_t handle)
+{
+    shim_comm_t *comm = shim_comm_acquire(handle);
+    shim_attach_settle(comm);
+    shim_comm_release(comm);
+}

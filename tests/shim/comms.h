@@ -28,5 +28,7 @@ ncclResult_t comms_poll(ncclComm_t comm);
 /* The same, where the question itself must succeed. */
 ncclResult_t comms_poll_once(ncclComm_t comm);
 void comms_poll_until_ready(ncclComm_t *comms, int nranks);
+/* What the first call does before anything else. */
+void comms_settle(ncclComm_t handle);
 
 #endif

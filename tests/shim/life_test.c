@@ -3,6 +3,8 @@
  * life_test.c - communicators after their set-up: split, aborted, revoked, finalized,
  * destroyed.
  */
+#include <errno.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -333,10 +335,16 @@ static void aborts_before_that_of_a_forwarded_one(void **state)
     }
 }
 
-/* Nor does a poll that ends a set-up: its thread may be the one that aborts the forwarded communicator. */
-static void polls_before_the_abort_of_a_forwarded_one(void **state)
+static void *settle_in_thread(void *handle)
 {
-    (void)state;
+    comms_settle(handle);
+    return NULL;
+}
+
+/* Nor does a poll or a first call that ends a set-up, even if memory is short: its thread may be the one that aborts
+ * the forwarded communicator. */
+static void set_ups_before_the_abort_of_a_forwarded_one(bool in_call, int error)
+{
     enum { TOO_MANY = 12 };
     ncclComm_t forwarded[TOO_MANY], comms[2][N], late[N];
     fake_reset();
@@ -347,12 +355,40 @@ static void polls_before_the_abort_of_a_forwarded_one(void **state)
     for (int i = 0; i < 2 * N; i++)
         assert_int_equal(ncclCommAbort(comms[i / N][i % N]), ncclSuccess);
     assert_int_equal(fake.retired, 2 * N);
+    for (int r = 0; r < N; r++)
+        fake.ipc_error[r] = error;
     comms_begin(late);
-    comms_poll_until_ready(late, N);
+    if (in_call) {
+        pthread_t threads[N];
+        for (int r = 0; r < N; r++)
+            comms_poll_once(late[r]); /* now a call may come */
+        comms_expect(late, N, SHIM_COMM_JOINING);
+        for (int r = 0; r < N; r++)
+            assert_int_equal(pthread_create(&threads[r], NULL, settle_in_thread, late[r]), 0);
+        for (int r = 0; r < N; r++)
+            pthread_join(threads[r], NULL);
+    } else {
+        comms_poll_until_ready(late, N);
+    }
     assert_int_equal(fake.stuck, 0);
+    assert_int_equal(fake.retired, 2 * N);
     assert_int_equal(ncclCommAbort(forwarded[0]), ncclSuccess);
     comms_destroy(late, N);
+    assert_int_equal(fake.freed, 2 * N);
     comms_destroy(forwarded + 1, TOO_MANY - 1);
+}
+
+static void polls_before_the_abort_of_a_forwarded_one(void **state)
+{
+    (void)state;
+    set_ups_before_the_abort_of_a_forwarded_one(false, 0);
+    set_ups_before_the_abort_of_a_forwarded_one(false, -ENOMEM);
+}
+
+static void first_calls_before_the_abort_of_a_forwarded_one(void **state)
+{
+    (void)state;
+    set_ups_before_the_abort_of_a_forwarded_one(true, 0);
 }
 
 /* A free may wait for a kernel of a peer that waits for this rank in the real init. */
@@ -550,6 +586,7 @@ int main(void)
         cmocka_unit_test(forwarded_kernels_count_as_running),
         cmocka_unit_test(aborts_before_that_of_a_forwarded_one),
         cmocka_unit_test(polls_before_the_abort_of_a_forwarded_one),
+        cmocka_unit_test(first_calls_before_the_abort_of_a_forwarded_one),
         cmocka_unit_test(nothing_is_freed_before_the_real_init),
         cmocka_unit_test(destroy_in_group),
         cmocka_unit_test(kernel_error_is_reported),
