@@ -235,19 +235,43 @@ LANE_FN float op_max(float a, float b)
 #endif
 }
 
-/* The average from a sum over n ranks: floats are scaled once, integers truncate toward zero. */
+/* a + x * y, rounded once. */
+LANE_FN float op_fma(float a, float x, float y)
+{
+    return __builtin_fmaf(x, y, a);
+}
+LANE_FN double op_fma(double a, double x, double y)
+{
+    return __builtin_fma(x, y, a);
+}
+
+/* a + x * scale, where the product is rounded; EXACT: it needs no rounding. Integers are not scaled. */
+template <bool EXACT, class A> LANE_FN A op_add(A a, A x, float)
+{
+    return op_sum(a, x);
+}
+template <bool EXACT> LANE_FN float op_add(float a, float x, float scale)
+{
+#ifdef __CUDACC__
+    return EXACT ? __fmaf_rn(x, scale, a) : __fadd_rn(a, __fmul_rn(x, scale));
+#else
+    return a + x * scale;
+#endif
+}
+template <bool EXACT> LANE_FN double op_add(double a, double x, float scale)
+{
+#ifdef __CUDACC__
+    return __dadd_rn(a, __dmul_rn(x, scale));
+#else
+    return a + x * scale;
+#endif
+}
+
+/* The quotient of integers, toward zero. */
 template <bool UNSIGNED, class A> LANE_FN A op_divide(A a, uint32_t n)
 {
     typedef typename wrapping<A>::type U;
     return UNSIGNED ? (A)((U)a / n) : (A)(a / (A)n);
-}
-template <bool UNSIGNED> LANE_FN float op_divide(float a, uint32_t n)
-{
-    return a * (1.0f / (float)n);
-}
-template <bool UNSIGNED> LANE_FN double op_divide(double a, uint32_t n)
-{
-    return a * (1.0 / n);
 }
 
 /* All four at once by 2 or 4: after n - 1 is added to negative ones, a shift truncates toward zero. */

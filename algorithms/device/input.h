@@ -114,9 +114,13 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         return combine_of(x, rank, own, nranks);
     }
 
-    /* The same where each value is already the result of several ranks: an average divides their sum by `all`. */
+    /* The same where each value is already the result of several ranks: an average of integers divides their sum by
+     * `all`. */
     LANE_FN vec16_t combine_of(vec16_t x[N - 1], uint32_t rank, vec16_t own, uint32_t all) const
     {
+        constexpr bool FLOATS = MARK != MARK_ESCAPE;
+        const bool averages = OPS == OPS_SUM && op == ALG_AVG;
+        const float scale = FLOATS && averages ? 1.0f / (float)reduce_share(N <= EXACT_RANKS ? N : nranks) : 1.0f;
         typename E::acc a[E::COUNT];
         vec16_t result;
         if constexpr (OPS == OPS_MAX) {
@@ -124,14 +128,19 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
             LANE_UNROLL
             for (int j = 0; j < N - 1; j++)
                 vec_order(x[j], order);
-            reduce_fold<TYPE, ALG_MAX, N>(a, x, nranks, rank, own);
+            reduce_fold<TYPE, ALG_MAX, N>(a, x, nranks, rank, own, scale);
         } else if (OPS == OPS_OTHER && op == ALG_PROD) {
-            reduce_fold<TYPE, ALG_PROD, N>(a, x, nranks, rank, own);
+            reduce_fold<TYPE, ALG_PROD, N>(a, x, nranks, rank, own, scale);
         } else {
-            reduce_fold<TYPE, ALG_SUM, N>(a, x, nranks, rank, own);
+            reduce_fold<TYPE, ALG_SUM, N>(a, x, nranks, rank, own, scale);
         }
-        if (OPS == OPS_SUM && op == ALG_AVG)
-            reduce_average<TYPE, N>(a, all, type);
+        if constexpr (OPS == OPS_SUM && FLOATS) {
+            if (averages)
+                reduce_average_floats<TYPE, N>(a, nranks);
+        } else if constexpr (OPS == OPS_SUM) {
+            if (averages)
+                reduce_average_integers<TYPE, N>(a, all, type);
+        }
         E::pack(a, result);
         if constexpr (OPS == OPS_MAX)
             vec_order(result, order);

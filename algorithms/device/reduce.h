@@ -23,22 +23,33 @@ LANE_HOST_FN int ops_kind(alg_op_t op)
     return op == ALG_SUM || op == ALG_AVG ? OPS_SUM : op == ALG_MAX || op == ALG_MIN ? OPS_MAX : OPS_OTHER;
 }
 
-/* Unsigned integers use the kernels of signed ones: they add and multiply alike, and ordering_of and reduce_average
- * handle the differences. */
+/* Unsigned integers use the kernels of signed ones: they add and multiply alike, and ordering_of and
+ * reduce_average_integers handle the differences. */
 LANE_HOST_FN constexpr bool is_unsigned(int type)
 {
     return type == ALG_UINT8 || type == ALG_UINT32 || type == ALG_UINT64;
 }
 
-/* a[i] = a[i] op v[i] */
-template <int TYPE, alg_op_t OP>
-LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t &v)
+/* For an average of floats each value is divided by this power of two before it is added, so that no sum leaves the
+ * range where the average does not. */
+LANE_FN uint32_t reduce_share(uint32_t nranks)
 {
+    return nranks <= 2 ? 2 : nranks <= 4 ? 4 : 8;
+}
+
+/* a[i] = a[i] op v[i]; a value that is added is multiplied by `scale` first. */
+template <int TYPE, alg_op_t OP>
+LANE_FN void reduce_step(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t &v, float scale)
+{
+    /* The types below 32 bits have room in fp32 for a power of two; rounding once would make two ranks' order count. */
+    constexpr bool EXACT = element<TYPE>::BYTES < sizeof(float);
     typename element<TYPE>::acc b[element<TYPE>::COUNT];
     element<TYPE>::unpack(v, b);
     LANE_UNROLL
     for (int i = 0; i < element<TYPE>::COUNT; i++)
-        a[i] = OP == ALG_SUM ? op_sum(a[i], b[i]) : OP == ALG_PROD ? op_prod(a[i], b[i]) : op_max(a[i], b[i]);
+        a[i] = OP == ALG_SUM    ? op_add<EXACT>(a[i], b[i], scale)
+               : OP == ALG_PROD ? op_prod(a[i], b[i])
+                                : op_max(a[i], b[i]);
 }
 
 /* Word by word: the compiler would make a choice between vectors by address, in memory. */
@@ -75,30 +86,51 @@ LANE_FN void vec_order(vec16_t &v, ordering_t order)
         v.w[i] ^= i % 2 ? order.odd : order.even;
 }
 
-/* a = the values of all ranks joined in rank order by OP: `own` is this rank's, x are the others' in their order. */
+/* a = the values of all ranks joined in rank order by OP: `own` is this rank's, x are the others' in their order. A sum
+ * is of values times `scale`. */
 template <int TYPE, alg_op_t OP, int N>
 LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], const vec16_t x[N - 1], uint32_t nranks,
-                         uint32_t rank, const vec16_t &own)
+                         uint32_t rank, const vec16_t &own, float scale)
 {
     /* Two values may be joined in any order, which is less code: 0.15 us of a short message. */
     constexpr bool ANY_ORDER =
         N == 2 && (mark_of(TYPE) == MARK_ESCAPE || (LANE_ANY_ORDER && mark_of(TYPE) != MARK_DOUBLE));
     element<TYPE>::unpack(vec_select(ANY_ORDER || rank == 0, own, x[0]), a);
+    if constexpr (OP == ALG_SUM && mark_of(TYPE) != MARK_ESCAPE) {
+        LANE_UNROLL
+        for (int i = 0; i < element<TYPE>::COUNT; i++)
+            a[i] *= scale;
+    }
     LANE_UNROLL
     for (uint32_t r = 1; r < N; r++) {
         /* x leaves this rank out: rank r's value is x[r] before it, x[r - 1] behind it */
         const vec16_t other = vec_select(r < rank, x[r < N - 1 ? r : r - 1], x[r - 1]);
         if (N <= EXACT_RANKS || r < nranks)
-            reduce_step<TYPE, OP>(a, vec_select(!ANY_ORDER && r == rank, own, other));
+            reduce_step<TYPE, OP>(a, vec_select(!ANY_ORDER && r == rank, own, other), scale);
     }
 }
 
-/* The average from the sum over all ranks. */
+/* The average of floats from the sum of their shares. */
 template <int TYPE, int N>
-LANE_FN void reduce_average(typename element<TYPE>::acc a[element<TYPE>::COUNT], uint32_t nranks, alg_type_t type)
+LANE_FN void reduce_average_floats(typename element<TYPE>::acc a[element<TYPE>::COUNT], uint32_t nranks)
+{
+    typedef typename element<TYPE>::acc A;
+    const uint32_t n = N <= EXACT_RANKS ? N : nranks, share = reduce_share(n);
+    if (n == share)
+        return;
+    const A rest = (A)(share - n) / (A)n; /* a + a * rest stays in range where a * (1 + rest) need not */
+    LANE_UNROLL
+    for (int i = 0; i < element<TYPE>::COUNT; i++)
+        a[i] = op_fma(a[i], a[i], rest);
+}
+
+/* The average of integers from the sum over all ranks. */
+template <int TYPE, int N>
+LANE_FN void reduce_average_integers(typename element<TYPE>::acc a[element<TYPE>::COUNT], uint32_t nranks,
+                                     alg_type_t type)
 {
     const uint32_t n = N <= EXACT_RANKS ? N : nranks; /* with a constant, a division is a few instructions */
-    if (mark_of(TYPE) == MARK_ESCAPE && is_unsigned(type)) {
+    if (is_unsigned(type)) {
         LANE_UNROLL
         for (int i = 0; i < element<TYPE>::COUNT; i++)
             a[i] = op_divide<true>(a[i], n);

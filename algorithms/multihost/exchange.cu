@@ -7,9 +7,9 @@
  * Data path: input slice o -> rank o of this host adds in rank order -> outbox of the
  * relay -> every other host's inbox (by the proxy, relay.h) -> rank o there adds the
  * hosts' sums in the order of the hosts -> output, and its peers' gather slots -> output.
- * The sum of a host is rounded to the type before it travels. For averages of 8- and
- * 16-bit floats the host's average travels, since their sum may be out of range. Where each
- * host has one rank there is nothing but the exchange.
+ * The sum of a host is rounded to the type before it travels. For averages of floats the
+ * host's average travels, since their sum may be out of range. Where each host has one rank
+ * there is nothing but the exchange.
  *
  * The first and the last part are two-shot's (allreduce/twoshot.h). Between them the own
  * slice goes in steps, of which RELAY_AHEAD are on their way at a time. This rank's sums
@@ -26,8 +26,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
     typedef twoshot_lane<TYPE, OPS, N, WHOLE> local_t;
     typedef reduction<TYPE, OPS, N, WHOLE> one_host_t;
     typedef reduction<TYPE, OPS, ALG_MAX_RANKS, WHOLE> hosts_t;
-    static constexpr bool AVERAGES =
-        local_t::R::MARK == MARK_WORD && element<TYPE>::BYTES < 4; /* hosts send averages */
+    static constexpr bool AVERAGES = local_t::R::MARK != MARK_ESCAPE; /* hosts send averages of floats */
 
     local_t t;
     one_host_t rank_sum;    /* of this host's ranks */
@@ -59,7 +58,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct exchange_lane {
         host_sum.begin(call);
         rank_sum = t.r;
         if (OPS == OPS_SUM && !AVERAGES)
-            rank_sum.op = ALG_SUM; /* an average is of all ranks */
+            rank_sum.op = ALG_SUM; /* an average of integers is of all ranks */
         t.s.move(epoch_half(team, epoch));
         number = epoch_base(epoch) / EPOCH_UNIT;
     }

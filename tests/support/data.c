@@ -2,6 +2,7 @@
 /* data.c - see data.h. The caller owns all memory but that of a data_buffer_t. */
 #include "data.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,11 +67,19 @@ static void small_element(const data_case_t *c, uint64_t bits, void *element)
     ref_encode(c->type, (double)value, element);
 }
 
+/* 0.9 of the largest number of a type whose sums have no greater range; of others 1. */
+static double most(ncclDataType_t type)
+{
+    return type == ncclFloat64 ? 0.9 * DBL_MAX : type == ncclFloat32 || type == ncclBfloat16 ? 0.9 * FLT_MAX : 1;
+}
+
 static void random_element(const data_case_t *c, uint64_t bits, void *element)
 {
     double unit = (double)(bits >> 11) * 0x1p-53;
     if (!ref_is_float(c->type))
         memcpy(element, &bits, ref_bytes(c->type));
+    else if (c->op == REF_AVG && c->seed % 2)
+        ref_encode(c->type, (bits & 1 ? -1 : 1) * (0.5 + 0.5 * unit) * most(c->type), element);
     else if (c->op == REF_PROD)
         ref_encode(c->type, (bits & 1 ? -1 : 1) * (0.5 + 1.5 * unit), element);
     else

@@ -251,24 +251,31 @@ static double term(ncclDataType_t type, ref_op_t op, int r, const uint8_t *input
     return ref_value(type, &rounded);
 }
 
-static void reduce_floats(ncclDataType_t type, ref_op_t op, int n, int all, const uint8_t *inputs,
-                          const uint8_t *scalars, bool reciprocal, void *result)
+/* For averages every input is divided by this power of two before it is added. */
+static int share_of(ref_op_t op, int n)
 {
-    double wide = term(type, op, 0, inputs, scalars);
+    int share = 1;
+    while (op == REF_AVG && share < n)
+        share *= 2;
+    return share;
+}
+
+static void reduce_floats(ncclDataType_t type, ref_op_t op, int n, const uint8_t *inputs, const uint8_t *scalars,
+                          void *result)
+{
+    const int share = share_of(op, n);
+    double wide = term(type, op, 0, inputs, scalars) / share;
     float narrow = (float)wide;
-    if (type == ncclFloat64) {
-        for (int r = 1; r < n; r++)
-            wide = fold_double(op, wide, term(type, op, r, inputs, scalars));
-        if (op == REF_AVG)
-            wide = reciprocal ? wide * (1.0 / all) : wide / all;
-        ref_encode(type, wide, result);
-        return;
+    for (int r = 1; r < n; r++) {
+        double x = term(type, op, r, inputs, scalars) / share;
+        wide = fold_double(op, wide, x);
+        narrow = fold_float(op, narrow, (float)x);
     }
-    for (int r = 1; r < n; r++)
-        narrow = fold_float(op, narrow, (float)term(type, op, r, inputs, scalars));
-    if (op == REF_AVG)
-        narrow = reciprocal ? narrow * (1.0f / (float)all) : narrow / (float)all;
-    ref_encode(type, narrow, result);
+    if (op == REF_AVG) {
+        wide /= (double)n / share;
+        narrow /= (float)n / (float)share;
+    }
+    ref_encode(type, type == ncclFloat64 ? wide : narrow, result);
 }
 
 void ref_reduce(ncclDataType_t type, ref_op_t op, int n, const void *inputs, const void *scalars, void *result)
@@ -277,7 +284,7 @@ void ref_reduce(ncclDataType_t type, ref_op_t op, int n, const void *inputs, con
     if (n == 1 && op != REF_PREMUL)
         memcpy(result, inputs, f->bytes);
     else if (f->is_float)
-        reduce_floats(type, op, n, n, inputs, scalars, false, result);
+        reduce_floats(type, op, n, inputs, scalars, result);
     else
         reduce_integers(f, op, n, n, inputs, scalars, result);
 }
@@ -301,15 +308,13 @@ static int64_t ordered(const ref_format_t *f, const void *element)
     return (bits >> (width - 1)) ? -(int64_t)magnitude : (int64_t)magnitude;
 }
 
-/* The average `expected`, or the sum times 1/n, or a neighbour. */
-static bool right_average(ncclDataType_t type, int n, int all, const void *inputs, uint64_t expected, const void *got)
+/* Where an average of n values is scaled in the end, a finite neighbour of `expected` passes, too. */
+static bool right_average(ncclDataType_t type, ref_op_t op, int n, uint64_t expected, const void *got)
 {
-    uint64_t other = 0;
     int64_t distance;
-    reduce_floats(type, REF_AVG, n, all, inputs, NULL, true, &other);
-    if (same_value(type, &other, got))
-        return true;
-    if (isnan(ref_value(type, &expected)) || isnan(ref_value(type, got)))
+    if (op != REF_AVG || !ref_is_float(type) || share_of(op, n) == n)
+        return false;
+    if (!isfinite(ref_value(type, &expected)) || !isfinite(ref_value(type, got)))
         return false;
     distance = ordered(&formats[type], &expected) - ordered(&formats[type], got);
     return distance >= -1 && distance <= 1;
@@ -322,16 +327,11 @@ static bool right_strict(ncclDataType_t type, ref_op_t op, int n, const void *in
     ref_reduce(type, op, n, inputs, scalars, &expected);
     if (same_value(type, &expected, got))
         return true;
-    return op == REF_AVG && ref_is_float(type) && n > 1 && right_average(type, n, n, inputs, expected, got);
+    return right_average(type, op, n, expected, got);
 }
 
-/* The value that a host's ranks send: an average for floats below 32 bits, so that it stays in range, else a sum. */
-static bool averages_hosts(ncclDataType_t type, ref_op_t op)
-{
-    return op == REF_AVG && ref_is_float(type) && ref_bytes(type) < sizeof(float);
-}
-
-/* Of one host's ranks, rounded. */
+/* The value that a host's ranks send, rounded: the sum, but for averages of floats the average, so that it stays in
+ * range. */
 static void reduce_host(ncclDataType_t type, ref_op_t op, int n, const int *host_of, int host, const uint8_t *inputs,
                         const uint8_t *scalars, void *result)
 {
@@ -344,7 +344,7 @@ static void reduce_host(ncclDataType_t type, ref_op_t op, int n, const int *host
         memcpy((uint8_t *)in + here * bytes, inputs + (size_t)r * bytes, bytes);
         memcpy((uint8_t *)scale + here++ * bytes, scalars + (size_t)r * bytes, bytes);
     }
-    ref_reduce(type, op == REF_AVG && !averages_hosts(type, op) ? REF_SUM : op, (int)here, in, scale, result);
+    ref_reduce(type, op == REF_AVG && !ref_is_float(type) ? REF_SUM : op, (int)here, in, scale, result);
 }
 
 bool ref_right_on_hosts(ncclDataType_t type, ref_op_t op, int n, const int *host_of, const void *inputs,
@@ -357,15 +357,13 @@ bool ref_right_on_hosts(ncclDataType_t type, ref_op_t op, int n, const int *host
     for (int h = 0; h < hosts; h++)
         reduce_host(type, op, n, host_of, h, inputs, scalars, (uint8_t *)sums + (size_t)h * ref_bytes(type));
     op = op == REF_PREMUL ? REF_SUM : op;
-    if (averages_hosts(type, op))
-        n = hosts;
     if (ref_is_float(type))
-        reduce_floats(type, op, hosts, n, (const uint8_t *)sums, NULL, false, &expected);
+        reduce_floats(type, op, hosts, (const uint8_t *)sums, NULL, &expected);
     else
         reduce_integers(&formats[type], op, hosts, n, (const uint8_t *)sums, NULL, &expected);
     if (same_value(type, &expected, got))
         return true;
-    return op == REF_AVG && ref_is_float(type) && right_average(type, hosts, n, sums, expected, got);
+    return right_average(type, op, hosts, expected, got);
 }
 
 static bool right_bound(ncclDataType_t type, ref_op_t op, int n, const uint8_t *inputs, const uint8_t *scalars,

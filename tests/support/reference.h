@@ -9,7 +9,8 @@
  *                         finite value, as CUDA's __NV_SATFINITE does; NaN stays NaN)
  *   fp32, fp64            combined in their own precision, in rank order
  *   integers              wrap; min and max by the type's sign
- *   avg, floats           the sum, scaled once: sum / n and sum * (1/n) both pass, so does 1 ulp
+ *   avg, floats           each input is divided by the power of two that is at least n, then summed like sum, then
+ *                         scaled to a sum over n, for which 1 ulp passes where n is no power of two
  *   avg, integers         the wrapped sum divided by n, toward zero
  *   premulsum             each rank's product is rounded to the type, then summed like sum
  *   min, max              drop NaN, as fmin and fmax do
@@ -55,7 +56,7 @@ void ref_reduce(ncclDataType_t type, ref_op_t op, int n, const void *inputs, con
 bool ref_right(ncclDataType_t type, ref_op_t op, ref_precision_t precision, int n, const void *inputs,
                const void *scalars, const void *got);
 /* The same, strictly, of an all-reduce of several hosts, with as many ranks on each, rank r on host_of[r]: each host's
- * sum (of an average of 8- and 16-bit floats: its average) follows the rules of one host, and is rounded; then the sums
+ * sum (of an average of floats: its average) follows the rules of one host, and is rounded; then the sums
  * are added the same way. Hosts are numbered by their first ranks. */
 bool ref_right_on_hosts(ncclDataType_t type, ref_op_t op, int n, const int *host_of, const void *inputs,
                         const void *scalars, const void *got);
