@@ -42,7 +42,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
      */
     if (state && state->config.blocking && !grouped)
         shim_drain(state, 0);
-    if (state && shim_comm_find(comm) != state) { /* an abort from another thread has ended it */
+    if (state && (atomic_load(&state->aborted) || shim_comm_find(comm) != state)) { /* by another thread */
         shim_comm_release(state);
         return ncclSuccess;
     }
@@ -86,8 +86,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     /* It stays in the table while it drains, so that an abort from another thread can end the wait. */
     bool drained = grouped || shim_drain(state, 0);
     atomic_store(&state->reusable, drained && in_good_order(state));
-    /* An abort from another thread ended the wait, and frees the handle. */
-    bool aborted = !shim_comm_drop(state, comm);
+    /* An abort from another thread ended the wait, and frees the handle; it may not have come to that yet. */
+    bool aborted = atomic_load(&state->aborted) || !shim_comm_drop(state, comm);
     ncclResult_t result = aborted ? ncclSuccess : shim_nccl_answer(nccl->ncclCommDestroy(comm));
     /* Not ready; or, in a group, whose end does the work, failed before. */
     const bool refused = result == ncclInvalidArgument || (grouped && shim_is_error(result));

@@ -222,21 +222,29 @@ bool shim_comm_insert(shim_comm_t *comm)
     return table != NULL;
 }
 
-shim_comm_t *shim_comm_remove(ncclComm_t handle)
+/* only: this state; NULL: any. Under one lock, since the handle may be another communicator's a moment later. */
+static shim_comm_t *table_remove(ncclComm_t handle, const shim_comm_t *only)
 {
     pthread_mutex_lock(&g_lock);
     table_t *table = atomic_load_explicit(&g_table, memory_order_relaxed);
     size_t where = 0;
     shim_comm_t *comm = table && handle ? table_find(table, handle, &where) : NULL;
+    if (only && comm != only)
+        comm = NULL;
     if (comm)
         table_clear(table, where);
     pthread_mutex_unlock(&g_lock);
     return comm;
 }
 
+shim_comm_t *shim_comm_remove(ncclComm_t handle)
+{
+    return table_remove(handle, NULL);
+}
+
 bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle)
 {
-    shim_comm_t *removed = shim_comm_find(handle) == comm ? shim_comm_remove(handle) : NULL;
+    shim_comm_t *removed = table_remove(handle, comm);
     shim_comm_release(removed);
     return removed != NULL;
 }

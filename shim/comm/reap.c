@@ -74,15 +74,26 @@ static bool may_wait(const shim_comm_t *comm)
     return __atomic_load_n(&alg_scratch_control(comm->scratch)->abort, __ATOMIC_ACQUIRE) == 0;
 }
 
+/* Calls are forwarded also where a shrink of a relative has stopped our kernels. */
+static bool is_forwarded(const shim_comm_t *comm, bool in_table)
+{
+    const int phase = atomic_load(&comm->phase);
+    if (atomic_load(&comm->host))
+        return false;
+    return phase == SHIM_COMM_FORWARD ||
+           (phase == SHIM_COMM_DEAD && in_table && !atomic_load(&comm->aborted) && !atomic_load(&comm->revoked) &&
+            !atomic_load(&comm->finalized) && atomic_load(&comm->async_error) == ncclSuccess);
+}
+
 static void check_comm(shim_comm_t *comm, void *context)
 {
     sight_t *sight = context;
-    sight->unseen = sight->unseen || (atomic_load(&comm->phase) == SHIM_COMM_FORWARD && !atomic_load(&comm->host));
+    const bool in_table = shim_comm_find(atomic_load(&comm->handle)) == comm;
+    sight->unseen = sight->unseen || is_forwarded(comm, in_table);
     if (!may_wait(comm))
         return;
     sight->running = sight->running || !shim_drained(comm);
     /* One reference is the table's, one is this visit's; each further one may be a graph's. */
-    bool in_table = shim_comm_find(atomic_load(&comm->handle)) == comm;
     sight->unseen = sight->unseen || atomic_load(&comm->references) > 1u + in_table;
 }
 

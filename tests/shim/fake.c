@@ -14,6 +14,7 @@
 #include "shim/comm/order.h"
 #include "shim/comm/redop.h"
 #include "shim/comm/share.h"
+#include "shim/comm/stop.h"
 #include "shim/host/table.h"
 #include "shim/real/real.h"
 #include "shim/setup/link.h"
@@ -312,9 +313,13 @@ void shim_redop_forget(shim_comm_t *comm)
 
 bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
 {
-    (void)comm;
     (void)limit_ms;
     fake.drains++;
+    if (fake.half_abort_in_drain) {
+        atomic_store(&comm->aborted, true);
+        shim_comm_stop(comm);
+    }
+    fake.half_abort_in_drain = false;
     const ncclComm_t aborted = fake.abort_in_drain; /* as if by another thread */
     fake.abort_in_drain = NULL;
     if (aborted)

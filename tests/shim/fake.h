@@ -48,6 +48,7 @@ typedef struct fake {
     bool running;                                         /* our kernels, on every communicator */
     void (*_Atomic in_step)(void);                        /* called once, in a step */
     ncclComm_t abort_in_drain;
+    bool half_abort_in_drain; /* the other thread has only stopped the kernels yet */
     atomic_int created, taken, freed, pooled, sent, polls, drains;
     atomic_int left_idle;
     atomic_int retired;      /* released, not freed yet */

@@ -16,6 +16,7 @@
 #include "comms.h"
 #include "shim/base/last_error.h"
 #include "shim/comm/reap.h"
+#include "shim/comm/stop.h"
 
 static void split_all(ncclComm_t *comms, ncclComm_t *children, const int *colors)
 {
@@ -242,6 +243,26 @@ static void abort_in_a_drain(void **state)
     comms_destroy(comms + 2, N - 2);
 }
 
+/* The same where that thread is slow between the stop of our kernels and the rest. */
+static void half_an_abort_in_a_drain(void **state)
+{
+    (void)state;
+    ncclComm_t comms[N];
+    fake_reset();
+    comms_init(comms, N, comms_id());
+    fake.half_abort_in_drain = true;
+    assert_int_equal(ncclCommDestroy(comms[0]), ncclSuccess);
+    fake.half_abort_in_drain = true;
+    assert_int_equal(ncclCommFinalize(comms[1]), ncclSuccess);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(comms[r]->destroys + comms[r]->finalizes, 0);
+        assert_int_equal(ncclCommAbort(comms[r]), ncclSuccess);
+        assert_int_equal(comms[r]->aborts, 1);
+        assert_int_equal(comms_phase(comms[r]), -1);
+    }
+    comms_destroy(comms + 2, N - 2);
+}
+
 /* Kernels of all of them wait for a dead peer, in one thread: freeing memory of the first would wait for the kernels of
  * the others, which this thread has yet to abort. */
 static void aborts_one_after_another(void **state)
@@ -308,6 +329,23 @@ static void forwarded_kernels_count_as_running(void **state)
     assert_int_equal(fake.freed, N + 1);
     comms_destroy(forwarded, TOO_MANY);
     comms_destroy(comms + 2, N - 2);
+}
+
+/* So do those of a communicator whose relative a shrink has stopped: its calls are forwarded from then on. */
+static void stopped_relatives_count_as_running(void **state)
+{
+    (void)state;
+    ncclComm_t relatives[N], comms[N];
+    fake_reset();
+    comms_init(relatives, N, comms_id());
+    comms_init(comms, N, comms_id());
+    shim_comm_stop(shim_comm_find(relatives[0]));
+    assert_int_equal(ncclCommAbort(comms[0]), ncclSuccess);
+    assert_int_equal(fake.freed, 0);
+    assert_int_equal(ncclCommAbort(relatives[0]), ncclSuccess);
+    assert_int_equal(fake.freed, 2);
+    comms_destroy(relatives + 1, N - 1);
+    comms_destroy(comms + 1, N - 1);
 }
 
 /* And however much there is to free, an abort does not wait: the next one may be that of the forwarded communicator. */
@@ -581,9 +619,11 @@ int main(void)
         cmocka_unit_test(a_destroy_refused_in_a_group_keeps_state),
         cmocka_unit_test(abort_stops_kernels),
         cmocka_unit_test(abort_in_a_drain),
+        cmocka_unit_test(half_an_abort_in_a_drain),
         cmocka_unit_test(aborts_one_after_another),
         cmocka_unit_test(graphs_keep_little),
         cmocka_unit_test(forwarded_kernels_count_as_running),
+        cmocka_unit_test(stopped_relatives_count_as_running),
         cmocka_unit_test(aborts_before_that_of_a_forwarded_one),
         cmocka_unit_test(polls_before_the_abort_of_a_forwarded_one),
         cmocka_unit_test(first_calls_before_the_abort_of_a_forwarded_one),
