@@ -252,7 +252,8 @@ typedef struct alg_call {
     uint32_t message_count;
     const alg_message_t *messages;
     /* The grid; all but `blocks` for CUDA alone. Of a collective, blocks and threads are the same on every rank: the
-     * row's, lowered by `shape`. Of messages they are upper limits. shim_share_grant sets the last two. */
+     * row's, lowered by `shape`. Only of calls with `parts` they may differ, as ranks may group calls differently. Of
+     * messages they are upper limits. shim_share_grant sets the last two. */
     uint32_t blocks;
     uint32_t threads;     /* of a block; a multiple of 32 */
     uint32_t most_blocks; /* that fit this rank's share of its GPU; 0: all */

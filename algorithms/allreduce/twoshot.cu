@@ -9,9 +9,8 @@
  * (n-1)/n S / B. It wins in the middle: from where n/2 times fewer bytes pay for
  * the second crossing to where the half is full.
  *
- * The data itself shows that it arrived (slots.h), so there is no barrier. An
- * arrived result also proves that its owner has read this rank's contribution, so
- * in place needs no copy: output slices are written after the same lanes have sent
+ * The data itself shows that it arrived (slots.h), so there is no barrier. In
+ * place needs no copy: a lane writes a vector of the output after it has sent that of
  * the input. The rule of the halves (algorithm.h) holds for the shortest message
  * too: slice 0 is never empty, its owner hears from every rank, and every rank
  * from it.

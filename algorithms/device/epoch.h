@@ -15,7 +15,7 @@
  *   bit 0      ALG_EPOCH_STOPPED
  *   bits 1-15  shares: blocks that have left this call
  *   bits 16-63 the number of this call
- * It wraps around after 2^48 calls, which is harmless: only the last bit of a call's number and differences of
+ * It wraps around after 2^48 calls, which is harmless: only the last bits of a call's number and differences of
  * neighbouring ones are used. The staged algorithms number their chunks within a unit (staged.cu, hostmem/chunks.h). */
 static const uint64_t EPOCH_UNIT = 1u << 16;
 

@@ -5,8 +5,8 @@
  * The rule that guards the scratch (algorithm.h) needs every rank to hear from
  * every other in each call. Where a collective has a root, some pairs exchange
  * nothing, and a root could run ahead and store into a half that a slow peer still
- * reads. So each such pair exchanges a vector of zeros in the call's half of
- * scratch, behind the slots, and waits for it at the call's end.
+ * reads. So each such pair (in rooted/ every pair) exchanges a vector of zeros at
+ * the end of the call's half of scratch, and waits for it at the call's end.
  *
  * A rank's first block sends and takes notices, one lane a peer.
  */

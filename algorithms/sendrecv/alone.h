@@ -44,7 +44,8 @@ template <int ROWS, bool LONG> struct pairs_alone {
     template <int MOST> LANE_FN static void run(lane_t lane, const alg_team_t &team, const messages<MOST> &m)
     {
         const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, warp = lane.thread / lanes;
-        /* A block that sends and receives is faster, but for its fences, which wait for what the block sends. */
+        /* Short messages: a block has sends and receives, which is faster. LONG: neighbours in the list, so a block
+         * mostly has one direction; a receiver's fences would wait for what the block sends. */
         const uint32_t index = LONG ? lane.block * warps + warp : warp * lane.blocks + lane.block;
         const bool any = index < m.item_end[MESSAGES_LISTS - 1];
         const item it = item_make(team, m, any ? index : 0, lane.thread % lanes);

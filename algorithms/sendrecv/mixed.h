@@ -163,7 +163,7 @@ struct pairs_mixed {
     template <int MOST>
     LANE_FN static step_t send(const alg_team_t &team, const messages<MOST> &m, const item &it, progress_t &p)
     {
-        /* Lanes may see different credits; each has acquired the least. */
+        /* Lanes may see different credits. Each has read, with acquire, a credit that is no less than the least. */
         if (p.ahead >= it.rows)
             p.ahead = it.rows - lane_warp_least(it.rows - (uint32_t)(p.count - lane_flag(it.credit)));
         const uint32_t room = it.rows - p.ahead;

@@ -6,10 +6,9 @@
  * for other ranks, or be the abort that ends such a wait.
  *
  * A destroy removes our state of the handle, whose address the real NCCL may reuse. The scratch goes back to the pool
- * only after a clean end: our kernels have drained, and none was aborted or timed out. Peers' kernels cannot touch it
- * any more: a kernel ends only after it has received all that its peers sent in that call, so once ours have ended, no
- * store of theirs is in flight; kernels still running there poll their own scratch. A pooled scratch is re-armed only
- * after all ranks have reported, in the next set-up, that theirs is idle too.
+ * only after a clean end: our kernels have drained, and none was aborted or timed out. Peers' kernels may
+ * still run and touch it (they give credit for messages, or read from it in the host's memory). So a pooled scratch is
+ * re-armed only after all ranks have reported, in the next set-up, that theirs is idle too.
  */
 #include "shim/account/trace.h"
 #include "shim/api/nccl.h"

@@ -16,7 +16,7 @@
  * call: a launch queue is finite, and filling the first GPU's would wait for kernels that the second has yet to get.
  *
  * A rank that skips a call stays one call behind its peers. So any failure to launch ends the communicator
- * (async_error), except errors of the program, which are the same on every rank.
+ * (async_error), except errors of the program, which as a rule are the same on every rank.
  *
  * On the host device the calls run at the group's end. Different communicators run concurrently, since the peers of a
  * call may be ranks of the same thread; messages run concurrently with collectives, as above.

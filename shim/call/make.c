@@ -78,7 +78,7 @@ static bool is_broken(const shim_call_t *call, ncclResult_t *result)
 static ncclResult_t order_before(shim_call_t *call)
 {
     if (shim_capture_query(call->stream, &call->capture) != 0)
-        return ncclSuccess; /* the real NCCL will hit and report the same error */
+        return ncclSuccess; /* the real NCCL meets the same error, and reports it */
     if (shim_group_depth() > 0)
         return shim_group_check(shim_group_use(call->comm, call->stream, &call->capture, SHIM_USE_FORWARDED));
     pthread_mutex_lock(&call->comm->lock);

@@ -10,13 +10,12 @@
  * A kernel and its early-placed successor hold twice a kernel's blocks. Both count
  * towards the share, except for a leader that is alone: no other communicator has asked
  * for room yet. Graphs captured then keep their early successors, which may fill the rest of
- * a GPU; the other communicators then wait until the leader is through. It gets through,
- * because on each of its GPUs all others leave room for its share. So a leader leads on all
- * its GPUs or on none, and no GPU has two: the ranks agree on it at set-up. Two leaders,
- * each on one of two GPUs, would wait for each other. Once another communicator asks for
- * room, the leader's successors count as well. Otherwise the two could deadlock: one rank's
- * stream orders the other communicator's call before the leader's, and on another rank the
- * leader's successor has taken the place of that call.
+ * a GPU; the other communicators then wait until the leader is through. It gets through
+ * (docs/limits.md has the exception), because on each of its GPUs all others leave room for its share. So a leader
+ * leads on all its GPUs or on none, and no GPU has two: the ranks agree on it at set-up. Two leaders, each on one of
+ * two GPUs, would wait for each other. Once another communicator asks for room, the leader's successors count as well.
+ * Otherwise the two could deadlock: one rank's stream orders the other communicator's call before the leader's, and on
+ * another rank the leader's successor has taken the place of that call.
  *
  * A successor may be larger than the kernel that lets it in. One that does not fit beside that kernel is launched
  * without dependent launch, so it is not placed early.

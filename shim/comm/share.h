@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share.h - how many multiprocessors a communicator's kernels may hold, so that concurrent communicators never
- * deadlock.
+ * share.h - how many multiprocessors a communicator's kernels may hold, so that concurrent communicators do
+ * not deadlock (docs/limits.md has the exceptions).
  */
 #ifndef SHUNT_SHIM_SHARE_H
 #define SHUNT_SHIM_SHARE_H
