@@ -124,9 +124,9 @@ const char *sel_reason_text(sel_reason_t reason)
         [SEL_TAKEN] = "taken: the choice of table or policy",
         [SEL_FORWARD_TABLE] = "forwarded: the table has no faster algorithm for this size",
         [SEL_FORWARD_POLICY] = "forwarded: SHUNT_ALGO says so",
-        [SEL_FORWARD_TOO_LARGE] = "forwarded: more bytes than the scratch allows",
+        [SEL_FORWARD_TOO_LARGE] = "forwarded: larger than its scratch (SHUNT_SCRATCH_BYTES)",
         [SEL_FORWARD_TYPE] = "forwarded: no kernel for this type on this device",
-        [SEL_FORWARD_UNATTACHED] = "forwarded: the communicator is not attached",
+        [SEL_FORWARD_UNATTACHED] = "forwarded: Shunt does not serve this communicator (SHUNT_DEBUG=info says why)",
         [SEL_FORWARD_COLLECTIVE] = "forwarded: no algorithm for this collective",
     };
     return (unsigned)reason < SEL_REASON_COUNT ? text[reason] : "?";

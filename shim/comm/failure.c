@@ -23,7 +23,7 @@ static const char *text_of(uint32_t status)
 {
     switch (status) {
     case ALG_STATUS_TIMEOUT:
-        return "a call waited longer than SHUNT_TIMEOUT_MS for its peers";
+        return "a call waited longer than SHUNT_TIMEOUT_MS for its peers (see which rank is late or has ended)";
     case ALG_STATUS_PEER_LEFT:
         return "a peer left a call before its end";
     default:

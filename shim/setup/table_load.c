@@ -112,7 +112,7 @@ static bool bind_row(const sel_file_row_t *row, sel_tuned_row_t *bound)
 static void log_fault(uint32_t faults, const char *fault)
 {
     if (faults < TOLD_FAULTS)
-        shim_warn("%s:%s; the line is skipped", path, fault);
+        shim_warn("%s:%s; the line is skipped; correct it, or run `shunt tune`", path, fault);
     else if (faults == TOLD_FAULTS)
         shim_warn("%s: further faulty lines are skipped; write the table again with `shunt tune`", path);
 }
@@ -171,7 +171,7 @@ static void load(void)
     bool none =
         error == -ENOENT || error == -ENOTDIR || error == -EACCES; /* or there is no cache folder for this user */
     if (error && (given[0] != '\0' || !none)) {
-        shim_warn("%s: %s; the built-in table is used", path,
+        shim_warn("%s: %s; the built-in table is used; name a table that `shunt tune` wrote in SHUNT_TABLE", path,
                   error == -EFBIG ? "not a file of at most 1 MiB" : strerror(-error));
         return;
     }

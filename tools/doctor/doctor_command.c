@@ -180,8 +180,8 @@ static void report_process(doctor_t *doctor, const tool_process_t *process, cons
                      "%s opened %s by its path, which a preload does not change", process->name, process->nccl);
     } else if (gets_past(process, log)) {
         doctor_print(doctor, DOCTOR_FAULT,
-                     "let its launcher pass LD_PRELOAD on (mpirun -x LD_PRELOAD, srun --export=ALL, docker run -e "
-                     "LD_PRELOAD)",
+                     "put `shunt run --` behind its launcher (mpirun -np N shunt run -- CMD), or at the start of a "
+                     "container's command",
                      "%s loaded %s: it was started without Shunt's LD_PRELOAD", process->name, process->nccl);
     }
 }

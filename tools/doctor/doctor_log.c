@@ -18,8 +18,8 @@ typedef struct advice {
 
 static const advice_t advices[] = {
     {"ranks are on this host and run Shunt",
-     "start every rank under `shunt run`, all on one host; where a launcher drops LD_PRELOAD, let it pass it on "
-     "(mpirun -x LD_PRELOAD, srun --export=ALL, docker run -e LD_PRELOAD)"},
+     "start every rank under `shunt run`, all on one host: put it behind a launcher (mpirun -np N shunt run -- CMD), "
+     "or at the start of a container's command"},
     {"no shared memory", "give the container shared memory: docker run --ipc=host, or --shm-size=1g"},
     {"is on another host", "nothing: between hosts Shunt serves only short all-reduces (docs/hosts.md)"},
     {"by more than sockets",

@@ -30,7 +30,7 @@ typedef struct options {
 static void print_devices(const tool_gpus_t *gpus)
 {
     if (gpus->count == 0) {
-        printf("GPUs: none (%s)\n", gpus->error);
+        printf("GPUs: none (%s)\n", gpus->cuda_driver > 0 ? gpus->error : "no CUDA driver answers");
         return;
     }
     printf("GPUs: %u", gpus->count);

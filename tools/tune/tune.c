@@ -236,7 +236,9 @@ static bool passes(const tuning_t *tuning)
         const tune_result_t *result = &tuning->result[i];
         if (result->seconds > tune_better(result) * most) {
             slower++;
-            fprintf(stderr, "shunt tune: %s, %u ranks, %s, %s, %llu bytes: %.2f us, where %.2f us are to be had\n",
+            fprintf(stderr,
+                    "shunt tune: %s, %u ranks, %s, %s, %llu bytes: the table takes %.2f us, another choice %.2f; run "
+                    "`shunt tune` again\n",
                     alg_collective_name(result->collective), result->ranks, result->captured ? "captured" : "eager",
                     bench_types[result->type].name, (unsigned long long)result->bytes, result->seconds * 1e6,
                     tune_better(result) * 1e6);

@@ -262,8 +262,10 @@ static void warn_of_many(const tune_rows_t *rows)
             count += rows->row[i].ranks == ranks;
         }
         if (count > SEL_TUNED_ROWS) {
-            fprintf(stderr, "shunt tune: %u rows for %u ranks, of which programs take the first %d\n", count, ranks,
-                    SEL_TUNED_ROWS);
+            fprintf(stderr,
+                    "shunt tune: %u rows for %u ranks, of which programs take the first %d; tune fewer "
+                    "sizes or collectives\n",
+                    count, ranks, SEL_TUNED_ROWS);
         }
     }
 }
