@@ -41,20 +41,20 @@
  * the roles of a block take its channels one after the other, in growing order, so
  * the lowest channel that is not through is under way on every rank.
  */
+#include "algorithms/bulk/launch.h"
 #include "algorithms/bulk/plain.h"
-#include "algorithms/device/launch.h"
 
 struct bulk_move {
-    enum { WHOLE_THREADS = 5 * 32, MOST_THREADS = (3 + (BULK_TURNS + 1) * BULK_WARPS) * 32 };
+    enum { IN_CHUNKS = 1, WHOLE_THREADS = 5 * 32, MOST_THREADS = (3 + (BULK_TURNS + 1) * BULK_WARPS) * 32 };
 
     template <int N, bool WHOLE, bool EACH>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
         constexpr bulk_size_t SIZE = BULK_SIZE<EACH>;
         bulk_block_t block;
-        bulk_make(block, SIZE.depth, SIZE.chunk);
-        bulk_init(lane, block, WHOLE ? 1 : BULK_WARPS);
-        bulk_job_t j;
+        bulk_make(block, SIZE.depth, SIZE.chunk, IN_CHUNKS * SIZE.chunk);
+        bulk_init(lane, block, WHOLE ? 1 : BULK_WARPS, 1, 1, WHOLE ? 1 : BULK_WARPS);
+        bulk_job_t j = {};
         j.team = &team;
         j.out = &block.ring[0];
         j.in = &block.ring[1];
@@ -76,14 +76,15 @@ struct bulk_move {
         j.base = epoch_base(epoch);
         bulk_sender<N, EACH, WHOLE> sender = {j, w, {}, {}, 0, 0, 0};
         bulk_herald herald = {j, w, 0};
-        bulk_taker<N> taker = {j, w, {}, 0, 0, 0, false};
+        bulk_taker<N, false> taker = {j, w, {}, 0, 0, 0, false};
         if constexpr (WHOLE) {
             bulk_loader<EACH> loader = {j, w, {}, 0, 0};
-            bulk_keeper<EACH> keeper = {j, w, {}, {}, 0, 0};
+            bulk_keeper<EACH, false> keeper = {j, w, {}, {}, 0, 0};
             bulk_roles(lane, team, loader, sender, herald, taker, keeper);
         } else {
-            bulk_plain_loader<EACH> loader = bulk_plain_loader<EACH>::make(j, w, lane);
-            bulk_plain_keeper keeper = {j, w, {}, 0, lane.thread % bulk_threads()};
+            typedef bulk_plain_loader<EACH, bulk_as_it_is> plain_t;
+            plain_t loader = plain_t::make(j, {}, w, lane);
+            bulk_plain_keeper<false> keeper = {j, w, {}, 0, lane.thread % bulk_threads()};
             bulk_roles(lane, team, loader, keeper, sender, herald, taker);
         }
     }
@@ -98,88 +99,46 @@ struct bulk_move {
         return route_input_has_blocks(collective) ? BULK_SIZE<true> : BULK_SIZE<false>;
     }
 
-    /* Vectors are counted in 32 bits. */
     static uint64_t max_bytes(alg_collective_t collective, const alg_map_t *map, uint32_t nranks, alg_type_t)
     {
-        const uint32_t chunk = size(collective).chunk;
-        return nranks >= 2 && map->staging_bytes / 2 >= bulk_rings(nranks, BULK_MOST_CHANNELS, BULK_LEAST_SLOTS, chunk)
-                   ? (uint64_t)32 << 30
-                   : 0;
+        return nranks >= 2 && bulk_fits(map, nranks, size(collective).chunk) ? BULK_MOST_BYTES : 0;
     }
 
-    /* At least some chunks a channel; and each role its warps. */
     static void shape(alg_collective_t collective, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
-        const uint64_t block = bytes / alg_collective_blocks(collective, nranks);
-        const uint64_t most = block / (2 * size(collective).chunk) + 1;
-        if (*blocks > BULK_MOST_CHANNELS)
-            *blocks = BULK_MOST_CHANNELS;
-        if (*blocks > most)
-            *blocks = (uint32_t)most;
+        bulk_shape(bytes / alg_collective_blocks(collective, nranks), size(collective).chunk, blocks);
         *threads = MOST_THREADS;
     }
 };
 
-#ifdef __CUDACC__
-
+#if defined(__CUDACC__) && __CUDA_ARCH__ == 900
 /* With 64 registers two fit a multiprocessor. More ranks, or the code for other GPUs, would spill. */
-#if __CUDA_ARCH__ == 900
 template <> inline constexpr int BLOCKS_A_MULTIPROCESSOR<bulk_move, 2> = 2;
-#endif
-
-static constexpr uint32_t bulk_room(bulk_size_t size)
-{
-    return bulk_shared_bytes(size.depth, size.chunk);
-}
-/* What sm_86, sm_89 and sm_120 give a block: each that is resident has a place somewhere (shim/comm/share.c). Of the
- * 227 KiB of sm_90 and sm_100 two take less. */
-static_assert(bulk_room(BULK_SIZE<false>) <= 99 << 10 && bulk_room(BULK_SIZE<true>) <= 99 << 10, "too large a block");
-
 #endif
 
 namespace
 {
 
-/* A mover (launch.h) whose blocks have memory of their own, and as many threads as their roles take. */
+/* A mover (device/launch.h). */
 struct bulk_mover {
     typedef bulk_move algorithm;
-
-#ifdef __CUDACC__
-    static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
-    {
-        const kernel_call_t whole = kernel_call_make_bytes(*call);
-        return segments_launch(
-            whole, bulk_move::segment_bytes(team, call), [team, stream](const kernel_call_t &segment) {
-                const uint32_t threads =
-                    kernel_call_is_whole(segment) ? bulk_move::WHOLE_THREADS : bulk_move::MOST_THREADS;
-                return launch_grid(mover<bulk_move>::kernel_of(team, segment), team, segment, segment.grid_blocks,
-                                   threads, bulk_room(bulk_move::size(segment.collective)), stream);
-            });
-    }
-
-    template <bool EACH> static int give_room(uint32_t nranks, bool is_whole)
-    {
-        return (int)cudaFuncSetAttribute((const void *)move_kernel_of<bulk_move, kernel_call_t, EACH>(nranks, is_whole),
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bulk_room(BULK_SIZE<EACH>));
-    }
-
-    static int preload(void)
-    {
-        int error = 0;
-        for (uint32_t nranks = 2; nranks <= EXACT_RANKS + 1 && error == 0; nranks++) {
-            error = give_room<false>(nranks, false) | give_room<false>(nranks, true) | give_room<true>(nranks, false) |
-                    give_room<true>(nranks, true);
-        }
-        return error != 0 ? error : mover<bulk_move>::preload();
-    }
-#else
     static constexpr part_bytes_t PART_BYTES = NULL;
 
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
-        return mover<bulk_move>::launch(team, call, stream);
+        const kernel_call_t whole = kernel_call_make_bytes(*call);
+        return segments_launch(whole, bulk_move::segment_bytes(team, call),
+                               [team, stream](const kernel_call_t &segment) {
+                                   return bulk_launch<bulk_move>(mover<bulk_move>::kernel_of(team, segment), team,
+                                                                 segment, kernel_call_is_whole(segment), stream);
+                               });
     }
-#endif
+
+    static int preload(void)
+    {
+        const int error = move_kernels_each<bulk_move, kernel_call_t, false>(bulk_preload<kernel_call_t>);
+        return error != 0 ? error : move_kernels_each<bulk_move, kernel_call_t, true>(bulk_preload<kernel_call_t>);
+    }
 };
 
 } // namespace

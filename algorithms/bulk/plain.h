@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plain.h - the loader and the keeper of bulk_move.cu for buffers that are not whole
+ * plain.h - the loader and the keeper for buffers that are not whole
  * (input.h), which bulk copies cannot reach: warps that load and store words.
  *
  * What they wait for is the input's memory. So a lane has a batch of vectors on their
@@ -55,17 +55,26 @@ template <int BATCH, class F> LANE_FN void bulk_each(const uint8_t *from, uint32
         bulk_each_of<BATCH, false>(from, vectors, thread, use);
 }
 
-/* Input to stages; and the own block to the output. */
-template <bool EACH> struct bulk_plain_loader {
+/* What is sent of a vector of the input, where nothing is computed. */
+struct bulk_as_it_is {
+    LANE_FN vec16_t operator()(const vec16_t &x) const
+    {
+        return x;
+    }
+};
+
+/* Input to stages, each vector as `make_vector` makes it; and the own block to the output. */
+template <bool EACH, class MAKE> struct bulk_plain_loader {
     enum { WARPS = BULK_TURNS * BULK_WARPS, BATCH = BULK_SIZE<EACH>.batch };
     const bulk_job_t &j;
+    MAKE make_vector;
     walk w;
     bulk_at_t at;
     uint32_t piece, thread; /* of its group */
 
-    LANE_FN static bulk_plain_loader make(const bulk_job_t &j, const walk &w, const lane_t &lane)
+    LANE_FN static bulk_plain_loader make(const bulk_job_t &j, const MAKE &m, const walk &w, const lane_t &lane)
     {
-        bulk_plain_loader l = {j, w, {}, 0, lane.thread % bulk_threads()};
+        bulk_plain_loader l = {j, m, w, {}, 0, lane.thread % bulk_threads()};
         for (uint32_t turn = 0; turn < lane.thread / bulk_threads() % BULK_TURNS; turn++)
             l.next();
         return l;
@@ -112,9 +121,9 @@ template <bool EACH> struct bulk_plain_loader {
         const buffer_t from = buffer_make(block, w.plan.bytes);
         const uint32_t first = (uint32_t)(w.at / VEC);
         bulk_each<BATCH>(block + w.at, most, thread,
-                         [this](uint32_t i, const vec16_t &x) { bulk_stage_store(*j.out, at, i, x); });
+                         [this](uint32_t i, const vec16_t &x) { bulk_stage_store(*j.out, at, i, make_vector(x)); });
         for (uint32_t i = most + thread; i < vectors; i += bulk_threads()) /* the block's last ones */
-            bulk_stage_store(*j.out, at, i, buffer_load<uint8_t>(from, first + i));
+            bulk_stage_store(*j.out, at, i, make_vector(buffer_load<uint8_t>(from, first + i)));
     }
 
     LANE_FN void keep(const uint8_t *block) const
@@ -136,7 +145,7 @@ template <bool EACH> struct bulk_plain_loader {
 };
 
 /* Stages to the output. */
-struct bulk_plain_keeper {
+template <bool ADDED> struct bulk_plain_keeper {
     enum { WARPS = BULK_WARPS };
     const bulk_job_t &j;
     walk w;
@@ -147,7 +156,7 @@ struct bulk_plain_keeper {
     {
         if (w.done())
             return BULK_ENDED;
-        if (lane_warp_any(!bulk_filled(*j.in, at)))
+        if (lane_warp_any(!bulk_ready<ADDED>(j, at)))
             return BULK_IDLE;
         const uint32_t peer = ring_next(*j.team, j.team->nranks - 1 - piece);
         if (thread == 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * roles.h - what the warps of a block do (bulk_move.cu): each role has its own walk
+ * roles.h - what the warps of a block do (bulk_move.cu, bulk_add.cu): each role has its own walk
  * through the chunks, and no step of one waits for another. plain.h has two of them
  * for buffers that are not whole.
  */
@@ -129,8 +129,9 @@ struct bulk_herald {
     }
 };
 
-/* Own slots to stages: of each chunk the peers' in turn, from who sends to us first. */
-template <int N> struct bulk_taker {
+/* Own slots to stages: of each chunk the peers' in turn, from who sends to us first. OWN: behind it the chunk of the
+ * own input. */
+template <int N, bool OWN> struct bulk_taker {
     enum { WARPS = 1 };
     const bulk_job_t &j;
     walk w;
@@ -150,6 +151,8 @@ template <int N> struct bulk_taker {
             return BULK_IDLE;
         const uint32_t peer = ring_next(*j.team, j.team->nranks - 1 - piece);
         bulk_load(*j.in, at, bulk_slot(*j.team, j.team->rank, peer, w), w.slot_bytes());
+        if (OWN)
+            bulk_load(*j.in, at, j.own + w.at, w.bytes(), w.plan.slot);
         bulk_next(*j.in, at);
         issued++;
         if (++piece == j.team->nranks - 1) {
@@ -185,8 +188,14 @@ LANE_FN void bulk_give_credit(const bulk_job_t &j, const walk &w, uint32_t peer)
         bulk_raise(*j.team, peer, BULK_CREDIT, w.channel, j.base + w.plan.slots + w.chunk + 1);
 }
 
+/* What the keeper waits for. ADDED: what has arrived, with the own input added. */
+template <bool ADDED> LANE_FN bool bulk_ready(const bulk_job_t &j, const bulk_at_t &at)
+{
+    return ADDED ? bulk_changed(*j.in, at) : bulk_filled(*j.in, at);
+}
+
 /* Stages to the output. */
-template <bool EACH> struct bulk_keeper {
+template <bool EACH, bool ADDED> struct bulk_keeper {
     enum { WARPS = 1, LAG = BULK_SIZE<EACH>.lag };
     const bulk_job_t &j;
     walk w;
@@ -197,7 +206,7 @@ template <bool EACH> struct bulk_keeper {
     {
         if (w.done())
             return BULK_ENDED;
-        if (!bulk_filled(*j.in, at))
+        if (!bulk_ready<ADDED>(j, at))
             return BULK_IDLE;
         issued++;
         const uint32_t peer = ring_next(*j.team, j.team->nranks - 1 - piece);

@@ -173,6 +173,7 @@ typedef struct bulk_job {
     const bulk_ring_t *out, *in; /* stages on the way to peers, and from them */
     bulk_word_t sent;            /* pieces that are complete at the peers */
     const uint8_t *input;
+    const uint8_t *own; /* bulk_add.cu: of the input, what this rank adds itself */
     uint8_t *output;
     uint64_t in_step, out_step, base;
     uint32_t pieces; /* of a chunk that go out: to each rank, or one for all */

@@ -11,17 +11,19 @@
  * bulk_roles runs all roles of a block side by side, until they are done or the wait is
  * broken. On the host device, where a block has one lane, they take turns.
  *
- *   bulk_make           a block's two rings and a word; bulk_init before lane_sync
+ *   bulk_make           a block's two rings and a word, with as many stages as the block has memory for, and at most
+ *                       `depth`; bulk_init before lane_sync
  *   bulk_ring_t, bulk_at_t, bulk_next    a ring, and a place in it
  *   bulk_free           the stage may be filled again
  *   bulk_filled         what it was filled with is there
- *   bulk_load           fill a stage: global memory, 16 bytes' multiple and alignment
+ *   bulk_load           fill a stage, or a part of it from `offset` on: global memory, 16 bytes' multiple and alignment
  *   bulk_store          a stage to global memory, likewise; the caller's stores up to bulk_commit are a group
  *   bulk_read<N>        until all but the last N groups have read their stages
  *   bulk_done<N>        until they are complete where they go; a lane_fence behind it counts them as stored
  *   bulk_release        the stage is free, by each warp that emptied it
  *   bulk_stage_store, bulk_fill    16 bytes into a stage, by a lane; then by each warp that filled a stage so, of as
  *                       many as the ring expects
+ *   bulk_change         by each warp that stored something else into a filled stage; bulk_changed: all have
  *   bulk_vector, bulk_byte    16 bytes of a stage from any of its bytes on (ALIGNED: from a multiple of 16), and one
  *   bulk_settle         until what was loaded before that place is there; waits for no rank
  *   bulk_tell, bulk_told     a word for another role of the block; what was done before is visible behind it

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_cuda.cuh - the vocabulary of bulk.h on CUDA: an mbarrier for each stage and
- * direction. The block's memory has the word of roles, then barriers of each ring,
+ * bulk_cuda.cuh - the vocabulary of bulk.h on CUDA: mbarriers for each
+ * stage. The block's memory has the word of roles, then barriers of each ring,
  * then their stages. What takes PTX is in bulk_ptx.cuh.
  */
 #ifndef SHUNT_BULK_CUDA_CUH
@@ -10,8 +10,8 @@
 #include "algorithms/device/bulk_ptx.cuh"
 
 typedef struct bulk_ring {
-    uint32_t stages, full, free; /* in memory of the block */
-    uint32_t depth, bytes;       /* of a stage */
+    uint32_t stages, full, changed, free; /* in memory of the block */
+    uint32_t depth, bytes;                /* of a stage */
 } bulk_ring_t;
 
 /* round: how often the ring was gone through; only its last bit counts. */
@@ -44,9 +44,14 @@ LANE_FN bool bulk_filled(const bulk_ring_t &r, const bulk_at_t &at)
     return bulk_over(r.full + 8 * at.stage, at.round);
 }
 
-LANE_FN void bulk_load(const bulk_ring_t &r, const bulk_at_t &at, const void *from, uint32_t bytes)
+LANE_FN bool bulk_changed(const bulk_ring_t &r, const bulk_at_t &at)
 {
-    bulk_copy_in(bulk_stage(r, at), from, bytes, r.full + 8 * at.stage);
+    return bulk_over(r.changed + 8 * at.stage, at.round);
+}
+
+LANE_FN void bulk_load(const bulk_ring_t &r, const bulk_at_t &at, const void *from, uint32_t bytes, uint32_t offset = 0)
+{
+    bulk_copy_in(bulk_stage(r, at) + offset, from, bytes, r.full + 8 * at.stage);
 }
 
 LANE_FN void bulk_store(void *to, const bulk_ring_t &r, const bulk_at_t &at, uint32_t bytes)
@@ -81,12 +86,22 @@ LANE_FN void bulk_stage_store(const bulk_ring_t &r, const bulk_at_t &at, uint32_
 }
 
 /* What each lane of the warp stored into the stage is there for copies, too. */
-LANE_FN void bulk_fill(const bulk_ring_t &r, const bulk_at_t &at, uint32_t thread)
+LANE_FN void bulk_arrive_stored(uint32_t barrier, uint32_t thread)
 {
     bulk_stored();
     lane_warp_sync();
     if (thread % 32 == 0)
-        bulk_arrive(r.full + 8 * at.stage);
+        bulk_arrive(barrier);
+}
+
+LANE_FN void bulk_fill(const bulk_ring_t &r, const bulk_at_t &at, uint32_t thread)
+{
+    bulk_arrive_stored(r.full + 8 * at.stage, thread);
+}
+
+LANE_FN void bulk_change(const bulk_ring_t &r, const bulk_at_t &at, uint32_t thread)
+{
+    bulk_arrive_stored(r.changed + 8 * at.stage, thread);
 }
 
 /* Else the 5 words around, of which the last is only needed where the first is not whole: it may be the next stage's.
@@ -135,26 +150,35 @@ typedef struct bulk_block {
     bulk_ring_t ring[2];
 } bulk_block_t;
 
-enum { BULK_HEAD = 512 };
+enum { BULK_HEAD = 512 }; /* room for the word and the barriers of ten stages a ring */
 
-LANE_HOST_FN constexpr uint32_t bulk_shared_bytes(uint32_t depth, uint32_t bytes)
+/* first, second: bytes of a stage of these rings. */
+LANE_HOST_FN constexpr uint32_t bulk_shared_bytes(uint32_t depth, uint32_t first, uint32_t second)
 {
-    return BULK_HEAD + 2 * depth * bytes;
+    return BULK_HEAD + depth * (first + second);
 }
 
-LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t bytes)
+LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t second)
 {
-    const uint32_t at = bulk_base();
+    const uint32_t at = bulk_base(), most = (bulk_room() - BULK_HEAD) / (first + second);
+    depth = depth < most ? depth : most;
     b.word = at;
     LANE_UNROLL
     for (uint32_t i = 0; i < 2; i++) {
-        const uint32_t barriers = at + 8 + 16 * depth * i;
-        b.ring[i] = bulk_ring_t{at + BULK_HEAD + i * depth * bytes, barriers, barriers + 8 * depth, depth, bytes};
+        const uint32_t barriers = at + 8 + 24 * depth * i;
+        b.ring[i] = bulk_ring_t{at + BULK_HEAD + i * depth * first,
+                                barriers,
+                                barriers + 8 * depth,
+                                barriers + 16 * depth,
+                                depth,
+                                i > 0 ? second : first};
     }
 }
 
-/* Before lane_sync. `warps` fill a stage of the first ring, and release one of the second. */
-LANE_FN void bulk_init(const lane_t &lane, const bulk_block_t &b, uint32_t warps)
+/* Before lane_sync. How many warps or loads fill a stage of the first ring and of the second, and how many warps change
+ * and release one of the second. */
+LANE_FN void bulk_init(const lane_t &lane, const bulk_block_t &b, uint32_t first, uint32_t second, uint32_t changing,
+                       uint32_t releasing)
 {
     if (lane.thread != 0)
         return;
@@ -162,8 +186,9 @@ LANE_FN void bulk_init(const lane_t &lane, const bulk_block_t &b, uint32_t warps
     LANE_UNROLL
     for (uint32_t i = 0; i < 2; i++) {
         for (uint32_t s = 0; s < b.ring[i].depth; s++) {
-            bulk_barrier_make(b.ring[i].full + 8 * s, i == 0 ? warps : 1);
-            bulk_barrier_make(b.ring[i].free + 8 * s, i == 1 ? warps : 1);
+            bulk_barrier_make(b.ring[i].full + 8 * s, i == 0 ? first : second);
+            bulk_barrier_make(b.ring[i].changed + 8 * s, changing);
+            bulk_barrier_make(b.ring[i].free + 8 * s, i == 0 ? 1 : releasing);
         }
     }
     bulk_barriers_made();

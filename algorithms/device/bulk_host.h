@@ -11,10 +11,10 @@
 enum { BULK_HOST_DEPTH = 4, BULK_HOST_STAGE = 512, BULK_HOST_STORES = 32 };
 
 typedef struct bulk_stage {
-    const uint8_t *from;
-    uint32_t bytes, asked;
-    bool taken; /* from its filling to its release */
-    alignas(VEC) uint8_t data[BULK_HOST_STAGE];
+    const uint8_t *from[2]; /* of its halves */
+    uint32_t bytes[2], asked;
+    bool taken, changed; /* from its filling and its change to its release */
+    alignas(VEC) uint8_t data[2 * BULK_HOST_STAGE];
 } bulk_stage_t;
 
 typedef struct bulk_pending {
@@ -50,12 +50,19 @@ LANE_FN bool bulk_free(const bulk_ring_t &r, const bulk_at_t &at)
 LANE_FN bool bulk_filled(const bulk_ring_t &r, const bulk_at_t &at)
 {
     bulk_stage_t &s = r.stage[at.stage];
-    if (!s.taken || (s.from && s.asked++ == 0))
+    if (!s.taken || (s.from[0] && s.asked++ == 0))
         return false;
-    if (s.from)
-        memcpy(s.data, s.from, s.bytes);
-    s.from = NULL;
+    for (uint32_t half = 0; half < 2; half++) {
+        if (s.from[half])
+            memcpy(s.data + half * BULK_HOST_STAGE, s.from[half], s.bytes[half]);
+        s.from[half] = NULL;
+    }
     return true;
+}
+
+LANE_FN bool bulk_changed(const bulk_ring_t &r, const bulk_at_t &at)
+{
+    return r.stage[at.stage].changed;
 }
 
 template <bool> LANE_FN vec16_t bulk_vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
@@ -73,24 +80,29 @@ LANE_FN void bulk_stage_store(const bulk_ring_t &r, const bulk_at_t &at, uint32_
     lane_store(r.stage[at.stage].data + i * VEC, v);
 }
 
-LANE_FN void bulk_load(const bulk_ring_t &r, const bulk_at_t &at, const void *from, uint32_t bytes)
+LANE_FN void bulk_load(const bulk_ring_t &r, const bulk_at_t &at, const void *from, uint32_t bytes, uint32_t offset = 0)
 {
     bulk_stage_t &s = r.stage[at.stage];
+    const uint32_t half = offset / BULK_HOST_STAGE;
     s.taken = true;
-    s.from = (const uint8_t *)from;
-    s.bytes = bytes;
+    s.from[half] = (const uint8_t *)from;
+    s.bytes[half] = bytes;
     s.asked = 0;
 }
 
 LANE_FN void bulk_fill(const bulk_ring_t &r, const bulk_at_t &at, uint32_t)
 {
     r.stage[at.stage].taken = true;
-    r.stage[at.stage].from = NULL;
+}
+
+LANE_FN void bulk_change(const bulk_ring_t &r, const bulk_at_t &at, uint32_t)
+{
+    r.stage[at.stage].changed = true;
 }
 
 LANE_FN void bulk_release(const bulk_ring_t &r, const bulk_at_t &at)
 {
-    r.stage[at.stage].taken = false;
+    r.stage[at.stage].taken = r.stage[at.stage].changed = false;
 }
 
 LANE_FN void bulk_read_one(bulk_pending_t &p)
@@ -161,21 +173,21 @@ typedef struct bulk_block {
     uint32_t value;
 } bulk_block_t;
 
-LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t bytes)
+LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t second)
 {
     for (uint32_t i = 0; i < 2; i++) {
         bulk_ring_t &r = b.ring[i];
         r.depth = depth;
-        r.bytes = bytes;
+        r.bytes = i == 0 ? first : second;
         r.group = r.begin = r.end = 0;
         for (uint32_t s = 0; s < depth; s++)
-            r.stage[s].taken = false;
+            r.stage[s] = bulk_stage_t{};
     }
     b.value = 0;
     b.word = &b.value;
 }
 
-LANE_FN void bulk_init(const lane_t &, const bulk_block_t &, uint32_t)
+LANE_FN void bulk_init(const lane_t &, const bulk_block_t &, uint32_t, uint32_t, uint32_t, uint32_t)
 {
     /* bulk_make has done it. */
 }

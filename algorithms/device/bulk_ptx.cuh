@@ -25,6 +25,14 @@ LANE_FN uint32_t bulk_base()
     return (uint32_t)__cvta_generic_to_shared(bulk_memory);
 }
 
+/* Its bytes: those of the launch. */
+LANE_FN uint32_t bulk_room()
+{
+    uint32_t bytes;
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+    return bytes;
+}
+
 LANE_FN vec16_t bulk_shared_vector(uint32_t at)
 {
     vec16_t v;

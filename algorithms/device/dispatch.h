@@ -3,7 +3,8 @@
  * dispatch.h - the kernel of an algorithm A that serves a call.
  *
  * A short message's latency includes fetching the code. So there is a kernel for each
- * of 2, 3, 4 and up to 8 ranks (the host device has fewer, enough to test all code), for
+ * of 2, 3, 4 and up to 8 ranks (the host device has fewer, enough to test all code; lists and calls of parts
+ * have 2 and up to 8), for
  * whole buffers and others (kernel_call_is_whole), and where it reduces for each kind of
  * operator (ops_kind) and each type; signed and unsigned integers share one (is_unsigned).
  */
@@ -41,19 +42,22 @@ template <class A, class P, bool EACH> static kernel_t<P> move_kernel_of(uint32_
     return whole ? move_kernel_of_ranks<A, P, true, EACH>(nranks) : move_kernel_of_ranks<A, P, false, EACH>(nranks);
 }
 
-/* Load all of these. 0 or a cudaError_t. */
-template <class A, class P, bool EACH> static int move_kernels_preload(void)
+/* load(kernel) for all of these, until one returns an error, which is not 0. */
+template <class A, class P, bool EACH, class F> static int move_kernels_each(F load)
 {
     int error = 0;
     for (uint32_t nranks = 2; nranks <= EXACT_RANKS + 1 && error == 0; nranks++) {
-        error = launch_preload(move_kernel_of<A, P, EACH>(nranks, false));
+        error = load(move_kernel_of<A, P, EACH>(nranks, false));
         if (error == 0)
-            error = launch_preload(move_kernel_of<A, P, EACH>(nranks, true));
+            error = load(move_kernel_of<A, P, EACH>(nranks, true));
     }
     return error;
 }
 
 /* ---- Kernels that reduce ------------------------------------------------------------------ */
+
+/* Whether A serves two ranks alone. */
+template <class A> constexpr bool ONLY_TWO_RANKS = false;
 
 /* The most ranks for which there is a kernel of exactly so many, if its argument is a P. */
 template <class P> constexpr int REDUCE_EXACT_RANKS = EXACT_RANKS;
@@ -66,18 +70,21 @@ template <class P> constexpr int reduce_kernel_ranks(int nranks)
 
 template <class A, class P, int TYPE, int OPS, bool WHOLE> static kernel_t<P> reduce_kernel_of_ranks(uint32_t nranks)
 {
-    switch (nranks) {
+    if constexpr (ONLY_TWO_RANKS<A>)
+        return reduce_kernel<A, P, TYPE, OPS, 2, WHOLE>;
+    else
+        switch (nranks) {
 #ifdef __CUDACC__
-    case 2:
-        return reduce_kernel<A, P, TYPE, OPS, reduce_kernel_ranks<P>(2), WHOLE>;
-    case 3:
-        return reduce_kernel<A, P, TYPE, OPS, reduce_kernel_ranks<P>(3), WHOLE>;
+        case 2:
+            return reduce_kernel<A, P, TYPE, OPS, reduce_kernel_ranks<P>(2), WHOLE>;
+        case 3:
+            return reduce_kernel<A, P, TYPE, OPS, reduce_kernel_ranks<P>(3), WHOLE>;
 #endif
-    case 4:
-        return reduce_kernel<A, P, TYPE, OPS, reduce_kernel_ranks<P>(4), WHOLE>;
-    default:
-        return reduce_kernel<A, P, TYPE, OPS, ALG_MAX_RANKS, WHOLE>;
-    }
+        case 4:
+            return reduce_kernel<A, P, TYPE, OPS, reduce_kernel_ranks<P>(4), WHOLE>;
+        default:
+            return reduce_kernel<A, P, TYPE, OPS, ALG_MAX_RANKS, WHOLE>;
+        }
 }
 
 template <class A, class P, int TYPE, int OPS> static kernel_t<P> reduce_kernel_of_ops(uint32_t nranks, bool whole)
@@ -133,15 +140,16 @@ template <class A, class P> static kernel_t<P> reduce_kernel_of(int type, int op
     }
 }
 
-/* Load all of these. 0 or a cudaError_t. */
-template <class A, class P> static int reduce_kernels_preload(void)
+/* load(kernel) for all of these, until one returns an error, which is not 0. */
+template <class A, class P, class F> static int reduce_kernels_each(F load)
 {
+    const uint32_t most_ranks = ONLY_TWO_RANKS<A> ? 2 : EXACT_RANKS + 1;
     for (int type = 0; type < ALG_TYPE_COUNT; type++) {
         for (int ops = 0; ops < OPS_KINDS && !is_unsigned(type); ops++) {
-            for (uint32_t nranks = 2; nranks <= EXACT_RANKS + 1; nranks++) {
-                int error = launch_preload(reduce_kernel_of<A, P>(type, ops, nranks, false));
+            for (uint32_t nranks = 2; nranks <= most_ranks; nranks++) {
+                int error = load(reduce_kernel_of<A, P>(type, ops, nranks, false));
                 if (error == 0)
-                    error = launch_preload(reduce_kernel_of<A, P>(type, ops, nranks, true));
+                    error = load(reduce_kernel_of<A, P>(type, ops, nranks, true));
                 if (error != 0)
                     return error;
             }

@@ -54,7 +54,7 @@ template <class A> struct reducer {
 
     static int preload(void)
     {
-        return reduce_kernels_preload<A, kernel_call_t>();
+        return reduce_kernels_each<A, kernel_call_t>(launch_preload<kernel_call_t>);
     }
 };
 
@@ -79,8 +79,8 @@ template <class A> struct mover {
 
     static int preload(void)
     {
-        const int error = move_kernels_preload<A, kernel_call_t, false>();
-        return error != 0 ? error : move_kernels_preload<A, kernel_call_t, true>();
+        const int error = move_kernels_each<A, kernel_call_t, false>(launch_preload<kernel_call_t>);
+        return error != 0 ? error : move_kernels_each<A, kernel_call_t, true>(launch_preload<kernel_call_t>);
     }
 };
 

@@ -177,7 +177,7 @@ template <class A, class L> struct list_reducer {
     static int preload(void)
     {
         const int error = reducer<A>::preload();
-        return error != 0 ? error : reduce_kernels_preload<L, list_t>();
+        return error != 0 ? error : reduce_kernels_each<L, list_t>(launch_preload<list_t>);
     }
 #else
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)

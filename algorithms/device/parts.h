@@ -132,7 +132,7 @@ template <class A> struct parts_reducer {
     static int preload(void)
     {
         const int error = reducer<A>::preload();
-        return error != 0 ? error : reduce_kernels_preload<A, parts_t>();
+        return error != 0 ? error : reduce_kernels_each<A, parts_t>(launch_preload<parts_t>);
     }
 };
 
@@ -155,7 +155,7 @@ template <class A> struct parts_mover {
     static int preload(void)
     {
         const int error = mover<A>::preload();
-        return error != 0 ? error : move_kernels_preload<A, parts_t, false>();
+        return error != 0 ? error : move_kernels_each<A, parts_t, false>(launch_preload<parts_t>);
     }
 };
 

@@ -207,6 +207,9 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(bulk_stale_flag kernels bulk_move bulk/walk.h "count < 2 * EPOCH_UNIT ? (uint32_t)count : 0" "(uint32_t)count")
   add_broken(bulk_early_flag kernels bulk_move bulk/roles.h "bulk_done<LAG>(*j.out)" "bulk_read<LAG>(*j.out)")
   add_broken(bulk_early_stage kernels bulk_move bulk/roles.h "bulk_read<LAG>(*j.in)" "bulk_commit(*j.in)")
+  # A sum where this rank has yet to send from; a chunk that is stored before it is added.
+  add_broken(bulk_in_place kernels bulk_add bulk/bulk_add.cu "bulk_told(j.sent) > chunk" "true")
+  add_broken(bulk_unadded kernels bulk_add bulk/roles.h "ADDED ? bulk_changed(*j.in, at) : bulk_filled(*j.in, at)" "bulk_filled(*j.in, at)")
   # Slots where staged scatters, as soon as it has begun its next call.
   add_broken(bulk_staged kernels "bulk_move|staged" bulk/walk.h "team.staging_bytes / 2 +" "0 +")
   # The next launch does not know the position in the ring.

@@ -31,7 +31,8 @@ void gpu_buffers_free(const gpu_buffers_t *b, const gpu_team_t *g)
 /* Messages: gpu_pairs.c. */
 bool gpu_call_drawn(const gpu_team_t *g, const alg_algorithm_t *algorithm)
 {
-    return algorithm->memory == g->map.memory && algorithm->collective != ALG_SEND_RECV;
+    return algorithm->memory == g->map.memory && algorithm->collective != ALG_SEND_RECV &&
+           algorithm->max_bytes(&g->map, (uint32_t)g->nranks, ALG_FLOAT32) > 0;
 }
 
 gpu_call_t gpu_call_draw(const gpu_team_t *g, const gpu_buffers_t *b, uint64_t *state, int only, size_t most_bytes)

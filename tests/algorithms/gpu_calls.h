@@ -22,7 +22,7 @@ typedef struct gpu_call {
 
 void gpu_buffers_make(gpu_buffers_t *b, const gpu_team_t *g);
 void gpu_buffers_free(const gpu_buffers_t *b, const gpu_team_t *g);
-/* Whether calls of this algorithm are drawn: it has the team's memory, and is not for messages. */
+/* Whether calls of this algorithm are drawn: it serves the team, and is not for messages. */
 bool gpu_call_drawn(const gpu_team_t *g, const alg_algorithm_t *algorithm);
 /* only: index of an algorithm, or -1. */
 gpu_call_t gpu_call_draw(const gpu_team_t *g, const gpu_buffers_t *b, uint64_t *state, int only, size_t most_bytes);

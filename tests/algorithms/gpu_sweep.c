@@ -4,7 +4,8 @@
  * table are chosen from. One process, one thread; a graph of calls per GPU.
  * Two replays are queued back to back and the second is timed, so that the
  * GPUs start together. CSV on stdout; µs a call, the median over rounds of the
- * slowest GPU. Usage: gpu_sweep [-g GPUs] [-c collective] [-a algorithm] [-b from] [-e to] [-s factor] [-t type]
+ * slowest rank. Usage: gpu_sweep [-g ranks: more than GPUs share them, which only compares kernels of few blocks]
+ *                              [-c collective] [-a algorithm] [-b from] [-e to] [-s factor] [-t type]
  *                              [-B blocks,...] [-T threads,...] [-E 0|1: early] [-P priority]
  *                              [-m ring|pair|all: messages to the next rank, from rank 0 to 1, between all]
  *                              [-M: through the host's memory] [-p: calls of a part for each root]
@@ -22,7 +23,7 @@
 enum { ROUNDS = 7, MOST_LIST = 16 };
 
 typedef struct options {
-    int gpus;
+    int ranks;
     const char *collective, *algorithm, *messages;
     size_t from, to, factor;
     alg_memory_t memory;
@@ -55,7 +56,7 @@ static float measure(gpu_team_t *g, const alg_algorithm_t *algorithm, alg_call_t
     cudaEvent_t begin[ALG_MAX_RANKS], end[ALG_MAX_RANKS];
     for (int r = 0; r < g->nranks; r++) {
         cudaGraph_t graph;
-        GPU(cudaSetDevice(r));
+        GPU(cudaSetDevice(g->device[r]));
         GPU(cudaEventCreate(&begin[r]));
         GPU(cudaEventCreate(&end[r]));
         GPU(cudaStreamBeginCapture(g->stream[r], cudaStreamCaptureModeThreadLocal));
@@ -68,7 +69,7 @@ static float measure(gpu_team_t *g, const alg_algorithm_t *algorithm, alg_call_t
     float round[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) {
         for (int r = 0; r < g->nranks; r++) {
-            GPU(cudaSetDevice(r));
+            GPU(cudaSetDevice(g->device[r]));
             GPU(cudaGraphLaunch(exec[r], g->stream[r]));
             GPU(cudaEventRecord(begin[r], g->stream[r]));
             GPU(cudaGraphLaunch(exec[r], g->stream[r]));
@@ -83,7 +84,7 @@ static float measure(gpu_team_t *g, const alg_algorithm_t *algorithm, alg_call_t
         }
     }
     for (int r = 0; r < g->nranks; r++) {
-        GPU(cudaSetDevice(r));
+        GPU(cudaSetDevice(g->device[r]));
         GPU(cudaGraphExecDestroy(exec[r]));
         GPU(cudaEventDestroy(begin[r]));
         GPU(cudaEventDestroy(end[r]));
@@ -192,7 +193,7 @@ int main(int argc, char **argv)
     while ((option = getopt(argc, argv, "g:c:a:b:e:s:t:B:T:E:P:m:Mpu:i")) != -1) {
         switch (option) {
         case 'g':
-            o.gpus = atoi(optarg);
+            o.ranks = atoi(optarg);
             break;
         case 'c':
             o.collective = optarg;
@@ -243,19 +244,21 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    o.gpus = gpu_count_or_skip(o.gpus, 2);
+    const int gpus = gpu_count_or_skip(0, o.ranks > 1 ? 1 : 2);
+    if (o.ranks == 0)
+        o.ranks = gpus;
     gpu_team_t g;
-    gpu_team_make(&g, o.gpus, o.gpus, o.memory, 80u << 20);
+    gpu_team_make(&g, o.ranks, gpus < o.ranks ? gpus : o.ranks, o.memory, 80u << 20);
     uint8_t *input[ALG_MAX_RANKS], *output[ALG_MAX_RANKS];
-    for (int r = 0; r < o.gpus; r++) {
-        GPU(cudaSetDevice(r));
+    for (int r = 0; r < o.ranks; r++) {
+        GPU(cudaSetDevice(g.device[r]));
         GPU(cudaMalloc((void **)&input[r], o.to + o.off));
         GPU(cudaMalloc((void **)&output[r], o.to + o.off));
         GPU(cudaMemset(input[r], 0x11 * (r + 1), o.to));
         g.team[r].priority = o.priority;
         GPU(cudaDeviceSynchronize());
     }
-    printf("gpus,collective,bytes,type,algorithm,blocks,threads,us\n");
+    printf("ranks,collective,bytes,type,algorithm,blocks,threads,us\n");
     for (size_t bytes = o.from; bytes <= o.to; bytes *= o.factor)
         sweep_size(&g, &o, input, output, bytes);
     gpu_team_free(&g);

@@ -21,7 +21,7 @@
 #include "copies.h"
 #include "streams.h"
 
-enum { WARP = 32, STACK_BYTES = 48 << 10, MOST_STORES = 24, STEP_NS = 100, LATE = 256 };
+enum { WARP = 32, STACK_BYTES = 48 << 10, MOST_STORES = 24, STEP_NS = 100, LATE = 256, SHARED_PAD = 16 };
 
 typedef enum kind { STORE, ADD, OR } kind_t;
 
@@ -373,6 +373,11 @@ void *emulator_shared(void)
     return g_now->its_block->copies.memory.data();
 }
 
+uint32_t emulator_shared_bytes(void)
+{
+    return (uint32_t)(g_now->its_block->copies.memory.size() - SHARED_PAD);
+}
+
 uint64_t emulator_now_ns(void)
 {
     return (g_steps + 1) * STEP_NS;
@@ -558,7 +563,7 @@ grid_t *emulator_begin(const launch_t &launch, grid_t *before)
     for (uint32_t i = 0; i < launch.blocks; i++) {
         g->blocks.emplace_back(new block);
         block *b = g->blocks.back().get();
-        b->copies.memory.resize(launch.shared_bytes + 16);
+        b->copies.memory.resize(launch.shared_bytes + SHARED_PAD);
         b->copies.group.resize(launch.threads);
         b->copies.told.resize(launch.threads);
         b->copies.tells = 0;

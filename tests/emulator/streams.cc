@@ -253,9 +253,15 @@ cudaError_t cudaGetDeviceCount(int *count)
     return cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetAttribute(int *value, int, int)
+cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int)
 {
-    *value = 9; /* sm_90 */
+    *value = attribute == cudaDevAttrComputeCapabilityMajor ? 9 : 227 << 10; /* sm_90 */
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *device)
+{
+    *device = 0;
     return cudaSuccess;
 }
 

@@ -60,6 +60,7 @@ const alg_algorithm_t *const alg_registry[] = {
     &(const alg_algorithm_t){"twoshot", ALG_ALL_REDUCE, half, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL},
     &(const alg_algorithm_t){"staged", ALG_ALL_REDUCE, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL},
     PAIR(ALG_REDUCE_SCATTER),
+    BULK(ALG_REDUCE_SCATTER),
     PAIR(ALG_REDUCE),
     &(const alg_algorithm_t){"twoshot", ALG_REDUCE, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL},
     PAIR(ALG_ALL_GATHER),
@@ -149,11 +150,13 @@ static void built_in_rows(void **state)
         const uint64_t once = (n == 2 ? 24 : n == 3 ? 2 : 1) * MIB;
         for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
             const uint64_t most = (n == 2 && blocks[i] != ALG_GATHER ? 512 : 128) * MIB;
-            const bool bulk = n == 2 && (blocks[i] == ALG_ALL_GATHER || blocks[i] == ALG_ALL_TO_ALL);
+            const uint64_t push = (n > 2 || blocks[i] == ALG_GATHER  ? most / MIB
+                                   : blocks[i] == ALG_REDUCE_SCATTER ? 128
+                                                                     : 64) *
+                                  MIB;
             expect(blocks[i], 1024, "push");
-            expect(blocks[i], 64 * MIB, "push");
-            expect(blocks[i], 64 * MIB + n, bulk ? "bulk" : "push");
-            expect(blocks[i], most, bulk ? "bulk" : "push");
+            expect(blocks[i], push, "push");
+            expect(blocks[i], most, most > push ? "bulk" : "push");
             expect(blocks[i], most + n, "nccl");
             assert_true(choose(blocks[i], ALG_INT8, MIB).blocks <= 32);
         }

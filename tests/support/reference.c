@@ -266,16 +266,15 @@ static void reduce_floats(ncclDataType_t type, ref_op_t op, int n, const uint8_t
     const int share = share_of(op, n);
     double wide = term(type, op, 0, inputs, scalars) / share;
     float narrow = (float)wide;
-    for (int r = 1; r < n; r++) {
-        double x = term(type, op, r, inputs, scalars) / share;
-        wide = fold_double(op, wide, x);
-        narrow = fold_float(op, narrow, (float)x);
+    if (type == ncclFloat64) {
+        for (int r = 1; r < n; r++)
+            wide = fold_double(op, wide, term(type, op, r, inputs, scalars) / share);
+        ref_encode(type, op == REF_AVG ? wide / ((double)n / share) : wide, result);
+        return;
     }
-    if (op == REF_AVG) {
-        wide /= (double)n / share;
-        narrow /= (float)n / (float)share;
-    }
-    ref_encode(type, type == ncclFloat64 ? wide : narrow, result);
+    for (int r = 1; r < n; r++)
+        narrow = fold_float(op, narrow, (float)(term(type, op, r, inputs, scalars) / share));
+    ref_encode(type, op == REF_AVG ? narrow / ((float)n / (float)share) : narrow, result);
 }
 
 void ref_reduce(ncclDataType_t type, ref_op_t op, int n, const void *inputs, const void *scalars, void *result)

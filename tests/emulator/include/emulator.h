@@ -28,8 +28,9 @@ typedef struct emulator_lane {
 
 /* The running one. */
 const emulator_lane_t *emulator_lane(void);
-/* Memory of its block. */
+/* Memory of its block, and the bytes of that in the launch. */
 void *emulator_shared(void);
+uint32_t emulator_shared_bytes(void);
 uint64_t emulator_now_ns(void);
 
 /* A barrier of the lanes that have not ended; the result of all their x. */
