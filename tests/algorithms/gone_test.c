@@ -93,6 +93,10 @@ static void each_algorithm(try_t try)
         if (a->collective == ALG_SEND_RECV || a->memory == ALG_MEMORY_NETWORK)
             continue;
         static caller_t caller[RANKS];
+        alg_map_t map;
+        assert_true(a->memory == ALG_MEMORY_SHM ? alg_map_init_shm(&map, SCRATCH) : alg_map_init(&map, SCRATCH));
+        if (a->max_bytes(&map, RANKS, ALG_FLOAT32) == 0)
+            continue; /* for two ranks alone */
         /* The host device makes a list of all-reduces one by one. */
         const bool together = a->part_bytes && alg_collective_rooted(a->collective);
         for (uint32_t roots = 1; roots <= (together ? 2 : 1); roots++) {

@@ -63,7 +63,8 @@ static list_t draw_list(const world_t *w, uint64_t *state)
     if (data_below(state, 3) == 0) {
         do
             l.algorithm = alg_registry[data_below(state, alg_registry_count)];
-        while (l.algorithm->memory != ALG_MEMORY_PEER || l.algorithm->collective == ALG_SEND_RECV);
+        while (l.algorithm->memory != ALG_MEMORY_PEER || l.algorithm->collective == ALG_SEND_RECV ||
+               l.algorithm->max_bytes(&w->map, n, ALG_FLOAT32) == 0);
     }
     coll_t k = {.collective = l.algorithm->collective, .c = {.type = world_draw_type(state), .nranks = (int)n}};
     k.c.op = (ref_op_t)data_below(state, REF_OPS);

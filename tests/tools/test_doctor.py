@@ -65,7 +65,7 @@ def doctor_command():
         # An NCCL by its path; the same without the preload; a statically linked one; none.
         see(1, f"opened {os.path.realpath(FAKE)} by its path", "shunt run --audit -- CMD",
             command=(CLIENT, FAKE, "0", "0", "0", LINGER), **where)
-        see(1, f"loaded {os.path.realpath(FAKE)}: it was started without", "pass LD_PRELOAD on",
+        see(1, f"loaded {os.path.realpath(FAKE)}: it was started without", "behind its launcher",
             command=("env", "-u", "LD_PRELOAD", CLIENT, FAKE, "0", "0", "0", LINGER), **where)
         see(1, f"{STATIC} (process tools_static) has NCCL linked into it", "take a build", command=(STATIC,), **where)
         see(1, "no process made a communicator", command=("sleep", LINGER), **where)
