@@ -34,7 +34,7 @@ LANE_HOST_FN constexpr bool is_unsigned(int type)
  * range where the average does not. */
 LANE_FN uint32_t reduce_share(uint32_t nranks)
 {
-    return nranks <= 2 ? 2 : nranks <= 4 ? 4 : 8;
+    return nranks <= 1 ? 1 : nranks <= 2 ? 2 : nranks <= 4 ? 4 : 8;
 }
 
 /* a[i] = a[i] op v[i]; a value that is added is multiplied by `scale` first. */
