@@ -203,7 +203,9 @@ namespace
 struct bulk_reducer {
     typedef bulk_add algorithm;
     typedef kernel_call_t argument;
+#ifndef __CUDACC__
     static constexpr part_bytes_t PART_BYTES = NULL;
+#endif
 
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {

@@ -122,7 +122,9 @@ namespace
 /* A mover (device/launch.h). */
 struct bulk_mover {
     typedef bulk_move algorithm;
+#ifndef __CUDACC__
     static constexpr part_bytes_t PART_BYTES = NULL;
+#endif
 
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
