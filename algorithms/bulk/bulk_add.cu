@@ -11,15 +11,17 @@
  * Slots, flags, credit and most roles are those of bulk_move.cu. The taker loads the
  * chunk of the own input behind the peer's; the adders, two groups of warps that add
  * chunks in turn, leave the sums in the peer's place; the keeper stores these. Where
- * buffers are not whole (input.h) the adders load the own input themselves.
+ * buffers are not whole (input.h), or the input is multiplied first, the adders load the
+ * own input themselves.
  *
- * A rank sends the very bits that it adds itself, and both ranks add in rank order, so
- * both have the same sums.
+ * A rank sends the very bits that it adds itself, and both ranks add in rank order, or
+ * where order does not count (reduce.h), so both have the same sums.
  *
- * In place, an all-reduce writes where it has to send from. So an adder adds a chunk
- * when the sender has told that this rank's own chunk is complete at the peer. No
- * circle comes of that: what the sender waits for is credit for a chunk at least
- * `slots - lag` before the adder's, which the peer's keeper gives.
+ * In place, an all-reduce writes where it has to send from. So an adder of an all-reduce
+ * adds a chunk when the sender has told that this rank's own chunk is complete at the
+ * peer. No circle comes of that: the sender tells when it has credit for a chunk `lag`
+ * later, which the peer's keeper gives when it has kept a chunk `slots - lag` before the
+ * adder's.
  */
 #include "algorithms/bulk/launch.h"
 #include "algorithms/bulk/plain.h"
@@ -34,6 +36,9 @@ template <class R> struct bulk_prepared {
         return r.prepare(x);
     }
 };
+
+/* A group meets the same stages again and again, so it cannot take a stage's next filling for its last one's. */
+static_assert(BULK_SIZE<true>.depth % BULK_TURNS == 0, "groups would meet each other's stages");
 
 /* What has arrived, joined with the own input, in its stage. WHOLE: the own input is in the stage, too. */
 template <class R, bool WHOLE> struct bulk_adder {
@@ -199,7 +204,7 @@ namespace
 {
 
 /* A reducer (device/launch.h). Bulk copies send the input as it is, so where it is multiplied first the kernel for
- * buffers that are not whole serves. Ranks may differ. */
+ * buffers that are not whole serves. One rank's buffers may be whole, and the other's not. */
 struct bulk_reducer {
     typedef bulk_add algorithm;
     typedef kernel_call_t argument;

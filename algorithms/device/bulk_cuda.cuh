@@ -160,8 +160,9 @@ LANE_HOST_FN constexpr uint32_t bulk_shared_bytes(uint32_t depth, uint32_t first
 
 LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t second)
 {
-    const uint32_t at = bulk_base(), most = (bulk_room() - BULK_HEAD) / (first + second);
-    depth = depth < most ? depth : most;
+    const uint32_t at = bulk_base(), room = (bulk_room() - BULK_HEAD) / (first + second);
+    if (depth > room)
+        depth = room / 2 * 2; /* two groups of warps may take the stages in turn (bulk_add.cu) */
     b.word = at;
     LANE_UNROLL
     for (uint32_t i = 0; i < 2; i++) {
