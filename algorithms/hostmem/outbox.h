@@ -13,7 +13,8 @@
  * has ended call e (algorithm.h), so no rank reads there any more.
  *
  * A mark comes again after 2^31 calls. A unit unused since then would look new, so
- * each call clears one unit behind those it uses, in turn. The hole that a rank's own section leaves is never read.
+ * each call clears one unit behind those it uses, in turn. The hole
+ * that a rank's own section leaves is never read.
  *
  * A lane has three vectors at a time, which take four units. Those of a warp form
  * a tile, so that each of its stores and loads is of whole lines.

@@ -171,7 +171,7 @@ static void load(void)
     bool none =
         error == -ENOENT || error == -ENOTDIR || error == -EACCES; /* or there is no cache folder for this user */
     if (error && (given[0] != '\0' || !none)) {
-        shim_warn("%s: %s; the built-in table is used; name a table that `shunt tune` wrote in SHUNT_TABLE", path,
+        shim_warn("%s: %s; the built-in table is used; run `shunt tune`, or name another table in SHUNT_TABLE", path,
                   error == -EFBIG ? "not a file of at most 1 MiB" : strerror(-error));
         return;
     }

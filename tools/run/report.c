@@ -150,8 +150,7 @@ void tool_report_print(FILE *out, tool_counts_t *counts, const tool_times_t *tim
     line_t sums[2] = {{0}, {0}}; /* eager, captured */
     if (counts->count == 0) {
         fprintf(out, "shunt: no process made a call that Shunt saw, or none ended by itself (a signal or _exit, as of "
-                     "Python's forked "
-                     "workers, leaves no counts); `shunt doctor -- CMD` looks for the reason\n");
+                     "Python's forked workers, leaves no counts); `shunt doctor -- CMD` looks for the reason\n");
         return;
     }
     qsort(counts->row, counts->count, sizeof counts->row[0], by_line);
