@@ -86,6 +86,7 @@ enum {
     ALG_CONTROL_BYTES = 4096,
     ALG_EPOCH_OFFSET = 0,     /* uint64_t: counts the calls on this scratch (epoch.h) */
     ALG_SERIES_OFFSET = 8,    /* uint64_t: the last series of rooted calls (series.h) */
+    ALG_TAKEN_OFFSET = 128,   /* uint64_t: chunks that blocks have taken in this call; 0 between calls (bulk/walk.h) */
     ALG_LOOK_OFFSET = 256,    /* uint64_t, CUDA: when a waiting kernel last looked at the host's words */
     ALG_STOP_OFFSET = 512,    /* ALG_MAX_RANKS words of 8 bytes: peer r stores 1 when its wait ran out of time */
     ALG_ENDED_OFFSET = 1024,  /* uint64_t, host device: collectives ended on this rank, for peers to read */
@@ -252,8 +253,9 @@ typedef struct alg_call {
     uint32_t message_count;
     const alg_message_t *messages;
     /* The grid; all but `blocks` for CUDA alone. Of a collective, blocks and threads are the same on every rank: the
-     * row's, lowered by `shape`. Only of calls with `parts` they may differ, as ranks may group calls differently. Of
-     * messages they are upper limits. shim_share_grant sets the last two. */
+     * row's, lowered by `shape`. They may differ of calls with `parts`, as ranks may group calls differently, and
+     * `blocks` where the algorithm has unaligned_blocks. Of messages they are upper limits. shim_share_grant sets the
+     * last two. */
     uint32_t blocks;
     uint32_t threads;     /* of a block; a multiple of 32 */
     uint32_t most_blocks; /* that fit this rank's share of its GPU; 0: all */
@@ -282,7 +284,17 @@ typedef struct alg_algorithm {
     alg_memory_t memory; /* the memory that it works with */
     /* The most bytes of such a call, but for its count, that can be a part of another one; NULL: none can. Pure. */
     uint64_t (*part_bytes)(const alg_team_t *team, const alg_call_t *call);
+    /* Not 0: each block takes longer where this rank's buffers are unaligned, so the rank's grid has so many blocks at
+     * least. */
+    uint32_t unaligned_blocks;
 } alg_algorithm_t;
+
+/* Of a collective: whether all blocks of its buffers begin at multiples of 16 bytes. Ranks may differ. */
+static inline bool alg_call_is_aligned(const alg_call_t *call)
+{
+    const uint64_t step = alg_collective_blocks(call->collective, 2) > 1 ? call->count * alg_type_bytes(call->type) : 0;
+    return ((uintptr_t)call->input | (uintptr_t)call->output | step) % 16 == 0;
+}
 
 /* All algorithms, in registry order. */
 extern const alg_algorithm_t *const alg_registry[];

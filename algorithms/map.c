@@ -17,7 +17,8 @@
 #define SHM_FLAGS_BYTES ((size_t)ALG_SHM_CHANNELS * ALG_MAX_RANKS * 8)
 
 static_assert(ALG_EPOCH_OFFSET % 16 == 0 && ALG_SERIES_OFFSET == ALG_EPOCH_OFFSET + 8, "these two are read in one go");
-static_assert(ALG_SERIES_OFFSET + 8 <= ALG_LOOK_OFFSET, "words of the control page overlap");
+static_assert(ALG_SERIES_OFFSET + 8 <= ALG_TAKEN_OFFSET, "words of the control page overlap");
+static_assert(ALG_TAKEN_OFFSET + 8 <= ALG_LOOK_OFFSET, "words of the control page overlap");
 static_assert(ALG_LOOK_OFFSET + 8 <= ALG_STOP_OFFSET, "words of the control page overlap");
 static_assert(ALG_STOP_OFFSET + 8 * ALG_MAX_RANKS <= ALG_ENDED_OFFSET, "words of the control page overlap");
 static_assert(ALG_CALLS_OFFSET + 8 <= ALG_MAILBOX_OFFSET, "words of the control page overlap");

@@ -10,54 +10,48 @@
  *
  * Slots, flags, credit and most roles are those of bulk_move.cu. The taker loads the
  * chunk of the own input behind the peer's; the adders, two groups of warps that add
- * chunks in turn, leave the sums in the peer's place; the keeper stores these. Where
- * buffers are not whole (input.h), or the input is multiplied first, the adders load the
- * own input themselves.
+ * chunks in turn, leave the sums in the peer's place; the keeper stores these.
  *
- * A rank sends the very bits that it adds itself, and both ranks add in rank order, or
+ * A rank sends the very bits that it adds itself (bulk_multiplied), and both ranks add in rank order, or
  * where order does not count (reduce.h), so both have the same sums.
  *
  * In place, an all-reduce writes where it has to send from. So an adder of an all-reduce
- * adds a chunk when the sender has told that this rank's own chunk is complete at the
- * peer. No circle comes of that: the sender tells when it has credit for a chunk `lag`
- * later, which the peer's keeper gives when it has kept a chunk `slots - lag` before the
- * adder's.
+ * adds a chunk when the sender of its block, which sends the same chunk, has told that
+ * it is complete at the peer. No circle comes of that: the sender waits for credit alone,
+ * which is for a lower chunk.
  */
 #include "algorithms/bulk/launch.h"
 #include "algorithms/bulk/plain.h"
 #include "algorithms/device/input.h"
 
-/* What this rank sends of a vector of its input, where bulk copies do not send it as it is. */
-template <class R> struct bulk_prepared {
+/* This rank's contribution, of a vector of its input. */
+template <class R> struct bulk_multiplied {
     const R &r;
+
+    LANE_FN bool changes() const
+    {
+        return r.op == ALG_PREMUL_SUM;
+    }
 
     LANE_FN vec16_t operator()(const vec16_t &x) const
     {
-        return r.prepare(x);
+        return changes() ? r.prepare(x) : x;
     }
 };
 
-/* A group meets the same stages again and again, so it cannot take a stage's next filling for its last one's. */
-static_assert(BULK_SIZE<true>.depth % BULK_TURNS == 0, "groups would meet each other's stages");
-
-/* What has arrived, joined with the own input, in its stage. WHOLE: the own input is in the stage, too. */
+/* What has arrived, joined with the own input, which lies behind it in its stage. */
 template <class R, bool WHOLE> struct bulk_adder {
-    enum { WARPS = BULK_TURNS * BULK_WARPS, BATCH = BULK_SIZE<true>.batch };
+    enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;
     const R &r;
     buffer_t input; /* the own block */
     walk w;
     bulk_at_t at;
     uint32_t thread; /* of its group */
-    uint32_t chunk;  /* of the block's, of all its channels */
-    uint32_t row;    /* of the chunk: first vector of the rows that are next */
-    bool loaded;
-    vec16_t own[BATCH]; /* not WHOLE: of these rows, this lane's; each `threads` behind the one before */
 
-    LANE_FN static bulk_adder make(const bulk_job_t &j, const R &r, const buffer_t &input, const walk &w,
-                                   const lane_t &lane)
+    LANE_FN static bulk_adder make(const bulk_job_t &j, const R &r, const buffer_t &input, const lane_t &lane)
     {
-        bulk_adder a = {j, r, input, w, {}, lane.thread % bulk_threads(), 0, 0, false, {}};
+        bulk_adder a = {j, r, input, {}, {}, lane.thread % bulk_threads()};
         for (uint32_t turn = 0; turn < lane.thread / bulk_threads() % BULK_TURNS; turn++)
             a.next();
         return a;
@@ -65,57 +59,53 @@ template <class R, bool WHOLE> struct bulk_adder {
 
     LANE_FN void next()
     {
-        if (w.done())
-            return;
         bulk_next(*j.in, at);
-        chunk++;
-        w.next();
+        w.n++;
     }
 
     LANE_FN bulk_step_t step()
     {
-        if (w.done())
-            return BULK_ENDED;
-        const uint32_t vectors = buffer_vectors(w.bytes()), threads = bulk_threads();
-        if (!WHOLE && !loaded)
-            load(vectors);
-        loaded = true;
-        if (row == 0 && lane_warp_any(!bulk_filled(*j.in, at) || !sent()))
+        const bulk_step_t found = w.look(j);
+        if (lane_warp_any(found == BULK_IDLE))
             return BULK_IDLE;
-        LANE_UNROLL
-        for (uint32_t b = 0; b < BATCH; b++) {
-            const uint32_t i = row + b * threads + thread;
-            if (i >= vectors)
-                continue;
-            vec16_t x[1] = {bulk_vector<true>(*j.in, at, i * VEC)};
-            const vec16_t mine = WHOLE ? bulk_vector<true>(*j.in, at, w.plan.slot + i * VEC) : own[b];
-            bulk_stage_store(*j.in, at, i, r.combine(x, j.team->rank, mine));
+        if (found == BULK_ENDED)
+            return BULK_ENDED;
+        if (lane_warp_any(!bulk_filled(*j.in, at) || !sent()))
+            return BULK_IDLE;
+        const uint32_t vectors = buffer_vectors(j.bytes(w.chunk)), threads = bulk_threads();
+        const bulk_granules_t g = WHOLE ? bulk_granules_t{} : bulk_granules(j, input.base, w.chunk);
+        for (uint32_t row = 0; row < vectors; row += BULK_BATCH * threads) {
+            LANE_UNROLL
+            for (uint32_t b = 0; b < BULK_BATCH; b++) {
+                const uint32_t i = row + b * threads + thread;
+                if (i >= vectors)
+                    continue;
+                vec16_t x[1] = {bulk_vector(*j.in, at, i * VEC)};
+                bulk_stage_store(*j.in, at, i, r.combine(x, j.team->rank, own(g, i)));
+            }
         }
-        loaded = false;
-        row += BATCH * threads;
-        if (row < vectors)
-            return BULK_MOVED;
-        row = 0;
         bulk_change(*j.in, at, thread);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();
         return BULK_MOVED;
     }
 
-    LANE_FN void load(uint32_t vectors)
+    LANE_FN vec16_t own(const bulk_granules_t &g, uint32_t i) const
     {
-        const uint32_t first = (uint32_t)(w.at / VEC);
-        LANE_UNROLL
-        for (uint32_t b = 0; b < BATCH; b++) {
-            const uint32_t i = row + b * bulk_threads() + thread;
-            own[b] = r.load_from_if(i < vectors, input, first + i);
-        }
+        if (WHOLE)
+            return bulk_vector(*j.in, at, BULK_STAGE + i * VEC);
+        const bulk_multiplied<R> make_vector = {r};
+        if (i < g.first || i >= g.end)
+            return make_vector(buffer_load<uint8_t>(input, (uint32_t)(j.at(w.chunk) / VEC) + i));
+        vec16_t v;
+        bulk_reading(g.shift, [&](auto stage) { v = stage.vector(*j.in, at, BULK_STAGE + g.shift + i * VEC); });
+        return make_vector(v);
     }
 
     /* The output may be where this rank sends from: all-reduce alone. */
     LANE_FN bool sent() const
     {
-        return j.in_step != 0 || bulk_told(j.sent) > chunk;
+        return j.in_step != 0 || j.told(BULK_SENT) > w.n;
     }
 
     LANE_FN void end()
@@ -125,33 +115,27 @@ template <class R, bool WHOLE> struct bulk_adder {
 
 struct bulk_add {
     enum {
+        DEPTH = BULK_ADD_DEPTH,
+        LAG = 0,
         IN_CHUNKS = 2,
-        WHOLE_THREADS = (5 + BULK_TURNS * BULK_WARPS) * 32,
-        MOST_THREADS = (3 + (2 * BULK_TURNS + 1) * BULK_WARPS) * 32
+        WHOLE_THREADS = (8 + BULK_TURNS * BULK_WARPS) * 32,
+        MOST_THREADS = (7 + BULK_TURNS + 2 * BULK_TURNS * BULK_WARPS) * 32
     };
 
     template <int TYPE, int OPS, int N, bool WHOLE>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
         typedef reduction<TYPE, OPS, N, WHOLE> R;
-        constexpr bulk_size_t SIZE = BULK_SIZE<true>;
         R r = R::make(team, call);
         bulk_block_t block;
-        bulk_make(block, SIZE.depth, SIZE.chunk, IN_CHUNKS * SIZE.chunk);
-        bulk_init(lane, block, WHOLE ? 1 : BULK_WARPS, WHOLE ? IN_CHUNKS : 1, BULK_WARPS, WHOLE ? 1 : BULK_WARPS);
-        bulk_job_t j = {};
-        j.team = &team;
-        j.out = &block.ring[0];
-        j.in = &block.ring[1];
-        j.sent = block.word;
-        j.input = (const uint8_t *)call.input;
-        j.output = (uint8_t *)call.output;
+        bulk_make(block, DEPTH, BULK_STAGE, IN_CHUNKS * BULK_STAGE);
+        bulk_init(lane, block, IN_CHUNKS, BULK_WARPS, WHOLE ? 1 : BULK_WARPS);
+        bulk_job_t j = bulk_job(team, call, r.input.bytes, block);
         j.in_step = route_input_has_blocks(call.collective) ? call.stride : 0;
         j.own = j.input + team.rank * j.in_step;
         j.pieces = 1;
-        walk w = walk::make(bulk_plan(team, r.input.bytes, call.blocks, SIZE.chunk), lane);
 
-        lane_begin((uintptr_t)team.own | w.plan.span | r.held(), call.early);
+        lane_begin((uintptr_t)team.own | j.plan.chunks | r.held(), call.early);
         r.begin(call);
         const uint64_t epoch = epoch_read(team);
         epoch_leave(lane, team);
@@ -160,45 +144,45 @@ struct bulk_add {
             return;
         j.base = epoch_base(epoch);
         typedef bulk_adder<R, WHOLE> adder_t;
-        adder_t adder = adder_t::make(j, r, buffer_make(j.own, r.input.bytes), w, lane);
-        bulk_sender<N, true, false> sender = {j, w, {}, {}, 0, 0, 0};
-        bulk_herald herald = {j, w, 0};
-        bulk_taker<N, WHOLE> taker = {j, w, {}, 0, 0, 0, false};
+        adder_t adder = adder_t::make(j, r, buffer_make(j.own, r.input.bytes), lane);
+        const uint32_t in_warp = lane.thread % lane_warp_size();
+        bulk_lister lister = {j, lane.grid_block, lane.grid_blocks, {}, 0, 0, false, false};
+        bulk_watcher<N, BULK_CREDIT> credit = {j, in_warp, 0};
+        bulk_sender<N, true, WHOLE, LAG> sender = {j, {}, {}, {}, 0, 0, 0, 0};
+        bulk_herald herald = {j, in_warp, 0};
+        bulk_watcher<N, BULK_DATA> data = {j, in_warp, 0};
+        bulk_taker<N, true, WHOLE> taker = {j, {}, {}, 0, 0, 0};
+        bulk_loader<true, WHOLE> loader = {j, {}, {}, 0, 0};
         if constexpr (WHOLE) {
-            bulk_loader<true> loader = {j, w, {}, 0, 0};
-            bulk_keeper<true, true> keeper = {j, w, {}, {}, 0, 0};
-            bulk_roles(lane, team, adder, loader, sender, herald, taker, keeper);
+            bulk_keeper<true, LAG> keeper = {j, {}, {}, {}, 0, 0};
+            bulk_roles(lane, team, adder, lister, loader, credit, sender, herald, data, taker, keeper);
         } else {
-            typedef bulk_plain_loader<true, bulk_prepared<R>> plain_t;
-            plain_t loader = plain_t::make(j, {r}, w, lane);
-            bulk_plain_keeper<true> keeper = {j, w, {}, 0, lane.thread % bulk_threads()};
-            bulk_roles(lane, team, adder, loader, keeper, sender, herald, taker);
+            typedef bulk_shifter<true, bulk_multiplied<R>> shifter_t;
+            shifter_t shifter = shifter_t::make(j, {r}, lane);
+            bulk_plain_keeper<true> keeper = bulk_plain_keeper<true>::make(j, lane);
+            bulk_roles(lane, team, adder, keeper, shifter, lister, loader, credit, sender, herald, data, taker);
         }
     }
 
-    static uint64_t segment_bytes(const alg_team_t *, const alg_call_t *call)
+    static uint64_t segment_bytes(const alg_team_t *, const alg_call_t *)
     {
-        return (uint64_t)call->blocks * BULK_MOST_CHUNKS * BULK_SIZE<true>.chunk;
+        return bulk_segment_bytes();
     }
 
-    static constexpr bulk_size_t size(alg_collective_t)
+    static uint64_t max_bytes(alg_collective_t collective, const alg_map_t *map, uint32_t nranks, alg_type_t)
     {
-        return BULK_SIZE<true>;
-    }
-
-    static uint64_t max_bytes(alg_collective_t, const alg_map_t *map, uint32_t nranks, alg_type_t)
-    {
-        return nranks == 2 && bulk_fits(map, nranks, BULK_SIZE<true>.chunk) ? BULK_MOST_BYTES : 0;
+        return nranks == 2 ? bulk_most_bytes(map, nranks) * alg_collective_blocks(collective, nranks) : 0;
     }
 
     static void shape(alg_collective_t collective, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
-        bulk_shape(bytes / alg_collective_blocks(collective, nranks), BULK_SIZE<true>.chunk, blocks);
+        bulk_shape(bytes / alg_collective_blocks(collective, nranks), blocks);
         *threads = MOST_THREADS;
     }
 };
 
 template <> constexpr bool ONLY_TWO_RANKS<bulk_add> = true;
+template <> constexpr uint32_t UNALIGNED_BLOCKS<bulk_add> = BULK_UNALIGNED_BLOCKS;
 
 namespace
 {
@@ -216,7 +200,7 @@ struct bulk_reducer {
     {
         const kernel_call_t all = kernel_call_make(*call);
         return segments_launch(all, bulk_add::segment_bytes(team, call), [team, stream](const kernel_call_t &segment) {
-            const bool whole = kernel_call_is_whole(segment) && segment.op != ALG_PREMUL_SUM;
+            const bool whole = bulk_is_whole(segment) && segment.op != ALG_PREMUL_SUM;
             return bulk_launch<bulk_add>(
                 reduce_kernel_of<bulk_add, kernel_call_t>(segment.type, ops_kind(segment.op), team->nranks, whole),
                 team, segment, whole, stream);

@@ -5,8 +5,7 @@
  *
  * An algorithm A of such kernels has, beside what device/launch.h wants:
  *   WHOLE_THREADS       of a block, where buffers are whole
- *   size(collective)    a bulk_size_t
- *   IN_CHUNKS           chunks of a stage of the second ring
+ *   DEPTH, IN_CHUNKS    stages of each ring; chunks of a stage of the second ring
  */
 #ifndef SHUNT_BULK_LAUNCH_H
 #define SHUNT_BULK_LAUNCH_H
@@ -32,9 +31,9 @@ template <class A>
 static int bulk_launch(kernel_t<kernel_call_t> kernel, const alg_team_t *team, const kernel_call_t &call, bool whole,
                        void *stream)
 {
-    const bulk_size_t size = A::size(call.collective);
+    static_assert(A::MOST_THREADS <= grid_most_threads<A>(ALG_MAX_RANKS), "more threads than the kernel is built for");
     const uint32_t threads = whole ? (uint32_t)A::WHOLE_THREADS : (uint32_t)A::MOST_THREADS;
-    const uint32_t all = bulk_shared_bytes(size.depth, size.chunk, A::IN_CHUNKS * size.chunk);
+    const uint32_t all = bulk_shared_bytes(A::DEPTH, BULK_STAGE, A::IN_CHUNKS * BULK_STAGE);
     int most = 0;
     const int error = bulk_most_room(&most);
     return error != 0 ? error
@@ -69,23 +68,43 @@ template <class P> static int bulk_preload(kernel_t<P>)
 
 #endif
 
-/* At least some chunks a channel. */
-static inline void bulk_shape(uint64_t block_bytes, uint32_t chunk, uint32_t *blocks)
+/* Whether bulk copies reach all but the last bytes of the buffers. Ranks may differ. */
+static inline bool bulk_is_whole(const kernel_call_t &call)
 {
-    const uint64_t most = block_bytes / (2 * chunk) + 1;
-    if (*blocks > BULK_MOST_CHANNELS)
-        *blocks = BULK_MOST_CHANNELS;
+    const bool blocks = alg_collective_blocks(call.collective, 2) > 1;
+    return ((uintptr_t)call.input | (uintptr_t)call.output | (blocks ? call.stride : 0)) % VEC == 0;
+}
+
+/* On two H100 an unaligned all-reduce of 64 MB takes 345 us with 20 blocks, 289 with 24 and 234 with 32; an aligned one
+ * 198, 203 and 208. */
+enum { BULK_UNALIGNED_BLOCKS = 32 };
+
+/* At least some chunks a block. rank_bytes: of one rank's data. */
+static inline void bulk_shape(uint64_t rank_bytes, uint32_t *blocks)
+{
+    const uint64_t most = rank_bytes / (2 * BULK_CHUNK) + 1;
     if (*blocks > most)
         *blocks = (uint32_t)most;
 }
 
-/* Whether the scratch has room for the least rings. */
-static inline bool bulk_fits(const alg_map_t *map, uint32_t nranks, uint32_t chunk)
-{
-    return map->staging_bytes / 2 >= bulk_rings(nranks, BULK_MOST_CHANNELS, BULK_LEAST_SLOTS, chunk);
-}
-
 /* Vectors are counted in 32 bits. */
 #define BULK_MOST_BYTES ((uint64_t)32 << 30)
+/* A ring as long as what the link carries while a chunk goes one way and its credit comes back, some 10 us; with less
+ * it would stand still. And the least ring, which has a slot. */
+#define BULK_FULL_RING ((uint64_t)1 << 20)
+#define BULK_LEAST_RING ((uint64_t)128 << 10)
+
+/* The most bytes of one rank's data: what the ring holds, if it is not full. */
+static inline uint64_t bulk_most_bytes(const alg_map_t *map, uint32_t nranks)
+{
+    const uint64_t ring = map->staging_bytes / 2 / (nranks - 1);
+    return ring >= BULK_FULL_RING ? BULK_MOST_BYTES : ring >= BULK_LEAST_RING ? ring : 0;
+}
+
+/* Of a kernel. */
+static inline uint64_t bulk_segment_bytes(void)
+{
+    return (uint64_t)BULK_MOST_CHUNKS * BULK_CHUNK;
+}
 
 #endif

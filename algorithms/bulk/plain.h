@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plain.h - the loader and the keeper for buffers that are not whole
- * (input.h), which bulk copies cannot reach: warps that load and store words.
+ * plain.h - the shifter and the keeper for buffers that are not whole (input.h): warps
+ * that move vectors between a stage and memory, or within a stage.
  *
- * What they wait for is the input's memory. So a lane has a batch of vectors on their
- * way before it uses the first, and BULK_TURNS groups of warps load chunks in turn.
- * Outputs are written in whole aligned vectors, shifted where the stage, or the input,
- * has them elsewhere, and single bytes at both ends of a chunk.
+ * Bulk copies reach granules: 16 aligned bytes. So the loader brings all granules of the
+ * buffer that a chunk touches, and the shifter moves the chunk to the stage's beginning.
+ * What lies in no granule of the buffer, at its two ends, it loads by words. Outputs
+ * are written in whole granules, which are read shifted from the stage, and single bytes
+ * at both ends of a chunk.
  */
 #ifndef SHUNT_BULK_PLAIN_H
 #define SHUNT_BULK_PLAIN_H
 
 #include "algorithms/bulk/roles.h"
+
+/* A group meets the same stages again and again, so it cannot take a stage's next filling for its last one's. */
+static_assert(BULK_DEPTH % BULK_TURNS == 0 && BULK_ADD_DEPTH % BULK_TURNS == 0,
+              "groups would meet each other's stages");
 
 /* Lanes of a group. */
 LANE_FN uint32_t bulk_threads()
@@ -19,124 +24,168 @@ LANE_FN uint32_t bulk_threads()
     return BULK_WARPS * lane_warp_size();
 }
 
-/* Bytes of a chunk up to the first whole aligned vector. */
+/* Readers of the 16 bytes of a stage from `byte` on. bulk_reading calls f with the one for `byte` and all places whole
+ * vectors away: where in a granule they begin is its constant. Found out for each vector, it took longer than the
+ * chunk's way to the peer. */
+struct bulk_aligned {
+    LANE_FN static vec16_t vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
+    {
+        return bulk_vector(r, at, byte);
+    }
+};
+
+template <int WORD> struct bulk_from {
+    LANE_FN static vec16_t vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
+    {
+        return bulk_vector_from<WORD>(r, at, byte);
+    }
+};
+
+template <class F> LANE_FN void bulk_reading(uint32_t byte, const F &f)
+{
+    const uint32_t shift = byte % VEC;
+    if (shift == 0)
+        f(bulk_aligned());
+    else if (shift / 4 == 0)
+        f(bulk_from<0>());
+    else if (shift / 4 == 1)
+        f(bulk_from<1>());
+    else if (shift / 4 == 2)
+        f(bulk_from<2>());
+    else
+        f(bulk_from<3>());
+}
+
+/* Bytes of a chunk up to the first granule. */
 LANE_FN uint32_t bulk_head(const uint8_t *to, uint32_t bytes)
 {
     const uint32_t head = (uint32_t)(-(uintptr_t)to % VEC);
     return head < bytes ? head : bytes;
 }
 
-/* A lane's share of the vectors from `from` on: use(i, x). The words around each are readable (buffers.h). */
-template <int BATCH, bool ALIGNED, class F>
-LANE_FN void bulk_each_of(const uint8_t *from, uint32_t vectors, uint32_t thread, F use)
+/* A stage to memory, by `threads` lanes. */
+LANE_FN void bulk_put(const bulk_ring_t &r, const bulk_at_t &at, uint8_t *to, uint32_t bytes, uint32_t thread,
+                      uint32_t threads)
 {
-    const uint32_t threads = bulk_threads();
-    for (uint32_t i = thread; i < vectors; i += BATCH * threads) {
-        vec16_t x[BATCH];
-        LANE_UNROLL
-        for (uint32_t b = 0; b < BATCH; b++) {
-            const uint8_t *p = from + (uint64_t)(i + b * threads) * VEC;
-            if (i + b * threads < vectors)
-                x[b] = ALIGNED ? lane_load(p) : buffer_load_words<uint8_t>(p);
+    const uint32_t head = bulk_head(to, bytes), tail = head + (bytes - head) / VEC * VEC, step = threads * VEC;
+    bulk_reading(head, [&](auto stage) {
+        for (uint32_t row = head + thread * VEC; row < tail; row += BULK_BATCH * step) {
+            vec16_t x[BULK_BATCH];
+            LANE_UNROLL
+            for (uint32_t b = 0; b < BULK_BATCH; b++)
+                x[b] = stage.vector(r, at, row + b * step < tail ? row + b * step : row);
+            LANE_UNROLL
+            for (uint32_t b = 0; b < BULK_BATCH; b++) {
+                if (row + b * step < tail)
+                    lane_store(to + row + b * step, x[b]);
+            }
         }
-        LANE_UNROLL
-        for (uint32_t b = 0; b < BATCH; b++) {
-            if (i + b * threads < vectors)
-                use(i + b * threads, x[b]);
-        }
-    }
-}
-
-template <int BATCH, class F> LANE_FN void bulk_each(const uint8_t *from, uint32_t vectors, uint32_t thread, F use)
-{
-    if ((uintptr_t)from % VEC == 0)
-        bulk_each_of<BATCH, true>(from, vectors, thread, use);
-    else
-        bulk_each_of<BATCH, false>(from, vectors, thread, use);
+    });
+    for (uint32_t b = thread; b < head; b += threads)
+        lane_store_part(to + b, bulk_byte(r, at, b));
+    for (uint32_t b = tail + thread; b < bytes; b += threads)
+        lane_store_part(to + b, bulk_byte(r, at, b));
 }
 
 /* What is sent of a vector of the input, where nothing is computed. */
 struct bulk_as_it_is {
+    LANE_FN bool changes() const
+    {
+        return false;
+    }
+
     LANE_FN vec16_t operator()(const vec16_t &x) const
     {
         return x;
     }
 };
 
-/* Input to stages, each vector as `make_vector` makes it; and the own block to the output. */
-template <bool EACH, class MAKE> struct bulk_plain_loader {
-    enum { WARPS = BULK_TURNS * BULK_WARPS, BATCH = BULK_SIZE<EACH>.batch };
+/* Each chunk to its stage's beginning, each vector as `make_vector` makes it; and the own block to the output. Warps
+ * take stages in turn. */
+template <bool EACH, class MAKE> struct bulk_shifter {
+    enum { WARPS = BULK_TURNS, LANES = BULK_ALL };
     const bulk_job_t &j;
     MAKE make_vector;
     walk w;
     bulk_at_t at;
-    uint32_t piece, thread; /* of its group */
+    uint32_t piece, lane; /* of the warp */
 
-    LANE_FN static bulk_plain_loader make(const bulk_job_t &j, const MAKE &m, const walk &w, const lane_t &lane)
+    LANE_FN static bulk_shifter make(const bulk_job_t &j, const MAKE &m, const lane_t &lane)
     {
-        bulk_plain_loader l = {j, m, w, {}, 0, lane.thread % bulk_threads()};
-        for (uint32_t turn = 0; turn < lane.thread / bulk_threads() % BULK_TURNS; turn++)
-            l.next();
-        return l;
+        const uint32_t lanes = lane_warp_size();
+        bulk_shifter s = {j, m, {}, {}, 0, lane.thread % lanes};
+        for (uint32_t turn = 0; turn < lane.thread / lanes % BULK_TURNS; turn++)
+            s.next();
+        return s;
     }
 
     LANE_FN void next()
     {
-        if (w.done())
-            return;
         bulk_next(*j.out, at);
         if (++piece == j.pieces) {
             piece = 0;
-            w.next();
+            w.n++;
         }
     }
 
     LANE_FN bulk_step_t step()
     {
-        if (w.done())
-            return BULK_ENDED;
-        if (lane_warp_any(!bulk_free(*j.out, at)))
+        const bulk_step_t found = w.look(j);
+        if (lane_warp_any(found == BULK_IDLE))
             return BULK_IDLE;
-        load(j.input + (EACH ? ring_next(*j.team, piece + 1) * j.in_step : 0));
-        bulk_fill(*j.out, at, thread);
-        if (j.keep && piece + 1 == j.pieces)
-            keep(j.input + (EACH ? j.team->rank * j.in_step : 0));
+        if (found == BULK_ENDED)
+            return BULK_ENDED;
+        if (lane_warp_any(!bulk_filled(*j.out, at)))
+            return BULK_IDLE;
+        const uint8_t *block = j.input + (EACH ? ring_next(*j.team, piece + 1) * j.in_step : 0);
+        const bulk_granules_t g = bulk_granules(j, block, w.chunk);
+        if (g.shift != 0 || make_vector.changes())
+            shift(g);
+        ends(g, buffer_make(block, j.plan.bytes));
+        if (j.keep && piece + 1 == j.pieces) {
+            bulk_stored();
+            lane_warp_sync();
+            bulk_put(*j.out, at, j.output + j.team->rank * j.out_step + j.at(w.chunk), j.bytes(w.chunk), lane,
+                     lane_warp_size());
+        }
+        bulk_change(*j.out, at, lane);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();
         return BULK_MOVED;
     }
 
-    /* How many of the vectors from byte `first` of the chunk on bulk_each may load. */
-    LANE_FN uint32_t readable(const uint8_t *block, uint32_t first) const
+    /* All vectors of a batch are read before the first is stored: a vector goes where one before it came from. */
+    LANE_FN void shift(const bulk_granules_t &g) const
     {
-        const uint32_t bytes = w.bytes() - first;
-        const uint64_t rest = w.plan.bytes - w.at - first;
-        const uint32_t beyond = (uintptr_t)(block + w.at + first) % VEC == 0 ? 0 : (uint32_t)BUFFER_WORD;
-        return bytes + beyond <= rest ? bytes / VEC : bytes > beyond ? (bytes - beyond) / VEC : 0;
+        const uint32_t lanes = lane_warp_size();
+        bulk_reading(g.shift, [&](auto stage) {
+            for (uint32_t row = g.first; row < g.end; row += BULK_BATCH * lanes) {
+                vec16_t x[BULK_BATCH];
+                LANE_UNROLL
+                for (uint32_t b = 0; b < BULK_BATCH; b++) {
+                    const uint32_t i = row + b * lanes + lane;
+                    x[b] = stage.vector(*j.out, at, g.shift + (i < g.end ? i : row) * VEC);
+                }
+                lane_warp_sync();
+                LANE_UNROLL
+                for (uint32_t b = 0; b < BULK_BATCH; b++) {
+                    const uint32_t i = row + b * lanes + lane;
+                    if (i < g.end)
+                        bulk_stage_store(*j.out, at, i, make_vector(x[b]));
+                }
+            }
+        });
     }
 
-    LANE_FN void load(const uint8_t *block) const
+    /* The vectors that no bulk copy brings, three at most. */
+    LANE_FN void ends(const bulk_granules_t &g, const buffer_t &block) const
     {
-        const uint32_t vectors = buffer_vectors(w.bytes()), most = readable(block, 0);
-        const buffer_t from = buffer_make(block, w.plan.bytes);
-        const uint32_t first = (uint32_t)(w.at / VEC);
-        bulk_each<BATCH>(block + w.at, most, thread,
-                         [this](uint32_t i, const vec16_t &x) { bulk_stage_store(*j.out, at, i, make_vector(x)); });
-        for (uint32_t i = most + thread; i < vectors; i += bulk_threads()) /* the block's last ones */
-            bulk_stage_store(*j.out, at, i, make_vector(buffer_load<uint8_t>(from, first + i)));
-    }
-
-    LANE_FN void keep(const uint8_t *block) const
-    {
-        const uint8_t *const from = block + w.at;
-        uint8_t *const to = j.output + j.team->rank * j.out_step + w.at;
-        const uint32_t bytes = w.bytes(), head = bulk_head(to, bytes), vectors = readable(block, head);
-        bulk_each<BATCH>(from + head, vectors, thread,
-                         [to, head](uint32_t i, const vec16_t &x) { lane_store(to + head + i * VEC, x); });
-        for (uint32_t b = thread; b < head; b += bulk_threads())
-            lane_store_part(to + b, from[b]);
-        for (uint32_t b = head + vectors * VEC + thread; b < bytes; b += bulk_threads())
-            lane_store_part(to + b, from[b]);
+        const uint32_t vectors = buffer_vectors(j.bytes(w.chunk)), missing = g.first + vectors - g.end;
+        for (uint32_t k = lane; k < missing; k += lane_warp_size()) {
+            const uint32_t i = k < g.first ? k : k - g.first + g.end;
+            bulk_stage_store(*j.out, at, i,
+                             make_vector(buffer_load<uint8_t>(block, (uint32_t)(j.at(w.chunk) / VEC) + i)));
+        }
     }
 
     LANE_FN void end()
@@ -144,49 +193,60 @@ template <bool EACH, class MAKE> struct bulk_plain_loader {
     }
 };
 
-/* Stages to the output. */
+/* By all lanes of a warp: it has read what it needs of the stage. */
+LANE_FN void bulk_release_behind(const bulk_ring_t &r, const bulk_at_t &at, uint32_t thread)
+{
+    lane_warp_sync();
+    if (thread % lane_warp_size() == 0)
+        bulk_release(r, at);
+}
+
+/* Stages to the output, by groups of warps in turn. */
 template <bool ADDED> struct bulk_plain_keeper {
-    enum { WARPS = BULK_WARPS };
+    enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;
     walk w;
     bulk_at_t at;
-    uint32_t piece, thread;
+    uint32_t piece, group, thread; /* of its group */
 
-    LANE_FN bulk_step_t step()
+    LANE_FN static bulk_plain_keeper make(const bulk_job_t &j, const lane_t &lane)
     {
-        if (w.done())
-            return BULK_ENDED;
-        if (lane_warp_any(!bulk_ready<ADDED>(j, at)))
-            return BULK_IDLE;
-        const uint32_t peer = ring_next(*j.team, j.team->nranks - 1 - piece);
-        if (thread == 0)
-            bulk_give_credit(j, w, peer);
-        uint8_t *const to = j.output + peer * j.out_step + w.at;
-        const uint32_t head = bulk_head(to, w.bytes());
-        if (head == 0)
-            store<true>(to, 0);
-        else
-            store<false>(to, head);
-        lane_warp_sync();
-        if (thread % lane_warp_size() == 0)
-            bulk_release(*j.in, at);
+        const uint32_t group = lane.thread / bulk_threads() % BULK_TURNS;
+        bulk_plain_keeper k = {j, {}, {}, 0, group, lane.thread % bulk_threads()};
+        for (uint32_t turn = 0; turn < group; turn++)
+            k.next();
+        return k;
+    }
+
+    LANE_FN void next()
+    {
         bulk_next(*j.in, at);
         if (++piece == j.team->nranks - 1) {
             piece = 0;
-            w.next();
+            w.n++;
         }
-        return BULK_MOVED;
     }
 
-    template <bool ALIGNED> LANE_FN void store(uint8_t *to, uint32_t head) const
+    LANE_FN bulk_step_t step()
     {
-        const uint32_t bytes = w.bytes(), tail = head + (bytes - head) / VEC * VEC, threads = bulk_threads();
-        for (uint32_t b = head + thread * VEC; b < tail; b += threads * VEC)
-            lane_store(to + b, bulk_vector<ALIGNED>(*j.in, at, b));
-        for (uint32_t b = thread; b < head; b += threads)
-            lane_store_part(to + b, bulk_byte(*j.in, at, b));
-        for (uint32_t b = tail + thread; b < bytes; b += threads)
-            lane_store_part(to + b, bulk_byte(*j.in, at, b));
+        const bulk_step_t found = w.look(j);
+        if (lane_warp_any(found == BULK_IDLE))
+            return BULK_IDLE;
+        if (found == BULK_ENDED)
+            return BULK_ENDED;
+        if (lane_warp_any(!bulk_ready<ADDED>(*j.in, at)))
+            return BULK_IDLE;
+        const uint32_t peer = ring_next(*j.team, j.team->nranks - 1 - piece);
+        if (thread == 0)
+            bulk_give_credit(j, w.chunk, peer);
+        bulk_put(*j.in, at, j.output + peer * j.out_step + j.at(w.chunk), j.bytes(w.chunk), thread, bulk_threads());
+        bulk_release_behind(*j.in, at, thread);
+        for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
+            next();
+        /* The other warps are at most a ring of stages behind this one. */
+        if (group == 0 && thread == 0 && w.n > j.in->depth)
+            j.tell(BULK_KEPT, w.n - j.in->depth);
+        return BULK_MOVED;
     }
 
     LANE_FN void end()

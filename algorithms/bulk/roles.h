@@ -1,17 +1,141 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * roles.h - what the warps of a block do (bulk_move.cu, bulk_add.cu): each role has its own walk
- * through the chunks, and no step of one waits for another. plain.h has two of them
- * for buffers that are not whole.
+ * roles.h - what the warps of a block do (bulk_move.cu, bulk_add.cu): each role has its
+ * own walk through the block's chunks, and no step of one waits for another. plain.h has
+ * two of them for buffers that are not whole.
  */
 #ifndef SHUNT_BULK_ROLES_H
 #define SHUNT_BULK_ROLES_H
 
 #include "algorithms/bulk/walk.h"
 
+/* Takes chunks of the call and lists them for the other roles, one when the stage that it goes to is free: a block that
+ * is slow takes fewer. The next number is taken a chunk ahead, since that takes as long as a load. */
+struct bulk_lister {
+    enum { WARPS = 1, LANES = 1 };
+    const bulk_job_t &j;
+    uint32_t block, blocks; /* of this rank's grid */
+    bulk_at_t at;
+    uint32_t listed, next;
+    bool begun, ended;
+
+    LANE_FN bulk_step_t step()
+    {
+        if (ended)
+            return BULK_ENDED;
+        if (!begun)
+            return begin();
+        if (listed + BULK_TURNS - least_done() > BULK_PLACES || !bulk_free(*j.out, at))
+            return BULK_IDLE;
+        if (next >= j.plan.chunks)
+            return finish();
+        list(next);
+        for (uint32_t i = 0; i < j.pieces; i++)
+            bulk_next(*j.out, at);
+        next = take();
+        return BULK_MOVED;
+    }
+
+    LANE_FN bulk_step_t begin()
+    {
+        for (uint32_t i = 1; block == 0 && i < j.team->nranks; i++)
+            bulk_raise_entry(j, ring_next(*j.team, i));
+        begun = true;
+        next = take();
+        return BULK_MOVED;
+    }
+
+    /* Each block takes one number that is not a chunk's. Who gets the last one of these sets the word back. */
+    LANE_FN bulk_step_t finish()
+    {
+        if (next == j.plan.chunks + blocks - 1)
+            lane_write_own(word(), 0);
+        for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
+            list(BULK_NONE);
+        ended = true;
+        return BULK_ENDED;
+    }
+
+    LANE_FN uint64_t *word() const
+    {
+        return (uint64_t *)(j.team->own + ALG_TAKEN_OFFSET);
+    }
+
+    LANE_FN uint32_t take() const
+    {
+        return (uint32_t)lane_take_own(word());
+    }
+
+    LANE_FN void list(uint32_t chunk)
+    {
+        j.tell(BULK_LIST + listed % BULK_PLACES, chunk);
+        j.tell(BULK_LISTED, ++listed);
+    }
+
+    /* The last roles that read a place of the list, in each direction. */
+    LANE_FN uint32_t least_done() const
+    {
+        const uint32_t announced = j.told(BULK_ANNOUNCED), kept = j.told(BULK_KEPT);
+        return announced < kept ? announced : kept;
+    }
+
+    LANE_FN void end()
+    {
+    }
+};
+
+/* The granules (16 aligned bytes) of memory that a chunk touches and that lie in its buffer as a whole: bulk copies
+ * reach no others. In a stage they lie so that the chunk begins at byte `shift`, and of its vectors they hold those
+ * from `first` up to `end`. */
+typedef struct bulk_granules {
+    const uint8_t *from;
+    uint32_t bytes, offset; /* in the stage */
+    uint32_t shift, first, end;
+} bulk_granules_t;
+
+LANE_FN bulk_granules_t bulk_granules(const bulk_job_t &j, const uint8_t *block, uint32_t chunk)
+{
+    const uint32_t bytes = j.bytes(chunk), vectors = (bytes + VEC - 1) / VEC;
+    const uintptr_t begin = (uintptr_t)block + j.at(chunk), low = begin / VEC * VEC;
+    const uintptr_t inner = ((uintptr_t)block + VEC - 1) / VEC * VEC;
+    const uintptr_t outer = ((uintptr_t)block + j.plan.bytes) / VEC * VEC;
+    const uintptr_t from = low > inner ? low : inner;
+    uintptr_t to = (begin + bytes + VEC - 1) / VEC * VEC;
+    to = to < outer ? to : outer;
+    bulk_granules_t g;
+    g.from = (const uint8_t *)from;
+    g.bytes = to > from ? (uint32_t)(to - from) : 0;
+    g.offset = (uint32_t)(from - low);
+    g.shift = (uint32_t)(begin - low);
+    g.first = from > begin ? 1 : 0;
+    g.end = to > begin ? (uint32_t)(to - begin) / VEC : 0;
+    g.end = g.end < g.first ? g.first : g.end < vectors ? g.end : vectors;
+    return g;
+}
+
+/* Chunk `chunk` of a buffer to a stage, from byte `offset` on. */
+template <bool WHOLE>
+LANE_FN void bulk_bring(const bulk_job_t &j, const bulk_ring_t &r, const bulk_at_t &at, const uint8_t *block,
+                        uint32_t chunk, uint32_t offset)
+{
+    if (WHOLE) {
+        const uint32_t bytes = j.bytes(chunk), rest = bytes % VEC;
+        if (rest != 0) { /* the buffer's last bytes */
+            const uint32_t last = (uint32_t)((j.at(chunk) + bytes) / VEC);
+            bulk_stage_store(r, at, (offset + bytes) / VEC,
+                             buffer_load<uint8_t>(buffer_make(block, j.plan.bytes), last));
+            bulk_stored();
+        }
+        bulk_load(r, at, block + j.at(chunk), bytes - rest, offset);
+    } else {
+        const bulk_granules_t g = bulk_granules(j, block, chunk);
+        bulk_load(r, at, g.from, g.bytes, offset + g.offset);
+    }
+}
+
 /* Input to stages. */
-template <bool EACH> struct bulk_loader {
-    enum { WARPS = 1 };
+template <bool EACH, bool WHOLE> struct bulk_loader {
+    enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
     walk w;
     bulk_at_t at;
@@ -19,17 +143,18 @@ template <bool EACH> struct bulk_loader {
 
     LANE_FN bulk_step_t step()
     {
-        if (w.done())
-            return BULK_ENDED;
+        const bulk_step_t found = w.look(j);
+        if (found != BULK_MOVED)
+            return found;
         if (!bulk_free(*j.out, at))
             return BULK_IDLE;
-        const uint8_t *from = j.input + (EACH ? ring_next(*j.team, piece + 1) * j.in_step : 0);
-        bulk_load(*j.out, at, from + w.at, w.bytes());
+        const uint8_t *block = j.input + (EACH ? ring_next(*j.team, piece + 1) * j.in_step : 0);
+        bulk_bring<WHOLE>(j, *j.out, at, block, w.chunk, 0);
         bulk_next(*j.out, at);
         issued++;
         if (++piece == j.pieces) {
             piece = 0;
-            w.next();
+            w.n++;
         }
         return BULK_MOVED;
     }
@@ -40,50 +165,103 @@ template <bool EACH> struct bulk_loader {
     }
 };
 
-/* Stages to the peers. KEEPS: and the own block to the output. */
-template <int N, bool EACH, bool KEEPS> struct bulk_sender {
-    enum { WARPS = 1, LAG = BULK_SIZE<EACH>.lag };
+/* Tells how many of the block's chunks all peers have raised the flag of: `word`. Each lane looks at another chunk, so
+ * that one look finds all. */
+template <int N, int KIND> struct bulk_watcher {
+    enum { WARPS = 1, LANES = BULK_ALL, WORD = KIND == BULK_DATA ? BULK_ARRIVED : BULK_CREDITED };
     const bulk_job_t &j;
-    walk w;
-    bulk_at_t at, read; /* the next stage to send, and to release */
-    uint32_t piece, issued, credit;
+    uint32_t lane; /* of the warp */
+    uint32_t seen;
 
     LANE_FN bulk_step_t step()
     {
-        if (w.done())
-            return BULK_ENDED;
-        if (piece == 0 && !bulk_reached<N>(*j.team, BULK_CREDIT, w, j.base, credit))
-            return BULK_IDLE;
-        if (!bulk_filled(*j.out, at))
-            return BULK_IDLE;
+        const uint32_t n = seen + lane;
+        const bool listed = n < j.told(BULK_LISTED) && lane < BULK_PLACES;
+        const uint32_t chunk = listed ? j.listed(n) : BULK_NONE;
+        const bool reached = chunk != BULK_NONE && bulk_reached<N>(j, KIND, chunk);
+        const uint32_t count = lane_warp_least(reached ? lane_warp_size() : lane);
+        if (count == 0)
+            return lane_warp_any(lane == 0 && listed && chunk == BULK_NONE) ? BULK_ENDED : BULK_IDLE;
+        seen += count;
+        lane_warp_sync();
+        if (lane == 0)
+            j.tell(WORD, seen);
+        return BULK_MOVED;
+    }
+
+    LANE_FN void end()
+    {
+    }
+};
+
+/* What the next role waits for: what filled a stage; CHANGED: what other lanes made of it. */
+template <bool CHANGED> LANE_FN bool bulk_ready(const bulk_ring_t &r, const bulk_at_t &at)
+{
+    return CHANGED ? bulk_changed(r, at) : bulk_filled(r, at);
+}
+
+/* Stages to the peers. WHOLE: and the own block to the output; else the shifter has it. LAG: copies that may be under
+ * way behind the newest. */
+template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
+    enum { WARPS = 1, LANES = 1 };
+    const bulk_job_t &j;
+    walk w;
+    bulk_at_t at, read; /* the next stage to send, and to release */
+    uint32_t piece, issued, done, credited;
+
+    LANE_FN bulk_step_t step()
+    {
+        const bulk_step_t found = w.look(j);
+        if (found != BULK_MOVED || !credit() || !bulk_ready<!WHOLE>(*j.out, at))
+            return settle() ? BULK_MOVED : found == BULK_ENDED ? BULK_ENDED : BULK_IDLE;
         LANE_UNROLL
         for (uint32_t i = 1; i < N; i++) {
             if (i < j.team->nranks && (!EACH || i == piece + 1)) {
                 const uint32_t peer = ring_next(*j.team, i);
-                bulk_store(bulk_slot(*j.team, peer, j.team->rank, w), *j.out, at, w.slot_bytes());
+                bulk_store(bulk_slot(j, peer, j.team->rank, w.chunk), *j.out, at, j.slot_bytes(w.chunk));
             }
         }
-        if (KEEPS && j.keep && (!EACH || piece + 1 == j.pieces))
-            bulk_store(j.output + j.team->rank * j.out_step + w.at, *j.out, at, w.bytes());
+        if (WHOLE && j.keep && (!EACH || piece + 1 == j.pieces))
+            bulk_store(j.output + j.team->rank * j.out_step + j.at(w.chunk), *j.out, at, j.bytes(w.chunk));
         bulk_commit(*j.out);
         bulk_next(*j.out, at);
         issued++;
-        bulk_done<LAG>(*j.out);
-        if (issued > LAG) {
-            bulk_release(*j.out, read);
-            bulk_next(*j.out, read);
-            bulk_tell(j.sent, issued - LAG);
-        }
         if (++piece == j.pieces) {
             piece = 0;
-            credit = w.last() ? 0 : credit; /* the next channel's */
-            w.next();
-            if (w.done()) {
-                bulk_done<0>(*j.out);
-                bulk_tell(j.sent, issued);
-            }
+            w.n++;
         }
+        bulk_done<LAG>(*j.out);
+        release(issued > LAG ? issued - LAG : 0);
         return BULK_MOVED;
+    }
+
+    LANE_FN bool credit()
+    {
+        if (credited <= w.n) {
+            credited = j.told(BULK_CREDITED);
+            bulk_seen();
+        }
+        return credited > w.n;
+    }
+
+    /* So many are complete. */
+    LANE_FN void release(uint32_t complete)
+    {
+        for (; done < complete; done++) {
+            bulk_release(*j.out, read);
+            bulk_next(*j.out, read);
+        }
+        j.tell(BULK_SENT, done);
+    }
+
+    /* Who stands still tells of all that it has sent: else two ranks could wait for each other's last chunks. */
+    LANE_FN bool settle()
+    {
+        if (done == issued)
+            return false;
+        bulk_done<0>(*j.out);
+        release(issued);
+        return true;
     }
 
     LANE_FN void end()
@@ -92,36 +270,27 @@ template <int N, bool EACH, bool KEEPS> struct bulk_sender {
     }
 };
 
-/* DATA flags, for what the sender knows to be complete. */
+/* Raises DATA for what the sender knows to be complete: each lane for another chunk. */
 struct bulk_herald {
-    enum { WARPS = 1 };
+    enum { WARPS = 1, LANES = BULK_ALL };
     const bulk_job_t &j;
-    walk w;
+    uint32_t lane; /* of the warp */
     uint32_t seen;
 
     LANE_FN bulk_step_t step()
     {
-        if (w.done())
-            return BULK_ENDED;
-        const uint32_t sent = bulk_told(j.sent);
-        if (sent - seen < j.pieces)
-            return BULK_IDLE;
+        const bool sent = (seen + lane + 1) * j.pieces <= j.told(BULK_SENT);
+        const uint32_t count = lane_warp_least(sent ? lane_warp_size() : lane);
+        if (count == 0)
+            return lane_warp_any(seen < j.told(BULK_LISTED) && j.listed(seen) == BULK_NONE) ? BULK_ENDED : BULK_IDLE;
         lane_fence();
-        for (bool raised = false; !raised;) {
-            const uint32_t channel = w.channel, chunks = w.chunk + 1;
-            seen += j.pieces;
-            w.next();
-            raised = sent - seen < j.pieces;
-            if (raised || w.channel != channel)
-                raise(channel, chunks);
-        }
+        for (uint32_t i = 1; lane < count && i < j.team->nranks; i++)
+            bulk_raise(j, ring_next(*j.team, i), BULK_DATA, j.listed(seen + lane));
+        seen += count;
+        lane_warp_sync();
+        if (lane == 0)
+            j.tell(BULK_ANNOUNCED, seen);
         return BULK_MOVED;
-    }
-
-    LANE_FN void raise(uint32_t channel, uint32_t chunks) const
-    {
-        for (uint32_t i = 1; i < j.team->nranks; i++)
-            bulk_raise(*j.team, ring_next(*j.team, i), BULK_DATA, channel, j.base + chunks);
     }
 
     LANE_FN void end()
@@ -131,47 +300,40 @@ struct bulk_herald {
 
 /* Own slots to stages: of each chunk the peers' in turn, from who sends to us first. OWN: behind it the chunk of the
  * own input. */
-template <int N, bool OWN> struct bulk_taker {
-    enum { WARPS = 1 };
+template <int N, bool OWN, bool WHOLE> struct bulk_taker {
+    enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
     walk w;
     bulk_at_t at;
     uint32_t piece, issued, arrived;
-    bool begun;
 
     LANE_FN bulk_step_t step()
     {
-        if (!begun)
-            return begin();
-        if (w.done())
-            return BULK_ENDED;
-        if (!bulk_free(*j.in, at))
-            return BULK_IDLE;
-        if (piece == 0 && !bulk_reached<N>(*j.team, BULK_DATA, w, j.base, arrived))
+        const bulk_step_t found = w.look(j);
+        if (found != BULK_MOVED)
+            return found;
+        if (!arrival() || !bulk_free(*j.in, at))
             return BULK_IDLE;
         const uint32_t peer = ring_next(*j.team, j.team->nranks - 1 - piece);
-        bulk_load(*j.in, at, bulk_slot(*j.team, j.team->rank, peer, w), w.slot_bytes());
+        bulk_load(*j.in, at, bulk_slot(j, j.team->rank, peer, w.chunk), j.slot_bytes(w.chunk));
         if (OWN)
-            bulk_load(*j.in, at, j.own + w.at, w.bytes(), w.plan.slot);
+            bulk_bring<WHOLE>(j, *j.in, at, j.own, w.chunk, BULK_STAGE);
         bulk_next(*j.in, at);
         issued++;
         if (++piece == j.team->nranks - 1) {
             piece = 0;
-            arrived = w.last() ? 0 : arrived; /* the next channel's */
-            w.next();
+            w.n++;
         }
         return BULK_MOVED;
     }
 
-    /* Every slot is free: the end of the last kernel came before this, and so did its reads. */
-    LANE_FN bulk_step_t begin()
+    LANE_FN bool arrival()
     {
-        for (walk all = w; !all.done(); all.channel += all.stride, all.begin()) {
-            for (uint32_t i = 1; i < j.team->nranks; i++)
-                bulk_raise(*j.team, ring_next(*j.team, i), BULK_CREDIT, all.channel, j.base + all.plan.slots);
+        if (arrived <= w.n) {
+            arrived = j.told(BULK_ARRIVED);
+            bulk_seen();
         }
-        begun = true;
-        return BULK_MOVED;
+        return arrived > w.n;
     }
 
     LANE_FN void end()
@@ -181,22 +343,16 @@ template <int N, bool OWN> struct bulk_taker {
 };
 
 /* The chunk has left its slot: its load is over, so this store, which waited for that, needs no fence. Nobody waits for
- * the credit of a channel's last slots. */
-LANE_FN void bulk_give_credit(const bulk_job_t &j, const walk &w, uint32_t peer)
+ * the credit of the last slots. */
+LANE_FN void bulk_give_credit(const bulk_job_t &j, uint32_t chunk, uint32_t peer)
 {
-    if (w.at + (uint64_t)w.plan.slots * w.plan.chunk < w.end)
-        bulk_raise(*j.team, peer, BULK_CREDIT, w.channel, j.base + w.plan.slots + w.chunk + 1);
+    if (chunk + j.plan.slots < j.plan.chunks)
+        bulk_raise(j, peer, BULK_CREDIT, chunk + j.plan.slots);
 }
 
-/* What the keeper waits for. ADDED: what has arrived, with the own input added. */
-template <bool ADDED> LANE_FN bool bulk_ready(const bulk_job_t &j, const bulk_at_t &at)
-{
-    return ADDED ? bulk_changed(*j.in, at) : bulk_filled(*j.in, at);
-}
-
-/* Stages to the output. */
-template <bool EACH, bool ADDED> struct bulk_keeper {
-    enum { WARPS = 1, LAG = BULK_SIZE<EACH>.lag };
+/* Stages to the output. ADDED: what has arrived, with the own input added. LAG: as of the sender. */
+template <bool ADDED, int LAG> struct bulk_keeper {
+    enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
     walk w;
     bulk_at_t at, read; /* the next stage to empty, and to release */
@@ -204,14 +360,15 @@ template <bool EACH, bool ADDED> struct bulk_keeper {
 
     LANE_FN bulk_step_t step()
     {
-        if (w.done())
-            return BULK_ENDED;
-        if (!bulk_ready<ADDED>(j, at))
+        const bulk_step_t found = w.look(j);
+        if (found != BULK_MOVED)
+            return found;
+        if (!bulk_ready<ADDED>(*j.in, at))
             return BULK_IDLE;
         issued++;
         const uint32_t peer = ring_next(*j.team, j.team->nranks - 1 - piece);
-        bulk_give_credit(j, w, peer);
-        bulk_store(j.output + peer * j.out_step + w.at, *j.in, at, w.bytes());
+        bulk_give_credit(j, w.chunk, peer);
+        store(j.output + peer * j.out_step + j.at(w.chunk), j.bytes(w.chunk));
         bulk_commit(*j.in);
         bulk_next(*j.in, at);
         bulk_read<LAG>(*j.in);
@@ -221,9 +378,18 @@ template <bool EACH, bool ADDED> struct bulk_keeper {
         }
         if (++piece == j.team->nranks - 1) {
             piece = 0;
-            w.next();
+            j.tell(BULK_KEPT, ++w.n);
         }
         return BULK_MOVED;
+    }
+
+    LANE_FN void store(uint8_t *to, uint32_t bytes) const
+    {
+        const uint32_t whole = bytes / VEC * VEC;
+        if (whole > 0)
+            bulk_store(to, *j.in, at, whole);
+        for (uint32_t b = whole; b < bytes; b++) /* the buffer's last bytes */
+            lane_store_part(to + b, bulk_byte(*j.in, at, b));
     }
 
     LANE_FN void end()

@@ -1,183 +1,221 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * walk.h - which chunk goes when through which slot (bulk_move.cu), and the flags
- * that say so. All is derived from the call and the number of ranks, alike on both
- * ends; nothing is kept between two calls but the flags.
+ * walk.h - the chunks of a call: which block serves which, where each lies in
+ * staging, and the flags that say so.
+ *
+ * All is derived from the call and the number of ranks, alike on every rank, but for
+ * the block that serves a chunk: blocks take chunks in turn, each the next one when it
+ * has room for it. Multiprocessors have unequal shares of the link (on H100 24 blocks with
+ * equal parts ended between 0.8 and 1.4 times the mean), and so all end together.
  */
 #ifndef SHUNT_BULK_WALK_H
 #define SHUNT_BULK_WALK_H
 
 #include "algorithms/device/bulk.h"
 #include "algorithms/device/epoch.h"
+#include "algorithms/device/kernel_call.h"
 #include "algorithms/device/peers.h"
 
-/* A chunk is at most as large as a stage or a slot; `depth` stages in each of a block's two rings. `lag`: copies of the
- * sender that may be under way. A sender that could have more copies waiting in the engine of its multiprocessor holds
- * up what comes from the peers: on 2 H200 32 blocks take 395 us for an all-gather of 256 MB with these stages, and 450
- * with more that are under way (docs/notebook/beside.md). `batch`: plain.h. */
-typedef struct bulk_size {
-    uint32_t chunk, depth, lag, batch;
-} bulk_size_t;
-
-#ifdef __CUDACC__
-template <bool EACH> constexpr bulk_size_t BULK_SIZE = {16 << 10, 3, 2, 4};
-template <> constexpr bulk_size_t BULK_SIZE<true> = {8 << 10, 6, 1, 4};
-enum { BULK_WARPS = 4, BULK_TURNS = 2, BULK_MOST_SLOTS = 16, BULK_MOST_CHUNKS = 60000 };
-#else
-template <bool EACH> constexpr bulk_size_t BULK_SIZE = {BULK_HOST_STAGE, BULK_HOST_DEPTH, EACH ? 1 : 2, 2};
-enum { BULK_WARPS = 1, BULK_TURNS = 1, BULK_MOST_SLOTS = 3, BULK_MOST_CHUNKS = 512 };
-#endif
+/* BULK_CHUNK: bytes of a slot and of the longest chunk. BULK_STAGE: of a stage, where a chunk may begin in the midst of
+ * a granule (roles.h). BULK_SHORT: the least of a chunk of a message that has fewer than BULK_SHARE long ones.
+ * BULK_BATCH: plain.h. BULK_WARPS, BULK_TURNS: warps of a group, and groups that take chunks in turn. BULK_DEPTH,
+ * BULK_ADD_DEPTH: stages of each of a block's rings, in the two algorithms. BULK_MOST_SLOTS: of a ring between two
+ * ranks. It is long, since one slow block holds up the whole ring: on two H100 an all-reduce of 256 MB takes 938, 842
+ * and 836 us with 256, 512 and 768 slots (24 blocks). BULK_PLACES: of a block's list, so many of its chunks are under
+ * way. */
 enum {
-    BULK_LEAST_SLOTS = 3,
-    BULK_MOST_CHANNELS = 32,
-    BULK_LINE = 128 /* chunks begin at a multiple of it */
+#ifdef __CUDACC__
+    BULK_CHUNK = 16 << 10,
+    BULK_SHORT = 2 << 10,
+    BULK_BATCH = 4,
+    BULK_WARPS = 4,
+    BULK_TURNS = 2,
+    BULK_DEPTH = 6,
+    BULK_ADD_DEPTH = 4,
+    BULK_MOST_SLOTS = 1000,
+    BULK_MOST_CHUNKS = 60000,
+    BULK_PLACES = 20,
+    BULK_SHARE = 128,
+#else
+    BULK_CHUNK = BULK_HOST_STAGE,
+    BULK_SHORT = 128,
+    BULK_BATCH = 2,
+    BULK_WARPS = 1,
+    BULK_TURNS = 1,
+    BULK_DEPTH = BULK_HOST_DEPTH,
+    BULK_ADD_DEPTH = BULK_HOST_DEPTH,
+    BULK_MOST_SLOTS = 5,
+    BULK_MOST_CHUNKS = 512,
+    BULK_PLACES = 7,
+    BULK_SHARE = 8,
+#endif
+    BULK_LINE = 128, /* chunks begin at a multiple of it */
+    BULK_STAGE = BULK_CHUNK + BULK_LINE
 };
-/* Chunks of a channel in a kernel. */
-static_assert(BULK_MOST_CHUNKS + BULK_MOST_SLOTS < EPOCH_UNIT, "counts run into the next call's");
+/* Of a kernel. The blocks' takes beyond the last chunk are counted, too. */
+static_assert(BULK_MOST_CHUNKS + 2 * BULK_MOST_SLOTS < EPOCH_UNIT, "counts run into the next call's");
 
-/* The sender tells the herald of a chunk `lag` chunks late. With only `lag` slots, senders would wait for each other's
- * credit in a circle. It also frees a stage `lag` chunks late, so `depth` must be larger. */
-static_assert(BULK_SIZE<false>.lag < BULK_LEAST_SLOTS && BULK_SIZE<true>.lag < BULK_LEAST_SLOTS, "told too late");
-static_assert(BULK_SIZE<false>.lag < BULK_SIZE<false>.depth && BULK_SIZE<true>.lag < BULK_SIZE<true>.depth,
-              "no stage is ever free");
-
-/* Bulk shares staged's flag words: CREDIT uses those of scatter, DATA those of gather. A peer that is already in the
- * next, staged call may have raised a scatter flag, which reads as credit. That is harmless: the peer has all of this
- * rank's data. Staged raises a gather flag only after this rank's scatter flag, so no flag of staged reads as DATA. */
+/* Bulk shares staged's flag words: CREDIT uses those of scatter, DATA those of gather; slots stand for channels, and
+ * the last word of scatter is ENTRY. A peer that is already in the next, staged call may have raised a scatter flag,
+ * which reads as credit. That is harmless: the peer has all of this rank's data. Staged raises a gather flag only after
+ * this rank's scatter flag, so no flag of staged reads as DATA. */
 enum { BULK_CREDIT = 0, BULK_DATA = 1 };
+static const uint32_t BULK_ENTRY = ALG_STAGED_CHANNELS - 1;
+static_assert((uint32_t)BULK_MOST_SLOTS <= BULK_ENTRY, "a slot without flags");
 
 typedef struct bulk_plan {
-    uint64_t bytes, span; /* of one rank's data; of a channel's part of it */
-    uint32_t chunk, slot; /* bytes */
-    uint32_t channels, slots;
+    uint64_t bytes; /* of one rank's data */
+    uint32_t chunk; /* bytes; the last one may be shorter */
+    uint32_t chunks, slots;
 } bulk_plan_t;
 
-/* Bytes of the rings of `slots` slots. */
-LANE_HOST_FN uint64_t bulk_rings(uint32_t nranks, uint32_t channels, uint32_t slots, uint32_t slot)
-{
-    return (uint64_t)(nranks - 1) * channels * slots * slot;
-}
-
-LANE_FN bulk_plan_t bulk_plan(const alg_team_t &team, uint64_t bytes, uint32_t channels, uint32_t slot)
+/* Chunks are as long as they may be, but for messages that have few for the blocks. */
+LANE_FN bulk_plan_t bulk_plan(const alg_team_t &team, uint64_t bytes)
 {
     bulk_plan_t p;
     p.bytes = bytes;
-    p.slot = slot;
-    p.channels = channels;
-    const uint64_t room = team.staging_bytes / 2 / bulk_rings(team.nranks, channels, 1, slot);
+    const uint64_t share = (bytes / BULK_SHARE + BULK_LINE - 1) / BULK_LINE * BULK_LINE;
+    p.chunk = BULK_CHUNK;
+    if (share < p.chunk)
+        p.chunk = share > BULK_SHORT ? (uint32_t)share : (uint32_t)BULK_SHORT;
+    p.chunks = (uint32_t)((bytes + p.chunk - 1) / p.chunk);
+    const uint64_t room = team.staging_bytes / 2 / ((team.nranks - 1) * (uint64_t)BULK_CHUNK);
     p.slots = room < BULK_MOST_SLOTS ? (uint32_t)room : (uint32_t)BULK_MOST_SLOTS;
-    p.span = ((bytes + channels - 1) / channels + BULK_LINE - 1) / BULK_LINE * BULK_LINE;
-    const uint64_t chunks = (p.span + slot - 1) / slot;
-    p.chunk = (uint32_t)((p.span + chunks - 1) / chunks + BULK_LINE - 1) / BULK_LINE * BULK_LINE;
     return p;
 }
 
-/* A block's way through the chunks of its channels. */
-struct walk {
-    bulk_plan_t plan;
-    uint32_t channel, stride;
-    uint32_t chunk, slot;
-    uint64_t at, end; /* bytes of a rank's block */
-
-    LANE_FN static walk make(const bulk_plan_t &plan, const lane_t &lane)
-    {
-        walk w = {plan, lane.block, lane.blocks, 0, 0, 0, 0};
-        w.begin();
-        return w;
-    }
-
-    LANE_FN void begin()
-    {
-        chunk = slot = 0;
-        at = channel * plan.span;
-        end = at + plan.span < plan.bytes ? at + plan.span : plan.bytes;
-    }
-
-    /* Channels beyond the last byte have none. */
-    LANE_FN bool done() const
-    {
-        return channel >= plan.channels || at >= plan.bytes;
-    }
-
-    LANE_FN uint32_t bytes() const
-    {
-        return end - at < plan.chunk ? (uint32_t)(end - at) : plan.chunk;
-    }
-
-    /* Slots hold whole vectors. */
-    LANE_FN uint32_t slot_bytes() const
-    {
-        return (bytes() + VEC - 1) / VEC * VEC;
-    }
-
-    /* Of the channel. */
-    LANE_FN bool last() const
-    {
-        return end - at <= plan.chunk;
-    }
-
-    LANE_FN void next()
-    {
-        if (last()) {
-            channel += stride;
-            begin();
-            return;
-        }
-        at += plan.chunk;
-        chunk++;
-        slot = slot + 1 < plan.slots ? slot + 1 : 0;
-    }
-};
-
-LANE_FN uint8_t *bulk_flag(const alg_team_t &team, uint32_t at, int kind, uint32_t channel, uint32_t from)
-{
-    return team.scratch[at] + team.flags_offset +
-           (((uint64_t)kind * ALG_STAGED_CHANNELS + channel) * ALG_MAX_RANKS + from) * 8;
-}
-
-LANE_FN uint8_t *bulk_slot(const alg_team_t &team, uint32_t at, uint32_t from, const walk &w)
-{
-    const uint64_t ring = (uint64_t)other_place(from, at) * w.plan.channels + w.channel;
-    return team.scratch[at] + team.staging_offset + team.staging_bytes / 2 +
-           (ring * w.plan.slots + w.slot) * w.plan.slot;
-}
-
-LANE_FN void bulk_raise(const alg_team_t &team, uint32_t peer, int kind, uint32_t channel, uint64_t value)
-{
-    lane_raise(bulk_flag(team, peer, kind, channel, team.rank), value);
-}
-
-/* Whether every peer's count is beyond the chunk; `least` is what the last look found. A flag of an earlier call counts
- * nothing; one of the next call counts as all, for its rank has ended this one. */
-template <int N>
-LANE_FN bool bulk_reached(const alg_team_t &team, int kind, const walk &w, uint64_t base, uint32_t &least)
-{
-    if (least > w.chunk)
-        return true;
-    least = UINT32_MAX;
-    LANE_UNROLL
-    for (uint32_t i = 1; i < N; i++) {
-        if (i >= team.nranks)
-            continue;
-        const uint64_t count = lane_flag(bulk_flag(team, team.rank, kind, w.channel, ring_next(team, i))) - base;
-        const uint32_t valid = count < 2 * EPOCH_UNIT ? (uint32_t)count : 0;
-        least = valid < least ? valid : least;
-    }
-    bulk_seen();
-    return least > w.chunk;
-}
+/* Words of a block (bulk_word). Of its chunks so many are listed, may be sent, are complete at the peers (pieces), are
+ * announced there, have arrived, are stored. Then the list: chunk n of the block's at place n % BULK_PLACES. */
+enum { BULK_LISTED, BULK_CREDITED, BULK_SENT, BULK_ANNOUNCED, BULK_ARRIVED, BULK_KEPT, BULK_LIST };
+static_assert((int)BULK_LIST + (int)BULK_PLACES <= (int)BULK_WORDS, "the list is longer than the block's words");
+/* In the list, instead of a chunk: there are no more. */
+static const uint32_t BULK_NONE = UINT32_MAX;
 
 /* What all roles know. */
 typedef struct bulk_job {
     alg_team_t const *team;
+    bulk_plan_t plan;
     const bulk_ring_t *out, *in; /* stages on the way to peers, and from them */
-    bulk_word_t sent;            /* pieces that are complete at the peers */
+    bulk_word_t words;
     const uint8_t *input;
     const uint8_t *own; /* bulk_add.cu: of the input, what this rank adds itself */
     uint8_t *output;
     uint64_t in_step, out_step, base;
     uint32_t pieces; /* of a chunk that go out: to each rank, or one for all */
     bool keep;       /* the own block goes from the input to the output */
+
+    LANE_FN uint64_t at(uint32_t chunk) const
+    {
+        return (uint64_t)chunk * plan.chunk;
+    }
+
+    LANE_FN uint32_t bytes(uint32_t chunk) const
+    {
+        const uint64_t left = plan.bytes - at(chunk);
+        return left < plan.chunk ? (uint32_t)left : plan.chunk;
+    }
+
+    /* Slots hold whole vectors. */
+    LANE_FN uint32_t slot_bytes(uint32_t chunk) const
+    {
+        return (bytes(chunk) + VEC - 1) / VEC * VEC;
+    }
+
+    LANE_FN uint32_t told(uint32_t word) const
+    {
+        return bulk_told(bulk_word(words, word));
+    }
+
+    LANE_FN void tell(uint32_t word, uint32_t value) const
+    {
+        bulk_tell(bulk_word(words, word), value);
+    }
+
+    LANE_FN uint32_t listed(uint32_t n) const
+    {
+        return told(BULK_LIST + n % BULK_PLACES);
+    }
 } bulk_job_t;
+
+LANE_FN bulk_job_t bulk_job(const alg_team_t &team, const kernel_call_t &call, uint64_t bytes, bulk_block_t &block)
+{
+    bulk_job_t j = {};
+    j.team = &team;
+    j.plan = bulk_plan(team, bytes);
+    j.out = &block.ring[0];
+    j.in = &block.ring[1];
+    j.words = block.word;
+    j.input = (const uint8_t *)call.input;
+    j.output = (uint8_t *)call.output;
+    return j;
+}
+
+/* A role's way through the chunks of its block, in the order in which the block took them. */
+struct walk {
+    uint32_t n;     /* the next, of the block's */
+    uint32_t known; /* so many are listed, as far as this role has seen */
+    uint32_t chunk; /* the next, of the call's, when `look` has found it */
+
+    /* BULK_MOVED: there is a next one. */
+    LANE_FN bulk_step_t look(const bulk_job_t &j)
+    {
+        if (n >= known)
+            known = j.told(BULK_LISTED);
+        if (n >= known)
+            return BULK_IDLE;
+        chunk = j.listed(n);
+        return chunk == BULK_NONE ? BULK_ENDED : BULK_MOVED;
+    }
+};
+
+LANE_FN uint8_t *bulk_flag(const alg_team_t &team, uint32_t at, int kind, uint32_t slot, uint32_t from)
+{
+    return team.scratch[at] + team.flags_offset +
+           (((uint64_t)kind * ALG_STAGED_CHANNELS + slot) * ALG_MAX_RANKS + from) * 8;
+}
+
+LANE_FN uint32_t bulk_slot_of(const bulk_job_t &j, uint32_t chunk)
+{
+    return chunk % j.plan.slots;
+}
+
+/* Where rank `from` stores the chunk at rank `at`. */
+LANE_FN uint8_t *bulk_slot(const bulk_job_t &j, uint32_t at, uint32_t from, uint32_t chunk)
+{
+    const alg_team_t &team = *j.team;
+    const uint64_t slot = (uint64_t)other_place(from, at) * j.plan.slots + bulk_slot_of(j, chunk);
+    return team.scratch[at] + team.staging_offset + team.staging_bytes / 2 + slot * BULK_CHUNK;
+}
+
+/* DATA: the chunk has arrived. CREDIT: the chunk may be sent. Both are numbers of chunks, counted from 1 on. */
+LANE_FN void bulk_raise(const bulk_job_t &j, uint32_t peer, int kind, uint32_t chunk)
+{
+    lane_raise(bulk_flag(*j.team, peer, kind, bulk_slot_of(j, chunk), j.team->rank), j.base + chunk + 1);
+}
+
+/* This rank has begun the call, so all of its slots are free: the end of the last kernel came before, and so did its
+ * reads. */
+LANE_FN void bulk_raise_entry(const bulk_job_t &j, uint32_t peer)
+{
+    lane_raise(bulk_flag(*j.team, peer, BULK_CREDIT, BULK_ENTRY, j.team->rank), j.base + 1);
+}
+
+/* Whether every peer has raised the chunk's flag, or of the ring's first round, which needs no credit, ENTRY. A flag of
+ * an earlier call counts nothing; one of the next call counts, for its rank has ended this one. */
+template <int N> LANE_FN bool bulk_reached(const bulk_job_t &j, int kind, uint32_t chunk)
+{
+    const bool entry = kind == BULK_CREDIT && chunk < j.plan.slots;
+    const uint32_t slot = entry ? BULK_ENTRY : bulk_slot_of(j, chunk);
+    const uint64_t wanted = j.base + (entry ? 0 : chunk) + 1;
+    bool all = true;
+    LANE_UNROLL
+    for (uint32_t i = 1; i < N; i++) {
+        if (i >= j.team->nranks)
+            continue;
+        const uint64_t ahead = lane_flag(bulk_flag(*j.team, j.team->rank, kind, slot, ring_next(*j.team, i))) - wanted;
+        all = all && ahead < 2 * EPOCH_UNIT;
+    }
+    return all;
+}
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * bulk_cuda.cuh - the vocabulary of bulk.h on CUDA: mbarriers for each
- * stage. The block's memory has the word of roles, then barriers of each ring,
+ * stage. The block's memory has the words of roles, then barriers of each ring,
  * then their stages. What takes PTX is in bulk_ptx.cuh.
  */
 #ifndef SHUNT_BULK_CUDA_CUH
@@ -28,6 +28,11 @@ LANE_FN void bulk_next(const bulk_ring_t &r, bulk_at_t &at)
 }
 
 typedef uint32_t bulk_word_t; /* in memory of the block */
+
+LANE_FN bulk_word_t bulk_word(bulk_word_t first, uint32_t index)
+{
+    return first + 4 * index;
+}
 
 LANE_FN uint32_t bulk_stage(const bulk_ring_t &r, const bulk_at_t &at)
 {
@@ -86,43 +91,29 @@ LANE_FN void bulk_stage_store(const bulk_ring_t &r, const bulk_at_t &at, uint32_
 }
 
 /* What each lane of the warp stored into the stage is there for copies, too. */
-LANE_FN void bulk_arrive_stored(uint32_t barrier, uint32_t thread)
+LANE_FN void bulk_change(const bulk_ring_t &r, const bulk_at_t &at, uint32_t thread)
 {
     bulk_stored();
     lane_warp_sync();
     if (thread % 32 == 0)
-        bulk_arrive(barrier);
+        bulk_arrive(r.changed + 8 * at.stage);
 }
 
-LANE_FN void bulk_fill(const bulk_ring_t &r, const bulk_at_t &at, uint32_t thread)
+LANE_FN vec16_t bulk_vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
 {
-    bulk_arrive_stored(r.full + 8 * at.stage, thread);
+    return bulk_shared_vector(bulk_stage(r, at) + byte);
 }
 
-LANE_FN void bulk_change(const bulk_ring_t &r, const bulk_at_t &at, uint32_t thread)
+/* Out of the two granules around: loads of 16 bytes are served without conflicts of banks, single words are not. */
+template <int WORD> LANE_FN vec16_t bulk_vector_from(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
 {
-    bulk_arrive_stored(r.changed + 8 * at.stage, thread);
-}
-
-/* Else the 5 words around, of which the last is only needed where the first is not whole: it may be the next stage's.
- */
-template <bool ALIGNED> LANE_FN vec16_t bulk_vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
-{
-    const uint32_t from = bulk_stage(r, at) + byte;
-    if constexpr (ALIGNED) {
-        return bulk_shared_vector(from);
-    } else {
-        uint32_t w[5];
-        LANE_UNROLL
-        for (uint32_t i = 0; i < 4; i++)
-            w[i] = bulk_shared_word(from / 4 * 4 + 4 * i);
-        w[4] = bulk_shared_word((from + VEC - 1) / 4 * 4);
-        vec16_t v;
-        LANE_UNROLL
-        for (uint32_t i = 0; i < 4; i++)
-            v.w[i] = buffer_shift(w[i], w[i + 1], from % 4);
-        return v;
-    }
+    const vec16_t low = bulk_vector(r, at, byte / VEC * VEC), high = bulk_vector(r, at, byte / VEC * VEC + VEC);
+    const uint32_t w[8] = {low.w[0], low.w[1], low.w[2], low.w[3], high.w[0], high.w[1], high.w[2], high.w[3]};
+    vec16_t v;
+    LANE_UNROLL
+    for (uint32_t i = 0; i < 4; i++)
+        v.w[i] = buffer_shift(w[WORD + i], w[WORD + i + 1], byte % 4);
+    return v;
 }
 
 LANE_FN uint8_t bulk_byte(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
@@ -150,7 +141,7 @@ typedef struct bulk_block {
     bulk_ring_t ring[2];
 } bulk_block_t;
 
-enum { BULK_HEAD = 512 }; /* room for the word and the barriers of ten stages a ring */
+enum { BULK_HEAD = 512 }; /* room for the words, and the barriers of seven stages a ring */
 
 /* first, second: bytes of a stage of these rings. */
 LANE_HOST_FN constexpr uint32_t bulk_shared_bytes(uint32_t depth, uint32_t first, uint32_t second)
@@ -166,7 +157,7 @@ LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t
     b.word = at;
     LANE_UNROLL
     for (uint32_t i = 0; i < 2; i++) {
-        const uint32_t barriers = at + 8 + 24 * depth * i;
+        const uint32_t barriers = at + 4 * BULK_WORDS + 24 * depth * i;
         b.ring[i] = bulk_ring_t{at + BULK_HEAD + i * depth * first,
                                 barriers,
                                 barriers + 8 * depth,
@@ -176,19 +167,19 @@ LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t
     }
 }
 
-/* Before lane_sync. How many warps or loads fill a stage of the first ring and of the second, and how many warps change
- * and release one of the second. */
-LANE_FN void bulk_init(const lane_t &lane, const bulk_block_t &b, uint32_t first, uint32_t second, uint32_t changing,
-                       uint32_t releasing)
+/* Before lane_sync. Of the second ring: how many loads fill a stage, how many warps change it, and how many release it.
+ * Of the first it is one each. */
+LANE_FN void bulk_init(const lane_t &lane, const bulk_block_t &b, uint32_t loads, uint32_t changing, uint32_t releasing)
 {
     if (lane.thread != 0)
         return;
-    bulk_tell(b.word, 0);
+    for (uint32_t i = 0; i < BULK_WORDS; i++)
+        bulk_tell(bulk_word(b.word, i), 0);
     LANE_UNROLL
     for (uint32_t i = 0; i < 2; i++) {
         for (uint32_t s = 0; s < b.ring[i].depth; s++) {
-            bulk_barrier_make(b.ring[i].full + 8 * s, i == 0 ? first : second);
-            bulk_barrier_make(b.ring[i].changed + 8 * s, changing);
+            bulk_barrier_make(b.ring[i].full + 8 * s, i == 0 ? 1 : loads);
+            bulk_barrier_make(b.ring[i].changed + 8 * s, i == 0 ? 1 : changing);
             bulk_barrier_make(b.ring[i].free + 8 * s, i == 0 ? 1 : releasing);
         }
     }
@@ -199,7 +190,7 @@ template <class R> LANE_FN void bulk_role(lane_t &lane, const alg_team_t &team, 
 {
     const uint32_t here = lane.thread / 32 - warp;
     warp += R::WARPS;
-    if (here >= R::WARPS || (R::WARPS == 1 && lane.thread % 32 != 0))
+    if (here >= R::WARPS || lane.thread % 32 >= R::LANES)
         return;
     lane_wait_begins(lane);
     for (;;) {
@@ -208,7 +199,7 @@ template <class R> LANE_FN void bulk_role(lane_t &lane, const alg_team_t &team, 
             break;
         if (step == BULK_MOVED)
             lane_wait_begins(lane);
-        else if (R::WARPS == 1 ? lane_stop(lane, team) : lane_warp_any(lane_stop(lane, team)))
+        else if (R::LANES == 1 ? lane_stop(lane, team) : lane_warp_any(lane_stop(lane, team)))
             break;
     }
     role.end();

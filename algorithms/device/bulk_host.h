@@ -10,11 +10,13 @@
 
 enum { BULK_HOST_DEPTH = 4, BULK_HOST_STAGE = 512, BULK_HOST_STORES = 32 };
 
+enum { BULK_HOST_ROOM = 2 * (BULK_HOST_STAGE + 128) }; /* two chunks, each anywhere in a granule */
+
 typedef struct bulk_stage {
-    const uint8_t *from[2]; /* of its halves */
-    uint32_t bytes[2], asked;
-    bool taken, changed; /* from its filling and its change to its release */
-    alignas(VEC) uint8_t data[2 * BULK_HOST_STAGE];
+    const uint8_t *from[2]; /* of its loads */
+    uint32_t to[2], bytes[2], loads, asked;
+    uint32_t filled, changed, released; /* how often it was */
+    alignas(VEC) uint8_t data[BULK_HOST_ROOM];
 } bulk_stage_t;
 
 typedef struct bulk_pending {
@@ -31,43 +33,55 @@ typedef struct bulk_ring {
     mutable bulk_pending_t store[BULK_HOST_STORES];
 } bulk_ring_t;
 
+/* round: how often the ring was gone through. */
 typedef struct bulk_at {
-    uint32_t stage;
+    uint32_t stage, round;
 } bulk_at_t;
 
 LANE_FN void bulk_next(const bulk_ring_t &r, bulk_at_t &at)
 {
-    at.stage = (at.stage + 1) % r.depth;
+    if (++at.stage == r.depth) {
+        at.stage = 0;
+        at.round++;
+    }
 }
 
 typedef uint32_t *bulk_word_t;
 
+LANE_FN bulk_word_t bulk_word(bulk_word_t first, uint32_t index)
+{
+    return first + index;
+}
+
 LANE_FN bool bulk_free(const bulk_ring_t &r, const bulk_at_t &at)
 {
-    return !r.stage[at.stage].taken;
+    return r.stage[at.stage].released >= at.round;
 }
 
 LANE_FN bool bulk_filled(const bulk_ring_t &r, const bulk_at_t &at)
 {
     bulk_stage_t &s = r.stage[at.stage];
-    if (!s.taken || (s.from[0] && s.asked++ == 0))
+    if (s.filled <= at.round || (s.loads > 0 && s.asked++ == 0))
         return false;
-    for (uint32_t half = 0; half < 2; half++) {
-        if (s.from[half])
-            memcpy(s.data + half * BULK_HOST_STAGE, s.from[half], s.bytes[half]);
-        s.from[half] = NULL;
-    }
+    for (uint32_t i = 0; i < s.loads; i++)
+        memcpy(s.data + s.to[i], s.from[i], s.bytes[i]);
+    s.loads = 0;
     return true;
 }
 
 LANE_FN bool bulk_changed(const bulk_ring_t &r, const bulk_at_t &at)
 {
-    return r.stage[at.stage].changed;
+    return r.stage[at.stage].changed > at.round;
 }
 
-template <bool> LANE_FN vec16_t bulk_vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
+LANE_FN vec16_t bulk_vector(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
 {
     return lane_load(r.stage[at.stage].data + byte);
+}
+
+template <int> LANE_FN vec16_t bulk_vector_from(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
+{
+    return bulk_vector(r, at, byte);
 }
 
 LANE_FN uint8_t bulk_byte(const bulk_ring_t &r, const bulk_at_t &at, uint32_t byte)
@@ -83,26 +97,22 @@ LANE_FN void bulk_stage_store(const bulk_ring_t &r, const bulk_at_t &at, uint32_
 LANE_FN void bulk_load(const bulk_ring_t &r, const bulk_at_t &at, const void *from, uint32_t bytes, uint32_t offset = 0)
 {
     bulk_stage_t &s = r.stage[at.stage];
-    const uint32_t half = offset / BULK_HOST_STAGE;
-    s.taken = true;
-    s.from[half] = (const uint8_t *)from;
-    s.bytes[half] = bytes;
+    if (s.filled == s.released)
+        s.filled++;
+    s.from[s.loads] = (const uint8_t *)from;
+    s.to[s.loads] = offset;
+    s.bytes[s.loads++] = bytes;
     s.asked = 0;
-}
-
-LANE_FN void bulk_fill(const bulk_ring_t &r, const bulk_at_t &at, uint32_t)
-{
-    r.stage[at.stage].taken = true;
 }
 
 LANE_FN void bulk_change(const bulk_ring_t &r, const bulk_at_t &at, uint32_t)
 {
-    r.stage[at.stage].changed = true;
+    r.stage[at.stage].changed++;
 }
 
 LANE_FN void bulk_release(const bulk_ring_t &r, const bulk_at_t &at)
 {
-    r.stage[at.stage].taken = r.stage[at.stage].changed = false;
+    r.stage[at.stage].released++;
 }
 
 LANE_FN void bulk_read_one(bulk_pending_t &p)
@@ -152,6 +162,11 @@ LANE_FN void bulk_settle(const bulk_ring_t &, const bulk_at_t &, uint32_t)
     /* Memory of the block outlives no load. */
 }
 
+LANE_FN void bulk_stored()
+{
+    /* There is one lane. */
+}
+
 LANE_FN void bulk_seen()
 {
     /* There is one way to memory. */
@@ -170,7 +185,7 @@ LANE_FN uint32_t bulk_told(bulk_word_t word)
 typedef struct bulk_block {
     bulk_word_t word;
     bulk_ring_t ring[2];
-    uint32_t value;
+    uint32_t words[BULK_WORDS];
 } bulk_block_t;
 
 LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t second)
@@ -183,11 +198,11 @@ LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t
         for (uint32_t s = 0; s < depth; s++)
             r.stage[s] = bulk_stage_t{};
     }
-    b.value = 0;
-    b.word = &b.value;
+    memset(b.words, 0, sizeof b.words);
+    b.word = b.words;
 }
 
-LANE_FN void bulk_init(const lane_t &, const bulk_block_t &, uint32_t, uint32_t, uint32_t, uint32_t)
+LANE_FN void bulk_init(const lane_t &, const bulk_block_t &, uint32_t, uint32_t, uint32_t)
 {
     /* bulk_make has done it. */
 }

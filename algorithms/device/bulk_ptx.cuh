@@ -117,9 +117,11 @@ LANE_FN void bulk_copy_in(uint32_t to, const void *from, uint32_t bytes, uint32_
 {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-                 "l"(from), "r"(bytes), "r"(barrier)
-                 : "memory");
+    if (bytes > 0)
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+            "l"(from), "r"(bytes), "r"(barrier)
+            : "memory");
 #else
     for (uint32_t i = 0; i < bytes; i += VEC)
         bulk_shared_store(to + i, lane_copy_in((const uint8_t *)from + i));

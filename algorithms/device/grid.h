@@ -8,12 +8,13 @@
 #include "algorithms/device/reduce.h"
 
 /* Values of more than EXACT_RANKS ranks need more registers than a block of 1024 threads has. */
-static const uint32_t GRID_USUAL_THREADS = 512;
+static const uint32_t GRID_MOST_THREADS = 1024, GRID_USUAL_THREADS = 512;
 
 /* Of a block of algorithm A. */
 template <class A> LANE_HOST_FN constexpr uint32_t grid_most_threads(uint32_t nranks)
 {
-    return nranks <= EXACT_RANKS ? (uint32_t)A::MOST_THREADS : GRID_USUAL_THREADS;
+    return nranks <= EXACT_RANKS || A::MOST_THREADS < GRID_MOST_THREADS ? (uint32_t)A::MOST_THREADS
+                                                                        : GRID_USUAL_THREADS;
 }
 
 /* One vector a lane; as many blocks as allowed, of as few threads as that takes (64 at least): warps of one block delay

@@ -29,6 +29,7 @@
 #include "algorithms/device/segments.h"
 
 /* As in alg_algorithm_t. */
+template <class A> constexpr uint32_t UNALIGNED_BLOCKS = 0;
 typedef uint64_t (*part_bytes_t)(const alg_team_t *, const alg_call_t *);
 
 /* The functions of A's kernels that reduce, and of those that move data: `launch` puts the kernels of a call on the
@@ -147,7 +148,8 @@ constexpr alg_algorithm_t describe(const char *name, alg_memory_t memory,
             describe_host<K>,
             SHUNT_HAS_CUDA ? preload : NULL,
             memory,
-            K::PART_BYTES};
+            K::PART_BYTES,
+            UNALIGNED_BLOCKS<A>};
 }
 
 #define ALG_DESCRIBE(symbol, title, collective, memory, name)                                                          \

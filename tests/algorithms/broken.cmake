@@ -198,20 +198,25 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(late_credit messages pairs sendrecv/ring.h "lane_fence();" "")
   # Bulk copies: a sender that does not wait for credit, or takes a first ring as given, where a slow peer still reads
   # what the last call sent; credit for what is not read; a reader that does not wait for its flag; flags of earlier
-  # calls that count; a flag before its chunk is complete; a stage that is filled before it was read.
-  add_broken(bulk_no_credit kernels bulk_move bulk/roles.h "!bulk_reached<N>(*j.team, BULK_CREDIT, w, j.base, credit)" "false")
-  add_broken(bulk_no_entry kernels bulk_move bulk/walk.h "if (least > w.chunk)"
-    "if (least > w.chunk || (kind == BULK_CREDIT && w.chunk < w.plan.slots))")
-  add_broken(bulk_false_credit kernels bulk_move bulk/roles.h "w.plan.slots + w.chunk + 1" "w.plan.slots + w.chunk + 2")
-  add_broken(bulk_no_flag kernels bulk_move bulk/roles.h "!bulk_reached<N>(*j.team, BULK_DATA, w, j.base, arrived)" "false")
-  add_broken(bulk_stale_flag kernels bulk_move bulk/walk.h "count < 2 * EPOCH_UNIT ? (uint32_t)count : 0" "(uint32_t)count")
+  # calls that count; a flag before its chunk is complete; a stage that is filled before it was read; a place of the
+  # list that a role has yet to read; chunks that the last call has counted; a sender that waits before it has told.
+  add_broken(bulk_no_credit kernels bulk_move bulk/roles.h "!credit()" "false")
+  add_broken(bulk_no_entry kernels bulk_move bulk/roles.h "bulk_reached<N>(j, KIND, chunk)"
+    "((KIND == BULK_CREDIT && chunk < j.plan.slots) || bulk_reached<N>(j, KIND, chunk))")
+  add_broken(bulk_false_credit kernels bulk_move bulk/roles.h "BULK_CREDIT, chunk + j.plan.slots" "BULK_CREDIT, chunk + 2 * j.plan.slots")
+  add_broken(bulk_no_flag kernels bulk_move bulk/roles.h "!arrival()" "false")
+  add_broken(bulk_stale_flag kernels bulk_move bulk/walk.h "ahead < 2 * EPOCH_UNIT" "ahead % EPOCH_UNIT < EPOCH_UNIT / 2")
   add_broken(bulk_early_flag kernels bulk_move bulk/roles.h "bulk_done<LAG>(*j.out)" "bulk_read<LAG>(*j.out)")
   add_broken(bulk_early_stage kernels bulk_move bulk/roles.h "bulk_read<LAG>(*j.in)" "bulk_commit(*j.in)")
+  add_broken(bulk_list kernels bulk_move bulk/roles.h "listed + BULK_TURNS - least_done() > BULK_PLACES" "false")
+  add_broken(bulk_taken kernels bulk_move bulk/roles.h "lane_write_own(word(), 0)" "")
+  add_broken(bulk_untold kernels bulk_move bulk/roles.h "if (done == issued)" "if (true)")
+  add_broken(bulk_blocks kernels bulk_move bulk/walk.h "j.plan = bulk_plan(team, bytes)" "j.plan = bulk_plan(team, bytes), j.plan.slots -= call.blocks == 1")
   # A sum where this rank has yet to send from; a chunk that is stored before it is added.
-  add_broken(bulk_in_place kernels bulk_add bulk/bulk_add.cu "bulk_told(j.sent) > chunk" "true")
-  add_broken(bulk_unadded kernels bulk_add bulk/roles.h "ADDED ? bulk_changed(*j.in, at) : bulk_filled(*j.in, at)" "bulk_filled(*j.in, at)")
+  add_broken(bulk_in_place kernels bulk_add bulk/bulk_add.cu "j.told(BULK_SENT) > w.n" "true")
+  add_broken(bulk_unadded kernels bulk_add bulk/roles.h "CHANGED ? bulk_changed(r, at) : bulk_filled(r, at)" "bulk_filled(r, at)")
   # Slots where staged scatters, as soon as it has begun its next call.
-  add_broken(bulk_staged kernels "bulk_move|staged" bulk/walk.h "team.staging_bytes / 2 +" "0 +")
+  add_broken(bulk_staged kernels "bulk_move|staged" bulk/walk.h "team.staging_bytes / 2 + slot" "slot")
   # The next launch does not know the position in the ring.
   add_broken(no_count messages pairs sendrecv/ring.h "lane_write_own((uint64_t *)it.count, count)" "(void)count")
   # A half whose last call a slow peer still reads; a tile of which some units have arrived; marks of 2^31 calls ago.

@@ -85,6 +85,8 @@ static void actor_call(actor_t *a, uint64_t *state)
     data_scalar(&k.c, (int)a->rank, &call.scalar_bits);
     if (data_below(&local, 8) == 0)
         usleep((useconds_t)data_below(&local, 400)); /* this rank comes late */
+    if (algorithm->unaligned_blocks)
+        call.blocks = 1 + (uint32_t)data_below(&local, MAX_BLOCKS);
     algorithm->shape(k.c.count * width * parts, nranks, &call.blocks, &call.threads);
     call.threads = 1;
     const alg_team_t team = world_team(a->world, a->rank);
@@ -384,12 +386,14 @@ static void raise_step(world_t *w, uint64_t i)
     __atomic_store_n(&flags[1], i + 1, __ATOMIC_RELEASE);
 }
 
-/* The counts of chunks of 512 bytes that may be sent, and that have arrived (bulk/walk.h). */
-static void raise_counts(world_t *w, uint64_t i)
+/* Of chunks of 512 bytes, which go through five slots: one may be sent, one has arrived (bulk/walk.h). */
+static void raise_slot(world_t *w, uint64_t i)
 {
+    enum { SLOTS = 5, ENTRY = ALG_STAGED_CHANNELS - 1 };
     uint64_t *flags = (uint64_t *)(w->scratch[0] + w->map.flags_offset);
-    __atomic_store_n(&flags[1], i + 1, __ATOMIC_RELEASE);
-    __atomic_store_n(&flags[ALG_STAGED_CHANNELS * ALG_MAX_RANKS + 1], i + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&flags[ENTRY * ALG_MAX_RANKS + 1], 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&flags[i % SLOTS * ALG_MAX_RANKS + 1], i + 1, __ATOMIC_RELEASE);
+    __atomic_store_n(&flags[(ALG_STAGED_CHANNELS + i % SLOTS) * ALG_MAX_RANKS + 1], i + 1, __ATOMIC_RELEASE);
 }
 
 /* Side by side, since all of them only wait. */
@@ -404,7 +408,7 @@ static void slow_peers(void **state)
     } peer[PEERS] = {
         {"oneshot", SLOW_STEPS * 4, put_vector},      {"staged", SLOW_STEPS / 2 * 192, raise_flag},
         {"shm-oneshot", SLOW_STEPS * 12, post_units}, {"shm-staged", (SLOW_STEPS - 1) * 32 * 2 * 4, raise_step},
-        {"bulk", SLOW_STEPS * 128, raise_counts},     {MOVING, SLOW_STEPS * 128, raise_counts},
+        {"bulk", SLOW_STEPS * 128, raise_slot},       {MOVING, SLOW_STEPS * 128, raise_slot},
     };
     static float x[PEERS][4096];
     world_t *w[PEERS] = {NULL};

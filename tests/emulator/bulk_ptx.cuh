@@ -28,7 +28,7 @@ LANE_FN uint32_t bulk_shared_word(uint32_t at)
 
 LANE_FN void bulk_shared_store(uint32_t at, const vec16_t &v)
 {
-    emulator_store((uint8_t *)emulator_shared() + at, v.w, VEC);
+    emulator_store_shared((uint8_t *)emulator_shared() + at, v.w, VEC);
 }
 
 LANE_FN void bulk_tell(uint32_t word, uint32_t value)
@@ -64,7 +64,8 @@ LANE_FN bool bulk_over(uint32_t barrier, uint32_t parity)
 LANE_FN void bulk_copy_in(uint32_t to, const void *from, uint32_t bytes, uint32_t barrier)
 {
     emulator_arrive(barrier, bytes);
-    emulator_copy_in(to, from, bytes, barrier);
+    if (bytes > 0)
+        emulator_copy_in(to, from, bytes, barrier);
 }
 
 LANE_FN void bulk_copy_out(void *to, uint32_t from, uint32_t bytes)

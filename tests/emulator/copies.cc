@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-enum { PIECE = 16, PIECES_AT_ONCE = 16, LATENESS = 32 };
+enum { PIECE = 16, PIECES_AT_ONCE = 16, LATENESS = 32, SEEN_LATE = 4096 };
 
 typedef enum piece { UNREAD, READ, WRITTEN } piece_t;
 
@@ -168,8 +168,10 @@ void copies_pass_time(copies_t *c, uint32_t (*below)(uint32_t n))
     copy_t *y = c->under_way[below((uint32_t)c->under_way.size())].get();
     if (y->lateness == 0)
         y->lateness = below(4) ? 1 : LATENESS;
-    if (below(!y->in && y->unread == 0 ? (uint32_t)LATENESS : y->lateness) > 0)
-        return; /* stores that are only to become visible are always late: fences hurry them */
+    if (!y->in && y->unread == 0 && y->seen == 0)
+        y->seen = below(4) ? LATENESS : SEEN_LATE; /* always late: fences hurry them */
+    if (below(y->seen > 0 ? y->seen : y->lateness) > 0)
+        return;
     const uint32_t pieces = (uint32_t)y->piece.size(), first = below(pieces);
     uint32_t count = 1 + below(PIECES_AT_ONCE);
     for (uint32_t i = 0; i < pieces && count > 0; i++) {

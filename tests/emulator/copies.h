@@ -15,7 +15,7 @@ typedef struct copy {
     uint32_t lane, group, barrier, bytes;
     uint8_t *to;
     const uint8_t *from;
-    uint32_t lateness;          /* it goes on once in so many times; 0: not drawn yet */
+    uint32_t lateness, seen;    /* it goes on, and becomes visible, once in so many times; 0: not drawn yet */
     uint32_t unread, unwritten; /* pieces */
     bool complete;              /* to its lane; it may still not be visible to others */
     uint32_t tell;              /* when its lane has told so; 0: not yet */

@@ -144,11 +144,11 @@ static bool is_shared(const fiber_t *f, const uint8_t *at)
     return at >= memory.data() && at < memory.data() + memory.size();
 }
 
-/* One of the lane's stores, perhaps. Those into its block's memory wait for emulator_stored, or the lane's end. */
+/* One of the lane's stores, perhaps. Late ones into its block's memory wait for emulator_stored, or the lane's end. */
 static void land_some(fiber_t *f)
 {
     const uint32_t i = below(f->stores);
-    if (f->state == ENDED || (!is_shared(f, f->store[i].to) && (!f->store[i].late || below(LATE) == 0)))
+    if (f->state == ENDED || !f->store[i].late || (!is_shared(f, f->store[i].to) && below(LATE) == 0))
         land(f, i);
 }
 
@@ -423,6 +423,12 @@ void emulator_store(void *to, const void *from, size_t bytes)
     make_pending(to, from, bytes, STORE);
 }
 
+void emulator_store_shared(void *to, const void *from, size_t bytes)
+{
+    emulator_store(to, from, bytes);
+    g_now->store[g_now->stores - 1].late = below(2) == 0;
+}
+
 void emulator_store_late(void *to, const void *from, size_t bytes)
 {
     emulator_store(to, from, bytes);
@@ -433,6 +439,13 @@ void emulator_add(uint64_t *to, uint64_t x)
 {
     step();
     make_pending(to, &x, sizeof x, ADD);
+}
+
+uint64_t emulator_take(uint64_t *to)
+{
+    step();
+    settle(g_now, to, sizeof *to);
+    return (*to)++;
 }
 
 void emulator_or(uint64_t *to, uint64_t x)

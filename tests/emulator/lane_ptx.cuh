@@ -152,6 +152,11 @@ LANE_FN void lane_add_own(uint64_t *p, uint64_t x)
     emulator_add(p, x);
 }
 
+LANE_FN uint64_t lane_take_own(uint64_t *p)
+{
+    return emulator_take(p);
+}
+
 LANE_FN void lane_or_own(uint64_t *p, uint64_t x)
 {
     emulator_or(p, x);

@@ -44,9 +44,13 @@ void emulator_let_successor_in(void);
 
 /* 1 to 16 aligned bytes. */
 void emulator_store(void *to, const void *from, size_t bytes);
+/* The same into the block's memory: half of them are visible at emulator_stored alone. */
+void emulator_store_shared(void *to, const void *from, size_t bytes);
 /* The same; now and then it is visible much later. */
 void emulator_store_late(void *to, const void *from, size_t bytes);
 void emulator_add(uint64_t *to, uint64_t x);
+/* At once, for all. The value before. */
+uint64_t emulator_take(uint64_t *to);
 void emulator_or(uint64_t *to, uint64_t x);
 /* The lane's own stores count. */
 void emulator_load(const void *from, void *to, size_t bytes);
@@ -59,7 +63,8 @@ void emulator_fence(void);
  * A store is complete to its lane behind emulator_wait_groups, and to others when it is
  * visible: some time later, or at a fence of its lane, or of one that was told (a word of
  * roles stands for what its lane knew to be complete). What a lane stores into its block's
- * memory is there for copies at emulator_stored; barriers do not count.
+ * memory is there for copies at emulator_stored, or now and then before; barriers do not
+ * count, as they do on CUDA for other lanes.
  * A block must not end while copies use its memory. Places are in that memory.
  */
 void emulator_barrier_make(uint32_t at, uint32_t arrivals);
