@@ -35,22 +35,12 @@
     {collective, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)},  \
         {collective, "nvswitch-sm90-2", from, "push", 64, 1024, COLLECTIVES(2)}, \
     {                                                                            \
-        collective, "nvswitch-sm90-2", 64 * MIB, "push", 64, 512, BESIDE         \
+        collective, "nvswitch-sm90-2", 32 * MIB, "push", 64, 512, BESIDE         \
     }
-/* Longer ones by bulk copies, with half as many blocks. At 256 MB an all-gather is 8% sooner, an all-to-all 2 to 7%;
- * beside matrix products they gain 16 and 12%, and push nothing (docs/results/bulk-again-2-h200.csv, too). At 64 MB
- * push is as good. */
-#define BULK(collective)                                                                          \
-    {                                                                                             \
-        collective, "nvswitch-sm90-2", 512 * MIB, "bulk", 32, 480, "docs/results/bulk-2-h200.csv" \
-    }
-/* A reduce-scatter of 256 MB took 422 us so, by an earlier and slower form of the kernel, and 450 by push with 64
- * blocks (docs/notebook/beside.md). */
-#define BULK_WAITS "docs/results/bulk-waits-2-h200.csv"
-#define PUSH_REST(collective)                                                                 \
-    {collective, "nvswitch-sm90-2", UINT64_MAX, "nccl", 0, 0, COLLECTIVES(2)},                \
-        {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 3, 128 * MIB), \
-        PUSH(collective, 4, 128 * MIB)
+/* Longer ones by bulk copies, as fast as the link with a third as many blocks. */
+#define BULK "docs/results/bulk-2-h100.csv"
+#define PUSH_REST(collective) \
+    {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 3, 128 * MIB), PUSH(collective, 4, 128 * MIB)
 
 #define GATHER_SCATTER_ROWS(collective, most)                                                                        \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, most), PUSH(collective, 3, 128 * MIB), \
@@ -95,8 +85,7 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", 1536 * KIB, "oneshot", 64, 512, TUNED},
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", 3584 * KIB, "twoshot", 64, 512, TRIED},
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", 16 * MIB, "twoshot", 64, 1024, H200(2)},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 512 * MIB, "staged", 64, 512, STAGED(2)},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-2", UINT64_MAX, "nccl", 0, 0, STAGED(2)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-2", UINT64_MAX, "bulk", 20, 800, BULK},
     {ALG_ALL_REDUCE, "nvswitch-sm90-3", 256 * KIB, "oneshot", 32, 1024, H200(3)},
     {ALG_ALL_REDUCE, "nvswitch-sm90-3", 1 * MIB, "twoshot", 32, 1024, H200(3)},
     {ALG_ALL_REDUCE, "nvswitch-sm90-3", 14 * MIB, "twoshot", 64, 512, H200(3)},
@@ -132,14 +121,14 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)},
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 12 * MIB, "push", 64, 1024, COLLECTIVES(2)},
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 24 * MIB, "push", 64, 512, BESIDE},
-    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 128 * MIB, "push", 64, 1024, COLLECTIVES(2)},
-    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 512 * MIB, "bulk", 32, 736, BULK_WAITS},
+    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 40 * MIB, "push", 64, 1024, COLLECTIVES(2)},
+    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", UINT64_MAX, "bulk", 20, 800, BULK},
     PUSH_REST(ALG_REDUCE_SCATTER),
     PUSH_TWO(ALG_ALL_GATHER, 3 * MIB),
-    BULK(ALG_ALL_GATHER),
+    {ALG_ALL_GATHER, "nvswitch-sm90-2", UINT64_MAX, "bulk", 22, 544, BULK},
     PUSH_REST(ALG_ALL_GATHER),
     PUSH_TWO(ALG_ALL_TO_ALL, 3 * MIB),
-    BULK(ALG_ALL_TO_ALL),
+    {ALG_ALL_TO_ALL, "nvswitch-sm90-2", UINT64_MAX, "bulk", 26, 544, BULK},
     PUSH_REST(ALG_ALL_TO_ALL),
     GATHER_SCATTER_ROWS(ALG_GATHER, 128 * MIB),
     GATHER_SCATTER_ROWS(ALG_SCATTER, 128 * MIB),

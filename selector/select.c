@@ -2,7 +2,8 @@
 /*
  * select.c - the choice: a binary search in the plan's bands.
  *
- * Pure: the same plan and query give the same choice on every rank. The plan
+ * Pure: the same plan and query give the same choice on every rank, but for the blocks of
+ * unaligned buffers (alg_algorithm_t). The plan
  * comes from table.c; nothing here allocates, locks or asks the system.
  */
 #include "selector/cost.h"
@@ -66,9 +67,11 @@ static sel_choice_t forward(sel_reason_t reason)
 }
 
 static sel_choice_t take(const sel_plan_t *plan, const alg_algorithm_t *algorithm, uint32_t blocks, uint32_t threads,
-                         uint64_t bytes)
+                         const sel_query_t *query, uint64_t bytes)
 {
     sel_choice_t choice = {.algorithm = algorithm, .blocks = blocks, .threads = threads, .reason = SEL_TAKEN};
+    if (query->unaligned && choice.blocks < algorithm->unaligned_blocks)
+        choice.blocks = algorithm->unaligned_blocks;
     if (plan->settings.max_blocks && choice.blocks > plan->settings.max_blocks)
         choice.blocks = plan->settings.max_blocks;
     algorithm->shape(bytes, sel_team_ranks(&plan->topology), &choice.blocks, &choice.threads);
@@ -84,7 +87,7 @@ static sel_choice_t choose_without_rule(const sel_plan_t *plan, const sel_rule_t
         const alg_algorithm_t *algorithm = any_own(plan, query, bytes);
         const sel_choice_t grid = sel_usual_grid(&plan->topology, bytes);
         if (algorithm)
-            return take(plan, algorithm, grid.blocks, grid.threads, bytes);
+            return take(plan, algorithm, grid.blocks, grid.threads, query, bytes);
     }
     return forward(reason);
 }
@@ -109,7 +112,7 @@ sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
     const sel_rule_t *rule = any ? rule_with_room(plan, bands, kind, query, bytes) : NULL;
     sel_choice_t choice;
     if (rule) {
-        choice = take(plan, rule->algorithm, rule->blocks, rule->threads, bytes);
+        choice = take(plan, rule->algorithm, rule->blocks, rule->threads, query, bytes);
     } else {
         rule = any ? &plan->rule[bands.first->rule_of[kind]] : NULL;
         choice = choose_without_rule(plan, rule, query, bytes);

@@ -91,8 +91,11 @@ static bool set_call(shim_call_t *call)
 
 static sel_choice_t choose(shim_call_t *call)
 {
-    const sel_query_t query = {
-        .collective = call->alg.collective, .type = call->alg.type, .op = call->alg.op, .count = call->alg.count};
+    const sel_query_t query = {.collective = call->alg.collective,
+                               .type = call->alg.type,
+                               .op = call->alg.op,
+                               .count = call->alg.count,
+                               .unaligned = !alg_call_is_aligned(&call->alg)};
     const sel_choice_t choice = sel_choose(call->comm->plan, &query);
     call->algorithm = choice.algorithm;
     call->alg.blocks = choice.blocks;

@@ -26,7 +26,7 @@ static void try_plan(const char *policy)
     expect(plan.bands > 0 && plan.bands <= SEL_BANDS && plan.rules <= SEL_RULES);
     for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
         for (int power = 0; power < 40; power++) {
-            const sel_query_t query = {(alg_collective_t)c, ALG_INT8, ALG_SUM, (UINT64_C(1) << power) + 1};
+            const sel_query_t query = {(alg_collective_t)c, ALG_INT8, ALG_SUM, (UINT64_C(1) << power) + 1, false};
             const sel_choice_t choice = sel_choose(&plan, &query);
             expect((choice.algorithm != NULL) == (choice.reason == SEL_TAKEN));
             expect(choice.algorithm == NULL || (choice.blocks > 0 && choice.threads > 0));

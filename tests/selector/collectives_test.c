@@ -42,42 +42,42 @@ static void any_shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_
     (void)threads;
 }
 
-#define PAIR(c)                                                                                   \
-    &(const alg_algorithm_t){"push", c, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL}, \
-        &(const alg_algorithm_t)                                                                  \
-    {                                                                                             \
-        "staged", c, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL                      \
+#define PAIR(c)                                                                                      \
+    &(const alg_algorithm_t){"push", c, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0}, \
+        &(const alg_algorithm_t)                                                                     \
+    {                                                                                                \
+        "staged", c, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0                      \
     }
 
-#define BULK(c)                                                            \
-    &(const alg_algorithm_t)                                               \
-    {                                                                      \
-        "bulk", c, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL \
+#define BULK(c)                                                                \
+    &(const alg_algorithm_t)                                                   \
+    {                                                                          \
+        "bulk", c, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 32 \
     }
 
 const alg_algorithm_t *const alg_registry[] = {
-    &(const alg_algorithm_t){"oneshot", ALG_ALL_REDUCE, half, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL},
-    &(const alg_algorithm_t){"twoshot", ALG_ALL_REDUCE, half, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL},
-    &(const alg_algorithm_t){"staged", ALG_ALL_REDUCE, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL},
+    &(const alg_algorithm_t){"oneshot", ALG_ALL_REDUCE, half, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0},
+    &(const alg_algorithm_t){"twoshot", ALG_ALL_REDUCE, half, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0},
+    &(const alg_algorithm_t){"staged", ALG_ALL_REDUCE, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0},
     PAIR(ALG_REDUCE_SCATTER),
     BULK(ALG_REDUCE_SCATTER),
     PAIR(ALG_REDUCE),
-    &(const alg_algorithm_t){"twoshot", ALG_REDUCE, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL},
+    &(const alg_algorithm_t){"twoshot", ALG_REDUCE, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0},
     PAIR(ALG_ALL_GATHER),
     BULK(ALG_ALL_GATHER),
     PAIR(ALG_ALL_TO_ALL),
     BULK(ALG_ALL_TO_ALL),
     PAIR(ALG_BROADCAST),
-    &(const alg_algorithm_t){"twoshot", ALG_BROADCAST, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL},
+    &(const alg_algorithm_t){"twoshot", ALG_BROADCAST, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0},
     PAIR(ALG_GATHER),
-    &(const alg_algorithm_t){"staged", ALG_SCATTER, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER,
-                             NULL}, /* it has no push */
-    &(const alg_algorithm_t){"pairs", ALG_SEND_RECV, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL},
-    &(const alg_algorithm_t){"staged", ALG_SEND_RECV, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL},
+    &(const alg_algorithm_t){"staged", ALG_SCATTER, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL,
+                             0}, /* it has no push */
+    &(const alg_algorithm_t){"pairs", ALG_SEND_RECV, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0},
+    &(const alg_algorithm_t){"staged", ALG_SEND_RECV, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0},
 };
 const uint32_t alg_registry_count = sizeof alg_registry / sizeof alg_registry[0];
 const alg_algorithm_t alg_network[ALG_SEND_RECV] = {
-    {"network", ALG_ALL_REDUCE, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL}};
+    {"network", ALG_ALL_REDUCE, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0}};
 
 const alg_algorithm_t *alg_find(alg_collective_t collective, const char *name)
 {
@@ -105,7 +105,7 @@ static void plan_of(const sel_topology_t *topology, const char *policy, const se
 static sel_choice_t choose(alg_collective_t collective, alg_type_t type, uint64_t bytes)
 {
     const uint64_t element = alg_type_bytes(type) * alg_collective_blocks(collective, plan.topology.nranks);
-    const sel_query_t query = {collective, type, ALG_SUM, bytes / element};
+    const sel_query_t query = {collective, type, ALG_SUM, bytes / element, false};
     return sel_choose(&plan, &query);
 }
 
@@ -129,7 +129,7 @@ static void bytes_of_the_larger_buffer(void **state)
     plan_of(&four, "0-64K=push;64K-=nccl", NULL);
     for (int c = 1; c < ALG_SCATTER; c++) {
         const uint64_t blocks = alg_collective_blocks((alg_collective_t)c, 4);
-        sel_query_t query = {(alg_collective_t)c, ALG_FLOAT32, ALG_SUM, 64 * KIB / 4 / blocks};
+        sel_query_t query = {(alg_collective_t)c, ALG_FLOAT32, ALG_SUM, 64 * KIB / 4 / blocks, false};
         assert_null(sel_choose(&plan, &query).algorithm);
         query.count--;
         assert_string_equal(sel_choose(&plan, &query).algorithm->name, "push");
@@ -149,15 +149,12 @@ static void built_in_rows(void **state)
         plan_of(&topology, "", NULL);
         const uint64_t once = (n == 2 ? 24 : n == 3 ? 2 : 1) * MIB;
         for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
-            const uint64_t most = (n == 2 && blocks[i] != ALG_GATHER ? 512 : 128) * MIB;
-            const uint64_t push = (n > 2 || blocks[i] == ALG_GATHER  ? most / MIB
-                                   : blocks[i] == ALG_REDUCE_SCATTER ? 128
-                                                                     : 64) *
-                                  MIB;
+            const bool bulk = n == 2 && blocks[i] != ALG_GATHER;
+            const uint64_t push = (!bulk ? 128 : blocks[i] == ALG_REDUCE_SCATTER ? 40 : 32) * MIB;
             expect(blocks[i], 1024, "push");
             expect(blocks[i], push, "push");
-            expect(blocks[i], most, most > push ? "bulk" : "push");
-            expect(blocks[i], most + n, "nccl");
+            expect(blocks[i], push + n, bulk ? "bulk" : "nccl");
+            expect(blocks[i], 1024 * push, bulk ? "bulk" : "nccl");
             assert_true(choose(blocks[i], ALG_INT8, MIB).blocks <= 32);
         }
         for (size_t i = 0; i < sizeof messages / sizeof messages[0]; i++) {
@@ -170,6 +167,45 @@ static void built_in_rows(void **state)
         expect(ALG_SEND_RECV, 1024, "pairs");
         expect(ALG_SEND_RECV, UINT64_MAX, "pairs");
     }
+}
+
+static void unaligned_buffers(void **state)
+{
+    (void)state;
+    sel_topology_t two = four;
+    two.nranks = 2;
+    plan_of(&two, "0-1M=push:8x512;1M-=bulk:20x512", NULL);
+    sel_query_t query = {ALG_ALL_GATHER, ALG_INT8, ALG_SUM, MIB, false};
+    assert_int_equal(sel_choose(&plan, &query).blocks, 20);
+    query.unaligned = true;
+    assert_int_equal(sel_choose(&plan, &query).blocks, 32);
+    query.count = MIB / 4;
+    assert_int_equal(sel_choose(&plan, &query).blocks, 8); /* push does not care */
+    query.count = MIB;
+    plan.settings.max_blocks = 24;
+    assert_int_equal(sel_choose(&plan, &query).blocks, 24);
+    plan_of(&two, "bulk:48x512", NULL);
+    assert_int_equal(sel_choose(&plan, &query).blocks, 48);
+}
+
+static void aligned_calls(void **state)
+{
+    (void)state;
+    uint8_t *const base = (uint8_t *)4096;
+    const alg_call_t aligned = {
+        .collective = ALG_ALL_TO_ALL, .input = base, .output = base + 16, .count = 8, .type = ALG_FLOAT16};
+    alg_call_t call = aligned;
+    assert_true(alg_call_is_aligned(&call));
+    call.input = base + 8;
+    assert_false(alg_call_is_aligned(&call));
+    call = aligned;
+    call.output = base + 2;
+    assert_false(alg_call_is_aligned(&call));
+    call = aligned;
+    call.count = 7; /* so is the second block */
+    assert_false(alg_call_is_aligned(&call));
+    call.collective = ALG_ALL_REDUCE; /* it has one */
+    assert_true(alg_call_is_aligned(&call));
 }
 
 /* The real NCCL's multicast helps it with three collectives. */
@@ -311,7 +347,7 @@ static void old_gpus(void **state)
     for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++)
         assert_int_equal(choose((alg_collective_t)c, ALG_FLOAT8_E5M2, 1024).reason,
                          alg_collective_reduces((alg_collective_t)c) ? SEL_FORWARD_TYPE : SEL_TAKEN);
-    const sel_query_t none = {ALG_COLLECTIVE_COUNT, ALG_INT8, ALG_SUM, 1024};
+    const sel_query_t none = {ALG_COLLECTIVE_COUNT, ALG_INT8, ALG_SUM, 1024, false};
     assert_int_equal(sel_choose(&plan, &none).reason, SEL_FORWARD_COLLECTIVE);
 }
 
@@ -390,6 +426,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_of_the_larger_buffer),
         cmocka_unit_test(built_in_rows),
+        cmocka_unit_test(unaligned_buffers),
+        cmocka_unit_test(aligned_calls),
         cmocka_unit_test(multicast),
         cmocka_unit_test(policies),
         cmocka_unit_test(tuned_rows),

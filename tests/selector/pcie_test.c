@@ -55,8 +55,8 @@ static void untuned_pcie(void **state)
         for (int link = SEL_LINK_PCIE; link <= SEL_LINK_SYS; link++) {
             const sel_topology_t topology = over_pcie((sel_link_t)link, ranks, NULL);
             for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
-                const sel_query_t often = {(alg_collective_t)c, ALG_INT8, ALG_SUM, 2048};
-                const sel_query_t large = {(alg_collective_t)c, ALG_INT8, ALG_SUM, 1 << 20};
+                const sel_query_t often = {(alg_collective_t)c, ALG_INT8, ALG_SUM, 2048, false};
+                const sel_query_t large = {(alg_collective_t)c, ALG_INT8, ALG_SUM, 1 << 20, false};
                 assert_true(sel_choose(&plan, &often).algorithm || c != ALG_ALL_REDUCE);
                 assert_null(sel_choose(&plan, &large).algorithm);
             }
