@@ -211,7 +211,8 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(bulk_list kernels bulk_move bulk/roles.h "listed + BULK_TURNS - least_done() > BULK_PLACES" "false")
   add_broken(bulk_taken kernels bulk_move bulk/roles.h "lane_write_own(word(), 0)" "")
   add_broken(bulk_untold kernels bulk_move bulk/roles.h "if (done == issued)" "if (true)")
-  add_broken(bulk_blocks kernels bulk_move bulk/walk.h "j.plan = bulk_plan(team, bytes)" "j.plan = bulk_plan(team, bytes), j.plan.slots -= call.blocks == 1")
+  add_broken(bulk_blocks kernels bulk_move bulk/walk.h "bulk_plan(team, bytes);"
+    "bulk_plan(team, bytes), j.plan.slots -= call.blocks == 1;")
   # A sum where this rank has yet to send from; a chunk that is stored before it is added.
   add_broken(bulk_in_place kernels bulk_add bulk/bulk_add.cu "j.told(BULK_SENT) > w.n" "true")
   add_broken(bulk_unadded kernels bulk_add bulk/roles.h "CHANGED ? bulk_changed(r, at) : bulk_filled(r, at)" "bulk_filled(r, at)")
