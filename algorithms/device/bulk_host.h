@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_host.h - the vocabulary of bulk.h on the host: memcpy, as late as the
+ * bulk_host.h - the vocabulary of bulk.h on the host: plain copies, as late as the
  * words allow. A load copies when it is asked about for the second time; a store
  * reads its stage in bulk_read and writes in bulk_done. So what a GPU does now and
  * then, because a role did not wait, happens here every time.
@@ -58,13 +58,37 @@ LANE_FN bool bulk_free(const bulk_ring_t &r, const bulk_at_t &at)
     return r.stage[at.stage].released >= at.round;
 }
 
+/* The first and the last 16 bytes may have some of the neighbouring chunks, which other blocks may store meanwhile: who
+ * gets these leaves them out. */
+LANE_FN void bulk_copy_in(uint8_t *to, const uint8_t *from, uint32_t bytes)
+{
+    const uint32_t ends = bytes < 2 * VEC ? bytes : (uint32_t)VEC;
+    for (uint32_t i = 0; i < ends; i++) {
+        to[i] = __atomic_load_n(from + i, __ATOMIC_RELAXED);
+        to[bytes - 1 - i] = __atomic_load_n(from + bytes - 1 - i, __ATOMIC_RELAXED);
+    }
+    if (bytes > 2 * ends)
+        memcpy(to + ends, from + ends, bytes - 2 * ends);
+}
+
+/* Two blocks may store into one slot after each other. What orders them, the peer's credit, may come from another
+ * process, where the thread sanitizer does not look; so the stores are atomic. */
+LANE_FN void bulk_copy_out(uint8_t *to, const uint8_t *from, uint32_t bytes)
+{
+    for (uint32_t i = 0; i < bytes; i += sizeof(uint64_t)) {
+        uint64_t word;
+        memcpy(&word, from + i, sizeof word);
+        __atomic_store_n((uint64_t *)(to + i), word, __ATOMIC_RELAXED);
+    }
+}
+
 LANE_FN bool bulk_filled(const bulk_ring_t &r, const bulk_at_t &at)
 {
     bulk_stage_t &s = r.stage[at.stage];
     if (s.filled <= at.round || (s.loads > 0 && s.asked++ == 0))
         return false;
     for (uint32_t i = 0; i < s.loads; i++)
-        memcpy(s.data + s.to[i], s.from[i], s.bytes[i]);
+        bulk_copy_in(s.data + s.to[i], s.from[i], s.bytes[i]);
     s.loads = 0;
     return true;
 }
@@ -126,7 +150,7 @@ LANE_FN void bulk_land_one(const bulk_ring_t &r)
 {
     bulk_pending_t &p = r.store[r.begin++ % BULK_HOST_STORES];
     bulk_read_one(p);
-    memcpy(p.to, p.data, p.bytes);
+    bulk_copy_out(p.to, p.data, p.bytes);
 }
 
 LANE_FN void bulk_store(void *to, const bulk_ring_t &r, const bulk_at_t &at, uint32_t bytes)
