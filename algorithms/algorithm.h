@@ -86,7 +86,7 @@ enum {
     ALG_CONTROL_BYTES = 4096,
     ALG_EPOCH_OFFSET = 0,     /* uint64_t: counts the calls on this scratch (epoch.h) */
     ALG_SERIES_OFFSET = 8,    /* uint64_t: the last series of rooted calls (series.h) */
-    ALG_TAKEN_OFFSET = 128,   /* uint64_t: chunks that blocks have taken in this call; 0 between calls (bulk/walk.h) */
+    ALG_TAKEN_OFFSET = 128,   /* uint64_t: chunks that blocks have taken in this call; 0 between calls (bulk/roles.h) */
     ALG_LOOK_OFFSET = 256,    /* uint64_t, CUDA: when a waiting kernel last looked at the host's words */
     ALG_STOP_OFFSET = 512,    /* ALG_MAX_RANKS words of 8 bytes: peer r stores 1 when its wait ran out of time */
     ALG_ENDED_OFFSET = 1024,  /* uint64_t, host device: collectives ended on this rank, for peers to read */
@@ -284,8 +284,8 @@ typedef struct alg_algorithm {
     alg_memory_t memory; /* the memory that it works with */
     /* The most bytes of such a call, but for its count, that can be a part of another one; NULL: none can. Pure. */
     uint64_t (*part_bytes)(const alg_team_t *team, const alg_call_t *call);
-    /* Not 0: each block takes longer where this rank's buffers are unaligned, so the rank's grid has so many blocks at
-     * least. */
+    /* Not 0: each block takes longer where this rank's buffers are unaligned or its input is multiplied first
+     * (ALG_PREMUL_SUM), so the rank's grid has so many blocks at least. */
     uint32_t unaligned_blocks;
 } alg_algorithm_t;
 

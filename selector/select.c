@@ -70,7 +70,8 @@ static sel_choice_t take(const sel_plan_t *plan, const alg_algorithm_t *algorith
                          const sel_query_t *query, uint64_t bytes)
 {
     sel_choice_t choice = {.algorithm = algorithm, .blocks = blocks, .threads = threads, .reason = SEL_TAKEN};
-    if (query->unaligned && choice.blocks < algorithm->unaligned_blocks)
+    const bool slow = query->unaligned || query->op == ALG_PREMUL_SUM;
+    if (slow && choice.blocks < algorithm->unaligned_blocks)
         choice.blocks = algorithm->unaligned_blocks;
     if (plan->settings.max_blocks && choice.blocks > plan->settings.max_blocks)
         choice.blocks = plan->settings.max_blocks;

@@ -65,11 +65,9 @@ template <class R, bool WHOLE> struct bulk_adder {
 
     LANE_FN bulk_step_t step()
     {
-        const bulk_step_t found = w.look(j);
-        if (lane_warp_any(found == BULK_IDLE))
-            return BULK_IDLE;
-        if (found == BULK_ENDED)
-            return BULK_ENDED;
+        const bulk_step_t found = w.look_together(j);
+        if (found != BULK_MOVED)
+            return found;
         if (lane_warp_any(!bulk_filled(*j.in, at) || !sent()))
             return BULK_IDLE;
         const uint32_t vectors = buffer_vectors(j.bytes(w.chunk)), threads = bulk_threads();
@@ -146,7 +144,7 @@ struct bulk_add {
         typedef bulk_adder<R, WHOLE> adder_t;
         adder_t adder = adder_t::make(j, r, buffer_make(j.own, r.input.bytes), lane);
         const uint32_t in_warp = lane.thread % lane_warp_size();
-        bulk_lister lister = {j, lane.grid_block, lane.grid_blocks, {}, 0, 0, false, false};
+        bulk_lister lister = {j, lane.grid_blocks, {}, 0, 0, false, false};
         bulk_watcher<N, BULK_CREDIT> credit = {j, in_warp, 0};
         bulk_sender<N, true, WHOLE, LAG> sender = {j, {}, {}, {}, 0, 0, 0, 0};
         bulk_herald herald = {j, in_warp, 0};
@@ -164,11 +162,6 @@ struct bulk_add {
         }
     }
 
-    static uint64_t segment_bytes(const alg_team_t *, const alg_call_t *)
-    {
-        return bulk_segment_bytes();
-    }
-
     static uint64_t max_bytes(alg_collective_t collective, const alg_map_t *map, uint32_t nranks, alg_type_t)
     {
         return nranks == 2 ? bulk_most_bytes(map, nranks) * alg_collective_blocks(collective, nranks) : 0;
@@ -177,7 +170,8 @@ struct bulk_add {
     static void shape(alg_collective_t collective, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
         bulk_shape(bytes / alg_collective_blocks(collective, nranks), blocks);
-        *threads = MOST_THREADS;
+        static_assert((uint32_t)MOST_THREADS <= BULK_ADD_THREADS, "blocks are larger than tables say");
+        *threads = BULK_ADD_THREADS;
     }
 };
 
@@ -199,7 +193,7 @@ struct bulk_reducer {
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
         const kernel_call_t all = kernel_call_make(*call);
-        return segments_launch(all, bulk_add::segment_bytes(team, call), [team, stream](const kernel_call_t &segment) {
+        return segments_launch(all, bulk_segment_bytes(), [team, stream](const kernel_call_t &segment) {
             const bool whole = bulk_is_whole(segment) && segment.op != ALG_PREMUL_SUM;
             return bulk_launch<bulk_add>(
                 reduce_kernel_of<bulk_add, kernel_call_t>(segment.type, ops_kind(segment.op), team->nranks, whole),

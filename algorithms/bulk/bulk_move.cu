@@ -15,7 +15,7 @@
  * chunk may be sent.
  *
  * No rank waits in a circle, whatever its number of blocks: the lowest chunk that a
- * rank has yet to receive is the first in the list of the block that took it, on both
+ * rank has yet to receive is the first that the block that took it has left, on both
  * ends. Its slot is free, for what was there before is a lower chunk.
  *
  * Between two calls: the ring's first round needs no CREDIT but ENTRY, which a rank
@@ -76,7 +76,7 @@ struct bulk_move {
             return;
         j.base = epoch_base(epoch);
         const uint32_t in_warp = lane.thread % lane_warp_size();
-        bulk_lister lister = {j, lane.grid_block, lane.grid_blocks, {}, 0, 0, false, false};
+        bulk_lister lister = {j, lane.grid_blocks, {}, 0, 0, false, false};
         bulk_watcher<N, BULK_CREDIT> credit = {j, in_warp, 0};
         bulk_sender<N, EACH, WHOLE, LAG> sender = {j, {}, {}, {}, 0, 0, 0, 0};
         bulk_herald herald = {j, in_warp, 0};
@@ -94,11 +94,6 @@ struct bulk_move {
         }
     }
 
-    static uint64_t segment_bytes(const alg_team_t *, const alg_call_t *)
-    {
-        return bulk_segment_bytes();
-    }
-
     static uint64_t max_bytes(alg_collective_t collective, const alg_map_t *map, uint32_t nranks, alg_type_t)
     {
         return nranks >= 2 ? bulk_most_bytes(map, nranks) * alg_collective_blocks(collective, nranks) : 0;
@@ -107,7 +102,8 @@ struct bulk_move {
     static void shape(alg_collective_t collective, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
         bulk_shape(bytes / alg_collective_blocks(collective, nranks), blocks);
-        *threads = MOST_THREADS;
+        static_assert((uint32_t)MOST_THREADS <= BULK_MOVE_THREADS, "blocks are larger than tables say");
+        *threads = BULK_MOVE_THREADS;
     }
 };
 
@@ -126,11 +122,10 @@ struct bulk_mover {
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
         const kernel_call_t whole = kernel_call_make_bytes(*call);
-        return segments_launch(whole, bulk_move::segment_bytes(team, call),
-                               [team, stream](const kernel_call_t &segment) {
-                                   return bulk_launch<bulk_move>(mover<bulk_move>::kernel_of(team, segment), team,
-                                                                 segment, bulk_is_whole(segment), stream);
-                               });
+        return segments_launch(whole, bulk_segment_bytes(), [team, stream](const kernel_call_t &segment) {
+            return bulk_launch<bulk_move>(mover<bulk_move>::kernel_of(team, segment), team, segment,
+                                          bulk_is_whole(segment), stream);
+        });
     }
 
     static int preload(void)

@@ -13,7 +13,13 @@
 #include "algorithms/bulk/walk.h"
 #include "algorithms/device/launch.h"
 
+/* Threads of the largest block on a GPU: the same for the compilers of both devices. */
+enum { BULK_MOVE_THREADS = 544, BULK_ADD_THREADS = 800 };
+
 #ifdef __CUDACC__
+
+/* Of the GPUs that give a block the least memory. */
+enum { BULK_LEAST_ROOM = 99 << 10 };
 
 /* The most that the current device gives a block (227 KiB on sm_90 and sm_100, 163 on sm_80, 99 on sm_86, sm_89 and
  * sm_120). A cudaError_t. */
@@ -32,6 +38,8 @@ static int bulk_launch(kernel_t<kernel_call_t> kernel, const alg_team_t *team, c
                        void *stream)
 {
     static_assert(A::MOST_THREADS <= grid_most_threads<A>(ALG_MAX_RANKS), "more threads than the kernel is built for");
+    static_assert(bulk_shared_bytes(BULK_TURNS, BULK_STAGE, A::IN_CHUNKS * BULK_STAGE) <= BULK_LEAST_ROOM,
+                  "no stage for each group of warps");
     const uint32_t threads = whole ? (uint32_t)A::WHOLE_THREADS : (uint32_t)A::MOST_THREADS;
     const uint32_t all = bulk_shared_bytes(A::DEPTH, BULK_STAGE, A::IN_CHUNKS * BULK_STAGE);
     int most = 0;
@@ -79,10 +87,10 @@ static inline bool bulk_is_whole(const kernel_call_t &call)
  * 198, 203 and 208. */
 enum { BULK_UNALIGNED_BLOCKS = 32 };
 
-/* At least some chunks a block. rank_bytes: of one rank's data. */
+/* rank_bytes: of one rank's data. (GPUs cut it into 2 KiB and more.) */
 static inline void bulk_shape(uint64_t rank_bytes, uint32_t *blocks)
 {
-    const uint64_t most = rank_bytes / (2 * BULK_CHUNK) + 1;
+    const uint64_t most = rank_bytes / 1024 + 1;
     if (*blocks > most)
         *blocks = (uint32_t)most;
 }
@@ -101,7 +109,7 @@ static inline uint64_t bulk_most_bytes(const alg_map_t *map, uint32_t nranks)
     return ring >= BULK_FULL_RING ? BULK_MOST_BYTES : ring >= BULK_LEAST_RING ? ring : 0;
 }
 
-/* Of a kernel. */
+/* Of a kernel. It differs between the devices, as the chunks do. */
 static inline uint64_t bulk_segment_bytes(void)
 {
     return (uint64_t)BULK_MOST_CHUNKS * BULK_CHUNK;

@@ -130,11 +130,9 @@ template <bool EACH, class MAKE> struct bulk_shifter {
 
     LANE_FN bulk_step_t step()
     {
-        const bulk_step_t found = w.look(j);
-        if (lane_warp_any(found == BULK_IDLE))
-            return BULK_IDLE;
-        if (found == BULK_ENDED)
-            return BULK_ENDED;
+        const bulk_step_t found = w.look_together(j);
+        if (found != BULK_MOVED)
+            return found;
         if (lane_warp_any(!bulk_filled(*j.out, at)))
             return BULK_IDLE;
         const uint8_t *block = j.input + (EACH ? ring_next(*j.team, piece + 1) * j.in_step : 0);
@@ -229,11 +227,9 @@ template <bool ADDED> struct bulk_plain_keeper {
 
     LANE_FN bulk_step_t step()
     {
-        const bulk_step_t found = w.look(j);
-        if (lane_warp_any(found == BULK_IDLE))
-            return BULK_IDLE;
-        if (found == BULK_ENDED)
-            return BULK_ENDED;
+        const bulk_step_t found = w.look_together(j);
+        if (found != BULK_MOVED)
+            return found;
         if (lane_warp_any(!bulk_ready<ADDED>(*j.in, at)))
             return BULK_IDLE;
         const uint32_t peer = ring_next(*j.team, j.team->nranks - 1 - piece);
@@ -243,9 +239,11 @@ template <bool ADDED> struct bulk_plain_keeper {
         bulk_release_behind(*j.in, at, thread);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();
-        /* The other warps are at most a ring of stages behind this one. */
-        if (group == 0 && thread == 0 && w.n > j.in->depth)
-            j.tell(BULK_KEPT, w.n - j.in->depth);
+        /* This warp's last stage was filled again, so all had emptied it: the other group's stages of that round, too,
+         * but for the one after it. */
+        const uint32_t behind = j.in->depth + BULK_TURNS - 1;
+        if (group == 0 && thread == 0 && w.n > behind)
+            j.tell(BULK_KEPT, w.n - behind);
         return BULK_MOVED;
     }
 

@@ -9,12 +9,13 @@
 
 #include "algorithms/bulk/walk.h"
 
-/* Takes chunks of the call and lists them for the other roles, one when the stage that it goes to is free: a block that
- * is slow takes fewer. The next number is taken a chunk ahead, since that takes as long as a load. */
+/* Takes chunks of the call and lists them for the other roles, one when the stage that it goes to is free (or, of more
+ * pieces than stages, two rounds before): a block that is slow takes fewer. The next number is taken a chunk ahead,
+ * since that takes as long as a load. */
 struct bulk_lister {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
-    uint32_t block, blocks; /* of this rank's grid */
+    uint32_t blocks; /* of this rank's grid */
     bulk_at_t at;
     uint32_t listed, next;
     bool begun, ended;
@@ -36,12 +37,13 @@ struct bulk_lister {
         return BULK_MOVED;
     }
 
+    /* ENTRY comes with the first chunk: some block always takes that one, wherever blocks find room. */
     LANE_FN bulk_step_t begin()
     {
-        for (uint32_t i = 1; block == 0 && i < j.team->nranks; i++)
-            bulk_raise_entry(j, ring_next(*j.team, i));
         begun = true;
         next = take();
+        for (uint32_t i = 1; next == 0 && i < j.team->nranks; i++)
+            bulk_raise_entry(j, ring_next(*j.team, i));
         return BULK_MOVED;
     }
 

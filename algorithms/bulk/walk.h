@@ -52,8 +52,8 @@ enum {
     BULK_LINE = 128, /* chunks begin at a multiple of it */
     BULK_STAGE = BULK_CHUNK + BULK_LINE
 };
-/* Of a kernel. The blocks' takes beyond the last chunk are counted, too. */
-static_assert(BULK_MOST_CHUNKS + 2 * BULK_MOST_SLOTS < EPOCH_UNIT, "counts run into the next call's");
+/* Of a kernel. */
+static_assert(BULK_MOST_CHUNKS < EPOCH_UNIT, "flags run into the next call's");
 
 /* Bulk shares staged's flag words: CREDIT uses those of scatter, DATA those of gather; slots stand for channels, and
  * the last word of scatter is ENTRY. A peer that is already in the next, staged call may have raised a scatter flag,
@@ -165,6 +165,13 @@ struct walk {
             return BULK_IDLE;
         chunk = j.listed(n);
         return chunk == BULK_NONE ? BULK_ENDED : BULK_MOVED;
+    }
+
+    /* By all lanes of a warp, alike for all. */
+    LANE_FN bulk_step_t look_together(const bulk_job_t &j)
+    {
+        const bulk_step_t found = look(j);
+        return lane_warp_any(found == BULK_IDLE) ? BULK_IDLE : found;
     }
 };
 

@@ -17,16 +17,20 @@
  *   bulk_ring_t, bulk_at_t, bulk_next    a ring, and a place in it
  *   bulk_free           the stage may be filled again
  *   bulk_filled         what it was filled with is there
- *   bulk_load           fill a stage, or a part of it from `offset` on: global memory, 16 bytes' multiple and
- * alignment; 0 bytes count as a filling, too bulk_store          a stage to global memory, likewise; the caller's
- * stores up to bulk_commit are a group bulk_read<N>        until all but the last N groups have read their stages
+ *   bulk_load           fill a stage, or a part of it from `offset` on: global memory, a multiple of 16 bytes in length
+ *                       and alignment; 0 bytes count as a filling, too
+ *   bulk_store          a stage to global memory, likewise; the caller's stores up to bulk_commit are a group
+ *   bulk_read<N>        until all but the last N groups have read their stages
  *   bulk_done<N>        until they are complete where they go; a lane_fence behind it counts them as stored
  *   bulk_release        the stage is free, by each warp that emptied it
  *   bulk_stage_store    16 bytes into a stage, by a lane
  *   bulk_stored         behind this and lane_warp_sync such stores are there for the warp's lanes
  *   bulk_change         by each warp that has done with a filled stage what it does, such stores among it;
- * bulk_changed: all have bulk_vector, bulk_byte    16 bytes of a stage from any of its bytes on (ALIGNED: from a
- * multiple of 16), and one bulk_settle         until what was loaded before that place is there; waits for no rank
+ *   bulk_changed        all have
+ *   bulk_vector         16 bytes of a stage, from a multiple of 16 on
+ *   bulk_vector_from<W> the same from any byte of word W of a multiple of 16 on
+ *   bulk_byte           one
+ *   bulk_settle         until what was loaded before that place is there; waits for no rank
  *   bulk_word           word `index` of those behind `first`
  *   bulk_tell, bulk_told     a word for other roles of the block; what was done before is visible behind it
  *   bulk_seen           between a lane_flag and the copies of what it guards

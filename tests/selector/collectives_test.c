@@ -177,6 +177,9 @@ static void unaligned_buffers(void **state)
     plan_of(&two, "0-1M=push:8x512;1M-=bulk:20x512", NULL);
     sel_query_t query = {ALG_ALL_GATHER, ALG_INT8, ALG_SUM, MIB, false};
     assert_int_equal(sel_choose(&plan, &query).blocks, 20);
+    query.op = ALG_PREMUL_SUM;
+    assert_int_equal(sel_choose(&plan, &query).blocks, 32);
+    query.op = ALG_SUM;
     query.unaligned = true;
     assert_int_equal(sel_choose(&plan, &query).blocks, 32);
     query.count = MIB / 4;
