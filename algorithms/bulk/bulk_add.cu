@@ -12,8 +12,8 @@
  * chunk of the own input behind the peer's; the adders, two groups of warps that add
  * chunks in turn, leave the sums in the peer's place; the keeper stores these.
  *
- * A rank sends the very bits that it adds itself (bulk_multiplied), and both ranks add in rank order, or
- * where order does not count (reduce.h), so both have the same sums.
+ * A rank sends the very bits that it adds itself (bulk_multiplied), and both ranks add in
+ * rank order, or where order does not count (reduce.h), so both have the same sums.
  *
  * In place, an all-reduce writes where it has to send from. So an adder of an all-reduce
  * adds a chunk when the sender of its block, which sends the same chunk, has told that

@@ -5,8 +5,8 @@
  *
  * All is derived from the call and the number of ranks, alike on every rank, but for
  * the block that serves a chunk: blocks take chunks in turn, each the next one when it
- * has room for it. Multiprocessors have unequal shares of the link (on H100 24 blocks with
- * equal parts ended between 0.87 and 1.26 times the mean), and so all end together.
+ * has room for it. Multiprocessors have unequal shares of the link: on H100 24 blocks
+ * with equal parts ended between 0.87 and 1.26 times the mean. In turn, all end together.
  */
 #ifndef SHUNT_BULK_WALK_H
 #define SHUNT_BULK_WALK_H

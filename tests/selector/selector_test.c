@@ -512,13 +512,16 @@ static void shape_fits_kernels(void **state)
     for (uint32_t i = 0; i < alg_registry_count; i++) {
         const char *name = alg_registry[i]->name;
         const bool few = strcmp(name, "staged") == 0 || strcmp(name, "pairs") == 0;
-        const bool bulk = strcmp(name, "bulk") == 0; /* built for its roles, whatever the number of ranks */
+        /* Built for its roles, whatever the number of ranks. */
+        const uint32_t roles = strcmp(name, "bulk") != 0                             ? 0
+                               : alg_collective_reduces(alg_registry[i]->collective) ? 800
+                                                                                     : 544;
         for (uint32_t n = 2; n <= ALG_MAX_RANKS; n++) {
             for (uint64_t bytes = 1; bytes <= 1 << 30; bytes *= 4) {
                 uint32_t blocks = 64, threads = SEL_MOST_THREADS;
                 alg_registry[i]->shape(bytes, n, &blocks, &threads);
                 assert_in_range(blocks, 1, 64);
-                assert_in_range(threads, 64, bulk ? 800 : n > 4 || few ? 512 : 1024);
+                assert_in_range(threads, 64, roles > 0 ? roles : n > 4 || few ? 512 : 1024);
                 assert_int_equal(threads % 32, 0);
             }
         }
