@@ -31,24 +31,29 @@ struct twoshot {
         lane_begin(l.held(), call.early);
         l.r.begin(call);
         const uint64_t epoch = epoch_read(team);
-        vec16_t x[N];
-        l.load(first < l.slice, 0, x);
+        constexpr uint32_t ROWS = SLOTS_ROWS<N>;
+        vec16_t x[ROWS][N];
+        l.load(first < l.slice, 0, x[0]);
         if (epoch_stopped(epoch))
             return;
         l.s.move(epoch_half(team, epoch));
         if (first < l.slice)
-            l.put(0, x);
-        for (uint32_t k = stride; first + k < l.slice; k += stride) {
-            l.load(true, k, x);
-            l.put(k, x);
+            l.put(0, x[0]);
+        for (uint32_t k = stride; first + k < l.slice; k += ROWS * stride) {
+            LANE_UNROLL
+            for (uint32_t b = 0; b < ROWS; b++)
+                l.load(first + k + b * stride < l.slice, k + b * stride, x[b]);
+            LANE_UNROLL
+            for (uint32_t b = 0; b < ROWS && first + k + b * stride < l.slice; b++)
+                l.put(k + b * stride, x[b]);
         }
         epoch_leave(lane, team);
-        for (uint32_t k = 0; first + k < l.slice; k += stride) {
-            if (!l.reduce(lane, team, k))
+        for (uint32_t k = 0; first + k < l.slice; k += ROWS * stride) {
+            if (!l.template reduce<ROWS>(lane, team, k, stride))
                 return;
         }
-        for (uint32_t k = 0; first + k < l.slice; k += stride) {
-            if (!l.take(lane, team, k))
+        for (uint32_t k = 0; first + k < l.slice; k += ROWS * stride) {
+            if (!l.template take<ROWS>(lane, team, k, stride))
                 return;
         }
     }

@@ -22,19 +22,20 @@ static inline uint64_t twoshot_room(uint64_t half_bytes, uint32_t nranks, alg_ty
     return nranks < 2 ? 0 : half_bytes / vector / 4 * 4 * VEC * nranks;
 }
 
-/* k: position after the lane's first vector of a slice. */
+/* k: position after the lane's first vector of a slice. ROWS: so many vectors, `stride` apart, in one go. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
     typedef reduction<TYPE, OPS, N, WHOLE> R;
     typedef slots<R::MARK, N> slots_t;
 
     R r;
     slots_t s; /* the first set for scatter, the second for gather */
-    uint32_t vectors, slice;
+    uint32_t vectors, slice, first;
     uint32_t at[N]; /* the lane's first vector in the slice of the rank i places after us */
 
     LANE_FN static twoshot_lane make(const alg_team_t &team, const kernel_call_t &call, uint32_t first)
     {
         twoshot_lane l;
+        l.first = first;
         l.r = R::make(team, call);
         l.vectors = l.r.vectors();
         l.slice = twoshot_slice(l.vectors, N <= EXACT_RANKS ? N : team.nranks);
@@ -77,41 +78,62 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
     }
 
     /* Add all ranks' values of the own slice; send the result to all. */
-    LANE_FN bool reduce(lane_t &lane, const alg_team_t &team, uint32_t k) const
+    template <uint32_t ROWS>
+    LANE_FN bool reduce(lane_t &lane, const alg_team_t &team, uint32_t k, uint32_t stride) const
     {
-        if (at[0] + k >= vectors)
-            return true;
-        const vec16_t own = r.load(at[0] + k);
-        vec16_t x[N - 1];
-        if (!s.take(lane, team, s.all(), k, x))
+        uint32_t wanted[ROWS];
+        vec16_t own[ROWS], x[ROWS][N - 1];
+        LANE_UNROLL
+        for (uint32_t b = 0; b < ROWS; b++) {
+            wanted[b] = has(team.rank, k + b * stride) ? s.all() : 0;
+            own[b] = r.load_if(wanted[b] != 0, at[0] + k + b * stride);
+        }
+        if (!s.take_rows(lane, team, wanted, k, stride, x))
             return false;
-        const vec16_t result = r.combine(x, team.rank, own);
-        s.put_all(s.second_set() + k, result);
-        r.store(at[0] + k, result);
-        s.rearm(s.all(), k);
+        LANE_UNROLL
+        for (uint32_t b = 0; b < ROWS && wanted[b] != 0; b++) {
+            const uint32_t row = k + b * stride;
+            const vec16_t result = r.combine(x[b], team.rank, own[b]);
+            s.put_all(s.second_set() + row, result);
+            r.store(at[0] + row, result);
+            s.rearm(s.all(), row);
+        }
         return true;
     }
 
     /* Take every other slice from its owner. */
-    LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t k) const
+    template <uint32_t ROWS>
+    LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t k, uint32_t stride) const
     {
-        const uint32_t first = at[0] - team.rank * slice;
-        uint32_t wanted = 0;
+        uint32_t wanted[ROWS];
+        vec16_t x[ROWS][N - 1];
         LANE_UNROLL
-        for (uint32_t j = 0; j < N - 1; j++) {
-            if (j + 1 < s.ranks() && other_rank(team, j) * slice + first + k < vectors)
-                wanted |= 1u << j;
+        for (uint32_t b = 0; b < ROWS; b++) {
+            wanted[b] = 0;
+            LANE_UNROLL
+            for (uint32_t j = 0; j < N - 1; j++) {
+                if (j + 1 < s.ranks() && has(other_rank(team, j), k + b * stride))
+                    wanted[b] |= 1u << j;
+            }
         }
-        vec16_t x[N - 1];
-        if (!s.take(lane, team, wanted, s.second_set() + k, x))
+        if (!s.take_rows(lane, team, wanted, s.second_set() + k, stride, x))
             return false;
         LANE_UNROLL
-        for (uint32_t j = 0; j < N - 1; j++) {
-            if (wanted >> j & 1)
-                r.store(other_rank(team, j) * slice + first + k, x[j]);
+        for (uint32_t b = 0; b < ROWS; b++) {
+            LANE_UNROLL
+            for (uint32_t j = 0; j < N - 1; j++) {
+                if (wanted[b] >> j & 1)
+                    r.store(other_rank(team, j) * slice + first + k + b * stride, x[b][j]);
+            }
+            s.rearm(wanted[b], s.second_set() + k + b * stride);
         }
-        s.rearm(wanted, s.second_set() + k);
         return true;
+    }
+
+    /* Whether the slice of `rank` has the lane's vector k. */
+    LANE_FN bool has(uint32_t rank, uint32_t k) const
+    {
+        return first + k < slice && rank * slice + first + k < vectors;
     }
 };
 

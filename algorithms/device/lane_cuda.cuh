@@ -17,7 +17,7 @@
 /* PTX ISA: add, fma, mul and max of f32 give the NaN 0x7fffffff, and the maximum of both zeros is +0. */
 #define LANE_ANY_ORDER true
 
-/* More is of no use, since a GPU's other lanes are ahead, too; but between two ranks push puts PUSH_ROWS ahead. */
+/* More is of no use, since a GPU's other lanes are ahead, too; but between two ranks push puts SLOTS_ROWS ahead. */
 static const uint32_t LANE_AHEAD = 1;
 
 static const uint32_t LANE_MOST_BLOCKS = UINT32_MAX, LANE_MOST_THREADS = 1024;

@@ -194,7 +194,7 @@ struct exchange {
                 return;
         }
         for (uint32_t k = 0; !l.alone() && l.first + k < l.t.slice; k += l.stride) {
-            if (!l.t.take(lane, team, k))
+            if (!l.t.template take<1>(lane, team, k, 0))
                 return;
         }
     }

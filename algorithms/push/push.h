@@ -18,14 +18,6 @@
 #include "algorithms/device/route.h"
 #include "algorithms/device/slots.h"
 
-/* Vectors that a lane of N ranks loads, and polls, in one go. Two make 512 threads as fast as 1024, and two blocks of
- * 512 fit a multiprocessor. For more ranks it is not measured. */
-#ifdef __CUDACC__
-template <int N> constexpr uint32_t PUSH_ROWS = N == 2 ? 2 : 1;
-#else
-template <int N> constexpr uint32_t PUSH_ROWS = 2;
-#endif
-
 /* What one lane has to know of the call besides its slots. */
 typedef struct push {
     uint32_t sends;    /* bit i: to the rank i places after us */

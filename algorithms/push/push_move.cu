@@ -102,7 +102,7 @@ template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
 
         lane_begin(w.s.held(), call.early);
         series_t turn = push_read<ROOTED>(team);
-        constexpr uint32_t ROWS = PUSH_ROWS<N>;
+        constexpr uint32_t ROWS = SLOTS_ROWS<N>;
         vec16_t x[ROWS][N];
         w.load(reads && first < w.vectors, first, x[0]);
         if (epoch_stopped(turn.epoch))
@@ -129,10 +129,14 @@ template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
             if (!w.p.takes)
                 continue;
             const uint32_t left = w.vectors - first - k;
-            if (!w.s.take_rows(lane, team, w.p.takes, k, stride, left, x))
+            uint32_t wanted[ROWS];
+            LANE_UNROLL
+            for (uint32_t b = 0; b < ROWS; b++)
+                wanted[b] = b == 0 || b * stride < left ? w.p.takes : 0;
+            if (!w.s.take_rows(lane, team, wanted, k, stride, x))
                 return;
             LANE_UNROLL
-            for (uint32_t b = 0; b < ROWS && (b == 0 || b * stride < left); b++) {
+            for (uint32_t b = 0; b < ROWS && wanted[b] != 0; b++) {
                 LANE_UNROLL
                 for (uint32_t j = 0; j < N - 1; j++) {
                     if (w.p.takes >> j & 1)

@@ -34,7 +34,7 @@ template <bool ROOTED> struct push_add : push_limits<push_add<ROOTED>> {
         lane_begin(r.held() | s.held(), call.early);
         r.begin(call);
         series_t turn = push_read<ROOTED>(team);
-        constexpr uint32_t ROWS = PUSH_ROWS<N>;
+        constexpr uint32_t ROWS = SLOTS_ROWS<N>;
         vec16_t x[ROWS][N];
         load(r, s, p, in, first < vectors, first, x[0]);
         if (epoch_stopped(turn.epoch))
@@ -61,14 +61,17 @@ template <bool ROOTED> struct push_add : push_limits<push_add<ROOTED>> {
             if (!p.takes)
                 continue;
             const uint32_t left = vectors - first - k;
+            uint32_t wanted[ROWS];
             vec16_t own[ROWS];
             LANE_UNROLL
-            for (uint32_t b = 0; b < ROWS; b++)
-                own[b] = r.load_from_if(b == 0 || b * stride < left, in[0], first + k + b * stride);
-            if (!s.take_rows(lane, team, s.all(), k, stride, left, x))
+            for (uint32_t b = 0; b < ROWS; b++) {
+                wanted[b] = b == 0 || b * stride < left ? s.all() : 0;
+                own[b] = r.load_from_if(wanted[b] != 0, in[0], first + k + b * stride);
+            }
+            if (!s.take_rows(lane, team, wanted, k, stride, x))
                 return;
             LANE_UNROLL
-            for (uint32_t b = 0; b < ROWS && (b == 0 || b * stride < left); b++) {
+            for (uint32_t b = 0; b < ROWS && wanted[b] != 0; b++) {
                 r.store(first + k + b * stride, r.combine(x[b], team.rank, own[b]));
                 s.rearm(s.all(), k + b * stride);
             }
