@@ -64,7 +64,7 @@ size_t alg_type_bytes(alg_type_t type);
  *   ...          flags  |  staged and bulk: words a channel and peer, whose values
  *   ...          counts |  only grow. Counts: how far each ring has come.
  *   ...          staging|  Data that flags guard: staged's, and in the half where it
- *                          gathers bulk's (bulk/bulk_move.cu).
+ *                          gathers bulk's (bulk/move.h).
  *
  * Rings have credits of their own. One rule guards all else, whatever a call's
  * collective, layout and grid: a call ends on a rank only after that rank has heard
@@ -254,12 +254,13 @@ typedef struct alg_call {
     const alg_message_t *messages;
     /* The grid; all but `blocks` for CUDA alone. Of a collective, blocks and threads are the same on every rank: the
      * row's, lowered by `shape`. They may differ of calls with `parts`, as ranks may group calls differently, and
-     * `blocks` where the algorithm has unaligned_blocks. Of messages they are upper limits. shim_share_grant sets the
-     * last two. */
+     * `blocks` where the algorithm has unaligned_blocks. Of messages they are upper limits. shim_share_grant uses
+     * aligned_blocks, and sets the last two. */
     uint32_t blocks;
-    uint32_t threads;     /* of a block; a multiple of 32 */
-    uint32_t most_blocks; /* that fit this rank's share of its GPU; 0: all */
-    uint32_t early;       /* the stream's next kernel may be placed while this one runs */
+    uint32_t aligned_blocks; /* as many as with aligned buffers: the same whenever a program captures the call */
+    uint32_t threads;        /* of a block; a multiple of 32 */
+    uint32_t most_blocks;    /* that fit this rank's share of its GPU; 0: all */
+    uint32_t early;          /* the stream's next kernel may be placed while this one runs */
 } alg_call_t;
 
 /* ---- Algorithms ---------------------------------------------------------------- */

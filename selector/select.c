@@ -66,16 +66,24 @@ static sel_choice_t forward(sel_reason_t reason)
     return (sel_choice_t){.reason = reason};
 }
 
+/* The grid that the algorithm makes of so many blocks, as far as the user allows them. */
+static uint32_t shaped(const sel_plan_t *plan, const alg_algorithm_t *algorithm, uint32_t blocks, uint64_t bytes,
+                       uint32_t *threads)
+{
+    if (plan->settings.max_blocks && blocks > plan->settings.max_blocks)
+        blocks = plan->settings.max_blocks;
+    algorithm->shape(bytes, sel_team_ranks(&plan->topology), &blocks, threads);
+    return blocks;
+}
+
 static sel_choice_t take(const sel_plan_t *plan, const alg_algorithm_t *algorithm, uint32_t blocks, uint32_t threads,
                          const sel_query_t *query, uint64_t bytes)
 {
-    sel_choice_t choice = {.algorithm = algorithm, .blocks = blocks, .threads = threads, .reason = SEL_TAKEN};
+    sel_choice_t choice = {.algorithm = algorithm, .threads = threads, .reason = SEL_TAKEN};
     const bool slow = query->unaligned || query->op == ALG_PREMUL_SUM;
-    if (slow && choice.blocks < algorithm->unaligned_blocks)
-        choice.blocks = algorithm->unaligned_blocks;
-    if (plan->settings.max_blocks && choice.blocks > plan->settings.max_blocks)
-        choice.blocks = plan->settings.max_blocks;
-    algorithm->shape(bytes, sel_team_ranks(&plan->topology), &choice.blocks, &choice.threads);
+    const uint32_t least = slow ? algorithm->unaligned_blocks : 0;
+    choice.aligned_blocks = shaped(plan, algorithm, blocks, bytes, &choice.threads);
+    choice.blocks = blocks >= least ? choice.aligned_blocks : shaped(plan, algorithm, least, bytes, &choice.threads);
     return choice;
 }
 

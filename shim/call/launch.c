@@ -37,7 +37,8 @@ static int launch_in_order(const shim_launch_t *launch)
     if (error != 0)
         return error;
     shim_ahead_t *ahead = captured ? shim_captured_ahead(comm, launch->capture) : NULL;
-    if (!shim_share_grant(comm, &granted, launch->beside, captured ? NULL : launch->stream, ahead))
+    void *const stream = captured ? NULL : launch->stream;
+    if (!shim_share_grant(comm, &granted, launch->beside, stream, launch->capture->stream_id, ahead))
         team.dependent_launch = 0;
     if (comm->relay)
         alg_relay_call(comm->relay, &team, &granted, captured);

@@ -99,6 +99,7 @@ static sel_choice_t choose(shim_call_t *call)
     const sel_choice_t choice = sel_choose(call->comm->plan, &query);
     call->algorithm = choice.algorithm;
     call->alg.blocks = choice.blocks;
+    call->alg.aligned_blocks = choice.aligned_blocks;
     call->alg.threads = choice.threads;
     call->reason = choice.reason;
     call->source = choice.source;

@@ -51,14 +51,14 @@ typedef struct shim_order {
 
 /* The communicator's share of its GPU's multiprocessors; private to share.c. */
 typedef struct shim_share {
-    uint32_t blocks;   /* granted: blocks that kernels and their early successors may hold */
-    uint32_t asked;    /* the largest request so far, concurrent work included */
-    uint32_t releases; /* share.c's count of releases at the last request */
-    bool leads;        /* its early successors do not count until another communicator asks */
-    uint32_t early;    /* blocks of the largest kernel so far that triggers dependent launch early */
-    bool shut;         /* the last call was eager and does not trigger it early */
-    void *stream;      /* of the last eager call */
-    uint32_t room;     /* multiprocessors that kernels on it can be placed on; 0: not known */
+    uint32_t blocks;              /* granted: blocks that kernels and their early successors may hold */
+    uint32_t asked;               /* the largest request so far, concurrent work included */
+    uint32_t releases;            /* share.c's count of releases at the last request */
+    bool leads;                   /* its early successors do not count until another communicator asks */
+    uint32_t early;               /* blocks of the largest kernel so far that triggers dependent launch early */
+    bool shut;                    /* the last call was eager and does not trigger it early */
+    unsigned long long stream_id; /* of the last eager call's stream */
+    uint32_t room;                /* multiprocessors that kernels on it can be placed on; 0: not known */
 } shim_share_t;
 
 /* The last call of a capture, zeroed: none; private to share.c. */

@@ -21,9 +21,10 @@
  * without dependent launch, so it is not placed early.
  *
  * Dependent launch is also the kind of a graph's edge, and an instance can be updated only with a graph of the same
- * topology. So within a capture the calls alone decide: the first one has none, and a later one if it wants no more
- * blocks than the one before it. Such a call fits: a kernel that lets its successor in was granted all that it wanted,
- * at most half of the share. Only of a leader that was alone then, and is not any more, that may not hold.
+ * topology. So within a capture the calls alone decide, without the places of their buffers: the first one has none,
+ * and a later one if its row has no more blocks than that of the one before it. Such a call fits, if need be without
+ * the blocks that its buffers' alignment adds: a kernel that lets its successor in was granted all that it wanted, at
+ * most half of the share. Only of a leader that was alone then, and is not any more, that may not hold.
  *
  * A share grows with what the communicator asks for, and never shrinks while it lives:
  * kernels that were launched, and graphs, hold it. Each leaves as much as it has for those
@@ -39,6 +40,7 @@
 #include "shim/comm/share.h"
 
 #include "shim/base/settings.h"
+#include "shim/comm/capture.h"
 
 enum { DEVICES = 64 };
 
@@ -115,23 +117,29 @@ static bool fits_beside_last(const shim_share_t *share, uint32_t held, const alg
 }
 
 /* The same in a capture, where the kernel ahead is known. */
-static bool fits_in_capture(const shim_share_t *share, const alg_call_t *call, uint32_t beside,
-                            const shim_ahead_t *ahead, bool alone)
+static bool fits_in_capture(const shim_share_t *share, alg_call_t *call, uint32_t beside, const shim_ahead_t *ahead,
+                            bool alone)
 {
     if (!shim_settings()->early)
         return true;
-    return beside == 0 && call->blocks <= ahead->blocks && (alone || ahead->early + call->most_blocks <= share->blocks);
+    const uint32_t room = share->blocks > ahead->early ? share->blocks - ahead->early : 0;
+    const bool fits = beside == 0 && call->aligned_blocks <= ahead->blocks &&
+                      (alone || least(call->most_blocks, call->aligned_blocks) <= room);
+    if (fits && !alone)
+        call->most_blocks = least(call->most_blocks, room);
+    return fits;
 }
 
-bool shim_share_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void *stream, shim_ahead_t *ahead)
+bool shim_share_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void *stream, unsigned long long stream_id,
+                      shim_ahead_t *ahead)
 {
     struct gpu *gpu = gpu_of(comm);
     shim_share_t *share = &comm->share;
     pthread_mutex_lock(&gpu->lock);
     const uint32_t wanted = beside > 0 ? call->blocks + beside : share->leads ? call->blocks : 2 * call->blocks;
     const uint32_t before = share->room;
-    if (!ahead && (stream != share->stream || share->room == 0)) {
-        share->stream = stream;
+    if (!ahead && (stream_id != share->stream_id || stream_id == SHIM_STREAM_UNKNOWN || share->room == 0)) {
+        share->stream_id = stream_id;
         share->room = shim_share_multiprocessors(comm->device, stream);
     }
     if (wanted > share->asked || share->releases != gpu->releases || share->room > before) {
@@ -155,7 +163,7 @@ bool shim_share_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void
         share->early = call->most_blocks;
     share->shut = !ahead && !call->early;
     if (ahead)
-        *ahead = (shim_ahead_t){.blocks = call->blocks, .early = call->early ? call->most_blocks : 0};
+        *ahead = (shim_ahead_t){.blocks = call->aligned_blocks, .early = call->early ? call->most_blocks : 0};
     return fits;
 }
 

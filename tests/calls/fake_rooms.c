@@ -289,6 +289,7 @@ sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
         return (sel_choice_t){.reason = SEL_FORWARD_TABLE, .source = "policy"};
     return (sel_choice_t){.algorithm = algorithm,
                           .blocks = 1 + (uint32_t)query->count / 100,
+                          .aligned_blocks = 1 + (uint32_t)query->count / 100,
                           .threads = 32,
                           .reason = SEL_TAKEN,
                           .source = "tuned table"};

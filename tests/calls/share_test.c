@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "shim/base/settings.h"
+#include "shim/comm/capture.h"
 #include "shim/comm/share.h"
 #include "tests/support/data.h"
 
@@ -30,17 +31,17 @@ uint32_t shim_share_multiprocessors(int device, void *stream)
 
 static alg_call_t grant(shim_comm_t *comm, uint32_t blocks)
 {
-    alg_call_t call = {.blocks = blocks, .threads = 512};
-    shim_share_grant(comm, &call, 0, NULL, NULL);
+    alg_call_t call = {.blocks = blocks, .aligned_blocks = blocks, .threads = 512};
+    shim_share_grant(comm, &call, 0, NULL, 0, NULL);
     assert_in_range(call.most_blocks, 1, blocks);
     return call;
 }
 
 static alg_call_t grant_on(shim_comm_t *comm, uint32_t blocks, void *stream, uint32_t its_multiprocessors)
 {
-    alg_call_t call = {.blocks = blocks, .threads = 512};
+    alg_call_t call = {.blocks = blocks, .aligned_blocks = blocks, .threads = 512};
     multiprocessors = its_multiprocessors;
-    shim_share_grant(comm, &call, 0, stream, NULL);
+    shim_share_grant(comm, &call, 0, stream, (uintptr_t)stream, NULL);
     return call;
 }
 
@@ -63,18 +64,37 @@ static void streams_with_fewer_multiprocessors(void **state)
             assert_true(!call.early || 2 * call.most_blocks <= 16);
         }
         assert_int_equal(grant_on(&comm, 64, &whole, 132).most_blocks, 64);
-        alg_call_t one = {.blocks = 32};
+        alg_call_t one = {.blocks = 32, .aligned_blocks = 32};
         multiprocessors = 16;
-        shim_share_grant(&comm, &one, 32, &green, NULL); /* beside another one */
+        shim_share_grant(&comm, &one, 32, &green, (uintptr_t)&green, NULL); /* beside another one */
         assert_int_equal(one.most_blocks, 8);
         shim_share_release(&comm);
     }
 }
 
+/* The driver gives a new stream, here of a green context, the handle of a destroyed one. */
+static void a_handle_is_used_again(void **state)
+{
+    (void)state;
+    shim_comm_t comm = {.handle = NULL};
+    int handle;
+    assert_int_equal(grant_on(&comm, 64, &handle, 132).most_blocks, 64);
+    alg_call_t call = {.blocks = 64, .aligned_blocks = 64};
+    multiprocessors = 8;
+    shim_share_grant(&comm, &call, 0, &handle, 1, NULL);
+    assert_in_range(call.most_blocks, 1, 8);
+    multiprocessors = 4; /* and without an id */
+    for (int i = 0; i < 2; i++, multiprocessors = 2) {
+        shim_share_grant(&comm, &call, 0, &handle, SHIM_STREAM_UNKNOWN, NULL);
+        assert_in_range(call.most_blocks, 1, multiprocessors);
+    }
+    shim_share_release(&comm);
+}
+
 static bool may_come_early(shim_comm_t *comm, uint32_t blocks, shim_ahead_t *ahead)
 {
-    alg_call_t call = {.blocks = blocks, .threads = 512};
-    return shim_share_grant(comm, &call, 0, NULL, ahead);
+    alg_call_t call = {.blocks = blocks, .aligned_blocks = blocks, .threads = 512};
+    return shim_share_grant(comm, &call, 0, NULL, 0, ahead);
 }
 
 /* A call larger than its place beside a kernel that lets it in waits for that kernel's end. An eager one behind a
@@ -95,9 +115,9 @@ static void larger_successors_wait(void **state)
     assert_false(may_come_early(&comm, 51, NULL));
     assert_true(may_come_early(&comm, 51, NULL));
     assert_true(may_come_early(&comm, 16, NULL));
-    alg_call_t one = {.blocks = 32}, other = {.blocks = 20};
-    assert_false(shim_share_grant(&comm, &one, 20, NULL, NULL)); /* both come behind the 16 blocks */
-    assert_false(shim_share_grant(&comm, &other, 32, NULL, NULL));
+    alg_call_t one = {.blocks = 32, .aligned_blocks = 32}, other = {.blocks = 20, .aligned_blocks = 20};
+    assert_false(shim_share_grant(&comm, &one, 20, NULL, 0, NULL)); /* both come behind the 16 blocks */
+    assert_false(shim_share_grant(&comm, &other, 32, NULL, 0, NULL));
     shim_share_release(&comm);
 }
 
@@ -146,9 +166,9 @@ static void captured_successors(void **state)
                 assert_int_equal(may_come_early(&comm, sizes[i], &ahead), early_ones[i]);
             grant(round == 2 ? &other : &comm, round == 1 ? 8 : 64);
         }
-        alg_call_t one = {.blocks = 8};
+        alg_call_t one = {.blocks = 8, .aligned_blocks = 8};
         shim_ahead_t ahead = {.blocks = 8};
-        assert_false(shim_share_grant(&comm, &one, 8, NULL, &ahead)); /* beside another one */
+        assert_false(shim_share_grant(&comm, &one, 8, NULL, 0, &ahead)); /* beside another one */
         shim_share_release(&comm);
         shim_share_release(&other);
     }
@@ -169,6 +189,31 @@ static void a_leader_that_is_not_alone_any_more(void **state)
     assert_true(may_come_early(&comm, 64, &ahead));
     shim_share_release(&comm);
     shim_share_release(&other);
+}
+
+/* The places of buffers, and so the blocks that their alignment adds, may differ when a program captures its calls
+ * again; the edges may not. Whatever comes early fits beside the kernel ahead of it. */
+static void alignment_changes_no_edge(void **state)
+{
+    (void)state;
+    for (int leads = 0; leads < 2; leads++)
+        for (uint32_t capture = 0; capture < 16; capture++) {
+            shim_comm_t comm = {.handle = NULL}, other = {.handle = NULL};
+            shim_ahead_t ahead = {0};
+            multiprocessors = 132;
+            if (leads)
+                lead(&comm);
+            grant(&other, 20);
+            for (uint32_t i = 0; i < 4; i++) {
+                const uint32_t before = ahead.early;
+                alg_call_t call = {.blocks = capture >> i & 1 ? 32 : 20, .aligned_blocks = 20};
+                assert_int_equal(shim_share_grant(&comm, &call, 0, NULL, 0, &ahead), i > 0);
+                assert_true(i == 0 || before + call.most_blocks <= comm.share.blocks);
+                assert_true(call.most_blocks >= 20);
+            }
+            shim_share_release(&comm);
+            shim_share_release(&other);
+        }
 }
 
 /* SHUNT_EARLY=0: never, for a leader or a small call. */
@@ -211,13 +256,13 @@ static void calls_run_beside_each_other(void **state)
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++)
         for (int leads = 0; leads < 2; leads++) {
             shim_comm_t comm = {.handle = NULL};
-            alg_call_t one = {.blocks = 64}, other = {.blocks = 32};
+            alg_call_t one = {.blocks = 64, .aligned_blocks = 64}, other = {.blocks = 32, .aligned_blocks = 32};
             multiprocessors = sizes[i];
             if (leads)
                 lead(&comm);
             grant(&comm, 64);
-            shim_share_grant(&comm, &one, 32, NULL, NULL);
-            shim_share_grant(&comm, &other, 64, NULL, NULL);
+            shim_share_grant(&comm, &one, 32, NULL, 0, NULL);
+            shim_share_grant(&comm, &other, 64, NULL, 0, NULL);
             assert_true(one.most_blocks > 0 && other.most_blocks > 0 && !one.early && !other.early);
             assert_true(one.most_blocks + other.most_blocks <= (sizes[i] > 2 ? sizes[i] : 2));
             if (sizes[i] == 200)
@@ -384,9 +429,9 @@ static uint32_t lock_ups(sim_rule_t rule, uint32_t rounds)
                 grant(&comms[downwards ? SIM_COMMS - 1 - i : i], 64);
             for (uint32_t i = 0; i < SIM_COMMS * SIM_CALLS; i++) {
                 const uint32_t c = downwards ? SIM_COMMS - 1 - i / SIM_CALLS : i / SIM_CALLS, k = i % SIM_CALLS;
-                alg_call_t call = {.blocks = size[c][k], .threads = 512};
+                alg_call_t call = {.blocks = size[c][k], .aligned_blocks = size[c][k], .threads = 512};
                 s.waits[g][c][k] =
-                    !shim_share_grant(&comms[c], &call, 0, NULL, rule.captured ? &ahead[c] : NULL) && !rule.larger;
+                    !shim_share_grant(&comms[c], &call, 0, NULL, 0, rule.captured ? &ahead[c] : NULL) && !rule.larger;
                 s.blocks[g][c][k] = call.most_blocks;
                 s.early[g][c][k] = call.early;
             }
@@ -422,6 +467,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(streams_with_fewer_multiprocessors),
+        cmocka_unit_test(a_handle_is_used_again),
+        cmocka_unit_test(alignment_changes_no_edge),
         cmocka_unit_test(a_leader_has_all_and_early),
         cmocka_unit_test(early),
         cmocka_unit_test(claims_end),
