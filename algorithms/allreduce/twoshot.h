@@ -102,8 +102,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
     }
 
     /* Take every other slice from its owner. */
-    template <uint32_t ROWS>
-    LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t k, uint32_t stride) const
+    template <uint32_t ROWS> LANE_FN bool take(lane_t &lane, const alg_team_t &team, uint32_t k, uint32_t stride) const
     {
         uint32_t wanted[ROWS];
         vec16_t x[ROWS][N - 1];

@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_add.cu - all-reduce and reduce-scatter of long messages between two ranks with
- * few blocks, by bulk copies (bulk.h).
+ * bulk_add.cu - all-reduce and reduce-scatter of long messages with few blocks, by
+ * bulk copies (bulk.h).
  *
  * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag ->
- * stage, where warps add the own input -> output. Between two ranks one crossing moves
- * as many bytes as the two of staged (all-reduce: the whole input, instead of one half
- * and the sum of the other), and nobody waits for a sum to come back.
+ * stage, where warps add the peers' chunks and the own input -> output.
  *
- * Slots, flags, credit and most roles are those of bulk_move.cu. The taker loads the
- * chunk of the own input behind the peer's; the adders, two groups of warps that add
- * chunks in turn, leave the sums in the peer's place; the keeper stores these.
+ * All-reduce between two ranks is one crossing of the whole input: it moves as many
+ * bytes as the two of staged, and nobody waits for a sum to come back. Between more
+ * ranks it is a reduce-scatter of slices into the output, and a kernel that gathers them
+ * there (move.h).
  *
- * A rank sends the very bits that it adds itself (bulk_multiplied), and both ranks add in
- * rank order, or where order does not count (reduce.h), so both have the same sums.
+ * Slots, flags, credit and most roles are those of move.h. The collector loads a chunk
+ * of every peer and of the own input into one stage; the adders, two groups of warps that
+ * add chunks in turn, leave the sums in the first one's place; the keeper stores these.
  *
- * In place, an all-reduce writes where it has to send from. So an adder of an all-reduce
+ * A rank sends the very bits that it adds itself (bulk_multiplied), and all ranks add in
+ * rank order, or where order does not count (reduce.h), so all have the same sums.
+ *
+ * In place, an all-reduce between two ranks writes where it has to send from. So its adder
  * adds a chunk when the sender of its block, which sends the same chunk, has told that
  * it is complete at the peer. No circle comes of that: the sender waits for credit alone,
  * which is for a lower chunk.
  */
-#include "algorithms/bulk/launch.h"
-#include "algorithms/bulk/plain.h"
+#include "algorithms/bulk/move.h"
 #include "algorithms/device/input.h"
 
 /* This rank's contribution, of a vector of its input. */
@@ -39,8 +41,39 @@ template <class R> struct bulk_multiplied {
     }
 };
 
-/* What has arrived, joined with the own input, which lies behind it in its stage. */
-template <class R, bool WHOLE> struct bulk_adder {
+/* Own slots to stages: of each chunk the peers' in the order of ranks, and the own input behind them. */
+template <bool WHOLE> struct bulk_collector {
+    enum { WARPS = 1, LANES = 1 };
+    const bulk_job_t &j;
+    walk w;
+    bulk_at_t at;
+    uint32_t issued, arrived;
+
+    LANE_FN bulk_step_t step()
+    {
+        const bulk_step_t found = w.look(j);
+        if (found != BULK_MOVED)
+            return found;
+        if (!bulk_arrived(j, w, arrived) || !bulk_free(*j.in, at))
+            return BULK_IDLE;
+        const uint32_t rank = j.team->rank, peers = j.team->nranks - 1, bytes = j.slot_bytes(w.chunk, rank);
+        for (uint32_t place = 0; place < peers; place++)
+            bulk_load(*j.in, at, bulk_slot(j, rank, other_rank(*j.team, place), w.chunk), bytes, bulk_place(j, place));
+        bulk_bring<WHOLE>(j, *j.in, at, j.own, rank, w.chunk, bulk_place(j, peers));
+        bulk_next(*j.in, at);
+        issued++;
+        w.n++;
+        return BULK_MOVED;
+    }
+
+    LANE_FN void end()
+    {
+        bulk_settle(*j.in, at, issued);
+    }
+};
+
+/* The chunks of such a stage, joined. The sum replaces the first. */
+template <class R, int N, bool WHOLE> struct bulk_adder {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;
     const R &r;
@@ -70,15 +103,22 @@ template <class R, bool WHOLE> struct bulk_adder {
             return found;
         if (lane_warp_any(!bulk_filled(*j.in, at) || !sent()))
             return BULK_IDLE;
-        const uint32_t vectors = buffer_vectors(j.bytes(w.chunk)), threads = bulk_threads();
-        const bulk_granules_t g = WHOLE ? bulk_granules_t{} : bulk_granules(j, input.base, w.chunk);
-        for (uint32_t row = 0; row < vectors; row += BULK_BATCH * threads) {
+        const uint32_t vectors = buffer_vectors(j.bytes(w.chunk, j.team->rank)), threads = bulk_threads();
+        const bulk_granules_t g = WHOLE ? bulk_granules_t{} : bulk_granules(j, input.base, j.team->rank, w.chunk);
+        constexpr uint32_t BATCH =
+            N == 2 ? BULK_BATCH : 1; /* a batch of the chunks of all ranks does not fit registers */
+        for (uint32_t row = 0; row < vectors; row += BATCH * threads) {
             LANE_UNROLL
-            for (uint32_t b = 0; b < BULK_BATCH; b++) {
+            for (uint32_t b = 0; b < BATCH; b++) {
                 const uint32_t i = row + b * threads + thread;
                 if (i >= vectors)
                     continue;
-                vec16_t x[1] = {bulk_vector(*j.in, at, i * VEC)};
+                vec16_t x[N - 1];
+                LANE_UNROLL
+                for (uint32_t place = 0; place < N - 1; place++) {
+                    if (place + 1 < j.team->nranks)
+                        x[place] = bulk_vector(*j.in, at, bulk_place(j, place) + i * VEC);
+                }
                 bulk_stage_store(*j.in, at, i, r.combine(x, j.team->rank, own(g, i)));
             }
         }
@@ -90,17 +130,18 @@ template <class R, bool WHOLE> struct bulk_adder {
 
     LANE_FN vec16_t own(const bulk_granules_t &g, uint32_t i) const
     {
+        const uint32_t behind = bulk_place(j, j.team->nranks - 1);
         if (WHOLE)
-            return bulk_vector(*j.in, at, BULK_STAGE + i * VEC);
+            return bulk_vector(*j.in, at, behind + i * VEC);
         const bulk_multiplied<R> make_vector = {r};
         if (i < g.first || i >= g.end)
             return make_vector(buffer_load<uint8_t>(input, (uint32_t)(j.at(w.chunk) / VEC) + i));
         vec16_t v;
-        bulk_reading(g.shift, [&](auto stage) { v = stage.vector(*j.in, at, BULK_STAGE + g.shift + i * VEC); });
+        bulk_reading(g.shift, [&](auto stage) { v = stage.vector(*j.in, at, behind + g.shift + i * VEC); });
         return make_vector(v);
     }
 
-    /* The output may be where this rank sends from: all-reduce alone. */
+    /* The output may be where this rank sends from: all-reduce between two ranks alone. */
     LANE_FN bool sent() const
     {
         return j.in_step != 0 || j.told(BULK_SENT) > w.n;
@@ -125,13 +166,14 @@ struct bulk_add {
     {
         typedef reduction<TYPE, OPS, N, WHOLE> R;
         R r = R::make(team, call);
+        const uint32_t parts = bulk_parts(team.nranks);
         bulk_block_t block;
-        bulk_make(block, DEPTH, BULK_STAGE, IN_CHUNKS * BULK_STAGE);
-        bulk_init(lane, block, IN_CHUNKS, BULK_WARPS, WHOLE ? 1 : BULK_WARPS);
-        bulk_job_t j = bulk_job(team, call, r.input.bytes, block);
+        bulk_make(block, DEPTH, BULK_STAGE, IN_CHUNKS * BULK_STAGE, parts);
+        bulk_init(lane, block, team.nranks, BULK_WARPS, WHOLE ? 1 : BULK_WARPS);
+        bulk_job_t j = bulk_job(team, call, r.input.bytes, BULK_CHUNK / parts, block);
         j.in_step = route_input_has_blocks(call.collective) ? call.stride : 0;
         j.own = j.input + team.rank * j.in_step;
-        j.pieces = 1;
+        j.pieces = team.nranks - 1;
 
         lane_begin((uintptr_t)team.own | j.plan.chunks | r.held(), call.early);
         r.begin(call);
@@ -141,41 +183,43 @@ struct bulk_add {
         if (lane_warp_any(epoch_stopped(epoch)))
             return;
         j.base = epoch_base(epoch);
-        typedef bulk_adder<R, WHOLE> adder_t;
-        adder_t adder = adder_t::make(j, r, buffer_make(j.own, r.input.bytes), lane);
+        typedef bulk_adder<R, N, WHOLE> adder_t;
+        adder_t adder = adder_t::make(j, r, buffer_make(j.own, j.data_bytes(team.rank)), lane);
         const uint32_t in_warp = lane.thread % lane_warp_size();
         bulk_lister lister = {j, lane.grid_blocks, {}, 0, 0, false, false};
         bulk_watcher<N, BULK_CREDIT> credit = {j, in_warp, 0};
         bulk_sender<N, true, WHOLE, LAG> sender = {j, {}, {}, {}, 0, 0, 0, 0};
         bulk_herald herald = {j, in_warp, 0};
         bulk_watcher<N, BULK_DATA> data = {j, in_warp, 0};
-        bulk_taker<N, true, WHOLE> taker = {j, {}, {}, 0, 0, 0};
+        bulk_collector<WHOLE> collector = {j, {}, {}, 0, 0};
         bulk_loader<true, WHOLE> loader = {j, {}, {}, 0, 0};
         if constexpr (WHOLE) {
             bulk_keeper<true, LAG> keeper = {j, {}, {}, {}, 0, 0};
-            bulk_roles(lane, team, adder, lister, loader, credit, sender, herald, data, taker, keeper);
+            bulk_roles(lane, team, adder, lister, loader, credit, sender, herald, data, collector, keeper);
         } else {
             typedef bulk_shifter<true, bulk_multiplied<R>> shifter_t;
             shifter_t shifter = shifter_t::make(j, {r}, lane);
             bulk_plain_keeper<true> keeper = bulk_plain_keeper<true>::make(j, lane);
-            bulk_roles(lane, team, adder, keeper, shifter, lister, loader, credit, sender, herald, data, taker);
+            bulk_roles(lane, team, adder, keeper, shifter, lister, loader, credit, sender, herald, data, collector);
         }
     }
 
     static uint64_t max_bytes(alg_collective_t collective, const alg_map_t *map, uint32_t nranks, alg_type_t)
     {
-        return nranks == 2 ? bulk_most_bytes(map, nranks) * alg_collective_blocks(collective, nranks) : 0;
+        return nranks >= 2 ? bulk_most_bytes(map, nranks) * alg_collective_blocks(collective, nranks) : 0;
     }
 
     static void shape(alg_collective_t collective, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
     {
-        bulk_shape(bytes / alg_collective_blocks(collective, nranks), blocks);
+        bulk_shape(bytes /
+                       (bulk_has_two_steps(collective, nranks) ? nranks : alg_collective_blocks(collective, nranks)),
+                   blocks);
         static_assert((uint32_t)MOST_THREADS <= BULK_ADD_THREADS, "blocks are larger than tables say");
         *threads = BULK_ADD_THREADS;
     }
 };
 
-template <> constexpr bool ONLY_TWO_RANKS<bulk_add> = true;
+template <> constexpr int REDUCE_EXACT_RANKS<bulk_add, kernel_call_t> = 2;
 template <> constexpr uint32_t UNALIGNED_BLOCKS<bulk_add> = BULK_UNALIGNED_BLOCKS;
 
 namespace
@@ -193,7 +237,13 @@ struct bulk_reducer {
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
         const kernel_call_t all = kernel_call_make(*call);
-        return segments_launch(all, bulk_segment_bytes(), [team, stream](const kernel_call_t &segment) {
+        return bulk_has_two_steps(call->collective, team->nranks) ? two(team, all, stream) : add(team, all, stream);
+    }
+
+    static int add(const alg_team_t *team, const kernel_call_t &call, void *stream)
+    {
+        const uint64_t most = bulk_segment_bytes(BULK_CHUNK / bulk_parts(team->nranks));
+        return segments_launch(call, most, [team, stream](const kernel_call_t &segment) {
             const bool whole = bulk_is_whole(segment) && segment.op != ALG_PREMUL_SUM;
             return bulk_launch<bulk_add>(
                 reduce_kernel_of<bulk_add, kernel_call_t>(segment.type, ops_kind(segment.op), team->nranks, whole),
@@ -201,9 +251,31 @@ struct bulk_reducer {
         });
     }
 
+    /* Slices are whole lines of equal length, but for the last ranks. */
+    static int two(const alg_team_t *team, kernel_call_t call, void *stream)
+    {
+        const uint64_t bytes = call.stride, lines = (bytes - 1) / BULK_LINE + 1;
+        uint8_t *const output = (uint8_t *)call.output;
+        call.stride = (lines + team->nranks - 1) / team->nranks * BULK_LINE;
+        call.all_bytes = bytes;
+        call.count = call.stride / alg_type_bytes(call.type);
+        call.collective = ALG_REDUCE_SCATTER;
+        call.output = output + team->rank * call.stride;
+        const int error = add(team, call, stream);
+        if (error != 0)
+            return error;
+        call.count = call.stride;
+        call.type = ALG_UINT8;
+        call.collective = ALG_ALL_GATHER;
+        call.input = call.output;
+        call.output = output;
+        return bulk_launch_move(team, call, stream);
+    }
+
     static int preload(void)
     {
-        return reduce_kernels_each<bulk_add, kernel_call_t>(bulk_preload<kernel_call_t>);
+        const int error = reduce_kernels_each<bulk_add, kernel_call_t>(bulk_preload<kernel_call_t>);
+        return error != 0 ? error : move_kernels_each<bulk_move, kernel_call_t, false>(bulk_preload<kernel_call_t>);
     }
 };
 

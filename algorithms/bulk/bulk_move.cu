@@ -1,113 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bulk_move.cu - all-gather and all-to-all of long messages with few blocks, by
- * bulk copies (bulk.h).
- *
- * Data path: input -> stage of the CUDA block -> slot in the peer's staging -> flag ->
- * stage -> output. A multiprocessor stores 50 GB/s so, and 36 to 40 by plain stores;
- * nothing is polled but flags, nothing re-armed.
- *
- * Data is cut into chunks. The blocks of a rank take them in turn (walk.h); who has
- * taken a chunk sends it to the peers, and receives the peers' chunks of that number.
- * Each pair of ranks has a ring of slots, and chunk c goes through slot c modulo their
- * number, whichever blocks serve it. A slot has two flags, the call's number plus that
- * of a chunk, and never cleared, as staged's. DATA: the chunk has arrived; CREDIT: the
- * chunk may be sent.
- *
- * No rank waits in a circle, whatever its number of blocks: the lowest chunk that a
- * rank has yet to receive is the first that the block that took it has left, on both
- * ends. Its slot is free, for what was there before is a lower chunk.
- *
- * Between two calls: the ring's first round needs no CREDIT but ENTRY, which a rank
- * gives when it has begun the call: its last kernel has ended then, and has read all
- * that earlier calls sent. So nobody waits at the end of a call for what its peers
- * read. No call is empty, so a rank ends only when it has heard of every rank's chunk 0
- * (algorithm.h). The rings lie in the half of staging that staged gathers in. There
- * staged stores only behind a flag that the reader raised in the same call, too, so
- * either may follow the other.
- *
- * Roles of a block (bulk.h): the lister takes chunks; the loader fills stages from the
- * input, the sender empties them into the peers' slots (and the own block into the
- * output); the herald raises DATA. The taker fills other stages from own slots, the
- * keeper empties them into the output and gives CREDIT. Two watchers look for CREDIT
- * and DATA. The fence before a DATA flag takes microseconds, so the sender leaves it to
- * the herald. Where buffers are not whole (input.h) a shifter stands between the loader
- * and the sender, and the keeper is several warps (plain.h).
- *
- * What crosses the link is ordered so. The sender sees its copies complete, tells the
- * herald, which fences and raises DATA; the watcher sees that and tells the taker, where
- * a fence of the copies' way to memory puts its load behind it. The other way round the
- * keeper sees the load complete and gives CREDIT; the sender learns that, fences
- * likewise, and stores.
- *
- * A wait that is broken ends its role alone. The others find the stop at their next
- * look, and go on until then as if the first were late: data and flags that still go
- * out are right. Each role waits for its own copies before it leaves.
+ * bulk_move.cu - all-gather and all-to-all by bulk copies (move.h).
  */
-#include "algorithms/bulk/launch.h"
-#include "algorithms/bulk/plain.h"
-
-struct bulk_move {
-    enum {
-        DEPTH = BULK_DEPTH,
-        LAG = 1,
-        IN_CHUNKS = 1,
-        WHOLE_THREADS = 8 * 32,
-        MOST_THREADS = (7 + BULK_TURNS + BULK_TURNS * BULK_WARPS) * 32
-    };
-
-    template <int N, bool WHOLE, bool EACH>
-    LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
-    {
-        bulk_block_t block;
-        bulk_make(block, DEPTH, BULK_STAGE, IN_CHUNKS * BULK_STAGE);
-        bulk_init(lane, block, IN_CHUNKS, 1, WHOLE ? 1 : BULK_WARPS);
-        bulk_job_t j = bulk_job(team, call, call.count, block);
-        j.in_step = EACH ? call.stride : 0;
-        j.out_step = call.stride;
-        j.keep = j.output + team.rank * j.out_step != j.input + team.rank * j.in_step;
-        j.pieces = EACH ? team.nranks - 1 + j.keep : 1;
-
-        lane_begin((uintptr_t)team.own | j.plan.chunks, call.early);
-        const uint64_t epoch = epoch_read(team);
-        epoch_leave(lane, team);
-        /* A warp's lanes leave together: its arrivals stand for what all of them stored. */
-        if (lane_warp_any(epoch_stopped(epoch)))
-            return;
-        j.base = epoch_base(epoch);
-        const uint32_t in_warp = lane.thread % lane_warp_size();
-        bulk_lister lister = {j, lane.grid_blocks, {}, 0, 0, false, false};
-        bulk_watcher<N, BULK_CREDIT> credit = {j, in_warp, 0};
-        bulk_sender<N, EACH, WHOLE, LAG> sender = {j, {}, {}, {}, 0, 0, 0, 0};
-        bulk_herald herald = {j, in_warp, 0};
-        bulk_watcher<N, BULK_DATA> data = {j, in_warp, 0};
-        bulk_taker<N, false, WHOLE> taker = {j, {}, {}, 0, 0, 0};
-        bulk_loader<EACH, WHOLE> loader = {j, {}, {}, 0, 0};
-        if constexpr (WHOLE) {
-            bulk_keeper<false, LAG> keeper = {j, {}, {}, {}, 0, 0};
-            bulk_roles(lane, team, lister, loader, credit, sender, herald, data, taker, keeper);
-        } else {
-            typedef bulk_shifter<EACH, bulk_as_it_is> shifter_t;
-            shifter_t shifter = shifter_t::make(j, {}, lane);
-            bulk_plain_keeper<false> keeper = bulk_plain_keeper<false>::make(j, lane);
-            bulk_roles(lane, team, keeper, shifter, lister, loader, credit, sender, herald, data, taker);
-        }
-    }
-
-    static uint64_t max_bytes(alg_collective_t collective, const alg_map_t *map, uint32_t nranks, alg_type_t)
-    {
-        return nranks >= 2 ? bulk_most_bytes(map, nranks) * alg_collective_blocks(collective, nranks) : 0;
-    }
-
-    static void shape(alg_collective_t collective, uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_t *threads)
-    {
-        bulk_shape(bytes / alg_collective_blocks(collective, nranks), blocks);
-        static_assert((uint32_t)MOST_THREADS <= BULK_MOVE_THREADS, "blocks are larger than tables say");
-        *threads = BULK_MOVE_THREADS;
-    }
-};
-
-template <> constexpr uint32_t UNALIGNED_BLOCKS<bulk_move> = BULK_UNALIGNED_BLOCKS;
+#include "algorithms/bulk/move.h"
 
 namespace
 {
@@ -121,11 +16,7 @@ struct bulk_mover {
 
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
-        const kernel_call_t whole = kernel_call_make_bytes(*call);
-        return segments_launch(whole, bulk_segment_bytes(), [team, stream](const kernel_call_t &segment) {
-            return bulk_launch<bulk_move>(mover<bulk_move>::kernel_of(team, segment), team, segment,
-                                          bulk_is_whole(segment), stream);
-        });
+        return bulk_launch_move(team, kernel_call_make_bytes(*call), stream);
     }
 
     static int preload(void)

@@ -110,9 +110,15 @@ static inline uint64_t bulk_most_bytes(const alg_map_t *map, uint32_t nranks)
 }
 
 /* Of a kernel. It differs between the devices, as the chunks do. */
-static inline uint64_t bulk_segment_bytes(void)
+static inline uint64_t bulk_segment_bytes(uint32_t chunk)
 {
-    return (uint64_t)BULK_MOST_CHUNKS * BULK_CHUNK;
+    return (uint64_t)BULK_MOST_CHUNKS * chunk;
+}
+
+/* Between two ranks an all-reduce is one crossing; between more it is a reduce-scatter of slices and an all-gather. */
+static inline bool bulk_has_two_steps(alg_collective_t collective, uint32_t nranks)
+{
+    return collective == ALG_ALL_REDUCE && nranks > 2;
 }
 
 #endif

@@ -135,15 +135,16 @@ template <bool EACH, class MAKE> struct bulk_shifter {
             return found;
         if (lane_warp_any(!bulk_filled(*j.out, at)))
             return BULK_IDLE;
-        const uint8_t *block = j.input + (EACH ? ring_next(*j.team, piece + 1) * j.in_step : 0);
-        const bulk_granules_t g = bulk_granules(j, block, w.chunk);
+        const uint32_t rank = EACH ? ring_next(*j.team, piece + 1) : j.team->rank;
+        const uint8_t *block = j.input + rank * j.in_step;
+        const bulk_granules_t g = bulk_granules(j, block, rank, w.chunk);
         if (g.shift != 0 || make_vector.changes())
             shift(g);
-        ends(g, buffer_make(block, j.plan.bytes));
+        ends(g, buffer_make(block, j.data_bytes(rank)), j.bytes(w.chunk, rank));
         if (j.keep && piece + 1 == j.pieces) {
             bulk_stored();
             lane_warp_sync();
-            bulk_put(*j.out, at, j.output + j.team->rank * j.out_step + j.at(w.chunk), j.bytes(w.chunk), lane,
+            bulk_put(*j.out, at, j.output + rank * j.out_step + j.at(w.chunk), j.bytes(w.chunk, rank), lane,
                      lane_warp_size());
         }
         bulk_change(*j.out, at, lane);
@@ -176,9 +177,9 @@ template <bool EACH, class MAKE> struct bulk_shifter {
     }
 
     /* The vectors that no bulk copy brings, three at most. */
-    LANE_FN void ends(const bulk_granules_t &g, const buffer_t &block) const
+    LANE_FN void ends(const bulk_granules_t &g, const buffer_t &block, uint32_t bytes) const
     {
-        const uint32_t vectors = buffer_vectors(j.bytes(w.chunk)), missing = g.first + vectors - g.end;
+        const uint32_t vectors = buffer_vectors(bytes), missing = g.first + vectors - g.end;
         for (uint32_t k = lane; k < missing; k += lane_warp_size()) {
             const uint32_t i = k < g.first ? k : k - g.first + g.end;
             bulk_stage_store(*j.out, at, i,
@@ -199,8 +200,8 @@ LANE_FN void bulk_release_behind(const bulk_ring_t &r, const bulk_at_t &at, uint
         bulk_release(r, at);
 }
 
-/* Stages to the output, by groups of warps in turn. */
-template <bool ADDED> struct bulk_plain_keeper {
+/* Stages to the output, by groups of warps in turn. SUM: as of bulk_keeper. */
+template <bool SUM> struct bulk_plain_keeper {
     enum { WARPS = BULK_TURNS * BULK_WARPS, LANES = BULK_ALL };
     const bulk_job_t &j;
     walk w;
@@ -219,7 +220,7 @@ template <bool ADDED> struct bulk_plain_keeper {
     LANE_FN void next()
     {
         bulk_next(*j.in, at);
-        if (++piece == j.team->nranks - 1) {
+        if (++piece == bulk_chunk_stages<SUM>(j)) {
             piece = 0;
             w.n++;
         }
@@ -230,12 +231,13 @@ template <bool ADDED> struct bulk_plain_keeper {
         const bulk_step_t found = w.look_together(j);
         if (found != BULK_MOVED)
             return found;
-        if (lane_warp_any(!bulk_ready<ADDED>(*j.in, at)))
+        if (lane_warp_any(!bulk_ready<SUM>(*j.in, at)))
             return BULK_IDLE;
-        const uint32_t peer = ring_next(*j.team, j.team->nranks - 1 - piece);
+        const uint32_t rank = bulk_stage_rank<SUM>(j, piece);
         if (thread == 0)
-            bulk_give_credit(j, w.chunk, peer);
-        bulk_put(*j.in, at, j.output + peer * j.out_step + j.at(w.chunk), j.bytes(w.chunk), thread, bulk_threads());
+            bulk_give_credit<SUM>(j, w.chunk, rank);
+        bulk_put(*j.in, at, j.output + rank * j.out_step + j.at(w.chunk), j.bytes(w.chunk, rank), thread,
+                 bulk_threads());
         bulk_release_behind(*j.in, at, thread);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * roles.h - what the warps of a block do (bulk_move.cu, bulk_add.cu): each role has its
+ * roles.h - what the warps of a block do (move.h, bulk_add.cu): each role has its
  * own walk through the block's chunks, and no step of one waits for another. plain.h has
  * two of them for buffers that are not whole.
  */
@@ -86,21 +86,21 @@ struct bulk_lister {
     }
 };
 
-/* The granules (16 aligned bytes) of memory that a chunk touches and that lie in its buffer as a whole: bulk copies
- * reach no others. In a stage they lie so that the chunk begins at byte `shift`, and of its vectors they hold those
- * from `first` up to `end`. */
+/* The granules (16 aligned bytes) of memory that a chunk touches and that lie in its buffer as a whole, `rank`'s data:
+ * bulk copies reach no others. In a stage they lie so that the chunk begins at byte `shift`, and of its vectors they
+ * hold those from `first` up to `end`. */
 typedef struct bulk_granules {
     const uint8_t *from;
     uint32_t bytes, offset; /* in the stage */
     uint32_t shift, first, end;
 } bulk_granules_t;
 
-LANE_FN bulk_granules_t bulk_granules(const bulk_job_t &j, const uint8_t *block, uint32_t chunk)
+LANE_FN bulk_granules_t bulk_granules(const bulk_job_t &j, const uint8_t *block, uint32_t rank, uint32_t chunk)
 {
-    const uint32_t bytes = j.bytes(chunk), vectors = (bytes + VEC - 1) / VEC;
+    const uint32_t bytes = j.bytes(chunk, rank), vectors = (bytes + VEC - 1) / VEC;
     const uintptr_t begin = (uintptr_t)block + j.at(chunk), low = begin / VEC * VEC;
     const uintptr_t inner = ((uintptr_t)block + VEC - 1) / VEC * VEC;
-    const uintptr_t outer = ((uintptr_t)block + j.plan.bytes) / VEC * VEC;
+    const uintptr_t outer = ((uintptr_t)block + j.data_bytes(rank)) / VEC * VEC;
     const uintptr_t from = low > inner ? low : inner;
     uintptr_t to = (begin + bytes + VEC - 1) / VEC * VEC;
     to = to < outer ? to : outer;
@@ -115,22 +115,22 @@ LANE_FN bulk_granules_t bulk_granules(const bulk_job_t &j, const uint8_t *block,
     return g;
 }
 
-/* Chunk `chunk` of a buffer to a stage, from byte `offset` on. */
+/* A chunk of a buffer, `rank`'s data, to a stage, from byte `offset` on. */
 template <bool WHOLE>
 LANE_FN void bulk_bring(const bulk_job_t &j, const bulk_ring_t &r, const bulk_at_t &at, const uint8_t *block,
-                        uint32_t chunk, uint32_t offset)
+                        uint32_t rank, uint32_t chunk, uint32_t offset)
 {
     if (WHOLE) {
-        const uint32_t bytes = j.bytes(chunk), rest = bytes % VEC;
+        const uint32_t bytes = j.bytes(chunk, rank), rest = bytes % VEC;
         if (rest != 0) { /* the buffer's last bytes */
             const uint32_t last = (uint32_t)((j.at(chunk) + bytes) / VEC);
             bulk_stage_store(r, at, (offset + bytes) / VEC,
-                             buffer_load<uint8_t>(buffer_make(block, j.plan.bytes), last));
+                             buffer_load<uint8_t>(buffer_make(block, j.data_bytes(rank)), last));
             bulk_stored();
         }
         bulk_load(r, at, block + j.at(chunk), bytes - rest, offset);
     } else {
-        const bulk_granules_t g = bulk_granules(j, block, chunk);
+        const bulk_granules_t g = bulk_granules(j, block, rank, chunk);
         bulk_load(r, at, g.from, g.bytes, offset + g.offset);
     }
 }
@@ -150,8 +150,8 @@ template <bool EACH, bool WHOLE> struct bulk_loader {
             return found;
         if (!bulk_free(*j.out, at))
             return BULK_IDLE;
-        const uint8_t *block = j.input + (EACH ? ring_next(*j.team, piece + 1) * j.in_step : 0);
-        bulk_bring<WHOLE>(j, *j.out, at, block, w.chunk, 0);
+        const uint32_t rank = EACH ? ring_next(*j.team, piece + 1) : j.team->rank;
+        bulk_bring<WHOLE>(j, *j.out, at, j.input + rank * j.in_step, rank, w.chunk, 0);
         bulk_next(*j.out, at);
         issued++;
         if (++piece == j.pieces) {
@@ -219,12 +219,14 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
         LANE_UNROLL
         for (uint32_t i = 1; i < N; i++) {
             if (i < j.team->nranks && (!EACH || i == piece + 1)) {
-                const uint32_t peer = ring_next(*j.team, i);
-                bulk_store(bulk_slot(j, peer, j.team->rank, w.chunk), *j.out, at, j.slot_bytes(w.chunk));
+                const uint32_t peer = ring_next(*j.team, i), bytes = j.slot_bytes(w.chunk, EACH ? peer : j.team->rank);
+                if (bytes > 0)
+                    bulk_store(bulk_slot(j, peer, j.team->rank, w.chunk), *j.out, at, bytes);
             }
         }
         if (WHOLE && j.keep && (!EACH || piece + 1 == j.pieces))
-            bulk_store(j.output + j.team->rank * j.out_step + j.at(w.chunk), *j.out, at, j.bytes(w.chunk));
+            bulk_store(j.output + j.team->rank * j.out_step + j.at(w.chunk), *j.out, at,
+                       j.bytes(w.chunk, j.team->rank));
         bulk_commit(*j.out);
         bulk_next(*j.out, at);
         issued++;
@@ -300,9 +302,18 @@ struct bulk_herald {
     }
 };
 
-/* Own slots to stages: of each chunk the peers' in turn, from who sends to us first. OWN: behind it the chunk of the
- * own input. */
-template <int N, bool OWN, bool WHOLE> struct bulk_taker {
+/* Whether the next chunk has arrived from all peers. `arrived`: so many have, as far as this role has seen. */
+LANE_FN bool bulk_arrived(const bulk_job_t &j, const walk &w, uint32_t &arrived)
+{
+    if (arrived <= w.n) {
+        arrived = j.told(BULK_ARRIVED);
+        bulk_seen();
+    }
+    return arrived > w.n;
+}
+
+/* Own slots to stages: of each chunk the peers' in turn, from who sends to us first; a stage each. */
+struct bulk_taker {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
     walk w;
@@ -314,12 +325,10 @@ template <int N, bool OWN, bool WHOLE> struct bulk_taker {
         const bulk_step_t found = w.look(j);
         if (found != BULK_MOVED)
             return found;
-        if (!arrival() || !bulk_free(*j.in, at))
+        if (!bulk_arrived(j, w, arrived) || !bulk_free(*j.in, at))
             return BULK_IDLE;
         const uint32_t peer = ring_next(*j.team, j.team->nranks - 1 - piece);
-        bulk_load(*j.in, at, bulk_slot(j, j.team->rank, peer, w.chunk), j.slot_bytes(w.chunk));
-        if (OWN)
-            bulk_bring<WHOLE>(j, *j.in, at, j.own, w.chunk, BULK_STAGE);
+        bulk_load(*j.in, at, bulk_slot(j, j.team->rank, peer, w.chunk), j.slot_bytes(w.chunk, peer));
         bulk_next(*j.in, at);
         issued++;
         if (++piece == j.team->nranks - 1) {
@@ -329,31 +338,38 @@ template <int N, bool OWN, bool WHOLE> struct bulk_taker {
         return BULK_MOVED;
     }
 
-    LANE_FN bool arrival()
-    {
-        if (arrived <= w.n) {
-            arrived = j.told(BULK_ARRIVED);
-            bulk_seen();
-        }
-        return arrived > w.n;
-    }
-
     LANE_FN void end()
     {
         bulk_settle(*j.in, at, issued);
     }
 };
 
-/* The chunk has left its slot: its load is over, so this store, which waited for that, needs no fence. Nobody waits for
- * the credit of the last slots. */
-LANE_FN void bulk_give_credit(const bulk_job_t &j, uint32_t chunk, uint32_t peer)
+/* Stages of the second ring that a chunk takes: one for each peer, or (SUM) one for all. */
+template <bool SUM> LANE_FN uint32_t bulk_chunk_stages(const bulk_job_t &j)
 {
-    if (chunk + j.plan.slots < j.plan.chunks)
-        bulk_raise(j, peer, BULK_CREDIT, chunk + j.plan.slots);
+    return SUM ? 1 : j.team->nranks - 1;
 }
 
-/* Stages to the output. ADDED: what has arrived, with the own input added. LAG: as of the sender. */
-template <bool ADDED, int LAG> struct bulk_keeper {
+/* Whose data the stage `piece` of these has: the peers' as the taker takes them, or (SUM) this rank's. */
+template <bool SUM> LANE_FN uint32_t bulk_stage_rank(const bulk_job_t &j, uint32_t piece)
+{
+    return SUM ? j.team->rank : ring_next(*j.team, j.team->nranks - 1 - piece);
+}
+
+/* To `peer`, or (SUM) all: the chunk has left its slot. Its load is over, so this store, which waited for that, needs
+ * no fence. Nobody waits for the credit of the last slots. */
+template <bool SUM> LANE_FN void bulk_give_credit(const bulk_job_t &j, uint32_t chunk, uint32_t peer)
+{
+    if (chunk + j.plan.slots >= j.plan.chunks)
+        return;
+    if (!SUM)
+        bulk_raise(j, peer, BULK_CREDIT, chunk + j.plan.slots);
+    for (uint32_t i = 1; SUM && i < j.team->nranks; i++)
+        bulk_raise(j, ring_next(*j.team, i), BULK_CREDIT, chunk + j.plan.slots);
+}
+
+/* Stages to the output. SUM: a stage has a chunk of all ranks, added. LAG: as of the sender. */
+template <bool SUM, int LAG> struct bulk_keeper {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
     walk w;
@@ -365,12 +381,12 @@ template <bool ADDED, int LAG> struct bulk_keeper {
         const bulk_step_t found = w.look(j);
         if (found != BULK_MOVED)
             return found;
-        if (!bulk_ready<ADDED>(*j.in, at))
+        if (!bulk_ready<SUM>(*j.in, at))
             return BULK_IDLE;
         issued++;
-        const uint32_t peer = ring_next(*j.team, j.team->nranks - 1 - piece);
-        bulk_give_credit(j, w.chunk, peer);
-        store(j.output + peer * j.out_step + j.at(w.chunk), j.bytes(w.chunk));
+        const uint32_t rank = bulk_stage_rank<SUM>(j, piece);
+        bulk_give_credit<SUM>(j, w.chunk, rank);
+        store(j.output + rank * j.out_step + j.at(w.chunk), j.bytes(w.chunk, rank));
         bulk_commit(*j.in);
         bulk_next(*j.in, at);
         bulk_read<LAG>(*j.in);
@@ -378,7 +394,7 @@ template <bool ADDED, int LAG> struct bulk_keeper {
             bulk_release(*j.in, read);
             bulk_next(*j.in, read);
         }
-        if (++piece == j.team->nranks - 1) {
+        if (++piece == bulk_chunk_stages<SUM>(j)) {
             piece = 0;
             j.tell(BULK_KEPT, ++w.n);
         }

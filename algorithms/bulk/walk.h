@@ -16,13 +16,13 @@
 #include "algorithms/device/kernel_call.h"
 #include "algorithms/device/peers.h"
 
-/* BULK_CHUNK: bytes of a slot and of the longest chunk. BULK_STAGE: of a stage, where a chunk may begin in the midst of
- * a granule (roles.h). BULK_SHORT: the least of a chunk of a message that has fewer than BULK_SHARE long ones.
- * BULK_BATCH: plain.h. BULK_WARPS, BULK_TURNS: warps of a group, and groups that take chunks in turn. BULK_DEPTH,
- * BULK_ADD_DEPTH: stages of each of a block's rings, in the two algorithms. BULK_MOST_SLOTS: of a ring between two
- * ranks. It is long, since one slow block holds up the whole ring: on two H100 an all-reduce of 256 MB takes 938, 842
- * and 836 us with 256, 512 and 768 slots (24 blocks). BULK_PLACES: of a block's list, so many of its chunks are under
- * way. */
+/* BULK_CHUNK: bytes of a slot and of the longest chunk; of more ranks it may be less (bulk_parts). BULK_STAGE: of a
+ * stage, where a chunk may begin in the midst of a granule (roles.h). BULK_SHORT: the least of a chunk of a message
+ * that has fewer than BULK_SHARE long ones. BULK_BATCH: plain.h. BULK_WARPS, BULK_TURNS: warps of a group, and groups
+ * that take chunks in turn. BULK_DEPTH, BULK_ADD_DEPTH: stages of each of a block's rings, in the two algorithms.
+ * BULK_MOST_SLOTS: of a ring between two ranks. It is long, since one slow block holds up the whole ring: on two H100
+ * an all-reduce of 256 MB takes 938, 842 and 836 us with 256, 512 and 768 slots (24 blocks). BULK_PLACES: of a block's
+ * list, so many of its chunks are under way. */
 enum {
 #ifdef __CUDACC__
     BULK_CHUNK = 16 << 10,
@@ -63,23 +63,33 @@ enum { BULK_CREDIT = 0, BULK_DATA = 1 };
 static const uint32_t BULK_ENTRY = ALG_STAGED_CHANNELS - 1;
 static_assert((uint32_t)BULK_MOST_SLOTS <= BULK_ENTRY, "a slot without flags");
 
+/* Between more than two ranks a sum's stage has a chunk of each. So all chunks are shorter, and what two ranks have in
+ * one slot, or one stage on the way out, is cut into so many. */
+LANE_HOST_FN uint32_t bulk_parts(uint32_t nranks)
+{
+    return nranks <= 2 ? 1 : nranks <= 4 ? 2 : 4;
+}
+static_assert(BULK_LINE / 4 >= 2 * VEC, "no room around a chunk that begins in the midst of a granule");
+
 typedef struct bulk_plan {
-    uint64_t bytes; /* of one rank's data */
+    uint64_t bytes; /* of one rank's data; at most, if ranks differ */
     uint32_t chunk; /* bytes; the last one may be shorter */
+    uint32_t slot;  /* bytes */
     uint32_t chunks, slots;
 } bulk_plan_t;
 
-/* Chunks are as long as they may be, but for messages that have few for the blocks. */
-LANE_FN bulk_plan_t bulk_plan(const alg_team_t &team, uint64_t bytes)
+/* Chunks are as long as they may be, a slot, but for messages that have few for the blocks. */
+LANE_FN bulk_plan_t bulk_plan(const alg_team_t &team, uint64_t bytes, uint32_t slot)
 {
     bulk_plan_t p;
     p.bytes = bytes;
+    p.slot = slot;
     const uint64_t share = (bytes / BULK_SHARE + BULK_LINE - 1) / BULK_LINE * BULK_LINE;
-    p.chunk = BULK_CHUNK;
+    p.chunk = slot;
     if (share < p.chunk)
         p.chunk = share > BULK_SHORT ? (uint32_t)share : (uint32_t)BULK_SHORT;
     p.chunks = (uint32_t)((bytes + p.chunk - 1) / p.chunk);
-    const uint64_t room = team.staging_bytes / 2 / ((team.nranks - 1) * (uint64_t)BULK_CHUNK);
+    const uint64_t room = team.staging_bytes / 2 / ((team.nranks - 1) * (uint64_t)slot);
     p.slots = room < BULK_MOST_SLOTS ? (uint32_t)room : (uint32_t)BULK_MOST_SLOTS;
     return p;
 }
@@ -101,24 +111,33 @@ typedef struct bulk_job {
     const uint8_t *own; /* bulk_add.cu: of the input, what this rank adds itself */
     uint8_t *output;
     uint64_t in_step, out_step, base;
-    uint32_t pieces; /* of a chunk that go out: to each rank, or one for all */
-    bool keep;       /* the own block goes from the input to the output */
+    uint64_t step, all_bytes; /* from one rank's data to the next; from the first's to the end of all */
+    uint32_t pieces;          /* of a chunk that go out: to each rank, or one for all */
+    bool keep;                /* the own block goes from the input to the output */
 
     LANE_FN uint64_t at(uint32_t chunk) const
     {
         return (uint64_t)chunk * plan.chunk;
     }
 
-    LANE_FN uint32_t bytes(uint32_t chunk) const
+    /* Of a rank's data: the last ranks may have less, and none. */
+    LANE_FN uint64_t data_bytes(uint32_t rank) const
     {
-        const uint64_t left = plan.bytes - at(chunk);
+        const uint64_t begin = rank * step, left = begin < all_bytes ? all_bytes - begin : 0;
+        return left < plan.bytes ? left : plan.bytes;
+    }
+
+    /* Of a chunk of these. */
+    LANE_FN uint32_t bytes(uint32_t chunk, uint32_t rank) const
+    {
+        const uint64_t data = data_bytes(rank), begin = at(chunk), left = begin < data ? data - begin : 0;
         return left < plan.chunk ? (uint32_t)left : plan.chunk;
     }
 
     /* Slots hold whole vectors. */
-    LANE_FN uint32_t slot_bytes(uint32_t chunk) const
+    LANE_FN uint32_t slot_bytes(uint32_t chunk, uint32_t rank) const
     {
-        return (bytes(chunk) + VEC - 1) / VEC * VEC;
+        return (bytes(chunk, rank) + VEC - 1) / VEC * VEC;
     }
 
     LANE_FN uint32_t told(uint32_t word) const
@@ -137,11 +156,14 @@ typedef struct bulk_job {
     }
 } bulk_job_t;
 
-LANE_FN bulk_job_t bulk_job(const alg_team_t &team, const kernel_call_t &call, uint64_t bytes, bulk_block_t &block)
+LANE_FN bulk_job_t bulk_job(const alg_team_t &team, const kernel_call_t &call, uint64_t bytes, uint32_t slot,
+                            bulk_block_t &block)
 {
     bulk_job_t j = {};
     j.team = &team;
-    j.plan = bulk_plan(team, bytes);
+    j.plan = bulk_plan(team, bytes, slot);
+    j.step = call.stride;
+    j.all_bytes = call.all_bytes;
     j.out = &block.ring[0];
     j.in = &block.ring[1];
     j.words = block.word;
@@ -181,6 +203,12 @@ LANE_FN uint8_t *bulk_flag(const alg_team_t &team, uint32_t at, int kind, uint32
            (((uint64_t)kind * ALG_STAGED_CHANNELS + slot) * ALG_MAX_RANKS + from) * 8;
 }
 
+/* In a stage of a sum, where the chunk of the peer at place `place` begins; behind the last one's, the own. */
+LANE_FN uint32_t bulk_place(const bulk_job_t &j, uint32_t place)
+{
+    return place * (BULK_STAGE / bulk_parts(j.team->nranks));
+}
+
 LANE_FN uint32_t bulk_slot_of(const bulk_job_t &j, uint32_t chunk)
 {
     return chunk % j.plan.slots;
@@ -191,7 +219,7 @@ LANE_FN uint8_t *bulk_slot(const bulk_job_t &j, uint32_t at, uint32_t from, uint
 {
     const alg_team_t &team = *j.team;
     const uint64_t slot = (uint64_t)other_place(from, at) * j.plan.slots + bulk_slot_of(j, chunk);
-    return team.scratch[at] + team.staging_offset + team.staging_bytes / 2 + slot * BULK_CHUNK;
+    return team.scratch[at] + team.staging_offset + team.staging_bytes / 2 + slot * j.plan.slot;
 }
 
 /* DATA: the chunk has arrived. CREDIT: the chunk may be sent. Both are numbers of chunks, counted from 1 on. */

@@ -12,8 +12,9 @@
  * bulk_roles runs all roles of a block side by side, until they are done or the wait is
  * broken. On the host device, where a block has one lane, they take turns.
  *
- *   bulk_make           a block's two rings and its words, with as many stages as the block has memory for, and at most
- *                       `depth`; bulk_init before lane_sync
+ *   bulk_make           a block's two rings and its words: as many stages as the block has memory for, at most `depth`
+ *                       in the second ring, and `parts` times as many, of as much of the size, in the first; bulk_init
+ *                       before lane_sync
  *   bulk_ring_t, bulk_at_t, bulk_next    a ring, and a place in it
  *   bulk_free           the stage may be filled again
  *   bulk_filled         what it was filled with is there

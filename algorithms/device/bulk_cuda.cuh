@@ -141,15 +141,15 @@ typedef struct bulk_block {
     bulk_ring_t ring[2];
 } bulk_block_t;
 
-enum { BULK_HEAD = 512 }; /* room for the words, and the barriers of seven stages a ring */
+enum { BULK_HEAD = 640 }; /* room for the words, and the barriers of twenty stages */
 
-/* first, second: bytes of a stage of these rings. */
+/* first, second: bytes of a stage of these rings, before the first is cut into parts. */
 LANE_HOST_FN constexpr uint32_t bulk_shared_bytes(uint32_t depth, uint32_t first, uint32_t second)
 {
     return BULK_HEAD + depth * (first + second);
 }
 
-LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t second)
+LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t second, uint32_t parts)
 {
     const uint32_t at = bulk_base(), room = (bulk_room() - BULK_HEAD) / (first + second);
     if (depth > room)
@@ -157,13 +157,10 @@ LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t
     b.word = at;
     LANE_UNROLL
     for (uint32_t i = 0; i < 2; i++) {
-        const uint32_t barriers = at + 4 * BULK_WORDS + 24 * depth * i;
-        b.ring[i] = bulk_ring_t{at + BULK_HEAD + i * depth * first,
-                                barriers,
-                                barriers + 8 * depth,
-                                barriers + 16 * depth,
-                                depth,
-                                i > 0 ? second : first};
+        const uint32_t barriers = at + 4 * BULK_WORDS + i * 24 * depth * parts, stages = i > 0 ? depth : depth * parts;
+        b.ring[i] = bulk_ring_t{
+            at + BULK_HEAD + i * depth * first, barriers, barriers + 8 * stages, barriers + 16 * stages, stages,
+            i > 0 ? second : first / parts};
     }
 }
 

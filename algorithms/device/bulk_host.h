@@ -8,13 +8,13 @@
 #ifndef SHUNT_BULK_HOST_H
 #define SHUNT_BULK_HOST_H
 
-enum { BULK_HOST_DEPTH = 4, BULK_HOST_STAGE = 512, BULK_HOST_STORES = 32 };
+enum { BULK_HOST_DEPTH = 4, BULK_HOST_PARTS = 4, BULK_HOST_STAGE = 512, BULK_HOST_STORES = 32 };
 
 enum { BULK_HOST_ROOM = 2 * (BULK_HOST_STAGE + 128) }; /* two chunks, each anywhere in a granule */
 
 typedef struct bulk_stage {
-    const uint8_t *from[2]; /* of its loads */
-    uint32_t to[2], bytes[2], loads, asked;
+    const uint8_t *from[ALG_MAX_RANKS]; /* of its loads */
+    uint32_t to[ALG_MAX_RANKS], bytes[ALG_MAX_RANKS], loads, asked;
     uint32_t filled, changed, released; /* how often it was */
     alignas(VEC) uint8_t data[BULK_HOST_ROOM];
 } bulk_stage_t;
@@ -29,7 +29,7 @@ typedef struct bulk_pending {
 typedef struct bulk_ring {
     uint32_t depth, bytes;
     mutable uint32_t group, begin, end; /* of stores: the open group; those not yet written */
-    mutable bulk_stage_t stage[BULK_HOST_DEPTH];
+    mutable bulk_stage_t stage[BULK_HOST_DEPTH * BULK_HOST_PARTS];
     mutable bulk_pending_t store[BULK_HOST_STORES];
 } bulk_ring_t;
 
@@ -212,14 +212,14 @@ typedef struct bulk_block {
     uint32_t words[BULK_WORDS];
 } bulk_block_t;
 
-LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t second)
+LANE_FN void bulk_make(bulk_block_t &b, uint32_t depth, uint32_t first, uint32_t second, uint32_t parts)
 {
     for (uint32_t i = 0; i < 2; i++) {
         bulk_ring_t &r = b.ring[i];
-        r.depth = depth;
-        r.bytes = i == 0 ? first : second;
+        r.depth = i == 0 ? depth * parts : depth;
+        r.bytes = i == 0 ? first / parts : second;
         r.group = r.begin = r.end = 0;
-        for (uint32_t s = 0; s < depth; s++)
+        for (uint32_t s = 0; s < r.depth; s++)
             r.stage[s] = bulk_stage_t{};
     }
     memset(b.words, 0, sizeof b.words);

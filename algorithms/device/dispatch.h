@@ -56,35 +56,29 @@ template <class A, class P, bool EACH, class F> static int move_kernels_each(F l
 
 /* ---- Kernels that reduce ------------------------------------------------------------------ */
 
-/* Whether A serves two ranks alone. */
-template <class A> constexpr bool ONLY_TWO_RANKS = false;
-
-/* The most ranks for which there is a kernel of exactly so many, if its argument is a P. */
-template <class P> constexpr int REDUCE_EXACT_RANKS = EXACT_RANKS;
+/* The most ranks for which A has a kernel of exactly so many, if its argument is a P. */
+template <class A, class P> constexpr int REDUCE_EXACT_RANKS = EXACT_RANKS;
 
 /* Of the kernel for nranks: the N for which it is compiled. */
-template <class P> constexpr int reduce_kernel_ranks(int nranks)
+template <class A, class P> constexpr int reduce_kernel_ranks(int nranks)
 {
-    return nranks <= REDUCE_EXACT_RANKS<P> ? nranks : ALG_MAX_RANKS;
+    return nranks <= REDUCE_EXACT_RANKS<A, P> ? nranks : ALG_MAX_RANKS;
 }
 
 template <class A, class P, int TYPE, int OPS, bool WHOLE> static kernel_t<P> reduce_kernel_of_ranks(uint32_t nranks)
 {
-    if constexpr (ONLY_TWO_RANKS<A>)
-        return reduce_kernel<A, P, TYPE, OPS, 2, WHOLE>;
-    else
-        switch (nranks) {
+    switch (nranks) {
 #ifdef __CUDACC__
-        case 2:
-            return reduce_kernel<A, P, TYPE, OPS, reduce_kernel_ranks<P>(2), WHOLE>;
-        case 3:
-            return reduce_kernel<A, P, TYPE, OPS, reduce_kernel_ranks<P>(3), WHOLE>;
+    case 2:
+        return reduce_kernel<A, P, TYPE, OPS, reduce_kernel_ranks<A, P>(2), WHOLE>;
+    case 3:
+        return reduce_kernel<A, P, TYPE, OPS, reduce_kernel_ranks<A, P>(3), WHOLE>;
 #endif
-        case 4:
-            return reduce_kernel<A, P, TYPE, OPS, reduce_kernel_ranks<P>(4), WHOLE>;
-        default:
-            return reduce_kernel<A, P, TYPE, OPS, ALG_MAX_RANKS, WHOLE>;
-        }
+    case 4:
+        return reduce_kernel<A, P, TYPE, OPS, reduce_kernel_ranks<A, P>(4), WHOLE>;
+    default:
+        return reduce_kernel<A, P, TYPE, OPS, ALG_MAX_RANKS, WHOLE>;
+    }
 }
 
 template <class A, class P, int TYPE, int OPS> static kernel_t<P> reduce_kernel_of_ops(uint32_t nranks, bool whole)
@@ -143,10 +137,9 @@ template <class A, class P> static kernel_t<P> reduce_kernel_of(int type, int op
 /* load(kernel) for all of these, until one returns an error, which is not 0. */
 template <class A, class P, class F> static int reduce_kernels_each(F load)
 {
-    const uint32_t most_ranks = ONLY_TWO_RANKS<A> ? 2 : EXACT_RANKS + 1;
     for (int type = 0; type < ALG_TYPE_COUNT; type++) {
         for (int ops = 0; ops < OPS_KINDS && !is_unsigned(type); ops++) {
-            for (uint32_t nranks = 2; nranks <= most_ranks; nranks++) {
+            for (uint32_t nranks = 2; nranks <= EXACT_RANKS + 1; nranks++) {
                 int error = load(reduce_kernel_of<A, P>(type, ops, nranks, false));
                 if (error == 0)
                     error = load(reduce_kernel_of<A, P>(type, ops, nranks, true));

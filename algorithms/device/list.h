@@ -121,7 +121,7 @@ typedef struct list_walk {
 } list_walk_t;
 
 /* Two variants for the number of ranks are enough. */
-template <> inline constexpr int REDUCE_EXACT_RANKS<list_t> = 2;
+template <class A> inline constexpr int REDUCE_EXACT_RANKS<A, list_t> = 2;
 
 namespace
 {
@@ -140,7 +140,7 @@ template <class A, class L> struct list_reducer {
     static list_t make(const alg_team_t *team, const alg_call_t *call)
     {
         list_t list = {kernel_call_make(*call), call->part_count, {}};
-        const uint32_t most_warps = grid_most_threads<L>(reduce_kernel_ranks<list_t>(team->nranks)) / 32;
+        const uint32_t most_warps = grid_most_threads<L>(reduce_kernel_ranks<L, list_t>(team->nranks)) / 32;
         uint64_t warps = 0;
         for (uint32_t i = 0; i < list.count; i++) {
             list.part[i] = call->parts[i];

@@ -43,7 +43,7 @@ LANE_FN kernel_call_t kernel_call_of(const parts_t &p, lane_t &lane)
 }
 
 /* Reductions of three ranks and more have one kernel: a type has many, and compiling them takes long. */
-template <> inline constexpr int REDUCE_EXACT_RANKS<parts_t> = 2;
+template <class A> inline constexpr int REDUCE_EXACT_RANKS<A, parts_t> = 2;
 
 /* Each part gets a block, and of the others as many as its length is worth. common: the call, of the kernel's units;
  * unit: how many of them an element is. most_threads: of a block. most_bytes: alg_algorithm_t.part_bytes. */
@@ -122,7 +122,7 @@ template <class A> struct parts_reducer {
         if (!parts_fit_one_kernel(call))
             return parts_launch_apart(
                 call, [team, stream](const alg_call_t *one) { return reducer<A>::launch(team, one, stream); });
-        const uint32_t most_threads = grid_most_threads<A>(reduce_kernel_ranks<parts_t>(team->nranks));
+        const uint32_t most_threads = grid_most_threads<A>(reduce_kernel_ranks<A, parts_t>(team->nranks));
         const parts_t p = parts_make(call, kernel_call_make(*call), most_threads, A::segment_bytes(team, call));
         const kernel_t<parts_t> kernel = reduce_kernel_of<A, parts_t>(p.call.type, ops_kind(p.call.op), team->nranks,
                                                                       parts_are_whole(p.call, p.part, p.count));

@@ -27,6 +27,7 @@ static inline kernel_call_t kernel_call_make(const alg_call_t &call)
     k.blocks = call.blocks;
     k.threads = LANE_MOST_THREADS > 1 ? call.threads : 1;
     k.stride = call.count * alg_type_bytes(call.type);
+    k.all_bytes = UINT64_MAX;
     k.grid_blocks = grid_blocks(&call);
     k.early = call.early;
     return k;
@@ -72,6 +73,7 @@ template <class F> static int segments_launch(const kernel_call_t &whole, uint64
         segment.input = whole.input ? (const uint8_t *)whole.input + at : NULL;
         segment.output = whole.output ? (uint8_t *)whole.output + at : NULL;
         segment.count = length / width;
+        segment.all_bytes = whole.all_bytes - at;
         segment.slot_vectors = buffer_vectors(length);
         if (length == bytes)
             kernel_call_set_series(segment, whole.root, whole.root, most);

@@ -204,15 +204,15 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(bulk_no_entry kernels bulk_move bulk/roles.h "bulk_reached<N>(j, KIND, chunk)"
     "((KIND == BULK_CREDIT && chunk < j.plan.slots) || bulk_reached<N>(j, KIND, chunk))")
   add_broken(bulk_false_credit kernels bulk_move bulk/roles.h "BULK_CREDIT, chunk + j.plan.slots" "BULK_CREDIT, chunk + 2 * j.plan.slots")
-  add_broken(bulk_no_flag kernels bulk_move bulk/roles.h "!arrival()" "false")
+  add_broken(bulk_no_flag kernels bulk_move bulk/roles.h "!bulk_arrived(j, w, arrived)" "false")
   add_broken(bulk_stale_flag kernels bulk_move bulk/walk.h "ahead < 2 * EPOCH_UNIT" "ahead % EPOCH_UNIT < EPOCH_UNIT / 2")
   add_broken(bulk_early_flag kernels bulk_move bulk/roles.h "bulk_done<LAG>(*j.out)" "bulk_read<LAG>(*j.out)")
   add_broken(bulk_early_stage kernels bulk_move bulk/roles.h "bulk_read<LAG>(*j.in)" "bulk_commit(*j.in)")
   add_broken(bulk_list kernels bulk_move bulk/roles.h "listed + BULK_TURNS - least_done() > BULK_PLACES" "false")
   add_broken(bulk_taken kernels bulk_move bulk/roles.h "lane_write_own(word(), 0)" "")
   add_broken(bulk_untold kernels bulk_move bulk/roles.h "if (done == issued)" "if (true)")
-  add_broken(bulk_blocks kernels bulk_move bulk/walk.h "bulk_plan(team, bytes);"
-    "bulk_plan(team, bytes), j.plan.slots -= call.blocks == 1;")
+  add_broken(bulk_blocks kernels bulk_move bulk/walk.h "bulk_plan(team, bytes, slot);"
+    "bulk_plan(team, bytes, slot), j.plan.slots -= call.blocks == 1;")
   # A sum where this rank has yet to send from; a chunk that is stored before it is added.
   add_broken(bulk_in_place kernels bulk_add bulk/bulk_add.cu "j.told(BULK_SENT) > w.n" "true")
   add_broken(bulk_unadded kernels bulk_add bulk/roles.h "CHANGED ? bulk_changed(r, at) : bulk_filled(r, at)" "bulk_filled(r, at)")
