@@ -12,9 +12,8 @@
 /* The benchmark of a row: H200 over NVSwitch, multicast off. Grids were chosen from docs/results/sweep-h200.csv. */
 #define H200(ranks) "docs/results/graph-" #ranks "-h200.csv"
 #define STAGED(ranks) "docs/results/large-staged-" #ranks "-h200.csv"
-#define TUNED "docs/results/tune-4-h200.csv"  /* `shunt tune` found it faster than the earlier row */
-#define TRIED "docs/results/tried-6-h200.csv" /* a later comparison of its kernels */
-#define HOST "host device"                    /* a block is a thread; more of them only contend for cores */
+#define TUNED "docs/results/tune-4-h200.csv" /* `shunt tune` found it faster than the earlier row */
+#define HOST "host device"                   /* a block is a thread; more of them only contend for cores */
 
 #define ESTIMATE "estimate, not measured"
 
@@ -28,14 +27,17 @@
         collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "nccl", 0, 0, COLLECTIVES(ranks)  \
     }
 
-/* The same between two ranks: 64 blocks of 512 threads, two per multiprocessor, cost at most 2.1% alone and gain 3
- * to 6% beside matrix products. Reduce-scatter loses 4 to 5% alone, except at 16 MB, so it has them there alone. */
+/* The same between two ranks. Beside matrix products 64 blocks of 512 threads, two per multiprocessor, gain up to 20%,
+ * and 32 another 5 to 7%. So these have the sizes at which they cost at most 3% alone (all-to-alls of 16 MB: 3 to 4%).
+ */
 #define BESIDE "docs/results/few-blocks-2-h200.csv"
-#define PUSH_TWO(collective, from)                                               \
-    {collective, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)},  \
-        {collective, "nvswitch-sm90-2", from, "push", 64, 1024, COLLECTIVES(2)}, \
-    {                                                                            \
-        collective, "nvswitch-sm90-2", 32 * MIB, "push", 64, 512, BESIDE         \
+#define GRIDS "docs/results/grids-2-h100.csv"
+#define PUSH_TWO(collective, few)                                                      \
+    {collective, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)},        \
+        {collective, "nvswitch-sm90-2", 2560 * KIB, "push", 64, 1024, COLLECTIVES(2)}, \
+        {collective, "nvswitch-sm90-2", few, "push", 32, 512, GRIDS},                  \
+    {                                                                                  \
+        collective, "nvswitch-sm90-2", 32 * MIB, "push", 64, 512, BESIDE               \
     }
 /* Longer ones by bulk copies, as fast as the link with a third as many blocks. */
 #define BULK "docs/results/bulk-2-h100.csv"
@@ -83,7 +85,7 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", 896 * KIB, "twoshot", 32, 1024, TUNED},
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", 1 * MIB, "twoshot", 32, 512, H200(2)},
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", 1536 * KIB, "oneshot", 64, 512, TUNED},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 3584 * KIB, "twoshot", 64, 512, TRIED},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 8 * MIB, "twoshot", 64, 512, GRIDS},
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", 16 * MIB, "twoshot", 64, 1024, H200(2)},
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", UINT64_MAX, "bulk", 20, 800, BULK},
     {ALG_ALL_REDUCE, "nvswitch-sm90-3", 256 * KIB, "oneshot", 32, 1024, H200(3)},
@@ -119,15 +121,15 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "network-2x1", UINT64_MAX, "nccl", 0, 0, "docs/results/hosts-steps-2-h200.csv"},
 
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)},
-    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 12 * MIB, "push", 64, 1024, COLLECTIVES(2)},
-    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 24 * MIB, "push", 64, 512, BESIDE},
+    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 2560 * KIB, "push", 64, 1024, COLLECTIVES(2)},
+    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 24 * MIB, "push", 64, 512, GRIDS},
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 40 * MIB, "push", 64, 1024, COLLECTIVES(2)},
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", UINT64_MAX, "bulk", 20, 800, BULK},
     PUSH_REST(ALG_REDUCE_SCATTER),
-    PUSH_TWO(ALG_ALL_GATHER, 3 * MIB),
+    PUSH_TWO(ALG_ALL_GATHER, 6 * MIB),
     {ALG_ALL_GATHER, "nvswitch-sm90-2", UINT64_MAX, "bulk", 22, 544, BULK},
     PUSH_REST(ALG_ALL_GATHER),
-    PUSH_TWO(ALG_ALL_TO_ALL, 3 * MIB),
+    PUSH_TWO(ALG_ALL_TO_ALL, 24 * MIB),
     {ALG_ALL_TO_ALL, "nvswitch-sm90-2", UINT64_MAX, "bulk", 26, 544, BULK},
     PUSH_REST(ALG_ALL_TO_ALL),
     GATHER_SCATTER_ROWS(ALG_GATHER, 128 * MIB),

@@ -41,8 +41,14 @@ template <class R> struct bulk_multiplied {
     }
 };
 
+/* As a constant, if the kernel serves exactly so many. */
+template <int N> LANE_FN uint32_t bulk_ranks(const alg_team_t &team)
+{
+    return N <= EXACT_RANKS ? N : team.nranks;
+}
+
 /* Own slots to stages: of each chunk the peers' in the order of ranks, and the own input behind them. */
-template <bool WHOLE> struct bulk_collector {
+template <int N, bool WHOLE> struct bulk_collector {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
     walk w;
@@ -56,10 +62,13 @@ template <bool WHOLE> struct bulk_collector {
             return found;
         if (!bulk_arrived(j, w, arrived) || !bulk_free(*j.in, at))
             return BULK_IDLE;
-        const uint32_t rank = j.team->rank, peers = j.team->nranks - 1, bytes = j.slot_bytes(w.chunk, rank);
-        for (uint32_t place = 0; place < peers; place++)
-            bulk_load(*j.in, at, bulk_slot(j, rank, other_rank(*j.team, place), w.chunk), bytes, bulk_place(j, place));
-        bulk_bring<WHOLE>(j, *j.in, at, j.own, rank, w.chunk, bulk_place(j, peers));
+        const uint32_t rank = j.team->rank, ranks = bulk_ranks<N>(*j.team), bytes = j.slot_bytes(w.chunk, rank);
+        LANE_UNROLL
+        for (uint32_t place = 0; place < N - 1; place++) {
+            if (place < ranks - 1)
+                bulk_load(*j.in, at, bulk_slot(j, rank, other_rank(*j.team, place), w.chunk), bytes, place * j.unit);
+        }
+        bulk_bring<WHOLE>(j, *j.in, at, j.own, rank, w.chunk, (ranks - 1) * j.unit);
         bulk_next(*j.in, at);
         issued++;
         w.n++;
@@ -105,8 +114,7 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
             return BULK_IDLE;
         const uint32_t vectors = buffer_vectors(j.bytes(w.chunk, j.team->rank)), threads = bulk_threads();
         const bulk_granules_t g = WHOLE ? bulk_granules_t{} : bulk_granules(j, input.base, j.team->rank, w.chunk);
-        constexpr uint32_t BATCH =
-            N == 2 ? BULK_BATCH : 1; /* a batch of the chunks of all ranks does not fit registers */
+        constexpr uint32_t BATCH = N == 2 ? (uint32_t)BULK_BATCH : N <= 4 ? 2 : 1; /* what fits registers */
         for (uint32_t row = 0; row < vectors; row += BATCH * threads) {
             LANE_UNROLL
             for (uint32_t b = 0; b < BATCH; b++) {
@@ -116,8 +124,8 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
                 vec16_t x[N - 1];
                 LANE_UNROLL
                 for (uint32_t place = 0; place < N - 1; place++) {
-                    if (place + 1 < j.team->nranks)
-                        x[place] = bulk_vector(*j.in, at, bulk_place(j, place) + i * VEC);
+                    const uint32_t last = bulk_ranks<N>(*j.team) - 2; /* no branch between loads */
+                    x[place] = bulk_vector(*j.in, at, (place < last ? place : last) * j.unit + i * VEC);
                 }
                 bulk_stage_store(*j.in, at, i, r.combine(x, j.team->rank, own(g, i)));
             }
@@ -130,7 +138,7 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
 
     LANE_FN vec16_t own(const bulk_granules_t &g, uint32_t i) const
     {
-        const uint32_t behind = bulk_place(j, j.team->nranks - 1);
+        const uint32_t behind = (bulk_ranks<N>(*j.team) - 1) * j.unit;
         if (WHOLE)
             return bulk_vector(*j.in, at, behind + i * VEC);
         const bulk_multiplied<R> make_vector = {r};
@@ -152,10 +160,12 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
     }
 };
 
+/* Copies of the sender that may be under way behind the newest: with shorter pieces as many bytes as with long ones. */
+template <int N> constexpr int BULK_ADD_LAG = N <= 2 ? 0 : N <= 4 ? 1 : 3;
+
 struct bulk_add {
     enum {
         DEPTH = BULK_ADD_DEPTH,
-        LAG = 0,
         IN_CHUNKS = 2,
         WHOLE_THREADS = (8 + BULK_TURNS * BULK_WARPS) * 32,
         MOST_THREADS = (7 + BULK_TURNS + 2 * BULK_TURNS * BULK_WARPS) * 32
@@ -166,14 +176,14 @@ struct bulk_add {
     {
         typedef reduction<TYPE, OPS, N, WHOLE> R;
         R r = R::make(team, call);
-        const uint32_t parts = bulk_parts(team.nranks);
+        const uint32_t ranks = bulk_ranks<N>(team), parts = bulk_parts(ranks);
         bulk_block_t block;
         bulk_make(block, DEPTH, BULK_STAGE, IN_CHUNKS * BULK_STAGE, parts);
-        bulk_init(lane, block, team.nranks, BULK_WARPS, WHOLE ? 1 : BULK_WARPS);
+        bulk_init(lane, block, ranks, BULK_WARPS, WHOLE ? 1 : BULK_WARPS);
         bulk_job_t j = bulk_job(team, call, r.input.bytes, BULK_CHUNK / parts, block);
         j.in_step = route_input_has_blocks(call.collective) ? call.stride : 0;
         j.own = j.input + team.rank * j.in_step;
-        j.pieces = team.nranks - 1;
+        j.pieces = ranks - 1;
 
         lane_begin((uintptr_t)team.own | j.plan.chunks | r.held(), call.early);
         r.begin(call);
@@ -188,13 +198,13 @@ struct bulk_add {
         const uint32_t in_warp = lane.thread % lane_warp_size();
         bulk_lister lister = {j, lane.grid_blocks, {}, 0, 0, false, false};
         bulk_watcher<N, BULK_CREDIT> credit = {j, in_warp, 0};
-        bulk_sender<N, true, WHOLE, LAG> sender = {j, {}, {}, {}, 0, 0, 0, 0};
+        bulk_sender<N, true, WHOLE, BULK_ADD_LAG<N>> sender = {j, {}, {}, {}, 0, 0, 0, 0};
         bulk_herald herald = {j, in_warp, 0};
         bulk_watcher<N, BULK_DATA> data = {j, in_warp, 0};
-        bulk_collector<WHOLE> collector = {j, {}, {}, 0, 0};
+        bulk_collector<N, WHOLE> collector = {j, {}, {}, 0, 0};
         bulk_loader<true, WHOLE> loader = {j, {}, {}, 0, 0};
         if constexpr (WHOLE) {
-            bulk_keeper<true, LAG> keeper = {j, {}, {}, {}, 0, 0};
+            bulk_keeper<true, 0> keeper = {j, {}, {}, {}, 0, 0};
             bulk_roles(lane, team, adder, lister, loader, credit, sender, herald, data, collector, keeper);
         } else {
             typedef bulk_shifter<true, bulk_multiplied<R>> shifter_t;
@@ -219,8 +229,7 @@ struct bulk_add {
     }
 };
 
-template <> constexpr int REDUCE_EXACT_RANKS<bulk_add, kernel_call_t> = 2;
-template <> constexpr uint32_t UNALIGNED_BLOCKS<bulk_add> = BULK_UNALIGNED_BLOCKS;
+template <> inline constexpr uint32_t UNALIGNED_BLOCKS<bulk_add> = BULK_UNALIGNED_BLOCKS;
 
 namespace
 {
@@ -234,6 +243,7 @@ struct bulk_reducer {
     static constexpr part_bytes_t PART_BYTES = NULL;
 #endif
 
+#ifndef ALG_ONE_TYPE /* a file of kernels alone (dispatch.h) */
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
         const kernel_call_t all = kernel_call_make(*call);
@@ -269,14 +279,15 @@ struct bulk_reducer {
         call.collective = ALG_ALL_GATHER;
         call.input = call.output;
         call.output = output;
-        return bulk_launch_move(team, call, stream);
+        return bulk_launch_move<false>(team, call, stream);
     }
 
     static int preload(void)
     {
         const int error = reduce_kernels_each<bulk_add, kernel_call_t>(bulk_preload<kernel_call_t>);
-        return error != 0 ? error : move_kernels_each<bulk_move, kernel_call_t, false>(bulk_preload<kernel_call_t>);
+        return error != 0 ? error : bulk_preload_moves<false>();
     }
+#endif
 };
 
 } // namespace

@@ -16,13 +16,15 @@ struct bulk_mover {
 
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
-        return bulk_launch_move(team, kernel_call_make_bytes(*call), stream);
+        const kernel_call_t all = kernel_call_make_bytes(*call);
+        return route_input_has_blocks(call->collective) ? bulk_launch_move<true>(team, all, stream)
+                                                        : bulk_launch_move<false>(team, all, stream);
     }
 
     static int preload(void)
     {
-        const int error = move_kernels_each<bulk_move, kernel_call_t, false>(bulk_preload<kernel_call_t>);
-        return error != 0 ? error : move_kernels_each<bulk_move, kernel_call_t, true>(bulk_preload<kernel_call_t>);
+        const int error = bulk_preload_moves<false>();
+        return error != 0 ? error : bulk_preload_moves<true>();
     }
 };
 

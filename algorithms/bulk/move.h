@@ -110,15 +110,21 @@ struct bulk_move {
     }
 };
 
-template <> constexpr uint32_t UNALIGNED_BLOCKS<bulk_move> = BULK_UNALIGNED_BLOCKS;
+template <> inline constexpr uint32_t UNALIGNED_BLOCKS<bulk_move> = BULK_UNALIGNED_BLOCKS;
 
-/* Bulk copies of a call that moves data: segments, a kernel each. */
-static int bulk_launch_move(const alg_team_t *team, const kernel_call_t &call, void *stream)
+/* A call that moves data: segments, a kernel each. */
+template <bool EACH> static int bulk_launch_move(const alg_team_t *team, const kernel_call_t &call, void *stream)
 {
     return segments_launch(call, bulk_segment_bytes(BULK_CHUNK), [team, stream](const kernel_call_t &segment) {
-        return bulk_launch<bulk_move>(mover<bulk_move>::kernel_of(team, segment), team, segment, bulk_is_whole(segment),
-                                      stream);
+        const bool whole = bulk_is_whole(segment);
+        return bulk_launch<bulk_move>(move_kernel_of<bulk_move, kernel_call_t, EACH>(team->nranks, whole), team,
+                                      segment, whole, stream);
     });
+}
+
+template <bool EACH> static int bulk_preload_moves(void)
+{
+    return move_kernels_each<bulk_move, kernel_call_t, EACH>(bulk_preload<kernel_call_t>);
 }
 
 #endif

@@ -111,9 +111,11 @@ typedef struct bulk_job {
     const uint8_t *own; /* bulk_add.cu: of the input, what this rank adds itself */
     uint8_t *output;
     uint64_t in_step, out_step, base;
-    uint64_t step, all_bytes; /* from one rank's data to the next; from the first's to the end of all */
-    uint32_t pieces;          /* of a chunk that go out: to each rank, or one for all */
-    bool keep;                /* the own block goes from the input to the output */
+    uint64_t rest;   /* of the first rank whose data is shorter than plan.bytes; the next ones have none */
+    uint32_t full;   /* that rank */
+    uint32_t unit;   /* bytes of a stage on the way out, and of each chunk's place in a stage of a sum */
+    uint32_t pieces; /* of a chunk that go out: to each rank, or one for all */
+    bool keep;       /* the own block goes from the input to the output */
 
     LANE_FN uint64_t at(uint32_t chunk) const
     {
@@ -123,8 +125,7 @@ typedef struct bulk_job {
     /* Of a rank's data: the last ranks may have less, and none. */
     LANE_FN uint64_t data_bytes(uint32_t rank) const
     {
-        const uint64_t begin = rank * step, left = begin < all_bytes ? all_bytes - begin : 0;
-        return left < plan.bytes ? left : plan.bytes;
+        return rank < full ? plan.bytes : rank == full ? rest : 0;
     }
 
     /* Of a chunk of these. */
@@ -162,8 +163,10 @@ LANE_FN bulk_job_t bulk_job(const alg_team_t &team, const kernel_call_t &call, u
     bulk_job_t j = {};
     j.team = &team;
     j.plan = bulk_plan(team, bytes, slot);
-    j.step = call.stride;
-    j.all_bytes = call.all_bytes;
+    j.rest = call.all_bytes;
+    for (j.full = 0; j.full < team.nranks && j.rest >= bytes; j.full++)
+        j.rest = j.rest > call.stride ? j.rest - call.stride : 0;
+    j.unit = block.ring[0].bytes;
     j.out = &block.ring[0];
     j.in = &block.ring[1];
     j.words = block.word;
@@ -201,12 +204,6 @@ LANE_FN uint8_t *bulk_flag(const alg_team_t &team, uint32_t at, int kind, uint32
 {
     return team.scratch[at] + team.flags_offset +
            (((uint64_t)kind * ALG_STAGED_CHANNELS + slot) * ALG_MAX_RANKS + from) * 8;
-}
-
-/* In a stage of a sum, where the chunk of the peer at place `place` begins; behind the last one's, the own. */
-LANE_FN uint32_t bulk_place(const bulk_job_t &j, uint32_t place)
-{
-    return place * (BULK_STAGE / bulk_parts(j.team->nranks));
 }
 
 LANE_FN uint32_t bulk_slot_of(const bulk_job_t &j, uint32_t chunk)

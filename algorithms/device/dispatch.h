@@ -6,7 +6,7 @@
  * of 2, 3, 4 and up to 8 ranks, for whole buffers and others (kernel_call_is_whole), and
  * where it reduces for each kind of operator (ops_kind) and each type; signed and unsigned
  * integers share one (is_unsigned). Lists and calls of parts have kernels for 2 and up to
- * 8 ranks, ONLY_TWO_RANKS for 2. The host device has fewer, enough to test all code.
+ * 8 ranks. The host device has fewer, enough to test all code.
  */
 #ifndef SHUNT_DISPATCH_H
 #define SHUNT_DISPATCH_H

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Random work for -t seconds: calls of all sorts, eager and captured, alone and in
- * groups, on several streams and two communicators, with stalls. The seed, the
- * same on all ranks, decides what is done; the rank decides where and when.
+ * groups, on several streams and two communicators, with stalls, and beside matrix
+ * products. The seed, the same on all ranks, decides what is done; the rank decides where
+ * and when.
  */
 #include "gpu.h"
+#include "tools/bench/load.h"
 
 enum { STREAMS = 2, COMMS = 2, BATCH = 10, GRAPH_CALLS = 4, WORD_GO_ON = REF_MAX_RANKS };
 
@@ -14,6 +16,7 @@ typedef struct stress {
     ncclComm_t comms[COMMS];
     uint64_t shared, own, hash;
     uint32_t *passed; /* device memory for a send and a receive */
+    tool_load_t *load;
 } stress_t;
 
 static void draw(stress_t *s, gpu_call_t *call, size_t largest)
@@ -39,14 +42,20 @@ static void finish(stress_t *s, gpu_call_t *calls, int count)
         gpu_release(&calls[i]);
 }
 
-/* A message that two-shot or staged serves, between short ones. */
+/* Now and then one that bulk copies serve. */
+static size_t large_count(stress_t *s)
+{
+    return 1 + data_below(&s->shared, data_below(&s->shared, 4) ? 3000000 : 12000000);
+}
+
+/* A message that two-shot, staged or bulk serves, between short ones. */
 static void large(stress_t *s)
 {
     static const ncclDataType_t types[] = {ncclBfloat16, ncclFloat32, ncclInt32, ncclFloat64};
     gpu_call_t call;
     data_case_t c = gpu_random_case(&s->shared, s->gpu->nranks, 300);
     c.type = types[data_below(&s->shared, sizeof(types) / sizeof(types[0]))];
-    c.count = 1 + data_below(&s->shared, 3000000);
+    c.count = large_count(s);
     gpu_prepare(s->gpu, &call, s->comms[data_below(&s->shared, COMMS)], s->gpu->rank, &c,
                 gpu_random_shape(&s->own, c.type));
     stall(s);
@@ -246,15 +255,26 @@ static void stress(gpu_t *gpu)
     for (int i = 0; i < STREAMS; i++)
         CHECK_CUDA(cudaStreamCreateWithFlags(&s.streams[i], cudaStreamNonBlocking));
     CHECK_CUDA(cudaMalloc((void **)&s.passed, 2 * sizeof(*s.passed)));
+    char error[TOOL_LOAD_ERROR_BYTES];
+    const char *nccl = getenv("SHUNT_NCCL_PATH");
+    s.load = tool_load_open(nccl ? nccl : "", error);
+    CHECK(s.load != NULL);
     while (go_on(&s, end)) {
+        const bool beside = data_below(&s.own, 2) != 0; /* on some ranks */
+        if (beside)
+            CHECK(tool_load_start(s.load, s.streams[0]) == 0);
         large(&s);
         for (int i = 0; i < 20; i++)
             steps[data_below(&s.shared, sizeof(steps) / sizeof(steps[0]))](&s);
+        if (beside)
+            CHECK(tool_load_join(s.load, s.streams[0]) == 0);
         if (++rounds % 10 == 0)
             renew(&s);
     }
     if (gpu->rank == 0)
         printf("%llu rounds of 21 steps\n", (unsigned long long)rounds);
+    CHECK_CUDA(cudaDeviceSynchronize());
+    tool_load_close(s.load);
     CHECK_NCCL(ncclCommDestroy(s.comms[1]));
     CHECK_CUDA(cudaFree(s.passed));
     for (int i = 0; i < STREAMS; i++)
