@@ -77,15 +77,17 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
         }
     }
 
-    /* Add all ranks' values of the own slice; send the result to all. */
+    /* Add all ranks' values of the own slice; send the result to all. As for take, first + k < slice. */
     template <uint32_t ROWS>
     LANE_FN bool reduce(lane_t &lane, const alg_team_t &team, uint32_t k, uint32_t stride) const
     {
-        uint32_t wanted[ROWS];
-        vec16_t own[ROWS], x[ROWS][N - 1];
+        if (at[0] + k >= vectors)
+            return true;
+        uint32_t wanted[ROWS] = {s.all()};
+        vec16_t own[ROWS] = {r.load(at[0] + k)}, x[ROWS][N - 1];
         LANE_UNROLL
-        for (uint32_t b = 0; b < ROWS; b++) {
-            wanted[b] = has(team.rank, k + b * stride) ? s.all() : 0;
+        for (uint32_t b = 1; b < ROWS; b++) {
+            wanted[b] = first + k + b * stride < slice && at[0] + k + b * stride < vectors ? s.all() : 0;
             own[b] = r.load_if(wanted[b] != 0, at[0] + k + b * stride);
         }
         if (!s.take_rows(lane, team, wanted, k, stride, x))
@@ -111,7 +113,8 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
             wanted[b] = 0;
             LANE_UNROLL
             for (uint32_t j = 0; j < N - 1; j++) {
-                if (j + 1 < s.ranks() && has(other_rank(team, j), k + b * stride))
+                if (j + 1 < s.ranks() && (b == 0 || first + k + b * stride < slice) &&
+                    other_rank(team, j) * slice + first + k + b * stride < vectors)
                     wanted[b] |= 1u << j;
             }
         }
@@ -127,12 +130,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
             s.rearm(wanted[b], s.second_set() + k + b * stride);
         }
         return true;
-    }
-
-    /* Whether the slice of `rank` has the lane's vector k. */
-    LANE_FN bool has(uint32_t rank, uint32_t k) const
-    {
-        return first + k < slice && rank * slice + first + k < vectors;
     }
 };
 
