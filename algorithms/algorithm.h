@@ -257,7 +257,7 @@ typedef struct alg_call {
      * `blocks` where the algorithm has unaligned_blocks. Of messages they are upper limits. shim_share_grant uses
      * aligned_blocks, and sets the last two. */
     uint32_t blocks;
-    uint32_t aligned_blocks; /* as many as with aligned buffers: the same whenever a program captures the call */
+    uint32_t aligned_blocks; /* without those of unaligned_blocks: the same whenever a program captures the call */
     uint32_t threads;        /* of a block; a multiple of 32 */
     uint32_t most_blocks;    /* that fit this rank's share of its GPU; 0: all */
     uint32_t early;          /* the stream's next kernel may be placed while this one runs */

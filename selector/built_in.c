@@ -27,9 +27,9 @@
         collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "nccl", 0, 0, COLLECTIVES(ranks)  \
     }
 
-/* The same between two ranks. Beside matrix products 64 blocks of 512 threads, two per multiprocessor, gain up to 20%,
- * and 32 another 5 to 7%. So these have the sizes at which they cost at most 3% alone (all-to-alls of 16 MB: 3 to 4%).
- */
+/* The same between two ranks. Beside matrix products 64 blocks of 512 threads, two per multiprocessor, gain up to 18%,
+ * and 32 another 5 to 9%. So these have the sizes at which they cost at most 3% alone (at 16 MB all-to-alls 3 to 4%,
+ * reduce-scatters 4 to 5%). */
 #define BESIDE "docs/results/few-blocks-2-h200.csv"
 #define GRIDS "docs/results/grids-2-h100.csv"
 #define PUSH_TWO(collective, few)                                                      \

@@ -120,7 +120,7 @@ typedef struct sel_row {
 typedef struct sel_choice {
     const alg_algorithm_t *algorithm; /* NULL: the real NCCL */
     uint32_t blocks;
-    uint32_t aligned_blocks; /* as many as with aligned buffers */
+    uint32_t aligned_blocks; /* without those of the algorithm's unaligned_blocks */
     uint32_t threads;
     sel_reason_t reason;
     const char *source; /* the rule's, static; NULL: no rule was used */

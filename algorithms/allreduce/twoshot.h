@@ -22,7 +22,8 @@ static inline uint64_t twoshot_room(uint64_t half_bytes, uint32_t nranks, alg_ty
     return nranks < 2 ? 0 : half_bytes / vector / 4 * 4 * VEC * nranks;
 }
 
-/* k: position after the lane's first vector of a slice. ROWS: so many vectors, `stride` apart, in one go. */
+/* k: position after the lane's first vector of a slice; reduce and take are called with first + k < slice alone. ROWS:
+ * so many vectors, `stride` apart, in one go. */
 template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
     typedef reduction<TYPE, OPS, N, WHOLE> R;
     typedef slots<R::MARK, N> slots_t;
@@ -77,7 +78,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct twoshot_lane {
         }
     }
 
-    /* Add all ranks' values of the own slice; send the result to all. As for take, first + k < slice. */
+    /* Add all ranks' values of the own slice; send the result to all. */
     template <uint32_t ROWS>
     LANE_FN bool reduce(lane_t &lane, const alg_team_t &team, uint32_t k, uint32_t stride) const
     {

@@ -160,6 +160,12 @@ template <class R, int N, bool WHOLE> struct bulk_adder {
     }
 };
 
+/* Between two ranks an all-reduce is one crossing; between more it is a reduce-scatter and an all-gather. */
+static inline bool bulk_has_two_steps(alg_collective_t collective, uint32_t nranks)
+{
+    return collective == ALG_ALL_REDUCE && nranks > 2;
+}
+
 /* Copies of the sender that may be under way behind the newest: with shorter pieces as many bytes as with long ones. */
 template <int N> constexpr int BULK_ADD_LAG = N <= 2 ? 0 : N <= 4 ? 1 : 3;
 
@@ -167,6 +173,7 @@ struct bulk_add {
     enum {
         DEPTH = BULK_ADD_DEPTH,
         IN_CHUNKS = 2,
+        PARTS = BULK_MOST_PARTS,
         WHOLE_THREADS = (8 + BULK_TURNS * BULK_WARPS) * 32,
         MOST_THREADS = (7 + BULK_TURNS + 2 * BULK_TURNS * BULK_WARPS) * 32
     };
@@ -247,10 +254,11 @@ struct bulk_reducer {
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
         const kernel_call_t all = kernel_call_make(*call);
-        return bulk_has_two_steps(call->collective, team->nranks) ? two(team, all, stream) : add(team, all, stream);
+        return bulk_has_two_steps(call->collective, team->nranks) ? launch_two_steps(team, all, stream)
+                                                                  : launch_sum(team, all, stream);
     }
 
-    static int add(const alg_team_t *team, const kernel_call_t &call, void *stream)
+    static int launch_sum(const alg_team_t *team, const kernel_call_t &call, void *stream)
     {
         const uint64_t most = bulk_segment_bytes(BULK_CHUNK / bulk_parts(team->nranks));
         return segments_launch(call, most, [team, stream](const kernel_call_t &segment) {
@@ -261,8 +269,9 @@ struct bulk_reducer {
         });
     }
 
-    /* Slices are whole lines of equal length, but for the last ranks. */
-    static int two(const alg_team_t *team, kernel_call_t call, void *stream)
+    /* Reduce-scatter of slices into the output, and all-gather there. Slices are whole lines of equal length; the last
+     * ranks' may be shorter, or empty. */
+    static int launch_two_steps(const alg_team_t *team, kernel_call_t call, void *stream)
     {
         const uint64_t bytes = call.stride, lines = (bytes - 1) / BULK_LINE + 1;
         uint8_t *const output = (uint8_t *)call.output;
@@ -271,7 +280,7 @@ struct bulk_reducer {
         call.count = call.stride / alg_type_bytes(call.type);
         call.collective = ALG_REDUCE_SCATTER;
         call.output = output + team->rank * call.stride;
-        const int error = add(team, call, stream);
+        const int error = launch_sum(team, call, stream);
         if (error != 0)
             return error;
         call.count = call.stride;

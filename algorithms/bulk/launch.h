@@ -5,7 +5,8 @@
  *
  * An algorithm A of such kernels has, beside what device/launch.h wants:
  *   WHOLE_THREADS       of a block, where buffers are whole
- *   DEPTH, IN_CHUNKS    stages of each ring; chunks of a stage of the second ring
+ *   DEPTH, IN_CHUNKS    stages of each ring; chunks of two ranks of a stage of the second ring
+ *   PARTS               the most into which the first ring's stages are cut (bulk_make)
  */
 #ifndef SHUNT_BULK_LAUNCH_H
 #define SHUNT_BULK_LAUNCH_H
@@ -40,6 +41,7 @@ static int bulk_launch(kernel_t<kernel_call_t> kernel, const alg_team_t *team, c
     static_assert(A::MOST_THREADS <= grid_most_threads<A>(ALG_MAX_RANKS), "more threads than the kernel is built for");
     static_assert(bulk_shared_bytes(BULK_TURNS, BULK_STAGE, A::IN_CHUNKS * BULK_STAGE) <= BULK_LEAST_ROOM,
                   "no stage for each group of warps");
+    static_assert(bulk_head_bytes(A::DEPTH, A::PARTS) <= BULK_HEAD, "barriers reach into the stages");
     const uint32_t threads = whole ? (uint32_t)A::WHOLE_THREADS : (uint32_t)A::MOST_THREADS;
     const uint32_t all = bulk_shared_bytes(A::DEPTH, BULK_STAGE, A::IN_CHUNKS * BULK_STAGE);
     int most = 0;
@@ -113,12 +115,6 @@ static inline uint64_t bulk_most_bytes(const alg_map_t *map, uint32_t nranks)
 static inline uint64_t bulk_segment_bytes(uint32_t chunk)
 {
     return (uint64_t)BULK_MOST_CHUNKS * chunk;
-}
-
-/* Between two ranks an all-reduce is one crossing; between more it is a reduce-scatter of slices and an all-gather. */
-static inline bool bulk_has_two_steps(alg_collective_t collective, uint32_t nranks)
-{
-    return collective == ALG_ALL_REDUCE && nranks > 2;
 }
 
 #endif

@@ -55,6 +55,7 @@ struct bulk_move {
         DEPTH = BULK_DEPTH,
         LAG = 1,
         IN_CHUNKS = 1,
+        PARTS = 1,
         WHOLE_THREADS = 8 * 32,
         MOST_THREADS = (7 + BULK_TURNS + BULK_TURNS * BULK_WARPS) * 32
     };

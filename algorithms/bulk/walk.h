@@ -67,9 +67,10 @@ static_assert((uint32_t)BULK_MOST_SLOTS <= BULK_ENTRY, "a slot without flags");
  * one slot, or one stage on the way out, is cut into so many. */
 LANE_HOST_FN uint32_t bulk_parts(uint32_t nranks)
 {
-    return nranks <= 2 ? 1 : nranks <= 4 ? 2 : 4;
+    return nranks <= 2 ? 1 : nranks <= 4 ? 2 : BULK_MOST_PARTS;
 }
-static_assert(BULK_LINE / 4 >= 2 * VEC, "no room around a chunk that begins in the midst of a granule");
+static_assert((int)BULK_LINE / (int)BULK_MOST_PARTS >= 2 * (int)VEC,
+              "no room around a chunk that begins in the midst of a granule");
 
 typedef struct bulk_plan {
     uint64_t bytes; /* of one rank's data; at most, if ranks differ */
@@ -111,8 +112,8 @@ typedef struct bulk_job {
     const uint8_t *own; /* bulk_add.cu: of the input, what this rank adds itself */
     uint8_t *output;
     uint64_t in_step, out_step, base;
-    uint64_t rest;   /* of the first rank whose data is shorter than plan.bytes; the next ones have none */
-    uint32_t full;   /* that rank */
+    uint32_t full; /* so many ranks have plan.bytes of data; the next one has `rest`, those behind it none */
+    uint64_t rest;
     uint32_t unit;   /* bytes of a stage on the way out, and of each chunk's place in a stage of a sum */
     uint32_t pieces; /* of a chunk that go out: to each rank, or one for all */
     bool keep;       /* the own block goes from the input to the output */
@@ -122,7 +123,7 @@ typedef struct bulk_job {
         return (uint64_t)chunk * plan.chunk;
     }
 
-    /* Of a rank's data: the last ranks may have less, and none. */
+    /* Of a rank's data. */
     LANE_FN uint64_t data_bytes(uint32_t rank) const
     {
         return rank < full ? plan.bytes : rank == full ? rest : 0;

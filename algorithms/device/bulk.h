@@ -12,8 +12,8 @@
  * bulk_roles runs all roles of a block side by side, until they are done or the wait is
  * broken. On the host device, where a block has one lane, they take turns.
  *
- *   bulk_make           a block's two rings and its words: as many stages as the block has memory for, at most `depth`
- *                       in the second ring, and `parts` times as many, of as much of the size, in the first; bulk_init
+ *   bulk_make           a block's two rings and its words. The second ring has as many stages as the block has memory
+ *                       for, at most `depth`; the first has `parts` times as many, each a part of the size. bulk_init
  *                       before lane_sync
  *   bulk_ring_t, bulk_at_t, bulk_next    a ring, and a place in it
  *   bulk_free           the stage may be filled again
@@ -42,8 +42,8 @@
 #include "algorithms/device/buffers.h"
 
 typedef enum bulk_step { BULK_IDLE, BULK_MOVED, BULK_ENDED } bulk_step_t;
-/* BULK_WORDS: of a block, all 0 at its start. */
-enum { BULK_ALL = 32, BULK_WORDS = 40 };
+/* BULK_WORDS: of a block, all 0 at its start. BULK_MOST_PARTS: the most `parts` of bulk_make. */
+enum { BULK_ALL = 32, BULK_WORDS = 40, BULK_MOST_PARTS = 4 };
 
 #ifdef __CUDACC__
 #include "algorithms/device/bulk_cuda.cuh"

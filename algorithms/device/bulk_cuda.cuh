@@ -141,7 +141,13 @@ typedef struct bulk_block {
     bulk_ring_t ring[2];
 } bulk_block_t;
 
-enum { BULK_HEAD = 640 }; /* room for the words, and the barriers of twenty stages */
+enum { BULK_HEAD = 640 }; /* room for the words, and the barriers of all stages */
+
+/* What of it these take. */
+LANE_HOST_FN constexpr uint32_t bulk_head_bytes(uint32_t depth, uint32_t parts)
+{
+    return 4 * BULK_WORDS + 24 * depth * (parts + 1);
+}
 
 /* first, second: bytes of a stage of these rings, before the first is cut into parts. */
 LANE_HOST_FN constexpr uint32_t bulk_shared_bytes(uint32_t depth, uint32_t first, uint32_t second)

@@ -8,9 +8,9 @@
 #ifndef SHUNT_BULK_HOST_H
 #define SHUNT_BULK_HOST_H
 
-enum { BULK_HOST_DEPTH = 4, BULK_HOST_PARTS = 4, BULK_HOST_STAGE = 512, BULK_HOST_STORES = 32 };
+enum { BULK_HOST_DEPTH = 4, BULK_HOST_STAGE = 512, BULK_HOST_STORES = 32 };
 
-enum { BULK_HOST_ROOM = 2 * (BULK_HOST_STAGE + 128) }; /* two chunks, each anywhere in a granule */
+enum { BULK_HOST_ROOM = 2 * (BULK_HOST_STAGE + 128) }; /* two chunks of two ranks, each anywhere in a granule */
 
 typedef struct bulk_stage {
     const uint8_t *from[ALG_MAX_RANKS]; /* of its loads */
@@ -29,7 +29,7 @@ typedef struct bulk_pending {
 typedef struct bulk_ring {
     uint32_t depth, bytes;
     mutable uint32_t group, begin, end; /* of stores: the open group; those not yet written */
-    mutable bulk_stage_t stage[BULK_HOST_DEPTH * BULK_HOST_PARTS];
+    mutable bulk_stage_t stage[BULK_HOST_DEPTH * BULK_MOST_PARTS];
     mutable bulk_pending_t store[BULK_HOST_STORES];
 } bulk_ring_t;
 

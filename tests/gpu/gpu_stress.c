@@ -258,6 +258,8 @@ static void stress(gpu_t *gpu)
     char error[TOOL_LOAD_ERROR_BYTES];
     const char *nccl = getenv("SHUNT_NCCL_PATH");
     s.load = tool_load_open(nccl ? nccl : "", error);
+    if (s.load == NULL)
+        fprintf(stderr, "no matrix products to run beside: %s\n", error);
     CHECK(s.load != NULL);
     while (go_on(&s, end)) {
         const bool beside = data_below(&s.own, 2) != 0; /* on some ranks */
