@@ -28,16 +28,14 @@
     }
 
 /* The same between two ranks. Beside matrix products 64 blocks of 512 threads, two per multiprocessor, gain up to 18%,
- * and 32 another 5 to 9%. So these have the sizes at which they cost at most 3% alone (at 16 MB all-to-alls 3 to 4%,
- * reduce-scatters 4 to 5%). */
-#define BESIDE "docs/results/few-blocks-2-h200.csv"
-#define GRIDS "docs/results/grids-2-h100.csv"
-#define PUSH_TWO(collective, few)                                                      \
-    {collective, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)},        \
-        {collective, "nvswitch-sm90-2", 2560 * KIB, "push", 64, 1024, COLLECTIVES(2)}, \
-        {collective, "nvswitch-sm90-2", few, "push", 32, 512, GRIDS},                  \
-    {                                                                                  \
-        collective, "nvswitch-sm90-2", 32 * MIB, "push", 64, 512, BESIDE               \
+ * and fewer another 5 to 12%. So each size has the fewest that cost at most 3% alone (reduce-scatters of 12 MB and
+ * all-to-alls of 16 MB: 3 to 6%). 40 and 48 blocks gain there, too, from about 20 MB on. */
+#define GRIDS "docs/results/grids-2-h100.csv" /* up to 6 MB */
+#define FEW "docs/results/few-blocks-2-h100.csv"
+#define PUSH_TWO(collective)                                                        \
+    {collective, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)},     \
+    {                                                                               \
+        collective, "nvswitch-sm90-2", 2560 * KIB, "push", 64, 1024, COLLECTIVES(2) \
     }
 /* Longer ones by bulk copies, as fast as the link with a third as many blocks. */
 #define BULK "docs/results/bulk-2-h100.csv"
@@ -86,7 +84,7 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", 1 * MIB, "twoshot", 32, 512, H200(2)},
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", 1536 * KIB, "oneshot", 64, 512, TUNED},
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", 8 * MIB, "twoshot", 64, 512, GRIDS},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 16 * MIB, "twoshot", 64, 1024, H200(2)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 18 * MIB, "twoshot", 64, 1024, FEW},
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", UINT64_MAX, "bulk", 20, 800, BULK},
     {ALG_ALL_REDUCE, "nvswitch-sm90-3", 256 * KIB, "oneshot", 32, 1024, H200(3)},
     {ALG_ALL_REDUCE, "nvswitch-sm90-3", 1 * MIB, "twoshot", 32, 1024, H200(3)},
@@ -120,16 +118,23 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "network-2x1", 1 * MIB, "exchange", 2, 512, "docs/results/hosts-steps-2-h200.csv"},
     {ALG_ALL_REDUCE, "network-2x1", UINT64_MAX, "nccl", 0, 0, "docs/results/hosts-steps-2-h200.csv"},
 
-    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)},
-    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 2560 * KIB, "push", 64, 1024, COLLECTIVES(2)},
-    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 24 * MIB, "push", 64, 512, GRIDS},
-    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 40 * MIB, "push", 64, 1024, COLLECTIVES(2)},
+    PUSH_TWO(ALG_REDUCE_SCATTER),
+    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 6 * MIB, "push", 64, 512, GRIDS},
+    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 12 * MIB, "push", 32, 512, FEW},
+    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 18 * MIB, "push", 64, 512, FEW},
+    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 21 * MIB, "push", 40, 512, FEW},
+    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 40 * MIB, "push", 48, 512, FEW},
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", UINT64_MAX, "bulk", 20, 800, BULK},
     PUSH_REST(ALG_REDUCE_SCATTER),
-    PUSH_TWO(ALG_ALL_GATHER, 6 * MIB),
+    PUSH_TWO(ALG_ALL_GATHER),
+    {ALG_ALL_GATHER, "nvswitch-sm90-2", 7 * MIB, "push", 32, 512, FEW},
+    {ALG_ALL_GATHER, "nvswitch-sm90-2", 40 * MIB, "push", 64, 512, FEW},
     {ALG_ALL_GATHER, "nvswitch-sm90-2", UINT64_MAX, "bulk", 22, 544, BULK},
     PUSH_REST(ALG_ALL_GATHER),
-    PUSH_TWO(ALG_ALL_TO_ALL, 24 * MIB),
+    PUSH_TWO(ALG_ALL_TO_ALL),
+    {ALG_ALL_TO_ALL, "nvswitch-sm90-2", 16 * MIB, "push", 32, 512, FEW},
+    {ALG_ALL_TO_ALL, "nvswitch-sm90-2", 18 * MIB, "push", 64, 512, FEW},
+    {ALG_ALL_TO_ALL, "nvswitch-sm90-2", 40 * MIB, "push", 40, 512, FEW},
     {ALG_ALL_TO_ALL, "nvswitch-sm90-2", UINT64_MAX, "bulk", 26, 544, BULK},
     PUSH_REST(ALG_ALL_TO_ALL),
     GATHER_SCATTER_ROWS(ALG_GATHER, 128 * MIB),

@@ -150,7 +150,7 @@ static void built_in_rows(void **state)
         const uint64_t once = (n == 2 ? 24 : n == 3 ? 2 : 1) * MIB;
         for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) {
             const bool bulk = n == 2 && blocks[i] != ALG_GATHER;
-            const uint64_t push = (!bulk ? 128 : blocks[i] == ALG_REDUCE_SCATTER ? 40 : 32) * MIB;
+            const uint64_t push = (bulk ? 40 : 128) * MIB;
             expect(blocks[i], 1024, "push");
             expect(blocks[i], push, "push");
             expect(blocks[i], push + n, bulk ? "bulk" : "nccl");
