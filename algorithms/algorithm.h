@@ -86,7 +86,7 @@ enum {
     ALG_CONTROL_BYTES = 4096,
     ALG_EPOCH_OFFSET = 0,     /* uint64_t: counts the calls on this scratch (epoch.h) */
     ALG_SERIES_OFFSET = 8,    /* uint64_t: the last series of rooted calls (series.h) */
-    ALG_TAKEN_OFFSET = 128,   /* uint64_t: chunks that blocks have taken in this call; 0 between calls (bulk/roles.h) */
+    ALG_TAKEN_OFFSET = 128,   /* uint64_t: of this call; 0 between calls (bulk/roles.h) */
     ALG_LOOK_OFFSET = 256,    /* uint64_t, CUDA: when a waiting kernel last looked at the host's words */
     ALG_STOP_OFFSET = 512,    /* ALG_MAX_RANKS words of 8 bytes: peer r stores 1 when its wait ran out of time */
     ALG_ENDED_OFFSET = 1024,  /* uint64_t, host device: collectives ended on this rank, for peers to read */
@@ -255,11 +255,12 @@ typedef struct alg_call {
     /* The grid; all but `blocks` for CUDA alone. Of a collective, blocks and threads are the same on every rank: the
      * row's, lowered by `shape`. They may differ of calls with `parts`, as ranks may group calls differently, and
      * `blocks` where the algorithm has unaligned_blocks. Of messages they are upper limits. shim_share_grant uses
-     * aligned_blocks, and sets the last two. */
+     * aligned_blocks, sets the last three, and may change blocks and threads of an algorithm with any_grid. */
     uint32_t blocks;
     uint32_t aligned_blocks; /* without those of unaligned_blocks: the same whenever a program captures the call */
     uint32_t threads;        /* of a block; a multiple of 32 */
-    uint32_t most_blocks;    /* that fit this rank's share of its GPU; 0: all */
+    uint32_t most_blocks;    /* that fit this rank's room on its GPU; 0: all */
+    uint32_t sure_blocks;    /* of an algorithm with spare_blocks: that fit it; 0: all */
     uint32_t early;          /* the stream's next kernel may be placed while this one runs */
 } alg_call_t;
 
@@ -288,7 +289,18 @@ typedef struct alg_algorithm {
     /* Not 0: each block takes longer where this rank's buffers are unaligned or its input is multiplied first
      * (ALG_PREMUL_SUM), so the rank's grid has so many blocks at least. */
     uint32_t unaligned_blocks;
+    /* A rank's blocks and threads are its own affair. */
+    bool any_grid;
+    /* Blocks beyond sure_blocks leave a call rather than wait in it for a rank that has not begun it. */
+    bool spare_blocks;
+    /* What one block of `threads` takes of a multiprocessor, of ALG_ROOM: a power of two. Blocks that add up to
+     * ALG_ROOM fit one: the compiler keeps their registers so few. Pure. */
+    uint32_t (*block_room)(uint32_t nranks, uint32_t threads);
 } alg_algorithm_t;
+
+/* Lanes of a multiprocessor of which each has 64 of its 65,536 registers (CUDA C++ Programming Guide, compute
+ * capability 8.0 to 10.0). */
+enum { ALG_ROOM = 1024 };
 
 /* Of a collective: whether all blocks of its buffers begin at multiples of 16 bytes. Ranks may differ. */
 static inline bool alg_call_is_aligned(const alg_call_t *call)

@@ -27,15 +27,16 @@
         collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "nccl", 0, 0, COLLECTIVES(ranks)  \
     }
 
-/* The same between two ranks. Beside matrix products 64 blocks of 512 threads, two per multiprocessor, gain up to 18%,
- * and fewer another 5 to 12%. So each size has the fewest that cost at most 3% alone (reduce-scatters of 12 MB and
+/* The same between two ranks. Small blocks on many multiprocessors are as fast as large ones with twice the registers.
+ * Beside matrix products few gain: each size has the fewest that cost at most 3% alone (reduce-scatters of 12 MB and
  * all-to-alls of 16 MB: 3 to 6%). 40 and 48 blocks gain there, too, from about 20 MB on. */
-#define GRIDS "docs/results/grids-2-h100.csv" /* up to 6 MB */
+#define GRIDS "docs/results/grids-2-h100.csv"
+#define SLIM "docs/results/slim-2-h100.csv"
+#define SLIM_H200 "docs/results/slim-2-h200.csv"
 #define FEW "docs/results/few-blocks-2-h100.csv"
-#define PUSH_TWO(collective)                                                        \
-    {collective, "nvswitch-sm90-2", 1 * MIB, "push", 32, 1024, COLLECTIVES(2)},     \
-    {                                                                               \
-        collective, "nvswitch-sm90-2", 2560 * KIB, "push", 64, 1024, COLLECTIVES(2) \
+#define SHORT_TWO(collective)                                                      \
+    {                                                                              \
+        collective, "nvswitch-sm90-2", 256 * KIB, "push", 32, 1024, COLLECTIVES(2) \
     }
 /* Longer ones by bulk copies, as fast as the link with a third as many blocks. */
 #define BULK "docs/results/bulk-2-h100.csv"
@@ -79,12 +80,10 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "host", 64 * KIB, "oneshot", 1, 1, HOST},
     {ALG_ALL_REDUCE, "host", 1 * MIB, "twoshot", 1, 1, HOST},
     {ALG_ALL_REDUCE, "host", UINT64_MAX, "staged", 1, 1, HOST},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 512 * KIB, "oneshot", 32, 1024, H200(2)},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 896 * KIB, "twoshot", 32, 1024, TUNED},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 1 * MIB, "twoshot", 32, 512, H200(2)},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 1536 * KIB, "oneshot", 64, 512, TUNED},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 8 * MIB, "twoshot", 64, 512, GRIDS},
-    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 18 * MIB, "twoshot", 64, 1024, FEW},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 128 * KIB, "oneshot", 32, 1024, H200(2)},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 512 * KIB, "oneshot", 64, 512, SLIM},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 1536 * KIB, "twoshot", 128, 128, SLIM},
+    {ALG_ALL_REDUCE, "nvswitch-sm90-2", 18 * MIB, "twoshot", 128, 256, SLIM},
     {ALG_ALL_REDUCE, "nvswitch-sm90-2", UINT64_MAX, "bulk", 20, 800, BULK},
     {ALG_ALL_REDUCE, "nvswitch-sm90-3", 256 * KIB, "oneshot", 32, 1024, H200(3)},
     {ALG_ALL_REDUCE, "nvswitch-sm90-3", 1 * MIB, "twoshot", 32, 1024, H200(3)},
@@ -118,20 +117,25 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "network-2x1", 1 * MIB, "exchange", 2, 512, "docs/results/hosts-steps-2-h200.csv"},
     {ALG_ALL_REDUCE, "network-2x1", UINT64_MAX, "nccl", 0, 0, "docs/results/hosts-steps-2-h200.csv"},
 
-    PUSH_TWO(ALG_REDUCE_SCATTER),
-    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 6 * MIB, "push", 64, 512, GRIDS},
+    SHORT_TWO(ALG_REDUCE_SCATTER),
+    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 1 * MIB, "push", 64, 512, SLIM},
+    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 2560 * KIB, "push", 64, 1024, GRIDS},
+    {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 6 * MIB, "push", 128, 256, SLIM},
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 12 * MIB, "push", 32, 512, FEW},
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 18 * MIB, "push", 64, 512, FEW},
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 21 * MIB, "push", 40, 512, FEW},
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 40 * MIB, "push", 48, 512, FEW},
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", UINT64_MAX, "bulk", 20, 800, BULK},
     PUSH_REST(ALG_REDUCE_SCATTER),
-    PUSH_TWO(ALG_ALL_GATHER),
-    {ALG_ALL_GATHER, "nvswitch-sm90-2", 7 * MIB, "push", 32, 512, FEW},
+    SHORT_TWO(ALG_ALL_GATHER),
+    {ALG_ALL_GATHER, "nvswitch-sm90-2", 1 * MIB, "push", 64, 256, SLIM},
+    {ALG_ALL_GATHER, "nvswitch-sm90-2", 20 * MIB, "push", 48, 256, SLIM_H200},
     {ALG_ALL_GATHER, "nvswitch-sm90-2", 40 * MIB, "push", 64, 512, FEW},
     {ALG_ALL_GATHER, "nvswitch-sm90-2", UINT64_MAX, "bulk", 22, 544, BULK},
     PUSH_REST(ALG_ALL_GATHER),
-    PUSH_TWO(ALG_ALL_TO_ALL),
+    SHORT_TWO(ALG_ALL_TO_ALL),
+    {ALG_ALL_TO_ALL, "nvswitch-sm90-2", 1 * MIB, "push", 64, 256, SLIM},
+    {ALG_ALL_TO_ALL, "nvswitch-sm90-2", 9 * MIB, "push", 48, 256, SLIM_H200},
     {ALG_ALL_TO_ALL, "nvswitch-sm90-2", 16 * MIB, "push", 32, 512, FEW},
     {ALG_ALL_TO_ALL, "nvswitch-sm90-2", 18 * MIB, "push", 64, 512, FEW},
     {ALG_ALL_TO_ALL, "nvswitch-sm90-2", 40 * MIB, "push", 40, 512, FEW},

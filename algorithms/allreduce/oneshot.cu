@@ -144,6 +144,8 @@ struct oneshot_list : oneshot {
     }
 };
 
+template <> inline constexpr bool ANY_GRID<oneshot_list> = true;
+
 ALG_ENTRIES(alg_oneshot_alone, reducer<oneshot>)
 typedef list_reducer<oneshot, oneshot_list> oneshot_lists;
 ALG_ENTRIES(alg_oneshot, oneshot_lists)

@@ -286,11 +286,9 @@ struct staged {
     }
 };
 
-#ifdef __CUDACC__
 /* With 64 registers two blocks fit a multiprocessor: 64 MB beside matrix products end 5% sooner, alone unchanged
  * (docs/results/few-blocks-2-h200.csv). More ranks would spill. */
 template <> inline constexpr int BLOCKS_A_MULTIPROCESSOR<staged, 2> = 2;
-#endif
 
 ALG_ENTRIES(alg_staged, reducer<staged>)
 ALG_DESCRIBE(alg_allreduce_staged, "staged", ALG_ALL_REDUCE, ALG_MEMORY_PEER, alg_staged)

@@ -74,5 +74,7 @@ struct twoshot {
     }
 };
 
+template <> inline constexpr bool ANY_GRID<twoshot> = true;
+
 ALG_ENTRIES(alg_twoshot, reducer<twoshot>)
 ALG_DESCRIBE(alg_allreduce_twoshot, "twoshot", ALG_ALL_REDUCE, ALG_MEMORY_PEER, alg_twoshot)

@@ -203,7 +203,7 @@ struct bulk_add {
         typedef bulk_adder<R, N, WHOLE> adder_t;
         adder_t adder = adder_t::make(j, r, buffer_make(j.own, j.data_bytes(team.rank)), lane);
         const uint32_t in_warp = lane.thread % lane_warp_size();
-        bulk_lister lister = {j, lane.grid_blocks, {}, 0, 0, false, false};
+        bulk_lister<N> lister = {j, lane.grid_blocks, lane.grid_block >= call.sure_blocks, {}, 0, 0, 0, false, false};
         bulk_watcher<N, BULK_CREDIT> credit = {j, in_warp, 0};
         bulk_sender<N, true, WHOLE, BULK_ADD_LAG<N>> sender = {j, {}, {}, {}, 0, 0, 0, 0};
         bulk_herald herald = {j, in_warp, 0};
@@ -237,6 +237,8 @@ struct bulk_add {
 };
 
 template <> inline constexpr uint32_t UNALIGNED_BLOCKS<bulk_add> = BULK_UNALIGNED_BLOCKS;
+template <> inline constexpr bool FILLS_MULTIPROCESSOR<bulk_add> = true;
+template <> inline constexpr bool SPARE_BLOCKS<bulk_add> = true;
 
 namespace
 {

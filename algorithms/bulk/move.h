@@ -80,7 +80,7 @@ struct bulk_move {
             return;
         j.base = epoch_base(epoch);
         const uint32_t in_warp = lane.thread % lane_warp_size();
-        bulk_lister lister = {j, lane.grid_blocks, {}, 0, 0, false, false};
+        bulk_lister<N> lister = {j, lane.grid_blocks, lane.grid_block >= call.sure_blocks, {}, 0, 0, 0, false, false};
         bulk_watcher<N, BULK_CREDIT> credit = {j, in_warp, 0};
         bulk_sender<N, EACH, WHOLE, LAG> sender = {j, {}, {}, {}, 0, 0, 0, 0};
         bulk_herald herald = {j, in_warp, 0};
@@ -112,6 +112,8 @@ struct bulk_move {
 };
 
 template <> inline constexpr uint32_t UNALIGNED_BLOCKS<bulk_move> = BULK_UNALIGNED_BLOCKS;
+template <> inline constexpr bool FILLS_MULTIPROCESSOR<bulk_move> = true;
+template <> inline constexpr bool SPARE_BLOCKS<bulk_move> = true;
 
 /* A call that moves data: segments, a kernel each. */
 template <bool EACH> static int bulk_launch_move(const alg_team_t *team, const kernel_call_t &call, void *stream)

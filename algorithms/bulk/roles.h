@@ -9,15 +9,18 @@
 
 #include "algorithms/bulk/walk.h"
 
+static const uint64_t BULK_FINISHED = (uint64_t)1 << 32;
+
 /* Takes chunks of the call and lists them for the other roles, one when the stage that it goes to is free (or, of more
  * pieces than stages, two rounds before): a block that is slow takes fewer. The next number is taken a chunk ahead,
  * since that takes as long as a load. */
-struct bulk_lister {
+template <int N> struct bulk_lister {
     enum { WARPS = 1, LANES = 1 };
     const bulk_job_t &j;
     uint32_t blocks; /* of this rank's grid */
+    bool spare;      /* the block is none of sure_blocks */
     bulk_at_t at;
-    uint32_t listed, next;
+    uint32_t listed, next, waited;
     bool begun, ended;
 
     LANE_FN bulk_step_t step()
@@ -37,9 +40,13 @@ struct bulk_lister {
         return BULK_MOVED;
     }
 
-    /* ENTRY comes with the first chunk: some block always takes that one, wherever blocks find room. */
+    /* ENTRY comes with the first chunk: some sure block always takes that one. A spare block takes none before all
+     * ranks are in the call, and leaves if they are late: the places that it would hold may be those that a rank's call
+     * of another communicator waits for. Once all are in, the call ends whatever else waits. */
     LANE_FN bulk_step_t begin()
     {
+        if (spare && !bulk_reached<N>(j, BULK_CREDIT, 0))
+            return ++waited < BULK_PATIENCE ? BULK_IDLE : finish();
         begun = true;
         next = take();
         for (uint32_t i = 1; next == 0 && i < j.team->nranks; i++)
@@ -47,10 +54,10 @@ struct bulk_lister {
         return BULK_MOVED;
     }
 
-    /* Each block takes one number that is not a chunk's. Who gets the last one of these sets the word back. */
+    /* The last block resets the word. */
     LANE_FN bulk_step_t finish()
     {
-        if (next == j.plan.chunks + blocks - 1)
+        if (lane_take_own(word(), BULK_FINISHED) / BULK_FINISHED == blocks - 1)
             lane_write_own(word(), 0);
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             list(BULK_NONE);
@@ -58,6 +65,7 @@ struct bulk_lister {
         return BULK_ENDED;
     }
 
+    /* Chunks taken, and blocks that have finished. */
     LANE_FN uint64_t *word() const
     {
         return (uint64_t *)(j.team->own + ALG_TAKEN_OFFSET);
@@ -65,7 +73,7 @@ struct bulk_lister {
 
     LANE_FN uint32_t take() const
     {
-        return (uint32_t)lane_take_own(word());
+        return (uint32_t)lane_take_own(word(), 1);
     }
 
     LANE_FN void list(uint32_t chunk)

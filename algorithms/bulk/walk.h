@@ -22,7 +22,7 @@
  * that take chunks in turn. BULK_DEPTH, BULK_ADD_DEPTH: stages of each of a block's rings, in the two algorithms.
  * BULK_MOST_SLOTS: of a ring between two ranks. It is long, since one slow block holds up the whole ring: on two H100
  * an all-reduce of 256 MB takes 938, 842 and 836 us with 256, 512 and 768 slots (24 blocks). BULK_PLACES: of a block's
- * list, so many of its chunks are under way. */
+ * list, so many of its chunks are under way. BULK_PATIENCE: looks of a spare block at ENTRY, some 1 ms in all. */
 enum {
 #ifdef __CUDACC__
     BULK_CHUNK = 16 << 10,
@@ -36,6 +36,7 @@ enum {
     BULK_MOST_CHUNKS = 60000,
     BULK_PLACES = 20,
     BULK_SHARE = 128,
+    BULK_PATIENCE = 1000,
 #else
     BULK_CHUNK = BULK_HOST_STAGE,
     BULK_SHORT = 128,
@@ -48,6 +49,7 @@ enum {
     BULK_MOST_CHUNKS = 512,
     BULK_PLACES = 7,
     BULK_SHARE = 8,
+    BULK_PATIENCE = 3,
 #endif
     BULK_LINE = 128, /* chunks begin at a multiple of it */
     BULK_STAGE = BULK_CHUNK + BULK_LINE

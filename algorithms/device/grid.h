@@ -17,6 +17,21 @@ template <class A> LANE_HOST_FN constexpr uint32_t grid_most_threads(uint32_t nr
                                                                         : GRID_USUAL_THREADS;
 }
 
+/* For how many blocks of a multiprocessor registers must suffice. Without the bound the compiler spilled some kernels
+ * of 1024 threads to make room for two. An algorithm may specialise it for N ranks. */
+template <class A, int N> constexpr int BLOCKS_A_MULTIPROCESSOR = 1;
+
+/* As alg_algorithm_t.block_room, of kernels whose only need is registers. */
+template <class A> static inline uint32_t grid_block_room(uint32_t nranks, uint32_t threads)
+{
+    const uint32_t blocks = nranks == 2 ? BLOCKS_A_MULTIPROCESSOR<A, 2> : 1;
+    const uint32_t lanes = grid_most_threads<A>(nranks) * blocks;
+    uint32_t room = 1;
+    while (room < ALG_ROOM && room * lanes < threads * ALG_ROOM)
+        room *= 2;
+    return room;
+}
+
 /* One vector a lane; as many blocks as allowed, of as few threads as that takes (64 at least): warps of one block delay
  * each other, blocks on other multiprocessors do not. */
 static inline void grid_shape(uint64_t vectors, uint32_t most_threads, uint32_t *blocks, uint32_t *threads)

@@ -26,6 +26,7 @@ typedef struct kernel_call {
     uint32_t slot_vectors; /* push/push_move.cu: length of a slot */
     uint32_t series;       /* a broadcast's or reduce's place in a series (series.h); 0: in none */
     uint32_t grid_blocks;  /* of this rank's grid: `blocks`, or as many as its GPU has room for */
+    uint32_t sure_blocks;  /* of these: all, or those that are sure to find places */
     uint32_t early;
 } kernel_call_t;
 

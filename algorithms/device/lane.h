@@ -44,7 +44,7 @@
  *   lane_warp_any, lane_warp_least    the same; true on all if true on any; the least x of them
  *   lane_read_own, lane_read_both     words of the own rank's control page and counts: one, two neighbours
  *   lane_write_own, lane_add_own, lane_or_own     the same, stored; not ordered with other stores
- *   lane_take_own       the word as it was; it is one more now
+ *   lane_take_own       the word as it was; it is `n` more now
  *   lane_wait_begins    the time limit counts from here
  *   lane_awaits         ranks (bits) that the next lane_stop waits for; default: all
  *   lane_stop           called while waiting, after each poll of all awaited data: true when the wait must end

@@ -220,9 +220,9 @@ LANE_FN void lane_add_own(uint64_t *p, uint64_t x)
     __atomic_fetch_add(p, x, __ATOMIC_ACQ_REL);
 }
 
-LANE_FN uint64_t lane_take_own(uint64_t *p)
+LANE_FN uint64_t lane_take_own(uint64_t *p, uint64_t n)
 {
-    return __atomic_fetch_add(p, 1, __ATOMIC_ACQ_REL);
+    return __atomic_fetch_add(p, n, __ATOMIC_ACQ_REL);
 }
 
 LANE_FN void lane_or_own(uint64_t *p, uint64_t x)

@@ -169,10 +169,10 @@ LANE_FN void lane_add_own(uint64_t *p, uint64_t x)
     asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory");
 }
 
-LANE_FN uint64_t lane_take_own(uint64_t *p)
+LANE_FN uint64_t lane_take_own(uint64_t *p, uint64_t n)
 {
     uint64_t w;
-    asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], 1;" : "=l"(w) : "l"(p) : "memory");
+    asm volatile("atom.relaxed.gpu.global.add.u64 %0, [%1], %2;" : "=l"(w) : "l"(p), "l"(n) : "memory");
     return w;
 }
 

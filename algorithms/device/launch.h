@@ -30,6 +30,10 @@
 
 /* As in alg_algorithm_t. */
 template <class A> constexpr uint32_t UNALIGNED_BLOCKS = 0;
+template <class A> constexpr bool ANY_GRID = false;
+template <class A> constexpr bool SPARE_BLOCKS = false;
+/* A block's memory fills a multiprocessor. */
+template <class A> constexpr bool FILLS_MULTIPROCESSOR = false;
 typedef uint64_t (*part_bytes_t)(const alg_team_t *, const alg_call_t *);
 
 /* The functions of A's kernels that reduce, and of those that move data: `launch` puts the kernels of a call on the
@@ -135,6 +139,11 @@ static void describe_shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, ui
     A::shape(COLLECTIVE, bytes, nranks, blocks, threads);
 }
 
+template <class A> static uint32_t describe_block_room(uint32_t nranks, uint32_t threads)
+{
+    return FILLS_MULTIPROCESSOR<A> ? (uint32_t)ALG_ROOM : grid_block_room<A>(nranks, threads);
+}
+
 template <class K, alg_collective_t COLLECTIVE>
 constexpr alg_algorithm_t describe(const char *name, alg_memory_t memory,
                                    int (*launch)(const alg_team_t *, const alg_call_t *, void *), int (*preload)(void))
@@ -149,7 +158,10 @@ constexpr alg_algorithm_t describe(const char *name, alg_memory_t memory,
             SHUNT_HAS_CUDA ? preload : NULL,
             memory,
             K::PART_BYTES,
-            UNALIGNED_BLOCKS<A>};
+            UNALIGNED_BLOCKS<A>,
+            ANY_GRID<A>,
+            SPARE_BLOCKS<A>,
+            describe_block_room<A>};
 }
 
 #define ALG_DESCRIBE(symbol, title, collective, memory, name)                                                          \

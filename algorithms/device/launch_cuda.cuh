@@ -12,10 +12,6 @@
 /* P: what a kernel gets beside the team, by value: a kernel_call_t, or several. */
 template <class P> using kernel_t = void (*)(alg_team_t, P);
 
-/* For how many blocks of a multiprocessor registers must suffice. Without the bound the compiler spilled some kernels
- * of 1024 threads to make room for two. An algorithm may specialise it for N ranks. */
-template <class A, int N> constexpr int BLOCKS_A_MULTIPROCESSOR = 1;
-
 template <class A, class P, int TYPE, int OPS, int N, bool WHOLE>
 __global__ void __launch_bounds__(grid_most_threads<A>(N), BLOCKS_A_MULTIPROCESSOR<A, N>)
     reduce_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ P what)

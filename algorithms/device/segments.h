@@ -29,6 +29,7 @@ static inline kernel_call_t kernel_call_make(const alg_call_t &call)
     k.stride = call.count * alg_type_bytes(call.type);
     k.all_bytes = UINT64_MAX;
     k.grid_blocks = grid_blocks(&call);
+    k.sure_blocks = call.sure_blocks > 0 ? call.sure_blocks : k.grid_blocks;
     k.early = call.early;
     return k;
 }

@@ -162,6 +162,9 @@ struct push_copy_all : push_copy<false> {
 struct push_copy_rooted : push_copy<true> {
 };
 
+template <> inline constexpr bool ANY_GRID<push_copy_all> = true;
+template <> inline constexpr bool ANY_GRID<push_copy_rooted> = true;
+
 ALG_ENTRIES(alg_push_copy_all, mover<push_copy_all>)
 ALG_ENTRIES(alg_push_copy_rooted, mover<push_copy_rooted>)
 ALG_ENTRIES(alg_push_copy_parts, parts_mover<push_copy_rooted>)

@@ -128,6 +128,9 @@ struct push_add_all : push_add<false> {
 struct push_add_rooted : push_add<true> {
 };
 
+template <> inline constexpr bool ANY_GRID<push_add_all> = true;
+template <> inline constexpr bool ANY_GRID<push_add_rooted> = true;
+
 ALG_ENTRIES(alg_push_add_all, reducer<push_add_all>)
 ALG_ENTRIES(alg_push_add_rooted, reducer<push_add_rooted>)
 ALG_ENTRIES(alg_push_add_parts, parts_reducer<push_add_rooted>)

@@ -164,5 +164,7 @@ struct rooted_broadcast {
     }
 };
 
+template <> inline constexpr bool ANY_GRID<rooted_broadcast> = true;
+
 ALG_ENTRIES(alg_rooted_broadcast, mover<rooted_broadcast>)
 ALG_DESCRIBE(alg_broadcast_twoshot, "twoshot", ALG_BROADCAST, ALG_MEMORY_PEER, alg_rooted_broadcast)

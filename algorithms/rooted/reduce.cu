@@ -152,5 +152,7 @@ struct rooted_reduce {
     }
 };
 
+template <> inline constexpr bool ANY_GRID<rooted_reduce> = true;
+
 ALG_ENTRIES(alg_rooted_reduce, reducer<rooted_reduce>)
 ALG_DESCRIBE(alg_reduce_twoshot, "twoshot", ALG_REDUCE, ALG_MEMORY_PEER, alg_rooted_reduce)

@@ -275,6 +275,7 @@ struct pairs {
 #else
 struct pairs {
     typedef pairs algorithm;
+    enum { MOST_THREADS = PAIRS_MOST_THREADS };
     static constexpr part_bytes_t PART_BYTES = NULL;
 
     static int launch(const alg_team_t *team, const alg_call_t *call, void *)

@@ -7,6 +7,7 @@
 
 #include "shim/base/last_error.h"
 #include "shim/call/group_state.h"
+#include "shim/comm/share.h"
 
 /* Launch order, see the head of group.c. Messages come first, sorted by communicator. */
 static int compare_calls(const void *first, const void *second)
@@ -87,13 +88,13 @@ static uint32_t join_run(shim_queued_t *run, uint32_t calls, alg_message_t *list
     return count;
 }
 
-static void note_blocks(const shim_group_t *g, const shim_queued_t *queued)
+static void note_room(const shim_group_t *g, const shim_queued_t *queued)
 {
     shim_stream_use_t *lead = shim_group_lead(g, queued->comm);
     if (lead == NULL)
         return;
     shim_track_t *track = &lead->track[shim_group_is_message(queued) ? SHIM_USE_MESSAGE : SHIM_USE_COLLECTIVE];
-    track->blocks = most(track->blocks, queued->call.alg.blocks);
+    track->room = most(track->room, shim_share_room(queued->call.algorithm, &queued->call.alg, queued->comm->nranks));
 }
 
 ncclResult_t shim_group_join(shim_group_t *g)
@@ -112,7 +113,7 @@ ncclResult_t shim_group_join(shim_group_t *g)
         run = shim_group_is_message(queued) ? join_run(queued, count - i, &g->messages[i]) : 1;
         if (shim_group_is_message(queued) && !selves_match(&queued->call.alg, queued->comm->rank))
             result = shim_group_self_fault("ncclGroupEnd");
-        note_blocks(g, queued);
+        note_room(g, queued);
         if (kept != i)
             g->calls[kept] = *queued;
         kept++;

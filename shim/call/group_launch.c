@@ -7,6 +7,7 @@
 #include "shim/base/last_error.h"
 #include "shim/call/group_state.h"
 #include "shim/call/launch.h"
+#include "shim/comm/share.h"
 
 static bool has_ours(const shim_stream_use_t *lead)
 {
@@ -109,6 +110,7 @@ static int join_after(const shim_group_t *g, shim_stream_use_t *lead)
         error = spread_streams(g, lead);
     if (error == 0)
         error = shim_order_leave(lead->comm, lead->stream, &lead->capture, false);
+    shim_share_launched(lead->comm, true);
     return error;
 }
 
@@ -230,7 +232,7 @@ static ncclResult_t launch_messages(shim_stream_use_t *lead, const shim_queued_t
     int error = track->branched ? shim_branch_begin(&track->branch) : 0;
     if (error != 0)
         return shim_launch_failed(error, "ncclGroupEnd");
-    ncclResult_t result = launch_on(lead, queued, track, lead->track[SHIM_USE_COLLECTIVE].blocks);
+    ncclResult_t result = launch_on(lead, queued, track, lead->track[SHIM_USE_COLLECTIVE].room);
     error = track->branched ? shim_branch_pause(&track->branch) : 0;
     return result == ncclSuccess && error != 0 ? shim_launch_failed(error, "ncclGroupEnd") : result;
 }
@@ -244,7 +246,7 @@ static ncclResult_t launch_one(const shim_group_t *g, const shim_queued_t *queue
         return shim_launch_failed(error, "ncclGroupEnd");
     ncclResult_t result = shim_group_is_message(queued) ? launch_messages(lead, queued)
                                                         : launch_on(lead, queued, &lead->track[SHIM_USE_COLLECTIVE],
-                                                                    lead->track[SHIM_USE_MESSAGE].blocks);
+                                                                    lead->track[SHIM_USE_MESSAGE].room);
     shim_device_leave(queued->comm->device, previous);
     return result;
 }

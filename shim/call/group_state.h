@@ -11,8 +11,8 @@
 /* A communicator's work of one kind. */
 typedef struct shim_track {
     bool used;
-    bool branched;   /* it runs on `branch`, else on the lead's stream */
-    uint32_t blocks; /* the largest grid of its calls */
+    bool branched; /* it runs on `branch`, else on the lead's stream */
+    uint32_t room; /* of the largest grid of its calls (share.h) */
     shim_branch_t branch;
 } shim_track_t;
 

@@ -37,14 +37,20 @@ static int launch_in_order(const shim_launch_t *launch)
     if (error != 0)
         return error;
     shim_ahead_t *ahead = captured ? shim_captured_ahead(comm, launch->capture) : NULL;
-    void *const stream = captured ? NULL : launch->stream;
-    if (!shim_share_grant(comm, &granted, launch->beside, stream, launch->capture->stream_id, ahead))
+    const shim_ask_t ask = {.algorithm = launch->algorithm,
+                            .stream = captured ? NULL : launch->stream,
+                            .stream_id = launch->capture->stream_id,
+                            .beside = launch->beside,
+                            .ahead = ahead};
+    if (!shim_share_grant(comm, &granted, &ask))
         team.dependent_launch = 0;
     if (comm->relay)
         alg_relay_call(comm->relay, &team, &granted, captured);
     error = launch->algorithm->launch_cuda(&team, &granted, launch->stream);
     /* After a failure, too: kernels of the call may have been launched before it. */
     const int left = launch->joined ? 0 : shim_order_leave(comm, launch->stream, launch->capture, false);
+    if (!launch->joined)
+        shim_share_launched(comm, false);
     return error != 0 ? error : left;
 }
 

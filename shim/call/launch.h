@@ -14,7 +14,7 @@ typedef struct shim_launch {
     const alg_call_t *call;
     void *stream;
     const shim_capture_t *capture;
-    uint32_t beside; /* blocks of the communicator's calls that run at the same time; 0: there are none */
+    uint32_t beside; /* room (share.h) of the communicator's calls that run at the same time; 0: there are none */
     bool joined;     /* the group orders it on the communicator */
 } shim_launch_t;
 

@@ -211,6 +211,7 @@ static void CUDART_CB graph_gone(void *argument)
     shim_captured_t *captured = argument;
     shim_comm_t *comm = captured->comm;
     atomic_store(&captured->gone, true); /* it may be freed from here on */
+    atomic_fetch_sub(&comm->order.graphs, 1);
     shim_comm_release(comm);
 }
 
@@ -219,6 +220,7 @@ static cudaError_t retain(shim_captured_t *captured)
 {
     cudaUserObject_t object;
     shim_comm_retain(captured->comm);
+    atomic_fetch_add(&captured->comm->order.graphs, 1);
     cudaError_t error = cudaUserObjectCreate(&object, captured, graph_gone, 1, cudaUserObjectNoDestructorSync);
     if (error != cudaSuccess) {
         graph_gone(captured);

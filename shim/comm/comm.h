@@ -36,7 +36,7 @@ typedef struct shim_captured shim_captured_t;
 
 /* Order of work on one communicator over several streams; order.c. */
 typedef struct shim_order {
-    void *event;                        /* cudaEvent_t, made lazily; recorded after each call and each replay */
+    _Atomic(void *) event;              /* cudaEvent_t, made lazily; recorded after each call and each replay */
     void *side[2];                      /* cudaStream_t, made lazily: for groups of several kinds of calls */
     unsigned long long last_stream_id;  /* the last eager call's */
     bool recorded;                      /* `event` was recorded after an eager call */
@@ -47,24 +47,30 @@ typedef struct shim_order {
     void *pending_stream;               /* its stream ... */
     unsigned long long pending_capture; /* ... in this capture, 0: in none */
     shim_captured_t *captured;
+    atomic_uint graphs; /* that live, with calls of the communicator */
 } shim_order_t;
 
-/* The communicator's share of its GPU's multiprocessors; private to share.c. */
+/* Where kernels can be placed: on these multiprocessors of the GPU; private to share.c. */
+enum { SHIM_PLACES = 4 };
+typedef struct shim_where {
+    unsigned long long place;
+    uint32_t multiprocessors; /* 0: an empty entry */
+} shim_where_t;
+
+/* The communicator's part of its GPU; private to share.c. */
 typedef struct shim_share {
-    uint32_t blocks;              /* granted: blocks that kernels and their early successors may hold */
-    uint32_t asked;               /* the largest request so far, concurrent work included */
-    uint32_t releases;            /* share.c's count of releases at the last request */
-    bool leads;                   /* its early successors do not count until another communicator asks */
-    uint32_t early;               /* blocks of the largest kernel so far that triggers dependent launch early */
-    bool shut;                    /* the last call was eager and does not trigger it early */
-    unsigned long long stream_id; /* of the last eager call's stream */
-    uint32_t room;                /* multiprocessors that kernels on it can be placed on; 0: not known */
+    bool joined;           /* it counts as one of the GPU's */
+    atomic_uint launching; /* calls with the large part whose event is not recorded yet */
+    bool captured;         /* a graph has some of them */
+    uint32_t early;        /* room of the last eager call, if it lets its successor in early; else 0 */
+    uint32_t places;       /* asked about so far */
+    shim_where_t place[SHIM_PLACES];
 } shim_share_t;
 
 /* The last call of a capture, zeroed: none; private to share.c. */
 typedef struct shim_ahead {
-    uint32_t blocks; /* the call's, not those granted */
-    uint32_t early;  /* blocks granted, if it triggers dependent launch early; else 0 */
+    uint32_t row;   /* room of its row's grid */
+    uint32_t early; /* room of its grid, if it lets its successor in early; else 0 */
 } shim_ahead_t;
 
 typedef struct shim_shrink shim_shrink_t;

@@ -2,54 +2,51 @@
 /*
  * share.c - see share.h.
  *
- * A kernel of ours waits for its peers, so all its blocks must find a place on every GPU. With several communicators
- * whose calls no stream orders, GPU 0 may be full of kernels of the first, which wait for GPU 1, which is full of
- * kernels of the second. So each communicator gets a share of its GPU's multiprocessors, one per block, and the shares
- * add up to at most the GPU: whatever the others do, the blocks of each find places.
+ * A kernel of ours waits for its peers, so all its blocks must find places on every GPU, whatever kernels of other
+ * communicators wait there. So what may run at the same time must fit the GPU. One communicator of a GPU at a time
+ * holds its large part, a quarter, and seven more have a small part each, an equal part of the rest. What a kernel
+ * takes is counted by its registers (alg_algorithm_t.block_room). Room of a block is a power of two, so blocks fill a
+ * multiprocessor without gaps. The smallest blocks always find a place, and when their kernels have ended, so do larger
+ * ones.
  *
- * A kernel and its early-placed successor hold twice a kernel's blocks. Both count
- * towards the share, except for a leader that is alone: no other communicator has asked
- * for room yet. Graphs captured then keep their early successors, which may fill the rest of
- * a GPU; the other communicators then wait until the leader is through. It gets through
- * (docs/limits.md has the exception), because on each of its GPUs all others leave room for its share. So a leader
- * leads on all its GPUs or on none, and no GPU has two: the ranks agree on it at set-up. Two leaders, each on one of
- * two GPUs, would wait for each other. Once another communicator asks for room, the leader's successors count as well.
- * Otherwise the two could deadlock: one rank's stream orders the other communicator's call before the leader's, and on
- * another rank the leader's successor has taken the place of that call.
+ * Who asks for more than a small part gets the large one if nobody holds it, or if all that its holder has launched has
+ * ended and none of it is in a graph. A replay makes no call, so a graph that was captured with the large part keeps
+ * it. While a GPU has no other communicator of the process, the large part is the whole GPU: with a quarter a
+ * reduce-scatter of 4 MB would take 8% longer, since its successor would not come early (docs/results/slim-2-h100.csv).
+ * Eager calls of that time end, for who makes the next communicator has made them on every rank. Graphs keep their
+ * grids (docs/limits.md).
  *
- * A successor may be larger than the kernel that lets it in. One that does not fit beside that kernel is launched
- * without dependent launch, so it is not placed early.
+ * A call that does not fit gets a smaller grid; never another algorithm, since the ranks need not agree on parts. Many
+ * small blocks are faster than few large ones with as many registers: each multiprocessor has its own way to the link
+ * (docs/results/slim-2-h100.csv).
  *
- * Dependent launch is also the kind of a graph's edge, and an instance can be updated only with a graph of the same
- * topology. So within a capture the calls alone decide, without the places of their buffers: the first one has none,
- * and a later one if its row has no more blocks than that of the one before it. Such a call fits, if need be without
- * the blocks that its buffers' alignment adds: a kernel that lets its successor in was granted all that it wanted, at
- * most half of the share. Only of a leader that was alone then, and is not any more, that may not hold.
+ * A kernel may let its successor in early, which then takes places beside it, so both must fit. In a capture, where
+ * dependent launch is the kind of a graph's edge, the rows alone decide, so that the same calls captured again can
+ * update an instance: the first call has none, and a later one if its row takes no more room than that of the one
+ * before it.
  *
- * A share grows with what the communicator asks for, and never shrinks while it lives:
- * kernels that were launched, and graphs, hold it. Each leaves as much as it has for those
- * that come later. The ranks need not agree on shares: a kernel's grid may differ from its
- * peers' (algorithms/device/grid.h).
+ * A message's kernel has twice as many registers a lane. With the large part it may take half of the GPU: with a
+ * quarter messages of 64 MB would be a third slower (docs/limits.md).
  *
- * A stream of a green context may have fewer multiprocessors than the share has blocks. An eager call asks when its
- * stream is another one than the last call's, and takes no more than fit there; the share grows when a stream has more.
- *
- * Kernels of the program itself end by themselves. The real NCCL's are not counted:
- * where the shares fill a GPU, they wait like a communicator without a share.
+ * Kernels of the program end by themselves. The real NCCL's take whole multiprocessors: eight of its communicators fill
+ * a GPU as eight of ours do.
  */
 #include "shim/comm/share.h"
 
 #include "shim/base/settings.h"
 #include "shim/comm/capture.h"
 
-enum { DEVICES = 64 };
+enum {
+    DEVICES = 64,
+    SHARERS = 8,
+    LARGE_LEAST = 33 * ALG_ROOM, /* of smaller GPUs, but for at most half of one: a grid of 64 blocks of 512 threads */
+    SLIM_THREADS = 128           /* docs/results/slim-2-h100.csv: 64 are slower, and 256 with as many registers */
+};
 
 static struct gpu {
     pthread_mutex_t lock;
-    uint32_t taken;            /* blocks of all shares */
-    uint32_t askers;           /* communicators that have asked for a share */
-    uint32_t releases;         /* counts releases: a refused request may succeed now */
-    const shim_comm_t *leader; /* or a claimant, until its set-up ends */
+    _Atomic(shim_comm_t *) holder; /* of the large part; changed under the lock */
+    atomic_uint sharers;           /* communicators */
 } g_gpu[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 static struct gpu *gpu_of(const shim_comm_t *comm)
@@ -62,120 +59,186 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-bool shim_share_claim(shim_comm_t *comm)
+static uint32_t most(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* ---- The parts of a GPU ------------------------------------------------------------------- */
+
+typedef struct parts {
+    uint32_t large, small, half;
+} parts_t;
+
+static parts_t parts_of(uint32_t multiprocessors, bool lone)
+{
+    const uint32_t all = multiprocessors * ALG_ROOM;
+    const uint32_t large = least(most(all / 4, LARGE_LEAST), all / 2);
+    return (parts_t){.large = lone ? all : large, .small = (all - large) / (SHARERS - 1), .half = lone ? all : all / 2};
+}
+
+void shim_share_join(shim_comm_t *comm)
+{
+    comm->share.joined = true;
+    atomic_fetch_add(&gpu_of(comm)->sharers, 1);
+}
+
+static bool is_lone(const shim_comm_t *comm)
+{
+    return atomic_load(&gpu_of(comm)->sharers) <= 1;
+}
+
+/* Of where the call is placed; asked once for each of the last few places. */
+static uint32_t multiprocessors_of(shim_comm_t *comm, const shim_ask_t *ask)
+{
+    const unsigned long long place = shim_share_place(ask->stream, ask->stream_id);
+    shim_where_t *known = comm->share.place;
+    for (uint32_t i = 0; i < SHIM_PLACES; i++)
+        if (known[i].multiprocessors > 0 && known[i].place == place)
+            return known[i].multiprocessors;
+    shim_where_t *oldest = &known[comm->share.places++ % SHIM_PLACES];
+    *oldest = (shim_where_t){place, shim_share_multiprocessors(comm->device, ask->stream)};
+    return oldest->multiprocessors;
+}
+
+static bool holds_large(const shim_comm_t *comm)
+{
+    return atomic_load(&gpu_of(comm)->holder) == comm;
+}
+
+/* The GPU's lock is held. */
+static bool is_through(const shim_comm_t *holder)
+{
+    const bool captured = holder->share.captured && atomic_load(&holder->order.graphs) > 0;
+    return !captured && atomic_load(&holder->share.launching) == 0 &&
+           (!holder->order.event || shim_share_ended(holder->order.event));
+}
+
+/* For a call with more than a small part. Whether the communicator holds the large one, until shim_share_launched at
+ * least. */
+static bool take_large(shim_comm_t *comm, bool captured)
 {
     struct gpu *gpu = gpu_of(comm);
     pthread_mutex_lock(&gpu->lock);
-    if (!gpu->leader)
-        gpu->leader = comm;
-    const bool claimed = gpu->leader == comm;
-    pthread_mutex_unlock(&gpu->lock);
-    return claimed;
-}
-
-void shim_share_settle(shim_comm_t *comm, bool leads)
-{
-    struct gpu *gpu = gpu_of(comm);
-    pthread_mutex_lock(&gpu->lock);
-    comm->share.leads = leads && gpu->leader == comm;
-    if (gpu->leader == comm && !leads)
-        gpu->leader = NULL;
-    pthread_mutex_unlock(&gpu->lock);
-}
-
-/* Grow the share towards this many blocks. */
-static void grow(struct gpu *gpu, shim_share_t *share, uint32_t blocks, uint32_t all)
-{
-    const uint32_t left = all > gpu->taken ? all - gpu->taken : 0;
-    uint32_t most = (share->blocks + left) / 2;
-    most = most > 0 ? most : 1; /* from the ninth communicator on, the total may exceed the GPU */
-    const uint32_t wanted = least(blocks, most);
-    if (wanted > share->blocks) {
-        gpu->taken += wanted - share->blocks;
-        share->blocks = wanted;
+    const shim_comm_t *holder = atomic_load(&gpu->holder);
+    if (holder != comm && (!holder || is_through(holder))) {
+        atomic_store(&gpu->holder, comm);
+        comm->share.captured = false;
     }
-}
-
-/* If the share is too small for two concurrent calls, each gets a part, at least one block. */
-static uint32_t part_of(uint32_t share, uint32_t blocks, uint32_t beside)
-{
-    const uint32_t part = share * blocks / (blocks + beside);
-    return part > 0 ? least(part, blocks) : 1;
-}
-
-/* What of the share can be placed on the last eager call's stream. */
-static uint32_t held_on_stream(const shim_share_t *share)
-{
-    return share->room > 0 ? least(share->blocks, share->room) : share->blocks;
-}
-
-/* Whether the call's blocks fit beside those of the kernel ahead of it in its stream: the communicator's last one, if
- * both are eager; else it may be any of them, or none. */
-static bool fits_beside_last(const shim_share_t *share, uint32_t held, const alg_call_t *call, uint32_t beside)
-{
-    return share->shut || share->early == 0 || (beside == 0 && share->early + call->most_blocks <= held);
-}
-
-/* The same in a capture, where the kernel ahead is known. */
-static bool fits_in_capture(const shim_share_t *share, alg_call_t *call, uint32_t beside, const shim_ahead_t *ahead,
-                            bool alone)
-{
-    if (!shim_settings()->early)
-        return true;
-    const uint32_t room = share->blocks > ahead->early ? share->blocks - ahead->early : 0;
-    const bool fits = beside == 0 && call->aligned_blocks <= ahead->blocks &&
-                      (alone || least(call->most_blocks, call->aligned_blocks) <= room);
-    if (fits && !alone)
-        call->most_blocks = least(call->most_blocks, room);
-    return fits;
-}
-
-bool shim_share_grant(shim_comm_t *comm, alg_call_t *call, uint32_t beside, void *stream, unsigned long long stream_id,
-                      shim_ahead_t *ahead)
-{
-    struct gpu *gpu = gpu_of(comm);
-    shim_share_t *share = &comm->share;
-    pthread_mutex_lock(&gpu->lock);
-    const uint32_t wanted = beside > 0 ? call->blocks + beside : share->leads ? call->blocks : 2 * call->blocks;
-    const uint32_t before = share->room;
-    if (!ahead && (stream_id != share->stream_id || stream_id == SHIM_STREAM_UNKNOWN || share->room == 0)) {
-        share->stream_id = stream_id;
-        share->room = shim_share_multiprocessors(comm->device, stream);
+    const bool holds = holds_large(comm);
+    if (holds) {
+        atomic_fetch_add(&comm->share.launching, 1);
+        comm->share.captured = comm->share.captured || captured;
     }
-    if (wanted > share->asked || share->releases != gpu->releases || share->room > before) {
-        const uint32_t all = ahead ? shim_share_multiprocessors(comm->device, stream) : share->room;
-        grow(gpu, share, wanted, all > 0 ? all : 2 * (call->blocks + beside));
-        gpu->askers += share->asked == 0;
-        share->asked = wanted > share->asked ? wanted : share->asked;
-        share->releases = gpu->releases;
-    }
-    const uint32_t held = ahead ? share->blocks : held_on_stream(share);
-    call->most_blocks = beside > 0 ? part_of(held, call->blocks, beside) : least(held, call->blocks);
-    const bool alone = share->leads && gpu->askers == 1;
     pthread_mutex_unlock(&gpu->lock);
-    const bool leads_here = alone && held == share->blocks;
-    call->early = beside == 0 && shim_settings()->early && (leads_here || 2 * call->most_blocks <= held);
-    const bool fits = ahead ? fits_in_capture(share, call, beside, ahead, alone)
-                            : leads_here || fits_beside_last(share, held, call, beside);
-    if (beside > 0)
-        return fits; /* both of them may have the same kernel ahead */
-    if (call->early && call->most_blocks > share->early)
-        share->early = call->most_blocks;
-    share->shut = !ahead && !call->early;
-    if (ahead)
-        *ahead = (shim_ahead_t){.blocks = call->aligned_blocks, .early = call->early ? call->most_blocks : 0};
-    return fits;
+    return holds;
+}
+
+void shim_share_launched(shim_comm_t *comm, bool all)
+{
+    const uint32_t launching = atomic_load(&comm->share.launching); /* changed under the communicator's lock */
+    if (launching > 0)
+        atomic_store(&comm->share.launching, all ? 0 : launching - 1);
+}
+
+/* ---- Grids ---------------------------------------------------------------------------------- */
+
+uint32_t shim_share_room(const alg_algorithm_t *algorithm, const alg_call_t *call, uint32_t nranks)
+{
+    return call->blocks * algorithm->block_room(nranks, call->threads);
+}
+
+/* The same number of lanes in small blocks, as far as they fit. */
+static void slim(const alg_algorithm_t *algorithm, alg_call_t *call, uint32_t nranks, uint32_t room)
+{
+    const uint32_t threads = least(call->threads, SLIM_THREADS);
+    const uint32_t blocks = call->blocks * call->threads / threads;
+    call->threads = threads;
+    call->blocks = most(least(blocks, room / algorithm->block_room(nranks, threads)), 1);
+}
+
+/* Whether a grid may have more blocks than its row. */
+static bool may_slim(const shim_comm_t *comm, const alg_algorithm_t *algorithm)
+{
+    return algorithm->any_grid && !(comm->plan && comm->plan->settings.max_blocks > 0);
+}
+
+/* Give the call a grid of at most that room; returns what it takes. */
+static uint32_t fit(const shim_comm_t *comm, const alg_algorithm_t *algorithm, alg_call_t *call, uint32_t room)
+{
+    const uint32_t nranks = comm->nranks, wanted = shim_share_room(algorithm, call, nranks);
+    if (wanted <= room)
+        return wanted;
+    if (may_slim(comm, algorithm)) {
+        slim(algorithm, call, nranks, room);
+        return shim_share_room(algorithm, call, nranks);
+    }
+    const uint32_t unit = algorithm->block_room(nranks, call->threads), blocks = most(room / unit, 1);
+    if (algorithm->spare_blocks)
+        call->sure_blocks = blocks;
+    else
+        call->most_blocks = blocks;
+    return blocks * unit;
+}
+
+/* What the call may take: all, or a half, so that its successor fits beside it, if that costs it at most a quarter. */
+static uint32_t limit_of(const shim_comm_t *comm, const shim_ask_t *ask, uint32_t wanted, uint32_t room)
+{
+    if (ask->beside > 0)
+        return wanted + ask->beside <= room ? wanted : (uint32_t)((uint64_t)room * wanted / (wanted + ask->beside));
+    const bool nearly = wanted > room / 2 && wanted / 4 * 3 <= room / 2;
+    return nearly && may_slim(comm, ask->algorithm) && shim_settings()->early ? room / 2 : room;
+}
+
+/* What the communicator may take with this call. */
+static uint32_t room_of(shim_comm_t *comm, const alg_call_t *call, const shim_ask_t *ask, uint32_t wanted)
+{
+    const parts_t parts = parts_of(multiprocessors_of(comm, ask), is_lone(comm));
+    if (parts.half == 0)
+        return UINT32_MAX; /* the driver did not tell */
+    const bool captured = ask->ahead != NULL;
+    if (wanted <= parts.small / 2) /* it and its successor */
+        return holds_large(comm) && (!captured || comm->share.captured) ? parts.large : parts.small;
+    if (!take_large(comm, captured))
+        return parts.small;
+    return call->collective == ALG_SEND_RECV || ask->beside > 0 ? parts.half : parts.large;
+}
+
+/* Room of the kernel ahead, if it lets the call in: in a stream the communicator's last call, since that one began
+ * after all others had ended. */
+static uint32_t early_ahead(const shim_comm_t *comm, const shim_ask_t *ask)
+{
+    return ask->ahead ? ask->ahead->early : comm->share.early;
+}
+
+bool shim_share_grant(shim_comm_t *comm, alg_call_t *call, const shim_ask_t *ask)
+{
+    const uint32_t unit = ask->algorithm->block_room(comm->nranks, call->threads);
+    const uint32_t row = call->aligned_blocks * unit, ahead = early_ahead(comm, ask);
+    const uint32_t wanted = shim_share_room(ask->algorithm, call, comm->nranks);
+    const uint32_t room = room_of(comm, call, ask, wanted + ask->beside);
+    const bool follows = ask->ahead && ask->beside == 0 && row <= ask->ahead->row;
+    const uint32_t left = follows && ahead < room ? room - ahead : room;
+    const uint32_t taken = fit(comm, ask->algorithm, call, limit_of(comm, ask, wanted, left));
+    call->early = shim_settings()->early && ask->beside == 0 && taken <= room / 2;
+    const bool fits = ahead + taken + ask->beside <= room;
+    if (ask->beside > 0)
+        return !ask->ahead && fits; /* both of them may have the same kernel ahead */
+    if (ask->ahead)
+        *ask->ahead = (shim_ahead_t){.row = row, .early = call->early ? taken : 0};
+    else
+        comm->share.early = call->early ? taken : 0;
+    return ask->ahead ? follows : fits;
 }
 
 void shim_share_release(shim_comm_t *comm)
 {
     struct gpu *gpu = gpu_of(comm);
     pthread_mutex_lock(&gpu->lock);
-    gpu->taken -= least(comm->share.blocks, gpu->taken);
-    gpu->askers -= comm->share.asked > 0;
-    gpu->releases++;
-    if (gpu->leader == comm)
-        gpu->leader = NULL;
-    comm->share = (shim_share_t){0};
+    if (holds_large(comm))
+        atomic_store(&gpu->holder, NULL);
     pthread_mutex_unlock(&gpu->lock);
+    if (comm->share.joined)
+        atomic_fetch_sub(&gpu->sharers, 1);
+    comm->share = (shim_share_t){.launching = 0};
 }

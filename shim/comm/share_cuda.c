@@ -1,15 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share_cuda.c - the multiprocessors that kernels on a stream can be placed on: those of its green context if it has
- * one, else those of the context (fewer under MPS).
+ * share_cuda.c - what share.c asks CUDA: the multiprocessors that kernels on a stream can be placed on (those of its
+ * green context if it has one, else those of the context, fewer under MPS), and whether work has ended.
  */
 #include "shim/comm/share.h"
+
+#include "shim/comm/capture.h"
 
 #if SHUNT_HAS_CUDA
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
 #if CUDA_VERSION >= 12050 /* the first driver whose streams report their green context */
+static struct {
+    CUresult (*stream_context)(CUstream, CUgreenCtx *);
+    CUresult (*green_resource)(CUgreenCtx, CUdevResource *, CUdevResourceType);
+    CUresult (*context_resource)(CUcontext, CUdevResource *, CUdevResourceType);
+    CUresult (*current)(CUcontext *);
+} g_driver;
+
 static void *driver_function(const char *name)
 {
     void *function = NULL;
@@ -22,34 +31,58 @@ static void *driver_function(const char *name)
     return function;
 }
 
+static void find_functions(void)
+{
+    g_driver.stream_context = driver_function("cuStreamGetGreenCtx");
+    g_driver.green_resource = driver_function("cuGreenCtxGetDevResource");
+    g_driver.context_resource = driver_function("cuCtxGetDevResource");
+    g_driver.current = driver_function("cuCtxGetCurrent");
+}
+
+static CUcontext current_context(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    CUcontext context = NULL;
+    pthread_once(&once, find_functions);
+    return g_driver.current && g_driver.current(&context) == CUDA_SUCCESS ? context : NULL;
+}
+
 /* 0: the stream and the context are those of the whole device. */
 static uint32_t of_green_context(void *stream)
 {
-    CUresult (*stream_context)(CUstream, CUgreenCtx *) = driver_function("cuStreamGetGreenCtx");
-    CUresult (*green_resource)(CUgreenCtx, CUdevResource *, CUdevResourceType) =
-        driver_function("cuGreenCtxGetDevResource");
-    CUresult (*context_resource)(CUcontext, CUdevResource *, CUdevResourceType) =
-        driver_function("cuCtxGetDevResource");
-    CUresult (*current)(CUcontext *) = driver_function("cuCtxGetCurrent");
+    const CUcontext context = current_context();
     CUgreenCtx green = NULL;
-    CUcontext context = NULL;
     CUdevResource resource;
     const bool named = stream && stream != (void *)cudaStreamLegacy && stream != (void *)cudaStreamPerThread;
-    if (named && stream_context && green_resource && stream_context(stream, &green) == CUDA_SUCCESS && green &&
-        green_resource(green, &resource, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS)
+    if (named && g_driver.stream_context && g_driver.green_resource &&
+        g_driver.stream_context(stream, &green) == CUDA_SUCCESS && green &&
+        g_driver.green_resource(green, &resource, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS)
         return resource.sm.smCount;
-    if (current && context_resource && current(&context) == CUDA_SUCCESS && context &&
-        context_resource(context, &resource, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS)
+    if (context && g_driver.context_resource &&
+        g_driver.context_resource(context, &resource, CU_DEV_RESOURCE_TYPE_SM) == CUDA_SUCCESS)
         return resource.sm.smCount;
     return 0;
 }
 #else
+static void *current_context(void)
+{
+    return NULL;
+}
+
 static uint32_t of_green_context(void *stream)
 {
     (void)stream;
     return 0;
 }
 #endif
+
+/* Another thread may capture in global mode. */
+static enum cudaStreamCaptureMode relaxed_mode(void)
+{
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    return mode;
+}
 
 uint32_t shim_share_multiprocessors(int device, void *stream)
 {
@@ -58,12 +91,26 @@ uint32_t shim_share_multiprocessors(int device, void *stream)
         (void)cudaGetLastError();
         return 0;
     }
-    /* Another thread may capture in global mode. */
-    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-    cudaThreadExchangeStreamCaptureMode(&mode);
+    enum cudaStreamCaptureMode mode = relaxed_mode();
     const uint32_t part = of_green_context(stream);
     cudaThreadExchangeStreamCaptureMode(&mode);
     return part > 0 && part < (uint32_t)whole ? part : (uint32_t)whole;
+}
+
+unsigned long long shim_share_place(void *stream, unsigned long long stream_id)
+{
+    const bool named = stream && stream_id != SHIM_STREAM_UNKNOWN;
+    return named ? stream_id : (uintptr_t)current_context();
+}
+
+bool shim_share_ended(void *event)
+{
+    enum cudaStreamCaptureMode mode = relaxed_mode();
+    const cudaError_t error = cudaEventQuery(event);
+    cudaThreadExchangeStreamCaptureMode(&mode);
+    if (error != cudaSuccess)
+        (void)cudaGetLastError();
+    return error == cudaSuccess;
 }
 
 #else
@@ -72,5 +119,17 @@ uint32_t shim_share_multiprocessors(int device, void *stream)
 {
     (void)device, (void)stream;
     return 0;
+}
+
+unsigned long long shim_share_place(void *stream, unsigned long long stream_id)
+{
+    (void)stream;
+    return stream_id;
+}
+
+bool shim_share_ended(void *event)
+{
+    (void)event;
+    return true;
 }
 #endif

@@ -24,7 +24,6 @@
 #include "shim/base/log.h"
 #include "shim/base/nccl_env.h"
 #include "shim/base/settings.h"
-#include "shim/comm/share.h"
 #include "shim/setup/setup.h"
 #include "shim/setup/table_load.h"
 
@@ -207,7 +206,6 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     identity->farthest = farthest_peer();
     identity->shared_memory = setup->request.host || !variable_is_on("NCCL_SHM_DISABLE");
     identity->device = (uint32_t)comm->device;
-    identity->leads = !setup->request.host && shim_share_claim(setup->comm);
     sel_gpu_kind_t kind;
     int error = setup->request.host ? 0 : shim_link_gpu(comm->device, &identity->gpu, &kind);
     /* If the ranks' GPUs differ in kind, the table does not apply, and sel_plan_init leaves it out. */

@@ -61,8 +61,6 @@ void shim_setup_leave_idle(shim_setup_t *setup)
 
 static void conclude_forward(shim_setup_t *setup, const char *reason)
 {
-    if (!setup->request.host)
-        shim_share_settle(setup->comm, false);
     shim_comm_t *comm = setup->comm;
     char class[SEL_CLASS_BYTES] = "unknown";
     if (setup->classed)
@@ -181,15 +179,6 @@ static bool all_blocking(const shim_setup_t *setup)
     return blocking;
 }
 
-/* Ranks of several hosts do not compare this. */
-static bool all_lead(const shim_setup_t *setup)
-{
-    bool leads = !setup->request.host && !setup->across;
-    for (uint32_t r = 0; r < setup->comm->nranks; r++)
-        leads = leads && setup->identity[r].leads;
-    return leads;
-}
-
 static void conclude_attached(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
@@ -205,7 +194,8 @@ static void conclude_attached(shim_setup_t *setup)
     setup->scratch = NULL;
     setup->plan = NULL;
     comm->all_block = all_blocking(setup);
-    shim_share_settle(comm, all_lead(setup));
+    if (!host)
+        shim_share_join(comm);
     shim_setup_forget_across(setup);
     if (host) {
         comm->rendezvous = setup->rendezvous;

@@ -210,6 +210,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(bulk_early_stage kernels bulk_move bulk/roles.h "bulk_read<LAG>(*j.in)" "bulk_commit(*j.in)")
   add_broken(bulk_list kernels bulk_move bulk/roles.h "listed + BULK_TURNS - least_done() > BULK_PLACES" "false")
   add_broken(bulk_taken kernels bulk_move bulk/roles.h "lane_write_own(word(), 0)" "")
+  add_broken(bulk_left kernels bulk_move bulk/roles.h "BULK_IDLE : finish()" "BULK_IDLE : (list(BULK_NONE), ended = true, BULK_ENDED)")
   add_broken(bulk_untold kernels bulk_move bulk/roles.h "if (done == issued)" "if (true)")
   add_broken(bulk_blocks kernels bulk_move bulk/walk.h "bulk_plan(team, bytes, slot);"
     "bulk_plan(team, bytes, slot), j.plan.slots -= call.blocks == 1;")

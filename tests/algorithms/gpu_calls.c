@@ -74,18 +74,20 @@ gpu_call_t gpu_call_draw(const gpu_team_t *g, const gpu_buffers_t *b, uint64_t *
         } else if (d.in_place) {
             input = output + at;
         }
-        d.call[r] =
-            (alg_call_t){.collective = d.k.collective,
-                         .root = d.k.root,
-                         .input = coll_input_count(&d.k, r) ? input : NULL,
-                         .output = coll_output_count(&d.k, r) ? output : NULL,
-                         .count = d.k.c.count,
-                         .type = (alg_type_t)d.k.c.type,
-                         .op = (alg_op_t)d.k.c.op,
-                         .blocks = d.algorithm->unaligned_blocks ? 1 + (uint32_t)data_below(state, blocks) : blocks,
-                         .threads = threads,
-                         .most_blocks = (uint32_t)data_below(state, 2 * blocks),
-                         .early = !g->shared && data_below(state, 2)};
+        d.call[r] = (alg_call_t){.collective = d.k.collective,
+                                 .root = d.k.root,
+                                 .input = coll_input_count(&d.k, r) ? input : NULL,
+                                 .output = coll_output_count(&d.k, r) ? output : NULL,
+                                 .count = d.k.c.count,
+                                 .type = (alg_type_t)d.k.c.type,
+                                 .op = (alg_op_t)d.k.c.op,
+                                 .blocks = d.algorithm->unaligned_blocks || d.algorithm->any_grid
+                                               ? 1 + (uint32_t)data_below(state, blocks)
+                                               : blocks,
+                                 .threads = d.algorithm->any_grid ? 32u << data_below(state, GPU_DOUBLED + 1) : threads,
+                                 .most_blocks = (uint32_t)data_below(state, 2 * blocks),
+                                 .sure_blocks = (uint32_t)data_below(state, 1 + blocks / 2),
+                                 .early = !g->shared && data_below(state, 2)};
         data_scalar(&d.k.c, (int)r, &d.call[r].scalar_bits);
     }
     return d;

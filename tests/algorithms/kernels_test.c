@@ -81,7 +81,8 @@ static void actor_call(actor_t *a, uint64_t *state)
                        .op = (alg_op_t)k.c.op,
                        .blocks = blocks,
                        .threads = 1,
-                       .most_blocks = (uint32_t)data_below(&local, MAX_BLOCKS + 1)};
+                       .most_blocks = (uint32_t)data_below(&local, MAX_BLOCKS + 1),
+                       .sure_blocks = (uint32_t)data_below(&local, 3)};
     data_scalar(&k.c, (int)a->rank, &call.scalar_bits);
     if (data_below(&local, 8) == 0)
         usleep((useconds_t)data_below(&local, 400)); /* this rank comes late */

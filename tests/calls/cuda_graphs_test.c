@@ -268,8 +268,6 @@ static void calls_captured_again_have_the_same_shape(void **state)
     shim_comm_t *comm = *state, *other = fake_comm(0, true);
     const uint64_t apart = 1 | 1 << 3 | 1 << 6;
     fake.multiprocessors = 12;
-    assert_true(shim_share_claim(comm));
-    shim_share_settle(comm, true);
     assert_int_equal(shape_of(comm, 9), apart);
     reduce(comm, SMALL, 3);
     assert_int_equal(shape_of(comm, 10), apart);

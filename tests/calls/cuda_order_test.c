@@ -273,7 +273,7 @@ static void not_ready_is_forwarded(void **state)
     fake_comm_end(comm);
 }
 
-/* A share of 6 blocks (share_test.c). */
+/* Room of 6 blocks (share_test.c). */
 static void a_larger_call_is_launched_apart(void **state)
 {
     shim_comm_t *comm = *state;

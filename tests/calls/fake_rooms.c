@@ -272,14 +272,22 @@ static uint64_t part_bytes(const alg_team_t *team, const alg_call_t *call)
     return FAKE_PART_BYTES;
 }
 
+/* A block fills a multiprocessor. */
+static uint32_t block_room(uint32_t nranks, uint32_t threads)
+{
+    (void)nranks, (void)threads;
+    return ALG_ROOM;
+}
+
 sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
 {
     (void)plan;
-    static const alg_algorithm_t whole = {.name = "fake", .launch_cuda = launch};
-    static const alg_algorithm_t parts[3] = {
-        {.name = "fake", .launch_cuda = launch, .shape = shape, .part_bytes = part_bytes},
-        {.name = "fake", .launch_cuda = launch, .shape = shape, .part_bytes = part_bytes},
-        {.name = "fake", .launch_cuda = launch, .shape = shape, .part_bytes = part_bytes}};
+#define FAKE_PARTS                                                                                                \
+    {                                                                                                             \
+        .name = "fake", .launch_cuda = launch, .shape = shape, .part_bytes = part_bytes, .block_room = block_room \
+    }
+    static const alg_algorithm_t whole = {.name = "fake", .launch_cuda = launch, .block_room = block_room};
+    static const alg_algorithm_t parts[3] = {FAKE_PARTS, FAKE_PARTS, FAKE_PARTS};
     const bool list = fake.lists && query->collective == ALG_ALL_REDUCE;
     const alg_algorithm_t *algorithm = query->collective == ALG_BROADCAST ? &parts[0]
                                        : query->collective == ALG_REDUCE  ? &parts[1]
@@ -360,6 +368,18 @@ uint32_t shim_share_multiprocessors(int device, void *stream)
     return fake.multiprocessors;
 }
 
+unsigned long long shim_share_place(void *stream, unsigned long long stream_id)
+{
+    (void)stream, (void)stream_id;
+    return fake.multiprocessors;
+}
+
+bool shim_share_ended(void *event)
+{
+    (void)event;
+    return true;
+}
+
 /* ---- Set-up and host mode ------------------------------------------------------------------ */
 
 ncclResult_t shim_attach_after_group(ncclResult_t group_result)
@@ -406,6 +426,7 @@ shim_comm_t *fake_comm(int device, bool blocking)
     comm->nranks = 2;
     comm->config.graph_mixing = true;
     atomic_store(&comm->phase, SHIM_COMM_ATTACHED);
+    shim_share_join(comm);
     shim_comm_insert(comm);
     shim_comm_release(comm); /* the table's reference remains */
     return comm;

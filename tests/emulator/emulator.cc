@@ -441,11 +441,13 @@ void emulator_add(uint64_t *to, uint64_t x)
     make_pending(to, &x, sizeof x, ADD);
 }
 
-uint64_t emulator_take(uint64_t *to)
+uint64_t emulator_take(uint64_t *to, uint64_t n)
 {
     step();
     settle(g_now, to, sizeof *to);
-    return (*to)++;
+    const uint64_t before = *to;
+    *to += n;
+    return before;
 }
 
 void emulator_or(uint64_t *to, uint64_t x)

@@ -152,9 +152,9 @@ LANE_FN void lane_add_own(uint64_t *p, uint64_t x)
     emulator_add(p, x);
 }
 
-LANE_FN uint64_t lane_take_own(uint64_t *p)
+LANE_FN uint64_t lane_take_own(uint64_t *p, uint64_t n)
 {
-    return emulator_take(p);
+    return emulator_take(p, n);
 }
 
 LANE_FN void lane_or_own(uint64_t *p, uint64_t x)

@@ -234,6 +234,112 @@ static void crossed_eight(gpu_t *gpu)
     crossed_among(gpu, 8, &(size_t){2 << 20}, 1);
 }
 
+/* Communicators on streams of their own, with one call each, eagerly or in a graph of two. */
+enum { MANY = 32, FIRST_CAPTURED = 1, ALL_CAPTURED = MANY };
+typedef struct many {
+    int count;
+    ncclComm_t comms[MANY];
+    cudaStream_t streams[MANY];
+    gpu_call_t calls[MANY];
+    cudaGraphExec_t execs[MANY];
+} many_t;
+
+static cudaGraphExec_t captured_twice(gpu_call_t *call, cudaStream_t stream)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < 2; i++)
+        CHECK_NCCL(gpu_issue(call, stream));
+    CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+    CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK_CUDA(cudaGraphDestroy(graph));
+    return exec;
+}
+
+/* The first communicator's graph is made while it is alone. */
+static void many_open(gpu_t *gpu, many_t *many, int count, size_t elements, int captured)
+{
+    *many = (many_t){.count = count, .comms = {gpu->comm}, .streams = {gpu->stream}};
+    for (int i = 0; i < count; i++) {
+        if (i > 0) {
+            many->comms[i] = ranks_init(gpu->ranks);
+            CHECK_CUDA(cudaStreamCreateWithFlags(&many->streams[i], cudaStreamNonBlocking));
+        }
+        data_case_t c = {ncclBfloat16, REF_SUM, DATA_RANDOM, (uint64_t)i, elements, gpu->nranks};
+        gpu_prepare(gpu, &many->calls[i], many->comms[i], gpu->rank, &c, (gpu_shape_t){0, 0, false});
+        if (i < captured)
+            many->execs[i] = captured_twice(&many->calls[i], many->streams[i]);
+    }
+}
+
+static void many_close(gpu_t *gpu, many_t *many, uint64_t *hash)
+{
+    for (int i = many->count - 1; i >= 0; i--) {
+        gpu_verify(&many->calls[i], gpu->rank, gpu->nranks, hash);
+        gpu_release(&many->calls[i]);
+        if (many->execs[i])
+            CHECK_CUDA(cudaGraphExecDestroy(many->execs[i]));
+    }
+    for (int i = 1; i < many->count; i++) {
+        CHECK_CUDA(cudaStreamDestroy(many->streams[i]));
+        destroy(gpu, many->comms[i]);
+    }
+}
+
+static void many_rounds(gpu_t *gpu, int count, size_t elements, int captured, bool crosses)
+{
+    enum { ROUNDS = 20 };
+    static many_t of_rank[REF_MAX_RANKS];
+    many_t *many = &of_rank[gpu->rank];
+    uint64_t hash = 0;
+    many_open(gpu, many, count, elements, captured);
+    for (int round = 0; round < ROUNDS; round++)
+        for (int turn = 0; turn < count; turn++) {
+            const int i = crosses && gpu->rank % 2 ? count - 1 - turn : turn;
+            if (many->execs[i])
+                CHECK_CUDA(cudaGraphLaunch(many->execs[i], many->streams[i]));
+            else
+                CHECK_NCCL(gpu_issue(&many->calls[i], many->streams[i]));
+        }
+    for (int i = 0; i < count; i++)
+        CHECK_CUDA(cudaStreamSynchronize(many->streams[i]));
+    many_close(gpu, many, &hash);
+    gpu_agree(gpu, hash);
+}
+
+static const size_t many_sizes[] = {512, 512 << 10, 32 << 20}; /* 1 KB, 1 MB, 64 MB */
+
+/* NCCL ends for eight, too, and hangs for sixteen. */
+static void crossed_eager(gpu_t *gpu)
+{
+    for (int count = 2; count <= 8; count *= 2)
+        for (int s = 0; s < 3; s++)
+            many_rounds(gpu, count, many_sizes[s], 0, true);
+}
+
+static void crossed_captured(gpu_t *gpu)
+{
+    for (int count = 2; count <= 8; count *= 2)
+        for (int s = 0; s < 3; s++)
+            many_rounds(gpu, count, many_sizes[s], ALL_CAPTURED, true);
+}
+
+/* A graph that was captured while its communicator was alone, beside seven others. */
+static void crossed_first(gpu_t *gpu)
+{
+    for (int s = 0; s < 3; s++)
+        many_rounds(gpu, 8, many_sizes[s], FIRST_CAPTURED, true);
+}
+
+/* More than eight, in one order on all ranks. */
+static void many_in_order(gpu_t *gpu)
+{
+    many_rounds(gpu, 16, many_sizes[1], 0, false);
+    many_rounds(gpu, 16, many_sizes[2] / 4, ALL_CAPTURED, false);
+    many_rounds(gpu, 32, many_sizes[1], 0, false);
+}
+
 /* One thread that is all ranks: everything in groups. */
 typedef struct solo {
     gpu_t gpus[REF_MAX_RANKS];
@@ -355,6 +461,10 @@ int main(int argc, char **argv)
         {"crossed-four", crossed_four, GPU_RANKS, 60},
         {"crossed-eight", crossed_eight, GPU_RANKS, 60},
         {"crossed-mixed", crossed_mixed, GPU_RANKS, 60},
+        {"crossed-eager", crossed_eager, GPU_RANKS, 60},
+        {"crossed-captured", crossed_captured, GPU_RANKS, 60},
+        {"crossed-first", crossed_first, GPU_RANKS, 60},
+        {"many", many_in_order, GPU_RANKS, 90},
     };
     return gpu_main(argc, argv, cases, sizeof(cases) / sizeof(cases[0]));
 }

@@ -50,7 +50,7 @@ void emulator_store_shared(void *to, const void *from, size_t bytes);
 void emulator_store_late(void *to, const void *from, size_t bytes);
 void emulator_add(uint64_t *to, uint64_t x);
 /* At once, for all. The value before. */
-uint64_t emulator_take(uint64_t *to);
+uint64_t emulator_take(uint64_t *to, uint64_t n);
 void emulator_or(uint64_t *to, uint64_t x);
 /* The lane's own stores count. */
 void emulator_load(const void *from, void *to, size_t bytes);
