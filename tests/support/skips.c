@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* skips.c - the exit status of every cmocka program: cmocka itself ends with 0 where tests were skipped. Linked in
  * front of it (cmake/cmocka.cmake). */
-#include <cmocka.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include <cmocka.h>
 
 #include "skips.h"
 
