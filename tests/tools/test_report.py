@@ -75,7 +75,7 @@ def report_signals():
             "heard = [int(number) for number in sys.argv[1:]]\n"
             "signal.pthread_sigmask(signal.SIG_BLOCK, heard)\n"
             "print('ready', flush=True)\n"
-            "while True: print(int(signal.sigwait(heard)), flush=True)\n")
+            f"while True: print(signal.sigtimedwait(heard, {LIMIT}).si_signo, flush=True)\n")
     with tempfile.TemporaryDirectory() as folder:
         ready = f"{folder}/ready"
         parent = subprocess.Popen([SHUNT, "run", "--report", "--", sys.executable, "-S", "-c",
@@ -100,6 +100,11 @@ def report_signals():
             said = parent.communicate(timeout=LIMIT)
             assert parent.returncode == 128 + last and "no process made a call" in said[1], (parent.returncode, said)
             assert os.listdir(f"{folder}/tmp") == []
+        reading, writing = os.pipe()
+        os.close(reading)  # a report that nobody reads
+        subprocess.run([SHUNT, "run", "--report", "true"], env=dict(os.environ, TMPDIR=f"{folder}/tmp", **SANITIZED),
+                       stderr=writing, timeout=LIMIT, preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL))
+        assert os.listdir(f"{folder}/tmp") == []
 
 
 if __name__ == "__main__":

@@ -131,28 +131,35 @@ int tool_run_command(char **command, bool audited)
 
 /* ---- Report ---- */
 
-static volatile sig_atomic_t child;
-
-static void pass_on(int signal)
+/* Block all signals but those of faults and of a terminal that stops its jobs: none may end this process before it has
+ * removed its folder. */
+static void block_signals(sigset_t *blocked, sigset_t *old)
 {
-    if (child > 0) {
-        kill(child, signal);
+    static const int kept[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGTSTP, SIGTTIN, SIGTTOU};
+    sigfillset(blocked);
+    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
+        sigdelset(blocked, kept[i]);
     }
+    signal(SIGCHLD, SIG_DFL); /* ignored by some parents, which loses the exit status */
+    sigprocmask(SIG_BLOCK, blocked, old);
 }
 
-/* Ignore SIGINT and SIGQUIT, which a terminal sends to the command as well. */
-static int wait_for(pid_t pid)
+/* What a terminal sends, it sends to the command as well; of a hangup the first process of a session alone may hear. */
+static bool command_has_it(const siginfo_t *signal)
 {
-    const struct sigaction ignore = {.sa_handler = SIG_IGN}, pass = {.sa_handler = pass_on};
+    return signal->si_code > 0 && signal->si_signo != SIGHUP;
+}
+
+/* Pass each signal on, a scheduler's warning, say. */
+static int wait_for(pid_t pid, const sigset_t *blocked)
+{
     int status = 0;
-    child = pid;
-    sigaction(SIGINT, &ignore, NULL);
-    sigaction(SIGQUIT, &ignore, NULL);
-    sigaction(SIGTERM, &pass, NULL);
-    sigaction(SIGHUP, &pass, NULL);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        siginfo_t signal;
+        if (sigwaitinfo(blocked, &signal) > 0 && signal.si_signo != SIGCHLD && !command_has_it(&signal)) {
+            kill(pid, signal.si_signo);
+        }
     }
-    child = 0;
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
@@ -173,10 +180,12 @@ static void print_report(const char *folder)
 static int report(char **command, bool audited)
 {
     char folder[PATH_MAX], pattern[PATH_MAX + 16];
+    sigset_t blocked, old;
     const char *stats = secure_getenv("SHUNT_STATS");
     if (stats != NULL && stats[0] != '\0') {
         fprintf(stderr, "shunt run: --report takes the place of SHUNT_STATS=%s\n", stats);
     }
+    block_signals(&blocked, &old);
     if (!tool_folder_make("run", folder)) {
         return TOOL_FAILED;
     }
@@ -184,11 +193,12 @@ static int report(char **command, bool audited)
     fflush(NULL);
     const pid_t pid = fork();
     if (pid == 0) {
+        sigprocmask(SIG_SETMASK, &old, NULL);
         _exit(setenv("SHUNT_STATS", pattern, 1) == 0 ? tool_run_command(command, audited) : TOOL_FAILED);
     }
     int status = TOOL_FAILED;
     if (pid > 0) {
-        status = wait_for(pid);
+        status = wait_for(pid, &blocked);
         print_report(folder);
     } else {
         perror("shunt run: fork");
