@@ -13,7 +13,12 @@ if(SHUNT_CMOCKA_INCLUDE AND SHUNT_CMOCKA_LIBRARY)
   add_library(cmocka::cmocka UNKNOWN IMPORTED)
   set_target_properties(cmocka::cmocka PROPERTIES
     IMPORTED_LOCATION "${SHUNT_CMOCKA_LIBRARY}"
-    INTERFACE_INCLUDE_DIRECTORIES "${SHUNT_CMOCKA_INCLUDE}")
+    INTERFACE_INCLUDE_DIRECTORIES "${SHUNT_CMOCKA_INCLUDE}"
+    INTERFACE_LINK_OPTIONS "-Wl,--wrap=_skip,--wrap=_cmocka_run_group_tests"
+    INTERFACE_LINK_LIBRARIES test_skips)
+  add_library(test_skips STATIC ${CMAKE_SOURCE_DIR}/tests/support/skips.c)
+  target_include_directories(test_skips PRIVATE "${SHUNT_CMOCKA_INCLUDE}")
+  target_compile_options(test_skips PRIVATE ${SHUNT_WARNINGS})
 else()
   set(SHUNT_CMOCKA OFF)
 endif()

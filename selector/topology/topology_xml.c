@@ -12,8 +12,11 @@
 #include "selector/topology/xml.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { MOST_DEPTH = 32, MOST_FILE_BYTES = 4 << 20 };
 
@@ -348,15 +351,30 @@ bool sel_machine_parse(sel_machine_t *machine, const char *file, const char *tex
     return good;
 }
 
+/* NULL: *why. A pipe would be waited for; a folder fails to be read. */
+static FILE *open_file(const char *file, const char **why)
+{
+    struct stat about;
+    const int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const bool special = fd >= 0 && fstat(fd, &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode);
+    FILE *in = fd >= 0 && !special ? fdopen(fd, "r") : NULL;
+    *why = special ? "not a file" : strerror(errno);
+    if (!in && fd >= 0)
+        close(fd);
+    return in;
+}
+
 bool sel_machine_load(sel_machine_t *machine, const char *file, char *fault, size_t fault_bytes)
 {
-    FILE *in = fopen(file, "re");
+    const char *why = NULL;
+    FILE *in = open_file(file, &why);
     char *text = in ? malloc(MOST_FILE_BYTES + 1) : NULL;
     size_t bytes = text ? fread(text, 1, MOST_FILE_BYTES + 1, in) : 0;
-    const bool whole = text && !ferror(in) && bytes <= MOST_FILE_BYTES;
-    const bool good = whole && sel_machine_parse(machine, file, text, bytes, fault, fault_bytes);
-    if (!whole && fault && fault_bytes)
-        snprintf(fault, fault_bytes, "%s: %s", file, text && !ferror(in) ? "larger than 4 MiB" : strerror(errno));
+    if (in)
+        why = !text || ferror(in) ? strerror(errno) : bytes > MOST_FILE_BYTES ? "larger than 4 MiB" : NULL;
+    const bool good = !why && sel_machine_parse(machine, file, text, bytes, fault, fault_bytes);
+    if (why && fault && fault_bytes)
+        snprintf(fault, fault_bytes, "%s: %s", file, why);
     free(text);
     if (in)
         fclose(in);

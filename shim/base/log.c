@@ -81,14 +81,31 @@ static int prefix(char *line, size_t capacity, shim_log_level_t level)
     return snprintf(line, capacity, "shunt: %s:%d:%d %s ", host, (int)getpid(), tid, level_name(level));
 }
 
+/* Bytes of the character at `at`; 0: one that terminals obey. These are 0x80 to 0x9f too, but not within UTF-8's other
+ * characters. */
+static int printable(const unsigned char *at, int left)
+{
+    const int bytes = at[0] < 0xc2 ? 1 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 1;
+    static const unsigned char first[] = {
+        [0xc2] = 0xa0, [0xe0] = 0xa0, [0xf0] = 0x90, [0xff] = 0}; /* the least second */
+    if (at[0] < ' ' || (at[0] >= 0x7f && at[0] < 0xa0))
+        return 0;
+    for (int i = 1; i < bytes; i++)
+        if (i >= left || (at[i] & 0xc0) != 0x80 || (i == 1 && at[i] < first[at[0]]))
+            return 1; /* no UTF-8 */
+    return bytes;
+}
+
 static void write_line(int fd, shim_log_level_t level, const char *text)
 {
     char line[LINE_BYTES + HOST_BYTES + 64];
     int head = prefix(line, sizeof(line), level);
     int length = head + snprintf(line + head, sizeof(line) - (size_t)head - 1, "%s", text);
-    for (int i = head; i < length; i++)
-        if ((unsigned char)line[i] < ' ')
+    for (int i = 0, bytes; i<length; i += bytes> 0 ? bytes : 1) {
+        bytes = printable((const unsigned char *)line + i, length - i);
+        if (bytes == 0)
             line[i] = ' ';
+    }
     line[length++] = '\n';
     /* A failed write to the log cannot be reported. */
     ssize_t ignored = write(fd, line, (size_t)length);

@@ -9,11 +9,14 @@
 #define _GNU_SOURCE
 #include "shim/base/nccl_env.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define SYSTEM_FILE "/etc/nccl.conf"
 
@@ -62,10 +65,21 @@ static void take_line(char *line, const char *file)
     first_entry = entry;
 }
 
+/* NULL: there is none. A pipe would be waited for, and a device may have no end. */
+static FILE *open_file(const char *file)
+{
+    struct stat about;
+    const int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    FILE *stream = fd >= 0 && fstat(fd, &about) == 0 && S_ISREG(about.st_mode) ? fdopen(fd, "r") : NULL;
+    if (stream == NULL && fd >= 0)
+        close(fd);
+    return stream;
+}
+
 /* `file` must live as long as the process. */
 static void read_file(const char *file)
 {
-    FILE *stream = fopen(file, "re");
+    FILE *stream = open_file(file);
     if (stream == NULL)
         return;
     char line[LINE_BYTES];

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# exports.sh SOURCE_FOLDER LIBRARY INSTALLED_NCCL SANITIZER
+# exports.sh SOURCE_FOLDER LIBRARY installed=NCCL sanitizer=KIND
 #
 # Compares Shunt's library with real ones: the table and the committed list are equal; the library exports all of
-# them, those of the installed NCCL ("" if none), and otherwise only shunt_*; SONAME and run-time dependencies are
-# those of a drop-in. SANITIZER ("" if none) may add its own run time.
+# them, those of the installed NCCL (if any), and otherwise only shunt_*; SONAME and run-time dependencies are
+# those of a drop-in. A sanitizer may add its own run time.
 set -euo pipefail
-source=$1 library=$2 installed=$3 sanitizer=$4
+source=$1 library=$2 installed=${3#installed=} sanitizer=${4#sanitizer=}
 here=$source/tests/abi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -73,5 +73,9 @@ fail_if_any "its own functions that it calls by name" "$work/interposed"
 readelf -lW "$library" | grep -E 'GNU_STACK.*E' > "$work/stack" || true
 fail_if_any "executable stack" "$work/stack"
 
-[ "$failed" = 0 ] && echo "$(wc -l < "$work/list") names of NCCL exported"
-exit "$failed"
+[ "$failed" = 0 ] || exit 1
+echo "$(wc -l < "$work/list") names of NCCL exported"
+if [ -z "$installed" ]; then
+    echo "skipped: no NCCL is installed to compare with"
+    exit 77
+fi

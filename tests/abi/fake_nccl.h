@@ -10,25 +10,9 @@
 
 #include <stdint.h>
 
-enum { FAKE_INTEGERS = 12, FAKE_FLOATS = 12, FAKE_VERSION_CODE = 23199 };
+#include "fake_many.h"
 
-typedef struct fake_triple {
-    int64_t a, b, c;
-} fake_triple_t;
-
-/* The recorded call. */
-typedef struct fake_seen {
-    int64_t integer[FAKE_INTEGERS];
-    double real[FAKE_FLOATS];
-    fake_triple_t triple;
-    int aligned; /* the stack was a multiple of 16 at the call */
-    int twin;    /* 1: it was the pnccl function */
-} fake_seen_t;
-
-#define FAKE_MANY_PARAMETERS                                                                                        \
-    fake_seen_t *seen, int64_t i0, int64_t i1, int64_t i2, int64_t i3, int64_t i4, double f0, double f1, double f2, \
-        double f3, double f4, double f5, double f6, double f7, double f8, double f9, double f10, double f11,        \
-        int64_t i5, int64_t i6, int64_t i7, int64_t i8, int64_t i9, int64_t i10, int64_t i11, fake_triple_t triple
+enum { FAKE_VERSION_CODE = 23199 };
 
 /* More arguments of every class than there are registers. */
 int ncclDevCommCreate(FAKE_MANY_PARAMETERS);

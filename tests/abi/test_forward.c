@@ -4,6 +4,8 @@
  * threads first call a name at once; and a missing name is an error with one line
  * in the log.
  */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -60,6 +62,39 @@ static void test_arguments(void **state)
 {
     (void)state;
     assert_int_equal(child_run(scenario_arguments, NULL, log_text, sizeof log_text), 0);
+    assert_string_equal(log_text, "");
+}
+
+/* Every forwarded name of names.def, in the library's scope and in the recorder. */
+static const char *const forwarded[] = {
+#define SHIM_FORWARD(name) #name, "p" #name,
+#define SHIM_FORWARD_ONLY(name) #name,
+#include "shim/names/names.def"
+};
+
+static int scenario_every_name(void *unused)
+{
+    (void)unused;
+    child_settings("cuda", ABI_RECORDER);
+    for (size_t i = 0; i < sizeof forwarded / sizeof forwarded[0]; i++) {
+        const char *name = forwarded[i];
+        const int twin = name[0] == 'p';
+        fake_seen_t seen;
+        int (*function)(FAKE_MANY_PARAMETERS) = (int (*)(FAKE_MANY_PARAMETERS))dlsym(RTLD_DEFAULT, name);
+        CHILD_CHECK(function != NULL);
+        for (int round = 0; round < 2; round++) {
+            CHILD_CHECK(call_many(function, &seen) == (int)strlen(name) && seen_is_right(&seen));
+            CHILD_CHECK(seen.name != NULL && strcmp(seen.name, name + twin) == 0 && seen.twin == twin);
+        }
+    }
+    return 0;
+}
+
+static void every_forwarded_name_reaches_its_own_function(void **state)
+{
+    (void)state;
+    assert_true(sizeof forwarded / sizeof forwarded[0] > 80);
+    assert_int_equal(child_run(scenario_every_name, NULL, log_text, sizeof log_text), 0);
     assert_string_equal(log_text, "");
 }
 
@@ -153,9 +188,8 @@ static void test_host(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arguments),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_arguments), cmocka_unit_test(every_forwarded_name_reaches_its_own_function),
+        cmocka_unit_test(test_threads),   cmocka_unit_test(test_missing),
         cmocka_unit_test(test_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

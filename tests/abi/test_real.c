@@ -25,6 +25,7 @@
 #include "child.h"
 #include "fake_nccl.h"
 #include "shunt.h"
+#include "tests/support/skips.h"
 
 enum { SYSTEM_ERROR = 2, INVALID_USAGE = 5, LOG_BYTES = 32768 };
 
@@ -165,7 +166,7 @@ static void test_installed(void **state)
 {
     (void)state;
     if (ABI_INSTALLED[0] == '\0')
-        skip();
+        skip_because("no NCCL is installed");
     assert_int_equal(child_run(scenario_installed, (void *)ABI_INSTALLED, log_text, sizeof log_text), 0);
 }
 

@@ -108,5 +108,7 @@ int main(int argc, char **argv)
         gpu_team_free(&q.team);
     }
     printf("%d rounds, %d peers unhurt: %s\n", rounds, unhurt, wrong ? "wrong" : "right");
-    return wrong ? 1 : 0;
+    if (unhurt < rounds / 4)
+        printf("too few to tell: of 100 rounds some 70 leave one unhurt\n"); /* all that time out show nothing */
+    return wrong || unhurt < rounds / 4 ? 1 : 0;
 }

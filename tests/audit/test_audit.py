@@ -22,7 +22,7 @@ VERSION = "23199"
 
 def run(*command, **variables):
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("SHUNT_", "LD_"))}
-    environment.update(SHUNT_DEVICE="cuda", SHUNT_NCCL_PATH=FAKE, **variables)
+    environment.update({"SHUNT_DEVICE": "cuda", "SHUNT_NCCL_PATH": FAKE, **variables})
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, f"{command} {variables}: {done.returncode}\n{done.stdout}{done.stderr}"
     return done
@@ -32,6 +32,29 @@ def expect(who, loaded, *command, **variables):
     done = run(*command, **variables)
     assert done.stdout.split() == [who, VERSION, str(loaded)], (command, variables, done.stdout, done.stderr)
     return done
+
+
+def choices():
+    """An NCCL that the user chose for vLLM or SGLang becomes the real one, in one line; else a line says that it does not."""
+    def expect_real(real, *lines, **variables):
+        done = run(COMMAND, "run", "sh", "-c", "echo $SHUNT_NCCL_PATH; echo $VLLM_NCCL_SO_PATH; echo $SGLANG_NCCL_SO_PATH",
+                   **variables)
+        assert done.stdout.splitlines() == [real, os.path.realpath(SHUNT), os.path.realpath(SHUNT)], (variables, done.stdout)
+        assert [line.split("=")[0] for line in done.stderr.splitlines()] == [f"shunt run: {line}" for line in lines], done.stderr
+        return done.stderr
+
+    with tempfile.TemporaryDirectory() as folder:
+        other = shutil.copy(FAKE, os.path.join(folder, "libnccl-own.so"))
+        expect_real("", SHUNT_NCCL_PATH="")
+        said = expect_real(other, "VLLM_NCCL_SO_PATH", VLLM_NCCL_SO_PATH=other, SHUNT_NCCL_PATH="")
+        assert "forwards to it" in said, said
+        expect_real(other, "SGLANG_NCCL_SO_PATH", SGLANG_NCCL_SO_PATH=other, SHUNT_NCCL_PATH="")
+        expect_real(other, "VLLM_NCCL_SO_PATH", VLLM_NCCL_SO_PATH=other, SGLANG_NCCL_SO_PATH=other, SHUNT_NCCL_PATH="")
+        said = expect_real(FAKE, "VLLM_NCCL_SO_PATH", VLLM_NCCL_SO_PATH=other, SHUNT_NCCL_PATH=FAKE)
+        assert "forwards to SHUNT_NCCL_PATH" in said, said
+        said = expect_real("", "VLLM_NCCL_SO_PATH", VLLM_NCCL_SO_PATH="/nowhere/nccl.so", SHUNT_NCCL_PATH="")
+        assert "No such file" in said, said
+        expect_real("", VLLM_NCCL_SO_PATH=os.path.realpath(SHUNT), SHUNT_NCCL_PATH="")  # of a `shunt run` around this one
 
 
 def main():
@@ -58,6 +81,20 @@ def main():
         assert done.stderr.count("\n") == 1 and "SHUNT_LIB" in done.stderr, done.stderr
         done = expect("plain", 1, CLIENT, FAKE, LD_AUDIT=AUDIT, SHUNT_LIB="/nowhere/libnccl.so.2")
         assert done.stderr.count("\n") == 1, done.stderr
+        # Below another Shunt: the inner one's command means the inner one's library, whichever is asked for last.
+        inner = {name: pathlib.Path(folder, "inner", name) for name in ("bin/shunt", "lib/libnccl.so.2", "lib/libshunt_audit.so")}
+        for path, source in zip(inner.values(), (COMMAND, SHUNT, AUDIT)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(source, path)
+        show = ("import ctypes, os; at = ctypes.cast(ctypes.CDLL(os.environ['SHUNT_NCCL_PATH']).ncclGetVersion, ctypes.c_void_p)\n"
+                "for line in open('/proc/self/maps'):\n"
+                "    first, last = (int(word, 16) for word in line.split()[0].split('-'))\n"
+                "    if first <= at.value < last: print(line.split()[5])\n"
+                "print(os.environ.get('SHUNT_LIB'), os.environ['LD_AUDIT'])")
+        done = run(COMMAND, "run", "--audit", "--", inner["bin/shunt"], "run", "--audit", sys.executable, "-S", "-c", show,
+                   LD_AUDIT="")
+        library, audit = inner["lib/libnccl.so.2"].resolve(), inner["lib/libshunt_audit.so"].resolve()
+        assert done.stdout == f"{library}\nNone {audit}\n", (done.stdout, library)
         # The command reports an audit library that is not beside the library.
         moved = shutil.copy(SHUNT, os.path.join(pathlib.Path(folder), "libnccl.so.2"))
         os.remove(alone)
@@ -66,4 +103,5 @@ def main():
         assert done.returncode == 1 and "libshunt_audit.so" in done.stderr, done
 
 
+choices()
 main()

@@ -20,6 +20,7 @@
 #include "shim/base/file.h"
 #include "shim/base/log.h"
 #include "tests/abi/child.h"
+#include "tests/support/skips.h"
 
 enum { LOG_BYTES = 16384, PATH_BYTES = 256, STRANGER = 54321 };
 static const char kept[] = "kept\n";
@@ -113,10 +114,8 @@ static void nothing_else(void **state)
 static void another_users_file_is_not_written(void **state)
 {
     (void)state;
-    if (geteuid() != 0) {
-        print_message("skipped: another user's file needs root to make\n");
-        skip();
-    }
+    if (geteuid() != 0)
+        skip_because("another user's file needs root to make");
     assert_int_equal(chown(target, STRANGER, STRANGER), 0);
     assert_refused(target, "another user's file");
     assert_kept();

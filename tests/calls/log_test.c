@@ -85,6 +85,15 @@ static int odd_lines(void *argument)
     (void)argument;
     quiet_environment();
     shim_warn("two\nlines\tand \x1b[31mcolour");
+    shim_warn("a\x7f"
+              "b\x80"
+              "c\x9b"
+              "d\xc2\x9b"
+              "e\xe0\x80\x9b"
+              "f\xf0\x80\x80\x9b"
+              "g\xc3"); /* controls, hidden or not */
+    shim_warn("\xc3\x9c"
+              "bung \xe2\x82\xac \xf0\x9f\x98\x80 \xc2\xa0 \xe4|"); /* UTF-8, and a letter of ISO 8859-1 */
     char *text = malloc(10000);
     memset(text, 'x', 9999);
     text[9999] = '\0';
@@ -98,8 +107,11 @@ static void control_characters_stay_in_one_line(void **state)
     (void)state;
     char log[LOG_BYTES];
     assert_int_equal(child_run(odd_lines, NULL, log, sizeof(log)), 0);
-    assert_int_equal(child_count(log, "\n"), 2);
+    assert_int_equal(child_count(log, "\n"), 4);
     assert_non_null(strstr(log, "two lines and  [31mcolour\n"));
+    assert_non_null(strstr(log, "a b c d\xc2 e\xe0  f\xf0   g\xc3\n"));
+    assert_non_null(strstr(log, "\xc3\x9c"
+                                "bung \xe2\x82\xac \xf0\x9f\x98\x80 \xc2\xa0 \xe4|\n"));
 }
 
 static void read_whole(const char *path, char *text, size_t capacity)

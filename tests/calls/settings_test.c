@@ -8,8 +8,10 @@
 #include <stddef.h>
 /* cmocka wants the four above first */
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "shim/base/settings.h"
@@ -253,6 +255,28 @@ static void nccls_files(void **state)
     assert_int_equal(child_run(check_nccl_env, &scenario, log, sizeof(log)), 0);
 }
 
+static int check_other_files(void *argument)
+{
+    alarm(20); /* reading a pipe, or a device without an end, would take for ever */
+    fresh_environment(argument);
+    CHILD_CHECK(shim_nccl_env("NCCL_P2P_DISABLE") == NULL);
+    return 0;
+}
+
+static void what_is_no_file_is_not_read(void **state)
+{
+    (void)state;
+    char log[LOG_BYTES], pipe_path[64];
+    snprintf(pipe_path, sizeof pipe_path, "/tmp/shunt-settings-pipe-%d", (int)getpid());
+    assert_int_equal(mkfifo(pipe_path, 0600), 0);
+    const char *const paths[] = {pipe_path, "/dev/zero", "/tmp"};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        scenario_t scenario = {.set = {"NCCL_CONF_FILE", paths[i]}};
+        assert_int_equal(child_run(check_other_files, &scenario, log, sizeof(log)), 0);
+    }
+    unlink(pipe_path);
+}
+
 static int check_once(void *argument)
 {
     fresh_environment(argument);
@@ -299,6 +323,7 @@ int main(void)
         cmocka_unit_test(nccls_variables_count_where_ours_are_unset),
         cmocka_unit_test(no_log_means_no_line),
         cmocka_unit_test_setup_teardown(nccls_files, set_up_file, tear_down_file),
+        cmocka_unit_test(what_is_no_file_is_not_read),
         cmocka_unit_test(settings_are_read_once),
         cmocka_unit_test(paths_are_filled_in),
     };

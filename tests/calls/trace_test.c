@@ -23,6 +23,7 @@
 #include "shim/account/trace.h"
 #include "tests/abi/child.h"
 #include "tests/support/clock_back.h"
+#include "tests/support/skips.h"
 
 enum { LOG_BYTES = 16384, PATH_BYTES = 512, FLOOD = 100000 };
 
@@ -244,8 +245,7 @@ static void forks(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_THREAD__)
-    print_message("a thread sanitizer does not let a forked child start a thread\n");
-    skip();
+    skip_because("a thread sanitizer does not let a forked child start a thread");
 #endif
     run(exit_after_forks_of_one_name, "");
     assert_calls(take("fork"), 20);

@@ -7,9 +7,9 @@ wheels do not ship; that of another version works if it can be imported. Tests r
 `python FILE Class.test Class.other` would, some of a class in turn, without and with Shunt; --jobs of such runs share
 the GPUs. Each test has ranks of its own, forked from a server that has imported torch (forked.py), but for classes
 whose ranks stay from test to test: these run as a whole. An outcome is passed, skipped and why, failed, or timed out.
-Tests that differ or did not end are run again, each alone, and a difference counts if it appears twice more. Tests of
-calls that Shunt serves come first; tests beyond --seconds, the limit of all, are listed. --only takes prefixes of
-FILE.Class.test. The last line is `N passed, N failed`.
+Tests that differ or did not end are run again, each alone, and a difference counts if it appears twice more; differences
+that did not are listed at the end, too. Tests of calls that Shunt serves come first; tests beyond --seconds, the limit of
+all, are listed. --only takes prefixes of FILE.Class.test. The last line is `N passed, N failed`.
 """
 
 import collections
@@ -150,6 +150,7 @@ class Comparison:
         self.words = collections.Counter()  # of the runs without Shunt
         self.taken, self.forwarded, self.runs, self.runs_taken = 0, 0, 0, 0
         self.cut_off = []
+        self.once = []  # tests that differed at first, alike later or not: each is a fault until it is explained
 
     def both(self, file, tests):
         plain, shunt = (Outcomes(file, tests, self.options.limit, self.end, preload) for preload in (None, self.shunt))
@@ -168,6 +169,12 @@ class Comparison:
             self.verdict.check(good, f"{name}: {shunt.line(test)}, plain {plain.line(test)}{note}\n"
                                      f"{shunt.text[-TAIL:]}")
 
+    def note_first(self, file, tests, plain, shunt):
+        """Differences of a first run, where both reached the test."""
+        with self.lock:
+            self.once += [f"{Path(file).stem}.{test}: {shunt.line(test)}, plain {plain.line(test)}" for test in tests
+                          if plain.word(test) and shunt.word(test) and plain.word(test) != shunt.word(test)]
+
     def several(self, file, tests):
         """Tests in one process; unsettled ones follow, test by test."""
         plain, shunt = self.both(file, tests)
@@ -175,6 +182,7 @@ class Comparison:
         for test in settled:
             self.settle(file, test, plain, shunt)
         again = [test for test in tests if test not in settled]
+        self.note_first(file, again, plain, shunt)
         if again:
             print(f"note: {', '.join(again)}: not alike, or not ended, beside others; made again, each alone")
         self.todo.extendleft((file, (test,)) for test in reversed(again))
@@ -185,6 +193,7 @@ class Comparison:
         if plain.word(test) != shunt.word(test):
             first = f"{shunt.line(test)}, plain {plain.line(test)}"
             note = f" (made again, for it was {first})"
+            self.note_first(file, (test,), plain, shunt)
             try:
                 plain, shunt = self.both(file, (test,))
             except TimeIsUp:
@@ -215,6 +224,7 @@ class Comparison:
               f"{self.options.seconds} s; plain: {', '.join(f'{n} {word}' for word, n in self.words.items())}")
         print(f"taken {self.taken}, forwarded {self.forwarded}; "
               f"Shunt took calls in {self.runs_taken} of {self.runs} runs")
+        print("\n".join([f"{len(self.once)} times the outcomes differed at first", *self.once]))
         self.verdict.check(self.taken, "Shunt took no call")
         self.verdict.end()
 

@@ -3,7 +3,7 @@
  * fuzz.c - make random programs of API calls, run them, and shorten those that
  * fail.
  *
- *   fuzz_api [--seed N] [--seconds N] [--programs N]    random programs, from seed N on
+ *   fuzz_api [--seed N|today] [--seconds N] [--programs N]   random programs, from seed N on; "today": another each day
  *   fuzz_api FILE...                                    stored programs
  *
  * A program that fails (a wrong result, a crash, a sanitizer's report, or no end
@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 
 enum { LIMIT_SECONDS = 300, SHRINK_SECONDS = 240, AGAIN = 3 };
 
@@ -138,14 +139,20 @@ static int run_random(uint64_t seed, double seconds, uint64_t programs, int outp
     return wrong != 0;
 }
 
+/* Days are a million programs apart. */
+static uint64_t seed_of(const char *text)
+{
+    return strcmp(text, "today") == 0 ? (uint64_t)time(NULL) / 86400 * 1000000 : strtoull(text, NULL, 10);
+}
+
 int main(int argc, char **argv)
 {
     uint64_t seed = 1, programs = UINT64_MAX;
-    double seconds = 10;
+    double seconds = 1e9;
     int output = memfd_create("fuzz", MFD_CLOEXEC), at = 1;
     for (; at + 1 < argc && strncmp(argv[at], "--", 2) == 0; at += 2) {
         if (strcmp(argv[at], "--seed") == 0)
-            seed = strtoull(argv[at + 1], NULL, 10);
+            seed = seed_of(argv[at + 1]);
         else if (strcmp(argv[at], "--seconds") == 0)
             seconds = strtod(argv[at + 1], NULL);
         else if (strcmp(argv[at], "--programs") == 0)
@@ -153,8 +160,9 @@ int main(int argc, char **argv)
         else
             break;
     }
-    if (output < 0 || (at < argc && strncmp(argv[at], "--", 2) == 0)) {
-        fprintf(stderr, "usage: fuzz_api [--seed N] [--seconds N] [--programs N] | FILE...\n");
+    const bool endless = programs == UINT64_MAX && seconds >= 1e9;
+    if (output < 0 || (at == argc && endless) || (at < argc && strncmp(argv[at], "--", 2) == 0)) {
+        fprintf(stderr, "usage: fuzz_api [--seed N|today] [--seconds N] [--programs N] | FILE...\n");
         return 2;
     }
     return at < argc ? run_files(argv + at, output) != 0 : run_random(seed, seconds, programs, output);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Forks while other threads are in the middle of calls: the child can use the library like a fresh process. */
 #include "host.h"
+#include "tests/support/skips.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -67,7 +68,7 @@ static void forks(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-    skip(); /* the sanitizers' own locks stay locked in the child of several threads */
+    skip_because("the sanitizers' own locks stay locked in the child of several threads");
 #endif
     static const char *const small[] = {"SHUNT_SCRATCH_BYTES", "1M", NULL};
     ranks_plan_t plan = {.shape = RANKS_SOLO, .nranks = 1, .env = small, .body = forks_body};

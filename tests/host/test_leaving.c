@@ -91,16 +91,40 @@ static void messages_body(ranks_t *ranks)
     atomic_fetch_add(&ranks->shared->words[10], 1);
 }
 
+enum { HURRY = 100000 };
+
+/* Exact in fp32; of each call, rank and place another. */
+static float value_of(int call, int rank, int i)
+{
+    return (float)(1 + call * 1000 + rank * 100 + i % 97);
+}
+
+static void expect_sum(const float *out, int call, int nranks)
+{
+    for (int i = 0; i < HURRY; i++) {
+        float sum = 0;
+        for (int r = 0; r < nranks; r++)
+            sum += value_of(call, r, i);
+        CHECK(out[i] == sum);
+    }
+}
+
 /* No rank stays longer than its own part takes, and some are slow. */
 static void hurry_body(ranks_t *ranks)
 {
-    static float in[100000], out[100000];
+    static float in[HURRY], out[HURRY];
     ncclComm_t comm = ranks_init(ranks);
     for (int i = 0; i < 5; i++) {
         if (i == ranks->rank)
             usleep(120000);
-        CHECK_NCCL(ncclAllReduce(in, out, 100000, ncclFloat32, ncclSum, comm, NULL));
-        CHECK_NCCL(ncclBroadcast(in, out, 100000, ncclFloat32, ranks->nranks - 1 - i % 2, comm, NULL));
+        for (int k = 0; k < HURRY; k++)
+            in[k] = value_of(i, ranks->rank, k);
+        CHECK_NCCL(ncclAllReduce(in, out, HURRY, ncclFloat32, ncclSum, comm, NULL));
+        expect_sum(out, i, ranks->nranks);
+        const int root = ranks->nranks - 1 - i % 2;
+        CHECK_NCCL(ncclBroadcast(in, out, HURRY, ncclFloat32, root, comm, NULL));
+        for (int k = 0; k < HURRY; k++)
+            CHECK(out[k] == value_of(i, root, k));
     }
 }
 

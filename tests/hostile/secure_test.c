@@ -34,6 +34,7 @@
 #include "shim/base/settings.h"
 #include "shim/real/real.h"
 #include "shim/setup/table_load.h"
+#include "tests/support/skips.h"
 
 enum { STRANGER = 54321, NOT_SECURE = 77 };
 
@@ -196,10 +197,8 @@ static int written(void)
 static void the_environment_is_not_read(void **state)
 {
     (void)state;
-    if (geteuid() != 0) {
-        print_message("skipped: a setuid program of another user's needs root\n");
-        skip();
-    }
+    if (geteuid() != 0)
+        skip_because("a setuid program of another user's needs root");
     make_folder();
     /* The attack works where it may: by name, and by a Python's search path. */
     assert_int_equal(run_copy("bin/python-plain", "host"), NOT_SECURE);
@@ -212,10 +211,8 @@ static void the_environment_is_not_read(void **state)
     char command[PATH_MAX];
     snprintf(command, sizeof command, "rm -rf %s", folder);
     assert_int_equal(system(command), 0);
-    if (first == NOT_SECURE) {
-        print_message("skipped: /tmp gives a setuid program no rights\n");
-        skip();
-    }
+    if (first == NOT_SECURE)
+        skip_because("/tmp gives a setuid program no rights");
     assert_int_equal(first, 0);
     assert_int_equal(second, 0);
     assert_int_equal(files, 0);

@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "../host/host.h"
+#include "tests/support/skips.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -68,8 +69,7 @@ static void needs_mounts(void)
 {
     if (in_child(can_mount, NULL) == 0)
         return;
-    print_message("skipped: a mount of one's own cannot be had here\n");
-    skip();
+    skip_because("a mount of one's own cannot be had here");
 }
 
 typedef struct covered {
@@ -155,10 +155,8 @@ static void shm_is_small(void **state)
 static void shm_is_closed(void **state)
 {
     (void)state;
-    if (geteuid() != 0) {
-        print_message("skipped: another user needs root\n");
-        skip();
-    }
+    if (geteuid() != 0)
+        skip_because("another user needs root");
     under("/dev/shm", "size=1m,mode=0755", closed_body);
 }
 
@@ -243,10 +241,8 @@ static void foreign_home_body(ranks_t *ranks)
 static void foreign_home(void **state)
 {
     (void)state;
-    if (geteuid() != 0) {
-        print_message("skipped: another user needs root\n");
-        skip();
-    }
+    if (geteuid() != 0)
+        skip_because("another user needs root");
     under("/root", "size=16k,mode=0700", foreign_home_body);
     assert_int_equal(system("rm -f /tmp/shunt-home-*"), 0);
 }
@@ -392,10 +388,8 @@ static void stranger_gains_nothing(void **state)
 {
     ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 3, .body = stranger_body};
     (void)state;
-    if (geteuid() != 0) {
-        print_message("skipped: two other users need root\n");
-        skip();
-    }
+    if (geteuid() != 0)
+        skip_because("two other users need root");
     assert_int_equal(ranks_run(&plan), 0);
 }
 

@@ -20,7 +20,8 @@ def checkout(folder, files):
     """A repository with one script of the project's, and these files."""
     scripts = pathlib.Path(folder, "scripts")
     scripts.mkdir()
-    for name in ("check", "nccl-header", "wheel_files.py", "setup", "bench", "package", "common.sh"):
+    for name in ("check", "nccl-header", "wheel_files.py", "setup", "bench", "package", "common.sh",
+                 "test", "skips"):
         shutil.copy(pathlib.Path(SOURCE, "scripts", name), scripts)
     for name, text in files.items():
         path = pathlib.Path(folder, name)
@@ -38,6 +39,7 @@ def run(folder, *command, **variables):
 def check():
     """Each fault is a line; a checkout without faults passes; --fix adds only licence lines."""
     if shutil.which("git") is None:
+        print("skipped: no git")
         sys.exit(77)
     good = {"README.md": "See [the code](src/a.c) and `src/a.c`.\n", "src/a.c": f"/* {LICENCE} */\nint a;\n",
             "run": f"#!/bin/sh\n# {LICENCE}\n", "data.csv": "1," * 400 + "\n"}
@@ -144,7 +146,8 @@ def package():
                 f"SHUNT_CUDA:BOOL={cuda}\nSHUNT_CUDA_ARCHITECTURES:STRING={gpus}\n")
             done = subprocess.run(["scripts/package"], cwd=folder, capture_output=True, text=True, check=False,
                                   env={"PATH": str(path)})
-            assert done.returncode == 0 and "no .deb" in done.stderr and "no wheel" in done.stderr, done.stderr
+            assert done.returncode == 0, done.stderr
+            assert "skipped: no .deb" in done.stderr and "skipped: no wheel" in done.stderr, done.stderr
             assert (f"serve only GPUs of {gpus}" in done.stderr) == told, done.stderr
 
 
@@ -223,5 +226,84 @@ def setup_detours():
         assert done.returncode == 1 and f"installed, but PATH has {path}/cmake first" in done.stderr, done.stderr
 
 
-CASES = {"check": check, "header": header, "setup": setup, "setup_detours": setup_detours, "bench": bench, "package": package}
-CASES[CASE]()
+REPORT = """<testsuite>
+<testcase name="a.passes" status="run"><system-out>skipped: an apple</system-out></testcase>
+<testcase name="gpu.values" status="notrun"><skipped message="77"/><system-out>SKIP: no GPU\n</system-out></testcase>
+<testcase name="box" status="notrun"><skipped message="77"/><system-out>[ RUN      ] one
+skipped: needs root
+[  SKIPPED ] one
+[  SKIPPED ] two
+[  SKIPPED ] 2 test(s), listed below:
+[  SKIPPED ] one
+[  SKIPPED ] two
+</system-out></testcase>
+</testsuite>
+"""
+
+
+def skips():
+    """scripts/skips names each skipped test, case and script, and fails on one that no list allows."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text in (("plain.xml", REPORT), ("check.log", "check: skipped: no codespell\nhow it skipped: so\n"),
+                           ("most", "plain gpu.*  # none\n* box:one\ncheck check\n"), ("rest", "plain box:t?o\n")):
+            pathlib.Path(folder, name).write_text(text)
+
+        def run(*options):
+            return subprocess.run([f"{SOURCE}/scripts/skips", *options, "plain.xml", "check.log"], cwd=folder,
+                                  capture_output=True, text=True, check=False)
+
+        done = run()
+        assert done.returncode == 0 and done.stdout.splitlines() == [
+            "  plain gpu.values: no GPU", "  plain box:one: needs root", "  plain box:two: needs root",
+            "  check check: no codespell", "skips: 4 skipped"], done.stdout + done.stderr
+        done = run("--allowed", "most")
+        assert done.returncode == 1 and "box:two: needs root  <- not allowed" in done.stdout, done.stdout
+        assert "4 skipped, 1 of them not allowed" in done.stdout, done.stdout
+        assert run("--allowed", "most", "--allowed", "rest").returncode == 0
+
+
+def test():
+    """scripts/test: what each length builds; a build that fails does not stop the others; a skip that is not listed."""
+    with tempfile.TemporaryDirectory() as folder:
+        checkout(folder, {"README.md": "x\n", "tests/skips/everywhere": "plain gpu.*\n* box\n", "tests/skips/no-nvcc": "# none\n"})
+        pathlib.Path(folder, "report").write_text(REPORT)
+        for name in ("setup", "format", "package"):
+            pathlib.Path(folder, "scripts", name).write_text(f'#!/bin/sh\necho "{name} $*" >>"$LOG"\n')
+            pathlib.Path(folder, "scripts", name).chmod(0o755)
+        path = fakes(folder, nvidia_smi="exit 1", nvcc="echo release 11.0,", cmake="""
+            echo "cmake $*" >>"$LOG"
+            [ "$*" != "--build --preset $BROKEN -- -k 0" ]""", ctest="""
+            echo "ctest $2" >>"$LOG"
+            cp report "$4" """)
+
+        def run(*options, broken="none"):
+            log = pathlib.Path(folder, "log")
+            log.write_text("")
+            done = subprocess.run(["scripts/test", *options], cwd=folder, capture_output=True, text=True, check=False,
+                                  env=dict(os.environ, PATH=f"{path}:{os.environ['PATH']}", CUDA_HOME="/nowhere",
+                                           LOG=str(log), BROKEN=broken))
+            said = [line for line in log.read_text().splitlines() if not line.startswith("cmake --preset")]
+            return done, said, log.read_text()
+
+        first = ["setup ", "format check"]
+        plain, rest = ["cmake --build --preset quick -- -k 0", "ctest quick"], ["package --try build-quick"]
+        more = [line.replace("quick", name) for name in ("asan", "tsan") for line in plain]
+        done, said, log = run()
+        assert done.returncode == 0 and said == first + plain, done.stdout + done.stderr
+        assert "SHUNT_ALL_TESTS=no" in log and "left out" in done.stderr and "plain gpu.values: no GPU" in done.stdout, log
+        done, said, log = run("--all")
+        assert done.returncode == 0 and said == first + plain + more + rest, done.stdout + done.stderr
+        assert log.count("SHUNT_ALL_TESTS=yes") == 3 and "left out" not in done.stderr, log
+        for broken in ("quick", "asan"):
+            done, said, log = run("--all", broken=broken)
+            assert done.returncode == 1 and said == first + plain + more + rest, said
+            assert "failed: building" in done.stderr.splitlines()[-1], done.stderr
+        done, said, log = run("--skips-as-listed")
+        assert done.returncode == 1 and "failed: skips" in done.stderr, done.stdout + done.stderr
+        pathlib.Path(folder, "tests/skips/no-nvcc").write_text("* box:one\n* box:two\n")
+        assert run("--skips-as-listed")[0].returncode == 0
+        assert run("--sometimes")[0].returncode == 2
+
+
+CASES = (bench, check, header, package, setup, setup_detours, skips, test)
+{case.__name__: case for case in CASES}[CASE]()

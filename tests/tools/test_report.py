@@ -66,9 +66,16 @@ def report():
 
 
 def report_signals():
-    """A signal to `shunt run` reaches the command; one that kills it is in the status."""
+    """A signal to `shunt run` alone reaches the command; one that kills it is in the status; no folder stays."""
     done = run("sh", "-c", "kill -KILL $$")
     assert done.returncode == 128 + signal.SIGKILL, done.returncode
+    passed = [signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT, signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGALRM,
+              signal.SIGRTMIN + 3]
+    hear = ("import signal, sys\n"
+            "heard = [int(number) for number in sys.argv[1:]]\n"
+            "signal.pthread_sigmask(signal.SIG_BLOCK, heard)\n"
+            "print('ready', flush=True)\n"
+            f"while True: print(signal.sigtimedwait(heard, {LIMIT}).si_signo, flush=True)\n")
     with tempfile.TemporaryDirectory() as folder:
         ready = f"{folder}/ready"
         parent = subprocess.Popen([SHUNT, "run", "--report", "--", sys.executable, "-S", "-c",
@@ -79,6 +86,25 @@ def report_signals():
         parent.send_signal(signal.SIGTERM)
         parent.communicate(timeout=LIMIT)
         assert parent.returncode == 128 + signal.SIGTERM, parent.returncode
+        os.mkdir(f"{folder}/tmp")
+        for last in (signal.SIGTERM, signal.SIGUSR1):  # the second one ends a command that does not expect it
+            heard = [number for number in passed if number != last]
+            parent = subprocess.Popen([SHUNT, "run", "--report", "--", sys.executable, "-S", "-c", hear,
+                                       *map(str, map(int, heard))], env=dict(os.environ, TMPDIR=f"{folder}/tmp", **SANITIZED),
+                                      stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            assert parent.stdout.readline() == "ready\n"
+            for number in heard:
+                parent.send_signal(number)
+                assert parent.stdout.readline() == f"{int(number)}\n", (number, parent.communicate(timeout=LIMIT))
+            parent.send_signal(last)
+            said = parent.communicate(timeout=LIMIT)
+            assert parent.returncode == 128 + last and "no process made a call" in said[1], (parent.returncode, said)
+            assert os.listdir(f"{folder}/tmp") == []
+        reading, writing = os.pipe()
+        os.close(reading)  # a report that nobody reads
+        subprocess.run([SHUNT, "run", "--report", "true"], env=dict(os.environ, TMPDIR=f"{folder}/tmp", **SANITIZED),
+                       stderr=writing, timeout=LIMIT, preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_DFL))
+        assert os.listdir(f"{folder}/tmp") == []
 
 
 if __name__ == "__main__":

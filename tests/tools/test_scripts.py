@@ -221,6 +221,35 @@ def offenders():
                               capture_output=True).returncode == 2
 
 
+def registers():
+    """scripts/registers: a table of every file; what differs from it is a line each; another nvcc's is no measure."""
+    with tempfile.TemporaryDirectory() as folder:
+        nvcc, table = pathlib.Path(folder, "nvcc"), pathlib.Path(folder, "table.csv")
+
+        def run(version, used, *options, last="Used"):
+            nvcc.write_text(f"""#!/bin/sh
+                [ "$1" != --version ] || {{ echo "release, V{version}"; exit; }}
+                echo "Compiling entry function '_Z6kernelILi8EEvv' for 'sm'
+                Function properties for _Z6kernelILi8EEvv
+                    96 bytes stack frame, 92 bytes spill stores, 180 bytes spill loads
+                {last} {used} registers" >&2""")
+            nvcc.chmod(0o755)
+            return subprocess.run([f"{SOURCE}/scripts/registers", *options], capture_output=True, text=True, timeout=LIMIT,
+                                  env=dict(os.environ, CUDACXX=str(nvcc)))
+
+        first = run("13.0.1", 64)
+        table.write_text(first.stdout)
+        rows = first.stdout.splitlines()
+        assert rows[0] == "# nvcc 13.0.1" and "sm_90,bulk/bulk_add,kernel<8>(),64,92,180,96" in rows, first
+        assert sum(row.startswith("sm_80,") for row in rows) == 5 and len(rows) > 20, rows
+        assert run("13.0.1", 64, "--check", table).returncode == 0
+        done = run("13.0.1", 72, "--check", table)
+        assert done.returncode == 1 and "-sm_90,bulk/bulk_add,kernel<8>(),64,92,180,96\n+sm_90" in done.stdout, done
+        assert run("13.0.1", 64, "--check", table, last="Took").returncode == 1
+        done = run("12.8.9", 64, "--check", table)
+        assert done.returncode == 77 and done.stdout.startswith("skipped: "), done
+
+
 def plot_trace():
     """scripts/plot-trace: a bar a call, in the row of its rank; a trace may lack its end."""
     def call(rank, at, route, count):
@@ -328,7 +357,8 @@ def check_without_git():
             assert word in run()
 
 
-CASES = (build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, train, offenders, bench_needs_nvcc)
+CASES = (registers, build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, train, offenders,
+         bench_needs_nvcc)
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[2]]()

@@ -234,6 +234,12 @@ def tune_plot():
         assert [t for t in said if "host-" in t] == ["allreduce, host-2, f2", "allreduce, host-2, f4",
                                                     "gather, host-3, any"], said
         assert sum("oneshot 1 x 1" in t for t in said) == 2 and "builtin" in "".join(said), said
+        # Names are text, whatever they hold.
+        strange = "host-2<script>&amp;\"x"
+        pathlib.Path(table).write_text(HEAD % "1" + row(algorithm="<b>&").replace("host-2", strange))
+        picture = xml.etree.ElementTree.fromstring(expect(shunt("tune", "--plot", table), 0).stdout)
+        said = [e.text for e in picture.iter() if e.text and e.text.strip()]
+        assert f"allreduce, {strange}, any" in said and "<b>&" in said and any("bytes: <b>& " in t for t in said), said
         expect(shunt("tune", "--plot", f"{folder}/none.csv"), 1, "none.csv: No such file")
 
 

@@ -5,7 +5,8 @@
 usage: test_variables.py SOURCE_FOLDER
 
 The table names the test. A variable without a row fails, and so does a row whose
-test is missing, is not run, or is in a file without the variable's name.
+test is missing, is not run, or has neither the variable's name nor `settings.FIELD`
+in its code, or in that of functions and tables of its file which it uses.
 
 And only secure_getenv reads the environment, which finds none in a program with more
 rights than its caller (tests/hostile/secure_test.c).
@@ -18,7 +19,7 @@ import sys
 TESTS = {
     "SHUNT_DEVICE": ("host/test_variables.c", "device"),
     "SHUNT_ENABLE": ("shim/variables_test.c", "enable"),
-    "SHUNT_NCCL_PATH": ("abi/test_real.c", "test_fake_slots"),
+    "SHUNT_NCCL_PATH": ("audit/test_audit.py", "choices"),
     "SHUNT_ALGO": ("host/test_variables.c", "algo"),
     "SHUNT_TABLE": ("tools/test_tune.py", "tables"),
     "SHUNT_TABLE_FORCE": ("tools/test_tune.py", "tables"),
@@ -82,6 +83,29 @@ def promised(source):
     return set(rows) | nccls
 
 
+def definitions(text, is_python):
+    """The code of each function and table at the top of a file, without comments, by name."""
+    if is_python:
+        parts = re.split(r"^(?=def |[A-Z_]+ = )", re.sub(r"#.*", "", text), flags=re.MULTILINE)
+        named = re.compile(r"(?:def )?(\w+)")
+    else:
+        parts = re.split(r"^(?=[a-z#].*)", re.sub(r"/\*.*?\*/", "", text, flags=re.S), flags=re.MULTILINE)
+        named = re.compile(r"(?:#define )?[^(=\[]*?(\w+)(?:\(|\[| =|;)")
+    return {match[1]: part for part in parts if (match := named.match(part))}
+
+
+def uses(code, test, wanted):
+    """Whether the test, or what it uses, has what is wanted."""
+    todo, seen = [test], set()
+    while todo:
+        name = todo.pop()
+        seen.add(name)
+        if re.search(wanted, code[name]):
+            return True
+        todo += {word for word in re.findall(r"\w+", code[name]) if word in code} - seen
+    return False
+
+
 def fault(source, variable, where, test):
     path = source / "tests" / where
     if not path.exists():
@@ -93,7 +117,10 @@ def fault(source, variable, where, test):
         defined, run = f"static void {test}(void **state)" in text, re.search(rf"cmocka_unit_test\w*\({test}\b", text)
     if not defined or not run:
         return f"{where} has no test {test}, or does not run it"
-    return None if variable in text else f"{where} does not speak of it"
+    code = definitions(text, path.suffix == ".py")
+    field = re.search(rf'^SHIM_SETTING\(\w+, (\w+), "{variable}"', (source / "shim/base/settings.def").read_text(), re.MULTILINE)
+    wanted = rf"\b{variable}\b" + (rf"|\bsettings\.{field[1]}\b" if field else "")
+    return None if uses(code, test, wanted) else f"{where}: {test} does not use it"
 
 
 # It compares names, and prints those that it does not know; values it ignores.

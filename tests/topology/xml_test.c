@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -169,6 +171,15 @@ static void files(void **state)
     assert_string_equal(fault, "/nonexistent/file.xml: No such file or directory");
     assert_false(sel_machine_load(&machine, "/", fault, sizeof fault));
     assert_string_equal(fault, "/: Is a directory");
+    char pipe_path[64];
+    snprintf(pipe_path, sizeof pipe_path, "/tmp/shunt-topology-pipe-%d", (int)getpid());
+    assert_int_equal(mkfifo(pipe_path, 0600), 0);
+    alarm(20); /* opening it would wait for a writer */
+    const bool loaded = sel_machine_load(&machine, pipe_path, fault, sizeof fault);
+    alarm(0);
+    unlink(pipe_path);
+    assert_false(loaded);
+    assert_non_null(strstr(fault, "not a file"));
 }
 
 int main(void)

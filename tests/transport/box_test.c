@@ -18,6 +18,7 @@
 #include <cmocka.h>
 
 #include "children.h"
+#include "tests/support/skips.h"
 #include "transport/descriptor_box.h"
 
 enum { ANOTHER_USER = 54321 /* an unused user id */ };
@@ -147,10 +148,8 @@ static void test_box_of_another_user(void **state)
     net_box_t box, friend;
     char name[NET_BOX_NAME_BYTES];
     int got;
-    if (geteuid() != 0) {
-        print_message("skipped: another user needs root\n");
-        skip();
-    }
+    if (geteuid() != 0)
+        skip_because("another user needs root");
     assert_int_equal(net_box_open(&box, TOKEN_B, target.name), 0);
     assert_int_equal(net_box_open(&friend, TOKEN_A, name), 0);
     assert_int_equal(run_processes(1, send_as_stranger, &target), 0);

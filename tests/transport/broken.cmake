@@ -23,7 +23,7 @@ function(add_broken name program test file)
   target_compile_options(${target} PRIVATE -w)
   target_link_options(${target} PRIVATE $<$<STREQUAL:${program},listener>:-Wl,--wrap=accept4>
     $<$<STREQUAL:${program},network>:-Wl,--wrap=recv,--wrap=shutdown>)
-  add_test(NAME transport.broken_${name} COMMAND ${target} ${test})
+  shunt_test(NAME transport.broken_${name} COMMAND ${target} ${test})
   set_tests_properties(transport.broken_${name} PROPERTIES LABELS unit WILL_FAIL TRUE)
 endfunction()
 

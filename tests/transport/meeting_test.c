@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include "strangers.h"
+#include "tests/support/skips.h"
 
 static void ranks_meet(void **state)
 {
@@ -130,7 +131,7 @@ static void children_are_others(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_THREAD__)
-    skip(); /* it allows such a child no threads */
+    skip_because("the thread sanitizer allows such a child no threads");
 #endif
     group_t group = new_group();
     pid_t pid = fork();

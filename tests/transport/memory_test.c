@@ -22,6 +22,7 @@
 #include <cmocka.h>
 
 #include "children.h"
+#include "tests/support/skips.h"
 #include "transport/memory.h"
 #include "transport/numa.h"
 
@@ -181,10 +182,8 @@ static void test_no_cuda_no_memory(void **state)
     (void)state;
     offer_t offer;
     net_memory_t *memory = NULL;
-    if (access("/dev/nvidiactl", F_OK) == 0) {
-        print_message("skipped: there is a GPU\n");
-        skip();
-    }
+    if (access("/dev/nvidiactl", F_OK) == 0)
+        skip_because("there is a GPU");
     assert_int_equal(net_memory_create(NET_MEMORY_CUDA_IPC, 0, BYTES, &memory, offer), -ENOSYS);
     assert_int_equal(net_memory_create(NET_MEMORY_CUDA_VMM, 0, BYTES, &memory, offer), -ENOSYS);
 }
@@ -327,10 +326,8 @@ static void test_other_user(void **state)
 {
     (void)state;
     offer_t offer;
-    if (geteuid() != 0) {
-        print_message("skipped: being another user needs root\n");
-        skip();
-    }
+    if (geteuid() != 0)
+        skip_because("being another user needs root");
     net_memory_t *memory = make_memory(offer);
     assert_int_equal(run_processes(1, open_as_stranger, offer), 0);
     net_memory_destroy(memory);

@@ -22,6 +22,7 @@
 
 #include "children.h"
 #include "segments.h"
+#include "tests/support/skips.h"
 
 /* ---- Segments that are not ours ------------------------------------------------------ */
 
@@ -217,10 +218,8 @@ static void test_foreign_owner_is_refused(void **state)
     char name[SEGMENT_NAME_BYTES];
     net_key_t key = random_key();
     net_rendezvous_t *rendezvous;
-    if (geteuid() != 0) {
-        print_message("skipped: another user's file needs root to make\n");
-        skip();
-    }
+    if (geteuid() != 0)
+        skip_because("another user's file needs root to make");
     assert_int_equal(run_processes(1, squat, &key), 0);
     assert_int_equal(net_join(&key, &rendezvous), -EPERM);
     segment_name(&key, geteuid(), name);
@@ -275,10 +274,8 @@ static void test_full_and_closed_shm(void **state)
 {
     (void)state;
     net_key_t key = random_key();
-    if (run_processes(1, can_cover, NULL) != 0) {
-        print_message("skipped: cannot mount a tmpfs here\n");
-        skip();
-    }
+    if (run_processes(1, can_cover, NULL) != 0)
+        skip_because("cannot mount a tmpfs here");
     assert_int_equal(run_processes(1, join_in_full_shm, &key), 0);
     assert_int_equal(run_processes(1, join_in_closed_shm, &key), 0);
 }

@@ -22,6 +22,7 @@
 
 #include "children.h"
 #include "segments.h"
+#include "tests/support/skips.h"
 
 static int join_and_vanish(uint32_t rank, uint32_t nranks, void *argument)
 {
@@ -196,16 +197,13 @@ static void test_other_pid_namespace_counts_as_alive(void **state)
     (void)state;
     net_key_t key = random_key();
     net_rendezvous_t *rendezvous;
-    if (geteuid() != 0) {
-        print_message("skipped: a pid namespace needs root\n");
-        skip();
-    }
+    if (geteuid() != 0)
+        skip_because("a pid namespace needs root");
     assert_int_equal(net_join(&key, &rendezvous), 0);
     assert_int_equal(net_set_rank(rendezvous, 0, 2), 0);
     if (run_processes(1, join_elsewhere, &key) != 0 || net_count(rendezvous) != 2) {
         net_leave(rendezvous);
-        print_message("skipped: no pid namespace to be had here\n");
-        skip();
+        skip_because("no pid namespace to be had here");
     }
     assert_int_equal(net_poll(rendezvous, 0), 0);
     assert_int_equal(net_missing(rendezvous, 0), NET_MISSING_UNSEEN | NET_MISSING_AWAY); /* its death cannot be seen */
@@ -279,10 +277,8 @@ static void test_dead_container(void **state)
     (void)state;
     net_key_t key = random_key();
     net_rendezvous_t *rendezvous;
-    if (geteuid() != 0 || run_processes(1, join_elsewhere, &key) != 0) {
-        print_message("skipped: no pid namespace to be had here\n");
-        skip();
-    }
+    if (geteuid() != 0 || run_processes(1, join_elsewhere, &key) != 0)
+        skip_because("no pid namespace to be had here");
     assert_int_equal(net_join(&key, &rendezvous), 0);
     assert_int_equal(net_count(rendezvous), 1);
     net_leave(rendezvous);

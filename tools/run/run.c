@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "shim/real/real_parts.h"
 #include "tools/base/folder.h"
 #include "tools/base/tool.h"
 #include "tools/run/behind.h"
@@ -26,7 +27,7 @@
 static const char help[] =
     "usage: shunt run [--audit] [--report] [--] CMD [ARGUMENT...]\n\n"
     "Runs CMD with Shunt's libnccl.so.2 in NCCL's place: puts it in front of LD_PRELOAD and into\n"
-    "VLLM_NCCL_SO_PATH and SGLANG_NCCL_SO_PATH.\n\n"
+    "VLLM_NCCL_SO_PATH and SGLANG_NCCL_SO_PATH; an NCCL that these named becomes SHUNT_NCCL_PATH.\n\n"
     "  --audit       give Shunt also to programs that open NCCL by any other absolute path (LD_AUDIT,\n"
     "                libshunt_audit.so)\n"
     "  --report      at the end, on stderr: for each collective and size how many calls were taken or forwarded, why,\n"
@@ -88,7 +89,27 @@ static bool put_behind(const char *library, const char *command)
     return false;
 }
 
-/* The audit library lies beside Shunt's library and gets its path in SHUNT_LIB. */
+/* Take other Shunts' audit libraries, of a `shunt run` around this one, out of LD_AUDIT: the last of several has the
+ * final word. */
+static bool drop_audits(void)
+{
+    const char *old = secure_getenv("LD_AUDIT");
+    char *list = strdup(old != NULL ? old : ""), *kept = calloc(1, strlen(old != NULL ? old : "") + 2), *rest = NULL;
+    bool set = list != NULL && kept != NULL;
+    for (char *path = set ? strtok_r(list, ":", &rest) : NULL; path != NULL; path = strtok_r(NULL, ":", &rest)) {
+        const char *slash = strrchr(path, '/');
+        if (strcmp(slash != NULL ? slash + 1 : path, "libshunt_audit.so") != 0) {
+            strcat(strcat(kept, kept[0] != '\0' ? ":" : ""), path);
+        }
+    }
+    set = set && setenv("LD_AUDIT", kept, 1) == 0;
+    free(list);
+    free(kept);
+    return set;
+}
+
+/* The audit library lies beside Shunt's library, and finds it there: SHUNT_LIB would reach all children, another Shunt
+ * among them. */
 static bool audit(const char *library)
 {
     char path[PATH_MAX + 32];
@@ -98,7 +119,29 @@ static bool audit(const char *library)
         fprintf(stderr, "shunt run: %s: %s\n", path, strerror(errno));
         return false;
     }
-    return put_first("LD_AUDIT", path) && setenv("SHUNT_LIB", library, 1) == 0;
+    return drop_audits() && put_first("LD_AUDIT", path);
+}
+
+/* Let a variable that holds NCCL's path hold Shunt's. The NCCL that the user chose by it becomes the real one. */
+static bool replace(const char *variable, const char *library)
+{
+    char why[128];
+    const char *named = secure_getenv(variable), *real = secure_getenv("SHUNT_NCCL_PATH");
+    const bool has_real = real != NULL && real[0] != '\0';
+    bool set = true;
+    if (named == NULL || named[0] == '\0' || strcmp(named, library) == 0 || (has_real && strcmp(named, real) == 0)) {
+        return setenv(variable, library, 1) == 0;
+    }
+    fprintf(stderr, "shunt run: %s=%s is replaced by Shunt's library, which ", variable, named);
+    if (has_real) {
+        fprintf(stderr, "forwards to SHUNT_NCCL_PATH=%s\n", real);
+    } else if (shim_elf_check(named, why, sizeof why)) {
+        fprintf(stderr, "forwards to it (SHUNT_NCCL_PATH)\n");
+        set = setenv("SHUNT_NCCL_PATH", named, 1) == 0;
+    } else {
+        fprintf(stderr, "cannot forward to it (%s): SHUNT_NCCL_PATH may name another NCCL\n", why);
+    }
+    return set && setenv(variable, library, 1) == 0;
 }
 
 int tool_run_command(char **command, bool audited)
@@ -113,11 +156,14 @@ int tool_run_command(char **command, bool audited)
         fprintf(stderr, "shunt run: LD_PRELOAD cannot name a path with a blank or a colon: %s\n", library);
         return TOOL_FAILED;
     }
+    if (!replace("VLLM_NCCL_SO_PATH", library) || !replace("SGLANG_NCCL_SO_PATH", library)) {
+        perror("shunt run");
+        return TOOL_FAILED;
+    }
     if (!put_behind(library, command[0])) {
         return TOOL_FAILED;
     }
-    if (!put_first("LD_PRELOAD", library) || setenv("VLLM_NCCL_SO_PATH", library, 1) != 0 ||
-        setenv("SGLANG_NCCL_SO_PATH", library, 1) != 0) {
+    if (!put_first("LD_PRELOAD", library)) {
         perror("shunt run");
         return TOOL_FAILED;
     }
@@ -131,28 +177,35 @@ int tool_run_command(char **command, bool audited)
 
 /* ---- Report ---- */
 
-static volatile sig_atomic_t child;
-
-static void pass_on(int signal)
+/* Block all signals but those of faults and of a terminal that stops its jobs: none may end this process before it has
+ * removed its folder. */
+static void block_signals(sigset_t *blocked, sigset_t *old)
 {
-    if (child > 0) {
-        kill(child, signal);
+    static const int kept[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGTSTP, SIGTTIN, SIGTTOU};
+    sigfillset(blocked);
+    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
+        sigdelset(blocked, kept[i]);
     }
+    signal(SIGCHLD, SIG_DFL); /* ignored by some parents, which loses the exit status */
+    sigprocmask(SIG_BLOCK, blocked, old);
 }
 
-/* Ignore SIGINT and SIGQUIT, which a terminal sends to the command as well. */
-static int wait_for(pid_t pid)
+/* What a terminal sends, it sends to the command as well; of a hangup the first process of a session alone may hear. */
+static bool command_has_it(const siginfo_t *signal)
 {
-    const struct sigaction ignore = {.sa_handler = SIG_IGN}, pass = {.sa_handler = pass_on};
+    return signal->si_code > 0 && signal->si_signo != SIGHUP;
+}
+
+/* Pass each signal on, a scheduler's warning, say. */
+static int wait_for(pid_t pid, const sigset_t *blocked)
+{
     int status = 0;
-    child = pid;
-    sigaction(SIGINT, &ignore, NULL);
-    sigaction(SIGQUIT, &ignore, NULL);
-    sigaction(SIGTERM, &pass, NULL);
-    sigaction(SIGHUP, &pass, NULL);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    while (waitpid(pid, &status, WNOHANG) == 0) {
+        siginfo_t signal;
+        if (sigwaitinfo(blocked, &signal) > 0 && signal.si_signo != SIGCHLD && !command_has_it(&signal)) {
+            kill(pid, signal.si_signo);
+        }
     }
-    child = 0;
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
@@ -173,10 +226,12 @@ static void print_report(const char *folder)
 static int report(char **command, bool audited)
 {
     char folder[PATH_MAX], pattern[PATH_MAX + 16];
+    sigset_t blocked, old;
     const char *stats = secure_getenv("SHUNT_STATS");
     if (stats != NULL && stats[0] != '\0') {
         fprintf(stderr, "shunt run: --report takes the place of SHUNT_STATS=%s\n", stats);
     }
+    block_signals(&blocked, &old);
     if (!tool_folder_make("run", folder)) {
         return TOOL_FAILED;
     }
@@ -184,11 +239,12 @@ static int report(char **command, bool audited)
     fflush(NULL);
     const pid_t pid = fork();
     if (pid == 0) {
+        sigprocmask(SIG_SETMASK, &old, NULL);
         _exit(setenv("SHUNT_STATS", pattern, 1) == 0 ? tool_run_command(command, audited) : TOOL_FAILED);
     }
     int status = TOOL_FAILED;
     if (pid > 0) {
-        status = wait_for(pid);
+        status = wait_for(pid, &blocked);
         print_report(folder);
     } else {
         perror("shunt run: fork");

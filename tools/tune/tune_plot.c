@@ -98,20 +98,34 @@ static const char *colour(const char *name)
     return colours[sel_class_hash(name) % (sizeof colours / sizeof colours[0])];
 }
 
+/* Names come from the table. */
+static void print_name(const char *name)
+{
+    for (; *name != '\0'; name++) {
+        if (strchr("&<>", *name) != NULL) {
+            printf("&#%d;", *name);
+        } else {
+            putchar(*name);
+        }
+    }
+}
+
 static void draw_bar(const sel_file_row_t *row, uint64_t from, uint64_t to, int y)
 {
     const double left = place(from), right = place(to);
     if (right - left < 1) {
         return;
     }
-    printf("<rect x=\"%.0f\" y=\"%d\" width=\"%.0f\" height=\"%d\" fill=\"%s\"><title>%llu to %llu bytes: %s", left, y,
+    printf("<rect x=\"%.0f\" y=\"%d\" width=\"%.0f\" height=\"%d\" fill=\"%s\"><title>%llu to %llu bytes: ", left, y,
            right - left, BAR, row != NULL ? colour(row->algorithm) : "#dddddd", (unsigned long long)from,
-           (unsigned long long)to, row != NULL ? row->algorithm : TUNE_BUILTIN);
+           (unsigned long long)to);
+    print_name(row != NULL ? row->algorithm : TUNE_BUILTIN);
     printf(row != NULL && row->blocks != 0 ? " %u x %u</title></rect>\n" : "</title></rect>\n",
            row != NULL ? row->blocks : 0, row != NULL ? row->threads : 0);
     if (right - left > 60) {
-        printf("<text x=\"%.0f\" y=\"%d\" fill=\"white\">%s</text>\n", left + 4, y + BAR - 5,
-               row != NULL ? row->algorithm : "");
+        printf("<text x=\"%.0f\" y=\"%d\" fill=\"white\">", left + 4, y + BAR - 5);
+        print_name(row != NULL ? row->algorithm : "");
+        printf("</text>\n");
     }
 }
 
@@ -119,8 +133,9 @@ static void draw_lane(const tune_rows_t *rows, const lane_t *lane, int y)
 {
     char types[SEL_FILE_TYPES_BYTES];
     sel_file_types(lane->kinds, types);
-    printf("<text x=\"10\" y=\"%d\">%s, %s, %s</text>\n", y + BAR - 5, alg_collective_name(lane->like->collective),
-           lane->like->class_name, types);
+    printf("<text x=\"10\" y=\"%d\">%s, ", y + BAR - 5, alg_collective_name(lane->like->collective));
+    print_name(lane->like->class_name);
+    printf(", %s</text>\n", types);
     uint64_t from = 0;
     for (int step = FIRST_OCTAVE * 16; step <= MOST_OCTAVES * 16; step++) {
         const uint64_t at = (uint64_t)exp2(step / 16.0), end = (uint64_t)exp2((step + 1) / 16.0);
