@@ -102,8 +102,8 @@ net_key_t net_key_hash(const void *bytes, size_t size);
 /* Create or open the segment and take the next free slot. A stale segment (all joiners have left or died, in any pid
  * namespace) or a decided one is replaced; one of another user or with another layout version is refused (-EPERM,
  * -EPROTO). -ENOSPC: /dev/shm is full. Waits up to 10 s (-ETIMEDOUT) for another joiner that holds the segment's lock,
- * which takes microseconds unless that process is stopped. The first join of a process also checks up to 1024 segments
- * of this user and removes those that crashed runs left behind. A joiner has a file open until net_unlink or
+ * which takes microseconds unless that process is stopped. The first join of a process also checks up to 1024 files of
+ * this user and removes those that crashed runs left behind. A joiner has a file open until net_unlink or
  * net_leave. */
 int net_join(const net_key_t *key, net_rendezvous_t **rendezvous);
 /* Joiners so far, NET_MAX_SLOTS + 1 when overfull. */

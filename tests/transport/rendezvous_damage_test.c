@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -230,6 +231,80 @@ static void test_foreign_owner_is_refused(void **state)
     shm_unlink(name);
 }
 
+/* ---- What another user has put there --------------------------------------------------- */
+
+static volatile sig_atomic_t breaks;
+
+static void count_break(int signal)
+{
+    (void)signal;
+    breaks++;
+}
+
+typedef struct leased {
+    const char *name;
+    int told[2], done[2]; /* pipes: the lease is there; the test is done */
+} leased_t;
+
+/* Another user's file with a write lease: whoever opens it waits for minutes, unless he asks for no wait. The lease's
+ * owner hears of each try. */
+static int lease(uint32_t rank, uint32_t nranks, void *argument)
+{
+    const leased_t *leased = argument;
+    char byte = 0;
+    (void)rank, (void)nranks;
+    CHECK(setuid(ANOTHER_USER) == 0);
+    umask(0);
+    int fd = shm_open(leased->name, O_RDWR | O_CREAT | O_EXCL, 0666);
+    CHECK(fd >= 0);
+    CHECK(signal(SIGIO, count_break) != SIG_ERR);
+    CHECK(fcntl(fd, F_SETLEASE, F_WRLCK) == 0);
+    close(leased->done[1]);
+    CHECK(write(leased->told[1], &byte, 1) == 1);
+    while (read(leased->done[0], &byte, 1) < 0 && errno == EINTR)
+        ;
+    CHECK(breaks == 0);
+    return 0;
+}
+
+static void join_under(const net_key_t *key)
+{
+    net_rendezvous_t *rendezvous;
+    assert_int_equal(net_join(key, &rendezvous), -EPERM);
+}
+
+static void sweep_over(const net_key_t *key)
+{
+    (void)key;
+    net_segment_sweep();
+}
+
+static void test_a_strangers_lease_is_not_waited_for(void **state)
+{
+    (void)state;
+    void (*const tries[])(const net_key_t *) = {sweep_over, join_under};
+    if (geteuid() != 0) {
+        print_message("skipped: another user's file needs root to make\n");
+        skip();
+    }
+    for (int i = 0; i < 2; i++) {
+        char name[SEGMENT_NAME_BYTES], byte;
+        net_key_t key = random_key();
+        leased_t leased = {.name = name};
+        segment_name(&key, geteuid(), name);
+        assert_int_equal(pipe(leased.told) | pipe(leased.done), 0);
+        pid_t child = start_child(lease, 0, 1, &leased);
+        close(leased.told[1]);
+        assert_int_equal(read(leased.told[0], &byte, 1), 1);
+        tries[i](&key);
+        close(leased.done[1]);
+        assert_true(wait_child(child));
+        close(leased.told[0]);
+        close(leased.done[0]);
+        shm_unlink(name);
+    }
+}
+
 /* ---- Where shared memory is missing --------------------------------------------------- */
 
 /* Mount a small tmpfs over /dev/shm, in this process only. */
@@ -252,6 +327,41 @@ static int join_in_full_shm(uint32_t rank, uint32_t nranks, void *argument)
     CHECK(segment_names() == 0);
     CHECK(net_memory_create(NET_MEMORY_HOST, 0, 1 << 20, &memory, offer) == 0); /* needs no /dev/shm */
     net_memory_destroy(memory);
+    return 0;
+}
+
+enum { STRANGERS = 1100 };
+
+static int make_strangers(uint32_t first, uint32_t nranks, void *argument)
+{
+    (void)nranks, (void)argument;
+    const unsigned long victim = geteuid();
+    CHECK(setuid(ANOTHER_USER) == 0);
+    for (uint32_t i = first; i < first + STRANGERS; i++) {
+        char name[SEGMENT_NAME_BYTES];
+        snprintf(name, sizeof name, "/shunt-%lu-%032x", victim, i);
+        int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+        CHECK(fd >= 0);
+        close(fd);
+    }
+    return 0;
+}
+
+/* Strangers' files, on both sides of the user's own in whatever order a folder is read. */
+static int sweep_among_strangers(uint32_t rank, uint32_t nranks, void *argument)
+{
+    char name[SEGMENT_NAME_BYTES];
+    (void)rank, (void)nranks;
+    CHECK(cover_shm("size=16m,mode=1777") == 0);
+    CHECK(run_processes(1, make_strangers, NULL) == 0);
+    segment_name(argument, geteuid(), name);
+    int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600); /* half made by a process that died */
+    CHECK(fd >= 0);
+    close(fd);
+    CHECK(wait_child(start_child(make_strangers, STRANGERS, 1, NULL)));
+    net_segment_sweep();
+    CHECK(!segment_has_name(argument));
+    CHECK(segment_names() == 2 * STRANGERS);
     return 0;
 }
 
@@ -281,6 +391,7 @@ static void test_full_and_closed_shm(void **state)
     }
     assert_int_equal(run_processes(1, join_in_full_shm, &key), 0);
     assert_int_equal(run_processes(1, join_in_closed_shm, &key), 0);
+    assert_int_equal(run_processes(1, sweep_among_strangers, &key), 0);
 }
 
 int main(void)
@@ -292,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_invalid_verdict),
         cmocka_unit_test(test_lost_rank),
         cmocka_unit_test(test_foreign_owner_is_refused),
+        cmocka_unit_test(test_a_strangers_lease_is_not_waited_for),
         cmocka_unit_test(test_full_and_closed_shm),
     };
     return cmocka_run_group_tests_name("rendezvous_damage", tests, NULL, NULL);
