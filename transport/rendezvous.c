@@ -203,7 +203,7 @@ void net_set_away(net_rendezvous_t *rendezvous, bool away)
 
 static bool is_seen(net_slot_t *slot)
 {
-    const uint64_t here = net_process_self().pid_namespace;
+    const uint32_t here = net_process_self().pid_namespace;
     return slot && slot->process.pid_namespace == here && !net_slot_gone(slot);
 }
 

@@ -27,8 +27,9 @@ extern "C" {
  */
 typedef struct net_process {
     int64_t pid;
-    uint64_t start_ticks;   /* field 22 of /proc/<pid>/stat; 0 where there is no /proc */
-    uint64_t pid_namespace; /* inode of /proc/self/ns/pid; 0 where there is no /proc */
+    uint64_t start_ticks;    /* field 22 of /proc/<pid>/stat; 0 where there is no /proc */
+    uint32_t pid_namespace;  /* inode of /proc/self/ns/pid; 0 where there is no /proc */
+    uint32_t time_namespace; /* likewise; processes of two read each other's start_ticks by other clocks */
 } net_process_t;
 net_process_t net_process_self(void);
 /* False once the process is gone (a zombie is). A process of another pid namespace cannot be checked and counts as
