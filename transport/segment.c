@@ -69,8 +69,9 @@ static void prefix_text(char prefix[SEGMENT_NAME_BYTES])
 
 static void name_text(const net_key_t *key, char name[SEGMENT_NAME_BYTES])
 {
-    snprintf(name, SEGMENT_NAME_BYTES, "/shunt-%lu-%016" PRIx64 "%016" PRIx64, (unsigned long)geteuid(), key->word[0],
-             key->word[1]);
+    const net_key_t shown = net_key_name(key);
+    snprintf(name, SEGMENT_NAME_BYTES, "/shunt-%lu-%016" PRIx64 "%016" PRIx64, (unsigned long)geteuid(), shown.word[0],
+             shown.word[1]);
 }
 
 static int lock_file(int fd)

@@ -68,7 +68,7 @@ void net_lock_give(net_lock_t *lock);
 
 /* ---- Rendezvous ---------------------------------------------------------------
  *
- * A segment of POSIX shared memory, mode 0600, named by uid and key, in which the
+ * A segment of POSIX shared memory, mode 0600, named after uid and key, in which the
  * ranks of one communicator publish records. A rank joins before the real init,
  * which returns only when all ranks have joined; so afterwards count == nranks
  * means that all ranks are on this host and run Shunt.
@@ -89,6 +89,7 @@ static inline size_t net_record_bytes(uint32_t stage)
     return stage == 0 ? NET_RECORD_BYTES : NET_LATER_BYTES;
 }
 
+/* Never shown: who knows a communicator's key knows those of its children, and could make their segments first. */
 typedef struct net_key {
     uint64_t word[2]; /* a 128-bit hash; see net_key_hash */
 } net_key_t;
@@ -99,6 +100,8 @@ typedef enum net_verdict { NET_PENDING = 0, NET_ATTACHED = 1, NET_DECLINED = 2 }
 
 /* Hash of bytes into a key (for a unique id, a parent key with colour and number, ...). */
 net_key_t net_key_hash(const void *bytes, size_t size);
+/* What the name of a key's segment shows. Neither the key nor another key's name follows from it. */
+net_key_t net_key_name(const net_key_t *key);
 
 /* Create or open the segment and take the next free slot. A stale segment (all joiners have left or died, in any pid
  * namespace) or a decided one is replaced; one of another user or with another layout version is refused (-EPERM,

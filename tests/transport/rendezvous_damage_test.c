@@ -231,7 +231,30 @@ static void test_foreign_owner_is_refused(void **state)
     shm_unlink(name);
 }
 
-/* ---- What another user has put there --------------------------------------------------- */
+/* ---- Where shared memory is missing --------------------------------------------------- */
+
+/* Mount a small tmpfs over /dev/shm, in this process only. */
+static int cover_shm(const char *options)
+{
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("tmpfs", "/dev/shm", "tmpfs", 0, options) != 0)
+        return -errno;
+    return 0;
+}
+
+static int join_in_full_shm(uint32_t rank, uint32_t nranks, void *argument)
+{
+    net_rendezvous_t *rendezvous;
+    net_memory_t *memory;
+    uint8_t offer[NET_OFFER_BYTES];
+    (void)rank, (void)nranks;
+    CHECK(cover_shm("size=16k,mode=1777") == 0);
+    CHECK(net_join(argument, &rendezvous) == -ENOSPC);
+    CHECK(segment_names() == 0);
+    CHECK(net_memory_create(NET_MEMORY_HOST, 0, 1 << 20, &memory, offer) == 0); /* needs no /dev/shm */
+    net_memory_destroy(memory);
+    return 0;
+}
 
 static volatile sig_atomic_t breaks;
 
@@ -267,66 +290,43 @@ static int lease(uint32_t rank, uint32_t nranks, void *argument)
     return 0;
 }
 
-static void join_under(const net_key_t *key)
+static int try_beside_lease(int (*attempt)(const net_key_t *))
 {
-    net_rendezvous_t *rendezvous;
-    assert_int_equal(net_join(key, &rendezvous), -EPERM);
+    char name[SEGMENT_NAME_BYTES], byte;
+    net_key_t key = random_key();
+    leased_t leased = {.name = name};
+    segment_name(&key, geteuid(), name);
+    CHECK(pipe(leased.told) == 0 && pipe(leased.done) == 0);
+    pid_t child = start_child(lease, 0, 1, &leased);
+    close(leased.told[1]);
+    CHECK(read(leased.told[0], &byte, 1) == 1);
+    const int failed = attempt(&key);
+    close(leased.done[1]);
+    CHECK(wait_child(child));
+    return failed;
 }
 
-static void sweep_over(const net_key_t *key)
+static int sweep_over(const net_key_t *key)
 {
     (void)key;
     net_segment_sweep();
-}
-
-static void test_a_strangers_lease_is_not_waited_for(void **state)
-{
-    (void)state;
-    void (*const tries[])(const net_key_t *) = {sweep_over, join_under};
-    if (geteuid() != 0) {
-        print_message("skipped: another user's file needs root to make\n");
-        skip();
-    }
-    for (int i = 0; i < 2; i++) {
-        char name[SEGMENT_NAME_BYTES], byte;
-        net_key_t key = random_key();
-        leased_t leased = {.name = name};
-        segment_name(&key, geteuid(), name);
-        assert_int_equal(pipe(leased.told) | pipe(leased.done), 0);
-        pid_t child = start_child(lease, 0, 1, &leased);
-        close(leased.told[1]);
-        assert_int_equal(read(leased.told[0], &byte, 1), 1);
-        tries[i](&key);
-        close(leased.done[1]);
-        assert_true(wait_child(child));
-        close(leased.told[0]);
-        close(leased.done[0]);
-        shm_unlink(name);
-    }
-}
-
-/* ---- Where shared memory is missing --------------------------------------------------- */
-
-/* Mount a small tmpfs over /dev/shm, in this process only. */
-static int cover_shm(const char *options)
-{
-    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount("tmpfs", "/dev/shm", "tmpfs", 0, options) != 0)
-        return -errno;
     return 0;
 }
 
-static int join_in_full_shm(uint32_t rank, uint32_t nranks, void *argument)
+static int join_over_stranger(const net_key_t *key)
 {
     net_rendezvous_t *rendezvous;
-    net_memory_t *memory;
-    uint8_t offer[NET_OFFER_BYTES];
-    (void)rank, (void)nranks;
-    CHECK(cover_shm("size=16k,mode=1777") == 0);
-    CHECK(net_join(argument, &rendezvous) == -ENOSPC);
-    CHECK(segment_names() == 0);
-    CHECK(net_memory_create(NET_MEMORY_HOST, 0, 1 << 20, &memory, offer) == 0); /* needs no /dev/shm */
-    net_memory_destroy(memory);
+    CHECK(net_join(key, &rendezvous) == -EPERM);
+    return 0;
+}
+
+/* Where nobody else sweeps. */
+static int meet_leases(uint32_t rank, uint32_t nranks, void *argument)
+{
+    (void)rank, (void)nranks, (void)argument;
+    CHECK(cover_shm("size=1m,mode=1777") == 0);
+    CHECK(try_beside_lease(sweep_over) == 0);
+    CHECK(try_beside_lease(join_over_stranger) == 0);
     return 0;
 }
 
@@ -392,6 +392,7 @@ static void test_full_and_closed_shm(void **state)
     assert_int_equal(run_processes(1, join_in_full_shm, &key), 0);
     assert_int_equal(run_processes(1, join_in_closed_shm, &key), 0);
     assert_int_equal(run_processes(1, sweep_among_strangers, &key), 0);
+    assert_int_equal(run_processes(1, meet_leases, NULL), 0);
 }
 
 int main(void)
@@ -403,7 +404,6 @@ int main(void)
         cmocka_unit_test(test_invalid_verdict),
         cmocka_unit_test(test_lost_rank),
         cmocka_unit_test(test_foreign_owner_is_refused),
-        cmocka_unit_test(test_a_strangers_lease_is_not_waited_for),
         cmocka_unit_test(test_full_and_closed_shm),
     };
     return cmocka_run_group_tests_name("rendezvous_damage", tests, NULL, NULL);

@@ -49,6 +49,10 @@ static void test_keys_differ(void **state)
         net_key_t b = net_key_hash(bytes, size + 1);
         assert_true(a.word[0] != b.word[0] && a.word[1] != b.word[1]);
     }
+    /* The first of the vectors that its authors published. */
+    const net_key_t known = {{UINT64_C(0x0706050403020100), UINT64_C(0x0f0e0d0c0b0a0908)}};
+    const net_key_t name = net_key_name(&known);
+    assert_true(name.word[0] == UINT64_C(0xe6a825ba047f81a3) && name.word[1] == UINT64_C(0x930255c71472f66d));
     net_key_t zero = net_key_hash(bytes, 128);
     for (size_t bit = 0; bit < 128 * 8; bit++) {
         bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
