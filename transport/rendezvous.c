@@ -81,6 +81,11 @@ int net_join(const net_key_t *key, net_rendezvous_t **rendezvous)
     return 0;
 }
 
+net_key_t net_place(const net_rendezvous_t *rendezvous)
+{
+    return segment_of(rendezvous)->place;
+}
+
 uint32_t net_count(const net_rendezvous_t *rendezvous)
 {
     uint32_t joined = atomic_load_explicit(&segment_of(rendezvous)->joined, memory_order_acquire);

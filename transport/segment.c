@@ -33,6 +33,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -111,11 +112,14 @@ static int check_owner(const struct stat *info)
 }
 
 /* The file was just made, or its creator died before it was done: all relevant bytes are zero. */
-static void fill(net_segment_t *segment)
+static int fill(net_segment_t *segment)
 {
+    if (getrandom(&segment->place, sizeof segment->place, 0) != (ssize_t)sizeof segment->place)
+        return -EIO;
     segment->version = SEGMENT_VERSION;
     segment->bytes = sizeof *segment;
     atomic_store_explicit(&segment->magic, SEGMENT_MAGIC, memory_order_release);
+    return 0;
 }
 
 static int check_layout(net_segment_t *segment)
@@ -236,8 +240,9 @@ static int adopt(net_named_t *named, const struct stat *info)
     if (error)
         return error;
     if (atomic_load_explicit(&named->segment->magic, memory_order_acquire) == 0)
-        fill(named->segment);
-    error = check_layout(named->segment);
+        error = fill(named->segment);
+    if (!error)
+        error = check_layout(named->segment);
     if (!error && finished(named->segment, named->fd)) {
         shm_unlink(named->name);
         error = -EAGAIN;

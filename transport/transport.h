@@ -110,6 +110,8 @@ net_key_t net_key_name(const net_key_t *key);
  * this user and removes those that crashed runs left behind. A joiner has a file open until net_unlink or
  * net_leave. */
 int net_join(const net_key_t *key, net_rendezvous_t **rendezvous);
+/* Random, the same for all that joined this segment, and for nobody else: who has the same one is on the same host. */
+net_key_t net_place(const net_rendezvous_t *rendezvous);
 /* Joiners so far, NET_MAX_SLOTS + 1 when overfull. */
 uint32_t net_count(const net_rendezvous_t *rendezvous);
 /* Set this joiner's rank and the number of ranks; once, before the first post. -EEXIST if another joiner has that rank;

@@ -26,7 +26,7 @@
 #include "shim/setup/rdma.h"
 #include "shim/setup/setup.h"
 
-enum { ROUNDS = 2, AGREE_ROUNDS = 2, RECORD_LAYOUT = 4 };
+enum { ROUNDS = 2, AGREE_ROUNDS = 2, RECORD_LAYOUT = 5 };
 
 /* A rank's first record. Plain data without padding. */
 typedef struct record {
@@ -180,7 +180,7 @@ static int open_sockets(const shim_hosts_request_t *request, sockets_t *sockets,
     memset(record, 0, sizeof(*record));
     record->version = SHUNT_VERSION_CODE;
     record->layout = RECORD_LAYOUT;
-    record->host = shim_identity_host();
+    record->host = request->place;
     record->nccl_host = shim_identity_nccl_host();
     record->color = request->color;
     record->order = request->order;

@@ -17,7 +17,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "shim/base/clock.h"
@@ -145,17 +144,6 @@ static net_key_t boot_id(void)
         close(file);
     }
     return hash_text(text);
-}
-
-net_key_t shim_identity_host(void)
-{
-    struct stat shared = {0};
-    const bool any = stat("/dev/shm", &shared) == 0;
-    const struct {
-        net_key_t boot, name;
-        uint64_t shared;
-    } host = {boot_id(), hash_text(shim_nccl_env("NCCL_HOSTID")), any ? shared.st_dev : 0};
-    return net_key_hash(&host, sizeof(host));
 }
 
 net_key_t shim_identity_nccl_host(void)

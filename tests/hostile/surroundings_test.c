@@ -174,6 +174,30 @@ static void shm_is_not_shared(void **state)
     assert_int_equal(ranks_run(&plan), 0);
 }
 
+/* They share a kernel and its /dev/shm, and yet do not meet there: as two machines cloned from one snapshot, which have
+ * one boot id. */
+static void users_body(ranks_t *ranks)
+{
+    ncclComm_t comm, child = NULL;
+    const int user = ranks->rank == 0 ? STRANGER : OTHER;
+    CHECK(setgid((gid_t)user) == 0 && setuid((uid_t)user) == 0);
+    comm = ranks_init(ranks);
+    CHECK_NCCL(ncclCommSplit(comm, 0, ranks->rank, &child, NULL));
+    works(child, ranks->nranks);
+    works(comm, ranks->nranks);
+}
+
+static void users_are_hosts(void **state)
+{
+    ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .body = users_body};
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("skipped: two users need root\n");
+        skip();
+    }
+    assert_int_equal(ranks_run(&plan), 0);
+}
+
 /* ---- /proc, limits, homes ------------------------------------------------------------------ */
 
 /* Peers' memory is opened through /proc. */
@@ -455,15 +479,25 @@ static void squatter_body(ranks_t *ranks)
     close(file);
 }
 
-static void strangers_know_no_names(void **state)
+/* In a folder of their own, so that no name of another program is taken for theirs. */
+static int run_squatter(const void *argument)
 {
     ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 3, .body = squatter_body};
+    (void)argument;
+    if (own_mounts() != 0 || cover("/dev/shm", "size=16m,mode=1777") != 0)
+        return 1;
+    return ranks_run(&plan);
+}
+
+static void strangers_know_no_names(void **state)
+{
     (void)state;
+    needs_mounts();
     if (geteuid() != 0) {
         print_message("skipped: two other users need root\n");
         skip();
     }
-    assert_int_equal(ranks_run(&plan), 0);
+    assert_int_equal(in_child(run_squatter, NULL), 0);
 }
 
 int main(void)
@@ -473,6 +507,7 @@ int main(void)
         cmocka_unit_test(shm_is_small),
         cmocka_unit_test(shm_is_closed),
         cmocka_unit_test(shm_is_not_shared),
+        cmocka_unit_test(users_are_hosts),
         cmocka_unit_test(proc_is_empty),
         cmocka_unit_test(limits),
         cmocka_unit_test(homes),
