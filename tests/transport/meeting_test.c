@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
@@ -109,6 +110,62 @@ static void waits_have_limits(void **state)
     group.invitation.address = gone;
     limit = for_long();
     assert_int_equal(net_meeting_join(&group.invitation, &group.key, 0, 2, 1, &limit, &meeting), -ECONNREFUSED);
+}
+
+/* A listener whose queue is full: the system drops what calls it. */
+typedef struct deaf {
+    int listener, filler[8];
+    net_address_t address;
+} deaf_t;
+
+static void fill_queue(deaf_t *deaf)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(at);
+    deaf->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_int_equal(bind(deaf->listener, (struct sockaddr *)&at, size), 0);
+    assert_int_equal(listen(deaf->listener, 0), 0);
+    assert_int_equal(getsockname(deaf->listener, (struct sockaddr *)&at, &size), 0);
+    deaf->address = (net_address_t){.port = ntohs(at.sin_port), .family = AF_INET};
+    memcpy(deaf->address.ip, &at.sin_addr, 4);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(wire_connect_begin(&deaf->address, &deaf->filler[i]), 0);
+}
+
+static void *hear_later(void *argument)
+{
+    const deaf_t *deaf = argument;
+    usleep(2500000); /* the first call and its first repetition are lost, after 1 s */
+    for (int i = 0; i < 8; i++)
+        wire_close(deaf->filler[i]);
+    for (int accepted = 0; accepted >= 0;)
+        close(accepted = accept(deaf->listener, NULL, NULL));
+    return NULL;
+}
+
+static void lost_calls_are_repeated(void **state)
+{
+    (void)state;
+    deaf_t deaf;
+    pthread_t thread;
+    net_meeting_t *meeting;
+    group_t group = new_group();
+    fill_queue(&deaf);
+    group.invitation.address = deaf.address;
+    const net_limit_t limit = for_long();
+    assert_int_equal(pthread_create(&thread, NULL, hear_later, &deaf), 0);
+    assert_int_equal(net_meeting_join(&group.invitation, &group.key, 0, 2, 1, &limit, &meeting), 0);
+    pthread_join(thread, NULL);
+    net_meeting_leave(meeting);
+    close(deaf.listener);
+
+    fill_queue(&deaf); /* and for ever, which is not the same as a rank that does not come */
+    const net_limit_t soon = for_ms(100);
+    group.invitation.address = deaf.address;
+    assert_int_equal(net_meeting_join(&group.invitation, &group.key, 0, 2, 1, &soon, &meeting), -EHOSTUNREACH);
+    for (int i = 0; i < 8; i++)
+        wire_close(deaf.filler[i]);
+    close(deaf.listener);
 }
 
 static void invitations_are_recognised(void **state)
@@ -231,6 +288,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ranks_meet),
         cmocka_unit_test(leaving_is_told),
         cmocka_unit_test(waits_have_limits),
+        cmocka_unit_test(lost_calls_are_repeated),
         cmocka_unit_test(invitations_are_recognised),
         cmocka_unit_test(children_are_others),
         cmocka_unit_test(a_copy_keeps_no_connection),
