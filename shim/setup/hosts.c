@@ -84,7 +84,7 @@ void shim_hosts_invite(ncclUniqueId *id)
     static const net_invitation_t empty;
     net_invitation_t invitation;
     const net_interfaces_t wanted = interfaces();
-    if (!shim_host_mode() && !shim_identity_takes_hosts())
+    if (!shim_settings()->listen || (!shim_host_mode() && !shim_identity_takes_hosts()))
         return; /* nobody will meet (begin.c) */
     if (memcmp(id->internal + INVITATION_AT, &empty, sizeof(empty)) != 0)
         return;
@@ -140,11 +140,12 @@ static void failed(shim_hosts_t *hosts, const char *format, ...)
     *hosts->failed = hosts->failure;
 }
 
-/* Since the wait that the deadline ends began. */
+/* Since the wait that the deadline ends began; the system may give up before. */
 static uint32_t waited_ms(const shim_hosts_request_t *request)
 {
     const uint64_t began_ns = request->deadline_ns - request->limit_ms * UINT64_C(1000000);
-    return (uint32_t)((shim_now_ns() - began_ns) / 1000000);
+    const uint64_t waited = (shim_now_ns() - began_ns) / 1000000;
+    return waited < request->limit_ms ? (uint32_t)waited : request->limit_ms;
 }
 
 static void meeting_failed(shim_hosts_t *hosts, int error)
@@ -159,7 +160,7 @@ static void meeting_failed(shim_hosts_t *hosts, int error)
         failed(hosts, "a rank of several hosts died or gave up during set-up");
         break;
     case -EHOSTUNREACH:
-        failed(hosts, "nothing answers at %s (tried for %u ms; NCCL_SOCKET_IFNAME chooses the interface)", where,
+        failed(hosts, "nothing answers at %s within %u ms; NCCL_SOCKET_IFNAME chooses the interface", where,
                waited_ms(&hosts->request));
         break;
     case -ETIMEDOUT:
