@@ -4,6 +4,9 @@
  * byte that was offered can be read.
  *
  * The owner's process is always this one: others' files are not the harness's to open.
+ *
+ * Input: a byte whose lowest bit says that the owner looks like another process, then
+ * pairs of a place in the offer and the bits to turn there.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,13 +28,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     net_offer_t changed;
     if (!own)
         expect(net_memory_create(NET_MEMORY_HOST, 0, BYTES, &own, offer) == 0);
-    /* What the input does not say is right. */
+    const bool foreign = size > 0 && (data[0] & 1);
+    if (size > 0)
+        data++, size--;
     uint8_t bytes[NET_OFFER_BYTES];
     memcpy(bytes, offer, sizeof(bytes));
     for (; size >= 2; data += 2, size -= 2)
         bytes[data[0]] ^= data[1];
     memcpy(&changed, bytes, sizeof(changed));
     changed.owner.pid = ((const net_offer_t *)(const void *)offer)->owner.pid;
+    if (foreign)
+        changed.owner.start_ticks = 0;
     memcpy(bytes, &changed, sizeof(changed));
     if (net_memory_open(own, 0, bytes, &mapping) != 0)
         return 0;
