@@ -168,6 +168,52 @@ static void lost_calls_are_repeated(void **state)
     close(deaf.listener);
 }
 
+enum { PUSHES = 3, HEARD = sizeof(wire_hello_t) + sizeof(meeting_head_t) + sizeof(uint32_t) };
+
+/* A listener that strangers crowd: it drops the first callers before it has heard them. */
+static void *push_out(void *argument)
+{
+    const int listener = *(const int *)argument;
+    const net_limit_t limit = for_long();
+    struct {
+        wire_hello_t hello;
+        meeting_head_t head;
+        uint32_t record;
+    } heard;
+    int connection;
+    for (int i = 0; i <= PUSHES; i++) {
+        while (wire_accept(listener, &connection) != 0)
+            usleep(100);
+        if (i < PUSHES)
+            wire_close(connection);
+    }
+    const bool sound = wire_read(connection, &heard, HEARD, &limit) == 0 && heard.hello.magic == WIRE_MAGIC;
+    if (sound)
+        wire_write(connection, &heard.head, sizeof(heard.head) + sizeof(heard.record), &limit);
+    wire_close(connection);
+    return NULL;
+}
+
+static void a_rank_that_is_pushed_out_comes_again(void **state)
+{
+    (void)state;
+    int listener;
+    pthread_t thread;
+    net_meeting_t *meeting;
+    uint32_t own = 7, all = 0;
+    group_t group = new_group();
+    const net_limit_t limit = for_long();
+    group.invitation.address.port = 0;
+    assert_int_equal(wire_listen(&group.invitation.address, &listener), 0);
+    assert_int_equal(pthread_create(&thread, NULL, push_out, &listener), 0);
+    assert_int_equal(net_meeting_join(&group.invitation, &group.key, 0, 1, 1, &limit, &meeting), 0);
+    assert_int_equal(net_meeting_exchange(meeting, &own, sizeof(own), &all, &limit), 0);
+    assert_int_equal(all, own);
+    net_meeting_leave(meeting);
+    pthread_join(thread, NULL);
+    wire_close(listener);
+}
+
 static void invitations_are_recognised(void **state)
 {
     (void)state;
@@ -289,6 +335,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(leaving_is_told),
         cmocka_unit_test(waits_have_limits),
         cmocka_unit_test(lost_calls_are_repeated),
+        cmocka_unit_test(a_rank_that_is_pushed_out_comes_again),
         cmocka_unit_test(invitations_are_recognised),
         cmocka_unit_test(children_are_others),
         cmocka_unit_test(a_copy_keeps_no_connection),
