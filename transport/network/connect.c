@@ -20,7 +20,7 @@
 
 #include "transport/network/link.h"
 
-enum { MOST_CALLERS = 32, CALLERS_A_LOOK = 32, AGAIN_MS = 20 };
+enum { MOST_CALLERS = 32, AGAIN_MS = 20 };
 
 /* A connection to a peer, which answers; or one that was accepted, whose hello is awaited. */
 typedef struct caller {
@@ -146,20 +146,20 @@ static void drop_caller(connecting_t *state, uint32_t index)
     memmove(&state->caller[index], &state->caller[index + 1], sizeof(state->caller[0]) * behind);
 }
 
-/* The first of those that have said nothing goes, unless it turns out to be a peer: whose hello has come is heard. */
+/* The first of those that have said nothing goes. No more are let in at a look than there is room for, so each was
+ * listened to before. */
 static void make_room(connecting_t *state)
 {
     if (state->callers < MOST_CALLERS)
         return;
-    if (hear_caller(state, &state->caller[0]))
-        wire_close(state->caller[0].connection);
+    wire_close(state->caller[0].connection);
     drop_caller(state, 0);
 }
 
 static void accept_callers(connecting_t *state)
 {
     int connection, error = 0;
-    for (int i = 0; i < CALLERS_A_LOOK && state->missing > 0; i++) {
+    for (int i = 0; i < MOST_CALLERS && state->missing > 0; i++) {
         error = wire_accept(state->network->listener, &connection);
         if (error)
             break;
