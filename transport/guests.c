@@ -22,7 +22,7 @@ enum { SEATS = 16 };
 typedef struct seat {
     _Atomic int64_t pid;
     _Atomic uint64_t start_ticks;
-    _Atomic uint64_t pid_namespace;
+    _Atomic uint32_t pid_namespace, time_namespace;
 } seat_t;
 
 struct net_guest_page {
@@ -44,13 +44,15 @@ int net_guests_open(net_guest_book_t *book, net_host_place_t *place)
 }
 
 /* Guests open /proc/<pid> of the owner, so their pid namespace is the owner's if the seat does not name one yet. */
-static bool is_taken(seat_t *seat, uint64_t pid_namespace)
+static bool is_taken(seat_t *seat, uint32_t pid_namespace)
 {
     int64_t pid = atomic_load(&seat->pid);
     if (pid == 0)
         return false;
-    net_process_t process = {
-        .pid = pid, .start_ticks = atomic_load(&seat->start_ticks), .pid_namespace = atomic_load(&seat->pid_namespace)};
+    net_process_t process = {.pid = pid,
+                             .start_ticks = atomic_load(&seat->start_ticks),
+                             .pid_namespace = atomic_load(&seat->pid_namespace),
+                             .time_namespace = atomic_load(&seat->time_namespace)};
     if (process.start_ticks == 0)
         process.pid_namespace = pid_namespace;
     return net_process_alive(&process); /* a guest that enters after the close leaves again */
@@ -86,6 +88,7 @@ static int take_seat(net_guest_page_t *page, uint32_t *taken)
         if (!atomic_compare_exchange_strong(&page->seat[i].pid, &nobody, self.pid))
             continue;
         atomic_store(&page->seat[i].pid_namespace, self.pid_namespace);
+        atomic_store(&page->seat[i].time_namespace, self.time_namespace);
         atomic_store(&page->seat[i].start_ticks, self.start_ticks);
         *taken = i;
         return 0;

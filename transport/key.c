@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * key.c - a 128-bit hash for names of segments.
+ * key.c - 128-bit keys of communicators, and the names of their segments.
  *
- * The input is a random unique id, so the hash must spread well but need not
- * resist an attacker: the segment's owner and mode protect it.
+ * A key follows from a random unique id, or from its parent's key. It must spread
+ * well, but need not resist an attacker, who never sees one. He sees names: they are
+ * a keyed one-way function (SipHash-2-4, Aumasson and Bernstein 2012) of nothing but
+ * the key, so no name leads to another one's.
  */
 #include <string.h>
 
@@ -34,4 +36,41 @@ net_key_t net_key_hash(const void *bytes, size_t size)
         size -= part;
     }
     return (net_key_t){{mix(low + high), mix(high ^ (low >> 1))}};
+}
+
+static uint64_t turned(uint64_t x, int bits)
+{
+    return x << bits | x >> (64 - bits);
+}
+
+static void sip_rounds(uint64_t v[4], int rounds)
+{
+    for (int i = 0; i < rounds; i++) {
+        v[0] += v[1];
+        v[2] += v[3];
+        v[1] = turned(v[1], 13) ^ v[0];
+        v[3] = turned(v[3], 16) ^ v[2];
+        v[0] = turned(v[0], 32);
+        v[2] += v[1];
+        v[0] += v[3];
+        v[1] = turned(v[1], 17) ^ v[2];
+        v[3] = turned(v[3], 21) ^ v[0];
+        v[2] = turned(v[2], 32);
+    }
+}
+
+/* SipHash-2-4 with 128 bits, of the empty message: its one block, the length, is zero. */
+net_key_t net_key_name(const net_key_t *key)
+{
+    net_key_t name;
+    uint64_t v[4] = {key->word[0] ^ UINT64_C(0x736f6d6570736575), key->word[1] ^ UINT64_C(0x646f72616e646f6d) ^ 0xee,
+                     key->word[0] ^ UINT64_C(0x6c7967656e657261), key->word[1] ^ UINT64_C(0x7465646279746573)};
+    sip_rounds(v, 2);
+    v[2] ^= 0xee;
+    sip_rounds(v, 4);
+    name.word[0] = v[0] ^ v[1] ^ v[2] ^ v[3];
+    v[1] ^= 0xdd;
+    sip_rounds(v, 4);
+    name.word[1] = v[0] ^ v[1] ^ v[2] ^ v[3];
+    return name;
 }

@@ -135,7 +135,8 @@ static net_memory_t *hold(const net_offer_t *offer)
 
 static bool same_process(const net_process_t *a, const net_process_t *b)
 {
-    return a->pid == b->pid && a->start_ticks == b->start_ticks && a->pid_namespace == b->pid_namespace;
+    return a->pid == b->pid && a->start_ticks == b->start_ticks && a->pid_namespace == b->pid_namespace &&
+           a->time_namespace == b->time_namespace;
 }
 
 /* Copy an offer (it may lie in shared memory) and check what all kinds have in common. */

@@ -3,7 +3,8 @@
  * process.c - the identity of a process, and whether it still runs.
  *
  * A pid is reused, so the start time that the kernel keeps (clock ticks since
- * boot) is compared too. Nothing is cached: a fork would make it wrong.
+ * boot) is compared too, if both read it in one time namespace: each adds its own
+ * offset. Nothing is cached: a fork would make it wrong.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -47,16 +48,27 @@ static int read_stat(int64_t pid, process_stat_t *stat)
     return 0;
 }
 
-static uint64_t own_namespace(void)
+static uint32_t own_namespace(const char *path)
 {
     struct stat info;
-    return stat("/proc/self/ns/pid", &info) == 0 ? (uint64_t)info.st_ino : 0;
+    return stat(path, &info) == 0 ? (uint32_t)info.st_ino : 0;
+}
+
+static uint32_t own_pid_namespace(void)
+{
+    return own_namespace("/proc/self/ns/pid");
+}
+
+static uint32_t own_time_namespace(void)
+{
+    return own_namespace("/proc/self/ns/time");
 }
 
 net_process_t net_process_self(void)
 {
     process_stat_t stat = {0};
-    net_process_t self = {.pid = getpid(), .pid_namespace = own_namespace()};
+    net_process_t self = {
+        .pid = getpid(), .pid_namespace = own_pid_namespace(), .time_namespace = own_time_namespace()};
     if (read_stat(self.pid, &stat) == 0)
         self.start_ticks = stat.start_ticks;
     return self;
@@ -64,7 +76,7 @@ net_process_t net_process_self(void)
 
 bool net_process_alive(const net_process_t *process)
 {
-    if (process->pid_namespace != own_namespace())
+    if (process->pid_namespace != own_pid_namespace())
         return true;
     if (process->pid <= 0)
         return false;
@@ -74,7 +86,8 @@ bool net_process_alive(const net_process_t *process)
         return kill((pid_t)process->pid, 0) == 0 || errno != ESRCH;
     if (error)
         return error != -ENOENT && error != -ESRCH;
-    if (process->start_ticks != 0 && stat.start_ticks != process->start_ticks)
+    if (process->start_ticks != 0 && stat.start_ticks != process->start_ticks &&
+        process->time_namespace == own_time_namespace())
         return false;
     /* A process whose first thread has ended also shows as a zombie, but still counts its other threads. */
     bool ended = stat.state == 'Z' || stat.state == 'X' || stat.state == 'x';

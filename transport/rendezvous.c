@@ -81,6 +81,11 @@ int net_join(const net_key_t *key, net_rendezvous_t **rendezvous)
     return 0;
 }
 
+net_key_t net_place(const net_rendezvous_t *rendezvous)
+{
+    return segment_of(rendezvous)->place;
+}
+
 uint32_t net_count(const net_rendezvous_t *rendezvous)
 {
     uint32_t joined = atomic_load_explicit(&segment_of(rendezvous)->joined, memory_order_acquire);
@@ -203,7 +208,7 @@ void net_set_away(net_rendezvous_t *rendezvous, bool away)
 
 static bool is_seen(net_slot_t *slot)
 {
-    const uint64_t here = net_process_self().pid_namespace;
+    const uint32_t here = net_process_self().pid_namespace;
     return slot && slot->process.pid_namespace == here && !net_slot_gone(slot);
 }
 

@@ -17,7 +17,8 @@
  *
  * The file belongs to the user, mode 0600, so no other user can open, lock,
  * shorten or read it. A file under our name with another owner or mode is refused,
- * never repaired. The memory is reserved at once, so that a full /dev/shm is an
+ * never repaired. Its owner is asked before it is opened: by a lease on a file of his
+ * own another user can make an open wait for 45 s. The memory is reserved at once, so that a full /dev/shm is an
  * error here and not a SIGBUS later.
  */
 #define _GNU_SOURCE
@@ -32,6 +33,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -51,7 +53,7 @@ typedef struct mapped {
 static net_lock_t mapped_lock = NET_LOCK_INITIALIZER;
 static mapped_t *mapped_list;
 
-/* The folder of shared memory in glibc and musl; only the sweep lists it. */
+/* The folder of shared memory in glibc and musl. */
 #define SEGMENT_FOLDER "/dev/shm"
 
 enum {
@@ -68,8 +70,9 @@ static void prefix_text(char prefix[SEGMENT_NAME_BYTES])
 
 static void name_text(const net_key_t *key, char name[SEGMENT_NAME_BYTES])
 {
-    snprintf(name, SEGMENT_NAME_BYTES, "/shunt-%lu-%016" PRIx64 "%016" PRIx64, (unsigned long)geteuid(), key->word[0],
-             key->word[1]);
+    const net_key_t shown = net_key_name(key);
+    snprintf(name, SEGMENT_NAME_BYTES, "/shunt-%lu-%016" PRIx64 "%016" PRIx64, (unsigned long)geteuid(), shown.word[0],
+             shown.word[1]);
 }
 
 static int lock_file(int fd)
@@ -84,16 +87,19 @@ static int lock_file(int fd)
     return -ETIMEDOUT;
 }
 
+/* What the name refers to, without opening it. */
+static int look_at(const char *name, struct stat *info)
+{
+    char path[sizeof SEGMENT_FOLDER + SEGMENT_NAME_BYTES];
+    snprintf(path, sizeof path, SEGMENT_FOLDER "%s", name);
+    return lstat(path, info) == 0 ? 0 : -errno;
+}
+
 /* Whether the name still refers to this file. */
 static bool name_means(const char *name, dev_t device, ino_t inode)
 {
     struct stat info;
-    int fd = shm_open(name, O_RDONLY, 0);
-    if (fd < 0)
-        return false;
-    bool same = fstat(fd, &info) == 0 && info.st_dev == device && info.st_ino == inode;
-    close(fd);
-    return same;
+    return look_at(name, &info) == 0 && info.st_dev == device && info.st_ino == inode;
 }
 
 static int check_owner(const struct stat *info)
@@ -106,11 +112,14 @@ static int check_owner(const struct stat *info)
 }
 
 /* The file was just made, or its creator died before it was done: all relevant bytes are zero. */
-static void fill(net_segment_t *segment)
+static int fill(net_segment_t *segment)
 {
+    if (getrandom(&segment->place, sizeof segment->place, 0) != (ssize_t)sizeof segment->place)
+        return -EIO;
     segment->version = SEGMENT_VERSION;
     segment->bytes = sizeof *segment;
     atomic_store_explicit(&segment->magic, SEGMENT_MAGIC, memory_order_release);
+    return 0;
 }
 
 static int check_layout(net_segment_t *segment)
@@ -207,16 +216,14 @@ void net_segment_unmap(net_named_t *named)
     named->segment = NULL;
 }
 
-static int open_file(const char *name)
+/* A file that appears between the two calls makes nobody wait either (O_NONBLOCK), and is not followed (shm_open). */
+static int open_file(const char *name, int flags)
 {
-    int fd = shm_open(name, O_RDWR | O_CREAT, 0600);
-    if (fd >= 0 || errno != EACCES)
-        return fd >= 0 ? fd : -errno;
-    /* Distinguish another user's file from a folder without write permission. */
-    fd = shm_open(name, O_RDWR, 0);
-    if (fd >= 0)
-        close(fd);
-    return fd < 0 && errno == ENOENT ? -EACCES : -EPERM;
+    struct stat info;
+    if (look_at(name, &info) == 0 && info.st_uid != geteuid())
+        return -EPERM;
+    int fd = shm_open(name, O_RDWR | O_NONBLOCK | flags, 0600);
+    return fd >= 0 ? fd : -errno;
 }
 
 /* The file is open and locked. 0: mapped and free to join; -EAGAIN: finished. */
@@ -233,8 +240,9 @@ static int adopt(net_named_t *named, const struct stat *info)
     if (error)
         return error;
     if (atomic_load_explicit(&named->segment->magic, memory_order_acquire) == 0)
-        fill(named->segment);
-    error = check_layout(named->segment);
+        error = fill(named->segment);
+    if (!error)
+        error = check_layout(named->segment);
     if (!error && finished(named->segment, named->fd)) {
         shm_unlink(named->name);
         error = -EAGAIN;
@@ -247,7 +255,7 @@ static int adopt(net_named_t *named, const struct stat *info)
 static int try_open(net_named_t *named)
 {
     struct stat info;
-    named->fd = open_file(named->name);
+    named->fd = open_file(named->name, O_CREAT);
     if (named->fd < 0)
         return named->fd;
     int error = lock_file(named->fd);
@@ -287,9 +295,9 @@ int net_segment_open(const net_key_t *key, net_named_t *named)
 int net_segment_lock(net_named_t *named)
 {
     struct stat info;
-    int fd = shm_open(named->name, O_RDWR, 0);
+    int fd = open_file(named->name, 0);
     if (fd < 0)
-        return -errno;
+        return fd;
     int error = fstat(fd, &info) == 0 ? 0 : -errno;
     if (!error && (info.st_dev != named->device || info.st_ino != named->inode))
         error = -ENOENT;
@@ -345,7 +353,7 @@ void net_segment_release(net_named_t *named, bool own)
 static void sweep_one(const char *name)
 {
     struct stat info;
-    int fd = shm_open(name, O_RDWR, 0);
+    int fd = open_file(name, 0);
     if (fd < 0)
         return;
     if (fstat(fd, &info) != 0 || check_owner(&info) != 0 || flock(fd, LOCK_EX | LOCK_NB) != 0)
@@ -370,10 +378,19 @@ close:
     close(fd);
 }
 
+/* A file of this user, or a box. */
+static void sweep_name(const char *name)
+{
+    char path[sizeof SEGMENT_FOLDER + SEGMENT_NAME_BYTES];
+    snprintf(path, sizeof path, SEGMENT_FOLDER "%s", name);
+    sweep_one(name);
+    net_box_sweep(path, SWEEP_BOX_SECONDS);
+}
+
 void net_segment_sweep(void)
 {
-    char prefix[SEGMENT_NAME_BYTES];
-    char name[SEGMENT_NAME_BYTES], path[sizeof SEGMENT_FOLDER + SEGMENT_NAME_BYTES];
+    char prefix[SEGMENT_NAME_BYTES], name[SEGMENT_NAME_BYTES];
+    struct stat info;
     prefix_text(prefix);
     DIR *folder = opendir(SEGMENT_FOLDER);
     if (!folder)
@@ -383,9 +400,9 @@ void net_segment_sweep(void)
         if (strncmp(entry->d_name, prefix + 1, strlen(prefix + 1)) != 0 || strlen(entry->d_name) + 2 > sizeof name)
             continue;
         snprintf(name, sizeof name, "/%.*s", (int)sizeof name - 2, entry->d_name);
-        sweep_one(name);
-        snprintf(path, sizeof path, SEGMENT_FOLDER "%s", name);
-        net_box_sweep(path, SWEEP_BOX_SECONDS);
+        if (look_at(name, &info) != 0 || info.st_uid != geteuid())
+            continue; /* anybody may make files with this prefix: they do not count */
+        sweep_name(name);
         seen++;
     }
     closedir(folder);

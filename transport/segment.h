@@ -14,7 +14,7 @@
 enum {
     SEGMENT_NAME_BYTES = 64,
     SEGMENT_REASON_BYTES = 136, /* "rank 15: ", 120 bytes of text, NUL */
-    SEGMENT_VERSION = 4         /* of the layout below */
+    SEGMENT_VERSION = 5         /* of the layout below */
 };
 #define SEGMENT_MAGIC UINT64_C(0x53484e5452445631)
 
@@ -41,6 +41,7 @@ typedef struct net_segment {
     _Atomic uint64_t magic; /* stored last by the creator */
     uint32_t version;
     uint32_t bytes;
+    net_key_t place;                         /* random: no other host has it, not even one cloned from this one */
     _Atomic uint32_t joined;                 /* slots in use; NET_MAX_SLOTS + 1 when overfull */
     _Atomic uint32_t nranks;                 /* from the first net_set_rank */
     _Atomic uint32_t verdict;                /* net_verdict_t in the low byte, then the deciding slot + 1 */
@@ -52,7 +53,7 @@ typedef struct net_segment {
 /* Ranks may be built by different compilers: the layout is part of the protocol. */
 _Static_assert(sizeof(net_record_t) == 8, "net_record_t");
 _Static_assert(sizeof(net_slot_t) == 8 + 24 + SEGMENT_REASON_BYTES + SEGMENT_RECORDS_BYTES, "net_slot_t");
-_Static_assert(sizeof(net_segment_t) == 96 + 16 * sizeof(net_slot_t), "net_segment_t");
+_Static_assert(sizeof(net_segment_t) == 112 + 16 * sizeof(net_slot_t), "net_segment_t");
 
 typedef struct net_named {
     char name[SEGMENT_NAME_BYTES];

@@ -27,8 +27,9 @@ extern "C" {
  */
 typedef struct net_process {
     int64_t pid;
-    uint64_t start_ticks;   /* field 22 of /proc/<pid>/stat; 0 where there is no /proc */
-    uint64_t pid_namespace; /* inode of /proc/self/ns/pid; 0 where there is no /proc */
+    uint64_t start_ticks;    /* field 22 of /proc/<pid>/stat; 0 where there is no /proc */
+    uint32_t pid_namespace;  /* inode of /proc/self/ns/pid; 0 where there is no /proc */
+    uint32_t time_namespace; /* likewise; processes of two read each other's start_ticks by other clocks */
 } net_process_t;
 net_process_t net_process_self(void);
 /* False once the process is gone (a zombie is). A process of another pid namespace cannot be checked and counts as
@@ -67,7 +68,7 @@ void net_lock_give(net_lock_t *lock);
 
 /* ---- Rendezvous ---------------------------------------------------------------
  *
- * A segment of POSIX shared memory, mode 0600, named by uid and key, in which the
+ * A segment of POSIX shared memory, mode 0600, named after uid and key, in which the
  * ranks of one communicator publish records. A rank joins before the real init,
  * which returns only when all ranks have joined; so afterwards count == nranks
  * means that all ranks are on this host and run Shunt.
@@ -88,6 +89,7 @@ static inline size_t net_record_bytes(uint32_t stage)
     return stage == 0 ? NET_RECORD_BYTES : NET_LATER_BYTES;
 }
 
+/* Never shown: who knows a communicator's key knows those of its children, and could make their segments first. */
 typedef struct net_key {
     uint64_t word[2]; /* a 128-bit hash; see net_key_hash */
 } net_key_t;
@@ -98,14 +100,18 @@ typedef enum net_verdict { NET_PENDING = 0, NET_ATTACHED = 1, NET_DECLINED = 2 }
 
 /* Hash of bytes into a key (for a unique id, a parent key with colour and number, ...). */
 net_key_t net_key_hash(const void *bytes, size_t size);
+/* What the name of a key's segment shows. Neither the key nor another key's name follows from it. */
+net_key_t net_key_name(const net_key_t *key);
 
 /* Create or open the segment and take the next free slot. A stale segment (all joiners have left or died, in any pid
  * namespace) or a decided one is replaced; one of another user or with another layout version is refused (-EPERM,
  * -EPROTO). -ENOSPC: /dev/shm is full. Waits up to 10 s (-ETIMEDOUT) for another joiner that holds the segment's lock,
- * which takes microseconds unless that process is stopped. The first join of a process also checks up to 1024 segments
- * of this user and removes those that crashed runs left behind. A joiner has a file open until net_unlink or
+ * which takes microseconds unless that process is stopped. The first join of a process also checks up to 1024 files of
+ * this user and removes those that crashed runs left behind. A joiner has a file open until net_unlink or
  * net_leave. */
 int net_join(const net_key_t *key, net_rendezvous_t **rendezvous);
+/* Random, the same for all that joined this segment, and for nobody else: who has the same one is on the same host. */
+net_key_t net_place(const net_rendezvous_t *rendezvous);
 /* Joiners so far, NET_MAX_SLOTS + 1 when overfull. */
 uint32_t net_count(const net_rendezvous_t *rendezvous);
 /* Set this joiner's rank and the number of ranks; once, before the first post. -EEXIST if another joiner has that rank;

@@ -107,6 +107,7 @@ typedef struct shim_comm {
     alg_relay_t *relay;               /* for ranks of several hosts: owned; NULL: one host */
     alg_hosts_t *hosts;               /* host mode: likewise */
     net_invitation_t invitation;      /* where ranks of several hosts meet; children use it too */
+    net_key_t place;                  /* identifies this host among theirs (net_place); likewise */
     sel_plan_t *plan;                 /* owned; NULL unless attached */
     atomic_bool reusable;             /* ended cleanly: the scratch may go to the pool */
     pthread_mutex_t lock;             /* one launch at a time: order, scratch */

@@ -226,6 +226,7 @@ ncclResult_t shim_host_split(ncclComm_t comm, int color, int key, ncclComm_t *ne
         request.regroup = true;
         request.publish = !parent->hosts;
         request.invitation = parent->invitation;
+        request.place = parent->place;
         request.color = color;
         request.order = key;
         result = publish_child(&request, parent, comm, function);

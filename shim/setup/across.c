@@ -23,6 +23,7 @@ void shim_setup_begin_hosts(shim_setup_t *setup)
     }
     const shim_hosts_request_t meeting = {.invitation = request->invitation,
                                           .key = request->key,
+                                          .place = setup->comm->place,
                                           .rank = asked ? setup->comm->rank : (uint32_t)request->rank,
                                           .nranks = asked ? setup->comm->nranks : (uint32_t)request->nranks,
                                           .deadline_ns = setup->deadline_ns,

@@ -97,6 +97,7 @@ shim_setup_t *shim_attach_publish(const shim_setup_request_t *request)
     comm->invitation = request->invitation;
     const net_key_t key = shim_hosts_local_key(&request->key);
     setup->join_error = request->publish ? net_join(&key, &setup->rendezvous) : 0;
+    comm->place = setup->rendezvous ? net_place(setup->rendezvous) : request->place;
     if (setup->rendezvous) /* this rank's set-up does not follow the real init at once */
         net_set_away(setup->rendezvous, request->grouped || !request->wait);
 

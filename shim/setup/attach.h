@@ -46,6 +46,7 @@ typedef struct shim_setup_request {
     bool regroup;
     int color, order;
     net_invitation_t invitation; /* where ranks of several hosts meet; not valid: nowhere */
+    net_key_t place;             /* of the parent, for a child that is not published */
 } shim_setup_request_t;
 
 /* Where the ranks of an init meet. */

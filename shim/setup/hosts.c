@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shim/base/clock.h"
 #include "shim/base/device.h"
 #include "shim/base/log.h"
 #include "shim/base/nccl_env.h"
@@ -26,7 +27,7 @@
 #include "shim/setup/rdma.h"
 #include "shim/setup/setup.h"
 
-enum { ROUNDS = 2, AGREE_ROUNDS = 2, RECORD_LAYOUT = 4 };
+enum { ROUNDS = 2, AGREE_ROUNDS = 2, RECORD_LAYOUT = 5 };
 
 /* A rank's first record. Plain data without padding. */
 typedef struct record {
@@ -83,7 +84,7 @@ void shim_hosts_invite(ncclUniqueId *id)
     static const net_invitation_t empty;
     net_invitation_t invitation;
     const net_interfaces_t wanted = interfaces();
-    if (!shim_host_mode() && !shim_identity_takes_hosts())
+    if (!shim_settings()->listen || (!shim_host_mode() && !shim_identity_takes_hosts()))
         return; /* nobody will meet (begin.c) */
     if (memcmp(id->internal + INVITATION_AT, &empty, sizeof(empty)) != 0)
         return;
@@ -139,6 +140,14 @@ static void failed(shim_hosts_t *hosts, const char *format, ...)
     *hosts->failed = hosts->failure;
 }
 
+/* Since the wait that the deadline ends began; the system may give up before. */
+static uint32_t waited_ms(const shim_hosts_request_t *request)
+{
+    const uint64_t began_ns = request->deadline_ns - request->limit_ms * UINT64_C(1000000);
+    const uint64_t waited = (shim_now_ns() - began_ns) / 1000000;
+    return waited < request->limit_ms ? (uint32_t)waited : request->limit_ms;
+}
+
 static void meeting_failed(shim_hosts_t *hosts, int error)
 {
     char where[NET_ADDRESS_TEXT];
@@ -149,6 +158,10 @@ static void meeting_failed(shim_hosts_t *hosts, int error)
         break;
     case -ESRCH:
         failed(hosts, "a rank of several hosts died or gave up during set-up");
+        break;
+    case -EHOSTUNREACH:
+        failed(hosts, "nothing answers at %s within %u ms; NCCL_SOCKET_IFNAME chooses the interface", where,
+               waited_ms(&hosts->request));
         break;
     case -ETIMEDOUT:
         failed(hosts, "not all of its %u ranks came to this host, or to %s, within %u ms", hosts->request.nranks, where,
@@ -180,7 +193,7 @@ static int open_sockets(const shim_hosts_request_t *request, sockets_t *sockets,
     memset(record, 0, sizeof(*record));
     record->version = SHUNT_VERSION_CODE;
     record->layout = RECORD_LAYOUT;
-    record->host = shim_identity_host();
+    record->host = request->place;
     record->nccl_host = shim_identity_nccl_host();
     record->color = request->color;
     record->order = request->order;
@@ -313,7 +326,7 @@ static int connect_every(shim_hosts_t *hosts, const members_t *members, const re
  * the others see it. */
 static void note_absence(int error)
 {
-    if (error == -ETIMEDOUT || error == -ESRCH)
+    if (error == -ETIMEDOUT || error == -ESRCH || error == -EHOSTUNREACH)
         atomic_store(&g_alone, true);
 }
 
@@ -360,6 +373,14 @@ static bool one_host_to_nccl(const shim_hosts_request_t *request, const record_t
     return false;
 }
 
+/* Three quarters of what is left: the rest is for the round in which the ranks tell each other how it went. */
+static net_limit_t limit_of_connecting(const net_limit_t *limit)
+{
+    const uint64_t now = shim_now_ns();
+    const uint64_t left = limit->deadline_ns > now ? limit->deadline_ns - now : 0;
+    return (net_limit_t){now + left / 4 * 3 + 1, limit->stop};
+}
+
 static void met(shim_hosts_t *hosts, net_meeting_t *meeting, const record_t *records, sockets_t *sockets,
                 const net_limit_t *limit)
 {
@@ -387,9 +408,10 @@ static void met(shim_hosts_t *hosts, net_meeting_t *meeting, const record_t *rec
     outcome->host_rank = members.host_rank[members.own];
     outcome->host_ranks = members.host_ranks;
     const bool across = stays && !members.one_host;
-    int error = across ? connect_relay(hosts, &members, records, sockets, limit) : 0;
+    const net_limit_t soon = limit_of_connecting(limit);
+    int error = across ? connect_relay(hosts, &members, records, sockets, &soon) : 0;
     if (!error && across)
-        error = connect_every(hosts, &members, records, sockets, limit);
+        error = connect_every(hosts, &members, records, sockets, &soon);
     settle(hosts, meeting, error, limit);
     if (!across || outcome->failure)
         return;

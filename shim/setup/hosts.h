@@ -27,7 +27,7 @@ net_key_t shim_hosts_team_key(const net_key_t *key, uint32_t host);
 
 typedef struct shim_hosts_request {
     net_invitation_t invitation;
-    net_key_t key;
+    net_key_t key, place; /* place: identifies this host */
     uint32_t rank, nranks;
     uint64_t deadline_ns;
     uint32_t limit_ms; /* the wait that deadline_ns ends */

@@ -17,7 +17,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "shim/base/clock.h"
@@ -29,7 +28,7 @@
 
 /* Version of the records, of the scratch's map and of the kernels' protocol. Raise it when one of these changes:
  * ranks of two builds with the same version number must not meet. */
-enum { RECORD_LAYOUT = 11 };
+enum { RECORD_LAYOUT = 12 };
 #define MOST_SCRATCH_BYTES (UINT64_C(16) << 30) /* as settings.def allows */
 
 _Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does not fit into a record");
@@ -144,17 +143,6 @@ static net_key_t boot_id(void)
         close(file);
     }
     return hash_text(text);
-}
-
-net_key_t shim_identity_host(void)
-{
-    struct stat shared = {0};
-    const bool any = stat("/dev/shm", &shared) == 0;
-    const struct {
-        net_key_t boot, name;
-        uint64_t shared;
-    } host = {boot_id(), hash_text(shim_nccl_env("NCCL_HOSTID")), any ? shared.st_dev : 0};
-    return net_key_hash(&host, sizeof(host));
 }
 
 net_key_t shim_identity_nccl_host(void)

@@ -161,9 +161,6 @@ const char *shim_identity_refusal(char *text, size_t capacity);
  * wants the exchange (SHUNT_ALGO). By RDMA nothing was measured, and a plugin's ways may be faster. Read after the real
  * init. */
 bool shim_identity_takes_hosts(void);
-/* Which host this is: its kernel's boot id, NCCL_HOSTID, and the file system of shared memory, which containers have
- * for themselves. */
-net_key_t shim_identity_host(void);
 /* The host's identity as the real NCCL sees it. */
 net_key_t shim_identity_nccl_host(void);
 /* This rank's own. 0, or a negative errno if its GPU does not answer. */

@@ -6,10 +6,12 @@
  */
 #include "host.h"
 
+#include <dirent.h>
 #include <dlfcn.h>
 
 #include <shunt.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { LOG_BYTES = 8192, COUNT = 16384 };
 
@@ -208,12 +210,47 @@ static void comm_blocking(void **state)
     run("NCCL_COMM_BLOCKING", &(setting_t){"0", NULL}, 2, comm_blocking_body);
 }
 
+static int open_sockets(void)
+{
+    int count = 0;
+    DIR *names = opendir("/proc/self/fd");
+    for (struct dirent *entry; names != NULL && (entry = readdir(names)) != NULL;) {
+        char target[64] = "";
+        if (readlinkat(dirfd(names), entry->d_name, target, sizeof(target) - 1) > 0)
+            count += strncmp(target, "socket:", 7) == 0;
+    }
+    if (names != NULL)
+        closedir(names);
+    return count;
+}
+
+/* Only the maker of the id listens. Ranks of one host need no listener. */
+static void listen_body(ranks_t *ranks)
+{
+    const setting_t *setting = ranks->arg;
+    const int before = open_sockets();
+    ncclUniqueId id = ranks_id(ranks);
+    CHECK(open_sockets() - before == (ranks->rank == 0 && setting->expected != NULL ? 1 : 0));
+    ncclComm_t comm = NULL;
+    CHECK_NCCL(ncclCommInitRank(&comm, ranks->nranks, id, ranks->rank));
+    reduce_once(ranks, comm);
+    ranks_barrier(ranks);
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void listens(void **state)
+{
+    (void)state;
+    run("SHUNT_LISTEN", &(setting_t){"0", NULL}, 2, listen_body);
+    run("SHUNT_LISTEN", &(setting_t){"1", "a listener"}, 2, listen_body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(device),        cmocka_unit_test(algo),       cmocka_unit_test(max_ctas),
         cmocka_unit_test(scratch_bytes), cmocka_unit_test(timeout_ms), cmocka_unit_test(host_id),
-        cmocka_unit_test(comm_blocking),
+        cmocka_unit_test(comm_blocking), cmocka_unit_test(listens),
     };
     host_limit(120);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -46,8 +46,9 @@ typedef enum lie {
 static void scribble(const net_key_t *key, uint64_t *dice)
 {
     char name[SEGMENT_NAME_BYTES];
-    snprintf(name, sizeof(name), "/shunt-%lu-%016lx%016lx", (unsigned long)geteuid(), (unsigned long)key->word[0],
-             (unsigned long)key->word[1]);
+    const net_key_t shown = net_key_name(key);
+    snprintf(name, sizeof(name), "/shunt-%lu-%016lx%016lx", (unsigned long)geteuid(), (unsigned long)shown.word[0],
+             (unsigned long)shown.word[1]);
     int fd = shm_open(name, O_RDWR, 0);
     if (fd < 0)
         return; /* unlinked already */

@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -21,6 +22,8 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+
+#include "transport/transport.h"
 
 enum { STRANGER = 54321, OTHER = 54322 };
 static const char *const small[] = {"SHUNT_SCRATCH_BYTES", "1M", NULL};
@@ -166,6 +169,30 @@ static void shm_is_not_shared(void **state)
     ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .body = apart_body};
     (void)state;
     needs_mounts();
+    assert_int_equal(ranks_run(&plan), 0);
+}
+
+/* They share a kernel and its /dev/shm, and yet do not meet there: as two machines cloned from one snapshot, which have
+ * one boot id. */
+static void users_body(ranks_t *ranks)
+{
+    ncclComm_t comm, child = NULL;
+    const int user = ranks->rank == 0 ? STRANGER : OTHER;
+    CHECK(setgid((gid_t)user) == 0 && setuid((uid_t)user) == 0);
+    comm = ranks_init(ranks);
+    CHECK_NCCL(ncclCommSplit(comm, 0, ranks->rank, &child, NULL));
+    works(child, ranks->nranks);
+    works(comm, ranks->nranks);
+}
+
+static void users_are_hosts(void **state)
+{
+    ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .body = users_body};
+    (void)state;
+    if (geteuid() != 0) {
+        print_message("skipped: two users need root\n");
+        skip();
+    }
     assert_int_equal(ranks_run(&plan), 0);
 }
 
@@ -393,6 +420,80 @@ static void stranger_gains_nothing(void **state)
     assert_int_equal(ranks_run(&plan), 0);
 }
 
+/* The path that a split's segment would have if it followed from the name of its parent's, which everyone sees. */
+static bool path_of_child(const char *prefix, char path[128])
+{
+    struct {
+        net_key_t parent;
+        int64_t tag, number;
+    } whole = {.tag = 's'};
+    bool found = false;
+    DIR *names = opendir("/dev/shm");
+    for (struct dirent *entry; !found && names && (entry = readdir(names)) != NULL;)
+        found = strncmp(entry->d_name, prefix, strlen(prefix)) == 0 &&
+                sscanf(entry->d_name + strlen(prefix), "%16" SCNx64 "%16" SCNx64, &whole.parent.word[0],
+                       &whole.parent.word[1]) == 2;
+    if (names)
+        closedir(names);
+    const net_key_t child = net_key_hash(&whole, sizeof(whole));
+    snprintf(path, 128, "/dev/shm/%s%016" PRIx64 "%016" PRIx64, prefix, child.word[0], child.word[1]);
+    return found;
+}
+
+/* Ranks 0 and 1 make a communicator and split it; meanwhile another user looks at the names and makes a file first. */
+static void squatter_body(ranks_t *ranks)
+{
+    enum { MADE, SQUATTED, ENDED };
+    char prefix[64], path[128];
+    snprintf(prefix, sizeof(prefix), "shunt-%d-", STRANGER);
+    CHECK(setgid(ranks->rank < 2 ? STRANGER : OTHER) == 0);
+    CHECK(setuid(ranks->rank < 2 ? STRANGER : OTHER) == 0);
+    CHECK(prctl(PR_SET_DUMPABLE, 1) == 0);
+    if (ranks->rank < 2) {
+        ncclComm_t comm = NULL, child = NULL;
+        if (ranks->rank == 0) {
+            CHECK_NCCL(ncclGetUniqueId(&ranks->shared->id));
+            atomic_store(&ranks->shared->words[MADE], 1);
+        }
+        ranks_wait(ranks, ranks->rank == 0 ? MADE : SQUATTED, 1);
+        CHECK_NCCL(ncclCommInitRank(&comm, 2, ranks->shared->id, ranks->rank));
+        CHECK_NCCL(ncclCommSplit(comm, 0, ranks->rank, &child, NULL));
+        works(child, 2);
+        CHECK_NCCL(ncclCommDestroy(comm));
+        atomic_fetch_add(&ranks->shared->words[ENDED], 1);
+        return;
+    }
+    while (!path_of_child(prefix, path))
+        usleep(1000);
+    int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    CHECK(file >= 0);
+    atomic_store(&ranks->shared->words[SQUATTED], 1);
+    ranks_wait(ranks, ENDED, 2);
+    CHECK(unlink(path) == 0);
+    close(file);
+}
+
+/* In a folder of their own, so that no name of another program is taken for theirs. */
+static int run_squatter(const void *argument)
+{
+    ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 3, .body = squatter_body};
+    (void)argument;
+    if (own_mounts() != 0 || cover("/dev/shm", "size=16m,mode=1777") != 0)
+        return 1;
+    return ranks_run(&plan);
+}
+
+static void strangers_know_no_names(void **state)
+{
+    (void)state;
+    needs_mounts();
+    if (geteuid() != 0) {
+        print_message("skipped: two other users need root\n");
+        skip();
+    }
+    assert_int_equal(in_child(run_squatter, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -400,6 +501,7 @@ int main(void)
         cmocka_unit_test(shm_is_small),
         cmocka_unit_test(shm_is_closed),
         cmocka_unit_test(shm_is_not_shared),
+        cmocka_unit_test(users_are_hosts),
         cmocka_unit_test(proc_is_empty),
         cmocka_unit_test(limits),
         cmocka_unit_test(homes),
@@ -407,6 +509,7 @@ int main(void)
         cmocka_unit_test(death_in_mid_call),
         cmocka_unit_test(crashed_run),
         cmocka_unit_test(stranger_gains_nothing),
+        cmocka_unit_test(strangers_know_no_names),
     };
     host_limit(100);
     return cmocka_run_group_tests_name("surroundings", tests, NULL, NULL);

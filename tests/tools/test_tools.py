@@ -17,6 +17,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -379,6 +380,69 @@ def bench_launched():
         assert all(out == "" for out, _ in done[1:]), done
 
 
+def call_bench(port, hello=b"", user=None):
+    """A caller of rank 0's port, from a process of its own: what it hears until the end of the connection."""
+    script = ("import os, socket, sys, time\n"
+              "user, port, hello = int(sys.argv[1]), int(sys.argv[2]), bytes.fromhex(sys.argv[3])\n"
+              "if user: os.setuid(user)\n"
+              "while True:\n"
+              "    s = socket.socket()\n"
+              "    try: s.connect(('127.0.0.1', port)); break\n"
+              "    except OSError: time.sleep(0.01)\n"
+              "s.sendall(hello)\n"
+              "print('called', flush=True)\n"
+              "heard = b''\n"
+              "try:\n"
+              "    while part := s.recv(4096): heard += part\n"
+              "except OSError: pass\n"
+              "print(len(heard))\n")
+    return subprocess.Popen([sys.executable, "-c", script, str(user or 0), str(port), hello.hex()], text=True,
+                            stdout=subprocess.PIPE)
+
+
+def bench_strangers():
+    """Callers that say nothing hold no rank up; whoever knows what ranks say, but is another user or shows no secret,
+    is none. A rank that is refused says what it needs."""
+    magic = 0x68636E65622D7374
+    with tempfile.TemporaryDirectory() as folder:
+        secrets = []
+        for name in "right", "wrong":
+            secrets.append(f"{folder}/{name}")
+            with open(os.open(secrets[-1], os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
+                file.write(os.urandom(32))
+        cases = [((), 0, 54321)] if os.geteuid() == 0 else []
+        for options, status, user in [*cases, (("--secret", secrets[0]), 0, None), (("--secret", secrets[1]), 1, None)]:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                port = free.getsockname()[1]
+
+            def start(rank, options):
+                env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port - 1), RANK=str(rank),
+                           WORLD_SIZE="2", LOCAL_RANK=str(rank), SHUNT_SCRATCH_BYTES="4M")
+                return subprocess.Popen([SHUNT, "bench", "--launched", *options, "-b", "1K", "-e", "1K", "-n", "3", "-w",
+                                         "1", "--rounds", "1"], env=env, text=True, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE)
+
+            first = start(0, ("--secret", secrets[0]) if options else ())
+            callers = [call_bench(port) for _ in range(3)] + [call_bench(port, struct.pack("<QII64s", magic, 1, 2, b""),
+                                                                         user)]
+            for caller in callers:
+                assert caller.stdout.readline() == "called\n"
+            second = start(1, options)
+            out, err = second.communicate(timeout=LIMIT)
+            assert second.returncode == status and ("--secret FILE" in err) == (status != 0), (out, err)
+            if status != 0:
+                first.kill()
+            words = first.communicate(timeout=LIMIT)
+            assert status != 0 or first.returncode == 0, words
+            heard = [caller.stdout.read() for caller in callers]
+            assert heard == ["0\n"] * len(callers), heard
+            assert all(caller.wait(timeout=LIMIT) == 0 for caller in callers)
+        os.chmod(secrets[0], 0o644)
+        done = start(1, ("--secret", secrets[0]))
+        assert "you alone may read" in done.communicate(timeout=LIMIT)[1] and done.returncode == 2
+
+
 def bench_gpu():
     """On GPUs, Shunt beside NCCL: eager, in place, captured; every type and operator."""
     listed = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True) if shutil.which(
@@ -418,5 +482,5 @@ def bench_gpu():
 
 if __name__ == "__main__":
     {case.__name__: case for case in (usage, names, run, info, topology, settings, documents, options, bench_right, bench_collectives,
-                                      bench_files, bench_dies, bench_launched, bench_choose, progress, bench_gpu,
+                                      bench_files, bench_dies, bench_launched, bench_strangers, bench_choose, progress, bench_gpu,
                                       trace)}[sys.argv[4]]()

@@ -34,6 +34,7 @@ TESTS = {
     "SHUNT_DEBUG_FILE": ("calls/log_test.c", "a_file_for_each_process"),
     "SHUNT_STATS": ("calls/statistics_test.c", "printed_at_exit"),
     "SHUNT_TRACE": ("calls/trace_test.c", "written_at_exit"),
+    "SHUNT_LISTEN": ("host/test_variables.c", "listens"),
     "SHUNT_IBV_SO": ("rdma/variables_test.c", "library"),
     "NCCL_IB_HCA": ("rdma/variables_test.c", "ib_variables"),
     "NCCL_IB_GID_INDEX": ("rdma/variables_test.c", "ib_variables"),

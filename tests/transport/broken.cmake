@@ -32,9 +32,12 @@ add_broken(come_again listener a_rank_may_come_again listener.c "!wire_ended(oth
 # A listener without descriptors spins.
 add_broken(spinning listener no_descriptor_is_waited_for listener.c "listener->deaf_until_ns = wire_now_ns() + DEAF_MS"
   "listener->deaf_until_ns = 0 * DEAF_MS")
-# Why the listener refused is lost where the record could not be written any more.
+# Why the listener refused is lost where the record could not be written any more (and the rank does not call again).
 add_broken(deaf_rank listener a_refusal_is_heard_though_writing_fails meeting.c
-  "if (error == -ECANCELED || error == -ETIMEDOUT)" "if (error)")
+  "if (error == -ECANCELED || error == -ETIMEDOUT)" "if (error)" "MOST_CALLS = 8" "MOST_CALLS = 1")
+# Strangers push out a peer whose hello has come.
+add_broken(unheard network strangers_push_no_peer_out connect.c
+  "i < MOST_CALLERS && " "i < 2 * MOST_CALLERS && ")
 # A flag before the bytes that it stands for.
 add_broken(early_flag network cut_connections_are_seen sockets.c
   "if (in_head && link->got == head && !is_sound(network, peer))"

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
@@ -110,6 +111,108 @@ static void waits_have_limits(void **state)
     group.invitation.address = gone;
     limit = for_long();
     assert_int_equal(net_meeting_join(&group.invitation, &group.key, 0, 2, 1, &limit, &meeting), -ECONNREFUSED);
+}
+
+/* A listener whose queue is full: the system drops what calls it. */
+typedef struct deaf {
+    int listener, filler[8];
+    net_address_t address;
+} deaf_t;
+
+static void fill_queue(deaf_t *deaf)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(at);
+    deaf->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    assert_int_equal(bind(deaf->listener, (struct sockaddr *)&at, size), 0);
+    assert_int_equal(listen(deaf->listener, 0), 0);
+    assert_int_equal(getsockname(deaf->listener, (struct sockaddr *)&at, &size), 0);
+    deaf->address = (net_address_t){.port = ntohs(at.sin_port), .family = AF_INET};
+    memcpy(deaf->address.ip, &at.sin_addr, 4);
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(wire_connect_begin(&deaf->address, &deaf->filler[i]), 0);
+}
+
+static void *hear_later(void *argument)
+{
+    const deaf_t *deaf = argument;
+    usleep(2500000); /* the first call and its first repetition are lost, after 1 s */
+    for (int i = 0; i < 8; i++)
+        wire_close(deaf->filler[i]);
+    for (int accepted = 0; accepted >= 0;)
+        close(accepted = accept(deaf->listener, NULL, NULL));
+    return NULL;
+}
+
+static void lost_calls_are_repeated(void **state)
+{
+    (void)state;
+    deaf_t deaf;
+    pthread_t thread;
+    net_meeting_t *meeting;
+    group_t group = new_group();
+    fill_queue(&deaf);
+    group.invitation.address = deaf.address;
+    const net_limit_t limit = for_long();
+    assert_int_equal(pthread_create(&thread, NULL, hear_later, &deaf), 0);
+    assert_int_equal(net_meeting_join(&group.invitation, &group.key, 0, 2, 1, &limit, &meeting), 0);
+    pthread_join(thread, NULL);
+    net_meeting_leave(meeting);
+    close(deaf.listener);
+
+    fill_queue(&deaf); /* and for ever, which is not the same as a rank that does not come */
+    const net_limit_t soon = for_ms(100);
+    group.invitation.address = deaf.address;
+    assert_int_equal(net_meeting_join(&group.invitation, &group.key, 0, 2, 1, &soon, &meeting), -EHOSTUNREACH);
+    for (int i = 0; i < 8; i++)
+        wire_close(deaf.filler[i]);
+    close(deaf.listener);
+}
+
+enum { PUSHES = 3, HEARD = sizeof(wire_hello_t) + sizeof(meeting_head_t) + sizeof(uint32_t) };
+
+/* A listener that strangers crowd: it drops the first callers before it has heard them. */
+static void *push_out(void *argument)
+{
+    const int listener = *(const int *)argument;
+    const net_limit_t limit = for_long();
+    struct {
+        wire_hello_t hello;
+        meeting_head_t head;
+        uint32_t record;
+    } heard;
+    int connection;
+    for (int i = 0; i <= PUSHES; i++) {
+        while (wire_accept(listener, &connection) != 0)
+            usleep(100);
+        if (i < PUSHES)
+            wire_close(connection);
+    }
+    const bool sound = wire_read(connection, &heard, HEARD, &limit) == 0 && heard.hello.magic == WIRE_MAGIC;
+    if (sound)
+        wire_write(connection, &heard.head, sizeof(heard.head) + sizeof(heard.record), &limit);
+    wire_close(connection);
+    return NULL;
+}
+
+static void a_rank_that_is_pushed_out_comes_again(void **state)
+{
+    (void)state;
+    int listener;
+    pthread_t thread;
+    net_meeting_t *meeting;
+    uint32_t own = 7, all = 0;
+    group_t group = new_group();
+    const net_limit_t limit = for_long();
+    group.invitation.address.port = 0;
+    assert_int_equal(wire_listen(&group.invitation.address, &listener), 0);
+    assert_int_equal(pthread_create(&thread, NULL, push_out, &listener), 0);
+    assert_int_equal(net_meeting_join(&group.invitation, &group.key, 0, 1, 1, &limit, &meeting), 0);
+    assert_int_equal(net_meeting_exchange(meeting, &own, sizeof(own), &all, &limit), 0);
+    assert_int_equal(all, own);
+    net_meeting_leave(meeting);
+    pthread_join(thread, NULL);
+    wire_close(listener);
 }
 
 static void invitations_are_recognised(void **state)
@@ -232,6 +335,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(ranks_meet),
         cmocka_unit_test(leaving_is_told),
         cmocka_unit_test(waits_have_limits),
+        cmocka_unit_test(lost_calls_are_repeated),
+        cmocka_unit_test(a_rank_that_is_pushed_out_comes_again),
         cmocka_unit_test(invitations_are_recognised),
         cmocka_unit_test(children_are_others),
         cmocka_unit_test(a_copy_keeps_no_connection),

@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/mempolicy.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -25,6 +27,10 @@
 #include "tests/support/skips.h"
 #include "transport/memory.h"
 #include "transport/numa.h"
+
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME 0x80
+#endif
 
 enum { ANOTHER_USER = 54321, BYTES = 1 << 20, PATTERN = 0x5c };
 
@@ -47,6 +53,65 @@ static void test_processes(void **state)
     assert_false(net_process_alive(&other));
     other.pid_namespace++;
     assert_true(net_process_alive(&other));
+}
+
+static void put_text(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (fd >= 0 && write(fd, text, strlen(text)) > 0)
+        close(fd);
+}
+
+/* In a time namespace of its own: tell who it is, and see whether its parent lives. */
+static int tell_self(uint32_t rank, uint32_t nranks, void *argument)
+{
+    const int *ends = argument;
+    const net_process_t self = net_process_self();
+    net_process_t parent;
+    (void)rank, (void)nranks;
+    CHECK(read(ends[0], &parent, sizeof parent) == sizeof parent);
+    CHECK(net_process_alive(&self));
+    CHECK(net_process_alive(&parent));
+    CHECK(write(ends[1], &self, sizeof self) == sizeof self);
+    pause();
+    return 0;
+}
+
+/* As CRIU restores processes: each in a time namespace, in which the other's start is told by another clock. */
+static int apart_in_time(uint32_t rank, uint32_t nranks, void *argument)
+{
+    int down[2], up[2];
+    net_process_t self = net_process_self(), child;
+    (void)rank, (void)nranks, (void)argument;
+    CHECK(unshare(CLONE_NEWTIME) == 0);
+    put_text("/proc/self/timens_offsets", "boottime 1000 0\n");
+    CHECK(pipe(down) == 0 && pipe(up) == 0);
+    CHECK(write(down[1], &self, sizeof self) == sizeof self);
+    pid_t pid = start_child(tell_self, 0, 1, (int[]){down[0], up[1]});
+    close(up[1]);
+    const bool told = read(up[0], &child, sizeof child) == sizeof child;
+    CHECK(told && child.pid == pid);
+    CHECK(net_process_alive(&child));
+    kill(pid, SIGKILL);
+    wait_child(pid);
+    CHECK(!net_process_alive(&child));
+    return 0;
+}
+
+static int can_part(uint32_t rank, uint32_t nranks, void *argument)
+{
+    (void)rank, (void)nranks, (void)argument;
+    return unshare(CLONE_NEWTIME) != 0;
+}
+
+static void test_time_namespaces(void **state)
+{
+    (void)state;
+    if (run_processes(1, can_part, NULL) != 0) {
+        print_message("skipped: no time namespaces here\n");
+        skip();
+    }
+    assert_int_equal(run_processes(1, apart_in_time, NULL), 0);
 }
 
 /* ---- Host memory ---------------------------------------------------------------------- */
@@ -381,12 +446,19 @@ static void test_no_leak(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_processes),         cmocka_unit_test(test_node_of_a_device),
-        cmocka_unit_test(test_node_of_pages),     cmocka_unit_test(test_siblings_share),
-        cmocka_unit_test(test_processes_share),   cmocka_unit_test(test_sizes_are_checked),
-        cmocka_unit_test(test_no_cuda_no_memory), cmocka_unit_test(test_damaged_offers),
-        cmocka_unit_test(test_dead_owner),        cmocka_unit_test(test_impostors),
-        cmocka_unit_test(test_other_user),        cmocka_unit_test(test_sealed),
+        cmocka_unit_test(test_processes),
+        cmocka_unit_test(test_time_namespaces),
+        cmocka_unit_test(test_node_of_a_device),
+        cmocka_unit_test(test_node_of_pages),
+        cmocka_unit_test(test_siblings_share),
+        cmocka_unit_test(test_processes_share),
+        cmocka_unit_test(test_sizes_are_checked),
+        cmocka_unit_test(test_no_cuda_no_memory),
+        cmocka_unit_test(test_damaged_offers),
+        cmocka_unit_test(test_dead_owner),
+        cmocka_unit_test(test_impostors),
+        cmocka_unit_test(test_other_user),
+        cmocka_unit_test(test_sealed),
         cmocka_unit_test(test_no_leak),
     };
     return cmocka_run_group_tests_name("memory", tests, NULL, NULL);

@@ -76,18 +76,23 @@ static void end_half(half_t *half, int connection)
     close(connection);
 }
 
+static void begin_half(half_t *half, int *listener)
+{
+    half->group = new_group();
+    half->landing = new_landing(2);
+    assert_int_equal(net_network_open(&loopback, NULL, &half->network, &half->address[0]), 0);
+    half->address[1] = half->address[0];
+    half->address[1].port = 0;
+    assert_int_equal(wire_listen(&half->address[1], listener), 0);
+}
+
 /* Strangers and wrong ranks are sent away; then rank 1 comes. Returns its socket. */
 static int connect_by_hand(half_t *half)
 {
     pthread_t thread;
     uint64_t welcome = 0;
     int listener;
-    half->group = new_group();
-    half->landing = new_landing(2);
-    assert_int_equal(net_network_open(&loopback, NULL, &half->network, &half->address[0]), 0);
-    half->address[1] = half->address[0];
-    half->address[1].port = 0;
-    assert_int_equal(wire_listen(&half->address[1], &listener), 0);
+    begin_half(half, &listener);
     assert_int_equal(pthread_create(&thread, NULL, connect_half, half), 0);
     for (int wrong = 0; wrong < 7; wrong++) {
         wire_hello_t hello = stranger_hello(&half->group, 1, 2);
@@ -118,6 +123,57 @@ typedef struct head {
 } head_t;
 
 /* What no peer sends ends the connection, before a byte of it lands. */
+/* A peer has called and said who it is, and behind it come more strangers than there is room for; all before rank 0
+ * looks. */
+static void strangers_push_no_peer_out(void **state)
+{
+    (void)state;
+    enum { CROWD = 40 };
+    half_t half;
+    pthread_t thread;
+    uint64_t welcome = 0;
+    int listener, crowd[CROWD];
+    begin_half(&half, &listener);
+    const wire_hello_t hello = stranger_hello(&half.group, 1, 2);
+    int peer = stranger_call(&half.address[0]);
+    assert_int_equal(send(peer, &hello, sizeof(hello), MSG_NOSIGNAL), sizeof(hello));
+    for (int i = 0; i < CROWD; i++)
+        assert_true((crowd[i] = stranger_call(&half.address[0])) >= 0);
+    assert_int_equal(pthread_create(&thread, NULL, connect_half, &half), 0);
+    assert_int_equal(recv(peer, &welcome, sizeof(welcome), MSG_WAITALL), sizeof(welcome));
+    answer(&half, listener);
+    pthread_join(thread, NULL);
+    assert_int_equal(half.result, 0);
+    for (int i = 0; i < CROWD; i++)
+        close(crowd[i]);
+    end_half(&half, peer);
+}
+
+/* One that a crowd did push out, before its hello had come. */
+static void a_rank_that_is_pushed_out_calls_again(void **state)
+{
+    (void)state;
+    half_t half;
+    pthread_t thread;
+    uint64_t welcome = 0;
+    int listener, pushed;
+    begin_half(&half, &listener);
+    assert_int_equal(pthread_create(&thread, NULL, connect_half, &half), 0);
+    for (int i = 0; i < 3; i++) {
+        while (wire_accept(listener, &pushed) != 0)
+            usleep(100);
+        wire_close(pushed);
+    }
+    answer(&half, listener);
+    const wire_hello_t hello = stranger_hello(&half.group, 1, 2);
+    int peer = stranger_call(&half.address[0]);
+    assert_int_equal(send(peer, &hello, sizeof(hello), MSG_NOSIGNAL), sizeof(hello));
+    assert_int_equal(recv(peer, &welcome, sizeof(welcome), MSG_WAITALL), sizeof(welcome));
+    pthread_join(thread, NULL);
+    assert_int_equal(half.result, 0);
+    end_half(&half, peer);
+}
+
 static void heads_are_checked(void **state)
 {
     (void)state;
@@ -314,9 +370,14 @@ static void nothing_is_left(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_arrive_before_flags), cmocka_unit_test(heads_are_checked),
-        cmocka_unit_test(cut_connections_are_seen),  cmocka_unit_test(slow_readers_are_waited_for),
-        cmocka_unit_test(a_second_thread_may_read),  cmocka_unit_test(a_cut_is_seen_by_both),
+        cmocka_unit_test(bytes_arrive_before_flags),
+        cmocka_unit_test(heads_are_checked),
+        cmocka_unit_test(cut_connections_are_seen),
+        cmocka_unit_test(slow_readers_are_waited_for),
+        cmocka_unit_test(a_second_thread_may_read),
+        cmocka_unit_test(a_cut_is_seen_by_both),
+        cmocka_unit_test(strangers_push_no_peer_out),
+        cmocka_unit_test(a_rank_that_is_pushed_out_calls_again),
         cmocka_unit_test(nothing_is_left),
     };
     return network_run(tests, sizeof tests / sizeof tests[0], argc, argv);

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -254,6 +255,115 @@ static int join_in_full_shm(uint32_t rank, uint32_t nranks, void *argument)
     return 0;
 }
 
+static volatile sig_atomic_t breaks;
+
+static void count_break(int signal)
+{
+    (void)signal;
+    breaks++;
+}
+
+typedef struct leased {
+    const char *name;
+    int told[2], done[2]; /* pipes: the lease is there; the test is done */
+} leased_t;
+
+/* Another user's file with a write lease: whoever opens it waits for minutes, unless he asks for no wait. The lease's
+ * owner hears of each try. */
+static int lease(uint32_t rank, uint32_t nranks, void *argument)
+{
+    const leased_t *leased = argument;
+    char byte = 0;
+    (void)rank, (void)nranks;
+    CHECK(setuid(ANOTHER_USER) == 0);
+    umask(0);
+    int fd = shm_open(leased->name, O_RDWR | O_CREAT | O_EXCL, 0666);
+    CHECK(fd >= 0);
+    CHECK(signal(SIGIO, count_break) != SIG_ERR);
+    CHECK(fcntl(fd, F_SETLEASE, F_WRLCK) == 0);
+    close(leased->done[1]);
+    CHECK(write(leased->told[1], &byte, 1) == 1);
+    while (read(leased->done[0], &byte, 1) < 0 && errno == EINTR)
+        ;
+    CHECK(breaks == 0);
+    return 0;
+}
+
+static int try_beside_lease(int (*attempt)(const net_key_t *))
+{
+    char name[SEGMENT_NAME_BYTES], byte;
+    net_key_t key = random_key();
+    leased_t leased = {.name = name};
+    segment_name(&key, geteuid(), name);
+    CHECK(pipe(leased.told) == 0 && pipe(leased.done) == 0);
+    pid_t child = start_child(lease, 0, 1, &leased);
+    close(leased.told[1]);
+    CHECK(read(leased.told[0], &byte, 1) == 1);
+    const int failed = attempt(&key);
+    close(leased.done[1]);
+    CHECK(wait_child(child));
+    return failed;
+}
+
+static int sweep_over(const net_key_t *key)
+{
+    (void)key;
+    net_segment_sweep();
+    return 0;
+}
+
+static int join_over_stranger(const net_key_t *key)
+{
+    net_rendezvous_t *rendezvous;
+    CHECK(net_join(key, &rendezvous) == -EPERM);
+    return 0;
+}
+
+/* Where nobody else sweeps. */
+static int meet_leases(uint32_t rank, uint32_t nranks, void *argument)
+{
+    (void)rank, (void)nranks, (void)argument;
+    CHECK(cover_shm("size=1m,mode=1777") == 0);
+    CHECK(try_beside_lease(sweep_over) == 0);
+    CHECK(try_beside_lease(join_over_stranger) == 0);
+    return 0;
+}
+
+enum { STRANGERS = 1100 };
+
+static int make_strangers(uint32_t first, uint32_t nranks, void *argument)
+{
+    (void)nranks, (void)argument;
+    const unsigned long victim = geteuid();
+    CHECK(setuid(ANOTHER_USER) == 0);
+    for (uint32_t i = first; i < first + STRANGERS; i++) {
+        char name[SEGMENT_NAME_BYTES];
+        snprintf(name, sizeof name, "/shunt-%lu-%032x", victim, i);
+        int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+        CHECK(fd >= 0);
+        close(fd);
+    }
+    return 0;
+}
+
+/* Strangers' files, on both sides of the user's own in whatever order a folder is read. */
+static int sweep_among_strangers(uint32_t rank, uint32_t nranks, void *argument)
+{
+    char name[SEGMENT_NAME_BYTES];
+    (void)rank, (void)nranks;
+    CHECK(cover_shm("size=16m,mode=1777") == 0);
+    CHECK(run_processes(1, make_strangers, NULL) == 0);
+    segment_name(argument, geteuid(), name);
+    int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600); /* half made by a process that died */
+    CHECK(fd >= 0);
+    close(fd);
+    CHECK(wait_child(start_child(make_strangers, STRANGERS, 1, NULL)));
+    net_segment_sweep();
+    CHECK(!segment_has_name(argument));
+    CHECK(segment_names() == 2 * STRANGERS);
+    return 0;
+}
+
 static int join_in_closed_shm(uint32_t rank, uint32_t nranks, void *argument)
 {
     net_rendezvous_t *rendezvous;
@@ -278,6 +388,8 @@ static void test_full_and_closed_shm(void **state)
         skip_because("cannot mount a tmpfs here");
     assert_int_equal(run_processes(1, join_in_full_shm, &key), 0);
     assert_int_equal(run_processes(1, join_in_closed_shm, &key), 0);
+    assert_int_equal(run_processes(1, sweep_among_strangers, &key), 0);
+    assert_int_equal(run_processes(1, meet_leases, NULL), 0);
 }
 
 int main(void)

@@ -49,6 +49,10 @@ static void test_keys_differ(void **state)
         net_key_t b = net_key_hash(bytes, size + 1);
         assert_true(a.word[0] != b.word[0] && a.word[1] != b.word[1]);
     }
+    /* The first of the vectors that its authors published. */
+    const net_key_t known = {{UINT64_C(0x0706050403020100), UINT64_C(0x0f0e0d0c0b0a0908)}};
+    const net_key_t name = net_key_name(&known);
+    assert_true(name.word[0] == UINT64_C(0xe6a825ba047f81a3) && name.word[1] == UINT64_C(0x930255c71472f66d));
     net_key_t zero = net_key_hash(bytes, 128);
     for (size_t bit = 0; bit < 128 * 8; bit++) {
         bytes[bit / 8] ^= (uint8_t)(1u << bit % 8);
@@ -261,6 +265,25 @@ static void test_no_leak(void **state)
     assert_int_equal(mappings_of("/dev/shm/shunt-"), mappings);
 }
 
+/* Two hosts may agree in everything but this: cloned machines have one boot id. */
+static void test_a_place_is_one_segments(void **state)
+{
+    (void)state;
+    net_key_t key = random_key(), place[3];
+    net_rendezvous_t *a, *b;
+    assert_int_equal(net_join(&key, &a), 0);
+    assert_int_equal(net_join(&key, &b), 0);
+    place[0] = net_place(a);
+    place[1] = net_place(b);
+    net_leave(a);
+    net_leave(b);
+    assert_int_equal(net_join(&key, &a), 0);
+    place[2] = net_place(a);
+    net_leave(a);
+    assert_memory_equal(&place[0], &place[1], sizeof place[0]);
+    assert_memory_not_equal(&place[0], &place[2], sizeof place[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +297,7 @@ int main(void)
         cmocka_unit_test(test_reason_is_cut_and_printable),
         cmocka_unit_test(test_decided_takes_nobody),
         cmocka_unit_test(test_unlinked_takes_nobody),
+        cmocka_unit_test(test_a_place_is_one_segments),
         cmocka_unit_test(test_no_leak),
     };
     return cmocka_run_group_tests_name("rendezvous", tests, NULL, NULL);

@@ -13,8 +13,9 @@
 
 void segment_name(const net_key_t *key, unsigned long uid, char name[SEGMENT_NAME_BYTES])
 {
-    snprintf(name, SEGMENT_NAME_BYTES, "/shunt-%lu-%016lx%016lx", uid, (unsigned long)key->word[0],
-             (unsigned long)key->word[1]);
+    const net_key_t shown = net_key_name(key);
+    snprintf(name, SEGMENT_NAME_BYTES, "/shunt-%lu-%016lx%016lx", uid, (unsigned long)shown.word[0],
+             (unsigned long)shown.word[1]);
 }
 
 bool segment_has_name(const net_key_t *key)

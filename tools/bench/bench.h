@@ -12,6 +12,7 @@
  *   bench_calls.c    what a call costs the host (--host-time)
  *   bench_beside.c   calls beside matrix products (--beside; the products are load.h's)
  *   bench_launch.c   ranks that torchrun, mpirun or srun started (--launched)
+ *   bench_meet.c     how these meet, and whom rank 0 takes for one
  *   bench_type.c     element types and operators
  *   bench_host.c, bench_cuda.c, bench_nocuda.c  memory, streams and clocks
  *   bench_report.c   table, CSV, JSON
@@ -85,6 +86,8 @@ int bench_scalar(const bench_type_t *type, uint32_t rank);
 
 /* ---- Options ------------------------------------------------------------------------ */
 
+enum { BENCH_SECRET_BYTES = 64, BENCH_LEAST_SECRET = 16 };
+
 /* One rank of a launcher's. */
 typedef struct bench_launch {
     bool on;
@@ -92,6 +95,8 @@ typedef struct bench_launch {
     uint32_t local; /* of those on this host: its GPU */
     uint32_t port;
     char address[256]; /* rank 0's */
+    bool has_secret;   /* --secret */
+    uint8_t secret[BENCH_SECRET_BYTES];
 } bench_launch_t;
 
 typedef struct bench_options {
@@ -305,6 +310,13 @@ void bench_barrier(bench_rank_t *rank);
 int bench_launch_find(bench_launch_t *launch);
 /* A launcher's ranks meet. */
 bool bench_launch_open(bench_rank_t *rank);
+/* What a connection between them needs. */
+void bench_launch_set_up(int socket);
+/* The secret in a file of the user's own; TOOL_OK, or TOOL_USAGE after a message. */
+int bench_secret_read(const char *path, uint8_t secret[BENCH_SECRET_BYTES]);
+/* Rank 0, with a listener that does not block: until all others have come. The others, once connected to it. */
+bool bench_meet_ranks(bench_rank_t *rank, int listener);
+bool bench_meet_first(bench_rank_t *rank, int connection);
 /* Wait for all, who then have each other's part of what is shared. Ends the process where one is gone. */
 void bench_launch_barrier(bench_rank_t *rank);
 /* Issue call `call` of a run on the stream. */

@@ -4,13 +4,12 @@
  *
  * Each process has one rank. What ranks of one family share by memory (bench_shared_t), these tell each other at every
  * barrier: each tells rank 0 its part, and rank 0 tells all of them everything. They meet at MASTER_ADDR, at the port
- * behind MASTER_PORT, which torchrun itself uses.
+ * behind MASTER_PORT, which torchrun itself uses (bench_meet.c).
  */
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,12 +20,6 @@
 #include "tools/bench/bench.h"
 
 enum { MEET_SECONDS = 60, TRY_AGAIN_MS = 100, BACKLOG = 64 };
-#define MAGIC UINT64_C(0x68636e65622d7473)
-
-typedef struct hello {
-    uint64_t magic;
-    uint32_t rank, ranks;
-} hello_t;
 
 typedef struct own_part {
     double seconds;
@@ -99,7 +92,7 @@ static bool move_all(int socket, void *bytes, size_t size, bool out)
     return true;
 }
 
-static void set_up(int socket)
+void bench_launch_set_up(int socket)
 {
     const int on = 1;
     const struct timeval limit = {.tv_sec = MEET_SECONDS};
@@ -111,7 +104,7 @@ static void set_up(int socket)
 static int try_address(const struct addrinfo *address, bool listens)
 {
     const int on = 1;
-    int made = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int made = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | (listens ? SOCK_NONBLOCK : 0), 0);
     if (made < 0) {
         return -1;
     }
@@ -148,35 +141,9 @@ static int open_socket(bench_rank_t *rank, bool listens)
     return made;
 }
 
-/* Strangers are sent away. */
-static bool hear_ranks(bench_rank_t *rank, int listener)
-{
-    for (uint32_t missing = rank->nranks - 1; missing > 0;) {
-        struct pollfd wait = {.fd = listener, .events = POLLIN};
-        if (poll(&wait, 1, MEET_SECONDS * 1000) <= 0) {
-            return bench_fail(rank, "%u of %u ranks have not come within %d s", missing, rank->nranks, MEET_SECONDS);
-        }
-        hello_t hello;
-        int made = accept(listener, NULL, NULL);
-        if (made < 0) {
-            continue;
-        }
-        set_up(made);
-        if (move_all(made, &hello, sizeof hello, false) && hello.magic == MAGIC && hello.ranks == rank->nranks &&
-            hello.rank > 0 && hello.rank < rank->nranks && rank->peer[hello.rank] == 0) {
-            rank->peer[hello.rank] = made;
-            missing--;
-        } else {
-            close(made);
-        }
-    }
-    return true;
-}
-
 static bool call_first(bench_rank_t *rank)
 {
     const struct timespec nap = {0, TRY_AGAIN_MS * 1000000L};
-    hello_t hello = {MAGIC, rank->rank, rank->nranks};
     int made = -1;
     for (int tries = 0; made < 0 && tries < MEET_SECONDS * 1000 / TRY_AGAIN_MS; tries++) {
         made = open_socket(rank, false);
@@ -188,9 +155,9 @@ static bool call_first(bench_rank_t *rank)
         return bench_fail(rank, "rank 0 cannot be reached at %s:%u: %s", rank->options->launch.address,
                           rank->options->launch.port, strerror(errno));
     }
-    set_up(made);
+    bench_launch_set_up(made);
     rank->peer[0] = made;
-    return move_all(made, &hello, sizeof hello, true) || bench_fail(rank, "rank 0 is gone");
+    return bench_meet_first(rank, made);
 }
 
 bool bench_launch_open(bench_rank_t *rank)
@@ -203,7 +170,7 @@ bool bench_launch_open(bench_rank_t *rank)
         return bench_fail(rank, "%s:%u: %s (MASTER_ADDR, and the port behind MASTER_PORT)",
                           rank->options->launch.address, rank->options->launch.port, strerror(errno));
     }
-    bool done = hear_ranks(rank, listener);
+    bool done = bench_meet_ranks(rank, listener);
     close(listener);
     return done;
 }

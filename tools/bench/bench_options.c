@@ -24,6 +24,8 @@ const char bench_help[] =
     "  -g N          ranks, 1 to 8 (default: every GPU; host device 4)\n"
     "  --launched    be one rank of those that torchrun, mpirun or srun started, on one host or several; they meet at\n"
     "                MASTER_ADDR, port MASTER_PORT + 1, and rank 0 reports\n"
+    "  --secret FILE what a rank of another host or user shows rank 0: a file of 16 to 64 bytes that you alone may\n"
+    "                read, the same on all hosts (head -c 32 /dev/urandom)\n"
     "  -n N          calls of one timed run, and of one graph (default 50; host device 20)\n"
     "  -w N          calls before each timed run (default 10)\n"
     "  -d TYPE       int8 uint8 int32 uint32 int64 uint64 half float double bfloat16 f8e4m3 f8e5m2, or all\n"
@@ -72,7 +74,8 @@ enum {
     OPTION_HOST_TIME,
     OPTION_CHOOSE,
     OPTION_BESIDE,
-    OPTION_LAUNCHED
+    OPTION_LAUNCHED,
+    OPTION_SECRET
 };
 
 static const struct option long_options[] = {
@@ -93,6 +96,7 @@ static const struct option long_options[] = {
     {"choose", no_argument, NULL, OPTION_CHOOSE},
     {"beside", no_argument, NULL, OPTION_BESIDE},
     {"launched", no_argument, NULL, OPTION_LAUNCHED},
+    {"secret", required_argument, NULL, OPTION_SECRET},
     {"help", no_argument, NULL, 'h'},
     {NULL, 0, NULL, 0},
 };
@@ -229,6 +233,9 @@ static int one_option(bench_options_t *options, int option)
     case OPTION_LAUNCHED:
         options->launch.on = true;
         return TOOL_OK;
+    case OPTION_SECRET:
+        options->launch.has_secret = true;
+        return bench_secret_read(optarg, options->launch.secret);
     case OPTION_BESIDE:
         options->beside = true;
         return TOOL_OK;

@@ -6,6 +6,10 @@
  * caller sends its identity and whether it has an RDMA port; the answer says whether both
  * have one.
  *
+ * Anybody may call. A crowd of strangers makes room for new callers, and may push out a
+ * peer whose hello is still on its way: who loses its connection before the answer calls
+ * again.
+ *
  * Memory: connections belong to the network once they are made.
  */
 #define _GNU_SOURCE
@@ -16,22 +20,24 @@
 
 #include "transport/network/link.h"
 
-enum { MOST_CALLERS = 32 };
+enum { MOST_CALLERS = 32, AGAIN_MS = 20 };
 
 /* A connection to a peer, which answers; or one that was accepted, whose hello is awaited. */
 typedef struct caller {
-    int connection;
-    uint32_t rank;  /* called */
-    bool connected; /* called, and said hello */
+    int connection;    /* -1: none, or the link's by now */
+    uint32_t rank;     /* called */
+    bool connected;    /* called, and said hello */
+    uint64_t again_ns; /* called: when to call again; 0: not */
     wire_hello_t hello;
     uint64_t welcome;
     size_t got;
-    uint64_t deadline_ns;
+    uint64_t deadline_ns; /* of who was accepted */
 } caller_t;
 
 typedef struct connecting {
     net_network_t *network;
     wire_hello_t hello; /* but for the target */
+    const net_address_t *addresses;
     caller_t called[NET_NETWORK_RANKS];
     uint32_t calls;
     caller_t caller[MOST_CALLERS];
@@ -53,14 +59,18 @@ static void install(connecting_t *state, uint32_t rank, int *end, int connection
     state->missing--;
 }
 
-static int call_peers(connecting_t *state, const net_address_t *addresses)
+static int call_peer(connecting_t *state, caller_t *called, uint32_t rank)
+{
+    *called = (caller_t){.connection = -1, .rank = rank};
+    return wire_connect_begin(&state->addresses[rank], &called->connection);
+}
+
+static int call_peers(connecting_t *state)
 {
     for (uint32_t r = 0; r < state->hello.nranks; r++) {
         if (r == state->hello.rank)
             continue;
-        caller_t *called = &state->called[state->calls];
-        *called = (caller_t){.rank = r, .deadline_ns = after_ms(WIRE_CONNECT_MS)};
-        int error = wire_connect_begin(&addresses[r], &called->connection);
+        int error = call_peer(state, &state->called[state->calls], r);
         if (error)
             return error;
         state->calls++;
@@ -69,7 +79,7 @@ static int call_peers(connecting_t *state, const net_address_t *addresses)
 }
 
 /* One of those we have called is connected, or has answered. Its answer has no limit but the caller's: the peer may
- * have yet to look. */
+ * have yet to look. -ECONNRESET: it has not heard us. */
 static int hear_called(connecting_t *state, caller_t *called)
 {
     if (!called->connected) {
@@ -129,23 +139,58 @@ static bool hear_caller(connecting_t *state, caller_t *caller)
     return false;
 }
 
+/* They stay in the order in which they came. */
 static void drop_caller(connecting_t *state, uint32_t index)
 {
-    state->caller[index] = state->caller[--state->callers];
+    const size_t behind = --state->callers - index;
+    memmove(&state->caller[index], &state->caller[index + 1], sizeof(state->caller[0]) * behind);
+}
+
+/* The first of those that have said nothing goes. No more are let in at a look than there is room for, so each was
+ * listened to before. */
+static void make_room(connecting_t *state)
+{
+    if (state->callers < MOST_CALLERS)
+        return;
+    wire_close(state->caller[0].connection);
+    drop_caller(state, 0);
 }
 
 static void accept_callers(connecting_t *state)
 {
-    int connection, error;
-    while ((error = wire_accept(state->network->listener, &connection)) == 0) {
-        if (state->callers == MOST_CALLERS) { /* the first of those that say nothing */
-            wire_close(state->caller[0].connection);
-            memmove(state->caller, state->caller + 1, sizeof(state->caller[0]) * --state->callers);
-        }
+    int connection, error = 0;
+    for (int i = 0; i < MOST_CALLERS && state->missing > 0; i++) {
+        error = wire_accept(state->network->listener, &connection);
+        if (error)
+            break;
+        make_room(state);
         state->caller[state->callers++] = (caller_t){.connection = connection, .deadline_ns = after_ms(WIRE_HELLO_MS)};
     }
     if (error == -EMFILE)
         poll(NULL, 0, WIRE_NAP_MS);
+}
+
+static int look_at_called(connecting_t *state, caller_t *called, bool ready, uint64_t now)
+{
+    if (called->again_ns && now >= called->again_ns)
+        return call_peer(state, called, called->rank);
+    const int error = ready ? hear_called(state, called) : 0;
+    if (error != -ECONNRESET)
+        return error;
+    wire_close(called->connection);
+    called->connection = -1;
+    called->again_ns = after_ms(AGAIN_MS);
+    return 0;
+}
+
+static void look_at_caller(connecting_t *state, uint32_t index, bool ready, uint64_t now)
+{
+    caller_t *caller = &state->caller[index];
+    if (ready ? hear_caller(state, caller) : now <= caller->deadline_ns)
+        return;
+    if (!ready)
+        wire_close(caller->connection);
+    drop_caller(state, index);
 }
 
 /* Look once at all sockets. */
@@ -163,23 +208,12 @@ static int look(connecting_t *state)
         return 0;
     const uint64_t now = wire_now_ns();
     for (uint32_t i = 0; i < calls; i++) {
-        caller_t *called = &state->called[i];
-        int error = ready[1 + i].revents ? hear_called(state, called) : 0;
-        if (!error && called->connection >= 0 && !called->connected && now > called->deadline_ns)
-            error = -ETIMEDOUT;
+        int error = look_at_called(state, &state->called[i], ready[1 + i].revents != 0, now);
         if (error)
             return error;
     }
-    for (uint32_t i = callers; i-- > 0;) {
-        caller_t *caller = &state->caller[i];
-        if (ready[1 + calls + i].revents) {
-            if (!hear_caller(state, caller))
-                drop_caller(state, i);
-        } else if (now > caller->deadline_ns) {
-            wire_close(caller->connection);
-            drop_caller(state, i);
-        }
-    }
+    for (uint32_t i = callers; i-- > 0;)
+        look_at_caller(state, i, ready[1 + calls + i].revents != 0, now);
     if (ready[0].revents)
         accept_callers(state);
     return 0;
@@ -192,6 +226,7 @@ int connect_links(net_network_t *network, const net_invitation_t *invitation, co
     if (!state)
         return -ENOMEM;
     state->network = network;
+    state->addresses = addresses;
     state->missing = 2 * (network->nranks - 1);
     state->hello = (wire_hello_t){.magic = WIRE_MAGIC,
                                   .secret = {invitation->secret[0], invitation->secret[1]},
@@ -199,7 +234,7 @@ int connect_links(net_network_t *network, const net_invitation_t *invitation, co
                                   .rank = rank,
                                   .nranks = network->nranks,
                                   .verbs = network->verbs != NULL};
-    int error = call_peers(state, addresses);
+    int error = call_peers(state);
     while (!error && state->missing > 0) {
         error = look(state);
         if (!error && state->missing > 0)

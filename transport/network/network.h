@@ -98,7 +98,8 @@ bool net_invitation_valid(const net_invitation_t *invitation);
 
 typedef struct net_meeting net_meeting_t;
 
-/* Connect to the listener, as a rank of a group that meets there under this key, for so many rounds. */
+/* Connect to the listener, as a rank of a group that meets there under this key, for so many rounds. -EHOSTUNREACH:
+ * nothing has answered within the limit. */
 int net_meeting_join(const net_invitation_t *invitation, const net_key_t *group, uint32_t rank, uint32_t nranks,
                      uint32_t rounds, const net_limit_t *limit, net_meeting_t **meeting);
 /* One round: post `bytes` (at most NET_ROUND_BYTES, the same for all ranks) and get all ranks' records, in their order.

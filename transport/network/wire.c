@@ -34,13 +34,6 @@ int wire_check(const net_limit_t *limit)
     return limit->deadline_ns && wire_now_ns() >= limit->deadline_ns ? -ETIMEDOUT : 0;
 }
 
-net_limit_t wire_within(const net_limit_t *limit, uint32_t ms)
-{
-    const uint64_t deadline = wire_now_ns() + ms * UINT64_C(1000000);
-    const bool sooner = limit->deadline_ns && limit->deadline_ns < deadline;
-    return (net_limit_t){sooner ? limit->deadline_ns : deadline, limit->stop};
-}
-
 bool wire_secret_equal(const uint64_t a[2], const uint64_t b[2])
 {
     return ((a[0] ^ b[0]) | (a[1] ^ b[1])) == 0;

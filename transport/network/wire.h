@@ -18,9 +18,8 @@
 #define WIRE_MAGIC_VERBS UINT64_C(0x31304e5448534b56) /* an answer: both ranks have an RDMA port */
 
 enum {
-    WIRE_CONNECT_MS = 2000, /* of one connection */
-    WIRE_HELLO_MS = 2000,   /* until a stranger must have said who it is */
-    WIRE_NAP_MS = 20        /* between two looks at a limit's `stop` */
+    WIRE_HELLO_MS = 2000, /* until a stranger must have said who it is */
+    WIRE_NAP_MS = 20      /* between two looks at a limit's `stop` */
 };
 
 /* The first bytes of every connection. */
@@ -39,8 +38,6 @@ typedef struct wire_hello {
 uint64_t wire_now_ns(void);
 /* 0, -ETIMEDOUT or -ECANCELED. */
 int wire_check(const net_limit_t *limit);
-/* The earlier of the limit's deadline and `ms` from now. */
-net_limit_t wire_within(const net_limit_t *limit, uint32_t ms);
 /* Whether a secret is the one; takes the same time for every wrong one. */
 bool wire_secret_equal(const uint64_t a[2], const uint64_t b[2]);
 
