@@ -53,6 +53,7 @@ struct net_memory {
     net_process_t owner;
     uint64_t handle;         /* VMM: CUmemGenericAllocationHandle */
     int descriptor;          /* host: memfd; VMM: exported handle; else -1 */
+    net_mark_t mark;         /* of the descriptor */
     net_box_t box;           /* VMM */
     net_guest_book_t guests; /* IPC */
     uint32_t references;     /* the owner's, and one a mapping of this process; under the books' lock */

@@ -52,7 +52,7 @@ static int reserve_and_seal(int fd, size_t bytes)
 static int host_create(net_memory_t *memory, net_offer_t *offer)
 {
     struct stat info;
-    int fd = memfd_create(HOST_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = net_descriptor(memfd_create(HOST_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (fd < 0)
         return -errno;
     int error;
@@ -70,6 +70,7 @@ static int host_create(net_memory_t *memory, net_offer_t *offer)
         goto unmap;
     memory->pointer = at;
     memory->descriptor = fd;
+    memory->mark = (net_mark_t){info.st_dev, info.st_ino};
     offer->as.host.device = info.st_dev;
     offer->as.host.inode = info.st_ino;
     offer->as.host.descriptor = fd;
@@ -84,7 +85,7 @@ close:
 static int host_destroy(net_memory_t *memory)
 {
     munmap(memory->pointer, memory->bytes);
-    close(memory->descriptor);
+    net_close(memory->descriptor, &memory->mark);
     return 0;
 }
 
@@ -101,7 +102,7 @@ static int open_peer(const net_offer_t *peer)
         return errno == ENOENT ? -ESRCH : -errno;
     if ((size_t)size < strlen(HOST_LINK) || memcmp(link, HOST_LINK, strlen(HOST_LINK)) != 0)
         return -EPROTO;
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    int fd = net_descriptor(open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK));
     return fd >= 0 ? fd : -errno;
 }
 

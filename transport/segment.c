@@ -209,11 +209,11 @@ void net_segment_unmap(net_named_t *named)
 
 static int open_file(const char *name)
 {
-    int fd = shm_open(name, O_RDWR | O_CREAT, 0600);
+    int fd = net_descriptor(shm_open(name, O_RDWR | O_CREAT, 0600));
     if (fd >= 0 || errno != EACCES)
         return fd >= 0 ? fd : -errno;
     /* Distinguish another user's file from a folder without write permission. */
-    fd = shm_open(name, O_RDWR, 0);
+    fd = net_descriptor(shm_open(name, O_RDWR, 0));
     if (fd >= 0)
         close(fd);
     return fd < 0 && errno == ENOENT ? -EACCES : -EPERM;
@@ -287,7 +287,7 @@ int net_segment_open(const net_key_t *key, net_named_t *named)
 int net_segment_lock(net_named_t *named)
 {
     struct stat info;
-    int fd = shm_open(named->name, O_RDWR, 0);
+    int fd = net_descriptor(shm_open(named->name, O_RDWR, 0));
     if (fd < 0)
         return -errno;
     int error = fstat(fd, &info) == 0 ? 0 : -errno;
@@ -322,7 +322,7 @@ void net_segment_unlock(net_named_t *named)
 bool net_segment_keep(net_named_t *named, uint32_t slot)
 {
     struct flock life = life_of(slot, F_WRLCK);
-    named->life = fcntl(named->fd, F_DUPFD_CLOEXEC, 0);
+    named->life = net_descriptor(fcntl(named->fd, F_DUPFD_CLOEXEC, 0));
     if (named->life >= 0 && fcntl(named->life, F_OFD_SETLK, &life) == 0)
         return true;
     net_segment_release(named, false);
@@ -345,7 +345,7 @@ void net_segment_release(net_named_t *named, bool own)
 static void sweep_one(const char *name)
 {
     struct stat info;
-    int fd = shm_open(name, O_RDWR, 0);
+    int fd = net_descriptor(shm_open(name, O_RDWR, 0));
     if (fd < 0)
         return;
     if (fstat(fd, &info) != 0 || check_owner(&info) != 0 || flock(fd, LOCK_EX | LOCK_NB) != 0)

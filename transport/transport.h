@@ -35,6 +35,25 @@ net_process_t net_process_self(void);
  * alive. Takes some µs. */
 bool net_process_alive(const net_process_t *process);
 
+/* ---- Descriptors ---------------------------------------------------------------
+ *
+ * The numbers 0, 1 and 2 belong to the program, even while they are closed: what has one of them gets what the program
+ * prints. So every descriptor that is kept, or that can be written to, is passed through net_descriptor.
+ */
+/* The same at a number of at least 3, close-on-exec; -1 with errno if `made` is negative, or none is left. */
+int net_descriptor(int made);
+/* What a descriptor means. A program that becomes a daemon closes all of them, and a file of its own may then have the
+ * number: one that was kept for long is asked before it is written to or closed. */
+typedef struct net_mark {
+    uint64_t device, inode;
+} net_mark_t;
+net_mark_t net_mark(int descriptor);
+bool net_means(int descriptor, const net_mark_t *mark);
+/* Close it if it still means that. */
+void net_close(int descriptor, const net_mark_t *mark);
+/* Write once, without a SIGPIPE; a failure is not reported. */
+void net_write(int descriptor, const void *bytes, size_t size);
+
 /* ---- Threads -------------------------------------------------------------------
  *
  * Start a thread that handles no signals: those of the program are for its own threads. With thread NULL it is

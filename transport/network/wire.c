@@ -143,7 +143,7 @@ int wire_listen(net_address_t *address, int *listener)
 {
     socket_address_t system;
     socklen_t size = to_system(address, &system);
-    int made = socket(address->family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int made = net_descriptor(socket(address->family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (made < 0)
         return -errno;
     if (bind(made, &system.any, size) != 0 || listen(made, BACKLOG) != 0 ||
@@ -165,7 +165,7 @@ int wire_connect_begin(const net_address_t *address, int *connection)
     const socklen_t size = to_system(address, &system);
     if (size == 0 || address->port == 0)
         return -EAFNOSUPPORT;
-    int made = socket(address->family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int made = net_descriptor(socket(address->family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (made < 0)
         return -errno;
     set_options(made);
@@ -197,7 +197,7 @@ bool wire_ended(int connection)
 
 int wire_accept(int listener, int *connection)
 {
-    int made = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int made = net_descriptor(accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (made < 0) /* a caller that has hung up is none */
         return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ? -EMFILE : -EAGAIN;
     set_options(made);
