@@ -63,7 +63,7 @@ static atomic_bool running;                              /* the file is open, th
 static pthread_t writer;
 static int file = -1;
 static net_mark_t mark; /* what `file` means */
-static off_t position; /* where the tail begins */
+static off_t position;  /* where the tail begins */
 static int pid;
 static char text[TEXT_BYTES];
 static size_t text_bytes;
