@@ -11,11 +11,14 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "transport/transport.h"
+
+#define OUTER_PROC (UINT64_C(1) << 63)
 
 typedef struct process_stat {
     char state;
@@ -47,16 +50,30 @@ static int read_stat(int64_t pid, process_stat_t *stat)
     return 0;
 }
 
-static uint64_t own_namespace(void)
+/* A process that was started into a new pid namespace may still have the /proc of an outer one, which names it by
+ * another pid. Then the pids are those of that /proc, which its device tells from others. */
+static uint64_t own_namespace(int64_t *pid)
 {
+    char named[32];
     struct stat info;
-    return stat("/proc/self/ns/pid", &info) == 0 ? (uint64_t)info.st_ino : 0;
+    const ssize_t size = readlink("/proc/self", named, sizeof named - 1);
+    *pid = getpid();
+    if (size <= 0)
+        return 0;
+    named[size] = '\0';
+    const int64_t outer = strtoll(named, NULL, 10);
+    if (outer == *pid)
+        return stat("/proc/self/ns/pid", &info) == 0 ? (uint64_t)info.st_ino : 0;
+    *pid = outer;
+    return stat("/proc", &info) == 0 ? OUTER_PROC | (uint64_t)info.st_dev : 0;
 }
 
 net_process_t net_process_self(void)
 {
     process_stat_t stat = {0};
-    net_process_t self = {.pid = getpid(), .pid_namespace = own_namespace()};
+    net_process_t self;
+    self.pid_namespace = own_namespace(&self.pid);
+    self.start_ticks = 0;
     if (read_stat(self.pid, &stat) == 0)
         self.start_ticks = stat.start_ticks;
     return self;
@@ -64,7 +81,8 @@ net_process_t net_process_self(void)
 
 bool net_process_alive(const net_process_t *process)
 {
-    if (process->pid_namespace != own_namespace())
+    int64_t self;
+    if (process->pid_namespace != own_namespace(&self))
         return true;
     if (process->pid <= 0)
         return false;

@@ -26,9 +26,9 @@ extern "C" {
  * pair. No padding, so the bytes can be hashed and compared.
  */
 typedef struct net_process {
-    int64_t pid;
+    int64_t pid;            /* as /proc names it, which may be of an outer pid namespace; else getpid's */
     uint64_t start_ticks;   /* field 22 of /proc/<pid>/stat; 0 where there is no /proc */
-    uint64_t pid_namespace; /* inode of /proc/self/ns/pid; 0 where there is no /proc */
+    uint64_t pid_namespace; /* inode of /proc/self/ns/pid, or a name of an outer /proc; 0 where there is no /proc */
 } net_process_t;
 net_process_t net_process_self(void);
 /* False once the process is gone (a zombie is). A process of another pid namespace cannot be checked and counts as
@@ -97,7 +97,7 @@ void net_lock_give(net_lock_t *lock);
  */
 enum {
     NET_MAX_SLOTS = 16,      /* joiners beyond this make the segment "overfull": count exceeds any nranks */
-    NET_STAGES = 14,         /* stages 0 .. NET_STAGES-1; their purposes: shim/setup/stages.c */
+    NET_STAGES = 18,         /* stages 0 .. NET_STAGES-1; their purposes: shim/setup/stages.c */
     NET_RECORD_BYTES = 3584, /* the most bytes that a rank can post in stage 0 */
     NET_LATER_BYTES = 512    /* and in a later one: /dev/shm may be small */
 };
@@ -188,7 +188,10 @@ typedef enum net_memory_kind {
     NET_MEMORY_HOST = 0,     /* shared memory of the host */
     NET_MEMORY_CUDA_IPC = 1, /* sizes are rounded up to 2 MiB: a block shares no unit of mapping */
     NET_MEMORY_CUDA_VMM = 2,
-    NET_MEMORY_PINNED = 3 /* as NET_MEMORY_HOST, for kernels of CUDA too; device addresses are the host's */
+    NET_MEMORY_PINNED = 3, /* as NET_MEMORY_HOST, for kernels of CUDA too; device addresses are the host's */
+    /* As the two, but descriptors are sent, for ranks that cannot open each other's /proc/<pid>/fd: */
+    NET_MEMORY_HOST_SENT = 4,
+    NET_MEMORY_PINNED_SENT = 5
 } net_memory_kind_t;
 
 typedef struct net_memory net_memory_t;   /* own memory */
@@ -199,12 +202,12 @@ typedef struct net_mapping net_mapping_t; /* a peer's memory, mapped here */
 int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memory_t **memory,
                       uint8_t offer[NET_OFFER_BYTES]);
 void *net_memory_pointer(const net_memory_t *memory);
-/* VMM only (other kinds: returns 0): send the descriptor to the peer that made `offer`. Every rank sends to every peer
- * after all have made their offers, and opens after all have sent. */
+/* Kinds that send (VMM and *_SENT; others return 0): send the descriptor to the peer that made `offer`. Every rank
+ * sends to every peer after all have made their offers, and opens after all have sent. */
 int net_memory_send(const net_memory_t *memory, const uint8_t peer_offer[NET_OFFER_BYTES]);
-/* Map the memory of another rank for kernels of `device`. `own` is this rank's memory of the same kind (VMM receives
- * through it). -EPROTO: the offer is malformed or wrong; -ESRCH: its owner is gone; -ENOENT: no descriptor has arrived
- * (VMM); -ENOSYS: no peer access. */
+/* Map the memory of another rank for kernels of `device`. `own` is this rank's memory of the same kind (those that
+ * send receive through it). -EPROTO: the offer is malformed or wrong; -ESRCH: its owner is gone; -ENOENT: no descriptor
+ * has arrived; -ENOSYS: no peer access. */
 int net_memory_open(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_mapping_t **mapping);
 void *net_mapping_pointer(const net_mapping_t *mapping);
 /* Usable bytes; at least what the owner asked for. */

@@ -173,10 +173,10 @@ static void shm_is_not_shared(void **state)
 
 /* ---- /proc, limits, homes ------------------------------------------------------------------ */
 
-/* Peers' memory is opened through /proc. */
+/* Peers' memory is sent where it cannot be opened through /proc. */
 static void no_proc_body(ranks_t *ranks)
 {
-    fails(ranks, "could not map the memory of its peers", "is damaged");
+    works_body(ranks);
     _exit(0); /* a leak checker needs /proc at the end */
 }
 

@@ -509,7 +509,9 @@ int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind,
     (void)map;
     const int errors[] = {[NET_MEMORY_CUDA_IPC] = fake.ipc_error[rank],
                           [NET_MEMORY_CUDA_VMM] = fake.vmm_error[rank],
-                          [NET_MEMORY_PINNED] = fake.pinned_error[rank]};
+                          [NET_MEMORY_PINNED] = fake.pinned_error[rank],
+                          [NET_MEMORY_HOST_SENT] = 0,
+                          [NET_MEMORY_PINNED_SENT] = fake.pinned_error[rank]};
     int error = kind == NET_MEMORY_HOST ? 0 : errors[kind];
     if (error)
         return error;
@@ -523,8 +525,8 @@ int alg_scratch_send(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES])
 {
     if (offers[scratch->rank][0] != scratch->rank + 1) /* none was made for a pooled one */
         return -EPROTO;
-    atomic_fetch_add(&fake.sent, scratch->kind == NET_MEMORY_CUDA_VMM);
-    return 0;
+    atomic_fetch_add(&fake.sent, 1);
+    return scratch->kind == NET_MEMORY_PINNED_SENT ? fake.unsent[scratch->rank] : 0;
 }
 
 int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES])
