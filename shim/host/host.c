@@ -184,13 +184,19 @@ static net_key_t key_of_split(const net_key_t *parent, unsigned number)
 }
 
 /* A call on a non-blocking parent does not block; the child's configuration decides for the child. */
-static ncclResult_t publish_child(shim_setup_request_t *request, const shim_comm_t *parent, ncclComm_t handle,
+static ncclResult_t publish_child(shim_setup_request_t *request, shim_comm_t *parent, ncclComm_t handle,
                                   const char *function)
 {
     request->parent = handle;
     request->wait = parent->config.blocking;
+    shim_comm_retain(parent);
+    request->counted = parent;
     shim_setup_t *setup = shim_attach_publish(request);
-    return setup ? shim_attach_forwarded(&setup, 1, ncclSuccess) : no_memory(function);
+    if (setup)
+        return shim_attach_forwarded(&setup, 1, ncclSuccess);
+    shim_attach_uncount(request);
+    shim_comm_release(parent);
+    return no_memory(function);
 }
 
 static ncclResult_t check_parent(shim_comm_t *parent, ncclComm_t *newcomm, const ncclConfig_t *config,
@@ -223,6 +229,7 @@ ncclResult_t shim_host_split(ncclComm_t comm, int color, int key, ncclComm_t *ne
             request_for(key_of_split(&parent->key, number), newcomm, config, &parent->config);
         request.rank = (int)parent->rank;
         request.nranks = (int)parent->nranks;
+        request.number = number;
         request.regroup = true;
         request.publish = !parent->hosts;
         request.invitation = parent->invitation;
@@ -285,6 +292,7 @@ ncclResult_t shim_host_shrink(ncclComm_t comm, const int *exclude, int exclude_c
         shim_setup_request_t request = request_for(key, newcomm, config, &parent->config);
         request.rank = rank;
         request.nranks = nranks;
+        request.shrink = shrink;
         request.invitation = parent->invitation;
         result = shrink ? publish_child(&request, parent, comm, function) : no_memory(function);
     }
