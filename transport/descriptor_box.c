@@ -64,10 +64,16 @@ int net_box_open(net_box_t *box, const uint64_t token[2], char name[NET_BOX_NAME
     int fd = net_descriptor(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0)
         return -errno;
-    /* fchmod before bind: the name has this mode from its creation. */
+    /* fchmod before bind: the name has this mode from its creation, but for what the program's umask takes. */
     if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0 || fchmod(fd, 0600) != 0 ||
         bind(fd, (struct sockaddr *)&address, sizeof address) != 0) {
         error = -errno;
+        close(fd);
+        return error;
+    }
+    if (chmod(name, 0600) != 0) {
+        error = -errno;
+        unlink(name);
         close(fd);
         return error;
     }

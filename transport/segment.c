@@ -17,8 +17,8 @@
  *
  * The file belongs to the user, mode 0600, so no other user can open, lock,
  * shorten or read it. A file under our name with another owner or mode is refused,
- * never repaired. The memory is reserved at once, so that a full /dev/shm is an
- * error here and not a SIGBUS later.
+ * never repaired, but for rights of the owner that a umask took. The memory is reserved at once, so that a full
+ * /dev/shm is an error here and not a SIGBUS later.
  */
 #define _GNU_SOURCE
 #include "transport/segment.h"
@@ -84,16 +84,19 @@ static int lock_file(int fd)
     return -ETIMEDOUT;
 }
 
+/* What the name refers to, without opening it. */
+static int look_at(const char *name, struct stat *info)
+{
+    char path[sizeof SEGMENT_FOLDER + SEGMENT_NAME_BYTES];
+    snprintf(path, sizeof path, SEGMENT_FOLDER "%s", name);
+    return lstat(path, info) == 0 ? 0 : -errno;
+}
+
 /* Whether the name still refers to this file. */
 static bool name_means(const char *name, dev_t device, ino_t inode)
 {
     struct stat info;
-    int fd = shm_open(name, O_RDONLY, 0);
-    if (fd < 0)
-        return false;
-    bool same = fstat(fd, &info) == 0 && info.st_dev == device && info.st_ino == inode;
-    close(fd);
-    return same;
+    return look_at(name, &info) == 0 && info.st_dev == device && info.st_ino == inode;
 }
 
 static int check_owner(const struct stat *info)
@@ -244,6 +247,17 @@ static int adopt(net_named_t *named, const struct stat *info)
     return error;
 }
 
+/* A program's umask may take the owner's rights from a new file. True if they are there now. */
+static bool give_rights(const char *name)
+{
+    struct stat info;
+    char path[sizeof SEGMENT_FOLDER + SEGMENT_NAME_BYTES];
+    if (look_at(name, &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0)
+        return false;
+    snprintf(path, sizeof path, SEGMENT_FOLDER "%s", name);
+    return (info.st_mode & 0600) == 0600 || chmod(path, 0600) == 0;
+}
+
 static int try_open(net_named_t *named)
 {
     struct stat info;
@@ -260,6 +274,7 @@ static int try_open(net_named_t *named)
         error = -errno;
         goto unlock;
     }
+    give_rights(named->name);
     named->device = info.st_dev;
     named->inode = info.st_ino;
     if (!name_means(named->name, named->device, named->inode)) {
@@ -279,8 +294,11 @@ int net_segment_open(const net_key_t *key, net_named_t *named)
     *named = (net_named_t){.fd = -1, .life = -1};
     name_text(key, named->name);
     int error = -EAGAIN;
-    for (int attempt = 0; attempt < OPEN_ATTEMPTS && error == -EAGAIN; attempt++)
+    for (int attempt = 0; attempt < OPEN_ATTEMPTS && error == -EAGAIN; attempt++) {
         error = try_open(named);
+        if ((error == -EPERM || error == -EACCES) && give_rights(named->name))
+            error = -EAGAIN;
+    }
     return error;
 }
 

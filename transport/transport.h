@@ -62,6 +62,8 @@ void net_write(int descriptor, const void *bytes, size_t size);
 int net_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
 /* The kernel's id of the calling thread. */
 int net_thread_id(void);
+/* CLOCK_MONOTONIC as the kernel has it: a program under libfaketime may see one that stands still. */
+uint64_t net_now_ns(void);
 /* Make a condition for net_condition_wait, in a forked child anew. */
 void net_condition_make(pthread_cond_t *condition);
 /* Wait until a signal, or -ETIMEDOUT at `until_ns` of CLOCK_MONOTONIC: the time of day may be set meanwhile. */

@@ -63,9 +63,12 @@ _Static_assert(STAGE_FIRST_TRY + (int)TRIES * TRY_STAGES <= (int)NET_STAGES, "tr
 _Static_assert(sizeof(offer_t) <= NET_LATER_BYTES && sizeof(agree_t) <= NET_LATER_BYTES, "a record has no room for it");
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_MAX_SLOTS, "more ranks than slots");
 
-static const char *why(int error)
+static const char *why(const shim_setup_t *setup, int error)
 {
-    return error == -ENOSYS ? "CUDA refuses it (`shunt info` shows which GPUs reach each other)" : strerror(-error);
+    if (error != -ENOSYS)
+        return strerror(-error);
+    return setup->request.host ? "the system refuses it (does a seccomp filter forbid memfd_create?)"
+                               : "CUDA refuses it (`shunt info` shows which GPUs reach each other)";
 }
 
 uint32_t shim_setup_try_stage(const shim_setup_t *setup, uint32_t stage)
@@ -381,7 +384,7 @@ static void next_try(shim_setup_t *setup, const char *what, uint32_t rank, int e
     setup->scratch = NULL;
     setup->pooled = 0;
     if (error == -ENOMEM || !try_from(setup, setup->attempt + 1))
-        shim_setup_fail(setup, "rank %u could not %s: %s", rank, what, why(error));
+        shim_setup_fail(setup, "rank %u could not %s: %s", rank, what, why(setup, error));
 }
 
 static int read_offers(shim_setup_t *setup, uint32_t stage, uint8_t offers[][NET_OFFER_BYTES])
@@ -415,7 +418,7 @@ static void offered(shim_setup_t *setup)
     uint32_t rank = 0;
     int error = first_error(setup, setup->stage, sizeof(offer_t), &rank);
     if (error) {
-        next_try(setup, "share memory of its GPU", rank, error);
+        next_try(setup, setup->request.host ? "make memory for its peers" : "share memory of its GPU", rank, error);
         return;
     }
     if (setup->pooled || !sends(kind_of(setup, setup->attempt)->kind)) {
@@ -456,7 +459,7 @@ static void proven(shim_setup_t *setup)
     uint32_t rank = 0;
     int error = first_error(setup, setup->stage, sizeof(int32_t), &rank);
     if (error) {
-        shim_setup_fail(setup, "rank %u did not get what its peers stored: %s", rank, why(error));
+        shim_setup_fail(setup, "rank %u did not get what its peers stored: %s", rank, why(setup, error));
         return;
     }
     net_decide(setup->rendezvous, NET_ATTACHED, "");
@@ -480,10 +483,13 @@ static void take_step(shim_setup_t *setup)
 
 static void time_out(shim_setup_t *setup)
 {
+    static const char nowhere[] =
+        ", and the id does not say where ranks of other hosts meet (see NCCL_SOCKET_IFNAME, NCCL_COMM_ID)";
     const uint32_t nranks = setup->regrouping ? (uint32_t)setup->request.nranks : setup->comm->nranks;
     const uint32_t came = net_count(setup->rendezvous);
     if (came < nranks && (setup->regrouping || setup->stage == STAGE_IDENTITY))
-        shim_setup_fail(setup, "%u of %u ranks came within %u ms", came, nranks, setup->limit_ms);
+        shim_setup_fail(setup, "%u of %u ranks came within %u ms%s", came, nranks, setup->limit_ms,
+                        setup->request.host && !net_invitation_valid(&setup->request.invitation) ? nowhere : "");
     else if (atomic_load(&setup->needed_ns))
         shim_setup_fail(setup, "a call waited too long for a rank whose program neither polls nor calls");
     else

@@ -14,6 +14,7 @@
 #include <sched.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 enum { STRANGER = 54321 };
@@ -215,6 +216,28 @@ static void may_return_body(ranks_t *ranks)
     works(ranks);
 }
 
+static void no_rights_body(ranks_t *ranks)
+{
+    (void)umask(0777);
+    works(ranks);
+}
+
+static void no_rights_of_a_user_body(ranks_t *ranks)
+{
+    become(STRANGER);
+    CHECK(prctl(PR_SET_DUMPABLE, ranks->rank > 0) == 0); /* its memory is sent */
+    no_rights_body(ranks);
+}
+
+/* Files are made without any rights. */
+static void umask_0777(void **state)
+{
+    (void)state;
+    run(no_rights_body);
+    needs_root();
+    run(no_rights_of_a_user_body);
+}
+
 static void undumpable(void **state)
 {
     (void)state;
@@ -306,6 +329,7 @@ int main(void)
         cmocka_unit_test(pid_namespaces),
         cmocka_unit_test(one_pid_namespace_with_the_old_proc),
         cmocka_unit_test(a_death_beside_the_old_proc),
+        cmocka_unit_test(umask_0777),
         cmocka_unit_test(undumpable),
         cmocka_unit_test(other_users),
         cmocka_unit_test(the_first_thread_ends),

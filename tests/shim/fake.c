@@ -36,16 +36,22 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 {
     int error = __real_clock_gettime(clock, now);
-    if (clock == CLOCK_MONOTONIC && atomic_load(&fake_stopped)) {
-        ticked += fake_ticks > 0;
-        fake_ticks -= fake_ticks > 0;
-        *now = (struct timespec){1 + ticked / 10, ticked % 10 * 100000000};
-    }
-    if (clock == CLOCK_MONOTONIC)
-        now->tv_sec += atomic_load(&fake_late_s);
     if (clock == CLOCK_REALTIME)
         now->tv_sec -= atomic_load(&fake_day_s);
     return error;
+}
+
+uint64_t __real_net_now_ns(void);
+uint64_t __wrap_net_now_ns(void);
+
+uint64_t __wrap_net_now_ns(void)
+{
+    const uint64_t second = 1000000000, late = (uint64_t)atomic_load(&fake_late_s) * second;
+    if (!atomic_load(&fake_stopped))
+        return __real_net_now_ns() + late;
+    ticked += fake_ticks > 0;
+    fake_ticks -= fake_ticks > 0;
+    return second + (uint64_t)ticked * second / 10 + late;
 }
 
 net_process_t __real_net_process_self(void);

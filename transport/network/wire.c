@@ -22,9 +22,7 @@ enum { BACKLOG = 64, IDLE_S = 10, PROBE_S = 3, PROBES = 3, UNACKNOWLEDGED_MS = 2
 
 uint64_t wire_now_ns(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+    return net_now_ns();
 }
 
 int wire_check(const net_limit_t *limit)
