@@ -15,6 +15,11 @@
 #include <sys/stat.h>
 
 enum { VALUES = 40000, CALLS = 20 };
+#ifdef __SANITIZE_THREAD__
+enum { TRACED = false }; /* a close beside the trace's thread is a race of the program */
+#else
+enum { TRACED = true };
+#endif
 static const char *const talkative[] = {"SHUNT_DEBUG", "INFO", "SHUNT_STATS", "1", "SHUNT_SCRATCH_BYTES", "4M", NULL};
 static const char *const quiet[] = {"SHUNT_SCRATCH_BYTES", "4M", NULL};
 
@@ -175,7 +180,8 @@ static void closes_all_body(ranks_t *ranks)
     int closed = 0, own[MOST];
     char trace[64];
     snprintf(trace, sizeof(trace), "%s/trace.%%p", folder);
-    setenv("SHUNT_TRACE", trace, 1);
+    if (TRACED)
+        setenv("SHUNT_TRACE", trace, 1);
     setenv("SHUNT_DEBUG_FILE", ranks->arg, 1);
     inits_and_sums(ranks);
     for (int i = 3; i < MOST; i++)
@@ -208,7 +214,7 @@ static void the_logs_number_reused(void **state)
     run(closes_all_body, name, talkative);
     /* A line of each rank for each of the six communicators. */
     assert_true(lines_of(name, "attached") >= 18);
-    assert_int_equal(lines_of(name, "the program has closed it"), 3); /* the trace */
+    assert_int_equal(lines_of(name, "the program has closed it"), TRACED ? 3 : 0);
 }
 
 int main(void)
