@@ -95,14 +95,19 @@ static const alg_scratch_ops_t host_ops = {.control_create = host_control_create
                                            .store = host_store,
                                            .collect = host_collect};
 
+static bool is_host(net_memory_kind_t kind)
+{
+    return kind == NET_MEMORY_HOST || kind == NET_MEMORY_HOST_SENT;
+}
+
 /* NULL: this build has no such device, or not this kind of memory for it. */
 static const alg_scratch_ops_t *ops_of(alg_device_t device, net_memory_kind_t kind, alg_memory_t memory)
 {
     if (device == ALG_DEVICE_HOST)
-        return kind == NET_MEMORY_HOST ? &host_ops : NULL;
+        return is_host(kind) ? &host_ops : NULL;
 #if SHUNT_HAS_CUDA
-    if (device == ALG_DEVICE_CUDA && kind != NET_MEMORY_HOST &&
-        (kind == NET_MEMORY_PINNED) == (memory == ALG_MEMORY_SHM))
+    const bool pinned = kind == NET_MEMORY_PINNED || kind == NET_MEMORY_PINNED_SENT;
+    if (device == ALG_DEVICE_CUDA && !is_host(kind) && pinned == (memory == ALG_MEMORY_SHM))
         return &alg_scratch_cuda;
 #else
     (void)memory;

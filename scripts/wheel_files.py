@@ -2,31 +2,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """wheel_files.py - download single files of a wheel from the package index, without the rest.
 
-usage: wheel_files.py PACKAGE FOLDER ENDING...     (files whose names end with an ENDING go below FOLDER)
+usage: wheel_files.py PACKAGE[==VERSION] FOLDER ENDING...     (files whose names end with an ENDING go below FOLDER)
 
 pip finds the wheel by its own settings (index, proxy, certificates), and the zip is read by HTTP ranges. That reader
 is inside pip and not public: any failure is an exception, and callers need a fallback.
 """
 
+import contextlib
 import pathlib
 import sys
 import zipfile
 
 
-def read(package, endings):
-    """(file name of the wheel, {name: bytes}) of the newest wheel of a package."""
+@contextlib.contextmanager
+def index(package):
+    """pip's session, and its finder of a package's wheels."""
     from pip._internal.commands import create_command
-    from pip._internal.network.lazy_wheel import LazyZipOverHTTP
 
     command = create_command("download")
     options, _ = command.parse_args(["-q", "--only-binary=:all:", package])
     with command.main_context():
         session = command.get_default_session(options)
-        finder = command._build_package_finder(options, session)
-        link = finder.find_best_candidate(package).best_candidate.link
+        yield session, command._build_package_finder(options, session)
+
+
+def versions(package):
+    """The versions of a package in the index, as text; the oldest first."""
+    with index(package) as (_, finder):
+        return [str(version) for version in sorted({one.version for one in finder.find_all_candidates(package)})]
+
+
+def read(package, endings):
+    """(file name of the wheel, {name: bytes}) of the newest wheel of a package, or of NAME==VERSION."""
+    from pip._internal.network.lazy_wheel import LazyZipOverHTTP
+    from pip._vendor.packaging.specifiers import SpecifierSet
+
+    name, equal, version = package.partition("==")
+    with index(package) as (session, finder):
+        link = finder.find_best_candidate(name, SpecifierSet(equal + version)).best_candidate.link
         with zipfile.ZipFile(LazyZipOverHTTP(link.url_without_fragment, session)) as archive:
-            names = [name for name in archive.namelist() if name.endswith(tuple(endings))]
-            return link.filename, {name: archive.read(name) for name in names}
+            names = [inside for inside in archive.namelist() if inside.endswith(tuple(endings))]
+            return link.filename, {inside: archive.read(inside) for inside in names}
 
 
 def main(package, folder, *endings):

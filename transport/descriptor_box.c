@@ -61,17 +61,23 @@ int net_box_open(net_box_t *box, const uint64_t token[2], char name[NET_BOX_NAME
     int error = address_of(name, &address);
     if (error)
         return error;
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = net_descriptor(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0)
         return -errno;
-    /* fchmod before bind: the name has this mode from its creation. */
+    /* fchmod before bind: the name has this mode from its creation, but for what the program's umask takes. */
     if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0 || fchmod(fd, 0600) != 0 ||
         bind(fd, (struct sockaddr *)&address, sizeof address) != 0) {
         error = -errno;
         close(fd);
         return error;
     }
-    *box = (net_box_t){.socket = fd, .token = {token[0], token[1]}};
+    if (chmod(name, 0600) != 0) {
+        error = -errno;
+        unlink(name);
+        close(fd);
+        return error;
+    }
+    *box = (net_box_t){.socket = fd, .mark = net_mark(fd), .token = {token[0], token[1]}};
     memcpy(box->name, name, sizeof box->name);
     return 0;
 }
@@ -125,7 +131,7 @@ static int unpack(struct msghdr *header, bool *ours)
                 int one;
                 memcpy(&one, CMSG_DATA(at) + i * sizeof one, sizeof one);
                 if (descriptor < 0)
-                    descriptor = one;
+                    descriptor = net_descriptor(one);
                 else
                     close(one);
             }
@@ -179,7 +185,7 @@ void net_box_close(net_box_t *box)
     box->letters = 0;
     if (box->socket >= 0) {
         remove_name(box);
-        close(box->socket);
+        net_close(box->socket, &box->mark);
     }
     box->socket = -1;
 }
@@ -192,7 +198,7 @@ void net_box_sweep(const char *name, long seconds)
     if (address_of(name, &address) != 0 || lstat(name, &info) != 0 || !S_ISSOCK(info.st_mode) ||
         info.st_uid != geteuid() || clock_gettime(CLOCK_REALTIME, &now) != 0 || now.tv_sec - info.st_ctime < seconds)
         return;
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    int fd = net_descriptor(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (fd < 0)
         return;
     if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0 && errno == ECONNREFUSED)

@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "transport/transport.h"
+
 enum {
     NET_BOX_NAME_BYTES = 64,
     NET_BOX_CAPACITY = 16 /* descriptors received and not yet taken */
@@ -27,6 +29,7 @@ typedef struct net_box_letter {
 
 typedef struct net_box {
     int socket; /* -1: closed */
+    net_mark_t mark;
     char name[NET_BOX_NAME_BYTES];
     uint64_t token[2];
     uint32_t letters;

@@ -38,7 +38,7 @@ int net_guests_open(net_guest_book_t *book, net_host_place_t *place)
     int error = net_memory_host.create(&memory, &offer);
     if (error)
         return error;
-    *book = (net_guest_book_t){.page = memory.pointer, .descriptor = memory.descriptor};
+    *book = (net_guest_book_t){.page = memory.pointer, .descriptor = memory.descriptor, .mark = memory.mark};
     *place = offer.as.host;
     return 0;
 }
@@ -74,7 +74,8 @@ void net_guests_close(net_guest_book_t *book)
     net_memory_t memory = {.kind = NET_MEMORY_HOST,
                            .bytes = sizeof(net_guest_page_t),
                            .pointer = book->page,
-                           .descriptor = book->descriptor};
+                           .descriptor = book->descriptor,
+                           .mark = book->mark};
     if (book->page)
         net_memory_host.destroy(&memory);
     book->page = NULL;

@@ -30,6 +30,7 @@ typedef struct net_host_place {
 typedef struct net_guest_book {
     net_guest_page_t *page;
     int descriptor;
+    net_mark_t mark;
 } net_guest_book_t;
 
 /* One guest's side. */

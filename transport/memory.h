@@ -31,6 +31,10 @@ typedef struct net_offer {
     union {
         net_host_place_t host;
         struct {
+            net_host_place_t place;
+            char box[NET_BOX_NAME_BYTES]; /* as vmm.box */
+        } sent;
+        struct {
             uint8_t handle[64]; /* cudaIpcMemHandle_t */
             net_host_place_t guests;
         } ipc;
@@ -51,9 +55,11 @@ struct net_memory {
     void *pointer;
     net_token_t token;
     net_process_t owner;
+    pid_t pid;               /* the owner's, as getpid says */
     uint64_t handle;         /* VMM: CUmemGenericAllocationHandle */
     int descriptor;          /* host: memfd; VMM: exported handle; else -1 */
-    net_box_t box;           /* VMM */
+    net_mark_t mark;         /* of the descriptor */
+    net_box_t box;           /* of the kinds that send */
     net_guest_book_t guests; /* IPC */
     uint32_t references;     /* the owner's, and one a mapping of this process; under the books' lock */
     bool waits;              /* a reap could not free it */
@@ -92,8 +98,9 @@ typedef struct net_memory_ops {
 } net_memory_ops_t;
 
 extern const net_memory_ops_t net_memory_host;
+extern const net_memory_ops_t net_memory_host_sent;
 extern const net_memory_ops_t net_memory_cuda_ipc; /* only with CUDA */
 extern const net_memory_ops_t net_memory_cuda_vmm; /* only with CUDA */
-extern const net_memory_ops_t net_memory_pinned;   /* only with CUDA */
+extern const net_memory_ops_t net_memory_pinned;   /* only with CUDA; sent or not */
 
 #endif

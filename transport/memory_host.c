@@ -4,7 +4,9 @@
  *
  * A memfd has no name, so a crash leaves nothing behind, and it does not count
  * against the size of /dev/shm, which is small in containers. Peers open it
- * through /proc/<pid>/fd, which the kernel allows only to the same user. It is
+ * through /proc/<pid>/fd, which the kernel allows only to the same user; where it
+ * does not (other user or pid namespaces, a process that may not be traced, or
+ * whose first thread has ended), they get it through their descriptor box. It is
  * sealed, so no process can truncate it while another reads: a mapping of sealed
  * memory with a checked size never faults. The pages are reserved at once, so that
  * a lack of memory is an error here and not a SIGBUS later.
@@ -52,7 +54,7 @@ static int reserve_and_seal(int fd, size_t bytes)
 static int host_create(net_memory_t *memory, net_offer_t *offer)
 {
     struct stat info;
-    int fd = memfd_create(HOST_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = net_descriptor(memfd_create(HOST_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (fd < 0)
         return -errno;
     int error;
@@ -70,6 +72,7 @@ static int host_create(net_memory_t *memory, net_offer_t *offer)
         goto unmap;
     memory->pointer = at;
     memory->descriptor = fd;
+    memory->mark = (net_mark_t){info.st_dev, info.st_ino};
     offer->as.host.device = info.st_dev;
     offer->as.host.inode = info.st_ino;
     offer->as.host.descriptor = fd;
@@ -84,7 +87,7 @@ close:
 static int host_destroy(net_memory_t *memory)
 {
     munmap(memory->pointer, memory->bytes);
-    close(memory->descriptor);
+    net_close(memory->descriptor, &memory->mark);
     return 0;
 }
 
@@ -101,7 +104,7 @@ static int open_peer(const net_offer_t *peer)
         return errno == ENOENT ? -ESRCH : -errno;
     if ((size_t)size < strlen(HOST_LINK) || memcmp(link, HOST_LINK, strlen(HOST_LINK)) != 0)
         return -EPROTO;
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    int fd = net_descriptor(open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK));
     return fd >= 0 ? fd : -errno;
 }
 
@@ -121,12 +124,9 @@ static int check_peer(int fd, const net_offer_t *peer)
     return 0;
 }
 
-static int host_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t *mapping)
+/* Takes the descriptor. */
+static int map_peer(int fd, const net_offer_t *peer, net_mapping_t *mapping)
 {
-    (void)own;
-    int fd = open_peer(peer);
-    if (fd < 0)
-        return fd;
     int error = check_peer(fd, peer);
     if (!error) {
         void *at = mmap(NULL, mapping->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -139,6 +139,13 @@ static int host_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t *
     return error;
 }
 
+static int host_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t *mapping)
+{
+    (void)own;
+    int fd = open_peer(peer);
+    return fd >= 0 ? map_peer(fd, peer, mapping) : fd;
+}
+
 static void host_close(net_mapping_t *mapping)
 {
     munmap(mapping->pointer, mapping->bytes);
@@ -146,3 +153,37 @@ static void host_close(net_mapping_t *mapping)
 
 const net_memory_ops_t net_memory_host = {
     .create = host_create, .destroy = host_destroy, .open = host_open, .close = host_close};
+
+static int sent_create(net_memory_t *memory, net_offer_t *offer)
+{
+    int error = host_create(memory, offer);
+    if (error)
+        return error;
+    error = net_box_open(&memory->box, memory->token.word, offer->as.sent.box);
+    if (error) {
+        (void)host_destroy(memory);
+        memory->pointer = NULL;
+    }
+    return error;
+}
+
+static int sent_destroy(net_memory_t *memory)
+{
+    net_box_close(&memory->box);
+    return host_destroy(memory);
+}
+
+static int sent_send(const net_memory_t *memory, const net_offer_t *peer)
+{
+    return net_box_send(&memory->box, peer->as.sent.box, peer->token.word, memory->descriptor);
+}
+
+static int sent_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t *mapping)
+{
+    int fd;
+    int error = net_box_take(&own->box, peer->token.word, &fd);
+    return error ? error : map_peer(fd, peer, mapping);
+}
+
+const net_memory_ops_t net_memory_host_sent = {
+    .create = sent_create, .destroy = sent_destroy, .send = sent_send, .open = sent_open, .close = host_close};

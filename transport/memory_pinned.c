@@ -52,15 +52,21 @@ static int node_of(int device)
                                                                          : NET_ANY_NODE;
 }
 
+/* The kind of host memory that is pinned. */
+static const net_memory_ops_t *base_of(const net_memory_t *memory)
+{
+    return memory->kind == NET_MEMORY_PINNED_SENT ? &net_memory_host_sent : &net_memory_host;
+}
+
 static int pinned_create(net_memory_t *memory, net_offer_t *offer)
 {
     memory->node = node_of(memory->device);
-    int error = net_memory_host.create(memory, offer);
+    int error = base_of(memory)->create(memory, offer);
     if (error)
         return error;
     error = pin(memory->pointer, memory->bytes, memory->device);
     if (error) {
-        (void)net_memory_host.destroy(memory);
+        (void)base_of(memory)->destroy(memory);
         memory->pointer = NULL;
     }
     return error;
@@ -69,12 +75,18 @@ static int pinned_create(net_memory_t *memory, net_offer_t *offer)
 static int pinned_destroy(net_memory_t *memory)
 {
     int error = unpin(memory->pointer, memory->device, memory->life);
-    return error ? error : net_memory_host.destroy(memory);
+    return error ? error : base_of(memory)->destroy(memory);
+}
+
+static int pinned_send(const net_memory_t *memory, const net_offer_t *peer)
+{
+    const net_memory_ops_t *base = base_of(memory);
+    return base->send ? base->send(memory, peer) : 0;
 }
 
 static int pinned_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t *mapping)
 {
-    int error = net_memory_host.open(own, peer, mapping);
+    int error = base_of(own)->open(own, peer, mapping);
     if (error)
         return error;
     error = pin(mapping->pointer, mapping->bytes, mapping->device);
@@ -90,5 +102,9 @@ static void pinned_close(net_mapping_t *mapping)
         net_memory_host.close(mapping);
 }
 
-const net_memory_ops_t net_memory_pinned = {
-    .create = pinned_create, .destroy = pinned_destroy, .open = pinned_open, .close = pinned_close, .driver = true};
+const net_memory_ops_t net_memory_pinned = {.create = pinned_create,
+                                            .destroy = pinned_destroy,
+                                            .send = pinned_send,
+                                            .open = pinned_open,
+                                            .close = pinned_close,
+                                            .driver = true};

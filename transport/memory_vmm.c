@@ -97,6 +97,9 @@ static int vmm_create(net_memory_t *memory, net_offer_t *offer)
         goto release;
     error = net_driver_errno(
         driver->export_handle(&memory->descriptor, memory->handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    if (!error && (memory->descriptor = net_descriptor(memory->descriptor)) < 0)
+        error = -errno;
+    memory->mark = net_mark(memory->descriptor);
     if (!error)
         error = net_box_open(&memory->box, memory->token.word, offer->as.vmm.box);
     goto leave;
@@ -117,8 +120,7 @@ static int vmm_destroy(net_memory_t *memory)
     error = unmap_block(driver, memory->pointer, memory->bytes);
     if (error != -EAGAIN) {
         (void)driver->release(memory->handle);
-        if (memory->descriptor >= 0)
-            close(memory->descriptor);
+        net_close(memory->descriptor, &memory->mark);
         net_box_close(&memory->box);
     }
     net_scope_leave(&scope);

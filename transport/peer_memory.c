@@ -32,12 +32,15 @@ static const net_memory_ops_t *ops_of(uint32_t kind)
     switch (kind) {
     case NET_MEMORY_HOST:
         return &net_memory_host;
+    case NET_MEMORY_HOST_SENT:
+        return &net_memory_host_sent;
 #if SHUNT_HAS_CUDA
     case NET_MEMORY_CUDA_IPC:
         return &net_memory_cuda_ipc;
     case NET_MEMORY_CUDA_VMM:
         return &net_memory_cuda_vmm;
     case NET_MEMORY_PINNED:
+    case NET_MEMORY_PINNED_SENT:
         return &net_memory_pinned;
 #endif
     default:
@@ -57,7 +60,7 @@ static void park(net_memory_t *memory)
 static void free_memory(net_memory_t *memory)
 {
     const net_memory_ops_t *ops = ops_of(memory->kind);
-    if (ops->driver && memory->owner.pid == getpid()) {
+    if (ops->driver && memory->pid == getpid()) {
         park(memory);
         return;
     }
@@ -75,7 +78,7 @@ void net_memory_reap(void)
     while (list) {
         net_memory_t *memory = list;
         list = memory->next;
-        memory->waits = memory->owner.pid == getpid() && ops_of(memory->kind)->destroy(memory) == -EAGAIN;
+        memory->waits = memory->pid == getpid() && ops_of(memory->kind)->destroy(memory) == -EAGAIN;
         if (memory->waits)
             park(memory);
         else
@@ -166,6 +169,7 @@ int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memo
                            .bytes = bytes,
                            .node = NET_ANY_NODE,
                            .owner = net_process_self(),
+                           .pid = getpid(),
                            .descriptor = -1,
                            .box = {.socket = -1},
                            .references = 1};

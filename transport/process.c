@@ -12,6 +12,7 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -48,27 +49,36 @@ static int read_stat(int64_t pid, process_stat_t *stat)
     return 0;
 }
 
-static uint32_t own_namespace(const char *path)
+/* A process that was started into a new pid namespace may still have the /proc of an outer one, which names it by
+ * another pid. Then the pids are those of that /proc, which its device tells from others, and from the inodes of
+ * namespaces, which are larger. */
+static uint32_t own_pid_namespace(int64_t *pid)
 {
+    char named[32];
     struct stat info;
-    return stat(path, &info) == 0 ? (uint32_t)info.st_ino : 0;
-}
-
-static uint32_t own_pid_namespace(void)
-{
-    return own_namespace("/proc/self/ns/pid");
+    const ssize_t size = readlink("/proc/self", named, sizeof named - 1);
+    *pid = getpid();
+    if (size <= 0)
+        return 0;
+    named[size] = '\0';
+    const int64_t outer = strtoll(named, NULL, 10);
+    if (outer == *pid)
+        return stat("/proc/self/ns/pid", &info) == 0 ? (uint32_t)info.st_ino : 0;
+    *pid = outer;
+    return stat("/proc", &info) == 0 ? (uint32_t)info.st_dev : 0;
 }
 
 static uint32_t own_time_namespace(void)
 {
-    return own_namespace("/proc/self/ns/time");
+    struct stat info;
+    return stat("/proc/self/ns/time", &info) == 0 ? (uint32_t)info.st_ino : 0;
 }
 
 net_process_t net_process_self(void)
 {
     process_stat_t stat = {0};
-    net_process_t self = {
-        .pid = getpid(), .pid_namespace = own_pid_namespace(), .time_namespace = own_time_namespace()};
+    net_process_t self = {.time_namespace = own_time_namespace()};
+    self.pid_namespace = own_pid_namespace(&self.pid);
     if (read_stat(self.pid, &stat) == 0)
         self.start_ticks = stat.start_ticks;
     return self;
@@ -76,7 +86,8 @@ net_process_t net_process_self(void)
 
 bool net_process_alive(const net_process_t *process)
 {
-    if (process->pid_namespace != own_pid_namespace())
+    int64_t self;
+    if (process->pid_namespace != own_pid_namespace(&self))
         return true;
     if (process->pid <= 0)
         return false;

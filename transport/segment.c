@@ -17,9 +17,10 @@
  *
  * The file belongs to the user, mode 0600, so no other user can open, lock,
  * shorten or read it. A file under our name with another owner or mode is refused,
- * never repaired. Its owner is asked before it is opened: by a lease on a file of his
- * own another user can make an open wait for 45 s. The memory is reserved at once, so that a full /dev/shm is an
- * error here and not a SIGBUS later.
+ * never repaired, but for rights of the owner that a umask took. Its owner is asked
+ * before it is opened: by a lease on a file of his own another user can make an open
+ * wait for 45 s. The memory is reserved at once, so that a full /dev/shm is an error
+ * here and not a SIGBUS later.
  */
 #define _GNU_SOURCE
 #include "transport/segment.h"
@@ -222,7 +223,7 @@ static int open_file(const char *name, int flags)
     struct stat info;
     if (look_at(name, &info) == 0 && info.st_uid != geteuid())
         return -EPERM;
-    int fd = shm_open(name, O_RDWR | O_NONBLOCK | flags, 0600);
+    int fd = net_descriptor(shm_open(name, O_RDWR | O_NONBLOCK | flags, 0600));
     return fd >= 0 ? fd : -errno;
 }
 
@@ -252,6 +253,17 @@ static int adopt(net_named_t *named, const struct stat *info)
     return error;
 }
 
+/* A program's umask may take the owner's rights from a new file. True if they are there now. */
+static bool give_rights(const char *name)
+{
+    struct stat info;
+    char path[sizeof SEGMENT_FOLDER + SEGMENT_NAME_BYTES];
+    if (look_at(name, &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0)
+        return false;
+    snprintf(path, sizeof path, SEGMENT_FOLDER "%s", name);
+    return (info.st_mode & 0600) == 0600 || chmod(path, 0600) == 0;
+}
+
 static int try_open(net_named_t *named)
 {
     struct stat info;
@@ -268,6 +280,7 @@ static int try_open(net_named_t *named)
         error = -errno;
         goto unlock;
     }
+    give_rights(named->name);
     named->device = info.st_dev;
     named->inode = info.st_ino;
     if (!name_means(named->name, named->device, named->inode)) {
@@ -287,8 +300,11 @@ int net_segment_open(const net_key_t *key, net_named_t *named)
     *named = (net_named_t){.fd = -1, .life = -1};
     name_text(key, named->name);
     int error = -EAGAIN;
-    for (int attempt = 0; attempt < OPEN_ATTEMPTS && error == -EAGAIN; attempt++)
+    for (int attempt = 0; attempt < OPEN_ATTEMPTS && error == -EAGAIN; attempt++) {
         error = try_open(named);
+        if ((error == -EPERM || error == -EACCES) && give_rights(named->name))
+            error = -EAGAIN;
+    }
     return error;
 }
 
@@ -330,7 +346,7 @@ void net_segment_unlock(net_named_t *named)
 bool net_segment_keep(net_named_t *named, uint32_t slot)
 {
     struct flock life = life_of(slot, F_WRLCK);
-    named->life = fcntl(named->fd, F_DUPFD_CLOEXEC, 0);
+    named->life = net_descriptor(fcntl(named->fd, F_DUPFD_CLOEXEC, 0));
     if (named->life >= 0 && fcntl(named->life, F_OFD_SETLK, &life) == 0)
         return true;
     net_segment_release(named, false);

@@ -14,7 +14,7 @@
 enum {
     SEGMENT_NAME_BYTES = 64,
     SEGMENT_REASON_BYTES = 136, /* "rank 15: ", 120 bytes of text, NUL */
-    SEGMENT_VERSION = 5         /* of the layout below */
+    SEGMENT_VERSION = 6         /* of the layout below */
 };
 #define SEGMENT_MAGIC UINT64_C(0x53484e5452445631)
 

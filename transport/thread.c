@@ -40,6 +40,13 @@ int net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64
     return -pthread_cond_timedwait(condition, mutex, &until);
 }
 
+uint64_t net_now_ns(void)
+{
+    struct timespec now = {0};
+    syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
 int net_thread_id(void)
 {
     return (int)syscall(SYS_gettid); /* glibc 2.28 has no gettid */

@@ -26,15 +26,34 @@ extern "C" {
  * pair. No padding, so the bytes can be hashed and compared.
  */
 typedef struct net_process {
-    int64_t pid;
+    int64_t pid;             /* as /proc names it, which may be of an outer pid namespace; else getpid's */
     uint64_t start_ticks;    /* field 22 of /proc/<pid>/stat; 0 where there is no /proc */
-    uint32_t pid_namespace;  /* inode of /proc/self/ns/pid; 0 where there is no /proc */
-    uint32_t time_namespace; /* likewise; processes of two read each other's start_ticks by other clocks */
+    uint32_t pid_namespace;  /* inode of /proc/self/ns/pid, or a name of an outer /proc; 0 where there is no /proc */
+    uint32_t time_namespace; /* of /proc/self/ns/time; processes of two read each other's start_ticks by other clocks */
 } net_process_t;
 net_process_t net_process_self(void);
 /* False once the process is gone (a zombie is). A process of another pid namespace cannot be checked and counts as
  * alive. Takes some µs. */
 bool net_process_alive(const net_process_t *process);
+
+/* ---- Descriptors ---------------------------------------------------------------
+ *
+ * The numbers 0, 1 and 2 belong to the program, even while they are closed: what has one of them gets what the program
+ * prints. So every descriptor that is kept, or that can be written to, is passed through net_descriptor.
+ */
+/* The same at a number of at least 3, close-on-exec; -1 with errno if `made` is negative, or none is left. */
+int net_descriptor(int made);
+/* What a descriptor means. A program that becomes a daemon closes all of them, and a file of its own may then have the
+ * number: one that was kept for long is asked before it is written to or closed. */
+typedef struct net_mark {
+    uint64_t device, inode;
+} net_mark_t;
+net_mark_t net_mark(int descriptor);
+bool net_means(int descriptor, const net_mark_t *mark);
+/* Close it if it still means that. */
+void net_close(int descriptor, const net_mark_t *mark);
+/* Write once, without a SIGPIPE; a failure is not reported. */
+void net_write(int descriptor, const void *bytes, size_t size);
 
 /* ---- Threads -------------------------------------------------------------------
  *
@@ -44,6 +63,8 @@ bool net_process_alive(const net_process_t *process);
 int net_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
 /* The kernel's id of the calling thread. */
 int net_thread_id(void);
+/* CLOCK_MONOTONIC as the kernel has it: a program under libfaketime may see one that stands still. */
+uint64_t net_now_ns(void);
 /* Make a condition for net_condition_wait, in a forked child anew. */
 void net_condition_make(pthread_cond_t *condition);
 /* Wait until a signal, or -ETIMEDOUT at `until_ns` of CLOCK_MONOTONIC: the time of day may be set meanwhile. */
@@ -79,7 +100,7 @@ void net_lock_give(net_lock_t *lock);
  */
 enum {
     NET_MAX_SLOTS = 16,      /* joiners beyond this make the segment "overfull": count exceeds any nranks */
-    NET_STAGES = 14,         /* stages 0 .. NET_STAGES-1; their purposes: shim/setup/stages.c */
+    NET_STAGES = 18,         /* stages 0 .. NET_STAGES-1; their purposes: shim/setup/stages.c */
     NET_RECORD_BYTES = 3584, /* the most bytes that a rank can post in stage 0 */
     NET_LATER_BYTES = 512    /* and in a later one: /dev/shm may be small */
 };
@@ -175,7 +196,10 @@ typedef enum net_memory_kind {
     NET_MEMORY_HOST = 0,     /* shared memory of the host */
     NET_MEMORY_CUDA_IPC = 1, /* sizes are rounded up to 2 MiB: a block shares no unit of mapping */
     NET_MEMORY_CUDA_VMM = 2,
-    NET_MEMORY_PINNED = 3 /* as NET_MEMORY_HOST, for kernels of CUDA too; device addresses are the host's */
+    NET_MEMORY_PINNED = 3, /* as NET_MEMORY_HOST, for kernels of CUDA too; device addresses are the host's */
+    /* As the two, but descriptors are sent, for ranks that cannot open each other's /proc/<pid>/fd: */
+    NET_MEMORY_HOST_SENT = 4,
+    NET_MEMORY_PINNED_SENT = 5
 } net_memory_kind_t;
 
 typedef struct net_memory net_memory_t;   /* own memory */
@@ -186,12 +210,12 @@ typedef struct net_mapping net_mapping_t; /* a peer's memory, mapped here */
 int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memory_t **memory,
                       uint8_t offer[NET_OFFER_BYTES]);
 void *net_memory_pointer(const net_memory_t *memory);
-/* VMM only (other kinds: returns 0): send the descriptor to the peer that made `offer`. Every rank sends to every peer
- * after all have made their offers, and opens after all have sent. */
+/* Kinds that send (VMM and *_SENT; others return 0): send the descriptor to the peer that made `offer`. Every rank
+ * sends to every peer after all have made their offers, and opens after all have sent. */
 int net_memory_send(const net_memory_t *memory, const uint8_t peer_offer[NET_OFFER_BYTES]);
-/* Map the memory of another rank for kernels of `device`. `own` is this rank's memory of the same kind (VMM receives
- * through it). -EPROTO: the offer is malformed or wrong; -ESRCH: its owner is gone; -ENOENT: no descriptor has arrived
- * (VMM); -ENOSYS: no peer access. */
+/* Map the memory of another rank for kernels of `device`. `own` is this rank's memory of the same kind (those that
+ * send receive through it). -EPROTO: the offer is malformed or wrong; -ESRCH: its owner is gone; -ENOENT: no descriptor
+ * has arrived; -ENOSYS: no peer access. */
 int net_memory_open(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_mapping_t **mapping);
 void *net_mapping_pointer(const net_mapping_t *mapping);
 /* Usable bytes; at least what the owner asked for. */

@@ -40,9 +40,19 @@ static long read_number(const char *folder, const char *name, long otherwise)
     return end == text ? otherwise : value;
 }
 
+/* "2.5 GT/s"; strtof would expect the decimal point of the program's locale. */
+static float decimal(const char *text)
+{
+    char *end;
+    float value = (float)strtoul(text, &end, 10), scale = 1;
+    for (text = *end == '.' ? end + 1 : ""; *text >= '0' && *text <= '9'; text++)
+        value += (float)(*text - '0') * (scale /= 10);
+    return value;
+}
+
 static float speed_of(const char *text)
 {
-    const float speed = strtof(text, NULL);
+    const float speed = decimal(text);
     return speed > 0 ? speed : 1e9f; /* "Unknown": the other end of the link decides */
 }
 
@@ -264,7 +274,7 @@ void sel_machine_add_gpus(sel_machine_t *machine, const char *sys)
 /* "400 Gb/sec (4X NDR)"; halves are possible ("2.5 Gb/sec"). */
 static uint32_t rate_of(const char *text)
 {
-    const float rate = strtof(text, NULL);
+    const float rate = decimal(text);
     return rate > 0 && rate < 1e6f ? (uint32_t)(rate * 1000) : 0;
 }
 

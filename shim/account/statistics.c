@@ -21,6 +21,7 @@
 #include "shim/base/file.h"
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
+#include "transport/transport.h"
 
 enum {
     BINS = 44, /* bin 0: no bytes; bin b: 2^(b-1) up to 2^b; the last one: all beyond */
@@ -110,19 +111,16 @@ static void write_to(const char *pattern, const char *text)
 {
     char path[PATH_BYTES];
     const char *why = "its name is too long";
-    int fd = STDERR_FILENO;
+    int fd = -1;
     if (strcmp(pattern, "1") != 0) {
         fd = shim_setting_expand(pattern, path, sizeof(path)) ? shim_file_open(path, O_WRONLY | O_APPEND, &why) : -1;
-        if (fd < 0) {
+        if (fd < 0)
             shim_warn("SHUNT_STATS=%.200s cannot be written (%s); using stderr; name a file that you may write",
                       pattern, why);
-            fd = STDERR_FILENO;
-        }
     }
     /* One write, so that the tables of several ranks do not mix. */
-    ssize_t ignored = write(fd, text, strlen(text));
-    (void)ignored;
-    if (fd != STDERR_FILENO)
+    net_write(fd >= 0 ? fd : shim_file_stderr(), text, strlen(text));
+    if (fd >= 0)
         close(fd);
 }
 

@@ -62,7 +62,8 @@ static pthread_cond_t wake;                              /* made by once_a_progr
 static atomic_bool running;                              /* the file is open, the thread is there */
 static pthread_t writer;
 static int file = -1;
-static off_t position; /* where the tail begins */
+static net_mark_t mark; /* what `file` means */
+static off_t position;  /* where the tail begins */
 static int pid;
 static char text[TEXT_BYTES];
 static size_t text_bytes;
@@ -155,14 +156,19 @@ static void give_up(const char *why)
     atomic_store(&shim_trace_off, true);
 }
 
+static void close_file(void)
+{
+    net_close(file, &mark);
+    file = -1;
+}
+
 /* Keep the previous trace well-formed. */
 static void close_early(void)
 {
     if (ftruncate(file, position) != 0 || pwrite(file, tail, TAIL_BYTES, position) != TAIL_BYTES)
         shim_info("SHUNT_TRACE: the end of the trace could not be written, so the file is incomplete: see whether its "
                   "disk is full");
-    close(file);
-    file = -1;
+    close_file();
 }
 
 /* Write the formatted events over the tail, then a new tail. */
@@ -171,6 +177,10 @@ static void write_out(void)
     size_t size = text_bytes + TAIL_BYTES;
     memcpy(text + text_bytes, tail, TAIL_BYTES);
     errno = ENOSPC; /* a short write sets no errno */
+    if (file >= 0 && !net_means(file, &mark)) {
+        give_up("the program has closed it");
+        file = -1;
+    }
     if (file >= 0 && text_bytes > 0) {
         if (pwrite(file, text, size, position) == (ssize_t)size) {
             position += (off_t)text_bytes;
@@ -278,9 +288,7 @@ static void end(void)
         return;
     pthread_mutex_lock(&lock);
     flush();
-    if (file >= 0)
-        close(file);
-    file = -1;
+    close_file();
     pthread_cond_signal(&wake);
     pthread_mutex_unlock(&lock);
     pthread_join(writer, NULL);
@@ -294,9 +302,7 @@ static void forget_in_child(void)
 {
     pthread_mutex_init(&lock, NULL);
     net_condition_make(&wake);
-    if (file >= 0)
-        close(file);
-    file = -1;
+    close_file();
     atomic_store(&running, false);
     own_tid = 0;
     position = 0;
@@ -328,6 +334,7 @@ static void begin(void)
         give_up(why);
         return;
     }
+    mark = net_mark(file);
     pthread_once(&once, once_a_program);
     char host[256];
     if (!shim_setting_expand("%h", host, sizeof(host)))
@@ -336,8 +343,7 @@ static void begin(void)
     text_bytes += shim_trace_head_text(host, pid, now_of(CLOCK_MONOTONIC), now_of(CLOCK_REALTIME), event);
     write_out();
     if (file >= 0 && net_thread_start(&writer, write_behind, NULL) != 0) {
-        close(file);
-        file = -1;
+        close_file();
         give_up("no thread to write it");
     }
     atomic_store_explicit(&running, file >= 0, memory_order_release);

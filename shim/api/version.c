@@ -30,29 +30,33 @@ ncclResult_t ncclGetVersion(int *version)
     return ncclSuccess;
 }
 
+enum { TIMEOUT = 8 }; /* ncclTimeout, since NCCL 2.32 */
+
 SHIM_PUBLIC(ncclGetErrorString);
 const char *ncclGetErrorString(ncclResult_t result)
 {
     const shim_real_t *real = real_if_any();
     if (real != NULL)
         return real->ncclGetErrorString(result);
-    switch (result) {
+    switch ((int)result) {
     case ncclSuccess:
         return "no error";
     case ncclUnhandledCudaError:
-        return "unhandled cuda error";
+        return "unhandled cuda error (run with NCCL_DEBUG=INFO for details)";
     case ncclSystemError:
-        return "unhandled system error";
+        return "unhandled system error (run with NCCL_DEBUG=INFO for details)";
     case ncclInternalError:
-        return "internal error";
+        return "internal error - please report this issue to the NCCL developers";
     case ncclInvalidArgument:
-        return "invalid argument";
+        return "invalid argument (run with NCCL_DEBUG=WARN for details)";
     case ncclInvalidUsage:
-        return "invalid usage";
+        return "invalid usage (run with NCCL_DEBUG=WARN for details)";
     case ncclRemoteError:
-        return "a remote process has exited or cannot be reached";
+        return "remote process exited or there was a network error";
     case ncclInProgress:
-        return "operation in progress";
+        return "NCCL operation in progress";
+    case TIMEOUT:
+        return "timeout";
     default:
         return "unknown result code";
     }

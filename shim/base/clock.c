@@ -2,11 +2,9 @@
 /* clock.c - see clock.h. */
 #include "shim/base/clock.h"
 
-#include <time.h>
+#include "transport/transport.h"
 
 uint64_t shim_now_ns(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+    return net_now_ns();
 }

@@ -13,13 +13,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "transport/transport.h"
+
 /* A duplicate of stdout or stderr if the path is /dev/stdout or /dev/stderr (both are links); else -1. */
 static int file_standard(const char *path)
 {
     int standard = strcmp(path, "/dev/stderr") == 0   ? STDERR_FILENO
                    : strcmp(path, "/dev/stdout") == 0 ? STDOUT_FILENO
                                                       : -1;
-    return standard < 0 ? -1 : fcntl(standard, F_DUPFD_CLOEXEC, 0);
+    return standard < 0 ? -1 : net_descriptor(fcntl(standard, F_DUPFD_CLOEXEC, 0));
 }
 
 static const char *file_fault(int fd)
@@ -43,9 +45,9 @@ int shim_file_open(const char *path, int flags, const char **why)
     if (fd >= 0)
         return fd;
     flags |= O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK; /* opening a pipe would wait for its other end */
-    fd = open(path, flags | O_CREAT | O_EXCL, 0644);
+    fd = net_descriptor(open(path, flags | O_CREAT | O_EXCL, 0644));
     if (fd < 0 && errno == EEXIST) {
-        fd = open(path, flags);
+        fd = net_descriptor(open(path, flags));
         *why = fd >= 0 ? file_fault(fd) : NULL;
     }
     if (fd < 0) {
@@ -58,4 +60,10 @@ int shim_file_open(const char *path, int flags, const char **why)
     }
     fcntl(fd, F_SETFL, flags & ~O_NONBLOCK); /* blocking again: a terminal may be slow */
     return fd;
+}
+
+int shim_file_stderr(void)
+{
+    const int flags = fcntl(STDERR_FILENO, F_GETFD);
+    return flags >= 0 && !(flags & FD_CLOEXEC) ? STDERR_FILENO : -1;
 }

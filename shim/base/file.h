@@ -11,4 +11,8 @@
  * are allowed, and so are /dev/stderr and /dev/stdout. */
 int shim_file_open(const char *path, int flags, const char **why);
 
+/* Descriptor 2 if it may be written to as stderr; -1 if it is closed, or close-on-exec: then it is a file that the
+ * program opened after it had closed stderr, which no program's children would miss. */
+int shim_file_stderr(void);
+
 #endif

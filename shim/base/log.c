@@ -3,8 +3,9 @@
  * log.c - one line, one write(2), so that lines of several ranks on one
  * terminal or in one file never mix.
  *
- * The file is opened for appending on the first line, and again in a forked
- * child whose path names its process id. Owned until the process ends.
+ * The file is opened for appending on the first line, again in a forked child
+ * whose path names its process id, and again when the program has closed it and
+ * its number means another file. Owned until the process ends.
  */
 #define _GNU_SOURCE
 #include "shim/base/log.h"
@@ -24,20 +25,34 @@
 enum { LINE_BYTES = 2048, PATH_BYTES = 4096, HOST_BYTES = 128 };
 
 static net_lock_t lock = NET_LOCK_INITIALIZER; /* held to open the file, never to write */
-static atomic_int log_fd = -1;                 /* -1: not tried yet */
-static atomic_int log_pid;                     /* the process that opened it */
+static atomic_int log_fd = -1;                 /* -1: not open */
+static atomic_int log_pid;                     /* the process that opened it; 0: not tried yet */
+static _Atomic uint64_t log_device, log_inode; /* what log_fd means */
 
 static int open_file(const char *pattern, const char **fault)
 {
     char path[PATH_BYTES];
     *fault = "its name is too long";
-    int fd = shim_setting_expand(pattern, path, sizeof(path)) ? shim_file_open(path, O_WRONLY | O_APPEND, fault) : -1;
-    return fd >= 0 ? fd : STDERR_FILENO;
+    return shim_setting_expand(pattern, path, sizeof(path)) ? shim_file_open(path, O_WRONLY | O_APPEND, fault) : -1;
 }
 
-static bool is_open(bool own_file)
+/* Whether the file is open, or could not be opened. */
+static bool is_settled(bool own_file)
 {
-    return atomic_load(&log_fd) >= 0 && (!own_file || atomic_load(&log_pid) == getpid());
+    const net_mark_t mark = {atomic_load(&log_device), atomic_load(&log_inode)};
+    const int fd = atomic_load(&log_fd), opener = atomic_load(&log_pid);
+    return opener != 0 && (!own_file || opener == getpid()) && (fd < 0 || net_means(fd, &mark));
+}
+
+/* A forked child keeps its parent's descriptor open: another thread may be writing to it. */
+static void settle(const char *pattern, const char **fault)
+{
+    const int fd = open_file(pattern, fault);
+    const net_mark_t mark = net_mark(fd);
+    atomic_store(&log_device, mark.device);
+    atomic_store(&log_inode, mark.inode);
+    atomic_store(&log_fd, fd);
+    atomic_store(&log_pid, getpid());
 }
 
 /* The descriptor to write to. If the file cannot be opened, *fault gets the reason, once. */
@@ -47,17 +62,15 @@ static int descriptor(const char **fault)
     bool own_file = strstr(pattern, "%p") != NULL;
     *fault = NULL;
     if (pattern[0] == '\0')
-        return STDERR_FILENO;
-    if (is_open(own_file))
-        return atomic_load(&log_fd);
-    net_lock_take(&lock);
-    if (!is_open(own_file)) {
-        /* A forked child keeps its parent's descriptor open: another thread may be writing to it. */
-        atomic_store(&log_fd, open_file(pattern, fault));
-        atomic_store(&log_pid, getpid());
+        return shim_file_stderr();
+    if (!is_settled(own_file)) {
+        net_lock_take(&lock);
+        if (!is_settled(own_file))
+            settle(pattern, fault);
+        net_lock_give(&lock);
     }
-    net_lock_give(&lock);
-    return atomic_load(&log_fd);
+    const int fd = atomic_load(&log_fd);
+    return fd >= 0 ? fd : shim_file_stderr();
 }
 
 static const char *level_name(shim_log_level_t level)
@@ -107,9 +120,7 @@ static void write_line(int fd, shim_log_level_t level, const char *text)
             line[i] = ' ';
     }
     line[length++] = '\n';
-    /* A failed write to the log cannot be reported. */
-    ssize_t ignored = write(fd, line, (size_t)length);
-    (void)ignored;
+    net_write(fd, line, (size_t)length);
 }
 
 bool shim_log_on(shim_log_level_t level)

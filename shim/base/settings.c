@@ -15,11 +15,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <unistd.h>
 
 #include "selector/selector.h"
 #include "shim/base/conf.h"
+#include "shim/base/words.h"
 
 enum {
     MAX_BLOCKS = 1024,
@@ -38,7 +38,7 @@ typedef bool (*parse_t)(const char *text, void *field, char *fault);
 static int name_index(const char *text, const char *const *names)
 {
     for (int i = 0; names[i] != NULL; i++)
-        if (strcasecmp(text, names[i]) == 0)
+        if (shim_same_word(text, names[i]))
             return i;
     return -1;
 }
@@ -127,7 +127,7 @@ static bool parse_COUNT(const char *text, void *field, char *fault)
 static bool parse_TIMEOUT(const char *text, void *field, char *fault)
 {
     (void)fault;
-    if (strcasecmp(text, "auto") == 0) {
+    if (shim_same_word(text, "auto")) {
         *(uint32_t *)field = SHIM_TIMEOUT_AUTO;
         return true;
     }
@@ -150,9 +150,9 @@ static const char *translate(const char *variable, const char *text)
 {
     if (strcmp(variable, "NCCL_DEBUG") != 0)
         return text;
-    if (strcasecmp(text, "VERSION") == 0)
+    if (shim_same_word(text, "VERSION"))
         return "warn";
-    if (strcasecmp(text, "ABORT") == 0)
+    if (shim_same_word(text, "ABORT"))
         return "info";
     return text;
 }

@@ -43,14 +43,37 @@ static ncclResult_t make_id(ncclUniqueId *id)
     return ncclSuccess;
 }
 
+/* NAME:PORT, as NCCL takes it. */
+static bool is_address(const char *text)
+{
+    const char *colon = strrchr(text, ':');
+    char *end = NULL;
+    const long port = colon && colon > text ? strtol(colon + 1, &end, 10) : 0;
+    return port > 0 && port <= UINT16_MAX && *end == '\0';
+}
+
+/* NCCL_COMM_ID: every rank makes the id, and all ids must be equal. */
+static ncclResult_t derive_id(ncclUniqueId *id, const char *address)
+{
+    const net_key_t key = net_key_hash(address, strlen(address));
+    if (!is_address(address)) {
+        shim_set_last_error("ncclGetUniqueId: NCCL_COMM_ID=%.100s is not ADDRESS:PORT", address);
+        return ncclInvalidArgument;
+    }
+    memset(id, 0, sizeof(*id));
+    memcpy(id->internal, id_magic, sizeof(id_magic));
+    memcpy(id->internal + sizeof(id_magic), &key, sizeof(key));
+    return ncclSuccess;
+}
+
 static atomic_bool is_rank; /* this process has begun a communicator */
 
 /* A process without visible GPUs that is no rank may be a controller: its workers may see GPUs, and give the id to the
  * real NCCL. The host device takes any id. Ranks of the host device make their own, since each id of the real NCCL
- * keeps a thread until its ranks come. */
-static bool real_made(ncclUniqueId *id)
+ * keeps a thread until its ranks come; except one that all make. */
+static bool real_made(ncclUniqueId *id, bool by_all)
 {
-    const shim_real_t *real = shim_gpus_hidden() && !atomic_load(&is_rank) ? shim_real() : NULL;
+    const shim_real_t *real = shim_gpus_hidden() && (by_all || !atomic_load(&is_rank)) ? shim_real() : NULL;
     memset(id, 0, sizeof(*id)); /* an older NCCL leaves its end as it is */
     return real && real->ncclGetUniqueId(id) == ncclSuccess;
 }
@@ -59,9 +82,11 @@ ncclResult_t shim_host_get_unique_id(ncclUniqueId *id)
 {
     if (!id)
         return shim_host_invalid("ncclGetUniqueId", "uniqueId is NULL");
-    ncclResult_t result = real_made(id) ? ncclSuccess : make_id(id);
-    /* With NCCL_COMM_ID every rank makes the id, and all ids must be equal. */
-    if (result == ncclSuccess && !shim_nccl_env("NCCL_COMM_ID"))
+    const char *address = shim_nccl_env("NCCL_COMM_ID");
+    ncclResult_t result = ncclSuccess;
+    if (!real_made(id, address != NULL))
+        result = address ? derive_id(id, address) : make_id(id);
+    if (result == ncclSuccess && !address)
         shim_hosts_invite(id);
     return result;
 }
@@ -184,13 +209,19 @@ static net_key_t key_of_split(const net_key_t *parent, unsigned number)
 }
 
 /* A call on a non-blocking parent does not block; the child's configuration decides for the child. */
-static ncclResult_t publish_child(shim_setup_request_t *request, const shim_comm_t *parent, ncclComm_t handle,
+static ncclResult_t publish_child(shim_setup_request_t *request, shim_comm_t *parent, ncclComm_t handle,
                                   const char *function)
 {
     request->parent = handle;
     request->wait = parent->config.blocking;
+    shim_comm_retain(parent);
+    request->counted = parent;
     shim_setup_t *setup = shim_attach_publish(request);
-    return setup ? shim_attach_forwarded(&setup, 1, ncclSuccess) : no_memory(function);
+    if (setup)
+        return shim_attach_forwarded(&setup, 1, ncclSuccess);
+    shim_attach_uncount(request);
+    shim_comm_release(parent);
+    return no_memory(function);
 }
 
 static ncclResult_t check_parent(shim_comm_t *parent, ncclComm_t *newcomm, const ncclConfig_t *config,
@@ -223,6 +254,7 @@ ncclResult_t shim_host_split(ncclComm_t comm, int color, int key, ncclComm_t *ne
             request_for(key_of_split(&parent->key, number), newcomm, config, &parent->config);
         request.rank = (int)parent->rank;
         request.nranks = (int)parent->nranks;
+        request.number = number;
         request.regroup = true;
         request.publish = !parent->hosts;
         request.invitation = parent->invitation;
@@ -286,6 +318,7 @@ ncclResult_t shim_host_shrink(ncclComm_t comm, const int *exclude, int exclude_c
         shim_setup_request_t request = request_for(key, newcomm, config, &parent->config);
         request.rank = rank;
         request.nranks = nranks;
+        request.shrink = shrink;
         request.invitation = parent->invitation;
         result = shrink ? publish_child(&request, parent, comm, function) : no_memory(function);
     }

@@ -62,6 +62,7 @@ static void met(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
 {
     net_leave(setup->rendezvous); /* of those on this host */
     setup->rendezvous = NULL;
+    setup->met = true;
     if (outcome->nranks == 0) {
         setup->done = true;
         return;

@@ -20,6 +20,7 @@
 #include "shim/base/clock.h"
 #include "shim/comm/drain.h"
 #include "shim/comm/reap.h"
+#include "shim/comm/shrink.h"
 #include "shim/real/real.h"
 #include "shim/setup/setup.h"
 
@@ -143,6 +144,16 @@ static bool passes(const shim_setup_t *setup, const filter_t *filter)
     return filter->lingering && setup->lingering;
 }
 
+void shim_attach_uncount(const shim_setup_request_t *request)
+{
+    unsigned now = request->counted ? atomic_load(&request->counted->splits) : 0;
+    if (request->shrink)
+        shim_shrink_take_back(request->shrink);
+    else /* several of one group end in any order */
+        while (now > request->number && !atomic_compare_exchange_weak(&request->counted->splits, &now, request->number))
+            ;
+}
+
 static void setup_free(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
@@ -153,6 +164,9 @@ static void setup_free(shim_setup_t *setup)
         shim_comm_drop(comm, atomic_load(&comm->handle));
     }
     shim_setup_forget_across(setup);
+    if (!setup->met)
+        shim_attach_uncount(&setup->request);
+    shim_comm_release(setup->request.counted);
     shim_comm_release(comm);
     shim_hosts_end(setup->hosts);
     net_leave(setup->parents);

@@ -45,12 +45,19 @@ typedef struct shim_setup_request {
     /* Host mode's split: rank and nranks are the parent's; the new ones follow from all ranks' colours. */
     bool regroup;
     int color, order;
+    /* Host mode's split or shrink has taken a number of this parent (a reference), for the child's key. If its ranks do
+     * not meet, the number is given back, for those that were refused at once have not taken it. */
+    shim_comm_t *counted;
+    unsigned number;             /* of a split */
+    shim_shrink_t *shrink;       /* or the shrink */
     net_invitation_t invitation; /* where ranks of several hosts meet; not valid: nowhere */
     net_key_t place;             /* of the parent, for a child that is not published */
 } shim_setup_request_t;
 
 /* Where the ranks of an init meet. */
 net_key_t shim_attach_key(const ncclUniqueId *ids, int id_count, int nranks);
+/* Give back the number that a request has taken of its parent, if any. */
+void shim_attach_uncount(const shim_setup_request_t *request);
 /* Join the rendezvous, before forwarding. NULL: Shunt stays out of this communicator. */
 shim_setup_t *shim_attach_publish(const shim_setup_request_t *request);
 /* The call was forwarded and returned `result`. `count` set-ups (entries may be NULL), which are consumed. Returns

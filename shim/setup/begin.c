@@ -230,6 +230,7 @@ void shim_setup_regroup(shim_setup_t *setup)
     setup->parents = setup->rendezvous;
     setup->rendezvous = NULL;
     setup->regrouping = false;
+    setup->met = true;
     if (setup->request.color == NCCL_SPLIT_NOCOLOR) {
         setup->result = ncclSuccess;
         setup->done = true;

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "shim/base/nccl_env.h"
+#include "shim/base/words.h"
 
 static const unsigned config_magic = 0xcafebeef;
 
@@ -61,8 +62,9 @@ static void cta_policy(bool *value)
     const char *text = shim_nccl_env("NCCL_CTA_POLICY");
     if (!text)
         return;
-    const bool asks = text[0] == '1' || text[0] == '2' || strcasestr(text, "EFFICIENCY") || strcasestr(text, "ZERO");
-    if (asks || text[0] == '0' || strcasestr(text, "DEFAULT"))
+    const bool asks =
+        text[0] == '1' || text[0] == '2' || shim_has_word(text, "EFFICIENCY") || shim_has_word(text, "ZERO");
+    if (asks || text[0] == '0' || shim_has_word(text, "DEFAULT"))
         *value = asks;
 }
 

@@ -47,6 +47,7 @@ _Static_assert(sizeof(record_t) <= NET_ROUND_BYTES, "a record does not fit into 
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_NETWORK_RANKS, "more ranks than a network has");
 
 static atomic_bool g_alone;
+static atomic_bool g_told; /* that there is no interface of the name */
 
 bool shim_hosts_alone(void)
 {
@@ -89,7 +90,11 @@ void shim_hosts_invite(ncclUniqueId *id)
     if (memcmp(id->internal + INVITATION_AT, &empty, sizeof(empty)) != 0)
         return;
     int error = net_invite(&wanted, &invitation);
-    if (error)
+    if (error == -ENODEV && wanted.names && !atomic_exchange(&g_told, true))
+        shim_warn("NCCL_SOCKET_IFNAME=%.100s names no interface that is up and has an address here, so only ranks of "
+                  "one host can meet; name one of `ip -brief address`",
+                  wanted.names);
+    else if (error)
         shim_info("no listener for this unique id (%s), so only ranks of one host can meet; check NCCL_SOCKET_IFNAME",
                   strerror(-error));
     else

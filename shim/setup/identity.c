@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -23,6 +22,7 @@
 #include "shim/base/log.h"
 #include "shim/base/nccl_env.h"
 #include "shim/base/settings.h"
+#include "shim/base/words.h"
 #include "shim/setup/setup.h"
 #include "shim/setup/table_load.h"
 
@@ -38,13 +38,13 @@ _Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does no
 static bool variable_is(const char *name, const char *value)
 {
     const char *text = shim_nccl_env(name);
-    return text && !strcasecmp(text, value);
+    return text && shim_same_word(text, value);
 }
 
 static bool variable_names_something(const char *name)
 {
     const char *text = shim_nccl_env(name);
-    return text && *text && strcasecmp(text, "none");
+    return text && *text && !shim_same_word(text, "none");
 }
 
 static bool variable_is_on(const char *name)
@@ -91,7 +91,7 @@ const char *shim_identity_refusal(char *text, size_t capacity)
     const char *pointers = shim_nccl_env("NCCL_CHECK_POINTERS"), *mode = shim_nccl_env("NCCL_CHECK_MODE");
     if (pointers && atoi(pointers) != 0)
         return "explicit NCCL_CHECK_POINTERS: forwarding";
-    if (mode && !strncasecmp(mode, "DEBUG", strlen("DEBUG")))
+    if (mode && shim_begins_with_word(mode, "DEBUG"))
         return "explicit NCCL_CHECK_MODE: forwarding";
     return NULL;
 }

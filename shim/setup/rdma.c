@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime_api.h>
@@ -19,6 +18,7 @@
 
 #include "shim/base/nccl_env.h"
 #include "shim/base/settings.h"
+#include "shim/base/words.h"
 #include "shim/setup/pci_tree.h"
 
 static int number(const char *name, int otherwise)
@@ -70,7 +70,7 @@ static const char *forbidden(void)
     const char *net = shim_nccl_env("NCCL_NET");
     if (number("NCCL_IB_DISABLE", 0) != 0)
         return "NCCL_IB_DISABLE is set";
-    if (net && *net && strcasecmp(net, "IB") != 0)
+    if (net && *net && !shim_same_word(net, "IB"))
         return "NCCL_NET is not IB";
     return NULL;
 }

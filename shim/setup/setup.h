@@ -73,6 +73,7 @@ struct shim_setup {
     /* The stages. */
     net_rendezvous_t *rendezvous;
     net_rendezvous_t *parents;    /* host mode's split: the parent's rendezvous, until the new ranks have met */
+    bool met;                     /* host mode: the ranks of a split or a shrink have; its number is used up */
     bool regrouping;              /* host mode's split: still among the parent's ranks */
     shim_hosts_t *hosts;          /* the meeting with ranks of other hosts, in progress */
     shim_hosts_outcome_t *across; /* its outcome; meanwhile `comm` has rank and number of this host's ranks */

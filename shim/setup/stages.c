@@ -8,8 +8,8 @@
  *
  *   IDENTITY  who I am, what I want            -> compare (identity.c), take rank 0's settings
  *   AGREE     link to the peers, idle scratch  -> plan; take or make the scratch
- *   OFFER     offer of the scratch, or errno   -> hand over descriptors (VMM)
- *   SENT      errno (VMM alone)                -> map the peers', store tokens
+ *   OFFER     offer of the scratch, or errno   -> hand over descriptors (kinds that send)
+ *   SENT      errno (these alone)              -> map the peers', store tokens
  *   OPENED    errno                            -> check own mailboxes
  *   PROOF     errno                            -> attached
  *
@@ -42,7 +42,7 @@ typedef struct offer {
     uint8_t bytes[NET_OFFER_BYTES];
 } offer_t;
 
-/* Kinds of a team on GPUs, in the order of the tries; the last one comes first if it serves better. */
+/* Kinds of a team on GPUs, in the order of the tries; those of the host's memory come first if it serves better. */
 typedef struct kind {
     net_memory_kind_t kind;
     alg_memory_t memory;
@@ -50,18 +50,25 @@ typedef struct kind {
 } kind_t;
 static const kind_t kinds[] = {{NET_MEMORY_CUDA_IPC, ALG_MEMORY_PEER, ""},
                                {NET_MEMORY_CUDA_VMM, ALG_MEMORY_PEER, ", by VMM"},
-                               {NET_MEMORY_PINNED, ALG_MEMORY_SHM, ", through the host's memory"}};
+                               {NET_MEMORY_PINNED, ALG_MEMORY_SHM, ", through the host's memory"},
+                               {NET_MEMORY_PINNED_SENT, ALG_MEMORY_SHM, ", through the host's memory"}};
+static const kind_t host_kinds[] = {{NET_MEMORY_HOST, ALG_MEMORY_PEER, ""},
+                                    {NET_MEMORY_HOST_SENT, ALG_MEMORY_PEER, ""}};
 enum { ALONE_BYTES = 1 << 20 };
 enum { OLDEST_ARCH = 80 }; /* that kernels are built for */
-enum { TRIES = sizeof(kinds) / sizeof(kinds[0]) };
+enum { TRIES = sizeof(kinds) / sizeof(kinds[0]), PEER_TRIES = 2 };
+enum { HOST_TRIES = sizeof(host_kinds) / sizeof(host_kinds[0]) };
 
 _Static_assert(STAGE_FIRST_TRY + (int)TRIES * TRY_STAGES <= (int)NET_STAGES, "transport has too few stages");
 _Static_assert(sizeof(offer_t) <= NET_LATER_BYTES && sizeof(agree_t) <= NET_LATER_BYTES, "a record has no room for it");
 _Static_assert((int)ALG_MAX_RANKS <= (int)NET_MAX_SLOTS, "more ranks than slots");
 
-static const char *why(int error)
+static const char *why(const shim_setup_t *setup, int error)
 {
-    return error == -ENOSYS ? "CUDA refuses it (`shunt info` shows which GPUs reach each other)" : strerror(-error);
+    if (error != -ENOSYS)
+        return strerror(-error);
+    return setup->request.host ? "the system refuses it (does a seccomp filter forbid memfd_create?)"
+                               : "CUDA refuses it (`shunt info` shows which GPUs reach each other)";
 }
 
 uint32_t shim_setup_try_stage(const shim_setup_t *setup, uint32_t stage)
@@ -71,18 +78,30 @@ uint32_t shim_setup_try_stage(const shim_setup_t *setup, uint32_t stage)
 
 static const kind_t *kind_of(const shim_setup_t *setup, uint32_t attempt)
 {
-    return &kinds[setup->host_first ? (attempt + TRIES - 1) % TRIES : attempt];
+    if (setup->request.host)
+        return &host_kinds[attempt];
+    return &kinds[setup->host_first ? (attempt + PEER_TRIES) % TRIES : attempt];
 }
 
-/* The attempt at the host's memory. */
+/* The first attempt at the host's memory. */
 static uint32_t host_attempt(const shim_setup_t *setup)
 {
-    return setup->host_first ? 0 : TRIES - 1;
+    return setup->host_first ? 0 : PEER_TRIES;
+}
+
+static uint32_t tries(const shim_setup_t *setup)
+{
+    return setup->request.host ? HOST_TRIES : TRIES;
+}
+
+static bool sends(net_memory_kind_t kind)
+{
+    return kind == NET_MEMORY_CUDA_VMM || kind == NET_MEMORY_HOST_SENT || kind == NET_MEMORY_PINNED_SENT;
 }
 
 const char *shim_setup_memory_text(const shim_setup_t *setup)
 {
-    return setup->request.host ? "" : kind_of(setup, setup->attempt)->told;
+    return kind_of(setup, setup->attempt)->told;
 }
 
 static void post_next(shim_setup_t *setup, uint32_t stage, const void *record, size_t size)
@@ -214,7 +233,7 @@ static int preload(alg_memory_t memory)
 static int obtain_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
 {
     const shim_comm_t *comm = setup->comm;
-    const net_memory_kind_t kind = setup->request.host ? NET_MEMORY_HOST : kind_of(setup, setup->attempt)->kind;
+    const net_memory_kind_t kind = kind_of(setup, setup->attempt)->kind;
     if (setup->pooled) {
         setup->offered = 0;
         return alg_scratch_take(setup->pooled, comm->rank, &setup->scratch);
@@ -276,7 +295,11 @@ static bool usable(const shim_setup_t *setup, uint32_t attempt)
     for (uint32_t r = 0; r < setup->comm->nranks; r++)
         vmm = vmm && setup->identity[r].vmm;
     switch (kind_of(setup, attempt)->kind) {
+    case NET_MEMORY_HOST:
+    case NET_MEMORY_HOST_SENT:
+        return true;
     case NET_MEMORY_PINNED:
+    case NET_MEMORY_PINNED_SENT:
         return !setup->across && shim_identity_shared_memory(setup) &&
                (!allowed || !setup->sees_peers || setup->reach.link >= SEL_LINK_PCIE);
     case NET_MEMORY_CUDA_VMM:
@@ -290,16 +313,16 @@ static bool usable(const shim_setup_t *setup, uint32_t attempt)
  * there will be none. (The plan of several hosts' ranks is made when they agree.) */
 static bool try_from(shim_setup_t *setup, uint32_t attempt)
 {
-    while (attempt < TRIES && !usable(setup, attempt))
+    while (attempt < tries(setup) && !usable(setup, attempt))
         attempt++;
-    if (attempt == TRIES)
+    if (attempt == tries(setup))
         return false;
     setup->attempt = attempt;
     setup->memory = kind_of(setup, attempt)->memory;
     if (setup->pooled_in != setup->memory)
         setup->pooled = 0;
     make_plan(setup);
-    if (setup->across || sel_plan_serves(setup->plan))
+    if (setup->request.host || setup->across || sel_plan_serves(setup->plan))
         post_offer(setup);
     else
         shim_setup_decline(setup, "no call is expected to be faster with Shunt; `shunt tune` measures it");
@@ -338,8 +361,7 @@ static void agreed(shim_setup_t *setup)
     setup->classed = true;
     setup->host_first = !host && prefers_host(setup);
     if (host) {
-        make_plan(setup);
-        post_offer(setup);
+        try_from(setup, 0);
     } else if (setup->plan->topology.arch < OLDEST_ARCH) {
         make_plan(setup);
         shim_setup_decline(setup, "some of its GPUs are older than sm_%d, and Shunt has no kernels for them",
@@ -361,8 +383,8 @@ static void next_try(shim_setup_t *setup, const char *what, uint32_t rank, int e
         alg_scratch_release(setup->scratch, false);
     setup->scratch = NULL;
     setup->pooled = 0;
-    if (setup->request.host || error == -ENOMEM || !try_from(setup, setup->attempt + 1))
-        shim_setup_fail(setup, "rank %u could not %s: %s", rank, what, why(error));
+    if (error == -ENOMEM || !try_from(setup, setup->attempt + 1))
+        shim_setup_fail(setup, "rank %u could not %s: %s", rank, what, why(setup, error));
 }
 
 static int read_offers(shim_setup_t *setup, uint32_t stage, uint8_t offers[][NET_OFFER_BYTES])
@@ -396,10 +418,10 @@ static void offered(shim_setup_t *setup)
     uint32_t rank = 0;
     int error = first_error(setup, setup->stage, sizeof(offer_t), &rank);
     if (error) {
-        next_try(setup, "share memory of its GPU", rank, error);
+        next_try(setup, setup->request.host ? "make memory for its peers" : "share memory of its GPU", rank, error);
         return;
     }
-    if (setup->request.host || setup->pooled || kind_of(setup, setup->attempt)->kind != NET_MEMORY_CUDA_VMM) {
+    if (setup->pooled || !sends(kind_of(setup, setup->attempt)->kind)) {
         open_and_write(setup);
         return;
     }
@@ -437,7 +459,7 @@ static void proven(shim_setup_t *setup)
     uint32_t rank = 0;
     int error = first_error(setup, setup->stage, sizeof(int32_t), &rank);
     if (error) {
-        shim_setup_fail(setup, "rank %u did not get what its peers stored: %s", rank, why(error));
+        shim_setup_fail(setup, "rank %u did not get what its peers stored: %s", rank, why(setup, error));
         return;
     }
     net_decide(setup->rendezvous, NET_ATTACHED, "");
@@ -461,10 +483,13 @@ static void take_step(shim_setup_t *setup)
 
 static void time_out(shim_setup_t *setup)
 {
+    static const char nowhere[] =
+        ", and the id does not say where ranks of other hosts meet (see NCCL_SOCKET_IFNAME, NCCL_COMM_ID)";
     const uint32_t nranks = setup->regrouping ? (uint32_t)setup->request.nranks : setup->comm->nranks;
     const uint32_t came = net_count(setup->rendezvous);
     if (came < nranks && (setup->regrouping || setup->stage == STAGE_IDENTITY))
-        shim_setup_fail(setup, "%u of %u ranks came within %u ms", came, nranks, setup->limit_ms);
+        shim_setup_fail(setup, "%u of %u ranks came within %u ms%s", came, nranks, setup->limit_ms,
+                        setup->request.host && !net_invitation_valid(&setup->request.invitation) ? nowhere : "");
     else if (atomic_load(&setup->needed_ns))
         shim_setup_fail(setup, "a call waited too long for a rank whose program neither polls nor calls");
     else

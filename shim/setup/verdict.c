@@ -203,6 +203,7 @@ static void conclude_attached(shim_setup_t *setup)
         shim_host_watch();
     }
     setup->done = true;
+    setup->met = true;
     int joining = SHIM_COMM_JOINING;
     atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_ATTACHED);
     if (setup->request.regroup)

@@ -95,6 +95,13 @@ def main():
                    LD_AUDIT="")
         library, audit = inner["lib/libnccl.so.2"].resolve(), inner["lib/libshunt_audit.so"].resolve()
         assert done.stdout == f"{library}\nNone {audit}\n", (done.stdout, library)
+        # Nobody reads stderr: the program does not die of the line.
+        reader, writer = os.pipe()
+        os.close(reader)
+        done = subprocess.run([CLIENT, FAKE], env=dict(os.environ, LD_AUDIT=AUDIT, SHUNT_LIB="/nowhere/libnccl.so.2"),
+                              stdout=subprocess.PIPE, stderr=writer, text=True, timeout=60, check=False)
+        os.close(writer)
+        assert done.returncode == 0 and done.stdout.startswith("plain"), done
         # The command reports an audit library that is not beside the library.
         moved = shutil.copy(SHUNT, os.path.join(pathlib.Path(folder), "libnccl.so.2"))
         os.remove(alone)

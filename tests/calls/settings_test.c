@@ -194,6 +194,35 @@ static void nccls_variables_count_where_ours_are_unset(void **state)
         (scenario_t){.set = {"NCCL_DEBUG", "bogus"}, .variable = "SHUNT_DEBUG", .value = "warn", .origin = "default"});
 }
 
+/* As libc's do in a Turkish locale, where "I" is the capital of another letter. */
+static bool turkish(const char *a, const char *b, size_t most)
+{
+    for (size_t i = 0; i < most; i++) {
+        if (a[i] != b[i] && ((a[i] | 0x20) != (b[i] | 0x20) || (a[i] | 0x20) == 'i'))
+            return false;
+        if (a[i] == '\0')
+            return true;
+    }
+    return true;
+}
+
+int __wrap_strcasecmp(const char *a, const char *b);
+int __wrap_strcasecmp(const char *a, const char *b)
+{
+    return !turkish(a, b, SIZE_MAX);
+}
+
+static void words_in_a_turkish_locale(void **state)
+{
+    (void)state;
+    assert_false(turkish("INFO", "info", SIZE_MAX));
+    assert_true(turkish("WARN", "warn", SIZE_MAX));
+    assert_quiet((scenario_t){
+        .set = {"SHUNT_DEBUG", "INFO"}, .variable = "SHUNT_DEBUG", .value = "INFO", .origin = "environment"});
+    assert_quiet((scenario_t){
+        .set = {"NCCL_DEBUG", "VERSION"}, .variable = "SHUNT_DEBUG", .value = "warn", .origin = "NCCL_DEBUG"});
+}
+
 static void no_log_means_no_line(void **state)
 {
     (void)state;
@@ -321,6 +350,7 @@ int main(void)
         cmocka_unit_test(wrong_values),
         cmocka_unit_test(an_empty_value_counts_as_unset),
         cmocka_unit_test(nccls_variables_count_where_ours_are_unset),
+        cmocka_unit_test(words_in_a_turkish_locale),
         cmocka_unit_test(no_log_means_no_line),
         cmocka_unit_test_setup_teardown(nccls_files, set_up_file, tear_down_file),
         cmocka_unit_test(what_is_no_file_is_not_read),

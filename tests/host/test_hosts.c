@@ -277,7 +277,7 @@ static bool has_six(void)
 static void interface_body(ranks_t *ranks)
 {
     const char *family = getenv("NCCL_SOCKET_FAMILY");
-    const bool none = strcmp(getenv("NCCL_SOCKET_IFNAME"), "lo") != 0;
+    const bool none = strcmp(getenv("NCCL_SOCKET_IFNAME"), "nothing") == 0;
     const bool wants_six = family && strcmp(family, "AF_INET6") == 0;
     if (wants_six && !has_six())
         return;
@@ -292,10 +292,12 @@ static void socket_variables(void **state)
 {
     static const char *const loopback[] = {"NCCL_SOCKET_IFNAME", "lo", NULL};
     static const char *const six[] = {"NCCL_SOCKET_IFNAME", "lo", "NCCL_SOCKET_FAMILY", "AF_INET6", NULL};
+    static const char *const port[] = {"NCCL_SOCKET_IFNAME", "=lo:0", NULL};
     static const char *const none[] = {"NCCL_SOCKET_IFNAME", "nothing", "SHUNT_TIMEOUT_MS", "1000", NULL};
     (void)state;
     run_layout(2, 1, loopback, 0, interface_body);
     run_layout(2, 1, six, 0, interface_body);
+    run_layout(2, 1, port, 0, interface_body);
     run_layout(2, 1, none, 0, interface_body);
 }
 

@@ -86,9 +86,36 @@ static void twins(void **state)
         run(RANKS_PROCESSES, 4, racing_twins_body);
 }
 
+/* A shrink that is refused on one rank ends on the others when their time is up. Then the parent can be shrunk again.
+ */
+static void refused_body(ranks_t *ranks)
+{
+    ncclComm_t parent = ranks_init(ranks), child = NULL;
+    int dead = 0, none = 99, count = 0;
+    if (ranks->rank != dead) {
+        CHECK_FAILS(ncclCommShrink(parent, ranks->rank == 1 ? &none : &dead, 1, &child, NULL, NCCL_SHRINK_DEFAULT));
+        atomic_fetch_add(&ranks->shared->words[0], 1);
+        ranks_wait(ranks, 0, (uint64_t)ranks->nranks - 1);
+        CHECK_NCCL(ncclCommShrink(parent, &dead, 1, &child, NULL, NCCL_SHRINK_DEFAULT));
+        CHECK_NCCL(ncclCommCount(child, &count));
+        CHECK(count == ranks->nranks - 1);
+        CHECK_NCCL(ncclCommDestroy(child));
+    }
+    ranks_barrier(ranks);
+    CHECK_NCCL(ncclCommDestroy(parent));
+}
+
+static void refused(void **state)
+{
+    static const char *const impatient[] = {"SHUNT_TIMEOUT_MS", "3000", NULL};
+    ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 3, .env = impatient, .body = refused_body};
+    (void)state;
+    assert_int_equal(ranks_run(&plan), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(in_turn), cmocka_unit_test(twins)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(in_turn), cmocka_unit_test(twins), cmocka_unit_test(refused)};
     host_limit(60);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -262,11 +262,52 @@ static void modes(void **state)
     host_run(RANKS_PROCESSES, 2, default_mode_body, NULL);
 }
 
+/* A split that is refused on one rank ends on the others when their time is up. Then the parent can be split again. */
+static void refused_body(ranks_t *ranks)
+{
+    ncclComm_t parent = ranks_init(ranks), child = NULL;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER, broken = NCCL_CONFIG_INITIALIZER;
+    broken.magic = 1;
+    const bool refused = ranks->rank == 0;
+    if (*(const bool *)ranks->arg)
+        CHECK_FAILS(ncclCommSplit(parent, refused ? -7 : 1, 0, &child, NULL));
+    else
+        CHECK_FAILS(ncclCommSplit(parent, 1, 0, &child, refused ? &broken : &config));
+    ranks_barrier(ranks);
+    CHECK_NCCL(ncclCommSplit(parent, 1, 0, &child, NULL));
+    expect_place(child, ranks->nranks, ranks->rank);
+    call_agree(ranks, use(child, 3));
+    CHECK_NCCL(ncclCommDestroy(child));
+    /* At once, on all ranks, and in a group. */
+    CHECK_FAILS(ncclCommSplit(parent, -7, 0, &child, NULL));
+    CHECK_NCCL(ncclGroupStart());
+    CHECK_NCCL(ncclCommSplit(parent, 1, 0, &child, NULL));
+    (void)ncclCommSplit(parent, -7, 0, &child, NULL);
+    CHECK_FAILS(ncclGroupEnd());
+    ranks_barrier(ranks);
+    CHECK_NCCL(ncclCommSplit(parent, ranks->rank % 2, 0, &child, NULL));
+    CHECK_NCCL(ncclCommDestroy(child));
+    call_agree(ranks, use(parent, 4));
+    CHECK_NCCL(ncclCommDestroy(parent));
+}
+
+static void refused(void **state)
+{
+    static const char *const impatient[] = {"SHUNT_TIMEOUT_MS", "3000", NULL};
+    (void)state;
+    for (int colour = 0; colour < 2; colour++) {
+        const bool by_colour = colour == 1;
+        ranks_plan_t plan = {
+            .shape = RANKS_PROCESSES, .nranks = 3, .env = impatient, .body = refused_body, .arg = &by_colour};
+        assert_int_equal(ranks_run(&plan), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(colours),    cmocka_unit_test(no_colour), cmocka_unit_test(deep),  cmocka_unit_test(siblings),
-        cmocka_unit_test(concurrent), cmocka_unit_test(solo),      cmocka_unit_test(modes),
+        cmocka_unit_test(concurrent), cmocka_unit_test(solo),      cmocka_unit_test(modes), cmocka_unit_test(refused),
     };
     host_limit(80);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -185,6 +185,43 @@ static void host_id(void **state)
     run("NCCL_HOSTID", &(setting_t){"host", "network-2"}, 2, host_id_body);
 }
 
+/* Every rank makes the id. */
+static void comm_id_body(ranks_t *ranks)
+{
+    const setting_t *setting = ranks->arg;
+    ncclUniqueId id;
+    if (setting->expected) {
+        CHECK_RESULT(ncclGetUniqueId(&id), ncclInvalidArgument);
+        CHECK(strstr(ncclGetLastError(NULL), setting->expected) != NULL);
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        ncclComm_t comm = NULL;
+        CHECK_NCCL(ncclGetUniqueId(&id));
+        CHECK_NCCL(ncclCommInitRank(&comm, ranks->nranks, id, ranks->rank));
+        reduce_once(ranks, comm);
+        ranks_barrier(ranks);
+        CHECK_NCCL(ncclCommDestroy(comm));
+    }
+    /* Another address is another id. */
+    ncclUniqueId other;
+    CHECK_NCCL(ncclGetUniqueId(&id));
+    setenv("NCCL_COMM_ID", "127.0.0.1:4001", 1);
+    CHECK_NCCL(ncclGetUniqueId(&other));
+    CHECK(memcmp(&id, &other, sizeof(id)) != 0);
+}
+
+static void comm_id(void **state)
+{
+    (void)state;
+    run("NCCL_COMM_ID", &(setting_t){"127.0.0.1:4000", NULL}, 3, comm_id_body);
+    run("NCCL_COMM_ID", &(setting_t){"[::1]:4000", NULL}, 2, comm_id_body);
+    static const char *const wrong[] = {
+        "127.0.0.1", ":4000", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "a:4000b"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        run("NCCL_COMM_ID", &(setting_t){wrong[i], "NCCL_COMM_ID"}, 1, comm_id_body);
+}
+
 /* The variable counts, whatever the configuration says. */
 static void comm_blocking_body(ranks_t *ranks)
 {
@@ -250,7 +287,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(device),        cmocka_unit_test(algo),       cmocka_unit_test(max_ctas),
         cmocka_unit_test(scratch_bytes), cmocka_unit_test(timeout_ms), cmocka_unit_test(host_id),
-        cmocka_unit_test(comm_blocking), cmocka_unit_test(listens),
+        cmocka_unit_test(comm_id),       cmocka_unit_test(comm_blocking), cmocka_unit_test(listens),
     };
     host_limit(120);
     return cmocka_run_group_tests(tests, NULL, NULL);

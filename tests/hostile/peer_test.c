@@ -83,16 +83,29 @@ static void offer_little(uint8_t record[NET_RECORD_BYTES], net_memory_t **memory
     memcpy(record + sizeof(int32_t), offer, sizeof(offer));
 }
 
-/* Wait for rank 0's record; false if none comes. */
-static bool read_first(net_rendezvous_t *rendezvous, uint32_t stage, uint8_t record[NET_RECORD_BYTES], size_t *size)
+/* In host mode: the second try is made when the first fails. */
+static const uint32_t stages[] = {STAGE_IDENTITY,
+                                  STAGE_AGREE,
+                                  STAGE_FIRST_TRY + TRY_OFFER,
+                                  STAGE_FIRST_TRY + TRY_OPENED,
+                                  STAGE_FIRST_TRY + TRY_PROOF,
+                                  STAGE_FIRST_TRY + TRY_STAGES + TRY_OFFER,
+                                  STAGE_FIRST_TRY + TRY_STAGES + TRY_SENT,
+                                  STAGE_FIRST_TRY + TRY_STAGES + TRY_OPENED,
+                                  STAGE_FIRST_TRY + TRY_STAGES + TRY_PROOF};
+enum { STAGES = sizeof stages / sizeof stages[0], OFFER = 2 };
+
+/* Wait for rank 0's record of a stage from `from` on; STAGES if none comes. */
+static uint32_t read_first(net_rendezvous_t *rendezvous, uint32_t from, uint8_t record[NET_RECORD_BYTES], size_t *size)
 {
     for (double end = ranks_seconds() + 10; ranks_seconds() < end; usleep(50)) {
         if (net_verdict(rendezvous) != NET_PENDING)
-            return false;
-        if (net_read(rendezvous, stage, 0, record, NET_RECORD_BYTES, size) == 0)
-            return true;
+            return STAGES;
+        for (uint32_t i = from; i < STAGES; i++)
+            if (net_read(rendezvous, stages[i], 0, record, NET_RECORD_BYTES, size) == 0)
+                return i;
     }
-    return false;
+    return STAGES;
 }
 
 typedef enum told {
@@ -105,9 +118,6 @@ static unsigned told_count[LIES];
 
 static told_t lie_to(const ncclUniqueId *id, uint64_t seed)
 {
-    static const uint32_t stages[] = {STAGE_IDENTITY, STAGE_AGREE, STAGE_FIRST_TRY + TRY_OFFER,
-                                      STAGE_FIRST_TRY + TRY_OPENED, STAGE_FIRST_TRY + TRY_PROOF};
-    enum { STAGES = sizeof stages / sizeof stages[0], OFFER = 2 };
     uint64_t dice = seed;
     const lie_t lie = (lie_t)(seed % LIES);
     const uint32_t when = lie == LIE_OFFER ? OFFER : (uint32_t)data_below(&dice, STAGES);
@@ -117,13 +127,14 @@ static told_t lie_to(const ncclUniqueId *id, uint64_t seed)
     CHECK(net_join(&key, &rendezvous) == 0);
     CHECK(net_set_rank(rendezvous, 1, 2) == 0);
     for (uint32_t i = 0; i < STAGES; i++) {
-        const uint32_t stage = stages[i];
         uint8_t record[NET_RECORD_BYTES] = {0};
         size_t size = 0;
-        if (!read_first(rendezvous, stage, record, &size))
+        i = read_first(rendezvous, i, record, &size);
+        if (i == STAGES)
             break;
+        const uint32_t stage = stages[i];
         told_count[lie] += i == when;
-        if (lie == LIE_OFFER && i == when)
+        if (lie == LIE_OFFER && i == OFFER)
             offer_little(record, &memory);
         if (lie == LIE_VERDICT && i == when)
             net_decide(rendezvous, NET_ATTACHED, "");

@@ -14,6 +14,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
@@ -21,6 +23,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "transport/transport.h"
@@ -198,10 +201,10 @@ static void users_are_hosts(void **state)
 
 /* ---- /proc, limits, homes ------------------------------------------------------------------ */
 
-/* Peers' memory is opened through /proc. */
+/* Peers' memory is sent where it cannot be opened through /proc. */
 static void no_proc_body(ranks_t *ranks)
 {
-    fails(ranks, "could not map the memory of its peers", "is damaged");
+    works_body(ranks);
     _exit(0); /* a leak checker needs /proc at the end */
 }
 
@@ -235,12 +238,104 @@ static void files_body(ranks_t *ranks)
     works_body(ranks);
 }
 
+static uint32_t names_in(const char *folder, const char *prefix)
+{
+    uint32_t count = 0;
+    DIR *names = opendir(folder);
+    for (struct dirent *entry; names && (entry = readdir(names)) != NULL;)
+        count += strncmp(entry->d_name, prefix, strlen(prefix)) == 0;
+    if (names)
+        closedir(names);
+    return count;
+}
+
+/* At each limit the init works, or says why not, and leaves no name. The limits of rank 1 let it go on. */
+static void few_files_body(ranks_t *ranks)
+{
+    struct rlimit before, few;
+    setenv("SHUNT_TIMEOUT_MS", "3000", 1); /* rank 1 waits in vain */
+    CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    for (rlim_t more = 0; more < 6; more++) {
+        ncclUniqueId id = ranks_id(ranks);
+        ncclComm_t comm = NULL;
+        int next = dup(0);
+        close(next);
+        few = (struct rlimit){(rlim_t)next + more, before.rlim_max};
+        CHECK(ranks->rank > 0 || setrlimit(RLIMIT_NOFILE, &few) == 0);
+        ncclResult_t result = ncclCommInitRank(&comm, ranks->nranks, id, ranks->rank);
+        CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
+        if (ranks->rank == 0 && result != ncclSuccess && !strstr(ncclGetLastError(NULL), "Too many open files"))
+            check_failed(__FILE__, __LINE__, "it says why: ", ncclGetLastError(NULL));
+        CHECK_NCCL(ncclCommAbort(comm));
+        ranks_barrier(ranks);
+        CHECK(names_in("/dev/shm", "shunt-") == 0);
+        ranks_barrier(ranks);
+    }
+    works_body(ranks);
+}
+
+static void few_files(void **state)
+{
+    (void)state;
+    under("/dev/shm", "size=4m,mode=1777", few_files_body);
+}
+
 static void limits(void **state)
 {
     ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .env = small, .body = file_size_body};
     (void)state;
     assert_int_equal(ranks_run(&plan), 0);
     plan.body = files_body;
+    assert_int_equal(ranks_run(&plan), 0);
+}
+
+/* As seccomp filters of containers answer for system calls that they do not know. */
+static void forbid(uint32_t call)
+{
+    struct sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+                                 BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+                                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+                                 BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    const struct sock_fprog filter = {sizeof(code) / sizeof(code[0]), code};
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0);
+}
+
+static void no_memfd_body(ranks_t *ranks)
+{
+    forbid(SYS_memfd_create);
+    fails(ranks,
+          "could not make memory for its peers: the system refuses it (does a seccomp filter forbid memfd_create?)",
+          "?");
+}
+
+static void memfd_is_forbidden(void **state)
+{
+    ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .env = small, .body = no_memfd_body};
+    (void)state;
+    assert_int_equal(ranks_run(&plan), 0);
+}
+
+/* Two ranks on two hosts, and no interface on which they could meet. */
+static void no_interface_body(ranks_t *ranks)
+{
+    char log[] = "/tmp/shunt-interface-XXXXXX", text[4096] = "";
+    int fd = mkstemp(log);
+    CHECK(fd >= 0 && setenv("SHUNT_DEBUG_FILE", log, 1) == 0);
+    setenv("NCCL_HOSTID", ranks->rank ? "one" : "other", 1);
+    fails(ranks, "1 of 2 ranks came within 500 ms, and the id does not say where ranks of other hosts meet",
+          "a rank died or gave up");
+    CHECK(read(fd, text, sizeof(text) - 1) >= 0);
+    CHECK(ranks->rank > 0 || strstr(text, "NCCL_SOCKET_IFNAME=nothing names no interface"));
+    close(fd);
+    unlink(log);
+}
+
+static void no_interface(void **state)
+{
+    static const char *const nothing[] = {"NCCL_SOCKET_IFNAME", "nothing", "SHUNT_TIMEOUT_MS", "500", NULL};
+    ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .env = nothing, .body = no_interface_body};
+    (void)state;
     assert_int_equal(ranks_run(&plan), 0);
 }
 
@@ -504,6 +599,9 @@ int main(void)
         cmocka_unit_test(users_are_hosts),
         cmocka_unit_test(proc_is_empty),
         cmocka_unit_test(limits),
+        cmocka_unit_test(few_files),
+        cmocka_unit_test(memfd_is_forbidden),
+        cmocka_unit_test(no_interface),
         cmocka_unit_test(homes),
         cmocka_unit_test(foreign_home),
         cmocka_unit_test(death_in_mid_call),

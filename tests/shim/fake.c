@@ -36,16 +36,22 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
 {
     int error = __real_clock_gettime(clock, now);
-    if (clock == CLOCK_MONOTONIC && atomic_load(&fake_stopped)) {
-        ticked += fake_ticks > 0;
-        fake_ticks -= fake_ticks > 0;
-        *now = (struct timespec){1 + ticked / 10, ticked % 10 * 100000000};
-    }
-    if (clock == CLOCK_MONOTONIC)
-        now->tv_sec += atomic_load(&fake_late_s);
     if (clock == CLOCK_REALTIME)
         now->tv_sec -= atomic_load(&fake_day_s);
     return error;
+}
+
+uint64_t __real_net_now_ns(void);
+uint64_t __wrap_net_now_ns(void);
+
+uint64_t __wrap_net_now_ns(void)
+{
+    const uint64_t second = 1000000000, late = (uint64_t)atomic_load(&fake_late_s) * second;
+    if (!atomic_load(&fake_stopped))
+        return __real_net_now_ns() + late;
+    ticked += fake_ticks > 0;
+    fake_ticks -= fake_ticks > 0;
+    return second + (uint64_t)ticked * second / 10 + late;
 }
 
 net_process_t __real_net_process_self(void);
@@ -521,7 +527,9 @@ int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind,
     (void)map;
     const int errors[] = {[NET_MEMORY_CUDA_IPC] = fake.ipc_error[rank],
                           [NET_MEMORY_CUDA_VMM] = fake.vmm_error[rank],
-                          [NET_MEMORY_PINNED] = fake.pinned_error[rank]};
+                          [NET_MEMORY_PINNED] = fake.pinned_error[rank],
+                          [NET_MEMORY_HOST_SENT] = 0,
+                          [NET_MEMORY_PINNED_SENT] = fake.pinned_error[rank]};
     int error = kind == NET_MEMORY_HOST ? 0 : errors[kind];
     if (error)
         return error;
@@ -535,8 +543,8 @@ int alg_scratch_send(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES])
 {
     if (offers[scratch->rank][0] != scratch->rank + 1) /* none was made for a pooled one */
         return -EPROTO;
-    atomic_fetch_add(&fake.sent, scratch->kind == NET_MEMORY_CUDA_VMM);
-    return 0;
+    atomic_fetch_add(&fake.sent, 1);
+    return scratch->kind == NET_MEMORY_PINNED_SENT ? fake.unsent[scratch->rank] : 0;
 }
 
 int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES])

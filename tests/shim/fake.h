@@ -34,6 +34,7 @@ typedef struct fake {
     int vmm_error[FAKE_RANKS];     /* of alg_scratch_create with VMM memory */
     int pinned_error[FAKE_RANKS];  /* of alg_scratch_create with the host's memory */
     int unopened[FAKE_RANKS];      /* of alg_scratch_open with the host's memory */
+    int unsent[FAKE_RANKS];        /* of alg_scratch_send with the host's memory */
     bool unreached[FAKE_RANKS];    /* CUDA reports that a peer's memory cannot be reached */
     bool serves_nothing;           /* the plan leaves every size to the real NCCL */
     bool prefers_host;             /* the selector, of GPUs that reach each other over PCIe */

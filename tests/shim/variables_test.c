@@ -24,6 +24,7 @@ typedef struct scenario {
     const char *set[4];     /* name, value, ... */
     int ipc_error, failing; /* of which rank */
     int unopened;           /* likewise: it cannot open the others' host memory */
+    int unsent;             /* likewise: it cannot send its own */
     int phase;              /* of both; UNKNOWN: Shunt does not know the communicator */
     const char *reason;     /* in the log; NULL: not checked */
     int warnings;           /* lines of the log */
@@ -57,6 +58,7 @@ static int attach(void *argument)
     fake_real_version(scenario->real_version);
     fake.ipc_error[scenario->failing] = scenario->ipc_error;
     fake.unopened[scenario->failing] = scenario->unopened;
+    fake.unsent[scenario->failing] = scenario->unsent;
     fake_depth = 1;
     for (int r = 0; r < N; r++)
         CHILD_CHECK(ncclCommInitRank(&comms[r], N, id, r) == ncclSuccess);
@@ -213,16 +215,22 @@ static void no_peer_access(void **state)
     expect_attached("NCCL_P2P_DISABLE", "0");
 }
 
-/* Containers that share /dev/shm meet, but processes of one may not see the other's: NCCL serves, and one line says so.
- */
+/* Containers that share /dev/shm meet, but processes of one may not see the other's: memory is sent. If that fails,
+ * too, NCCL serves, and one line says so. */
 static void containers(void **state)
 {
     (void)state;
     expect((scenario_t){.set = {"NCCL_P2P_DISABLE", "1"},
                         .unopened = -ESRCH,
                         .failing = 1,
+                        .phase = SHIM_COMM_ATTACHED,
+                        .reason = "through the host's memory"});
+    expect((scenario_t){.set = {"NCCL_P2P_DISABLE", "1"},
+                        .unopened = -ESRCH,
+                        .unsent = -EACCES,
+                        .failing = 1,
                         .phase = SHIM_COMM_FORWARD,
-                        .reason = "rank 1 could not map the memory of its peers: No such process",
+                        .reason = "rank 1 could not send its memory's descriptor: Permission denied",
                         .warnings = 1});
 }
 

@@ -8,7 +8,7 @@ The table names the test. A variable without a row fails, and so does a row whos
 test is missing, is not run, or has neither the variable's name nor `settings.FIELD`
 in its code, or in that of functions and tables of its file which it uses.
 
-And only secure_getenv reads the environment, which finds none in a program with more
+No text is read by the program's locale. And only secure_getenv reads the environment, which finds none in a program with more
 rights than its caller (tests/hostile/secure_test.c).
 """
 
@@ -137,6 +137,16 @@ def insecure(source):
                     yield f"{path.relative_to(source)}:{number}: not secure_getenv"
 
 
+def by_locale(source):
+    """Lines of the library that read words or numbers as the program's locale has them: "INFO" is not "info" in Turkish,
+    and "2.5" not a number in German."""
+    for folder in ("shim", "selector", "algorithms", "transport"):
+        for path in sorted((source / folder).rglob("*.c*")):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if re.search(r"\b(strn?casecmp|strcasestr|strtof|strtod|strtold|atof)\(", line):
+                    yield f"{path.relative_to(source)}:{number}: depends on the locale (shim/base/words.h)"
+
+
 def main():
     source = pathlib.Path(sys.argv[1])
     names = promised(source)
@@ -146,6 +156,7 @@ def main():
         said = fault(source, variable, where, test)
         faults += [f"{variable}: {said}"] if said else []
     faults += insecure(source)
+    faults += by_locale(source)
     print("\n".join(faults) or f"{len(TESTS)} variables")
     return 1 if faults else 0
 

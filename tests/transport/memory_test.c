@@ -375,6 +375,66 @@ static void test_impostors(void **state)
     close(pipes[1]);
 }
 
+/* One end of a kind that sends, as another process would make it. */
+static void make_sent(net_memory_t *memory, net_offer_t *offer, uint64_t token)
+{
+    *memory = (net_memory_t){.kind = NET_MEMORY_HOST_SENT, .bytes = BYTES, .token = {{token, token}}};
+    *offer = (net_offer_t){.bytes = BYTES, .token = memory->token};
+    assert_int_equal(net_memory_host_sent.create(memory, offer), 0);
+}
+
+static void test_sent(void **state)
+{
+    (void)state;
+    net_memory_t a, b;
+    net_offer_t offer_a, offer_b;
+    net_mapping_t mapping = {.bytes = BYTES};
+    const int before = open_descriptors();
+    make_sent(&a, &offer_a, 1);
+    make_sent(&b, &offer_b, 2);
+    assert_int_equal(net_memory_host_sent.open(&b, &offer_a, &mapping), -ENOENT);
+    assert_int_equal(net_memory_host_sent.send(&a, &offer_b), 0);
+    assert_int_equal(net_memory_host_sent.open(&b, &offer_a, &mapping), 0);
+    ((uint8_t *)mapping.pointer)[BYTES - 1] = PATTERN;
+    assert_int_equal(((uint8_t *)a.pointer)[BYTES - 1], PATTERN);
+    net_memory_host_sent.close(&mapping);
+    assert_int_equal(net_memory_host_sent.send(&a, &offer_b), -ENOENT); /* the first take removed the name */
+    net_memory_host_sent.destroy(&a);
+    net_memory_host_sent.destroy(&b);
+    assert_int_equal(open_descriptors(), before);
+}
+
+/* What arrives is not the memory of the offer. */
+static void refuse_sent(int descriptor)
+{
+    net_memory_t a, b;
+    net_offer_t offer_a, offer_b;
+    net_mapping_t mapping = {.bytes = BYTES};
+    make_sent(&a, &offer_a, 1);
+    make_sent(&b, &offer_b, 2);
+    assert_int_equal(net_box_send(&a.box, offer_b.as.sent.box, offer_b.token.word, descriptor), 0);
+    assert_int_equal(net_memory_host_sent.open(&b, &offer_a, &mapping), -EPROTO);
+    net_memory_host_sent.destroy(&a);
+    net_memory_host_sent.destroy(&b);
+}
+
+static void test_sent_impostors(void **state)
+{
+    (void)state;
+    offer_t offer;
+    int pipes[2];
+    net_memory_t *other = make_memory(offer);
+    int unsealed = memfd_create("shunt", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(pipe(pipes) == 0 && unsealed >= 0 && ftruncate(unsealed, BYTES) == 0);
+    refuse_sent(other->descriptor);
+    refuse_sent(unsealed);
+    refuse_sent(pipes[0]);
+    net_memory_destroy(other);
+    close(unsealed);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
 static int open_as_stranger(uint32_t rank, uint32_t nranks, void *argument)
 {
     offer_t own_offer;
@@ -459,6 +519,8 @@ int main(void)
         cmocka_unit_test(test_impostors),
         cmocka_unit_test(test_other_user),
         cmocka_unit_test(test_sealed),
+        cmocka_unit_test(test_sent),
+        cmocka_unit_test(test_sent_impostors),
         cmocka_unit_test(test_no_leak),
     };
     return cmocka_run_group_tests_name("memory", tests, NULL, NULL);

@@ -26,8 +26,6 @@
 #include "transport/cuda_driver.h"
 #include "transport/memory.h"
 
-const net_memory_ops_t net_memory_pinned = {0}; /* unused here */
-
 enum { BLOCKS = 64, BLOCK_BYTES = 2 << 20, SCRATCH_BYTES = 1 << 20 };
 
 /* Shared by all processes of the test. */
@@ -105,6 +103,35 @@ cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned flags)
 {
     (void)device, (void)flags;
     return cudaSuccess;
+}
+
+static int pins; /* host memory that is registered */
+
+cudaError_t cudaHostRegister(void *pointer, size_t bytes, unsigned flags)
+{
+    (void)pointer, (void)bytes, (void)flags;
+    pins++;
+    return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void *pointer)
+{
+    (void)pointer;
+    pins--;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
+{
+    (void)attribute, (void)device;
+    *value = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *bus, int size, int device)
+{
+    (void)bus, (void)size, (void)device;
+    return cudaErrorInvalidValue;
 }
 
 /* Frees and unmaps whatever this process has there. */
@@ -203,6 +230,28 @@ static int reset(void **state)
     memset(gpu, 0, sizeof *gpu);
     refuses = refuses_ipc = false;
     return 0;
+}
+
+/* Ranks that cannot open each other's /proc/<pid>/fd send the host's memory, too. */
+static void pinned_is_sent(void **state)
+{
+    net_memory_t a = {.kind = NET_MEMORY_PINNED_SENT, .bytes = BLOCK_BYTES, .token = {{1, 1}}}, b = a;
+    net_offer_t offer_a = {.bytes = BLOCK_BYTES, .token = {{1, 1}}}, offer_b = offer_a;
+    net_mapping_t mapping = {.bytes = BLOCK_BYTES};
+    (void)state;
+    b.token.word[0] = offer_b.token.word[0] = 2;
+    assert_int_equal(net_memory_pinned.create(&a, &offer_a), 0);
+    assert_int_equal(net_memory_pinned.create(&b, &offer_b), 0);
+    offer_a.owner.pid = INT32_MAX; /* no such /proc/<pid> */
+    assert_int_equal(net_memory_pinned.send(&a, &offer_b), 0);
+    assert_int_equal(net_memory_pinned.open(&b, &offer_a, &mapping), 0);
+    assert_int_equal(pins, 3);
+    strcpy(a.pointer, "seen");
+    assert_string_equal(mapping.pointer, "seen");
+    net_memory_pinned.close(&mapping);
+    assert_int_equal(net_memory_pinned.destroy(&a), 0);
+    assert_int_equal(net_memory_pinned.destroy(&b), 0);
+    assert_int_equal(pins, 0);
 }
 
 static void wait_for(atomic_int *word, int value)
@@ -534,6 +583,7 @@ int main(void)
         cmocka_unit_test_setup(ranks_of_one_process_release_too, reset),
         cmocka_unit_test_setup(memory_that_is_no_scratch, reset),
         cmocka_unit_test_setup(not_shared_with_another_pid_namespace, reset),
+        cmocka_unit_test_setup(pinned_is_sent, reset),
         cmocka_unit_test_setup(unshared_memory_is_parked, reset),
         cmocka_unit_test_setup(a_late_guest_is_turned_away, reset),
         cmocka_unit_test_setup(seats_are_left, reset),

@@ -95,6 +95,9 @@ static void test_processes(void **state)
     for (uint32_t nranks = 1; nranks <= ALG_MAX_RANKS; nranks++) {
         team_plan_t plan = new_plan();
         assert_int_equal(run_processes(nranks, build_twice, &plan), 0);
+        plan = new_plan();
+        plan.kind = NET_MEMORY_HOST_SENT;
+        assert_int_equal(run_processes(nranks, build_twice, &plan), 0);
     }
 }
 

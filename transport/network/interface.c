@@ -20,14 +20,15 @@
 #include "transport/network/names.h"
 #include "transport/network/network.h"
 
-/* Whether a name is in the list (prefixes, or whole names). */
+/* Whether a name is in the list (prefixes, or whole names; NCCL ignores a port behind a name: "lo:0"). */
 static bool listed(const char *list, bool whole, const char *name)
 {
     while (*list) {
-        const size_t length = strcspn(list, ",");
+        const size_t length = strcspn(list, ",:");
         if (length > 0 && strncmp(name, list, length) == 0 && (!whole || name[length] == '\0'))
             return true;
-        list += length + (list[length] == ',');
+        list += strcspn(list, ",");
+        list += *list == ',';
     }
     return false;
 }

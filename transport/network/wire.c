@@ -22,9 +22,7 @@ enum { BACKLOG = 64, IDLE_S = 10, PROBE_S = 3, PROBES = 3, UNACKNOWLEDGED_MS = 2
 
 uint64_t wire_now_ns(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+    return net_now_ns();
 }
 
 int wire_check(const net_limit_t *limit)
@@ -136,7 +134,7 @@ int wire_listen(net_address_t *address, int *listener)
 {
     socket_address_t system;
     socklen_t size = to_system(address, &system);
-    int made = socket(address->family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int made = net_descriptor(socket(address->family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (made < 0)
         return -errno;
     if (bind(made, &system.any, size) != 0 || listen(made, BACKLOG) != 0 ||
@@ -158,7 +156,7 @@ int wire_connect_begin(const net_address_t *address, int *connection)
     const socklen_t size = to_system(address, &system);
     if (size == 0 || address->port == 0)
         return -EAFNOSUPPORT;
-    int made = socket(address->family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int made = net_descriptor(socket(address->family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     if (made < 0)
         return -errno;
     set_options(made);
@@ -190,7 +188,7 @@ bool wire_ended(int connection)
 
 int wire_accept(int listener, int *connection)
 {
-    int made = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    int made = net_descriptor(accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (made < 0) /* a caller that has hung up is none */
         return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ? -EMFILE : -EAGAIN;
     set_options(made);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuda_runtime_api.h - the part of CUDA that transport/memory_cuda.c and algorithms/control_cuda.c call, made of host
+/* cuda_runtime_api.h - the part of CUDA that transport/memory_*.c and algorithms/control_cuda.c call, made of host
  * memory in parked_test.c and control_test.c, and of what transport/cuda_driver.c calls, in driver_test.c. */
 #ifndef TEST_FAKE_CUDA_MEMORY_H
 #define TEST_FAKE_CUDA_MEMORY_H
@@ -25,10 +25,13 @@ enum {
 };
 
 enum { cudaEnableDefault = 0 };
+enum cudaDeviceAttr { cudaDevAttrCanUseHostPointerForRegisteredMem = 91 };
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess = 0 };
 
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaGetLastError(void);
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device);
+cudaError_t cudaDeviceGetPCIBusId(char *bus, int size, int device);
 cudaError_t cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags,
                                     enum cudaDriverEntryPointQueryResult *found);
 cudaError_t cudaMalloc(void **pointer, size_t bytes);

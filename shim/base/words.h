@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * words.h - compare words of settings, in capitals or not. In the program's locale strcasecmp may see two letters where
+ * these see one: in a Turkish one "INFO" is not "info".
+ */
+#ifndef SHUNT_SHIM_WORDS_H
+#define SHUNT_SHIM_WORDS_H
+
+#include <stdbool.h>
+
+bool shim_same_word(const char *a, const char *b);
+bool shim_begins_with_word(const char *text, const char *word);
+bool shim_has_word(const char *text, const char *word);
+
+#endif

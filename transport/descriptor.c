@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * descriptor.c - see transport.h. Where a program has closed its standard
+ * descriptors, the kernel gives their numbers to whoever opens next.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "transport/transport.h"
+
+int net_descriptor(int made)
+{
+    if (made < 0 || made > STDERR_FILENO)
+        return made;
+    const int moved = fcntl(made, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    const int error = errno;
+    close(made);
+    errno = error;
+    return moved;
+}
+
+net_mark_t net_mark(int descriptor)
+{
+    struct stat info;
+    return fstat(descriptor, &info) == 0 ? (net_mark_t){info.st_dev, info.st_ino} : (net_mark_t){0, 0};
+}
+
+bool net_means(int descriptor, const net_mark_t *mark)
+{
+    const net_mark_t now = net_mark(descriptor);
+    return now.inode != 0 && now.inode == mark->inode && now.device == mark->device;
+}
+
+void net_close(int descriptor, const net_mark_t *mark)
+{
+    if (net_means(descriptor, mark))
+        close(descriptor);
+}
+
+/* The signal is sent to the thread that writes; one that was pending before is the program's. */
+void net_write(int descriptor, const void *bytes, size_t size)
+{
+    const struct timespec none = {0};
+    sigset_t broken, before, pending;
+    sigemptyset(&pending);
+    sigpending(&pending);
+    sigemptyset(&broken);
+    sigaddset(&broken, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &broken, &before);
+    if (write(descriptor, bytes, size) < 0 && errno == EPIPE && !sigismember(&pending, SIGPIPE))
+        sigtimedwait(&broken, NULL, &none);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
