@@ -10,10 +10,10 @@
 #include "shim/base/nccl_env.h"
 
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define SYSTEM_FILE "/etc/nccl.conf"
 
@@ -107,4 +107,16 @@ const char *shim_nccl_env(const char *name)
 {
     const char *origin;
     return shim_nccl_env_from(name, &origin);
+}
+
+bool shim_nccl_env_is(const char *name, const char *value)
+{
+    const char *text = shim_nccl_env(name);
+    return text != NULL && strcasecmp(text, value) == 0;
+}
+
+bool shim_nccl_env_names_something(const char *name)
+{
+    const char *text = shim_nccl_env(name);
+    return text != NULL && text[0] != '\0' && strcasecmp(text, "none") != 0;
 }
