@@ -56,8 +56,8 @@ class Team:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        environment = dict(os.environ, **QUIET, SHUNT_STATS="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-                           WORLD_SIZE=str(options.gpus), **variables)
+        environment = {**os.environ, **QUIET, "SHUNT_STATS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                       "WORLD_SIZE": str(options.gpus), **variables}
         command = [*prefix, sys.executable, os.path.abspath(sys.argv[0]), "--rank", *(["--cpu"] if options.cpu else []),
                    *arguments]
         self.ranks = [Rank(command, dict(environment, RANK=str(rank))) for rank in range(options.gpus)]
