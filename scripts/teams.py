@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""teams.py - two sets of ranks, with Shunt and with NCCL, that take turns; for decode-bench and train-bench.
+"""teams.py - sets of ranks, with Shunt and with NCCL, that take turns; for decode-bench and train-bench.
 
-Both sets run side by side, so that they see the same machine; the waiting one leaves the GPUs idle. A rank is the
+The sets run side by side, so that they see the same machine; the waiting ones leave the GPUs idle. A rank is the
 calling script, started with --rank; it reads requests, one a line, and answers each with `answer`.
 """
 
@@ -22,6 +22,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 QUIET = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
+# What vLLM sets for VLLM_BATCH_INVARIANT=1 (docs/determinism.md).
+PINS = {"NCCL_LAUNCH_MODE": "GROUP", "NCCL_COLLNET_ENABLE": "0", "NCCL_NVLS_ENABLE": "0", "NCCL_P2P_NET_DISABLE": "1",
+        "NCCL_MIN_NCHANNELS": "1", "NCCL_MAX_NCHANNELS": "1", "NCCL_PROTO": "Simple", "NCCL_ALGO": "allreduce:tree",
+        "NCCL_NTHREADS": "1", "NCCL_SOCKET_NTHREADS": "1"}
 SKIPPED = 77
 
 
@@ -47,13 +51,13 @@ class Rank:
 
 
 class Team:
-    def __init__(self, name, options, prefix, deadline, arguments):
+    def __init__(self, name, options, prefix, deadline, arguments, variables):
         self.name, self.deadline = name, deadline
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        environment = dict(os.environ, **QUIET, SHUNT_STATS="1", MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
-                           WORLD_SIZE=str(options.gpus))
+        environment = {**os.environ, **QUIET, "SHUNT_STATS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                       "WORLD_SIZE": str(options.gpus), **variables}
         command = [*prefix, sys.executable, os.path.abspath(sys.argv[0]), "--rank", *(["--cpu"] if options.cpu else []),
                    *arguments]
         self.ranks = [Rank(command, dict(environment, RANK=str(rank))) for rank in range(options.gpus)]
@@ -95,14 +99,19 @@ class Team:
             rank.process.kill()
 
 
+# Of a set: whether it runs with Shunt, and its variables.
+TWO = {"nccl": (False, {}), "shunt": (True, {})}
+THREE = {"pinned": (False, PINS), "deterministic": (True, {**PINS, "SHUNT_DETERMINISTIC": "1"}), "shunt": (True, {})}
+
+
 @contextlib.contextmanager
-def both(options, prefix, arguments=()):
-    """The started teams: {"nccl": ..., "shunt": ...}."""
+def started(options, prefix, arguments=(), sets=TWO):
+    """The started teams, by name."""
     deadline = time.monotonic() + options.seconds
     teams = {}
     try:
-        for name in ("nccl", "shunt"):
-            teams[name] = Team(name, options, prefix if name == "shunt" else [], deadline, arguments)
+        for name, (with_shunt, variables) in sets.items():
+            teams[name] = Team(name, options, prefix if with_shunt else [], deadline, arguments, variables)
         for team in teams.values():
             team.collect()
         yield teams
@@ -111,10 +120,10 @@ def both(options, prefix, arguments=()):
             team.kill()
 
 
-def served(taken):
-    """Whether Shunt took calls in its team, and was not loaded in the other."""
-    print(f"# calls taken by Shunt: {taken['shunt']}")
-    if taken["shunt"] and taken["nccl"] is None:
+def served(taken, sets=TWO):
+    """Whether Shunt took calls in its teams, and was not loaded in the other."""
+    print("# calls taken by Shunt: " + ", ".join(f"{taken[name]} ({name})" for name in taken if sets[name][0]))
+    if all(taken[name] if with_shunt else taken[name] is None for name, (with_shunt, _) in sets.items()):
         return True
     print("FAILED: Shunt took no call, or was loaded in the set that runs without it")
     return False
@@ -156,6 +165,14 @@ def hardware(options):
     return "processors, nothing to measure" if options.cpu else f"{options.gpus} x {listed_gpus()[0]}"
 
 
+def command(given):
+    """The built `shunt`: the given one, else that of the newest build."""
+    built = [given] if given else sorted(ROOT.glob("build*/bin/shunt"), key=lambda path: path.stat().st_mtime)
+    if not built:
+        sys.exit(f"{program()}: no build*/bin/shunt: build the project, or pass --shunt")
+    return str(built[-1])
+
+
 def settle(options):
     """The number of ranks, and the command that starts Shunt's; exits with the reason if they cannot run."""
     if options.cpu:
@@ -168,11 +185,7 @@ def settle(options):
     if importlib.util.find_spec("torch") is None:
         print(f"SKIP: {sys.executable} has no torch")
         sys.exit(SKIPPED)
-    commands = [options.shunt] if options.shunt else sorted(
-        ROOT.glob("build*/bin/shunt"), key=lambda path: path.stat().st_mtime)
-    if not commands:
-        sys.exit(f"{program()}: no build*/bin/shunt: build the project, or pass --shunt")
-    return [str(commands[-1]), "run", "--"]
+    return [command(options.shunt), "run", "--"]
 
 
 def parser(description, rounds):

@@ -13,6 +13,7 @@
 #include "selector/policy.h"
 #include "selector/topology/topology.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -152,7 +153,7 @@ static bool from_tuned(const sources_t *sources, uint32_t kind, uint64_t bytes, 
 static bool multicast_may_win(const sources_t *sources, uint64_t bytes)
 {
     const alg_collective_t collective = sources->collective;
-    return sources->plan->topology.multicast && bytes > MULTICAST_MOST_BYTES &&
+    return !sources->plan->own_only && sources->plan->topology.multicast && bytes > MULTICAST_MOST_BYTES &&
            (collective == ALG_ALL_REDUCE || collective == ALG_REDUCE_SCATTER || collective == ALG_ALL_GATHER);
 }
 
@@ -187,6 +188,29 @@ static bool from_model(const sources_t *sources, uint64_t bytes, sel_rule_t *rul
     return choice.algorithm != NULL;
 }
 
+/* If nothing may be forwarded, the algorithm that the model expects to be the fastest: as in the row for smaller
+ * messages, if that has it. */
+static void from_ours(const sources_t *sources, uint64_t bytes, sel_rule_t *rule)
+{
+    double time = HUGE_VAL;
+    const sel_plan_t *plan = sources->plan;
+    const sel_choice_t usual = sel_usual_grid(&plan->topology, bytes);
+    rule->algorithm = sel_cost_fastest(&plan->topology, &plan->map, sources->collective, bytes, &time);
+    if (!rule->algorithm)
+        return;
+    rule->blocks = (uint16_t)usual.blocks;
+    rule->threads = (uint16_t)usual.threads;
+    rule->source = "predicted";
+    for (uint32_t i = 0; i < sources->built_in_rows; i++) {
+        const sel_built_in_t *row = sources->built_in[i];
+        if (row->to_bytes < bytes && strcmp(row->algorithm, rule->algorithm->name) == 0) {
+            rule->blocks = row->blocks;
+            rule->threads = row->threads;
+            rule->source = row->source;
+        }
+    }
+}
+
 static bool excluded(const policy_t *policy, const alg_algorithm_t *algorithm)
 {
     for (uint32_t i = 0; i < alg_registry_count; i++) {
@@ -211,7 +235,9 @@ static sel_rule_t decide(const sources_t *sources, uint32_t kind, uint64_t bytes
     sel_rule_t rule = nobody;
     if (!from_policy(sources, item, bytes, &rule) && (item || !from_tuned(sources, kind, bytes, &rule)) &&
         !from_built_in(sources, bytes, &rule) && !from_model(sources, bytes, &rule))
-        return nobody;
+        rule = nobody;
+    if (!rule.algorithm && sources->plan->own_only && rule.reason == SEL_FORWARD_TABLE)
+        from_ours(sources, bytes, &rule);
     if (rule.algorithm && excluded(&sources->policy, rule.algorithm)) {
         rule.algorithm = NULL;
         rule.source = "policy";

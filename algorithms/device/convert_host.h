@@ -2,9 +2,9 @@
 /*
  * convert_host.h - 8- and 16-bit floats to fp32 and back, for the host device.
  *
- * Rounds to nearest even. The 8-bit types saturate to their largest finite value
- * and keep NaN, the 16-bit types overflow to infinity and have one NaN, like
- * CUDA's conversion instructions, so both devices give the same bits.
+ * Rounds to nearest even. The 8-bit types saturate to their largest finite value,
+ * the 16-bit types overflow to infinity, and each is given one NaN, like CUDA's
+ * conversion instructions, so both devices give the same bits.
  */
 #ifndef SHUNT_CONVERT_HOST_H
 #define SHUNT_CONVERT_HOST_H
@@ -67,7 +67,7 @@ static inline uint32_t convert_narrow(const small_float_t &format, float value)
     const uint32_t sign = bits >> 31 << (format.exponent + format.mantissa);
     const uint32_t magnitude = bits & 0x7fffffff;
     if (magnitude > 0x7f800000)
-        return format.infinity ? format.nan : sign | format.nan;
+        return format.nan;
     const int exponent = (int)(magnitude >> 23) - 127 + format.bias;
     if (exponent > (1 << format.exponent))
         return sign | (format.infinity ? format.largest + 1 : format.largest);

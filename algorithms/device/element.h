@@ -221,18 +221,78 @@ LANE_FN bytes4_t op_max(bytes4_t a, bytes4_t b)
     return {(a.w & mask) | (b.w & ~mask)};
 }
 
-/* NaN, signalling or not, is dropped when the other value is a number. */
+static const uint32_t FLOAT_SIGN = 0x80000000;
+
+LANE_FN bool op_negative(float a)
+{
+    uint32_t w;
+    memcpy(&w, &a, sizeof w);
+    return w & FLOAT_SIGN;
+}
+LANE_FN bool op_negative(double a)
+{
+    uint64_t w;
+    memcpy(&w, &a, sizeof w);
+    return w >> 63;
+}
+
+/* NaN, signalling or not, is dropped when the other value is a number, and -0 is less than +0. */
+template <class F> LANE_FN F op_max_float(F a, F b)
+{
+    return a != a ? b : b != b || a > b || (a == b && !op_negative(a)) ? a : b;
+}
 LANE_FN double op_max(double a, double b)
 {
-    return a != a ? b : b != b || a > b ? a : b;
+#ifdef __CUDACC__
+    return fmax(a, b); /* just these rules, in fewer instructions */
+#else
+    return op_max_float(a, b);
+#endif
 }
 LANE_FN float op_max(float a, float b)
 {
 #ifdef __CUDACC__
-    return fmaxf(a, b); /* one instruction with just these rules; the host's fmaxf keeps a signalling NaN */
+    return fmaxf(a, b); /* one instruction; the host's fmaxf keeps a signalling NaN */
 #else
-    return a != a ? b : b != b || a > b ? a : b;
+    return op_max_float(a, b);
 #endif
+}
+
+/* The sign flipped if `sign` says so, of NaN too. */
+LANE_FN float op_mirror(float a, uint32_t sign)
+{
+    uint32_t w;
+    memcpy(&w, &a, sizeof w);
+    w ^= sign & FLOAT_SIGN;
+    memcpy(&a, &w, sizeof w);
+    return a;
+}
+LANE_FN double op_mirror(double a, uint32_t sign)
+{
+    uint64_t w;
+    memcpy(&w, &a, sizeof w);
+    w ^= (uint64_t)(sign & FLOAT_SIGN) << 32;
+    memcpy(&a, &w, sizeof w);
+    return a;
+}
+
+/* A result's NaN is all ones but the sign, whatever the values' NaN were. A GPU's fp32 arithmetic and its conversions
+ * to shorter types give no other one. */
+LANE_FN double op_one_nan(double a)
+{
+    const uint64_t nan = UINT64_MAX >> 1;
+    if (a != a)
+        memcpy(&a, &nan, sizeof a);
+    return a;
+}
+LANE_FN float op_one_nan(float a)
+{
+#ifndef __CUDACC__
+    const uint32_t nan = UINT32_MAX >> 1;
+    if (a != a)
+        memcpy(&a, &nan, sizeof a);
+#endif
+    return a;
 }
 
 /* a + x * y, rounded once. */

@@ -108,7 +108,8 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     }
 
     /* The values of all ranks, joined in rank order by the operator and rounded once; x: the others' values,
-     * overwritten. Cleaned like load, so that for a NaN too every algorithm gives every rank the same bits. */
+     * overwritten. Ready to send, like a load; its NaN has one pattern, so that the bits of an element depend on the
+     * ranks' values for it alone. */
     LANE_FN vec16_t combine(vec16_t x[N - 1], uint32_t rank, vec16_t own) const
     {
         return combine_of(x, rank, own, nranks);
@@ -141,11 +142,13 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
             if (averages)
                 reduce_average_integers<TYPE, N>(a, all, type);
         }
+        if constexpr (FLOATS)
+            reduce_settle_floats<TYPE, OPS>(a, order);
         E::pack(a, result);
-        if constexpr (OPS == OPS_MAX)
+        if constexpr (OPS == OPS_MAX && !FLOATS)
             vec_order(result, order);
-        if (MARK != MARK_ESCAPE)
-            mark_clean<MARK>(result);
+        if (MARK == MARK_WORD)
+            mark_clean<MARK>(result); /* also of a GPU's fp32 minimum, whose NaN was mirrored */
         return result;
     }
 };

@@ -110,6 +110,15 @@ LANE_FN void reduce_fold(typename element<TYPE>::acc a[element<TYPE>::COUNT], co
     }
 }
 
+/* Results of floats as they are written: a maximum of mirrored values is mirrored back, and NaN has one pattern. */
+template <int TYPE, int OPS>
+LANE_FN void reduce_settle_floats(typename element<TYPE>::acc a[element<TYPE>::COUNT], ordering_t order)
+{
+    LANE_UNROLL
+    for (int i = 0; i < element<TYPE>::COUNT; i++)
+        a[i] = op_one_nan(OPS == OPS_MAX ? op_mirror(a[i], order.odd) : a[i]);
+}
+
 /* The average of floats from the sum of their shares. */
 template <int TYPE, int N>
 LANE_FN void reduce_average_floats(typename element<TYPE>::acc a[element<TYPE>::COUNT], uint32_t nranks)

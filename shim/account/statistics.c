@@ -20,6 +20,7 @@
 #include "selector/table_file.h"
 #include "shim/base/file.h"
 #include "shim/base/log.h"
+#include "shim/base/pins.h"
 #include "shim/base/settings.h"
 #include "transport/transport.h"
 
@@ -433,6 +434,10 @@ char *shim_statistics_text(void)
         host[0] = '\0';
     fprintf(out, "shunt: calls of %s, machine %016llx\n", host, (unsigned long long)atomic_load(&machine));
     print_table(out);
+    const char *forwards = totals.calls_forwarded > 0 ? shim_pin_forwards() : NULL;
+    const char *pin = forwards != NULL ? forwards : shim_pin_caps();
+    if (pin != NULL)
+        fprintf(out, "shunt: pinned by %s\n", pin);
     fprintf(out, "shunt: taken %llu calls, forwarded %llu\n", (unsigned long long)totals.calls_taken,
             (unsigned long long)totals.calls_forwarded);
     return fclose(out) == 0 ? text : (free(text), NULL);

@@ -12,6 +12,7 @@
 #include "shim/api/nccl.h"
 #include "shim/base/device.h"
 #include "shim/base/nccl_env.h"
+#include "shim/base/pins.h"
 #include "shim/base/settings.h"
 #include "shim/call/group.h"
 #include "shim/comm/reap.h"
@@ -45,6 +46,8 @@ static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUni
                                   const ncclConfig_t *config)
 {
     shim_comm_collect();
+    if (nranks == 1 && takes_part())
+        shim_pins_warn_alone();
     if (!newcomm || !ids || id_count < 1 || nranks < 2 || rank < 0 || rank >= nranks || id_count > nranks ||
         !takes_part())
         return NULL;

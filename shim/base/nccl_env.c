@@ -11,12 +11,13 @@
 
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "shim/base/words.h"
 
 #define SYSTEM_FILE "/etc/nccl.conf"
 
@@ -121,4 +122,16 @@ const char *shim_nccl_env(const char *name)
 {
     const char *origin;
     return shim_nccl_env_from(name, &origin);
+}
+
+bool shim_nccl_env_is(const char *name, const char *value)
+{
+    const char *text = shim_nccl_env(name);
+    return text != NULL && shim_same_word(text, value);
+}
+
+bool shim_nccl_env_names_something(const char *name)
+{
+    const char *text = shim_nccl_env(name);
+    return text != NULL && text[0] != '\0' && !shim_same_word(text, "none");
 }

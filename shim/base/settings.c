@@ -268,14 +268,21 @@ static bool use(uint32_t index, const char *text, const char *origin, char *faul
     return true;
 }
 
+static void use_default(uint32_t index)
+{
+    const row_t *row = &rows[index];
+    char fault[FAULT_BYTES] = "";
+    row->parse(row->initial, field_of(row), fault);
+    values[index] = row->initial;
+    origins[index] = "default";
+}
+
 static void read_row(uint32_t index)
 {
     const row_t *row = &rows[index];
     char fault[FAULT_BYTES] = "";
     source_t source;
-    row->parse(row->initial, field_of(row), fault);
-    values[index] = row->initial;
-    origins[index] = "default";
+    use_default(index);
     if (find_source(index, &source)) {
         if (!use(index, source.text, source.origin, fault))
             complain(index, &source, fault);
@@ -287,11 +294,19 @@ static void read_row(uint32_t index)
         use(index, translate(row->fallback, text), row->fallback, fault);
 }
 
+/* pins.h: NCCL's cap is satisfied. */
+static void lift_cap(void)
+{
+    if (settings.deterministic && origins[SHIM_SETTING_max_ctas] == rows[SHIM_SETTING_max_ctas].fallback)
+        use_default(SHIM_SETTING_max_ctas);
+}
+
 static void read_all(void)
 {
     shim_conf_read(files, keep_complaint);
     for (uint32_t i = 0; i < ROWS; i++)
         read_row(i);
+    lift_cap();
     atomic_store_explicit(&ready, &settings, memory_order_release);
 }
 

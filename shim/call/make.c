@@ -9,6 +9,7 @@
 #include "shim/account/trace.h"
 #include "shim/base/device.h"
 #include "shim/base/last_error.h"
+#include "shim/base/log.h"
 #include "shim/call/check.h"
 #include "shim/call/group.h"
 #include "shim/call/route.h"
@@ -114,6 +115,22 @@ static bool is_empty(const shim_call_t *call)
     return call->collective < ALG_COLLECTIVE_COUNT && call->more == NULL && call->alg.count == 0;
 }
 
+/* Once, of a valid call. */
+static void warn_of_bits(const shim_call_t *call)
+{
+    static atomic_bool told;
+    shunt_decision_t decision = {.size = sizeof(decision)};
+    const bool reduces =
+        call->collective < ALG_COLLECTIVE_COUNT && alg_collective_reduces((alg_collective_t)call->collective);
+    if (!call->attached || call->comm->plan == NULL || !call->comm->plan->settings.deterministic || !reduces ||
+        is_empty(call) || call->reason == SHIM_REASON_ARGUMENTS || !shim_statistics_last(&decision) ||
+        atomic_exchange(&told, true))
+        return;
+    shim_warn(
+        "SHUNT_DETERMINISTIC=1: %s is %s, all the same; its bits are NCCL's: pin them by NCCL_ALGO and NCCL_PROTO",
+        call->function, decision.reason);
+}
+
 static ncclResult_t forward(shim_call_t *call)
 {
     ncclResult_t result = ncclSuccess;
@@ -123,6 +140,7 @@ static ncclResult_t forward(shim_call_t *call)
     if (is_broken(call, &result))
         return result;
     shim_count_forwarded(call->collective, shim_call_place(call), shim_call_bytes(call), call->reason, call->source);
+    warn_of_bits(call);
     int previous;
     if (call->attached && !is_empty(call) && shim_device_enter(call->comm->device, &previous) == 0) {
         result = order_before(call);

@@ -102,7 +102,7 @@ static void begin_cuda(shim_setup_t *setup)
                            net_invitation_valid(&setup->request.invitation) &&
                            comm->nranks <= (shim_settings()->algo[0] ? NET_NETWORK_RANKS : 2);
     setup->quiet = comm->nranks < 2 || (comm->nranks > ALG_MAX_RANKS && !elsewhere);
-    char text[80];
+    char text[120]; /* what the rendezvous holds of a reason */
     const char *refused = shim_identity_refusal(text, sizeof(text));
     if (setup->quiet) {
         shim_setup_decline(setup, "%u ranks", comm->nranks);

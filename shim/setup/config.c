@@ -10,10 +10,10 @@
 #include "shim/setup/config.h"
 
 #include <stddef.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "shim/base/nccl_env.h"
+#include "shim/base/pins.h"
 #include "shim/base/words.h"
 
 static const unsigned config_magic = 0xcafebeef;
@@ -71,10 +71,9 @@ static void cta_policy(bool *value)
 /* NCCL launches a block for each channel, so its cap on channels caps the blocks. */
 static void max_channels(uint32_t *most)
 {
-    const char *text = shim_nccl_env("NCCL_MAX_NCHANNELS");
-    const int channels = text ? atoi(text) : 0;
-    if (channels > 0 && (*most == 0 || (uint32_t)channels < *most))
-        *most = (uint32_t)channels;
+    const uint32_t channels = shim_pin_channels();
+    if (channels > 0 && (*most == 0 || channels < *most))
+        *most = channels;
 }
 
 #define COVERS(config, type, field) covers(config, offsetof(type, field) + sizeof(((const type *)0)->field))

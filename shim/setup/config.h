@@ -12,7 +12,7 @@
 /* With a NULL config, a child has its parent's configuration, and other communicators have NCCL's defaults, as have
  * fields that a configuration does not set. NCCL_COMM_BLOCKING, NCCL_COMM_SPLIT_SHARE_RESOURCES,
  * NCCL_COMM_SHRINK_SHARE_RESOURCES, NCCL_GRAPH_MIXING_SUPPORT and NCCL_CTA_POLICY override, and NCCL_MAX_NCHANNELS caps
- * the blocks. */
+ * the blocks (base/pins.h). */
 shim_config_t shim_config_read(const ncclConfig_t *config, const shim_config_t *parent);
 /* The fault of a configuration, or NULL. For host mode; on GPUs the real NCCL checks it. */
 const char *shim_config_fault(const ncclConfig_t *config);

@@ -21,6 +21,7 @@
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
 #include "shim/base/nccl_env.h"
+#include "shim/base/pins.h"
 #include "shim/base/settings.h"
 #include "shim/base/words.h"
 #include "shim/setup/setup.h"
@@ -34,18 +35,6 @@ enum { RECORD_LAYOUT = 12 };
 _Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does not fit into a record");
 
 /* ---- This rank's identity ---------------------------------------------- */
-
-static bool variable_is(const char *name, const char *value)
-{
-    const char *text = shim_nccl_env(name);
-    return text && shim_same_word(text, value);
-}
-
-static bool variable_names_something(const char *name)
-{
-    const char *text = shim_nccl_env(name);
-    return text && *text && !shim_same_word(text, "none");
-}
 
 static bool variable_is_on(const char *name)
 {
@@ -67,7 +56,7 @@ static sel_link_t farthest_peer(void)
     if (variable_is_on("NCCL_P2P_DISABLE"))
         return SEL_LINK_HOST;
     for (size_t i = 0; i < sizeof(levels) / sizeof(levels[0]); i++) {
-        if (variable_is("NCCL_P2P_LEVEL", levels[i].name) || variable_is("NCCL_P2P_LEVEL", levels[i].number))
+        if (shim_nccl_env_is("NCCL_P2P_LEVEL", levels[i].name) || shim_nccl_env_is("NCCL_P2P_LEVEL", levels[i].number))
             return levels[i].link;
     }
     return SEL_LINK_SYS;
@@ -75,15 +64,19 @@ static sel_link_t farthest_peer(void)
 
 const char *shim_identity_refusal(char *text, size_t capacity)
 {
-    static const char *const choices[] = {"NCCL_ALGO", "NCCL_PROTO", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN"};
+    const char *pin = shim_pin_forwards();
+    if (pin) {
+        snprintf(text, capacity,
+                 "explicit %s: forwarding; if it is for the same bits, SHUNT_DETERMINISTIC=1 gives them faster", pin);
+        return text;
+    }
+    static const char *const choices[] = {"NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN"};
     for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
-        if (variable_names_something(choices[i])) {
+        if (shim_nccl_env_names_something(choices[i])) {
             snprintf(text, capacity, "explicit %s: forwarding", choices[i]);
             return text;
         }
     }
-    if (variable_is("NCCL_LAUNCH_MODE", "GROUP"))
-        return "explicit NCCL_LAUNCH_MODE: forwarding";
     const char *order = shim_nccl_env("NCCL_LAUNCH_ORDER_IMPLICIT");
     if (order && atoi(order) != 0)
         return "explicit NCCL_LAUNCH_ORDER_IMPLICIT: forwarding";
@@ -119,12 +112,12 @@ bool shim_identity_takes_hosts(void)
 {
     if (wants_exchange())
         return true;
-    if (variable_names_something("NCCL_NET"))
-        return variable_is("NCCL_NET", "Socket");
+    if (shim_nccl_env_names_something("NCCL_NET"))
+        return shim_nccl_env_is("NCCL_NET", "Socket");
     void *plugin = dlopen("libnccl-net.so", RTLD_NOW | RTLD_NOLOAD);
     if (plugin)
         dlclose(plugin);
-    return !plugin && !variable_names_something("NCCL_NET_PLUGIN") &&
+    return !plugin && !shim_nccl_env_names_something("NCCL_NET_PLUGIN") &&
            (variable_is_on("NCCL_IB_DISABLE") || !has_rdma());
 }
 
@@ -190,7 +183,7 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     identity->host_id = hash_text(shim_nccl_env("NCCL_HOSTID"));
     identity->fresh_id = random_id();
     identity->blocking = setup->request.config.blocking;
-    identity->vmm = !variable_is("NCCL_CUMEM_ENABLE", "0");
+    identity->vmm = !shim_nccl_env_is("NCCL_CUMEM_ENABLE", "0");
     identity->farthest = farthest_peer();
     identity->shared_memory = setup->request.host || !variable_is_on("NCCL_SHM_DISABLE");
     identity->device = (uint32_t)comm->device;

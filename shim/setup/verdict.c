@@ -16,6 +16,7 @@
 
 #include "shim/base/last_error.h"
 #include "shim/base/log.h"
+#include "shim/base/pins.h"
 #include "shim/base/settings.h"
 #include "shim/comm/failure.h"
 #include "shim/comm/share.h"
@@ -59,6 +60,18 @@ void shim_setup_leave_idle(shim_setup_t *setup)
     setup->offered = 0;
 }
 
+/* Once. */
+static void warn_of_bits(const shim_comm_t *comm, const char *reason)
+{
+    static atomic_bool told;
+    if (comm->nranks == 1)
+        shim_pins_warn_alone();
+    else if (shim_settings()->deterministic && !atomic_exchange(&told, true))
+        shim_warn("SHUNT_DETERMINISTIC=1: communicator %p (rank %u of %u) is forwarded to NCCL all the same: %s; its "
+                  "bits are NCCL's: pin them by NCCL_ALGO and NCCL_PROTO",
+                  (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, reason);
+}
+
 static void conclude_forward(shim_setup_t *setup, const char *reason)
 {
     shim_comm_t *comm = setup->comm;
@@ -80,6 +93,7 @@ static void conclude_forward(shim_setup_t *setup, const char *reason)
     }
     int joining = SHIM_COMM_JOINING; /* an abort may have set it to DEAD */
     atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_FORWARD);
+    warn_of_bits(comm, reason);
     if (setup->quiet)
         return;
     shim_log_level_t level = setup->fault ? SHIM_LOG_WARN : SHIM_LOG_INFO;
@@ -120,6 +134,11 @@ static void log_attached(const shim_setup_t *setup)
               (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class,
               (unsigned long long)comm->plan->topology.fingerprint, shim_setup_memory_text(setup), sources,
               comm->plan->map.total_bytes / 1024, setup->pooled ? ", reused" : "");
+    const char *pin = shim_pin_caps();
+    if (pin)
+        shim_info("%s caps Shunt's grids at %u blocks; if it is for the same bits, SHUNT_DETERMINISTIC=1 gives them "
+                  "without a cap",
+                  pin, comm->plan->settings.max_blocks);
 }
 
 /* Replace this host's plan by the plan of all hosts' ranks. The scratch stays. */

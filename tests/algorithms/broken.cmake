@@ -144,6 +144,21 @@ if(SHUNT_SANITIZE STREQUAL "")
   # Every rank adds its own value first: different bits on every rank.
   add_broken(own_first kernels oneshot device/reduce.h "vec_select(ANY_ORDER || rank == 0, own, x[0])" "own"
     "vec_select(!ANY_ORDER && r == rank, own, other)" "x[r - 1]")
+  # The bits of an element: another order of summation, alike on every rank and at every place; one that begins with the
+  # rank that owns the slice, as a ring's does; pieces that take their values from elsewhere; a NaN with the payload of a
+  # rank's; a minimum's, mirrored.
+  add_broken(bits_order bits oneshot device/reduce.h
+    "vec_select(r < rank, x[r < N - 1 ? r : r - 1], x[r - 1])"
+    "vec_select(nranks - r < rank, x[(nranks - r) % (N - 1)], x[(nranks - r - 1) % (N - 1)])"
+    "ANY_ORDER && r == rank" "ANY_ORDER && nranks - r == rank")
+  add_broken(bits_slices bits twoshot allreduce/twoshot.h
+    "r.combine(x[b], team.rank, own[b])" "r.combine(x[b], 0, own[b])")
+  add_broken(bits_pieces bits push_reduce device/segments.h
+    "(const uint8_t *)whole.input + at" "(const uint8_t *)whole.input + at / 2")
+  add_broken(bits_payload bits oneshot device/element.h "if (a != a)" "if (false)")
+  add_broken(bits_mirrored bits oneshot device/input.h
+    "E::pack(a, result)" "(E::pack(a, result), OPS == OPS_MAX && FLOATS ? vec_order(result, order) : (void)0)"
+    "reduce_settle_floats<TYPE, OPS>(a, order)" "reduce_settle_floats<TYPE, OPS_SUM>(a, order)")
   # A root that hears from no rank runs ahead, into a half that a slow peer still reads.
   add_broken(no_notice kernels push_move device/notice.h "others & ~received" "0")
   # Calls of a series: slots as long as a message overlap; a root stores over what a slow peer still reads, of its own

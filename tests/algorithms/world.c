@@ -14,14 +14,22 @@
 
 #include "tests/support/data.h"
 
-ncclDataType_t world_draw_type(uint64_t *state)
+bool world_has_type(ncclDataType_t type)
 {
 #ifdef PART
-    static const ncclDataType_t types[] = {ncclInt32, ncclUint32, ncclFloat16, ncclFloat32};
-    return types[data_below(state, sizeof types / sizeof types[0])];
+    return type == ncclInt32 || type == ncclUint32 || type == ncclFloat16 || type == ncclFloat32;
 #else
-    return (ncclDataType_t)data_below(state, ALG_TYPE_COUNT);
+    return (int)type < ALG_TYPE_COUNT;
 #endif
+}
+
+ncclDataType_t world_draw_type(uint64_t *state)
+{
+    ncclDataType_t type;
+    do
+        type = (ncclDataType_t)data_below(state, ALG_TYPE_COUNT);
+    while (!world_has_type(type));
+    return type;
 }
 
 world_t *world_make(uint32_t nranks, alg_memory_t memory, size_t bytes)

@@ -23,7 +23,9 @@ typedef struct world {
     uint8_t counts[ALG_MAX_RANKS][ALG_COUNTS_BYTES];
 } world_t;
 
-/* The type of a call: any, or one that a mutant has. */
+/* A mutant has few types. */
+bool world_has_type(ncclDataType_t type);
+/* The type of a call: any that there is. */
 ncclDataType_t world_draw_type(uint64_t *state);
 
 /* `bytes` of scratch for each rank. */

@@ -103,8 +103,43 @@ static void events_of_calls(void **state)
     unlink(path);
 }
 
+/* What SHUNT_DETERMINISTIC does not hold for is named once: a sum that goes to NCCL, not one that is empty or invalid.
+ */
+static int sums(void *unused)
+{
+    (void)unused;
+    clearenv();
+    setenv("HOME", "/nonexistent", 1);
+    fake_reset();
+    static sel_plan_t plan;
+    shim_comm_t *comm = fake_comm(0, true);
+    cudaStream_t stream = fake_stream(1);
+    comm->plan = &plan;
+    ncclAllReduce(buffer, buffer, LARGE, ncclFloat32, ncclSum, comm->handle, stream);
+    plan.settings.deterministic = 1;
+    ncclAllReduce(buffer, buffer, SMALL, ncclFloat32, ncclSum, comm->handle, stream);
+    ncclAllReduce(buffer, buffer, 0, ncclFloat32, ncclSum, comm->handle, stream);
+    ncclAllReduce(NULL, buffer, LARGE, ncclFloat32, ncclSum, comm->handle, stream);
+    ncclBroadcast(buffer, buffer, LARGE, ncclFloat32, 0, comm->handle, stream);
+    fprintf(stderr, "then\n");
+    for (int i = 0; i < 3; i++)
+        ncclReduce(buffer, buffer, LARGE, ncclFloat32, ncclSum, 0, comm->handle, stream);
+    comm->plan = NULL;
+    return 0;
+}
+
+static void forwarded_sums(void **state)
+{
+    (void)state;
+    char log[LOG_BYTES];
+    assert_int_equal(child_run(sums, NULL, log, sizeof(log)), 0);
+    const char *then = strstr(log, "then\n");
+    assert_int_equal(child_count(log, "SHUNT_DETERMINISTIC=1"), 1);
+    assert_non_null(strstr(then, "SHUNT_DETERMINISTIC=1: ncclReduce is forwarded"));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(events_of_calls)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(events_of_calls), cmocka_unit_test(forwarded_sums)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

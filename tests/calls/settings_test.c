@@ -185,6 +185,10 @@ static void nccls_variables_count_where_ours_are_unset(void **state)
                                   .origin = "NCCL_DEBUG"});
     assert_quiet((scenario_t){
         .set = {"NCCL_MAX_CTAS", "8"}, .variable = "SHUNT_MAX_CTAS", .value = "8", .origin = "NCCL_MAX_CTAS"});
+    assert_quiet((scenario_t){.set = {"NCCL_MAX_CTAS", "8", "SHUNT_DETERMINISTIC", "1"}, /* satisfied: pins.h */
+                              .variable = "SHUNT_MAX_CTAS",
+                              .value = "0",
+                              .origin = "default"});
     assert_quiet((scenario_t){.set = {"NCCL_MAX_CTAS", "8", "SHUNT_MAX_CTAS", "4"},
                               .variable = "SHUNT_MAX_CTAS",
                               .value = "4",

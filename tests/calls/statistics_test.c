@@ -116,9 +116,11 @@ static void structures_of_another_size(void **state)
     assert_int_equal(child_run(check_sizes, NULL, log, sizeof(log)), 0);
 }
 
+/* `argument`: an assignment, or NULL. */
 static int check_text(void *argument)
 {
-    (void)argument;
+    if (argument != NULL)
+        putenv(argument);
     CHILD_CHECK(shim_statistics_text() == NULL);
     some_calls();
     char *text = shim_statistics_text();
@@ -137,6 +139,28 @@ static void the_table(void **state)
     assert_non_null(strstr(log, "4T-            1"));
     assert_int_equal(child_count(log, "shunt: broadcast"), 1);
     assert_non_null(strstr(log, "\nshunt: taken 2 calls, forwarded 2\n"));
+}
+
+static void pins(void **state)
+{
+    (void)state;
+    static const struct {
+        char set[40];
+        const char *pin;
+    } cases[] = {{"NCCL_ALGO=allreduce:tree", "NCCL_ALGO"},
+                 {"NCCL_PROTO=Simple", "NCCL_PROTO"},
+                 {"NCCL_LAUNCH_MODE=GROUP", "NCCL_LAUNCH_MODE"},
+                 {"NCCL_MAX_NCHANNELS=1", "NCCL_MAX_NCHANNELS"},
+                 {"NCCL_MAX_CTAS=2", "NCCL_MAX_CTAS"},
+                 {"SHUNT_MAX_CTAS=2", NULL},
+                 {"NCCL_LAUNCH_MODE=PARALLEL", NULL}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char log[LOG_BYTES], line[64];
+        assert_int_equal(child_run(check_text, (void *)cases[i].set, log, sizeof(log)), 0);
+        snprintf(line, sizeof(line), "\nshunt: pinned by %s\n", cases[i].pin);
+        assert_int_equal(child_count(log, "pinned by"), cases[i].pin != NULL);
+        assert_true(cases[i].pin == NULL || strstr(log, line) != NULL);
+    }
 }
 
 /* Calls that differ in place, capture, size or algorithm have separate rows. */
@@ -291,6 +315,7 @@ int main(void)
         cmocka_unit_test(counts_of_many_threads),
         cmocka_unit_test(structures_of_another_size),
         cmocka_unit_test(the_table),
+        cmocka_unit_test(pins),
         cmocka_unit_test(places),
         cmocka_unit_test(more_kinds_than_cells),
         cmocka_unit_test(printed_at_exit),

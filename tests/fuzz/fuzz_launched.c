@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_launched.c - `shunt bench --launched`: what strangers send to rank 0 before the ranks come, and what a rank hears
- * at a barrier from somebody who plays rank 0.
+ * fuzz_launched.c - `shunt bench --launched`: what strangers send to rank 0 before the ranks come, and what a rank
+ * hears at a barrier from somebody who plays rank 0.
  *
  * The first byte is the number of ranks. Each further one, and as many bytes as it says, are a caller. Then every rank
  * comes. Rank 0 must have a socket of its own for each other rank, and none for itself. Last a rank hears all bytes as

@@ -81,6 +81,34 @@ static void integers(void **state)
     assert_int_equal(third, -1);
 }
 
+/* What has several right results elsewhere has one here. */
+static void one_result(void **state)
+{
+    (void)state;
+    const float nans[2] = {-NAN, -NAN}, zeros[2] = {0, -0.0f}, thirds[3] = {1, 1, 5};
+    const uint8_t infinite[2] = {0x7c, 0x01};
+    const uint32_t quiet = 0x7fc00000;
+    uint32_t bits;
+    float value;
+    uint8_t small;
+    for (int op = REF_SUM; op <= REF_AVG; op++) {
+        ref_reduce(ncclFloat32, (ref_op_t)op, 2, nans, NULL, &bits);
+        assert_int_equal(bits, 0x7fffffff);
+        assert_false(ref_right(ncclFloat32, (ref_op_t)op, REF_STRICT, 2, nans, NULL, &quiet));
+    }
+    ref_reduce(ncclFloat32, REF_MAX, 2, zeros, NULL, &value);
+    assert_false(signbit(value));
+    ref_reduce(ncclFloat32, REF_MIN, 2, zeros, NULL, &value);
+    assert_true(signbit(value));
+    ref_reduce(ncclFloat32, REF_AVG, 3, thirds, NULL, &value); /* 1.75 + 1.75 * (1 / 3) */
+    assert_true(value == 0x1.2aaaaap+1f);
+    assert_true(ref_right(ncclFloat32, REF_AVG, REF_STRICT, 3, thirds, NULL, &value));
+    value = nextafterf(value, 0);
+    assert_false(ref_right(ncclFloat32, REF_AVG, REF_STRICT, 3, thirds, NULL, &value));
+    ref_reduce(ncclFloat8e5m2, REF_MAX, 2, infinite, NULL, &small);
+    assert_int_equal(small, 0x7b);
+}
+
 /* A wrong element must be detected: this tests the checker itself. */
 static void faults_are_seen(void **state)
 {
@@ -108,7 +136,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip), cmocka_unit_test(nearest_even),    cmocka_unit_test(edges),
-        cmocka_unit_test(integers),   cmocka_unit_test(faults_are_seen),
+        cmocka_unit_test(integers),   cmocka_unit_test(faults_are_seen), cmocka_unit_test(one_result),
     };
     host_limit(20);
     return cmocka_run_group_tests(tests, NULL, NULL);

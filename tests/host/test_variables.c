@@ -285,8 +285,8 @@ static void listens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(device),        cmocka_unit_test(algo),       cmocka_unit_test(max_ctas),
-        cmocka_unit_test(scratch_bytes), cmocka_unit_test(timeout_ms), cmocka_unit_test(host_id),
+        cmocka_unit_test(device),        cmocka_unit_test(algo),          cmocka_unit_test(max_ctas),
+        cmocka_unit_test(scratch_bytes), cmocka_unit_test(timeout_ms),    cmocka_unit_test(host_id),
         cmocka_unit_test(comm_id),       cmocka_unit_test(comm_blocking), cmocka_unit_test(listens),
     };
     host_limit(120);

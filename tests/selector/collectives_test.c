@@ -340,6 +340,24 @@ static void nothing_forwarded(void **state)
     }
 }
 
+/* What the table leaves to NCCL is served by the fastest algorithm; a switch with multicast changes nothing. */
+static void deterministic(void **state)
+{
+    (void)state;
+    const sel_settings_t settings = {.scratch_bytes = 80u << 20, .deterministic = 1};
+    sel_topology_t wide = four;
+    wide.multicast = true;
+    sel_plan_init(&plan, &wide, &settings);
+    expect(ALG_ALL_REDUCE, 8 * MIB, "twoshot");
+    expect(ALG_ALL_REDUCE, 1024 * MIB, "staged");
+    assert_int_equal(choose(ALG_ALL_REDUCE, ALG_BFLOAT16, 1024 * MIB).threads, 512); /* as in the row before */
+    expect(ALG_REDUCE, 1 * MIB, "push");
+    expect(ALG_REDUCE, 64 * MIB, "twoshot"); /* in one crossing the root's link carries it n-1 times */
+    expect(ALG_REDUCE_SCATTER, 1024 * MIB, "push");
+    plan_of(&wide, "", NULL);
+    expect(ALG_REDUCE, 64 * MIB, "nccl");
+}
+
 /* Types that no kernel adds are moved all the same. */
 static void old_gpus(void **state)
 {
@@ -436,6 +454,7 @@ int main(void)
         cmocka_unit_test(tuned_rows),
         cmocka_unit_test(bytes_decide_a_messages_route),
         cmocka_unit_test(nothing_forwarded),
+        cmocka_unit_test(deterministic),
         cmocka_unit_test(old_gpus),
         cmocka_unit_test(predictions),
         cmocka_unit_test(the_most),

@@ -409,6 +409,34 @@ static void foreign_rows(void **state)
     }
 }
 
+static void expect_reductions_taken(const sel_topology_t *topology)
+{
+    const alg_collective_t reduces[] = {ALG_ALL_REDUCE, ALG_REDUCE_SCATTER, ALG_REDUCE};
+    const sel_plan_t plan = plan_of(topology, "", 0, true);
+    const uint64_t most = (UINT64_C(64) << 30) / topology->nranks; /* kernels count vectors in 32 bits */
+    for (int i = 0; i < 3 * ALG_TYPE_COUNT; i++) {
+        for (uint64_t count = 1; count < most / alg_type_bytes((alg_type_t)(i / 3)); count = 5 * count + 3) {
+            const sel_query_t query = {reduces[i % 3], (alg_type_t)(i / 3), ALG_SUM, count, false};
+            assert_int_equal(sel_choose(&plan, &query).reason, SEL_TAKEN);
+        }
+    }
+}
+
+/* With SHUNT_DETERMINISTIC every reduction of every type and size, whatever the links, the memory and the ranks. */
+static void deterministic(void **state)
+{
+    (void)state;
+    for (int link = SEL_LINK_HOST; link < SEL_LINK_NETWORK; link++) {
+        for (uint32_t n = 2; n <= ALG_MAX_RANKS; n++) {
+            sel_topology_t topology = {.link = (sel_link_t)link, .nranks = n, .arch = 90, .multicast = n % 2};
+            expect_reductions_taken(&topology);
+            topology.memory = ALG_MEMORY_SHM;
+            if (link != SEL_LINK_HOST) /* which has one memory */
+                expect_reductions_taken(&topology);
+        }
+    }
+}
+
 static void nothing_forwarded(void **state)
 {
     (void)state;
@@ -564,6 +592,7 @@ int main(void)
         cmocka_unit_test(less_room),
         cmocka_unit_test(limits),
         cmocka_unit_test(nothing_forwarded),
+        cmocka_unit_test(deterministic),
         cmocka_unit_test(shape_fits_kernels),
         cmocka_unit_test(scratch_holds_it),
         cmocka_unit_test(grids),

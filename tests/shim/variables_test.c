@@ -21,7 +21,7 @@ enum { N = 2, LOG_BYTES = 4096, UNKNOWN = -1 };
 
 /* Two ranks in a group, in this environment, and the expected outcome. */
 typedef struct scenario {
-    const char *set[4];     /* name, value, ... */
+    const char *set[8];     /* name, value, ... */
     int ipc_error, failing; /* of which rank */
     int unopened;           /* likewise: it cannot open the others' host memory */
     int unsent;             /* likewise: it cannot send its own */
@@ -32,6 +32,7 @@ typedef struct scenario {
     int real_version;
     const char *const *sources; /* of the plan's rules */
     bool deterministic;
+    bool alone;          /* each rank has a communicator of its own */
     bool plain_priority; /* kernels inherit that of their stream */
 } scenario_t;
 
@@ -39,6 +40,12 @@ static int phase_of(ncclComm_t comm)
 {
     shim_comm_t *state = shim_comm_find(comm);
     return state != NULL ? atomic_load(&state->phase) : UNKNOWN;
+}
+
+static ncclResult_t init_rank(ncclComm_t *comm, ncclUniqueId id, int rank, bool alone)
+{
+    id.internal[sizeof(id.internal) - 1] = (char)(alone ? rank : 0);
+    return alone ? ncclCommInitRank(comm, 1, id, 0) : ncclCommInitRank(comm, N, id, rank);
 }
 
 static int attach(void *argument)
@@ -50,7 +57,7 @@ static int attach(void *argument)
     clearenv();
     setenv("HOME", "/nonexistent", 1);
     setenv("SHUNT_DEBUG", "info", 1);
-    for (int i = 0; i < 4 && scenario->set[i] != NULL; i += 2)
+    for (int i = 0; i < 8 && scenario->set[i] != NULL; i += 2)
         setenv(scenario->set[i], scenario->set[i + 1], 1);
     fake_reset();
     fake.multicast = true;
@@ -61,7 +68,7 @@ static int attach(void *argument)
     fake.unsent[scenario->failing] = scenario->unsent;
     fake_depth = 1;
     for (int r = 0; r < N; r++)
-        CHILD_CHECK(ncclCommInitRank(&comms[r], N, id, r) == ncclSuccess);
+        CHILD_CHECK(init_rank(&comms[r], id, r, scenario->alone) == ncclSuccess);
     fake_depth = 0;
     CHILD_CHECK(shim_attach_after_group(ncclSuccess) == ncclSuccess);
     for (int r = 0; r < N; r++) {
@@ -285,6 +292,57 @@ static void deterministic(void **state)
     expect_attached("SHUNT_DETERMINISTIC", "0");
 }
 
+/* What pins NCCL for the sake of the bits is satisfied by SHUNT_DETERMINISTIC, and else says what that would gain. */
+static void pins(void **state)
+{
+    (void)state;
+    static const char *const forwards[][2] = {
+        {"NCCL_ALGO", "allreduce:tree"}, {"NCCL_PROTO", "Simple"}, {"NCCL_LAUNCH_MODE", "GROUP"}};
+    static const char *const caps[][2] = {{"NCCL_MAX_NCHANNELS", "1"}, {"NCCL_MAX_CTAS", "1"}};
+    static const char *const others[][2] = {
+        {"NCCL_MIN_NCHANNELS", "1"}, {"NCCL_MIN_CTAS", "1"}, {"NCCL_NTHREADS", "1"}};
+    scenario_t satisfied = {.set = {"SHUNT_DETERMINISTIC", "1", "NCCL_ALGO", "ring", "NCCL_PROTO", "LL"},
+                            .phase = SHIM_COMM_ATTACHED,
+                            .blocks = 0,
+                            .multicast = -1,
+                            .deterministic = true};
+    satisfied.set[6] = "NCCL_LAUNCH_MODE", satisfied.set[7] = "GROUP";
+    expect(satisfied);
+    satisfied.set[2] = caps[0][0], satisfied.set[3] = caps[0][1];
+    satisfied.set[4] = caps[1][0], satisfied.set[5] = caps[1][1];
+    satisfied.set[6] = "NCCL_NTHREADS", satisfied.set[7] = "1";
+    expect(satisfied);
+    satisfied.set[6] = "SHUNT_MAX_CTAS", satisfied.set[7] = "5", satisfied.blocks = 5; /* the user's own */
+    expect(satisfied);
+    for (size_t i = 0; i < sizeof(forwards) / sizeof(forwards[0]); i++)
+        expect_forwarded(forwards[i][0], forwards[i][1], "same bits, SHUNT_DETERMINISTIC=1 gives them faster");
+    for (size_t i = 0; i < sizeof(caps) / sizeof(caps[0]); i++)
+        expect((scenario_t){.set = {caps[i][0], caps[i][1]},
+                            .phase = SHIM_COMM_ATTACHED,
+                            .reason = "caps Shunt's grids at 1 blocks; if it is for the same bits",
+                            .blocks = 1,
+                            .multicast = -1});
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
+        expect((scenario_t){
+            .set = {others[i][0], others[i][1]}, .phase = SHIM_COMM_ATTACHED, .blocks = 0, .multicast = -1});
+}
+
+/* What is forwarded all the same is named once. */
+static void forwarded_all_the_same(void **state)
+{
+    (void)state;
+    expect((scenario_t){.set = {"SHUNT_DETERMINISTIC", "1", "NCCL_TUNER_PLUGIN", "libtuner.so"},
+                        .phase = SHIM_COMM_FORWARD,
+                        .reason = "forwarded to NCCL all the same: explicit NCCL_TUNER_PLUGIN",
+                        .warnings = 1});
+    expect((scenario_t){.set = {"SHUNT_DETERMINISTIC", "1"},
+                        .phase = UNKNOWN,
+                        .reason = "a rank alone is forwarded to NCCL all the same",
+                        .warnings = 1,
+                        .alone = true});
+    expect((scenario_t){.set = {"SHUNT_DETERMINISTIC", "0"}, .phase = UNKNOWN, .alone = true});
+}
+
 static void priority(void **state)
 {
     (void)state;
@@ -387,11 +445,14 @@ static void graph_mixing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(enable),          cmocka_unit_test(explicit_choices), cmocka_unit_test(no_peer_access),
-        cmocka_unit_test(containers),      cmocka_unit_test(shm_disable),      cmocka_unit_test(cumem_enable),
-        cmocka_unit_test(nvls_enable),     cmocka_unit_test(max_ctas),         cmocka_unit_test(deterministic),
-        cmocka_unit_test(share_resources), cmocka_unit_test(graph_mixing),     cmocka_unit_test(priority),
-        cmocka_unit_test(cta_policy),      cmocka_unit_test(sources_of_rules),
+        cmocka_unit_test(enable),         cmocka_unit_test(explicit_choices),
+        cmocka_unit_test(no_peer_access), cmocka_unit_test(containers),
+        cmocka_unit_test(shm_disable),    cmocka_unit_test(cumem_enable),
+        cmocka_unit_test(nvls_enable),    cmocka_unit_test(max_ctas),
+        cmocka_unit_test(deterministic),  cmocka_unit_test(share_resources),
+        cmocka_unit_test(graph_mixing),   cmocka_unit_test(priority),
+        cmocka_unit_test(cta_policy),     cmocka_unit_test(sources_of_rules),
+        cmocka_unit_test(pins),           cmocka_unit_test(forwarded_all_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -89,6 +89,8 @@ static void random_element(const data_case_t *c, uint64_t bits, void *element)
 static void raw_element(const data_case_t *c, int rank, uint64_t index, uint64_t bits, void *element)
 {
     size_t bytes = ref_bytes(c->type);
+    if (ref_is_float(c->type) && bits >> 60 == 0)
+        bits = bits & 1 ? 1ull << (8 * bytes - 1) : 0;
     if ((bits_at(c, rank, index / RUN_ELEMENTS + (1ull << 40)) & 3) == 0)
         bits = ~0ull;
     memcpy(element, &bits, bytes);

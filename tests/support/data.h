@@ -18,8 +18,8 @@ typedef enum data_kind {
     DATA_SMALL,  /* small integers and powers of two: exact in any order, except for avg and premulsum */
     DATA_RANDOM, /* floats in [-1, 1) (prod: 0.5 .. 2, both signs; avg, with an odd seed: sums are out of range);
                     integers of random bits */
-    DATA_BITS, /* random bits with NaN, infinities, subnormals, and runs of all-ones, which a library whose armed memory
-                  is all-ones must not lose */
+    DATA_BITS, /* random bits with NaN, infinities, subnormals, both zeros, and runs of all-ones, which a library whose
+                  armed memory is all-ones must not lose */
     DATA_KINDS
 } data_kind_t;
 

@@ -136,10 +136,6 @@ static void store_small_float(const ref_format_t *f, double value, void *element
     double magnitude = fabs(value), steps;
     int exponent, quantum;
 
-    if (isnan(value)) {
-        store_bits(f, (1ull << (width - 1)) - 1, element);
-        return;
-    }
     if (magnitude == 0) {
         store_bits(f, sign, element);
         return;
@@ -172,7 +168,9 @@ static void store_small_float(const ref_format_t *f, double value, void *element
 void ref_encode(ncclDataType_t type, double value, void *element)
 {
     const ref_format_t *f = &formats[type];
-    if (type == ncclFloat64) {
+    if (f->is_float && isnan(value)) {
+        store_bits(f, (1ull << (8 * f->bytes - 1)) - 1, element);
+    } else if (type == ncclFloat64) {
         memcpy(element, &value, sizeof(value));
     } else if (type == ncclFloat32) {
         float narrow = (float)value;
@@ -213,26 +211,41 @@ static void reduce_integers(const ref_format_t *f, ref_op_t op, int n, int all, 
     store_bits(f, sum, result);
 }
 
+/* A number is greater than NaN, and +0 than -0. (fmax drops quiet NaN only.) */
+static bool greater(double x, double a)
+{
+    if (isnan(a) || isnan(x))
+        return isnan(a);
+    return x > a || (x == 0 && a == 0 && signbit(a));
+}
+
 static double fold_double(ref_op_t op, double a, double x)
 {
     if (op == REF_PROD)
         return a * x;
     if (op == REF_MAX)
-        return isnan(a) ? x : isnan(x) || a > x ? a : x; /* fmax drops quiet NaN only */
+        return greater(x, a) ? x : a;
     if (op == REF_MIN)
-        return isnan(a) ? x : isnan(x) || a < x ? a : x;
+        return greater(-x, -a) ? x : a;
     return a + x;
 }
 
 static float fold_float(ref_op_t op, float a, float x)
 {
-    if (op == REF_PROD)
-        return a * x;
-    if (op == REF_MAX)
-        return isnan(a) ? x : isnan(x) || a > x ? a : x; /* fmaxf drops quiet NaN only */
-    if (op == REF_MIN)
-        return isnan(a) ? x : isnan(x) || a < x ? a : x;
-    return a + x;
+    if (op == REF_MAX || op == REF_MIN)
+        return (float)fold_double(op, a, x);
+    return op == REF_PROD ? a * x : a + x;
+}
+
+/* The average from the sum of the shares. */
+static double average_double(double a, int n, int share)
+{
+    return n == share ? a : fma(a, (double)(share - n) / n, a);
+}
+
+static float average_float(float a, int n, int share)
+{
+    return n == share ? a : fmaf(a, (float)(share - n) / (float)n, a);
 }
 
 /* Input r, times its scalar and rounded to the type if the operator says so. */
@@ -269,12 +282,12 @@ static void reduce_floats(ncclDataType_t type, ref_op_t op, int n, const uint8_t
     if (type == ncclFloat64) {
         for (int r = 1; r < n; r++)
             wide = fold_double(op, wide, term(type, op, r, inputs, scalars) / share);
-        ref_encode(type, op == REF_AVG ? wide / ((double)n / share) : wide, result);
+        ref_encode(type, op == REF_AVG ? average_double(wide, n, share) : wide, result);
         return;
     }
     for (int r = 1; r < n; r++)
         narrow = fold_float(op, narrow, (float)(term(type, op, r, inputs, scalars) / share));
-    ref_encode(type, op == REF_AVG ? narrow / ((float)n / (float)share) : narrow, result);
+    ref_encode(type, op == REF_AVG ? average_float(narrow, n, share) : narrow, result);
 }
 
 void ref_reduce(ncclDataType_t type, ref_op_t op, int n, const void *inputs, const void *scalars, void *result)
@@ -298,35 +311,12 @@ static bool same_value(ncclDataType_t type, const void *a, const void *b)
     return x == y || (isnan(x) && isnan(y));
 }
 
-/* Bits of a float as an integer that grows with the value, so that neighbours differ by 1. */
-static int64_t ordered(const ref_format_t *f, const void *element)
+/* Of several values the right result has one pattern. */
+static bool right_result(ncclDataType_t type, ref_precision_t precision, int n, const void *expected, const void *got)
 {
-    int width = 8 * f->bytes;
-    uint64_t bits = load_bits(f, element);
-    uint64_t magnitude = bits & ((1ull << (width - 1)) - 1);
-    return (bits >> (width - 1)) ? -(int64_t)magnitude : (int64_t)magnitude;
-}
-
-/* Where an average of n values is scaled in the end, a finite neighbour of `expected` passes, too. */
-static bool right_average(ncclDataType_t type, ref_op_t op, int n, uint64_t expected, const void *got)
-{
-    int64_t distance;
-    if (op != REF_AVG || !ref_is_float(type) || share_of(op, n) == n)
-        return false;
-    if (!isfinite(ref_value(type, &expected)) || !isfinite(ref_value(type, got)))
-        return false;
-    distance = ordered(&formats[type], &expected) - ordered(&formats[type], got);
-    return distance >= -1 && distance <= 1;
-}
-
-static bool right_strict(ncclDataType_t type, ref_op_t op, int n, const void *inputs, const void *scalars,
-                         const void *got)
-{
-    uint64_t expected = 0;
-    ref_reduce(type, op, n, inputs, scalars, &expected);
-    if (same_value(type, &expected, got))
-        return true;
-    return right_average(type, op, n, expected, got);
+    if (precision == REF_STRICT && n > 1)
+        return memcmp(expected, got, ref_bytes(type)) == 0;
+    return same_value(type, expected, got);
 }
 
 /* The value that a host's ranks send, rounded: the sum, but for averages of floats the average, so that it stays in
@@ -360,9 +350,7 @@ bool ref_right_on_hosts(ncclDataType_t type, ref_op_t op, int n, const int *host
         reduce_floats(type, op, hosts, (const uint8_t *)sums, NULL, &expected);
     else
         reduce_integers(&formats[type], op, hosts, n, (const uint8_t *)sums, NULL, &expected);
-    if (same_value(type, &expected, got))
-        return true;
-    return right_average(type, op, hosts, expected, got);
+    return right_result(type, REF_STRICT, n, &expected, got);
 }
 
 static bool right_bound(ncclDataType_t type, ref_op_t op, int n, const uint8_t *inputs, const uint8_t *scalars,
@@ -392,7 +380,9 @@ static bool right_bound(ncclDataType_t type, ref_op_t op, int n, const uint8_t *
 bool ref_right(ncclDataType_t type, ref_op_t op, ref_precision_t precision, int n, const void *inputs,
                const void *scalars, const void *got)
 {
-    if (precision == REF_STRICT || !ref_is_float(type) || op == REF_MAX || op == REF_MIN)
-        return right_strict(type, op, n, inputs, scalars, got);
-    return right_bound(type, op, n, inputs, scalars, got);
+    uint64_t expected = 0;
+    if (precision == REF_BOUND && ref_is_float(type) && op != REF_MAX && op != REF_MIN)
+        return right_bound(type, op, n, inputs, scalars, got);
+    ref_reduce(type, op, n, inputs, scalars, &expected);
+    return right_result(type, precision, n, &expected, got);
 }

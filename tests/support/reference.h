@@ -6,16 +6,17 @@
  * The rules for a call that Shunt serves itself (REF_STRICT):
  *   8- and 16-bit floats  each input is widened to fp32, combined in fp32 in rank order 0..n-1,
  *                         rounded once to the type (nearest even; fp8 saturates at its largest
- *                         finite value, as CUDA's __NV_SATFINITE does; NaN stays NaN)
+ *                         finite value, as CUDA's __NV_SATFINITE does)
  *   fp32, fp64            combined in their own precision, in rank order
  *   integers              wrap; min and max by the type's sign
- *   avg, floats           each input is divided by the power of two that is at least n, then summed like sum, then
- *                         scaled to a sum over n, for which 1 ulp passes where n is no power of two
+ *   avg, floats           each input is divided by p, the power of two that is at least n, then summed like sum to a;
+ *                         the average is a + a * ((p - n) / n), where the quotient is rounded, and the rest once
  *   avg, integers         the wrapped sum divided by n, toward zero
  *   premulsum             each rank's product is rounded to the type, then summed like sum
- *   min, max              drop NaN, as fmin and fmax do
+ *   min, max              drop NaN, as fmin and fmax do; -0 is less than +0
+ *   NaN                   all ones but the sign
  *   one rank              a copy of the bits; premulsum: the product
- * A NaN equals every NaN, and +0 equals -0.
+ * Results are compared bit by bit. (Of one rank a NaN equals every NaN, and +0 equals -0.)
  *
  * A call that the real NCCL serves may sum in another order and round after each step. REF_BOUND
  * takes an fp64 (long double) reference r and allows, with u the unit roundoff of the type,
@@ -23,7 +24,7 @@
  *   sum, premulsum        (n + 1) u S + n m         (S of the products for premulsum)
  *   avg                   (n + 3) u S / n + n m     (NCCL rounds 1/n to the type first)
  *   prod                  2 n u |r| + n m
- *   min, max, integers    exact
+ *   min, max, integers    exact, but a NaN equals every NaN, and +0 equals -0
  * Under DATA_BITS (infinities, NaN, overflow) only integers, min and max can be compared that way.
  */
 #ifndef TEST_REFERENCE_H

@@ -116,6 +116,21 @@ static void sums(void **state)
     free(times.row);
 }
 
+static void pinned(void **state)
+{
+    (void)state;
+    const tool_times_t times = {0};
+    char more[3 * sizeof process];
+    snprintf(more, sizeof more, "%sshunt: pinned by NCCL_PROTO\n%s", process, process);
+    char *text = print(more, &times);
+    assert_non_null(strstr(text, "\nshunt: NCCL_PROTO pins NCCL; if that is for the same bits"));
+    assert_non_null(strstr(text, "SHUNT_DETERMINISTIC=1 (`shunt run --deterministic`)"));
+    free(text);
+    text = print(process, &times);
+    assert_null(strstr(text, "pins NCCL"));
+    free(text);
+}
+
 static void nothing_measured(void **state)
 {
     (void)state;
@@ -159,8 +174,8 @@ static void a_file_and_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(known_between_sizes), cmocka_unit_test(other_cases),     cmocka_unit_test(sums),
-        cmocka_unit_test(nothing_measured),    cmocka_unit_test(a_file_and_back),
+        cmocka_unit_test(known_between_sizes), cmocka_unit_test(other_cases), cmocka_unit_test(sums),
+        cmocka_unit_test(nothing_measured),    cmocka_unit_test(pinned),      cmocka_unit_test(a_file_and_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

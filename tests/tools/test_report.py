@@ -56,6 +56,14 @@ def report():
         done = run(*client, SHUNT_TABLE=f"{folder}/named.csv", **where)
         assert "measured 0 of the 10" in done.stderr, done.stderr
 
+        # What a pinned program would gain; `--deterministic` gives it.
+        done = run(*client, NCCL_MAX_NCHANNELS="1", **where)
+        assert "shunt: NCCL_MAX_NCHANNELS pins NCCL" in done.stderr, done.stderr
+        done = shunt("run", "--report", "--deterministic", *client, NCCL_MAX_NCHANNELS="1", **SANITIZED, **where)
+        assert done.returncode == 0 and "pins NCCL" not in done.stderr, done.stderr
+        done = shunt("run", "--deterministic", "--", "sh", "-c", "echo $SHUNT_DETERMINISTIC", SHUNT_DETERMINISTIC="0")
+        assert done.stdout == "1\n", done
+
         done = run("sh", "-c", "exit 7", **where)
         assert done.returncode == 7 and "no process made a call" in done.stderr, done.stderr
         assert run("/nowhere/program", **where).returncode == 127

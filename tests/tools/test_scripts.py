@@ -166,7 +166,47 @@ def decode():
     assert abs(bench.difference([3.0, 4.0], [3.0, 4.5]) - 0.5 / 29.25 ** 0.5) < 1e-12
     for bad in ([float("nan"), 1.0], [float("inf"), 1.0]):
         assert bench.difference(bad, [1.0, 1.0]) == float("inf") and bench.difference([1.0, 1.0], bad) == float("inf")
+    sets = {"pinned": (1500, 960), "deterministic": (1000, 320), "shunt": (980, 319)}
+    times = {(name, batch): [{"step": step, "exchanges": exchanges}] * 3 for name, (step, exchanges) in sets.items()
+             for batch in (1, 16)}
+    row = list(bench.pinned_rows_of(times, 2, bench.MODELS["dense"]))[1]
+    assert (row["pinned_tokens_s"], row["deterministic_tokens_s"], row["gain"], row["kept"]) == (
+        "10666.7", "16000.0", "1.500", "0.980"), row
+    assert (row["pinned_exchange_us"], row["deterministic_exchange_us"]) == ("15.00", "5.00"), row
     skips_without_gpus("decode-bench")
+
+
+FAKE_BENCH = """#!/bin/sh
+while [ "$1" != --csv ]; do shift; done
+printf '# a head\\ncollective,bytes,algorithm,us,nccl_us\\n' > "$2"
+if [ -n "$NCCL_ALGO" ]; then
+    printf 'allreduce,1024,%s,2.5,20\\nreduce,2048,push,3,\\n' "$TAKEN" >> "$2"
+    [ "$SHUNT_DETERMINISTIC$NCCL_MAX_NCHANNELS" = 11 ]
+else
+    printf 'allreduce,1024,one,2.25,\\nreduce,2048,nccl,9,\\n' >> "$2"
+    [ -z "$SHUNT_DETERMINISTIC" ]
+fi
+"""
+
+
+def pinned():
+    """scripts/pinned-bench: which variables each run gets, its table, and a call that is forwarded because it is pinned."""
+    with tempfile.TemporaryDirectory() as folder:
+        fake = pathlib.Path(folder, "shunt")
+        fake.write_text(FAKE_BENCH)
+        fake.chmod(0o755)
+        for taken, status in (("one", 0), ("nccl", 1)):
+            done = subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/pinned-bench", "--shunt", str(fake), "--csv",
+                                   f"{folder}/out.csv"], capture_output=True, text=True, timeout=LIMIT,
+                                  env=dict(os.environ, SHUNT_DEVICE="host", TAKEN=taken, SHUNT_DETERMINISTIC="1"))
+            assert done.returncode == status, (done.stdout, done.stderr)
+            assert ("FAILED: allreduce of 1024 bytes" in done.stdout) == (status == 1), done.stdout
+        lines = [line for line in pathlib.Path(folder, "out.csv").read_text().splitlines() if line[0] != "#"]
+        assert lines == ["collective,bytes,nccl_pinned_us,shunt_pinned_us,shunt_us", "allreduce,1024,20,2.5,2.25",
+                         "reduce,2048,,3,9"], lines
+    bench = script_module("pinned-bench")
+    assert bench.faster("10", "9.5") == "9.5" and bench.faster("", "3") == "3" and bench.faster("", "") == ""
+    skips_without_gpus("pinned-bench")
 
 
 def train():
@@ -357,7 +397,7 @@ def check_without_git():
             assert word in run()
 
 
-CASES = (registers, build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, train, offenders,
+CASES = (registers, build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, pinned, train, offenders,
          bench_needs_nvcc)
 
 if __name__ == "__main__":

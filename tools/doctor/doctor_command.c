@@ -227,6 +227,10 @@ static void report_log(doctor_t *doctor, const doctor_log_t *log)
 static void report_counts(doctor_t *doctor, const watched_t *watched, const doctor_log_t *log)
 {
     const tool_counts_t *counts = &doctor->counts;
+    char pinned[TOOL_ERROR_BYTES];
+    if (tool_counts_pin_text(counts, pinned, sizeof pinned)) {
+        doctor_print(doctor, DOCTOR_NOTE, NULL, "%s", pinned);
+    }
     if (log->attached == 0) {
         return;
     }

@@ -54,6 +54,9 @@ static bool read_line(const char *line, tool_counts_t *counts)
         counts->forwarded += second;
         return true;
     }
+    if (sscanf(line, "shunt: pinned by %31[A-Z_]", counts->pinned) == 1) {
+        return true;
+    }
     if (strncmp(line, "shunt: calls of ", 16) == 0) {
         const char *machine = strstr(line, ", machine ");
         counts->processes++;
@@ -69,6 +72,18 @@ static bool read_line(const char *line, tool_counts_t *counts)
     row.calls = first;
     row.bytes = second;
     return put(counts, &row);
+}
+
+bool tool_counts_pin_text(const tool_counts_t *counts, char *text, size_t capacity)
+{
+    if (counts->pinned[0] == '\0') {
+        return false;
+    }
+    snprintf(text, capacity,
+             "%s pins NCCL; if that is for the same bits at every size, SHUNT_DETERMINISTIC=1 (`shunt run "
+             "--deterministic`) gives them by Shunt's own kernels, several times as fast (docs/determinism.md)",
+             counts->pinned);
+    return true;
 }
 
 bool tool_counts_add(const char *text, tool_counts_t *counts)

@@ -9,6 +9,7 @@
 #define SHUNT_TOOLS_COUNTS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Total of the calls of all processes with the same texts. */
@@ -22,6 +23,7 @@ typedef struct tool_counts {
     uint32_t processes; /* that made calls */
     uint64_t machine;   /* fingerprint of the last one's; 0: the host device, or no communicator was attached */
     uint64_t taken, forwarded;
+    char pinned[32]; /* NCCL's variable that forwards calls or caps grids, and would not under SHUNT_DETERMINISTIC */
     uint32_t count, capacity;
     tool_count_t *row;
 } tool_counts_t;
@@ -30,6 +32,8 @@ typedef struct tool_counts {
 bool tool_counts_read(const char *folder, tool_counts_t *counts);
 /* Add what one file says, which ends with a NUL. */
 bool tool_counts_add(const char *text, tool_counts_t *counts);
+/* What a pinned program would gain; false: none is pinned. */
+bool tool_counts_pin_text(const tool_counts_t *counts, char *text, size_t capacity);
 /* Whether a row's calls were taken. */
 bool tool_count_is_taken(const tool_count_t *count);
 

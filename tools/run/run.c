@@ -25,11 +25,14 @@
 #include "tools/run/report.h"
 
 static const char help[] =
-    "usage: shunt run [--audit] [--report] [--] CMD [ARGUMENT...]\n\n"
+    "usage: shunt run [--audit] [--deterministic] [--report] [--] CMD [ARGUMENT...]\n\n"
     "Runs CMD with Shunt's libnccl.so.2 in NCCL's place: puts it in front of LD_PRELOAD and into\n"
     "VLLM_NCCL_SO_PATH and SGLANG_NCCL_SO_PATH; an NCCL that these named becomes SHUNT_NCCL_PATH.\n\n"
     "  --audit       give Shunt also to programs that open NCCL by any other absolute path (LD_AUDIT,\n"
     "                libshunt_audit.so)\n"
+    "  --deterministic\n"
+    "                give the same bits for the same values at every size, also where NCCL's variables pin an\n"
+    "                algorithm (SHUNT_DETERMINISTIC=1)\n"
     "  --report      at the end, on stderr: for each collective and size how many calls were taken or forwarded, why,\n"
     "                and what that saved, where `shunt tune` measured it on this machine (uses SHUNT_STATS)\n"
     "  --help        print this\n\n"
@@ -37,7 +40,7 @@ static const char help[] =
     "number if a signal ended CMD.\n";
 
 typedef struct options {
-    bool audit, report;
+    bool audit, deterministic, report;
 } options_t;
 
 /* LD_PRELOAD and LD_AUDIT split their values at colons (the first also at blanks) and have no quoting. */
@@ -264,6 +267,8 @@ static int read_options(int argc, char **argv, options_t *options)
         }
         if (strcmp(argv[at], "--audit") == 0) {
             options->audit = true;
+        } else if (strcmp(argv[at], "--deterministic") == 0) {
+            options->deterministic = true;
         } else if (strcmp(argv[at], "--report") == 0) {
             options->report = true;
         } else {
@@ -290,5 +295,9 @@ int tool_run(int argc, char **argv)
         return TOOL_USAGE;
     }
     tool_warn_of_names("run");
+    if (options.deterministic && setenv("SHUNT_DETERMINISTIC", "1", 1) != 0) {
+        perror("shunt run");
+        return TOOL_FAILED;
+    }
     return options.report ? report(argv + first, options.audit) : tool_run_command(argv + first, options.audit);
 }

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pins.c - see pins.h.
+ */
+#include "shim/base/pins.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shim/base/conf.h"
+#include "shim/base/settings.h"
+
+const char *shim_pin_forwards(void)
+{
+    if (shim_settings()->deterministic)
+        return NULL;
+    if (shim_nccl_env_names_something("NCCL_ALGO"))
+        return "NCCL_ALGO";
+    if (shim_nccl_env_names_something("NCCL_PROTO"))
+        return "NCCL_PROTO";
+    return shim_nccl_env_is("NCCL_LAUNCH_MODE", "GROUP") ? "NCCL_LAUNCH_MODE" : NULL;
+}
+
+uint32_t shim_pin_channels(void)
+{
+    const char *text = shim_settings()->deterministic ? NULL : shim_nccl_env("NCCL_MAX_NCHANNELS");
+    const int channels = text != NULL ? atoi(text) : 0;
+    return channels > 0 ? (uint32_t)channels : 0;
+}
+
+/* SHUNT_MAX_CTAS has NCCL's value. */
+static bool blocks_are_nccls(void)
+{
+    shunt_setting_t row;
+    return shim_setting_row(SHIM_SETTING_max_ctas, &row) && strcmp(row.origin, "NCCL_MAX_CTAS") == 0;
+}
+
+const char *shim_pin_caps(void)
+{
+    if (shim_pin_channels() > 0)
+        return "NCCL_MAX_NCHANNELS";
+    return shim_settings()->max_ctas > 0 && blocks_are_nccls() ? "NCCL_MAX_CTAS" : NULL;
+}
+
+void shim_pins_warn_alone(void)
+{
+    static atomic_bool told;
+    if (shim_settings()->deterministic && !atomic_exchange(&told, true))
+        shim_warn("SHUNT_DETERMINISTIC=1: a rank alone is forwarded to NCCL all the same; it has nothing to add, so "
+                  "there is nothing to do");
+}
