@@ -171,7 +171,9 @@ template <class A, class L> struct list_reducer {
         const bool whole = parts_are_whole(list.call, list.part, list.count);
         const kernel_t<list_t> kernel =
             reduce_kernel_of<L, list_t>(list.call.type, ops_kind(list.call.op), team->nranks, whole);
-        return launch_collective(kernel, team, list, list.call, list.count, stream);
+        alg_team_t patient = *team; /* as in parts_launch: another rank may make the calls one by one */
+        patient.timeout_ns *= list.count;
+        return launch_collective(kernel, &patient, list, list.call, list.count, stream);
     }
 
     static int preload(void)

@@ -130,6 +130,18 @@ static ncclResult_t real_end(const shim_real_t *real, ncclSimInfo_t *info)
     return info != NULL ? real->ncclGroupSimulateEnd(info) : real->ncclGroupEnd();
 }
 
+ncclResult_t shim_group_forwards(shim_comm_t *comm)
+{
+    shim_group_t *g = &shim_group;
+    if (comm->all_block || (g->unattached_count > 0 && g->unattached[g->unattached_count - 1] == comm))
+        return ncclSuccess;
+    if (!shim_group_grow((void **)&g->unattached, g->unattached_count, &g->unattached_room, sizeof(g->unattached[0])))
+        return shim_group_out_of_memory(comm);
+    shim_comm_retain(comm);
+    g->unattached[g->unattached_count++] = comm;
+    return ncclSuccess;
+}
+
 bool shim_group_finalize(shim_comm_t *comm)
 {
     shim_group_t *g = &shim_group;

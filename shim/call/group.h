@@ -33,6 +33,8 @@ bool shim_group_finalize(shim_comm_t *comm);
 /* Report that a message to the own rank has no matching send or receive of as many bytes; returns NCCL's error. */
 ncclResult_t shim_group_self_fault(const char *function);
 
+/* A call of an unattached communicator is forwarded: our work on its stream waits until the real NCCL has issued it. */
+ncclResult_t shim_group_forwards(shim_comm_t *comm);
 /* Queue a call that Shunt takes, after shim_group_use (host mode: without it). Copies `call`. */
 ncclResult_t shim_group_queue(const shim_call_t *call);
 

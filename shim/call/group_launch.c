@@ -187,24 +187,28 @@ static ncclResult_t poll_real(const shim_real_t *real, shim_comm_t *comm, ncclRe
 
 /* A thread of the real NCCL issues the work of non-blocking communicators. Ours must come after it, as on every
  * other rank. */
+static ncclResult_t wait_for(const shim_real_t *real, shim_comm_t *comm)
+{
+    ncclResult_t state = ncclInProgress;
+    for (unsigned round = 0; state == ncclInProgress; round++) {
+        if (round > 0)
+            shim_group_nap(round);
+        const ncclResult_t result = poll_real(real, comm, &state);
+        if (result != ncclSuccess)
+            return result;
+    }
+    return state;
+}
+
 static ncclResult_t wait_forwarded(const shim_group_t *g, const shim_real_t *real)
 {
-    for (uint32_t i = 0; i < g->use_count; i++) {
-        shim_comm_t *comm = g->uses[i].comm;
-        if (!g->uses[i].track[SHIM_USE_FORWARDED].used || comm->all_block)
-            continue;
-        ncclResult_t state = ncclInProgress;
-        for (unsigned round = 0; state == ncclInProgress; round++) {
-            if (round > 0)
-                shim_group_nap(round);
-            ncclResult_t result = poll_real(real, comm, &state);
-            if (result != ncclSuccess)
-                return result;
-        }
-        if (state != ncclSuccess)
-            return state;
-    }
-    return ncclSuccess;
+    ncclResult_t result = ncclSuccess;
+    for (uint32_t i = 0; i < g->use_count && result == ncclSuccess; i++)
+        if (g->uses[i].track[SHIM_USE_FORWARDED].used && !g->uses[i].comm->all_block)
+            result = wait_for(real, g->uses[i].comm);
+    for (uint32_t i = 0; i < g->unattached_count && result == ncclSuccess; i++)
+        result = wait_for(real, g->unattached[i]);
+    return result;
 }
 
 /* The stream of a call of ours. */

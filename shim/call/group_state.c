@@ -27,6 +27,9 @@ void shim_group_drop(shim_group_t *g)
         shim_comm_release(g->calls[i].comm);
     for (uint32_t i = 0; i < g->finalized_count; i++)
         shim_comm_release(g->finalized[i]);
+    for (uint32_t i = 0; i < g->unattached_count; i++)
+        shim_comm_release(g->unattached[i]);
+    g->unattached_count = 0;
     g->use_count = g->call_count = g->finalized_count = g->part_count = 0;
     g->error = ncclSuccess;
 }
@@ -40,6 +43,7 @@ static void thread_ends(void *state)
     free(g->messages);
     free(g->parts);
     free(g->finalized);
+    free(g->unattached);
     memset(g, 0, sizeof(*g));
 }
 

@@ -37,14 +37,16 @@ typedef struct shim_group {
     ncclResult_t error; /* the last one that Shunt found */
     shim_stream_use_t *uses;
     shim_queued_t *calls;
-    alg_message_t *messages; /* launch order of the calls, once merged */
-    alg_part_t *parts;       /* ALG_MOST_PARTS for each call that has some */
-    shim_comm_t **finalized; /* retained */
+    alg_message_t *messages;  /* launch order of the calls, once merged */
+    alg_part_t *parts;        /* ALG_MOST_PARTS for each call that has some */
+    shim_comm_t **finalized;  /* retained */
+    shim_comm_t **unattached; /* retained; non-blocking, with forwarded calls */
     uint32_t use_count, use_room;
     uint32_t call_count, call_room;
     uint32_t message_room;
     uint32_t part_count, part_room;
     uint32_t finalized_count, finalized_room;
+    uint32_t unattached_count, unattached_room;
 } shim_group_t;
 
 /* This thread's. Its buffers are freed when the thread ends. */

@@ -142,6 +142,8 @@ static ncclResult_t forward(shim_call_t *call)
     shim_count_forwarded(call->collective, shim_call_place(call), shim_call_bytes(call), call->reason, call->source);
     warn_of_bits(call);
     int previous;
+    if (call->comm != NULL && !call->attached && !is_empty(call) && shim_group_depth() > 0)
+        result = shim_group_check(shim_group_forwards(call->comm));
     if (call->attached && !is_empty(call) && shim_device_enter(call->comm->device, &previous) == 0) {
         result = order_before(call);
         shim_device_leave(call->comm->device, previous);

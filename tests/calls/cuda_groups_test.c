@@ -151,6 +151,23 @@ static void a_group_under_way_is_waited_for(void **state)
     fake_comm_end(comm);
 }
 
+/* The real NCCL's thread puts its work on the stream, too, of a communicator that Shunt does not serve. */
+static void an_unattached_one_under_way_is_waited_for(void **state)
+{
+    (void)state;
+    shim_comm_t *comm = fake_comm(0, true), *other = fake_comm(0, false);
+    atomic_store(&other->phase, SHIM_COMM_FORWARD);
+    ncclGroupStart();
+    broadcast(other, 1);
+    reduce(comm, SMALL, 1);
+    fake.real_state = ncclInProgress;
+    assert_int_equal(ncclGroupEnd(), ncclInProgress);
+    assert_int_equal(fake.real_state, ncclSuccess);
+    assert_int_equal(fake.work[fake.works - 1].kind, FAKE_OURS);
+    fake_comm_end(comm);
+    fake_comm_end(other);
+}
+
 /* Another thread has aborted it: the handle may be gone, so nobody asks about it any more. */
 static void a_group_under_way_ends_with_its_communicator(void **state)
 {
@@ -362,6 +379,7 @@ int main(void)
                                        TEST(a_group_of_captured_streams),
                                        TEST(one_thread_for_several_gpus),
                                        TEST(a_group_under_way_is_waited_for),
+                                       TEST(an_unattached_one_under_way_is_waited_for),
                                        TEST(a_group_under_way_ends_with_its_communicator),
                                        TEST(an_abort_lets_polls_end),
                                        TEST(taken_and_forwarded_run_side_by_side),
