@@ -276,7 +276,7 @@ static void not_ready_is_forwarded(void **state)
 /* Room of 6 blocks (share_test.c). */
 static void a_larger_call_is_launched_apart(void **state)
 {
-    shim_comm_t *comm = *state;
+    shim_comm_t *comm = *state, *other = fake_comm(0, true); /* a lone one has all 12 */
     fake.multiprocessors = 12;
     assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
     assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
@@ -286,6 +286,7 @@ static void a_larger_call_is_launched_apart(void **state)
     assert_int_equal(reduce(comm, FAKE_TAKEN_LIMIT, 1), ncclSuccess);
     assert_int_equal(fake.apart, 4);
     assert_in_order(4);
+    fake_comm_end(other);
 }
 
 int main(void)
