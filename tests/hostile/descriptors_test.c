@@ -8,6 +8,8 @@
 #define _GNU_SOURCE
 #include "../host/host.h"
 
+#include "tests/support/skips.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -94,8 +96,7 @@ static void only_on_one_host(void)
 {
     if (!getenv("RANKS_PER_HOST"))
         return;
-    print_message("skipped: only ranks of one host\n");
-    skip();
+    skip_because("only ranks of one host");
 }
 
 static void closed_stderr_at_the_default_level(void **state)

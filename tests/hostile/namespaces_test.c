@@ -8,6 +8,8 @@
 #define _GNU_SOURCE
 #include "../host/host.h"
 
+#include "tests/support/skips.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -75,16 +77,14 @@ static void needs_namespaces(void)
         _exit(!own_users(CLONE_NEWNS | CLONE_NEWPID));
     if (waitpid(child, &status, 0) == child && status == 0)
         return;
-    print_message("skipped: namespaces of one's own cannot be had here\n");
-    skip();
+    skip_because("namespaces of one's own cannot be had here");
 }
 
 static void needs_root(void)
 {
     if (geteuid() == 0)
         return;
-    print_message("skipped: another user needs root\n");
-    skip();
+    skip_because("another user needs root");
 }
 
 static void own_users_body(ranks_t *ranks)

@@ -193,8 +193,7 @@ static void users_are_hosts(void **state)
     ranks_plan_t plan = {.shape = RANKS_PROCESSES, .nranks = 2, .body = users_body};
     (void)state;
     if (geteuid() != 0) {
-        print_message("skipped: two users need root\n");
-        skip();
+        skip_because("two users need root");
     }
     assert_int_equal(ranks_run(&plan), 0);
 }
@@ -583,8 +582,7 @@ static void strangers_know_no_names(void **state)
     (void)state;
     needs_mounts();
     if (geteuid() != 0) {
-        print_message("skipped: two other users need root\n");
-        skip();
+        skip_because("two other users need root");
     }
     assert_int_equal(in_child(run_squatter, NULL), 0);
 }

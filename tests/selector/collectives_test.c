@@ -42,48 +42,40 @@ static void any_shape(uint64_t bytes, uint32_t nranks, uint32_t *blocks, uint32_
     (void)threads;
 }
 
-/* No table depends on these. */
-#define REST false, false, NULL
-#define PAIR(c)                                                                                            \
-    &(const alg_algorithm_t){"push", c, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0, REST}, \
-        &(const alg_algorithm_t)                                                                           \
-    {                                                                                                      \
-        "staged", c, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0, REST                      \
+#define OF(label, c, limit) .name = label, .collective = c, .max_bytes = limit, .shape = any_shape
+#define ONE(label, c, limit) \
+    &(const alg_algorithm_t) \
+    {                        \
+        OF(label, c, limit)  \
     }
-
-#define BULK(c)                                                                      \
-    &(const alg_algorithm_t)                                                         \
-    {                                                                                \
-        "bulk", c, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 32, REST \
+#define PAIR(c) ONE("push", c, all), ONE("staged", c, all)
+#define BULK(c)                                    \
+    &(const alg_algorithm_t)                       \
+    {                                              \
+        OF("bulk", c, all), .unaligned_blocks = 32 \
     }
 
 const alg_algorithm_t *const alg_registry[] = {
-    &(const alg_algorithm_t){"oneshot", ALG_ALL_REDUCE, half, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0,
-                             REST},
-    &(const alg_algorithm_t){"twoshot", ALG_ALL_REDUCE, half, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0,
-                             REST},
-    &(const alg_algorithm_t){"staged", ALG_ALL_REDUCE, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0,
-                             REST},
+    ONE("oneshot", ALG_ALL_REDUCE, half),
+    ONE("twoshot", ALG_ALL_REDUCE, half),
+    ONE("staged", ALG_ALL_REDUCE, all),
     PAIR(ALG_REDUCE_SCATTER),
     BULK(ALG_REDUCE_SCATTER),
     PAIR(ALG_REDUCE),
-    &(const alg_algorithm_t){"twoshot", ALG_REDUCE, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0, REST},
+    ONE("twoshot", ALG_REDUCE, all),
     PAIR(ALG_ALL_GATHER),
     BULK(ALG_ALL_GATHER),
     PAIR(ALG_ALL_TO_ALL),
     BULK(ALG_ALL_TO_ALL),
     PAIR(ALG_BROADCAST),
-    &(const alg_algorithm_t){"twoshot", ALG_BROADCAST, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0,
-                             REST},
+    ONE("twoshot", ALG_BROADCAST, all),
     PAIR(ALG_GATHER),
-    &(const alg_algorithm_t){"staged", ALG_SCATTER, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0,
-                             REST}, /* it has no push */
-    &(const alg_algorithm_t){"pairs", ALG_SEND_RECV, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0, REST},
-    &(const alg_algorithm_t){"staged", ALG_SEND_RECV, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0, REST},
+    ONE("staged", ALG_SCATTER, all), /* it has no push */
+    ONE("pairs", ALG_SEND_RECV, all),
+    ONE("staged", ALG_SEND_RECV, all),
 };
 const uint32_t alg_registry_count = sizeof alg_registry / sizeof alg_registry[0];
-const alg_algorithm_t alg_network[ALG_SEND_RECV] = {
-    {"network", ALG_ALL_REDUCE, all, any_shape, NULL, NULL, NULL, ALG_MEMORY_PEER, NULL, 0, REST}};
+const alg_algorithm_t alg_network[ALG_SEND_RECV] = {{OF("network", ALG_ALL_REDUCE, all)}};
 
 const alg_algorithm_t *alg_find(alg_collective_t collective, const char *name)
 {

@@ -108,8 +108,7 @@ static void test_time_namespaces(void **state)
 {
     (void)state;
     if (run_processes(1, can_part, NULL) != 0) {
-        print_message("skipped: no time namespaces here\n");
-        skip();
+        skip_because("no time namespaces here");
     }
     assert_int_equal(run_processes(1, apart_in_time, NULL), 0);
 }
