@@ -108,7 +108,8 @@ int main(int argc, char **argv)
         gpu_team_free(&q.team);
     }
     printf("%d rounds, %d peers unhurt: %s\n", rounds, unhurt, wrong ? "wrong" : "right");
-    if (unhurt < rounds / 4)
-        printf("too few to tell: of 100 rounds some 70 leave one unhurt\n"); /* all that time out show nothing */
-    return wrong || unhurt < rounds / 4 ? 1 : 0;
+    /* All that time out show nothing. Of 100 rounds some 70 leave one unhurt, on a busy machine fewer. */
+    if (unhurt < rounds / 20)
+        printf("too few to tell\n");
+    return wrong || unhurt < rounds / 20 ? 1 : 0;
 }
