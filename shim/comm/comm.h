@@ -46,8 +46,10 @@ typedef struct shim_order {
     unsigned long long pendings;        /* such calls so far */
     void *pending_stream;               /* its stream ... */
     unsigned long long pending_capture; /* ... in this capture, 0: in none */
-    shim_captured_t *captured;
-    atomic_uint graphs; /* that live, with calls of the communicator */
+    shim_captured_t **captured;         /* captures by id, in chains; NULL: none yet */
+    uint32_t chains, captures;          /* chains: a power of two, at least as many as captures */
+    _Atomic(shim_captured_t *) gone;    /* of them, those whose graphs are gone: the driver's callback adds them */
+    atomic_uint graphs;                 /* that live, with calls of the communicator */
 } shim_order_t;
 
 /* Where kernels can be placed: on these multiprocessors of the GPU; private to share.c. */
