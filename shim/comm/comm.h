@@ -40,7 +40,7 @@ typedef struct shim_order {
     void *side[2];                      /* cudaStream_t, made lazily: for groups of several kinds of calls */
     unsigned long long last_stream_id;  /* the last eager call's */
     bool recorded;                      /* `event` was recorded after an eager call, or by a graph */
-    bool lost;                          /* recording failed: the end of that call is unknown */
+    bool lost;                          /* no event was recorded for a call: its end is unknown */
     bool mixed;                         /* graphs may record `event`, too */
     atomic_ullong pending;              /* number of the call whose work is not on its stream yet; 0: none */
     unsigned long long pendings;        /* such calls so far */
