@@ -149,7 +149,10 @@ int shim_nodes_write(void *stream, const shim_nodes_t *nodes, bool add)
     return cleared(cudaStreamUpdateCaptureDependencies(stream, nodes->node, NO_EDGES nodes->count, flags));
 }
 
-enum { SEARCHED = 128 }; /* nodes at most */
+enum {
+    SEARCHED = 128, /* nodes at most where paths lie side by side */
+    ASKED = 4096    /* nodes at most that are asked what they depend on */
+};
 
 /* What a node depends on: up to SEARCHED nodes; none, if the driver does not tell. */
 static size_t node_dependencies(cudaGraphNode_t node, cudaGraphNode_t *list)
@@ -179,22 +182,28 @@ static bool among(const cudaGraphNode_t *list, size_t count, cudaGraphNode_t nod
     return false;
 }
 
-/* Whether each of `nodes` is one of `later` or before them. Few kernels stand between most calls, so the search goes by
- * distance. False, too, if it did not end: an edge too many is only slow. */
+/* Whether each of `nodes` is one of `later` or before them. The search goes by distance, and where a single path leads
+ * on it needs no more of what it has seen: thousands of kernels may stand in line between two calls. False, too, if it
+ * did not end: an edge too many is only slow. */
 static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
 {
     cudaGraphNode_t seen[SEARCHED], next[SEARCHED];
     const cudaGraphNode_t *list = later->node;
     size_t length = later->count, count = 0, found = 0;
-    for (size_t at = 0;; at++) {
+    for (size_t at = 0, asked = 0;; at++, asked++) {
         for (size_t i = 0; i < length && count < SEARCHED; i++) {
             if (among(seen, count, list[i]))
                 continue;
             seen[count++] = list[i];
             found += among(nodes->node, nodes->count, list[i]);
         }
-        if (found == nodes->count || at == count || count == SEARCHED)
+        if (found == nodes->count || at == count || count == SEARCHED || asked == ASKED)
             return found == nodes->count;
+        if (found == 0 && at + 1 == count) { /* with a node found, it might be counted again */
+            seen[0] = seen[at];
+            count = 1;
+            at = 0;
+        }
         length = node_dependencies(seen[at], next);
         list = next;
     }

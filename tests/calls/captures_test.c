@@ -305,6 +305,35 @@ static void the_last_of_many_graphs_is_as_cheap_as_the_first(void **state)
     assert_int_equal(atomic_load(&comm.order.graphs), GRAPHS);
 }
 
+/* Else an edge would be added, which this driver refuses. */
+static void thousands_of_kernels_may_stand_between_two_calls(void **state)
+{
+    (void)state;
+    capture_begin();
+    call();
+    for (int between = 100; between <= 3000; between += 1450) {
+        for (int i = 0; i < between; i++)
+            kernel();
+        driver.questions = 0;
+        call();
+        assert_int_equal(driver.questions, between); /* one a kernel */
+    }
+}
+
+/* A call far behind the stream's place, or on another path, costs a search that ends. */
+static void a_search_has_an_end(void **state)
+{
+    (void)state;
+    const shim_capture_t capture = {.id = 1, .graph = &comm, .stream_id = 1};
+    capture_begin();
+    call();
+    for (int i = 0; i < CALLS; i++)
+        kernel();
+    driver.questions = 0;
+    assert_int_equal(shim_captured_enter(&comm, NULL, &capture), cudaErrorInvalidValue); /* of the edge */
+    assert_true(driver.questions > 3000 && driver.questions < CALLS / 3);
+}
+
 static void the_last_of_many_calls_is_as_cheap_as_the_first(void **state)
 {
     (void)state;
@@ -371,6 +400,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_last_of_many_graphs_is_as_cheap_as_the_first, begin, end),
         cmocka_unit_test_setup_teardown(the_last_of_many_calls_is_as_cheap_as_the_first, begin, end),
+        cmocka_unit_test_setup_teardown(thousands_of_kernels_may_stand_between_two_calls, begin, end),
+        cmocka_unit_test_setup_teardown(a_search_has_an_end, begin, end),
         cmocka_unit_test_setup_teardown(records_of_graphs_that_are_gone_are_freed, begin, end),
         cmocka_unit_test_setup_teardown(graphs_go_while_others_are_captured, begin, end),
     };

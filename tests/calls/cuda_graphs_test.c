@@ -296,6 +296,27 @@ static void a_stream_in_order_gets_no_edge(void **state)
     assert_true(after(16, 13) && after(16, 15));
 }
 
+/* The last call may end in several nodes: here a group's collective and its messages on a path of their own. One of the
+ * two that is met on two paths does not stand for the other. */
+static void each_end_of_the_last_call_is_waited_for(void **state)
+{
+    shim_comm_t *comm = *state;
+    fake_stream_capture(fake_stream(1), 9);
+    ncclGroupStart();
+    reduce(comm, SMALL, 1);
+    assert_int_equal(ncclSend(buffer, SMALL, ncclFloat32, 1, comm->handle, fake_stream(1)), ncclSuccess);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_int_equal(fake.works, 2);
+    fake_stream_rewind(fake_stream(1), 0); /* behind one of the two alone */
+    fake_stream_capture(fake_stream(2), 9);
+    fake_join(fake_stream(2), fake_stream(1));
+    for (int i = 0; i < 10; i++)
+        fake_work(FAKE_REAL, fake_stream(2), 0);
+    fake_join(fake_stream(1), fake_stream(2)); /* to which another path leads, too */
+    reduce(comm, SMALL, 1);
+    assert_true(after(12, 0) && after(12, 1));
+}
+
 /* Where the driver does not tell what a node depends on, the edge is there. */
 static void an_unknown_path_gets_an_edge(void **state)
 {
@@ -376,6 +397,7 @@ int main(void)
                                        TEST(graphs_keep_the_communicator),
                                        TEST(a_rewound_stream_is_in_order),
                                        TEST(a_stream_in_order_gets_no_edge),
+                                       TEST(each_end_of_the_last_call_is_waited_for),
                                        TEST(an_unknown_path_gets_an_edge),
                                        TEST(calls_captured_again_have_the_same_shape),
                                        TEST(captures_do_not_change_each_other)};
