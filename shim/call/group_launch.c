@@ -128,16 +128,18 @@ static ncclResult_t run_steps(const shim_group_t *g, shim_stream_use_t *lead, co
                               bool all)
 {
     int previous;
+    pthread_mutex_lock(&lead->comm->lock);
     int error = shim_device_enter(lead->comm->device, &previous);
     if (error == 0) {
-        pthread_mutex_lock(&lead->comm->lock);
         for (uint32_t i = 0; i < steps && (all || error == 0); i++) {
             const int failed = step[i](g, lead);
             error = error == 0 ? failed : error;
         }
-        pthread_mutex_unlock(&lead->comm->lock);
         shim_device_leave(lead->comm->device, previous);
     }
+    if (error != 0 && all && has_ours(lead))
+        lead->comm->order.lost = true; /* they were launched, and no event tells their end */
+    pthread_mutex_unlock(&lead->comm->lock);
     if (error == 0)
         return ncclSuccess;
     ncclResult_t failed = shim_launch_failed(error, "ncclGroupEnd");
@@ -211,18 +213,17 @@ static ncclResult_t wait_forwarded(const shim_group_t *g, const shim_real_t *rea
     return result;
 }
 
-/* The stream of a call of ours. */
+/* join_before and join_after order all calls of the group on the communicator, with one event. */
 static ncclResult_t launch_on(const shim_stream_use_t *lead, const shim_queued_t *queued, const shim_track_t *track,
                               uint32_t beside)
 {
-    const bool messages = track == &lead->track[SHIM_USE_MESSAGE];
     const shim_launch_t launch = {.comm = queued->comm,
                                   .algorithm = queued->call.algorithm,
                                   .call = &queued->call.alg,
                                   .stream = track->branched ? track->branch.stream : lead->stream,
                                   .capture = track->branched ? &track->branch.capture : &lead->capture,
                                   .beside = beside,
-                                  .joined = messages};
+                                  .joined = true};
     pthread_mutex_lock(&queued->comm->lock);
     ncclResult_t result = shim_launch(&launch);
     pthread_mutex_unlock(&queued->comm->lock);

@@ -15,7 +15,7 @@ typedef struct shim_launch {
     void *stream;
     const shim_capture_t *capture;
     uint32_t beside; /* room (share.h) of the communicator's calls that run at the same time; 0: there are none */
-    bool joined;     /* the group orders it on the communicator */
+    bool joined;     /* its group orders it on the communicator */
 } shim_launch_t;
 
 /* On GPUs. The communicator's device is current, its lock is held. Once a launch was tried there is no way back: an

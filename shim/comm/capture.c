@@ -16,7 +16,10 @@
  * earlier node. So the graph is asked, and an edge is added only where there is no path, for a second edge to a
  * kernel would keep it from dependent launch.
  *
- * Memory: a capture's record is freed when its graph is gone and the next capture begins, or with the communicator.
+ * Programs keep thousands of graphs, so nothing walks the captures: they are found by id, and the driver's callback,
+ * which may take no lock, puts those whose graphs are gone on a list.
+ *
+ * Memory: a capture's record is freed when its graph is gone and the next call is captured, or with the communicator.
  */
 #include "shim/comm/capture.h"
 
@@ -33,7 +36,8 @@
 #endif
 
 struct shim_captured {
-    struct shim_captured *next;
+    struct shim_captured *next;      /* of its chain */
+    struct shim_captured *next_gone; /* of shim_order_t.gone */
     shim_comm_t *comm;
     unsigned long long id;
     unsigned long long stream_id; /* the last call's */
@@ -41,7 +45,6 @@ struct shim_captured {
     shim_nodes_t last;      /* nodes of the last call */
     shim_ahead_t ahead;     /* of ours */
     cudaGraphNode_t record; /* depends on them; NULL before the first call has ended, or without mixing */
-    atomic_bool gone;       /* set by the driver: the graph and its instances are gone */
 };
 
 /* Clear the runtime's last error (the runtime is linked statically, so nobody else sees it). */
@@ -146,7 +149,10 @@ int shim_nodes_write(void *stream, const shim_nodes_t *nodes, bool add)
     return cleared(cudaStreamUpdateCaptureDependencies(stream, nodes->node, NO_EDGES nodes->count, flags));
 }
 
-enum { SEARCHED = 128 }; /* nodes at most */
+enum {
+    SEARCHED = 128, /* nodes at most where paths lie side by side */
+    ASKED = 4096    /* nodes at most that are asked what they depend on */
+};
 
 /* What a node depends on: up to SEARCHED nodes; none, if the driver does not tell. */
 static size_t node_dependencies(cudaGraphNode_t node, cudaGraphNode_t *list)
@@ -176,22 +182,28 @@ static bool among(const cudaGraphNode_t *list, size_t count, cudaGraphNode_t nod
     return false;
 }
 
-/* Whether each of `nodes` is one of `later` or before them. Few kernels stand between most calls, so the search goes by
- * distance. False, too, if it did not end: an edge too many is only slow. */
+/* Whether each of `nodes` is one of `later` or before them. The search goes by distance, and where a single path leads
+ * on it needs no more of what it has seen: thousands of kernels may stand in line between two calls. False, too, if it
+ * did not end: an edge too many is only slow. */
 static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
 {
     cudaGraphNode_t seen[SEARCHED], next[SEARCHED];
     const cudaGraphNode_t *list = later->node;
     size_t length = later->count, count = 0, found = 0;
-    for (size_t at = 0;; at++) {
+    for (size_t at = 0, asked = 0;; at++, asked++) {
         for (size_t i = 0; i < length && count < SEARCHED; i++) {
             if (among(seen, count, list[i]))
                 continue;
             seen[count++] = list[i];
             found += among(nodes->node, nodes->count, list[i]);
         }
-        if (found == nodes->count || at == count || count == SEARCHED)
+        if (found == nodes->count || at == count || count == SEARCHED || asked == ASKED)
             return found == nodes->count;
+        if (found == 0 && at + 1 == count) { /* with a node found, it might be counted again */
+            seen[0] = seen[at];
+            count = 1;
+            at = 0;
+        }
         length = node_dependencies(seen[at], next);
         list = next;
     }
@@ -199,10 +211,55 @@ static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
 
 /* ---- The captures of a communicator ----------------------------------------------------- */
 
+enum { FIRST_CHAINS = 16 };
+
 static void captured_free(shim_captured_t *captured)
 {
     free(captured->last.node);
     free(captured);
+}
+
+/* Where a capture's chain begins. */
+static shim_captured_t **chain_of(const shim_order_t *order, unsigned long long id)
+{
+    return &order->captured[id * UINT64_C(0x9e3779b97f4a7c15) >> 32 & (order->chains - 1)];
+}
+
+static void link_in(shim_order_t *order, shim_captured_t *captured)
+{
+    shim_captured_t **chain = chain_of(order, captured->id);
+    captured->next = *chain;
+    *chain = captured;
+}
+
+static void link_out(shim_order_t *order, const shim_captured_t *captured)
+{
+    shim_captured_t **link = chain_of(order, captured->id);
+    while (*link != captured)
+        link = &(*link)->next;
+    *link = captured->next;
+    order->captures--;
+}
+
+/* Room for one more. */
+static bool need_chains(shim_order_t *order)
+{
+    if (order->captures < order->chains)
+        return true;
+    shim_captured_t **old = order->captured;
+    const uint32_t old_chains = order->chains, chains = old_chains > 0 ? 2 * old_chains : FIRST_CHAINS;
+    shim_captured_t **grown = calloc(chains, sizeof(*grown));
+    if (!grown)
+        return false;
+    order->captured = grown;
+    order->chains = chains;
+    for (uint32_t i = 0; i < old_chains; i++)
+        for (shim_captured_t *captured = old[i], *next; captured; captured = next) {
+            next = captured->next;
+            link_in(order, captured);
+        }
+    free(old);
+    return true;
 }
 
 /* Driver callback: no CUDA call is allowed here. */
@@ -210,7 +267,10 @@ static void CUDART_CB graph_gone(void *argument)
 {
     shim_captured_t *captured = argument;
     shim_comm_t *comm = captured->comm;
-    atomic_store(&captured->gone, true); /* it may be freed from here on */
+    captured->next_gone = atomic_load(&comm->order.gone);
+    while (!atomic_compare_exchange_weak(&comm->order.gone, &captured->next_gone, captured))
+        ; /* next_gone is the first one now */
+    /* The record may be freed from here on. */
     atomic_fetch_sub(&comm->order.graphs, 1);
     shim_comm_release(comm);
 }
@@ -234,46 +294,37 @@ static cudaError_t retain(shim_captured_t *captured)
 
 static void free_gone(shim_order_t *order)
 {
-    shim_captured_t **link = &order->captured;
-    while (*link) {
-        shim_captured_t *captured = *link;
-        if (atomic_load(&captured->gone)) {
-            *link = captured->next;
-            captured_free(captured);
-        } else {
-            link = &captured->next;
-        }
+    shim_captured_t *captured = atomic_load(&order->gone) ? atomic_exchange(&order->gone, NULL) : NULL;
+    while (captured) {
+        shim_captured_t *next = captured->next_gone;
+        link_out(order, captured);
+        captured_free(captured);
+        captured = next;
     }
 }
 
-/* NULL: no call of the communicator in that capture yet. The record found moves to the front. */
+/* NULL: no call of the communicator in that capture yet. */
 static shim_captured_t *find(shim_order_t *order, unsigned long long id)
 {
-    for (shim_captured_t **link = &order->captured; *link; link = &(*link)->next) {
-        shim_captured_t *captured = *link;
-        if (captured->id != id || atomic_load(&captured->gone))
-            continue;
-        *link = captured->next;
-        captured->next = order->captured;
-        order->captured = captured;
-        return captured;
-    }
-    return NULL;
+    free_gone(order);
+    shim_captured_t *captured = order->captured ? *chain_of(order, id) : NULL;
+    while (captured && captured->id != id)
+        captured = captured->next;
+    return captured;
 }
 
 static int begin(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
 {
     shim_order_t *order = &comm->order;
-    free_gone(order);
-    shim_captured_t *captured = calloc(1, sizeof(*captured));
+    shim_captured_t *captured = need_chains(order) ? calloc(1, sizeof(*captured)) : NULL;
     if (!captured)
         return cudaErrorMemoryAllocation;
     captured->comm = comm;
     captured->id = capture->id;
     captured->stream_id = capture->stream_id;
     captured->graph = capture->graph;
-    captured->next = order->captured;
-    order->captured = captured;
+    link_in(order, captured);
+    order->captures++;
     cudaError_t error = retain(captured);
     if (error != cudaSuccess || !comm->config.graph_mixing)
         return cleared(error);
@@ -347,11 +398,15 @@ shim_ahead_t *shim_captured_ahead(shim_comm_t *comm, const shim_capture_t *captu
 
 void shim_captured_forget(shim_comm_t *comm)
 {
-    while (comm->order.captured) {
-        shim_captured_t *captured = comm->order.captured;
-        comm->order.captured = captured->next;
-        captured_free(captured);
-    }
+    for (uint32_t i = 0; i < comm->order.chains; i++)
+        for (shim_captured_t *captured = comm->order.captured[i], *next; captured; captured = next) {
+            next = captured->next;
+            captured_free(captured);
+        }
+    free(comm->order.captured);
+    comm->order.captured = NULL;
+    comm->order.chains = comm->order.captures = 0;
+    atomic_store(&comm->order.gone, NULL);
 }
 
 #else

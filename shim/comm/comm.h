@@ -39,15 +39,17 @@ typedef struct shim_order {
     _Atomic(void *) event;              /* cudaEvent_t, made lazily; recorded after each call and each replay */
     void *side[2];                      /* cudaStream_t, made lazily: for groups of several kinds of calls */
     unsigned long long last_stream_id;  /* the last eager call's */
-    bool recorded;                      /* `event` was recorded after an eager call */
-    bool lost;                          /* recording failed: the end of that call is unknown */
-    bool mixed;                         /* graphs record `event`, too, from now on */
+    bool recorded;                      /* `event` was recorded after an eager call, or by a graph */
+    bool lost;                          /* no event was recorded for a call: its end is unknown */
+    bool mixed;                         /* graphs may record `event`, too */
     atomic_ullong pending;              /* number of the call whose work is not on its stream yet; 0: none */
     unsigned long long pendings;        /* such calls so far */
     void *pending_stream;               /* its stream ... */
     unsigned long long pending_capture; /* ... in this capture, 0: in none */
-    shim_captured_t *captured;
-    atomic_uint graphs; /* that live, with calls of the communicator */
+    shim_captured_t **captured;         /* captures by id, in chains; NULL: none yet */
+    uint32_t chains, captures;          /* chains: a power of two, at least as many as captures */
+    _Atomic(shim_captured_t *) gone;    /* of them, those whose graphs are gone: the driver's callback adds them */
+    atomic_uint graphs;                 /* that live, or their instances, with calls of the communicator */
 } shim_order_t;
 
 /* Where kernels can be placed: on these multiprocessors of the GPU; private to share.c. */

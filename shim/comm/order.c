@@ -4,8 +4,9 @@
  *
  * Every eager call records an event. It is recorded at the call, because the stream may be destroyed later, and the
  * driver crashes on a query of a destroyed stream. The communicator's state owns the event. capture.c handles
- * captures; graphs wait for the same event and record it. Once there is a graph, a call waits for the event even on
- * the stream that recorded it last, since replays go unnoticed.
+ * captures; graphs wait for the same event and record it. While a graph lives, a call waits for the event even on
+ * the stream that recorded it last, since replays go unnoticed; and once more after the last graph is gone, since its
+ * replay may still run.
  */
 #include "shim/comm/order.h"
 
@@ -123,6 +124,14 @@ static int record(shim_order_t *order, void *stream)
     return cleared(error);
 }
 
+/* Each replay was launched before its graph went, so it has recorded the event for a wait that comes after. */
+static void forget_graphs(shim_order_t *order)
+{
+    order->mixed = false;
+    order->recorded = true;
+    order->last_stream_id = SHIM_STREAM_UNKNOWN; /* until a call is recorded */
+}
+
 int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
 {
     shim_order_t *order = &comm->order;
@@ -133,7 +142,11 @@ int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capt
     bool same = order->last_stream_id == capture->stream_id && capture->stream_id != SHIM_STREAM_UNKNOWN;
     if (!order->mixed && (!order->recorded || same))
         return 0;
-    return cleared(cudaStreamWaitEvent(stream, order->event, 0));
+    const bool last = order->mixed && atomic_load(&order->graphs) == 0; /* asked before the wait */
+    cudaError_t error = cudaStreamWaitEvent(stream, order->event, 0);
+    if (error == cudaSuccess && last)
+        forget_graphs(order);
+    return cleared(error);
 }
 
 int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool pending)

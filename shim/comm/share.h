@@ -23,7 +23,7 @@ void shim_share_join(shim_comm_t *comm);
 bool shim_share_grant(shim_comm_t *comm, alg_call_t *call, const shim_ask_t *ask);
 /* The room of the call's grid, as it asks for it; as alg_algorithm_t.block_room counts. */
 uint32_t shim_share_room(const alg_algorithm_t *algorithm, const alg_call_t *call, uint32_t nranks);
-/* The call's event is recorded, or all calls' of a group. The communicator's lock is held. */
+/* The call's event is recorded, or that of a group of calls (`all`). The communicator's lock is held. */
 void shim_share_launched(shim_comm_t *comm, bool all);
 /* The communicator and all its graphs are gone; its event still exists. */
 void shim_share_release(shim_comm_t *comm);

@@ -288,6 +288,27 @@ static void a_group_whose_streams_do_not_join(void **state)
 }
 
 /* An error of the program is the same on all ranks, so nobody is behind; one of the machine is not. */
+/* A collective, or a message that has a branch, runs on, and no event tells its end: nobody may take the scratch. */
+static void a_group_whose_streams_do_not_join_at_its_end(void **state)
+{
+    (void)state;
+    for (int message = 0; message < 2; message++) {
+        shim_comm_t *comm = fake_comm(0, true);
+        ncclGroupStart();
+        for (int stream = 1; stream < 3; stream++)
+            assert_int_equal(message ? ncclSend(buffer, SMALL, ncclFloat32, 1, comm->handle, fake_stream(stream))
+                                     : reduce(comm, SMALL, stream),
+                             ncclSuccess);
+        fake.late_wait_error = cudaErrorInvalidResourceHandle;
+        assert_int_equal(ncclGroupEnd(), ncclUnhandledCudaError);
+        fake.late_wait_error = fake.wait_error = 0;
+        fake.running = true;
+        assert_false(shim_drain(comm, 1));
+        fake.running = false;
+        fake_comm_end(comm);
+    }
+}
+
 static void a_group_that_fails_in_the_real_nccl(void **state)
 {
     (void)state;
@@ -318,6 +339,7 @@ int main(void)
                                        TEST(an_error_of_ours_cancels_the_real_group),
                                        TEST(a_group_that_stops_half_way),
                                        TEST(a_group_whose_streams_do_not_join),
+                                       TEST(a_group_whose_streams_do_not_join_at_its_end),
                                        TEST(a_group_that_fails_in_the_real_nccl)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -137,6 +137,69 @@ static void grouped_calls_are_in_order_with_graphs(void **state)
     assert_run_in_order(0, 8);
 }
 
+/* CUDA calls of an eager one. */
+static uint32_t cost_of(shim_comm_t *comm, int stream)
+{
+    const uint32_t before = fake.cuda_calls;
+    assert_int_equal(reduce(comm, SMALL, stream), ncclSuccess);
+    return fake.cuda_calls - before;
+}
+
+/* The last replay may still run when no graph lives any more, so one more call waits. */
+static void calls_after_the_last_graph_are_as_cheap_as_before(void **state)
+{
+    shim_comm_t *comm = *state;
+    reduce(comm, SMALL, 3);
+    for (unsigned long long id = 9; id < 11; id++) {
+        assert_int_equal(cost_of(comm, 3), 1);
+        capture(comm, id);
+        fake_graph_launch(id, fake_stream(4));
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(cost_of(comm, 3), 2);
+        fake_graph_launch(id, fake_stream(4));
+        fake_graphs_destroy();
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(cost_of(comm, 3), i == 0 ? 2 : 1);
+    }
+    assert_int_equal(cost_of(comm, 5), 2);
+    assert_run_in_order(0, 1 + 2 * (5 + 2 * 3) + 1);
+}
+
+/* The call that waits for the last replay records nothing: its work is not on its stream yet. */
+static void a_late_call_may_be_the_first_after_the_last_graph(void **state)
+{
+    (void)state;
+    shim_comm_t *comm = fake_comm(0, false);
+    reduce(comm, SMALL, 3);
+    capture(comm, 9);
+    fake_graph_launch(9, fake_stream(4));
+    fake_graphs_destroy();
+    fake.forward_result = fake.real_state = ncclInProgress;
+    assert_int_equal(reduce(comm, LARGE, 5), ncclInProgress);
+    assert_int_equal(reduce(comm, LARGE, 3), ncclInProgress);
+    fake.forward_result = fake.real_state = ncclSuccess;
+    assert_int_equal(fake_known(fake_stream(5)) & 0x71, 0x71);
+    assert_int_equal(fake_known(fake_stream(3)) & 0x71, 0x71); /* the replay of works 1 to 3 is 4 to 6 */
+    fake_comm_end(comm);
+}
+
+/* Where the replay was the first work of all, what is captured next is ordered behind it, too. */
+static void a_graph_may_follow_the_last_one(void **state)
+{
+    shim_comm_t *comm = *state;
+    capture(comm, 9);
+    fake_graph_launch(9, fake_stream(4));
+    fake_graphs_destroy();
+    fake.launch_error = cudaErrorInvalidValue;
+    fake.record_error = cudaErrorInvalidValue;
+    assert_int_not_equal(reduce(comm, SMALL, 3), ncclSuccess);
+    fake.launch_error = fake.record_error = 0;
+    atomic_store(&comm->async_error, ncclSuccess);
+    capture(comm, 10);
+    fake_graph_launch(10, fake_stream(5));
+    assert_run_in_order(0, 6);
+}
+
 /* As NCCL_GRAPH_MIXING_SUPPORT=0 has it. */
 static void without_mixing_the_program_orders_them(void **state)
 {
@@ -233,6 +296,27 @@ static void a_stream_in_order_gets_no_edge(void **state)
     assert_true(after(16, 13) && after(16, 15));
 }
 
+/* The last call may end in several nodes: here a group's collective and its messages on a path of their own. One of the
+ * two that is met on two paths does not stand for the other. */
+static void each_end_of_the_last_call_is_waited_for(void **state)
+{
+    shim_comm_t *comm = *state;
+    fake_stream_capture(fake_stream(1), 9);
+    ncclGroupStart();
+    reduce(comm, SMALL, 1);
+    assert_int_equal(ncclSend(buffer, SMALL, ncclFloat32, 1, comm->handle, fake_stream(1)), ncclSuccess);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_int_equal(fake.works, 2);
+    fake_stream_rewind(fake_stream(1), 0); /* behind one of the two alone */
+    fake_stream_capture(fake_stream(2), 9);
+    fake_join(fake_stream(2), fake_stream(1));
+    for (int i = 0; i < 10; i++)
+        fake_work(FAKE_REAL, fake_stream(2), 0);
+    fake_join(fake_stream(1), fake_stream(2)); /* to which another path leads, too */
+    reduce(comm, SMALL, 1);
+    assert_true(after(12, 0) && after(12, 1));
+}
+
 /* Where the driver does not tell what a node depends on, the edge is there. */
 static void an_unknown_path_gets_an_edge(void **state)
 {
@@ -305,11 +389,15 @@ int main(void)
                                        TEST(a_graph_that_allocates_memory_is_in_order),
                                        TEST(communicators_have_their_own_order),
                                        TEST(grouped_calls_are_in_order_with_graphs),
+                                       TEST(calls_after_the_last_graph_are_as_cheap_as_before),
+                                       TEST(a_late_call_may_be_the_first_after_the_last_graph),
+                                       TEST(a_graph_may_follow_the_last_one),
                                        TEST(without_mixing_the_program_orders_them),
                                        TEST(a_graph_may_outlive_its_communicator),
                                        TEST(graphs_keep_the_communicator),
                                        TEST(a_rewound_stream_is_in_order),
                                        TEST(a_stream_in_order_gets_no_edge),
+                                       TEST(each_end_of_the_last_call_is_waited_for),
                                        TEST(an_unknown_path_gets_an_edge),
                                        TEST(calls_captured_again_have_the_same_shape),
                                        TEST(captures_do_not_change_each_other)};

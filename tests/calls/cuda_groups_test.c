@@ -338,6 +338,57 @@ static void ranks_of_one_thread_launch_in_turn(void **state)
         fake_comm_end(comm[i]);
 }
 
+/* CUDA calls of a group of `calls` collectives on one stream. */
+static uint32_t cost_of(shim_comm_t *comm, int calls)
+{
+    const uint32_t before = fake.cuda_calls;
+    ncclGroupStart();
+    for (int i = 0; i < calls; i++)
+        assert_int_equal(reduce(comm, SMALL, 1), ncclSuccess);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    return fake.cuda_calls - before;
+}
+
+/* One event tells the end of a group. While a graph lives it waits once, and in a capture the graph's nodes for the
+ * order are made once. */
+static void a_group_costs_an_event(void **state)
+{
+    shim_comm_t *comm = *state;
+    reduce(comm, SMALL, 1);
+    for (int calls = 1; calls <= 8; calls += 7)
+        assert_int_equal(cost_of(comm, calls), 1);
+    fake_stream_capture(fake_stream(1), 9);
+    assert_int_equal(cost_of(comm, 8), 1);
+    assert_int_equal(fake_nodes(9, FAKE_WAIT), 1);
+    assert_int_equal(fake_recorded(9), UINT64_C(1) << 17);
+    assert_int_equal(fake_edges(9), 8);
+    fake_stream_capture(fake_stream(1), 0);
+    assert_int_equal(cost_of(comm, 8), 2);
+    reduce(comm, SMALL, 2);
+    assert_true(after(26, 25));
+}
+
+/* Nobody else gets it between its call and that event: the call would not be seen to run. */
+static void the_large_part_is_kept_until_a_group_has_its_event(void **state)
+{
+    shim_comm_t *first = *state, *second = fake_comm(0, true);
+    fake.multiprocessors = 12;
+    first->key.word[0] = 1;
+    second->key.word[0] = 2;
+    ncclGroupStart();
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(reduce(first, 500, 1), ncclSuccess);
+        assert_int_equal(reduce(second, 500, 2), ncclSuccess);
+    }
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_int_equal(fake.launches, 4);
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(fake.launched[i].most_blocks > 0, i >= 2); /* those have fewer than they ask for */
+    assert_int_equal(reduce(second, 500, 2), ncclSuccess);
+    assert_int_equal(fake.launched[4].most_blocks, 0);
+    fake_comm_end(second);
+}
+
 static void long_groups(void **state)
 {
     shim_comm_t *comm = *state;
@@ -387,6 +438,8 @@ int main(void)
                                        TEST(groups_of_one_kind_need_no_stream),
                                        TEST(communicators_launch_in_the_order_of_their_keys),
                                        TEST(ranks_of_one_thread_launch_in_turn),
+                                       TEST(a_group_costs_an_event),
+                                       TEST(the_large_part_is_kept_until_a_group_has_its_event),
                                        TEST(long_groups),
                                        TEST(groups_belong_to_their_thread)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,6 +44,7 @@ typedef struct fake {
     uint32_t events, streams_made;              /* made by the code under test, and not destroyed */
     int launch_error;                           /* what the next launches return ... */
     int wait_error, record_error, retain_error; /* ... and of the calls around them */
+    int late_wait_error;                        /* of waits, from the next launch on */
     int search_error;                           /* of the question what a node depends on */
     int remove_error;                           /* of taking an edge away */
     bool running;                               /* recorded work has not ended */

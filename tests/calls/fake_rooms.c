@@ -242,6 +242,8 @@ const char *shim_real_failure(void)
 
 static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
 {
+    if (fake.late_wait_error != 0)
+        fake.wait_error = fake.late_wait_error;
     if (fake.launches_left > 0 && --fake.launches_left == 0)
         fake.launch_error = cudaErrorInvalidResourceHandle;
     if (fake.launch_error != 0 && fake.launches_part)
