@@ -54,7 +54,8 @@ int shim_branch_pause(shim_branch_t *branch);
 /* ... and here `stream` waits for it. */
 int shim_branch_end(shim_branch_t *branch, void *stream);
 
-/* The end of a communicator's state: free events, streams, and records of captures. */
-void shim_order_forget(shim_comm_t *comm);
+/* The end of a communicator's state: free events, streams, and records of captures. lost: a reset of the device has
+ * taken the events and streams (shim_comm_lost). */
+void shim_order_forget(shim_comm_t *comm, bool lost);
 
 #endif

@@ -209,6 +209,7 @@ static void conclude_attached(shim_setup_t *setup)
     if (setup->across)
         join_hosts(setup);
     comm->scratch = setup->scratch;
+    comm->life = alg_scratch_life(comm->scratch);
     comm->plan = setup->plan;
     setup->scratch = NULL;
     setup->plan = NULL;
