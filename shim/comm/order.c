@@ -21,20 +21,6 @@ static int cleared(cudaError_t error)
     return (int)error;
 }
 
-int shim_device_enter(int device, int *previous)
-{
-    cudaError_t error = cudaGetDevice(previous);
-    if (error == cudaSuccess && *previous != device)
-        error = cudaSetDevice(device);
-    return cleared(error);
-}
-
-void shim_device_leave(int device, int previous)
-{
-    if (previous != device)
-        cleared(cudaSetDevice(previous));
-}
-
 /* Creating an event or a stream must not break another thread's global-mode capture. */
 static cudaError_t event_create(cudaEvent_t *event)
 {
@@ -250,17 +236,6 @@ void shim_order_forget(shim_comm_t *comm, bool lost)
 }
 
 #else /* no CUDA: nothing is attached on a GPU, so there is nothing to order */
-
-int shim_device_enter(int device, int *previous)
-{
-    *previous = device;
-    return 0;
-}
-
-void shim_device_leave(int device, int previous)
-{
-    (void)device, (void)previous;
-}
 
 int shim_order_join(void *waiter, void *stream)
 {

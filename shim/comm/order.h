@@ -8,7 +8,7 @@
  * after the call; with graphs to be ordered with it, a wait before the call, too.
  *
  * Functions return a cudaError_t. The caller has made the communicator's
- * device current (shim_device_enter), and for those that take a communicator
+ * device current (net_device_enter), and for those that take a communicator
  * holds its lock. In a build without CUDA they do nothing.
  */
 #ifndef SHUNT_SHIM_ORDER_H
@@ -17,10 +17,6 @@
 #include <stdbool.h>
 
 #include "shim/comm/capture.h"
-
-/* Make `device` current; *previous gets the device that shim_device_leave restores. */
-int shim_device_enter(int device, int *previous);
-void shim_device_leave(int device, int previous);
 
 /* Before a call on `stream`: make it wait for the communicator's last call. */
 int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture);

@@ -411,6 +411,18 @@ void net_scope_leave(net_scope_t *scope)
     (void)scope;
 }
 
+int net_device_enter(net_visit_t *visit, int device)
+{
+    *visit = (net_visit_t){.context = (void *)(uintptr_t)fake.device, .changed = fake.device != device};
+    return visit->changed ? cudaSetDevice(device) : cudaSuccess;
+}
+
+void net_device_leave(net_visit_t *visit)
+{
+    if (visit->changed)
+        cudaSetDevice((int)(uintptr_t)visit->context);
+}
+
 bool shim_host_mode(void)
 {
     return false;
