@@ -305,3 +305,8 @@ alg_control_t *alg_scratch_control(alg_scratch_t *scratch)
 {
     return scratch->control;
 }
+
+uint64_t alg_scratch_life(const alg_scratch_t *scratch)
+{
+    return scratch->life;
+}

@@ -55,6 +55,8 @@ int alg_scratch_prove_read(alg_scratch_t *scratch, uint64_t token);
 alg_team_t *alg_scratch_team(alg_scratch_t *scratch);
 /* The control words as the host addresses them. */
 alg_control_t *alg_scratch_control(alg_scratch_t *scratch);
+/* The device's life (net_device_life) since it was made; on the host device 0. */
+uint64_t alg_scratch_life(const alg_scratch_t *scratch);
 
 /* Release it; NULL is allowed. reusable: all its kernels ended well on every rank, so it may go to the pool (if the
  * proof was good and abort and status are still 0); else it is freed: on the host at once, on CUDA by alg_scratch_reap.

@@ -19,23 +19,27 @@
 typedef struct entry {
     size_t offset; /* in net_driver_t */
     const char *name;
+    int newer; /* its CUDA, if that is newer than OLDEST: the function may be missing */
 } entry_t;
 
+enum { OLDEST = 11020 };
+
 static const entry_t entries[] = {
-    {offsetof(net_driver_t, context_get), "cuCtxGetCurrent"},
-    {offsetof(net_driver_t, context_set), "cuCtxSetCurrent"},
-    {offsetof(net_driver_t, pointer_attribute), "cuPointerGetAttribute"},
-    {offsetof(net_driver_t, capture_mode), "cuThreadExchangeStreamCaptureMode"},
-    {offsetof(net_driver_t, granularity), "cuMemGetAllocationGranularity"},
-    {offsetof(net_driver_t, create), "cuMemCreate"},
-    {offsetof(net_driver_t, release), "cuMemRelease"},
-    {offsetof(net_driver_t, export_handle), "cuMemExportToShareableHandle"},
-    {offsetof(net_driver_t, import_handle), "cuMemImportFromShareableHandle"},
-    {offsetof(net_driver_t, reserve), "cuMemAddressReserve"},
-    {offsetof(net_driver_t, unreserve), "cuMemAddressFree"},
-    {offsetof(net_driver_t, map), "cuMemMap"},
-    {offsetof(net_driver_t, unmap), "cuMemUnmap"},
-    {offsetof(net_driver_t, set_access), "cuMemSetAccess"},
+    {offsetof(net_driver_t, context_get), "cuCtxGetCurrent", 0},
+    {offsetof(net_driver_t, context_set), "cuCtxSetCurrent", 0},
+    {offsetof(net_driver_t, pointer_attribute), "cuPointerGetAttribute", 0},
+    {offsetof(net_driver_t, capture_mode), "cuThreadExchangeStreamCaptureMode", 0},
+    {offsetof(net_driver_t, granularity), "cuMemGetAllocationGranularity", 0},
+    {offsetof(net_driver_t, create), "cuMemCreate", 0},
+    {offsetof(net_driver_t, release), "cuMemRelease", 0},
+    {offsetof(net_driver_t, export_handle), "cuMemExportToShareableHandle", 0},
+    {offsetof(net_driver_t, import_handle), "cuMemImportFromShareableHandle", 0},
+    {offsetof(net_driver_t, reserve), "cuMemAddressReserve", 0},
+    {offsetof(net_driver_t, unreserve), "cuMemAddressFree", 0},
+    {offsetof(net_driver_t, map), "cuMemMap", 0},
+    {offsetof(net_driver_t, unmap), "cuMemUnmap", 0},
+    {offsetof(net_driver_t, set_access), "cuMemSetAccess", 0},
+    {offsetof(net_driver_t, stream_green), "cuStreamGetGreenCtx", 12050},
 };
 
 static net_driver_t driver;
@@ -44,11 +48,12 @@ static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 
 /* NULL if there is none. */
 #if CUDART_VERSION >= 12050
-static void *look_up(const char *name)
+static void *look_up(const entry_t *entry)
 {
     void *function = NULL;
     enum cudaDriverEntryPointQueryResult found;
-    if (cudaGetDriverEntryPointByVersion(name, &function, 11020, cudaEnableDefault, &found) == cudaSuccess)
+    const unsigned version = (unsigned)(entry->newer ? entry->newer : OLDEST);
+    if (cudaGetDriverEntryPointByVersion(entry->name, &function, version, cudaEnableDefault, &found) == cudaSuccess)
         return function;
     (void)cudaGetLastError();
     return NULL;
@@ -56,10 +61,10 @@ static void *look_up(const char *name)
 #else
 /* These runtimes ask for a function of their own version, which an older driver refuses. None of the names here has a
  * later form under a name of its own. The runtime has loaded the library, so it is never closed. */
-static void *look_up(const char *name)
+static void *look_up(const entry_t *entry)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    return library ? dlsym(library, name) : NULL;
+    return library ? dlsym(library, entry->name) : NULL;
 }
 #endif
 
@@ -72,8 +77,8 @@ static void fill_table(void)
         return;
     }
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
-        void *function = look_up(entries[i].name);
-        if (!function)
+        void *function = look_up(&entries[i]);
+        if (!function && !entries[i].newer)
             return;
         memcpy((char *)&driver + entries[i].offset, &function, sizeof function);
     }

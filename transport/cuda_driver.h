@@ -27,6 +27,9 @@ typedef struct net_driver {
                     unsigned long long flags);
     CUresult (*unmap)(CUdeviceptr at, size_t size);
     CUresult (*set_access)(CUdeviceptr at, size_t size, const CUmemAccessDesc *desc, size_t count);
+    /* The green context of a stream; of the stream NULL: the current one. NULL before CUDA 12.5. Its types are new,
+     * too. */
+    CUresult (*stream_green)(void *stream, void **green);
 } net_driver_t;
 
 /* The table, filled on first use; NULL if the driver or one of the functions is missing. */

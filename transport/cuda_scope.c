@@ -7,6 +7,9 @@
  * capture mode is relaxed meanwhile, because in the strict modes an allocation
  * breaks a capture of another thread. Both use driver functions because a runtime
  * call before the device is set would create a context on device 0.
+ *
+ * For each call the context that is current is compared with the primary one that was current last time. With a
+ * context of cuCtxCreate no kernel of ours may be launched, though the runtime says that the device is current.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,6 +19,7 @@
 
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime_api.h>
+#include <stdatomic.h>
 
 #include "transport/cuda_driver.h"
 
@@ -70,7 +74,84 @@ void net_scope_leave(net_scope_t *scope)
     scope->entered = false;
 }
 
+/* ---- For each call ------------------------------------------------------------------ */
+
+enum { DEVICES = 64 };
+
+static _Atomic(CUcontext) primary[DEVICES]; /* as last seen */
+
+static bool is_primary(CUcontext context, int device)
+{
+    return context && context == atomic_load_explicit(&primary[(unsigned)device % DEVICES], memory_order_relaxed);
+}
+
+/* Whether a green context is current, of this device. In the strict capture modes the question may break a capture. */
+static bool is_green(const net_driver_t *driver, int device)
+{
+    void *green = NULL;
+    int current = -1;
+    if (!driver->stream_green)
+        return false;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    (void)driver->capture_mode(&mode);
+    const bool asked = driver->stream_green(NULL, &green) == CUDA_SUCCESS;
+    (void)driver->capture_mode(&mode);
+    return asked && green && cudaGetDevice(&current) == cudaSuccess && current == device;
+}
+
+/* Another context than the primary one was current. */
+static cudaError_t make_primary(const net_driver_t *driver, net_visit_t *visit, int device)
+{
+    CUcontext now = NULL;
+    const cudaError_t error = cudaSetDevice(device);
+    if (driver->context_get(&now) != CUDA_SUCCESS)
+        now = NULL;
+    visit->changed = now != visit->context;
+    if (error == cudaSuccess)
+        atomic_store_explicit(&primary[(unsigned)device % DEVICES], now, memory_order_relaxed);
+    return error;
+}
+
+int net_device_enter(net_visit_t *visit, int device)
+{
+    CUcontext context = NULL;
+    const net_driver_t *driver = net_driver();
+    *visit = (net_visit_t){.changed = false};
+    if (!driver)
+        return cudaErrorNotSupported;
+    if (driver->context_get(&context) != CUDA_SUCCESS)
+        context = NULL;
+    visit->context = context;
+    if (is_primary(context, device) || (context && is_green(driver, device)))
+        return cudaSuccess;
+    const cudaError_t error = make_primary(driver, visit, device);
+    if (error == cudaSuccess)
+        return cudaSuccess;
+    net_device_leave(visit);
+    (void)cudaGetLastError();
+    return (int)error;
+}
+
+void net_device_leave(net_visit_t *visit)
+{
+    if (visit->changed)
+        (void)net_driver()->context_set(visit->context);
+    visit->changed = false;
+}
+
 #else
+
+int net_device_enter(net_visit_t *visit, int device)
+{
+    (void)device;
+    *visit = (net_visit_t){.changed = false};
+    return 0;
+}
+
+void net_device_leave(net_visit_t *visit)
+{
+    (void)visit;
+}
 
 int net_cuda_errno(int cuda_error)
 {

@@ -248,6 +248,14 @@ typedef struct net_scope {
 } net_scope_t;
 int net_scope_enter(net_scope_t *scope, int device);
 void net_scope_leave(net_scope_t *scope);
+/* The same for each call, in some 20 ns where the device's primary context is current: the capture mode stays as it is.
+ * A green context of the device stays current, since the stream NULL is its. A cudaError_t; 0 without CUDA. */
+typedef struct net_visit {
+    void *context;
+    bool changed;
+} net_visit_t;
+int net_device_enter(net_visit_t *visit, int device);
+void net_device_leave(net_visit_t *visit);
 /* A cudaError_t as a negative errno; 0 for success. */
 int net_cuda_errno(int cuda_error);
 /* A number that changes when the program resets the device (cudaDeviceReset); 0: not known. */

@@ -102,6 +102,14 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return result;
 }
 
+/* Other threads may go on using the communicator while the process exits, so the real NCCL keeps it. */
+static ncclResult_t abort_at_exit(shim_comm_t *comm)
+{
+    shim_drain(comm, SHIM_ABORT_DRAIN_MS);
+    shim_comm_release(comm);
+    return ncclSuccess;
+}
+
 SHIM_PUBLIC(ncclCommAbort);
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
@@ -115,6 +123,8 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     }
     if (!shim_host_mode())
         shim_attach_cancel(comm);
+    if (state && shim_comm_exiting())
+        return abort_at_exit(state);
     if (!state)
         return shim_nccl_answer(nccl->ncclCommAbort(comm));
     shim_comm_drop(state, comm);

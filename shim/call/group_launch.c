@@ -127,15 +127,15 @@ static int leave_pending(const shim_group_t *g, shim_stream_use_t *lead)
 static ncclResult_t run_steps(const shim_group_t *g, shim_stream_use_t *lead, const step_t *step, uint32_t steps,
                               bool all)
 {
-    int previous;
+    net_visit_t visit;
     pthread_mutex_lock(&lead->comm->lock);
-    int error = shim_device_enter(lead->comm->device, &previous);
+    int error = net_device_enter(&visit, lead->comm->device);
     if (error == 0) {
         for (uint32_t i = 0; i < steps && (all || error == 0); i++) {
             const int failed = step[i](g, lead);
             error = error == 0 ? failed : error;
         }
-        shim_device_leave(lead->comm->device, previous);
+        net_device_leave(&visit);
     }
     if (error != 0 && all && has_ours(lead))
         lead->comm->order.lost = true; /* they were launched, and no event tells their end */
@@ -245,14 +245,14 @@ static ncclResult_t launch_messages(shim_stream_use_t *lead, const shim_queued_t
 static ncclResult_t launch_one(const shim_group_t *g, const shim_queued_t *queued)
 {
     shim_stream_use_t *lead = shim_group_lead(g, queued->comm);
-    int previous;
-    int error = shim_device_enter(queued->comm->device, &previous);
+    net_visit_t visit;
+    int error = net_device_enter(&visit, queued->comm->device);
     if (error != 0)
         return shim_launch_failed(error, "ncclGroupEnd");
     ncclResult_t result = shim_group_is_message(queued) ? launch_messages(lead, queued)
                                                         : launch_on(lead, queued, &lead->track[SHIM_USE_COLLECTIVE],
                                                                     lead->track[SHIM_USE_MESSAGE].room);
-    shim_device_leave(queued->comm->device, previous);
+    net_device_leave(&visit);
     return result;
 }
 

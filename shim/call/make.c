@@ -90,13 +90,13 @@ static ncclResult_t order_before(shim_call_t *call)
 
 static void order_after(const shim_call_t *call, bool pending)
 {
-    int previous;
-    if (shim_device_enter(call->comm->device, &previous) != 0)
+    net_visit_t visit;
+    if (net_device_enter(&visit, call->comm->device) != 0)
         return;
     pthread_mutex_lock(&call->comm->lock);
     shim_order_leave(call->comm, call->stream, &call->capture, pending);
     pthread_mutex_unlock(&call->comm->lock);
-    shim_device_leave(call->comm->device, previous);
+    net_device_leave(&visit);
 }
 
 /* No lock is held here. */
@@ -141,12 +141,12 @@ static ncclResult_t forward(shim_call_t *call)
         return result;
     shim_count_forwarded(call->collective, shim_call_place(call), shim_call_bytes(call), call->reason, call->source);
     warn_of_bits(call);
-    int previous;
+    net_visit_t visit;
     if (call->comm != NULL && !call->attached && !is_empty(call) && shim_group_depth() > 0)
         result = shim_group_check(shim_group_forwards(call->comm));
-    if (call->attached && !is_empty(call) && shim_device_enter(call->comm->device, &previous) == 0) {
+    if (call->attached && !is_empty(call) && net_device_enter(&visit, call->comm->device) == 0) {
         result = order_before(call);
-        shim_device_leave(call->comm->device, previous);
+        net_device_leave(&visit);
     }
     return result == ncclSuccess ? hand_on(real, call) : result;
 }

@@ -180,12 +180,12 @@ bool shim_route_take(shim_call_t *call, ncclResult_t *result)
     call->reason = SHIM_REASON_NOT_READY;
     if (!ready(call->comm))
         return false;
-    int previous;
+    net_visit_t visit;
     call->reason = SHIM_REASON_STREAM;
-    if (shim_device_enter(call->comm->device, &previous) != 0)
+    if (net_device_enter(&visit, call->comm->device) != 0)
         return false;
     bool taken = take(call, result);
-    shim_device_leave(call->comm->device, previous);
+    net_device_leave(&visit);
     return taken;
 }
 

@@ -264,6 +264,7 @@ void shim_comm_recycle(shim_comm_t *comm)
     atomic_store(&comm->calls_begun, 0);
     atomic_store(&comm->calls_ended, 0);
     comm->device = 0;
+    comm->life = 0;
     comm->rank = comm->nranks = 0;
     comm->config = (shim_config_t){0};
     comm->all_block = false;
@@ -314,6 +315,11 @@ void shim_comm_each_held(void (*visit)(shim_comm_t *comm, void *context), void *
         visit(comm, context);
         shim_comm_release(comm);
     }
+}
+
+bool shim_comm_lost(const shim_comm_t *comm)
+{
+    return net_device_lost(comm->device, comm->life);
 }
 
 static void count_attached(shim_comm_t *comm, void *context)

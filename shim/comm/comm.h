@@ -97,6 +97,7 @@ typedef struct shim_comm {
     atomic_bool aborted;        /* on GPUs, ncclCommAbort was called: the real NCCL frees the handle */
     atomic_bool suspended;      /* on GPUs, by ncclCommSuspend: everything is forwarded, and NCCL refuses it */
     int device;                 /* CUDA ordinal; host mode: the rank */
+    uint64_t life;              /* of the device since the scratch was made (net_device_life); host mode: 0 */
     uint32_t rank, nranks;
     shim_config_t config;             /* this rank's */
     bool all_block;                   /* every rank blocks; until attached: this rank does */
@@ -149,6 +150,9 @@ void shim_comm_release(shim_comm_t *comm);
  * on the free list. */
 shim_comm_t *shim_comm_take_released(void);
 void shim_comm_recycle(shim_comm_t *comm);
+/* Whether the program has reset the device since: the scratch and all CUDA handles of the state are gone, and may not
+ * even be asked about. Some µs. */
+bool shim_comm_lost(const shim_comm_t *comm);
 /* Communicators attached now. */
 uint32_t shim_comm_attached(void);
 /* Call `visit` for every state in the table that can be acquired; for every state, in the table or not, that

@@ -3,7 +3,8 @@
  * drain.c - the end of our kernels on a communicator, before its scratch goes.
  *
  * order.c keeps the event after the last call or replay. It is polled, so that the wait can have a limit and an abort
- * from another thread can end it. No state is kept here.
+ * from another thread can end it. A reset of the device ends all kernels, and takes the event: the driver crashes on a
+ * question about it. No state is kept here.
  */
 #define _GNU_SOURCE
 #include "shim/comm/drain.h"
@@ -49,7 +50,7 @@ bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
         return false;
     shim_order_t order = comm->order;
     pthread_mutex_unlock(&comm->lock);
-    if (!order.recorded && !order.mixed && !order.lost)
+    if ((!order.recorded && !order.mixed && !order.lost) || shim_comm_lost(comm))
         return true;
     net_scope_t scope;
     if (order.lost || net_scope_enter(&scope, comm->device) != 0)
@@ -68,7 +69,7 @@ bool shim_drained(shim_comm_t *comm)
     shim_order_t order = comm->order;
     pthread_mutex_unlock(&comm->lock);
     net_scope_t scope;
-    if ((!order.recorded && !order.mixed) || net_scope_enter(&scope, comm->device) != 0)
+    if ((!order.recorded && !order.mixed) || shim_comm_lost(comm) || net_scope_enter(&scope, comm->device) != 0)
         return true;
     cudaError_t error = cudaEventQuery((cudaEvent_t)order.event);
     net_scope_leave(&scope);
@@ -81,7 +82,7 @@ void shim_drain_forget(shim_comm_t *comm)
     bool any = comm->order.event || comm->order.side[0] || comm->order.side[1] || comm->order.captured;
     if (!any || net_scope_enter(&scope, comm->device) != 0)
         return;
-    shim_order_forget(comm);
+    shim_order_forget(comm, shim_comm_lost(comm));
     net_scope_leave(&scope);
 }
 

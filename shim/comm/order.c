@@ -22,20 +22,6 @@ static int cleared(cudaError_t error)
     return (int)error;
 }
 
-int shim_device_enter(int device, int *previous)
-{
-    cudaError_t error = cudaGetDevice(previous);
-    if (error == cudaSuccess && *previous != device)
-        error = cudaSetDevice(device);
-    return cleared(error);
-}
-
-void shim_device_leave(int device, int previous)
-{
-    if (previous != device)
-        cleared(cudaSetDevice(previous));
-}
-
 /* Creating an event or a stream must not break another thread's global-mode capture. */
 static cudaError_t event_create(cudaEvent_t *event)
 {
@@ -162,12 +148,15 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
     return record(&comm->order, stream);
 }
 
-/* The stream is alive: until the program has heard that its work is there, it cannot be done with it. */
+/* The stream is alive, unless the device was reset: until the program has heard that its work is there, it cannot be
+ * done with it. */
 static void settle(shim_comm_t *comm)
 {
     void *stream = comm->order.pending_stream;
     shim_capture_t capture;
     atomic_store(&comm->order.pending, 0);
+    if (shim_comm_lost(comm))
+        return;
     /* The work of a capture that has ended is the graph's, and the program's to order. */
     if (shim_capture_query(stream, &capture) == 0 && capture.id == comm->order.pending_capture)
         shim_order_leave(comm, stream, &capture, false);
@@ -242,29 +231,24 @@ int shim_branch_end(shim_branch_t *branch, void *stream)
                                    : shim_order_join(stream, branch->stream);
 }
 
-void shim_order_forget(shim_comm_t *comm)
+static void destroy_handles(const shim_order_t *order)
+{
+    if (order->event)
+        cudaEventDestroy(order->event);
+    for (int i = 0; i < 2; i++)
+        if (order->side[i])
+            cudaStreamDestroy(order->side[i]);
+}
+
+void shim_order_forget(shim_comm_t *comm, bool lost)
 {
     shim_captured_forget(comm);
-    if (comm->order.event)
-        cudaEventDestroy(comm->order.event);
-    for (int i = 0; i < 2; i++)
-        if (comm->order.side[i])
-            cudaStreamDestroy(comm->order.side[i]);
+    if (!lost)
+        destroy_handles(&comm->order);
     comm->order = (shim_order_t){0};
 }
 
 #else /* no CUDA: nothing is attached on a GPU, so there is nothing to order */
-
-int shim_device_enter(int device, int *previous)
-{
-    *previous = device;
-    return 0;
-}
-
-void shim_device_leave(int device, int previous)
-{
-    (void)device, (void)previous;
-}
 
 int shim_order_join(void *waiter, void *stream)
 {

@@ -8,7 +8,7 @@
  * after the call; with graphs to be ordered with it, a wait before the call, too.
  *
  * Functions return a cudaError_t. The caller has made the communicator's
- * device current (shim_device_enter), and for those that take a communicator
+ * device current (net_device_enter), and for those that take a communicator
  * holds its lock. In a build without CUDA they do nothing.
  */
 #ifndef SHUNT_SHIM_ORDER_H
@@ -17,10 +17,6 @@
 #include <stdbool.h>
 
 #include "shim/comm/capture.h"
-
-/* Make `device` current; *previous gets the device that shim_device_leave restores. */
-int shim_device_enter(int device, int *previous);
-void shim_device_leave(int device, int previous);
 
 /* Before a call on `stream`: make it wait for the communicator's last call. */
 int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture);
@@ -54,7 +50,8 @@ int shim_branch_pause(shim_branch_t *branch);
 /* ... and here `stream` waits for it. */
 int shim_branch_end(shim_branch_t *branch, void *stream);
 
-/* The end of a communicator's state: free events, streams, and records of captures. */
-void shim_order_forget(shim_comm_t *comm);
+/* The end of a communicator's state: free events, streams, and records of captures. lost: a reset of the device has
+ * taken the events and streams (shim_comm_lost). */
+void shim_order_forget(shim_comm_t *comm, bool lost);
 
 #endif

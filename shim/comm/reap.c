@@ -90,7 +90,7 @@ static void check_comm(shim_comm_t *comm, void *context)
     sight_t *sight = context;
     const bool in_table = shim_comm_find(atomic_load(&comm->handle)) == comm;
     sight->unseen = sight->unseen || is_forwarded(comm, in_table);
-    if (!may_wait(comm))
+    if (!may_wait(comm) || shim_comm_lost(comm))
         return;
     sight->running = sight->running || !shim_drained(comm);
     /* One reference is the table's, one is this visit's; each further one may be a graph's. */

@@ -106,9 +106,17 @@ static bool holds_large(const shim_comm_t *comm)
     return atomic_load(&gpu_of(comm)->holder) == comm;
 }
 
-/* The GPU's lock is held. */
-static bool is_through(const shim_comm_t *holder)
+/* Whether the device was reset after the holder got its scratch. Lives count up, so no driver need be asked. */
+static bool is_of_before(const shim_comm_t *holder, const shim_comm_t *comm)
 {
+    return holder->life != 0 && holder->life < comm->life;
+}
+
+/* The GPU's lock is held. */
+static bool is_through(const shim_comm_t *holder, const shim_comm_t *comm)
+{
+    if (is_of_before(holder, comm))
+        return true;
     const bool captured = holder->share.captured && atomic_load(&holder->order.graphs) > 0;
     return !captured && atomic_load(&holder->share.launching) == 0 &&
            (!holder->order.event || shim_share_ended(holder->order.event));
@@ -121,7 +129,7 @@ static bool take_large(shim_comm_t *comm, bool captured)
     struct gpu *gpu = gpu_of(comm);
     pthread_mutex_lock(&gpu->lock);
     const shim_comm_t *holder = atomic_load(&gpu->holder);
-    if (holder != comm && (!holder || is_through(holder))) {
+    if (holder != comm && (!holder || is_through(holder, comm))) {
         atomic_store(&gpu->holder, comm);
         comm->share.captured = false;
     }

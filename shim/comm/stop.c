@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stop.c - see stop.h. */
+#define _GNU_SOURCE
 #include "shim/comm/stop.h"
+
+#include <stdlib.h>
+#include <time.h>
 
 #include "shim/comm/drain.h"
 
-/* No lock: a launching thread may hold it while it waits. */
+/* No lock: a launching thread may hold it while it waits. Scratch is set before the phase says ATTACHED, and stays as
+ * long as a reference does. */
+static void stop_kernels(shim_comm_t *comm, int phase)
+{
+    if ((phase == SHIM_COMM_ATTACHED || phase == SHIM_COMM_DEAD) && comm->scratch)
+        __atomic_store_n(&alg_scratch_control(comm->scratch)->abort, 1, __ATOMIC_RELEASE);
+}
+
 static void stop_one(shim_comm_t *comm)
 {
-    int phase = atomic_exchange(&comm->phase, SHIM_COMM_DEAD);
-    /* Scratch is set before the phase says ATTACHED, and stays as long as a reference does. */
-    if (phase == SHIM_COMM_ATTACHED || phase == SHIM_COMM_DEAD) {
-        if (comm->scratch)
-            __atomic_store_n(&alg_scratch_control(comm->scratch)->abort, 1, __ATOMIC_RELEASE);
-    }
+    stop_kernels(comm, atomic_exchange(&comm->phase, SHIM_COMM_DEAD));
 }
 
 static void stop_relative(shim_comm_t *comm, void *context)
@@ -39,4 +45,50 @@ void shim_comm_wait_for_calls(shim_comm_t *comm, bool grouped)
 {
     if (comm->config.blocking && !grouped)
         shim_drain(comm, SHIM_ABORT_DRAIN_MS);
+}
+
+/* ---- The end of the process --------------------------------------------------------- */
+
+static atomic_bool g_exiting;
+
+/* The phase stays: what is dead would be forwarded. */
+static void stop_at_exit(shim_comm_t *comm, void *unused)
+{
+    (void)unused;
+    int none = ncclSuccess;
+    if (atomic_load(&comm->host))
+        return;
+    atomic_compare_exchange_strong(&comm->async_error, &none, ncclSystemError);
+    stop_kernels(comm, atomic_load(&comm->phase));
+}
+
+static void *stop_late(void *unused)
+{
+    const struct timespec grace = {1, 0};
+    nanosleep(&grace, NULL);
+    shim_comm_each_held(stop_at_exit, unused);
+    return NULL;
+}
+
+static void begin_exit(void)
+{
+    atomic_store(&g_exiting, true);
+    if (shim_comm_attached() > 0 && net_thread_start(NULL, stop_late, NULL) != 0)
+        shim_comm_each_held(stop_at_exit, NULL);
+}
+
+static void watch_exit(void)
+{
+    (void)atexit(begin_exit);
+}
+
+void shim_comm_stop_at_exit(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_exit);
+}
+
+bool shim_comm_exiting(void)
+{
+    return atomic_load(&g_exiting);
 }

@@ -20,6 +20,7 @@
 #include "shim/base/settings.h"
 #include "shim/comm/failure.h"
 #include "shim/comm/share.h"
+#include "shim/comm/stop.h"
 #include "shim/setup/setup.h"
 #include "shim/setup/watch.h"
 
@@ -209,12 +210,15 @@ static void conclude_attached(shim_setup_t *setup)
     if (setup->across)
         join_hosts(setup);
     comm->scratch = setup->scratch;
+    comm->life = alg_scratch_life(comm->scratch);
     comm->plan = setup->plan;
     setup->scratch = NULL;
     setup->plan = NULL;
     comm->all_block = all_blocking(setup);
-    if (!host)
+    if (!host) {
         shim_share_join(comm);
+        shim_comm_stop_at_exit();
+    }
     shim_setup_forget_across(setup);
     if (host) {
         comm->rendezvous = setup->rendezvous;

@@ -42,6 +42,9 @@ typedef struct fake {
     uint32_t wrong_waits; /* an event of a capture was waited for outside of it, or the reverse */
     uint32_t graph_references;
     uint32_t events, streams_made;              /* made by the code under test, and not destroyed */
+    uint64_t life;                              /* of all devices; 0: the driver does not tell */
+    uint32_t reaps;                             /* of scratch that has ended */
+    uint32_t stale;                             /* uses of an event or a stream that a reset took */
     int launch_error;                           /* what the next launches return ... */
     int wait_error, record_error, retain_error; /* ... and of the calls around them */
     int late_wait_error;                        /* of waits, from the next launch on */
@@ -77,6 +80,8 @@ void fake_work(fake_kind_t kind, cudaStream_t stream, uint64_t scalar_bits);
 /* The stream's next work runs after all work of the other one. */
 void fake_join(cudaStream_t stream, cudaStream_t other);
 
+/* The program resets the devices (cudaDeviceReset): events and the streams of the code under test are gone. */
+void fake_device_reset(void);
 /* Forget all but communicators. */
 void fake_reset(void);
 /* Stream number 1 .. FAKE_STREAMS-1. */

@@ -17,12 +17,14 @@ typedef struct stream {
     uint64_t front; /* nodes; captured */
     unsigned long long capture, id;
     bool destroyed, made; /* made: by the code under test */
+    uint64_t life;        /* made in it */
 } stream_t;
 
 struct CUevent_st {
     uint64_t known, front;
     unsigned long long capture;
     bool recorded; /* ever */
+    uint64_t life; /* made in it */
 };
 
 struct CUgraphNode_st {
@@ -64,6 +66,18 @@ void fake_reset(void)
     memset(&fake, 0, sizeof(fake));
     memset(streams, 0, sizeof(streams));
     node_count = 0;
+}
+
+void fake_device_reset(void)
+{
+    fake.life++;
+    fake.events = fake.streams_made = 0;
+}
+
+static cudaError_t check_life(uint64_t life)
+{
+    fake.stale += life != fake.life; /* the driver crashes */
+    return life == fake.life ? cudaSuccess : cudaErrorInvalidResourceHandle;
 }
 
 cudaStream_t fake_stream(int number)
@@ -298,7 +312,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, i
         if (streams[i].made)
             continue;
         *stream = fake_stream(i);
-        streams[i] = (stream_t){.id = ++next_id, .made = true};
+        streams[i] = (stream_t){.id = ++next_id, .made = true, .life = fake.life};
         fake.streams_made++;
         return cudaSuccess;
     }
@@ -307,6 +321,8 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, i
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    if (check_life(stream_of(stream)->life) != cudaSuccess)
+        return cudaErrorInvalidResourceHandle;
     stream_of(stream)->made = false;
     fake.streams_made--;
     return cudaSuccess;
@@ -503,6 +519,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
     fake.cuda_calls++;
     fake.events++;
     *event = calloc(1, sizeof(**event));
+    (*event)->life = fake.life;
     return cudaSuccess;
 }
 
@@ -514,13 +531,16 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
         return cudaErrorInvalidResourceHandle;
     if (fake.record_error != 0)
         return (cudaError_t)fake.record_error;
-    *event = (struct CUevent_st){.known = s->known, .front = s->front, .capture = s->capture, .recorded = true};
-    return cudaSuccess;
+    const uint64_t life = event->life;
+    *event = (struct CUevent_st){
+        .known = s->known, .front = s->front, .capture = s->capture, .recorded = true, .life = life};
+    return check_life(life);
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
-    (void)event;
+    if (check_life(event->life) != cudaSuccess)
+        return cudaErrorInvalidResourceHandle;
     if (fake.ends_after > 0 && --fake.ends_after == 0)
         fake.running = false;
     return fake.running ? cudaErrorNotReady : cudaSuccess;
@@ -528,6 +548,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+    if (check_life(event->life) != cudaSuccess)
+        return cudaErrorInvalidResourceHandle;
     fake.events--;
     free(event);
     return cudaSuccess;
@@ -547,6 +569,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         return cudaErrorInvalidResourceHandle;
     if (fake.wait_error != 0)
         return (cudaError_t)fake.wait_error;
+    if (check_life(event->life) != cudaSuccess)
+        return cudaErrorInvalidResourceHandle;
     if (!event->recorded) /* nothing to wait for, so there may be no node */
         return cudaSuccess;
     if (flags == cudaEventWaitExternal && s->capture != 0 && event->capture == 0) {

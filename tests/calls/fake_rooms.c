@@ -341,6 +341,7 @@ void alg_scratch_release(alg_scratch_t *scratch, bool reusable)
 
 void alg_scratch_reap(void)
 {
+    fake.reaps++;
 }
 
 uint32_t alg_scratch_retired(void)
@@ -351,7 +352,8 @@ uint32_t alg_scratch_retired(void)
 alg_control_t *alg_scratch_control(alg_scratch_t *scratch)
 {
     (void)scratch;
-    return NULL;
+    static alg_control_t control;
+    return &control;
 }
 
 void net_network_close(net_network_t *network)
@@ -378,8 +380,13 @@ unsigned long long shim_share_place(void *stream, unsigned long long stream_id)
 
 bool shim_share_ended(void *event)
 {
-    (void)event;
-    return true;
+    return cudaEventQuery(event) == cudaSuccess;
+}
+
+bool net_device_lost(int device, uint64_t life)
+{
+    (void)device;
+    return life != 0 && life != fake.life;
 }
 
 /* ---- Set-up and host mode ------------------------------------------------------------------ */
@@ -406,6 +413,18 @@ void net_scope_leave(net_scope_t *scope)
     (void)scope;
 }
 
+int net_device_enter(net_visit_t *visit, int device)
+{
+    *visit = (net_visit_t){.context = (void *)(uintptr_t)fake.device, .changed = fake.device != device};
+    return visit->changed ? cudaSetDevice(device) : cudaSuccess;
+}
+
+void net_device_leave(net_visit_t *visit)
+{
+    if (visit->changed)
+        cudaSetDevice((int)(uintptr_t)visit->context);
+}
+
 bool shim_host_mode(void)
 {
     return false;
@@ -424,6 +443,7 @@ shim_comm_t *fake_comm(int device, bool blocking)
     shim_comm_t *comm = shim_comm_new();
     atomic_store(&comm->handle, (ncclComm_t)(next += 256));
     comm->device = device;
+    comm->life = fake.life;
     comm->config.blocking = comm->all_block = blocking;
     comm->nranks = 2;
     comm->config.graph_mixing = true;

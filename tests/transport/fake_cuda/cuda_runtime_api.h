@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_runtime_api.h - the part of CUDA that transport/memory_*.c and algorithms/control_cuda.c call, made of host
- * memory in parked_test.c and control_test.c, and of what transport/cuda_driver.c calls, in driver_test.c. */
+ * memory in parked_test.c and control_test.c, and of what transport/cuda_driver.c and cuda_scope.c call, in
+ * driver_test.c and scope_test.c. */
 #ifndef TEST_FAKE_CUDA_MEMORY_H
 #define TEST_FAKE_CUDA_MEMORY_H
 
@@ -10,8 +11,14 @@ typedef enum cudaError {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,
     cudaErrorMemoryAllocation = 2,
+    cudaErrorInsufficientDriver = 35,
+    cudaErrorNoDevice = 100,
+    cudaErrorInvalidDevice = 101,
+    cudaErrorPeerAccessUnsupported = 217,
+    cudaErrorPeerAccessAlreadyEnabled = 704,
     cudaErrorNotPermitted = 800,
-    cudaErrorPeerAccessAlreadyEnabled = 704
+    cudaErrorNotSupported = 801,
+    cudaErrorStreamCaptureUnsupported = 900
 } cudaError_t;
 typedef struct cudaIpcMemHandle_st {
     char reserved[64];
@@ -28,6 +35,8 @@ enum { cudaEnableDefault = 0 };
 enum cudaDeviceAttr { cudaDevAttrCanUseHostPointerForRegisteredMem = 91 };
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess = 0 };
 
+cudaError_t cudaGetDevice(int *device);
+cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaGetLastError(void);
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device);

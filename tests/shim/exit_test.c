@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * exit_test.c - a process exits while its communicators live: kernels that wait are told to leave, or the end of CUDA
+ * would wait for them, and an abort during the exit takes nothing from other threads.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "comms.h"
+
+static ncclComm_t comms[N];
+
+static bool is_stopped(int rank)
+{
+    const shim_comm_t *comm = shim_comm_find(comms[rank]);
+    return comm && __atomic_load_n(&alg_scratch_control(comm->scratch)->abort, __ATOMIC_ACQUIRE) != 0;
+}
+
+/* As CUDA, which began before the communicators, and so ends after Shunt's handler. */
+static void wait_for_kernels(void)
+{
+    for (int r = 0; r < N; r++)
+        for (int naps = 0; !is_stopped(r); naps++) {
+            if (naps == 20000)
+                _exit(1);
+            usleep(1000);
+        }
+    const bool refuses = comms_poll_once(comms[0]) == ncclSystemError; /* no thread makes another call */
+    _exit(refuses ? 0 : 2);
+}
+
+static void abort_one(void)
+{
+    const bool aborted = ncclCommAbort(comms[1]) == ncclSuccess && is_stopped(1);
+    _exit(aborted && comms[1]->aborts == 0 && comms_poll(comms[1]) != ncclInternalError ? 0 : 3);
+}
+
+static int status_of_exit(void (*handler)(void))
+{
+    int status = -1;
+    const pid_t child = fork();
+    if (child == 0) {
+        atexit(handler);
+        fake_reset();
+        comms_init(comms, N, comms_id());
+        comms_expect(comms, N, SHIM_COMM_ATTACHED);
+        exit(9);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void waiting_kernels_leave(void **state)
+{
+    (void)state;
+    assert_int_equal(status_of_exit(wait_for_kernels), 0);
+}
+
+static void an_abort_is_not_forwarded(void **state)
+{
+    (void)state;
+    assert_int_equal(status_of_exit(abort_one), 0);
+}
+
+int main(void)
+{
+    setenv("SHUNT_DEBUG", "none", 1);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(waiting_kernels_leave),
+                                       cmocka_unit_test(an_abort_is_not_forwarded)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
