@@ -574,22 +574,20 @@ static void no_communicator_is_blocked(void **state)
     sim_break = SIM_WHOLE;
 }
 
-#define TEST(name) cmocka_unit_test_setup(name, fresh)
-
 int main(void)
 {
-    const struct CMUnitTest first[] = {TEST(alone)};
-    const struct CMUnitTest tests[] = {TEST(next),
-                                       TEST(a_launch_is_not_through),
-                                       TEST(graphs_keep_it),
-                                       TEST(a_limit_of_blocks_holds),
-                                       TEST(early),
-                                       TEST(nearly_twice),
-                                       TEST(captured_successors),
-                                       TEST(calls_run_beside_each_other),
-                                       TEST(streams_with_fewer_multiprocessors),
-                                       TEST(unknown),
-                                       TEST(no_communicator_is_blocked)};
+    const struct CMUnitTest first[] = {cmocka_unit_test_setup(alone, fresh)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup(next, fresh),
+                                       cmocka_unit_test_setup(a_launch_is_not_through, fresh),
+                                       cmocka_unit_test_setup(graphs_keep_it, fresh),
+                                       cmocka_unit_test_setup(a_limit_of_blocks_holds, fresh),
+                                       cmocka_unit_test_setup(early, fresh),
+                                       cmocka_unit_test_setup(nearly_twice, fresh),
+                                       cmocka_unit_test_setup(captured_successors, fresh),
+                                       cmocka_unit_test_setup(calls_run_beside_each_other, fresh),
+                                       cmocka_unit_test_setup(streams_with_fewer_multiprocessors, fresh),
+                                       cmocka_unit_test_setup(unknown, fresh),
+                                       cmocka_unit_test_setup(no_communicator_is_blocked, fresh)};
     const int failed = cmocka_run_group_tests(first, NULL, NULL);
     return failed + cmocka_run_group_tests(tests, crowd, leave);
 }

@@ -18,7 +18,7 @@ OPENS = re.compile(r"(?<![.>\w])((open|openat|shm_open|memfd_create|socket|accep
                    r"timerfd_create|signalfd|inotify_init1?|mkstemp|mkostemp)\(|F_DUPFD)")
 WRITES = re.compile(r"\b(write|writev|dprintf|vdprintf|perror|psignal)\(|\bf(printf|puts|write)\([^;]*std(out|err)\b|(?<!\w)printf\(")
 SENDS = re.compile(r"(?<![.>\w])(send|sendto|sendmsg|sendmmsg)\((?=\w*(socket|connection))")
-STREAMS = re.compile(r"\bfopen\((?!.*\"re\"\))|\bpopen\(|\bfdopen\(")
+STREAMS = re.compile(r"\bfopen\((?!.*\"re\"\))|\bpopen\(|\bfdopen\((?!.*\"r\"\))")
 
 
 def kind(line):
