@@ -60,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     int pair[2], taken = -1;
     expect(socketpair(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0);
     expect(setsockopt(pair[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) == 0);
-    net_box_t box = {.socket = pair[0], .token = {token[0], token[1]}};
+    net_box_t box = {.socket = pair[0], .mark = net_mark(pair[0]), .token = {token[0], token[1]}};
     bool may_give = false;
     for (int messages = 0; size >= 2 && messages < 32; messages++) {
         const size_t length = data[1] < size - 2 ? data[1] : size - 2, count = data[0] % (MOST + 1);

@@ -29,7 +29,7 @@ def kind(line):
         return "not by net_write"
     if SENDS.search(line) and "MSG_NOSIGNAL" not in line:
         return "no MSG_NOSIGNAL"
-    return "not fopen(.., \"re\")" if STREAMS.search(line) else None
+    return 'neither fopen(.., "re") nor fdopen(.., "r")' if STREAMS.search(line) else None
 
 
 def code(path):
@@ -52,10 +52,11 @@ def faults(source):
 def main():
     for line in ("int fd = open(path, O_RDWR);", "a = socket(AF_UNIX, 0, 0);", "b = fcntl(a, F_DUPFD_CLOEXEC, 0);",
                  "write(2, text, 3);", 'fprintf(stderr, "x");', 'printf("x");',
-                 "send(connection, x, 1, 0);", 'FILE *f = fopen(name, "w");'):
+                 "send(connection, x, 1, 0);", 'FILE *f = fopen(name, "w");', 'fdopen(fd, "w")', 'fopen(name, "r")'):
         assert kind(line), f"not found: {line}"
     for line in ("int fd = net_descriptor(open(path, O_RDWR));", "open(path, O_RDONLY | O_CLOEXEC)", "pwrite(a, b, 1, 0);",
-                 "send(connection, x, 1, MSG_NOSIGNAL);", 'fopen(path, "re")', "net_write(fd, text, 3);", "snprintf(a, 3);"):
+                 "send(connection, x, 1, MSG_NOSIGNAL);", 'fopen(path, "re")', "net_write(fd, text, 3);", "snprintf(a, 3);",
+                 'fdopen(fd, "r")'):
         assert kind(line) is None, line
     found = list(faults(pathlib.Path(sys.argv[1])))
     print("\n".join(found) or "no faults")

@@ -115,7 +115,7 @@ def fault(source, variable, where, test):
     if path.suffix == ".py":
         defined, run = f"def {test}():" in text, len(re.findall(rf"\b{test}\b", text)) > 1
     else:
-        defined, run = f"static void {test}(void **state)" in text, re.search(rf"cmocka_unit_test\w*\({test}\b", text)
+        defined, run = f"static void {test}(void **state)" in text, re.search(rf"\b(cmocka_unit_test\w*|TEST)\({test}\b", text)
     if not defined or not run:
         return f"{where} has no test {test}, or does not run it"
     code = definitions(text, path.suffix == ".py")
