@@ -246,8 +246,9 @@ void gpu_close(gpu_t *gpu)
     CHECK_CUDA(cudaFree(gpu->pool));
 }
 
-static void count_calls(ranks_shared_t *shared)
+void gpu_count(gpu_t *gpu)
 {
+    ranks_shared_t *shared = gpu->ranks->shared;
     uint64_t taken, forwarded;
     statistics(&taken, &forwarded);
     atomic_fetch_add(&shared->words[WORD_TAKEN], taken);
@@ -271,7 +272,7 @@ static void rank_main(ranks_t *ranks)
     if (gpu.comm)
         CHECK_NCCL(ncclCommDestroy(gpu.comm));
     if (plan->shape == RANKS_PROCESSES || ranks->rank == 0)
-        count_calls(ranks->shared);
+        gpu_count(&gpu);
     gpu_close(&gpu);
 }
 

@@ -95,6 +95,8 @@ void gpu_run(gpu_t *gpu, const data_case_t *c, gpu_shape_t shape, uint64_t *hash
 /* The median of `count` times, which it sorts. */
 double gpu_median(double *times, size_t count);
 
+/* Counts the calls of this process for the report, in a body that exits. */
+void gpu_count(gpu_t *gpu);
 /* All ranks hold the same hash; a barrier. */
 void gpu_agree(gpu_t *gpu, uint64_t hash);
 /* A case drawn from *seed: all types, operators, kinds; up to `largest` elements, usually few. */
