@@ -3,8 +3,9 @@
  * statistics.c - counters by collective, size, place and outcome.
  *
  * Static tables, so that counting never allocates and never locks. The first
- * threads that count have a table each, which no other thread writes; all other
- * threads share the last one. Sizes are binned by powers of two.
+ * threads that count have a table each, which no other thread writes and which the
+ * next thread gets when they end; all other threads share the last one. Sizes are
+ * binned by powers of two.
  */
 #define _GNU_SOURCE
 #include "shim/account/statistics.h"
@@ -60,7 +61,10 @@ typedef struct table {
 } table_t;
 
 static table_t tables[TABLES];
-static atomic_uint threads;                                       /* that have counted */
+static atomic_uint used;     /* tables, at most TABLES */
+static atomic_uint returned; /* of them (bits): their threads have ended */
+static pthread_key_t table_key;
+static bool has_table_key;
 static _Atomic uint64_t machine;                                  /* the last communicator's fingerprint */
 static pthread_mutex_t cells_of_many = PTHREAD_MUTEX_INITIALIZER; /* guards taking a cell of the last table */
 static _Thread_local struct {
@@ -96,15 +100,20 @@ static const char *reason_text(int reason)
     }
 }
 
-static uint32_t tables_in_use(void)
+/* Runs when a thread ends; destructors of others that come later may make calls. */
+static void return_table(void *table)
 {
-    uint32_t used = atomic_load(&threads);
-    return used < TABLES ? used : TABLES;
+    last.table = NULL;
+    last.cell = NULL;
+    atomic_fetch_or(&returned, 1u << ((table_t *)table - tables));
 }
 
+/* The child's only thread keeps its table. */
 static void forget_in_child(void)
 {
-    memset(tables, 0, tables_in_use() * sizeof(tables[0]));
+    const unsigned own = last.table != NULL ? 1u << (last.table - tables) : 0, shared = 1u << (TABLES - 1);
+    memset(tables, 0, atomic_load(&used) * sizeof(tables[0]));
+    atomic_store(&returned, ((1u << atomic_load(&used)) - 1) & ~(own | shared));
     pthread_mutex_init(&cells_of_many, NULL); /* the child lacks the thread that may have held it */
 }
 
@@ -136,6 +145,7 @@ static void print_at_exit(void)
 static void start(void)
 {
     pthread_atfork(NULL, NULL, forget_in_child);
+    has_table_key = pthread_key_create(&table_key, return_table) == 0;
     const char *stats = shim_settings()->stats;
     if (stats[0] != '\0' && strcmp(stats, "0") != 0)
         atexit(print_at_exit);
@@ -147,12 +157,27 @@ static uint32_t bin_of(uint64_t bytes)
     return bin < BINS ? bin : BINS - 1;
 }
 
-static table_t *first_of_thread(void)
+/* Number of a table that was returned, else of a fresh one, else of the shared one. */
+static uint32_t take_table(void)
+{
+    unsigned some = atomic_load(&returned), fresh = atomic_load(&used);
+    while (some != 0 && !atomic_compare_exchange_weak(&returned, &some, some & (some - 1)))
+        ; /* another thread has taken or returned one */
+    if (some != 0)
+        return (uint32_t)__builtin_ctz(some);
+    while (fresh < TABLES && !atomic_compare_exchange_weak(&used, &fresh, fresh + 1))
+        ; /* another thread has taken it */
+    return fresh < TABLES ? fresh : TABLES - 1;
+}
+
+static table_t *table_of_thread(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, start);
-    uint32_t thread = atomic_fetch_add(&threads, 1);
-    return &tables[thread < TABLES ? thread : TABLES - 1];
+    table_t *table = &tables[take_table()];
+    if (has_table_key && table != &tables[TABLES - 1])
+        pthread_setspecific(table_key, table);
+    return table;
 }
 
 static void add(_Atomic uint64_t *sum, uint64_t value)
@@ -202,7 +227,7 @@ static cell_t *take_cell(table_t *table, uint64_t key, const char *algorithm)
 static void count(uint32_t collective, shim_place_t place, uint64_t bytes, int reason, const char *algorithm)
 {
     if (last.table == NULL)
-        last.table = first_of_thread();
+        last.table = table_of_thread();
     const uint64_t key = KEY_USED | (uint64_t)reason << KEY_REASON | (uint64_t)bin_of(bytes) << KEY_BIN |
                          (uint64_t)collective << KEY_COLLECTIVE | place;
     cell_t *cell = is_cell_of(last.cell, key, algorithm) ? last.cell : find_cell(last.table, key, algorithm);
@@ -301,11 +326,11 @@ static sum_t read_cell(cell_t *cell)
 /* Sorted, each key once; the caller frees it. NULL: no calls, or no memory. */
 static sum_t *sums_of_all(uint32_t *count)
 {
-    const uint32_t used = tables_in_use();
-    sum_t *sums = used > 0 ? malloc((size_t)used * CELLS * sizeof *sums) : NULL;
+    const uint32_t cells = atomic_load(&used) * CELLS;
+    sum_t *sums = cells > 0 ? malloc(cells * sizeof *sums) : NULL;
     uint32_t filled = 0;
     *count = 0;
-    for (uint32_t i = 0; sums != NULL && i < used * CELLS; i++) {
+    for (uint32_t i = 0; sums != NULL && i < cells; i++) {
         const sum_t sum = read_cell(&tables[i / CELLS].cell[i % CELLS]);
         if (sum.calls != 0)
             sums[filled++] = sum;
@@ -336,7 +361,7 @@ static void add_to_totals(shunt_statistics_t *statistics, const sum_t *sum, bool
 void shim_statistics_totals(shunt_statistics_t *statistics)
 {
     statistics->calls_taken = statistics->bytes_taken = statistics->calls_forwarded = statistics->bytes_forwarded = 0;
-    for (uint32_t i = 0; i < tables_in_use(); i++) {
+    for (uint32_t i = 0; i < atomic_load(&used); i++) {
         for (uint32_t c = 0; c < CELLS; c++) {
             const sum_t sum = read_cell(&tables[i].cell[c]);
             add_to_totals(statistics, &sum, sum.algorithm != NULL);
@@ -411,7 +436,7 @@ static void print_table(FILE *out)
     for (uint32_t i = 0; i < count; i++)
         print_sum(out, &sums[i]);
     free(sums);
-    for (uint32_t i = 0, told = 0; i < tables_in_use() && !told; i++) {
+    for (uint32_t i = 0, told = 0; i < atomic_load(&used) && !told; i++) {
         told = atomic_load(&tables[i].rest[0].calls) + atomic_load(&tables[i].rest[1].calls) > 0;
         if (told)
             fprintf(out, "shunt: calls beyond the limit of separate lines\n");

@@ -93,6 +93,144 @@ static void counts_of_many_threads(void **state)
     assert_int_equal(child_run(check_threads, NULL, log, sizeof(log)), 0);
 }
 
+/* Fills a table, and keeps it until the other one has counted. */
+static void *calls_of_many_kinds(void *barrier)
+{
+    for (uint32_t place = 1; place <= 3000; place++)
+        shim_count_forwarded(ALG_ALL_REDUCE, place, 1024, SEL_FORWARD_TABLE, NULL);
+    pthread_barrier_wait(barrier);
+    pthread_barrier_wait(barrier);
+    return NULL;
+}
+
+static void *a_send(void *barrier)
+{
+    pthread_barrier_wait(barrier);
+    shim_count_forwarded(SHIM_SEND, 0, 4, SEL_FORWARD_COLLECTIVE, NULL);
+    pthread_barrier_wait(barrier);
+    return NULL;
+}
+
+/* However many threads have come and gone, the next ones share no table: each line is there though some are full. */
+static int check_threads_that_go(void *argument)
+{
+    (void)argument;
+    enum { THREADS = 100 };
+    pthread_t thread[2];
+    pthread_barrier_t barrier;
+    some_calls();
+    for (int i = 0; i < THREADS; i++) {
+        CHILD_CHECK(pthread_create(&thread[0], NULL, calls_of_a_thread, NULL) == 0);
+        pthread_join(thread[0], NULL);
+    }
+    pthread_barrier_init(&barrier, NULL, 2);
+    CHILD_CHECK(pthread_create(&thread[0], NULL, calls_of_many_kinds, &barrier) == 0);
+    CHILD_CHECK(pthread_create(&thread[1], NULL, a_send, &barrier) == 0);
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    shim_count_forwarded(SHIM_RECV, 0, 4, SEL_FORWARD_COLLECTIVE, NULL);
+    shunt_statistics_t totals = {.size = sizeof(totals)};
+    CHILD_CHECK(shunt_stats(&totals) == 0);
+    CHILD_CHECK(totals.calls_taken == 2 * (THREADS + 1) && totals.bytes_taken == 3071 * (THREADS + 1));
+    CHILD_CHECK(totals.calls_forwarded == 2 * (THREADS + 1) + 3000 + 2);
+    char *text = shim_statistics_text();
+    fputs(text, stderr);
+    free(text);
+    return 0;
+}
+
+static void assert_separate_lines(const char *log)
+{
+    assert_int_equal(child_count(log, "shunt: send"), 1);
+    assert_int_equal(child_count(log, "shunt: recv"), 1);
+    assert_non_null(strstr(log, "beyond the limit of separate lines\n"));
+}
+
+static void threads_that_end_leave_their_tables(void **state)
+{
+    (void)state;
+    static char log[1 << 20];
+    assert_int_equal(child_run(check_threads_that_go, NULL, log, sizeof(log)), 0);
+    assert_separate_lines(log);
+}
+
+static pthread_key_t late_key;
+
+/* A destructor of another library's, behind the statistics' own. Another thread has got the table meanwhile. */
+static void late_calls(void *unused)
+{
+    pthread_t thread;
+    pthread_barrier_t barrier;
+    (void)unused;
+    pthread_barrier_init(&barrier, NULL, 2);
+    if (pthread_create(&thread, NULL, calls_of_many_kinds, &barrier) != 0)
+        return;
+    pthread_barrier_wait(&barrier);
+    shim_count_forwarded(SHIM_RECV, 0, 4, SEL_FORWARD_COLLECTIVE, NULL);
+    pthread_barrier_wait(&barrier);
+    pthread_join(thread, NULL);
+}
+
+static void *calls_until_the_end(void *unused)
+{
+    some_calls();
+    pthread_setspecific(late_key, &late_key);
+    return unused;
+}
+
+static int check_late_calls(void *argument)
+{
+    (void)argument;
+    pthread_t thread;
+    some_calls();
+    CHILD_CHECK(pthread_key_create(&late_key, late_calls) == 0);
+    CHILD_CHECK(pthread_create(&thread, NULL, calls_until_the_end, NULL) == 0);
+    pthread_join(thread, NULL);
+    char *text = shim_statistics_text();
+    fputs(text, stderr);
+    free(text);
+    return 0;
+}
+
+static void calls_of_a_thread_that_has_ended(void **state)
+{
+    (void)state;
+    static char log[1 << 20];
+    assert_int_equal(child_run(check_late_calls, NULL, log, sizeof(log)), 0);
+    assert_int_equal(child_count(log, "shunt: recv"), 1);
+    assert_non_null(strstr(log, "4-8            1                  4 nccl"));
+}
+
+/* The child has one thread, which keeps its table and finds all others free. */
+static int check_threads_of_a_child(void *argument)
+{
+    enum { THREADS = 20 };
+    pthread_t thread[THREADS];
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, NULL, THREADS + 1);
+    some_calls();
+    for (int i = 0; i < THREADS; i++)
+        CHILD_CHECK(pthread_create(&thread[i], NULL, a_send, &barrier) == 0);
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    const pid_t child = fork(); /* some of the threads may live still */
+    if (child == 0)
+        _exit(check_threads_that_go(argument));
+    int status = 0;
+    CHILD_CHECK(waitpid(child, &status, 0) == child && status == 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(thread[i], NULL);
+    return 0;
+}
+
+static void tables_of_a_child(void **state)
+{
+    (void)state;
+    static char log[1 << 20];
+    assert_int_equal(child_run(check_threads_of_a_child, NULL, log, sizeof(log)), 0);
+    assert_separate_lines(log);
+}
+
 /* A program built with a smaller structure. */
 static int check_sizes(void *argument)
 {
@@ -313,6 +451,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(counts_and_decisions),
         cmocka_unit_test(counts_of_many_threads),
+        cmocka_unit_test(threads_that_end_leave_their_tables),
+        cmocka_unit_test(calls_of_a_thread_that_has_ended),
+        cmocka_unit_test(tables_of_a_child),
         cmocka_unit_test(structures_of_another_size),
         cmocka_unit_test(the_table),
         cmocka_unit_test(pins),

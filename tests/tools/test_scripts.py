@@ -7,6 +7,7 @@ usage: test_scripts.py SOURCE_FOLDER CASE
 Exit status 0: the case passed; a failed assertion shows the expected and the actual value.
 """
 
+import ast
 import csv
 import importlib.machinery
 import importlib.util
@@ -209,6 +210,37 @@ def pinned():
     skips_without_gpus("pinned-bench")
 
 
+def replay():
+    """scripts/replay-bench: the slowest rank, the median of the rounds, and whether every measurement was held."""
+    bench = script_module("replay-bench")
+    assert bench.slowest([[2.0, True], [3.0, False]]) == [3.0, False] and bench.slowest([4.0, 5.0]) == [5.0, True]
+    times = {"nccl": [[1.0, True], [9.0, True], [2.0, True]], "shunt": [[1.5, True]] * 3, "unmixed": [[1.0, True]] * 3}
+    found = {("replay", "", 8, 3, 65): times, ("host", "after graphs", 2, 0, 0): times,
+             ("replay", "", 1, 0, 1): {**times, "shunt": [[1.5, True], [1.5, False]]}}
+    rows = [list(row.values()) for row in bench.rows_of(found, 2)]
+    assert rows[0] == [2, "replay", "-", 8, 3, 65, "2.00", "1.50", "1.00", "yes"], rows
+    assert rows[1] == [2, "host", "2 streams, after graphs", 1, 0, 0, "2.00", "1.50", "1.00", "-"], rows
+    assert rows[2][-1] == "no", rows
+    skips_without_gpus("replay-bench")
+
+
+def names_of_teams():
+    """Scripts that need GPUs are run nowhere else: what they take from scripts/teams.py exists."""
+    sys.path.insert(0, f"{SOURCE}/scripts")
+    import teams
+
+    users = 0
+    for path in pathlib.Path(SOURCE, "scripts").iterdir():
+        text = path.read_text(errors="replace") if path.is_file() else ""
+        if "import teams" not in text:
+            continue
+        users += 1
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "teams":
+                assert hasattr(teams, node.attr), f"{path.name}: teams.{node.attr}"
+    assert users >= 5, users
+
+
 def train():
     """scripts/train-bench: the slowest rank's time, the median of the rounds, the worst loss of any rank and step."""
     bench = script_module("train-bench")
@@ -397,8 +429,8 @@ def check_without_git():
             assert word in run()
 
 
-CASES = (registers, build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, pinned, train, offenders,
-         bench_needs_nvcc)
+CASES = (registers, build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, pinned, train, replay,
+         names_of_teams, offenders, bench_needs_nvcc)
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[2]]()
