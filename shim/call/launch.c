@@ -7,6 +7,7 @@
 #include "shim/comm/failure.h"
 #include "shim/comm/order.h"
 #include "shim/comm/share.h"
+#include "shim/comm/stop.h"
 
 #if SHUNT_HAS_CUDA
 #include <cuda_runtime_api.h>
@@ -62,6 +63,10 @@ ncclResult_t shim_launch(const shim_launch_t *launch)
     if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED) {
         shim_set_last_error("%s: the communicator was aborted or destroyed meanwhile", name);
         return ncclInvalidUsage;
+    }
+    if (shim_comm_exiting()) {
+        shim_set_last_error("%s: the process exits", name);
+        return ncclSystemError;
     }
     ncclResult_t before = (ncclResult_t)atomic_load_explicit(&comm->async_error, memory_order_relaxed);
     if (before != ncclSuccess) {

@@ -14,6 +14,7 @@
 #include "shim/call/group.h"
 #include "shim/call/route.h"
 #include "shim/comm/order.h"
+#include "shim/comm/stop.h"
 #include "shim/setup/attach.h"
 
 shim_place_t shim_call_place(const shim_call_t *call)
@@ -191,12 +192,21 @@ static ncclResult_t make_on_host(shim_call_t *call)
     return shim_group_check(result);
 }
 
+/* CUDA may be at its end already. */
+static ncclResult_t exiting(const shim_call_t *call)
+{
+    shim_set_last_error("%s: the process exits", call->function);
+    return ncclSystemError;
+}
+
 ncclResult_t shim_call_make(shim_call_t *call)
 {
     ncclResult_t result;
     call->start_ns = shim_trace_begin();
     find_comm(call);
-    if (call->comm != NULL ? call->comm->host : shim_host_mode())
+    if (call->attached && shim_comm_exiting())
+        result = exiting(call);
+    else if (call->comm != NULL ? call->comm->host : shim_host_mode())
         result = make_on_host(call);
     else if (!is_ours(call, &call->reason) || !shim_route_take(call, &result))
         result = forward(call);

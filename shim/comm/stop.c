@@ -70,9 +70,34 @@ static void *stop_late(void *unused)
     return NULL;
 }
 
+/* Whether no launch is in progress, after a wait of some 200 ms at most. */
+static bool launches_have_ended(shim_comm_t *comm)
+{
+    const struct timespec nap = {0, 1000000};
+    for (int naps = 0; naps < 200; naps++) {
+        if (pthread_mutex_trylock(&comm->lock) == 0) {
+            pthread_mutex_unlock(&comm->lock);
+            return true;
+        }
+        nanosleep(&nap, NULL);
+    }
+    return false;
+}
+
+/* CUDA's end crashes a thread that is within a launch. One that stands in a full queue leaves it when our kernels have
+ * left their waits. */
+static void let_launches_end(shim_comm_t *comm, void *unused)
+{
+    if (atomic_load(&comm->host) || launches_have_ended(comm))
+        return;
+    stop_at_exit(comm, unused);
+    (void)launches_have_ended(comm);
+}
+
 static void begin_exit(void)
 {
-    atomic_store(&g_exiting, true);
+    atomic_store(&g_exiting, true); /* no call begins any more */
+    shim_comm_each_held(let_launches_end, NULL);
     if (shim_comm_attached() > 0 && net_thread_start(NULL, stop_late, NULL) != 0)
         shim_comm_each_held(stop_at_exit, NULL);
 }

@@ -17,11 +17,12 @@ void shim_comm_close(shim_comm_t *comm);
 /* Wait for the stopped kernels. As in NCCL, none may run any more when a blocking call returns, since the program
  * may then free its buffers. */
 void shim_comm_wait_for_calls(shim_comm_t *comm, bool grouped);
-/* On GPUs: when the process exits, CUDA's own end may wait for kernels of ours whose peers exit, too, or whose next
+/* On GPUs: when the process exits, no call begins any more, since CUDA's end would crash a thread within a launch, and
+ * launches in progress end first. CUDA's own end may wait for kernels of ours whose peers exit, too, or whose next
  * calls other threads would have made. So a second after the exit began they leave their waits. Until then work of the
  * last calls may still end, as with NCCL. */
 void shim_comm_stop_at_exit(void);
-/* Whether the exit has begun. */
+/* Whether the exit has begun. Calls then return ncclSystemError. */
 bool shim_comm_exiting(void);
 
 #endif
