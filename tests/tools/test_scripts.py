@@ -254,6 +254,26 @@ def train():
     skips_without_gpus("train-bench")
 
 
+def groups():
+    """scripts/groups-bench: the slowest group against the first, and against the median of NCCL's."""
+    from types import SimpleNamespace
+
+    bench = script_module("groups-bench")
+    options = SimpleNamespace(gpus=2, groups=4, cpu=False)
+    found = {}
+    for question in bench.questions(options):
+        for team, scale in (("nccl", 2), ("shunt", 1)):
+            ranks = [[[10 * scale, 20 * scale], [5 * scale, 4 * scale]], [[11 * scale, 19 * scale], [5 * scale, 6 * scale]]]
+            answers = ranks if question[0] == "in-turn" else [3.0 * scale, 2.0 * scale]
+            found[team, question] = [bench.slowest(answers)]
+    rows = list(bench.rows_of(found, options))
+    assert [row["mode"] for row in rows[:2]] == ["eager", "graph"], rows[:2]
+    assert (rows[0]["shunt"], rows[0]["worst"], rows[0]["ratio"]) == ("11 20", "1.818", "0.645"), rows[0]
+    assert (rows[1]["shunt"], rows[1]["worst"], rows[1]["ratio"]) == ("5 6", "1.200", "0.545"), rows[1]
+    assert (rows[-1]["shunt"], rows[-1]["nccl"], rows[-1]["ratio"]) == ("3.000", "6.000", "0.500"), rows[-1]
+    skips_without_gpus("groups-bench")
+
+
 def offenders():
     """Each promise: a row that barely keeps it, and one that barely breaks it."""
     def run(folder, rows, *options):
@@ -429,8 +449,8 @@ def check_without_git():
             assert word in run()
 
 
-CASES = (registers, build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, pinned, train, replay,
-         names_of_teams, offenders, bench_needs_nvcc)
+CASES = (registers, build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, pinned, groups,
+         train, replay, names_of_teams, offenders, bench_needs_nvcc)
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[2]]()
