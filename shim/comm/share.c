@@ -25,8 +25,8 @@
  * update an instance: the first call has none, and a later one if its row takes no more room than that of the one
  * before it.
  *
- * A message's kernel has twice as many registers a lane. With the large part it may take half of the GPU: with a
- * quarter messages of 64 MB would be a third slower (docs/limits.md).
+ * A message's kernel has twice as many registers a lane, and its speed follows its warps (docs/kernels.md). So with the
+ * large part it may take half of the GPU (docs/limits.md).
  *
  * Kernels of the program end by themselves. The real NCCL's take whole multiprocessors: eight of its communicators fill
  * a GPU as eight of ours do.
@@ -40,7 +40,7 @@ enum {
     DEVICES = 64,
     SHARERS = 8,
     LARGE_LEAST = 33 * ALG_ROOM, /* of smaller GPUs, but for at most half of one: a grid of 64 blocks of 512 threads */
-    SLIM_THREADS = 128           /* docs/results/slim-2-h100.csv: 64 are slower, and 256 with as many registers */
+    SLIM_THREADS = 128           /* the smallest blocks that were measured with large grids */
 };
 
 static struct gpu {
