@@ -297,8 +297,10 @@ static void read_row(uint32_t index)
 /* pins.h: NCCL's cap is satisfied. */
 static void lift_cap(void)
 {
-    if (settings.deterministic && origins[SHIM_SETTING_max_ctas] == rows[SHIM_SETTING_max_ctas].fallback)
+    if (settings.deterministic && origins[SHIM_SETTING_max_ctas] == rows[SHIM_SETTING_max_ctas].fallback) {
+        free((char *)values[SHIM_SETTING_max_ctas]); /* the copy of `use`; nobody has seen it */
         use_default(SHIM_SETTING_max_ctas);
+    }
 }
 
 static void read_all(void)

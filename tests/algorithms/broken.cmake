@@ -229,8 +229,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(bulk_untold kernels bulk_move bulk/roles.h "if (done == issued)" "if (true)")
   add_broken(bulk_blocks kernels bulk_move bulk/walk.h "bulk_plan(team, bytes, slot);"
     "bulk_plan(team, bytes, slot), j.plan.slots -= call.blocks == 1;")
-  # A sum where this rank has yet to send from; a chunk that is stored before it is added.
-  add_broken(bulk_in_place kernels bulk_add bulk/bulk_add.cu "j.told(BULK_SENT) > w.n" "true")
+  # A chunk that is stored before it is added.
   add_broken(bulk_unadded kernels bulk_add bulk/roles.h "CHANGED ? bulk_changed(r, at) : bulk_filled(r, at)" "bulk_filled(r, at)")
   # Slots where staged scatters, as soon as it has begun its next call.
   add_broken(bulk_staged kernels "bulk_move|staged" bulk/walk.h "team.staging_bytes / 2 + slot" "slot")

@@ -35,6 +35,12 @@ bool gpu_call_drawn(const gpu_team_t *g, const alg_algorithm_t *algorithm)
            algorithm->max_bytes(&g->map, (uint32_t)g->nranks, ALG_FLOAT32) > 0;
 }
 
+/* Of one call in eight: some blocks are spare. */
+static uint32_t sure_blocks(uint64_t seed, uint32_t blocks)
+{
+    return seed % 8 == 0 ? 1 + (uint32_t)(seed / 8 % blocks) : 0;
+}
+
 gpu_call_t gpu_call_draw(const gpu_team_t *g, const gpu_buffers_t *b, uint64_t *state, int only, size_t most_bytes)
 {
     static const size_t awkward[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 127, 1000, 4097, 16384, 65537};
@@ -86,7 +92,7 @@ gpu_call_t gpu_call_draw(const gpu_team_t *g, const gpu_buffers_t *b, uint64_t *
                                                : blocks,
                                  .threads = d.algorithm->any_grid ? 32u << data_below(state, GPU_DOUBLED + 1) : threads,
                                  .most_blocks = (uint32_t)data_below(state, 2 * blocks),
-                                 .sure_blocks = (uint32_t)data_below(state, 1 + blocks / 2),
+                                 .sure_blocks = sure_blocks(d.k.c.seed + r, blocks),
                                  .early = !g->shared && data_below(state, 2)};
         data_scalar(&d.k.c, (int)r, &d.call[r].scalar_bits);
     }

@@ -421,8 +421,10 @@ static void sim_issue(uint32_t g, uint32_t c, bool captured)
 
 static bool sim_may_place(uint32_t g, uint32_t c, uint32_t k)
 {
+    if (k >= SIM_CALLS)
+        return false;
     const sim_kernel_t *kernel = &sim.kernel[g][c][k];
-    if (k >= SIM_CALLS || !kernel->issued || kernel->placed == kernel->blocks)
+    if (!kernel->issued || kernel->placed == kernel->blocks)
         return false;
     for (uint32_t other = 0; other < sim.comms && sim.ordered && g == 1; other++)
         if (other < c && sim.through[other] <= k)

@@ -84,7 +84,9 @@ def freed(how, nccl, device, rank, n, pipe, barrier):
     if rank != n - 1:
         caller.start()
     time.sleep(0.3)
-    waited, start = not end, time.monotonic()
+    waited = not end
+    barrier.wait(300)  # another rank's revoke frees this one, too
+    start = time.monotonic()
     child, gone = ctypes.c_void_p(), (ctypes.c_int * 1)(n - 1)
     if how == "abort":
         nccl.ncclCommAbort(comm)

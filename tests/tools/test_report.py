@@ -61,7 +61,8 @@ def report():
         assert "shunt: NCCL_MAX_NCHANNELS pins NCCL" in done.stderr, done.stderr
         done = shunt("run", "--report", "--deterministic", *client, NCCL_MAX_NCHANNELS="1", **SANITIZED, **where)
         assert done.returncode == 0 and "pins NCCL" not in done.stderr, done.stderr
-        done = shunt("run", "--deterministic", "--", "sh", "-c", "echo $SHUNT_DETERMINISTIC", SHUNT_DETERMINISTIC="0")
+        done = shunt("run", "--deterministic", "--", "sh", "-c", "echo $SHUNT_DETERMINISTIC", SHUNT_DETERMINISTIC="0",
+                     **SANITIZED)
         assert done.stdout == "1\n", done
 
         done = run("sh", "-c", "exit 7", **where)
