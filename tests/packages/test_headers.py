@@ -112,7 +112,11 @@ def unknown(folder):
 def main():
     headers = here() if CASE == "here" else index()
     found = units()
-    assert headers and len(found) > 20 and any("/emulator/" in runtime for runtime, *_ in found), (headers, len(found))
+    assert headers and len(found) > 20, (headers, len(found))
+    # Emulated GPUs have a cuda_runtime.h of their own; a build with all tests has them.
+    cache = pathlib.Path(BUILD, "CMakeCache.txt").read_text(encoding="utf-8")
+    emulated = any("/emulator/" in runtime for runtime, *_ in found)
+    assert emulated or "SHUNT_ALL_TESTS:BOOL=ON" not in cache, len(found)
     faults = [f"{folder}/nccl.h: shim/names/names.def lacks {unknown(folder)}; run scripts/nccl-names"
               for folder in headers.values() if unknown(folder)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
