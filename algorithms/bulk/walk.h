@@ -22,7 +22,7 @@
  * that take chunks in turn. BULK_DEPTH, BULK_ADD_DEPTH: stages of each of a block's rings, in the two algorithms.
  * BULK_MOST_SLOTS: of a ring between two ranks. It is long, since one slow block holds up the whole ring: on two H100
  * an all-reduce of 256 MB takes 938, 842 and 836 us with 256, 512 and 768 slots (24 blocks). BULK_PLACES: of a block's
- * list, so many of its chunks are under way. BULK_PATIENCE: looks of a spare block at ENTRY, some 1 ms in all. */
+ * list, so many of its chunks are under way. BULK_PATIENCE: looks of a spare block at ENTRY, an estimated 1 ms. */
 enum {
 #ifdef __CUDACC__
     BULK_CHUNK = 16 << 10,

@@ -74,6 +74,7 @@ def main():
     veth = make_hosts()
     if not veth:
         print("no namespaces here")
+        print("skipped: network namespaces need root, ip and unshare")
         return 77
     faults = []
     with tempfile.TemporaryDirectory() as folder:
