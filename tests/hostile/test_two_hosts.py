@@ -73,7 +73,6 @@ def main():
     library = sys.argv[1]
     veth = make_hosts()
     if not veth:
-        print("no namespaces here")
         print("skipped: network namespaces need root, ip and unshare")
         return 77
     faults = []
