@@ -4,7 +4,8 @@
  *
  * A replay makes no calls, so the graph itself must order it. As in NCCL, one node waits for the communicator's event
  * before the first call and one node records it after the last. So each graph launch waits for earlier launches and
- * calls, and eager calls wait for the launch.
+ * calls, and eager calls wait for the launch. The wait depends on nothing, so that it costs no time behind the kernels
+ * that come before the call.
  *
  * During a capture no node may be removed from its graph, and the last call is not known. So the record node is made
  * with the first call, and each call moves its edges. The node is off the calls' path and costs them nothing. A graph
@@ -329,9 +330,12 @@ static int begin(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
     if (error != cudaSuccess || !comm->config.graph_mixing)
         return cleared(error);
     order->mixed = true;
-    error = cudaStreamWaitEvent(stream, order->event, cudaEventWaitExternal);
+    cudaGraphNode_t wait;
+    error = cudaGraphAddEventWaitNode(&wait, captured->graph, NULL, 0, order->event);
+    const int failed = error == cudaSuccess ? shim_nodes_write(stream, &(shim_nodes_t){.node = &wait, .count = 1}, true)
+                                            : cleared(error);
     /* Every call of this capture, on any stream, comes after the wait. */
-    return error == cudaSuccess ? shim_nodes_read(stream, &captured->last) : cleared(error);
+    return failed ? failed : shim_nodes_read(stream, &captured->last);
 }
 
 static int is_behind(const shim_captured_t *captured, void *stream, bool *behind)
