@@ -56,30 +56,37 @@ static int cleared(cudaError_t error)
     return (int)error;
 }
 
-int shim_capture_query(void *stream, shim_capture_t *capture)
+/* NULL: the driver does not tell. */
+static cudaGraph_t graph_of(void *stream)
 {
     enum cudaStreamCaptureStatus status;
-    unsigned long long id = 0, stream_id = SHIM_STREAM_UNKNOWN;
     cudaGraph_t graph = NULL;
 #if CUDART_VERSION >= 13000
-    cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, &id, &graph, NULL, NULL, NULL);
+    cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, NULL, &graph, NULL, NULL, NULL);
 #else
-    cudaError_t error = cudaStreamGetCaptureInfo_v2(stream, &status, &id, &graph, NULL, NULL);
+    cudaError_t error = cudaStreamGetCaptureInfo_v2(stream, &status, NULL, &graph, NULL, NULL);
 #endif
-    if (error == cudaSuccess && status == cudaStreamCaptureStatusInvalidated)
+    return cleared(error) == cudaSuccess && status == cudaStreamCaptureStatusActive ? graph : NULL;
+}
+
+int shim_capture_query(void *stream, shim_capture_t *capture)
+{
+    unsigned long long id, stream_id = SHIM_STREAM_UNKNOWN;
+    cudaGraph_t graph = NULL;
+    int error = net_stream_capture(stream, &id);
+    if (error == cudaSuccess && id != 0 && !(graph = graph_of(stream)))
         error = cudaErrorStreamCaptureInvalidated;
     if (error != cudaSuccess)
-        return cleared(error);
-    const bool active = status == cudaStreamCaptureStatusActive;
+        return error;
     /* cudaStreamPerThread is one name for many streams, so its id equals no other. A stream in a capture exists; its
      * handle identifies it within the capture. */
     if (stream != (void *)cudaStreamPerThread) {
-        if (active)
+        if (id != 0)
             stream_id = (uintptr_t)stream;
-        else if ((error = cudaStreamGetId(stream, &stream_id)) != cudaSuccess)
-            return cleared(error);
+        else if ((error = net_stream_id(stream, &stream_id)) != cudaSuccess)
+            return error;
     }
-    *capture = (shim_capture_t){.id = active ? id : 0, .graph = active ? graph : NULL, .stream_id = stream_id};
+    *capture = (shim_capture_t){.id = id, .graph = graph, .stream_id = stream_id};
     return 0;
 }
 

@@ -337,7 +337,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id)
+int net_stream_id(void *stream, unsigned long long *id)
 {
     const stream_t *s = stream_of(stream);
     if (s == NULL || s->destroyed)
@@ -431,6 +431,12 @@ static cudaError_t node_dependencies(cudaGraphNode_t node, cudaGraphNode_t *list
         if (node->after & bit(i))
             list[(*count)++] = &nodes[i];
     return cudaSuccess;
+}
+
+int net_stream_capture(void *stream, unsigned long long *id)
+{
+    enum cudaStreamCaptureStatus status;
+    return capture_info(stream, &status, id, NULL, NULL, NULL);
 }
 
 /* With edge data, under the names of the toolkit. */
@@ -548,8 +554,9 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
     return cudaSuccess;
 }
 
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+int net_event_record(void *handle, void *stream)
 {
+    cudaEvent_t event = handle;
     fake.cuda_calls++;
     const stream_t *s = stream_of(stream);
     if (s == NULL || s->destroyed)
@@ -586,8 +593,9 @@ static bool may_wait(const stream_t *s, const struct CUevent_st *event)
     return s->capture == event->capture || (s->made && s->capture == 0);
 }
 
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+int net_stream_wait(void *stream, void *handle)
 {
+    const struct CUevent_st *event = handle;
     fake.cuda_calls++;
     stream_t *s = stream_of(stream);
     if (s == NULL || s->destroyed)
@@ -598,7 +606,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         return cudaErrorInvalidResourceHandle;
     if (!event->recorded) /* nothing to wait for, so there may be no node */
         return cudaSuccess;
-    if (flags != 0 || !may_wait(s, event)) {
+    if (!may_wait(s, event)) {
         fake.wrong_waits++;
         return cudaErrorStreamCaptureIsolation;
     }
