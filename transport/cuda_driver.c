@@ -3,7 +3,7 @@
  * cuda_driver.c - see cuda_driver.h.
  *
  * Each function is requested in the version of the first CUDA that had it in its
- * present form, or by its name, so any driver from 11.2 on gives the same ABI.
+ * present form, or by its name, so any driver of CUDA 12 or later gives the same ABI.
  */
 #define _GNU_SOURCE
 #include "transport/cuda_driver.h"
@@ -19,26 +19,31 @@
 typedef struct entry {
     size_t offset; /* in net_driver_t */
     const char *name;
-    int newer; /* its CUDA, if that is newer than OLDEST: the function may be missing */
+    int version; /* its CUDA; newer than that of all our drivers: the function may be missing */
 } entry_t;
 
-enum { OLDEST = 11020 };
+enum { OLDEST = 11020, ALL_HAVE = 12000 };
 
 static const entry_t entries[] = {
-    {offsetof(net_driver_t, context_get), "cuCtxGetCurrent", 0},
-    {offsetof(net_driver_t, context_set), "cuCtxSetCurrent", 0},
-    {offsetof(net_driver_t, pointer_attribute), "cuPointerGetAttribute", 0},
-    {offsetof(net_driver_t, capture_mode), "cuThreadExchangeStreamCaptureMode", 0},
-    {offsetof(net_driver_t, granularity), "cuMemGetAllocationGranularity", 0},
-    {offsetof(net_driver_t, create), "cuMemCreate", 0},
-    {offsetof(net_driver_t, release), "cuMemRelease", 0},
-    {offsetof(net_driver_t, export_handle), "cuMemExportToShareableHandle", 0},
-    {offsetof(net_driver_t, import_handle), "cuMemImportFromShareableHandle", 0},
-    {offsetof(net_driver_t, reserve), "cuMemAddressReserve", 0},
-    {offsetof(net_driver_t, unreserve), "cuMemAddressFree", 0},
-    {offsetof(net_driver_t, map), "cuMemMap", 0},
-    {offsetof(net_driver_t, unmap), "cuMemUnmap", 0},
-    {offsetof(net_driver_t, set_access), "cuMemSetAccess", 0},
+    {offsetof(net_driver_t, context_get), "cuCtxGetCurrent", OLDEST},
+    {offsetof(net_driver_t, context_set), "cuCtxSetCurrent", OLDEST},
+    {offsetof(net_driver_t, pointer_attribute), "cuPointerGetAttribute", OLDEST},
+    {offsetof(net_driver_t, capture_mode), "cuThreadExchangeStreamCaptureMode", OLDEST},
+    {offsetof(net_driver_t, granularity), "cuMemGetAllocationGranularity", OLDEST},
+    {offsetof(net_driver_t, create), "cuMemCreate", OLDEST},
+    {offsetof(net_driver_t, release), "cuMemRelease", OLDEST},
+    {offsetof(net_driver_t, export_handle), "cuMemExportToShareableHandle", OLDEST},
+    {offsetof(net_driver_t, import_handle), "cuMemImportFromShareableHandle", OLDEST},
+    {offsetof(net_driver_t, reserve), "cuMemAddressReserve", OLDEST},
+    {offsetof(net_driver_t, unreserve), "cuMemAddressFree", OLDEST},
+    {offsetof(net_driver_t, map), "cuMemMap", OLDEST},
+    {offsetof(net_driver_t, unmap), "cuMemUnmap", OLDEST},
+    {offsetof(net_driver_t, set_access), "cuMemSetAccess", OLDEST},
+    {offsetof(net_driver_t, stream_capture), "cuStreamGetCaptureInfo", OLDEST},
+    {offsetof(net_driver_t, stream_id), "cuStreamGetId", 12000},
+    {offsetof(net_driver_t, stream_wait), "cuStreamWaitEvent", OLDEST},
+    {offsetof(net_driver_t, event_record), "cuEventRecord", OLDEST},
+    {offsetof(net_driver_t, launch), "cuLaunchKernelEx", 11060},
     {offsetof(net_driver_t, stream_green), "cuStreamGetGreenCtx", 12050},
 };
 
@@ -52,15 +57,15 @@ static void *look_up(const entry_t *entry)
 {
     void *function = NULL;
     enum cudaDriverEntryPointQueryResult found;
-    const unsigned version = (unsigned)(entry->newer ? entry->newer : OLDEST);
+    const unsigned version = (unsigned)entry->version;
     if (cudaGetDriverEntryPointByVersion(entry->name, &function, version, cudaEnableDefault, &found) == cudaSuccess)
         return function;
     (void)cudaGetLastError();
     return NULL;
 }
 #else
-/* These runtimes ask for a function of their own version, which an older driver refuses. None of the names here has a
- * later form under a name of its own. The runtime has loaded the library, so it is never closed. */
+/* These runtimes ask for a function of their own version, which an older driver refuses. The plain name is that of a
+ * function's first form, which each one here has. The runtime has loaded the library, so it is never closed. */
 static void *look_up(const entry_t *entry)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -78,7 +83,7 @@ static void fill_table(void)
     }
     for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {
         void *function = look_up(&entries[i]);
-        if (!function && !entries[i].newer)
+        if (!function && entries[i].version <= ALL_HAVE)
             return;
         memcpy((char *)&driver + entries[i].offset, &function, sizeof function);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda_driver.h - driver functions that the runtime does not offer. Private to
- * this folder; only in builds with CUDA. libcuda may be absent, so nothing links it:
+ * cuda_driver.h - driver functions that the runtime does not offer, or takes longer
+ * for. Private to this folder; only in builds with CUDA. libcuda may be absent, so nothing links it:
  * the runtime finds it.
  */
 #ifndef SHUNT_TRANSPORT_CUDA_DRIVER_H
@@ -27,6 +27,11 @@ typedef struct net_driver {
                     unsigned long long flags);
     CUresult (*unmap)(CUdeviceptr at, size_t size);
     CUresult (*set_access)(CUdeviceptr at, size_t size, const CUmemAccessDesc *desc, size_t count);
+    CUresult (*stream_capture)(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id);
+    CUresult (*stream_id)(CUstream stream, unsigned long long *id);
+    CUresult (*stream_wait)(CUstream stream, CUevent event, unsigned flags);
+    CUresult (*event_record)(CUevent event, CUstream stream);
+    CUresult (*launch)(const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra);
     /* The green context of a stream; of the stream NULL: the current one. NULL before CUDA 12.5. Its types are new,
      * too. */
     CUresult (*stream_green)(void *stream, void **green);

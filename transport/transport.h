@@ -256,6 +256,23 @@ typedef struct net_visit {
 } net_visit_t;
 int net_device_enter(net_visit_t *visit, int device);
 void net_device_leave(net_visit_t *visit);
+/* The calls that a collective makes, in a build with CUDA: the driver's, which take less time than the runtime's. A
+ * context is current. Streams and events are the runtime's. Each returns a cudaError_t and leaves no last error. */
+/* *id: of the capture that the stream is in, 0: none. An invalidated one is an error. */
+int net_stream_capture(void *stream, unsigned long long *id);
+int net_stream_id(void *stream, unsigned long long *id);
+int net_stream_wait(void *stream, void *event);
+int net_event_record(void *event, void *stream);
+typedef struct net_launch {
+    const void *kernel; /* as the runtime names it */
+    uint32_t blocks, threads;
+    size_t shared_bytes;
+    void *stream;
+    bool dependent; /* may be placed before the kernel ahead of it has ended (programmatic dependent launch) */
+    int priority;   /* 0: the stream's */
+} net_launch_t;
+/* arguments: a pointer to each. */
+int net_kernel_launch(const net_launch_t *launch, const void *const *arguments);
 /* A cudaError_t as a negative errno; 0 for success. */
 int net_cuda_errno(int cuda_error);
 /* A number that changes when the program resets the device (cudaDeviceReset); 0: not known. */

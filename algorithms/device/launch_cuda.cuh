@@ -12,6 +12,8 @@
 /* P: what a kernel gets beside the team, by value: a kernel_call_t, or several. */
 template <class P> using kernel_t = void (*)(alg_team_t, P);
 
+#include "algorithms/device/start_cuda.cuh"
+
 template <class A, class P, int TYPE, int OPS, int N, bool WHOLE>
 __global__ void __launch_bounds__(grid_most_threads<A>(N), BLOCKS_A_MULTIPROCESSOR<A, N>)
     reduce_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ P what)
@@ -30,33 +32,22 @@ __global__ void __launch_bounds__(grid_most_threads<A>(N), BLOCKS_A_MULTIPROCESS
     A::template run<N, WHOLE, EACH>(lane, team, call);
 }
 
-/* Put it on the stream. A cudaError_t. */
+/* Put it on the stream. Dependent launch: blocks may be placed while the stream's last kernel drains, or earlier where
+ * that one allows it (lane_begin, which also waits for its end). On H200 it saves 0.25 us a call
+ * (docs/notebook/kernels.md), and as much again where grids trigger it early. Priority: beside matrix products our
+ * blocks take the next free place. A cudaError_t. */
 template <class P>
 static int launch_grid(kernel_t<P> kernel, const alg_team_t *team, const P &what, uint32_t blocks, uint32_t threads,
                        size_t shared_bytes, void *stream)
 {
-    cudaLaunchAttribute attribute[2] = {};
-    unsigned count = 0;
-    /* Programmatic dependent launch: blocks may be placed while the stream's last kernel drains, or earlier where that
-     * one allows it (lane_begin, which also waits for its end). On H200 it saves 0.25 us a call
-     * (docs/notebook/kernels.md), and as much again where grids trigger it early. */
-    if (team->dependent_launch) {
-        attribute[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attribute[count++].val.programmaticStreamSerializationAllowed = 1;
-    }
-    /* Beside matrix products our blocks take the next free place. */
-    if (team->priority) {
-        attribute[count].id = cudaLaunchAttributePriority;
-        attribute[count++].val.priority = team->priority;
-    }
-    cudaLaunchConfig_t config = {};
-    config.attrs = attribute;
-    config.numAttrs = count;
-    config.gridDim = dim3(blocks);
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = shared_bytes;
-    config.stream = (cudaStream_t)stream;
-    return (int)cudaLaunchKernelEx(&config, kernel, *team, what);
+    net_launch_t launch = {};
+    launch.blocks = blocks;
+    launch.threads = threads;
+    launch.shared_bytes = shared_bytes;
+    launch.stream = stream;
+    launch.dependent = team->dependent_launch;
+    launch.priority = team->priority;
+    return start_kernel(kernel, launch, *team, what);
 }
 
 /* A kernel that serves `calls` collectives; only the host device counts them. */

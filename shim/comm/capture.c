@@ -4,7 +4,8 @@
  *
  * A replay makes no calls, so the graph itself must order it. As in NCCL, one node waits for the communicator's event
  * before the first call and one node records it after the last. So each graph launch waits for earlier launches and
- * calls, and eager calls wait for the launch.
+ * calls, and eager calls wait for the launch. The wait depends on nothing, so that it costs no time behind the kernels
+ * that come before the call.
  *
  * During a capture no node may be removed from its graph, and the last call is not known. So the record node is made
  * with the first call, and each call moves its edges. The node is off the calls' path and costs them nothing. A graph
@@ -55,30 +56,37 @@ static int cleared(cudaError_t error)
     return (int)error;
 }
 
-int shim_capture_query(void *stream, shim_capture_t *capture)
+/* NULL: the driver does not tell. */
+static cudaGraph_t graph_of(void *stream)
 {
     enum cudaStreamCaptureStatus status;
-    unsigned long long id = 0, stream_id = SHIM_STREAM_UNKNOWN;
     cudaGraph_t graph = NULL;
 #if CUDART_VERSION >= 13000
-    cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, &id, &graph, NULL, NULL, NULL);
+    cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, NULL, &graph, NULL, NULL, NULL);
 #else
-    cudaError_t error = cudaStreamGetCaptureInfo_v2(stream, &status, &id, &graph, NULL, NULL);
+    cudaError_t error = cudaStreamGetCaptureInfo_v2(stream, &status, NULL, &graph, NULL, NULL);
 #endif
-    if (error == cudaSuccess && status == cudaStreamCaptureStatusInvalidated)
+    return cleared(error) == cudaSuccess && status == cudaStreamCaptureStatusActive ? graph : NULL;
+}
+
+int shim_capture_query(void *stream, shim_capture_t *capture)
+{
+    unsigned long long id, stream_id = SHIM_STREAM_UNKNOWN;
+    cudaGraph_t graph = NULL;
+    int error = net_stream_capture(stream, &id);
+    if (error == cudaSuccess && id != 0 && !(graph = graph_of(stream)))
         error = cudaErrorStreamCaptureInvalidated;
     if (error != cudaSuccess)
-        return cleared(error);
-    const bool active = status == cudaStreamCaptureStatusActive;
+        return error;
     /* cudaStreamPerThread is one name for many streams, so its id equals no other. A stream in a capture exists; its
      * handle identifies it within the capture. */
     if (stream != (void *)cudaStreamPerThread) {
-        if (active)
+        if (id != 0)
             stream_id = (uintptr_t)stream;
-        else if ((error = cudaStreamGetId(stream, &stream_id)) != cudaSuccess)
-            return cleared(error);
+        else if ((error = net_stream_id(stream, &stream_id)) != cudaSuccess)
+            return error;
     }
-    *capture = (shim_capture_t){.id = active ? id : 0, .graph = active ? graph : NULL, .stream_id = stream_id};
+    *capture = (shim_capture_t){.id = id, .graph = graph, .stream_id = stream_id};
     return 0;
 }
 
@@ -329,9 +337,12 @@ static int begin(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
     if (error != cudaSuccess || !comm->config.graph_mixing)
         return cleared(error);
     order->mixed = true;
-    error = cudaStreamWaitEvent(stream, order->event, cudaEventWaitExternal);
+    cudaGraphNode_t wait;
+    error = cudaGraphAddEventWaitNode(&wait, captured->graph, NULL, 0, order->event);
+    const int failed = error == cudaSuccess ? shim_nodes_write(stream, &(shim_nodes_t){.node = &wait, .count = 1}, true)
+                                            : cleared(error);
     /* Every call of this capture, on any stream, comes after the wait. */
-    return error == cudaSuccess ? shim_nodes_read(stream, &captured->last) : cleared(error);
+    return failed ? failed : shim_nodes_read(stream, &captured->last);
 }
 
 static int is_behind(const shim_captured_t *captured, void *stream, bool *behind)

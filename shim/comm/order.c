@@ -44,7 +44,7 @@ static cudaError_t stream_create(cudaStream_t *stream)
     return error;
 }
 
-static cudaError_t need_event(shim_order_t *order)
+static int need_event(shim_order_t *order)
 {
     cudaEvent_t event;
     if (order->event)
@@ -52,7 +52,7 @@ static cudaError_t need_event(shim_order_t *order)
     cudaError_t error = event_create(&event);
     if (error == cudaSuccess)
         order->event = event;
-    return error;
+    return cleared(error);
 }
 
 static cudaError_t need_side(void **side)
@@ -68,17 +68,17 @@ static cudaError_t need_side(void **side)
 
 /* A graph is to wait for the event in every replay. The driver may drop a wait for an event that was never recorded, so
  * before the first capture it is recorded once: not on the program's stream, which is captured. */
-static cudaError_t need_recorded_event(shim_order_t *order)
+static int need_recorded_event(shim_order_t *order)
 {
     if (order->recorded || order->mixed)
         return cudaSuccess;
-    cudaError_t error = need_event(order);
+    int error = need_event(order);
     if (error == cudaSuccess)
-        error = need_side(&order->side[0]);
+        error = cleared(need_side(&order->side[0]));
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cudaThreadExchangeStreamCaptureMode(&mode);
     if (error == cudaSuccess)
-        error = cudaEventRecord(order->event, order->side[0]);
+        error = net_event_record(order->event, order->side[0]);
     cudaThreadExchangeStreamCaptureMode(&mode);
     return error;
 }
@@ -90,24 +90,24 @@ int shim_order_join(void *waiter, void *stream)
     if (waiter == stream)
         return 0;
     cudaEvent_t event;
-    cudaError_t error = event_create(&event);
+    int error = cleared(event_create(&event));
     if (error != cudaSuccess)
-        return cleared(error);
-    error = cudaEventRecord(event, stream);
+        return error;
+    error = net_event_record(event, stream);
     if (error == cudaSuccess)
-        error = cudaStreamWaitEvent(waiter, event, 0);
+        error = net_stream_wait(waiter, event);
     cudaEventDestroy(event); /* the driver keeps it until no stream waits for it */
-    return cleared(error);
+    return error;
 }
 
 static int record(shim_order_t *order, void *stream)
 {
-    cudaError_t error = need_event(order);
+    int error = need_event(order);
     if (error == cudaSuccess)
-        error = cudaEventRecord(order->event, stream);
+        error = net_event_record(order->event, stream);
     order->recorded = order->recorded || error == cudaSuccess;
     order->lost = order->lost || error != cudaSuccess;
-    return cleared(error);
+    return error;
 }
 
 /* Each replay was launched before its graph went, so it has recorded the event for a wait that comes after. */
@@ -122,17 +122,17 @@ int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capt
 {
     shim_order_t *order = &comm->order;
     if (capture->id != 0) {
-        cudaError_t error = comm->config.graph_mixing ? need_recorded_event(order) : cudaSuccess;
-        return error == cudaSuccess ? shim_captured_enter(comm, stream, capture) : cleared(error);
+        const int error = comm->config.graph_mixing ? need_recorded_event(order) : cudaSuccess;
+        return error == cudaSuccess ? shim_captured_enter(comm, stream, capture) : error;
     }
     bool same = order->last_stream_id == capture->stream_id && capture->stream_id != SHIM_STREAM_UNKNOWN;
     if (!order->mixed && (!order->recorded || same))
         return 0;
     const bool last = order->mixed && atomic_load(&order->graphs) == 0; /* asked before the wait */
-    cudaError_t error = cudaStreamWaitEvent(stream, order->event, 0);
+    const int error = net_stream_wait(stream, order->event);
     if (error == cudaSuccess && last)
         forget_graphs(order);
-    return cleared(error);
+    return error;
 }
 
 int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool pending)

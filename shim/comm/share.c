@@ -22,8 +22,8 @@
  *
  * A kernel may let its successor in early, which then takes places beside it, so both must fit. In a capture, where
  * dependent launch is the kind of a graph's edge, the rows alone decide, so that the same calls captured again can
- * update an instance: the first call has none, and a later one if its row takes no more room than that of the one
- * before it.
+ * update an instance: the first call has it, for there is no kernel of its communicator ahead of it, and a later one if
+ * its row takes no more room than that of the one before it.
  *
  * A message's kernel has twice as many registers a lane, and its speed follows its warps (docs/kernels.md). So with the
  * large part it may take half of the GPU (docs/limits.md).
@@ -225,7 +225,7 @@ bool shim_share_grant(shim_comm_t *comm, alg_call_t *call, const shim_ask_t *ask
     const uint32_t row = call->aligned_blocks * unit, ahead = early_ahead(comm, ask);
     const uint32_t wanted = shim_share_room(ask->algorithm, call, comm->nranks);
     const uint32_t room = room_of(comm, call, ask, wanted + ask->beside);
-    const bool follows = ask->ahead && ask->beside == 0 && row <= ask->ahead->row;
+    const bool follows = ask->ahead && ask->beside == 0 && (ask->ahead->row == 0 || row <= ask->ahead->row);
     const uint32_t left = follows && ahead < room ? room - ahead : room;
     const uint32_t taken = fit(comm, ask->algorithm, call, limit_of(comm, ask, wanted, left));
     call->early = shim_settings()->early && ask->beside == 0 && taken <= room / 2;

@@ -99,8 +99,9 @@ uint32_t fake_nodes(unsigned long long capture, fake_node_t kind);
 uint32_t fake_edges(unsigned long long capture);
 /* The next node of a captured stream depends on this captured work alone. */
 void fake_stream_rewind(cudaStream_t stream, uint32_t work);
-/* Works right before its record nodes, and works after all its waits. */
+/* Works right before its record nodes, works before its waits, and works after all its waits. */
 uint64_t fake_recorded(unsigned long long capture);
+uint64_t fake_before_waits(unsigned long long capture);
 uint64_t fake_after_waits(unsigned long long capture);
 /* Launch that graph: its works run once more. */
 void fake_graph_launch(unsigned long long capture, cudaStream_t stream);

@@ -174,6 +174,15 @@ uint64_t fake_recorded(unsigned long long capture)
     return works;
 }
 
+uint64_t fake_before_waits(unsigned long long capture)
+{
+    uint64_t works = 0;
+    for (uint32_t i = 0; i < node_count; i++)
+        if (nodes[i].capture == capture && nodes[i].kind == FAKE_WAIT)
+            works |= works_in(closed(nodes[i].after));
+    return works;
+}
+
 uint64_t fake_after_waits(unsigned long long capture)
 {
     uint64_t waits = 0, works = 0;
@@ -328,7 +337,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id)
+int net_stream_id(void *stream, unsigned long long *id)
 {
     const stream_t *s = stream_of(stream);
     if (s == NULL || s->destroyed)
@@ -424,6 +433,12 @@ static cudaError_t node_dependencies(cudaGraphNode_t node, cudaGraphNode_t *list
     return cudaSuccess;
 }
 
+int net_stream_capture(void *stream, unsigned long long *id)
+{
+    enum cudaStreamCaptureStatus status;
+    return capture_info(stream, &status, id, NULL, NULL, NULL);
+}
+
 /* With edge data, under the names of the toolkit. */
 #if CUDART_VERSION >= 13000
 #define INFO_WITH_EDGES cudaStreamGetCaptureInfo
@@ -498,15 +513,31 @@ cudaError_t cudaGraphRemoveDependencies(cudaGraph_t graph, const cudaGraphNode_t
     return remove_edges(from, to, count);
 }
 
+static uint64_t set_of(const cudaGraphNode_t *list, size_t count)
+{
+    uint64_t set = 0;
+    for (size_t i = 0; i < count; i++)
+        set |= bit(number_of(list[i]));
+    return set;
+}
+
+cudaError_t cudaGraphAddEventWaitNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *after,
+                                      size_t count, cudaEvent_t event)
+{
+    fake.cuda_calls++;
+    if (fake.wait_error != 0)
+        return (cudaError_t)fake.wait_error;
+    *node = node_add(FAKE_WAIT, (unsigned long long)(uintptr_t)graph, set_of(after, count));
+    (*node)->event = event;
+    return check_life(event->life);
+}
+
 cudaError_t cudaGraphAddEventRecordNode(cudaGraphNode_t *node, cudaGraph_t graph, const cudaGraphNode_t *after,
                                         size_t count, cudaEvent_t event)
 {
-    uint64_t front = 0;
-    for (size_t i = 0; i < count; i++)
-        front |= bit(number_of(after[i]));
     if (fake.record_error != 0)
         return (cudaError_t)fake.record_error;
-    *node = node_add(FAKE_RECORD, (unsigned long long)(uintptr_t)graph, front);
+    *node = node_add(FAKE_RECORD, (unsigned long long)(uintptr_t)graph, set_of(after, count));
     (*node)->event = event;
     return cudaSuccess;
 }
@@ -523,8 +554,9 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
     return cudaSuccess;
 }
 
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+int net_event_record(void *handle, void *stream)
 {
+    cudaEvent_t event = handle;
     fake.cuda_calls++;
     const stream_t *s = stream_of(stream);
     if (s == NULL || s->destroyed)
@@ -561,8 +593,9 @@ static bool may_wait(const stream_t *s, const struct CUevent_st *event)
     return s->capture == event->capture || (s->made && s->capture == 0);
 }
 
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+int net_stream_wait(void *stream, void *handle)
 {
+    const struct CUevent_st *event = handle;
     fake.cuda_calls++;
     stream_t *s = stream_of(stream);
     if (s == NULL || s->destroyed)
@@ -573,13 +606,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
         return cudaErrorInvalidResourceHandle;
     if (!event->recorded) /* nothing to wait for, so there may be no node */
         return cudaSuccess;
-    if (flags == cudaEventWaitExternal && s->capture != 0 && event->capture == 0) {
-        struct CUgraphNode_st *node = node_add(FAKE_WAIT, s->capture, s->front);
-        node->event = event;
-        s->front = bit(number_of(node));
-        return cudaSuccess;
-    }
-    if (flags != 0 || !may_wait(s, event)) {
+    if (!may_wait(s, event)) {
         fake.wrong_waits++;
         return cudaErrorStreamCaptureIsolation;
     }

@@ -4,9 +4,9 @@
  * for decisions, not a test. One GPU; prints CSV.
  *
  * A call of Shunt's is: queries of the current device and the stream's capture
- * state, a launch with some 300 bytes of arguments and programmatic dependent
- * launch, an event record. Each row adds or replaces a part. The kernel only waits
- * for its predecessor, as Shunt's do.
+ * state and the stream's id, a launch with some 300 bytes of arguments, programmatic
+ * dependent launch and a priority, an event record. Each row adds or replaces a part.
+ * The kernel only waits for its predecessor, as Shunt's do.
  */
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -20,13 +20,17 @@
 enum { CALLS = 200, ROUNDS = 15, BLOCKS = 8, THREADS = 64, ARGUMENT_BYTES = 304 };
 
 enum part {
-    BARE = 1,         /* an empty kernel without arguments instead of Shunt's */
-    DEPENDENT = 2,    /* programmatic dependent launch */
-    RECORD = 4,       /* an event record after it */
-    IN_LAUNCH = 8,    /* an event as an attribute of the launch */
-    ASK = 16,         /* device and capture state */
-    DRIVER = 32,      /* launch by the driver's function instead of the runtime's */
-    DRIVER_EVENT = 64 /* the same for the event record */
+    BARE = 1,          /* an empty kernel without arguments instead of Shunt's */
+    DEPENDENT = 2,     /* programmatic dependent launch */
+    RECORD = 4,        /* an event record after it */
+    IN_LAUNCH = 8,     /* an event as an attribute of the launch */
+    ASK = 16,          /* context, capture state, the stream's id */
+    DRIVER = 32,       /* launch by the driver's function instead of the runtime's */
+    EVENT_DRIVER = 64, /* the same for the event record */
+    ASK_DRIVER = 128,  /* the same for the questions */
+    PRIORITY = 256,    /* as an attribute of the launch */
+    PACKED = 512,      /* by the driver: all arguments in one buffer */
+    TURNS = 1024       /* on two streams in turn, each waiting for the other */
 };
 
 typedef struct variant {
@@ -43,11 +47,23 @@ static const variant_t variants[] = {
     {"arguments; dependent; by the driver", DEPENDENT | DRIVER},
     {"arguments; record", RECORD},
     {"arguments; dependent; record", DEPENDENT | RECORD},
-    {"arguments; dependent; record by the driver", DEPENDENT | DRIVER_EVENT},
+    {"arguments; dependent; record by the driver", DEPENDENT | EVENT_DRIVER},
     {"arguments; dependent; event in the launch", DEPENDENT | IN_LAUNCH},
-    {"arguments; dependent; device and capture asked for", DEPENDENT | ASK},
-    {"a whole call", DEPENDENT | RECORD | ASK},
-    {"a whole call; launch and record by the driver", DEPENDENT | DRIVER | DRIVER_EVENT | ASK},
+    {"arguments; dependent; event in the launch; by the driver", DEPENDENT | IN_LAUNCH | DRIVER},
+    {"arguments; priority", PRIORITY},
+    {"arguments; dependent; priority", DEPENDENT | PRIORITY},
+    {"arguments; dependent; priority; by the driver", DEPENDENT | PRIORITY | DRIVER},
+    {"arguments; dependent; priority; by the driver, packed", DEPENDENT | PRIORITY | DRIVER | PACKED},
+    {"arguments; dependent; questions", DEPENDENT | ASK},
+    {"arguments; dependent; questions to the driver", DEPENDENT | ASK | ASK_DRIVER},
+    {"a whole call", DEPENDENT | PRIORITY | RECORD | ASK},
+    {"a whole call; the launch by the driver", DEPENDENT | PRIORITY | DRIVER | RECORD | ASK},
+    {"a whole call; all by the driver", DEPENDENT | PRIORITY | DRIVER | EVENT_DRIVER | ASK | ASK_DRIVER},
+    {"a whole call; all by the driver, packed",
+     DEPENDENT | PRIORITY | DRIVER | PACKED | EVENT_DRIVER | ASK | ASK_DRIVER},
+    {"a whole call, on two streams in turn", DEPENDENT | PRIORITY | RECORD | ASK | TURNS},
+    {"a whole call, on two streams in turn; all by the driver",
+     DEPENDENT | PRIORITY | DRIVER | EVENT_DRIVER | ASK | ASK_DRIVER | TURNS},
 };
 
 typedef struct arguments {
@@ -77,31 +93,48 @@ static __global__ void waits(const __grid_constant__ arguments_t arguments, char
     } while (0)
 
 typedef struct bench {
-    cudaStream_t stream;
+    cudaStream_t stream, other;
+    int priority;
     cudaEvent_t mark[2], event;
     CUfunction function[2]; /* empty, waits */
     decltype(&cuLaunchKernelEx) launch;
     decltype(&cuEventRecord) record;
+    decltype(&cuStreamWaitEvent) wait;
+    decltype(&cuCtxGetCurrent) context;
+    decltype(&cuStreamGetId) id;
+    CUresult (*capture)(CUstream, CUstreamCaptureStatus *, cuuint64_t *);
     char *out;
     arguments_t arguments;
 } bench_t;
 
+static void ask_driver(const bench_t *bench)
+{
+    CUcontext context;
+    CUstreamCaptureStatus status;
+    cuuint64_t capture;
+    unsigned long long id;
+    OK(bench->context(&context));
+    OK(bench->capture(bench->stream, &status, &capture));
+    OK(bench->id(bench->stream, &id));
+}
+
 static void ask(const bench_t *bench)
 {
-    int device;
+    CUcontext context;
     enum cudaStreamCaptureStatus status;
     unsigned long long id;
-    OK(cudaGetDevice(&device));
+    OK(bench->context(&context)); /* the runtime has no such question */
 #if CUDART_VERSION >= 13000
     OK(cudaStreamGetCaptureInfo(bench->stream, &status, &id, NULL, NULL, NULL, NULL));
 #else
     OK(cudaStreamGetCaptureInfo_v2(bench->stream, &status, &id, NULL, NULL, NULL));
 #endif
+    OK(cudaStreamGetId(bench->stream, &id));
 }
 
 static void launch_runtime(bench_t *bench, unsigned parts)
 {
-    cudaLaunchAttribute attributes[2] = {};
+    cudaLaunchAttribute attributes[3] = {};
     cudaLaunchConfig_t config = {};
     unsigned used = 0;
     if (parts & DEPENDENT) {
@@ -111,6 +144,10 @@ static void launch_runtime(bench_t *bench, unsigned parts)
     if (parts & IN_LAUNCH) {
         attributes[used].id = cudaLaunchAttributeProgrammaticEvent;
         attributes[used++].val.programmaticEvent.event = bench->event;
+    }
+    if (parts & PRIORITY) {
+        attributes[used].id = cudaLaunchAttributePriority;
+        attributes[used++].val.priority = bench->priority;
     }
     config.gridDim = dim3(BLOCKS);
     config.blockDim = dim3(THREADS);
@@ -125,32 +162,67 @@ static void launch_runtime(bench_t *bench, unsigned parts)
 
 static void launch_driver(bench_t *bench, unsigned parts)
 {
-    CUlaunchAttribute dependent = {};
+    CUlaunchAttribute attributes[3] = {};
     CUlaunchConfig config = {};
     void *arguments[] = {&bench->arguments, &bench->out};
-    bool bare = (parts & BARE) != 0;
-    dependent.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-    dependent.value.programmaticStreamSerializationAllowed = 1;
+    struct {
+        arguments_t arguments;
+        char *out;
+    } buffer = {};
+    size_t bytes = sizeof buffer;
+    void *packed[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &buffer, CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes,
+                      CU_LAUNCH_PARAM_END};
+    const bool bare = (parts & BARE) != 0, pack = (parts & PACKED) != 0;
+    unsigned used = 0;
+    if (parts & DEPENDENT) {
+        attributes[used].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attributes[used++].value.programmaticStreamSerializationAllowed = 1;
+    }
+    if (parts & IN_LAUNCH) {
+        attributes[used].id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT;
+        attributes[used++].value.programmaticEvent.event = bench->event;
+    }
+    if (parts & PRIORITY) {
+        attributes[used].id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
+        attributes[used++].value.priority = bench->priority;
+    }
+    if (pack) {
+        buffer.arguments = bench->arguments;
+        buffer.out = bench->out;
+    }
     config.gridDimX = bare ? 1 : BLOCKS;
     config.blockDimX = bare ? 32 : THREADS;
     config.gridDimY = config.gridDimZ = config.blockDimY = config.blockDimZ = 1;
     config.hStream = bench->stream;
-    config.attrs = &dependent;
-    config.numAttrs = parts & DEPENDENT ? 1 : 0;
-    OK(bench->launch(&config, bench->function[bare ? 0 : 1], bare ? NULL : arguments, NULL));
+    config.attrs = attributes;
+    config.numAttrs = used;
+    OK(bench->launch(&config, bench->function[bare ? 0 : 1], bare || pack ? NULL : arguments, pack ? packed : NULL));
+}
+
+/* The other stream goes on behind this one's last call. */
+static void turn(bench_t *bench)
+{
+    cudaStream_t now = bench->other;
+    bench->other = bench->stream;
+    bench->stream = now;
+    OK(bench->wait(bench->stream, bench->event, 0));
 }
 
 static void call(bench_t *bench, unsigned parts)
 {
-    if (parts & ASK)
+    if (parts & ASK && parts & ASK_DRIVER)
+        ask_driver(bench);
+    else if (parts & ASK)
         ask(bench);
+    if (parts & TURNS)
+        turn(bench);
     if (parts & DRIVER)
         launch_driver(bench, parts);
     else
         launch_runtime(bench, parts);
     if (parts & RECORD)
         OK(cudaEventRecord(bench->event, bench->stream));
-    if (parts & DRIVER_EVENT)
+    if (parts & EVENT_DRIVER)
         OK(bench->record(bench->event, bench->stream));
 }
 
@@ -207,7 +279,10 @@ int main()
         printf("SKIP: no GPU here\n");
         return 77;
     }
+    int least;
     OK(cudaStreamCreateWithFlags(&bench.stream, cudaStreamNonBlocking));
+    OK(cudaStreamCreateWithFlags(&bench.other, cudaStreamNonBlocking));
+    OK(cudaDeviceGetStreamPriorityRange(&least, &bench.priority));
     OK(cudaEventCreate(&bench.mark[0]));
     OK(cudaEventCreate(&bench.mark[1]));
     OK(cudaEventCreateWithFlags(&bench.event, cudaEventDisableTiming));
@@ -216,6 +291,10 @@ int main()
     OK(cudaGetFuncBySymbol(&bench.function[1], (const void *)waits));
     bench.launch = (decltype(&cuLaunchKernelEx))driver("cuLaunchKernelEx");
     bench.record = (decltype(&cuEventRecord))driver("cuEventRecord");
+    bench.wait = (decltype(&cuStreamWaitEvent))driver("cuStreamWaitEvent");
+    bench.context = (decltype(&cuCtxGetCurrent))driver("cuCtxGetCurrent");
+    bench.id = (decltype(&cuStreamGetId))driver("cuStreamGetId");
+    bench.capture = (decltype(bench.capture))driver("cuStreamGetCaptureInfo");
     printf("call,host_ns,stream_us\n");
     for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
         measure(&bench, variants[i].parts, &host_ns, &stream_us); /* once to warm up */

@@ -116,6 +116,22 @@ static void sums(void **state)
     free(times.row);
 }
 
+static void many_captured(void **state)
+{
+    (void)state;
+    static const char line[] = "shunt: allreduce c-2 f2 1024-2047 500 512000 oneshot %s taken\n";
+    char text[512], told[512];
+    tool_counts_t counts = {0};
+    for (int i = 0; i < 4; i++) {
+        snprintf(text, sizeof text, line, i % 2 == 0 ? "eager" : "captured");
+        assert_true(tool_counts_add(text, &counts));
+        assert_int_equal(tool_counts_graphs_text(&counts, told, sizeof told), i == 3);
+    }
+    assert_int_equal(strncmp(told, "1000 calls were captured", 24), 0);
+    assert_non_null(strstr(told, "NCCL_GRAPH_MIXING_SUPPORT=0"));
+    free(counts.row);
+}
+
 static void pinned(void **state)
 {
     (void)state;
@@ -175,7 +191,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_between_sizes), cmocka_unit_test(other_cases), cmocka_unit_test(sums),
-        cmocka_unit_test(nothing_measured),    cmocka_unit_test(pinned),      cmocka_unit_test(a_file_and_back),
+        cmocka_unit_test(nothing_measured),    cmocka_unit_test(pinned),      cmocka_unit_test(many_captured),
+        cmocka_unit_test(a_file_and_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

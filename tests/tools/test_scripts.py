@@ -213,14 +213,16 @@ def pinned():
 def replay():
     """scripts/replay-bench: the slowest rank, the median of the rounds, and whether every measurement was held."""
     bench = script_module("replay-bench")
-    assert bench.slowest([[2.0, True], [3.0, False]]) == [3.0, False] and bench.slowest([4.0, 5.0]) == [5.0, True]
+    answers = [[2.0, 7.0, True], [3.0, 6.0, False]]
+    assert bench.slowest(answers, 0) == [3.0, False] and bench.slowest(answers, 1) == [7.0, False]
+    assert bench.slowest([4.0, 5.0], 0) == [5.0, True]
     times = {"nccl": [[1.0, True], [9.0, True], [2.0, True]], "shunt": [[1.5, True]] * 3, "unmixed": [[1.0, True]] * 3}
-    found = {("replay", "", 8, 3, 65): times, ("host", "after graphs", 2, 0, 0): times,
-             ("replay", "", 1, 0, 1): {**times, "shunt": [[1.5, True], [1.5, False]]}}
+    found = {("replay", "1 stream", 8, 3, 65): times, ("host", "2 streams, after graphs", 1, 0, 0): times,
+             ("launch", "2 streams", 1, 0, 1): {**times, "shunt": [[1.5, True], [1.5, False]]}}
     rows = [list(row.values()) for row in bench.rows_of(found, 2)]
-    assert rows[0] == [2, "replay", "-", 8, 3, 65, "2.00", "1.50", "1.00", "yes"], rows
-    assert rows[1] == [2, "host", "2 streams, after graphs", 1, 0, 0, "2.00", "1.50", "1.00", "-"], rows
-    assert rows[2][-1] == "no", rows
+    assert rows[0] == [2, "replay", "1 stream", 8, 3, 65, "2.00", "1.50", "1.00", "yes"], rows
+    assert rows[1][-1] == "no", rows
+    assert rows[2] == [2, "host", "2 streams, after graphs", 1, 0, 0, "2.00", "1.50", "1.00", "-"], rows
     skips_without_gpus("replay-bench")
 
 

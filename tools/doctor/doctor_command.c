@@ -227,9 +227,12 @@ static void report_log(doctor_t *doctor, const doctor_log_t *log)
 static void report_counts(doctor_t *doctor, const watched_t *watched, const doctor_log_t *log)
 {
     const tool_counts_t *counts = &doctor->counts;
-    char pinned[TOOL_ERROR_BYTES];
-    if (tool_counts_pin_text(counts, pinned, sizeof pinned)) {
-        doctor_print(doctor, DOCTOR_NOTE, NULL, "%s", pinned);
+    char text[TOOL_ERROR_BYTES];
+    if (tool_counts_pin_text(counts, text, sizeof text)) {
+        doctor_print(doctor, DOCTOR_NOTE, NULL, "%s", text);
+    }
+    if (secure_getenv("NCCL_GRAPH_MIXING_SUPPORT") == NULL && tool_counts_graphs_text(counts, text, sizeof text)) {
+        doctor_print(doctor, DOCTOR_NOTE, NULL, "%s", text);
     }
     if (log->attached == 0) {
         return;

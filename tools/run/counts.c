@@ -10,6 +10,8 @@
 
 #include "tools/base/folder.h"
 
+enum { MANY_CAPTURED = 1000 };
+
 bool tool_count_is_taken(const tool_count_t *count)
 {
     return strcmp(count->how, "-") != 0;
@@ -83,6 +85,22 @@ bool tool_counts_pin_text(const tool_counts_t *counts, char *text, size_t capaci
              "%s pins NCCL; if that is for the same bits at every size, SHUNT_DETERMINISTIC=1 (`shunt run "
              "--deterministic`) gives them by Shunt's own kernels, several times as fast (docs/determinism.md)",
              counts->pinned);
+    return true;
+}
+
+bool tool_counts_graphs_text(const tool_counts_t *counts, char *text, size_t capacity)
+{
+    uint64_t captured = 0;
+    for (uint32_t i = 0; i < counts->count; i++) {
+        captured += strcmp(counts->row[i].how, "captured") == 0 ? counts->row[i].calls : 0;
+    }
+    if (captured < MANY_CAPTURED) {
+        return false;
+    }
+    snprintf(text, capacity,
+             "%llu calls were captured into graphs, each of which waits for earlier work of its communicators; "
+             "where docs/settings.md says that it is safe, NCCL_GRAPH_MIXING_SUPPORT=0 makes small graphs faster",
+             (unsigned long long)captured);
     return true;
 }
 

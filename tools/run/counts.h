@@ -34,6 +34,8 @@ bool tool_counts_read(const char *folder, tool_counts_t *counts);
 bool tool_counts_add(const char *text, tool_counts_t *counts);
 /* What a pinned program would gain; false: none is pinned. */
 bool tool_counts_pin_text(const tool_counts_t *counts, char *text, size_t capacity);
+/* What a program whose calls are in many graphs might gain; false: it has few. */
+bool tool_counts_graphs_text(const tool_counts_t *counts, char *text, size_t capacity);
 /* Whether a row's calls were taken. */
 bool tool_count_is_taken(const tool_count_t *count);
 

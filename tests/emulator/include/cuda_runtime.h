@@ -84,12 +84,6 @@ static inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w)
 {
     return uint4{x, y, z, w};
 }
-typedef struct dim3 {
-    uint32_t x;
-    dim3(uint32_t n = 1) : x(n)
-    {
-    }
-} dim3;
 
 /* Of the running lane. */
 template <uint32_t emulator_lane_t::*FIELD> struct emulator_index {
@@ -119,36 +113,6 @@ static inline unsigned long long atomicCAS(unsigned long long *at, unsigned long
     const unsigned long long found = *at;
     *at = found == old ? now : found;
     return found;
-}
-
-enum { cudaLaunchAttributeProgrammaticStreamSerialization = 1, cudaLaunchAttributePriority = 2 };
-typedef struct cudaLaunchAttribute {
-    int id;
-    struct {
-        int programmaticStreamSerializationAllowed, priority;
-    } val;
-} cudaLaunchAttribute;
-typedef struct cudaLaunchConfig_t {
-    dim3 gridDim, blockDim;
-    size_t dynamicSmemBytes;
-    cudaStream_t stream;
-    cudaLaunchAttribute *attrs;
-    unsigned numAttrs;
-} cudaLaunchConfig_t;
-
-template <class T> struct emulator_exactly {
-    typedef T type;
-};
-template <class... P>
-static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...),
-                                             const typename emulator_exactly<P>::type &...arguments)
-{
-    bool early = false;
-    for (unsigned i = 0; i < config->numAttrs; i++)
-        early |= config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization;
-    emulator_launch(config->stream, config->gridDim.x, config->blockDim.x, config->dynamicSmemBytes, early,
-                    [=] { kernel(arguments...); });
-    return cudaSuccess;
 }
 
 typedef struct cudaFuncAttributes {

@@ -13,3 +13,4 @@
 #include <time.h>
 
 #include "algorithms/algorithm.h"
+#include "transport/transport.h"
