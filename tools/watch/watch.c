@@ -11,20 +11,24 @@
 
 #include "tools/base/tool.h"
 
-static const char help[] =
-    "usage: shunt watch [PID | --all] [OPTIONS]\n\n"
-    "Shows the communicators of running processes of this host: for each rank its last call, the call that it waits in,\n"
-    "and for how long. Where a call has waited a second, its communicator comes first, and the ranks that it waits for\n"
-    "come before the others, with what they do. It reads memory that the processes share with it and asks them nothing,\n"
-    "so it works on a job that hangs. Processes of other users are shown to root alone. Without --once it goes on, once a\n"
-    "second.\n\n"
-    "  PID           of this process alone\n"
-    "  --all         of all processes (default)\n"
-    "  --once        once\n"
-    "  --json        as JSON, a line each time\n"
-    "  --help        print this\n\n"
-    "Exit status: 0, 1 if the process has no record (no communicator under Shunt, or it may not be looked at), 2 for a\n"
-    "wrong option.\n";
+static const char help[] = "usage: shunt watch [PID | --all] [OPTIONS]\n\n"
+                           "Shows the communicators of running processes of this host: for each rank its last call, "
+                           "the call that it waits in,\n"
+                           "and for how long. Where a call has waited a second, its communicator comes first, and the "
+                           "ranks that it waits for\n"
+                           "come before the others, with what they do. It reads memory that the processes share with "
+                           "it and asks them nothing,\n"
+                           "so it works on a job that hangs. Processes of other users are shown to root alone. Without "
+                           "--once it goes on, once a\n"
+                           "second.\n\n"
+                           "  PID           of this process alone\n"
+                           "  --all         of all processes (default)\n"
+                           "  --once        once\n"
+                           "  --json        as JSON, a line each time\n"
+                           "  --help        print this\n\n"
+                           "Exit status: 0, 1 if the process has no record (no communicator under Shunt, or it may not "
+                           "be looked at), 2 for a\n"
+                           "wrong option.\n";
 
 typedef struct options {
     pid_t pid; /* 0: all */
@@ -74,8 +78,9 @@ static int show(const options_t *options)
     }
     fflush(stdout);
     if (none) {
-        fprintf(stderr, "shunt watch: process %d has no record: it has made no communicator under Shunt, has "
-                        "SHUNT_RECORD=0, or is another user's\n",
+        fprintf(stderr,
+                "shunt watch: process %d has no record: it has made no communicator under Shunt, has "
+                "SHUNT_RECORD=0, or is another user's\n",
                 (int)options->pid);
     } else if (comms == 0 && !options->json) {
         printf("no communicators\n");
