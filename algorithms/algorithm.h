@@ -144,7 +144,12 @@ typedef struct alg_control {
     uint32_t abort;  /* host -> kernel: leave every wait now */
     uint32_t status; /* kernel -> host: an alg_status_t */
     uint32_t gone;   /* host device, host -> kernel: ranks (bits) from which nothing more comes */
-    uint32_t reserved[13];
+    uint32_t reserved;
+    /* Kernel -> host, by a kernel that has waited for about a millisecond, and then every 0.1 ms: what it waits in. */
+    uint64_t wait_id;    /* alg_call_t's `id` */
+    uint64_t wait_epoch; /* the word at ALG_EPOCH_OFFSET */
+    uint64_t wait_beat;  /* another value each time */
+    uint64_t reserved_too[3];
     uint64_t stop_at[ALG_MAX_RANKS]; /* address of this rank's word at ALG_STOP_OFFSET in peer r's scratch, as kernels
                                         address it; 0: no peer to tell */
     uint64_t stop_here;              /* address of the own words at ALG_STOP_OFFSET; 0: no peer tells */
@@ -167,6 +172,7 @@ typedef struct alg_team {
     uint8_t *own_counts;       /* its counts of the rings, in the same place */
     alg_control_t *control;    /* as the device addresses it */
     uint64_t timeout_ns;       /* of one wait; 0: none */
+    uint64_t call_id;          /* of the call, as alg_call_t has it */
     uint32_t dependent_launch; /* CUDA: kernels support programmatic dependent launch (code for sm_90 or newer) */
     int32_t priority;          /* CUDA: priority of launches, as for cudaStreamCreateWithPriority; 0: none */
     uint64_t half_offset;      /* from the map */
@@ -231,6 +237,7 @@ typedef struct alg_part {
 /* One call. Kernels get a kernel_call_t instead (device/kernel_call.h). */
 typedef struct alg_call {
     alg_collective_t collective;
+    uint64_t id; /* what kernels that wait tell the host (alg_control_t); the caller puts it into the team */
     /* A collective. `count` is that of NCCL's entry point: the elements of a block where every rank has one, else of
      * the message. Buffers have any alignment that the type allows; they are disjoint, or in place as NCCL defines it.
      * A buffer that the collective does not use on this rank is not touched. */

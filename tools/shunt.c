@@ -11,6 +11,7 @@
 #include "tools/info/info.h"
 #include "tools/run/run.h"
 #include "tools/tune/tune.h"
+#include "tools/watch/watch.h"
 
 typedef struct command {
     const char *name;
@@ -23,6 +24,7 @@ static const command_t commands[] = {
     {"tune", tool_tune, "measure every algorithm on this machine, and write a table that every program then uses"},
     {"run", tool_run, "run a program with Shunt in NCCL's place: shunt run -- CMD"},
     {"doctor", tool_doctor, "check whether Shunt serves programs here, and if not, why: shunt doctor [-- CMD]"},
+    {"watch", tool_watch, "what the communicators of running processes do, and who is late: shunt watch [PID]"},
     {"info", tool_info, "devices, links, the NCCL found, settings, decision table"},
     {"settings", tool_settings, "the settings and what each means"},
 };

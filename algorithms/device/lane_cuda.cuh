@@ -125,8 +125,17 @@ LANE_FN bool lane_peer_left(volatile const alg_control_t *control)
     return any;
 }
 
+/* Tell the host what this scratch's kernels wait in: three posted writes in LANE_LOOK_NS. */
+LANE_FN void lane_tell(volatile alg_control_t *control, uint8_t *own, uint64_t call_id, uint64_t now)
+{
+    control->wait_id = call_id;
+    control->wait_epoch = lane_read_own((const uint64_t *)(own + ALG_EPOCH_OFFSET));
+    control->wait_beat = now;
+}
+
 /* Returns the deadline, 0 if there is none, or LANE_STOP. `own` is the team's. */
-LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, uint64_t timeout_ns, uint64_t deadline)
+LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, uint64_t timeout_ns, uint64_t deadline,
+                                 uint64_t call_id)
 {
     uint64_t *look = (uint64_t *)(own + ALG_LOOK_OFFSET);
     const uint64_t last = lane_read_own(look);
@@ -139,6 +148,7 @@ LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, 
             lane_leave(control, own, false);
             return LANE_STOP;
         }
+        lane_tell(control, own, call_id, now);
         if (lane_peer_left(control))
             status = ALG_STATUS_PEER_LEFT;
     }
@@ -156,11 +166,12 @@ LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, 
 }
 
 /* One lane for all of the warp that arrived together. Arguments by value: a team's address would slow the hot path. */
-LANE_COLD_FN uint64_t lane_look(volatile alg_control_t *control, uint8_t *own, uint64_t timeout_ns, uint64_t deadline)
+LANE_COLD_FN uint64_t lane_look(volatile alg_control_t *control, uint8_t *own, uint64_t timeout_ns, uint64_t deadline,
+                                uint64_t call_id)
 {
     const uint32_t here = __activemask(), first = __ffs((int)here) - 1;
     if (threadIdx.x % 32 == first)
-        deadline = lane_look_alone(control, own, timeout_ns, deadline);
+        deadline = lane_look_alone(control, own, timeout_ns, deadline, call_id);
     return __shfl_sync(here, deadline, (int)first);
 }
 
@@ -178,7 +189,7 @@ LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
 {
     if (++lane.polls % LANE_POLLS != 0)
         return false;
-    lane.deadline = lane_look(team.control, team.own, team.timeout_ns, lane.deadline);
+    lane.deadline = lane_look(team.control, team.own, team.timeout_ns, lane.deadline, team.call_id);
     return lane.deadline == LANE_STOP;
 }
 

@@ -300,6 +300,16 @@ LANE_FN uint32_t lane_look(lane_t &lane, const alg_team_t &team)
     return !missed ? ALG_STATUS_OK : missed & gone ? ALG_STATUS_PEER_DEAD : ALG_STATUS_PEER_LEFT;
 }
 
+/* Tell the host what this scratch's kernels wait in. Several lanes may do so at once: each tells the truth. */
+LANE_FN void lane_tell(const alg_team_t &team)
+{
+    alg_control_t *control = team.control;
+    __atomic_store_n(&control->wait_id, team.call_id, __ATOMIC_RELAXED);
+    __atomic_store_n(&control->wait_epoch, lane_read_own((const uint64_t *)(team.own + ALG_EPOCH_OFFSET)),
+                     __ATOMIC_RELAXED);
+    __atomic_store_n(&control->wait_beat, __atomic_load_n(&control->wait_beat, __ATOMIC_RELAXED) + 1, __ATOMIC_RELEASE);
+}
+
 /* Ranks may outnumber cores, so a waiting lane yields its core early. */
 LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
 {
@@ -310,6 +320,7 @@ LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
         lane_leave(team, false);
         return true;
     }
+    lane_tell(team);
     uint32_t status = lane_look(lane, team);
     if (status == ALG_STATUS_OK) {
         sched_yield();

@@ -124,6 +124,12 @@ static bool parse_COUNT(const char *text, void *field, char *fault)
     return parse_limited(text, MAX_BLOCKS, field);
 }
 
+static bool parse_LIMIT(const char *text, void *field, char *fault)
+{
+    (void)fault;
+    return parse_limited(text, MAX_TIMEOUT_MS, field);
+}
+
 static bool parse_TIMEOUT(const char *text, void *field, char *fault)
 {
     (void)fault;
@@ -170,6 +176,7 @@ typedef struct row {
 #define MAY_BE_EMPTY_POLICY true
 #define MAY_BE_EMPTY_SIZE false
 #define MAY_BE_EMPTY_COUNT false
+#define MAY_BE_EMPTY_LIMIT false
 #define MAY_BE_EMPTY_TIMEOUT false
 #define MAY_BE_EMPTY_LEVEL false
 

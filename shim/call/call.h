@@ -34,6 +34,7 @@ struct shim_call {
     shim_capture_t capture;
     const alg_algorithm_t *algorithm; /* serves the call */
     alg_call_t alg;
+    bool recorded;         /* in its communicator's record (note.h) */
     alg_message_t message; /* of a send or receive that is taken */
 };
 

@@ -161,6 +161,15 @@ static void finish_finalized(const shim_group_t *g)
     }
 }
 
+/* The group's calls were numbered, and were not all made. */
+static void note_failure(const shim_group_t *g)
+{
+    for (uint32_t i = 0; i < g->use_count; i++)
+        shim_record_doubt(g->uses[i].comm->record);
+    for (uint32_t i = 0; i < g->call_count; i++)
+        shim_record_doubt(g->calls[i].comm->record);
+}
+
 static ncclResult_t end_cuda(ncclSimInfo_t *info)
 {
     const shim_real_t *real = shim_real_need("ncclGroupEnd");
@@ -196,6 +205,8 @@ static ncclResult_t end_cuda(ncclSimInfo_t *info)
         shim_group_end_comms(&shim_group, 0, result);
     }
     finish_finalized(&shim_group);
+    if (simulate || shim_is_error(result))
+        note_failure(&shim_group);
     shim_group_drop(&shim_group);
     return result;
 }
@@ -217,6 +228,8 @@ static ncclResult_t end_host(ncclSimInfo_t *info)
     ncclResult_t result = shim_attach_after_group(shim_group.error);
     if (result == ncclSuccess && info == NULL)
         result = shim_group_run(&shim_group);
+    if (info != NULL || shim_is_error(result))
+        note_failure(&shim_group);
     shim_group_drop(&shim_group);
     return result;
 }

@@ -45,6 +45,7 @@ static int launch_in_order(const shim_launch_t *launch)
                             .ahead = ahead};
     if (!shim_share_grant(comm, &granted, &ask))
         team.dependent_launch = 0;
+    team.call_id = granted.id;
     if (comm->relay)
         alg_relay_call(comm->relay, &team, &granted, captured);
     error = launch->algorithm->launch_cuda(&team, &granted, launch->stream);
@@ -96,6 +97,8 @@ static ncclResult_t result_of(shim_comm_t *comm, int status)
         return ncclRemoteError;
     default:
         atomic_store(&comm->reusable, false);
+        if (atomic_load(&comm->async_error) != ncclSuccess) /* SHUNT_MISMATCH_ERROR */
+            return (ncclResult_t)atomic_load(&comm->async_error);
         shim_set_last_error("the communicator was aborted or revoked during a call");
         return ncclSystemError;
     }
@@ -109,10 +112,13 @@ ncclResult_t shim_host_run(const shim_call_t *call)
     pthread_mutex_lock(lock);
     if (atomic_load(&comm->phase) == SHIM_COMM_ATTACHED) {
         atomic_fetch_add(&comm->calls_begun, 1);
-        alg_team_t *team = alg_scratch_team(comm->scratch);
+        alg_team_t team = *alg_scratch_team(comm->scratch); /* messages and collectives run side by side */
+        team.call_id = call->alg.id;
         if (comm->relay && call->alg.collective == ALG_ALL_REDUCE)
-            alg_relay_call(comm->relay, team, &call->alg, false);
-        int status = call->algorithm->launch_host(team, &call->alg);
+            alg_relay_call(comm->relay, &team, &call->alg, false);
+        int status = call->algorithm->launch_host(&team, &call->alg);
+        if (status == ALG_STATUS_OK)
+            shim_record_ended(comm->record, call->alg.id);
         if (comm->relay && status == ALG_STATUS_OK)
             alg_relay_flush(comm->relay); /* send now: the process may be gone after the call */
         atomic_fetch_add(&comm->calls_ended, 1);

@@ -12,6 +12,7 @@
 #include "shim/base/log.h"
 #include "shim/call/check.h"
 #include "shim/call/group.h"
+#include "shim/call/note.h"
 #include "shim/call/route.h"
 #include "shim/comm/order.h"
 #include "shim/comm/stop.h"
@@ -149,7 +150,13 @@ static ncclResult_t forward(shim_call_t *call)
         result = order_before(call);
         net_device_leave(&visit);
     }
-    return result == ncclSuccess ? hand_on(real, call) : result;
+    if (result != ncclSuccess)
+        return result;
+    if (!is_empty(call)) {
+        call->algorithm = NULL; /* of a row that does not fit, say */
+        shim_note_call(call);
+    }
+    return hand_on(real, call);
 }
 
 /* ---- Making a call ------------------------------------------------------------------- */
@@ -210,6 +217,8 @@ ncclResult_t shim_call_make(shim_call_t *call)
         result = make_on_host(call);
     else if (!is_ours(call, &call->reason) || !shim_route_take(call, &result))
         result = forward(call);
+    if (shim_is_error(result))
+        shim_note_failure(call);
     if (call->start_ns != 0)
         trace(call, result);
     if (call->comm != NULL)

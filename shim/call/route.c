@@ -24,6 +24,7 @@
 #include "shim/call/check.h"
 #include "shim/call/group.h"
 #include "shim/call/launch.h"
+#include "shim/call/note.h"
 #include "shim/comm/order.h"
 #include "shim/comm/redop.h"
 #include "shim/real/real.h"
@@ -168,7 +169,11 @@ static bool take(shim_call_t *call, ncclResult_t *result)
     if (choice.algorithm == NULL)
         return false;
     shim_count_taken(call->collective, shim_call_place(call), shim_call_bytes(call), &choice);
-    *result = call->alg.count == 0 ? ncclSuccess : shim_group_depth() > 0 ? queue(call) : launch(call);
+    *result = ncclSuccess;
+    if (call->alg.count == 0)
+        return true;
+    shim_note_call(call);
+    *result = shim_group_depth() > 0 ? queue(call) : launch(call);
     return true;
 }
 
@@ -199,6 +204,7 @@ static ncclResult_t run_on_host(shim_call_t *call)
         return ncclInvalidUsage;
     }
     shim_count_taken(call->collective, shim_call_place(call), shim_call_bytes(call), &choice);
+    shim_note_call(call);
     /* A single rank has no peers: as in NCCL, its collectives run at once, even in a group. */
     if (shim_group_depth() > 0 && (call->comm->nranks > 1 || shim_call_is_message(call)))
         return shim_group_queue(call);

@@ -273,6 +273,7 @@ void shim_comm_recycle(shim_comm_t *comm)
     comm->rendezvous = NULL;
     comm->scratch = NULL;
     comm->relay = NULL;
+    comm->record = NULL;
     comm->hosts = NULL;
     comm->invitation = (net_invitation_t){0};
     comm->plan = NULL;

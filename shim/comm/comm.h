@@ -20,6 +20,7 @@
 #include "algorithms/multihost/multihost.h"
 #include "algorithms/scratch.h"
 #include "selector/selector.h"
+#include "shim/record/record.h"
 #include "transport/transport.h"
 
 /* Life of the state. Only SHIM_COMM_ATTACHED takes calls; the others forward (host mode: SHIM_COMM_ATTACHED or an
@@ -121,6 +122,7 @@ typedef struct shim_comm {
     atomic_uint references;        /* held by the table, graphs, calls in flight; the last one frees */
     _Atomic uint64_t calls_begun;  /* host mode, for watch.c: calls begun ... */
     _Atomic uint64_t calls_ended;  /* ... and ended */
+    shim_record_t *record;         /* owned; NULL: none */
     void *_Atomic redops;          /* private to redop.c: the user's operators */
     struct shim_comm *next;        /* reap and free lists; while they drain, reap.c's */
     struct shim_comm *made_before; /* private to comm.c: all states */

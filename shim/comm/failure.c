@@ -19,6 +19,20 @@ void shim_comm_fail(shim_comm_t *comm, ncclResult_t result, const char *text)
               (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, text);
 }
 
+static void fail_mismatched(shim_comm_t *comm, void *unused)
+{
+    (void)unused;
+    if (!shim_record_mismatched(comm->record) || atomic_load(&comm->phase) != SHIM_COMM_ATTACHED)
+        return;
+    shim_comm_fail(comm, ncclInvalidUsage, "its ranks have called different things (SHUNT_MISMATCH_ERROR)");
+    __atomic_store_n(&alg_scratch_control(comm->scratch)->abort, 1, __ATOMIC_RELEASE);
+}
+
+void shim_comm_fail_mismatched(void)
+{
+    shim_comm_each(fail_mismatched, NULL);
+}
+
 static const char *text_of(uint32_t status)
 {
     switch (status) {

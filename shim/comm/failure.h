@@ -11,5 +11,8 @@
 void shim_comm_fail(shim_comm_t *comm, ncclResult_t result, const char *text);
 /* Likewise, with ncclRemoteError: a call's kernel ended with this status. */
 void shim_comm_fail_call(shim_comm_t *comm, uint32_t status);
+/* Likewise, with ncclInvalidUsage: all communicators whose ranks have called different things (shim_record_mismatched).
+ */
+void shim_comm_fail_mismatched(void);
 
 #endif

@@ -119,7 +119,8 @@ static void free_scratch(bool bounded)
 
 static void comm_free(shim_comm_t *comm)
 {
-    shim_share_release(comm); /* it asks for the event, which the next line destroys */
+    shim_record_end(comm->record); /* it reads the scratch's control words */
+    shim_share_release(comm);      /* it asks for the event, which the next line destroys */
     shim_drain_forget(comm);
     shim_redop_forget(comm);
     shim_shrink_forget(comm);

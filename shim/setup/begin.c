@@ -68,6 +68,8 @@ void shim_setup_start_clock(shim_setup_t *setup, bool all_here)
 static int post_identity(shim_setup_t *setup)
 {
     shim_identity_t identity;
+    if (!setup->comm->record && setup->comm->nranks > 1)
+        setup->comm->record = shim_record_new();
     int error = shim_identity_fill(setup, &identity);
     setup->stage = STAGE_IDENTITY;
     return error ? error : net_post(setup->rendezvous, STAGE_IDENTITY, &identity, sizeof(identity));

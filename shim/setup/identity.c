@@ -29,7 +29,7 @@
 
 /* Version of the records, of the scratch's map and of the kernels' protocol. Raise it when one of these changes:
  * ranks of two builds with the same version number must not meet. */
-enum { RECORD_LAYOUT = 12 };
+enum { RECORD_LAYOUT = 13 };
 #define MOST_SCRATCH_BYTES (UINT64_C(16) << 30) /* as settings.def allows */
 
 _Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does not fit into a record");
@@ -187,6 +187,7 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     identity->farthest = farthest_peer();
     identity->shared_memory = setup->request.host || !variable_is_on("NCCL_SHM_DISABLE");
     identity->device = (uint32_t)comm->device;
+    shim_record_offer(comm->record, &identity->record);
     sel_gpu_kind_t kind;
     int error = setup->request.host ? 0 : shim_link_gpu(comm->device, &identity->gpu, &kind);
     /* If the ranks' GPUs differ in kind, the table does not apply, and sel_plan_init leaves it out. */

@@ -45,6 +45,7 @@ typedef struct shim_identity {
     uint32_t shared_memory; /* host memory may be tried */
     uint32_t farthest; /* a sel_link_t: the largest distance allowed for peer access; SEL_LINK_HOST: no peer access */
     uint32_t device;
+    shim_record_offer_t record; /* of its calls */
     sel_settings_t settings;
 } shim_identity_t;
 

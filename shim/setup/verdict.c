@@ -73,6 +73,35 @@ static void warn_of_bits(const shim_comm_t *comm, const char *reason)
                   (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, reason);
 }
 
+/* The record's peers: those of this host. Of ranks of several hosts nothing is known but the own one. */
+static void meet_records(const shim_setup_t *setup)
+{
+    const shim_comm_t *comm = setup->comm;
+    for (uint32_t r = 0; !setup->across && r < comm->nranks; r++)
+        shim_record_meet(comm->record, r, &setup->identity[r].process, &setup->identity[r].record);
+    if (setup->across)
+        shim_record_meet(comm->record, setup->across->rank, &setup->identity[comm->rank].process,
+                         &setup->identity[comm->rank].record);
+}
+
+/* `comm` has its rank among all hosts' again. */
+static void begin_record(shim_comm_t *comm, bool attached)
+{
+    if (!comm->record)
+        return;
+    const bool host = atomic_load(&comm->host);
+    const shim_record_about_t about = {.comm = net_key_name(&comm->key).word[0],
+                                       .rank = comm->rank,
+                                       .nranks = comm->nranks,
+                                       .device = host ? -1 : comm->device,
+                                       .attached = attached,
+                                       .control = attached ? alg_scratch_control(comm->scratch) : NULL,
+                                       .phase = &comm->phase,
+                                       .living = SHIM_COMM_ATTACHED};
+    shim_record_on_mismatch(shim_comm_fail_mismatched);
+    shim_record_begin(comm->record, &about);
+}
+
 static void conclude_forward(shim_setup_t *setup, const char *reason)
 {
     shim_comm_t *comm = setup->comm;
@@ -86,7 +115,10 @@ static void conclude_forward(shim_setup_t *setup, const char *reason)
     setup->plan = NULL;
     setup->done = true;
     const bool logs = logs_for_process(setup);
+    if (setup->identity)
+        meet_records(setup);
     shim_setup_forget_across(setup);
+    begin_record(comm, false);
 
     if (setup->request.host) {
         conclude_broken(setup, reason);
@@ -219,6 +251,7 @@ static void conclude_attached(shim_setup_t *setup)
         shim_share_join(comm);
         shim_comm_stop_at_exit();
     }
+    meet_records(setup);
     shim_setup_forget_across(setup);
     if (host) {
         comm->rendezvous = setup->rendezvous;
@@ -229,6 +262,7 @@ static void conclude_attached(shim_setup_t *setup)
     setup->met = true;
     int joining = SHIM_COMM_JOINING;
     atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_ATTACHED);
+    begin_record(comm, true);
     if (setup->request.regroup)
         show_split(setup);
     if (logs)

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * note.h - calls in their communicator's record (shim/record/).
+ */
+#ifndef SHUNT_SHIM_NOTE_H
+#define SHUNT_SHIM_NOTE_H
+
+#include "shim/call/call.h"
+
+/* A call that is not empty begins: it was taken and has its algorithm, or is to be forwarded. Once a call. */
+void shim_note_call(shim_call_t *call);
+/* It has failed on this rank, after shim_note_call. */
+void shim_note_failure(const shim_call_t *call);
+
+#endif

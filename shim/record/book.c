@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * book.c - this process's book: its slots, and the peers' books (layout.h).
+ *
+ * The book is mapped once, for as many slots as it may ever have; the file grows behind the mapping. The own mapping
+ * and those of peers live as long as the process: a process has few peers, and a mapping of memory that is never
+ * touched costs nothing. A forked child forgets the book, and makes one of its own on need.
+ */
+#define _GNU_SOURCE
+#include "shim/record/book.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "shim/base/log.h"
+#include "shim/base/settings.h"
+
+/* A mapped book, the own one or a peer's; never unmapped. */
+typedef struct seen {
+    struct seen *next;
+    net_mark_t mark;
+    record_mapped_t mapped;
+} seen_t;
+
+net_lock_t record_lock = NET_LOCK_INITIALIZER;
+
+static record_book_t *g_book;
+static int g_file = -1;
+static net_mark_t g_mark;
+static uint32_t g_slots;
+static shim_record_t *g_record[RECORD_MOST_SLOTS];
+static seen_t *g_seen;
+static bool g_refused; /* no book can be had */
+static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
+
+static void store(_Atomic uint64_t *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+static uint64_t load(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+/* Under the lock. */
+static seen_t *find_seen(const net_mark_t *mark)
+{
+    seen_t *seen = g_seen;
+    while (seen && (seen->mark.inode != mark->inode || seen->mark.device != mark->device))
+        seen = seen->next;
+    return seen;
+}
+
+/* Under the lock: `book` and `slots` are to be found by this mark. */
+static seen_t *add_seen(const net_mark_t *mark, const record_book_t *book, uint32_t slots)
+{
+    seen_t *seen = malloc(sizeof *seen);
+    if (seen) {
+        *seen = (seen_t){.next = g_seen, .mark = *mark, .mapped.book = book};
+        atomic_init(&seen->mapped.slots, slots);
+        g_seen = seen;
+    }
+    return seen;
+}
+
+/* ---- The own book --------------------------------------------------------------------- */
+
+/* The parent's mapping stays, untouched. */
+static void forget_in_child(void)
+{
+    if (g_book)
+        net_close(g_file, &g_mark);
+    g_book = NULL;
+    g_file = -1;
+    g_slots = 0;
+    g_seen = NULL;
+    memset(g_record, 0, sizeof g_record);
+    record_watch_forget();
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, forget_in_child);
+}
+
+static bool grow(uint32_t slots)
+{
+    if (ftruncate(g_file, (off_t)RECORD_BOOK_BYTES(slots)) != 0)
+        return false;
+    g_slots = slots;
+    return true;
+}
+
+static void fill_head(record_book_t *book)
+{
+    const net_process_t self = net_process_self();
+    for (uint32_t i = 0; i < alg_registry_count && i < RECORD_ALGORITHMS; i++) {
+        store(&book->algorithm[i].address, (uintptr_t)alg_registry[i]->name);
+        snprintf(book->algorithm[i].name, RECORD_NAME_BYTES, "%s", alg_registry[i]->name);
+    }
+    atomic_store(&book->version, RECORD_VERSION);
+    atomic_store(&book->pid, self.pid);
+    store(&book->start_ticks, self.start_ticks);
+    atomic_store(&book->magic, RECORD_MAGIC);
+}
+
+static int open_book(void)
+{
+    struct stat info;
+    const int fd = net_descriptor(memfd_create(RECORD_FILE, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (fd < 0)
+        return -errno;
+    void *at = MAP_FAILED;
+    if (fchmod(fd, 0600) == 0 && ftruncate(fd, RECORD_PAGE) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0 &&
+        fstat(fd, &info) == 0)
+        at =
+            mmap(NULL, RECORD_BOOK_BYTES(RECORD_MOST_SLOTS), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (at == MAP_FAILED) {
+        const int error = -errno;
+        close(fd);
+        return error;
+    }
+    g_file = fd;
+    g_mark = (net_mark_t){info.st_dev, info.st_ino};
+    g_book = at;
+    fill_head(g_book);
+    (void)add_seen(&g_mark, g_book, 0);
+    return 0;
+}
+
+/* Under the lock. A system that refuses a memfd has no record of calls, and no reports of hangs. */
+static bool has_book(void)
+{
+    if (g_book || g_refused)
+        return g_book != NULL;
+    pthread_once(&g_fork_once, watch_forks);
+    const int error = open_book();
+    g_refused = error != 0;
+    return !error;
+}
+
+/* Under the lock. */
+static shim_record_t *free_record(void)
+{
+    uint32_t i = 0;
+    while (i < g_slots && g_record[i]->used)
+        i++;
+    if (i < g_slots)
+        return g_record[i];
+    shim_record_t *record = i < RECORD_MOST_SLOTS ? calloc(1, sizeof *record) : NULL;
+    if (!record)
+        return NULL;
+    /* The descriptor is asked first: a program that became a daemon has closed it. */
+    if (!net_means(g_file, &g_mark) || !grow(i + 1)) {
+        free(record);
+        return NULL;
+    }
+    record->number = i;
+    record->slot = record_slot_at(g_book, i);
+    atomic_store_explicit(&g_book->slots, i + 1, memory_order_release);
+    g_record[i] = record;
+    return record;
+}
+
+/* A slot that was used before: its life says to readers that it is another's now. */
+static void begin_slot(shim_record_t *record)
+{
+    record_slot_t *slot = record->slot;
+    const uint64_t life = load(&slot->life);
+    memset((uint8_t *)slot + offsetof(record_slot_t, comm), 0, sizeof *slot - offsetof(record_slot_t, comm));
+    memset(record_ring(slot), 0, RECORD_CALLS * sizeof(record_entry_t));
+    atomic_store_explicit(&slot->life, life + 1, memory_order_release);
+    const uint32_t number = record->number;
+    *record = (shim_record_t){.slot = slot, .number = number, .used = true};
+}
+
+shim_record_t *shim_record_new(void)
+{
+    if (!shim_settings()->record)
+        return NULL;
+    net_lock_take(&record_lock);
+    shim_record_t *record = has_book() ? free_record() : NULL;
+    if (record)
+        begin_slot(record);
+    net_lock_give(&record_lock);
+    return record;
+}
+
+void shim_record_end(shim_record_t *record)
+{
+    if (!record)
+        return;
+    net_lock_take(&record_lock);
+    record->watched = false;
+    store(&record->slot->wait_id, 0);
+    atomic_store(&record->slot->state, RECORD_ENDED);
+    atomic_store_explicit(&record->slot->life, load(&record->slot->life) + 1, memory_order_release);
+    record->used = false;
+    net_lock_give(&record_lock);
+}
+
+shim_record_t *record_number(uint32_t i)
+{
+    return i < g_slots ? g_record[i] : NULL;
+}
+
+void record_beat(uint64_t now_ns)
+{
+    if (g_book)
+        store(&g_book->beat_ns, now_ns);
+}
+
+/* ---- Peers ---------------------------------------------------------------------------- */
+
+void shim_record_offer(const shim_record_t *record, shim_record_offer_t *offer)
+{
+    *offer = (shim_record_offer_t){.descriptor = -1};
+    if (record)
+        *offer = (shim_record_offer_t){
+            .descriptor = g_file, .mark = g_mark, .life = load(&record->slot->life), .slot = record->number};
+}
+
+/* Open a peer's book. Checked before: a wrong number must not make this process open a device or a pipe. */
+static int open_peer(const net_process_t *process, const shim_record_offer_t *offer)
+{
+    static const char name[] = "/memfd:" RECORD_FILE;
+    char path[64], link[64] = "";
+    snprintf(path, sizeof path, "/proc/%" PRId64 "/fd/%" PRId64, process->pid, offer->descriptor);
+    if (readlink(path, link, sizeof link - 1) < 0 || strncmp(link, name, sizeof name - 1) != 0)
+        return -1;
+    const int fd = net_descriptor(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (fd >= 0 && !net_means(fd, &offer->mark)) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Under the lock. The file is opened each time, since it may have grown. */
+static const record_mapped_t *see_book(const net_process_t *process, const shim_record_offer_t *offer)
+{
+    seen_t *seen = find_seen(&offer->mark);
+    uint32_t slots = g_slots;
+    if (seen && seen->mapped.book == g_book) {
+        atomic_store(&seen->mapped.slots, slots);
+        return &seen->mapped;
+    }
+    const int fd = open_peer(process, offer);
+    if (fd < 0)
+        return NULL;
+    slots = record_book_slots(fd);
+    if (seen) {
+        atomic_store(&seen->mapped.slots, slots);
+    } else {
+        const record_book_t *book = record_book_map(fd, &slots);
+        seen = book ? add_seen(&offer->mark, book, slots) : NULL;
+    }
+    close(fd);
+    return seen ? &seen->mapped : NULL;
+}
+
+void shim_record_meet(shim_record_t *record, uint32_t rank, const net_process_t *process,
+                      const shim_record_offer_t *offer)
+{
+    if (!record || rank >= ALG_MAX_RANKS)
+        return;
+    record_view_t *view = &record->peer[rank];
+    const net_process_t self = net_process_self();
+    *view = (record_view_t){.pid = process->pid, .start_ticks = process->start_ticks};
+    view->seen = process->pid_namespace == self.pid_namespace;
+    if (process->time_namespace != self.time_namespace)
+        view->start_ticks = 0;
+    net_lock_take(&record_lock);
+    const record_mapped_t *mapped = view->seen && offer->descriptor >= 0 ? see_book(process, offer) : NULL;
+    if (mapped && offer->slot < atomic_load(&mapped->slots)) {
+        view->mapped = mapped;
+        view->slot = record_slot_at(mapped->book, offer->slot);
+        view->life = offer->life;
+    }
+    net_lock_give(&record_lock);
+    record_peer_t *peer = &record->slot->peer[rank];
+    atomic_store(&peer->pid, view->seen ? process->pid : 0);
+    store(&peer->start_ticks, view->start_ticks);
+    atomic_store(&peer->slot, offer->slot);
+    store(&peer->life, view->slot ? offer->life : 0);
+}
+
+static void fill_slot(shim_record_t *record, const shim_record_about_t *about)
+{
+    record_slot_t *slot = record->slot;
+    record->about = *about;
+    store(&slot->comm, about->comm);
+    atomic_store(&slot->rank, about->rank);
+    atomic_store(&slot->nranks, about->nranks);
+    atomic_store(&slot->device, about->device);
+    atomic_store(&slot->state, about->attached ? RECORD_ATTACHED : RECORD_FORWARDS);
+}
+
+void shim_record_begin(shim_record_t *record, const shim_record_about_t *about)
+{
+    if (!record || about->nranks > ALG_MAX_RANKS)
+        return;
+    net_lock_take(&record_lock);
+    fill_slot(record, about);
+    if (about->control)
+        record->beat = __atomic_load_n(&about->control->wait_beat, __ATOMIC_ACQUIRE);
+    record->watched = true;
+    const bool running = record_watch_start();
+    net_lock_give(&record_lock);
+    if (!running)
+        shim_info("no thread to watch calls could be started, so hangs are not reported");
+}
+
+/* ---- Calls ---------------------------------------------------------------------------- */
+
+static uint64_t coarse_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+static record_kind_t kind_of(const shim_record_call_t *call)
+{
+    if (call->captured)
+        return RECORD_CAPTURED;
+    return call->sign.collective < ALG_COLLECTIVE_COUNT ? RECORD_COLLECTIVE : RECORD_MESSAGE;
+}
+
+/* Threads that call on one communicator at once take entries of their own. */
+uint64_t shim_record_call(shim_record_t *record, const shim_record_call_t *call)
+{
+    if (!record)
+        return 0;
+    record_slot_t *slot = record->slot;
+    record_sign_t sign = call->sign;
+    sign.kind = kind_of(call);
+    const uint64_t sequence = atomic_fetch_add_explicit(&slot->entries, 1, memory_order_relaxed) + 1;
+    record_entry_t *entry = &record_ring(slot)[sequence % RECORD_CALLS];
+    store(&entry->sequence, 0);
+    atomic_thread_fence(memory_order_release);
+    sign.number = atomic_fetch_add_explicit(&slot->made[sign.kind], 1, memory_order_relaxed) + 1;
+    const uint64_t id = record_id(&sign);
+    store(&entry->id, id);
+    store(&entry->number, sign.number);
+    store(&entry->count, sign.count);
+    store(&entry->place, (uint64_t)call->flags << 32 | call->place);
+    store(&entry->stream, (uintptr_t)call->stream);
+    store(&entry->time_ns, coarse_now_ns());
+    store(&entry->algorithm, (uintptr_t)call->algorithm);
+    atomic_store_explicit(&entry->sequence, sequence, memory_order_release);
+    if (sign.kind == RECORD_CAPTURED)
+        store(&slot->captured_hash,
+              (load(&slot->captured_hash) ^ (id & 0x7ff) ^ sign.count) * UINT64_C(0x9e3779b97f4a7c15));
+    return id;
+}
+
+void shim_record_doubt(shim_record_t *record)
+{
+    if (record)
+        atomic_fetch_add_explicit(&record->slot->doubts, 1, memory_order_relaxed);
+}
+
+void shim_record_ended(shim_record_t *record, uint64_t id)
+{
+    if (!record)
+        return;
+    const record_sign_t sign = record_unpack(id, record->slot->made);
+    if (sign.kind != RECORD_COLLECTIVE)
+        return;
+    store(&record->slot->ended_ns, coarse_now_ns());
+    atomic_store_explicit(&record->slot->ended, sign.number, memory_order_release);
+}
+
+bool shim_record_mismatched(const shim_record_t *record)
+{
+    return record && atomic_load(&record->mismatched);
+}

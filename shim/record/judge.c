@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* judge.c - see judge.h. */
+#define _GNU_SOURCE
+#include "shim/record/judge.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { EPOCH_BITS = 16 }; /* below the number of a call (algorithms/device/epoch.h) */
+
+static uint64_t load(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+/* ---- Reading --------------------------------------------------------------------------- */
+
+uint32_t record_book_slots(int fd)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0 || info.st_size < RECORD_PAGE)
+        return 0;
+    const uint64_t slots = ((uint64_t)info.st_size - RECORD_PAGE) / RECORD_SLOT_BYTES;
+    return slots < RECORD_MOST_SLOTS ? (uint32_t)slots : (uint32_t)RECORD_MOST_SLOTS;
+}
+
+const record_book_t *record_book_map(int fd, uint32_t *slots)
+{
+    struct stat info;
+    const int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &info) != 0 || info.st_size < RECORD_PAGE)
+        return NULL;
+    const size_t bytes = RECORD_BOOK_BYTES(RECORD_MOST_SLOTS); /* it may grow */
+    void *at = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED)
+        return NULL;
+    const record_book_t *book = at;
+    if (atomic_load_explicit(&book->magic, memory_order_acquire) != RECORD_MAGIC ||
+        atomic_load(&book->version) != RECORD_VERSION) {
+        munmap(at, bytes);
+        return NULL;
+    }
+    *slots = record_book_slots(fd);
+    return book;
+}
+
+bool record_view_lives(const record_view_t *view)
+{
+    return atomic_load_explicit(&view->slot->life, memory_order_acquire) == view->life;
+}
+
+/* False while it is written, or was overwritten meanwhile. */
+static bool read_entry(const record_entry_t *entry, record_made_t *made, uint64_t *sequence)
+{
+    *sequence = atomic_load_explicit(&entry->sequence, memory_order_acquire);
+    const _Atomic uint64_t none[RECORD_KINDS] = {0};
+    const uint64_t id = load(&entry->id);
+    made->sign = record_unpack(id, none);
+    made->sign.number = load(&entry->number);
+    made->sign.count = load(&entry->count);
+    const uint64_t place = load(&entry->place);
+    made->flags = (uint32_t)(place >> 32);
+    made->place = (uint32_t)place;
+    made->stream = load(&entry->stream);
+    made->time_ns = load(&entry->time_ns);
+    made->algorithm = load(&entry->algorithm);
+    atomic_thread_fence(memory_order_acquire);
+    return *sequence != 0 && load(&entry->sequence) == *sequence;
+}
+
+bool record_find(const record_slot_t *slot, record_kind_t kind, uint64_t number, record_made_t *made)
+{
+    /* Where it is if all calls since were of this kind; else before that. */
+    const uint64_t guess = load(&slot->entries) - (load(&slot->made[kind]) - number);
+    for (uint32_t i = 0; i < RECORD_CALLS; i++) {
+        const record_entry_t *entry = &record_ring(slot)[(guess - i) % RECORD_CALLS];
+        uint64_t sequence;
+        record_made_t read;
+        if (load(&entry->number) == number && read_entry(entry, &read, &sequence) && read.sign.kind == kind &&
+            read.sign.number == number) {
+            *made = read;
+            return true;
+        }
+    }
+    return false;
+}
+
+bool record_last(const record_slot_t *slot, record_made_t *made)
+{
+    const uint64_t last = load(&slot->entries);
+    uint64_t sequence;
+    return last != 0 && read_entry(&record_ring(slot)[last % RECORD_CALLS], made, &sequence) && sequence == last;
+}
+
+void record_algorithm(const record_book_t *book, uint64_t address, char name[RECORD_NAME_BYTES])
+{
+    snprintf(name, RECORD_NAME_BYTES, "%s", address == 0 ? "NCCL" : "");
+    for (uint32_t i = 0; address != 0 && i < RECORD_ALGORITHMS; i++) {
+        if (load(&book->algorithm[i].address) == address) {
+            memcpy(name, book->algorithm[i].name, RECORD_NAME_BYTES - 1);
+            name[RECORD_NAME_BYTES - 1] = '\0';
+            return;
+        }
+    }
+}
+
+/* ---- Agreement ------------------------------------------------------------------------- */
+
+/* Data that is only moved may have another type on each rank, if it has as many bytes. */
+bool record_agree(const record_made_t *one, const record_made_t *other)
+{
+    const record_sign_t *a = &one->sign, *b = &other->sign;
+    if (a->collective != b->collective || a->collective >= ALG_COLLECTIVE_COUNT)
+        return a->collective == b->collective;
+    const alg_collective_t collective = (alg_collective_t)a->collective;
+    if (alg_collective_rooted(collective) && one->place != other->place)
+        return false;
+    if (alg_collective_reduces(collective))
+        return a->count == b->count && a->type == b->type && a->op == b->op;
+    return a->count * alg_type_bytes((alg_type_t)a->type) == b->count * alg_type_bytes((alg_type_t)b->type);
+}
+
+bool record_comparable(const record_slot_t *one, const record_slot_t *other)
+{
+    return load(&one->doubts) == 0 && load(&other->doubts) == 0 &&
+           load(&one->made[RECORD_CAPTURED]) == load(&other->made[RECORD_CAPTURED]) &&
+           load(&one->captured_hash) == load(&other->captured_hash);
+}
+
+/* ---- Processes ------------------------------------------------------------------------- */
+
+/* Field 3 of /proc/<pid>/stat is the state, 20 the number of threads, 22 the start time; the command in parentheses may
+ * contain any character. A process whose first thread has ended shows as a zombie, but has other threads. */
+record_process_t record_process_state(int64_t pid, uint64_t start_ticks)
+{
+    char path[48], text[1024], state = 0;
+    int64_t threads = 0;
+    uint64_t start = 0;
+    snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? RECORD_GONE : RECORD_RUNS;
+    const ssize_t size = read(fd, text, sizeof text - 1);
+    const int error = errno;
+    close(fd);
+    if (size < 0)
+        return error == ESRCH ? RECORD_GONE : RECORD_RUNS;
+    text[size] = '\0';
+    const char *field = strrchr(text, ')');
+    if (!field || sscanf(field + 1,
+                         " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %" SCNd64 " %*d %" SCNu64,
+                         &state, &threads, &start) != 3)
+        return RECORD_RUNS;
+    if ((start_ticks != 0 && start != start_ticks) || ((state == 'Z' || state == 'X' || state == 'x') && threads <= 1))
+        return RECORD_GONE;
+    return state == 'T' || state == 't' ? RECORD_STOPPED : RECORD_RUNS;
+}
+
+/* ---- Judging ---------------------------------------------------------------------------- */
+
+static uint64_t since(uint64_t now_ns, uint64_t then_ns)
+{
+    return now_ns > then_ns ? now_ns - then_ns : 0;
+}
+
+static bool in_use(const record_slot_t *slot)
+{
+    return load(&slot->life) & 1;
+}
+
+/* Whether the process has other ranks of the communicator: then its other communicators may be those ranks'. */
+static bool has_other_ranks(const record_view_t *view)
+{
+    const uint32_t slots = atomic_load(&view->mapped->slots);
+    uint32_t ranks = 0;
+    for (uint32_t i = 0; i < slots; i++) {
+        const record_slot_t *slot = record_slot_at(view->mapped->book, i);
+        ranks += in_use(slot) && load(&slot->comm) == load(&view->slot->comm);
+    }
+    return ranks > 1;
+}
+
+/* Another call that the rank waits in: on this communicator, or the longest wait on another one. */
+static void find_wait(const record_view_t *view, record_rank_t *rank)
+{
+    const uint32_t slots = atomic_load(&view->mapped->slots);
+    const bool alone = !has_other_ranks(view);
+    for (uint32_t i = 0; i < slots; i++) {
+        const record_slot_t *slot = record_slot_at(view->mapped->book, i);
+        const uint64_t id = load(&slot->wait_id), wait_ns = load(&slot->wait_ns);
+        const bool same = slot == view->slot;
+        if (!in_use(slot) || id == 0 || rank->same_comm || (!same && (!alone || wait_ns < rank->waits_ns)))
+            continue;
+        rank->elsewhere = true;
+        rank->same_comm = same;
+        rank->waits = record_unpack(id, slot->made);
+        rank->waits_ranks = atomic_load(&slot->nranks);
+        rank->waits_ns = wait_ns;
+    }
+}
+
+static void find_last(const record_slot_t *slot, uint64_t now_ns, record_rank_t *rank)
+{
+    rank->has_last = record_last(slot, &rank->last);
+    if (!rank->has_last)
+        return;
+    rank->last_ago_ns = since(now_ns, rank->last.time_ns);
+    rank->ended = rank->last.sign.kind == RECORD_COLLECTIVE && load(&slot->ended) >= rank->last.sign.number;
+    rank->ended_ago_ns = since(now_ns, load(&slot->ended_ns));
+}
+
+/* It waits in this very call. In a graph's the epoch tells: a replay makes no calls. */
+bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot)
+{
+    const uint64_t id = load(&slot->wait_id);
+    if (id == 0)
+        return false;
+    const record_sign_t sign = record_unpack(id, slot->made);
+    const bool captured = waiting->sign.kind == RECORD_CAPTURED || sign.kind == RECORD_CAPTURED;
+    if (captured)
+        return load(&slot->wait_epoch) >> EPOCH_BITS == waiting->epoch >> EPOCH_BITS;
+    if (waiting->sign.kind == RECORD_MESSAGE)
+        return sign.kind == RECORD_MESSAGE;
+    return sign.kind == waiting->sign.kind && sign.number == waiting->sign.number;
+}
+
+/* The rank has made the call of this number, if its entry says so; with another signature, OTHER_CALL. */
+static record_cause_t judge_call(const record_waiting_t *waiting, const record_slot_t *waiter,
+                                 const record_slot_t *slot, record_rank_t *rank)
+{
+    record_made_t own, theirs;
+    const record_sign_t *sign = &waiting->sign;
+    if (sign->kind == RECORD_COLLECTIVE && record_find(waiter, RECORD_COLLECTIVE, sign->number, &own) &&
+        record_find(slot, RECORD_COLLECTIVE, sign->number, &theirs) && !record_agree(&own, &theirs)) {
+        rank->has_other = true;
+        rank->other = theirs;
+        return RECORD_OTHER_CALL;
+    }
+    if (record_waits_too(waiting, slot))
+        return RECORD_IN_IT;
+    if (sign->kind == RECORD_COLLECTIVE && load(&slot->made[RECORD_COLLECTIVE]) < sign->number)
+        return RECORD_NOT_CALLED;
+    if (waiting->forwarded || (sign->kind == RECORD_COLLECTIVE && load(&slot->ended) >= sign->number))
+        return RECORD_IN_IT;
+    return RECORD_NOT_BEGUN;
+}
+
+record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t *waiter, const record_view_t *view,
+                           uint32_t rank, uint64_t now_ns)
+{
+    record_rank_t judged = {.rank = rank, .cause = RECORD_UNSEEN, .pid = view->pid, .device = -1};
+    if (!view->seen || view->pid == 0)
+        return judged;
+    const record_process_t process = record_process_state(view->pid, view->start_ticks);
+    const bool lives = view->slot && record_view_lives(view);
+    const bool doubt = lives && waiting->sign.kind == RECORD_COLLECTIVE && !record_comparable(waiter, view->slot);
+    if (lives) {
+        judged.device = atomic_load(&view->slot->device);
+        find_last(view->slot, now_ns, &judged);
+        judged.cause = doubt ? (record_waits_too(waiting, view->slot) ? RECORD_IN_IT : RECORD_UNSEEN)
+                             : judge_call(waiting, waiter, view->slot, &judged);
+    }
+    if (judged.cause == RECORD_IN_IT || judged.cause == RECORD_OTHER_CALL)
+        return judged;
+    if (process == RECORD_GONE)
+        judged.cause = RECORD_DEAD;
+    else if (view->slot && (!lives || atomic_load(&view->slot->state) == RECORD_ENDED))
+        judged.cause = RECORD_LEFT;
+    else if (process == RECORD_STOPPED)
+        judged.cause = RECORD_HELD;
+    else if (lives)
+        find_wait(view, &judged);
+    return judged;
+}

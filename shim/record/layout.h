@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * layout.h - the record of a process's communicators, as it lies in memory that peers and `shunt watch` map to read.
+ *
+ * A process has one book: a memfd named RECORD_FILE, mode 0600, which grows by a slot for each communicator (of each
+ * rank) that it has at once. Peers open it through /proc/<pid>/fd, which the kernel allows to the same user and root.
+ * It has no name, so a crash leaves nothing behind. It is sealed against shrinking, so a reader never faults.
+ *
+ * Every word has one process that writes it, and readers take no lock. A reader that finds a word of a slot's life, or
+ * an entry's sequence, changed throws away what it has read; a writer that dies half way leaves an entry that never
+ * becomes valid. Readers trust no number: the writer may be broken.
+ */
+#ifndef SHUNT_RECORD_LAYOUT_H
+#define SHUNT_RECORD_LAYOUT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "algorithms/algorithm.h"
+
+#define RECORD_FILE "shunt-record"
+#define RECORD_MAGIC UINT64_C(0x53484e5452454331)
+enum {
+    RECORD_VERSION = 1,
+    RECORD_CALLS = 256,       /* of a ring; a power of two */
+    RECORD_PAGE = 4096,       /* before the first slot, and before the ring of each */
+    RECORD_MOST_SLOTS = 1024, /* communicators of a process at once that are recorded */
+    RECORD_ALGORITHMS = 48,   /* whose names the book has */
+    RECORD_NAME_BYTES = 24
+};
+
+/* Calls of a kind have numbers of their own, from 1. */
+typedef enum record_kind {
+    RECORD_COLLECTIVE, /* not captured: the ranks' numbers agree */
+    RECORD_MESSAGE,    /* sends, receives and one-sided calls, not captured: each rank has its own number of them */
+    RECORD_CAPTURED,   /* put into a graph, whose replays are not seen here */
+    RECORD_KINDS
+} record_kind_t;
+
+/* Flags of an entry. */
+enum { RECORD_FORWARDED = 1, RECORD_GROUPED = 2, RECORD_CAPTURE_UNKNOWN = 4 };
+
+/* Beyond alg_collective_t. */
+enum { RECORD_SEND = ALG_COLLECTIVE_COUNT, RECORD_RECV };
+
+/* A call. 64 bytes, so that one cache line is written. */
+typedef struct record_entry {
+    _Atomic uint64_t sequence; /* the entry's number in the ring, from 1; 0 while it is written */
+    _Atomic uint64_t id;       /* record_id */
+    _Atomic uint64_t number;   /* of its kind */
+    _Atomic uint64_t count;
+    _Atomic uint64_t place;     /* root or peer in the low half, flags in the high */
+    _Atomic uint64_t stream;    /* its handle */
+    _Atomic uint64_t time_ns;   /* CLOCK_MONOTONIC_COARSE */
+    _Atomic uint64_t algorithm; /* address of its name, which the book resolves; 0: the real NCCL's */
+} record_entry_t;
+
+/* A peer, to be found by `shunt watch`. */
+typedef struct record_peer {
+    _Atomic int64_t pid; /* as its own /proc names it; 0: not known */
+    _Atomic uint64_t start_ticks;
+    _Atomic uint32_t slot;
+    _Atomic uint32_t reserved;
+    _Atomic uint64_t life; /* of the slot */
+} record_peer_t;
+
+typedef enum record_state { RECORD_SETTING_UP, RECORD_ATTACHED, RECORD_FORWARDS, RECORD_ENDED } record_state_t;
+
+/* A communicator of one rank. */
+typedef struct record_slot {
+    _Atomic uint64_t life; /* odd while in use, and another each time */
+    _Atomic uint64_t comm; /* the same on all ranks */
+    _Atomic uint32_t rank, nranks;
+    _Atomic int32_t device; /* CUDA ordinal; -1: the host device */
+    _Atomic uint32_t state; /* record_state_t */
+    record_peer_t peer[ALG_MAX_RANKS];
+    /* By the calls. */
+    _Alignas(64) _Atomic uint64_t entries; /* of the ring, so far */
+    _Atomic uint64_t made[RECORD_KINDS];
+    _Atomic uint64_t captured_hash; /* of the captured calls' signatures in their order */
+    _Atomic uint64_t doubts;        /* calls that failed, so numbers may differ from the peers' */
+    /* Host device: collectives that have ended. */
+    _Atomic uint64_t ended, ended_ns;
+    /* By the watcher. */
+    _Alignas(64) _Atomic uint64_t wait_id; /* what its kernels wait in; 0: nothing is known to wait */
+    _Atomic uint64_t wait_epoch;
+    _Atomic uint64_t wait_ns;  /* how long, while the process ran */
+    _Atomic uint64_t mismatch; /* this rank has failed its communicator, since ranks called different things */
+} record_slot_t;
+
+/* Page 0. */
+typedef struct record_book {
+    _Atomic uint64_t magic;
+    _Atomic uint32_t version, slots;
+    _Atomic int64_t pid;
+    _Atomic uint64_t start_ticks;
+    _Atomic uint64_t beat_ns; /* net_now_ns of the watcher's last look */
+    struct {
+        _Atomic uint64_t address;
+        char name[RECORD_NAME_BYTES];
+    } algorithm[RECORD_ALGORITHMS]; /* complete before the magic */
+} record_book_t;
+
+enum { RECORD_SLOT_BYTES = RECORD_PAGE + RECORD_CALLS * sizeof(record_entry_t) };
+#define RECORD_BOOK_BYTES(slots) (RECORD_PAGE + (size_t)(slots)*RECORD_SLOT_BYTES)
+
+_Static_assert(sizeof(record_entry_t) == 64, "record_entry_t");
+_Static_assert(sizeof(record_slot_t) <= RECORD_PAGE && sizeof(record_book_t) <= RECORD_PAGE, "a head is one page");
+_Static_assert(ALG_MAX_RANKS *RECORD_SLOT_BYTES <= 256 * 1024, "what a communicator may take");
+_Static_assert((int)RECORD_RECV < 16 && (int)ALG_TYPE_COUNT <= 16 && (int)ALG_PREMUL_SUM < 8, "fields of an id");
+
+static inline record_slot_t *record_slot_at(const record_book_t *book, uint32_t slot)
+{
+    return (record_slot_t *)((uintptr_t)book + RECORD_BOOK_BYTES(slot));
+}
+
+static inline record_entry_t *record_ring(const record_slot_t *slot)
+{
+    return (record_entry_t *)((uintptr_t)slot + RECORD_PAGE);
+}
+
+/* ---- A call in one word -------------------------------------------------------
+ *
+ * What a kernel that waits tells, so that the call can be named when its entry is long gone: collective, type,
+ * operator and kind exactly, the last bits of its number, and the first bits of its count.
+ */
+enum { RECORD_NUMBER_BITS = 22, RECORD_MANTISSA_BITS = 23 };
+
+/* What a call is. */
+typedef struct record_sign {
+    uint32_t collective; /* alg_collective_t, RECORD_SEND or RECORD_RECV */
+    uint32_t type, op;   /* op: ALG_SUM where it has none */
+    record_kind_t kind;
+    uint64_t count, number;
+} record_sign_t;
+
+/* The exponent counts the bits that the mantissa drops. */
+static inline uint64_t record_count_pack(uint64_t count)
+{
+    uint64_t exponent = 0;
+    while (count >> exponent >> RECORD_MANTISSA_BITS != 0)
+        exponent++;
+    return exponent << RECORD_MANTISSA_BITS | count >> exponent;
+}
+
+static inline uint64_t record_count_unpack(uint64_t packed)
+{
+    return (packed & ((UINT64_C(1) << RECORD_MANTISSA_BITS) - 1)) << (packed >> RECORD_MANTISSA_BITS & 63);
+}
+
+/* Never 0. */
+static inline uint64_t record_id(const record_sign_t *sign)
+{
+    const uint64_t number = sign->number & ((UINT64_C(1) << RECORD_NUMBER_BITS) - 1);
+    return (uint64_t)(sign->collective & 15) | (uint64_t)(sign->type & 15) << 4 | (uint64_t)(sign->op & 7) << 8 |
+           (uint64_t)((uint32_t)sign->kind + 1) << 11 | number << 13 | record_count_pack(sign->count) << 35;
+}
+
+/* made: how many calls of its kind there were, to complete the number. */
+static inline record_sign_t record_unpack(uint64_t id, const _Atomic uint64_t made[RECORD_KINDS])
+{
+    const uint64_t most = UINT64_C(1) << RECORD_NUMBER_BITS;
+    const uint32_t kind = (uint32_t)(id >> 11 & 3);
+    record_sign_t sign = {.collective = id & 15,
+                          .type = id >> 4 & 15,
+                          .op = id >> 8 & 7,
+                          .kind = kind == 0 ? RECORD_COLLECTIVE : (record_kind_t)(kind - 1),
+                          .count = record_count_unpack(id >> 35),
+                          .number = id >> 13 & (most - 1)};
+    const uint64_t last = atomic_load_explicit(&made[sign.kind], memory_order_relaxed);
+    if (last >= sign.number)
+        sign.number += (last - sign.number) / most * most;
+    return sign;
+}
+
+#endif

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls that wait too long, and ranks that call different things: each is reported once, with the rank that is to blame
+ * and what it does. Where nothing is wrong, nothing is reported.
+ *
+ * A rank at fault waits for the report before it goes on, so no verdict depends on the machine's speed.
+ */
+#include "host.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+
+enum { TEXT_BYTES = 65536, SECONDS = 100, COUNT = 64 };
+
+static char g_file[64];
+
+/* All reports so far. */
+static void read_reports(char text[TEXT_BYTES])
+{
+    FILE *file = fopen(g_file, "r");
+    size_t size = file ? fread(text, 1, TEXT_BYTES - 1, file) : 0;
+    text[size] = '\0';
+    if (file)
+        fclose(file);
+}
+
+static int lines_of(const char *text)
+{
+    int lines = 0;
+    for (; *text; text++)
+        lines += *text == '\n';
+    return lines;
+}
+
+static void wait_for_reports(int lines)
+{
+    char text[TEXT_BYTES] = "";
+    for (int naps = 0; naps < SECONDS * 100; naps++) {
+        read_reports(text);
+        if (lines_of(text) >= lines)
+            return;
+        usleep(10000);
+    }
+    check_failed(__FILE__, __LINE__, "there is a report", text);
+}
+
+/* Run it, and return the reports. `error`: ranks that call different things fail. */
+static void hang_run(ranks_shape_t shape, int nranks, ranks_body_t body, const void *arg, const char *limit_ms,
+                     bool error, char text[TEXT_BYTES])
+{
+    const char *const env[] = {"SHUNT_HANG_WARN_MS", limit_ms, "SHUNT_HANG_FILE", g_file, "SHUNT_MISMATCH_ERROR",
+                               error ? "1" : "0",    NULL};
+    ranks_plan_t plan = {.shape = shape, .nranks = nranks, .env = env, .body = body, .arg = arg};
+    unlink(g_file);
+    assert_int_equal(ranks_run(&plan), 0);
+    read_reports(text);
+    unlink(g_file);
+}
+
+static void contains(const char *text, const char *part)
+{
+    if (!strstr(text, part))
+        fail_msg("no \"%s\" in: %s", part, text);
+}
+
+static ncclResult_t sum(ncclComm_t comm)
+{
+    float in[COUNT] = {0}, out[COUNT];
+    return ncclAllReduce(in, out, COUNT, ncclFloat32, ncclSum, comm, NULL);
+}
+
+/* ---- A rank that is late ---------------------------------------------------------------- */
+
+static void late_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    for (int i = 0; i < 5; i++)
+        CHECK_NCCL(sum(comm));
+    if (ranks->rank == ranks->nranks - 1)
+        wait_for_reports(1);
+    CHECK_NCCL(sum(comm));
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void a_rank_that_has_not_called_is_named(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    for (int i = 0; i < scaled(3); i++) {
+        hang_run(i % 2 ? RANKS_THREADS : RANKS_PROCESSES, 3, late_body, NULL, "1500", false, text);
+        assert_int_equal(lines_of(text), 1);
+        contains(text, "\"report\":\"hang\"");
+        contains(text, "all-reduce #6 of 64 fp32 on a communicator of 3 ranks has waited ");
+        contains(text, " s for rank 2 (pid ");
+        contains(text, "it has not made this call: its last call was all-reduce #5 of 64 fp32, which ended ");
+        contains(text, "\"waits_for\":[{\"rank\":2,");
+        contains(text, "\"cause\":\"not-called\"");
+        assert_null(strstr(text, "another communicator"));
+    }
+}
+
+/* The call is queued in a group that has not ended: on this device it has not begun. */
+static void grouped_body(ranks_t *ranks)
+{
+    float in[COUNT] = {0}, out[COUNT];
+    ncclComm_t comm = ranks_init(ranks);
+    CHECK_NCCL(ncclGroupStart());
+    CHECK_NCCL(ncclAllReduce(in, out, COUNT, ncclFloat32, ncclSum, comm, NULL));
+    if (ranks->rank == 1)
+        wait_for_reports(1);
+    CHECK_NCCL(ncclGroupEnd());
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void a_call_that_has_not_begun_is_told_from_one_not_made(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    hang_run(RANKS_PROCESSES, 2, grouped_body, NULL, "1500", false, text);
+    assert_int_equal(lines_of(text), 1);
+    contains(text, "\"cause\":\"not-begun\"");
+    contains(text, " s for rank 1 (pid ");
+    contains(text, "it has made the call, but has not begun it; its last call was all-reduce #1 ");
+}
+
+/* A child wakes its parent after the report. */
+static void stopped_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    CHECK_NCCL(sum(comm));
+    if (ranks->rank == 1) {
+        const pid_t self = getpid(), child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            wait_for_reports(1);
+            kill(self, SIGCONT);
+            _exit(0);
+        }
+        raise(SIGSTOP);
+        CHECK(waitpid(child, NULL, 0) == child);
+    }
+    CHECK_NCCL(sum(comm));
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void a_stopped_rank_is_named(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    hang_run(RANKS_PROCESSES, 3, stopped_body, NULL, "1500", false, text);
+    assert_int_equal(lines_of(text), 1);
+    contains(text, "\"cause\":\"stopped\"");
+    contains(text, " s for rank 1 (pid ");
+    contains(text, "its process is stopped (SIGSTOP, or a debugger); its last call was all-reduce #1 of 64 fp32");
+}
+
+/* ---- Two communicators in crossed orders ------------------------------------------------- */
+
+static void *abort_after_reports(void *comms)
+{
+    wait_for_reports(2);
+    CHECK_NCCL(ncclCommAbort(((ncclComm_t *)comms)[0]));
+    CHECK_NCCL(ncclCommAbort(((ncclComm_t *)comms)[1]));
+    return NULL;
+}
+
+static void crossed_body(ranks_t *ranks)
+{
+    ncclComm_t comms[2] = {ranks_init(ranks), NULL};
+    pthread_t aborter;
+    comms[1] = ranks_init(ranks);
+    CHECK_NCCL(sum(comms[0]));
+    CHECK_NCCL(sum(comms[1]));
+    CHECK(pthread_create(&aborter, NULL, abort_after_reports, comms) == 0);
+    CHECK_FAILS(sum(comms[ranks->rank])); /* rank 0 on the first, rank 1 on the second */
+    pthread_join(aborter, NULL);
+}
+
+static void a_rank_that_waits_on_another_communicator_is_named_with_it(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    hang_run(RANKS_PROCESSES, 2, crossed_body, NULL, "2500", false, text);
+    assert_int_equal(lines_of(text), 2);
+    contains(text, " s for rank 1 (pid ");
+    contains(text, " s for rank 0 (pid ");
+    contains(text, "it has not made this call: its last call was all-reduce #1 of 64 fp32, which ended ");
+    contains(text, "it waits in all-reduce #2 of 64 fp32 of another communicator (2 ranks)");
+}
+
+/* ---- Different calls --------------------------------------------------------------------- */
+
+typedef enum difference { COUNTS, TYPES, OPERATORS, ROOTS, SWAPPED, SKIPPED, DIFFERENCES } difference_t;
+
+static ncclResult_t differing_call(difference_t difference, bool other, ncclComm_t comm)
+{
+    static float in[2 * COUNT], out[2 * COUNT];
+    switch (difference) {
+    case COUNTS:
+        return ncclAllReduce(in, out, other ? COUNT / 2 : COUNT, ncclFloat32, ncclSum, comm, NULL);
+    case TYPES:
+        return ncclAllReduce(in, out, COUNT, other ? ncclInt32 : ncclFloat32, ncclSum, comm, NULL);
+    case OPERATORS:
+        return ncclAllReduce(in, out, COUNT, ncclFloat32, other ? ncclMax : ncclSum, comm, NULL);
+    case ROOTS:
+        return ncclBroadcast(in, out, COUNT, ncclFloat32, other, comm, NULL);
+    case SWAPPED:
+        return other ? ncclBroadcast(in, out, COUNT, ncclFloat32, 0, comm, NULL)
+                     : ncclAllReduce(in, out, COUNT, ncclFloat32, ncclSum, comm, NULL);
+    default: /* the others' next call meets this rank's one after it */
+        return other ? ncclAllGather(in, out, COUNT / 4, ncclFloat32, comm, NULL)
+                     : ncclReduceScatter(in, out, COUNT / 4, ncclFloat32, ncclSum, comm, NULL);
+    }
+}
+
+static void differing_body(ranks_t *ranks)
+{
+    const difference_t difference = *(const difference_t *)ranks->arg;
+    ncclComm_t comm = ranks_init(ranks);
+    ncclResult_t async = ncclSuccess;
+    CHECK_NCCL(sum(comm));
+    const ncclResult_t result = differing_call(difference, ranks->rank == 1, comm);
+    CHECK(result == ncclSuccess || result == ncclInvalidUsage);
+    for (int naps = 0; naps < SECONDS * 100 && async != ncclInvalidUsage; naps++) {
+        CHECK_NCCL(ncclCommGetAsyncError(comm, &async));
+        CHECK(async == ncclSuccess || async == ncclInvalidUsage);
+        usleep(10000);
+    }
+    CHECK(async == ncclInvalidUsage);
+    CHECK_RESULT(sum(comm), ncclInvalidUsage);
+    ranks_barrier(ranks); /* who leaves is no fault of its own */
+    CHECK_NCCL(ncclCommAbort(comm));
+}
+
+static void ranks_that_call_different_things_are_named_and_fail(void **state)
+{
+    (void)state;
+    static const char *const words[DIFFERENCES][2] = {
+        [COUNTS] = {"all-reduce #2 of 64 fp32, sum", "all-reduce #2 of 32 fp32, sum"},
+        [TYPES] = {"all-reduce #2 of 64 fp32, sum", "all-reduce #2 of 64 int32, sum"},
+        [OPERATORS] = {"all-reduce #2 of 64 fp32, sum", "all-reduce #2 of 64 fp32, maximum"},
+        [ROOTS] = {"broadcast #2 of 64 fp32, root 0", "broadcast #2 of 64 fp32, root 1"},
+        [SWAPPED] = {"all-reduce #2 of 64 fp32, sum", "broadcast #2 of 64 fp32, root 0"},
+        [SKIPPED] = {"reduce-scatter #2 of 16 fp32, sum", "all-gather #2 of 16 fp32"}};
+    char text[TEXT_BYTES], expected[200];
+    for (difference_t i = 0; i < DIFFERENCES; i++) {
+        hang_run(i % 2 ? RANKS_THREADS : RANKS_PROCESSES, 3, differing_body, &i, "60000", true, text);
+        assert_int_equal(lines_of(text), 1);
+        contains(text, "\"report\":\"mismatch\"");
+        contains(text, "rank 0 (pid ");
+        contains(text, "and rank 1 (pid ");
+        snprintf(expected, sizeof expected, ") has called %s, and rank 1", words[i][0]);
+        contains(text, expected);
+        snprintf(expected, sizeof expected, ") has called %s; such calls", words[i][1]);
+        contains(text, expected);
+    }
+}
+
+/* ---- Nothing is wrong -------------------------------------------------------------------- */
+
+/* Bytes are moved under another type; calls are empty on one rank alone; a call is refused; messages differ. */
+static void allowed_body(ranks_t *ranks)
+{
+    static float in[4 * COUNT], out[4 * COUNT];
+    ncclComm_t comm = ranks_init(ranks), child = NULL;
+    for (int i = 0; i < scaled(400); i++) {
+        const bool odd = ranks->rank == 1;
+        CHECK_NCCL(sum(comm));
+        CHECK_NCCL(odd ? ncclBroadcast(in, out, COUNT, ncclInt8, 0, comm, NULL)
+                       : ncclBroadcast(in, out, COUNT / 4, ncclFloat32, 0, comm, NULL));
+        if (odd)
+            CHECK_NCCL(ncclAllReduce(in, out, 0, ncclFloat64, ncclMax, comm, NULL));
+        CHECK_NCCL(ncclGroupStart());
+        if (ranks->rank < 2) {
+            CHECK_NCCL(ncclSend(in, COUNT, ncclFloat32, 1 - ranks->rank, comm, NULL));
+            CHECK_NCCL(ncclRecv(out, COUNT, ncclFloat32, 1 - ranks->rank, comm, NULL));
+        }
+        CHECK_NCCL(ncclReduce(in, out, COUNT, ncclFloat32, ncclAvg, 2, comm, NULL));
+        CHECK_NCCL(ncclGroupEnd());
+    }
+    CHECK_NCCL(ncclCommSplit(comm, ranks->rank / 2, 0, &child, NULL));
+    for (int i = 0; i < 10 + ranks->rank / 2 * 10; i++)
+        CHECK_NCCL(sum(child));
+    if (ranks->rank == 2)
+        CHECK_FAILS(ncclAllReduce(in, out, COUNT, ncclFloat32, (ncclRedOp_t)77, comm, NULL));
+    usleep(600000); /* the watcher has looked at all of it */
+    CHECK_NCCL(sum(comm));
+    CHECK_NCCL(ncclCommDestroy(child));
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void what_is_allowed_is_not_reported(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    hang_run(RANKS_PROCESSES, 3, allowed_body, NULL, "60000", true, text);
+    assert_string_equal(text, "");
+    hang_run(RANKS_THREADS, 4, allowed_body, NULL, "60000", true, text);
+    assert_string_equal(text, "");
+}
+
+/* Rank 0's child stops all ranks for longer than the limit, and continues them. */
+static void debugged_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    pid_t child = 0;
+    atomic_store(&ranks->shared->words[ranks->rank], (uint64_t)getpid());
+    ranks_barrier(ranks);
+    if (ranks->rank == 0 && (child = fork()) == 0) {
+        for (int pass = 0; pass < 2; pass++) {
+            for (int r = 0; r < ranks->nranks; r++)
+                kill((pid_t)atomic_load(&ranks->shared->words[r]), pass ? SIGCONT : SIGSTOP);
+            sleep(pass ? 0 : 7);
+        }
+        atomic_store(&ranks->shared->words[10], 1);
+        _exit(0);
+    }
+    for (bool done = false; !done;) {
+        float word[2] = {ranks->rank == 0 && atomic_load(&ranks->shared->words[10]), 0};
+        CHECK_NCCL(ncclAllReduce(word, word + 1, 1, ncclFloat32, ncclMax, comm, NULL));
+        done = word[1] != 0;
+    }
+    if (child)
+        CHECK(waitpid(child, NULL, 0) == child);
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void a_stop_of_all_ranks_is_not_reported(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    hang_run(RANKS_PROCESSES, 3, debugged_body, NULL, "5000", false, text);
+    assert_string_equal(text, "");
+}
+
+/* A limit of 0 is none; without a record nothing is reported. */
+static void silent_body(ranks_t *ranks)
+{
+    ncclComm_t comm = ranks_init(ranks);
+    CHECK_NCCL(sum(comm));
+    if (ranks->rank == 1)
+        sleep(3);
+    CHECK_NCCL(sum(comm));
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void reports_can_be_turned_off(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    hang_run(RANKS_PROCESSES, 2, silent_body, NULL, "0", false, text);
+    assert_string_equal(text, "");
+    setenv("SHUNT_RECORD", "0", 1);
+    hang_run(RANKS_PROCESSES, 2, silent_body, NULL, "1000", false, text);
+    unsetenv("SHUNT_RECORD");
+    assert_string_equal(text, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_that_has_not_called_is_named),
+        cmocka_unit_test(a_call_that_has_not_begun_is_told_from_one_not_made),
+        cmocka_unit_test(a_stopped_rank_is_named),
+        cmocka_unit_test(a_rank_that_waits_on_another_communicator_is_named_with_it),
+        cmocka_unit_test(ranks_that_call_different_things_are_named_and_fail),
+        cmocka_unit_test(what_is_allowed_is_not_reported),
+        cmocka_unit_test(a_stop_of_all_ranks_is_not_reported),
+        cmocka_unit_test(reports_can_be_turned_off),
+    };
+    host_limit(120);
+    snprintf(g_file, sizeof g_file, "/tmp/shunt-hangs-%d", (int)getpid());
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

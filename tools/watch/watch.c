@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * watch.c - `shunt watch`: its options, and the loop.
+ */
+#include "tools/watch/watch.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/base/tool.h"
+
+static const char help[] = "usage: shunt watch [PID | --all] [OPTIONS]\n\n"
+                           "Shows the communicators of running processes of this host: for each rank its last call, "
+                           "the call that it waits in,\n"
+                           "and for how long. Where a call has waited a second, its communicator comes first, and the "
+                           "ranks that it waits for\n"
+                           "come before the others, with what they do. It reads memory that the processes share with "
+                           "it and asks them nothing,\n"
+                           "so it works on a job that hangs. Processes of other users are shown to root alone. Without "
+                           "--once it goes on, once a\n"
+                           "second.\n\n"
+                           "  PID           of this process alone\n"
+                           "  --all         of all processes (default)\n"
+                           "  --once        once\n"
+                           "  --json        as JSON, a line each time\n"
+                           "  --help        print this\n\n"
+                           "Exit status: 0, 1 if the process has no record (no communicator under Shunt, or it may not "
+                           "be looked at), 2 for a\n"
+                           "wrong option.\n";
+
+typedef struct options {
+    pid_t pid; /* 0: all */
+    bool once, json, help;
+} options_t;
+
+static int parse(int argc, char **argv, options_t *options)
+{
+    *options = (options_t){0};
+    for (int i = 1; i < argc; i++) {
+        uint64_t pid;
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            options->help = true;
+        } else if (strcmp(argv[i], "--once") == 0) {
+            options->once = true;
+        } else if (strcmp(argv[i], "--json") == 0) {
+            options->json = true;
+        } else if (strcmp(argv[i], "--all") == 0) {
+            options->pid = 0;
+        } else if (tool_number(argv[i], 1, INT_MAX, &pid)) {
+            options->pid = (pid_t)pid;
+        } else {
+            return tool_usage("watch", "%s is no process and no option", argv[i]);
+        }
+    }
+    return TOOL_OK;
+}
+
+/* Show it once. Returns an exit status. */
+static int show(const options_t *options)
+{
+    watch_sight_t sight;
+    watch_comm_t *comm = NULL;
+    if (!watch_read(options->pid, &sight)) {
+        fprintf(stderr, "shunt watch: out of memory\n");
+        return TOOL_FAILED;
+    }
+    const int comms = watch_judge(&sight, &comm);
+    const bool none = options->pid != 0 && sight.books == 0;
+    if (!options->once && !options->json && isatty(STDOUT_FILENO)) {
+        printf("\033[H\033[2J");
+    }
+    if (options->json && comms >= 0) {
+        watch_print_json(&sight, comm, comms, stdout);
+    } else if (comms >= 0) {
+        watch_print(&sight, comm, comms, stdout);
+    }
+    fflush(stdout);
+    if (none) {
+        fprintf(stderr,
+                "shunt watch: process %d has no record: it has made no communicator under Shunt, has "
+                "SHUNT_RECORD=0, or is another user's\n",
+                (int)options->pid);
+    } else if (comms == 0 && !options->json) {
+        printf("no communicators\n");
+    }
+    free(comm);
+    watch_free(&sight);
+    return none || comms < 0 ? TOOL_FAILED : TOOL_OK;
+}
+
+int tool_watch(int argc, char **argv)
+{
+    options_t options;
+    int status = parse(argc, argv, &options);
+    if (status != TOOL_OK || options.help) {
+        if (options.help) {
+            fputs(help, stdout);
+        }
+        return status;
+    }
+    do {
+        status = show(&options);
+        if (!options.once && status == TOOL_OK) {
+            sleep(1);
+        }
+    } while (!options.once && status == TOOL_OK && !ferror(stdout));
+    return status;
+}

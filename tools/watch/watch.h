@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * watch.h - `shunt watch`: what the communicators of running processes do, the rank to blame first. From outside: it
+ * maps the processes' records (shim/record/layout.h) and asks them nothing, so it works on a job that hangs.
+ */
+#ifndef SHUNT_TOOL_WATCH_H
+#define SHUNT_TOOL_WATCH_H
+
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "shim/record/judge.h"
+
+/* A rank of a communicator, as it was when the record was read. */
+typedef struct watch_rank {
+    uint64_t comm;
+    uint32_t rank, nranks, state;
+    int32_t device;
+    record_view_t view;
+    uint64_t calls;
+    bool has_last;
+    record_made_t last;
+    char algorithm[RECORD_NAME_BYTES];
+    uint64_t wait_id, wait_epoch, wait_ns;
+    record_sign_t waits;
+} watch_rank_t;
+
+enum { WATCH_MOST_RANKS = 4096 };
+
+/* What was found. The books stay mapped until watch_free. */
+typedef struct watch_sight {
+    watch_rank_t *rank; /* in order of communicator and rank */
+    uint32_t ranks, books;
+    record_mapped_t **book;
+} watch_sight_t;
+
+/* Read the records of a process, or with 0 of all that may be read. False without memory. */
+bool watch_read(pid_t pid, watch_sight_t *sight);
+void watch_free(watch_sight_t *sight);
+
+/* A communicator: ranks [from, to) of the sight. */
+typedef struct watch_comm {
+    uint32_t from, to;
+    const watch_rank_t *waiter; /* the longest wait; NULL: no rank waits */
+    uint32_t judged;
+    record_rank_t rank[ALG_MAX_RANKS]; /* all ranks but the waiter, the one to blame first */
+} watch_comm_t;
+
+/* The communicators, longest waits first. Returns their number, or -1 without memory; the caller frees *comm. */
+int watch_judge(const watch_sight_t *sight, watch_comm_t **comm);
+
+void watch_print(const watch_sight_t *sight, const watch_comm_t *comm, int comms, FILE *to);
+void watch_print_json(const watch_sight_t *sight, const watch_comm_t *comm, int comms, FILE *to);
+
+/* The command. */
+int tool_watch(int argc, char **argv);
+
+#endif
