@@ -19,6 +19,7 @@
 #include "shim/base/pins.h"
 #include "shim/base/settings.h"
 #include "shim/comm/failure.h"
+#include "shim/comm/grow.h"
 #include "shim/comm/share.h"
 #include "shim/comm/stop.h"
 #include "shim/setup/setup.h"
@@ -134,7 +135,7 @@ static void log_attached(const shim_setup_t *setup)
               "scratch%s",
               (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class,
               (unsigned long long)comm->plan->topology.fingerprint, shim_setup_memory_text(setup), sources,
-              comm->plan->map.total_bytes / 1024, setup->pooled ? ", reused" : "");
+              alg_scratch_bytes(comm->scratch) / 1024, setup->pooled ? ", reused" : "");
     const char *pin = shim_pin_caps();
     if (pin)
         shim_info("%s caps Shunt's grids at %u blocks; if it is for the same bits, SHUNT_DETERMINISTIC=1 gives them "
@@ -212,6 +213,7 @@ static void conclude_attached(shim_setup_t *setup)
     comm->scratch = setup->scratch;
     comm->life = alg_scratch_life(comm->scratch);
     comm->plan = setup->plan;
+    memcpy(comm->bell, setup->bell, sizeof(comm->bell));
     setup->scratch = NULL;
     setup->plan = NULL;
     comm->all_block = all_blocking(setup);
@@ -231,6 +233,8 @@ static void conclude_attached(shim_setup_t *setup)
     atomic_compare_exchange_strong(&comm->phase, &joining, SHIM_COMM_ATTACHED);
     if (setup->request.regroup)
         show_split(setup);
+    if (comm->plan->map.pieces > 1)
+        shim_grow_attached(comm);
     if (logs)
         log_attached(setup);
 }
