@@ -111,6 +111,21 @@ typedef enum alg_memory {
                                              kernels share with their proxy (multihost/relay.h) */
 } alg_memory_t;
 
+/* A scratch may come in pieces: the first at the start, each other one when a call first needs it, on all ranks. Their
+ * addresses are kept free from the start.
+ *
+ *   first    control, flags, counts, and two short halves, which serve the calls of up to short_most bytes
+ *   halves   half 0, half 1: longer calls of the same algorithms
+ *   rings    messages
+ *   staging  staged and bulk
+ *
+ * A call uses the short halves or the others by its bytes alone, so all ranks use the same ones. Both are guarded by
+ * the one number of calls: half e & 1 of either is armed when call e+2 begins. */
+enum { ALG_PIECE_FIRST = 0, ALG_PIECE_HALVES = 1, ALG_PIECE_RINGS = 2, ALG_PIECE_STAGING = 3, ALG_PIECES = 4 };
+typedef struct alg_span {
+    size_t offset, bytes;
+} alg_span_t;
+
 /* Counts of the rings: four kinds, each with 8 bytes for every peer and channel. */
 enum { ALG_PAIR_CHANNELS = 512, ALG_COUNTS_BYTES = 4 * ALG_MAX_RANKS * ALG_PAIR_CHANNELS * 8 };
 
@@ -126,11 +141,23 @@ typedef struct alg_map {
     size_t counts_offset;  /* ALG_COUNTS_BYTES for the rings */
     size_t staging_offset; /* their data */
     size_t staging_bytes;
+    uint32_t pieces;              /* 1: the whole; or ALG_PIECES */
+    alg_span_t piece[ALG_PIECES]; /* offsets and bytes: multiples of 2 MiB, if there are several */
+    size_t short_offset;          /* of short half 0, if there are several pieces */
+    size_t short_bytes;           /* of one */
+    uint64_t short_most;          /* the longest call that uses them */
+    bool rings_first;             /* the rings are part of the first piece */
 } alg_map_t;
 
 /* The map for a scratch of up to `bytes`. The same on every rank for the same input. Returns false if `bytes` is too
  * small for any algorithm (under 1 MiB). */
 bool alg_map_init(alg_map_t *map, size_t bytes);
+/* Lay the same areas out in pieces, unless the scratch is small. The first has 4 MiB for up to two ranks, else 8; with
+ * `rings_first` those of messages, too: for the host device, where a rank may have left before others' first message,
+ * and nobody else takes it. */
+void alg_map_cut(alg_map_t *map, uint32_t nranks, bool rings_first);
+/* What is all-ones at the start in a piece: spans, up to 2 of them. The rest is zero. */
+uint32_t alg_map_armed(const alg_map_t *map, uint32_t piece, alg_span_t span[2]);
 /* The same for a scratch in the host's memory, which is pinned and scarce: at most ALG_SHM_MOST_BYTES. Halves hold
  * marked vectors, staging holds data behind flags; all but the rings is zero at the start. */
 #define ALG_SHM_MOST_BYTES ((size_t)12 << 20)
@@ -303,6 +330,7 @@ typedef struct alg_algorithm {
     /* What one block of `threads` takes of a multiprocessor, of ALG_ROOM: a power of two. Blocks that add up to
      * ALG_ROOM fit one: the compiler keeps their registers so few. Pure. */
     uint32_t (*block_room)(uint32_t nranks, uint32_t threads);
+    uint32_t piece; /* of the scratch, which its calls need; the short ones of ALG_PIECE_HALVES do not */
 } alg_algorithm_t;
 
 /* Lanes of a multiprocessor of which each has 64 of its 65,536 registers (CUDA C++ Programming Guide, compute
@@ -314,6 +342,27 @@ static inline bool alg_call_is_aligned(const alg_call_t *call)
 {
     const uint64_t step = alg_collective_blocks(call->collective, 2) > 1 ? call->count * alg_type_bytes(call->type) : 0;
     return ((uintptr_t)call->input | (uintptr_t)call->output | step) % 16 == 0;
+}
+
+/* The piece of a scratch that a call of so many bytes (of alg_collective_blocks) needs beside the first;
+ * ALG_PIECE_FIRST: none. Pure. */
+static inline uint32_t alg_piece_of(const alg_map_t *map, const alg_algorithm_t *algorithm, uint64_t bytes)
+{
+    if (map->pieces == 1)
+        return ALG_PIECE_FIRST;
+    const bool first = algorithm->piece == ALG_PIECE_HALVES  ? bytes <= map->short_most
+                       : algorithm->piece == ALG_PIECE_RINGS ? map->rings_first
+                                                             : false;
+    return first ? (uint32_t)ALG_PIECE_FIRST : algorithm->piece;
+}
+
+/* Bytes of a call, or of its first part; of messages 0. */
+static inline uint64_t alg_call_bytes(const alg_call_t *call, uint32_t nranks)
+{
+    if (call->collective == ALG_SEND_RECV)
+        return 0;
+    const uint64_t count = call->part_count > 0 ? call->parts[0].count : call->count;
+    return count * alg_type_bytes(call->type) * alg_collective_blocks(call->collective, nranks);
 }
 
 /* All algorithms, in registry order. */

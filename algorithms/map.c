@@ -26,21 +26,31 @@ static_assert(ALG_MAILBOX_OFFSET + 8 * ALG_MAX_RANKS <= ALG_CONTROL_BYTES, "mail
 static_assert(SHM_FLAGS_BYTES % 4096 == 0, "staging begins on a page");
 static_assert(FLAGS_BYTES % 4096 == 0 && ALG_COUNTS_BYTES % 4096 == 0, "staging begins on a page");
 
+/* A smaller scratch comes whole. */
+#define LEAST_CUT (32 * MIB)
+#define UNIT (2 * MIB)
+
 static size_t round_down(size_t bytes, size_t unit)
 {
     return bytes / unit * unit;
+}
+
+static void make_whole(alg_map_t *map)
+{
+    map->pieces = 1;
+    map->piece[ALG_PIECE_FIRST] = (alg_span_t){0, map->total_bytes};
 }
 
 bool alg_map_init(alg_map_t *map, size_t bytes)
 {
     if (bytes < MIB)
         return false;
+    *map = (alg_map_t){.memory = ALG_MEMORY_PEER};
     /* 80 MiB give rings of 16 MiB, 8 KiB for each channel of four ranks, which a link fills in 12 us; staging of 24 MiB
      * with its flags, for the largest chunks that help; and halves of 19 MiB, for two-shot's 13 MiB at four ranks. */
     const size_t rings = round_down(bytes / 5, 4 * KIB);
     const size_t rest = bytes - rings - ALG_CONTROL_BYTES - ALG_COUNTS_BYTES;
     const size_t staging = round_down(rest / 128 * 49, 4 * KIB);
-    map->memory = ALG_MEMORY_PEER;
     map->half_offset = ALG_CONTROL_BYTES;
     map->half_bytes = round_down((rest - staging) / 2, 4 * KIB);
     map->rings_offset = map->half_offset + 2 * map->half_bytes;
@@ -51,7 +61,57 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
     map->staging_offset = map->counts_offset + ALG_COUNTS_BYTES;
     map->staging_bytes = map->flags_bytes ? staging - map->flags_bytes : 0; /* so that its half is a multiple of 16 */
     map->total_bytes = bytes;
+    make_whole(map);
     return true;
+}
+
+static void put_piece(alg_map_t *map, uint32_t piece, size_t bytes)
+{
+    map->piece[piece] = (alg_span_t){map->total_bytes, (bytes + UNIT - 1) / UNIT * UNIT};
+    map->total_bytes += map->piece[piece].bytes;
+}
+
+void alg_map_cut(alg_map_t *map, uint32_t nranks, bool rings_first)
+{
+    if (map->total_bytes < LEAST_CUT)
+        return;
+    const size_t peers = nranks > 2 ? nranks - 1 : 1;
+    map->pieces = ALG_PIECES;
+    map->total_bytes = 0;
+    map->rings_first = rings_first;
+    const size_t first = (nranks > 2 ? 8 : 4) * MIB;
+    put_piece(map, ALG_PIECE_FIRST, first + (rings_first ? map->rings_bytes : 0));
+    map->flags_offset = ALG_CONTROL_BYTES;
+    map->counts_offset = map->flags_offset + map->flags_bytes;
+    map->short_offset = map->counts_offset + ALG_COUNTS_BYTES;
+    map->short_bytes = round_down((first - map->short_offset) / 2, 4 * KIB);
+    /* An all-reduce in one step, a broadcast and a reduce have a slot for each peer, with a word more for each four of
+     * integers; 4 KiB are for notices (push.h). The test map.short_calls_fit asks all algorithms. */
+    map->short_most = round_down((map->short_bytes - 4 * KIB) / 5 * 4 / peers, KIB);
+    put_piece(map, ALG_PIECE_HALVES, 2 * map->half_bytes);
+    map->half_offset = map->piece[ALG_PIECE_HALVES].offset;
+    put_piece(map, ALG_PIECE_RINGS, rings_first ? 0 : map->rings_bytes);
+    map->rings_offset = rings_first ? first : map->piece[ALG_PIECE_RINGS].offset;
+    put_piece(map, ALG_PIECE_STAGING, map->staging_bytes);
+    map->staging_offset = map->piece[ALG_PIECE_STAGING].offset;
+}
+
+uint32_t alg_map_armed(const alg_map_t *map, uint32_t piece, alg_span_t span[2])
+{
+    if (map->memory == ALG_MEMORY_SHM) {
+        span[0] = (alg_span_t){map->rings_offset, map->rings_bytes};
+        return 1;
+    }
+    if (map->pieces == 1) {
+        span[0] = (alg_span_t){map->half_offset, 2 * map->half_bytes};
+        span[1] = (alg_span_t){map->rings_offset, map->rings_bytes};
+        return 2;
+    }
+    if (piece == ALG_PIECE_STAGING)
+        return 0;
+    span[0] = piece == ALG_PIECE_FIRST ? (alg_span_t){map->short_offset, 2 * map->short_bytes} : map->piece[piece];
+    span[1] = (alg_span_t){map->rings_offset, map->rings_bytes};
+    return piece == ALG_PIECE_FIRST && map->rings_first ? 2 : 1;
 }
 
 bool alg_map_init_shm(alg_map_t *map, size_t bytes)
@@ -60,9 +120,9 @@ bool alg_map_init_shm(alg_map_t *map, size_t bytes)
         return false;
     if (bytes > ALG_SHM_MOST_BYTES)
         bytes = ALG_SHM_MOST_BYTES;
+    *map = (alg_map_t){.memory = ALG_MEMORY_SHM};
     /* Halves serve messages of some 100 KiB, staging the chunks under way of any length (hostmem/shm_staged.cu). */
     const size_t rings = round_down(bytes / 3, 4 * KIB);
-    map->memory = ALG_MEMORY_SHM;
     map->half_offset = ALG_CONTROL_BYTES;
     map->half_bytes = round_down((bytes - rings) / 8, 4 * KIB);
     map->rings_offset = map->half_offset + 2 * map->half_bytes;
@@ -73,5 +133,6 @@ bool alg_map_init_shm(alg_map_t *map, size_t bytes)
     map->staging_offset = map->counts_offset + ALG_COUNTS_BYTES;
     map->staging_bytes = round_down(bytes - map->staging_offset, 4 * KIB);
     map->total_bytes = map->staging_offset + map->staging_bytes;
+    make_whole(map);
     return true;
 }

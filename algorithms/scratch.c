@@ -55,19 +55,33 @@ static void host_own_destroy(int ordinal, uint8_t *own)
     free(own);
 }
 
+static int host_arm_piece(const alg_scratch_t *scratch, uint32_t piece, void **arming)
+{
+    uint8_t *at = scratch->team.scratch[scratch->rank];
+    const alg_span_t whole = scratch->map.piece[piece];
+    alg_span_t span[2];
+    const uint32_t spans = alg_map_armed(&scratch->map, piece, span);
+    memset(at + whole.offset, 0, whole.bytes);
+    for (uint32_t i = 0; i < spans; i++)
+        memset(at + span[i].offset, 0xff, span[i].bytes);
+    *arming = NULL;
+    return 0;
+}
+
+static int host_armed(const alg_scratch_t *scratch, void **arming, bool forget)
+{
+    (void)scratch, (void)arming, (void)forget;
+    return 1;
+}
+
 static int host_arm(const alg_scratch_t *scratch)
 {
-    uint8_t *at = net_memory_pointer(scratch->memory);
-    const alg_map_t *map = &scratch->map;
-    if (map->memory == ALG_MEMORY_SHM) {
+    void *arming;
+    if (scratch->own)
         memset(scratch->own, 0, ALG_OWN_BYTES);
-        memset(at, 0, map->total_bytes);
-        memset(at + map->rings_offset, 0xff, map->rings_bytes);
-        return 0;
-    }
-    memset(at, 0, map->half_offset);
-    memset(at + map->half_offset, 0xff, map->flags_offset - map->half_offset);
-    memset(at + map->flags_offset, 0, map->total_bytes - map->flags_offset);
+    for (uint32_t piece = 0; piece < scratch->map.pieces; piece++)
+        if (scratch->memory[piece])
+            host_arm_piece(scratch, piece, &arming);
     return 0;
 }
 
@@ -81,7 +95,7 @@ static int host_store(const alg_scratch_t *scratch, const alg_probe_t *probe)
 
 static int host_collect(const alg_scratch_t *scratch, uint64_t words[ALG_MAX_RANKS])
 {
-    uint64_t *mailbox = (uint64_t *)((uint8_t *)net_memory_pointer(scratch->memory) + ALG_MAILBOX_OFFSET);
+    uint64_t *mailbox = (uint64_t *)(scratch->team.scratch[scratch->rank] + ALG_MAILBOX_OFFSET);
     for (uint32_t peer = 0; peer < ALG_MAX_RANKS; peer++)
         words[peer] = __atomic_exchange_n(&mailbox[peer], 0, __ATOMIC_ACQ_REL);
     return 0;
@@ -92,6 +106,8 @@ static const alg_scratch_ops_t host_ops = {.control_create = host_control_create
                                            .own_create = host_own_create,
                                            .own_destroy = host_own_destroy,
                                            .arm = host_arm,
+                                           .arm_piece = host_arm_piece,
+                                           .armed = host_armed,
                                            .store = host_store,
                                            .collect = host_collect};
 
@@ -117,8 +133,28 @@ static const alg_scratch_ops_t *ops_of(alg_device_t device, net_memory_kind_t ki
 
 /* ---- Steps ------------------------------------------------------------------------ */
 
+static bool pieces_fit(const alg_map_t *map)
+{
+    size_t end = 0;
+    for (uint32_t i = 0; i < map->pieces && i < ALG_PIECES; i++) {
+        if (map->piece[i].offset != end || (map->piece[i].bytes == 0 && i != ALG_PIECE_RINGS))
+            return false;
+        end += map->piece[i].bytes;
+    }
+    const alg_span_t *piece = map->piece;
+    return (map->pieces == 1 || map->pieces == ALG_PIECES) && end == map->total_bytes &&
+           (map->pieces == 1 || (map->short_offset + 2 * map->short_bytes <= piece[ALG_PIECE_FIRST].bytes &&
+                                 2 * map->half_bytes <= piece[ALG_PIECE_HALVES].bytes &&
+                                 map->rings_bytes <= piece[map->rings_first ? ALG_PIECE_FIRST : ALG_PIECE_RINGS].bytes &&
+                                 map->staging_bytes <= piece[ALG_PIECE_STAGING].bytes));
+}
+
 static bool map_fits(const alg_map_t *map)
 {
+    if (!pieces_fit(map))
+        return false;
+    if (map->pieces > 1)
+        return true;
     size_t halves = map->half_offset + 2 * map->half_bytes;
     return map->half_offset >= ALG_CONTROL_BYTES && map->half_bytes < map->total_bytes && halves <= map->total_bytes &&
            map->rings_offset == halves && map->flags_offset == halves + map->rings_bytes &&
@@ -144,7 +180,7 @@ static void fill_team(alg_scratch_t *scratch, alg_control_t *device_control)
                                  .counts_offset = map->counts_offset,
                                  .staging_offset = map->staging_offset,
                                  .staging_bytes = map->staging_bytes};
-    uint8_t *memory = net_memory_pointer(scratch->memory);
+    uint8_t *memory = net_memory_pointer(scratch->memory[ALG_PIECE_FIRST]);
     scratch->team.scratch[scratch->rank] = memory;
     scratch->team.own = scratch->own ? scratch->own : memory;
     scratch->team.own_counts = scratch->own ? scratch->own + ALG_CONTROL_BYTES : memory + map->counts_offset;
@@ -153,13 +189,30 @@ static void fill_team(alg_scratch_t *scratch, alg_control_t *device_control)
 
 /* Idle scratches are a cache: when memory runs out, they are freed first. (On CUDA the caller has to reap, and try
  * again.) */
-static int allocate(alg_scratch_t *scratch, net_memory_kind_t kind, uint8_t offer[NET_OFFER_BYTES])
+static int make_memory(alg_scratch_t *scratch, uint32_t piece, uint8_t offer[NET_OFFER_BYTES])
 {
-    int error = net_memory_create(kind, scratch->ordinal, scratch->map.total_bytes, &scratch->memory, offer);
+    const alg_span_t span = scratch->map.piece[piece];
+    net_memory_t **memory = &scratch->memory[piece];
+    if (scratch->map.pieces == 1)
+        return net_memory_create(scratch->kind, scratch->ordinal, span.bytes, memory, offer);
+    return net_memory_create_in(scratch->range[scratch->rank], span.offset, span.bytes, memory, offer);
+}
+
+static int allocate(alg_scratch_t *scratch, uint32_t piece, uint8_t offer[NET_OFFER_BYTES])
+{
+    int error = make_memory(scratch, piece, offer);
     if (error != -ENOMEM && error != -ENOSPC)
         return error;
     alg_scratch_pool_trim();
-    return net_memory_create(kind, scratch->ordinal, scratch->map.total_bytes, &scratch->memory, offer);
+    return make_memory(scratch, piece, offer);
+}
+
+static int reserve(alg_scratch_t *scratch)
+{
+    if (scratch->map.pieces == 1)
+        return 0;
+    return net_range_reserve(scratch->kind, scratch->ordinal, scratch->map.total_bytes,
+                             &scratch->range[scratch->rank]);
 }
 
 int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind, const alg_set_t *set, uint64_t id,
@@ -178,6 +231,8 @@ int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind,
     *made = (alg_scratch_t){.ops = ops,
                             .device = device,
                             .ordinal = ordinal,
+                            .kind = kind,
+                            .grown = 1u << ALG_PIECE_FIRST,
                             .pid = getpid(),
                             .set = *set,
                             .id = id,
@@ -187,7 +242,9 @@ int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind,
                             .life = device == ALG_DEVICE_CUDA ? net_device_life(ordinal) : 0,
                             .birth = atomic_fetch_add(&births, 1)};
     alg_control_t *device_control;
-    int error = allocate(made, kind, offer);
+    int error = reserve(made);
+    if (!error)
+        error = allocate(made, ALG_PIECE_FIRST, offer);
     if (error)
         goto free;
     error = ops->control_create(ordinal, &made->control, &device_control);
@@ -196,10 +253,10 @@ int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind,
     error = map->memory == ALG_MEMORY_SHM ? ops->own_create(ordinal, &made->own) : 0;
     if (error)
         goto free;
+    fill_team(made, device_control);
     error = ops->arm(made);
     if (error)
         goto free;
-    fill_team(made, device_control);
     *scratch = made;
     return 0;
 free:
@@ -207,44 +264,120 @@ free:
     return error;
 }
 
-int alg_scratch_send(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES])
+int alg_scratch_piece_send(alg_scratch_t *scratch, uint32_t piece, uint8_t offers[][NET_OFFER_BYTES])
 {
     for (uint32_t peer = 0; peer < scratch->nranks; peer++) {
-        int error = peer == scratch->rank ? 0 : net_memory_send(scratch->memory, offers[peer]);
+        int error = peer == scratch->rank ? 0 : net_memory_send(scratch->memory[piece], offers[peer]);
         if (error)
             return error;
     }
     return 0;
 }
 
-static int open_peer(alg_scratch_t *scratch, uint32_t peer, const uint8_t offer[NET_OFFER_BYTES])
+int alg_scratch_send(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES])
+{
+    return alg_scratch_piece_send(scratch, ALG_PIECE_FIRST, offers);
+}
+
+static int map_peer(alg_scratch_t *scratch, uint32_t piece, uint32_t peer, const uint8_t offer[NET_OFFER_BYTES],
+                    net_mapping_t **mapping)
+{
+    net_memory_t *own = scratch->memory[piece];
+    if (scratch->map.pieces == 1)
+        return net_memory_open(own, scratch->ordinal, offer, mapping);
+    return net_memory_open_in(own, scratch->ordinal, offer, &scratch->range[peer], scratch->map.total_bytes,
+                              scratch->map.piece[piece].offset, mapping);
+}
+
+static int open_peer(alg_scratch_t *scratch, uint32_t piece, uint32_t peer, const uint8_t offer[NET_OFFER_BYTES])
 {
     net_mapping_t *mapping;
-    int error = net_memory_open(scratch->memory, scratch->ordinal, offer, &mapping);
+    int error = map_peer(scratch, piece, peer, offer, &mapping);
     if (error)
         return error;
-    if (net_mapping_bytes(mapping) < scratch->map.total_bytes) {
+    uint8_t *at = (uint8_t *)net_mapping_pointer(mapping) - scratch->map.piece[piece].offset;
+    if (net_mapping_bytes(mapping) < scratch->map.piece[piece].bytes ||
+        (piece != ALG_PIECE_FIRST && at != scratch->team.scratch[peer])) {
         net_mapping_close(mapping);
         return -EPROTO;
     }
-    scratch->peers[peer] = mapping;
-    scratch->team.scratch[peer] = net_mapping_pointer(mapping);
-    scratch->control->stop_at[peer] =
-        (uintptr_t)scratch->team.scratch[peer] + ALG_STOP_OFFSET + sizeof(uint64_t) * scratch->rank;
+    scratch->peers[piece][peer] = mapping;
+    if (piece != ALG_PIECE_FIRST)
+        return 0;
+    scratch->team.scratch[peer] = at;
+    scratch->control->stop_at[peer] = (uintptr_t)at + ALG_STOP_OFFSET + sizeof(uint64_t) * scratch->rank;
+    return 0;
+}
+
+int alg_scratch_piece_open(alg_scratch_t *scratch, uint32_t piece, uint8_t offers[][NET_OFFER_BYTES])
+{
+    for (uint32_t peer = 0; peer < scratch->nranks; peer++) {
+        if (peer == scratch->rank || scratch->peers[piece][peer])
+            continue;
+        int error = open_peer(scratch, piece, peer, offers[peer]);
+        if (error)
+            return error;
+    }
     return 0;
 }
 
 int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES])
 {
-    for (uint32_t peer = 0; peer < scratch->nranks; peer++) {
-        if (peer == scratch->rank || scratch->peers[peer])
-            continue;
-        int error = open_peer(scratch, peer, offers[peer]);
-        if (error)
-            return error;
-    }
-    return 0;
+    return alg_scratch_piece_open(scratch, ALG_PIECE_FIRST, offers);
 }
+
+/* ---- Further pieces ----------------------------------------------------------------- */
+
+int alg_scratch_piece_create(alg_scratch_t *scratch, uint32_t piece, uint8_t offer[NET_OFFER_BYTES])
+{
+    if (piece >= scratch->map.pieces || scratch->memory[piece] || scratch->map.piece[piece].bytes == 0)
+        return -EINVAL;
+    int error = allocate(scratch, piece, offer);
+    return error ? error : scratch->ops->arm_piece(scratch, piece, &scratch->arming[piece]);
+}
+
+int alg_scratch_piece_armed(alg_scratch_t *scratch, uint32_t piece)
+{
+    return scratch->arming[piece] ? scratch->ops->armed(scratch, &scratch->arming[piece], false) : 1;
+}
+
+void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown)
+{
+    if (scratch->arming[piece])
+        (void)scratch->ops->armed(scratch, &scratch->arming[piece], true);
+    if (grown)
+        __atomic_fetch_or(&scratch->grown, 1u << piece, __ATOMIC_RELEASE);
+    else
+        scratch->proven = false; /* so it does not go to the pool */
+}
+
+bool alg_scratch_has(const alg_scratch_t *scratch, uint32_t piece)
+{
+    return scratch->map.pieces == 1 || __atomic_load_n(&scratch->grown, __ATOMIC_ACQUIRE) >> piece & 1;
+}
+
+const alg_map_t *alg_scratch_map(const alg_scratch_t *scratch)
+{
+    return &scratch->map;
+}
+
+bool alg_scratch_peers_alive(const alg_scratch_t *scratch)
+{
+    for (uint32_t peer = 0; peer < scratch->nranks; peer++)
+        if (scratch->peers[ALG_PIECE_FIRST][peer] && !net_mapping_alive(scratch->peers[ALG_PIECE_FIRST][peer]))
+            return false;
+    return true;
+}
+
+size_t alg_scratch_bytes(const alg_scratch_t *scratch)
+{
+    size_t bytes = 0;
+    for (uint32_t piece = 0; piece < scratch->map.pieces; piece++)
+        bytes += alg_scratch_has(scratch, piece) ? scratch->map.piece[piece].bytes : 0;
+    return bytes;
+}
+
+/* ---- The proof ------------------------------------------------------------------------ */
 
 /* The word that `writer` leaves with `reader`: different for each pair, and never 0. */
 static uint64_t pair_word(uint64_t token, uint32_t writer, uint32_t reader)
@@ -259,7 +392,7 @@ int alg_scratch_prove_write(alg_scratch_t *scratch, uint64_t token)
     for (uint32_t peer = 0; peer < scratch->nranks; peer++) {
         if (peer == scratch->rank)
             continue;
-        if (!scratch->peers[peer])
+        if (!scratch->peers[ALG_PIECE_FIRST][peer])
             return -EINVAL;
         probe.target[peer] = (uint64_t *)(scratch->team.scratch[peer] + ALG_MAILBOX_OFFSET) + scratch->rank;
         probe.word[peer] = pair_word(token, scratch->rank, peer);
@@ -299,6 +432,16 @@ int alg_scratch_take(uint64_t id, uint32_t rank, alg_scratch_t **scratch)
 alg_team_t *alg_scratch_team(alg_scratch_t *scratch)
 {
     return &scratch->team;
+}
+
+alg_team_t alg_scratch_team_for(alg_scratch_t *scratch, uint32_t piece)
+{
+    alg_team_t team = scratch->team;
+    if (scratch->map.pieces > 1 && piece == ALG_PIECE_FIRST) {
+        team.half_offset = scratch->map.short_offset;
+        team.half_bytes = scratch->map.short_bytes;
+    }
+    return team;
 }
 
 alg_control_t *alg_scratch_control(alg_scratch_t *scratch)

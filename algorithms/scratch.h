@@ -45,6 +45,22 @@ int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind,
 int alg_scratch_send(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
 /* Step 3: map the peers' memory. */
 int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
+/* Another piece (alg_map_t), in steps as above. It is armed when alg_scratch_piece_armed returns 1 (0: not yet), which
+ * never waits; a rank that has opened it when all are armed may use it when all have opened it, and says so. After a
+ * failure of any rank the scratch goes on without it, and is not kept for others. */
+int alg_scratch_piece_create(alg_scratch_t *scratch, uint32_t piece, uint8_t offer[NET_OFFER_BYTES]);
+int alg_scratch_piece_armed(alg_scratch_t *scratch, uint32_t piece);
+int alg_scratch_piece_send(alg_scratch_t *scratch, uint32_t piece, uint8_t offers[][NET_OFFER_BYTES]);
+int alg_scratch_piece_open(alg_scratch_t *scratch, uint32_t piece, uint8_t offers[][NET_OFFER_BYTES]);
+void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown);
+/* Whether calls may use it. */
+bool alg_scratch_has(const alg_scratch_t *scratch, uint32_t piece);
+const alg_map_t *alg_scratch_map(const alg_scratch_t *scratch);
+/* False once a peer's process is gone. */
+bool alg_scratch_peers_alive(const alg_scratch_t *scratch);
+/* Of the pieces that are there. */
+size_t alg_scratch_bytes(const alg_scratch_t *scratch);
+
 /* Step 4: store a word of this rank into every peer's mailbox, from a kernel (CUDA) as algorithms will; complete on
  * return. Step 5, when all ranks have done step 4: check and clear the own mailboxes; -EIO if a word is missing or
  * wrong. `token` is the same on all ranks; each pair's word is made from it. */
@@ -53,6 +69,8 @@ int alg_scratch_prove_read(alg_scratch_t *scratch, uint64_t token);
 
 /* The team for kernels; the caller sets timeout_ns. */
 alg_team_t *alg_scratch_team(alg_scratch_t *scratch);
+/* A copy for a call that needs this piece (alg_piece_of): for ALG_PIECE_FIRST the halves are the short ones. */
+alg_team_t alg_scratch_team_for(alg_scratch_t *scratch, uint32_t piece);
 /* The control words as the host addresses them. */
 alg_control_t *alg_scratch_control(alg_scratch_t *scratch);
 /* The device's life (net_device_life) since it was made; on the host device 0. */

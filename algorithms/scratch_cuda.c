@@ -87,27 +87,74 @@ static int cuda_priority(int ordinal)
     return highest;
 }
 
-static int cuda_arm(const alg_scratch_t *scratch)
+static cudaError_t enqueue_piece(const alg_scratch_t *scratch, uint32_t piece, cudaStream_t stream)
+{
+    uint8_t *at = scratch->team.scratch[scratch->rank];
+    const alg_span_t whole = scratch->map.piece[piece];
+    alg_span_t span[2];
+    const uint32_t spans = alg_map_armed(&scratch->map, piece, span);
+    cudaError_t result = cudaMemsetAsync(at + whole.offset, 0, whole.bytes, stream);
+    for (uint32_t i = 0; i < spans && result == cudaSuccess; i++)
+        result = cudaMemsetAsync(at + span[i].offset, 0xff, span[i].bytes, stream);
+    return result;
+}
+
+static int arm_pinned(const alg_scratch_t *scratch)
 {
     cuda_task_t task;
-    uint8_t *at = net_memory_pointer(scratch->memory);
+    uint8_t *at = scratch->team.scratch[scratch->rank];
     const alg_map_t *map = &scratch->map;
     int error = task_begin(&task, scratch->ordinal);
     if (error)
         return error;
-    cudaError_t result;
-    if (map->memory == ALG_MEMORY_SHM) {
-        memset(at, 0, map->total_bytes);
-        memset(at + map->rings_offset, 0xff, map->rings_bytes);
-        result = cudaMemsetAsync(scratch->own, 0, ALG_OWN_BYTES, task.stream);
-        return task_end(&task, result);
-    }
-    result = cudaMemsetAsync(at, 0, map->half_offset, task.stream);
-    if (result == cudaSuccess)
-        result = cudaMemsetAsync(at + map->half_offset, 0xff, map->flags_offset - map->half_offset, task.stream);
-    if (result == cudaSuccess)
-        result = cudaMemsetAsync(at + map->flags_offset, 0, map->total_bytes - map->flags_offset, task.stream);
+    memset(at, 0, map->total_bytes);
+    memset(at + map->rings_offset, 0xff, map->rings_bytes);
+    return task_end(&task, cudaMemsetAsync(scratch->own, 0, ALG_OWN_BYTES, task.stream));
+}
+
+static int cuda_arm(const alg_scratch_t *scratch)
+{
+    cuda_task_t task;
+    if (scratch->map.memory == ALG_MEMORY_SHM)
+        return arm_pinned(scratch);
+    int error = task_begin(&task, scratch->ordinal);
+    if (error)
+        return error;
+    cudaError_t result = cudaSuccess;
+    for (uint32_t piece = 0; piece < scratch->map.pieces && result == cudaSuccess; piece++)
+        if (scratch->memory[piece])
+            result = enqueue_piece(scratch, piece, task.stream);
     return task_end(&task, result);
+}
+
+/* `arming` is the stream. */
+static int cuda_arm_piece(const alg_scratch_t *scratch, uint32_t piece, void **arming)
+{
+    cuda_task_t task;
+    int error = task_begin(&task, scratch->ordinal);
+    if (error)
+        return error;
+    const cudaError_t result = enqueue_piece(scratch, piece, task.stream);
+    if (result != cudaSuccess)
+        return task_end(&task, result);
+    net_scope_leave(&task.scope);
+    *arming = task.stream;
+    return 0;
+}
+
+static int cuda_armed(const alg_scratch_t *scratch, void **arming, bool forget)
+{
+    net_scope_t scope;
+    int error = net_scope_enter(&scope, scratch->ordinal);
+    if (error)
+        return error;
+    const cudaError_t result = cudaStreamQuery(*arming);
+    if (result != cudaErrorNotReady || forget) {
+        (void)cudaStreamDestroy(*arming);
+        *arming = NULL;
+    }
+    net_scope_leave(&scope);
+    return result == cudaErrorNotReady ? 0 : result == cudaSuccess ? 1 : net_cuda_errno(result);
 }
 
 static int cuda_store(const alg_scratch_t *scratch, const alg_probe_t *probe)
@@ -123,7 +170,7 @@ static int cuda_collect(const alg_scratch_t *scratch, uint64_t words[ALG_MAX_RAN
 {
     cuda_task_t task;
     const size_t bytes = ALG_MAX_RANKS * sizeof(uint64_t);
-    uint8_t *mailbox = (uint8_t *)net_memory_pointer(scratch->memory) + ALG_MAILBOX_OFFSET;
+    uint8_t *mailbox = scratch->team.scratch[scratch->rank] + ALG_MAILBOX_OFFSET;
     int error = task_begin(&task, scratch->ordinal);
     if (error)
         return error;
@@ -140,5 +187,7 @@ const alg_scratch_ops_t alg_scratch_cuda = {.control_create = alg_control_create
                                             .dependent_launch = cuda_dependent_launch,
                                             .priority = cuda_priority,
                                             .arm = cuda_arm,
+                                            .arm_piece = cuda_arm_piece,
+                                            .armed = cuda_armed,
                                             .store = cuda_store,
                                             .collect = cuda_collect};

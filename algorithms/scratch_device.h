@@ -18,6 +18,7 @@ struct alg_scratch {
     const alg_scratch_ops_t *ops;
     alg_device_t device;
     int ordinal;
+    net_memory_kind_t kind;
     int64_t pid; /* of the process that made it: a forked child must not free the driver's memory */
     alg_set_t set;
     uint64_t id;
@@ -25,8 +26,11 @@ struct alg_scratch {
     uint32_t nranks;
     alg_map_t map;
     uint64_t life;                       /* of the device (net_device_life); on the host 0 */
-    net_memory_t *memory;                /* own */
-    net_mapping_t *peers[ALG_MAX_RANKS]; /* NULL for the own rank */
+    net_memory_t *memory[ALG_PIECES];    /* own; NULL: not made yet */
+    net_mapping_t *peers[ALG_PIECES][ALG_MAX_RANKS]; /* NULL for the own rank, and what is not open yet */
+    net_range_t *range[ALG_MAX_RANKS];   /* in which the pieces lie; NULL for a whole one, and for peers of this process */
+    uint32_t grown;                      /* bits, atomic: pieces that all ranks have */
+    void *arming[ALG_PIECES];            /* a piece's arming in progress; NULL: none */
     uint8_t *own;                        /* ALG_MEMORY_SHM: the team's, as the device addresses it; else NULL */
     alg_control_t *control;              /* as the host addresses it */
     alg_team_t team;
@@ -55,8 +59,12 @@ struct alg_scratch_ops {
     bool (*dependent_launch)(int ordinal);
     /* The highest priority of a launch, as for cudaStreamCreateWithPriority. NULL: no priorities. */
     int (*priority)(int ordinal);
-    /* Halves and rings all-ones (ALG_MEMORY_SHM: rings alone), the rest zero. */
+    /* alg_map_armed's spans all-ones, the rest zero, of all pieces that are there. */
     int (*arm)(const alg_scratch_t *scratch);
+    /* The same of one piece, without waiting: *arming is set until `armed` has returned 1, or an error; 0: not yet. To
+     * `forget` it ends it here. */
+    int (*arm_piece)(const alg_scratch_t *scratch, uint32_t piece, void **arming);
+    int (*armed)(const alg_scratch_t *scratch, void **arming, bool forget);
     /* Store as an algorithm's kernel would. */
     int (*store)(const alg_scratch_t *scratch, const alg_probe_t *probe);
     /* Copy the own mailboxes out and zero them. */

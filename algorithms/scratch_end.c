@@ -32,13 +32,17 @@ static bool is_ours(const alg_scratch_t *scratch)
 static void free_now(alg_scratch_t *scratch)
 {
     const bool ours = is_ours(scratch);
-    for (uint32_t peer = 0; peer < scratch->nranks; peer++)
-        net_mapping_close(scratch->peers[peer]);
+    for (uint32_t piece = 0; piece < ALG_PIECES; piece++)
+        for (uint32_t peer = 0; peer < scratch->nranks; peer++)
+            net_mapping_close(scratch->peers[piece][peer]);
     if (scratch->control && ours)
         scratch->ops->control_destroy(scratch->ordinal, scratch->control);
     if (scratch->own && ours)
         scratch->ops->own_destroy(scratch->ordinal, scratch->own);
-    net_memory_destroy(scratch->memory);
+    for (uint32_t piece = 0; piece < ALG_PIECES; piece++)
+        net_memory_destroy(scratch->memory[piece]);
+    for (uint32_t rank = 0; rank < scratch->nranks; rank++)
+        net_range_release(scratch->range[rank]);
     free(scratch);
 }
 

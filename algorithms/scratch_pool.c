@@ -29,20 +29,13 @@ static bool same_map(const alg_map_t *a, const alg_map_t *b)
            a->half_bytes == b->half_bytes && a->rings_offset == b->rings_offset && a->rings_bytes == b->rings_bytes &&
            a->flags_offset == b->flags_offset && a->flags_bytes == b->flags_bytes &&
            a->counts_offset == b->counts_offset && a->staging_offset == b->staging_offset &&
-           a->staging_bytes == b->staging_bytes;
+           a->staging_bytes == b->staging_bytes && a->pieces == b->pieces && a->short_bytes == b->short_bytes &&
+           a->rings_first == b->rings_first;
 }
 
 static bool fits(const alg_scratch_t *scratch, const alg_set_t *set, uint32_t rank, const alg_map_t *map)
 {
     return scratch->rank == rank && memcmp(&scratch->set, set, sizeof *set) == 0 && same_map(&scratch->map, map);
-}
-
-static bool peers_alive(const alg_scratch_t *scratch)
-{
-    for (uint32_t peer = 0; peer < scratch->nranks; peer++)
-        if (scratch->peers[peer] && !net_mapping_alive(scratch->peers[peer]))
-            return false;
-    return true;
 }
 
 static void free_list(alg_scratch_t *list)
@@ -146,7 +139,7 @@ void alg_pool_sweep(void)
     alg_scratch_t *victims = NULL;
     net_lock_take(&pool_lock);
     for (alg_scratch_t **at = &pool; *at;) {
-        if (peers_alive(*at))
+        if (alg_scratch_peers_alive(*at))
             at = &(*at)->next;
         else
             move(at, &victims);

@@ -10,6 +10,7 @@
 #ifndef SHUNT_TRANSPORT_MEMORY_H
 #define SHUNT_TRANSPORT_MEMORY_H
 
+#include <stdatomic.h>
 #include <sys/types.h>
 
 #include "transport/descriptor_box.h"
@@ -46,12 +47,24 @@ typedef struct net_offer {
 } net_offer_t;
 _Static_assert(sizeof(net_offer_t) == NET_OFFER_BYTES, "an offer's size is part of the protocol");
 
+/* Addresses for memory that comes piece by piece. */
+struct net_range {
+    net_memory_kind_t kind;
+    int device;
+    size_t bytes;
+    uint8_t *pointer;
+    pid_t pid;             /* identity of the process that reserved it */
+    atomic_uint references; /* the maker's, and one for each memory and mapping within */
+};
+
 struct net_memory {
     net_memory_kind_t kind;
     int device;
     uint64_t life; /* of the device; 0: not of CUDA, or not known */
     size_t bytes;  /* usable bytes */
     int node;      /* host: the NUMA node for its pages */
+    net_range_t *range; /* that it lies in, at `at`; NULL: it has addresses of its own */
+    void *at;
     void *pointer;
     net_token_t token;
     net_process_t owner;
@@ -71,6 +84,8 @@ struct net_mapping {
     int device;    /* device whose kernels use it */
     uint64_t life; /* of that device, likewise */
     size_t bytes;
+    net_range_t *range; /* as for own memory */
+    void *at;
     void *pointer;
     net_process_t owner;
     net_memory_kind_t kind;
@@ -94,6 +109,9 @@ typedef struct net_memory_ops {
     void (*close)(net_mapping_t *mapping);
     /* Let kernels of `device` use memory of this process. NULL if they always can. */
     int (*share)(net_memory_t *memory, int device);
+    /* Addresses without memory. NULL: not for this kind, whose memory comes whole. */
+    int (*reserve)(net_range_t *range);
+    void (*unreserve)(net_range_t *range);
     bool driver; /* calls the driver, which a forked child must not do */
 } net_memory_ops_t;
 

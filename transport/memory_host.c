@@ -51,6 +51,25 @@ static int reserve_and_seal(int fd, size_t bytes)
     return fcntl(fd, F_ADD_SEALS, HOST_SEALS | F_SEAL_SEAL) == 0 ? 0 : -errno;
 }
 
+static void *map_file(int fd, size_t bytes, void *place)
+{
+    return mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | (place ? MAP_FIXED : 0), fd, 0);
+}
+
+static void *map_nothing(void *place, size_t bytes)
+{
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (place ? MAP_FIXED : 0);
+    return mmap(place, bytes, PROT_NONE, flags, -1, 0);
+}
+
+static void unmap(void *pointer, size_t bytes, void *place)
+{
+    if (place)
+        (void)map_nothing(place, bytes); /* the range keeps the addresses */
+    else
+        munmap(pointer, bytes);
+}
+
 static int host_create(net_memory_t *memory, net_offer_t *offer)
 {
     struct stat info;
@@ -59,7 +78,7 @@ static int host_create(net_memory_t *memory, net_offer_t *offer)
         return -errno;
     int error;
     /* Before the pages exist: the mapping's policy decides their node. */
-    void *at = mmap(NULL, memory->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *at = map_file(fd, memory->bytes, memory->at);
     if (at == MAP_FAILED) {
         error = -errno;
         goto close;
@@ -78,7 +97,7 @@ static int host_create(net_memory_t *memory, net_offer_t *offer)
     offer->as.host.descriptor = fd;
     return 0;
 unmap:
-    munmap(at, memory->bytes);
+    unmap(at, memory->bytes, memory->at);
 close:
     close(fd);
     return error;
@@ -86,7 +105,7 @@ close:
 
 static int host_destroy(net_memory_t *memory)
 {
-    munmap(memory->pointer, memory->bytes);
+    unmap(memory->pointer, memory->bytes, memory->at);
     net_close(memory->descriptor, &memory->mark);
     return 0;
 }
@@ -129,7 +148,7 @@ static int map_peer(int fd, const net_offer_t *peer, net_mapping_t *mapping)
 {
     int error = check_peer(fd, peer);
     if (!error) {
-        void *at = mmap(NULL, mapping->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        void *at = map_file(fd, mapping->bytes, mapping->at);
         if (at == MAP_FAILED)
             error = -errno;
         else
@@ -148,11 +167,29 @@ static int host_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t *
 
 static void host_close(net_mapping_t *mapping)
 {
-    munmap(mapping->pointer, mapping->bytes);
+    unmap(mapping->pointer, mapping->bytes, mapping->at);
 }
 
-const net_memory_ops_t net_memory_host = {
-    .create = host_create, .destroy = host_destroy, .open = host_open, .close = host_close};
+static int host_reserve(net_range_t *range)
+{
+    void *at = map_nothing(NULL, range->bytes);
+    if (at == MAP_FAILED)
+        return -errno;
+    range->pointer = at;
+    return 0;
+}
+
+static void host_unreserve(net_range_t *range)
+{
+    munmap(range->pointer, range->bytes);
+}
+
+const net_memory_ops_t net_memory_host = {.create = host_create,
+                                          .destroy = host_destroy,
+                                          .open = host_open,
+                                          .close = host_close,
+                                          .reserve = host_reserve,
+                                          .unreserve = host_unreserve};
 
 static int sent_create(net_memory_t *memory, net_offer_t *offer)
 {
@@ -185,5 +222,10 @@ static int sent_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t *
     return error ? error : map_peer(fd, peer, mapping);
 }
 
-const net_memory_ops_t net_memory_host_sent = {
-    .create = sent_create, .destroy = sent_destroy, .send = sent_send, .open = sent_open, .close = host_close};
+const net_memory_ops_t net_memory_host_sent = {.create = sent_create,
+                                               .destroy = sent_destroy,
+                                               .send = sent_send,
+                                               .open = sent_open,
+                                               .close = host_close,
+                                               .reserve = host_reserve,
+                                               .unreserve = host_unreserve};

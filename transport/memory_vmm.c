@@ -2,7 +2,8 @@
 /*
  * memory_vmm.c - device memory made of a physical block and a mapping (cuMem*).
  *
- * Used where IPC is refused. The physical block is exported as a file descriptor,
+ * The first choice, since only such memory can come piece by piece into addresses that were reserved before (a range).
+ * The physical block is exported as a file descriptor,
  * which each peer receives through its descriptor box and imports. The block lives
  * while any process holds it, so an owner may free before its peers have closed.
  * Access is granted for each mapping and device; peer access between contexts need
@@ -40,11 +41,11 @@ static int grant(const net_driver_t *driver, void *at, size_t bytes, int device)
     return net_driver_errno(driver->set_access((CUdeviceptr)at, bytes, &access, 1));
 }
 
-/* Map a block at addresses that `device` may use. */
-static int map_block(const net_driver_t *driver, uint64_t handle, size_t bytes, int device, void **pointer)
+/* Map a block at addresses that `device` may use: `place`, or new ones if that is NULL. */
+static int map_block(const net_driver_t *driver, uint64_t handle, size_t bytes, int device, void *place, void **pointer)
 {
-    CUdeviceptr at = 0;
-    int error = net_driver_errno(driver->reserve(&at, bytes, 0, 0, 0));
+    CUdeviceptr at = (CUdeviceptr)place;
+    int error = place ? 0 : net_driver_errno(driver->reserve(&at, bytes, 0, 0, 0));
     if (error)
         return error;
     error = net_driver_errno(driver->map(at, bytes, 0, handle, 0));
@@ -58,14 +59,15 @@ static int map_block(const net_driver_t *driver, uint64_t handle, size_t bytes, 
 unmap:
     (void)driver->unmap(at, bytes);
 unreserve:
-    (void)driver->unreserve(at, bytes);
+    if (!place)
+        (void)driver->unreserve(at, bytes);
     return error;
 }
 
-static int unmap_block(const net_driver_t *driver, void *pointer, size_t bytes)
+static int unmap_block(const net_driver_t *driver, void *pointer, size_t bytes, const void *place)
 {
     int error = net_driver_errno(driver->unmap((CUdeviceptr)pointer, bytes));
-    if (!error)
+    if (!error && !place)
         (void)driver->unreserve((CUdeviceptr)pointer, bytes);
     return error;
 }
@@ -92,7 +94,7 @@ static int vmm_create(net_memory_t *memory, net_offer_t *offer)
     error = make_block(driver, memory);
     if (error)
         goto leave;
-    error = map_block(driver, memory->handle, memory->bytes, memory->device, &memory->pointer);
+    error = map_block(driver, memory->handle, memory->bytes, memory->device, memory->at, &memory->pointer);
     if (error)
         goto release;
     error = net_driver_errno(
@@ -117,7 +119,7 @@ static int vmm_destroy(net_memory_t *memory)
     if (error)
         return error;
     const net_driver_t *driver = net_driver();
-    error = unmap_block(driver, memory->pointer, memory->bytes);
+    error = unmap_block(driver, memory->pointer, memory->bytes, memory->at);
     if (error != -EAGAIN) {
         (void)driver->release(memory->handle);
         net_close(memory->descriptor, &memory->mark);
@@ -140,7 +142,7 @@ static int vmm_import(const net_driver_t *driver, int descriptor, net_mapping_t 
     if (error)
         return error;
     /* The driver refuses to map more than the block has, so a wrong size in an offer fails here. */
-    error = map_block(driver, handle, mapping->bytes, mapping->device, &mapping->pointer);
+    error = map_block(driver, handle, mapping->bytes, mapping->device, mapping->at, &mapping->pointer);
     if (error) {
         (void)driver->release(handle);
         return error;
@@ -170,7 +172,7 @@ static void vmm_close(net_mapping_t *mapping)
     net_scope_t scope;
     if (net_scope_enter(&scope, mapping->device) != 0)
         return;
-    (void)unmap_block(net_driver(), mapping->pointer, mapping->bytes);
+    (void)unmap_block(net_driver(), mapping->pointer, mapping->bytes, mapping->at);
     (void)net_driver()->release(mapping->handle);
     net_scope_leave(&scope);
 }
@@ -188,10 +190,37 @@ static int vmm_share(net_memory_t *memory, int device)
     return error;
 }
 
+static int vmm_reserve(net_range_t *range)
+{
+    net_scope_t scope;
+    CUdeviceptr at = 0;
+    int error = net_scope_enter(&scope, range->device);
+    if (error)
+        return error;
+    error = round_up(net_driver(), range->device, &range->bytes);
+    if (!error)
+        error = net_driver_errno(net_driver()->reserve(&at, range->bytes, 0, 0, 0));
+    net_scope_leave(&scope);
+    if (!error)
+        range->pointer = (uint8_t *)at;
+    return error;
+}
+
+static void vmm_unreserve(net_range_t *range)
+{
+    net_scope_t scope;
+    if (net_scope_enter(&scope, range->device) != 0)
+        return;
+    (void)net_driver()->unreserve((CUdeviceptr)range->pointer, range->bytes);
+    net_scope_leave(&scope);
+}
+
 const net_memory_ops_t net_memory_cuda_vmm = {.create = vmm_create,
                                               .destroy = vmm_destroy,
                                               .send = vmm_send,
                                               .open = vmm_open,
                                               .close = vmm_close,
                                               .share = vmm_share,
+                                              .reserve = vmm_reserve,
+                                              .unreserve = vmm_unreserve,
                                               .driver = true};

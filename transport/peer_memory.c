@@ -56,6 +56,51 @@ static void park(net_memory_t *memory)
     net_lock_give(&books_lock);
 }
 
+/* ---- Ranges -------------------------------------------------------------------- */
+
+int net_range_reserve(net_memory_kind_t kind, int device, size_t bytes, net_range_t **range)
+{
+    const net_memory_ops_t *ops = ops_of(kind);
+    if (!ops || !ops->reserve)
+        return -ENOSYS;
+    net_range_t *made = calloc(1, sizeof *made);
+    if (!made)
+        return -ENOMEM;
+    *made = (net_range_t){.kind = kind, .device = device, .bytes = bytes, .pid = getpid(), .references = 1};
+    int error = ops->reserve(made);
+    if (error) {
+        free(made);
+        return error;
+    }
+    *range = made;
+    return 0;
+}
+
+void net_range_release(net_range_t *range)
+{
+    if (!range || atomic_fetch_sub(&range->references, 1) > 1)
+        return;
+    const net_memory_ops_t *ops = ops_of(range->kind);
+    if (!ops->driver || range->pid == getpid())
+        ops->unreserve(range);
+    free(range);
+}
+
+static net_range_t *range_hold(net_range_t *range)
+{
+    if (range)
+        atomic_fetch_add(&range->references, 1);
+    return range;
+}
+
+/* ---- Own memory ---------------------------------------------------------------- */
+
+static void forget(net_memory_t *memory)
+{
+    net_range_release(memory->range);
+    free(memory);
+}
+
 /* Free, or park. A forked child forgets memory of its parent's driver. */
 static void free_memory(net_memory_t *memory)
 {
@@ -66,7 +111,7 @@ static void free_memory(net_memory_t *memory)
     }
     if (!ops->driver)
         ops->destroy(memory);
-    free(memory);
+    forget(memory);
 }
 
 void net_memory_reap(void)
@@ -82,7 +127,7 @@ void net_memory_reap(void)
         if (memory->waits)
             park(memory);
         else
-            free(memory);
+            forget(memory);
     }
 }
 
@@ -142,6 +187,11 @@ static bool same_process(const net_process_t *a, const net_process_t *b)
            a->time_namespace == b->time_namespace;
 }
 
+static bool fits(const net_range_t *range, size_t offset, size_t bytes)
+{
+    return offset <= range->bytes && bytes <= range->bytes - offset;
+}
+
 /* Copy an offer (it may lie in shared memory) and check what all kinds have in common. */
 static int read_offer(net_memory_kind_t kind, const uint8_t bytes[NET_OFFER_BYTES], net_offer_t *offer)
 {
@@ -152,13 +202,13 @@ static int read_offer(net_memory_kind_t kind, const uint8_t bytes[NET_OFFER_BYTE
     return 0;
 }
 
-int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memory_t **memory,
-                      uint8_t offer[NET_OFFER_BYTES])
+static int create(net_memory_kind_t kind, int device, net_range_t *range, size_t offset, size_t bytes,
+                  net_memory_t **memory, uint8_t offer[NET_OFFER_BYTES])
 {
     const net_memory_ops_t *ops = ops_of(kind);
     if (!ops)
         return -ENOSYS;
-    if (bytes == 0 || bytes > PTRDIFF_MAX / 2)
+    if (bytes == 0 || bytes > PTRDIFF_MAX / 2 || (range && !fits(range, offset, bytes)))
         return -EINVAL;
     net_memory_t *made = calloc(1, sizeof *made);
     if (!made)
@@ -167,6 +217,8 @@ int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memo
                            .device = device,
                            .life = ops->driver ? net_device_life(device) : 0,
                            .bytes = bytes,
+                           .range = range_hold(range),
+                           .at = range ? range->pointer + offset : NULL,
                            .node = NET_ANY_NODE,
                            .owner = net_process_self(),
                            .pid = getpid(),
@@ -181,7 +233,7 @@ int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memo
         if (made->pointer)
             park(made);
         else
-            free(made);
+            forget(made);
         return error;
     }
     written.token = made->token;
@@ -190,6 +242,18 @@ int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memo
     memcpy(offer, &written, sizeof written);
     *memory = made;
     return 0;
+}
+
+int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memory_t **memory,
+                      uint8_t offer[NET_OFFER_BYTES])
+{
+    return create(kind, device, NULL, 0, bytes, memory, offer);
+}
+
+int net_memory_create_in(net_range_t *range, size_t offset, size_t bytes, net_memory_t **memory,
+                         uint8_t offer[NET_OFFER_BYTES])
+{
+    return create(range->kind, range->device, range, offset, bytes, memory, offer);
 }
 
 void *net_memory_pointer(const net_memory_t *memory)
@@ -224,7 +288,39 @@ static int open_sibling(const net_memory_ops_t *ops, const net_offer_t *offer, n
     return 0;
 }
 
-int net_memory_open(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_mapping_t **mapping)
+/* A place in a range, which is made on first use. */
+typedef struct spot {
+    net_range_t **range;
+    size_t range_bytes, offset;
+} spot_t;
+
+static int place_in(const spot_t *spot, net_mapping_t *mapping)
+{
+    int error = *spot->range ? 0 : net_range_reserve(mapping->kind, mapping->device, spot->range_bytes, spot->range);
+    if (error)
+        return error;
+    if (!fits(*spot->range, spot->offset, mapping->bytes))
+        return -EPROTO;
+    mapping->range = range_hold(*spot->range);
+    mapping->at = (*spot->range)->pointer + spot->offset;
+    return 0;
+}
+
+static int open_foreign(const net_memory_ops_t *ops, net_memory_t *own, const net_offer_t *offer, const spot_t *spot,
+                        net_mapping_t *mapping)
+{
+    if (!net_process_alive(&offer->owner))
+        return -ESRCH;
+    int error = spot ? place_in(spot, mapping) : 0;
+    if (!error)
+        error = ops->open(own, offer, mapping);
+    if (error)
+        net_range_release(mapping->range);
+    return error;
+}
+
+static int open_memory(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], const spot_t *spot,
+                       net_mapping_t **mapping)
 {
     net_offer_t offer;
     const net_memory_ops_t *ops = ops_of(own->kind);
@@ -240,18 +336,26 @@ int net_memory_open(net_memory_t *own, int device, const uint8_t peer_offer[NET_
                             .owner = offer.owner,
                             .kind = own->kind,
                             .pid = getpid()};
-    if (same_process(&offer.owner, &own->owner))
-        error = open_sibling(ops, &offer, made);
-    else if (!net_process_alive(&offer.owner))
-        error = -ESRCH;
-    else
-        error = ops->open(own, &offer, made);
+    error = same_process(&offer.owner, &own->owner) ? open_sibling(ops, &offer, made)
+                                                    : open_foreign(ops, own, &offer, spot, made);
     if (error) {
         free(made);
         return error;
     }
     *mapping = made;
     return 0;
+}
+
+int net_memory_open(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_mapping_t **mapping)
+{
+    return open_memory(own, device, peer_offer, NULL, mapping);
+}
+
+int net_memory_open_in(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_range_t **range,
+                       size_t range_bytes, size_t offset, net_mapping_t **mapping)
+{
+    const spot_t spot = {range, range_bytes, offset};
+    return open_memory(own, device, peer_offer, &spot, mapping);
 }
 
 void *net_mapping_pointer(const net_mapping_t *mapping)
@@ -279,6 +383,7 @@ void net_mapping_close(net_mapping_t *mapping)
         drop(mapping->sibling, false);
     else if (!ops->driver || mapping->pid == getpid())
         ops->close(mapping);
+    net_range_release(mapping->range);
     free(mapping);
 }
 

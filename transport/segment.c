@@ -131,6 +131,14 @@ static int check_layout(net_segment_t *segment)
     return 0;
 }
 
+bool net_is_met(const net_key_t *key)
+{
+    char name[SEGMENT_NAME_BYTES];
+    struct stat info;
+    name_text(key, name);
+    return look_at(name, &info) == 0;
+}
+
 bool net_slot_gone(net_slot_t *slot)
 {
     if (atomic_load_explicit(&slot->state, memory_order_acquire) != SLOT_JOINED)

@@ -178,13 +178,35 @@ void net_unlink(net_rendezvous_t *rendezvous);
 /* Unmap, and unlink if this rank still may and no other joiner lives. NULL is allowed. */
 void net_leave(net_rendezvous_t *rendezvous);
 
+/* Whether somebody has joined under this key and its name is still there. */
+bool net_is_met(const net_key_t *key);
+
+/* ---- Doorbells -----------------------------------------------------------------
+ *
+ * A process's bell, by which others wake a thread of it. It carries nothing: who wakes looks what there is. Its place is
+ * plain data for peers of the same user, who reach it through /proc.
+ */
+typedef struct net_bell {
+    net_process_t owner;
+    uint64_t device, inode;
+    int64_t descriptor;
+} net_bell_t;
+/* This process's, made on first use; a forked child has its own. */
+int net_bell_place(net_bell_t *place);
+/* How often it was rung. */
+uint32_t net_bell_rung(void);
+/* Sleep until it has been rung more often, at most so long. */
+void net_bell_wait(uint32_t rung, uint32_t limit_ms);
+/* Ring a process's bell, maybe the own one. -ESRCH: it is gone. */
+int net_bell_ring(const net_bell_t *place);
+
 /* ---- Peer memory ---------------------------------------------------------------
  *
  * A block of memory of one rank that its peers map. On the host device: a sealed
  * memfd, which peers open through /proc, so that no name can outlive a crash and
- * no process can truncate it under a reader. On CUDA: cudaMalloc exported by CUDA
- * IPC; where the export or the open is refused, VMM memory (cuMemCreate) whose
- * file descriptor travels over a unix datagram socket; and for GPUs without peer
+ * no process can truncate it under a reader. On CUDA: VMM memory (cuMemCreate) whose
+ * file descriptor travels over a unix datagram socket; where that is refused,
+ * cudaMalloc exported by CUDA IPC; and for GPUs without peer
  * access, the host device's memory, pinned. Ranks of one process address each
  * other's memory directly; such memory lives until its owner has destroyed it and
  * the last of those ranks has closed it. The current context and device are left
@@ -204,11 +226,19 @@ typedef enum net_memory_kind {
 
 typedef struct net_memory net_memory_t;   /* own memory */
 typedef struct net_mapping net_mapping_t; /* a peer's memory, mapped here */
+typedef struct net_range net_range_t;     /* addresses, into which memory comes piece by piece */
 
 /* Allocate `bytes` on `device` (ignored for host) and make the offer that peers open. -ENOSYS: this kind is not
  * available here; -ENOMEM: no memory. */
 int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memory_t **memory,
                       uint8_t offer[NET_OFFER_BYTES]);
+/* Addresses for `bytes` of memory of a kind; no memory. -ENOSYS: not for this kind. Released by its maker, they last
+ * until all memory and mappings in them are gone. */
+int net_range_reserve(net_memory_kind_t kind, int device, size_t bytes, net_range_t **range);
+void net_range_release(net_range_t *range); /* NULL is allowed */
+/* net_memory_create in a range, at a multiple of 2 MiB. */
+int net_memory_create_in(net_range_t *range, size_t offset, size_t bytes, net_memory_t **memory,
+                         uint8_t offer[NET_OFFER_BYTES]);
 void *net_memory_pointer(const net_memory_t *memory);
 /* Kinds that send (VMM and *_SENT; others return 0): send the descriptor to the peer that made `offer`. Every rank
  * sends to every peer after all have made their offers, and opens after all have sent. */
@@ -217,6 +247,9 @@ int net_memory_send(const net_memory_t *memory, const uint8_t peer_offer[NET_OFF
  * send receive through it). -EPROTO: the offer is malformed or wrong; -ESRCH: its owner is gone; -ENOENT: no descriptor
  * has arrived; -ENOSYS: no peer access. */
 int net_memory_open(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_mapping_t **mapping);
+/* The same in *range, which is reserved if it is NULL; but not for a peer of this process, which has its own. */
+int net_memory_open_in(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_range_t **range,
+                       size_t range_bytes, size_t offset, net_mapping_t **mapping);
 void *net_mapping_pointer(const net_mapping_t *mapping);
 /* Usable bytes; at least what the owner asked for. */
 size_t net_mapping_bytes(const net_mapping_t *mapping);

@@ -239,6 +239,7 @@ struct bulk_add {
 template <> inline constexpr uint32_t UNALIGNED_BLOCKS<bulk_add> = BULK_UNALIGNED_BLOCKS;
 template <> inline constexpr bool FILLS_MULTIPROCESSOR<bulk_add> = true;
 template <> inline constexpr bool SPARE_BLOCKS<bulk_add> = true;
+template <> inline constexpr uint32_t PIECE<bulk_add> = ALG_PIECE_STAGING;
 
 namespace
 {

@@ -34,6 +34,7 @@ template <class A> constexpr bool ANY_GRID = false;
 template <class A> constexpr bool SPARE_BLOCKS = false;
 /* A block's memory fills a multiprocessor. */
 template <class A> constexpr bool FILLS_MULTIPROCESSOR = false;
+template <class A> constexpr uint32_t PIECE = ALG_PIECE_HALVES;
 typedef uint64_t (*part_bytes_t)(const alg_team_t *, const alg_call_t *);
 
 /* The functions of A's kernels that reduce, and of those that move data: `launch` puts the kernels of a call on the
@@ -161,7 +162,8 @@ constexpr alg_algorithm_t describe(const char *name, alg_memory_t memory,
             UNALIGNED_BLOCKS<A>,
             ANY_GRID<A>,
             SPARE_BLOCKS<A>,
-            describe_block_room<A>};
+            describe_block_room<A>,
+            PIECE<A>};
 }
 
 #define ALG_DESCRIBE(symbol, title, collective, memory, name)                                                          \

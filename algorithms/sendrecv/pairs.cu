@@ -304,6 +304,10 @@ struct pairs {
 
 } // namespace
 
+#ifndef __CUDACC__
+template <> inline constexpr uint32_t PIECE<pairs> = ALG_PIECE_RINGS;
+#endif
+
 ALG_ENTRIES(alg_pairs, pairs)
 ALG_DESCRIBE(alg_sendrecv_pairs, "pairs", ALG_SEND_RECV, ALG_MEMORY_PEER, alg_pairs)
 ALG_DESCRIBE(alg_sendrecv_shm_pairs, "shm-pairs", ALG_SEND_RECV, ALG_MEMORY_SHM, alg_pairs)

@@ -95,6 +95,8 @@ static const char *reason_text(int reason)
         return "forwarded: the call's configuration asks for a feature of the real NCCL";
     case SHIM_REASON_STREAM:
         return "forwarded: cudaSetDevice, or the query of the stream's capture, failed";
+    case SHIM_REASON_MEMORY:
+        return "forwarded: the memory for it did not come";
     default:
         return sel_reason_text((sel_reason_t)reason);
     }

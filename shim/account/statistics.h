@@ -25,6 +25,7 @@ typedef enum shim_reason {
     SHIM_REASON_NOT_READY,                    /* non-blocking, and the last call is in progress */
     SHIM_REASON_CONFIGURATION,                /* its configuration asks for a feature of the real NCCL */
     SHIM_REASON_STREAM,                       /* cudaSetDevice, or the query of the capture, failed */
+    SHIM_REASON_MEMORY,                       /* the memory for it did not come (grow.h) */
     SHIM_REASON_COUNT
 } shim_reason_t;
 

@@ -22,6 +22,15 @@ static bool are_alike(const alg_call_t *a, const alg_call_t *b)
            (a->op == b->op && a->scalar_pointer == b->scalar_pointer && a->scalar_bits == b->scalar_bits);
 }
 
+/* A kernel uses the short halves of the scratch, or the others. */
+static bool same_halves(const shim_queued_t *a, const shim_queued_t *b)
+{
+    const alg_map_t *map = alg_scratch_map(a->comm->scratch);
+    const uint32_t nranks = a->comm->nranks;
+    return alg_piece_of(map, a->call.algorithm, alg_call_bytes(&a->call.alg, nranks)) ==
+           alg_piece_of(map, b->call.algorithm, alg_call_bytes(&b->call.alg, nranks));
+}
+
 static bool fits_behind(const shim_queued_t *before, const shim_queued_t *queued)
 {
     const alg_call_t *call = &before->call.alg;
@@ -29,7 +38,7 @@ static bool fits_behind(const shim_queued_t *before, const shim_queued_t *queued
     const bool room =
         alg_collective_rooted(call->collective) ? queued->call.alg.root > last : call->part_count < ALG_MOST_PARTS;
     return before->call.algorithm == queued->call.algorithm && are_alike(call, &queued->call.alg) && room &&
-           can_be_part(before) && can_be_part(queued);
+           can_be_part(before) && can_be_part(queued) && same_halves(before, queued);
 }
 
 static alg_part_t part_of(const alg_call_t *call)

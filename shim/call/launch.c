@@ -27,13 +27,19 @@ ncclResult_t shim_launch_failed(int error, const char *what)
     return ncclUnhandledCudaError;
 }
 
+static alg_team_t team_of(const shim_comm_t *comm, const alg_algorithm_t *algorithm, const alg_call_t *call)
+{
+    const uint64_t bytes = alg_call_bytes(call, comm->nranks);
+    return alg_scratch_team_for(comm->scratch, alg_piece_of(alg_scratch_map(comm->scratch), algorithm, bytes));
+}
+
 /* A cudaError_t. */
 static int launch_in_order(const shim_launch_t *launch)
 {
     shim_comm_t *comm = launch->comm;
     const bool captured = launch->capture->id != 0;
     alg_call_t granted = *launch->call;
-    alg_team_t team = *alg_scratch_team(comm->scratch);
+    alg_team_t team = team_of(comm, launch->algorithm, launch->call);
     int error = launch->joined ? 0 : shim_order_enter(comm, launch->stream, launch->capture);
     if (error != 0)
         return error;
@@ -112,7 +118,7 @@ ncclResult_t shim_host_run(const shim_call_t *call)
     pthread_mutex_lock(lock);
     if (atomic_load(&comm->phase) == SHIM_COMM_ATTACHED) {
         atomic_fetch_add(&comm->calls_begun, 1);
-        alg_team_t team = *alg_scratch_team(comm->scratch); /* messages and collectives run side by side */
+        alg_team_t team = team_of(comm, call->algorithm, &call->alg);
         team.call_id = call->alg.id;
         if (comm->relay && call->alg.collective == ALG_ALL_REDUCE)
             alg_relay_call(comm->relay, &team, &call->alg, false);

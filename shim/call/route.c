@@ -6,6 +6,9 @@
  * its group. After a launch was tried the call is never forwarded: other ranks may have launched, so the error is
  * returned.
  *
+ * A call that needs a piece of scratch which is not there yet (alg_map_t) waits for it; if it does not come, all ranks
+ * forward such calls for ever, by one verdict.
+ *
  * The choice depends only on facts that are the same on every rank, with four exceptions. In each the call is forwarded
  * on this rank alone, and its peers take it and wait for this rank:
  * - A NULL buffer that this rank needs: the real NCCL's kernel faults at address 0. Which buffers a rank needs
@@ -25,6 +28,7 @@
 #include "shim/call/group.h"
 #include "shim/call/launch.h"
 #include "shim/call/note.h"
+#include "shim/comm/grow.h"
 #include "shim/comm/order.h"
 #include "shim/comm/redop.h"
 #include "shim/real/real.h"
@@ -107,6 +111,17 @@ static sel_choice_t choose(shim_call_t *call)
     return choice;
 }
 
+/* Whether the memory that the call needs is there, on all ranks. It may have to come first (grow.h). */
+static bool has_memory(shim_call_t *call)
+{
+    const alg_map_t *map = alg_scratch_map(call->comm->scratch);
+    const uint32_t piece = alg_piece_of(map, call->algorithm, alg_call_bytes(&call->alg, call->comm->nranks));
+    if (call->alg.count == 0 || shim_grow(call->comm, piece))
+        return true;
+    call->reason = SHIM_REASON_MEMORY;
+    return false;
+}
+
 /* A non-blocking communicator refuses a call while its last forwarded call is in progress. */
 static bool ready(shim_comm_t *comm)
 {
@@ -166,7 +181,7 @@ static bool take(shim_call_t *call, ncclResult_t *result)
     if (shim_capture_query(call->stream, &call->capture) != 0)
         return false;
     const sel_choice_t choice = choose(call);
-    if (choice.algorithm == NULL)
+    if (choice.algorithm == NULL || !has_memory(call))
         return false;
     shim_count_taken(call->collective, shim_call_place(call), shim_call_bytes(call), &choice);
     *result = ncclSuccess;
@@ -202,6 +217,10 @@ static ncclResult_t run_on_host(shim_call_t *call)
         shim_set_last_error("%s: the host device cannot serve this call, and has nobody to forward it to (%s)",
                             call->function, sel_reason_text(choice.reason));
         return ncclInvalidUsage;
+    }
+    if (!has_memory(call)) {
+        shim_set_last_error("%s: the ranks have no memory for it, or the communicator has ended", call->function);
+        return ncclSystemError;
     }
     shim_count_taken(call->collective, shim_call_place(call), shim_call_bytes(call), &choice);
     shim_note_call(call);

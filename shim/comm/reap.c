@@ -20,6 +20,7 @@
 #include <time.h>
 
 #include "shim/comm/drain.h"
+#include "shim/comm/grow.h"
 #include "shim/comm/redop.h"
 #include "shim/comm/share.h"
 #include "shim/comm/shrink.h"
@@ -126,8 +127,10 @@ static void comm_free(shim_comm_t *comm)
     shim_shrink_forget(comm);
     alg_relay_destroy(comm->relay); /* reads the scratch's control words */
     alg_hosts_destroy(comm->hosts);
-    if (comm->scratch)
+    if (comm->scratch) {
+        shim_grow_end(comm);
         alg_scratch_release(comm->scratch, comm->reusable);
+    }
     free(comm->plan);
     net_leave(comm->rendezvous);
     shim_comm_recycle(comm);

@@ -93,7 +93,8 @@ struct shim_setup {
     bool sees_peers;        /* every rank does */
     bool host_first;        /* the host's memory serves better than peer access */
     alg_memory_t memory;    /* of the plan */
-    alg_memory_t pooled_in; /* of the idle scratch */
+    net_memory_kind_t pooled_kind; /* of the idle scratch: the first of its kind's tries */
+    net_bell_t bell[ALG_MAX_RANKS]; /* of the ranks' processes (grow.h) */
     uint32_t attempt;       /* at a kind of memory */
     alg_scratch_t *scratch;
     sel_plan_t *plan;

@@ -26,6 +26,7 @@
 #include <string.h>
 
 #include "shim/base/clock.h"
+#include "shim/comm/grow.h"
 #include "shim/comm/reap.h"
 #include "shim/setup/setup.h"
 
@@ -40,6 +41,7 @@ typedef struct agree {
 typedef struct offer {
     int32_t error;
     uint8_t bytes[NET_OFFER_BYTES];
+    net_bell_t bell; /* of a scratch that comes in pieces */
 } offer_t;
 
 /* Kinds of a team on GPUs, in the order of the tries; those of the host's memory come first if it serves better. */
@@ -48,8 +50,8 @@ typedef struct kind {
     alg_memory_t memory;
     const char *told;
 } kind_t;
-static const kind_t kinds[] = {{NET_MEMORY_CUDA_IPC, ALG_MEMORY_PEER, ""},
-                               {NET_MEMORY_CUDA_VMM, ALG_MEMORY_PEER, ", by VMM"},
+static const kind_t kinds[] = {{NET_MEMORY_CUDA_VMM, ALG_MEMORY_PEER, ""},
+                               {NET_MEMORY_CUDA_IPC, ALG_MEMORY_PEER, ", by CUDA IPC"},
                                {NET_MEMORY_PINNED, ALG_MEMORY_SHM, ", through the host's memory"},
                                {NET_MEMORY_PINNED_SENT, ALG_MEMORY_SHM, ", through the host's memory"}};
 static const kind_t host_kinds[] = {{NET_MEMORY_HOST, ALG_MEMORY_PEER, ""},
@@ -147,6 +149,13 @@ static int read_identities(shim_setup_t *setup)
     return 0;
 }
 
+/* The scratch comes in pieces where its memory can, but for ranks of several hosts. */
+static bool comes_in_pieces(const shim_setup_t *setup, net_memory_kind_t kind)
+{
+    return !setup->across &&
+           (kind == NET_MEMORY_CUDA_VMM || kind == NET_MEMORY_HOST || kind == NET_MEMORY_HOST_SENT);
+}
+
 static bool make_plan(shim_setup_t *setup)
 {
     if (!setup->plan)
@@ -159,19 +168,40 @@ static bool make_plan(shim_setup_t *setup)
     return true;
 }
 
+static bool all_take_vmm(const shim_setup_t *setup)
+{
+    bool vmm = true;
+    for (uint32_t r = 0; r < setup->comm->nranks; r++)
+        vmm = vmm && setup->identity[r].vmm;
+    return vmm;
+}
+
+static uint64_t find_idle_of(shim_setup_t *setup, net_memory_kind_t kind, alg_map_t map)
+{
+    if (comes_in_pieces(setup, kind))
+        alg_map_cut(&map, setup->comm->nranks, setup->request.host);
+    setup->pooled_kind = kind;
+    return alg_scratch_idle(&setup->set, setup->comm->rank, &map);
+}
+
 /* An idle scratch of this team: in the plan's memory, or in host memory if these GPUs turned out not to reach each
  * other. */
 static uint64_t find_idle(shim_setup_t *setup)
 {
-    const uint32_t rank = setup->comm->rank;
-    uint64_t id = alg_scratch_idle(&setup->set, rank, &setup->plan->map);
-    alg_map_t other;
-    setup->pooled_in = setup->memory;
-    if (id || setup->request.host || setup->memory == ALG_MEMORY_SHM ||
-        !alg_map_init_shm(&other, setup->identity[0].settings.scratch_bytes))
-        return id;
-    setup->pooled_in = ALG_MEMORY_SHM;
-    return alg_scratch_idle(&setup->set, rank, &other);
+    const alg_map_t *map = &setup->plan->map;
+    alg_map_t pinned;
+    uint64_t id = 0;
+    if (setup->request.host)
+        return find_idle_of(setup, NET_MEMORY_HOST, *map);
+    if (setup->memory == ALG_MEMORY_SHM)
+        return find_idle_of(setup, NET_MEMORY_PINNED, *map);
+    if (all_take_vmm(setup))
+        id = find_idle_of(setup, NET_MEMORY_CUDA_VMM, *map);
+    if (!id)
+        id = find_idle_of(setup, NET_MEMORY_CUDA_IPC, *map);
+    if (!id && alg_map_init_shm(&pinned, setup->identity[0].settings.scratch_bytes))
+        id = find_idle_of(setup, NET_MEMORY_PINNED, pinned);
+    return id;
 }
 
 static void identities_done(shim_setup_t *setup)
@@ -260,6 +290,8 @@ static void post_offer(shim_setup_t *setup)
     net_scope_t scope = {0};
     bool host = setup->request.host;
     record.error = host ? 0 : net_scope_enter(&scope, setup->comm->device);
+    if (!record.error && setup->plan->map.pieces > 1)
+        record.error = shim_grow_start(&record.bell);
     if (!record.error && !host &&
         (!setup->pooled || setup->across)) /* for a pooled scratch this step was done when it was made */
         record.error = preload(setup->across ? ALG_MEMORY_NETWORK : setup->memory);
@@ -291,9 +323,6 @@ static bool one_pid_namespace(const shim_setup_t *setup)
 static bool usable(const shim_setup_t *setup, uint32_t attempt)
 {
     const bool allowed = allowed_peers(setup);
-    bool vmm = true;
-    for (uint32_t r = 0; r < setup->comm->nranks; r++)
-        vmm = vmm && setup->identity[r].vmm;
     switch (kind_of(setup, attempt)->kind) {
     case NET_MEMORY_HOST:
     case NET_MEMORY_HOST_SENT:
@@ -303,10 +332,19 @@ static bool usable(const shim_setup_t *setup, uint32_t attempt)
         return !setup->across && shim_identity_shared_memory(setup) &&
                (!allowed || !setup->sees_peers || setup->reach.link >= SEL_LINK_PCIE);
     case NET_MEMORY_CUDA_VMM:
-        return allowed && setup->sees_peers && vmm;
+        return allowed && setup->sees_peers && all_take_vmm(setup);
     default:
         return allowed && setup->sees_peers && one_pid_namespace(setup);
     }
+}
+
+/* Whether the idle scratch may be of this try. */
+static bool suits_pooled(const shim_setup_t *setup, uint32_t attempt)
+{
+    const kind_t *kind = kind_of(setup, attempt);
+    if (setup->request.host || kind->memory == ALG_MEMORY_SHM)
+        return setup->request.host || setup->pooled_kind == NET_MEMORY_PINNED;
+    return kind->kind == setup->pooled_kind;
 }
 
 /* Go to the first suitable kind from `attempt` on; false if there is none. Without a call that may use the scratch
@@ -319,9 +357,11 @@ static bool try_from(shim_setup_t *setup, uint32_t attempt)
         return false;
     setup->attempt = attempt;
     setup->memory = kind_of(setup, attempt)->memory;
-    if (setup->pooled_in != setup->memory)
+    if (!suits_pooled(setup, attempt))
         setup->pooled = 0;
     make_plan(setup);
+    if (comes_in_pieces(setup, kind_of(setup, attempt)->kind))
+        alg_map_cut(&setup->plan->map, setup->comm->nranks, setup->request.host);
     if (setup->request.host || setup->across || sel_plan_serves(setup->plan))
         post_offer(setup);
     else
@@ -336,6 +376,15 @@ static bool prefers_host(shim_setup_t *setup)
         return false;
     setup->memory = ALG_MEMORY_PEER;
     return make_plan(setup) && sel_plan_prefers_host(setup->plan);
+}
+
+/* The try whose idle scratch the ranks hold: those before it failed then, or it comes first. */
+static uint32_t first_attempt(const shim_setup_t *setup)
+{
+    for (uint32_t attempt = 0; setup->pooled && attempt < tries(setup); attempt++)
+        if (suits_pooled(setup, attempt) && usable(setup, attempt))
+            return attempt;
+    return 0;
 }
 
 static void agreed(shim_setup_t *setup)
@@ -366,9 +415,7 @@ static void agreed(shim_setup_t *setup)
         make_plan(setup);
         shim_setup_decline(setup, "some of its GPUs are older than sm_%d, and Shunt has no kernels for them",
                            OLDEST_ARCH);
-    } else if (setup->pooled && setup->pooled_in == ALG_MEMORY_SHM && usable(setup, host_attempt(setup))) {
-        try_from(setup, host_attempt(setup)); /* the other kinds failed before, or it comes first */
-    } else if (!try_from(setup, 0)) {
+    } else if (!try_from(setup, first_attempt(setup))) {
         make_plan(setup);
         shim_setup_decline(setup, allowed_peers(setup) && setup->sees_peers
                                       ? "its ranks are in several pid namespaces, and NCCL_CUMEM_ENABLE is 0"
@@ -395,6 +442,7 @@ static int read_offers(shim_setup_t *setup, uint32_t stage, uint8_t offers[][NET
         if (error)
             return error;
         memcpy(offers[r], record.bytes, NET_OFFER_BYTES);
+        setup->bell[r] = record.bell;
     }
     return 0;
 }
@@ -402,12 +450,9 @@ static int read_offers(shim_setup_t *setup, uint32_t stage, uint8_t offers[][NET
 static void open_and_write(shim_setup_t *setup)
 {
     uint8_t offers[ALG_MAX_RANKS][NET_OFFER_BYTES];
-    int32_t error = 0;
-    if (!setup->pooled) {
-        error = read_offers(setup, shim_setup_try_stage(setup, TRY_OFFER), offers);
-        if (!error)
-            error = alg_scratch_open(setup->scratch, offers);
-    }
+    int32_t error = read_offers(setup, shim_setup_try_stage(setup, TRY_OFFER), offers);
+    if (!error && !setup->pooled)
+        error = alg_scratch_open(setup->scratch, offers);
     if (!error)
         error = alg_scratch_prove_write(setup->scratch, setup->identity[0].fresh_id);
     post_next(setup, shim_setup_try_stage(setup, TRY_OPENED), &error, sizeof(error));

@@ -19,6 +19,7 @@
 #include "shim/base/pins.h"
 #include "shim/base/settings.h"
 #include "shim/comm/failure.h"
+#include "shim/comm/grow.h"
 #include "shim/comm/share.h"
 #include "shim/comm/stop.h"
 #include "shim/setup/setup.h"
@@ -166,7 +167,7 @@ static void log_attached(const shim_setup_t *setup)
               "scratch%s",
               (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class,
               (unsigned long long)comm->plan->topology.fingerprint, shim_setup_memory_text(setup), sources,
-              comm->plan->map.total_bytes / 1024, setup->pooled ? ", reused" : "");
+              alg_scratch_bytes(comm->scratch) / 1024, setup->pooled ? ", reused" : "");
     const char *pin = shim_pin_caps();
     if (pin)
         shim_info("%s caps Shunt's grids at %u blocks; if it is for the same bits, SHUNT_DETERMINISTIC=1 gives them "
@@ -244,6 +245,7 @@ static void conclude_attached(shim_setup_t *setup)
     comm->scratch = setup->scratch;
     comm->life = alg_scratch_life(comm->scratch);
     comm->plan = setup->plan;
+    memcpy(comm->bell, setup->bell, sizeof(comm->bell));
     setup->scratch = NULL;
     setup->plan = NULL;
     comm->all_block = all_blocking(setup);
@@ -265,6 +267,8 @@ static void conclude_attached(shim_setup_t *setup)
     begin_record(comm, true);
     if (setup->request.regroup)
         show_split(setup);
+    if (comm->plan->map.pieces > 1)
+        shim_grow_attached(comm);
     if (logs)
         log_attached(setup);
 }

@@ -17,7 +17,8 @@
 
 #include "shim/comm/comm.h"
 
-enum { FAKE_STREAMS = 16, FAKE_WORKS = 64, FAKE_TAKEN_LIMIT = 1000, FAKE_MESSAGES = 4096, FAKE_PART_BYTES = 800 };
+enum { FAKE_STREAMS = 16, FAKE_WORKS = 64, FAKE_TAKEN_LIMIT = 1000, FAKE_MESSAGES = 4096, FAKE_PART_BYTES = 800,
+       FAKE_SHORT_ELEMENTS = 300 };
 
 typedef enum fake_kind { FAKE_OURS, FAKE_REAL } fake_kind_t;
 typedef enum fake_node { FAKE_WORK, FAKE_WAIT, FAKE_RECORD } fake_node_t;
@@ -54,6 +55,9 @@ typedef struct fake {
     int ends_after;                             /* so many queries, if not 0 */
     uint32_t launches_left;                     /* if not 0: launches until they fail */
     bool lists;                                 /* short all-reduces can be parts, too */
+    bool cut;                                   /* the scratch comes in pieces, ... */
+    bool grown, stays_short;                    /* ... which are there; and never come */
+    uint32_t pieces, asks;                      /* bits: for which calls were launched; waits for one */
     bool launches_part;                         /* a launch that fails puts some of its work on the stream */
     void (*while_settling)(shim_comm_t *);      /* what happens while a call waits for the set-up */
     ncclResult_t real_state;                    /* of every communicator: the answer of ncclCommGetAsyncError */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "shim/base/device.h"
+#include "shim/comm/grow.h"
 #include "shim/comm/reap.h"
 #include "shim/comm/share.h"
 #include "shim/host/table.h"
@@ -286,9 +287,11 @@ sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
     (void)plan;
 #define FAKE_PARTS                                                                                                \
     {                                                                                                             \
-        .name = "fake", .launch_cuda = launch, .shape = shape, .part_bytes = part_bytes, .block_room = block_room \
+        .name = "fake", .launch_cuda = launch, .shape = shape, .part_bytes = part_bytes, .block_room = block_room, \
+        .piece = ALG_PIECE_HALVES \
     }
-    static const alg_algorithm_t whole = {.name = "fake", .launch_cuda = launch, .block_room = block_room};
+    static const alg_algorithm_t whole = {
+        .name = "fake", .launch_cuda = launch, .block_room = block_room, .piece = ALG_PIECE_HALVES};
     static const alg_algorithm_t parts[3] = {FAKE_PARTS, FAKE_PARTS, FAKE_PARTS};
     const bool list = fake.lists && query->collective == ALG_ALL_REDUCE;
     const alg_algorithm_t *algorithm = query->collective == ALG_BROADCAST ? &parts[0]
@@ -332,6 +335,39 @@ alg_team_t *alg_scratch_team(alg_scratch_t *scratch)
     (void)scratch;
     static alg_team_t team = {.dependent_launch = 1};
     return &team;
+}
+
+alg_team_t alg_scratch_team_for(alg_scratch_t *scratch, uint32_t piece)
+{
+    fake.pieces |= 1u << piece;
+    return *alg_scratch_team(scratch);
+}
+
+const alg_map_t *alg_scratch_map(const alg_scratch_t *scratch)
+{
+    (void)scratch;
+    static const alg_map_t whole = {.pieces = 1},
+                           pieces = {.pieces = ALG_PIECES, .short_most = FAKE_SHORT_ELEMENTS * sizeof(float)};
+    return fake.cut ? &pieces : &whole;
+}
+
+bool alg_scratch_has(const alg_scratch_t *scratch, uint32_t piece)
+{
+    (void)scratch, (void)piece;
+    return fake.grown;
+}
+
+bool shim_grow_wait(shim_comm_t *comm, uint32_t piece)
+{
+    (void)comm, (void)piece;
+    fake.asks++;
+    fake.grown = !fake.stays_short;
+    return fake.grown;
+}
+
+void shim_grow_end(shim_comm_t *comm)
+{
+    (void)comm;
 }
 
 void alg_scratch_release(alg_scratch_t *scratch, bool reusable)

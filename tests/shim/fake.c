@@ -551,9 +551,38 @@ int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES])
 {
     if (offers[scratch->rank][0] != scratch->rank + 1)
         return -EPROTO;
-    return scratch->kind == NET_MEMORY_CUDA_IPC ? fake.open_error[scratch->rank]
+    return scratch->kind == NET_MEMORY_CUDA_VMM ? fake.open_error[scratch->rank]
            : scratch->kind == NET_MEMORY_PINNED ? fake.unopened[scratch->rank]
                                                 : 0;
+}
+
+const alg_map_t *alg_scratch_map(const alg_scratch_t *scratch)
+{
+    (void)scratch;
+    static const alg_map_t whole = {.pieces = 1};
+    return &whole;
+}
+
+size_t alg_scratch_bytes(const alg_scratch_t *scratch)
+{
+    (void)scratch;
+    return (size_t)80 << 20;
+}
+
+int shim_grow_start(net_bell_t *place)
+{
+    (void)place;
+    return 0;
+}
+
+void shim_grow_attached(shim_comm_t *comm)
+{
+    (void)comm;
+}
+
+void shim_grow_end(shim_comm_t *comm)
+{
+    (void)comm;
 }
 
 int alg_scratch_prove_write(alg_scratch_t *scratch, uint64_t token)

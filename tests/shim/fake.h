@@ -30,7 +30,7 @@ typedef struct fake {
     sel_reach_t reach[FAKE_RANKS]; /* of shim_link_reach */
     uint64_t kind[FAKE_RANKS];     /* a GPU's fingerprint */
     int ipc_error[FAKE_RANKS];     /* of alg_scratch_create with IPC memory */
-    int open_error[FAKE_RANKS];    /* of alg_scratch_open with IPC memory */
+    int open_error[FAKE_RANKS];    /* of alg_scratch_open with VMM memory */
     int vmm_error[FAKE_RANKS];     /* of alg_scratch_create with VMM memory */
     int pinned_error[FAKE_RANKS];  /* of alg_scratch_create with the host's memory */
     int unopened[FAKE_RANKS];      /* of alg_scratch_open with the host's memory */

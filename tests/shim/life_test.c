@@ -394,7 +394,7 @@ static void set_ups_before_the_abort_of_a_forwarded_one(bool in_call, int error)
         assert_int_equal(ncclCommAbort(comms[i / N][i % N]), ncclSuccess);
     assert_int_equal(fake.retired, 2 * N);
     for (int r = 0; r < N; r++)
-        fake.ipc_error[r] = error;
+        fake.vmm_error[r] = error;
     comms_begin(late);
     if (in_call) {
         pthread_t threads[N];

@@ -55,17 +55,17 @@ static void machines_are_told_apart(void **state)
     assert_true(machine[0] != 0 && machine[0] != machine[1] && machine[1] == machine[2]);
 }
 
-static void ipc_refused(void **state)
+static void vmm_refused(void **state)
 {
     (void)state;
     fake_reset();
-    fake.ipc_error[1] = -38;
+    fake.vmm_error[1] = -38;
     comms_try(SHIM_COMM_ATTACHED);
     fake.open_error[3] = -38;
     comms_try(SHIM_COMM_ATTACHED);
-    fake.open_error[3] = fake.vmm_error[0] = -38;
+    fake.open_error[3] = fake.ipc_error[0] = -38;
     comms_try(SHIM_COMM_FORWARD);
-    fake.ipc_error[1] = -12; /* no memory: VMM memory would fail too */
+    fake.vmm_error[1] = -12; /* no memory: IPC memory would fail too */
     comms_try(SHIM_COMM_FORWARD);
 }
 
@@ -100,10 +100,10 @@ static void no_peer_access(void **state)
     fake.pinned_error[3] = -38;
     comms_try(SHIM_COMM_FORWARD);
     all_linked_by(SEL_LINK_PCIE);
-    fake.open_error[2] = fake.vmm_error[0] = -38;
+    fake.open_error[2] = fake.ipc_error[0] = -38;
     try_memory(ALG_MEMORY_SHM);
     all_linked_by(SEL_LINK_NVSWITCH);
-    fake.open_error[2] = fake.vmm_error[0] = -38;
+    fake.open_error[2] = fake.ipc_error[0] = -38;
     comms_try(SHIM_COMM_FORWARD);
 }
 
@@ -149,9 +149,9 @@ static void host_memory_first(void **state)
     assert_int_equal(fake.created, N); /* nothing else was tried */
     fake.pinned_error[3] = -38;
     expect_peers(ALG_MEMORY_PEER, false);
-    fake.ipc_error[1] = -38;
-    expect_peers(ALG_MEMORY_PEER, false);
     fake.vmm_error[1] = -38;
+    expect_peers(ALG_MEMORY_PEER, false);
+    fake.ipc_error[1] = -38;
     comms_try(SHIM_COMM_FORWARD);
 
     all_linked_by(SEL_LINK_SYS);
@@ -307,7 +307,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(links_are_joined),
         cmocka_unit_test(machines_are_told_apart),
-        cmocka_unit_test(ipc_refused),
+        cmocka_unit_test(vmm_refused),
         cmocka_unit_test(no_peer_access),
         cmocka_unit_test(some_peer_access),
         cmocka_unit_test(host_memory_first),

@@ -22,7 +22,7 @@ enum { N = 2, LOG_BYTES = 4096, UNKNOWN = -1 };
 /* Two ranks in a group, in this environment, and the expected outcome. */
 typedef struct scenario {
     const char *set[8];     /* name, value, ... */
-    int ipc_error, failing; /* of which rank */
+    int vmm_error, ipc_error, failing; /* of which rank */
     int unopened;           /* likewise: it cannot open the others' host memory */
     int unsent;             /* likewise: it cannot send its own */
     int phase;              /* of both; UNKNOWN: Shunt does not know the communicator */
@@ -63,6 +63,7 @@ static int attach(void *argument)
     fake.multicast = true;
     fake.sources = scenario->sources;
     fake_real_version(scenario->real_version);
+    fake.vmm_error[scenario->failing] = scenario->vmm_error;
     fake.ipc_error[scenario->failing] = scenario->ipc_error;
     fake.unopened[scenario->failing] = scenario->unopened;
     fake.unsent[scenario->failing] = scenario->unsent;
@@ -254,14 +255,17 @@ static void shm_disable(void **state)
     expect_attached("NCCL_SHM_DISABLE", "1");
 }
 
-/* Where IPC is refused, VMM memory is used, unless the user has switched it off. */
+/* Where VMM memory is refused, or the user has switched it off, IPC memory is used. */
 static void cumem_enable(void **state)
 {
     (void)state;
     scenario_t refused = {
-        .ipc_error = -38, .phase = SHIM_COMM_ATTACHED, .reason = "by VMM", .blocks = -1, .multicast = -1};
+        .vmm_error = -38, .phase = SHIM_COMM_ATTACHED, .reason = "by CUDA IPC", .blocks = -1, .multicast = -1};
     expect(refused);
+    refused.vmm_error = 0;
     refused.set[0] = "NCCL_CUMEM_ENABLE", refused.set[1] = "0";
+    expect(refused);
+    refused.ipc_error = -38;
     refused.phase = SHIM_COMM_FORWARD, refused.reason = "could not share memory of its GPU: CUDA refuses it";
     refused.warnings = 1; /* for any rank, whichever finds it first */
     for (refused.failing = 0; refused.failing < N; refused.failing++)

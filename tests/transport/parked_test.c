@@ -212,7 +212,7 @@ static int store(const alg_scratch_t *scratch, const alg_probe_t *probe)
 
 static int collect(const alg_scratch_t *scratch, uint64_t words[ALG_MAX_RANKS])
 {
-    memcpy(words, (uint8_t *)net_memory_pointer(scratch->memory) + ALG_MAILBOX_OFFSET, 8 * ALG_MAX_RANKS);
+    memcpy(words, scratch->team.scratch[scratch->rank] + ALG_MAILBOX_OFFSET, 8 * ALG_MAX_RANKS);
     return 0;
 }
 

@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * grow.c - further pieces of a communicator's scratch.
+ *
+ * A call that needs a piece which is not there asks for it, and waits; which piece a call needs is the same on every
+ * rank (alg_piece_of). One thread of each process does the rest for its ranks, so no peer's program has to make a call:
+ * it may be in another communicator's first long call, in a capture, or make none at all. Nothing the thread does waits
+ * for a kernel, and one communicator's piece never waits for another's.
+ *
+ * The ranks meet under a key of the communicator and the piece, as for a set-up:
+ *
+ *   JOINED  nothing                      -> make the own memory and arm it
+ *   MADE    errno, offer                 -> send descriptors (kinds that send)
+ *   SENT    errno                        -> map the peers' memory
+ *   OPENED  errno                        -> the verdict
+ *
+ * The meeting's verdict is one word, so either all ranks use the piece or none ever does: then calls that need it are
+ * forwarded. A rank launches such a call only after the verdict, when every rank has armed its memory and mapped all
+ * others'. A rank that has declined answers whoever asks again.
+ *
+ * Waking: who asks joins first and then rings the bells of all ranks' processes (transport/bell.c); whose bell rings
+ * looks for meetings under the keys of its communicators. It looks again when a communicator is attached, since the
+ * peer's call may come before this rank knows its own verdict; and once a second, for peers that cannot ring.
+ *
+ * The thread alone steps jobs. A job holds a reference on the state, so its scratch stays.
+ */
+#define _GNU_SOURCE
+#include "shim/comm/grow.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "shim/base/clock.h"
+#include "shim/base/log.h"
+#include "shim/comm/stop.h"
+
+enum { STAGE_JOINED, STAGE_MADE, STAGE_SENT, STAGE_OPENED };
+enum {
+    JOB_LIMIT_MS = SHIM_GROW_LIMIT_MS - 2000, /* before the calls that wait give up */
+    LOOK_MS = 1000,
+    WATCH_MS = 100, /* between two questions whether the peers live */
+    LEAVERS = 64
+};
+
+typedef struct job {
+    struct job *next;
+    shim_comm_t *comm; /* a reference */
+    uint32_t piece;
+    net_rendezvous_t *rendezvous;
+    uint32_t stage; /* posted, and waited for */
+    bool making;    /* the own memory is being armed; MADE is not posted yet */
+    uint8_t offer[NET_OFFER_BYTES];
+    uint64_t deadline_ns, watch_ns;
+} job_t;
+
+typedef struct made {
+    int32_t error;
+    uint8_t offer[NET_OFFER_BYTES];
+} made_t;
+
+_Static_assert(sizeof(made_t) <= NET_LATER_BYTES, "a record has no room for an offer");
+
+static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t g_changed; /* a job has ended */
+static pthread_once_t g_once = PTHREAD_ONCE_INIT;
+static bool g_running;
+static job_t *g_jobs; /* the thread changes it under the lock */
+
+/* A rank of this process as the thread sees it when it looks. Pieces are bits. */
+typedef struct member {
+    shim_comm_t *comm; /* NULL: it has left */
+    ncclComm_t handle;
+    net_key_t key;
+    uint32_t rank, nranks;
+    uint32_t asked, declined;
+    uint32_t settled; /* there, or on their way */
+} member_t;
+
+static shim_comm_t *g_members;      /* linked by grows_next; they leave before they are freed. Under the lock */
+static member_t g_leavers[LEAVERS]; /* the last that left; likewise */
+static uint32_t g_left;
+
+static void forget_in_child(void)
+{
+    pthread_mutex_init(&g_lock, NULL);
+    net_condition_make(&g_changed);
+    g_running = false;
+    g_jobs = NULL;
+    g_members = NULL;
+    g_left = 0;
+}
+
+static void prepare(void)
+{
+    net_condition_make(&g_changed);
+    pthread_atfork(NULL, NULL, forget_in_child);
+}
+
+static bool is_alive(const shim_comm_t *comm)
+{
+    return atomic_load(&comm->phase) == SHIM_COMM_ATTACHED;
+}
+
+static bool has_declined(shim_comm_t *comm, uint32_t piece)
+{
+    return atomic_load(&comm->declined) >> piece & 1;
+}
+
+static net_key_t key_of(const net_key_t *comm, uint32_t piece)
+{
+    const struct {
+        net_key_t comm;
+        char what[8];
+        uint64_t piece;
+    } whole = {*comm, "piece", piece};
+    return net_key_hash(&whole, sizeof(whole));
+}
+
+static const char *name_of(uint32_t piece)
+{
+    static const char *const names[ALG_PIECES] = {"", "longer calls", "messages", "long calls"};
+    return names[piece];
+}
+
+/* ---- Steps -------------------------------------------------------------------------- */
+
+static void decline(job_t *job, const char *reason)
+{
+    (void)net_decide(job->rendezvous, NET_DECLINED, reason);
+}
+
+static void post(job_t *job, uint32_t stage, const void *record, size_t size)
+{
+    job->stage = stage;
+    if (net_post(job->rendezvous, stage, record, size) != 0)
+        decline(job, "its shared memory is damaged");
+}
+
+/* Each record begins with an error: the first that is not 0. With `offers`: read those, too. */
+static int read_all(const job_t *job, size_t size, uint8_t offers[][NET_OFFER_BYTES])
+{
+    for (uint32_t r = 0; r < job->comm->nranks; r++) {
+        made_t record = {0};
+        size_t got = 0;
+        int error = net_read(job->rendezvous, job->stage, r, &record, size, &got);
+        if (error || got != size)
+            return error ? error : -EPROTO;
+        if (record.error)
+            return record.error;
+        if (offers)
+            memcpy(offers[r], record.offer, NET_OFFER_BYTES);
+    }
+    return 0;
+}
+
+static void make(job_t *job)
+{
+    made_t record = {0};
+    if (!job->making)
+        record.error = alg_scratch_piece_create(job->comm->scratch, job->piece, job->offer);
+    job->making = true;
+    const int armed = record.error ? record.error : alg_scratch_piece_armed(job->comm->scratch, job->piece);
+    if (armed == 0)
+        return;
+    job->making = false;
+    record.error = armed < 0 ? armed : 0;
+    memcpy(record.offer, job->offer, sizeof(record.offer));
+    post(job, STAGE_MADE, &record, sizeof(record));
+}
+
+static void share(job_t *job)
+{
+    uint8_t offers[ALG_MAX_RANKS][NET_OFFER_BYTES];
+    int32_t error = read_all(job, sizeof(made_t), offers);
+    if (!error)
+        error = alg_scratch_piece_send(job->comm->scratch, job->piece, offers);
+    post(job, STAGE_SENT, &error, sizeof(error));
+}
+
+static void open_peers(job_t *job)
+{
+    uint8_t offers[ALG_MAX_RANKS][NET_OFFER_BYTES];
+    int32_t error = read_all(job, sizeof(error), NULL);
+    job->stage = STAGE_MADE;
+    if (!error)
+        error = read_all(job, sizeof(made_t), offers);
+    if (!error)
+        error = alg_scratch_piece_open(job->comm->scratch, job->piece, offers);
+    post(job, STAGE_OPENED, &error, sizeof(error));
+}
+
+static void judge(job_t *job)
+{
+    const int error = read_all(job, sizeof(int32_t), NULL);
+    if (error)
+        decline(job, strerror(-error));
+    else
+        (void)net_decide(job->rendezvous, NET_ATTACHED, "");
+}
+
+static void act(job_t *job)
+{
+    if (job->stage == STAGE_JOINED) {
+        net_unlink(job->rendezvous); /* all are here */
+        make(job);
+    } else if (job->stage == STAGE_MADE) {
+        share(job);
+    } else if (job->stage == STAGE_SENT) {
+        open_peers(job);
+    } else {
+        judge(job);
+    }
+}
+
+/* What ends it before the ranks have agreed. */
+static const char *obstacle(job_t *job)
+{
+    const uint64_t now = shim_now_ns();
+    if (!is_alive(job->comm) || shim_comm_exiting())
+        return "the communicator ends";
+    if (has_declined(job->comm, job->piece))
+        return "a call has waited too long";
+    if (now > job->deadline_ns)
+        return "a rank's process did not answer";
+    if (now < job->watch_ns)
+        return NULL;
+    job->watch_ns = now + WATCH_MS * UINT64_C(1000000);
+    return alg_scratch_peers_alive(job->comm->scratch) ? NULL : "a rank's process is gone";
+}
+
+/* True if there was progress. */
+static bool step(job_t *job)
+{
+    if (net_verdict(job->rendezvous) != NET_PENDING)
+        return false;
+    const char *why = obstacle(job);
+    if (why) {
+        decline(job, why);
+        return true;
+    }
+    if (job->making) {
+        make(job);
+        return !job->making;
+    }
+    switch (net_poll(job->rendezvous, job->stage)) {
+    case 1:
+        act(job);
+        return true;
+    case 0:
+    case -ECANCELED:
+        return false;
+    default:
+        decline(job, "a rank died or gave up");
+        return true;
+    }
+}
+
+/* ---- Beginning and end ---------------------------------------------------------------- */
+
+static void tell(const job_t *job, bool grown)
+{
+    const shim_comm_t *comm = job->comm;
+    void *handle = (void *)atomic_load(&comm->handle);
+    if (grown)
+        shim_info("communicator %p (rank %u of %u): memory for %s, %zu KiB of scratch now", handle, comm->rank,
+                  comm->nranks, name_of(job->piece), alg_scratch_bytes(comm->scratch) / 1024);
+    else if (is_alive(comm) && net_decided(job->rendezvous))
+        shim_warn("Shunt forwards %s of communicator %p (rank %u of %u) to NCCL: no memory for them: %s",
+                  name_of(job->piece), handle, comm->rank, comm->nranks, net_reason(job->rendezvous));
+}
+
+static void end(job_t *job)
+{
+    shim_comm_t *comm = job->comm;
+    const bool grown = net_verdict(job->rendezvous) == NET_ATTACHED;
+    tell(job, grown);
+    pthread_mutex_lock(&g_lock);
+    for (job_t **at = &g_jobs; *at; at = &(*at)->next) {
+        if (*at == job) {
+            *at = job->next;
+            break;
+        }
+    }
+    alg_scratch_piece_end(comm->scratch, job->piece, grown);
+    if (!grown)
+        atomic_fetch_or(&comm->declined, 1u << job->piece);
+    pthread_cond_broadcast(&g_changed);
+    pthread_mutex_unlock(&g_lock);
+    net_leave(job->rendezvous);
+    free(job);
+    shim_comm_release(comm);
+}
+
+static bool has_job(const shim_comm_t *comm, uint32_t piece)
+{
+    for (const job_t *job = g_jobs; job; job = job->next)
+        if (job->comm == comm && job->piece == piece)
+            return true;
+    return false;
+}
+
+/* Peers that share a process have one bell; ringing it twice does no harm. */
+static void ring_peers(const shim_comm_t *comm)
+{
+    for (uint32_t r = 0; r < comm->nranks; r++)
+        if (r != comm->rank)
+            (void)net_bell_ring(&comm->bell[r]);
+}
+
+static int enter(shim_comm_t *comm, uint32_t piece, bool asked, net_rendezvous_t **rendezvous)
+{
+    const net_key_t key = key_of(&comm->key, piece);
+    int error = net_join(&key, rendezvous);
+    if (error)
+        return error;
+    if (net_count(*rendezvous) == 1 && !asked) /* whoever asked has left again */
+        error = -ESRCH;
+    else
+        error = net_set_rank(*rendezvous, comm->rank, comm->nranks);
+    if (error)
+        net_leave(*rendezvous);
+    else if (net_count(*rendezvous) < comm->nranks)
+        ring_peers(comm);
+    return error;
+}
+
+static void give_up(shim_comm_t *comm, uint32_t piece)
+{
+    pthread_mutex_lock(&g_lock);
+    atomic_fetch_or(&comm->declined, 1u << piece);
+    pthread_cond_broadcast(&g_changed);
+    pthread_mutex_unlock(&g_lock);
+}
+
+static void begin(shim_comm_t *comm, uint32_t piece, bool asked)
+{
+    job_t *job = calloc(1, sizeof(*job));
+    int error = job ? enter(comm, piece, asked, &job->rendezvous) : -ENOMEM;
+    if (error) {
+        if (asked && !has_declined(comm, piece)) {
+            shim_warn("Shunt forwards %s of communicator %p (rank %u of %u) to NCCL: no shared memory to meet the "
+                      "other ranks in: %s",
+                      name_of(piece), (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, strerror(-error));
+            give_up(comm, piece);
+        }
+        free(job);
+        return;
+    }
+    shim_comm_retain(comm);
+    job->comm = comm;
+    job->piece = piece;
+    job->deadline_ns = shim_now_ns() + JOB_LIMIT_MS * UINT64_C(1000000);
+    post(job, STAGE_JOINED, NULL, 0);
+    pthread_mutex_lock(&g_lock);
+    job->next = g_jobs;
+    g_jobs = job;
+    pthread_mutex_unlock(&g_lock);
+}
+
+/* ---- Looking ---------------------------------------------------------------------------- */
+
+/* A communicator that is known here, or was: a rank that has left still tells its peers, which would wait for it. */
+static void decline_for(const member_t *member, uint32_t piece, const char *reason)
+{
+    const net_key_t key = key_of(&member->key, piece);
+    net_rendezvous_t *rendezvous;
+    if (!net_is_met(&key) || net_join(&key, &rendezvous) != 0)
+        return;
+    if (net_count(rendezvous) > 1 && net_set_rank(rendezvous, member->rank, member->nranks) == 0)
+        (void)net_decide(rendezvous, NET_DECLINED, reason);
+    net_leave(rendezvous);
+}
+
+static void begin_for(const member_t *member, uint32_t piece, bool asked)
+{
+    shim_comm_t *held = shim_comm_acquire(member->handle);
+    if (held && held == member->comm)
+        begin(held, piece, asked);
+    shim_comm_release(held);
+}
+
+static void look_at(const member_t *member)
+{
+    for (uint32_t piece = ALG_PIECE_FIRST + 1; piece < ALG_PIECES; piece++) {
+        const net_key_t key = key_of(&member->key, piece);
+        const bool asked = member->asked >> piece & 1;
+        if (member->settled >> piece & 1 || !(asked || net_is_met(&key)))
+            continue;
+        if (!member->comm || member->declined >> piece & 1)
+            decline_for(member, piece, member->comm ? "it was declined before" : "a rank has left");
+        else
+            begin_for(member, piece, asked);
+    }
+}
+
+static member_t member_of(shim_comm_t *comm)
+{
+    const bool alive = is_alive(comm);
+    member_t member = {.comm = alive ? comm : NULL,
+                       .handle = atomic_load(&comm->handle),
+                       .key = comm->key,
+                       .rank = comm->rank,
+                       .nranks = comm->nranks,
+                       .asked = alive ? atomic_load(&comm->asked) : 0,
+                       .declined = atomic_load(&comm->declined)};
+    for (uint32_t piece = ALG_PIECE_FIRST + 1; piece < ALG_PIECES; piece++)
+        if (alg_scratch_has(comm->scratch, piece) || has_job(comm, piece))
+            member.settled |= 1u << piece;
+    member.asked &= ~member.declined;
+    return member;
+}
+
+/* Begin what calls of this process, or peers, wait for. */
+static void look(void)
+{
+    uint32_t count = 0;
+    pthread_mutex_lock(&g_lock);
+    for (shim_comm_t *comm = g_members; comm; comm = comm->grows_next)
+        count++;
+    const uint32_t left = g_left < LEAVERS ? g_left : LEAVERS;
+    member_t *seen = calloc(count + left + 1, sizeof(*seen));
+    count = 0;
+    for (shim_comm_t *comm = seen ? g_members : NULL; comm; comm = comm->grows_next)
+        seen[count++] = member_of(comm);
+    for (uint32_t i = 0; seen && i < left; i++)
+        seen[count++] = g_leavers[i];
+    pthread_mutex_unlock(&g_lock);
+    for (uint32_t i = 0; i < count; i++)
+        look_at(&seen[i]);
+    free(seen);
+}
+
+static void wake_thread(void)
+{
+    net_bell_t own;
+    if (net_bell_place(&own) == 0)
+        (void)net_bell_ring(&own);
+}
+
+void shim_grow_attached(shim_comm_t *comm)
+{
+    pthread_mutex_lock(&g_lock);
+    comm->grows = true;
+    comm->grows_next = g_members;
+    g_members = comm;
+    pthread_mutex_unlock(&g_lock);
+    wake_thread();
+}
+
+void shim_grow_end(shim_comm_t *comm)
+{
+    if (!comm->grows)
+        return;
+    pthread_mutex_lock(&g_lock);
+    for (shim_comm_t **at = &g_members; *at; at = &(*at)->grows_next) {
+        if (*at == comm) {
+            *at = comm->grows_next;
+            break;
+        }
+    }
+    comm->grows = false;
+    g_leavers[g_left++ % LEAVERS] = (member_t){.key = comm->key, .rank = comm->rank, .nranks = comm->nranks};
+    pthread_mutex_unlock(&g_lock);
+}
+
+/* ---- The thread ------------------------------------------------------------------------- */
+
+/* Step each job once. */
+static bool step_all(void)
+{
+    bool moved = false;
+    job_t *next = NULL;
+    for (job_t *job = g_jobs; job; job = next) {
+        next = job->next;
+        moved = step(job) || moved;
+        if (net_verdict(job->rendezvous) != NET_PENDING)
+            end(job);
+    }
+    return moved;
+}
+
+static void *serve(void *unused)
+{
+    uint32_t seen = net_bell_rung() - 1;
+    uint64_t look_ns = 0;
+    long nap_ns = 20000;
+    for (;;) {
+        const uint32_t rung = net_bell_rung();
+        if (rung != seen || shim_now_ns() >= look_ns) {
+            seen = rung;
+            look_ns = shim_now_ns() + LOOK_MS * UINT64_C(1000000);
+            look();
+        }
+        if (!g_jobs) {
+            net_bell_wait(seen, LOOK_MS);
+        } else if (step_all()) {
+            nap_ns = 20000;
+        } else {
+            nanosleep(&(struct timespec){0, nap_ns}, NULL);
+            nap_ns = nap_ns < 500000 ? nap_ns * 2 : 1000000;
+        }
+    }
+    return unused;
+}
+
+int shim_grow_start(net_bell_t *place)
+{
+    pthread_once(&g_once, prepare);
+    int error = net_bell_place(place);
+    if (error)
+        return error;
+    pthread_mutex_lock(&g_lock);
+    if (!g_running) {
+        error = net_thread_start(NULL, serve, NULL);
+        g_running = error == 0;
+    }
+    pthread_mutex_unlock(&g_lock);
+    return error;
+}
+
+/* Called with the lock held, when the thread has not come to an end in time: it is stuck in the driver, say. Its peers
+ * may have attached. */
+static void settle(shim_comm_t *comm, uint32_t piece)
+{
+    job_t *job = g_jobs;
+    while (job && (job->comm != comm || job->piece != piece))
+        job = job->next;
+    if (job && net_decide(job->rendezvous, NET_DECLINED, "a call has waited too long") == NET_ATTACHED)
+        alg_scratch_piece_end(comm->scratch, piece, true);
+    else
+        atomic_fetch_or(&comm->declined, 1u << piece);
+}
+
+bool shim_grow_wait(shim_comm_t *comm, uint32_t piece)
+{
+    const uint64_t limit_ns = shim_now_ns() + SHIM_GROW_LIMIT_MS * UINT64_C(1000000);
+    if (has_declined(comm, piece))
+        return false;
+    atomic_fetch_or(&comm->asked, 1u << piece);
+    wake_thread();
+    pthread_mutex_lock(&g_lock);
+    while (!alg_scratch_has(comm->scratch, piece) && !has_declined(comm, piece) && is_alive(comm)) {
+        (void)net_condition_wait(&g_changed, &g_lock, net_now_ns() + WATCH_MS * UINT64_C(1000000));
+        if (shim_now_ns() > limit_ns)
+            settle(comm, piece);
+    }
+    pthread_mutex_unlock(&g_lock);
+    return alg_scratch_has(comm->scratch, piece);
+}
