@@ -147,9 +147,9 @@ def script_module(name):
     return module
 
 
-def skips_without_gpus(name):
-    done = subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/{name}"], env=dict(os.environ, PATH="/nowhere"),
-                          capture_output=True, text=True, timeout=LIMIT)
+def skips_without_gpus(name, *arguments):
+    done = subprocess.run([sys.executable, "-B", f"{SOURCE}/scripts/{name}", *arguments],
+                          env=dict(os.environ, PATH="/nowhere"), capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 77 and "SKIP" in done.stdout, (done.returncode, done.stdout, done.stderr)
 
 
@@ -208,6 +208,23 @@ def pinned():
     bench = script_module("pinned-bench")
     assert bench.faster("10", "9.5") == "9.5" and bench.faster("", "3") == "3" and bench.faster("", "") == ""
     skips_without_gpus("pinned-bench")
+
+
+def readme():
+    """scripts/readme-bench: the median of each row's runs, and no row that differs in more than its values."""
+    bench = script_module("readme-bench")
+    runs = [[{"bytes": "1024", "algorithm": "one", "us": us}, {"bytes": "4096", "algorithm": "two", "us": "7"}]
+            for us in ("3", "1.25", "2.5")]
+    assert list(bench.medians(runs, ("bytes", "algorithm"), ("us",))) == [
+        {"bytes": "1024", "algorithm": "one", "us": "2.5", "us_runs": "3 1.25 2.5"},
+        {"bytes": "4096", "algorithm": "two", "us": "7", "us_runs": "7 7 7"}]
+    runs[1][0]["algorithm"] = "two"
+    try:
+        list(bench.medians(runs, ("bytes", "algorithm"), ("us",)))
+    except AssertionError:
+        skips_without_gpus("readme-bench", "calls")
+        return
+    raise AssertionError("rows of two algorithms have a median")
 
 
 def replay():
@@ -451,8 +468,8 @@ def check_without_git():
             assert word in run()
 
 
-CASES = (registers, build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, pinned, groups,
-         train, replay, names_of_teams, offenders, bench_needs_nvcc)
+CASES = (registers, build_options, check_without_git, plots, plot_sheet, plot_trace, pictures, decode, pinned, readme,
+         groups, train, replay, names_of_teams, offenders, bench_needs_nvcc)
 
 if __name__ == "__main__":
     {case.__name__: case for case in CASES}[sys.argv[2]]()
