@@ -56,38 +56,21 @@ static int cleared(cudaError_t error)
     return (int)error;
 }
 
-/* NULL: the driver does not tell. */
-static cudaGraph_t graph_of(void *stream)
-{
-    enum cudaStreamCaptureStatus status;
-    cudaGraph_t graph = NULL;
-#if CUDART_VERSION >= 13000
-    cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, NULL, &graph, NULL, NULL, NULL);
-#else
-    cudaError_t error = cudaStreamGetCaptureInfo_v2(stream, &status, NULL, &graph, NULL, NULL);
-#endif
-    return cleared(error) == cudaSuccess && status == cudaStreamCaptureStatusActive ? graph : NULL;
-}
-
 int shim_capture_query(void *stream, shim_capture_t *capture)
 {
     unsigned long long id, stream_id = SHIM_STREAM_UNKNOWN;
-    cudaGraph_t graph = NULL;
     int error = net_stream_capture(stream, &id);
-    if (error == cudaSuccess && id != 0 && !(graph = graph_of(stream)))
-        error = cudaErrorStreamCaptureInvalidated;
-    if (error != cudaSuccess)
-        return error;
     /* cudaStreamPerThread is one name for many streams, so its id equals no other. A stream in a capture exists; its
      * handle identifies it within the capture. */
-    if (stream != (void *)cudaStreamPerThread) {
+    if (error == 0 && stream != (void *)cudaStreamPerThread) {
         if (id != 0)
             stream_id = (uintptr_t)stream;
-        else if ((error = net_stream_id(stream, &stream_id)) != cudaSuccess)
-            return error;
+        else
+            error = net_stream_id(stream, &stream_id);
     }
-    *capture = (shim_capture_t){.id = id, .graph = graph, .stream_id = stream_id};
-    return 0;
+    if (error == 0)
+        *capture = (shim_capture_t){.id = id, .stream_id = stream_id};
+    return error;
 }
 
 /* ---- Nodes ---------------------------------------------------------------------------- */
@@ -321,8 +304,25 @@ static shim_captured_t *find(shim_order_t *order, unsigned long long id)
     return captured;
 }
 
+/* The graph that a captured stream builds. */
+static cudaError_t read_graph(void *stream, cudaGraph_t *graph)
+{
+    enum cudaStreamCaptureStatus status;
+#if CUDART_VERSION >= 13000
+    cudaError_t error = cudaStreamGetCaptureInfo(stream, &status, NULL, graph, NULL, NULL, NULL);
+#else
+    cudaError_t error = cudaStreamGetCaptureInfo_v2(stream, &status, NULL, graph, NULL, NULL);
+#endif
+    const bool ended = error == cudaSuccess && status != cudaStreamCaptureStatusActive;
+    return ended ? cudaErrorStreamCaptureInvalidated : error;
+}
+
 static int begin(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
 {
+    cudaGraph_t graph;
+    cudaError_t error = read_graph(stream, &graph);
+    if (error != cudaSuccess)
+        return cleared(error);
     shim_order_t *order = &comm->order;
     shim_captured_t *captured = need_chains(order) ? calloc(1, sizeof(*captured)) : NULL;
     if (!captured)
@@ -330,10 +330,10 @@ static int begin(shim_comm_t *comm, void *stream, const shim_capture_t *capture)
     captured->comm = comm;
     captured->id = capture->id;
     captured->stream_id = capture->stream_id;
-    captured->graph = capture->graph;
+    captured->graph = graph;
     link_in(order, captured);
     order->captures++;
-    cudaError_t error = retain(captured);
+    error = retain(captured);
     if (error != cudaSuccess || !comm->config.graph_mixing)
         return cleared(error);
     order->mixed = true;

@@ -15,7 +15,6 @@
 
 typedef struct shim_capture {
     unsigned long long id;        /* 0: the stream is not being captured */
-    void *graph;                  /* cudaGraph_t that the capture builds */
     unsigned long long stream_id; /* the stream's; unlike a handle it is never reused */
 } shim_capture_t;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda_runtime_api.h - the part of CUDA that transport/memory_*.c and algorithms/control_cuda.c call, made of host
- * memory in parked_test.c and control_test.c, and of what transport/cuda_driver.c and cuda_scope.c call, in
- * driver_test.c and scope_test.c. */
+ * memory in parked_test.c and control_test.c, and of what transport/cuda_driver.c, cuda_scope.c and
+ * cuda_calls.c call, in driver_test.c, scope_test.c and calls_test.c. */
 #ifndef TEST_FAKE_CUDA_MEMORY_H
 #define TEST_FAKE_CUDA_MEMORY_H
 
@@ -18,8 +18,10 @@ typedef enum cudaError {
     cudaErrorPeerAccessAlreadyEnabled = 704,
     cudaErrorNotPermitted = 800,
     cudaErrorNotSupported = 801,
-    cudaErrorStreamCaptureUnsupported = 900
+    cudaErrorStreamCaptureUnsupported = 900,
+    cudaErrorStreamCaptureInvalidated = 901
 } cudaError_t;
+typedef struct CUkern_st *cudaKernel_t;
 typedef struct cudaIpcMemHandle_st {
     char reserved[64];
 } cudaIpcMemHandle_t;
@@ -43,6 +45,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 cudaError_t cudaDeviceGetPCIBusId(char *bus, int size, int device);
 cudaError_t cudaGetDriverEntryPoint(const char *name, void **function, unsigned long long flags,
                                     enum cudaDriverEntryPointQueryResult *found);
+cudaError_t cudaGetKernel(cudaKernel_t *handle, const void *kernel);
 cudaError_t cudaMalloc(void **pointer, size_t bytes);
 cudaError_t cudaFree(void *pointer);
 cudaError_t cudaHostAlloc(void **pointer, size_t bytes, unsigned flags);
