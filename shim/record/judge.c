@@ -112,10 +112,18 @@ void record_algorithm(const record_book_t *book, uint64_t address, char name[REC
 
 /* ---- Agreement ------------------------------------------------------------------------- */
 
+/* The real NCCL sorts the calls of a group. */
+static bool may_be_sorted(const record_made_t *made)
+{
+    return (made->flags & RECORD_FORWARDED) && (made->flags & RECORD_GROUPED);
+}
+
 /* Data that is only moved may have another type on each rank, if it has as many bytes. */
 bool record_agree(const record_made_t *one, const record_made_t *other)
 {
     const record_sign_t *a = &one->sign, *b = &other->sign;
+    if (may_be_sorted(one) && may_be_sorted(other))
+        return true;
     if (a->collective != b->collective || a->collective >= ALG_COLLECTIVE_COUNT)
         return a->collective == b->collective;
     const alg_collective_t collective = (alg_collective_t)a->collective;
@@ -230,12 +238,25 @@ bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot
     return sign.kind == waiting->sign.kind && sign.number == waiting->sign.number;
 }
 
+/* A message whose entry is still there says with whom it is; in a group there may be others. */
+static record_cause_t judge_message(const record_waiting_t *waiting, const record_slot_t *waiter,
+                                    const record_slot_t *slot, uint32_t rank)
+{
+    record_made_t own;
+    if (record_find(waiter, RECORD_MESSAGE, waiting->sign.number, &own) && !(own.flags & RECORD_GROUPED) &&
+        own.place != rank)
+        return RECORD_APART;
+    return record_waits_too(waiting, slot) ? RECORD_IN_IT : RECORD_NO_MESSAGE;
+}
+
 /* The rank has made the call of this number, if its entry says so; with another signature, OTHER_CALL. */
 static record_cause_t judge_call(const record_waiting_t *waiting, const record_slot_t *waiter,
                                  const record_slot_t *slot, record_rank_t *rank)
 {
     record_made_t own, theirs;
     const record_sign_t *sign = &waiting->sign;
+    if (sign->kind == RECORD_MESSAGE)
+        return judge_message(waiting, waiter, slot, rank->rank);
     if (sign->kind == RECORD_COLLECTIVE && record_find(waiter, RECORD_COLLECTIVE, sign->number, &own) &&
         record_find(slot, RECORD_COLLECTIVE, sign->number, &theirs) && !record_agree(&own, &theirs)) {
         rank->has_other = true;
@@ -266,7 +287,7 @@ record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t 
         judged.cause = doubt ? (record_waits_too(waiting, view->slot) ? RECORD_IN_IT : RECORD_UNSEEN)
                              : judge_call(waiting, waiter, view->slot, &judged);
     }
-    if (judged.cause == RECORD_IN_IT || judged.cause == RECORD_OTHER_CALL)
+    if (judged.cause >= RECORD_IN_IT || judged.cause == RECORD_OTHER_CALL)
         return judged;
     if (process == RECORD_GONE)
         judged.cause = RECORD_DEAD;

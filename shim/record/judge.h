@@ -65,9 +65,11 @@ typedef enum record_cause {
     RECORD_HELD,       /* its process is stopped: SIGSTOP, or a debugger */
     RECORD_OTHER_CALL, /* at this number it has called something else */
     RECORD_NOT_CALLED,
-    RECORD_NOT_BEGUN, /* it has called it, and nothing says that its device has begun it */
-    RECORD_UNSEEN,    /* nothing is known: another pid namespace, no record, or calls that failed */
-    RECORD_IN_IT,     /* it waits in the same call, or has ended it */
+    RECORD_NO_MESSAGE, /* the call is a message, and it waits in none */
+    RECORD_NOT_BEGUN,  /* it has called it, and nothing says that its device has begun it */
+    RECORD_UNSEEN,     /* nothing is known: another pid namespace, no record, or calls that failed */
+    RECORD_IN_IT,      /* it waits in the same call, or has ended it */
+    RECORD_APART,      /* the call is a message, and not with it */
     RECORD_CAUSES
 } record_cause_t;
 

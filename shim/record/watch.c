@@ -241,7 +241,7 @@ static uint32_t find_culprits(const shim_record_t *record, const record_waiting_
         if (r == record->about.rank)
             continue;
         const record_rank_t judged = record_judge(waiting, record->slot, &record->peer[r], r, now_ns);
-        uint32_t at = judged.cause == RECORD_IN_IT ? UINT32_MAX : count++;
+        uint32_t at = judged.cause >= RECORD_IN_IT ? UINT32_MAX : count++;
         if (at == UINT32_MAX)
             continue;
         for (; at > 0 && culprit[at - 1].cause > judged.cause; at--)
@@ -301,6 +301,7 @@ static void report_hang(shim_record_t *record, record_wait_t *wait, bool forward
     if (!is_reporter(record, &waiting, now_ns))
         return;
     record_rank_t culprit[ALG_MAX_RANKS];
+    record_refresh(record);
     const uint32_t count = find_culprits(record, &waiting, now_ns, culprit);
     report_t report;
     if (!new_report(&report))

@@ -64,8 +64,8 @@ static void a_large_odd_count_is_rounded_down(void **state)
 
 static shim_record_call_t all_reduce(uint64_t count)
 {
-    return (shim_record_call_t){
-        .sign = {.collective = ALG_ALL_REDUCE, .type = ALG_FLOAT32, .count = count}, .place = (uint32_t)count};
+    return (shim_record_call_t){.sign = {.collective = ALG_ALL_REDUCE, .type = ALG_FLOAT32, .count = count},
+                                .place = (uint32_t)count};
 }
 
 static atomic_bool g_stop;
@@ -160,6 +160,9 @@ static void what_must_be_equal_is_compared(void **state)
         assert_false(record_agree(&sum, &others[i]));
     const record_made_t root = made_of(ALG_ALL_REDUCE, ALG_FLOAT32, ALG_SUM, 8, 3); /* it has none */
     assert_true(record_agree(&sum, &root));
+    record_made_t grouped = sum, other = others[0];
+    grouped.flags = other.flags = RECORD_FORWARDED | RECORD_GROUPED; /* their order in the group may differ */
+    assert_true(record_agree(&grouped, &other));
     const record_made_t words = made_of(ALG_BROADCAST, ALG_FLOAT32, 0, 8, 1);
     const record_made_t bytes = made_of(ALG_BROADCAST, ALG_INT8, 0, 32, 1);
     const record_made_t elsewhere = made_of(ALG_BROADCAST, ALG_INT8, 0, 32, 2);
