@@ -51,7 +51,7 @@ int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
 int alg_scratch_prove_write(alg_scratch_t *scratch, uint64_t token);
 int alg_scratch_prove_read(alg_scratch_t *scratch, uint64_t token);
 
-/* The team for kernels; the caller sets timeout_ns. */
+/* The team for kernels; the caller sets its limit. */
 alg_team_t *alg_scratch_team(alg_scratch_t *scratch);
 /* The control words as the host addresses them. */
 alg_control_t *alg_scratch_control(alg_scratch_t *scratch);

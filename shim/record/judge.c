@@ -91,6 +91,15 @@ bool record_find(const record_slot_t *slot, record_kind_t kind, uint64_t number,
     return false;
 }
 
+record_sign_t record_sign_of(const record_slot_t *slot, uint64_t id)
+{
+    record_made_t made;
+    record_sign_t sign = record_unpack(id, slot->made);
+    if (record_find(slot, sign.kind, sign.number, &made))
+        sign.count = made.sign.count;
+    return sign;
+}
+
 bool record_last(const record_slot_t *slot, record_made_t *made)
 {
     const uint64_t last = load(&slot->entries);
@@ -207,7 +216,7 @@ static void find_wait(const record_view_t *view, record_rank_t *rank)
             continue;
         rank->elsewhere = true;
         rank->same_comm = same;
-        rank->waits = record_unpack(id, slot->made);
+        rank->waits = record_sign_of(slot, id);
         rank->waits_ranks = atomic_load(&slot->nranks);
         rank->waits_ns = wait_ns;
     }

@@ -44,6 +44,8 @@ bool record_view_lives(const record_view_t *view);
 bool record_find(const record_slot_t *slot, record_kind_t kind, uint64_t number, record_made_t *made);
 /* The last call of a rank; false if there was none. */
 bool record_last(const record_slot_t *slot, record_made_t *made);
+/* The call of an id that a kernel told: the ring completes it, if it still has the call. A count of 0 is unknown. */
+record_sign_t record_sign_of(const record_slot_t *slot, uint64_t id);
 /* The name of an algorithm, into `name`; "NCCL" for 0, "" if it is unknown. */
 void record_algorithm(const record_book_t *book, uint64_t address, char name[RECORD_NAME_BYTES]);
 

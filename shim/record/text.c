@@ -65,6 +65,9 @@ size_t record_sign_text(const record_sign_t *sign, char *text, size_t capacity)
     char number[32], count[32];
     record_number_text(sign->number, number, sizeof number);
     record_number_text(sign->count, count, sizeof count);
+    if (sign->count == 0) /* unknown */
+        return put(text, capacity, "%s%s #%s of %s", sign->kind == RECORD_CAPTURED ? "captured " : "",
+                   collective_text(sign->collective), number, type_text(sign->type));
     return put(text, capacity, "%s%s #%s of %s %s", sign->kind == RECORD_CAPTURED ? "captured " : "",
                collective_text(sign->collective), number, count, type_text(sign->type));
 }

@@ -297,7 +297,7 @@ static void report_hang(shim_record_t *record, record_wait_t *wait, bool forward
     if (wait->id == 0 || wait->reported || limit_ns == 0 || waited_ns < limit_ns || wait->seen_ns != g_clock_ns)
         return;
     const record_waiting_t waiting = {
-        .sign = record_unpack(wait->id, record->slot->made), .epoch = wait->epoch, .forwarded = forwarded};
+        .sign = record_sign_of(record->slot, wait->id), .epoch = wait->epoch, .forwarded = forwarded};
     if (!is_reporter(record, &waiting, now_ns))
         return;
     record_rank_t culprit[ALG_MAX_RANKS];
