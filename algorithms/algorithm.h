@@ -173,7 +173,7 @@ typedef struct alg_control {
     uint32_t gone;   /* host device, host -> kernel: ranks (bits) from which nothing more comes */
     uint32_t reserved;
     /* Kernel -> host, by a kernel that has waited for about a millisecond, and then every 0.1 ms: what it waits in. */
-    uint64_t wait_id;    /* alg_call_t's `id` */
+    uint64_t wait_id;    /* alg_call_t's `id`, or its low bits (alg_limit) */
     uint64_t wait_epoch; /* the word at ALG_EPOCH_OFFSET */
     uint64_t wait_beat;  /* another value each time */
     uint64_t reserved_too[3];
@@ -184,11 +184,23 @@ typedef struct alg_control {
 
 typedef enum alg_status {
     ALG_STATUS_OK = 0,
-    ALG_STATUS_TIMEOUT = 1,   /* a wait ran past timeout_ns */
+    ALG_STATUS_TIMEOUT = 1,   /* a wait ran past its limit */
     ALG_STATUS_PEER_DEAD = 2, /* host device: a peer that the call needs has left, or its process is gone */
     ALG_STATUS_ABORTED = 3,   /* launch_host only: the host raised `abort` */
     ALG_STATUS_PEER_LEFT = 4  /* a peer's wait ran out of time, or its connection ended */
 } alg_status_t;
+
+/* A wait's limit and the call's id in one word, so that a kernel has one argument for the two: with a limit, which is
+ * rounded up to ms, the id's low ALG_LIMIT_BITS; without, ALG_LIMIT_NONE and all 63 bits. 0: no limit, no id. */
+enum { ALG_LIMIT_BITS = 35 };
+#define ALG_LIMIT_NONE (UINT64_C(1) << 63)
+static inline uint64_t alg_limit(uint64_t timeout_ns, uint64_t id)
+{
+    const uint64_t most_ms = (UINT64_C(1) << (63 - ALG_LIMIT_BITS)) - 1, ms = (timeout_ns + 999999) / 1000000;
+    if (timeout_ns == 0)
+        return ALG_LIMIT_NONE | id;
+    return (ms < most_ms ? ms : most_ms) << ALG_LIMIT_BITS | (id & ((UINT64_C(1) << ALG_LIMIT_BITS) - 1));
+}
 
 /* What a kernel needs to know of the ranks; passed by value. */
 typedef struct alg_team {
@@ -198,8 +210,7 @@ typedef struct alg_team {
     uint8_t *own;              /* its control words, in memory of its device: the scratch's head if peers map that */
     uint8_t *own_counts;       /* its counts of the rings, in the same place */
     alg_control_t *control;    /* as the device addresses it */
-    uint64_t timeout_ns;       /* of one wait; 0: none */
-    uint64_t call_id;          /* of the call, as alg_call_t has it */
+    uint64_t limit;            /* of one wait, with the call's id: alg_limit */
     uint32_t dependent_launch; /* CUDA: kernels support programmatic dependent launch (code for sm_90 or newer) */
     int32_t priority;          /* CUDA: priority of launches, as for cudaStreamCreateWithPriority; 0: none */
     uint64_t half_offset;      /* from the map */
@@ -264,7 +275,7 @@ typedef struct alg_part {
 /* One call. Kernels get a kernel_call_t instead (device/kernel_call.h). */
 typedef struct alg_call {
     alg_collective_t collective;
-    uint64_t id; /* what kernels that wait tell the host (alg_control_t); the caller puts it into the team */
+    uint64_t id; /* 63 bits that kernels that wait tell the host (alg_control_t); the caller puts them into the team */
     /* A collective. `count` is that of NCCL's entry point: the elements of a block where every rank has one, else of
      * the message. Buffers have any alignment that the type allows; they are disjoint, or in place as NCCL defines it.
      * A buffer that the collective does not use on this rank is not touched. */

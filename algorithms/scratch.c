@@ -423,7 +423,7 @@ int alg_scratch_take(uint64_t id, uint32_t rank, alg_scratch_t **scratch)
         alg_scratch_free(taken);
         return error;
     }
-    taken->team.timeout_ns = 0;
+    taken->team.limit = 0;
     taken->control->gone = 0;
     *scratch = taken;
     return 0;

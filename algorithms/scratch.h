@@ -67,7 +67,7 @@ size_t alg_scratch_bytes(const alg_scratch_t *scratch);
 int alg_scratch_prove_write(alg_scratch_t *scratch, uint64_t token);
 int alg_scratch_prove_read(alg_scratch_t *scratch, uint64_t token);
 
-/* The team for kernels; the caller sets timeout_ns. */
+/* The team for kernels; the caller sets its limit. */
 alg_team_t *alg_scratch_team(alg_scratch_t *scratch);
 /* A copy for a call that needs this piece (alg_piece_of): for ALG_PIECE_FIRST the halves are the short ones. */
 alg_team_t alg_scratch_team_for(alg_scratch_t *scratch, uint32_t piece);

@@ -43,6 +43,7 @@ LANE_FN void lane_part(lane_t &lane, uint32_t, uint32_t from, uint32_t to)
     lane.blocks = to - from;
 }
 
+#include "algorithms/device/lane_limit.h"
 #include "algorithms/device/lane_ptx.cuh"
 
 LANE_FN uint32_t lane_warp_size()
@@ -134,8 +135,7 @@ LANE_FN void lane_tell(volatile alg_control_t *control, uint8_t *own, uint64_t c
 }
 
 /* Returns the deadline, 0 if there is none, or LANE_STOP. `own` is the team's. */
-LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, uint64_t timeout_ns, uint64_t deadline,
-                                 uint64_t call_id)
+LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, uint64_t limit, uint64_t deadline)
 {
     uint64_t *look = (uint64_t *)(own + ALG_LOOK_OFFSET);
     const uint64_t last = lane_read_own(look);
@@ -148,11 +148,12 @@ LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, 
             lane_leave(control, own, false);
             return LANE_STOP;
         }
-        lane_tell(control, own, call_id, now);
+        lane_tell(control, own, lane_limit_id(limit), now);
         if (lane_peer_left(control))
             status = ALG_STATUS_PEER_LEFT;
     }
     if (status == ALG_STATUS_OK) {
+        const uint64_t timeout_ns = lane_limit_ns(limit);
         if (timeout_ns == 0)
             return 0;
         if (deadline == 0)
@@ -166,12 +167,11 @@ LANE_FN uint64_t lane_look_alone(volatile alg_control_t *control, uint8_t *own, 
 }
 
 /* One lane for all of the warp that arrived together. Arguments by value: a team's address would slow the hot path. */
-LANE_COLD_FN uint64_t lane_look(volatile alg_control_t *control, uint8_t *own, uint64_t timeout_ns, uint64_t deadline,
-                                uint64_t call_id)
+LANE_COLD_FN uint64_t lane_look(volatile alg_control_t *control, uint8_t *own, uint64_t limit, uint64_t deadline)
 {
     const uint32_t here = __activemask(), first = __ffs((int)here) - 1;
     if (threadIdx.x % 32 == first)
-        deadline = lane_look_alone(control, own, timeout_ns, deadline, call_id);
+        deadline = lane_look_alone(control, own, limit, deadline);
     return __shfl_sync(here, deadline, (int)first);
 }
 
@@ -189,7 +189,7 @@ LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
 {
     if (++lane.polls % LANE_POLLS != 0)
         return false;
-    lane.deadline = lane_look(team.control, team.own, team.timeout_ns, lane.deadline, team.call_id);
+    lane.deadline = lane_look(team.control, team.own, team.limit, lane.deadline);
     return lane.deadline == LANE_STOP;
 }
 

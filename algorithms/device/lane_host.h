@@ -29,6 +29,8 @@ static const uint32_t LANE_ROWS = 32;
 
 static const uint32_t LANE_MOST_BLOCKS = 16, LANE_MOST_THREADS = 1;
 
+#include "algorithms/device/lane_limit.h"
+
 typedef struct lane {
     uint32_t block, blocks, thread, threads;
     uint32_t polls;
@@ -304,7 +306,7 @@ LANE_FN uint32_t lane_look(lane_t &lane, const alg_team_t &team)
 LANE_FN void lane_tell(const alg_team_t &team)
 {
     alg_control_t *control = team.control;
-    __atomic_store_n(&control->wait_id, team.call_id, __ATOMIC_RELAXED);
+    __atomic_store_n(&control->wait_id, lane_limit_id(team.limit), __ATOMIC_RELAXED);
     __atomic_store_n(&control->wait_epoch, lane_read_own((const uint64_t *)(team.own + ALG_EPOCH_OFFSET)),
                      __ATOMIC_RELAXED);
     __atomic_store_n(&control->wait_beat, __atomic_load_n(&control->wait_beat, __ATOMIC_RELAXED) + 1, __ATOMIC_RELEASE);
@@ -324,11 +326,12 @@ LANE_FN bool lane_stop(lane_t &lane, const alg_team_t &team)
     uint32_t status = lane_look(lane, team);
     if (status == ALG_STATUS_OK) {
         sched_yield();
-        if (team.timeout_ns == 0)
+        const uint64_t timeout_ns = lane_limit_ns(team.limit);
+        if (timeout_ns == 0)
             return false;
         const uint64_t now = lane_now();
         if (lane.deadline == 0)
-            lane.deadline = now + team.timeout_ns;
+            lane.deadline = now + timeout_ns;
         if (now < lane.deadline)
             return false;
         status = ALG_STATUS_TIMEOUT;

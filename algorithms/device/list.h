@@ -172,7 +172,7 @@ template <class A, class L> struct list_reducer {
         const kernel_t<list_t> kernel =
             reduce_kernel_of<L, list_t>(list.call.type, ops_kind(list.call.op), team->nranks, whole);
         alg_team_t patient = *team; /* as in parts_launch: another rank may make the calls one by one */
-        patient.timeout_ns *= list.count;
+        patient.limit = lane_limit_times(patient.limit, list.count);
         return launch_collective(kernel, &patient, list, list.call, list.count, stream);
     }
 

@@ -82,7 +82,7 @@ static inline int parts_launch(kernel_t<parts_t> kernel, const alg_team_t *team,
 {
     /* All parts begin to wait at once, but another rank may make the calls one by one. */
     alg_team_t patient = *team;
-    patient.timeout_ns *= p.count;
+    patient.limit = lane_limit_times(patient.limit, p.count);
     return launch_collective(kernel, &patient, p, p.call, p.count, stream);
 }
 

@@ -92,7 +92,7 @@ static int exchange(alg_hosts_t *hosts, const piece_t *to)
         if (p != hosts->team.rank && net_network_put(hosts->network, p, half, to[p].data, to[p].bytes, step) != 0)
             status = ALG_STATUS_PEER_LEFT;
     }
-    const uint64_t deadline = hosts->team.timeout_ns ? lane_now() + hosts->team.timeout_ns : 0;
+    const uint64_t timeout_ns = lane_limit_ns(hosts->team.limit), deadline = timeout_ns ? lane_now() + timeout_ns : 0;
     for (uint32_t p = 0; p < hosts->team.nranks && status == ALG_STATUS_OK; p++)
         status = wait_for(hosts, p, deadline);
     return status == ALG_STATUS_OK ? status : fail(hosts, status);
@@ -267,7 +267,7 @@ void alg_hosts_connected(alg_hosts_t *hosts, net_network_t *network)
 void alg_hosts_serve(alg_hosts_t *hosts, alg_team_t *team)
 {
     hosts->team.control = team->control;
-    hosts->team.timeout_ns = team->timeout_ns;
+    hosts->team.limit = team->limit;
     team->every = hosts;
 }
 

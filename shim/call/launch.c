@@ -4,6 +4,7 @@
 
 #include "shim/base/last_error.h"
 #include "shim/base/log.h"
+#include "shim/base/settings.h"
 #include "shim/comm/failure.h"
 #include "shim/comm/order.h"
 #include "shim/comm/share.h"
@@ -51,7 +52,7 @@ static int launch_in_order(const shim_launch_t *launch)
                             .ahead = ahead};
     if (!shim_share_grant(comm, &granted, &ask))
         team.dependent_launch = 0;
-    team.call_id = granted.id;
+    team.limit = alg_limit(shim_setting_timeout_ns(false), granted.id);
     if (comm->relay)
         alg_relay_call(comm->relay, &team, &granted, captured);
     error = launch->algorithm->launch_cuda(&team, &granted, launch->stream);
@@ -119,7 +120,7 @@ ncclResult_t shim_host_run(const shim_call_t *call)
     if (atomic_load(&comm->phase) == SHIM_COMM_ATTACHED) {
         atomic_fetch_add(&comm->calls_begun, 1);
         alg_team_t team = team_of(comm, call->algorithm, &call->alg);
-        team.call_id = call->alg.id;
+        team.limit = alg_limit(shim_setting_timeout_ns(true), call->alg.id);
         if (comm->relay && call->alg.collective == ALG_ALL_REDUCE)
             alg_relay_call(comm->relay, &team, &call->alg, false);
         int status = call->algorithm->launch_host(&team, &call->alg);

@@ -22,7 +22,7 @@ void shim_comm_fail(shim_comm_t *comm, ncclResult_t result, const char *text)
 static void fail_mismatched(shim_comm_t *comm, void *unused)
 {
     (void)unused;
-    if (!shim_record_mismatched(comm->record) || atomic_load(&comm->phase) != SHIM_COMM_ATTACHED)
+    if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED || !shim_record_mismatched(comm->record))
         return;
     shim_comm_fail(comm, ncclInvalidUsage, "its ranks have called different things (SHUNT_MISMATCH_ERROR)");
     __atomic_store_n(&alg_scratch_control(comm->scratch)->abort, 1, __ATOMIC_RELEASE);

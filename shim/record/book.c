@@ -27,8 +27,11 @@
 typedef struct seen {
     struct seen *next;
     net_mark_t mark;
+    int64_t pid, descriptor; /* by which it was opened */
     record_mapped_t mapped;
 } seen_t;
+
+enum { SPARE_FILES = 8 };
 
 net_lock_t record_lock = NET_LOCK_INITIALIZER;
 
@@ -113,12 +116,35 @@ static void fill_head(record_book_t *book)
     atomic_store(&book->magic, RECORD_MAGIC);
 }
 
-static int open_book(void)
+/* Whether the set-up has the descriptors that it needs. */
+static bool has_spare(int fd)
 {
-    struct stat info;
+    int spare[SPARE_FILES], count = 0;
+    while (count < SPARE_FILES && (spare[count] = fcntl(fd, F_DUPFD_CLOEXEC, 0)) >= 0)
+        count++;
+    for (int i = 0; i < count; i++)
+        close(spare[i]);
+    return count == SPARE_FILES;
+}
+
+/* A file of the book's, if it is not one of the last that this process may have; else a negative errno. */
+static int make_file(void)
+{
     const int fd = net_descriptor(memfd_create(RECORD_FILE, MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (fd < 0)
         return -errno;
+    if (has_spare(fd))
+        return fd;
+    close(fd);
+    return -EMFILE;
+}
+
+static int open_book(void)
+{
+    struct stat info;
+    const int fd = make_file();
+    if (fd < 0)
+        return fd;
     void *at = MAP_FAILED;
     if (fchmod(fd, 0600) == 0 && ftruncate(fd, RECORD_PAGE) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0 &&
         fstat(fd, &info) == 0)
@@ -144,7 +170,7 @@ static bool has_book(void)
         return g_book != NULL;
     pthread_once(&g_fork_once, watch_forks);
     const int error = open_book();
-    g_refused = error != 0;
+    g_refused = error != 0 && error != -EMFILE;
     return !error;
 }
 
@@ -230,15 +256,15 @@ void shim_record_offer(const shim_record_t *record, shim_record_offer_t *offer)
 }
 
 /* Open a peer's book. Checked before: a wrong number must not make this process open a device or a pipe. */
-static int open_peer(const net_process_t *process, const shim_record_offer_t *offer)
+static int open_peer(int64_t pid, int64_t descriptor, const net_mark_t *mark)
 {
     static const char name[] = "/memfd:" RECORD_FILE;
     char path[64], link[64] = "";
-    snprintf(path, sizeof path, "/proc/%" PRId64 "/fd/%" PRId64, process->pid, offer->descriptor);
+    snprintf(path, sizeof path, "/proc/%" PRId64 "/fd/%" PRId64, pid, descriptor);
     if (readlink(path, link, sizeof link - 1) < 0 || strncmp(link, name, sizeof name - 1) != 0)
         return -1;
     const int fd = net_descriptor(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (fd >= 0 && !net_means(fd, &offer->mark)) {
+    if (fd >= 0 && !net_means(fd, mark)) {
         close(fd);
         return -1;
     }
@@ -254,7 +280,7 @@ static const record_mapped_t *see_book(const net_process_t *process, const shim_
         atomic_store(&seen->mapped.slots, slots);
         return &seen->mapped;
     }
-    const int fd = open_peer(process, offer);
+    const int fd = open_peer(process->pid, offer->descriptor, &offer->mark);
     if (fd < 0)
         return NULL;
     slots = record_book_slots(fd);
@@ -265,6 +291,10 @@ static const record_mapped_t *see_book(const net_process_t *process, const shim_
         seen = book ? add_seen(&offer->mark, book, slots) : NULL;
     }
     close(fd);
+    if (seen) {
+        seen->pid = process->pid;
+        seen->descriptor = offer->descriptor;
+    }
     return seen ? &seen->mapped : NULL;
 }
 
@@ -292,6 +322,22 @@ void shim_record_meet(shim_record_t *record, uint32_t rank, const net_process_t 
     store(&peer->start_ticks, view->start_ticks);
     atomic_store(&peer->slot, offer->slot);
     store(&peer->life, view->slot ? offer->life : 0);
+}
+
+void record_refresh(const shim_record_t *record)
+{
+    for (uint32_t r = 0; r < record->about.nranks; r++) {
+        seen_t *seen = g_seen;
+        while (seen && &seen->mapped != record->peer[r].mapped)
+            seen = seen->next;
+        if (seen && seen->mapped.book == g_book)
+            atomic_store(&seen->mapped.slots, g_slots);
+        const int fd = seen && seen->pid != 0 ? open_peer(seen->pid, seen->descriptor, &seen->mark) : -1;
+        if (fd < 0)
+            continue;
+        atomic_store(&seen->mapped.slots, record_book_slots(fd));
+        close(fd);
+    }
 }
 
 static void fill_slot(shim_record_t *record, const shim_record_about_t *about)

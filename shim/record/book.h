@@ -36,6 +36,8 @@ struct shim_record {
 extern net_lock_t record_lock;
 /* Under the lock: record number i; NULL past the last. */
 shim_record_t *record_number(uint32_t i);
+/* The peers may have made communicators since they were met: see those, too. */
+void record_refresh(const shim_record_t *record);
 /* The watcher's mark of life, in the book. */
 void record_beat(uint64_t now_ns);
 /* Start the watcher on need; false if there is no thread for it. Under the lock. */

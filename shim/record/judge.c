@@ -91,6 +91,15 @@ bool record_find(const record_slot_t *slot, record_kind_t kind, uint64_t number,
     return false;
 }
 
+record_sign_t record_sign_of(const record_slot_t *slot, uint64_t id)
+{
+    record_made_t made;
+    record_sign_t sign = record_unpack(id, slot->made);
+    if (record_find(slot, sign.kind, sign.number, &made))
+        sign.count = made.sign.count;
+    return sign;
+}
+
 bool record_last(const record_slot_t *slot, record_made_t *made)
 {
     const uint64_t last = load(&slot->entries);
@@ -112,10 +121,18 @@ void record_algorithm(const record_book_t *book, uint64_t address, char name[REC
 
 /* ---- Agreement ------------------------------------------------------------------------- */
 
+/* The real NCCL sorts the calls of a group. */
+static bool may_be_sorted(const record_made_t *made)
+{
+    return (made->flags & RECORD_FORWARDED) && (made->flags & RECORD_GROUPED);
+}
+
 /* Data that is only moved may have another type on each rank, if it has as many bytes. */
 bool record_agree(const record_made_t *one, const record_made_t *other)
 {
     const record_sign_t *a = &one->sign, *b = &other->sign;
+    if (may_be_sorted(one) && may_be_sorted(other))
+        return true;
     if (a->collective != b->collective || a->collective >= ALG_COLLECTIVE_COUNT)
         return a->collective == b->collective;
     const alg_collective_t collective = (alg_collective_t)a->collective;
@@ -199,7 +216,7 @@ static void find_wait(const record_view_t *view, record_rank_t *rank)
             continue;
         rank->elsewhere = true;
         rank->same_comm = same;
-        rank->waits = record_unpack(id, slot->made);
+        rank->waits = record_sign_of(slot, id);
         rank->waits_ranks = atomic_load(&slot->nranks);
         rank->waits_ns = wait_ns;
     }
@@ -230,12 +247,25 @@ bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot
     return sign.kind == waiting->sign.kind && sign.number == waiting->sign.number;
 }
 
+/* A message whose entry is still there says with whom it is; in a group there may be others. */
+static record_cause_t judge_message(const record_waiting_t *waiting, const record_slot_t *waiter,
+                                    const record_slot_t *slot, uint32_t rank)
+{
+    record_made_t own;
+    if (record_find(waiter, RECORD_MESSAGE, waiting->sign.number, &own) && !(own.flags & RECORD_GROUPED) &&
+        own.place != rank)
+        return RECORD_APART;
+    return record_waits_too(waiting, slot) ? RECORD_IN_IT : RECORD_NO_MESSAGE;
+}
+
 /* The rank has made the call of this number, if its entry says so; with another signature, OTHER_CALL. */
 static record_cause_t judge_call(const record_waiting_t *waiting, const record_slot_t *waiter,
                                  const record_slot_t *slot, record_rank_t *rank)
 {
     record_made_t own, theirs;
     const record_sign_t *sign = &waiting->sign;
+    if (sign->kind == RECORD_MESSAGE)
+        return judge_message(waiting, waiter, slot, rank->rank);
     if (sign->kind == RECORD_COLLECTIVE && record_find(waiter, RECORD_COLLECTIVE, sign->number, &own) &&
         record_find(slot, RECORD_COLLECTIVE, sign->number, &theirs) && !record_agree(&own, &theirs)) {
         rank->has_other = true;
@@ -266,7 +296,7 @@ record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t 
         judged.cause = doubt ? (record_waits_too(waiting, view->slot) ? RECORD_IN_IT : RECORD_UNSEEN)
                              : judge_call(waiting, waiter, view->slot, &judged);
     }
-    if (judged.cause == RECORD_IN_IT || judged.cause == RECORD_OTHER_CALL)
+    if (judged.cause >= RECORD_IN_IT || judged.cause == RECORD_OTHER_CALL)
         return judged;
     if (process == RECORD_GONE)
         judged.cause = RECORD_DEAD;

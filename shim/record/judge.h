@@ -44,6 +44,8 @@ bool record_view_lives(const record_view_t *view);
 bool record_find(const record_slot_t *slot, record_kind_t kind, uint64_t number, record_made_t *made);
 /* The last call of a rank; false if there was none. */
 bool record_last(const record_slot_t *slot, record_made_t *made);
+/* The call of an id that a kernel told: the ring completes it, if it still has the call. A count of 0 is unknown. */
+record_sign_t record_sign_of(const record_slot_t *slot, uint64_t id);
 /* The name of an algorithm, into `name`; "NCCL" for 0, "" if it is unknown. */
 void record_algorithm(const record_book_t *book, uint64_t address, char name[RECORD_NAME_BYTES]);
 
@@ -65,9 +67,11 @@ typedef enum record_cause {
     RECORD_HELD,       /* its process is stopped: SIGSTOP, or a debugger */
     RECORD_OTHER_CALL, /* at this number it has called something else */
     RECORD_NOT_CALLED,
-    RECORD_NOT_BEGUN, /* it has called it, and nothing says that its device has begun it */
-    RECORD_UNSEEN,    /* nothing is known: another pid namespace, no record, or calls that failed */
-    RECORD_IN_IT,     /* it waits in the same call, or has ended it */
+    RECORD_NO_MESSAGE, /* the call is a message, and it waits in none */
+    RECORD_NOT_BEGUN,  /* it has called it, and nothing says that its device has begun it */
+    RECORD_UNSEEN,     /* nothing is known: another pid namespace, no record, or calls that failed */
+    RECORD_IN_IT,      /* it waits in the same call, or has ended it */
+    RECORD_APART,      /* the call is a message, and not with it */
     RECORD_CAUSES
 } record_cause_t;
 

@@ -123,9 +123,12 @@ static inline record_entry_t *record_ring(const record_slot_t *slot)
 /* ---- A call in one word -------------------------------------------------------
  *
  * What a kernel that waits tells, so that the call can be named when its entry is long gone: collective, type,
- * operator and kind exactly, the last bits of its number, and the first bits of its count.
+ * operator and kind exactly, the last bits of its number, and the first bits of its count, which a wait with a limit
+ * leaves out (alg_limit).
  */
-enum { RECORD_NUMBER_BITS = 22, RECORD_MANTISSA_BITS = 23 };
+enum { RECORD_NUMBER_BITS = 22, RECORD_MANTISSA_BITS = 22 };
+
+_Static_assert(13 + (int)RECORD_NUMBER_BITS == (int)ALG_LIMIT_BITS, "a count begins where alg_limit cuts an id");
 
 /* What a call is. */
 typedef struct record_sign {
@@ -149,12 +152,12 @@ static inline uint64_t record_count_unpack(uint64_t packed)
     return (packed & ((UINT64_C(1) << RECORD_MANTISSA_BITS) - 1)) << (packed >> RECORD_MANTISSA_BITS & 63);
 }
 
-/* Never 0. */
+/* 63 bits, and never 0. */
 static inline uint64_t record_id(const record_sign_t *sign)
 {
     const uint64_t number = sign->number & ((UINT64_C(1) << RECORD_NUMBER_BITS) - 1);
     return (uint64_t)(sign->collective & 15) | (uint64_t)(sign->type & 15) << 4 | (uint64_t)(sign->op & 7) << 8 |
-           (uint64_t)((uint32_t)sign->kind + 1) << 11 | number << 13 | record_count_pack(sign->count) << 35;
+           (uint64_t)((uint32_t)sign->kind + 1) << 11 | number << 13 | record_count_pack(sign->count) << ALG_LIMIT_BITS;
 }
 
 /* made: how many calls of its kind there were, to complete the number. */
@@ -166,7 +169,7 @@ static inline record_sign_t record_unpack(uint64_t id, const _Atomic uint64_t ma
                           .type = id >> 4 & 15,
                           .op = id >> 8 & 7,
                           .kind = kind == 0 ? RECORD_COLLECTIVE : (record_kind_t)(kind - 1),
-                          .count = record_count_unpack(id >> 35),
+                          .count = record_count_unpack(id >> ALG_LIMIT_BITS),
                           .number = id >> 13 & (most - 1)};
     const uint64_t last = atomic_load_explicit(&made[sign.kind], memory_order_relaxed);
     if (last >= sign.number)

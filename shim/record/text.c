@@ -65,6 +65,9 @@ size_t record_sign_text(const record_sign_t *sign, char *text, size_t capacity)
     char number[32], count[32];
     record_number_text(sign->number, number, sizeof number);
     record_number_text(sign->count, count, sizeof count);
+    if (sign->count == 0) /* unknown */
+        return put(text, capacity, "%s%s #%s of %s", sign->kind == RECORD_CAPTURED ? "captured " : "",
+                   collective_text(sign->collective), number, type_text(sign->type));
     return put(text, capacity, "%s%s #%s of %s %s", sign->kind == RECORD_CAPTURED ? "captured " : "",
                collective_text(sign->collective), number, count, type_text(sign->type));
 }
@@ -130,16 +133,18 @@ size_t record_cause_text(const record_rank_t *rank, char *text, size_t capacity)
                                                          "its process is stopped (SIGSTOP, or a debugger); ",
                                                      [RECORD_OTHER_CALL] = "it has called ",
                                                      [RECORD_NOT_CALLED] = "it has not made this call: ",
+                                                     [RECORD_NO_MESSAGE] = "it waits in no message: ",
                                                      [RECORD_NOT_BEGUN] = "it has made the call, but has not begun it",
                                                      [RECORD_UNSEEN] = "what it does cannot be seen from here",
-                                                     [RECORD_IN_IT] = "it is in the call"};
+                                                     [RECORD_IN_IT] = "it is in the call",
+                                                     [RECORD_APART] = "the call does not wait for it"};
     char call[200];
     size_t length = put(text, capacity, "%s", heads[rank->cause]);
     if (rank->cause == RECORD_OTHER_CALL) {
         record_made_text(&rank->other, call, sizeof call);
         return length + put(text + length, capacity - length, "%s in its place", call);
     }
-    if (rank->cause == RECORD_LEFT || rank->cause == RECORD_UNSEEN || rank->cause == RECORD_IN_IT)
+    if (rank->cause == RECORD_LEFT || rank->cause >= RECORD_UNSEEN)
         return length;
     if (rank->cause == RECORD_NOT_BEGUN)
         length += put(text + length, capacity - length, "%s",
@@ -150,7 +155,7 @@ size_t record_cause_text(const record_rank_t *rank, char *text, size_t capacity)
 
 const char *record_cause_name(record_cause_t cause)
 {
-    static const char *const names[RECORD_CAUSES] = {"dead",       "left",      "stopped", "other-call",
-                                                     "not-called", "not-begun", "unseen",  "in-it"};
+    static const char *const names[RECORD_CAUSES] = {"dead",       "left",      "stopped", "other-call", "not-called",
+                                                     "no-message", "not-begun", "unseen",  "in-it",      "apart"};
     return cause < RECORD_CAUSES ? names[cause] : "";
 }

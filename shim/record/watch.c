@@ -241,7 +241,7 @@ static uint32_t find_culprits(const shim_record_t *record, const record_waiting_
         if (r == record->about.rank)
             continue;
         const record_rank_t judged = record_judge(waiting, record->slot, &record->peer[r], r, now_ns);
-        uint32_t at = judged.cause == RECORD_IN_IT ? UINT32_MAX : count++;
+        uint32_t at = judged.cause >= RECORD_IN_IT ? UINT32_MAX : count++;
         if (at == UINT32_MAX)
             continue;
         for (; at > 0 && culprit[at - 1].cause > judged.cause; at--)
@@ -297,10 +297,11 @@ static void report_hang(shim_record_t *record, record_wait_t *wait, bool forward
     if (wait->id == 0 || wait->reported || limit_ns == 0 || waited_ns < limit_ns || wait->seen_ns != g_clock_ns)
         return;
     const record_waiting_t waiting = {
-        .sign = record_unpack(wait->id, record->slot->made), .epoch = wait->epoch, .forwarded = forwarded};
+        .sign = record_sign_of(record->slot, wait->id), .epoch = wait->epoch, .forwarded = forwarded};
     if (!is_reporter(record, &waiting, now_ns))
         return;
     record_rank_t culprit[ALG_MAX_RANKS];
+    record_refresh(record);
     const uint32_t count = find_culprits(record, &waiting, now_ns, culprit);
     report_t report;
     if (!new_report(&report))

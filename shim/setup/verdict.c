@@ -237,7 +237,7 @@ static void conclude_attached(shim_setup_t *setup)
     shim_comm_t *comm = setup->comm;
     bool host = setup->request.host;
     const bool logs = logs_for_process(setup);
-    alg_scratch_team(setup->scratch)->timeout_ns = shim_setting_timeout_ns(host);
+    alg_scratch_team(setup->scratch)->limit = alg_limit(shim_setting_timeout_ns(host), 0);
     if (!shim_settings()->priority)
         alg_scratch_team(setup->scratch)->priority = 0;
     if (setup->across)

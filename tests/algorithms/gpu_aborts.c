@@ -26,7 +26,7 @@ typedef struct queue {
 static void draw(queue_t *q, uint64_t *state)
 {
     for (int r = 0; r < q->team.nranks; r++)
-        q->team.team[r].timeout_ns = LIMIT_MS * UINT64_C(1000000);
+        q->team.team[r].limit = alg_limit(LIMIT_MS * UINT64_C(1000000), 0);
     q->calls = 1 + (int)data_below(state, MOST_CALLS);
     const size_t most = data_below(state, 2) ? SHORT : GPU_BYTES / 8; /* short calls lie closer to the abort */
     for (int i = 0; i < q->calls; i++) {

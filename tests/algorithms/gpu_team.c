@@ -107,7 +107,7 @@ void gpu_team_make(gpu_team_t *g, int nranks, int gpus, alg_memory_t memory, siz
                                   .own_counts = memory == ALG_MEMORY_SHM ? own[r] + ALG_CONTROL_BYTES
                                                                          : own[r] + g->map.counts_offset,
                                   .control = g->control[r],
-                                  .timeout_ns = 5000000000u,
+                                  .limit = alg_limit(5000000000u, 0),
                                   .dependent_launch = major[r] >= 9,
                                   .half_offset = g->map.half_offset,
                                   .half_bytes = g->map.half_bytes,

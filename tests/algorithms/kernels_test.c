@@ -232,7 +232,7 @@ static turn_t turn_of_floats(world_t *w, const char *algorithm, uint64_t count, 
                  .type = ALG_FLOAT32,
                  .blocks = 1,
                  .threads = 1}};
-    t.team.timeout_ns = timeout_us * 1000;
+    t.team.limit = alg_limit(timeout_us * 1000, 0);
     assert_true(count <= sizeof x / sizeof x[0]);
     return t;
 }
@@ -318,14 +318,14 @@ static void calls_behind(void **state)
         for (int k = 0; k < COUNT; k++)
             y[k] = 10;
         turn.team = world_team(w, 1);
-        turn.team.timeout_ns = 1000000000; /* an aborted rank tells no peer */
+        turn.team.limit = alg_limit(1000000000, 0); /* an aborted rank tells no peer */
         turn.call.input = turn.call.output = y;
         if ((intptr_t)turn_main(&turn) == ALG_STATUS_OK) {
             for (int k = 0; k < COUNT; k++)
                 assert_float_equal(y[k], 11, 0);
         }
         /* A rank whose wait ran out of time has told this one, so its next call does not wait for ever. */
-        turn.team.timeout_ns = abort ? 50000000 : 0;
+        turn.team.limit = alg_limit(abort ? 50000000 : 0, 0);
         assert_int_equal((intptr_t)turn_main(&turn), abort ? ALG_STATUS_TIMEOUT : ALG_STATUS_PEER_LEFT);
         world_free(w);
     }

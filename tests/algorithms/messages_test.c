@@ -341,7 +341,7 @@ static void one_group_of_many(void **state)
     const uint32_t n = TOGETHER_MESSAGES;
     for (uint32_t r = 0; r < 3; r++) {
         chain[r].team = world_team(w, r);
-        chain[r].team.timeout_ns = 2000000000;
+        chain[r].team.limit = alg_limit(2000000000, 0);
         memset(data[r], (int)r + 1, sizeof data[r]);
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -380,7 +380,7 @@ static void broken_waits(void **state)
         world_t *w = world_make(2, memory, SCRATCH);
         uint8_t data[100] = {0};
         turn_t turn = {world_team(w, 0), {data, sizeof data, 1, false}};
-        turn.team.timeout_ns = abort ? 0 : 50000000;
+        turn.team.limit = alg_limit(abort ? 0 : 50000000, 0);
         pthread_t thread;
         void *status;
         assert_int_equal(pthread_create(&thread, NULL, turn_main, &turn), 0);

@@ -280,7 +280,7 @@ static void a_limit_is_for_each_call(void **state)
     world_t *w = world_make(2, ALG_MEMORY_PEER, SCRATCH);
     merged_t m = {.team = world_team(w, 0), .status = -1};
     alg_team_t other = world_team(w, 1);
-    m.team.timeout_ns = (uint64_t)LIMIT_S * 1000000000u;
+    m.team.limit = alg_limit((uint64_t)LIMIT_S * 1000000000u, 0);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, broadcast_two, &m), 0);
     for (uint32_t root = 0; root < 2; root++) {

@@ -69,7 +69,7 @@ alg_team_t world_team(world_t *w, uint32_t rank)
                        .own = w->scratch[rank],
                        .own_counts = w->counts[rank],
                        .control = &w->control[rank],
-                       .timeout_ns = WAIT_NS,
+                       .limit = alg_limit(WAIT_NS, 0),
                        .half_offset = w->map.half_offset,
                        .half_bytes = w->map.half_bytes,
                        .rings_offset = w->map.rings_offset,

@@ -158,11 +158,12 @@ static void a_stopped_rank_is_named(void **state)
 
 /* ---- Two communicators in crossed orders ------------------------------------------------- */
 
-static void *abort_after_reports(void *comms)
+static void *abort_both(void *comms)
 {
     wait_for_reports(2);
-    CHECK_NCCL(ncclCommAbort(((ncclComm_t *)comms)[0]));
-    CHECK_NCCL(ncclCommAbort(((ncclComm_t *)comms)[1]));
+    for (int i = 0; i < 2; i++)
+        if (((ncclComm_t *)comms)[i])
+            CHECK_NCCL(ncclCommAbort(((ncclComm_t *)comms)[i]));
     return NULL;
 }
 
@@ -173,7 +174,7 @@ static void crossed_body(ranks_t *ranks)
     comms[1] = ranks_init(ranks);
     CHECK_NCCL(sum(comms[0]));
     CHECK_NCCL(sum(comms[1]));
-    CHECK(pthread_create(&aborter, NULL, abort_after_reports, comms) == 0);
+    CHECK(pthread_create(&aborter, NULL, abort_both, comms) == 0);
     CHECK_FAILS(sum(comms[ranks->rank])); /* rank 0 on the first, rank 1 on the second */
     pthread_join(aborter, NULL);
 }
@@ -188,6 +189,59 @@ static void a_rank_that_waits_on_another_communicator_is_named_with_it(void **st
     contains(text, " s for rank 0 (pid ");
     contains(text, "it has not made this call: its last call was all-reduce #1 of 64 fp32, which ended ");
     contains(text, "it waits in all-reduce #2 of 64 fp32 of another communicator (2 ranks)");
+}
+
+/* Ranks 1 and 2 have a communicator that rank 0 has never seen. Rank 1 calls there, the others on that of all. */
+static void elsewhere_body(ranks_t *ranks)
+{
+    ncclComm_t comms[2] = {ranks_init(ranks), NULL};
+    pthread_t aborter;
+    CHECK_NCCL(ncclCommSplit(comms[0], ranks->rank > 0 ? 1 : NCCL_SPLIT_NOCOLOR, 0, &comms[1], NULL));
+    CHECK(pthread_create(&aborter, NULL, abort_both, comms) == 0);
+    CHECK_FAILS(sum(comms[ranks->rank == 1]));
+    pthread_join(aborter, NULL);
+}
+
+static void a_later_communicator_of_a_peer_is_seen(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    hang_run(RANKS_PROCESSES, 3, elsewhere_body, NULL, "2500", false, text);
+    assert_int_equal(lines_of(text), 2);
+    contains(text, "it has made no call on this communicator; it waits in all-reduce #1 of 64 fp32 of another "
+                   "communicator (2 ranks)");
+    contains(text, "it has made no call on this communicator; it waits in all-reduce #1 of 64 fp32 of another "
+                   "communicator (3 ranks)");
+}
+
+/* Rank 0 sends more than a ring holds; rank 1 receives late; rank 2 has no part in it. */
+static void message_body(ranks_t *ranks)
+{
+    enum { BYTES = 64 << 20 };
+    ncclComm_t comm = ranks_init(ranks);
+    char *data = calloc(1, BYTES);
+    CHECK(data);
+    if (ranks->rank == 1)
+        wait_for_reports(1);
+    if (ranks->rank == 0)
+        CHECK_NCCL(ncclSend(data, BYTES, ncclInt8, 1, comm, NULL));
+    else if (ranks->rank == 1)
+        CHECK_NCCL(ncclRecv(data, BYTES, ncclInt8, 0, comm, NULL));
+    free(data);
+    ranks_barrier(ranks);
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void a_message_waits_for_its_peer_alone(void **state)
+{
+    (void)state;
+    char text[TEXT_BYTES];
+    hang_run(RANKS_PROCESSES, 3, message_body, NULL, "1500", false, text);
+    assert_int_equal(lines_of(text), 1);
+    contains(text, "send #1 of 67,108,864 int8 on a communicator of 3 ranks has waited ");
+    contains(text, " s for rank 1 (pid ");
+    contains(text, "): it waits in no message: it has made no call on this communicator");
+    contains(text, "\"cause\":\"no-message\"");
 }
 
 /* ---- Different calls --------------------------------------------------------------------- */
@@ -365,6 +419,8 @@ int main(void)
         cmocka_unit_test(a_call_that_has_not_begun_is_told_from_one_not_made),
         cmocka_unit_test(a_stopped_rank_is_named),
         cmocka_unit_test(a_rank_that_waits_on_another_communicator_is_named_with_it),
+        cmocka_unit_test(a_later_communicator_of_a_peer_is_seen),
+        cmocka_unit_test(a_message_waits_for_its_peer_alone),
         cmocka_unit_test(ranks_that_call_different_things_are_named_and_fail),
         cmocka_unit_test(what_is_allowed_is_not_reported),
         cmocka_unit_test(a_stop_of_all_ranks_is_not_reported),

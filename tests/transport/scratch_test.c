@@ -73,7 +73,7 @@ static int build_twice(uint32_t rank, uint32_t nranks, void *argument)
     for (uint32_t peer = 0; peer < nranks; peer++)
         CHECK(team->scratch[rank][plan.map.half_offset + peer] == peer * 8 + rank);
     CHECK(team_meet(&plan, "read everywhere", rank, nranks) == 0);
-    team->timeout_ns = 5;
+    team->limit = 5;
     alg_scratch_release(scratch, true);
     /* All have released theirs before any asks, as with ranks that destroy and create in order. */
     CHECK(team_meet(&plan, "given back", rank, nranks) == 0);
@@ -82,7 +82,7 @@ static int build_twice(uint32_t rank, uint32_t nranks, void *argument)
     CHECK(team_build(&plan, rank, nranks, &scratch, &reused) == 0);
     CHECK(reused);
     CHECK(check_armed(scratch, &plan.map) == 0);
-    CHECK(alg_scratch_team(scratch)->timeout_ns == 0);
+    CHECK(alg_scratch_team(scratch)->limit == 0);
     CHECK(team_meet(&plan, "checked", rank, nranks) == 0);
     alg_scratch_release(scratch, false);
     CHECK(alg_scratch_idle(&plan.set, rank, &plan.map) == 0);

@@ -92,7 +92,7 @@ static bool read_rank(const record_mapped_t *mapped, uint32_t number, watch_rank
     if (rank->has_last) {
         record_algorithm(mapped->book, rank->last.algorithm, rank->algorithm);
     }
-    rank->waits = record_unpack(rank->wait_id, slot->made);
+    rank->waits = record_sign_of(slot, rank->wait_id);
     return (life & 1) != 0 && rank->state != RECORD_SETTING_UP && rank->nranks <= ALG_MAX_RANKS &&
            rank->rank < rank->nranks && record_view_lives(&rank->view);
 }

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The record: a call in one word; entries that are never half read; what a rank is blamed for; the file's rights.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+/* cmocka.h wants some of the above */
+#include <cmocka.h>
+
+#include "shim/record/book.h"
+
+static const atomic_int g_phase = 1;
+static alg_control_t g_control;
+
+/* ---- A call in one word ------------------------------------------------------------------ */
+
+static void a_word_names_the_call(void **state)
+{
+    (void)state;
+    _Atomic uint64_t made[RECORD_KINDS] = {0};
+    static const uint64_t counts[] = {1, 12345, 4194303, UINT64_C(4194304) << 12, UINT64_C(1) << 60};
+    for (uint32_t i = 0; i < 5 * RECORD_KINDS; i++) {
+        const record_sign_t sign = {.collective = i % (RECORD_RECV + 1),
+                                    .type = i % ALG_TYPE_COUNT,
+                                    .op = i % (ALG_PREMUL_SUM + 1),
+                                    .kind = (record_kind_t)(i % RECORD_KINDS),
+                                    .count = counts[i / RECORD_KINDS],
+                                    .number = 1 + 1234567 * (uint64_t)i};
+        made[sign.kind] = sign.number + i;
+        const uint64_t id = record_id(&sign);
+        const record_sign_t read = record_unpack(id, made);
+        assert_int_not_equal(id, 0);
+        assert_true(id >> 63 == 0);
+        const record_sign_t short_one = record_unpack(id & ((UINT64_C(1) << ALG_LIMIT_BITS) - 1), made);
+        assert_true(short_one.number == sign.number && short_one.count == 0 && short_one.kind == sign.kind);
+        assert_int_equal(read.collective, sign.collective);
+        assert_int_equal(read.type, sign.type);
+        assert_int_equal(read.op, sign.op);
+        assert_int_equal(read.kind, sign.kind);
+        assert_true(read.count == sign.count);
+        assert_true(read.number == sign.number);
+    }
+}
+
+/* The first 22 bits of a count are kept. */
+static void a_large_odd_count_is_rounded_down(void **state)
+{
+    (void)state;
+    for (uint64_t count = 1; count < UINT64_C(1) << 62; count = count * 3 + 1) {
+        const uint64_t read = record_count_unpack(record_count_pack(count));
+        assert_true(read <= count && count - read <= count >> 21);
+    }
+}
+
+/* ---- Entries ----------------------------------------------------------------------------- */
+
+static shim_record_call_t all_reduce(uint64_t count)
+{
+    return (shim_record_call_t){.sign = {.collective = ALG_ALL_REDUCE, .type = ALG_FLOAT32, .count = count},
+                                .place = (uint32_t)count};
+}
+
+/* A process that makes calls for ever, and tells the number of its book's file. */
+static void write_calls(int pipe)
+{
+    shim_record_t *record = shim_record_new();
+    shim_record_offer_t offer;
+    shim_record_offer(record, &offer);
+    if (write(pipe, &offer, sizeof offer) != sizeof offer)
+        _exit(1);
+    for (uint64_t i = 1;; i++) {
+        const shim_record_call_t call = all_reduce(i);
+        (void)shim_record_call(record, &call);
+    }
+}
+
+/* Number, count and place of each call are equal: a mixture of two calls would show. Returns the entries seen. */
+static uint32_t check_entries(const record_slot_t *slot)
+{
+    uint32_t found = 0;
+    const uint64_t last = atomic_load(&slot->made[RECORD_COLLECTIVE]);
+    for (uint64_t number = last > 2 * RECORD_CALLS ? last - 2 * RECORD_CALLS : 1; number <= last; number++) {
+        record_made_t made;
+        if (!record_find(slot, RECORD_COLLECTIVE, number, &made))
+            continue;
+        found++;
+        if (made.sign.number != made.sign.count || made.place != (uint32_t)made.sign.count)
+            fail_msg("call %llu has count %llu and place %u", (unsigned long long)made.sign.number,
+                     (unsigned long long)made.sign.count, made.place);
+    }
+    return found;
+}
+
+/* The writer is stopped at any place, and in the end it dies there. */
+static void a_reader_sees_whole_entries_or_none(void **state)
+{
+    (void)state;
+    int pipes[2];
+    char path[64];
+    uint32_t slots;
+    shim_record_offer_t offer;
+    assert_int_equal(pipe(pipes), 0);
+    const pid_t child = fork();
+    if (child == 0)
+        write_calls(pipes[1]);
+    assert_int_equal(read(pipes[0], &offer, sizeof offer), sizeof offer);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)child, (int)offer.descriptor);
+    const int fd = open(path, O_RDONLY);
+    const record_book_t *book = record_book_map(fd, &slots);
+    assert_non_null(book);
+    for (int stops = 0; stops < 500; stops++) {
+        usleep(200);
+        kill(child, stops < 499 ? SIGSTOP : SIGKILL);
+        assert_int_equal(waitpid(child, NULL, WUNTRACED), child);
+        assert_true(check_entries(record_slot_at(book, offer.slot)) >= RECORD_CALLS - 1);
+        kill(child, SIGCONT);
+    }
+    close(fd);
+    close(pipes[0]);
+    close(pipes[1]);
+}
+
+/* A writer that dies half way leaves an entry that nobody takes for one. */
+static void an_entry_that_was_not_finished_is_none(void **state)
+{
+    (void)state;
+    shim_record_t *record = shim_record_new();
+    const shim_record_call_t call = all_reduce(7);
+    record_made_t made;
+    (void)shim_record_call(record, &call);
+    assert_true(record_last(record->slot, &made));
+    record_ring(record->slot)[1].sequence = 0;
+    assert_false(record_last(record->slot, &made));
+    assert_false(record_find(record->slot, RECORD_COLLECTIVE, 1, &made));
+    shim_record_end(record);
+}
+
+static void kinds_have_numbers_of_their_own(void **state)
+{
+    (void)state;
+    shim_record_t *record = shim_record_new();
+    shim_record_call_t call = all_reduce(7);
+    record_made_t made;
+    (void)shim_record_call(record, &call);
+    call.captured = true;
+    (void)shim_record_call(record, &call);
+    call.captured = false;
+    call.sign.collective = RECORD_SEND;
+    (void)shim_record_call(record, &call);
+    call.sign.collective = ALG_BROADCAST;
+    (void)shim_record_call(record, &call);
+    assert_true(record_last(record->slot, &made));
+    assert_true(made.sign.kind == RECORD_COLLECTIVE && made.sign.number == 2);
+    assert_true(record_find(record->slot, RECORD_CAPTURED, 1, &made));
+    assert_true(record_find(record->slot, RECORD_MESSAGE, 1, &made) && made.sign.collective == RECORD_SEND);
+    assert_true(record_find(record->slot, RECORD_COLLECTIVE, 1, &made) && made.sign.collective == ALG_ALL_REDUCE);
+    assert_false(record_find(record->slot, RECORD_COLLECTIVE, 3, &made));
+    shim_record_end(record);
+}
+
+/* ---- Agreement --------------------------------------------------------------------------- */
+
+static record_made_t made_of(uint32_t collective, uint32_t type, uint32_t op, uint64_t count, uint32_t root)
+{
+    return (record_made_t){.sign = {.collective = collective, .type = type, .op = op, .count = count}, .place = root};
+}
+
+static void what_must_be_equal_is_compared(void **state)
+{
+    (void)state;
+    const record_made_t sum = made_of(ALG_ALL_REDUCE, ALG_FLOAT32, ALG_SUM, 8, 0);
+    const record_made_t others[] = {
+        made_of(ALG_ALL_GATHER, ALG_FLOAT32, ALG_SUM, 8, 0), made_of(ALG_ALL_REDUCE, ALG_INT32, ALG_SUM, 8, 0),
+        made_of(ALG_ALL_REDUCE, ALG_FLOAT32, ALG_MAX, 8, 0), made_of(ALG_ALL_REDUCE, ALG_FLOAT32, ALG_SUM, 9, 0)};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        assert_false(record_agree(&sum, &others[i]));
+    const record_made_t root = made_of(ALG_ALL_REDUCE, ALG_FLOAT32, ALG_SUM, 8, 3); /* it has none */
+    assert_true(record_agree(&sum, &root));
+    record_made_t grouped = sum, other = others[0];
+    grouped.flags = other.flags = RECORD_FORWARDED | RECORD_GROUPED; /* their order in the group may differ */
+    assert_true(record_agree(&grouped, &other));
+    const record_made_t words = made_of(ALG_BROADCAST, ALG_FLOAT32, 0, 8, 1);
+    const record_made_t bytes = made_of(ALG_BROADCAST, ALG_INT8, 0, 32, 1);
+    const record_made_t elsewhere = made_of(ALG_BROADCAST, ALG_INT8, 0, 32, 2);
+    assert_true(record_agree(&words, &bytes));
+    assert_false(record_agree(&words, &elsewhere));
+}
+
+/* ---- Blame --------------------------------------------------------------------------------- */
+
+/* Two ranks of this process; the second's view says that it is `pid`. */
+typedef struct pair {
+    shim_record_t *record[2];
+    record_view_t view;
+} pair_t;
+
+static pair_t make_pair(void)
+{
+    pair_t pair;
+    const net_process_t self = net_process_self();
+    for (uint32_t r = 0; r < 2; r++)
+        pair.record[r] = shim_record_new();
+    for (uint32_t r = 0; r < 4; r++) {
+        shim_record_offer_t offer;
+        shim_record_offer(pair.record[r % 2], &offer);
+        shim_record_meet(pair.record[r / 2], r % 2, &self, &offer);
+    }
+    pair.view = pair.record[0]->peer[1];
+    assert_non_null(pair.view.slot);
+    return pair;
+}
+
+static void end_pair(const pair_t *pair)
+{
+    shim_record_end(pair->record[0]);
+    shim_record_end(pair->record[1]);
+}
+
+/* Rank 0 waits in its last collective. */
+static record_rank_t judge(const pair_t *pair)
+{
+    const record_slot_t *slot = pair->record[0]->slot;
+    const record_waiting_t waiting = {.sign = {.collective = ALG_ALL_REDUCE,
+                                               .kind = RECORD_COLLECTIVE,
+                                               .number = atomic_load(&slot->made[RECORD_COLLECTIVE])}};
+    return record_judge(&waiting, slot, &pair->view, 1, net_now_ns());
+}
+
+static void call(const pair_t *pair, uint32_t rank, uint64_t count)
+{
+    const shim_record_call_t made = all_reduce(count);
+    (void)shim_record_call(pair->record[rank], &made);
+}
+
+static void each_cause_is_told(void **state)
+{
+    (void)state;
+    pair_t pair = make_pair();
+    char text[600];
+    call(&pair, 0, 8);
+    record_rank_t rank = judge(&pair);
+    assert_int_equal(rank.cause, RECORD_NOT_CALLED);
+    record_cause_text(&rank, text, sizeof text);
+    assert_string_equal(text, "it has not made this call: it has made no call on this communicator");
+
+    call(&pair, 1, 8);
+    assert_int_equal(judge(&pair).cause, RECORD_NOT_BEGUN);
+
+    record_made_t made;
+    assert_true(record_last(pair.record[1]->slot, &made));
+    atomic_store(&pair.record[1]->slot->wait_id, record_id(&made.sign));
+    assert_int_equal(judge(&pair).cause, RECORD_IN_IT);
+
+    call(&pair, 0, 8);
+    rank = judge(&pair);
+    assert_int_equal(rank.cause, RECORD_NOT_CALLED);
+    assert_true(rank.elsewhere && rank.same_comm && rank.waits.number == 1);
+
+    call(&pair, 1, 9);
+    rank = judge(&pair);
+    assert_int_equal(rank.cause, RECORD_OTHER_CALL);
+    assert_true(rank.other.sign.count == 9);
+    end_pair(&pair);
+}
+
+/* After a failed call the ranks' numbers may differ. */
+static void what_is_not_known_is_not_told(void **state)
+{
+    (void)state;
+    pair_t pair = make_pair();
+    call(&pair, 0, 8);
+    shim_record_doubt(pair.record[1]);
+    assert_int_equal(judge(&pair).cause, RECORD_UNSEEN);
+    end_pair(&pair);
+    pair = make_pair();
+    call(&pair, 0, 8);
+    const shim_record_call_t captured = {.sign = {.collective = ALG_ALL_REDUCE, .count = 8}, .captured = true};
+    (void)shim_record_call(pair.record[1], &captured);
+    assert_int_equal(judge(&pair).cause, RECORD_UNSEEN);
+    pair.view.seen = false;
+    assert_int_equal(judge(&pair).cause, RECORD_UNSEEN);
+    end_pair(&pair);
+}
+
+static void a_rank_that_has_left_is_told(void **state)
+{
+    (void)state;
+    pair_t pair = make_pair();
+    call(&pair, 0, 8);
+    shim_record_end(pair.record[1]);
+    assert_int_equal(judge(&pair).cause, RECORD_LEFT);
+    shim_record_t *next = shim_record_new(); /* the same slot, with another life */
+    assert_ptr_equal(next, pair.record[1]);
+    assert_int_equal(judge(&pair).cause, RECORD_LEFT);
+    end_pair(&pair);
+}
+
+static void a_process_is_seen_to_stop_and_to_end(void **state)
+{
+    (void)state;
+    pair_t pair = make_pair();
+    call(&pair, 0, 8);
+    const pid_t child = fork();
+    if (child == 0) {
+        for (;;)
+            pause();
+    }
+    pair.view.pid = child;
+    pair.view.start_ticks = 0;
+    assert_int_equal(judge(&pair).cause, RECORD_NOT_CALLED);
+    kill(child, SIGSTOP);
+    assert_int_equal(waitpid(child, NULL, WUNTRACED), child);
+    assert_int_equal(judge(&pair).cause, RECORD_HELD);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(judge(&pair).cause, RECORD_DEAD);
+    pair.view.pid = getpid();
+    pair.view.start_ticks = 1; /* another process had this pid */
+    assert_int_equal(judge(&pair).cause, RECORD_DEAD);
+    end_pair(&pair);
+}
+
+/* A replay makes no call: the epochs tell. */
+static void ranks_in_one_replay_are_in_one_call(void **state)
+{
+    (void)state;
+    pair_t pair = make_pair();
+    const record_waiting_t waiting = {.sign = {.kind = RECORD_CAPTURED, .number = 1}, .epoch = 5 << 16};
+    const record_sign_t sign = {.kind = RECORD_CAPTURED, .number = 3};
+    const record_slot_t *slot = pair.record[0]->slot;
+    assert_int_equal(record_judge(&waiting, slot, &pair.view, 1, 0).cause, RECORD_NOT_BEGUN);
+    atomic_store(&pair.record[1]->slot->wait_id, record_id(&sign));
+    atomic_store(&pair.record[1]->slot->wait_epoch, 4 << 16);
+    assert_int_equal(record_judge(&waiting, slot, &pair.view, 1, 0).cause, RECORD_NOT_BEGUN);
+    atomic_store(&pair.record[1]->slot->wait_epoch, (5 << 16) + 6);
+    assert_int_equal(record_judge(&waiting, slot, &pair.view, 1, 0).cause, RECORD_IN_IT);
+    end_pair(&pair);
+}
+
+/* ---- The file --------------------------------------------------------------------------- */
+
+static void only_the_owner_may_open_it_and_nobody_may_shorten_it(void **state)
+{
+    (void)state;
+    shim_record_t *record = shim_record_new();
+    shim_record_offer_t offer;
+    struct stat info;
+    char path[64];
+    shim_record_offer(record, &offer);
+    assert_int_equal(fstat((int)offer.descriptor, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0600);
+    assert_int_equal(ftruncate((int)offer.descriptor, 0), -1);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", (int)offer.descriptor);
+    const int fd = open(path, O_RDONLY);
+    uint32_t slots = 0;
+    assert_non_null(record_book_map(fd, &slots));
+    assert_true(slots > record->number);
+    close(fd);
+    shim_record_end(record);
+}
+
+/* What is no book is refused, not read. */
+static void another_file_is_no_book(void **state)
+{
+    (void)state;
+    uint32_t slots;
+    const int plain = memfd_create("plain", 0), sealed = memfd_create("sealed", MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(plain, RECORD_PAGE), 0);
+    assert_null(record_book_map(plain, &slots));
+    assert_int_equal(fcntl(sealed, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+    assert_null(record_book_map(sealed, &slots));
+    assert_int_equal(ftruncate(sealed, RECORD_PAGE), 0);
+    assert_null(record_book_map(sealed, &slots));
+    close(plain);
+    close(sealed);
+}
+
+/* A child has a book of its own, and leaves its parent's alone. */
+static void a_forked_child_begins_anew(void **state)
+{
+    (void)state;
+    shim_record_t *record = shim_record_new();
+    shim_record_offer_t before, after;
+    shim_record_offer(record, &before);
+    const pid_t child = fork();
+    if (child == 0) {
+        shim_record_t *own = shim_record_new();
+        shim_record_offer(own, &after);
+        const shim_record_call_t made = all_reduce(5);
+        (void)shim_record_call(own, &made);
+        _exit(own && after.mark.inode != before.mark.inode && after.slot == 0 ? 0 : 1);
+    }
+    int status = 1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(atomic_load(&record->slot->entries), 0);
+    shim_record_end(record);
+}
+
+static void as_many_as_fit_are_recorded(void **state)
+{
+    (void)state;
+    static shim_record_t *record[RECORD_MOST_SLOTS + 1];
+    uint32_t made = 0;
+    while (made <= RECORD_MOST_SLOTS && (record[made] = shim_record_new()))
+        made++;
+    assert_int_equal(made, RECORD_MOST_SLOTS);
+    const shim_record_call_t call = all_reduce(5);
+    assert_int_equal(shim_record_call(NULL, &call), 0); /* without a record a call goes its way */
+    for (uint32_t i = 0; i < made; i++)
+        shim_record_end(record[i]);
+    const shim_record_about_t about = {.nranks = 2, .attached = true, .control = &g_control, .phase = &g_phase};
+    record[0] = shim_record_new();
+    shim_record_begin(record[0], &about);
+    shim_record_end(record[0]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_word_names_the_call),
+        cmocka_unit_test(a_large_odd_count_is_rounded_down),
+        cmocka_unit_test(a_reader_sees_whole_entries_or_none),
+        cmocka_unit_test(an_entry_that_was_not_finished_is_none),
+        cmocka_unit_test(kinds_have_numbers_of_their_own),
+        cmocka_unit_test(what_must_be_equal_is_compared),
+        cmocka_unit_test(each_cause_is_told),
+        cmocka_unit_test(what_is_not_known_is_not_told),
+        cmocka_unit_test(a_rank_that_has_left_is_told),
+        cmocka_unit_test(a_process_is_seen_to_stop_and_to_end),
+        cmocka_unit_test(ranks_in_one_replay_are_in_one_call),
+        cmocka_unit_test(only_the_owner_may_open_it_and_nobody_may_shorten_it),
+        cmocka_unit_test(another_file_is_no_book),
+        cmocka_unit_test(a_forked_child_begins_anew),
+        cmocka_unit_test(as_many_as_fit_are_recorded),
+    };
+    alarm(300);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
