@@ -23,7 +23,7 @@ enum {
     FAKE_TAKEN_LIMIT = 1000,
     FAKE_MESSAGES = 4096,
     FAKE_PART_BYTES = 800,
-    FAKE_SHORT_ELEMENTS = 300
+    FAKE_SHORT_ELEMENTS = 100
 };
 
 typedef enum fake_kind { FAKE_OURS, FAKE_REAL } fake_kind_t;
