@@ -100,8 +100,8 @@ static void a_suspended_communicator_takes_no_call(void **state)
     assert_int_equal(fake.work[1].kind, FAKE_OURS);
 }
 
-/* A call that needs a piece of scratch asks for it once; if it does not come, such calls are forwarded and short ones are
- * not. */
+/* A call that needs a piece of scratch asks for it once; if it does not come, such calls are forwarded and short ones
+ * are not. */
 static void a_call_waits_for_its_memory(void **state)
 {
     enum { LONG = FAKE_SHORT_ELEMENTS + 1 };
