@@ -89,6 +89,7 @@ typedef struct member {
     uint32_t rank, nranks;
     uint32_t asked, declined;
     uint32_t settled; /* there, or on their way */
+    bool empty;       /* it is suspended */
 } member_t;
 
 static shim_comm_t *g_members;      /* linked by grows_next; they leave before they are freed. Under the lock */
@@ -343,6 +344,14 @@ static bool has_job(const shim_comm_t *comm, uint32_t what)
     return false;
 }
 
+static bool has_any_job(const shim_comm_t *comm)
+{
+    bool any = false;
+    for (uint32_t what = 0; what <= ALL; what++)
+        any = any || has_job(comm, what);
+    return any;
+}
+
 /* Peers that share a process have one bell; ringing it twice does no harm. */
 static void ring_peers(const shim_comm_t *comm)
 {
@@ -431,8 +440,10 @@ static void look_at(const member_t *member)
         const bool asked = member->asked >> piece & 1;
         if (member->settled >> piece & 1 || !(asked || net_is_met(&key)))
             continue;
-        if (!member->comm || member->declined >> piece & 1)
-            decline_for(member, piece, member->comm ? "it was declined before" : "a rank has left");
+        if (!member->comm || (member->empty && piece != ALL))
+            decline_for(member, piece, member->comm ? "a rank is suspended" : "a rank has left");
+        else if (member->declined >> piece & 1)
+            decline_for(member, piece, "it was declined before");
         else
             begin_for(member, piece, asked);
     }
@@ -447,10 +458,10 @@ static member_t member_of(shim_comm_t *comm)
                        .rank = comm->rank,
                        .nranks = comm->nranks,
                        .asked = alive ? atomic_load(&comm->asked) : 0,
-                       .declined = atomic_load(&comm->declined)};
-    const bool empty = atomic_load(&comm->empty);
+                       .declined = atomic_load(&comm->declined),
+                       .empty = atomic_load(&comm->empty)};
     for (uint32_t piece = ALG_PIECE_FIRST + 1; piece < ALG_PIECES; piece++)
-        if (alg_scratch_has(comm->scratch, piece) || empty || has_job(comm, piece))
+        if (alg_scratch_has(comm->scratch, piece) || has_job(comm, piece))
             member.settled |= 1u << piece;
     member.asked &= ~member.declined;
     if (alive && (has_job(comm, ALL) || !((member.asked | member.declined) >> ALL & 1)))
@@ -627,7 +638,11 @@ void shim_grow_suspend(shim_comm_t *comm)
                   (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, SUSPEND_LIMIT_MS);
         return;
     }
+    /* A peer's call may have its piece while this rank's job has yet to see the verdict. All ranks must know the same
+     * pieces, and nothing may be mapped behind this. */
     pthread_mutex_lock(&g_lock);
+    while (has_any_job(comm))
+        (void)net_condition_wait(&g_changed, &g_lock, net_now_ns() + WATCH_MS * UINT64_C(1000000));
     atomic_store(&comm->empty, true);
     pthread_mutex_unlock(&g_lock);
     (void)alg_scratch_suspend(comm->scratch);
