@@ -38,8 +38,6 @@ ncclResult_t ncclCommResume(ncclComm_t comm)
                             "must not be launched");
         result = ncclSystemError;
     }
-    if (state)
-        atomic_store(&state->suspended, false);
     shim_comm_release(state);
     return result;
 }

@@ -79,7 +79,8 @@ static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t g_changed; /* a job has ended */
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static bool g_running;
-static job_t *g_jobs; /* the thread changes it under the lock */
+static job_t *g_jobs;             /* the thread changes it under the lock */
+static _Thread_local char g_self; /* its address names the thread */
 
 /* A rank of this process as the thread sees it when it looks. Pieces are bits. */
 typedef struct member {
@@ -307,6 +308,15 @@ static void resumed(shim_comm_t *comm)
     alg_scratch_resumed(comm->scratch);
     atomic_fetch_and(&comm->asked, ~(1u << ALL));
     atomic_store(&comm->empty, false);
+    atomic_store(&comm->suspended, false);
+}
+
+/* Likewise. Graphs with its calls must not be launched any more. */
+static void unresumed(shim_comm_t *comm)
+{
+    int attached = SHIM_COMM_ATTACHED;
+    atomic_compare_exchange_strong(&comm->phase, &attached, SHIM_COMM_FORWARD);
+    atomic_store(&comm->suspended, false);
 }
 
 static void end(job_t *job)
@@ -327,8 +337,8 @@ static void end(job_t *job)
             alg_scratch_piece_end(comm->scratch, piece, grown && pieces >> piece & 1);
     if (!grown)
         atomic_fetch_or(&comm->declined, 1u << job->what);
-    else if (job->what == ALL)
-        resumed(comm);
+    if (job->what == ALL)
+        (grown ? resumed : unresumed)(comm);
     pthread_cond_broadcast(&g_changed);
     pthread_mutex_unlock(&g_lock);
     net_leave(job->rendezvous);
@@ -587,9 +597,9 @@ static void settle(shim_comm_t *comm, uint32_t what)
     const bool grown = job && net_decide(job->rendezvous, NET_DECLINED, "a call has waited too long") == NET_ATTACHED;
     if (!grown)
         atomic_fetch_or(&comm->declined, 1u << what);
-    else if (what == ALL)
-        resumed(comm);
-    else
+    if (what == ALL)
+        (grown ? resumed : unresumed)(comm);
+    else if (grown)
         alg_scratch_piece_end(comm->scratch, what, true);
 }
 
@@ -644,15 +654,31 @@ void shim_grow_suspend(shim_comm_t *comm)
     while (has_any_job(comm))
         (void)net_condition_wait(&g_changed, &g_lock, net_now_ns() + WATCH_MS * UINT64_C(1000000));
     atomic_store(&comm->empty, true);
+    comm->emptied_by = &g_self;
     pthread_mutex_unlock(&g_lock);
     (void)alg_scratch_suspend(comm->scratch);
 }
 
+/* Whether this thread has yet to resume another rank of the communicator. */
+static bool has_more_to_resume(const shim_comm_t *comm)
+{
+    bool more = false;
+    pthread_mutex_lock(&g_lock);
+    for (shim_comm_t *at = g_members; at; at = at->grows_next)
+        more = more || (at != comm && !memcmp(&at->key, &comm->key, sizeof(at->key)) && at->emptied_by == &g_self &&
+                        atomic_load(&at->empty) && !(atomic_load(&at->asked) >> ALL & 1));
+    pthread_mutex_unlock(&g_lock);
+    return more;
+}
+
 bool shim_grow_resume(shim_comm_t *comm)
 {
-    if (!is_alive(comm) || !atomic_load(&comm->empty) || wait_for(comm, ALL))
+    if (!is_alive(comm) || !atomic_load(&comm->empty)) {
+        atomic_store(&comm->suspended, false);
         return true;
-    int attached = SHIM_COMM_ATTACHED; /* its graphs must not be launched any more */
-    atomic_compare_exchange_strong(&comm->phase, &attached, SHIM_COMM_FORWARD);
-    return false;
+    }
+    if (!has_more_to_resume(comm))
+        return wait_for(comm, ALL);
+    atomic_fetch_or(&comm->asked, 1u << ALL);
+    return true;
 }

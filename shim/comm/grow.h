@@ -23,7 +23,8 @@ bool shim_grow_wait(shim_comm_t *comm, uint32_t piece);
 /* The program has suspended the communicator: give its memory back. One line in the log if it stays. */
 void shim_grow_suspend(shim_comm_t *comm);
 /* The program resumes it: get the memory back, as new and at the same addresses; waits for the other ranks, at most a
- * minute. False: it did not come, and the communicator is forwarded from now on. */
+ * minute. One thread that has several ranks waits when it resumes the last one. Clears `suspended`. False: the memory
+ * did not come, and the communicator is forwarded from now on. */
 bool shim_grow_resume(shim_comm_t *comm);
 
 /* Whether calls that need the piece may be taken. */

@@ -372,7 +372,7 @@ void shim_grow_suspend(shim_comm_t *comm)
 
 bool shim_grow_resume(shim_comm_t *comm)
 {
-    (void)comm;
+    atomic_store(&comm->suspended, false);
     return true;
 }
 

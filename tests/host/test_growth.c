@@ -198,6 +198,30 @@ static void suspended_body(ranks_t *ranks)
     CHECK_NCCL(ncclCommDestroy(comms[1]));
 }
 
+/* One thread for all ranks. */
+static void suspended_solo_body(ranks_t *ranks)
+{
+    static uint8_t data[MOST_COMMS][SHORT];
+    ncclComm_t comms[MOST_COMMS];
+    CHECK_NCCL(ncclCommInitAll(comms, ranks->nranks, NULL));
+    for (int round = 0; round < 3; round++) {
+        memset(data, 1, sizeof data);
+        CHECK_NCCL(ncclGroupStart());
+        for (int i = 0; i < ranks->nranks; i++)
+            CHECK_NCCL(sum(comms[i], data[i], SHORT));
+        CHECK_NCCL(ncclGroupEnd());
+        for (int i = 0; i < ranks->nranks; i++)
+            expect(data[i], SHORT, ranks->nranks);
+        for (int i = 0; i < ranks->nranks; i++)
+            CHECK_NCCL(ncclCommSuspend(comms[i], 1));
+        CHECK(mapped_mib() == 0);
+        for (int i = 0; i < ranks->nranks; i++)
+            CHECK_NCCL(ncclCommResume(comms[i]));
+    }
+    for (int i = 0; i < ranks->nranks; i++)
+        CHECK_NCCL(ncclCommDestroy(comms[i]));
+}
+
 /* One rank does not resume. */
 static void unresumed_body(ranks_t *ranks)
 {
@@ -221,6 +245,7 @@ static void suspended(void **state)
     (void)state;
     host_run(RANKS_PROCESSES, 2, suspended_body, NULL);
     host_run(RANKS_PROCESSES, 3, suspended_body, NULL);
+    host_run(RANKS_SOLO, 3, suspended_solo_body, NULL);
 }
 
 static void unresumed(void **state)

@@ -24,16 +24,15 @@ function(add_broken name test)
 endfunction()
 
 # A rank uses a piece once it has mapped it itself.
-add_broken(early any_order "post(job, STAGE_OPENED, &error, sizeof(error));"
-  "post(job, STAGE_OPENED, &error, sizeof(error));
-   alg_scratch_piece_end(job->comm->scratch, job->piece, true);")
+add_broken(early any_order "post(job, STAGE_OPENED, &error, sizeof(error))"
+  "post(job, STAGE_OPENED, &error, sizeof(error)), alg_scratch_piece_end(job->comm->scratch, job->piece, true)")
 # A rank's failure is not heard.
-add_broken(unheard memory_fails "const int error = read_all(job, STAGE_OPENED, sizeof(int32_t), NULL);"
-  "const int error = 0;")
+add_broken(unheard memory_fails "const int error = read_all(job, STAGE_OPENED, sizeof(int32_t), NULL)"
+  "const int error = 0")
 # Each rank judges by itself.
-add_broken(own_verdict memory_fails "const int error = read_all(job, STAGE_OPENED, sizeof(int32_t), NULL);"
-  "const int error = alg_scratch_piece_armed(job->comm->scratch, job->piece) == 1 ? 0 : -EIO;")
-# Rank that has left does not say so.
-add_broken(silent a_rank_ends "    if (net_count(rendezvous) > 1 && net_set_rank" "    if (false && net_set_rank")
+add_broken(own_verdict memory_fails "const int error = read_all(job, STAGE_OPENED, sizeof(int32_t), NULL)"
+  "const int error = alg_scratch_piece_armed(job->comm->scratch, job->piece) == 1 ? 0 : -EIO")
+# A rank that has left does not say so.
+add_broken(silent a_rank_ends "if (!net_is_met(&key) || net_join" "if (!net_is_met(&key) || true || net_join")
 # A resume that brings the first piece alone.
 add_broken(half_resumed suspends "    } else if (job->pieces) {" "    } else if (false) {")
