@@ -325,9 +325,9 @@ typedef struct alg_algorithm {
     /* Run the kernel to its end in the calling thread; with blocks > 1, its blocks run concurrently in threads of their
      * own. Returns an alg_status_t; unless OK, the output is undefined. */
     int (*launch_host)(const alg_team_t *team, const alg_call_t *call);
-    /* Load the kernels into the current device now, so that no later launch blocks behind a waiting kernel of another
-     * rank in this process. Returns a cudaError_t; NULL without CUDA. */
-    int (*preload_cuda)(void);
+    /* Load the kernels for this number of ranks into the current device now, so that no later launch blocks behind a
+     * waiting kernel of another rank in this process. Returns a cudaError_t; NULL without CUDA. */
+    int (*preload_cuda)(uint32_t nranks);
     alg_memory_t memory; /* the memory that it works with */
     /* The most bytes of such a call, but for its count, that can be a part of another one; NULL: none can. Pure. */
     uint64_t (*part_bytes)(const alg_team_t *team, const alg_call_t *call);

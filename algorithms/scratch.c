@@ -143,10 +143,11 @@ static bool pieces_fit(const alg_map_t *map)
     }
     const alg_span_t *piece = map->piece;
     return (map->pieces == 1 || map->pieces == ALG_PIECES) && end == map->total_bytes &&
-           (map->pieces == 1 || (map->short_offset + 2 * map->short_bytes <= piece[ALG_PIECE_FIRST].bytes &&
-                                 2 * map->half_bytes <= piece[ALG_PIECE_HALVES].bytes &&
-                                 map->rings_bytes <= piece[map->rings_first ? ALG_PIECE_FIRST : ALG_PIECE_RINGS].bytes &&
-                                 map->staging_bytes <= piece[ALG_PIECE_STAGING].bytes));
+           (map->pieces == 1 ||
+            (map->short_offset + 2 * map->short_bytes <= piece[ALG_PIECE_FIRST].bytes &&
+             2 * map->half_bytes <= piece[ALG_PIECE_HALVES].bytes &&
+             map->rings_bytes <= piece[map->rings_first ? ALG_PIECE_FIRST : ALG_PIECE_RINGS].bytes &&
+             map->staging_bytes <= piece[ALG_PIECE_STAGING].bytes));
 }
 
 static bool map_fits(const alg_map_t *map)
@@ -211,8 +212,7 @@ static int reserve(alg_scratch_t *scratch)
 {
     if (scratch->map.pieces == 1)
         return 0;
-    return net_range_reserve(scratch->kind, scratch->ordinal, scratch->map.total_bytes,
-                             &scratch->range[scratch->rank]);
+    return net_range_reserve(scratch->kind, scratch->ordinal, scratch->map.total_bytes, &scratch->range[scratch->rank]);
 }
 
 int alg_scratch_create(alg_device_t device, int ordinal, net_memory_kind_t kind, const alg_set_t *set, uint64_t id,
@@ -297,7 +297,7 @@ static int open_peer(alg_scratch_t *scratch, uint32_t piece, uint32_t peer, cons
         return error;
     uint8_t *at = (uint8_t *)net_mapping_pointer(mapping) - scratch->map.piece[piece].offset;
     if (net_mapping_bytes(mapping) < scratch->map.piece[piece].bytes ||
-        (piece != ALG_PIECE_FIRST && at != scratch->team.scratch[peer])) {
+        (scratch->team.scratch[peer] && at != scratch->team.scratch[peer])) {
         net_mapping_close(mapping);
         return -EPROTO;
     }
@@ -341,14 +341,48 @@ int alg_scratch_piece_armed(alg_scratch_t *scratch, uint32_t piece)
     return scratch->arming[piece] ? scratch->ops->armed(scratch, &scratch->arming[piece], false) : 1;
 }
 
+/* No kernel uses the piece. */
+static void drop_piece(alg_scratch_t *scratch, uint32_t piece)
+{
+    for (uint32_t peer = 0; peer < scratch->nranks; peer++) {
+        net_mapping_close(scratch->peers[piece][peer]);
+        scratch->peers[piece][peer] = NULL;
+    }
+    net_memory_drop(scratch->memory[piece]);
+    scratch->memory[piece] = NULL;
+}
+
 void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown)
 {
-    if (scratch->arming[piece])
+    const bool arming = scratch->arming[piece] != NULL;
+    if (arming)
         (void)scratch->ops->armed(scratch, &scratch->arming[piece], true);
     if (grown)
         __atomic_fetch_or(&scratch->grown, 1u << piece, __ATOMIC_RELEASE);
+    else if (arming)
+        scratch->proven = false; /* it is still being written: kept to the end, and not for others */
     else
-        scratch->proven = false; /* so it does not go to the pool */
+        drop_piece(scratch, piece);
+}
+
+int alg_scratch_suspend(alg_scratch_t *scratch)
+{
+    if (scratch->map.pieces == 1)
+        return -ENOSYS;
+    scratch->suspended = true;
+    for (uint32_t piece = 0; piece < ALG_PIECES; piece++)
+        drop_piece(scratch, piece);
+    return 0;
+}
+
+uint32_t alg_scratch_pieces(const alg_scratch_t *scratch)
+{
+    return __atomic_load_n(&scratch->grown, __ATOMIC_ACQUIRE);
+}
+
+void alg_scratch_resumed(alg_scratch_t *scratch)
+{
+    scratch->suspended = false;
 }
 
 bool alg_scratch_has(const alg_scratch_t *scratch, uint32_t piece)

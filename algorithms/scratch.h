@@ -47,12 +47,20 @@ int alg_scratch_send(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
 int alg_scratch_open(alg_scratch_t *scratch, uint8_t offers[][NET_OFFER_BYTES]);
 /* Another piece (alg_map_t), in steps as above. It is armed when alg_scratch_piece_armed returns 1 (0: not yet), which
  * never waits; a rank that has opened it when all are armed may use it when all have opened it, and says so. After a
- * failure of any rank the scratch goes on without it, and is not kept for others. */
+ * failure of any rank it is given back, and the scratch goes on without it. */
 int alg_scratch_piece_create(alg_scratch_t *scratch, uint32_t piece, uint8_t offer[NET_OFFER_BYTES]);
 int alg_scratch_piece_armed(alg_scratch_t *scratch, uint32_t piece);
 int alg_scratch_piece_send(alg_scratch_t *scratch, uint32_t piece, uint8_t offers[][NET_OFFER_BYTES]);
 int alg_scratch_piece_open(alg_scratch_t *scratch, uint32_t piece, uint8_t offers[][NET_OFFER_BYTES]);
 void alg_scratch_piece_end(alg_scratch_t *scratch, uint32_t piece, bool grown);
+/* Give all memory back, the peers' mappings too, but keep the addresses; -ENOSYS for a scratch that came whole. No
+ * kernel of this rank may use it, or begin, before all of its pieces (alg_scratch_pieces) have been made again in the
+ * steps above, after all ranks have done this; then it is as new. */
+int alg_scratch_suspend(alg_scratch_t *scratch);
+/* Bits: pieces that calls may use, or could before it was suspended. */
+uint32_t alg_scratch_pieces(const alg_scratch_t *scratch);
+/* All pieces are there again, on all ranks. */
+void alg_scratch_resumed(alg_scratch_t *scratch);
 /* Whether calls may use it. */
 bool alg_scratch_has(const alg_scratch_t *scratch, uint32_t piece);
 const alg_map_t *alg_scratch_map(const alg_scratch_t *scratch);

@@ -25,15 +25,17 @@ struct alg_scratch {
     uint32_t rank;
     uint32_t nranks;
     alg_map_t map;
-    uint64_t life;                       /* of the device (net_device_life); on the host 0 */
-    net_memory_t *memory[ALG_PIECES];    /* own; NULL: not made yet */
+    uint64_t life;                                   /* of the device (net_device_life); on the host 0 */
+    net_memory_t *memory[ALG_PIECES];                /* own; NULL: not made yet */
     net_mapping_t *peers[ALG_PIECES][ALG_MAX_RANKS]; /* NULL for the own rank, and what is not open yet */
-    net_range_t *range[ALG_MAX_RANKS];   /* in which the pieces lie; NULL for a whole one, and for peers of this process */
-    uint32_t grown;                      /* bits, atomic: pieces that all ranks have */
-    void *arming[ALG_PIECES];            /* a piece's arming in progress; NULL: none */
-    uint8_t *own;                        /* ALG_MEMORY_SHM: the team's, as the device addresses it; else NULL */
-    alg_control_t *control;              /* as the host addresses it */
+    net_range_t
+        *range[ALG_MAX_RANKS]; /* in which the pieces lie; NULL for a whole one, and for peers of this process */
+    uint32_t grown;            /* bits, atomic: pieces that all ranks have */
+    void *arming[ALG_PIECES];  /* a piece's arming in progress; NULL: none */
+    uint8_t *own;              /* ALG_MEMORY_SHM: the team's, as the device addresses it; else NULL */
+    alg_control_t *control;    /* as the host addresses it */
     alg_team_t team;
+    bool suspended;      /* without memory */
     bool proven;         /* all peers' tokens have arrived once: fit for the pool */
     alg_scratch_t *next; /* in the pool, or in the list of retired scratches */
     /* For the pool. */

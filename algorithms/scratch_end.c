@@ -103,7 +103,7 @@ void alg_scratch_release(alg_scratch_t *scratch, bool reusable)
 {
     if (!scratch)
         return;
-    if (reusable && scratch->proven && scratch->pid == getpid() && ended_well(scratch))
+    if (reusable && scratch->proven && !scratch->suspended && scratch->pid == getpid() && ended_well(scratch))
         alg_pool_put(scratch);
     else
         alg_scratch_free(scratch);

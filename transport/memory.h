@@ -53,16 +53,16 @@ struct net_range {
     int device;
     size_t bytes;
     uint8_t *pointer;
-    pid_t pid;             /* identity of the process that reserved it */
+    pid_t pid;              /* identity of the process that reserved it */
     atomic_uint references; /* the maker's, and one for each memory and mapping within */
 };
 
 struct net_memory {
     net_memory_kind_t kind;
     int device;
-    uint64_t life; /* of the device; 0: not of CUDA, or not known */
-    size_t bytes;  /* usable bytes */
-    int node;      /* host: the NUMA node for its pages */
+    uint64_t life;      /* of the device; 0: not of CUDA, or not known */
+    size_t bytes;       /* usable bytes */
+    int node;           /* host: the NUMA node for its pages */
     net_range_t *range; /* that it lies in, at `at`; NULL: it has addresses of its own */
     void *at;
     void *pointer;
@@ -76,6 +76,7 @@ struct net_memory {
     net_guest_book_t guests; /* IPC */
     uint32_t references;     /* the owner's, and one a mapping of this process; under the books' lock */
     bool waits;              /* a reap could not free it */
+    bool at_once;            /* to be freed with its last reference: no kernel uses it */
     bool destroyed;          /* the owner has destroyed it; no rank of this process may map it any more */
     net_memory_t *next;      /* next memory in the books */
 };

@@ -105,7 +105,8 @@ static void forget(net_memory_t *memory)
 static void free_memory(net_memory_t *memory)
 {
     const net_memory_ops_t *ops = ops_of(memory->kind);
-    if (ops->driver && memory->pid == getpid()) {
+    const bool ours = memory->pid == getpid();
+    if (ops->driver && ours && !(memory->at_once && ops->destroy(memory) != -EAGAIN)) {
         park(memory);
         return;
     }
@@ -385,6 +386,14 @@ void net_mapping_close(net_mapping_t *mapping)
         ops->close(mapping);
     net_range_release(mapping->range);
     free(mapping);
+}
+
+void net_memory_drop(net_memory_t *memory)
+{
+    if (!memory)
+        return;
+    memory->at_once = true;
+    drop(memory, true);
 }
 
 void net_memory_destroy(net_memory_t *memory)

@@ -183,8 +183,8 @@ bool net_is_met(const net_key_t *key);
 
 /* ---- Doorbells -----------------------------------------------------------------
  *
- * A process's bell, by which others wake a thread of it. It carries nothing: who wakes looks what there is. Its place is
- * plain data for peers of the same user, who reach it through /proc.
+ * A process's bell, by which others wake a thread of it. It carries nothing: who wakes looks what there is. Its place
+ * is plain data for peers of the same user, who reach it through /proc.
  */
 typedef struct net_bell {
     net_process_t owner;
@@ -260,6 +260,9 @@ void net_mapping_close(net_mapping_t *mapping); /* NULL is allowed */
  * lives on for peers that have it mapped. Device memory is parked for net_memory_reap; peers may go on using their
  * mappings, and no peer can map it anew. */
 void net_memory_destroy(net_memory_t *memory);
+/* The same of VMM memory that no kernel of this process uses, nor will: freed when the last of its ranks has closed it.
+ * The driver does not wait for other kernels (measured on H200). */
+void net_memory_drop(net_memory_t *memory);
 /* Free parked memory. Waits for every kernel of its device, and maybe of others that can reach it. Memory that a living
  * peer has mapped by IPC stays parked, as does memory that the driver refuses to free now (in a callback or capture).
  */

@@ -294,10 +294,10 @@ struct bulk_reducer {
         return bulk_launch_move<false>(team, call, stream);
     }
 
-    static int preload(void)
+    static int preload(uint32_t nranks)
     {
-        const int error = reduce_kernels_each<bulk_add, kernel_call_t>(bulk_preload<kernel_call_t>);
-        return error != 0 ? error : bulk_preload_moves<false>();
+        const int error = reduce_kernels_each<bulk_add, kernel_call_t>(nranks, bulk_preload<kernel_call_t>);
+        return error != 0 ? error : bulk_preload_moves<false>(nranks);
     }
 #endif
 };

@@ -21,10 +21,10 @@ struct bulk_mover {
                                                         : bulk_launch_move<false>(team, all, stream);
     }
 
-    static int preload(void)
+    static int preload(uint32_t nranks)
     {
-        const int error = bulk_preload_moves<false>();
-        return error != 0 ? error : bulk_preload_moves<true>();
+        const int error = bulk_preload_moves<false>(nranks);
+        return error != 0 ? error : bulk_preload_moves<true>(nranks);
     }
 };
 

@@ -126,9 +126,9 @@ template <bool EACH> static int bulk_launch_move(const alg_team_t *team, const k
     });
 }
 
-template <bool EACH> static int bulk_preload_moves(void)
+template <bool EACH> static int bulk_preload_moves(uint32_t nranks)
 {
-    return move_kernels_each<bulk_move, kernel_call_t, EACH>(bulk_preload<kernel_call_t>);
+    return move_kernels_each<bulk_move, kernel_call_t, EACH>(nranks, bulk_preload<kernel_call_t>);
 }
 
 #endif

@@ -42,16 +42,11 @@ template <class A, class P, bool EACH> static kernel_t<P> move_kernel_of(uint32_
     return whole ? move_kernel_of_ranks<A, P, true, EACH>(nranks) : move_kernel_of_ranks<A, P, false, EACH>(nranks);
 }
 
-/* load(kernel) for all of these, until one returns an error, which is not 0. */
-template <class A, class P, bool EACH, class F> static int move_kernels_each(F load)
+/* load(kernel) for all that serve this number of ranks, until one returns an error, which is not 0. */
+template <class A, class P, bool EACH, class F> static int move_kernels_each(uint32_t nranks, F load)
 {
-    int error = 0;
-    for (uint32_t nranks = 2; nranks <= EXACT_RANKS + 1 && error == 0; nranks++) {
-        error = load(move_kernel_of<A, P, EACH>(nranks, false));
-        if (error == 0)
-            error = load(move_kernel_of<A, P, EACH>(nranks, true));
-    }
-    return error;
+    const int error = load(move_kernel_of<A, P, EACH>(nranks, false));
+    return error != 0 ? error : load(move_kernel_of<A, P, EACH>(nranks, true));
 }
 
 /* ---- Kernels that reduce ------------------------------------------------------------------ */
@@ -134,18 +129,16 @@ template <class A, class P> static kernel_t<P> reduce_kernel_of(int type, int op
     }
 }
 
-/* load(kernel) for all of these, until one returns an error, which is not 0. */
-template <class A, class P, class F> static int reduce_kernels_each(F load)
+/* load(kernel) for all that serve this number of ranks, until one returns an error, which is not 0. */
+template <class A, class P, class F> static int reduce_kernels_each(uint32_t nranks, F load)
 {
     for (int type = 0; type < ALG_TYPE_COUNT; type++) {
         for (int ops = 0; ops < OPS_KINDS && !is_unsigned(type); ops++) {
-            for (uint32_t nranks = 2; nranks <= EXACT_RANKS + 1; nranks++) {
-                int error = load(reduce_kernel_of<A, P>(type, ops, nranks, false));
-                if (error == 0)
-                    error = load(reduce_kernel_of<A, P>(type, ops, nranks, true));
-                if (error != 0)
-                    return error;
-            }
+            int error = load(reduce_kernel_of<A, P>(type, ops, nranks, false));
+            if (error == 0)
+                error = load(reduce_kernel_of<A, P>(type, ops, nranks, true));
+            if (error != 0)
+                return error;
         }
     }
     return 0;

@@ -58,9 +58,9 @@ template <class A> struct reducer {
         });
     }
 
-    static int preload(void)
+    static int preload(uint32_t nranks)
     {
-        return reduce_kernels_each<A, kernel_call_t>(launch_preload<kernel_call_t>);
+        return reduce_kernels_each<A, kernel_call_t>(nranks, launch_preload<kernel_call_t>);
     }
 };
 
@@ -83,10 +83,10 @@ template <class A> struct mover {
                                                        : move_kernel_of<A, kernel_call_t, false>(team->nranks, whole);
     }
 
-    static int preload(void)
+    static int preload(uint32_t nranks)
     {
-        const int error = move_kernels_each<A, kernel_call_t, false>(launch_preload<kernel_call_t>);
-        return error != 0 ? error : move_kernels_each<A, kernel_call_t, true>(launch_preload<kernel_call_t>);
+        const int error = move_kernels_each<A, kernel_call_t, false>(nranks, launch_preload<kernel_call_t>);
+        return error != 0 ? error : move_kernels_each<A, kernel_call_t, true>(nranks, launch_preload<kernel_call_t>);
     }
 };
 
@@ -108,9 +108,9 @@ template <class A> struct mover {
     {                                                                                          \
         return K::launch(team, call, stream);                                                  \
     }                                                                                          \
-    extern "C" int name##_preload(void)                                                        \
+    extern "C" int name##_preload(uint32_t nranks)                                             \
     {                                                                                          \
-        return K::preload();                                                                   \
+        return K::preload(nranks);                                                             \
     }
 #endif
 
@@ -121,7 +121,7 @@ template <class A> struct mover {
 #define ALG_ENTRIES(name, K)                                                                    \
     typedef K name##_entries;                                                                   \
     extern "C" int name##_launch(const alg_team_t *team, const alg_call_t *call, void *stream); \
-    extern "C" int name##_preload(void);
+    extern "C" int name##_preload(uint32_t nranks);
 
 template <class K> static int describe_host(const alg_team_t *team, const alg_call_t *call)
 {
@@ -147,7 +147,8 @@ template <class A> static uint32_t describe_block_room(uint32_t nranks, uint32_t
 
 template <class K, alg_collective_t COLLECTIVE>
 constexpr alg_algorithm_t describe(const char *name, alg_memory_t memory,
-                                   int (*launch)(const alg_team_t *, const alg_call_t *, void *), int (*preload)(void))
+                                   int (*launch)(const alg_team_t *, const alg_call_t *, void *),
+                                   int (*preload)(uint32_t nranks))
 {
     typedef typename K::algorithm A;
     return {name,

@@ -176,10 +176,10 @@ template <class A, class L> struct list_reducer {
         return launch_collective(kernel, &patient, list, list.call, list.count, stream);
     }
 
-    static int preload(void)
+    static int preload(uint32_t nranks)
     {
-        const int error = reducer<A>::preload();
-        return error != 0 ? error : reduce_kernels_each<L, list_t>(launch_preload<list_t>);
+        const int error = reducer<A>::preload(nranks);
+        return error != 0 ? error : reduce_kernels_each<L, list_t>(nranks, launch_preload<list_t>);
     }
 #else
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)

@@ -129,10 +129,10 @@ template <class A> struct parts_reducer {
         return parts_launch(kernel, team, p, stream);
     }
 
-    static int preload(void)
+    static int preload(uint32_t nranks)
     {
-        const int error = reducer<A>::preload();
-        return error != 0 ? error : reduce_kernels_each<A, parts_t>(launch_preload<parts_t>);
+        const int error = reducer<A>::preload(nranks);
+        return error != 0 ? error : reduce_kernels_each<A, parts_t>(nranks, launch_preload<parts_t>);
     }
 };
 
@@ -152,10 +152,10 @@ template <class A> struct parts_mover {
         return parts_launch(move_kernel_of<A, parts_t, false>(team->nranks, whole), team, p, stream);
     }
 
-    static int preload(void)
+    static int preload(uint32_t nranks)
     {
-        const int error = mover<A>::preload();
-        return error != 0 ? error : move_kernels_each<A, parts_t, false>(launch_preload<parts_t>);
+        const int error = mover<A>::preload(nranks);
+        return error != 0 ? error : move_kernels_each<A, parts_t, false>(nranks, launch_preload<parts_t>);
     }
 };
 

@@ -261,8 +261,8 @@ struct pairs {
         return pairs_launch_listed(team, call, stream);
     }
 
-    /* 0, or not. */
-    static int preload(void)
+    /* 0, or not. They serve any number of ranks. */
+    static int preload(uint32_t)
     {
         int error = pairs_preload_mixed<PAIRS_FEW>() | pairs_preload_mixed<PAIRS_MANY>() |
                     pairs_preload_mixed<MESSAGES_LISTED>() | launch_preload(pairs_store) |

@@ -2,31 +2,42 @@
 /*
  * suspend.c - ncclCommSuspend and ncclCommResume (NCCL 2.29.7).
  *
- * A suspended communicator must not be used. Shunt forwards calls on it, and the real NCCL refuses them. Shunt's
- * scratch stays, since its peers have it mapped.
+ * A suspended communicator must not be used. Shunt forwards calls on it, and the real NCCL refuses them. Its scratch
+ * goes and comes again with NCCL's memory (grow.h), at the same addresses: graphs captured before can be replayed.
  */
 #include "shim/api/nccl.h"
-
-/* The real NCCL's answer. */
-static ncclResult_t answered(ncclComm_t comm, bool suspended, ncclResult_t result)
-{
-    shim_comm_t *state = shim_is_error(shim_nccl_answer(result)) ? NULL : shim_nccl_comm(comm);
-    if (state)
-        atomic_store(&state->suspended, suspended);
-    shim_comm_release(state);
-    return result;
-}
+#include "shim/base/last_error.h"
+#include "shim/comm/grow.h"
 
 SHIM_PUBLIC(ncclCommSuspend);
 ncclResult_t ncclCommSuspend(ncclComm_t comm, int flags)
 {
     const shim_real_t *nccl = shim_nccl("ncclCommSuspend");
-    return nccl ? answered(comm, true, nccl->ncclCommSuspend(comm, flags)) : ncclSystemError;
+    if (!nccl)
+        return ncclSystemError;
+    const ncclResult_t result = nccl->ncclCommSuspend(comm, flags);
+    shim_comm_t *state = shim_is_error(shim_nccl_answer(result)) ? NULL : shim_comm_acquire(comm);
+    if (state) {
+        atomic_store(&state->suspended, true);
+        shim_grow_suspend(state);
+    }
+    shim_comm_release(state);
+    return result;
 }
 
 SHIM_PUBLIC(ncclCommResume);
 ncclResult_t ncclCommResume(ncclComm_t comm)
 {
     const shim_real_t *nccl = shim_nccl("ncclCommResume");
-    return nccl ? answered(comm, false, nccl->ncclCommResume(comm)) : ncclSystemError;
+    if (!nccl)
+        return ncclSystemError;
+    ncclResult_t result = nccl->ncclCommResume(comm);
+    shim_comm_t *state = shim_is_error(shim_nccl_answer(result)) ? NULL : shim_comm_acquire(comm);
+    if (state && !shim_grow_resume(state)) {
+        shim_set_last_error("ncclCommResume: Shunt's memory did not come again; graphs with calls of the communicator "
+                            "must not be launched");
+        result = ncclSystemError;
+    }
+    shim_comm_release(state);
+    return result;
 }

@@ -190,6 +190,10 @@ static bool is_ours(const shim_call_t *call, int *reason)
 static ncclResult_t make_on_host(shim_call_t *call)
 {
     ncclResult_t result = shim_host_check_call(call);
+    if (result == ncclSuccess && call->comm != NULL && atomic_load(&call->comm->suspended)) {
+        shim_set_last_error("%s: the communicator is suspended", call->function);
+        result = ncclInvalidUsage;
+    }
     if (result == ncclSuccess && call->more != NULL) {
         shim_set_last_error("%s: the host device has no such call", call->function);
         result = ncclInvalidUsage;

@@ -263,6 +263,8 @@ void shim_comm_recycle(shim_comm_t *comm)
     atomic_store(&comm->splits, 0);
     atomic_store(&comm->asked, 0);
     atomic_store(&comm->declined, 0);
+    atomic_store(&comm->empty, false);
+    comm->emptied_by = NULL;
     atomic_store(&comm->calls_begun, 0);
     atomic_store(&comm->calls_ended, 0);
     comm->device = 0;

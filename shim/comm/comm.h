@@ -96,7 +96,7 @@ typedef struct shim_comm {
     atomic_bool finalized;      /* ncclCommFinalize was called */
     atomic_bool revoked;        /* ncclCommRevoke was called */
     atomic_bool aborted;        /* on GPUs, ncclCommAbort was called: the real NCCL frees the handle */
-    atomic_bool suspended;      /* on GPUs, by ncclCommSuspend: everything is forwarded, and NCCL refuses it */
+    atomic_bool suspended;      /* by ncclCommSuspend: everything is forwarded, and NCCL refuses it */
     int device;                 /* CUDA ordinal; host mode: the rank */
     uint64_t life;              /* of the device since the scratch was made (net_device_life); host mode: 0 */
     uint32_t rank, nranks;
@@ -112,8 +112,10 @@ typedef struct shim_comm {
     alg_hosts_t *hosts;               /* host mode: likewise */
     net_invitation_t invitation;      /* where ranks of several hosts meet; children use it too */
     net_key_t place;                  /* identifies this host among theirs (net_place); likewise */
-    net_bell_t bell[ALG_MAX_RANKS];   /* private to grow.c, as the next four: of the ranks' processes */
+    net_bell_t bell[ALG_MAX_RANKS];   /* private to grow.c, as the next six: of the ranks' processes */
     atomic_uint asked, declined;      /* bits: pieces of the scratch */
+    atomic_bool empty;                /* suspended, and its memory is given back */
+    const void *emptied_by;           /* likewise: names the thread that suspended it */
     bool grows;                       /* likewise: it is in grow.c's list, ... */
     struct shim_comm *grows_next;     /* ... linked by this */
     sel_plan_t *plan;                 /* owned; NULL unless attached */

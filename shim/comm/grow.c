@@ -14,6 +14,8 @@
  *   SENT    errno                        -> map the peers' memory
  *   OPENED  errno                        -> the verdict
  *
+ * The last three go on for each piece, if there are several (below).
+ *
  * The meeting's verdict is one word, so either all ranks use the piece or none ever does: then calls that need it are
  * forwarded. A rank launches such a call only after the verdict, when every rank has armed its memory and mapped all
  * others'. A rank that has declined answers whoever asks again.
@@ -21,6 +23,10 @@
  * Waking: who asks joins first and then rings the bells of all ranks' processes (transport/bell.c); whose bell rings
  * looks for meetings under the keys of its communicators. It looks again when a communicator is attached, since the
  * peer's call may come before this rank knows its own verdict; and once a second, for peers that cannot ring.
+ *
+ * A suspended communicator gives all its memory back, each rank by itself: what a peer still stores goes to memory that
+ * the peer has mapped. When its program resumes it, all pieces come again in the same way, at the same addresses, and
+ * as new. Here no rank answers before its own program has asked.
  *
  * The thread alone steps jobs. A job holds a reference on the state, so its scratch stays.
  */
@@ -34,22 +40,29 @@
 
 #include "shim/base/clock.h"
 #include "shim/base/log.h"
+#include "shim/comm/drain.h"
 #include "shim/comm/stop.h"
 
-enum { STAGE_JOINED, STAGE_MADE, STAGE_SENT, STAGE_OPENED };
+enum { STAGE_JOINED, STAGE_MADE, STAGE_SENT, STAGE_OPENED, PIECE_STAGES = 3 };
+enum { ALL = ALG_PIECES }; /* instead of a piece: all that a suspended scratch had */
+_Static_assert(1 + ALG_PIECES * PIECE_STAGES <= (int)NET_STAGES, "transport has too few stages");
 enum {
     JOB_LIMIT_MS = SHIM_GROW_LIMIT_MS - 2000, /* before the calls that wait give up */
     LOOK_MS = 1000,
-    WATCH_MS = 100, /* between two questions whether the peers live */
+    WATCH_MS = 100,           /* between two questions whether the peers live */
+    SUSPEND_LIMIT_MS = 10000, /* for calls to end */
     LEAVERS = 64
 };
 
 typedef struct job {
     struct job *next;
     shim_comm_t *comm; /* a reference */
-    uint32_t piece;
+    uint32_t what;     /* a piece, or ALL */
+    uint32_t pieces;   /* bits: still to be made */
+    uint32_t piece;    /* that is being made; */
+    uint32_t round;    /* how many were made before */
     net_rendezvous_t *rendezvous;
-    uint32_t stage; /* posted, and waited for */
+    uint32_t stage; /* posted, and waited for; of the piece */
     bool making;    /* the own memory is being armed; MADE is not posted yet */
     uint8_t offer[NET_OFFER_BYTES];
     uint64_t deadline_ns, watch_ns;
@@ -66,7 +79,8 @@ static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t g_changed; /* a job has ended */
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static bool g_running;
-static job_t *g_jobs; /* the thread changes it under the lock */
+static job_t *g_jobs;             /* the thread changes it under the lock */
+static _Thread_local char g_self; /* its address names the thread */
 
 /* A rank of this process as the thread sees it when it looks. Pieces are bits. */
 typedef struct member {
@@ -76,6 +90,7 @@ typedef struct member {
     uint32_t rank, nranks;
     uint32_t asked, declined;
     uint32_t settled; /* there, or on their way */
+    bool empty;       /* it is suspended */
 } member_t;
 
 static shim_comm_t *g_members;      /* linked by grows_next; they leave before they are freed. Under the lock */
@@ -120,7 +135,7 @@ static net_key_t key_of(const net_key_t *comm, uint32_t piece)
 
 static const char *name_of(uint32_t piece)
 {
-    static const char *const names[ALG_PIECES] = {"", "longer calls", "messages", "long calls"};
+    static const char *const names[] = {"", "longer calls", "messages", "long calls", "calls"};
     return names[piece];
 }
 
@@ -131,20 +146,26 @@ static void decline(job_t *job, const char *reason)
     (void)net_decide(job->rendezvous, NET_DECLINED, reason);
 }
 
+/* Its number in the meeting. */
+static uint32_t stage_of(const job_t *job, uint32_t stage)
+{
+    return stage == STAGE_JOINED ? stage : stage + job->round * PIECE_STAGES;
+}
+
 static void post(job_t *job, uint32_t stage, const void *record, size_t size)
 {
     job->stage = stage;
-    if (net_post(job->rendezvous, stage, record, size) != 0)
+    if (net_post(job->rendezvous, stage_of(job, stage), record, size) != 0)
         decline(job, "its shared memory is damaged");
 }
 
 /* Each record begins with an error: the first that is not 0. With `offers`: read those, too. */
-static int read_all(const job_t *job, size_t size, uint8_t offers[][NET_OFFER_BYTES])
+static int read_all(const job_t *job, uint32_t stage, size_t size, uint8_t offers[][NET_OFFER_BYTES])
 {
     for (uint32_t r = 0; r < job->comm->nranks; r++) {
         made_t record = {0};
         size_t got = 0;
-        int error = net_read(job->rendezvous, job->stage, r, &record, size, &got);
+        int error = net_read(job->rendezvous, stage_of(job, stage), r, &record, size, &got);
         if (error || got != size)
             return error ? error : -EPROTO;
         if (record.error)
@@ -173,7 +194,7 @@ static void make(job_t *job)
 static void share(job_t *job)
 {
     uint8_t offers[ALG_MAX_RANKS][NET_OFFER_BYTES];
-    int32_t error = read_all(job, sizeof(made_t), offers);
+    int32_t error = read_all(job, STAGE_MADE, sizeof(made_t), offers);
     if (!error)
         error = alg_scratch_piece_send(job->comm->scratch, job->piece, offers);
     post(job, STAGE_SENT, &error, sizeof(error));
@@ -182,29 +203,39 @@ static void share(job_t *job)
 static void open_peers(job_t *job)
 {
     uint8_t offers[ALG_MAX_RANKS][NET_OFFER_BYTES];
-    int32_t error = read_all(job, sizeof(error), NULL);
-    job->stage = STAGE_MADE;
+    int32_t error = read_all(job, STAGE_SENT, sizeof(error), NULL);
     if (!error)
-        error = read_all(job, sizeof(made_t), offers);
+        error = read_all(job, STAGE_MADE, sizeof(made_t), offers);
     if (!error)
         error = alg_scratch_piece_open(job->comm->scratch, job->piece, offers);
     post(job, STAGE_OPENED, &error, sizeof(error));
 }
 
+static void make_next(job_t *job)
+{
+    job->piece = (uint32_t)__builtin_ctz(job->pieces);
+    job->pieces &= job->pieces - 1;
+    make(job);
+}
+
 static void judge(job_t *job)
 {
-    const int error = read_all(job, sizeof(int32_t), NULL);
-    if (error)
+    const int error = read_all(job, STAGE_OPENED, sizeof(int32_t), NULL);
+    if (error) {
         decline(job, strerror(-error));
-    else
+    } else if (job->pieces) {
+        job->round++;
+        make_next(job);
+    } else {
         (void)net_decide(job->rendezvous, NET_ATTACHED, "");
+    }
 }
 
 static void act(job_t *job)
 {
     if (job->stage == STAGE_JOINED) {
         net_unlink(job->rendezvous); /* all are here */
-        make(job);
+        make_next(job);
     } else if (job->stage == STAGE_MADE) {
         share(job);
     } else if (job->stage == STAGE_SENT) {
@@ -220,14 +251,14 @@ static const char *obstacle(job_t *job)
     const uint64_t now = shim_now_ns();
     if (!is_alive(job->comm) || shim_comm_exiting())
         return "the communicator ends";
-    if (has_declined(job->comm, job->piece))
+    if (has_declined(job->comm, job->what))
         return "a call has waited too long";
     if (now > job->deadline_ns)
         return "a rank's process did not answer";
     if (now < job->watch_ns)
         return NULL;
     job->watch_ns = now + WATCH_MS * UINT64_C(1000000);
-    return alg_scratch_peers_alive(job->comm->scratch) ? NULL : "a rank's process is gone";
+    return job->what == ALL || alg_scratch_peers_alive(job->comm->scratch) ? NULL : "a rank's process is gone";
 }
 
 /* True if there was progress. */
@@ -244,7 +275,7 @@ static bool step(job_t *job)
         make(job);
         return !job->making;
     }
-    switch (net_poll(job->rendezvous, job->stage)) {
+    switch (net_poll(job->rendezvous, stage_of(job, job->stage))) {
     case 1:
         act(job);
         return true;
@@ -265,16 +296,34 @@ static void tell(const job_t *job, bool grown)
     void *handle = (void *)atomic_load(&comm->handle);
     if (grown)
         shim_info("communicator %p (rank %u of %u): memory for %s, %zu KiB of scratch now", handle, comm->rank,
-                  comm->nranks, name_of(job->piece), alg_scratch_bytes(comm->scratch) / 1024);
+                  comm->nranks, name_of(job->what), alg_scratch_bytes(comm->scratch) / 1024);
     else if (is_alive(comm) && net_decided(job->rendezvous))
-        shim_warn("Shunt forwards %s of communicator %p (rank %u of %u) to NCCL: no memory for them: %s",
-                  name_of(job->piece), handle, comm->rank, comm->nranks, net_reason(job->rendezvous));
+        shim_warn("Shunt takes no %s of communicator %p (rank %u of %u) any more: no memory for them: %s",
+                  name_of(job->what), handle, comm->rank, comm->nranks, net_reason(job->rendezvous));
+}
+
+/* Called with the lock held. */
+static void resumed(shim_comm_t *comm)
+{
+    alg_scratch_resumed(comm->scratch);
+    atomic_fetch_and(&comm->asked, ~(1u << ALL));
+    atomic_store(&comm->empty, false);
+    atomic_store(&comm->suspended, false);
+}
+
+/* Likewise. Graphs with its calls must not be launched any more. */
+static void unresumed(shim_comm_t *comm)
+{
+    int attached = SHIM_COMM_ATTACHED;
+    atomic_compare_exchange_strong(&comm->phase, &attached, SHIM_COMM_FORWARD);
+    atomic_store(&comm->suspended, false);
 }
 
 static void end(job_t *job)
 {
     shim_comm_t *comm = job->comm;
     const bool grown = net_verdict(job->rendezvous) == NET_ATTACHED;
+    const uint32_t pieces = alg_scratch_pieces(comm->scratch) | 1u << job->what;
     tell(job, grown);
     pthread_mutex_lock(&g_lock);
     for (job_t **at = &g_jobs; *at; at = &(*at)->next) {
@@ -283,9 +332,13 @@ static void end(job_t *job)
             break;
         }
     }
-    alg_scratch_piece_end(comm->scratch, job->piece, grown);
+    for (uint32_t piece = 0; piece < ALG_PIECES; piece++)
+        if (piece == job->what || job->what == ALL)
+            alg_scratch_piece_end(comm->scratch, piece, grown && pieces >> piece & 1);
     if (!grown)
-        atomic_fetch_or(&comm->declined, 1u << job->piece);
+        atomic_fetch_or(&comm->declined, 1u << job->what);
+    if (job->what == ALL)
+        (grown ? resumed : unresumed)(comm);
     pthread_cond_broadcast(&g_changed);
     pthread_mutex_unlock(&g_lock);
     net_leave(job->rendezvous);
@@ -293,12 +346,20 @@ static void end(job_t *job)
     shim_comm_release(comm);
 }
 
-static bool has_job(const shim_comm_t *comm, uint32_t piece)
+static bool has_job(const shim_comm_t *comm, uint32_t what)
 {
     for (const job_t *job = g_jobs; job; job = job->next)
-        if (job->comm == comm && job->piece == piece)
+        if (job->comm == comm && job->what == what)
             return true;
     return false;
+}
+
+static bool has_any_job(const shim_comm_t *comm)
+{
+    bool any = false;
+    for (uint32_t what = 0; what <= ALL; what++)
+        any = any || has_job(comm, what);
+    return any;
 }
 
 /* Peers that share a process have one bell; ringing it twice does no harm. */
@@ -340,7 +401,7 @@ static void begin(shim_comm_t *comm, uint32_t piece, bool asked)
     int error = job ? enter(comm, piece, asked, &job->rendezvous) : -ENOMEM;
     if (error) {
         if (asked && !has_declined(comm, piece)) {
-            shim_warn("Shunt forwards %s of communicator %p (rank %u of %u) to NCCL: no shared memory to meet the "
+            shim_warn("Shunt takes no %s of communicator %p (rank %u of %u) any more: no shared memory to meet the "
                       "other ranks in: %s",
                       name_of(piece), (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, strerror(-error));
             give_up(comm, piece);
@@ -350,7 +411,8 @@ static void begin(shim_comm_t *comm, uint32_t piece, bool asked)
     }
     shim_comm_retain(comm);
     job->comm = comm;
-    job->piece = piece;
+    job->what = piece;
+    job->pieces = piece == ALL ? alg_scratch_pieces(comm->scratch) : 1u << piece;
     job->deadline_ns = shim_now_ns() + JOB_LIMIT_MS * UINT64_C(1000000);
     post(job, STAGE_JOINED, NULL, 0);
     pthread_mutex_lock(&g_lock);
@@ -383,13 +445,15 @@ static void begin_for(const member_t *member, uint32_t piece, bool asked)
 
 static void look_at(const member_t *member)
 {
-    for (uint32_t piece = ALG_PIECE_FIRST + 1; piece < ALG_PIECES; piece++) {
+    for (uint32_t piece = ALG_PIECE_FIRST + 1; piece <= ALL; piece++) {
         const net_key_t key = key_of(&member->key, piece);
         const bool asked = member->asked >> piece & 1;
         if (member->settled >> piece & 1 || !(asked || net_is_met(&key)))
             continue;
-        if (!member->comm || member->declined >> piece & 1)
-            decline_for(member, piece, member->comm ? "it was declined before" : "a rank has left");
+        if (!member->comm || (member->empty && piece != ALL))
+            decline_for(member, piece, member->comm ? "a rank is suspended" : "a rank has left");
+        else if (member->declined >> piece & 1)
+            decline_for(member, piece, "it was declined before");
         else
             begin_for(member, piece, asked);
     }
@@ -404,11 +468,14 @@ static member_t member_of(shim_comm_t *comm)
                        .rank = comm->rank,
                        .nranks = comm->nranks,
                        .asked = alive ? atomic_load(&comm->asked) : 0,
-                       .declined = atomic_load(&comm->declined)};
+                       .declined = atomic_load(&comm->declined),
+                       .empty = atomic_load(&comm->empty)};
     for (uint32_t piece = ALG_PIECE_FIRST + 1; piece < ALG_PIECES; piece++)
         if (alg_scratch_has(comm->scratch, piece) || has_job(comm, piece))
             member.settled |= 1u << piece;
     member.asked &= ~member.declined;
+    if (alive && (has_job(comm, ALL) || !((member.asked | member.declined) >> ALL & 1)))
+        member.settled |= 1u << ALL;
     return member;
 }
 
@@ -522,30 +589,96 @@ int shim_grow_start(net_bell_t *place)
 
 /* Called with the lock held, when the thread has not come to an end in time: it is stuck in the driver, say. Its peers
  * may have attached. */
-static void settle(shim_comm_t *comm, uint32_t piece)
+static void settle(shim_comm_t *comm, uint32_t what)
 {
     job_t *job = g_jobs;
-    while (job && (job->comm != comm || job->piece != piece))
+    while (job && (job->comm != comm || job->what != what))
         job = job->next;
-    if (job && net_decide(job->rendezvous, NET_DECLINED, "a call has waited too long") == NET_ATTACHED)
-        alg_scratch_piece_end(comm->scratch, piece, true);
-    else
-        atomic_fetch_or(&comm->declined, 1u << piece);
+    const bool grown = job && net_decide(job->rendezvous, NET_DECLINED, "a call has waited too long") == NET_ATTACHED;
+    if (!grown)
+        atomic_fetch_or(&comm->declined, 1u << what);
+    if (what == ALL)
+        (grown ? resumed : unresumed)(comm);
+    else if (grown)
+        alg_scratch_piece_end(comm->scratch, what, true);
+}
+
+static bool is_there(const shim_comm_t *comm, uint32_t what)
+{
+    return what == ALL ? !atomic_load(&comm->empty) : alg_scratch_has(comm->scratch, what);
+}
+
+static bool wait_for(shim_comm_t *comm, uint32_t what)
+{
+    const uint64_t limit_ns = shim_now_ns() + SHIM_GROW_LIMIT_MS * UINT64_C(1000000);
+    if (has_declined(comm, what))
+        return false;
+    atomic_fetch_or(&comm->asked, 1u << what);
+    wake_thread();
+    pthread_mutex_lock(&g_lock);
+    while (!is_there(comm, what) && !has_declined(comm, what) && is_alive(comm)) {
+        (void)net_condition_wait(&g_changed, &g_lock, net_now_ns() + WATCH_MS * UINT64_C(1000000));
+        if (shim_now_ns() > limit_ns)
+            settle(comm, what);
+    }
+    pthread_mutex_unlock(&g_lock);
+    return is_there(comm, what);
 }
 
 bool shim_grow_wait(shim_comm_t *comm, uint32_t piece)
 {
-    const uint64_t limit_ns = shim_now_ns() + SHIM_GROW_LIMIT_MS * UINT64_C(1000000);
-    if (has_declined(comm, piece))
-        return false;
-    atomic_fetch_or(&comm->asked, 1u << piece);
-    wake_thread();
-    pthread_mutex_lock(&g_lock);
-    while (!alg_scratch_has(comm->scratch, piece) && !has_declined(comm, piece) && is_alive(comm)) {
-        (void)net_condition_wait(&g_changed, &g_lock, net_now_ns() + WATCH_MS * UINT64_C(1000000));
-        if (shim_now_ns() > limit_ns)
-            settle(comm, piece);
+    return wait_for(comm, piece);
+}
+
+/* ---- Suspending ------------------------------------------------------------------------- */
+
+void shim_grow_suspend(shim_comm_t *comm)
+{
+    if (!is_alive(comm) || atomic_load(&comm->empty))
+        return;
+    if (!comm->grows) {
+        shim_info("communicator %p (rank %u of %u) is suspended and keeps its memory, which did not come in pieces: it "
+                  "is CUDA IPC memory, or the host's, or small (NCCL_CUMEM_ENABLE, SHUNT_SCRATCH_BYTES)",
+                  (void *)atomic_load(&comm->handle), comm->rank, comm->nranks);
+        return;
     }
+    if (!shim_drain(comm, SUSPEND_LIMIT_MS)) {
+        shim_warn("communicator %p (rank %u of %u) is suspended and keeps its memory: its calls have not ended within "
+                  "%u ms; wait for them first",
+                  (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, SUSPEND_LIMIT_MS);
+        return;
+    }
+    /* A peer's call may have its piece while this rank's job has yet to see the verdict. All ranks must know the same
+     * pieces, and nothing may be mapped behind this. */
+    pthread_mutex_lock(&g_lock);
+    while (has_any_job(comm))
+        (void)net_condition_wait(&g_changed, &g_lock, net_now_ns() + WATCH_MS * UINT64_C(1000000));
+    atomic_store(&comm->empty, true);
+    comm->emptied_by = &g_self;
     pthread_mutex_unlock(&g_lock);
-    return alg_scratch_has(comm->scratch, piece);
+    (void)alg_scratch_suspend(comm->scratch);
+}
+
+/* Whether this thread has yet to resume another rank of the communicator. */
+static bool has_more_to_resume(const shim_comm_t *comm)
+{
+    bool more = false;
+    pthread_mutex_lock(&g_lock);
+    for (shim_comm_t *at = g_members; at; at = at->grows_next)
+        more = more || (at != comm && !memcmp(&at->key, &comm->key, sizeof(at->key)) && at->emptied_by == &g_self &&
+                        atomic_load(&at->empty) && !(atomic_load(&at->asked) >> ALL & 1));
+    pthread_mutex_unlock(&g_lock);
+    return more;
+}
+
+bool shim_grow_resume(shim_comm_t *comm)
+{
+    if (!is_alive(comm) || !atomic_load(&comm->empty)) {
+        atomic_store(&comm->suspended, false);
+        return true;
+    }
+    if (!has_more_to_resume(comm))
+        return wait_for(comm, ALL);
+    atomic_fetch_or(&comm->asked, 1u << ALL);
+    return true;
 }

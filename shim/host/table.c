@@ -149,6 +149,19 @@ static ncclResult_t deregister_buffer(const ncclComm_t comm, void *handle)
     return shim_group_check(result);
 }
 
+/* ---- Suspending. The entry points do it. ----------------------------- */
+
+static ncclResult_t suspend(ncclComm_t handle, int flags)
+{
+    (void)flags;
+    return shim_host_check_comm(handle, "ncclCommSuspend");
+}
+
+static ncclResult_t resume(ncclComm_t handle)
+{
+    return shim_host_check_comm(handle, "ncclCommResume");
+}
+
 /* ---- Operators. The entry points record their meaning. --------------- */
 
 /* Unique in this process, so an operator of another communicator, or a destroyed one, is never mistaken for it. */
@@ -210,6 +223,8 @@ static void fill(void)
     g_table.ncclCommDestroy = destroy;
     g_table.ncclCommAbort = abort_comm;
     g_table.ncclCommRevoke = revoke;
+    g_table.ncclCommSuspend = suspend;
+    g_table.ncclCommResume = resume;
     g_table.ncclCommGetAsyncError = shim_host_async_error;
     g_table.ncclCommCount = count_of;
     g_table.ncclCommCuDevice = device_of;

@@ -87,15 +87,15 @@ struct shim_setup {
     shim_identity_t *identity; /* one a rank */
     alg_set_t set;
     alg_map_t map;
-    uint64_t pooled;        /* id of the idle scratch that this rank could take */
-    uint64_t offered;       /* the same, until it is taken or given up */
-    sel_reach_t reach;      /* the worst over all ranks */
-    bool sees_peers;        /* every rank does */
-    bool host_first;        /* the host's memory serves better than peer access */
-    alg_memory_t memory;    /* of the plan */
-    net_memory_kind_t pooled_kind; /* of the idle scratch: the first of its kind's tries */
+    uint64_t pooled;                /* id of the idle scratch that this rank could take */
+    uint64_t offered;               /* the same, until it is taken or given up */
+    sel_reach_t reach;              /* the worst over all ranks */
+    bool sees_peers;                /* every rank does */
+    bool host_first;                /* the host's memory serves better than peer access */
+    alg_memory_t memory;            /* of the plan */
+    net_memory_kind_t pooled_kind;  /* of the idle scratch: the first of its kind's tries */
     net_bell_t bell[ALG_MAX_RANKS]; /* of the ranks' processes (grow.h) */
-    uint32_t attempt;       /* at a kind of memory */
+    uint32_t attempt;               /* at a kind of memory */
     alg_scratch_t *scratch;
     sel_plan_t *plan;
     bool classed;        /* the plan has the class that the ranks agreed on */

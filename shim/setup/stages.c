@@ -152,8 +152,7 @@ static int read_identities(shim_setup_t *setup)
 /* The scratch comes in pieces where its memory can, but for ranks of several hosts. */
 static bool comes_in_pieces(const shim_setup_t *setup, net_memory_kind_t kind)
 {
-    return !setup->across &&
-           (kind == NET_MEMORY_CUDA_VMM || kind == NET_MEMORY_HOST || kind == NET_MEMORY_HOST_SENT);
+    return !setup->across && (kind == NET_MEMORY_CUDA_VMM || kind == NET_MEMORY_HOST || kind == NET_MEMORY_HOST_SENT);
 }
 
 static bool make_plan(shim_setup_t *setup)
@@ -244,17 +243,49 @@ static void identities_done(shim_setup_t *setup)
     post_next(setup, STAGE_AGREE, &record, sizeof(record));
 }
 
-static int preload(alg_memory_t memory)
+#if SHUNT_HAS_CUDA
+enum { LOADED_DEVICES = 64 };
+
+/* Kernels that are loaded into a device's context. */
+static struct {
+    uint64_t life;
+    uint32_t ranks[ALG_MEMORY_NETWORK + 1]; /* bits: numbers of ranks, by memory */
+} g_loaded[LOADED_DEVICES];
+static net_lock_t g_loaded_lock = NET_LOCK_INITIALIZER;
+
+/* Whether they are; sets it if `loaded`. Of an unknown life nothing is known. */
+static bool is_loaded(int device, alg_memory_t memory, uint32_t nranks, bool loaded)
+{
+    const uint64_t life = net_device_life(device);
+    if (device < 0 || device >= LOADED_DEVICES || life == 0)
+        return false;
+    net_lock_take(&g_loaded_lock);
+    if (g_loaded[device].life != life)
+        memset(&g_loaded[device], 0, sizeof(g_loaded[device]));
+    g_loaded[device].life = life;
+    if (loaded)
+        g_loaded[device].ranks[memory] |= 1u << nranks;
+    const bool known = g_loaded[device].ranks[memory] >> nranks & 1;
+    net_lock_give(&g_loaded_lock);
+    return known;
+}
+#endif
+
+/* Once a context and number of ranks. */
+static int preload(int device, alg_memory_t memory, uint32_t nranks)
 {
 #if SHUNT_HAS_CUDA
+    if (is_loaded(device, memory, nranks, false))
+        return 0;
     for (uint32_t i = 0; i < alg_registry_count; i++) {
         const bool wanted = alg_registry[i]->memory == memory && alg_registry[i]->preload_cuda;
-        int error = wanted ? alg_registry[i]->preload_cuda() : 0;
+        int error = wanted ? alg_registry[i]->preload_cuda(nranks) : 0;
         if (error)
             return net_cuda_errno(error);
     }
+    (void)is_loaded(device, memory, nranks, true);
 #else
-    (void)memory;
+    (void)device, (void)memory, (void)nranks;
 #endif
     return 0;
 }
@@ -294,7 +325,8 @@ static void post_offer(shim_setup_t *setup)
         record.error = shim_grow_start(&record.bell);
     if (!record.error && !host &&
         (!setup->pooled || setup->across)) /* for a pooled scratch this step was done when it was made */
-        record.error = preload(setup->across ? ALG_MEMORY_NETWORK : setup->memory);
+        record.error =
+            preload(setup->comm->device, setup->across ? ALG_MEMORY_NETWORK : setup->memory, setup->comm->nranks);
     if (!record.error)
         record.error = obtain_scratch(setup, record.bytes);
     if (!host)

@@ -97,7 +97,7 @@ void gpu_team_make(gpu_team_t *g, int nranks, int gpus, alg_memory_t memory, siz
         GPU(cudaHostAlloc((void **)&g->control[r], sizeof(alg_control_t), cudaHostAllocMapped | cudaHostAllocPortable));
         memset(g->control[r], 0, sizeof(alg_control_t));
         for (uint32_t i = 0; i < alg_registry_count; i++)
-            GPU((cudaError_t)alg_registry[i]->preload_cuda());
+            GPU((cudaError_t)alg_registry[i]->preload_cuda(g->nranks));
         GPU(cudaDeviceSynchronize());
     }
     for (int r = 0; r < nranks; r++) {

@@ -100,6 +100,34 @@ static void a_suspended_communicator_takes_no_call(void **state)
     assert_int_equal(fake.work[1].kind, FAKE_OURS);
 }
 
+/* A call that needs a piece of scratch asks for it once; if it does not come, such calls are forwarded and short ones
+ * are not. */
+static void a_call_waits_for_its_memory(void **state)
+{
+    enum { LONG = FAKE_SHORT_ELEMENTS + 1 };
+    shim_comm_t *comm = *state;
+    fake.cut = true;
+    reduce(comm, FAKE_SHORT_ELEMENTS, 1);
+    assert_int_equal(fake.asks, 0);
+    assert_int_equal(fake.pieces, 1 << ALG_PIECE_FIRST);
+    reduce(comm, LONG, 1);
+    reduce(comm, LONG, 1);
+    assert_int_equal(fake.asks, 1);
+    assert_int_equal(fake.pieces, 1 << ALG_PIECE_FIRST | 1 << ALG_PIECE_HALVES);
+    assert_in_order(3);
+    assert_int_equal(fake.work[2].kind, FAKE_OURS);
+    fake.grown = false;
+    fake.stays_short = true;
+    ncclGroupStart();
+    reduce(comm, LONG, 1);
+    reduce(comm, SMALL, 1);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_int_equal(fake.asks, 2);
+    assert_int_equal(fake.works, 5);
+    assert_int_equal(fake.work[3].kind, FAKE_REAL);
+    assert_int_equal(fake.work[4].kind, FAKE_OURS);
+}
+
 /* What is needed later is recorded while the stream is alive. */
 static void a_stream_may_be_gone(void **state)
 {
@@ -297,6 +325,7 @@ int main(void)
                                        TEST(configured_calls_share_it_too),
                                        TEST(signals_share_it_too),
                                        TEST(a_suspended_communicator_takes_no_call),
+                                       TEST(a_call_waits_for_its_memory),
                                        TEST(a_stream_may_be_gone),
                                        TEST(a_call_on_a_dead_stream_is_forwarded),
                                        TEST(legacy_stream_has_two_names),

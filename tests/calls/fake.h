@@ -17,8 +17,14 @@
 
 #include "shim/comm/comm.h"
 
-enum { FAKE_STREAMS = 16, FAKE_WORKS = 64, FAKE_TAKEN_LIMIT = 1000, FAKE_MESSAGES = 4096, FAKE_PART_BYTES = 800,
-       FAKE_SHORT_ELEMENTS = 300 };
+enum {
+    FAKE_STREAMS = 16,
+    FAKE_WORKS = 64,
+    FAKE_TAKEN_LIMIT = 1000,
+    FAKE_MESSAGES = 4096,
+    FAKE_PART_BYTES = 800,
+    FAKE_SHORT_ELEMENTS = 100
+};
 
 typedef enum fake_kind { FAKE_OURS, FAKE_REAL } fake_kind_t;
 typedef enum fake_node { FAKE_WORK, FAKE_WAIT, FAKE_RECORD } fake_node_t;

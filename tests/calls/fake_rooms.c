@@ -285,10 +285,10 @@ static uint32_t block_room(uint32_t nranks, uint32_t threads)
 sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
 {
     (void)plan;
-#define FAKE_PARTS                                                                                                \
-    {                                                                                                             \
+#define FAKE_PARTS                                                                                                 \
+    {                                                                                                              \
         .name = "fake", .launch_cuda = launch, .shape = shape, .part_bytes = part_bytes, .block_room = block_room, \
-        .piece = ALG_PIECE_HALVES \
+        .piece = ALG_PIECE_HALVES                                                                                  \
     }
     static const alg_algorithm_t whole = {
         .name = "fake", .launch_cuda = launch, .block_room = block_room, .piece = ALG_PIECE_HALVES};
@@ -363,6 +363,17 @@ bool shim_grow_wait(shim_comm_t *comm, uint32_t piece)
     fake.asks++;
     fake.grown = !fake.stays_short;
     return fake.grown;
+}
+
+void shim_grow_suspend(shim_comm_t *comm)
+{
+    (void)comm;
+}
+
+bool shim_grow_resume(shim_comm_t *comm)
+{
+    atomic_store(&comm->suspended, false);
+    return true;
 }
 
 void shim_grow_end(shim_comm_t *comm)

@@ -206,6 +206,19 @@ static void short_all_reduces_are_one_launch(void **state)
     assert_int_equal(fake.launched[1].part_count, CALLS - ALG_MOST_PARTS);
 }
 
+/* A kernel uses one kind of halves, and other ranks may make the calls one by one. */
+static void parts_use_the_same_halves(void **state)
+{
+    enum { LONGER = FAKE_SHORT_ELEMENTS + 1 };
+    const size_t count[RANKS] = {SMALL, SMALL, LONGER, LONGER};
+    fake.cut = true;
+    broadcast_all(*state, count);
+    assert_int_equal(fake.launches, 2);
+    assert_int_equal(fake.launched[0].part_count, 2);
+    assert_int_equal(fake.launched[1].part_count, 2);
+    assert_int_equal(fake.launched[1].parts[0].count, LONGER);
+}
+
 /* Long ones, others, and those with another operator come in their place. */
 static void all_reduces_keep_their_order(void **state)
 {
@@ -247,6 +260,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(communicators_have_their_own, set_up, tear_down),
         cmocka_unit_test_setup_teardown(the_most_blocks_hold_for_all_parts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(short_all_reduces_are_one_launch, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(parts_use_the_same_halves, set_up, tear_down),
         cmocka_unit_test_setup_teardown(all_reduces_keep_their_order, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("parts", tests, NULL, NULL);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One rank lacks device memory when a communicator is made: all ranks forward,
- * sums are right, nothing leaks, and Shunt serves the next communicator. And the
- * program resets its devices. Scratch is large here, so that the real NCCL still
- * fits.
+ * One rank lacks device memory when a communicator's first long call needs it: all
+ * ranks forward such calls, sums are right, nothing leaks, and Shunt serves the next
+ * communicator. And the program resets its devices. Scratch is large here, so that
+ * the real NCCL still fits.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 #define SCRATCH "4G"
 
-static const size_t LEFT = (size_t)3 << 30, SLACK = (size_t)1 << 30, OWN = (size_t)8 << 30;
+static const size_t LEFT = (size_t)3 << 29, SLACK = (size_t)1 << 30, OWN = (size_t)8 << 30;
 
 static size_t free_bytes(void)
 {
@@ -22,10 +22,21 @@ static size_t free_bytes(void)
 }
 
 /* Whether Shunt took it. */
+static bool call_of(gpu_t *gpu, ncclComm_t comm, size_t count, uint64_t *hash)
+{
+    data_case_t c = {ncclFloat32, REF_SUM, DATA_RANDOM, 7, count, gpu->nranks};
+    return gpu_run_on(gpu, comm, gpu->rank, &c, (gpu_shape_t){0, 0, false}, hash);
+}
+
 static bool one_call(gpu_t *gpu, ncclComm_t comm, uint64_t *hash)
 {
-    data_case_t c = {ncclFloat32, REF_SUM, DATA_RANDOM, 7, 5000, gpu->nranks};
-    return gpu_run_on(gpu, comm, gpu->rank, &c, (gpu_shape_t){0, 0, false}, hash);
+    return call_of(gpu, comm, 5000, hash);
+}
+
+/* It needs the long halves of the scratch. */
+static bool long_call(gpu_t *gpu, ncclComm_t comm, uint64_t *hash)
+{
+    return call_of(gpu, comm, 1 << 20, hash);
 }
 
 static void crowded(gpu_t *gpu)
@@ -39,16 +50,17 @@ static void crowded(gpu_t *gpu)
     if (gpu->rank == gpu->nranks - 1)
         CHECK_CUDA(cudaMalloc(&crowd, before - LEFT));
     poor = ranks_init(gpu->ranks);
-    CHECK(!one_call(gpu, poor, &hash));
+    CHECK(!long_call(gpu, poor, &hash));
+    CHECK(!long_call(gpu, poor, &hash));
     CHECK_CUDA(cudaGetLastError());
-    CHECK(one_call(gpu, gpu->comm, &hash));
+    CHECK(one_call(gpu, poor, &hash));
     ranks_barrier(gpu->ranks);
     if (crowd)
         CHECK_CUDA(cudaFree(crowd));
     CHECK(free_bytes() + SLACK > before); /* the ranks with enough memory freed theirs */
     ranks_barrier(gpu->ranks);
     rich = ranks_init(gpu->ranks);
-    CHECK(one_call(gpu, rich, &hash));
+    CHECK(long_call(gpu, rich, &hash));
     ranks_barrier(gpu->ranks);
     CHECK_NCCL(ncclCommDestroy(rich));
     ranks_barrier(gpu->ranks);

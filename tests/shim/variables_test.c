@@ -21,14 +21,14 @@ enum { N = 2, LOG_BYTES = 4096, UNKNOWN = -1 };
 
 /* Two ranks in a group, in this environment, and the expected outcome. */
 typedef struct scenario {
-    const char *set[8];     /* name, value, ... */
+    const char *set[8];                /* name, value, ... */
     int vmm_error, ipc_error, failing; /* of which rank */
-    int unopened;           /* likewise: it cannot open the others' host memory */
-    int unsent;             /* likewise: it cannot send its own */
-    int phase;              /* of both; UNKNOWN: Shunt does not know the communicator */
-    const char *reason;     /* in the log; NULL: not checked */
-    int warnings;           /* lines of the log */
-    int blocks, multicast;  /* of the plan; -1: not checked */
+    int unopened;                      /* likewise: it cannot open the others' host memory */
+    int unsent;                        /* likewise: it cannot send its own */
+    int phase;                         /* of both; UNKNOWN: Shunt does not know the communicator */
+    const char *reason;                /* in the log; NULL: not checked */
+    int warnings;                      /* lines of the log */
+    int blocks, multicast;             /* of the plan; -1: not checked */
     int real_version;
     const char *const *sources; /* of the plan's rules */
     bool deterministic;

@@ -39,8 +39,31 @@ static bool all_bytes(const uint8_t *at, size_t size, int value)
     return true;
 }
 
+static int check_piece_armed(alg_scratch_t *scratch, const alg_map_t *map, uint32_t piece)
+{
+    const alg_team_t *team = alg_scratch_team(scratch);
+    const uint8_t *own = team->scratch[team->rank];
+    const alg_span_t whole = map->piece[piece];
+    if (piece == ALG_PIECE_FIRST) {
+        CHECK(all_bytes(own, map->short_offset, 0));
+        CHECK(all_bytes(own + map->short_offset, 2 * map->short_bytes, 0xff));
+    } else {
+        CHECK(all_bytes(own + whole.offset, whole.bytes, piece == ALG_PIECE_STAGING ? 0 : 0xff));
+    }
+    return 0;
+}
+
+static int check_pieces_armed(alg_scratch_t *scratch, const alg_map_t *map)
+{
+    for (uint32_t piece = 0; piece < ALG_PIECES; piece++)
+        CHECK(!alg_scratch_has(scratch, piece) || check_piece_armed(scratch, map, piece) == 0);
+    return 0;
+}
+
 static int check_armed(alg_scratch_t *scratch, const alg_map_t *map)
 {
+    if (map->pieces > 1)
+        return check_pieces_armed(scratch, map);
     const alg_team_t *team = alg_scratch_team(scratch);
     const uint8_t *own = team->scratch[team->rank];
     size_t end = map->flags_offset;
@@ -144,6 +167,171 @@ static void test_one_thread_for_all(void **state)
     for (uint32_t rank = 0; rank < ALG_MAX_RANKS; rank++)
         alg_scratch_release(scratch[rank], false);
     alg_scratch_release(NULL, true);
+}
+
+/* ---- Pieces --------------------------------------------------------------------------------- */
+
+enum { CUT_BYTES = 40 << 20 };
+
+static team_plan_t new_cut_plan(uint32_t nranks)
+{
+    team_plan_t plan = new_plan();
+    if (!alg_map_init(&plan.map, CUT_BYTES))
+        abort();
+    alg_map_cut(&plan.map, nranks, false);
+    return plan;
+}
+
+/* All ranks make a piece; `meeting` names it. */
+static int make_piece(const team_plan_t *plan, alg_scratch_t *scratch, uint32_t rank, uint32_t nranks, uint32_t piece,
+                      const char *meeting)
+{
+    uint8_t offers[ALG_MAX_RANKS][NET_OFFER_BYTES];
+    uint8_t offer[NET_OFFER_BYTES];
+    CHECK(alg_scratch_piece_create(scratch, piece, offer) == 0);
+    CHECK(alg_scratch_piece_armed(scratch, piece) == 1);
+    CHECK(team_exchange(plan, meeting, rank, nranks, offer, offers) == 0);
+    CHECK(alg_scratch_piece_send(scratch, piece, offers) == 0);
+    CHECK(team_meet(plan, meeting, rank, nranks) == 0);
+    CHECK(alg_scratch_piece_open(scratch, piece, offers) == 0);
+    alg_scratch_piece_end(scratch, piece, true);
+    CHECK(team_meet(plan, "opened", rank, nranks) == 0);
+    return 0;
+}
+
+/* Every rank stores into every scratch at `offset`, and finds what the others stored in its own. */
+static int store_everywhere(const team_plan_t *plan, alg_scratch_t *scratch, uint32_t rank, uint32_t nranks,
+                            size_t offset)
+{
+    const alg_team_t *team = alg_scratch_team(scratch);
+    for (uint32_t peer = 0; peer < nranks; peer++)
+        team->scratch[peer][offset + rank] = (uint8_t)(rank * 8 + peer);
+    CHECK(team_meet(plan, "stored", rank, nranks) == 0);
+    for (uint32_t peer = 0; peer < nranks; peer++)
+        CHECK(team->scratch[rank][offset + peer] == peer * 8 + rank);
+    CHECK(team_meet(plan, "read", rank, nranks) == 0);
+    return 0;
+}
+
+static int grow_and_suspend(uint32_t rank, uint32_t nranks, void *argument)
+{
+    static const uint32_t order[] = {ALG_PIECE_STAGING, ALG_PIECE_HALVES};
+    team_plan_t plan = *(const team_plan_t *)argument;
+    alg_scratch_t *scratch;
+    bool reused;
+    CHECK(team_build(&plan, rank, nranks, &scratch, &reused) == 0);
+    CHECK(check_armed(scratch, &plan.map) == 0);
+    CHECK(alg_scratch_bytes(scratch) == plan.map.piece[ALG_PIECE_FIRST].bytes);
+    CHECK(team_meet(&plan, "checked", rank, nranks) == 0);
+    const alg_team_t before = *alg_scratch_team(scratch);
+    for (uint32_t i = 0; i < 2; i++) {
+        CHECK(!alg_scratch_has(scratch, order[i]));
+        CHECK(make_piece(&plan, scratch, rank, nranks, order[i], i ? "two" : "one") == 0);
+        CHECK(check_piece_armed(scratch, &plan.map, order[i]) == 0);
+        CHECK(team_meet(&plan, "armed", rank, nranks) == 0);
+        CHECK(store_everywhere(&plan, scratch, rank, nranks, plan.map.piece[order[i]].offset) == 0);
+    }
+    CHECK(!alg_scratch_has(scratch, ALG_PIECE_RINGS));
+    for (int round = 0; round < 3; round++) {
+        CHECK(alg_scratch_suspend(scratch) == 0);
+        CHECK(team_meet(&plan, "suspended", rank, nranks) == 0);
+        for (uint32_t piece = 0; piece < ALG_PIECES; piece++)
+            if (alg_scratch_pieces(scratch) >> piece & 1)
+                CHECK(make_piece(&plan, scratch, rank, nranks, piece, "again") == 0);
+        alg_scratch_resumed(scratch);
+        CHECK(memcmp(&before, alg_scratch_team(scratch), sizeof before) == 0); /* the same addresses */
+        CHECK(check_armed(scratch, &plan.map) == 0);
+        CHECK(team_meet(&plan, "resumed", rank, nranks) == 0);
+        CHECK(store_everywhere(&plan, scratch, rank, nranks, plan.map.half_offset) == 0);
+        CHECK(store_everywhere(&plan, scratch, rank, nranks, plan.map.short_offset) == 0);
+    }
+    alg_scratch_release(scratch, true);
+    CHECK(team_meet(&plan, "given back", rank, nranks) == 0);
+    plan.key.word[0]++;
+    plan.id++;
+    CHECK(team_build(&plan, rank, nranks, &scratch, &reused) == 0);
+    CHECK(reused && alg_scratch_has(scratch, ALG_PIECE_HALVES) && check_armed(scratch, &plan.map) == 0);
+    CHECK(team_meet(&plan, "checked again", rank, nranks) == 0);
+    CHECK(alg_scratch_suspend(scratch) == 0);
+    alg_scratch_release(scratch, true); /* without memory nobody wants it */
+    CHECK(alg_scratch_idle(&plan.set, rank, &plan.map) == 0);
+    return 0;
+}
+
+static void test_pieces(void **state)
+{
+    (void)state;
+    for (uint32_t nranks = 1; nranks <= 4; nranks++) {
+        team_plan_t plan = new_cut_plan(nranks);
+        assert_int_equal(run_processes(nranks, grow_and_suspend, &plan), 0);
+        plan = new_cut_plan(nranks);
+        plan.kind = NET_MEMORY_HOST_SENT;
+        assert_int_equal(run_processes(nranks, grow_and_suspend, &plan), 0);
+        plan = new_cut_plan(nranks);
+        assert_int_equal(run_threads(nranks, grow_and_suspend, &plan), 0);
+    }
+}
+
+/* A piece that not all ranks have got is given back, and may come later. */
+static void test_declined_piece(void **state)
+{
+    (void)state;
+    team_plan_t plan = new_cut_plan(2);
+    alg_scratch_t *scratch[2];
+    uint8_t offers[2][NET_OFFER_BYTES];
+    build_alone(&plan, 2, scratch);
+    prove_alone(2, scratch, 1);
+    const int before = mappings_of("memfd:shunt");
+    for (int round = 0; round < 2; round++) {
+        for (uint32_t rank = 0; rank < 2; rank++)
+            assert_int_equal(alg_scratch_piece_create(scratch[rank], ALG_PIECE_RINGS, offers[rank]), 0);
+        assert_int_equal(alg_scratch_piece_create(scratch[0], ALG_PIECE_RINGS, offers[0]), -EINVAL);
+        assert_int_equal(alg_scratch_piece_open(scratch[0], ALG_PIECE_RINGS, offers), 0);
+        for (uint32_t rank = 0; rank < 2; rank++)
+            alg_scratch_piece_end(scratch[rank], ALG_PIECE_RINGS, false);
+        assert_false(alg_scratch_has(scratch[0], ALG_PIECE_RINGS));
+        assert_int_equal(mappings_of("memfd:shunt"), before);
+    }
+    assert_int_equal(alg_scratch_piece_create(scratch[0], ALG_PIECES, offers[0]), -EINVAL);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        alg_scratch_release(scratch[rank], false);
+    assert_int_equal(mappings_of("memfd:shunt"), 0);
+}
+
+/* The first piece serves the calls that the map says, of any algorithm, type and number of ranks. */
+static void test_short_calls_fit(void **state)
+{
+    (void)state;
+    for (uint32_t nranks = 2; nranks <= ALG_MAX_RANKS; nranks++) {
+        alg_map_t map, whole;
+        assert_true(alg_map_init(&whole, (size_t)80 << 20));
+        map = whole;
+        alg_map_cut(&map, nranks, false);
+        assert_int_equal(map.half_bytes, whole.half_bytes);
+        assert_int_equal(map.piece[ALG_PIECE_FIRST].bytes, (nranks > 2 ? 8 : 4) << 20);
+        assert_true(nranks > 4 || map.short_most >= 1 << 20);
+        alg_map_t brief = map;
+        brief.half_bytes = map.short_bytes;
+        const alg_team_t team = {.nranks = nranks, .half_bytes = map.short_bytes, .half_offset = map.short_offset};
+        for (uint32_t i = 0; i < alg_registry_count; i++) {
+            const alg_algorithm_t *algorithm = alg_registry[i];
+            if (algorithm->memory != ALG_MEMORY_PEER || alg_piece_of(&map, algorithm, map.short_most) != 0)
+                continue;
+            for (int type = 0; type < ALG_TYPE_COUNT; type++) {
+                const uint64_t full = algorithm->max_bytes(&map, nranks, (alg_type_t)type);
+                const uint64_t fits = algorithm->max_bytes(&brief, nranks, (alg_type_t)type);
+                assert_true(fits >= map.short_most || fits == full);
+                const alg_call_t call = {.collective = algorithm->collective, .type = (alg_type_t)type};
+                if (algorithm->part_bytes != NULL && alg_collective_rooted(algorithm->collective))
+                    assert_true(algorithm->part_bytes(&team, &call) >= map.short_most);
+                assert_int_equal(algorithm->piece, ALG_PIECE_HALVES);
+            }
+        }
+    }
+    alg_map_t small;
+    assert_true(alg_map_init(&small, (size_t)16 << 20));
+    alg_map_cut(&small, 2, false);
+    assert_int_equal(small.pieces, 1);
 }
 
 /* ---- The proof ----------------------------------------------------------------------------- */
@@ -424,6 +612,9 @@ int main(void)
         cmocka_unit_test(test_processes),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_one_thread_for_all),
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_declined_piece),
+        cmocka_unit_test(test_short_calls_fit),
         cmocka_unit_test(test_proof_finds_faults),
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_pool_offers_the_newest_once),

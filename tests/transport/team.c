@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "team.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { STAGE_IDLE, STAGE_OFFER, STAGE_SENT, STAGE_OPEN, STAGE_PROOF };
@@ -75,6 +76,27 @@ int team_build(const team_plan_t *plan, uint32_t rank, uint32_t nranks, alg_scra
     CHECK(stage(rendezvous, STAGE_PROOF, NULL, 0) == 0);
     CHECK(alg_scratch_prove_read(*scratch, TOKEN) == 0);
     CHECK(net_decide(rendezvous, NET_ATTACHED, NULL) == NET_ATTACHED);
+    net_leave(rendezvous);
+    return 0;
+}
+
+int team_exchange(const team_plan_t *plan, const char *round, uint32_t rank, uint32_t nranks,
+                  const uint8_t offer[NET_OFFER_BYTES], uint8_t offers[][NET_OFFER_BYTES])
+{
+    struct {
+        net_key_t key;
+        char round[48];
+    } place = {.key = plan->key};
+    snprintf(place.round, sizeof place.round, "%s: offers", round);
+    net_key_t key = net_key_hash(&place, sizeof place);
+    net_rendezvous_t *rendezvous;
+    CHECK(enter(&key, rank, nranks, &rendezvous) == 0);
+    CHECK(stage(rendezvous, 0, offer, NET_OFFER_BYTES) == 0);
+    net_unlink(rendezvous);
+    for (uint32_t peer = 0; peer < nranks; peer++) {
+        size_t size;
+        CHECK(net_read(rendezvous, 0, peer, offers[peer], NET_OFFER_BYTES, &size) == 0);
+    }
     net_leave(rendezvous);
     return 0;
 }

@@ -21,6 +21,9 @@ typedef struct team_plan {
 
 /* Make or reuse the scratch of `rank` and prove it. *reused says which. */
 int team_build(const team_plan_t *plan, uint32_t rank, uint32_t nranks, alg_scratch_t **scratch, bool *reused);
+/* All ranks post an offer and get all others'; `round` names the exchange. */
+int team_exchange(const team_plan_t *plan, const char *round, uint32_t rank, uint32_t nranks,
+                  const uint8_t offer[NET_OFFER_BYTES], uint8_t offers[][NET_OFFER_BYTES]);
 /* A barrier of all ranks: `round` names it. */
 int team_meet(const team_plan_t *plan, const char *round, uint32_t rank, uint32_t nranks);
 

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+# Builds of shim/comm/grow.c with one protection removed, in which a test must fail, as in tests/transport/broken.cmake.
+include(${CMAKE_SOURCE_DIR}/cmake/broken.cmake)
+
+# add_broken(NAME TEST FROM TO [FROM TO]...)
+function(add_broken name test)
+  set(target shim_broken_${name})
+  set(path ${CMAKE_SOURCE_DIR}/shim/comm/grow.c)
+  set(copy ${CMAKE_CURRENT_BINARY_DIR}/broken_${name}.c)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${path})
+  file(READ ${path} text)
+  shunt_break(text ${target} grow.c ${ARGN})
+  file(GENERATE OUTPUT ${copy} CONTENT "${text}")
+  add_executable(${target} ${copy} grow_test.c $<FILTER:$<TARGET_OBJECTS:shunt_shim>,EXCLUDE,comm/grow.c.o>
+    $<TARGET_OBJECTS:shunt_selector> $<TARGET_OBJECTS:shunt_algorithms> $<TARGET_OBJECTS:shunt_transport>)
+  if(SHUNT_CUDA)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:shunt_algorithms_cuda>)
+  endif()
+  target_link_libraries(${target} PRIVATE shunt_options cmocka::cmocka ${SHUNT_LIBRARIES})
+  target_link_options(${target} PRIVATE ${grow_wraps})
+  set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
+  shunt_test(NAME shim.broken_${name} COMMAND ${target} ${test})
+  set_tests_properties(shim.broken_${name} PROPERTIES LABELS unit WILL_FAIL TRUE)
+endfunction()
+
+# A rank uses a piece once it has mapped it itself.
+add_broken(early any_order "post(job, STAGE_OPENED, &error, sizeof(error))"
+  "post(job, STAGE_OPENED, &error, sizeof(error)), alg_scratch_piece_end(job->comm->scratch, job->piece, true)")
+# A rank's failure is not heard.
+add_broken(unheard memory_fails "const int error = read_all(job, STAGE_OPENED, sizeof(int32_t), NULL)"
+  "const int error = 0")
+# Each rank judges by itself.
+add_broken(own_verdict memory_fails "const int error = read_all(job, STAGE_OPENED, sizeof(int32_t), NULL)"
+  "const int error = alg_scratch_piece_armed(job->comm->scratch, job->piece) == 1 ? 0 : -EIO")
+# A rank that has left does not say so.
+add_broken(silent a_rank_ends "if (!net_is_met(&key) || net_join" "if (!net_is_met(&key) || true || net_join")
+# A resume that brings the first piece alone.
+add_broken(half_resumed suspends "    } else if (job->pieces) {" "    } else if (false) {")
