@@ -16,8 +16,8 @@ add_library(broken_rest OBJECT ${CMAKE_SOURCE_DIR}/algorithms/collective.c ${CMA
 target_link_libraries(broken_support PRIVATE shunt_options cmocka::cmocka)
 target_link_libraries(broken_rest PRIVATE shunt_options)
 
-# add_copy(TARGET TEST KERNELS [FILE FROM TO [FROM TO]...]): a program of TEST_test.c and of a copy of the kernels, changed
-# as FILE FROM TO says. KERNELS: a pattern of their names. Compiling them is most of the tests' time, so it names only those
+# add_copy(TARGET TEST KERNELS [FILE FROM TO [FROM TO]... [AND FILE FROM TO...]]): a program of TEST_test.c and of a copy of
+# the kernels, changed as FILE FROM TO says. KERNELS: a pattern of their names. Compiling them is most of the tests' time, so it names only those
 # in which the test fails.
 function(add_copy target test kernels)
   set(root ${CMAKE_CURRENT_BINARY_DIR}/broken/${target})
@@ -25,10 +25,19 @@ function(add_copy target test kernels)
   list(FILTER files INCLUDE REGEX "/(${kernels})$")
   shunt_descriptors(registry ${files})
   set(changed "")
-  if(ARGC GREATER 3)
-    set(changed ${ARGV3})
-    list(SUBLIST ARGN 1 -1 changes)
-  endif()
+  set(next AND)
+  foreach(word IN LISTS ARGN)
+    if(next STREQUAL "AND")
+      list(APPEND changed ${word})
+      set(changes_${word} "")
+      set(next "")
+    elseif(word STREQUAL "AND")
+      set(next AND)
+    else()
+      list(GET changed -1 file)
+      list(APPEND changes_${file} "${word}")
+    endif()
+  endforeach()
   foreach(source ${kernel_sources})
     file(READ ${CMAKE_SOURCE_DIR}/${source} text)
     if(source STREQUAL "algorithms/registry.def")
@@ -38,8 +47,10 @@ function(add_copy target test kernels)
       foreach(type INT8 INT64 FLOAT64 BFLOAT16 FLOAT8_E4M3 FLOAT8_E5M2)
         string(REPLACE "reduce_kernel_of_type<A, P, ALG_${type}>(ops, nranks, whole)" "NULL" text "${text}")
       endforeach()
-    elseif(source STREQUAL "algorithms/${changed}")
-      shunt_break(text ${target} ${changed} ${changes})
+    endif()
+    string(REPLACE "algorithms/" "" file ${source})
+    if(file IN_LIST changed)
+      shunt_break(text ${target} ${file} ${changes_${file}})
     endif()
     # Written only when it differs, so that a build stays up to date.
     set(old "")
@@ -83,10 +94,10 @@ function(add_copy target test kernels)
   target_compile_definitions(${target} PRIVATE ${definitions})
 endfunction()
 
-# add_unbroken(TARGET TEST KERNELS): its test, of all cases.
-function(add_unbroken target)
+# add_unbroken(TARGET CASE TEST KERNELS [FILE FROM TO...]): its test, of one case or ("") of all.
+function(add_unbroken target case)
   add_copy(${target} ${ARGN})
-  shunt_test(NAME algorithms.${target} COMMAND ${target})
+  shunt_test(NAME algorithms.${target} COMMAND ${target} ${case})
   set_tests_properties(algorithms.${target} PROPERTIES LABELS unit)
 endfunction()
 
@@ -143,8 +154,8 @@ set(wrong "(element|byte) [0-9]+ ")
 set(late "status 1( |$)") # ALG_STATUS_TIMEOUT
 set(lost "(${wrong}|${late})") # data that was overwritten: others are there, or none comes
 if(SHUNT_SANITIZE STREQUAL "")
-  add_unbroken(late_posts kernels "shm_.*")
-  add_unbroken(late_messages messages pairs)
+  add_unbroken(late_posts "" kernels "shm_.*")
+  add_unbroken(late_messages "" messages pairs)
   breaks(each_algorithm "${lost}")
   # A call that uses its predecessor's half writes where a slow peer still reads.
   add_broken(one_half kernels oneshot device/epoch.h "(epoch / EPOCH_UNIT & 1) * team.half_bytes" "0 * epoch")
@@ -282,6 +293,12 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(bulk_blocks kernels bulk_move bulk/walk.h "bulk_plan(team, bytes, slot);"
     "bulk_plan(team, bytes, slot), j.plan.slots -= call.blocks == 1;")
   breaks(each_algorithm "${wrong}")
+  # A sum where this rank has yet to send from: it loads late what it sends, behind the sums of what has arrived.
+  set(loads_late bulk/roles.h "if (!bulk_free(*j.out, at))" "if (!bulk_free(*j.out, at) ||
+      (j.team->rank == 0 && j.in_step == 0 && (j.told(BULK_ARRIVED) <= w.n || rand() % 64 != 0)))"
+    "#include \"algorithms/bulk/walk.h\"" "#include \"algorithms/bulk/walk.h\"\n#include <stdlib.h>")
+  add_unbroken(bulk_loads_late each_algorithm kernels bulk_add ${loads_late})
+  add_broken(bulk_in_place kernels bulk_add ${loads_late} AND bulk/bulk_add.cu "j.told(BULK_SENT) > w.n" "true")
   # A chunk that is stored before it is added.
   add_broken(bulk_unadded kernels bulk_add bulk/roles.h "CHANGED ? bulk_changed(r, at) : bulk_filled(r, at)" "bulk_filled(r, at)")
   breaks(mixed "${lost}")
@@ -312,7 +329,7 @@ if(SHUNT_SANITIZE STREQUAL "")
     "outbox_hear(lane, team, epoch, route_all(team) & ~self & ~from);" "")
   add_broken(shm_no_answer kernels shm_oneshot hostmem/shm_oneshot.cu
     "outbox_hear(lane, team, epoch, route_all(team) & ~self);" "")
-  add_unbroken(late_relay_posts relay exchange)
+  add_unbroken(late_relay_posts "" relay exchange)
   breaks(hosts_of_one "${late}")
   # Between hosts: a slot whose last step a slow peer still reads, of the same call and of the one before; a step of
   # which one block's part is missing; its word before its data; a flag that is not waited for; an end before the last
