@@ -120,6 +120,9 @@ static void begin_cuda(shim_setup_t *setup)
         shim_setup_decline(setup, "explicit launchOrderImplicit: forwarding");
     } else if (comm->config.cta_policy) {
         shim_setup_decline(setup, "explicit CTA policy: forwarding");
+    } else if (elsewhere && shim_hosts_encrypted()) {
+        shim_setup_decline(setup,
+                           "ncclSetEncryption was called, and Shunt's connections between hosts are not encrypted");
     } else if (elsewhere && !shim_identity_takes_hosts()) {
         shim_setup_decline(setup, "its ranks are on several hosts, which NCCL reaches by more than sockets");
     } else if (elsewhere && shim_hosts_alone()) {

@@ -17,8 +17,8 @@ target_link_libraries(broken_support PRIVATE shunt_options cmocka::cmocka)
 target_link_libraries(broken_rest PRIVATE shunt_options)
 
 # add_copy(TARGET TEST KERNELS [FILE FROM TO [FROM TO]... [AND FILE FROM TO...]]): a program of TEST_test.c and of a copy of
-# the kernels, changed as FILE FROM TO says. KERNELS: a pattern of their names. Compiling them is most of the tests' time, so it names only those
-# in which the test fails.
+# the kernels, changed as FILE FROM TO says. KERNELS: a pattern of their names. Compiling them is most of the tests' time, so
+# it names only those in which the test fails.
 function(add_copy target test kernels)
   set(root ${CMAKE_CURRENT_BINARY_DIR}/broken/${target})
   set(files ${SHUNT_KERNELS})
