@@ -96,6 +96,7 @@ static void begin_cuda(shim_setup_t *setup)
         shim_setup_decline(setup, "NCCL does not say which rank this is");
         return;
     }
+    shim_identity_tell_plugins();
     uint32_t here = setup->rendezvous ? net_count(setup->rendezvous) : 0;
     /* Only two ranks on two hosts have table rows; others meet only if SHUNT_ALGO is set. */
     const bool elsewhere = setup->rendezvous && here < comm->nranks &&
