@@ -283,8 +283,9 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(bulk_stale_flag kernels bulk_move bulk/walk.h "ahead < 2 * EPOCH_UNIT" "ahead % EPOCH_UNIT < EPOCH_UNIT / 2")
   add_broken(bulk_early_flag kernels bulk_move bulk/roles.h "bulk_done<LAG>(*j.out)" "bulk_read<LAG>(*j.out)")
   add_broken(bulk_early_stage kernels bulk_move bulk/roles.h "bulk_read<LAG>(*j.in)" "bulk_commit(*j.in)")
-  breaks(each_algorithm "${late}")
+  breaks(each_algorithm "${lost}")
   add_broken(bulk_list kernels bulk_move bulk/roles.h "listed + BULK_TURNS - least_done() > BULK_PLACES" "false")
+  breaks(each_algorithm "${late}")
   add_broken(bulk_taken kernels bulk_move bulk/roles.h "lane_write_own(word(), 0)" "")
   breaks(each_algorithm "${lost}")
   add_broken(bulk_left kernels bulk_move bulk/roles.h "BULK_IDLE : finish()" "BULK_IDLE : (list(BULK_NONE), ended = true, BULK_ENDED)")
@@ -330,7 +331,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(shm_no_answer kernels shm_oneshot hostmem/shm_oneshot.cu
     "outbox_hear(lane, team, epoch, route_all(team) & ~self);" "")
   add_unbroken(late_relay_posts "" relay exchange)
-  breaks(hosts_of_one "${late}")
+  breaks(hosts_of_one "${lost}")
   # Between hosts: a slot whose last step a slow peer still reads, of the same call and of the one before; a step of
   # which one block's part is missing; its word before its data; a flag that is not waited for; an end before the last
   # step was sent; a peer that has left in good order, taken for one that is lost.

@@ -214,8 +214,8 @@ static void run_cluster(uint32_t hosts, uint32_t each, uint32_t rounds)
 static void hosts_of_one(void **state)
 {
     (void)state;
-    run_cluster(2, 1, ROUNDS);
-    run_cluster(3, 1, ROUNDS);
+    run_cluster(2, 1, 2 * ROUNDS);
+    run_cluster(3, 1, 2 * ROUNDS);
 }
 
 static void hosts_of_two(void **state)
