@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# For builds with one protection removed, in which a test must fail.
+# For mutants: builds with one protection removed, in which a test must fail.
 
 # shunt_break(TEXT TARGET FILE FROM TO [FROM TO]...): replace texts in the variable TEXT, the content of FILE. If one is
 # missing, configuring fails.
@@ -15,6 +15,19 @@ function(shunt_break variable target file)
     string(REPLACE "${from}" "${to}" text "${text}")
   endwhile()
   set(${variable} "${text}" PARENT_SCOPE)
+endfunction()
+
+# breaks(CASE PATTERN): what the mutants that follow must break: a case of their test ("": all cases), in which an assertion
+# fails whose text matches the regular expression. Unbroken twins run the same case under the same settings.
+macro(breaks case pattern)
+  set(breaks_case "${case}")
+  set(breaks_pattern "${pattern}")
+endmacro()
+
+# shunt_breaks(NAME PROGRAM ARGUMENT...): the test of a mutant.
+function(shunt_breaks name program)
+  shunt_test(NAME ${name} COMMAND ${CMAKE_SOURCE_DIR}/tests/support/breaks.sh "${breaks_pattern}" $<TARGET_FILE:${program}> ${ARGN})
+  set_tests_properties(${name} PROPERTIES LABELS unit)
 endfunction()
 
 # shunt_descriptors(TEXT FILE...): the lines of a registry.def with the algorithms of these files of kernels.

@@ -261,15 +261,28 @@ static int adopt(net_named_t *named, const struct stat *info)
     return error;
 }
 
-/* A program's umask may take the owner's rights from a new file. True if they are there now. */
-static bool give_rights(const char *name)
+/* A program's umask may take the owner's rights from a new file. True if they are there now. By the descriptor, since
+ * the name may be another file's by now; one that stands for the path alone (O_PATH) changes rights through /proc. */
+static bool give_rights(int fd)
 {
     struct stat info;
-    char path[sizeof SEGMENT_FOLDER + SEGMENT_NAME_BYTES];
-    if (look_at(name, &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0)
+    char path[32];
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 077) != 0)
         return false;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    return (info.st_mode & 0600) == 0600 || fchmod(fd, 0600) == 0 || (errno == EBADF && chmod(path, 0600) == 0);
+}
+
+/* The same of a file that cannot be opened without these rights. */
+static bool give_rights_to(const char *name)
+{
+    char path[sizeof SEGMENT_FOLDER + SEGMENT_NAME_BYTES];
     snprintf(path, sizeof path, SEGMENT_FOLDER "%s", name);
-    return (info.st_mode & 0600) == 0600 || chmod(path, 0600) == 0;
+    const int fd = net_descriptor(open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC));
+    const bool given = fd >= 0 && give_rights(fd);
+    if (fd >= 0)
+        close(fd);
+    return given;
 }
 
 static int try_open(net_named_t *named)
@@ -288,7 +301,7 @@ static int try_open(net_named_t *named)
         error = -errno;
         goto unlock;
     }
-    give_rights(named->name);
+    give_rights(named->fd);
     named->device = info.st_dev;
     named->inode = info.st_ino;
     if (!name_means(named->name, named->device, named->inode)) {
@@ -310,7 +323,7 @@ int net_segment_open(const net_key_t *key, net_named_t *named)
     int error = -EAGAIN;
     for (int attempt = 0; attempt < OPEN_ATTEMPTS && error == -EAGAIN; attempt++) {
         error = try_open(named);
-        if ((error == -EPERM || error == -EACCES) && give_rights(named->name))
+        if ((error == -EPERM || error == -EACCES) && give_rights_to(named->name))
             error = -EAGAIN;
     }
     return error;

@@ -46,7 +46,8 @@ enum {
 static struct gpu {
     pthread_mutex_t lock;
     _Atomic(shim_comm_t *) holder; /* of the large part; changed under the lock */
-    atomic_uint sharers;           /* communicators */
+    atomic_uint sharers;           /* communicators of this life; changed under the lock */
+    uint64_t life;                 /* the device's: a reset ends what earlier communicators hold. Under the lock */
 } g_gpu[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 static struct gpu *gpu_of(const shim_comm_t *comm)
@@ -79,8 +80,17 @@ static parts_t parts_of(uint32_t multiprocessors, bool lone)
 
 void shim_share_join(shim_comm_t *comm)
 {
+    struct gpu *gpu = gpu_of(comm);
+    pthread_mutex_lock(&gpu->lock);
+    if (comm->life > gpu->life) {
+        gpu->life = comm->life;
+        atomic_store(&gpu->holder, NULL);
+        atomic_store(&gpu->sharers, 0);
+    }
     comm->share.joined = true;
-    atomic_fetch_add(&gpu_of(comm)->sharers, 1);
+    if (comm->life == gpu->life)
+        atomic_fetch_add(&gpu->sharers, 1);
+    pthread_mutex_unlock(&gpu->lock);
 }
 
 static bool is_lone(const shim_comm_t *comm)
@@ -106,17 +116,9 @@ static bool holds_large(const shim_comm_t *comm)
     return atomic_load(&gpu_of(comm)->holder) == comm;
 }
 
-/* Whether the device was reset after the holder got its scratch. Lives count up, so no driver need be asked. */
-static bool is_of_before(const shim_comm_t *holder, const shim_comm_t *comm)
-{
-    return holder->life != 0 && holder->life < comm->life;
-}
-
 /* The GPU's lock is held. */
-static bool is_through(const shim_comm_t *holder, const shim_comm_t *comm)
+static bool is_through(const shim_comm_t *holder)
 {
-    if (is_of_before(holder, comm))
-        return true;
     const bool captured = holder->share.captured && atomic_load(&holder->order.graphs) > 0;
     return !captured && atomic_load(&holder->share.launching) == 0 &&
            (!holder->order.event || shim_share_ended(holder->order.event));
@@ -129,7 +131,8 @@ static bool take_large(shim_comm_t *comm, bool captured)
     struct gpu *gpu = gpu_of(comm);
     pthread_mutex_lock(&gpu->lock);
     const shim_comm_t *holder = atomic_load(&gpu->holder);
-    if (holder != comm && (!holder || is_through(holder, comm))) {
+    const bool lost = comm->life < gpu->life;
+    if (holder != comm && !lost && (!holder || is_through(holder))) {
         atomic_store(&gpu->holder, comm);
         comm->share.captured = false;
     }
@@ -245,8 +248,8 @@ void shim_share_release(shim_comm_t *comm)
     pthread_mutex_lock(&gpu->lock);
     if (holds_large(comm))
         atomic_store(&gpu->holder, NULL);
-    pthread_mutex_unlock(&gpu->lock);
-    if (comm->share.joined)
+    if (comm->share.joined && comm->life == gpu->life)
         atomic_fetch_sub(&gpu->sharers, 1);
+    pthread_mutex_unlock(&gpu->lock);
     comm->share = (shim_share_t){.launching = 0};
 }

@@ -51,6 +51,10 @@ SHIM_DECLARE(GatherConfig, const void *sendbuff, void *recvbuff, size_t count, n
 SHIM_DECLARE(ScatterConfig, const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
              ncclComm_t comm, cudaStream_t stream, const ncclCollConfig_t *config);
 #endif
+#if NCCL_VERSION_CODE < NCCL_VERSION(2, 32, 0)
+typedef struct ncclEncryptionConfig ncclEncryptionConfig_t;
+SHIM_DECLARE(SetEncryption, const ncclEncryptionConfig_t *config);
+#endif
 #undef SHIM_DECLARE
 
 #define SHIM_TREATED(name) extern __attribute__((visibility("default"))) __typeof__(name) name, p##name;

@@ -98,6 +98,7 @@ static void begin_cuda(shim_setup_t *setup)
         shim_setup_decline(setup, "NCCL does not say which rank this is");
         return;
     }
+    shim_identity_tell_plugins();
     uint32_t here = setup->rendezvous ? net_count(setup->rendezvous) : 0;
     /* Only two ranks on two hosts have table rows; others meet only if SHUNT_ALGO is set. */
     const bool elsewhere = setup->rendezvous && here < comm->nranks &&
@@ -122,6 +123,9 @@ static void begin_cuda(shim_setup_t *setup)
         shim_setup_decline(setup, "explicit launchOrderImplicit: forwarding");
     } else if (comm->config.cta_policy) {
         shim_setup_decline(setup, "explicit CTA policy: forwarding");
+    } else if (elsewhere && shim_hosts_encrypted()) {
+        shim_setup_decline(setup,
+                           "ncclSetEncryption was called, and Shunt's connections between hosts are not encrypted");
     } else if (elsewhere && !shim_identity_takes_hosts()) {
         shim_setup_decline(setup, "its ranks are on several hosts, which NCCL reaches by more than sockets");
     } else if (elsewhere && shim_hosts_alone()) {

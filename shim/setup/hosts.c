@@ -49,6 +49,18 @@ _Static_assert((int)ALG_MAX_RANKS <= (int)NET_NETWORK_RANKS, "more ranks than a 
 static atomic_bool g_alone;
 static atomic_bool g_told; /* that there is no interface of the name */
 
+static atomic_bool g_encrypted;
+
+void shim_hosts_encrypt(void)
+{
+    atomic_store(&g_encrypted, true);
+}
+
+bool shim_hosts_encrypted(void)
+{
+    return atomic_load(&g_encrypted);
+}
+
 bool shim_hosts_alone(void)
 {
     return atomic_load(&g_alone);
@@ -85,7 +97,7 @@ void shim_hosts_invite(ncclUniqueId *id)
     static const net_invitation_t empty;
     net_invitation_t invitation;
     const net_interfaces_t wanted = interfaces();
-    if (!shim_settings()->listen || (!shim_host_mode() && !shim_identity_takes_hosts()))
+    if (!shim_settings()->listen || shim_hosts_encrypted() || (!shim_host_mode() && !shim_identity_takes_hosts()))
         return; /* nobody will meet (begin.c) */
     if (memcmp(id->internal + INVITATION_AT, &empty, sizeof(empty)) != 0)
         return;

@@ -13,6 +13,10 @@
 /* Write an invitation to this process's listener into the unused end of an id. On GPUs only if NCCL has nothing
  * faster than sockets; otherwise no port is opened. */
 void shim_hosts_invite(ncclUniqueId *id);
+/* The program asked for encrypted connections (ncclSetEncryption): from then on Shunt makes none between hosts, and
+ * opens no port. */
+void shim_hosts_encrypt(void);
+bool shim_hosts_encrypted(void);
 /* The first invitation in these ids; all zero if there is none. */
 net_invitation_t shim_hosts_invitation(const ncclUniqueId *ids, int count);
 /* An earlier meeting of this process failed because ranks of other hosts did not come, or could not be connected to, so

@@ -62,6 +62,14 @@ static sel_link_t farthest_peer(void)
     return SEL_LINK_SYS;
 }
 
+static bool is_loaded(const char *library)
+{
+    void *handle = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+    if (handle)
+        dlclose(handle);
+    return handle;
+}
+
 const char *shim_identity_refusal(char *text, size_t capacity)
 {
     const char *pin = shim_pin_forwards();
@@ -89,6 +97,25 @@ const char *shim_identity_refusal(char *text, size_t capacity)
     return NULL;
 }
 
+/* NCCL opens plugins of these names without being asked, and machines of clouds have some, so they are no wish of the
+ * user's, and forward nothing. What a tuner chooses, calls that Shunt takes have no use for; the others lose something.
+ */
+void shim_identity_tell_plugins(void)
+{
+    static const struct {
+        const char *name, *loses;
+    } plugins[] = {
+        {"libnccl-profiler.so", "it does not see the calls that Shunt takes; NCCL_PROFILER_PLUGIN=libnccl-profiler.so "
+                                "forwards all"},
+        {"libnccl-env.so", "Shunt does not hear the variables that it sets; set them in the environment"},
+    };
+    static atomic_bool told[sizeof(plugins) / sizeof(plugins[0])];
+    for (size_t i = 0; i < sizeof(plugins) / sizeof(plugins[0]); i++) {
+        if (is_loaded(plugins[i].name) && !atomic_exchange(&told[i], true))
+            shim_warn("%s is loaded: %s", plugins[i].name, plugins[i].loses);
+    }
+}
+
 /* Whether the kernel lists an RDMA device. */
 static bool has_rdma(void)
 {
@@ -114,10 +141,7 @@ bool shim_identity_takes_hosts(void)
         return true;
     if (shim_nccl_env_names_something("NCCL_NET"))
         return shim_nccl_env_is("NCCL_NET", "Socket");
-    void *plugin = dlopen("libnccl-net.so", RTLD_NOW | RTLD_NOLOAD);
-    if (plugin)
-        dlclose(plugin);
-    return !plugin && !shim_nccl_env_names_something("NCCL_NET_PLUGIN") &&
+    return !is_loaded("libnccl-net.so") && !shim_nccl_env_names_something("NCCL_NET_PLUGIN") &&
            (variable_is_on("NCCL_IB_DISABLE") || !has_rdma());
 }
 

@@ -160,6 +160,9 @@ void shim_setup_leave_idle(shim_setup_t *setup);
 /* The user's NCCL setting that forces forwarding; NULL if none. Call it after the real init, which copies NCCL's
  * configuration files into the environment. */
 const char *shim_identity_refusal(char *text, size_t capacity);
+/* Log, once a process, what plugins that NCCL opened by their default names do not do for calls that Shunt takes. Call
+ * it after the real init. */
+void shim_identity_tell_plugins(void);
 /* Whether communicators of several hosts are Shunt's: where the real NCCL reaches other hosts by sockets, or the user
  * wants the exchange (SHUNT_ALGO). By RDMA nothing was measured, and a plugin's ways may be faster. Read after the real
  * init. */

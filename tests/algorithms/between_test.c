@@ -219,11 +219,11 @@ static void a_stopped_rank_tells_the_others(void **state)
     run_group(3, true);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stopped_rank_tells_the_others),
         cmocka_unit_test(results_are_right),
     };
-    return world_run("between", tests, sizeof tests / sizeof tests[0]);
+    return world_run("between", tests, sizeof tests / sizeof tests[0], argc, argv);
 }

@@ -222,6 +222,8 @@ static void *actor_main(void *argument)
         if (alg_registry[i]->memory == a->world->map.memory && alg_collective_reduces(alg_registry[i]->collective))
             (a->bytes == SHORT ? run_short : run_long)(a, alg_registry[i], &state);
     }
+    if (a->failures)
+        world_stop(a->world);
     return NULL;
 }
 
@@ -275,8 +277,8 @@ static void long_messages(void **state)
         play(3, (alg_memory_t)i, LONGEST, 1);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(short_messages), cmocka_unit_test(long_messages)};
-    return world_run("bits", tests, sizeof tests / sizeof tests[0]);
+    return world_run("bits", tests, sizeof tests / sizeof tests[0], argc, argv);
 }

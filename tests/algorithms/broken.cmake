@@ -16,19 +16,28 @@ add_library(broken_rest OBJECT ${CMAKE_SOURCE_DIR}/algorithms/collective.c ${CMA
 target_link_libraries(broken_support PRIVATE shunt_options cmocka::cmocka)
 target_link_libraries(broken_rest PRIVATE shunt_options)
 
-# add_copy(TARGET TEST KERNELS [FILE FROM TO [FROM TO]...]): a program of TEST_test.c and of a copy of the kernels, changed
-# as FILE FROM TO says. KERNELS: a pattern of their names. Compiling them is most of the tests' time, so it names only those
-# in which the test fails.
+# add_copy(TARGET TEST KERNELS [FILE FROM TO [FROM TO]... [AND FILE FROM TO...]]): a program of TEST_test.c and of a copy of
+# the kernels, changed as FILE FROM TO says. KERNELS: a pattern of their names. Compiling them is most of the tests' time, so
+# it names only those in which the test fails.
 function(add_copy target test kernels)
   set(root ${CMAKE_CURRENT_BINARY_DIR}/broken/${target})
   set(files ${SHUNT_KERNELS})
   list(FILTER files INCLUDE REGEX "/(${kernels})$")
   shunt_descriptors(registry ${files})
   set(changed "")
-  if(ARGC GREATER 3)
-    set(changed ${ARGV3})
-    list(SUBLIST ARGN 1 -1 changes)
-  endif()
+  set(next AND)
+  foreach(word IN LISTS ARGN)
+    if(next STREQUAL "AND")
+      list(APPEND changed ${word})
+      set(changes_${word} "")
+      set(next "")
+    elseif(word STREQUAL "AND")
+      set(next AND)
+    else()
+      list(GET changed -1 file)
+      list(APPEND changes_${file} "${word}")
+    endif()
+  endforeach()
   foreach(source ${kernel_sources})
     file(READ ${CMAKE_SOURCE_DIR}/${source} text)
     if(source STREQUAL "algorithms/registry.def")
@@ -38,8 +47,10 @@ function(add_copy target test kernels)
       foreach(type INT8 INT64 FLOAT64 BFLOAT16 FLOAT8_E4M3 FLOAT8_E5M2)
         string(REPLACE "reduce_kernel_of_type<A, P, ALG_${type}>(ops, nranks, whole)" "NULL" text "${text}")
       endforeach()
-    elseif(source STREQUAL "algorithms/${changed}")
-      shunt_break(text ${target} ${changed} ${changes})
+    endif()
+    string(REPLACE "algorithms/" "" file ${source})
+    if(file IN_LIST changed)
+      shunt_break(text ${target} ${file} ${changes_${file}})
     endif()
     # Written only when it differs, so that a build stays up to date.
     set(old "")
@@ -81,26 +92,50 @@ function(add_copy target test kernels)
   endif()
   target_compile_options(${target} PRIVATE ${options})
   target_compile_definitions(${target} PRIVATE ${definitions})
-  shunt_test(NAME algorithms.${target} COMMAND ${target})
+endfunction()
+
+# add_unbroken(TARGET CASE TEST KERNELS [FILE FROM TO...]): its test, of one case or ("") of all.
+function(add_unbroken target case)
+  add_copy(${target} ${ARGN})
+  shunt_test(NAME algorithms.${target} COMMAND ${target} ${case})
   set_tests_properties(algorithms.${target} PROPERTIES LABELS unit)
 endfunction()
 
-# add_broken(NAME TEST KERNELS FILE FROM TO [FROM TO]...)
-function(add_broken name test)
-  add_copy(broken_${name} ${test} ${ARGN})
-  target_compile_definitions(broken_${name} PRIVATE WAIT_NS=300000000u)
-  if(name MATCHES "relay_early_") # it fails when communicators end
-    target_compile_definitions(broken_${name} PRIVATE ROUNDS=2 ENDS=300)
-  elseif(test STREQUAL "relay") # until it fails
-    target_compile_definitions(broken_${name} PRIVATE ROUNDS=400)
-  elseif(test STREQUAL "messages")
-    target_compile_definitions(broken_${name} PRIVATE DEPOSITS=400)
+# Mutants and their twins wait for a shorter time than the test, since some wait in vain; nothing else differs.
+set(mutants_wait WAIT_NS=5000000000u)
+
+# add_twin(TEST KERNELS): the unbroken build and test of the case that `breaks` names, once.
+function(add_twin test kernels)
+  string(MAKE_C_IDENTIFIER "twin_${test}_${kernels}" target)
+  if(NOT TARGET ${target})
+    add_copy(${target} ${test} "${kernels}")
+    target_compile_definitions(${target} PRIVATE ${mutants_wait})
   endif()
-  set_tests_properties(algorithms.broken_${name} PROPERTIES WILL_FAIL TRUE)
+  if(NOT TEST algorithms.${target}.${breaks_case})
+    shunt_test(NAME algorithms.${target}.${breaks_case} COMMAND ${target} ${breaks_case})
+    set_tests_properties(algorithms.${target}.${breaks_case} PROPERTIES LABELS unit)
+  endif()
 endfunction()
 
-# add_broken_network(NAME FROM TO [FROM TO]...): of multihost/network.cc. The room's objects, with this one made from a
-# changed file.
+# add_broken(NAME TEST KERNELS FILE FROM TO [FROM TO]...)
+function(add_broken name test kernels)
+  add_copy(broken_${name} ${test} "${kernels}" ${ARGN})
+  target_compile_definitions(broken_${name} PRIVATE ${mutants_wait})
+  shunt_breaks(algorithms.broken_${name} broken_${name} ${breaks_case})
+  add_twin(${test} "${kernels}")
+endfunction()
+
+# add_between(TARGET NETWORK_OBJECT): between_test.c with the folder's objects, of which network.cc's is the given one.
+function(add_between target network)
+  add_executable(${target} between_test.c world.c ${network} $<TARGET_OBJECTS:broken_support>
+    "$<FILTER:${objects},EXCLUDE,multihost/network.cc.o>")
+  target_link_libraries(${target} PRIVATE shunt_options cmocka::cmocka ${SHUNT_LIBRARIES} m)
+  target_link_options(${target} PRIVATE -Wl,--wrap=sendmsg)
+  target_compile_options(${target} PRIVATE -Og -w)
+  target_compile_definitions(${target} PRIVATE ${mutants_wait})
+endfunction()
+
+# add_broken_network(NAME FROM TO [FROM TO]...): of multihost/network.cc.
 function(add_broken_network name)
   set(target broken_network_${name})
   set(path ${CMAKE_SOURCE_DIR}/algorithms/multihost/network.cc)
@@ -109,25 +144,24 @@ function(add_broken_network name)
   file(READ ${path} text)
   shunt_break(text ${target} multihost/network.cc ${ARGN})
   file(GENERATE OUTPUT ${copy} CONTENT "${text}")
-  add_executable(${target} between_test.c world.c ${copy} $<TARGET_OBJECTS:broken_support>
-    "$<FILTER:${objects},EXCLUDE,multihost/network.cc.o>")
-  target_link_libraries(${target} PRIVATE shunt_options cmocka::cmocka ${SHUNT_LIBRARIES} m)
-  target_link_options(${target} PRIVATE -Wl,--wrap=sendmsg)
-  target_compile_options(${target} PRIVATE -Og -w)
-  target_compile_definitions(${target} PRIVATE WAIT_NS=300000000u ROUNDS=400)
-  shunt_test(NAME algorithms.${target} COMMAND ${target})
-  set_tests_properties(algorithms.${target} PROPERTIES LABELS unit WILL_FAIL TRUE)
+  add_between(${target} ${copy})
+  shunt_breaks(algorithms.${target} ${target} ${breaks_case})
 endfunction()
 
 # Stores to the host's memory arrive late and in any order: kernels rely on no more order than PCIe gives. (Not under
 # the sanitizers, where it takes minutes.)
+set(wrong "(element|byte) [0-9]+ ")
+set(late "status 1( |$)") # ALG_STATUS_TIMEOUT
+set(lost "(${wrong}|${late})") # data that was overwritten: others are there, or none comes
 if(SHUNT_SANITIZE STREQUAL "")
-  add_copy(late_posts kernels "shm_.*")
-  add_copy(late_messages messages pairs)
+  add_unbroken(late_posts "" kernels "shm_.*")
+  add_unbroken(late_messages "" messages pairs)
+  breaks(each_algorithm "${lost}")
   # A call that uses its predecessor's half writes where a slow peer still reads.
   add_broken(one_half kernels oneshot device/epoch.h "(epoch / EPOCH_UNIT & 1) * team.half_bytes" "0 * epoch")
   # A word that is not re-armed passes for the next value.
   add_broken(no_rearm kernels oneshot device/slots.h "lane_rearm(data_at(j, k))" "(void)j")
+  breaks(each_algorithm "${late}")
   # An epoch that moves on before every block has read it.
   add_broken(early_epoch kernels oneshot device/epoch.h "EPOCH_UNIT - 2 * (lane.grid_blocks - 1) : 2" "EPOCH_UNIT : 0")
   # A call's number that includes the shares of blocks that have left.
@@ -135,15 +169,19 @@ if(SHUNT_SANITIZE STREQUAL "")
   # Data that equals the sentinel is never seen.
   add_broken(unclean kernels oneshot device/mark.h "v.w[i] = SENTINEL >> 1" "(void)i")
   add_broken(unclean_integers kernels oneshot device/mark.h "else if (mark_top(v) >= ESCAPED)" "else if (false)")
+  breaks(mixed "${wrong}")
   # An escape word that is not re-armed passes for the next one.
   add_broken(stale_escape kernels "oneshot|twoshot|staged|push_.*" device/slots.h "lane_rearm_word(word);" "")
+  breaks(slow_peers "0x1 != 0")
   # A time limit over several waits.
   add_broken(long_wait kernels oneshot device/slots.h "lane_wait_begins(lane);" "")
+  breaks(each_algorithm "${wrong}")
   # Integers of all-ones arrive as one less.
   add_broken(no_escape kernels oneshot device/slots.h "mark_unescape(x, escape);" "(void)x;")
   # Every rank adds its own value first: different bits on every rank.
   add_broken(own_first kernels oneshot device/reduce.h "vec_select(ANY_ORDER || rank == 0, own, x[0])" "own"
     "vec_select(!ANY_ORDER && r == rank, own, other)" "x[r - 1]")
+  breaks(short_messages "${wrong}")
   # The bits of an element: another order of summation, alike on every rank and at every place; one that begins with the
   # rank that owns the slice, as a ring's does; pieces that take their values from elsewhere; a NaN with the payload of a
   # rank's; a minimum's, mirrored.
@@ -153,14 +191,18 @@ if(SHUNT_SANITIZE STREQUAL "")
     "ANY_ORDER && r == rank" "ANY_ORDER && nranks - r == rank")
   add_broken(bits_slices bits twoshot allreduce/twoshot.h
     "r.combine(x[b], team.rank, own[b])" "r.combine(x[b], 0, own[b])")
+  breaks(long_messages "${wrong}")
   add_broken(bits_pieces bits push_reduce device/segments.h
     "(const uint8_t *)whole.input + at" "(const uint8_t *)whole.input + at / 2")
+  breaks(short_messages "${wrong}")
   add_broken(bits_payload bits oneshot device/element.h "if (a != a)" "if (false)")
   add_broken(bits_mirrored bits oneshot device/input.h
     "E::pack(a, result)" "(E::pack(a, result), OPS == OPS_MAX && FLOATS ? vec_order(result, order) : (void)0)"
     "reduce_settle_floats<TYPE, OPS>(a, order)" "reduce_settle_floats<TYPE, OPS_SUM>(a, order)")
+  breaks(each_algorithm "${lost}")
   # A root that hears from no rank runs ahead, into a half that a slow peer still reads.
   add_broken(no_notice kernels push_move device/notice.h "others & ~received" "0")
+  breaks(all_together "${lost}")
   # Calls of a series: slots as long as a message overlap; a root stores over what a slow peer still reads, of its own
   # call before, of another collective's, of a call between; roots have the same notices; a block that comes late takes
   # its own call's word for its predecessor's.
@@ -169,48 +211,66 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(series_kinds parts "push_.*" device/series.h
     "(before & SERIES_KIND) == (series & SERIES_KIND)" "(before & SERIES_KIND)")
   add_broken(series_between parts push_move device/series.h "epoch_base(s.word) == last" "epoch_base(s.word) <= last")
+  breaks(all_together "${late}")
   add_broken(series_notices parts push_move push/push.h "at + call.root * notice_bytes(team.nranks)" "at")
   add_broken(series_shares parts push_move device/series.h "(lane.grid_blocks - 1)" "0" ": 1);" ": 0);")
+  breaks(each_algorithm "${lost}")
   # The same in two crossings: a root that gets no data; a rank whose slice is empty.
   add_broken(broadcast_no_notice kernels broadcast rooted/broadcast.cu
     "slices_notices(team, w.p, MARK_ESCAPE)" "notices_make(team, 0, ~0u, ~0u)")
   add_broken(reduce_no_notice kernels reduce rooted/reduce.cu
     "slices_notices(team, l.p, L::R::MARK)" "notices_make(team, 0, ~0u, ~0u)")
+  breaks(calls_behind "0 != 0x4")
   # A call behind one that was given up sends.
   add_broken(no_stop kernels oneshot device/epoch.h "return epoch & ALG_EPOCH_STOPPED" "return false && epoch")
+  breaks(wrapped_epochs "${wrong}")
   # A flag not raised for long looks new.
   add_broken(stale_flag kernels staged allreduce/staged.cu
     "lane_flag(flag(team, team.rank, phase, r)) - value >= 2 * EPOCH_UNIT"
     "(int64_t)(lane_flag(flag(team, team.rank, phase, r)) - value) < 0")
+  breaks(each_algorithm "${wrong}")
   # A reader that does not wait for its flag.
   add_broken(no_flag kernels staged allreduce/staged.cu
     "lane_flag(flag(team, team.rank, phase, r)) - value >= 2 * EPOCH_UNIT" "false")
+  breaks(groups "(is wrong|${late})")
   # A sender that does not wait for credit.
   add_broken(no_credit messages pairs sendrecv/mixed.h
     "const uint32_t room = it.rows - p.ahead" "const uint32_t room = it.rows")
+  breaks(running_ahead "0x1 != 0")
   add_broken(no_credit_alone messages pairs sendrecv/alone.h "while (count + rows - credit > it.rows)" "while (false)")
+  breaks(groups "(is wrong|${late})")
   # Credit for rows that are not armed again.
   add_broken(false_credit messages pairs sendrecv/ring.h
     "lane_raise(it.credit, to)" "lane_raise(it.credit, to + it.rows)")
+  breaks(groups "${late}")
   # No credit within a launch.
   add_broken(mean_credit messages pairs sendrecv/ring.h "lane_raise(it.credit, to)" "lane_raise(it.credit, 0)")
+  breaks(deposits "${late}")
   # A launch that does not begin with credit for what earlier ones have received.
   add_broken(no_tell messages pairs sendrecv/ring.h "lane_raise(it.credit, count)" "(void)count")
+  breaks(groups "(is wrong|${late})")
   add_broken(no_ring_rearm messages pairs sendrecv/ring.h "lane_rearm(it.vector(count + b))" "(void)b")
   add_broken(no_ring_rearm_alone messages pairs sendrecv/alone.h "lane_rearm(at[b])" "(void)b")
+  breaks(groups "is wrong")
   # A warp that waits in one of its items, for a peer that waits in another one.
   add_broken(one_item messages pairs sendrecv/mixed.h
     "if (!alone && !next_item(team, m, mine, workers, here, index, at, it, p))" "if (false)")
+  breaks(a_rank_that_ended_a_call_is_not_missed "0x2 != 0")
   # A rank that has done its part of a collective and left; one that has, while others still send; a message that came
   # while its receiver was on the way to see that the sender is gone.
   add_broken(gone_ended gone "oneshot|pairs" device/lane_host.h "if (missed >> r & 1 &&" "if (false &&")
+  breaks(a_rank_that_ended_a_call_is_not_missed "0x1 != 0x2")
   # The calls of a kernel count one by one, as they do where they are kernels of their own.
   add_broken(gone_parts gone push_move device/parts.h "p.call, p.count, stream" "p.call, 1, stream")
+  breaks(messages_of_others_go_on "0x2 != 0")
   add_broken(gone_others gone pairs sendrecv/mixed.h "lane_awaits(lane, idle)" "lane_awaits(lane, ~0u)")
+  breaks(what_was_sent_before_arrives "0x2 != 0")
   add_broken(gone_at_once gone pairs device/lane_host.h "missed = lane_missed(lane, team)"
     "missed = (lane.lost = team.control->gone | lane_stopped(team), lane_missed(lane, team))")
+  breaks(groups "${late}")
   # Credit that overtakes the re-arming of a ring in the host's memory.
   add_broken(late_credit messages pairs sendrecv/ring.h "lane_fence();" "")
+  breaks(each_algorithm "${lost}")
   # Bulk copies: a sender that does not wait for credit, or takes a first ring as given, where a slow peer still reads
   # what the last call sent; credit for what is not read; a reader that does not wait for its flag; flags of earlier
   # calls that count; a flag before its chunk is complete; a stage that is filled before it was read; a place of the
@@ -223,22 +283,39 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(bulk_stale_flag kernels bulk_move bulk/walk.h "ahead < 2 * EPOCH_UNIT" "ahead % EPOCH_UNIT < EPOCH_UNIT / 2")
   add_broken(bulk_early_flag kernels bulk_move bulk/roles.h "bulk_done<LAG>(*j.out)" "bulk_read<LAG>(*j.out)")
   add_broken(bulk_early_stage kernels bulk_move bulk/roles.h "bulk_read<LAG>(*j.in)" "bulk_commit(*j.in)")
+  breaks(each_algorithm "${lost}")
   add_broken(bulk_list kernels bulk_move bulk/roles.h "listed + BULK_TURNS - least_done() > BULK_PLACES" "false")
+  breaks(each_algorithm "${late}")
   add_broken(bulk_taken kernels bulk_move bulk/roles.h "lane_write_own(word(), 0)" "")
+  breaks(each_algorithm "${lost}")
   add_broken(bulk_left kernels bulk_move bulk/roles.h "BULK_IDLE : finish()" "BULK_IDLE : (list(BULK_NONE), ended = true, BULK_ENDED)")
+  breaks(each_algorithm "${late}")
   add_broken(bulk_untold kernels bulk_move bulk/roles.h "if (done == issued)" "if (true)")
   add_broken(bulk_blocks kernels bulk_move bulk/walk.h "bulk_plan(team, bytes, slot);"
     "bulk_plan(team, bytes, slot), j.plan.slots -= call.blocks == 1;")
+  breaks(each_algorithm "${wrong}")
+  # A sum where this rank has yet to send from: it loads late what it sends, behind the sums of what has arrived.
+  set(loads_late bulk/roles.h "if (!bulk_free(*j.out, at))" "if (!bulk_free(*j.out, at) ||
+      (j.team->rank == 0 && j.in_step == 0 && (j.told(BULK_ARRIVED) <= w.n || rand() % 64 != 0)))"
+    "#include \"algorithms/bulk/walk.h\"" "#include \"algorithms/bulk/walk.h\"\n#include <stdlib.h>")
+  add_unbroken(bulk_loads_late each_algorithm kernels bulk_add ${loads_late})
+  add_broken(bulk_in_place kernels bulk_add ${loads_late} AND bulk/bulk_add.cu "j.told(BULK_SENT) > w.n" "true")
   # A chunk that is stored before it is added.
   add_broken(bulk_unadded kernels bulk_add bulk/roles.h "CHANGED ? bulk_changed(r, at) : bulk_filled(r, at)" "bulk_filled(r, at)")
+  breaks(mixed "${lost}")
   # Slots where staged scatters, as soon as it has begun its next call.
   add_broken(bulk_staged kernels "bulk_move|staged" bulk/walk.h "team.staging_bytes / 2 + slot" "slot")
+  breaks(groups "(is wrong|${late})")
   # The next launch does not know the position in the ring.
   add_broken(no_count messages pairs sendrecv/ring.h "lane_write_own((uint64_t *)it.count, count)" "(void)count")
+  breaks(each_algorithm "${lost}")
   # A half whose last call a slow peer still reads; a tile of which some units have arrived; marks of 2^31 calls ago.
   add_broken(shm_one_half kernels shm_move hostmem/outbox.h "half = epoch_half(team, epoch);" "half = 0;")
+  breaks(each_algorithm "${lost}")
   add_broken(shm_torn kernels shm_move hostmem/outbox.h "wrong |= x.v[i].w[3] ^ mark;" "")
+  breaks(stale_marks "0 != 0x1")
   add_broken(shm_stale kernels shm_oneshot hostmem/outbox.h "l.thread == 0 && at >= used" "false")
+  breaks(each_algorithm "${lost}")
   # A flag before its data; a reader that does not wait for it; chunks that replace one in use.
   add_broken(shm_no_fence kernels shm_copy hostmem/chunks.h "lane_fence();" "")
   add_broken(shm_no_flag kernels shm_copy hostmem/chunks.h
@@ -247,31 +324,42 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(shm_few_sums kernels shm_staged hostmem/chunks.h "c % SHM_SUMS" "0 * c")
   # The next call posts its first chunks where a slow peer still reads the last ones.
   add_broken(shm_one_area kernels shm_copy hostmem/chunks.h "(epoch / EPOCH_UNIT & 1) * shm_area" "0 * shm_area")
+  breaks(each_algorithm "${lost}")
   # A root that hears from no rank runs ahead.
   add_broken(shm_no_notice kernels shm_move hostmem/shm_move.cu
     "outbox_hear(lane, team, epoch, route_all(team) & ~self & ~from);" "")
   add_broken(shm_no_answer kernels shm_oneshot hostmem/shm_oneshot.cu
     "outbox_hear(lane, team, epoch, route_all(team) & ~self);" "")
-  add_copy(late_relay_posts relay exchange)
+  add_unbroken(late_relay_posts "" relay exchange)
+  breaks(hosts_of_one "${lost}")
   # Between hosts: a slot whose last step a slow peer still reads, of the same call and of the one before; a step of
   # which one block's part is missing; its word before its data; a flag that is not waited for; an end before the last
   # step was sent; a peer that has left in good order, taken for one that is lost.
   add_broken(relay_few_slots relay exchange multihost/relay.h "RELAY_SLOTS = 2 * RELAY_AHEAD" "RELAY_SLOTS = 1")
   add_broken(relay_one_half relay exchange multihost/relay.h "((call)&1) * RELAY_SLOTS" "0 * RELAY_SLOTS")
+  breaks(hosts_of_one "${wrong}")
   add_broken(relay_one_block relay exchange multihost/relay.c "b < blocks" "b < 1")
   add_broken(relay_no_fence relay exchange multihost/exchange.cu "lane_fence();" "")
+  breaks(hosts_of_one "(${wrong}|averaged to)")
   add_broken(relay_no_flag relay exchange multihost/exchange.cu
     "(seen = lane_flag(team.relay + RELAY_FLAGS + 8 * h)) < wanted" "false")
+  breaks(hosts_may_end_at_once "status 4")
   add_broken(relay_early_end relay exchange multihost/relay.c "alg_relay_flush(relay);" "")
+  breaks(results_are_right "(byte|element) [0-9]+ |status 4")
   # The same of the other collectives: a half of the window that a slow peer still reads; a segment that has not come;
   # one that is changed before it is sent; an end of which nobody is told.
   add_broken_network(one_half "(hosts->step & 1) * ALG" "0 * ALG" "(step & 1) * ALG" "0 * ALG")
+  breaks(a_stopped_rank_tells_the_others "${wrong}")
   add_broken_network(no_flag "__atomic_load_n(&hosts->flags[peer], __ATOMIC_ACQUIRE) >= hosts->step" "true")
+  breaks(results_are_right "(byte|element) [0-9]+ |status 4")
   add_broken_network(early_sent "net_network_sent(hosts->network, peer) >= hosts->step" "true")
+  breaks(a_stopped_rank_tells_the_others "${late}")
   add_broken_network(silent_end "net_network_close(hosts->network)" "(void)0")
+  breaks(hosts_may_end_at_once "status 4")
   add_broken(relay_early_loss relay exchange multihost/relay.c
     "__ATOMIC_RELAXED) < relay->last_tag)" "__ATOMIC_RELAXED) < RELAY_LOST)")
 elseif(SHUNT_SANITIZE STREQUAL "thread")
+  breaks(each_algorithm "${lost}")
   # Scatter and gather staging that move with the grid: a call stores where a slow peer still reads.
   add_broken(moving_staging kernels staged allreduce/staged.cu "phase * (team.staging_bytes / 2)"
     "(uint64_t)phase * (team.nranks - 1) * plan.channels * plan.rows * lanes * VEC")

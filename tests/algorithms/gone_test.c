@@ -275,7 +275,7 @@ static void what_was_sent_before_arrives(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_ended_a_call_is_not_missed),
@@ -284,5 +284,5 @@ int main(void)
         cmocka_unit_test(a_rank_that_never_sends_is_missed),
         cmocka_unit_test(what_was_sent_before_arrives),
     };
-    return world_run("gone", tests, sizeof tests / sizeof tests[0]);
+    return world_run("gone", tests, sizeof tests / sizeof tests[0], argc, argv);
 }

@@ -252,6 +252,63 @@ static int team(int nranks, int gpus, int batches, uint64_t *state)
     return wrong;
 }
 
+/* ---- The time limit ---------------------------------------------------------------------- */
+
+enum { LIMIT_MS = 100, LISTED = 4 };
+
+static uint64_t now_ns(void)
+{
+#ifdef EMULATED
+    return emulator_now_ns();
+#else
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+#endif
+}
+
+/* Milliseconds until rank 0 gives up a list of all-reduces whose peer never comes. */
+static uint64_t patience_ms(uint32_t count, int gpus)
+{
+    gpu_team_t g;
+    gpu_team_make(&g, 2, gpus, ALG_MEMORY_PEER, 80u << 20);
+    GPU(cudaSetDevice(g.device[0]));
+    GPU(cudaMalloc((void **)&area[0], 4096));
+    g.team[0].timeout_ns = LIMIT_MS * UINT64_C(1000000);
+    alg_part_t part[LISTED];
+    for (uint32_t i = 0; i < count; i++)
+        part[i] = (alg_part_t){0, area[0] + 64 * i, area[0] + 2048 + 64 * i, 4};
+    const alg_call_t call = {.collective = ALG_ALL_REDUCE,
+                             .input = part[0].input,
+                             .output = part[0].output,
+                             .count = 4,
+                             .type = ALG_FLOAT32,
+                             .op = ALG_SUM,
+                             .blocks = 1,
+                             .threads = 32,
+                             .part_count = count > 1 ? count : 0,
+                             .parts = part};
+    const uint64_t begin = now_ns();
+    GPU((cudaError_t)algorithm_of(ALG_ALL_REDUCE)->launch_cuda(&g.team[0], &call, g.stream[0]));
+    GPU(cudaStreamSynchronize(g.stream[0]));
+    const uint64_t ms = (now_ns() - begin) / 1000000;
+    if (g.control[0]->status != ALG_STATUS_TIMEOUT)
+        gpu_fail(__FILE__, __LINE__, "a list whose peer never comes", "did not run into its time limit");
+    GPU(cudaFree(area[0]));
+    gpu_team_free(&g);
+    return ms;
+}
+
+/* A list has the limits of all its calls: the peer may make them one by one, each within its own. */
+static int patience(int gpus)
+{
+    const uint64_t one = patience_ms(1, gpus), all = patience_ms(LISTED, gpus);
+    const bool wrong = one < LIMIT_MS || all < LISTED * LIMIT_MS;
+    printf("a call waits for %llu ms, a list of %d for %llu: %s\n", (unsigned long long)one, LISTED,
+           (unsigned long long)all, wrong ? "wrong" : "right");
+    return wrong;
+}
+
 int main(int argc, char **argv)
 {
     int gpus = 0, batches = 24, wrong = 0;
@@ -263,6 +320,8 @@ int main(int argc, char **argv)
     printf("seed %llu\n", (unsigned long long)seed);
     for (int n = 2; n <= ALG_MAX_RANKS && wrong == 0; n++)
         wrong = team(n, gpus, n > gpus ? batches / 3 + 1 : batches, &seed);
+    if (wrong == 0 && algorithm_of(ALG_ALL_REDUCE))
+        wrong = patience(gpus);
     free(host);
     return wrong ? 1 : 0;
 }

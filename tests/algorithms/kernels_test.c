@@ -107,6 +107,8 @@ static void *actor_main(void *argument)
     uint64_t state = a->seed;
     for (uint32_t i = 0; i < a->calls && a->failures == 0; i++)
         actor_call(a, &state);
+    if (a->failures)
+        world_stop(a->world);
     return NULL;
 }
 
@@ -534,7 +536,7 @@ static void pairs_of_bytes(void **state)
 }
 #endif
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_algorithm), cmocka_unit_test(mixed),        cmocka_unit_test(largest),
@@ -544,5 +546,5 @@ int main(void)
         cmocka_unit_test(pairs_of_bytes),
 #endif
     };
-    return world_run("kernels", tests, sizeof tests / sizeof tests[0]);
+    return world_run("kernels", tests, sizeof tests / sizeof tests[0], argc, argv);
 }

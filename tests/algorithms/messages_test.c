@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "tests/support/data.h"
+#include "tests/support/scaled.h"
 #include "world.h"
 
 enum { MOST_MESSAGES = 4000, SCRATCH = 1 << 20, LARGE_SCRATCH = 12 << 20 };
@@ -70,7 +71,7 @@ static size_t draw_bytes(uint64_t *state, size_t most)
     return bytes < most ? bytes : most;
 }
 
-static bool launch(const actor_t *a, alg_message_t *list, uint32_t count, uint64_t *local)
+static int launch(const actor_t *a, alg_message_t *list, uint32_t count, uint64_t *local)
 {
     const alg_algorithm_t *algorithm = alg_find(ALG_SEND_RECV, pairs_in[memory]);
     const alg_team_t team = world_team(a->world, a->rank);
@@ -80,7 +81,7 @@ static bool launch(const actor_t *a, alg_message_t *list, uint32_t count, uint64
                              .most_blocks = data_below(local, 2) ? 0 : (uint32_t)data_below(local, 3),
                              .messages = list,
                              .message_count = count};
-    return algorithm->launch_host(&team, &call) == ALG_STATUS_OK;
+    return algorithm->launch_host(&team, &call);
 }
 
 /* A rank's list: those of one pair in their order, otherwise in any. */
@@ -122,22 +123,23 @@ static bool round_right(actor_t *a, const message_t *all, uint32_t count, uint64
             mine++;
         }
     }
-    bool right = true;
+    int status = ALG_STATUS_OK;
     if (a->habit == TOGETHER) {
         shuffle(list, at, mine, local, order);
         for (uint32_t i = 0; i < mine; i++)
             sorted[i] = list[order[i]];
-        right = mine == 0 || launch(a, sorted, mine, local);
+        status = mine == 0 ? ALG_STATUS_OK : launch(a, sorted, mine, local);
     } else {
         for (int send = 1; send >= 0; send--) {
             for (uint32_t i = 0; i < mine; i++) {
-                if (list[i].send == (send == 1))
-                    right = right && launch(a, &list[i], 1, local);
+                if (list[i].send == (send == 1) && status == ALG_STATUS_OK)
+                    status = launch(a, &list[i], 1, local);
             }
         }
     }
-    if (!right)
-        snprintf(a->fault, sizeof a->fault, "a launch failed");
+    if (status != ALG_STATUS_OK)
+        snprintf(a->fault, sizeof a->fault, "status %d", status);
+    bool right = status == ALG_STATUS_OK;
     for (uint32_t i = 0; i < mine; i++) {
         uint8_t *wanted = malloc(all[of[i]].bytes);
         fill(wanted, all[of[i]].bytes, all[of[i]].seed);
@@ -168,8 +170,10 @@ static void *actor_main(void *argument)
         }
         if (data_below(&local, 4) == 0)
             usleep((useconds_t)data_below(&local, 400)); /* this rank comes late */
-        if (!round_right(a, all, count, &local))
+        if (!round_right(a, all, count, &local)) {
+            world_stop(a->world);
             return a->fault;
+        }
     }
     return NULL;
 }
@@ -224,17 +228,12 @@ static void long_messages(void **state)
         play(n, 3, 4, 3 << 20, TOGETHER);
 }
 
-/* Broken builds may need more, to fail whatever else the machine does. */
-#ifndef DEPOSITS
-enum { DEPOSITS = 60 };
-#endif
-
 /* A short message is sent before its receive, and the next launches continue where the last one ended. */
 static void deposits(void **state)
 {
     (void)state;
     for (uint32_t n = 2; n <= 4; n++)
-        play(n, DEPOSITS, 4, 300, ONE_BY_ONE);
+        play(n, (uint32_t)scaled(400), 4, 300, ONE_BY_ONE);
 }
 
 /* One rank's call, as a thread's main: its status. */
@@ -396,7 +395,7 @@ static void broken_waits(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(groups),       cmocka_unit_test(many),          cmocka_unit_test(long_messages),
@@ -407,7 +406,7 @@ int main(void)
     for (int i = 0; i < ALG_MEMORY_COUNT && !failed; i++) {
         memory = (alg_memory_t)i;
         if (alg_find(ALG_SEND_RECV, pairs_in[i]))
-            failed = world_run(pairs_in[i], tests, sizeof tests / sizeof tests[0]);
+            failed = world_run(pairs_in[i], tests, sizeof tests / sizeof tests[0], argc, argv);
     }
     return failed;
 }

@@ -156,6 +156,8 @@ static void *actor_main(void *argument)
                          at + parts - 1, l.count, l.k[at].root, fault);
         }
     }
+    if (a->failures)
+        world_stop(a->world);
     return NULL;
 }
 
@@ -306,7 +308,7 @@ static void a_limit_is_for_each_call(void **state)
 
 #endif
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
 #ifndef PART
@@ -314,5 +316,5 @@ int main(void)
 #endif
         cmocka_unit_test(all_together), cmocka_unit_test(some_together), cmocka_unit_test(as_they_like),
         cmocka_unit_test(wrapped_epochs)};
-    return world_run("parts", tests, sizeof tests / sizeof tests[0]);
+    return world_run("parts", tests, sizeof tests / sizeof tests[0], argc, argv);
 }

@@ -82,8 +82,16 @@ alg_team_t world_team(world_t *w, uint32_t rank)
     return team;
 }
 
-int world_run(const char *name, const struct CMUnitTest *tests, size_t count)
+void world_stop(world_t *w)
 {
+    for (uint32_t r = 0; r < w->nranks; r++)
+        __atomic_store_n(&w->control[r].abort, 1u, __ATOMIC_RELEASE);
+}
+
+int world_run(const char *name, const struct CMUnitTest *tests, size_t count, int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     int failed = 0;
     for (size_t i = 0; i < count && !failed; i++)
         failed = _cmocka_run_group_tests(name, &tests[i], 1, NULL, NULL);

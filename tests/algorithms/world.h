@@ -33,8 +33,12 @@ world_t *world_make(uint32_t nranks, alg_memory_t memory, size_t bytes);
 void world_free(world_t *w);
 alg_team_t world_team(world_t *w, uint32_t rank);
 
-/* Runs tests up to the first failure: enough for a mutant. Returns the number of failures. */
+/* All ranks' waits end, since one has failed. */
+void world_stop(world_t *w);
+
+/* Runs tests, or the one that the first argument names, up to the first failure: enough for a mutant. Returns the
+ * number of failures. */
 struct CMUnitTest;
-int world_run(const char *name, const struct CMUnitTest *tests, size_t count);
+int world_run(const char *name, const struct CMUnitTest *tests, size_t count, int argc, char **argv);
 
 #endif

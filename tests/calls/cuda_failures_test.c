@@ -322,8 +322,10 @@ static void a_group_that_fails_in_the_real_nccl(void **state)
     assert_over_from(comm, 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {TEST(a_failed_launch_is_not_forwarded),
                                        TEST(a_call_whose_communicator_is_aborted_while_it_waits),
                                        TEST(a_call_that_launched_in_part_is_drained),

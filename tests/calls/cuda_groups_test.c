@@ -420,8 +420,10 @@ static void groups_belong_to_their_thread(void **state)
     assert_int_equal(atomic_load(&comm->references), 1);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {TEST(ours_launch_after_the_outermost_end),
                                        TEST(simulation_launches_nothing),
                                        TEST(one_end_too_many),

@@ -373,8 +373,10 @@ static void a_capture_decides_nothing(void **state)
     assert_int_equal(fake.wrong_waits, 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {TEST(a_message_is_a_call_of_its_own),
                                        TEST(routes_share_the_order),
                                        TEST(a_possibly_invalid_call_is_forwarded),

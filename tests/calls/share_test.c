@@ -342,6 +342,29 @@ static void streams_with_fewer_multiprocessors(void **state)
     shim_share_release(&comm);
 }
 
+/* Communicators of before a reset of the device are no neighbours, hold nothing, and take nothing. */
+static void after_a_reset(void **state)
+{
+    (void)state;
+    shim_comm_t lost = {.nranks = 2, .device = 5, .life = 1}, first = {.nranks = 2, .device = 5, .life = 2},
+                second = first;
+    shim_share_join(&lost);
+    assert_int_equal(grant(&lost, &whole, 64, 544).most_blocks, 0);
+    ended = false; /* whose event nobody may ask */
+    shim_share_join(&first);
+    assert_int_equal(grant(&first, &whole, 132, 544).most_blocks, 0);
+    shim_share_release(&lost);
+    assert_int_equal(grant(&first, &whole, 132, 544).most_blocks, 0);
+    shim_share_join(&second);
+    assert_int_equal(grant(&first, &whole, 132, 544).most_blocks, 33);
+    shim_share_join(&lost);
+    shim_share_release(&first);
+    assert_int_equal(grant(&lost, &whole, 64, 544).most_blocks, 14);
+    assert_int_equal(grant(&second, &whole, 132, 544).most_blocks, 0);
+    shim_share_release(&lost);
+    shim_share_release(&second);
+}
+
 /* The driver does not tell. */
 static void unknown(void **state)
 {
@@ -588,6 +611,7 @@ int main(void)
                                        cmocka_unit_test_setup(captured_successors, fresh),
                                        cmocka_unit_test_setup(calls_run_beside_each_other, fresh),
                                        cmocka_unit_test_setup(streams_with_fewer_multiprocessors, fresh),
+                                       cmocka_unit_test_setup(after_a_reset, fresh),
                                        cmocka_unit_test_setup(unknown, fresh),
                                        cmocka_unit_test_setup(no_communicator_is_blocked, fresh)};
     const int failed = cmocka_run_group_tests(first, NULL, NULL);

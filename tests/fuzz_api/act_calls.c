@@ -210,7 +210,7 @@ static void run_group(actor_t *actor, ending_t ending)
     ncclResult_t expected = ncclSuccess;
     uint64_t hash = 0;
     for (int i = 0; i < tries; i++) {
-        int slot = (int)act_draw(actor, FUZZ_SLOTS);
+        int slot = (int)act_draw(actor, actor->run->program->slots);
         if (actor->comm[slot].state != STATE_LIVE)
             continue;
         prepare(actor, slot, &issued[calls]);

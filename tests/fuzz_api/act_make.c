@@ -188,7 +188,7 @@ typedef struct division {
 static void draw_division(actor_t *actor, const fuzz_step_t *step, division_t *division)
 {
     for (int color = 0; color < 2; color++) {
-        int slot = (int)(step->other + (unsigned)color) % FUZZ_SLOTS;
+        int slot = (int)((step->other + (unsigned)color) % actor->run->program->slots);
         division->slot[color] = actor->comm[slot].state == STATE_NONE ? slot : -1;
     }
     for (int m = 0; m < FUZZ_MEMBERS; m++) {

@@ -21,7 +21,17 @@
 ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags);
 #endif
 
-enum { FUZZ_ACTORS = 5, FUZZ_SLOTS = 6, FUZZ_MEMBERS = 6, FUZZ_STEPS = 60, FUZZ_OPS = 2, FUZZ_IDS = 3 };
+/* Most programs have few slots, which their steps meet again; some have as many communicators at once as a GPU shares.
+ */
+enum {
+    FUZZ_ACTORS = 5,
+    FUZZ_FEW_SLOTS = 6,
+    FUZZ_SLOTS = 16,
+    FUZZ_MEMBERS = 6,
+    FUZZ_STEPS = 60,
+    FUZZ_OPS = 2,
+    FUZZ_IDS = 3
+};
 
 /* name, relative frequency */
 #define FUZZ_KINDS(X)                                                                                         \
@@ -65,6 +75,7 @@ typedef struct fuzz_step {
 typedef struct fuzz_program {
     bool threads; /* actors are threads of one process; else a process each */
     int actors;
+    uint32_t slots;
     int dies;   /* this actor (a process) is killed after the last step, during a call; -1: none */
     bool watch; /* a thread of each process queries the state of all communicators all the time */
     bool leave; /* exit with the remaining communicators, without destroying them */

@@ -40,18 +40,22 @@ void fuzz_make(fuzz_program_t *program, uint64_t seed)
     program->watch = data_below(&dice, 2) == 0;
     program->leave = data_below(&dice, 4) == 0;
     program->count = 5 + (int)data_below(&dice, FUZZ_STEPS - 5);
+    program->slots = data_below(&dice, 4) ? FUZZ_FEW_SLOTS : FUZZ_SLOTS;
+    const int inits = program->slots == FUZZ_SLOTS ? FUZZ_SLOTS : 2;
+    program->count = program->count < inits + 5 ? inits + 5 : program->count;
     for (int i = 0; i < program->count; i++) {
-        program->step[i] = (fuzz_step_t){.kind = i < 2 ? FUZZ_init : draw_kind(&dice),
-                                         .slot = (uint32_t)data_below(&dice, FUZZ_SLOTS),
-                                         .other = (uint32_t)data_below(&dice, FUZZ_SLOTS),
+        const uint32_t slot = (uint32_t)data_below(&dice, program->slots);
+        program->step[i] = (fuzz_step_t){.kind = i < inits ? FUZZ_init : draw_kind(&dice),
+                                         .slot = i < inits && inits == FUZZ_SLOTS ? (uint32_t)i : slot,
+                                         .other = (uint32_t)data_below(&dice, program->slots),
                                          .seed = data_below(&dice, 1u << 30)};
     }
 }
 
 void fuzz_write(const fuzz_program_t *program, FILE *file)
 {
-    fprintf(file, "%s %d dies %d watch %d leave %d\n", program->threads ? "threads" : "processes", program->actors,
-            program->dies, program->watch, program->leave);
+    fprintf(file, "%s %d dies %d watch %d leave %d slots %u\n", program->threads ? "threads" : "processes",
+            program->actors, program->dies, program->watch, program->leave, program->slots);
     for (int i = 0; i < program->count; i++) {
         const fuzz_step_t *step = &program->step[i];
         fprintf(file, "%s %u %u %llu\n", names[step->kind], step->slot, step->other, (unsigned long long)step->seed);
@@ -78,12 +82,15 @@ static bool read_head(const char *line, fuzz_program_t *program)
 {
     char shape[32];
     int watch, leave;
-    if (sscanf(line, "%31s %d dies %d watch %d leave %d", shape, &program->actors, &program->dies, &watch, &leave) != 5)
+    program->slots = FUZZ_FEW_SLOTS; /* of earlier programs, which do not say so */
+    if (sscanf(line, "%31s %d dies %d watch %d leave %d slots %u", shape, &program->actors, &program->dies, &watch,
+               &leave, &program->slots) < 5)
         return false;
     program->threads = strcmp(shape, "threads") == 0;
     program->watch = watch;
     program->leave = leave;
-    return program->actors >= 1 && program->actors <= FUZZ_ACTORS && program->dies < program->actors;
+    return program->slots >= 1 && program->slots <= FUZZ_SLOTS && program->actors >= 1 &&
+           program->actors <= FUZZ_ACTORS && program->dies < program->actors;
 }
 
 /* Lines that begin with # are comments on what a program found. */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Random work for -t seconds: calls of all sorts, eager and captured, alone and in
- * groups, on several streams and two communicators, with stalls, and beside matrix
+ * groups, on several streams and sixteen communicators, with stalls, and beside matrix
  * products. The seed, the same on all ranks, decides what is done; the rank decides where
  * and when.
  */
 #include "gpu.h"
 #include "tools/bench/load.h"
 
-enum { STREAMS = 2, COMMS = 2, BATCH = 10, GRAPH_CALLS = 4, WORD_GO_ON = REF_MAX_RANKS };
+enum { STREAMS = 2, COMMS = 16, BATCH = 10, GRAPH_CALLS = 4, WORD_GO_ON = REF_MAX_RANKS };
 
 typedef struct stress {
     gpu_t *gpu;
@@ -63,7 +63,7 @@ static void large(stress_t *s)
     finish(s, &call, 1);
 }
 
-/* Two communicators outside a group: on one stream, so that both sides order them alike. */
+/* Several communicators outside a group: on one stream, so that both sides order them alike. */
 static void eager(stress_t *s)
 {
     gpu_call_t calls[BATCH];
@@ -75,6 +75,23 @@ static void eager(stress_t *s)
         CHECK_NCCL(gpu_issue(&calls[i], s->streams[0]));
     }
     finish(s, calls, count);
+}
+
+/* A call of each communicator, in one order on all ranks, on streams that nothing orders. */
+static void crowd(stress_t *s)
+{
+    gpu_call_t calls[COMMS];
+    const int first = (int)data_below(&s->shared, COMMS);
+    for (int i = 0; i < COMMS; i++) {
+        data_case_t c = gpu_random_case(&s->shared, s->gpu->nranks, 300000);
+        gpu_prepare(s->gpu, &calls[i], s->comms[(first + i) % COMMS], s->gpu->rank, &c,
+                    gpu_random_shape(&s->own, c.type));
+    }
+    for (int i = 0; i < COMMS; i++) {
+        stall(s);
+        CHECK_NCCL(gpu_issue(&calls[i], s->streams[i % STREAMS]));
+    }
+    finish(s, calls, COMMS);
 }
 
 /* One communicator, streams in turn. */
@@ -230,8 +247,9 @@ static void apart(stress_t *s)
 
 static void renew(stress_t *s)
 {
-    CHECK_NCCL(ncclCommDestroy(s->comms[1]));
-    s->comms[1] = ranks_init(s->gpu->ranks);
+    ncclComm_t *comm = &s->comms[1 + data_below(&s->shared, COMMS - 1)];
+    CHECK_NCCL(ncclCommDestroy(*comm));
+    *comm = ranks_init(s->gpu->ranks);
 }
 
 /* Rank 0 decides whether there is time for another round; all ranks follow. */
@@ -246,12 +264,13 @@ static bool go_on(stress_t *s, double end)
 
 static void stress(gpu_t *gpu)
 {
-    static void (*const steps[])(stress_t *) = {eager, eager, spread, group, graph, unordered, apart};
+    static void (*const steps[])(stress_t *) = {eager, eager, spread, group, graph, unordered, apart, crowd};
     stress_t s = {.gpu = gpu, .shared = gpu->options->seed, .own = gpu->options->seed * 31 + (uint64_t)gpu->rank};
     double end = ranks_seconds() + gpu->options->seconds;
     uint64_t rounds = 0;
     s.comms[0] = gpu->comm;
-    s.comms[1] = ranks_init(gpu->ranks);
+    for (int i = 1; i < COMMS; i++)
+        s.comms[i] = ranks_init(gpu->ranks);
     for (int i = 0; i < STREAMS; i++)
         CHECK_CUDA(cudaStreamCreateWithFlags(&s.streams[i], cudaStreamNonBlocking));
     CHECK_CUDA(cudaMalloc((void **)&s.passed, 2 * sizeof(*s.passed)));
@@ -277,7 +296,8 @@ static void stress(gpu_t *gpu)
         printf("%llu rounds of 21 steps\n", (unsigned long long)rounds);
     CHECK_CUDA(cudaDeviceSynchronize());
     tool_load_close(s.load);
-    CHECK_NCCL(ncclCommDestroy(s.comms[1]));
+    for (int i = 1; i < COMMS; i++)
+        CHECK_NCCL(ncclCommDestroy(s.comms[i]));
     CHECK_CUDA(cudaFree(s.passed));
     for (int i = 0; i < STREAMS; i++)
         CHECK_CUDA(cudaStreamDestroy(s.streams[i]));

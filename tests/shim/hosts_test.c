@@ -263,6 +263,13 @@ static void without_rdma(int rank)
     setenv("NCCL_IB_DISABLE", "1", 1);
 }
 
+/* The program wants its connections encrypted. */
+static void encrypted(int rank)
+{
+    (void)rank;
+    shim_hosts_encrypt();
+}
+
 static void networks(void **state)
 {
     (void)state;
@@ -271,6 +278,7 @@ static void networks(void **state)
     run((trial_t){2, 1, by_rdma_without_exchange, false, 0, 0, false});
     run((trial_t){2, 1, by_a_plugin, false, 0, 0, false});
     run((trial_t){2, 1, without_rdma, true, 2, 1, false});
+    run((trial_t){2, 1, encrypted, false, 0, 0, false});
 }
 
 /* An id carries an invitation where ranks may meet; but one that every rank makes for itself has to be the same. */

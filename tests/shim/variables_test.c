@@ -8,6 +8,7 @@
 #include <stddef.h>
 /* cmocka wants the three above first */
 #include <cmocka.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,25 @@ static void expect_attached(const char *variable, const char *value)
 static void expect_forwarded(const char *variable, const char *value, const char *reason)
 {
     expect((scenario_t){.set = {variable, value}, .phase = SHIM_COMM_FORWARD, .reason = reason});
+}
+
+/* Plugins that the real NCCL opens unasked, by their default names. */
+static void default_plugins(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *path, *line;
+    } plugins[] = {{PLUGIN_FOLDER "/libnccl-tuner.so", ""},
+                   {PLUGIN_FOLDER "/libnccl-net.so", ""},
+                   {PLUGIN_FOLDER "/libnccl-profiler.so", "libnccl-profiler.so is loaded: it does not see"},
+                   {PLUGIN_FOLDER "/libnccl-env.so", "libnccl-env.so is loaded: Shunt does not hear"}};
+    int lines = 0;
+    for (size_t i = 0; i < sizeof(plugins) / sizeof(plugins[0]); i++) {
+        assert_non_null(dlopen(plugins[i].path, RTLD_NOW | RTLD_LOCAL));
+        lines += plugins[i].line[0] != 0;
+        expect((scenario_t){
+            .phase = SHIM_COMM_ATTACHED, .blocks = -1, .multicast = -1, .warnings = lines, .reason = plugins[i].line});
+    }
 }
 
 static void enable(void **state)
@@ -449,14 +469,23 @@ static void graph_mixing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(enable),         cmocka_unit_test(explicit_choices),
-        cmocka_unit_test(no_peer_access), cmocka_unit_test(containers),
-        cmocka_unit_test(shm_disable),    cmocka_unit_test(cumem_enable),
-        cmocka_unit_test(nvls_enable),    cmocka_unit_test(max_ctas),
-        cmocka_unit_test(deterministic),  cmocka_unit_test(share_resources),
-        cmocka_unit_test(graph_mixing),   cmocka_unit_test(priority),
-        cmocka_unit_test(cta_policy),     cmocka_unit_test(sources_of_rules),
-        cmocka_unit_test(pins),           cmocka_unit_test(forwarded_all_the_same),
+        cmocka_unit_test(enable),
+        cmocka_unit_test(explicit_choices),
+        cmocka_unit_test(no_peer_access),
+        cmocka_unit_test(containers),
+        cmocka_unit_test(shm_disable),
+        cmocka_unit_test(cumem_enable),
+        cmocka_unit_test(nvls_enable),
+        cmocka_unit_test(max_ctas),
+        cmocka_unit_test(deterministic),
+        cmocka_unit_test(share_resources),
+        cmocka_unit_test(graph_mixing),
+        cmocka_unit_test(priority),
+        cmocka_unit_test(cta_policy),
+        cmocka_unit_test(sources_of_rules),
+        cmocka_unit_test(pins),
+        cmocka_unit_test(forwarded_all_the_same),
+        cmocka_unit_test(default_plugins), /* the last one: they stay loaded */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

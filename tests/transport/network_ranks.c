@@ -175,7 +175,8 @@ int connect_and_put(uint32_t rank, uint32_t nranks, void *argument)
 static void out_of_time(int signal)
 {
     (void)signal;
-    _exit(1);
+    static const char text[] = "out of time\n";
+    _exit(write(STDERR_FILENO, text, sizeof text - 1) < 0 ? 2 : 1);
 }
 
 int network_run(const struct CMUnitTest *tests, size_t count, int argc, char **argv)

@@ -392,8 +392,10 @@ static void test_full_and_closed_shm(void **state)
     assert_int_equal(run_processes(1, meet_leases, NULL), 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_damaged_segments_are_refused),
         cmocka_unit_test(test_garbage_behind_a_good_head),

@@ -201,10 +201,11 @@ static void test_other_pid_namespace_counts_as_alive(void **state)
         skip_because("a pid namespace needs root");
     assert_int_equal(net_join(&key, &rendezvous), 0);
     assert_int_equal(net_set_rank(rendezvous, 0, 2), 0);
-    if (run_processes(1, join_elsewhere, &key) != 0 || net_count(rendezvous) != 2) {
+    if (run_processes(1, join_elsewhere, &key) != 0) {
         net_leave(rendezvous);
         skip_because("no pid namespace to be had here");
     }
+    assert_int_equal(net_count(rendezvous), 2);
     assert_int_equal(net_poll(rendezvous, 0), 0);
     assert_int_equal(net_missing(rendezvous, 0), NET_MISSING_UNSEEN | NET_MISSING_AWAY); /* its death cannot be seen */
     net_unlink(rendezvous);
@@ -287,8 +288,10 @@ static void test_dead_container(void **state)
     live_and_die_elsewhere(child_leaves_elsewhere, 2);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stale_is_replaced),
         cmocka_unit_test(test_stale_is_replaced_once),

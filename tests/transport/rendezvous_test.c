@@ -284,8 +284,10 @@ static void test_a_place_is_one_segments(void **state)
     assert_memory_not_equal(&place[0], &place[2], sizeof place[0]);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_whole_way_in_processes),
         cmocka_unit_test(test_whole_way_in_threads),

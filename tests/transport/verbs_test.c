@@ -324,8 +324,10 @@ static void ends_are_seen(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(libraries_may_be_missing), /* the first one: a library that was opened stays */
         cmocka_unit_test(what_fails_goes_by_sockets),

@@ -33,6 +33,8 @@ enum {
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+uint64_t emulator_now_ns(void); /* the clock, which counts steps */
 const char *cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError(void);
 cudaError_t cudaGetDeviceCount(int *count);

@@ -31,7 +31,7 @@ const emulator_lane_t *emulator_lane(void);
 /* Memory of its block, and the bytes of that in the launch. */
 void *emulator_shared(void);
 uint32_t emulator_shared_bytes(void);
-uint64_t emulator_now_ns(void);
+extern "C" uint64_t emulator_now_ns(void); /* cuda_runtime.h, for tests */
 
 /* A barrier of the lanes that have not ended; the result of all their x. */
 enum { EMULATOR_WARP, EMULATOR_BLOCK };
