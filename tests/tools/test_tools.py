@@ -69,7 +69,7 @@ def usage():
         (("bench", "-f", "1"), "-f 1"),
         (("bench", "-g", "9"), "-g 9"),
         (("bench", "-n", "0"), "-n 0"),
-        (("bench", "-d", "int7"), "int7"),
+        (("bench", "-d", "int7"), "int7: no such type; there are: int8 "),
         (("bench", "-o", "xor"), "xor"),
         (("bench", "--collective", "allsend"), "allsend"),
         (("bench", "--collective", "alltoall", "--in-place"), "no such form"),
@@ -101,7 +101,9 @@ def usage():
     for command in ("bench", "tune", "run", "doctor", "info", "settings"):
         expect(shunt(command, "--help"), 0, f"usage: shunt {command}")
     expect(shunt("--help"), 0, "usage: shunt")
-    expect(shunt("--version"), 0, "shunt ")
+    for word in ("--version", "-V", "version"):
+        expect(shunt(word), 0, "shunt ")
+    expect(shunt("help"), 0, "usage: shunt")
     expect(shunt("bench", "--csv", "/nowhere/file.csv"), 1, "/nowhere/file.csv")
     for command in ("bench", "info", "settings"):
         expect(shunt(command, SHUNT_LIB="/nowhere/libnccl.so.2"), 1, "/nowhere/libnccl.so.2")

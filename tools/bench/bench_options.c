@@ -126,7 +126,15 @@ static int type_option(const char *text, int32_t *index)
         return TOOL_OK;
     }
     *index = bench_type_find(text);
-    return *index >= 0 ? TOOL_OK : tool_usage("bench", "-d %s: no such type", text);
+    if (*index >= 0) {
+        return TOOL_OK;
+    }
+    char names[256] = "";
+    for (uint32_t i = 0; i < bench_type_count; i++) {
+        strncat(names, " ", sizeof names - strlen(names) - 1);
+        strncat(names, bench_types[i].name, sizeof names - strlen(names) - 1);
+    }
+    return tool_usage("bench", "-d %s: no such type; there are:%s", text, names);
 }
 
 static int op_option(const char *text, int32_t *index)
