@@ -213,8 +213,13 @@ def bench_right():
         done = expect(shunt("bench", *arguments, *small), 0)
         rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
         assert rows and all(row[8] == "0" for row in rows), done.stdout
+        bounds, mean = done.stdout.splitlines()[-2:]
+        assert bounds == "# Out of bounds values : 0 OK", done.stdout
+        sums = sum(float(row[7]) for row in rows) / len(rows)
+        assert abs(float(mean.split("# Avg bus bandwidth    : ")[1]) - sums) < 0.002, done.stdout
     done = expect(shunt("bench", "-g", "2", "-e", "1K", "--check", "0", *small), 0)
-    assert done.stdout.splitlines()[-1].split()[8] == "-", done.stdout
+    rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
+    assert rows[-1][8] == "-" and "Out of bounds" not in done.stdout, done.stdout
 
 
 def bench_collectives():
