@@ -261,10 +261,39 @@ static void keep_line(bench_options_t *options, int argc, char **argv)
     }
 }
 
+/* Options of nccl-tests that have another name here, or no meaning. */
+static const char *instead_of(int letter)
+{
+    switch (letter) {
+    case 't':
+        return "every rank is a process with one GPU: use -g";
+    case 'c':
+        return "use --check";
+    case 'G':
+        return "use --graph";
+    case 'r':
+        return "use --root";
+    case 'z':
+        return "use --host-time, its sync_us is a call and a wait";
+    case 'i':
+        return "sizes are multiplied: use -f";
+    case 'm':
+        return "calls are not grouped: use -n";
+    case 'a':
+        return "the time is always the slowest rank's";
+    default:
+        return NULL;
+    }
+}
+
 /* The option that getopt_long refused; ':' means a missing value. */
 static int refused(int option, int argc, char **argv)
 {
     const char *word = optind > 0 && optind <= argc ? argv[optind - 1] : "";
+    const char *instead = option == '?' && optopt != 0 && optopt < OPTION_ROUNDS ? instead_of(optopt) : NULL;
+    if (instead != NULL) {
+        return tool_usage("bench", "there is no option -%c: %s", optopt, instead);
+    }
     if (optopt != 0 && optopt < OPTION_ROUNDS) {
         return tool_usage("bench", option == ':' ? "option -%c needs a value" : "there is no option -%c", optopt);
     }
