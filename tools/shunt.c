@@ -45,11 +45,11 @@ int main(int argc, char **argv)
         help(stderr);
         return TOOL_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         help(stdout);
         return TOOL_OK;
     }
-    if (strcmp(argv[1], "--version") == 0) {
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0 || strcmp(argv[1], "version") == 0) {
         printf("shunt %d.%d.%d\n", SHUNT_VERSION_MAJOR, SHUNT_VERSION_MINOR, SHUNT_VERSION_PATCH);
         return TOOL_OK;
     }

@@ -61,6 +61,14 @@ def usage():
         ((), "usage"),
         (("nonsense",), "nonsense"),
         (("bench", "-q"), "-q"),
+        (("bench", "-b", "8", "-t", "2"), "no option -t: every rank is a process"),
+        (("bench", "-c", "0"), "no option -c: use --check"),
+        (("bench", "-G", "10"), "no option -G: use --graph"),
+        (("bench", "-r", "1"), "no option -r: use --root"),
+        (("bench", "-z", "1"), "no option -z: use --host-time"),
+        (("bench", "-i", "8"), "no option -i: sizes are multiplied"),
+        (("bench", "-m", "2"), "no option -m: calls are not grouped"),
+        (("bench", "-a", "3"), "no option -a: the time is always"),
         (("bench", "-b"), "-b"),
         (("bench", "-b", "12X"), "12X"),
         (("bench", "-b", "0"), "-b 0"),
@@ -69,7 +77,7 @@ def usage():
         (("bench", "-f", "1"), "-f 1"),
         (("bench", "-g", "9"), "-g 9"),
         (("bench", "-n", "0"), "-n 0"),
-        (("bench", "-d", "int7"), "int7"),
+        (("bench", "-d", "int7"), "int7: no such type; there are: int8 "),
         (("bench", "-o", "xor"), "xor"),
         (("bench", "--collective", "allsend"), "allsend"),
         (("bench", "--collective", "alltoall", "--in-place"), "no such form"),
@@ -101,7 +109,9 @@ def usage():
     for command in ("bench", "tune", "run", "doctor", "info", "settings"):
         expect(shunt(command, "--help"), 0, f"usage: shunt {command}")
     expect(shunt("--help"), 0, "usage: shunt")
-    expect(shunt("--version"), 0, "shunt ")
+    for word in ("--version", "-V", "version"):
+        expect(shunt(word), 0, "shunt ")
+    expect(shunt("help"), 0, "usage: shunt")
     expect(shunt("bench", "--csv", "/nowhere/file.csv"), 1, "/nowhere/file.csv")
     for command in ("bench", "info", "settings"):
         expect(shunt(command, SHUNT_LIB="/nowhere/libnccl.so.2"), 1, "/nowhere/libnccl.so.2")
@@ -211,8 +221,13 @@ def bench_right():
         done = expect(shunt("bench", *arguments, *small), 0)
         rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
         assert rows and all(row[8] == "0" for row in rows), done.stdout
+        bounds, mean = done.stdout.splitlines()[-2:]
+        assert bounds == "# Out of bounds values : 0 OK", done.stdout
+        sums = sum(float(row[7]) for row in rows) / len(rows)
+        assert abs(float(mean.split("# Avg bus bandwidth    : ")[1]) - sums) < 0.002, done.stdout
     done = expect(shunt("bench", "-g", "2", "-e", "1K", "--check", "0", *small), 0)
-    assert done.stdout.splitlines()[-1].split()[8] == "-", done.stdout
+    rows = [line.split() for line in done.stdout.splitlines() if not line.startswith("#")]
+    assert rows[-1][8] == "-" and "Out of bounds" not in done.stdout, done.stdout
 
 
 def bench_collectives():

@@ -126,7 +126,15 @@ static int type_option(const char *text, int32_t *index)
         return TOOL_OK;
     }
     *index = bench_type_find(text);
-    return *index >= 0 ? TOOL_OK : tool_usage("bench", "-d %s: no such type", text);
+    if (*index >= 0) {
+        return TOOL_OK;
+    }
+    char names[256] = "";
+    for (uint32_t i = 0; i < bench_type_count; i++) {
+        strncat(names, " ", sizeof names - strlen(names) - 1);
+        strncat(names, bench_types[i].name, sizeof names - strlen(names) - 1);
+    }
+    return tool_usage("bench", "-d %s: no such type; there are:%s", text, names);
 }
 
 static int op_option(const char *text, int32_t *index)
@@ -253,10 +261,39 @@ static void keep_line(bench_options_t *options, int argc, char **argv)
     }
 }
 
+/* Options of nccl-tests that have another name here, or no meaning. */
+static const char *instead_of(int letter)
+{
+    switch (letter) {
+    case 't':
+        return "every rank is a process with one GPU: use -g";
+    case 'c':
+        return "use --check";
+    case 'G':
+        return "use --graph";
+    case 'r':
+        return "use --root";
+    case 'z':
+        return "use --host-time, its sync_us is a call and a wait";
+    case 'i':
+        return "sizes are multiplied: use -f";
+    case 'm':
+        return "calls are not grouped: use -n";
+    case 'a':
+        return "the time is always the slowest rank's";
+    default:
+        return NULL;
+    }
+}
+
 /* The option that getopt_long refused; ':' means a missing value. */
 static int refused(int option, int argc, char **argv)
 {
     const char *word = optind > 0 && optind <= argc ? argv[optind - 1] : "";
+    const char *instead = option == '?' && optopt != 0 && optopt < OPTION_ROUNDS ? instead_of(optopt) : NULL;
+    if (instead != NULL) {
+        return tool_usage("bench", "there is no option -%c: %s", optopt, instead);
+    }
     if (optopt != 0 && optopt < OPTION_ROUNDS) {
         return tool_usage("bench", option == ':' ? "option -%c needs a value" : "there is no option -%c", optopt);
     }

@@ -54,6 +54,8 @@ struct bench_report {
     FILE *csv;  /* NULL: not wanted */
     FILE *json; /* NULL: not wanted */
     uint32_t rows;
+    double busbw; /* summed over the rows, in GB/s */
+    uint64_t wrong;
     tool_progress_t progress;
 };
 
@@ -413,6 +415,10 @@ void bench_report_row(bench_report_t *report, const bench_row_t *row)
         fputc('}', report->json);
     }
     report->rows++;
+    report->busbw += row->seconds > 0 ? (double)row->bytes / row->seconds * 1e-9 *
+                                            bench_bus_factor(row->collective, report->options->ranks)
+                                      : 0;
+    report->wrong += row->wrong != UINT64_MAX ? row->wrong : 0;
     report->progress.done += tool_progress_weight(row->bytes);
     bench_report_progress(report);
 }
@@ -434,9 +440,22 @@ static bool close_file(FILE *file, const char *path)
     return told_whole(fclose(file) == 0 && whole, path);
 }
 
+/* The last lines, as readers of nccl-tests' output look for them. */
+static void print_summary(const bench_report_t *report)
+{
+    if (report->options->check && report->rows > 0) {
+        printf("# Out of bounds values : %llu %s\n", (unsigned long long)report->wrong,
+               report->wrong == 0 ? "OK" : "FAILED");
+    }
+    if (report->rows > 0) {
+        printf("# Avg bus bandwidth    : %.3f\n", report->busbw / report->rows);
+    }
+}
+
 bool bench_report_close(bench_report_t *report)
 {
     tool_progress_hide(&report->progress);
+    print_summary(report);
     if (report->json != NULL) {
         fprintf(report->json, "\n ]\n}\n");
     }
