@@ -6,9 +6,10 @@
  * A call costs its start, and the bytes that leave a GPU divided by the link's rate. The floors are those of
  * docs/kernels.md; how far above them each algorithm stays, and what the real NCCL takes, was fitted to
  * docs/results/graph-{2,3,4}-h200.csv; of other machines, only the link is known: its rate in the tuned table, or else
- * its nominal rate. A wrong prediction costs more than a missed gain, so an algorithm is chosen only with a clear
- * lead, and an unknown link counts as slow for us and fast for the real NCCL. PCIe without a table's figures rests on
- * times that others published (docs/notebook/pcie.md), and needs twice NCCL's speed.
+ * its nominal rate. A wrong prediction costs more than a missed gain: an algorithm is chosen for a band of sizes only
+ * if it has a clear lead at both ends of it; it must have run on this number of GPUs; an unknown link counts as slow
+ * for us and fast for the real NCCL. PCIe without a table's figures rests on times that others published
+ * (docs/notebook/pcie.md).
  */
 #include "selector/cost.h"
 
@@ -17,9 +18,14 @@
 #define KIB ((uint64_t)1024)
 #define MIB (1024 * KIB)
 
-/* The lead over the real NCCL that an algorithm needs. */
-#define LEAD 1.15
+/* The lead over the real NCCL that an algorithm needs. On H200 our calls take up to 1.26 (2 GPUs) and 1.40 times (4)
+ * their predicted time (docs/results/collectives-{2,4}-h200.csv). On newer architectures NCCL has other kernels, which
+ * published kernels of this kind lose to (vllm pulls 37756, 42324); over PCIe even the links are guesses. */
+#define LEAD 1.5
 #define UNTUNED_LEAD 2.0
+enum { NEWEST_MEASURED = 90 };
+
+enum { MOST_BLOCKS = 64 };
 
 /* Time of a word between two GPUs, in us, on the machine for which the starts below were fitted:
  * docs/results/graph-4-h200.csv. */
@@ -58,20 +64,44 @@ static link_rate_t pcie_rate(const sel_topology_t *topology)
     return (link_rate_t){topology->nranks > 2 ? 2e3 : topology->link == SEL_LINK_PHB ? 6e3 : 3e3, most};
 }
 
-/* Rate of copies out of one GPU: 390 GB/s was measured on sm_90; the others have the same part of their nominal
- * rate. */
+/* Copies out of one GPU over one NVLink: 390 GB/s by 18 links were measured on sm_90 (docs/results/stores-h200.csv).
+ * sm_80's links have the same nominal rate, sm_100's twice that (NVIDIA's data sheets). */
+static double rate_of_lane(const sel_topology_t *topology)
+{
+    return topology->arch >= 100 ? 43.3e3 : 21.67e3;
+}
+
+/* NVLinks of a GPU if they are not known: those of HGX boards (data sheets). */
+static double lanes_of_gpu(const sel_topology_t *topology)
+{
+    return topology->arch >= 90 ? 18 : 12;
+}
+
+/* Part of the links' rate that blocks on so few multiprocessors reach: 64 blocks fill the links of sm_90. */
+static double part_of_blocks(const sel_topology_t *topology)
+{
+    const uint32_t blocks = topology->multiprocessors;
+    return blocks && blocks < MOST_BLOCKS ? (double)blocks / MOST_BLOCKS : 1;
+}
+
+/* Rate out of one GPU. */
 static link_rate_t rate_of(const sel_topology_t *topology)
 {
-    const double whole = topology->arch >= 100 ? 780e3 : topology->arch >= 90 ? 390e3 : 260e3;
+    const double lane = rate_of_lane(topology), whole = lane * lanes_of_gpu(topology);
+    const double slow = part_of_blocks(topology);
     if (topology->arch < 80 || topology->memory != ALG_MEMORY_PEER)
         return (link_rate_t){0, 0};
     if (topology->measured.bytes_per_us)
         return measured_rate(topology, whole);
-    if (topology->link == SEL_LINK_NVSWITCH)
-        return (link_rate_t){whole, whole};
+    if (topology->link == SEL_LINK_NVSWITCH) {
+        const double rate = topology->lanes ? lane * topology->lanes : whole;
+        return (link_rate_t){slow * rate, rate};
+    }
     /* Links of its own for every pair: one at least. */
-    if (topology->link == SEL_LINK_MESH)
-        return (link_rate_t){22e3, whole};
+    if (topology->link == SEL_LINK_MESH) {
+        const double rate = lane * topology->lanes * (topology->nranks - 1);
+        return rate > 0 ? (link_rate_t){slow * rate, rate} : (link_rate_t){lane, whole};
+    }
     if (topology->link >= SEL_LINK_PCIE)
         return pcie_rate(topology);
     return (link_rate_t){0, 0};
@@ -115,10 +145,22 @@ static double load_of(load_t load, double nranks)
     return 0;
 }
 
-/* Start time: enter a kernel, notify every peer, and hear from it. */
-static double start_of(double nranks)
+/* Start time: enter a kernel, notify every peer, and hear from it. Fitted on sm_90, which has dependent launch: that
+ * gains 0.25 us itself (docs/notebook/kernels.md, "no early trigger"), and its early trigger 0.3 us
+ * (docs/results/early-h200.csv). What was published of PCIe, and is assumed of it, includes this. */
+static double start_of(const sel_topology_t *topology)
 {
-    return 1.6 + 0.1 * nranks;
+    const bool late = topology->arch < 90 && topology->link < SEL_LINK_PCIE;
+    return 1.6 + 0.1 * topology->nranks + (late ? 0.55 : 0);
+}
+
+/* A buffer of 2^k bytes does not divide into blocks of whole 16 bytes among 3, 5, 6 or 7 ranks. Push then takes 3.1 us
+ * more, and 0.6 of the rate (docs/results/collectives-3-h200.csv, alltoall and allgather). */
+#define UNEVEN_START 3.1
+#define UNEVEN_PART 0.6
+static bool uneven(const sel_topology_t *topology)
+{
+    return (topology->nranks & (topology->nranks - 1)) != 0;
 }
 
 typedef struct own_cost {
@@ -127,6 +169,7 @@ typedef struct own_cost {
     double more;   /* to start than start_of */
     double part;   /* of the link's rate */
     int crossings; /* one after the other */
+    bool blocks;   /* a rank's buffer is divided among all ranks, without padding */
 } own_cost_t;
 
 /* The real NCCL: a protocol with a short start, and one that fills the link. */
@@ -149,9 +192,10 @@ typedef struct cost {
 static const cost_t ALL_REDUCE = {
     .own = {{"oneshot", TO_EACH, 0, 0.74, 1}, {"twoshot", TWICE, 0.9, 0.79, 2}, {"staged", TWICE, 7.0, 0.82, 2}},
     .nccl = {TWICE, 2.2, 1.75, 0.49, 20.0, 0.865, 2}};
-static const cost_t FROM_ALL = {.own = {{"push", BLOCKS, 0, 0.74, 1}},
+static const cost_t FROM_ALL = {.own = {{"push", BLOCKS, 0, 0.74, 1, true}},
                                 .nccl = {BLOCKS, 3.3, 0.77, 0.46, 20.0, 0.82, 1}};
-static const cost_t AT_ROOT = {.own = {{"push", BLOCKS, 0, 0.74, 1}}, .nccl = {BLOCKS, 4.7, 0.1, 0.49, 7.0, 0.97, 1}};
+static const cost_t AT_ROOT = {.own = {{"push", BLOCKS, 0, 0.74, 1, true}},
+                               .nccl = {BLOCKS, 4.7, 0.1, 0.49, 7.0, 0.97, 1}};
 static const cost_t FROM_ROOT = {.own = {{"push", TO_EACH, 0, 0.74, 1}, {"twoshot", WHOLE, 0.9, 0.74, 2}},
                                  .nccl = {WHOLE, 4.2, 0.1, 0.43, 12.0, 0.94, 1}};
 static const cost_t MESSAGE = {.own = {{"pairs", WHOLE, 0, 0.74, 1}}, .nccl = {WHOLE, 4.2, 0.1, 0.43, 12.0, 0.94, 1}};
@@ -161,9 +205,23 @@ static const cost_t *const COSTS[ALG_COLLECTIVE_COUNT] = {
     [ALG_BROADCAST] = &FROM_ROOT,   [ALG_REDUCE] = &FROM_ROOT,        [ALG_SEND_RECV] = &MESSAGE,
 };
 
-static double own_time(const own_cost_t *cost, double nranks, double bytes, double rate)
+static double own_time(const sel_topology_t *topology, const own_cost_t *cost, double bytes)
 {
-    return start_of(nranks) + cost->more + load_of(cost->load, nranks) * bytes / (cost->part * rate);
+    const bool unaligned = cost->blocks && uneven(topology);
+    const double part = cost->part * (unaligned ? UNEVEN_PART : 1), pairs = topology->nranks - 1.0;
+    double rate = rate_of(topology).sure;
+    if (cost->load == WHOLE && topology->link == SEL_LINK_MESH) /* a message has one pair's links */
+        rate /= pairs;
+    return start_of(topology) + cost->more + (unaligned ? UNEVEN_START : 0) +
+           load_of(cost->load, topology->nranks) * bytes / (part * rate) + cost->crossings * delay_of(topology).ours;
+}
+
+/* What has never run on more than two GPUs is not estimated there: broadcasts and reduces in two steps, and messages
+ * above 4 MB. */
+static bool has_run(const sel_topology_t *topology, const own_cost_t *cost, double bytes)
+{
+    const bool two = topology->nranks == 2;
+    return two || cost->load != WHOLE || (cost->crossings == 1 && bytes <= 4.0 * MIB);
 }
 
 /* Over PCIe, in us: below the least published start of short calls (8.3 on 2 GPUs, 13.6 on 4, 36 on 8;
@@ -204,24 +262,34 @@ sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes)
     return (sel_choice_t){.blocks = bytes <= MIB ? 32 : 64, .threads = 1024};
 }
 
-const alg_algorithm_t *sel_cost_fastest(const sel_topology_t *topology, const alg_map_t *map,
-                                        alg_collective_t collective, uint64_t bytes, double *time)
+/* The fastest of our algorithms, or of one of them, if it takes less than *time; where there is no choice, also one
+ * that has not run. */
+static const alg_algorithm_t *fastest_of(const sel_topology_t *topology, const alg_map_t *map,
+                                         alg_collective_t collective, uint64_t bytes, const alg_algorithm_t *only,
+                                         bool may_forward, double *time)
 {
-    const link_rate_t rate = rate_of(topology);
+    const bool known = rate_of(topology).sure > 0;
     const alg_algorithm_t *fastest = NULL;
     if (topology->memory == ALG_MEMORY_SHM)
-        return sel_cost_shm_fastest(topology, map, collective, bytes, time);
+        return sel_cost_shm_fastest(topology, map, collective, bytes, only, time);
     const cost_t *cost = COSTS[collective];
-    for (const own_cost_t *own = cost->own; rate.sure > 0 && own < cost->own + MOST_OWN && own->name; own++) {
+    for (const own_cost_t *own = cost->own; known && own < cost->own + MOST_OWN && own->name; own++) {
         const alg_algorithm_t *algorithm = alg_find(collective, own->name);
-        const double one =
-            own_time(own, topology->nranks, (double)bytes, rate.sure) + own->crossings * delay_of(topology).ours;
-        if (algorithm && one < *time && bytes <= algorithm->max_bytes(map, topology->nranks, ALG_FLOAT32)) {
+        const double one = own_time(topology, own, (double)bytes);
+        const bool asked =
+            algorithm && (!only || only == algorithm) && (!may_forward || has_run(topology, own, (double)bytes));
+        if (asked && one < *time && bytes <= algorithm->max_bytes(map, topology->nranks, ALG_FLOAT32)) {
             *time = one;
             fastest = algorithm;
         }
     }
     return fastest;
+}
+
+const alg_algorithm_t *sel_cost_fastest(const sel_topology_t *topology, const alg_map_t *map,
+                                        alg_collective_t collective, uint64_t bytes, double *time)
+{
+    return fastest_of(topology, map, collective, bytes, NULL, false, time);
 }
 
 double sel_cost_to_beat(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes)
@@ -231,15 +299,35 @@ double sel_cost_to_beat(const sel_topology_t *topology, alg_collective_t collect
     if (!host && rate_of(topology).sure == 0)
         return 0;
     return (host ? sel_cost_shm_nccl(topology, collective, bytes) : nccl_time(topology, collective, (double)bytes)) /
-           (sure ? LEAD : UNTUNED_LEAD);
+           (sure && topology->arch <= NEWEST_MEASURED ? LEAD : UNTUNED_LEAD);
+}
+
+/* The fastest algorithm, or that one, if it has a lead at this size. */
+static const alg_algorithm_t *leader(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
+                                     uint64_t bytes, const alg_algorithm_t *only)
+{
+    double time = sel_cost_to_beat(topology, collective, bytes);
+    return fastest_of(topology, map, collective, bytes, only, true, &time);
+}
+
+/* The last size of the band that holds `bytes`. */
+static uint64_t band_end(uint64_t bytes)
+{
+    for (uint32_t i = 0; i < SEL_COST_BOUNDS; i++) {
+        if (bytes < sel_cost_bound(i))
+            return sel_cost_bound(i) - 1;
+    }
+    return UINT64_MAX;
 }
 
 sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
                              uint64_t bytes)
 {
     sel_choice_t choice = sel_usual_grid(topology, bytes);
-    double time = sel_cost_to_beat(topology, collective, bytes);
+    const alg_algorithm_t *late = NULL;
     if (topology->memory != ALG_MEMORY_NETWORK)
-        choice.algorithm = sel_cost_fastest(topology, map, collective, bytes, &time);
+        late = leader(topology, map, collective, band_end(bytes), NULL);
+    if (late)
+        choice.algorithm = leader(topology, map, collective, bytes, late);
     return choice;
 }

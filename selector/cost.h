@@ -12,8 +12,8 @@
 enum { SEL_COST_BOUNDS = 41 };
 uint64_t sel_cost_bound(uint32_t index);
 
-/* The algorithm that the model expects to be faster than the real NCCL, among those whose scratch holds the message;
- * NULL without a clear lead. */
+/* For all sizes from `bytes` to the end of its band: the algorithm that the model expects to be the fastest at the end,
+ * among those whose scratch holds the message. NULL unless it has a clear lead over the real NCCL at both ends. */
 sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
                              uint64_t bytes);
 
@@ -26,9 +26,10 @@ const alg_algorithm_t *sel_cost_fastest(const sel_topology_t *topology, const al
 double sel_cost_to_beat(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes);
 /* The real NCCL's start over PCIe; 0: unknown. */
 double sel_cost_pcie_start(alg_collective_t collective, double nranks);
-/* The same through the host's memory (cost_shm.c). */
+/* The same through the host's memory (cost_shm.c); `only` NULL: of all algorithms. */
 const alg_algorithm_t *sel_cost_shm_fastest(const sel_topology_t *topology, const alg_map_t *map,
-                                            alg_collective_t collective, uint64_t bytes, double *time);
+                                            alg_collective_t collective, uint64_t bytes, const alg_algorithm_t *only,
+                                            double *time);
 double sel_cost_shm_nccl(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes);
 
 #endif

@@ -50,7 +50,8 @@ typedef struct sel_topology {
     uint32_t nranks;
     uint32_t hosts; /* ALG_MEMORY_NETWORK: number of hosts, with equally many ranks; `link` is that within a host */
     uint32_t arch;  /* the lowest compute capability, 10 * major + minor; 0 for host */
-    uint32_t multiprocessors; /* the lowest of all ranks; host: 0 */
+    uint32_t multiprocessors; /* the lowest of all ranks; host: 0; also 0: unknown */
+    uint32_t lanes;           /* NVSWITCH: NVLinks of each GPU; MESH: between each pair; 0: unknown, or none */
     bool multicast;           /* the real NCCL may use NVLink multicast on every rank */
     bool peers;               /* ALG_MEMORY_SHM: chosen by sel_plan_prefers_host; the real NCCL may have peer access */
     uint64_t fingerprint;     /* of this machine's kind: sel_fingerprint; host: 0 */

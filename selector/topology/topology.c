@@ -182,6 +182,7 @@ sel_topology_t sel_machine_topology(const sel_machine_t *machine, const uint32_t
         }
     }
     topology.link = reach.link;
+    topology.lanes = reach.lanes;
     topology.fingerprint = sel_fingerprint(kind, count);
     return topology;
 }

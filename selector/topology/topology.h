@@ -26,11 +26,12 @@ extern "C" {
 
 enum { SEL_CLASS_BYTES = 32, SEL_GPU_NAME_BYTES = 64 };
 
-/* "nvswitch-sm90-4": link, architecture, ranks; "-mc" where the real NCCL has NVLink multicast; "shm-sm90-4" through
- * the host's memory, whatever the link; "host-4" for the host device. */
+/* "nvswitch-sm90-4": link, architecture, ranks; over NVLink "-m78-l8" before the ranks names multiprocessors and links
+ * that are not those of the architecture's HGX boards; "-mc" where the real NCCL has NVLink multicast; "shm-sm90-4"
+ * through the host's memory, whatever the link; "host-4" for the host device. */
 void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES]);
-/* The reverse: link (of "shm": SEL_LINK_SYS), memory, architecture, ranks and multicast, the rest zero. False: not
- * the name of a class. */
+/* The reverse: link (of "shm": SEL_LINK_SYS), memory, architecture, ranks, multicast, what is unusual, the rest zero.
+ * False: not the name of a class. */
 bool sel_topology_parse(const char *class, sel_topology_t *topology);
 
 /* How pairs of GPUs reach each other. */

@@ -24,15 +24,49 @@ bool sel_link_on_host(sel_link_t link)
 #define SHM "shm"
 #define HOSTS "network"
 
+/* The NVLink machines of an architecture whose multiprocessors and links a class does not name: A100, H100 and H200,
+ * B200 on HGX boards (NVIDIA's data sheets). */
+typedef struct usual {
+    uint32_t arch, multiprocessors, lanes;
+} usual_t;
+static const usual_t USUAL[] = {{80, 108, 12}, {90, 132, 18}, {100, 148, 18}};
+
+static usual_t usual_of(uint32_t arch)
+{
+    for (size_t i = 0; i < sizeof USUAL / sizeof USUAL[0]; i++) {
+        if (USUAL[i].arch == arch)
+            return USUAL[i];
+    }
+    return (usual_t){0};
+}
+
+/* "-m78-l8": what is unlike the usual machine. Between GPUs of a mesh the number of links is always named. */
+static void name_unusual(const sel_topology_t *topology, char *out, size_t capacity)
+{
+    const usual_t usual = usual_of(topology->arch);
+    const bool nvlink = topology->link == SEL_LINK_NVSWITCH || topology->link == SEL_LINK_MESH;
+    const uint32_t lanes = topology->link == SEL_LINK_NVSWITCH ? usual.lanes : 0;
+    int used = 0;
+    out[0] = '\0';
+    if (!nvlink || topology->memory != ALG_MEMORY_PEER)
+        return;
+    if (topology->multiprocessors && topology->multiprocessors != usual.multiprocessors)
+        used = snprintf(out, capacity, "-m%u", topology->multiprocessors);
+    if (topology->lanes && topology->lanes != lanes)
+        snprintf(out + used, capacity - (size_t)used, "-l%u", topology->lanes);
+}
+
 void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES])
 {
+    char unusual[16]; /* at most 999 multiprocessors and 99 links fit the name */
+    name_unusual(topology, unusual, sizeof unusual);
     if (sel_link_on_host(topology->link))
         snprintf(out, SEL_CLASS_BYTES, "%s-%u", sel_link_text(topology->link), topology->nranks);
     else if (topology->memory == ALG_MEMORY_NETWORK)
         snprintf(out, SEL_CLASS_BYTES, HOSTS "-sm%u-%ux%u", topology->arch, topology->hosts, sel_team_ranks(topology));
     else
-        snprintf(out, SEL_CLASS_BYTES, "%s-sm%u-%u%s",
-                 topology->memory == ALG_MEMORY_SHM ? SHM : sel_link_text(topology->link), topology->arch,
+        snprintf(out, SEL_CLASS_BYTES, "%s-sm%u%s-%u%s",
+                 topology->memory == ALG_MEMORY_SHM ? SHM : sel_link_text(topology->link), topology->arch, unusual,
                  topology->nranks, topology->multicast ? "-mc" : "");
 }
 
@@ -52,6 +86,17 @@ static bool parse_hosts(const char *class, sel_topology_t *topology)
     return true;
 }
 
+/* "-m78-l8-4": what follows the architecture. */
+static void parse_numbers(const char *text, sel_topology_t *topology)
+{
+    int used = 0;
+    if (sscanf(text, "-m%3u%n", &topology->multiprocessors, &used) == 1)
+        text += used;
+    if (sscanf(text, "-l%2u%n", &topology->lanes, &used) == 1)
+        text += used;
+    sscanf(text, "-%3u", &topology->nranks);
+}
+
 bool sel_topology_parse(const char *class, sel_topology_t *topology)
 {
     if (parse_hosts(class, topology))
@@ -62,12 +107,13 @@ bool sel_topology_parse(const char *class, sel_topology_t *topology)
         const size_t bytes = strlen(name);
         sel_topology_t one = {.link = shm ? SEL_LINK_SYS : (sel_link_t)link,
                               .memory = shm ? ALG_MEMORY_SHM : ALG_MEMORY_PEER};
+        int used = 0;
         if (strncmp(class, name, bytes) != 0)
             continue;
         if (sel_link_on_host(one.link))
             sscanf(class + bytes, "-%3u", &one.nranks);
-        else
-            sscanf(class + bytes, "-sm%3u-%3u", &one.arch, &one.nranks);
+        else if (sscanf(class + bytes, "-sm%3u%n", &one.arch, &used) == 1)
+            parse_numbers(class + bytes + used, &one);
         one.multicast = !sel_link_on_host(one.link) && strstr(class, "-mc");
         char again[SEL_CLASS_BYTES]; /* no other text, and no sign before the numbers */
         sel_topology_class(&one, again);

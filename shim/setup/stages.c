@@ -162,6 +162,7 @@ static bool make_plan(shim_setup_t *setup)
     if (!setup->plan)
         return false;
     sel_topology_t topology = shim_identity_topology(setup, setup->reach.link, setup->memory);
+    topology.lanes = setup->reach.lanes;
     topology.peers = setup->host_first && setup->memory == ALG_MEMORY_SHM;
     sel_plan_init(setup->plan, &topology, &setup->identity[0].settings);
     return true;

@@ -23,6 +23,11 @@ static void names(void **state)
         {{.link = SEL_LINK_NVSWITCH, .nranks = 4, .arch = 90}, "nvswitch-sm90-4"},
         {{.link = SEL_LINK_NVSWITCH, .nranks = 8, .arch = 100, .multicast = true}, "nvswitch-sm100-8-mc"},
         {{.link = SEL_LINK_MESH, .nranks = 4, .arch = 80}, "mesh-sm80-4"},
+        {{.link = SEL_LINK_MESH, .nranks = 4, .arch = 80, .lanes = 4}, "mesh-sm80-l4-4"},
+        {{.link = SEL_LINK_NVSWITCH, .nranks = 8, .arch = 90, .multiprocessors = 78}, "nvswitch-sm90-m78-8"},
+        {{.link = SEL_LINK_NVSWITCH, .nranks = 8, .arch = 90, .lanes = 8}, "nvswitch-sm90-l8-8"},
+        {{.link = SEL_LINK_NVSWITCH, .nranks = 8, .arch = 120, .multiprocessors = 188, .lanes = 18, .multicast = true},
+         "nvswitch-sm120-m188-l18-8-mc"},
         {{.link = SEL_LINK_BRIDGES, .nranks = 4, .arch = 80}, "bridges-sm80-4"},
         {{.link = SEL_LINK_PCIE, .nranks = 2, .arch = 89}, "pcie-sm89-2"},
         {{.link = SEL_LINK_PHB, .nranks = 2, .arch = 89}, "phb-sm89-2"},
@@ -49,6 +54,13 @@ static void names(void **state)
                                       "host-+4",
                                       "pcie-sm80-4-mcx",
                                       "nvswitchsm90-4",
+                                      "nvswitch-sm90-m132-4",
+                                      "nvswitch-sm90-l18-4",
+                                      "nvswitch-sm90-m0-4",
+                                      "nvswitch-sm90-m-4",
+                                      "nvswitch-sm90-l8-m78-4",
+                                      "phb-sm89-m78-4",
+                                      "shm-sm90-l8-4",
                                       "host-4 "};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         sel_topology_t back;

@@ -29,7 +29,7 @@ static const expected_t MACHINES[] = {
     {"pcie-switch-4", "pcie-sm80-4", {"mlx5_0", "mlx5_0", "mlx5_0", "mlx5_0"}},
     {"bridges-2x2", "bridges-sm80-4", {NULL}},
     {"sockets-2x4", "sys-sm89-8", {"mlx5_0", "mlx5_0", "mlx5_0", "mlx5_0", "mlx5_0", "mlx5_0", "mlx5_0", "mlx5_0"}},
-    {"mesh-4", "mesh-sm80-4", {NULL}},
+    {"mesh-4", "mesh-sm80-l4-4", {NULL}},
     {"cube-8", "bridges-sm70-8", {"mlx5_0", "mlx5_0", "mlx5_1", "mlx5_1", "mlx5_2", "mlx5_2", "mlx5_3", "mlx5_3"}},
     {"nics-near-far", "pcie-sm90-2", {"mlx5_2", "mlx5_2"}},
 };
@@ -96,17 +96,17 @@ static void subsets(void **state)
         {"nvswitch-8-nics-8", "07", "nvswitch-sm90-2"},
         {"nvswitch-lame-4", "013", "nvswitch-sm90-3"},
         {"nvswitch-lame-4", "12", "bridges-sm90-2"},
-        {"bridges-2x2", "01", "mesh-sm80-2"},
+        {"bridges-2x2", "01", "mesh-sm80-l12-2"},
         {"bridges-2x2", "12", "sys-sm80-2"},
         {"bridges-2x2", "012", "bridges-sm80-3"},
         {"sockets-2x4", "0123", "phb-sm89-4"},
         {"sockets-2x4", "4567", "phb-sm89-4"},
         {"sockets-2x4", "34", "sys-sm89-2"},
-        {"cube-8", "03", "mesh-sm70-2"},
+        {"cube-8", "03", "mesh-sm70-l2-2"},
         {"cube-8", "0123", "bridges-sm70-4"},
         {"cube-8", "05", "sys-sm70-2"},
         {"cube-8", "06", "sys-sm70-2"},
-        {"mesh-4", "13", "mesh-sm80-2"},
+        {"mesh-4", "13", "mesh-sm80-l4-2"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         sel_topology_t all, some;
