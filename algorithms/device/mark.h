@@ -8,9 +8,10 @@
  *   MARK_WORD    floats up to 32 bits: a word of all-ones is one or more NaNs, and
  *                becomes another NaN by losing its top bit.
  *   MARK_DOUBLE  fp64: the same with 8 bytes.
- *   MARK_ESCAPE  integers use every pattern: words of all-ones travel as ESCAPED, and
- *                a vector with such a word is followed by an escape word that tells
- *                which words were all-ones.
+ *   MARK_ESCAPE  integers, and data that is only moved, use every pattern: each word
+ *                travels xor WHITE; words that all-ones would stand for travel as
+ *                ESCAPED, and a vector with such a word is followed by an escape word
+ *                that tells which words these were.
  */
 #ifndef SHUNT_MARK_H
 #define SHUNT_MARK_H
@@ -30,6 +31,22 @@ LANE_HOST_FN constexpr mark_t mark_of(int type)
 
 static const uint32_t ESCAPED = SENTINEL - 1;
 
+/* Masks, labels and padding of -1 are common, and data that needs escapes took up to 1.7 times as long
+ * (docs/results/ones-4-h200.csv). So words travel xor a constant, and only ~WHITE and its neighbour, 0xff9d7fd3 and
+ * 0xff9d7fd2, need escapes. Programs do not fill memory with these: as bf16 and fp16 both halves are NaNs, and as fp32
+ * the word is one, with payloads that no arithmetic gives; as the upper half of an fp64 it is near the type's limit; no
+ * byte or half word repeats, so no 8- or 16-bit value fills it, nor does a fraction as the lower half of an fp64; as
+ * int32 it is -6455341. */
+static const uint32_t WHITE = ~0xff9d7fd3u;
+
+/* To and from the words that travel. */
+LANE_FN void mark_whiten(vec16_t &v)
+{
+    LANE_UNROLL
+    for (int i = 0; i < 4; i++)
+        v.w[i] ^= WHITE;
+}
+
 /* The greatest word: SENTINEL or ESCAPED, if the vector has one. */
 LANE_FN uint32_t mark_top(const vec16_t &v)
 {
@@ -37,11 +54,22 @@ LANE_FN uint32_t mark_top(const vec16_t &v)
     return low > high ? low : high;
 }
 
-/* Make v fit to be sent. MARK_ESCAPE: returns the escape word: bit i says that word i was all-ones, bit 4 that the word
- * is valid; 0 if none is needed. */
+/* The escape word of a whitened vector with mark_top >= ESCAPED, made fit to be sent: bit i says that word i was
+ * all-ones, bit 4 that the escape word is valid. */
+LANE_FN uint32_t mark_escape(vec16_t &v)
+{
+    uint32_t escape = 1u << 4;
+    LANE_UNROLL
+    for (int i = 0; i < 4; i++) {
+        escape |= v.w[i] == SENTINEL ? 1u << i : 0;
+        v.w[i] = v.w[i] == SENTINEL ? ESCAPED : v.w[i];
+    }
+    return escape;
+}
+
+/* Make v fit to be sent. MARK_ESCAPE: returns the escape word, or 0 if none is needed. */
 template <mark_t MARK> LANE_FN uint32_t mark_clean(vec16_t &v)
 {
-    uint32_t escape = 0;
     if constexpr (MARK == MARK_DOUBLE) {
         LANE_UNROLL
         for (int i = 0; i < 4; i += 2) {
@@ -54,15 +82,12 @@ template <mark_t MARK> LANE_FN uint32_t mark_clean(vec16_t &v)
             if (v.w[i] == SENTINEL)
                 v.w[i] = SENTINEL >> 1;
         }
-    } else if (mark_top(v) >= ESCAPED) {
-        escape = 1u << 4;
-        LANE_UNROLL
-        for (int i = 0; i < 4; i++) {
-            escape |= v.w[i] == SENTINEL ? 1u << i : 0;
-            v.w[i] = v.w[i] == SENTINEL ? ESCAPED : v.w[i];
-        }
+    } else {
+        mark_whiten(v);
+        if (mark_top(v) >= ESCAPED)
+            return mark_escape(v);
     }
-    return escape;
+    return 0;
 }
 
 template <mark_t MARK> LANE_FN bool mark_arrived(const vec16_t &v)
@@ -74,7 +99,7 @@ template <mark_t MARK> LANE_FN bool mark_arrived(const vec16_t &v)
     return v.w[0] != SENTINEL && v.w[1] != SENTINEL && v.w[2] != SENTINEL && v.w[3] != SENTINEL;
 }
 
-/* The reverse, for a vector that has arrived. */
+/* The reverse, for a vector that has arrived: unescape it, then whiten it. */
 LANE_FN bool mark_escaped(const vec16_t &v)
 {
     return mark_top(v) == ESCAPED;

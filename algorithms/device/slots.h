@@ -170,9 +170,11 @@ template <mark_t MARK, int N> struct slots {
         for (uint32_t b = 0; b < ROWS && MARK == MARK_ESCAPE; b++) {
             LANE_UNROLL
             for (uint32_t j = 0; j < N - 1; j++) {
-                if ((wanted[b] >> j & 1) && mark_escaped(x[b][j]) &&
-                    !take_escape(lane, team, word_at(j, k + b * stride), x[b][j]))
+                if (!(wanted[b] >> j & 1))
+                    continue;
+                if (mark_escaped(x[b][j]) && !take_escape(lane, team, word_at(j, k + b * stride), x[b][j]))
                     return false;
+                mark_whiten(x[b][j]);
             }
         }
         return true;
@@ -186,7 +188,12 @@ template <mark_t MARK, int N> struct slots {
             if (lane_stop(lane, team))
                 return false;
         }
-        return MARK != MARK_ESCAPE || !mark_escaped(x) || take_escape(lane, team, word_at(j, k), x);
+        if (MARK != MARK_ESCAPE)
+            return true;
+        if (mark_escaped(x) && !take_escape(lane, team, word_at(j, k), x))
+            return false;
+        mark_whiten(x);
+        return true;
     }
 
     /* The escape word of x; x shows that it is on its way. */

@@ -4,7 +4,7 @@
  * crossing (push.h).
  *
  * Data path: input -> slot at the peer -> the peer's output. Data arrives bit for
- * bit: words that look like an armed slot travel as escapes (mark.h), whatever
+ * bit: words that would look like an armed slot travel as escapes (mark.h), whatever
  * the type. A lane puts its vectors before it stores what arrived, and both lie
  * at the same place of their blocks, so in place is free.
  */

@@ -4,7 +4,7 @@
  *
  * Data path: slice o of the root's input -> the root's slot at rank o -> output,
  * and rank o's slot at every other rank but the root -> output there. Data arrives
- * bit for bit: words equal to the sentinel travel as escapes (mark.h).
+ * bit for bit: words that would equal the sentinel travel as escapes (mark.h).
  */
 #include "algorithms/device/buffers.h"
 #include "algorithms/rooted/rooted.h"

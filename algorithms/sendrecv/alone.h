@@ -102,6 +102,7 @@ template <int ROWS, bool LONG> struct pairs_alone {
                 if (lane_stop(lane, team))
                     return false;
             }
+            rows_whiten(y);
             if (rows_top(y) >= ESCAPED)
                 ring_put_some(it, count, rows, y);
             else {
@@ -147,6 +148,7 @@ template <int ROWS, bool LONG> struct pairs_alone {
             if (top == ESCAPED && !ring_unescape(
                                       lane, team, it, count, [rows](uint32_t b) { return b < rows; }, y))
                 return false;
+            rows_whiten(y);
             LANE_UNROLL
             for (uint32_t b = 0; b < ROWS; b++) {
                 if (b < rows)
@@ -191,7 +193,7 @@ template <int ROWS, bool LONG> struct pairs_alone {
     }
 
     LANE_FN static bool send_rest(lane_t &lane, const alg_team_t &team, const item &it, uint64_t count,
-                                  uint64_t &credit, const span<ROWS> &s, const vec16_t (&y)[ROWS])
+                                  uint64_t &credit, const span<ROWS> &s, vec16_t (&y)[ROWS])
     {
         lane_wait_begins(lane);
         while (count + s.rows - credit > it.rows) {
@@ -199,6 +201,7 @@ template <int ROWS, bool LONG> struct pairs_alone {
             if (lane_stop(lane, team))
                 return false;
         }
+        rows_whiten(y);
         ring_put(it, count, s, y);
         return true;
     }
@@ -220,6 +223,7 @@ template <int ROWS, bool LONG> struct pairs_alone {
         }
         if (!span_unescape(lane, team, it, count, s, y))
             return false;
+        rows_whiten(y);
         span_store(s, y);
         ring_rearm(it, count, s);
         return true;

@@ -174,6 +174,7 @@ struct pairs_mixed {
         vec16_t v[RING_BATCH];
         span_load(s, true, team.own, v);
         span_complete(s, v);
+        rows_whiten(v);
         ring_put(it, p.count, s, v);
         p.count += s.rows;
         p.ahead += s.rows;
@@ -202,6 +203,7 @@ struct pairs_mixed {
             return STEP_IDLE;
         if (lane_warp_any(!span_unescape(lane, team, it, p.count, s, v)))
             return STEP_BROKEN;
+        rows_whiten(v);
         span_store(s, v);
         ring_rearm(it, p.count, s);
         ring_give_credit(it, p.count & ~(uint64_t)(ring_credit_rows(it) - 1), p.count + s.rows, UINT64_MAX);

@@ -4,8 +4,8 @@
  *
  * Data path: buffer -> ring in the receiver's scratch, which may lie in the host's
  * memory -> buffer. A vector tells that it has arrived by not being all-ones, so a
- * message needs no flag; words of all-ones travel as escapes (mark.h), and data arrives
- * bit for bit.
+ * message needs no flag; words that would be all-ones on the way travel as escapes
+ * (mark.h), and data arrives bit for bit.
  *
  * A message's rows go to the channels in turn: row r to channel r % channels, as
  * its next row. So both ends know from the lengths of the messages alone where

@@ -174,6 +174,14 @@ template <int ROWS> LANE_FN void span_store(const span<ROWS> &s, const vec16_t (
     }
 }
 
+/* To and from the words that travel (mark.h). */
+template <int ROWS> LANE_FN void rows_whiten(vec16_t (&x)[ROWS])
+{
+    LANE_UNROLL
+    for (uint32_t b = 0; b < ROWS; b++)
+        mark_whiten(x[b]);
+}
+
 /* The greatest word of a lane's vectors: SENTINEL or ESCAPED, if there is one. */
 template <int ROWS> LANE_FN uint32_t rows_top(const vec16_t (&x)[ROWS])
 {
@@ -186,11 +194,11 @@ template <int ROWS> LANE_FN uint32_t rows_top(const vec16_t (&x)[ROWS])
     return top;
 }
 
-/* ---- Through a ring ----------------------------------------------------------------------- */
+/* ---- Through a ring: whitened vectors ------------------------------------------------------ */
 
 LANE_COLD_FN void ring_put_escaped(uint8_t *vector, uint8_t *word, vec16_t v)
 {
-    const uint32_t escape = mark_clean<MARK_ESCAPE>(v);
+    const uint32_t escape = mark_escape(v);
     lane_put(vector, v);
     lane_put_word(word, escape);
 }

@@ -34,12 +34,16 @@ static uint8_t *input[ALG_MAX_RANKS], *output[ALG_MAX_RANKS]; /* on the GPUs */
 static uint8_t *sent[ALG_MAX_RANKS], *got;                    /* on the host */
 static round_t rounds[ROUNDS];
 
-/* Bytes with runs of all-ones. */
+/* Words of which one in 16 escapes; in places all. */
 static void fill(uint8_t *at, size_t bytes, uint64_t *state)
 {
-    for (size_t i = 0; i + 8 <= bytes; i += 8) {
-        const uint64_t word = data_below(state, 16) ? data_random(state) : UINT64_MAX - data_below(state, 2);
-        memcpy(at + i, &word, 8);
+    bool all = false;
+    for (size_t i = 0; i + 4 <= bytes; i += 4) {
+        if (i % 8192 == 0)
+            all = data_below(state, 8) == 0;
+        const uint64_t bits = data_random(state);
+        const uint32_t word = all || bits >> 60 == 0 ? data_escaped(bits) : (uint32_t)bits;
+        memcpy(at + i, &word, sizeof word);
     }
 }
 

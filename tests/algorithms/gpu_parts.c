@@ -274,7 +274,7 @@ static uint64_t patience_ms(uint32_t count, int gpus)
     gpu_team_make(&g, 2, gpus, ALG_MEMORY_PEER, 80u << 20);
     GPU(cudaSetDevice(g.device[0]));
     GPU(cudaMalloc((void **)&area[0], 4096));
-    g.team[0].timeout_ns = LIMIT_MS * UINT64_C(1000000);
+    g.team[0].limit = alg_limit(LIMIT_MS * UINT64_C(1000000), 0);
     alg_part_t part[LISTED];
     for (uint32_t i = 0; i < count; i++)
         part[i] = (alg_part_t){0, area[0] + 64 * i, area[0] + 2048 + 64 * i, 4};

@@ -10,6 +10,7 @@
  *                              [-m ring|pair|all: messages to the next rank, from rank 0 to 1, between all]
  *                              [-M: through the host's memory] [-p: calls of a part for each root]
  *                              [-u bytes: inputs so far off alignment] [-i: in place, as an all-gather is]
+ *                              [-d random|word: what inputs hold; default: bytes 0x11, 0x22, ... by rank]
  * Bytes are those of a message, but of -m all those of a rank's messages to all, itself included, and of -p those of
  * all parts.
  */
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #include "tests/algorithms/gpu_team.h"
+#include "tests/support/data.h"
 
 enum { ROUNDS = 7, MOST_LIST = 16 };
 
@@ -30,6 +32,7 @@ typedef struct options {
     uint32_t early;
     int priority;
     int parts, in_place;
+    const char *data;
     size_t off;
     alg_type_t type;
     uint32_t blocks[MOST_LIST], threads[MOST_LIST];
@@ -177,6 +180,21 @@ static void sweep_size(gpu_team_t *g, const options_t *o, uint8_t **input, uint8
     }
 }
 
+/* The current device's input. */
+static void fill(const options_t *o, uint8_t *input, int rank)
+{
+    uint32_t *words = o->data ? malloc(o->to) : NULL;
+    uint64_t state = (uint64_t)rank;
+    GPU(cudaMemset(input, 0x11 * (rank + 1), o->to));
+    if (!words)
+        return;
+    for (size_t i = 0; i < o->to / sizeof *words; i++)
+        words[i] =
+            strcmp(o->data, "random") == 0 ? (uint32_t)data_random(&state) : (uint32_t)strtoull(o->data, NULL, 0);
+    GPU(cudaMemcpy(input, words, o->to, cudaMemcpyHostToDevice));
+    free(words);
+}
+
 int main(int argc, char **argv)
 {
     options_t o = {.factor = 4,
@@ -190,7 +208,7 @@ int main(int argc, char **argv)
                    .threads = {256, 512},
                    .nthreads = 2};
     int option;
-    while ((option = getopt(argc, argv, "g:c:a:b:e:s:t:B:T:E:P:m:Mpu:i")) != -1) {
+    while ((option = getopt(argc, argv, "g:c:a:b:e:s:t:B:T:E:P:m:Mpu:id:")) != -1) {
         switch (option) {
         case 'g':
             o.ranks = atoi(optarg);
@@ -221,6 +239,9 @@ int main(int argc, char **argv)
             break;
         case 'i':
             o.in_place = 1;
+            break;
+        case 'd':
+            o.data = optarg;
             break;
         case 'a':
             o.algorithm = optarg;
@@ -254,7 +275,7 @@ int main(int argc, char **argv)
         GPU(cudaSetDevice(g.device[r]));
         GPU(cudaMalloc((void **)&input[r], o.to + o.off));
         GPU(cudaMalloc((void **)&output[r], o.to + o.off));
-        GPU(cudaMemset(input[r], 0x11 * (r + 1), o.to));
+        fill(&o, input[r], r);
         g.team[r].priority = o.priority;
         GPU(cudaDeviceSynchronize());
     }

@@ -32,16 +32,20 @@ typedef struct message {
     uint64_t seed;
 } message_t;
 
-/* Random bytes, sometimes runs of all-ones. */
+/* Random bytes, with runs of words that escape; or, of one message in eight, nothing but these. */
 static void fill(uint8_t *at, size_t bytes, uint64_t seed)
 {
-    for (size_t i = 0; i < bytes; i++) {
-        if (i % 64 == 0 && data_below(&seed, 4) == 0) {
-            const size_t most = 1 + data_below(&seed, 64), run = bytes - i < most ? bytes - i : most;
-            memset(at + i, data_below(&seed, 2) ? 0xff : 0xfe, run);
-            i += run - 1;
-        } else
-            at[i] = (uint8_t)data_random(&seed);
+    const bool all = seed % 8 == 0;
+    uint64_t kind = 4;
+    bool run = all;
+    for (size_t i = 0; i < bytes; i += sizeof(uint32_t)) {
+        if (i % 64 == 0) {
+            run = all || data_below(&seed, 4) == 0;
+            kind = data_below(&seed, 5);
+        }
+        const uint64_t bits = data_random(&seed);
+        const uint32_t word = !run ? (uint32_t)bits : data_escaped(kind == 4 ? bits : kind);
+        memcpy(at + i, &word, bytes - i < sizeof word ? bytes - i : sizeof word);
     }
 }
 

@@ -86,13 +86,33 @@ static void random_element(const data_case_t *c, uint64_t bits, void *element)
         ref_encode(c->type, 2 * unit - 1, element);
 }
 
+uint32_t data_escaped(uint64_t bits)
+{
+    return bits % 4 == 0 ? ~0u : bits % 4 == 1 ? ~1u : DATA_ESCAPED ^ (uint32_t)(bits % 2);
+}
+
+/* 8 bytes with the element at `index` of a run of words that escape, from its first byte on: runs of one word, mixed
+ * ones, and in one case of 8 the whole buffer. */
+static uint64_t run_bits(const data_case_t *c, int rank, uint64_t index, uint64_t run)
+{
+    const size_t bytes = ref_bytes(c->type);
+    uint32_t word[2];
+    for (uint64_t i = 0; i < 2; i++) {
+        const uint64_t at = index * bytes / sizeof(word[0]) + i;
+        word[i] = data_escaped(run % 5 == 4 ? bits_at(c, rank, at + (1ull << 41)) : run % 5);
+    }
+    return ((uint64_t)word[1] << 32 | word[0]) >> (8 * (index * bytes % sizeof(word[0])));
+}
+
 static void raw_element(const data_case_t *c, int rank, uint64_t index, uint64_t bits, void *element)
 {
     size_t bytes = ref_bytes(c->type);
+    const int drawn = c->seed % 4 ? rank : 0; /* or maxima of integers would not escape */
+    const uint64_t run = bits_at(c, drawn, (c->seed % 8 == 7 ? 0 : index / RUN_ELEMENTS) + (1ull << 40));
     if (ref_is_float(c->type) && bits >> 60 == 0)
         bits = bits & 1 ? 1ull << (8 * bytes - 1) : 0;
-    if ((bits_at(c, rank, index / RUN_ELEMENTS + (1ull << 40)) & 3) == 0)
-        bits = ~0ull;
+    if (run % 4 == 0 || c->seed % 8 == 7)
+        bits = run_bits(c, drawn, index, run / 4);
     memcpy(element, &bits, bytes);
     /* An infinity of e5m2 has two right results under min and max: kept, or saturated by the conversion. So it is made
      * a NaN. */

@@ -18,8 +18,8 @@ typedef enum data_kind {
     DATA_SMALL,  /* small integers and powers of two: exact in any order, except for avg and premulsum */
     DATA_RANDOM, /* floats in [-1, 1) (prod: 0.5 .. 2, both signs; avg, with an odd seed: sums are out of range);
                     integers of random bits */
-    DATA_BITS, /* random bits with NaN, infinities, subnormals, both zeros, and runs of all-ones, which a library whose
-                  armed memory is all-ones must not lose */
+    DATA_BITS, /* random bits with NaN, infinities, subnormals, both zeros, and runs of words that a library whose armed
+                  memory is all-ones must not lose (data_escaped); with an odd seed sometimes nothing else */
     DATA_KINDS
 } data_kind_t;
 
@@ -34,6 +34,10 @@ typedef struct data_case {
 
 /* splitmix64; *state is the seed. */
 uint64_t data_random(uint64_t *state);
+/* A word that kernels send with an escape, or would but for their constant: all-ones, DATA_ESCAPED, or a neighbour of
+ * these (algorithms/device/mark.h; if the constants differ, its mutants are not found). By the last two bits. */
+#define DATA_ESCAPED 0xff9d7fd3u
+uint32_t data_escaped(uint64_t bits);
 /* 0 .. limit-1 */
 uint64_t data_below(uint64_t *state, uint64_t limit);
 

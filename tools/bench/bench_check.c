@@ -124,7 +124,7 @@ static uint64_t expected_integer(const bench_case_t *one, uint32_t nranks, uint6
 
 static uint64_t input_bits(const bench_case_t *one, uint32_t rank, uint32_t nranks, uint64_t index)
 {
-    enum { RUN = 16, ONE_IN = 4096 }; /* words of ones take a longer way, and are rare in what programs move */
+    enum { RUN = 16, ONE_IN = 4096 };
     uint64_t bits = random_bits(one->seed, rank, index);
     if (!alg_collective_reduces(one->collective)) {
         return random_bits(one->seed, rank, ~(index / RUN)) % ONE_IN == 0 ? ~0ull : bits;
