@@ -120,7 +120,7 @@ static void fill_head(record_book_t *book)
 static bool has_spare(int fd)
 {
     int spare[SPARE_FILES], count = 0;
-    while (count < SPARE_FILES && (spare[count] = fcntl(fd, F_DUPFD_CLOEXEC, 0)) >= 0)
+    while (count < SPARE_FILES && (spare[count] = net_descriptor(fcntl(fd, F_DUPFD_CLOEXEC, 0))) >= 0)
         count++;
     for (int i = 0; i < count; i++)
         close(spare[i]);

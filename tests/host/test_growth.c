@@ -22,7 +22,7 @@ static long mapped_mib(void)
     FILE *maps = fopen("/proc/self/maps", "r");
     CHECK(maps != NULL);
     while (fgets(line, sizeof line, maps)) {
-        if (strstr(line, "memfd:shunt") && sscanf(line, "%lx-%lx", &from, &to) == 2)
+        if (strstr(line, "/memfd:shunt ") && sscanf(line, "%lx-%lx", &from, &to) == 2)
             bytes += to - from;
     }
     fclose(maps);
