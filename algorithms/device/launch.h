@@ -32,6 +32,7 @@
 template <class A> constexpr uint32_t UNALIGNED_BLOCKS = 0;
 template <class A> constexpr bool ANY_GRID = false;
 template <class A> constexpr bool SPARE_BLOCKS = false;
+template <class A> constexpr bool BULK_MESSAGES = false;
 /* A block's memory fills a multiprocessor. */
 template <class A> constexpr bool FILLS_MULTIPROCESSOR = false;
 typedef uint64_t (*part_bytes_t)(const alg_team_t *, const alg_call_t *);
@@ -161,6 +162,7 @@ constexpr alg_algorithm_t describe(const char *name, alg_memory_t memory,
             UNALIGNED_BLOCKS<A>,
             ANY_GRID<A>,
             SPARE_BLOCKS<A>,
+            BULK_MESSAGES<A>,
             describe_block_room<A>};
 }
 
