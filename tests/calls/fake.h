@@ -17,7 +17,15 @@
 
 #include "shim/comm/comm.h"
 
-enum { FAKE_STREAMS = 16, FAKE_WORKS = 64, FAKE_TAKEN_LIMIT = 1000, FAKE_MESSAGES = 4096, FAKE_PART_BYTES = 800 };
+enum {
+    FAKE_STREAMS = 16,
+    FAKE_WORKS = 64,
+    FAKE_TAKEN_LIMIT = 1000,
+    FAKE_MESSAGES = 4096,
+    FAKE_PART_BYTES = 800,
+    FAKE_BULK_LEAST = 500,
+    FAKE_BULK_BLOCKS = 2
+};
 
 typedef enum fake_kind { FAKE_OURS, FAKE_REAL } fake_kind_t;
 typedef enum fake_node { FAKE_WORK, FAKE_WAIT, FAKE_RECORD } fake_node_t;
@@ -53,6 +61,7 @@ typedef struct fake {
     bool running;                               /* recorded work has not ended */
     int ends_after;                             /* so many queries, if not 0 */
     uint32_t launches_left;                     /* if not 0: launches until they fail */
+    bool bulk_messages;                         /* those of more than FAKE_BULK_LEAST elements go by bulk copies */
     bool lists;                                 /* short all-reduces can be parts, too */
     bool launches_part;                         /* a launch that fails puts some of its work on the stream */
     void (*while_settling)(shim_comm_t *);      /* what happens while a call waits for the set-up */
