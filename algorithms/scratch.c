@@ -121,7 +121,8 @@ static bool map_fits(const alg_map_t *map)
 {
     size_t halves = map->half_offset + 2 * map->half_bytes;
     return map->half_offset >= ALG_CONTROL_BYTES && map->half_bytes < map->total_bytes && halves <= map->total_bytes &&
-           map->rings_offset == halves && map->flags_offset == halves + map->rings_bytes &&
+           map->places_offset == halves && map->rings_offset == halves + map->places_bytes &&
+           map->flags_offset == map->rings_offset + map->rings_bytes &&
            map->counts_offset >= map->flags_offset + map->flags_bytes &&
            map->staging_offset >= map->counts_offset + (map->rings_bytes > 0 ? ALG_COUNTS_BYTES : 0) &&
            map->staging_offset + map->staging_bytes <= map->total_bytes;
@@ -138,6 +139,8 @@ static void fill_team(alg_scratch_t *scratch, alg_control_t *device_control)
                                  .priority = scratch->ops->priority ? scratch->ops->priority(scratch->ordinal) : 0,
                                  .half_offset = map->half_offset,
                                  .half_bytes = map->half_bytes,
+                                 .places_offset = map->places_offset,
+                                 .places_bytes = map->places_bytes,
                                  .rings_offset = map->rings_offset,
                                  .rings_bytes = map->rings_bytes,
                                  .flags_offset = map->flags_offset,
