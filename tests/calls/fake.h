@@ -53,7 +53,7 @@ typedef struct fake {
     bool running;                               /* recorded work has not ended */
     int ends_after;                             /* so many queries, if not 0 */
     uint32_t launches_left;                     /* if not 0: launches until they fail */
-    bool lists;                                 /* short all-reduces can be parts, too */
+    bool lists;                                 /* short calls without a root can be parts, too */
     bool launches_part;                         /* a launch that fails puts some of its work on the stream */
     void (*while_settling)(shim_comm_t *);      /* what happens while a call waits for the set-up */
     ncclResult_t real_state;                    /* of every communicator: the answer of ncclCommGetAsyncError */
