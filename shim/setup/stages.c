@@ -28,6 +28,7 @@
 #include "shim/base/clock.h"
 #include "shim/comm/reap.h"
 #include "shim/setup/setup.h"
+#include "shim/setup/table_load.h"
 
 typedef struct agree {
     uint64_t pooled; /* id of the idle scratch, 0: none */
@@ -323,6 +324,8 @@ static bool try_from(shim_setup_t *setup, uint32_t attempt)
     if (setup->pooled_in != setup->memory)
         setup->pooled = 0;
     make_plan(setup);
+    if (setup->comm->rank == 0 && !setup->across && !setup->quiet)
+        shim_table_note(setup->plan);
     if (setup->request.host || setup->across || sel_plan_serves(setup->plan))
         post_offer(setup);
     else

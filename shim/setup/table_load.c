@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +20,11 @@
 #include <unistd.h>
 
 #include "selector/table_file.h"
+#include "shim/base/device.h"
+#include "shim/base/file.h"
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
+#include "shim/real/real.h"
 
 enum { TABLE_PATH_BYTES = 4096, TOLD_FAULTS = 8 };
 
@@ -183,6 +187,26 @@ static void load(void)
     }
 }
 
+/* 0: the host device, or no NCCL. */
+static uint32_t nccl_version(void)
+{
+    const shim_real_t *real = shim_host_mode() ? NULL : shim_real();
+    return real ? (uint32_t)real->version : 0;
+}
+
+static void collect_measured(const sel_file_t *file, uint32_t nranks, sel_tuned_t *tuned)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < file->measured && count < SEL_MEASURED_CLASSES; i++) {
+        sel_topology_t topology;
+        if (!sel_topology_parse(file->of[i].class_name, &topology) || topology.nranks != nranks)
+            continue;
+        tuned->measured[count] = sel_class_hash(file->of[i].class_name);
+        tuned->old |= (uint32_t)(file->of[i].nccl != nccl_version()) << count;
+        count++;
+    }
+}
+
 static void collect(uint32_t nranks, sel_tuned_t *tuned)
 {
     sel_file_t file;
@@ -202,6 +226,7 @@ static void collect(uint32_t nranks, sel_tuned_t *tuned)
     }
     tuned->link = file.link;
     tuned->host = file.host;
+    collect_measured(&file, nranks, tuned);
 }
 
 void shim_table_wanted(uint32_t nranks, uint64_t machine, sel_tuned_t *tuned)
@@ -210,4 +235,57 @@ void shim_table_wanted(uint32_t nranks, uint64_t machine, sel_tuned_t *tuned)
     pthread_once(&once, load);
     if (text)
         collect(nranks, tuned);
+}
+
+/* ---- Notes ------------------------------------------------------------------------ */
+
+/* Of the default places the last two folders are made, as `shunt tune` would; SHUNT_CACHE_DIR must be there. */
+static void make_folder(const char *folder)
+{
+    char above[TABLE_PATH_BYTES];
+    snprintf(above, sizeof(above), "%s", folder);
+    char *slash = strrchr(above, '/');
+    if (shim_settings()->cache_dir[0] != '\0' || slash == NULL)
+        return;
+    *slash = '\0';
+    (void)mkdir(above, 0755);
+    (void)mkdir(folder, 0755);
+}
+
+static void leave_note(uint64_t machine, uint32_t nranks)
+{
+    const char *why;
+    char table[TABLE_PATH_BYTES], note[TABLE_PATH_BYTES + 320], host[256] = "";
+    gethostname(host, sizeof(host) - 1);
+    if (!shim_table_path(machine, table, sizeof(table)))
+        return;
+    char *slash = strrchr(table, '/');
+    *slash = '\0';
+    make_folder(table);
+    snprintf(note, sizeof(note), "%s/" SEL_NOTE_FORMAT, table, (unsigned long long)machine, nranks, host);
+    int file = shim_file_open(note, 0, &why);
+    if (file >= 0)
+        close(file);
+}
+
+void shim_table_note(const sel_plan_t *plan)
+{
+    static atomic_uint noted; /* bit n: of n ranks */
+    const shim_settings_t *settings = shim_settings();
+    const sel_topology_t *topology = &plan->topology;
+    const bool host = sel_link_on_host(topology->link);
+    const sel_measurement_t measurement = sel_plan_measurement(plan);
+    const bool wanted = settings->tune == SHIM_TUNE_ALWAYS || (settings->tune == SHIM_TUNE_AUTO && !host);
+    if (measurement == SEL_MEASURED || settings->table[0] != '\0' || settings->algo[0] != '\0' ||
+        atomic_fetch_or(&noted, 1u << topology->nranks) >> topology->nranks & 1)
+        return;
+    char class[SEL_CLASS_BYTES];
+    sel_topology_class(topology, class);
+    shim_info("%s of class %s: %s; `shunt tune` measures it%s",
+              measurement == SEL_MEASURED_BEFORE ? "the table" : "no table", class,
+              measurement == SEL_MEASURED_BEFORE ? "was measured with another NCCL, so its rows need a larger lead"
+                                                 : "built-in rows and modest estimates decide",
+              wanted ? ", and so does the next `shunt run`, for a few seconds (SHUNT_TUNE=0: not)" : "");
+    if (wanted)
+        leave_note(topology->fingerprint, topology->nranks);
 }

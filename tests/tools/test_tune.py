@@ -163,6 +163,65 @@ def tune_check():
         expect(shunt(*case), 0, "# 0 of 2 sizes slower")
 
 
+def tune_first():
+    """A program that meets no table leaves a note; the next `shunt run` measures before its program, once."""
+
+    def start(*command, folder, **variables):
+        environment = dict(os.environ, SHUNT_CACHE_DIR=folder, SHUNT_TUNE="1", SHUNT_TIMEOUT_MS="600000", **variables)
+        return subprocess.Popen([SHUNT, *command], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+
+    def run(*command, folder, **variables):
+        process = start(*command, folder=folder, **variables)
+        out, error = process.communicate(timeout=LIMIT)
+        assert process.returncode == 0, (out, error)
+        return error
+
+    def files(folder):
+        return sorted(name.split("-")[0] for name in os.listdir(folder))
+
+    program, measuring = ("bench", "-g", "2", "-b", "1K", "-e", "1K", *QUICK), "measuring 2 GPUs once"
+    nothing = ("run", "--", "true")
+    with tempfile.TemporaryDirectory() as folder:
+        assert run(*nothing, folder=folder) == "" and files(folder) == []
+        for variables in ({"SHUNT_TUNE": "0"}, {"SHUNT_TUNE": "auto"}, {"SHUNT_ALGO": "oneshot"}):
+            expect(shunt(*program, **{"SHUNT_CACHE_DIR": folder, "SHUNT_TUNE": "1", **variables}), 0)
+            assert files(folder) == [], (variables, files(folder))
+        log = run(*program, folder=folder, SHUNT_DEBUG="info")
+        assert "no table of class host-2" in log and "`shunt tune` measures it, and so does the next `shunt run`" in log, log
+        assert files(folder) == ["wanted"], files(folder)
+        assert run("run", "--no-tune", "--", "true", folder=folder) == ""
+        assert files(folder) == ["wanted"], files(folder)
+        # Killed: neither a table nor a lock is left, so the next run measures.
+        killed = start(*nothing, folder=folder)
+        assert measuring in killed.stderr.readline()
+        killed.kill()
+        killed.communicate(timeout=LIMIT)
+        assert files(folder) == ["wanted"], files(folder)
+        # The ranks of a job: one of them measures, all start their programs.
+        ranks = [start(*nothing, folder=folder) for _ in range(8)]
+        said = [rank.communicate(timeout=LIMIT)[1] for rank in ranks]
+        assert [rank.returncode for rank in ranks] == [0] * 8 and sum(measuring in text for text in said) == 1, said
+        # On a machine that is too busy to measure anything in time, there is a line instead.
+        if files(folder) == ["table"]:
+            table = pathlib.Path(folder, NAME)
+            assert "# measured: host-2, nccl 0\n" in table.read_text()
+            run(*program, folder=folder)
+            assert files(folder) == ["table"], files(folder)
+            assert run(*nothing, folder=folder) == ""
+            table.write_text(table.read_text().replace("host-2, nccl 0", "host-2, nccl 22809"))  # another NCCL's
+            assert "was measured with another NCCL" in run(*program, folder=folder, SHUNT_DEBUG="info")
+            assert files(folder) == ["table", "wanted"], files(folder)
+        else:
+            assert files(folder) == [] and any("estimates are used" in text for text in said), said
+    # No right to write the table: a line, and the program runs.
+    with tempfile.TemporaryDirectory() as folder:
+        run(*program, folder=folder)
+        pathlib.Path(folder, NAME).mkdir()
+        error = run(*nothing, folder=folder)
+        assert "cannot be written" in error and "estimates are used" in error, error
+
+
 def tune_stops():
     """Interrupted, or at its limit, it leaves a table and says so; its ranks are gone. A machine that has no result
     by then gets longer."""
@@ -255,5 +314,5 @@ def tune_usage():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (tables, tune, tune_collectives, tune_check, tune_stops, tune_unwritable, tune_diff,
-                                      tune_plot, tune_usage)}[sys.argv[4]]()
+    {case.__name__: case for case in (tables, tune, tune_collectives, tune_check, tune_first, tune_stops,
+                                      tune_unwritable, tune_diff, tune_plot, tune_usage)}[sys.argv[4]]()

@@ -23,9 +23,10 @@
 #include "tools/base/tool.h"
 #include "tools/run/behind.h"
 #include "tools/run/report.h"
+#include "tools/tune/tune.h"
 
 static const char help[] =
-    "usage: shunt run [--audit] [--deterministic] [--report] [--] CMD [ARGUMENT...]\n\n"
+    "usage: shunt run [--audit] [--deterministic] [--no-tune] [--report] [--] CMD [ARGUMENT...]\n\n"
     "Runs CMD with Shunt's libnccl.so.2 in NCCL's place: puts it in front of LD_PRELOAD and into\n"
     "VLLM_NCCL_SO_PATH and SGLANG_NCCL_SO_PATH; an NCCL that these named becomes SHUNT_NCCL_PATH.\n\n"
     "  --audit       give Shunt also to programs that open NCCL by any other absolute path (LD_AUDIT,\n"
@@ -33,6 +34,8 @@ static const char help[] =
     "  --deterministic\n"
     "                give the same bits for the same values at every size, also where NCCL's variables pin an\n"
     "                algorithm (SHUNT_DETERMINISTIC=1)\n"
+    "  --no-tune     measure nothing (SHUNT_TUNE=0); otherwise, if a program before found no measurements of these\n"
+    "                GPUs, they are made first, once: at most 6 s for 2 GPUs, 12 s for 8\n"
     "  --report      at the end, on stderr: for each collective and size how many calls were taken or forwarded, why,\n"
     "                and what that saved, where `shunt tune` measured it on this machine (uses SHUNT_STATS)\n"
     "  --help        print this\n\n"
@@ -40,7 +43,7 @@ static const char help[] =
     "number if a signal ended CMD.\n";
 
 typedef struct options {
-    bool audit, deterministic, report;
+    bool audit, deterministic, report, no_tune;
 } options_t;
 
 /* LD_PRELOAD and LD_AUDIT split their values at colons (the first also at blanks) and have no quoting. */
@@ -269,6 +272,8 @@ static int read_options(int argc, char **argv, options_t *options)
             options->audit = true;
         } else if (strcmp(argv[at], "--deterministic") == 0) {
             options->deterministic = true;
+        } else if (strcmp(argv[at], "--no-tune") == 0) {
+            options->no_tune = true;
         } else if (strcmp(argv[at], "--report") == 0) {
             options->report = true;
         } else {
@@ -298,6 +303,9 @@ int tool_run(int argc, char **argv)
     if (options.deterministic && setenv("SHUNT_DETERMINISTIC", "1", 1) != 0) {
         perror("shunt run");
         return TOOL_FAILED;
+    }
+    if (!options.no_tune) {
+        tune_first();
     }
     return options.report ? report(argv + first, options.audit) : tool_run_command(argv + first, options.audit);
 }

@@ -92,7 +92,7 @@ static void measure_links(tuning_t *tuning)
 {
     const uint32_t count = tuning->machine->gpus.count, gpus = count < TOOL_FLOOR_GPUS ? count : TOOL_FLOOR_GPUS;
     tool_floor_t *floor = &tuning->machine->floor;
-    if (tuning->machine->host || tuning->options->check) {
+    if (tuning->machine->host || tuning->options->check || tuning->options->quick) {
         return;
     }
     if (bench_floor("tune", gpus, floor)) {
@@ -247,6 +247,30 @@ static bool passes(const tuning_t *tuning)
     printf("# %u of %u sizes slower than %.2f times the better of NCCL and the built-in table\n", slower,
            tuning->results, 1 / most);
     return slower == 0;
+}
+
+/* In the order in which a family of all sizes has them. */
+static int by_case(const void *a, const void *b)
+{
+    const tune_result_t *x = a, *y = b;
+    if (x->collective != y->collective) {
+        return x->collective < y->collective ? -1 : 1;
+    }
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+bool tune_quick(tune_options_t *options, bench_machine_t *machine)
+{
+    static tune_result_t result[ALG_COLLECTIVE_COUNT * TUNE_MOST_POINTS];
+    tuning_t tuning = {.options = options, .machine = machine, .result = result};
+    char path[PATH_MAX] = "";
+    tool_progress_open(&tuning.progress, 0);
+    tuning.progress.limit = options->limit_s;
+    tuning.progress.weight = weight_of_family(options);
+    bool done = can_write_table(&tuning) && run_family(&tuning, options->ranks);
+    tool_progress_hide(&tuning.progress);
+    qsort(result, tuning.results, sizeof result[0], by_case);
+    return done && tuning.results > 0 && write_table(&tuning, path);
 }
 
 static int conclude(const tuning_t *tuning, bool done, const char *path)
