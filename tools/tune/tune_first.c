@@ -209,6 +209,10 @@ void tune_first(void)
         }
         _exit(0);
     }
-    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+    int status = 0;
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFSIGNALED(status)) {
+        fprintf(stderr, "shunt run: measuring was ended by signal %d; estimates are used\n", WTERMSIG(status));
     }
 }
