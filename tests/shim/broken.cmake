@@ -32,7 +32,5 @@ add_broken(unheard memory_fails "const int error = read_all(job, STAGE_OPENED, s
 # Each rank judges by itself.
 add_broken(own_verdict memory_fails "const int error = read_all(job, STAGE_OPENED, sizeof(int32_t), NULL)"
   "const int error = alg_scratch_piece_armed(job->comm->scratch, job->piece) == 1 ? 0 : -EIO")
-# A rank that has left does not say so.
-add_broken(silent a_rank_ends "if (!net_is_met(&key) || net_join" "if (!net_is_met(&key) || true || net_join")
 # A resume that brings the first piece alone.
 add_broken(half_resumed suspends "    } else if (job->pieces) {" "    } else if (false) {")
