@@ -29,7 +29,7 @@ struct shim_record {
     record_wait_t wait[RECORD_WAITS];
     uint64_t entries;                 /* at the last look */
     uint64_t compared[ALG_MAX_RANKS]; /* collectives */
-    bool told;                        /* of a mismatch */
+    uint64_t differs_ns;              /* since when ranks are known to call different things; 0: not known */
     atomic_bool mismatched;
 };
 

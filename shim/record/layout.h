@@ -86,7 +86,7 @@ typedef struct record_slot {
     _Alignas(64) _Atomic uint64_t wait_id; /* what its kernels wait in; 0: nothing is known to wait */
     _Atomic uint64_t wait_epoch;
     _Atomic uint64_t wait_ns;  /* how long, while the process ran */
-    _Atomic uint64_t mismatch; /* this rank has failed its communicator, since ranks called different things */
+    _Atomic uint64_t mismatch; /* ranks have called different things, and it has been reported */
 } record_slot_t;
 
 /* Page 0. */

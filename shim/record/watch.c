@@ -334,12 +334,11 @@ static bool find_difference(shim_record_t *record, uint32_t reference, uint32_t 
     uint64_t *done = &record->compared[rank == record->about.rank ? reference : rank];
     if (last > *done + RECORD_CALLS)
         *done = last - RECORD_CALLS; /* older entries are gone */
-    while (*done < last) {
+    for (; *done < last; ++*done) {
         const bool both =
             record_find(a, RECORD_COLLECTIVE, *done + 1, one) && record_find(b, RECORD_COLLECTIVE, *done + 1, other);
         if (!both && *done + 1 == last)
             return false; /* perhaps it is being written */
-        ++*done;
         if (both && !record_agree(one, other))
             return record_comparable(a, b);
     }
@@ -376,28 +375,29 @@ static void report_difference(shim_record_t *record, uint32_t reference, uint32_
              reference, first.pid, called, rank, second.pid, other_called, report.line);
 }
 
-/* The reference reports; else, where its process cannot, the other one. */
-static bool reports_difference(const shim_record_t *record, uint32_t reference)
-{
-    const record_view_t *view = &record->peer[reference];
-    return reference == record->about.rank || record_process_state(view->pid, view->start_ticks) != RECORD_RUNS;
-}
-
+/* One rank reports: the reference, whose calls fail only then, so that it still finds the difference. Any other rank
+ * waits for its report, unless the reference's process does not run, or has found nothing for long: it may be unable to
+ * read the other's record. */
 static void note_difference(shim_record_t *record, uint32_t reference, uint32_t rank, const record_made_t *one,
                             const record_made_t *other)
 {
-    if (!record->told && reports_difference(record, reference))
+    const record_view_t *view = &record->peer[reference];
+    const record_slot_t *slot = readable(view);
+    const bool reported = reference != record->about.rank && slot && atomic_load(&slot->mismatch) != 0;
+    record->differs_ns = record->differs_ns ? record->differs_ns : g_clock_ns;
+    if (!reported && reference != record->about.rank && g_clock_ns - record->differs_ns < WATCHER_MS * MS_NS &&
+        record_process_state(view->pid, view->start_ticks) == RECORD_RUNS)
+        return;
+    if (!reported)
         report_difference(record, reference, rank, one, other);
-    record->told = true;
-    if (shim_settings()->mismatch_error)
-        atomic_store(&record->slot->mismatch, 1);
+    atomic_store(&record->slot->mismatch, 1);
 }
 
 static void compare(shim_record_t *record)
 {
     record_made_t one, other;
     const uint32_t reference = reference_of(record);
-    for (uint32_t r = reference + 1; r < record->about.nranks; r++) {
+    for (uint32_t r = reference + 1; r < record->about.nranks && atomic_load(&record->slot->mismatch) == 0; r++) {
         const bool mine = reference == record->about.rank || r == record->about.rank;
         if (mine && find_difference(record, reference, r, &one, &other))
             note_difference(record, reference, r, &one, &other);
@@ -408,9 +408,9 @@ static void compare(shim_record_t *record)
 static bool has_failed(shim_record_t *record)
 {
     bool any = false;
-    for (uint32_t r = 0; shim_settings()->mismatch_error && r < record->about.nranks; r++) {
+    for (uint32_t r = 0; shim_settings()->mismatch_error && !any && r < record->about.nranks; r++) {
         const record_slot_t *peer = readable(&record->peer[r]);
-        any = any || (peer && atomic_load(&peer->mismatch) != 0);
+        any = peer && atomic_load(&peer->mismatch) != 0;
     }
     if (!any)
         return false;
