@@ -24,7 +24,7 @@
 template <class A, class P, bool WHOLE, bool EACH> static kernel_t<P> move_kernel_of_ranks(uint32_t nranks)
 {
     switch (nranks) {
-#ifdef __CUDACC__
+#if defined(__CUDACC__) && !defined(ALG_FEW_KERNELS)
     case 2:
         return move_kernel<A, P, 2, WHOLE, EACH>;
     case 3:
@@ -63,7 +63,7 @@ template <class A, class P> constexpr int reduce_kernel_ranks(int nranks)
 template <class A, class P, int TYPE, int OPS, bool WHOLE> static kernel_t<P> reduce_kernel_of_ranks(uint32_t nranks)
 {
     switch (nranks) {
-#ifdef __CUDACC__
+#if defined(__CUDACC__) && !defined(ALG_FEW_KERNELS)
     case 2:
         return reduce_kernel<A, P, TYPE, OPS, reduce_kernel_ranks<A, P>(2), WHOLE>;
     case 3:
@@ -82,10 +82,10 @@ template <class A, class P, int TYPE, int OPS> static kernel_t<P> reduce_kernel_
                  : reduce_kernel_of_ranks<A, P, TYPE, OPS, false>(nranks);
 }
 
-#if defined(__CUDACC__) && !defined(ALG_ONE_TYPE) && !defined(ALG_ALL_TYPES)
+#if defined(__CUDACC__) && !defined(ALG_ONE_TYPE) && !defined(ALG_FEW_KERNELS)
 /* CUDA: a file that reduces is compiled once for each type, with ALG_ONE_TYPE, where this is defined for that type, and
  * once without: one compilation of all kernels would take minutes. Unoptimised it does not, so the preset quick
- * compiles a file once, with ALG_ALL_TYPES. */
+ * compiles a file once, with ALG_FEW_KERNELS. */
 template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole);
 #else
 template <class A, class P, int TYPE> kernel_t<P> reduce_kernel_of_type(int ops, uint32_t nranks, bool whole)
