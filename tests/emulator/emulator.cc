@@ -21,7 +21,7 @@
 #include "copies.h"
 #include "streams.h"
 
-enum { WARP = 32, STACK_BYTES = 48 << 10, MOST_STORES = 24, STEP_NS = 100, LATE = 256, SHARED_PAD = 16 };
+enum { WARP = 32, STACK_BYTES = 48 << 10, COLOURS = 64, MOST_STORES = 24, STEP_NS = 100, LATE = 256, SHARED_PAD = 16 };
 
 typedef enum kind { STORE, ADD, OR } kind_t;
 
@@ -46,19 +46,19 @@ typedef struct meeting {
     bool left;  /* one of its lanes, before the end */
 } meeting_t;
 
+/* What each switch touches comes first, side by side. */
 typedef struct fiber {
-    emulator_lane_t lane;
-    grid *its_grid;
-    block *its_block;
-    char *stack;
-    ucontext_t begin;
     jmp_buf at;
     state_t state;
     bool begun, let_in;
+    bool listed;    /* among those with stores, though there may be none left */
     uint32_t index; /* among those that run */
     uint32_t warp_meets, block_meets, met;
-    bool listed; /* among those with stores, though there may be none left */
     uint32_t stores;
+    block *its_block;
+    emulator_lane_t lane;
+    grid *its_grid;
+    char *stack;
     pending_t store[MOST_STORES];
 } fiber_t;
 
@@ -193,8 +193,10 @@ static void open_meeting(block *b, meeting_t *m, int of, uint32_t warp)
 {
     const uint32_t value = m->value;
     m->waiting = 0;
-    for (fiber_t *f : b->fibers) {
-        if (of == EMULATOR_WARP ? f->state == MEETS_WARP && f->lane.thread / WARP == warp : f->state == MEETS_BLOCK) {
+    const size_t all = b->fibers.size(), first = of == EMULATOR_WARP ? warp * WARP : 0;
+    for (size_t i = first; i < (of == EMULATOR_WARP ? std::min(first + WARP, all) : all); i++) {
+        fiber_t *f = b->fibers[i];
+        if (f->state == (of == EMULATOR_WARP ? MEETS_WARP : MEETS_BLOCK)) {
             f->met = value;
             ++*(of == EMULATOR_WARP ? &f->warp_meets : &f->block_meets);
             run_again(f);
@@ -250,16 +252,19 @@ static char *take_stack(void)
     return stack;
 }
 
+/* Stacks end in different sets of the caches: what all lanes use lies at their ends. */
 static void begin_fiber(fiber_t *f)
 {
+    static ucontext_t begin;
+    static size_t colour;
     f->begun = true;
     f->stack = take_stack();
-    getcontext(&f->begin);
-    f->begin.uc_stack.ss_sp = f->stack;
-    f->begin.uc_stack.ss_size = STACK_BYTES;
-    f->begin.uc_link = NULL;
-    makecontext(&f->begin, fiber_main, 0);
-    setcontext(&f->begin);
+    getcontext(&begin);
+    begin.uc_stack.ss_sp = f->stack;
+    begin.uc_stack.ss_size = STACK_BYTES - colour++ % COLOURS * 128;
+    begin.uc_link = NULL;
+    makecontext(&begin, fiber_main, 0);
+    setcontext(&begin);
 }
 
 static void run_fiber(fiber_t *f)
