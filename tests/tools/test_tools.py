@@ -62,9 +62,10 @@ def usage():
         (("nonsense",), "nonsense"),
         (("bench", "-q"), "-q"),
         (("bench", "-b", "8", "-t", "2"), "no option -t: every rank is a process"),
-        (("bench", "-c", "0"), "no option -c: use --check"),
-        (("bench", "-G", "10"), "no option -G: use --graph"),
-        (("bench", "-r", "1"), "no option -r: use --root"),
+        (("bench", "-c", "x"), "-c x: a number"),
+        (("bench", "-G", "-1"), "-G -1: a number"),
+        (("bench", "-r", "x"), "--root x"),
+        (("bench", "--csv", "-", "--json", "-"), "cannot both go to standard output"),
         (("bench", "-z", "1"), "no option -z: use --host-time"),
         (("bench", "-i", "8"), "no option -i: sizes are multiplied"),
         (("bench", "-m", "2"), "no option -m: calls are not grouped"),
@@ -194,8 +195,8 @@ def options():
         known |= set(re.findall(r'strcmp\(argv\[\w+\], "(--[a-z-]+)"\)', text)) | {"--help"}
         told = set(re.findall(r"^  (--[a-z-]+)", help_text, re.MULTILINE))
         assert told == known, (command, told ^ known)
-        letters = set(re.findall(r"([a-z]):", "".join(re.findall(r'getopt_long\(argc, argv, ":([a-z:]*)"', text))))
-        assert set(re.findall(r"^  -([a-z]) ", help_text, re.MULTILINE)) == letters, (command, letters)
+        letters = set(re.findall(r"([a-zA-Z]):", "".join(re.findall(r'getopt_long\(argc, argv, ":([a-zA-Z:]*)"', text))))
+        assert set(re.findall(r"^  -([a-zA-Z]) ", help_text, re.MULTILINE)) == letters, (command, letters)
     version = shunt("--version").stdout.split()[1]
     numbers = re.findall(r"^#define SHUNT_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)", pathlib.Path(
         SOURCE, "include/shunt.h").read_text(), re.MULTILINE)
@@ -321,11 +322,35 @@ def bench_files():
         whole = json.loads(pathlib.Path(tree).read_text())
         assert [row["bytes"] for row in whole["rows"]] == [1024, 2048, 4096], whole
         assert whole["rows"][0]["nccl_us"] is None and whole["command"] == facts["command"], whole
+        usual = ("bench", "-g", "2", "-b", "1K", "-e", "2K", "-f", "2", "-n", "3", "-c", "1", "-G", "0")
+        done = expect(shunt(*usual, "--csv", "-"), 0)
+        lines = [line for line in done.stdout.splitlines() if line[0] != "#"]
+        assert len(lines) == 3 and all(line.count(",") == 14 for line in lines), done
+        assert "Avg bus bandwidth" in done.stderr, done
+        done = expect(shunt(*usual, "--json", "-"), 0)
+        assert [row["bytes"] for row in json.loads(done.stdout)["rows"]] == [1024, 2048], done
+        interrupted_json(f"{folder}/part.json")
     for arguments in ((), ("--csv", "/dev/full")):  # a row not written is a fault, of the table on stdout too
         with open("/dev/full" if not arguments else os.devnull, "wb") as out:
             done = subprocess.run([SHUNT, "bench", "-g", "2", "-b", "1K", "-e", "1K", "-n", "1", *arguments], stdout=out,
                                   stderr=subprocess.PIPE, text=True, timeout=LIMIT)
         assert done.returncode == 1 and "could not be written whole" in done.stderr, (arguments, done)
+
+
+def interrupted_json(path):
+    """A run that ends early leaves the rows so far."""
+    parent = subprocess.Popen([SHUNT, "bench", "-g", "2", "-b", "1K", "-e", "1G", "-f", "2", "-n", "3", "--json", path],
+                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + LIMIT
+    while time.monotonic() < end:
+        text = pathlib.Path(path).read_text() if os.path.exists(path) else ""
+        if text.count('"bytes"') >= 2:
+            break
+        time.sleep(0.05)
+    parent.send_signal(signal.SIGINT)
+    assert parent.wait(timeout=LIMIT) != 0
+    rows = json.loads(pathlib.Path(path).read_text())["rows"]
+    assert [row["bytes"] for row in rows[:2]] == [1024, 2048], rows
 
 
 def trace():

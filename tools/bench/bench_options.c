@@ -39,13 +39,16 @@ const char bench_help[] =
     "  --roots       allgather by broadcasts, reducescatter by reduces, in a group: one of each root\n"
     "  --skew        all buffers one element off alignment, and one element fewer\n"
     "  --check 0|1   compare every element with the expected one, and the ranks' bits (default 1)\n"
-    "  --csv FILE    write the rows as CSV\n"
-    "  --json FILE   write the rows as JSON\n"
+    "  --csv FILE    write the rows as CSV; to standard output with -, and the table to standard error\n"
+    "  --json FILE   write the rows as JSON; likewise\n"
     "  --no-nccl     do not measure the real NCCL\n"
     "  --floor       measure what this machine's links and launches allow, and print each time's ratio to that\n"
     "  --host-time   measure what a call costs the host, and a launch of an empty kernel in its place\n"
     "  --beside      measure the calls beside matrix products, too: milliseconds until both have ended\n"
     "  --choose      measure how long the library takes to choose what to do with a call (choice_ns)\n"
+    "  -c N          as in nccl-tests: 0 is --check 0\n"
+    "  -G N          as in nccl-tests: --graph unless N is 0\n"
+    "  -r N          as in nccl-tests: --root N\n"
     "  --help        print this\n\n"
     "Columns: us is the time of the slowest rank, the median over the rounds; algbw is bytes over time in GB/s; busbw\n"
     "is algbw times 2(n-1)/n for allreduce, 1 for reduce, broadcast and sendrecv, else (n-1)/n; ratio is NCCL's time\n"
@@ -176,6 +179,15 @@ static int check_option(const char *text, bool *check)
     return TOOL_OK;
 }
 
+/* As in nccl-tests: a number, where 0 is off. */
+static int switch_option(const char *name, const char *text, bool *value)
+{
+    uint32_t number = 0;
+    const int fault = number_option(name, text, 0, 100000, &number);
+    *value = number != 0;
+    return fault;
+}
+
 static int one_option(bench_options_t *options, int option)
 {
     switch (option) {
@@ -197,6 +209,12 @@ static int one_option(bench_options_t *options, int option)
         return type_option(optarg, &options->type);
     case 'o':
         return op_option(optarg, &options->op);
+    case 'c':
+        return switch_option("-c", optarg, &options->check);
+    case 'G':
+        return switch_option("-G", optarg, &options->graph);
+    case 'r':
+        return root_option(optarg, &options->root);
     case OPTION_COLLECTIVE:
         return collective_option(optarg, &options->collective);
     case OPTION_ROOT:
@@ -267,12 +285,6 @@ static const char *instead_of(int letter)
     switch (letter) {
     case 't':
         return "every rank is a process with one GPU: use -g";
-    case 'c':
-        return "use --check";
-    case 'G':
-        return "use --graph";
-    case 'r':
-        return "use --root";
     case 'z':
         return "use --host-time, its sync_us is a call and a wait";
     case 'i':
@@ -301,6 +313,11 @@ static int refused(int option, int argc, char **argv)
     return tool_usage("bench", "option %s %s", word, fault);
 }
 
+bool bench_is_stdout(const char *path)
+{
+    return path != NULL && strcmp(path, "-") == 0;
+}
+
 int bench_options_parse(bench_options_t *options, int argc, char **argv)
 {
     memset(options, 0, sizeof *options);
@@ -313,7 +330,8 @@ int bench_options_parse(bench_options_t *options, int argc, char **argv)
     keep_line(options, argc, argv); /* before getopt reorders the arguments */
     opterr = 0;
     int option;
-    while (fault == TOOL_OK && (option = getopt_long(argc, argv, ":b:e:f:g:n:w:d:o:h", long_options, NULL)) != -1) {
+    while (fault == TOOL_OK &&
+           (option = getopt_long(argc, argv, ":b:e:f:g:n:w:d:o:c:G:r:h", long_options, NULL)) != -1) {
         if (option == '?' || option == ':') {
             return refused(option, argc, argv);
         }
@@ -324,6 +342,9 @@ int bench_options_parse(bench_options_t *options, int argc, char **argv)
     }
     if (fault == TOOL_OK && options->host_time && options->graph) {
         fault = tool_usage("bench", "--host-time is about eager calls, not about --graph");
+    }
+    if (fault == TOOL_OK && bench_is_stdout(options->csv) && bench_is_stdout(options->json)) {
+        fault = tool_usage("bench", "--csv - and --json - cannot both go to standard output");
     }
     const alg_collective_t collective = (alg_collective_t)options->collective;
     if (fault == TOOL_OK && options->in_place && options->collective >= 0 && !bench_has_place(collective)) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_report.c - the table on stdout, and the same rows as CSV and JSON.
+ * bench_report.c - the table on stdout, and the same rows as CSV and JSON. If one of these goes to stdout (`-`), the
+ * table goes to stderr. A JSON file is whole after every row, so an interrupted run leaves a valid one.
  *
  * CSV: first lines that begin with '#': "# name: value" for hardware (GPU name
  * and count, or host), driver, cuda, nccl, multicast (what NCCL_NVLS_ENABLE says of
@@ -48,9 +49,12 @@
 #include "tools/base/progress.h"
 #include "tools/bench/bench.h"
 
+#define JSON_END "\n ]\n}\n"
+
 struct bench_report {
     const bench_options_t *options;
     const tool_floor_t *floor;
+    FILE *table;
     FILE *csv;  /* NULL: not wanted */
     FILE *json; /* NULL: not wanted */
     uint32_t rows;
@@ -212,10 +216,21 @@ static bool shown(const bench_options_t *options, uint32_t column)
     }
 }
 
-static void table_cell(uint32_t column, const char *text)
+static void table_cell(FILE *table, uint32_t column, const char *text)
 {
     if (columns[column].width > 0) {
-        printf(" %*s", columns[column].width, text[0] != '\0' ? text : "-");
+        fprintf(table, " %*s", columns[column].width, text[0] != '\0' ? text : "-");
+    }
+}
+
+/* Write the end, and come back to before it. Not on stdout, which may be a pipe, or be appended to. */
+static void end_json(FILE *json)
+{
+    const long at = json == stdout ? -1 : ftell(json);
+    if (at >= 0) {
+        fputs(JSON_END, json);
+        fflush(json);
+        fseek(json, at, SEEK_SET);
     }
 }
 
@@ -223,7 +238,7 @@ static void heads(const bench_report_t *report, const fact_t facts[FACTS])
 {
     for (int i = 0; i < FACTS; i++) {
         if (facts[i].value[0] != '\0') {
-            comment(stdout, &facts[i]);
+            comment(report->table, &facts[i]);
             if (report->csv != NULL) {
                 comment(report->csv, &facts[i]);
             }
@@ -233,22 +248,23 @@ static void heads(const bench_report_t *report, const fact_t facts[FACTS])
             json_string(report->json, facts[i].value);
         }
     }
-    printf("# %s, %s of place, times in microseconds, bandwidths in GB/s\n#",
-           report->options->graph ? "graph" : "eager", report->options->in_place ? "in" : "out");
+    fprintf(report->table, "# %s, %s of place, times in microseconds, bandwidths in GB/s\n#",
+            report->options->graph ? "graph" : "eager", report->options->in_place ? "in" : "out");
     for (uint32_t i = 0; i < COLUMNS; i++) {
         if (shown(report->options, i)) {
-            table_cell(i, columns[i].name);
+            table_cell(report->table, i, columns[i].name);
             if (report->csv != NULL) {
                 fprintf(report->csv, "%s%s", i == 0 ? "" : ",", columns[i].name);
             }
         }
     }
-    printf("\n");
+    fprintf(report->table, "\n");
     if (report->csv != NULL) {
         fprintf(report->csv, "\n");
     }
     if (report->json != NULL) {
         fprintf(report->json, ",\n \"rows\": [");
+        end_json(report->json);
     }
 }
 
@@ -258,7 +274,7 @@ static bool open_file(const char *path, FILE **file)
     if (path == NULL) {
         return true;
     }
-    *file = fopen(path, "we");
+    *file = bench_is_stdout(path) ? stdout : fopen(path, "we");
     if (*file == NULL) {
         fprintf(stderr, "shunt bench: %s: %s\n", path, strerror(errno));
     }
@@ -278,6 +294,7 @@ bench_report_t *bench_report_open(const bench_options_t *options, const bench_ma
     }
     report->options = options;
     report->floor = &machine->floor;
+    report->table = bench_is_stdout(options->csv) || bench_is_stdout(options->json) ? stderr : stdout;
     if (!open_file(options->csv, &report->csv)) {
         goto free_report;
     }
@@ -292,7 +309,7 @@ bench_report_t *bench_report_open(const bench_options_t *options, const bench_ma
     return report;
 
 close_csv:
-    if (report->csv != NULL) {
+    if (report->csv != NULL && report->csv != stdout) {
         fclose(report->csv);
     }
 free_report:
@@ -387,13 +404,13 @@ void bench_report_row(bench_report_t *report, const bench_row_t *row)
     cells_t cells = {.filled = 0};
     fill_cells(report->options, report->floor, row, &cells);
     tool_progress_hide(&report->progress); /* both may be on one terminal */
-    printf(" ");
+    fprintf(report->table, " ");
     for (uint32_t i = 0; i < COLUMNS; i++) {
         const char *text = cells.text[i];
         if (!shown(report->options, i)) {
             continue;
         }
-        table_cell(i, text);
+        table_cell(report->table, i, text);
         if (report->csv != NULL) {
             fprintf(report->csv, "%s%s", i == 0 ? "" : ",", text);
         }
@@ -406,13 +423,15 @@ void bench_report_row(bench_report_t *report, const bench_row_t *row)
             }
         }
     }
-    printf("\n");
-    fflush(stdout);
+    fprintf(report->table, "\n");
+    fflush(report->table);
     if (report->csv != NULL) {
         fprintf(report->csv, "\n");
+        fflush(report->csv);
     }
     if (report->json != NULL) {
         fputc('}', report->json);
+        end_json(report->json);
     }
     report->rows++;
     report->busbw += row->seconds > 0 ? (double)row->bytes / row->seconds * 1e-9 *
@@ -437,18 +456,18 @@ static bool close_file(FILE *file, const char *path)
         return true;
     }
     const bool whole = ferror(file) == 0;
-    return told_whole(fclose(file) == 0 && whole, path);
+    return told_whole((file == stdout ? fflush(file) : fclose(file)) == 0 && whole, path);
 }
 
 /* The last lines, as readers of nccl-tests' output look for them. */
 static void print_summary(const bench_report_t *report)
 {
     if (report->options->check && report->rows > 0) {
-        printf("# Out of bounds values : %llu %s\n", (unsigned long long)report->wrong,
-               report->wrong == 0 ? "OK" : "FAILED");
+        fprintf(report->table, "# Out of bounds values : %llu %s\n", (unsigned long long)report->wrong,
+                report->wrong == 0 ? "OK" : "FAILED");
     }
     if (report->rows > 0) {
-        printf("# Avg bus bandwidth    : %.3f\n", report->busbw / report->rows);
+        fprintf(report->table, "# Avg bus bandwidth    : %.3f\n", report->busbw / report->rows);
     }
 }
 
@@ -457,11 +476,11 @@ bool bench_report_close(bench_report_t *report)
     tool_progress_hide(&report->progress);
     print_summary(report);
     if (report->json != NULL) {
-        fprintf(report->json, "\n ]\n}\n");
+        fputs(JSON_END, report->json);
     }
     bool whole = close_file(report->csv, report->options->csv);
     whole = close_file(report->json, report->options->json) && whole;
-    whole = told_whole(fflush(stdout) == 0 && ferror(stdout) == 0, "the table") && whole;
+    whole = told_whole(fflush(report->table) == 0 && ferror(report->table) == 0, "the table") && whole;
     free(report);
     return whole;
 }
