@@ -19,6 +19,7 @@
 
 #include "shim/comm/grow.h"
 #include "shim/comm/reap.h"
+#include "tests/support/scaled.h"
 
 #ifndef ROUNDS
 #define ROUNDS 30
@@ -216,7 +217,7 @@ static void draw_asks(world_t *w)
 static void any_order(void **state)
 {
     (void)state;
-    for (uint64_t round = 0; round < ROUNDS; round++) {
+    for (uint64_t round = 0; round < (uint64_t)scaled(ROUNDS); round++) {
         world_t w;
         make_world(&w, round);
         draw_asks(&w);
@@ -231,7 +232,7 @@ static void any_order(void **state)
 static void memory_fails(void **state)
 {
     (void)state;
-    for (uint64_t round = 0; round < ROUNDS; round++) {
+    for (uint64_t round = 0; round < (uint64_t)scaled(ROUNDS); round++) {
         world_t w;
         make_world(&w, round + 1000);
         draw_asks(&w);
@@ -250,7 +251,7 @@ static void a_rank_ends(void **state)
 {
     (void)state;
     const time_t begin = time(NULL);
-    for (uint64_t round = 0; round < ROUNDS / 2; round++) {
+    for (uint64_t round = 0; round < (uint64_t)scaled(ROUNDS / 2); round++) {
         world_t w;
         make_world(&w, round + 2000);
         draw_asks(&w);
@@ -283,7 +284,7 @@ static void *suspend_and_resume(void *argument)
 static void suspends(void **state)
 {
     (void)state;
-    for (uint64_t round = 0; round < ROUNDS; round++) {
+    for (uint64_t round = 0; round < (uint64_t)scaled(ROUNDS); round++) {
         world_t w;
         make_world(&w, round + 3000);
         draw_asks(&w);
