@@ -26,14 +26,14 @@ template <class A, class P, bool WHOLE, bool EACH> static kernel_t<P> move_kerne
     switch (nranks) {
 #if defined(__CUDACC__) && !defined(ALG_FEW_KERNELS)
     case 2:
-        return move_kernel<A, P, 2, WHOLE, EACH>;
+        return ncclKernel_shunt_move<A, P, 2, WHOLE, EACH>;
     case 3:
-        return move_kernel<A, P, 3, WHOLE, EACH>;
+        return ncclKernel_shunt_move<A, P, 3, WHOLE, EACH>;
 #endif
     case 4:
-        return move_kernel<A, P, 4, WHOLE, EACH>;
+        return ncclKernel_shunt_move<A, P, 4, WHOLE, EACH>;
     default:
-        return move_kernel<A, P, ALG_MAX_RANKS, WHOLE, EACH>;
+        return ncclKernel_shunt_move<A, P, ALG_MAX_RANKS, WHOLE, EACH>;
     }
 }
 
@@ -65,14 +65,14 @@ template <class A, class P, int TYPE, int OPS, bool WHOLE> static kernel_t<P> re
     switch (nranks) {
 #if defined(__CUDACC__) && !defined(ALG_FEW_KERNELS)
     case 2:
-        return reduce_kernel<A, P, TYPE, OPS, reduce_kernel_ranks<A, P>(2), WHOLE>;
+        return ncclKernel_shunt_reduce<A, P, TYPE, OPS, reduce_kernel_ranks<A, P>(2), WHOLE>;
     case 3:
-        return reduce_kernel<A, P, TYPE, OPS, reduce_kernel_ranks<A, P>(3), WHOLE>;
+        return ncclKernel_shunt_reduce<A, P, TYPE, OPS, reduce_kernel_ranks<A, P>(3), WHOLE>;
 #endif
     case 4:
-        return reduce_kernel<A, P, TYPE, OPS, reduce_kernel_ranks<A, P>(4), WHOLE>;
+        return ncclKernel_shunt_reduce<A, P, TYPE, OPS, reduce_kernel_ranks<A, P>(4), WHOLE>;
     default:
-        return reduce_kernel<A, P, TYPE, OPS, ALG_MAX_RANKS, WHOLE>;
+        return ncclKernel_shunt_reduce<A, P, TYPE, OPS, ALG_MAX_RANKS, WHOLE>;
     }
 }
 

@@ -16,7 +16,7 @@ template <class P> using kernel_t = void (*)(alg_team_t, P);
 
 template <class A, class P, int TYPE, int OPS, int N, bool WHOLE>
 __global__ void __launch_bounds__(grid_most_threads<A>(N), BLOCKS_A_MULTIPROCESSOR<A, N>)
-    reduce_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ P what)
+    ncclKernel_shunt_reduce(const __grid_constant__ alg_team_t team, const __grid_constant__ P what)
 {
     lane_t lane = lane_here();
     const auto &call = kernel_call_of(what, lane);
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(grid_most_threads<A>(N), BLOCKS_A_MULTIPROCESS
 
 template <class A, class P, int N, bool WHOLE, bool EACH>
 __global__ void __launch_bounds__(grid_most_threads<A>(N), BLOCKS_A_MULTIPROCESSOR<A, N>)
-    move_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ P what)
+    ncclKernel_shunt_move(const __grid_constant__ alg_team_t team, const __grid_constant__ P what)
 {
     lane_t lane = lane_here();
     const auto &call = kernel_call_of(what, lane);

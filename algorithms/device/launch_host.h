@@ -14,14 +14,14 @@
 template <class P> using kernel_t = void (*)(lane_t, const alg_team_t &, const P &);
 
 template <class A, class P, int TYPE, int OPS, int N, bool WHOLE>
-static void reduce_kernel(lane_t lane, const alg_team_t &team, const P &what)
+static void ncclKernel_shunt_reduce(lane_t lane, const alg_team_t &team, const P &what)
 {
     const auto &call = kernel_call_of(what, lane);
     A::template run<TYPE, OPS, N, WHOLE>(lane, team, call);
 }
 
 template <class A, class P, int N, bool WHOLE, bool EACH>
-static void move_kernel(lane_t lane, const alg_team_t &team, const P &what)
+static void ncclKernel_shunt_move(lane_t lane, const alg_team_t &team, const P &what)
 {
     const auto &call = kernel_call_of(what, lane);
     A::template run<N, WHOLE, EACH>(lane, team, call);

@@ -136,12 +136,13 @@ static_assert(sizeof(alg_team_t) + sizeof(messages<PAIRS_MANY>) <= 4096, "too ma
 
 template <class A, int MOST>
 __global__ void __launch_bounds__(PAIRS_MOST_THREADS, 1)
-    pairs_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ messages<MOST> m)
+    ncclKernel_shunt_pairs(const __grid_constant__ alg_team_t team, const __grid_constant__ messages<MOST> m)
 {
     A::template run<MOST>(lane_here(), team, m);
 }
 #else
-template <class A, int MOST> static void pairs_kernel(lane_t lane, const alg_team_t &team, const messages<MOST> &m)
+template <class A, int MOST>
+static void ncclKernel_shunt_pairs(lane_t lane, const alg_team_t &team, const messages<MOST> &m)
 {
     A::template run<MOST>(lane, team, m);
 }
@@ -151,20 +152,20 @@ template <class A, int MOST> static void pairs_kernel(lane_t lane, const alg_tea
 template <int MOST> static kernel_t<messages<MOST>> pairs_kernel_of(uint32_t batch, uint32_t rows)
 {
     if (batch > 0 && batch < rows)
-        return pairs_kernel<pairs_alone<RING_BATCH, true>, MOST>;
+        return ncclKernel_shunt_pairs<pairs_alone<RING_BATCH, true>, MOST>;
     switch (batch) {
     case 0:
-        return pairs_kernel<pairs_mixed, MOST>;
+        return ncclKernel_shunt_pairs<pairs_mixed, MOST>;
     case 1:
-        return pairs_kernel<pairs_alone<1, false>, MOST>;
+        return ncclKernel_shunt_pairs<pairs_alone<1, false>, MOST>;
 #ifdef __CUDACC__
     case 2:
-        return pairs_kernel<pairs_alone<2, false>, MOST>;
+        return ncclKernel_shunt_pairs<pairs_alone<2, false>, MOST>;
     case 4:
-        return pairs_kernel<pairs_alone<4, false>, MOST>;
+        return ncclKernel_shunt_pairs<pairs_alone<4, false>, MOST>;
 #endif
     default:
-        return pairs_kernel<pairs_alone<RING_BATCH, false>, MOST>;
+        return ncclKernel_shunt_pairs<pairs_alone<RING_BATCH, false>, MOST>;
     }
 }
 
@@ -207,7 +208,7 @@ static int pairs_launch(const alg_team_t *team, const alg_call_t *call, const me
     pairs_grid(f.items, &blocks, &threads);
     const uint32_t workers = blocks * (threads / 32);
     const size_t kept = (f.items + workers - 1) / workers * (threads / 32) * sizeof(progress_t);
-    kernel_t<messages<MOST>> kernel = pairs_kernel<pairs_mixed, MOST>;
+    kernel_t<messages<MOST>> kernel = ncclKernel_shunt_pairs<pairs_mixed, MOST>;
     if constexpr (MOST == PAIRS_FEW)
         kernel = pairs_kernel_of<MOST>(pairs_batch(m, f, workers), f.rows);
     return launch_grid(kernel, team, m, blocks, threads, kept, stream);
@@ -239,9 +240,9 @@ static int pairs_launch_listed(const alg_team_t *team, const alg_call_t *call, v
 template <int MOST> static int pairs_preload_mixed(void)
 {
     const uint32_t most = PAIRS_MOST_ITEMS + PAIRS_MOST_THREADS / 32 - 1;
-    return (int)cudaFuncSetAttribute(pairs_kernel<pairs_mixed, MOST>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     most * sizeof(progress_t)) |
-           launch_preload(pairs_kernel<pairs_mixed, MOST>);
+    return (int)cudaFuncSetAttribute(ncclKernel_shunt_pairs<pairs_mixed, MOST>,
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize, most * sizeof(progress_t)) |
+           launch_preload(ncclKernel_shunt_pairs<pairs_mixed, MOST>);
 }
 
 #endif

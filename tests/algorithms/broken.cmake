@@ -150,7 +150,7 @@ endfunction()
 
 # What a race that is let happen shows: wrong data, or a call that some rank ends, since what it waits for was overwritten or
 # never comes. Which of them it is, and on which rank, is up to the schedule. A crash is none of them.
-set(lost "((element|byte) [0-9]+ |averaged to |is wrong|: status [1-9])")
+set(lost "((element|byte) [0-9]+ |averaged to |is wrong|of a stopped group|: status [1-9])")
 set(wrong "(element|byte) [0-9]+ ")
 if(SHUNT_SANITIZE STREQUAL "")
   # Stores to the host's memory arrive late and in any order: kernels rely on no more order than PCIe gives. (Not under the

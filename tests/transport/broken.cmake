@@ -66,11 +66,11 @@ add_broken(early_flag network sockets.c
   "if (in_head && link->got == head &&
       (!is_sound(network, peer) || (network->landing.flags[peer] = link->head.flag, false)))")
 # Two threads that read from one connection.
-breaks(a_second_thread_may_read "(pattern.p, rank, step, i.|is_through.network)")
+breaks(a_second_thread_may_read "(pattern.p, rank, step, [bi].|is_through.network)")
 add_broken(two_readers network network.c
   "return !atomic_flag_test_and_set_explicit(&network->reads, memory_order_acquire)" "return true")
 # One that reads from a connection while another one ends it.
-breaks(a_cut_is_seen_by_both "0xa != 0")
+breaks(a_cut_is_seen_by_both "0x[1-9a] != 0")
 add_broken(early_close network network.c "    take_turn(network)" "    (void)0")
 # A put that takes the place of one that is under way.
 breaks(slow_readers_are_waited_for "!= 0xfffffffffffffff0")
@@ -116,7 +116,7 @@ add_broken(fork_shut lock lock.c
 if(SHUNT_VERBS_INCLUDE_DIR)
   # A flag before its data; a registration that ends before what writes there; a first write before the peer is ready;
   # data that is given back before it was read.
-  breaks(ports_are_chosen "pattern.p, rank, step, i.")
+  breaks(ports_are_chosen "pattern.p, rank, step, [bi].")
   add_broken(verbs_flag_first verbs verbs.c "data->next = &last" "last.next = data"
     "data ? data : &last, &bad" "&last, &bad")
   breaks(ports_are_chosen "not: !fake_is_alive")
