@@ -39,7 +39,7 @@ LANE_FN channel_rows channel_rows_make(const item &it, const message_t &message,
     return p;
 }
 
-/* Messages of which no channel takes more than ROWS rows; or LONG, of some more. */
+/* Messages of which no channel takes more than ROWS rows; or LONG, of more. */
 template <int ROWS, bool LONG> struct pairs_alone {
     template <int MOST> LANE_FN static void run(lane_t lane, const alg_team_t &team, const messages<MOST> &m)
     {
