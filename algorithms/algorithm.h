@@ -59,6 +59,7 @@ size_t alg_type_bytes(alg_type_t type);
  *                in the host's memory has the counters elsewhere (alg_team_t)
  *   4 KiB        half 0 |  raw data with a sentinel. Between two calls both
  *   ...          half 1 |  halves are all-ones ("armed") in every word.
+ *   ...          places |  armed, too: short calls, one each in turn (places.h)
  *   ...          rings  |  messages of pairs of ranks (sendrecv/ring.h):
  *                          armed, but for what was sent and not yet received
  *   ...          flags  |  staged and bulk: words a channel and peer, whose values
@@ -75,7 +76,7 @@ size_t alg_type_bytes(alg_type_t type);
  * and re-arms every word that peers wrote there: the half is armed everywhere when
  * call e+2 begins. Kernel boundaries order the re-arming before the next data. Short
  * broadcasts, or reduces, of rising roots one after the other count as one call (series.h).
- * Short all-reduces have places in their half, so that a list of them may run ahead (list.h).
+ * Short calls without a root have places of their own, so that one kernel may serve several (places.h).
  *   A kernel that leaves a call before its end sets ALG_EPOCH_STOPPED. Kernels behind
  * it leave before their first store, for a peer may still be in that call. Peers are
  * told at ALG_STOP_OFFSET, unless an abort ended the wait.
@@ -114,7 +115,7 @@ typedef enum alg_memory {
 /* A scratch may come in pieces: the first at the start, each other one when a call first needs it, on all ranks. Their
  * addresses are kept free from the start.
  *
- *   first    control, flags, counts, and two short halves, which serve the calls of up to short_most bytes
+ *   first    control, flags, counts, two short halves, which serve the calls of up to short_most bytes, and the places
  *   halves   half 0, half 1: longer calls of the same algorithms
  *   rings    messages
  *   staging  staged and bulk
@@ -131,10 +132,12 @@ enum { ALG_PAIR_CHANNELS = 512, ALG_COUNTS_BYTES = 4 * ALG_MAX_RANKS * ALG_PAIR_
 
 typedef struct alg_map {
     alg_memory_t memory;
-    size_t total_bytes;  /* of the whole scratch */
-    size_t half_offset;  /* of half 0; half 1 follows at half_offset + half_bytes */
-    size_t half_bytes;   /* of one half */
-    size_t rings_offset; /* of messages, and their list; behind half 1. All-ones at the start, like the halves */
+    size_t total_bytes;   /* of the whole scratch */
+    size_t half_offset;   /* of half 0; half 1 follows at half_offset + half_bytes */
+    size_t half_bytes;    /* of one half */
+    size_t places_offset; /* behind half 1, or short half 1. All-ones at the start, like the halves and the rings */
+    size_t places_bytes;
+    size_t rings_offset; /* of messages, and their list; behind the places */
     size_t rings_bytes;
     size_t flags_offset; /* staged's and bulk's flags. All from here on is zero at the start */
     size_t flags_bytes;
@@ -215,6 +218,8 @@ typedef struct alg_team {
     int32_t priority;          /* CUDA: priority of launches, as for cudaStreamCreateWithPriority; 0: none */
     uint64_t half_offset;      /* from the map */
     uint64_t half_bytes;
+    uint64_t places_offset;
+    uint64_t places_bytes;
     uint64_t rings_offset;
     uint64_t rings_bytes;
     uint64_t flags_offset;
@@ -287,9 +292,9 @@ typedef struct alg_call {
     alg_op_t op;                /* where it reduces */
     const void *scalar_pointer; /* ALG_PREMUL_SUM: device memory with one element, read by the kernel; or NULL */
     uint64_t scalar_bits;       /* ALG_PREMUL_SUM with no pointer: the element's bytes, low end first */
-    /* Several broadcasts, reduces or all-reduces in place of root, buffers and count. They progress side by side, as if
-     * they were calls one after the other: on other ranks they may be. None is empty, none is longer than part_bytes,
-     * and roots rise. The list is the caller's again after the launch. */
+    /* Several calls of a collective that has part_bytes, in place of root, buffers and count. They progress side by
+     * side, as if they were calls one after the other: on other ranks they may be. None is empty, none is longer than
+     * part_bytes, and roots rise. The list is the caller's again after the launch. */
     uint32_t part_count; /* up to ALG_MOST_PARTS; 0: the call itself alone */
     const alg_part_t *parts;
     /* ALG_SEND_RECV, which uses none of the above. The messages progress side by side; those of one pair in one

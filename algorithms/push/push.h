@@ -13,6 +13,7 @@
 #ifndef SHUNT_PUSH_H
 #define SHUNT_PUSH_H
 
+#include "algorithms/device/list.h"
 #include "algorithms/device/notice.h"
 #include "algorithms/device/parts.h"
 #include "algorithms/device/route.h"

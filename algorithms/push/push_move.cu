@@ -109,7 +109,7 @@ template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
             return;
         if (ROOTED)
             series_compare(turn, call.series);
-        const uint64_t half = series_half(team, turn);
+        const uint64_t half = ROOTED ? series_half(team, turn) : places_at(team, call, turn.epoch);
         w.s.move(half);
         w.p.notices.at += half;
         if (ROOTED && w.p.has_notices)
@@ -164,8 +164,10 @@ struct push_copy_rooted : push_copy<true> {
 
 template <> inline constexpr bool ANY_GRID<push_copy_all> = true;
 template <> inline constexpr bool ANY_GRID<push_copy_rooted> = true;
+template <> inline constexpr bool HAS_PLACES<push_copy_all> = true;
 
-ALG_ENTRIES(alg_push_copy_all, mover<push_copy_all>)
+typedef listed<mover<push_copy_all>, alg_list_move_launch, alg_list_move_preload> push_copies;
+ALG_ENTRIES(alg_push_copy_all, push_copies)
 ALG_ENTRIES(alg_push_copy_rooted, mover<push_copy_rooted>)
 ALG_ENTRIES(alg_push_copy_parts, parts_mover<push_copy_rooted>)
 ALG_DESCRIBE(alg_allgather_push, "push", ALG_ALL_GATHER, ALG_MEMORY_PEER, alg_push_copy_all)

@@ -41,7 +41,7 @@ template <bool ROOTED> struct push_add : push_limits<push_add<ROOTED>> {
             return;
         if (ROOTED)
             series_compare(turn, call.series);
-        const uint64_t half = series_half(team, turn);
+        const uint64_t half = ROOTED ? series_half(team, turn) : places_at(team, call, turn.epoch);
         s.move(half);
         notices_t notices = p.notices;
         notices.at += half;
@@ -130,8 +130,10 @@ struct push_add_rooted : push_add<true> {
 
 template <> inline constexpr bool ANY_GRID<push_add_all> = true;
 template <> inline constexpr bool ANY_GRID<push_add_rooted> = true;
+template <> inline constexpr bool HAS_PLACES<push_add_all> = true;
 
-ALG_ENTRIES(alg_push_add_all, reducer<push_add_all>)
+typedef listed<reducer<push_add_all>, alg_list_reduce_launch, alg_list_reduce_preload> push_adds;
+ALG_ENTRIES(alg_push_add_all, push_adds)
 ALG_ENTRIES(alg_push_add_rooted, reducer<push_add_rooted>)
 ALG_ENTRIES(alg_push_add_parts, parts_reducer<push_add_rooted>)
 ALG_DESCRIBE(alg_reducescatter_push, "push", ALG_REDUCE_SCATTER, ALG_MEMORY_PEER, alg_push_add_all)
