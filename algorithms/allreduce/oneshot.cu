@@ -36,7 +36,7 @@ struct oneshot {
         vec16_t own = r.load_if(first < vectors, first), x[N - 1];
         if (epoch_stopped(epoch))
             return;
-        s.move(places_at(team, call, epoch));
+        s.move(call.place_bytes ? places_at(team, call.place_bytes, epoch) : epoch_half(team, epoch));
         if (first < vectors)
             s.put_all(0, own);
         for (uint32_t k = stride; first + k < vectors; k += stride)
@@ -72,6 +72,6 @@ struct oneshot {
 template <> inline constexpr bool ANY_GRID<oneshot> = true;
 template <> inline constexpr bool HAS_PLACES<oneshot> = true;
 
-typedef listed<reducer<oneshot>, alg_list_reduce_launch, alg_list_reduce_preload> oneshots;
+typedef listed<reducer<oneshot>, reducer<oneshot>, alg_list_reduce_launch, alg_list_reduce_preload> oneshots;
 ALG_ENTRIES(alg_oneshot, oneshots)
 ALG_DESCRIBE(alg_allreduce_oneshot, "oneshot", ALG_ALL_REDUCE, ALG_MEMORY_PEER, alg_oneshot)

@@ -33,7 +33,7 @@
 template <class A> constexpr uint32_t UNALIGNED_BLOCKS = 0;
 template <class A> constexpr bool ANY_GRID = false;
 template <class A> constexpr bool SPARE_BLOCKS = false;
-/* Its short calls have places (places.h). */
+/* It serves short calls, which have places (places.h); or these too. */
 template <class A> constexpr bool HAS_PLACES = false;
 /* A block's memory fills a multiprocessor. */
 template <class A> constexpr bool FILLS_MULTIPROCESSOR = false;
@@ -54,8 +54,8 @@ template <class A> struct reducer {
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
         kernel_call_t whole = kernel_call_make(*call);
-        if (HAS_PLACES<A>)
-            whole = places_set(team, whole);
+        if (HAS_PLACES<A> && places_serve(team, call))
+            whole.place_bytes = places_step(team);
         return segments_launch(whole, A::segment_bytes(team, call), [team, stream](const kernel_call_t &segment) {
             const kernel_t<kernel_call_t> kernel = reduce_kernel_of<A, kernel_call_t>(
                 segment.type, ops_kind(segment.op), team->nranks, kernel_call_is_whole(segment));
@@ -76,8 +76,8 @@ template <class A> struct mover {
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
         kernel_call_t whole = kernel_call_make_bytes(*call);
-        if (HAS_PLACES<A>)
-            whole = places_set(team, whole);
+        if (HAS_PLACES<A> && places_serve(team, call))
+            whole.place_bytes = places_step(team);
         return segments_launch(whole, A::segment_bytes(team, call), [team, stream](const kernel_call_t &segment) {
             return launch_collective(kernel_of(team, segment), team, segment, segment, 1, stream);
         });

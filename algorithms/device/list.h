@@ -112,8 +112,7 @@ static inline list_t list_make(const alg_team_t *team, const alg_call_t *call, c
         rows += buffer_vectors(list.part[i].count * width) / 32 + 1;
     }
     list.call.stride = 0;
-    list.call.count = list.part[0].count;
-    list.call = places_set(team, list.call);
+    list.call.place_bytes = places_step(team);
     grid_shape(rows * 32, most_threads, &list.call.grid_blocks, &list.call.threads);
     return list;
 }
@@ -175,8 +174,8 @@ template <class A> struct list_mover {
     }
 };
 
-/* K (reducer or mover, launch.h) for calls alone, and the functions above for lists. */
-template <class K, int (*LAUNCH)(const alg_team_t *, const alg_call_t *, void *), int (*PRELOAD)(uint32_t)>
+/* K (reducer or mover, launch.h) for calls alone, S for short ones, and the functions above for lists. */
+template <class K, class S, int (*LAUNCH)(const alg_team_t *, const alg_call_t *, void *), int (*PRELOAD)(uint32_t)>
 struct listed : K {
     static uint64_t most_bytes(const alg_team_t *team, const alg_call_t *)
     {
@@ -191,12 +190,16 @@ struct listed : K {
             return LAUNCH(team, call, stream);
 #endif
         /* On the host device a launch costs nothing. */
-        return parts_launch_apart(call, [team, stream](const alg_call_t *one) { return K::launch(team, one, stream); });
+        return parts_launch_apart(call, [team, stream](const alg_call_t *one) {
+            return places_serve(team, one) ? S::launch(team, one, stream) : K::launch(team, one, stream);
+        });
     }
 
     static int preload(uint32_t nranks)
     {
-        const int error = K::preload(nranks);
+        int error = K::preload(nranks);
+        if (error == 0)
+            error = S::preload(nranks);
         return error != 0 ? error : PRELOAD(nranks);
     }
 };

@@ -31,20 +31,21 @@ static inline uint64_t places_room(const alg_team_t *team)
     return team->nranks < 2 ? 0 : team->places_bytes / PLACES / vector / 4 * 4 * VEC;
 }
 
-/* The call with its kernel_call_t.place_bytes. */
-static inline kernel_call_t places_set(const alg_team_t *team, kernel_call_t call)
+static inline bool places_serve(const alg_team_t *team, const alg_call_t *call)
 {
-    const uint64_t bytes = call.count * alg_type_bytes(call.type);
-    call.place_bytes = bytes <= places_room(team) ? (uint32_t)(team->places_bytes / PLACES / VEC * VEC) : 0;
-    return call;
+    return call->count * alg_type_bytes(call->type) <= places_room(team);
 }
 
-/* From half 0 to the slots of the call with that number, which epoch_read gave. */
-LANE_FN uint64_t places_at(const alg_team_t &team, const kernel_call_t &call, uint64_t epoch)
+/* From one place to the next. */
+static inline uint32_t places_step(const alg_team_t *team)
 {
-    const uint64_t first = call.place_bytes ? team.places_offset - team.half_offset : 0;
-    const uint64_t step = call.place_bytes ? call.place_bytes : team.half_bytes;
-    return first + (epoch / EPOCH_UNIT & (call.place_bytes ? PLACES - 1 : 1)) * step;
+    return (uint32_t)(team->places_bytes / PLACES / VEC * VEC);
+}
+
+/* From half 0 to the slots of the short call with that number, which epoch_read gave. */
+LANE_FN uint64_t places_at(const alg_team_t &team, uint32_t place_bytes, uint64_t epoch)
+{
+    return team.places_offset - team.half_offset + epoch / EPOCH_UNIT % PLACES * place_bytes;
 }
 
 #endif

@@ -9,6 +9,9 @@
  * 4 H200, and 173, 189 and 202 us in chunks behind flags (docs/notebook/kernels.md).
  * Broadcast and reduce, whose root carries the message n - 1 times, win with short
  * messages, and between two ranks; rooted/ has the rest.
+ *
+ * Short calls without a root (places.h) have kernels of their own, SHORT, in which a lane moves one vector after the
+ * other: they have less code.
  */
 #ifndef SHUNT_PUSH_H
 #define SHUNT_PUSH_H
@@ -34,8 +37,12 @@ LANE_HOST_FN uint64_t push_notice_bytes(uint32_t nranks)
     return nranks * notice_bytes(nranks);
 }
 
-LANE_FN push_t push_make(const alg_team_t &team, const kernel_call_t &call)
+/* ROOTED: the collective has a root. Else every rank sends to all, for which this is constant: fetching and issuing
+ * what follows is much of a short message's time. */
+template <bool ROOTED> LANE_FN push_t push_make(const alg_team_t &team, const kernel_call_t &call, uint32_t ranks)
 {
+    if (!ROOTED)
+        return push_t{(2u << (ranks - 1)) - 2, (1u << (ranks - 1)) - 1, true, {0, 0, 0}, false};
     const route_t route = route_of(team, call.collective, call.root);
     const bool sends = route_has(route.senders, team.rank), takes = route_has(route.takers, team.rank);
     push_t p = {0, 0, sends && takes, {0, 0, 0}, (route.senders & route.takers) != route_all(team)};
@@ -67,6 +74,18 @@ LANE_FN void push_leave(const lane_t &lane, const alg_team_t &team, const series
         series_leave(lane, team, turn, series);
     else
         epoch_leave(lane, team);
+}
+
+/* Vectors that a lane loads, and polls, in one go. */
+template <int N, bool SHORT> constexpr uint32_t PUSH_ROWS = SHORT ? 1 : SLOTS_ROWS<N>;
+
+/* From half 0 to the call's slots. */
+template <bool ROOTED, bool SHORT>
+LANE_FN uint64_t push_at(const alg_team_t &team, const kernel_call_t &call, const series_t &turn)
+{
+    return ROOTED  ? series_half(team, turn)
+           : SHORT ? places_at(team, call.place_bytes, turn.epoch)
+                   : epoch_half(team, turn.epoch);
 }
 
 /* Of a block, in a half. */

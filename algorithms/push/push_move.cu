@@ -12,7 +12,7 @@
 #include "algorithms/push/push.h"
 
 /* ROOTED: broadcast, gather, scatter, which have notices (push.h). */
-template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
+template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOTED, SHORT>> {
     enum { MOST_THREADS = 1024 };
 
     /* What one lane needs. */
@@ -88,8 +88,8 @@ template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
         view<N, WHOLE, EACH> w;
         w.bytes = bytes;
         w.vectors = buffer_vectors(bytes);
-        w.p = push_make(team, call);
         w.s = slots<MARK_ESCAPE, N>::make(team, 1, call.slot_vectors, first);
+        w.p = push_make<ROOTED>(team, call, w.s.ranks());
         LANE_UNROLL
         for (uint32_t i = 0; i < N; i++) {
             if (i < w.s.ranks())
@@ -102,14 +102,14 @@ template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
 
         lane_begin(w.s.held(), call.early);
         series_t turn = push_read<ROOTED>(team);
-        constexpr uint32_t ROWS = SLOTS_ROWS<N>;
+        constexpr uint32_t ROWS = PUSH_ROWS<N, SHORT>;
         vec16_t x[ROWS][N];
         w.load(reads && first < w.vectors, first, x[0]);
         if (epoch_stopped(turn.epoch))
             return;
         if (ROOTED)
             series_compare(turn, call.series);
-        const uint64_t half = ROOTED ? series_half(team, turn) : places_at(team, call, turn.epoch);
+        const uint64_t half = push_at<ROOTED, SHORT>(team, call, turn);
         w.s.move(half);
         w.p.notices.at += half;
         if (ROOTED && w.p.has_notices)
@@ -156,17 +156,19 @@ template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
 };
 
 /* All-gather and all-to-all. */
-struct push_copy_all : push_copy<false> {
+struct push_copy_all : push_copy<false, false> {
+};
+struct push_copy_short : push_copy<false, true> {
 };
 /* Broadcast, gather and scatter. */
-struct push_copy_rooted : push_copy<true> {
+struct push_copy_rooted : push_copy<true, false> {
 };
 
 template <> inline constexpr bool ANY_GRID<push_copy_all> = true;
 template <> inline constexpr bool ANY_GRID<push_copy_rooted> = true;
-template <> inline constexpr bool HAS_PLACES<push_copy_all> = true;
+template <> inline constexpr bool HAS_PLACES<push_copy_short> = true;
 
-typedef listed<mover<push_copy_all>, alg_list_move_launch, alg_list_move_preload> push_copies;
+typedef listed<mover<push_copy_all>, mover<push_copy_short>, alg_list_move_launch, alg_list_move_preload> push_copies;
 ALG_ENTRIES(alg_push_copy_all, push_copies)
 ALG_ENTRIES(alg_push_copy_rooted, mover<push_copy_rooted>)
 ALG_ENTRIES(alg_push_copy_parts, parts_mover<push_copy_rooted>)
