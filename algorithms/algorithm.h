@@ -269,6 +269,8 @@ typedef struct alg_message {
 
 /* Parts of a call, at most: what a kernel's arguments of 4 KB hold. */
 enum { ALG_MOST_PARTS = 64 };
+/* Bytes of a part are whole rows of a grid, each the work of a warp. */
+enum { ALG_ROW_BYTES = 512 };
 /* One of several collectives of a call. */
 typedef struct alg_part {
     uint32_t root; /* where the collective has one */

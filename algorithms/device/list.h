@@ -109,11 +109,11 @@ static inline list_t list_make(const alg_team_t *team, const alg_call_t *call, c
     for (uint32_t i = 0; i < count; i++) {
         list.part[i] = call->parts[first + i];
         list.part[i].count *= unit;
-        rows += buffer_vectors(list.part[i].count * width) / 32 + 1;
+        rows += (list.part[i].count * width - 1) / ALG_ROW_BYTES + 1;
     }
     list.call.stride = 0;
     list.call.place_bytes = places_step(team);
-    grid_shape(rows * 32, most_threads, &list.call.grid_blocks, &list.call.threads);
+    grid_shape(rows * (ALG_ROW_BYTES / VEC), most_threads, &list.call.grid_blocks, &list.call.threads);
     return list;
 }
 

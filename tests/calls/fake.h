@@ -60,7 +60,7 @@ typedef struct fake {
     bool running;                               /* recorded work has not ended */
     int ends_after;                             /* so many queries, if not 0 */
     uint32_t launches_left;                     /* if not 0: launches until they fail */
-    bool lists;                                 /* short all-reduces can be parts, too */
+    bool lists;                                 /* short calls without a root can be parts, too */
     bool cut;                                   /* the scratch comes in pieces, ... */
     bool grown, stays_short;                    /* ... which are there; and never come */
     uint32_t pieces, asks;                      /* bits: for which calls were launched; waits for one */

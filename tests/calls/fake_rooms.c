@@ -293,7 +293,7 @@ sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
     static const alg_algorithm_t whole = {
         .name = "fake", .launch_cuda = launch, .block_room = block_room, .piece = ALG_PIECE_HALVES};
     static const alg_algorithm_t parts[3] = {FAKE_PARTS, FAKE_PARTS, FAKE_PARTS};
-    const bool list = fake.lists && query->collective == ALG_ALL_REDUCE;
+    const bool list = fake.lists && query->collective <= ALG_ALL_TO_ALL && query->collective != ALG_REDUCE;
     const alg_algorithm_t *algorithm = query->collective == ALG_BROADCAST ? &parts[0]
                                        : query->collective == ALG_REDUCE  ? &parts[1]
                                        : list                             ? &parts[2]
