@@ -36,7 +36,7 @@ struct oneshot {
         vec16_t own = r.load_if(first < vectors, first), x[N - 1];
         if (epoch_stopped(epoch))
             return;
-        s.move(call.place_bytes ? places_at(team, call.place_bytes, epoch) : epoch_half(team, epoch));
+        s.move(places_or_half(team, call.place_bytes, epoch));
         if (first < vectors)
             s.put_all(0, own);
         for (uint32_t k = stride; first + k < vectors; k += stride)

@@ -33,7 +33,7 @@
 template <class A> constexpr uint32_t UNALIGNED_BLOCKS = 0;
 template <class A> constexpr bool ANY_GRID = false;
 template <class A> constexpr bool SPARE_BLOCKS = false;
-/* It serves short calls, which have places (places.h); or these too. */
+/* It serves short calls, which have places (places.h). */
 template <class A> constexpr bool HAS_PLACES = false;
 /* A block's memory fills a multiprocessor. */
 template <class A> constexpr bool FILLS_MULTIPROCESSOR = false;

@@ -174,7 +174,8 @@ template <class A> struct list_mover {
     }
 };
 
-/* K (reducer or mover, launch.h) for calls alone, S for short ones, and the functions above for lists. */
+/* K (reducer or mover, launch.h) for calls alone, S for short ones of as many ranks as it has kernels for, and the
+ * functions above for lists. */
 template <class K, class S, int (*LAUNCH)(const alg_team_t *, const alg_call_t *, void *), int (*PRELOAD)(uint32_t)>
 struct listed : K {
     static uint64_t most_bytes(const alg_team_t *team, const alg_call_t *)
@@ -191,7 +192,9 @@ struct listed : K {
 #endif
         /* On the host device a launch costs nothing. */
         return parts_launch_apart(call, [team, stream](const alg_call_t *one) {
-            return places_serve(team, one) ? S::launch(team, one, stream) : K::launch(team, one, stream);
+            return team->nranks == (uint32_t)ONLY_RANKS<typename S::algorithm> && places_serve(team, one)
+                       ? S::launch(team, one, stream)
+                       : K::launch(team, one, stream);
         });
     }
 

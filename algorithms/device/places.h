@@ -48,4 +48,10 @@ LANE_FN uint64_t places_at(const alg_team_t &team, uint32_t place_bytes, uint64_
     return team.places_offset - team.half_offset + epoch / EPOCH_UNIT % PLACES * place_bytes;
 }
 
+/* The same of any call: a short one has place_bytes. */
+LANE_FN uint64_t places_or_half(const alg_team_t &team, uint32_t place_bytes, uint64_t epoch)
+{
+    return place_bytes ? places_at(team, place_bytes, epoch) : epoch_half(team, epoch);
+}
+
 #endif

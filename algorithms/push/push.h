@@ -10,8 +10,8 @@
  * Broadcast and reduce, whose root carries the message n - 1 times, win with short
  * messages, and between two ranks; rooted/ has the rest.
  *
- * Short calls without a root (places.h) have kernels of their own, SHORT, in which a lane moves one vector after the
- * other: they have less code.
+ * Short calls without a root (places.h) of two ranks have kernels of their own, SHORT, in which a lane moves one vector
+ * after the other, as it always does with more ranks: they have less code.
  */
 #ifndef SHUNT_PUSH_H
 #define SHUNT_PUSH_H
@@ -80,12 +80,9 @@ LANE_FN void push_leave(const lane_t &lane, const alg_team_t &team, const series
 template <int N, bool SHORT> constexpr uint32_t PUSH_ROWS = SHORT ? 1 : SLOTS_ROWS<N>;
 
 /* From half 0 to the call's slots. */
-template <bool ROOTED, bool SHORT>
-LANE_FN uint64_t push_at(const alg_team_t &team, const kernel_call_t &call, const series_t &turn)
+template <bool ROOTED> LANE_FN uint64_t push_at(const alg_team_t &team, const kernel_call_t &call, const series_t &turn)
 {
-    return ROOTED  ? series_half(team, turn)
-           : SHORT ? places_at(team, call.place_bytes, turn.epoch)
-                   : epoch_half(team, turn.epoch);
+    return ROOTED ? series_half(team, turn) : places_or_half(team, call.place_bytes, turn.epoch);
 }
 
 /* Of a block, in a half. */

@@ -109,7 +109,7 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
             return;
         if (ROOTED)
             series_compare(turn, call.series);
-        const uint64_t half = push_at<ROOTED, SHORT>(team, call, turn);
+        const uint64_t half = push_at<ROOTED>(team, call, turn);
         w.s.move(half);
         w.p.notices.at += half;
         if (ROOTED && w.p.has_notices)
@@ -166,7 +166,9 @@ struct push_copy_rooted : push_copy<true, false> {
 
 template <> inline constexpr bool ANY_GRID<push_copy_all> = true;
 template <> inline constexpr bool ANY_GRID<push_copy_rooted> = true;
+template <> inline constexpr bool HAS_PLACES<push_copy_all> = true;
 template <> inline constexpr bool HAS_PLACES<push_copy_short> = true;
+template <> inline constexpr int ONLY_RANKS<push_copy_short> = 2;
 
 typedef listed<mover<push_copy_all>, mover<push_copy_short>, alg_list_move_launch, alg_list_move_preload> push_copies;
 ALG_ENTRIES(alg_push_copy_all, push_copies)

@@ -41,7 +41,7 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
             return;
         if (ROOTED)
             series_compare(turn, call.series);
-        const uint64_t half = push_at<ROOTED, SHORT>(team, call, turn);
+        const uint64_t half = push_at<ROOTED>(team, call, turn);
         s.move(half);
         notices_t notices = p.notices;
         notices.at += half;
@@ -132,7 +132,9 @@ struct push_add_rooted : push_add<true, false> {
 
 template <> inline constexpr bool ANY_GRID<push_add_all> = true;
 template <> inline constexpr bool ANY_GRID<push_add_rooted> = true;
+template <> inline constexpr bool HAS_PLACES<push_add_all> = true;
 template <> inline constexpr bool HAS_PLACES<push_add_short> = true;
+template <> inline constexpr int ONLY_RANKS<push_add_short> = 2;
 
 ALG_ENTRIES(alg_push_add_short, reducer<push_add_short>)
 typedef listed<reducer<push_add_all>, reducer<push_add_short>, alg_list_reduce_launch, alg_list_reduce_preload>
