@@ -48,7 +48,7 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
     *map = (alg_map_t){.memory = ALG_MEMORY_PEER};
     /* 80 MiB give rings of 16 MiB, 8 KiB for each channel of four ranks, which a link fills in 12 us; staging of 24 MiB
      * with its flags, for the largest chunks that help; halves of 18.7 MiB, for two-shot's 14 MiB at three ranks; and
-     * places of 2 MiB, for short calls of 51 KiB at two ranks, 17 at four, 7 at eight. Cut, two ranks have 1 MiB for 25. */
+     * places of 2 MiB, for short calls of 51 KiB at two ranks, 17 at four, 7 at eight. Cut, there is 1 MiB. */
     const size_t rings = round_down(bytes / 5, 4 * KIB);
     const size_t rest = bytes - rings - ALG_CONTROL_BYTES - ALG_COUNTS_BYTES;
     const size_t staging = round_down(rest / 128 * 49, 4 * KIB);
@@ -87,7 +87,7 @@ void alg_map_cut(alg_map_t *map, uint32_t nranks, bool rings_first)
     map->flags_offset = ALG_CONTROL_BYTES;
     map->counts_offset = map->flags_offset + map->flags_bytes;
     map->short_offset = map->counts_offset + ALG_COUNTS_BYTES;
-    map->places_bytes = nranks > 2 ? 2 * MIB : MIB;
+    map->places_bytes = MIB;
     map->short_bytes = round_down((first - map->short_offset - map->places_bytes) / 2, 4 * KIB);
     map->places_offset = map->short_offset + 2 * map->short_bytes;
     /* An all-reduce in one step, a broadcast and a reduce have a slot for each peer, with a word more for each four of
