@@ -60,14 +60,16 @@ size_t alg_type_bytes(alg_type_t type);
  *   4 KiB        half 0 |  raw data with a sentinel. Between two calls both
  *   ...          half 1 |  halves are all-ones ("armed") in every word.
  *   ...          places |  armed, too: short calls, one each in turn (places.h)
- *   ...          rings  |  messages of pairs of ranks (sendrecv/ring.h):
- *                          armed, but for what was sent and not yet received
+ *   ...          rings  |  messages of pairs of ranks (sendrecv/ring.h): armed, but
+ *                          for what was sent and not yet received. Behind them,
+ *                          where there is room, slots of long messages and their
+ *                          flags (sendrecv/long.h): all-ones at the start alone
  *   ...          flags  |  staged and bulk: words a channel and peer, whose values
  *   ...          counts |  only grow. Counts: how far each ring has come.
  *   ...          staging|  Data that flags guard: staged's, and in the half where it
  *                          gathers bulk's (bulk/move.h).
  *
- * Rings have credits of their own. One rule guards all else, whatever a call's
+ * Rings and slots of messages have credits of their own. One rule guards all else, whatever a call's
  * collective, layout and grid: a call ends on a rank only after that rank has heard
  * from every rank in that call, directly or through others. A rank that has no data
  * for a peer sends it a notice instead (notice.h; the flags of staged and bulk go to
@@ -127,8 +129,13 @@ typedef struct alg_span {
     size_t offset, bytes;
 } alg_span_t;
 
-/* Counts of the rings: four kinds, each with 8 bytes for every peer and channel. */
-enum { ALG_PAIR_CHANNELS = 512, ALG_COUNTS_BYTES = 4 * ALG_MAX_RANKS * ALG_PAIR_CHANNELS * 8 };
+/* Counts of the rings: four kinds, each with 8 bytes for every peer and channel. Then a page for the slots of long
+ * messages (sendrecv/long.h). */
+enum {
+    ALG_PAIR_CHANNELS = 512,
+    ALG_LONG_OFFSET = 4 * ALG_MAX_RANKS * ALG_PAIR_CHANNELS * 8,
+    ALG_COUNTS_BYTES = ALG_LONG_OFFSET + 4096
+};
 
 typedef struct alg_map {
     alg_memory_t memory;
@@ -265,6 +272,7 @@ typedef struct alg_message {
     uint64_t bytes;
     uint32_t peer; /* may be this rank itself */
     bool send;     /* to the peer; false: from it */
+    bool bulk;     /* by bulk copies, of an algorithm with bulk_messages; alike at both ends */
 } alg_message_t;
 
 /* Parts of a call, at most: what a kernel's arguments of 4 KB hold. */
@@ -345,6 +353,9 @@ typedef struct alg_algorithm {
     bool any_grid;
     /* Blocks beyond sure_blocks leave a call rather than wait in it for a rank that has not begun it. */
     bool spare_blocks;
+    /* ALG_SEND_RECV: those messages of a call that are `bulk` go by bulk copies; the others as by the other algorithm
+     * of this memory. */
+    bool bulk_messages;
     /* What one block of `threads` takes of a multiprocessor, of ALG_ROOM: a power of two. Blocks that add up to
      * ALG_ROOM fit one: the compiler keeps their registers so few. Pure. */
     uint32_t (*block_room)(uint32_t nranks, uint32_t threads);

@@ -35,6 +35,7 @@ template <class A> constexpr bool ANY_GRID = false;
 template <class A> constexpr bool SPARE_BLOCKS = false;
 /* It serves short calls, which have places (places.h). */
 template <class A> constexpr bool HAS_PLACES = false;
+template <class A> constexpr bool BULK_MESSAGES = false;
 /* A block's memory fills a multiprocessor. */
 template <class A> constexpr bool FILLS_MULTIPROCESSOR = false;
 template <class A> constexpr uint32_t PIECE = ALG_PIECE_HALVES;
@@ -170,6 +171,7 @@ constexpr alg_algorithm_t describe(const char *name, alg_memory_t memory,
             UNALIGNED_BLOCKS<A>,
             ANY_GRID<A>,
             SPARE_BLOCKS<A>,
+            BULK_MESSAGES<A>,
             describe_block_room<A>,
             PIECE<A>};
 }

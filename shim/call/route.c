@@ -108,6 +108,7 @@ static sel_choice_t choose(shim_call_t *call)
     call->alg.threads = choice.threads;
     call->reason = choice.reason;
     call->source = choice.source;
+    call->message.bulk = choice.algorithm != NULL && choice.algorithm->bulk_messages;
     return choice;
 }
 
