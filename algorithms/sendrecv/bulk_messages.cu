@@ -238,7 +238,7 @@ struct bulk_messenger {
                                                           : bulk_messages_launch_listed(team, call, stream);
     }
 
-    static int preload(void)
+    static int preload(uint32_t)
     {
         return bulk_preload(bulk_messages_kernel<true, PAIRS_FEW>) |
                bulk_preload(bulk_messages_kernel<false, PAIRS_FEW>) |

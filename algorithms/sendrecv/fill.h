@@ -36,6 +36,7 @@ static inline uint32_t fill_list(const alg_message_t &m, bool bulk)
 /* What messages_fill found. */
 typedef struct filled {
     uint32_t messages, items;
+    uint32_t self; /* of these items: of messages to this rank itself */
     uint32_t rows; /* of the fullest channel; UINT32_MAX if a list has more than one message */
 } filled_t;
 
@@ -46,9 +47,10 @@ static inline filled_t messages_fill(messages_head &m, uint16_t *bulk_end, messa
 {
     uint32_t length[FILL_LISTS] = {0}, seen[FILL_LISTS] = {0}, channels[MESSAGES_LISTS] = {0};
     uint16_t next[FILL_LISTS];
-    filled_t f = {0, 0, 1};
+    filled_t f = {0, 0, 0, 1};
     m.rings = rings_make(team->rings_bytes, team->nranks, PAIRS_LANES);
     m.early = call->early;
+    m.shared_self = 0;
     for (uint32_t i = 0; i < call->message_count; i++)
         length[fill_list(call->messages[i], bulk_end)]++;
     const uint32_t lists = bulk_end ? (uint32_t)FILL_LISTS : (uint32_t)MESSAGES_LISTS;
@@ -76,7 +78,18 @@ static inline filled_t messages_fill(messages_head &m, uint16_t *bulk_end, messa
         f.items += l == 2 * team->rank + MESSAGES_RECEIVE ? 0 : channels[l];
         m.item_end[l] = (uint16_t)f.items;
     }
+    f.self = channels[2 * team->rank + MESSAGES_SEND];
     return f;
+}
+
+/* Let all warps copy the message to this rank itself. */
+static inline void messages_share_self(messages_head &m, filled_t &f, uint32_t rank)
+{
+    m.shared_self = f.self > 0;
+    for (uint32_t l = 2 * rank; l < MESSAGES_LISTS; l++)
+        m.item_end[l] = (uint16_t)(m.item_end[l] - f.self);
+    f.items -= f.self;
+    f.self = 0;
 }
 
 /* A call with more messages than its kernel's arguments hold: the list goes to memory, and the kernel follows, with

@@ -88,6 +88,7 @@ enum { MESSAGES_LISTS = 2 * ALG_MAX_RANKS };
 struct messages_head {
     rings_t rings;
     uint32_t early;
+    uint32_t shared_self; /* the message to this rank itself has no items: all warps copy some of it (alone.h) */
     uint16_t message_end[MESSAGES_LISTS]; /* of each list; the next one begins there */
     uint16_t item_end[MESSAGES_LISTS];
 };

@@ -24,13 +24,13 @@ enum { PAIRS_MOST_THREADS = 512 };
 #define PAIRS_MOST_BYTES ((uint64_t)32 << 30)
 
 /* Rows of a batch if alone.h serves the launch; 0: mixed.h serves it. A batch is at most half a ring, since the other
- * half may still be without credit. */
-static uint32_t pairs_batch(const messages_head &m, const filled_t &f, uint32_t workers)
+ * half may still be without credit. items: but those to this rank itself, which alone.h does not need. */
+static uint32_t pairs_batch(const messages_head &m, uint32_t items, uint32_t rows, uint32_t workers)
 {
     uint32_t batch = 1;
-    if (f.items > workers || f.rows == UINT32_MAX)
+    if (items == 0 || items > workers || rows == UINT32_MAX)
         return 0;
-    while (batch < f.rows && batch < (uint32_t)RING_BATCH)
+    while (batch < rows && batch < (uint32_t)RING_BATCH)
         batch *= 2;
     return batch <= m.rings.rows / 2 ? batch : 0;
 }
@@ -93,16 +93,22 @@ template <int MOST> static kernel_t<messages<MOST>> pairs_kernel_of(uint32_t bat
 #ifdef __CUDACC__
 
 template <int MOST>
-static int pairs_launch(const alg_team_t *team, const alg_call_t *call, const messages<MOST> &m, const filled_t &f,
-                        void *stream)
+static int pairs_launch(const alg_team_t *team, const alg_call_t *call, messages<MOST> &m, filled_t f, void *stream)
 {
-    uint32_t blocks = grid_blocks(call), threads = call->threads;
+    uint32_t blocks = grid_blocks(call), threads = call->threads, batch = 0;
+    if constexpr (MOST == PAIRS_FEW) {
+        uint32_t most = blocks, wide = threads;
+        pairs_grid(f.items - f.self, &most, &wide);
+        batch = pairs_batch(m, f.items - f.self, f.rows, most * (wide / 32));
+        if (batch > 0)
+            messages_share_self(m, f, team->rank);
+    }
     pairs_grid(f.items, &blocks, &threads);
     const uint32_t workers = blocks * (threads / 32);
     const size_t kept = (f.items + workers - 1) / workers * (threads / 32) * sizeof(progress_t);
     kernel_t<messages<MOST>> kernel = ncclKernel_shunt_pairs<pairs_mixed, MOST>;
     if constexpr (MOST == PAIRS_FEW)
-        kernel = pairs_kernel_of<MOST>(pairs_batch(m, f, workers), f.rows);
+        kernel = pairs_kernel_of<MOST>(batch, f.rows);
     return launch_grid(kernel, team, m, blocks, threads, kept, stream);
 }
 
@@ -182,9 +188,12 @@ struct pairs {
             messages<MESSAGES_LISTED> m;
             message_t *const list = messages_list(*team);
             m.message = list;
-            const filled_t f = messages_fill(m, NULL, list, team, call, begin, share);
+            filled_t f = messages_fill(m, NULL, list, team, call, begin, share);
+            const uint32_t batch = pairs_batch(m, f.items - f.self, f.rows, workers);
+            if (batch > 0)
+                messages_share_self(m, f, team->rank);
             done = f.messages;
-            return launch_threads(pairs_kernel_of<MESSAGES_LISTED>(pairs_batch(m, f, workers), f.rows), team, m,
+            return launch_threads(pairs_kernel_of<MESSAGES_LISTED>(batch, f.rows), team, m,
                                   f.items < workers ? f.items : workers, false, 0);
         });
     }
