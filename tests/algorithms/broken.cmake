@@ -305,6 +305,23 @@ if(SHUNT_SANITIZE STREQUAL "")
   # Slots where staged scatters, as soon as it has begun its next call.
   add_broken(bulk_staged kernels "bulk_move|staged" bulk/walk.h "team.staging_bytes / 2 + slot" "slot")
   breaks(groups "${lost}")
+  # The same of long messages; and slots that a chunk of another launch has, chunks that the last launch has counted, a
+  # gate that has no place for some peers.
+  set(long messages bulk_messages sendrecv/long)
+  add_broken(long_no_credit ${long}.h "(direction == LONG_OUT ? ahead + m.slots : ahead) >= 0"
+    "(direction == LONG_OUT ? 0 : ahead) >= 0")
+  add_broken(long_no_flag ${long}.h "(direction == LONG_OUT ? ahead + m.slots : ahead) >= 0"
+    "(direction == LONG_OUT ? ahead + m.slots : 0) >= 0")
+  add_broken(long_false_credit ${long}_roles.h
+    "lane_raise(j.flag(LONG_CREDIT, peer, j.team.rank, number), number)"
+    "lane_raise(j.flag(LONG_CREDIT, peer, j.team.rank, number), number + j.m.slots)")
+  add_broken(long_early_flag ${long}_roles.h "bulk_done<LAG>(*j.out)" "bulk_read<LAG>(*j.out)")
+  add_broken(long_early_stage ${long}_roles.h "bulk_read<LAG>(*j.in)" "bulk_commit(*j.in)")
+  add_broken(long_list ${long}_roles.h "listed + BULK_TURNS - j.told(DIRECTION, LONG_DONE) < LONG_PLACES" "true")
+  add_broken(long_untold ${long}_roles.h "if (done == issued)" "if (true)")
+  add_broken(long_no_count ${long}_roles.h "lane_add_own(j.own(LONG_COUNT + l * 8), j.m.chunks[l])" "")
+  add_broken(long_taken ${long}_roles.h "lane_write_own(j.own(LONG_TAKEN + l * LONG_LINE), 0)" "")
+  add_broken(long_one_peer ${long}_roles.h "2 * lists > LONG_HELD ? 2 * lists : (uint32_t)LONG_HELD" "1")
   # The next launch does not know the position in the ring.
   add_broken(no_count messages pairs sendrecv/ring.h "lane_write_own((uint64_t *)it.count, count)" "(void)count")
   breaks(each_algorithm "${lost}")
