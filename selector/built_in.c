@@ -139,7 +139,8 @@ const sel_built_in_t sel_built_in[] = {
     GATHER_SCATTER_ROWS(ALG_SCATTER, 128 * MIB),
     ROOTED_ROWS(ALG_BROADCAST),
     ROOTED_ROWS(ALG_REDUCE),
-    {ALG_SEND_RECV, "host", UINT64_MAX, "pairs", 1, 1, HOST},
+    {ALG_SEND_RECV, "host", 64 * KIB, "pairs", 1, 1, HOST},
+    {ALG_SEND_RECV, "host", UINT64_MAX, "bulk", 2, 1, HOST},
     {ALG_SEND_RECV, "nvswitch-sm90-2", 64 * KIB, "pairs", 32, 512, SENDRECV},
     {ALG_SEND_RECV, "nvswitch-sm90-2", UINT64_MAX, "pairs", 64, 512, SENDRECV},
 };
