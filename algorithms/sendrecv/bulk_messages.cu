@@ -135,6 +135,7 @@ static_assert(((int)bulk_messages::PLAIN_WARPS + (int)bulk_messages::SHORT_WARPS
                   (int)bulk_messages::MOST_THREADS,
               "a block has no room for all roles");
 
+template <> inline constexpr uint32_t UNALIGNED_BLOCKS<bulk_messages> = BULK_UNALIGNED_BLOCKS;
 template <> inline constexpr bool FILLS_MULTIPROCESSOR<bulk_messages> = true;
 template <> inline constexpr bool BULK_MESSAGES<bulk_messages> = true;
 
