@@ -19,7 +19,7 @@
 #include "tests/support/scaled.h"
 #include "world.h"
 
-enum { MOST_MESSAGES = 4000, SCRATCH = 1 << 20, LARGE_SCRATCH = 12 << 20 };
+enum { MOST_MESSAGES = 4000, SCRATCH = 1 << 20, LARGE_SCRATCH = 12 << 20, MEDIUM_BYTES = 20001, MEDIUM_ROUNDS = 150 };
 
 /* What is under test: rings are in the receiver's device memory, or in the host's; or some messages of each call go by
  * bulk copies. */
@@ -82,6 +82,8 @@ typedef struct actor {
 
 static size_t draw_bytes(uint64_t *state, size_t most)
 {
+    if (most == MEDIUM_BYTES)
+        return 1 + data_below(state, most);
     if (data_below(state, 3) == 0)
         return 1 + data_below(state, 64); /* a row in each channel */
     static const size_t awkward[] = {1, 2, 15, 16, 17, 63, 64, 65, 100, 1000, 4096, 5000};
@@ -128,11 +130,12 @@ static bool round_right(actor_t *a, const message_t *all, uint32_t count, uint64
     static _Thread_local alg_message_t list[2 * MOST_MESSAGES], sorted[2 * MOST_MESSAGES];
     static _Thread_local uint32_t of[2 * MOST_MESSAGES], at[2 * MOST_MESSAGES], order[2 * MOST_MESSAGES];
     uint32_t mine = 0;
+    const uint32_t places = data_below(local, 2) ? 16 : 1; /* whole buffers have kernels of their own */
     for (uint32_t i = 0; i < count; i++) {
         for (int send = 1; send >= 0; send--) {
             if ((send ? all[i].from : all[i].to) != a->rank)
                 continue;
-            if (!data_buffer_make(&buffer[mine], all[i].bytes, data_below(local, 16)))
+            if (!data_buffer_make(&buffer[mine], all[i].bytes, data_below(local, places)))
                 return false;
             if (send)
                 fill(buffer[mine].data, all[i].bytes, all[i].seed);
@@ -245,6 +248,14 @@ static void long_messages(void **state)
     (void)state;
     for (uint32_t n = 2; n <= 4; n++)
         play(n, 3, 4, 3 << 20, TOGETHER);
+}
+
+/* All of some rows and chunks: a draw of draw_bytes is mostly shorter. */
+static void medium_messages(void **state)
+{
+    (void)state;
+    for (uint32_t n = 2; n <= 3; n++)
+        play(n, MEDIUM_ROUNDS, 4, MEDIUM_BYTES, TOGETHER);
 }
 
 /* A short message is sent before its receive, and the next launches continue where the last one ended. */
@@ -417,8 +428,13 @@ static void broken_waits(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(groups),       cmocka_unit_test(many),          cmocka_unit_test(long_messages),
-        cmocka_unit_test(deposits),     cmocka_unit_test(running_ahead), cmocka_unit_test(one_group_of_many),
+        cmocka_unit_test(groups),
+        cmocka_unit_test(many),
+        cmocka_unit_test(long_messages),
+        cmocka_unit_test(medium_messages),
+        cmocka_unit_test(deposits),
+        cmocka_unit_test(running_ahead),
+        cmocka_unit_test(one_group_of_many),
         cmocka_unit_test(broken_waits),
     };
     int failed = 0;
