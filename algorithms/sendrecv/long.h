@@ -32,7 +32,7 @@ enum {
     LONG_HELD = 3,
     LONG_PLACES = BULK_PLACES,
     LONG_LANE_HELD = 2 * ALG_MAX_RANKS,
-    LONG_MOST_SLOTS = 13,
+    LONG_MOST_SLOTS = BULK_MOST_SLOTS,
 #endif
     LONG_OUT = MESSAGES_SEND, /* and to this rank itself */
     LONG_IN = MESSAGES_RECEIVE

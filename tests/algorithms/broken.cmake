@@ -315,7 +315,6 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_broken(long_false_credit ${long}_roles.h
     "lane_raise(j.flag(LONG_CREDIT, peer, j.team.rank, number), number)"
     "lane_raise(j.flag(LONG_CREDIT, peer, j.team.rank, number), number + j.m.slots)")
-  add_broken(long_early_flag ${long}_roles.h "bulk_done<LAG>(*j.out)" "bulk_read<LAG>(*j.out)")
   add_broken(long_early_stage ${long}_roles.h "bulk_read<LAG>(*j.in)" "bulk_commit(*j.in)")
   add_broken(long_untold ${long}_roles.h "if (done == issued)" "if (true)")
   add_broken(long_no_count ${long}_roles.h "lane_add_own(j.own(LONG_COUNT + l * 8), j.m.chunks[l])" "")
