@@ -114,9 +114,8 @@ uint32_t alg_map_armed(const alg_map_t *map, uint32_t piece, alg_span_t span[2])
     }
     if (piece == ALG_PIECE_STAGING)
         return 0;
-    span[0] = piece == ALG_PIECE_FIRST
-                  ? (alg_span_t){map->short_offset, 2 * map->short_bytes + map->places_bytes}
-                  : map->piece[piece];
+    span[0] = piece == ALG_PIECE_FIRST ? (alg_span_t){map->short_offset, 2 * map->short_bytes + map->places_bytes}
+                                       : map->piece[piece];
     span[1] = (alg_span_t){map->rings_offset, map->rings_bytes};
     return piece == ALG_PIECE_FIRST && map->rings_first ? 2 : 1;
 }

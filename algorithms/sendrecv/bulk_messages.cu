@@ -138,6 +138,7 @@ static_assert(((int)bulk_messages::PLAIN_WARPS + (int)bulk_messages::SHORT_WARPS
 template <> inline constexpr uint32_t UNALIGNED_BLOCKS<bulk_messages> = BULK_UNALIGNED_BLOCKS;
 template <> inline constexpr bool FILLS_MULTIPROCESSOR<bulk_messages> = true;
 template <> inline constexpr bool BULK_MESSAGES<bulk_messages> = true;
+template <> inline constexpr uint32_t PIECE<bulk_messages> = ALG_PIECE_RINGS;
 
 namespace
 {
@@ -148,13 +149,13 @@ __global__ void __launch_bounds__((WHOLE ? bulk_messages::WARPS + bulk_messages:
                                          : bulk_messages::PLAIN_WARPS + bulk_messages::SHORT_WARPS) *
                                       32,
                                   1)
-    bulk_messages_kernel(const __grid_constant__ alg_team_t team, const __grid_constant__ long_messages<MOST> m)
+    ncclKernel_shunt_messages(const __grid_constant__ alg_team_t team, const __grid_constant__ long_messages<MOST> m)
 {
     bulk_messages::run<WHOLE, MOST>(lane_here(), team, m);
 }
 #else
 template <bool WHOLE, int MOST>
-static void bulk_messages_kernel(lane_t lane, const alg_team_t &team, const long_messages<MOST> &m)
+static void ncclKernel_shunt_messages(lane_t lane, const alg_team_t &team, const long_messages<MOST> &m)
 {
     bulk_messages::run<WHOLE, MOST>(lane, team, m);
 }
@@ -198,8 +199,8 @@ static int bulk_messages_launch(const alg_team_t *team, const alg_call_t *call, 
     while (m.depth > (uint32_t)BULK_TURNS && bulk_shared_bytes(m.depth, BULK_STAGE, BULK_STAGE) + kept > (uint32_t)most)
         m.depth -= BULK_TURNS;
     m.kept = bulk_shared_bytes(m.depth, BULK_STAGE, BULK_STAGE);
-    return launch_grid(whole ? bulk_messages_kernel<true, MOST> : bulk_messages_kernel<false, MOST>, team, m, m.blocks,
-                       (bulk_messages::warps(whole) + shorts) * 32, m.kept + kept, stream);
+    return launch_grid(whole ? ncclKernel_shunt_messages<true, MOST> : ncclKernel_shunt_messages<false, MOST>, team, m,
+                       m.blocks, (bulk_messages::warps(whole) + shorts) * 32, m.kept + kept, stream);
 }
 
 static int bulk_messages_launch_few(const alg_team_t *team, const alg_call_t *call, void *stream)
@@ -241,10 +242,10 @@ struct bulk_messenger {
 
     static int preload(uint32_t)
     {
-        return bulk_preload(bulk_messages_kernel<true, PAIRS_FEW>) |
-               bulk_preload(bulk_messages_kernel<false, PAIRS_FEW>) |
-               bulk_preload(bulk_messages_kernel<true, MESSAGES_LISTED>) |
-               bulk_preload(bulk_messages_kernel<false, MESSAGES_LISTED>) | launch_preload(pairs_store);
+        return bulk_preload(ncclKernel_shunt_messages<true, PAIRS_FEW>) |
+               bulk_preload(ncclKernel_shunt_messages<false, PAIRS_FEW>) |
+               bulk_preload(ncclKernel_shunt_messages<true, MESSAGES_LISTED>) |
+               bulk_preload(ncclKernel_shunt_messages<false, MESSAGES_LISTED>) | launch_preload(pairs_store);
     }
 #else
     static constexpr part_bytes_t PART_BYTES = NULL;
@@ -262,8 +263,8 @@ struct bulk_messenger {
             m.depth = bulk_messages::DEPTH;
             m.kept = 0;
             done = f.messages;
-            return launch_threads(whole ? bulk_messages_kernel<true, MESSAGES_LISTED>
-                                        : bulk_messages_kernel<false, MESSAGES_LISTED>,
+            return launch_threads(whole ? ncclKernel_shunt_messages<true, MESSAGES_LISTED>
+                                        : ncclKernel_shunt_messages<false, MESSAGES_LISTED>,
                                   team, m, half + (f.items < half ? f.items : half), false, 0);
         });
     }
