@@ -29,14 +29,14 @@ struct oneshot {
         const uint32_t first = lane.block * lane.threads + lane.thread;
         slots<R::MARK, N> s = slots<R::MARK, N>::make(team, 1, vectors, first);
 
-        lane_begin(r.held() | s.held(), call.early);
+        lane_begin(r.held() | s.held() | turns_held(call.turns), call.early);
         r.begin(call);
         const uint64_t epoch = epoch_read(team);
         /* Most messages of this size have one lane a vector, which keeps its value in registers. */
         vec16_t own = r.load_if(first < vectors, first), x[N - 1];
         if (epoch_stopped(epoch))
             return;
-        s.move(places_or_half(team, call.place_bytes, epoch));
+        s.move(turns_at(call.turns, epoch));
         if (first < vectors)
             s.put_all(0, own);
         for (uint32_t k = stride; first + k < vectors; k += stride)

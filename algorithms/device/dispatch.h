@@ -21,6 +21,8 @@
 
 /* A has kernels for so many ranks alone; 0: for any number. */
 template <class A> constexpr int ONLY_RANKS = 0;
+/* ... and for so many bytes of a block, at most. */
+template <class A> constexpr uint64_t ONLY_BYTES = UINT64_MAX;
 
 template <class A> constexpr int move_kernel_ranks(int nranks)
 {

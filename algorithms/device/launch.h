@@ -55,8 +55,8 @@ template <class A> struct reducer {
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
         kernel_call_t whole = kernel_call_make(*call);
-        if (HAS_PLACES<A> && places_serve(team, call))
-            whole.place_bytes = places_step(team);
+        if (HAS_PLACES<A>)
+            whole.turns = places_or_halves(team, call);
         return segments_launch(whole, A::segment_bytes(team, call), [team, stream](const kernel_call_t &segment) {
             const kernel_t<kernel_call_t> kernel = reduce_kernel_of<A, kernel_call_t>(
                 segment.type, ops_kind(segment.op), team->nranks, kernel_call_is_whole(segment));
@@ -77,8 +77,8 @@ template <class A> struct mover {
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
         kernel_call_t whole = kernel_call_make_bytes(*call);
-        if (HAS_PLACES<A> && places_serve(team, call))
-            whole.place_bytes = places_step(team);
+        if (HAS_PLACES<A>)
+            whole.turns = places_or_halves(team, call);
         return segments_launch(whole, A::segment_bytes(team, call), [team, stream](const kernel_call_t &segment) {
             return launch_collective(kernel_of(team, segment), team, segment, segment, 1, stream);
         });

@@ -112,7 +112,7 @@ static inline list_t list_make(const alg_team_t *team, const alg_call_t *call, c
         rows += (list.part[i].count * width - 1) / ALG_ROW_BYTES + 1;
     }
     list.call.stride = 0;
-    list.call.place_bytes = places_step(team);
+    list.call.turns = places_turns(team);
     grid_shape(rows * (ALG_ROW_BYTES / VEC), most_threads, &list.call.grid_blocks, &list.call.threads);
     return list;
 }
@@ -192,9 +192,10 @@ struct listed : K {
 #endif
         /* On the host device a launch costs nothing. */
         return parts_launch_apart(call, [team, stream](const alg_call_t *one) {
-            return team->nranks == (uint32_t)ONLY_RANKS<typename S::algorithm> && places_serve(team, one)
-                       ? S::launch(team, one, stream)
-                       : K::launch(team, one, stream);
+            typedef typename S::algorithm A;
+            const bool is_short = team->nranks == (uint32_t)ONLY_RANKS<A> && places_serve(team, one) &&
+                                  one->count * alg_type_bytes(one->type) <= ONLY_BYTES<A>;
+            return is_short ? S::launch(team, one, stream) : K::launch(team, one, stream);
         });
     }
 

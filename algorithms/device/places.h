@@ -22,6 +22,7 @@
 #include "algorithms/device/slots.h"
 
 enum { PLACES = 32, PLACES_LIST = 16 };
+static_assert((PLACES & (PLACES - 1)) == 0, "turns_t.last is a mask");
 static_assert(PLACES >= 2 * PLACES_LIST, "a place is used again before all have read it");
 
 /* Of a block of a short call, with room for escapes whatever the type; 0: none. */
@@ -36,22 +37,27 @@ static inline bool places_serve(const alg_team_t *team, const alg_call_t *call)
     return call->count * alg_type_bytes(call->type) <= places_room(team);
 }
 
-/* From one place to the next. */
-static inline uint32_t places_step(const alg_team_t *team)
+/* Of short calls. */
+static inline turns_t places_turns(const alg_team_t *team)
 {
-    return (uint32_t)(team->places_bytes / PLACES / VEC * VEC);
+    return {team->places_offset - team->half_offset, team->places_bytes / PLACES / VEC * VEC, PLACES - 1};
 }
 
-/* From half 0 to the slots of the short call with that number, which epoch_read gave. */
-LANE_FN uint64_t places_at(const alg_team_t &team, uint32_t place_bytes, uint64_t epoch)
+static inline turns_t places_or_halves(const alg_team_t *team, const alg_call_t *call)
 {
-    return team.places_offset - team.half_offset + epoch / EPOCH_UNIT % PLACES * place_bytes;
+    return places_serve(team, call) ? places_turns(team) : turns_t{0, team->half_bytes, 1};
 }
 
-/* The same of any call: a short one has place_bytes. */
-LANE_FN uint64_t places_or_half(const alg_team_t &team, uint32_t place_bytes, uint64_t epoch)
+/* From half 0 to the slots of the call with that number, which epoch_read gave. */
+LANE_FN uint64_t turns_at(const turns_t &turns, uint64_t epoch)
 {
-    return place_bytes ? places_at(team, place_bytes, epoch) : epoch_half(team, epoch);
+    return turns.first + (epoch / EPOCH_UNIT & turns.last) * turns.step;
+}
+
+/* For lane_begin. */
+LANE_FN uint64_t turns_held(const turns_t &turns)
+{
+    return turns.first | turns.step | turns.last;
 }
 
 #endif

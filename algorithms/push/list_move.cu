@@ -48,7 +48,7 @@ struct list_copy {
             x.step = route_input_has_blocks(call.collective) ? call.count : 0;
             x.vector = w.vector(lane);
             x.s = slots<MARK_ESCAPE, N>::make(team, 1, buffer_vectors(call.count), x.vector);
-            x.s.move(places_at(team, call.place_bytes, number + w.part * EPOCH_UNIT));
+            x.s.move(turns_at(call.turns, number + w.part * EPOCH_UNIT));
             return x;
         }
 

@@ -51,7 +51,7 @@ struct list_add {
             x.vector = w.vector(lane);
             x.step = route_input_has_blocks(call.collective) ? call.stride : 0;
             x.s = slots<R::MARK, N>::make(team, 1, x.vectors, x.vector);
-            x.s.move(places_at(team, call.place_bytes, number + w.part * EPOCH_UNIT));
+            x.s.move(turns_at(call.turns, number + w.part * EPOCH_UNIT));
             return x;
         }
 

@@ -88,8 +88,8 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
         view<N, WHOLE, EACH> w;
         w.bytes = bytes;
         w.vectors = buffer_vectors(bytes);
+        w.p = push_make<SHORT, N>(team, call);
         w.s = slots<MARK_ESCAPE, N>::make(team, 1, call.slot_vectors, first);
-        w.p = push_make<ROOTED>(team, call, w.s.ranks());
         LANE_UNROLL
         for (uint32_t i = 0; i < N; i++) {
             if (i < w.s.ranks())
@@ -100,7 +100,7 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
         w.keeps = w.p.keeps && w.own_out != w.in[0];
         const bool reads = w.p.sends || w.keeps;
 
-        lane_begin(w.s.held(), call.early);
+        lane_begin(w.s.held() | push_held<ROOTED>(call), call.early);
         series_t turn = push_read<ROOTED>(team);
         constexpr uint32_t ROWS = PUSH_ROWS<N, SHORT>;
         vec16_t x[ROWS][N];
@@ -169,6 +169,7 @@ template <> inline constexpr bool ANY_GRID<push_copy_rooted> = true;
 template <> inline constexpr bool HAS_PLACES<push_copy_all> = true;
 template <> inline constexpr bool HAS_PLACES<push_copy_short> = true;
 template <> inline constexpr int ONLY_RANKS<push_copy_short> = 2;
+template <> inline constexpr uint64_t ONLY_BYTES<push_copy_short> = PUSH_SHORT_BYTES;
 
 typedef listed<mover<push_copy_all>, mover<push_copy_short>, alg_list_move_launch, alg_list_move_preload> push_copies;
 ALG_ENTRIES(alg_push_copy_all, push_copies)

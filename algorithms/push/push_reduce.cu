@@ -22,8 +22,8 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
         const uint32_t vectors = r.vectors(), stride = lane.blocks * lane.threads;
         const uint32_t first = lane.block * lane.threads + lane.thread;
         const uint64_t step = route_input_has_blocks(call.collective) ? call.stride : 0;
+        const push_t p = push_make<SHORT, N>(team, call);
         slots_t s = slots_t::make(team, 1, vectors, first);
-        const push_t p = push_make<ROOTED>(team, call, s.ranks());
         buffer_t in[N]; /* [i]: for the rank i places after us; [0]: our own */
         LANE_UNROLL
         for (uint32_t i = 0; i < N; i++) {
@@ -31,7 +31,7 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
                 in[i] = buffer_make(r.input.base + ring_next(team, i) * step, r.input.bytes);
         }
 
-        lane_begin(r.held() | s.held(), call.early);
+        lane_begin(r.held() | s.held() | push_held<ROOTED>(call), call.early);
         r.begin(call);
         series_t turn = push_read<ROOTED>(team);
         constexpr uint32_t ROWS = PUSH_ROWS<N, SHORT>;
@@ -135,6 +135,7 @@ template <> inline constexpr bool ANY_GRID<push_add_rooted> = true;
 template <> inline constexpr bool HAS_PLACES<push_add_all> = true;
 template <> inline constexpr bool HAS_PLACES<push_add_short> = true;
 template <> inline constexpr int ONLY_RANKS<push_add_short> = 2;
+template <> inline constexpr uint64_t ONLY_BYTES<push_add_short> = PUSH_SHORT_BYTES;
 
 ALG_ENTRIES(alg_push_add_short, reducer<push_add_short>)
 typedef listed<reducer<push_add_all>, reducer<push_add_short>, alg_list_reduce_launch, alg_list_reduce_preload>
