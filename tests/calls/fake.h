@@ -25,7 +25,8 @@ enum {
     FAKE_PART_BYTES = 800,
     FAKE_SHORT_ELEMENTS = 100,
     FAKE_BULK_LEAST = 500,
-    FAKE_BULK_BLOCKS = 2
+    FAKE_BULK_BLOCKS = 2,
+    FAKE_SLOW_BLOCKS = 3
 };
 
 typedef enum fake_kind { FAKE_OURS, FAKE_REAL } fake_kind_t;

@@ -305,7 +305,8 @@ sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
                                        : query->collective == ALG_REDUCE    ? &parts[1]
                                        : list                               ? &parts[2]
                                                                             : &whole;
-    const uint32_t blocks = by_bulk ? FAKE_BULK_BLOCKS : 1 + (uint32_t)query->count / 100;
+    const uint32_t blocks =
+        by_bulk ? (query->slow ? FAKE_SLOW_BLOCKS : FAKE_BULK_BLOCKS) : 1 + (uint32_t)query->count / 100;
     if (query->count > FAKE_TAKEN_LIMIT)
         return (sel_choice_t){.reason = SEL_FORWARD_TABLE, .source = "policy"};
     return (sel_choice_t){.algorithm = algorithm,

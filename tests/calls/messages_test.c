@@ -133,7 +133,7 @@ static void long_and_short_ones_are_one_call(void **state)
         assert_int_equal(fake.launches, i + 1);
         const alg_call_t *call = &fake.launched[i];
         assert_int_equal(call->message_count, 3);
-        assert_int_equal(call->blocks, FAKE_BULK_BLOCKS);
+        assert_int_equal(call->blocks, orders[i][1] == LONG ? FAKE_SLOW_BLOCKS : FAKE_BULK_BLOCKS); /* unaligned */
         for (int k = 0; k < 3; k++) {
             assert_message(&call->messages[k], 4 * orders[i][k], 1, k != 1);
             assert_int_equal(call->messages[k].bulk, orders[i][k] == LONG);
@@ -141,6 +141,13 @@ static void long_and_short_ones_are_one_call(void **state)
     }
     assert_int_equal(send_to(comm, LONG, 1, 1), ncclSuccess);
     assert_true(fake.launched[3].messages[0].bulk);
+    ncclGroupStart();
+    assert_int_equal(send_to(comm, LONG, 1, 1), ncclSuccess);
+    assert_int_equal(send_to(comm, LONG, (int)comm->rank, 1), ncclSuccess);
+    assert_int_equal(ncclRecv(buffer, LONG, ncclFloat32, (int)comm->rank, comm->handle, fake_stream(1)), ncclSuccess);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_int_equal(fake.launched[4].blocks,
+                     FAKE_SLOW_BLOCKS); /* the same blocks copy what the rank sends to itself */
 }
 
 static void a_group_is_one_call(void **state)
