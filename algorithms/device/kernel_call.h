@@ -8,11 +8,10 @@
 
 #include "algorithms/device/lane.h"
 
-/* Where calls without a root have their slots in turn: the call of number e at first + (e & last) * step from half 0.
- */
+/* Where calls without a root have their slots in turn: the call of number e at first + (e & last) * step from half 0,
+ * in vectors, which take fewer registers than bytes. */
 typedef struct turns {
-    uint64_t first, step;
-    uint64_t last;
+    uint32_t first, step, last;
 } turns_t;
 
 /* Fields without a comment are as in alg_call_t. */

@@ -40,18 +40,19 @@ static inline bool places_serve(const alg_team_t *team, const alg_call_t *call)
 /* Of short calls. */
 static inline turns_t places_turns(const alg_team_t *team)
 {
-    return {team->places_offset - team->half_offset, team->places_bytes / PLACES / VEC * VEC, PLACES - 1};
+    return {(uint32_t)((team->places_offset - team->half_offset) / VEC), (uint32_t)(team->places_bytes / PLACES / VEC),
+            PLACES - 1};
 }
 
 static inline turns_t places_or_halves(const alg_team_t *team, const alg_call_t *call)
 {
-    return places_serve(team, call) ? places_turns(team) : turns_t{0, team->half_bytes, 1};
+    return places_serve(team, call) ? places_turns(team) : turns_t{0, (uint32_t)(team->half_bytes / VEC), 1};
 }
 
 /* From half 0 to the slots of the call with that number, which epoch_read gave. */
 LANE_FN uint64_t turns_at(const turns_t &turns, uint64_t epoch)
 {
-    return turns.first + (epoch / EPOCH_UNIT & turns.last) * turns.step;
+    return (uint64_t)(turns.first + ((uint32_t)(epoch / EPOCH_UNIT) & turns.last) * turns.step) * VEC;
 }
 
 /* For lane_begin. */

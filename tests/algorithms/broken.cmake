@@ -159,7 +159,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   add_unbroken(late_messages "" messages pairs)
   breaks(each_algorithm "${lost}")
   # A call that uses its predecessor's half writes where a slow peer still reads.
-  add_broken(one_half kernels oneshot device/places.h "team->half_bytes, 1}" "team->half_bytes, 0}")
+  add_broken(one_half kernels oneshot device/places.h "/ VEC), 1}" "/ VEC), 0}")
   # A word that is not re-armed passes for the next value.
   add_broken(no_rearm kernels oneshot device/slots.h "lane_rearm(data_at(j, k))" "(void)j")
   # An epoch that moves on before every block has read it.
