@@ -59,14 +59,17 @@ size_t alg_type_bytes(alg_type_t type);
  *                in the host's memory has the counters elsewhere (alg_team_t)
  *   4 KiB        half 0 |  raw data with a sentinel. Between two calls both
  *   ...          half 1 |  halves are all-ones ("armed") in every word.
- *   ...          rings  |  messages of pairs of ranks (sendrecv/ring.h):
- *                          armed, but for what was sent and not yet received
+ *   ...          places |  armed, too: short calls, one each in turn (places.h)
+ *   ...          rings  |  messages of pairs of ranks (sendrecv/ring.h): armed, but
+ *                          for what was sent and not yet received. Behind them,
+ *                          where there is room, slots of long messages and their
+ *                          flags (sendrecv/long.h): all-ones at the start alone
  *   ...          flags  |  staged and bulk: words a channel and peer, whose values
  *   ...          counts |  only grow. Counts: how far each ring has come.
  *   ...          staging|  Data that flags guard: staged's, and in the half where it
  *                          gathers bulk's (bulk/move.h).
  *
- * Rings have credits of their own. One rule guards all else, whatever a call's
+ * Rings and slots of messages have credits of their own. One rule guards all else, whatever a call's
  * collective, layout and grid: a call ends on a rank only after that rank has heard
  * from every rank in that call, directly or through others. A rank that has no data
  * for a peer sends it a notice instead (notice.h; the flags of staged and bulk go to
@@ -75,7 +78,7 @@ size_t alg_type_bytes(alg_type_t type);
  * and re-arms every word that peers wrote there: the half is armed everywhere when
  * call e+2 begins. Kernel boundaries order the re-arming before the next data. Short
  * broadcasts, or reduces, of rising roots one after the other count as one call (series.h).
- * Short all-reduces have places in their half, so that a list of them may run ahead (list.h).
+ * Short calls without a root have places of their own, so that one kernel may serve several (places.h).
  *   A kernel that leaves a call before its end sets ALG_EPOCH_STOPPED. Kernels behind
  * it leave before their first store, for a peer may still be in that call. Peers are
  * told at ALG_STOP_OFFSET, unless an abort ended the wait.
@@ -114,7 +117,7 @@ typedef enum alg_memory {
 /* A scratch may come in pieces: the first at the start, each other one when a call first needs it, on all ranks. Their
  * addresses are kept free from the start.
  *
- *   first    control, flags, counts, and two short halves, which serve the calls of up to short_most bytes
+ *   first    control, flags, counts, two short halves, which serve the calls of up to short_most bytes, and the places
  *   halves   half 0, half 1: longer calls of the same algorithms
  *   rings    messages
  *   staging  staged and bulk
@@ -126,15 +129,22 @@ typedef struct alg_span {
     size_t offset, bytes;
 } alg_span_t;
 
-/* Counts of the rings: four kinds, each with 8 bytes for every peer and channel. */
-enum { ALG_PAIR_CHANNELS = 512, ALG_COUNTS_BYTES = 4 * ALG_MAX_RANKS * ALG_PAIR_CHANNELS * 8 };
+/* Counts of the rings: four kinds, each with 8 bytes for every peer and channel. Then a page for the slots of long
+ * messages (sendrecv/long.h). */
+enum {
+    ALG_PAIR_CHANNELS = 512,
+    ALG_LONG_OFFSET = 4 * ALG_MAX_RANKS * ALG_PAIR_CHANNELS * 8,
+    ALG_COUNTS_BYTES = ALG_LONG_OFFSET + 4096
+};
 
 typedef struct alg_map {
     alg_memory_t memory;
-    size_t total_bytes;  /* of the whole scratch */
-    size_t half_offset;  /* of half 0; half 1 follows at half_offset + half_bytes */
-    size_t half_bytes;   /* of one half */
-    size_t rings_offset; /* of messages, and their list; behind half 1. All-ones at the start, like the halves */
+    size_t total_bytes;   /* of the whole scratch */
+    size_t half_offset;   /* of half 0; half 1 follows at half_offset + half_bytes */
+    size_t half_bytes;    /* of one half */
+    size_t places_offset; /* behind half 1, or short half 1. All-ones at the start, like the halves and the rings */
+    size_t places_bytes;
+    size_t rings_offset; /* of messages, and their list; behind the places */
     size_t rings_bytes;
     size_t flags_offset; /* staged's and bulk's flags. All from here on is zero at the start */
     size_t flags_bytes;
@@ -215,6 +225,8 @@ typedef struct alg_team {
     int32_t priority;          /* CUDA: priority of launches, as for cudaStreamCreateWithPriority; 0: none */
     uint64_t half_offset;      /* from the map */
     uint64_t half_bytes;
+    uint64_t places_offset;
+    uint64_t places_bytes;
     uint64_t rings_offset;
     uint64_t rings_bytes;
     uint64_t flags_offset;
@@ -260,10 +272,13 @@ typedef struct alg_message {
     uint64_t bytes;
     uint32_t peer; /* may be this rank itself */
     bool send;     /* to the peer; false: from it */
+    bool bulk;     /* by bulk copies, of an algorithm with bulk_messages; alike at both ends */
 } alg_message_t;
 
 /* Parts of a call, at most: what a kernel's arguments of 4 KB hold. */
 enum { ALG_MOST_PARTS = 64 };
+/* Bytes of a part are whole rows of a grid, each the work of a warp. */
+enum { ALG_ROW_BYTES = 512 };
 /* One of several collectives of a call. */
 typedef struct alg_part {
     uint32_t root; /* where the collective has one */
@@ -287,9 +302,9 @@ typedef struct alg_call {
     alg_op_t op;                /* where it reduces */
     const void *scalar_pointer; /* ALG_PREMUL_SUM: device memory with one element, read by the kernel; or NULL */
     uint64_t scalar_bits;       /* ALG_PREMUL_SUM with no pointer: the element's bytes, low end first */
-    /* Several broadcasts, reduces or all-reduces in place of root, buffers and count. They progress side by side, as if
-     * they were calls one after the other: on other ranks they may be. None is empty, none is longer than part_bytes,
-     * and roots rise. The list is the caller's again after the launch. */
+    /* Several calls of a collective that has part_bytes, in place of root, buffers and count. They progress side by
+     * side, as if they were calls one after the other: on other ranks they may be. None is empty, none is longer than
+     * part_bytes, and roots rise. The list is the caller's again after the launch. */
     uint32_t part_count; /* up to ALG_MOST_PARTS; 0: the call itself alone */
     const alg_part_t *parts;
     /* ALG_SEND_RECV, which uses none of the above. The messages progress side by side; those of one pair in one
@@ -338,6 +353,9 @@ typedef struct alg_algorithm {
     bool any_grid;
     /* Blocks beyond sure_blocks leave a call rather than wait in it for a rank that has not begun it. */
     bool spare_blocks;
+    /* ALG_SEND_RECV: those messages of a call that are `bulk` go by bulk copies; the others as by the other algorithm
+     * of this memory. */
+    bool bulk_messages;
     /* What one block of `threads` takes of a multiprocessor, of ALG_ROOM: a power of two. Blocks that add up to
      * ALG_ROOM fit one: the compiler keeps their registers so few. Pure. */
     uint32_t (*block_room)(uint32_t nranks, uint32_t threads);

@@ -47,13 +47,16 @@ bool alg_map_init(alg_map_t *map, size_t bytes)
         return false;
     *map = (alg_map_t){.memory = ALG_MEMORY_PEER};
     /* 80 MiB give rings of 16 MiB, 8 KiB for each channel of four ranks, which a link fills in 12 us; staging of 24 MiB
-     * with its flags, for the largest chunks that help; and halves of 19 MiB, for two-shot's 13 MiB at four ranks. */
+     * with its flags, for the largest chunks that help; halves of 18.7 MiB, for two-shot's 14 MiB at three ranks; and
+     * places of 2 MiB, for short calls of 51 KiB at two ranks, 17 at four, 7 at eight. Cut, there is 1 MiB. */
     const size_t rings = round_down(bytes / 5, 4 * KIB);
     const size_t rest = bytes - rings - ALG_CONTROL_BYTES - ALG_COUNTS_BYTES;
     const size_t staging = round_down(rest / 128 * 49, 4 * KIB);
     map->half_offset = ALG_CONTROL_BYTES;
-    map->half_bytes = round_down((rest - staging) / 2, 4 * KIB);
-    map->rings_offset = map->half_offset + 2 * map->half_bytes;
+    map->places_bytes = round_down(bytes / 40, 4 * KIB);
+    map->half_bytes = round_down((rest - staging - map->places_bytes) / 2, 4 * KIB);
+    map->places_offset = map->half_offset + 2 * map->half_bytes;
+    map->rings_offset = map->places_offset + map->places_bytes;
     map->rings_bytes = rings;
     map->flags_offset = map->rings_offset + rings;
     map->flags_bytes = staging > 2 * FLAGS_BYTES ? FLAGS_BYTES : 0;
@@ -84,7 +87,9 @@ void alg_map_cut(alg_map_t *map, uint32_t nranks, bool rings_first)
     map->flags_offset = ALG_CONTROL_BYTES;
     map->counts_offset = map->flags_offset + map->flags_bytes;
     map->short_offset = map->counts_offset + ALG_COUNTS_BYTES;
-    map->short_bytes = round_down((first - map->short_offset) / 2, 4 * KIB);
+    map->places_bytes = MIB;
+    map->short_bytes = round_down((first - map->short_offset - map->places_bytes) / 2, 4 * KIB);
+    map->places_offset = map->short_offset + 2 * map->short_bytes;
     /* An all-reduce in one step, a broadcast and a reduce have a slot for each peer, with a word more for each four of
      * integers; 4 KiB are for notices (push.h). The test map.short_calls_fit asks all algorithms. */
     map->short_most = round_down((map->short_bytes - 4 * KIB) / 5 * 4 / peers, KIB);
@@ -103,13 +108,14 @@ uint32_t alg_map_armed(const alg_map_t *map, uint32_t piece, alg_span_t span[2])
         return 1;
     }
     if (map->pieces == 1) {
-        span[0] = (alg_span_t){map->half_offset, 2 * map->half_bytes};
+        span[0] = (alg_span_t){map->half_offset, 2 * map->half_bytes + map->places_bytes};
         span[1] = (alg_span_t){map->rings_offset, map->rings_bytes};
         return 2;
     }
     if (piece == ALG_PIECE_STAGING)
         return 0;
-    span[0] = piece == ALG_PIECE_FIRST ? (alg_span_t){map->short_offset, 2 * map->short_bytes} : map->piece[piece];
+    span[0] = piece == ALG_PIECE_FIRST ? (alg_span_t){map->short_offset, 2 * map->short_bytes + map->places_bytes}
+                                       : map->piece[piece];
     span[1] = (alg_span_t){map->rings_offset, map->rings_bytes};
     return piece == ALG_PIECE_FIRST && map->rings_first ? 2 : 1;
 }
@@ -125,7 +131,9 @@ bool alg_map_init_shm(alg_map_t *map, size_t bytes)
     const size_t rings = round_down(bytes / 3, 4 * KIB);
     map->half_offset = ALG_CONTROL_BYTES;
     map->half_bytes = round_down((bytes - rings) / 8, 4 * KIB);
-    map->rings_offset = map->half_offset + 2 * map->half_bytes;
+    map->places_offset = map->half_offset + 2 * map->half_bytes;
+    map->places_bytes = 0; /* every call uses a half */
+    map->rings_offset = map->places_offset;
     map->rings_bytes = rings;
     map->flags_offset = map->rings_offset + rings;
     map->flags_bytes = SHM_FLAGS_BYTES;

@@ -144,7 +144,8 @@ static bool pieces_fit(const alg_map_t *map)
     const alg_span_t *piece = map->piece;
     return (map->pieces == 1 || map->pieces == ALG_PIECES) && end == map->total_bytes &&
            (map->pieces == 1 ||
-            (map->short_offset + 2 * map->short_bytes <= piece[ALG_PIECE_FIRST].bytes &&
+            (map->places_offset == map->short_offset + 2 * map->short_bytes &&
+             map->places_offset + map->places_bytes <= piece[ALG_PIECE_FIRST].bytes &&
              2 * map->half_bytes <= piece[ALG_PIECE_HALVES].bytes &&
              map->rings_bytes <= piece[map->rings_first ? ALG_PIECE_FIRST : ALG_PIECE_RINGS].bytes &&
              map->staging_bytes <= piece[ALG_PIECE_STAGING].bytes));
@@ -158,7 +159,8 @@ static bool map_fits(const alg_map_t *map)
         return true;
     size_t halves = map->half_offset + 2 * map->half_bytes;
     return map->half_offset >= ALG_CONTROL_BYTES && map->half_bytes < map->total_bytes && halves <= map->total_bytes &&
-           map->rings_offset == halves && map->flags_offset == halves + map->rings_bytes &&
+           map->places_offset == halves && map->rings_offset == halves + map->places_bytes &&
+           map->flags_offset == map->rings_offset + map->rings_bytes &&
            map->counts_offset >= map->flags_offset + map->flags_bytes &&
            map->staging_offset >= map->counts_offset + (map->rings_bytes > 0 ? ALG_COUNTS_BYTES : 0) &&
            map->staging_offset + map->staging_bytes <= map->total_bytes;
@@ -175,6 +177,8 @@ static void fill_team(alg_scratch_t *scratch, alg_control_t *device_control)
                                  .priority = scratch->ops->priority ? scratch->ops->priority(scratch->ordinal) : 0,
                                  .half_offset = map->half_offset,
                                  .half_bytes = map->half_bytes,
+                                 .places_offset = map->places_offset,
+                                 .places_bytes = map->places_bytes,
                                  .rings_offset = map->rings_offset,
                                  .rings_bytes = map->rings_bytes,
                                  .flags_offset = map->flags_offset,

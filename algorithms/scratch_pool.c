@@ -26,8 +26,9 @@ static alg_scratch_t *pool;
 static bool same_map(const alg_map_t *a, const alg_map_t *b)
 {
     return a->memory == b->memory && a->total_bytes == b->total_bytes && a->half_offset == b->half_offset &&
-           a->half_bytes == b->half_bytes && a->rings_offset == b->rings_offset && a->rings_bytes == b->rings_bytes &&
-           a->flags_offset == b->flags_offset && a->flags_bytes == b->flags_bytes &&
+           a->half_bytes == b->half_bytes && a->places_offset == b->places_offset &&
+           a->places_bytes == b->places_bytes && a->rings_offset == b->rings_offset &&
+           a->rings_bytes == b->rings_bytes && a->flags_offset == b->flags_offset && a->flags_bytes == b->flags_bytes &&
            a->counts_offset == b->counts_offset && a->staging_offset == b->staging_offset &&
            a->staging_bytes == b->staging_bytes && a->pieces == b->pieces && a->short_bytes == b->short_bytes &&
            a->rings_first == b->rings_first;

@@ -69,6 +69,7 @@
 
 /* Both directions of a link need 64 blocks from 128 KiB on. On 3 and 4 GPUs the model decides, up to 4 MB. */
 #define SENDRECV "docs/results/sendrecv-2-h200.csv"
+#define MESSAGES "docs/results/messages-2-h100.csv"
 
 const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "host", 64 * KIB, "oneshot", 1, 1, HOST},
@@ -139,8 +140,10 @@ const sel_built_in_t sel_built_in[] = {
     GATHER_SCATTER_ROWS(ALG_SCATTER, 128 * MIB),
     ROOTED_ROWS(ALG_BROADCAST),
     ROOTED_ROWS(ALG_REDUCE),
-    {ALG_SEND_RECV, "host", UINT64_MAX, "pairs", 1, 1, HOST},
+    {ALG_SEND_RECV, "host", 64 * KIB, "pairs", 1, 1, HOST},
+    {ALG_SEND_RECV, "host", UINT64_MAX, "bulk", 2, 1, HOST},
     {ALG_SEND_RECV, "nvswitch-sm90-2", 64 * KIB, "pairs", 32, 512, SENDRECV},
-    {ALG_SEND_RECV, "nvswitch-sm90-2", UINT64_MAX, "pairs", 64, 512, SENDRECV},
+    {ALG_SEND_RECV, "nvswitch-sm90-2", 48 * MIB, "pairs", 64, 512, MESSAGES},
+    {ALG_SEND_RECV, "nvswitch-sm90-2", UINT64_MAX, "bulk", 20, 768, MESSAGES},
 };
 const uint32_t sel_built_in_count = sizeof sel_built_in / sizeof sel_built_in[0];

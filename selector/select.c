@@ -80,7 +80,7 @@ static sel_choice_t take(const sel_plan_t *plan, const alg_algorithm_t *algorith
                          const sel_query_t *query, uint64_t bytes)
 {
     sel_choice_t choice = {.algorithm = algorithm, .threads = threads, .reason = SEL_TAKEN};
-    const bool slow = query->unaligned || query->op == ALG_PREMUL_SUM;
+    const bool slow = query->slow || query->op == ALG_PREMUL_SUM;
     const uint32_t least = slow ? algorithm->unaligned_blocks : 0;
     choice.aligned_blocks = shaped(plan, algorithm, blocks, bytes, &choice.threads);
     choice.blocks = blocks >= least ? choice.aligned_blocks : shaped(plan, algorithm, least, bytes, &choice.threads);

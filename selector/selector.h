@@ -131,7 +131,8 @@ typedef struct sel_query {
     alg_type_t type;
     alg_op_t op;
     uint64_t count; /* as in alg_call_t */
-    bool unaligned; /* this rank's buffers: not alg_call_is_aligned. The number of blocks alone depends on it. */
+    bool slow;      /* blocks take this rank longer: buffers for which alg_call_is_aligned is false, or a message to the
+                       rank itself. The number of blocks alone depends on it. */
 } sel_query_t;
 
 /* Check a policy ("allreduce:0-64K=oneshot;64K-2M=twoshot:64x512;2M-=nccl;allgather:nccl", "^name", "nccl", "builtin",

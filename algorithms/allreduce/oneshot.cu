@@ -16,7 +16,6 @@
  */
 #include "algorithms/device/input.h"
 #include "algorithms/device/list.h"
-#include "algorithms/device/slots.h"
 
 struct oneshot {
     enum { MOST_THREADS = 1024 };
@@ -29,16 +28,15 @@ struct oneshot {
         const uint32_t vectors = r.vectors(), stride = lane.blocks * lane.threads;
         const uint32_t first = lane.block * lane.threads + lane.thread;
         slots<R::MARK, N> s = slots<R::MARK, N>::make(team, 1, vectors, first);
-        const uint64_t place = vectors <= LIST_BYTES / VEC ? list_place_bytes(team) : 0;
 
-        lane_begin(r.held() | s.held() | place, call.early);
+        lane_begin(r.held() | s.held() | turns_held(call.turns), call.early);
         r.begin(call);
         const uint64_t epoch = epoch_read(team);
         /* Most messages of this size have one lane a vector, which keeps its value in registers. */
         vec16_t own = r.load_if(first < vectors, first), x[N - 1];
         if (epoch_stopped(epoch))
             return;
-        s.move(epoch_half(team, epoch) + list_place(epoch, place));
+        s.move(turns_at(call.turns, epoch));
         if (first < vectors)
             s.put_all(0, own);
         for (uint32_t k = stride; first + k < vectors; k += stride)
@@ -71,82 +69,9 @@ struct oneshot {
     }
 };
 
-/* Several short ones of a group (list.h). */
-struct oneshot_list : oneshot {
-    template <int TYPE, int OPS, int N, bool WHOLE>
-    LANE_FN static void run(lane_t lane, const alg_team_t &team, const list_t &list)
-    {
-        typedef reduction<TYPE, OPS, N, WHOLE> R;
-        lane_begin((uintptr_t)team.own, list.call.early);
-        R common = R::make(team, list.call);
-        common.begin(list.call);
-        const uint64_t epoch = epoch_read(team);
-        list_leave(lane, team, list.count);
-        if (epoch_stopped(epoch))
-            return;
-        for (uint32_t at = 0, end; at < list.count; at = end) {
-            end = list_round_end(at, list.count);
-            put<R, N>(lane, team, list, common, epoch, at, end);
-            if (list_round_ends(!take<R, N>(lane, team, list, common, epoch, at, end)))
-                return;
-        }
-    }
+template <> inline constexpr bool ANY_GRID<oneshot> = true;
+template <> inline constexpr bool HAS_PLACES<oneshot> = true;
 
-    /* The call at which the walk is, as if it were alone; for this lane. */
-    template <class R, int N> struct one {
-        R r;
-        slots<R::MARK, N> s;
-        uint32_t vector, vectors;
-
-        LANE_FN static one make(const lane_t &lane, const alg_team_t &team, const list_t &list, const R &common,
-                                uint64_t epoch, const list_walk_t &w)
-        {
-            one x;
-            x.r = R::make(team, parts_one(list.call, list.part[w.part]));
-            x.r.scalar = common.scalar;
-            x.vectors = x.r.vectors();
-            x.vector = w.row * lane_warp_size() + lane.thread % lane_warp_size();
-            x.s = slots<R::MARK, N>::make(team, 1, x.vectors, x.vector);
-            const uint64_t number = epoch + w.part * EPOCH_UNIT;
-            x.s.move(epoch_half(team, number) + list_place(number, list_place_bytes(team)));
-            return x;
-        }
-    };
-
-    template <class R, int N>
-    LANE_FN static void put(const lane_t &lane, const alg_team_t &team, const list_t &list, const R &common,
-                            uint64_t epoch, uint32_t at, uint32_t end)
-    {
-        for (list_walk_t w = list_walk_t::make(lane, at); w.stays(list, end, R::E::BYTES); w.next()) {
-            const one<R, N> x = one<R, N>::make(lane, team, list, common, epoch, w);
-            if (x.vector < x.vectors)
-                x.s.put_all(0, x.r.load(x.vector));
-        }
-    }
-
-    /* False: a wait was broken. */
-    template <class R, int N>
-    LANE_FN static bool take(lane_t &lane, const alg_team_t &team, const list_t &list, const R &common, uint64_t epoch,
-                             uint32_t at, uint32_t end)
-    {
-        for (list_walk_t w = list_walk_t::make(lane, at); w.stays(list, end, R::E::BYTES); w.next()) {
-            const one<R, N> x = one<R, N>::make(lane, team, list, common, epoch, w);
-            vec16_t others[N - 1];
-            if (x.vector >= x.vectors)
-                continue;
-            const vec16_t own = x.r.load(x.vector);
-            if (!x.s.take(lane, team, x.s.all(), 0, others))
-                return false;
-            x.r.store(x.vector, x.r.combine(others, team.rank, own));
-            x.s.rearm(x.s.all(), 0);
-        }
-        return true;
-    }
-};
-
-template <> inline constexpr bool ANY_GRID<oneshot_list> = true;
-
-ALG_ENTRIES(alg_oneshot_alone, reducer<oneshot>)
-typedef list_reducer<oneshot, oneshot_list> oneshot_lists;
-ALG_ENTRIES(alg_oneshot, oneshot_lists)
+typedef listed<reducer<oneshot>, reducer<oneshot>, alg_list_reduce_launch, alg_list_reduce_preload> oneshots;
+ALG_ENTRIES(alg_oneshot, oneshots)
 ALG_DESCRIBE(alg_allreduce_oneshot, "oneshot", ALG_ALL_REDUCE, ALG_MEMORY_PEER, alg_oneshot)

@@ -100,6 +100,44 @@ struct bulk_as_it_is {
     }
 };
 
+/* By a warp. All vectors of a batch are read before the first is stored: a vector goes where one before it came from.
+ */
+template <class MAKE>
+LANE_FN void bulk_shift(const bulk_ring_t &r, const bulk_at_t &at, const bulk_granules_t &g, uint32_t lane,
+                        const MAKE &make_vector)
+{
+    const uint32_t lanes = lane_warp_size();
+    bulk_reading(g.shift, [&](auto stage) {
+        for (uint32_t row = g.first; row < g.end; row += BULK_BATCH * lanes) {
+            vec16_t x[BULK_BATCH];
+            LANE_UNROLL
+            for (uint32_t b = 0; b < BULK_BATCH; b++) {
+                const uint32_t i = row + b * lanes + lane;
+                x[b] = stage.vector(r, at, g.shift + (i < g.end ? i : row) * VEC);
+            }
+            lane_warp_sync();
+            LANE_UNROLL
+            for (uint32_t b = 0; b < BULK_BATCH; b++) {
+                const uint32_t i = row + b * lanes + lane;
+                if (i < g.end)
+                    bulk_stage_store(r, at, i, make_vector(x[b]));
+            }
+        }
+    });
+}
+
+/* The vectors that no bulk copy brings, three at most, of the chunk from byte `begin` of its buffer on. */
+template <class MAKE>
+LANE_FN void bulk_ends(const bulk_ring_t &r, const bulk_at_t &at, const bulk_granules_t &g, const buffer_t &block,
+                       uint64_t begin, uint32_t bytes, uint32_t lane, const MAKE &make_vector)
+{
+    const uint32_t vectors = buffer_vectors(bytes), missing = g.first + vectors - g.end;
+    for (uint32_t k = lane; k < missing; k += lane_warp_size()) {
+        const uint32_t i = k < g.first ? k : k - g.first + g.end;
+        bulk_stage_store(r, at, i, make_vector(buffer_load<uint8_t>(block, (uint32_t)(begin / VEC) + i)));
+    }
+}
+
 /* Each chunk to its stage's beginning, each vector as `make_vector` makes it; and the own block to the output. Warps
  * take stages in turn. */
 template <bool EACH, class MAKE> struct bulk_shifter {
@@ -139,8 +177,9 @@ template <bool EACH, class MAKE> struct bulk_shifter {
         const uint8_t *block = j.input + rank * j.in_step;
         const bulk_granules_t g = bulk_granules(j, block, rank, w.chunk);
         if (g.shift != 0 || make_vector.changes())
-            shift(g);
-        ends(g, buffer_make(block, j.data_bytes(rank)), j.bytes(w.chunk, rank));
+            bulk_shift(*j.out, at, g, lane, make_vector);
+        bulk_ends(*j.out, at, g, buffer_make(block, j.data_bytes(rank)), j.at(w.chunk), j.bytes(w.chunk, rank), lane,
+                  make_vector);
         if (j.keep && piece + 1 == j.pieces) {
             bulk_stored();
             lane_warp_sync();
@@ -151,40 +190,6 @@ template <bool EACH, class MAKE> struct bulk_shifter {
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++)
             next();
         return BULK_MOVED;
-    }
-
-    /* All vectors of a batch are read before the first is stored: a vector goes where one before it came from. */
-    LANE_FN void shift(const bulk_granules_t &g) const
-    {
-        const uint32_t lanes = lane_warp_size();
-        bulk_reading(g.shift, [&](auto stage) {
-            for (uint32_t row = g.first; row < g.end; row += BULK_BATCH * lanes) {
-                vec16_t x[BULK_BATCH];
-                LANE_UNROLL
-                for (uint32_t b = 0; b < BULK_BATCH; b++) {
-                    const uint32_t i = row + b * lanes + lane;
-                    x[b] = stage.vector(*j.out, at, g.shift + (i < g.end ? i : row) * VEC);
-                }
-                lane_warp_sync();
-                LANE_UNROLL
-                for (uint32_t b = 0; b < BULK_BATCH; b++) {
-                    const uint32_t i = row + b * lanes + lane;
-                    if (i < g.end)
-                        bulk_stage_store(*j.out, at, i, make_vector(x[b]));
-                }
-            }
-        });
-    }
-
-    /* The vectors that no bulk copy brings, three at most. */
-    LANE_FN void ends(const bulk_granules_t &g, const buffer_t &block, uint32_t bytes) const
-    {
-        const uint32_t vectors = buffer_vectors(bytes), missing = g.first + vectors - g.end;
-        for (uint32_t k = lane; k < missing; k += lane_warp_size()) {
-            const uint32_t i = k < g.first ? k : k - g.first + g.end;
-            bulk_stage_store(*j.out, at, i,
-                             make_vector(buffer_load<uint8_t>(block, (uint32_t)(j.at(w.chunk) / VEC) + i)));
-        }
     }
 
     LANE_FN void end()

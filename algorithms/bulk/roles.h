@@ -103,12 +103,13 @@ typedef struct bulk_granules {
     uint32_t shift, first, end;
 } bulk_granules_t;
 
-LANE_FN bulk_granules_t bulk_granules(const bulk_job_t &j, const uint8_t *block, uint32_t rank, uint32_t chunk)
+/* Bytes `at` .. at + bytes - 1 of a buffer of `all` bytes. */
+LANE_FN bulk_granules_t bulk_granules_of(const uint8_t *block, uint64_t all, uint64_t at, uint32_t bytes)
 {
-    const uint32_t bytes = j.bytes(chunk, rank), vectors = (bytes + VEC - 1) / VEC;
-    const uintptr_t begin = (uintptr_t)block + j.at(chunk), low = begin / VEC * VEC;
+    const uint32_t vectors = (bytes + VEC - 1) / VEC;
+    const uintptr_t begin = (uintptr_t)block + at, low = begin / VEC * VEC;
     const uintptr_t inner = ((uintptr_t)block + VEC - 1) / VEC * VEC;
-    const uintptr_t outer = ((uintptr_t)block + j.data_bytes(rank)) / VEC * VEC;
+    const uintptr_t outer = ((uintptr_t)block + all) / VEC * VEC;
     const uintptr_t from = low > inner ? low : inner;
     uintptr_t to = (begin + bytes + VEC - 1) / VEC * VEC;
     to = to < outer ? to : outer;
@@ -123,24 +124,36 @@ LANE_FN bulk_granules_t bulk_granules(const bulk_job_t &j, const uint8_t *block,
     return g;
 }
 
-/* A chunk of a buffer, `rank`'s data, to a stage, from byte `offset` on. */
+LANE_FN bulk_granules_t bulk_granules(const bulk_job_t &j, const uint8_t *block, uint32_t rank, uint32_t chunk)
+{
+    return bulk_granules_of(block, j.data_bytes(rank), j.at(chunk), j.bytes(chunk, rank));
+}
+
+/* The same bytes to a stage, from byte `offset` on. */
+template <bool WHOLE>
+LANE_FN void bulk_bring_of(const bulk_ring_t &r, const bulk_at_t &at, const uint8_t *block, uint64_t all,
+                           uint64_t begin, uint32_t bytes, uint32_t offset)
+{
+    if (WHOLE) {
+        const uint32_t rest = bytes % VEC;
+        if (rest != 0) { /* the buffer's last bytes */
+            const uint32_t last = (uint32_t)((begin + bytes) / VEC);
+            bulk_stage_store(r, at, (offset + bytes) / VEC, buffer_load<uint8_t>(buffer_make(block, all), last));
+            bulk_stored();
+        }
+        bulk_load(r, at, block + begin, bytes - rest, offset);
+    } else {
+        const bulk_granules_t g = bulk_granules_of(block, all, begin, bytes);
+        bulk_load(r, at, g.from, g.bytes, offset + g.offset);
+    }
+}
+
+/* A chunk of a buffer, `rank`'s data. */
 template <bool WHOLE>
 LANE_FN void bulk_bring(const bulk_job_t &j, const bulk_ring_t &r, const bulk_at_t &at, const uint8_t *block,
                         uint32_t rank, uint32_t chunk, uint32_t offset)
 {
-    if (WHOLE) {
-        const uint32_t bytes = j.bytes(chunk, rank), rest = bytes % VEC;
-        if (rest != 0) { /* the buffer's last bytes */
-            const uint32_t last = (uint32_t)((j.at(chunk) + bytes) / VEC);
-            bulk_stage_store(r, at, (offset + bytes) / VEC,
-                             buffer_load<uint8_t>(buffer_make(block, j.data_bytes(rank)), last));
-            bulk_stored();
-        }
-        bulk_load(r, at, block + j.at(chunk), bytes - rest, offset);
-    } else {
-        const bulk_granules_t g = bulk_granules(j, block, rank, chunk);
-        bulk_load(r, at, g.from, g.bytes, offset + g.offset);
-    }
+    bulk_bring_of<WHOLE>(r, at, block, j.data_bytes(rank), j.at(chunk), j.bytes(chunk, rank), offset);
 }
 
 /* Input to stages. */
@@ -376,6 +389,16 @@ template <bool SUM> LANE_FN void bulk_give_credit(const bulk_job_t &j, uint32_t 
         bulk_raise(j, ring_next(*j.team, i), BULK_CREDIT, chunk + j.plan.slots);
 }
 
+/* A stage to a buffer that begins at a multiple of 16 bytes, of any length. */
+LANE_FN void bulk_store_any(uint8_t *to, const bulk_ring_t &r, const bulk_at_t &at, uint32_t bytes)
+{
+    const uint32_t whole = bytes / VEC * VEC;
+    if (whole > 0)
+        bulk_store(to, r, at, whole);
+    for (uint32_t b = whole; b < bytes; b++) /* the buffer's last bytes */
+        lane_store_part(to + b, bulk_byte(r, at, b));
+}
+
 /* Stages to the output. SUM: a stage has a chunk of all ranks, added. LAG: as of the sender. */
 template <bool SUM, int LAG> struct bulk_keeper {
     enum { WARPS = 1, LANES = 1 };
@@ -394,7 +417,7 @@ template <bool SUM, int LAG> struct bulk_keeper {
         issued++;
         const uint32_t rank = bulk_stage_rank<SUM>(j, piece);
         bulk_give_credit<SUM>(j, w.chunk, rank);
-        store(j.output + rank * j.out_step + j.at(w.chunk), j.bytes(w.chunk, rank));
+        bulk_store_any(j.output + rank * j.out_step + j.at(w.chunk), *j.in, at, j.bytes(w.chunk, rank));
         bulk_commit(*j.in);
         bulk_next(*j.in, at);
         bulk_read<LAG>(*j.in);
@@ -407,15 +430,6 @@ template <bool SUM, int LAG> struct bulk_keeper {
             j.tell(BULK_KEPT, ++w.n);
         }
         return BULK_MOVED;
-    }
-
-    LANE_FN void store(uint8_t *to, uint32_t bytes) const
-    {
-        const uint32_t whole = bytes / VEC * VEC;
-        if (whole > 0)
-            bulk_store(to, *j.in, at, whole);
-        for (uint32_t b = whole; b < bytes; b++) /* the buffer's last bytes */
-            lane_store_part(to + b, bulk_byte(*j.in, at, b));
     }
 
     LANE_FN void end()

@@ -141,7 +141,7 @@ typedef struct bulk_block {
     bulk_ring_t ring[2];
 } bulk_block_t;
 
-enum { BULK_HEAD = 640 }; /* room for the words, and the barriers of all stages */
+enum { BULK_HEAD = 768 }; /* room for the words, and the barriers of all stages */
 
 /* What of it these take. */
 LANE_HOST_FN constexpr uint32_t bulk_head_bytes(uint32_t depth, uint32_t parts)

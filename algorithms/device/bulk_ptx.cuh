@@ -33,6 +33,12 @@ LANE_FN uint32_t bulk_room()
     return bytes;
 }
 
+/* As lanes address it. */
+LANE_FN void *bulk_pointer(uint32_t at)
+{
+    return __cvta_shared_to_generic(at);
+}
+
 LANE_FN vec16_t bulk_shared_vector(uint32_t at)
 {
     vec16_t v;

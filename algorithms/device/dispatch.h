@@ -19,6 +19,16 @@
 #include "algorithms/device/launch_host.h"
 #endif
 
+/* A has kernels for so many ranks alone; 0: for any number. */
+template <class A> constexpr int ONLY_RANKS = 0;
+/* ... and for so many bytes of a block, at most. */
+template <class A> constexpr uint64_t ONLY_BYTES = UINT64_MAX;
+
+template <class A> constexpr int move_kernel_ranks(int nranks)
+{
+    return ONLY_RANKS<A> ? ONLY_RANKS<A> : nranks;
+}
+
 /* ---- Kernels that move data: for any type ------------------------------------------------ */
 
 template <class A, class P, bool WHOLE, bool EACH> static kernel_t<P> move_kernel_of_ranks(uint32_t nranks)
@@ -26,14 +36,14 @@ template <class A, class P, bool WHOLE, bool EACH> static kernel_t<P> move_kerne
     switch (nranks) {
 #if defined(__CUDACC__) && !defined(ALG_FEW_KERNELS)
     case 2:
-        return ncclKernel_shunt_move<A, P, 2, WHOLE, EACH>;
+        return ncclKernel_shunt_move<A, P, move_kernel_ranks<A>(2), WHOLE, EACH>;
     case 3:
-        return ncclKernel_shunt_move<A, P, 3, WHOLE, EACH>;
+        return ncclKernel_shunt_move<A, P, move_kernel_ranks<A>(3), WHOLE, EACH>;
 #endif
     case 4:
-        return ncclKernel_shunt_move<A, P, 4, WHOLE, EACH>;
+        return ncclKernel_shunt_move<A, P, move_kernel_ranks<A>(4), WHOLE, EACH>;
     default:
-        return ncclKernel_shunt_move<A, P, ALG_MAX_RANKS, WHOLE, EACH>;
+        return ncclKernel_shunt_move<A, P, move_kernel_ranks<A>(ALG_MAX_RANKS), WHOLE, EACH>;
     }
 }
 
@@ -57,7 +67,7 @@ template <class A, class P> constexpr int REDUCE_EXACT_RANKS = EXACT_RANKS;
 /* Of the kernel for nranks: the N for which it is compiled. */
 template <class A, class P> constexpr int reduce_kernel_ranks(int nranks)
 {
-    return nranks <= REDUCE_EXACT_RANKS<A, P> ? nranks : ALG_MAX_RANKS;
+    return ONLY_RANKS<A> ? ONLY_RANKS<A> : nranks <= REDUCE_EXACT_RANKS<A, P> ? nranks : ALG_MAX_RANKS;
 }
 
 template <class A, class P, int TYPE, int OPS, bool WHOLE> static kernel_t<P> reduce_kernel_of_ranks(uint32_t nranks)
@@ -72,7 +82,7 @@ template <class A, class P, int TYPE, int OPS, bool WHOLE> static kernel_t<P> re
     case 4:
         return ncclKernel_shunt_reduce<A, P, TYPE, OPS, reduce_kernel_ranks<A, P>(4), WHOLE>;
     default:
-        return ncclKernel_shunt_reduce<A, P, TYPE, OPS, ALG_MAX_RANKS, WHOLE>;
+        return ncclKernel_shunt_reduce<A, P, TYPE, OPS, reduce_kernel_ranks<A, P>(ALG_MAX_RANKS), WHOLE>;
     }
 }
 

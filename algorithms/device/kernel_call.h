@@ -8,6 +8,12 @@
 
 #include "algorithms/device/lane.h"
 
+/* Where calls without a root have their slots in turn: the call of number e at first + (e & last) * step from half 0,
+ * in vectors, which take fewer registers than bytes. */
+typedef struct turns {
+    uint32_t first, step, last;
+} turns_t;
+
 /* Fields without a comment are as in alg_call_t. */
 typedef struct kernel_call {
     alg_collective_t collective;
@@ -24,6 +30,7 @@ typedef struct kernel_call {
     uint64_t stride;       /* bytes from one rank's block to the next */
     uint64_t all_bytes;    /* bulk/: from the first block's to the end of all; the last ones may be shorter */
     uint32_t slot_vectors; /* push/push_move.cu: length of a slot */
+    turns_t turns;         /* of algorithms that serve short calls without a root: places, or halves (places.h) */
     uint32_t series;       /* a broadcast's or reduce's place in a series (series.h); 0: in none */
     uint32_t grid_blocks;  /* of this rank's grid: `blocks`, or as many as its GPU has room for */
     uint32_t sure_blocks;  /* of these: all, or those that are sure to find places */

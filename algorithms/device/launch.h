@@ -25,6 +25,7 @@
 #define SHUNT_LAUNCH_H
 
 #include "algorithms/device/dispatch.h"
+#include "algorithms/device/places.h"
 #include "algorithms/device/route.h"
 #include "algorithms/device/segments.h"
 
@@ -32,6 +33,9 @@
 template <class A> constexpr uint32_t UNALIGNED_BLOCKS = 0;
 template <class A> constexpr bool ANY_GRID = false;
 template <class A> constexpr bool SPARE_BLOCKS = false;
+/* It serves short calls, which have places (places.h). */
+template <class A> constexpr bool HAS_PLACES = false;
+template <class A> constexpr bool BULK_MESSAGES = false;
 /* A block's memory fills a multiprocessor. */
 template <class A> constexpr bool FILLS_MULTIPROCESSOR = false;
 template <class A> constexpr uint32_t PIECE = ALG_PIECE_HALVES;
@@ -50,7 +54,9 @@ template <class A> struct reducer {
 
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
-        const kernel_call_t whole = kernel_call_make(*call);
+        kernel_call_t whole = kernel_call_make(*call);
+        if (HAS_PLACES<A>)
+            whole.turns = places_or_halves(team, call);
         return segments_launch(whole, A::segment_bytes(team, call), [team, stream](const kernel_call_t &segment) {
             const kernel_t<kernel_call_t> kernel = reduce_kernel_of<A, kernel_call_t>(
                 segment.type, ops_kind(segment.op), team->nranks, kernel_call_is_whole(segment));
@@ -70,7 +76,9 @@ template <class A> struct mover {
 
     static int launch(const alg_team_t *team, const alg_call_t *call, void *stream)
     {
-        const kernel_call_t whole = kernel_call_make_bytes(*call);
+        kernel_call_t whole = kernel_call_make_bytes(*call);
+        if (HAS_PLACES<A>)
+            whole.turns = places_or_halves(team, call);
         return segments_launch(whole, A::segment_bytes(team, call), [team, stream](const kernel_call_t &segment) {
             return launch_collective(kernel_of(team, segment), team, segment, segment, 1, stream);
         });
@@ -163,6 +171,7 @@ constexpr alg_algorithm_t describe(const char *name, alg_memory_t memory,
             UNALIGNED_BLOCKS<A>,
             ANY_GRID<A>,
             SPARE_BLOCKS<A>,
+            BULK_MESSAGES<A>,
             describe_block_room<A>,
             PIECE<A>};
 }

@@ -12,7 +12,7 @@
 #include "algorithms/push/push.h"
 
 /* ROOTED: broadcast, gather, scatter, which have notices (push.h). */
-template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
+template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOTED, SHORT>> {
     enum { MOST_THREADS = 1024 };
 
     /* What one lane needs. */
@@ -88,7 +88,7 @@ template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
         view<N, WHOLE, EACH> w;
         w.bytes = bytes;
         w.vectors = buffer_vectors(bytes);
-        w.p = push_make(team, call);
+        w.p = push_make<SHORT, N>(team, call);
         w.s = slots<MARK_ESCAPE, N>::make(team, 1, call.slot_vectors, first);
         LANE_UNROLL
         for (uint32_t i = 0; i < N; i++) {
@@ -100,16 +100,16 @@ template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
         w.keeps = w.p.keeps && w.own_out != w.in[0];
         const bool reads = w.p.sends || w.keeps;
 
-        lane_begin(w.s.held(), call.early);
+        lane_begin(w.s.held() | push_held<ROOTED>(call), call.early);
         series_t turn = push_read<ROOTED>(team);
-        constexpr uint32_t ROWS = SLOTS_ROWS<N>;
+        constexpr uint32_t ROWS = PUSH_ROWS<N, SHORT>;
         vec16_t x[ROWS][N];
         w.load(reads && first < w.vectors, first, x[0]);
         if (epoch_stopped(turn.epoch))
             return;
         if (ROOTED)
             series_compare(turn, call.series);
-        const uint64_t half = series_half(team, turn);
+        const uint64_t half = push_at<ROOTED>(team, call, turn);
         w.s.move(half);
         w.p.notices.at += half;
         if (ROOTED && w.p.has_notices)
@@ -156,16 +156,23 @@ template <bool ROOTED> struct push_copy : push_limits<push_copy<ROOTED>> {
 };
 
 /* All-gather and all-to-all. */
-struct push_copy_all : push_copy<false> {
+struct push_copy_all : push_copy<false, false> {
+};
+struct push_copy_short : push_copy<false, true> {
 };
 /* Broadcast, gather and scatter. */
-struct push_copy_rooted : push_copy<true> {
+struct push_copy_rooted : push_copy<true, false> {
 };
 
 template <> inline constexpr bool ANY_GRID<push_copy_all> = true;
 template <> inline constexpr bool ANY_GRID<push_copy_rooted> = true;
+template <> inline constexpr bool HAS_PLACES<push_copy_all> = true;
+template <> inline constexpr bool HAS_PLACES<push_copy_short> = true;
+template <> inline constexpr int ONLY_RANKS<push_copy_short> = 2;
+template <> inline constexpr uint64_t ONLY_BYTES<push_copy_short> = PUSH_SHORT_BYTES;
 
-ALG_ENTRIES(alg_push_copy_all, mover<push_copy_all>)
+typedef listed<mover<push_copy_all>, mover<push_copy_short>, alg_list_move_launch, alg_list_move_preload> push_copies;
+ALG_ENTRIES(alg_push_copy_all, push_copies)
 ALG_ENTRIES(alg_push_copy_rooted, mover<push_copy_rooted>)
 ALG_ENTRIES(alg_push_copy_parts, parts_mover<push_copy_rooted>)
 ALG_DESCRIBE(alg_allgather_push, "push", ALG_ALL_GATHER, ALG_MEMORY_PEER, alg_push_copy_all)

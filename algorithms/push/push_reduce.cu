@@ -10,7 +10,7 @@
 #include "algorithms/push/push.h"
 
 /* ROOTED: reduce, which has notices (push.h). */
-template <bool ROOTED> struct push_add : push_limits<push_add<ROOTED>> {
+template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED, SHORT>> {
     enum { MOST_THREADS = 1024 };
 
     template <int TYPE, int OPS, int N, bool WHOLE>
@@ -22,7 +22,7 @@ template <bool ROOTED> struct push_add : push_limits<push_add<ROOTED>> {
         const uint32_t vectors = r.vectors(), stride = lane.blocks * lane.threads;
         const uint32_t first = lane.block * lane.threads + lane.thread;
         const uint64_t step = route_input_has_blocks(call.collective) ? call.stride : 0;
-        const push_t p = push_make(team, call);
+        const push_t p = push_make<SHORT, N>(team, call);
         slots_t s = slots_t::make(team, 1, vectors, first);
         buffer_t in[N]; /* [i]: for the rank i places after us; [0]: our own */
         LANE_UNROLL
@@ -31,17 +31,17 @@ template <bool ROOTED> struct push_add : push_limits<push_add<ROOTED>> {
                 in[i] = buffer_make(r.input.base + ring_next(team, i) * step, r.input.bytes);
         }
 
-        lane_begin(r.held() | s.held(), call.early);
+        lane_begin(r.held() | s.held() | push_held<ROOTED>(call), call.early);
         r.begin(call);
         series_t turn = push_read<ROOTED>(team);
-        constexpr uint32_t ROWS = SLOTS_ROWS<N>;
+        constexpr uint32_t ROWS = PUSH_ROWS<N, SHORT>;
         vec16_t x[ROWS][N];
         load(r, s, p, in, first < vectors, first, x[0]);
         if (epoch_stopped(turn.epoch))
             return;
         if (ROOTED)
             series_compare(turn, call.series);
-        const uint64_t half = series_half(team, turn);
+        const uint64_t half = push_at<ROOTED>(team, call, turn);
         s.move(half);
         notices_t notices = p.notices;
         notices.at += half;
@@ -122,16 +122,25 @@ template <bool ROOTED> struct push_add : push_limits<push_add<ROOTED>> {
 };
 
 /* Reduce-scatter. */
-struct push_add_all : push_add<false> {
+struct push_add_all : push_add<false, false> {
+};
+struct push_add_short : push_add<false, true> {
 };
 /* Reduce. */
-struct push_add_rooted : push_add<true> {
+struct push_add_rooted : push_add<true, false> {
 };
 
 template <> inline constexpr bool ANY_GRID<push_add_all> = true;
 template <> inline constexpr bool ANY_GRID<push_add_rooted> = true;
+template <> inline constexpr bool HAS_PLACES<push_add_all> = true;
+template <> inline constexpr bool HAS_PLACES<push_add_short> = true;
+template <> inline constexpr int ONLY_RANKS<push_add_short> = 2;
+template <> inline constexpr uint64_t ONLY_BYTES<push_add_short> = PUSH_SHORT_BYTES;
 
-ALG_ENTRIES(alg_push_add_all, reducer<push_add_all>)
+ALG_ENTRIES(alg_push_add_short, reducer<push_add_short>)
+typedef listed<reducer<push_add_all>, reducer<push_add_short>, alg_list_reduce_launch, alg_list_reduce_preload>
+    push_adds;
+ALG_ENTRIES(alg_push_add_all, push_adds)
 ALG_ENTRIES(alg_push_add_rooted, reducer<push_add_rooted>)
 ALG_ENTRIES(alg_push_add_parts, parts_reducer<push_add_rooted>)
 ALG_DESCRIBE(alg_reducescatter_push, "push", ALG_REDUCE_SCATTER, ALG_MEMORY_PEER, alg_push_add_all)

@@ -5,12 +5,15 @@
  *
  * They do the same steps as mixed.h with less code: fetching and issuing it is most of a short message's time. The
  * counts and the first rows are loaded together. Rows whose vectors are all whole are moved without a look at single
- * lanes; what is left, or not aligned, is the work of a function.
+ * lanes; what is left, or not aligned, is the work of a function. A message to this rank itself is copied by all warps:
+ * those that receive, before their data can be there, and those that send, when theirs is on its way.
  */
 #ifndef SHUNT_ALONE_H
 #define SHUNT_ALONE_H
 
 #include "algorithms/sendrecv/ring.h"
+
+enum { SELF_BATCH = 4 }; /* vectors under way in a lane */
 
 /* A message's rows in one channel. The whole ones come first. */
 struct channel_rows {
@@ -34,12 +37,12 @@ LANE_FN channel_rows channel_rows_make(const item &it, const message_t &message,
     p.channels = rings_channels(rings, rows);
     p.at = buffer.base + (uint64_t)(it.channel * lanes + it.lane) * VEC;
     p.step = (uint64_t)p.channels * lanes * VEC;
-    p.whole = it.data ? channel_rows_count(buffer.whole / lanes, it.channel, p.channels) : 0;
+    p.whole = channel_rows_count(buffer.whole / lanes, it.channel, p.channels);
     p.all = channel_rows_count(rows, it.channel, p.channels);
     return p;
 }
 
-/* Messages of which no channel takes more than ROWS rows; or LONG, of some more. */
+/* Messages of which no channel takes more than ROWS rows; or LONG, of more. */
 template <int ROWS, bool LONG> struct pairs_alone {
     template <int MOST> LANE_FN static void run(lane_t lane, const alg_team_t &team, const messages<MOST> &m)
     {
@@ -52,8 +55,8 @@ template <int ROWS, bool LONG> struct pairs_alone {
         const channel_rows p = channel_rows_make(it, m.message[it.end - 1], m.rings);
         const bool loads = it.sends && p.whole > 0;
         uint8_t *own = team.own;
-        const uint64_t *counts = (const uint64_t *)(it.data ? it.count : own + ALG_EPOCH_OFFSET);
-        const uint64_t *seen = (const uint64_t *)(it.data ? it.seen : own + ALG_EPOCH_OFFSET);
+        const uint64_t *counts = (const uint64_t *)it.count;
+        const uint64_t *seen = (const uint64_t *)it.seen;
         const uint8_t *from[ROWS];
         uintptr_t held = (uintptr_t)own | (uintptr_t)it.data | (uintptr_t)counts | (uintptr_t)seen;
         LANE_UNROLL
@@ -70,13 +73,18 @@ template <int ROWS, bool LONG> struct pairs_alone {
         LANE_UNROLL
         for (uint32_t b = 0; b < ROWS; b++)
             y[b] = lane_load_if(loads, from[b], own);
-        if (epoch_stopped(epoch) || !any)
+        if (epoch_stopped(epoch))
+            return;
+        const bool copies = m.shared_self;
+        if (copies && (!any || !it.sends))
+            copy_self(team, m, index, lane);
+        if (!any)
             return;
         lane_warp_sync(); /* all have read the count, which lane 0 is going to write */
         lane_awaits(lane, 1u << it.peer);
         const uint64_t end = count + p.all;
         uint64_t told = count;
-        if (it.data && !it.sends)
+        if (!it.sends)
             ring_renew_credit(it, count);
         if (p.whole > 0) {
             if (!(it.sends ? send(lane, team, it, p, count, credit, y) : receive(lane, team, it, p, count, told, y)))
@@ -85,8 +93,34 @@ template <int ROWS, bool LONG> struct pairs_alone {
         }
         if (p.whole < p.all && !rest(lane, team, m, it, p, count, it.sends ? credit : told))
             return;
-        if (it.data)
-            ring_write_count(it, end, credit);
+        ring_write_count(it, end, credit);
+        if (copies && it.sends)
+            copy_self(team, m, index, lane);
+    }
+
+    /* This warp's part of the message to this rank itself. */
+    template <int MOST>
+    LANE_COLD_FN void copy_self(const alg_team_t &team, const messages<MOST> &m, uint32_t warp, lane_t lane)
+    {
+        const uint32_t lanes = lane_warp_size(), step = lane.blocks * (lane.threads / lanes) * lanes;
+        const message_t &one = m.message[m.message_end[2 * team.rank] - 1];
+        const buffer_t from = buffer_make(one.buffer, one.bytes);
+        const buffer_t to = buffer_make(m.message[m.message_end[2 * team.rank + 1] - 1].buffer, one.bytes);
+        const uint32_t whole = from.whole < to.whole ? from.whole : to.whole, vectors = buffer_vectors(one.bytes);
+        uint32_t v = warp * lanes + lane.thread % lanes;
+        for (; v < whole; v += SELF_BATCH * step) {
+            vec16_t x[SELF_BATCH];
+            LANE_UNROLL
+            for (uint32_t b = 0; b < SELF_BATCH; b++)
+                x[b] = buffer_load_whole_if(v + b * step < whole, from, v + b * step, team.own);
+            LANE_UNROLL
+            for (uint32_t b = 0; b < SELF_BATCH; b++) {
+                if (v + b * step < whole)
+                    buffer_store_whole(to, v + b * step, x[b]);
+            }
+        }
+        for (v = whole + warp * lanes + lane.thread % lanes; v < vectors; v += step)
+            buffer_store<uint8_t>(to, v, buffer_load<uint8_t>(from, v));
     }
 
     /* The whole rows; y has the first ROWS of them. */
@@ -167,7 +201,7 @@ template <int ROWS, bool LONG> struct pairs_alone {
         }
     }
 
-    /* The rows behind the whole ones, and copies to this rank itself. credit: that was got, or given. */
+    /* The rows behind the whole ones. credit: that was got, or given. */
     template <int MOST>
     LANE_COLD_FN bool rest(lane_t lane, const alg_team_t &team, const messages<MOST> &m, item it, channel_rows p,
                            uint64_t count, uint64_t credit)
@@ -180,13 +214,11 @@ template <int ROWS, bool LONG> struct pairs_alone {
             span_load(s, it.sends, team.own, y);
             if (it.sends)
                 span_complete(s, y);
-            if (!it.data)
-                span_store(span_make<ROWS>(it, m.message[it.end], m.rings, row), y);
-            else if (!(it.sends ? send_rest(lane, team, it, count, credit, s, y)
-                                : receive_rest(lane, team, it, count, s, y)))
+            if (!(it.sends ? send_rest(lane, team, it, count, credit, s, y)
+                           : receive_rest(lane, team, it, count, s, y)))
                 return false;
             count += s.rows;
-            if (it.data && !it.sends)
+            if (!it.sends)
                 credit = ring_give_credit(it, credit, count, end);
         }
         return true;

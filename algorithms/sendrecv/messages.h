@@ -40,6 +40,12 @@ LANE_HOST_FN uint64_t ring_bytes(uint32_t rows, uint32_t lanes)
     return (uint64_t)rows * lanes * (VEC + 4);
 }
 
+/* All rings' bytes in a rank's scratch. */
+LANE_HOST_FN uint64_t rings_bytes(const rings_t &r, uint32_t nranks, uint32_t lanes)
+{
+    return ring_bytes(r.rows, lanes) * r.channels * (nranks - 1);
+}
+
 /* `bytes` are at least 64 KiB (alg_map_init), so that there is one channel in any case. */
 static inline rings_t rings_make(uint64_t bytes, uint32_t nranks, uint32_t lanes)
 {
@@ -49,7 +55,7 @@ static inline rings_t rings_make(uint64_t bytes, uint32_t nranks, uint32_t lanes
     r.channels = lanes == 1 ? 4 : nranks <= 4 ? (uint32_t)ALG_PAIR_CHANNELS : (uint32_t)ALG_PAIR_CHANNELS / 2;
     r.rows = RINGS_MOST_ROWS;
     bytes -= bytes / RINGS_PER_LIST;
-    while (ring_bytes(r.rows, lanes) * r.channels * (nranks - 1) > bytes) {
+    while (rings_bytes(r, nranks, lanes) > bytes) {
         if (r.rows > RINGS_LEAST_ROWS)
             r.rows /= 2;
         else
@@ -82,6 +88,7 @@ enum { MESSAGES_LISTS = 2 * ALG_MAX_RANKS };
 struct messages_head {
     rings_t rings;
     uint32_t early;
+    uint32_t shared_self; /* the message to this rank itself has no items: all warps copy some of it (alone.h) */
     uint16_t message_end[MESSAGES_LISTS]; /* of each list; the next one begins there */
     uint16_t item_end[MESSAGES_LISTS];
 };

@@ -37,6 +37,13 @@ struct pairs_mixed {
 #else
         progress_t kept[PAIRS_HOST_ITEMS];
 #endif
+        serve(lane, team, m, kept);
+    }
+
+    /* kept: room for the progress of all items of the lane's block, the same number for each warp. */
+    template <int MOST>
+    LANE_FN static void serve(lane_t lane, const alg_team_t &team, const messages<MOST> &m, progress_t *kept)
+    {
         const uint32_t lanes = lane_warp_size(), warps = lane.threads / lanes, items = m.item_end[MESSAGES_LISTS - 1];
         /* Neighbouring items share a block: a receiver's fences wait for what else its multiprocessor stores, and
          * the stores of senders take long. */

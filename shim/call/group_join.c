@@ -70,16 +70,28 @@ static uint32_t most(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
+/* The algorithm and grid of a call with the messages of both. */
+static void join_grids(shim_call_t *call, const shim_call_t *other)
+{
+    if (other->algorithm == call->algorithm) {
+        call->alg.blocks = most(call->alg.blocks, other->alg.blocks);
+        call->alg.threads = most(call->alg.threads, other->alg.threads);
+    } else if (other->algorithm->bulk_messages) { /* it serves the others' messages, too */
+        call->algorithm = other->algorithm;
+        call->alg.blocks = other->alg.blocks;
+        call->alg.aligned_blocks = other->alg.aligned_blocks;
+        call->alg.threads = other->alg.threads;
+    }
+}
+
 /* Merge a run of messages into its first call. Returns the run's length. */
 static uint32_t join_run(shim_queued_t *run, uint32_t calls, alg_message_t *list)
 {
     alg_call_t *call = &run->call.alg;
     uint32_t count = 0;
     for (; count < calls && shim_group_is_message(&run[count]) && run[count].comm == run->comm; count++) {
-        const alg_call_t *other = &run[count].call.alg;
         list[count] = run[count].call.message;
-        call->blocks = most(call->blocks, other->blocks);
-        call->threads = most(call->threads, other->threads);
+        join_grids(&run->call, &run[count].call);
         if (count > 0)
             shim_comm_release(run[count].comm);
     }

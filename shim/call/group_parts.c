@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * group_parts.c - collectives of a group become parts of one call: broadcasts and reduces of rising roots, as programs
- * group them to gather or reduce parts of unequal length, and short all-reduces. What goes over the link stays the
- * same, for another rank may make them one by one (algorithms/device/series.h, list.h).
+ * group them to gather or reduce parts of unequal length, and short calls without a root. What goes over the link stays
+ * the same, for another rank may make them one by one (algorithms/device/series.h, places.h).
  */
 #include "shim/call/group_state.h"
 
@@ -60,12 +60,11 @@ static void shape(const shim_queued_t *queued, alg_call_t *call)
 {
     const shim_comm_t *comm = queued->comm;
     const uint32_t most = comm->plan->settings.max_blocks;
-    uint64_t bytes = 0;
     const bool rooted = alg_collective_rooted(call->collective);
-    for (uint32_t i = 0; i < call->part_count; i++) {
-        const uint64_t part = call->parts[i].count * alg_type_bytes(call->type);
-        bytes = rooted ? bytes + part : part > bytes ? part : bytes;
-    }
+    uint64_t rows = 0;
+    for (uint32_t i = 0; i < call->part_count; i++)
+        rows += (call->parts[i].count * alg_type_bytes(call->type) - 1) / ALG_ROW_BYTES + 1;
+    const uint64_t bytes = rows * ALG_ROW_BYTES * alg_collective_blocks(call->collective, comm->nranks);
     sel_choice_t grid = sel_usual_grid(&comm->plan->topology, bytes);
     queued->call.algorithm->shape(bytes, comm->nranks, &grid.blocks, &grid.threads);
     call->blocks = grid.blocks > call->part_count || !rooted ? grid.blocks : call->part_count;

@@ -43,7 +43,7 @@ static uint32_t words_for(const alg_algorithm_t *algorithm, uint32_t word)
     uint32_t input[2 * WORDS], output[2 * WORDS];
     for (uint32_t i = 0; i < 2 * WORDS; i++)
         input[i] = word;
-    const alg_message_t message = {input, sizeof(uint32_t) * WORDS, 1 - rank, true};
+    const alg_message_t message = {input, sizeof(uint32_t) * WORDS, 1 - rank, true, false};
     const alg_call_t call = {.collective = algorithm->collective,
                              .input = input,
                              .output = output,
@@ -57,7 +57,7 @@ static uint32_t words_for(const alg_algorithm_t *algorithm, uint32_t word)
     team.limit = alg_limit(1000000, 0);
     (void)algorithm->launch_host(&team, &call);
     const uint32_t stored =
-        count_stored(w->scratch[1 - rank] + w->map.half_offset, 2 * w->map.half_bytes + w->map.rings_bytes);
+        count_stored(w->scratch[1 - rank] + w->map.half_offset, w->map.flags_offset - w->map.half_offset);
     world_free(w);
     return stored;
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Broadcasts and reduces of several roots, and short all-reduces, on GPUs, from one thread: lists of them, which each
- * rank makes in one kernel or in several, with other collectives between, several lists queued behind each other,
- * eagerly and replayed. Every element is compared.
- * Usage: gpu_parts [-g GPUs] [-n batches] [-s seed]
+ * Broadcasts and reduces of several roots, and short all-reduces, reduce-scatters, all-gathers and all-to-alls, on
+ * GPUs, from one thread: lists of them, which each rank makes in one kernel or in several, with other collectives
+ * between, several lists queued behind each other, eagerly and replayed. Every element is compared. Usage: gpu_parts
+ * [-g GPUs] [-n batches] [-s seed]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +16,12 @@
 #include "tests/support/collective.h"
 
 enum { LISTS = 5, MOST = 40, AREA = 24 << 20, LONG_BYTES = GPU_BYTES / 4 * 3, REPLAYS = 3 };
+/* One in which some of the lists' calls are short (places.h). */
+#ifdef EMULATED
+enum { SCRATCH = 8 << 20 };
+#else
+enum { SCRATCH = 80 << 20 };
+#endif
 
 typedef struct list {
     coll_t k[MOST];
@@ -38,16 +44,23 @@ static size_t place(size_t used[ALG_MAX_RANKS], uint32_t rank, size_t bytes, siz
 }
 
 /* False: no room for it. */
-static bool draw_call(const gpu_team_t *g, list_t *l, coll_t k, size_t used[ALG_MAX_RANKS], uint64_t *state)
+static bool draw_call(const gpu_team_t *g, list_t *l, coll_t k, bool in_place, size_t used[ALG_MAX_RANKS],
+                      uint64_t *state)
 {
-    const size_t width = alg_type_bytes((alg_type_t)k.c.type), bytes = k.c.count * width;
+    const size_t width = alg_type_bytes((alg_type_t)k.c.type);
+    const size_t bytes = k.c.count * width * alg_collective_blocks(k.collective, (uint32_t)g->nranks);
     for (int r = 0; r < g->nranks; r++) {
         if (used[r] + 2 * bytes + 128 > AREA)
             return false;
     }
+    in_place = in_place && k.collective != ALG_ALL_TO_ALL && !alg_collective_rooted(k.collective);
     for (uint32_t r = 0; r < (uint32_t)g->nranks; r++) {
-        l->in[l->count][r] = area[r] + place(used, r, bytes, width, state);
-        l->out[l->count][r] = area[r] + place(used, r, bytes, width, state);
+        uint8_t **in = &l->in[l->count][r], **out = &l->out[l->count][r];
+        *out = area[r] + place(used, r, bytes, width, state);
+        *in = in_place ? *out : area[r] + place(used, r, bytes, width, state);
+        const ptrdiff_t at = in_place ? coll_in_place_at(&k, r) * (ptrdiff_t)width : 0;
+        *in += at > 0 ? at : 0;
+        *out -= at < 0 ? at : 0;
     }
     l->k[l->count++] = k;
     return true;
@@ -61,7 +74,8 @@ static const alg_algorithm_t *algorithm_of(alg_collective_t collective)
 /* One that this build has: a mutant may lack some. */
 static alg_collective_t draw_collective(uint64_t *state)
 {
-    static const alg_collective_t all[] = {ALG_BROADCAST, ALG_REDUCE, ALG_ALL_REDUCE};
+    static const alg_collective_t all[] = {ALG_BROADCAST,      ALG_REDUCE,     ALG_ALL_REDUCE,
+                                           ALG_REDUCE_SCATTER, ALG_ALL_GATHER, ALG_ALL_TO_ALL};
     for (;;) {
         const alg_collective_t collective = all[data_below(state, sizeof all / sizeof all[0])];
         if (algorithm_of(collective))
@@ -72,14 +86,14 @@ static alg_collective_t draw_collective(uint64_t *state)
 /* Whether call i may be in one kernel with the call before it, which is number `parts` of that. */
 static bool may_join(const gpu_team_t *g, const list_t *l, uint32_t i, uint32_t parts)
 {
-    if (l->k[i].collective != ALG_ALL_REDUCE)
+    if (alg_collective_rooted(l->k[i].collective))
         return l->k[i].root > l->k[i - 1].root;
     const size_t width = alg_type_bytes((alg_type_t)l->k[i].c.type);
-    const size_t most = algorithm_of(ALG_ALL_REDUCE)->part_bytes(&g->team[0], NULL);
+    const size_t most = algorithm_of(l->k[i].collective)->part_bytes(&g->team[0], NULL);
     return parts < ALG_MOST_PARTS && l->k[i].c.count * width <= most && l->k[i - 1].c.count * width <= most;
 }
 
-static void draw_list(const gpu_team_t *g, list_t *l, size_t used[ALG_MAX_RANKS], uint64_t *state)
+static void draw_list(const gpu_team_t *g, list_t *l, bool replay, size_t used[ALG_MAX_RANKS], uint64_t *state)
 {
     const uint32_t n = (uint32_t)g->nranks;
     coll_t k = {.collective = draw_collective(state),
@@ -88,8 +102,9 @@ static void draw_list(const gpu_team_t *g, list_t *l, size_t used[ALG_MAX_RANKS]
                       .kind = (data_kind_t)data_below(state, DATA_KINDS),
                       .nranks = g->nranks}};
     const size_t width = alg_type_bytes((alg_type_t)k.c.type);
-    const size_t most = (data_below(state, 4) ? 5000 : data_below(state, 4) ? LONG_BYTES / 16 : LONG_BYTES / n) / width;
-    const bool whole = data_below(state, 2), all = k.collective == ALG_ALL_REDUCE;
+    const size_t longest = data_below(state, 4) ? 5000 : data_below(state, 4) ? LONG_BYTES / 16 : LONG_BYTES / n;
+    const size_t most = longest / width;
+    const bool whole = data_below(state, 2), all = !alg_collective_rooted(k.collective);
     const bool any = all || data_below(state, 4) == 0;
     *l = (list_t){.other = data_below(state, 3) == 0};
     for (uint32_t i = 0; i < (any ? 1 + data_below(state, all ? MOST : 2 * ALG_MAX_RANKS) : n); i++) {
@@ -98,7 +113,7 @@ static void draw_list(const gpu_team_t *g, list_t *l, size_t used[ALG_MAX_RANKS]
         if (whole)
             k.c.count = (k.c.count + 15) / 16 * 16;
         k.c.seed = data_random(state);
-        if (data_below(state, 5) && !draw_call(g, l, k, used, state))
+        if (data_below(state, 5) && !draw_call(g, l, k, !replay && data_below(state, 3) == 0, used, state))
             break;
     }
     for (uint32_t r = 0; r < n; r++) {
@@ -167,7 +182,7 @@ static void load(gpu_team_t *g)
                 if (coll_input_count(k, r) == 0)
                     continue;
                 coll_fill(k, r, host);
-                GPU(cudaMemcpy(lists[i].in[at][r], host, k->c.count * alg_type_bytes((alg_type_t)k->c.type),
+                GPU(cudaMemcpy(lists[i].in[at][r], host, coll_input_count(k, r) * alg_type_bytes((alg_type_t)k->c.type),
                                cudaMemcpyHostToDevice));
             }
         }
@@ -203,7 +218,7 @@ static int batch(gpu_team_t *g, uint64_t *state, bool replay)
     size_t used[ALG_MAX_RANKS] = {0};
     cudaGraphExec_t exec[ALG_MAX_RANKS];
     for (int i = 0; i < LISTS; i++)
-        draw_list(g, &lists[i], used, state);
+        draw_list(g, &lists[i], replay, used, state);
     load(g);
     for (int r = 0; replay && r < g->nranks; r++) {
         cudaGraph_t graph;
@@ -233,7 +248,7 @@ static int team(int nranks, int gpus, int batches, uint64_t *state)
 {
     gpu_team_t g;
     int wrong = 0;
-    gpu_team_make(&g, nranks, gpus, ALG_MEMORY_PEER, 80u << 20);
+    gpu_team_make(&g, nranks, gpus, ALG_MEMORY_PEER, SCRATCH);
     for (int r = 0; r < nranks; r++) {
         GPU(cudaSetDevice(g.device[r]));
         GPU(cudaMalloc((void **)&area[r], AREA));

@@ -102,16 +102,16 @@ static uint32_t list_messages(const options_t *o, uint32_t rank, uint32_t nranks
 {
     uint32_t n = 0;
     if (strcmp(o->messages, "ring") == 0) {
-        list[n++] = (alg_message_t){input, bytes, (rank + 1) % nranks, true};
-        list[n++] = (alg_message_t){output, bytes, (rank + nranks - 1) % nranks, false};
+        list[n++] = (alg_message_t){input, bytes, (rank + 1) % nranks, true, false};
+        list[n++] = (alg_message_t){output, bytes, (rank + nranks - 1) % nranks, false, false};
     } else if (strcmp(o->messages, "pair") == 0) {
         if (rank < 2)
-            list[n++] = (alg_message_t){rank ? output : input, bytes, 1 - rank, rank == 0};
+            list[n++] = (alg_message_t){rank ? output : input, bytes, 1 - rank, rank == 0, false};
     } else {
         const size_t part = bytes / nranks;
         for (uint32_t p = 0; p < nranks; p++) {
-            list[n++] = (alg_message_t){(char *)input + p * part, part, p, true};
-            list[n++] = (alg_message_t){(char *)output + p * part, part, p, false};
+            list[n++] = (alg_message_t){(char *)input + p * part, part, p, true, false};
+            list[n++] = (alg_message_t){(char *)output + p * part, part, p, false, false};
         }
     }
     return n;
@@ -169,6 +169,8 @@ static void sweep_size(gpu_team_t *g, const options_t *o, uint8_t **input, uint8
                 if (algorithm->collective == ALG_SEND_RECV)
                     call[r].message_count =
                         list_messages(o, (uint32_t)r, (uint32_t)g->nranks, input[r], output[r], bytes, list[r]);
+                for (uint32_t m = 0; m < call[r].message_count; m++)
+                    list[r][m].bulk = algorithm->bulk_messages;
                 if (o->parts)
                     list_parts(&call[r], (uint32_t)g->nranks, bytes, part[r]);
             }

@@ -111,6 +111,8 @@ void gpu_team_make(gpu_team_t *g, int nranks, int gpus, alg_memory_t memory, siz
                                   .dependent_launch = major[r] >= 9,
                                   .half_offset = g->map.half_offset,
                                   .half_bytes = g->map.half_bytes,
+                                  .places_offset = g->map.places_offset,
+                                  .places_bytes = g->map.places_bytes,
                                   .rings_offset = g->map.rings_offset,
                                   .rings_bytes = g->map.rings_bytes,
                                   .counts_offset = g->map.counts_offset,

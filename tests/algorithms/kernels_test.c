@@ -359,10 +359,10 @@ static void wrapped_epochs(void **state)
  * 1. */
 enum { SLOW_STEPS = 16, SLOW_STEP_US = 400000, SLOW_LIMIT_US = 6000000 };
 
-/* The vectors that rank 1 would put into half 0 (slots.h). */
+/* The vectors that rank 1 would put into the place of call 0 (slots.h). */
 static void put_vector(world_t *w, uint64_t i)
 {
-    uint64_t *slot = (uint64_t *)(w->scratch[0] + w->map.half_offset);
+    uint64_t *slot = (uint64_t *)(w->scratch[0] + w->map.places_offset);
     __atomic_store_n(&slot[2 * i], 0, __ATOMIC_RELEASE);
     __atomic_store_n(&slot[2 * i + 1], 0, __ATOMIC_RELEASE);
 }

@@ -44,7 +44,7 @@ world_t *world_make(uint32_t nranks, alg_memory_t memory, size_t bytes)
         assert_non_null(w->scratch[r]);
         memset(w->scratch[r], 0, w->map.total_bytes);
         if (memory == ALG_MEMORY_PEER)
-            memset(w->scratch[r] + w->map.half_offset, 0xff, 2 * w->map.half_bytes);
+            memset(w->scratch[r] + w->map.half_offset, 0xff, w->map.rings_offset - w->map.half_offset);
         memset(w->scratch[r] + w->map.rings_offset, 0xff, w->map.rings_bytes);
     }
     for (uint32_t r = 0; r < nranks; r++) {
@@ -72,6 +72,8 @@ alg_team_t world_team(world_t *w, uint32_t rank)
                        .limit = alg_limit(WAIT_NS, 0),
                        .half_offset = w->map.half_offset,
                        .half_bytes = w->map.half_bytes,
+                       .places_offset = w->map.places_offset,
+                       .places_bytes = w->map.places_bytes,
                        .rings_offset = w->map.rings_offset,
                        .rings_bytes = w->map.rings_bytes,
                        .counts_offset = w->map.counts_offset,

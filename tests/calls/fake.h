@@ -23,7 +23,10 @@ enum {
     FAKE_TAKEN_LIMIT = 1000,
     FAKE_MESSAGES = 4096,
     FAKE_PART_BYTES = 800,
-    FAKE_SHORT_ELEMENTS = 100
+    FAKE_SHORT_ELEMENTS = 100,
+    FAKE_BULK_LEAST = 500,
+    FAKE_BULK_BLOCKS = 2,
+    FAKE_SLOW_BLOCKS = 3
 };
 
 typedef enum fake_kind { FAKE_OURS, FAKE_REAL } fake_kind_t;
@@ -60,7 +63,8 @@ typedef struct fake {
     bool running;                               /* recorded work has not ended */
     int ends_after;                             /* so many queries, if not 0 */
     uint32_t launches_left;                     /* if not 0: launches until they fail */
-    bool lists;                                 /* short all-reduces can be parts, too */
+    bool bulk_messages;                         /* those of more than FAKE_BULK_LEAST elements go by bulk copies */
+    bool lists;                                 /* short calls without a root can be parts, too */
     bool cut;                                   /* the scratch comes in pieces, ... */
     bool grown, stays_short;                    /* ... which are there; and never come */
     uint32_t pieces, asks;                      /* bits: for which calls were launched; waits for one */

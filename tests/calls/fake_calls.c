@@ -2,7 +2,7 @@
 /* fake_calls.c - see fake_calls.h. */
 #include "fake_calls.h"
 
-float buffer[2];
+_Alignas(16) float buffer[2];
 
 ncclResult_t reduce(shim_comm_t *comm, size_t count, int stream)
 {

@@ -292,17 +292,26 @@ sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
     }
     static const alg_algorithm_t whole = {
         .name = "fake", .launch_cuda = launch, .block_room = block_room, .piece = ALG_PIECE_HALVES};
+    static const alg_algorithm_t bulk = {.name = "bulk",
+                                         .launch_cuda = launch,
+                                         .bulk_messages = true,
+                                         .block_room = block_room,
+                                         .piece = ALG_PIECE_HALVES};
     static const alg_algorithm_t parts[3] = {FAKE_PARTS, FAKE_PARTS, FAKE_PARTS};
-    const bool list = fake.lists && query->collective == ALG_ALL_REDUCE;
-    const alg_algorithm_t *algorithm = query->collective == ALG_BROADCAST ? &parts[0]
-                                       : query->collective == ALG_REDUCE  ? &parts[1]
-                                       : list                             ? &parts[2]
-                                                                          : &whole;
+    const bool list = fake.lists && query->collective <= ALG_ALL_TO_ALL && query->collective != ALG_REDUCE;
+    const bool by_bulk = fake.bulk_messages && query->collective == ALG_SEND_RECV && query->count > FAKE_BULK_LEAST;
+    const alg_algorithm_t *algorithm = by_bulk                              ? &bulk
+                                       : query->collective == ALG_BROADCAST ? &parts[0]
+                                       : query->collective == ALG_REDUCE    ? &parts[1]
+                                       : list                               ? &parts[2]
+                                                                            : &whole;
+    const uint32_t blocks =
+        by_bulk ? (query->slow ? FAKE_SLOW_BLOCKS : FAKE_BULK_BLOCKS) : 1 + (uint32_t)query->count / 100;
     if (query->count > FAKE_TAKEN_LIMIT)
         return (sel_choice_t){.reason = SEL_FORWARD_TABLE, .source = "policy"};
     return (sel_choice_t){.algorithm = algorithm,
-                          .blocks = 1 + (uint32_t)query->count / 100,
-                          .aligned_blocks = 1 + (uint32_t)query->count / 100,
+                          .blocks = blocks,
+                          .aligned_blocks = blocks,
                           .threads = 32,
                           .reason = SEL_TAKEN,
                           .source = "tuned table"};

@@ -116,6 +116,40 @@ static void a_failed_launch_is_the_last(void **state)
 
 /* ---- Groups ------------------------------------------------------------------------------- */
 
+/* Long and short ones: the grid is that of the algorithm that serves both kinds, and each message has its own kind,
+ * in whatever order they come. */
+static void long_and_short_ones_are_one_call(void **state)
+{
+    shim_comm_t *comm = *state;
+    enum { LONG = FAKE_BULK_LEAST + 1, SHORT = FAKE_BULK_LEAST };
+    static const size_t orders[][3] = {{SHORT, LONG, SMALL}, {LONG, SHORT, SMALL}, {SMALL, SHORT, LONG}};
+    fake.bulk_messages = true;
+    for (int i = 0; i < 3; i++) {
+        ncclGroupStart();
+        for (int k = 0; k < 3; k++)
+            assert_int_equal(k == 1 ? receive(comm, orders[i][k], 1, 1) : send_to(comm, orders[i][k], 1, 1),
+                             ncclSuccess);
+        assert_int_equal(ncclGroupEnd(), ncclSuccess);
+        assert_int_equal(fake.launches, i + 1);
+        const alg_call_t *call = &fake.launched[i];
+        assert_int_equal(call->message_count, 3);
+        assert_int_equal(call->blocks, orders[i][1] == LONG ? FAKE_SLOW_BLOCKS : FAKE_BULK_BLOCKS); /* unaligned */
+        for (int k = 0; k < 3; k++) {
+            assert_message(&call->messages[k], 4 * orders[i][k], 1, k != 1);
+            assert_int_equal(call->messages[k].bulk, orders[i][k] == LONG);
+        }
+    }
+    assert_int_equal(send_to(comm, LONG, 1, 1), ncclSuccess);
+    assert_true(fake.launched[3].messages[0].bulk);
+    ncclGroupStart();
+    assert_int_equal(send_to(comm, LONG, 1, 1), ncclSuccess);
+    assert_int_equal(send_to(comm, LONG, (int)comm->rank, 1), ncclSuccess);
+    assert_int_equal(ncclRecv(buffer, LONG, ncclFloat32, (int)comm->rank, comm->handle, fake_stream(1)), ncclSuccess);
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    assert_int_equal(fake.launched[4].blocks,
+                     FAKE_SLOW_BLOCKS); /* the same blocks copy what the rank sends to itself */
+}
+
 static void a_group_is_one_call(void **state)
 {
     shim_comm_t *comm = *state;
@@ -382,6 +416,7 @@ int main(int argc, char **argv)
                                        TEST(a_possibly_invalid_call_is_forwarded),
                                        TEST(an_empty_message_is_nothing),
                                        TEST(a_failed_launch_is_the_last),
+                                       TEST(long_and_short_ones_are_one_call),
                                        TEST(a_group_is_one_call),
                                        TEST(messages_run_beside_collectives),
                                        TEST(three_kinds_run_side_by_side),

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parts_test.c - groups of broadcasts, reduces and all-reduces on a fake GPU: which of them become one launch, and in
- * which order it comes.
+ * parts_test.c - groups of collectives on a fake GPU: which of them become one launch, and in which order it comes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -219,6 +218,29 @@ static void parts_use_the_same_halves(void **state)
     assert_int_equal(fake.launched[1].parts[0].count, LONGER);
 }
 
+/* So are those of other collectives in which all ranks send to all. */
+static void short_calls_are_one_launch(void **state)
+{
+    enum { CALLS = 3 };
+    shim_comm_t *comm = *state;
+    fake.lists = true;
+    ncclGroupStart();
+    for (int i = 0; i < CALLS; i++)
+        ncclAllGather(in, out, SMALL + (size_t)i, ncclFloat32, comm->handle, fake_stream(1));
+    for (int i = 0; i < CALLS; i++)
+        ncclReduceScatter(in, out, SMALL + (size_t)i, ncclFloat32, ncclSum, comm->handle, fake_stream(1));
+    for (int i = 0; i < CALLS; i++)
+        ncclAlltoAll(in, out, SMALL + (size_t)i, ncclFloat32, comm->handle, fake_stream(1));
+    assert_int_equal(ncclGroupEnd(), ncclSuccess);
+    static const alg_collective_t wanted[] = {ALG_ALL_GATHER, ALG_REDUCE_SCATTER, ALG_ALL_TO_ALL};
+    assert_int_equal(fake.launches, sizeof(wanted) / sizeof(wanted[0]));
+    for (uint32_t i = 0; i < fake.launches; i++) {
+        assert_int_equal(fake.launched[i].collective, wanted[i]);
+        assert_int_equal(fake.launched[i].part_count, CALLS);
+        assert_int_equal(fake.launched[i].parts[CALLS - 1].count, SMALL + CALLS - 1);
+    }
+}
+
 /* Long ones, others, and those with another operator come in their place. */
 static void all_reduces_keep_their_order(void **state)
 {
@@ -261,6 +283,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_most_blocks_hold_for_all_parts, set_up, tear_down),
         cmocka_unit_test_setup_teardown(short_all_reduces_are_one_launch, set_up, tear_down),
         cmocka_unit_test_setup_teardown(parts_use_the_same_halves, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(short_calls_are_one_launch, set_up, tear_down),
         cmocka_unit_test_setup_teardown(all_reduces_keep_their_order, set_up, tear_down),
     };
     return cmocka_run_group_tests_name("parts", tests, NULL, NULL);

@@ -16,6 +16,11 @@ LANE_FN uint32_t bulk_room()
     return emulator_shared_bytes();
 }
 
+LANE_FN void *bulk_pointer(uint32_t at)
+{
+    return (uint8_t *)emulator_shared() + at;
+}
+
 LANE_FN vec16_t bulk_shared_vector(uint32_t at)
 {
     return lane_load_of<vec16_t>((uint8_t *)emulator_shared() + at);

@@ -72,6 +72,7 @@ const alg_algorithm_t *const alg_registry[] = {
     PAIR(ALG_GATHER),
     ONE("staged", ALG_SCATTER, all), /* it has no push */
     ONE("pairs", ALG_SEND_RECV, all),
+    BULK(ALG_SEND_RECV),
     ONE("staged", ALG_SEND_RECV, all),
 };
 const uint32_t alg_registry_count = sizeof alg_registry / sizeof alg_registry[0];
@@ -170,7 +171,8 @@ static void built_in_rows(void **state)
         expect(ALG_ALL_REDUCE, 1024, "oneshot");
         expect(ALG_SCATTER, 1024, "nccl"); /* the row's algorithm does not exist */
         expect(ALG_SEND_RECV, 1024, "pairs");
-        expect(ALG_SEND_RECV, UINT64_MAX, n == 2 ? "pairs" : "nccl"); /* long ones have not run on more */
+        expect(ALG_SEND_RECV, 48 * MIB, n == 2 ? "pairs" : "nccl"); /* long ones have not run on more */
+        expect(ALG_SEND_RECV, UINT64_MAX, n == 2 ? "bulk" : "nccl");
     }
 }
 
@@ -185,7 +187,7 @@ static void unaligned_buffers(void **state)
     query.op = ALG_PREMUL_SUM;
     assert_int_equal(sel_choose(&plan, &query).blocks, 32);
     query.op = ALG_SUM;
-    query.unaligned = true;
+    query.slow = true;
     assert_int_equal(sel_choose(&plan, &query).blocks, 32);
     query.count = MIB / 4;
     assert_int_equal(sel_choose(&plan, &query).blocks, 8); /* push does not care */
@@ -334,8 +336,9 @@ static void nothing_forwarded(void **state)
         plan_of(&host, "", NULL);
         for (int c = 0; c < ALG_COLLECTIVE_COUNT; c++) {
             expect((alg_collective_t)c, 1008, c == ALG_ALL_REDUCE ? "oneshot" : one_crossing(c));
-            expect((alg_collective_t)c, 2 * MIB, c == ALG_ALL_REDUCE ? "staged" : one_crossing(c));
-            assert_int_equal(choose((alg_collective_t)c, ALG_INT8, 2 * MIB).blocks, 1);
+            const bool message = c == ALG_SEND_RECV;
+            expect((alg_collective_t)c, 2 * MIB, c == ALG_ALL_REDUCE ? "staged" : message ? "bulk" : one_crossing(c));
+            assert_int_equal(choose((alg_collective_t)c, ALG_INT8, 2 * MIB).blocks, message ? 2 : 1);
         }
         const sel_settings_t settings = {.scratch_bytes = 80u << 20, .deterministic = 1};
         sel_plan_init(&plan, &pcie, &settings);

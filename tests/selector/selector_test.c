@@ -542,9 +542,11 @@ static void shape_fits_kernels(void **state)
         const char *name = alg_registry[i]->name;
         const bool few = strcmp(name, "staged") == 0 || strcmp(name, "pairs") == 0;
         /* Built for its roles, whatever the number of ranks. */
-        const uint32_t roles = strcmp(name, "bulk") != 0                             ? 0
-                               : alg_collective_reduces(alg_registry[i]->collective) ? 800
-                                                                                     : 544;
+        const alg_collective_t collective = alg_registry[i]->collective;
+        const uint32_t roles = strcmp(name, "bulk") != 0            ? 0
+                               : alg_collective_reduces(collective) ? 800
+                               : collective == ALG_SEND_RECV        ? 768
+                                                                    : 544;
         for (uint32_t n = 2; n <= ALG_MAX_RANKS; n++) {
             for (uint64_t bytes = 1; bytes <= 1 << 30; bytes *= 4) {
                 uint32_t blocks = 64, threads = SEL_MOST_THREADS;

@@ -306,7 +306,7 @@ static void test_short_calls_fit(void **state)
         alg_map_cut(&map, nranks, false);
         assert_int_equal(map.half_bytes, whole.half_bytes);
         assert_int_equal(map.piece[ALG_PIECE_FIRST].bytes, (nranks > 2 ? 8 : 4) << 20);
-        assert_true(nranks > 4 || map.short_most >= 1 << 20);
+        assert_true(nranks > 4 || map.short_most >= 900 << 10);
         alg_map_t brief = map;
         brief.half_bytes = map.short_bytes;
         const alg_team_t team = {.nranks = nranks, .half_bytes = map.short_bytes, .half_offset = map.short_offset};

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fill.h - from a call to the lists that its kernel gets, and the launches of a call
+ * with more messages than its kernel's arguments hold.
+ */
+#ifndef SHUNT_FILL_H
+#define SHUNT_FILL_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "algorithms/device/launch.h"
+#include "algorithms/sendrecv/messages.h"
+
+enum {
+    PAIRS_FEW = 2 * ALG_MAX_RANKS, /* messages of the usual kernels: one a list */
+    PAIRS_MANY = 216,              /* of a kernel whose arguments fill 4 KiB, the most that every driver takes */
+    PAIRS_MOST_ITEMS = 15 * ALG_PAIR_CHANNELS / 2 /* of 8 ranks (rings_make); of 4 there are 7 * ALG_PAIR_CHANNELS */
+};
+
+#ifdef __CUDACC__
+enum { PAIRS_LANES = 32 };
+#else
+enum { PAIRS_LANES = 1 };
+#endif
+
+/* Lists of short messages, and of those that bulk copies carry. */
+enum { FILL_LISTS = 2 * MESSAGES_LISTS };
+
+/* bulk: whether the kernel has bulk copies. */
+static inline uint32_t fill_list(const alg_message_t &m, bool bulk)
+{
+    return 2 * m.peer + (m.send ? MESSAGES_SEND : MESSAGES_RECEIVE) + (bulk && m.bulk ? MESSAGES_LISTS : 0);
+}
+
+/* What messages_fill found. */
+typedef struct filled {
+    uint32_t messages, items;
+    uint32_t self; /* of these items: of messages to this rank itself */
+    uint32_t rows; /* of the fullest channel; UINT32_MAX if a list has more than one message */
+} filled_t;
+
+/* Fill in m, and write its messages to `list`: numbers begin .. begin + share - 1 of each peer and direction. bulk_end:
+ * as message_end, of the lists that bulk copies carry; NULL: there are none. */
+static inline filled_t messages_fill(messages_head &m, uint16_t *bulk_end, message_t *list, const alg_team_t *team,
+                                     const alg_call_t *call, uint32_t begin, uint32_t share)
+{
+    uint32_t length[FILL_LISTS] = {0}, seen[FILL_LISTS] = {0}, channels[MESSAGES_LISTS] = {0};
+    uint16_t next[FILL_LISTS];
+    filled_t f = {0, 0, 0, 1};
+    m.rings = rings_make(team->rings_bytes, team->nranks, PAIRS_LANES);
+    m.early = call->early;
+    m.shared_self = 0;
+    for (uint32_t i = 0; i < call->message_count; i++)
+        length[fill_list(call->messages[i], bulk_end)]++;
+    const uint32_t lists = bulk_end ? (uint32_t)FILL_LISTS : (uint32_t)MESSAGES_LISTS;
+    for (uint32_t l = 0; l < lists; l++) {
+        const uint32_t rest = length[l] > begin ? length[l] - begin : 0;
+        next[l] = (uint16_t)f.messages;
+        f.messages += rest < share ? rest : share;
+        f.rows = length[l] > 1 ? UINT32_MAX : f.rows;
+        (l < MESSAGES_LISTS ? m.message_end : bulk_end - MESSAGES_LISTS)[l] = (uint16_t)f.messages;
+    }
+    for (uint32_t i = 0; i < call->message_count; i++) {
+        const alg_message_t &one = call->messages[i];
+        const uint32_t l = fill_list(one, bulk_end), at = seen[l]++;
+        if (at < begin || at >= begin + share)
+            continue;
+        list[next[l]++] = message_t{(uint8_t *)one.buffer, one.bytes};
+        if (l >= MESSAGES_LISTS)
+            continue;
+        const uint64_t rows = message_rows(one.bytes, PAIRS_LANES);
+        const uint32_t wanted = rings_channels(m.rings, rows), deep = (uint32_t)((rows - 1) / wanted + 1);
+        f.rows = deep > f.rows ? deep : f.rows;
+        channels[l] = wanted > channels[l] ? wanted : channels[l];
+    }
+    for (uint32_t l = 0; l < MESSAGES_LISTS; l++) {
+        f.items += l == 2 * team->rank + MESSAGES_RECEIVE ? 0 : channels[l];
+        m.item_end[l] = (uint16_t)f.items;
+    }
+    f.self = channels[2 * team->rank + MESSAGES_SEND];
+    return f;
+}
+
+/* Let all warps copy the message to this rank itself. */
+static inline void messages_share_self(messages_head &m, filled_t &f, uint32_t rank)
+{
+    m.shared_self = f.self > 0;
+    for (uint32_t l = 2 * rank; l < MESSAGES_LISTS; l++)
+        m.item_end[l] = (uint16_t)(m.item_end[l] - f.self);
+    f.items -= f.self;
+    f.self = 0;
+}
+
+/* A call with more messages than its kernel's arguments hold: the list goes to memory, and the kernel follows, with
+ * `launch(begin, share)`, which is given numbers begin .. begin + share - 1 of each peer and direction and returns in
+ * `done` how many messages that were. A call too large even for that memory takes several launches. No launch waits for
+ * a peer's later launch if all ranks group the same messages; if they do not, the launches may deadlock. */
+template <class L> static int messages_listed(const alg_team_t *team, const alg_call_t *call, L launch)
+{
+    const uint32_t count = call->message_count, room = messages_room(team->rings_bytes);
+    const uint32_t share = count <= room ? count : room / FILL_LISTS;
+    int error = 0;
+    for (uint32_t begin = 0, all = 0; all < count && error == 0; begin += share) {
+        uint32_t done = 0;
+        error = launch(begin, share, done);
+        all += done;
+    }
+    return error;
+}
+
+#ifdef __CUDACC__
+
+/* A piece of the list on its way to memory. */
+typedef struct pairs_piece {
+    uint32_t first, count, early;
+    message_t message[PAIRS_MANY];
+} pairs_piece_t;
+
+static __global__ void pairs_store(const __grid_constant__ alg_team_t team, const __grid_constant__ pairs_piece_t piece)
+{
+    lane_begin((uintptr_t)team.own_counts, piece.early);
+    for (uint32_t i = threadIdx.x; i < piece.count; i += blockDim.x)
+        messages_list(team)[piece.first + i] = piece.message[i];
+}
+
+static int pairs_store_all(const alg_team_t *team, const alg_call_t *call, const message_t *list, uint32_t count,
+                           void *stream)
+{
+    pairs_piece_t piece;
+    int error = 0;
+    for (piece.first = 0; piece.first < count && error == 0; piece.first += PAIRS_MANY) {
+        piece.early = call->early;
+        piece.count = count - piece.first < (uint32_t)PAIRS_MANY ? count - piece.first : (uint32_t)PAIRS_MANY;
+        memcpy(piece.message, list + piece.first, piece.count * sizeof(message_t));
+        error = launch_grid(pairs_store, team, piece, 1, 128, 0, stream);
+    }
+    return error;
+}
+
+#endif
+
+#endif
