@@ -143,7 +143,9 @@ template <class A, class P> static kernel_t<P> reduce_kernel_of(int type, int op
 template <class A, class P, class F> static int reduce_kernels_each(uint32_t nranks, F load)
 {
     for (int type = 0; type < ALG_TYPE_COUNT; type++) {
-        for (int ops = 0; ops < OPS_KINDS && !is_unsigned(type); ops++) {
+        if (is_unsigned(type))
+            continue;
+        for (int ops = 0; ops < OPS_KINDS; ops++) {
             int error = load(reduce_kernel_of<A, P>(type, ops, nranks, false));
             if (error == 0)
                 error = load(reduce_kernel_of<A, P>(type, ops, nranks, true));

@@ -8,8 +8,8 @@
 template <class P>
 static int start_kernel(kernel_t<P> kernel, const net_launch_t &launch, const alg_team_t &team, const P &what)
 {
-    emulator_launch((struct CUstream_st *)launch.stream, launch.blocks, launch.threads, launch.shared_bytes,
-                    launch.dependent, [=] { kernel(team, what); });
+    emulator_launch((struct CUstream_st *)launch.stream, (const void *)kernel, launch.blocks, launch.threads,
+                    launch.shared_bytes, launch.dependent, [=] { kernel(team, what); });
     return cudaSuccess;
 }
 

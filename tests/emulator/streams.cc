@@ -120,10 +120,24 @@ static cudaError_t enqueue(cudaStream_t stream, const work_t &w)
     return cudaSuccess;
 }
 
-void emulator_launch(cudaStream_t stream, uint32_t blocks, uint32_t threads, size_t shared_bytes, bool early,
-                     const std::function<void()> &kernel)
+static std::map<const void *, size_t> g_loaded; /* kernels, and the memory of their blocks */
+
+void emulator_load(const void *kernel, size_t shared_bytes)
 {
-    enqueue(stream, work_t{{blocks, threads, shared_bytes, kernel}, early, NULL, NULL, 0, 0});
+    enum { DEFAULT = 4 << 10 }; /* CUDA's is 48 KiB; bulk copies have small stages here (CMakeLists.txt) */
+    size_t &room = g_loaded[kernel];
+    room = std::max({room, shared_bytes, (size_t)DEFAULT});
+}
+
+void emulator_launch(cudaStream_t stream, const void *kernel, uint32_t blocks, uint32_t threads, size_t shared_bytes,
+                     bool early, const std::function<void()> &run)
+{
+    const auto found = g_loaded.find(kernel);
+    if (found == g_loaded.end() || shared_bytes > found->second) {
+        fprintf(stderr, "a kernel is launched that was not loaded, or not for %zu bytes a block\n", shared_bytes);
+        exit(1);
+    }
+    enqueue(stream, work_t{{blocks, threads, shared_bytes, run}, early, NULL, NULL, 0, 0});
 }
 
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)

@@ -121,12 +121,14 @@ typedef struct cudaFuncAttributes {
     int unused;
 } cudaFuncAttributes;
 enum { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *, const void *)
+static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *, const void *kernel)
 {
+    emulator_load(kernel, 0);
     return cudaSuccess;
 }
-template <class K> static inline cudaError_t cudaFuncSetAttribute(K *, int, int)
+template <class K> static inline cudaError_t cudaFuncSetAttribute(K *kernel, int, int shared_bytes)
 {
+    emulator_load((const void *)kernel, (size_t)shared_bytes);
     return cudaSuccess;
 }
 #endif

@@ -79,7 +79,11 @@ void emulator_stored(void);
 void emulator_tell(uint32_t at, uint32_t value);
 uint32_t emulator_told(uint32_t at);
 
-void emulator_launch(struct CUstream_st *stream, uint32_t blocks, uint32_t threads, size_t shared_bytes, bool early,
-                     const std::function<void()> &kernel);
+/* Load a kernel, whose blocks may have so much memory, or the default. A launch of another kernel, or with more memory,
+ * ends the program with status 1: on CUDA it waits for running kernels, or fails. */
+void emulator_load(const void *kernel, size_t shared_bytes);
+/* `run` calls `kernel` with its arguments. */
+void emulator_launch(struct CUstream_st *stream, const void *kernel, uint32_t blocks, uint32_t threads,
+                     size_t shared_bytes, bool early, const std::function<void()> &run);
 
 #endif
