@@ -9,13 +9,14 @@
 #define KIB ((uint64_t)1024)
 #define MIB (1024 * KIB)
 
-/* The benchmark of a row: H200 over NVSwitch, multicast off. Grids were chosen from docs/results/sweep-h200.csv. */
-#define H200(ranks) "docs/results/graph-" #ranks "-h200.csv"
-#define STAGED(ranks) "docs/results/large-staged-" #ranks "-h200.csv"
-#define TUNED "docs/results/tune-4-h200.csv" /* `shunt tune` found it faster than the earlier row */
-#define HOST "host device"                   /* a block is a thread; more of them only contend for cores */
+/* The benchmark of a row: H200 over NVSwitch, multicast off. Grids were chosen from selector/measured/sweep-h200.csv.
+ */
+#define H200(ranks) "selector/measured/graph-" #ranks "-h200.csv"
+#define STAGED(ranks) "selector/measured/large-staged-" #ranks "-h200.csv"
+#define TUNED "selector/measured/tune-4-h200.csv" /* `shunt tune` found it faster than the earlier row */
+#define HOST "host device"                        /* a block is a thread; more of them only contend for cores */
 
-#define COLLECTIVES(ranks) "docs/results/collectives-" #ranks "-h200.csv"
+#define COLLECTIVES(ranks) "selector/measured/collectives-" #ranks "-h200.csv"
 
 /* One crossing up to `most` (1 MiB or more); above 1 MiB, more blocks are clearly faster. */
 #define PUSH(collective, ranks, most)                                                      \
@@ -28,16 +29,16 @@
 /* The same between two ranks. Small blocks on many multiprocessors are as fast as large ones with twice the registers.
  * Beside matrix products few gain: each size has the fewest that cost at most 3% alone (reduce-scatters of 12 MB and
  * all-to-alls of 16 MB: 3 to 6%). 40 and 48 blocks gain there, too, from about 20 MB on. */
-#define GRIDS "docs/results/grids-2-h100.csv"
-#define SLIM "docs/results/slim-2-h100.csv"
-#define SLIM_H200 "docs/results/slim-2-h200.csv"
-#define FEW "docs/results/few-blocks-2-h100.csv"
+#define GRIDS "selector/measured/grids-2-h100.csv"
+#define SLIM "selector/measured/slim-2-h100.csv"
+#define SLIM_H200 "selector/measured/slim-2-h200.csv"
+#define FEW "selector/measured/few-blocks-2-h100.csv"
 #define SHORT_TWO(collective)                                                      \
     {                                                                              \
         collective, "nvswitch-sm90-2", 256 * KIB, "push", 32, 1024, COLLECTIVES(2) \
     }
 /* Longer ones by bulk copies, as fast as the link with a third as many blocks. */
-#define BULK "docs/results/bulk-2-h100.csv"
+#define BULK "selector/measured/bulk-2-h100.csv"
 #define PUSH_REST(collective) \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 3, 128 * MIB), PUSH(collective, 4, 128 * MIB)
 
@@ -46,8 +47,8 @@
         PUSH(collective, 4, 128 * MIB)
 /* Through the host's memory, between two GPUs: one crossing up to `once`, then chunks up to `most`; more GPUs follow
  * the model (cost_shm.c). Few blocks suffice where the crossing dominates. */
-#define SHM "docs/results/shm-collectives-2-h200.csv"
-#define SHM_SWEEP "docs/results/shm-sweep-2-h200.csv"
+#define SHM "selector/measured/shm-collectives-2-h200.csv"
+#define SHM_SWEEP "selector/measured/shm-sweep-2-h200.csv"
 #define SHM_ONCE(collective, few, once)                                     \
     {collective, "shm-2", 64 * KIB, "shm-oneshot", few, 512, SHM_SWEEP},    \
         {collective, "shm-2", 256 * KIB, "shm-oneshot", 8, 512, SHM_SWEEP}, \
@@ -68,8 +69,8 @@
         PUSH(collective, 4, 1 * MIB)
 
 /* Both directions of a link need 64 blocks from 128 KiB on. On 3 and 4 GPUs the model decides, up to 4 MB. */
-#define SENDRECV "docs/results/sendrecv-2-h200.csv"
-#define MESSAGES "docs/results/messages-2-h100.csv"
+#define SENDRECV "selector/measured/sendrecv-2-h200.csv"
+#define MESSAGES "selector/measured/messages-2-h100.csv"
 
 const sel_built_in_t sel_built_in[] = {
     {ALG_ALL_REDUCE, "host", 64 * KIB, "oneshot", 1, 1, HOST},
@@ -108,9 +109,9 @@ const sel_built_in_t sel_built_in[] = {
     {ALG_SEND_RECV, "shm-2", 128 * KIB, "shm-pairs", 32, 512, SHM},
     SHM_END(ALG_SEND_RECV),
 
-    {ALG_ALL_REDUCE, "network-2x1", 32 * KIB, "exchange", 4, 256, "docs/results/hosts-2-h200.csv"},
-    {ALG_ALL_REDUCE, "network-2x1", 1 * MIB, "exchange", 2, 512, "docs/results/hosts-steps-2-h200.csv"},
-    {ALG_ALL_REDUCE, "network-2x1", UINT64_MAX, "nccl", 0, 0, "docs/results/hosts-steps-2-h200.csv"},
+    {ALG_ALL_REDUCE, "network-2x1", 32 * KIB, "exchange", 4, 256, "selector/measured/hosts-2-h200.csv"},
+    {ALG_ALL_REDUCE, "network-2x1", 1 * MIB, "exchange", 2, 512, "selector/measured/hosts-steps-2-h200.csv"},
+    {ALG_ALL_REDUCE, "network-2x1", UINT64_MAX, "nccl", 0, 0, "selector/measured/hosts-steps-2-h200.csv"},
 
     SHORT_TWO(ALG_REDUCE_SCATTER),
     {ALG_REDUCE_SCATTER, "nvswitch-sm90-2", 1 * MIB, "push", 64, 512, SLIM},

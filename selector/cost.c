@@ -5,11 +5,11 @@
  *
  * A call costs its start, and the bytes that leave a GPU divided by the link's rate. The floors are those of
  * docs/kernels.md; how far above them each algorithm stays, and what the real NCCL takes, was fitted to
- * docs/results/graph-{2,3,4}-h200.csv; of other machines, only the link is known: its rate in the tuned table, or else
- * its nominal rate. A wrong prediction costs more than a missed gain: an algorithm is chosen for a band of sizes only
- * if it has a clear lead at both ends of it; it must have run on this number of GPUs; an unknown link counts as slow
- * for us and fast for the real NCCL. PCIe without a table's figures rests on times that others published
- * (docs/notebook/pcie.md).
+ * selector/measured/graph-{2,3,4}-h200.csv; of other machines, only the link is known: its rate in the tuned table, or
+ * else its nominal rate. A wrong prediction costs more than a missed gain: an algorithm is chosen for a band of sizes
+ * only if it has a clear lead at both ends of it; it must have run on this number of GPUs; an unknown link counts as
+ * slow for us and fast for the real NCCL. PCIe without a table's figures rests on times that others published
+ * (docs/lab/pcie.md).
  */
 #include "selector/cost.h"
 
@@ -19,8 +19,8 @@
 #define MIB (1024 * KIB)
 
 /* The lead over the real NCCL that an algorithm needs. On H200 our calls take up to 1.26 (2 GPUs) and 1.40 times (4)
- * their predicted time (docs/results/collectives-{2,4}-h200.csv). On newer architectures NCCL has other kernels, which
- * published kernels of this kind lose to (vllm pulls 37756, 42324); over PCIe even the links are guesses. */
+ * their predicted time (selector/measured/collectives-{2,4}-h200.csv). On newer architectures NCCL has other kernels,
+ * which published kernels of this kind lose to (vllm pulls 37756, 42324); over PCIe even the links are guesses. */
 #define LEAD 1.5
 #define UNTUNED_LEAD 2.0
 enum { NEWEST_MEASURED = 90 };
@@ -28,7 +28,7 @@ enum { NEWEST_MEASURED = 90 };
 enum { MOST_BLOCKS = 64 };
 
 /* Time of a word between two GPUs, in us, on the machine for which the starts below were fitted:
- * docs/results/graph-4-h200.csv. */
+ * selector/measured/graph-4-h200.csv. */
 #define FITTED_ONE_WAY 0.80
 
 /* ---- Times in us, rates in bytes per us (GB/s * 1000) ----------------------------------- */
@@ -64,8 +64,9 @@ static link_rate_t pcie_rate(const sel_topology_t *topology)
     return (link_rate_t){topology->nranks > 2 ? 2e3 : topology->link == SEL_LINK_PHB ? 6e3 : 3e3, most};
 }
 
-/* Copies out of one GPU over one NVLink: 390 GB/s by 18 links were measured on sm_90 (docs/results/stores-h200.csv).
- * sm_80's links have the same nominal rate, sm_100's twice that (NVIDIA's data sheets). */
+/* Copies out of one GPU over one NVLink: 390 GB/s by 18 links were measured on sm_90
+ * (selector/measured/stores-h200.csv). sm_80's links have the same nominal rate, sm_100's twice that (NVIDIA's data
+ * sheets). */
 static double rate_of_lane(const sel_topology_t *topology)
 {
     return topology->arch >= 100 ? 43.3e3 : 21.67e3;
@@ -146,8 +147,8 @@ static double load_of(load_t load, double nranks)
 }
 
 /* Start time: enter a kernel, notify every peer, and hear from it. Fitted on sm_90, which has dependent launch: that
- * gains 0.25 us itself (docs/notebook/kernels.md, "no early trigger"), and its early trigger 0.3 us
- * (docs/results/early-h200.csv). What was published of PCIe, and is assumed of it, includes this. */
+ * gains 0.25 us itself (docs/lab/kernels.md, "no early trigger"), and its early trigger 0.3 us
+ * (selector/measured/early-h200.csv). What was published of PCIe, and is assumed of it, includes this. */
 static double start_of(const sel_topology_t *topology)
 {
     const bool late = topology->arch < 90 && topology->link < SEL_LINK_PCIE;
@@ -155,7 +156,7 @@ static double start_of(const sel_topology_t *topology)
 }
 
 /* A buffer of 2^k bytes does not divide into blocks of whole 16 bytes among 3, 5, 6 or 7 ranks. Push then takes 3.1 us
- * more, and 0.6 of the rate (docs/results/collectives-3-h200.csv, alltoall and allgather). */
+ * more, and 0.6 of the rate (selector/measured/collectives-3-h200.csv, alltoall and allgather). */
 #define UNEVEN_START 3.1
 #define UNEVEN_PART 0.6
 static bool uneven(const sel_topology_t *topology)
@@ -225,7 +226,7 @@ static bool has_run(const sel_topology_t *topology, const own_cost_t *cost, doub
 }
 
 /* Over PCIe, in us: below the least published start of short calls (8.3 on 2 GPUs, 13.6 on 4, 36 on 8;
- * docs/results/published-pcie.csv). 0: none was published, as for calls with a root and for messages. */
+ * selector/measured/published-pcie.csv). 0: none was published, as for calls with a root and for messages. */
 double sel_cost_pcie_start(alg_collective_t collective, double nranks)
 {
     const bool published = COSTS[collective] == &ALL_REDUCE || COSTS[collective] == &FROM_ALL;

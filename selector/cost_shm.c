@@ -3,10 +3,10 @@
  * cost_shm.c - the predicted time of a collective through the host's memory.
  *
  * A call costs its start, its consecutive crossings, and a GPU's writes and reads over its PCIe link. Our times were
- * fitted to docs/results/shm-*-2-h200.csv; those of the real NCCL, a ring through shared memory, below its times on 2
- * and 4 H200 with NCCL_P2P_DISABLE=1 (there, and docs/results/shm-nccl-4-h200.csv). The link's rate is what `shunt
- * tune` measured, or else slow for us and fast for NCCL. Where the GPUs reach each other too (memory.c), NCCL may go
- * that way, so its times are the better of both.
+ * fitted to selector/measured/shm-*-2-h200.csv; those of the real NCCL, a ring through shared memory, below its times
+ * on 2 and 4 H200 with NCCL_P2P_DISABLE=1 (there, and selector/measured/shm-nccl-4-h200.csv). The link's rate is what
+ * `shunt tune` measured, or else slow for us and fast for NCCL. Where the GPUs reach each other too (memory.c), NCCL
+ * may go that way, so its times are the better of both.
  */
 #include "selector/cost.h"
 

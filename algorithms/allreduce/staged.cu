@@ -287,7 +287,7 @@ struct staged {
 };
 
 /* With 64 registers two blocks fit a multiprocessor: 64 MB beside matrix products end 5% sooner, alone unchanged
- * (docs/results/few-blocks-2-h200.csv). More ranks would spill. */
+ * (docs/lab/results/few-blocks-2-h200.csv). More ranks would spill. */
 template <> inline constexpr int BLOCKS_A_MULTIPROCESSOR<staged, 2> = 2;
 template <> inline constexpr uint32_t PIECE<staged> = ALG_PIECE_STAGING;
 

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(grid_most_threads<A>(N), BLOCKS_A_MULTIPROCESS
 
 /* Put it on the stream. Dependent launch: blocks may be placed while the stream's last kernel drains, or earlier where
  * that one allows it (lane_begin, which also waits for its end). On H200 it saves 0.25 us a call
- * (docs/notebook/kernels.md), and as much again where grids trigger it early. Priority: beside matrix products our
+ * (docs/lab/kernels.md), and as much again where grids trigger it early. Priority: beside matrix products our
  * blocks take the next free place. A cudaError_t. */
 template <class P>
 static int launch_grid(kernel_t<P> kernel, const alg_team_t *team, const P &what, uint32_t blocks, uint32_t threads,

@@ -6,7 +6,7 @@
  * Time = t0 + what the busiest link carries / B. A block that has no room in a half
  * of the scratch goes in segments, a launch each: their starts overlap. 64 MB of
  * all-gather, all-to-all and reduce-scatter take 168, 172 and 163 us in 4 segments on
- * 4 H200, and 173, 189 and 202 us in chunks behind flags (docs/notebook/kernels.md).
+ * 4 H200, and 173, 189 and 202 us in chunks behind flags (docs/lab/kernels.md).
  * Broadcast and reduce, whose root carries the message n - 1 times, win with short
  * messages, and between two ranks; rooted/ has the rest.
  *

@@ -12,13 +12,13 @@
  * Who asks for more than a small part gets the large one if nobody holds it, or if all that its holder has launched has
  * ended and none of it is in a graph. A replay makes no call, so a graph that was captured with the large part keeps
  * it. While a GPU has no other communicator of the process, the large part is the whole GPU: with a quarter a
- * reduce-scatter of 4 MB would take 8% longer, since its successor would not come early (docs/results/slim-2-h100.csv).
- * Eager calls of that time end, for who makes the next communicator has made them on every rank. Graphs keep their
- * grids (docs/limits.md).
+ * reduce-scatter of 4 MB would take 8% longer, since its successor would not come early
+ * (selector/measured/slim-2-h100.csv). Eager calls of that time end, for who makes the next communicator has made them
+ * on every rank. Graphs keep their grids (docs/limits.md).
  *
  * A call that does not fit gets a smaller grid; never another algorithm, since the ranks need not agree on parts. Many
  * small blocks are faster than few large ones with as many registers: each multiprocessor has its own way to the link
- * (docs/results/slim-2-h100.csv).
+ * (selector/measured/slim-2-h100.csv).
  *
  * A kernel may let its successor in early, which then takes places beside it, so both must fit. In a capture, where
  * dependent launch is the kind of a graph's edge, the rows alone decide, so that the same calls captured again can

@@ -2,7 +2,7 @@
 /*
  * The cost model, checked on measured machines: the time of its choices against
  * the best of all algorithms, grids and the real NCCL, from the CSV files in
- * docs/results.
+ * selector/measured.
  *
  * usage: cost_test RESULTS_FOLDER
  */
@@ -273,8 +273,8 @@ static void through_the_host(void **state)
     }
 }
 
-/* With the figures of H200 the model is close to the measurements there (docs/results/shm-*-2-h200.csv): what it takes
- * was faster than NCCL. */
+/* With the figures of H200 the model is close to the measurements there (selector/measured/shm-*-2-h200.csv): what it
+ * takes was faster than NCCL. */
 static void near_the_host(void **state)
 {
     (void)state;

@@ -205,21 +205,22 @@ static void sources_of_rules(void **state)
 {
     (void)state;
     static const char *const sources[] = {"policy",
-                                          "docs/results/graph-2-h200.csv",
-                                          "docs/results/tune-4-h200.csv",
-                                          "docs/results/graph-2-h200.csv",
-                                          "docs/results/tried-6-h200.csv",
-                                          "docs/results/bulk-2-h100.csv",
-                                          "docs/results/collectives-2-h200.csv",
-                                          "docs/results/few-blocks-2-h200.csv",
-                                          "docs/results/sendrecv-2-h200.csv",
+                                          "selector/measured/graph-2-h200.csv",
+                                          "selector/measured/tune-4-h200.csv",
+                                          "selector/measured/graph-2-h200.csv",
+                                          "selector/measured/tried-6-h200.csv",
+                                          "selector/measured/bulk-2-h100.csv",
+                                          "selector/measured/collectives-2-h200.csv",
+                                          "docs/lab/results/few-blocks-2-h200.csv",
+                                          "selector/measured/sendrecv-2-h200.csv",
                                           NULL};
     expect((scenario_t){.phase = SHIM_COMM_ATTACHED,
                         .sources = sources,
-                        .reason = "rules: policy, docs/results/graph-2-h200.csv, docs/results/tune-4-h200.csv, "
-                                  "docs/results/tried-6-h200.csv, docs/results/bulk-2-h100.csv, "
-                                  "docs/results/collectives-2-h200.csv, docs/results/few-blocks-2-h200.csv, "
-                                  "docs/results/sendrecv-2-h200.csv, 81920 KiB",
+                        .reason =
+                            "rules: policy, selector/measured/graph-2-h200.csv, selector/measured/tune-4-h200.csv, "
+                            "selector/measured/tried-6-h200.csv, selector/measured/bulk-2-h100.csv, "
+                            "selector/measured/collectives-2-h200.csv, docs/lab/results/few-blocks-2-h200.csv, "
+                            "selector/measured/sendrecv-2-h200.csv, 81920 KiB",
                         .blocks = -1,
                         .multicast = -1});
 }

@@ -120,20 +120,20 @@ def plot_sheet():
 def pictures():
     """Every picture among the results is up to date with its CSV file."""
     names = ("allreduce", "reducescatter", "reduce", "allgather", "alltoall", "broadcast", "gather", "scatter")
-    found = [picture for name in names for picture in sorted(pathlib.Path(SOURCE, "docs/results").glob(f"{name}-*.svg"))]
+    found = [picture for name in names for picture in sorted(pathlib.Path(SOURCE, "docs/lab/results").glob(f"{name}-*.svg"))]
     assert found
     with tempfile.TemporaryDirectory() as folder:
         for picture in found:
             name, rest = picture.stem.split("-", 1)
-            table = picture.with_name(("graph-" if name == "allreduce" else "collectives-") + rest + ".csv")
+            table = pathlib.Path(SOURCE, "selector/measured", ("graph-" if name == "allreduce" else "collectives-") + rest + ".csv")
             done = plot(str(table), "--collective", name, "-o", f"{folder}/now.svg")
             assert done.returncode == 0, done.stderr
             assert pathlib.Path(folder, "now.svg").read_bytes() == picture.read_bytes(), (
-                f"{picture.name} is stale: scripts/plot docs/results/{table.name} -o docs/results/{picture.name}")
-        sheets = sorted(pathlib.Path(SOURCE, "docs/results").glob("collectives-*.svg"))
+                f"{picture.name} is stale: scripts/plot selector/measured/{table.name} -o docs/lab/results/{picture.name}")
+        sheets = sorted(pathlib.Path(SOURCE, "docs/lab/results").glob("collectives-*.svg"))
         assert sheets
         for picture in sheets:
-            done = plot("--sheet", str(picture.with_suffix(".csv")), "-o", f"{folder}/now.svg")
+            done = plot("--sheet", f"{SOURCE}/selector/measured/{picture.stem}.csv", "-o", f"{folder}/now.svg")
             assert done.returncode == 0, done.stderr
             assert pathlib.Path(folder, "now.svg").read_bytes() == picture.read_bytes(), f"{picture.name} is stale"
 
