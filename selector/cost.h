@@ -22,7 +22,8 @@ sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *ma
 /* The fastest of our algorithms, if it takes less than *time, which is then its time; else NULL. */
 const alg_algorithm_t *sel_cost_fastest(const sel_topology_t *topology, const alg_map_t *map,
                                         alg_collective_t collective, uint64_t bytes, double *time);
-/* The real NCCL's time over the lead that an algorithm needs; 0: nothing is known. */
+/* The longest time with which an algorithm is chosen: the real NCCL's, divided by the lead that is asked for. 0:
+ * nothing is known. */
 double sel_cost_to_beat(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes);
 /* The real NCCL's start over PCIe; 0: unknown. */
 double sel_cost_pcie_start(alg_collective_t collective, double nranks);

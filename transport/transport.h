@@ -267,7 +267,7 @@ void net_memory_drop(net_memory_t *memory);
  * peer has mapped by IPC stays parked, as does memory that the driver refuses to free now (in a callback or capture).
  */
 void net_memory_reap(void);
-/* How much of it no reap has tried to free yet. */
+/* The number of parked memories that no reap has tried to free yet. */
 uint32_t net_memory_parked(void);
 
 /* ---- CUDA as a guest -----------------------------------------------------------

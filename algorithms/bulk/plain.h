@@ -138,8 +138,8 @@ LANE_FN void bulk_ends(const bulk_ring_t &r, const bulk_at_t &at, const bulk_gra
     }
 }
 
-/* Each chunk to its stage's beginning, each vector as `make_vector` makes it; and the own block to the output. Warps
- * take stages in turn. */
+/* Moves each chunk to the beginning of its stage, with make_vector applied to each vector, and copies this rank's own
+ * block to the output. Warps take stages in turn. */
 template <bool EACH, class MAKE> struct bulk_shifter {
     enum { WARPS = BULK_TURNS, LANES = BULK_ALL };
     const bulk_job_t &j;

@@ -279,7 +279,8 @@ template <int N, bool EACH, bool WHOLE, int LAG> struct bulk_sender {
         j.tell(BULK_SENT, done);
     }
 
-    /* Who stands still tells of all that it has sent: else two ranks could wait for each other's last chunks. */
+    /* Before the role idles, it publishes every complete copy: otherwise two ranks could wait for each other's last
+     * chunks. */
     LANE_FN bool settle()
     {
         if (done == issued)
@@ -371,7 +372,7 @@ template <bool SUM> LANE_FN uint32_t bulk_chunk_stages(const bulk_job_t &j)
     return SUM ? 1 : j.team->nranks - 1;
 }
 
-/* Whose data the stage `piece` of these has: the peers' as the taker takes them, or (SUM) this rank's. */
+/* The rank whose data is in stage `piece` of a chunk: the peers in the taker's order, or (SUM) this rank. */
 template <bool SUM> LANE_FN uint32_t bulk_stage_rank(const bulk_job_t &j, uint32_t piece)
 {
     return SUM ? j.team->rank : ring_next(*j.team, j.team->nranks - 1 - piece);

@@ -134,7 +134,7 @@ bool relay_look(alg_relay_t *relay)
             lose(relay, h);
     }
     any |= proxy_has_reader() ? net_network_write(relay->network) : net_network_progress(relay->network, 0);
-    /* The own entry is the slowest host's: a place in the queue is free when all have it. */
+    /* A place in the queue is free when all hosts have taken its step, so this rank's entry is the least of theirs. */
     uint64_t least = relay->laid;
     for (uint32_t h = 0; h < relay->hosts; h++) {
         if (h != relay->host && net_network_alive(relay->network, h))

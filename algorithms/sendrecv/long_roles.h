@@ -220,7 +220,7 @@ template <bool WHOLE, int LAG, int MOST> struct long_sender {
         j.tell(LONG_OUT, LONG_SENT, done);
     }
 
-    /* Who stands still tells of all that it has sent. */
+    /* Before the role idles, it publishes every complete copy. */
     LANE_FN bool settle()
     {
         if (done == issued)
@@ -345,7 +345,8 @@ template <int LAG, int MOST> struct long_keeper {
 
 /* ---- For buffers that are not whole (bulk/plain.h) ------------------------------------------ */
 
-/* Each chunk to its stage's beginning; and to this rank's own buffers. Warps take stages in turn. */
+/* Moves each chunk to the beginning of its stage, and copies messages to this rank itself to their buffers. Warps take
+ * stages in turn. */
 template <int MOST> struct long_shifter {
     enum { WARPS = BULK_TURNS, LANES = BULK_ALL };
     const long_job<MOST> &j;

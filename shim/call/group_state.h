@@ -66,7 +66,8 @@ static inline bool shim_group_is_message(const shim_queued_t *queued)
     return shim_call_is_message(&queued->call);
 }
 
-/* Calls of the communicator from number `first` on will not launch here, though they do on the peers. */
+/* End the communicator with `result`, or all communicators of the group's calls from number `first` on: those calls do
+ * not launch on this rank, though the peers launch them. */
 void shim_group_end_comm(shim_comm_t *comm, ncclResult_t result);
 void shim_group_end_comms(const shim_group_t *g, uint32_t first, ncclResult_t result);
 ncclResult_t shim_group_out_of_memory(shim_comm_t *comm);

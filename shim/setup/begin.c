@@ -120,9 +120,9 @@ static void begin_cuda(shim_setup_t *setup)
     } else if (refused) {
         shim_setup_decline(setup, "%s", refused);
     } else if (comm->config.launch_order) {
-        shim_setup_decline(setup, "explicit launchOrderImplicit: forwarding");
+        shim_setup_decline(setup, "launchOrderImplicit is set, which only NCCL obeys");
     } else if (comm->config.cta_policy) {
-        shim_setup_decline(setup, "explicit CTA policy: forwarding");
+        shim_setup_decline(setup, "a CTA policy is set, which only NCCL obeys");
     } else if (elsewhere && shim_hosts_encrypted()) {
         shim_setup_decline(setup,
                            "ncclSetEncryption was called, and Shunt's connections between hosts are not encrypted");

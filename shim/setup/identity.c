@@ -74,26 +74,28 @@ const char *shim_identity_refusal(char *text, size_t capacity)
 {
     const char *pin = shim_pin_forwards();
     if (pin) {
-        snprintf(text, capacity,
-                 "explicit %s: forwarding; if it is for the same bits, SHUNT_DETERMINISTIC=1 gives them faster", pin);
+        snprintf(
+            text, capacity,
+            "%s is set, which only NCCL obeys; if it is for the same bits, SHUNT_DETERMINISTIC=1 gives them faster",
+            pin);
         return text;
     }
     static const char *const choices[] = {"NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN"};
     for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
         if (shim_nccl_env_names_something(choices[i])) {
-            snprintf(text, capacity, "explicit %s: forwarding", choices[i]);
+            snprintf(text, capacity, "%s is set, which only NCCL obeys", choices[i]);
             return text;
         }
     }
     const char *order = shim_nccl_env("NCCL_LAUNCH_ORDER_IMPLICIT");
     if (order && atoi(order) != 0)
-        return "explicit NCCL_LAUNCH_ORDER_IMPLICIT: forwarding";
+        return "NCCL_LAUNCH_ORDER_IMPLICIT is set, which only NCCL obeys";
     /* NCCL then checks pointers and refuses those at which a kernel would fault. */
     const char *pointers = shim_nccl_env("NCCL_CHECK_POINTERS"), *mode = shim_nccl_env("NCCL_CHECK_MODE");
     if (pointers && atoi(pointers) != 0)
-        return "explicit NCCL_CHECK_POINTERS: forwarding";
+        return "NCCL_CHECK_POINTERS is set, which only NCCL obeys";
     if (mode && shim_begins_with_word(mode, "DEBUG"))
-        return "explicit NCCL_CHECK_MODE: forwarding";
+        return "NCCL_CHECK_MODE is set, which only NCCL obeys";
     return NULL;
 }
 

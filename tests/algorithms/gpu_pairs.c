@@ -3,7 +3,7 @@
  * Sends and receives of the kernels on GPUs, from one thread: rounds of random
  * messages, each rank with its own order and grid, several rounds queued behind
  * each other, eagerly and replayed. Every byte is compared. In the end one rank after
- * the other is aborted in the middle of some: all kernels end, and fault nowhere.
+ * the other is aborted in the middle of some: all kernels end, and fault nowhere; with -n 0 that alone, 60 times.
  *
  * Usage: gpu_pairs [-g GPUs] [-n batches] [-s seed]
  */
@@ -16,7 +16,7 @@
 #include "tests/algorithms/gpu_team.h"
 #include "tests/support/data.h"
 
-enum { ROUNDS = 6, MOST = 40, AREA = 24 << 20, MOST_QUERIES = 200 };
+enum { ABORTS = 60, ROUNDS = 6, MOST = 40, AREA = 24 << 20, MOST_QUERIES = 200 };
 
 typedef struct message {
     uint32_t from, to;
@@ -196,7 +196,11 @@ static int team(int nranks, int gpus, alg_memory_t memory, int batches, uint64_t
     }
     for (int i = 0; i < batches && wrong == 0; i++)
         wrong = batch(&g, state, i % 4 == 3 && !g.shared);
-    abort_all(&g, state);
+    for (int i = batches > 0 ? ABORTS : 1; i <= ABORTS; i++) {
+        abort_all(&g, state);
+        gpu_team_free(&g);
+        gpu_team_make(&g, nranks, gpus, memory, GPU_SCRATCH);
+    }
     for (int k = 0; k < nranks; k++) {
         GPU(cudaSetDevice(g.device[k]));
         GPU(cudaFree(input[k]));

@@ -151,7 +151,7 @@ static void explicit_choices(void **state)
                                              {"NCCL_CHECK_MODE", "DEBUG_LOCAL"}};
     for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
         char reason[64];
-        snprintf(reason, sizeof(reason), "explicit %s: forwarding", choices[i][0]);
+        snprintf(reason, sizeof(reason), "%s is set, which only NCCL obeys", choices[i][0]);
         expect_forwarded(choices[i][0], choices[i][1], reason);
     }
     expect_attached("NCCL_TUNER_PLUGIN", "none");
@@ -160,9 +160,9 @@ static void explicit_choices(void **state)
     expect_attached("NCCL_LAUNCH_ORDER_IMPLICIT", "0");
     expect_attached("NCCL_CHECK_POINTERS", "0");
     expect_attached("NCCL_CHECK_MODE", "DEFAULT");
-    expect_forwarded("NCCL_CTA_POLICY", "ZERO", "explicit CTA policy: forwarding");
-    expect_forwarded("NCCL_CTA_POLICY", "default|Efficiency", "explicit CTA policy: forwarding");
-    expect_forwarded("NCCL_CTA_POLICY", "2", "explicit CTA policy: forwarding");
+    expect_forwarded("NCCL_CTA_POLICY", "ZERO", "a CTA policy is set, which only NCCL obeys");
+    expect_forwarded("NCCL_CTA_POLICY", "default|Efficiency", "a CTA policy is set, which only NCCL obeys");
+    expect_forwarded("NCCL_CTA_POLICY", "2", "a CTA policy is set, which only NCCL obeys");
     expect_attached("NCCL_CTA_POLICY", "DEFAULT");
     expect_attached("NCCL_CTA_POLICY", "0");
     expect_attached("NCCL_CTA_POLICY", "thrift");
@@ -358,7 +358,7 @@ static void forwarded_all_the_same(void **state)
     (void)state;
     expect((scenario_t){.set = {"SHUNT_DETERMINISTIC", "1", "NCCL_TUNER_PLUGIN", "libtuner.so"},
                         .phase = SHIM_COMM_FORWARD,
-                        .reason = "forwarded to NCCL all the same: explicit NCCL_TUNER_PLUGIN",
+                        .reason = "forwarded to NCCL all the same: NCCL_TUNER_PLUGIN is set",
                         .warnings = 1});
     expect((scenario_t){.set = {"SHUNT_DETERMINISTIC", "1"},
                         .phase = UNKNOWN,

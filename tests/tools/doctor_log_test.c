@@ -58,8 +58,8 @@ static void advice(void **state)
     (void)state;
     assert_non_null(strstr(doctor_advice("2 of its 4 ranks are on this host and run Shunt"), "shunt run"));
     assert_non_null(strstr(doctor_advice("no shared memory to meet the other ranks in: No space"), "--ipc=host"));
-    assert_non_null(strstr(doctor_advice("explicit NCCL_CHECK_MODE: forwarding"), "unset"));
-    assert_non_null(strstr(doctor_advice("explicit NCCL_ALGO: forwarding; if it is for the same bits, "
+    assert_non_null(strstr(doctor_advice("NCCL_CHECK_MODE is set, which only NCCL obeys"), "unset"));
+    assert_non_null(strstr(doctor_advice("NCCL_ALGO is set, which only NCCL obeys; if it is for the same bits, "
                                          "SHUNT_DETERMINISTIC=1 gives them faster"),
                            "shunt run --deterministic"));
     assert_non_null(strstr(doctor_advice("its ranks are on several hosts, which NCCL reaches by more than sockets"),

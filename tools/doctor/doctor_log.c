@@ -31,13 +31,13 @@ static const advice_t advices[] = {
     {"shares its GPU", "give each rank a GPU of its own"},
     {"CUDA refuses it", "see the links above: a GPU that cannot reach the others, or containers that do not share IPC "
                         "(docker run --ipc=host)"},
-    {"explicit launchOrderImplicit", "leave launchOrderImplicit of the communicator's configuration at its default"},
-    {"explicit CTA policy",
+    {"launchOrderImplicit is set", "leave launchOrderImplicit of the communicator's configuration at its default"},
+    {"CTA policy is set",
      "leave NCCL_CTA_POLICY unset, and CTAPolicy of the communicator's configuration at its default"},
     {"SHUNT_DETERMINISTIC=1 gives",
      "set SHUNT_DETERMINISTIC=1 (`shunt run --deterministic`) if that variable is set for the same bits, and unset it "
      "otherwise (docs/determinism.md)"},
-    {"explicit NCCL_", "unset that variable: it asks for NCCL's own algorithms"},
+    {"is set, which only NCCL obeys", "unset that variable: it asks for NCCL's own algorithms"},
     {"neither peer access nor shared memory", "unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL, or NCCL_SHM_DISABLE"},
     {"NCCL_SHM_DISABLE is set", "unset NCCL_SHM_DISABLE"},
     {"SHUNT_ENABLE", "unset SHUNT_ENABLE"},
