@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/base/output.h"
 #include "tools/bench/bench.h"
 
 const char bench_help[] =
@@ -313,11 +314,6 @@ static int refused(int option, int argc, char **argv)
     return tool_usage("bench", "option %s %s", word, fault);
 }
 
-bool bench_is_stdout(const char *path)
-{
-    return path != NULL && strcmp(path, "-") == 0;
-}
-
 int bench_options_parse(bench_options_t *options, int argc, char **argv)
 {
     memset(options, 0, sizeof *options);
@@ -343,7 +339,7 @@ int bench_options_parse(bench_options_t *options, int argc, char **argv)
     if (fault == TOOL_OK && options->host_time && options->graph) {
         fault = tool_usage("bench", "--host-time is about eager calls, not about --graph");
     }
-    if (fault == TOOL_OK && bench_is_stdout(options->csv) && bench_is_stdout(options->json)) {
+    if (fault == TOOL_OK && tool_is_stdout(options->csv) && tool_is_stdout(options->json)) {
         fault = tool_usage("bench", "--csv - and --json - cannot both go to standard output");
     }
     const alg_collective_t collective = (alg_collective_t)options->collective;
