@@ -12,6 +12,11 @@ bool tool_is_stdout(const char *path)
     return path != NULL && strcmp(path, "-") == 0;
 }
 
+bool tool_is_value(const char *word)
+{
+    return word != NULL && (word[0] != '-' || tool_is_stdout(word));
+}
+
 FILE *tool_output_text(const char *path)
 {
     return tool_is_stdout(path) ? stderr : stdout;

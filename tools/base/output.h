@@ -9,6 +9,8 @@
 #include <stdio.h>
 
 bool tool_is_stdout(const char *path);
+/* Whether a word of the command line can be an option's value; another option, or NULL, cannot. */
+bool tool_is_value(const char *word);
 /* Standard output for people, unless a file is `-`: then standard error. `path` may be NULL. */
 FILE *tool_output_text(const char *path);
 /* Open a file for writing; NULL for a path that is NULL. False after a message. */

@@ -309,8 +309,7 @@ static int print_all(const options_t *options)
 static int parse(int argc, char **argv, options_t *options)
 {
     for (int i = 1; i < argc; i++) {
-        const char *next = i + 1 < argc ? argv[i + 1] : NULL;
-        const char *value = next != NULL && (next[0] != '-' || tool_is_stdout(next)) ? next : NULL;
+        const char *value = tool_is_value(argv[i + 1]) ? argv[i + 1] : NULL;
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             options->help = true;
         } else if (strcmp(argv[i], "--topology") == 0) {
