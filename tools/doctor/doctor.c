@@ -181,8 +181,11 @@ int tool_doctor(int argc, char **argv)
         doctor_report_t report;
     } *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     FILE *json;
-    if (shared == MAP_FAILED || !tool_output_open("doctor", doctor.json, &json) ||
-        !tool_folder_make("doctor", doctor.folder)) {
+    if (shared == MAP_FAILED || !tool_folder_make("doctor", doctor.folder)) {
+        return TOOL_FAILED;
+    }
+    if (!tool_output_open("doctor", doctor.json, &json)) {
+        tool_folder_remove(doctor.folder);
         return TOOL_FAILED;
     }
     doctor.machine = &shared->machine;
