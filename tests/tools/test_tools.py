@@ -217,6 +217,54 @@ def documents():
         assert done.returncode == 0 and not done.stderr, done.stderr
 
 
+def completed(*words):
+    """What bash's completion offers for the last word."""
+    script = 'source "$1"; COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2)); _shunt; printf "%s\\n" "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "--norc", "-c", script, "bash", f"{SOURCE}/packaging/completion/shunt.bash", "shunt", *words],
+                          cwd=f"{SOURCE}/docs", capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 0 and done.stderr == "", done
+    return done.stdout.split("\n")[:-1] if done.stdout != "\n" else []
+
+
+def completions():
+    """bash's completion: commands, options, their values, files, and a program's command line; the others parse."""
+    names = re.findall(r"^  (\w+) ", shunt("--help").stdout, re.MULTILINE)
+    assert completed("") == [*names, "help", "version", "--help", "--version"], completed("")
+    for command in names:
+        told = re.findall(r"^  (--?[a-zA-Z-]+)", shunt(command, "--help").stdout, re.MULTILINE)
+        assert completed(command, "-") == list(dict.fromkeys(told)), (command, completed(command, "-"))
+    for words, wanted in (
+        (("d",), ["doctor"]),
+        (("nonsense", ""), []),
+        (("bench", "--c"), ["--collective", "--check", "--csv", "--choose"]),
+        (("bench", "--collective", "allr"), ["allreduce"]),
+        (("bench", "--graph", "-o", "m"), ["max", "min"]),
+        (("bench", "--check", ""), ["0", "1"]),
+        (("bench", "-b", ""), []),
+        (("bench", "-b", "1K", "--js"), ["--json"]),
+        (("bench", "--json", "shunt"), ["shunt.1"]),
+        (("tune", "--mode", ""), ["eager", "captured"]),
+        (("tune", "--diff", "shunt.1", "shunt"), ["shunt.1"]),
+        (("tune", "--diff", "shunt.1", "shunt.1", "--p"), ["--plot"]),
+        (("info", "--topology", "shunt"), ["shunt.1"]),
+        (("info", "--topology", "--d"), ["--dump"]),
+        (("info", "--topology", "shunt.1", "--d"), ["--dump"]),
+        (("run", "--rep"), ["--report"]),
+        (("run", "--json", "shunt"), ["shunt.1"]),
+        (("run", "mktem"), ["mktemp"]),
+        (("run", "--report", "--", "mktem"), ["mktemp"]),
+        (("run", "mktemp", "shunt"), ["shunt.1"]),
+        (("run", "mktemp", "--rep"), []),
+        (("doctor", "--limit", "5", "--", "mktem"), ["mktemp"]),
+        (("doctor", "mktem"), []),
+    ):
+        assert completed(*words) == wanted, (words, completed(*words), wanted)
+    assert str(os.getpid()) in completed("watch", str(os.getpid()))
+    for shell, file in (("zsh", "_shunt"), ("fish", "shunt.fish")):
+        if shutil.which(shell):
+            subprocess.run([shell, "-n", f"{SOURCE}/packaging/completion/{file}"], check=True, timeout=LIMIT)
+
+
 def options():
     """Every option of a command is in its help, and the reverse; there is one version."""
     for command in re.findall(r"^  (\w+) ", shunt("--help").stdout, re.MULTILINE):
@@ -555,6 +603,6 @@ def bench_gpu():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (usage, names, run, info, info_json, topology, settings, documents, options, bench_right,
+    {case.__name__: case for case in (usage, names, run, info, info_json, topology, settings, documents, completions, options, bench_right,
                                       bench_collectives, bench_files, bench_dies, bench_launched, bench_strangers,
                                       bench_choose, progress, bench_gpu, trace)}[sys.argv[4]]()
