@@ -18,4 +18,5 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 # No other package may depend on this libnccl.so.2, so there is no shlibs file.
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS OFF)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_CURRENT_LIST_DIR}/debian.cmake)
 include(CPack)

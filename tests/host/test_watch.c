@@ -40,7 +40,7 @@ static void many_body(ranks_t *ranks)
 {
     static char text[TEXT_BYTES];
     const int last = ranks->nranks - 1;
-    char expected[64];
+    char expected[96];
     ncclComm_t comm[COMMUNICATORS] = {ranks_init(ranks)};
     for (int i = 1; i < COMMUNICATORS; i++)
         CHECK_NCCL(ncclCommSplit(comm[0], 0, ranks->rank, &comm[i], NULL));
@@ -49,7 +49,8 @@ static void many_body(ranks_t *ranks)
     atomic_store(&ranks->shared->words[ranks->rank], (uint64_t)getpid());
     ranks_barrier(ranks);
     if (ranks->rank == last) {
-        snprintf(expected, sizeof expected, "{\"rank\":%d,\"pid\":%d,\"cause\":\"not-called\"", last, (int)getpid());
+        snprintf(expected, sizeof expected, "{\"rank\": %d, \"pid\": %d, \"cause\": \"not-called\"", last,
+                 (int)getpid());
         for (int naps = 0; naps < 600 && !strstr(text, expected); naps++) {
             const double begin = ranks_seconds();
             CHECK(output_of(TOOL " watch --all --once --json", text) == 0);
@@ -60,8 +61,8 @@ static void many_body(ranks_t *ranks)
         }
         CHECK(strstr(text, expected));
         for (int r = 0; r < ranks->nranks; r++) {
-            snprintf(expected, sizeof expected, "{\"rank\":%d,\"pid\":%d,\"device\":-1,\"state\":\"attached\"", r,
-                     (int)atomic_load(&ranks->shared->words[r]));
+            snprintf(expected, sizeof expected, "{\"rank\": %d, \"pid\": %d, \"device\": -1, \"state\": \"attached\"",
+                     r, (int)atomic_load(&ranks->shared->words[r]));
             CHECK(count_of(text, expected) == COMMUNICATORS);
         }
         CHECK(output_of(TOOL " watch --once", text) == 0);

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""test_commands.py - how the build is configured, and calls the compiler.
+"""test_commands.py - how the build is configured, calls the compiler, and installs.
 
 usage: test_commands.py BUILD_FOLDER SHUNT_WERROR CASE
 """
 
+import gzip
 import json
 import os
 import pathlib
@@ -55,4 +56,25 @@ def without_cmocka():
     assert all(f"not_built.{part}" in listed for part in ("host", "transport", "algorithms")), listed
 
 
-{"without_cmocka": without_cmocka, "old_header": old_header, "warnings": warnings}[CASE]()
+def installed():
+    """The command runs from any folder; its manual page is compressed, the same bytes each time; bash's completion loads."""
+    source = re.search(r"^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$", pathlib.Path(BUILD, "CMakeCache.txt").read_text(), re.M)[1]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(["cmake", "--install", BUILD, "--prefix", folder], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        names = {str(path.relative_to(folder)) for path in pathlib.Path(folder).rglob("*") if path.is_file()}
+        share = ("man/man1/shunt.1.gz", "bash-completion/completions/shunt", "zsh/site-functions/_shunt",
+                 "fish/vendor_completions.d/shunt.fish", "doc/shunt/copyright")
+        assert names >= {"bin/shunt", "include/shunt.h", *(f"share/{name}" for name in share)}, names
+        page = pathlib.Path(folder, "share/man/man1/shunt.1.gz").read_bytes()
+        assert gzip.decompress(page) == pathlib.Path(source, "docs/shunt.1").read_bytes()
+        assert page[3] == 0 and page[4:8] == bytes(4), page[:10]  # neither name nor time
+        done = subprocess.run([f"{folder}/bin/shunt", "info"], capture_output=True, text=True, check=False,
+                              env=dict(os.environ, SHUNT_DEVICE="host"))
+        assert done.returncode == 0 and os.path.realpath(folder) in done.stdout.splitlines()[0], done
+        done = subprocess.run(["bash", "-c", f"source {folder}/share/bash-completion/completions/shunt; complete -p shunt"],
+                              capture_output=True, text=True, check=False)
+        assert done.stdout == "complete -F _shunt shunt\n", done
+
+
+{"without_cmocka": without_cmocka, "old_header": old_header, "warnings": warnings, "installed": installed}[CASE]()

@@ -77,8 +77,9 @@ static char *print(const char *text, const tool_times_t *times)
     char *out = NULL;
     size_t size = 0;
     FILE *stream = open_memstream(&out, &size);
+    tool_json_t json = {.file = NULL};
     assert_true(tool_counts_add(text, &counts));
-    tool_report_print(stream, &counts, times);
+    tool_report_print(stream, &json, &counts, times);
     fclose(stream);
     free(counts.row);
     return out;

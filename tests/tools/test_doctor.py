@@ -5,6 +5,7 @@
 usage: test_doctor.py SHUNT PRELOADABLE_LIBRARY SOURCE_FOLDER CASE CLIENT STATIC FAKE_NCCL
 """
 
+import json
 import os
 import pathlib
 import pty
@@ -77,6 +78,55 @@ def doctor_command():
         assert os.listdir(folder) == [], os.listdir(folder)
 
 
+NAMES = {"complete", "faults", "error", "shunt", "library", "nccl", "nccl_path", "device", "gpu_count", "class", "machine",
+         "checks", "output", "calls", "bench"}
+
+
+def found(status, *arguments, **variables):
+    """What the doctor finds, as JSON; each line of the text is a check of it."""
+    done = shunt("doctor", "--json", "-", *arguments, **SANITIZED, **variables)
+    assert done.returncode == status, f"status {done.returncode}, not {status}\n{done.stdout}{done.stderr}"
+    report = json.loads(done.stdout)
+    lines = done.stderr.splitlines()
+    assert report.keys() == NAMES and report["complete"], report
+    assert report["faults"] == sum(check["level"] == "fault" for check in report["checks"]), report
+    for check in report["checks"]:
+        assert f"{check['level']:<5}  {check['text']}" in lines, (check, lines)
+        assert check["what_to_do"] is None or f"       what to do: {check['what_to_do']}" in lines, (check, lines)
+    return report, {check["check"] for check in report["checks"]}
+
+
+def doctor_json():
+    """The same as JSON, also without a library, of a command that fails, and where a signal ends the doctor."""
+    report, checks = found(0)
+    assert {"library", "gpus", "shared_memory", "bench"} <= checks, checks
+    assert report["faults"] == 0 and report["device"] == "host" and report["class"] == "host-4", report
+    assert f"Shunt {report['shunt']}, {report['library']}" == report["checks"][0]["text"], report
+    assert report["calls"] is None and report["output"] == [] and report["bench"]["wrong"] == 0, report
+    report, checks = found(1, SHUNT_LIB="/nowhere/lib.so")
+    assert checks == {"library"} and "/nowhere/lib.so" in report["error"], report
+    assert report["shunt"] is report["library"] is report["device"] is report["bench"] is None, report
+    report, checks = found(0, "--", CLIENT, "libnccl.so.2", "2", "2048", "10")
+    assert report["calls"] == {"processes": 2, "taken": 20, "forwarded": 0}, report
+    assert report["bench"]["bytes"] == 8192 and {"command", "calls", "bench"} <= checks, report
+    report, checks = found(1, "--", "sh", "-c", "seq 9; printf 'a\\377\"\\n'; exit 3")
+    assert report["output"] == [*"3456789", 'a\ufffd"'] and {"command", "communicators"} <= checks, report
+    with tempfile.TemporaryDirectory() as folder:
+        path, ready = (pathlib.Path(folder, name) for name in ("doctor.json", "ready"))
+        done = subprocess.Popen([SHUNT, "doctor", "--json", path, "--", "sh", "-c", f"echo >{ready}; exec sleep 777"],
+                                env=dict(os.environ, **SANITIZED), stdout=subprocess.DEVNULL)
+        while not ready.exists():
+            time.sleep(0.02)
+        done.send_signal(signal.SIGTERM)
+        assert done.wait(LIMIT) == -signal.SIGTERM, done.returncode
+        report = json.loads(path.read_text())
+        assert report.keys() == NAMES and not report["complete"] and report["checks"], report
+    expect(shunt("doctor", "--json", "/nowhere/file.json"), 1, "/nowhere/file.json: No such file")
+    expect(shunt("doctor", "--json", "/dev/full", SHUNT_LIB="/nowhere/lib.so"), 1, "could not be written whole")
+    for arguments in (("--json",), ("--json", "--", "true")):
+        expect(shunt("doctor", *arguments), 2, "--json")
+
+
 def lives(pid):
     """A zombie does not: whoever inherits it may not reap it at once."""
     try:
@@ -122,4 +172,5 @@ def doctor_colours():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (doctor, doctor_machine, doctor_command, doctor_leaves_nothing, doctor_colours)}[sys.argv[4]]()
+    {case.__name__: case for case in (doctor, doctor_machine, doctor_command, doctor_json, doctor_leaves_nothing,
+                                      doctor_colours)}[sys.argv[4]]()

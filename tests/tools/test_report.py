@@ -5,6 +5,7 @@
 usage: test_report.py SHUNT PRELOADABLE_LIBRARY SOURCE_FOLDER CASE CLIENT
 """
 
+import json
 import os
 import pathlib
 import signal
@@ -56,6 +57,8 @@ def report():
         done = run(*client, SHUNT_TABLE=f"{folder}/named.csv", **where)
         assert "measured 0 of the 10" in done.stderr, done.stderr
 
+        report_json(client, folder, where)
+
         # What a pinned program would gain; `--deterministic` gives it.
         done = run(*client, NCCL_MAX_NCHANNELS="1", **where)
         assert "shunt: NCCL_MAX_NCHANNELS pins NCCL" in done.stderr, done.stderr
@@ -72,6 +75,39 @@ def report():
         assert "takes the place of SHUNT_STATS=1" in done.stderr, done.stderr
         assert os.listdir(f"{folder}/tmp") == [], os.listdir(f"{folder}/tmp")
         expect(shunt("run", "--report", "true", TMPDIR="/nowhere/here"), 1, "/nowhere/here")
+
+
+def report_json(client, folder, where):
+    """The same as JSON: in a file, or after the command's output; also of a command that makes no call."""
+    file = f"{folder}/report.json"
+    done = shunt("run", "--report", "--json", file, "--", *client, SHUNT_TABLE=f"{folder}/named.csv", **SANITIZED, **where)
+    assert done.returncode == 0 and "10 calls taken" in done.stderr, done.stderr
+    told = json.loads(pathlib.Path(file).read_text())
+    assert (told["status"], told["complete"], told["processes"], told["taken"], told["forwarded"]) == (0, True, 2, 10, 0), told
+    (row,) = told["rows"]
+    assert row["algorithm"] in done.stderr and row.pop("algorithm"), row
+    assert row == {"collective": "allreduce", "bytes_each": "64K-128K", "calls": 10, "bytes": 655360, "taken": True,
+                   "reason": None, "captured": False, "measured_calls": 0, "saved_us": None}, row
+    assert told["saved_us"] is told["replay_saved_us"] is told["pinned"] is None, told
+    algorithm = json.loads(pathlib.Path(file).read_text())["rows"][0]["algorithm"]
+    times = pathlib.Path(folder, "named.csv.times")
+    head = times.read_text().split("allreduce")[0]
+    times.write_text(f"{head}allreduce,host-2,f4,65536,{algorithm},10.000,12.500\n")
+    expect(shunt("run", "--report", "--json", file, *client, SHUNT_TABLE=f"{folder}/named.csv", **SANITIZED, **where), 0)
+    told = json.loads(pathlib.Path(file).read_text())
+    assert told["saved_us"] == told["rows"][0]["saved_us"] == 25 and told["rows"][0]["measured_calls"] == 10, told
+    done = shunt("run", "--report", "--json", "-", "sh", "-c", "echo said; exit 7", **SANITIZED, **where)
+    said, _, text = done.stdout.partition("\n")
+    none = json.loads(text)
+    assert done.returncode == none.pop("status") == 7 and said == "said" and none.pop("complete"), done
+    assert none.keys() | {"status", "complete"} == told.keys() and not any(none.values()), none
+    expect(shunt("run", "--report", "--json", "/nowhere/file.json", "touch", f"{folder}/ran", **where), 1,
+           "/nowhere/file.json: No such file")
+    assert not os.path.exists(f"{folder}/ran") and os.listdir(where["TMPDIR"]) == []
+    done = shunt("run", "--report", "--json", "/dev/full", "--", "true", **SANITIZED, **where)
+    assert done.returncode == 0 and "could not be written whole" in done.stderr, done.stderr
+    expect(shunt("run", "--report", "--json", "--", "true"), 2, "--json")
+    expect(shunt("run", "--json", file, "true"), 2, "--json goes with --report")
 
 
 def report_signals():

@@ -33,7 +33,7 @@ def shunt(*arguments, **variables):
     environment = dict(os.environ, SHUNT_TIMEOUT_MS="600000", SHUNT_CACHE_DIR="/nowhere")
     environment.update(variables)
     return subprocess.run([SHUNT, *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True,
-                          text=True, timeout=LIMIT)
+                          text=True, errors="surrogateescape", timeout=LIMIT)
 
 
 def names():
@@ -145,6 +145,37 @@ def info():
            "allreduce, ")
 
 
+def info_json():
+    """The text's facts as JSON, also of a library that cannot be opened; a file that cannot be written is a fault."""
+    text = expect(shunt("info"), 0).stdout
+    done = expect(shunt("info", "--json", "-"), 0)
+    seen = json.loads(done.stdout)
+    assert text in done.stderr, done
+    lines = text.splitlines()
+    assert lines[0] == f"Shunt: {seen['shunt']}, {seen['library']}" and seen["device"] == "host", seen
+    assert lines[1] == (f"NCCL: {seen['nccl'] or '?'}, {seen['nccl_path']}" if seen["nccl_path"] else "NCCL: none found"), seen
+    for setting in seen["settings"]:
+        assert f"  {setting['name']}={setting['value']}  ({setting['origin']})" in lines, setting
+    assert {"name": "SHUNT_DEVICE", "value": "host", "default": "auto", "origin": "environment"} in seen["settings"], seen
+    assert seen["class"] == "host-4" and seen["tables"]["allreduce"], seen
+    assert all(f"  {row}" in lines for rows in seen["tables"].values() for row in rows), seen
+    assert seen["error"] is None and len(seen["gpus"]) == len(seen["links"]) == min(seen["gpu_count"], 16), seen
+    with tempfile.TemporaryDirectory() as folder:
+        odd = os.fsdecode(b"a\xff\"b\\")  # no UTF-8
+        assert expect(shunt("info", "--json", f"{folder}/info.json", SHUNT_CACHE_DIR=odd), 0).stdout
+        found = json.loads(pathlib.Path(folder, "info.json").read_text(encoding="utf-8"))
+        values = {setting["name"]: setting["value"] for setting in found["settings"]}
+        assert found.keys() == seen.keys() and values["SHUNT_CACHE_DIR"] == "a\ufffd\"b\\", found
+        done = expect(shunt("info", "--json", "-", SHUNT_LIB="/nowhere/lib.so"), 1, "/nowhere/lib.so")
+        none = json.loads(done.stdout)
+        assert none.keys() == seen.keys() and "/nowhere/lib.so" in none.pop("error"), none
+        assert not any(none.values()), none
+    expect(shunt("info", "--json", "/nowhere/file.json"), 1, "/nowhere/file.json: No such file")
+    expect(shunt("info", "--json", "/dev/full"), 1, "could not be written whole")
+    expect(shunt("info", "--json"), 2, "--json")
+    expect(shunt("info", "--json", "-", "--topology"), 2, "--json does not go with --topology")
+
+
 def topology():
     machines = pathlib.Path(SOURCE, "tests/topology/machines")
     expect(shunt("info", "--topology"), 0, "GPUs:", "NICs:", "allreduce, host-4:")
@@ -155,6 +186,8 @@ def topology():
         dump = os.path.join(folder, "dump.xml")
         first = expect(shunt("info", "--topology", machines / "cube-8.xml", "--dump", dump), 0, "bridges-sm70-8")
         assert first.stdout == expect(shunt("info", "--topology", dump), 0).stdout
+        done = expect(shunt("info", "--topology", machines / "cube-8.xml", "--dump", "-"), 0)
+        assert done.stdout == pathlib.Path(dump).read_text() and first.stdout in done.stderr, done
         pathlib.Path(dump).write_text('<system version="1">\n  <cpu numaid="x"/>\n</system>\n')
         expect(shunt("info", "--topology", dump), 1, "dump.xml:2:16: expected numaid")
         # NCCL's own variable: devices' positions come from that file, and a malformed file is ignored.
@@ -182,6 +215,54 @@ def documents():
         done = subprocess.run(["groff", "-man", "-ww", "-Tascii", "-z", f"{SOURCE}/docs/shunt.1"], capture_output=True,
                               text=True, stdin=subprocess.DEVNULL, timeout=LIMIT)
         assert done.returncode == 0 and not done.stderr, done.stderr
+
+
+def completed(*words):
+    """What bash's completion offers for the last word."""
+    script = 'source "$1"; COMP_WORDS=("${@:2}"); COMP_CWORD=$(($# - 2)); _shunt; printf "%s\\n" "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "--norc", "-c", script, "bash", f"{SOURCE}/packaging/completion/shunt.bash", "shunt", *words],
+                          cwd=f"{SOURCE}/docs", capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 0 and done.stderr == "", done
+    return done.stdout.split("\n")[:-1] if done.stdout != "\n" else []
+
+
+def completions():
+    """bash's completion: commands, options, their values, files, and a program's command line; the others parse."""
+    names = re.findall(r"^  (\w+) ", shunt("--help").stdout, re.MULTILINE)
+    assert completed("") == [*names, "help", "version", "--help", "--version"], completed("")
+    for command in names:
+        told = re.findall(r"^  (--?[a-zA-Z-]+)", shunt(command, "--help").stdout, re.MULTILINE)
+        assert completed(command, "-") == list(dict.fromkeys(told)), (command, completed(command, "-"))
+    for words, wanted in (
+        (("d",), ["doctor"]),
+        (("nonsense", ""), []),
+        (("bench", "--c"), ["--collective", "--check", "--csv", "--choose"]),
+        (("bench", "--collective", "allr"), ["allreduce"]),
+        (("bench", "--graph", "-o", "m"), ["max", "min"]),
+        (("bench", "--check", ""), ["0", "1"]),
+        (("bench", "-b", ""), []),
+        (("bench", "-b", "1K", "--js"), ["--json"]),
+        (("bench", "--json", "shunt"), ["shunt.1"]),
+        (("tune", "--mode", ""), ["eager", "captured"]),
+        (("tune", "--diff", "shunt.1", "shunt"), ["shunt.1"]),
+        (("tune", "--diff", "shunt.1", "shunt.1", "--p"), ["--plot"]),
+        (("info", "--topology", "shunt"), ["shunt.1"]),
+        (("info", "--topology", "--d"), ["--dump"]),
+        (("info", "--topology", "shunt.1", "--d"), ["--dump"]),
+        (("run", "--rep"), ["--report"]),
+        (("run", "--json", "shunt"), ["shunt.1"]),
+        (("run", "mktem"), ["mktemp"]),
+        (("run", "--report", "--", "mktem"), ["mktemp"]),
+        (("run", "mktemp", "shunt"), ["shunt.1"]),
+        (("run", "mktemp", "--rep"), []),
+        (("doctor", "--limit", "5", "--", "mktem"), ["mktemp"]),
+        (("doctor", "mktem"), []),
+    ):
+        assert completed(*words) == wanted, (words, completed(*words), wanted)
+    assert str(os.getpid()) in completed("watch", str(os.getpid()))
+    for shell, file in (("zsh", "_shunt"), ("fish", "shunt.fish")):
+        if shutil.which(shell):
+            subprocess.run([shell, "-n", f"{SOURCE}/packaging/completion/{file}"], check=True, timeout=LIMIT)
 
 
 def options():
@@ -522,6 +603,6 @@ def bench_gpu():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (usage, names, run, info, topology, settings, documents, options, bench_right, bench_collectives,
-                                      bench_files, bench_dies, bench_launched, bench_strangers, bench_choose, progress, bench_gpu,
-                                      trace)}[sys.argv[4]]()
+    {case.__name__: case for case in (usage, names, run, info, info_json, topology, settings, documents, completions, options, bench_right,
+                                      bench_collectives, bench_files, bench_dies, bench_launched, bench_strangers,
+                                      bench_choose, progress, bench_gpu, trace)}[sys.argv[4]]()

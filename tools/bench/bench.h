@@ -133,8 +133,6 @@ typedef struct bench_options {
 /* TOOL_OK, or TOOL_USAGE after a message on stderr. */
 int bench_options_parse(bench_options_t *options, int argc, char **argv);
 extern const char bench_help[];
-/* Whether a file of the rows is standard output (`-`). */
-bool bench_is_stdout(const char *path);
 
 /* ---- What ranks share ---------------------------------------------------------------- */
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/base/output.h"
 #include "tools/bench/bench.h"
 
 const char bench_help[] =
@@ -24,7 +25,8 @@ const char bench_help[] =
     "  -g N          ranks, 1 to 8 (default: every GPU; host device 4)\n"
     "  --launched    be one rank of those that torchrun, mpirun or srun started, on one host or several; they meet at\n"
     "                MASTER_ADDR, port MASTER_PORT + 1, and rank 0 reports\n"
-    "  --secret FILE what a rank of another host or user shows rank 0: a file of 16 to 64 bytes that you alone may\n"
+    "  --secret FILE\n"
+    "                what a rank of another host or user shows rank 0: a file of 16 to 64 bytes that you alone may\n"
     "                read, the same on all hosts (head -c 32 /dev/urandom)\n"
     "  -n N          calls of one timed run, and of one graph (default 50; host device 20)\n"
     "  -w N          calls before each timed run (default 10)\n"
@@ -313,11 +315,6 @@ static int refused(int option, int argc, char **argv)
     return tool_usage("bench", "option %s %s", word, fault);
 }
 
-bool bench_is_stdout(const char *path)
-{
-    return path != NULL && strcmp(path, "-") == 0;
-}
-
 int bench_options_parse(bench_options_t *options, int argc, char **argv)
 {
     memset(options, 0, sizeof *options);
@@ -343,7 +340,7 @@ int bench_options_parse(bench_options_t *options, int argc, char **argv)
     if (fault == TOOL_OK && options->host_time && options->graph) {
         fault = tool_usage("bench", "--host-time is about eager calls, not about --graph");
     }
-    if (fault == TOOL_OK && bench_is_stdout(options->csv) && bench_is_stdout(options->json)) {
+    if (fault == TOOL_OK && tool_is_stdout(options->csv) && tool_is_stdout(options->json)) {
         fault = tool_usage("bench", "--csv - and --json - cannot both go to standard output");
     }
     const alg_collective_t collective = (alg_collective_t)options->collective;

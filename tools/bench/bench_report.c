@@ -38,7 +38,6 @@
  *   beside_ms,nccl_beside_ms until calls and products are through
  *   beside_ratio             nccl_beside_ms / beside_ms
  */
-#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,17 +45,17 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "tools/base/json.h"
+#include "tools/base/output.h"
 #include "tools/base/progress.h"
 #include "tools/bench/bench.h"
-
-#define JSON_END "\n ]\n}\n"
 
 struct bench_report {
     const bench_options_t *options;
     const tool_floor_t *floor;
     FILE *table;
-    FILE *csv;  /* NULL: not wanted */
-    FILE *json; /* NULL: not wanted */
+    FILE *csv; /* NULL: not wanted */
+    tool_json_t json;
     uint32_t rows;
     double busbw; /* summed over the rows, in GB/s */
     uint64_t wrong;
@@ -119,22 +118,6 @@ static void facts_of(const bench_options_t *options, const bench_machine_t *mach
     const char *nvls = secure_getenv("NCCL_NVLS_ENABLE");
     snprintf(facts[8].value, sizeof facts[8].value, "NCCL_NVLS_ENABLE%s%s",
              nvls != NULL ? "=" : " not in the environment", nvls != NULL ? nvls : "");
-}
-
-static void json_string(FILE *file, const char *text)
-{
-    fputc('"', file);
-    for (; *text != '\0'; text++) {
-        unsigned char letter = (unsigned char)*text;
-        if (letter == '"' || letter == '\\') {
-            fprintf(file, "\\%c", letter);
-        } else if (letter < 0x20) {
-            fprintf(file, "\\u%04x", letter);
-        } else {
-            fputc(letter, file);
-        }
-    }
-    fputc('"', file);
 }
 
 /* Replace line breaks, which would end the comment. */
@@ -223,19 +206,27 @@ static void table_cell(FILE *table, uint32_t column, const char *text)
     }
 }
 
-/* Write the end, and come back to before it. Not on stdout, which may be a pipe, or be appended to. */
-static void end_json(FILE *json)
+static void end_json(tool_json_t *json)
 {
-    const long at = json == stdout ? -1 : ftell(json);
+    tool_json_end(json, ']');
+    tool_json_end(json, '}');
+}
+
+/* Write the end, and come back to before it. Not on stdout, which may be a pipe, or be appended to. */
+static void end_json_for_now(const tool_json_t *json)
+{
+    const long at = json->file == NULL || json->file == stdout ? -1 : ftell(json->file);
     if (at >= 0) {
-        fputs(JSON_END, json);
-        fflush(json);
-        fseek(json, at, SEEK_SET);
+        tool_json_t copy = *json;
+        end_json(&copy);
+        fflush(json->file);
+        fseek(json->file, at, SEEK_SET);
     }
 }
 
-static void heads(const bench_report_t *report, const fact_t facts[FACTS])
+static void heads(bench_report_t *report, const fact_t facts[FACTS])
 {
+    tool_json_begin(&report->json, NULL, '{');
     for (int i = 0; i < FACTS; i++) {
         if (facts[i].value[0] != '\0') {
             comment(report->table, &facts[i]);
@@ -243,10 +234,7 @@ static void heads(const bench_report_t *report, const fact_t facts[FACTS])
                 comment(report->csv, &facts[i]);
             }
         }
-        if (report->json != NULL) {
-            fprintf(report->json, "%s\"%s\": ", i == 0 ? "{" : ",\n ", facts[i].name);
-            json_string(report->json, facts[i].value);
-        }
+        tool_json_text(&report->json, facts[i].name, facts[i].value);
     }
     fprintf(report->table, "# %s, %s of place, times in microseconds, bandwidths in GB/s\n#",
             report->options->graph ? "graph" : "eager", report->options->in_place ? "in" : "out");
@@ -262,23 +250,8 @@ static void heads(const bench_report_t *report, const fact_t facts[FACTS])
     if (report->csv != NULL) {
         fprintf(report->csv, "\n");
     }
-    if (report->json != NULL) {
-        fprintf(report->json, ",\n \"rows\": [");
-        end_json(report->json);
-    }
-}
-
-static bool open_file(const char *path, FILE **file)
-{
-    *file = NULL;
-    if (path == NULL) {
-        return true;
-    }
-    *file = bench_is_stdout(path) ? stdout : fopen(path, "we");
-    if (*file == NULL) {
-        fprintf(stderr, "shunt bench: %s: %s\n", path, strerror(errno));
-    }
-    return *file != NULL;
+    tool_json_begin(&report->json, "rows", '[');
+    end_json_for_now(&report->json);
 }
 
 void bench_report_progress(const bench_report_t *report)
@@ -294,11 +267,12 @@ bench_report_t *bench_report_open(const bench_options_t *options, const bench_ma
     }
     report->options = options;
     report->floor = &machine->floor;
-    report->table = bench_is_stdout(options->csv) || bench_is_stdout(options->json) ? stderr : stdout;
-    if (!open_file(options->csv, &report->csv)) {
+    report->table = tool_output_text(tool_is_stdout(options->csv) ? options->csv : options->json);
+    report->json.lines = 2;
+    if (!tool_output_open("bench", options->csv, &report->csv)) {
         goto free_report;
     }
-    if (!open_file(options->json, &report->json)) {
+    if (!tool_output_open("bench", options->json, &report->json.file)) {
         goto close_csv;
     }
     fact_t facts[FACTS];
@@ -309,9 +283,7 @@ bench_report_t *bench_report_open(const bench_options_t *options, const bench_ma
     return report;
 
 close_csv:
-    if (report->csv != NULL && report->csv != stdout) {
-        fclose(report->csv);
-    }
+    (void)tool_output_close("bench", options->csv, report->csv);
 free_report:
     free(report);
     return NULL;
@@ -405,6 +377,7 @@ void bench_report_row(bench_report_t *report, const bench_row_t *row)
     fill_cells(report->options, report->floor, row, &cells);
     tool_progress_hide(&report->progress); /* both may be on one terminal */
     fprintf(report->table, " ");
+    tool_json_begin(&report->json, NULL, '{');
     for (uint32_t i = 0; i < COLUMNS; i++) {
         const char *text = cells.text[i];
         if (!shown(report->options, i)) {
@@ -414,13 +387,10 @@ void bench_report_row(bench_report_t *report, const bench_row_t *row)
         if (report->csv != NULL) {
             fprintf(report->csv, "%s%s", i == 0 ? "" : ",", text);
         }
-        if (report->json != NULL) {
-            fprintf(report->json, "%s\"%s\": ", i > 0 ? ", " : report->rows > 0 ? ",\n  {" : "\n  {", columns[i].name);
-            if (columns[i].words) {
-                json_string(report->json, text);
-            } else {
-                fputs(text[0] != '\0' ? text : "null", report->json);
-            }
+        if (columns[i].words) {
+            tool_json_text(&report->json, columns[i].name, text);
+        } else {
+            tool_json_value(&report->json, columns[i].name, "%s", text[0] != '\0' ? text : "null");
         }
     }
     fprintf(report->table, "\n");
@@ -429,10 +399,8 @@ void bench_report_row(bench_report_t *report, const bench_row_t *row)
         fprintf(report->csv, "\n");
         fflush(report->csv);
     }
-    if (report->json != NULL) {
-        fputc('}', report->json);
-        end_json(report->json);
-    }
+    tool_json_end(&report->json, '}');
+    end_json_for_now(&report->json);
     report->rows++;
     report->busbw += row->seconds > 0 ? (double)row->bytes / row->seconds * 1e-9 *
                                             bench_bus_factor(row->collective, report->options->ranks)
@@ -440,23 +408,6 @@ void bench_report_row(bench_report_t *report, const bench_row_t *row)
     report->wrong += row->wrong != UINT64_MAX ? row->wrong : 0;
     report->progress.done += tool_progress_weight(row->bytes);
     bench_report_progress(report);
-}
-
-static bool told_whole(bool whole, const char *path)
-{
-    if (!whole) {
-        fprintf(stderr, "shunt bench: %s could not be written whole\n", path);
-    }
-    return whole;
-}
-
-static bool close_file(FILE *file, const char *path)
-{
-    if (file == NULL) {
-        return true;
-    }
-    const bool whole = ferror(file) == 0;
-    return told_whole((file == stdout ? fflush(file) : fclose(file)) == 0 && whole, path);
 }
 
 /* The last lines, as readers of nccl-tests' output look for them. */
@@ -473,14 +424,13 @@ static void print_summary(const bench_report_t *report)
 
 bool bench_report_close(bench_report_t *report)
 {
+    const bench_options_t *options = report->options;
     tool_progress_hide(&report->progress);
     print_summary(report);
-    if (report->json != NULL) {
-        fputs(JSON_END, report->json);
-    }
-    bool whole = close_file(report->csv, report->options->csv);
-    whole = close_file(report->json, report->options->json) && whole;
-    whole = told_whole(fflush(report->table) == 0 && ferror(report->table) == 0, "the table") && whole;
+    end_json(&report->json);
+    bool whole = tool_output_close("bench", options->csv, report->csv);
+    whole = tool_output_close("bench", options->json, report->json.file) && whole;
+    whole = tool_output_close("bench", "the table", report->table) && whole;
     free(report);
     return whole;
 }

@@ -16,11 +16,12 @@
 #include <unistd.h>
 
 #include "tools/base/folder.h"
+#include "tools/base/output.h"
 
 enum { DEFAULT_LIMIT_S = 20 };
 
 static const char help[] =
-    "usage: shunt doctor [--limit S] [-- CMD [ARGUMENT...]]\n\n"
+    "usage: shunt doctor [--limit S] [--json FILE] [-- CMD [ARGUMENT...]]\n\n"
     "Checks in about half a minute whether Shunt serves programs on this machine: GPUs and links, NCCL, shared "
     "memory,\n"
     "settings, tuned table. With CMD also which NCCL its processes load, whether NCCL is linked statically into one "
@@ -29,27 +30,33 @@ static const char help[] =
     "what\n"
     "to do. Without a GPU it checks the host device.\n\n"
     "  --limit S     end CMD after this many seconds (default 20); the report is fullest if CMD ends by itself\n"
+    "  --json FILE   write the same as JSON (docs/settings.md has the names); to standard output with -, and the text\n"
+    "                to standard error\n"
     "  --help        print this\n\n"
     "Exit status: 0 if all is well, 1 if there is a fault, 2 for a wrong option.\n";
 
 void doctor_print(doctor_t *doctor, doctor_level_t level, const char *what_to_do, const char *format, ...)
 {
     static const char *const words[] = {"ok   ", "note ", "fault"}, *const colours[] = {"32", "33", "1;31"};
+    doctor_report_t *report = doctor->report;
+    doctor_finding_t finding = {.level = level, .check = doctor->check, .what_to_do = what_to_do};
     va_list arguments;
-    if (doctor->colours) {
-        printf("\033[%sm%s\033[0m  ", colours[level], words[level]);
-    } else {
-        printf("%s  ", words[level]);
-    }
     va_start(arguments, format);
-    vprintf(format, arguments);
+    vsnprintf(finding.text, sizeof finding.text, format, arguments);
     va_end(arguments);
-    printf("\n");
-    if (what_to_do != NULL) {
-        printf("       what to do: %s\n", what_to_do);
+    if (doctor->colours) {
+        fprintf(doctor->out, "\033[%sm%s\033[0m  %s\n", colours[level], words[level], finding.text);
+    } else {
+        fprintf(doctor->out, "%s  %s\n", words[level], finding.text);
     }
-    fflush(stdout);
-    doctor->faults += level == DOCTOR_FAULT;
+    if (what_to_do != NULL) {
+        fprintf(doctor->out, "       what to do: %s\n", what_to_do);
+    }
+    fflush(doctor->out);
+    if (report->count < DOCTOR_MOST_FINDINGS) {
+        report->finding[report->count++] = finding;
+    }
+    report->faults += level == DOCTOR_FAULT;
 }
 
 static int parse(int argc, char **argv, doctor_t *doctor, bool *asked)
@@ -65,6 +72,8 @@ static int parse(int argc, char **argv, doctor_t *doctor, bool *asked)
                 return tool_usage("doctor", "--limit %s: a number from 1 to 86400 is wanted", argv[i]);
             }
             doctor->limit_s = (uint32_t)seconds;
+        } else if (strcmp(argv[i], "--json") == 0 && tool_is_value(argv[i + 1])) {
+            doctor->json = argv[++i];
         } else if (strcmp(argv[i], "--") == 0 && i + 1 < argc) {
             doctor->command = argv + i + 1;
             return TOOL_OK;
@@ -81,14 +90,14 @@ static int parse(int argc, char **argv, doctor_t *doctor, bool *asked)
 
 static void examine(doctor_t *doctor)
 {
-    if (!doctor_machine(doctor)) {
-        return;
+    if (doctor_machine(doctor)) {
+        if (doctor->command != NULL) {
+            doctor_command(doctor);
+        }
+        doctor_bench(doctor);
+        free(doctor->counts.row);
     }
-    if (doctor->command != NULL) {
-        doctor_command(doctor);
-    }
-    doctor_bench(doctor);
-    free(doctor->counts.row);
+    doctor->report->complete = true;
 }
 
 /* The signals that ask the doctor to end, but for those that are ignored (nohup), and SIGCHLD. */
@@ -117,8 +126,16 @@ static int wait_for(pid_t child, const sigset_t *set, int *status)
     return 0;
 }
 
-/* A child examines, so that whatever ends it or this process leaves neither processes nor the folder behind. */
-static int examine_apart(doctor_t *doctor)
+static bool write_json(const doctor_t *doctor, FILE *file)
+{
+    tool_json_t json = {.file = file, .lines = 2};
+    doctor_json(doctor, &json);
+    return tool_output_close("doctor", doctor->json, file);
+}
+
+/* A child examines, so that whatever ends it or this process leaves neither processes nor the folder behind, and that
+ * the JSON is whole. */
+static int examine_apart(doctor_t *doctor, FILE *json)
 {
     sigset_t set, old;
     int status = -1;
@@ -130,7 +147,7 @@ static int examine_apart(doctor_t *doctor)
     if (child == 0) {
         sigprocmask(SIG_SETMASK, &old, NULL);
         examine(doctor);
-        _exit(doctor->faults == 0 ? TOOL_OK : TOOL_FAILED); /* each line has been flushed */
+        _exit(doctor->report->faults == 0 ? TOOL_OK : TOOL_FAILED); /* each line has been flushed */
     }
     if (child < 0) {
         perror("shunt doctor: fork");
@@ -138,11 +155,12 @@ static int examine_apart(doctor_t *doctor)
     const int asked = child > 0 ? wait_for(child, &set, &status) : 0;
     tool_processes_end();
     tool_folder_remove(doctor->folder);
+    const bool written = write_json(doctor, json);
     if (asked != 0) {
         raise(asked); /* ends the process once it is not blocked */
     }
     sigprocmask(SIG_SETMASK, &old, NULL);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : TOOL_FAILED;
+    return WIFEXITED(status) && written ? WEXITSTATUS(status) : TOOL_FAILED;
 }
 
 int tool_doctor(int argc, char **argv)
@@ -160,14 +178,22 @@ int tool_doctor(int argc, char **argv)
     struct {
         bench_machine_t machine;
         doctor_facts_t facts;
+        doctor_report_t report;
     } *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    FILE *json;
     if (shared == MAP_FAILED || !tool_folder_make("doctor", doctor.folder)) {
+        return TOOL_FAILED;
+    }
+    if (!tool_output_open("doctor", doctor.json, &json)) {
+        tool_folder_remove(doctor.folder);
         return TOOL_FAILED;
     }
     doctor.machine = &shared->machine;
     doctor.facts = &shared->facts;
-    doctor.colours = isatty(STDOUT_FILENO) == 1;
-    const int result = examine_apart(&doctor);
+    doctor.report = &shared->report;
+    doctor.out = tool_output_text(doctor.json);
+    doctor.colours = isatty(fileno(doctor.out)) == 1;
+    const int result = examine_apart(&doctor, json);
     munmap(shared, sizeof *shared);
     return result;
 }

@@ -7,6 +7,7 @@
  *   doctor_command.c  a command's processes: which NCCL they load, what happened to their calls
  *   doctor_log.c      what the library logged, and what to do about it
  *   doctor_bench.c    a short bench beside NCCL, and one sentence
+ *   doctor_json.c     all of that as JSON
  *
  * This process makes no CUDA call and does not open the library, so that ranks can be forked, and so that settings that
  * it puts into their environment hold for them.
@@ -14,6 +15,7 @@
 #ifndef SHUNT_DOCTOR_H
 #define SHUNT_DOCTOR_H
 
+#include "tools/base/json.h"
 #include "tools/bench/bench.h"
 #include "tools/doctor/processes.h"
 #include "tools/run/counts.h"
@@ -35,15 +37,43 @@ typedef struct doctor_facts {
     bool disabled;                /* SHUNT_ENABLE=0 */
 } doctor_facts_t;
 
-typedef struct doctor {
-    bool colours; /* stdout is a terminal */
-    uint32_t faults;
-    uint32_t limit_s; /* for the command */
-    char **command;   /* NULL: none */
-    char folder[PATH_MAX];
+enum { DOCTOR_MOST_FINDINGS = 256, DOCTOR_TEXT_BYTES = 2 * PATH_MAX, DOCTOR_LAST_LINES = 8, DOCTOR_LINE_BYTES = 512 };
+
+/* One line for people. Pointers are to constants of the program, which a forked process has at the same place. */
+typedef struct doctor_finding {
+    doctor_level_t level;
+    const char *check;
+    const char *what_to_do; /* NULL: nothing */
+    char text[DOCTOR_TEXT_BYTES];
+} doctor_finding_t;
+
+/* What was found so far. Lines beyond the capacity are only printed. */
+typedef struct doctor_report {
+    bool complete; /* every check was made */
     char library[PATH_MAX];
+    uint32_t faults;
+    uint32_t count;
+    doctor_finding_t finding[DOCTOR_MOST_FINDINGS];
+    uint32_t lines; /* the last ones of a command that failed */
+    char line[DOCTOR_LAST_LINES][DOCTOR_LINE_BYTES];
+    bool counted; /* the three below are filled in */
+    uint32_t processes;
+    uint64_t taken, forwarded;
+    bool measured; /* the row is filled in */
+    bench_row_t row;
+} doctor_report_t;
+
+typedef struct doctor {
+    FILE *out;         /* for people */
+    bool colours;      /* it is a terminal */
+    const char *json;  /* NULL: no such file */
+    const char *check; /* that prints now */
+    uint32_t limit_s;  /* for the command */
+    char **command;    /* NULL: none */
+    char folder[PATH_MAX];
     bench_machine_t *machine; /* shared memory */
     doctor_facts_t *facts;    /* shared memory */
+    doctor_report_t *report;  /* shared memory */
     tool_counts_t counts;     /* of the command's processes */
 } doctor_t;
 
@@ -55,10 +85,11 @@ void doctor_print(doctor_t *doctor, doctor_level_t level, const char *what_to_do
 bool doctor_machine(doctor_t *doctor);
 void doctor_command(doctor_t *doctor);
 void doctor_bench(doctor_t *doctor);
+void doctor_json(const doctor_t *doctor, tool_json_t *json);
 
 /* ---- Logs ---- */
 
-enum { DOCTOR_MOST_REASONS = 16, DOCTOR_LINE_BYTES = 512 };
+enum { DOCTOR_MOST_REASONS = 16 };
 
 /* Distinct lines and their counts. */
 typedef struct doctor_lines {

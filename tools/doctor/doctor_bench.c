@@ -159,6 +159,7 @@ void doctor_bench(doctor_t *doctor)
     const subject_t subject = find_subject(&doctor->counts);
     char pattern[PATH_MAX + 16];
     result_t result = {0};
+    doctor->check = "bench";
     if (!machine->host && (bench_device_cuda == NULL || machine->gpus.count < 2)) {
         return; /* already reported */
     }
@@ -167,6 +168,8 @@ void doctor_bench(doctor_t *doctor)
         return;
     }
     if (measure(doctor, &subject, &result)) {
+        doctor->report->measured = true;
+        doctor->report->row = result.row;
         report_times(doctor, &subject, &result.row);
     } else {
         doctor_print(doctor, DOCTOR_FAULT, "run `shunt bench` for more", "the bench failed, as told above");

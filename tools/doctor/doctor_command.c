@@ -21,7 +21,7 @@
 #include "tools/doctor/doctor.h"
 #include "tools/run/run.h"
 
-enum { LOOK_MS = 100, LAST_LINES = 8 };
+enum { LOOK_MS = 100 };
 
 typedef struct watched {
     tool_processes_t *processes;
@@ -109,18 +109,23 @@ static bool watch(doctor_t *doctor, watched_t *watched)
 
 /* ---- What it tells ---- */
 
-static bool print_tail(const char *text, void *unused)
+static bool print_tail(const char *text, void *context)
 {
-    (void)unused;
+    const doctor_t *doctor = context;
+    doctor_report_t *report = doctor->report;
     const char *at = text + strlen(text);
     for (int lines = 0; at > text; at--) {
         lines += at[-1] == '\n';
-        if (lines > LAST_LINES) {
+        if (lines > DOCTOR_LAST_LINES) {
             break;
         }
     }
     for (; at[0] != '\0'; at += strcspn(at, "\n"), at += at[0] == '\n') {
-        printf("       | %.*s\n", (int)strcspn(at, "\n"), at);
+        const int length = (int)strcspn(at, "\n");
+        fprintf(doctor->out, "       | %.*s\n", length, at);
+        if (report->lines < DOCTOR_LAST_LINES) {
+            snprintf(report->line[report->lines++], DOCTOR_LINE_BYTES, "%.*s", length, at);
+        }
     }
     return true;
 }
@@ -141,7 +146,7 @@ static void report_end(doctor_t *doctor, const watched_t *watched)
                  "%s ended with %s %d; its last lines:", doctor->command[0],
                  WIFSIGNALED(status) ? "signal" : "exit status",
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    (void)tool_folder_each(doctor->folder, "output", print_tail, NULL);
+    (void)tool_folder_each(doctor->folder, "output", print_tail, doctor);
 }
 
 /* Ignore the real NCCL that Shunt itself opened and logged; forked children inherit it. */
@@ -189,7 +194,7 @@ static void report_process(doctor_t *doctor, const tool_process_t *process, cons
 /* True if a process has an NCCL that a preload does not replace. Equal processes get one line. */
 static bool report_processes(doctor_t *doctor, const tool_processes_t *processes, const doctor_log_t *log)
 {
-    const uint32_t faults = doctor->faults;
+    const uint32_t faults = doctor->report->faults;
     for (uint32_t i = 0; i < processes->count; i++) {
         bool told = false;
         for (uint32_t k = 0; k < i && !told; k++) {
@@ -199,7 +204,7 @@ static bool report_processes(doctor_t *doctor, const tool_processes_t *processes
             report_process(doctor, &processes->process[i], log);
         }
     }
-    return doctor->faults > faults;
+    return doctor->report->faults > faults;
 }
 
 static uint32_t count_preloaded(const tool_processes_t *processes)
@@ -252,6 +257,15 @@ static void report_counts(doctor_t *doctor, const watched_t *watched, const doct
     }
 }
 
+static void read_counts(doctor_t *doctor)
+{
+    doctor_report_t *report = doctor->report;
+    report->counted = tool_counts_read(doctor->folder, &doctor->counts) && doctor->counts.processes > 0;
+    report->processes = doctor->counts.processes;
+    report->taken = doctor->counts.taken;
+    report->forwarded = doctor->counts.forwarded;
+}
+
 void doctor_command(doctor_t *doctor)
 {
     doctor_log_t log;
@@ -259,16 +273,21 @@ void doctor_command(doctor_t *doctor)
     if (watched.processes == NULL) {
         return;
     }
-    watched.processes->library = doctor->library;
+    watched.processes->library = doctor->report->library;
+    doctor->check = "command";
     if (watch(doctor, &watched)) {
         report_end(doctor, &watched);
         doctor_log_read(doctor->folder, "log.", &log);
-        (void)tool_counts_read(doctor->folder, &doctor->counts);
+        read_counts(doctor);
         const uint32_t preloaded = count_preloaded(watched.processes);
+        doctor->check = "processes";
         const bool past = report_processes(doctor, watched.processes, &log);
+        doctor->check = "communicators";
         report_log(doctor, &log);
+        doctor->check = "calls";
         report_counts(doctor, &watched, &log);
         if (!past && log.attached == 0 && log.forwarded.count == 0) {
+            doctor->check = "communicators";
             doctor_print(doctor, DOCTOR_FAULT,
                          "run a command that makes a communicator within the time limit (--limit)",
                          "no process made a communicator (Shunt was loaded in %u)", preloaded);

@@ -87,7 +87,8 @@ static void report_libraries(doctor_t *doctor)
     const bench_machine_t *machine = doctor->machine;
     char version[16];
     doctor_print(doctor, DOCTOR_OK, NULL, "Shunt %d.%d.%d, %s", machine->shunt_version / 10000,
-                 machine->shunt_version / 100 % 100, machine->shunt_version % 100, doctor->library);
+                 machine->shunt_version / 100 % 100, machine->shunt_version % 100, doctor->report->library);
+    doctor->check = "nccl";
     if (machine->nccl_version != 0) {
         tool_version_text(machine->nccl_version, version);
         doctor_print(doctor, DOCTOR_OK, NULL, "NCCL %s, %s", version, machine->nccl_path);
@@ -243,22 +244,28 @@ static void report_table(doctor_t *doctor)
 
 bool doctor_machine(doctor_t *doctor)
 {
-    char error[TOOL_ERROR_BYTES] = "";
-    if (!tool_library_path(doctor->library, error)) {
+    char *error = doctor->machine->error;
+    doctor->check = "library";
+    if (!tool_library_path(doctor->report->library, error)) {
         doctor_print(doctor, DOCTOR_FAULT, "set SHUNT_LIB to Shunt's libnccl.so.2", "no library: %s", error);
         return false;
     }
     if (!bench_look("doctor", doctor->machine)) {
-        doctor_print(doctor, DOCTOR_FAULT, NULL, "%s cannot be used", doctor->library);
+        doctor_print(doctor, DOCTOR_FAULT, NULL, "%s cannot be used", doctor->report->library);
         return false;
     }
     const bool asked = bench_apart("doctor", "asking the library", query_library, doctor->facts);
     report_libraries(doctor);
+    doctor->check = "gpus";
     report_gpus(doctor);
+    doctor->check = "links";
     report_links(doctor);
+    doctor->check = "shared_memory";
     report_shared_memory(doctor);
     if (asked && doctor->facts->error[0] == '\0') {
+        doctor->check = "settings";
         report_settings(doctor);
+        doctor->check = "table";
         report_table(doctor);
     }
     return true;

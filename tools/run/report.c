@@ -16,7 +16,7 @@
 /* Calls of one line of the table. */
 typedef struct line {
     const tool_count_t *first;
-    uint64_t calls, known; /* known: calls with a known saving */
+    uint64_t calls, bytes, known; /* known: calls with a known saving */
     double saved_us;
 } line_t;
 
@@ -75,6 +75,7 @@ static void add(line_t *line, const tool_times_t *times, const tool_count_t *row
 {
     double us;
     line->calls += row->calls;
+    line->bytes += row->bytes;
     if (saved_each(times, row, &us)) {
         line->known += row->calls;
         line->saved_us += us * (double)row->calls;
@@ -95,10 +96,20 @@ static void duration(double us, char text[16])
     }
 }
 
+static bool is_captured(const tool_count_t *row)
+{
+    return strcmp(row->how, "captured") == 0;
+}
+
+static const char *reason_of(const tool_count_t *row)
+{
+    return strncmp(row->outcome, "forwarded: ", 11) == 0 ? row->outcome + 11 : row->outcome;
+}
+
 static void print_line(FILE *out, const line_t *line)
 {
     const tool_count_t *row = line->first;
-    const bool taken = tool_count_is_taken(row), captured = strcmp(row->how, "captured") == 0;
+    const bool taken = tool_count_is_taken(row), captured = is_captured(row);
     char each[16] = "-", all[16] = "-", calls[2][24] = {"-", "-"};
     if (line->known > 0) {
         duration(line->saved_us / (double)line->known, each);
@@ -107,9 +118,8 @@ static void print_line(FILE *out, const line_t *line)
         }
     }
     snprintf(calls[taken ? 0 : 1], sizeof calls[0], "%llu", (unsigned long long)line->calls);
-    const char *why = strncmp(row->outcome, "forwarded: ", 11) == 0 ? row->outcome + 11 : row->outcome;
     fprintf(out, "  %-13s %11s %10s %10s %10s %10s  %s%s", row->collective, row->size, calls[0], calls[1], each, all,
-            taken ? row->algorithm : why, captured ? ", captured" : "");
+            taken ? row->algorithm : reason_of(row), captured ? ", captured" : "");
     if (line->known > 0 && line->known < line->calls) {
         fprintf(out, " (saving known for %llu)", (unsigned long long)line->known);
     }
@@ -148,32 +158,84 @@ static void print_sums(FILE *out, const tool_counts_t *counts, const tool_times_
     }
 }
 
-void tool_report_print(FILE *out, tool_counts_t *counts, const tool_times_t *times)
+/* ---- JSON ---- */
+
+/* Null where nothing is known. */
+static void json_saved(tool_json_t *json, const char *name, const line_t *line)
 {
-    line_t sums[2] = {{0}, {0}}; /* eager, captured */
-    if (counts->count == 0) {
-        fprintf(out, "shunt: no process made a call that Shunt saw, or none ended by itself (a signal or _exit, as of "
-                     "Python's forked workers, leaves no counts); `shunt doctor -- CMD` looks for the reason\n");
-        return;
+    if (line->known > 0) {
+        tool_json_value(json, name, "%.2f", line->saved_us);
+    } else {
+        tool_json_text(json, name, NULL);
     }
-    qsort(counts->row, counts->count, sizeof counts->row[0], by_line);
-    fprintf(out, "shunt: collectives of this run; saved: GPU time against NCCL's, all ranks together\n");
-    fprintf(out, "  %-13s %11s %10s %10s %10s %10s  %s\n", "collective", "bytes each", "taken", "forwarded",
-            "saved each", "saved", "by, or why not");
+}
+
+static void json_line(tool_json_t *json, const line_t *line)
+{
+    const tool_count_t *row = line->first;
+    const bool taken = tool_count_is_taken(row);
+    tool_json_begin(json, NULL, '{');
+    tool_json_text(json, "collective", row->collective);
+    tool_json_text(json, "bytes_each", row->size);
+    tool_json_value(json, "calls", "%llu", (unsigned long long)line->calls);
+    tool_json_value(json, "bytes", "%llu", (unsigned long long)line->bytes);
+    tool_json_bool(json, "taken", taken);
+    tool_json_text(json, "algorithm", taken ? row->algorithm : NULL);
+    tool_json_text(json, "reason", taken ? NULL : reason_of(row));
+    tool_json_bool(json, "captured", is_captured(row));
+    tool_json_value(json, "measured_calls", "%llu", (unsigned long long)line->known);
+    json_saved(json, "saved_us", line);
+    tool_json_end(json, '}');
+}
+
+static void json_sums(tool_json_t *json, const tool_counts_t *counts, const line_t sums[2])
+{
+    tool_json_value(json, "processes", "%u", counts->processes);
+    tool_json_value(json, "taken", "%llu", (unsigned long long)counts->taken);
+    tool_json_value(json, "forwarded", "%llu", (unsigned long long)counts->forwarded);
+    tool_json_word(json, "pinned", counts->pinned);
+    json_saved(json, "saved_us", &sums[0]);
+    json_saved(json, "replay_saved_us", &sums[1]);
+}
+
+/* ---- The report ---- */
+
+static void report_lines(FILE *out, tool_json_t *json, const tool_counts_t *counts, const tool_times_t *times,
+                         line_t sums[2])
+{
     for (uint32_t i = 0; i < counts->count;) {
         line_t line = {.first = &counts->row[i]};
         for (; i < counts->count && same_line(line.first, &counts->row[i]); i++) {
             add(&line, times, &counts->row[i]);
         }
         print_line(out, &line);
+        json_line(json, &line);
         if (tool_count_is_taken(line.first)) {
-            line_t *sum = &sums[strcmp(line.first->how, "captured") == 0];
+            line_t *sum = &sums[is_captured(line.first)];
             sum->calls += line.calls;
             sum->known += line.known;
             sum->saved_us += line.saved_us;
         }
     }
-    print_sums(out, counts, times, sums);
+}
+
+void tool_report_print(FILE *out, tool_json_t *json, tool_counts_t *counts, const tool_times_t *times)
+{
+    line_t sums[2] = {{0}, {0}}; /* eager, captured */
+    tool_json_begin(json, "rows", '[');
+    if (counts->count == 0) {
+        fprintf(out, "shunt: no process made a call that Shunt saw, or none ended by itself (a signal or _exit, as of "
+                     "Python's forked workers, leaves no counts); `shunt doctor -- CMD` looks for the reason\n");
+    } else {
+        qsort(counts->row, counts->count, sizeof counts->row[0], by_line);
+        fprintf(out, "shunt: collectives of this run; saved: GPU time against NCCL's, all ranks together\n");
+        fprintf(out, "  %-13s %11s %10s %10s %10s %10s  %s\n", "collective", "bytes each", "taken", "forwarded",
+                "saved each", "saved", "by, or why not");
+        report_lines(out, json, counts, times, sums);
+        print_sums(out, counts, times, sums);
+    }
+    tool_json_end(json, ']');
+    json_sums(json, counts, sums);
 }
 
 void tool_report_times(uint64_t machine, tool_times_t *times)

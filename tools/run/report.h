@@ -7,11 +7,13 @@
 
 #include <stdio.h>
 
+#include "tools/base/json.h"
 #include "tools/base/times.h"
 #include "tools/run/counts.h"
 
-/* Print a table per collective and size. `times`: measured on this machine; may be empty. Sorts the counts. */
-void tool_report_print(FILE *out, tool_counts_t *counts, const tool_times_t *times);
+/* Print a table per collective and size, and write it as members of an open object. `times`: measured on this machine;
+ * may be empty. Sorts the counts. */
+void tool_report_print(FILE *out, tool_json_t *json, tool_counts_t *counts, const tool_times_t *times);
 
 /* The times beside a machine's table (SHUNT_TABLE, or in the cache folder). Empty: there are none. */
 void tool_report_times(uint64_t machine, tool_times_t *times);

@@ -20,12 +20,13 @@
 
 #include "shim/real/real_parts.h"
 #include "tools/base/folder.h"
+#include "tools/base/output.h"
 #include "tools/base/tool.h"
 #include "tools/run/behind.h"
 #include "tools/run/report.h"
 
 static const char help[] =
-    "usage: shunt run [--audit] [--deterministic] [--report] [--] CMD [ARGUMENT...]\n\n"
+    "usage: shunt run [--audit] [--deterministic] [--report [--json FILE]] [--] CMD [ARGUMENT...]\n\n"
     "Runs CMD with Shunt's libnccl.so.2 in NCCL's place: puts it in front of LD_PRELOAD and into\n"
     "VLLM_NCCL_SO_PATH and SGLANG_NCCL_SO_PATH; an NCCL that these named becomes SHUNT_NCCL_PATH.\n\n"
     "  --audit       give Shunt also to programs that open NCCL by any other absolute path (LD_AUDIT,\n"
@@ -35,12 +36,16 @@ static const char help[] =
     "                algorithm (SHUNT_DETERMINISTIC=1)\n"
     "  --report      at the end, on stderr: for each collective and size how many calls were taken or forwarded, why,\n"
     "                and what that saved, where `shunt tune` measured it on this machine (uses SHUNT_STATS)\n"
+    "  --json FILE   write that report as JSON, too (docs/settings.md has the names); with - to standard output, "
+    "after\n"
+    "                what CMD writes there\n"
     "  --help        print this\n\n"
     "Exit status: CMD's; 127 if there is no such program, 126 if it cannot be run; with --report 128 and the signal's\n"
     "number if a signal ended CMD.\n";
 
 typedef struct options {
     bool audit, deterministic, report;
+    const char *json; /* NULL: none */
 } options_t;
 
 /* LD_PRELOAD and LD_AUDIT split their values at colons (the first also at blanks) and have no quoting. */
@@ -212,22 +217,41 @@ static int wait_for(pid_t pid, const sigset_t *blocked)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static void print_report(const char *folder)
+static void print_report(const char *folder, int status, FILE *file)
 {
+    tool_json_t json = {.file = file, .lines = 2};
     tool_counts_t counts;
     tool_times_t times = {0};
-    if (tool_counts_read(folder, &counts)) {
-        tool_report_times(counts.machine, &times);
-        tool_report_print(stderr, &counts, &times);
-    } else {
-        fprintf(stderr, "shunt run: %s cannot be read: there is no report\n", folder);
+    const bool whole = tool_counts_read(folder, &counts);
+    if (!whole) {
+        fprintf(stderr, "shunt run: %s cannot be read whole: the report lacks calls\n", folder);
     }
+    tool_report_times(counts.machine, &times);
+    tool_json_begin(&json, NULL, '{');
+    tool_json_value(&json, "status", "%d", status);
+    tool_json_bool(&json, "complete", whole);
+    tool_report_print(stderr, &json, &counts, &times);
+    tool_json_end(&json, '}');
     free(counts.row);
     free(times.row);
 }
 
-static int report(char **command, bool audited)
+/* The private folder, and the file of --json. */
+static bool open_report(const char *json, char folder[PATH_MAX], FILE **file)
 {
+    if (!tool_folder_make("run", folder)) {
+        return false;
+    }
+    if (!tool_output_open("run", json, file)) {
+        tool_folder_remove(folder);
+        return false;
+    }
+    return true;
+}
+
+static int report(char **command, const options_t *options)
+{
+    FILE *json;
     char folder[PATH_MAX], pattern[PATH_MAX + 16];
     sigset_t blocked, old;
     const char *stats = secure_getenv("SHUNT_STATS");
@@ -235,7 +259,7 @@ static int report(char **command, bool audited)
         fprintf(stderr, "shunt run: --report takes the place of SHUNT_STATS=%s\n", stats);
     }
     block_signals(&blocked, &old);
-    if (!tool_folder_make("run", folder)) {
+    if (!open_report(options->json, folder, &json)) {
         return TOOL_FAILED;
     }
     snprintf(pattern, sizeof pattern, "%s/stats.%%h.%%p", folder);
@@ -243,15 +267,16 @@ static int report(char **command, bool audited)
     const pid_t pid = fork();
     if (pid == 0) {
         sigprocmask(SIG_SETMASK, &old, NULL);
-        _exit(setenv("SHUNT_STATS", pattern, 1) == 0 ? tool_run_command(command, audited) : TOOL_FAILED);
+        _exit(setenv("SHUNT_STATS", pattern, 1) == 0 ? tool_run_command(command, options->audit) : TOOL_FAILED);
     }
     int status = TOOL_FAILED;
     if (pid > 0) {
         status = wait_for(pid, &blocked);
-        print_report(folder);
     } else {
         perror("shunt run: fork");
     }
+    print_report(folder, status, json);
+    (void)tool_output_close("run", options->json, json); /* the status is CMD's */
     tool_folder_remove(folder);
     return status;
 }
@@ -271,10 +296,16 @@ static int read_options(int argc, char **argv, options_t *options)
             options->deterministic = true;
         } else if (strcmp(argv[at], "--report") == 0) {
             options->report = true;
+        } else if (strcmp(argv[at], "--json") == 0 && tool_is_value(argv[at + 1])) {
+            options->json = argv[++at];
         } else {
-            tool_usage("run", "option %s is unknown", argv[at]);
+            tool_usage("run", "option %s is unknown, or lacks something", argv[at]);
             return 0;
         }
+    }
+    if (options->json != NULL && !options->report) {
+        tool_usage("run", "--json goes with --report");
+        return 0;
     }
     if (at < argc) {
         return at;
@@ -299,5 +330,5 @@ int tool_run(int argc, char **argv)
         perror("shunt run");
         return TOOL_FAILED;
     }
-    return options.report ? report(argv + first, options.audit) : tool_run_command(argv + first, options.audit);
+    return options.report ? report(argv + first, &options) : tool_run_command(argv + first, options.audit);
 }

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <time.h>
 
+#include "tools/base/json.h"
 #include "tools/watch/watch.h"
 
 static const char *const state_names[] = {"setting-up", "attached", "forwarded", "ended"};
@@ -86,59 +87,75 @@ void watch_print(const watch_sight_t *sight, const watch_comm_t *comm, int comms
     }
 }
 
-/* ---- JSON: the words have no character that it escapes ---- */
+/* ---- JSON ---- */
 
-static void json_rank(const watch_rank_t *rank, FILE *to)
+static void json_rank(tool_json_t *json, const watch_rank_t *rank)
 {
     char call[200];
-    fprintf(to, "{\"rank\":%u,\"pid\":%" PRId64 ",\"device\":%d,\"state\":\"%s\",\"calls\":%" PRIu64, rank->rank,
-            rank->view.pid, rank->device, rank->state <= RECORD_ENDED ? state_names[rank->state] : "", rank->calls);
+    tool_json_begin(json, NULL, '{');
+    tool_json_value(json, "rank", "%u", rank->rank);
+    tool_json_value(json, "pid", "%" PRId64, rank->view.pid);
+    tool_json_value(json, "device", "%d", rank->device);
+    tool_json_text(json, "state", rank->state <= RECORD_ENDED ? state_names[rank->state] : "");
+    tool_json_value(json, "calls", "%" PRIu64, rank->calls);
     if (rank->has_last) {
         record_made_text(&rank->last, call, sizeof call);
-        fprintf(to, ",\"last_call\":\"%s\",\"algorithm\":\"%s\",\"last_call_ms_ago\":%" PRIu64, call, rank->algorithm,
-                ago_ns(&rank->last) / 1000000u);
+        tool_json_text(json, "last_call", call);
+        tool_json_text(json, "algorithm", rank->algorithm);
+        tool_json_value(json, "last_call_ms_ago", "%" PRIu64, ago_ns(&rank->last) / 1000000u);
     }
     if (rank->wait_id != 0) {
         record_sign_text(&rank->waits, call, sizeof call);
-        fprintf(to, ",\"waits_in\":\"%s\",\"waited_ms\":%" PRIu64, call, rank->wait_ns / 1000000u);
+        tool_json_text(json, "waits_in", call);
+        tool_json_value(json, "waited_ms", "%" PRIu64, rank->wait_ns / 1000000u);
     }
-    fprintf(to, "}");
+    tool_json_end(json, '}');
 }
 
-static void json_judged(const record_rank_t *rank, FILE *to)
+static void json_judged(tool_json_t *json, const record_rank_t *rank)
 {
     char cause[600];
     record_cause_text(rank, cause, sizeof cause);
-    fprintf(to, "{\"rank\":%u,\"pid\":%" PRId64 ",\"cause\":\"%s\",\"text\":\"%s\"}", rank->rank, rank->pid,
-            record_cause_name(rank->cause), cause);
+    tool_json_begin(json, NULL, '{');
+    tool_json_value(json, "rank", "%u", rank->rank);
+    tool_json_value(json, "pid", "%" PRId64, rank->pid);
+    tool_json_text(json, "cause", record_cause_name(rank->cause));
+    tool_json_text(json, "text", cause);
+    tool_json_end(json, '}');
 }
 
-static void json_comm(const watch_sight_t *sight, const watch_comm_t *comm, FILE *to)
+static void json_comm(tool_json_t *json, const watch_sight_t *sight, const watch_comm_t *comm)
 {
     const watch_rank_t *first = &sight->rank[comm->from];
-    fprintf(to, "{\"communicator\":\"%016" PRIx64 "\",\"ranks\":%u,\"members\":[", first->comm, first->nranks);
+    char name[20];
+    snprintf(name, sizeof name, "%016" PRIx64, first->comm);
+    tool_json_begin(json, NULL, '{');
+    tool_json_text(json, "communicator", name);
+    tool_json_value(json, "ranks", "%u", first->nranks);
+    tool_json_begin(json, "members", '[');
     for (uint32_t i = comm->from; i < comm->to; i++) {
-        fprintf(to, "%s", i > comm->from ? "," : "");
-        json_rank(&sight->rank[i], to);
+        json_rank(json, &sight->rank[i]);
     }
-    fprintf(to, "]");
+    tool_json_end(json, ']');
     if (comm->waiter != NULL) {
-        fprintf(to, ",\"waiting_rank\":%u,\"others\":[", comm->waiter->rank);
+        tool_json_value(json, "waiting_rank", "%u", comm->waiter->rank);
+        tool_json_begin(json, "others", '[');
         for (uint32_t i = 0; i < comm->judged; i++) {
-            fprintf(to, "%s", i > 0 ? "," : "");
-            json_judged(&comm->rank[i], to);
+            json_judged(json, &comm->rank[i]);
         }
-        fprintf(to, "]");
+        tool_json_end(json, ']');
     }
-    fprintf(to, "}");
+    tool_json_end(json, '}');
 }
 
 void watch_print_json(const watch_sight_t *sight, const watch_comm_t *comm, int comms, FILE *to)
 {
-    fprintf(to, "{\"communicators\":[");
+    tool_json_t json = {.file = to};
+    tool_json_begin(&json, NULL, '{');
+    tool_json_begin(&json, "communicators", '[');
     for (int i = 0; i < comms; i++) {
-        fprintf(to, "%s", i > 0 ? "," : "");
-        json_comm(sight, &comm[i], to);
+        json_comm(&json, sight, &comm[i]);
     }
-    fprintf(to, "]}\n");
+    tool_json_end(&json, ']');
+    tool_json_end(&json, '}');
 }
