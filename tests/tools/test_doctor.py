@@ -157,18 +157,21 @@ def doctor_leaves_nothing():
 
 
 def doctor_colours():
-    """Colours on a terminal."""
-    try:
-        ours, theirs = pty.openpty()
-    except OSError as error:
-        print(f"SKIP: no terminal to try it with: {error}")
-        sys.exit(77)
-    environment = dict(os.environ, SHUNT_CACHE_DIR="/nowhere", SHUNT_LIB="/nowhere/lib.so")
-    done = subprocess.run([SHUNT, "doctor"], env=environment, stdin=subprocess.DEVNULL, stdout=theirs,
-                          stderr=subprocess.PIPE, timeout=LIMIT)
-    os.close(theirs)
-    text = os.read(ours, 4096).decode()
-    assert done.returncode == 1 and "\033[1;31mfault\033[0m" in text, (done, text)
+    """Colours on a terminal, but not on a dumb one, nor under NO_COLOR."""
+    for term, no_color, coloured in (("xterm", "", True), ("xterm", "1", False), ("dumb", "", False)):
+        try:
+            ours, theirs = pty.openpty()
+        except OSError as error:
+            print(f"SKIP: no terminal to try it with: {error}")
+            sys.exit(77)
+        environment = dict(os.environ, SHUNT_CACHE_DIR="/nowhere", SHUNT_LIB="/nowhere/lib.so", TERM=term, NO_COLOR=no_color)
+        done = subprocess.run([SHUNT, "doctor"], env=environment, stdin=subprocess.DEVNULL, stdout=theirs,
+                              stderr=subprocess.PIPE, timeout=LIMIT)
+        os.close(theirs)
+        text = os.read(ours, 4096).decode()
+        os.close(ours)
+        assert done.returncode == 1 and "fault" in text, (done, text)
+        assert ("\033[1;31mfault\033[0m" in text) == coloured and ("\033" in text) == coloured, text
 
 
 if __name__ == "__main__":

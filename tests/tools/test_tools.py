@@ -9,6 +9,7 @@ the expected and the actual value.
 """
 
 import csv
+import fcntl
 import json
 import os
 import pathlib
@@ -21,6 +22,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 
 SHUNT, PRELOADABLE, SOURCE = sys.argv[1:4]
@@ -351,14 +353,15 @@ def bench_choose():
         assert len(rows) > 1 and all(float(row["choice_ns"]) > 0 for row in rows), rows
 
 
-def on_terminal(*arguments):
-    """The command's output on stderr, when that is a terminal."""
+def on_terminal(*arguments, columns=80, term="xterm"):
+    """The command's output on stderr, when that is a terminal with a window of so many columns."""
     try:
         ours, theirs = pty.openpty()
     except OSError as error:
         print(f"SKIP: no terminal to try it with: {error}")
         sys.exit(77)
-    environment = dict(os.environ, SHUNT_TIMEOUT_MS="600000", SHUNT_CACHE_DIR="/nowhere")
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = dict(os.environ, SHUNT_TIMEOUT_MS="600000", SHUNT_CACHE_DIR="/nowhere", TERM=term)
     parent = subprocess.Popen([SHUNT, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                               stderr=theirs)
     os.close(theirs)
@@ -373,7 +376,7 @@ def on_terminal(*arguments):
 
 
 def progress():
-    """A bar with an estimate on a terminal, removed at the end; no output in a pipe."""
+    """A bar with an estimate on a terminal, within its window, removed at the end; no output elsewhere."""
     with tempfile.TemporaryDirectory() as folder:
         for arguments in (("bench", "-g", "2", "-b", "1K", "-e", "16K", "-f", "2"),
                           ("tune", "-g", "2", "-b", "1K", "-e", "4K", "--collective", "allreduce", "--table",
@@ -381,6 +384,11 @@ def progress():
             text = on_terminal(*arguments)
             assert "s left" in text and "%" in text and text.endswith("\r\033[K"), text
             assert expect(shunt(*arguments), 0).stderr == ""
+    arguments = ("bench", "-g", "2", "-b", "1K", "-e", "4K", "-n", "2", "-w", "0", "--rounds", "1")
+    for columns in (40, 24, 8):
+        lines = re.split("[\r\n]", on_terminal(*arguments, columns=columns).replace("\033[K", ""))
+        assert max(map(len, lines)) < columns and any("%" in line for line in lines), lines
+    assert on_terminal(*arguments, term="dumb") == ""
 
 
 def bench_files():

@@ -6,7 +6,8 @@
 
 #include <stdio.h>
 #include <time.h>
-#include <unistd.h>
+
+#include "tools/base/terminal.h"
 
 static const double least_part = 0.02; /* of the whole, before an estimate says anything */
 
@@ -24,7 +25,7 @@ double tool_progress_weight(uint64_t bytes)
 
 void tool_progress_open(tool_progress_t *progress, double weight)
 {
-    *progress = (tool_progress_t){.terminal = isatty(STDERR_FILENO) == 1, .start = now(), .weight = weight};
+    *progress = (tool_progress_t){.terminal = tool_is_terminal(stderr), .start = now(), .weight = weight};
 }
 
 double tool_progress_elapsed(const tool_progress_t *progress)
@@ -47,20 +48,28 @@ double tool_progress_left(const tool_progress_t *progress, double elapsed)
 
 void tool_progress_show(const tool_progress_t *progress)
 {
-    enum { WIDTH = 30 };
+    enum { MOST_WIDTH = 30, LINE = 64 };
     static const char full[] = "##############################", empty[] = "                              ";
-    const int filled = (int)(part_of(progress) * WIDTH);
     const double left = tool_progress_left(progress, tool_progress_elapsed(progress));
+    char words[LINE];
     if (!progress->terminal) {
         return;
     }
-    fprintf(stderr, "\r[%.*s%.*s] %3.0f%%", filled, full, WIDTH - filled, empty, part_of(progress) * 100);
+    int length = snprintf(words, sizeof words, "%3.0f%%", part_of(progress) * 100);
     if (left >= 60) {
-        fprintf(stderr, ", about %d min %d s left", (int)(left / 60), (int)left % 60);
+        length += snprintf(words + length, sizeof words - (size_t)length, ", about %d min %d s left", (int)(left / 60),
+                           (int)left % 60);
     } else if (left >= 0) {
-        fprintf(stderr, ", about %.0f s left", left);
+        length += snprintf(words + length, sizeof words - (size_t)length, ", about %.0f s left", left);
     }
-    fputs("\033[K", stderr); /* the line may have been longer */
+    const int columns = tool_columns(stderr) - 1; /* in the last one some terminals begin a new line */
+    const int room = columns - length - 3, width = room < MOST_WIDTH ? room : MOST_WIDTH;
+    const int filled = (int)(part_of(progress) * width);
+    if (width > 0) {
+        fprintf(stderr, "\r[%.*s%.*s] %s\033[K", filled, full, width - filled, empty, words);
+    } else {
+        fprintf(stderr, "\r%.*s\033[K", columns, words); /* the line may have been longer */
+    }
     fflush(stderr);
 }
 

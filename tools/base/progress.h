@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * progress.h - progress of a measurement, on stderr: a bar and the estimated time left on a terminal, nothing
- * elsewhere.
+ * progress.h - progress of a measurement, on stderr: a bar and the estimated time left on a terminal (terminal.h),
+ * within its window; nothing elsewhere.
  */
 #ifndef SHUNT_TOOLS_PROGRESS_H
 #define SHUNT_TOOLS_PROGRESS_H

@@ -17,6 +17,7 @@
 
 #include "tools/base/folder.h"
 #include "tools/base/output.h"
+#include "tools/base/terminal.h"
 
 enum { DEFAULT_LIMIT_S = 20 };
 
@@ -192,7 +193,7 @@ int tool_doctor(int argc, char **argv)
     doctor.facts = &shared->facts;
     doctor.report = &shared->report;
     doctor.out = tool_output_text(doctor.json);
-    doctor.colours = isatty(fileno(doctor.out)) == 1;
+    doctor.colours = tool_has_colours(doctor.out);
     const int result = examine_apart(&doctor, json);
     munmap(shared, sizeof *shared);
     return result;

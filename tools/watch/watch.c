@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tools/base/terminal.h"
 #include "tools/base/tool.h"
 
 static const char help[] = "usage: shunt watch [PID | --all] [OPTIONS]\n\n"
@@ -68,7 +69,7 @@ static int show(const options_t *options)
     }
     const int comms = watch_judge(&sight, &comm);
     const bool none = options->pid != 0 && sight.books == 0;
-    if (!options->once && !options->json && isatty(STDOUT_FILENO)) {
+    if (!options->once && !options->json && tool_is_terminal(stdout)) {
         printf("\033[H\033[2J");
     }
     if (options->json && comms >= 0) {
