@@ -11,15 +11,18 @@ LANE_FN uint64_t lane_limit_ns(uint64_t limit)
     return limit & ALG_LIMIT_NONE ? 0 : (limit >> ALG_LIMIT_BITS) * 1000000;
 }
 
-LANE_FN uint64_t lane_limit_id(uint64_t limit)
+LANE_HOST_FN uint64_t lane_limit_id(uint64_t limit)
 {
     return limit & ALG_LIMIT_NONE ? limit & ~ALG_LIMIT_NONE : limit & ((UINT64_C(1) << ALG_LIMIT_BITS) - 1);
 }
 
-/* For the launch of a kernel that is `calls` calls. */
+/* For the launch of a kernel that is `calls` calls; at most the longest that alg_limit packs. */
 LANE_HOST_FN uint64_t lane_limit_times(uint64_t limit, uint32_t calls)
 {
-    return limit & ALG_LIMIT_NONE ? limit : limit + (limit >> ALG_LIMIT_BITS << ALG_LIMIT_BITS) * (calls - 1);
+    const uint64_t most_ms = (UINT64_C(1) << (63 - ALG_LIMIT_BITS)) - 1, ms = (limit >> ALG_LIMIT_BITS) * calls;
+    if (limit & ALG_LIMIT_NONE)
+        return limit;
+    return (ms < most_ms ? ms : most_ms) << ALG_LIMIT_BITS | lane_limit_id(limit);
 }
 
 #endif

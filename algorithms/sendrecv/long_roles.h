@@ -86,6 +86,7 @@ template <int DIRECTION, int MOST> struct long_gate {
             held[i] = BULK_NONE;
             may[i] = false;
         }
+        lane_warp_sync(); /* the next entry, maybe another lane's, is told behind this one */
         listed++;
         bulk_next(ring, at);
         return BULK_MOVED;
@@ -133,6 +134,7 @@ template <int DIRECTION, int MOST> struct long_gate {
     /* The last gate of all blocks counts the launch's chunks: all roles know the counts of before. */
     LANE_FN bulk_step_t finish()
     {
+        lane_warp_sync(); /* all lanes' chunks are taken, and their entries told */
         for (uint32_t turn = 0; turn < BULK_TURNS; turn++, listed++) {
             if (lane == 0)
                 list(BULK_NONE);

@@ -69,6 +69,7 @@ static void shape(const shim_queued_t *queued, alg_call_t *call)
     queued->call.algorithm->shape(bytes, comm->nranks, &grid.blocks, &grid.threads);
     call->blocks = grid.blocks > call->part_count || !rooted ? grid.blocks : call->part_count;
     call->blocks = most > 0 && call->blocks > most ? most : call->blocks;
+    call->aligned_blocks = call->blocks;
     call->threads = grid.threads;
 }
 

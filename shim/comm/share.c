@@ -154,9 +154,18 @@ void shim_share_launched(shim_comm_t *comm, bool all)
 
 /* ---- Grids ---------------------------------------------------------------------------------- */
 
+/* Of a block. Several reductions in one kernel have kernels for 2 and for up to 8 ranks alone (device/list.h, parts.h).
+ */
+static uint32_t room_of_block(const alg_algorithm_t *algorithm, const alg_call_t *call, uint32_t nranks,
+                              uint32_t threads)
+{
+    const bool several = call->part_count > 0 && alg_collective_reduces(call->collective);
+    return algorithm->block_room(several && nranks > 2 ? ALG_MAX_RANKS : nranks, threads);
+}
+
 uint32_t shim_share_room(const alg_algorithm_t *algorithm, const alg_call_t *call, uint32_t nranks)
 {
-    return call->blocks * algorithm->block_room(nranks, call->threads);
+    return call->blocks * room_of_block(algorithm, call, nranks, call->threads);
 }
 
 /* The same number of lanes in small blocks, as far as they fit. */
@@ -165,7 +174,7 @@ static void slim(const alg_algorithm_t *algorithm, alg_call_t *call, uint32_t nr
     const uint32_t threads = least(call->threads, SLIM_THREADS);
     const uint32_t blocks = call->blocks * call->threads / threads;
     call->threads = threads;
-    call->blocks = most(least(blocks, room / algorithm->block_room(nranks, threads)), 1);
+    call->blocks = most(least(blocks, room / room_of_block(algorithm, call, nranks, threads)), 1);
 }
 
 /* Whether a grid may have more blocks than its row. */
@@ -184,7 +193,7 @@ static uint32_t fit(const shim_comm_t *comm, const alg_algorithm_t *algorithm, a
         slim(algorithm, call, nranks, room);
         return shim_share_room(algorithm, call, nranks);
     }
-    const uint32_t unit = algorithm->block_room(nranks, call->threads), blocks = most(room / unit, 1);
+    const uint32_t unit = room_of_block(algorithm, call, nranks, call->threads), blocks = most(room / unit, 1);
     if (algorithm->spare_blocks)
         call->sure_blocks = blocks;
     else
@@ -224,7 +233,7 @@ static uint32_t early_ahead(const shim_comm_t *comm, const shim_ask_t *ask)
 
 bool shim_share_grant(shim_comm_t *comm, alg_call_t *call, const shim_ask_t *ask)
 {
-    const uint32_t unit = ask->algorithm->block_room(comm->nranks, call->threads);
+    const uint32_t unit = room_of_block(ask->algorithm, call, comm->nranks, call->threads);
     const uint32_t row = call->aligned_blocks * unit, ahead = early_ahead(comm, ask);
     const uint32_t wanted = shim_share_room(ask->algorithm, call, comm->nranks);
     const uint32_t room = room_of(comm, call, ask, wanted + ask->beside);

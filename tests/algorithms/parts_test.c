@@ -15,6 +15,10 @@
 
 #include <cmocka.h>
 
+#define LANE_FN static inline
+#define LANE_HOST_FN static inline
+#include "algorithms/algorithm.h"
+#include "algorithms/device/lane_limit.h"
 #include "place.h"
 #include "tests/support/scaled.h"
 #include "world.h"
@@ -308,13 +312,33 @@ static void a_limit_is_for_each_call(void **state)
 
 #endif
 
+/* The limit of a kernel that is several calls is as long as theirs together, or the longest that there is. */
+static void limits_of_several_calls(void **state)
+{
+    (void)state;
+    const uint64_t ms = 1000000, most_ms = (UINT64_C(1) << (63 - ALG_LIMIT_BITS)) - 1;
+    const uint64_t given_ms[] = {10000, 16777215, 16777216, 33554433, 86400000};
+    for (size_t i = 0; i < sizeof given_ms / sizeof given_ms[0]; i++) {
+        for (uint32_t calls = 1; calls <= 16; calls++) {
+            const uint64_t all = lane_limit_times(alg_limit(given_ms[i] * ms, 77), calls);
+            const uint64_t wanted = given_ms[i] * calls < most_ms ? given_ms[i] * calls : most_ms;
+            assert_int_equal(lane_limit_ns(all), wanted * ms);
+            assert_int_equal(lane_limit_id(all), 77);
+        }
+    }
+    assert_int_equal(lane_limit_times(alg_limit(0, 77), 16), alg_limit(0, 77));
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
 #ifndef PART
         cmocka_unit_test(a_limit_is_for_each_call),
+        cmocka_unit_test(limits_of_several_calls),
 #endif
-        cmocka_unit_test(all_together), cmocka_unit_test(some_together), cmocka_unit_test(as_they_like),
+        cmocka_unit_test(all_together),
+        cmocka_unit_test(some_together),
+        cmocka_unit_test(as_they_like),
         cmocka_unit_test(wrapped_epochs)};
     return world_run("parts", tests, sizeof tests / sizeof tests[0], argc, argv);
 }

@@ -59,6 +59,11 @@ static const alg_algorithm_t any_grid = {.any_grid = true, .block_room = room_of
 static const alg_algorithm_t fixed = {.block_room = room_of_lanes}, whole = {.block_room = room_of_all},
                              spare = {.block_room = room_of_all, .spare_blocks = true};
 
+static uint32_t room_of_ranks(uint32_t nranks, uint32_t threads)
+{
+    return nranks * threads;
+}
+
 static alg_call_t call_of(uint32_t blocks, uint32_t threads)
 {
     return (alg_call_t){.blocks = blocks, .aligned_blocks = blocks, .threads = threads};
@@ -599,10 +604,25 @@ static void no_communicator_is_blocked(void **state)
     sim_break = SIM_WHOLE;
 }
 
+/* Of 3 ranks and more, several reductions in one kernel have the kernels of 8. */
+static void several_reductions(void **state)
+{
+    (void)state;
+    const alg_algorithm_t algorithm = {.block_room = room_of_ranks};
+    alg_call_t call = call_of(2, 64);
+    assert_int_equal(shim_share_room(&algorithm, &call, 3), 2 * 3 * 64);
+    call.part_count = 2;
+    assert_int_equal(shim_share_room(&algorithm, &call, 2), 2 * 2 * 64);
+    assert_int_equal(shim_share_room(&algorithm, &call, 3), 2 * ALG_MAX_RANKS * 64);
+    call.collective = ALG_ALL_GATHER;
+    assert_int_equal(shim_share_room(&algorithm, &call, 3), 2 * 3 * 64);
+}
+
 int main(void)
 {
     const struct CMUnitTest first[] = {cmocka_unit_test_setup(alone, fresh)};
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup(next, fresh),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(several_reductions),
+                                       cmocka_unit_test_setup(next, fresh),
                                        cmocka_unit_test_setup(a_launch_is_not_through, fresh),
                                        cmocka_unit_test_setup(graphs_keep_it, fresh),
                                        cmocka_unit_test_setup(a_limit_of_blocks_holds, fresh),
