@@ -11,13 +11,13 @@
 
 bool tool_is_terminal(FILE *stream)
 {
-    const char *kind = getenv("TERM");
+    const char *kind = secure_getenv("TERM");
     return isatty(fileno(stream)) == 1 && (kind == NULL || strcmp(kind, "dumb") != 0);
 }
 
 bool tool_has_colours(FILE *stream)
 {
-    const char *none = getenv("NO_COLOR");
+    const char *none = secure_getenv("NO_COLOR");
     return tool_is_terminal(stream) && (none == NULL || none[0] == '\0');
 }
 
