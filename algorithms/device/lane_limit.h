@@ -6,7 +6,7 @@
 #define SHUNT_LANE_LIMIT_H
 
 /* 0: none. */
-LANE_FN uint64_t lane_limit_ns(uint64_t limit)
+LANE_HOST_FN uint64_t lane_limit_ns(uint64_t limit)
 {
     return limit & ALG_LIMIT_NONE ? 0 : (limit >> ALG_LIMIT_BITS) * 1000000;
 }
@@ -17,12 +17,9 @@ LANE_HOST_FN uint64_t lane_limit_id(uint64_t limit)
 }
 
 /* For the launch of a kernel that is `calls` calls; at most the longest that alg_limit packs. */
-LANE_HOST_FN uint64_t lane_limit_times(uint64_t limit, uint32_t calls)
+static inline uint64_t lane_limit_times(uint64_t limit, uint32_t calls)
 {
-    const uint64_t most_ms = (UINT64_C(1) << (63 - ALG_LIMIT_BITS)) - 1, ms = (limit >> ALG_LIMIT_BITS) * calls;
-    if (limit & ALG_LIMIT_NONE)
-        return limit;
-    return (ms < most_ms ? ms : most_ms) << ALG_LIMIT_BITS | lane_limit_id(limit);
+    return alg_limit(lane_limit_ns(limit) * calls, lane_limit_id(limit));
 }
 
 #endif

@@ -212,21 +212,12 @@ static int bulk_messages_launch_few(const alg_team_t *team, const alg_call_t *ca
 
 static int bulk_messages_launch_listed(const alg_team_t *team, const alg_call_t *call, void *stream)
 {
-    const uint32_t room = messages_room(team->rings_bytes);
-    message_t *list =
-        (message_t *)malloc((call->message_count < room ? call->message_count : room) * sizeof(message_t));
-    if (!list)
-        return cudaErrorMemoryAllocation;
-    const int error = messages_listed(team, call, [=](uint32_t begin, uint32_t share, uint32_t &done) {
-        long_messages<MESSAGES_LISTED> m;
-        m.message = messages_list(*team);
-        const filled_t f = messages_fill(m, m.long_end, list, team, call, begin, share);
-        const int failed = pairs_store_all(team, call, list, f.messages, stream);
-        done = f.messages;
-        return failed ? failed : bulk_messages_launch(team, call, m, list, f.items, stream);
-    });
-    free(list);
-    return error;
+    typedef long_messages<MESSAGES_LISTED> listed_t;
+    return messages_store_and_launch<listed_t>(
+        team, call, stream, [](listed_t &m) { return m.long_end; },
+        [=](listed_t &m, const message_t *list, filled_t f) {
+            return bulk_messages_launch(team, call, m, list, f.items, stream);
+        });
 }
 
 #endif

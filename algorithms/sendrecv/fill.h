@@ -138,6 +138,28 @@ static int pairs_store_all(const alg_team_t *team, const alg_call_t *call, const
     return error;
 }
 
+/* The launches of messages_listed. M: the kernel's messages; bulk_end(m): as of messages_fill; launch(m, list, f) puts
+ * the kernel of the filled ones on the stream. The list in the host's memory lives as long as this call. */
+template <class M, class E, class L>
+static int messages_store_and_launch(const alg_team_t *team, const alg_call_t *call, void *stream, E bulk_end, L launch)
+{
+    const uint32_t room = messages_room(team->rings_bytes);
+    message_t *list =
+        (message_t *)malloc((call->message_count < room ? call->message_count : room) * sizeof(message_t));
+    if (!list)
+        return cudaErrorMemoryAllocation;
+    const int error = messages_listed(team, call, [=](uint32_t begin, uint32_t share, uint32_t &done) {
+        M m;
+        m.message = messages_list(*team);
+        const filled_t f = messages_fill(m, bulk_end(m), list, team, call, begin, share);
+        const int failed = pairs_store_all(team, call, list, f.messages, stream);
+        done = f.messages;
+        return failed ? failed : launch(m, list, f);
+    });
+    free(list);
+    return error;
+}
+
 #endif
 
 #endif

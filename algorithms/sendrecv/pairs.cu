@@ -121,21 +121,10 @@ template <int MOST> static int pairs_fill_and_launch(const alg_team_t *team, con
 
 static int pairs_launch_listed(const alg_team_t *team, const alg_call_t *call, void *stream)
 {
-    const uint32_t room = messages_room(team->rings_bytes);
-    message_t *list =
-        (message_t *)malloc((call->message_count < room ? call->message_count : room) * sizeof(message_t));
-    if (!list)
-        return cudaErrorMemoryAllocation;
-    const int error = messages_listed(team, call, [=](uint32_t begin, uint32_t share, uint32_t &done) {
-        messages<MESSAGES_LISTED> m;
-        m.message = messages_list(*team);
-        const filled_t f = messages_fill(m, NULL, list, team, call, begin, share);
-        const int failed = pairs_store_all(team, call, list, f.messages, stream);
-        done = f.messages;
-        return failed ? failed : pairs_launch(team, call, m, f, stream);
-    });
-    free(list);
-    return error;
+    typedef messages<MESSAGES_LISTED> listed_t;
+    return messages_store_and_launch<listed_t>(
+        team, call, stream, [](listed_t &) { return (uint16_t *)NULL; },
+        [=](listed_t &m, const message_t *, filled_t f) { return pairs_launch(team, call, m, f, stream); });
 }
 
 /* One block may have to keep the progress of all items, the same number for each warp. */
