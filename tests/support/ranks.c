@@ -53,6 +53,11 @@ void ranks_barrier(ranks_t *ranks)
         usleep(20);
 }
 
+void ranks_leave(ranks_t *ranks)
+{
+    atomic_fetch_add(&ranks->shared->waiting, 1);
+}
+
 ncclUniqueId ranks_id(ranks_t *ranks)
 {
     ncclUniqueId id;

@@ -61,6 +61,8 @@ int ranks_run(const ranks_plan_t *plan);
 
 /* A barrier of all ranks. */
 void ranks_barrier(ranks_t *ranks);
+/* For a rank that ends early, of some that stay: it counts as arrived at the others' next barrier. */
+void ranks_leave(ranks_t *ranks);
 /* A fresh unique id from rank 0, for all; a barrier. */
 ncclUniqueId ranks_id(ranks_t *ranks);
 /* A communicator of all ranks. */
