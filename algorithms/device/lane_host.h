@@ -53,6 +53,10 @@ LANE_FN void lane_begin(uint64_t, uint32_t)
 {
 }
 
+template <class T> LANE_FN void lane_keep(T &)
+{
+}
+
 LANE_FN uint32_t lane_warp_size()
 {
     return 1;

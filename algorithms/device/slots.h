@@ -71,10 +71,15 @@ template <mark_t MARK, int N> struct slots {
         return s;
     }
 
-    LANE_FN uint64_t held()
+    /* For lane_begin. Escape words are rare: their addresses are computed where they are needed. */
+    LANE_FN uint64_t held() const
     {
-        uint64_t all = 0;
-        each([&all](uint8_t *&p) { all |= (uintptr_t)p; });
+        uint64_t all = (uintptr_t)from;
+        LANE_UNROLL
+        for (uint32_t i = 1; i < N; i++) {
+            if (i < ranks())
+                all |= (uintptr_t)to[i];
+        }
         return all;
     }
 
