@@ -53,7 +53,7 @@ LANE_FN void lane_begin(uint64_t, uint32_t)
 {
 }
 
-template <class T> LANE_FN void lane_keep(T &)
+LANE_FN void lane_keep(uint8_t *&)
 {
 }
 

@@ -23,19 +23,14 @@ LANE_FN void lane_begin(uint64_t held, uint32_t early)
 #endif
 }
 
-/* x is computed here, and stays in a register: for what is needed behind lane_begin or a poll, where a short call waits
- * for each instruction. Without it the assembler computes addresses anew where they are used. It cannot see that a lane
- * gets its own value back. All lanes of a warp call it. */
-LANE_FN void lane_keep(uint32_t &x)
-{
-    asm volatile("shfl.sync.idx.b32 %0, %0, %1, 31, 0xffffffff;" : "+r"(x) : "r"(threadIdx.x % 32));
-}
-
+/* p, which differs from lane to lane, is computed here and stays in registers: for what is needed behind lane_begin or
+ * a poll, where a short call waits for each instruction. Without it the assembler computes addresses where they are
+ * used; it cannot see that a lane gets its own value back. All lanes of a warp call it. */
 LANE_FN void lane_keep(uint8_t *&p)
 {
     uint32_t low = (uint32_t)(uintptr_t)p, high = (uint32_t)((uintptr_t)p >> 32);
-    lane_keep(low);
-    lane_keep(high);
+    asm volatile("shfl.sync.idx.b32 %0, %0, %1, 31, 0xffffffff;" : "+r"(low) : "r"(threadIdx.x % 32));
+    asm volatile("shfl.sync.idx.b32 %0, %0, %1, 31, 0xffffffff;" : "+r"(high) : "r"(threadIdx.x % 32));
     p = (uint8_t *)((uint64_t)high << 32 | low);
 }
 

@@ -20,8 +20,8 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
         push_t p;
         slots<MARK_ESCAPE, N> s;
         /* Of blocks; WHOLE: of the lane's first vector there. */
-        uint8_t *in[N];  /* EACH: [i]: for the rank i places after us; [0]: for us. Else [0]: for all */
-        uint8_t *out[N]; /* [0]: our own; [1 + j]: that of the rank at place j of the others */
+        uint8_t *in[N];    /* EACH: [i]: for the rank i places after us; [0]: for us. Else [0]: for all */
+        uint8_t *out[N];   /* [0]: our own; [1 + j]: that of the rank at place j of the others */
         uint8_t *readable; /* memory of this device */
         bool keeps;        /* our own block goes from the input to the output */
         uint64_t bytes;    /* of a block */
@@ -32,7 +32,6 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
         {
             lane_keep(in[EACH ? 1 : 0]);
             lane_keep(out[1]);
-            lane_keep(vectors);
         }
 
         LANE_FN bool exists(uint32_t k) const

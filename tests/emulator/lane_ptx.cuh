@@ -15,6 +15,10 @@ LANE_FN void lane_begin(uint64_t held, uint32_t early)
         emulator_let_successor_in();
 }
 
+LANE_FN void lane_keep(uint8_t *&)
+{
+}
+
 template <class T> LANE_FN T lane_load_of(const void *p)
 {
     T x;
