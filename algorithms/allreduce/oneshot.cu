@@ -28,26 +28,26 @@ struct oneshot {
         const uint32_t vectors = r.vectors(), stride = lane.blocks * lane.threads;
         const uint32_t first = lane.block * lane.threads + lane.thread;
         slots<R::MARK, N> s = slots<R::MARK, N>::make(team, 1, vectors, first);
-        r.start_at(first);
+
         lane_begin(r.held() | s.held() | turns_held(call.turns), call.early);
         r.begin(call);
         const uint64_t epoch = epoch_read(team);
         /* Most messages of this size have one lane a vector, which keeps its value in registers. */
-        vec16_t own = r.load_if(first < vectors, 0), x[N - 1];
+        vec16_t own = r.load_if(first < vectors, first), x[N - 1];
         if (epoch_stopped(epoch))
             return;
         s.move(turns_at(call.turns, epoch));
         if (first < vectors)
             s.put_all(0, own);
         for (uint32_t k = stride; first + k < vectors; k += stride)
-            s.put_all(k, r.load(k));
+            s.put_all(k, r.load(first + k));
         epoch_leave(lane, team);
         for (uint32_t k = 0; first + k < vectors; k += stride) {
             if (k > 0)
-                own = r.load(k);
+                own = r.load(first + k);
             if (!s.take(lane, team, s.all(), k, x))
                 return;
-            r.store(k, r.combine(x, team.rank, own));
+            r.store(first + k, r.combine(x, team.rank, own));
             s.rearm(s.all(), k);
         }
     }

@@ -21,7 +21,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     vec16_t scalar;
     ordering_t order;
     const uint8_t *readable; /* memory of this device */
-    uint32_t first;          /* vector 0 of load and store */
     uint32_t nranks;
     alg_type_t type; /* TYPE, or the unsigned type of its size */
     alg_op_t op;
@@ -35,7 +34,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
                 {{0, 0, 0, 0}},
                 ordering_of<TYPE>(call.type, call.op),
                 team.own,
-                0,
                 team.nranks,
                 call.type,
                 call.op};
@@ -44,20 +42,6 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     LANE_FN uint64_t held() const
     {
         return (uintptr_t)input.base | (uintptr_t)output.base;
-    }
-
-    /* From here on vectors are counted from `at`. Before lane_begin, and before parts are made. */
-    LANE_FN void start_at(uint32_t at)
-    {
-        first = at;
-        if (!WHOLE)
-            return;
-        input.base += (uint64_t)at * VEC;
-        output.base += (uint64_t)at * VEC;
-        if (N == 2) { /* of more ranks, kernels lack registers */
-            lane_keep(input.base);
-            lane_keep(output.base);
-        }
     }
 
     /* Reads memory: after lane_begin. */
@@ -91,7 +75,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     /* The same for a part of the input that is a buffer of its own. */
     LANE_FN vec16_t load_from(const buffer_t &part, uint32_t v) const
     {
-        return prepare(WHOLE ? buffer_load_whole(part, v) : buffer_load<U>(part, first + v));
+        return prepare(WHOLE ? buffer_load_whole(part, v) : buffer_load<U>(part, v));
     }
 
     LANE_FN vec16_t load_from_if(bool wanted, const buffer_t &part, uint32_t v) const
@@ -120,7 +104,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         if (WHOLE)
             buffer_store_whole(part, v, x);
         else
-            buffer_store<U>(part, first + v, x);
+            buffer_store<U>(part, v, x);
     }
 
     /* The values of all ranks, joined in rank order by the operator and rounded once; x: the others' values,

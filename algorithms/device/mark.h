@@ -47,7 +47,7 @@ LANE_FN void mark_whiten(vec16_t &v)
         v.w[i] ^= WHITE;
 }
 
-/* The greatest word: SENTINEL if the vector has one; else ESCAPED if it has one. */
+/* The greatest word: SENTINEL or ESCAPED, if the vector has one. */
 LANE_FN uint32_t mark_top(const vec16_t &v)
 {
     const uint32_t low = v.w[0] > v.w[1] ? v.w[0] : v.w[1], high = v.w[2] > v.w[3] ? v.w[2] : v.w[3];
@@ -94,7 +94,9 @@ template <mark_t MARK> LANE_FN bool mark_arrived(const vec16_t &v)
 {
     if (MARK == MARK_DOUBLE)
         return (v.w[0] & v.w[1]) != SENTINEL && (v.w[2] & v.w[3]) != SENTINEL;
-    return mark_top(v) != SENTINEL;
+    if (MARK == MARK_ESCAPE)
+        return mark_top(v) != SENTINEL;
+    return v.w[0] != SENTINEL && v.w[1] != SENTINEL && v.w[2] != SENTINEL && v.w[3] != SENTINEL;
 }
 
 /* The reverse, for a vector that has arrived: unescape it, then whiten it. */

@@ -71,15 +71,13 @@ template <mark_t MARK, int N> struct slots {
         return s;
     }
 
-    /* For lane_begin. Escape words are rare: their addresses are computed where they are needed. */
-    LANE_FN uint64_t held() const
+    /* For lane_begin. With two ranks without the addresses of escape words, which are rare: they need the registers. */
+    LANE_FN uint64_t held()
     {
-        uint64_t all = (uintptr_t)from;
-        LANE_UNROLL
-        for (uint32_t i = 1; i < N; i++) {
-            if (i < ranks())
-                all |= (uintptr_t)to[i];
-        }
+        uint64_t all = 0;
+        if (N == 2)
+            return (uintptr_t)from | (uintptr_t)to[1];
+        each([&all](uint8_t *&p) { all |= (uintptr_t)p; });
         return all;
     }
 

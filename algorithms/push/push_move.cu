@@ -15,65 +15,60 @@
 template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOTED, SHORT>> {
     enum { MOST_THREADS = 1024 };
 
-    /* What one lane needs. k: position after its first vector. */
+    /* What one lane needs. */
     template <int N, bool WHOLE, bool EACH> struct view {
+        /* The addresses of blocks are those of the lane's first vector there, and kept; more ranks lack registers. */
+        static constexpr bool KEPT = WHOLE && N == 2 && !ROOTED;
         push_t p;
         slots<MARK_ESCAPE, N> s;
-        /* Of blocks; WHOLE: of the lane's first vector there. */
-        uint8_t *in[N];    /* EACH: [i]: for the rank i places after us; [0]: for us. Else [0]: for all */
-        uint8_t *out[N];   /* [0]: our own; [1 + j]: that of the rank at place j of the others */
-        uint8_t *readable; /* memory of this device */
-        bool keeps;        /* our own block goes from the input to the output */
-        uint64_t bytes;    /* of a block */
+        uint8_t *in[N];          /* EACH: [i]: for the rank i places after us; [0]: for us. Else [0]: for all */
+        const uint8_t *readable; /* memory of this device */
+        uint8_t *own_out;
+        bool keeps;     /* our own block goes from the input to the output */
+        uint64_t bytes; /* of a block */
         uint32_t vectors, first;
 
-        /* Of two ranks; the own block is not on the way of the data. */
-        LANE_FN void keep()
+        LANE_FN uint64_t place(uint32_t v) const
         {
-            lane_keep(in[EACH ? 1 : 0]);
-            lane_keep(out[1]);
+            return (uint64_t)(KEPT ? v - first : v) * VEC;
         }
 
-        LANE_FN bool exists(uint32_t k) const
-        {
-            return first + k < vectors;
-        }
-
-        /* x[i]: vector k of in[i], if it exists and is wanted. In flight beside what was loaded before. */
-        LANE_FN void load(bool exists, uint32_t k, vec16_t (&x)[N]) const
+        /* x[i]: vector v of in[i], if it exists and is wanted. In flight beside what was loaded before. */
+        LANE_FN void load(bool exists, uint32_t v, vec16_t (&x)[N]) const
         {
             LANE_UNROLL
             for (uint32_t i = 0; i < (EACH ? N : 1); i++) {
                 const bool wanted = exists && (!EACH || (i == 0 ? keeps : i < s.ranks() && (p.sends >> i & 1)));
                 if (WHOLE)
-                    x[i] = lane_load_if(wanted, in[i < s.ranks() ? i : 0] + (uint64_t)k * VEC, readable);
+                    x[i] = lane_load_if(wanted, in[i < s.ranks() ? i : 0] + place(v), readable);
                 else if (wanted)
-                    x[i] = buffer_load<uint8_t>(buffer_make(in[i], bytes), first + k);
+                    x[i] = buffer_load<uint8_t>(buffer_make(in[i], bytes), v);
             }
         }
 
-        LANE_FN void store(uint8_t *block, uint32_t k, const vec16_t &x) const
+        LANE_FN void store(uint8_t *block, uint32_t v, const vec16_t &x) const
         {
             if (WHOLE)
-                lane_store(block + (uint64_t)k * VEC, x);
+                lane_store(block + place(v), x);
             else
-                buffer_store<uint8_t>(buffer_make(block, bytes), first + k, x);
+                buffer_store<uint8_t>(buffer_make(block, bytes), v, x);
         }
 
-        /* Load and put up to ROWS vectors from k; k itself exists. */
-        template <uint32_t ROWS> LANE_FN void put_rows(uint32_t k, uint32_t stride, vec16_t (&x)[ROWS][N]) const
+        /* Load and put up to ROWS vectors from v; v itself exists. */
+        template <uint32_t ROWS>
+        LANE_FN void put_rows(uint32_t k, uint32_t v, uint32_t stride, vec16_t (&x)[ROWS][N]) const
         {
             LANE_UNROLL
             for (uint32_t b = 0; b < ROWS; b++)
-                load(b == 0 || exists(k + b * stride), k + b * stride, x[b]);
+                load(b == 0 || v + b * stride < vectors, v + b * stride, x[b]);
             LANE_UNROLL
             for (uint32_t b = 0; b < ROWS; b++) {
-                if (b == 0 || exists(k + b * stride))
-                    put(k + b * stride, x[b]);
+                if (b == 0 || v + b * stride < vectors)
+                    put(k + b * stride, v + b * stride, x[b]);
             }
         }
 
-        LANE_FN void put(uint32_t k, vec16_t (&x)[N]) const
+        LANE_FN void put(uint32_t k, uint32_t v, vec16_t (&x)[N]) const
         {
             vec16_t clean = x[0];
             const uint32_t escape = EACH ? 0 : mark_clean<MARK_ESCAPE>(clean);
@@ -87,40 +82,42 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
                     s.put_clean(i, k, clean, escape);
             }
             if (keeps)
-                store(out[0], k, x[0]);
+                store(own_out, v, x[0]);
         }
     };
 
     template <int N, bool WHOLE, bool EACH>
     LANE_FN static void run(lane_t lane, const alg_team_t &team, const kernel_call_t &call)
     {
-        const uint32_t stride = lane.blocks * lane.threads;
-        const uint64_t step = route_output_has_blocks(call.collective) ? call.stride : 0;
+        const uint32_t stride = lane.blocks * lane.threads, first = lane.block * lane.threads + lane.thread;
+        const uint64_t bytes = call.count, step = route_output_has_blocks(call.collective) ? call.stride : 0;
         view<N, WHOLE, EACH> w;
-        w.bytes = call.count;
-        w.vectors = buffer_vectors(call.count);
-        w.first = lane.block * lane.threads + lane.thread;
+        const uint64_t skip = w.KEPT ? (uint64_t)first * VEC : 0;
+        uint8_t *output = (uint8_t *)call.output + skip, *other = output + other_rank(team, 0) * step;
+        w.bytes = bytes;
+        w.vectors = buffer_vectors(bytes);
+        w.first = first;
         w.p = push_make<SHORT, N>(team, call);
-        w.s = slots<MARK_ESCAPE, N>::make(team, 1, call.slot_vectors, w.first);
-        const uint64_t skip = WHOLE ? (uint64_t)w.first * VEC : 0;
+        w.s = slots<MARK_ESCAPE, N>::make(team, 1, call.slot_vectors, first);
         LANE_UNROLL
         for (uint32_t i = 0; i < N; i++) {
-            if (i >= w.s.ranks())
-                break;
-            w.in[i] = (uint8_t *)call.input + (EACH ? ring_next(team, i) * call.stride : 0) + skip;
-            w.out[i] = (uint8_t *)call.output + (i == 0 ? team.rank : other_rank(team, i - 1)) * step + skip;
+            if (i < w.s.ranks())
+                w.in[i] = (uint8_t *)call.input + skip + (EACH ? ring_next(team, i) * call.stride : 0);
         }
         w.readable = team.own;
-        w.keeps = w.p.keeps && w.out[0] != w.in[0];
+        w.own_out = output + team.rank * step;
+        w.keeps = w.p.keeps && w.own_out != w.in[0];
         const bool reads = w.p.sends || w.keeps;
-        if (N == 2 && !ROOTED) /* others lack registers */
-            w.keep();
+        if (w.KEPT) {
+            lane_keep(w.in[EACH ? 1 : 0]);
+            lane_keep(other);
+        }
 
         lane_begin(w.s.held() | push_held<ROOTED>(call), call.early);
         series_t turn = push_read<ROOTED>(team);
         constexpr uint32_t ROWS = PUSH_ROWS<N, SHORT>;
         vec16_t x[ROWS][N];
-        w.load(reads && w.exists(0), 0, x[0]);
+        w.load(reads && first < w.vectors, first, x[0]);
         if (epoch_stopped(turn.epoch))
             return;
         if (ROOTED)
@@ -130,21 +127,21 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
         w.p.notices.at += half;
         if (ROOTED && w.p.has_notices)
             notices_send(lane, team, w.p.notices);
-        if (reads && w.exists(0))
-            w.put(0, x[0]);
+        if (reads && first < w.vectors)
+            w.put(0, first, x[0]);
         push_leave<ROOTED>(lane, team, turn, call.series);
         /* A lane's next vectors are on their way while it takes these. */
         const uint32_t ahead = (LANE_AHEAD > ROWS ? LANE_AHEAD : ROWS) * stride;
-        for (uint32_t k = stride; reads && k < ahead && w.exists(k); k += stride) {
-            w.load(true, k, x[0]);
-            w.put(k, x[0]);
+        for (uint32_t k = stride; reads && k < ahead && first + k < w.vectors; k += stride) {
+            w.load(true, first + k, x[0]);
+            w.put(k, first + k, x[0]);
         }
-        for (uint32_t k = 0; w.exists(k); k += ROWS * stride) {
-            if (reads && w.exists(k + ahead))
-                w.put_rows(k + ahead, stride, x);
+        for (uint32_t k = 0; first + k < w.vectors; k += ROWS * stride) {
+            if (reads && first + k + ahead < w.vectors)
+                w.put_rows(k + ahead, first + k + ahead, stride, x);
             if (!w.p.takes)
                 continue;
-            const uint32_t left = w.vectors - w.first - k;
+            const uint32_t left = w.vectors - first - k;
             uint32_t wanted[ROWS];
             LANE_UNROLL
             for (uint32_t b = 0; b < ROWS; b++)
@@ -156,7 +153,7 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
                 LANE_UNROLL
                 for (uint32_t j = 0; j < N - 1; j++) {
                     if (w.p.takes >> j & 1)
-                        w.store(w.out[1 + j], k + b * stride, x[b][j]);
+                        w.store(j == 0 ? other : output + other_rank(team, j) * step, first + k + b * stride, x[b][j]);
                 }
                 w.s.rearm(w.p.takes, k + b * stride);
             }

@@ -21,7 +21,6 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
         R r = R::make(team, call);
         const uint32_t vectors = r.vectors(), stride = lane.blocks * lane.threads;
         const uint32_t first = lane.block * lane.threads + lane.thread;
-        r.start_at(first);
         const uint64_t step = route_input_has_blocks(call.collective) ? call.stride : 0;
         const push_t p = push_make<SHORT, N>(team, call);
         slots_t s = slots_t::make(team, 1, vectors, first);
@@ -31,14 +30,13 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
             if (i < s.ranks())
                 in[i] = buffer_make(r.input.base + ring_next(team, i) * step, r.input.bytes);
         }
-        if (WHOLE && N == 2 && !ROOTED) /* others lack registers */
-            lane_keep(in[1].base);
+
         lane_begin(r.held() | s.held() | push_held<ROOTED>(call), call.early);
         r.begin(call);
         series_t turn = push_read<ROOTED>(team);
         constexpr uint32_t ROWS = PUSH_ROWS<N, SHORT>;
         vec16_t x[ROWS][N];
-        load(r, s, p, in, first < vectors, 0, x[0]);
+        load(r, s, p, in, first < vectors, first, x[0]);
         if (epoch_stopped(turn.epoch))
             return;
         if (ROOTED)
@@ -54,12 +52,12 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
         /* A lane's next vectors are on their way while it takes these. */
         const uint32_t ahead = (LANE_AHEAD > ROWS ? LANE_AHEAD : ROWS) * stride;
         for (uint32_t k = stride; k < ahead && first + k < vectors; k += stride) {
-            load(r, s, p, in, true, k, x[0]);
+            load(r, s, p, in, true, first + k, x[0]);
             put(s, p, true, k, x[0]);
         }
         for (uint32_t k = 0; first + k < vectors; k += ROWS * stride) {
             if (first + k + ahead < vectors)
-                put_rows(r, s, p, in, k + ahead, stride, vectors - first, x);
+                put_rows(r, s, p, in, k + ahead, first + k + ahead, stride, vectors, x);
             if (!p.takes)
                 continue;
             const uint32_t left = vectors - first - k;
@@ -68,13 +66,13 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
             LANE_UNROLL
             for (uint32_t b = 0; b < ROWS; b++) {
                 wanted[b] = b == 0 || b * stride < left ? s.all() : 0;
-                own[b] = r.load_from_if(wanted[b] != 0, in[0], k + b * stride);
+                own[b] = r.load_from_if(wanted[b] != 0, in[0], first + k + b * stride);
             }
             if (!s.take_rows(lane, team, wanted, k, stride, x))
                 return;
             LANE_UNROLL
             for (uint32_t b = 0; b < ROWS && wanted[b] != 0; b++) {
-                r.store(k + b * stride, r.combine(x[b], team.rank, own[b]));
+                r.store(first + k + b * stride, r.combine(x[b], team.rank, own[b]));
                 s.rearm(s.all(), k + b * stride);
             }
         }
@@ -82,17 +80,17 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
             notices_take(lane, team, notices);
     }
 
-    /* Load and put up to ROWS vectors from k, of `count`; k itself exists. */
+    /* Load and put up to ROWS vectors from v; v itself exists. */
     template <uint32_t ROWS, class R, class S, int N>
     LANE_FN static void put_rows(const R &r, const S &s, const push_t &p, const buffer_t (&in)[N], uint32_t k,
-                                 uint32_t stride, uint32_t count, vec16_t (&x)[ROWS][N])
+                                 uint32_t v, uint32_t stride, uint32_t vectors, vec16_t (&x)[ROWS][N])
     {
         LANE_UNROLL
         for (uint32_t b = 0; b < ROWS; b++)
-            load(r, s, p, in, b == 0 || k + b * stride < count, k + b * stride, x[b]);
+            load(r, s, p, in, b == 0 || v + b * stride < vectors, v + b * stride, x[b]);
         LANE_UNROLL
         for (uint32_t b = 0; b < ROWS; b++)
-            put(s, p, b == 0 || k + b * stride < count, k + b * stride, x[b]);
+            put(s, p, b == 0 || v + b * stride < vectors, k + b * stride, x[b]);
     }
 
     /* What goes to every peer; all loads are in flight at once. */

@@ -213,7 +213,7 @@ if(SHUNT_SANITIZE STREQUAL "")
   # Calls of a series: slots as long as a message overlap; a root stores over what a slow peer still reads, of its own
   # call before, of another collective's, of a call between; roots have the same notices; a block that comes late takes
   # its own call's word for its predecessor's.
-  add_broken(series_slots parts push_move push/push_move.cu "call.slot_vectors, w.first" "w.vectors, w.first")
+  add_broken(series_slots parts push_move push/push_move.cu "call.slot_vectors, first" "w.vectors, first")
   add_broken(series_roots parts push_move device/series.h "before % SERIES_BROADCAST < series / SERIES_FIRST" "true")
   add_broken(series_kinds parts "push_.*" device/series.h
     "(before & SERIES_KIND) == (series & SERIES_KIND)" "(before & SERIES_KIND)")
