@@ -149,17 +149,38 @@ LANE_FN uint64_t lane_flag(const void *p)
     return w;
 }
 
-/* st.relaxed.sys. An aligned vector is one store of the GPU, and the host's lines of 64 bytes do not split it. */
+/* To and from the host's memory, where 16 bytes with one mark arrive whole. For PTX a .b128 is one access, and two .b64
+ * in a vector are two; CUDA before 12.4 does not know it, and makes the same instruction of the vector. On PCIe that is
+ * one write, or read, of 16 aligned bytes, which a processor does not split within a line of 64 (docs/limits.md). */
+#if __CUDACC_VER_MAJOR__ > 12 || __CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 4
+LANE_FN void lane_post(void *p, const vec16_t &v)
+{
+    const uint64_t lo = (uint64_t)v.w[1] << 32 | v.w[0], hi = (uint64_t)v.w[3] << 32 | v.w[2];
+    asm volatile("{ .reg .b128 x; mov.b128 x, {%1, %2}; st.relaxed.sys.global.b128 [%0], x; }" ::"l"(p), "l"(lo),
+                 "l"(hi)
+                 : "memory");
+}
+
+LANE_FN vec16_t lane_fetch(const void *p)
+{
+    uint64_t lo, hi;
+    asm volatile("{ .reg .b128 x; ld.relaxed.sys.global.b128 x, [%2]; mov.b128 {%0, %1}, x; }"
+                 : "=l"(lo), "=l"(hi)
+                 : "l"(p)
+                 : "memory");
+    return vec16_t{{(uint32_t)lo, (uint32_t)(lo >> 32), (uint32_t)hi, (uint32_t)(hi >> 32)}};
+}
+#else
 LANE_FN void lane_post(void *p, const vec16_t &v)
 {
     lane_put(p, v);
 }
 
-/* ld.relaxed.sys: must be answered by the host's memory, not by a cache. */
 LANE_FN vec16_t lane_fetch(const void *p)
 {
     return lane_poll(p);
 }
+#endif
 
 /* Words of the control page, and counts. */
 LANE_FN uint64_t lane_read_own(const uint64_t *p)

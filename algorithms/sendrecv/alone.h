@@ -85,7 +85,7 @@ template <int ROWS, bool LONG> struct pairs_alone {
         const uint64_t end = count + p.all;
         uint64_t told = count;
         if (!it.sends)
-            ring_renew_credit(it, count);
+            ring_renew_credit(team, it, count);
         if (p.whole > 0) {
             if (!(it.sends ? send(lane, team, it, p, count, credit, y) : receive(lane, team, it, p, count, told, y)))
                 return;

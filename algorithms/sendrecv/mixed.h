@@ -61,7 +61,7 @@ struct pairs_mixed {
         if (lane_warp_any(epoch_stopped(epoch)) || first >= items)
             return;
         if (it.data && !it.sends)
-            ring_renew_credit(it, p.count);
+            ring_renew_credit(team, it, p.count);
         for (uint32_t i = first; i < items; i += workers, left++) {
             if (i == first)
                 continue;
@@ -70,7 +70,7 @@ struct pairs_mixed {
             if (here == 0)
                 mine[left] = other;
             if (next.data && !next.sends)
-                ring_renew_credit(next, other.count);
+                ring_renew_credit(team, next, other.count);
         }
         lane_warp_sync();
         bool moved = true;

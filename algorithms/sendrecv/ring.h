@@ -4,8 +4,9 @@
  *
  * What guards a ring: the receiver arms a row again when it has read it. The sender puts a row only if its count is
  * less than a ring ahead of the credit that the receiver gave it. A launch that receives begins by giving credit for
- * all that earlier ones have received; kernel boundaries order their re-arming before it. Further credit needs a fence,
- * which takes about a microsecond, and is given only while this launch has more than half a ring still to receive.
+ * all that earlier ones have received; kernel boundaries, and a fence if the rings lie in the host's memory, order
+ * their re-arming before it. Further credit needs a fence, which takes about a microsecond, and is given only while
+ * this launch has more than half a ring still to receive.
  */
 #ifndef SHUNT_RING_H
 #define SHUNT_RING_H
@@ -286,11 +287,16 @@ template <int ROWS> LANE_FN void ring_rearm(const item &it, uint64_t count, cons
     }
 }
 
-/* At the beginning of a launch that receives: credit for all that earlier ones have received. */
-LANE_FN void ring_renew_credit(const item &it, uint64_t count)
+/* At the beginning of a launch that receives: credit for all that earlier ones have received. Rings in this GPU's own
+ * memory were armed there before this launch began. The host's memory is not this GPU's: only a fence makes the peer
+ * see the arming before the credit. */
+LANE_FN void ring_renew_credit(const alg_team_t &team, const item &it, uint64_t count)
 {
-    if (it.lane == 0)
-        lane_raise(it.credit, count);
+    if (it.lane != 0)
+        return;
+    if (team.own != team.scratch[team.rank])
+        lane_fence();
+    lane_raise(it.credit, count);
 }
 
 /* Rows, a power of two, for which credit is given at once, since a fence waits for the stores of its multiprocessor. */
