@@ -232,19 +232,8 @@ static void find_last(const record_slot_t *slot, uint64_t now_ns, record_rank_t 
     rank->ended_ago_ns = since(now_ns, load(&slot->ended_ns));
 }
 
-/* Whether one kernel may have all of these collectives: a list, which waits under the number of its first. */
-static bool may_be_listed(const record_slot_t *slot, uint64_t first, uint64_t last)
-{
-    record_made_t made;
-    for (uint64_t number = last; number >= first; number--) {
-        if (!record_find(slot, RECORD_COLLECTIVE, number, &made) || !(made.flags & RECORD_GROUPED))
-            return false;
-    }
-    return true;
-}
-
-/* In a graph's call the epoch tells: a replay makes no calls. */
-bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *waiter, const record_slot_t *slot)
+/* It waits in this very call. In a graph's the epoch tells: a replay makes no calls. */
+bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot)
 {
     const uint64_t id = load(&slot->wait_id);
     if (id == 0)
@@ -255,11 +244,7 @@ bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *wait
         return load(&slot->wait_epoch) >> EPOCH_BITS == waiting->epoch >> EPOCH_BITS;
     if (waiting->sign.kind == RECORD_MESSAGE)
         return sign.kind == RECORD_MESSAGE;
-    if (sign.kind != waiting->sign.kind)
-        return false;
-    return sign.number < waiting->sign.number
-               ? may_be_listed(slot, sign.number, waiting->sign.number)
-               : may_be_listed(waiter, waiting->sign.number, sign.number) || sign.number == waiting->sign.number;
+    return sign.kind == waiting->sign.kind && sign.number == waiting->sign.number;
 }
 
 /* Calls of a communicator run in order, so one that waits in a later call has ended this. */
@@ -281,7 +266,7 @@ static record_cause_t judge_message(const record_waiting_t *waiting, const recor
     if (record_find(waiter, RECORD_MESSAGE, waiting->sign.number, &own) && !(own.flags & RECORD_GROUPED) &&
         own.place != rank)
         return RECORD_APART;
-    return record_waits_too(waiting, waiter, slot) ? RECORD_IN_IT : RECORD_NO_MESSAGE;
+    return record_waits_too(waiting, slot) ? RECORD_IN_IT : RECORD_NO_MESSAGE;
 }
 
 /* The rank has made the call of this number, if its entry says so; with another signature, OTHER_CALL. */
@@ -298,7 +283,7 @@ static record_cause_t judge_call(const record_waiting_t *waiting, const record_s
         rank->other = theirs;
         return RECORD_OTHER_CALL;
     }
-    if (record_waits_too(waiting, waiter, slot))
+    if (record_waits_too(waiting, slot))
         return RECORD_IN_IT;
     if (sign->kind == RECORD_COLLECTIVE && load(&slot->made[RECORD_COLLECTIVE]) < sign->number)
         return RECORD_NOT_CALLED;
@@ -319,7 +304,7 @@ record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t 
     if (lives) {
         judged.device = atomic_load(&view->slot->device);
         find_last(view->slot, now_ns, &judged);
-        judged.cause = doubt ? (record_waits_too(waiting, waiter, view->slot) ? RECORD_IN_IT : RECORD_UNSEEN)
+        judged.cause = doubt ? (record_waits_too(waiting, view->slot) ? RECORD_IN_IT : RECORD_UNSEEN)
                              : judge_call(waiting, waiter, view->slot, &judged);
     }
     if (judged.cause >= RECORD_IN_IT || judged.cause == RECORD_OTHER_CALL)

@@ -101,8 +101,8 @@ typedef struct record_waiting {
     bool forwarded; /* the real NCCL's: that it waits follows from the other rank's not having called it */
 } record_waiting_t;
 
-/* Whether the slot's rank waits in the call that the waiter waits in, or in a list that has both calls. */
-bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *waiter, const record_slot_t *slot);
+/* Whether the slot's rank waits in it, too. */
+bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot);
 
 /* What `rank` does, for one that waits. now_ns: CLOCK_MONOTONIC. */
 record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t *waiter, const record_view_t *view,

@@ -223,7 +223,7 @@ static bool is_reporter(const shim_record_t *record, const record_waiting_t *wai
     for (uint32_t r = 0; r < record->about.rank; r++) {
         const record_view_t *view = &record->peer[r];
         const record_slot_t *peer = readable(view);
-        if (!peer || !record_waits_too(waiting, record->slot, peer))
+        if (!peer || !record_waits_too(waiting, peer))
             continue;
         const uint64_t beat = atomic_load(&view->mapped->book->beat_ns);
         if (now_ns < beat + WATCHER_MS * MS_NS && record_process_state(view->pid, view->start_ticks) == RECORD_RUNS)

@@ -274,45 +274,19 @@ static void each_cause_is_told(void **state)
     end_pair(&pair);
 }
 
-static void grouped_call(const pair_t *pair, uint32_t rank)
-{
-    shim_record_call_t made = all_reduce(8);
-    made.flags = RECORD_GROUPED;
-    (void)shim_record_call(pair->record[rank], &made);
-}
-
-static void set_wait(const pair_t *pair, uint32_t rank, uint64_t number)
-{
-    record_made_t made;
-    record_slot_t *slot = pair->record[rank]->slot;
-    assert_true(record_find(slot, RECORD_COLLECTIVE, number, &made));
-    atomic_store(&slot->wait_id, record_id(&made.sign));
-}
-
-/* A kernel has all calls of a list; the other rank makes them one by one, and both wait for a third. */
-static void who_waits_in_a_list_is_in_all_its_calls(void **state)
+static void who_waits_in_a_later_call_has_ended_this(void **state)
 {
     (void)state;
-    pair_t pair = make_pair();
-    for (int i = 0; i < 3; i++) {
-        call(&pair, 0, 8);
-        grouped_call(&pair, 1);
-    }
-    set_wait(&pair, 1, 1);
-    assert_int_equal(judge(&pair).cause, RECORD_IN_IT); /* rank 0 waits in call 3 */
-    end_pair(&pair);
-    pair = make_pair();
-    for (int i = 0; i < 3; i++) {
-        grouped_call(&pair, 0);
-        call(&pair, 1, 8);
-    }
-    set_wait(&pair, 1, 2);
-    assert_int_equal(judge(&pair).cause, RECORD_NOT_BEGUN); /* rank 1 makes no list, and has yet to begin call 3 */
-    grouped_call(&pair, 0);
+    record_made_t made;
+    const pair_t pair = make_pair();
     for (int i = 0; i < 2; i++)
+        call(&pair, 0, 8);
+    for (int i = 0; i < 3; i++) {
         call(&pair, 1, 8);
-    set_wait(&pair, 1, 5);
-    assert_int_equal(judge(&pair).cause, RECORD_IN_IT); /* it has ended call 4 */
+        assert_true(record_last(pair.record[1]->slot, &made));
+        atomic_store(&pair.record[1]->slot->wait_id, record_id(&made.sign));
+        assert_int_equal(judge(&pair).cause, i == 0 ? RECORD_NOT_CALLED : RECORD_IN_IT);
+    }
     end_pair(&pair);
 }
 
@@ -478,7 +452,7 @@ int main(void)
         cmocka_unit_test(kinds_have_numbers_of_their_own),
         cmocka_unit_test(what_must_be_equal_is_compared),
         cmocka_unit_test(each_cause_is_told),
-        cmocka_unit_test(who_waits_in_a_list_is_in_all_its_calls),
+        cmocka_unit_test(who_waits_in_a_later_call_has_ended_this),
         cmocka_unit_test(what_is_not_known_is_not_told),
         cmocka_unit_test(a_rank_that_has_left_is_told),
         cmocka_unit_test(a_process_is_seen_to_stop_and_to_end),

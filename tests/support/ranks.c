@@ -40,22 +40,23 @@ double ranks_seconds(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-void ranks_barrier(ranks_t *ranks)
+/* The last one lets the others go on. */
+void ranks_leave(ranks_t *ranks)
 {
     ranks_shared_t *shared = ranks->shared;
-    uint32_t generation = atomic_load(&shared->generation);
     if (atomic_fetch_add(&shared->waiting, 1) + 1 == (uint32_t)ranks->nranks) {
         atomic_store(&shared->waiting, 0);
         atomic_fetch_add(&shared->generation, 1);
-        return;
     }
-    while (atomic_load(&shared->generation) == generation)
-        usleep(20);
 }
 
-void ranks_leave(ranks_t *ranks)
+void ranks_barrier(ranks_t *ranks)
 {
-    atomic_fetch_add(&ranks->shared->waiting, 1);
+    ranks_shared_t *shared = ranks->shared;
+    const uint32_t generation = atomic_load(&shared->generation);
+    ranks_leave(ranks);
+    while (atomic_load(&shared->generation) == generation)
+        usleep(20);
 }
 
 ncclUniqueId ranks_id(ranks_t *ranks)
