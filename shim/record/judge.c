@@ -307,7 +307,9 @@ record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t 
         judged.cause = doubt ? (record_waits_too(waiting, view->slot) ? RECORD_IN_IT : RECORD_UNSEEN)
                              : judge_call(waiting, waiter, view->slot, &judged);
     }
-    if (judged.cause >= RECORD_IN_IT || judged.cause == RECORD_OTHER_CALL)
+    /* A wait that a dead process has published is not a wait any more. */
+    const bool died = judged.cause == RECORD_IN_IT && process == RECORD_GONE && !has_ended(waiting, view->slot);
+    if ((judged.cause >= RECORD_IN_IT || judged.cause == RECORD_OTHER_CALL) && !died)
         return judged;
     if (process == RECORD_GONE)
         judged.cause = RECORD_DEAD;

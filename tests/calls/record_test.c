@@ -341,6 +341,11 @@ static void a_process_is_seen_to_stop_and_to_end(void **state)
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, NULL, 0), child);
     assert_int_equal(judge(&pair).cause, RECORD_DEAD);
+    record_made_t made;
+    call(&pair, 1, 8);
+    assert_true(record_last(pair.record[1]->slot, &made));
+    atomic_store(&pair.record[1]->slot->wait_id, record_id(&made.sign)); /* when it died, it waited in the same call */
+    assert_int_equal(judge(&pair).cause, RECORD_DEAD);
     pair.view.pid = getpid();
     pair.view.start_ticks = 1; /* another process had this pid */
     assert_int_equal(judge(&pair).cause, RECORD_DEAD);
