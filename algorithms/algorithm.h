@@ -182,7 +182,7 @@ typedef struct alg_control {
     uint32_t status; /* kernel -> host: an alg_status_t */
     uint32_t gone;   /* host device, host -> kernel: ranks (bits) from which nothing more comes */
     uint32_t reserved;
-    /* Kernel -> host, by a kernel that has waited for about a millisecond, and then every 0.1 ms: what it waits in. */
+    /* Kernel -> host, by a kernel that has waited for 0.2 ms (over a link), and then every 0.1 ms: what it waits in. */
     uint64_t wait_id;    /* alg_call_t's `id`, or its low bits (alg_limit) */
     uint64_t wait_epoch; /* the word at ALG_EPOCH_OFFSET */
     uint64_t wait_beat;  /* another value each time */

@@ -3,7 +3,7 @@
  * watch.c - the watcher: one thread of the process that looks at its records, and at those of its peers.
  *
  * It makes no CUDA call. What a kernel waits in it reads from the control words, which kernels write once they have
- * waited for about a millisecond, and puts it where peers and `shunt watch` read it. It compares the ranks' calls of
+ * waited for 0.2 ms or longer, and puts it where peers and `shunt watch` read it. It compares the ranks' calls of
  * equal numbers, and reports a call that waits too long. Of several ranks that wait in a call the lowest reports.
  *
  * Its clock stands still while the process is stopped: a debugger that stops all ranks makes no report.
