@@ -7,8 +7,7 @@
  * the slots in rank order -> output. One crossing of the link, (n-1) S bytes out
  * of each rank: time = t0 + (n-1) S / B. It wins while latency dominates: up to
  * 192 KiB on four H200, and 512 KiB on two. With two ranks it moves as many bytes
- * as two-shot, in one crossing, but adds twice as many. So it wins again from 1 to
- * 1.5 MiB alone, where twice the blocks share that work.
+ * as two-shot, in one crossing, but adds twice as many.
  *
  * The data itself shows that it arrived (slots.h), so there is no flag and no
  * barrier. In place needs no copy: a lane sends its own value before it writes
