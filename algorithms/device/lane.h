@@ -19,6 +19,8 @@
  *                       only its arguments. `held`, all values that it has computed from them or'ed together,
  *                       keeps that arithmetic before the wait, where it costs no time. `early`: from here on the
  *                       stream's next kernel may be placed, if it begins with the same wait
+ *   lane_keep           before lane_begin, by all lanes of a warp: keeps an address, which differs from lane to
+ *                       lane, in registers, so that it is not computed behind a wait
  *   lane_load, lane_store      16 bytes of the caller's buffers: plain; stored lines leave the cache first
  *   lane_load_if        lane_load without a branch, so that it is in flight beside earlier loads: if not `wanted`,
  *                       it loads from the address `dummy`
@@ -33,7 +35,7 @@
  *   lane_fence          what this lane stored, and what lanes stored that it has met in lane_sync or lane_warp_sync
  *                       since, is visible to a rank that sees a flag which this lane raises later
  *   lane_raise          a flag in a peer's scratch. Data that it announces needs lane_fence before it, unless an
- *                       earlier kernel stored it
+ *                       earlier kernel stored it in this device's memory
  *   lane_flag           read a flag; the data that it guards is visible afterwards
  *   lane_post           16 bytes into own scratch in the host's memory; they arrive whole, and before flags that
  *                       this lane raises after a lane_fence; nothing else orders two posts

@@ -71,12 +71,13 @@ template <mark_t MARK, int N> struct slots {
         return s;
     }
 
-    /* For lane_begin. With two ranks without the addresses of escape words, which are rare: they need the registers. */
+    /* For lane_begin. Kernels of two ranks need the registers that the addresses of escape words, which are rare, would
+     * take. */
     LANE_FN uint64_t held()
     {
-        uint64_t all = 0;
         if (N == 2)
             return (uintptr_t)from | (uintptr_t)to[1];
+        uint64_t all = 0;
         each([&all](uint8_t *&p) { all |= (uintptr_t)p; });
         return all;
     }

@@ -28,6 +28,7 @@ template <bool ROOTED, bool SHORT> struct push_copy : push_limits<push_copy<ROOT
         uint64_t bytes; /* of a block */
         uint32_t vectors, first;
 
+        /* Bytes from these addresses to vector v of a block. */
         LANE_FN uint64_t place(uint32_t v) const
         {
             return (uint64_t)(KEPT ? v - first : v) * VEC;
