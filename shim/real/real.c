@@ -267,7 +267,12 @@ static bool real_search(void)
 /* A fork waits until no other thread is loading: the child would find a held lock and a half-loaded library. */
 static void real_before_fork(void)
 {
+    static bool looked;
     pthread_mutex_lock(&real_lock);
+    if (!looked && real.handle) {
+        looked = true;
+        shim_child_find(real.path, real_map(real.handle));
+    }
 }
 
 static void real_after_fork(void)
@@ -279,6 +284,7 @@ static void real_after_fork(void)
 static void real_in_child(void)
 {
     real_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+    shim_child_begins();
 }
 
 static void real_watch_forks(void)

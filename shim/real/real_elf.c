@@ -6,7 +6,7 @@
  * would forward to itself. So the header is checked first, within bounds, with pread rather than mmap: a file that
  * shrinks meanwhile gives a short read, not a signal.
  *
- * The names of a library are searched in its dynamic string table alone. It holds defined and imported names, and no
+ * Whether a library is NCCL is searched in its dynamic string table alone. It holds defined and imported names, and no
  * real NCCL imports shunt_version.
  */
 #define _GNU_SOURCE
@@ -34,7 +34,8 @@
 enum {
     ELF_MAX_HEADERS = 256,     /* program headers; linkers write about ten */
     ELF_MAX_DYNAMIC = 4096,    /* entries of the dynamic section; about forty */
-    ELF_MAX_STRINGS = 64 << 20 /* bytes of the dynamic string table; NCCL's has 7 KB */
+    ELF_MAX_SECTIONS = 4096,   /* some forty */
+    ELF_MAX_STRINGS = 64 << 20 /* bytes of a string table; NCCL's dynamic one has 7 KB, the other one 2 MB */
 };
 
 typedef struct elf_file {
@@ -193,6 +194,64 @@ static char *elf_strings_of(const char *path, size_t *bytes)
     char *strings = elf_open(&file, path) ? NULL : elf_strings(&file, bytes);
     elf_close(&file);
     return strings;
+}
+
+/* The section headers, malloc'd, or NULL. */
+static ElfW(Shdr) * elf_sections(const elf_file_t *file, size_t *count)
+{
+    ElfW(Ehdr) elf;
+    if (!elf_read(file, 0, &elf, sizeof elf) || elf.e_shentsize != sizeof(ElfW(Shdr)) || elf.e_shnum > ELF_MAX_SECTIONS)
+        return NULL;
+    *count = elf.e_shnum;
+    ElfW(Shdr) *section = malloc((*count + 1) * sizeof *section);
+    if (section && !elf_read(file, elf.e_shoff, section, *count * sizeof *section)) {
+        free(section);
+        return NULL;
+    }
+    return section;
+}
+
+/* Of one symbol table and its names. */
+static bool elf_find_in(const elf_file_t *file, const ElfW(Shdr) * table, const ElfW(Shdr) * names, const char *name,
+                        uint64_t bytes, uint64_t *address)
+{
+    const size_t length = strlen(name) + 1;
+    ElfW(Sym) symbol[256];
+    bool found = false;
+    if (names->sh_size == 0 || names->sh_size > ELF_MAX_STRINGS)
+        return false;
+    char *text = malloc(names->sh_size);
+    if (text && elf_read(file, names->sh_offset, text, names->sh_size)) {
+        const uint64_t end = table->sh_size / sizeof *symbol;
+        for (uint64_t at = 0, some; at < end && !found; at += some) {
+            some = end - at < 256 ? end - at : 256;
+            if (!elf_read(file, table->sh_offset + at * sizeof *symbol, symbol, some * sizeof *symbol))
+                break;
+            for (uint64_t i = 0; i < some && !found; i++) {
+                const ElfW(Sym) *s = &symbol[i];
+                found = s->st_shndx != SHN_UNDEF && s->st_size == bytes && s->st_name <= names->sh_size &&
+                        length <= names->sh_size - s->st_name && memcmp(text + s->st_name, name, length) == 0;
+                if (found)
+                    *address = s->st_value;
+            }
+        }
+    }
+    free(text);
+    return found;
+}
+
+bool shim_elf_find(const char *path, const char *name, uint64_t bytes, uint64_t *address)
+{
+    elf_file_t file;
+    size_t count = 0;
+    bool found = false;
+    ElfW(Shdr) *section = elf_open(&file, path) ? NULL : elf_sections(&file, &count);
+    for (size_t i = 0; section && i < count && !found; i++)
+        if (section[i].sh_type == SHT_SYMTAB && section[i].sh_link < count)
+            found = elf_find_in(&file, &section[i], &section[section[i].sh_link], name, bytes, address);
+    free(section);
+    elf_close(&file);
+    return found;
 }
 
 static bool elf_is_public(const char *name, size_t length)

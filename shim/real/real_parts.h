@@ -9,6 +9,7 @@
 #include <link.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Folders that may hold a libnccl.so.2, the likeliest first, none twice; real_find.c. For a process that runs the
  * program `executed` (an absolute path), or this process if NULL. */
@@ -27,6 +28,14 @@ bool shim_elf_check(const char *path, char *why, size_t capacity);
 /* Whether an NCCL has a function that our library at `own` lacks; `name` gets one of them. False if a file is
  * missing or `own` is not Shunt. */
 bool shim_elf_unknown(const char *path, const char *own, char *name, size_t capacity);
+
+/* The address in the file of the symbol `name` of `bytes` bytes, local ones included; false if there is none. */
+bool shim_elf_find(const char *path, const char *name, uint64_t bytes, uint64_t *address);
+
+/* real_child.c: find what a forked child needs, in the process that forks, once the library is loaded; then, in each
+ * child, keep it from its parent's threads. The second is safe where only async-signal-safe functions are. */
+void shim_child_find(const char *path, const struct link_map *library);
+void shim_child_begins(void);
 
 /* Make a loaded library's calls to its own nccl* and pnccl* functions end in the library; real_slots.c. False if
  * memory could not be made writable; some of these calls then reach Shunt. */

@@ -9,7 +9,9 @@
 #include "fake_nccl.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #ifndef FAKE_VERSION
 #define FAKE_VERSION FAKE_VERSION_CODE
@@ -85,6 +87,22 @@ void *fake_address_in_data(void)
 {
     static void *volatile function[] = {ncclGetLastError};
     return function[0];
+}
+
+/* By NCCL's name for it. */
+static int ras_pipe[2] __asm__("_ZL19rasNotificationPipe") = {-1, -1};
+
+static void end_ras(void)
+{
+    ssize_t written = write(ras_pipe[1], "end", 3);
+    (void)written;
+}
+
+int fake_ras_starts(void)
+{
+    if (pipe(ras_pipe) != 0 || atexit(end_ras) != 0)
+        return -1;
+    return ras_pipe[0];
 }
 
 int ncclDevCommCreate(FAKE_MANY_PARAMETERS)

@@ -39,4 +39,7 @@ int pncclNewest(void *buffer);
 void *fake_address_in_code(void);
 void *fake_address_in_data(void);
 
+/* Likewise: make the pipe of NCCL's RAS thread, and an exit handler that writes to it. The end for reading, or -1. */
+int fake_ras_starts(void);
+
 #endif

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -389,6 +390,41 @@ static void test_search(void **state)
         assert_int_equal(child_run(scenarios[i], NULL, log_text, sizeof log_text), 0);
 }
 
+/* ---- Forked children ------------------------------------------------------------------------ */
+
+/* Bytes that the exit of a child, and that of a child's child, write into the pipe of the parent's RAS thread. */
+static int scenario_children(void *path)
+{
+    char bytes[16];
+    void *comm = NULL;
+    unique_id_t id = {{0}};
+    int status = -1;
+    child_settings("cuda", path);
+    CHILD_CHECK(ncclCommInitRank(&comm, 2, id, 0) == 4);
+    void *fake = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    int (*starts)(void) = fake ? (int (*)(void))dlsym(fake, "fake_ras_starts") : NULL;
+    CHILD_CHECK(starts != NULL);
+    for (int early = 1; early >= 0; early--) { /* before there is a pipe, and with one */
+        const int end = early ? -1 : starts();
+        pid_t child = fork();
+        if (child == 0) {
+            if (!early && fork() == 0)
+                exit(0);
+            wait(NULL);
+            exit(0);
+        }
+        CHILD_CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+        CHILD_CHECK(early || (fcntl(end, F_SETFL, O_NONBLOCK) == 0 && read(end, bytes, sizeof bytes) < 0));
+    }
+    return 0;
+}
+
+static void test_children(void **state)
+{
+    (void)state;
+    assert_int_equal(child_run(scenario_children, ABI_FAKE, log_text, sizeof log_text), 0);
+}
+
 /* ---- Two of them -------------------------------------------------------------------------- */
 
 static int scenario_two_copies(void *second)
@@ -439,7 +475,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fake_slots), cmocka_unit_test(test_installed), cmocka_unit_test(test_self),
         cmocka_unit_test(test_no_library), cmocka_unit_test(test_one_error), cmocka_unit_test(test_wrong_library),
-        cmocka_unit_test(test_cut_short),  cmocka_unit_test(test_search),    cmocka_unit_test(test_two_copies),
+        cmocka_unit_test(test_cut_short),  cmocka_unit_test(test_search),    cmocka_unit_test(test_children),
+        cmocka_unit_test(test_two_copies),
     };
     return cmocka_run_group_tests(tests, make_work, remove_work);
 }
