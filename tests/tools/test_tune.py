@@ -235,7 +235,56 @@ def tune_first():
         table.write_text(table.read_text().replace("host-2, nccl 0", "host-2, nccl 22809"))
         assert "was measured with another NCCL" in first_run(folder, *PROGRAM, SHUNT_DEBUG="info")
         if first_table(folder, first_run(*nothing)):
-            assert "# measured: host-2, nccl 22809\n# measured: host-2, nccl 0\n" in table.read_text()
+            lines = ["# measured: host-2, nccl 22809\n", "# measured: host-2, nccl 0\n"]
+            assert "".join(lines) in table.read_text()
+            table.write_text(table.read_text().replace("".join(lines), "".join(reversed(lines))))
+            first_run(folder, *PROGRAM)
+            assert "wanted" not in first_files(folder), first_files(folder)
+
+
+def children(process):
+    return [int(child) for child in pathlib.Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def gone(processes):
+    """Whether they end within some seconds; dead ones that nobody has waited for count as gone."""
+    def lives(process):
+        try:
+            return pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+        except OSError:
+            return False
+    end = time.monotonic() + 20
+    while any(map(lives, processes)) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not any(map(lives, processes))
+
+
+def tune_first_ends():
+    """Whenever it is killed, all its processes end, and no half table stays. One that hangs is ended in time."""
+    with tempfile.TemporaryDirectory() as folder:
+        nothing = (folder, "run", "--", "true")
+        first_run(folder, *PROGRAM)
+        for seconds in (0.01, 0.3, 1.0):
+            killed = first_start(*nothing)
+            assert MEASURING in killed.stderr.readline()
+            time.sleep(seconds)
+            keeper = children(killed.pid)
+            measuring = children(keeper[0])
+            ranks = children(measuring[0])
+            killed.kill()
+            killed.communicate(timeout=LIMIT)
+            assert gone(keeper + measuring + ranks) and first_files(folder) == ["wanted"], first_files(folder)
+        start = time.monotonic()
+        stuck = first_start(*nothing)
+        assert MEASURING in stuck.stderr.readline()
+        measuring = children(children(stuck.pid)[0])
+        time.sleep(0.2)
+        ranks = children(measuring[0])
+        os.kill(measuring[0], signal.SIGSTOP)
+        error = stuck.communicate(timeout=LIMIT)[1]
+        assert stuck.returncode == 0 and len(error.splitlines()) == 1 and "took too long" in error, error
+        assert gone(measuring + ranks) and first_files(folder) == ["wanted"], first_files(folder)
+        print(f"one that hangs: {time.monotonic() - start:.1f} s")
 
 
 def tune_first_fails():
@@ -370,5 +419,5 @@ def tune_usage():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (tables, tune, tune_collectives, tune_check, tune_first,
-                                      tune_first_fails, tune_stops, tune_unwritable, tune_diff, tune_plot, tune_usage)}[sys.argv[4]]()
+    {case.__name__: case for case in (tables, tune, tune_collectives, tune_check, tune_first, tune_first_ends, tune_first_fails,
+                                      tune_stops, tune_unwritable, tune_diff, tune_plot, tune_usage)}[sys.argv[4]]()

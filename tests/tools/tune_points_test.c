@@ -133,7 +133,7 @@ static void versions(void **state)
     (void)state;
     static const tune_options_t options = {.line = "a test"};
     static const uint32_t measured[] = {22809, 22907, 22809, 22907, 23000};
-    static const uint32_t lines[] = {1, 2, 2, 2, 3};
+    static const uint32_t lines[] = {1, 3, 3, 3, 4}; /* with the other one of this test */
     const sel_measured_t link = {0};
     const sel_host_measured_t host = {0};
     tune_points_t points;
@@ -147,7 +147,19 @@ static void versions(void **state)
         assert_true(tune_rows_read(path, false, &rows));
         assert_int_equal(rows.measured, lines[i]);
         assert_int_equal(nccl_of(&rows, "c-2"), measured[i]);
+        const uint32_t whole = rows.count;
         free(rows.row);
+        /* Another NCCL's rows for sizes that were not measured again are gone, the same one's stay. */
+        assert_true(tune_table_write(path, &options, &machine, &link, &host, result, 1));
+        assert_true(tune_rows_read(path, false, &rows));
+        assert_true(rows.count >= whole && whole > 1);
+        free(rows.row);
+        const bench_machine_t another = {.nccl_version = 1};
+        assert_true(tune_table_write(path, &options, &another, &link, &host, result, 1));
+        assert_true(tune_rows_read(path, false, &rows));
+        assert_int_equal(rows.count, 1);
+        free(rows.row);
+        assert_true(tune_table_write(path, &options, &machine, &link, &host, result, count));
     }
     for (uint32_t i = 0; i < 3 * SEL_FILE_CLASSES; i++) { /* more classes than there is room for */
         const bench_machine_t machine = {.nccl_version = 22809};

@@ -283,20 +283,20 @@ static int by_case(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-bool tune_quick(tune_options_t *options, bench_machine_t *machine, char path[PATH_MAX])
+uint32_t tune_quick(tune_options_t *options, bench_machine_t *machine, char path[PATH_MAX])
 {
     static tune_result_t result[ALG_COLLECTIVE_COUNT * TUNE_MOST_POINTS];
     tuning_t tuning = {.options = options, .machine = machine, .result = result};
     tool_progress_open(&tuning.progress, 0);
     if (!can_write_table(&tuning) || !run_family(&tuning, options->ranks)) {
-        return false;
+        return 0;
     }
     if (tuning.results == 0) {
         fprintf(stderr, "shunt tune: the time ran out before the first size\n");
-        return false;
+        return 0;
     }
     qsort(result, tuning.results, sizeof result[0], by_case);
-    return write_table(&tuning, path);
+    return write_table(&tuning, path) ? tuning.results : 0;
 }
 
 static int conclude(const tuning_t *tuning, bool done, const char *path)

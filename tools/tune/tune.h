@@ -10,7 +10,7 @@
  *   tune_points.c   the sizes of such a quick run
  *   tune_rank.c     one rank: the candidates of a case, heats, the winner
  *   tune_beside.c   --beside: candidates beside matrix products
- *   tune_choice.c   --beside: the choice by two prices
+ *   tune_choice.c   the gain that a choice needs; --beside: the choice by two prices
  *   tune_table.c    from results to the rows of a table, and into the file
  *   tune_times.c    the times themselves, beside the table
  *   tune_file.c     how both are written
@@ -88,9 +88,9 @@ typedef struct tune_options {
 /* TOOL_OK, or TOOL_USAGE after a message on stderr. */
 int tune_options_parse(tune_options_t *options, int argc, char **argv);
 extern const char tune_help[];
-/* One family by `options`, whose `quick` is set, into the machine's table, and that table's path. False, after a
- * message, if there is none. */
-bool tune_quick(tune_options_t *options, bench_machine_t *machine, char path[PATH_MAX]);
+/* One family by `options`, whose `quick` is set, into the machine's table, and that table's path. The number of
+ * measured sizes; 0, after a message, if there is no table. */
+uint32_t tune_quick(tune_options_t *options, bench_machine_t *machine, char path[PATH_MAX]);
 /* Fill in options that depend on the machine; returns as above, or TOOL_FAILED. */
 int tune_settle(tune_options_t *options, const bench_machine_t *machine);
 
@@ -140,6 +140,15 @@ void tune_points_add(tune_points_t *points, uint64_t bytes, const char *choice);
 /* The next type to measure, from `type` on; collectives that only move data need one type. bench_type_count: no
  * more. */
 uint32_t tune_next_type(const tune_options_t *options, alg_collective_t collective, uint32_t type);
+
+/* The gain that a choice needs; also, the middle half of its times must lie below the other's. Less is noise. Below 1:
+ * it may lose by so much. */
+typedef struct tune_leads {
+    double over_nccl, over_builtin; /* of a candidate */
+    double nccl_over_builtin;       /* where the built-in choice is ours */
+} tune_leads_t;
+/* `guessed`: no built-in row decides, but the model. Pure. */
+tune_leads_t tune_leads(bool quick, bool captured, bool guessed);
 
 /* The most that a choice may cost alone if it gains beside products. */
 #define TUNE_MOST_COST 1.03

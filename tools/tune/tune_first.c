@@ -12,6 +12,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +40,7 @@ typedef struct work {
     bool unfit;           /* the note is not of these GPUs */
     char why[1024];       /* not measured */
     char table[PATH_MAX]; /* written */
+    uint32_t sizes;       /* in it */
     double start;
     int tell; /* the stderr of `shunt run` */
 } work_t;
@@ -123,6 +125,14 @@ static bool suits(work_t *work)
     return why == NULL;
 }
 
+/* srun and mpirun bind a rank to few processors, which its ranks here would share. */
+static void use_all_processors(void)
+{
+    cpu_set_t all;
+    memset(&all, 0xff, sizeof all);
+    (void)sched_setaffinity(0, sizeof all, &all); /* those that this job may not have stay out */
+}
+
 static bool measure(work_t *work)
 {
     static tune_options_t options;
@@ -130,6 +140,7 @@ static bool measure(work_t *work)
     char *argv[] = {line, NULL}, path[PATH_MAX + 64];
     const tune_note_t *note = &work->note;
     path_of_table(work, path);
+    use_all_processors();
     if (!tune_file_try(path) || tune_options_parse(&options, 1, argv) != TOOL_OK ||
         !bench_look("run", &work->machine) || !suits(work)) {
         return false;
@@ -144,7 +155,8 @@ static bool measure(work_t *work)
     dprintf(work->tell, "shunt run: measuring %u GPUs once, %.0f s at most (--no-tune: not)\n", note->ranks,
             limit_of(note) + END_SECONDS);
     options.limit_s = limit_of(note) - (now() - work->start);
-    return tune_quick(&options, &work->machine, work->table);
+    work->sizes = tune_quick(&options, &work->machine, work->table);
+    return work->sizes > 0;
 }
 
 /* Fork, and end the child if its parent ends; true in the child. */
@@ -163,6 +175,19 @@ static bool fork_below(pid_t *child)
     return true;
 }
 
+/* End the child that measures, and wait a second for its ranks, which end with it: they hold memory of the GPUs. */
+static void end_all(pid_t child)
+{
+    kill(child, SIGKILL);
+    for (int waited = 0; waited < 1000; waited += STEP_MS) {
+        const pid_t got = waitpid(-1, NULL, WNOHANG);
+        if (got < 0 && errno == ECHILD) {
+            return;
+        }
+        usleep(got == 0 ? STEP_MS * 1000 : 0);
+    }
+}
+
 /* Wait for the child that measures, until its time is over and it had some to end its ranks. */
 static bool wait_for(pid_t child, const work_t *work)
 {
@@ -171,8 +196,7 @@ static bool wait_for(pid_t child, const work_t *work)
     pid_t got;
     while ((got = waitpid(child, &status, WNOHANG)) == 0 || (got < 0 && errno == EINTR)) {
         if (now() > end) {
-            kill(child, SIGKILL);
-            (void)waitpid(child, NULL, 0);
+            end_all(child);
             return false;
         }
         usleep(STEP_MS * 1000);
@@ -201,8 +225,12 @@ static void find_reason(int captured, work_t *work)
 static void conclude(work_t *work, int note, int captured, bool done)
 {
     if (done) {
-        dprintf(work->tell, "shunt run: measured in %.1f s; the table is %s\n", now() - work->start, work->table);
-        (void)unlink(work->note.path);
+        dprintf(work->tell, "shunt run: %u sizes measured in %.1f s; the table is %s\n", work->sizes,
+                now() - work->start, work->table);
+        /* Other GPUs of this machine may have another class: a program there would ask again and again. */
+        if (is_measured(work) || !tune_note_fail(note)) {
+            (void)unlink(work->note.path);
+        }
         return;
     }
     find_reason(captured, work);
@@ -247,7 +275,8 @@ static void keep(void)
         return;
     }
     work->tell = tell;
-    signal(SIGCHLD, SIG_DFL); /* ignored by some parents, which loses the exit status */
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* ranks, when their parent has died */
+    signal(SIGCHLD, SIG_DFL);         /* ignored by some parents, which loses the exit status */
     if (bench_apart("run", "looking for a note", ask_folder, work) && tune_note_find(work->folder, &work->note)) {
         follow_note(work, captured);
     }

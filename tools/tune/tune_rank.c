@@ -23,13 +23,6 @@ enum {
 #define RUN_SECONDS 1e-3 /* of the real NCCL's, about */
 #define QUICK_SECONDS 4e-4
 
-/* The gain that a candidate needs; also, the middle half of its times must lie below the other's. Less is noise, and
- * the choice stays as without a table. */
-#define LEAD 1.02
-#define QUICK_LEAD 1.03
-#define QUICK_BUILTIN_LEAD 1.10
-/* The speed of short eager calls depends on the processor, which drifts by this much within minutes. */
-#define EAGER_LEAD 1.10
 /* Among equals, prefer the winner of the size before: fewer rows. */
 #define SAME_SPEED 1.015
 
@@ -337,22 +330,17 @@ static bool clearly_faster(const tuner_t *tuner, const entrant_t *entrant, const
     return entrant->median * lead < other->median && quartile(tuner, entrant, 3) < quartile(tuner, other, 1);
 }
 
-/* A candidate that is clearly better than NCCL and the built-in choice, else the better of these. Of few rounds ours
- * needs a lead over NCCL; built-in rows, which know more sizes, yield to a clear gain alone. */
+/* A candidate that is clearly better than NCCL and the built-in choice, else the better of these. */
 static const entrant_t *choose(const tuner_t *tuner, bool captured)
 {
-    const bool quick = tuner->options->quick;
-    const double lead = quick ? QUICK_LEAD : captured ? LEAD : EAGER_LEAD;
     const entrant_t *builtin = &tuner->entrant[0];
     const bool forwards = tuner->rank.sides == 1 || strcmp(builtin->name, "nccl") == 0;
     const entrant_t *nccl = tuner->rank.sides == 2 ? &tuner->entrant[1] : builtin;
     const entrant_t *candidate = best_candidate(tuner);
-    const bool known = quick && !builtin->guessed;
-    const double builtin_lead = known && !forwards ? QUICK_BUILTIN_LEAD : lead;
-    const double nccl_time = !quick ? nccl->median : known ? nccl->median * QUICK_LEAD : nccl->median / QUICK_LEAD;
-    const entrant_t *better = !forwards && nccl_time < builtin->median ? nccl : builtin;
-    return candidate != NULL && clearly_faster(tuner, candidate, builtin, builtin_lead) &&
-                   clearly_faster(tuner, candidate, nccl, lead)
+    const tune_leads_t leads = tune_leads(tuner->options->quick, captured, builtin->guessed);
+    const entrant_t *better = !forwards && nccl->median * leads.nccl_over_builtin < builtin->median ? nccl : builtin;
+    return candidate != NULL && clearly_faster(tuner, candidate, builtin, leads.over_builtin) &&
+                   clearly_faster(tuner, candidate, nccl, leads.over_nccl)
                ? candidate
                : better;
 }

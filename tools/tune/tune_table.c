@@ -312,6 +312,33 @@ static bool write_rows(FILE *file, const tune_options_t *options, const bench_ma
     return fflush(file) == 0 && ferror(file) == 0;
 }
 
+/* With which NCCL the rows of a class were measured; false: unknown. */
+static bool find_nccl(const tune_rows_t *rows, const char *class_name, uint32_t *nccl)
+{
+    for (uint32_t i = rows->measured; i-- > 0;) {
+        if (strcmp(rows->of[i].class_name, class_name) == 0) {
+            *nccl = rows->of[i].nccl;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A class is measured with one NCCL: what another one's rows say of further sizes would count as this one's. */
+static void drop_another_nccls(const char *class_name, uint32_t nccl, tune_rows_t *rows)
+{
+    uint32_t last, kept = 0;
+    if (!find_nccl(rows, class_name, &last) || last == nccl) {
+        return;
+    }
+    for (uint32_t i = 0; i < rows->count; i++) {
+        if (strcmp(rows->row[i].class_name, class_name) != 0) {
+            rows->row[kept++] = rows->row[i];
+        }
+    }
+    rows->count = kept;
+}
+
 /* Note that a class was measured: the last line of several for it says with which NCCL. The oldest is forgotten. */
 static void note_class(const char *class_name, uint32_t nccl, tune_rows_t *rows)
 {
@@ -364,6 +391,7 @@ bool tune_table_write(const char *path, const tune_options_t *options, const ben
     }
     for (uint32_t done = 0; done < count;) {
         const group_t group = next_group(results + done, count - done);
+        drop_another_nccls(group.result->class_name, (uint32_t)machine->nccl_version, &rows);
         cut(&group, &rows);
         add(&group, source, &rows);
         note_class(group.result->class_name, (uint32_t)machine->nccl_version, &rows);
