@@ -294,6 +294,11 @@ def tune_first_fails():
         for variables in ({"SHUNT_TUNE": "0"}, {"SHUNT_TUNE": "auto"}, {"SHUNT_ALGO": "oneshot"}):
             expect(shunt(*PROGRAM, **{"SHUNT_CACHE_DIR": folder, "SHUNT_TUNE": "1", **variables}), 0)
             assert first_files(folder) == [], (variables, first_files(folder))
+        # The ranks of `shunt tune` have SHUNT_ALGO=builtin, whatever their parent has read, and so leave none.
+        expect(shunt("tune", "-g", "2", "-b", "1K", "-e", "1K", "--collective", "allreduce", SHUNT_CACHE_DIR=folder,
+                     SHUNT_TUNE="1"), 0)
+        assert first_files(folder) == ["table"], first_files(folder)
+        pathlib.Path(folder, NAME).unlink()
         # Turned off.
         first_run(folder, *PROGRAM)
         assert first_run(folder, "run", "--no-tune", "--", "sh", "-c", "echo $SHUNT_TUNE$SHUNT_RUN", output="0\n") == ""

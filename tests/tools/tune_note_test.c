@@ -153,6 +153,28 @@ static void obstacles(void **state)
     assert_true(unfit);
 }
 
+static void a_programs_variables_are_forgotten(void **state)
+{
+    (void)state;
+    static const char *const program[] = {"SHUNT_ALGO", "SHUNT_STATS",  "SHUNT_RUN",  "SHUNT_MAX_CTAS", "NCCL_ALGO",
+                                          "NCCL_PROTO", "NCCL_COMM_ID", "NCCL_DEBUG", "NCCL_MAX_CTAS"};
+    static const char *const machine[] = {"SHUNT_CACHE_DIR",    "SHUNT_NCCL_PATH",   "NCCL_P2P_DISABLE",
+                                          "NCCL_SOCKET_IFNAME", "NCCL_CUMEM_ENABLE", "LD_LIBRARY_PATH"};
+    for (size_t i = 0; i < sizeof program / sizeof program[0]; i++) {
+        setenv(program[i], "1", 1);
+    }
+    for (size_t i = 0; i < sizeof machine / sizeof machine[0]; i++) {
+        setenv(machine[i], "1", 1);
+    }
+    tool_forget_variables();
+    for (size_t i = 0; i < sizeof program / sizeof program[0]; i++) {
+        assert_null(getenv(program[i]));
+    }
+    for (size_t i = 0; i < sizeof machine / sizeof machine[0]; i++) {
+        assert_string_equal(getenv(machine[i]), "1");
+    }
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -169,10 +191,9 @@ static int remove_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_most_ranks_that_are_visible),
-        cmocka_unit_test(wrong_notes),
-        cmocka_unit_test(a_failure_counts_for_an_hour),
-        cmocka_unit_test(obstacles),
+        cmocka_unit_test(the_most_ranks_that_are_visible),    cmocka_unit_test(wrong_notes),
+        cmocka_unit_test(a_failure_counts_for_an_hour),       cmocka_unit_test(obstacles),
+        cmocka_unit_test(a_programs_variables_are_forgotten),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
