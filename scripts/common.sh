@@ -2,6 +2,9 @@
 # shellcheck shell=bash
 # common.sh - functions of the scripts in this folder; sourced, with the project's root as working directory.
 
+# What is tested and measured has the built-in choice, or a table that it asked for.
+export SHUNT_TUNE="${SHUNT_TUNE:-0}"
+
 say() {
     printf '%s: %s\n' "$(basename "$0")" "$*" >&2
 }

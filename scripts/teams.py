@@ -185,7 +185,7 @@ def settle(options):
     if importlib.util.find_spec("torch") is None:
         print(f"SKIP: {sys.executable} has no torch")
         sys.exit(SKIPPED)
-    return [command(options.shunt), "run", "--"]
+    return [command(options.shunt), "run", "--no-tune", "--"]
 
 
 def parser(description, rounds):

@@ -66,10 +66,12 @@ static link_rate_t pcie_rate(const sel_topology_t *topology)
 
 /* Copies out of one GPU over one NVLink: 390 GB/s by 18 links were measured on sm_90
  * (selector/measured/stores-h200.csv). sm_80's links have the same nominal rate, sm_100's twice that (NVIDIA's data
- * sheets). */
+ * sheets): the real NCCL may reach that, our stores have not been seen to. */
+#define LANE 21.67e3
+#define LANE_100 43.3e3
 static double rate_of_lane(const sel_topology_t *topology)
 {
-    return topology->arch >= 100 ? 43.3e3 : 21.67e3;
+    return topology->arch >= 100 ? LANE_100 : LANE;
 }
 
 /* NVLinks of a GPU if they are not known: those of HGX boards (data sheets). */
@@ -89,7 +91,7 @@ static double part_of_blocks(const sel_topology_t *topology)
 static link_rate_t rate_of(const sel_topology_t *topology)
 {
     const double lane = rate_of_lane(topology), whole = lane * lanes_of_gpu(topology);
-    const double slow = part_of_blocks(topology);
+    const double slow = part_of_blocks(topology) * LANE / lane;
     if (topology->arch < 80 || topology->memory != ALG_MEMORY_PEER)
         return (link_rate_t){0, 0};
     if (topology->measured.bytes_per_us)

@@ -29,7 +29,8 @@ uint32_t sel_kind(alg_type_t type);
  * alg_collective_blocks. */
 enum {
     SEL_POLICY_BYTES = 256,
-    SEL_TUNED_ROWS = 96, /* of a tuned table for one number of ranks; more are left out */
+    SEL_TUNED_ROWS = 96,      /* of a tuned table for one number of ranks; more are left out */
+    SEL_MEASURED_CLASSES = 4, /* of one number of ranks; more are forgotten, and measured again */
     SEL_MOST_BLOCKS = 1024,
     SEL_MOST_THREADS = 1024, /* what the kernels are built for */
     SEL_NCCL = UINT8_MAX     /* instead of an algorithm: the real NCCL */
@@ -51,6 +52,9 @@ typedef struct sel_tuned {
     uint64_t machine; /* fingerprint of the one it was measured on */
     uint32_t forced;  /* use it on any machine */
     uint32_t rows;
+    uint32_t measured[SEL_MEASURED_CLASSES]; /* sel_class_hash of each class that it says was measured; 0: no more */
+    uint32_t old;                            /* bit i: measured[i], last with another NCCL than this one */
+    uint32_t known;                          /* bit i: measured[i], once with this NCCL */
     sel_measured_t link;
     sel_host_measured_t host;
     sel_tuned_row_t row[SEL_TUNED_ROWS]; /* later ones win */
@@ -142,6 +146,14 @@ bool sel_policy_check(const char *policy, char *fault, size_t fault_bytes);
 void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_settings_t *settings);
 /* For a plan of ALG_MEMORY_PEER: whether the host's memory would serve this communicator better. Only over PCIe. */
 bool sel_plan_prefers_host(const sel_plan_t *plan);
+typedef enum sel_measurement {
+    SEL_NOT_MEASURED,
+    SEL_MEASURED_OTHER,   /* with another version of NCCL */
+    SEL_MEASURED_EARLIER, /* with this one, and later with another */
+    SEL_MEASURED
+} sel_measurement_t;
+/* Whether the tuned table has measured this class. */
+sel_measurement_t sel_plan_measurement(const sel_plan_t *plan);
 /* Whether the plan takes any call, or may be replaced by one that does: SHUNT_ALGO is set. */
 bool sel_plan_serves(const sel_plan_t *plan);
 /* Row `index` of a collective and kind of type, in order of size; false past the end. */

@@ -34,6 +34,7 @@ typedef struct sources {
     alg_collective_t collective;
     const sel_tuned_row_t *tuned[SEL_TUNED_ROWS];
     uint32_t tuned_rows;
+    bool old; /* the tuned rows */
     const sel_built_in_t *built_in[SEL_BUILT_IN_MOST];
     uint32_t built_in_rows;
 } sources_t;
@@ -134,11 +135,41 @@ static bool from_policy(const sources_t *sources, const policy_item_t *item, uin
     return true;
 }
 
+sel_measurement_t sel_plan_measurement(const sel_plan_t *plan)
+{
+    const sel_tuned_t *tuned = &plan->settings.tuned;
+    char name[SEL_CLASS_BYTES];
+    sel_topology_class(&plan->topology, name);
+    const uint32_t hash = sel_class_hash(name);
+    if (!sel_tuned_is_ours(plan))
+        return SEL_NOT_MEASURED;
+    for (uint32_t i = 0; i < SEL_MEASURED_CLASSES; i++) {
+        if (tuned->measured[i] == hash)
+            return !(tuned->old >> i & 1)  ? SEL_MEASURED
+                   : tuned->known >> i & 1 ? SEL_MEASURED_EARLIER
+                                           : SEL_MEASURED_OTHER;
+    }
+    for (uint32_t i = 0; i < tuned->rows && i < SEL_TUNED_ROWS; i++) {
+        if (tuned->row[i].class_hash == hash)
+            return SEL_MEASURED; /* an earlier version does not say more */
+    }
+    return SEL_NOT_MEASURED;
+}
+
+/* A row of ours that was measured with another NCCL applies only where the model sees its larger lead, too. */
+static bool holds(const sources_t *sources, const sel_tuned_row_t *row, uint64_t bytes)
+{
+    const sel_plan_t *plan = sources->plan;
+    return !sources->old || row->algorithm == SEL_NCCL ||
+           sel_cost_choose(&plan->topology, &plan->map, sources->collective, bytes).algorithm;
+}
+
 static bool from_tuned(const sources_t *sources, uint32_t kind, uint64_t bytes, sel_rule_t *rule)
 {
     for (uint32_t i = sources->tuned_rows; i-- > 0;) {
         const sel_tuned_row_t *row = sources->tuned[i];
-        if (bytes < row->from_bytes || bytes > row->to_bytes || !(row->kinds >> kind & 1))
+        if (bytes < row->from_bytes || bytes > row->to_bytes || !(row->kinds >> kind & 1) ||
+            !holds(sources, row, bytes))
             continue;
         rule->algorithm = row->algorithm == SEL_NCCL ? NULL : alg_registry[row->algorithm];
         rule->blocks = row->blocks;
@@ -291,7 +322,7 @@ static void find_cuts(const sources_t *sources, cuts_t *cuts)
         if (sources->built_in[i]->to_bytes != UINT64_MAX)
             cuts->at[cuts->count++] = sources->built_in[i]->to_bytes + 1;
     }
-    for (uint32_t i = 0; i < SEL_COST_BOUNDS && !sources->built_in_rows; i++)
+    for (uint32_t i = 0; i < SEL_COST_BOUNDS && (!sources->built_in_rows || sources->old); i++)
         cuts->at[cuts->count++] = sel_cost_bound(i);
     qsort(cuts->at, cuts->count, sizeof cuts->at[0], compare_bytes);
 }
@@ -387,7 +418,8 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
         return;
     }
     find_measured(plan);
-    sources_t sources = {.plan = plan};
+    const sel_measurement_t measurement = sel_plan_measurement(plan);
+    sources_t sources = {.plan = plan, .old = measurement == SEL_MEASURED_OTHER || measurement == SEL_MEASURED_EARLIER};
     /* The settings may be another rank's: a policy that does not parse counts as empty, on every rank alike. */
     if (!policy_parse(plan->settings.policy, &sources.policy, NULL, 0))
         memset(&sources.policy, 0, sizeof sources.policy);

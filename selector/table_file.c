@@ -10,7 +10,7 @@
 
 static const char MAGIC[] = "# shunt table 2", OLD_MAGIC[] = "# shunt table 1";
 static const char MACHINE[] = "# machine: ";
-static const char LINK[] = "# link: ", HOST[] = "# host: ";
+static const char LINK[] = "# link: ", HOST[] = "# host: ", MEASURED[] = "# measured: ", NCCL[] = " nccl ";
 const char sel_file_columns[] = "collective,ranks,class,types,from,to,algorithm,blocks,threads,source";
 static const char OLD_COLUMNS[] = "collective,ranks,class,mode,types,from,to,algorithm,blocks,threads,source";
 
@@ -332,6 +332,22 @@ static bool read_host(sel_file_t *file, piece_t line, char fault[SEL_FILE_FAULT_
     return true;
 }
 
+static bool read_measured(sel_file_t *file, piece_t line, char fault[SEL_FILE_FAULT_BYTES])
+{
+    const size_t name = sizeof MEASURED - 1, nccl = sizeof NCCL - 1;
+    piece_t rest = {line.at + name, line.bytes - name};
+    const piece_t class = cut(&rest, ',');
+    sel_file_measured_t one;
+    uint64_t version;
+    if (!read_name(class, one.class_name, sizeof one.class_name) || !begins(rest, NCCL) ||
+        !read_number((piece_t){rest.at + nccl, rest.bytes - nccl}, 10, &version) || version > UINT32_MAX)
+        return fault_at(file, name, "a class, \", nccl \" and a version such as 22809", fault);
+    one.nccl = (uint32_t)version;
+    if (file->measured < SEL_FILE_CLASSES)
+        file->of[file->measured++] = one;
+    return true;
+}
+
 /* ---- The file -------------------------------------------------------------------- */
 
 static bool is_row(piece_t line)
@@ -374,7 +390,8 @@ sel_file_step_t sel_file_next(sel_file_t *file, sel_file_row_t *row, char fault[
     while (file->at < file->end) {
         const piece_t line = next_line(file);
         if ((begins(line, LINK) && !read_link(file, line, fault)) ||
-            (begins(line, HOST) && !read_host(file, line, fault)))
+            (begins(line, HOST) && !read_host(file, line, fault)) ||
+            (begins(line, MEASURED) && !read_measured(file, line, fault)))
             return SEL_FILE_FAULT;
         if (is_row(line) && !read_row(file, line, row, fault))
             return SEL_FILE_FAULT;
@@ -441,6 +458,11 @@ void sel_file_host(const sel_host_measured_t *host, char text[SEL_FILE_LINE_BYTE
                  host->load_bytes_per_us % 1000, host->gpus, host->one_way_ns / 1000, host->one_way_ns % 1000);
         write_over(host->link, text);
     }
+}
+
+void sel_file_measured(const sel_file_measured_t *measured, char text[SEL_FILE_LINE_BYTES])
+{
+    snprintf(text, SEL_FILE_LINE_BYTES, "%s%s,%s%u\n", MEASURED, measured->class_name, NCCL, measured->nccl);
 }
 
 void sel_file_types(uint8_t kinds, char types[SEL_FILE_TYPES_BYTES])

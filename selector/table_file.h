@@ -6,6 +6,7 @@
  *   # shunt table 2
  *   # machine: 5a3c...  (sel_fingerprint, 16 hexadecimal digits)
  *   # link: 384.800 GB/s among 4 GPUs, one way 0.760 us, over nvswitch
+ *   # measured: nvswitch-sm90-4, nccl 22809
  *   # host: 30.100 GB/s stored, 36.200 GB/s loaded among 4 GPUs, one way 1.660 us, over nvswitch
  *   collective,ranks,class,types,from,to,algorithm,blocks,threads,source
  *   allreduce,4,nvswitch-sm90-4,f2+f4,0,65536,oneshot,32,128,tune 2026-11-21
@@ -13,7 +14,9 @@
  * The first line is as above; other lines that begin with '#' are comments, but
  * for "# machine: ", "# link: " and "# host: ". "# link: " has the rate at which all GPUs of the machine copied to each
  * other, "# host: " the rates at which they stored into the host's memory and loaded from it. Each line may be missing.
- * Each ends with the kind of link (", over nvswitch"), which older tables lack.
+ * Each ends with the kind of link (", over nvswitch"), which older tables lack. A line "# measured: " names a class for
+ * which the table has all rows that it needs, perhaps none, and ncclGetVersion's number (0: the host device). A class
+ * that was measured with several versions has several lines; the rows are of the last one.
  *
  * collective is a name of alg_collective_name; types are any, or kinds of selector.h joined by '+'; from and to are
  * bytes of a rank's larger buffer, both inclusive, an empty `to` is no end; algorithm is a name or nccl (blocks and
@@ -41,7 +44,8 @@ enum {
     SEL_FILE_FAULT_BYTES = 128,
     SEL_FILE_NAME_BYTES = 24,
     SEL_FILE_SOURCE_BYTES = 48,
-    SEL_FILE_TYPES_BYTES = 32
+    SEL_FILE_TYPES_BYTES = 32,
+    SEL_FILE_CLASSES = 16 /* that were measured; further ones are forgotten */
 };
 
 /* One row. */
@@ -56,6 +60,17 @@ typedef struct sel_file_row {
     char source[SEL_FILE_SOURCE_BYTES];
 } sel_file_row_t;
 
+/* The name of a note beside the tables, on which `shunt run` measures: fingerprint, ranks, the host's name. */
+#define SEL_NOTE_NAME "wanted-%016llx-%u.%s"
+/* Its line: the class, NCCL's version, NCCL's path (host device: 0 and "-"). */
+#define SEL_NOTE_LINE "%s %u %s\n"
+
+/* A class that was measured, and with which NCCL. */
+typedef struct sel_file_measured {
+    char class_name[SEL_CLASS_BYTES];
+    uint32_t nccl;
+} sel_file_measured_t;
+
 /* A reader of text that the caller owns; it need not end with a NUL. */
 typedef struct sel_file {
     const char *at, *end;
@@ -64,6 +79,8 @@ typedef struct sel_file {
     uint64_t machine;    /* the fingerprint */
     sel_measured_t link; /* valid at the end of the file; zero: not given */
     sel_host_measured_t host;
+    uint32_t measured; /* likewise */
+    sel_file_measured_t of[SEL_FILE_CLASSES];
 } sel_file_t;
 
 typedef enum sel_file_step { SEL_FILE_END, SEL_FILE_ROW, SEL_FILE_FAULT } sel_file_step_t;
@@ -82,6 +99,7 @@ void sel_file_types(uint8_t kinds, char types[SEL_FILE_TYPES_BYTES]);
 void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_link(const sel_measured_t *link, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_host(const sel_host_measured_t *host, char text[SEL_FILE_LINE_BYTES]);
+void sel_file_measured(const sel_file_measured_t *measured, char text[SEL_FILE_LINE_BYTES]);
 void sel_file_line(const sel_file_row_t *row, char text[SEL_FILE_LINE_BYTES]);
 
 #ifdef __cplusplus

@@ -101,7 +101,7 @@ void net_lock_give(net_lock_t *lock);
 enum {
     NET_MAX_SLOTS = 16,      /* joiners beyond this make the segment "overfull": count exceeds any nranks */
     NET_STAGES = 18,         /* stages 0 .. NET_STAGES-1; their purposes: shim/setup/stages.c */
-    NET_RECORD_BYTES = 3584, /* the most bytes that a rank can post in stage 0 */
+    NET_RECORD_BYTES = 3648, /* the most bytes that a rank can post in stage 0 */
     NET_LATER_BYTES = 512    /* and in a later one: /dev/shm may be small */
 };
 

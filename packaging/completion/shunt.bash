@@ -78,7 +78,7 @@ _shunt_words() {
         words="--collective -b -e -g -d --mode --limit --table --csv --beside --check --diff --plot --help"
         ;;
     run)
-        words="--audit --deterministic --report --json --help"
+        words="--audit --deterministic --no-tune --report --json --help"
         ;;
     doctor)
         words="--limit --json --help"

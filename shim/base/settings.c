@@ -76,6 +76,17 @@ static bool parse_DEVICE(const char *text, void *field, char *fault)
     return true;
 }
 
+static bool parse_TUNE(const char *text, void *field, char *fault)
+{
+    (void)fault;
+    static const char *const names[] = {"auto", "0", "1", NULL};
+    int index = name_index(text, names);
+    if (index < 0)
+        return false;
+    *(shim_tune_t *)field = (shim_tune_t)index;
+    return true;
+}
+
 static bool parse_SWITCH(const char *text, void *field, char *fault)
 {
     (void)fault;
@@ -171,6 +182,7 @@ typedef struct row {
 } row_t;
 
 #define MAY_BE_EMPTY_DEVICE false
+#define MAY_BE_EMPTY_TUNE false
 #define MAY_BE_EMPTY_SWITCH false
 #define MAY_BE_EMPTY_TEXT true
 #define MAY_BE_EMPTY_POLICY true

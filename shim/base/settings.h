@@ -21,10 +21,13 @@
 
 typedef enum shim_device { SHIM_DEVICE_AUTO = 0, SHIM_DEVICE_CUDA = 1, SHIM_DEVICE_HOST = 2 } shim_device_t;
 
+typedef enum shim_tune { SHIM_TUNE_AUTO = 0, SHIM_TUNE_NEVER = 1, SHIM_TUNE_ALWAYS = 2 } shim_tune_t;
+
 #define SHIM_TIMEOUT_AUTO UINT32_MAX
 
 /* The C type of each kind of setting. */
 typedef shim_device_t shim_kind_DEVICE_t;
+typedef shim_tune_t shim_kind_TUNE_t;
 typedef bool shim_kind_SWITCH_t;
 typedef const char *shim_kind_TEXT_t;   /* "" when empty, never NULL */
 typedef const char *shim_kind_POLICY_t; /* checked by sel_policy_check */

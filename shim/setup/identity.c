@@ -29,7 +29,7 @@
 
 /* Version of the records, of the scratch's map and of the kernels' protocol. Raise it when one of these changes:
  * ranks of two builds with the same version number must not meet. */
-enum { RECORD_LAYOUT = 14 };
+enum { RECORD_LAYOUT = 15 };
 #define MOST_SCRATCH_BYTES (UINT64_C(16) << 30) /* as settings.def allows */
 
 _Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does not fit into a record");

@@ -29,6 +29,7 @@
 #include "shim/comm/grow.h"
 #include "shim/comm/reap.h"
 #include "shim/setup/setup.h"
+#include "shim/setup/table_load.h"
 
 typedef struct agree {
     uint64_t pooled; /* id of the idle scratch, 0: none */
@@ -395,6 +396,8 @@ static bool try_from(shim_setup_t *setup, uint32_t attempt)
     make_plan(setup);
     if (comes_in_pieces(setup, kind_of(setup, attempt)->kind))
         alg_map_cut(&setup->plan->map, setup->comm->nranks, setup->request.host);
+    if (setup->comm->rank == 0 && !setup->across && !setup->quiet)
+        shim_table_note(setup->plan);
     if (setup->request.host || setup->across || sel_plan_serves(setup->plan))
         post_offer(setup);
     else

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +20,12 @@
 #include <unistd.h>
 
 #include "selector/table_file.h"
+#include "shim/base/device.h"
+#include "shim/base/file.h"
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
+#include "shim/real/real.h"
+#include "transport/transport.h"
 
 enum { TABLE_PATH_BYTES = 4096, TOLD_FAULTS = 8 };
 
@@ -183,6 +188,37 @@ static void load(void)
     }
 }
 
+/* 0: the host device, or no NCCL. */
+static uint32_t nccl_version(void)
+{
+    const shim_real_t *real = shim_host_mode() ? NULL : shim_real();
+    return real ? (uint32_t)real->version : 0;
+}
+
+static uint32_t place_of(uint32_t hash, const sel_tuned_t *tuned)
+{
+    uint32_t at = 0;
+    while (at < SEL_MEASURED_CLASSES && tuned->measured[at] && tuned->measured[at] != hash)
+        at++;
+    return at;
+}
+
+/* Of several lines for a class, the last one says with which NCCL its rows were measured. */
+static void collect_measured(const sel_file_t *file, uint32_t nranks, sel_tuned_t *tuned)
+{
+    for (uint32_t i = 0; i < file->measured; i++) {
+        sel_topology_t topology;
+        const uint32_t hash = sel_class_hash(file->of[i].class_name), at = place_of(hash, tuned);
+        if (!sel_topology_parse(file->of[i].class_name, &topology) || topology.nranks != nranks ||
+            at == SEL_MEASURED_CLASSES)
+            continue;
+        const bool same = file->of[i].nccl == nccl_version();
+        tuned->measured[at] = hash;
+        tuned->old = (tuned->old & ~(1u << at)) | (uint32_t)!same << at;
+        tuned->known |= (uint32_t)same << at;
+    }
+}
+
 static void collect(uint32_t nranks, sel_tuned_t *tuned)
 {
     sel_file_t file;
@@ -202,6 +238,7 @@ static void collect(uint32_t nranks, sel_tuned_t *tuned)
     }
     tuned->link = file.link;
     tuned->host = file.host;
+    collect_measured(&file, nranks, tuned);
 }
 
 void shim_table_wanted(uint32_t nranks, uint64_t machine, sel_tuned_t *tuned)
@@ -210,4 +247,72 @@ void shim_table_wanted(uint32_t nranks, uint64_t machine, sel_tuned_t *tuned)
     pthread_once(&once, load);
     if (text)
         collect(nranks, tuned);
+}
+
+/* ---- Notes ------------------------------------------------------------------------ */
+
+/* Of the default places the last two folders are made, as `shunt tune` would; SHUNT_CACHE_DIR must be there. */
+static void make_folder(const char *folder)
+{
+    char above[TABLE_PATH_BYTES];
+    snprintf(above, sizeof(above), "%s", folder);
+    char *slash = strrchr(above, '/');
+    if (shim_settings()->cache_dir[0] != '\0' || !slash)
+        return;
+    *slash = '\0';
+    (void)mkdir(above, 0755);
+    (void)mkdir(folder, 0755);
+}
+
+/* With the NCCL that this program has: `shunt run` might find another. Without effect where there is a note. */
+static void leave_note(const char *class_name, const sel_topology_t *topology)
+{
+    const char *why;
+    const shim_real_t *real = shim_host_mode() ? NULL : shim_real();
+    char table[TABLE_PATH_BYTES], note[TABLE_PATH_BYTES + 320], host[256] = "", line[TABLE_PATH_BYTES + 64];
+    gethostname(host, sizeof(host) - 1);
+    if (!shim_table_path(topology->fingerprint, table, sizeof(table)))
+        return;
+    *strrchr(table, '/') = '\0';
+    make_folder(table);
+    snprintf(note, sizeof(note), "%s/" SEL_NOTE_NAME, table, (unsigned long long)topology->fingerprint,
+             topology->nranks, host);
+    const int length = snprintf(line, sizeof(line), SEL_NOTE_LINE, class_name, nccl_version(), real ? real->path : "-");
+    struct stat facts;
+    const int file = shim_file_open(note, O_WRONLY, &why);
+    if (file < 0)
+        return;
+    if (fstat(file, &facts) == 0 && !facts.st_size && (size_t)length < sizeof(line))
+        net_write(file, line, (size_t)length); /* a note without its line is dropped */
+    close(file);
+}
+
+/* Programs that `shunt run` has not started leave no file in the home folder, unless asked to. */
+static bool may_leave_note(const sel_topology_t *topology)
+{
+    const char *run = secure_getenv("SHUNT_RUN");
+    const shim_tune_t tune = shim_settings()->tune;
+    return tune == SHIM_TUNE_ALWAYS ||
+           (tune == SHIM_TUNE_AUTO && run && strcmp(run, "1") == 0 && !sel_link_on_host(topology->link));
+}
+
+void shim_table_note(const sel_plan_t *plan)
+{
+    static atomic_uint noted; /* bit n: of n ranks */
+    const shim_settings_t *settings = shim_settings();
+    const sel_topology_t *topology = &plan->topology;
+    const sel_measurement_t measurement = sel_plan_measurement(plan);
+    char class[SEL_CLASS_BYTES];
+    if (measurement == SEL_MEASURED || measurement == SEL_MEASURED_EARLIER || settings->table[0] != '\0' ||
+        settings->algo[0] != '\0' || atomic_fetch_or(&noted, 1u << topology->nranks) >> topology->nranks & 1)
+        return;
+    const bool leaves = may_leave_note(topology);
+    sel_topology_class(topology, class);
+    shim_info("%s of class %s: %s; `shunt tune` measures it%s",
+              measurement == SEL_MEASURED_OTHER ? "the table" : "no table", class,
+              measurement == SEL_MEASURED_OTHER ? "was measured with another NCCL, so its rows need a larger lead"
+                                                : "built-in rows and modest estimates decide",
+              leaves ? ", and so does the next `shunt run`, for a few seconds (SHUNT_TUNE=0: not)" : "");
+    if (leaves)
+        leave_note(class, topology);
 }

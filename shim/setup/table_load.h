@@ -11,6 +11,11 @@
  * no such folder to name, or the path does not fit. */
 bool shim_table_path(uint64_t machine, char *path, size_t capacity);
 
+/* If the plan's class was not measured on this machine, or with another NCCL: leave a note in the cache folder, on
+ * which the next `shunt run` measures it, and log what `shunt tune` would bring. Once a process and number of ranks;
+ * without effect where the folder cannot be written, and no note (SHUNT_TUNE=auto) in programs without `shunt run`. */
+void shim_table_note(const sel_plan_t *plan);
+
 /* Fill in the rows for this number of ranks and the links' figures, from SHUNT_TABLE or this machine's table.
  * `tuned` is zero, and stays so without a table or with another machine's. The first call reads the file and reports
  * its faults. */

@@ -382,6 +382,45 @@ static void kinds(void **state)
     assert_string_equal(choose(&plan, ALG_INT32, 64).algorithm->name, "oneshot");
 }
 
+/* A table of another NCCL: its rows for NCCL hold, ours only where the model sees its larger lead. */
+static void another_nccl(void **state)
+{
+    (void)state;
+    const sel_topology_t eight = {.link = SEL_LINK_NVSWITCH, .nranks = 8, .arch = 90, .fingerprint = 7};
+    const uint32_t hash = sel_class_hash("nvswitch-sm90-8");
+    sel_tuned_t tuned = {.machine = 7, .rows = 2, .measured = {1, hash}};
+    tuned.row[0] = (sel_tuned_row_t){.to_bytes = UINT64_MAX,
+                                     .class_hash = hash,
+                                     .kinds = SEL_ANY_KIND,
+                                     .blocks = 32,
+                                     .threads = 512,
+                                     .algorithm = index_of("twoshot")};
+    tuned.row[1] = tuned.row[0];
+    tuned.row[1].to_bytes = 2048;
+    tuned.row[1].algorithm = SEL_NCCL;
+    sel_plan_t plan = tuned_plan(&eight, "", &tuned);
+    assert_int_equal(sel_plan_measurement(&plan), SEL_MEASURED);
+    assert_string_equal(name_of(&plan, 1024), "nccl");
+    assert_string_equal(name_of(&plan, 64 << 10), "twoshot");
+    assert_string_equal(name_of(&plan, 8 << 20), "twoshot");
+    tuned.old = 2;
+    plan = tuned_plan(&eight, "", &tuned);
+    assert_int_equal(sel_plan_measurement(&plan), SEL_MEASURED_OTHER);
+    assert_string_equal(name_of(&plan, 1024), "nccl");
+    assert_string_equal(name_of(&plan, 64 << 10), "twoshot");
+    assert_string_equal(name_of(&plan, 8 << 20), "nccl");
+    tuned.known = 2; /* measured with this one before: the same choices */
+    plan = tuned_plan(&eight, "", &tuned);
+    assert_int_equal(sel_plan_measurement(&plan), SEL_MEASURED_EARLIER);
+    assert_string_equal(name_of(&plan, 8 << 20), "nccl");
+    memset(tuned.measured, 0, sizeof tuned.measured);
+    plan = tuned_plan(&eight, "", &tuned); /* its rows say that it was measured, not with what */
+    assert_int_equal(sel_plan_measurement(&plan), SEL_MEASURED);
+    tuned.machine = 8;
+    plan = tuned_plan(&eight, "", &tuned);
+    assert_int_equal(sel_plan_measurement(&plan), SEL_NOT_MEASURED);
+}
+
 /* Rows of another process may contain anything. */
 static void foreign_rows(void **state)
 {
@@ -601,6 +640,7 @@ int main(void)
         cmocka_unit_test(grids),
         cmocka_unit_test(precedence),
         cmocka_unit_test(kinds),
+        cmocka_unit_test(another_nccl),
         cmocka_unit_test(foreign_rows),
         cmocka_unit_test(measured_links),
         cmocka_unit_test(measured_elsewhere),

@@ -463,6 +463,12 @@ bool sel_plan_prefers_host(const sel_plan_t *plan)
     return fake.prefers_host && plan->topology.link >= SEL_LINK_PCIE && plan->topology.memory == ALG_MEMORY_PEER;
 }
 
+sel_measurement_t sel_plan_measurement(const sel_plan_t *plan)
+{
+    (void)plan;
+    return fake.measurement;
+}
+
 bool sel_plan_serves(const sel_plan_t *plan)
 {
     (void)plan;

@@ -38,6 +38,7 @@ typedef struct fake {
     bool unreached[FAKE_RANKS];    /* CUDA reports that a peer's memory cannot be reached */
     bool serves_nothing;           /* the plan leaves every size to the real NCCL */
     bool prefers_host;             /* the selector, of GPUs that reach each other over PCIe */
+    sel_measurement_t measurement; /* of the plan */
     const char *const *sources;    /* of the plan's rules, up to NULL; NULL: the plan has no rules */
     int proof_error[FAKE_RANKS];   /* of alg_scratch_prove_read */
     uint64_t idle[FAKE_RANKS];     /* of alg_scratch_idle */

@@ -8,8 +8,10 @@
 #include <stddef.h>
 /* cmocka wants the three above first */
 #include <cmocka.h>
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -35,6 +37,7 @@ typedef struct scenario {
     bool deterministic;
     bool alone;          /* each rank has a communicator of its own */
     bool plain_priority; /* kernels inherit that of their stream */
+    sel_measurement_t measurement;
 } scenario_t;
 
 static int phase_of(ncclComm_t comm)
@@ -63,6 +66,7 @@ static int attach(void *argument)
     fake_reset();
     fake.multicast = true;
     fake.sources = scenario->sources;
+    fake.measurement = scenario->measurement;
     fake_real_version(scenario->real_version);
     fake.vmm_error[scenario->failing] = scenario->vmm_error;
     fake.ipc_error[scenario->failing] = scenario->ipc_error;
@@ -305,6 +309,69 @@ static void nvls_enable(void **state)
     expect(multicast);
 }
 
+/* The notes in a folder, and the text of the last one; removes them. */
+static int take_notes(const char *folder, char *text, size_t capacity)
+{
+    int notes = 0;
+    char path[512];
+    DIR *listing = opendir(folder);
+    assert_non_null(listing);
+    text[0] = '\0';
+    for (struct dirent *entry; (entry = readdir(listing)) != NULL;) {
+        if (entry->d_name[0] == '.')
+            continue;
+        assert_int_equal(strncmp(entry->d_name, "wanted-", 7), 0);
+        snprintf(path, sizeof(path), "%s/%.256s", folder, entry->d_name);
+        const int file = open(path, O_RDONLY);
+        const ssize_t bytes = read(file, text, capacity - 1);
+        text[bytes > 0 ? bytes : 0] = '\0';
+        close(file);
+        assert_int_equal(unlink(path), 0);
+        notes++;
+    }
+    closedir(listing);
+    return notes;
+}
+
+/* A note is left where `shunt run` started the program and no table decides; never under LD_PRELOAD alone. */
+static void tune(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *run, *tune, *set, *value;
+        sel_measurement_t measurement;
+        int notes;
+    } cases[] = {
+        {"", "", "SHUNT_DEBUG", "info", SEL_NOT_MEASURED, 0},
+        {"", "auto", "SHUNT_DEBUG", "info", SEL_MEASURED_OTHER, 0},
+        {"", "1", "SHUNT_DEBUG", "info", SEL_NOT_MEASURED, 1},
+        {"1", "", "SHUNT_DEBUG", "info", SEL_NOT_MEASURED, 1},
+        {"1", "auto", "SHUNT_DEBUG", "info", SEL_MEASURED_OTHER, 1},
+        {"1", "", "SHUNT_DEBUG", "info", SEL_MEASURED_EARLIER, 0},
+        {"1", "", "SHUNT_DEBUG", "info", SEL_MEASURED, 0},
+        {"1", "0", "SHUNT_DEBUG", "info", SEL_NOT_MEASURED, 0},
+        {"1", "", "SHUNT_ALGO", "oneshot", SEL_NOT_MEASURED, 0},
+        {"1", "", "SHUNT_CACHE_DIR", "/nonexistent", SEL_NOT_MEASURED, 0},
+    };
+    char folder[] = "/tmp/shunt-variables-XXXXXX", text[256];
+    assert_non_null(mkdtemp(folder));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const bool measured = cases[i].measurement == SEL_MEASURED || cases[i].measurement == SEL_MEASURED_EARLIER;
+        expect((scenario_t){.set = {"SHUNT_CACHE_DIR", folder, "SHUNT_RUN", cases[i].run, "SHUNT_TUNE", cases[i].tune,
+                                    cases[i].set, cases[i].value},
+                            .phase = SHIM_COMM_ATTACHED,
+                            .measurement = cases[i].measurement,
+                            .real_version = 22809,
+                            .blocks = -1,
+                            .multicast = -1,
+                            .reason = measured || i == 8 ? NULL : "`shunt tune` measures it"});
+        assert_int_equal(take_notes(folder, text, sizeof(text)), cases[i].notes);
+        if (cases[i].notes > 0)
+            assert_non_null(strstr(text, " 22809 fake\n"));
+    }
+    assert_int_equal(rmdir(folder), 0);
+}
+
 /* It reaches the plan; tests/selector, nothing_forwarded, tests its effect. */
 static void deterministic(void **state)
 {
@@ -483,6 +550,7 @@ int main(void)
         cmocka_unit_test(graph_mixing),
         cmocka_unit_test(priority),
         cmocka_unit_test(cta_policy),
+        cmocka_unit_test(tune),
         cmocka_unit_test(sources_of_rules),
         cmocka_unit_test(pins),
         cmocka_unit_test(forwarded_all_the_same),

@@ -163,6 +163,175 @@ def tune_check():
         expect(shunt(*case), 0, "# 0 of 2 sizes slower")
 
 
+MEASURING, MEASURED, FAILED = "measuring 2 GPUs once", "; the table is ", "are not measured: "
+PROGRAM = ("bench", "-g", "2", "-b", "1K", "-e", "1K", *QUICK)
+
+
+def first_start(folder, *command, **variables):
+    """A command whose programs leave notes in a folder."""
+    environment = dict(os.environ, SHUNT_CACHE_DIR=folder, SHUNT_TUNE="1", SHUNT_TIMEOUT_MS="600000", HOME=folder,
+                       **variables)
+    return subprocess.Popen([SHUNT, *command], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
+
+
+def first_run(folder, *command, output=None, **variables):
+    """The same, until it ends: what it said."""
+    process = first_start(folder, *command, **variables)
+    out, error = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0 and output in (None, out), (out, error)
+    return error
+
+
+def first_files(folder):
+    """Kinds of the files in a folder."""
+    return sorted(name.split("-")[0] for name in os.listdir(folder) if not name.startswith("."))
+
+
+def first_note(folder):
+    return next(pathlib.Path(folder).glob("wanted-*"))
+
+
+def first_table(folder, said):
+    """Whether there is a table. On a machine too busy to measure anything in time, there is a line and the note instead."""
+    assert said.count(MEASURING) == 1 and len(said.splitlines()) == 2, said
+    if MEASURED in said:
+        assert f"the table is {folder}/{NAME}\n" in said and "table" in first_files(folder), said
+        assert "wanted" not in first_files(folder), first_files(folder)
+        return True
+    assert FAILED in said and "estimates are used" in said and first_files(folder) == ["wanted"], said
+    return False
+
+
+def tune_first():
+    """A program that meets no table leaves a note; the next `shunt run` measures before its program, once."""
+    with tempfile.TemporaryDirectory() as folder:
+        nothing = (folder, "run", "--", "echo", "program")
+        assert first_run(*nothing, output="program\n") == "" and first_files(folder) == []
+        log = first_run(folder, *PROGRAM, SHUNT_DEBUG="info")
+        assert "no table of class host-2" in log and "`shunt tune` measures it, and so does the next `shunt run`" in log, log
+        assert first_files(folder) == ["wanted"] and first_note(folder).read_text() == "host-2 0 -\n"
+        # Killed: neither a table nor a lock is left, so the next run measures.
+        killed = first_start(*nothing)
+        assert MEASURING in killed.stderr.readline()
+        killed.kill()
+        killed.communicate(timeout=LIMIT)
+        assert first_files(folder) == ["wanted"], first_files(folder)
+        # The ranks of a job: one of them measures, all start their programs, which alone write to stdout. The program's
+        # settings are not measured with.
+        start = time.monotonic()
+        ranks = [first_start(*nothing, SHUNT_DEBUG="info", SHUNT_STATS="1", NCCL_ALGO="Ring") for _ in range(8)]
+        said = [rank.communicate(timeout=LIMIT) for rank in ranks]
+        assert [rank.returncode for rank in ranks] == [0] * 8 and {out for out, _ in said} == {"program\n"}, said
+        assert sum(error != "" for _, error in said) == 1, said
+        print(f"eight ranks: {time.monotonic() - start:.1f} s")
+        if not first_table(folder, "".join(error for _, error in said)):
+            return
+        table = pathlib.Path(folder, NAME)
+        assert "# measured: host-2, nccl 0\n" in table.read_text()
+        first_run(folder, *PROGRAM)
+        assert "wanted" not in first_files(folder) and first_run(*nothing) == ""
+        # Another NCCL's table: measured anew, once for each version.
+        table.write_text(table.read_text().replace("host-2, nccl 0", "host-2, nccl 22809"))
+        assert "was measured with another NCCL" in first_run(folder, *PROGRAM, SHUNT_DEBUG="info")
+        if first_table(folder, first_run(*nothing)):
+            lines = ["# measured: host-2, nccl 22809\n", "# measured: host-2, nccl 0\n"]
+            assert "".join(lines) in table.read_text()
+            table.write_text(table.read_text().replace("".join(lines), "".join(reversed(lines))))
+            first_run(folder, *PROGRAM)
+            assert "wanted" not in first_files(folder), first_files(folder)
+
+
+def children(process):
+    return [int(child) for child in pathlib.Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def gone(processes):
+    """Whether they end within some seconds; dead ones that nobody has waited for count as gone."""
+    def lives(process):
+        try:
+            return pathlib.Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+        except OSError:
+            return False
+    end = time.monotonic() + 20
+    while any(map(lives, processes)) and time.monotonic() < end:
+        time.sleep(0.02)
+    return not any(map(lives, processes))
+
+
+def tune_first_ends():
+    """Whenever it is killed, all its processes end, and no half table stays. One that hangs is ended in time."""
+    with tempfile.TemporaryDirectory() as folder:
+        nothing = (folder, "run", "--", "true")
+        first_run(folder, *PROGRAM)
+        for seconds in (0.01, 0.3, 1.0):
+            killed = first_start(*nothing)
+            assert MEASURING in killed.stderr.readline()
+            time.sleep(seconds)
+            keeper = children(killed.pid)
+            measuring = children(keeper[0])
+            ranks = children(measuring[0])
+            killed.kill()
+            killed.communicate(timeout=LIMIT)
+            assert gone(keeper + measuring + ranks) and first_files(folder) == ["wanted"], first_files(folder)
+        start = time.monotonic()
+        stuck = first_start(*nothing)
+        assert MEASURING in stuck.stderr.readline()
+        measuring = children(children(stuck.pid)[0])
+        time.sleep(0.2)
+        ranks = children(measuring[0])
+        os.kill(measuring[0], signal.SIGSTOP)
+        error = stuck.communicate(timeout=LIMIT)[1]
+        assert stuck.returncode == 0 and len(error.splitlines()) == 1 and "took too long" in error, error
+        assert gone(measuring + ranks) and first_files(folder) == ["wanted"], first_files(folder)
+        print(f"one that hangs: {time.monotonic() - start:.1f} s")
+
+
+def tune_first_fails():
+    """What keeps `shunt run` from measuring: a line, or none, and the program runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        nothing = (folder, "run", "--", "true")
+        for variables in ({"SHUNT_TUNE": "0"}, {"SHUNT_TUNE": "auto"}, {"SHUNT_ALGO": "oneshot"}):
+            expect(shunt(*PROGRAM, **{"SHUNT_CACHE_DIR": folder, "SHUNT_TUNE": "1", **variables}), 0)
+            assert first_files(folder) == [], (variables, first_files(folder))
+        # The ranks of `shunt tune` have SHUNT_ALGO=builtin, whatever their parent has read, and so leave none.
+        expect(shunt("tune", "-g", "2", "-b", "1K", "-e", "1K", "--collective", "allreduce", SHUNT_CACHE_DIR=folder,
+                     SHUNT_TUNE="1"), 0)
+        assert first_files(folder) == ["table"], first_files(folder)
+        pathlib.Path(folder, NAME).unlink()
+        # Turned off.
+        first_run(folder, *PROGRAM)
+        assert first_run(folder, "run", "--no-tune", "--", "sh", "-c", "echo $SHUNT_TUNE$SHUNT_RUN", output="0\n") == ""
+        assert first_run(folder, "run", "--", SHUNT, "run", "--", "sh", "-c", "echo $SHUNT_RUN", SHUNT_ALGO="oneshot",
+                         output="1\n") == ""
+        for variables in ({"SHUNT_ENABLE": "0"}, {"SHUNT_TABLE": "/nowhere"}, {"SHUNT_ALGO": "oneshot"}):
+            assert first_run(*nothing, **variables) == "" and first_files(folder) == ["wanted"], variables
+        assert expect(shunt("run", "--", "true", SHUNT_CACHE_DIR=folder, SHUNT_TUNE="0"), 0).stderr == ""
+        conf = pathlib.Path(folder, ".config", "shunt", "shunt.conf")
+        conf.parent.mkdir(parents=True)
+        conf.write_text("SHUNT_TUNE=0\n")
+        assert expect(shunt("run", "--", "true", SHUNT_CACHE_DIR=folder, HOME=folder), 0).stderr == ""
+        assert first_files(folder) == ["wanted"], first_files(folder)
+        # The table cannot be written: a line, and an hour's rest.
+        pathlib.Path(folder, NAME).mkdir()
+        said = first_run(*nothing)
+        assert len(said.splitlines()) == 1 and FAILED in said and "cannot be written" in said and "estimates are used" in said, said
+        assert first_note(folder).read_text() == "host-2 0 -\nfailed\n"
+        first_run(folder, *PROGRAM)
+        assert first_run(*nothing) == "" and first_note(folder).read_text().endswith("failed\n")
+        os.utime(first_note(folder), (time.time() - 4000,) * 2)
+        assert first_run(*nothing) == "" and first_files(folder) == ["table"], first_files(folder)
+        pathlib.Path(folder, NAME).rmdir()
+        # A note of other GPUs goes; so does one where `shunt tune` has measured since.
+        first_run(folder, *PROGRAM)
+        first_note(folder).rename(str(first_note(folder)).replace(HOST, "1" * 16))
+        said = first_run(*nothing)
+        assert len(said.splitlines()) == 1 and "of another kind" in said and first_files(folder) == [], said
+        first_run(folder, *PROGRAM)
+        pathlib.Path(folder, NAME).write_text(HEAD % HOST + "# measured: host-2, nccl 0\n" + row())
+        assert first_run(*nothing) == "" and first_files(folder) == ["table"], first_files(folder)
+
+
 def tune_stops():
     """Interrupted, or at its limit, it leaves a table and says so; its ranks are gone. A machine that has no result
     by then gets longer."""
@@ -255,5 +424,5 @@ def tune_usage():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (tables, tune, tune_collectives, tune_check, tune_stops, tune_unwritable, tune_diff,
-                                      tune_plot, tune_usage)}[sys.argv[4]]()
+    {case.__name__: case for case in (tables, tune, tune_collectives, tune_check, tune_first, tune_first_ends, tune_first_fails,
+                                      tune_stops, tune_unwritable, tune_diff, tune_plot, tune_usage)}[sys.argv[4]]()

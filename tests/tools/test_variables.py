@@ -24,6 +24,7 @@ TESTS = {
     "SHUNT_TABLE": ("tools/test_tune.py", "tables"),
     "SHUNT_TABLE_FORCE": ("tools/test_tune.py", "tables"),
     "SHUNT_CACHE_DIR": ("tools/test_tune.py", "tables"),
+    "SHUNT_TUNE": ("shim/variables_test.c", "tune"),
     "SHUNT_SCRATCH_BYTES": ("host/test_variables.c", "scratch_bytes"),
     "SHUNT_MAX_CTAS": ("host/test_variables.c", "max_ctas"),
     "SHUNT_PRIORITY": ("shim/variables_test.c", "priority"),

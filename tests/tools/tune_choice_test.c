@@ -53,11 +53,25 @@ static void the_cost_counts_from_the_first_choice(void **state)
     assert_int_equal(tune_choose(price, COUNT, 1), 2);
 }
 
+/* Of few rounds, where the model guessed, ours needs a lead over NCCL; a built-in row yields to clear gains alone. */
+static void a_quick_run_needs_clear_gains(void **state)
+{
+    (void)state;
+    const tune_leads_t full = tune_leads(false, true, true), eager = tune_leads(false, false, false);
+    const tune_leads_t guessed = tune_leads(true, true, true), known = tune_leads(true, true, false);
+    assert_true(full.over_nccl == 1.02 && full.over_builtin == 1.02 && full.nccl_over_builtin == 1);
+    assert_true(eager.over_nccl == 1.10 && eager.over_builtin == 1.10 && eager.nccl_over_builtin == 1);
+    assert_true(guessed.over_nccl == 1.03 && guessed.over_builtin == 1.03 && guessed.nccl_over_builtin < 0.98);
+    assert_true(known.over_nccl == 1.03 && known.over_builtin == 1.10 && known.nccl_over_builtin == 1.03);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_gain_beside_products_is_taken),
-        cmocka_unit_test(it_may_not_cost_more_than_three_percent_alone), cmocka_unit_test(noise_changes_nothing),
-        cmocka_unit_test(an_unmeasured_call_is_not_taken), cmocka_unit_test(the_cost_counts_from_the_first_choice)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_quick_run_needs_clear_gains),
+                                       cmocka_unit_test(a_gain_beside_products_is_taken),
+                                       cmocka_unit_test(it_may_not_cost_more_than_three_percent_alone),
+                                       cmocka_unit_test(noise_changes_nothing),
+                                       cmocka_unit_test(an_unmeasured_call_is_not_taken),
+                                       cmocka_unit_test(the_cost_counts_from_the_first_choice)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,6 +30,15 @@ static const expected_t MACHINES[] = {
     {"bridges-2x2", "bridges-sm80-4", {NULL}},
     {"sockets-2x4", "sys-sm89-8", {"mlx5_0", "mlx5_0", "mlx5_0", "mlx5_0", "mlx5_0", "mlx5_0", "mlx5_0", "mlx5_0"}},
     {"mesh-4", "mesh-sm80-l4-4", {NULL}},
+    /* Described by data sheets (docs/lab/estimates.md). */
+    {"h100-8", "nvswitch-sm90-8-mc", {NULL}},
+    {"a100-8", "nvswitch-sm80-8", {NULL}},
+    {"a100-4", "mesh-sm80-l4-4", {NULL}},
+    {"h20-8", "nvswitch-sm90-m78-8-mc", {NULL}},
+    {"h800-8", "nvswitch-sm90-l8-8-mc", {NULL}},
+    {"b200-8", "nvswitch-sm100-8-mc", {NULL}},
+    {"l40s-8", "sys-sm89-8", {NULL}},
+    {"pro6000-4", "phb-sm120-4", {NULL}},
     {"cube-8", "bridges-sm70-8", {"mlx5_0", "mlx5_0", "mlx5_1", "mlx5_1", "mlx5_2", "mlx5_2", "mlx5_3", "mlx5_3"}},
     {"nics-near-far", "pcie-sm90-2", {"mlx5_2", "mlx5_2"}},
 };
@@ -167,6 +176,7 @@ static void round_trip(void **state)
         size_t bytes = 0, bytes_again = 0;
         load(MACHINES[i].file);
         for (uint32_t g = 0; g < machine.gpus; g++) { /* not in NCCL's own files */
+            memset(machine.gpu[g].kind.name, 0, sizeof machine.gpu[g].kind.name);
             snprintf(machine.gpu[g].kind.name, sizeof machine.gpu[g].kind.name, "NVIDIA GPU");
             machine.gpu[g].kind.multiprocessors = 132;
             machine.gpu[g].kind.memory_bytes = UINT64_C(150754820096);

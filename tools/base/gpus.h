@@ -23,7 +23,8 @@ typedef struct tool_gpu {
     char bus[20];
     uint32_t capability; /* 10 * major + minor */
     uint32_t multiprocessors;
-    uint64_t bytes; /* of memory */
+    uint64_t bytes;        /* of memory */
+    uint32_t busy_percent; /* of the last moments, in which kernels ran; 0 also if NVML does not say */
 } tool_gpu_t;
 
 typedef struct tool_gpus {

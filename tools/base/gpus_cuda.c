@@ -20,6 +20,7 @@ typedef struct nvml {
     int (*driver_version)(char *text, unsigned bytes);
     int (*by_bus)(const char *bus, void **device);
     int (*p2p_status)(void *first, void *second, int capability, int *status);
+    int (*utilization)(void *device, unsigned percent[2]); /* of the GPU, of its memory */
 } nvml_t;
 
 enum { NVML_P2P_NVLINK = 2, NVML_P2P_OK = 0 };
@@ -40,7 +41,8 @@ static bool nvml_open(nvml_t *nvml)
     if (nvml_find(nvml, "nvmlInit_v2", &nvml->init) && nvml_find(nvml, "nvmlShutdown", &nvml->shutdown) &&
         nvml_find(nvml, "nvmlSystemGetDriverVersion", &nvml->driver_version) &&
         nvml_find(nvml, "nvmlDeviceGetHandleByPciBusId_v2", &nvml->by_bus) &&
-        nvml_find(nvml, "nvmlDeviceGetP2PStatus", &nvml->p2p_status) && nvml->init() == 0) {
+        nvml_find(nvml, "nvmlDeviceGetP2PStatus", &nvml->p2p_status) &&
+        nvml_find(nvml, "nvmlDeviceGetUtilizationRates", &nvml->utilization) && nvml->init() == 0) {
         return true;
     }
     dlclose(nvml->library);
@@ -71,6 +73,14 @@ static tool_link_t link_of(const tool_gpus_t *gpus, const nvml_t *nvml, uint32_t
         return TOOL_LINK_NVLINK;
     }
     return TOOL_LINK_PEER;
+}
+
+static uint32_t busy_percent(const nvml_t *nvml, const tool_gpu_t *gpu)
+{
+    void *device = NULL;
+    unsigned percent[2] = {0};
+    const bool known = nvml->by_bus(gpu->bus, &device) == 0 && nvml->utilization(device, percent) == 0;
+    return known ? percent[0] : 0;
 }
 
 static void read_gpu(tool_gpu_t *gpu, int ordinal)
@@ -112,6 +122,9 @@ void tool_gpus_read(tool_gpus_t *gpus)
     bool have = nvml_open(&nvml);
     if (have && nvml.driver_version(gpus->driver, sizeof gpus->driver) != 0) {
         gpus->driver[0] = '\0';
+    }
+    for (uint32_t i = 0; have && i < gpus->listed; i++) {
+        gpus->gpu[i].busy_percent = busy_percent(&nvml, &gpus->gpu[i]);
     }
     for (uint32_t from = 0; from < gpus->listed; from++) {
         for (uint32_t to = 0; to < gpus->listed; to++) {

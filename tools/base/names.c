@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * names.c - variables of the environment that look like settings, and are none.
+ * names.c - variables of the environment that look like settings, and are none; those that `shunt run` does not measure
+ * with.
  *
  * Names alone matter here, not values. They are those of the library's own table, without the library, which `shunt
  * run` does not open.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,6 +18,7 @@ static const char *const known[] = {
 #include "shim/base/settings.def"
 #undef SHIM_SETTING
     "SHUNT_LIB",
+    "SHUNT_RUN",
 };
 
 static bool is_known(const char *name, size_t length)
@@ -48,5 +51,37 @@ void tool_warn_of_names(const char *command)
     char name[TOOL_NAME_BYTES];
     for (size_t at = 0; tool_unknown_name(&at, name);) {
         fprintf(stderr, "shunt %s: %s is no setting, and has no effect; see: shunt settings\n", command, name);
+    }
+}
+
+/* What a machine, not a program, needs: where NCCL and its ways lie. */
+static const char *const machine_names[] = {
+    "SHUNT_DEVICE", "SHUNT_NCCL_PATH", "SHUNT_CACHE_DIR", "SHUNT_LIB",   "SHUNT_LISTEN", "SHUNT_TIMEOUT_MS",
+    "NCCL_P2P_",    "NCCL_SHM_",       "NCCL_CUMEM_",     "NCCL_NVLS_",  "NCCL_SOCKET_", "NCCL_IB_",
+    "NCCL_NET",     "NCCL_TOPO_FILE",  "NCCL_CONF_FILE",  "NCCL_HOSTID",
+};
+
+static bool is_of_machine(const char *name)
+{
+    for (size_t i = 0; i < sizeof machine_names / sizeof *machine_names; i++) {
+        if (strncmp(name, machine_names[i], strlen(machine_names[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void tool_forget_variables(void)
+{
+    char name[TOOL_NAME_BYTES];
+    for (size_t at = 0; environ != NULL && environ[at] != NULL;) {
+        const int length = (int)strcspn(environ[at], "=");
+        const bool ours = strncmp(environ[at], "SHUNT_", 6) == 0 || strncmp(environ[at], "NCCL_", 5) == 0;
+        if (!ours || length >= TOOL_NAME_BYTES || is_of_machine(environ[at])) {
+            at++;
+            continue;
+        }
+        snprintf(name, sizeof name, "%.*s", length, environ[at]);
+        unsetenv(name); /* moves the later ones up */
     }
 }

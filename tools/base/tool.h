@@ -89,6 +89,9 @@ enum { TOOL_NAME_BYTES = 64 };
 bool tool_unknown_name(size_t *at, char name[TOOL_NAME_BYTES]);
 /* A line on stderr for each. */
 void tool_warn_of_names(const char *command);
+/* Unset the variables of Shunt and NCCL by which one program's calls differ from others': what remains says how this
+ * machine's GPUs are reached, and where files lie. */
+void tool_forget_variables(void);
 /* "2.28.9" for 22809. */
 void tool_version_text(int code, char text[16]);
 

@@ -24,9 +24,10 @@
 #include "tools/base/tool.h"
 #include "tools/run/behind.h"
 #include "tools/run/report.h"
+#include "tools/tune/tune.h"
 
 static const char help[] =
-    "usage: shunt run [--audit] [--deterministic] [--report [--json FILE]] [--] CMD [ARGUMENT...]\n\n"
+    "usage: shunt run [--audit] [--deterministic] [--no-tune] [--report [--json FILE]] [--] CMD [ARGUMENT...]\n\n"
     "Runs CMD with Shunt's libnccl.so.2 in NCCL's place: puts it in front of LD_PRELOAD and into\n"
     "VLLM_NCCL_SO_PATH and SGLANG_NCCL_SO_PATH; an NCCL that these named becomes SHUNT_NCCL_PATH.\n\n"
     "  --audit       give Shunt also to programs that open NCCL by any other absolute path (LD_AUDIT,\n"
@@ -34,6 +35,8 @@ static const char help[] =
     "  --deterministic\n"
     "                give the same bits for the same values at every size, also where NCCL's variables pin an\n"
     "                algorithm (SHUNT_DETERMINISTIC=1)\n"
+    "  --no-tune     measure nothing (SHUNT_TUNE=0); otherwise, if an earlier program found no table of these GPUs,\n"
+    "                they are measured first, once: at most 6 s for 2 GPUs, 12 s for 8\n"
     "  --report      at the end, on stderr: for each collective and size how many calls were taken or forwarded, why,\n"
     "                and what that saved, where `shunt tune` measured it on this machine (uses SHUNT_STATS)\n"
     "  --json FILE   write that report as JSON, too (docs/settings.md has the names); with - to standard output, "
@@ -44,7 +47,7 @@ static const char help[] =
     "number if a signal ended CMD.\n";
 
 typedef struct options {
-    bool audit, deterministic, report;
+    bool audit, deterministic, report, no_tune;
     const char *json; /* NULL: none */
 } options_t;
 
@@ -294,6 +297,8 @@ static int read_options(int argc, char **argv, options_t *options)
             options->audit = true;
         } else if (strcmp(argv[at], "--deterministic") == 0) {
             options->deterministic = true;
+        } else if (strcmp(argv[at], "--no-tune") == 0) {
+            options->no_tune = true;
         } else if (strcmp(argv[at], "--report") == 0) {
             options->report = true;
         } else if (strcmp(argv[at], "--json") == 0 && tool_is_value(argv[at + 1])) {
@@ -327,6 +332,13 @@ int tool_run(int argc, char **argv)
     }
     tool_warn_of_names("run");
     if (options.deterministic && setenv("SHUNT_DETERMINISTIC", "1", 1) != 0) {
+        perror("shunt run");
+        return TOOL_FAILED;
+    }
+    if (!options.no_tune) {
+        tune_first();
+    }
+    if (options.no_tune ? setenv("SHUNT_TUNE", "0", 1) != 0 : setenv("SHUNT_RUN", "1", 1) != 0) {
         perror("shunt run");
         return TOOL_FAILED;
     }

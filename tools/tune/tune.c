@@ -92,7 +92,7 @@ static void measure_links(tuning_t *tuning)
 {
     const uint32_t count = tuning->machine->gpus.count, gpus = count < TOOL_FLOOR_GPUS ? count : TOOL_FLOOR_GPUS;
     tool_floor_t *floor = &tuning->machine->floor;
-    if (tuning->machine->host || tuning->options->check) {
+    if (tuning->machine->host || tuning->options->check || tuning->options->quick) {
         return;
     }
     if (bench_floor("tune", gpus, floor)) {
@@ -112,16 +112,40 @@ static void measure_links(tuning_t *tuning)
 
 /* ---- The table ---- */
 
-/* Makes no CUDA call, so that ranks can be forked afterwards. */
-static bool table_path(const tuning_t *tuning, uint64_t machine, char path[PATH_MAX])
+typedef struct place {
+    uint64_t machine;
+    char path[PATH_MAX]; /* "": there is no folder */
+} place_t;
+
+static void ask_place(void *argument)
 {
+    place_t *place = argument;
     tool_shunt_t shunt;
     char error[TOOL_ERROR_BYTES];
+    if (!tool_open_shunt(&shunt, NULL, error) ||
+        shunt.shunt_table_path(place->machine, place->path, sizeof place->path) != 0) {
+        place->path[0] = '\0';
+    }
+}
+
+/* Asked in a process of its own: the library reads its settings once, and the ranks, forked from this one, have
+ * others. */
+static bool table_path(const tuning_t *tuning, uint64_t machine, char path[PATH_MAX])
+{
     if (tuning->options->table != NULL) {
         snprintf(path, PATH_MAX, "%s", tuning->options->table);
         return true;
     }
-    if (tool_open_shunt(&shunt, NULL, error) && shunt.shunt_table_path(machine, path, PATH_MAX) == 0) {
+    place_t *place = mmap(NULL, sizeof *place, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (place == MAP_FAILED) {
+        perror("shunt tune: mmap");
+        return false;
+    }
+    place->machine = machine;
+    const bool known = bench_apart("tune", "looking for the cache folder", ask_place, place) && place->path[0] != '\0';
+    snprintf(path, PATH_MAX, "%s", place->path);
+    munmap(place, sizeof *place);
+    if (known) {
         return true;
     }
     fprintf(stderr,
@@ -247,6 +271,32 @@ static bool passes(const tuning_t *tuning)
     printf("# %u of %u sizes slower than %.2f times the better of NCCL and the built-in table\n", slower,
            tuning->results, 1 / most);
     return slower == 0;
+}
+
+/* In the order in which a family of all sizes has them. */
+static int by_case(const void *a, const void *b)
+{
+    const tune_result_t *x = a, *y = b;
+    if (x->collective != y->collective) {
+        return x->collective < y->collective ? -1 : 1;
+    }
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+uint32_t tune_quick(tune_options_t *options, bench_machine_t *machine, char path[PATH_MAX])
+{
+    static tune_result_t result[ALG_COLLECTIVE_COUNT * TUNE_MOST_POINTS];
+    tuning_t tuning = {.options = options, .machine = machine, .result = result};
+    tool_progress_open(&tuning.progress, 0);
+    if (!can_write_table(&tuning) || !run_family(&tuning, options->ranks)) {
+        return 0;
+    }
+    if (tuning.results == 0) {
+        fprintf(stderr, "shunt tune: the time ran out before the first size\n");
+        return 0;
+    }
+    qsort(result, tuning.results, sizeof result[0], by_case);
+    return write_table(&tuning, path) ? tuning.results : 0;
 }
 
 static int conclude(const tuning_t *tuning, bool done, const char *path)

@@ -5,9 +5,12 @@
  *   tune.c          the command: one family of ranks for each number of them,
  *                   progress, what to do when it is interrupted
  *   tune_options.c  the command line, and the cases that it asks for
+ *   tune_first.c    what `shunt run` measures before its program, on a note
+ *   tune_note.c     that note
+ *   tune_points.c   the sizes of such a quick run
  *   tune_rank.c     one rank: the candidates of a case, heats, the winner
  *   tune_beside.c   --beside: candidates beside matrix products
- *   tune_choice.c   --beside: the choice by two prices
+ *   tune_choice.c   the gain that a choice needs; --beside: the choice by two prices
  *   tune_table.c    from results to the rows of a table, and into the file
  *   tune_times.c    the times themselves, beside the table
  *   tune_file.c     how both are written
@@ -29,9 +32,35 @@
 /* The sub-command; argv[0] is its name. */
 int tool_tune(int argc, char **argv);
 
+/* If a program has left a note that this machine was not measured, measure for a few seconds and leave a table. Waits
+ * while another process of this host does. Returns in any case; a failure is a line on stderr. Nothing is set or opened
+ * in this process, and nothing written to stdout. */
+void tune_first(void);
+
+/* A note of a program that met no table. */
+typedef struct tune_note {
+    uint64_t machine;
+    uint32_t ranks, nccl_version;
+    char class_name[SEL_CLASS_BYTES], nccl[PATH_MAX]; /* "-": host device */
+    char path[PATH_MAX + NAME_MAX + 2];
+} tune_note_t;
+
+/* The note of this host with the most ranks that the visible GPUs allow, of those in which no failure of the last hour
+ * is written. Removes notes that say nothing, and those of old failures: the next program that meets no table leaves a
+ * new one. Other users' files do not count, since a note names a library. */
+bool tune_note_find(const char *folder, tune_note_t *note);
+/* Lock the note and read it again; the file, which holds the lock. -1: another process has measured, or measures for
+ * too long, or files have no locks here. */
+int tune_note_lock(tune_note_t *note);
+/* Write down a failure. */
+bool tune_note_fail(int file);
+/* Why these GPUs cannot be measured now; NULL if they can. `unfit`: they never can on this note. */
+const char *tune_note_obstacle(const tune_note_t *note, const bench_machine_t *machine, bool *unfit);
+
 enum {
     TUNE_MOST_SIZES = 96,
     TUNE_MOST_TYPES = 16, /* at least bench_type_count */
+    TUNE_MOST_POINTS = 24,
     TUNE_MOST_RESULTS = ALG_COLLECTIVE_COUNT * BENCH_MAX_RANKS * TUNE_MOST_TYPES * TUNE_MOST_SIZES
 };
 
@@ -41,10 +70,11 @@ typedef struct tune_options {
     uint32_t collectives; /* bit c: an alg_collective_t */
     uint32_t types;       /* bit i: bench_types[i] */
     bool eager;           /* time eager calls; otherwise graphs */
-    uint32_t limit_s;     /* the time limit */
+    double limit_s;       /* the time limit */
     bool to_given, mode_given;
     bool check;
     bool beside; /* choose also by the time beside products; with `check`, a row may cost TUNE_MOST_COST */
+    bool quick;  /* few sizes by tune_points_next, one type for all, few grids and rounds */
     bool help;
     const char *table;   /* the file to write, or with `check` to look at; NULL: the cache folder's */
     const char *csv;     /* NULL: none */
@@ -58,6 +88,9 @@ typedef struct tune_options {
 /* TOOL_OK, or TOOL_USAGE after a message on stderr. */
 int tune_options_parse(tune_options_t *options, int argc, char **argv);
 extern const char tune_help[];
+/* One family by `options`, whose `quick` is set, into the machine's table, and that table's path. The number of
+ * measured sizes; 0, after a message, if there is no table. */
+uint32_t tune_quick(tune_options_t *options, bench_machine_t *machine, char path[PATH_MAX]);
 /* Fill in options that depend on the machine; returns as above, or TOOL_FAILED. */
 int tune_settle(tune_options_t *options, const bench_machine_t *machine);
 
@@ -85,11 +118,37 @@ typedef struct tune_result {
     double beside_seconds; /* of many calls and products, until both are through; 0: not measured */
     double builtin_beside_seconds, nccl_beside_seconds;
     uint32_t candidates; /* launches that differ */
+    bool quick;          /* of few sizes */
 } tune_result_t;
+
+/* Measured sizes of one collective and what was chosen, in order of size. */
+typedef struct tune_point {
+    uint64_t bytes;
+    char choice[SEL_FILE_NAME_BYTES]; /* an algorithm or nccl */
+} tune_point_t;
+typedef struct tune_points {
+    uint64_t from_bytes, to_bytes;
+    uint32_t count;
+    tune_point_t point[TUNE_MOST_POINTS];
+} tune_points_t;
+
+/* The next size to measure: with `coarse`, until the whole range has some; else until neighbours with different choices
+ * are a factor of two apart. 0: no more. Pure. */
+uint64_t tune_points_next(const tune_points_t *points, bool coarse);
+void tune_points_add(tune_points_t *points, uint64_t bytes, const char *choice);
 
 /* The next type to measure, from `type` on; collectives that only move data need one type. bench_type_count: no
  * more. */
 uint32_t tune_next_type(const tune_options_t *options, alg_collective_t collective, uint32_t type);
+
+/* The gain that a choice needs; also, the middle half of its times must lie below the other's. Less is noise. Below 1:
+ * it may lose by so much. */
+typedef struct tune_leads {
+    double over_nccl, over_builtin; /* of a candidate */
+    double nccl_over_builtin;       /* where the built-in choice is ours */
+} tune_leads_t;
+/* `guessed`: no built-in row decides, but the model. Pure. */
+tune_leads_t tune_leads(bool quick, bool captured, bool guessed);
 
 /* The most that a choice may cost alone if it gains beside products. */
 #define TUNE_MOST_COST 1.03
@@ -119,6 +178,8 @@ typedef struct tune_rows {
     uint64_t machine;
     sel_measured_t link;
     sel_host_measured_t host;
+    uint32_t measured;
+    sel_file_measured_t of[SEL_FILE_CLASSES];
     uint32_t count, capacity;
     sel_file_row_t *row;
 } tune_rows_t;

@@ -84,6 +84,14 @@ static int number_option(const char *name, const char *text, uint32_t low, uint3
     return TOOL_OK;
 }
 
+static int limit_option(const char *text, double *limit_s)
+{
+    uint32_t seconds = 0;
+    const int fault = number_option("--limit", text, 1, 86400, &seconds);
+    *limit_s = seconds;
+    return fault;
+}
+
 static int types_option(char *text, uint32_t *types)
 {
     *types = 0;
@@ -137,7 +145,7 @@ static int one_option(tune_options_t *options, int option)
     case OPTION_MODE:
         return mode_option(optarg, options);
     case OPTION_LIMIT:
-        return number_option("--limit", optarg, 1, 86400, &options->limit_s);
+        return limit_option(optarg, &options->limit_s);
     case OPTION_TABLE:
         options->table = optarg;
         return TOOL_OK;

@@ -21,12 +21,8 @@ enum {
     LEAST_CALLS = 2
 };
 #define RUN_SECONDS 1e-3 /* of the real NCCL's, about */
+#define QUICK_SECONDS 4e-4
 
-/* The gain that a candidate needs; also, the middle half of its times must lie below the other's. Less is noise, and
- * the choice stays as without a table. */
-#define LEAD 1.02
-/* The speed of short eager calls depends on the processor, which drifts by this much within minutes. */
-#define EAGER_LEAD 1.10
 /* Among equals, prefer the winner of the size before: fewer rows. */
 #define SAME_SPEED 1.015
 
@@ -38,6 +34,7 @@ typedef struct heat {
 } heat_t;
 enum { HEATS = 2 };
 static const heat_t heats[HEATS] = {{1, 1.3, 8}, {3, 1.08, 3}};
+static const heat_t quick_heats[HEATS] = {{1, 1.3, 4}, {2, 1.1, 2}};
 /* With --beside, where the fastest alone need not win. */
 static const heat_t beside_heats[HEATS] = {{1, 1.3, 16}, {3, 1.08, 8}};
 
@@ -45,6 +42,7 @@ static const heat_t beside_heats[HEATS] = {{1, 1.3, 16}, {3, 1.08, 8}};
  * for the program's own kernels. */
 static const grid_t short_grids[] = {{32, 1024}, {16, 1024}, {32, 512}, {16, 512}, {8, 512}, {32, 256}, {32, 128}};
 static const grid_t long_grids[] = {{64, 1024}, {64, 512}, {48, 1024}, {32, 1024}, {48, 512}, {32, 512}, {24, 512}};
+static const grid_t quick_short_grids[] = {{32, 1024}, {32, 512}}, quick_long_grids[] = {{64, 1024}, {64, 512}};
 /* The same with --beside: fewer multiprocessors cost the program less. */
 static const grid_t beside_grids[] = {{64, 1024}, {64, 512}, {48, 1024}, {32, 1024}, {48, 512}, {32, 512},
                                       {24, 1024}, {24, 512}, {16, 1024}, {16, 512},  {8, 512}};
@@ -132,6 +130,10 @@ static const grid_t *grids_for(const tuner_t *tuner, const bench_case_t *one, si
     const uint32_t blocks = alg_collective_blocks(one->collective, tuner->rank.nranks);
     const bool large = one->count * blocks * one->type->bytes > MIB;
     const bool beside = tuner->options->beside;
+    if (tuner->options->quick && !host) {
+        *count = 2;
+        return large ? quick_long_grids : quick_short_grids;
+    }
     *count = host     ? sizeof host_grids / sizeof host_grids[0]
              : !large ? sizeof short_grids / sizeof short_grids[0]
              : beside ? sizeof beside_grids / sizeof beside_grids[0]
@@ -207,7 +209,8 @@ static bool set_calls(tuner_t *tuner, const bench_case_t *one)
         }
         slower = fmax(slower, seconds);
     }
-    const double calls = slower > 0 ? RUN_SECONDS / slower : MOST_CALLS;
+    const double run = tuner->options->quick ? QUICK_SECONDS : RUN_SECONDS;
+    const double calls = slower > 0 ? run / slower : MOST_CALLS;
     tuner->bench.calls = (uint32_t)fmin(fmax(calls, LEAST_CALLS), MOST_CALLS);
     tuner->bench.warmup = tuner->bench.calls / 2 + 1;
     return true;
@@ -293,7 +296,7 @@ static bool run_final(tuner_t *tuner, const bench_case_t *one)
     for (uint32_t i = 0; i < first_candidate(tuner); i++) {
         tuner->entrant[i].out = false;
     }
-    return rounds_of(tuner, one, TUNE_FINAL_ROUNDS);
+    return rounds_of(tuner, one, tuner->final_rounds);
 }
 
 /* The fastest candidate, or the winner before if it is as fast; NULL without candidates. */
@@ -317,33 +320,34 @@ static const entrant_t *best_candidate(const tuner_t *tuner)
 }
 
 /* bench_median has sorted the times. */
-static double quartile(const entrant_t *entrant, int which)
+static double quartile(const tuner_t *tuner, const entrant_t *entrant, uint32_t which)
 {
-    return entrant->times[TUNE_FINAL_ROUNDS * which / 4];
+    return entrant->times[tuner->final_rounds * which / 4];
 }
 
-static bool clearly_faster(const entrant_t *entrant, const entrant_t *other, double lead)
+static bool clearly_faster(const tuner_t *tuner, const entrant_t *entrant, const entrant_t *other, double lead)
 {
-    return entrant->median * lead < other->median && quartile(entrant, 3) < quartile(other, 1);
+    return entrant->median * lead < other->median && quartile(tuner, entrant, 3) < quartile(tuner, other, 1);
 }
 
 /* A candidate that is clearly better than NCCL and the built-in choice, else the better of these. */
 static const entrant_t *choose(const tuner_t *tuner, bool captured)
 {
-    const double lead = captured ? LEAD : EAGER_LEAD;
     const entrant_t *builtin = &tuner->entrant[0];
     const bool forwards = tuner->rank.sides == 1 || strcmp(builtin->name, "nccl") == 0;
     const entrant_t *nccl = tuner->rank.sides == 2 ? &tuner->entrant[1] : builtin;
     const entrant_t *candidate = best_candidate(tuner);
-    const entrant_t *better = !forwards && nccl->median < builtin->median ? nccl : builtin;
-    return candidate != NULL && clearly_faster(candidate, builtin, lead) && clearly_faster(candidate, nccl, lead)
+    const tune_leads_t leads = tune_leads(tuner->options->quick, captured, builtin->guessed);
+    const entrant_t *better = !forwards && nccl->median * leads.nccl_over_builtin < builtin->median ? nccl : builtin;
+    return candidate != NULL && clearly_faster(tuner, candidate, builtin, leads.over_builtin) &&
+                   clearly_faster(tuner, candidate, nccl, leads.over_nccl)
                ? candidate
                : better;
 }
 
-static double spread_of(const entrant_t *entrant)
+static double spread_of(const tuner_t *tuner, const entrant_t *entrant)
 {
-    return (quartile(entrant, 3) - quartile(entrant, 1)) / entrant->median;
+    return (quartile(tuner, entrant, 3) - quartile(tuner, entrant, 1)) / entrant->median;
 }
 
 static void fill_result(const tuner_t *tuner, const bench_case_t *one, const entrant_t *choice, tune_result_t *result)
@@ -361,7 +365,8 @@ static void fill_result(const tuner_t *tuner, const bench_case_t *one, const ent
     result->blocks = grid->blocks;
     result->threads = grid->threads;
     result->seconds = choice->median;
-    result->spread = spread_of(choice);
+    result->spread = spread_of(tuner, choice);
+    result->quick = tuner->options->quick;
     result->builtin_seconds = builtin->median;
     result->nccl_seconds = tuner->rank.sides == 2 ? tuner->entrant[1].median : 0;
     result->beside_seconds = choice->beside;
@@ -383,7 +388,8 @@ static bool measure(tuner_t *tuner, const bench_case_t *one, bool captured, tune
         return false;
     }
     for (size_t i = 0; !tuner->options->check && i < HEATS; i++) {
-        if (!run_heat(tuner, one, tuner->options->beside ? &beside_heats[i] : &heats[i])) {
+        const bool quick = tuner->options->quick;
+        if (!run_heat(tuner, one, tuner->options->beside ? &beside_heats[i] : quick ? &quick_heats[i] : &heats[i])) {
             return false;
         }
     }
@@ -463,6 +469,48 @@ static bool run_cases(tuner_t *tuner, int rows)
     return true;
 }
 
+/* ---- Few cases ---- */
+
+/* First what decode and training steps use most. */
+static const alg_collective_t quick_order[] = {ALG_ALL_REDUCE, ALG_ALL_GATHER, ALG_REDUCE_SCATTER,
+                                               ALG_ALL_TO_ALL, ALG_SEND_RECV,  ALG_BROADCAST,
+                                               ALG_REDUCE,     ALG_GATHER,     ALG_SCATTER};
+_Static_assert(sizeof quick_order / sizeof quick_order[0] == ALG_COLLECTIVE_COUNT, "each has its place");
+
+static bool run_points(tuner_t *tuner, alg_collective_t collective, bool coarse, tune_points_t *points, int rows)
+{
+    const tune_options_t *options = tuner->options;
+    const bench_kind_t kind = {.collective = collective, .type = (int32_t)tune_next_type(options, collective, 0)};
+    uint64_t bytes;
+    memset(&tuner->winner, 0, sizeof tuner->winner);
+    while ((bytes = tune_points_next(points, coarse)) != 0) {
+        if (!run_case(tuner, &kind, !options->eager, bytes, rows)) {
+            return false;
+        }
+        tune_points_add(points, bytes, tuner->winner.name);
+    }
+    return true;
+}
+
+/* Every collective roughly, then the ranges in which the choice changes. */
+static bool run_quick(tuner_t *tuner, int rows)
+{
+    static tune_points_t points[ALG_COLLECTIVE_COUNT];
+    const tune_options_t *options = tuner->options;
+    for (int fine = 0; fine < 2; fine++) {
+        for (int i = 0; i < ALG_COLLECTIVE_COUNT; i++) {
+            const alg_collective_t collective = quick_order[i];
+            tune_points_t *of = &points[collective];
+            of->from_bytes = options->from_bytes;
+            of->to_bytes = options->to_bytes;
+            if ((options->collectives >> collective & 1) != 0 && !run_points(tuner, collective, fine == 0, of, rows)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 static bool learn_facts(tuner_t *tuner)
 {
     bench_rank_t *rank = &tuner->rank;
@@ -479,6 +527,7 @@ bool tune_rank_run(const void *job, bench_shared_t *shared, uint32_t number, int
     const tune_job_t *work = job;
     static tuner_t tuner; /* large; one a process */
     tuner.options = work->options;
+    tuner.final_rounds = tuner.options->quick ? TUNE_QUICK_ROUNDS : TUNE_FINAL_ROUNDS;
     tuner.bench.ranks = work->ranks;
     tuner.bench.to_bytes = work->options->to_bytes;
     tuner.bench.nccl = true;
@@ -489,5 +538,5 @@ bool tune_rank_run(const void *job, bench_shared_t *shared, uint32_t number, int
     if (!bench_rank_open(&tuner.rank, &tuner.bench, shared, number) || !learn_facts(&tuner)) {
         return false;
     }
-    return run_cases(&tuner, rows) && bench_rank_close(&tuner.rank);
+    return (tuner.options->quick ? run_quick(&tuner, rows) : run_cases(&tuner, rows)) && bench_rank_close(&tuner.rank);
 }

@@ -7,7 +7,7 @@
 
 #include "tools/tune/tune.h"
 
-enum { TUNE_MOST_ENTRANTS = 64, TUNE_FINAL_ROUNDS = 21 };
+enum { TUNE_MOST_ENTRANTS = 64, TUNE_FINAL_ROUNDS = 21, TUNE_QUICK_ROUNDS = 8 };
 
 typedef struct grid {
     uint32_t blocks, threads;
@@ -35,6 +35,7 @@ typedef struct tuner {
     entrant_t entrant[TUNE_MOST_ENTRANTS];
     uint32_t entrants; /* the first is the built-in choice, the second the real NCCL where there is one */
     entrant_t winner;  /* of the size before; an empty policy: none */
+    uint32_t final_rounds;
 } tuner_t;
 
 bool tune_set_policy(tuner_t *tuner, const entrant_t *entrant);

@@ -73,6 +73,8 @@ bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows)
     }
     rows->link = file.link;
     rows->host = file.host;
+    rows->measured = file.measured;
+    memcpy(rows->of, file.of, sizeof rows->of);
     free(text);
     return whole;
 }
@@ -107,10 +109,21 @@ static uint64_t between(uint64_t a, uint64_t b)
     return (uint64_t)sqrt((double)a * (double)b);
 }
 
-/* The last size that result i of a group covers; the first result begins at the group's first size. */
+static bool forwards(const tune_result_t *result)
+{
+    const bool builtin = strcmp(result->choice, TUNE_BUILTIN) == 0;
+    return strcmp(builtin ? result->builtin : result->choice, "nccl") == 0;
+}
+
+/* The last size that result i of a group covers; the first result begins at the group's first size. Of few sizes, NCCL
+ * gets the whole range between one that it wins and one that it loses. */
 static uint64_t upper(const group_t *group, uint32_t i)
 {
     const uint64_t bytes = group->result[i].bytes;
+    if (i + 1 < group->count && group->result[i].quick &&
+        forwards(&group->result[i]) != forwards(&group->result[i + 1])) {
+        return forwards(&group->result[i]) ? group->result[i + 1].bytes - 1 : bytes;
+    }
     return between(bytes, i + 1 < group->count ? group->result[i + 1].bytes : 2 * bytes);
 }
 
@@ -129,7 +142,7 @@ static group_t next_group(const tune_result_t *results, uint32_t count)
 /* The speed of moved data does not depend on its type. */
 static uint8_t kinds_of(const tune_result_t *result)
 {
-    return alg_collective_reduces(result->collective)
+    return alg_collective_reduces(result->collective) && !result->quick
                ? (uint8_t)(1u << sel_kind((alg_type_t)bench_types[result->type].type))
                : SEL_ANY_KIND;
 }
@@ -166,7 +179,9 @@ static void cut_row(const group_t *group, const sel_file_row_t *row, tune_rows_t
 
 static void cut(const group_t *group, tune_rows_t *rows)
 {
-    tune_rows_t left = {.machine = rows->machine, .link = rows->link, .host = rows->host};
+    tune_rows_t left = *rows;
+    left.count = left.capacity = 0;
+    left.row = NULL;
     for (uint32_t i = 0; i < rows->count; i++) {
         if (concerns(group, &rows->row[i])) {
             cut_row(group, &rows->row[i], &left);
@@ -191,18 +206,22 @@ static void add(const group_t *group, const char *source, tune_rows_t *rows)
     uint64_t from = group->from_bytes;
     for (uint32_t i = 0; i < group->count; i++) {
         const tune_result_t *result = &group->result[i];
+        /* Far from a measured size a built-in row knows more. */
+        const uint64_t most = result->quick && !result->guessed ? 2 * result->bytes : UINT64_MAX;
+        const uint64_t least = result->quick && !result->guessed && i > 0 ? result->bytes / 2 : 0;
+        const uint64_t end = upper(group, i);
         sel_file_row_t row = {.collective = result->collective,
                               .ranks = result->ranks,
                               .kinds = kinds_of(result),
-                              .from_bytes = from,
-                              .to_bytes = upper(group, i),
+                              .from_bytes = from < least ? least : from,
+                              .to_bytes = end < most ? end : most,
                               .blocks = (uint16_t)result->blocks,
                               .threads = (uint16_t)result->threads};
         memcpy(row.class_name, result->class_name, sizeof row.class_name);
         const bool builtin = strcmp(result->choice, TUNE_BUILTIN) == 0;
         memcpy(row.algorithm, builtin ? result->builtin : result->choice, sizeof row.algorithm);
         snprintf(row.source, sizeof row.source, "%s", source);
-        from = row.to_bytes + 1;
+        from = end + 1;
         sel_file_row_t *last = rows->count > first ? &rows->row[rows->count - 1] : NULL;
         if (builtin && !result->guessed) {
             continue;
@@ -280,6 +299,10 @@ static bool write_rows(FILE *file, const tune_options_t *options, const bench_ma
     fputs(line, file);
     sel_file_host(&rows->host, line);
     fputs(line, file);
+    for (uint32_t i = 0; i < rows->measured; i++) {
+        sel_file_measured(&rows->of[i], line);
+        fputs(line, file);
+    }
     tune_report_head(file, options, machine);
     fprintf(file, "%s\n", sel_file_columns);
     for (uint32_t i = 0; i < rows->count; i++) {
@@ -287,6 +310,50 @@ static bool write_rows(FILE *file, const tune_options_t *options, const bench_ma
         fputs(line, file);
     }
     return fflush(file) == 0 && ferror(file) == 0;
+}
+
+/* With which NCCL the rows of a class were measured; false: unknown. */
+static bool find_nccl(const tune_rows_t *rows, const char *class_name, uint32_t *nccl)
+{
+    for (uint32_t i = rows->measured; i-- > 0;) {
+        if (strcmp(rows->of[i].class_name, class_name) == 0) {
+            *nccl = rows->of[i].nccl;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A class is measured with one NCCL: what another one's rows say of further sizes would count as this one's. */
+static void drop_another_nccls(const char *class_name, uint32_t nccl, tune_rows_t *rows)
+{
+    uint32_t last, kept = 0;
+    if (!find_nccl(rows, class_name, &last) || last == nccl) {
+        return;
+    }
+    for (uint32_t i = 0; i < rows->count; i++) {
+        if (strcmp(rows->row[i].class_name, class_name) != 0) {
+            rows->row[kept++] = rows->row[i];
+        }
+    }
+    rows->count = kept;
+}
+
+/* Note that a class was measured: the last line of several for it says with which NCCL. The oldest is forgotten. */
+static void note_class(const char *class_name, uint32_t nccl, tune_rows_t *rows)
+{
+    uint32_t at = 0;
+    while (at < rows->measured && (strcmp(rows->of[at].class_name, class_name) != 0 || rows->of[at].nccl != nccl)) {
+        at++;
+    }
+    at = at == SEL_FILE_CLASSES ? 0 : at;
+    if (at < rows->measured) {
+        rows->measured--;
+        memmove(&rows->of[at], &rows->of[at + 1], (rows->measured - at) * sizeof rows->of[0]);
+    }
+    sel_file_measured_t *of = &rows->of[rows->measured++];
+    snprintf(of->class_name, sizeof of->class_name, "%s", class_name);
+    of->nccl = nccl;
 }
 
 typedef struct table {
@@ -309,7 +376,8 @@ bool tune_table_write(const char *path, const tune_options_t *options, const ben
     char source[SEL_FILE_SOURCE_BYTES];
     time_t now = time(NULL);
     struct tm utc;
-    strftime(source, sizeof source, "tune %Y-%m-%d", gmtime_r(&now, &utc));
+    strftime(source, sizeof source, count > 0 && results->quick ? "run %Y-%m-%d" : "tune %Y-%m-%d",
+             gmtime_r(&now, &utc));
     const uint64_t fingerprint = count > 0 ? results->machine : machine->fingerprint;
     if (!tune_rows_read(path, true, &rows) || rows.machine != fingerprint) {
         free(rows.row); /* not a table, or another machine's: keep nothing */
@@ -323,8 +391,10 @@ bool tune_table_write(const char *path, const tune_options_t *options, const ben
     }
     for (uint32_t done = 0; done < count;) {
         const group_t group = next_group(results + done, count - done);
+        drop_another_nccls(group.result->class_name, (uint32_t)machine->nccl_version, &rows);
         cut(&group, &rows);
         add(&group, source, &rows);
+        note_class(group.result->class_name, (uint32_t)machine->nccl_version, &rows);
         done += group.count;
     }
     merge(&rows);

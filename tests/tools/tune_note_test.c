@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The note on which `shunt run` measures: which one counts, what a failure does to it, and when these GPUs are not
+ * measured.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tools/tune/tune.h"
+
+static char folder[] = "/tmp/shunt-note-XXXXXX";
+
+static void path_of(uint64_t machine, uint32_t ranks, const char *suffix, char path[256])
+{
+    char host[128] = "";
+    gethostname(host, sizeof host - 1);
+    snprintf(path, 256, "%s/" SEL_NOTE_NAME "%s", folder, (unsigned long long)machine, ranks, host, suffix);
+}
+
+static void leave(uint64_t machine, uint32_t ranks, const char *suffix, const char *text)
+{
+    char path[256];
+    path_of(machine, ranks, suffix, path);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static bool is_there(uint64_t machine, uint32_t ranks)
+{
+    char path[256];
+    path_of(machine, ranks, "", path);
+    return access(path, F_OK) == 0;
+}
+
+static void drop(uint64_t machine, uint32_t ranks, const char *suffix)
+{
+    char path[256];
+    path_of(machine, ranks, suffix, path);
+    assert_int_equal(unlink(path), 0);
+}
+
+static void the_most_ranks_that_are_visible(void **state)
+{
+    (void)state;
+    tune_note_t note;
+    assert_false(tune_note_find(folder, &note));
+    assert_false(tune_note_find("", &note));
+    leave(7, 2, "", "nvswitch-sm90-2 22809 /usr/lib/with a blank/libnccl.so.2\n");
+    leave(7, 4, "", "nvswitch-sm90-4 22809 /usr/lib/libnccl.so.2\n");
+    leave(7, 8, ".elsewhere", "nvswitch-sm90-8 22809 /usr/lib/libnccl.so.2\n"); /* another host */
+    assert_true(tune_note_find(folder, &note));
+    assert_int_equal(note.ranks, 4);
+    assert_true(note.machine == 7);
+    setenv("CUDA_VISIBLE_DEVICES", "1,3", 1);
+    assert_true(tune_note_find(folder, &note));
+    assert_int_equal(note.ranks, 2);
+    assert_string_equal(note.class_name, "nvswitch-sm90-2");
+    assert_int_equal(note.nccl_version, 22809);
+    assert_string_equal(note.nccl, "/usr/lib/with a blank/libnccl.so.2");
+    setenv("CUDA_VISIBLE_DEVICES", "3", 1);
+    assert_false(tune_note_find(folder, &note));
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    drop(7, 2, "");
+    drop(7, 4, "");
+    drop(7, 8, ".elsewhere");
+}
+
+/* A note that says nothing, and a link, which another user may have put there. */
+static void wrong_notes(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"", "nvswitch-sm90-2 22809 /usr/lib/libnccl.so.2", "nvswitch-sm90-2\n",
+                                        "nvswitch-sm90-2 22809 \n\n", "a-name-that-is-longer-than-any-class-is 1 -\n"};
+    tune_note_t note;
+    char path[256], target[280];
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        leave(7, 2, "", wrong[i]);
+        assert_false(tune_note_find(folder, &note));
+        assert_false(is_there(7, 2));
+    }
+    path_of(7, 2, "", path);
+    snprintf(target, sizeof target, "%s.target", path);
+    leave(7, 2, ".target", "nvswitch-sm90-2 22809 /usr/lib/libnccl.so.2\n");
+    assert_int_equal(symlink(target, path), 0);
+    assert_false(tune_note_find(folder, &note));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(link(target, path), 0);
+    assert_false(tune_note_find(folder, &note));
+    assert_int_equal(unlink(path), 0);
+    if (geteuid() == 0) {
+        assert_int_equal(rename(target, path), 0);
+        assert_int_equal(chown(path, 1, 1), 0);
+        assert_false(tune_note_find(folder, &note));
+        assert_int_equal(rename(path, target), 0);
+    }
+    drop(7, 2, ".target");
+}
+
+static void a_failure_counts_for_an_hour(void **state)
+{
+    (void)state;
+    tune_note_t note;
+    char path[256];
+    leave(7, 2, "", "host-2 0 -\n");
+    assert_true(tune_note_find(folder, &note));
+    const int file = tune_note_lock(&note);
+    assert_true(file >= 0);
+    assert_true(tune_note_fail(file));
+    close(file);
+    assert_int_equal(tune_note_lock(&note), -1); /* who waited meanwhile */
+    assert_false(tune_note_find(folder, &note));
+    assert_true(is_there(7, 2));
+    path_of(7, 2, "", path);
+    const struct timeval old[2] = {{time(NULL) - 3700, 0}, {time(NULL) - 3700, 0}};
+    assert_int_equal(utimes(path, old), 0);
+    assert_false(tune_note_find(folder, &note));
+    assert_false(is_there(7, 2));
+    assert_int_equal(tune_note_lock(&note), -1); /* another process has measured */
+}
+
+static void obstacles(void **state)
+{
+    (void)state;
+    static bench_machine_t machine = {.fingerprint = 7, .nccl_version = 22809, .gpus = {.count = 4, .listed = 4}};
+    const tune_note_t note = {.machine = 7, .ranks = 2, .nccl_version = 22809};
+    bool unfit;
+    assert_null(tune_note_obstacle(&note, &machine, &unfit));
+    machine.gpus.gpu[2].busy_percent = 100; /* not one of the two */
+    assert_null(tune_note_obstacle(&note, &machine, &unfit));
+    machine.gpus.gpu[1].busy_percent = 50;
+    assert_string_equal(tune_note_obstacle(&note, &machine, &unfit), "they are busy");
+    assert_false(unfit);
+    machine.gpus.count = 1;
+    assert_non_null(strstr(tune_note_obstacle(&note, &machine, &unfit), "fewer GPUs"));
+    assert_true(unfit);
+    machine.gpus.count = 4, machine.fingerprint = 8;
+    assert_non_null(strstr(tune_note_obstacle(&note, &machine, &unfit), "another kind"));
+    assert_true(unfit);
+    machine.fingerprint = 7, machine.nccl_version = 0;
+    assert_non_null(strstr(tune_note_obstacle(&note, &machine, &unfit), "NCCL of the program before"));
+    assert_true(unfit);
+}
+
+static void a_programs_variables_are_forgotten(void **state)
+{
+    (void)state;
+    static const char *const program[] = {"SHUNT_ALGO", "SHUNT_STATS",  "SHUNT_RUN",  "SHUNT_MAX_CTAS", "NCCL_ALGO",
+                                          "NCCL_PROTO", "NCCL_COMM_ID", "NCCL_DEBUG", "NCCL_MAX_CTAS"};
+    static const char *const machine[] = {"SHUNT_CACHE_DIR",    "SHUNT_NCCL_PATH",   "NCCL_P2P_DISABLE",
+                                          "NCCL_SOCKET_IFNAME", "NCCL_CUMEM_ENABLE", "LD_LIBRARY_PATH"};
+    for (size_t i = 0; i < sizeof program / sizeof program[0]; i++) {
+        setenv(program[i], "1", 1);
+    }
+    for (size_t i = 0; i < sizeof machine / sizeof machine[0]; i++) {
+        setenv(machine[i], "1", 1);
+    }
+    tool_forget_variables();
+    for (size_t i = 0; i < sizeof program / sizeof program[0]; i++) {
+        assert_null(getenv(program[i]));
+    }
+    for (size_t i = 0; i < sizeof machine / sizeof machine[0]; i++) {
+        assert_string_equal(getenv(machine[i]), "1");
+    }
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    return mkdtemp(folder) != NULL ? 0 : -1;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_most_ranks_that_are_visible),    cmocka_unit_test(wrong_notes),
+        cmocka_unit_test(a_failure_counts_for_an_hour),       cmocka_unit_test(obstacles),
+        cmocka_unit_test(a_programs_variables_are_forgotten),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

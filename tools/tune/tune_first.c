@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tune_first.c - what `shunt run` measures before its program, where a program before has met no table.
+ *
+ * The program has left a note (tune_note.c). Its lock keeps the other processes of this host waiting, such as the ranks
+ * that srun starts. The one that holds it measures, replaces the table atomically and removes the note. A failure is
+ * written into the note, so that the next runs do not fail again.
+ *
+ * Three processes, each ended by the end of the one before: `shunt run` waits for the keeper, which holds the lock and
+ * the clock; its child measures with ranks of its own. What they write to stdout and stderr goes to a file in memory,
+ * of which the keeper prints the reason of a failure.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tools/tune/tune.h"
+
+/* Seconds until the ranks are ended, which takes up to END_SECONDS more; STUCK_SECONDS later nothing is waited for. */
+#define TWO_GPUS_SECONDS 5.2
+#define A_GPU_SECONDS 1.0 /* for each further one */
+#define END_SECONDS 0.8
+#define STUCK_SECONDS 1.5
+enum { STEP_MS = 20 };
+
+/* Shared by the processes. */
+typedef struct work {
+    tune_note_t note;
+    char folder[PATH_MAX]; /* of the tables; "": none, or not wanted */
+    bench_machine_t machine;
+    bool unfit;           /* the note is not of these GPUs */
+    char why[1024];       /* not measured */
+    char table[PATH_MAX]; /* written */
+    uint32_t sizes;       /* in it */
+    double start;
+    int tell; /* the stderr of `shunt run` */
+} work_t;
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static double limit_of(const tune_note_t *note)
+{
+    return TWO_GPUS_SECONDS + A_GPU_SECONDS * (note->ranks - 2);
+}
+
+/* ---- Whether to measure ---- */
+
+/* With these the library leaves no note, and a table would be useless. */
+static bool is_off(const shunt_setting_t *setting)
+{
+    static const char *const zeros[] = {"SHUNT_TUNE", "SHUNT_ENABLE"}, *const empty[] = {"SHUNT_TABLE", "SHUNT_ALGO"};
+    for (size_t i = 0; i < 2; i++) {
+        if ((strcmp(setting->name, zeros[i]) == 0 && strcmp(setting->value, "0") == 0) ||
+            (strcmp(setting->name, empty[i]) == 0 && setting->value[0] != '\0')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Apart: the library reads its settings once in a process. */
+static void ask_folder(void *argument)
+{
+    work_t *work = argument;
+    tool_shunt_t shunt;
+    char error[TOOL_ERROR_BYTES], path[PATH_MAX], *slash;
+    shunt_setting_t setting;
+    if (!tool_open_shunt(&shunt, NULL, error)) {
+        return;
+    }
+    for (uint32_t i = 0; shunt.shunt_setting(i, &setting) == 0; i++) {
+        if (is_off(&setting)) {
+            return;
+        }
+    }
+    if (shunt.shunt_table_path(0, path, sizeof path) == 0 && (slash = strrchr(path, '/')) != NULL) {
+        *slash = '\0';
+        snprintf(work->folder, sizeof work->folder, "%s", path);
+    }
+}
+
+static void path_of_table(const work_t *work, char path[PATH_MAX + 64])
+{
+    snprintf(path, PATH_MAX + 64, "%s/table-%016llx.csv", work->folder, (unsigned long long)work->note.machine);
+}
+
+/* `shunt tune` may have measured since. */
+static bool is_measured(const work_t *work)
+{
+    char path[PATH_MAX + 64];
+    tune_rows_t rows;
+    bool found = false;
+    path_of_table(work, path);
+    if (!tune_rows_read(path, true, &rows)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < rows.measured && rows.machine == work->note.machine; i++) {
+        found = found || (strcmp(rows.of[i].class_name, work->note.class_name) == 0 &&
+                          rows.of[i].nccl == work->note.nccl_version);
+    }
+    free(rows.row);
+    return found;
+}
+
+/* ---- Measuring ---- */
+
+static bool suits(work_t *work)
+{
+    const char *why = tune_note_obstacle(&work->note, &work->machine, &work->unfit);
+    snprintf(work->why, sizeof work->why, "%s", why != NULL ? why : "");
+    return why == NULL;
+}
+
+/* srun and mpirun bind a rank to few processors, which its ranks here would share. */
+static void use_all_processors(void)
+{
+    cpu_set_t all;
+    memset(&all, 0xff, sizeof all);
+    (void)sched_setaffinity(0, sizeof all, &all); /* those that this job may not have stay out */
+}
+
+static bool measure(work_t *work)
+{
+    static tune_options_t options;
+    static char line[] = "run";
+    char *argv[] = {line, NULL}, path[PATH_MAX + 64];
+    const tune_note_t *note = &work->note;
+    path_of_table(work, path);
+    use_all_processors();
+    if (!tune_file_try(path) || tune_options_parse(&options, 1, argv) != TOOL_OK ||
+        !bench_look("run", &work->machine) || !suits(work)) {
+        return false;
+    }
+    options.quick = true;
+    options.ranks = note->ranks;
+    options.types = 1u << bench_type_find("bfloat16");
+    options.to_bytes = UINT64_C(64) << 20;
+    if (tune_settle(&options, &work->machine) != TOOL_OK) {
+        return false;
+    }
+    dprintf(work->tell, "shunt run: measuring %u GPUs once, %.0f s at most (--no-tune: not)\n", note->ranks,
+            limit_of(note) + END_SECONDS);
+    options.limit_s = limit_of(note) - (now() - work->start);
+    work->sizes = tune_quick(&options, &work->machine, work->table);
+    return work->sizes > 0;
+}
+
+/* Fork, and end the child if its parent ends; true in the child. */
+static bool fork_below(pid_t *child)
+{
+    const pid_t parent = getpid();
+    fflush(NULL);
+    *child = fork();
+    if (*child != 0) {
+        return false;
+    }
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) {
+        _exit(TOOL_FAILED);
+    }
+    return true;
+}
+
+/* End the child that measures, and wait a second for its ranks, which end with it: they hold memory of the GPUs. */
+static void end_all(pid_t child)
+{
+    kill(child, SIGKILL);
+    for (int waited = 0; waited < 1000; waited += STEP_MS) {
+        const pid_t got = waitpid(-1, NULL, WNOHANG);
+        if (got < 0 && errno == ECHILD) {
+            return;
+        }
+        usleep(got == 0 ? STEP_MS * 1000 : 0);
+    }
+}
+
+/* Wait for the child that measures, until its time is over and it had some to end its ranks. */
+static bool wait_for(pid_t child, const work_t *work)
+{
+    const double end = work->start + limit_of(&work->note) + END_SECONDS + STUCK_SECONDS;
+    int status = TOOL_FAILED;
+    pid_t got;
+    while ((got = waitpid(child, &status, WNOHANG)) == 0 || (got < 0 && errno == EINTR)) {
+        if (now() > end) {
+            end_all(child);
+            return false;
+        }
+        usleep(STEP_MS * 1000);
+    }
+    return got == child && WIFEXITED(status) && WEXITSTATUS(status) == TOOL_OK;
+}
+
+/* The first line of what was captured that comes from Shunt. */
+static void find_reason(int captured, work_t *work)
+{
+    char line[1024];
+    FILE *file = lseek(captured, 0, SEEK_SET) == 0 ? fdopen(captured, "r") : NULL;
+    while (file != NULL && work->why[0] == '\0' && fgets(line, sizeof line, file) != NULL) {
+        char *words = strstr(line, ": ");
+        if (strncmp(line, "shunt ", 6) == 0 && words != NULL) {
+            char *advice = strstr(words, "; "); /* that of another command */
+            *(advice != NULL ? advice : words + strcspn(words, "\n")) = '\0';
+            snprintf(work->why, sizeof work->why, "%s", words + 2);
+        }
+    }
+    if (work->why[0] == '\0') {
+        snprintf(work->why, sizeof work->why, "it took too long, or was ended");
+    }
+}
+
+static void conclude(work_t *work, int note, int captured, bool done)
+{
+    if (done) {
+        dprintf(work->tell, "shunt run: %u sizes measured in %.1f s; the table is %s\n", work->sizes,
+                now() - work->start, work->table);
+        /* Other GPUs of this machine may have another class: a program there would ask again and again. */
+        if (is_measured(work) || !tune_note_fail(note)) {
+            (void)unlink(work->note.path);
+        }
+        return;
+    }
+    find_reason(captured, work);
+    dprintf(work->tell, "shunt run: %u GPUs are not measured: %s; estimates are used, and `shunt tune` measures them\n",
+            work->note.ranks, work->why);
+    if (work->unfit || !tune_note_fail(note)) {
+        (void)unlink(work->note.path);
+    }
+}
+
+static void follow_note(work_t *work, int captured)
+{
+    pid_t child;
+    const int note = tune_note_lock(&work->note);
+    if (note < 0) {
+        return;
+    }
+    if (is_measured(work)) {
+        (void)unlink(work->note.path);
+        return;
+    }
+    (void)!ftruncate(captured, 0); /* what reading the table said is no reason */
+    (void)lseek(captured, 0, SEEK_SET);
+    work->start = now();
+    tool_forget_variables();
+    setenv("SHUNT_TUNE", "0", 1); /* the ranks leave no note */
+    if (work->note.nccl_version != 0) {
+        setenv("SHUNT_NCCL_PATH", work->note.nccl, 1);
+    }
+    if (fork_below(&child)) {
+        _exit(measure(work) ? TOOL_OK : TOOL_FAILED);
+    }
+    conclude(work, note, captured, child > 0 && wait_for(child, work));
+}
+
+/* In a process of its own. */
+static void keep(void)
+{
+    work_t *work = mmap(NULL, sizeof *work, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const int captured = memfd_create("shunt-run", MFD_CLOEXEC), tell = fcntl(2, F_DUPFD_CLOEXEC, 3);
+    if (work == MAP_FAILED || captured < 0 || dup2(captured, 1) < 0 || dup2(captured, 2) < 0) {
+        return;
+    }
+    work->tell = tell;
+    prctl(PR_SET_CHILD_SUBREAPER, 1); /* ranks, when their parent has died */
+    signal(SIGCHLD, SIG_DFL);         /* ignored by some parents, which loses the exit status */
+    if (bench_apart("run", "looking for a note", ask_folder, work) && tune_note_find(work->folder, &work->note)) {
+        follow_note(work, captured);
+    }
+}
+
+void tune_first(void)
+{
+    pid_t child;
+    const char *tune = secure_getenv("SHUNT_TUNE"), *enable = secure_getenv("SHUNT_ENABLE");
+    if ((tune != NULL && strcmp(tune, "0") == 0) || (enable != NULL && strcmp(enable, "0") == 0)) {
+        return;
+    }
+    if (fork_below(&child)) {
+        keep();
+        _exit(0);
+    }
+    while (child > 0 && waitpid(child, NULL, 0) < 0 && errno == EINTR) {
+    }
+}
