@@ -13,8 +13,8 @@ _shunt_values() {
         tune:-b | tune:-e | tune:-g | tune:-d | tune:--limit | doctor:--limit)
         values=(/any)
         ;;
-    bench:--secret | bench:--csv | bench:--json | bench:-F | tune:--table | tune:--csv | tune:--plot | run:--json \
-        | doctor:--json | info:--json | info:--dump)
+    bench:--secret | bench:--csv | bench:--json | bench:-F | tune:--table | tune:--csv | tune:--json | tune:--plot \
+        | run:--json | doctor:--json | info:--json | info:--dump)
         values=(/files)
         ;;
     bench:-d)
@@ -79,7 +79,7 @@ _shunt_words() {
         -t -z -a -p"
         ;;
     tune)
-        words="--collective -b -e -g -d --mode --limit --table --csv --beside --check --diff --plot --help"
+        words="--collective -b -e -g -d --mode --limit --table --csv --json --beside --check --diff --plot --help"
         ;;
     run)
         words="--audit --deterministic --no-tune --report --json --help"

@@ -71,6 +71,7 @@ complete -c shunt -n '__shunt_is tune' -l mode -x \
 complete -c shunt -n '__shunt_is tune' -l limit -x -d 'stop after this many seconds'
 complete -c shunt -n '__shunt_is tune' -l table -r -F -d 'the table to write, or to check'
 complete -c shunt -n '__shunt_is tune' -l csv -r -F -d 'write what was measured as CSV'
+complete -c shunt -n '__shunt_is tune' -l json -r -F -d 'write it as JSON'
 complete -c shunt -n '__shunt_is tune' -l beside -d 'measure candidates beside matrix products, too'
 complete -c shunt -n '__shunt_is tune' -l check -d 'as above'
 complete -c shunt -n '__shunt_is tune' -l diff -r -F -d 'where two tables differ'

@@ -5,6 +5,8 @@
 usage: test_tune.py SHUNT PRELOADABLE_LIBRARY SOURCE_FOLDER CASE
 """
 
+import csv
+import json
 import os
 import pathlib
 import signal
@@ -130,6 +132,37 @@ def tune():
         assert any(r[7] == "7" and r[3] == "f8" for r in rows), rows
         assert sorted(os.listdir(f"{folder}/a/b")) == [NAME], os.listdir(f"{folder}/a/b")  # nothing beside it
         expect(shunt("tune", "-g", "2", "-e", "1K", SHUNT_CACHE_DIR="/proc/nowhere"), 1, "cannot be written")
+
+
+def tune_json():
+    """The report as JSON, also where the time runs out; what was not measured says why."""
+    small = ("tune", "-g", "2", "-b", "1K", "-e", "2K", "--collective", "allreduce", "-d", "float")
+    with tempfile.TemporaryDirectory() as folder:
+        table = f"{folder}/table.csv"
+        done = expect(shunt(*small, "--table", table, "--json", "-", "--csv", f"{folder}/rows.csv"), 0)
+        told = json.loads(done.stdout)
+        assert f"# table: {table}\n" in done.stderr and "# no_nccl: the host device" in done.stderr, done
+        assert (told["table"], told["complete"], told["slower"], told["nccl"]) == (table, True, None, None), told
+        facts, rows = csv_rows(f"{folder}/rows.csv")
+        assert told["no_nccl"] == facts["no_nccl"] and told["command"] == facts["command"], (told, facts)
+        assert [row["bytes"] for row in told["rows"]] == [1024, 2048] == [int(row["bytes"]) for row in rows], told
+        for row, line in zip(told["rows"], rows):
+            assert row["class"] == "host-2" and row["nccl_us"] is row["beside_ms"] is None, row
+            assert all(str(row[name]) == line[name] for name in ("collective", "ranks", "mode", "type", "algorithm")), row
+            assert abs(row["us"] - float(line["us"])) < 0.002, (row, line)
+        done = shunt(*small, "--check", "--table", table, "--json", f"{folder}/check.json")
+        told = json.loads(pathlib.Path(folder, "check.json").read_text())
+        assert told["table"] is None and done.returncode == (told["slower"] > 0), (done, told)
+        for seconds in ("3", "12", "48", "192"):  # a slow machine has no result early
+            done = shunt("tune", "-g", "2", "-b", "4", "-e", "64M", "--limit", seconds, "--table", table, "--json", "-")
+            if done.returncode == 0:
+                break
+        told = json.loads(expect(done, 0).stdout)
+        assert not told["complete"] and told["rows"], told
+        expect(shunt(*small, "--table", table, "--json", "/nowhere/file.json"), 1, "/nowhere/file.json: No such file")
+        expect(shunt(*small, "--table", table, "--json", "/dev/full"), 1, "could not be written whole")
+        done = expect(shunt(*small, "--table", table, "--csv", "-"), 0)
+        assert len(list(csv.DictReader(line for line in done.stdout.splitlines() if line[0] != "#"))) == 2, done
 
 
 def tune_collectives():
@@ -416,7 +449,8 @@ def tune_usage():
     for arguments, word in ((("-b", "x"), "-b x"), (("-g", "1"), "-g 1"), (("-g", "9"), "-g 9"), (("-d", "int7"), "int7"),
                             (("-d", ""), "types"), (("--collective", "allgather,allsend"), "allsend"),
                             (("--collective", ","), "names"), (("--mode", "graph"), "graph"), (("--mode", "captured"), "GPU"),
-                            (("--beside",), "GPU"),
+                            (("--beside",), "GPU"), (("--json",), "--json"), (("--csv", "-", "--json", "-"), "cannot both"),
+                            (("--json", "-", "--plot", "x"), "not for --diff or --plot"),
                             (("--limit", "0"), "--limit 0"), (("--diff", "one"), "two tables"), (("extra",), "extra"),
                             (("--nothing",), "--nothing"), (("-e",), "-e"), (("-b", "1M", "-e", "1K"), "-b")):
         expect(shunt("tune", *arguments), 2, word)
@@ -424,5 +458,5 @@ def tune_usage():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (tables, tune, tune_collectives, tune_check, tune_first, tune_first_ends, tune_first_fails,
+    {case.__name__: case for case in (tables, tune, tune_json, tune_collectives, tune_check, tune_first, tune_first_ends, tune_first_fails,
                                       tune_stops, tune_unwritable, tune_diff, tune_plot, tune_usage)}[sys.argv[4]]()

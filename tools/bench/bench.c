@@ -161,7 +161,7 @@ static bool take_row(void *context, const void *from_rank)
     if (row != NULL) {
         bench_report_row(collection->report, row);
         collection->right = collection->right && (row->wrong == 0 || row->wrong == UINT64_MAX);
-    } else if (collection->report != NULL) {
+    } else if (collection->report != NULL && interrupted == 0) {
         const bench_shared_t *shared = collection->shared;
         bench_report_progress(collection->report, atomic_load(&shared->case_bytes),
                               atomic_load(&shared->case_part) * 1e-3);
