@@ -408,6 +408,30 @@ def tune_unwritable():
         assert pathlib.Path(table).exists()
 
 
+def tune_of_root():
+    """Root with another user's home, as by sudo, leaves no file in it, and says so; where it is told to, it does."""
+    if os.geteuid() != 0:
+        print("skipped: not root")
+        sys.exit(77)
+    small = ("-g", "2", "-b", "1K", "-e", "1K", "--collective", "allreduce", "-d", "float")
+    with tempfile.TemporaryDirectory() as home:
+        os.chown(home, 54321, 54321)
+        theirs = {"SHUNT_CACHE_DIR": "", "XDG_CACHE_HOME": "", "HOME": home}
+        elsewhere = {**theirs, "XDG_CACHE_HOME": f"{home}/cache", "HOME": "/root"}
+        for variables in (theirs, elsewhere):
+            done = expect(shunt("tune", *small, **variables), 1, "another user's, in which root leaves no file", "SHUNT_CACHE_DIR")
+            assert len(done.stderr.splitlines()) == 1 and done.stdout == "" and os.listdir(home) == [], (done, os.listdir(home))
+            done = expect(shunt(*PROGRAM, **variables, SHUNT_TUNE="1", SHUNT_DEBUG="info"), 0)
+            assert "in which root leaves no note" in done.stderr and "so does the next" not in done.stderr, done.stderr
+            assert os.listdir(home) == [], os.listdir(home)
+        os.mkdir(f"{home}/.cache")  # of root's, from before
+        expect(shunt("tune", *small, **theirs), 1, "another user's")
+        expect(shunt("tune", *small, "--table", f"{home}/table.csv", **theirs), 0, "# table:")
+        expect(shunt("tune", *small, **{**theirs, "SHUNT_CACHE_DIR": f"{home}/told"}), 0, f"# table: {home}/told/")
+        os.chown(home, 0, 0)
+        expect(shunt("tune", *small, **theirs), 0, f"# table: {home}/.cache/shunt/")
+
+
 def tune_diff():
     with tempfile.TemporaryDirectory() as folder:
         a, b = f"{folder}/a.csv", f"{folder}/b.csv"
@@ -459,4 +483,4 @@ def tune_usage():
 
 if __name__ == "__main__":
     {case.__name__: case for case in (tables, tune, tune_json, tune_collectives, tune_check, tune_first, tune_first_ends, tune_first_fails,
-                                      tune_stops, tune_unwritable, tune_diff, tune_plot, tune_usage)}[sys.argv[4]]()
+                                      tune_stops, tune_unwritable, tune_of_root, tune_diff, tune_plot, tune_usage)}[sys.argv[4]]()

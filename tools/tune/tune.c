@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "shim/base/owner.h"
 #include "tools/base/output.h"
 #include "tools/base/progress.h"
 #include "tools/tune/tune.h"
@@ -121,6 +122,7 @@ static void measure_links(tuning_t *tuning)
 typedef struct place {
     uint64_t machine;
     char path[PATH_MAX]; /* "": there is no folder */
+    bool foreign;        /* it is another user's, and nobody has asked for it */
 } place_t;
 
 static void ask_place(void *argument)
@@ -131,6 +133,14 @@ static void ask_place(void *argument)
     if (!tool_open_shunt(&shunt, NULL, error) ||
         shunt.shunt_table_path(place->machine, place->path, sizeof place->path) != 0) {
         place->path[0] = '\0';
+        return;
+    }
+    place->foreign = shim_path_is_foreign(place->path);
+    shunt_setting_t setting;
+    for (uint32_t i = 0; shunt.shunt_setting(i, &setting) == 0; i++) {
+        if (strcmp(setting.name, "SHUNT_CACHE_DIR") == 0 && setting.value[0] != '\0') {
+            place->foreign = false;
+        }
     }
 }
 
@@ -149,8 +159,17 @@ static bool table_path(const tuning_t *tuning, uint64_t machine, char path[PATH_
     }
     place->machine = machine;
     const bool known = bench_apart("tune", "looking for the cache folder", ask_place, place) && place->path[0] != '\0';
+    const bool foreign = place->foreign;
     snprintf(path, PATH_MAX, "%s", place->path);
     munmap(place, sizeof *place);
+    if (known && foreign) { /* sudo with the caller's HOME */
+        fprintf(
+            stderr,
+            "shunt tune: %s is in a folder of another user's, in which root leaves no file; run it as that user, or "
+            "set SHUNT_CACHE_DIR or --table FILE\n",
+            path);
+        return false;
+    }
     if (known) {
         return true;
     }
