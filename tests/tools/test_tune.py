@@ -450,6 +450,49 @@ def tune_diff():
         expect(shunt("tune", "--diff", a, b), 1, "b.csv:1:1: expected")
 
 
+def plotted(table):
+    """A picture's texts with their places, and its rectangles: (x, width, colour, title)."""
+    picture = xml.etree.ElementTree.fromstring(expect(shunt("tune", "--plot", table), 0).stdout)
+    name = "{http://www.w3.org/2000/svg}"
+    texts = [(float(e.get("x")), float(e.get("y")), e.text) for e in picture.iter(f"{name}text")]
+    bars = [(float(e.get("x", 0)), float(e.get("width")), e.get("fill"), "".join(e.itertext())) for e in picture.iter(f"{name}rect")]
+    lines = sum(e.get("stroke") == "#444444" for e in picture.iter(f"{name}line"))
+    return texts, bars, lines, float(picture.get("width")), float(picture.get("height"))
+
+
+def plot_parts(folder):
+    """A legend of what occurs, no two algorithms of one colour; a number where a name does not fit; an axis of the sizes
+    that were measured, with a mark for each."""
+    table = f"{folder}/parts.csv"
+    names = [f"algorithm{i}" for i in range(9)]
+    ends = [1000 << i for i in range(10)]
+    pathlib.Path(table).write_text(HEAD % "1" + "".join(
+        row(types="f2", start=start + 1, end=end, algorithm=name) for name, start, end in zip(names, ends, ends[1:])))
+    texts, bars, lines, width, height = plotted(table)
+    said = [text for _, _, text in texts]
+    assert said.count("the built-in choice") == 1 and all(said.count(name) in (1, 2) for name in names), said
+    assert [str(i + 1) in said for i in range(9)] == [True] * 9, said
+    wide = [bar for bar in bars if ": algorithm" in bar[3]]
+    assert len({bar[2] for bar in wide}) == len(wide) == 9, wide
+    assert all(0 <= x and x + w <= width for x, w, _, _ in bars) and all(y <= height for _, y, _ in texts), bars
+    axis = [text for _, y, text in texts if y == 44]
+    assert axis[0] == "512" and axis[-1] == "512K" and lines == 0, axis  # of the rows' ends
+    times = "# shunt times 1\n# machine: 0000000000000001\ncollective,class,types,bytes,algorithm,us,nccl_us\n"
+    times += "".join(f"allreduce,host-2,{kind},{size},oneshot,1.000,2.000\n" for kind in ("f2", "f4")
+                     for size in (4096, 8192, 1 << 20))
+    pathlib.Path(f"{table}.times").write_text(times)
+    texts, bars, lines, width, _ = plotted(table)
+    axis = [text for _, y, text in texts if y == 44]
+    assert axis[0] == "4K" and axis[-1] == "2M" and lines == 3, (axis, lines)  # of this lane's type alone
+    # A narrow block has its algorithm's number.
+    pathlib.Path(f"{table}.times").write_text(times.replace(",1048576,", ",1073741824,").replace(",4096,", ",512,"))
+    texts, bars, *_ = plotted(table)
+    said = [text for _, _, text in texts]
+    assert said.count("algorithm3") == 1 and said.count("4") == 2, said
+    os.unlink(f"{table}.times")
+    os.unlink(table)
+
+
 def tune_plot():
     with tempfile.TemporaryDirectory() as folder:
         table = f"{folder}/table.csv"
@@ -460,6 +503,7 @@ def tune_plot():
         assert [t for t in said if "host-" in t] == ["allreduce, host-2, f2", "allreduce, host-2, f4",
                                                     "gather, host-3, any"], said
         assert sum("oneshot 1 x 1" in t for t in said) == 2 and "builtin" in "".join(said), said
+        plot_parts(folder)
         # Names are text, whatever they hold.
         strange = "host-2<script>&amp;\"x"
         pathlib.Path(table).write_text(HEAD % "1" + row(algorithm="<b>&").replace("host-2", strange))
