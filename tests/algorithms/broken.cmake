@@ -135,7 +135,7 @@ function(add_between target network)
   target_compile_definitions(${target} PRIVATE ${mutants_wait})
 endfunction()
 
-# add_broken_network(NAME FROM TO [FROM TO]...): of multihost/network.cc.
+# add_broken_network(NAME FROM TO [FROM TO]...): of multihost/network.cc; and once an unbroken twin.
 function(add_broken_network name)
   set(target broken_network_${name})
   set(path ${CMAKE_SOURCE_DIR}/algorithms/multihost/network.cc)
@@ -146,6 +146,13 @@ function(add_broken_network name)
   file(GENERATE OUTPUT ${copy} CONTENT "${text}")
   add_between(${target} ${copy})
   shunt_breaks(algorithms.${target} ${target} ${breaks_case})
+  if(NOT TARGET twin_between)
+    add_between(twin_between ${path})
+  endif()
+  if(NOT TEST algorithms.twin_between.${breaks_case})
+    shunt_test(NAME algorithms.twin_between.${breaks_case} COMMAND twin_between ${breaks_case})
+    set_tests_properties(algorithms.twin_between.${breaks_case} PROPERTIES LABELS unit)
+  endif()
 endfunction()
 
 # What a race that is let happen shows: wrong data, or a call that some rank ends, since what it waits for was overwritten or
