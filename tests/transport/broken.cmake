@@ -4,6 +4,7 @@
 # from a changed file.
 
 include(${CMAKE_SOURCE_DIR}/cmake/broken.cmake)
+set(breaks_racy unlocked old_name) # a race of processes that does not show in each run
 
 # add_one(TARGET PROGRAM FILE SOURCE): PROGRAM_test.c with the folder's objects, of which that of FILE is made from SOURCE.
 function(add_one target program file source)
@@ -33,7 +34,7 @@ function(add_broken name program file)
   file(GENERATE OUTPUT ${copy} CONTENT "${text}")
   add_one(${target} ${program} ${file} ${copy})
   shunt_breaks(transport.broken_${name} ${target} ${breaks_case})
-  set_tests_properties(transport.broken_${name} PROPERTIES ENVIRONMENT BREAKS_SECONDS=10)
+  set_property(TEST transport.broken_${name} APPEND PROPERTY ENVIRONMENT BREAKS_SECONDS=10)
   set(twin transport_twin_${program})
   if(NOT TARGET ${twin})
     add_one(${twin} ${program} ${file} ${path})
