@@ -4,8 +4,8 @@
 #
 #   breaks.sh PATTERN COMMAND...     PATTERN: an extended regular expression; a line of the command's output matches it
 #
-# The command runs once, or until it fails like this, BREAKS_RUNS times at most: only for a race that does not show in each
-# run of the test. It has BREAKS_SECONDS (default 100).
+# The command runs once, or until it fails like this, BREAKS_RUNS times at most: for races that do not show in each run of the
+# test. It has BREAKS_SECONDS (default 100).
 pattern=$1
 shift
 attempt=1
