@@ -247,11 +247,12 @@ static void memory_fails(void **state)
         make_world(&w, round + 1000);
         draw_asks(&w);
         uint32_t *failing = draw(2) ? w.fails : w.unopened;
-        failing[draw(w.nranks)] = 1u << (1 + draw(3));
+        const uint32_t rank = draw(w.nranks), piece = 1 + draw(3);
+        failing[rank] = 1u << piece;
         run_all(&w, run_rank);
         for (uint32_t r = 0; r < w.nranks; r++)
-            w.asks[r] = 123;
-        run_all(&w, run_rank); /* the same answers again, also to ranks that have not asked */
+            w.asks[r] = 10 * w.asks[r] + piece;
+        run_all(&w, run_rank); /* the same answers again, also to ranks that have not asked for that piece */
         assert_alike(&w);
         end_world(&w);
     }
