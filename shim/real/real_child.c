@@ -7,13 +7,11 @@
  * communicator. So in a child the pipe's end for writing becomes /dev/null. NCCL keeps the two descriptors in a
  * variable that only its symbol table knows; without that table (a stripped library) nothing is done.
  */
-#define _GNU_SOURCE
-#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "shim/real/real_parts.h"
+#include "transport/transport.h"
 
 static const void *ras_pipe; /* int[2]; NULL: not found */
 
@@ -35,9 +33,5 @@ void shim_child_begins(void)
     if (end[0] < 0 || end[1] < 0 || fstat(end[0], &from) != 0 || fstat(end[1], &to) != 0 || !S_ISFIFO(to.st_mode) ||
         from.st_dev != to.st_dev || from.st_ino != to.st_ino)
         return;
-    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-    if (nowhere < 0)
-        return;
-    (void)dup2(nowhere, end[1]);
-    close(nowhere);
+    net_mute(end[1]);
 }
