@@ -24,6 +24,15 @@ int net_descriptor(int made)
     return moved;
 }
 
+void net_mute(int descriptor)
+{
+    const int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (nowhere < 0 || nowhere == descriptor)
+        return;
+    (void)dup2(nowhere, descriptor);
+    close(nowhere);
+}
+
 net_mark_t net_mark(int descriptor)
 {
     struct stat info;

@@ -43,6 +43,8 @@ bool net_process_alive(const net_process_t *process);
  */
 /* The same at a number of at least 3, close-on-exec; -1 with errno if `made` is negative, or none is left. */
 int net_descriptor(int made);
+/* From now on what is written to it in this process goes to /dev/null. Async-signal-safe. */
+void net_mute(int descriptor);
 /* What a descriptor means. A program that becomes a daemon closes all of them, and a file of its own may then have the
  * number: one that was kept for long is asked before it is written to or closed. */
 typedef struct net_mark {

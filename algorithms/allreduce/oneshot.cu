@@ -28,6 +28,7 @@ struct oneshot {
         const uint32_t first = lane.block * lane.threads + lane.thread;
         slots<R::MARK, N> s = slots<R::MARK, N>::make(team, 1, vectors, first);
 
+        r.keep(first);
         lane_begin(r.held() | s.held() | turns_held(call.turns), call.early);
         r.begin(call);
         const uint64_t epoch = epoch_read(team);
@@ -38,6 +39,7 @@ struct oneshot {
         s.move(turns_at(call.turns, epoch));
         if (first < vectors)
             s.put_all(0, own);
+        s.keep();
         for (uint32_t k = stride; first + k < vectors; k += stride)
             s.put_all(k, r.load(first + k));
         epoch_leave(lane, team);
@@ -46,7 +48,7 @@ struct oneshot {
                 own = r.load(first + k);
             if (!s.take(lane, team, s.all(), k, x))
                 return;
-            r.store(first + k, r.combine(x, team.rank, own));
+            r.store_kept(first, k, r.combine(x, team.rank, own));
             s.rearm(s.all(), k);
         }
     }

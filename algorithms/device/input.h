@@ -16,8 +16,11 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     typedef element<TYPE> E;
     typedef typename unsigned_of<E::BYTES>::type U;
     static constexpr mark_t MARK = mark_of(TYPE);
+    /* Whether there are registers for what the way from a peer's data to the output needs. */
+    static constexpr bool KEEPS = WHOLE && N == 2;
 
     buffer_t input, output;
+    uint8_t *kept; /* KEEPS: the output's vector that keep named */
     vec16_t scalar;
     ordering_t order;
     const uint8_t *readable; /* memory of this device */
@@ -31,6 +34,7 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
         const uint64_t bytes = call.count * E::BYTES;
         return {buffer_make(call.input, bytes),
                 buffer_make(call.output, bytes),
+                NULL,
                 {{0, 0, 0, 0}},
                 ordering_of<TYPE>(call.type, call.op),
                 team.own,
@@ -42,6 +46,18 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     LANE_FN uint64_t held() const
     {
         return (uintptr_t)input.base | (uintptr_t)output.base;
+    }
+
+    /* For store_kept; before lane_begin, by all lanes of a warp. */
+    LANE_FN void keep(uint32_t first)
+    {
+        uint32_t same = op;
+        if (!KEEPS)
+            return;
+        kept = output.base + (uint64_t)first * VEC;
+        lane_keep(kept);
+        lane_keep_same(same);
+        op = (alg_op_t)same;
     }
 
     /* Reads memory: after lane_begin. */
@@ -97,6 +113,15 @@ template <int TYPE, int OPS, int N, bool WHOLE> struct reduction {
     LANE_FN void store(uint32_t v, const vec16_t &x) const
     {
         store_to(output, v, x);
+    }
+
+    /* Vector first + k, after keep(first). */
+    LANE_FN void store_kept(uint32_t first, uint32_t k, const vec16_t &x) const
+    {
+        if (KEEPS)
+            lane_store(kept + (uint64_t)k * VEC, x);
+        else
+            store(first + k, x);
     }
 
     LANE_FN void store_to(const buffer_t &part, uint32_t v, const vec16_t &x) const

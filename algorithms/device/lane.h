@@ -19,8 +19,9 @@
  *                       only its arguments. `held`, all values that it has computed from them or'ed together,
  *                       keeps that arithmetic before the wait, where it costs no time. `early`: from here on the
  *                       stream's next kernel may be placed, if it begins with the same wait
- *   lane_keep           before lane_begin, by all lanes of a warp: keeps an address, which differs from lane to
+ *   lane_keep           by all lanes of a warp that have not returned: keeps an address, which differs from lane to
  *                       lane, in registers, so that it is not computed behind a wait
+ *   lane_keep_same      the same for a value that all lanes have alike
  *   lane_load, lane_store      16 bytes of the caller's buffers: plain; stored lines leave the cache first
  *   lane_load_if        lane_load without a branch, so that it is in flight beside earlier loads: if not `wanted`,
  *                       it loads from the address `dummy`

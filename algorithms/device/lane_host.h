@@ -57,6 +57,10 @@ LANE_FN void lane_keep(uint8_t *&)
 {
 }
 
+LANE_FN void lane_keep_same(uint32_t &)
+{
+}
+
 LANE_FN uint32_t lane_warp_size()
 {
     return 1;

@@ -25,13 +25,19 @@ LANE_FN void lane_begin(uint64_t held, uint32_t early)
 
 /* p, which differs from lane to lane, is computed here and stays in registers: for what is needed behind lane_begin or
  * a poll, where a short call waits for each instruction. Without it the assembler computes addresses where they are
- * used; it cannot see that a lane gets its own value back. All lanes of a warp call it. */
+ * used; it cannot see that a lane gets its own value back. All lanes of a warp that have not returned call it. */
 LANE_FN void lane_keep(uint8_t *&p)
 {
     uint32_t low = (uint32_t)(uintptr_t)p, high = (uint32_t)((uintptr_t)p >> 32);
     asm volatile("shfl.sync.idx.b32 %0, %0, %1, 31, 0xffffffff;" : "+r"(low) : "r"(threadIdx.x % 32));
     asm volatile("shfl.sync.idx.b32 %0, %0, %1, 31, 0xffffffff;" : "+r"(high) : "r"(threadIdx.x % 32));
     p = (uint8_t *)((uint64_t)high << 32 | low);
+}
+
+/* The same for a value that all lanes of the warp have alike, such as an argument. */
+LANE_FN void lane_keep_same(uint32_t &x)
+{
+    asm volatile("redux.sync.or.b32 %0, %0, 0xffffffff;" : "+r"(x));
 }
 
 /* ld.global.v4: the caller's input, constant while the kernel runs except for this lane's own stores. */

@@ -94,9 +94,7 @@ template <mark_t MARK> LANE_FN bool mark_arrived(const vec16_t &v)
 {
     if (MARK == MARK_DOUBLE)
         return (v.w[0] & v.w[1]) != SENTINEL && (v.w[2] & v.w[3]) != SENTINEL;
-    if (MARK == MARK_ESCAPE)
-        return mark_top(v) != SENTINEL;
-    return v.w[0] != SENTINEL && v.w[1] != SENTINEL && v.w[2] != SENTINEL && v.w[3] != SENTINEL;
+    return mark_top(v) != SENTINEL;
 }
 
 /* The reverse, for a vector that has arrived: unescape it, then whiten it. */

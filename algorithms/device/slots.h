@@ -82,6 +82,13 @@ template <mark_t MARK, int N> struct slots {
         return all;
     }
 
+    /* After move, by all lanes of a warp: polls of two ranks compute no address. */
+    LANE_FN void keep()
+    {
+        if (N == 2)
+            lane_keep(from);
+    }
+
     /* By the bytes of epoch_half. */
     LANE_FN void move(uint64_t bytes)
     {

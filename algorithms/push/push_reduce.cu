@@ -31,6 +31,7 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
                 in[i] = buffer_make(r.input.base + ring_next(team, i) * step, r.input.bytes);
         }
 
+        r.keep(first);
         lane_begin(r.held() | s.held() | push_held<ROOTED>(call), call.early);
         r.begin(call);
         series_t turn = push_read<ROOTED>(team);
@@ -72,7 +73,7 @@ template <bool ROOTED, bool SHORT> struct push_add : push_limits<push_add<ROOTED
                 return;
             LANE_UNROLL
             for (uint32_t b = 0; b < ROWS && wanted[b] != 0; b++) {
-                r.store(first + k + b * stride, r.combine(x[b], team.rank, own[b]));
+                r.store_kept(first, k + b * stride, r.combine(x[b], team.rank, own[b]));
                 s.rearm(s.all(), k + b * stride);
             }
         }

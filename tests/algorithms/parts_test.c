@@ -23,12 +23,7 @@
 #include "tests/support/scaled.h"
 #include "world.h"
 
-#ifdef PART
-enum { LISTS = 400 }; /* until it fails */
-#else
-enum { LISTS = 60 };
-#endif
-enum { SCRATCH = 8 << 20, MOST_CALLS = 2 * ALG_MAX_RANKS, MOST_BYTES = 6000 };
+enum { LISTS = 400, SCRATCH = 8 << 20, MOST_CALLS = 2 * ALG_MAX_RANKS, MOST_BYTES = 6000 };
 
 /* Calls that all ranks make in this order. */
 typedef struct list {

@@ -25,7 +25,7 @@ typedef struct world {
 
 /* A mutant has few types. */
 bool world_has_type(ncclDataType_t type);
-/* The type of a call: any that there is. */
+/* The type of a call: any that there is. A mutant draws as often as the test, so that it makes the same calls. */
 ncclDataType_t world_draw_type(uint64_t *state);
 
 /* `bytes` of scratch for each rank. */

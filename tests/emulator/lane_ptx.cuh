@@ -19,6 +19,10 @@ LANE_FN void lane_keep(uint8_t *&)
 {
 }
 
+LANE_FN void lane_keep_same(uint32_t &)
+{
+}
+
 template <class T> LANE_FN T lane_load_of(const void *p)
 {
     T x;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * This machine as the drivers show it: NVML's answers must be consistent, be read
- * back from their own file, and come quickly enough for an init.
+ * This machine as the drivers show it: NVML's answers must be consistent and be read
+ * back from their own file. How long they take, which is a part of an init, is printed.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 #include "selector/topology/topology.h"
 
-enum { SKIP = 77, SLOWEST_MS = 100 };
+enum { SKIP = 77 };
 
 static sel_machine_t machine, again;
 static int faults;
@@ -47,7 +47,6 @@ static void time_questions(void)
     const double reached = now_ms();
     printf("NVML: start and links of %u GPUs %.2f ms, then reach of one %.3f ms\n", machine.gpus, listed - start,
            reached - listed);
-    check(reached - listed < SLOWEST_MS, "reach is asked within 100 ms");
 }
 
 static void compare_answers(void)

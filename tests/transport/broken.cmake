@@ -4,6 +4,7 @@
 # from a changed file.
 
 include(${CMAKE_SOURCE_DIR}/cmake/broken.cmake)
+set(breaks_racy unlocked old_name) # a race of processes that does not show in each run
 
 # add_one(TARGET PROGRAM FILE SOURCE): PROGRAM_test.c with the folder's objects, of which that of FILE is made from SOURCE.
 function(add_one target program file source)
@@ -33,7 +34,7 @@ function(add_broken name program file)
   file(GENERATE OUTPUT ${copy} CONTENT "${text}")
   add_one(${target} ${program} ${file} ${copy})
   shunt_breaks(transport.broken_${name} ${target} ${breaks_case})
-  set_tests_properties(transport.broken_${name} PROPERTIES ENVIRONMENT BREAKS_SECONDS=10)
+  set_property(TEST transport.broken_${name} APPEND PROPERTY ENVIRONMENT BREAKS_SECONDS=10)
   set(twin transport_twin_${program})
   if(NOT TARGET ${twin})
     add_one(${twin} ${program} ${file} ${path})
@@ -87,7 +88,7 @@ breaks(test_other_pid_namespace_counts_as_alive "0x1 != 0x2")
 add_broken(away_is_gone rendezvous_death segment.c "life.l_type == F_UNLCK" "true")
 breaks(test_dead_container "0x2 != 0x1")
 add_broken(away_is_alive rendezvous_death segment.c "life.l_type == F_UNLCK" "false")
-breaks(test_stale_is_replaced_once "out of time")
+breaks(test_stale_is_replaced_once "child [0-9]+: signal 14")
 add_broken(unlocked rendezvous_death segment.c "flock(fd, LOCK_EX | LOCK_NB) == 0" "true")
 add_broken(old_name rendezvous_death segment.c
   "    if (!name_means(named->name, named->device, named->inode)) {" "    if (false) {"

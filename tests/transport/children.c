@@ -29,7 +29,7 @@ pid_t start_child(body_t body, uint32_t rank, uint32_t nranks, void *argument)
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
-        alarm(CHILD_SECONDS);
+        alarm(LONG_S);
         _exit(body(rank, nranks, argument) ? 1 : 0);
     }
     return pid;
