@@ -142,6 +142,11 @@ static void obstacles(void **state)
     machine.gpus.gpu[1].busy_percent = 50;
     assert_string_equal(tune_note_obstacle(&note, &machine, &unfit), "they are busy");
     assert_false(unfit);
+    machine.gpus.gpu[1].busy_percent = 0, machine.gpus.gpu[0].used_bytes = UINT64_C(3) << 30; /* held, but idle */
+    assert_string_equal(tune_note_obstacle(&note, &machine, &unfit), "they are busy");
+    assert_false(unfit);
+    machine.gpus.gpu[0].used_bytes = UINT64_C(1) << 30; /* the driver's */
+    assert_null(tune_note_obstacle(&note, &machine, &unfit));
     machine.gpus.count = 1;
     assert_non_null(strstr(tune_note_obstacle(&note, &machine, &unfit), "fewer GPUs"));
     assert_true(unfit);

@@ -21,6 +21,7 @@
 #include "tools/tune/tune.h"
 
 enum { MOST_WAIT_MS = 30000, STEP_MS = 20, BUSY_PERCENT = 10, RETRY_SECONDS = 3600, LINE_BYTES = PATH_MAX + 128 };
+static const uint64_t busy_bytes = UINT64_C(2) << 30; /* more than the driver and a context take */
 
 static const char failed[] = "failed\n"; /* the second line */
 
@@ -154,7 +155,7 @@ const char *tune_note_obstacle(const tune_note_t *note, const bench_machine_t *m
     }
     *unfit = false;
     for (uint32_t i = 0; i < machine->gpus.listed && i < note->ranks; i++) {
-        if (machine->gpus.gpu[i].busy_percent > BUSY_PERCENT) {
+        if (machine->gpus.gpu[i].busy_percent > BUSY_PERCENT || machine->gpus.gpu[i].used_bytes > busy_bytes) {
             return "they are busy";
         }
     }
