@@ -208,7 +208,8 @@ bool tune_table_write(const char *path, const tune_options_t *options, const ben
 /* Merge the times of results into the file beside the table (times.h), replacing the same cases. False, after a
  * message, if it cannot be written. */
 bool tune_times_write(const char *table, const tune_result_t *results, uint32_t count);
-/* Make the folders of a table's file, and see whether it can be written. False, after a message, if not. */
+/* Make the folders of a table's file, and see whether it can be written. False, after a message, if not. Removes what
+ * was left there by processes that were killed as they wrote. */
 bool tune_file_try(const char *path);
 /* Replace a file atomically: a starting program reads the whole old or the whole new one. Makes its folders. False,
  * after a message, if it cannot be written. */
