@@ -189,6 +189,9 @@ static bool write_table(const tuning_t *tuning, char written[PATH_MAX])
         return false;
     }
     snprintf(written, PATH_MAX, "%s", path);
+    if (!tuning->options->quick && tuning->options->table == NULL) {
+        tune_note_forget(path, tuning->result[0].machine);
+    }
     return tune_times_write(path, tuning->result, tuning->results);
 }
 

@@ -45,15 +45,25 @@ typedef struct tune_note {
     char path[PATH_MAX + NAME_MAX + 2];
 } tune_note_t;
 
-/* The note of this host with the most ranks that the visible GPUs allow, of those in which no failure of the last hour
- * is written. Removes notes that say nothing, and those of old failures: the next program that meets no table leaves a
- * new one. Other users' files do not count, since a note names a library. */
+/* The note of this host with the most ranks that the visible GPUs allow, of those in which neither `never` nor a
+ * failure of the last hour is written. Removes notes that say nothing, those of old failures, and those of any host
+ * that are a week old: the next program that meets no table leaves a new one. What says `never` stays, so that none
+ * does. Other users' files do not count, since a note names a library. */
 bool tune_note_find(const char *folder, tune_note_t *note);
-/* Lock the note and read it again; the file, which holds the lock. -1: another process has measured, or measures for
- * too long, or files have no locks here. */
-int tune_note_lock(tune_note_t *note);
-/* Write down a failure. */
-bool tune_note_fail(int file);
+/* Lock the note and read it again; the file, which holds the lock. Waits so many seconds for another process that
+ * measures; after one, a line says so on `tell`. -1: another process has measured, or measures for too long, or files
+ * have no locks here. */
+int tune_note_lock(tune_note_t *note, double most_s, int tell);
+
+typedef enum tune_end {
+    TUNE_DONE,   /* there is a table: the note is removed */
+    TUNE_FAILED, /* for an hour */
+    TUNE_NEVER   /* it would always end like this */
+} tune_end_t;
+/* Write down how it ended. */
+void tune_note_end(const tune_note_t *note, int file, tune_end_t end);
+/* Remove this machine's notes that say `never`, of all hosts, from the folder of its table. */
+void tune_note_forget(const char *table, uint64_t machine);
 /* Why these GPUs cannot be measured now; NULL if they can. `unfit`: they never can on this note. */
 const char *tune_note_obstacle(const tune_note_t *note, const bench_machine_t *machine, bool *unfit);
 
