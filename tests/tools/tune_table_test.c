@@ -141,6 +141,21 @@ static void older_rows(void **state)
     expect_rows((const char *const[]){NULL});
 }
 
+/* What a quick run leaves alone. */
+static void rows_of_others(void **state)
+{
+    (void)state;
+    write_file("# shunt table 2\n# machine: 7\nallreduce,2,c-2,any,0,,old,1,1,run 2026-11-21\n"
+               "allreduce,2,d-2,any,0,99,old,1,1,run 2026-11-21\nallreduce,2,d-2,any,100,,old,1,1,tune 2026-11-21\n"
+               "allreduce,2,e-2,any,0,,old,1,1,by hand\n");
+    assert_false(tune_table_is_others(path, "c-2"));
+    assert_true(tune_table_is_others(path, "d-2"));
+    assert_true(tune_table_is_others(path, "e-2"));
+    assert_false(tune_table_is_others(path, "f-2"));
+    unlink(path);
+    assert_false(tune_table_is_others(path, "d-2"));
+}
+
 static void touch(const char *beside, time_t seconds)
 {
     FILE *file = fopen(beside, "w");
@@ -289,7 +304,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reach),      cmocka_unit_test(alike),          cmocka_unit_test(guesses),
-        cmocka_unit_test(older_rows), cmocka_unit_test(what_was_left_goes),
+        cmocka_unit_test(older_rows), cmocka_unit_test(rows_of_others), cmocka_unit_test(what_was_left_goes),
         cmocka_unit_test(links),      cmocka_unit_test(links_alone),    cmocka_unit_test(times)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

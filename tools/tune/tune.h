@@ -99,8 +99,9 @@ typedef struct tune_options {
 int tune_options_parse(tune_options_t *options, int argc, char **argv);
 extern const char tune_help[];
 /* One family by `options`, whose `quick` is set, into the machine's table, and that table's path. The number of
- * measured sizes; 0, after a message, if there is no table. */
-uint32_t tune_quick(tune_options_t *options, bench_machine_t *machine, char path[PATH_MAX]);
+ * measured sizes; 0, after a message, if no table was written: not before every collective has its coarse sizes, nor
+ * over another's rows, which sets `declined`. */
+uint32_t tune_quick(tune_options_t *options, bench_machine_t *machine, char path[PATH_MAX], bool *declined);
 /* Fill in options that depend on the machine; returns as above, or TOOL_FAILED. */
 int tune_settle(tune_options_t *options, const bench_machine_t *machine);
 
@@ -146,6 +147,8 @@ typedef struct tune_points {
  * are a factor of two apart. 0: no more. Pure. */
 uint64_t tune_points_next(const tune_points_t *points, bool coarse);
 void tune_points_add(tune_points_t *points, uint64_t bytes, const char *choice);
+/* How many sizes a range has that are measured first. Pure. */
+uint32_t tune_points_coarse(uint64_t from_bytes, uint64_t to_bytes);
 
 /* The next type to measure, from `type` on; collectives that only move data need one type. bench_type_count: no
  * more. */
@@ -197,6 +200,9 @@ typedef struct tune_rows {
 /* Read a table's file; faulty rows are reported on stderr. False, after a message, if it is not a table. A missing
  * file counts as empty if that is allowed. */
 bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows);
+
+/* Whether a table has rows of a class that no quick run wrote: one would drop them, as NCCL is another. */
+bool tune_table_is_others(const char *path, const char *class_name);
 
 /* Rows of one collective, number of ranks and class. */
 bool tune_same_place(const sel_file_row_t *a, const sel_file_row_t *b);

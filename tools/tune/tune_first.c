@@ -39,6 +39,7 @@ typedef struct work {
     char folder[PATH_MAX]; /* of the tables; "": none, or not wanted */
     bench_machine_t machine;
     bool unfit;           /* the note is not of these GPUs */
+    bool declined;        /* the table is better than what would be written */
     char why[1024];       /* not measured */
     char table[PATH_MAX]; /* written */
     uint32_t sizes;       /* in it */
@@ -149,14 +150,15 @@ static bool measure(work_t *work)
     options.quick = true;
     options.ranks = note->ranks;
     options.types = 1u << bench_type_find("bfloat16");
-    options.to_bytes = UINT64_C(64) << 20;
+    options.to_given = true;
+    options.to_bytes = UINT64_C(1) << (work->machine.host ? 18 : 26); /* processors are slow */
     if (tune_settle(&options, &work->machine) != TOOL_OK) {
         return false;
     }
     dprintf(work->tell, "shunt run: measuring %u GPUs once, %.0f s at most (--no-tune: not)\n", note->ranks,
             limit_of(note) + END_SECONDS);
     options.limit_s = limit_of(note) - (now() - work->start);
-    work->sizes = tune_quick(&options, &work->machine, work->table);
+    work->sizes = tune_quick(&options, &work->machine, work->table, &work->declined);
     return work->sizes > 0;
 }
 
@@ -232,6 +234,14 @@ static void conclude(work_t *work, int note, int captured, bool done)
         tune_note_end(&work->note, note, is_measured(work) ? TUNE_DONE : TUNE_NEVER);
         return;
     }
+    if (work->declined) {
+        dprintf(work->tell,
+                "shunt run: %u GPUs are not measured: their table is by `shunt tune` with another NCCL, or by hand; "
+                "`shunt tune` measures them anew\n",
+                work->note.ranks);
+        tune_note_end(&work->note, note, TUNE_NEVER);
+        return;
+    }
     find_reason(captured, work);
     dprintf(work->tell, "shunt run: %u GPUs are not measured: %s; estimates are used, and `shunt tune` measures them\n",
             work->note.ranks, work->why);
@@ -240,6 +250,7 @@ static void conclude(work_t *work, int note, int captured, bool done)
 
 static void follow_note(work_t *work, int captured)
 {
+    char table[PATH_MAX + 64];
     pid_t child;
     const int note = tune_note_lock(&work->note, limit_of(&work->note) + WAIT_SECONDS, work->tell);
     if (note < 0) {
@@ -247,6 +258,12 @@ static void follow_note(work_t *work, int captured)
     }
     if (is_measured(work)) {
         tune_note_end(&work->note, note, TUNE_DONE);
+        return;
+    }
+    path_of_table(work, table);
+    work->declined = tune_table_is_others(table, work->note.class_name);
+    if (work->declined) {
+        conclude(work, note, captured, false);
         return;
     }
     (void)!ftruncate(captured, 0); /* what reading the table said is no reason */
