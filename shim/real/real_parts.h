@@ -29,12 +29,14 @@ bool shim_elf_check(const char *path, char *why, size_t capacity);
  * missing or `own` is not Shunt. */
 bool shim_elf_unknown(const char *path, const char *own, char *name, size_t capacity);
 
-/* The address in the file of the symbol `name` of `bytes` bytes, local ones included; false if there is none. */
+/* The address in the file of the variable `name` of `bytes` bytes, local ones included; false if there is none within
+ * memory that the library may write. */
 bool shim_elf_find(const char *path, const char *name, uint64_t bytes, uint64_t *address);
 
-/* real_child.c: find what a forked child needs, in the process that forks, once the library is loaded; then, in each
- * child, keep it from its parent's threads. The second is safe where only async-signal-safe functions are. */
+/* real_child.c: as soon as the library is loaded from that file, find what forked children need. Before a fork, and in
+ * the child: keep the child from its parent's threads. These two take no lock and no memory. */
 void shim_child_find(const char *path, const struct link_map *library);
+void shim_child_expected(void);
 void shim_child_begins(void);
 
 /* Make a loaded library's calls to its own nccl* and pnccl* functions end in the library; real_slots.c. False if

@@ -118,7 +118,7 @@ static void make_older(uint32_t ranks, const char *suffix, time_t seconds)
 }
 
 /* Leave a note, and write down how it ended, as one who waited for it finds it in his open file. */
-static void end_note(tune_note_t *note, tune_end_t end)
+static void end_note(tune_note_t *note, tune_note_end_t end)
 {
     leave(7, 2, "", "host-2 0 -\n");
     assert_true(tune_note_find(folder, note));
@@ -127,19 +127,19 @@ static void end_note(tune_note_t *note, tune_end_t end)
     tune_note_end(note, file, end);
     char text[64] = "";
     assert_true(pread(file, text, sizeof text - 1, 0) > 0);
-    assert_string_equal(text, end == TUNE_NEVER ? "host-2 0 -\nnever\n" : "host-2 0 -\nfailed\n");
+    assert_string_equal(text, end == TUNE_NOTE_NEVER ? "host-2 0 -\nnever\n" : "host-2 0 -\nfailed\n");
     close(file);
     assert_int_equal(tune_note_lock(note, 0, -1), -1); /* who waited meanwhile */
     assert_false(tune_note_find(folder, note));
-    assert_int_equal(is_there(7, 2), end != TUNE_DONE);
+    assert_int_equal(is_there(7, 2), end != TUNE_NOTE_DONE);
 }
 
 static void a_failure_counts_for_an_hour(void **state)
 {
     (void)state;
     tune_note_t note;
-    end_note(&note, TUNE_DONE);
-    end_note(&note, TUNE_FAILED);
+    end_note(&note, TUNE_NOTE_DONE);
+    end_note(&note, TUNE_NOTE_FAILED);
     make_older(2, "", 3700);
     assert_false(tune_note_find(folder, &note));
     assert_false(is_there(7, 2));
@@ -153,7 +153,7 @@ static void never_is_for_ever(void **state)
     tune_note_t note;
     char table[256];
     snprintf(table, sizeof table, "%s/table.csv", folder);
-    end_note(&note, TUNE_NEVER);
+    end_note(&note, TUNE_NOTE_NEVER);
     make_older(2, "", 30 * 24 * 3600);
     leave(8, 2, "", "host-2 0 -\nnever\n");
     leave(7, 3, "", "host-3 0 -\nfailed\n");

@@ -231,7 +231,7 @@ static void conclude(work_t *work, int note, int captured, bool done)
         dprintf(work->tell, "shunt run: %u sizes measured in %.1f s; the table is %s\n", work->sizes,
                 now() - work->start, work->table);
         /* Other GPUs of this machine may have another class: a program there would ask again and again. */
-        tune_note_end(&work->note, note, is_measured(work) ? TUNE_DONE : TUNE_NEVER);
+        tune_note_end(&work->note, note, is_measured(work) ? TUNE_NOTE_DONE : TUNE_NOTE_NEVER);
         return;
     }
     if (work->declined) {
@@ -239,13 +239,13 @@ static void conclude(work_t *work, int note, int captured, bool done)
                 "shunt run: %u GPUs are not measured: their table is by `shunt tune` with another NCCL, or by hand; "
                 "`shunt tune` measures them anew\n",
                 work->note.ranks);
-        tune_note_end(&work->note, note, TUNE_NEVER);
+        tune_note_end(&work->note, note, TUNE_NOTE_NEVER);
         return;
     }
     find_reason(captured, work);
     dprintf(work->tell, "shunt run: %u GPUs are not measured: %s; estimates are used, and `shunt tune` measures them\n",
             work->note.ranks, work->why);
-    tune_note_end(&work->note, note, work->unfit ? TUNE_NEVER : TUNE_FAILED);
+    tune_note_end(&work->note, note, work->unfit ? TUNE_NOTE_NEVER : TUNE_NOTE_FAILED);
 }
 
 static void follow_note(work_t *work, int captured)
@@ -257,7 +257,7 @@ static void follow_note(work_t *work, int captured)
         return;
     }
     if (is_measured(work)) {
-        tune_note_end(&work->note, note, TUNE_DONE);
+        tune_note_end(&work->note, note, TUNE_NOTE_DONE);
         return;
     }
     path_of_table(work, table);

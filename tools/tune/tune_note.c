@@ -202,11 +202,11 @@ int tune_note_lock(tune_note_t *note, double most_s, int tell)
     return -1;
 }
 
-void tune_note_end(const tune_note_t *note, int file, tune_end_t end)
+void tune_note_end(const tune_note_t *note, int file, tune_note_end_t end)
 {
-    const char *word = end == TUNE_NEVER ? never : failed;
+    const char *word = end == TUNE_NOTE_NEVER ? never : failed;
     const bool written = lseek(file, 0, SEEK_END) >= 0 && write(file, word, strlen(word)) == (ssize_t)strlen(word);
-    if (end == TUNE_DONE || !written) {
+    if (end == TUNE_NOTE_DONE || !written) {
         (void)unlink(note->path);
     }
 }
