@@ -3,6 +3,7 @@
  * The note on which `shunt run` measures: which one counts, what a failure does to it, and when these GPUs are not
  * measured.
  */
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -108,26 +109,113 @@ static void wrong_notes(void **state)
     drop(7, 2, ".target");
 }
 
+static void make_older(uint32_t ranks, const char *suffix, time_t seconds)
+{
+    char path[256];
+    path_of(7, ranks, suffix, path);
+    const struct timeval old[2] = {{time(NULL) - seconds, 0}, {time(NULL) - seconds, 0}};
+    assert_int_equal(utimes(path, old), 0);
+}
+
+/* Leave a note, and write down how it ended, as one who waited for it finds it in his open file. */
+static void end_note(tune_note_t *note, tune_note_end_t end)
+{
+    leave(7, 2, "", "host-2 0 -\n");
+    assert_true(tune_note_find(folder, note));
+    const int file = tune_note_lock(note, 0, -1);
+    assert_true(file >= 0);
+    tune_note_end(note, file, end);
+    char text[64] = "";
+    assert_true(pread(file, text, sizeof text - 1, 0) > 0);
+    assert_string_equal(text, end == TUNE_NOTE_NEVER ? "host-2 0 -\nnever\n" : "host-2 0 -\nfailed\n");
+    close(file);
+    assert_int_equal(tune_note_lock(note, 0, -1), -1); /* who waited meanwhile */
+    assert_false(tune_note_find(folder, note));
+    assert_int_equal(is_there(7, 2), end != TUNE_NOTE_DONE);
+}
+
 static void a_failure_counts_for_an_hour(void **state)
 {
     (void)state;
     tune_note_t note;
-    char path[256];
-    leave(7, 2, "", "host-2 0 -\n");
-    assert_true(tune_note_find(folder, &note));
-    const int file = tune_note_lock(&note);
-    assert_true(file >= 0);
-    assert_true(tune_note_fail(file));
-    close(file);
-    assert_int_equal(tune_note_lock(&note), -1); /* who waited meanwhile */
-    assert_false(tune_note_find(folder, &note));
-    assert_true(is_there(7, 2));
-    path_of(7, 2, "", path);
-    const struct timeval old[2] = {{time(NULL) - 3700, 0}, {time(NULL) - 3700, 0}};
-    assert_int_equal(utimes(path, old), 0);
+    end_note(&note, TUNE_NOTE_DONE);
+    end_note(&note, TUNE_NOTE_FAILED);
+    make_older(2, "", 3700);
     assert_false(tune_note_find(folder, &note));
     assert_false(is_there(7, 2));
-    assert_int_equal(tune_note_lock(&note), -1); /* another process has measured */
+    assert_int_equal(tune_note_lock(&note, 0, -1), -1); /* another process has measured */
+}
+
+/* It stays, so that no program leaves another; a table by `shunt tune` removes it. */
+static void never_is_for_ever(void **state)
+{
+    (void)state;
+    tune_note_t note;
+    char table[256];
+    snprintf(table, sizeof table, "%s/table.csv", folder);
+    end_note(&note, TUNE_NOTE_NEVER);
+    make_older(2, "", 30 * 24 * 3600);
+    leave(8, 2, "", "host-2 0 -\nnever\n");
+    leave(7, 3, "", "host-3 0 -\nfailed\n");
+    assert_false(tune_note_find(folder, &note));
+    assert_true(is_there(7, 2) && is_there(8, 2) && is_there(7, 3));
+    tune_note_forget(table, 7);
+    assert_true(!is_there(7, 2) && is_there(8, 2) && is_there(7, 3));
+    drop(8, 2, "");
+    drop(7, 3, "");
+}
+
+/* A container has a new name each time. */
+static void old_notes_of_any_host_go(void **state)
+{
+    (void)state;
+    static const char *const hosts[] = {"", ".elsewhere"};
+    tune_note_t note;
+    char target[256], path[256];
+    for (uint32_t ranks = 2; ranks <= 3; ranks++) {
+        for (int i = 0; i < 2; i++) {
+            leave(7, ranks, hosts[i], "host-2 0 -\n");
+            make_older(ranks, hosts[i], (ranks == 2 ? 8 : 6) * 24 * 3600);
+        }
+    }
+    path_of(7, 4, ".elsewhere", path);
+    path_of(7, 3, "", target);
+    assert_int_equal(symlink(target, path), 0);
+    assert_true(tune_note_find(folder, &note));
+    assert_int_equal(note.ranks, 3);
+    assert_false(is_there(7, 2));
+    path_of(7, 2, ".elsewhere", path);
+    assert_int_equal(access(path, F_OK), -1);
+    drop(7, 3, "");
+    drop(7, 3, ".elsewhere");
+    drop(7, 4, ".elsewhere");
+}
+
+/* Who waits says so, but not at once, and not for ever. */
+static void waits(void **state)
+{
+    (void)state;
+    tune_note_t note;
+    char said[128] = "";
+    int tell[2];
+    assert_int_equal(pipe(tell), 0);
+    leave(7, 2, "", "host-2 0 -\n");
+    assert_true(tune_note_find(folder, &note));
+    const int holder = tune_note_lock(&note, 0, -1);
+    assert_true(holder >= 0);
+    assert_int_equal(tune_note_lock(&note, 0.1, tell[1]), -1);
+    assert_int_equal(fcntl(tell[0], F_SETFL, O_NONBLOCK), 0);
+    assert_int_equal(read(tell[0], said, sizeof said - 1), -1);
+    assert_int_equal(tune_note_lock(&note, 3.95, tell[1]), -1);
+    assert_true(read(tell[0], said, sizeof said - 1) > 0);
+    assert_string_equal(said, "shunt run: another process measures; waiting at most 3 s\n");
+    close(holder);
+    const int file = tune_note_lock(&note, 0, -1);
+    assert_true(file >= 0);
+    close(file);
+    close(tell[0]);
+    close(tell[1]);
+    drop(7, 2, "");
 }
 
 static void obstacles(void **state)
@@ -142,6 +230,11 @@ static void obstacles(void **state)
     machine.gpus.gpu[1].busy_percent = 50;
     assert_string_equal(tune_note_obstacle(&note, &machine, &unfit), "they are busy");
     assert_false(unfit);
+    machine.gpus.gpu[1].busy_percent = 0, machine.gpus.gpu[0].used_bytes = UINT64_C(3) << 30; /* held, but idle */
+    assert_string_equal(tune_note_obstacle(&note, &machine, &unfit), "they are busy");
+    assert_false(unfit);
+    machine.gpus.gpu[0].used_bytes = UINT64_C(1) << 30; /* the driver's */
+    assert_null(tune_note_obstacle(&note, &machine, &unfit));
     machine.gpus.count = 1;
     assert_non_null(strstr(tune_note_obstacle(&note, &machine, &unfit), "fewer GPUs"));
     assert_true(unfit);
@@ -191,8 +284,13 @@ static int remove_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_most_ranks_that_are_visible),    cmocka_unit_test(wrong_notes),
-        cmocka_unit_test(a_failure_counts_for_an_hour),       cmocka_unit_test(obstacles),
+        cmocka_unit_test(the_most_ranks_that_are_visible),
+        cmocka_unit_test(wrong_notes),
+        cmocka_unit_test(a_failure_counts_for_an_hour),
+        cmocka_unit_test(never_is_for_ever),
+        cmocka_unit_test(old_notes_of_any_host_go),
+        cmocka_unit_test(waits),
+        cmocka_unit_test(obstacles),
         cmocka_unit_test(a_programs_variables_are_forgotten),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -80,6 +80,14 @@ static void narrow_ranges(void **state)
     assert_int_equal(tune_points_next(&points, false), 0);
 }
 
+static void coarse_sizes_are_counted(void **state)
+{
+    (void)state;
+    assert_int_equal(tune_points_coarse(KIB, 64 * MIB), 5);
+    assert_int_equal(tune_points_coarse(KIB, 256 * KIB), 3);
+    assert_int_equal(tune_points_coarse(KIB, KIB), 1);
+}
+
 /* Twice as slow, and so slow that NCCL wins everything. */
 static void a_table_forwards_what_nccl_wins(void **state)
 {
@@ -220,6 +228,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(narrow_ranges),
+        cmocka_unit_test(coarse_sizes_are_counted),
         cmocka_unit_test(a_table_forwards_what_nccl_wins),
         cmocka_unit_test(versions),
         cmocka_unit_test(built_in_rows_hold_between),

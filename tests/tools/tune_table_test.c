@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -139,6 +141,52 @@ static void older_rows(void **state)
     expect_rows((const char *const[]){NULL});
 }
 
+/* What a quick run leaves alone. */
+static void rows_of_others(void **state)
+{
+    (void)state;
+    write_file("# shunt table 2\n# machine: 7\nallreduce,2,c-2,any,0,,old,1,1,run 2026-11-21\n"
+               "allreduce,2,d-2,any,0,99,old,1,1,run 2026-11-21\nallreduce,2,d-2,any,100,,old,1,1,tune 2026-11-21\n"
+               "allreduce,2,e-2,any,0,,old,1,1,by hand\n");
+    assert_false(tune_table_is_others(path, "c-2"));
+    assert_true(tune_table_is_others(path, "d-2"));
+    assert_true(tune_table_is_others(path, "e-2"));
+    assert_false(tune_table_is_others(path, "f-2"));
+    unlink(path);
+    assert_false(tune_table_is_others(path, "d-2"));
+}
+
+static void touch(const char *beside, time_t seconds)
+{
+    FILE *file = fopen(beside, "w");
+    assert_non_null(file);
+    fclose(file);
+    const struct timeval old[2] = {{time(NULL) - seconds, 0}, {time(NULL) - seconds, 0}};
+    assert_int_equal(utimes(beside, old), 0);
+}
+
+/* By processes that were killed: one that writes now and other files stay. */
+static void what_was_left_goes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *end;
+        time_t seconds;
+        bool stays;
+    } files[] = {{".new-aB3xYz", 70, false}, {".times.new-aB3xYz", 70, false},
+                 {".new-aB3xYz", 30, true},  {".backup", 70, true},
+                 {".times", 70, true},       {"", 70, true}};
+    assert_true(tune_file_try(path));
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        char beside[128];
+        snprintf(beside, sizeof beside, "%s%s", path, files[i].end);
+        touch(beside, files[i].seconds);
+        assert_true(tune_file_try(path));
+        assert_int_equal(access(beside, F_OK) == 0, files[i].stays);
+        unlink(beside);
+    }
+}
+
 static void expect_link(uint32_t bytes_per_us, uint32_t gpus, uint32_t one_way_ns, uint32_t loaded)
 {
     const uint32_t over = one_way_ns == 760 ? SEL_LINK_PHB : 0; /* older tables do not say */
@@ -255,7 +303,8 @@ static void times(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reach), cmocka_unit_test(alike),       cmocka_unit_test(guesses), cmocka_unit_test(older_rows),
-        cmocka_unit_test(links), cmocka_unit_test(links_alone), cmocka_unit_test(times)};
+        cmocka_unit_test(reach),      cmocka_unit_test(alike),          cmocka_unit_test(guesses),
+        cmocka_unit_test(older_rows), cmocka_unit_test(rows_of_others), cmocka_unit_test(what_was_left_goes),
+        cmocka_unit_test(links),      cmocka_unit_test(links_alone),    cmocka_unit_test(times)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

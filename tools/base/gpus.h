@@ -25,6 +25,7 @@ typedef struct tool_gpu {
     uint32_t multiprocessors;
     uint64_t bytes;        /* of memory */
     uint32_t busy_percent; /* of the last moments, in which kernels ran; 0 also if NVML does not say */
+    uint64_t used_bytes;   /* of memory, by all processes and the driver; likewise */
 } tool_gpu_t;
 
 typedef struct tool_gpus {

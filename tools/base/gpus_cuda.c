@@ -3,7 +3,8 @@
  * gpus_cuda.c - gpus.h with CUDA's runtime, and NVML where it is there.
  *
  * NVML is opened with dlopen: containers often lack it, and all it adds is the
- * driver's version and whether a pair of GPUs is joined by NVLink.
+ * driver's version, whether a pair of GPUs is joined by NVLink, and what other
+ * processes use.
  */
 #include "tools/base/gpus.h"
 
@@ -20,7 +21,8 @@ typedef struct nvml {
     int (*driver_version)(char *text, unsigned bytes);
     int (*by_bus)(const char *bus, void **device);
     int (*p2p_status)(void *first, void *second, int capability, int *status);
-    int (*utilization)(void *device, unsigned percent[2]); /* of the GPU, of its memory */
+    int (*utilization)(void *device, unsigned percent[2]);    /* of the GPU, of its memory */
+    int (*memory)(void *device, unsigned long long bytes[3]); /* total, free, used */
 } nvml_t;
 
 enum { NVML_P2P_NVLINK = 2, NVML_P2P_OK = 0 };
@@ -42,7 +44,8 @@ static bool nvml_open(nvml_t *nvml)
         nvml_find(nvml, "nvmlSystemGetDriverVersion", &nvml->driver_version) &&
         nvml_find(nvml, "nvmlDeviceGetHandleByPciBusId_v2", &nvml->by_bus) &&
         nvml_find(nvml, "nvmlDeviceGetP2PStatus", &nvml->p2p_status) &&
-        nvml_find(nvml, "nvmlDeviceGetUtilizationRates", &nvml->utilization) && nvml->init() == 0) {
+        nvml_find(nvml, "nvmlDeviceGetUtilizationRates", &nvml->utilization) &&
+        nvml_find(nvml, "nvmlDeviceGetMemoryInfo", &nvml->memory) && nvml->init() == 0) {
         return true;
     }
     dlclose(nvml->library);
@@ -75,12 +78,16 @@ static tool_link_t link_of(const tool_gpus_t *gpus, const nvml_t *nvml, uint32_t
     return TOOL_LINK_PEER;
 }
 
-static uint32_t busy_percent(const nvml_t *nvml, const tool_gpu_t *gpu)
+static void read_use(const nvml_t *nvml, tool_gpu_t *gpu)
 {
     void *device = NULL;
     unsigned percent[2] = {0};
-    const bool known = nvml->by_bus(gpu->bus, &device) == 0 && nvml->utilization(device, percent) == 0;
-    return known ? percent[0] : 0;
+    unsigned long long bytes[3] = {0};
+    if (nvml->by_bus(gpu->bus, &device) != 0) {
+        return;
+    }
+    gpu->busy_percent = nvml->utilization(device, percent) == 0 ? percent[0] : 0;
+    gpu->used_bytes = nvml->memory(device, bytes) == 0 ? bytes[2] : 0;
 }
 
 static void read_gpu(tool_gpu_t *gpu, int ordinal)
@@ -124,7 +131,7 @@ void tool_gpus_read(tool_gpus_t *gpus)
         gpus->driver[0] = '\0';
     }
     for (uint32_t i = 0; have && i < gpus->listed; i++) {
-        gpus->gpu[i].busy_percent = busy_percent(&nvml, &gpus->gpu[i]);
+        read_use(&nvml, &gpus->gpu[i]);
     }
     for (uint32_t from = 0; from < gpus->listed; from++) {
         for (uint32_t to = 0; to < gpus->listed; to++) {

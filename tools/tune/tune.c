@@ -226,6 +226,9 @@ static bool write_table(const tuning_t *tuning, char written[PATH_MAX])
         return false;
     }
     snprintf(written, PATH_MAX, "%s", path);
+    if (!tuning->options->quick && tuning->options->table == NULL) {
+        tune_note_forget(path, tuning->result[0].machine);
+    }
     return tune_times_write(path, tuning->result, tuning->results);
 }
 
@@ -320,7 +323,14 @@ static int by_case(const void *a, const void *b)
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-uint32_t tune_quick(tune_options_t *options, bench_machine_t *machine, char path[PATH_MAX])
+/* Of all collectives. */
+static uint32_t coarse_sizes(const tune_options_t *options)
+{
+    return (uint32_t)__builtin_popcount(options->collectives) *
+           tune_points_coarse(options->from_bytes, options->to_bytes);
+}
+
+uint32_t tune_quick(tune_options_t *options, bench_machine_t *machine, char path[PATH_MAX], bool *declined)
 {
     static tune_result_t result[ALG_COLLECTIVE_COUNT * TUNE_MOST_POINTS];
     tuning_t tuning = {.options = options, .machine = machine, .result = result};
@@ -328,8 +338,16 @@ uint32_t tune_quick(tune_options_t *options, bench_machine_t *machine, char path
     if (!can_write_table(&tuning) || !run_family(&tuning, options->ranks)) {
         return 0;
     }
-    if (tuning.results == 0) {
-        fprintf(stderr, "shunt tune: the time ran out before the first size\n");
+    const uint32_t least = coarse_sizes(options); /* they come first */
+    if (tuning.results < least) {
+        fprintf(stderr, "shunt tune: the time ran out after %u of the first %u sizes\n", tuning.results, least);
+        return 0;
+    }
+    if (!table_path(&tuning, result[0].machine, path)) {
+        return 0;
+    }
+    *declined = tune_table_is_others(path, result[0].class_name);
+    if (*declined) {
         return 0;
     }
     qsort(result, tuning.results, sizeof result[0], by_case);

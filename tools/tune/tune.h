@@ -45,15 +45,25 @@ typedef struct tune_note {
     char path[PATH_MAX + NAME_MAX + 2];
 } tune_note_t;
 
-/* The note of this host with the most ranks that the visible GPUs allow, of those in which no failure of the last hour
- * is written. Removes notes that say nothing, and those of old failures: the next program that meets no table leaves a
- * new one. Other users' files do not count, since a note names a library. */
+/* The note of this host with the most ranks that the visible GPUs allow, of those in which neither `never` nor a
+ * failure of the last hour is written. Removes notes that say nothing, those of old failures, and those of any host
+ * that are a week old: the next program that meets no table leaves a new one. What says `never` stays, so that none
+ * does. Other users' files do not count, since a note names a library. */
 bool tune_note_find(const char *folder, tune_note_t *note);
-/* Lock the note and read it again; the file, which holds the lock. -1: another process has measured, or measures for
- * too long, or files have no locks here. */
-int tune_note_lock(tune_note_t *note);
-/* Write down a failure. */
-bool tune_note_fail(int file);
+/* Lock the note and read it again; the file, which holds the lock. Waits so many seconds for another process that
+ * measures; after one, a line says so on `tell`. -1: another process has measured, or measures for too long, or files
+ * have no locks here. */
+int tune_note_lock(tune_note_t *note, double most_s, int tell);
+
+typedef enum tune_note_end {
+    TUNE_NOTE_DONE,   /* there is a table: the note is removed */
+    TUNE_NOTE_FAILED, /* for an hour */
+    TUNE_NOTE_NEVER   /* it would always end like this */
+} tune_note_end_t;
+/* Write down how it ended. */
+void tune_note_end(const tune_note_t *note, int file, tune_note_end_t end);
+/* Remove this machine's notes that say `never`, of all hosts, from the folder of its table. */
+void tune_note_forget(const char *table, uint64_t machine);
 /* Why these GPUs cannot be measured now; NULL if they can. `unfit`: they never can on this note. */
 const char *tune_note_obstacle(const tune_note_t *note, const bench_machine_t *machine, bool *unfit);
 
@@ -90,8 +100,9 @@ typedef struct tune_options {
 int tune_options_parse(tune_options_t *options, int argc, char **argv);
 extern const char tune_help[];
 /* One family by `options`, whose `quick` is set, into the machine's table, and that table's path. The number of
- * measured sizes; 0, after a message, if there is no table. */
-uint32_t tune_quick(tune_options_t *options, bench_machine_t *machine, char path[PATH_MAX]);
+ * measured sizes; 0, after a message, if no table was written: not before every collective has its coarse sizes, nor
+ * over another's rows, which sets `declined`. */
+uint32_t tune_quick(tune_options_t *options, bench_machine_t *machine, char path[PATH_MAX], bool *declined);
 /* Fill in options that depend on the machine; returns as above, or TOOL_FAILED. */
 int tune_settle(tune_options_t *options, const bench_machine_t *machine);
 
@@ -137,6 +148,8 @@ typedef struct tune_points {
  * are a factor of two apart. 0: no more. Pure. */
 uint64_t tune_points_next(const tune_points_t *points, bool coarse);
 void tune_points_add(tune_points_t *points, uint64_t bytes, const char *choice);
+/* How many sizes a range has that are measured first. Pure. */
+uint32_t tune_points_coarse(uint64_t from_bytes, uint64_t to_bytes);
 
 /* The next type to measure, from `type` on; collectives that only move data need one type. bench_type_count: no
  * more. */
@@ -189,6 +202,9 @@ typedef struct tune_rows {
  * file counts as empty if that is allowed. */
 bool tune_rows_read(const char *path, bool may_miss, tune_rows_t *rows);
 
+/* Whether a table has rows of a class that no quick run wrote: one would drop them, as NCCL is another. */
+bool tune_table_is_others(const char *path, const char *class_name);
+
 /* Rows of one collective, number of ranks and class. */
 bool tune_same_place(const sel_file_row_t *a, const sel_file_row_t *b);
 /* Results of one collective, number of ranks and type: they follow each other, in order of size. */
@@ -209,7 +225,8 @@ bool tune_table_write(const char *path, const tune_options_t *options, const ben
 /* Merge the times of results into the file beside the table (times.h), replacing the same cases. False, after a
  * message, if it cannot be written. */
 bool tune_times_write(const char *table, const tune_result_t *results, uint32_t count);
-/* Make the folders of a table's file, and see whether it can be written. False, after a message, if not. */
+/* Make the folders of a table's file, and see whether it can be written. False, after a message, if not. Removes what
+ * was left there by processes that were killed as they wrote. */
 bool tune_file_try(const char *path);
 /* Replace a file atomically: a starting program reads the whole old or the whole new one. Makes its folders. False,
  * after a message, if it cannot be written. */

@@ -2,12 +2,14 @@
 /*
  * tune_file.c - replaces a file atomically, and says beforehand whether that will do. See tune.h.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tools/tune/tune.h"
@@ -23,20 +25,51 @@ static void make_folders(const char *path)
     }
 }
 
-enum { BESIDE_BYTES = PATH_MAX + 32 };
+enum { BESIDE_BYTES = PATH_MAX + 32, LEFT_SECONDS = 60 };
+
+static const char beside_end[] = ".new-XXXXXX"; /* no backup's name */
 
 /* A new file in the folder of `path`, with a unique name. */
 static int open_beside(const char *path, char beside[BESIDE_BYTES])
 {
-    snprintf(beside, BESIDE_BYTES, "%s.XXXXXX", path);
+    snprintf(beside, BESIDE_BYTES, "%s%s", path, beside_end);
     make_folders(path);
     return mkostemp(beside, O_CLOEXEC);
+}
+
+/* A name that begins as the table's, such as that of its times, and ends as one of open_beside. */
+static bool is_beside(const char *name, const char *table)
+{
+    const size_t length = strlen(name), end = sizeof beside_end - 1, fixed = end - strlen("XXXXXX");
+    return length >= strlen(table) + end && strncmp(name, table, strlen(table)) == 0 &&
+           strncmp(name + length - end, beside_end, fixed) == 0;
+}
+
+/* Remove this user's files that a killed process has left: writing one takes less than a minute. */
+static void remove_left(const char *path)
+{
+    char folder[PATH_MAX + 1];
+    struct stat facts;
+    const char *slash = strrchr(path, '/'), *table = slash != NULL ? slash + 1 : path;
+    snprintf(folder, sizeof folder, "%.*s", (int)(table - path), path);
+    DIR *listing = opendir(folder[0] != '\0' ? folder : ".");
+    for (struct dirent *entry; listing != NULL && (entry = readdir(listing)) != NULL;) {
+        if (is_beside(entry->d_name, table) &&
+            fstatat(dirfd(listing), entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(facts.st_mode) &&
+            facts.st_uid == geteuid() && time(NULL) - facts.st_mtime > LEFT_SECONDS) {
+            (void)unlinkat(dirfd(listing), entry->d_name, 0);
+        }
+    }
+    if (listing != NULL) {
+        closedir(listing);
+    }
 }
 
 bool tune_file_try(const char *path)
 {
     char beside[BESIDE_BYTES];
     struct stat info;
+    remove_left(path);
     int descriptor = open_beside(path, beside);
     int error = descriptor < 0 ? errno : 0;
     if (descriptor >= 0) {

@@ -4,7 +4,7 @@
  *
  * The program has left a note (tune_note.c). Its lock keeps the other processes of this host waiting, such as the ranks
  * that srun starts. The one that holds it measures, replaces the table atomically and removes the note. A failure is
- * written into the note, so that the next runs do not fail again.
+ * written into the note, so that the next runs do not fail again: for an hour, or never where it would always fail.
  *
  * Three processes, each ended by the end of the one before: `shunt run` waits for the keeper, which holds the lock and
  * the clock; its child measures with ranks of its own. What they write to stdout and stderr goes to a file in memory,
@@ -30,6 +30,7 @@
 #define A_GPU_SECONDS 1.0 /* for each further one */
 #define END_SECONDS 0.8
 #define STUCK_SECONDS 1.5
+#define WAIT_SECONDS 3.0 /* beyond the limit of the one that measures */
 enum { STEP_MS = 20 };
 
 /* Shared by the processes. */
@@ -38,6 +39,7 @@ typedef struct work {
     char folder[PATH_MAX]; /* of the tables; "": none, or not wanted */
     bench_machine_t machine;
     bool unfit;           /* the note is not of these GPUs */
+    bool declined;        /* the table is better than what would be written */
     char why[1024];       /* not measured */
     char table[PATH_MAX]; /* written */
     uint32_t sizes;       /* in it */
@@ -98,7 +100,7 @@ static void path_of_table(const work_t *work, char path[PATH_MAX + 64])
     snprintf(path, PATH_MAX + 64, "%s/table-%016llx.csv", work->folder, (unsigned long long)work->note.machine);
 }
 
-/* `shunt tune` may have measured since. */
+/* Another process may have measured since. */
 static bool is_measured(const work_t *work)
 {
     char path[PATH_MAX + 64];
@@ -148,14 +150,15 @@ static bool measure(work_t *work)
     options.quick = true;
     options.ranks = note->ranks;
     options.types = 1u << bench_type_find("bfloat16");
-    options.to_bytes = UINT64_C(64) << 20;
+    options.to_given = true;
+    options.to_bytes = UINT64_C(1) << (work->machine.host ? 18 : 26); /* processors are slow */
     if (tune_settle(&options, &work->machine) != TOOL_OK) {
         return false;
     }
     dprintf(work->tell, "shunt run: measuring %u GPUs once, %.0f s at most (--no-tune: not)\n", note->ranks,
             limit_of(note) + END_SECONDS);
     options.limit_s = limit_of(note) - (now() - work->start);
-    work->sizes = tune_quick(&options, &work->machine, work->table);
+    work->sizes = tune_quick(&options, &work->machine, work->table, &work->declined);
     return work->sizes > 0;
 }
 
@@ -228,28 +231,39 @@ static void conclude(work_t *work, int note, int captured, bool done)
         dprintf(work->tell, "shunt run: %u sizes measured in %.1f s; the table is %s\n", work->sizes,
                 now() - work->start, work->table);
         /* Other GPUs of this machine may have another class: a program there would ask again and again. */
-        if (is_measured(work) || !tune_note_fail(note)) {
-            (void)unlink(work->note.path);
-        }
+        tune_note_end(&work->note, note, is_measured(work) ? TUNE_NOTE_DONE : TUNE_NOTE_NEVER);
+        return;
+    }
+    if (work->declined) {
+        dprintf(work->tell,
+                "shunt run: %u GPUs are not measured: their table is by `shunt tune` with another NCCL, or by hand; "
+                "`shunt tune` measures them anew\n",
+                work->note.ranks);
+        tune_note_end(&work->note, note, TUNE_NOTE_NEVER);
         return;
     }
     find_reason(captured, work);
     dprintf(work->tell, "shunt run: %u GPUs are not measured: %s; estimates are used, and `shunt tune` measures them\n",
             work->note.ranks, work->why);
-    if (work->unfit || !tune_note_fail(note)) {
-        (void)unlink(work->note.path);
-    }
+    tune_note_end(&work->note, note, work->unfit ? TUNE_NOTE_NEVER : TUNE_NOTE_FAILED);
 }
 
 static void follow_note(work_t *work, int captured)
 {
+    char table[PATH_MAX + 64];
     pid_t child;
-    const int note = tune_note_lock(&work->note);
+    const int note = tune_note_lock(&work->note, limit_of(&work->note) + WAIT_SECONDS, work->tell);
     if (note < 0) {
         return;
     }
     if (is_measured(work)) {
-        (void)unlink(work->note.path);
+        tune_note_end(&work->note, note, TUNE_NOTE_DONE);
+        return;
+    }
+    path_of_table(work, table);
+    work->declined = tune_table_is_others(table, work->note.class_name);
+    if (work->declined) {
+        conclude(work, note, captured, false);
         return;
     }
     (void)!ftruncate(captured, 0); /* what reading the table said is no reason */

@@ -3,13 +3,16 @@
  * tune_note.c - the note that a program leaves where it has met no table. See tune.h.
  *
  * The library writes it beside the tables (SEL_NOTE_NAME, SEL_NOTE_LINE): a file that names the machine, the number of
- * ranks and this host, with one line of the class and the program's NCCL. A second line says that measuring failed;
- * the time of the file is that of the failure. The kernel drops its lock when all holders have died.
+ * ranks and this host, with one line of the class and the program's NCCL. A second line says that measuring failed,
+ * where the time of the file is that of the failure, or that it is never to be tried again. It is written before the
+ * note is removed, too: over NFS an open file that is removed elsewhere looks as before. The kernel drops its lock when
+ * all holders have died.
  */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +23,17 @@
 
 #include "tools/tune/tune.h"
 
-enum { MOST_WAIT_MS = 30000, STEP_MS = 20, BUSY_PERCENT = 10, RETRY_SECONDS = 3600, LINE_BYTES = PATH_MAX + 128 };
+#define QUIET_SECONDS 1.0 /* of waiting, before a line says so */
+enum {
+    STEP_MS = 20,
+    BUSY_PERCENT = 10,
+    RETRY_SECONDS = 3600,
+    OLD_SECONDS = 7 * 24 * 3600,
+    LINE_BYTES = PATH_MAX + 128
+};
+static const uint64_t busy_bytes = UINT64_C(2) << 30; /* more than the driver and a context take */
 
-static const char failed[] = "failed\n"; /* the second line */
+static const char failed[] = "failed\n", never[] = "never\n"; /* the second line */
 
 /* Of CUDA_VISIBLE_DEVICES; UINT32_MAX: not set. */
 static uint32_t visible_gpus(void)
@@ -50,17 +61,22 @@ static int open_note(const char *path)
     return file;
 }
 
-typedef enum state { NOTE_WANTED, NOTE_FAILED, NOTE_WRONG } state_t;
+typedef enum state { NOTE_WANTED, NOTE_FAILED, NOTE_NEVER, NOTE_WRONG } state_t;
+
+static bool is_older(int file, time_t seconds)
+{
+    struct stat facts;
+    return fstat(file, &facts) == 0 && time(NULL) - facts.st_mtime >= seconds;
+}
 
 static state_t read_note(int file, tune_note_t *note)
 {
     char text[LINE_BYTES];
-    struct stat facts;
     int path = 0;
     const ssize_t bytes = pread(file, text, sizeof text - 1, 0);
     text[bytes > 0 ? bytes : 0] = '\0';
     char *end = strchr(text, '\n');
-    if (end == NULL || fstat(file, &facts) != 0) {
+    if (end == NULL) {
         return NOTE_WRONG;
     }
     *end = '\0';
@@ -70,46 +86,59 @@ static state_t read_note(int file, tune_note_t *note)
         return NOTE_WRONG;
     }
     snprintf(note->nccl, sizeof note->nccl, "%s", text + path);
-    if (strcmp(end + 1, failed) == 0) {
-        return time(NULL) - facts.st_mtime < RETRY_SECONDS ? NOTE_FAILED : NOTE_WRONG;
+    if (end[1] == '\0') {
+        return NOTE_WANTED;
     }
-    return NOTE_WANTED;
+    if (strcmp(end + 1, never) == 0) {
+        return NOTE_NEVER;
+    }
+    return is_older(file, RETRY_SECONDS) ? NOTE_WRONG : NOTE_FAILED;
 }
 
-/* A note of this host; what it says is read when it is locked. */
-static bool is_note(const char *folder, const char *entry, tune_note_t *note)
+/* What a note's name says; its text is read when it is locked. */
+static bool is_note(const char *folder, const char *entry, tune_note_t *note, bool *here)
 {
     char name[NAME_MAX + 1], host[256] = "";
     gethostname(host, sizeof host - 1);
     if (sscanf(entry, "wanted-%16" SCNx64 "-%1" SCNu32 ".", &note->machine, &note->ranks) != 2) {
         return false;
     }
-    snprintf(name, sizeof name, SEL_NOTE_NAME, (unsigned long long)note->machine, note->ranks, host);
-    snprintf(note->path, sizeof note->path, "%s/%s", folder, name);
-    return strcmp(name, entry) == 0;
+    snprintf(name, sizeof name, SEL_NOTE_NAME, (unsigned long long)note->machine, note->ranks, "");
+    snprintf(note->path, sizeof note->path, "%s/%s", folder, entry);
+    if (strncmp(entry, name, strlen(name)) != 0) {
+        return false;
+    }
+    *here = strcmp(entry + strlen(name), host) == 0;
+    return true;
+}
+
+/* The next note of a folder, opened. -1: no more. */
+static int next_note(DIR *listing, const char *folder, tune_note_t *note, bool *here)
+{
+    for (struct dirent *entry; listing != NULL && (entry = readdir(listing)) != NULL;) {
+        *note = (tune_note_t){0};
+        const int file = is_note(folder, entry->d_name, note, here) ? open_note(note->path) : -1;
+        if (file >= 0) {
+            return file;
+        }
+    }
+    return -1;
 }
 
 bool tune_note_find(const char *folder, tune_note_t *found)
 {
     const uint32_t visible = visible_gpus();
     DIR *listing = folder[0] != '\0' ? opendir(folder) : NULL;
+    tune_note_t note;
+    bool here;
     *found = (tune_note_t){0};
-    for (struct dirent *entry; listing != NULL && (entry = readdir(listing)) != NULL;) {
-        tune_note_t note = {0};
-        if (!is_note(folder, entry->d_name, &note) || note.ranks < 2 || note.ranks > visible) {
-            continue;
-        }
-        const int file = open_note(note.path);
-        if (file < 0) {
-            continue;
-        }
-        const state_t state = read_note(file, &note);
-        if (state == NOTE_WRONG) {
+    for (int file; (file = next_note(listing, folder, &note, &here)) >= 0; close(file)) {
+        const state_t state = here ? read_note(file, &note) : NOTE_FAILED;
+        if (state == NOTE_WRONG || (state != NOTE_NEVER && is_older(file, OLD_SECONDS))) {
             (void)unlink(note.path);
-        } else if (state == NOTE_WANTED && note.ranks > found->ranks) {
+        } else if (state == NOTE_WANTED && note.ranks <= visible && note.ranks > found->ranks) {
             *found = note;
         }
-        close(file);
     }
     if (listing != NULL) {
         closedir(listing);
@@ -117,16 +146,54 @@ bool tune_note_find(const char *folder, tune_note_t *found)
     return found->ranks >= 2;
 }
 
-int tune_note_lock(tune_note_t *note)
+void tune_note_forget(const char *table, uint64_t machine)
+{
+    char folder[PATH_MAX];
+    snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(table, '/') - table), table);
+    DIR *listing = opendir(folder);
+    tune_note_t note;
+    bool here;
+    for (int file; (file = next_note(listing, folder, &note, &here)) >= 0; close(file)) {
+        if (note.machine == machine && read_note(file, &note) == NOTE_NEVER) {
+            (void)unlink(note.path);
+        }
+    }
+    if (listing != NULL) {
+        closedir(listing);
+    }
+}
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static bool lock(int file, double most_s, int tell)
+{
+    const double start = now();
+    bool told = false;
+    while (flock(file, LOCK_EX | LOCK_NB) != 0) {
+        const double waited = now() - start;
+        if (errno != EWOULDBLOCK || waited > most_s) {
+            return false;
+        }
+        if (waited > QUIET_SECONDS && !told) {
+            told = true;
+            dprintf(tell, "shunt run: another process measures; waiting at most %.0f s\n", ceil(most_s - waited));
+        }
+        usleep(STEP_MS * 1000);
+    }
+    return true;
+}
+
+int tune_note_lock(tune_note_t *note, double most_s, int tell)
 {
     struct stat facts;
     const int file = open_note(note->path);
-    bool locked = file >= 0 && flock(file, LOCK_EX | LOCK_NB) == 0;
-    for (int waited = 0; file >= 0 && !locked && errno == EWOULDBLOCK && waited < MOST_WAIT_MS; waited += STEP_MS) {
-        usleep(STEP_MS * 1000);
-        locked = flock(file, LOCK_EX | LOCK_NB) == 0;
-    }
-    if (locked && fstat(file, &facts) == 0 && facts.st_nlink == 1 && read_note(file, note) == NOTE_WANTED) {
+    if (file >= 0 && lock(file, most_s, tell) && fstat(file, &facts) == 0 && facts.st_nlink == 1 &&
+        read_note(file, note) == NOTE_WANTED) {
         return file;
     }
     if (file >= 0) {
@@ -135,9 +202,13 @@ int tune_note_lock(tune_note_t *note)
     return -1;
 }
 
-bool tune_note_fail(int file)
+void tune_note_end(const tune_note_t *note, int file, tune_note_end_t end)
 {
-    return lseek(file, 0, SEEK_END) >= 0 && write(file, failed, sizeof failed - 1) == (ssize_t)sizeof failed - 1;
+    const char *word = end == TUNE_NOTE_NEVER ? never : failed;
+    const bool written = lseek(file, 0, SEEK_END) >= 0 && write(file, word, strlen(word)) == (ssize_t)strlen(word);
+    if (end == TUNE_NOTE_DONE || !written) {
+        (void)unlink(note->path);
+    }
 }
 
 const char *tune_note_obstacle(const tune_note_t *note, const bench_machine_t *machine, bool *unfit)
@@ -154,7 +225,7 @@ const char *tune_note_obstacle(const tune_note_t *note, const bench_machine_t *m
     }
     *unfit = false;
     for (uint32_t i = 0; i < machine->gpus.listed && i < note->ranks; i++) {
-        if (machine->gpus.gpu[i].busy_percent > BUSY_PERCENT) {
+        if (machine->gpus.gpu[i].busy_percent > BUSY_PERCENT || machine->gpus.gpu[i].used_bytes > busy_bytes) {
             return "they are busy";
         }
     }

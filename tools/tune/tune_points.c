@@ -53,6 +53,15 @@ uint64_t tune_points_next(const tune_points_t *points, bool coarse)
     return middle != 0 ? middle : next_middle(points, false);
 }
 
+uint32_t tune_points_coarse(uint64_t from_bytes, uint64_t to_bytes)
+{
+    tune_points_t points = {.from_bytes = from_bytes, .to_bytes = to_bytes};
+    for (uint64_t bytes; (bytes = tune_points_next(&points, true)) != 0;) {
+        tune_points_add(&points, bytes, "");
+    }
+    return points.count;
+}
+
 void tune_points_add(tune_points_t *points, uint64_t bytes, const char *choice)
 {
     uint32_t at = points->count++;

@@ -96,6 +96,23 @@ const sel_file_row_t *tune_rows_find(const tune_rows_t *rows, const sel_file_row
     return NULL;
 }
 
+static const char run_source[] = "run "; /* that of a quick run's rows begins with it */
+
+bool tune_table_is_others(const char *path, const char *class_name)
+{
+    tune_rows_t rows;
+    bool found = false;
+    if (!tune_rows_read(path, true, &rows)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < rows.count; i++) {
+        found = found || (strcmp(rows.row[i].class_name, class_name) == 0 &&
+                          strncmp(rows.row[i].source, run_source, strlen(run_source)) != 0);
+    }
+    free(rows.row);
+    return found;
+}
+
 /* ---- Results of one collective, number of ranks and type ---- */
 
 typedef struct group {
@@ -376,8 +393,8 @@ bool tune_table_write(const char *path, const tune_options_t *options, const ben
     char source[SEL_FILE_SOURCE_BYTES];
     time_t now = time(NULL);
     struct tm utc;
-    strftime(source, sizeof source, count > 0 && results->quick ? "run %Y-%m-%d" : "tune %Y-%m-%d",
-             gmtime_r(&now, &utc));
+    int length = snprintf(source, sizeof source, "%s", count > 0 && results->quick ? run_source : "tune ");
+    strftime(source + length, sizeof source - (size_t)length, "%Y-%m-%d", gmtime_r(&now, &utc));
     const uint64_t fingerprint = count > 0 ? results->machine : machine->fingerprint;
     if (!tune_rows_read(path, true, &rows) || rows.machine != fingerprint) {
         free(rows.row); /* not a table, or another machine's: keep nothing */
