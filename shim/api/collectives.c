@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collectives.c - NCCL's collectives, and its sends and receives.
- *
- * Each entry point states its arguments and how to forward them; make.c does
- * the rest.
+ * collectives.c - NCCL's collectives, sends and receives: each entry point's arguments and how to forward them; make.c
+ * does the rest.
  */
 #include "shim/call/make.h"
 #include "shim/names/names.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * comm_ask.c - the entry points that query a communicator.
+ * comm_ask.c - entry points that query a communicator.
  */
 #include "shim/api/nccl.h"
 #include "shim/base/device.h"
@@ -44,7 +44,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
     bool ready = *asyncError == ncclSuccess;
     if (!ready && *asyncError != ncclInProgress)
         shim_attach_cancel(comm);
-    /* Step pending set-ups whatever was polled: other ranks of this thread may wait for them. */
+    /* Step pending set-ups whatever was polled, since other ranks of this thread may wait for them. */
     bool pending = shim_attach_poll(ready ? comm : NULL);
     if (!ready)
         return ncclSuccess;

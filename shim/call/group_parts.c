@@ -22,7 +22,7 @@ static bool are_alike(const alg_call_t *a, const alg_call_t *b)
            (a->op == b->op && a->scalar_pointer == b->scalar_pointer && a->scalar_bits == b->scalar_bits);
 }
 
-/* Short halves of the scratch, or the others: a kernel uses one sort. */
+/* A kernel uses either the short halves of the scratch or the others. */
 static bool same_halves(const shim_queued_t *a, const shim_queued_t *b)
 {
     const alg_map_t *map = alg_scratch_map(a->comm->scratch);

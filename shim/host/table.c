@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.c - host mode: the table of functions that stands in for the real
- * NCCL's.
- *
- * As in NCCL, an error of a call that makes, ends or uses a communicator also fails its group. Memory is plain memory;
- * registering it succeeds with a NULL handle, as NCCL does where it has no use for a registration.
+ * table.c - see table.h. As in NCCL, errors of calls that make, end or use a communicator also fail their group. Memory
+ * is plain memory; registering it succeeds with a NULL handle, as in NCCL where a registration has no use.
  */
 #include "shim/host/table.h"
 
@@ -164,7 +161,7 @@ static ncclResult_t resume(ncclComm_t handle)
 
 /* ---- Operators. The entry points record their meaning. --------------- */
 
-/* Unique in this process, so an operator of another communicator, or a destroyed one, is never mistaken for it. */
+/* Unique in the process, so another communicator's or a destroyed operator is never mistaken for it. */
 static ncclRedOp_t new_op(void)
 {
     static atomic_uint next;
