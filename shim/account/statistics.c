@@ -2,8 +2,8 @@
 /*
  * statistics.c - counters by collective, size, place and outcome.
  *
- * The tables are static, so counting neither allocates nor locks. The first threads have a table each, which only they
- * write and which passes on when they end; all others share the last one.
+ * Static tables, so counting neither allocates nor locks. The first threads have a table each, which only they write
+ * and which passes on when they end; all others share the last one.
  */
 #define _GNU_SOURCE
 #include "shim/account/statistics.h"
@@ -166,7 +166,7 @@ static uint32_t take_table(void)
     if (some != 0)
         return (uint32_t)__builtin_ctz(some);
     while (fresh < TABLES && !atomic_compare_exchange_weak(&used, &fresh, fresh + 1))
-        ; /* another thread took it */
+        ;
     return fresh < TABLES ? fresh : TABLES - 1;
 }
 
@@ -201,7 +201,6 @@ static cell_t *find_cell(table_t *table, uint64_t key, const char *algorithm)
     return NULL;
 }
 
-/* Whether the cell is this key's. */
 static bool is_cell_of(cell_t *cell, uint64_t key, const char *algorithm)
 {
     return cell != NULL && atomic_load_explicit(&cell->key, memory_order_acquire) == key &&
@@ -290,8 +289,6 @@ bool shim_statistics_fresh(shunt_decision_t *decision)
     return fresh && shim_statistics_last(decision);
 }
 
-/* ---- All tables together ---- */
-
 typedef struct sum {
     uint64_t key, calls, bytes;
     const char *algorithm;
@@ -371,8 +368,6 @@ void shim_statistics_totals(shunt_statistics_t *statistics)
         }
     }
 }
-
-/* ---- As text ---- */
 
 /* 2^power as 1, 2K, 4M, ... */
 static void power_text(int power, char *text, size_t capacity)

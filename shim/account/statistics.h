@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * statistics.h - each thread's last decision, and the process's counts of calls, printed at exit if SHUNT_STATS says
- * so.
+ * statistics.h - each thread's last decision, and the process's counts, printed at exit if SHUNT_STATS says so.
  *
- * Counting costs two relaxed additions to a cell of a fixed hash table. A cell's calls agree in collective, size class,
- * place, algorithm and reason, so that `shunt tune`'s measurements have their time. A forked child starts at zero, and
- * prints only if it made calls.
+ * Counting costs two relaxed additions to a cell of a fixed hash table. A cell's calls agree in all that a time of
+ * `shunt tune` depends on, and in reason. A forked child starts at zero, and prints only if it made calls.
  */
 #ifndef SHUNT_SHIM_STATISTICS_H
 #define SHUNT_SHIM_STATISTICS_H

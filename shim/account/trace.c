@@ -5,9 +5,9 @@
  * A ring has one producer, its thread, and one consumer, the holder of the lock. It is never freed, but passes to the
  * next thread that needs one; MOST_RINGS bounds memory. Pages that a ring never fills are never touched.
  *
- * The file ends in "]" after each write, and the next write begins over it. A process that finds the file locked by
- * another one adds its process id to the name. A forked child forgets file and calls, and begins anew with its first
- * call. At exit the rest is written; later calls are not traced.
+ * The file ends in "]" after each write, and the next write begins over it. A process that finds it locked by another
+ * adds its process id to the name. A forked child begins anew with its first call. At exit the rest is written; later
+ * calls are not traced.
  */
 #define _GNU_SOURCE
 #include "shim/account/trace.h"
@@ -72,11 +72,8 @@ static uint64_t now_of(clockid_t clock)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/* ---- Rings ------------------------------------------------------------------------- */
-
 static pthread_key_t ring_key;
 
-/* Runs when a thread ends. */
 static void release_ring(void *ring)
 {
     own_ring = NULL;
@@ -244,8 +241,6 @@ void shim_trace_flush(void)
     flush();
     pthread_mutex_unlock(&lock);
 }
-
-/* ---- Beginning and end ---------------------------------------------------------------- */
 
 static const char in_use[] = "another process writes it";
 

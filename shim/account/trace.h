@@ -46,7 +46,6 @@ static inline uint64_t shim_trace_begin(void)
 /* A call that began at call->start_ns ends; fills in host_ns and tid. */
 void shim_trace_end(shim_trace_call_t *call);
 
-/* Write all pending events. */
 void shim_trace_flush(void);
 
 /* ---- For trace.c: formatting (trace_text.c). Returns the length; no newline at the end. ------------------ */

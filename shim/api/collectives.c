@@ -129,8 +129,6 @@ ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncc
                                     .alg.count = count, .alg.root = (uint32_t)root));
 }
 
-/* ---- Sends and receives ------------------------------------------------------------------- */
-
 static ncclResult_t forward_ncclSend(const shim_real_t *real, const shim_call_t *c)
 {
     return real->ncclSend(c->alg.input, c->alg.count, shim_call_type(c), (int)c->alg.root, c->handle, c->stream);

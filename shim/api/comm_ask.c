@@ -9,7 +9,6 @@
 #include "shim/comm/order.h"
 #include "shim/setup/attach.h"
 
-/* Failures of our own kernels. */
 static ncclResult_t own_error(shim_comm_t *comm)
 {
     ncclResult_t error = (ncclResult_t)atomic_load(&comm->async_error);

@@ -5,10 +5,10 @@
  * On GPUs each detaches Shunt's state and forwards, without a lock: the call may wait for other ranks, or be the abort
  * that ends such a wait.
  *
- * A destroy removes our state of the handle, since the real NCCL may reuse its address. The scratch is pooled only
- * after a clean end: our kernels have drained, none aborted or timed out. Peers' kernels may still touch it (credit for
- * messages, reads from the host's memory). So a pooled scratch is re-armed only once all ranks have reported, in the
- * next set-up, that theirs is idle too.
+ * A destroy removes the state, since the real NCCL may reuse the handle's address. The scratch is pooled only after a
+ * clean end: our kernels have drained, none aborted or timed out. Peers' kernels may still touch it (credit for
+ * messages, reads from the host's memory), so it is re-armed only once all ranks have reported, in the next set-up,
+ * that theirs is idle too.
  */
 #include "shim/account/trace.h"
 #include "shim/api/nccl.h"
@@ -19,7 +19,6 @@
 #include "shim/comm/stop.h"
 #include "shim/setup/attach.h"
 
-/* No failure on this rank. */
 static bool in_good_order(shim_comm_t *comm)
 {
     if (!comm->scratch || atomic_load(&comm->async_error) != ncclSuccess)

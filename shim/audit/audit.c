@@ -2,9 +2,9 @@
 /*
  * audit.c - libshunt_audit.so: Shunt for programs that open NCCL by absolute path, which LD_PRELOAD does not change.
  *
- * The dynamic linker asks an audit library (LD_AUDIT; ld.so(7), rtld-audit(7)) before it opens an object. For paths
- * that end in libnccl.so.2 or libnccl.so the answer is $SHUNT_LIB, or the libnccl.so.2 beside this library; if it is
- * missing, one line says so and the program runs without Shunt.
+ * The dynamic linker asks an audit library (LD_AUDIT; ld.so(7), rtld-audit(7)) before it opens an object. For
+ * libnccl.so.2 or libnccl.so in any folder the answer is $SHUNT_LIB, or the libnccl.so.2 beside this library; without
+ * one, a line says so and the program runs without Shunt.
  *
  * Requests of an NCCL are not changed: that is Shunt opening the real one. The linker's cookie points at the
  * requester's link map as long as this library has no la_objopen.

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conf.h - Shunt's configuration files: ${XDG_CONFIG_HOME:-~/.config}/shunt/shunt.conf, then /etc/shunt.conf.
- *
- * A line is NAME=value, with names of settings.def; blanks around either and empty lines do not count, and # at a
- * line's start or after a blank begins a comment. Faults are reported with file, line and column; other lines still
- * count.
+ * conf.h - Shunt's configuration files, the user's and /etc/shunt.conf; docs/settings.md has their format. Faults are
+ * reported with file, line and column; other lines still count.
  */
 #ifndef SHUNT_SHIM_CONF_H
 #define SHUNT_SHIM_CONF_H

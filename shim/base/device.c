@@ -2,10 +2,10 @@
 /*
  * device.c - whether this process uses GPUs or the host device.
  *
- * `auto` asks whether a CUDA driver answers, but cuInit is the last resort: a parent that only makes an id and then
- * forks workers must not initialise CUDA, which would make it unusable in them. Without the driver's library or device
- * node there is no GPU; if the kernel lists one there is, unless the user hides all. A build without CUDA decides
- * alike, then forwards every call: the host device would take a GPU's addresses for the host's.
+ * `auto` asks whether a CUDA driver answers, by cuInit only if nothing else tells: a parent that initialises CUDA, and
+ * then forks workers, makes it unusable in them. Without the driver's library or device node there is no GPU; if the
+ * kernel lists one there is, unless the user hides all. A build without CUDA decides alike, then forwards every call:
+ * the host device would take a GPU's addresses for the host's.
  */
 #define _GNU_SOURCE
 #include "shim/base/device.h"

@@ -7,7 +7,7 @@
 
 /* Open or make a file for writing, close-on-exec. `flags`: more of open(2)'s, not O_TRUNC, since existing files are
  * checked first. -1 with the reason in `why` if it is not the user's own: whoever may write to the folder could
- * otherwise choose the overwritten file. Character devices, /dev/stderr and /dev/stdout are allowed. */
+ * otherwise choose the file. Character devices, /dev/stderr and /dev/stdout are allowed. */
 int shim_file_open(const char *path, int flags, const char **why);
 
 /* 2 if stderr is open; -1 if it is closed, or close-on-exec, as a file is that the program opened after closing

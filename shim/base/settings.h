@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * settings.h - the settings, read on first need, never in a constructor.
- *
- * A value comes from the environment, else from the first file that sets it: the user's shunt.conf, /etc/shunt.conf
- * (conf.h), NCCL's files (nccl_env.h). A wrong one gives one log line and the default. All is then read-only, lives as
- * long as the process, and is safe from any thread.
+ * settings.h - the settings (docs/settings.md says whose value counts), read on first need, never in a constructor. A
+ * wrong value gives one log line and the default. All is then read-only, lives as long as the process, and is safe from
+ * any thread.
  */
 #ifndef SHUNT_SHIM_SETTINGS_H
 #define SHUNT_SHIM_SETTINGS_H

@@ -32,7 +32,7 @@ struct shim_call {
     int reason;         /* why it is forwarded: a sel_reason_t or shim_reason_t */
     const char *source; /* of the rule consulted; NULL: none */
     shim_capture_t capture;
-    const alg_algorithm_t *algorithm; /* serves the call */
+    const alg_algorithm_t *algorithm;
     alg_call_t alg;
     bool recorded;         /* in the communicator's record (note.h) */
     alg_message_t message; /* of a taken send or receive */
@@ -66,7 +66,6 @@ static inline bool shim_call_is_message(const shim_call_t *call)
     return (call->collective == SHIM_SEND || call->collective == SHIM_RECV) && call->more == NULL;
 }
 
-/* For the statistics. */
 shim_place_t shim_call_place(const shim_call_t *call);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * check.h - whether a call is valid. On GPUs Shunt takes only calls that are certainly valid, and the real NCCL judges
- * the rest. The host device makes NCCL's checks in NCCL's order.
+ * the rest.
  */
 #ifndef SHUNT_SHIM_CHECK_H
 #define SHUNT_SHIM_CHECK_H

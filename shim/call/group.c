@@ -2,15 +2,11 @@
 /*
  * group.c - groups: taken calls are queued until the outermost end (docs/design.md, "Groups" and "Why messages end").
  *
- * On CUDA every start and end is forwarded. The real NCCL's end runs first, since only it knows of errors in forwarded
- * calls, and ours launch only if it succeeds. All streams of a communicator join before and after; our work goes to one
- * of them, its lead. Messages, our collectives and the real NCCL's work run on concurrent branches; messages get one
+ * On CUDA every start and end is forwarded, and the real NCCL's end runs first, since only it knows of errors in
+ * forwarded calls. A communicator's streams join, and our work goes to one of them, its lead. Messages get a branch
  * also where communicators share a stream.
  *
- * Collectives launch communicator by communicator, sorted by key, since the order of creation may differ between ranks.
- *
  * A rank that skips a call stays one call behind its peers, so a failed launch ends the communicator (async_error).
- * Errors of the program do not: as a rule every rank has them.
  *
  * On the host device calls run at the group's end: communicators concurrently, since a call's peers may be ranks of
  * this thread, and messages beside collectives.
@@ -224,8 +220,6 @@ static ncclResult_t end_host(ncclSimInfo_t *info)
     shim_group_drop(&shim_group);
     return result;
 }
-
-/* ---- The entry points ------------------------------------------------------------------ */
 
 SHIM_PUBLIC(ncclGroupStart);
 ncclResult_t ncclGroupStart(void)

@@ -88,7 +88,6 @@ static int branch_off(const shim_group_t *g, shim_stream_use_t *lead)
     return track->branched ? shim_branch_begin(&track->branch) : 0;
 }
 
-/* After our launches. */
 static int branch_after(const shim_group_t *g, shim_stream_use_t *lead)
 {
     (void)g;

@@ -115,7 +115,6 @@ static bool is_empty(const shim_call_t *call)
     return call->collective < ALG_COLLECTIVE_COUNT && call->more == NULL && call->alg.count == 0;
 }
 
-/* Once, for a valid call. */
 static void warn_of_bits(const shim_call_t *call)
 {
     static atomic_bool told;

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * route.c - decides whether Shunt takes a call.
+ * route.c - decides whether Shunt takes a call (docs/design.md, "The path of a call" and rule 2).
  *
- * Only certainly valid calls are taken: for others the real NCCL reports the error and cancels its group. After a tried
- * launch a call is never forwarded, since other ranks may have launched: the error is returned.
- *
- * A call whose piece of scratch is missing (alg_map_t) waits for it; by one verdict all ranks have it, or forward such
- * calls for ever.
+ * After a tried launch a call is never forwarded, since other ranks may have launched: the error is returned.
  *
  * The choice depends only on facts that all ranks share, with four exceptions. In each this rank alone forwards the
  * call, and its peers wait for it:

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * capture.c - see capture.h; docs/design.md, "Captures and graphs", says why graphs are ordered so.
+ * capture.c - see capture.h; docs/design.md, "Captures and graphs", says how graphs are ordered.
  *
- * In each graph one node waits for the communicator's event before the first call, and one records it after the last.
- * The wait depends on no node, so it costs no time behind earlier kernels of the graph.
+ * The node that waits depends on no other, so it costs no time behind earlier kernels of the graph.
  *
- * No node may be removed during a capture, and the last call is not known. So the record node is made with the first
- * call, and each call moves its edges. A graph that allocates memory loses no edge either (a captured cudaMallocAsync,
- * as cuBLAS makes for its workspace): there each call adds a record node behind the last one.
+ * No node may be removed during a capture, and the last call is not known. So the node that records is made with the
+ * first call, and each call moves its edges. A graph that allocates memory loses no edge either (a captured
+ * cudaMallocAsync, as cuBLAS makes for its workspace): there each call adds a node behind the last one.
  *
  * Programs keep thousands of graphs, so captures are found by id and never walked. The driver's callback, which may
- * take no lock, lists those whose graphs are gone.
- *
- * Memory: a capture's record is freed when its graph is gone and the next call is captured, or with the communicator.
+ * take no lock, lists those whose graphs are gone; their records are freed when the next call is captured, or with the
+ * communicator.
  */
 #include "shim/comm/capture.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * comm.c - the table from handles to Shunt's state, and references.
+ * comm.c - the table from handles to states, and references.
  *
  * Every call looks its communicator up, so look-ups take no lock. The table is an open-addressed array of pointers,
  * changed only by writers under one mutex. Two rules make look-ups safe:
@@ -8,8 +8,8 @@
  *   a state, whose handle tells if it is the right one.
  * - An outgrown array is kept for its readers. All old arrays together are smaller than the current one.
  *
- * Memory: the table and free states live as long as the process. reap.c frees what a state owns (scratch, plan,
- * rendezvous, event).
+ * The table and free states live as long as the process. reap.c frees what a state owns (scratch, plan, rendezvous,
+ * event).
  */
 #include "shim/comm/comm.h"
 

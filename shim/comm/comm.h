@@ -2,11 +2,8 @@
 /*
  * comm.h - Shunt's state of a communicator, and the table that finds it by the application's ncclComm_t.
  *
- * The handle is the real NCCL's (in host mode: a pointer to the state). The real NCCL may reuse its address after a
- * destroy. So the state is removed before Destroy or Abort is forwarded, and an insert overwrites.
- *
- * States are never unmapped, so a look-up that races a destroy still reads a state, though perhaps a reused one;
- * shim_comm_acquire excludes that.
+ * The handle is the real NCCL's, which may reuse its address after a destroy (in host mode: a pointer to the state). So
+ * the state is removed before Destroy or Abort is forwarded, and an insert overwrites.
  */
 #ifndef SHUNT_SHIM_COMM_H
 #define SHUNT_SHIM_COMM_H
@@ -91,12 +88,12 @@ typedef struct shim_comm {
     _Atomic int phase;          /* shim_comm_phase_t */
     _Atomic int async_error;    /* an ncclResult_t that Shunt found itself, or ncclSuccess */
     atomic_bool host;           /* host mode: `handle` is this pointer */
-    atomic_bool finalized;      /* ncclCommFinalize was called */
-    atomic_bool revoked;        /* ncclCommRevoke was called */
-    atomic_bool aborted;        /* on GPUs: ncclCommAbort was called; the real NCCL frees the handle */
-    atomic_bool suspended;      /* by ncclCommSuspend: calls are forwarded, and NCCL refuses them */
-    int device;                 /* CUDA ordinal; host mode: the rank */
-    uint64_t life;              /* number of the device's life (net_device_life) that made the scratch; host mode: 0 */
+    atomic_bool finalized;
+    atomic_bool revoked;
+    atomic_bool aborted;   /* on GPUs: ncclCommAbort was called; the real NCCL frees the handle */
+    atomic_bool suspended; /* by ncclCommSuspend: calls are forwarded, and NCCL refuses them */
+    int device;            /* CUDA ordinal; host mode: the rank */
+    uint64_t life;         /* number of the device's life (net_device_life) that made the scratch; host mode: 0 */
     uint32_t rank, nranks;
     shim_config_t config;             /* this rank's */
     bool all_block;                   /* every rank is blocking; until attached: this rank is */
@@ -132,8 +129,9 @@ typedef struct shim_comm {
     struct shim_comm *made_before; /* private to comm.c: all states */
 } shim_comm_t;
 
-/* The handle's state, or NULL if Shunt does not know it (in a forked child: if the parent made it). Takes no lock, tens
- * of ns. The caller knows that no thread destroys the handle meanwhile; otherwise use shim_comm_acquire. */
+/* The handle's state, or NULL if Shunt does not know it (in a forked child: if the parent made it). No lock, tens of
+ * ns. States are never unmapped, but another thread's destroy may let one be reused: shim_comm_acquire excludes
+ * that. */
 shim_comm_t *shim_comm_find(ncclComm_t handle);
 /* The same with a reference that the caller releases; never another handle's state. */
 shim_comm_t *shim_comm_acquire(ncclComm_t handle);

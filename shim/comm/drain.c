@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * drain.c - see drain.h. Keeps no state.
- *
- * It polls the event that order.c keeps after the last call or replay, so that the wait can have a limit and an abort
- * of another thread can end it. A reset of the device ends all kernels and the event, whose query would crash in the
- * driver.
+ * drain.c - see drain.h. It polls the event that order.c keeps after the last call or replay, so that the wait can have
+ * a limit and another thread's abort can end it. After a reset of the device, which ends all kernels, a query of the
+ * event would crash in the driver.
  */
 #define _GNU_SOURCE
 #include "shim/comm/drain.h"

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grow.c - further pieces of a communicator's scratch (docs/design.md, "The life of a scratch").
- *
- * A call whose piece is missing asks for it and waits. One thread of each process makes it for the process's ranks, so
- * no peer's program has to call. The thread never waits for a kernel, and one communicator's piece never for another's.
+ * grow.c - further pieces of a communicator's scratch; docs/design.md, "The life of a scratch", says why a thread of
+ * each process makes them. One communicator's piece never waits for another's.
  *
  * The ranks meet under a key of communicator and piece, as in a set-up:
  *
@@ -12,16 +10,13 @@
  *   SENT    errno                        -> map the peers' memory
  *   OPENED  errno                        -> the verdict
  *
- * Where several pieces are made (below), each has the last three stages. A rank launches a call that needs the piece
- * only after the verdict, when all ranks have armed their memory and mapped all others'. A rank that has declined
- * answers later askers too.
+ * When a suspended communicator resumes, all its pieces come in one meeting, with the last three stages for each; then
+ * no rank answers before its own program has asked. A rank launches a call that needs a piece only after the verdict,
+ * when all ranks have armed their memory and mapped all others'. A rank that has declined answers later askers too.
  *
  * Waking: an asker joins, then rings the bells of all ranks' processes (transport/bell.c), whose threads look for
  * meetings under their communicators' keys. A thread also looks when a communicator attaches, since a peer may call
  * before this rank knows the verdict, and once a second, for peers that cannot ring.
- *
- * A suspended communicator gives its memory back without a meeting: peers' late stores go to what they still map. On
- * resume all pieces come again, new, at the same addresses. Then no rank answers before its own program has asked.
  *
  * Only the thread steps jobs. A job's reference on the state keeps the scratch.
  */
@@ -529,7 +524,6 @@ void shim_grow_end(shim_comm_t *comm)
 
 /* ---- The thread ------------------------------------------------------------------------- */
 
-/* Step each job once. */
 static bool step_all(void)
 {
     bool moved = false;

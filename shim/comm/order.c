@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * order.c - see order.h; docs/design.md, "Several streams", says why an event is recorded at each eager call.
- *
- * The communicator's state owns the event. Graphs wait for it and record it (capture.c). Replays go unnoticed, so while
- * a graph lives, every call waits for the event, also on the stream that recorded it; and so does one more call after
- * the last graph is gone, whose replay may still run.
+ * order.c - see order.h; docs/design.md, "Several streams" and "Captures and graphs", has the rules. The communicator's
+ * state owns the event.
  */
 #include "shim/comm/order.h"
 

@@ -3,14 +3,12 @@
  * reap.c - frees states, and decides when the scratch of ended communicators may be freed (docs/design.md, "The life of
  * a scratch").
  *
- * The driver frees and unmaps memory only after every kernel of the device has ended, and a kernel of another
- * communicator may wait for a dead peer until this thread aborts that communicator too. So nothing is freed while a
- * living communicator has running kernels or may have unseen ones, of a graph or of the real NCCL on a forwarded
- * communicator. The memory stays on lists of algorithms/ and transport/ until the end of the next init, destroy or
- * abort. Kernels of a stopped communicator end by themselves.
+ * A kernel is unseen if a graph may launch it, or the real NCCL on a forwarded communicator. Retired memory stays on
+ * lists of algorithms/ and transport/ until the end of the next init, destroy or abort. Kernels of a stopped
+ * communicator end by themselves.
  *
- * To bound memory, with more than a few waiting states unseen kernels are ignored, and running calls get a moment to
- * end. Not in an abort: the unseen kernel may be that of the communicator that the program aborts next.
+ * An abort counts unseen kernels even if many states wait: one may be that of the communicator that the program aborts
+ * next. Otherwise running calls then get a moment to end.
  */
 #define _GNU_SOURCE
 #include "shim/comm/reap.h"

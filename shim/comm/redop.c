@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * redop.c - see redop.h. A communicator's table is made with its first operator, owned by its state and freed with it.
- * Calls with built-in operators never take its lock.
+ * redop.c - see redop.h. A communicator's table is made with its first operator and freed with its state. Calls with
+ * built-in operators never take its lock.
  */
 #include "shim/comm/redop.h"
 

@@ -1,24 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share.c - see share.h; docs/design.md, "Many communicators", has the rules of the parts, and why they are needed.
+ * share.c - see share.h; docs/design.md, "Many communicators", has the rules and why they are needed.
  *
  * A part is counted in registers (alg_algorithm_t.block_room). A block's room is a power of two, so blocks fill a
  * multiprocessor without gaps: the smallest always find a place, and once their kernels have ended, so do larger ones.
  *
- * A communicator that asks for more than a small part gets the large part, a quarter of the GPU, if it has no holder,
- * or if all that the holder launched has ended and none of it is in a graph (a replay makes no call, so a graph keeps
- * the part). Alone on its GPU, the large part is the whole GPU: with a quarter a reduce-scatter of 4 MB takes 8%
- * longer, since its successor does not come early (selector/measured/slim-2-h100.csv). Eager calls of that time have
- * ended, because the program has completed them on every rank before it makes another communicator. Graphs keep their
- * grids (docs/limits.md).
+ * Alone on its GPU, a communicator may take all of it: with a quarter a reduce-scatter of 4 MB takes 8% longer, since
+ * its successor does not come early (selector/measured/slim-2-h100.csv). Before a program makes another communicator,
+ * it has completed the eager calls of that time on every rank. Graphs keep their grids (docs/limits.md).
  *
- * A call that does not fit gets a smaller grid, never another algorithm, since ranks need not agree on parts. Many
- * small blocks are faster than few large ones with as many registers: each multiprocessor has its own way to the link
- * (selector/measured/slim-2-h100.csv).
+ * Many small blocks are faster than few large ones with as many registers: each multiprocessor has its own way to the
+ * link (same file).
  *
- * A kernel that lets its successor in early must fit beside it. In a capture, where that is the kind of an edge, rows
- * alone decide, so that the same calls captured again can update an instance. The first call has no kernel of its
- * communicator ahead and may come early; a later one may if its row takes no more room than that of its predecessor.
+ * In a capture, where an early start is the kind of an edge, the first call has no kernel of its communicator ahead and
+ * may come early; a later one may if its row takes no more room than that of its predecessor.
  *
  * A kernel of messages has twice as many registers a lane, and its speed depends on its warps (docs/kernels.md), so
  * with the large part it may take half of the GPU (docs/limits.md).

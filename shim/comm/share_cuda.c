@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share_cuda.c - share.c's queries of CUDA: the multiprocessors that a stream's kernels may use (its green context's if
- * it has one, else the context's, fewer under MPS), and whether work has ended.
+ * share_cuda.c - share.c's queries of CUDA. A stream's kernels may use the multiprocessors of its green context, else
+ * the context's (fewer under MPS).
  */
 #include "shim/comm/share.h"
 

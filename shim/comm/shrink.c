@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shrink.c - which shrink of its parent made a child.
- *
- * Each rank of a child computes its key alone. An excluded rank does not call, so ranks may have taken part in
- * different shrinks of the parent, but each in every shrink that excluded the same ranks. So shrinks are counted per
- * set of excluded ranks.
+ * shrink.c - counts a parent's shrinks by set of excluded ranks, for the children's keys: an excluded rank does not
+ * call, but each rank of a child took part in every shrink that excluded the same ranks.
  *
  * The parent's state owns the list, which only grows. It is read and pushed without a lock, since a shrink may come
  * while another thread waits in a call.

@@ -16,10 +16,9 @@ void shim_comm_close(shim_comm_t *comm);
 /* Wait for the stopped kernels. As in NCCL, none may run when a blocking call returns: the program may free its
  * buffers. */
 void shim_comm_wait_for_calls(shim_comm_t *comm, bool grouped);
-/* On GPUs, for the process's exit: no call begins any more, and launches in progress end first, since CUDA's end
- * crashes a thread within a launch. CUDA's end may also wait for kernels of ours whose peers exit, or whose next calls
- * other threads would have made. So our kernels are told to leave, but only a second later: until then the last calls
- * may still end, as with NCCL. */
+/* For the process's exit on GPUs (docs/design.md, "Exit"): no call begins any more, and launches in progress end first,
+ * since CUDA's end crashes a thread within a launch. Our kernels are told to leave only a second later: until then the
+ * last calls may still end, as with NCCL. */
 void shim_comm_stop_at_exit(void);
 /* Whether the exit has begun; calls then return ncclSystemError. */
 bool shim_comm_exiting(void);

@@ -2,9 +2,8 @@
 /*
  * host.c - see host.h.
  *
- * Set-up is as on GPUs (attach.c), but without a real init that waits for the ranks: the first stage does, with a
- * limit, and a failure is the caller's error. A handle is the address of Shunt's state. The table tells if it is valid,
- * so destroyed handles are never read.
+ * Set-up is as on GPUs (attach.c), but the first stage waits for the ranks, with a limit, and a failure is the caller's
+ * error. A handle is the address of Shunt's state; the table tells if it is valid, so destroyed handles are never read.
  */
 #include "shim/host/host.h"
 

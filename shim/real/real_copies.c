@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * real_copies.c - how many real NCCLs this process has.
- *
- * Parts of a program may open NCCL by different paths. With two NCCLs loaded, Shunt cannot tell which one owns a
- * communicator, so it publishes nothing, and all ranks forward. The list of objects is read again only when the
- * linker's count of them has changed.
+ * real_copies.c - how many real NCCLs this process has (docs/design.md, "The names"). The list of objects is read again
+ * only when the linker's count of them has changed.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

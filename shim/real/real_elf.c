@@ -209,7 +209,6 @@ static ElfW(Shdr) * elf_sections(const elf_file_t *file, size_t *count)
     return section;
 }
 
-/* In one symbol table. */
 static bool elf_find_in(const elf_file_t *file, const ElfW(Shdr) * table, const ElfW(Shdr) * names, const char *name,
                         uint64_t bytes, uint64_t *address)
 {

@@ -3,11 +3,10 @@
  * real_slots.c - keeps the real NCCL's calls to itself inside.
  *
  * NCCL calls some of its public functions through its PLT. With Shunt preloaded, or in a program's scope as
- * libnccl.so.2, the linker binds these calls to Shunt: ncclBcast would come back as ncclBroadcast, also on NCCL's own
- * threads and in its own groups. RTLD_DEEPBIND prevents that, but cuts NCCL off from a preloaded allocator, and
- * AddressSanitizer refuses it. So after opening, each jump slot, GOT entry and data word for an nccl* or pnccl* name
- * that the library defines is pointed at that definition. Pages that are read-only after relocation (RELRO) are made
- * writable for the one store.
+ * libnccl.so.2, the linker binds these calls to Shunt, also on NCCL's own threads and in its own groups. RTLD_DEEPBIND
+ * prevents that, but cuts NCCL off from a preloaded allocator, and AddressSanitizer refuses it. So each jump slot, GOT
+ * entry and data word for an nccl* or pnccl* name that the library defines is pointed at that definition. Pages that
+ * are read-only after relocation (RELRO) are made writable for the one store.
  */
 #define _GNU_SOURCE
 #include <elf.h>

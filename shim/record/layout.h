@@ -3,8 +3,8 @@
  * layout.h - the record of a process's communicators, in memory that peers and `shunt watch` map to read.
  *
  * A process has one book: a memfd named RECORD_FILE, mode 0600, with a slot for each communicator (of each rank) at a
- * time. Peers open it through /proc/<pid>/fd, which the kernel allows the same user and root. It has no path, so a
- * crash leaves nothing behind, and is sealed against shrinking, so readers never fault.
+ * time. Peers open it through /proc/<pid>/fd. It has no path, so a crash leaves nothing behind, and is sealed against
+ * shrinking, so readers never fault.
  *
  * Each word has one writing process, and readers take no lock. A reader discards what it has read if the slot's life or
  * the entry's sequence has changed; a writer that dies half way leaves an entry that never becomes valid. Readers trust
@@ -129,7 +129,6 @@ enum { RECORD_NUMBER_BITS = 22, RECORD_MANTISSA_BITS = 22 };
 
 _Static_assert(13 + (int)RECORD_NUMBER_BITS == (int)ALG_LIMIT_BITS, "a count begins where alg_limit cuts an id");
 
-/* What a call is. */
 typedef struct record_sign {
     uint32_t collective; /* alg_collective_t, RECORD_SEND or RECORD_RECV */
     uint32_t type, op;   /* op: ALG_SUM if it has none */

@@ -2,11 +2,8 @@
 /*
  * watch.c - the watcher: one thread of the process that reads its records and its peers', and reports (docs/watch.md).
  *
- * It makes no CUDA call. From the control words, which kernels write after waiting 0.2 ms or longer, it reads what a
- * kernel waits in, and publishes that for peers and `shunt watch`. It compares ranks' calls of equal numbers, and
- * reports a call that waits too long, once: on the lowest waiting rank.
- *
- * Its clock stands still while the process is stopped, so a debugger that stops all ranks causes no report.
+ * It makes no CUDA call: what a kernel waits in it reads from the control words, and publishes for peers and `shunt
+ * watch`. Its clock stands still while the process is stopped, so a debugger that stops all ranks causes no report.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -420,7 +417,6 @@ static bool has_failed(shim_record_t *record)
 
 /* ---- The thread ------------------------------------------------------------------------- */
 
-/* Of one look. */
 typedef struct look {
     uint64_t now_ns;
     bool watched, active, failed;

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * across.c - set-up of ranks on several hosts (docs/hosts.md, "How they meet").
- *
- * On the host device ranks first wait briefly for each other in shared memory; on GPUs the real init has waited for
- * all. If some are missing, the ranks meet those of other hosts (hosts.c). Each host's ranks then set up their team
- * (stages.c) and wait for the other hosts. A split of a communicator of several hosts begins with the meeting.
+ * across.c - set-up of ranks on several hosts (docs/hosts.md, "How they meet"). A split of a communicator of several
+ * hosts begins with the meeting.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -2,12 +2,12 @@
 /*
  * attach.c - which thread steps this process's set-ups, and when.
  *
- * The thread that calls an init begins a set-up. It ends there (blocking), at the end of that thread's group, or by
- * polls (non-blocking). One list has all set-ups. A thread claims some under the lock, steps them without it (a step
- * calls CUDA and the real NCCL) and gives them back; the holder of a finished set-up frees it. So one thread at a time
- * steps a set-up, and an abort can reach it at any moment.
+ * A set-up begins in an init, and ends there (blocking), at the end of that thread's group, or by polls (non-blocking).
+ * A thread claims set-ups of the one list under the lock, steps them without it (a step calls CUDA and the real NCCL)
+ * and gives them back; the holder of a finished set-up frees it. So one thread at a time steps a set-up, and an abort
+ * can reach it at any moment.
  *
- * Memory: the list owns the set-ups; a set-up owns a reference on its communicator's state.
+ * The list owns the set-ups; a set-up owns a reference on its communicator's state.
  */
 #define _GNU_SOURCE
 #include "shim/setup/attach.h"
@@ -48,8 +48,6 @@ static void prepare(void)
     net_condition_make(&g_returned);
     pthread_atfork(NULL, NULL, forget_in_child);
 }
-
-/* ---- Birth --------------------------------------------------------------------- */
 
 /* In host mode the state is its own handle. As in NCCL, an init publishes it at once, a split at the end. */
 static bool own_handle(shim_setup_t *setup)

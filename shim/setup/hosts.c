@@ -2,10 +2,8 @@
 /*
  * hosts.c - how ranks of several hosts find each other (docs/hosts.md, "How they meet").
  *
- * The id has the address of a listener in the process that made it (transport/network/). There each rank posts its
- * identity, address and settings, reads all ranks', connects to them, and posts the result. Each host's ranks then set
- * up their team (stages.c) and report to a second meeting, joined beforehand. So all ranks reach one outcome, unless
- * one dies at the very end; its peers then see closed connections.
+ * A host's ranks report their team's outcome to a second meeting, joined beforehand. So all ranks reach one outcome,
+ * unless one dies at the very end; its peers then see closed connections.
  *
  * All this blocks, so each set-up runs it in a thread and polls. The thread owns its results until the outcome is
  * taken.
@@ -315,7 +313,6 @@ static int connect_relay(shim_hosts_t *hosts, const members_t *members, const re
     return error;
 }
 
-/* Connect all ranks (host device). */
 static int connect_every(shim_hosts_t *hosts, const members_t *members, const record_t *records, sockets_t *sockets,
                          const net_limit_t *limit)
 {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link.c - see link.h.
- *
- * NVML reports NVLinks and their number; for PCIe, /sys or NCCL's topology file (pci_tree.c) gives the distance.
+ * link.c - see link.h. NVML reports NVLinks; for PCIe, /sys or NCCL's topology file (pci_tree.c) gives the distance.
  * Without NVML, a visible peer with native atomics, which PCIe lacks, counts as NVLink by a switch.
  */
 #include "shim/setup/link.h"

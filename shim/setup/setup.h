@@ -19,7 +19,7 @@ enum {
     SHIM_HOSTS_LIMIT_MS = 3000    /* on GPUs: for meeting other hosts, which may not run Shunt */
 };
 
-/* Stages; see stages.c. */
+/* Stages, in docs/design.md. */
 enum {
     STAGE_IDENTITY,
     STAGE_AGREE,
@@ -71,7 +71,6 @@ struct shim_setup {
     _Atomic uint64_t needed_ns; /* when a call began to wait for it; 0: none waits */
     bool begun;                 /* host mode: the group's set-ups may start */
 
-    /* The stages. */
     net_rendezvous_t *rendezvous;
     net_rendezvous_t *parents;    /* host mode's split: the parent's, until the new ranks have met */
     bool met;                     /* host mode: the child's ranks have met; its number is used up */
@@ -183,7 +182,6 @@ bool shim_identity_peers(const shim_setup_t *setup, sel_link_t link);
 bool shim_identity_shared_memory(const shim_setup_t *setup);
 /* Whether queries say that this GPU reaches all others' memory. */
 bool shim_identity_sees_peers(const shim_setup_t *setup);
-/* How this GPU reaches the others. */
 sel_reach_t shim_identity_reach(const shim_setup_t *setup);
 
 #endif

@@ -1,20 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stages.c - the stages of a set-up (docs/design.md, "How ranks find each other").
+ * stages.c - the stages of a set-up; docs/design.md, "How ranks find each other", has their order, and what each rank
+ * posts.
  *
  * A step never waits for another rank, so one thread can set up several ranks and polls never block. In each stage
- * every rank posts a record; when all have, each acts and posts the next one. Failures are posted as errnos: all ranks
- * see the same ones and take the same branch.
+ * every rank posts a record; when all have, each acts and posts the next one. Failures are posted as errnos, so all
+ * ranks see the same ones and take the same branch.
  *
- *   IDENTITY  who I am, what I want            -> compare (identity.c), take rank 0's settings
- *   AGREE     link to the peers, idle scratch  -> plan; take or make the scratch
- *   OFFER     offer of the scratch, or errno   -> hand over descriptors (kinds that send)
- *   SENT      errno (these alone)              -> map the peers', store tokens
- *   OPENED    errno                            -> check own mailboxes
- *   PROOF     errno                            -> attached
- *
- * If a kind of memory (`kinds`) fails on a rank before the proof, all drop their scratch and repeat the last four
- * stages with the next kind. The set-up owns scratch and plan until the verdict (verdict.c).
+ * The set-up owns scratch and plan until the verdict (verdict.c).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -285,7 +278,6 @@ static int preload(int device, alg_memory_t memory, uint32_t nranks)
     return 0;
 }
 
-/* This rank's scratch, pooled or new. */
 static int obtain_scratch(shim_setup_t *setup, uint8_t offer[NET_OFFER_BYTES])
 {
     const shim_comm_t *comm = setup->comm;
@@ -569,10 +561,10 @@ static void time_out(shim_setup_t *setup)
         shim_setup_fail(setup, "a rank stayed away for %u ms during set-up", setup->limit_ms);
 }
 
-/* No rank has reached the stage for a while. A living rank reaches the meeting, and reaches any stage if its program
- * calls now and then, so without a waiting thread there is no limit. An unseen rank may be dead. A thread that waits in
- * an init, or polls until the communicator is ready, stops waiting for another rank's program, which may itself wait
- * for this rank, even for this thread's next poll of that rank. */
+/* No rank has reached the stage for a while; docs/design.md ("How long a rank waits") has the limits. A living rank
+ * reaches the meeting, and any stage if its program calls now and then, so without a waiting thread there is no limit.
+ * A program that this thread stops waiting for may itself wait for this rank, even for this thread's next poll of
+ * it. */
 static bool out_of_time(shim_setup_t *setup)
 {
     const uint64_t now = shim_now_ns(), needed = atomic_load(&setup->needed_ns);

@@ -122,7 +122,6 @@ static void log_fault(uint32_t faults, const char *fault)
         shim_warn("%s: further faulty lines are skipped; write the table again with `shunt tune`", path);
 }
 
-/* Warn of the rows' faults, once. */
 static void check_rows(sel_file_t file)
 {
     sel_file_row_t row;

@@ -11,9 +11,9 @@
  * path does not fit. */
 bool shim_table_path(uint64_t machine, char *path, size_t capacity);
 
-/* If the plan's class was not measured on this machine, or with another NCCL: leave a note in the cache folder, which
- * makes the next `shunt run` measure it, and log what `shunt tune` would bring. Once a process and number of ranks;
- * no-op if the folder is not writable. Without `shunt run` no note is left (SHUNT_TUNE=auto). */
+/* If the plan's class was not measured on this machine, or with another NCCL: leave a note, which makes the next `shunt
+ * run` measure it, and log what `shunt tune` would bring. Once a process and number of ranks; no-op if the cache folder
+ * is not writable. Without `shunt run` no note is left (SHUNT_TUNE=auto). */
 void shim_table_note(const sel_plan_t *plan);
 
 /* Fill in the rows for this number of ranks and the links' figures, from SHUNT_TABLE or this machine's table. `tuned`

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verdict.c - the end of a set-up: attached, or declined with a reason.
- *
- * All ranks follow one shared word, the verdict; any rank's failure sets it to declined. In host mode, without a real
- * NCCL, a decline is an error of the application's call.
+ * verdict.c - the end of a set-up: attached, or declined with a reason, by one shared word that all ranks follow. In
+ * host mode a decline is an error of the application's call.
  *
  * The set-up owns scratch and plan until here, then the communicator's state. After a decline the scratch is given
  * back; transport/ keeps its memory while a peer, which may be storing, has it mapped.
