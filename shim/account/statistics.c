@@ -114,7 +114,7 @@ static void forget_in_child(void)
     const unsigned own = last.table != NULL ? 1u << (last.table - tables) : 0, shared = 1u << (TABLES - 1);
     memset(tables, 0, atomic_load(&used) * sizeof(tables[0]));
     atomic_store(&returned, ((1u << atomic_load(&used)) - 1) & ~(own | shared));
-    pthread_mutex_init(&cells_of_many, NULL); /* its holder may not be in the child */
+    pthread_mutex_init(&cells_of_many, NULL); /* its holder may be missing */
 }
 
 static void write_to(const char *pattern, const char *text)
@@ -157,7 +157,7 @@ static uint32_t bin_of(uint64_t bytes)
     return bin < BINS ? bin : BINS - 1;
 }
 
-/* A returned table, else a fresh one, else the shared one. */
+/* Returned, else fresh, else the shared one. */
 static uint32_t take_table(void)
 {
     unsigned some = atomic_load(&returned), fresh = atomic_load(&used);
@@ -207,7 +207,7 @@ static bool is_cell_of(cell_t *cell, uint64_t key, const char *algorithm)
            cell->algorithm == algorithm;
 }
 
-/* Give a key a free cell. The key is stored last, for threads that read all tables. */
+/* For a key. Stored last, for threads that read all tables. */
 static cell_t *take_cell(table_t *table, uint64_t key, const char *algorithm)
 {
     const bool many = table == &tables[TABLES - 1];
@@ -391,7 +391,6 @@ static void bin_text(int bin, char *text, size_t capacity)
         snprintf(text, capacity, "%s-%s", from, to);
 }
 
-/* The communicator's class and the kind of type. */
 static void place_text(uint64_t key, char class[SEL_CLASS_BYTES], char types[SEL_FILE_TYPES_BYTES])
 {
     const uint32_t place = (uint32_t)key, kind = place >> PLACE_KIND & 15;

@@ -164,7 +164,6 @@ static void close_early(void)
     close_file();
 }
 
-/* Write the events over the tail, then a new tail. */
 static void write_out(void)
 {
     size_t size = text_bytes + TAIL_BYTES;

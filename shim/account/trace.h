@@ -3,8 +3,8 @@
  * trace.h - SHUNT_TRACE: all calls as events of a trace for Perfetto and chrome://tracing.
  *
  * A call costs two clock readings and a copy into its thread's ring; a background thread formats and writes later. A
- * full ring drops and counts events. After every write the file is a complete JSON array, even if the process is
- * killed. When off (the default), a call costs one relaxed load and a branch.
+ * full ring drops and counts events. After every write the file is a complete JSON array. When off (the default), a
+ * call costs one relaxed load and a branch.
  */
 #ifndef SHUNT_SHIM_TRACE_H
 #define SHUNT_SHIM_TRACE_H
@@ -51,7 +51,7 @@ void shim_trace_flush(void);
 /* ---- For trace.c: formatting (trace_text.c). Returns the length; no newline at the end. ------------------ */
 
 size_t shim_trace_call_text(const shim_trace_call_t *call, int pid, char text[SHIM_TRACE_EVENT_BYTES]);
-/* A file's first event, which relates the trace's clock to the time of day. */
+/* First event of a file: relates the trace's clock to the time of day. */
 size_t shim_trace_head_text(const char *host, int pid, uint64_t now_ns, uint64_t realtime_ns,
                             char text[SHIM_TRACE_EVENT_BYTES]);
 /* Dropped calls. */

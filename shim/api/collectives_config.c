@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collectives_config.c - NCCL's collectives with a configuration (NCCL 2.31).
- *
- * With none, or one that sets nothing, they are the plain calls, also in NCCL, where a rank may pass the first and its
- * peer the second. What a configuration can ask for only the real NCCL has, so such calls are forwarded, in order with
- * Shunt's work.
+ * collectives_config.c - NCCL's collectives with a configuration (NCCL 2.31). One that sets nothing makes a plain call,
+ * also in NCCL, where a rank may pass none and its peer an empty one. Others are forwarded, in order with Shunt's work,
+ * since only the real NCCL has what they ask for.
  */
 #include <stddef.h>
 

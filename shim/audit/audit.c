@@ -59,7 +59,6 @@ static bool is_preloaded(const char *name)
     return false;
 }
 
-/* Real path of Shunt's library; false: none. */
 static bool find_library(void)
 {
     char beside[PATH_MAX];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conf.c - reads conf.h's files, whole, into static memory and cuts them in place: values are parts of that text. As in
- * NCCL's files, a name's first mention counts.
+ * conf.c - reads conf.h's files into static memory and cuts them in place: values are parts of that text. As in NCCL's
+ * files, a name's first mention counts.
  */
 #define _GNU_SOURCE
 #include "shim/base/conf.h"
@@ -60,7 +60,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* End of a line's content, before a comment and the blanks in front of it. */
+/* Before a comment and the blanks in front of it. */
 static char *end_of(char *line, char *end)
 {
     for (char *c = line; c < end; c++) {
@@ -81,7 +81,7 @@ static int index_of(const char *name, size_t length)
     return -1;
 }
 
-/* First control character, which values must not have; NULL: none. */
+/* First control character, not allowed in values; or NULL. */
 static const char *control_in(const char *text, const char *end)
 {
     for (; text < end; text++) {
@@ -152,7 +152,7 @@ static bool out_of_reach(const char *path)
            errno == EACCES;
 }
 
-/* Read a file of less than `capacity` bytes: their number, or -1 with *error, NULL if there is no file. */
+/* Reads less than `capacity` bytes: their number, or -1 with *error, NULL if there is no file. */
 static ssize_t load(const char *path, char *text, size_t capacity, const char **error)
 {
     struct stat about;

@@ -15,7 +15,7 @@
 
 #include "transport/transport.h"
 
-/* A duplicate of stdout or stderr for /dev/stdout or /dev/stderr, which are links; else -1. */
+/* For /dev/stdout and /dev/stderr, which are links: a duplicate; else -1. */
 static int file_standard(const char *path)
 {
     int standard = strcmp(path, "/dev/stderr") == 0   ? STDERR_FILENO

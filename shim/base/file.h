@@ -10,8 +10,7 @@
  * otherwise choose the file. Character devices, /dev/stderr and /dev/stdout are allowed. */
 int shim_file_open(const char *path, int flags, const char **why);
 
-/* 2 if stderr is open; -1 if it is closed, or close-on-exec, as a file is that the program opened after closing
- * stderr. */
+/* 2 if stderr is open; else -1. A close-on-exec descriptor 2 is a file that the program opened after closing stderr. */
 int shim_file_stderr(void);
 
 #endif

@@ -92,8 +92,8 @@ static int prefix(char *line, size_t capacity, shim_log_level_t level)
     return snprintf(line, capacity, "shunt: %s:%d:%d %s ", host, (int)getpid(), tid, level_name(level));
 }
 
-/* Bytes of the character at `at`; 0 for one that terminals obey, which 0x80 to 0x9f are too, except within other
- * characters of UTF-8. */
+/* Bytes of the character at `at`; 0 for one that terminals obey, as 0x80 to 0x9f are unless within another character of
+ * UTF-8. */
 static int printable(const unsigned char *at, int left)
 {
     const int bytes = at[0] < 0xc2 ? 1 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 1;

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * settings.c - reads the settings of settings.def.
- *
- * Faults of values are kept until all settings are known, since the log's level is one, and then logged by the first
- * caller. Texts in force are copies, never freed.
+ * settings.c - reads the settings of settings.def. Faults are logged by the first caller, once all settings are known,
+ * since the log's level is one of them. Texts in force are copies, never freed.
  */
 #define _GNU_SOURCE
 #include "shim/base/settings.h"
@@ -30,7 +28,7 @@ enum {
 #define MIN_SCRATCH (UINT64_C(1) << 20) /* the minimum of alg_map_init */
 #define MAX_SCRATCH (UINT64_C(16) << 30)
 
-/* Parsers return false for a disallowed `text`; `fault` may get details. */
+/* False for a disallowed `text`; `fault` may get details. */
 typedef bool (*parse_t)(const char *text, void *field, char *fault);
 
 /* Index in a list that ends with NULL; -1: absent. */
@@ -253,7 +251,7 @@ static bool is_value(const row_t *row, const char *text)
     return text != NULL && (text[0] != '\0' || row->may_be_empty);
 }
 
-/* From the environment, else the first file that sets it, Shunt's before NCCL's. */
+/* Environment, else the first file that sets it, Shunt's before NCCL's. */
 static bool find_source(uint32_t index, source_t *source)
 {
     const row_t *row = &rows[index];

@@ -15,11 +15,11 @@
 
 typedef struct shim_call shim_call_t;
 struct shim_call {
-    /* Set by the entry point. `alg` has buffers, count, type and root or peer; the last two are unchecked. */
+    /* Set by the entry point. `alg` has buffers, count, type, and unchecked root or peer. */
     const char *function; /* static */
     uint32_t collective;  /* an alg_collective_t, SHIM_SEND or SHIM_RECV */
     ncclResult_t (*forward)(const shim_real_t *real, const shim_call_t *call); /* the real NCCL's */
-    const void *more; /* more arguments for `forward`; calls with some are never taken or queued */
+    const void *more; /* more arguments for `forward`; never taken or queued */
     ncclRedOp_t op;
     ncclComm_t handle;
     void *stream;
@@ -29,7 +29,7 @@ struct shim_call {
     shim_comm_t *comm;  /* retained; NULL: unknown handle */
     bool attached;      /* on a GPU */
     bool ordered;       /* forwarded: the stream waits for the communicator's last call */
-    int reason;         /* why it is forwarded: a sel_reason_t or shim_reason_t */
+    int reason;         /* of forwarding: a sel_reason_t or shim_reason_t */
     const char *source; /* of the rule consulted; NULL: none */
     shim_capture_t capture;
     const alg_algorithm_t *algorithm;

@@ -11,7 +11,7 @@
 /* Whether all buffers that this rank uses are there. */
 bool shim_call_has_buffers(const shim_call_t *call);
 
-/* ---- The host device. A refusal sets the text of ncclGetLastError. ---- */
+/* ---- The host device. Refusals set ncclGetLastError's text. ---- */
 
 /* ncclInvalidArgument. */
 ncclResult_t shim_host_invalid(const char *function, const char *text);

@@ -92,15 +92,13 @@ void shim_group_wait_for_polls(shim_comm_t *comm)
         shim_group_nap(round);
 }
 
-/* ---- The end ---------------------------------------------------------------------------- */
-
-/* Shunt found an error: an invalid call, without communicator, makes the real NCCL cancel its part of the group. */
+/* An invalid call, without communicator, makes the real NCCL cancel its part of the group. */
 static void poison_real(const shim_real_t *real)
 {
     real->ncclAllReduce(NULL, NULL, 0, ncclFloat32, ncclSum, NULL, NULL);
 }
 
-/* The real NCCL estimates the whole group's time, so it also gets Shunt's calls. It reports invalid ones at the end. */
+/* The real NCCL estimates the whole group, so it also gets Shunt's calls. It reports invalid ones at the end. */
 static void queue_in_real(const shim_real_t *real)
 {
     for (uint32_t i = 0; i < shim_group.call_count; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group.h - groups: depth, and the calls that Shunt takes in one. Thread-local, like NCCL's group state. Depth counts
- * the application's own calls, so it never exceeds NCCL's.
+ * group.h - groups: depth (of the application's own calls), and the calls that Shunt takes in one. Thread-local, like
+ * NCCL's group state.
  */
 #ifndef SHUNT_SHIM_GROUP_H
 #define SHUNT_SHIM_GROUP_H
@@ -11,21 +11,20 @@
 /* This thread's open ncclGroupStart calls. */
 unsigned shim_group_depth(void);
 
-/* In a group, makes the outermost end return an error (not ncclInProgress) and cancel everything; else no-op. Returns
- * `result`. Host mode: for each error that an API call returns. CUDA: for Shunt's own errors, since the real NCCL
- * remembers its own. */
+/* In a group, makes the outermost end return an error (not ncclInProgress) and cancel everything. Returns `result`.
+ * Host mode: for each error that an API call returns. CUDA: for Shunt's own errors; the real NCCL remembers its own. */
 ncclResult_t shim_group_check(ncclResult_t result);
 
-/* The group uses this stream of the communicator. ncclInvalidUsage if its capture state differs from that of the
- * communicator's other streams, ncclSystemError without memory. */
+/* The group uses this stream. ncclInvalidUsage if its capture state differs from that of the communicator's other
+ * streams, ncclSystemError without memory. */
 ncclResult_t shim_group_use(shim_comm_t *comm, void *stream, const shim_capture_t *capture, shim_use_t use);
 
-/* Before a dead communicator's handle is freed: wait, at most 2 s, until no other thread's group end polls the real
- * NCCL about it. */
+/* Before a dead communicator's handle is freed: wait, at most 2 s, until no other thread polls the real NCCL about
+ * it. */
 void shim_group_wait_for_polls(shim_comm_t *comm);
 
-/* ncclCommFinalize in a group on GPUs: no calls after the group's; a blocking communicator's group end waits for our
- * kernels. False without memory. */
+/* ncclCommFinalize in a group on GPUs: no calls after it; a blocking communicator's group end waits for our kernels.
+ * False without memory. */
 bool shim_group_finalize(shim_comm_t *comm);
 
 /* Reports that a message to the own rank has no counterpart of as many bytes; returns NCCL's error. */

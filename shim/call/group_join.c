@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group_join.c - sorts a group's calls into launch order, and merges each communicator's messages into one call.
- * Reasons: group.c.
+ * group_join.c - a group's calls in launch order, each communicator's messages merged into one call.
  */
 #include <stdlib.h>
 
@@ -84,7 +83,6 @@ static void join_grids(shim_call_t *call, const shim_call_t *other)
     }
 }
 
-/* Merge a run of messages into its first call; returns its length. */
 static uint32_t join_run(shim_queued_t *run, uint32_t calls, alg_message_t *list)
 {
     alg_call_t *call = &run->call.alg;

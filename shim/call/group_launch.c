@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group_launch.c - the end of a group on CUDA: a communicator's streams join, our work launches beside the real NCCL's,
- * and the streams go on. Reasons: group.c.
+ * group_launch.c - the end of a group on CUDA: streams join, our work launches beside the real NCCL's, streams go on.
  */
 #include "shim/base/device.h"
 #include "shim/base/last_error.h"
@@ -120,7 +119,7 @@ static int leave_pending(const shim_group_t *g, shim_stream_use_t *lead)
     return shim_order_leave(lead->comm, lead->stream, &lead->capture, true);
 }
 
-/* Run a communicator's steps, on its device and under its lock, up to the first that fails, or all. */
+/* Run a communicator's steps, on its device and under its lock, up to the first failure, or all. */
 static ncclResult_t run_steps(const shim_group_t *g, shim_stream_use_t *lead, const step_t *step, uint32_t steps,
                               bool all)
 {
@@ -145,7 +144,7 @@ static ncclResult_t run_steps(const shim_group_t *g, shim_stream_use_t *lead, co
     return failed;
 }
 
-/* Run each step for all communicators before the next. A failure stops neither the others nor, with `all`, later steps;
+/* Run each step for all communicators before the next. A failure stops neither others nor, with `all`, later steps;
  * returns the first error. */
 static ncclResult_t for_each_lead(const shim_group_t *g, const step_t *step, uint32_t steps, bool all)
 {
@@ -168,8 +167,6 @@ ncclResult_t shim_group_gather(shim_group_t *g)
     return for_each_lead(g, steps, 2, false);
 }
 
-/* ---- Launches ------------------------------------------------------------------ */
-
 /* Another thread may abort the communicator, which frees the handle. The abort waits for polls in progress, and none
  * starts after it. */
 static ncclResult_t poll_real(const shim_real_t *real, shim_comm_t *comm, ncclResult_t *state)
@@ -184,7 +181,7 @@ static ncclResult_t poll_real(const shim_real_t *real, shim_comm_t *comm, ncclRe
     return result;
 }
 
-/* A thread of the real NCCL issues non-blocking communicators' work. Ours must follow it, as on every rank. */
+/* A thread of the real NCCL issues non-blocking communicators' work. Ours must follow, as on every rank. */
 static ncclResult_t wait_for(const shim_real_t *real, shim_comm_t *comm)
 {
     ncclResult_t state = ncclInProgress;
@@ -209,7 +206,7 @@ static ncclResult_t wait_forwarded(const shim_group_t *g, const shim_real_t *rea
     return result;
 }
 
-/* join_before and join_after order all the group's calls on the communicator, with one event. */
+/* join_before and join_after order all the group's calls, with one event. */
 static ncclResult_t launch_on(const shim_stream_use_t *lead, const shim_queued_t *queued, const shim_track_t *track,
                               uint32_t beside)
 {

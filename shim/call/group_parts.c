@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * group_parts.c - a group's collectives become parts of one call: broadcasts and reduces of rising roots, which
- * programs group to gather or reduce unequal parts, and short calls without a root. The data on the link stays the
- * same, since another rank may make the calls one by one (algorithms/device/series.h, places.h).
+ * programs group to gather or reduce unequal parts, and short calls without a root. Data on the link stays the same:
+ * another rank may make the calls one by one (algorithms/device/series.h, places.h).
  */
 #include "shim/call/group_state.h"
 

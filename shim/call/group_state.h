@@ -16,7 +16,7 @@ typedef struct shim_track {
     shim_branch_t branch;
 } shim_track_t;
 
-/* A communicator's stream in the group. Its first one is the lead, which has the other fields. */
+/* A communicator's stream in the group. The first is its lead, which has the other fields. */
 typedef struct shim_stream_use {
     shim_comm_t *comm; /* retained */
     void *stream;
@@ -66,8 +66,8 @@ static inline bool shim_group_is_message(const shim_queued_t *queued)
     return shim_call_is_message(&queued->call);
 }
 
-/* End the communicator with `result`, or all those of calls from number `first` on: the calls launch on peers, but not
- * on this rank. */
+/* End the communicator with `result`, or those of all calls from number `first` on: peers launch these calls, this rank
+ * does not. */
 void shim_group_end_comm(shim_comm_t *comm, ncclResult_t result);
 void shim_group_end_comms(const shim_group_t *g, uint32_t first, ncclResult_t result);
 ncclResult_t shim_group_out_of_memory(shim_comm_t *comm);
@@ -80,7 +80,7 @@ ncclResult_t shim_group_join_parts(shim_group_t *g);
 /* Sort the calls, and merge each communicator's messages (group_join.c). */
 ncclResult_t shim_group_join(shim_group_t *g);
 
-/* CUDA (group_launch.c), before the real end: each communicator's streams wait for one another. */
+/* CUDA (group_launch.c), before the real end: join the streams. */
 ncclResult_t shim_group_gather(shim_group_t *g);
 /* CUDA, after it: launch, and let the streams go on. */
 ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in_progress);

@@ -23,8 +23,7 @@ ncclResult_t shim_launch(const shim_launch_t *launch);
 /* Logs a failed CUDA call of ours; returns NCCL's error for it. */
 ncclResult_t shim_launch_failed(int error, const char *what);
 
-/* Run an attached communicator's call in this thread. A peer's death, an abort or the time limit end it: async error
- * and ncclRemoteError. */
+/* Run the call in this thread. A peer's death, an abort or the time limit end it: async error and ncclRemoteError. */
 ncclResult_t shim_host_run(const shim_call_t *call);
 
 #endif

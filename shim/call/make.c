@@ -22,8 +22,6 @@ shim_place_t shim_call_place(const shim_call_t *call)
     return known ? shim_place(&call->comm->plan->topology, call->alg.type, call->capture.id != 0) : 0;
 }
 
-/* ---- Trace ------------------------------------------------------------------------------- */
-
 static int is_captured(const shim_call_t *call, ncclResult_t result)
 {
     shim_capture_t capture;
@@ -54,8 +52,6 @@ static void trace(const shim_call_t *call, ncclResult_t result)
     shim_statistics_fresh(&event.decision);
     shim_trace_end(&event);
 }
-
-/* ---- Forwarding -------------------------------------------------------------------------- */
 
 /* The real NCCL does not know of failures that Shunt found: a forwarded call would hang. */
 static bool is_broken(const shim_call_t *call, ncclResult_t *result)
@@ -108,8 +104,8 @@ static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
     return shim_real_answer(result);
 }
 
-/* The real NCCL drops an empty call once checked, so its stream neither waits nor joins a group's. In a group's
- * all-gather, whose parts may be empty, it must not send the others to a branch. */
+/* The real NCCL drops an empty call, so its stream neither waits nor joins a group's. In an all-gather made of a group,
+ * where parts may be empty, it must not send the others to a branch. */
 static bool is_empty(const shim_call_t *call)
 {
     return call->collective < ALG_COLLECTIVE_COUNT && call->more == NULL && call->alg.count == 0;
@@ -156,9 +152,6 @@ static ncclResult_t forward(shim_call_t *call)
     return hand_on(real, call);
 }
 
-/* ---- Making a call ------------------------------------------------------------------- */
-
-/* Find the communicator, and finish a pending set-up. */
 static void find_comm(shim_call_t *call)
 {
     call->comm = shim_comm_acquire(call->handle);

@@ -7,7 +7,7 @@
 
 #include "shim/call/call.h"
 
-/* A call of the function `name`, for an entry point whose parameters have NCCL's names; forward_<name> forwards it.
+/* A call of the function `name`, whose entry point has NCCL's names of parameters; forward_<name> forwards it.
  * Designated initialisers add other arguments. */
 #define SHIM_CALL(name, which, ...)                   \
     (&(shim_call_t){.function = #name,                \

@@ -7,7 +7,7 @@
 
 #include "shim/call/call.h"
 
-/* A non-empty call begins: its algorithm is set, or it will be forwarded. Once a call. */
+/* A non-empty call begins: it has its algorithm, or will be forwarded. Once a call. */
 void shim_note_call(shim_call_t *call);
 /* It failed on this rank, after shim_note_call. */
 void shim_note_failure(const shim_call_t *call);

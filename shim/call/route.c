@@ -90,8 +90,8 @@ static bool set_call(shim_call_t *call)
 }
 
 /* Whether this rank needs more blocks: buffers are unaligned, or blocks also copy a message to the rank itself. Bulk
- * copies of all-to-alls made of messages, 256 MB in all, took 569, 517, 476 and 419 us with 18, 20, 22 and 26 blocks on
- * 2 H100 (selector/measured/messages-2-h100.csv). */
+ * copies of all-to-alls of messages, 256 MB in all, took 569, 517, 476 and 419 us with 18, 20, 22 and 26 blocks on 2
+ * H100 (selector/measured/messages-2-h100.csv). */
 static bool is_slow(const shim_call_t *call)
 {
     return !alg_call_is_aligned(&call->alg) || (shim_call_is_message(call) && call->alg.root == call->comm->rank);

@@ -38,7 +38,7 @@ struct shim_captured {
     cudaGraphNode_t record; /* depends on them; NULL until the first call has ended, and without mixing */
 };
 
-/* Also clears the runtime's last error; the runtime is linked statically, so nobody else sees it. */
+/* Also clears the runtime's last error, which, linked statically, nobody else sees. */
 static int cleared(cudaError_t error)
 {
     if (error != cudaSuccess)
@@ -50,8 +50,7 @@ int shim_capture_query(void *stream, shim_capture_t *capture)
 {
     unsigned long long id, stream_id = SHIM_STREAM_UNKNOWN;
     int error = net_stream_capture(stream, &id);
-    /* cudaStreamPerThread names many streams, so its id equals no other. Within a capture a handle identifies a
-     * stream. */
+    /* cudaStreamPerThread names many streams, so its id equals none. In a capture a handle identifies a stream. */
     if (error == 0 && stream != (void *)cudaStreamPerThread) {
         if (id != 0)
             stream_id = (uintptr_t)stream;
@@ -253,7 +252,7 @@ static void CUDART_CB graph_gone(void *argument)
     shim_comm_release(comm);
 }
 
-/* The graph and its instances hold a reference on the communicator's state while they may replay our kernels. */
+/* Graph and instances hold a reference on the state while they may replay our kernels. */
 static cudaError_t retain(shim_captured_t *captured)
 {
     cudaUserObject_t object;
@@ -352,7 +351,6 @@ int shim_captured_enter(shim_comm_t *comm, void *stream, const shim_capture_t *c
     return error != 0 || behind ? error : shim_nodes_write(stream, &captured->last, true);
 }
 
-/* Add or remove the edges from the last call to the record node. */
 static cudaError_t link_record(const shim_captured_t *captured, bool add)
 {
     cudaError_t error = cudaSuccess;
@@ -362,7 +360,7 @@ static cudaError_t link_record(const shim_captured_t *captured, bool add)
     return error;
 }
 
-/* A new record node depends on the last call and on the previous record node. */
+/* Depends on the last call and on the previous record node. */
 static cudaError_t add_record(shim_captured_t *captured, void *event)
 {
     cudaGraphNode_t before = captured->record;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * capture.h - calls under stream capture: their graph nodes, and the order of replays and eager work.
- *
- * Conventions: order.h, which includes this header.
+ * capture.h - calls under stream capture: graph nodes, and the order of replays and eager work. Conventions: order.h,
+ * which includes this header.
  */
 #ifndef SHUNT_SHIM_CAPTURE_H
 #define SHUNT_SHIM_CAPTURE_H
@@ -27,8 +26,8 @@ typedef struct shim_nodes {
  * are cleared: the real NCCL will hit and report them. */
 int shim_capture_query(void *stream, shim_capture_t *capture);
 
-/* Before a call in a capture. A communicator's first one there makes the graph hold a reference on the state, and with
- * comm->config.graph_mixing adds a wait for order.event. */
+/* Before a call in a capture. The communicator's first one there makes the graph hold a reference on the state, and
+ * with comm->config.graph_mixing wait for order.event. */
 int shim_captured_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture);
 /* After the call. With comm->config.graph_mixing the graph records order.event after it. */
 int shim_captured_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture);

@@ -76,8 +76,8 @@ shim_comm_t *shim_comm_acquire(ncclComm_t handle)
         if (!comm)
             return NULL;
         if (!try_retain(comm))
-            continue; /* removed meanwhile: retry, which finds its successor or none */
-        /* The state may have been reused for another handle before the reference was taken. */
+            continue; /* removed meanwhile: the retry finds its successor or none */
+        /* Before the reference was taken, the state may have been reused. */
         if (shim_comm_find(handle) == comm)
             return comm;
         shim_comm_release(comm);
@@ -163,7 +163,7 @@ static void table_put(table_t *table, shim_comm_t *comm)
     }
 }
 
-/* A table with room for one more entry, at most half full; NULL without memory. Under the lock. */
+/* Has room for one more entry, at most half full; NULL without memory. Under the lock. */
 static table_t *table_with_room(void)
 {
     table_t *table = atomic_load_explicit(&g_table, memory_order_relaxed);
@@ -182,8 +182,7 @@ static table_t *table_with_room(void)
     return larger;
 }
 
-/* Empty a slot. At the end of a run, the slot and the tombstones before it become NULL, so tombstones do not pile up.
- * Under the lock. */
+/* At a run's end, the slot and the tombstones before it become NULL, so tombstones do not pile up. Under the lock. */
 static void table_clear(table_t *table, size_t i)
 {
     atomic_store_explicit(&table->slot[i], &g_tombstone, memory_order_release);
@@ -222,8 +221,7 @@ bool shim_comm_insert(shim_comm_t *comm)
     return table != NULL;
 }
 
-/* only: this state; NULL: any. Check and removal share one lock, since the handle may soon be another
- * communicator's. */
+/* only: this state; NULL: any. Check and removal share the lock, since the handle may soon be another's. */
 static shim_comm_t *table_remove(ncclComm_t handle, const shim_comm_t *only)
 {
     pthread_mutex_lock(&g_lock);
@@ -252,7 +250,7 @@ bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle)
 
 void shim_comm_recycle(shim_comm_t *comm)
 {
-    /* Reset all but the mutex and the links. The handle goes first, because readers may still hold the pointer. */
+    /* All but mutex and links. The handle goes first, since readers may still hold the pointer. */
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->phase, SHIM_COMM_JOINING);
     atomic_store(&comm->async_error, ncclSuccess);

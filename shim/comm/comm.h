@@ -18,8 +18,8 @@
 #include "shim/record/record.h"
 #include "transport/transport.h"
 
-/* Only SHIM_COMM_ATTACHED takes calls; the others forward (host mode: return an error). A caller that finds JOINING
- * first calls shim_attach_settle (attach.h). */
+/* Only SHIM_COMM_ATTACHED takes calls; others forward (host mode: return an error). In JOINING first call
+ * shim_attach_settle (attach.h). */
 typedef enum shim_comm_phase {
     SHIM_COMM_JOINING = 0, /* published, verdict not known */
     SHIM_COMM_ATTACHED = 1,
@@ -27,28 +27,28 @@ typedef enum shim_comm_phase {
     SHIM_COMM_DEAD = 3     /* aborted, revoked, finalized or failed */
 } shim_comm_phase_t;
 
-/* A capture with calls of the communicator; private to capture.c. */
+/* Private to capture.c. */
 typedef struct shim_captured shim_captured_t;
 
-/* Order of work on one communicator over several streams; order.c. */
+/* Order over several streams; order.c. */
 typedef struct shim_order {
-    _Atomic(void *) event;              /* cudaEvent_t, made lazily; recorded after each call and replay */
-    void *side[2];                      /* cudaStream_t, made lazily for groups of several kinds of calls */
+    _Atomic(void *) event;              /* cudaEvent_t, made lazily; recorded after calls and replays */
+    void *side[2];                      /* cudaStream_t, made lazily, for groups' kinds of calls */
     unsigned long long last_stream_id;  /* the last eager call's */
-    bool recorded;                      /* `event` was recorded, by an eager call or a graph */
-    bool lost;                          /* a call's event was not recorded: its end is unknown */
+    bool recorded;                      /* by an eager call or a graph */
+    bool lost;                          /* a call was not recorded: its end is unknown */
     bool mixed;                         /* graphs may record `event` too */
-    atomic_ullong pending;              /* number of the call whose work is not on its stream yet; 0: none */
+    atomic_ullong pending;              /* number of the call not on its stream yet; 0: none */
     unsigned long long pendings;        /* such calls so far */
     void *pending_stream;               /* its stream ... */
     unsigned long long pending_capture; /* ... in this capture; 0: none */
     shim_captured_t **captured;         /* chains of captures, by id; NULL: none yet */
     uint32_t chains, captures;          /* numbers of both; `chains` is a power of two and at least `captures` */
-    _Atomic(shim_captured_t *) gone;    /* captures whose graphs are gone, added by the driver's callback */
-    atomic_uint graphs;                 /* graphs alive, or with live instances, that have calls */
+    _Atomic(shim_captured_t *) gone;    /* captures whose graphs are gone; the driver's callback adds them */
+    atomic_uint graphs;                 /* living graphs, or instances, with our calls */
 } shim_order_t;
 
-/* How many multiprocessors the last few places of calls have; private to share.c. */
+/* Number of multiprocessors, by place; private to share.c. */
 enum { SHIM_PLACES = 4 };
 typedef struct shim_where {
     unsigned long long place;
@@ -58,17 +58,17 @@ typedef struct shim_where {
 /* Its part of the GPU; private to share.c. */
 typedef struct shim_share {
     bool joined;           /* counts as one of the GPU's */
-    atomic_uint launching; /* calls with the large part whose event is not recorded yet */
+    atomic_uint launching; /* calls with the large part, event not recorded yet */
     bool captured;         /* a graph has such calls */
-    uint32_t early;        /* room of the last eager call if it triggers early, else 0 */
+    uint32_t early;        /* room of the last eager call, if it triggers early */
     uint32_t places;       /* asked about so far */
     shim_where_t place[SHIM_PLACES];
 } shim_share_t;
 
-/* Last call of a capture; zeroed: none. Private to share.c. */
+/* A capture's last call, or zeroed. Private to share.c. */
 typedef struct shim_ahead {
     uint32_t row;   /* room of its row's grid */
-    uint32_t early; /* room of its grid if it triggers early, else 0 */
+    uint32_t early; /* room of its grid, if it triggers early */
 } shim_ahead_t;
 
 typedef struct shim_shrink shim_shrink_t;
@@ -76,8 +76,8 @@ typedef struct shim_shrink shim_shrink_t;
 /* From the application's ncclConfig_t (setup/config.h). */
 typedef struct shim_config {
     bool blocking;
-    bool launch_order; /* launch order among communicators, which only NCCL keeps */
-    bool cta_policy;   /* few or no multiprocessors wanted, which only NCCL can do */
+    bool launch_order; /* order among communicators, which only NCCL keeps */
+    bool cta_policy;   /* few or no multiprocessors, which only NCCL can do */
     bool graph_mixing; /* graphs and eager work must be ordered */
     bool split_share, shrink_share;
     uint32_t max_blocks; /* 0: not set */
@@ -86,27 +86,27 @@ typedef struct shim_config {
 typedef struct shim_comm {
     _Atomic(ncclComm_t) handle; /* NULL until known, and on the free list */
     _Atomic int phase;          /* shim_comm_phase_t */
-    _Atomic int async_error;    /* an ncclResult_t that Shunt found itself, or ncclSuccess */
+    _Atomic int async_error;    /* an ncclResult_t of Shunt's own, or ncclSuccess */
     atomic_bool host;           /* host mode: `handle` is this pointer */
     atomic_bool finalized;
     atomic_bool revoked;
-    atomic_bool aborted;   /* on GPUs: ncclCommAbort was called; the real NCCL frees the handle */
-    atomic_bool suspended; /* by ncclCommSuspend: calls are forwarded, and NCCL refuses them */
+    atomic_bool aborted;   /* ncclCommAbort on GPUs: the real NCCL frees the handle */
+    atomic_bool suspended; /* ncclCommSuspend: forwarded, and refused by NCCL */
     int device;            /* CUDA ordinal; host mode: the rank */
-    uint64_t life;         /* number of the device's life (net_device_life) that made the scratch; host mode: 0 */
+    uint64_t life;         /* net_device_life when the scratch was made; host mode: 0 */
     uint32_t rank, nranks;
     shim_config_t config;             /* this rank's */
-    bool all_block;                   /* every rank is blocking; until attached: this rank is */
-    uint64_t family;                  /* an abort ends all communicators of this rank in the same family; never 0 */
+    bool all_block;                   /* every rank is blocking; until attached: this one */
+    uint64_t family;                  /* an abort ends all of this rank's communicators with this number; never 0 */
     net_key_t key;                    /* children derive theirs from it */
-    atomic_uint splits;               /* number of splits, a part of the children's keys */
+    atomic_uint splits;               /* so far; part of the children's keys */
     _Atomic(shim_shrink_t *) shrinks; /* private to shrink.c */
     net_rendezvous_t *rendezvous;     /* host mode: to watch peers; else NULL */
     alg_scratch_t *scratch;           /* owned; NULL unless attached. Read it under a reference */
     alg_relay_t *relay;               /* owned; NULL: one host */
     alg_hosts_t *hosts;               /* host mode: likewise */
-    net_invitation_t invitation;      /* meeting of ranks of several hosts, also for children */
-    net_key_t place;                  /* identifies this host (net_place), also for children */
+    net_invitation_t invitation;      /* for meeting ranks of other hosts, also children's */
+    net_key_t place;                  /* identifies this host (net_place) there */
     net_bell_t bell[ALG_MAX_RANKS];   /* of the ranks' processes; this and the next six are private to grow.c */
     atomic_uint asked, declined;      /* bits: pieces */
     atomic_bool empty;                /* suspended, memory given back */
@@ -116,11 +116,11 @@ typedef struct shim_comm {
     sel_plan_t *plan;                 /* owned; NULL unless attached */
     atomic_bool reusable;             /* ended cleanly: the scratch may be pooled */
     pthread_mutex_t lock;             /* one launch at a time: order, scratch */
-    pthread_mutex_t message_lock;     /* host mode: guards messages, which run beside a group's collectives */
+    pthread_mutex_t message_lock;     /* host mode: for messages, beside a group's collectives */
     shim_order_t order;
     shim_share_t share;
-    atomic_uint polls;             /* polls in progress at a group's end; an abort waits for them */
-    atomic_uint references;        /* held by the table, graphs and running calls; the last one frees */
+    atomic_uint polls;             /* in progress at a group's end; an abort waits for them */
+    atomic_uint references;        /* of the table, graphs, running calls; the last frees */
     _Atomic uint64_t calls_begun;  /* host mode, for watch.c: calls begun ... */
     _Atomic uint64_t calls_ended;  /* ... and ended */
     shim_record_t *record;         /* owned; NULL: none */
@@ -130,33 +130,31 @@ typedef struct shim_comm {
 } shim_comm_t;
 
 /* The handle's state, or NULL if Shunt does not know it (in a forked child: if the parent made it). No lock, tens of
- * ns. States are never unmapped, but another thread's destroy may let one be reused: shim_comm_acquire excludes
- * that. */
+ * ns. Another thread's destroy may let the state be reused: shim_comm_acquire excludes that. */
 shim_comm_t *shim_comm_find(ncclComm_t handle);
-/* The same with a reference that the caller releases; never another handle's state. */
+/* With a reference that the caller releases; never another handle's state. */
 shim_comm_t *shim_comm_acquire(ncclComm_t handle);
-/* A fresh state with one reference, the caller's; NULL without memory. */
+/* With one reference, the caller's; NULL without memory. */
 shim_comm_t *shim_comm_new(void);
-/* Insert the state under comm->handle, over any older one; the table takes its own reference. False without memory. */
+/* Insert under comm->handle, over any older state; takes a reference. False without memory. */
 bool shim_comm_insert(shim_comm_t *comm);
-/* Remove it. The table's reference passes to the caller, to one alone if several threads remove the handle; NULL if
- * absent. */
+/* Remove it. The table's reference passes to one caller; NULL if absent. */
 shim_comm_t *shim_comm_remove(ncclComm_t handle);
-/* Remove exactly this state and drop the table's reference. False: it was not there. */
+/* Remove only this state, and drop the table's reference. False if absent. */
 bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle);
 void shim_comm_retain(shim_comm_t *comm);
-/* Drop a reference (NULL is fine). The last one puts the state on a list that shim_comm_reap frees, since a release may
- * come from a driver callback, where CUDA calls are forbidden. */
+/* NULL is fine. The last reference puts the state on a list that shim_comm_reap frees, since a release may come from a
+ * driver callback, where CUDA calls are forbidden. */
 void shim_comm_release(shim_comm_t *comm);
-/* For reap.c: take the list of states without references, linked by `next`; put an emptied state on the free list. */
+/* For reap.c: take the states without references, linked by `next`; put an emptied state on the free list. */
 shim_comm_t *shim_comm_take_released(void);
 void shim_comm_recycle(shim_comm_t *comm);
-/* Whether the program has reset the device since: the scratch and all CUDA handles are gone, and must not be queried.
- * Some µs. */
+/* Whether the program has reset the device: the scratch and all CUDA handles are gone, and must not be queried. Some
+ * µs. */
 bool shim_comm_lost(const shim_comm_t *comm);
 /* Communicators attached now. */
 uint32_t shim_comm_attached(void);
-/* Call `visit`, with a reference held, for every state in the table; for every state with a reference, in the table or
+/* Call `visit`, with a reference held, for every state in the table; for every one with a reference, in the table or
  * not. */
 void shim_comm_each(void (*visit)(shim_comm_t *comm, void *context), void *context);
 void shim_comm_each_held(void (*visit)(shim_comm_t *comm, void *context), void *context);

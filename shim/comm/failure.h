@@ -9,9 +9,9 @@
 
 /* Every later call returns `result`. The first failure wins. */
 void shim_comm_fail(shim_comm_t *comm, ncclResult_t result, const char *text);
-/* The same with ncclRemoteError: a call's kernel ended with this status. */
+/* The same with ncclRemoteError, for a call's kernel that ended with this status. */
 void shim_comm_fail_call(shim_comm_t *comm, uint32_t status);
-/* The same with ncclInvalidUsage for all communicators whose ranks made different calls (shim_record_mismatched). */
+/* The same with ncclInvalidUsage, for all communicators with shim_record_mismatched. */
 void shim_comm_fail_mismatched(void);
 
 #endif

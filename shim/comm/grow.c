@@ -72,7 +72,7 @@ static bool g_running;
 static job_t *g_jobs;             /* changed by the thread, under the lock */
 static _Thread_local char g_self; /* its address names the thread */
 
-/* A rank of this process, as copied when the thread looks. Pieces are bits. */
+/* A rank of this process, copied when the thread looks. Pieces are bits. */
 typedef struct member {
     shim_comm_t *comm; /* NULL: it has left */
     ncclComm_t handle;
@@ -83,7 +83,7 @@ typedef struct member {
     bool empty;       /* it is suspended */
 } member_t;
 
-static shim_comm_t *g_members; /* linked by grows_next; a state leaves the list before it is freed. Under the lock */
+static shim_comm_t *g_members;      /* linked by grows_next; states leave before they are freed. Under the lock */
 static member_t g_leavers[LEAVERS]; /* the last ones that left; under the lock */
 static uint32_t g_left;
 
@@ -136,7 +136,6 @@ static void decline(job_t *job, const char *reason)
     (void)net_decide(job->rendezvous, NET_DECLINED, reason);
 }
 
-/* Number of this piece's stage in the meeting. */
 static uint32_t stage_of(const job_t *job, uint32_t stage)
 {
     return stage == STAGE_JOINED ? stage : stage + job->round * PIECE_STAGES;
@@ -149,7 +148,7 @@ static void post(job_t *job, uint32_t stage, const void *record, size_t size)
         decline(job, "its shared memory is damaged");
 }
 
-/* Each record begins with an error; returns the first that is not 0. Reads offers too if asked. */
+/* Each record begins with an error; returns the first that is not 0. Reads offers if asked. */
 static int read_all(const job_t *job, uint32_t stage, size_t size, uint8_t offers[][NET_OFFER_BYTES])
 {
     for (uint32_t r = 0; r < job->comm->nranks; r++) {
@@ -413,7 +412,7 @@ static void begin(shim_comm_t *comm, uint32_t piece, bool asked)
 
 /* ---- Looking ---------------------------------------------------------------------------- */
 
-/* Decline for a communicator that is known here, or was: peers of a rank that has left would wait for its answer. */
+/* For a communicator known here, now or before: peers of a rank that has left would wait for its answer. */
 static void decline_for(const member_t *member, uint32_t piece, const char *reason)
 {
     const net_key_t key = key_of(&member->key, piece);
@@ -647,7 +646,6 @@ void shim_grow_suspend(shim_comm_t *comm)
     (void)alg_scratch_suspend(comm->scratch);
 }
 
-/* Whether this thread must still resume another rank of the communicator. */
 static bool has_more_to_resume(const shim_comm_t *comm)
 {
     bool more = false;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grow.h - pieces of a communicator's scratch that are made when a call first needs them (alg_map_t), and given back
- * while it is suspended.
+ * grow.h - pieces of the scratch that are made when a call first needs them (alg_map_t), and given back while the
+ * communicator is suspended.
  */
 #ifndef SHUNT_SHIM_GROW_H
 #define SHUNT_SHIM_GROW_H
@@ -12,18 +12,18 @@ enum { SHIM_GROW_LIMIT_MS = 60000 }; /* of a call's wait */
 
 /* Start this process's thread; `place` is where peers wake it. 0 or a negative errno. */
 int shim_grow_start(net_bell_t *place);
-/* Attached, with the peers' bells: the thread answers for this rank from now on. */
+/* The thread now answers for this rank, and knows its peers' bells. */
 void shim_grow_attached(shim_comm_t *comm);
-/* The state ends: the thread declines for this rank from now on. */
+/* The thread now declines for this rank. */
 void shim_grow_end(shim_comm_t *comm);
 /* Ask all ranks for the piece and wait for the verdict. False: no rank ever uses it, or the communicator has ended. */
 bool shim_grow_wait(shim_comm_t *comm, uint32_t piece);
 
 /* Suspended by the program: give the memory back. Logs a line if it stays. */
 void shim_grow_suspend(shim_comm_t *comm);
-/* Resumed by the program: get the memory back, new, at the same addresses. Waits for the other ranks, at most a minute;
- * a thread with several ranks waits when it resumes the last one. Clears `suspended`. False: no memory, all is
- * forwarded from now on. */
+/* The program resumes: get the memory back, new, at the same addresses. Waits for the other ranks, at most a minute; a
+ * thread with several ranks waits in its last one. Clears `suspended`. False: no memory, all is forwarded from now
+ * on. */
 bool shim_grow_resume(shim_comm_t *comm);
 
 /* Whether calls that need the piece may be taken. */

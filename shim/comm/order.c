@@ -9,7 +9,7 @@
 #include <cuda_runtime_api.h>
 #include <stdlib.h>
 
-/* Also clears the runtime's last error; the runtime is linked statically, so nobody else sees it. */
+/* Also clears the runtime's last error, which, linked statically, nobody else sees. */
 static int cleared(cudaError_t error)
 {
     if (error != cudaSuccess)
@@ -61,7 +61,7 @@ static cudaError_t need_side(void **side)
     return error;
 }
 
-/* A graph waits for the event in every replay. The driver may drop waits for a never recorded event, so it is recorded
+/* Graphs wait for the event in every replay, and the driver may drop waits for a never recorded one. So it is recorded
  * before the first capture, not on the program's stream, which is captured. */
 static int need_recorded_event(shim_order_t *order)
 {
@@ -77,8 +77,6 @@ static int need_recorded_event(shim_order_t *order)
     cudaThreadExchangeStreamCaptureMode(&mode);
     return error;
 }
-
-/* ---- Calls ------------------------------------------------------------------------------ */
 
 int shim_order_join(void *waiter, void *stream)
 {
@@ -105,7 +103,7 @@ static int record(shim_order_t *order, void *stream)
     return error;
 }
 
-/* All replays were launched before their graph went, so a wait after this covers their records. */
+/* Replays were launched before their graph went, so a wait after this covers their records. */
 static void forget_graphs(shim_order_t *order)
 {
     order->mixed = false;
@@ -143,7 +141,7 @@ int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capt
     return record(&comm->order, stream);
 }
 
-/* The stream exists unless the device was reset: the program cannot be done with it before it hears that its work is
+/* The stream exists unless the device was reset: the program is not done with it before it hears that its work is
  * there. */
 static void settle(shim_comm_t *comm)
 {
@@ -164,7 +162,7 @@ unsigned long long shim_order_pending(shim_comm_t *comm)
 
 void shim_order_settle(shim_comm_t *comm, unsigned long long number)
 {
-    net_scope_t scope; /* a thread that only polls may have no context; cudaSetDevice would give it one on GPU 0 */
+    net_scope_t scope; /* cudaSetDevice would give a thread that only polls a context on GPU 0 */
     if (number == 0 || net_scope_enter(&scope, comm->device) != 0)
         return;
     pthread_mutex_lock(&comm->lock);
@@ -173,8 +171,6 @@ void shim_order_settle(shim_comm_t *comm, unsigned long long number)
     pthread_mutex_unlock(&comm->lock);
     net_scope_leave(&scope);
 }
-
-/* ---- Branches ----------------------------------------------------------------------------- */
 
 /* A captured stream stays in its capture to the end, so no side stream is used: the captured one is rewound to the
  * nodes of the branch. */

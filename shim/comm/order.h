@@ -16,13 +16,12 @@
 
 /* Before a call: `stream` waits for the communicator's last call. */
 int shim_order_enter(shim_comm_t *comm, void *stream, const shim_capture_t *capture);
-/* After the call. pending: the real NCCL has not put its work on the stream yet (non-blocking communicators), so
+/* After the call. pending: the real NCCL has not put its work on the stream yet (non-blocking communicators);
  * shim_order_settle will record it. */
 int shim_order_leave(shim_comm_t *comm, void *stream, const shim_capture_t *capture, bool pending);
 
-/* Number of the pending call of shim_order_leave; 0: none. If the real NCCL, asked after this, has nothing in progress
- * on the communicator, the call's work is on its stream: settle records it. Needs no lock; any device may be
- * current. */
+/* Number of shim_order_leave's pending call; 0: none. If the real NCCL, asked after this, has nothing in progress on
+ * the communicator, the call's work is on its stream: settle records it. Needs no lock; any device may be current. */
 unsigned long long shim_order_pending(shim_comm_t *comm);
 void shim_order_settle(shim_comm_t *comm, unsigned long long number);
 
@@ -37,7 +36,7 @@ typedef struct shim_branch {
     bool begun;
 } shim_branch_t;
 
-/* Branch from `stream`'s present end to side stream `side`. The caller finally frees branch->nodes.node. */
+/* Branch from `stream`'s present end to side stream `side`. The caller frees branch->nodes.node. */
 int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_capture_t *capture, shim_branch_t *branch);
 /* From here on work on branch->stream belongs to the branch, */
 int shim_branch_begin(shim_branch_t *branch);

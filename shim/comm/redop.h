@@ -2,9 +2,9 @@
 /*
  * redop.h - the user's operators (ncclRedOpCreatePreMulSum).
  *
- * On CUDA the real NCCL makes the handle and Shunt records its meaning; in host mode handles are Shunt's own. An
- * operator belongs to one rank of one communicator and may be destroyed right after the call that uses it, so a queued
- * call copies the result of shim_redop_find.
+ * The real NCCL makes the handle and Shunt records its meaning; in host mode handles are Shunt's own. An operator
+ * belongs to one rank of one communicator and may be destroyed right after the call that uses it, so a queued call
+ * copies shim_redop_find's result.
  */
 #ifndef SHUNT_SHIM_REDOP_H
 #define SHUNT_SHIM_REDOP_H
@@ -23,7 +23,6 @@ bool shim_redop_remember(shim_comm_t *comm, ncclRedOp_t op, const shim_redop_t *
 bool shim_redop_drop(shim_comm_t *comm, ncclRedOp_t op);
 /* False unless `op` is a live user's operator of this communicator. */
 bool shim_redop_find(shim_comm_t *comm, ncclRedOp_t op, shim_redop_t *redop);
-/* The state is freed: free its operators. */
 void shim_redop_forget(shim_comm_t *comm);
 
 #endif

@@ -6,14 +6,12 @@
  * multiprocessor without gaps: the smallest always find a place, and once their kernels have ended, so do larger ones.
  *
  * Alone on its GPU, a communicator may take all of it: with a quarter a reduce-scatter of 4 MB takes 8% longer, since
- * its successor does not come early (selector/measured/slim-2-h100.csv). Before a program makes another communicator,
- * it has completed the eager calls of that time on every rank. Graphs keep their grids (docs/limits.md).
- *
- * Many small blocks are faster than few large ones with as many registers: each multiprocessor has its own way to the
- * link (same file).
+ * its successor does not come early (selector/measured/slim-2-h100.csv). Eager calls of that time are completed before
+ * a program makes another communicator; graphs keep their grids (docs/limits.md). Many small blocks are faster than few
+ * large ones with as many registers: each multiprocessor has its own way to the link (same file).
  *
  * In a capture, where an early start is the kind of an edge, the first call has no kernel of its communicator ahead and
- * may come early; a later one may if its row takes no more room than that of its predecessor.
+ * may come early; a later one may if its row takes no more room than its predecessor's.
  *
  * A kernel of messages has twice as many registers a lane, and its speed depends on its warps (docs/kernels.md), so
  * with the large part it may take half of the GPU (docs/limits.md).
@@ -37,7 +35,7 @@ static struct gpu {
     pthread_mutex_t lock;
     _Atomic(shim_comm_t *) holder; /* of the large part; written under the lock */
     atomic_uint sharers;           /* communicators of this life; written under the lock */
-    uint64_t life; /* number of the device's life: a reset ends what earlier communicators hold. Under the lock */
+    uint64_t life; /* of the device (net_device_life): a reset ends what earlier communicators hold. Under the lock */
 } g_gpu[DEVICES] = {[0 ... DEVICES - 1] = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 static struct gpu *gpu_of(const shim_comm_t *comm)
@@ -54,8 +52,6 @@ static uint32_t most(uint32_t a, uint32_t b)
 {
     return a > b ? a : b;
 }
-
-/* ---- The parts of a GPU ------------------------------------------------------------------- */
 
 typedef struct parts {
     uint32_t large, small, half;
@@ -114,8 +110,7 @@ static bool is_through(const shim_comm_t *holder)
            (!holder->order.event || shim_share_ended(holder->order.event));
 }
 
-/* For a call with more than a small part: whether the communicator holds the large one, until shim_share_launched at
- * least. */
+/* For a call above a small part: whether the communicator holds the large one, until shim_share_launched at least. */
 static bool take_large(shim_comm_t *comm, bool captured)
 {
     struct gpu *gpu = gpu_of(comm);
@@ -141,8 +136,6 @@ void shim_share_launched(shim_comm_t *comm, bool all)
     if (launching > 0)
         atomic_store(&comm->share.launching, all ? 0 : launching - 1);
 }
-
-/* ---- Grids ---------------------------------------------------------------------------------- */
 
 /* A block's room. Kernels of several reductions exist for 2 and for up to 8 ranks only (device/list.h, parts.h). */
 static uint32_t room_of_block(const alg_algorithm_t *algorithm, const alg_call_t *call, uint32_t nranks,
@@ -199,7 +192,6 @@ static uint32_t limit_of(const shim_comm_t *comm, const shim_ask_t *ask, uint32_
     return nearly && may_slim(comm, ask->algorithm) && shim_settings()->early ? room / 2 : room;
 }
 
-/* Room that the communicator may take with this call. */
 static uint32_t room_of(shim_comm_t *comm, const alg_call_t *call, const shim_ask_t *ask, uint32_t wanted)
 {
     const parts_t parts = parts_of(multiprocessors_of(comm, ask), is_lone(comm));

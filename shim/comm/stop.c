@@ -8,8 +8,8 @@
 
 #include "shim/comm/drain.h"
 
-/* Takes no lock, which a waiting launch may hold. The scratch is set before the phase becomes ATTACHED, and lives while
- * a reference does. */
+/* Takes no lock, which a waiting launch may hold. The scratch is set before the phase becomes ATTACHED, and lives as
+ * long as a reference. */
 static void stop_kernels(shim_comm_t *comm, int phase)
 {
     if ((phase == SHIM_COMM_ATTACHED || phase == SHIM_COMM_DEAD) && comm->scratch)
@@ -46,8 +46,6 @@ void shim_comm_wait_for_calls(shim_comm_t *comm, bool grouped)
     if (comm->config.blocking && !grouped)
         shim_drain(comm, SHIM_ABORT_DRAIN_MS);
 }
-
-/* ---- The end of the process --------------------------------------------------------- */
 
 static atomic_bool g_exiting;
 

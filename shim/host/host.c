@@ -68,8 +68,8 @@ static ncclResult_t derive_id(ncclUniqueId *id, const char *address)
 static atomic_bool is_rank; /* has begun a communicator */
 
 /* A process that sees no GPU and is no rank may be a controller, whose workers see GPUs and pass the id to the real
- * NCCL. The host device takes any id. Its ranks make their own, since each id of the real NCCL keeps a thread until its
- * ranks come; except an id that all ranks make. */
+ * NCCL. Ranks of the host device make their own ids, since each of the real NCCL's keeps a thread until its ranks come;
+ * except an id that all ranks make. */
 static bool real_made(ncclUniqueId *id, bool by_all)
 {
     const shim_real_t *real = shim_gpus_hidden() && (by_all || !atomic_load(&is_rank)) ? shim_real() : NULL;
@@ -266,7 +266,7 @@ ncclResult_t shim_host_split(ncclComm_t comm, int color, int key, ncclComm_t *ne
     return result;
 }
 
-/* Number of remaining ranks below this one, and in all; -1 if this rank is excluded or the list invalid. */
+/* Remaining ranks below this one, and in all; -1 if this rank is excluded or the list invalid. */
 static int rank_after_shrink(const shim_comm_t *parent, const int *exclude, int count, int *nranks)
 {
     bool excluded[ALG_MAX_RANKS] = {false};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.c - see table.h. As in NCCL, errors of calls that make, end or use a communicator also fail their group. Memory
- * is plain memory; registering it succeeds with a NULL handle, as in NCCL where a registration has no use.
+ * table.c - see table.h. As in NCCL, errors of calls that make, end or use a communicator also fail their group, and
+ * registering memory succeeds with a NULL handle where it has no use.
  */
 #include "shim/host/table.h"
 

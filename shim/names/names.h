@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * names.h - NCCL's functions that have a body here, as the compiler sees them.
- *
- * The folder is compiled with hidden visibility; the treated functions of names.def are declared visible here, so their
- * bodies need no attribute:
+ * names.h - NCCL's functions with a body here, as the compiler sees them. The folder has hidden visibility; treated
+ * functions of names.def are declared visible here, so their bodies need no attribute:
  *
  *     SHIM_PUBLIC(ncclCommCount);
  *     ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)

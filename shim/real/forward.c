@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * forward.c - where the trampolines of forward.S lead.
- *
- * A trampoline jumps through its slot of shim_forward_table, which leads here at a name's first call. Two threads may
- * resolve a name at once: both store the same address. The table is static and lives as long as the library.
+ * forward.c - where the trampolines of forward.S lead: a trampoline jumps through its slot of shim_forward_table, which
+ * leads here at a name's first call. Two threads may resolve a name at once: both store the same address.
  */
 #include <nccl.h>
 #include <stdatomic.h>
@@ -25,7 +23,7 @@ enum { FORWARD_COUNT = sizeof forward_names / sizeof *forward_names };
 __attribute__((visibility("hidden"))) _Atomic(void *) shim_forward_table[FORWARD_COUNT];
 __attribute__((visibility("hidden"))) void *shim_forward_resolve(uint32_t index);
 
-/* For all missing names. Harmless also for the few that return no ncclResult_t (an int, a small struct, nothing). */
+/* For missing names. Harmless also for the few that return no ncclResult_t (an int, a small struct, nothing). */
 static ncclResult_t forward_missing(void)
 {
     return ncclInvalidUsage;

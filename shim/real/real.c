@@ -2,9 +2,9 @@
 /*
  * real.c - the real NCCL: found, opened and made ready once.
  *
- * It is opened by absolute path, since by its SONAME the dynamic linker would return Shunt; RTLD_LOCAL keeps its names
- * out of the global scope. The answer is final, even "none": a program must not get different NCCLs for two
- * communicators. The state is static and never freed, as NCCL's threads may run until the process ends.
+ * It is opened by absolute path, since by its SONAME the linker would return Shunt; RTLD_LOCAL keeps its names out of
+ * the global scope. The answer is final, even "none": a program must not get different NCCLs for two communicators. The
+ * state is never freed, as NCCL's threads may run until the process ends.
  */
 #define _GNU_SOURCE
 #include "shim/real/real.h"
@@ -57,8 +57,8 @@ void shim_real_log_missing(const char *name)
         shim_warn("%s needs a real NCCL and returns ncclInvalidUsage; %s", name, shim_real_failure());
 }
 
-/* For treated functions that the library lacks. They ignore their arguments, so one shape serves all; the two that
- * return text are required of every library. */
+/* For treated functions that the library lacks. They ignore arguments, so one shape serves all; the two that return
+ * text are required of every library. */
 #define SHIM_TREATED(name)                   \
     static ncclResult_t missing_##name(void) \
     {                                        \
@@ -106,7 +106,7 @@ static bool real_is_self(const char *path)
            stat(path, &theirs) == 0 && ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
 }
 
-/* Version code of an opened library; 0 and the reason if unusable. */
+/* 0 and the reason if the library is unusable. */
 static int real_version(void *handle, char *why, size_t capacity)
 {
     static const char *const required[] = {"ncclCommInitRank", "ncclGetErrorString", "ncclGetLastError"};
@@ -130,7 +130,7 @@ static int real_version(void *handle, char *why, size_t capacity)
     return version;
 }
 
-/* The opened library; NULL if there is none, or the linker returned Shunt. */
+/* NULL if there is none, or if the linker returned Shunt. */
 static struct link_map *real_map(void *handle)
 {
     struct link_map *map = NULL;
@@ -140,8 +140,8 @@ static struct link_map *real_map(void *handle)
     return (void *)map->l_addr == own.dli_fbase ? NULL : map;
 }
 
-/* If an audit library redirected this path before, the linker knows it as a name of Shunt and does not ask again. So
- * open the file by an equivalent path that nobody uses. */
+/* If an audit library redirected this path before, the linker knows it as Shunt's and does not ask again. So open the
+ * file by an equivalent path that nobody uses. */
 static void *real_dlopen(const char *path)
 {
     char unheard[PATH_MAX + 2];
@@ -189,7 +189,7 @@ static bool real_open(const char *path, char *why, size_t capacity)
     return true;
 }
 
-/* Try a path that may not exist; the first file found and refused is kept. */
+/* The path may not exist; the first file found and refused is kept. */
 static bool real_try(const char *path)
 {
     char file[PATH_MAX], why[384] = "";
@@ -264,7 +264,7 @@ static bool real_search(void)
     return opened;
 }
 
-/* A fork waits while another thread is loading: the child would get a held lock and a half-loaded library. */
+/* A fork during a load would give the child a held lock and a half-loaded library, so it waits. */
 static void real_before_fork(void)
 {
     static bool looked;
@@ -280,7 +280,7 @@ static void real_after_fork(void)
     pthread_mutex_unlock(&real_lock);
 }
 
-/* The child's thread has another number than the lock's holder, so it cannot unlock. */
+/* The child's thread has another number than the lock's holder and cannot unlock. */
 static void real_in_child(void)
 {
     real_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;

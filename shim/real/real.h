@@ -22,12 +22,12 @@ typedef struct shim_real {
 #include "shim/names/names.def"
 } shim_real_t;
 
-/* NULL if there is none; the answer is final. Not in host mode. The first call searches and opens a library of hundreds
- * of MB, for up to a second. */
+/* NULL if there is none; the answer is final. Not in host mode. The first call opens a library of hundreds of MB, for
+ * up to a second. */
 const shim_real_t *shim_real(void);
 /* After shim_real returned NULL: why, and what to do, in one line; else "". */
 const char *shim_real_failure(void);
-/* For calls that need it; if there is none, sets the last error, and the caller returns ncclSystemError. */
+/* If there is none, sets the last error; the caller returns ncclSystemError. */
 const shim_real_t *shim_real_need(const char *function);
 static inline bool shim_is_error(ncclResult_t result)
 {
@@ -40,7 +40,7 @@ ncclResult_t shim_real_answer(ncclResult_t result);
 void shim_real_fill_missing(shim_real_t *table);
 /* Logs why an NCCL name cannot be called here, and what to do. */
 void shim_real_log_missing(const char *name);
-/* Address of a function that the library itself defines; NULL if none, or in a table without a library. */
+/* Of a function that the library itself defines; NULL if none, or in a table without a library. */
 void *shim_real_symbol(const shim_real_t *real, const char *name);
 
 /* False, after one log line, if the process has another real NCCL. */

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * real_elf.c - checks a library's file before dlopen.
- *
- * dlopen runs constructors and maps the file by its header: a truncated file causes SIGBUS, and another copy of Shunt
- * would forward to itself. The header is checked within bounds, by pread, since a mapped file that shrinks raises a
- * signal.
+ * real_elf.c - checks a library's file before dlopen, which runs constructors and maps the file by its header: a
+ * truncated file causes SIGBUS, and another copy of Shunt would forward to itself. It is read by pread, since a mapped
+ * file that shrinks raises a signal.
  *
  * A library is NCCL by the names in its dynamic string table, defined and imported; no real NCCL imports shunt_version.
  */

@@ -6,7 +6,7 @@
  * they do not search, so Shunt searches the same places in the same order: beside an NCCL already opened by path, run
  * paths that precede the environment (DT_RPATH), the running Python's wheels, our own folder (where a replaced NCCL
  * often has a longer name), LD_LIBRARY_PATH, other run paths, the linker's cache, the system's folders, CUDA's; last,
- * except for Python, the wheels of PATH's Python. The list owns its strings; its folders may not exist.
+ * except for Python, PATH's Python's wheels. The list owns its strings; its folders may not exist.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -33,7 +33,7 @@
 #define FIND_CACHE_FLAGS 0x0a03
 #endif
 
-/* Adds a folder once; drops it if its path is too long, or without memory. */
+/* Once; not if its path is too long, or without memory. */
 static void find_add(shim_folders_t *folders, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void find_add(shim_folders_t *folders, const char *format, ...)
 {
@@ -175,7 +175,7 @@ static int find_loaded(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-/* An extension module in site-packages, beside which NVIDIA's wheels are installed. */
+/* An extension module in site-packages, beside NVIDIA's wheels. */
 static int find_wheels_beside(struct dl_phdr_info *info, size_t size, void *data)
 {
     static const char *const marks[] = {"/site-packages/", "/dist-packages/"};

@@ -31,13 +31,13 @@ bool shim_elf_unknown(const char *path, const char *own, char *name, size_t capa
 /* Address in the file of the symbol `name` of `bytes` bytes, local ones included; false: none. */
 bool shim_elf_find(const char *path, const char *name, uint64_t bytes, uint64_t *address);
 
-/* real_child.c: in the process that forks, once the library is loaded, find what a child needs; in each child, keep it
- * from the parent's threads. The second is async-signal-safe. */
+/* real_child.c: before a fork, once the library is loaded, find what a child needs; in the child, keep it from the
+ * parent's threads (async-signal-safe). */
 void shim_child_find(const char *path, const struct link_map *library);
 void shim_child_begins(void);
 
 /* Make a loaded library's calls of its own nccl* and pnccl* functions stay in it (real_slots.c). False if memory could
- * not be made writable: some calls then reach Shunt. */
+ * not be made writable: some then reach Shunt. */
 bool shim_bind_own_slots(const struct link_map *library);
 
 #endif

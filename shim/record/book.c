@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * book.c - this process's book of slots, and its peers' (layout.h).
- *
- * The book is mapped once, for all slots that it may ever have; the file grows behind the mapping. Mappings live as
- * long as the process: peers are few, and untouched memory costs nothing. A forked child forgets the book and makes its
- * own on need.
+ * book.c - this process's book of slots, and its peers' (layout.h). It is mapped once, for all slots that it may ever
+ * have; the file grows behind the mapping. Mappings live as long as the process: peers are few, and untouched memory
+ * costs nothing. A forked child makes its own book on need.
  */
 #define _GNU_SOURCE
 #include "shim/record/book.h"
@@ -163,7 +161,7 @@ static int open_book(void)
     return 0;
 }
 
-/* Under the lock. Without a memfd calls are not recorded, and hangs not reported. */
+/* Under the lock. Without a memfd calls are not recorded. */
 static bool has_book(void)
 {
     if (g_book || g_refused)
@@ -185,7 +183,7 @@ static shim_record_t *free_record(void)
     shim_record_t *record = i < RECORD_MOST_SLOTS ? calloc(1, sizeof *record) : NULL;
     if (!record)
         return NULL;
-    /* First check the descriptor, which a program that became a daemon has closed. */
+    /* A program that became a daemon has closed the descriptor. */
     if (!net_means(g_file, &g_mark) || !grow(i + 1)) {
         free(record);
         return NULL;
@@ -197,7 +195,7 @@ static shim_record_t *free_record(void)
     return record;
 }
 
-/* The slot may be a used one: a new life tells readers that it is another's. */
+/* In a used slot, a new life tells readers that it is another's. */
 static void begin_slot(shim_record_t *record)
 {
     record_slot_t *slot = record->slot;
@@ -255,7 +253,7 @@ void shim_record_offer(const shim_record_t *record, shim_record_offer_t *offer)
             .descriptor = g_file, .mark = g_mark, .life = load(&record->slot->life), .slot = record->number};
 }
 
-/* Open a peer's book. A wrong number must not open a device or a pipe, so the file is checked first. */
+/* Checks the file first: a wrong number must not open a device or a pipe. */
 static int open_peer(int64_t pid, int64_t descriptor, const net_mark_t *mark)
 {
     static const char name[] = "/memfd:" RECORD_FILE;

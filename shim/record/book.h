@@ -14,7 +14,7 @@ typedef struct record_wait {
     uint64_t began_ns, seen_ns;
     bool reported;
 } record_wait_t;
-/* Waits of collectives, of messages beside them, and of a forwarded call that a peer has not made. */
+/* In collectives, in messages beside them, in a forwarded call that a peer has not made. */
 enum { RECORD_WAIT_COLLECTIVE, RECORD_WAIT_MESSAGE, RECORD_WAIT_FORWARDED, RECORD_WAITS };
 
 struct shim_record {

@@ -19,8 +19,6 @@ static uint64_t load(const _Atomic uint64_t *word)
     return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-/* ---- Reading --------------------------------------------------------------------------- */
-
 uint32_t record_book_slots(int fd)
 {
     struct stat info;
@@ -76,7 +74,7 @@ static bool read_entry(const record_entry_t *entry, record_made_t *made, uint64_
 
 bool record_find(const record_slot_t *slot, record_kind_t kind, uint64_t number, record_made_t *made)
 {
-    /* The entry's place if all calls since were of this kind; else it lies before. */
+    /* The entry's place if all calls since were of this kind; else it is earlier. */
     const uint64_t guess = load(&slot->entries) - (load(&slot->made[kind]) - number);
     for (uint32_t i = 0; i < RECORD_CALLS; i++) {
         const record_entry_t *entry = &record_ring(slot)[(guess - i) % RECORD_CALLS];
@@ -119,8 +117,6 @@ void record_algorithm(const record_book_t *book, uint64_t address, char name[REC
     }
 }
 
-/* ---- Agreement ------------------------------------------------------------------------- */
-
 /* The real NCCL sorts a group's calls. */
 static bool may_be_sorted(const record_made_t *made)
 {
@@ -150,10 +146,8 @@ bool record_comparable(const record_slot_t *one, const record_slot_t *other)
            load(&one->captured_hash) == load(&other->captured_hash);
 }
 
-/* ---- Processes ------------------------------------------------------------------------- */
-
-/* In /proc/<pid>/stat, field 3 is the state, 20 the number of threads, 22 the start time; the parenthesised command may
- * have any character. A process whose first thread has ended looks like a zombie, but has other threads. */
+/* /proc/<pid>/stat: field 3 is the state, 20 the number of threads, 22 the start time; the parenthesised command may
+ * have any character. Without its first thread a process looks like a zombie, but has other threads. */
 record_process_t record_process_state(int64_t pid, uint64_t start_ticks)
 {
     char path[48], text[1024], state = 0;
@@ -178,8 +172,6 @@ record_process_t record_process_state(int64_t pid, uint64_t start_ticks)
         return RECORD_GONE;
     return state == 'T' || state == 't' ? RECORD_STOPPED : RECORD_RUNS;
 }
-
-/* ---- Judging ---------------------------------------------------------------------------- */
 
 static uint64_t since(uint64_t now_ns, uint64_t then_ns)
 {
@@ -258,7 +250,7 @@ static bool has_ended(const record_waiting_t *waiting, const record_slot_t *slot
            (id != 0 && sign.kind == RECORD_COLLECTIVE && sign.number > waiting->sign.number);
 }
 
-/* A message's entry, if not overwritten, says with whom it is; in a group there may be others. */
+/* A message's entry, if still there, says with whom it is; in a group there may be others. */
 static record_cause_t judge_message(const record_waiting_t *waiting, const record_slot_t *waiter,
                                     const record_slot_t *slot, uint32_t rank)
 {
@@ -269,7 +261,7 @@ static record_cause_t judge_message(const record_waiting_t *waiting, const recor
     return record_waits_too(waiting, slot) ? RECORD_IN_IT : RECORD_NO_MESSAGE;
 }
 
-/* Whether the rank has made the call of this number; OTHER_CALL if its entry has another signature. */
+/* Whether the rank has made the call of this number; OTHER_CALL if its entry differs. */
 static record_cause_t judge_call(const record_waiting_t *waiting, const record_slot_t *waiter,
                                  const record_slot_t *slot, record_rank_t *rank)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * judge.h - reads records, and says what a late rank is doing. For the watcher and `shunt watch`, so it needs nothing
- * else of the library.
+ * judge.h - reads records, and says what a late rank is doing. For the watcher and `shunt watch`: needs nothing else of
+ * the library.
  */
 #ifndef SHUNT_RECORD_JUDGE_H
 #define SHUNT_RECORD_JUDGE_H
@@ -44,12 +44,12 @@ bool record_view_lives(const record_view_t *view);
 bool record_find(const record_slot_t *slot, record_kind_t kind, uint64_t number, record_made_t *made);
 /* The rank's last call; false: none. */
 bool record_last(const record_slot_t *slot, record_made_t *made);
-/* The call of an id that a kernel published, completed from the ring if it is still there. Count 0: unknown. */
+/* The call of an id that a kernel published, completed from the ring if still there. Count 0: unknown. */
 record_sign_t record_sign_of(const record_slot_t *slot, uint64_t id);
 /* Name of an algorithm; "NCCL" for 0, "" if unknown. */
 void record_algorithm(const record_book_t *book, uint64_t address, char name[RECORD_NAME_BYTES]);
 
-/* Whether two ranks' collectives of one number can be one call: all is equal that NCCL wants equal. */
+/* Whether two ranks' collectives of one number can be one call, by what NCCL wants equal. */
 bool record_agree(const record_made_t *one, const record_made_t *other);
 
 /* Whether equal numbers of two ranks' collectives mean one call: no call has failed, and both have captured the same.

@@ -122,9 +122,8 @@ static inline record_entry_t *record_ring(const record_slot_t *slot)
 
 /* ---- A call in one word -------------------------------------------------------
  *
- * Published by a waiting kernel, to name its call when the entry is long gone: collective, type, operator and kind
- * exactly, the last bits of the number, and the first bits of the count, which a wait with a limit leaves out
- * (alg_limit). */
+ * Published by a waiting kernel, to name its call when the entry is gone: collective, type, operator and kind exactly,
+ * the number's last bits, and the count's first bits, which a wait with a limit leaves out (alg_limit). */
 enum { RECORD_NUMBER_BITS = 22, RECORD_MANTISSA_BITS = 22 };
 
 _Static_assert(13 + (int)RECORD_NUMBER_BITS == (int)ALG_LIMIT_BITS, "a count begins where alg_limit cuts an id");

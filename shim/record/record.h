@@ -59,7 +59,7 @@ void shim_record_doubt(shim_record_t *record);
 /* Host device: the collective has ended. */
 void shim_record_ended(shim_record_t *record, uint64_t id);
 
-/* Ranks made different calls, and SHUNT_MISMATCH_ERROR is set: the communicator must fail. */
+/* Ranks made different calls and SHUNT_MISMATCH_ERROR is set: the communicator must fail. */
 bool shim_record_mismatched(const shim_record_t *record);
 /* Called by the watcher, without a lock, when that becomes true of a record. */
 void shim_record_on_mismatch(void (*fail)(void));

@@ -22,10 +22,10 @@
 #define MS_NS UINT64_C(1000000)
 enum {
     PERIOD_MS = 200,   /* while calls are made or waiting */
-    IDLE_MS = 500,     /* otherwise: kernels may begin to wait long after their call, and replays make no call */
+    IDLE_MS = 500,     /* otherwise: kernels may wait long after their call, and replays make none */
     ACTIVE_MS = 2000,  /* after the last call */
     STALE_MS = 1500,   /* a wait that no kernel has repeated for so long is over */
-    WATCHER_MS = 5000, /* a watcher without a sign of life for so long does not report */
+    WATCHER_MS = 5000, /* a watcher that was silent for so long does not report */
     LINE_BYTES = 1024,
     JSON_BYTES = 8192,
     REPORTS = 8
@@ -183,7 +183,7 @@ static uint64_t first_missing(const shim_record_t *record)
     return missing ? least + 1 : 0;
 }
 
-/* A forwarded call in which each rank needs all others' data cannot end before every rank has made it. */
+/* A forwarded call in which each rank needs all others' data ends only when every rank has made it. */
 static void look_at_forwarded(shim_record_t *record)
 {
     record_made_t made;
@@ -372,9 +372,8 @@ static void report_difference(shim_record_t *record, uint32_t reference, uint32_
              reference, first.pid, called, rank, second.pid, other_called, report.line);
 }
 
-/* One rank reports: the reference. Its calls fail only then, so it can still find the difference. Other ranks wait for
- * its report, unless its process does not run or has found nothing for long, perhaps unable to read the other's
- * record. */
+/* One rank reports: the reference. Its calls fail only then, so it can still find the difference. Others wait for its
+ * report, unless its process does not run or has found nothing for long, perhaps unable to read the other's record. */
 static void note_difference(shim_record_t *record, uint32_t reference, uint32_t rank, const record_made_t *one,
                             const record_made_t *other)
 {

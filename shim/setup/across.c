@@ -53,7 +53,6 @@ static void enter_team(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
     shim_setup_rejoin(setup, &team);
 }
 
-/* The meeting is complete: all ranks know each other. */
 static void met(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
 {
     net_leave(setup->rendezvous); /* of this host's ranks */

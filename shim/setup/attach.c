@@ -178,8 +178,8 @@ static shim_setup_t *claim(const filter_t *filter)
     for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {
         if (setup->busy || !passes(setup, filter))
             continue;
-        /* A poll of the real NCCL has side effects, and other application threads may be polling, so only the thread
-         * that began a set-up polls for it. */
+        /* Only the thread that began a set-up polls the real NCCL for it: polls have side effects, and other
+         * application threads may be polling. */
         setup->poll_real = setup->lingering && setup->owner == &g_self;
         setup->patient = setup->lingering;
         setup->busy = true;
@@ -190,7 +190,7 @@ static shim_setup_t *claim(const filter_t *filter)
     return claimed;
 }
 
-/* Give back claimed set-ups and free finished ones. Returns how many matching ones are left, busy ones included. */
+/* Give back claimed set-ups, free finished ones. Returns how many matching ones are left, busy ones included. */
 static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclResult_t *result)
 {
     shim_setup_t *done = NULL;
@@ -225,7 +225,7 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
         setup_free(done);
         done = next;
     }
-    if (any) /* this may be a poll, a first call or an abort, which must not wait for kernels */
+    if (any) /* may be a poll, a first call or an abort, which must not wait for kernels */
         shim_comm_reap_idle();
     return left;
 }
@@ -239,8 +239,8 @@ static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
     return give_back(claimed, filter, result);
 }
 
-/* Step until none is left, with naps of 20 µs to 1 ms; the steps have the time limit. Also steps set-ups that were
- * reported ready: a peer may wait for this rank in one. */
+/* With naps of 20 µs to 1 ms; the steps have the time limit. Also steps set-ups that were reported ready: a peer may
+ * wait for this rank in one. */
 static ncclResult_t finish(const filter_t *filter)
 {
     const filter_t told = {.told = true};
@@ -271,8 +271,8 @@ static ncclResult_t finish_inits(const filter_t *filter)
 
 /* ---- After the call was forwarded ------------------------------------------------ */
 
-/* The real call failed: end the set-up silently. It may have freed the handle, which leaves the table; if the
- * application keeps the handle, abort and destroy work without a state. */
+/* The real call failed: end the set-up silently. It may have freed the handle, which leaves the table; abort and
+ * destroy also work without a state. */
 static void discard(shim_setup_t *setup)
 {
     shim_comm_drop(setup->comm, atomic_load(&setup->comm->handle));
@@ -282,8 +282,7 @@ static void discard(shim_setup_t *setup)
     atomic_store(&setup->cancel, true);
 }
 
-/* Leave the set-up to polls, or finish it with its batch. Only the real NCCL must first become ready, which host mode
- * lacks. */
+/* Leave the set-up to polls, or finish it with its batch. In host mode no real NCCL must become ready first. */
 static void place(shim_setup_t *setup, uint64_t batch, bool linger)
 {
     setup->lingering = linger;
@@ -436,8 +435,8 @@ void shim_attach_cancel(ncclComm_t handle)
     const uint64_t limit_ns = shim_now_ns() + UINT64_C(1000000000);
     bool any = false, busy = true;
     pthread_mutex_lock(&g_lock);
-    /* Another thread's step may still read the application's pointer. The wait has a limit, since that step may wait
-     * for a GPU that only the abort frees. */
+    /* Another thread's step may still read the application's pointer, or wait for a GPU that only this abort frees:
+     * hence the limit. */
     for (int error = 0; busy && error != -ETIMEDOUT;) {
         any = busy = false;
         for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {

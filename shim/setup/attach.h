@@ -14,13 +14,13 @@
 
 /* ---- For call/ ----------------------------------------------------------------- */
 
-/* Finish the set-ups that this thread began in its group, and free states destroyed in it. Call it after the OUTERMOST
- * real ncclGroupEnd returned `group_result` (host mode: ncclSuccess or the group's error), before queued calls launch.
- * ncclInProgress leaves the set-ups to ncclCommGetAsyncError. Returns the group end's result: group_result, or in host
- * mode the error of a failed init or split. */
+/* End of a group: finish the set-ups that this thread began in it, and free states destroyed in it. Call it after the
+ * OUTERMOST real ncclGroupEnd returned `group_result` (host mode: ncclSuccess or the group's error), before queued
+ * calls launch. ncclInProgress leaves the set-ups to ncclCommGetAsyncError. Returns group_result, or in host mode the
+ * error of a failed init or split. */
 ncclResult_t shim_attach_after_group(ncclResult_t group_result);
-/* For a call on a communicator in SHIM_COMM_JOINING: if the real one is ready, wait for the verdict (at most a minute,
- * while the other ranks live), so that all ranks route alike. No-op in host mode, where such a call is an error. */
+/* For a call in SHIM_COMM_JOINING: if the real communicator is ready, wait for the verdict (at most a minute, while the
+ * other ranks live), so that all ranks route alike. No-op in host mode, where the call is an error. */
 void shim_attach_settle(shim_comm_t *comm);
 
 /* ---- For api/ and host/ -------------------------------------------------------- */
@@ -40,11 +40,11 @@ typedef struct shim_setup_request {
     shim_config_t config; /* the new communicator's */
     uint64_t family;      /* 0: a new one */
     int rank, nranks;     /* -1: ask the real NCCL later */
-    /* Host mode's split: rank and nranks are the parent's; all ranks' colours give the new ones. */
+    /* Host mode's split: rank and nranks are the parent's until all colours are known. */
     bool regroup;
     int color, order;
-    /* Host mode: the parent (a reference) whose count of splits or shrinks this child has increased. If its ranks do
-     * not meet, the count is taken back, since ranks that were refused at once have not counted. */
+    /* Host mode: the parent (a reference) whose count of splits or shrinks this child increased. If the ranks do not
+     * meet, it is taken back, since ranks that were refused at once have not counted. */
     shim_comm_t *counted;
     unsigned number;             /* of a split */
     shim_shrink_t *shrink;       /* or the shrink */
@@ -56,17 +56,17 @@ typedef struct shim_setup_request {
 net_key_t shim_attach_key(const ncclUniqueId *ids, int id_count, int nranks);
 /* Take back the parent's count, if the request has increased it. */
 void shim_attach_uncount(const shim_setup_request_t *request);
-/* Join the rendezvous, before forwarding. NULL: Shunt stays out of this communicator. */
+/* Join the rendezvous, before forwarding. NULL: Shunt stays out. */
 shim_setup_t *shim_attach_publish(const shim_setup_request_t *request);
-/* The forwarded call returned `result`. Consumes `count` set-ups (entries may be NULL); returns the application's
+/* The forwarded call returned `result`. Consumes `count` set-ups (some may be NULL); returns the application's
  * result. */
 ncclResult_t shim_attach_forwarded(shim_setup_t **setups, uint32_t count, ncclResult_t result);
-/* For ncclCommGetAsyncError after the real NCCL's success for `handle`: step the process's pending set-ups. True while
- * one that concerns `handle` has no verdict. Never blocks. */
+/* For ncclCommGetAsyncError after the real NCCL's success: step the process's pending set-ups. True while one that
+ * concerns `handle` has no verdict. Never blocks. */
 bool shim_attach_poll(ncclComm_t handle);
-/* `handle` is destroyed or aborted next, or has failed: decline its set-up and its children's. */
+/* `handle` has failed, or is destroyed or aborted next: decline its set-up and its children's. */
 void shim_attach_cancel(ncclComm_t handle);
-/* A state left the table in a group: keep it until shim_attach_after_group. Takes the reference. */
+/* Keep a state that left the table in a group until shim_attach_after_group. Takes the reference. */
 void shim_attach_defer_release(shim_comm_t *comm);
 
 #endif

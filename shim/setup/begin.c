@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * begin.c - the beginning of a set-up, from the real init's success to this rank's posted identity.
- *
- * On GPUs the real NCCL gives rank and device, and set-ups that cannot succeed are declined. Host mode's split begins
- * with the stage REGROUP, in a segment of the parent's ranks, which gives the new ranks.
+ * begin.c - the beginning of a set-up, from the real init's success to this rank's posted identity. Host mode's split
+ * begins with the stage REGROUP, in a segment of the parent's ranks, which gives the new ranks.
  */
 #include <errno.h>
 #include <string.h>
@@ -73,7 +71,6 @@ static int post_identity(shim_setup_t *setup)
     return error ? error : net_post(setup->rendezvous, STAGE_IDENTITY, &identity, sizeof(identity));
 }
 
-/* The rank is known: join, and post the identity. */
 static void enter_rendezvous(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config.c - see config.h. Reads only fields within the structure's stated size, so applications built against an older
- * NCCL are not read beyond its end.
+ * config.c - see config.h. Reads only fields within the stated size, so nothing beyond an older NCCL's structure.
  */
 #define _GNU_SOURCE
 #include "shim/setup/config.h"

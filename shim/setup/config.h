@@ -8,9 +8,9 @@
 
 #include "shim/comm/comm.h"
 
-/* Unset fields and a NULL config mean NCCL's defaults; a child with a NULL config has its parent's values.
- * NCCL_COMM_BLOCKING, NCCL_COMM_SPLIT_SHARE_RESOURCES, NCCL_COMM_SHRINK_SHARE_RESOURCES, NCCL_GRAPH_MIXING_SUPPORT and
- * NCCL_CTA_POLICY override; NCCL_MAX_NCHANNELS caps blocks (base/pins.h). */
+/* Unset fields and a NULL config mean NCCL's defaults, for a child with NULL its parent's values. NCCL_COMM_BLOCKING,
+ * NCCL_COMM_SPLIT_SHARE_RESOURCES, NCCL_COMM_SHRINK_SHARE_RESOURCES, NCCL_GRAPH_MIXING_SUPPORT and NCCL_CTA_POLICY
+ * override; NCCL_MAX_NCHANNELS caps blocks (base/pins.h). */
 shim_config_t shim_config_read(const ncclConfig_t *config, const shim_config_t *parent);
 /* A configuration's fault, or NULL. For host mode; on GPUs the real NCCL checks. */
 const char *shim_config_fault(const ncclConfig_t *config);

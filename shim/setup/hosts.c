@@ -154,7 +154,7 @@ static void failed(shim_hosts_t *hosts, const char *format, ...)
     *hosts->failed = hosts->failure;
 }
 
-/* Time since the wait began that the deadline ends; the system may have ended it earlier. */
+/* Time since the wait began that the deadline ends, which the system may have ended earlier. */
 static uint32_t waited_ms(const shim_hosts_request_t *request)
 {
     const uint64_t began_ns = request->deadline_ns - request->limit_ms * UINT64_C(1000000);
@@ -229,7 +229,7 @@ typedef struct members {
     uint32_t hosts, host_ranks;
 } members_t;
 
-/* Number hosts by their first ranks. False: too many hosts, or different numbers of ranks on them. */
+/* By their first ranks. False: too many hosts, or different numbers of ranks on them. */
 static bool number_hosts(members_t *members, const record_t *records)
 {
     uint32_t ranks_of[NET_NETWORK_RANKS] = {0};
@@ -335,8 +335,8 @@ static int connect_every(shim_hosts_t *hosts, const members_t *members, const re
     return 0;
 }
 
-/* Ranks that are absent or cannot be reached cost a meeting its whole limit, so later ones do not wait. The first rank
- * to time out leaves, which the others see. */
+/* Absent or unreachable ranks cost a meeting its whole limit, so later ones do not wait. The first rank to time out
+ * leaves, which the others see. */
 static void note_absence(int error)
 {
     if (error == -ETIMEDOUT || error == -ESRCH || error == -EHOSTUNREACH)
@@ -358,8 +358,7 @@ static void settle(shim_hosts_t *hosts, net_meeting_t *meeting, int32_t own, con
         meeting_failed(hosts, error);
 }
 
-/* The second meeting, for the hosts' outcome; members only. After its first round all have joined, and deaths are
- * noticed. */
+/* The second meeting, of members only. After its first round all have joined, and deaths are noticed. */
 static int join_last(shim_hosts_t *hosts, const members_t *members, const net_limit_t *limit)
 {
     const struct {

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * identity.c - a rank's identity and settings, and the comparison of all ranks': whether they form a team, which
- * settings apply, which scratch can be reused, what the GPUs have in common.
- *
- * A rank fills in its own identity; all else reads every rank's record and gives the same result on every rank.
+ * identity.c - a rank's identity and settings, and the comparison of all ranks', with the same result on every rank:
+ * whether they form a team, which settings apply, which scratch can be reused, what the GPUs have in common.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -98,8 +96,8 @@ const char *shim_identity_refusal(char *text, size_t capacity)
     return NULL;
 }
 
-/* NCCL opens plugins of these names unasked, and cloud machines have some. So they are not the user's wish, and forward
- * nothing. Calls that Shunt takes have no use for a tuner; what the others offer is lost for them. */
+/* NCCL opens plugins of these names unasked, and cloud machines have some: they are not the user's wish, and forward
+ * nothing. Calls that Shunt takes need no tuner, and lose what other plugins offer. */
 void shim_identity_tell_plugins(void)
 {
     static const struct {
@@ -218,7 +216,7 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     return error;
 }
 
-/* Defined only by the build for tests of several ranks on one GPU (scripts/gpu-test one-gpu). */
+/* Defined only by the build for several ranks on one GPU (scripts/gpu-test one-gpu). */
 #ifndef SHUNT_SHARED_GPU
 #define SHUNT_SHARED_GPU 0
 #endif
@@ -256,8 +254,7 @@ const char *shim_identity_mismatch(const shim_setup_t *setup, char *text, size_t
     return what;
 }
 
-/* Compared settings, by their names for users. (max_blocks also comes from the configuration's maxCTAs and
- * NCCL_MAX_NCHANNELS.) */
+/* By their names for users. (max_blocks also comes from the configuration's maxCTAs and NCCL_MAX_NCHANNELS.) */
 #define COMPARED(setting)                                                               \
     setting("SHUNT_SCRATCH_BYTES", scratch_bytes) setting("SHUNT_MAX_CTAS", max_blocks) \
         setting("SHUNT_DETERMINISTIC", deterministic) setting("SHUNT_ALGO", policy) setting("SHUNT_TABLE", tuned)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rdma.c - see rdma.h. NCCL_IB_* have NCCL's meaning and defaults, and NCCL_NET and NCCL_IB_DISABLE exclude RDMA as in
- * NCCL. Without an RDMA device in /sys libibverbs is not opened.
+ * rdma.c - see rdma.h. NCCL_IB_* have NCCL's meaning and defaults, and NCCL_NET and NCCL_IB_DISABLE exclude RDMA as
+ * there. Without an RDMA device in /sys libibverbs is not opened.
  */
 #include "shim/setup/rdma.h"
 

@@ -30,8 +30,7 @@ enum {
 /* Of each try. */
 enum { TRY_OFFER, TRY_SENT, TRY_OPENED, TRY_PROOF, TRY_STAGES };
 
-/* A rank's first record: identity, place, settings. Plain data without padding; fields of other processes are checked
- * before use. */
+/* A rank's first record. Plain data without padding; other processes' fields are checked before use. */
 typedef struct shim_identity {
     uint32_t layout;  /* version of these records */
     uint32_t version; /* Shunt's: another version may have another table */
@@ -68,7 +67,7 @@ struct shim_setup {
     bool done;
     atomic_bool ready;          /* real call has succeeded */
     atomic_bool cancel;         /* decline at the next step */
-    _Atomic uint64_t needed_ns; /* when a call began to wait for it; 0: none waits */
+    _Atomic uint64_t needed_ns; /* when a call began to wait for it; 0: none */
     bool begun;                 /* host mode: the group's set-ups may start */
 
     net_rendezvous_t *rendezvous;
@@ -105,7 +104,7 @@ struct shim_setup {
 
 /* ---- stages.c ---- */
 
-/* Progress without waiting for another rank; true if there was some. Finally sets `done`. */
+/* Progress without waiting for another rank; true if some. Finally sets `done`. */
 bool shim_setup_step(shim_setup_t *setup);
 
 /* Number of a stage (TRY_OFFER ..) in the current try. */
@@ -117,7 +116,7 @@ const char *shim_setup_memory_text(const shim_setup_t *setup);
 
 /* False until the real call has succeeded. */
 bool shim_setup_begin(shim_setup_t *setup);
-/* Once the application has its handle, store it in state and table. */
+/* Store the application's handle in state and table. */
 void shim_setup_adopt(shim_setup_t *setup);
 /* Host mode's split: key of the parent's ranks of this colour. */
 net_key_t shim_setup_key_of_color(const net_key_t *parent, int color);
@@ -127,10 +126,10 @@ void shim_setup_rejoin(shim_setup_t *setup, const net_key_t *key);
 void shim_setup_regroup(shim_setup_t *setup);
 /* Whether ranks of this colour that have met this one before are alive and missing. */
 bool shim_setup_parents_present(const shim_setup_t *setup);
-/* Start a stage's limit. The user's limit is for missing ranks only: a dead rank that has joined is noticed at once,
- * and a living one may be slow, as in arming memory. */
+/* Start a stage's limit. The user's is for missing ranks only: a dead rank that has joined is noticed at once, and a
+ * living one may be slow, as in arming memory. */
 void shim_setup_start_clock(shim_setup_t *setup, bool all_here);
-/* A rank's record; 0 or a negative errno. */
+/* 0 or a negative errno. */
 int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size);
 
 /* ---- across.c: ranks of other hosts ---- */
@@ -145,25 +144,23 @@ void shim_setup_forget_across(shim_setup_t *setup);
 
 /* All hosts are ready. */
 void shim_setup_attach(shim_setup_t *setup);
-/* Apply the verdict, if there is one. */
 bool shim_setup_apply_verdict(shim_setup_t *setup);
 /* End as declined; the text is for the log. */
 void shim_setup_decline(shim_setup_t *setup, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The same because of a fault. All ranks may find it; the one that recorded the verdict logs. */
+/* The same because of a fault, which all ranks may find; the one that recorded the verdict logs. */
 void shim_setup_fail(shim_setup_t *setup, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Free the offered idle scratch for other communicators. */
 void shim_setup_leave_idle(shim_setup_t *setup);
 
 /* ---- identity.c: this rank's identity, and the comparison of all in setup->identity ---- */
 
-/* NCCL's setting that forces forwarding; NULL: none. After the real init, which copies NCCL's files into the
+/* NCCL's setting that forces forwarding, or NULL. After the real init, which copies NCCL's files into the
  * environment. */
 const char *shim_identity_refusal(char *text, size_t capacity);
-/* Once a process: log what plugins that NCCL opened by default names do not do for calls that Shunt takes. After the
- * real init. */
+/* Once a process, after the real init: log what plugins that NCCL opened by default names do not do for taken calls. */
 void shim_identity_tell_plugins(void);
 /* Whether Shunt takes communicators of several hosts: the real NCCL reaches hosts by sockets, or SHUNT_ALGO names the
- * exchange. RDMA is not measured, and a plugin may be faster. Read after the real init. */
+ * exchange. RDMA is not measured, and a plugin may be faster. After the real init. */
 bool shim_identity_takes_hosts(void);
 /* The host's identity in the real NCCL. */
 net_key_t shim_identity_nccl_host(void);
@@ -171,7 +168,7 @@ net_key_t shim_identity_nccl_host(void);
 int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity);
 /* Why these ranks cannot form a team, in `text`; NULL if they can. */
 const char *shim_identity_mismatch(const shim_setup_t *setup, char *text, size_t capacity);
-/* Rank 0's settings apply to all; it warns once, naming variables and differing ranks. */
+/* Rank 0's settings apply to all; it warns once, with variables and differing ranks. */
 void shim_identity_log_differences(const shim_setup_t *setup);
 /* A scratch's team: the same processes on the same devices, in order. */
 alg_set_t shim_identity_set(const shim_setup_t *setup);

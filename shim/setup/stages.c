@@ -172,7 +172,7 @@ static uint64_t find_idle_of(shim_setup_t *setup, net_memory_kind_t kind, alg_ma
     return alg_scratch_idle(&setup->set, setup->comm->rank, &map);
 }
 
-/* An idle scratch of this team, in the plan's memory, or in the host's if these GPUs could not reach each other. */
+/* In the plan's memory, or in the host's if these GPUs could not reach each other. */
 static uint64_t find_idle(shim_setup_t *setup)
 {
     const alg_map_t *map = &setup->plan->map;
@@ -320,7 +320,6 @@ static void post_offer(shim_setup_t *setup)
     post_next(setup, shim_setup_try_stage(setup, TRY_OFFER), &record, sizeof(record));
 }
 
-/* Whether NCCL's variables allow peer access of all pairs. */
 static bool allowed_peers(const shim_setup_t *setup)
 {
     const sel_reach_t *reach = &setup->reach;
@@ -336,8 +335,7 @@ static bool one_pid_namespace(const shim_setup_t *setup)
     return one;
 }
 
-/* Whether to try this kind. Not the host's memory over NVLink, where the real NCCL may have the peer access that is
- * denied to us. */
+/* Not the host's memory over NVLink, where the real NCCL may have the peer access that is denied to us. */
 static bool usable(const shim_setup_t *setup, uint32_t attempt)
 {
     const bool allowed = allowed_peers(setup);
@@ -365,8 +363,8 @@ static bool suits_pooled(const shim_setup_t *setup, uint32_t attempt)
     return kind->kind == setup->pooled_kind;
 }
 
-/* Go to the first suitable kind from `attempt` on. False if there is none, or no call may use the scratch. (Ranks of
- * several hosts make their plan when they agree.) */
+/* Go to the first suitable kind from `attempt` on. False: none, or no call may use the scratch. (Ranks of several hosts
+ * make their plan when they agree.) */
 static bool try_from(shim_setup_t *setup, uint32_t attempt)
 {
     while (attempt < tries(setup) && !usable(setup, attempt))
@@ -398,7 +396,7 @@ static bool prefers_host(shim_setup_t *setup)
     return make_plan(setup) && sel_plan_prefers_host(setup->plan);
 }
 
-/* The try of the ranks' idle scratch: it is the first one, or those before it failed then. */
+/* The try of the idle scratch: the first, or those before it failed then. */
 static uint32_t first_attempt(const shim_setup_t *setup)
 {
     for (uint32_t attempt = 0; setup->pooled && attempt < tries(setup); attempt++)

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table_load.c - see table_load.h.
- *
- * The text is read once and kept for the process: each communicator takes its number of ranks' rows and the links'
- * figures. Malformed lines and rows of unknown algorithms are skipped with a warning; a file that is no table, or
- * another machine's, is not used.
+ * table_load.c - see table_load.h. The text is read once and kept for the process. Malformed lines and rows of unknown
+ * algorithms are skipped with a warning; a file that is no table, or another machine's, is not used.
  */
 #define _GNU_SOURCE
 #include "shim/setup/table_load.h"
@@ -247,9 +244,7 @@ void shim_table_wanted(uint32_t nranks, uint64_t machine, sel_tuned_t *tuned)
         collect(nranks, tuned);
 }
 
-/* ---- Notes ------------------------------------------------------------------------ */
-
-/* Makes the last two folders of the default places, as `shunt tune` does; SHUNT_CACHE_DIR must exist. */
+/* Makes the default places' last two folders, as `shunt tune` does; SHUNT_CACHE_DIR must exist. */
 static void make_folder(const char *folder)
 {
     char above[TABLE_PATH_BYTES];

@@ -133,7 +133,6 @@ static void conclude_forward(shim_setup_t *setup, const char *reason)
                  (void *)atomic_load(&comm->handle), comm->rank, comm->nranks, class, reason);
 }
 
-/* Host mode's split: give the application its handle. */
 static void show_split(shim_setup_t *setup)
 {
     if (shim_comm_insert(setup->comm))
@@ -142,7 +141,7 @@ static void show_split(shim_setup_t *setup)
         setup->result = ncclSystemError;
 }
 
-/* The sources of a plan's rules, each once: "policy, tuned table, ..."; any that does not fit is left out whole. */
+/* A plan's sources of rules, each once: "policy, tuned table, ..."; none is cut. */
 static void name_sources(const sel_plan_t *plan, char *text, size_t capacity)
 {
     size_t used = 0;

@@ -2,9 +2,9 @@
 /*
  * watch.c - host mode: a dead peer must not leave the others waiting.
  *
- * A waiting kernel polls its control words and time limit, but cannot see that a peer or its process is gone. So one
- * thread checks the peers of each communicator with a call under way, ten times a second, and tells the kernels which
- * ranks are gone. A kernel knows whether it still needs one, which may have done its part (lane_host.h).
+ * A waiting kernel cannot see that a peer or its process is gone. So one thread checks the peers of each communicator
+ * with a call under way, ten times a second, and tells the kernels which ranks are gone. A kernel knows whether it
+ * still needs one, which may have done its part (lane_host.h).
  *
  * The thread ends with the last communicator of the host device, so that the library can be unloaded, and is restarted
  * on need.
