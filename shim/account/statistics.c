@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * statistics.c - counters by collective, size, place and outcome.
- *
- * Static tables, so counting neither allocates nor locks. The first threads have a table each, which only they write
- * and which passes on when they end; all others share the last one.
+ * statistics.c - counters by collective, size, place and outcome, in static tables: counting neither allocates nor
+ * locks. The first threads have a table each, which only they write and which passes on when they end; all others share
+ * the last one.
  */
 #define _GNU_SOURCE
 #include "shim/account/statistics.h"
@@ -319,7 +318,7 @@ static sum_t read_cell(cell_t *cell)
                    .algorithm = key != 0 ? cell->algorithm : NULL};
 }
 
-/* Sorted, each key once; the caller frees it. NULL: no calls, or no memory. */
+/* Sorted, each key once; the caller frees it. NULL: no calls or memory. */
 static sum_t *sums_of_all(uint32_t *count)
 {
     const uint32_t cells = atomic_load(&used) * CELLS;

@@ -38,7 +38,7 @@ void shim_count_forwarded(uint32_t collective, shim_place_t place, uint64_t byte
 
 /* False if this thread has made no call. */
 bool shim_statistics_last(shunt_decision_t *decision);
-/* The same, but false if nothing was counted since it was last asked. */
+/* The same, but false if nothing was counted since the last query. */
 bool shim_statistics_fresh(shunt_decision_t *decision);
 /* Fills all but size and communicators_attached. */
 void shim_statistics_totals(shunt_statistics_t *statistics);

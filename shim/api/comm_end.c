@@ -54,8 +54,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     return result;
 }
 
-/* NCCL refused: the handle stays valid, so its state stays too. Otherwise this rank would route calls unlike its peers,
- * and an abort would not stop our kernels. */
+/* NCCL refused, so handle and state stay. Otherwise this rank would route calls unlike its peers, and an abort would
+ * not stop our kernels. */
 static void revive(shim_comm_t *comm, ncclComm_t handle, int phase)
 {
     if (shim_comm_find(handle))

@@ -61,8 +61,7 @@ static int make_branch(shim_stream_use_t *lead, shim_use_t use, bool wanted)
     return track->branched ? shim_branch_make(lead->comm, side, lead->stream, &lead->capture, &track->branch) : 0;
 }
 
-/* Communicators may share a stream, so each step is made for all before the next: branches begin when all have
- * joined. */
+/* Communicators may share a stream, so branches begin when all have joined. */
 static int branch_before(const shim_group_t *g, shim_stream_use_t *lead)
 {
     const bool forwarded = lead->track[SHIM_USE_FORWARDED].used;
@@ -97,7 +96,7 @@ static int branch_after(const shim_group_t *g, shim_stream_use_t *lead)
     return error;
 }
 
-/* At the end. Streams with forwarded calls only were joined by the real NCCL. */
+/* The real NCCL joined the streams that have forwarded calls only. */
 static int join_after(const shim_group_t *g, shim_stream_use_t *lead)
 {
     const bool both = lead->track[SHIM_USE_FORWARDED].used && has_ours(lead);
@@ -167,8 +166,7 @@ ncclResult_t shim_group_gather(shim_group_t *g)
     return for_each_lead(g, steps, 2, false);
 }
 
-/* Another thread may abort the communicator, which frees the handle. The abort waits for polls in progress, and none
- * starts after it. */
+/* Another thread's abort may free the handle. It waits for polls in progress, and none starts after it. */
 static ncclResult_t poll_real(const shim_real_t *real, shim_comm_t *comm, ncclResult_t *state)
 {
     ncclResult_t result = ncclInvalidUsage;

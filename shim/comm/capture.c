@@ -62,8 +62,6 @@ int shim_capture_query(void *stream, shim_capture_t *capture)
     return error;
 }
 
-/* ---- Nodes ---------------------------------------------------------------------------- */
-
 static cudaError_t nodes_room(shim_nodes_t *nodes, size_t count)
 {
     if (count <= nodes->room)
@@ -76,8 +74,8 @@ static cudaError_t nodes_room(shim_nodes_t *nodes, size_t count)
     return cudaSuccess;
 }
 
-/* Drivers of CUDA 12.3 and later refuse the queries without edge data where an edge has data; older drivers lack those
- * with it. Toolkits 12.3 to 12.9 have both, and programs run on any driver of CUDA 12. */
+/* Drivers of CUDA 12.3 and later refuse the queries without edge data where an edge has data; older ones lack those
+ * with it. Toolkits 12.3 to 12.9 have both. */
 #if CUDART_VERSION >= 13000
 #define CAPTURE_FRONT cudaStreamGetCaptureInfo
 #define NODE_DEPENDENCIES cudaGraphNodeGetDependencies
@@ -161,8 +159,8 @@ static bool among(const cudaGraphNode_t *list, size_t count, cudaGraphNode_t nod
 }
 
 /* Whether each of `nodes` is in `later` or before it. The search goes by distance and, while a single path remains,
- * keeps no list of visited nodes: thousands of kernels may lie between two calls. False also if a limit ended it: a
- * superfluous edge is only slow. */
+ * keeps no list of visited nodes: thousands of kernels may lie between two calls. False also at a limit: a superfluous
+ * edge is only slow. */
 static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
 {
     cudaGraphNode_t seen[SEARCHED], next[SEARCHED];
@@ -186,8 +184,6 @@ static bool come_before(const shim_nodes_t *nodes, const shim_nodes_t *later)
         list = next;
     }
 }
-
-/* ---- The captures of a communicator ----------------------------------------------------- */
 
 enum { FIRST_CHAINS = 16 };
 

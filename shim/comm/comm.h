@@ -95,7 +95,7 @@ typedef struct shim_comm {
     int device;            /* CUDA ordinal; host mode: the rank */
     uint64_t life;         /* net_device_life when the scratch was made; host mode: 0 */
     uint32_t rank, nranks;
-    shim_config_t config;             /* this rank's */
+    shim_config_t config;
     bool all_block;                   /* every rank is blocking; until attached: this one */
     uint64_t family;                  /* an abort ends all of this rank's communicators with this number; never 0 */
     net_key_t key;                    /* children derive theirs from it */

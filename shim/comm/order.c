@@ -103,7 +103,7 @@ static int record(shim_order_t *order, void *stream)
     return error;
 }
 
-/* Replays were launched before their graph went, so a wait after this covers their records. */
+/* A graph's replays were launched before it went, so a wait after this covers their records. */
 static void forget_graphs(shim_order_t *order)
 {
     order->mixed = false;
@@ -172,8 +172,8 @@ void shim_order_settle(shim_comm_t *comm, unsigned long long number)
     net_scope_leave(&scope);
 }
 
-/* A captured stream stays in its capture to the end, so no side stream is used: the captured one is rewound to the
- * nodes of the branch. */
+/* A captured stream stays in its capture, so no side stream is used: the stream is rewound to the nodes of the
+ * branch. */
 int shim_branch_make(shim_comm_t *comm, int side, void *stream, const shim_capture_t *capture, shim_branch_t *branch)
 {
     branch->stream = stream;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reap.c - frees states, and decides when the scratch of ended communicators may be freed (docs/design.md, "The life of
- * a scratch").
+ * reap.c - frees states, and decides when ended communicators' scratch may be freed (docs/design.md, "The life of a
+ * scratch").
  *
  * A kernel is unseen if a graph may launch it, or the real NCCL on a forwarded communicator. Retired memory stays on
  * lists of algorithms/ and transport/ until the end of the next init, destroy or abort. Kernels of a stopped

@@ -28,8 +28,6 @@
 enum { SPLIT_TAG = 's' };
 static const char id_magic[8] = "shuntid";
 
-/* ---- Making ------------------------------------------------------------------------ */
-
 static ncclResult_t make_id(ncclUniqueId *id)
 {
     memset(id, 0, sizeof(*id));
@@ -324,8 +322,6 @@ ncclResult_t shim_host_shrink(ncclComm_t comm, const int *exclude, int exclude_c
     shim_comm_release(parent);
     return result;
 }
-
-/* ---- Ending ------------------------------------------------------------------------ */
 
 ncclResult_t shim_host_finalize(ncclComm_t comm)
 {

@@ -16,8 +16,6 @@
 
 enum { ALIGNMENT = 4096 };
 
-/* ---- Making and ending ------------------------------------------------------------- */
-
 static ncclResult_t init_rank(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank)
 {
     return shim_group_check(shim_host_init_rank(comm, nranks, &id, 1, rank, NULL));
@@ -70,8 +68,6 @@ static ncclResult_t revoke(ncclComm_t comm, int flags)
     return shim_group_check(shim_host_revoke(comm, flags));
 }
 
-/* ---- Asking ------------------------------------------------------------------------ */
-
 typedef enum { FACT_COUNT, FACT_DEVICE, FACT_RANK } fact_t;
 
 static ncclResult_t get_fact(ncclComm_t handle, int *value, fact_t fact, const char *function)
@@ -103,8 +99,6 @@ static ncclResult_t rank_of(const ncclComm_t comm, int *rank)
 {
     return get_fact(comm, rank, FACT_RANK, "ncclCommUserRank");
 }
-
-/* ---- Memory ------------------------------------------------------------------------ */
 
 static ncclResult_t mem_alloc(void **memory, size_t size)
 {
@@ -200,8 +194,6 @@ static ncclResult_t destroy_op(ncclRedOp_t op, ncclComm_t handle)
     return shim_redop_find(comm, op, &redop) ? ncclSuccess
                                              : shim_host_invalid(function, "op is unknown to this communicator");
 }
-
-/* ---- The table --------------------------------------------------------------------- */
 
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static shim_real_t g_table = {.version = NCCL_VERSION_CODE};

@@ -82,8 +82,6 @@ static void find_program(char path[PATH_MAX])
     path[length > 0 ? length : 0] = '\0';
 }
 
-/* ---- Objects that are loaded ------------------------------------------------------- */
-
 typedef struct find_objects {
     shim_folders_t *folders;
     int64_t tag; /* DT_RPATH or DT_RUNPATH */
@@ -193,8 +191,6 @@ static int find_wheels_beside(struct dl_phdr_info *info, size_t size, void *data
     return 0;
 }
 
-/* ---- Python ------------------------------------------------------------------------ */
-
 /* <prefix>/lib/python3.N/site-packages, Debian's <prefix>/lib/python3/dist-packages, lib64 elsewhere. */
 static void find_add_prefix(shim_folders_t *folders, const char *prefix)
 {
@@ -295,8 +291,6 @@ static void find_add_usual_python(shim_folders_t *folders)
     find_add_python_link(folders, "/usr/bin/python3");
 }
 
-/* ---- The linker's cache -------------------------------------------------------------- */
-
 enum { FIND_CACHE_BYTES = 32 << 20 }; /* limit; a large system's has 200 KB */
 
 /* glibc's format: header, entries, strings at offsets from the header. */
@@ -373,8 +367,6 @@ static void find_add_cache(shim_folders_t *folders, const char *file)
 free_text:
     free(text);
 }
-
-/* ---- Fixed places ---------------------------------------------------------------------- */
 
 static void find_add_glob(shim_folders_t *folders, const char *pattern)
 {

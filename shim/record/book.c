@@ -73,8 +73,6 @@ static seen_t *add_seen(const net_mark_t *mark, const record_book_t *book, uint3
     return seen;
 }
 
-/* ---- The own book --------------------------------------------------------------------- */
-
 /* Leaves the parent's mapping untouched. */
 static void forget_in_child(void)
 {
@@ -243,8 +241,6 @@ void record_beat(uint64_t now_ns)
         store(&g_book->beat_ns, now_ns);
 }
 
-/* ---- Peers ---------------------------------------------------------------------------- */
-
 void shim_record_offer(const shim_record_t *record, shim_record_offer_t *offer)
 {
     *offer = (shim_record_offer_t){.descriptor = -1};
@@ -363,8 +359,6 @@ void shim_record_begin(shim_record_t *record, const shim_record_about_t *about)
     if (!running)
         shim_info("no thread to watch calls could be started, so hangs are not reported");
 }
-
-/* ---- Calls ---------------------------------------------------------------------------- */
 
 static uint64_t coarse_now_ns(void)
 {

@@ -38,7 +38,6 @@ typedef struct record_made {
     uint64_t stream, time_ns, algorithm;
 } record_made_t;
 
-/* Whether the slot is still the view's. */
 bool record_view_lives(const record_view_t *view);
 /* A call by kind and number; false if it is not in the ring (any more). */
 bool record_find(const record_slot_t *slot, record_kind_t kind, uint64_t number, record_made_t *made);
@@ -100,7 +99,6 @@ typedef struct record_waiting {
     bool forwarded; /* the real NCCL's: it must wait, because the other rank has not made it */
 } record_waiting_t;
 
-/* Whether the slot's rank waits in it too. */
 bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot);
 
 /* What `rank` does, for a waiting rank. now_ns: CLOCK_MONOTONIC. */

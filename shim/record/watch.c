@@ -229,7 +229,7 @@ static bool is_reporter(const shim_record_t *record, const record_waiting_t *wai
     return true;
 }
 
-/* All ranks that are not in the call, the one to blame first. Returns their number. */
+/* All ranks outside the call, the one to blame first. Returns their number. */
 static uint32_t find_culprits(const shim_record_t *record, const record_waiting_t *waiting, uint64_t now_ns,
                               record_rank_t culprit[ALG_MAX_RANKS])
 {
@@ -373,7 +373,7 @@ static void report_difference(shim_record_t *record, uint32_t reference, uint32_
 }
 
 /* One rank reports: the reference. Its calls fail only then, so it can still find the difference. Others wait for its
- * report, unless its process does not run or has found nothing for long, perhaps unable to read the other's record. */
+ * report, unless its process does not run or finds nothing for long, perhaps unable to read the other's record. */
 static void note_difference(shim_record_t *record, uint32_t reference, uint32_t rank, const record_made_t *one,
                             const record_made_t *other)
 {

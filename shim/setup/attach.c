@@ -113,8 +113,6 @@ free_setup:
     return NULL;
 }
 
-/* ---- Claiming and stepping -------------------------------------------------------------------- */
-
 typedef struct filter {
     uint64_t batch;          /* set-ups of this batch, or */
     bool lingering;          /* those that wait for polls, or */
@@ -155,8 +153,8 @@ static void setup_free(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
     if (setup->request.host && setup->result != ncclSuccess && !setup->lingering) {
-        /* In host mode a failed set-up leaves no communicator; a non-blocking one leaves a broken one, which the
-         * application aborts. */
+        /* In host mode a failed set-up leaves no communicator; a non-blocking one a broken one, which the application
+         * aborts. */
         __atomic_store_n(setup->request.newcomm, NULL, __ATOMIC_RELEASE);
         shim_comm_drop(comm, atomic_load(&comm->handle));
     }
@@ -230,7 +228,7 @@ static uint32_t give_back(shim_setup_t *claimed, const filter_t *filter, ncclRes
     return left;
 }
 
-/* Step each matching set-up once. Returns how many are left. */
+/* Returns how many are left. */
 static uint32_t pass(const filter_t *filter, ncclResult_t *result, bool *moved)
 {
     shim_setup_t *claimed = claim(filter);
@@ -269,8 +267,6 @@ static ncclResult_t finish_inits(const filter_t *filter)
     return result;
 }
 
-/* ---- After the call was forwarded ------------------------------------------------ */
-
 /* The real call failed: end the set-up silently. It may have freed the handle, which leaves the table; abort and
  * destroy also work without a state. */
 static void discard(shim_setup_t *setup)
@@ -290,8 +286,7 @@ static void place(shim_setup_t *setup, uint64_t batch, bool linger)
     atomic_store(&setup->ready, !linger || setup->request.host);
 }
 
-/* Put this thread's set-ups that wait for its group into one batch, or leave them to polls. Returns the batch's
- * size. */
+/* Into one batch, or left to polls. Returns the batch's size. */
 static uint32_t take_grouped(uint64_t *batch, bool failed, bool linger)
 {
     uint32_t taken = 0;
@@ -385,8 +380,6 @@ void shim_attach_defer_release(shim_comm_t *comm)
     g_deferred = comm;
 }
 
-/* ---- Polls, settling, giving up ---------------------------------------------------- */
-
 bool shim_attach_poll(ncclComm_t handle)
 {
     /* Acquire: shows this thread another thread's writes (a split's handle). */
@@ -435,8 +428,8 @@ void shim_attach_cancel(ncclComm_t handle)
     const uint64_t limit_ns = shim_now_ns() + UINT64_C(1000000000);
     bool any = false, busy = true;
     pthread_mutex_lock(&g_lock);
-    /* Another thread's step may still read the application's pointer, or wait for a GPU that only this abort frees:
-     * hence the limit. */
+    /* Wait for another thread's step, which may still read the application's pointer; with a limit, since it may wait
+     * for a GPU that only this abort frees. */
     for (int error = 0; busy && error != -ETIMEDOUT;) {
         any = busy = false;
         for (shim_setup_t *setup = g_setups; setup; setup = setup->next) {

@@ -154,7 +154,7 @@ static void failed(shim_hosts_t *hosts, const char *format, ...)
     *hosts->failed = hosts->failure;
 }
 
-/* Time since the wait began that the deadline ends, which the system may have ended earlier. */
+/* Since the wait began that the deadline ends, perhaps earlier ended by the system. */
 static uint32_t waited_ms(const shim_hosts_request_t *request)
 {
     const uint64_t began_ns = request->deadline_ns - request->limit_ms * UINT64_C(1000000);
@@ -459,7 +459,6 @@ static void meet(shim_hosts_t *hosts)
     close_sockets(&sockets);
 }
 
-/* Wait for this host's ranks, then for the other hosts. */
 static void agree(shim_hosts_t *hosts)
 {
     const net_limit_t limit = {0, &hosts->stop};

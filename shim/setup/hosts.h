@@ -61,7 +61,7 @@ bool shim_hosts_poll(shim_hosts_t *hosts, shim_hosts_outcome_t *outcome);
 /* Tell the others, once, that this host's ranks are ready with this plan. */
 void shim_hosts_agree(shim_hosts_t *hosts, const net_key_t *plan);
 /* True once all hosts are ready. *failure: NULL if every rank takes part, else the reason, valid until shim_hosts_end.
- * No time limit: a rank that dies or gives up is noticed. */
+ * No time limit: dead ranks, and those that give up, are noticed. */
 bool shim_hosts_agreed(shim_hosts_t *hosts, const char **failure);
 /* End the meeting, waiting for its thread, which checks every 20 ms. NULL is fine. */
 void shim_hosts_end(shim_hosts_t *hosts);

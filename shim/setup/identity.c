@@ -31,8 +31,6 @@ enum { RECORD_LAYOUT = 15 };
 
 _Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does not fit into a record");
 
-/* ---- This rank's identity ---------------------------------------------- */
-
 static bool variable_is_on(const char *name)
 {
     const char *text = shim_nccl_env(name);
@@ -220,8 +218,6 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
 #ifndef SHUNT_SHARED_GPU
 #define SHUNT_SHARED_GPU 0
 #endif
-
-/* ---- Comparison of the identities ----------------------------------------------- */
 
 /* Why this rank cannot join rank 0 and the ranks before it; NULL if it can. */
 static const char *rank_mismatch(const shim_setup_t *setup, uint32_t rank, char *text, size_t capacity)

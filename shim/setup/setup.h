@@ -14,7 +14,7 @@ enum {
     SHIM_SETUP_LIMIT_MS = 10000,  /* for a stage, if a rank is missing or makes no progress */
     SHIM_SETTLE_LIMIT_MS = 60000, /* for a call that waits for the verdict */
     SHIM_AWAY_MS = 200,           /* for an init that waits for a rank whose program must call again */
-    SHIM_POLLS_MS = 5000,         /* for polls that do: that program may poll seldom, or only after this one's */
+    SHIM_POLLS_MS = 5000,         /* the same for polls: that program may poll seldom, or only after this one */
     SHIM_HOSTS_MS = 100,          /* host mode: for ranks on this host, before looking on others */
     SHIM_HOSTS_LIMIT_MS = 3000    /* on GPUs: for meeting other hosts, which may not run Shunt */
 };
@@ -78,7 +78,7 @@ struct shim_setup {
     shim_hosts_outcome_t *across; /* its outcome; meanwhile `comm` has this host's rank and number of ranks */
     bool agreeing;                /* this host is ready and waits for the others */
     uint32_t stage;               /* posted, and waited for */
-    uint64_t since_ns;            /* polls of the stage */
+    uint64_t since_ns;            /* when the stage began */
     uint64_t deadline_ns;
     uint32_t limit_ms;
     int join_error;            /* publishing failed: no other rank sees this one */

@@ -363,7 +363,7 @@ static bool suits_pooled(const shim_setup_t *setup, uint32_t attempt)
     return kind->kind == setup->pooled_kind;
 }
 
-/* Go to the first suitable kind from `attempt` on. False: none, or no call may use the scratch. (Ranks of several hosts
+/* Go to the first suitable kind from `attempt` on. False: none, or no call may use the scratch. (Several hosts' ranks
  * make their plan when they agree.) */
 static bool try_from(shim_setup_t *setup, uint32_t attempt)
 {
