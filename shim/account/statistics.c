@@ -113,7 +113,7 @@ static void forget_in_child(void)
     const unsigned own = last.table != NULL ? 1u << (last.table - tables) : 0, shared = 1u << (TABLES - 1);
     memset(tables, 0, atomic_load(&used) * sizeof(tables[0]));
     atomic_store(&returned, ((1u << atomic_load(&used)) - 1) & ~(own | shared));
-    pthread_mutex_init(&cells_of_many, NULL); /* its holder may be missing */
+    pthread_mutex_init(&cells_of_many, NULL); /* its holder may not be in the child */
 }
 
 static void write_to(const char *pattern, const char *text)
@@ -156,7 +156,7 @@ static uint32_t bin_of(uint64_t bytes)
     return bin < BINS ? bin : BINS - 1;
 }
 
-/* Returned, else fresh, else the shared one. */
+/* A returned table, else a fresh one, else the shared one. */
 static uint32_t take_table(void)
 {
     unsigned some = atomic_load(&returned), fresh = atomic_load(&used);
@@ -206,7 +206,7 @@ static bool is_cell_of(cell_t *cell, uint64_t key, const char *algorithm)
            cell->algorithm == algorithm;
 }
 
-/* For a key. Stored last, for threads that read all tables. */
+/* The key is stored last, for threads that read all tables. */
 static cell_t *take_cell(table_t *table, uint64_t key, const char *algorithm)
 {
     const bool many = table == &tables[TABLES - 1];

@@ -60,7 +60,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* Before a comment and the blanks in front of it. */
+/* The end of the content, before blanks and a comment. */
 static char *end_of(char *line, char *end)
 {
     for (char *c = line; c < end; c++) {
@@ -185,7 +185,6 @@ static void read_file(shim_conf_t *conf, char *text, shim_conf_complain_t compla
         shim_conf_parse(conf, text, (size_t)size, complain);
 }
 
-/* False without such a path. */
 static bool user_path(char *path, size_t capacity)
 {
     const char *config = secure_getenv("XDG_CONFIG_HOME"), *home = secure_getenv("HOME");

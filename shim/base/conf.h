@@ -36,7 +36,7 @@ typedef void (*shim_conf_complain_t)(const char *line);
  * bytes are safe. `conf` has a path and no values yet. */
 void shim_conf_parse(shim_conf_t *conf, char *text, size_t size, shim_conf_complain_t complain);
 
-/* Both files, the user's first; a missing one has no values, which live as long as the process. */
+/* Read both files, the user's first; values live as long as the process. */
 void shim_conf_read(shim_conf_t conf[SHIM_CONF_FILES], shim_conf_complain_t complain);
 
 #endif

@@ -98,7 +98,7 @@ static int printable(const unsigned char *at, int left)
 {
     const int bytes = at[0] < 0xc2 ? 1 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 1;
     static const unsigned char first[] = {
-        [0xc2] = 0xa0, [0xe0] = 0xa0, [0xf0] = 0x90, [0xff] = 0}; /* the least second */
+        [0xc2] = 0xa0, [0xe0] = 0xa0, [0xf0] = 0x90, [0xff] = 0}; /* the least second byte */
     if (at[0] < ' ' || (at[0] >= 0x7f && at[0] < 0xa0))
         return 0;
     for (int i = 1; i < bytes; i++)

@@ -15,7 +15,6 @@ typedef enum shim_log_level {
     SHIM_LOG_TRACE = 3 /* one line a call */
 } shim_log_level_t;
 
-/* Whether a line of this level would be written. */
 bool shim_log_on(shim_log_level_t level);
 /* Write one line, in which control characters become spaces. */
 void shim_log(shim_log_level_t level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pins.h - NCCL's variables for equal bits at every size: one algorithm, protocol and launch mode, few channels. They
- * also ask for NCCL itself, which a user may want to measure, so Shunt forwards, unless SHUNT_DETERMINISTIC=1, which
- * gives equal bits without them.
+ * also ask for NCCL itself, which a user may want to measure, so Shunt follows them, unless SHUNT_DETERMINISTIC=1,
+ * which gives equal bits without them.
  */
 #ifndef SHUNT_SHIM_PINS_H
 #define SHUNT_SHIM_PINS_H

@@ -309,7 +309,7 @@ static void read_row(uint32_t index)
         use(index, translate(row->fallback, text), row->fallback, fault);
 }
 
-/* NCCL's cap is satisfied (pins.h). */
+/* SHUNT_DETERMINISTIC=1 lifts NCCL's cap (pins.h). */
 static void lift_cap(void)
 {
     if (settings.deterministic && origins[SHIM_SETTING_max_ctas] == rows[SHIM_SETTING_max_ctas].fallback) {

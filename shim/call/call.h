@@ -29,7 +29,7 @@ struct shim_call {
     shim_comm_t *comm;  /* retained; NULL: unknown handle */
     bool attached;      /* on a GPU */
     bool ordered;       /* forwarded: the stream waits for the communicator's last call */
-    int reason;         /* of forwarding: a sel_reason_t or shim_reason_t */
+    int reason;         /* for forwarding: a sel_reason_t or shim_reason_t */
     const char *source; /* of the rule consulted; NULL: none */
     shim_capture_t capture;
     const alg_algorithm_t *algorithm;

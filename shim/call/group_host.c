@@ -9,7 +9,6 @@
 #include "shim/call/launch.h"
 #include "transport/transport.h"
 
-/* A communicator's collectives, or its messages. */
 typedef struct lane {
     const shim_group_t *group;
     shim_comm_t *comm;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group_parts.c - a group's collectives become parts of one call: broadcasts and reduces of rising roots, which
- * programs group to gather or reduce unequal parts, and short calls without a root. Data on the link stays the same:
- * another rank may make the calls one by one (algorithms/device/series.h, places.h).
+ * group_parts.c - a group's collectives become parts of one call (docs/design.md, "Groups"): broadcasts and reduces of
+ * rising roots, which programs group to gather or reduce unequal parts, and short calls without a root.
  */
 #include "shim/call/group_state.h"
 

@@ -164,7 +164,6 @@ static void find_comm(shim_call_t *call)
                      !atomic_load_explicit(&call->comm->suspended, memory_order_relaxed);
 }
 
-/* Whether Shunt has an algorithm; else sets the reason. */
 static bool is_ours(const shim_call_t *call, int *reason)
 {
     *reason = SEL_FORWARD_COLLECTIVE;

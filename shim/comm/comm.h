@@ -33,7 +33,7 @@ typedef struct shim_captured shim_captured_t;
 /* Order over several streams; order.c. */
 typedef struct shim_order {
     _Atomic(void *) event;              /* cudaEvent_t, made lazily; recorded after calls and replays */
-    void *side[2];                      /* cudaStream_t, made lazily, for groups' kinds of calls */
+    void *side[2];                      /* cudaStream_t, made lazily, for a group's branches */
     unsigned long long last_stream_id;  /* the last eager call's */
     bool recorded;                      /* by an eager call or a graph */
     bool lost;                          /* a call was not recorded: its end is unknown */
@@ -61,7 +61,7 @@ typedef struct shim_share {
     atomic_uint launching; /* calls with the large part, event not recorded yet */
     bool captured;         /* a graph has such calls */
     uint32_t early;        /* room of the last eager call, if it triggers early */
-    uint32_t places;       /* asked about so far */
+    uint32_t places;       /* looked up so far */
     shim_where_t place[SHIM_PLACES];
 } shim_share_t;
 
@@ -152,7 +152,6 @@ void shim_comm_recycle(shim_comm_t *comm);
 /* Whether the program has reset the device: the scratch and all CUDA handles are gone, and must not be queried. Some
  * µs. */
 bool shim_comm_lost(const shim_comm_t *comm);
-/* Communicators attached now. */
 uint32_t shim_comm_attached(void);
 /* Call `visit`, with a reference held, for every state in the table; for every one with a reference, in the table or
  * not. */

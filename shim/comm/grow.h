@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grow.h - pieces of the scratch that are made when a call first needs them (alg_map_t), and given back while the
- * communicator is suspended.
+ * grow.h - pieces of the scratch, made when a call first needs them (alg_map_t), given back while suspended.
  */
 #ifndef SHUNT_SHIM_GROW_H
 #define SHUNT_SHIM_GROW_H

@@ -189,7 +189,7 @@ static bool real_open(const char *path, char *why, size_t capacity)
     return true;
 }
 
-/* The path may not exist; the first file found and refused is kept. */
+/* The path may not exist. Notes the first file that was found and refused. */
 static bool real_try(const char *path)
 {
     char file[PATH_MAX], why[384] = "";

@@ -33,7 +33,7 @@
 #define FIND_CACHE_FLAGS 0x0a03
 #endif
 
-/* Once; not if its path is too long, or without memory. */
+/* Adds a folder once; not if its path is too long or memory is short. */
 static void find_add(shim_folders_t *folders, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void find_add(shim_folders_t *folders, const char *format, ...)
 {
@@ -273,7 +273,7 @@ static void find_add_python_link(shim_folders_t *folders, const char *file)
         find_add_python_file(folders, real);
 }
 
-/* Not for Python: the user's Python, and the system's. */
+/* For programs other than Python: the user's Python, and the system's. */
 static void find_add_usual_python(shim_folders_t *folders)
 {
     const char *path = secure_getenv("PATH");

@@ -183,7 +183,7 @@ static bool in_use(const record_slot_t *slot)
     return load(&slot->life) & 1;
 }
 
-/* The process's other communicators may belong to such ranks. */
+/* Its process's other communicators may belong to those ranks. */
 static bool has_other_ranks(const record_view_t *view)
 {
     const uint32_t slots = atomic_load(&view->mapped->slots);
@@ -261,7 +261,7 @@ static record_cause_t judge_message(const record_waiting_t *waiting, const recor
     return record_waits_too(waiting, slot) ? RECORD_IN_IT : RECORD_NO_MESSAGE;
 }
 
-/* OTHER_CALL if the entry of this number differs. */
+/* Whether the rank has made the call of this number; OTHER_CALL if its entry differs. */
 static record_cause_t judge_call(const record_waiting_t *waiting, const record_slot_t *waiter,
                                  const record_slot_t *slot, record_rank_t *rank)
 {

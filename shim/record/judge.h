@@ -86,7 +86,7 @@ typedef struct record_rank {
     uint64_t ended_ago_ns;
     bool has_other; /* RECORD_OTHER_CALL: what it called */
     record_made_t other;
-    bool elsewhere; /* waits in this call of another communicator of so many ranks, for so long */
+    bool elsewhere; /* waits elsewhere: in this call, of so many ranks, for so long */
     bool same_comm; /* of this communicator */
     record_sign_t waits;
     uint32_t waits_ranks;

@@ -55,8 +55,6 @@ void record_watch_forget(void)
     g_running = false;
 }
 
-/* ---- Reports ---------------------------------------------------------------------------- */
-
 /* False: too many at once; the next round tries again. */
 static bool new_report(report_t *report)
 {
@@ -127,8 +125,6 @@ static void write_reports(void)
     }
     g_reports = 0;
 }
-
-/* ---- Waits ------------------------------------------------------------------------------ */
 
 static bool is_message(uint64_t id)
 {
@@ -308,8 +304,6 @@ static void report_hang(shim_record_t *record, record_wait_t *wait, bool forward
     hang_json(record, &waiting, waited_ns, culprit, count, report.line, report.json);
 }
 
-/* ---- Different calls -------------------------------------------------------------------- */
-
 /* Lowest rank with a readable record. */
 static uint32_t reference_of(const shim_record_t *record)
 {
@@ -413,8 +407,6 @@ static bool has_failed(shim_record_t *record)
     atomic_store(&record->slot->mismatch, 1);
     return !atomic_exchange(&record->mismatched, true);
 }
-
-/* ---- The thread ------------------------------------------------------------------------- */
 
 typedef struct look {
     uint64_t now_ns;

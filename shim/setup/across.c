@@ -109,7 +109,6 @@ void shim_setup_forget_across(shim_setup_t *setup)
     setup->across = NULL;
 }
 
-/* This host's ranks are attached: check the other hosts. */
 static bool step_agreement(shim_setup_t *setup, bool *moved)
 {
     const char *failure = NULL;

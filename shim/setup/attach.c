@@ -286,7 +286,7 @@ static void place(shim_setup_t *setup, uint64_t batch, bool linger)
     atomic_store(&setup->ready, !linger || setup->request.host);
 }
 
-/* Into one batch, or left to polls. Returns the batch's size. */
+/* Put this thread's grouped set-ups into one batch, or leave them to polls. Returns the batch's size. */
 static uint32_t take_grouped(uint64_t *batch, bool failed, bool linger)
 {
     uint32_t taken = 0;

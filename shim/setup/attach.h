@@ -4,8 +4,7 @@
  *
  * api/comm_init.c and host/host.c publish a rank, forward the call, and pass its result to shim_attach_forwarded.
  * Set-ups in a group or non-blocking then wait on a process-wide list for shim_attach_after_group or shim_attach_poll.
- * A set-up ends with its communicator ATTACHED or FORWARD (host mode: ATTACHED or gone). It never hangs and never fails
- * the application.
+ * A set-up ends with its communicator ATTACHED or FORWARD (host mode: ATTACHED or gone).
  */
 #ifndef SHUNT_SHIM_ATTACH_H
 #define SHUNT_SHIM_ATTACH_H

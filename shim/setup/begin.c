@@ -188,8 +188,6 @@ bool shim_setup_begin(shim_setup_t *setup)
     return true;
 }
 
-/* ---- Host mode's split -------------------------------------------------------- */
-
 net_key_t shim_setup_key_of_color(const net_key_t *parent, int color)
 {
     const struct {

@@ -84,8 +84,6 @@ static net_interfaces_t interfaces(void)
     return (net_interfaces_t){shim_nccl_env("NCCL_SOCKET_IFNAME"), shim_nccl_env("NCCL_SOCKET_FAMILY")};
 }
 
-/* ---- Ids ----------------------------------------------------------------------------- */
-
 enum { TEAM_TAG = 't', LAST_TAG = 'l' }; /* of keys */
 enum { INVITATION_AT = sizeof(ncclUniqueId) - sizeof(net_invitation_t) };
 
@@ -141,8 +139,6 @@ net_key_t shim_hosts_team_key(const net_key_t *key, uint32_t host)
     return net_key_hash(&whole, sizeof(whole));
 }
 
-/* ---- The thread ----------------------------------------------------------------------- */
-
 static void failed(shim_hosts_t *hosts, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 static void failed(shim_hosts_t *hosts, const char *format, ...)
@@ -154,7 +150,7 @@ static void failed(shim_hosts_t *hosts, const char *format, ...)
     *hosts->failed = hosts->failure;
 }
 
-/* Since the wait began that the deadline ends, perhaps earlier ended by the system. */
+/* Time waited so far, at most the limit; the system may have ended the wait earlier. */
 static uint32_t waited_ms(const shim_hosts_request_t *request)
 {
     const uint64_t began_ns = request->deadline_ns - request->limit_ms * UINT64_C(1000000);
@@ -229,7 +225,7 @@ typedef struct members {
     uint32_t hosts, host_ranks;
 } members_t;
 
-/* By their first ranks. False: too many hosts, or different numbers of ranks on them. */
+/* Number the hosts by their first ranks. False: too many hosts, or different numbers of ranks on them. */
 static bool number_hosts(members_t *members, const record_t *records)
 {
     uint32_t ranks_of[NET_NETWORK_RANKS] = {0};
@@ -491,8 +487,6 @@ static void *run(void *argument)
     atomic_store(&hosts->agreed, true);
     return NULL;
 }
-
-/* ---- For the set-up -------------------------------------------------------------------- */
 
 shim_hosts_t *shim_hosts_begin(const shim_hosts_request_t *request)
 {

@@ -37,7 +37,6 @@ static bool variable_is_on(const char *name)
     return text && atoi(text) != 0;
 }
 
-/* Largest distance at which NCCL's settings allow peer access. */
 static sel_link_t farthest_peer(void)
 {
     static const struct {
@@ -250,7 +249,8 @@ const char *shim_identity_mismatch(const shim_setup_t *setup, char *text, size_t
     return what;
 }
 
-/* By their names for users. (max_blocks also comes from the configuration's maxCTAs and NCCL_MAX_NCHANNELS.) */
+/* Compared settings, by their names for users. (max_blocks also comes from the configuration's maxCTAs and
+ * NCCL_MAX_NCHANNELS.) */
 #define COMPARED(setting)                                                               \
     setting("SHUNT_SCRATCH_BYTES", scratch_bytes) setting("SHUNT_MAX_CTAS", max_blocks) \
         setting("SHUNT_DETERMINISTIC", deterministic) setting("SHUNT_ALGO", policy) setting("SHUNT_TABLE", tuned)

@@ -26,7 +26,6 @@ int shim_link_gpu(int device, shim_gpu_t *gpu, sel_gpu_kind_t *kind);
 sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count);
 /* False if CUDA denies access to any of their memories. */
 bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count);
-/* Its PCI address. */
 void shim_link_bus(const shim_gpu_t *gpu, char bus[SEL_BUS_BYTES]);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * setup.h - a set-up in progress. For attach.c (which thread steps it, and when), stages.c (a step), begin.c, verdict.c
- * (beginning and end) and identity.c (the ranks) only.
+ * setup.h - a set-up in progress, for this folder only.
  */
 #ifndef SHUNT_SHIM_SETUP_H
 #define SHUNT_SHIM_SETUP_H
@@ -19,7 +18,7 @@ enum {
     SHIM_HOSTS_LIMIT_MS = 3000    /* on GPUs: for meeting other hosts, which may not run Shunt */
 };
 
-/* Stages, in docs/design.md. */
+/* Stages (docs/design.md). */
 enum {
     STAGE_IDENTITY,
     STAGE_AGREE,
@@ -91,7 +90,7 @@ struct shim_setup {
     bool sees_peers;                /* every rank does */
     bool host_first;                /* the host's memory is better than peer access */
     alg_memory_t memory;            /* of the plan */
-    net_memory_kind_t pooled_kind;  /* of the idle scratch: first kind of its tries */
+    net_memory_kind_t pooled_kind;  /* the idle scratch's: the first kind of its memory */
     net_bell_t bell[ALG_MAX_RANKS]; /* of the ranks' processes (grow.h) */
     uint32_t attempt;               /* number of the kind of memory */
     alg_scratch_t *scratch;

@@ -172,7 +172,7 @@ static uint64_t find_idle_of(shim_setup_t *setup, net_memory_kind_t kind, alg_ma
     return alg_scratch_idle(&setup->set, setup->comm->rank, &map);
 }
 
-/* In the plan's memory, or in the host's if these GPUs could not reach each other. */
+/* An idle scratch in the plan's memory, or in the host's if these GPUs could not reach each other. */
 static uint64_t find_idle(shim_setup_t *setup)
 {
     const alg_map_t *map = &setup->plan->map;
@@ -241,7 +241,7 @@ static struct {
 } g_loaded[LOADED_DEVICES];
 static net_lock_t g_loaded_lock = NET_LOCK_INITIALIZER;
 
-/* Whether they are; `loaded` sets it. Nothing is known in an unknown life. */
+/* Whether the kernels for these ranks are; `loaded` records that. False if the device's life is unknown. */
 static bool is_loaded(int device, alg_memory_t memory, uint32_t nranks, bool loaded)
 {
     const uint64_t life = net_device_life(device);
@@ -396,7 +396,7 @@ static bool prefers_host(shim_setup_t *setup)
     return make_plan(setup) && sel_plan_prefers_host(setup->plan);
 }
 
-/* The try of the idle scratch: the first, or those before it failed then. */
+/* The try that made the idle scratch: the first, or one before which others failed. */
 static uint32_t first_attempt(const shim_setup_t *setup)
 {
     for (uint32_t attempt = 0; setup->pooled && attempt < tries(setup); attempt++)
@@ -441,7 +441,6 @@ static void agreed(shim_setup_t *setup)
     }
 }
 
-/* A rank failed: all try the next kind. */
 static void next_try(shim_setup_t *setup, const char *what, uint32_t rank, int error)
 {
     if (setup->scratch)

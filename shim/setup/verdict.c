@@ -141,7 +141,7 @@ static void show_split(shim_setup_t *setup)
         setup->result = ncclSystemError;
 }
 
-/* A plan's sources of rules, each once: "policy, tuned table, ..."; none is cut. */
+/* A plan's sources of rules, each once: "policy, tuned table, ..."; none is cut short. */
 static void name_sources(const sel_plan_t *plan, char *text, size_t capacity)
 {
     size_t used = 0;
