@@ -251,7 +251,7 @@ static bool is_value(const row_t *row, const char *text)
     return text != NULL && (text[0] != '\0' || row->may_be_empty);
 }
 
-/* Environment, else the first file that sets it, Shunt's before NCCL's. */
+/* From the environment, else the first file that sets it, Shunt's before NCCL's. */
 static bool find_source(uint32_t index, source_t *source)
 {
     const row_t *row = &rows[index];

@@ -19,7 +19,7 @@ struct shim_call {
     const char *function; /* static */
     uint32_t collective;  /* an alg_collective_t, SHIM_SEND or SHIM_RECV */
     ncclResult_t (*forward)(const shim_real_t *real, const shim_call_t *call); /* the real NCCL's */
-    const void *more; /* more arguments for `forward`; never taken or queued */
+    const void *more; /* more arguments for `forward`; a call with some is never taken */
     ncclRedOp_t op;
     ncclComm_t handle;
     void *stream;

@@ -104,8 +104,8 @@ static ncclResult_t hand_on(const shim_real_t *real, const shim_call_t *call)
     return shim_real_answer(result);
 }
 
-/* The real NCCL drops an empty call, so its stream neither waits nor joins a group's. In an all-gather made of a group,
- * where parts may be empty, it must not send the others to a branch. */
+/* The real NCCL drops an empty call, so its stream neither waits nor joins a group's. An empty part of a group's
+ * all-gather must not send the other parts to a branch. */
 static bool is_empty(const shim_call_t *call)
 {
     return call->collective < ALG_COLLECTIVE_COUNT && call->more == NULL && call->alg.count == 0;

@@ -132,9 +132,9 @@ typedef struct shim_comm {
 /* The handle's state, or NULL if Shunt does not know it (in a forked child: if the parent made it). No lock, tens of
  * ns. Another thread's destroy may let the state be reused: shim_comm_acquire excludes that. */
 shim_comm_t *shim_comm_find(ncclComm_t handle);
-/* With a reference that the caller releases; never another handle's state. */
+/* The same with a reference that the caller releases; never another handle's state. */
 shim_comm_t *shim_comm_acquire(ncclComm_t handle);
-/* With one reference, the caller's; NULL without memory. */
+/* A fresh state with one reference, the caller's; NULL without memory. */
 shim_comm_t *shim_comm_new(void);
 /* Insert under comm->handle, over any older state; takes a reference. False without memory. */
 bool shim_comm_insert(shim_comm_t *comm);
@@ -143,8 +143,8 @@ shim_comm_t *shim_comm_remove(ncclComm_t handle);
 /* Remove only this state, and drop the table's reference. False if absent. */
 bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle);
 void shim_comm_retain(shim_comm_t *comm);
-/* NULL is fine. The last reference puts the state on a list that shim_comm_reap frees, since a release may come from a
- * driver callback, where CUDA calls are forbidden. */
+/* Drop a reference; NULL is fine. The last one puts the state on a list that shim_comm_reap frees, since a release may
+ * come from a driver callback, where CUDA calls are forbidden. */
 void shim_comm_release(shim_comm_t *comm);
 /* For reap.c: take the states without references, linked by `next`; put an emptied state on the free list. */
 shim_comm_t *shim_comm_take_released(void);

@@ -17,7 +17,8 @@ void shim_comm_close(shim_comm_t *comm);
  * buffers. */
 void shim_comm_wait_for_calls(shim_comm_t *comm, bool grouped);
 /* For the process's exit on GPUs (docs/design.md, "Exit"): no call begins any more, and launches in progress end first,
- * since CUDA's end crashes a thread within a launch. Our kernels are told to leave only a second later: until then the
+ * since CUDA's end crashes a thread within a launch. CUDA's end may also wait for kernels whose peers exit, or whose
+ * next calls other threads would have made, so our kernels are told to leave; but only a second later: until then the
  * last calls may still end, as with NCCL. */
 void shim_comm_stop_at_exit(void);
 /* Whether the exit has begun; calls then return ncclSystemError. */

@@ -49,7 +49,7 @@ static bool is_address(const char *text)
     return port > 0 && port <= UINT16_MAX && *end == '\0';
 }
 
-/* With NCCL_COMM_ID every rank makes the id; all must be equal. */
+/* From NCCL_COMM_ID, equal on all ranks. */
 static ncclResult_t derive_id(ncclUniqueId *id, const char *address)
 {
     const net_key_t key = net_key_hash(address, strlen(address));

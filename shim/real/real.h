@@ -40,7 +40,7 @@ ncclResult_t shim_real_answer(ncclResult_t result);
 void shim_real_fill_missing(shim_real_t *table);
 /* Logs why an NCCL name cannot be called here, and what to do. */
 void shim_real_log_missing(const char *name);
-/* Of a function that the library itself defines; NULL if none, or in a table without a library. */
+/* Address of a function that the library itself defines; NULL if none, or in a table without a library. */
 void *shim_real_symbol(const shim_real_t *real, const char *name);
 
 /* False, after one log line, if the process has another real NCCL. */

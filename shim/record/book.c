@@ -61,7 +61,7 @@ static seen_t *find_seen(const net_mark_t *mark)
     return seen;
 }
 
-/* `book` and `slots` belong to this mark. Under the lock. */
+/* Keep `book` and `slots` under this mark, to be found again. Under the lock. */
 static seen_t *add_seen(const net_mark_t *mark, const record_book_t *book, uint32_t slots)
 {
     seen_t *seen = malloc(sizeof *seen);

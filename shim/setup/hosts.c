@@ -368,7 +368,7 @@ static int join_last(shim_hosts_t *hosts, const members_t *members, const net_li
     return error ? error : net_meeting_exchange(hosts->last, &here, sizeof(here), all, limit);
 }
 
-/* For example containers of one machine, between which NCCL may have faster paths than sockets. */
+/* Such as containers of one machine, between which NCCL may have faster paths than sockets. */
 static bool one_host_to_nccl(const shim_hosts_request_t *request, const record_t *records)
 {
     for (uint32_t r = 1; r < request->nranks; r++) {

@@ -131,7 +131,7 @@ void shim_setup_start_clock(shim_setup_t *setup, bool all_here);
 /* 0 or a negative errno. */
 int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *record, size_t size);
 
-/* ---- across.c: ranks of other hosts ---- */
+/* ---- across.c ---- */
 
 void shim_setup_begin_hosts(shim_setup_t *setup);
 /* True if nothing else is to be stepped; *moved: there was progress. */
@@ -151,7 +151,7 @@ void shim_setup_fail(shim_setup_t *setup, const char *format, ...) __attribute__
 /* Free the offered idle scratch for other communicators. */
 void shim_setup_leave_idle(shim_setup_t *setup);
 
-/* ---- identity.c: this rank's identity, and the comparison of all in setup->identity ---- */
+/* ---- identity.c ---- */
 
 /* NCCL's setting that forces forwarding, or NULL. After the real init, which copies NCCL's files into the
  * environment. */

@@ -140,7 +140,6 @@ static void check_rows(sel_file_t file)
     }
 }
 
-/* Why the text is not used; NULL if it is. */
 static const char *refusal(uint64_t machine, char *reason, size_t capacity)
 {
     sel_file_t file;
