@@ -2,7 +2,7 @@
 # cpack: the Debian package `shunt`, from the tree as it was built. scripts/package calls it.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME shunt)
-set(CPACK_PACKAGE_CONTACT "Shunt's developers")
+set(CPACK_PACKAGE_CONTACT "The Shunt project")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "drop-in NCCL with faster collectives between the GPUs of one host")
 set(CPACK_PACKAGE_DESCRIPTION
   "The library lies in a folder of its own and replaces NCCL only in programs that `shunt run` starts.\n"

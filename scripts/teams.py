@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 QUIET = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
-# What vLLM sets for VLLM_BATCH_INVARIANT=1 (docs/determinism.md).
+# What vLLM sets for VLLM_BATCH_INVARIANT=1 (docs/recipes/vllm-sglang.md).
 PINS = {"NCCL_LAUNCH_MODE": "GROUP", "NCCL_COLLNET_ENABLE": "0", "NCCL_NVLS_ENABLE": "0", "NCCL_P2P_NET_DISABLE": "1",
         "NCCL_MIN_NCHANNELS": "1", "NCCL_MAX_NCHANNELS": "1", "NCCL_PROTO": "Simple", "NCCL_ALGO": "allreduce:tree",
         "NCCL_NTHREADS": "1", "NCCL_SOCKET_NTHREADS": "1"}

@@ -1,24 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * built_in.c - the built-in table. Each row names the benchmark that set it.
- *
- * NCCL gets the sizes at which its ring, on more multiprocessors, beats our 64 blocks.
- */
+/* built_in.c - the built-in table. Each row names the benchmark that set it. NCCL gets the sizes at which its ring, on
+ * more multiprocessors, beats our 64 blocks. */
 #include "selector/built_in.h"
 
 #define KIB ((uint64_t)1024)
 #define MIB (1024 * KIB)
 
-/* The benchmark of a row: H200 over NVSwitch, multicast off. Grids were chosen from selector/measured/sweep-h200.csv.
- */
+/* H200 over NVSwitch, multicast off. Grids: selector/measured/sweep-h200.csv. */
 #define H200(ranks) "selector/measured/graph-" #ranks "-h200.csv"
 #define STAGED(ranks) "selector/measured/large-staged-" #ranks "-h200.csv"
-#define TUNED "selector/measured/tune-4-h200.csv" /* `shunt tune` found it faster than the earlier row */
-#define HOST "host device"                        /* a block is a thread; more of them only contend for cores */
+#define TUNED "selector/measured/tune-4-h200.csv" /* faster by `shunt tune` */
+#define HOST "host device"                        /* a block is a thread; more only contend for cores */
 
 #define COLLECTIVES(ranks) "selector/measured/collectives-" #ranks "-h200.csv"
 
-/* One crossing up to `most` (1 MiB or more); above 1 MiB, more blocks are clearly faster. */
+/* One crossing up to `most` (1 MiB or more); more blocks above 1 MiB, where they are clearly faster. */
 #define PUSH(collective, ranks, most)                                                      \
     {collective, "nvswitch-sm90-" #ranks, 1 * MIB, "push", 32, 1024, COLLECTIVES(ranks)},  \
         {collective, "nvswitch-sm90-" #ranks, most, "push", 64, 1024, COLLECTIVES(ranks)}, \
@@ -26,9 +22,9 @@
         collective, "nvswitch-sm90-" #ranks, UINT64_MAX, "nccl", 0, 0, COLLECTIVES(ranks)  \
     }
 
-/* The same between two ranks. Small blocks on many multiprocessors are as fast as large ones with twice the registers.
- * Beside matrix products few gain: each size has the fewest that cost at most 3% alone (reduce-scatters of 12 MB and
- * all-to-alls of 16 MB: 3 to 6%). 40 and 48 blocks gain there, too, from about 20 MB on. */
+/* Two ranks. Small blocks on many multiprocessors are as fast as large ones with twice the registers. Beside matrix
+ * products few blocks gain, so each size has the fewest that cost at most 3% alone (reduce-scatters of 12 MB and
+ * all-to-alls of 16 MB: 3 to 6%); from about 20 MB on 40 and 48 gain there, too. */
 #define GRIDS "selector/measured/grids-2-h100.csv"
 #define SLIM "selector/measured/slim-2-h100.csv"
 #define SLIM_H200 "selector/measured/slim-2-h200.csv"
@@ -37,7 +33,7 @@
     {                                                                              \
         collective, "nvswitch-sm90-2", 256 * KIB, "push", 32, 1024, COLLECTIVES(2) \
     }
-/* Longer ones by bulk copies, as fast as the link with a third as many blocks. */
+/* Longer ones by bulk copies: as fast as the link, with a third of the blocks. */
 #define BULK "selector/measured/bulk-2-h100.csv"
 #define PUSH_REST(collective) \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 3, 128 * MIB), PUSH(collective, 4, 128 * MIB)
@@ -45,8 +41,8 @@
 #define GATHER_SCATTER_ROWS(collective, most)                                                                        \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, most), PUSH(collective, 3, 128 * MIB), \
         PUSH(collective, 4, 128 * MIB)
-/* Through the host's memory, between two GPUs: one crossing up to `once`, then chunks up to `most`; more GPUs follow
- * the model (cost_shm.c). Few blocks suffice where the crossing dominates. */
+/* Through the host's memory, two GPUs: one crossing up to `once`, then chunks up to `most`. Few blocks suffice where
+ * the crossing dominates. */
 #define SHM "selector/measured/shm-collectives-2-h200.csv"
 #define SHM_SWEEP "selector/measured/shm-sweep-2-h200.csv"
 #define SHM_ONCE(collective, few, once)                                     \
@@ -62,8 +58,8 @@
 #define SHM_ROWS(collective, few, once, most) \
     SHM_ONCE(collective, few, once), {collective, "shm-2", most, "shm-staged", 32, 256, SHM}, SHM_END(collective)
 
-/* Longer broadcasts and reduces load the root's link n - 1 times. Two-shot (rooted/) loads it once; it has no rows,
- * since it was not measured on 3 and 4 GPUs. Between 2, long ones of a group cannot share a kernel, and NCCL's can. */
+/* Longer broadcasts and reduces load the root's link n - 1 times. Two-shot (rooted/) loads it once, but was not
+ * measured on 3 and 4 GPUs. Between 2, long ones of a group cannot share a kernel; NCCL's can. */
 #define ROOTED_ROWS(collective)                                                                                        \
     {collective, "host", UINT64_MAX, "push", 1, 1, HOST}, PUSH(collective, 2, 24 * MIB), PUSH(collective, 3, 2 * MIB), \
         PUSH(collective, 4, 1 * MIB)

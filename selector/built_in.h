@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * built_in.h - the built-in table's rows. Private to this folder.
- */
+/* built_in.h - the built-in table's rows. */
 #ifndef SHUNT_BUILT_IN_H
 #define SHUNT_BUILT_IN_H
 
 #include "selector/selector.h"
 
-/* Rows of one collective and class are in order of size: the first whose end reaches a size applies. */
+/* In order of size within a collective and class: the first row whose end reaches a size applies. */
 typedef struct sel_built_in {
     alg_collective_t collective;
     const char *class_name; /* as sel_topology_class, without multicast; "host": any number of ranks; "shm-4": any
-                               architecture */
+                             * architecture */
     uint64_t to_bytes;      /* inclusive */
-    const char *algorithm;  /* or "nccl"; a name that is not in the registry is ignored */
+    const char *algorithm;  /* or "nccl"; names that the registry lacks are ignored */
     uint16_t blocks, threads;
     const char *source; /* the benchmark */
 } sel_built_in_t;
@@ -21,6 +19,6 @@ typedef struct sel_built_in {
 extern const sel_built_in_t sel_built_in[];
 extern const uint32_t sel_built_in_count;
 
-enum { SEL_BUILT_IN_MOST = 12 /* of one collective and class */ };
+enum { SEL_BUILT_IN_MOST = 12 /* of a collective and class */ };
 
 #endif

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cost.c - the predicted time of a collective on machines that were not
- * measured.
+ * cost.c - the predicted time of a collective on machines that were not measured.
  *
  * A call costs its start, and the bytes that leave a GPU divided by the link's rate. The floors are those of
- * docs/kernels.md; how far above them each algorithm stays, and what the real NCCL takes, was fitted to
- * selector/measured/graph-{2,3,4}-h200.csv; of other machines, only the link is known: its rate in the tuned table, or
- * else its nominal rate. A wrong prediction costs more than a missed gain: an algorithm is chosen for a band of sizes
- * only if it has a clear lead at both ends of it; it must have run on this number of GPUs; an unknown link counts as
- * slow for us and fast for the real NCCL. PCIe without a table's figures rests on times that others published
- * (docs/lab/pcie.md).
+ * docs/kernels.md; how far above them an algorithm stays, and NCCL's times, are fitted to
+ * selector/measured/graph-{2,3,4}-h200.csv. Of other machines only the link is known: its rate in the tuned table,
+ * else the nominal one; over PCIe published times (docs/lab/pcie.md). A wrong prediction costs more than a missed
+ * gain. So an algorithm needs a clear lead at both ends of a band of sizes, must have run on this number of GPUs, and
+ * an unknown link counts as slow for Shunt and fast for NCCL.
  */
 #include "selector/cost.h"
 
@@ -18,27 +16,26 @@
 #define KIB ((uint64_t)1024)
 #define MIB (1024 * KIB)
 
-/* The lead over the real NCCL that an algorithm needs. On H200 our calls take up to 1.26 (2 GPUs) and 1.40 times (4)
- * their predicted time (selector/measured/collectives-{2,4}-h200.csv). On newer architectures NCCL has other kernels,
- * which published kernels of this kind lose to (vllm pulls 37756, 42324); over PCIe even the links are guesses. */
+/* Lead over the real NCCL that an algorithm needs. On H200 calls take up to 1.26 (2 GPUs) and 1.40 times (4) the
+ * prediction (selector/measured/collectives-{2,4}-h200.csv). On newer architectures NCCL has other kernels, which
+ * published kernels like these lose to (vllm pulls 37756, 42324); over PCIe even the links are guesses. */
 #define LEAD 1.5
 #define UNTUNED_LEAD 2.0
 enum { NEWEST_MEASURED = 90 };
 
 enum { MOST_BLOCKS = 64 };
 
-/* Time of a word between two GPUs, in us, on the machine for which the starts below were fitted:
- * selector/measured/graph-4-h200.csv. */
+/* Time of a word between GPUs where the starts below were fitted: selector/measured/graph-4-h200.csv. */
 #define FITTED_ONE_WAY 0.80
 
 /* ---- Times in us, rates in bytes per us (GB/s * 1000) ----------------------------------- */
 
 typedef struct link_rate {
-    double sure; /* a safe rate of our stores */
-    double most; /* the highest likely rate of the real NCCL */
+    double sure; /* safe, for our stores */
+    double most; /* highest likely, for NCCL */
 } link_rate_t;
 
-/* Measured while all GPUs of the machine copied to all others, as our algorithms do. */
+/* Measured while all GPUs copied to all others. */
 static link_rate_t measured_rate(const sel_topology_t *topology, double whole)
 {
     const double rate = topology->measured.bytes_per_us;
@@ -49,13 +46,13 @@ static link_rate_t measured_rate(const sel_topology_t *topology, double whole)
         return (link_rate_t){rate, rate};
     if (topology->link == SEL_LINK_MESH)
         return (link_rate_t){part, part};
-    /* The real NCCL may find a ring that shares fewer links. */
+    /* NCCL may find a ring that shares fewer links. */
     return (link_rate_t){rate, rate > whole ? rate : whole};
 }
 
-/* We measured nothing over PCIe. Our rates below one switch, and between more than 2 GPUs without one, are published
- * figures; those between 2 GPUs without one, and NCCL's (16 lanes, unshared), are assumed (docs/tuning.md). Stores to
- * several GPUs at once collapse in a CPU's host bridge. */
+/* Nothing over PCIe was measured. Our rates below one switch, and between more than 2 GPUs without one, are published;
+ * those of 2 GPUs without one, and NCCL's (16 lanes, unshared), are assumed (docs/tuning.md). Stores to several GPUs at
+ * once collapse in a CPU's host bridge. */
 static link_rate_t pcie_rate(const sel_topology_t *topology)
 {
     const double most = topology->arch >= 90 ? 50e3 : 25e3;
@@ -64,9 +61,9 @@ static link_rate_t pcie_rate(const sel_topology_t *topology)
     return (link_rate_t){topology->nranks > 2 ? 2e3 : topology->link == SEL_LINK_PHB ? 6e3 : 3e3, most};
 }
 
-/* Copies out of one GPU over one NVLink: 390 GB/s by 18 links were measured on sm_90
- * (selector/measured/stores-h200.csv). sm_80's links have the same nominal rate, sm_100's twice that (NVIDIA's data
- * sheets): the real NCCL may reach that, our stores have not been seen to. */
+/* Copies out of one GPU over one NVLink: 390 GB/s by 18 links on sm_90 (selector/measured/stores-h200.csv). sm_80's
+ * links have the same nominal rate, sm_100's twice that (NVIDIA's data sheets): NCCL may reach it, our stores have not
+ * been seen to. */
 #define LANE 21.67e3
 #define LANE_100 43.3e3
 static double rate_of_lane(const sel_topology_t *topology)
@@ -74,20 +71,19 @@ static double rate_of_lane(const sel_topology_t *topology)
     return topology->arch >= 100 ? LANE_100 : LANE;
 }
 
-/* NVLinks of a GPU if they are not known: those of HGX boards (data sheets). */
+/* If unknown, those of HGX boards (data sheets). */
 static double lanes_of_gpu(const sel_topology_t *topology)
 {
     return topology->arch >= 90 ? 18 : 12;
 }
 
-/* Part of the links' rate that blocks on so few multiprocessors reach: 64 blocks fill the links of sm_90. */
+/* Part of the links' rate that so few blocks reach: 64 fill those of sm_90. */
 static double part_of_blocks(const sel_topology_t *topology)
 {
     const uint32_t blocks = topology->multiprocessors;
     return blocks && blocks < MOST_BLOCKS ? (double)blocks / MOST_BLOCKS : 1;
 }
 
-/* Rate out of one GPU. */
 static link_rate_t rate_of(const sel_topology_t *topology)
 {
     const double lane = rate_of_lane(topology), whole = lane * lanes_of_gpu(topology);
@@ -100,7 +96,7 @@ static link_rate_t rate_of(const sel_topology_t *topology)
         const double rate = topology->lanes ? lane * topology->lanes : whole;
         return (link_rate_t){slow * rate, rate};
     }
-    /* Links of its own for every pair: one at least. */
+    /* at least one link for every pair */
     if (topology->link == SEL_LINK_MESH) {
         const double rate = lane * topology->lanes * (topology->nranks - 1);
         return rate > 0 ? (link_rate_t){slow * rate, rate} : (link_rate_t){lane, whole};
@@ -110,7 +106,7 @@ static link_rate_t rate_of(const sel_topology_t *topology)
     return (link_rate_t){0, 0};
 }
 
-/* Extra time of a word on this machine: for us, for the real NCCL. */
+/* Extra time of a word on this machine. */
 typedef struct delay {
     double ours, nccl;
 } delay_t;
@@ -124,41 +120,41 @@ static delay_t delay_of(const sel_topology_t *topology)
     return topology->link >= SEL_LINK_PCIE ? (delay_t){1.5, 0} : (delay_t){0, 0};
 }
 
-/* Whether the table has figures of the path that this memory takes. */
+/* Whether the table has figures of this memory's path. */
 static bool tuned(const sel_topology_t *topology)
 {
     return topology->memory == ALG_MEMORY_SHM ? topology->host.store_bytes_per_us : topology->measured.bytes_per_us;
 }
 
-/* Traffic out of or into the busiest GPU, in units of a rank's larger buffer. */
+/* Traffic of the busiest GPU, in units of a rank's larger buffer. */
 typedef enum load { TO_EACH, TWICE, BLOCKS, WHOLE } load_t;
 
 static double load_of(load_t load, double nranks)
 {
     switch (load) {
-    case TO_EACH: /* the whole buffer to every other rank, at once */
+    case TO_EACH: /* the buffer to every other rank */
         return nranks - 1;
     case TWICE: /* scattered and gathered */
         return 2 * (nranks - 1) / nranks;
     case BLOCKS: /* one block to every other rank */
         return (nranks - 1) / nranks;
-    case WHOLE: /* once; other ranks pass it on */
+    case WHOLE: /* other ranks pass it on */
         return 1;
     }
     return 0;
 }
 
-/* Start time: enter a kernel, notify every peer, and hear from it. Fitted on sm_90, which has dependent launch: that
- * gains 0.25 us itself (docs/lab/kernels.md, "no early trigger"), and its early trigger 0.3 us
- * (selector/measured/early-h200.csv). What was published of PCIe, and is assumed of it, includes this. */
+/* Enter a kernel, notify every peer, and hear from it. Fitted on sm_90, whose dependent launch gains 0.25 us
+ * (docs/lab/kernels.md, "no early trigger"), and its early trigger 0.3 us (selector/measured/early-h200.csv). Figures
+ * of PCIe include this. */
 static double start_of(const sel_topology_t *topology)
 {
     const bool late = topology->arch < 90 && topology->link < SEL_LINK_PCIE;
     return 1.6 + 0.1 * topology->nranks + (late ? 0.55 : 0);
 }
 
-/* A buffer of 2^k bytes does not divide into blocks of whole 16 bytes among 3, 5, 6 or 7 ranks. Push then takes 3.1 us
- * more, and 0.6 of the rate (selector/measured/collectives-3-h200.csv, alltoall and allgather). */
+/* A buffer of 2^k bytes does not divide into whole vectors among 3, 5, 6 or 7 ranks. Push then takes 3.1 us more, and
+ * 0.6 of the rate (selector/measured/collectives-3-h200.csv, alltoall and allgather). */
 #define UNEVEN_START 3.1
 #define UNEVEN_PART 0.6
 static bool uneven(const sel_topology_t *topology)
@@ -169,18 +165,18 @@ static bool uneven(const sel_topology_t *topology)
 typedef struct own_cost {
     const char *name;
     load_t load;
-    double more;   /* to start than start_of */
+    double more;   /* than start_of */
     double part;   /* of the link's rate */
     int crossings; /* one after the other */
-    bool blocks;   /* a rank's buffer is divided among all ranks, without padding */
+    bool blocks;   /* the buffer is divided among ranks, without padding */
 } own_cost_t;
 
-/* The real NCCL: a protocol with a short start, and one that fills the link. */
+/* NCCL: a protocol with a short start, and one that fills the link. */
 typedef struct nccl_cost {
     load_t load;
     double soon, soon_a_rank, soon_part;
     double full, full_part;
-    int crossings; /* for two ranks; more ranks only start later */
+    int crossings; /* for two ranks; more only start later */
 } nccl_cost_t;
 
 enum { MOST_OWN = 3 };
@@ -190,8 +186,8 @@ typedef struct cost {
     nccl_cost_t nccl;
 } cost_t;
 
-/* The other collectives: ours like the similar algorithm of all-reduce; NCCL's fitted below its times on 2 and 4
- * H200, 1 KB to 256 MB. */
+/* Other collectives: ours like the similar algorithm of all-reduce; NCCL's fitted below its times on 2 and 4 H200, 1 KB
+ * to 256 MB. */
 static const cost_t ALL_REDUCE = {
     .own = {{"oneshot", TO_EACH, 0, 0.74, 1}, {"twoshot", TWICE, 0.9, 0.79, 2}, {"staged", TWICE, 7.0, 0.82, 2}},
     .nccl = {TWICE, 2.2, 1.75, 0.49, 20.0, 0.865, 2}};
@@ -213,22 +209,21 @@ static double own_time(const sel_topology_t *topology, const own_cost_t *cost, d
     const bool unaligned = cost->blocks && uneven(topology);
     const double part = cost->part * (unaligned ? UNEVEN_PART : 1), pairs = topology->nranks - 1.0;
     double rate = rate_of(topology).sure;
-    if (cost->load == WHOLE && topology->link == SEL_LINK_MESH) /* a message has one pair's links */
+    if (cost->load == WHOLE && topology->link == SEL_LINK_MESH) /* only one pair's links */
         rate /= pairs;
     return start_of(topology) + cost->more + (unaligned ? UNEVEN_START : 0) +
            load_of(cost->load, topology->nranks) * bytes / (part * rate) + cost->crossings * delay_of(topology).ours;
 }
 
-/* What has never run on more than two GPUs is not estimated there: broadcasts and reduces in two steps, and messages
- * above 4 MB. */
+/* Broadcasts and reduces in two steps, and messages above 4 MB, have never run on more than two GPUs. */
 static bool has_run(const sel_topology_t *topology, const own_cost_t *cost, double bytes)
 {
     const bool two = topology->nranks == 2;
     return two || cost->load != WHOLE || (cost->crossings == 1 && bytes <= 4.0 * MIB);
 }
 
-/* Over PCIe, in us: below the least published start of short calls (8.3 on 2 GPUs, 13.6 on 4, 36 on 8;
- * selector/measured/published-pcie.csv). 0: none was published, as for calls with a root and for messages. */
+/* Below the least published start of short calls (8.3 us on 2 GPUs, 13.6 on 4, 36 on 8;
+ * selector/measured/published-pcie.csv). None was published for calls with a root and for messages. */
 double sel_cost_pcie_start(alg_collective_t collective, double nranks)
 {
     const bool published = COSTS[collective] == &ALL_REDUCE || COSTS[collective] == &FROM_ALL;
@@ -252,10 +247,10 @@ static double nccl_time(const sel_topology_t *topology, alg_collective_t collect
 uint64_t sel_cost_bound(uint32_t index)
 {
     const uint64_t octave = KIB << index / 2;
-    return (index % 2 ? octave * 181 / 128 : octave) + 1; /* a round size, as in rows of a table */
+    return (index % 2 ? octave * 181 / 128 : octave) + 1; /* round sizes, as in a table */
 }
 
-/* Few blocks leave room for the program's own kernels; from 1 MiB on more blocks are clearly faster. */
+/* Few blocks leave room for the program's kernels; from 1 MiB on more are clearly faster. */
 sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes)
 {
     if (topology->link == SEL_LINK_HOST)
@@ -265,8 +260,7 @@ sel_choice_t sel_usual_grid(const sel_topology_t *topology, uint64_t bytes)
     return (sel_choice_t){.blocks = bytes <= MIB ? 32 : 64, .threads = 1024};
 }
 
-/* The fastest of our algorithms, or of one of them, if it takes less than *time; where there is no choice, also one
- * that has not run. */
+/* The fastest algorithm, if below *time; where nothing may be forwarded, also one that has not run. */
 static const alg_algorithm_t *fastest_of(const sel_topology_t *topology, const alg_map_t *map,
                                          alg_collective_t collective, uint64_t bytes, const alg_algorithm_t *only,
                                          bool may_forward, double *time)
@@ -305,7 +299,7 @@ double sel_cost_to_beat(const sel_topology_t *topology, alg_collective_t collect
            (sure && topology->arch <= NEWEST_MEASURED ? LEAD : UNTUNED_LEAD);
 }
 
-/* The fastest algorithm, or that one, if it has a lead at this size. */
+/* NULL: it has no lead at this size. */
 static const alg_algorithm_t *leader(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
                                      uint64_t bytes, const alg_algorithm_t *only)
 {
@@ -313,7 +307,6 @@ static const alg_algorithm_t *leader(const sel_topology_t *topology, const alg_m
     return fastest_of(topology, map, collective, bytes, only, true, &time);
 }
 
-/* The last size of the band that holds `bytes`. */
 static uint64_t band_end(uint64_t bytes)
 {
     for (uint32_t i = 0; i < SEL_COST_BOUNDS; i++) {

@@ -1,33 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cost.h - the predicted time of a collective on machines that were not
- * measured. Private to this folder.
- */
+/* cost.h - the predicted time of a collective on machines that were not measured. */
 #ifndef SHUNT_COST_H
 #define SHUNT_COST_H
 
 #include "selector/selector.h"
 
-/* The model is evaluated at these sizes, each for all sizes up to the next: two per octave, from 1 KiB to 1 GiB. */
+/* Sizes at which the model is evaluated, each for all sizes up to the next: two per octave, 1 KiB to 1 GiB. */
 enum { SEL_COST_BOUNDS = 41 };
 uint64_t sel_cost_bound(uint32_t index);
 
-/* For all sizes from `bytes` to the end of its band: the algorithm that the model expects to be the fastest at the end,
- * among those whose scratch holds the message. NULL unless it has a clear lead over the real NCCL at both ends. */
+/* What the model finds fastest at the end of the band of `bytes`, of algorithms whose scratch holds the message. NULL
+ * unless it has a clear lead over the real NCCL at both ends. */
 sel_choice_t sel_cost_choose(const sel_topology_t *topology, const alg_map_t *map, alg_collective_t collective,
                              uint64_t bytes);
 
 /* ---- Its parts; times in us ---- */
 
-/* The fastest of our algorithms, if it takes less than *time, which is then its time; else NULL. */
+/* Takes less than *time, which is then its time; else NULL. */
 const alg_algorithm_t *sel_cost_fastest(const sel_topology_t *topology, const alg_map_t *map,
                                         alg_collective_t collective, uint64_t bytes, double *time);
-/* The longest time with which an algorithm is chosen: the real NCCL's, divided by the lead that is asked for. 0:
- * nothing is known. */
+/* The real NCCL's time divided by the lead that is asked for; 0: nothing is known. */
 double sel_cost_to_beat(const sel_topology_t *topology, alg_collective_t collective, uint64_t bytes);
 /* The real NCCL's start over PCIe; 0: unknown. */
 double sel_cost_pcie_start(alg_collective_t collective, double nranks);
-/* The same through the host's memory (cost_shm.c); `only` NULL: of all algorithms. */
+/* Through the host's memory (cost_shm.c); `only` NULL: of all algorithms. */
 const alg_algorithm_t *sel_cost_shm_fastest(const sel_topology_t *topology, const alg_map_t *map,
                                             alg_collective_t collective, uint64_t bytes, const alg_algorithm_t *only,
                                             double *time);

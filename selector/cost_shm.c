@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cost_shm.c - the predicted time of a collective through the host's memory.
+ * cost_shm.c - the predicted time of a collective through the host's memory: its start, its consecutive crossings,
+ * and a GPU's writes and reads over its PCIe link.
  *
- * A call costs its start, its consecutive crossings, and a GPU's writes and reads over its PCIe link. Our times were
- * fitted to selector/measured/shm-*-2-h200.csv; those of the real NCCL, a ring through shared memory, below its times
- * on 2 and 4 H200 with NCCL_P2P_DISABLE=1 (there, and selector/measured/shm-nccl-4-h200.csv). The link's rate is what
- * `shunt tune` measured, or else slow for us and fast for NCCL. Where the GPUs reach each other too (memory.c), NCCL
- * may go that way, so its times are the better of both.
+ * Our times are fitted to selector/measured/shm-*-2-h200.csv; NCCL's, a ring through shared memory, below its times
+ * on 2 and 4 H200 with NCCL_P2P_DISABLE=1 (there, and selector/measured/shm-nccl-4-h200.csv). The link's rate is
+ * measured by `shunt tune`, else slow for Shunt and fast for NCCL. Where the GPUs also reach each other (memory.c),
+ * NCCL's time is the better of both ways.
  */
 #include "selector/cost.h"
 
 #include <stddef.h>
 
-/* Rates in bytes per us, times in us. */
+/* bytes per us, us */
 typedef struct pcie {
     double store, load, one_way;
 } pcie_t;
 
-/* A crossing takes 1.66 us on H200; 2.2 includes the later start of architectures without dependent launch. */
+/* A crossing takes 1.66 us on H200; 2.2 includes the later start without dependent launch. */
 static const pcie_t SLOW = {10e3, 8e3, 2.2}, PCIE_4 = {15e3, 15e3, 2.2}; /* 16 lanes, all GPUs at once */
 static const pcie_t FAST = {25e3, 25e3, 1.2}, FAST_NEW = {50e3, 50e3, 1.2};
 
@@ -28,7 +28,7 @@ static pcie_t ours_of(const sel_topology_t *topology)
         return (pcie_t){host->store_bytes_per_us, host->load_bytes_per_us, host->one_way_ns * 1e-3};
     if (!topology->peers)
         return SLOW;
-    /* Below a switch all share its link to the host. */
+    /* Below a switch all share its link. */
     const double part = topology->link == SEL_LINK_PCIE ? 1.0 / topology->nranks : 1;
     return (pcie_t){part * PCIE_4.store, part * PCIE_4.load, PCIE_4.one_way};
 }
@@ -49,8 +49,7 @@ static pcie_t pcie_of_nccl(const sel_topology_t *topology)
     return (pcie_t){larger(p.store, peers), larger(p.load, peers), p.one_way};
 }
 
-/* Writes and reads of the busiest GPU, in units of a rank's larger buffer; the number of hops of the real NCCL's
- * ring. */
+/* Of the busiest GPU, in units of a rank's larger buffer; and hops of NCCL's ring. */
 typedef struct traffic {
     double write, read;
     double hops;
@@ -74,14 +73,14 @@ static traffic_t traffic_of(alg_collective_t collective, double n)
         return (traffic_t){rest, part, 1};
     case ALG_ALL_TO_ALL:
         return (traffic_t){rest, rest, 1};
-    case ALG_SEND_RECV: /* the slowest case: an equally long message from the other side */
+    case ALG_SEND_RECV: /* at worst, an equally long message comes back */
         return (traffic_t){1, 1, 1};
     default: /* reduce-scatter */
         return (traffic_t){rest, rest, n - 1};
     }
 }
 
-/* One crossing, of data with marks; a rank writes, then reads. */
+/* One crossing of marked data: write, then read. */
 static double oneshot_time(const pcie_t *p, alg_collective_t collective, double n, double bytes)
 {
     const traffic_t t = traffic_of(collective, n);
@@ -120,7 +119,7 @@ double sel_cost_shm_nccl(const sel_topology_t *topology, alg_collective_t collec
                                                       : larger(t.write, t.read)) *
                         (double)bytes / rate;
     double start = 4.5 + p.one_way * t.hops;
-    if (topology->peers && !topology->host.store_bytes_per_us) /* what was published holds for both ways */
+    if (topology->peers && !topology->host.store_bytes_per_us) /* published for both ways */
         start = larger(start, sel_cost_pcie_start(collective, n));
     const double soon = start + load / 0.45, full = 20 + p.one_way * t.hops + load;
     return soon < full ? soon : full;

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * memory.h - what table.c and memory.c share. Private to this folder.
- */
+/* memory.h - what table.c and memory.c share. */
 #ifndef SHUNT_MEMORY_H
 #define SHUNT_MEMORY_H
 
 #include "selector/selector.h"
 
-/* Whether the plan's tuned table is of its machine. The loader has refused another machine's; this also refuses it if a
+/* Whether the tuned table is of this machine. The loader refuses another machine's; this also refuses it if the
  * communicator's GPUs differ in kind. */
 bool sel_tuned_is_ours(const sel_plan_t *plan);
 

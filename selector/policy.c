@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * policy.c - the parser of policy.h's grammar. Any bytes are safe input.
- */
+/* policy.c - the parser of policy.h's grammar. Any bytes are safe input. */
 #include "selector/policy.h"
 
 #include <stdio.h>
@@ -65,7 +63,7 @@ static bool in_scope(const reader_t *r, const alg_algorithm_t *algorithm)
     return r->scope >> algorithm->collective & 1;
 }
 
-/* The algorithms of a name, in the scope, as bits of alg_registry; 0: there is none. */
+/* The name's algorithms in the scope, as bits of alg_registry; 0: none. */
 static uint64_t find_algorithms(const reader_t *r, size_t length)
 {
     uint64_t found = 0;
@@ -90,7 +88,7 @@ static bool expected_algorithm(const reader_t *r, const char *others)
     return expected(r, text);
 }
 
-/* A number of a grid, 1 to `most`. */
+/* 1 to `most`. */
 static bool read_count(reader_t *r, uint32_t most, const char *what, uint16_t *count)
 {
     uint32_t value = 0;

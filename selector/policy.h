@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * policy.h - the user's policy (SHUNT_ALGO), parsed.
+ * policy.h - the user's policy (SHUNT_ALGO), parsed. docs/tuning.md says what it means.
  *
- * Grammar: [collective ":"] item {";" [collective ":"] item}, where a collective's name ("allreduce", ...; "all" for
- * all of them) holds for the items from there on, all if there is none yet, and an item is
+ * Grammar: [collective ":"] item {";" [collective ":"] item}, where a collective's name (or "all") holds for the
+ * items from there on, and an item is
  *   [from-to=]what      for sizes from <= bytes < to; "to" may be missing; K, M, G are 1024's powers
  *   ^name               never this algorithm
- * and `what` is
- *   name[:blocksxthreads]  this algorithm, with at most this grid; without one, a usual grid
- *   nccl                   forward
- *   builtin                the built-in choice, whatever a tuned table says
- * Later items win over earlier ones; sizes that no item names follow the table. An algorithm's name holds for those
- * of the collectives that have it, and one of them must.
+ * and `what` is name[:blocksxthreads] (at most this grid; without one, a usual grid), nccl or builtin. Later items win.
+ * An algorithm's name holds for those of the collectives that have it; one of them must.
  */
 #ifndef SHUNT_POLICY_H
 #define SHUNT_POLICY_H
@@ -26,7 +22,7 @@ typedef struct policy_item {
     uint64_t from, to;    /* bytes, both inclusive */
     uint32_t collectives; /* bit c: it is for this one */
     policy_what_t what;
-    const char *algorithm;    /* with POLICY_ALGORITHM: the name, static; each of `collectives` has it */
+    const char *algorithm;    /* with POLICY_ALGORITHM; static; each of `collectives` has it */
     uint16_t blocks, threads; /* 0: not given */
 } policy_item_t;
 
@@ -36,7 +32,7 @@ typedef struct policy {
     uint64_t excluded; /* bit i: alg_registry[i] */
 } policy_t;
 
-/* As sel_policy_check; `policy` is written on success only. */
+/* As sel_policy_check; `policy` is set on success only. */
 bool policy_parse(const char *text, policy_t *policy, char *fault, size_t fault_bytes);
 
 #endif

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * select.c - the choice: a binary search in the plan's bands.
- *
- * Pure: the same plan and query give the same choice on every rank, but for the blocks of
- * unaligned buffers (alg_algorithm_t). The plan
- * comes from table.c; nothing here allocates, locks or asks the system.
- */
+/* select.c - the choice: a binary search in the plan's bands. The same on every rank, except for the blocks of
+ * unaligned buffers (alg_algorithm_t). */
 #include "selector/cost.h"
 
 static bool fits(const sel_plan_t *plan, const alg_algorithm_t *algorithm, const sel_query_t *query, uint64_t bytes)
@@ -14,8 +9,8 @@ static bool fits(const sel_plan_t *plan, const alg_algorithm_t *algorithm, const
            bytes <= algorithm->max_bytes(&plan->map, sel_team_ranks(&plan->topology), query->type);
 }
 
-/* The collective's bands from the one that holds `bytes` on. None if the scratch is too small for any algorithm, or
- * the collective has none. */
+/* From the band that holds `bytes` on. None if the scratch is too small for any algorithm, or the collective has
+ * none. */
 typedef struct bands {
     const sel_band_t *first, *end;
 } bands_t;
@@ -34,8 +29,8 @@ static bands_t find_bands(const sel_plan_t *plan, alg_collective_t collective, u
     return (bands_t){&plan->band[low > first ? low - 1 : end], &plan->band[end]};
 }
 
-/* The band's rule. If the message does not fit its algorithm (two-shot sends integers with a quarter more), the rule
- * of larger bands. NULL: no rule fits, or the real NCCL serves the size. */
+/* If the message does not fit the band's algorithm (two-shot sends integers with a quarter more), larger bands' rule.
+ * NULL: no rule fits, or the real NCCL serves the size. */
 static const sel_rule_t *rule_with_room(const sel_plan_t *plan, bands_t bands, uint32_t kind, const sel_query_t *query,
                                         uint64_t bytes)
 {
@@ -49,7 +44,7 @@ static const sel_rule_t *rule_with_room(const sel_plan_t *plan, bands_t bands, u
     return larger->algorithm && fits(plan, larger->algorithm, query, bytes) ? larger : NULL;
 }
 
-/* If nothing may be forwarded: the first algorithm that the message fits, those for small messages first. */
+/* If nothing may be forwarded: the first that fits, those for small messages first. */
 static const alg_algorithm_t *any_own(const sel_plan_t *plan, const sel_query_t *query, uint64_t bytes)
 {
     for (uint32_t i = 0; i < alg_registry_count; i++) {
@@ -66,7 +61,7 @@ static sel_choice_t forward(sel_reason_t reason)
     return (sel_choice_t){.reason = reason};
 }
 
-/* The grid that the algorithm makes of so many blocks, as far as the user allows them. */
+/* The algorithm's grid of so many blocks, within the user's limit. */
 static uint32_t shaped(const sel_plan_t *plan, const alg_algorithm_t *algorithm, uint32_t blocks, uint64_t bytes,
                        uint32_t *threads)
 {
@@ -108,7 +103,7 @@ sel_choice_t sel_choose(const sel_plan_t *plan, const sel_query_t *query)
     const bool fp8 = query->type == ALG_FLOAT8_E4M3 || query->type == ALG_FLOAT8_E5M2;
     if (fp8 && alg_collective_reduces(query->collective) && !sel_link_on_host(plan->topology.link) &&
         plan->topology.arch < 90)
-        return forward(SEL_FORWARD_TYPE); /* the real NCCL refuses it and reports why */
+        return forward(SEL_FORWARD_TYPE); /* the real NCCL reports why */
     const uint64_t width =
         alg_type_bytes(query->type) * alg_collective_blocks(query->collective, plan->topology.nranks);
     if (query->count > UINT64_MAX / width)

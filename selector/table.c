@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * table.c - the plan of a communicator.
- *
- * A plan is made, collective by collective, from all sources of rules, and
- * `decide` is the one place that knows their order: the user's policy, then
- * the tuned table, then the built-in rows, then the cost model. Sizes without
- * a rule go to the real NCCL.
- */
+/* table.c - the plan of a communicator. `decide` alone knows the order of the sources of rules (docs/tuning.md). Sizes
+ * without a rule go to the real NCCL. */
 #include "selector/built_in.h"
 #include "selector/cost.h"
 #include "selector/memory.h"
@@ -21,13 +15,12 @@
 #define KIB ((uint64_t)1024)
 #define MIB (1024 * KIB)
 
-/* The figures were taken without multicast, with which the real NCCL moves large messages faster; by how much was not
- * measured. Only a tuned table, or SHUNT_ALGO, overrides this limit. */
+/* The figures were taken without multicast, by which the real NCCL moves large messages faster; how much was not
+ * measured. Only a tuned table or SHUNT_ALGO overrides this. */
 #define MULTICAST_MOST_BYTES (4 * MIB)
 
 /* ---- Sources of rules ----------------------------------------------------------------- */
 
-/* The sources for one collective, except the policy. */
 typedef struct sources {
     const sel_plan_t *plan;
     policy_t policy;
@@ -45,9 +38,9 @@ bool sel_tuned_is_ours(const sel_plan_t *plan)
     return tuned->forced || tuned->machine == plan->topology.fingerprint;
 }
 
-/* Take the table's figures if they were measured on such links and with at least as many GPUs. Behind NVSwitch a GPU's
- * rate does not depend on their number. Older tables do not name their links (SEL_LINK_HOST): their figures of links
- * count behind NVSwitch alone, whose rate is at least theirs. Impossible values from another process are ignored. */
+/* The table's figures count if measured on such links and at least as many GPUs; behind NVSwitch a GPU's rate does not
+ * depend on their number. Older tables name no links (SEL_LINK_HOST): theirs count behind NVSwitch alone, whose rate is
+ * at least theirs. Impossible values from another process are ignored. */
 static void find_measured(sel_plan_t *plan)
 {
     const sel_topology_t *topology = &plan->topology;
@@ -88,13 +81,13 @@ static void find_built_in(sources_t *sources)
     char name[SEL_CLASS_BYTES];
     topology.multicast = false; /* see MULTICAST_MOST_BYTES */
     sel_topology_class(&topology, name);
-    if (topology.memory == ALG_MEMORY_SHM) /* PCIe decides, not the GPUs' architecture */
+    if (topology.memory == ALG_MEMORY_SHM) /* PCIe decides, not the architecture */
         snprintf(name, sizeof name, "shm-%u", topology.nranks);
     if (topology.memory == ALG_MEMORY_NETWORK) /* the network decides */
         snprintf(name, sizeof name, "network-%ux%u", topology.hosts, sel_team_ranks(&topology));
     const char *class_name = topology.link == SEL_LINK_HOST ? "host" : name;
     sources->built_in_rows = 0;
-    if (topology.peers) /* the rows were measured against an NCCL without peer access */
+    if (topology.peers) /* the rows beat an NCCL without peer access */
         return;
     for (uint32_t i = 0; i < sel_built_in_count && sources->built_in_rows < SEL_BUILT_IN_MOST; i++) {
         const sel_built_in_t *row = &sel_built_in[i];
@@ -116,7 +109,7 @@ static const policy_item_t *policy_item(const sources_t *sources, uint64_t bytes
             continue; /* the host device cannot forward */
         if (item->what == POLICY_ALGORITHM &&
             alg_find(sources->collective, item->algorithm)->memory != plan->topology.memory)
-            continue; /* the item is for other communicators */
+            continue; /* for other communicators */
         last = item;
     }
     return last;
@@ -151,12 +144,12 @@ sel_measurement_t sel_plan_measurement(const sel_plan_t *plan)
     }
     for (uint32_t i = 0; i < tuned->rows && i < SEL_TUNED_ROWS; i++) {
         if (tuned->row[i].class_hash == hash)
-            return SEL_MEASURED; /* an earlier version does not say more */
+            return SEL_MEASURED; /* an earlier version says no more */
     }
     return SEL_NOT_MEASURED;
 }
 
-/* A row of ours that was measured with another NCCL applies only where the model sees its larger lead, too. */
+/* Our row that was measured with another NCCL applies only where the model sees its larger lead, too. */
 static bool holds(const sources_t *sources, const sel_tuned_row_t *row, uint64_t bytes)
 {
     const sel_plan_t *plan = sources->plan;
@@ -180,7 +173,6 @@ static bool from_tuned(const sources_t *sources, uint32_t kind, uint64_t bytes, 
     return false;
 }
 
-/* The size limit where the real NCCL has multicast. */
 static bool multicast_may_win(const sources_t *sources, uint64_t bytes)
 {
     const alg_collective_t collective = sources->collective;
@@ -219,8 +211,7 @@ static bool from_model(const sources_t *sources, uint64_t bytes, sel_rule_t *rul
     return choice.algorithm != NULL;
 }
 
-/* If nothing may be forwarded, the algorithm that the model expects to be the fastest: as in the row for smaller
- * messages, if that has it. */
+/* If nothing may be forwarded: the model's fastest algorithm, as in the row of smaller messages if that has it. */
 static void from_ours(const sources_t *sources, uint64_t bytes, sel_rule_t *rule)
 {
     double time = HUGE_VAL;
@@ -251,14 +242,13 @@ static bool excluded(const policy_t *policy, const alg_algorithm_t *algorithm)
     return false;
 }
 
-/* A block has whole warps, and at most the threads that the kernel was built for. */
+/* Whole warps, and at most the threads that the kernel was built for. */
 static uint16_t whole_warps(uint32_t threads)
 {
     threads = (threads + 31) / 32 * 32;
     return (uint16_t)(threads < 32 ? 32 : threads > SEL_MOST_THREADS ? SEL_MOST_THREADS : threads);
 }
 
-/* The precedence. */
 static sel_rule_t decide(const sources_t *sources, uint32_t kind, uint64_t bytes)
 {
     static const sel_rule_t nobody = {NULL, 0, 0, SEL_FORWARD_TABLE, "no row"};
@@ -284,8 +274,6 @@ static sel_rule_t decide(const sources_t *sources, uint32_t kind, uint64_t bytes
     return rule;
 }
 
-/* ---- The plan ------------------------------------------------------------------------- */
-
 static int compare_bytes(const void *a, const void *b)
 {
     const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
@@ -294,7 +282,7 @@ static int compare_bytes(const void *a, const void *b)
 
 enum { MOST_CUTS = 2 + 2 * (POLICY_MAX_ITEMS + SEL_TUNED_ROWS) + SEL_BUILT_IN_MOST + SEL_COST_BOUNDS };
 
-/* Possible beginnings of a collective's bands. */
+/* Possible beginnings of bands. */
 typedef struct cuts {
     uint32_t count;
     uint64_t at[MOST_CUTS];
@@ -307,7 +295,7 @@ static void add_bounds(cuts_t *cuts, uint64_t from, uint64_t to)
         cuts->at[cuts->count++] = to + 1;
 }
 
-/* The boundaries of all sources, in order; some occur twice. */
+/* Boundaries of all sources, in order; some occur twice. */
 static void find_cuts(const sources_t *sources, cuts_t *cuts)
 {
     cuts->count = 0;
@@ -327,11 +315,11 @@ static void find_cuts(const sources_t *sources, cuts_t *cuts)
     qsort(cuts->at, cuts->count, sizeof cuts->at[0], compare_bytes);
 }
 
-/* A tuned row belongs to one collective; the other cuts may occur in each. */
+/* Tuned rows belong to one collective; the other cuts may occur in each. */
 _Static_assert(ALG_COLLECTIVE_COUNT *(MOST_CUTS - 2 * SEL_TUNED_ROWS) + 2 * SEL_TUNED_ROWS <= SEL_BANDS,
                "a plan may have more bands");
-/* A policy's item without a grid, and the model, give a rule for each algorithm and usual grid; there are 32
- * algorithms of one memory at most, and two rules: one for no algorithm, one for excluded ones. */
+/* A policy's item without a grid, and the model, give a rule for each algorithm (at most 32 of one memory) and usual
+ * grid; two more: no algorithm, excluded ones. */
 _Static_assert(ALG_COLLECTIVE_COUNT *(POLICY_MAX_ITEMS + SEL_BUILT_IN_MOST) + SEL_TUNED_ROWS + 2 * 2 * 32 + 2 <=
                    SEL_RULES,
                "a plan may have more rules");
@@ -352,7 +340,7 @@ static uint16_t rule_index(sel_plan_t *plan, const sel_rule_t *rule)
     return (uint16_t)plan->rules++;
 }
 
-/* The two ends of a message may use different types for its bytes, but must choose alike. */
+/* A message's ends may name different types for its bytes, but must choose alike. */
 static uint32_t kind_asked(alg_collective_t collective, uint32_t kind)
 {
     return collective == ALG_SEND_RECV ? sel_kind(ALG_UINT8) : kind;
@@ -389,7 +377,7 @@ static uint32_t find_collectives(alg_memory_t memory)
     return found;
 }
 
-/* Between hosts, the host device has one algorithm per collective, for every size, and none for messages. */
+/* Between hosts the host device has one algorithm per collective for all sizes, and none for messages. */
 static void plan_network(sel_plan_t *plan)
 {
     plan->own_only = true;
@@ -420,7 +408,7 @@ void sel_plan_init(sel_plan_t *plan, const sel_topology_t *topology, const sel_s
     find_measured(plan);
     const sel_measurement_t measurement = sel_plan_measurement(plan);
     sources_t sources = {.plan = plan, .old = measurement == SEL_MEASURED_OTHER || measurement == SEL_MEASURED_EARLIER};
-    /* The settings may be another rank's: a policy that does not parse counts as empty, on every rank alike. */
+    /* Perhaps another rank's: if it does not parse, it counts as empty on every rank. */
     if (!policy_parse(plan->settings.policy, &sources.policy, NULL, 0))
         memset(&sources.policy, 0, sizeof sources.policy);
     plan->excluded = sources.policy.excluded;

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * table_file.c - the reader and the writer of table_file.h's format. Any bytes
- * are safe input.
- */
+/* table_file.c - the reader and the writer of table_file.h's format. Any bytes are safe input. */
 #include "selector/table_file.h"
 
 #include <stdio.h>
@@ -16,7 +13,7 @@ static const char OLD_COLUMNS[] = "collective,ranks,class,mode,types,from,to,alg
 
 static const char *const KINDS[SEL_KINDS] = {"f1", "f2", "f4", "f8", "i1", "i2", "i4", "i8"};
 
-/* Part of the text; not ended by a NUL. */
+/* Not ended by a NUL. */
 typedef struct piece {
     const char *at;
     size_t bytes;
@@ -32,7 +29,7 @@ static bool begins(piece_t piece, const char *text)
     return piece.bytes >= strlen(text) && memcmp(piece.at, text, strlen(text)) == 0;
 }
 
-/* Split at `separator`, which belongs to neither part. */
+/* `separator` belongs to neither part. */
 static piece_t cut(piece_t *rest, char separator)
 {
     const char *found = memchr(rest->at, separator, rest->bytes);
@@ -67,8 +64,6 @@ static bool read_number(piece_t piece, unsigned base, uint64_t *number)
     *number = value;
     return piece.bytes > 0;
 }
-
-/* ---- One row --------------------------------------------------------------------- */
 
 static bool read_name(piece_t piece, char *name, size_t capacity)
 {
@@ -175,7 +170,7 @@ static bool read_source(piece_t piece, sel_file_row_t *row)
     return read_name(piece, row->source, sizeof row->source);
 }
 
-/* In the order of OLD_COLUMNS; a reader may look at the fields before its own. */
+/* In the order of OLD_COLUMNS; a reader may use the fields before its own. */
 static const struct {
     bool (*read)(piece_t piece, sel_file_row_t *row);
     const char *expected;
@@ -209,7 +204,7 @@ static bool read_row(const sel_file_t *file, piece_t line, sel_file_row_t *row, 
         const size_t column = (size_t)(rest.at - line.at);
         if (FIELDS[i].read == read_mode && file->format > 1)
             continue;
-        const bool ended = i > 0 && rest.at[-1] != ','; /* the previous field was the last of the line */
+        const bool ended = i > 0 && rest.at[-1] != ','; /* the last field ended the line */
         const piece_t field = i + 1 < FIELD_COUNT ? cut(&rest, ',') : rest;
         if (ended)
             return fault_at(file, column, "',' and more fields", fault);
@@ -218,8 +213,6 @@ static bool read_row(const sel_file_t *file, piece_t line, sel_file_row_t *row, 
     }
     return true;
 }
-
-/* ---- The link -------------------------------------------------------------------- */
 
 /* Read as thousandths: no rounding, independent of the locale. */
 typedef struct figure {
@@ -266,7 +259,7 @@ static bool in_range(uint64_t number, const figure_t *figure)
     return number >= figure->least && number <= figure->most && number % figure->step == 0;
 }
 
-/* How the measured GPUs reach each other; older tables do not say. */
+/* Older tables lack it. */
 static const char OVER[] = ", over ";
 
 static bool read_over(piece_t rest, uint32_t *link)
@@ -284,7 +277,7 @@ static bool read_over(piece_t rest, uint32_t *link)
     return *link != SEL_LINK_HOST;
 }
 
-/* Parse a line's figures after the `name` at its start, and the links. */
+/* Parse the figures after `name`, and the links. */
 static bool read_figures(sel_file_t *file, piece_t line, const char *name, const figure_t *figure, int count,
                          uint64_t *number, uint32_t *link, char fault[SEL_FILE_FAULT_BYTES])
 {
@@ -347,8 +340,6 @@ static bool read_measured(sel_file_t *file, piece_t line, char fault[SEL_FILE_FA
         file->of[file->measured++] = one;
     return true;
 }
-
-/* ---- The file -------------------------------------------------------------------- */
 
 static bool is_row(piece_t line)
 {
@@ -426,7 +417,6 @@ void sel_file_head(uint64_t machine, char text[SEL_FILE_LINE_BYTES])
     snprintf(text, SEL_FILE_LINE_BYTES, "%s\n%s%016llx\n", MAGIC, MACHINE, (unsigned long long)machine);
 }
 
-/* Ends a line of figures. */
 static void write_over(uint32_t link, char text[SEL_FILE_LINE_BYTES])
 {
     const bool known = link > SEL_LINK_HOST && link < SEL_LINK_NETWORK;

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * bell.c - a process's doorbell: a word that others raise, and on which one thread
- * sleeps.
- *
- * The word is in host memory as in memory_host.c: sealed, so a read of it cannot fault, without a name, so a crash
- * leaves nothing, and reached through /proc. A futex of shared memory wakes across processes. What peers write there
- * can only wake the thread once too often.
- *
- * The process keeps its page until it ends.
- */
+/* bell.c - a process's doorbell: a word in host memory (memory_host.c) that others raise, and on which one thread
+ * sleeps. A futex of shared memory wakes across processes. Peers can only wake it once too often. The process keeps its
+ * page. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
@@ -25,7 +18,7 @@
 enum { PAGE_BYTES = 4096 };
 
 static net_lock_t lock = NET_LOCK_INITIALIZER;
-static net_memory_t own; /* a page; its pid names the process that made it */
+static net_memory_t own; /* a page, of the process that `pid` names */
 static net_bell_t own_place;
 
 /* Called with the lock held. */

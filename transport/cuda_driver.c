@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cuda_driver.c - see cuda_driver.h.
- *
- * Each function is requested in the version of the first CUDA that had it in its
- * present form, or by its name, so any driver of CUDA 12 or later gives the same ABI.
- */
+/* cuda_driver.c - see cuda_driver.h. Each function is requested in the version of the first CUDA with its present form,
+ * or by its name, so any driver of CUDA 12 or later gives the same ABI. */
 #define _GNU_SOURCE
 #include "transport/cuda_driver.h"
 
@@ -17,9 +13,9 @@
 #include <string.h>
 
 typedef struct entry {
-    size_t offset; /* in net_driver_t */
+    size_t offset;
     const char *name;
-    int version; /* its CUDA; newer than that of all our drivers: the function may be missing */
+    int version; /* its CUDA; above ALL_HAVE the function may be missing */
 } entry_t;
 
 enum { OLDEST = 11020, ALL_HAVE = 12000 };
@@ -51,7 +47,6 @@ static net_driver_t driver;
 static bool driver_complete;
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
 
-/* NULL if there is none. */
 #if CUDART_VERSION >= 12050
 static void *look_up(const entry_t *entry)
 {
@@ -64,8 +59,8 @@ static void *look_up(const entry_t *entry)
     return NULL;
 }
 #else
-/* These runtimes ask for a function of their own version, which an older driver refuses. The plain name is that of a
- * function's first form, which each one here has. The runtime has loaded the library, so it is never closed. */
+/* These runtimes ask for their own version of a function, which an older driver refuses; the plain name is its first
+ * form. The runtime has the library loaded, so it is never closed. */
 static void *look_up(const entry_t *entry)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -75,7 +70,7 @@ static void *look_up(const entry_t *entry)
 
 static void fill_table(void)
 {
-    /* Initialises the driver if it is not yet, and makes no context. */
+    /* Initialises the driver without making a context. */
     int devices;
     if (cudaGetDeviceCount(&devices) != cudaSuccess) {
         (void)cudaGetLastError();

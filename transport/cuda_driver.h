@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cuda_driver.h - driver functions that the runtime does not offer, or takes longer
- * for. Private to this folder; only in builds with CUDA. libcuda may be absent, so nothing links it:
- * the runtime finds it.
- */
+/* cuda_driver.h - driver functions that the runtime lacks, or is slower at; only with CUDA. libcuda may be absent: the
+ * runtime finds it, nothing links it. */
 #ifndef SHUNT_TRANSPORT_CUDA_DRIVER_H
 #define SHUNT_TRANSPORT_CUDA_DRIVER_H
 
@@ -32,14 +29,12 @@ typedef struct net_driver {
     CUresult (*stream_wait)(CUstream stream, CUevent event, unsigned flags);
     CUresult (*event_record)(CUevent event, CUstream stream);
     CUresult (*launch)(const CUlaunchConfig *config, CUfunction function, void **arguments, void **extra);
-    /* The green context of a stream; of the stream NULL: the current one. NULL before CUDA 12.5. Its types are new,
-     * too. */
+    /* Of a stream; NULL: the current one. NULL before CUDA 12.5, like its types. */
     CUresult (*stream_green)(void *stream, void **green);
 } net_driver_t;
 
-/* The table, filled on first use; NULL if the driver or one of the functions is missing. */
+/* Filled on first use; NULL: the driver or a function is missing. */
 const net_driver_t *net_driver(void);
-/* A CUresult as a negative errno; 0 for success. */
 int net_driver_errno(CUresult result);
 
 #endif

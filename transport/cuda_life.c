@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cuda_life.c - whether the program has reset a device (cudaDeviceReset) since memory
- * was made there.
- *
- * A reset frees all memory of the device and closes all mappings, and later
- * allocations may get their addresses. Nobody reports it. So each device has a mark:
- * a small allocation, whose number the driver never gives to another one. If no
- * allocation with that number is at the mark's address, the device has been reset,
- * and gets a new mark.
- *
- * Memory: a mark is never freed; a reset takes it.
- */
+/* cuda_life.c - whether the program has reset a device (cudaDeviceReset) since memory was made there. A reset frees all
+ * memory and mappings, and nobody reports it. So each device has a mark: a small allocation, whose number the driver
+ * never gives to another. If the mark's address has no allocation of that number, the device was reset, and gets a new
+ * mark. Only a reset frees a mark. */
 #define _GNU_SOURCE
 #include "transport/transport.h"
 
@@ -29,7 +21,7 @@ typedef struct mark {
     uint64_t life;
 } mark_t;
 
-/* Not a net_lock_t, which a fork takes: it is held over calls of the driver, and a child makes none. */
+/* not a net_lock_t, which a fork takes: it is held over calls of the driver */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static mark_t marks[DEVICES];
 
@@ -57,7 +49,7 @@ static void renew(mark_t *mark)
         mark->number = 0;
 }
 
-/* False: it is not known now. *life: 0 if the driver does not tell. */
+/* False: unknown now. *life 0: the driver does not tell. */
 static bool ask_life(int device, uint64_t *life)
 {
     net_scope_t scope;

@@ -1,16 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * cuda_scope.c - make CUDA calls that leave the program's state as it was.
- *
- * The context is saved and restored through the driver: a thread may have none, or
- * one that the runtime does not know, and cudaSetDevice can restore neither. The
- * capture mode is relaxed meanwhile, because in the strict modes an allocation
- * breaks a capture of another thread. Both use driver functions because a runtime
- * call before the device is set would create a context on device 0.
- *
- * For each call the context that is current is compared with the primary one that was current last time. With a
- * context of cuCtxCreate no kernel of ours may be launched, though the runtime says that the device is current.
- */
+/* cuda_scope.c - make CUDA calls that leave the program's state as it was. The driver saves and restores the context:
+ * cudaSetDevice cannot restore none, or one unknown to the runtime. It also relaxes the capture mode: in the strict
+ * modes an allocation breaks another thread's capture. A runtime call before the device is set would create a context
+ * on device 0. Each call compares the current context with the primary one last seen: no kernel of Shunt may be
+ * launched in a context of cuCtxCreate. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stddef.h>
@@ -52,7 +45,7 @@ int net_scope_enter(net_scope_t *scope, int device)
         return -ENOSYS;
     CUcontext context = NULL;
     if (driver->context_get(&context) != CUDA_SUCCESS)
-        context = NULL; /* the driver is not initialised, so no context is current */
+        context = NULL; /* the driver is not initialised */
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
     if (driver->capture_mode(&mode) != CUDA_SUCCESS)
         return -ENOSYS;
@@ -74,18 +67,16 @@ void net_scope_leave(net_scope_t *scope)
     scope->entered = false;
 }
 
-/* ---- For each call ------------------------------------------------------------------ */
-
 enum { DEVICES = 64 };
 
-static _Atomic(CUcontext) primary[DEVICES]; /* as last seen */
+static _Atomic(CUcontext) primary[DEVICES]; /* last seen */
 
 static bool is_primary(CUcontext context, int device)
 {
     return context && context == atomic_load_explicit(&primary[(unsigned)device % DEVICES], memory_order_relaxed);
 }
 
-/* Whether a green context is current, of this device. In the strict capture modes the question may break a capture. */
+/* The query may break a capture in the strict modes. */
 static bool is_green(const net_driver_t *driver, int device)
 {
     void *green = NULL;
@@ -99,7 +90,6 @@ static bool is_green(const net_driver_t *driver, int device)
     return asked && green && cudaGetDevice(&current) == cudaSuccess && current == device;
 }
 
-/* Another context than the primary one was current. */
 static cudaError_t make_primary(const net_driver_t *driver, net_visit_t *visit, int device)
 {
     CUcontext now = NULL;

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * descriptor.c - see transport.h. Where a program has closed its standard
- * descriptors, the kernel gives their numbers to whoever opens next.
- */
+/* descriptor.c - see transport.h. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -51,7 +48,7 @@ void net_close(int descriptor, const net_mark_t *mark)
         close(descriptor);
 }
 
-/* The signal is sent to the thread that writes; one that was pending before is the program's. */
+/* SIGPIPE goes to the thread that writes; one that was pending before is the program's. */
 void net_write(int descriptor, const void *bytes, size_t size)
 {
     const struct timespec none = {0};

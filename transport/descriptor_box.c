@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * descriptor_box.c - see descriptor_box.h. The box owns its socket, its name and
- * the descriptors not yet taken.
- */
+/* descriptor_box.c - see descriptor_box.h. A box owns its socket, its name and the descriptors not yet taken. */
 #define _GNU_SOURCE
 #include "transport/descriptor_box.h"
 
@@ -19,19 +16,18 @@
 
 enum { SEND_NAPS = 10000 /* of 1 ms */ };
 
-/* The data beside the descriptor. */
 typedef struct message {
     uint64_t to[2];
     uint64_t from[2];
 } message_t;
 
-/* Room for one descriptor and the sender's credentials, which every message carries. */
+/* One descriptor, and the credentials that every message carries. */
 typedef union control {
     struct cmsghdr align;
     char bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(struct ucred))];
 } control_t;
 
-/* Checked because the name comes from a peer. */
+/* The name comes from a peer. */
 static int address_of(const char *name, struct sockaddr_un *address)
 {
     size_t length = strnlen(name, NET_BOX_NAME_BYTES);
@@ -64,7 +60,7 @@ int net_box_open(net_box_t *box, const uint64_t token[2], char name[NET_BOX_NAME
     int fd = net_descriptor(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0)
         return -errno;
-    /* fchmod before bind: the name has this mode from its creation, but for what the program's umask takes. */
+    /* fchmod before bind: the name has this mode from the start, except for bits that the umask takes. */
     if (setsockopt(fd, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0 || fchmod(fd, 0600) != 0 ||
         bind(fd, (struct sockaddr *)&address, sizeof address) != 0) {
         error = -errno;
@@ -112,7 +108,6 @@ int net_box_send(const net_box_t *box, const char *name, const uint64_t to[2], i
     return -EAGAIN;
 }
 
-/* Take the first descriptor (further ones are closed) and the sender's user id. */
 static int unpack(struct msghdr *header, bool *ours)
 {
     int descriptor = -1;
@@ -140,7 +135,7 @@ static int unpack(struct msghdr *header, bool *ours)
     return descriptor;
 }
 
-/* Read one message; false when there is none. A foreign message is dropped with its descriptor. */
+/* False: no message. A foreign one is dropped with its descriptor. */
 static bool receive(net_box_t *box)
 {
     message_t message;
@@ -164,7 +159,7 @@ static bool receive(net_box_t *box)
 
 int net_box_take(net_box_t *box, const uint64_t from[2], int *descriptor)
 {
-    /* Bounded, so that a flood of foreign messages ends. */
+    /* bounded, so that a flood of foreign messages ends */
     for (int i = 0; i < 4 * NET_BOX_CAPACITY && receive(box); i++)
         ;
     for (uint32_t i = 0; i < box->letters; i++) {

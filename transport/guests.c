@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * guests.c - see guests.h.
- *
- * The page is host memory as in memory_host.c: sealed, so a read of it cannot
- * fault, and reached through /proc. Its contents come from peers and are checked:
- * a broken peer can only keep memory from being freed, or release its own mapping
- * too early.
- */
+/* guests.c - see guests.h. The page is host memory (memory_host.c). A broken peer can only keep memory from being
+ * freed, or release its own mapping too early. */
 #define _GNU_SOURCE
 #include "transport/guests.h"
 
@@ -18,7 +12,7 @@
 
 enum { SEATS = 16 };
 
-/* A seat is taken as soon as `pid` is set: a guest that dies before it has written the rest counts by its pid. */
+/* Taken once `pid` is set: a guest that dies before it has written the rest counts by its pid. */
 typedef struct seat {
     _Atomic int64_t pid;
     _Atomic uint64_t start_ticks;
@@ -43,7 +37,7 @@ int net_guests_open(net_guest_book_t *book, net_host_place_t *place)
     return 0;
 }
 
-/* Guests open /proc/<pid> of the owner, so their pid namespace is the owner's if the seat does not name one yet. */
+/* Guests open the owner's /proc/<pid>, so a seat that names no pid namespace yet is of the owner's. */
 static bool is_taken(seat_t *seat, uint32_t pid_namespace)
 {
     int64_t pid = atomic_load(&seat->pid);

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * key.c - 128-bit keys of communicators, and the names of their segments.
- *
- * A key follows from a random unique id, or from its parent's key. It must spread
- * well, but need not resist an attacker, who never sees one. He sees names: they are
- * a keyed one-way function (SipHash-2-4, Aumasson and Bernstein 2012) of nothing but
- * the key, so no name leads to another one's.
- */
+/* key.c - 128-bit keys of communicators, and the names of their segments. Keys must spread well, but need not resist an
+ * attacker, who sees only names. A name is a keyed one-way function (SipHash-2-4, Aumasson and Bernstein 2012) of its
+ * key alone. */
 #include <string.h>
 
 #include "transport/transport.h"

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lock.c - locks that are open in a forked child.
+ * lock.c - locks that are free in a forked child.
  *
- * A child has only the thread that forked. A lock that another thread held at the
- * fork would stay locked in the child, and its data half changed. So a fork first
- * takes all of these locks. They are few, are held briefly, and no thread holds
- * two, so their order does not matter.
+ * A child has only the thread that forked: a lock that another thread held would stay locked, its data half changed.
+ * So a fork first takes all of these locks. No thread holds two, so their order does not matter.
  */
 #include "transport/transport.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
-static net_lock_t *list; /* all locks taken so far */
+static net_lock_t *list;
 
 static void before_fork(void)
 {

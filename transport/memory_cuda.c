@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * memory_cuda.c - device memory that other processes open by CUDA IPC.
- *
- * Plain cudaMalloc memory: the oldest way, and the fastest to set up. CUDA does
- * not define what happens to a peer that still has freed memory mapped, so a block
- * has a guest book (guests.h) and is freed when no process has it mapped. Ranks of
- * another pid namespace cannot reach the book, so they are refused. Sizes are rounded to 2 MiB, the unit in which the
- * driver maps: a smaller block would show peers other memory of this process in the same unit.
- */
+/* memory_cuda.c - device memory (cudaMalloc) that other processes open by CUDA IPC. Only ranks of one pid namespace can
+ * open its guest book (guests.h). Sizes are rounded to 2 MiB, the driver's unit of mapping: a smaller block would show
+ * peers other memory of this process. */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
 #include <errno.h>

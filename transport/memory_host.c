@@ -1,19 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * memory_host.c - host memory that ranks of several processes share.
- *
- * A memfd has no name, so a crash leaves nothing behind, and it does not count
- * against the size of /dev/shm, which is small in containers. Peers open it
- * through /proc/<pid>/fd, which the kernel allows only to the same user; where it
- * does not (other user or pid namespaces, a process that may not be traced, or
- * whose first thread has ended), they get it through their descriptor box. It is
- * sealed, so no process can truncate it while another reads: a mapping of sealed
- * memory with a checked size never faults. The pages are reserved at once, so that
- * a lack of memory is an error here and not a SIGBUS later.
- *
- * The owner keeps the descriptor open for peers; a peer closes its own once it has
- * mapped. The memory lives while any process has it mapped.
- */
+/* memory_host.c - host memory that ranks of several processes share. A memfd has no name, so a crash leaves nothing,
+ * and does not count against /dev/shm, which is small in containers. Peers open it through /proc/<pid>/fd; where the
+ * kernel refuses (other user or pid namespace, a process that is not traceable or has lost its first thread), it is
+ * sent to their box. It is sealed: nobody can truncate it, so a mapping of a checked size never faults. The owner keeps
+ * its descriptor; the memory lives while any process has it mapped. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +23,7 @@
 #define HOST_LINK "/memfd:" HOST_NAME /* as /proc shows it */
 enum { HOST_SEALS = F_SEAL_SHRINK | F_SEAL_GROW };
 
-/* A memfd may be larger than the machine's memory, and the kernel would kill a process for using it. */
+/* A memfd may exceed the machine's memory; the kernel would kill its user. */
 static bool too_large(size_t bytes)
 {
     long pages = sysconf(_SC_PHYS_PAGES);
@@ -77,7 +67,7 @@ static int host_create(net_memory_t *memory, net_offer_t *offer)
     if (fd < 0)
         return -errno;
     int error;
-    /* Before the pages exist: the mapping's policy decides their node. */
+    /* before the pages exist: the mapping's policy decides their node */
     void *at = map_file(fd, memory->bytes, memory->at);
     if (at == MAP_FAILED) {
         error = -errno;
@@ -110,7 +100,7 @@ static int host_destroy(net_memory_t *memory)
     return 0;
 }
 
-/* Check before opening: an offer with a wrong number must not make this process open a device or a pipe. */
+/* Check before opening: a wrong number in an offer must not open a device or a pipe. */
 static int open_peer(const net_offer_t *peer)
 {
     char path[64];
@@ -143,7 +133,7 @@ static int check_peer(int fd, const net_offer_t *peer)
     return 0;
 }
 
-/* Takes the descriptor. */
+/* Closes `fd`. */
 static int map_peer(int fd, const net_offer_t *peer, net_mapping_t *mapping)
 {
     int error = check_peer(fd, peer);

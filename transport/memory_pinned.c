@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * memory_pinned.c - host memory shared by processes that kernels reach over PCIe,
- * for GPUs without peer access.
- *
- * The memory is memory_host.c's; each process registers it with CUDA for all of
- * its devices. Its pages live while any process has them mapped, so there is no
- * guest book. Registering and unregistering are driver calls, which may wait for
- * kernels.
- */
+/* memory_pinned.c - memory of memory_host.c that each process registers with CUDA for all its devices, for GPUs without
+ * peer access. Registering and unregistering may wait for kernels. */
 #define _GNU_SOURCE
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -44,7 +37,7 @@ static int unpin(void *at, int device, uint64_t life)
     return error;
 }
 
-/* The node of the own GPU: its stores and flags stay there, and peers read from any node. */
+/* The own GPU's node: its stores and flags stay there, and peers read from any node. */
 static int node_of(int device)
 {
     char bus[32];
@@ -52,7 +45,6 @@ static int node_of(int device)
                                                                          : NET_ANY_NODE;
 }
 
-/* The kind of host memory that is pinned. */
 static const net_memory_ops_t *base_of(const net_memory_t *memory)
 {
     return memory->kind == NET_MEMORY_PINNED_SENT ? &net_memory_host_sent : &net_memory_host;
@@ -95,7 +87,7 @@ static int pinned_open(net_memory_t *own, const net_offer_t *peer, net_mapping_t
     return error;
 }
 
-/* Memory that cannot be unregistered stays mapped: kernels may be using it. */
+/* What cannot be unregistered stays mapped: kernels may be using it. */
 static void pinned_close(net_mapping_t *mapping)
 {
     if (unpin(mapping->pointer, mapping->device, mapping->life) == 0)

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * numa.c - see numa.h. mbind is a direct system call, so that the program needs no
- * libnuma.
- */
+/* numa.c - see numa.h. mbind is a direct system call, so that no program needs libnuma. */
 #define _GNU_SOURCE
 #include "transport/numa.h"
 
@@ -21,7 +18,7 @@ int net_numa_of_device(const char *sys, const char *bus)
     if (used < 0 || used >= (int)sizeof path)
         return NET_ANY_NODE;
     for (char *at = path + used - sizeof "/numa_node"; at > path && *at != '/'; at--)
-        *at = (char)tolower((unsigned char)*at); /* CUDA writes it in capitals, /sys in lower case */
+        *at = (char)tolower((unsigned char)*at); /* CUDA writes capitals, /sys lower case */
     FILE *file = fopen(path, "re");
     if (!file)
         return NET_ANY_NODE;

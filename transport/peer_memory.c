@@ -1,18 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * peer_memory.c - own memory and mappings of the peers', of all kinds.
- *
- * The books are a list of all memory that this process owns. A peer of the same
- * process (another thread's rank) gets the memory itself: it is found in the books
- * by its random token, never by a pointer from an offer. Each such rank holds a
- * reference, so that one rank's destroy does not free the memory under another.
- * The lock guards lists, references and `destroyed`; no driver call is made under
- * it.
- *
- * A driver's free waits for every kernel of the device, and a peer may still have
- * the memory mapped. So released memory is parked, and net_memory_reap frees it;
- * its caller knows when no kernel runs there.
- */
+/* peer_memory.c - own memory and mappings of the peers', of all kinds. The books list this process's memory. A rank of
+ * the same process finds it by its random token, never by a pointer from an offer, and holds a reference, so that no
+ * rank's destroy frees it under another. The lock guards lists, references and `destroyed`; no driver call is made
+ * under it. A driver's free waits for every kernel of the device: the caller of net_memory_reap knows when none
+ * runs. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdlib.h>
@@ -24,8 +15,8 @@
 #include "transport/numa.h"
 
 static net_lock_t books_lock = NET_LOCK_INITIALIZER;
-static net_memory_t *books;  /* owned or used by this process */
-static net_memory_t *parked; /* released by all ranks of this process, to be freed */
+static net_memory_t *books;
+static net_memory_t *parked; /* released, to be freed */
 
 static const net_memory_ops_t *ops_of(uint32_t kind)
 {
@@ -55,8 +46,6 @@ static void park(net_memory_t *memory)
     parked = memory;
     net_lock_give(&books_lock);
 }
-
-/* ---- Ranges -------------------------------------------------------------------- */
 
 int net_range_reserve(net_memory_kind_t kind, int device, size_t bytes, net_range_t **range)
 {
@@ -93,15 +82,13 @@ static net_range_t *range_hold(net_range_t *range)
     return range;
 }
 
-/* ---- Own memory ---------------------------------------------------------------- */
-
 static void forget(net_memory_t *memory)
 {
     net_range_release(memory->range);
     free(memory);
 }
 
-/* Free, or park. A forked child forgets memory of its parent's driver. */
+/* A forked child forgets memory of its parent's driver. */
 static void free_memory(net_memory_t *memory)
 {
     const net_memory_ops_t *ops = ops_of(memory->kind);
@@ -150,7 +137,6 @@ static void enter_books(net_memory_t *memory)
     net_lock_give(&books_lock);
 }
 
-/* Drop a reference; the last one takes the memory out of the books and frees it. */
 static void drop(net_memory_t *memory, bool owner)
 {
     net_lock_take(&books_lock);
@@ -168,7 +154,7 @@ static void drop(net_memory_t *memory, bool owner)
         free_memory(memory);
 }
 
-/* Find memory of this process and take a reference; NULL if there is none (any more). */
+/* Takes a reference. NULL: this process has no such memory any more. */
 static net_memory_t *hold(const net_offer_t *offer)
 {
     net_lock_take(&books_lock);
@@ -193,7 +179,7 @@ static bool fits(const net_range_t *range, size_t offset, size_t bytes)
     return offset <= range->bytes && bytes <= range->bytes - offset;
 }
 
-/* Copy an offer (it may lie in shared memory) and check what all kinds have in common. */
+/* Copied first: it may lie in shared memory. */
 static int read_offer(net_memory_kind_t kind, const uint8_t bytes[NET_OFFER_BYTES], net_offer_t *offer)
 {
     memcpy(offer, bytes, sizeof *offer);
@@ -289,7 +275,6 @@ static int open_sibling(const net_memory_ops_t *ops, const net_offer_t *offer, n
     return 0;
 }
 
-/* A place in a range, which is made on first use. */
 typedef struct spot {
     net_range_t **range;
     size_t range_bytes, offset;

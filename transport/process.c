@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * process.c - the identity of a process, and whether it still runs.
- *
- * A pid is reused, so the start time that the kernel keeps (clock ticks since
- * boot) is compared too, if both read it in one time namespace: each adds its own
- * offset. Nothing is cached: a fork would make it wrong.
- */
+/* process.c - the identity of a process, and whether it still runs. A pid is reused, so the start time (clock ticks
+ * since boot) is compared too, but within one time namespace: each has its own offset. Nothing is cached: a fork would
+ * make it wrong. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -25,8 +21,8 @@ typedef struct process_stat {
     uint64_t start_ticks;
 } process_stat_t;
 
-/* Read /proc/<pid>/stat. The command in parentheses may contain any character, so fields are counted from the last
- * parenthesis: state is field 3, the number of threads 20, the start time 22. */
+/* The command in parentheses may contain anything. From the last parenthesis: field 3 is the state, 20 the number of
+ * threads, 22 the start time. */
 static int read_stat(int64_t pid, process_stat_t *stat)
 {
     char path[64];
@@ -49,9 +45,8 @@ static int read_stat(int64_t pid, process_stat_t *stat)
     return 0;
 }
 
-/* A process that was started into a new pid namespace may still have the /proc of an outer one, which names it by
- * another pid. Then the pids are those of that /proc, which its device tells from others, and from the inodes of
- * namespaces, which are larger. */
+/* A process in a new pid namespace may still have an outer one's /proc, which gives it another pid. Its pids are then
+ * that /proc's, named by its device number, which is smaller than any namespace's inode. */
 static uint32_t own_pid_namespace(int64_t *pid)
 {
     char named[32];
@@ -100,7 +95,7 @@ bool net_process_alive(const net_process_t *process)
     if (process->start_ticks != 0 && stat.start_ticks != process->start_ticks &&
         process->time_namespace == own_time_namespace())
         return false;
-    /* A process whose first thread has ended also shows as a zombie, but still counts its other threads. */
+    /* It also shows as a zombie when only its first thread has ended. */
     bool ended = stat.state == 'Z' || stat.state == 'X' || stat.state == 'x';
     return !ended || stat.threads > 1;
 }

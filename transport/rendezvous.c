@@ -1,17 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * rendezvous.c - slots, stages and the verdict, in a segment that ranks share.
- *
- * Each joiner writes only its own slot, and one release store (of the slot's
- * state, a record's size, or the verdict) makes the contents visible. So a reader
- * sees whole records or none, and a joiner killed at any point leaves nothing half
- * done. The verdict names the slot with its reason, so one compare-and-swap sets
- * both.
- *
- * Numbers read from the segment are checked before use: peers are processes of the
- * same user, but may be broken. The mapping belongs to the handle, the name to the
- * process that unlinks it first.
- */
+/* rendezvous.c - slots, stages and the verdict, in a segment that ranks share. A joiner writes only its own slot; one
+ * release store (slot state, record size or verdict) makes its contents visible. So a reader sees whole records or
+ * none, and a joiner may be killed at any point. The verdict names the slot with its reason, so one compare-and-swap
+ * sets both. Peers may be broken: numbers from the segment are checked before use. The handle owns the mapping, the
+ * first process to unlink the name. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -26,13 +18,13 @@ enum { REASON_TEXT_BYTES = 120, NO_RANK = -1 };
 
 struct net_rendezvous {
     net_named_t named;
-    bool has_slot; /* false: no slot was free */
+    bool has_slot;
     uint32_t slot;
-    int rank;        /* NO_RANK until net_set_rank */
-    uint32_t nranks; /* 0 until net_set_rank */
+    int rank; /* NO_RANK until net_set_rank */
+    uint32_t nranks;
     bool unlinked;
-    pid_t pid;    /* a forked child must not post or leave for this joiner */
-    char *reason; /* points to reason_copy, which net_reason fills although the handle is const there */
+    pid_t pid;    /* a forked child must not post or leave */
+    char *reason; /* to reason_copy, which net_reason fills though its handle is const */
     char reason_copy[SEGMENT_REASON_BYTES];
 };
 
@@ -43,8 +35,8 @@ static net_segment_t *segment_of(const net_rendezvous_t *rendezvous)
     return rendezvous->named.segment;
 }
 
-/* Called with the segment locked. The slot is complete before it counts: a reader of the count can tell whether each
- * joiner is alive, and a joiner killed half way has not joined. */
+/* Called with the segment locked. The slot is complete before it counts: its joiner's life can be checked, and a joiner
+ * killed half way has not joined. */
 static void take_slot(net_rendezvous_t *rendezvous)
 {
     net_segment_t *segment = segment_of(rendezvous);
@@ -110,7 +102,7 @@ int net_set_rank(net_rendezvous_t *rendezvous, uint32_t rank, uint32_t nranks)
     return 0;
 }
 
-/* The slot of a rank; NULL if it has none yet, or the number is invalid. */
+/* NULL: none yet, or an invalid rank. */
 static net_slot_t *slot_of_rank(const net_rendezvous_t *rendezvous, uint32_t rank)
 {
     net_segment_t *segment = segment_of(rendezvous);
@@ -157,7 +149,7 @@ static bool all_posted(const net_rendezvous_t *rendezvous, uint32_t stage)
     return true;
 }
 
-/* Every expected joiner is there and has posted, so each had its rank by then. */
+/* All joiners have posted, so each has its rank. */
 static bool all_slots_posted(const net_rendezvous_t *rendezvous, uint32_t stage)
 {
     net_segment_t *segment = segment_of(rendezvous);
@@ -167,14 +159,13 @@ static bool all_slots_posted(const net_rendezvous_t *rendezvous, uint32_t stage)
     return all;
 }
 
-/* A joiner that cannot post any more: it has left, or its process is gone. */
 static bool has_lost_joiner(const net_rendezvous_t *rendezvous, uint32_t stage)
 {
     net_segment_t *segment = segment_of(rendezvous);
     uint32_t joined = net_count(rendezvous);
     for (uint32_t i = 0; i < joined && i < NET_MAX_SLOTS; i++) {
         net_slot_t *slot = &segment->slot[i];
-        /* Check for the record last: the joiner may have posted before it left. */
+        /* the record last: the joiner may have posted before it left */
         if (i != rendezvous->slot && net_slot_gone(slot) && !has_posted(slot, stage))
             return true;
     }
@@ -187,7 +178,7 @@ int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage)
         return -EINVAL;
     if (net_verdict(rendezvous) == NET_DECLINED)
         return -ECANCELED;
-    const bool whole = all_slots_posted(rendezvous, stage); /* read before the ranks are checked */
+    const bool whole = all_slots_posted(rendezvous, stage); /* before the ranks are checked */
     if (all_posted(rendezvous, stage))
         return 1;
     if (whole)
@@ -281,7 +272,7 @@ net_verdict_t net_decide(net_rendezvous_t *rendezvous, net_verdict_t verdict, co
     return net_verdict(rendezvous);
 }
 
-/* An invalid word counts as declined: net_decide cannot change it, and ranks would wait for ever for a verdict. */
+/* An invalid word counts as declined: net_decide cannot change it, and ranks would wait for ever. */
 static net_verdict_t verdict_in(uint32_t word)
 {
     return word == 0 ? NET_PENDING : (word & 0xff) == NET_ATTACHED ? NET_ATTACHED : NET_DECLINED;
@@ -312,7 +303,7 @@ const char *net_reason(const net_rendezvous_t *rendezvous)
     text[SEGMENT_REASON_BYTES - 1] = '\0';
     for (char *at = text; *at; at++)
         if (*at < ' ' || *at > '~')
-            *at = '?'; /* printable, since it goes into a log */
+            *at = '?'; /* it goes into a log */
     return text;
 }
 

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * reserve.c - see reserve.h. The limit on file sizes (ulimit -f) also holds for
- * files in memory, and the kernel sends a signal that ends the program at a larger
- * one. So the limit is checked first.
- */
+/* reserve.c - see reserve.h. Beyond the limit on file sizes (ulimit -f), which also holds for files in memory, a signal
+ * would end the program. */
 #define _GNU_SOURCE
 #include "transport/reserve.h"
 

@@ -2,25 +2,16 @@
 /*
  * segment.c - named segments in /dev/shm: open, create, replace, remove.
  *
- * Every step that gives a name its meaning is done under the file's lock (flock):
- * filling the segment, judging that it is dead, removing the name. The kernel
- * drops the lock of a process that dies, so the next process simply fills a
- * segment whose creator was killed half way. A process that waited for the lock
- * checks that the file still has its name, and else starts over, so two replacers
- * cannot remove each other's segments.
+ * A segment is filled, judged dead and removed under the file's lock (flock). The kernel drops a dead process's lock,
+ * so the next process fills what a killed creator left. A process that waited for the lock starts over if the file
+ * has lost its name, so two replacers cannot remove each other's segments.
  *
- * A joiner is dead if its process is. If it is in another pid namespace, where
- * that cannot be seen, it is dead when the lock on its slot's byte is free (an
- * open-file lock, so a forked child may hold it longer, and each thread has its
- * own). It takes that lock under the first one, before its slot counts, so a
- * living joiner is never taken for dead.
+ * A joiner is dead if its process is; in another pid namespace, if the lock on its slot's byte is free (an open-file
+ * lock: a forked child may hold it longer, and each thread has its own). It takes that lock under the file's, before
+ * its slot counts, so no living joiner is taken for dead.
  *
- * The file belongs to the user, mode 0600, so no other user can open, lock,
- * shorten or read it. A file under our name with another owner or mode is refused,
- * never repaired, but for rights of the owner that a umask took. Its owner is asked
- * before it is opened: by a lease on a file of his own another user can make an open
- * wait for 45 s. The memory is reserved at once, so that a full /dev/shm is an error
- * here and not a SIGBUS later.
+ * Mode 0600 keeps out other users. Another owner or mode is refused, never repaired, except for owner's rights that a
+ * umask took. The owner is checked before opening: another user's lease can make an open wait for 45 s.
  */
 #define _GNU_SOURCE
 #include "transport/segment.h"
@@ -41,12 +32,11 @@
 #include "transport/descriptor_box.h"
 #include "transport/reserve.h"
 
-/* Segments mapped by this process. Ranks that are threads of it share one mapping: less memory, and the thread
- * sanitizer can follow a store to the load in another rank. */
+/* Ranks of a process share one mapping: less memory, and the thread sanitizer can follow stores to loads. */
 typedef struct mapped {
     struct mapped *next;
     dev_t device;
-    ino_t inode; /* no other file can get this inode while it is mapped */
+    ino_t inode; /* no other file gets it while mapped */
     net_segment_t *segment;
     uint32_t references;
 } mapped_t;
@@ -54,12 +44,11 @@ typedef struct mapped {
 static net_lock_t mapped_lock = NET_LOCK_INITIALIZER;
 static mapped_t *mapped_list;
 
-/* The folder of shared memory in glibc and musl. */
 #define SEGMENT_FOLDER "/dev/shm"
 
 enum {
-    OPEN_ATTEMPTS = 64, /* each failed try means that another process replaced the segment meanwhile */
-    LOCK_NAPS = 10000,  /* of 1 ms; the lock is held for microseconds */
+    OPEN_ATTEMPTS = 64, /* it fails when another process replaces the segment */
+    LOCK_NAPS = 10000,  /* of 1 ms */
     SWEEP_ENTRIES = 1024,
     SWEEP_BOX_SECONDS = 60
 };
@@ -88,7 +77,7 @@ static int lock_file(int fd)
     return -ETIMEDOUT;
 }
 
-/* What the name refers to, without opening it. */
+/* Without opening the file. */
 static int look_at(const char *name, struct stat *info)
 {
     char path[sizeof SEGMENT_FOLDER + SEGMENT_NAME_BYTES];
@@ -96,7 +85,6 @@ static int look_at(const char *name, struct stat *info)
     return lstat(path, info) == 0 ? 0 : -errno;
 }
 
-/* Whether the name still refers to this file. */
 static bool name_means(const char *name, dev_t device, ino_t inode)
 {
     struct stat info;
@@ -112,7 +100,7 @@ static int check_owner(const struct stat *info)
     return 0;
 }
 
-/* The file was just made, or its creator died before it was done: all relevant bytes are zero. */
+/* It is new, or its creator died early: relevant bytes are zero. */
 static int fill(net_segment_t *segment)
 {
     if (getrandom(&segment->place, sizeof segment->place, 0) != (ssize_t)sizeof segment->place)
@@ -152,7 +140,7 @@ static struct flock life_of(uint32_t slot, short type)
     return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
 }
 
-/* The pid of a joiner in another container says nothing here, but the lock that it held does. */
+/* In another container its pid says nothing, but its lock does. */
 static bool joiner_gone(net_segment_t *segment, uint32_t slot, int fd)
 {
     struct flock life = life_of(slot, F_WRLCK);
@@ -160,8 +148,7 @@ static bool joiner_gone(net_segment_t *segment, uint32_t slot, int fd)
            (segment->slot[slot].kept && fcntl(fd, F_OFD_GETLK, &life) == 0 && life.l_type == F_UNLCK);
 }
 
-/* Called with the segment locked. True if decided, or if all processes that joined are gone. A segment without joiners
- * is new. */
+/* Called with the segment locked. True: decided, or all that joined are gone. Without joiners it is new. */
 static bool finished(net_segment_t *segment, int fd)
 {
     if (atomic_load_explicit(&segment->verdict, memory_order_acquire) != NET_PENDING)
@@ -175,7 +162,7 @@ static bool finished(net_segment_t *segment, int fd)
     return true;
 }
 
-/* Called with the segment locked. */
+/* Called with mapped_lock held. */
 static int map_anew(const net_named_t *named, mapped_t **made)
 {
     mapped_t *entry = malloc(sizeof *entry);
@@ -225,7 +212,7 @@ void net_segment_unmap(net_named_t *named)
     named->segment = NULL;
 }
 
-/* A file that appears between the two calls makes nobody wait either (O_NONBLOCK), and is not followed (shm_open). */
+/* If a file appears in between, the open waits for nobody (O_NONBLOCK) and follows no link (shm_open). */
 static int open_file(const char *name, int flags)
 {
     struct stat info;
@@ -235,7 +222,7 @@ static int open_file(const char *name, int flags)
     return fd >= 0 ? fd : -errno;
 }
 
-/* The file is open and locked. 0: mapped and free to join; -EAGAIN: finished. */
+/* Called with the file locked. 0: mapped and free to join; -EAGAIN: finished. */
 static int adopt(net_named_t *named, const struct stat *info)
 {
     int error = check_owner(info);
@@ -261,8 +248,8 @@ static int adopt(net_named_t *named, const struct stat *info)
     return error;
 }
 
-/* A program's umask may take the owner's rights from a new file. True if they are there now. By the descriptor, since
- * the name may be another file's by now; one that stands for the path alone (O_PATH) changes rights through /proc. */
+/* Give the owner the rights that a umask took; true if he has them. By descriptor, since the name may be another file's
+ * by now; O_PATH descriptors change rights through /proc. */
 static bool give_rights(int fd)
 {
     struct stat info;
@@ -273,7 +260,7 @@ static bool give_rights(int fd)
     return (info.st_mode & 0600) == 0600 || fchmod(fd, 0600) == 0 || (errno == EBADF && chmod(path, 0600) == 0);
 }
 
-/* The same of a file that cannot be opened without these rights. */
+/* For a file that cannot be opened without these rights. */
 static bool give_rights_to(const char *name)
 {
     char path[sizeof SEGMENT_FOLDER + SEGMENT_NAME_BYTES];
@@ -358,7 +345,7 @@ void net_segment_remove(const net_named_t *named)
 
 void net_segment_unlock(net_named_t *named)
 {
-    /* Unlocked explicitly: closing is not enough if a process forked meanwhile has the same open file. */
+    /* explicitly: a process forked meanwhile has the same open file */
     flock(named->fd, LOCK_UN);
     close(named->fd);
     named->fd = -1;
@@ -378,7 +365,7 @@ void net_segment_release(net_named_t *named, bool own)
 {
     if (named->life < 0)
         return;
-    /* Explicitly, as above. */
+    /* explicitly, as above */
     struct flock all = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
     if (own)
         fcntl(named->life, F_OFD_SETLK, &all);
@@ -386,7 +373,7 @@ void net_segment_release(net_named_t *named, bool own)
     named->life = -1;
 }
 
-/* Remove one segment that no living process uses. A locked one is in use. */
+/* A locked segment is in use. */
 static void sweep_one(const char *name)
 {
     struct stat info;
@@ -404,7 +391,7 @@ static void sweep_one(const char *name)
     net_segment_t *segment = mmap(NULL, sizeof *segment, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (segment == MAP_FAILED)
         goto unlock;
-    /* A creator makes a segment and joins it under one lock, so one without joiners belongs to a dead creator. */
+    /* A creator joins under the lock, so a segment without joiners has a dead creator. */
     if (atomic_load_explicit(&segment->magic, memory_order_acquire) == 0 ||
         (check_layout(segment) == 0 && (atomic_load(&segment->joined) == 0 || finished(segment, fd))))
         shm_unlink(name);
@@ -415,7 +402,6 @@ close:
     close(fd);
 }
 
-/* A file of this user, or a box. */
 static void sweep_name(const char *name)
 {
     char path[sizeof SEGMENT_FOLDER + SEGMENT_NAME_BYTES];
@@ -438,7 +424,7 @@ void net_segment_sweep(void)
             continue;
         snprintf(name, sizeof name, "/%.*s", (int)sizeof name - 2, entry->d_name);
         if (look_at(name, &info) != 0 || info.st_uid != geteuid())
-            continue; /* anybody may make files with this prefix: they do not count */
+            continue; /* anybody may make files with this prefix */
         sweep_name(name);
         seen++;
     }

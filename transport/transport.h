@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * transport.h - how ranks of one host find each other and share memory.
- *
- * The one header of this folder. Nothing here knows of NCCL, of algorithms or of
- * settings. Functions return 0 or a negative errno, set outputs only on success,
- * log nothing, and block for another rank only where the comment says so. All may
- * be called from any thread for different objects.
- */
+/* transport.h - how ranks of one host find each other and share memory. Functions return 0 or a negative errno, set
+ * outputs only on success, log nothing, and wait for another rank only where stated. Any thread may call them, for
+ * different objects. */
 #ifndef SHUNT_TRANSPORT_H
 #define SHUNT_TRANSPORT_H
 
@@ -20,66 +15,59 @@ extern "C" {
 #endif
 
 /* ---- Processes -----------------------------------------------------------------
- *
- * The identity of a process, for pools and liveness. pid and start time alone are
- * not enough: containers that share /dev/shm may have two processes with the same
- * pair. No padding, so the bytes can be hashed and compared.
+ * The identity of a process. Containers that share /dev/shm may have two processes with one pid and start time. No
+ * padding: compared as bytes.
  */
 typedef struct net_process {
-    int64_t pid;             /* as /proc names it, which may be of an outer pid namespace; else getpid's */
-    uint64_t start_ticks;    /* field 22 of /proc/<pid>/stat; 0 where there is no /proc */
-    uint32_t pid_namespace;  /* inode of /proc/self/ns/pid, or a name of an outer /proc; 0 where there is no /proc */
-    uint32_t time_namespace; /* of /proc/self/ns/time; processes of two read each other's start_ticks by other clocks */
+    int64_t pid;             /* as /proc names it, perhaps in an outer pid namespace */
+    uint64_t start_ticks;    /* field 22 of /proc/<pid>/stat; 0 without /proc */
+    uint32_t pid_namespace;  /* inode of /proc/self/ns/pid; of an outer /proc, its device */
+    uint32_t time_namespace; /* of /proc/self/ns/time: start_ticks compare within one */
 } net_process_t;
 net_process_t net_process_self(void);
-/* False once the process is gone (a zombie is). A process of another pid namespace cannot be checked and counts as
- * alive. Takes some µs. */
+/* False: gone, or a zombie. True for every process of another pid namespace. Takes some µs. */
 bool net_process_alive(const net_process_t *process);
 
 /* ---- Descriptors ---------------------------------------------------------------
- *
- * The numbers 0, 1 and 2 belong to the program, even while they are closed: what has one of them gets what the program
- * prints. So every descriptor that is kept, or that can be written to, is passed through net_descriptor.
+ * Numbers 0 to 2 are the program's. If it has closed them, the next opens get them: no descriptor that is kept or can
+ * be written to may have them.
  */
-/* The same at a number of at least 3, close-on-exec; -1 with errno if `made` is negative, or none is left. */
+/* Move to a number of at least 3, close-on-exec. -1 with errno: `made` is negative, or none is left. */
 int net_descriptor(int made);
-/* From now on what is written to it in this process goes to /dev/null. Async-signal-safe. */
+/* Send later writes to /dev/null. Async-signal-safe. */
 void net_mute(int descriptor);
-/* What a descriptor means. A program that becomes a daemon closes all of them, and a file of its own may then have the
- * number: one that was kept for long is asked before it is written to or closed. */
+/* The file behind a descriptor. A daemon closes all descriptors, and may reuse the number of a long-kept one: check
+ * before writing or closing. */
 typedef struct net_mark {
     uint64_t device, inode;
 } net_mark_t;
 net_mark_t net_mark(int descriptor);
 bool net_means(int descriptor, const net_mark_t *mark);
-/* Close it if it still means that. */
+/* Close it if it still means that file. */
 void net_close(int descriptor, const net_mark_t *mark);
-/* Write once, without a SIGPIPE; a failure is not reported. */
+/* Write once, without SIGPIPE; failures are not reported. */
 void net_write(int descriptor, const void *bytes, size_t size);
 
 /* ---- Threads -------------------------------------------------------------------
- *
- * Start a thread that handles no signals: those of the program are for its own threads. With thread NULL it is
- * detached.
+ * Start a thread with all signals blocked. `thread` NULL: detached.
  */
 int net_thread_start(pthread_t *thread, void *(*run)(void *), void *argument);
-/* The kernel's id of the calling thread. */
+/* the kernel's id */
 int net_thread_id(void);
-/* CLOCK_MONOTONIC as the kernel has it: a program under libfaketime may see one that stands still. */
+/* The kernel's CLOCK_MONOTONIC: libfaketime may stop the C library's. */
 uint64_t net_now_ns(void);
-/* Make a condition for net_condition_wait, in a forked child anew. */
+/* For net_condition_wait; a forked child makes it anew. */
 void net_condition_make(pthread_cond_t *condition);
-/* Wait until a signal, or -ETIMEDOUT at `until_ns` of CLOCK_MONOTONIC: the time of day may be set meanwhile. */
+/* Wait for a signal; -ETIMEDOUT at `until_ns` of CLOCK_MONOTONIC. */
 int net_condition_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, uint64_t until_ns);
 
 /* ---- Locks ---------------------------------------------------------------------
- *
- * For static data that a forked child goes on using: a fork waits until such locks
- * are open. Hold one briefly, never two in one thread, never across a fork.
+ * For static data that a forked child uses: a fork waits for these locks. Hold one briefly, never two in one thread,
+ * never across a fork.
  */
 typedef struct net_lock {
     pthread_mutex_t mutex;
-    int listed; /* private to lock.c, like next */
+    int listed; /* private, like `next` */
     struct net_lock *next;
 } net_lock_t;
 #define NET_LOCK_INITIALIZER               \
@@ -90,21 +78,14 @@ void net_lock_take(net_lock_t *lock);
 void net_lock_give(net_lock_t *lock);
 
 /* ---- Rendezvous ---------------------------------------------------------------
- *
- * A segment of POSIX shared memory, mode 0600, named after uid and key, in which the
- * ranks of one communicator publish records. A rank joins before the real init,
- * which returns only when all ranks have joined; so afterwards count == nranks
- * means that all ranks are on this host and run Shunt.
- *
- * Set-up then goes in stages: each rank posts its record of stage s, and reads the
- * others' once all have posted. The verdict changes once, by compare-and-swap,
- * from pending to attached or declined; every rank follows it.
+ * A segment of POSIX shared memory, mode 0600, in which a communicator's ranks post records by stages and agree on a
+ * verdict (docs/design.md).
  */
 enum {
-    NET_MAX_SLOTS = 16,      /* joiners beyond this make the segment "overfull": count exceeds any nranks */
-    NET_STAGES = 18,         /* stages 0 .. NET_STAGES-1; their purposes: shim/setup/stages.c */
-    NET_RECORD_BYTES = 3648, /* the most bytes that a rank can post in stage 0 */
-    NET_LATER_BYTES = 512    /* and in a later one: /dev/shm may be small */
+    NET_MAX_SLOTS = 16, /* more joiners: "overfull", count exceeds any nranks */
+    NET_STAGES = 18,    /* shim/setup/stages.c lists them */
+    NET_RECORD_BYTES = 3648,
+    NET_LATER_BYTES = 512 /* for later stages: /dev/shm may be small */
 };
 
 static inline size_t net_record_bytes(uint32_t stage)
@@ -112,172 +93,148 @@ static inline size_t net_record_bytes(uint32_t stage)
     return stage == 0 ? NET_RECORD_BYTES : NET_LATER_BYTES;
 }
 
-/* Never shown: who knows a communicator's key knows those of its children, and could make their segments first. */
+/* Secret: whoever knows it knows the children's keys, and could make their segments first. */
 typedef struct net_key {
-    uint64_t word[2]; /* a 128-bit hash; see net_key_hash */
+    uint64_t word[2];
 } net_key_t;
 
 typedef struct net_rendezvous net_rendezvous_t;
 
 typedef enum net_verdict { NET_PENDING = 0, NET_ATTACHED = 1, NET_DECLINED = 2 } net_verdict_t;
 
-/* Hash of bytes into a key (for a unique id, a parent key with colour and number, ...). */
+/* The key of a unique id, or of a parent's key with colour and number. */
 net_key_t net_key_hash(const void *bytes, size_t size);
-/* What the name of a key's segment shows. Neither the key nor another key's name follows from it. */
+/* What a segment's name shows: neither the key nor other names. */
 net_key_t net_key_name(const net_key_t *key);
 
-/* Create or open the segment and take the next free slot. A stale segment (all joiners have left or died, in any pid
- * namespace) or a decided one is replaced; one of another user or with another layout version is refused (-EPERM,
- * -EPROTO). -ENOSPC: /dev/shm is full. Waits up to 10 s (-ETIMEDOUT) for another joiner that holds the segment's lock,
- * which takes microseconds unless that process is stopped. The first join of a process also checks up to 1024 files of
- * this user and removes those that crashed runs left behind. A joiner has a file open until net_unlink or
- * net_leave. */
+/* Create or open the segment and take a slot. A stale segment (all joiners left or died, in any pid namespace) or a
+ * decided one is replaced. -EPERM: another user's; -EPROTO: another layout; -ENOSPC: /dev/shm is full; -ETIMEDOUT:
+ * another joiner held the lock for 10 s. A process's first join also removes what crashed runs left, among up to 1024
+ * files. A joiner has a file open until net_unlink or net_leave. */
 int net_join(const net_key_t *key, net_rendezvous_t **rendezvous);
-/* Random, the same for all that joined this segment, and for nobody else: who has the same one is on the same host. */
+/* Random, and equal for the joiners of one segment alone: it identifies the host. */
 net_key_t net_place(const net_rendezvous_t *rendezvous);
-/* Joiners so far, NET_MAX_SLOTS + 1 when overfull. */
 uint32_t net_count(const net_rendezvous_t *rendezvous);
-/* Set this joiner's rank and the number of ranks; once, before the first post. -EEXIST if another joiner has that rank;
- * -ERANGE if nranks > NET_MAX_SLOTS, rank >= nranks, or this joiner got no slot (overfull); -EPROTO if another joiner
- * gave another nranks. */
+/* Once, before the first post. -EEXIST: another joiner has the rank; -ERANGE: nranks > NET_MAX_SLOTS, rank >= nranks,
+ * or no slot; -EPROTO: another joiner gave another nranks. */
 int net_set_rank(net_rendezvous_t *rendezvous, uint32_t rank, uint32_t nranks);
-/* Post this rank's record of a stage (size <= net_record_bytes), once a stage (-EEXIST). */
+/* Post at most net_record_bytes, once a stage (-EEXIST). */
 int net_post(net_rendezvous_t *rendezvous, uint32_t stage, const void *record, size_t size);
-/* 1: all nranks have posted the stage; 0: not yet; -ECANCELED: declined meanwhile; -ESRCH: a joiner that has not posted
- * is dead or has left; -EPROTO: all have posted, and a rank belongs to no joiner. Never blocks; while incomplete it
- * checks the processes of the missing ranks (some µs each), so sleep between two polls. */
+/* 1: all nranks have posted; 0: not yet; -ECANCELED: declined; -ESRCH: a joiner died or left before it posted; -EPROTO:
+ * all have posted, but a rank belongs to no joiner. Never blocks. Takes some µs a missing rank: sleep between polls. */
 int net_poll(const net_rendezvous_t *rendezvous, uint32_t stage);
-/* Tell the others that this joiner goes on when its program next calls (true), or that one of its threads waits for
- * them (false, the initial state). */
+/* true: this joiner goes on at its program's next call; false (initially): its thread waits. */
 void net_set_away(net_rendezvous_t *rendezvous, bool away);
-/* State of the ranks that have not posted the stage, bits: */
+/* Bits, for the ranks that have not posted: */
 enum {
-    NET_MISSING_WAITING = 0, /* all live and wait too (or none is missing) */
-    NET_MISSING_UNSEEN = 1,  /* at least one has not joined, or is not known to live */
-    NET_MISSING_AWAY = 2     /* at least one is away */
+    NET_MISSING_WAITING = 0, /* all live and wait, or none is missing */
+    NET_MISSING_UNSEEN = 1,  /* one has not joined, or may not live */
+    NET_MISSING_AWAY = 2     /* one is away */
 };
 uint32_t net_missing(const net_rendezvous_t *rendezvous, uint32_t stage);
-/* Copy rank's record of a stage that net_poll said is complete; *size gets its true size.
- * -EMSGSIZE if it does not fit, -EAGAIN if it is not there, -EPROTO if it is malformed. */
+/* Copy a record, when net_poll has returned 1. -EMSGSIZE: it does not fit; -EAGAIN: not there; -EPROTO: malformed. */
 int net_read(const net_rendezvous_t *rendezvous, uint32_t stage, uint32_t rank, void *record, size_t capacity,
              size_t *size);
-/* Try to move the verdict from pending; returns the verdict that now holds. `reason` (up to 120 bytes, cut beyond) is
- * kept with the first decline, prefixed by the rank if known. */
+/* Set the verdict if it is pending; returns the one that holds. The first decline keeps its `reason` (up to 120 bytes),
+ * prefixed by the rank if known. */
 net_verdict_t net_decide(net_rendezvous_t *rendezvous, net_verdict_t verdict, const char *reason);
 net_verdict_t net_verdict(const net_rendezvous_t *rendezvous);
-/* Whether this joiner decided the verdict. */
+/* Whether this joiner decided it. */
 bool net_decided(const net_rendezvous_t *rendezvous);
-/* The reason of a decline ("" if none), printable; valid until net_leave. */
+/* A decline's, else ""; printable; valid until net_leave. */
 const char *net_reason(const net_rendezvous_t *rendezvous);
-/* Whether that rank has joined, has not left, and is known to live (unknown for a process of another pid namespace). */
+/* Whether the rank has joined, has not left, and is known to live (unknown in another pid namespace). */
 bool net_present(const net_rendezvous_t *rendezvous, uint32_t rank);
-/* True once that rank has left or its process is gone; false while it has not joined yet. Takes some µs: for slow paths
- * only. */
+/* True once the rank has left or died; false before it joins. Takes some µs. */
 bool net_rank_gone(const net_rendezvous_t *rendezvous, uint32_t rank);
-/* Remove the name from the system (idempotent; the mapping stays). Call when all have posted the first stage after the
- * real init: from then on no rank may join. */
+/* Remove the name, when all have posted the first stage after the real init: no rank may join then. Idempotent; the
+ * mapping stays. */
 void net_unlink(net_rendezvous_t *rendezvous);
-/* Unmap, and unlink if this rank still may and no other joiner lives. NULL is allowed. */
+/* Unmap; unlink if this rank still may and no other joiner lives. NULL is allowed. */
 void net_leave(net_rendezvous_t *rendezvous);
 
-/* Whether somebody has joined under this key and its name is still there. */
+/* Whether somebody has joined and the name still exists. */
 bool net_is_met(const net_key_t *key);
 
 /* ---- Doorbells -----------------------------------------------------------------
- *
- * A process's bell, by which others wake a thread of it. It carries nothing: who wakes looks what there is. Its place
- * is plain data for peers of the same user, who reach it through /proc.
+ * A bell wakes a thread of its process. Peers of the same user open it through /proc.
  */
 typedef struct net_bell {
     net_process_t owner;
     uint64_t device, inode;
     int64_t descriptor;
 } net_bell_t;
-/* This process's, made on first use; a forked child has its own. */
+/* Made on first use; a forked child has its own. */
 int net_bell_place(net_bell_t *place);
-/* How often it was rung. */
 uint32_t net_bell_rung(void);
-/* Sleep until it has been rung more often, at most so long. */
+/* Sleep until net_bell_rung differs from `rung`, at most so long. */
 void net_bell_wait(uint32_t rung, uint32_t limit_ms);
-/* Ring a process's bell, maybe the own one. -ESRCH: it is gone. */
+/* `place` may be the own one. -ESRCH: the process is gone. */
 int net_bell_ring(const net_bell_t *place);
 
 /* ---- Peer memory ---------------------------------------------------------------
- *
- * A block of memory of one rank that its peers map. On the host device: a sealed
- * memfd, which peers open through /proc, so that no name can outlive a crash and
- * no process can truncate it under a reader. On CUDA: VMM memory (cuMemCreate) whose
- * file descriptor travels over a unix datagram socket; where that is refused,
- * cudaMalloc exported by CUDA IPC; and for GPUs without peer
- * access, the host device's memory, pinned. Ranks of one process address each
- * other's memory directly; such memory lives until its owner has destroyed it and
- * the last of those ranks has closed it. The current context and device are left
- * as they were found. Without CUDA its kinds return -ENOSYS.
+ * A rank's block of memory that peers map (kinds: docs/design.md). Ranks of one process use the memory itself: it
+ * lives until its owner has destroyed it and the last of them has closed it. The current context and device are left
+ * as found. Without CUDA its kinds return -ENOSYS.
  */
 enum { NET_OFFER_BYTES = 256 };
 
 typedef enum net_memory_kind {
-    NET_MEMORY_HOST = 0,     /* shared memory of the host */
-    NET_MEMORY_CUDA_IPC = 1, /* sizes are rounded up to 2 MiB: a block shares no unit of mapping */
+    NET_MEMORY_HOST = 0,
+    NET_MEMORY_CUDA_IPC = 1, /* cudaMalloc, rounded up to 2 MiB (memory_cuda.c) */
     NET_MEMORY_CUDA_VMM = 2,
-    NET_MEMORY_PINNED = 3, /* as NET_MEMORY_HOST, for kernels of CUDA too; device addresses are the host's */
-    /* As the two, but descriptors are sent, for ranks that cannot open each other's /proc/<pid>/fd: */
+    NET_MEMORY_PINNED = 3, /* also for kernels, at the same addresses */
+    /* Descriptors are sent, where /proc/<pid>/fd cannot be opened: */
     NET_MEMORY_HOST_SENT = 4,
     NET_MEMORY_PINNED_SENT = 5
 } net_memory_kind_t;
 
-typedef struct net_memory net_memory_t;   /* own memory */
-typedef struct net_mapping net_mapping_t; /* a peer's memory, mapped here */
-typedef struct net_range net_range_t;     /* addresses, into which memory comes piece by piece */
+typedef struct net_memory net_memory_t;
+typedef struct net_mapping net_mapping_t; /* a peer's */
+typedef struct net_range net_range_t;     /* reserved addresses */
 
-/* Allocate `bytes` on `device` (ignored for host) and make the offer that peers open. -ENOSYS: this kind is not
- * available here; -ENOMEM: no memory. */
+/* Allocate on `device` (host: ignored) and write the offer for peers. -ENOSYS: the kind is not available; -ENOMEM. */
 int net_memory_create(net_memory_kind_t kind, int device, size_t bytes, net_memory_t **memory,
                       uint8_t offer[NET_OFFER_BYTES]);
-/* Addresses for `bytes` of memory of a kind; no memory. -ENOSYS: not for this kind. Released by its maker, they last
- * until all memory and mappings in them are gone. */
+/* Reserve addresses only. -ENOSYS: not for this kind. Once released, they last until all memory and mappings in them
+ * are gone. */
 int net_range_reserve(net_memory_kind_t kind, int device, size_t bytes, net_range_t **range);
 void net_range_release(net_range_t *range); /* NULL is allowed */
-/* net_memory_create in a range, at a multiple of 2 MiB. */
+/* `offset`: a multiple of 2 MiB. */
 int net_memory_create_in(net_range_t *range, size_t offset, size_t bytes, net_memory_t **memory,
                          uint8_t offer[NET_OFFER_BYTES]);
 void *net_memory_pointer(const net_memory_t *memory);
-/* Kinds that send (VMM and *_SENT; others return 0): send the descriptor to the peer that made `offer`. Every rank
- * sends to every peer after all have made their offers, and opens after all have sent. */
+/* VMM and *_SENT (others return 0): send the descriptor to the offer's peer. All offers are made before a rank sends,
+ * and all sent before one opens. */
 int net_memory_send(const net_memory_t *memory, const uint8_t peer_offer[NET_OFFER_BYTES]);
-/* Map the memory of another rank for kernels of `device`. `own` is this rank's memory of the same kind (those that
- * send receive through it). -EPROTO: the offer is malformed or wrong; -ESRCH: its owner is gone; -ENOENT: no descriptor
- * has arrived; -ENOSYS: no peer access. */
+/* Map another rank's memory for kernels of `device`; sent descriptors arrive at `own`, this rank's memory of the same
+ * kind. -EPROTO: the offer is malformed or wrong; -ESRCH: its owner is gone; -ENOENT: no descriptor has arrived;
+ * -ENOSYS: no peer access. */
 int net_memory_open(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_mapping_t **mapping);
-/* The same in *range, which is reserved if it is NULL; but not for a peer of this process, which has its own. */
+/* The same in *range, which is reserved if NULL. This process's own memory keeps its address. */
 int net_memory_open_in(net_memory_t *own, int device, const uint8_t peer_offer[NET_OFFER_BYTES], net_range_t **range,
                        size_t range_bytes, size_t offset, net_mapping_t **mapping);
 void *net_mapping_pointer(const net_mapping_t *mapping);
-/* Usable bytes; at least what the owner asked for. */
+/* At least what the owner asked for. */
 size_t net_mapping_bytes(const net_mapping_t *mapping);
-/* False once the owner's process is gone; by IPC also when the owner wants to free it. */
+/* False once the owner's process is gone, or wants to free IPC memory. */
 bool net_mapping_alive(const net_mapping_t *mapping);
 void net_mapping_close(net_mapping_t *mapping); /* NULL is allowed */
-/* Release own memory; NULL is allowed. No kernel of this process may still use it. Host memory is unmapped at once, and
- * lives on for peers that have it mapped. Device memory is parked for net_memory_reap; peers may go on using their
- * mappings, and no peer can map it anew. */
+/* Release own memory, which no kernel of this process uses any more. Peers may keep their mappings; none can map it
+ * anew. Host memory is unmapped at once, device memory parked for net_memory_reap. NULL is allowed. */
 void net_memory_destroy(net_memory_t *memory);
-/* The same of VMM memory that no kernel of this process uses, nor will: freed when the last of its ranks has closed it.
- * The driver does not wait for other kernels (measured on H200). */
+/* For VMM memory that no kernel of this process will use: freed when the last of its ranks has closed it. The driver
+ * waits for no other kernel (measured on H200). */
 void net_memory_drop(net_memory_t *memory);
-/* Free parked memory. Waits for every kernel of its device, and maybe of others that can reach it. Memory that a living
- * peer has mapped by IPC stays parked, as does memory that the driver refuses to free now (in a callback or capture).
- */
+/* Free parked memory. Waits for every kernel of its device, maybe of others that reach it. Memory stays parked while a
+ * living peer has it mapped by IPC, or the driver refuses (in a callback or capture). */
 void net_memory_reap(void);
-/* The number of parked memories that no reap has tried to free yet. */
+/* Parked memories that no reap has tried to free. */
 uint32_t net_memory_parked(void);
 
 /* ---- CUDA as a guest -----------------------------------------------------------
- *
- * Between enter and leave `device` is current in this thread, and its calls cannot
- * break a capture of another thread. leave restores the context that was current,
- * including none or one that is not primary, and clears this library's own last
- * error. -ENOSYS in a build without CUDA.
+ * Between enter and leave, `device` is current in this thread, and calls cannot break another thread's capture. leave
+ * restores the context, if any, and clears this library's own last error. -ENOSYS without CUDA.
  */
 typedef struct net_scope {
     void *context;
@@ -286,17 +243,16 @@ typedef struct net_scope {
 } net_scope_t;
 int net_scope_enter(net_scope_t *scope, int device);
 void net_scope_leave(net_scope_t *scope);
-/* The same for each call, in some 20 ns where the device's primary context is current: the capture mode stays as it is.
- * A green context of the device stays current, since the stream NULL is its. A cudaError_t; 0 without CUDA. */
+/* The same in some 20 ns if the primary context is current. The capture mode stays; so does a green context of the
+ * device, which owns the stream NULL. A cudaError_t; 0 without CUDA. */
 typedef struct net_visit {
     void *context;
     bool changed;
 } net_visit_t;
 int net_device_enter(net_visit_t *visit, int device);
 void net_device_leave(net_visit_t *visit);
-/* The calls that a collective makes, in a build with CUDA: the driver's, which take less time than the runtime's. A
- * context is current. Streams and events are the runtime's. Each returns a cudaError_t and leaves no last error. */
-/* *id: of the capture that the stream is in, 0: none. An invalidated one is an error. */
+/* The driver's calls for a collective; only with CUDA, in a current context. A cudaError_t; no last error is left. */
+/* *id is 0 outside captures. An invalidated capture is an error. */
 int net_stream_capture(void *stream, unsigned long long *id);
 int net_stream_id(void *stream, unsigned long long *id);
 int net_stream_wait(void *stream, void *event);
@@ -306,17 +262,16 @@ typedef struct net_launch {
     uint32_t blocks, threads;
     size_t shared_bytes;
     void *stream;
-    bool dependent; /* may be placed before the kernel ahead of it has ended (programmatic dependent launch) */
+    bool dependent; /* programmatic dependent launch */
     int priority;   /* 0: the stream's */
 } net_launch_t;
-/* arguments: a pointer to each. */
+/* `arguments`: a pointer to each. */
 int net_kernel_launch(const net_launch_t *launch, const void *const *arguments);
-/* A cudaError_t as a negative errno; 0 for success. */
+/* A cudaError_t as a negative errno. */
 int net_cuda_errno(int cuda_error);
-/* A number that changes when the program resets the device (cudaDeviceReset); 0: not known. */
+/* Changes when the program resets the device; 0: not known. */
 uint64_t net_device_life(int device);
-/* Whether it has changed since it was `life`: memory and mappings of that time are gone, and their addresses may be the
- * program's. */
+/* If so, memory and mappings of `life` are gone; the program may have their addresses. */
 bool net_device_lost(int device, uint64_t life);
 
 #ifdef __cplusplus

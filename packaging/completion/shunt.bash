@@ -9,12 +9,12 @@ _shunt_values() {
         values=("allreduce reducescatter reduce allgather alltoall broadcast gather scatter sendrecv all")
         ;;
     bench:--root | bench:-b | bench:-e | bench:-f | bench:-g | bench:-n | bench:-w | bench:--rounds | bench:-c | \
-        bench:-G | bench:-r | tune:--collective | tune:-b | tune:-e | tune:-g | tune:-d | tune:--limit | \
-        doctor:--limit)
+        bench:-G | bench:-i | bench:-m | bench:-r | bench:-t | bench:-z | bench:-a | bench:-p | tune:--collective | \
+        tune:-b | tune:-e | tune:-g | tune:-d | tune:--limit | doctor:--limit)
         values=(/any)
         ;;
-    bench:--secret | bench:--csv | bench:--json | tune:--table | tune:--csv | tune:--plot | run:--json | \
-        doctor:--json | info:--json | info:--dump)
+    bench:--secret | bench:--csv | bench:--json | bench:-F | tune:--table | tune:--csv | tune:--json | tune:--plot \
+        | run:--json | doctor:--json | info:--json | info:--dump)
         values=(/files)
         ;;
     bench:-d)
@@ -22,6 +22,9 @@ _shunt_values() {
         ;;
     bench:-o)
         values=("sum prod max min avg premulsum all")
+        ;;
+    bench:--place)
+        values=("out in both")
         ;;
     bench:--check)
         values=("0 1")
@@ -71,11 +74,12 @@ _shunt_words() {
     local words
     case "$1" in
     bench)
-        words="--collective --root -b -e -f -g --launched --secret -n -w -d -o --rounds --graph --in-place --messages --roots \
-        --skew --check --csv --json --no-nccl --floor --host-time --beside --choose -c -G -r --help"
+        words="--collective --root -b -e -f -g --launched --secret -n -w -d -o --rounds --graph --place --in-place --messages \
+        --roots --skew --check --csv --json --no-nccl --floor --host-time --beside --choose --help -c -F -G -i -m -r \
+        -t -z -a -p"
         ;;
     tune)
-        words="--collective -b -e -g -d --mode --limit --table --csv --beside --check --diff --plot --help"
+        words="--collective -b -e -g -d --mode --limit --table --csv --json --beside --check --diff --plot --help"
         ;;
     run)
         words="--audit --deterministic --no-tune --report --json --help"

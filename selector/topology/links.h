@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * links.h - a communicator's topology: how its ranks reach each other, as far as the choice depends on it.
- */
+/* links.h - a communicator's topology: how its ranks reach each other. */
 #ifndef SHUNT_LINKS_H
 #define SHUNT_LINKS_H
 
@@ -11,58 +9,57 @@
 extern "C" {
 #endif
 
-/* How the GPUs of a communicator reach each other; of several, the worst pair's. */
+/* How a communicator's GPUs reach each other: the worst pair's link. */
 typedef enum sel_link {
-    SEL_LINK_HOST = 0, /* host device: shared memory */
-    SEL_LINK_NVSWITCH, /* every pair over NVLink and NVSwitch, with equal numbers of links */
-    SEL_LINK_MESH,     /* every pair over NVLink of its own, with equal numbers of links */
-    SEL_LINK_BRIDGES,  /* unequal: some pairs over NVLink, or over fewer links than others */
-    SEL_LINK_PCIE,     /* PCIe switches alone between every pair */
-    SEL_LINK_PHB,      /* a CPU's host bridge between some */
-    SEL_LINK_SYS,      /* the link between CPU sockets between some */
-    SEL_LINK_NETWORK,  /* host device: ranks of several hosts */
+    SEL_LINK_HOST = 0, /* host device */
+    SEL_LINK_NVSWITCH, /* all pairs over NVLink and NVSwitch, equal numbers of links */
+    SEL_LINK_MESH,     /* all pairs over NVLinks of their own, equal numbers */
+    SEL_LINK_BRIDGES,  /* some pairs over NVLink, or over fewer links than others */
+    SEL_LINK_PCIE,     /* all pairs through PCIe switches alone */
+    SEL_LINK_PHB,      /* some through a CPU's host bridge */
+    SEL_LINK_SYS,      /* some between CPU sockets */
+    SEL_LINK_NETWORK,  /* host device, several hosts */
     SEL_LINK_COUNT
 } sel_link_t;
 
-/* The rate of a machine's links, as `shunt tune` measured it; all zero: not measured. A table holds for a kind of GPU,
- * so `link` says how those that were measured reach each other. */
+/* Links as `shunt tune` measured them; all zero: not measured. `link` is the kind of those links, since a table holds
+ * for a kind of GPU. */
 typedef struct sel_measured {
     uint32_t bytes_per_us; /* out of each GPU while all copy to all others */
-    uint32_t gpus;         /* number of GPUs in that measurement */
-    uint32_t one_way_ns;   /* latency of a store to another GPU */
-    uint32_t link;         /* a sel_link_t; SEL_LINK_HOST: unknown (an older table) */
+    uint32_t gpus;         /* in that measurement */
+    uint32_t one_way_ns;   /* of a store to another GPU */
+    uint32_t link;         /* a sel_link_t; SEL_LINK_HOST: unknown (older table) */
 } sel_measured_t;
 
 /* The same through the host's memory, with all GPUs active. */
 typedef struct sel_host_measured {
-    uint32_t store_bytes_per_us; /* stores of each GPU into the host's memory; 0: not measured */
-    uint32_t load_bytes_per_us;  /* loads of each GPU from the host's memory */
+    uint32_t store_bytes_per_us; /* of each GPU; 0: not measured */
+    uint32_t load_bytes_per_us;
     uint32_t gpus;
-    uint32_t one_way_ns; /* latency of a store that another GPU loads there */
+    uint32_t one_way_ns; /* of a store that another GPU loads */
     uint32_t link;       /* as above */
     uint32_t unused;
 } sel_host_measured_t;
 
-/* Facts of a communicator; the same on every rank after agreement. */
+/* The same on every rank after agreement. */
 typedef struct sel_topology {
     sel_link_t link;
-    alg_memory_t memory; /* ALG_MEMORY_SHM: no peer access, or it is not allowed */
+    alg_memory_t memory; /* ALG_MEMORY_SHM: no peer access, or not allowed */
     uint32_t nranks;
-    uint32_t hosts; /* ALG_MEMORY_NETWORK: number of hosts, with equally many ranks; `link` is that within a host */
-    uint32_t arch;  /* the lowest compute capability, 10 * major + minor; 0 for host */
-    uint32_t multiprocessors; /* the lowest of all ranks; host: 0; also 0: unknown */
-    uint32_t lanes;           /* NVSWITCH: NVLinks of each GPU; MESH: between each pair; 0: unknown, or none */
+    uint32_t hosts;           /* ALG_MEMORY_NETWORK: hosts with equally many ranks; `link` is within a host */
+    uint32_t arch;            /* lowest compute capability, 10 * major + minor; host: 0 */
+    uint32_t multiprocessors; /* the lowest; 0: host, or unknown */
+    uint32_t lanes;           /* NVSWITCH: NVLinks of a GPU; MESH: of a pair; 0: unknown, or none */
     bool multicast;           /* the real NCCL may use NVLink multicast on every rank */
-    bool peers;               /* ALG_MEMORY_SHM: chosen by sel_plan_prefers_host; the real NCCL may have peer access */
-    uint64_t fingerprint;     /* of this machine's kind: sel_fingerprint; host: 0 */
-    sel_measured_t measured;  /* set by sel_plan_init, from the tuned table */
+    bool peers;               /* ALG_MEMORY_SHM: by sel_plan_prefers_host; the real NCCL may have peer access */
+    uint64_t fingerprint;     /* sel_fingerprint; host: 0 */
+    sel_measured_t measured;  /* from the tuned table, by sel_plan_init */
     sel_host_measured_t host; /* likewise */
 } sel_topology_t;
 
 const char *sel_link_text(sel_link_t link);
-/* Links of the host device. */
 bool sel_link_on_host(sel_link_t link);
-/* The topology of a team of kernels: the ranks of one host. */
+/* Ranks of a team of kernels, which is on one host. */
 static inline uint32_t sel_team_ranks(const sel_topology_t *topology)
 {
     return topology->memory == ALG_MEMORY_NETWORK ? topology->nranks / topology->hosts : topology->nranks;

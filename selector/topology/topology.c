@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * topology.c - queries of a machine: the path between two devices, the port near a GPU, the class of a set of GPUs.
- */
+/* topology.c - queries of a machine: the path between devices, the port near a GPU, the class of a set of GPUs. */
 #include "selector/topology/topology.h"
 
 #include <string.h>
@@ -15,9 +13,7 @@ const char *sel_path_text(sel_path_t path)
     return text[path];
 }
 
-/* ---- PCI --------------------------------------------------------------------- */
-
-/* Nodes from here to the CPU, itself included. */
+/* From here to the CPU, itself included. */
 static uint32_t depth_of(const sel_machine_t *machine, int32_t pci)
 {
     uint32_t depth = 0;
@@ -33,7 +29,7 @@ static int32_t up(const sel_machine_t *machine, int32_t pci, uint32_t levels)
     return pci;
 }
 
-/* Machines with one NUMA node often report its number as unknown, so two unknown nodes count as the same. */
+/* Two unknown nodes count as the same: machines with one often report it as unknown. */
 static sel_path_t cpu_path(uint32_t a, uint32_t b)
 {
     return a == b ? SEL_PATH_PHB : SEL_PATH_SYS;
@@ -53,8 +49,6 @@ static sel_path_t pci_path(const sel_machine_t *machine, int32_t a, int32_t b)
         return cpu_path(machine->pci[a].cpu, machine->pci[b].cpu);
     return steps <= 2 ? SEL_PATH_PIX : SEL_PATH_PXB;
 }
-
-/* ---- NVLink ------------------------------------------------------------------ */
 
 uint32_t sel_nvlinks_count(const sel_nvlinks_t *links)
 {
@@ -90,8 +84,6 @@ sel_path_t sel_gpu_path(const sel_machine_t *machine, uint32_t a, uint32_t b, ui
     return *lanes ? SEL_PATH_NVLINK : pci_path(machine, (int32_t)from->pci, (int32_t)to->pci);
 }
 
-/* ---- NICs -------------------------------------------------------------------- */
-
 sel_path_t sel_nic_path(const sel_machine_t *machine, uint32_t gpu, uint32_t nic)
 {
     const uint32_t pci = machine->gpu[gpu].pci;
@@ -101,7 +93,7 @@ sel_path_t sel_nic_path(const sel_machine_t *machine, uint32_t gpu, uint32_t nic
     return pci_path(machine, (int32_t)pci, port->pci);
 }
 
-/* Whether port a is to be taken before port b. */
+/* Whether port a is preferred to b. */
 static bool nic_is_better(const sel_machine_t *machine, int32_t gpu, uint32_t a, uint32_t b)
 {
     const sel_nic_t *one = &machine->nic[a], *other = &machine->nic[b];
@@ -133,8 +125,6 @@ int32_t sel_nic_near(const sel_machine_t *machine, uint32_t gpu)
     return machine->nics > 0 && !machine->nic[order[0]].down ? (int32_t)order[0] : -1;
 }
 
-/* ---- A communicator ------------------------------------------------------------ */
-
 sel_reach_t sel_gpu_reach(const sel_machine_t *machine, uint32_t a, uint32_t b)
 {
     static const sel_link_t link[] = {
@@ -160,7 +150,7 @@ uint32_t sel_machine_team(const sel_machine_t *machine, uint32_t gpu[SEL_MAX_GPU
 sel_topology_t sel_machine_topology(const sel_machine_t *machine, const uint32_t *gpu, uint32_t count)
 {
     const sel_gpu_kind_t *first = &machine->gpu[gpu[0]].kind;
-    sel_topology_t topology = {.link = SEL_LINK_PCIE, /* of one GPU: no pair, so no link */
+    sel_topology_t topology = {.link = SEL_LINK_PCIE, /* one GPU: no pair, so no link */
                                .nranks = count,
                                .arch = first->arch,
                                .multiprocessors = first->multiprocessors,

@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * topology.h - the machine: GPUs, NICs and the paths between them; the class that selects rows of the table; the
- * fingerprint of the kind of machine on which a tuned table was measured.
+ * topology.h - a machine's GPUs, NICs and paths; the class and the fingerprint, which select rows (docs/topology.md).
  *
- * A communicator's class says how its ranks are linked; the fingerprint says of
- * what kind the machine is, whichever of its GPUs a communicator takes. A row of
- * a tuned table applies where both agree.
- *
- * A machine is read from NVML and /sys, both of which may be missing, or from a file in NCCL's topology format, so
- * that other machines can be tested too. Reading queries the system and may take milliseconds: only on request, never
- * at load. Everything else here is pure.
+ * A machine is read from NVML and /sys, either of which may be missing, or from a file in NCCL's format. Reading may
+ * take milliseconds: only on request, never at load. Everything else is pure.
  */
 #ifndef SHUNT_TOPOLOGY_H
 #define SHUNT_TOPOLOGY_H
@@ -26,78 +20,75 @@ extern "C" {
 
 enum { SEL_CLASS_BYTES = 32, SEL_GPU_NAME_BYTES = 64 };
 
-/* "nvswitch-sm90-4": link, architecture, ranks; over NVLink "-m78-l8" before the ranks names multiprocessors and links
- * that are not those of the architecture's HGX boards; "-mc" where the real NCCL has NVLink multicast; "shm-sm90-4"
- * through the host's memory, whatever the link; "host-4" for the host device. */
+/* "nvswitch-sm90-4"; all names: docs/topology.md. */
 void sel_topology_class(const sel_topology_t *topology, char out[SEL_CLASS_BYTES]);
-/* The reverse: link (of "shm": SEL_LINK_SYS), memory, architecture, ranks, multicast, what is unusual, the rest zero.
- * False: not the name of a class. */
+/* The reverse; what the name does not say is zero ("shm": SEL_LINK_SYS). False: not the name of a class. */
 bool sel_topology_parse(const char *class, sel_topology_t *topology);
 
 /* How pairs of GPUs reach each other. */
 typedef struct sel_reach {
     sel_link_t link;
-    uint32_t lanes; /* NVSWITCH, MESH: NVLinks between each pair, 0 if unknown; else 0 */
-    sel_link_t far; /* BRIDGES: the farthest of the pairs without NVLink; else 0 */
+    uint32_t lanes; /* NVSWITCH, MESH: of each pair, 0: unknown; else 0 */
+    sel_link_t far; /* BRIDGES: farthest of the pairs without NVLink; else 0 */
 } sel_reach_t;
 
-/* Join the results of two sets of pairs: equal ones stay, NVLink with anything else gives SEL_LINK_BRIDGES,
- * otherwise the worse one holds. Commutative and associative. */
+/* Join two sets of pairs: equal ones stay, NVLink with anything else gives SEL_LINK_BRIDGES, otherwise the worse holds.
+ * Commutative and associative. */
 sel_reach_t sel_reach_join(sel_reach_t a, sel_reach_t b);
 
 /* ---- Fingerprints ------------------------------------------------------------ */
 
-/* The properties of a GPU that decide its speed; no serial number, no place. */
+/* What decides a GPU's speed; no serial number, no place. */
 typedef struct sel_gpu_kind {
     char name[SEL_GPU_NAME_BYTES];
     uint32_t arch; /* 10 * major + minor */
     uint32_t multiprocessors;
-    uint64_t memory_bytes; /* counts in whole GiB: equal GPUs differ by a few pages */
+    uint64_t memory_bytes; /* counts in GiB: equal GPUs differ by a few pages */
     uint32_t nvlinks;      /* active ones, wherever they lead */
-    uint32_t driver;       /* the driver's CUDA version, 13000 for 13.0: it tells driver branches apart */
+    uint32_t driver;       /* its CUDA version, 13000 for 13.0: tells driver branches apart */
 } sel_gpu_kind_t;
 
 /* Never 0. */
 uint64_t sel_gpu_fingerprint(const sel_gpu_kind_t *kind);
-/* The fingerprint of a communicator's GPUs: the set of kinds, whatever their number and order. */
+/* Of the set of kinds, whatever their number and order. */
 uint64_t sel_fingerprint(const uint64_t *gpu, uint32_t count);
 
 /* ---- A machine --------------------------------------------------------------- */
 
-/* PCI devices form a tree below each NUMA node. As in NCCL, a switch is one node, though /sys has an upstream and a
- * downstream port, and root ports are not nodes. A parent comes before its children. No pointers, so machines can be
+/* PCI devices form a tree below each NUMA node, a parent before its children. As in NCCL, a switch is one node, though
+ * /sys shows an upstream and a downstream port, and root ports are none. Without pointers, so machines can be
  * compared. */
 enum {
     SEL_MAX_CPUS = 64,
     SEL_MAX_PCI = 256,
     SEL_MAX_GPUS = 32,
     SEL_MAX_NICS = 64,
-    SEL_MAX_NVLINKS = 24, /* NVLinks of a GPU, and so the maximum of their targets */
+    SEL_MAX_NVLINKS = 24, /* of a GPU */
     SEL_BUS_BYTES = 20
 };
 
-typedef struct sel_cpu { /* a NUMA node */
-    int32_t numa;        /* -1: unknown */
-    char set[256];       /* mask of its CPUs, as /sys prints it: "ff,00000000" */
+typedef struct sel_cpu {
+    int32_t numa;  /* -1: unknown */
+    char set[256]; /* mask of CPUs, as in /sys: "ff,00000000" */
     char arch[16];
     char vendor[16];
     uint32_t family, model;
 } sel_cpu_t;
 
 typedef struct sel_pci {
-    char bus[SEL_BUS_BYTES]; /* as /sys writes it: "0000:17:00.0" */
+    char bus[SEL_BUS_BYTES]; /* as in /sys: "0000:17:00.0" */
     int32_t parent;          /* the switch above; -1: the CPU */
     uint32_t cpu;
     uint32_t class; /* 0x030200; 0: unknown */
     uint32_t vendor, device, subsystem_vendor, subsystem_device;
-    char speed[24]; /* of its link, as /sys writes it: "32.0 GT/s PCIe" */
+    char speed[24]; /* of its link, as in /sys: "32.0 GT/s PCIe" */
     uint32_t width; /* lanes; 0: unknown */
 } sel_pci_t;
 
 typedef struct sel_nvlink {
-    char target[SEL_BUS_BYTES]; /* a GPU's or a switch's; "fffffff:ffff:ff" where it is hidden */
-    uint32_t class;             /* the target's PCI class */
-    uint32_t count;             /* links to it that are up */
+    char target[SEL_BUS_BYTES]; /* GPU or switch; "fffffff:ffff:ff": hidden */
+    uint32_t class;
+    uint32_t count; /* that are up */
 } sel_nvlink_t;
 
 typedef struct sel_nvlinks {
@@ -108,12 +99,12 @@ typedef struct sel_nvlinks {
 typedef struct sel_gpu {
     uint32_t pci;
     int32_t index;       /* NVML's; -1: unknown */
-    uint32_t multicast;  /* the real NCCL may use NVLink multicast between so many GPUs or more; 0: it may not */
-    sel_gpu_kind_t kind; /* what is unknown is 0 or "" */
+    uint32_t multicast;  /* the real NCCL may use NVLink multicast from so many GPUs on; 0: never */
+    sel_gpu_kind_t kind; /* unknown: 0 or "" */
     sel_nvlinks_t nvlinks;
 } sel_gpu_t;
 
-typedef struct sel_nic { /* a port of one */
+typedef struct sel_nic { /* one port */
     int32_t pci;         /* -1: not a PCI device */
     uint32_t cpu;
     char name[32];
@@ -131,69 +122,64 @@ typedef struct sel_machine {
     sel_nic_t nic[SEL_MAX_NICS];
 } sel_machine_t;
 
-/* The path between two devices, best first. The last five are the names of nvidia-smi and NCCL. */
+/* Best first; the last five have the names of nvidia-smi and NCCL. */
 typedef enum sel_path {
     SEL_PATH_NVSWITCH,
     SEL_PATH_NVLINK, /* without a switch */
     SEL_PATH_PIX,    /* one PCIe switch */
-    SEL_PATH_PXB,    /* several, but no CPU */
-    SEL_PATH_PHB,    /* the host bridges of one NUMA node */
-    SEL_PATH_SYS     /* the link between NUMA nodes */
+    SEL_PATH_PXB,    /* several, no CPU */
+    SEL_PATH_PHB,    /* host bridges of one NUMA node */
+    SEL_PATH_SYS     /* between NUMA nodes */
 } sel_path_t;
 
 const char *sel_path_text(sel_path_t path);
-/* From one GPU to another; *lanes gets the number of NVLinks by which it leaves a, 0 without. */
+/* *lanes: NVLinks by which it leaves a, or 0. */
 sel_path_t sel_gpu_path(const sel_machine_t *machine, uint32_t a, uint32_t b, uint32_t *lanes);
 /* The same as a communicator's ranks see it. */
 sel_reach_t sel_gpu_reach(const sel_machine_t *machine, uint32_t a, uint32_t b);
 sel_path_t sel_nic_path(const sel_machine_t *machine, uint32_t gpu, uint32_t nic);
-/* All ports in the order in which a GPU should use them: those that are up first, of these the nearest first, of
- * equally near ones the fastest, and of those the first. GPU -1: none is nearer. */
+/* All ports in the order in which a GPU should use them: up before down, then the nearest, the fastest, the first. GPU
+ * -1: none is nearer. */
 void sel_nics_near(const sel_machine_t *machine, int32_t gpu, uint32_t order[SEL_MAX_NICS]);
-/* The first of them. -1: none is up. */
+/* -1: none is up. */
 int32_t sel_nic_near(const sel_machine_t *machine, uint32_t gpu);
-/* NVLinks of a GPU: all of them, those to switches, those to one GPU. */
+/* NVLinks of a GPU: all, those to switches, those to one GPU. */
 uint32_t sel_nvlinks_count(const sel_nvlinks_t *links);
 uint32_t sel_nvlinks_switched(const sel_nvlinks_t *links);
 uint32_t sel_nvlinks_to(const sel_nvlinks_t *links, const char *bus);
-/* The GPUs that this process may use, which CUDA lists; all, without CUDA or if a file does not say. Returns their
- * number. */
+/* The GPUs that this process may use, by CUDA; all, without CUDA or if a file does not say. Returns their number. */
 uint32_t sel_machine_team(const sel_machine_t *machine, uint32_t gpu[SEL_MAX_GPUS]);
-/* The class of a communicator of these GPUs; `count` is at least 1. */
+/* Of a communicator of these GPUs; `count` is at least 1. */
 sel_topology_t sel_machine_topology(const sel_machine_t *machine, const uint32_t *gpu, uint32_t count);
 
 /* ---- Reading a machine -------------------------------------------------------- */
 
-/* Add the device's node and all nodes above it, as found in `sys` ("/sys"); existing nodes do not change. A device
- * that /sys lacks goes below an unknown NUMA node. -1: no room, or `bus` is not a PCI address. */
+/* Add a device and all nodes above it, as in `sys` ("/sys"). Nodes that exist stay. A device that /sys lacks goes below
+ * an unknown NUMA node. -1: no room, or not a PCI address. */
 int32_t sel_machine_add_pci(sel_machine_t *machine, const char *sys, const char *bus);
 /* A GPU without its kind and links; -1 as above. */
 int32_t sel_machine_add_gpu(sel_machine_t *machine, const char *sys, const char *bus);
-/* All GPUs: those that NVML lists, with their links; without NVML those in /sys, without. */
+/* All GPUs of NVML with their links; without NVML, those of /sys without links. */
 void sel_machine_add_gpus(sel_machine_t *machine, const char *sys);
-/* The ports of all RDMA devices in /sys. */
+/* Ports of all RDMA devices in /sys. */
 void sel_machine_add_nics(sel_machine_t *machine, const char *sys);
-/* "00000000:17:00.0" becomes "0000:17:00.0"; false if it is not a PCI address. */
+/* "00000000:17:00.0" becomes "0000:17:00.0"; false: not a PCI address. */
 bool sel_bus_normal(const char *text, char out[SEL_BUS_BYTES]);
 
-/* The first call opens NVML, which stays open, as in NCCL. False: there is no NVML. */
+/* The first call opens NVML for good, as NCCL does. False: there is none. */
 bool sel_nvml_add_gpus(sel_machine_t *machine, const char *sys);
-/* The active NVLinks of a GPU, by target; queried once per process and GPU, kept as long as the process lives. NULL:
- * NVML does not say. */
+/* Active ones by target; kept as long as the process lives. NULL: NVML does not say. */
 const sel_nvlinks_t *sel_nvml_links(const char *bus);
-/* Does peer access from one GPU to the other go over NVLink? 1: yes, and *reach gets how; 0: no; -1: NVML
- * does not say. */
+/* Whether peer access goes over NVLink: 1 (and *reach), 0, or -1: NVML does not say. */
 int sel_nvml_reach(const char *from, const char *to, sel_reach_t *reach);
 
 /* NCCL's format (NCCL_TOPO_FILE, NCCL_TOPO_DUMP_FILE). Unknown elements and attributes are skipped, as in NCCL; a
- * malformed one that NCCL needs is a fault: one line, "file:line:column: expected ...". The machine is written on
- * success only. */
+ * malformed one that NCCL needs is a fault: "file:line:column: expected ...". The machine is set on success only. */
 bool sel_machine_parse(sel_machine_t *machine, const char *file, const char *text, size_t bytes, char *fault,
                        size_t fault_bytes);
 bool sel_machine_load(sel_machine_t *machine, const char *file, char *fault, size_t fault_bytes);
-/* NCCL can read the output; it skips attributes that it does not know (name, multiprocessors, ...). */
+/* NCCL reads it, and skips what it does not know (name, multiprocessors, ...). */
 void sel_machine_print_xml(const sel_machine_t *machine, FILE *out);
-/* Human-readable. */
 void sel_machine_print(const sel_machine_t *machine, FILE *out);
 
 #ifdef __cplusplus

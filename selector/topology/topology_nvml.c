@@ -2,9 +2,8 @@
 /*
  * topology_nvml.c - GPUs and their NVLinks as NVML shows them.
  *
- * A process often sees only its own GPU (CUDA_VISIBLE_DEVICES), so CUDA cannot say how that one reaches the rest; NVML
- * sees them all, by PCI address. It is opened with dlopen, once, and stays open: NCCL has it open as well. Values that
- * an older NVML lacks are unknown.
+ * NVML sees all GPUs, by PCI address, while a process often sees only its own (CUDA_VISIBLE_DEVICES). It is opened
+ * with dlopen, once, and stays open, as in NCCL. What an older NVML lacks is unknown.
  */
 #include "selector/topology/topology.h"
 
@@ -106,9 +105,7 @@ static bool usable(void)
     return nvml.usable;
 }
 
-/* ---- NVLinks ----------------------------------------------------------------- */
-
-/* From Hopper on, NVML has the state as a field for all links at once; older GPUs lack this field. */
+/* From Hopper on one field has the state of all links; older GPUs lack it. */
 static void ask_states(nvml_device_t device, bool up[NVML_LINKS])
 {
     nvml_field_t field[NVML_LINKS];
@@ -143,7 +140,7 @@ static void ask_target(nvml_device_t device, unsigned link, sel_nvlink_t *to)
     memset(&pci, 0, sizeof pci);
     memset(to, 0, sizeof *to);
     if (nvml.link_target(device, link, &pci) != NVML_OK || !sel_bus_normal(pci.bus_id, to->target))
-        snprintf(to->target, sizeof to->target, "fffffff:ffff:ff"); /* hidden; this is how NCCL writes it */
+        snprintf(to->target, sizeof to->target, "fffffff:ffff:ff"); /* hidden, as NCCL writes it */
     if (!nvml.link_type || nvml.link_type(device, link, &type) != NVML_OK)
         type = nvml.by_pci(to->target, &gpu) == NVML_OK ? NVML_REMOTE_GPU : NVML_REMOTE_SWITCH;
     to->class = type == NVML_REMOTE_GPU ? CLASS_GPU : type == NVML_REMOTE_SWITCH ? CLASS_SWITCH : CLASS_CPU;
@@ -169,8 +166,8 @@ static void ask_links(nvml_device_t device, sel_nvlinks_t *links)
     }
 }
 
-/* Hundreds of driver calls with constant results: cached per GPU. Entries are never removed, so no lock is needed
- * that a forked child could find held. */
+/* Hundreds of driver calls with constant results: cached. Entries are never removed, so there is no lock that a forked
+ * child could find held. */
 typedef struct known {
     struct known *next;
     char bus[SEL_BUS_BYTES];
@@ -203,7 +200,7 @@ const sel_nvlinks_t *sel_nvml_links(const char *bus)
     ask_links(device, &known->links);
     known->next = atomic_load(&known_first);
     while (!atomic_compare_exchange_weak(&known_first, &known->next, known))
-        ; /* two threads may add the same GPU twice */
+        ; /* two threads may add one GPU twice */
     return &known->links;
 }
 
@@ -219,15 +216,13 @@ int sel_nvml_reach(const char *from, const char *to, sel_reach_t *reach)
     const sel_nvlinks_t *links = sel_nvml_links(from);
     const uint32_t switched = links ? sel_nvlinks_switched(links) : 0;
     const uint32_t direct = links ? sel_nvlinks_to(links, to) : 0;
-    if (switched || !links || !links->targets) /* the driver hides its links: count them as switched */
+    if (switched || !links || !links->targets) /* hidden by the driver: count as switched */
         *reach = (sel_reach_t){.link = SEL_LINK_NVSWITCH, .lanes = switched};
     else
         *reach =
             direct ? (sel_reach_t){.link = SEL_LINK_MESH, .lanes = direct} : (sel_reach_t){.link = SEL_LINK_BRIDGES};
     return 1;
 }
-
-/* ---- GPUs -------------------------------------------------------------------- */
 
 static void add_gpu(sel_machine_t *machine, const char *sys, unsigned index)
 {

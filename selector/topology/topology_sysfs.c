@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * topology_sysfs.c - PCI devices, NUMA nodes and RDMA ports as /sys shows them.
- *
- * libibverbs is not used: name, port state, rate and place are files in /sys/class/infiniband, which need no library,
- * open device or rights. Missing or malformed values are unknown.
- */
+/* topology_sysfs.c - PCI devices, NUMA nodes and RDMA ports as /sys shows them (docs/topology.md). Missing or malformed
+ * values are unknown. */
 #define _GNU_SOURCE
 #include "selector/topology/topology.h"
 
@@ -14,9 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Files ------------------------------------------------------------------- */
-
-/* The first line of a file, without its end; "" where there is none. */
+/* Without its end; "" where there is none. */
 static void read_line(const char *folder, const char *name, char *out, size_t bytes)
 {
     char path[PATH_MAX];
@@ -40,7 +34,7 @@ static long read_number(const char *folder, const char *name, long otherwise)
     return end == text ? otherwise : value;
 }
 
-/* "2.5 GT/s"; strtof would expect the decimal point of the program's locale. */
+/* "2.5 GT/s"; strtof would expect the locale's decimal point. */
 static float decimal(const char *text)
 {
     char *end;
@@ -53,10 +47,10 @@ static float decimal(const char *text)
 static float speed_of(const char *text)
 {
     const float speed = decimal(text);
-    return speed > 0 ? speed : 1e9f; /* "Unknown": the other end of the link decides */
+    return speed > 0 ? speed : 1e9f; /* "Unknown": the other end decides */
 }
 
-/* Parse hexadecimal digits up to their end; NULL if there are none. sscanf would accept signs and blanks. */
+/* NULL: no digits, or another end. sscanf would accept signs and blanks. */
 static const char *hex(const char *text, size_t most, char end, unsigned *value)
 {
     const size_t digits = strspn(text, "0123456789abcdefABCDEF");
@@ -79,9 +73,7 @@ bool sel_bus_normal(const char *text, char out[SEL_BUS_BYTES])
     return true;
 }
 
-/* ---- NUMA nodes ----------------------------------------------------------------- */
-
-/* A value of /proc/cpuinfo, which is the same for every CPU. */
+/* From /proc/cpuinfo; the same for every CPU. */
 static void read_cpu_model(sel_cpu_t *cpu)
 {
 #if defined(__x86_64__)
@@ -118,8 +110,6 @@ static int32_t add_cpu(sel_machine_t *machine, const char *sys, int32_t numa)
     return (int32_t)machine->cpus++;
 }
 
-/* ---- PCI --------------------------------------------------------------------- */
-
 static int32_t find_pci(const sel_machine_t *machine, const char *bus)
 {
     for (uint32_t i = 0; i < machine->pcis; i++) {
@@ -129,7 +119,7 @@ static int32_t find_pci(const sel_machine_t *machine, const char *bus)
     return -1;
 }
 
-/* The slower of a device's end of its link and the port's above it. */
+/* The slower end of a device's link. */
 static void read_link(sel_pci_t *pci, const char *folder)
 {
     char above[sizeof pci->speed];
@@ -152,7 +142,7 @@ static void read_pci(sel_pci_t *pci, const char *folder)
     read_link(pci, folder);
 }
 
-/* Cut the last part off a path; the rest ends in the parent's name. */
+/* Cut off the last part; the rest ends in the parent's name. */
 static bool cut(char *path)
 {
     char *slash = strrchr(path, '/');
@@ -168,8 +158,8 @@ static bool ends_in_device(const char *path, char bus[SEL_BUS_BYTES])
     return slash && sel_bus_normal(slash + 1, bus);
 }
 
-/* Change `path` to the switch above: past the device's downstream port, to the switch's upstream port. False: that
- * port is a root port. */
+/* To the switch above: past the device's downstream port, to the switch's upstream port. False: that port is a root
+ * port. */
 static bool climb(char *path, char bus[SEL_BUS_BYTES])
 {
     return cut(path) && ends_in_device(path, bus) && cut(path) && ends_in_device(path, bus);
@@ -212,13 +202,11 @@ int32_t sel_machine_add_pci(sel_machine_t *machine, const char *sys, const char 
         if (found < 0)
             return -1;
         snprintf(folder, sizeof folder, "%.*s/bus/pci/devices/%s", PATH_MAX / 2, sys, chain[levels]);
-        if (realpath(folder, path)) /* so that "../" is the device above */
+        if (realpath(folder, path)) /* "../" is then the device above */
             read_pci(&machine->pci[found], path);
     }
     return found;
 }
-
-/* ---- GPUs -------------------------------------------------------------------- */
 
 int32_t sel_machine_add_gpu(sel_machine_t *machine, const char *sys, const char *bus)
 {
@@ -238,7 +226,7 @@ static int by_name(const struct dirent **a, const struct dirent **b)
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-/* Names of a folder in sorted order, independent of the file system and the locale. */
+/* Sorted, whatever the file system and the locale. */
 static int list(const char *folder, struct dirent ***names)
 {
     return scandir(folder, names, NULL, by_name);
@@ -269,9 +257,7 @@ void sel_machine_add_gpus(sel_machine_t *machine, const char *sys)
     drop(names, count);
 }
 
-/* ---- RDMA ports ---------------------------------------------------------------- */
-
-/* "400 Gb/sec (4X NDR)"; halves are possible ("2.5 Gb/sec"). */
+/* "400 Gb/sec (4X NDR)"; also "2.5 Gb/sec". */
 static uint32_t rate_of(const char *text)
 {
     const float rate = decimal(text);

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * topology_text.c - a machine as human-readable text: devices, paths between
- * them, class.
- */
+/* topology_text.c - a machine as text: devices, paths between them, class. */
 #include "selector/topology/topology.h"
 
 static void print_node(const sel_cpu_t *cpu, FILE *out)

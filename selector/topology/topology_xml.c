@@ -2,11 +2,9 @@
 /*
  * topology_xml.c - a machine from and to NCCL's topology format.
  *
- * The format, by NCCL's reader: <system version="1"> holds <cpu numaid>, that
- * <pci busid> in any depth, those <gpu dev sm> with <nvlink target count
- * tclass>, and <nic> with <net name>; a <nic> that is no PCI device stands
- * below its <cpu>. NCCL skips unknown elements and fills in missing
- * attributes; so do we.
+ * By NCCL's reader: <system version="1"> holds <cpu numaid>, that <pci busid> in any depth, those <gpu dev sm> with
+ * <nvlink target count tclass>, and <nic> with <net name>; a <nic> that is no PCI device stands below its <cpu>. As
+ * in NCCL, unknown elements are skipped and missing attributes filled in.
  */
 #include "selector/topology/topology.h"
 #include "selector/topology/xml.h"
@@ -33,11 +31,9 @@ typedef struct parser {
     sel_machine_t *machine;
     uint32_t depth;
     level_t level[MOST_DEPTH];
-    int32_t pci; /* the one that we are in; -1 */
+    int32_t pci; /* -1: in none */
     bool seen;   /* <system> */
 } parser_t;
-
-/* ---- Attributes ----------------------------------------------------------------- */
 
 static bool number(parser_t *p, const char *name, int64_t least, int64_t most, int64_t *out)
 {
@@ -94,8 +90,6 @@ static bool bus(parser_t *p, const char *name, char out[SEL_BUS_BYTES])
     const xml_attribute_t *attribute = xml_attribute(&p->element, name);
     return sel_bus_normal(text, out) || xml_fault(&p->xml, &attribute->place, "a PCI address such as 0000:17:00.0");
 }
-
-/* ---- Elements ------------------------------------------------------------------ */
 
 static bool begin_system(parser_t *p)
 {
@@ -229,8 +223,6 @@ static const struct {
     {NODE_NIC, "net", NODE_OTHER, begin_net},
 };
 
-/* ---- The tree ------------------------------------------------------------------ */
-
 static bool leave(parser_t *p)
 {
     if (p->level[--p->depth].node == NODE_PCI)
@@ -297,8 +289,8 @@ static int compare_nics(const void *a, const void *b)
     return x->cpu < y->cpu ? -1 : x->cpu > y->cpu;
 }
 
-/* Fill in what a file may omit: an NVLink's target is a GPU if it is one of the file's, else a switch, as in NCCL;
- * the number of links of a GPU. Then sort, so that the file's order does not matter. */
+/* Fill in what a file may omit: an NVLink's target is a GPU if it is one of the file's, else a switch, as in NCCL; a
+ * GPU's number of links. Then sort, so that the file's order does not matter. */
 static void complete(sel_machine_t *machine)
 {
     qsort(machine->gpu, machine->gpus, sizeof machine->gpu[0], compare_gpus);
@@ -351,7 +343,7 @@ bool sel_machine_parse(sel_machine_t *machine, const char *file, const char *tex
     return good;
 }
 
-/* NULL: *why. A pipe would be waited for; a folder fails to be read. */
+/* NULL: *why. O_NONBLOCK: a pipe must not be waited for. */
 static FILE *open_file(const char *file, const char **why)
 {
     struct stat about;
@@ -435,7 +427,7 @@ static void print_gpu(const sel_gpu_t *gpu, uint32_t depth, FILE *out)
     }
 }
 
-/* The ports of one NIC; nothing if there are none. */
+/* Nothing if there are none. */
 static void print_nics(const sel_machine_t *machine, int32_t pci, uint32_t cpu, uint32_t depth, FILE *out)
 {
     bool any = false;

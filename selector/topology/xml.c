@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * xml.c - see xml.h.
- */
+/* xml.c - see xml.h. */
 #include "selector/topology/xml.h"
 
 #include <stdarg.h>
@@ -27,14 +25,12 @@ void xml_begin(xml_reader_t *xml, const char *file, const char *text, size_t byt
         .file = file, .end = text + bytes, .place = {text, 1, 1}, .fault = fault, .fault_bytes = fault_bytes};
 }
 
-/* ---- Characters ---------------------------------------------------------------- */
-
 static bool ended(const xml_reader_t *xml)
 {
     return xml->place.at == xml->end;
 }
 
-/* 0 at the end; a zero byte in the text matches no construct either. */
+/* 0 at the end; a zero byte matches nothing either. */
 static char look(const xml_reader_t *xml)
 {
     return ended(xml) ? '\0' : *xml->place.at;
@@ -78,8 +74,6 @@ static void skip_space(xml_reader_t *xml)
     while (is_space(look(xml)))
         step(xml);
 }
-
-/* ---- Elements ------------------------------------------------------------------ */
 
 static bool take(xml_reader_t *xml, char c)
 {
@@ -176,8 +170,6 @@ bool xml_next(xml_reader_t *xml, xml_element_t *element)
         step(xml);
     return take(xml, '>');
 }
-
-/* ---- What is in them ------------------------------------------------------------- */
 
 bool xml_is(xml_text_t text, const char *word)
 {

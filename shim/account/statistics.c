@@ -146,8 +146,10 @@ static void start(void)
     pthread_atfork(NULL, NULL, forget_in_child);
     has_table_key = pthread_key_create(&table_key, return_table) == 0;
     const char *stats = shim_settings()->stats;
-    if (stats[0] != '\0' && strcmp(stats, "0") != 0)
+    if (stats[0] != '\0' && strcmp(stats, "0") != 0) {
         atexit(print_at_exit);
+        at_quick_exit(print_at_exit); /* only one of both runs */
+    }
 }
 
 static uint32_t bin_of(uint64_t bytes)

@@ -186,6 +186,7 @@ static bool real_open(const char *path, char *why, size_t capacity)
     real.path = real_path;
     real.version = version;
     real_fill();
+    shim_child_find(path, library);
     return true;
 }
 
@@ -267,12 +268,8 @@ static bool real_search(void)
 /* A fork during a load would give the child a held lock and a half-loaded library, so it waits. */
 static void real_before_fork(void)
 {
-    static bool looked;
     pthread_mutex_lock(&real_lock);
-    if (!looked && real.handle) {
-        looked = true;
-        shim_child_find(real.path, real_map(real.handle));
-    }
+    shim_child_expected();
 }
 
 static void real_after_fork(void)

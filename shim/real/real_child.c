@@ -13,6 +13,7 @@
 #include "transport/transport.h"
 
 static const void *ras_pipe; /* int[2]; NULL: not found */
+static net_mark_t ras_mark;  /* of the pipe, since the first fork that met it */
 
 void shim_child_find(const char *path, const struct link_map *library)
 {
@@ -21,16 +22,30 @@ void shim_child_find(const char *path, const struct link_map *library)
         ras_pipe = (const void *)(library->l_addr + address);
 }
 
-void shim_child_begins(void)
+/* The end for writing; -1 before the first communicator, or if the program has given the numbers another meaning. */
+static int end_of_pipe(void)
 {
     int end[2];
-    struct stat from, to;
+    struct stat to;
     if (!ras_pipe)
-        return;
+        return -1;
     memcpy(end, ras_pipe, sizeof end);
-    /* Both are -1 before the first communicator. */
-    if (end[0] < 0 || end[1] < 0 || fstat(end[0], &from) != 0 || fstat(end[1], &to) != 0 || !S_ISFIFO(to.st_mode) ||
-        from.st_dev != to.st_dev || from.st_ino != to.st_ino)
+    const net_mark_t mark = end[0] < 0 ? (net_mark_t){0, 0} : net_mark(end[0]);
+    return end[1] >= 0 && net_means(end[1], &mark) && fstat(end[1], &to) == 0 && S_ISFIFO(to.st_mode) ? end[1] : -1;
+}
+
+void shim_child_expected(void)
+{
+    const int end = ras_mark.inode ? -1 : end_of_pipe();
+    if (end >= 0)
+        ras_mark = net_mark(end);
+}
+
+void shim_child_begins(void)
+{
+    const int end = end_of_pipe();
+    if (end < 0 || !net_means(end, &ras_mark))
         return;
-    net_mute(end[1]);
+    net_mute(end);
+    ras_pipe = NULL; /* the child's children have what it has */
 }

@@ -207,6 +207,17 @@ static ElfW(Shdr) * elf_sections(const elf_file_t *file, size_t *count)
     return section;
 }
 
+static bool elf_is_data(const elf_file_t *file, uint64_t address, uint64_t bytes)
+{
+    for (size_t i = 0; i < file->headers; i++) {
+        const ElfW(Phdr) *part = &file->header[i];
+        if (part->p_type == PT_LOAD && (part->p_flags & PF_W) && address >= part->p_vaddr && bytes <= part->p_memsz &&
+            address - part->p_vaddr <= part->p_memsz - bytes)
+            return true;
+    }
+    return false;
+}
+
 static bool elf_find_in(const elf_file_t *file, const ElfW(Shdr) * table, const ElfW(Shdr) * names, const char *name,
                         uint64_t bytes, uint64_t *address)
 {
@@ -224,8 +235,9 @@ static bool elf_find_in(const elf_file_t *file, const ElfW(Shdr) * table, const 
                 break;
             for (uint64_t i = 0; i < some && !found; i++) {
                 const ElfW(Sym) *s = &symbol[i];
-                found = s->st_shndx != SHN_UNDEF && s->st_size == bytes && s->st_name <= names->sh_size &&
-                        length <= names->sh_size - s->st_name && memcmp(text + s->st_name, name, length) == 0;
+                found = ELF64_ST_TYPE(s->st_info) == STT_OBJECT && s->st_size == bytes &&
+                        s->st_name <= names->sh_size && length <= names->sh_size - s->st_name &&
+                        memcmp(text + s->st_name, name, length) == 0 && elf_is_data(file, s->st_value, bytes);
                 if (found)
                     *address = s->st_value;
             }

@@ -28,12 +28,14 @@ bool shim_elf_check(const char *path, char *why, size_t capacity);
  * is not Shunt. */
 bool shim_elf_unknown(const char *path, const char *own, char *name, size_t capacity);
 
-/* Address in the file of the symbol `name` of `bytes` bytes, local ones included; false: none. */
+/* Address in the file of the variable `name` of `bytes` bytes, local ones included; false if there is none in memory
+ * that the library may write. */
 bool shim_elf_find(const char *path, const char *name, uint64_t bytes, uint64_t *address);
 
-/* real_child.c: before a fork, once the library is loaded, find what a child needs; in the child, keep it from the
- * parent's threads (async-signal-safe). */
+/* real_child.c: as soon as the library is loaded from that file, find what forked children need. Before a fork, and in
+ * the child: keep the child from its parent's threads; these two take no lock and no memory. */
 void shim_child_find(const char *path, const struct link_map *library);
+void shim_child_expected(void);
 void shim_child_begins(void);
 
 /* Make a loaded library's calls of its own nccl* and pnccl* functions stay in it (real_slots.c). False if memory could

@@ -20,6 +20,7 @@
 #include "shim/base/device.h"
 #include "shim/base/file.h"
 #include "shim/base/log.h"
+#include "shim/base/owner.h"
 #include "shim/base/settings.h"
 #include "shim/real/real.h"
 #include "transport/transport.h"
@@ -288,6 +289,14 @@ static bool may_leave_note(const sel_topology_t *topology)
            (tune == SHIM_TUNE_AUTO && run && strcmp(run, "1") == 0 && !sel_link_on_host(topology->link));
 }
 
+/* Of the default places: whoever sets SHUNT_CACHE_DIR wants files there. */
+static bool is_of_another_user(const sel_topology_t *topology)
+{
+    char table[TABLE_PATH_BYTES];
+    return shim_settings()->cache_dir[0] == '\0' && shim_table_path(topology->fingerprint, table, sizeof(table)) &&
+           shim_path_is_foreign(table);
+}
+
 void shim_table_note(const sel_plan_t *plan)
 {
     static atomic_uint noted; /* bit n: n ranks */
@@ -298,13 +307,15 @@ void shim_table_note(const sel_plan_t *plan)
     if (measurement == SEL_MEASURED || measurement == SEL_MEASURED_EARLIER || settings->table[0] != '\0' ||
         settings->algo[0] != '\0' || atomic_fetch_or(&noted, 1u << topology->nranks) >> topology->nranks & 1)
         return;
-    const bool leaves = may_leave_note(topology);
+    const bool may = may_leave_note(topology), foreign = may && is_of_another_user(topology), leaves = may && !foreign;
     sel_topology_class(topology, class);
     shim_info("%s of class %s: %s; `shunt tune` measures it%s",
               measurement == SEL_MEASURED_OTHER ? "the table" : "no table", class,
               measurement == SEL_MEASURED_OTHER ? "was measured with another NCCL, so its rows need a larger lead"
                                                 : "built-in rows and modest estimates decide",
-              leaves ? ", and so does the next `shunt run`, for a few seconds (SHUNT_TUNE=0: not)" : "");
+              leaves    ? ", and so does the next `shunt run`, for a few seconds (SHUNT_TUNE=0: not)"
+              : foreign ? "; the home folder is another user's, in which root leaves no note for `shunt run`"
+                        : "");
     if (leaves)
         leave_note(class, topology);
 }

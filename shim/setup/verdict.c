@@ -171,8 +171,20 @@ static void log_attached(const shim_setup_t *setup)
                   pin, comm->plan->settings.max_blocks);
 }
 
+/* Hosts have tables of their own: one without rows for this class would only make their plans differ. */
+static void forget_other_rows(sel_settings_t *settings, const sel_topology_t *topology)
+{
+    char class[SEL_CLASS_BYTES];
+    sel_topology_class(topology, class);
+    const uint32_t hash = sel_class_hash(class);
+    for (uint32_t i = 0; i < settings->tuned.rows && i < SEL_TUNED_ROWS; i++)
+        if (settings->tuned.row[i].class_hash == hash)
+            return;
+    memset(&settings->tuned, 0, sizeof(settings->tuned));
+}
+
 /* From this host's plan to that of all hosts' ranks. The scratch stays. */
-static void plan_for_hosts(shim_setup_t *setup, sel_plan_t *plan)
+static void plan_for_hosts(shim_setup_t *setup, sel_plan_t *plan, sel_settings_t *settings)
 {
     sel_topology_t topology = plan->topology;
     topology.memory = ALG_MEMORY_NETWORK;
@@ -181,7 +193,9 @@ static void plan_for_hosts(shim_setup_t *setup, sel_plan_t *plan)
     topology.multicast = false;
     if (setup->request.host)
         topology.link = SEL_LINK_NETWORK;
-    sel_plan_init(plan, &topology, &setup->identity[0].settings);
+    *settings = setup->identity[0].settings;
+    forget_other_rows(settings, &topology);
+    sel_plan_init(plan, &topology, settings);
 }
 
 /* This host is ready: send the others the plan's hash. */
@@ -192,10 +206,9 @@ static void begin_agreement(shim_setup_t *setup)
         uint32_t arch, multiprocessors;
         uint64_t fingerprint;
     } terms;
-    plan_for_hosts(setup, setup->plan);
-    const sel_topology_t *topology = &setup->plan->topology;
     memset(&terms, 0, sizeof(terms));
-    terms.settings = setup->identity[0].settings;
+    plan_for_hosts(setup, setup->plan, &terms.settings);
+    const sel_topology_t *topology = &setup->plan->topology;
     terms.arch = topology->arch;
     terms.multiprocessors = topology->multiprocessors;
     terms.fingerprint = topology->fingerprint;

@@ -39,7 +39,7 @@ int pncclNewest(void *buffer);
 void *fake_address_in_code(void);
 void *fake_address_in_data(void);
 
-/* Likewise: make the pipe of NCCL's RAS thread, and an exit handler that writes to it. The end for reading, or -1. */
-int fake_ras_starts(void);
+/* Likewise: make the pipe of NCCL's RAS thread, and an exit handler that writes to it. Its ends, or NULL. */
+const int *fake_ras_starts(void);
 
 #endif

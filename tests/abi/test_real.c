@@ -392,30 +392,39 @@ static void test_search(void **state)
 
 /* ---- Forked children ------------------------------------------------------------------------ */
 
-/* Bytes that the exit of a child, and that of a child's child, write into the pipe of the parent's RAS thread. */
-static int scenario_children(void *path)
+/* What the exits of a child and of its child write into a pipe. */
+static ssize_t written_by_children(int from)
 {
     char bytes[16];
+    pid_t child = fork();
+    if (child == 0) {
+        if (fork() == 0)
+            exit(0);
+        wait(NULL);
+        exit(0);
+    }
+    return child > 0 && waitpid(child, NULL, 0) == child && fcntl(from, F_SETFL, O_NONBLOCK) == 0
+               ? read(from, bytes, sizeof bytes)
+               : 0;
+}
+
+/* Exits of children before there is a RAS thread, beside one, and after the program gave its numbers to a pipe of its
+ * own. */
+static int scenario_children(void *path)
+{
     void *comm = NULL;
     unique_id_t id = {{0}};
-    int status = -1;
+    int other[2];
     child_settings("cuda", path);
     CHILD_CHECK(ncclCommInitRank(&comm, 2, id, 0) == 4);
     void *fake = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-    int (*starts)(void) = fake ? (int (*)(void))dlsym(fake, "fake_ras_starts") : NULL;
+    const int *(*starts)(void) = fake ? (const int *(*)(void))dlsym(fake, "fake_ras_starts") : NULL;
     CHILD_CHECK(starts != NULL);
-    for (int early = 1; early >= 0; early--) { /* before there is a pipe, and with one */
-        const int end = early ? -1 : starts();
-        pid_t child = fork();
-        if (child == 0) {
-            if (!early && fork() == 0)
-                exit(0);
-            wait(NULL);
-            exit(0);
-        }
-        CHILD_CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
-        CHILD_CHECK(early || (fcntl(end, F_SETFL, O_NONBLOCK) == 0 && read(end, bytes, sizeof bytes) < 0));
-    }
+    CHILD_CHECK(pipe(other) == 0 && written_by_children(other[0]) < 0);
+    const int *end = starts();
+    CHILD_CHECK(end && written_by_children(end[0]) < 0);
+    CHILD_CHECK(dup2(other[0], end[0]) == end[0] && dup2(other[1], end[1]) == end[1]);
+    CHILD_CHECK(written_by_children(end[0]) == 6); /* each child's handler */
     return 0;
 }
 

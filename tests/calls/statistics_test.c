@@ -391,6 +391,14 @@ static int exit_after_calls(void *argument)
     return 1;
 }
 
+/* As the ranks of `shunt bench`, which skip CUDA's end. */
+static int quick_exit_after_calls(void *argument)
+{
+    setenv("SHUNT_STATS", argument, 1);
+    some_calls();
+    quick_exit(0);
+}
+
 static int exit_without_calls(void *argument)
 {
     exit_with(argument, NULL);
@@ -402,6 +410,8 @@ static void printed_at_exit(void **state)
     (void)state;
     char log[LOG_BYTES];
     assert_int_equal(child_run(exit_after_calls, "1", log, sizeof(log)), 0);
+    assert_non_null(strstr(log, "\nshunt: taken 2 calls, forwarded 2\n"));
+    assert_int_equal(child_run(quick_exit_after_calls, "1", log, sizeof(log)), 0);
     assert_non_null(strstr(log, "\nshunt: taken 2 calls, forwarded 2\n"));
     assert_int_equal(child_run(exit_after_calls, "0", log, sizeof(log)), 0);
     assert_string_equal(log, "");

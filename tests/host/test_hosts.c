@@ -101,6 +101,40 @@ static void values(void **state)
     }
 }
 
+/* ---- Tables ---------------------------------------------------------------------------------- */
+
+/* The second host has a table, without rows for a network. */
+static void one_table_body(ranks_t *ranks)
+{
+    char path[] = "/tmp/shunt-table-XXXXXX";
+    static const char text[] = "# shunt table 2\n# machine: 0000000000000000\n"
+                               "# link: 384.8 GB/s among 2 GPUs, one way 0.76 us, over nvswitch\n"
+                               "collective,ranks,class,types,from,to,algorithm,blocks,threads,source\n"
+                               "allreduce,2,nvswitch-sm90-2,any,1024,4096,oneshot,4,64,by hand\n";
+    const call_shape_t shape = {0, 0, false};
+    const data_case_t c = {ncclFloat32, REF_SUM, DATA_RANDOM, 7, 1000, ranks->nranks};
+    uint64_t hash = 0;
+    set_host(ranks);
+    if (ranks->rank == 1) {
+        const int file = mkstemp(path);
+        CHECK(file >= 0 && write(file, text, sizeof(text) - 1) == (ssize_t)sizeof(text) - 1 && close(file) == 0);
+        setenv("SHUNT_TABLE", path, 1);
+    }
+    ncclComm_t comm = ranks_init(ranks);
+    if (ranks->rank == 1)
+        CHECK(unlink(path) == 0);
+    expect_class(comm, "network", ranks->nranks);
+    call_run(comm, ranks->rank, &c, shape, &hash);
+    ranks_barrier(ranks);
+    CHECK_NCCL(ncclCommDestroy(comm));
+}
+
+static void one_table(void **state)
+{
+    (void)state;
+    run_layout(2, 1, NULL, 0, one_table_body);
+}
+
 /* ---- Children ---------------------------------------------------------------------------- */
 
 static void children_body(ranks_t *ranks)
@@ -343,9 +377,9 @@ static void never_met(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values),           cmocka_unit_test(children), cmocka_unit_test(killed),
-        cmocka_unit_test(stalled),          cmocka_unit_test(aborted),  cmocka_unit_test(never_met),
-        cmocka_unit_test(socket_variables),
+        cmocka_unit_test(values),           cmocka_unit_test(children),  cmocka_unit_test(killed),
+        cmocka_unit_test(stalled),          cmocka_unit_test(aborted),   cmocka_unit_test(never_met),
+        cmocka_unit_test(socket_variables), cmocka_unit_test(one_table),
     };
     host_limit(120);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -51,6 +51,11 @@ void bench_barrier(bench_rank_t *rank)
     pthread_barrier_wait(&barrier);
 }
 
+void bench_tell_part(bench_rank_t *rank, uint64_t bytes, uint32_t part, uint32_t all)
+{
+    (void)rank, (void)bytes, (void)part, (void)all;
+}
+
 static uint64_t bits_at(const uint8_t *from, uint64_t index)
 {
     uint64_t bits = 0;
@@ -167,6 +172,7 @@ static void set_case(alg_collective_t collective, const char *type, uint64_t byt
                          .rotates = rotates,
                          .type = &bench_types[kind.type],
                          .op = &bench_ops[0],
+                         .in_place = options.in_place,
                          .count = bench_count(&options, &kind, bytes),
                          .seed = 11};
 }
@@ -263,6 +269,59 @@ static void options_select_cases(void **state)
     assert_int_equal(kinds("--collective all --in-place -o max", "allreduce bfloat16 max"), 7);
 }
 
+/* The usual lines of nccl-tests. */
+static bench_options_t parsed(const char *line)
+{
+    char words[200], *argv[24] = {"bench"};
+    int argc = 1;
+    bench_options_t result;
+    snprintf(words, sizeof words, "%s", line);
+    for (char *word = strtok(words, " "); word != NULL; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    optind = 0;
+    assert_int_equal(bench_options_parse(&result, argc, argv), TOOL_OK);
+    return result;
+}
+
+static void lines_of_nccl_tests(void **state)
+{
+    (void)state;
+    bench_options_t line = parsed("-b 8 -e 128M -f 2 -g 8");
+    assert_true(line.from_bytes == 8 && line.to_bytes == 128 << 20 && line.factor == 2 && line.ranks == 8);
+    assert_true(bench_next_size(&line, 8) == 16 && line.check && !line.in_place && !line.both_places);
+    line = parsed("-b 1G -e 1G -n 20 -c 0");
+    assert_true(line.from_bytes == 1 << 30 && line.to_bytes == 1 << 30 && line.calls == 20 && !line.check);
+    line = parsed("-d all -o all");
+    assert_true(line.type == -1 && line.op == -1);
+    line = parsed("-z 1 -G 10");
+    assert_true(line.blocking && line.graph);
+    line = parsed("-z 0 -G 0 -m 4 -t 2 -g 3 -i 1M -F file.csv -p 0 -a 3");
+    assert_true(!line.blocking && !line.graph && line.grouped == 4 && line.ranks == 6 && line.step_bytes == 1 << 20);
+    assert_true(bench_next_size(&line, 8) == 8 + (1 << 20));
+    assert_string_equal(line.csv, "file.csv");
+    line = parsed("-i 1M -f 2"); /* there, too, the factor wins */
+    assert_true(bench_next_size(&line, 8) == 16);
+    line = parsed("-t 1");
+    assert_true(line.ranks == 0);
+    line = parsed(
+        "--minbytes 8 --maxbytes 8K --stepbytes 8 --nthreads 2 --iters 3 --warmup_iters 4 --agg_iters 5 --root 1");
+    assert_true(line.from_bytes == 8 && line.to_bytes == 8192 && line.step_bytes == 8 && line.ranks == 2);
+    assert_true(line.calls == 3 && line.warmup == 4 && line.grouped == 5 && line.root == 1);
+}
+
+static void places(void **state)
+{
+    (void)state;
+    const char *const lines[] = {"-g 2", "--place in", "--in-place", "--place both"};
+    const bool out[] = {true, false, false, true}, in[] = {false, true, true, true};
+    for (int i = 0; i < 4; i++) {
+        const bench_options_t line = parsed(lines[i]);
+        assert_true(bench_measures_place(&line, ALG_ALL_REDUCE, false) == out[i]);
+        assert_true(bench_measures_place(&line, ALG_ALL_REDUCE, true) == in[i]);
+        assert_true(!bench_measures_place(&line, ALG_SEND_RECV, true));
+    }
+}
+
 static void bus_factors(void **state)
 {
     (void)state;
@@ -306,8 +365,9 @@ static int free_ranks(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(right_ones), cmocka_unit_test(long_ones),
-                                       cmocka_unit_test(faults), cmocka_unit_test(options_select_cases),
-                                       cmocka_unit_test(bus_factors)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(right_ones),           cmocka_unit_test(long_ones),           cmocka_unit_test(faults),
+        cmocka_unit_test(options_select_cases), cmocka_unit_test(lines_of_nccl_tests), cmocka_unit_test(places),
+        cmocka_unit_test(bus_factors)};
     return cmocka_run_group_tests(tests, make_ranks, free_ranks);
 }

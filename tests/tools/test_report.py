@@ -77,6 +77,20 @@ def report():
         expect(shunt("run", "--report", "true", TMPDIR="/nowhere/here"), 1, "/nowhere/here")
 
 
+def report_bench():
+    """The ranks of the command's own measurements leave their counts."""
+    small = ("-g", "2", "-b", "1K", "-e", "4K", "-f", "4")
+    done = run(SHUNT, "bench", *small, "-n", "3", "-w", "0", "--rounds", "1")
+    rows = [line.split() for line in done.stderr.splitlines() if line.startswith("  allreduce")]
+    assert done.returncode == 0 and "Avg bus bandwidth" in done.stdout, done
+    assert [row[1] for row in rows] == ["1K-2K", "4K-8K"] and all(int(row[2]) >= 6 for row in rows), done.stderr
+    assert "0 forwarded, by 2 processes" in done.stderr, done.stderr
+    with tempfile.TemporaryDirectory() as folder:
+        done = run(SHUNT, "tune", "-g", "2", "-b", "1K", "-e", "1K", "--collective", "allreduce", "-d", "float", "--table",
+                   f"{folder}/table.csv")
+    assert done.returncode == 0 and "0 forwarded, by 2 processes" in done.stderr, done
+
+
 def report_json(client, folder, where):
     """The same as JSON: in a file, or after the command's output; also of a command that makes no call."""
     file = f"{folder}/report.json"
@@ -153,4 +167,4 @@ def report_signals():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (report, report_signals)}[sys.argv[4]]()
+    {case.__name__: case for case in (report, report_bench, report_signals)}[sys.argv[4]]()

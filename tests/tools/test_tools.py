@@ -63,15 +63,26 @@ def usage():
         ((), "usage"),
         (("nonsense",), "nonsense"),
         (("bench", "-q"), "-q"),
-        (("bench", "-b", "8", "-t", "2"), "no option -t: every rank is a process"),
+        (("bench", "-t", "4", "-g", "4"), "-t 4 -g 4: at most 8 ranks"),
+        (("bench", "-t", "9"), "-t 9: a number"),
         (("bench", "-c", "x"), "-c x: a number"),
         (("bench", "-G", "-1"), "-G -1: a number"),
         (("bench", "-r", "x"), "--root x"),
         (("bench", "--csv", "-", "--json", "-"), "cannot both go to standard output"),
-        (("bench", "-z", "1"), "no option -z: use --host-time"),
-        (("bench", "-i", "8"), "no option -i: sizes are multiplied"),
-        (("bench", "-m", "2"), "no option -m: calls are not grouped"),
-        (("bench", "-a", "3"), "no option -a: the time is always"),
+        (("bench", "-z", "1", "--host-time"), "sync_us is a call and a wait"),
+        (("bench", "-m", "2", "--beside"), "-z and -m do not go with"),
+        (("bench", "-i", "x"), "-i x: a size"),
+        (("bench", "-m", "0"), "-m 0: a number"),
+        (("bench", "-a", "1"), "-a 1: the time is always the slowest rank's, which is -a 3"),
+        (("bench", "-p", "x"), "-p x: a number"),
+        (("bench", "-r", "all"), "--root all: one run has one root"),
+        (("bench", "-C", "1"), "no option -C: use --host-time"),
+        (("bench", "-J", "f"), "no option -J: use --json"),
+        (("bench", "-N", "2"), "no option -N: use --rounds"),
+        (("bench", "-R", "1"), "no option -R: buffers are as"),
+        (("bench", "-T", "9"), "no option -T: a run ends when"),
+        (("bench", "--place", "here"), "--place here: out, in or both"),
+        (("bench", "--place", "in", "--collective", "alltoall"), "no such form"),
         (("bench", "-b"), "-b"),
         (("bench", "-b", "12X"), "12X"),
         (("bench", "-b", "0"), "-b 0"),
@@ -314,6 +325,45 @@ def bench_right():
     assert rows[-1][8] == "-" and "Out of bounds" not in done.stdout, done.stdout
 
 
+def bench_nccl_tests():
+    """The usual command lines of nccl-tests work, here with small sizes and few calls, or say in one line what differs."""
+    few = ("-n", "2", "-w", "0", "--rounds", "1")
+
+    def rows_of(*line):
+        done = expect(shunt("bench", *line), 0)
+        names = re.search(r"^# +((?:place +)?bytes .*)$", done.stdout, re.MULTILINE).group(1).split()
+        return [dict(zip(names, row.split())) for row in done.stdout.splitlines() if row[0] != "#"]
+
+    sizes = [int(row["bytes"]) for row in rows_of("-b", "8", "-e", "128K", "-f", "2", "-g", "8", *few)]
+    assert sizes == [8 << i for i in range(15)], sizes
+    (row,) = rows_of("-b", "4M", "-e", "4M", "-n", "20", "-c", "0", "-g", "2", "-w", "0", "--rounds", "1")
+    assert row["wrong"] == "-", row
+    rows = rows_of("-d", "all", "-o", "all", "-b", "1K", "-e", "1K", "-g", "2", *few)
+    assert len({(row["type"], row["op"]) for row in rows}) == len(rows) == 12 * 6, rows
+    done = expect(shunt("bench", "-z", "1", "-G", "10"), 2, "(-G) needs a GPU")
+    assert len(done.stderr.splitlines()) == 1, done
+    # Threads are processes, steps are added, calls are grouped, and each is waited for.
+    rows = rows_of("-t", "2", "-b", "8", "-e", "24", "-i", "8", "-m", "16", "-z", "1", "-p", "1", "-a", "3", *few)
+    assert [row["bytes"] for row in rows] == ["8", "16", "24"] and all(row["wrong"] == "0" for row in rows), rows
+    # Both places, where a collective has both; the file's columns are the usual ones.
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/rows.csv"
+        for name, places in (("allreduce", ["out", "in"]), ("alltoall", ["out"])):
+            rows = rows_of("--place", "both", "--collective", name, "-b", "1K", "-e", "1K", "-g", "2", "-F", file, *few)
+            facts, kept = csv_rows(file)
+            assert [row["place"] for row in rows] == [row["place"] for row in kept] == places, (rows, kept)
+            assert all(row["wrong"] == "0" for row in kept), kept
+            assert list(kept[0])[:4] == ["ranks", "mode", "place", "bytes"] and len(kept[0]) == 15, kept
+            assert kept[0]["ratio"] == "" and "ratio needs GPUs" in facts["no_ratio"], facts
+    rows_of("--minbytes", "1K", "--maxbytes", "1K", "--iters", "2", "--warmup_iters", "0", "--ngpus", "2", "--op", "mulsum",
+            "--datatype", "float", "--stepfactor", "2", "--agg_iters", "1", "--blocking", "0", "--cudagraph", "0")
+    # A size at which nothing can be measured says so.
+    small = ("--collective", "allgather", "-d", "float", "-g", "4", "-f", "2", *few)
+    done = expect(shunt("bench", "-b", "4", "-e", "16", *small), 0, "# not_measured: allgather of float below 16 bytes\n")
+    assert len([line for line in done.stdout.splitlines() if line[0] != "#"]) == 1, done
+    expect(shunt("bench", "-b", "4", "-e", "8", *small), 0, "allgather of float: no size has an element for every rank\n")
+
+
 def bench_collectives():
     """Every collective with algorithms here: right, in place and not, at every root."""
     known = [line.split(",")[0] for line in shunt("info").stdout.splitlines() if line.endswith(", host-4:")]
@@ -353,8 +403,9 @@ def bench_choose():
         assert len(rows) > 1 and all(float(row["choice_ns"]) > 0 for row in rows), rows
 
 
-def on_terminal(*arguments, columns=80, term="xterm"):
-    """The command's output on stderr, when that is a terminal with a window of so many columns."""
+def on_terminal(*arguments, columns=80, term="xterm", interrupt=None):
+    """The command's output on stderr, when that is a terminal with a window of so many columns. With `interrupt` it gets
+    ^C there once the output matches that."""
     try:
         ours, theirs = pty.openpty()
     except OSError as error:
@@ -362,16 +413,29 @@ def on_terminal(*arguments, columns=80, term="xterm"):
         sys.exit(77)
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = dict(os.environ, SHUNT_TIMEOUT_MS="600000", SHUNT_CACHE_DIR="/nowhere", TERM=term)
-    parent = subprocess.Popen([SHUNT, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                              stderr=theirs)
-    os.close(theirs)
-    text = b""
-    try:
-        while part := os.read(ours, 4096):
-            text += part
-    except OSError:  # the other end is closed
-        pass
-    assert parent.wait(timeout=LIMIT) == 0, text
+
+    def begin():  # a session whose terminal this is, so that ^C goes to all of its processes
+        os.setsid()
+        fcntl.ioctl(2, termios.TIOCSCTTY, 0)
+
+    with tempfile.TemporaryFile() as out:
+        parent = subprocess.Popen([SHUNT, *arguments], env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=theirs,
+                                  preexec_fn=begin)
+        os.close(theirs)
+        text, typed = b"", False
+        try:
+            while part := os.read(ours, 4096):
+                text += part
+                if interrupt and not typed and re.search(interrupt, text):
+                    os.write(ours, b"\x03")
+                    typed = True
+        except OSError:  # the other end is closed
+            pass
+        status = parent.wait(timeout=LIMIT)
+        out.seek(0)
+        if interrupt:
+            return text.decode(), status, out.read().decode()
+    assert status == 0, text
     return text.decode()
 
 
@@ -389,6 +453,23 @@ def progress():
         lines = re.split("[\r\n]", on_terminal(*arguments, columns=columns).replace("\033[K", ""))
         assert max(map(len, lines)) < columns and any("%" in line for line in lines), lines
     assert on_terminal(*arguments, term="dumb") == ""
+
+
+def interrupted():
+    """A bar moves within a measurement; after ^C no bar is left, nobody complains, and what was measured is whole."""
+    long = ("bench", "-g", "2", "-b", "4M", "-e", "4M", "-n", "10", "-w", "0", "--check", "0")
+    parts = [int(part) for part in re.findall(r"(\d+)%", on_terminal(*long, "--rounds", "21"))]
+    assert len({part for part in parts if 0 < part < 100}) >= 3 and parts == sorted(parts), parts
+    endless = (*long[:3], "-b", "1K", "-e", "4M", "-f", "4096", "-n", "20", "--rounds", "101", "--check", "0")
+    text, status, out = on_terminal(*endless, "--json", "-", interrupt=rb"allreduce\r\n(?s:.*)%")
+    assert status == -signal.SIGINT and text.endswith("\r\033[K# Avg bus bandwidth    : " + text.split(": ")[-1]), (text, status)
+    assert "died" not in text and "rank" not in text.split("bandwidths in GB/s")[1], text
+    assert [row["bytes"] for row in json.loads(out)["rows"]] == [1024], out
+    with tempfile.TemporaryDirectory() as folder:
+        tune = ("tune", "-g", "2", "-b", "1K", "-e", "1M", "--table", f"{folder}/table.csv")
+        text, status, out = on_terminal(*tune, interrupt=rb"[1-9]%")
+        assert status == 0 and re.search(r"\r\033\[K(\^C)?shunt tune: interrupted after [^\r\n]*\r\n$", text), (text, status)
+        assert "# table:" in out, out
 
 
 def bench_files():
@@ -613,4 +694,4 @@ def bench_gpu():
 if __name__ == "__main__":
     {case.__name__: case for case in (usage, names, run, info, info_json, topology, settings, documents, completions, options, bench_right,
                                       bench_collectives, bench_files, bench_dies, bench_launched, bench_strangers,
-                                      bench_choose, progress, bench_gpu, trace)}[sys.argv[4]]()
+                                      bench_choose, bench_nccl_tests, progress, interrupted, bench_gpu, trace)}[sys.argv[4]]()

@@ -5,6 +5,8 @@
 usage: test_tune.py SHUNT PRELOADABLE_LIBRARY SOURCE_FOLDER CASE
 """
 
+import csv
+import json
 import os
 import pathlib
 import signal
@@ -130,6 +132,37 @@ def tune():
         assert any(r[7] == "7" and r[3] == "f8" for r in rows), rows
         assert sorted(os.listdir(f"{folder}/a/b")) == [NAME], os.listdir(f"{folder}/a/b")  # nothing beside it
         expect(shunt("tune", "-g", "2", "-e", "1K", SHUNT_CACHE_DIR="/proc/nowhere"), 1, "cannot be written")
+
+
+def tune_json():
+    """The report as JSON, also where the time runs out; what was not measured says why."""
+    small = ("tune", "-g", "2", "-b", "1K", "-e", "2K", "--collective", "allreduce", "-d", "float")
+    with tempfile.TemporaryDirectory() as folder:
+        table = f"{folder}/table.csv"
+        done = expect(shunt(*small, "--table", table, "--json", "-", "--csv", f"{folder}/rows.csv"), 0)
+        told = json.loads(done.stdout)
+        assert f"# table: {table}\n" in done.stderr and "# no_nccl: the host device" in done.stderr, done
+        assert (told["table"], told["complete"], told["slower"], told["nccl"]) == (table, True, None, None), told
+        facts, rows = csv_rows(f"{folder}/rows.csv")
+        assert told["no_nccl"] == facts["no_nccl"] and told["command"] == facts["command"], (told, facts)
+        assert [row["bytes"] for row in told["rows"]] == [1024, 2048] == [int(row["bytes"]) for row in rows], told
+        for row, line in zip(told["rows"], rows):
+            assert row["class"] == "host-2" and row["nccl_us"] is row["beside_ms"] is None, row
+            assert all(str(row[name]) == line[name] for name in ("collective", "ranks", "mode", "type", "algorithm")), row
+            assert abs(row["us"] - float(line["us"])) < 0.002, (row, line)
+        done = shunt(*small, "--check", "--table", table, "--json", f"{folder}/check.json")
+        told = json.loads(pathlib.Path(folder, "check.json").read_text())
+        assert told["table"] is None and done.returncode == (told["slower"] > 0), (done, told)
+        for seconds in ("3", "12", "48", "192"):  # a slow machine has no result early
+            done = shunt("tune", "-g", "2", "-b", "4", "-e", "64M", "--limit", seconds, "--table", table, "--json", "-")
+            if done.returncode == 0:
+                break
+        told = json.loads(expect(done, 0).stdout)
+        assert not told["complete"] and told["rows"], told
+        expect(shunt(*small, "--table", table, "--json", "/nowhere/file.json"), 1, "/nowhere/file.json: No such file")
+        expect(shunt(*small, "--table", table, "--json", "/dev/full"), 1, "could not be written whole")
+        done = expect(shunt(*small, "--table", table, "--csv", "-"), 0)
+        assert len(list(csv.DictReader(line for line in done.stdout.splitlines() if line[0] != "#"))) == 2, done
 
 
 def tune_collectives():
@@ -375,6 +408,30 @@ def tune_unwritable():
         assert pathlib.Path(table).exists()
 
 
+def tune_of_root():
+    """Root with another user's home, as by sudo, leaves no file in it, and says so; where it is told to, it does."""
+    if os.geteuid() != 0:
+        print("skipped: not root")
+        sys.exit(77)
+    small = ("-g", "2", "-b", "1K", "-e", "1K", "--collective", "allreduce", "-d", "float")
+    with tempfile.TemporaryDirectory() as home:
+        os.chown(home, 54321, 54321)
+        theirs = {"SHUNT_CACHE_DIR": "", "XDG_CACHE_HOME": "", "HOME": home}
+        elsewhere = {**theirs, "XDG_CACHE_HOME": f"{home}/cache", "HOME": "/root"}
+        for variables in (theirs, elsewhere):
+            done = expect(shunt("tune", *small, **variables), 1, "another user's, in which root leaves no file", "SHUNT_CACHE_DIR")
+            assert len(done.stderr.splitlines()) == 1 and done.stdout == "" and os.listdir(home) == [], (done, os.listdir(home))
+            done = expect(shunt(*PROGRAM, **variables, SHUNT_TUNE="1", SHUNT_DEBUG="info"), 0)
+            assert "in which root leaves no note" in done.stderr and "so does the next" not in done.stderr, done.stderr
+            assert os.listdir(home) == [], os.listdir(home)
+        os.mkdir(f"{home}/.cache")  # of root's, from before
+        expect(shunt("tune", *small, **theirs), 1, "another user's")
+        expect(shunt("tune", *small, "--table", f"{home}/table.csv", **theirs), 0, "# table:")
+        expect(shunt("tune", *small, **{**theirs, "SHUNT_CACHE_DIR": f"{home}/told"}), 0, f"# table: {home}/told/")
+        os.chown(home, 0, 0)
+        expect(shunt("tune", *small, **theirs), 0, f"# table: {home}/.cache/shunt/")
+
+
 def tune_diff():
     with tempfile.TemporaryDirectory() as folder:
         a, b = f"{folder}/a.csv", f"{folder}/b.csv"
@@ -393,6 +450,49 @@ def tune_diff():
         expect(shunt("tune", "--diff", a, b), 1, "b.csv:1:1: expected")
 
 
+def plotted(table):
+    """A picture's texts with their places, and its rectangles: (x, width, colour, title)."""
+    picture = xml.etree.ElementTree.fromstring(expect(shunt("tune", "--plot", table), 0).stdout)
+    name = "{http://www.w3.org/2000/svg}"
+    texts = [(float(e.get("x")), float(e.get("y")), e.text) for e in picture.iter(f"{name}text")]
+    bars = [(float(e.get("x", 0)), float(e.get("width")), e.get("fill"), "".join(e.itertext())) for e in picture.iter(f"{name}rect")]
+    lines = sum(e.get("stroke") == "#444444" for e in picture.iter(f"{name}line"))
+    return texts, bars, lines, float(picture.get("width")), float(picture.get("height"))
+
+
+def plot_parts(folder):
+    """A legend of what occurs, no two algorithms of one colour; a number where a name does not fit; an axis of the sizes
+    that were measured, with a mark for each."""
+    table = f"{folder}/parts.csv"
+    names = [f"algorithm{i}" for i in range(9)]
+    ends = [1000 << i for i in range(10)]
+    pathlib.Path(table).write_text(HEAD % "1" + "".join(
+        row(types="f2", start=start + 1, end=end, algorithm=name) for name, start, end in zip(names, ends, ends[1:])))
+    texts, bars, lines, width, height = plotted(table)
+    said = [text for _, _, text in texts]
+    assert said.count("the built-in choice") == 1 and all(said.count(name) in (1, 2) for name in names), said
+    assert [str(i + 1) in said for i in range(9)] == [True] * 9, said
+    wide = [bar for bar in bars if ": algorithm" in bar[3]]
+    assert len({bar[2] for bar in wide}) == len(wide) == 9, wide
+    assert all(0 <= x and x + w <= width for x, w, _, _ in bars) and all(y <= height for _, y, _ in texts), bars
+    axis = [text for _, y, text in texts if y == 44]
+    assert axis[0] == "512" and axis[-1] == "512K" and lines == 0, axis  # of the rows' ends
+    times = "# shunt times 1\n# machine: 0000000000000001\ncollective,class,types,bytes,algorithm,us,nccl_us\n"
+    times += "".join(f"allreduce,host-2,{kind},{size},oneshot,1.000,2.000\n" for kind in ("f2", "f4")
+                     for size in (4096, 8192, 1 << 20))
+    pathlib.Path(f"{table}.times").write_text(times)
+    texts, bars, lines, width, _ = plotted(table)
+    axis = [text for _, y, text in texts if y == 44]
+    assert axis[0] == "4K" and axis[-1] == "2M" and lines == 3, (axis, lines)  # of this lane's type alone
+    # A narrow block has its algorithm's number.
+    pathlib.Path(f"{table}.times").write_text(times.replace(",1048576,", ",1073741824,").replace(",4096,", ",512,"))
+    texts, bars, *_ = plotted(table)
+    said = [text for _, _, text in texts]
+    assert said.count("algorithm3") == 1 and said.count("4") == 2, said
+    os.unlink(f"{table}.times")
+    os.unlink(table)
+
+
 def tune_plot():
     with tempfile.TemporaryDirectory() as folder:
         table = f"{folder}/table.csv"
@@ -403,6 +503,7 @@ def tune_plot():
         assert [t for t in said if "host-" in t] == ["allreduce, host-2, f2", "allreduce, host-2, f4",
                                                     "gather, host-3, any"], said
         assert sum("oneshot 1 x 1" in t for t in said) == 2 and "builtin" in "".join(said), said
+        plot_parts(folder)
         # Names are text, whatever they hold.
         strange = "host-2<script>&amp;\"x"
         pathlib.Path(table).write_text(HEAD % "1" + row(algorithm="<b>&").replace("host-2", strange))
@@ -416,7 +517,8 @@ def tune_usage():
     for arguments, word in ((("-b", "x"), "-b x"), (("-g", "1"), "-g 1"), (("-g", "9"), "-g 9"), (("-d", "int7"), "int7"),
                             (("-d", ""), "types"), (("--collective", "allgather,allsend"), "allsend"),
                             (("--collective", ","), "names"), (("--mode", "graph"), "graph"), (("--mode", "captured"), "GPU"),
-                            (("--beside",), "GPU"),
+                            (("--beside",), "GPU"), (("--json",), "--json"), (("--csv", "-", "--json", "-"), "cannot both"),
+                            (("--json", "-", "--plot", "x"), "not for --diff or --plot"),
                             (("--limit", "0"), "--limit 0"), (("--diff", "one"), "two tables"), (("extra",), "extra"),
                             (("--nothing",), "--nothing"), (("-e",), "-e"), (("-b", "1M", "-e", "1K"), "-b")):
         expect(shunt("tune", *arguments), 2, word)
@@ -424,5 +526,5 @@ def tune_usage():
 
 
 if __name__ == "__main__":
-    {case.__name__: case for case in (tables, tune, tune_collectives, tune_check, tune_first, tune_first_ends, tune_first_fails,
-                                      tune_stops, tune_unwritable, tune_diff, tune_plot, tune_usage)}[sys.argv[4]]()
+    {case.__name__: case for case in (tables, tune, tune_json, tune_collectives, tune_check, tune_first, tune_first_ends, tune_first_fails,
+                                      tune_stops, tune_unwritable, tune_of_root, tune_diff, tune_plot, tune_usage)}[sys.argv[4]]()

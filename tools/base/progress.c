@@ -35,7 +35,7 @@ double tool_progress_elapsed(const tool_progress_t *progress)
 
 static double part_of(const tool_progress_t *progress)
 {
-    const double part = progress->weight > 0 ? progress->done / progress->weight : 0;
+    const double part = progress->weight > 0 ? (progress->done + progress->within) / progress->weight : 0;
     return part < 1 ? part : 1;
 }
 

@@ -13,6 +13,7 @@ typedef struct tool_progress {
     bool terminal;       /* stderr is one */
     double start;        /* seconds of the monotonic clock */
     double weight, done; /* total weight of all cases, in units of a small one */
+    double within;       /* of the running case's weight */
     double limit;        /* time limit in seconds; 0: none */
 } tool_progress_t;
 

@@ -2,6 +2,7 @@
 /*
  * bench.c - `shunt bench`: checks the machine, runs the ranks and reports the rows that rank 0 sends.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
 
@@ -12,7 +13,7 @@
 
 static int settle_host(bench_options_t *options)
 {
-    const char *needy = options->graph       ? "--graph"
+    const char *needy = options->graph       ? "--graph (-G)"
                         : options->host_time ? "--host-time"
                         : options->beside    ? "--beside"
                                              : NULL;
@@ -24,7 +25,7 @@ static int settle_host(bench_options_t *options)
     }
     options->ranks = options->ranks != 0 ? options->ranks : 4;
     options->calls = options->calls != 0 ? options->calls : 20;
-    options->factor = options->factor != 0 ? options->factor : 4;
+    options->factor = options->factor != 0 || options->step_bytes != 0 ? options->factor : 4;
     if (!options->sizes_given[1]) {
         options->to_bytes = 1 << 20;
     }
@@ -57,7 +58,7 @@ static int settle_cuda(bench_options_t *options, const bench_machine_t *machine)
         return tool_usage("bench", "--floor: one rank has nothing to wait for");
     }
     options->calls = options->calls != 0 ? options->calls : 50;
-    options->factor = options->factor != 0 ? options->factor : 2;
+    options->factor = options->factor != 0 || options->step_bytes != 0 ? options->factor : 2;
     if (!options->sizes_given[1]) {
         options->to_bytes = 16 << 20;
     }
@@ -84,6 +85,9 @@ static int settle(bench_options_t *options, const bench_machine_t *machine)
     if (options->from_bytes > options->to_bytes) {
         return tool_usage("bench", "-b is more than -e");
     }
+    if (options->blocking && options->graph) {
+        fprintf(stderr, "shunt bench: -z: the calls of a graph are not waited for one by one, but each replay is\n");
+    }
     if (options->root != BENCH_ROTATE && options->root >= options->ranks) {
         return tool_usage("bench", "--root %u: there are %u ranks", options->root, options->ranks);
     }
@@ -95,8 +99,11 @@ static double weigh_cases(const bench_options_t *options, const bench_machine_t 
     double weight = 0;
     bench_kind_t kind;
     for (uint32_t at = 0; bench_next_kind(options, machine, &at, &kind);) {
-        for (uint64_t bytes = options->from_bytes; bytes <= options->to_bytes; bytes *= options->factor) {
-            weight += bench_count(options, &kind, bytes) != 0 ? tool_progress_weight(bytes) : 0;
+        const int places = bench_measures_place(options, kind.collective, false) +
+                           bench_measures_place(options, kind.collective, true);
+        for (uint64_t bytes = options->from_bytes; bytes <= options->to_bytes;
+             bytes = bench_next_size(options, bytes)) {
+            weight += bench_count(options, &kind, bytes) != 0 ? places * tool_progress_weight(bytes) : 0;
         }
     }
     return weight;
@@ -104,13 +111,46 @@ static double weigh_cases(const bench_options_t *options, const bench_machine_t 
 
 /* ---- The ranks ---- */
 
+static volatile sig_atomic_t interrupted; /* the signal */
+
+static void on_interrupt(int signal)
+{
+    interrupted = signal;
+}
+
+/* A run that is interrupted ends as after its last row: no bar stays on the terminal, and files are whole. */
+static void catch_interrupts(void)
+{
+    const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    const struct sigaction action = {.sa_handler = on_interrupt};
+    struct sigaction before;
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN) { /* nohup */
+            sigaction(signals[i], &action, NULL);
+        }
+    }
+}
+
+/* As the caller's shell expects of a program that a signal ended. */
+static void die_of_interrupt(void)
+{
+    if (interrupted != 0) {
+        signal(interrupted, SIG_DFL);
+        raise(interrupted);
+    }
+}
+
 static bool rank_body(const void *job, bench_shared_t *shared, uint32_t rank, int rows)
 {
+    signal(SIGINT, SIG_IGN); /* the parent ends its ranks */
+    signal(SIGTERM, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
     return bench_rank_run(job, shared, rank, rows);
 }
 
 typedef struct collection {
     bench_report_t *report;
+    const bench_shared_t *shared;
     bool right;
 } collection_t;
 
@@ -121,10 +161,12 @@ static bool take_row(void *context, const void *from_rank)
     if (row != NULL) {
         bench_report_row(collection->report, row);
         collection->right = collection->right && (row->wrong == 0 || row->wrong == UINT64_MAX);
-    } else if (collection->report != NULL) {
-        bench_report_progress(collection->report);
+    } else if (collection->report != NULL && interrupted == 0) {
+        const bench_shared_t *shared = collection->shared;
+        bench_report_progress(collection->report, atomic_load(&shared->case_bytes),
+                              atomic_load(&shared->case_part) * 1e-3);
     }
-    return true;
+    return interrupted == 0;
 }
 
 static int run_ranks(const bench_options_t *options, bench_shared_t *shared)
@@ -138,9 +180,11 @@ static int run_ranks(const bench_options_t *options, bench_shared_t *shared)
     }
     bench_family_t family = {
         .command = "bench", .shared = shared, .first = launch->rank, .ranks = launch->on ? 1 : options->ranks};
-    collection_t collection = {report, true};
+    collection_t collection = {report, shared, true};
+    catch_interrupts();
     bool done = bench_family_run(&family, rank_body, options, sizeof(bench_row_t), take_row, &collection);
     done = (!reports || bench_report_close(report)) && done;
+    die_of_interrupt();
     return done && collection.right ? TOOL_OK : TOOL_FAILED;
 }
 

@@ -102,8 +102,11 @@ typedef struct bench_launch {
 typedef struct bench_options {
     uint64_t from_bytes;
     uint64_t to_bytes;
-    uint32_t factor;
-    uint32_t ranks; /* 0: all GPUs, or 4 on the host */
+    uint32_t factor;      /* from size to size; 0: step_bytes is added */
+    uint64_t step_bytes;  /* -i; ignored where there is a factor */
+    uint32_t ranks;       /* 0: all GPUs, or 4 on the host */
+    uint32_t times_ranks; /* -t; in `ranks` already */
+    uint32_t grouped;     /* calls of one group; 0, 1: none */
     bench_launch_t launch;
     uint32_t calls;      /* of one timed run; 0: the device's default */
     uint32_t warmup;     /* calls before each timed run */
@@ -114,8 +117,10 @@ typedef struct bench_options {
     uint32_t root;       /* BENCH_ROTATE: another one for each call */
     bool sizes_given[2]; /* -b, -e */
     bool graph;
-    bool in_place;
-    bool skew; /* buffers one element off alignment, and one element fewer */
+    bool in_place;    /* alone */
+    bool both_places; /* out of place, then in place */
+    bool blocking;    /* eager calls: wait for each */
+    bool skew;        /* buffers one element off alignment, and one element fewer */
     bool check;
     bool nccl;
     bool floor;
@@ -160,6 +165,7 @@ typedef struct bench_row {
     uint64_t count; /* as the call takes it */
     int32_t type;
     int32_t op;
+    bool in_place;
     char algorithm[32];
     double seconds;        /* of one call: median over rounds of the slowest rank */
     double nccl_seconds;   /* the same for the real NCCL; 0: not measured */
@@ -198,7 +204,9 @@ typedef struct bench_shared {
     double seconds[BENCH_MAX_RANKS];
     uint64_t wrong[BENCH_MAX_RANKS];
     char error[BENCH_MAX_RANKS][BENCH_ERROR_BYTES];
-    uint64_t window_bytes; /* that rank 0 shows at the next barrier */
+    _Atomic uint64_t case_bytes; /* of the running case, by rank 0 */
+    atomic_uint case_part;       /* of its rounds, in thousandths */
+    uint64_t window_bytes;       /* that rank 0 shows at the next barrier */
     uint8_t window[BENCH_WINDOW_BYTES];
 } bench_shared_t;
 
@@ -209,6 +217,10 @@ typedef struct bench_kind {
     int32_t op;   /* of bench_ops; a collective without operators has the first one */
 } bench_kind_t;
 
+/* The size after this one. */
+uint64_t bench_next_size(const bench_options_t *options, uint64_t bytes);
+/* Whether a collective is measured in place, or out of place. */
+bool bench_measures_place(const bench_options_t *options, alg_collective_t collective, bool in_place);
 /* The call's count for this many bytes of the larger buffer; 0: there is no such case. */
 uint64_t bench_count(const bench_options_t *options, const bench_kind_t *kind, uint64_t bytes);
 /* The next kind that the options ask for; `at` starts at 0; false: no more. `all` skips kinds that the machine
@@ -280,6 +292,7 @@ typedef struct bench_case {
     bool rotates;  /* and the next rank's of the next one */
     const bench_type_t *type;
     const bench_op_t *op;
+    bool in_place;
     uint64_t count;
     uint64_t seed;
 } bench_case_t;
@@ -319,6 +332,8 @@ bool bench_meet_ranks(bench_rank_t *rank, int listener);
 bool bench_meet_first(bench_rank_t *rank, int connection);
 /* Wait for all, who then have each other's part of what is shared. Ends the process where one is gone. */
 void bench_launch_barrier(bench_rank_t *rank);
+/* Rank 0 says how much of the running case is done. Bytes 0: as before. */
+void bench_tell_part(bench_rank_t *rank, uint64_t bytes, uint32_t done, uint32_t all);
 /* Issue call `call` of a run on the stream. */
 bool bench_issue(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one, uint32_t call);
 /* Begin a case: set its buffers and sides. */
@@ -404,7 +419,7 @@ typedef struct bench_report bench_report_t;
 bench_report_t *bench_report_open(const bench_options_t *options, const bench_machine_t *machine, double weight);
 void bench_report_row(bench_report_t *report, const bench_row_t *row);
 /* Call at intervals while there is no row. */
-void bench_report_progress(const bench_report_t *report);
+void bench_report_progress(bench_report_t *report, uint64_t bytes, double part);
 /* Finish the files; false if one could not be written whole. */
 bool bench_report_close(bench_report_t *report);
 

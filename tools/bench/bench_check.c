@@ -285,7 +285,7 @@ static bool compare_untouched(bench_rank_t *rank, const bench_case_t *one, uint6
     if (done) {
         memset(poison.data, POISON, one->count * bytes);
     }
-    for (uint64_t at = 0; done && !rank->options->in_place && at < bench_output_count(rank, one); at += one->count) {
+    for (uint64_t at = 0; done && !one->in_place && at < bench_output_count(rank, one); at += one->count) {
         done = compare_part(rank, one, &poison, 0, at, wrong);
     }
     free(poison.data);

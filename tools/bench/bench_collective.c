@@ -41,7 +41,7 @@ void bench_place(bench_rank_t *rank, const bench_case_t *one)
     const size_t shift = rank->options->skew ? one->type->bytes : 0;
     const size_t own = (size_t)rank->rank * one->count * one->type->bytes; /* this rank's block of the larger buffer */
     uint8_t *memory = rank->memory[1] + shift;
-    if (!rank->options->in_place) {
+    if (!one->in_place) {
         rank->input = rank->memory[0] + shift;
         rank->output = memory;
         rank->guard = memory + bench_output_count(rank, one) * one->type->bytes;

@@ -169,7 +169,9 @@ static bool fork_ranks(bench_family_t *family, bench_body_t body, const void *jo
         if (fork_child(&family->pid[i])) {
             close(ends[0]);
             setenv("SHUNT_TIMEOUT_MS", "0", 0); /* the parent watches; a busy machine may delay a rank for long */
-            _exit(body(job, family->shared, number_of(family, i), ends[1]) ? TOOL_OK : TOOL_FAILED);
+            /* SHUNT_STATS is printed (`shunt run --report`); CUDA's own end, which may wait for a peer, does not run.
+             */
+            quick_exit(body(job, family->shared, number_of(family, i), ends[1]) ? TOOL_OK : TOOL_FAILED);
         }
         if (family->pid[i] < 0) {
             fprintf(stderr, "shunt %s: fork: %s\n", family->command, strerror(errno));

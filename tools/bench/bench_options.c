@@ -35,8 +35,10 @@ const char bench_help[] =
     "  -o OPERATOR   sum prod max min avg premulsum, or all (default sum); ignored where nothing is reduced\n"
     "  --rounds N    timed runs; the median counts (default 5)\n"
     "  --graph       capture the calls of a run into a CUDA graph and replay it\n"
-    "  --in-place    output over input, or one within the other, as NCCL defines it (alltoall and sendrecv have\n"
-    "                no such form)\n"
+    "  --place out|in|both\n"
+    "                in place: output over input, or one within the other, as NCCL defines it (alltoall and sendrecv\n"
+    "                have no such form); both, as nccl-tests measures: two rows a size (default out)\n"
+    "  --in-place    the same as --place in\n"
     "  --messages    alltoall by sends and receives in a group\n"
     "  --roots       allgather by broadcasts, reducescatter by reduces, in a group: one of each root\n"
     "  --skew        all buffers one element off alignment, and one element fewer\n"
@@ -48,10 +50,18 @@ const char bench_help[] =
     "  --host-time   measure what a call costs the host, and a launch of an empty kernel in its place\n"
     "  --beside      measure the calls beside matrix products, too: milliseconds until both have ended\n"
     "  --choose      measure how long the library takes to choose what to do with a call (choice_ns)\n"
-    "  -c N          as in nccl-tests: 0 is --check 0\n"
-    "  -G N          as in nccl-tests: --graph unless N is 0\n"
-    "  -r N          as in nccl-tests: --root N\n"
     "  --help        print this\n\n"
+    "As in nccl-tests, whose long names are taken, too (--minbytes, --ngpus, --iters):\n\n"
+    "  -c N          0 is --check 0\n"
+    "  -F FILE       --csv FILE\n"
+    "  -G N          --graph unless N is 0\n"
+    "  -i SIZE       each size is so much more than the one before, without -f\n"
+    "  -m N          N calls in a group (default 1); us is still the time of one\n"
+    "  -r N          --root N\n"
+    "  -t N          N times the ranks of -g (default there: 1); each is a process all the same\n"
+    "  -z N          wait for each call, unless N is 0; calls of a graph are not waited for\n"
+    "  -a N          3 alone: times are the slowest rank's\n"
+    "  -p N          nothing: ranks always init in parallel\n\n"
     "Columns: us is the time of the slowest rank, the median over the rounds; algbw is bytes over time in GB/s; busbw\n"
     "is algbw times 2(n-1)/n for allreduce, 1 for reduce, broadcast and sendrecv, else (n-1)/n; ratio is NCCL's time\n"
     "over ours; floor_ratio is our time over the floor. With --host-time: call_ns is the host time of a call, "
@@ -67,6 +77,7 @@ enum {
     OPTION_COLLECTIVE,
     OPTION_ROOT,
     OPTION_GRAPH,
+    OPTION_PLACE,
     OPTION_IN_PLACE,
     OPTION_MESSAGES,
     OPTION_ROOTS,
@@ -83,11 +94,30 @@ enum {
     OPTION_SECRET
 };
 
+#define ALIAS(name, letter) name, required_argument, NULL, letter /* of nccl-tests */
+
 static const struct option long_options[] = {
+    {ALIAS("minbytes", 'b')},
+    {ALIAS("maxbytes", 'e')},
+    {ALIAS("stepbytes", 'i')},
+    {ALIAS("stepfactor", 'f')},
+    {ALIAS("ngpus", 'g')},
+    {ALIAS("nthreads", 't')},
+    {ALIAS("iters", 'n')},
+    {ALIAS("warmup_iters", 'w')},
+    {ALIAS("agg_iters", 'm')},
+    {ALIAS("datatype", 'd')},
+    {ALIAS("op", 'o')},
+    {ALIAS("blocking", 'z')},
+    {ALIAS("cudagraph", 'G')},
+    {ALIAS("average", 'a')},
+    {ALIAS("parallel_init", 'p')},
+    {ALIAS("output_file", 'F')},
     {"rounds", required_argument, NULL, OPTION_ROUNDS},
     {"collective", required_argument, NULL, OPTION_COLLECTIVE},
     {"root", required_argument, NULL, OPTION_ROOT},
     {"graph", no_argument, NULL, OPTION_GRAPH},
+    {"place", required_argument, NULL, OPTION_PLACE},
     {"in-place", no_argument, NULL, OPTION_IN_PLACE},
     {"messages", no_argument, NULL, OPTION_MESSAGES},
     {"roots", no_argument, NULL, OPTION_ROOTS},
@@ -154,6 +184,9 @@ static int op_option(const char *text, int32_t *index)
             return TOOL_OK;
         }
     }
+    if (strcmp(text, "mulsum") == 0) { /* its name in nccl-tests */
+        return op_option("premulsum", index);
+    }
     return tool_usage("bench", "-o %s: no such operator", text);
 }
 
@@ -169,6 +202,9 @@ static int collective_option(const char *text, int32_t *collective)
 static int root_option(const char *text, uint32_t *root)
 {
     *root = BENCH_ROTATE;
+    if (strcmp(text, "all") == 0) {
+        return tool_usage("bench", "--root all: one run has one root, or a new one in each call with rotate");
+    }
     return strcmp(text, "rotate") == 0 ? TOOL_OK : number_option("--root", text, 0, BENCH_MAX_RANKS - 1, root);
 }
 
@@ -188,6 +224,25 @@ static int switch_option(const char *name, const char *text, bool *value)
     const int fault = number_option(name, text, 0, 100000, &number);
     *value = number != 0;
     return fault;
+}
+
+static int place_option(const char *text, bench_options_t *options)
+{
+    options->in_place = strcmp(text, "in") == 0;
+    options->both_places = strcmp(text, "both") == 0;
+    return options->in_place || options->both_places || strcmp(text, "out") == 0
+               ? TOOL_OK
+               : tool_usage("bench", "--place %s: out, in or both is wanted", text);
+}
+
+/* As in nccl-tests: whose time is told. */
+static int average_option(const char *text)
+{
+    uint32_t whose = 0;
+    const int fault = number_option("-a", text, 0, 3, &whose);
+    return fault != TOOL_OK || whose == 3
+               ? fault
+               : tool_usage("bench", "-a %u: the time is always the slowest rank's, which is -a 3", whose);
 }
 
 static int one_option(bench_options_t *options, int option)
@@ -215,6 +270,21 @@ static int one_option(bench_options_t *options, int option)
         return switch_option("-c", optarg, &options->check);
     case 'G':
         return switch_option("-G", optarg, &options->graph);
+    case 'i':
+        return size_option("-i", optarg, &options->step_bytes);
+    case 'm':
+        return number_option("-m", optarg, 1, 4096, &options->grouped);
+    case 't':
+        return number_option("-t", optarg, 1, BENCH_MAX_RANKS, &options->times_ranks);
+    case 'z':
+        return switch_option("-z", optarg, &options->blocking);
+    case 'a':
+        return average_option(optarg);
+    case 'p':
+        return switch_option("-p", optarg, &(bool){false});
+    case 'F':
+        options->csv = optarg;
+        return TOOL_OK;
     case 'r':
         return root_option(optarg, &options->root);
     case OPTION_COLLECTIVE:
@@ -226,9 +296,10 @@ static int one_option(bench_options_t *options, int option)
     case OPTION_GRAPH:
         options->graph = true;
         return TOOL_OK;
+    case OPTION_PLACE:
+        return place_option(optarg, options);
     case OPTION_IN_PLACE:
-        options->in_place = true;
-        return TOOL_OK;
+        return place_option("in", options);
     case OPTION_MESSAGES:
         options->messages = true;
         return TOOL_OK;
@@ -285,16 +356,26 @@ static void keep_line(bench_options_t *options, int argc, char **argv)
 static const char *instead_of(int letter)
 {
     switch (letter) {
-    case 't':
-        return "every rank is a process with one GPU: use -g";
-    case 'z':
-        return "use --host-time, its sync_us is a call and a wait";
-    case 'i':
-        return "sizes are multiplied: use -f";
-    case 'm':
-        return "calls are not grouped: use -n";
-    case 'a':
-        return "the time is always the slowest rank's";
+    case 'C':
+        return "use --host-time";
+    case 'D':
+    case 'V':
+    case 'x':
+        return "it is about NCCL's own kernels: use nccl-tests";
+    case 'J':
+        return "use --json";
+    case 'M':
+        return "`shunt info` says what memory a communicator takes";
+    case 'N':
+        return "use --rounds";
+    case 'R':
+        return "buffers are as a program without registration has them";
+    case 'S':
+        return "the head of a file has its date";
+    case 'T':
+        return "a run ends when no rank makes progress for 60 s";
+    case 'y':
+        return "calls go to a stream of their own";
     default:
         return NULL;
     }
@@ -315,6 +396,40 @@ static int refused(int option, int argc, char **argv)
     return tool_usage("bench", "option %s %s", word, fault);
 }
 
+/* What one option alone cannot say. */
+static int settle_together(bench_options_t *options)
+{
+    const alg_collective_t collective = (alg_collective_t)options->collective;
+    const bool single = options->blocking || options->grouped > 1;
+    if (options->times_ranks > 1) {
+        options->ranks = options->times_ranks * (options->ranks != 0 ? options->ranks : 1);
+    }
+    if (options->ranks > BENCH_MAX_RANKS) {
+        return tool_usage("bench", "-t %u -g %u: at most %u ranks are measured", options->times_ranks,
+                          options->ranks / options->times_ranks, BENCH_MAX_RANKS);
+    }
+    if (options->host_time && options->graph) {
+        return tool_usage("bench", "--host-time is about eager calls, not about --graph");
+    }
+    if (single && (options->host_time || options->beside)) {
+        return tool_usage("bench",
+                          "-z and -m do not go with --host-time (whose sync_us is a call and a wait) or --beside");
+    }
+    if (tool_is_stdout(options->csv) && tool_is_stdout(options->json)) {
+        return tool_usage("bench", "--csv - and --json - cannot both go to standard output");
+    }
+    if (options->in_place && options->collective >= 0 && !bench_has_place(collective)) {
+        return tool_usage("bench", "--in-place: %s has no such form", alg_collective_name(collective));
+    }
+    if (options->messages && collective != ALG_ALL_TO_ALL) {
+        return tool_usage("bench", "--messages is for --collective alltoall");
+    }
+    if (options->roots && collective != ALG_ALL_GATHER && collective != ALG_REDUCE_SCATTER) {
+        return tool_usage("bench", "--roots is for --collective allgather or reducescatter");
+    }
+    return TOOL_OK;
+}
+
 int bench_options_parse(bench_options_t *options, int argc, char **argv)
 {
     memset(options, 0, sizeof *options);
@@ -328,7 +443,7 @@ int bench_options_parse(bench_options_t *options, int argc, char **argv)
     opterr = 0;
     int option;
     while (fault == TOOL_OK &&
-           (option = getopt_long(argc, argv, ":b:e:f:g:n:w:d:o:c:G:r:h", long_options, NULL)) != -1) {
+           (option = getopt_long(argc, argv, ":b:e:f:g:n:w:d:o:c:F:G:i:m:r:t:z:a:p:h", long_options, NULL)) != -1) {
         if (option == '?' || option == ':') {
             return refused(option, argc, argv);
         }
@@ -337,23 +452,19 @@ int bench_options_parse(bench_options_t *options, int argc, char **argv)
     if (fault == TOOL_OK && optind < argc) {
         fault = tool_usage("bench", "%s is not an option", argv[optind]);
     }
-    if (fault == TOOL_OK && options->host_time && options->graph) {
-        fault = tool_usage("bench", "--host-time is about eager calls, not about --graph");
-    }
-    if (fault == TOOL_OK && tool_is_stdout(options->csv) && tool_is_stdout(options->json)) {
-        fault = tool_usage("bench", "--csv - and --json - cannot both go to standard output");
-    }
-    const alg_collective_t collective = (alg_collective_t)options->collective;
-    if (fault == TOOL_OK && options->in_place && options->collective >= 0 && !bench_has_place(collective)) {
-        fault = tool_usage("bench", "--in-place: %s has no such form", alg_collective_name(collective));
-    }
-    if (fault == TOOL_OK && options->messages && collective != ALG_ALL_TO_ALL) {
-        fault = tool_usage("bench", "--messages is for --collective alltoall");
-    }
-    if (fault == TOOL_OK && options->roots && collective != ALG_ALL_GATHER && collective != ALG_REDUCE_SCATTER) {
-        fault = tool_usage("bench", "--roots is for --collective allgather or reducescatter");
-    }
-    return fault;
+    return fault == TOOL_OK ? settle_together(options) : fault;
+}
+
+/* ---- The cases ---- */
+
+uint64_t bench_next_size(const bench_options_t *options, uint64_t bytes)
+{
+    return options->factor != 0 ? bytes * options->factor : bytes + options->step_bytes;
+}
+
+bool bench_measures_place(const bench_options_t *options, alg_collective_t collective, bool in_place)
+{
+    return in_place ? (options->in_place || options->both_places) && bench_has_place(collective) : !options->in_place;
 }
 
 /* NCCL has fp8 since 2.24, and reduces it on GPUs since sm_90. */

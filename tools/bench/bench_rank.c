@@ -63,6 +63,16 @@ void bench_barrier(bench_rank_t *rank)
     }
 }
 
+void bench_tell_part(bench_rank_t *rank, uint64_t bytes, uint32_t done, uint32_t all)
+{
+    if (rank->rank == 0) {
+        atomic_store(&rank->shared->case_part, (unsigned)((uint64_t)done * 1000 / all));
+        if (bytes != 0) {
+            atomic_store(&rank->shared->case_bytes, bytes);
+        }
+    }
+}
+
 bool bench_issue(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one, uint32_t call)
 {
     pulse(rank);
@@ -146,6 +156,8 @@ static bool run_case(bench_rank_t *rank, const bench_case_t *one, const bench_ki
     row.collective = kind->collective;
     row.type = kind->type;
     row.op = kind->op;
+    row.in_place = one->in_place;
+    bench_tell_part(rank, row.bytes, 0, 1);
     bench_begin(rank, one);
     bool done = true;
     for (uint32_t side = 0; done && side < rank->sides; side++) {
@@ -155,10 +167,25 @@ static bool run_case(bench_rank_t *rank, const bench_case_t *one, const bench_ki
     for (uint32_t side = 0; done && side < rank->sides; side++) {
         done = op_close(rank, &rank->side[side], one);
     }
+    bench_tell_part(rank, 0, 0, 1); /* the row says it */
     if (done && rank->rank == 0 && write(rows, &row, sizeof row) != (ssize_t)sizeof row) {
         return bench_fail(rank, "the parent is gone");
     }
     return done;
+}
+
+/* Out of place and in place, as far as both are wanted. */
+static bool run_places(bench_rank_t *rank, const bench_case_t *one, const bench_kind_t *kind, int rows)
+{
+    for (int place = 0; place < 2; place++) {
+        bench_case_t placed = *one;
+        placed.in_place = place == 1;
+        if (bench_measures_place(rank->options, one->collective, placed.in_place) &&
+            !run_case(rank, &placed, kind, rows)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 static bool run_cases(bench_rank_t *rank, int rows)
@@ -168,7 +195,8 @@ static bool run_cases(bench_rank_t *rank, int rows)
     uint64_t seed = 0;
     bench_kind_t kind;
     for (uint32_t at = 0; bench_next_kind(options, &rank->shared->machine, &at, &kind);) {
-        for (uint64_t bytes = options->from_bytes; bytes <= options->to_bytes; bytes *= options->factor) {
+        for (uint64_t bytes = options->from_bytes; bytes <= options->to_bytes;
+             bytes = bench_next_size(options, bytes)) {
             seed++;
             const bench_case_t one = {.collective = kind.collective,
                                       .root = rotates ? (uint32_t)((seed - 1) % rank->nranks) : options->root,
@@ -177,7 +205,7 @@ static bool run_cases(bench_rank_t *rank, int rows)
                                       .op = &bench_ops[kind.op],
                                       .count = bench_count(options, &kind, bytes),
                                       .seed = seed};
-            if (one.count != 0 && !run_case(rank, &one, &kind, rows)) {
+            if (one.count != 0 && !run_places(rank, &one, &kind, rows)) {
                 return false;
             }
         }

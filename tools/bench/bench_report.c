@@ -5,12 +5,10 @@
  *
  * CSV: first lines that begin with '#': "# name: value" for hardware (GPU name
  * and count, or host), driver, cuda, nccl, multicast (what NCCL_NVLS_ENABLE says of
- * NVLink multicast), shunt, date (UTC), command. Then one line of column names and one
- * line a row:
- *   ranks        number of ranks, each a process
- *   mode         graph or eager
- *   place        in or out; in+1 and out+1 with --skew
- *   bytes        of one rank's larger buffer
+ * NVLink multicast), shunt, date (UTC), command, no_ratio (why nccl_us and ratio are
+ * empty, in all rows or some), not_measured (sizes without an element for every rank). Then one line of column names
+ * and one line a row: ranks        number of ranks, each a process mode         graph or eager; blocking: eager, with a
+ * wait for each call (-z) place        in or out; in+1 and out+1 with --skew bytes        of one rank's larger buffer
  *   count        as the call takes it
  *   type,op      as given to -d and -o; op is none where nothing is reduced
  *   algorithm    Shunt's choice; nccl: forwarded
@@ -67,7 +65,59 @@ typedef struct fact {
     char value[1024];
 } fact_t;
 
-enum { FACTS = 9 };
+enum { FACTS = 11 };
+
+/* Why no row, or some, has a time of NCCL's; "" if all have. */
+static void why_no_ratio(const bench_options_t *options, const bench_machine_t *machine, fact_t *fact)
+{
+    const char *why = "";
+    bool later = false;
+    bench_kind_t kind;
+    for (uint32_t at = 0; bench_next_kind(options, machine, &at, &kind);) {
+        later = later || (kind.collective == ALG_ALL_TO_ALL && !options->messages) || kind.collective == ALG_GATHER ||
+                kind.collective == ALG_SCATTER;
+    }
+    if (machine->host) {
+        why = "the host device has no NCCL beside it; ratio needs GPUs";
+    } else if (!options->nccl) {
+        why = "--no-nccl was given";
+    } else if (machine->nccl_path[0] == '\0') {
+        why = "no real NCCL was found; SHUNT_NCCL_PATH names one";
+    } else if (later && machine->nccl_version < 22800) {
+        why = "alltoall, gather and scatter are calls of NCCL since 2.28 (alltoall: --messages)";
+    }
+    fact->name = "no_ratio";
+    snprintf(fact->value, sizeof fact->value, "%s", why);
+}
+
+/* Sizes are skipped where a rank's share is no element: the smallest ones. */
+static void what_is_not_measured(const bench_options_t *options, const bench_machine_t *machine, fact_t *fact)
+{
+    size_t used = 0;
+    bench_kind_t kind;
+    fact->name = "not_measured";
+    fact->value[0] = '\0';
+    for (uint32_t at = 0; bench_next_kind(options, machine, &at, &kind);) {
+        uint64_t least = options->from_bytes;
+        while (least <= options->to_bytes && bench_count(options, &kind, least) == 0) {
+            least = bench_next_size(options, least);
+        }
+        if (least == options->from_bytes || kind.op != (options->op >= 0 ? options->op : 0)) {
+            continue; /* all operators have the same sizes */
+        }
+        const char *name = alg_collective_name(kind.collective), *type = bench_types[kind.type].name;
+        const char *comma = used > 0 ? ", " : "";
+        const int length = least > options->to_bytes
+                               ? snprintf(fact->value + used, sizeof fact->value - used,
+                                          "%s%s of %s: no size has an element for every rank", comma, name, type)
+                               : snprintf(fact->value + used, sizeof fact->value - used, "%s%s of %s below %llu bytes",
+                                          comma, name, type, (unsigned long long)least);
+        used += (size_t)length;
+        if (used >= sizeof fact->value) {
+            return;
+        }
+    }
+}
 
 static void facts_of(const bench_options_t *options, const bench_machine_t *machine, fact_t facts[FACTS])
 {
@@ -118,6 +168,8 @@ static void facts_of(const bench_options_t *options, const bench_machine_t *mach
     const char *nvls = secure_getenv("NCCL_NVLS_ENABLE");
     snprintf(facts[8].value, sizeof facts[8].value, "NCCL_NVLS_ENABLE%s%s",
              nvls != NULL ? "=" : " not in the environment", nvls != NULL ? nvls : "");
+    why_no_ratio(options, machine, &facts[9]);
+    what_is_not_measured(options, machine, &facts[10]);
 }
 
 /* Replace line breaks, which would end the comment. */
@@ -132,7 +184,7 @@ static void comment(FILE *file, const fact_t *fact)
 
 /* ---- Columns ---- */
 
-typedef enum group { ALWAYS, WITH_FLOOR, WITH_HOST_TIME, WITH_CHOICE, WITH_BESIDE } group_t;
+typedef enum group { ALWAYS, PLACE, WITH_FLOOR, WITH_HOST_TIME, WITH_CHOICE, WITH_BESIDE } group_t;
 
 typedef struct column {
     const char *name;
@@ -145,7 +197,7 @@ typedef struct column {
 static const column_t columns[] = {
     {"ranks", 0, false, ALWAYS},
     {"mode", 0, true, ALWAYS},
-    {"place", 0, true, ALWAYS},
+    {"place", 5, true, PLACE},
     {"bytes", 12, false, ALWAYS},
     {"count", 11, false, ALWAYS},
     {"type", 9, true, ALWAYS},
@@ -199,10 +251,11 @@ static bool shown(const bench_options_t *options, uint32_t column)
     }
 }
 
-static void table_cell(FILE *table, uint32_t column, const char *text)
+/* A table of one place says it in its head. */
+static void table_cell(const bench_report_t *report, uint32_t column, const char *text)
 {
-    if (columns[column].width > 0) {
-        fprintf(table, " %*s", columns[column].width, text[0] != '\0' ? text : "-");
+    if (columns[column].width > 0 && (columns[column].group != PLACE || report->options->both_places)) {
+        fprintf(report->table, " %*s", columns[column].width, text[0] != '\0' ? text : "-");
     }
 }
 
@@ -224,6 +277,11 @@ static void end_json_for_now(const tool_json_t *json)
     }
 }
 
+static const char *mode_of(const bench_options_t *options)
+{
+    return options->graph ? "graph" : options->blocking ? "blocking" : "eager";
+}
+
 static void heads(bench_report_t *report, const fact_t facts[FACTS])
 {
     tool_json_begin(&report->json, NULL, '{');
@@ -236,11 +294,13 @@ static void heads(bench_report_t *report, const fact_t facts[FACTS])
         }
         tool_json_text(&report->json, facts[i].name, facts[i].value);
     }
-    fprintf(report->table, "# %s, %s of place, times in microseconds, bandwidths in GB/s\n#",
-            report->options->graph ? "graph" : "eager", report->options->in_place ? "in" : "out");
+    fprintf(report->table, "# %s, %s, times in microseconds, bandwidths in GB/s\n#", mode_of(report->options),
+            report->options->both_places ? "out of place and in place"
+            : report->options->in_place  ? "in place"
+                                         : "out of place");
     for (uint32_t i = 0; i < COLUMNS; i++) {
         if (shown(report->options, i)) {
-            table_cell(report->table, i, columns[i].name);
+            table_cell(report, i, columns[i].name);
             if (report->csv != NULL) {
                 fprintf(report->csv, "%s%s", i == 0 ? "" : ",", columns[i].name);
             }
@@ -254,8 +314,9 @@ static void heads(bench_report_t *report, const fact_t facts[FACTS])
     end_json_for_now(&report->json);
 }
 
-void bench_report_progress(const bench_report_t *report)
+void bench_report_progress(bench_report_t *report, uint64_t bytes, double part)
 {
+    report->progress.within = part * tool_progress_weight(bytes);
     tool_progress_show(&report->progress);
 }
 
@@ -279,7 +340,7 @@ bench_report_t *bench_report_open(const bench_options_t *options, const bench_ma
     facts_of(options, machine, facts);
     heads(report, facts);
     tool_progress_open(&report->progress, weight);
-    bench_report_progress(report);
+    bench_report_progress(report, 0, 0);
     return report;
 
 close_csv:
@@ -328,8 +389,8 @@ static void fill_cells(const bench_options_t *options, const tool_floor_t *floor
     const bench_calls_t *calls = &row->calls;
     double algbw = row->seconds > 0 ? (double)row->bytes / row->seconds * 1e-9 : 0;
     put(cells, "%u", options->ranks);
-    put(cells, "%s", options->graph ? "graph" : "eager");
-    put(cells, "%s%s", options->in_place ? "in" : "out", options->skew ? "+1" : "");
+    put(cells, "%s", mode_of(options));
+    put(cells, "%s%s", row->in_place ? "in" : "out", options->skew ? "+1" : "");
     put(cells, "%llu", (unsigned long long)row->bytes);
     put(cells, "%llu", (unsigned long long)row->count);
     put(cells, "%s", bench_types[row->type].name);
@@ -383,7 +444,7 @@ void bench_report_row(bench_report_t *report, const bench_row_t *row)
         if (!shown(report->options, i)) {
             continue;
         }
-        table_cell(report->table, i, text);
+        table_cell(report, i, text);
         if (report->csv != NULL) {
             fprintf(report->csv, "%s%s", i == 0 ? "" : ",", text);
         }
@@ -407,7 +468,7 @@ void bench_report_row(bench_report_t *report, const bench_row_t *row)
                                       : 0;
     report->wrong += row->wrong != UINT64_MAX ? row->wrong : 0;
     report->progress.done += tool_progress_weight(row->bytes);
-    bench_report_progress(report);
+    bench_report_progress(report, 0, 0);
 }
 
 /* The last lines, as readers of nccl-tests' output look for them. */

@@ -11,10 +11,31 @@
 
 #include "tools/bench/bench.h"
 
-static bool issue_many(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one, uint32_t calls)
+/* Calls that one step of a run makes. */
+static uint32_t calls_of_step(const bench_rank_t *rank, const bench_side_t *side)
 {
-    for (uint32_t i = 0; i < calls; i++) {
-        if (!bench_issue(rank, side, one, i)) {
+    return rank->options->grouped > 1 && side->nccl != NULL ? rank->options->grouped : 1;
+}
+
+/* In a group, an error of a call also fails the group's end. */
+static bool issue_step(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one, uint32_t step)
+{
+    const uint32_t calls = calls_of_step(rank, side);
+    bool done = calls == 1 || side->nccl->ncclGroupStart() == ncclSuccess;
+    for (uint32_t i = 0; done && i < calls; i++) {
+        done = bench_issue(rank, side, one, step * calls + i);
+    }
+    if (calls > 1 && side->nccl->ncclGroupEnd() != ncclSuccess) {
+        return bench_fail(rank, "ncclGroupEnd: %.500s", side->nccl->ncclGetLastError(side->comm));
+    }
+    return done;
+}
+
+static bool issue_many(bench_rank_t *rank, const bench_side_t *side, const bench_case_t *one, uint32_t steps)
+{
+    const bool waits = rank->options->blocking && !rank->options->graph;
+    for (uint32_t i = 0; i < steps; i++) {
+        if (!issue_step(rank, side, one, i) || (waits && !rank->device->wait(rank))) {
             return false;
         }
     }
@@ -83,7 +104,7 @@ bool bench_round(bench_rank_t *rank, const bench_case_t *one, const bench_run_t 
         !device->mark(rank, 1) || !device->elapsed(rank, &own)) {
         return false;
     }
-    *seconds = bench_slowest(rank, own / run->calls);
+    *seconds = bench_slowest(rank, own / run->calls / calls_of_step(rank, run->side));
     return true;
 }
 
@@ -110,6 +131,7 @@ static bool time_rounds(bench_rank_t *rank, const bench_case_t *one, const bench
             if (!bench_round(rank, one, &run[side], &times[side][i])) {
                 return false;
             }
+            bench_tell_part(rank, 0, i * rank->sides + turn + 1, rounds * rank->sides);
         }
     }
     for (uint32_t side = 0; side < rank->sides; side++) {
@@ -139,7 +161,7 @@ bool bench_time(bench_rank_t *rank, const bench_case_t *one, bench_row_t *row, u
     }
     done = done && time_rounds(rank, one, run, seconds);
     /* In place, several calls accumulate their own results: there is no expected output. */
-    if (done && rank->options->check && !rank->options->in_place) {
+    if (done && rank->options->check && !one->in_place) {
         done = bench_check_run(rank, one, &run[0], wrong);
     }
     note_algorithm(rank, row);

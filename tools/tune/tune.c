@@ -6,6 +6,7 @@
  * At its time limit, or when interrupted, it keeps the results so far; the table is written after each family, so even
  * a kill loses only one family.
  */
+#include <errno.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +14,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "shim/base/owner.h"
+#include "tools/base/output.h"
 #include "tools/base/progress.h"
 #include "tools/tune/tune.h"
 
@@ -27,6 +30,7 @@ typedef struct tuning {
     uint32_t results;
     tune_result_t *result;
     tool_progress_t progress;
+    const bench_shared_t *shared; /* of the running family */
     bool stopped;
 } tuning_t;
 
@@ -67,6 +71,9 @@ static bool take_result(void *context, const void *row)
         tuning->result[tuning->results++] = *result;
         tuning->progress.done += tool_progress_weight(result->bytes);
     }
+    tuning->progress.within = row != NULL ? 0
+                                          : atomic_load(&tuning->shared->case_part) * 1e-3 *
+                                                tool_progress_weight(atomic_load(&tuning->shared->case_bytes));
     tool_progress_show(&tuning->progress);
     tuning->stopped = interrupted != 0 || tool_progress_elapsed(&tuning->progress) > tuning->options->limit_s;
     return !tuning->stopped;
@@ -115,6 +122,7 @@ static void measure_links(tuning_t *tuning)
 typedef struct place {
     uint64_t machine;
     char path[PATH_MAX]; /* "": there is no folder */
+    bool foreign;        /* it is another user's, and nobody has asked for it */
 } place_t;
 
 static void ask_place(void *argument)
@@ -125,6 +133,14 @@ static void ask_place(void *argument)
     if (!tool_open_shunt(&shunt, NULL, error) ||
         shunt.shunt_table_path(place->machine, place->path, sizeof place->path) != 0) {
         place->path[0] = '\0';
+        return;
+    }
+    place->foreign = shim_path_is_foreign(place->path);
+    shunt_setting_t setting;
+    for (uint32_t i = 0; shunt.shunt_setting(i, &setting) == 0; i++) {
+        if (strcmp(setting.name, "SHUNT_CACHE_DIR") == 0 && setting.value[0] != '\0') {
+            place->foreign = false;
+        }
     }
 }
 
@@ -143,8 +159,17 @@ static bool table_path(const tuning_t *tuning, uint64_t machine, char path[PATH_
     }
     place->machine = machine;
     const bool known = bench_apart("tune", "looking for the cache folder", ask_place, place) && place->path[0] != '\0';
+    const bool foreign = place->foreign;
     snprintf(path, PATH_MAX, "%s", place->path);
     munmap(place, sizeof *place);
+    if (known && foreign) { /* sudo with the caller's HOME */
+        fprintf(
+            stderr,
+            "shunt tune: %s is in a folder of another user's, in which root leaves no file; run it as that user, or "
+            "set SHUNT_CACHE_DIR or --table FILE\n",
+            path);
+        return false;
+    }
     if (known) {
         return true;
     }
@@ -174,6 +199,18 @@ static bool can_write_table(const tuning_t *tuning)
 {
     char path[PATH_MAX];
     return tuning->options->check || (table_path(tuning, tuning->machine->fingerprint, path) && tune_file_try(path));
+}
+
+/* Before anything is measured. The file is written at the end. */
+static bool can_write(const char *path)
+{
+    FILE *file = path != NULL && !tool_is_stdout(path) ? fopen(path, "ae") : stdout;
+    if (file == NULL) {
+        fprintf(stderr, "shunt tune: %s: %s; nothing was measured\n", path, strerror(errno));
+    } else if (file != stdout) {
+        fclose(file);
+    }
+    return file != NULL;
 }
 
 /* `written` gets the path once the table is there. */
@@ -211,9 +248,11 @@ static bool run_family(tuning_t *tuning, uint32_t ranks)
         return false;
     }
     shared->machine = *tuning->machine;
+    tuning->shared = shared;
     const tune_job_t job = {tuning->options, ranks};
     bench_family_t family = {.command = "tune", .shared = shared, .ranks = ranks};
     bool done = bench_family_run(&family, rank_body, &job, sizeof(tune_result_t), take_result, tuning);
+    tuning->shared = NULL;
     munmap(shared, sizeof *shared);
     return done;
 }
@@ -252,7 +291,7 @@ static bool run_families(tuning_t *tuning, char path[PATH_MAX])
 
 /* ---- The end ---- */
 
-static bool passes(const tuning_t *tuning)
+static uint32_t count_slower(const tuning_t *tuning)
 {
     const double most = MOST_RATIO * (tuning->options->beside ? TUNE_MOST_COST : 1);
     uint32_t slower = 0;
@@ -268,9 +307,7 @@ static bool passes(const tuning_t *tuning)
                     tune_better(result) * 1e6);
         }
     }
-    printf("# %u of %u sizes slower than %.2f times the better of NCCL and the built-in table\n", slower,
-           tuning->results, 1 / most);
-    return slower == 0;
+    return slower;
 }
 
 /* In the order in which a family of all sizes has them. */
@@ -306,16 +343,23 @@ static int conclude(const tuning_t *tuning, bool done, const char *path)
                 interrupted ? "interrupted" : "the time limit was reached", tool_progress_elapsed(&tuning->progress),
                 100 * tuning->progress.done / tuning->progress.weight);
     }
+    const tune_options_t *options = tuning->options;
+    const double most = MOST_RATIO * (options->beside ? TUNE_MOST_COST : 1);
+    const tune_end_t end = {.complete = done && !tuning->stopped,
+                            .table = path[0] != '\0' ? path : NULL,
+                            .slower = options->check ? count_slower(tuning) : 0};
     if (tuning->results == 0) {
         return TOOL_FAILED;
     }
-    done = tune_report(tuning->options, tuning->machine, tuning->result, tuning->results) && done;
-    if (tuning->options->check) {
-        done = passes(tuning) && done;
-    } else if (path[0] != '\0') {
-        printf("# table: %s\n", path);
+    done = tune_report(options, tuning->machine, tuning->result, tuning->results, &end) && done;
+    if (options->check) {
+        fprintf(tune_text(options),
+                "# %u of %u sizes slower than %.2f times the better of NCCL and the built-in table\n", end.slower,
+                tuning->results, 1 / most);
+    } else if (end.table != NULL) {
+        fprintf(tune_text(options), "# table: %s\n", end.table);
     }
-    return done ? TOOL_OK : TOOL_FAILED;
+    return done && end.slower == 0 ? TOOL_OK : TOOL_FAILED;
 }
 
 static int run(tuning_t *tuning)
@@ -325,7 +369,7 @@ static int run(tuning_t *tuning)
     if (tuning->options->check && tuning->options->table != NULL) {
         setenv("SHUNT_TABLE", tuning->options->table, 1); /* for the ranks */
     }
-    if (!can_write_table(tuning)) {
+    if (!can_write_table(tuning) || !can_write(tuning->options->csv) || !can_write(tuning->options->json)) {
         return TOOL_FAILED;
     }
     tuning->result = calloc(TUNE_MOST_RESULTS, sizeof *tuning->result);

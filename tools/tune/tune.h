@@ -14,7 +14,7 @@
  *   tune_table.c    from results to the rows of a table, and into the file
  *   tune_times.c    the times themselves, beside the table
  *   tune_file.c     how both are written
- *   tune_report.c   what was measured, as text and CSV
+ *   tune_report.c   what was measured, as text, CSV and JSON
  *   tune_diff.c     --diff
  *   tune_plot.c     --plot
  *
@@ -78,6 +78,7 @@ typedef struct tune_options {
     bool help;
     const char *table;   /* the file to write, or with `check` to look at; NULL: the cache folder's */
     const char *csv;     /* NULL: none */
+    const char *json;    /* likewise; "-": stdout, as for csv, and the text goes to stderr */
     const char *diff[2]; /* two tables; NULL: no comparison */
     const char *plot;    /* a table; NULL: no picture */
     uint32_t sizes;      /* by tune_settle */
@@ -214,9 +215,18 @@ bool tune_file_try(const char *path);
  * after a message, if it cannot be written. */
 bool tune_file_replace(const char *path, bool (*write)(FILE *file, const void *context), const void *context);
 
-/* Print to stdout and to --csv. False, after a message, if the CSV file cannot be written. */
+/* How a run ended. */
+typedef struct tune_end {
+    bool complete;     /* every case was measured */
+    const char *table; /* that was written; NULL: none */
+    uint32_t slower;   /* --check: sizes at which the table is too slow */
+} tune_end_t;
+
+/* Print to stdout, --csv and --json. False, after a message, if a file cannot be written. */
 bool tune_report(const tune_options_t *options, const bench_machine_t *machine, const tune_result_t *results,
-                 uint32_t count);
+                 uint32_t count, const tune_end_t *end);
+/* Where text for people goes. */
+FILE *tune_text(const tune_options_t *options);
 /* The lines "# hardware: " and so on. */
 void tune_report_head(FILE *file, const tune_options_t *options, const bench_machine_t *machine);
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tools/base/output.h"
 #include "tools/tune/tune.h"
 
 #define KIB ((uint64_t)1024)
@@ -31,7 +32,8 @@ const char tune_help[] =
     "  --mode MODE   eager or captured: how calls are timed (default captured; host device eager)\n"
     "  --limit S     stop after this many seconds (default 170)\n"
     "  --table FILE  the table to write, or to check (default: this machine's in the cache folder)\n"
-    "  --csv FILE    write what was measured as CSV\n"
+    "  --csv FILE    write what was measured as CSV; to standard output with -, and the text to standard error\n"
+    "  --json FILE   write it as JSON (docs/settings.md has the names); likewise\n"
     "  --beside      measure candidates beside matrix products, too; one that gains there may be up to 3% slower\n"
     "                alone. With --check, too\n"
     "  --check       as above; no table is written\n"
@@ -46,6 +48,7 @@ enum {
     OPTION_LIMIT,
     OPTION_TABLE,
     OPTION_CSV,
+    OPTION_JSON,
     OPTION_CHECK,
     OPTION_BESIDE,
     OPTION_DIFF,
@@ -58,6 +61,7 @@ static const struct option long_options[] = {
     {"limit", required_argument, NULL, OPTION_LIMIT},
     {"table", required_argument, NULL, OPTION_TABLE},
     {"csv", required_argument, NULL, OPTION_CSV},
+    {"json", required_argument, NULL, OPTION_JSON},
     {"check", no_argument, NULL, OPTION_CHECK},
     {"beside", no_argument, NULL, OPTION_BESIDE},
     {"diff", no_argument, NULL, OPTION_DIFF},
@@ -152,6 +156,9 @@ static int one_option(tune_options_t *options, int option)
     case OPTION_CSV:
         options->csv = optarg;
         return TOOL_OK;
+    case OPTION_JSON:
+        options->json = optarg;
+        return TOOL_OK;
     case OPTION_CHECK:
         options->check = true;
         return TOOL_OK;
@@ -180,6 +187,12 @@ static void keep_line(tune_options_t *options, int argc, char **argv)
 
 static int rest(tune_options_t *options, int argc, char **argv)
 {
+    if (tool_is_stdout(options->csv) && tool_is_stdout(options->json)) {
+        return tool_usage("tune", "--csv - and --json - cannot both go to standard output");
+    }
+    if ((options->csv != NULL || options->json != NULL) && (options->diff[0] != NULL || options->plot != NULL)) {
+        return tool_usage("tune", "--csv and --json are for what is measured, not for --diff or --plot");
+    }
     if (options->diff[0] != NULL) {
         if (argc - optind != 2) {
             return tool_usage("tune", "--diff: two tables are wanted");

@@ -2,16 +2,34 @@
 /*
  * tune_plot.c - a table as a picture: an SVG on stdout, in which each collective,
  * number of ranks, class and kind of type is a lane over the message's size, and each
- * stretch of a lane has its algorithm's colour. Grey is the built-in choice.
+ * stretch of a lane has its algorithm's colour, and its name, or where that does not fit
+ * its number in the legend. Grey is the built-in choice. The axis has the sizes that
+ * were measured, by the file of times beside the table.
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/base/times.h"
 #include "tools/tune/tune.h"
 
-enum { LEFT = 330, RIGHT = 20, TOP = 40, LANE = 26, BAR = 18, OCTAVE = 34, FIRST_OCTAVE = 9, MOST_OCTAVES = 34 };
+enum {
+    LEFT = 330,
+    RIGHT = 30,
+    TOP = 56,
+    LANE = 26,
+    BAR = 18,
+    PLOT = 850,        /* width that the axis has at least */
+    LEAST_OCTAVE = 34, /* width */
+    FIRST_OCTAVE = 9,
+    MOST_OCTAVES = 34,
+    LEGEND = 150, /* width of an entry */
+    ENTRY = 20,   /* and its height */
+    MOST_NAMES = 64
+};
+
+#define BUILTIN_COLOUR "#dddddd"
 
 /* One kind at one place, or several whose rows are the same. */
 typedef struct lane {
@@ -82,21 +100,111 @@ static uint32_t find_lanes(const tune_rows_t *rows, lane_t *lanes)
     return merge(rows, lanes, count);
 }
 
-static double place(uint64_t bytes)
+/* ---- The picture's scale and colours ---- */
+
+typedef struct picture {
+    const tune_rows_t *rows;
+    const tool_times_t *times;      /* empty: there is no file of them */
+    int first, last, octave;        /* octaves from and to which the axis goes, and the width of one */
+    const char *name[MOST_NAMES];   /* of algorithms, in alphabetical order */
+    const char *colour[MOST_NAMES]; /* theirs */
+    uint32_t names;
+} picture_t;
+
+static void widen(picture_t *picture, uint64_t bytes)
 {
-    const double octave = bytes > 0 ? log2((double)bytes) : 0;
-    return LEFT + OCTAVE * (fmin(fmax(octave, FIRST_OCTAVE), MOST_OCTAVES) - FIRST_OCTAVE);
+    const int octave = bytes > 0 ? (int)log2((double)bytes) : 0;
+    const int in = octave < FIRST_OCTAVE ? FIRST_OCTAVE : octave >= MOST_OCTAVES ? MOST_OCTAVES - 1 : octave;
+    picture->first = in < picture->first ? in : picture->first;
+    picture->last = in + 1 > picture->last ? in + 1 : picture->last;
 }
 
-/* By the name's letters, so that an algorithm looks the same in every picture. */
-static const char *colour(const char *name)
+/* The octaves of the measured sizes; without their file, of the rows' ends. */
+static void find_scale(picture_t *picture)
 {
-    static const char *const colours[] = {"#4878a8", "#d8863a", "#5a9c5a", "#9a6fb0", "#b85450", "#8a7a4a", "#4aa0a0"};
-    if (strcmp(name, "nccl") == 0) {
-        return "#76b041";
+    picture->first = MOST_OCTAVES;
+    picture->last = FIRST_OCTAVE;
+    for (uint32_t i = 0; i < picture->times->count; i++) {
+        widen(picture, picture->times->row[i].bytes);
     }
-    return colours[sel_class_hash(name) % (sizeof colours / sizeof colours[0])];
+    for (uint32_t i = 0; picture->times->count == 0 && i < picture->rows->count; i++) {
+        const sel_file_row_t *row = &picture->rows->row[i];
+        if (row->from_bytes > 1) {
+            widen(picture, row->from_bytes);
+        }
+        if (row->to_bytes != UINT64_MAX) {
+            widen(picture, row->to_bytes);
+        }
+    }
+    if (picture->first >= picture->last) { /* nothing limits a row */
+        picture->first = FIRST_OCTAVE;
+        picture->last = MOST_OCTAVES;
+    }
+    const int octave = PLOT / (picture->last - picture->first);
+    picture->octave = octave > LEAST_OCTAVE ? octave : LEAST_OCTAVE;
 }
+
+static double place(const picture_t *picture, uint64_t bytes)
+{
+    const double octave = bytes > 0 ? log2((double)bytes) : 0;
+    return LEFT + picture->octave * (fmin(fmax(octave, picture->first), picture->last) - picture->first);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* By the name's letters, so that an algorithm looks the same in every picture, unless two of one picture would look the
+ * same. */
+static void choose_colours(picture_t *picture)
+{
+    static const char *const colours[] = {"#4878a8", "#d8863a", "#5a9c5a", "#9a6fb0", "#b85450", "#8a7a4a",
+                                          "#4aa0a0", "#c06090", "#5060c0", "#a0a030", "#706050", "#308060"};
+    enum { COLOURS = sizeof colours / sizeof colours[0] };
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < picture->names; i++) {
+        uint32_t at = sel_class_hash(picture->name[i]) % COLOURS;
+        if (strcmp(picture->name[i], "nccl") == 0) {
+            picture->colour[i] = "#76b041";
+            continue;
+        }
+        for (uint32_t tries = 0; tries < COLOURS && (taken >> at & 1) != 0; tries++) {
+            at = (at + 1) % COLOURS;
+        }
+        taken |= 1u << at;
+        picture->colour[i] = colours[at];
+    }
+}
+
+static void find_names(picture_t *picture)
+{
+    for (uint32_t i = 0; i < picture->rows->count; i++) {
+        const char *name = picture->rows->row[i].algorithm;
+        uint32_t at = 0;
+        while (at < picture->names && strcmp(picture->name[at], name) != 0) {
+            at++;
+        }
+        if (at == picture->names && at < MOST_NAMES) {
+            picture->name[picture->names++] = name;
+        }
+    }
+    qsort(picture->name, picture->names, sizeof picture->name[0], by_name);
+    choose_colours(picture);
+}
+
+/* Its number in the legend, from 1 on; 0: none. */
+static uint32_t number_of(const picture_t *picture, const char *name)
+{
+    for (uint32_t i = 0; i < picture->names; i++) {
+        if (strcmp(picture->name[i], name) == 0) {
+            return i + 1;
+        }
+    }
+    return 0;
+}
+
+/* ---- What is drawn ---- */
 
 /* Names come from the table. */
 static void print_name(const char *name)
@@ -110,72 +218,156 @@ static void print_name(const char *name)
     }
 }
 
-static void draw_bar(const sel_file_row_t *row, uint64_t from, uint64_t to, int y)
+/* The name where it fits, else its number in the legend. */
+static void draw_label(const picture_t *picture, const char *name, double left, double width, int y)
 {
-    const double left = place(from), right = place(to);
-    if (right - left < 1) {
+    enum { LETTER = 7, NUMBER = 9 };
+    const uint32_t number = number_of(picture, name);
+    const bool fits = (double)(strlen(name) * LETTER + 6) <= width;
+    if (!fits && (number == 0 || width < (number > 9 ? 2 : 1) * NUMBER)) {
         return;
     }
-    printf("<rect x=\"%.0f\" y=\"%d\" width=\"%.0f\" height=\"%d\" fill=\"%s\"><title>%llu to %llu bytes: ", left, y,
-           right - left, BAR, row != NULL ? colour(row->algorithm) : "#dddddd", (unsigned long long)from,
+    printf("<text x=\"%.1f\" y=\"%d\" fill=\"white\" text-anchor=\"middle\">", left + width / 2, y + BAR - 5);
+    if (fits) {
+        print_name(name);
+    } else {
+        printf("%u", number);
+    }
+    printf("</text>\n");
+}
+
+static void draw_bar(const picture_t *picture, const sel_file_row_t *row, uint64_t from, uint64_t to, int y)
+{
+    const double left = place(picture, from), width = place(picture, to) - left;
+    const uint32_t number = row != NULL ? number_of(picture, row->algorithm) : 0;
+    if (width < 0.5) {
+        return;
+    }
+    printf("<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"><title>%llu to %llu bytes: ", left, y,
+           width, BAR, number != 0 ? picture->colour[number - 1] : BUILTIN_COLOUR, (unsigned long long)from,
            (unsigned long long)to);
     print_name(row != NULL ? row->algorithm : TUNE_BUILTIN);
     printf(row != NULL && row->blocks != 0 ? " %u x %u</title></rect>\n" : "</title></rect>\n",
            row != NULL ? row->blocks : 0, row != NULL ? row->threads : 0);
-    if (right - left > 60) {
-        printf("<text x=\"%.0f\" y=\"%d\" fill=\"white\">", left + 4, y + BAR - 5);
-        print_name(row != NULL ? row->algorithm : "");
-        printf("</text>\n");
+    if (row != NULL) {
+        draw_label(picture, row->algorithm, left, width, y);
     }
 }
 
-static void draw_lane(const tune_rows_t *rows, const lane_t *lane, int y)
+/* A mark below the lane for each size that was measured. */
+static void draw_sizes(const picture_t *picture, const lane_t *lane, const char *types, int y)
+{
+    uint64_t last = 0;
+    for (uint32_t i = 0; i < picture->times->count; i++) {
+        const tool_time_t *time = &picture->times->row[i];
+        const bool same = strcmp(types, "any") == 0 || strcmp(time->types, "any") == 0 || strstr(types, time->types);
+        if (time->collective == lane->like->collective && strcmp(time->class_name, lane->like->class_name) == 0 &&
+            same && time->bytes != last) {
+            const double x = place(picture, time->bytes);
+            printf("<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#444444\"/>\n", x, y + BAR, x,
+                   y + BAR + 4);
+            last = time->bytes;
+        }
+    }
+}
+
+static void draw_lane(const picture_t *picture, const lane_t *lane, int y)
 {
     char types[SEL_FILE_TYPES_BYTES];
     sel_file_types(lane->kinds, types);
     printf("<text x=\"10\" y=\"%d\">%s, ", y + BAR - 5, alg_collective_name(lane->like->collective));
     print_name(lane->like->class_name);
     printf(", %s</text>\n", types);
-    uint64_t from = 0;
-    for (int step = FIRST_OCTAVE * 16; step <= MOST_OCTAVES * 16; step++) {
+    uint64_t from = (uint64_t)1 << picture->first;
+    for (int step = picture->first * 16; step < picture->last * 16; step++) {
         const uint64_t at = (uint64_t)exp2(step / 16.0), end = (uint64_t)exp2((step + 1) / 16.0);
-        const sel_file_row_t *row = find(rows, lane, at);
-        if (step == MOST_OCTAVES * 16 || find(rows, lane, end) != row) {
-            draw_bar(row, from, end, y);
+        const sel_file_row_t *row = find(picture->rows, lane, at);
+        if (step + 1 == picture->last * 16 || find(picture->rows, lane, end) != row) {
+            draw_bar(picture, row, from, end, y);
             from = end;
         }
     }
+    draw_sizes(picture, lane, types, y);
 }
 
-static void draw_axis(int bottom)
+static void draw_axis(const picture_t *picture, int bottom)
 {
     static const char *const units[] = {"", "K", "M", "G"};
-    for (int octave = 10; octave <= MOST_OCTAVES; octave += 2) {
-        const double x = place(1ull << octave);
-        printf("<line x1=\"%.0f\" y1=\"%d\" x2=\"%.0f\" y2=\"%d\" stroke=\"#bbbbbb\"/>\n", x, TOP - 6, x, bottom);
-        printf("<text x=\"%.0f\" y=\"%d\" text-anchor=\"middle\">%d%s</text>\n", x, TOP - 12, 1 << octave % 10,
+    const int each = picture->octave >= 2 * LEAST_OCTAVE ? 1 : 2;
+    printf("<text x=\"%d\" y=\"20\">bytes of the larger buffer of a rank%s</text>\n", LEFT,
+           picture->times->count > 0 ? "; marks below a lane: sizes that were measured beside NCCL" : "");
+    for (int octave = picture->first + (each == 2 ? picture->first % 2 : 0); octave <= picture->last; octave += each) {
+        const double x = place(picture, (uint64_t)1 << octave);
+        printf("<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#bbbbbb\"/>\n", x, TOP - 6, x, bottom);
+        printf("<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%d%s</text>\n", x, TOP - 12, 1 << octave % 10,
                units[octave / 10]);
     }
+}
+
+static int legend_columns(int width)
+{
+    const int columns = (width - 20) / LEGEND;
+    return columns > 0 ? columns : 1;
+}
+
+static int legend_lines(const picture_t *picture, int width)
+{
+    const int columns = legend_columns(width);
+    return ((int)picture->names + 1 + columns - 1) / columns;
+}
+
+/* Every algorithm with its number and colour, and the built-in choice. */
+static void draw_legend(const picture_t *picture, int width, int top)
+{
+    const int columns = legend_columns(width);
+    for (uint32_t i = 0; i <= picture->names; i++) {
+        const bool named = i < picture->names;
+        const int x = 10 + (int)i % columns * LEGEND, y = top + (int)i / columns * ENTRY;
+        printf("<rect x=\"%d\" y=\"%d\" width=\"22\" height=\"14\" fill=\"%s\"/>\n", x, y,
+               named ? picture->colour[i] : BUILTIN_COLOUR);
+        if (named) {
+            printf("<text x=\"%d\" y=\"%d\" fill=\"white\" text-anchor=\"middle\">%u</text>\n", x + 11, y + 11, i + 1);
+        }
+        printf("<text x=\"%d\" y=\"%d\">", x + 28, y + 11);
+        print_name(named ? picture->name[i] : "the built-in choice");
+        printf("</text>\n");
+    }
+}
+
+static void draw(const picture_t *picture, const lane_t *lanes, uint32_t count)
+{
+    const int bottom = TOP + LANE * (int)count;
+    const int width = LEFT + picture->octave * (picture->last - picture->first) + RIGHT;
+    const int height = bottom + 14 + ENTRY * legend_lines(picture, width);
+    printf("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
+           "font-size=\"12\">\n<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n",
+           width, height, width, height);
+    draw_axis(picture, bottom);
+    for (uint32_t i = 0; i < count; i++) {
+        draw_lane(picture, &lanes[i], TOP + LANE * (int)i);
+    }
+    draw_legend(picture, width, bottom + 10);
+    printf("</svg>\n");
 }
 
 int tune_plot(const char *path)
 {
     tune_rows_t rows;
+    tool_times_t times;
+    char beside[PATH_MAX];
     if (!tune_rows_read(path, false, &rows)) {
         return TOOL_FAILED;
     }
+    tool_times_path(path, beside);
+    (void)tool_times_read(beside, &times); /* pictures are also made of tables without it */
     lane_t *lanes = calloc((size_t)rows.count * SEL_KINDS + 1, sizeof *lanes);
     const uint32_t count = lanes != NULL ? find_lanes(&rows, lanes) : 0;
-    const int width = LEFT + OCTAVE * (MOST_OCTAVES - FIRST_OCTAVE) + RIGHT, height = TOP + LANE * (int)count + 10;
-    printf("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
-           "font-size=\"12\">\n<rect width=\"%d\" height=\"%d\" fill=\"white\"/>\n",
-           width, height, width, height);
-    draw_axis(height - 10);
-    for (uint32_t i = 0; i < count; i++) {
-        draw_lane(&rows, &lanes[i], TOP + LANE * (int)i);
-    }
-    printf("</svg>\n");
+    picture_t picture = {.rows = &rows, .times = &times};
+    find_scale(&picture);
+    find_names(&picture);
+    draw(&picture, lanes, count);
     free(lanes);
+    free(times.row);
     free(rows.row);
     return TOOL_OK;
 }

@@ -392,6 +392,7 @@ static bool measure(tuner_t *tuner, const bench_case_t *one, bool captured, tune
         if (!run_heat(tuner, one, tuner->options->beside ? &beside_heats[i] : quick ? &quick_heats[i] : &heats[i])) {
             return false;
         }
+        bench_tell_part(&tuner->rank, 0, (uint32_t)i + 1, HEATS + 1);
     }
     if (!run_final(tuner, one)) {
         return false;
@@ -429,9 +430,11 @@ static bool run_case(tuner_t *tuner, const bench_kind_t *kind, bool captured, ui
     result.bytes = bytes;
     result.machine = tuner->facts.machine;
     memcpy(result.class_name, tuner->facts.class_name, sizeof result.class_name);
+    bench_tell_part(&tuner->rank, bytes, 0, 1);
     if (!measure(tuner, &one, captured, &result)) {
         return false;
     }
+    bench_tell_part(&tuner->rank, 0, 0, 1); /* the result says it */
     if (tuner->rank.rank == 0 && write(rows, &result, sizeof result) != (ssize_t)sizeof result) {
         return bench_fail(&tuner->rank, "the parent is gone");
     }

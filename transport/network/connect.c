@@ -1,17 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * connect.c - a connection from each rank to each other one.
- *
- * Each rank calls all others; what it sends goes by the connection that it made. The
- * caller sends its identity and whether it has an RDMA port; the answer says whether both
- * have one.
- *
- * Anybody may call. A crowd of strangers makes room for new callers, and may push out a
- * peer whose hello is still on its way: who loses its connection before the answer calls
- * again.
- *
- * Memory: connections belong to the network once they are made.
- */
+/* connect.c - a connection from each rank to each other one. A rank calls all others, and sends by the connection that
+ * it made. Its hello says whether it has an RDMA port, the answer whether both have one. A caller that loses its
+ * connection before the answer calls again (docs/hosts.md). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -22,28 +12,28 @@
 
 enum { MOST_CALLERS = 32, AGAIN_MS = 20 };
 
-/* A connection to a peer, which answers; or one that was accepted, whose hello is awaited. */
+/* A peer that this rank calls, or an accepted caller whose hello is awaited. */
 typedef struct caller {
-    int connection;    /* -1: none, or the link's by now */
+    int connection;    /* -1: none, or given to the link */
     uint32_t rank;     /* called */
-    bool connected;    /* called, and said hello */
-    uint64_t again_ns; /* called: when to call again; 0: not */
+    bool connected;    /* called, and sent the hello */
+    uint64_t again_ns; /* called: when to call again, or 0 */
     wire_hello_t hello;
     uint64_t welcome;
     size_t got;
-    uint64_t deadline_ns; /* of who was accepted */
+    uint64_t deadline_ns; /* accepted */
 } caller_t;
 
 typedef struct connecting {
     net_network_t *network;
-    wire_hello_t hello; /* but for the target */
+    wire_hello_t hello; /* without the target */
     const net_address_t *addresses;
     caller_t called[NET_NETWORK_RANKS];
     uint32_t calls;
     caller_t caller[MOST_CALLERS];
     uint32_t callers;
-    uint32_t missing; /* connections, of both directions */
-    uint32_t offers;  /* the bits of those that have a port, as this rank has */
+    uint32_t missing; /* connections of both directions */
+    uint32_t offers;  /* as of connect_links */
 } connecting_t;
 
 static uint64_t after_ms(uint32_t ms)
@@ -51,7 +41,6 @@ static uint64_t after_ms(uint32_t ms)
     return wire_now_ns() + ms * UINT64_C(1000000);
 }
 
-/* `*end` is the link's. */
 static void install(connecting_t *state, uint32_t rank, int *end, int connection, bool offers)
 {
     *end = connection;
@@ -78,8 +67,8 @@ static int call_peers(connecting_t *state)
     return 0;
 }
 
-/* One of those we have called is connected, or has answered. Its answer has no limit but the caller's: the peer may
- * have yet to look. -ECONNRESET: it has not heard us. */
+/* The answer has the caller's whole limit: the peer may not have looked yet. -ECONNRESET: it has not heard this
+ * rank. */
 static int hear_called(connecting_t *state, caller_t *called)
 {
     if (!called->connected) {
@@ -139,15 +128,14 @@ static bool hear_caller(connecting_t *state, caller_t *caller)
     return false;
 }
 
-/* They stay in the order in which they came. */
+/* Keeps the order of arrival. */
 static void drop_caller(connecting_t *state, uint32_t index)
 {
     const size_t behind = --state->callers - index;
     memmove(&state->caller[index], &state->caller[index + 1], sizeof(state->caller[0]) * behind);
 }
 
-/* The first of those that have said nothing goes. No more are let in at a look than there is room for, so each was
- * listened to before. */
+/* The oldest silent caller goes. A look accepts no more than fit, so each has been heard once. */
 static void make_room(connecting_t *state)
 {
     if (state->callers < MOST_CALLERS)
@@ -193,7 +181,6 @@ static void look_at_caller(connecting_t *state, uint32_t index, bool ready, uint
     drop_caller(state, index);
 }
 
-/* Look once at all sockets. */
 static int look(connecting_t *state)
 {
     struct pollfd ready[1 + NET_NETWORK_RANKS + MOST_CALLERS];

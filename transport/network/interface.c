@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * interface.c - which address of this host others are told.
- *
- * NCCL_SOCKET_IFNAME and NCCL_SOCKET_FAMILY mean what they mean to NCCL. Without
- * them an interface that leads out of the host comes first, then bridges of
- * containers, then one that is up without a link, then loopback, on which ranks of
- * one machine that take each other for other hosts still meet. Addresses of one link
- * alone (fe80::) are left out.
- */
+/* interface.c - which address of this host others are told. Without NCCL's variables the order is: an interface that
+ * leads out of the host, bridges of containers, one without a link, loopback. Link-local addresses (fe80::) are left
+ * out. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,7 +14,7 @@
 #include "transport/network/names.h"
 #include "transport/network/network.h"
 
-/* Whether a name is in the list (prefixes, or whole names; NCCL ignores a port behind a name: "lo:0"). */
+/* NCCL ignores a port behind a name: "lo:0". */
 static bool listed(const char *list, bool whole, const char *name)
 {
     while (*list) {
@@ -42,12 +36,12 @@ static bool is_wanted(const char *list, const char *name)
     return listed(list, whole, name) != excluded;
 }
 
-/* The lower the better. */
+/* lower is better */
 static int rank_of(const struct ifaddrs *one)
 {
     if (one->ifa_flags & IFF_LOOPBACK)
         return 4;
-    if (!(one->ifa_flags & IFF_RUNNING)) /* also the first second of a new one */
+    if (!(one->ifa_flags & IFF_RUNNING)) /* also in its first second */
         return 3;
     if (listed("docker,veth,virbr,br-,cni,flannel", false, one->ifa_name))
         return 2;
@@ -91,7 +85,7 @@ int net_address_own(const net_interfaces_t *wanted, net_address_t *address)
         if (!is_wanted(wanted->names, one->ifa_name) || !read_address(one, &found) ||
             !right_family(wanted->family, &found))
             continue;
-        /* IPv4 first: it is the one that is set up everywhere. */
+        /* IPv4 is set up everywhere */
         const int rank = 2 * rank_of(one) + (found.family == AF_INET6);
         if (best_rank < 0 || rank < best_rank) {
             best_rank = rank;

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * meeting.c - a rank's side of a meeting.
- *
- * Where strangers crowd the listener, it may drop a rank before it has heard it; then
- * the rank calls again. A listener that does not know the secret does the same, so this
- * has an end.
- */
+/* meeting.c - a rank's side of a meeting. A rank that is dropped unheard calls again (docs/hosts.md), but not for ever:
+ * a listener that does not know the secret drops it, too. */
 #define _GNU_SOURCE
 #include "transport/network/meeting.h"
 
@@ -18,12 +13,12 @@ enum { MOST_CALLS = 8, AGAIN_MS = 20 };
 struct net_meeting {
     int connection;
     uint32_t calls;
-    bool heard; /* the listener has answered */
+    bool heard; /* by the listener */
     net_address_t address;
     wire_hello_t hello;
 };
 
-/* The system repeats a call that is lost after 1 s, 3 s, and so on: the caller's whole limit is for them. */
+/* The system repeats a lost call after 1 s, 3 s and so on, so this takes the whole limit. */
 static int connect_within(const net_address_t *address, const net_limit_t *limit, int *connection)
 {
     int made = -1;
@@ -43,7 +38,6 @@ static int connect_within(const net_address_t *address, const net_limit_t *limit
     return 0;
 }
 
-/* Connect, and say who this rank is. */
 static int call(net_meeting_t *meeting, const net_limit_t *limit)
 {
     wire_close(meeting->connection);
@@ -87,7 +81,7 @@ static int exchange(net_meeting_t *meeting, const void *record, uint32_t bytes, 
         error = wire_write(meeting->connection, record, bytes, limit);
     if (error == -ECANCELED || error == -ETIMEDOUT)
         return error;
-    /* The listener may have refused before it read all: its answer says why. */
+    /* A listener may refuse before it has read all: its answer says why. */
     error = wire_read(meeting->connection, &answer, sizeof(answer), limit);
     if (error)
         return error;

@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * network.c - put and flag between ranks, whichever way each peer is reached.
- *
- * One thread does everything, except that a second one may read. Only the thread that holds
- * the turn (`reads`) may read from sockets or end a connection.
- *
- * Memory: the network owns its connections and its RDMA port; what is put, and where it
- * lands, is the caller's.
- */
+/* network.c - put and flag between ranks, whichever way each peer is reached. One thread does everything, but a second
+ * one may read. Only the thread with the turn (`reads`) reads from sockets or ends connections. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -18,8 +11,8 @@
 #include "transport/network/link.h"
 
 enum {
-    LISTEN_NS = 100000, /* between two looks for the ends of connections (by_verbs) */
-    SPINS = 50,         /* then naps, since no event tells that memory has changed */
+    LISTEN_NS = 100000, /* between looks for ends of connections */
+    SPINS = 50,         /* then naps: no event tells that memory has changed */
     NAP_NS = 50000
 };
 
@@ -93,8 +86,6 @@ void net_network_way(const net_network_t *network, char text[NET_WAY_TEXT])
         snprintf(text, NET_WAY_TEXT, "sockets (%.180s)", network->why);
 }
 
-/* ---- Puts under way ---------------------------------------------------------------- */
-
 bool link_is_full(const link_t *link)
 {
     return link->given - link->sent == NET_PUTS;
@@ -135,7 +126,7 @@ static void give_turn(net_network_t *network)
     atomic_flag_clear_explicit(&network->reads, memory_order_release);
 }
 
-/* What has come from all. In turn. */
+/* Called with the turn. */
 static bool read_all(net_network_t *network)
 {
     bool moved = false;
@@ -159,8 +150,6 @@ static void end_link(net_network_t *network, uint32_t peer)
     link->out = link->in = -1;
     give_turn(network);
 }
-
-/* ---- Moving ------------------------------------------------------------------------ */
 
 int net_network_put(net_network_t *network, uint32_t peer, uint64_t offset, const void *data, uint64_t bytes,
                     uint64_t flag)
@@ -192,7 +181,7 @@ const char *net_network_fault(const net_network_t *network)
     return network->fault[0] ? network->fault : NULL;
 }
 
-/* Beside RDMA a connection carries no data: any event means that the peer has ended, or is broken. */
+/* Beside RDMA a connection carries no data: any event is the peer's end, or a fault. */
 static bool is_quiet(const link_t *link)
 {
     struct pollfd one = {.fd = link->in, .events = POLLIN | POLLRDHUP};
@@ -234,7 +223,7 @@ bool net_network_receive(net_network_t *network)
     return moved;
 }
 
-/* Try all links; to ask first which sockets are ready would cost another system call. */
+/* Try all links: asking which are ready would cost another system call. */
 static bool serve_all(net_network_t *network)
 {
     const bool moved = net_network_receive(network);
@@ -249,7 +238,7 @@ bool net_network_copies(const net_network_t *network)
     return copies;
 }
 
-/* The sockets to wait for; *verbs: some peers are reached by RDMA, of which no socket tells. */
+/* *verbs: some peers are reached by RDMA, which no socket shows. */
 static uint32_t list_sockets(const net_network_t *network, struct pollfd *ready, bool *verbs)
 {
     uint32_t count = 0;

@@ -16,12 +16,10 @@ const char *verbs_way(const verbs_t *verbs)
     return verbs->way;
 }
 
-/* ---- Putting ------------------------------------------------------------------------- */
-
 int verbs_post(verbs_t *verbs, uint32_t peer, struct ibv_send_wr *data, uint64_t flag)
 {
     const verbs_queue_t *queue = &verbs->queue[peer];
-    /* Its bytes lie in the request, so they need not last. */
+    /* inline: the bytes need not outlast the call */
     struct ibv_sge piece = {.addr = (uintptr_t)&flag, .length = sizeof(flag)};
     struct ibv_send_wr last = {.wr_id = peer,
                                .sg_list = &piece,
@@ -67,9 +65,7 @@ int verbs_put(net_network_t *network, uint32_t peer, const put_head_t *head, con
     return error;
 }
 
-/* ---- Hearing ------------------------------------------------------------------------- */
-
-/* The first one is the cause. */
+/* The first failure is the cause. */
 static void note_failure(net_network_t *network, uint32_t peer, const struct ibv_wc *done, uint32_t *ended)
 {
     if (!network->fault[0])
@@ -89,7 +85,7 @@ bool verbs_poll(net_network_t *network, uint32_t *ended)
         const uint32_t peer = (uint32_t)done[i].wr_id;
         const verbs_queue_t *queue = &verbs->queue[peer];
         if (!queue->qp || queue->qp->qp_num != done[i].qp_num)
-            continue; /* of one that has ended */
+            continue; /* of an ended queue pair */
         if (done[i].status == IBV_WC_SUCCESS)
             link_sent(&network->link[peer]);
         else
@@ -105,9 +101,7 @@ bool verbs_poll(net_network_t *network, uint32_t *ended)
     return moved;
 }
 
-/* ---- The end ------------------------------------------------------------------------- */
-
-/* The device answers behind its last write, so what a peer was told has come is there when this returns. */
+/* The device acknowledges after its last write: what a peer was told has come is there when this returns. */
 void verbs_end(verbs_t *verbs, uint32_t peer)
 {
     verbs_queue_t *queue = &verbs->queue[peer];
@@ -134,7 +128,7 @@ void verbs_unregister(verbs_t *verbs, uint32_t peer)
     queue->copy = NULL;
 }
 
-/* In a forked child the queue pairs are the parent's. */
+/* A forked child's queue pairs are the parent's. */
 void verbs_close(verbs_t *verbs)
 {
     if (!verbs || verbs->process != getpid())

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * verbs_connect.c - queue pairs to those peers that have a port, too.
- *
- * In each of three rounds over its connection a rank tells a peer something and hears
- * the same of it: where to write; that it is ready to be written to; that a first write
- * came through. What fails on one side is told in the next round, so both come to one
- * decision for their pair. No rank writes before the peer's second word: what comes
- * earlier is lost, and is sent again only after the time limit of a packet.
- */
+/* verbs_connect.c - queue pairs to the peers that have a port, too. A pair agrees in three rounds (docs/hosts.md):
+ * where to write; ready; a first write came through. A write before the peer is ready is lost, and resent only after a
+ * packet's time limit. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
@@ -31,7 +25,7 @@ enum {
     SLOW_NAP_NS = 1000000
 };
 
-/* Where to write. Plain data without padding. */
+/* Where to write. No padding. */
 typedef struct card {
     uint32_t queue, usable;
     uint16_t lid;
@@ -55,7 +49,7 @@ static bool has(uint32_t bits, uint32_t peer)
     return bits >> peer & 1;
 }
 
-/* `own` and `all` have an entry of `size` for each rank. */
+/* `own` and `all` have `size` bytes a rank. */
 static int one_round(state_t *state, const void *own, void *all, size_t size)
 {
     int error = 0;
@@ -76,7 +70,6 @@ static void told_of_failure(state_t *state, uint32_t peer)
     snprintf(state->why, NET_WAY_TEXT, "RDMA failed at rank %u", peer);
 }
 
-/* Usable pairs are those that both say are. */
 static int settle(state_t *state)
 {
     uint32_t own[NET_NETWORK_RANKS], all[NET_NETWORK_RANKS];
@@ -95,8 +88,6 @@ static void give_up(state_t *state, uint32_t peer, const char *what, int error)
     state->usable &= ~(UINT32_C(1) << peer);
     snprintf(state->why, NET_WAY_TEXT, "%s: %s: %.40s", state->verbs->way, what, strerror(error));
 }
-
-/* ---- A queue pair --------------------------------------------------------------------- */
 
 static const char *register_memory(state_t *state, uint32_t peer)
 {
@@ -122,7 +113,6 @@ static const char *register_memory(state_t *state, uint32_t peer)
     return queue->copy_key ? NULL : "no memory can be registered (ulimit -l)";
 }
 
-/* With as much room for data in the request itself as the device has, up to what pays. */
 static const char *create_queue(verbs_t *verbs, verbs_queue_t *queue)
 {
     for (uint32_t bytes = MOST_INLINE; bytes >= LEAST_INLINE && !queue->qp; bytes /= 2) {
@@ -177,7 +167,7 @@ static card_t prepare(state_t *state, uint32_t peer)
     return card;
 }
 
-/* Beyond this link and its switches: by addresses. */
+/* by address, beyond this link and its switches */
 static bool needs_address(const verbs_t *verbs, const card_t *peer)
 {
     enum { PREFIX = 8 };
@@ -219,8 +209,6 @@ static int lead_to(verbs_t *verbs, verbs_queue_t *queue, const card_t *peer)
                                                IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-/* ---- The rounds ----------------------------------------------------------------------- */
-
 static int show_cards(state_t *state)
 {
     card_t own[NET_NETWORK_RANKS] = {0}, all[NET_NETWORK_RANKS];
@@ -243,8 +231,8 @@ static int show_cards(state_t *state)
     return error;
 }
 
-/* A flag of 0 changes nothing at the peer, whose flag is 0. Looks are counted, for on a machine that is short of
- * processors time goes by in which neither this thread nor a device in software runs. */
+/* Flag 0 changes nothing at the peer. Looks are counted, not timed: on a busy machine neither this thread nor a
+ * software device may run for long. */
 static void try_writes(state_t *state)
 {
     net_network_t *network = state->network;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verbs_none.c - in place of verbs*.c where this was built without libibverbs' headers. */
+/* verbs_none.c - replaces verbs*.c in a build without libibverbs' headers. */
 #include <errno.h>
 #include <stdio.h>
 

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * verbs_open.c - libibverbs, opened at run time: machines without it have no RDMA.
- *
- * It is never closed: queue pairs of other communicators may be in use.
- */
+/* verbs_open.c - libibverbs, opened at run time (machines without RDMA lack it) and never closed: other communicators
+ * may use it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * verbs_port.c - the port that a rank uses: of those that are up, and that NCCL_IB_HCA
- * names, the one nearest to its GPU. Which address (GID) of it, NCCL's rules say.
- */
+/* verbs_port.c - the port that a rank uses: of the active ones that NCCL_IB_HCA names, the nearest to its GPU; its
+ * address (GID) by NCCL's rules. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +12,6 @@
 
 enum { COMPLETIONS = NET_PUTS * NET_NETWORK_RANKS };
 
-/* Whether "mlx5_0:1,mlx5_1" has the port. */
 static bool listed(const char *list, bool whole, const char *device, uint32_t port)
 {
     while (*list) {
@@ -37,7 +34,7 @@ static bool is_wanted(const char *list, const char *device, uint32_t port)
     return !*list || listed(list, whole, device, port) != excluded;
 }
 
-/* The lower the better. */
+/* lower is better */
 static uint32_t distance_of(const net_rdma_t *wanted, const char *device, uint32_t port)
 {
     uint32_t i = 0;
@@ -50,11 +47,9 @@ static uint32_t distance_of(const net_rdma_t *wanted, const char *device, uint32
 static int query_port(const verbs_calls_t *calls, struct ibv_context *context, uint8_t port,
                       struct ibv_port_attr *attributes)
 {
-    memset(attributes, 0, sizeof(*attributes)); /* the call fills the part that all versions have */
+    memset(attributes, 0, sizeof(*attributes)); /* the call fills only what all versions have */
     return (calls->query_port)(context, port, (struct _compat_ibv_port_attr *)(void *)attributes);
 }
-
-/* ---- Its address -------------------------------------------------------------------- */
 
 static bool is_four(const union ibv_gid *gid)
 {
@@ -67,7 +62,7 @@ static bool is_link_local(const union ibv_gid *gid)
     return gid->raw[0] == 0xfe && gid->raw[1] == 0x80;
 }
 
-/* The lower the better. */
+/* lower is better */
 static int rank_of_gid(const struct ibv_gid_entry *entry)
 {
     if (entry->gid_type != IBV_GID_TYPE_ROCE_V2)
@@ -75,7 +70,7 @@ static int rank_of_gid(const struct ibv_gid_entry *entry)
     return is_four(&entry->gid) ? 0 : is_link_local(&entry->gid) ? 2 : 1;
 }
 
-/* InfiniBand: the first one. RoCE: the one that the user names, or the best. */
+/* InfiniBand: the first. RoCE: the user's, else the best. */
 static int choose_gid(verbs_t *verbs, int wanted)
 {
     struct ibv_gid_entry entry;
@@ -97,8 +92,6 @@ static int choose_gid(verbs_t *verbs, int wanted)
     return best < 0 ? -ENOENT : 0;
 }
 
-/* ---- The port ------------------------------------------------------------------------ */
-
 typedef struct search {
     verbs_t *verbs;
     const net_rdma_t *wanted;
@@ -106,7 +99,7 @@ typedef struct search {
     uint32_t active;
 } search_t;
 
-/* The better one of this device's ports and what was found before. Takes the context, or closes it. */
+/* Keep the better of its ports and the one found before. Keeps or closes the context. */
 static void look_at_device(search_t *search, struct ibv_device *device)
 {
     verbs_t *verbs = search->verbs;
@@ -145,7 +138,7 @@ static bool find_port(verbs_t *verbs, const net_rdma_t *wanted, char why[NET_WAY
     int count = 0;
     struct ibv_device **devices = (verbs->calls->get_device_list)(&count);
     for (int d = 0; devices && d < count; d++) {
-        /* iWARP connects in a way of its own, and others have no reliable connections. */
+        /* iWARP connects differently; other transports are not reliable */
         if (devices[d]->transport_type == IBV_TRANSPORT_IB)
             look_at_device(&search, devices[d]);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verbs_queue.h - a port, and the queue pairs there. Private to verbs*.c. */
+/* verbs_queue.h - a port and its queue pairs, for verbs*.c. */
 #ifndef SHUNT_NETWORK_VERBS_QUEUE_H
 #define SHUNT_NETWORK_VERBS_QUEUE_H
 
@@ -7,7 +7,6 @@
 
 #include "transport/network/link.h"
 
-/* Of libibverbs. The rest of what is called is inline in its header. */
 #define VERBS_CALLS(X)  \
     X(get_device_list)  \
     X(free_device_list) \
@@ -23,22 +22,20 @@ typedef struct verbs_calls {
 #define VERBS_MEMBER(name) __typeof__(ibv_##name) *name;
     VERBS_CALLS(VERBS_MEMBER)
 #undef VERBS_MEMBER
-    __typeof__(_ibv_query_gid_ex) *query_gid; /* of rdma-core 33 */
+    __typeof__(_ibv_query_gid_ex) *query_gid; /* rdma-core 33 */
 } verbs_calls_t;
 
-/* Opened once a process, for good; NULL: it is not there, or too old, and why[] says which. */
+/* Opened once, for good; NULL: missing or too old, see why[]. */
 const verbs_calls_t *verbs_calls(const char *library, char why[NET_WAY_TEXT]);
 
 typedef struct verbs_queue {
     struct ibv_qp *qp;            /* NULL: none, or ended */
-    struct ibv_mr *window, *flag; /* what the peer writes to */
-    uint8_t *copy;                /* of what is put from memory that is not registered, at its place in the window;
-                                     NULL: all is */
+    struct ibv_mr *window, *flag; /* the peer writes here */
+    uint8_t *copy;                /* of the window, for unregistered sources, else NULL */
     size_t copy_bytes;
     struct ibv_mr *copy_key;
     uint32_t inline_bytes;
     uint64_t seen; /* the last flag */
-    /* The peer's. */
     uint64_t to_window, to_flag;
     uint32_t window_key, flag_key;
 } verbs_queue_t;
@@ -48,20 +45,20 @@ struct verbs {
     struct ibv_context *context;
     struct ibv_pd *pd;
     struct ibv_cq *cq;
-    pid_t process; /* a forked child has none of it */
+    pid_t process; /* a forked child has none of this */
     uint8_t port;
     struct ibv_port_attr attributes;
     int gid_index;
     union ibv_gid gid;
     int service_level, traffic_class, pkey_index, timeout, retries;
-    struct ibv_mr *source; /* what is put without a copy */
+    struct ibv_mr *source; /* put without a copy */
     verbs_queue_t queue[NET_NETWORK_RANKS];
     char way[48];
 };
 
-/* Write the flag, with a completion, behind `data`, which may be NULL. 0 or -ECONNRESET. */
+/* `data` (NULL: none), then the flag with a completion. -ECONNRESET. */
 int verbs_post(verbs_t *verbs, uint32_t peer, struct ibv_send_wr *data, uint64_t flag);
-/* Release the peer's registrations. Its queue pair has ended. */
+/* Called after verbs_end. */
 void verbs_unregister(verbs_t *verbs, uint32_t peer);
 
 #endif

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * wire.c - see wire.h.
- */
+/* wire.c - see wire.h. */
 #define _GNU_SOURCE
 #include "transport/network/wire.h"
 
@@ -16,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A host that has vanished acknowledges nothing: its connection ends after some 20 s, used or not. So does one that is
- * full and of which the peer reads nothing. */
+/* A connection, used or idle, ends after some 20 s if the host has vanished, or it is full and the peer reads
+ * nothing. */
 enum { BACKLOG = 64, IDLE_S = 10, PROBE_S = 3, PROBES = 3, UNACKNOWLEDGED_MS = 20000 };
 
 uint64_t wire_now_ns(void)
@@ -37,11 +35,9 @@ bool wire_secret_equal(const uint64_t a[2], const uint64_t b[2])
     return ((a[0] ^ b[0]) | (a[1] ^ b[1])) == 0;
 }
 
-/* ---- Sockets --------------------------------------------------------------------- */
-
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static net_lock_t g_lock = NET_LOCK_INITIALIZER;
-static int *g_sockets; /* open ones, in any order */
+static int *g_sockets;
 static size_t g_count, g_room;
 
 static void close_in_child(void)
@@ -55,7 +51,7 @@ static void watch_forks(void)
     pthread_atfork(NULL, NULL, close_in_child);
 }
 
-/* Takes the socket, or closes it. */
+/* Closes it on failure. */
 static int keep(int made)
 {
     pthread_once(&g_once, watch_forks);
@@ -84,12 +80,10 @@ void wire_close(int socket)
         i++;
     if (i < g_count)
         g_sockets[i] = g_sockets[--g_count];
-    shutdown(socket, SHUT_RDWR); /* a process that was forked in between may have a copy */
+    shutdown(socket, SHUT_RDWR); /* a child forked meanwhile may have a copy */
     close(socket);
     net_lock_give(&g_lock);
 }
-
-/* ---- Addresses ------------------------------------------------------------------- */
 
 typedef union socket_address {
     struct sockaddr any;
@@ -116,9 +110,7 @@ static socklen_t to_system(const net_address_t *address, socket_address_t *syste
     return 0;
 }
 
-/* ---- Connections ----------------------------------------------------------------- */
-
-/* What may fail: without it the connection is slower, or its end is seen later. */
+/* If one fails, the connection is slower, or its end is seen later. */
 static void set_options(int connection)
 {
     const struct {
@@ -189,7 +181,7 @@ bool wire_ended(int connection)
 int wire_accept(int listener, int *connection)
 {
     int made = net_descriptor(accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (made < 0) /* a caller that has hung up is none */
+    if (made < 0) /* a caller that has hung up counts as none */
         return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM ? -EMFILE : -EAGAIN;
     set_options(made);
     const int error = keep(made);
@@ -228,7 +220,6 @@ ssize_t wire_write_parts(int connection, const struct iovec *parts, size_t count
     return would_wait(errno) ? 0 : -ECONNRESET;
 }
 
-/* Until the socket is ready, or for a nap. */
 static void nap(int connection, short events)
 {
     struct pollfd one = {.fd = connection, .events = events};
