@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * statistics.c - counters by collective, size, place and outcome.
- *
- * Static tables, so that counting never allocates and never locks. The first
- * threads that count have a table each, which no other thread writes and which the
- * next thread gets when they end; all other threads share the last one. Sizes are
- * binned by powers of two.
+ * statistics.c - counters by collective, size, place and outcome, in static tables: counting neither allocates nor
+ * locks. The first threads have a table each, which only they write and which passes on when they end; all others share
+ * the last one.
  */
 #define _GNU_SOURCE
 #include "shim/account/statistics.h"
@@ -26,17 +23,17 @@
 #include "transport/transport.h"
 
 enum {
-    BINS = 44, /* bin 0: no bytes; bin b: 2^(b-1) up to 2^b; the last one: all beyond */
+    BINS = 44, /* bin 0: no bytes; bin b: 2^(b-1) up to 2^b; the last: all beyond */
     TABLES = 16,
-    CELLS = 1024, /* a table's; a power of two. Programs use some dozens of keys */
+    CELLS = 1024, /* of a table; a power of two. Programs use some dozens of keys */
     PATH_BYTES = 4096
 };
 
-/* A key, from the lowest bit: place 24, collective 8, bin 8, reason 8, KEY_USED. */
+/* A key from the lowest bit: place 24, collective 8, bin 8, reason 8, KEY_USED. */
 #define KEY_USED (UINT64_C(1) << 63)
 enum { KEY_COLLECTIVE = 24, KEY_BIN = 32, KEY_REASON = 40 };
 
-/* A place, from the lowest bit: ranks, link, architecture, kind of type + 1, and flags. */
+/* A place from the lowest bit: ranks, link, architecture, kind of type + 1, flags. */
 enum {
     PLACE_LINK = 4,
     PLACE_ARCH = 8,
@@ -54,22 +51,22 @@ typedef struct cell {
     _Atomic uint64_t calls, bytes;
 } cell_t;
 
-/* All tables but the last one have one thread each that writes. */
+/* All but the last have one writing thread. */
 typedef struct table {
     _Alignas(64) cell_t cell[CELLS];
-    cell_t rest[2]; /* calls that found no free cell: forwarded, taken */
+    cell_t rest[2]; /* calls without a free cell: forwarded, taken */
 } table_t;
 
 static table_t tables[TABLES];
 static atomic_uint used;     /* tables, at most TABLES */
-static atomic_uint returned; /* of them (bits): their threads have ended */
+static atomic_uint returned; /* bits: tables whose threads have ended */
 static pthread_key_t table_key;
 static bool has_table_key;
 static _Atomic uint64_t machine;                                  /* the last communicator's fingerprint */
-static pthread_mutex_t cells_of_many = PTHREAD_MUTEX_INITIALIZER; /* guards taking a cell of the last table */
+static pthread_mutex_t cells_of_many = PTHREAD_MUTEX_INITIALIZER; /* guards new cells of the last table */
 static _Thread_local struct {
-    table_t *table; /* NULL: this thread has not counted yet */
-    cell_t *cell;   /* of the last call; NULL: none */
+    table_t *table; /* NULL: nothing counted yet */
+    cell_t *cell;   /* of the last call, or NULL */
     bool made, fresh;
     uint32_t collective;
     int reason;
@@ -102,7 +99,7 @@ static const char *reason_text(int reason)
     }
 }
 
-/* Runs when a thread ends; destructors of others that come later may make calls. */
+/* At a thread's end, after which other destructors may still make calls. */
 static void return_table(void *table)
 {
     last.table = NULL;
@@ -116,7 +113,7 @@ static void forget_in_child(void)
     const unsigned own = last.table != NULL ? 1u << (last.table - tables) : 0, shared = 1u << (TABLES - 1);
     memset(tables, 0, atomic_load(&used) * sizeof(tables[0]));
     atomic_store(&returned, ((1u << atomic_load(&used)) - 1) & ~(own | shared));
-    pthread_mutex_init(&cells_of_many, NULL); /* the child lacks the thread that may have held it */
+    pthread_mutex_init(&cells_of_many, NULL); /* its holder may not be in the child */
 }
 
 static void write_to(const char *pattern, const char *text)
@@ -130,7 +127,7 @@ static void write_to(const char *pattern, const char *text)
             shim_warn("SHUNT_STATS=%.200s cannot be written (%s); using stderr; name a file that you may write",
                       pattern, why);
     }
-    /* One write, so that the tables of several ranks do not mix. */
+    /* One write, so that tables of several ranks do not mix. */
     net_write(fd >= 0 ? fd : shim_file_stderr(), text, strlen(text));
     if (fd >= 0)
         close(fd);
@@ -161,16 +158,16 @@ static uint32_t bin_of(uint64_t bytes)
     return bin < BINS ? bin : BINS - 1;
 }
 
-/* Number of a table that was returned, else of a fresh one, else of the shared one. */
+/* A returned table, else a fresh one, else the shared one. */
 static uint32_t take_table(void)
 {
     unsigned some = atomic_load(&returned), fresh = atomic_load(&used);
     while (some != 0 && !atomic_compare_exchange_weak(&returned, &some, some & (some - 1)))
-        ; /* another thread has taken or returned one */
+        ; /* another thread took or returned one */
     if (some != 0)
         return (uint32_t)__builtin_ctz(some);
     while (fresh < TABLES && !atomic_compare_exchange_weak(&used, &fresh, fresh + 1))
-        ; /* another thread has taken it */
+        ;
     return fresh < TABLES ? fresh : TABLES - 1;
 }
 
@@ -188,11 +185,11 @@ static void add(_Atomic uint64_t *sum, uint64_t value)
 {
     if (last.table == &tables[TABLES - 1])
         atomic_fetch_add_explicit(sum, value, memory_order_relaxed);
-    else /* one writer: no atomic addition, half the time */
+    else /* one writer: an addition need not be atomic, which halves its time */
         atomic_store_explicit(sum, atomic_load_explicit(sum, memory_order_relaxed) + value, memory_order_relaxed);
 }
 
-/* The key's cell, else the free cell where it belongs; NULL: the table is full. */
+/* The key's cell, else a free one for it; NULL: the table is full. */
 static cell_t *find_cell(table_t *table, uint64_t key, const char *algorithm)
 {
     const uint64_t hash = (key ^ (uintptr_t)algorithm) * UINT64_C(0x9e3779b97f4a7c15);
@@ -205,20 +202,19 @@ static cell_t *find_cell(table_t *table, uint64_t key, const char *algorithm)
     return NULL;
 }
 
-/* The cell is taken, and by this key. */
 static bool is_cell_of(cell_t *cell, uint64_t key, const char *algorithm)
 {
     return cell != NULL && atomic_load_explicit(&cell->key, memory_order_acquire) == key &&
            cell->algorithm == algorithm;
 }
 
-/* Give a free cell to a key. The key is stored last, for threads that read all tables. */
+/* The key is stored last, for threads that read all tables. */
 static cell_t *take_cell(table_t *table, uint64_t key, const char *algorithm)
 {
     const bool many = table == &tables[TABLES - 1];
     if (many)
         pthread_mutex_lock(&cells_of_many);
-    cell_t *cell = find_cell(table, key, algorithm); /* again: another thread may have taken it */
+    cell_t *cell = find_cell(table, key, algorithm); /* again: another thread may have added it */
     if (cell != NULL && atomic_load_explicit(&cell->key, memory_order_relaxed) == 0) {
         cell->algorithm = algorithm;
         atomic_store_explicit(&cell->key, key, memory_order_release);
@@ -294,9 +290,6 @@ bool shim_statistics_fresh(shunt_decision_t *decision)
     return fresh && shim_statistics_last(decision);
 }
 
-/* ---- All tables together ---- */
-
-/* Totals of one key over all tables. */
 typedef struct sum {
     uint64_t key, calls, bytes;
     const char *algorithm;
@@ -306,7 +299,7 @@ static int by_key(const void *a, const void *b)
 {
     const sum_t *x = a, *y = b;
     const int algorithms[2] = {x->algorithm != NULL, y->algorithm != NULL};
-    /* Collective and size first; then what was taken. */
+    /* By collective and size, then taken before forwarded. */
     const uint64_t order[2] = {(x->key >> KEY_COLLECTIVE & 255) << 8 | (x->key >> KEY_BIN & 255),
                                (y->key >> KEY_COLLECTIVE & 255) << 8 | (y->key >> KEY_BIN & 255)};
     if (order[0] != order[1])
@@ -327,7 +320,7 @@ static sum_t read_cell(cell_t *cell)
                    .algorithm = key != 0 ? cell->algorithm : NULL};
 }
 
-/* Sorted, each key once; the caller frees it. NULL: no calls, or no memory. */
+/* Sorted, each key once; the caller frees it. NULL: no calls or memory. */
 static sum_t *sums_of_all(uint32_t *count)
 {
     const uint32_t cells = atomic_load(&used) * CELLS;
@@ -377,8 +370,6 @@ void shim_statistics_totals(shunt_statistics_t *statistics)
     }
 }
 
-/* ---- As text ---- */
-
 /* 2^power as 1, 2K, 4M, ... */
 static void power_text(int power, char *text, size_t capacity)
 {
@@ -401,7 +392,6 @@ static void bin_text(int bin, char *text, size_t capacity)
         snprintf(text, capacity, "%s-%s", from, to);
 }
 
-/* The communicator's class and the kind of type. */
 static void place_text(uint64_t key, char class[SEL_CLASS_BYTES], char types[SEL_FILE_TYPES_BYTES])
 {
     const uint32_t place = (uint32_t)key, kind = place >> PLACE_KIND & 15;

@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace.c - the rings that calls go into, and the thread that writes them out.
+ * trace.c - rings of calls, and the thread that writes them out.
  *
- * Each thread has a ring with one producer, itself, and one consumer, the thread
- * that holds the lock. Rings are never freed: when a thread ends, its ring goes to
- * the next thread that needs one, so memory is bounded by MOST_RINGS. Pages that a
- * ring never fills are never touched.
+ * A ring has one producer, its thread, and one consumer, the holder of the lock. It is never freed, but passes to the
+ * next thread that needs one; MOST_RINGS bounds memory. Pages that a ring never fills are never touched.
  *
- * The file ends in "]" after each write, and the next write begins over it. Two
- * processes never write one file: a process that finds it locked adds its process
- * id to the name. A forked child forgets its parent's file and calls, and begins
- * anew with its first call. At exit the rest is written; later calls are not
- * traced.
+ * The file ends in "]" after each write, and the next write begins over it. A process that finds it locked by another
+ * adds its process id to the name. A forked child begins anew with its first call. At exit the rest is written; later
+ * calls are not traced.
  */
 #define _GNU_SOURCE
 #include "shim/account/trace.h"
@@ -42,24 +38,24 @@ enum {
 static const char tail[] = "\n]\n";
 
 typedef struct ring {
-    struct ring *next; /* the list of all rings */
+    struct ring *next; /* of all rings */
     atomic_bool owned; /* by a living thread */
     _Alignas(64) _Atomic uint32_t begun;
     _Alignas(64) _Atomic uint32_t ended;
     _Alignas(64) shim_trace_call_t call[RING_CALLS];
 } ring_t;
 
-atomic_bool shim_trace_off; /* stays set until the process ends */
+atomic_bool shim_trace_off; /* set until the process ends */
 
 static _Atomic(ring_t *) rings;
 static atomic_uint ring_count;
 static _Thread_local ring_t *own_ring;
-static _Thread_local int32_t own_tid; /* 0: not asked for yet */
+static _Thread_local int32_t own_tid; /* 0: not known yet */
 static _Atomic uint64_t dropped;      /* not yet reported */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the file; only the first call takes it */
 static pthread_cond_t wake;                              /* made by once_a_program */
-static atomic_bool running;                              /* the file is open, the thread is there */
+static atomic_bool running;                              /* file open, thread started */
 static pthread_t writer;
 static int file = -1;
 static net_mark_t mark; /* what `file` means */
@@ -76,11 +72,8 @@ static uint64_t now_of(clockid_t clock)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/* ---- Rings ------------------------------------------------------------------------- */
-
 static pthread_key_t ring_key;
 
-/* Runs when a thread ends. */
 static void release_ring(void *ring)
 {
     own_ring = NULL;
@@ -171,7 +164,6 @@ static void close_early(void)
     close_file();
 }
 
-/* Write the formatted events over the tail, then a new tail. */
 static void write_out(void)
 {
     size_t size = text_bytes + TAIL_BYTES;
@@ -249,11 +241,9 @@ void shim_trace_flush(void)
     pthread_mutex_unlock(&lock);
 }
 
-/* ---- Beginning and end ---------------------------------------------------------------- */
-
 static const char in_use[] = "another process writes it";
 
-/* Open a file that no other process writes: empty, and locked while it is open. -1 with the reason. */
+/* Open a file that no other process writes, emptied and locked while open. -1 with the reason. */
 static int open_own(const char *path, const char **why)
 {
     int fd = shim_file_open(path, O_RDWR, why);

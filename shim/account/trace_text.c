@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace_text.c - formats events in the Trace Event Format: one JSON object each; "X" is a slice, "i" an instant, "M" a
- * name. Times are in microseconds.
- *
- * Only the host's name comes from outside Shunt.
+ * trace_text.c - events in the Trace Event Format: one JSON object each; "X" is a slice, "i" an instant, "M" a name;
+ * times in µs. Only the host's name comes from outside Shunt.
  */
 #include <stdio.h>
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collectives.c - NCCL's collectives, and its sends and receives.
- *
- * Each entry point states its arguments and how to forward them; make.c does
- * the rest.
+ * collectives.c - NCCL's collectives, sends and receives: each entry point's arguments and how to forward them; make.c
+ * does the rest.
  */
 #include "shim/call/make.h"
 #include "shim/names/names.h"
@@ -130,8 +128,6 @@ ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncc
     return shim_call_make(SHIM_CALL(ncclScatter, ALG_SCATTER, .alg.input = sendbuff, .alg.output = recvbuff,
                                     .alg.count = count, .alg.root = (uint32_t)root));
 }
-
-/* ---- Sends and receives ------------------------------------------------------------------- */
 
 static ncclResult_t forward_ncclSend(const shim_real_t *real, const shim_call_t *c)
 {

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * collectives_config.c - NCCL's collectives with a configuration of their own (NCCL 2.31).
- *
- * Without a configuration, or with one that sets nothing, they are the plain calls: in NCCL, too, one rank may pass
- * the first and its peer the second. Only the real NCCL has what a configuration can ask for, so such a call is
- * forwarded, in order with Shunt's work.
+ * collectives_config.c - NCCL's collectives with a configuration (NCCL 2.31). One that sets nothing makes a plain call,
+ * also in NCCL, where a rank may pass none and its peer an empty one. Others are forwarded, in order with Shunt's work,
+ * since only the real NCCL has what they ask for.
  */
 #include <stddef.h>
 
@@ -13,7 +11,7 @@
 
 static const unsigned config_magic = 0xcafebeef;
 
-/* ncclCollConfig_t as of NCCL 2.32, for builds with an older nccl.h. It only grows at its end. */
+/* ncclCollConfig_t as of NCCL 2.32, for builds with an older nccl.h. It grows only at its end. */
 typedef struct config {
     size_t size;
     unsigned magic, version;
@@ -31,7 +29,7 @@ _Static_assert(offsetof(config_t, user_profiler_tag) == offsetof(ncclCollConfig_
                "a mirror of ncclCollConfig_t");
 #endif
 
-/* Whether it sets nothing. False also if it is malformed or has fields unknown to us. */
+/* Whether it sets nothing; false if malformed, or with fields unknown to us. */
 static bool has_no_requests(const ncclCollConfig_t *given)
 {
     const config_t *c = (const void *)given;

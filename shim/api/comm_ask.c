@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * comm_ask.c - the entry points that query a communicator.
+ * comm_ask.c - entry points that query a communicator.
  */
 #include "shim/api/nccl.h"
 #include "shim/base/device.h"
@@ -9,7 +9,6 @@
 #include "shim/comm/order.h"
 #include "shim/setup/attach.h"
 
-/* Failures of our own kernels. */
 static ncclResult_t own_error(shim_comm_t *comm)
 {
     ncclResult_t error = (ncclResult_t)atomic_load(&comm->async_error);
@@ -44,7 +43,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *asyncError)
     bool ready = *asyncError == ncclSuccess;
     if (!ready && *asyncError != ncclInProgress)
         shim_attach_cancel(comm);
-    /* Step pending set-ups whatever was polled: other ranks of this thread may wait for them. */
+    /* Step pending set-ups whatever was polled, since other ranks of this thread may wait for them. */
     bool pending = shim_attach_poll(ready ? comm : NULL);
     if (!ready)
         return ncclSuccess;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * comm_end.c - the entry points that end communicators.
+ * comm_end.c - entry points that end communicators.
  *
- * On GPUs each one detaches Shunt's state and forwards the call. No lock is held while forwarding: the call may wait
- * for other ranks, or be the abort that ends such a wait.
+ * On GPUs each detaches Shunt's state and forwards, without a lock: the call may wait for other ranks, or be the abort
+ * that ends such a wait.
  *
- * A destroy removes our state of the handle, whose address the real NCCL may reuse. The scratch goes back to the pool
- * only after a clean end: our kernels have drained, and none was aborted or timed out. Peers' kernels may
- * still run and touch it (they give credit for messages, or read from it in the host's memory). So a pooled scratch is
- * re-armed only after all ranks have reported, in the next set-up, that theirs is idle too.
+ * A destroy removes the state, since the real NCCL may reuse the handle's address. The scratch is pooled only after a
+ * clean end: our kernels have drained, none aborted or timed out. Peers' kernels may still touch it (credit for
+ * messages, reads from the host's memory), so it is re-armed only once all ranks have reported, in the next set-up,
+ * that theirs is idle too.
  */
 #include "shim/account/trace.h"
 #include "shim/api/nccl.h"
@@ -19,7 +19,6 @@
 #include "shim/comm/stop.h"
 #include "shim/setup/attach.h"
 
-/* No failure on this rank. */
 static bool in_good_order(shim_comm_t *comm)
 {
     if (!comm->scratch || atomic_load(&comm->async_error) != ncclSuccess)
@@ -37,8 +36,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
         return ncclSystemError;
     shim_comm_t *state = shim_nccl_comm(comm);
     const bool grouped = shim_group_depth() > 0;
-    /* Finalize flushes issued work; in a group its end does. A non-blocking one leaves that to ncclCommGetAsyncError.
-     */
+    /* Finalize flushes issued work, in a group at its end; a non-blocking one leaves that to ncclCommGetAsyncError. */
     if (state && state->config.blocking && !grouped)
         shim_drain(state, 0);
     if (state && (atomic_load(&state->aborted) || shim_comm_find(comm) != state)) { /* by another thread */
@@ -56,8 +54,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     return result;
 }
 
-/* NCCL refused, so the handle stays valid. Keep its state, too, or this rank would route calls differently from its
- * peers, and an abort would not stop our kernels. */
+/* NCCL refused, so handle and state stay. Otherwise this rank would route calls unlike its peers, and an abort would
+ * not stop our kernels. */
 static void revive(shim_comm_t *comm, ncclComm_t handle, int phase)
 {
     if (shim_comm_find(handle))
@@ -71,7 +69,7 @@ static void revive(shim_comm_t *comm, ncclComm_t handle, int phase)
 SHIM_PUBLIC(ncclCommDestroy);
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
-    shim_trace_flush(); /* the process may end without running exit handlers */
+    shim_trace_flush(); /* exit handlers may not run */
     const shim_real_t *nccl = shim_nccl("ncclCommDestroy");
     if (!nccl)
         return ncclSystemError;
@@ -82,13 +80,13 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     bool grouped = shim_group_depth() > 0;
     int phase = atomic_load(&state->phase);
     shim_comm_close(state);
-    /* It stays in the table while it drains, so that an abort from another thread can end the wait. */
+    /* In the table while it drains, so that another thread's abort can end the wait. */
     bool drained = grouped || shim_drain(state, 0);
     atomic_store(&state->reusable, drained && in_good_order(state));
-    /* An abort from another thread ended the wait, and frees the handle; it may not have come to that yet. */
+    /* Another thread's abort ended the wait, and frees the handle, perhaps later. */
     bool aborted = atomic_load(&state->aborted) || !shim_comm_drop(state, comm);
     ncclResult_t result = aborted ? ncclSuccess : shim_nccl_answer(nccl->ncclCommDestroy(comm));
-    /* Not ready; or, in a group, whose end does the work, failed before. */
+    /* Not ready; in a group, whose end does the work: failed before. */
     const bool refused = result == ncclInvalidArgument || (grouped && shim_is_error(result));
     if (refused)
         revive(state, comm, phase);
@@ -97,12 +95,12 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     else if (drained)
         shim_comm_release(state);
     else
-        shim_comm_release_later(state); /* its kernels may still run */
+        shim_comm_release_later(state); /* kernels may still run */
     shim_comm_reap();
     return result;
 }
 
-/* Other threads may go on using the communicator while the process exits, so the real NCCL keeps it. */
+/* Other threads may use the communicator while the process exits, so the real NCCL keeps it. */
 static ncclResult_t abort_at_exit(shim_comm_t *comm)
 {
     shim_drain(comm, SHIM_ABORT_DRAIN_MS);
@@ -152,12 +150,12 @@ ncclResult_t ncclCommRevoke(ncclComm_t comm, int revokeFlags)
     const shim_real_t *nccl = shim_nccl("ncclCommRevoke");
     if (!nccl)
         return ncclSystemError;
-    /* Stop our kernels only if NCCL will revoke, too. The state stays, for the key of a shrink. */
+    /* Stop our kernels only if NCCL will revoke too. The state stays, for a shrink's key. */
     if (revokeFlags != 0 || !shim_real_symbol(nccl, "ncclCommRevoke"))
         return shim_nccl_answer(nccl->ncclCommRevoke(comm, revokeFlags));
     shim_comm_t *state = shim_nccl_comm(comm);
-    /* NCCL refuses to revoke a communicator that was finalized or revoked; our kernels go on then. Forwarding first
-     * would deadlock: a revoke waits for NCCL's own kernels, which may queue behind a waiting kernel of ours. */
+    /* NCCL does not revoke a finalized or revoked communicator, so our kernels go on. Forwarding first would deadlock:
+     * a revoke waits for NCCL's kernels, which may queue behind a waiting one of ours. */
     bool refused = state && (atomic_load(&state->finalized) || atomic_load(&state->revoked));
     if (state && !refused)
         give_up(state, comm);

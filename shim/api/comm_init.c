@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * comm_init.c - the entry points that make communicators.
+ * comm_init.c - entry points that make communicators.
  *
- * On GPUs each one publishes Shunt's state and forwards the call with the application's own pointers; the real NCCL's
- * result is returned. No lock is held while forwarding: the call may wait for other ranks.
+ * On GPUs each publishes Shunt's state, forwards the call with the application's pointers and returns the real NCCL's
+ * result. No lock is held meanwhile, since the call may wait for other ranks.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -35,13 +35,13 @@ static net_key_t key_of_split(const net_key_t *parent, unsigned number, int colo
     return net_key_hash(&whole, sizeof(whole));
 }
 
-/* In host mode host/ sets the communicators up. */
+/* In host mode host/ sets up communicators. */
 static bool takes_part(void)
 {
     return !shim_host_mode() && shim_settings()->enable && shim_real_alone(shim_real());
 }
 
-/* NULL if Shunt stays out: switched off, one rank, arguments that NCCL will refuse, or two NCCLs. */
+/* NULL if Shunt stays out: switched off, one rank, arguments that NCCL will refuse, two NCCLs. */
 static shim_setup_t *publish_rank(ncclComm_t *newcomm, int nranks, const ncclUniqueId *ids, int id_count, int rank,
                                   const ncclConfig_t *config)
 {
@@ -72,10 +72,10 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId)
     const shim_real_t *nccl = shim_nccl("ncclGetUniqueId");
     if (!nccl)
         return ncclSystemError;
-    if (uniqueId) /* an older NCCL leaves it as it is */
+    if (uniqueId) /* older NCCLs leave it unset */
         memset(uniqueId, 0, sizeof(*uniqueId));
     const ncclResult_t result = shim_nccl_answer(nccl->ncclGetUniqueId(uniqueId));
-    /* With NCCL_COMM_ID every rank makes the id, and all ids must be equal. */
+    /* With NCCL_COMM_ID every rank makes the id; all must be equal. */
     if (result == ncclSuccess && uniqueId && takes_part() && !shim_nccl_env("NCCL_COMM_ID"))
         shim_hosts_invite(uniqueId);
     return result;
@@ -114,7 +114,7 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myran
         &setup, 1, shim_nccl_answer(nccl->ncclCommInitRankScalable(newcomm, nranks, myrank, nId, commIds, config)));
 }
 
-/* All ranks are in this process, so the key never leaves it. */
+/* All ranks are here, so the key never leaves the process. */
 static uint32_t publish_all(ncclComm_t *comms, int count, shim_setup_t **setups)
 {
     ncclUniqueId id;
@@ -139,7 +139,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t *comm, int ndev, const int *devlist)
     return result;
 }
 
-/* `shared`: the child's abort is the parent's. Nothing is shared with a communicator that was revoked. */
+/* shared: the parent's abort is the child's. A revoked communicator shares nothing. */
 static shim_setup_t *publish_child(shim_comm_t *parent, ncclComm_t handle, net_key_t key, bool shared,
                                    ncclComm_t *newcomm, const ncclConfig_t *config)
 {
@@ -173,7 +173,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newc
                                                 : NULL;
     ncclResult_t result = shim_nccl_answer(nccl->ncclCommSplit(comm, color, key, newcomm, config));
     unsigned taken = number + 1;
-    if (shim_is_error(result)) /* the other ranks use this number for the next split */
+    if (shim_is_error(result)) /* the other ranks give this number to the next split */
         atomic_compare_exchange_strong(&parent->splits, &taken, number);
     shim_comm_release(parent);
     return shim_attach_forwarded(&setup, 1, result);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * encryption.c - ncclSetEncryption (NCCL 2.32), by which a process asks NCCL to encrypt its TCP sockets.
- *
- * Shunt's connections between hosts are not encrypted. So from then on communicators of several hosts are the real
- * NCCL's, whatever the configuration says: its layout may grow.
+ * encryption.c - ncclSetEncryption (NCCL 2.32) makes NCCL encrypt a process's TCP sockets. Shunt's are not encrypted,
+ * so communicators of several hosts are the real NCCL's from then on, whatever the configuration says: its layout may
+ * grow.
  */
 #include "shim/api/nccl.h"
 #include "shim/setup/hosts.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory.c - ncclMemAlloc, ncclMemFree and buffer registration: on GPUs they are only forwarded.
+ * memory.c - ncclMemAlloc, ncclMemFree and buffer registration; only forwarded on GPUs.
  */
 #include "shim/api/nccl.h"
 

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * public.c - the functions of shunt.h.
- *
- * Structures carry their size, so that a program built with an older header
- * runs with a newer library: fields beyond that size are not written.
+ * public.c - functions of shunt.h. Structures carry their size, so that programs of an older header run with a newer
+ * library: fields beyond are not written.
  */
-/* Before any other header: the names of shunt.h can be seen from outside. */
+/* Before other headers, to make shunt.h's names visible outside. */
 #pragma GCC visibility push(default)
 #include "shunt.h"
 #pragma GCC visibility pop
@@ -34,7 +32,7 @@ const char *shunt_nccl_path(void)
     return real != NULL ? real->path : NULL;
 }
 
-/* Copy what the caller's structure has room for; its own `size` stays. */
+/* Copy what fits the caller's structure; its `size` stays. */
 static void copy_out(void *to, const void *from, uint32_t size, size_t full)
 {
     memcpy(to, from, size < full ? size : full);

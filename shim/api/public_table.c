@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * public_table.c - the functions of shunt.h for tables and for tools that make
- * them.
+ * public_table.c - functions of shunt.h for tables, and for tools that make them.
  */
-/* Before any other header: the names of shunt.h can be seen from outside. */
+/* Before other headers, to make shunt.h's names visible outside. */
 #pragma GCC visibility push(default)
 #include "shunt.h"
 #pragma GCC visibility pop
@@ -52,7 +51,7 @@ static void row_text(const sel_row_t *row, char *text, size_t capacity)
              to, rule->algorithm->name, rule->blocks, rule->threads, rule->source);
 }
 
-/* For a structure of an older header, or an unfilled one. */
+/* False for an older header's structure, or an unfilled one. */
 static bool facts_topology(const shunt_communicator_t *facts, sel_topology_t *topology)
 {
     char name[sizeof(facts->class_name)];
@@ -140,7 +139,7 @@ const char *shunt_algorithm(const char *collective, uint32_t index)
     return NULL;
 }
 
-/* The same plan with another policy; NULL without memory. */
+/* The plan with another policy; NULL without memory. */
 static sel_plan_t *plan_with(const sel_plan_t *plan, const char *policy)
 {
     sel_plan_t *other = malloc(sizeof(*other));

@@ -3,7 +3,7 @@
  * public_topology.c - the functions of shunt.h for machines.
  */
 #define _GNU_SOURCE
-/* Before any other header: the names of shunt.h can be seen from outside. */
+/* Before other headers, to make shunt.h's names visible outside. */
 #pragma GCC visibility push(default)
 #include "shunt.h"
 #pragma GCC visibility pop
@@ -14,7 +14,7 @@
 
 #include "shim/setup/machine.h"
 
-/* This machine, or a file's. NULL, with a line in `fault` if that has room. */
+/* This machine, or a file's. NULL with a line in `fault`, if that has room. */
 static sel_machine_t *read_machine(const char *file, char *fault, size_t capacity)
 {
     sel_machine_t *machine = calloc(1, sizeof(*machine));

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * signals.c - NCCL's one-sided calls (NCCL 2.29): they put work on a stream of a communicator, so they are ordered with
- * Shunt's there as every forwarded call is. A put or a signal counts as a send, a wait as a receive.
+ * signals.c - NCCL's one-sided calls (NCCL 2.29). Forwarded, they are ordered with Shunt's work on their streams. Puts
+ * and signals count as sends, waits as receives.
  */
 #include "shim/call/make.h"
 #include "shim/names/names.h"
 
-/* Arguments that other calls lack. */
 typedef struct target {
     ncclWindow_t window;
     size_t offset;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * suspend.c - ncclCommSuspend and ncclCommResume (NCCL 2.29.7).
- *
- * A suspended communicator must not be used. Shunt forwards calls on it, and the real NCCL refuses them. Its scratch
- * goes and comes again with NCCL's memory (grow.h), at the same addresses: graphs captured before can be replayed.
+ * suspend.c - ncclCommSuspend and ncclCommResume (NCCL 2.29.7). The real NCCL refuses calls on a suspended
+ * communicator, so Shunt forwards them. Scratch goes and comes with NCCL's memory (grow.h), at the same addresses, so
+ * captured graphs can be replayed.
  */
 #include "shim/api/nccl.h"
 #include "shim/base/last_error.h"

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * version.c - calls that answer about the library: version, texts of errors.
- *
- * They answer for the real NCCL, since programs compare its version and match its texts; without one, for the NCCL
- * whose header Shunt was built with.
+ * version.c - calls about the library: version, texts of errors. They answer for the real NCCL, whose version and texts
+ * programs compare; without one, for the NCCL of Shunt's header.
  */
 #include "shim/base/device.h"
 #include "shim/base/last_error.h"
 #include "shim/names/names.h"
 #include "shim/real/real.h"
 
-/* The real NCCL, or NULL: host mode does not look for one. */
+/* Or NULL; not looked for in host mode. */
 static const shim_real_t *real_if_any(void)
 {
     return shim_host_mode() ? NULL : shim_real();
@@ -62,7 +60,7 @@ const char *ncclGetErrorString(ncclResult_t result)
     }
 }
 
-/* The last error that Shunt found. A forwarded call that fails clears it; then the text is the real NCCL's. */
+/* Text of Shunt's last error; a failed forwarded call clears it, for the real NCCL's text. */
 SHIM_PUBLIC(ncclGetLastError);
 const char *ncclGetLastError(ncclComm_t comm)
 {

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * audit.c - libshunt_audit.so: Shunt for programs that open NCCL by an absolute path.
+ * audit.c - libshunt_audit.so: Shunt for programs that open NCCL by absolute path, which LD_PRELOAD does not change.
  *
- * LD_PRELOAD does not change a dlopen by absolute path. The dynamic linker asks an audit library (LD_AUDIT; ld.so(7),
- * rtld-audit(7)) before it opens any object: for a path that ends in libnccl.so.2 or libnccl.so, this one answers with
- * Shunt's library.
+ * The dynamic linker asks an audit library (LD_AUDIT; ld.so(7), rtld-audit(7)) before it opens an object. For
+ * libnccl.so.2 or libnccl.so in any folder the answer is $SHUNT_LIB, or the libnccl.so.2 beside this library; without
+ * one, a line says so and the program runs without Shunt.
  *
- * A request from an NCCL is not changed: that is Shunt opening the real one. The linker's cookie identifies the
- * requester: it points at its link map as long as this library has no la_objopen, which also spares other work.
+ * Requests of an NCCL are not changed: that is Shunt opening the real one. The linker's cookie points at the
+ * requester's link map as long as this library has no la_objopen.
  *
- * Shunt's library is $SHUNT_LIB, or libnccl.so.2 beside this one. If it is missing, one line says so and the program
- * runs without Shunt. Audit libraries live in a separate link namespace with their own C library: nothing here is
- * shared with the program.
+ * Audit libraries have a link namespace and C library of their own: nothing is shared with the program.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -28,7 +26,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 static char library[PATH_MAX];
-static bool started; /* all objects that the program starts with are loaded */
+static bool started; /* all objects of the program's start are loaded */
 
 static const char *base_of(const char *path)
 {
@@ -42,15 +40,14 @@ static bool is_nccl(const char *path)
     return strcmp(base, "libnccl.so.2") == 0 || strcmp(base, "libnccl.so") == 0;
 }
 
-/* Also matches versioned names: libnccl.so.2.28.9. */
+/* Also versioned names: libnccl.so.2.28.9. */
 static bool asked_by_nccl(const uintptr_t *cookie)
 {
     const struct link_map *caller = (const struct link_map *)*cookie;
     return caller && caller->l_name && strncmp(base_of(caller->l_name), "libnccl.so", 10) == 0;
 }
 
-/* Do not redirect the objects of LD_PRELOAD at start: `shunt run` preloads a newer NCCL behind Shunt
- * (tools/run/behind.c). */
+/* LD_PRELOAD's objects stay: `shunt run` preloads a newer NCCL behind Shunt (tools/run/behind.c). */
 static bool is_preloaded(const char *name)
 {
     const char *list = started ? NULL : secure_getenv("LD_PRELOAD");
@@ -62,7 +59,6 @@ static bool is_preloaded(const char *name)
     return false;
 }
 
-/* The real path of Shunt's library; false if there is none. */
 static bool find_library(void)
 {
     char beside[PATH_MAX];
@@ -77,7 +73,7 @@ static bool find_library(void)
     return length > 0 && (size_t)length < sizeof(beside) && realpath(beside, library) != NULL;
 }
 
-/* A pipe that nobody reads shows an error, and a write to it would end the program. */
+/* Writing to a pipe without readers would end the program. */
 static void say(const char *text, size_t size)
 {
     struct pollfd unread = {.fd = STDERR_FILENO};
@@ -105,6 +101,6 @@ EXPORT void la_preinit(uintptr_t *cookie)
 
 EXPORT char *la_objsearch(const char *name, uintptr_t *cookie, unsigned flag)
 {
-    (void)flag; /* the name as requested, or a candidate path of the linker's search */
+    (void)flag; /* name as requested, or candidate path of the search */
     return is_nccl(name) && !asked_by_nccl(cookie) && !is_preloaded(name) ? library : (char *)name;
 }

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conf.c - the reader of conf.h's files.
- *
- * A file is read whole into static memory and cut in place: the values are parts
- * of that text. The first mention of a name counts, as in NCCL's files.
+ * conf.c - reads conf.h's files into static memory and cuts them in place: values are parts of that text. As in NCCL's
+ * files, a name's first mention counts.
  */
 #define _GNU_SOURCE
 #include "shim/base/conf.h"
@@ -62,7 +60,7 @@ static bool is_blank(char c)
     return c == ' ' || c == '\t' || c == '\r';
 }
 
-/* The end of a line's content: before a comment and the blanks in front of it. */
+/* The end of the content, before blanks and a comment. */
 static char *end_of(char *line, char *end)
 {
     for (char *c = line; c < end; c++) {
@@ -83,7 +81,7 @@ static int index_of(const char *name, size_t length)
     return -1;
 }
 
-/* The first control character, which no value may contain; NULL if there is none. */
+/* First control character, not allowed in values; or NULL. */
 static const char *control_in(const char *text, const char *end)
 {
     for (; text < end; text++) {
@@ -93,7 +91,7 @@ static const char *control_in(const char *text, const char *end)
     return NULL;
 }
 
-/* `end` is writable: the line's newline, a comment, or what follows the last line. */
+/* `end` is writable: a newline, a comment, or what follows the last line. */
 static void take_line(reader_t *reader, char *line, char *end)
 {
     end = end_of(line, end);
@@ -144,7 +142,7 @@ void shim_conf_parse(shim_conf_t *conf, char *text, size_t size, shim_conf_compl
     }
 }
 
-/* The home is not accessible (a container's /root under another user id). */
+/* Inaccessible home: a container's /root under another user id. */
 static bool out_of_reach(const char *path)
 {
     char folder[PATH_BYTES];
@@ -154,12 +152,12 @@ static bool out_of_reach(const char *path)
            errno == EACCES;
 }
 
-/* Read a file of less than `capacity` bytes: how many, or -1 with *error, which is NULL if there is none. */
+/* Reads less than `capacity` bytes: their number, or -1 with *error, NULL if there is no file. */
 static ssize_t load(const char *path, char *text, size_t capacity, const char **error)
 {
     struct stat about;
     ssize_t size = -1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe would wait for its writer */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* without O_NONBLOCK a pipe would wait for its writer */
     int opened = fd >= 0 ? 0 : errno;
     bool none = opened == ENOENT || opened == ENOTDIR || (opened == EACCES && out_of_reach(path));
     *error = opened == 0 || none ? NULL : strerror(opened);
@@ -173,7 +171,7 @@ static ssize_t load(const char *path, char *text, size_t capacity, const char **
     return size;
 }
 
-/* `text` holds FILE_BYTES; the values point into it afterwards. */
+/* `text` has FILE_BYTES; values point into it. */
 static void read_file(shim_conf_t *conf, char *text, shim_conf_complain_t complain)
 {
     const char *error;
@@ -187,12 +185,11 @@ static void read_file(shim_conf_t *conf, char *text, shim_conf_complain_t compla
         shim_conf_parse(conf, text, (size_t)size, complain);
 }
 
-/* False where no such path can be named. */
 static bool user_path(char *path, size_t capacity)
 {
     const char *config = secure_getenv("XDG_CONFIG_HOME"), *home = secure_getenv("HOME");
     int length = -1;
-    if (config != NULL && config[0] == '/') /* others must be ignored, says the XDG specification */
+    if (config != NULL && config[0] == '/') /* the XDG specification ignores other paths */
         length = snprintf(path, capacity, "%s/shunt/shunt.conf", config);
     else if (home != NULL && home[0] == '/')
         length = snprintf(path, capacity, "%s/.config/shunt/shunt.conf", home);

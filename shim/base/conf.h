@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * conf.h - Shunt's own configuration files: the user's,
- * ${XDG_CONFIG_HOME:-~/.config}/shunt/shunt.conf, then /etc/shunt.conf.
- *
- * A line is NAME=value with the names of settings.def; blanks around either do not count, an empty line does not, and
- * a # at the start of a line or after a blank begins a comment. A fault is reported with file, line and column, and
- * the other lines still count.
+ * conf.h - Shunt's configuration files, the user's and /etc/shunt.conf; docs/settings.md has their format. Faults are
+ * reported with file, line and column; other lines still count.
  */
 #ifndef SHUNT_SHIM_CONF_H
 #define SHUNT_SHIM_CONF_H
@@ -22,7 +18,7 @@ enum {
 };
 
 typedef struct shim_conf_value {
-    const char *text; /* NULL: the file does not set it */
+    const char *text; /* NULL: not set in the file */
     uint32_t line, column;
 } shim_conf_value_t;
 
@@ -33,14 +29,14 @@ typedef struct shim_conf {
 
 enum { SHIM_CONF_FILES = 2, SHIM_CONF_MOST_FAULTS = 8 /* reported of one file */ };
 
-/* Called once a fault, with one line of text. */
+/* Called with one line of text for each fault. */
 typedef void (*shim_conf_complain_t)(const char *line);
 
-/* Parse `size` bytes in place: the values point into `text`, so it must outlive them. text[size] must be writable.
- * Any bytes are safe. `conf` holds a path and no values yet. */
+/* Parse `size` bytes in place. Values point into `text`, which must outlive them; text[size] must be writable. Any
+ * bytes are safe. `conf` has a path and no values yet. */
 void shim_conf_parse(shim_conf_t *conf, char *text, size_t size, shim_conf_complain_t complain);
 
-/* Both files, the user's first; values live as long as the process. A missing file has no values. */
+/* Read both files, the user's first; values live as long as the process. */
 void shim_conf_read(shim_conf_t conf[SHIM_CONF_FILES], shim_conf_complain_t complain);
 
 #endif

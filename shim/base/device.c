@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device.c - does this process use GPUs, or the host device?
+ * device.c - whether this process uses GPUs or the host device.
  *
- * `auto` asks whether a CUDA driver answers. A parent may ask that only makes a unique id and then forks its workers;
- * a child cannot use CUDA if the parent has initialised it, and NCCL does not initialise CUDA there. So cuInit is the
- * last resort. Without the driver's library or device node there is no GPU; if the kernel lists a GPU there is one,
- * unless the user has hidden all. A build without CUDA makes the same decision, and then forwards every call: the host
- * device would read a GPU's addresses as the host's.
+ * `auto` asks whether a CUDA driver answers, by cuInit only if nothing else tells: a parent that initialises CUDA, and
+ * then forks workers, makes it unusable in them. Without the driver's library or device node there is no GPU; if the
+ * kernel lists one there is, unless the user hides all. A build without CUDA decides alike, then forwards every call:
+ * the host device would take a GPU's addresses for the host's.
  */
 #define _GNU_SOURCE
 #include "shim/base/device.h"
@@ -21,7 +20,7 @@
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
 
-/* An empty list, or one that begins with no device, hides every GPU. */
+/* Empty lists, and those that begin with no device, hide all GPUs. */
 static bool all_hidden(void)
 {
     const char *visible = secure_getenv("CUDA_VISIBLE_DEVICES");
@@ -63,14 +62,14 @@ static bool driver_answers(void)
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!driver)
         return false;
-    /* Never closed: unloading an initialised driver is unsafe. */
+    /* Never closed, since unloading an initialised driver is unsafe. */
     return kernel_lists_gpu() || driver_counts_gpus(driver);
 }
 
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static bool g_host, g_hidden; /* g_hidden: see shim_gpus_hidden */
 
-/* The parent may have hidden all GPUs from itself, to give each child one. */
+/* A parent may hide all GPUs from itself and give each child one. */
 static void forget_in_child(void)
 {
     if (g_host && shim_settings()->device == SHIM_DEVICE_AUTO)

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * last_error.c - the text behind ncclGetLastError, where Shunt found the error.
- *
- * As in NCCL it is one per process: a watchdog thread may ask for another thread's error. Each reader gets its own
- * copy, which the next error cannot overwrite.
+ * last_error.c - see last_error.h. As in NCCL, one text a process: a watchdog thread may ask for another thread's
+ * error. Each reader gets a copy, which the next error cannot overwrite.
  */
 #include "shim/base/last_error.h"
 

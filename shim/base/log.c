@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * log.c - one line, one write(2), so that lines of several ranks on one
- * terminal or in one file never mix.
+ * log.c - see log.h. One write(2) a line, so that ranks' lines never mix.
  *
- * The file is opened for appending on the first line, again in a forked child
- * whose path names its process id, and again when the program has closed it and
- * its number means another file. Owned until the process ends.
+ * The file is opened for appending at the first line; again in a forked child if its path has the process id, and when
+ * its number has come to mean another file. Owned until the process ends.
  */
 #define _GNU_SOURCE
 #include "shim/base/log.h"
@@ -24,9 +22,9 @@
 
 enum { LINE_BYTES = 2048, PATH_BYTES = 4096, HOST_BYTES = 128 };
 
-static net_lock_t lock = NET_LOCK_INITIALIZER; /* held to open the file, never to write */
+static net_lock_t lock = NET_LOCK_INITIALIZER; /* for opening the file, not for writing */
 static atomic_int log_fd = -1;                 /* -1: not open */
-static atomic_int log_pid;                     /* the process that opened it; 0: not tried yet */
+static atomic_int log_pid;                     /* process that opened it; 0: none yet */
 static _Atomic uint64_t log_device, log_inode; /* what log_fd means */
 
 static int open_file(const char *pattern, const char **fault)
@@ -36,7 +34,7 @@ static int open_file(const char *pattern, const char **fault)
     return shim_setting_expand(pattern, path, sizeof(path)) ? shim_file_open(path, O_WRONLY | O_APPEND, fault) : -1;
 }
 
-/* Whether the file is open, or could not be opened. */
+/* Whether the file is open, or opening has failed. */
 static bool is_settled(bool own_file)
 {
     const net_mark_t mark = {atomic_load(&log_device), atomic_load(&log_inode)};
@@ -44,7 +42,7 @@ static bool is_settled(bool own_file)
     return opener != 0 && (!own_file || opener == getpid()) && (fd < 0 || net_means(fd, &mark));
 }
 
-/* A forked child keeps its parent's descriptor open: another thread may be writing to it. */
+/* A forked child leaves its parent's descriptor open, which another thread may be using. */
 static void settle(const char *pattern, const char **fault)
 {
     const int fd = open_file(pattern, fault);
@@ -55,7 +53,7 @@ static void settle(const char *pattern, const char **fault)
     atomic_store(&log_pid, getpid());
 }
 
-/* The descriptor to write to. If the file cannot be opened, *fault gets the reason, once. */
+/* If the file cannot be opened, *fault gets the reason, once. */
 static int descriptor(const char **fault)
 {
     const char *pattern = shim_settings()->debug_file;
@@ -94,13 +92,13 @@ static int prefix(char *line, size_t capacity, shim_log_level_t level)
     return snprintf(line, capacity, "shunt: %s:%d:%d %s ", host, (int)getpid(), tid, level_name(level));
 }
 
-/* Bytes of the character at `at`; 0: one that terminals obey. These are 0x80 to 0x9f too, but not within UTF-8's other
- * characters. */
+/* Bytes of the character at `at`; 0 for one that terminals obey, as 0x80 to 0x9f are unless within another character of
+ * UTF-8. */
 static int printable(const unsigned char *at, int left)
 {
     const int bytes = at[0] < 0xc2 ? 1 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : at[0] < 0xf5 ? 4 : 1;
     static const unsigned char first[] = {
-        [0xc2] = 0xa0, [0xe0] = 0xa0, [0xf0] = 0x90, [0xff] = 0}; /* the least second */
+        [0xc2] = 0xa0, [0xe0] = 0xa0, [0xf0] = 0x90, [0xff] = 0}; /* the least second byte */
     if (at[0] < ' ' || (at[0] >= 0x7f && at[0] < 0xa0))
         return 0;
     for (int i = 1; i < bytes; i++)
@@ -130,7 +128,7 @@ bool shim_log_on(shim_log_level_t level)
 
 void shim_log(shim_log_level_t level, const char *format, ...)
 {
-    int saved = errno; /* reading the settings may change errno */
+    int saved = errno; /* reading settings may change it */
     if (!shim_log_on(level)) {
         errno = saved;
         return;

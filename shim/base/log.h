@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * log.h - Shunt's log: one line, one write(2), to stderr or SHUNT_DEBUG_FILE.
- *
- * Never to stdout, which belongs to the program. Safe from any thread; errno
- * is left as it was. Not for signal handlers; on the fast path only behind
- * shim_log_on.
+ * log.h - Shunt's log, to stderr or SHUNT_DEBUG_FILE; never to stdout, the program's. Safe from any thread, not in
+ * signal handlers; keeps errno. On the fast path only behind shim_log_on.
  */
 #ifndef SHUNT_SHIM_LOG_H
 #define SHUNT_SHIM_LOG_H
@@ -18,14 +15,13 @@ typedef enum shim_log_level {
     SHIM_LOG_TRACE = 3 /* one line a call */
 } shim_log_level_t;
 
-/* Would a line of this level be written? */
 bool shim_log_on(shim_log_level_t level);
-/* Write one line; newlines and other control characters in it become spaces. */
+/* Write one line, in which control characters become spaces. */
 void shim_log(shim_log_level_t level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define shim_warn(...) shim_log(SHIM_LOG_WARN, __VA_ARGS__)
 #define shim_info(...) shim_log(SHIM_LOG_INFO, __VA_ARGS__)
-/* The arguments are not evaluated unless traces are on. */
+/* Evaluates its arguments only if traces are on. */
 #define shim_trace(...)                            \
     do {                                           \
         if (shim_log_on(SHIM_LOG_TRACE))           \

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl_env.c - NCCL's configuration files, read the way the real NCCL does.
- *
- * A line is NAME=value, taken as it is, without trimming; lines that begin
- * with '#' or have no '=' are skipped; the first mention of a name counts.
- * The list is built once and never freed: settings point into it.
+ * nccl_env.c - reads NCCL's configuration files as the real NCCL does: NAME=value, untrimmed; lines with a leading '#'
+ * or without '=' are skipped; a name's first mention counts. The list is built once and never freed, since settings
+ * point into it.
  */
 #define _GNU_SOURCE
 #include "shim/base/nccl_env.h"
@@ -21,7 +19,7 @@
 
 #define SYSTEM_FILE "/etc/nccl.conf"
 
-/* NCCL's own limits of a line, a name and a value. */
+/* NCCL's limits of a line, and of a name or value. */
 enum { LINE_BYTES = 4096, PART_BYTES = 1024 };
 
 typedef struct entry {
@@ -66,7 +64,7 @@ static void take_line(char *line, const char *file)
     first_entry = entry;
 }
 
-/* NULL: there is none. A pipe would be waited for, and a device may have no end. */
+/* NULL: none. Pipes would block, and devices may be endless. */
 static FILE *open_file(const char *file)
 {
     struct stat about;

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * settings.c - reads the settings of settings.def.
- *
- * A wrong value cannot be logged while it is read, since the log's own level
- * is a setting too: complaints are kept, and written by the first caller after
- * all settings are known. Texts in force are copies, never freed.
+ * settings.c - reads the settings of settings.def. Faults are logged by the first caller, once all settings are known,
+ * since the log's level is one of them. Texts in force are copies, never freed.
  */
 #define _GNU_SOURCE
 #include "shim/base/settings.h"
@@ -31,10 +28,10 @@ enum {
 #define MIN_SCRATCH (UINT64_C(1) << 20) /* the minimum of alg_map_init */
 #define MAX_SCRATCH (UINT64_C(16) << 30)
 
-/* Parsers: false if `text` is not allowed, with a reason in `fault` where there is more to say. */
+/* False for a disallowed `text`; `fault` may get details. */
 typedef bool (*parse_t)(const char *text, void *field, char *fault);
 
-/* Where `text` is in a list of names that ends with NULL; -1 if it is not there. */
+/* Index in a list that ends with NULL; -1: absent. */
 static int name_index(const char *text, const char *const *names)
 {
     for (int i = 0; names[i] != NULL; i++)
@@ -43,7 +40,7 @@ static int name_index(const char *text, const char *const *names)
     return -1;
 }
 
-/* A plain decimal number; *end is left at what follows it. */
+/* A plain decimal number; *end is what follows. */
 static bool parse_number(const char *text, uint64_t *number, const char **end)
 {
     if (text[0] < '0' || text[0] > '9')
@@ -122,7 +119,7 @@ static bool parse_SIZE(const char *text, void *field, char *fault)
     int suffix = name_index(end, suffixes);
     if (suffix < 0)
         return false;
-    number <<= 10 * suffix; /* at most 2^34 * 2^30: it fits */
+    number <<= 10 * suffix; /* at most 2^34 * 2^30 */
     if (number < MIN_SCRATCH || number > MAX_SCRATCH)
         return false;
     *(uint64_t *)field = number;
@@ -162,7 +159,7 @@ static bool parse_LEVEL(const char *text, void *field, char *fault)
     return true;
 }
 
-/* Translate a value of NCCL's variable into ours; most values are the same. */
+/* NCCL's value in our words; most are equal. */
 static const char *translate(const char *variable, const char *text)
 {
     if (strcmp(variable, "NCCL_DEBUG") != 0)
@@ -178,7 +175,7 @@ typedef struct row {
     parse_t parse;
     size_t offset;
     const char *variable, *fallback, *initial, *unit, *allowed, *help;
-    bool may_be_empty; /* an empty value is a value; elsewhere it means "not set" */
+    bool may_be_empty; /* else an empty value means "not set" */
 } row_t;
 
 #define MAY_BE_EMPTY_DEVICE false
@@ -209,7 +206,7 @@ static char *complaints[MOST_COMPLAINTS]; /* freed when written */
 static uint32_t complaint_count;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static _Atomic(const shim_settings_t *) ready; /* lets the fast path skip pthread_once */
+static _Atomic(const shim_settings_t *) ready; /* spares the fast path pthread_once */
 static atomic_bool complained;
 
 static void *field_of(const row_t *row)
@@ -217,10 +214,9 @@ static void *field_of(const row_t *row)
     return (char *)&settings + row->offset;
 }
 
-/* A setting's value as it is written in its source. */
 typedef struct source {
     const char *text, *origin;
-    uint32_t line, column; /* where it stands in a shunt.conf; 0: elsewhere */
+    uint32_t line, column; /* place in a shunt.conf; 0: elsewhere */
 } source_t;
 
 static void keep_complaint(const char *line)
@@ -237,7 +233,7 @@ static void complain(uint32_t index, const source_t *source, const char *fault)
     uint32_t column = 1;
     int used = 0, skip = 0;
     if (source->line > 0) {
-        /* A fault inside the value counts its columns from there. */
+        /* Add the value's column to that of a fault within it. */
         if (sscanf(fault, "column %u: %n", &column, &skip) == 1)
             fault += skip;
         used =
@@ -255,7 +251,7 @@ static bool is_value(const row_t *row, const char *text)
     return text != NULL && (text[0] != '\0' || row->may_be_empty);
 }
 
-/* Find a setting's value: the environment, else the first file that sets it, Shunt's files before NCCL's. */
+/* From the environment, else the first file that sets it, Shunt's before NCCL's. */
 static bool find_source(uint32_t index, source_t *source)
 {
     const row_t *row = &rows[index];
@@ -271,10 +267,10 @@ static bool find_source(uint32_t index, source_t *source)
     return is_value(row, source->text);
 }
 
-/* Apply a value; false with a reason in `fault` if it is not allowed. */
+/* False for a disallowed value, with the reason in `fault`. */
 static bool use(uint32_t index, const char *text, const char *origin, char *fault)
 {
-    /* Copied, since the environment may change later. */
+    /* A copy, since the environment may change. */
     char *copy = strdup(text);
     if (copy == NULL)
         return false;
@@ -308,16 +304,16 @@ static void read_row(uint32_t index)
         return;
     }
     const char *text = row->fallback[0] != '\0' ? shim_nccl_env(row->fallback) : NULL;
-    /* NCCL itself reports a wrong value of its variable. */
+    /* NCCL reports wrong values of its variables. */
     if (is_value(row, text))
         use(index, translate(row->fallback, text), row->fallback, fault);
 }
 
-/* pins.h: NCCL's cap is satisfied. */
+/* SHUNT_DETERMINISTIC=1 lifts NCCL's cap (pins.h). */
 static void lift_cap(void)
 {
     if (settings.deterministic && origins[SHIM_SETTING_max_ctas] == rows[SHIM_SETTING_max_ctas].fallback) {
-        free((char *)values[SHIM_SETTING_max_ctas]); /* the copy of `use`; nobody has seen it */
+        free((char *)values[SHIM_SETTING_max_ctas]); /* `use`'s copy, not seen by others yet */
         use_default(SHIM_SETTING_max_ctas);
     }
 }

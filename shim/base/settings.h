@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * settings.h - the settings, read once, on first need, never in a constructor.
- *
- * A value comes from the environment, else from the first file that sets it:
- * the user's shunt.conf, /etc/shunt.conf (conf.h), NCCL's configuration files
- * (nccl_env.h). A wrong value gives one line in the log, and the default is used.
- * Everything here is read-only after the first call, lives as long as the
- * process, and is safe from any thread.
+ * settings.h - the settings (docs/settings.md says whose value counts), read on first need, never in a constructor. A
+ * wrong value gives one log line and the default. All is then read-only, lives as long as the process, and is safe from
+ * any thread.
  */
 #ifndef SHUNT_SHIM_SETTINGS_H
 #define SHUNT_SHIM_SETTINGS_H
@@ -46,15 +42,15 @@ typedef struct shim_settings {
 /* Never NULL. */
 const shim_settings_t *shim_settings(void);
 
-/* SHUNT_NCCL_PATH, or NULL where it is not set. */
+/* SHUNT_NCCL_PATH; NULL: not set. */
 const char *shim_setting_nccl_path(void);
-/* The longest wait inside a call, in ns; 0: no limit. */
+/* Longest wait in a call, in ns; 0: no limit. */
 uint64_t shim_setting_timeout_ns(bool host);
 
 /* Row `index` for shunt_setting; false past the end. */
 bool shim_setting_row(uint32_t index, shunt_setting_t *row);
 
-/* Write a path with %h (host name), %p (process id) and %% filled in. False if it does not fit. */
+/* Fills in %h (host name), %p (process id) and %%. False if the path does not fit. */
 bool shim_setting_expand(const char *pattern, char *path, size_t capacity);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * call.h - a call of NCCL's API that puts work on a stream, from its entry point to its launch. All steps share it.
+ * call.h - a call of NCCL's API that puts work on a stream, shared by all steps from entry point to launch.
  */
 #ifndef SHUNT_SHIM_CALL_H
 #define SHUNT_SHIM_CALL_H
@@ -15,30 +15,30 @@
 
 typedef struct shim_call shim_call_t;
 struct shim_call {
-    /* Set by the entry point. In `alg`: buffers, count, type and root (or peer), the last two unchecked. */
+    /* Set by the entry point. `alg` has buffers, count, type, and unchecked root or peer. */
     const char *function; /* static */
     uint32_t collective;  /* an alg_collective_t, SHIM_SEND or SHIM_RECV */
     ncclResult_t (*forward)(const shim_real_t *real, const shim_call_t *call); /* the real NCCL's */
-    const void *more; /* further arguments for `forward`. A call with them is never taken, so never queued */
+    const void *more; /* more arguments for `forward`; a call with some is never taken */
     ncclRedOp_t op;
     ncclComm_t handle;
     void *stream;
 
     /* Set by later steps. */
-    uint64_t start_ns;  /* 0: there is no trace */
-    shim_comm_t *comm;  /* retained; NULL if Shunt does not know the handle */
+    uint64_t start_ns;  /* 0: no trace */
+    shim_comm_t *comm;  /* retained; NULL: unknown handle */
     bool attached;      /* on a GPU */
     bool ordered;       /* forwarded: the stream waits for the communicator's last call */
-    int reason;         /* for forwarding; a sel_reason_t or shim_reason_t */
-    const char *source; /* of the rule that was asked; NULL: none */
+    int reason;         /* for forwarding: a sel_reason_t or shim_reason_t */
+    const char *source; /* of the rule consulted; NULL: none */
     shim_capture_t capture;
-    const alg_algorithm_t *algorithm; /* serves the call */
+    const alg_algorithm_t *algorithm;
     alg_call_t alg;
-    bool recorded;         /* in its communicator's record (note.h) */
-    alg_message_t message; /* of a send or receive that is taken */
+    bool recorded;         /* in the communicator's record (note.h) */
+    alg_message_t message; /* of a taken send or receive */
 };
 
-/* Kinds of work on a stream in a group. The three kinds of one communicator run concurrently. */
+/* Work on a stream in a group. The three kinds of one communicator run concurrently. */
 typedef enum shim_use {
     SHIM_USE_FORWARDED, /* the real NCCL's */
     SHIM_USE_COLLECTIVE,
@@ -51,8 +51,8 @@ static inline ncclDataType_t shim_call_type(const shim_call_t *call)
     return (ncclDataType_t)call->alg.type;
 }
 
-/* Bytes of a rank's larger buffer, the unit of all tables and limits; bytes of one block if the number of ranks is
- * unknown. The type must be valid. */
+/* Bytes of a rank's larger buffer, the unit of all tables and limits; of one block if the number of ranks is unknown.
+ * The type must be valid. */
 static inline uint64_t shim_call_bytes(const shim_call_t *call)
 {
     uint64_t bytes = call->alg.count * alg_type_bytes(call->alg.type);
@@ -61,13 +61,11 @@ static inline uint64_t shim_call_bytes(const shim_call_t *call)
     return bytes;
 }
 
-/* A send or receive that Shunt may serve. */
 static inline bool shim_call_is_message(const shim_call_t *call)
 {
     return (call->collective == SHIM_SEND || call->collective == SHIM_RECV) && call->more == NULL;
 }
 
-/* For the statistics. */
 shim_place_t shim_call_place(const shim_call_t *call);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group_host.c - the end of a group on the host device: a thread for the collectives of each communicator, and one for
- * its messages.
+ * group_host.c - the end of a group on the host device: a thread for each communicator's collectives, and one for its
+ * messages.
  */
 #include <stdlib.h>
 
@@ -9,7 +9,6 @@
 #include "shim/call/launch.h"
 #include "transport/transport.h"
 
-/* The collectives of one communicator, or its messages. */
 typedef struct lane {
     const shim_group_t *group;
     shim_comm_t *comm;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group_state.h - what a thread's group holds, and the steps of its end. Only group*.c include it.
+ * group_state.h - a thread's group, and the steps of its end. For group*.c only.
  */
 #ifndef SHUNT_SHIM_GROUP_STATE_H
 #define SHUNT_SHIM_GROUP_STATE_H
@@ -11,36 +11,36 @@
 /* A communicator's work of one kind. */
 typedef struct shim_track {
     bool used;
-    bool branched; /* it runs on `branch`, else on the lead's stream */
-    uint32_t room; /* of the largest grid of its calls (share.h) */
+    bool branched; /* on `branch`, else on the lead's stream */
+    uint32_t room; /* of its calls' largest grid (share.h) */
     shim_branch_t branch;
 } shim_track_t;
 
-/* A stream of a communicator in the group. The first one of a communicator is its lead, which has the rest. */
+/* A communicator's stream in the group. The first is its lead, which has the other fields. */
 typedef struct shim_stream_use {
     shim_comm_t *comm; /* retained */
     void *stream;
     shim_capture_t capture;
-    uint32_t calls; /* that were put into rounds */
+    uint32_t calls; /* calls put into rounds */
     shim_track_t track[SHIM_USES];
 } shim_stream_use_t;
 
 typedef struct shim_queued {
     shim_comm_t *comm; /* retained */
     shim_call_t call;
-    uint32_t round; /* its number among the communicator's collectives */
-    uint32_t index; /* its number in the group */
+    uint32_t round; /* number among the communicator's collectives */
+    uint32_t index; /* number in the group */
 } shim_queued_t;
 
 typedef struct shim_group {
     unsigned depth;
-    ncclResult_t error; /* the last one that Shunt found */
+    ncclResult_t error; /* last one that Shunt found */
     shim_stream_use_t *uses;
     shim_queued_t *calls;
-    alg_message_t *messages;  /* launch order of the calls, once merged */
-    alg_part_t *parts;        /* ALG_MOST_PARTS for each call that has some */
+    alg_message_t *messages;  /* of merged calls, in launch order */
+    alg_part_t *parts;        /* ALG_MOST_PARTS for each call with parts */
     shim_comm_t **finalized;  /* retained */
-    shim_comm_t **unattached; /* retained; non-blocking, with forwarded calls */
+    shim_comm_t **unattached; /* retained; non-blocking ones with forwarded calls */
     uint32_t use_count, use_room;
     uint32_t call_count, call_room;
     uint32_t message_room;
@@ -49,16 +49,16 @@ typedef struct shim_group {
     uint32_t unattached_count, unattached_room;
 } shim_group_t;
 
-/* This thread's. Its buffers are freed when the thread ends. */
+/* Its buffers are freed with the thread. */
 extern _Thread_local shim_group_t shim_group;
 
 /* End the group: release communicators, keep buffers. */
 void shim_group_drop(shim_group_t *g);
 
-/* Grow a buffer of the group by one entry if it is full. */
+/* Grow a full buffer by one entry. */
 bool shim_group_grow(void **buffer, uint32_t count, uint32_t *room, size_t size);
 
-/* The first stream of a communicator, which has the rest; NULL if it has none in the group. */
+/* The communicator's lead; NULL: not in the group. */
 shim_stream_use_t *shim_group_lead(const shim_group_t *g, const shim_comm_t *comm);
 
 static inline bool shim_group_is_message(const shim_queued_t *queued)
@@ -66,23 +66,23 @@ static inline bool shim_group_is_message(const shim_queued_t *queued)
     return shim_call_is_message(&queued->call);
 }
 
-/* End the communicator with `result`, or all communicators of the group's calls from number `first` on: those calls do
- * not launch on this rank, though the peers launch them. */
+/* End the communicator with `result`, or those of all calls from number `first` on: peers launch these calls, this rank
+ * does not. */
 void shim_group_end_comm(shim_comm_t *comm, ncclResult_t result);
 void shim_group_end_comms(const shim_group_t *g, uint32_t first, ncclResult_t result);
 ncclResult_t shim_group_out_of_memory(shim_comm_t *comm);
 
-/* Between two polls: 10 us at first, 200 us after 100 rounds. */
+/* Pause between polls: 10 us at first, 200 us after 100 rounds. */
 void shim_group_nap(unsigned round);
 
-/* Merge broadcasts, and reduces, of rising roots into calls of several parts (group_parts.c). */
+/* Merge calls into calls of several parts (group_parts.c). */
 ncclResult_t shim_group_join_parts(shim_group_t *g);
-/* Sort the calls and merge the messages of each communicator into one (group_join.c). */
+/* Sort the calls, and merge each communicator's messages (group_join.c). */
 ncclResult_t shim_group_join(shim_group_t *g);
 
-/* CUDA (group_launch.c). Before the real NCCL's end: the streams of each communicator wait for one another. */
+/* CUDA (group_launch.c), before the real end: join the streams. */
 ncclResult_t shim_group_gather(shim_group_t *g);
-/* After it: launch, and let the streams go on. */
+/* CUDA, after it: launch, and let the streams go on. */
 ncclResult_t shim_group_launch(shim_group_t *g, const shim_real_t *real, bool in_progress);
 
 /* Host device (group_host.c): run the calls. */

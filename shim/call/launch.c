@@ -56,7 +56,7 @@ static int launch_in_order(const shim_launch_t *launch)
     if (comm->relay)
         alg_relay_call(comm->relay, &team, &granted, captured);
     error = launch->algorithm->launch_cuda(&team, &granted, launch->stream);
-    /* After a failure, too: kernels of the call may have been launched before it. */
+    /* Also after a failure, before which kernels of the call may have launched. */
     const int left = launch->joined ? 0 : shim_order_leave(comm, launch->stream, launch->capture, false);
     if (!launch->joined)
         shim_share_launched(comm, false);
@@ -67,7 +67,7 @@ ncclResult_t shim_launch(const shim_launch_t *launch)
 {
     shim_comm_t *comm = launch->comm;
     const char *name = launch->algorithm->name;
-    /* A thread that ends a communicator sets its phase first, then drains it under this lock. */
+    /* A thread that ends a communicator first sets its phase, then drains it under this lock. */
     if (atomic_load(&comm->phase) != SHIM_COMM_ATTACHED) {
         shim_set_last_error("%s: the communicator was aborted or destroyed meanwhile", name);
         return ncclInvalidUsage;
@@ -84,8 +84,8 @@ ncclResult_t shim_launch(const shim_launch_t *launch)
     int error = launch_in_order(launch);
     if (error == 0)
         return ncclSuccess;
-    /* Otherwise this call on the peers would pair with this rank's next call and add unrelated data, or the next
-     * call would not be ordered after this one. */
+    /* Otherwise the peers' call would pair with this rank's next one and add unrelated data, or that one would not be
+     * ordered after this. */
     atomic_store(&comm->async_error, ncclUnhandledCudaError);
     return shim_launch_failed(error, name);
 }
@@ -127,7 +127,7 @@ ncclResult_t shim_host_run(const shim_call_t *call)
         if (status == ALG_STATUS_OK)
             shim_record_ended(comm->record, call->alg.id);
         if (comm->relay && status == ALG_STATUS_OK)
-            alg_relay_flush(comm->relay); /* send now: the process may be gone after the call */
+            alg_relay_flush(comm->relay); /* now, since the process may end after the call */
         atomic_fetch_add(&comm->calls_ended, 1);
         result = result_of(comm, status);
     } else {

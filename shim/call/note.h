@@ -7,9 +7,9 @@
 
 #include "shim/call/call.h"
 
-/* A call that is not empty begins: it was taken and has its algorithm, or is to be forwarded. Once a call. */
+/* A non-empty call begins: it has its algorithm, or will be forwarded. Once a call. */
 void shim_note_call(shim_call_t *call);
-/* It has failed on this rank, after shim_note_call. */
+/* It failed on this rank, after shim_note_call. */
 void shim_note_failure(const shim_call_t *call);
 
 #endif

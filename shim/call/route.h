@@ -7,11 +7,11 @@
 
 #include "shim/call/call.h"
 
-/* CUDA, an attached communicator: launch the call, or in a group queue it. True if it was taken; *result is then the
- * application's result. False: forward it; call->reason says why, call->source names the rule's source, if any. */
+/* CUDA, attached: launch the call, or queue it in a group. True if taken; *result is then the application's. False:
+ * forward it, for call->reason, by call->source's rule, if any. */
 bool shim_route_take(shim_call_t *call, ncclResult_t *result);
 
-/* Host mode, arguments checked, not empty: run the call to its end, or in a group queue it. */
+/* Host mode, valid, not empty: run the call, or queue it in a group. */
 ncclResult_t shim_route_host(shim_call_t *call);
 
 #endif

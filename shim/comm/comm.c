@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * comm.c - the table from handles to Shunt's state, and references.
+ * comm.c - the table from handles to states, and references.
  *
- * Every call needs a look-up, so look-ups take no lock: the table is an open-addressed array of pointers that only
- * writers (under one mutex) change. Two rules make that safe. States are type-stable: they are recycled through a free
- * list, oldest first, and never unmapped, so a pointer from the array always points at a state, whose handle tells if
- * it is the right one. And an outgrown array is kept (all old ones together are smaller than the current one), so a
- * reader may finish in it. A state is some 430 bytes, and a program has few.
+ * Every call looks its communicator up, so look-ups take no lock. The table is an open-addressed array of pointers,
+ * changed only by writers under one mutex. Two rules make look-ups safe:
+ * - States are recycled through a free list, oldest first, and never unmapped. So every pointer in the array points at
+ *   a state, whose handle tells if it is the right one.
+ * - An outgrown array is kept for its readers. All old arrays together are smaller than the current one.
  *
- * Memory: the table and free states live as long as the process. reap.c frees what a state owns (scratch, plan,
- * rendezvous, event).
+ * The table and free states live as long as the process. reap.c frees what a state owns .
  */
 #include "shim/comm/comm.h"
 
@@ -20,7 +19,7 @@ enum { FIRST_SLOTS = 256 };
 
 typedef struct table {
     size_t mask; /* slots - 1 */
-    size_t used; /* slots that are not NULL: states and tombstones; writers only */
+    size_t used; /* slots with a state or a tombstone; writers only */
     struct table *older;
     _Atomic(shim_comm_t *) slot[];
 } table_t;
@@ -28,8 +27,8 @@ typedef struct table {
 static pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 static _Atomic(table_t *) g_table;
-static shim_comm_t g_tombstone;           /* marks a slot of a removed state: probing continues */
-static _Atomic(shim_comm_t *) g_released; /* a stack of states without references */
+static shim_comm_t g_tombstone;           /* slot of a removed state: probing continues */
+static _Atomic(shim_comm_t *) g_released; /* stack of states without references */
 static shim_comm_t *g_free_first, *g_free_last;
 static _Atomic(shim_comm_t *) g_made; /* every state */
 
@@ -76,8 +75,8 @@ shim_comm_t *shim_comm_acquire(ncclComm_t handle)
         if (!comm)
             return NULL;
         if (!try_retain(comm))
-            continue; /* removed meanwhile: the retry does not find it, or finds its successor */
-        /* Before the reference was taken, the state may have been freed and reused for another handle. */
+            continue; /* removed meanwhile: the retry finds its successor or none */
+        /* Before the reference was taken, the state may have been reused. */
         if (shim_comm_find(handle) == comm)
             return comm;
         shim_comm_release(comm);
@@ -100,7 +99,7 @@ void shim_comm_release(shim_comm_t *comm)
         !atomic_compare_exchange_weak_explicit(&g_released, &first, comm, memory_order_release, memory_order_relaxed));
 }
 
-/* The child has the parent's memory and none of its threads, GPUs or peers: forget everything. */
+/* The child has none of the parent's threads, GPUs or peers: forget everything. */
 static void forget_in_child(void)
 {
     pthread_mutex_init(&g_lock, NULL);
@@ -163,7 +162,7 @@ static void table_put(table_t *table, shim_comm_t *comm)
     }
 }
 
-/* A table with room for one more, at most half full; NULL without memory. Under the lock. */
+/* Has room for one more entry, at most half full; NULL without memory. Under the lock. */
 static table_t *table_with_room(void)
 {
     table_t *table = atomic_load_explicit(&g_table, memory_order_relaxed);
@@ -182,8 +181,7 @@ static table_t *table_with_room(void)
     return larger;
 }
 
-/* Empty a slot. At the end of a run, the slot and the tombstones before it become NULL, so tombstones cannot pile
- * up. Under the lock. */
+/* At a run's end, the slot and the tombstones before it become NULL, so tombstones do not pile up. Under the lock. */
 static void table_clear(table_t *table, size_t i)
 {
     atomic_store_explicit(&table->slot[i], &g_tombstone, memory_order_release);
@@ -222,7 +220,7 @@ bool shim_comm_insert(shim_comm_t *comm)
     return table != NULL;
 }
 
-/* only: this state; NULL: any. Under one lock, since the handle may be another communicator's a moment later. */
+/* only: this state; NULL: any. Check and removal share the lock, since the handle may soon be another's. */
 static shim_comm_t *table_remove(ncclComm_t handle, const shim_comm_t *only)
 {
     pthread_mutex_lock(&g_lock);
@@ -251,7 +249,7 @@ bool shim_comm_drop(shim_comm_t *comm, ncclComm_t handle)
 
 void shim_comm_recycle(shim_comm_t *comm)
 {
-    /* Reset all but the mutex and the links; the handle goes first, for late readers. */
+    /* All but mutex and links. The handle goes first, since readers may still hold the pointer. */
     atomic_store(&comm->handle, NULL);
     atomic_store(&comm->phase, SHIM_COMM_JOINING);
     atomic_store(&comm->async_error, ncclSuccess);

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * drain.c - the end of our kernels on a communicator, before its scratch goes.
- *
- * order.c keeps the event after the last call or replay. It is polled, so that the wait can have a limit and an abort
- * from another thread can end it. A reset of the device ends all kernels, and takes the event: the driver crashes on a
- * question about it. No state is kept here.
+ * drain.c - see drain.h. It polls the event that order.c keeps after the last call or replay, so that the wait can have
+ * a limit and another thread's abort can end it. After a reset of the device, which ends all kernels, a query of the
+ * event would crash in the driver.
  */
 #define _GNU_SOURCE
 #include "shim/comm/drain.h"
@@ -18,7 +16,7 @@
 
 enum { NAP_US = 50 };
 
-/* A nap of a wait; false at its limit. */
+/* False at the limit. */
 static bool nap(uint64_t *naps, uint32_t limit_ms)
 {
     const struct timespec time = {0, NAP_US * 1000};
@@ -29,7 +27,7 @@ static bool nap(uint64_t *naps, uint32_t limit_ms)
     return true;
 }
 
-/* A launch holds the lock, and may wait there for a kernel of a communicator that this thread has yet to abort. */
+/* A launch holds the lock, perhaps waiting for a kernel of a communicator that this thread has yet to abort. */
 static bool lock_within(shim_comm_t *comm, uint64_t *naps, uint32_t limit_ms)
 {
     if (!limit_ms)
@@ -65,7 +63,7 @@ bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
 bool shim_drained(shim_comm_t *comm)
 {
     if (pthread_mutex_trylock(&comm->lock) != 0)
-        return false; /* a launch is in progress, which may itself wait for a kernel */
+        return false; /* a launch is in progress, and may wait for a kernel */
     shim_order_t order = comm->order;
     pthread_mutex_unlock(&comm->lock);
     net_scope_t scope;
@@ -88,7 +86,7 @@ void shim_drain_forget(shim_comm_t *comm)
 
 #else
 
-/* The host device runs a call to its end before it returns. */
+/* On the host device a call has ended when it returns. */
 bool shim_drain(shim_comm_t *comm, uint32_t limit_ms)
 {
     (void)comm;

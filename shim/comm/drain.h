@@ -7,14 +7,13 @@
 
 #include "shim/comm/comm.h"
 
-/* Wait until the eager calls of this communicator have ended: at most `limit_ms` (also for a launch in progress), 0: no
- * limit. False if that cannot be known (a capture is under way, an error, a call that could not be recorded, the
- * limit): its scratch must not be used again, and while kernels may run it must not be freed either. Captured work
- * needs no wait: its graph holds a reference. Takes comm->lock. */
+/* Wait until the communicator's eager calls have ended, at most `limit_ms` (0: no limit), also for a launch in
+ * progress. False if that cannot be known (limit, capture, error, unrecorded call): the scratch must not be reused, nor
+ * freed while kernels may run. Captured work needs no wait, since its graph holds a reference. Takes comm->lock. */
 bool shim_drain(shim_comm_t *comm, uint32_t limit_ms);
-/* False while eager calls are known to run or are being launched. Does not wait. */
+/* False while eager calls are known to run or launch. Does not wait. */
 bool shim_drained(shim_comm_t *comm);
-/* Free order.c's part of the communicator's state. */
+/* Free order.c's part of the state. */
 void shim_drain_forget(shim_comm_t *comm);
 
 #endif

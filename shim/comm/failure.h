@@ -7,12 +7,11 @@
 
 #include "shim/comm/comm.h"
 
-/* The communicator is broken: every later call returns `result`. The first failure wins. */
+/* Every later call returns `result`. The first failure wins. */
 void shim_comm_fail(shim_comm_t *comm, ncclResult_t result, const char *text);
-/* Likewise, with ncclRemoteError: a call's kernel ended with this status. */
+/* The same with ncclRemoteError, for a call's kernel that ended with this status. */
 void shim_comm_fail_call(shim_comm_t *comm, uint32_t status);
-/* Likewise, with ncclInvalidUsage: all communicators whose ranks have called different things (shim_record_mismatched).
- */
+/* The same with ncclInvalidUsage, for all communicators with shim_record_mismatched. */
 void shim_comm_fail_mismatched(void);
 
 #endif

@@ -7,14 +7,14 @@
 
 #include "shim/comm/comm.h"
 
-/* Free released states; their scratch goes to the pool, or waits for shim_comm_reap. For the start of an init: it waits
- * for no kernel, since other ranks may wait for this one in the real init. */
+/* Free released states; their scratch is pooled, or waits for shim_comm_reap. Waits for no kernel: at an init's start
+ * other ranks may wait for this one. */
 void shim_comm_collect(void);
-/* The same, and free scratch, which waits for kernels. Called in blocking inits and destroy. */
+/* Also free scratch, waiting for kernels: for blocking inits and destroy. */
 void shim_comm_reap(void);
-/* The same in an abort, a poll or a first call: only if no kernel can run for which it would wait. */
+/* The same, unless it would wait for a kernel: for an abort, a poll or a first call. */
 void shim_comm_reap_idle(void);
-/* Its kernels were told to leave but still run: release the state when they have ended. Takes the reference. */
+/* Kernels told to leave still run: release the state after them. Takes the reference. */
 void shim_comm_release_later(shim_comm_t *comm);
 
 #endif

@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * redop.c - the user's operators of a communicator.
- *
- * A small table per communicator, made with its first operator. Its lock is never taken by calls with built-in
- * operators. Owned by the communicator's state; freed with it.
+ * redop.c - see redop.h. A communicator's table is made with its first operator and freed with its state. Calls with
+ * built-in operators never take its lock.
  */
 #include "shim/comm/redop.h"
 
 #include <stdlib.h>
 
 typedef struct entry {
-    ncclRedOp_t op; /* FREE_OP where the entry is free */
+    ncclRedOp_t op; /* FREE_OP: free */
     shim_redop_t redop;
 } entry_t;
 
@@ -52,7 +50,7 @@ static entry_t *entry_of(table_t *table, ncclRedOp_t op)
     return NULL;
 }
 
-/* A free entry, growing the table if need be; NULL without memory. Under the lock. */
+/* A free entry; grows the table. NULL without memory. Under the lock. */
 static entry_t *entry_free(table_t *table)
 {
     entry_t *entry = entry_of(table, FREE_OP);

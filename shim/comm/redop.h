@@ -2,9 +2,9 @@
 /*
  * redop.h - the user's operators (ncclRedOpCreatePreMulSum).
  *
- * On CUDA the real NCCL makes the handle and Shunt records its meaning; in host mode the handles are Shunt's own. They
- * belong to one rank of one communicator and may be destroyed right after the call that uses them, so a queued call
- * copies the result of shim_redop_find.
+ * The real NCCL makes the handle and Shunt records its meaning; in host mode handles are Shunt's own. An operator
+ * belongs to one rank of one communicator and may be destroyed right after the call that uses it, so a queued call
+ * copies shim_redop_find's result.
  */
 #ifndef SHUNT_SHIM_REDOP_H
 #define SHUNT_SHIM_REDOP_H
@@ -13,17 +13,16 @@
 
 typedef struct shim_redop {
     ncclDataType_t type;
-    const void *scalar_pointer; /* read by the kernel when it runs; or NULL */
-    uint64_t scalar_bits;       /* without a pointer: the element's bytes, little-endian */
+    const void *scalar_pointer; /* read when the kernel runs; or NULL */
+    uint64_t scalar_bits;       /* if no pointer: the element's bytes, little-endian */
 } shim_redop_t;
 
 /* A reused handle replaces its old meaning. False without memory. */
 bool shim_redop_remember(shim_comm_t *comm, ncclRedOp_t op, const shim_redop_t *redop);
 /* False if there is no such operator. */
 bool shim_redop_drop(shim_comm_t *comm, ncclRedOp_t op);
-/* False unless `op` is a live operator of the user's on this communicator. */
+/* False unless `op` is a live user's operator of this communicator. */
 bool shim_redop_find(shim_comm_t *comm, ncclRedOp_t op, shim_redop_t *redop);
-/* Free a communicator's operators; reap.c calls it when the state is freed. */
 void shim_redop_forget(shim_comm_t *comm);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * share_cuda.c - what share.c asks CUDA: the multiprocessors that kernels on a stream can be placed on (those of its
- * green context if it has one, else those of the context, fewer under MPS), and whether work has ended.
+ * share_cuda.c - share.c's queries of CUDA. A stream's kernels may use the multiprocessors of its green context, else
+ * the context's (fewer under MPS).
  */
 #include "shim/comm/share.h"
 
@@ -11,7 +11,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-#if CUDA_VERSION >= 12050 /* the first driver whose streams report their green context */
+#if CUDA_VERSION >= 12050 /* first driver whose streams report their green context */
 static struct {
     CUresult (*stream_context)(CUstream, CUgreenCtx *);
     CUresult (*green_resource)(CUgreenCtx, CUdevResource *, CUdevResourceType);
@@ -47,7 +47,7 @@ static CUcontext current_context(void)
     return g_driver.current && g_driver.current(&context) == CUDA_SUCCESS ? context : NULL;
 }
 
-/* 0: the stream and the context are those of the whole device. */
+/* 0: the whole device. */
 static uint32_t of_green_context(void *stream)
 {
     const CUcontext context = current_context();
@@ -76,7 +76,7 @@ static uint32_t of_green_context(void *stream)
 }
 #endif
 
-/* Another thread may capture in global mode. */
+/* For another thread's global-mode capture. */
 static enum cudaStreamCaptureMode relaxed_mode(void)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;

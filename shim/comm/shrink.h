@@ -7,13 +7,12 @@
 
 #include "shim/comm/comm.h"
 
-/* A shrink of `parent` without these ranks (in any order) begins: the key of its child, the same on all ranks that
- * are left. NULL for an invalid list, or without memory. */
+/* A shrink of `parent` without these ranks (in any order) begins: sets the child's key, equal on all remaining ranks.
+ * NULL for an invalid list, or without memory. */
 shim_shrink_t *shim_shrink_begin(shim_comm_t *parent, const int *excluded, int count, net_key_t *child);
-/* The shrink was refused at once: take the count back, since the other ranks use the same key next time. NULL is
- * fine. */
+/* The shrink was refused: the other ranks use its key next time, so take the count back. NULL is fine. */
 void shim_shrink_take_back(shim_shrink_t *shrink);
-/* Free the counts when the state ends. */
+/* The state ends: free the counts. */
 void shim_shrink_forget(shim_comm_t *comm);
 
 #endif

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host.c - how communicators of the host device are made, and how they end.
+ * host.c - see host.h.
  *
- * Set-up is the same as on GPUs (attach.c), but there is no real init that waits for the ranks: the first stage waits
- * for them, with a limit, and a failure is the caller's error. A handle is the address of Shunt's state; the table
- * tells if it is valid, so a destroyed handle is recognised and never read.
+ * Set-up is as on GPUs (attach.c), but the first stage waits for the ranks, with a limit, and a failure is the caller's
+ * error. A handle is the address of Shunt's state; the table tells if it is valid, so destroyed handles are never read.
  */
 #include "shim/host/host.h"
 
@@ -29,8 +28,6 @@
 enum { SPLIT_TAG = 's' };
 static const char id_magic[8] = "shuntid";
 
-/* ---- Making ------------------------------------------------------------------------ */
-
 static ncclResult_t make_id(ncclUniqueId *id)
 {
     memset(id, 0, sizeof(*id));
@@ -43,7 +40,7 @@ static ncclResult_t make_id(ncclUniqueId *id)
     return ncclSuccess;
 }
 
-/* NAME:PORT, as NCCL takes it. */
+/* NAME:PORT, as in NCCL. */
 static bool is_address(const char *text)
 {
     const char *colon = strrchr(text, ':');
@@ -52,7 +49,7 @@ static bool is_address(const char *text)
     return port > 0 && port <= UINT16_MAX && *end == '\0';
 }
 
-/* NCCL_COMM_ID: every rank makes the id, and all ids must be equal. */
+/* From NCCL_COMM_ID, equal on all ranks. */
 static ncclResult_t derive_id(ncclUniqueId *id, const char *address)
 {
     const net_key_t key = net_key_hash(address, strlen(address));
@@ -66,15 +63,15 @@ static ncclResult_t derive_id(ncclUniqueId *id, const char *address)
     return ncclSuccess;
 }
 
-static atomic_bool is_rank; /* this process has begun a communicator */
+static atomic_bool is_rank; /* has begun a communicator */
 
-/* A process without visible GPUs that is no rank may be a controller: its workers may see GPUs, and give the id to the
- * real NCCL. The host device takes any id. Ranks of the host device make their own, since each id of the real NCCL
- * keeps a thread until its ranks come; except one that all make. */
+/* A process that sees no GPU and is no rank may be a controller, whose workers see GPUs and pass the id to the real
+ * NCCL. Ranks of the host device make their own ids, since each of the real NCCL's keeps a thread until its ranks come;
+ * except an id that all ranks make. */
 static bool real_made(ncclUniqueId *id, bool by_all)
 {
     const shim_real_t *real = shim_gpus_hidden() && (by_all || !atomic_load(&is_rank)) ? shim_real() : NULL;
-    memset(id, 0, sizeof(*id)); /* an older NCCL leaves its end as it is */
+    memset(id, 0, sizeof(*id)); /* older NCCLs leave its end unset */
     return real && real->ncclGetUniqueId(id) == ncclSuccess;
 }
 
@@ -91,7 +88,7 @@ ncclResult_t shim_host_get_unique_id(ncclUniqueId *id)
     return result;
 }
 
-/* The application may read this from another thread during the call. */
+/* The application may read it from another thread meanwhile. */
 static void clear(ncclComm_t *newcomm)
 {
     __atomic_store_n(newcomm, NULL, __ATOMIC_RELEASE);
@@ -208,7 +205,7 @@ static net_key_t key_of_split(const net_key_t *parent, unsigned number)
     return net_key_hash(&whole, sizeof(whole));
 }
 
-/* A call on a non-blocking parent does not block; the child's configuration decides for the child. */
+/* On a non-blocking parent this does not block; the child's configuration decides for the child. */
 static ncclResult_t publish_child(shim_setup_request_t *request, shim_comm_t *parent, ncclComm_t handle,
                                   const char *function)
 {
@@ -267,7 +264,7 @@ ncclResult_t shim_host_split(ncclComm_t comm, int color, int key, ncclComm_t *ne
     return result;
 }
 
-/* Counts the remaining ranks, below this one and in all; -1 if this rank is excluded or the list is invalid. */
+/* Remaining ranks below this one, and in all; -1 if this rank is excluded or the list invalid. */
 static int rank_after_shrink(const shim_comm_t *parent, const int *exclude, int count, int *nranks)
 {
     bool excluded[ALG_MAX_RANKS] = {false};
@@ -283,7 +280,7 @@ static int rank_after_shrink(const shim_comm_t *parent, const int *exclude, int 
     return excluded[parent->rank] ? -1 : rank;
 }
 
-/* Take no more calls, and wait for one that runs in another thread. */
+/* No more calls; waits for one in another thread. */
 static void stop(shim_comm_t *comm)
 {
     int phase = atomic_exchange(&comm->phase, SHIM_COMM_DEAD);
@@ -304,7 +301,7 @@ ncclResult_t shim_host_shrink(ncclComm_t comm, const int *exclude, int exclude_c
         return result;
     if (flags & NCCL_SHRINK_ABORT) {
         stop(parent);
-        atomic_store(&parent->async_error, ncclSuccess); /* a shrink is meant to exclude dead ranks */
+        atomic_store(&parent->async_error, ncclSuccess); /* shrinks are for excluding dead ranks */
     }
     result = check_parent(parent, newcomm, config, function);
     if (result == ncclSuccess && (!exclude || exclude_count <= 0))
@@ -326,8 +323,6 @@ ncclResult_t shim_host_shrink(ncclComm_t comm, const int *exclude, int exclude_c
     return result;
 }
 
-/* ---- Ending ------------------------------------------------------------------------ */
-
 ncclResult_t shim_host_finalize(ncclComm_t comm)
 {
     static const char function[] = "ncclCommFinalize";
@@ -344,7 +339,7 @@ ncclResult_t shim_host_finalize(ncclComm_t comm)
     return result;
 }
 
-/* In a group, queued calls still run at its end: the state stays until then. */
+/* A group's queued calls run at its end: the state stays until then. */
 static void release_state(shim_comm_t *state)
 {
     if (shim_group_depth() > 0)
@@ -401,7 +396,7 @@ ncclResult_t shim_host_revoke(ncclComm_t comm, int flags)
     } else {
         atomic_store(&state->revoked, true);
         stop(state);
-        atomic_store(&state->async_error, ncclSuccess); /* no call runs any more; only children can be made */
+        atomic_store(&state->async_error, ncclSuccess); /* for making children; no call runs any more */
     }
     shim_comm_release(state);
     return result;

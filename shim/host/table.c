@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.c - host mode: the table of functions that stands in for the real
- * NCCL's.
- *
- * As in NCCL, an error of a call that makes, ends or uses a communicator also fails its group. Memory is plain memory;
- * registering it succeeds with a NULL handle, as NCCL does where it has no use for a registration.
+ * table.c - see table.h. As in NCCL, errors of calls that make, end or use a communicator also fail their group, and
+ * registering memory succeeds with a NULL handle where it has no use.
  */
 #include "shim/host/table.h"
 
@@ -18,8 +15,6 @@
 #include "shim/host/host.h"
 
 enum { ALIGNMENT = 4096 };
-
-/* ---- Making and ending ------------------------------------------------------------- */
 
 static ncclResult_t init_rank(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank)
 {
@@ -73,8 +68,6 @@ static ncclResult_t revoke(ncclComm_t comm, int flags)
     return shim_group_check(shim_host_revoke(comm, flags));
 }
 
-/* ---- Asking ------------------------------------------------------------------------ */
-
 typedef enum { FACT_COUNT, FACT_DEVICE, FACT_RANK } fact_t;
 
 static ncclResult_t get_fact(ncclComm_t handle, int *value, fact_t fact, const char *function)
@@ -106,8 +99,6 @@ static ncclResult_t rank_of(const ncclComm_t comm, int *rank)
 {
     return get_fact(comm, rank, FACT_RANK, "ncclCommUserRank");
 }
-
-/* ---- Memory ------------------------------------------------------------------------ */
 
 static ncclResult_t mem_alloc(void **memory, size_t size)
 {
@@ -164,7 +155,7 @@ static ncclResult_t resume(ncclComm_t handle)
 
 /* ---- Operators. The entry points record their meaning. --------------- */
 
-/* Unique in this process, so an operator of another communicator, or a destroyed one, is never mistaken for it. */
+/* Unique in the process, so another communicator's or a destroyed operator is never mistaken for it. */
 static ncclRedOp_t new_op(void)
 {
     static atomic_uint next;
@@ -203,8 +194,6 @@ static ncclResult_t destroy_op(ncclRedOp_t op, ncclComm_t handle)
     return shim_redop_find(comm, op, &redop) ? ncclSuccess
                                              : shim_host_invalid(function, "op is unknown to this communicator");
 }
-
-/* ---- The table --------------------------------------------------------------------- */
 
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static shim_real_t g_table = {.version = NCCL_VERSION_CODE};

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * names.h - NCCL's functions that have a body here, as the compiler sees them.
- *
- * The folder is compiled with hidden visibility; the functions of names.def that
- * are treated are declared visible here, so their bodies need no attribute:
+ * names.h - NCCL's functions with a body here, as the compiler sees them. The folder has hidden visibility; treated
+ * functions of names.def are declared visible here, so their bodies need no attribute:
  *
  *     SHIM_PUBLIC(ncclCommCount);
  *     ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
@@ -14,7 +12,7 @@
 
 #include <nccl.h>
 
-/* Functions that the oldest nccl.h we build with does not declare, with their pncclX. */
+/* Functions that our oldest supported nccl.h lacks, with their pncclX. */
 #define SHIM_DECLARE(name, ...)           \
     ncclResult_t nccl##name(__VA_ARGS__); \
     ncclResult_t pnccl##name(__VA_ARGS__)
@@ -22,7 +20,7 @@
 SHIM_DECLARE(CommRevoke, ncclComm_t comm, int revokeFlags);
 #endif
 #if NCCL_VERSION_CODE < NCCL_VERSION(2, 29, 0)
-typedef struct ncclWaitSignalDesc ncclWaitSignalDesc_t; /* only passed on, as are configurations below */
+typedef struct ncclWaitSignalDesc ncclWaitSignalDesc_t; /* only passed on, like the configurations below */
 SHIM_DECLARE(PutSignal, const void *localbuff, size_t count, ncclDataType_t datatype, int peer, ncclWindow_t peerWin,
              size_t peerWinOffset, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream);
 SHIM_DECLARE(Signal, int peer, int sigIdx, int ctx, unsigned int flags, ncclComm_t comm, cudaStream_t stream);
@@ -60,7 +58,7 @@ SHIM_DECLARE(SetEncryption, const ncclEncryptionConfig_t *config);
 #define SHIM_TREATED(name) extern __attribute__((visibility("default"))) __typeof__(name) name, p##name;
 #include "shim/names/names.def"
 
-/* Used once per treated name, in the file with its body: makes pncclX an alias of ncclX. */
+/* Once per treated name, in the file of its body: makes pncclX an alias of ncclX. */
 #define SHIM_PUBLIC(name) extern __typeof__(name) p##name __attribute__((alias(#name), visibility("default")))
 
 #endif

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * forward.c - where the trampolines of forward.S lead.
- *
- * A trampoline jumps through its slot of shim_forward_table. The first call of
- * a name finds the slot empty and comes here for the address. Two threads may
- * resolve one name at once; both find the same address, and the store is
- * idempotent. The table is static and lives as long as the library.
+ * forward.c - where the trampolines of forward.S lead: a trampoline jumps through its slot of shim_forward_table, which
+ * leads here at a name's first call. Two threads may resolve a name at once: both store the same address.
  */
 #include <nccl.h>
 #include <stdatomic.h>
@@ -15,7 +11,7 @@
 #include "shim/base/device.h"
 #include "shim/real/real.h"
 
-/* In the order of names.def, as forward.S counts them. */
+/* In names.def's order, as forward.S counts them. */
 static const char *const forward_names[] = {
 #define SHIM_FORWARD(name) #name, "p" #name,
 #define SHIM_FORWARD_ONLY(name) #name,
@@ -27,8 +23,7 @@ enum { FORWARD_COUNT = sizeof forward_names / sizeof *forward_names };
 __attribute__((visibility("hidden"))) _Atomic(void *) shim_forward_table[FORWARD_COUNT];
 __attribute__((visibility("hidden"))) void *shim_forward_resolve(uint32_t index);
 
-/* Stands in for every missing name. Most return an ncclResult_t; for the others (an int, a small struct, nothing)
- * the value is harmless. */
+/* For missing names. Harmless also for the few that return no ncclResult_t (an int, a small struct, nothing). */
 static ncclResult_t forward_missing(void)
 {
     return ncclInvalidUsage;
@@ -43,7 +38,7 @@ void *shim_forward_resolve(uint32_t index)
         atomic_store_explicit(&shim_forward_table[index], target, memory_order_release);
         return target;
     }
-    /* Called from a constructor of the NCCL that is being opened: the answer is not final, so it is not kept. */
+    /* From a constructor of the NCCL being opened: the answer is not final, so it is not kept. */
     if (!real && !shim_host_mode() && shim_real_failure()[0] == '\0')
         return (void *)forward_missing;
     void *empty = NULL;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * real.c - the real NCCL: looked for, opened and made ready, once.
+ * real.c - the real NCCL: found, opened and made ready once.
  *
- * Opened by its absolute path: by its SONAME the dynamic linker would return Shunt. RTLD_LOCAL keeps its names out of
- * the global scope. The answer is final, even "none": a program must not get different NCCLs for two communicators.
- * The state is static and is never freed, as threads of NCCL may run until the process ends.
+ * It is opened by absolute path, since by its SONAME the linker would return Shunt; RTLD_LOCAL keeps its names out of
+ * the global scope. The answer is final, even "none": a program must not get different NCCLs for two communicators. The
+ * state is never freed, as NCCL's threads may run until the process ends.
  */
 #define _GNU_SOURCE
 #include "shim/real/real.h"
@@ -30,14 +30,14 @@ enum { REAL_OLDEST = 21800 };
 typedef enum real_state { REAL_UNKNOWN = 0, REAL_OPEN = 1, REAL_NONE = 2 } real_state_t;
 
 static _Atomic int real_state;
-/* Recursive: a constructor of the library that is being opened may call an NCCL function. */
+/* Recursive: a constructor of the library being opened may call NCCL. */
 static pthread_mutex_t real_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static pthread_once_t real_fork_once = PTHREAD_ONCE_INIT;
 static bool real_searching;
 static shim_real_t real;
 static char real_path[PATH_MAX];
 static char real_why[PATH_MAX + 512];     /* shim_real_failure */
-static char real_refused[PATH_MAX + 256]; /* the first file that was found and refused */
+static char real_refused[PATH_MAX + 256]; /* first file that was found and refused */
 
 void shim_real_log_missing(const char *name)
 {
@@ -57,8 +57,8 @@ void shim_real_log_missing(const char *name)
         shim_warn("%s needs a real NCCL and returns ncclInvalidUsage; %s", name, shim_real_failure());
 }
 
-/* Stand in for a treated function that the library lacks. They ignore their arguments, so one shape serves all;
- * the two that return text are required of every library. */
+/* For treated functions that the library lacks. They ignore arguments, so one shape serves all; the two that return
+ * text are required of every library. */
 #define SHIM_TREATED(name)                   \
     static ncclResult_t missing_##name(void) \
     {                                        \
@@ -80,7 +80,7 @@ void *shim_real_symbol(const shim_real_t *library, const char *name)
     struct link_map *own = NULL, *found = NULL;
     Dl_info info;
     void *address = library->handle ? dlsym(library->handle, name) : NULL;
-    /* dlsym also searches the library's dependencies, which may include us. */
+    /* dlsym also searches dependencies, which may include us. */
     if (!address || dlinfo(library->handle, RTLD_DI_LINKMAP, &own) != 0 ||
         !dladdr1(address, &info, (void **)&found, RTLD_DL_LINKMAP) || found != own)
         return NULL;
@@ -106,7 +106,7 @@ static bool real_is_self(const char *path)
            stat(path, &theirs) == 0 && ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
 }
 
-/* The version code of an opened library; 0 and the reason if it is not usable. */
+/* Its version code; 0 and the reason if it is unusable. */
 static int real_version(void *handle, char *why, size_t capacity)
 {
     static const char *const required[] = {"ncclCommInitRank", "ncclGetErrorString", "ncclGetLastError"};
@@ -130,7 +130,7 @@ static int real_version(void *handle, char *why, size_t capacity)
     return version;
 }
 
-/* The opened library; NULL if there is none, or if the linker returned Shunt itself. */
+/* NULL if there is none, or if the linker returned Shunt. */
 static struct link_map *real_map(void *handle)
 {
     struct link_map *map = NULL;
@@ -140,8 +140,8 @@ static struct link_map *real_map(void *handle)
     return (void *)map->l_addr == own.dli_fbase ? NULL : map;
 }
 
-/* If an audit library redirected this path before, the linker has recorded it as a name of Shunt and does not ask
- * again. So open the file by an equivalent path that nobody else uses. */
+/* If an audit library redirected this path before, the linker knows it as Shunt's and does not ask again. So open the
+ * file by an equivalent path that nobody uses. */
 static void *real_dlopen(const char *path)
 {
     char unheard[PATH_MAX + 2];
@@ -153,7 +153,7 @@ static void *real_dlopen(const char *path)
     return dlopen(unheard, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* Open a file by an absolute path without links. */
+/* Open a file by absolute path without links. */
 static bool real_open(const char *path, char *why, size_t capacity)
 {
     if (real_is_self(path)) {
@@ -190,7 +190,7 @@ static bool real_open(const char *path, char *why, size_t capacity)
     return true;
 }
 
-/* Try a path that may not exist. The first file that is found and refused is recorded. */
+/* The path may not exist. Notes the first file that was found and refused. */
 static bool real_try(const char *path)
 {
     char file[PATH_MAX], why[384] = "";
@@ -219,7 +219,7 @@ static bool real_try_folder(const char *folder)
         return false;
     if (real_try(path))
         return true;
-    /* If Shunt replaced the file or its link, the real one lies beside it under a longer name. */
+    /* Where Shunt replaced the file or its link, the real one lies beside it under a longer name. */
     struct dirent **names = NULL;
     int count = scandir(folder, &names, real_is_versioned, versionsort);
     bool opened = false;
@@ -232,7 +232,7 @@ static bool real_try_folder(const char *folder)
     return opened;
 }
 
-/* The user named it, so there is no other candidate. */
+/* Named by the user: no other candidate. */
 static bool real_try_setting(const char *setting)
 {
     struct stat status;
@@ -265,7 +265,7 @@ static bool real_search(void)
     return opened;
 }
 
-/* A fork waits until no other thread is loading: the child would find a held lock and a half-loaded library. */
+/* A fork during a load would give the child a held lock and a half-loaded library, so it waits. */
 static void real_before_fork(void)
 {
     pthread_mutex_lock(&real_lock);
@@ -277,7 +277,7 @@ static void real_after_fork(void)
     pthread_mutex_unlock(&real_lock);
 }
 
-/* The child's thread has another number than the one that holds the lock, so it cannot open it. */
+/* The child's thread has another number than the lock's holder and cannot unlock. */
 static void real_in_child(void)
 {
     real_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;

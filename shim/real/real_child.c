@@ -2,10 +2,9 @@
 /*
  * real_child.c - a forked child that exits must not end a thread of its parent.
  *
- * From 2.24 NCCL has a thread for RAS, and an exit handler that ends it by a message through a pipe. A child has the
- * handler and the pipe, but no thread: its exit() ends the parent's, and the parent crashes when it makes its next
- * communicator. So in a child the pipe's end for writing becomes /dev/null. NCCL keeps the two descriptors in a
- * variable that only its symbol table knows; without that table (a stripped library) nothing is done.
+ * From 2.24 on NCCL's exit handler ends its RAS thread by a message through a pipe. A child has both, but no thread:
+ * its exit() ends the parent's thread, and the parent crashes at its next communicator. So a child's write end becomes
+ * /dev/null. Only NCCL's symbol table names the variable with the descriptors; nothing is done for a stripped library.
  */
 #include <string.h>
 #include <sys/stat.h>

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * real_elf.c - checks a library's file before it is opened.
+ * real_elf.c - checks a library's file before dlopen, which runs constructors and maps the file by its header: a
+ * truncated file causes SIGBUS, and another copy of Shunt would forward to itself. It is read by pread, since a mapped
+ * file that shrinks raises a signal.
  *
- * dlopen runs constructors and maps the file by its header: a truncated file causes SIGBUS, and another copy of Shunt
- * would forward to itself. So the header is checked first, within bounds, with pread rather than mmap: a file that
- * shrinks meanwhile gives a short read, not a signal.
- *
- * Whether a library is NCCL is searched in its dynamic string table alone. It holds defined and imported names, and no
- * real NCCL imports shunt_version.
+ * A library is NCCL by the names in its dynamic string table, defined and imported; no real NCCL imports shunt_version.
  */
 #define _GNU_SOURCE
 #include <elf.h>
@@ -32,10 +29,10 @@
 #endif
 
 enum {
-    ELF_MAX_HEADERS = 256,     /* program headers; linkers write about ten */
-    ELF_MAX_DYNAMIC = 4096,    /* entries of the dynamic section; about forty */
+    ELF_MAX_HEADERS = 256,     /* program headers; linkers write some ten */
+    ELF_MAX_DYNAMIC = 4096,    /* dynamic entries; some forty */
     ELF_MAX_SECTIONS = 4096,   /* some forty */
-    ELF_MAX_STRINGS = 64 << 20 /* bytes of a string table; NCCL's dynamic one has 7 KB, the other one 2 MB */
+    ELF_MAX_STRINGS = 64 << 20 /* bytes of a string table; NCCL's have 7 KB (dynamic) and 2 MB */
 };
 
 typedef struct elf_file {
@@ -62,7 +59,7 @@ static bool elf_read(const elf_file_t *file, uint64_t offset, void *to, uint64_t
     return true;
 }
 
-/* Reads the program headers and checks each loaded segment against the file's size. */
+/* Also checks each loaded segment against the file's size. */
 static const char *elf_read_headers(elf_file_t *file)
 {
     ElfW(Ehdr) elf;
@@ -87,7 +84,7 @@ static const char *elf_read_headers(elf_file_t *file)
     return NULL;
 }
 
-/* The file offset of `bytes` bytes at the address `address`. */
+/* File offset of `bytes` bytes at `address`. */
 static bool elf_offset(const elf_file_t *file, uint64_t address, uint64_t bytes, uint64_t *offset)
 {
     for (size_t i = 0; i < file->headers; i++) {
@@ -103,7 +100,7 @@ static bool elf_offset(const elf_file_t *file, uint64_t address, uint64_t bytes,
     return false;
 }
 
-/* The dynamic string table, malloc'd, or NULL. */
+/* The dynamic string table, malloc'd; or NULL. */
 static char *elf_strings(const elf_file_t *file, size_t *bytes)
 {
     const ElfW(Phdr) *dynamic = NULL;
@@ -133,7 +130,7 @@ static char *elf_strings(const elf_file_t *file, size_t *bytes)
     return strings;
 }
 
-/* Linkers store a name as the tail of another one, so only the end is compared. */
+/* Only ends are compared: linkers store a name as the tail of another. */
 static bool elf_knows(const char *strings, size_t bytes, const char *name)
 {
     return memmem(strings, bytes, name, strlen(name) + 1) != NULL;
@@ -154,11 +151,11 @@ static const char *elf_check_names(const elf_file_t *file)
     return fault;
 }
 
-/* NULL, or what is wrong; elf_close in any case. */
+/* NULL, or what is wrong; elf_close in either case. */
 static const char *elf_open(elf_file_t *file, const char *path)
 {
     struct stat status;
-    /* O_NONBLOCK: opening a pipe would block. */
+    /* Without O_NONBLOCK a pipe would block. */
     *file = (elf_file_t){.descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
     if (file->descriptor < 0 || fstat(file->descriptor, &status) != 0)
         return strerror(errno);
@@ -187,7 +184,6 @@ bool shim_elf_check(const char *path, char *why, size_t capacity)
     return fault == NULL;
 }
 
-/* The dynamic string table of a file, malloc'd, or NULL. */
 static char *elf_strings_of(const char *path, size_t *bytes)
 {
     elf_file_t file;
@@ -196,7 +192,7 @@ static char *elf_strings_of(const char *path, size_t *bytes)
     return strings;
 }
 
-/* The section headers, malloc'd, or NULL. */
+/* Malloc'd, or NULL. */
 static ElfW(Shdr) * elf_sections(const elf_file_t *file, size_t *count)
 {
     ElfW(Ehdr) elf;
@@ -222,7 +218,6 @@ static bool elf_is_data(const elf_file_t *file, uint64_t address, uint64_t bytes
     return false;
 }
 
-/* Of one symbol table and its names. */
 static bool elf_find_in(const elf_file_t *file, const ElfW(Shdr) * table, const ElfW(Shdr) * names, const char *name,
                         uint64_t bytes, uint64_t *address)
 {

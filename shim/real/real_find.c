@@ -2,12 +2,11 @@
 /*
  * real_find.c - the folders in which to look for the real NCCL.
  *
- * Without Shunt the dynamic linker, or Python, would have picked the program's NCCL. With Shunt loaded under the same
- * SONAME they do not search, so Shunt searches the same places in the same order: beside an NCCL that was already
- * opened by its path, run paths that rule out the environment (DT_RPATH), the wheels of the running Python, our own
- * folder (a replaced NCCL often stays there under a longer name), LD_LIBRARY_PATH, the other run paths, the linker's
- * cache, the system's folders, CUDA's; last, for programs other than Python, the wheels of the Python in PATH. The list
- * holds folders whether or not they exist; each string is owned by the list.
+ * Without Shunt the dynamic linker, or Python, would have picked the program's NCCL. With Shunt loaded under its SONAME
+ * they do not search, so Shunt searches the same places in the same order: beside an NCCL already opened by path, run
+ * paths that precede the environment (DT_RPATH), the running Python's wheels, our own folder (where a replaced NCCL
+ * often has a longer name), LD_LIBRARY_PATH, other run paths, the linker's cache, the system's folders, CUDA's; last,
+ * except for Python, PATH's Python's wheels. The list owns its strings; its folders may not exist.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -28,13 +27,13 @@
 
 #if defined(__x86_64__)
 #define FIND_MACHINE "x86_64"
-#define FIND_CACHE_FLAGS 0x0303 /* of an entry in ld.so.cache: glibc 2, and this ABI */
+#define FIND_CACHE_FLAGS 0x0303 /* of an ld.so.cache entry: glibc 2, this ABI */
 #else
 #define FIND_MACHINE "aarch64"
 #define FIND_CACHE_FLAGS 0x0a03
 #endif
 
-/* Adds a folder unless the list has it. A path that is too long, or lack of memory, drops the folder. */
+/* Adds a folder once; not if its path is too long or memory is short. */
 static void find_add(shim_folders_t *folders, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void find_add(shim_folders_t *folders, const char *format, ...)
 {
@@ -69,34 +68,32 @@ void shim_folders_free(shim_folders_t *folders)
     *folders = (shim_folders_t){0};
 }
 
-/* Length of the folder's part of a path, without the slash; 0 if there is none. */
+/* Length of a path's folder, without the slash; 0: none. */
 static size_t find_folder_length(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? (size_t)(slash - path) : 0;
 }
 
-/* The program's file, without links; "" if unknown. */
+/* The program's file, links resolved; "" if unknown. */
 static void find_program(char path[PATH_MAX])
 {
     ssize_t length = readlink("/proc/self/exe", path, PATH_MAX - 1);
     path[length > 0 ? length : 0] = '\0';
 }
 
-/* ---- Objects that are loaded ------------------------------------------------------- */
-
 typedef struct find_objects {
     shim_folders_t *folders;
     int64_t tag; /* DT_RPATH or DT_RUNPATH */
 } find_objects_t;
 
-/* A set-user-id program, whose caller chooses the path by which it is run. */
+/* A set-user-id program: its caller chooses the path. */
 static bool find_is_secure(void)
 {
     return getauxval(AT_SECURE) != 0;
 }
 
-/* One entry of a run path. $ORIGIN stands at its start or nowhere, in practice. */
+/* One entry of a run path. $ORIGIN is at its start or nowhere, in practice. */
 static void find_add_run_path(shim_folders_t *folders, const char *entry, size_t length, const char *object)
 {
     static const char *const origin[] = {"$ORIGIN", "${ORIGIN}"};
@@ -113,7 +110,7 @@ static void find_add_run_path(shim_folders_t *folders, const char *entry, size_t
         find_add(folders, "%.*s", (int)length, entry);
 }
 
-/* A list like LD_LIBRARY_PATH; `object` is what $ORIGIN means. */
+/* A list like LD_LIBRARY_PATH; $ORIGIN means `object`. */
 static void find_add_list(shim_folders_t *folders, const char *list, const char *object)
 {
     while (list && *list) {
@@ -130,7 +127,7 @@ static const char *find_dynamic_text(const struct dl_phdr_info *info, const ElfW
     ElfW(Xword) offset = 0;
     for (const ElfW(Dyn) *entry = dynamic; entry->d_tag != DT_NULL; entry++) {
         if (entry->d_tag == DT_STRTAB) {
-            /* glibc turns it into an address, except in the vDSO. */
+            /* glibc makes it an address, except in the vDSO. */
             ElfW(Addr) table = entry->d_un.d_ptr;
             strings = (const char *)(table < info->dlpi_addr ? info->dlpi_addr + table : table);
         }
@@ -141,7 +138,7 @@ static const char *find_dynamic_text(const struct dl_phdr_info *info, const ElfW
             found = true;
         }
     }
-    /* The linker ignores DT_RPATH if there is a DT_RUNPATH. */
+    /* A DT_RUNPATH makes the linker ignore DT_RPATH. */
     if (!found || !strings || (tag == DT_RPATH && newer))
         return NULL;
     return strings + offset;
@@ -165,7 +162,7 @@ static int find_run_paths(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-/* Beside an NCCL that was opened by its path: a second NCCL in the process would have separate state. */
+/* Beside an NCCL opened by path: a second one would have separate state. */
 static int find_loaded(struct dl_phdr_info *info, size_t size, void *data)
 {
     (void)size;
@@ -176,7 +173,7 @@ static int find_loaded(struct dl_phdr_info *info, size_t size, void *data)
     return 0;
 }
 
-/* An extension module under site-packages: NVIDIA's wheels are installed beside it. */
+/* An extension module in site-packages, beside NVIDIA's wheels. */
 static int find_wheels_beside(struct dl_phdr_info *info, size_t size, void *data)
 {
     static const char *const marks[] = {"/site-packages/", "/dist-packages/"};
@@ -193,8 +190,6 @@ static int find_wheels_beside(struct dl_phdr_info *info, size_t size, void *data
     }
     return 0;
 }
-
-/* ---- Python ------------------------------------------------------------------------ */
 
 /* <prefix>/lib/python3.N/site-packages, Debian's <prefix>/lib/python3/dist-packages, lib64 elsewhere. */
 static void find_add_prefix(shim_folders_t *folders, const char *prefix)
@@ -215,7 +210,7 @@ static void find_add_prefix(shim_folders_t *folders, const char *prefix)
         }
         closedir(folder);
     }
-    /* conda's NCCL package installs into the environment's lib. */
+    /* Where conda's NCCL package installs. */
     char conda[PATH_MAX];
     struct stat status;
     if ((size_t)snprintf(conda, sizeof conda, "%s/conda-meta", prefix) < sizeof conda && stat(conda, &status) == 0)
@@ -231,7 +226,7 @@ static void find_add_python_file(shim_folders_t *folders, const char *file)
     char prefix[PATH_MAX];
     snprintf(prefix, sizeof prefix, "%.*s", (int)(length - 4), file);
     find_add_prefix(folders, prefix);
-    if (strcmp(prefix, "/usr") == 0) /* Debian's pip installs there for /usr/bin/python3 */
+    if (strcmp(prefix, "/usr") == 0) /* Debian's pip for /usr/bin/python3 */
         find_add_prefix(folders, "/usr/local");
 }
 
@@ -244,7 +239,7 @@ static bool find_program_is_python(const char *program)
 static void find_add_python(shim_folders_t *folders, const char *executed, const char *program)
 {
     static const char *const variables[] = {"VIRTUAL_ENV", "PYTHONHOME", "CONDA_PREFIX"};
-    /* The executed path leads to the virtual environment; the program's real file does not. */
+    /* The executed path leads to a virtual environment, the real file does not. */
     if (executed && find_program_is_python(executed) && !find_is_secure())
         find_add_python_file(folders, executed);
     const char *path = secure_getenv("PYTHONPATH");
@@ -269,7 +264,7 @@ static void find_add_python(shim_folders_t *folders, const char *executed, const
         find_add_python_file(folders, program);
 }
 
-/* A virtual environment's and that behind its link. */
+/* A virtual environment's, and that behind its link. */
 static void find_add_python_link(shim_folders_t *folders, const char *file)
 {
     char real[PATH_MAX];
@@ -278,7 +273,7 @@ static void find_add_python_link(shim_folders_t *folders, const char *file)
         find_add_python_file(folders, real);
 }
 
-/* For programs other than Python: the Python that the user would run, and the system's. */
+/* For programs other than Python: the user's Python, and the system's. */
 static void find_add_usual_python(shim_folders_t *folders)
 {
     const char *path = secure_getenv("PATH");
@@ -296,11 +291,9 @@ static void find_add_usual_python(shim_folders_t *folders)
     find_add_python_link(folders, "/usr/bin/python3");
 }
 
-/* ---- The linker's cache -------------------------------------------------------------- */
+enum { FIND_CACHE_BYTES = 32 << 20 }; /* limit; a large system's has 200 KB */
 
-enum { FIND_CACHE_BYTES = 32 << 20 }; /* the most we read; a large system's has 200 KB */
-
-/* glibc's format: this header, the entries, and the strings, at offsets from the header. */
+/* glibc's format: header, entries, strings at offsets from the header. */
 typedef struct find_cache_header {
     char magic[20]; /* "glibc-ld.so.cache1.1", without an end */
     uint32_t entries;
@@ -342,7 +335,7 @@ close_file:
     return text;
 }
 
-/* The string at an offset, or NULL if it does not end within the file. */
+/* The string at an offset; NULL if it leaves the file. */
 static const char *find_cache_text(const char *base, size_t bytes, uint32_t offset)
 {
     return offset < bytes && memchr(base + offset, '\0', bytes - offset) ? base + offset : NULL;
@@ -355,7 +348,7 @@ static void find_add_cache(shim_folders_t *folders, const char *file)
     char *text = find_read_file(file, &bytes);
     if (!text)
         return;
-    /* Until glibc 2.32 a table in an older format came first. */
+    /* Until glibc 2.32 an older format's table came first. */
     const char *base = memmem(text, bytes, magic, sizeof magic - 1);
     find_cache_header_t header;
     if (!base || bytes - (size_t)(base - text) < sizeof header)
@@ -375,13 +368,11 @@ free_text:
     free(text);
 }
 
-/* ---- Fixed places ---------------------------------------------------------------------- */
-
 static void find_add_glob(shim_folders_t *folders, const char *pattern)
 {
     glob_t found = {0};
     if (glob(pattern, 0, NULL, &found) == 0)
-        for (size_t i = found.gl_pathc; i-- > 0;) /* newest first, judging by names */
+        for (size_t i = found.gl_pathc; i-- > 0;) /* newest first, by name */
             find_add(folders, "%s", found.gl_pathv[i]);
     globfree(&found);
 }

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * book.c - this process's book: its slots, and the peers' books (layout.h).
- *
- * The book is mapped once, for as many slots as it may ever have; the file grows behind the mapping. The own mapping
- * and those of peers live as long as the process: a process has few peers, and a mapping of memory that is never
- * touched costs nothing. A forked child forgets the book, and makes one of its own on need.
+ * book.c - this process's book of slots, and its peers' (layout.h). It is mapped once, for all slots that it may ever
+ * have; the file grows behind the mapping. Mappings live as long as the process: peers are few, and untouched memory
+ * costs nothing. A forked child makes its own book on need.
  */
 #define _GNU_SOURCE
 #include "shim/record/book.h"
@@ -23,11 +21,11 @@
 #include "shim/base/log.h"
 #include "shim/base/settings.h"
 
-/* A mapped book, the own one or a peer's; never unmapped. */
+/* A mapped book, own or a peer's; never unmapped. */
 typedef struct seen {
     struct seen *next;
     net_mark_t mark;
-    int64_t pid, descriptor; /* by which it was opened */
+    int64_t pid, descriptor; /* how it was opened */
     record_mapped_t mapped;
 } seen_t;
 
@@ -41,7 +39,7 @@ static net_mark_t g_mark;
 static uint32_t g_slots;
 static shim_record_t *g_record[RECORD_MOST_SLOTS];
 static seen_t *g_seen;
-static bool g_refused; /* no book can be had */
+static bool g_refused; /* no book is possible */
 static pthread_once_t g_fork_once = PTHREAD_ONCE_INIT;
 
 static void store(_Atomic uint64_t *word, uint64_t value)
@@ -63,7 +61,7 @@ static seen_t *find_seen(const net_mark_t *mark)
     return seen;
 }
 
-/* Under the lock: `book` and `slots` are to be found by this mark. */
+/* Keep `book` and `slots` under this mark, to be found again. Under the lock. */
 static seen_t *add_seen(const net_mark_t *mark, const record_book_t *book, uint32_t slots)
 {
     seen_t *seen = malloc(sizeof *seen);
@@ -75,9 +73,7 @@ static seen_t *add_seen(const net_mark_t *mark, const record_book_t *book, uint3
     return seen;
 }
 
-/* ---- The own book --------------------------------------------------------------------- */
-
-/* The parent's mapping stays, untouched. */
+/* Leaves the parent's mapping untouched. */
 static void forget_in_child(void)
 {
     if (g_book)
@@ -116,7 +112,7 @@ static void fill_head(record_book_t *book)
     atomic_store(&book->magic, RECORD_MAGIC);
 }
 
-/* Whether the set-up has the descriptors that it needs. */
+/* Whether enough descriptors are left for the set-up. */
 static bool has_spare(int fd)
 {
     int spare[SPARE_FILES], count = 0;
@@ -127,7 +123,7 @@ static bool has_spare(int fd)
     return count == SPARE_FILES;
 }
 
-/* A file of the book's, if it is not one of the last that this process may have; else a negative errno. */
+/* A descriptor for the book, unless few are left; else a negative errno. */
 static int make_file(void)
 {
     const int fd = net_descriptor(memfd_create(RECORD_FILE, MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -163,7 +159,7 @@ static int open_book(void)
     return 0;
 }
 
-/* Under the lock. A system that refuses a memfd has no record of calls, and no reports of hangs. */
+/* Under the lock. Without a memfd calls are not recorded. */
 static bool has_book(void)
 {
     if (g_book || g_refused)
@@ -185,7 +181,7 @@ static shim_record_t *free_record(void)
     shim_record_t *record = i < RECORD_MOST_SLOTS ? calloc(1, sizeof *record) : NULL;
     if (!record)
         return NULL;
-    /* The descriptor is asked first: a program that became a daemon has closed it. */
+    /* A program that became a daemon has closed the descriptor. */
     if (!net_means(g_file, &g_mark) || !grow(i + 1)) {
         free(record);
         return NULL;
@@ -197,7 +193,7 @@ static shim_record_t *free_record(void)
     return record;
 }
 
-/* A slot that was used before: its life says to readers that it is another's now. */
+/* In a used slot, a new life tells readers that it is another's. */
 static void begin_slot(shim_record_t *record)
 {
     record_slot_t *slot = record->slot;
@@ -245,8 +241,6 @@ void record_beat(uint64_t now_ns)
         store(&g_book->beat_ns, now_ns);
 }
 
-/* ---- Peers ---------------------------------------------------------------------------- */
-
 void shim_record_offer(const shim_record_t *record, shim_record_offer_t *offer)
 {
     *offer = (shim_record_offer_t){.descriptor = -1};
@@ -255,7 +249,7 @@ void shim_record_offer(const shim_record_t *record, shim_record_offer_t *offer)
             .descriptor = g_file, .mark = g_mark, .life = load(&record->slot->life), .slot = record->number};
 }
 
-/* Open a peer's book. Checked before: a wrong number must not make this process open a device or a pipe. */
+/* Checks the file first: a wrong number must not open a device or a pipe. */
 static int open_peer(int64_t pid, int64_t descriptor, const net_mark_t *mark)
 {
     static const char name[] = "/memfd:" RECORD_FILE;
@@ -271,7 +265,7 @@ static int open_peer(int64_t pid, int64_t descriptor, const net_mark_t *mark)
     return fd;
 }
 
-/* Under the lock. The file is opened each time, since it may have grown. */
+/* Under the lock. Opens the file each time, since it may have grown. */
 static const record_mapped_t *see_book(const net_process_t *process, const shim_record_offer_t *offer)
 {
     seen_t *seen = find_seen(&offer->mark);
@@ -366,8 +360,6 @@ void shim_record_begin(shim_record_t *record, const shim_record_about_t *about)
         shim_info("no thread to watch calls could be started, so hangs are not reported");
 }
 
-/* ---- Calls ---------------------------------------------------------------------------- */
-
 static uint64_t coarse_now_ns(void)
 {
     struct timespec now;
@@ -382,7 +374,7 @@ static record_kind_t kind_of(const shim_record_call_t *call)
     return call->sign.collective < ALG_COLLECTIVE_COUNT ? RECORD_COLLECTIVE : RECORD_MESSAGE;
 }
 
-/* Threads that call on one communicator at once take entries of their own. */
+/* Threads that call at once on one communicator take different entries. */
 uint64_t shim_record_call(shim_record_t *record, const shim_record_call_t *call)
 {
     if (!record)

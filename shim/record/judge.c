@@ -12,14 +12,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { EPOCH_BITS = 16 }; /* below the number of a call (algorithms/device/epoch.h) */
+enum { EPOCH_BITS = 16 }; /* bits below a call's number (algorithms/device/epoch.h) */
 
 static uint64_t load(const _Atomic uint64_t *word)
 {
     return atomic_load_explicit(word, memory_order_relaxed);
 }
-
-/* ---- Reading --------------------------------------------------------------------------- */
 
 uint32_t record_book_slots(int fd)
 {
@@ -55,7 +53,7 @@ bool record_view_lives(const record_view_t *view)
     return atomic_load_explicit(&view->slot->life, memory_order_acquire) == view->life;
 }
 
-/* False while it is written, or was overwritten meanwhile. */
+/* False if it is being written or overwritten. */
 static bool read_entry(const record_entry_t *entry, record_made_t *made, uint64_t *sequence)
 {
     *sequence = atomic_load_explicit(&entry->sequence, memory_order_acquire);
@@ -76,7 +74,7 @@ static bool read_entry(const record_entry_t *entry, record_made_t *made, uint64_
 
 bool record_find(const record_slot_t *slot, record_kind_t kind, uint64_t number, record_made_t *made)
 {
-    /* Where it is if all calls since were of this kind; else before that. */
+    /* The entry's place if all calls since were of this kind; else it is earlier. */
     const uint64_t guess = load(&slot->entries) - (load(&slot->made[kind]) - number);
     for (uint32_t i = 0; i < RECORD_CALLS; i++) {
         const record_entry_t *entry = &record_ring(slot)[(guess - i) % RECORD_CALLS];
@@ -119,15 +117,13 @@ void record_algorithm(const record_book_t *book, uint64_t address, char name[REC
     }
 }
 
-/* ---- Agreement ------------------------------------------------------------------------- */
-
-/* The real NCCL sorts the calls of a group. */
+/* The real NCCL sorts a group's calls. */
 static bool may_be_sorted(const record_made_t *made)
 {
     return (made->flags & RECORD_FORWARDED) && (made->flags & RECORD_GROUPED);
 }
 
-/* Data that is only moved may have another type on each rank, if it has as many bytes. */
+/* Where data is only moved, ranks may name other types of as many bytes in all. */
 bool record_agree(const record_made_t *one, const record_made_t *other)
 {
     const record_sign_t *a = &one->sign, *b = &other->sign;
@@ -150,10 +146,8 @@ bool record_comparable(const record_slot_t *one, const record_slot_t *other)
            load(&one->captured_hash) == load(&other->captured_hash);
 }
 
-/* ---- Processes ------------------------------------------------------------------------- */
-
-/* Field 3 of /proc/<pid>/stat is the state, 20 the number of threads, 22 the start time; the command in parentheses may
- * contain any character. A process whose first thread has ended shows as a zombie, but has other threads. */
+/* /proc/<pid>/stat: field 3 is the state, 20 the number of threads, 22 the start time; the parenthesised command may
+ * have any character. Without its first thread a process looks like a zombie, but has other threads. */
 record_process_t record_process_state(int64_t pid, uint64_t start_ticks)
 {
     char path[48], text[1024], state = 0;
@@ -179,8 +173,6 @@ record_process_t record_process_state(int64_t pid, uint64_t start_ticks)
     return state == 'T' || state == 't' ? RECORD_STOPPED : RECORD_RUNS;
 }
 
-/* ---- Judging ---------------------------------------------------------------------------- */
-
 static uint64_t since(uint64_t now_ns, uint64_t then_ns)
 {
     return now_ns > then_ns ? now_ns - then_ns : 0;
@@ -191,7 +183,7 @@ static bool in_use(const record_slot_t *slot)
     return load(&slot->life) & 1;
 }
 
-/* Whether the process has other ranks of the communicator: then its other communicators may be those ranks'. */
+/* Its process's other communicators may belong to those ranks. */
 static bool has_other_ranks(const record_view_t *view)
 {
     const uint32_t slots = atomic_load(&view->mapped->slots);
@@ -203,7 +195,7 @@ static bool has_other_ranks(const record_view_t *view)
     return ranks > 1;
 }
 
-/* Another call that the rank waits in: on this communicator, or the longest wait on another one. */
+/* Another call that the rank waits in: on this communicator, else the longest wait elsewhere. */
 static void find_wait(const record_view_t *view, record_rank_t *rank)
 {
     const uint32_t slots = atomic_load(&view->mapped->slots);
@@ -232,7 +224,7 @@ static void find_last(const record_slot_t *slot, uint64_t now_ns, record_rank_t 
     rank->ended_ago_ns = since(now_ns, load(&slot->ended_ns));
 }
 
-/* It waits in this very call. In a graph's the epoch tells: a replay makes no calls. */
+/* Whether it waits in the same call. For graphs the epoch tells, since replays make no calls. */
 bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot)
 {
     const uint64_t id = load(&slot->wait_id);
@@ -247,7 +239,7 @@ bool record_waits_too(const record_waiting_t *waiting, const record_slot_t *slot
     return sign.kind == waiting->sign.kind && sign.number == waiting->sign.number;
 }
 
-/* Calls of a communicator run in order, so one that waits in a later call has ended this. */
+/* A communicator's calls run in order: a rank that waits in a later one has ended this. */
 static bool has_ended(const record_waiting_t *waiting, const record_slot_t *slot)
 {
     if (waiting->sign.kind != RECORD_COLLECTIVE)
@@ -258,7 +250,7 @@ static bool has_ended(const record_waiting_t *waiting, const record_slot_t *slot
            (id != 0 && sign.kind == RECORD_COLLECTIVE && sign.number > waiting->sign.number);
 }
 
-/* A message whose entry is still there says with whom it is; in a group there may be others. */
+/* A message's entry, if still there, says with whom it is; in a group there may be others. */
 static record_cause_t judge_message(const record_waiting_t *waiting, const record_slot_t *waiter,
                                     const record_slot_t *slot, uint32_t rank)
 {
@@ -269,7 +261,7 @@ static record_cause_t judge_message(const record_waiting_t *waiting, const recor
     return record_waits_too(waiting, slot) ? RECORD_IN_IT : RECORD_NO_MESSAGE;
 }
 
-/* The rank has made the call of this number, if its entry says so; with another signature, OTHER_CALL. */
+/* Whether the rank has made the call of this number; OTHER_CALL if its entry differs. */
 static record_cause_t judge_call(const record_waiting_t *waiting, const record_slot_t *waiter,
                                  const record_slot_t *slot, record_rank_t *rank)
 {
@@ -307,7 +299,7 @@ record_rank_t record_judge(const record_waiting_t *waiting, const record_slot_t 
         judged.cause = doubt ? (record_waits_too(waiting, view->slot) ? RECORD_IN_IT : RECORD_UNSEEN)
                              : judge_call(waiting, waiter, view->slot, &judged);
     }
-    /* A wait that a dead process has published is not a wait any more. */
+    /* A wait published by a process that has died is void. */
     const bool died = judged.cause == RECORD_IN_IT && process == RECORD_GONE && !has_ended(waiting, view->slot);
     if ((judged.cause >= RECORD_IN_IT || judged.cause == RECORD_OTHER_CALL) && !died)
         return judged;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * layout.h - the record of a process's communicators, as it lies in memory that peers and `shunt watch` map to read.
+ * layout.h - the record of a process's communicators, in memory that peers and `shunt watch` map to read.
  *
- * A process has one book: a memfd named RECORD_FILE, mode 0600, which grows by a slot for each communicator (of each
- * rank) that it has at once. Peers open it through /proc/<pid>/fd, which the kernel allows to the same user and root.
- * It has no name, so a crash leaves nothing behind. It is sealed against shrinking, so a reader never faults.
+ * A process has one book: a memfd named RECORD_FILE, mode 0600, with a slot for each communicator (of each rank) at a
+ * time. Peers open it through /proc/<pid>/fd. It has no path, so a crash leaves nothing behind, and is sealed against
+ * shrinking, so readers never fault.
  *
- * Every word has one process that writes it, and readers take no lock. A reader that finds a word of a slot's life, or
- * an entry's sequence, changed throws away what it has read; a writer that dies half way leaves an entry that never
- * becomes valid. Readers trust no number: the writer may be broken.
+ * Each word has one writing process, and readers take no lock. A reader discards what it has read if the slot's life or
+ * the entry's sequence has changed; a writer that dies half way leaves an entry that never becomes valid. Readers trust
+ * no number, since the writer may be broken.
  */
 #ifndef SHUNT_RECORD_LAYOUT_H
 #define SHUNT_RECORD_LAYOUT_H
@@ -23,18 +23,18 @@
 #define RECORD_MAGIC UINT64_C(0x53484e5452454331)
 enum {
     RECORD_VERSION = 1,
-    RECORD_CALLS = 256,       /* of a ring; a power of two */
-    RECORD_PAGE = 4096,       /* before the first slot, and before the ring of each */
-    RECORD_MOST_SLOTS = 1024, /* communicators of a process at once that are recorded */
-    RECORD_ALGORITHMS = 48,   /* whose names the book has */
+    RECORD_CALLS = 256,       /* entries of a ring; a power of two */
+    RECORD_PAGE = 4096,       /* before the first slot and each slot's ring */
+    RECORD_MOST_SLOTS = 1024, /* communicators recorded at a time */
+    RECORD_ALGORITHMS = 48,   /* names in the book */
     RECORD_NAME_BYTES = 24
 };
 
-/* Calls of a kind have numbers of their own, from 1. */
+/* Each kind of call is numbered from 1. */
 typedef enum record_kind {
-    RECORD_COLLECTIVE, /* not captured: the ranks' numbers agree */
-    RECORD_MESSAGE,    /* sends, receives and one-sided calls, not captured: each rank has its own number of them */
-    RECORD_CAPTURED,   /* put into a graph, whose replays are not seen here */
+    RECORD_COLLECTIVE, /* not captured; all ranks number them alike */
+    RECORD_MESSAGE,    /* sends, receives and one-sided calls, not captured; each rank's own numbers */
+    RECORD_CAPTURED,   /* captured; replays are not seen */
     RECORD_KINDS
 } record_kind_t;
 
@@ -44,21 +44,21 @@ enum { RECORD_FORWARDED = 1, RECORD_GROUPED = 2, RECORD_CAPTURE_UNKNOWN = 4 };
 /* Beyond alg_collective_t. */
 enum { RECORD_SEND = ALG_COLLECTIVE_COUNT, RECORD_RECV };
 
-/* A call. 64 bytes, so that one cache line is written. */
+/* A call: 64 bytes, one cache line to write. */
 typedef struct record_entry {
-    _Atomic uint64_t sequence; /* the entry's number in the ring, from 1; 0 while it is written */
+    _Atomic uint64_t sequence; /* number in the ring, from 1; 0 while being written */
     _Atomic uint64_t id;       /* record_id */
     _Atomic uint64_t number;   /* of its kind */
     _Atomic uint64_t count;
-    _Atomic uint64_t place;     /* root or peer in the low half, flags in the high */
+    _Atomic uint64_t place;     /* root or peer in the low half, flags in the high half */
     _Atomic uint64_t stream;    /* its handle */
     _Atomic uint64_t time_ns;   /* CLOCK_MONOTONIC_COARSE */
-    _Atomic uint64_t algorithm; /* address of its name, which the book resolves; 0: the real NCCL's */
+    _Atomic uint64_t algorithm; /* address of its name, a key into the book's names; 0: the real NCCL's */
 } record_entry_t;
 
-/* A peer, to be found by `shunt watch`. */
+/* For `shunt watch` to find a peer. */
 typedef struct record_peer {
-    _Atomic int64_t pid; /* as its own /proc names it; 0: not known */
+    _Atomic int64_t pid; /* in its own /proc; 0: unknown */
     _Atomic uint64_t start_ticks;
     _Atomic uint32_t slot;
     _Atomic uint32_t reserved;
@@ -67,26 +67,26 @@ typedef struct record_peer {
 
 typedef enum record_state { RECORD_SETTING_UP, RECORD_ATTACHED, RECORD_FORWARDS, RECORD_ENDED } record_state_t;
 
-/* A communicator of one rank. */
+/* One rank's communicator. */
 typedef struct record_slot {
-    _Atomic uint64_t life; /* odd while in use, and another each time */
-    _Atomic uint64_t comm; /* the same on all ranks */
+    _Atomic uint64_t life; /* odd while in use; each use has another */
+    _Atomic uint64_t comm; /* equal on all ranks */
     _Atomic uint32_t rank, nranks;
-    _Atomic int32_t device; /* CUDA ordinal; -1: the host device */
+    _Atomic int32_t device; /* CUDA ordinal; -1: host device */
     _Atomic uint32_t state; /* record_state_t */
     record_peer_t peer[ALG_MAX_RANKS];
     /* By the calls. */
-    _Alignas(64) _Atomic uint64_t entries; /* of the ring, so far */
+    _Alignas(64) _Atomic uint64_t entries; /* written to the ring so far */
     _Atomic uint64_t made[RECORD_KINDS];
-    _Atomic uint64_t captured_hash; /* of the captured calls' signatures in their order */
-    _Atomic uint64_t doubts;        /* calls that failed, so numbers may differ from the peers' */
+    _Atomic uint64_t captured_hash; /* hash of the captured calls' signatures, in order */
+    _Atomic uint64_t doubts;        /* number of failed calls; above 0 numbers may differ from the peers' */
     /* Host device: collectives that have ended. */
     _Atomic uint64_t ended, ended_ns;
     /* By the watcher. */
-    _Alignas(64) _Atomic uint64_t wait_id; /* what its kernels wait in; 0: nothing is known to wait */
+    _Alignas(64) _Atomic uint64_t wait_id; /* call that its kernels wait in; 0: none known */
     _Atomic uint64_t wait_epoch;
-    _Atomic uint64_t wait_ns;  /* how long, while the process ran */
-    _Atomic uint64_t mismatch; /* ranks have called different things, and it has been reported */
+    _Atomic uint64_t wait_ns;  /* duration, while the process ran */
+    _Atomic uint64_t mismatch; /* ranks' calls differ, which was reported */
 } record_slot_t;
 
 /* Page 0. */
@@ -95,7 +95,7 @@ typedef struct record_book {
     _Atomic uint32_t version, slots;
     _Atomic int64_t pid;
     _Atomic uint64_t start_ticks;
-    _Atomic uint64_t beat_ns; /* net_now_ns of the watcher's last look */
+    _Atomic uint64_t beat_ns; /* net_now_ns of the watcher's last round */
     struct {
         _Atomic uint64_t address;
         char name[RECORD_NAME_BYTES];
@@ -122,23 +122,20 @@ static inline record_entry_t *record_ring(const record_slot_t *slot)
 
 /* ---- A call in one word -------------------------------------------------------
  *
- * What a kernel that waits tells, so that the call can be named when its entry is long gone: collective, type,
- * operator and kind exactly, the last bits of its number, and the first bits of its count, which a wait with a limit
- * leaves out (alg_limit).
- */
+ * Published by a waiting kernel, to name its call when the entry is gone: collective, type, operator and kind exactly,
+ * the number's last bits, and the count's first bits, which a wait with a limit leaves out (alg_limit). */
 enum { RECORD_NUMBER_BITS = 22, RECORD_MANTISSA_BITS = 22 };
 
 _Static_assert(13 + (int)RECORD_NUMBER_BITS == (int)ALG_LIMIT_BITS, "a count begins where alg_limit cuts an id");
 
-/* What a call is. */
 typedef struct record_sign {
     uint32_t collective; /* alg_collective_t, RECORD_SEND or RECORD_RECV */
-    uint32_t type, op;   /* op: ALG_SUM where it has none */
+    uint32_t type, op;   /* op: ALG_SUM if it has none */
     record_kind_t kind;
     uint64_t count, number;
 } record_sign_t;
 
-/* The exponent counts the bits that the mantissa drops. */
+/* The exponent is the number of bits that the mantissa drops. */
 static inline uint64_t record_count_pack(uint64_t count)
 {
     uint64_t exponent = 0;
@@ -160,7 +157,7 @@ static inline uint64_t record_id(const record_sign_t *sign)
            (uint64_t)((uint32_t)sign->kind + 1) << 11 | number << 13 | record_count_pack(sign->count) << ALG_LIMIT_BITS;
 }
 
-/* made: how many calls of its kind there were, to complete the number. */
+/* made: number of calls of each kind, to complete the number. */
 static inline record_sign_t record_unpack(uint64_t id, const _Atomic uint64_t made[RECORD_KINDS])
 {
     const uint64_t most = UINT64_C(1) << RECORD_NUMBER_BITS;

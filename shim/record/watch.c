@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * watch.c - the watcher: one thread of the process that looks at its records, and at those of its peers.
+ * watch.c - the watcher: one thread of the process that reads its records and its peers', and reports (docs/watch.md).
  *
- * It makes no CUDA call. What a kernel waits in it reads from the control words, which kernels write once they have
- * waited for 0.2 ms or longer, and puts it where peers and `shunt watch` read it. It compares the ranks' calls of
- * equal numbers, and reports a call that waits too long. Of several ranks that wait in a call the lowest reports.
- *
- * Its clock stands still while the process is stopped: a debugger that stops all ranks makes no report.
+ * It makes no CUDA call: what a kernel waits in it reads from the control words, and publishes for peers and `shunt
+ * watch`. Its clock stands still while the process is stopped, so a debugger that stops all ranks causes no report.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -24,20 +21,20 @@
 
 #define MS_NS UINT64_C(1000000)
 enum {
-    PERIOD_MS = 200,   /* while calls are made or wait */
-    IDLE_MS = 500,     /* else: a kernel may begin to wait long after its call, and a replay makes no call */
+    PERIOD_MS = 200,   /* while calls are made or waiting */
+    IDLE_MS = 500,     /* otherwise: kernels may wait long after their call, and replays make none */
     ACTIVE_MS = 2000,  /* after the last call */
-    STALE_MS = 1500,   /* a wait that no kernel has told of for so long is over */
-    WATCHER_MS = 5000, /* a peer's watcher that has not looked for so long does not report */
+    STALE_MS = 1500,   /* a wait that no kernel has repeated for so long is over */
+    WATCHER_MS = 5000, /* a watcher that was silent for so long does not report */
     LINE_BYTES = 1024,
     JSON_BYTES = 8192,
     REPORTS = 8
 };
 
-/* Written when the lock is open. */
+/* Written after the lock is released. */
 typedef struct report {
     char *line; /* LINE_BYTES */
-    char *json; /* JSON_BYTES: more than what all ranks' words take */
+    char *json; /* JSON_BYTES, more than all ranks' words need */
 } report_t;
 
 static bool g_running;
@@ -58,9 +55,7 @@ void record_watch_forget(void)
     g_running = false;
 }
 
-/* ---- Reports ---------------------------------------------------------------------------- */
-
-/* False: there are too many at once, and the next look tries again. */
+/* False: too many at once; the next round tries again. */
 static bool new_report(report_t *report)
 {
     if (g_reports == REPORTS)
@@ -90,7 +85,7 @@ static size_t json_rank(const record_rank_t *rank, char *text, size_t capacity)
     return length > 0 && (size_t)length < capacity ? (size_t)length : 0;
 }
 
-/* All but the fields that differ between reports. The words have no character that JSON escapes. */
+/* The fields common to all reports. No word needs JSON's escapes. */
 static size_t json_head(const char *kind, const shim_record_t *record, char *text, size_t capacity)
 {
     char host[128] = "";
@@ -131,8 +126,6 @@ static void write_reports(void)
     g_reports = 0;
 }
 
-/* ---- Waits ------------------------------------------------------------------------------ */
-
 static bool is_message(uint64_t id)
 {
     return (id & 15) >= ALG_SEND_RECV;
@@ -151,7 +144,7 @@ static void end_stale(record_wait_t *wait)
         *wait = (record_wait_t){0};
 }
 
-/* What kernels tell. Blocks that leave a call change the low bits of the epoch. */
+/* What kernels published. Blocks that leave a call change the epoch's low bits. */
 static void look_at_kernels(shim_record_t *record)
 {
     const alg_control_t *control = record->about.control;
@@ -170,7 +163,7 @@ static const record_slot_t *readable(const record_view_t *view)
     return view->slot && record_view_lives(view) ? view->slot : NULL;
 }
 
-/* The first collective that a peer has not made; 0: there is none, or that cannot be told. */
+/* First collective that a peer has not made; 0: none, or unknown. */
 static uint64_t first_missing(const shim_record_t *record)
 {
     uint64_t least = atomic_load(&record->slot->made[RECORD_COLLECTIVE]);
@@ -186,7 +179,7 @@ static uint64_t first_missing(const shim_record_t *record)
     return missing ? least + 1 : 0;
 }
 
-/* A forwarded call cannot end before every rank has made it, if each rank needs each other's data. */
+/* A forwarded call in which each rank needs all others' data ends only when every rank has made it. */
 static void look_at_forwarded(shim_record_t *record)
 {
     record_made_t made;
@@ -200,7 +193,7 @@ static void look_at_forwarded(shim_record_t *record)
     note_wait(&record->wait[RECORD_WAIT_FORWARDED], record_id(&made.sign), 0);
 }
 
-/* For peers and `shunt watch`: the longest wait. */
+/* The longest wait, for peers and `shunt watch`. */
 static void publish(shim_record_t *record)
 {
     record_slot_t *slot = record->slot;
@@ -217,7 +210,7 @@ static void publish(shim_record_t *record)
         atomic_store(&slot->state, RECORD_ENDED);
 }
 
-/* A lower rank that waits in the same call reports it, if its watcher can. */
+/* Not if a lower rank with a living watcher waits in the same call. */
 static bool is_reporter(const shim_record_t *record, const record_waiting_t *waiting, uint64_t now_ns)
 {
     for (uint32_t r = 0; r < record->about.rank; r++) {
@@ -232,7 +225,7 @@ static bool is_reporter(const shim_record_t *record, const record_waiting_t *wai
     return true;
 }
 
-/* All other ranks that are not in the call, the one to blame first. Returns their number. */
+/* All ranks outside the call, the one to blame first. Returns their number. */
 static uint32_t find_culprits(const shim_record_t *record, const record_waiting_t *waiting, uint64_t now_ns,
                               record_rank_t culprit[ALG_MAX_RANKS])
 {
@@ -311,9 +304,7 @@ static void report_hang(shim_record_t *record, record_wait_t *wait, bool forward
     hang_json(record, &waiting, waited_ns, culprit, count, report.line, report.json);
 }
 
-/* ---- Different calls -------------------------------------------------------------------- */
-
-/* The lowest rank whose record can be read. */
+/* Lowest rank with a readable record. */
 static uint32_t reference_of(const shim_record_t *record)
 {
     uint32_t r = 0;
@@ -322,7 +313,7 @@ static uint32_t reference_of(const shim_record_t *record)
     return r;
 }
 
-/* The first number at which two ranks' calls cannot be the same; false if there is none so far. */
+/* First number at which two ranks' calls cannot be one; false: none so far. */
 static bool find_difference(shim_record_t *record, uint32_t reference, uint32_t rank, record_made_t *one,
                             record_made_t *other)
 {
@@ -338,7 +329,7 @@ static bool find_difference(shim_record_t *record, uint32_t reference, uint32_t 
         const bool both =
             record_find(a, RECORD_COLLECTIVE, *done + 1, one) && record_find(b, RECORD_COLLECTIVE, *done + 1, other);
         if (!both && *done + 1 == last)
-            return false; /* perhaps it is being written */
+            return false; /* perhaps being written */
         if (both && !record_agree(one, other))
             return record_comparable(a, b);
     }
@@ -375,9 +366,8 @@ static void report_difference(shim_record_t *record, uint32_t reference, uint32_
              reference, first.pid, called, rank, second.pid, other_called, report.line);
 }
 
-/* One rank reports: the reference, whose calls fail only then, so that it still finds the difference. Any other rank
- * waits for its report, unless the reference's process does not run, or has found nothing for long: it may be unable to
- * read the other's record. */
+/* One rank reports: the reference. Its calls fail only then, so it can still find the difference. Others wait for its
+ * report, unless its process does not run or finds nothing for long, perhaps unable to read the other's record. */
 static void note_difference(shim_record_t *record, uint32_t reference, uint32_t rank, const record_made_t *one,
                             const record_made_t *other)
 {
@@ -404,7 +394,7 @@ static void compare(shim_record_t *record)
     }
 }
 
-/* True if the communicator is to fail, and was not before: a peer's watcher may have found the difference. */
+/* True if the communicator must newly fail, perhaps by a peer's watcher. */
 static bool has_failed(shim_record_t *record)
 {
     bool any = false;
@@ -418,9 +408,6 @@ static bool has_failed(shim_record_t *record)
     return !atomic_exchange(&record->mismatched, true);
 }
 
-/* ---- The thread ------------------------------------------------------------------------- */
-
-/* Of one look. */
 typedef struct look {
     uint64_t now_ns;
     bool watched, active, failed;

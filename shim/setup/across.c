@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * across.c - set-up of ranks on several hosts.
- *
- * On the host device ranks first wait briefly for each other in shared memory; on GPUs the real init has waited for
- * all. If some are missing, the ranks meet those of other hosts (hosts.c). Then the ranks of each host set up their
- * team by the stages of stages.c and finally wait for the other hosts. A split of a communicator of several hosts
- * begins with the meeting.
+ * across.c - set-up of ranks on several hosts (docs/hosts.md, "How they meet"). A split of a communicator of several
+ * hosts begins with the meeting.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +12,7 @@
 void shim_setup_begin_hosts(shim_setup_t *setup)
 {
     const shim_setup_request_t *request = &setup->request;
-    const bool asked = request->rank < 0; /* a child on GPUs: the real NCCL gives its rank */
+    const bool asked = request->rank < 0; /* child on GPUs: the real NCCL gives its rank */
     if (!request->host) {
         setup->limit_ms = SHIM_HOSTS_LIMIT_MS;
         setup->deadline_ns = setup->since_ns + SHIM_HOSTS_LIMIT_MS * UINT64_C(1000000);
@@ -39,7 +35,7 @@ void shim_setup_begin_hosts(shim_setup_t *setup)
         shim_setup_decline(setup, "no thread to meet ranks of other hosts");
 }
 
-/* Until they have attached, the communicator stands for this host's ranks alone. */
+/* Until the team has attached, `comm` describes this host's ranks only. */
 static void enter_team(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
 {
     shim_comm_t *comm = setup->comm;
@@ -57,10 +53,9 @@ static void enter_team(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
     shim_setup_rejoin(setup, &team);
 }
 
-/* The meeting is complete: all ranks know each other. */
 static void met(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
 {
-    net_leave(setup->rendezvous); /* of those on this host */
+    net_leave(setup->rendezvous); /* of this host's ranks */
     setup->rendezvous = NULL;
     setup->met = true;
     if (outcome->nranks == 0) {
@@ -78,7 +73,7 @@ static void met(shim_setup_t *setup, const shim_hosts_outcome_t *outcome)
         enter_team(setup, outcome);
 }
 
-/* The wait for ranks on this host is over, and some are missing. */
+/* Whether the wait for ranks on this host is over and some are missing. */
 static bool is_due(const shim_setup_t *setup)
 {
     return setup->request.host && !setup->request.regroup && !setup->hosts && !setup->across && setup->rendezvous &&
@@ -93,8 +88,8 @@ static void end_meeting(shim_setup_t *setup)
     setup->hosts = NULL;
 }
 
-/* On GPUs neither an init nor a poll must wait for a rank whose program has not reached it: that program may wait for
- * this rank. */
+/* On GPUs an init or poll must not wait for a rank whose program has not reached it, and may itself wait for this
+ * rank. */
 static void postpone(shim_setup_t *setup)
 {
     const uint64_t away_ms = setup->patient ? SHIM_POLLS_MS : SHIM_AWAY_MS;
@@ -114,7 +109,6 @@ void shim_setup_forget_across(shim_setup_t *setup)
     setup->across = NULL;
 }
 
-/* This host's ranks are attached; are those of the other hosts? */
 static bool step_agreement(shim_setup_t *setup, bool *moved)
 {
     const char *failure = NULL;
@@ -123,7 +117,7 @@ static bool step_agreement(shim_setup_t *setup, bool *moved)
         postpone(setup);
         if (needed == 0 || shim_now_ns() < needed + SHIM_SETTLE_LIMIT_MS * UINT64_C(1000000))
             return true;
-        failure = "a rank of another host stayed away while a call waited"; /* leaving ends the meeting for all ranks */
+        failure = "a rank of another host stayed away while a call waited"; /* leaving ends the meeting for all */
     }
     *moved = true;
     if (failure)
@@ -138,7 +132,7 @@ static bool step_meeting(shim_setup_t *setup, bool *moved)
 {
     shim_hosts_outcome_t outcome;
     if (setup->request.host && setup->rendezvous && net_count(setup->rendezvous) >= setup->comm->nranks) {
-        end_meeting(setup); /* the last of this host's ranks was late and has come */
+        end_meeting(setup); /* the last of this host's ranks came late */
         return false;
     }
     if (!shim_hosts_poll(setup->hosts, &outcome)) {

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * begin.c - the beginning of a set-up: from the real init's success to the
- * identity being posted.
- *
- * On GPUs the real NCCL says who this rank is, and a set-up that cannot succeed
- * is declined here. In host mode a split has a stage before all others (REGROUP,
- * in a segment of the parent's ranks), from which the new ranks follow.
+ * begin.c - the beginning of a set-up, from the real init's success to this rank's posted identity. Host mode's split
+ * begins with the stage REGROUP, in a segment of the parent's ranks, which gives the new ranks.
  */
 #include <errno.h>
 #include <string.h>
@@ -30,7 +26,7 @@ int shim_setup_read(shim_setup_t *setup, uint32_t stage, uint32_t rank, void *re
 void shim_setup_adopt(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
-    if (atomic_load(&comm->handle)) /* then the application's variable may be gone */
+    if (atomic_load(&comm->handle)) /* afterwards the application's variable may be gone */
         return;
     ncclComm_t handle = __atomic_load_n(setup->request.newcomm, __ATOMIC_ACQUIRE);
     if (!handle)
@@ -39,7 +35,7 @@ void shim_setup_adopt(shim_setup_t *setup)
     shim_comm_insert(comm);
 }
 
-/* The real communicator is ready: ask it for this rank and device. False if that fails. */
+/* The real communicator is ready: read its rank and device. False if that fails. */
 static bool query_real(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
@@ -75,7 +71,6 @@ static int post_identity(shim_setup_t *setup)
     return error ? error : net_post(setup->rendezvous, STAGE_IDENTITY, &identity, sizeof(identity));
 }
 
-/* From the rank being known to its identity being posted. */
 static void enter_rendezvous(shim_setup_t *setup)
 {
     shim_comm_t *comm = setup->comm;
@@ -100,12 +95,12 @@ static void begin_cuda(shim_setup_t *setup)
     }
     shim_identity_tell_plugins();
     uint32_t here = setup->rendezvous ? net_count(setup->rendezvous) : 0;
-    /* Only two ranks on two hosts have table rows; others meet only if SHUNT_ALGO is set. */
+    /* Only two ranks on two hosts have rows; others meet only if SHUNT_ALGO is set. */
     const bool elsewhere = setup->rendezvous && here < comm->nranks &&
                            net_invitation_valid(&setup->request.invitation) &&
                            comm->nranks <= (shim_settings()->algo[0] ? NET_NETWORK_RANKS : 2);
     setup->quiet = comm->nranks < 2 || (comm->nranks > ALG_MAX_RANKS && !elsewhere);
-    char text[120]; /* what the rendezvous holds of a reason */
+    char text[120]; /* longest reason that the rendezvous keeps */
     const char *refused = shim_identity_refusal(text, sizeof(text));
     if (setup->quiet) {
         shim_setup_decline(setup, "%u ranks", comm->nranks);
@@ -192,8 +187,6 @@ bool shim_setup_begin(shim_setup_t *setup)
         begin_cuda(setup);
     return true;
 }
-
-/* ---- Host mode's split -------------------------------------------------------- */
 
 net_key_t shim_setup_key_of_color(const net_key_t *parent, int color)
 {

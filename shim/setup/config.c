@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config.c - what Shunt reads from the application's ncclConfig_t.
- *
- * A field is read only if the size that the structure states covers it, so an
- * application built against an older NCCL is not read beyond its end. Nothing is
- * kept.
+ * config.c - see config.h. Reads only fields within the stated size, so nothing beyond an older NCCL's structure.
  */
 #define _GNU_SOURCE
 #include "shim/setup/config.h"
@@ -18,7 +14,7 @@
 
 static const unsigned config_magic = 0xcafebeef;
 
-/* The first fields as of NCCL 2.31, for builds with an older nccl.h. */
+/* First fields as of NCCL 2.31, for builds with an older nccl.h. */
 typedef struct config_2_31 {
     size_t size;
     unsigned magic, version;
@@ -48,7 +44,7 @@ static int defined(int value, int fallback)
     return value == NCCL_CONFIG_UNDEF_INT ? fallback : value;
 }
 
-/* NCCL's variable overrides the configuration. */
+/* NCCL's variable overrides the field. */
 static void switched(const char *variable, bool *value)
 {
     const char *text = shim_nccl_env(variable);
@@ -56,7 +52,7 @@ static void switched(const char *variable, bool *value)
         *value = text[0] == '1';
 }
 
-/* One digit, or names joined by '|'. What NCCL does not know leaves the configuration's policy. */
+/* One digit, or names joined by '|'. The configuration's policy stays where NCCL does not know the value. */
 static void cta_policy(bool *value)
 {
     const char *text = shim_nccl_env("NCCL_CTA_POLICY");
@@ -68,7 +64,7 @@ static void cta_policy(bool *value)
         *value = asks;
 }
 
-/* NCCL launches a block for each channel, so its cap on channels caps the blocks. */
+/* NCCL launches one block a channel, so its cap on channels caps blocks. */
 static void max_channels(uint32_t *most)
 {
     const uint32_t channels = shim_pin_channels();

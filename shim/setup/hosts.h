@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hosts.h - how the ranks of several hosts find each other, connect, and agree that all
- * of them take part.
+ * hosts.h - how ranks of several hosts find each other, connect, and agree that all take part.
  */
 #ifndef SHUNT_SHIM_HOSTS_H
 #define SHUNT_SHIM_HOSTS_H
@@ -10,21 +9,20 @@
 
 #include "algorithms/multihost/multihost.h"
 
-/* Write an invitation to this process's listener into the unused end of an id. On GPUs only if NCCL has nothing
- * faster than sockets; otherwise no port is opened. */
+/* Write an invitation to this process's listener into an id's unused end. On GPUs only if NCCL has nothing faster than
+ * sockets; otherwise no port is opened. */
 void shim_hosts_invite(ncclUniqueId *id);
-/* The program asked for encrypted connections (ncclSetEncryption): from then on Shunt makes none between hosts, and
- * opens no port. */
+/* ncclSetEncryption: from now on Shunt makes no connections between hosts and opens no port. */
 void shim_hosts_encrypt(void);
 bool shim_hosts_encrypted(void);
-/* The first invitation in these ids; all zero if there is none. */
+/* The first invitation in these ids; zero: none. */
 net_invitation_t shim_hosts_invitation(const ncclUniqueId *ids, int count);
-/* An earlier meeting of this process failed because ranks of other hosts did not come, or could not be connected to, so
- * no later one waits for them. */
+/* True after a meeting failed because ranks of other hosts did not come or could not be reached: later ones do not
+ * wait. */
 bool shim_hosts_alone(void);
-/* The key under which ranks of one host meet; different values of NCCL_HOSTID give different keys. */
+/* Key under which ranks of one host meet; it differs by NCCL_HOSTID. */
 net_key_t shim_hosts_local_key(const net_key_t *key);
-/* The same, once the ranks' hosts are known. */
+/* The same, once the hosts are known. */
 net_key_t shim_hosts_team_key(const net_key_t *key, uint32_t host);
 
 /* ---- A meeting in progress, in its own thread -------------------------------- */
@@ -34,23 +32,23 @@ typedef struct shim_hosts_request {
     net_key_t key, place; /* place: identifies this host */
     uint32_t rank, nranks;
     uint64_t deadline_ns;
-    uint32_t limit_ms; /* the wait that deadline_ns ends */
+    uint32_t limit_ms; /* length of the wait that deadline_ns ends */
     bool blocking;
     bool host_device;
     int device;   /* the relay's */
-    bool regroup; /* a split: rank and nranks are the parent's, and ranks of one colour form a group */
+    bool regroup; /* a split: rank and nranks are the parent's; each colour's ranks form a group */
     int color, order;
 } shim_hosts_request_t;
 
 typedef struct shim_hosts_outcome {
-    const char *failure; /* NULL: they have met; else the reason, valid until shim_hosts_end */
+    const char *failure; /* NULL: met; else the reason, valid until shim_hosts_end */
     net_key_t key;
     uint32_t rank, nranks; /* nranks 0: a split without a colour */
     bool blocking;         /* every rank is */
-    bool one_host;         /* all ranks are on this host and meet under `key`; the other fields are not set */
+    bool one_host;         /* all ranks are here and meet under `key`; no other field is set */
     uint32_t host, hosts;
-    uint32_t host_rank, host_ranks; /* this rank among those of its host, and how many each host has */
-    alg_relay_t *relay;             /* owned by the caller, like `every` */
+    uint32_t host_rank, host_ranks; /* this rank's number on its host; ranks a host */
+    alg_relay_t *relay;             /* owned by the caller, as is `every` */
     alg_hosts_t *every;             /* host device */
 } shim_hosts_outcome_t;
 
@@ -58,14 +56,14 @@ typedef struct shim_hosts shim_hosts_t;
 
 /* NULL without memory or a thread. */
 shim_hosts_t *shim_hosts_begin(const shim_hosts_request_t *request);
-/* True once they have met; fills the outcome once. */
+/* True once they have met; fills in the outcome, once. */
 bool shim_hosts_poll(shim_hosts_t *hosts, shim_hosts_outcome_t *outcome);
-/* This rank's host is ready, with this plan: tell the others. Once. */
+/* Tell the others, once, that this host's ranks are ready with this plan. */
 void shim_hosts_agree(shim_hosts_t *hosts, const net_key_t *plan);
-/* True once all hosts are ready. *failure: NULL if every rank takes part, else the reason why none does, valid until
- * shim_hosts_end. No time limit: a rank that dies or gives up is noticed. */
+/* True once all hosts are ready. *failure: NULL if every rank takes part, else the reason, valid until shim_hosts_end.
+ * No time limit: dead ranks, and those that give up, are noticed. */
 bool shim_hosts_agreed(shim_hosts_t *hosts, const char **failure);
-/* Stop the meeting if it is still going. Waits for its thread, which checks every 20 ms. NULL is fine. */
+/* End the meeting, waiting for its thread, which checks every 20 ms. NULL is fine. */
 void shim_hosts_end(shim_hosts_t *hosts);
 
 #endif

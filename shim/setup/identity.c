@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * identity.c - a rank's identity and settings, and the comparison of all ranks' identities: may they form a team,
- * which settings are in force, which scratch can be reused, what the GPUs have in common.
- *
- * A rank fills in its own identity; everything else here reads the records of all ranks and gives the same result on
- * every rank.
+ * identity.c - a rank's identity and settings, and the comparison of all ranks', with the same result on every rank:
+ * whether they form a team, which settings apply, which scratch can be reused, what the GPUs have in common.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -27,14 +24,12 @@
 #include "shim/setup/setup.h"
 #include "shim/setup/table_load.h"
 
-/* Version of the records, of the scratch's map and of the kernels' protocol. Raise it when one of these changes:
- * ranks of two builds with the same version number must not meet. */
+/* Version of the records, the scratch's map and the kernels' protocol. Raise it with each change: ranks of two builds
+ * of one version number must not meet. */
 enum { RECORD_LAYOUT = 15 };
 #define MOST_SCRATCH_BYTES (UINT64_C(16) << 30) /* as settings.def allows */
 
 _Static_assert(sizeof(shim_identity_t) <= NET_RECORD_BYTES, "an identity does not fit into a record");
-
-/* ---- This rank's identity ---------------------------------------------- */
 
 static bool variable_is_on(const char *name)
 {
@@ -42,7 +37,6 @@ static bool variable_is_on(const char *name)
     return text && atoi(text) != 0;
 }
 
-/* The largest distance at which NCCL's settings allow peer access. */
 static sel_link_t farthest_peer(void)
 {
     static const struct {
@@ -90,7 +84,7 @@ const char *shim_identity_refusal(char *text, size_t capacity)
     const char *order = shim_nccl_env("NCCL_LAUNCH_ORDER_IMPLICIT");
     if (order && atoi(order) != 0)
         return "NCCL_LAUNCH_ORDER_IMPLICIT is set, which only NCCL obeys";
-    /* NCCL then checks pointers and refuses those at which a kernel would fault. */
+    /* NCCL then checks pointers, and refuses those at which a kernel would fault. */
     const char *pointers = shim_nccl_env("NCCL_CHECK_POINTERS"), *mode = shim_nccl_env("NCCL_CHECK_MODE");
     if (pointers && atoi(pointers) != 0)
         return "NCCL_CHECK_POINTERS is set, which only NCCL obeys";
@@ -99,9 +93,8 @@ const char *shim_identity_refusal(char *text, size_t capacity)
     return NULL;
 }
 
-/* NCCL opens plugins of these names without being asked, and machines of clouds have some, so they are no wish of the
- * user's, and forward nothing. What a tuner chooses, calls that Shunt takes have no use for; the others lose something.
- */
+/* NCCL opens plugins of these names unasked, and cloud machines have some: they are not the user's wish, and forward
+ * nothing. Calls that Shunt takes need no tuner, and lose what other plugins offer. */
 void shim_identity_tell_plugins(void)
 {
     static const struct {
@@ -118,7 +111,6 @@ void shim_identity_tell_plugins(void)
     }
 }
 
-/* Whether the kernel lists an RDMA device. */
 static bool has_rdma(void)
 {
     DIR *folder = opendir("/sys/class/infiniband");
@@ -180,14 +172,14 @@ static uint64_t random_id(void)
     uint64_t id = 0;
     if (getrandom(&id, sizeof(id), GRND_NONBLOCK) != sizeof(id))
         id = shim_now_ns() ^ (uint64_t)getpid() << 40;
-    return id & ~UINT64_C(3) ? id & ~UINT64_C(3) : 4; /* a later try adds its number */
+    return id & ~UINT64_C(3) ? id & ~UINT64_C(3) : 4; /* each try adds its number */
 }
 
 static sel_settings_t own_settings(const shim_comm_t *comm, uint64_t machine)
 {
     const shim_settings_t *settings = shim_settings();
     sel_settings_t wanted;
-    memset(&wanted, 0, sizeof(wanted)); /* the whole field is compared, padding included */
+    memset(&wanted, 0, sizeof(wanted)); /* the whole field is compared, with padding */
     wanted.scratch_bytes = settings->scratch_bytes;
     wanted.max_blocks = settings->max_ctas;
     if (comm->config.max_blocks && (!wanted.max_blocks || comm->config.max_blocks < wanted.max_blocks))
@@ -216,19 +208,17 @@ int shim_identity_fill(const shim_setup_t *setup, shim_identity_t *identity)
     shim_record_offer(comm->record, &identity->record);
     sel_gpu_kind_t kind;
     int error = setup->request.host ? 0 : shim_link_gpu(comm->device, &identity->gpu, &kind);
-    /* If the ranks' GPUs differ in kind, the table does not apply, and sel_plan_init leaves it out. */
+    /* Where the ranks' GPUs differ in kind, sel_plan_init leaves the table out. */
     identity->settings = own_settings(comm, setup->request.host ? 0 : sel_fingerprint(&identity->gpu.fingerprint, 1));
     return error;
 }
 
-/* Set only by the build for tests of several ranks on one GPU (scripts/gpu-test one-gpu). */
+/* Defined only by the build for several ranks on one GPU (scripts/gpu-test one-gpu). */
 #ifndef SHUNT_SHARED_GPU
 #define SHUNT_SHARED_GPU 0
 #endif
 
-/* ---- Comparison of the identities ----------------------------------------------- */
-
-/* The reason why this rank cannot join rank 0 and the ranks before it; NULL if it can. */
+/* Why this rank cannot join rank 0 and the ranks before it; NULL if it can. */
 static const char *rank_mismatch(const shim_setup_t *setup, uint32_t rank, char *text, size_t capacity)
 {
     const shim_identity_t *first = &setup->identity[0], *other = &setup->identity[rank];
@@ -259,7 +249,7 @@ const char *shim_identity_mismatch(const shim_setup_t *setup, char *text, size_t
     return what;
 }
 
-/* The compared settings, by the user's name. (max_blocks: or the configuration's maxCTAs, or
+/* Compared settings, by their names for users. (max_blocks also comes from the configuration's maxCTAs and
  * NCCL_MAX_NCHANNELS.) */
 #define COMPARED(setting)                                                               \
     setting("SHUNT_SCRATCH_BYTES", scratch_bytes) setting("SHUNT_MAX_CTAS", max_blocks) \
@@ -273,7 +263,7 @@ static const struct compared {
     size_t offset, size;
 } compared[] = {COMPARED(COMPARED_ROW)};
 
-/* The ranks whose setting differs from rank 0's, as "2, 3"; returns their number. */
+/* Ranks whose setting differs from rank 0's, as "2, 3"; returns their number. */
 static uint32_t differing_ranks(const shim_setup_t *setup, const struct compared *setting, char *list, size_t capacity)
 {
     const char *first = (const char *)&setup->identity[0].settings + setting->offset;
@@ -289,7 +279,7 @@ static uint32_t differing_ranks(const shim_setup_t *setup, const struct compared
 
 void shim_identity_log_differences(const shim_setup_t *setup)
 {
-    static atomic_bool told; /* warn once: a program may make hundreds of such communicators */
+    static atomic_bool told; /* once: a program may make hundreds of such communicators */
     char text[sizeof(compared) / sizeof(compared[0]) * (ALG_MAX_RANKS * 4 + 40)];
     size_t used = 0;
     for (size_t i = 0; i < sizeof(compared) / sizeof(compared[0]); i++) {

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link.c - the GPU of a rank, and how it reaches the others.
- *
- * NVML reports NVLinks and their number; for PCIe, /sys or NCCL's topology file (pci_tree.c) gives the distance.
- * Without NVML, a visible peer with native atomics counts as NVLink by a switch, since PCIe has no such atomics.
+ * link.c - see link.h. NVML reports NVLinks; for PCIe, /sys or NCCL's topology file (pci_tree.c) gives the distance.
+ * Without NVML, a visible peer with native atomics, which PCIe lacks, counts as NVLink by a switch.
  */
 #include "shim/setup/link.h"
 
@@ -33,7 +31,7 @@ static bool nvlink_by_cuda(int device, const char *to)
            atomics;
 }
 
-/* *machine is read lazily, for the first pair that needs it. */
+/* *machine is read for the first pair that needs it. */
 static sel_reach_t reach_by_pci(sel_machine_t **machine, const char *from, const char *to)
 {
     if (!*machine) {
@@ -80,7 +78,7 @@ sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uin
     return all;
 }
 
-/* A GPU that this process does not see counts as reachable. */
+/* GPUs invisible to this process count as reachable. */
 bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count)
 {
     net_scope_t scope;
@@ -98,10 +96,10 @@ bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t c
     return peers;
 }
 
-/* The runtime lacks this query; the driver has it and is loaded by now. */
+/* Only the driver, loaded by now, has this query. */
 static bool has_multicast(int device)
 {
-    enum { MULTICAST_SUPPORTED = 132 }; /* CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, from CUDA 12.1 on */
+    enum { MULTICAST_SUPPORTED = 132 }; /* CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, since CUDA 12.1 */
     void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!driver)
         return false;

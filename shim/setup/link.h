@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * link.h - the GPU of a rank, and how it reaches the others.
+ * link.h - a rank's GPU, and how it reaches the others.
  */
 #ifndef SHUNT_SHIM_LINK_H
 #define SHUNT_SHIM_LINK_H
@@ -9,7 +9,7 @@
 
 #include "selector/topology/topology.h"
 
-/* Facts of a GPU for other processes; plain data, without padding. */
+/* Facts for other processes; plain data without padding. */
 typedef struct shim_gpu {
     uint8_t uuid[16];
     uint32_t pci_domain, pci_bus, pci_device;
@@ -19,14 +19,13 @@ typedef struct shim_gpu {
     uint64_t fingerprint; /* sel_gpu_fingerprint of its kind */
 } shim_gpu_t;
 
-/* The GPU of a CUDA ordinal, and its kind; 0 or a negative errno (-ENOSYS in a build without CUDA). */
+/* GPU and kind of a CUDA ordinal; 0 or a negative errno (-ENOSYS without CUDA). */
 int shim_link_gpu(int device, shim_gpu_t *gpu, sel_gpu_kind_t *kind);
-/* How `gpu[own]`, which is `device` here, reaches the others of the `count` GPUs. Queries only; the set-up later
- * proves the access with real data. */
+/* How `gpu[own]`, here `device`, reaches the others of `count` GPUs. Queries only; the set-up proves access with
+ * data. */
 sel_reach_t shim_link_reach(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count);
-/* False if CUDA denies access to the memory of one of them. */
+/* False if CUDA denies access to any of their memories. */
 bool shim_link_peers(int device, const shim_gpu_t *gpu, uint32_t own, uint32_t count);
-/* Its PCI address. */
 void shim_link_bus(const shim_gpu_t *gpu, char bus[SEL_BUS_BYTES]);
 
 #endif

@@ -13,7 +13,7 @@
 
 #include "transport/transport.h"
 
-/* Facts that only CUDA has, and only for visible GPUs. */
+/* Facts from CUDA, of visible GPUs only. */
 static void add_cuda_facts(sel_machine_t *machine)
 {
     int count = 0;

@@ -2,8 +2,8 @@
 /*
  * pci_tree.c - see pci_tree.h.
  *
- * Virtual machines hide the PCI tree, so their makers describe it in a file (NCCL_TOPO_FILE), which NCCL prefers to
- * /sys; so do we. The list of devices and their properties still comes from the drivers.
+ * Virtual machines hide the PCI tree, so their makers describe it in a file (NCCL_TOPO_FILE). NCCL and Shunt prefer it
+ * to /sys; the drivers still give the devices and their properties.
  */
 #include "shim/setup/pci_tree.h"
 

@@ -9,8 +9,7 @@
 
 #define SHIM_SYS "/sys"
 
-/* Fill in the PCI tree of the topology file that the real NCCL reads, or nothing if there is none. `machine` is
- * zero. */
+/* Fill in the PCI tree of the real NCCL's topology file, if there is one. `machine` is zero. */
 void shim_pci_tree_read(sel_machine_t *machine);
 
 #endif

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rdma.c - see rdma.h. NCCL_IB_* have NCCL's meaning and defaults.
- *
- * Variables that make NCCL use sockets (NCCL_NET, NCCL_IB_DISABLE) do the same here. If
- * /sys has no RDMA device, libibverbs is not opened.
+ * rdma.c - see rdma.h. NCCL_IB_* have NCCL's meaning and defaults, and NCCL_NET and NCCL_IB_DISABLE exclude RDMA as
+ * there. Without an RDMA device in /sys libibverbs is not opened.
  */
 #include "shim/setup/rdma.h"
 
@@ -64,7 +62,7 @@ static void find_nearest(int device, shim_rdma_t *rdma)
     free(machine);
 }
 
-/* Why not, as the variables say; NULL: they allow it. */
+/* The variables' reason against RDMA; NULL: allowed. */
 static const char *forbidden(void)
 {
     const char *net = shim_nccl_env("NCCL_NET");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rdma.h - the RDMA port by which a rank should reach other hosts, and what NCCL's variables say of it.
+ * rdma.h - the RDMA port by which a rank should reach other hosts, and NCCL's variables about it.
  */
 #ifndef SHUNT_SHIM_RDMA_H
 #define SHUNT_SHIM_RDMA_H
@@ -13,8 +13,8 @@ typedef struct shim_rdma {
     net_port_t nearest[SEL_MAX_NICS];
 } shim_rdma_t;
 
-/* For a rank on the GPU with this ordinal; -1: on the host device. What `wish` points to lies in `rdma`, or for good.
- */
+/* For a rank on the GPU of this ordinal (-1: on the host device). What `wish` points at lies in `rdma` or lives as long
+ * as the process. */
 void shim_rdma_read(int device, shim_rdma_t *rdma);
 
 #endif

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table_load.c - finds and reads the tuned table.
- *
- * The text is read once and kept as long as the process lives: every communicator takes the rows for its number of
- * ranks and the links' figures. A malformed line, or a row with an unknown algorithm, is skipped with a warning; a
- * file that is not a table, or is for another machine, is not used.
+ * table_load.c - see table_load.h. The text is read once and kept for the process. Malformed lines and rows of unknown
+ * algorithms are skipped with a warning; a file that is no table, or another machine's, is not used.
  */
 #define _GNU_SOURCE
 #include "shim/setup/table_load.h"
@@ -30,9 +27,9 @@
 
 enum { TABLE_PATH_BYTES = 4096, TOLD_FAULTS = 8 };
 
-static pthread_once_t once = PTHREAD_ONCE_INIT; /* a flag instead of a lock, since logging takes a lock */
-static _Thread_local uint64_t asked;            /* the machine; used by the loading thread only */
-static char *text;                              /* NULL: no table; read-only once it is loaded */
+static pthread_once_t once = PTHREAD_ONCE_INIT; /* no lock, since logging takes one */
+static _Thread_local uint64_t asked;            /* machine, for the loading thread only */
+static char *text;                              /* NULL: no table; read-only once loaded */
 static size_t text_bytes;
 static char path[TABLE_PATH_BYTES];
 
@@ -42,7 +39,7 @@ static bool cache_folder(char *folder, size_t capacity)
     int length = 0;
     if (own[0] != '\0')
         length = snprintf(folder, capacity, "%s", own);
-    else if (xdg != NULL && xdg[0] == '/') /* the XDG specification says to ignore a relative path */
+    else if (xdg != NULL && xdg[0] == '/') /* the XDG specification ignores relative paths */
         length = snprintf(folder, capacity, "%s/shunt", xdg);
     else if (home != NULL && home[0] != '\0')
         length = snprintf(folder, capacity, "%s/.cache/shunt", home);
@@ -61,11 +58,11 @@ bool shim_table_path(uint64_t machine, char *to, size_t capacity)
     return true;
 }
 
-/* Read a whole regular file of at most a table's size. 0, or a negative errno. */
+/* Read a whole regular file, no longer than a table may be. 0 or a negative errno. */
 static int read_file(const char *name, char **to, size_t *bytes)
 {
     struct stat facts;
-    int file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe would block */
+    int file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* without O_NONBLOCK a pipe would block */
     if (file < 0)
         return -errno;
     int error = fstat(file, &facts) != 0                                         ? -errno
@@ -123,7 +120,6 @@ static void log_fault(uint32_t faults, const char *fault)
         shim_warn("%s: further faulty lines are skipped; write the table again with `shunt tune`", path);
 }
 
-/* Report the faults of the rows, once. */
 static void check_rows(sel_file_t file)
 {
     sel_file_row_t row;
@@ -145,7 +141,6 @@ static void check_rows(sel_file_t file)
     }
 }
 
-/* The reason not to use the text; NULL if it is usable. */
 static const char *refusal(uint64_t machine, char *reason, size_t capacity)
 {
     sel_file_t file;
@@ -174,8 +169,7 @@ static void load(void)
     if (!named)
         return;
     int error = read_file(path, &text, &text_bytes);
-    bool none =
-        error == -ENOENT || error == -ENOTDIR || error == -EACCES; /* or there is no cache folder for this user */
+    bool none = error == -ENOENT || error == -ENOTDIR || error == -EACCES; /* or this user has no cache folder */
     if (error && (given[0] != '\0' || !none)) {
         shim_warn("%s: %s; the built-in table is used; run `shunt tune`, or name another table in SHUNT_TABLE", path,
                   error == -EFBIG ? "not a file of at most 1 MiB" : strerror(-error));
@@ -204,7 +198,7 @@ static uint32_t place_of(uint32_t hash, const sel_tuned_t *tuned)
     return at;
 }
 
-/* Of several lines for a class, the last one says with which NCCL its rows were measured. */
+/* The NCCL that the class's rows were measured with; the last line counts. */
 static void collect_measured(const sel_file_t *file, uint32_t nranks, sel_tuned_t *tuned)
 {
     for (uint32_t i = 0; i < file->measured; i++) {
@@ -250,9 +244,7 @@ void shim_table_wanted(uint32_t nranks, uint64_t machine, sel_tuned_t *tuned)
         collect(nranks, tuned);
 }
 
-/* ---- Notes ------------------------------------------------------------------------ */
-
-/* Of the default places the last two folders are made, as `shunt tune` would; SHUNT_CACHE_DIR must be there. */
+/* Makes the default places' last two folders, as `shunt tune` does; SHUNT_CACHE_DIR must exist. */
 static void make_folder(const char *folder)
 {
     char above[TABLE_PATH_BYTES];
@@ -265,7 +257,7 @@ static void make_folder(const char *folder)
     (void)mkdir(folder, 0755);
 }
 
-/* With the NCCL that this program has: `shunt run` might find another. Without effect where there is a note. */
+/* Names the NCCL of this program, since `shunt run` might find another. No-op if there is a note. */
 static void leave_note(const char *class_name, const sel_topology_t *topology)
 {
     const char *why;
@@ -284,11 +276,11 @@ static void leave_note(const char *class_name, const sel_topology_t *topology)
     if (file < 0)
         return;
     if (fstat(file, &facts) == 0 && !facts.st_size && (size_t)length < sizeof(line))
-        net_write(file, line, (size_t)length); /* a note without its line is dropped */
+        net_write(file, line, (size_t)length); /* a note without its line is ignored */
     close(file);
 }
 
-/* Programs that `shunt run` has not started leave no file in the home folder, unless asked to. */
+/* Unless asked to, programs without `shunt run` leave no file in the home folder. */
 static bool may_leave_note(const sel_topology_t *topology)
 {
     const char *run = secure_getenv("SHUNT_RUN");
@@ -307,7 +299,7 @@ static bool is_of_another_user(const sel_topology_t *topology)
 
 void shim_table_note(const sel_plan_t *plan)
 {
-    static atomic_uint noted; /* bit n: of n ranks */
+    static atomic_uint noted; /* bit n: n ranks */
     const shim_settings_t *settings = shim_settings();
     const sel_topology_t *topology = &plan->topology;
     const sel_measurement_t measurement = sel_plan_measurement(plan);

@@ -5,7 +5,7 @@
 #ifndef SHUNT_SHIM_WATCH_H
 #define SHUNT_SHIM_WATCH_H
 
-/* Start it, once a process. For the first communicator of the host device. */
+/* Start it, once a process, for the host device's first communicator. */
 void shim_host_watch(void);
 
 #endif
